@@ -1,0 +1,105 @@
+/* Owns: blocks of an Arena, chained newest first. */
+#include "base/arena.h"
+#include "base/vec.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 1 << 16, ALIGNMENT = 16 };
+
+typedef struct Block {
+  struct Block *next;
+  size_t used, size;
+  _Alignas(ALIGNMENT) char data[];
+} Block;
+
+struct Arena {
+  Block *head;
+};
+
+static void out_of_memory(size_t size) {
+  fprintf(stderr, "fsdpc: out of host memory (asked for %zu bytes)\n", size);
+  exit(70);
+}
+
+Arena *arena_new(void) {
+  Arena *arena = calloc(1, sizeof *arena);
+  if (!arena) out_of_memory(sizeof *arena);
+  return arena;
+}
+
+void arena_free(Arena *arena) {
+  if (!arena) return;
+  for (Block *block = arena->head, *next; block; block = next) {
+    next = block->next;
+    free(block);
+  }
+  free(arena);
+}
+
+static Block *add_block(Arena *arena, size_t size) {
+  size_t bytes = size > BLOCK_BYTES ? size : BLOCK_BYTES;
+  Block *block = calloc(1, sizeof *block + bytes);
+  if (!block) out_of_memory(size);
+  block->size = bytes;
+  block->next = arena->head;
+  arena->head = block;
+  return block;
+}
+
+void *arena_alloc(Arena *arena, size_t size) {
+  if (size > SIZE_MAX / 2) out_of_memory(size);
+  size_t rounded = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+  if (!rounded) rounded = ALIGNMENT;
+  Block *block = arena->head;
+  if (!block || block->size - block->used < rounded) block = add_block(arena, rounded);
+  void *p = block->data + block->used;
+  block->used += rounded;
+  return p;
+}
+
+void *arena_array(Arena *arena, size_t count, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) out_of_memory(SIZE_MAX);
+  return arena_alloc(arena, bytes);
+}
+
+char *arena_strndup(Arena *arena, const char *text, size_t length) {
+  char *copy = arena_alloc(arena, length + 1);
+  memcpy(copy, text, length);
+  return copy;
+}
+
+char *arena_strdup(Arena *arena, const char *text) {
+  return arena_strndup(arena, text, strlen(text));
+}
+
+char *arena_vprintf(Arena *arena, const char *format, va_list args) {
+  va_list again;
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, format, args);
+  char *text = arena_alloc(arena, (size_t)length + 1);
+  vsnprintf(text, (size_t)length + 1, format, again);
+  va_end(again);
+  return text;
+}
+
+char *arena_printf(Arena *arena, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  char *text = arena_vprintf(arena, format, args);
+  va_end(args);
+  return text;
+}
+
+void *vec_reserve_(Arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size) {
+  if (count < *capacity) return data;
+  if (*capacity > UINT32_MAX / 2) out_of_memory(SIZE_MAX);
+  uint32_t grown = *capacity ? *capacity * 2 : 8;
+  void *copy = arena_array(arena, grown, size);
+  if (count) memcpy(copy, data, count * size);
+  *capacity = grown;
+  return copy;
+}

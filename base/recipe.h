@@ -1,0 +1,43 @@
+/* Owns: the vocabulary of training shared by language, plan and runtime: how parameters start, how they are
+ * updated, which samples a step consumes. Plain data, no behaviour. */
+#ifndef FSDPC_BASE_RECIPE_H
+#define FSDPC_BASE_RECIPE_H
+
+#include "base/dtype.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum {
+  INIT_ZEROS,
+  INIT_ONES,
+  INIT_NORMAL, /* mean 0, deviation a */
+  INIT_UNIFORM /* in [-a, a) */
+} InitKind;
+
+typedef struct Init {
+  InitKind kind;
+  double a;
+} Init;
+
+typedef enum { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
+typedef enum { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE } ScheduleKind;
+typedef enum { ORDER_SEQUENTIAL, ORDER_SHUFFLED } SampleOrder;
+
+typedef struct Recipe {
+  OptimizerKind optimizer;
+  ScheduleKind schedule;
+  double lr, min_lr;       /* peak rate; rate at the end of a decaying schedule (default 0.1 lr) */
+  uint64_t warmup_steps;   /* linear from lr/warmup at step 1 */
+  double beta1, beta2, eps; /* AdamW, arXiv 1711.05101, bias-corrected */
+  double momentum;         /* SGD */
+  double decay;            /* decoupled, on parameters of rank >= 2 only */
+  double clip;             /* largest global gradient norm, 0: off */
+  uint64_t steps;          /* length of the schedule and default of run --steps */
+  uint64_t seed;
+  SampleOrder order;
+  uint64_t samples_per_step; /* over all ranks and micro-batches; 0: one micro-batch a rank */
+  DType compute;           /* parameters as gathered, activations */
+  DType reduce;            /* gradients on the wire and accumulated */
+} Recipe;
+
+#endif

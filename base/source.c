@@ -1,0 +1,64 @@
+/* Owns: reading source files, and byte offset -> line and column. */
+#include "base/source.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+int32_t source_add(SourceSet *set, const char *path, const char *text, size_t length) {
+  SourceFile file = {arena_strdup(set->arena, path), arena_strndup(set->arena, text, length), length};
+  vec_push(set->arena, &set->files, file);
+  return (int32_t)set->files.count - 1;
+}
+
+static int32_t read_open_file(SourceSet *set, FILE *in, const char *path, size_t size, const char **why) {
+  char *text = arena_alloc(set->arena, size + 1);
+  size_t got = fread(text, 1, size, in);
+  if (ferror(in) || got != size) {
+    *why = "it could not be read whole";
+    return -1;
+  }
+  if (memchr(text, 0, size)) {
+    *why = "it holds NUL bytes, so it is not text";
+    return -1;
+  }
+  SourceFile file = {arena_strdup(set->arena, path), text, size};
+  vec_push(set->arena, &set->files, file);
+  return (int32_t)set->files.count - 1;
+}
+
+int32_t source_read(SourceSet *set, const char *path, const char **why) {
+  struct stat info;
+  FILE *in = fopen(path, "rb");
+  if (!in || fstat(fileno(in), &info) != 0) {
+    *why = strerror(errno);
+    if (in) fclose(in);
+    return -1;
+  }
+  int32_t file = -1;
+  if (!S_ISREG(info.st_mode)) {
+    *why = "it is not a regular file";
+  } else if (info.st_size > SOURCE_MAX_BYTES) {
+    *why = "it is larger than 64 MiB, so it is hardly a model description";
+  } else {
+    file = read_open_file(set, in, path, (size_t)info.st_size, why);
+  }
+  fclose(in);
+  return file;
+}
+
+Position source_position(const SourceSet *set, int32_t file, uint32_t offset) {
+  const SourceFile *source = &set->files.data[file];
+  Position at = {1, 1};
+  if (offset > source->length) offset = (uint32_t)source->length;
+  for (uint32_t i = 0; i < offset; i++) {
+    at.column++;
+    if (source->text[i] == '\n') at = (Position){at.line + 1, 1};
+  }
+  return at;
+}
+
+Span span_join(Span a, Span b) {
+  if (a.file != b.file) return a;
+  return (Span){a.file, a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+}

@@ -1,0 +1,187 @@
+/* Owns: text building, quantities, spelling distance, human units. */
+#include "base/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void reserve(Text *text, size_t extra) {
+  size_t need = text->length + extra + 1;
+  if (need <= text->capacity) return;
+  size_t grown = text->capacity ? text->capacity : 256;
+  while (grown < need) grown *= 2;
+  char *data = arena_alloc(text->arena, grown);
+  if (text->length) memcpy(data, text->data, text->length);
+  text->data = data;
+  text->capacity = grown;
+}
+
+void text_add(Text *text, const char *bytes, size_t length) {
+  reserve(text, length);
+  memcpy(text->data + text->length, bytes, length);
+  text->length += length;
+  text->data[text->length] = 0;
+}
+
+void text_printf(Text *text, const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, format, args);
+  va_end(args);
+  reserve(text, (size_t)length);
+  vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
+  va_end(again);
+  text->length += (size_t)length;
+}
+
+static const struct {
+  const char *suffix;
+  QuantityKind kind;
+  double scale;
+} units[] = {
+    {"", QUANTITY_NUMBER, 1},
+    {"K", QUANTITY_NUMBER, 1e3},
+    {"M", QUANTITY_NUMBER, 1e6},
+    {"G", QUANTITY_NUMBER, 1e9},
+    {"T", QUANTITY_NUMBER, 1e12},
+    {"B", QUANTITY_BYTES, 1},
+    {"KB", QUANTITY_BYTES, 1e3},
+    {"MB", QUANTITY_BYTES, 1e6},
+    {"GB", QUANTITY_BYTES, 1e9},
+    {"TB", QUANTITY_BYTES, 1e12},
+    {"KiB", QUANTITY_BYTES, 1024.0},
+    {"MiB", QUANTITY_BYTES, 1048576.0},
+    {"GiB", QUANTITY_BYTES, 1073741824.0},
+    {"TiB", QUANTITY_BYTES, 1099511627776.0},
+    {"MB/s", QUANTITY_RATE, 1e6},
+    {"GB/s", QUANTITY_RATE, 1e9},
+    {"TB/s", QUANTITY_RATE, 1e12},
+    {"GiB/s", QUANTITY_RATE, 1073741824.0},
+    {"Mb/s", QUANTITY_RATE, 1e6 / 8},
+    {"Gb/s", QUANTITY_RATE, 1e9 / 8},
+    {"GFLOPS", QUANTITY_FLOPS, 1e9},
+    {"TFLOPS", QUANTITY_FLOPS, 1e12},
+    {"PFLOPS", QUANTITY_FLOPS, 1e15},
+    {"ns", QUANTITY_SECONDS, 1e-9},
+    {"us", QUANTITY_SECONDS, 1e-6},
+    {"ms", QUANTITY_SECONDS, 1e-3},
+    {"s", QUANTITY_SECONDS, 1},
+    {"USD/h", QUANTITY_MONEY_RATE, 1},
+};
+
+enum { UNIT_COUNT = sizeof units / sizeof *units, NUMBER_MAX = 64 };
+
+/* Copies the digits of a number without its underscores; returns the length consumed, 0 when there is none. */
+static size_t scan_number(const char *text, char digits[NUMBER_MAX]) {
+  size_t in = 0, out = 0;
+  bool seen_digit = false;
+  for (; out < NUMBER_MAX - 1; in++) {
+    char c = text[in];
+    bool digit = c >= '0' && c <= '9';
+    bool exponent = (c == 'e' || c == 'E') && seen_digit &&
+                    (strchr("0123456789", text[in + 1]) || strchr("+-", text[in + 1])) && text[in + 1];
+    bool sign = (c == '-' || c == '+') && (in == 0 || text[in - 1] == 'e' || text[in - 1] == 'E');
+    if (c == '_' && seen_digit) continue;
+    if (!c || !(digit || c == '.' || exponent || sign)) break;
+    seen_digit |= digit;
+    digits[out++] = c;
+  }
+  digits[out] = 0;
+  return seen_digit ? in : 0;
+}
+
+bool quantity_parse(const char *text, Quantity *out, const char **why) {
+  char digits[NUMBER_MAX];
+  size_t used = scan_number(text, digits);
+  *why = "it is not a number";
+  if (!used) return false;
+  char *end;
+  double number = strtod(digits, &end);
+  if (*end) return false;
+  *why = "it is too large";
+  if (!isfinite(number)) return false;
+  *why = "its unit is not known (B, KiB, MiB, GiB, TiB, GB, GB/s, Gb/s, TFLOPS, ns, us, ms, s, K, M, G)";
+  for (int i = 0; i < UNIT_COUNT; i++) {
+    if (strcmp(text + used, units[i].suffix)) continue;
+    out->kind = units[i].kind;
+    out->value = number * units[i].scale;
+    out->is_integer = false;
+    out->integer = 0;
+    bool whole = out->kind == QUANTITY_NUMBER || out->kind == QUANTITY_BYTES;
+    *why = "it is too large";
+    if (whole && fabs(out->value) >= 9.2e18) return false;
+    if (whole && out->value == floor(out->value)) {
+      errno = 0;
+      long long exact = strtoll(digits, &end, 10);
+      out->is_integer = true;
+      out->integer = (!*end && !errno && units[i].scale == 1) ? exact : (int64_t)out->value;
+    }
+    return true;
+  }
+  return false;
+}
+
+enum { WORD_MAX = 48 };
+
+/* Damerau-Levenshtein (adjacent transpositions), words cut at WORD_MAX. */
+static int distance(const char *a, const char *b) {
+  int n = (int)strnlen(a, WORD_MAX), m = (int)strnlen(b, WORD_MAX);
+  int row[3][WORD_MAX + 1];
+  for (int j = 0; j <= m; j++) row[0][j] = j;
+  for (int i = 1; i <= n; i++) {
+    int *now = row[i % 3], *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
+    now[0] = i;
+    for (int j = 1; j <= m; j++) {
+      int best = before[j - 1] + (a[i - 1] != b[j - 1]);
+      if (before[j] + 1 < best) best = before[j] + 1;
+      if (now[j - 1] + 1 < best) best = now[j - 1] + 1;
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && earlier[j - 2] + 1 < best)
+        best = earlier[j - 2] + 1;
+      now[j] = best;
+    }
+  }
+  return row[n % 3][m];
+}
+
+const char *text_nearest(const char *word, const char *const *names, uint32_t count) {
+  int length = (int)strnlen(word, WORD_MAX);
+  int best = length <= 3 ? 2 : 1 + length / 3; /* exclusive */
+  const char *nearest = NULL;
+  for (uint32_t i = 0; i < count; i++) {
+    int d = distance(word, names[i]);
+    if (d < best) {
+      best = d;
+      nearest = names[i];
+    }
+  }
+  return nearest;
+}
+
+static char *scaled(char buffer[32], double value, double step, const char *const *names, int count) {
+  int i = 0;
+  while (i + 1 < count && value >= step) {
+    value /= step;
+    i++;
+  }
+  const char *format = i == 0 && value == floor(value) ? "%.0f%s" : value < 10 ? "%.2f%s" : value < 100 ? "%.1f%s" : "%.0f%s";
+  snprintf(buffer, 32, format, value, names[i]);
+  return buffer;
+}
+
+char *text_bytes(char buffer[32], uint64_t bytes) {
+  static const char *const names[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
+  return scaled(buffer, (double)bytes, 1024, names, 6);
+}
+
+char *text_time(char buffer[32], double ns) {
+  static const char *const names[] = {" ns", " us", " ms", " s"};
+  return scaled(buffer, ns, 1000, names, 4);
+}
+
+char *text_count(char buffer[32], double count) {
+  static const char *const names[] = {"", " K", " M", " B", " T"};
+  return scaled(buffer, count, 1000, names, 5);
+}

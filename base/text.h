@@ -1,0 +1,47 @@
+/* Owns: building text, reading quantities, spelling suggestions, human units. */
+#ifndef FSDPC_BASE_TEXT_H
+#define FSDPC_BASE_TEXT_H
+
+#include "base/arena.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Growable text in an arena, always NUL-terminated once something was added. */
+typedef struct Text {
+  Arena *arena; /* borrowed */
+  char *data;
+  size_t length, capacity;
+} Text;
+
+void text_add(Text *text, const char *bytes, size_t length);
+void text_printf(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Kinds of quantity; the unit decides. */
+typedef enum {
+  QUANTITY_NUMBER,    /* 12, 1e-4, 100M (M = 10^6, K, G, T likewise) */
+  QUANTITY_BYTES,     /* KiB MiB GiB TiB, KB MB GB TB, B */
+  QUANTITY_RATE,      /* bytes/s: GB/s MB/s GiB/s TB/s Gb/s (bits) */
+  QUANTITY_FLOPS,     /* GFLOPS TFLOPS PFLOPS */
+  QUANTITY_SECONDS,   /* ns us ms s */
+  QUANTITY_MONEY_RATE /* USD/h */
+} QuantityKind;
+
+typedef struct Quantity {
+  QuantityKind kind;
+  double value;     /* in base units: bytes, bytes/s, flop/s, seconds */
+  int64_t integer;  /* exact value when is_integer (numbers and bytes) */
+  bool is_integer;
+} Quantity;
+
+/* Parses "72GiB", "989TFLOPS", "5us", "1e-4", "50_000". False with *why (static text) when malformed or too large. */
+bool quantity_parse(const char *text, Quantity *out, const char **why);
+
+/* The entry of names[count] nearest to word (Damerau-Levenshtein), or NULL when none is near enough to offer. */
+const char *text_nearest(const char *word, const char *const *names, uint32_t count);
+
+/* "61.2 GiB", "512 B"; "412 ms", "3.2 us"; "124.4 M". Written into buffer (at least 32 bytes), which is returned. */
+char *text_bytes(char buffer[32], uint64_t bytes);
+char *text_time(char buffer[32], double ns);
+char *text_count(char buffer[32], double count);
+
+#endif

@@ -1,0 +1,25 @@
+/* Owns: the one growable array. Storage comes from an Arena; growth copies, so keep indices, not pointers. */
+#ifndef FSDPC_BASE_VEC_H
+#define FSDPC_BASE_VEC_H
+
+#include "base/arena.h"
+#include <stdint.h>
+#include <string.h>
+
+/* A struct with fields `data`, `count`, `capacity`; zero-initialised it is empty. */
+#define VEC(T)                                                                                               \
+  struct {                                                                                                   \
+    T *data;                                                                                                 \
+    uint32_t count, capacity;                                                                                \
+  }
+
+/* Appends a zeroed element and yields its address (valid until the next growth). */
+#define vec_add(arena, v)                                                                                    \
+  ((v)->data = vec_reserve_((arena), (v)->data, (v)->count, &(v)->capacity, sizeof *(v)->data),              \
+   memset(&(v)->data[(v)->count], 0, sizeof *(v)->data), &(v)->data[(v)->count++])
+#define vec_push(arena, v, value) (*vec_add((arena), (v)) = (value))
+
+/* Makes room for one more element of `size` bytes. */
+void *vec_reserve_(Arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size);
+
+#endif

@@ -1,0 +1,179 @@
+/* Owns: the checked layer graph, the frontend's result and the planner's input.
+ *
+ * Everything here passed sema: names resolve, shapes agree, sizes do not overflow, ops are in execution order (every
+ * operand is produced before it is used). Flat arrays and integer ids; all memory belongs to one Arena. */
+#ifndef FSDPC_FRONTEND_GRAPH_H
+#define FSDPC_FRONTEND_GRAPH_H
+
+#include "base/diag.h"
+#include "base/recipe.h"
+#include "base/text.h"
+#include "frontend/cluster.h"
+
+enum { GRAPH_MAX_RANK = 4, GRAPH_MAX_INPUTS = 4, DIM_BATCH = -1 };
+
+typedef enum {
+#define LAYER(id, name, arguments, meaning) LAYER_##id,
+#include "frontend/layers.def"
+#undef LAYER
+  LAYER_COUNT
+} LayerKind;
+
+/* dim[0] may be DIM_BATCH (samples of one micro-batch on one rank); all other dims are positive constants. */
+typedef struct Shape {
+  int32_t rank;
+  int64_t dim[GRAPH_MAX_RANK];
+} Shape;
+
+/* Every tensor is seen as rows x cols: cols is the last dim, rows the product of the others. A view (from split)
+ * shares its base's rows: element (r, c) of the view is element (r, view_column + c) of the base, which is never
+ * itself a view. */
+typedef struct GraphTensor {
+  const char *name; /* "h.3.mlp.c_fc", unique; for dumps and explanations */
+  Shape shape;
+  bool is_index;       /* int32 token ids, else the compute dtype */
+  int32_t op;          /* producer, -1: a model input */
+  int32_t view_of;     /* base tensor, or -1 */
+  int64_t view_column; /* first column in the base */
+  Span span;
+} GraphTensor;
+
+typedef struct GraphParam {
+  const char *name; /* "h.3.mlp.c_fc.weight" */
+  Shape shape;      /* rank 1 or 2, no batch */
+  Init init;
+  int32_t module;
+  int32_t first_op, last_op; /* uses, in execution order; a tied weight has several */
+  Span span;
+} GraphParam;
+
+typedef struct GraphOp {
+  LayerKind kind;
+  const char *name; /* hierarchical, "h.3.mlp.c_fc"; unnamed layers get one such as "h.3.mlp.gelu" */
+  int32_t module;
+  int32_t inputs[GRAPH_MAX_INPUTS], input_count;
+  int32_t output;             /* tensor; SPLIT produces no op: its results are views */
+  int32_t weight, bias;       /* params, -1: none */
+  union {
+    struct {
+      double eps;
+    } norm;
+    struct {
+      int64_t heads;
+      double theta;
+      bool llama3;
+      double factor, low, high; /* llama3 scaling, as in Hugging Face rope_type "llama3" */
+      int64_t original;
+    } rope;
+    struct {
+      int64_t heads, kv_heads, head_dim;
+      bool causal;
+    } attention;
+    struct {
+      bool erf;
+    } gelu;
+    struct {
+      double p;
+    } dropout;
+    struct {
+      int64_t ignore_index;
+      int64_t chunk; /* rows, 0: none */
+    } cross_entropy;
+  } as;
+  Span span;
+} GraphOp;
+
+/* A module instance: the model itself (0), a call of a module, or one iteration of a repeat. */
+typedef struct GraphModule {
+  const char *name;   /* "" for the model, "h.3", "h.3.attn" */
+  const char *kind;   /* declared module: "block", "attn"; the model's name for 0 */
+  int32_t parent;     /* -1 for the model */
+  int32_t repeat;     /* iteration number, -1: not an iteration */
+  int32_t first_op, end_op; /* ops [first, end) of this instance and everything inside */
+  Span span;
+} GraphModule;
+
+typedef struct GraphInput {
+  const char *name;
+  int32_t tensor;
+} GraphInput;
+
+/* --- plan {} block: what the file pins ----------------------------------------------------------------------- */
+
+typedef enum { STRATEGY_AUTO, STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_NO_SHARD,
+               STRATEGY_SHARD_OPTIM, STRATEGY_HYBRID_SHARD } Strategy;
+typedef enum { WRAP_AUTO, WRAP_BLOCK, WRAP_SIZE, WRAP_WHOLE } WrapKind;
+typedef enum { CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL } CheckpointKind;
+
+enum { SETTING_AUTO = -1 };
+
+/* unit NAME { pattern ... }: params whose module path matches one of the patterns form one unit. A pattern is a
+ * path ("h.0"), with '*' standing for any one component. A path matches itself and everything inside. */
+typedef struct UnitRule {
+  const char *name;
+  VEC(const char *) patterns;
+  int32_t reshard; /* 0, 1, SETTING_AUTO */
+  Span span;
+} UnitRule;
+
+/* save / recompute PATTERN ...: overrides the checkpoint policy for outputs of ops whose name matches. Later wins. */
+typedef struct CheckpointRule {
+  const char *pattern;
+  bool recompute;
+  Span span;
+} CheckpointRule;
+
+typedef struct PlanSettings {
+  uint64_t memory_bytes; /* 0: what the cluster's device can use */
+  Strategy strategy;
+  int64_t shard;         /* hybrid_shard:F, else 0 */
+  WrapKind wrap;
+  uint64_t wrap_numel;   /* WRAP_SIZE: elements */
+  CheckpointKind checkpoint;
+  int64_t prefetch;      /* depth in units, or SETTING_AUTO */
+  int64_t micro_batch;   /* samples, or SETTING_AUTO */
+  int32_t reshard;       /* after forward: 0, 1, SETTING_AUTO */
+  VEC(UnitRule) units;
+  VEC(CheckpointRule) checkpoints;
+} PlanSettings;
+
+typedef struct Graph {
+  const char *name;
+  const char *path;          /* file as the user wrote it */
+  uint64_t source_hash;      /* FNV-1a over all files read and --set values, in order */
+  VEC(GraphTensor) tensors;
+  VEC(GraphParam) params;
+  VEC(GraphOp) ops;
+  VEC(GraphModule) modules;
+  VEC(GraphInput) inputs;
+  int32_t loss_op;           /* last op, a CROSS_ENTROPY or MSE */
+  Recipe recipe;
+  Cluster cluster;           /* cluster.device.kind DEVICE_NONE when the file names none */
+  PlanSettings plan;
+} Graph;
+
+typedef struct FrontendOptions {
+  const char *const *sets; /* "name=value" from --set */
+  uint32_t set_count;
+  const char *cluster_path; /* --cluster FILE replaces the file's cluster block, or NULL */
+} FrontendOptions;
+
+/* Reads, parses and checks FILE. NULL when sink->errors > 0 afterwards. Sources are added to `sources`. */
+Graph *frontend_compile(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path,
+                        const FrontendOptions *options);
+/* Canonical layout of a file that parses; NULL and diagnostics otherwise. */
+const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path);
+/* --dump=graph: one op a line with shapes and parameters. */
+void graph_print(Text *out, const Graph *graph);
+
+const char *layer_name(LayerKind kind);
+/* Elements of a shape with `batch` samples; false on overflow. */
+bool shape_numel(const Shape *shape, int64_t batch, uint64_t *out);
+int64_t shape_rows(const Shape *shape, int64_t batch); /* product of all dims but the last */
+int64_t shape_cols(const Shape *shape);                /* last dim; 1 for rank 0 */
+/* "[batch, 1024, 768]" */
+void shape_print(Text *out, const Shape *shape);
+/* True when path equals pattern or lies inside it, component by component, '*' matching any one component. */
+bool path_matches(const char *pattern, const char *path);
+
+#endif

@@ -1,0 +1,266 @@
+/* Owns: THE CONTRACT. A Plan is everything a training step does, on every stream, at every address: what the planner
+ * emits, the verifier checks, the simulator times, the drawings show and both runtimes execute.
+ *
+ * - Flat arrays and integer ids; strings are offsets into one table. Read-only after emission.
+ * - SPMD: one plan for all ranks. A rank knows its own number; nothing else differs.
+ * - `instrs` is one list in an order in which a single thread could issue everything: every wait names an event
+ *   recorded earlier in the same segment. Instructions of one queue run in list order; queues run concurrently;
+ *   events are the only other ordering. Several streams may share a queue (one communication thread on CPUs).
+ * - A segment is a range of instrs run `count` times. Between segments, and between repetitions, all queues join.
+ *   Non-persistent buffers live within one segment.
+ * - Addresses: one arena a rank, `arena_bytes` long, at the same offsets on every rank. Persistent buffers keep their
+ *   contents between steps; others exist from instruction `first` to `last` (list positions, inclusive), which covers
+ *   every access, asynchronous ones until the event that orders their end.
+ *
+ * Files that change together: plan.h, instr.def, plan_text.c, verify.c, emit.c, docs/plan-format.md. */
+#ifndef FSDPC_PLANNER_PLAN_PLAN_H
+#define FSDPC_PLANNER_PLAN_PLAN_H
+
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/recipe.h"
+#include "base/vec.h"
+
+enum {
+  PLAN_VERSION = 1,
+  PLAN_ALIGN_BYTES = 256,   /* of every buffer's offset */
+  PLAN_ALIGN_ELEMENTS = 64, /* of every parameter's offset in its unit, and of a shard's length; also the block over
+                               which squares are summed before exact accumulation */
+  EXACT_DIGITS = 40,        /* i64 words of an exact sum; instr.def spells it as the literal 40 */
+  PLAN_NONE = -1,
+  PLAN_MAX_RANK = 4,        /* of a tensor's shape */
+  PLAN_MAX_BYTES_LOG2 = 50  /* larger sizes in a plan file are refused */
+};
+
+#define STREAMS(X)                                                                                           \
+  X(COMPUTE, "compute")                                                                                      \
+  X(GATHER, "gather")                                                                                        \
+  X(REDUCE, "reduce")                                                                                        \
+  X(REPLICATE, "replicate")                                                                                  \
+  X(COPY_IN, "copy_in")                                                                                      \
+  X(COPY_OUT, "copy_out")
+
+typedef enum {
+#define X(id, name) STREAM_##id,
+  STREAMS(X)
+#undef X
+      STREAM_COUNT
+} StreamId;
+
+typedef enum {
+#define INSTR(id, name, stream, operands, ints, reals, meaning) INSTR_##id,
+#include "planner/plan/instr.def"
+#undef INSTR
+  INSTR_COUNT
+} InstrOp;
+
+/* What a buffer holds; memory is reported by these classes. */
+#define BUF_CLASSES(X)                                                                                       \
+  X(PARAM, "parameters")      /* persistent: master shard, and its copy in the compute dtype */              \
+  X(GRAD, "gradients")        /* persistent: reduced gradient shard */                                       \
+  X(OPTIM, "optimizer")       /* persistent: moments */                                                      \
+  X(SCALAR, "scalars")        /* persistent: loss, count, norm */                                            \
+  X(GATHERED, "gathered")     /* a unit's full parameters */                                                 \
+  X(GRADFULL, "full_gradients") /* a unit's unreduced gradients */                                           \
+  X(ACTIVATION, "activations") /* values of forward, saved or recomputed; gradients of activations */        \
+  X(INPUT, "inputs")                                                                                         \
+  X(WORKSPACE, "workspace")
+
+typedef enum {
+#define X(id, name) BUF_##id,
+  BUF_CLASSES(X)
+#undef X
+      BUF_CLASS_COUNT
+} BufClass;
+
+#define PHASES(X) X(BEGIN, "begin") X(FORWARD, "forward") X(BACKWARD, "backward") X(RECOMPUTE, "recompute") X(UPDATE, "update")
+typedef enum {
+#define X(id, name) PHASE_##id,
+  PHASES(X)
+#undef X
+      PHASE_COUNT
+} Phase;
+
+typedef uint32_t StrId; /* offset into Plan.strings; 0 is "" */
+
+typedef struct PlanSpan {
+  StrId path; /* 0: no position */
+  uint32_t line, column;
+} PlanSpan;
+
+typedef struct PlanParam {
+  StrId name;
+  int32_t unit;
+  uint64_t offset; /* elements from the start of the unit's flat tensor, multiple of PLAN_ALIGN_ELEMENTS */
+  int32_t rank;
+  int64_t dim[PLAN_MAX_RANK];
+  Init init;
+  bool decay; /* weight decay applies */
+} PlanParam;
+
+typedef struct PlanUnit {
+  StrId name;
+  int32_t first_param, param_count; /* params of a unit are contiguous in Plan.params */
+  uint64_t numel;                   /* elements of its parameters */
+  uint64_t shard;                   /* elements on one rank, padded; full = shard * world.shard */
+  bool reshard;                     /* released after forward and gathered again for backward */
+  int32_t param_buf, grad_buf, m_buf, v_buf, cast_buf; /* persistent shards, PLAN_NONE where absent.
+                                       param: f32 master; cast: compute dtype copy when that is not f32 */
+} PlanUnit;
+
+typedef struct PlanBuf {
+  StrId name; /* "u3.full", "h.2.attn.c_attn.y" */
+  BufClass class;
+  DType dtype;
+  uint64_t numel, bytes; /* bytes = numel * dtype size */
+  uint64_t offset;       /* in the arena, multiple of PLAN_ALIGN_BYTES */
+  bool persistent;
+  int32_t first, last;   /* list positions; 0 and the last instruction when persistent */
+  int32_t unit;          /* or PLAN_NONE */
+} PlanBuf;
+
+typedef struct PlanOperand {
+  int32_t buf; /* PLAN_NONE: absent */
+  uint64_t offset; /* elements */
+  uint32_t ld;     /* elements between rows; 0: rows are contiguous (= cols) */
+  bool add;        /* mode 'a': add into */
+} PlanOperand;
+
+typedef struct PlanInstr {
+  InstrOp op;
+  StreamId stream;
+  Phase phase;
+  uint32_t operands, ints, reals; /* first index in Plan.operands/ints/reals; counts come from instr.def */
+  uint32_t waits, wait_count;     /* range of Plan.waits: events */
+  int32_t record;                 /* event, or PLAN_NONE */
+  StrId name;                     /* the layer or unit it serves: "h.3.mlp.c_fc" */
+  PlanSpan span;
+  uint64_t ns;                    /* predicted, alone on its device */
+  uint64_t flops, bytes;          /* work and memory or wire traffic it was predicted from */
+} PlanInstr;
+
+typedef struct PlanSegment {
+  StrId name; /* "begin", "micro", "update" */
+  int32_t first, end; /* instrs [first, end) */
+  uint64_t count;
+} PlanSegment;
+
+/* A model input, fed by instruction INPUT. */
+typedef enum { FEED_TOKENS, FEED_TARGETS } FeedKind; /* targets are tokens shifted by one */
+typedef struct PlanInput {
+  StrId name;
+  FeedKind feed;
+  int64_t sample_numel; /* values of one sample: ctx */
+  int64_t vocab;        /* ids are below this */
+} PlanInput;
+
+typedef struct PlanWorld {
+  uint32_t ranks, shard, replicas, ranks_per_node; /* ranks = shard * replicas */
+  uint64_t micro_batch;  /* samples a rank takes in one repetition of "micro" */
+  uint64_t accumulation; /* repetitions a step */
+} PlanWorld;
+
+/* What the planner knew and chose; not needed to run. */
+typedef struct PlanSummary {
+  StrId strategy, wrap, checkpoint;
+  uint32_t prefetch;
+  uint64_t budget_bytes;
+  uint64_t step_ns;        /* simulated */
+  uint64_t lower_bound_ns; /* no plan of the searched space is faster under this cost model */
+  StrId bound_by;
+  uint64_t kept_bytes;     /* activations saved from forward to backward */
+  double model_flops_per_sample; /* forward and backward, without recompute */
+  double peak_flops;             /* of one device in the compute dtype */
+} PlanSummary;
+
+typedef struct Plan {
+  StrId model, source_path, cluster;
+  uint64_t source_hash;
+  bool training; /* false: forward only, for generate; the last instruction writes `output_buf` */
+  int32_t output_buf;
+  PlanWorld world;
+  Recipe recipe;
+  PlanSummary summary;
+  uint32_t layers; /* iterations of the outermost repeat, for reports */
+  uint64_t param_numel;
+  uint64_t arena_bytes, persistent_bytes, max_live_bytes; /* max_live <= arena: largest sum of live sizes */
+  uint32_t queue[STREAM_COUNT]; /* stream -> queue; streams with one queue serialise in list order */
+  int32_t loss_buf, count_buf, norm_buf; /* f64 scalars, after the update segment: sums over all ranks */
+  uint32_t event_count;
+
+  VEC(PlanInput) inputs;
+  VEC(PlanParam) params;
+  VEC(PlanUnit) units;
+  VEC(PlanBuf) bufs;
+  VEC(PlanInstr) instrs;
+  VEC(PlanSegment) segments;
+  VEC(PlanOperand) operands;
+  VEC(int64_t) ints;
+  VEC(double) reals;
+  VEC(int32_t) waits;
+  VEC(char) strings; /* starts with "\0" */
+} Plan;
+
+/* --- instruction table ------------------------------------------------------------------------------------------- */
+
+enum { INSTR_MAX_OPERANDS = 12, INSTR_MAX_INTS = 8, INSTR_MAX_REALS = 4, DIM_MAX_FACTORS = 3 };
+
+typedef enum { MODE_READ, MODE_WRITE, MODE_UPDATE, MODE_ADD } OperandMode;
+
+/* A factor of a dimension: an int attribute (index >= 0) or a literal or the world's F. */
+typedef struct DimFactor {
+  enum { FACTOR_INT, FACTOR_LITERAL, FACTOR_F } kind;
+  int64_t value; /* index of the int, or the literal */
+} DimFactor;
+
+typedef struct OperandSpec {
+  char name[12];
+  OperandMode mode;
+  bool optional;
+  int dtype; /* a DType, or -1: any float */
+  DimFactor rows[DIM_MAX_FACTORS], cols[DIM_MAX_FACTORS];
+  int rows_count, cols_count; /* rows_count 0: one row */
+} OperandSpec;
+
+typedef struct InstrSpec {
+  const char *name;
+  StreamId stream;
+  int operand_count, int_count, real_count;
+  OperandSpec operands[INSTR_MAX_OPERANDS];
+  char ints[INSTR_MAX_INTS][16];
+  char reals[INSTR_MAX_REALS][16];
+  const char *meaning;
+} InstrSpec;
+
+/* The parsed table, INSTR_COUNT rows; allocated once into the arena by whoever needs it. */
+const InstrSpec *instr_specs(Arena *arena);
+/* -1 when no instruction has this name. */
+int instr_find(const InstrSpec *specs, const char *name);
+
+/* rows x cols of operand k of an instruction; false when a product overflows or a factor is <= 0. */
+bool plan_operand_dims(const Plan *plan, const InstrSpec *specs, const PlanInstr *instr, int k, uint64_t *rows,
+                       uint64_t *cols);
+
+const char *stream_name(StreamId stream);
+const char *phase_name(Phase phase);
+const char *buf_class_name(BufClass class);
+
+/* --- building and reading -------------------------------------------------------------------------------------- */
+
+Plan *plan_new(Arena *arena);
+StrId plan_intern(Arena *arena, Plan *plan, const char *text); /* appends; equal texts may share */
+static inline const char *plan_str(const Plan *plan, StrId id) { return plan->strings.data + id; }
+static inline const PlanOperand *plan_operand(const Plan *plan, const PlanInstr *instr, int k) {
+  return &plan->operands.data[instr->operands + (uint32_t)k];
+}
+static inline int64_t plan_int(const Plan *plan, const PlanInstr *instr, int k) {
+  return plan->ints.data[instr->ints + (uint32_t)k];
+}
+static inline double plan_real(const Plan *plan, const PlanInstr *instr, int k) {
+  return plan->reals.data[instr->reals + (uint32_t)k];
+}
+/* Bytes of rank r's arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
+ * of live buffers is largest. */
+void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at);
+
+#endif

@@ -1,0 +1,26 @@
+/* Owns: executing a plan on virtual clocks. Needs no cost model: durations are in the instructions.
+ *
+ * Queues are FIFO; an instruction starts when its queue is free and its events have been recorded; queues join between
+ * segments. Compute that overlaps communication is not slowed here (contention is in the instruction's ns). */
+#ifndef FSDPC_PLANNER_PLAN_SIM_H
+#define FSDPC_PLANNER_PLAN_SIM_H
+
+#include "planner/plan/plan.h"
+
+typedef struct SimSpan {
+  uint64_t start, end; /* ns from the start of the step; in the first repetition of its segment */
+} SimSpan;
+
+typedef struct SimResult {
+  uint64_t step_ns;
+  uint64_t exposed_comm_ns;            /* compute idle while a communication queue works */
+  uint64_t busy_ns[STREAM_COUNT];      /* over all repetitions */
+  uint64_t phase_ns[PHASE_COUNT];      /* compute-stream time by phase, over all repetitions */
+  uint64_t segment_ns[8];              /* one repetition; plans have at most 8 segments */
+  SimSpan *spans;                      /* one an instruction */
+} SimResult;
+
+/* The plan is verified (waits name earlier records). O(instrs + waits). */
+void plan_simulate(Arena *arena, const Plan *plan, SimResult *result);
+
+#endif

@@ -1,0 +1,46 @@
+/* Owns: the planner's door. A checked graph, the world and the settings in; a placed, verified, simulated plan out. */
+#ifndef FSDPC_PLANNER_PLANNER_H
+#define FSDPC_PLANNER_PLANNER_H
+
+#include "frontend/graph.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/sim.h"
+
+typedef struct PlannerOptions {
+  int64_t ranks;          /* 0: all devices of the cluster */
+  int64_t ranks_per_node; /* 0: the cluster's node size (at most ranks) */
+  PlanSettings settings;  /* the file's plan block with the command line's overrides */
+  bool inference;         /* forward only, one rank, one sample, output = input of the loss (logits) */
+} PlannerOptions;
+
+typedef struct LargestBuffer {
+  const char *name, *class;
+  uint64_t bytes;
+} LargestBuffer;
+
+/* Why a budget cannot be met (design promise 7). */
+typedef struct Infeasible {
+  uint64_t smallest_peak_bytes; /* arena of the smallest plan found */
+  const char *peak_at;          /* instruction and layer where that plan peaks */
+  VEC(LargestBuffer) largest;   /* live there, largest first, at most 8 */
+  VEC(const char *) relaxations; /* cheapest first: "memory 3.1 GiB", "micro_batch 2: peak 1.9 GiB" */
+} Infeasible;
+
+typedef struct PlannerResult {
+  Plan *plan;      /* NULL after diagnostics; when !fits, the smallest plan found */
+  SimResult sim;
+  bool fits;
+  Infeasible infeasible; /* when !fits */
+  uint32_t candidates;   /* plans compared */
+  double seconds;
+} PlannerResult;
+
+/* Dumps asked for with --dump=a,b: text of each pass. */
+typedef enum { DUMP_GRAPH = 1, DUMP_PROGRAM = 2, DUMP_UNITS = 4, DUMP_CHECKPOINT = 8, DUMP_MEMORY = 16, DUMP_PLAN = 32 } DumpMask;
+
+/* Deterministic. User errors (a micro-batch that does not divide, a unit pattern that matches nothing, no cluster)
+ * go to the sink. The emitted plan has passed the verifier: a violation here is a bug and aborts with its text. */
+void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,
+                  Text *dump_text, PlannerResult *result);
+
+#endif

@@ -1,0 +1,44 @@
+/* Owns: the backend interface: where arenas live and how a segment's instructions are executed. The CPU backend runs
+ * each queue on a thread; the CUDA backend launches on streams. */
+#ifndef FSDPC_RUNTIME_BACKEND_H
+#define FSDPC_RUNTIME_BACKEND_H
+
+#include "planner/plan/plan.h"
+#include "runtime/comm.h"
+
+/* What changes from step to step; everything else is in the plan. */
+typedef struct StepState {
+  uint64_t step;         /* 1-based, of the optimizer */
+  double lr;
+  uint64_t repetition;   /* of the current segment: micro-batch number */
+  uint64_t first_sample; /* global number of the first sample of the step */
+} StepState;
+
+typedef struct InstrTime {
+  uint64_t start_ns, end_ns; /* monotonic clock */
+} InstrTime;
+
+/* Gives INPUT and COUNT their data. Called from the queue that runs them; must not allocate. */
+typedef struct Feed Feed;
+struct Feed {
+  /* Fills `count` ids for input `input` of the micro-batch `repetition` of step state `state` on this rank. */
+  void (*fill)(Feed *, const StepState *state, int32_t input, int32_t *out, uint64_t count);
+  /* Valid (not `ignore`) values of input `input` over the whole step on this rank. */
+  uint64_t (*count)(Feed *, const StepState *state, int32_t input, int64_t ignore);
+};
+
+typedef struct Backend Backend;
+struct Backend {
+  const char *name;
+  /* Runs one repetition of a segment and returns when every queue has finished. False on failure, with a message in
+   * error() naming rank, stream, instruction and layer. times: one an instruction, or NULL. */
+  bool (*run_segment)(Backend *, int32_t segment, const StepState *state, InstrTime *times);
+  bool (*write)(Backend *, int32_t buf, uint64_t first_byte, const void *data, uint64_t bytes);
+  bool (*read)(Backend *, int32_t buf, uint64_t first_byte, void *data, uint64_t bytes);
+  const char *(*error)(Backend *);
+  CommStatus (*comm_status)(Backend *); /* of the last failure: whose fault it was */
+  uint64_t (*high_water)(Backend *); /* largest arena offset + 1 that any executed instruction's operands reached */
+  void (*close)(Backend *);
+};
+
+#endif

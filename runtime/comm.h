@@ -1,0 +1,35 @@
+/* Owns: the communicator interface: what collectives a plan needs, between the ranks of one job.
+ *
+ * Sums follow one fixed binary tree over global ranks: sum(lo, n) = sum(lo, p) + sum(lo + p, n - p), p the largest
+ * power of two below n. Aligned power-of-two groups are subtrees, so a sum in a group followed by one across groups has
+ * the bits of the sum over all.
+ *
+ * Every rank calls the same collectives in the same order from one thread (the communication thread). Buffers are
+ * arena offsets: equal on every rank by the plan's contract, so that peers can be read in place. */
+#ifndef FSDPC_RUNTIME_COMM_H
+#define FSDPC_RUNTIME_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum { COMM_OK = 0, COMM_PEER_FAILED, COMM_TIMEOUT } CommStatus;
+
+typedef struct Comm Comm;
+struct Comm {
+  uint32_t rank, ranks;         /* global */
+  uint32_t shard, replicas;     /* rank = replica * shard + position in the shard group */
+  /* full[0 .. shard*count) of this rank = the group's shards in order; elements of `size` bytes. */
+  CommStatus (*allgather)(Comm *, uint64_t shard_offset, uint64_t full_offset, uint64_t count, uint32_t size);
+  /* shard (+)= own part of the group's tree sum of full. f32. */
+  CommStatus (*reduce_scatter)(Comm *, uint64_t full_offset, uint64_t shard_offset, uint64_t count, bool add);
+  /* y (+)= tree sum of x over replicas. f32. */
+  CommStatus (*allreduce)(Comm *, uint64_t x_offset, uint64_t y_offset, uint64_t count, bool add);
+  /* x = tree sum over all ranks. f64, few elements. */
+  CommStatus (*allreduce_sum)(Comm *, uint64_t x_offset, uint64_t count);
+  /* acc = exact sum over the shard group, EXACT_WORDS words. */
+  CommStatus (*allreduce_exact)(Comm *, uint64_t acc_offset);
+  CommStatus (*barrier)(Comm *); /* all ranks */
+};
+
+#endif

@@ -1,0 +1,43 @@
+/* Owns: the runtime's door: train with a plan, or run a forward plan to generate. Knows nothing of the planner but the
+ * plan. The caller has verified the plan. */
+#ifndef FSDPC_RUNTIME_RUNTIME_H
+#define FSDPC_RUNTIME_RUNTIME_H
+
+#include "planner/plan/plan.h"
+
+/* Exit codes shared with the command line. */
+enum { RUN_OK = 0, RUN_INVALID = 1, RUN_PEER_FAILED = 4 };
+
+typedef struct TrainOptions {
+  const char *backend;          /* "cpu" */
+  const char *const *data;      /* paths: llm.c .bin, nanoGPT .bin, text file, folder */
+  uint32_t data_count;
+  uint64_t steps;               /* 0: the recipe's */
+  const char *init_path;        /* .safetensors with every parameter by name, or NULL: initialise from the seed */
+  const char *save_dir;         /* DIR/model.safetensors, written whole then renamed, or NULL */
+  uint64_t save_every;          /* 0: at the end only */
+  const char *metrics_path;     /* JSON Lines, or NULL */
+  const char *gemm;             /* NULL: best */
+  uint32_t threads;             /* compute threads a rank; 0: cores / ranks, at least 1 */
+  bool quiet;
+} TrainOptions;
+
+/* Starts plan->world.ranks processes, trains, waits. One message on stderr and an exit code on failure; no child,
+ * thread or shared memory outlives the call, whatever happens to any rank. */
+int runtime_train(const Plan *plan, const TrainOptions *options);
+
+typedef struct GenerateOptions {
+  const char *weights;  /* .safetensors, or a folder with model.safetensors */
+  const char *prompt;   /* bytes (vocabulary 256) */
+  uint64_t tokens;
+  double temperature;   /* 0: greedy */
+  uint32_t top_k;       /* 0: off */
+  uint64_t seed;
+  const char *gemm;
+  uint32_t threads;
+} GenerateOptions;
+
+/* Forward plan (plan->training false). Writes prompt and continuation to stdout as they come. */
+int runtime_generate(const Plan *plan, const GenerateOptions *options);
+
+#endif
