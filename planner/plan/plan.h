@@ -199,6 +199,7 @@ typedef struct Plan {
   VEC(double) reals;
   VEC(int32_t) waits;
   VEC(char) strings; /* starts with "\0" */
+  VEC(StrId) string_index; /* plan_intern's hash table; no part of the plan's meaning */
 } Plan;
 
 /* --- instruction table ------------------------------------------------------------------------------------------- */

@@ -1,0 +1,10 @@
+/* Owns: nothing; the inside of instr.c that its unit test needs. */
+#ifndef FSDPC_PLANNER_PLAN_INSTR_H
+#define FSDPC_PLANNER_PLAN_INSTR_H
+
+#include "planner/plan/plan.h"
+
+/* Fills the operands and attributes of `spec` from the strings of one row of instr.def. NULL, or what is wrong. */
+const char *instr_parse_row(InstrSpec *spec, const char *operands, const char *ints, const char *reals);
+
+#endif

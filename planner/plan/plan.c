@@ -1,0 +1,135 @@
+/* Owns: names of the contract's enums, building a Plan, its string table, and the two derived facts that every reader
+ * needs: an operand's shape and the memory peak. */
+#include "planner/plan/plan.h"
+#include "base/checked.h"
+
+const char *stream_name(StreamId stream) {
+  static const char *const names[] = {
+#define X(id, name) name,
+      STREAMS(X)
+#undef X
+  };
+  return names[stream];
+}
+
+const char *phase_name(Phase phase) {
+  static const char *const names[] = {
+#define X(id, name) name,
+      PHASES(X)
+#undef X
+  };
+  return names[phase];
+}
+
+const char *buf_class_name(BufClass class) {
+  static const char *const names[] = {
+#define X(id, name) name,
+      BUF_CLASSES(X)
+#undef X
+  };
+  return names[class];
+}
+
+/* --- strings ------------------------------------------------------------------------------------------------------ */
+
+Plan *plan_new(Arena *arena) {
+  Plan *plan = ARENA_NEW(arena, Plan);
+  vec_push(arena, &plan->strings, 0);
+  plan->output_buf = plan->loss_buf = plan->count_buf = plan->norm_buf = PLAN_NONE;
+  return plan;
+}
+
+static uint32_t hash_text(const char *text) {
+  uint32_t hash = 2166136261u; /* FNV-1a */
+  for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 16777619u;
+  return hash;
+}
+
+/* The slot of plan->string_index that holds text, or the free one where it belongs. */
+static StrId *find_slot(Plan *plan, const char *text) {
+  uint32_t mask = plan->string_index.capacity - 1;
+  for (uint32_t at = hash_text(text) & mask;; at = (at + 1) & mask) {
+    StrId *slot = &plan->string_index.data[at];
+    if (!*slot || !strcmp(plan_str(plan, *slot), text)) return slot;
+  }
+}
+
+static void grow_index(Arena *arena, Plan *plan) {
+  StrId *old = plan->string_index.data;
+  uint32_t count = plan->string_index.capacity;
+  plan->string_index.capacity = count ? 2 * count : 64;
+  plan->string_index.data = ARENA_ARRAY(arena, StrId, plan->string_index.capacity);
+  for (uint32_t i = 0; i < count; i++)
+    if (old[i]) *find_slot(plan, plan_str(plan, old[i])) = old[i];
+}
+
+static StrId append(Arena *arena, Plan *plan, const char *text) {
+  StrId id = plan->strings.count;
+  for (size_t i = 0, n = strlen(text) + 1; i < n; i++) vec_push(arena, &plan->strings, text[i]);
+  return id;
+}
+
+StrId plan_intern(Arena *arena, Plan *plan, const char *text) {
+  if (!*text) return 0;
+  if (2 * plan->string_index.count >= plan->string_index.capacity) grow_index(arena, plan);
+  StrId *slot = find_slot(plan, text);
+  if (!*slot) {
+    *slot = append(arena, plan, text);
+    plan->string_index.count++;
+  }
+  return *slot;
+}
+
+/* --- shapes --------------------------------------------------------------------------------------------------------- */
+
+static bool product(const Plan *plan, const PlanInstr *instr, const DimFactor *factors, int count, uint64_t *out) {
+  *out = 1;
+  for (int i = 0; i < count; i++) {
+    int64_t value = factors[i].value;
+    if (factors[i].kind == FACTOR_INT) value = plan_int(plan, instr, (int)value);
+    if (factors[i].kind == FACTOR_F) value = plan->world.shard;
+    if (value <= 0 || !checked_mul(*out, (uint64_t)value, out)) return false;
+  }
+  return true;
+}
+
+bool plan_operand_dims(const Plan *plan, const InstrSpec *specs, const PlanInstr *instr, int k, uint64_t *rows,
+                       uint64_t *cols) {
+  const OperandSpec *spec = &specs[instr->op].operands[k];
+  uint64_t total;
+  return product(plan, instr, spec->rows, spec->rows_count, rows) &&
+         product(plan, instr, spec->cols, spec->cols_count, cols) && checked_mul(*rows, *cols, &total);
+}
+
+/* --- memory --------------------------------------------------------------------------------------------------------- */
+
+/* change[i]: bytes that become live at list position i, less those that died at i - 1. */
+static int32_t find_peak(const Plan *plan) {
+  Arena *scratch = arena_new();
+  int64_t *change = ARENA_ARRAY(scratch, int64_t, (size_t)plan->instrs.count + 1);
+  for (uint32_t i = 0; i < plan->bufs.count; i++) {
+    const PlanBuf *buf = &plan->bufs.data[i];
+    change[buf->first] += (int64_t)buf->bytes;
+    change[buf->last + 1] -= (int64_t)buf->bytes;
+  }
+  int64_t live = 0, most = -1;
+  int32_t at = 0;
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    live += change[i];
+    if (live > most) {
+      most = live;
+      at = (int32_t)i;
+    }
+  }
+  arena_free(scratch);
+  return at;
+}
+
+void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at) {
+  *at = find_peak(plan);
+  memset(by_class, 0, BUF_CLASS_COUNT * sizeof by_class[0]);
+  for (uint32_t i = 0; i < plan->bufs.count; i++) {
+    const PlanBuf *buf = &plan->bufs.data[i];
+    if (buf->first <= *at && *at <= buf->last) by_class[buf->class] += buf->bytes;
+  }
+}
