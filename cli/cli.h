@@ -27,14 +27,14 @@ typedef struct Cli {
 bool cli_color(const Cli *cli, FILE *stream);
 /* Prints what was collected on stderr; true when there was no error. */
 bool cli_print_diags(Cli *cli);
-/* "fsdpc run: error: ..." on stderr, for failures that have no place in a source. Returns EXIT_INVALID. */
-int cli_error(const Cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* "error: ..." on stderr, for failures that have no place in a source. Returns EXIT_INVALID. */
+int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Our mistake, not the user's: says so and ends the process with EXIT_BUG. */
 _Noreturn void cli_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Writes a file whole, then renames it into place. False after a message. */
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length);
 
-/* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------------ */
+/* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------ */
 
 typedef struct Planned {
   Plan *plan;
@@ -46,22 +46,22 @@ typedef struct Planned {
 
 /* FILE -> checked graph, with --set and --cluster. */
 int compile_graph(Cli *cli, const char *path, Graph **graph);
-/* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it does not
- * fit: see planned->fits. */
+/* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
+ * does not fit: see planned->fits. */
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned);
 /* PLAN -> plan that the verifier accepts. Planning options are refused. */
 int read_plan(Cli *cli, const char *path, Planned *planned);
 /* PLAN or FILE, told apart by the first line; a FILE that does not fit is EXIT_NO_FIT, explained. */
 int open_plan(Cli *cli, const char *path, Planned *planned);
 
-/* --- what is said about a plan (report.c, report_json.c) --------------------------------------------------------- */
+/* --- what is said about a plan (report.c, report_json.c) ----------------------------------------------- */
 
 /* Figures that both reports print. */
 typedef struct PlanFigures {
   uint64_t by_class[BUF_CLASS_COUNT]; /* live at the peak */
   const char *peak_at;                /* "h.17.mlp.c_fc backward" */
   double tokens_per_s_per_rank, mfu;
-  double gap;                         /* step / lower bound - 1; 0 when there is no bound */
+  double gap; /* step / lower bound - 1; 0 when there is no bound */
   uint64_t recompute_ns;
 } PlanFigures;
 
@@ -78,7 +78,7 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out);
 /* Why it does not fit, and the cheapest ways out. */
 void report_infeasible(const Planned *planned, FILE *out);
 
-/* --- help.c ------------------------------------------------------------------------------------------------------- */
+/* --- help.c -------------------------------------------------------------------------------------------- */
 
 void help_all(FILE *out);
 void help_command(CommandId command, FILE *out);

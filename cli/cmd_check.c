@@ -8,7 +8,9 @@ int cmd_check(Cli *cli) {
                              .cluster_path = option_text(&cli->options, OPTION_CLUSTER, NULL)};
   for (uint32_t i = 0; i < files->count; i++)
     frontend_compile(cli->arena, &cli->sources, &cli->sink, files->data[i], &options);
-  if (option_given(&cli->options, OPTION_JSON)) diag_print_json(&cli->sink, stdout);
-  else cli_print_diags(cli);
+  if (option_given(&cli->options, OPTION_JSON))
+    diag_print_json(&cli->sink, stdout);
+  else
+    cli_print_diags(cli);
   return cli->sink.errors ? EXIT_INVALID : EXIT_OK;
 }

@@ -34,11 +34,12 @@ static const char *cpu_features(Arena *arena) {
 #if defined(__x86_64__)
   Text text = {.arena = arena};
   text_printf(&text, "%s", "x86-64");
-#define FEATURE(name) \
+#define FEATURE(name)                                                                                        \
   if (__builtin_cpu_supports(name)) text_printf(&text, " %s", name);
-  FEATURE("avx2") FEATURE("fma") FEATURE("avx512f") FEATURE("avx512bf16")
+  FEATURE("avx2")
+  FEATURE("fma") FEATURE("avx512f") FEATURE("avx512bf16")
 #undef FEATURE
-  return text.data;
+      return text.data;
 #else
   (void)arena;
   return "not x86-64: kernels are compiled for the baseline";
@@ -48,7 +49,8 @@ static const char *cpu_features(Arena *arena) {
 static void find_machine(Arena *arena, Findings *list) {
   char buffer[32];
   uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-  add(arena, list, "machine", "cores", arena_printf(arena, "%d usable of %ld", usable_cores(), sysconf(_SC_NPROCESSORS_ONLN)), NULL);
+  add(arena, list, "machine", "cores",
+      arena_printf(arena, "%d usable of %ld", usable_cores(), sysconf(_SC_NPROCESSORS_ONLN)), NULL);
   add(arena, list, "machine", "memory", arena_strdup(arena, text_bytes(buffer, memory)), NULL);
   add(arena, list, "machine", "cpu", cpu_features(arena), NULL);
 }
@@ -56,7 +58,7 @@ static void find_machine(Arena *arena, Findings *list) {
 static void find_gemm(Arena *arena, Findings *list) {
   static const struct {
     const char *name, *help;
-  } libraries[] = {{"onednn", "apt-get install libdnnl-dev"},
+  } libraries[] = {{"onednn", "apt-get install libdnnl2"},
                    {"openblas", "apt-get install libopenblas0-pthread"},
                    {"builtin", NULL}};
   for (int i = 0; i < 3; i++) {
@@ -74,8 +76,9 @@ static void find_devices(Arena *arena, Findings *list) {
 }
 
 static void find_launcher(Arena *arena, Findings *list) {
-  static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "SLURM_PROCID",
-                                      "OMPI_COMM_WORLD_RANK", "PMI_RANK", "OMP_NUM_THREADS"};
+  static const char *const names[] = {"RANK",        "WORLD_SIZE",     "LOCAL_RANK",
+                                      "MASTER_ADDR", "SLURM_PROCID",   "OMPI_COMM_WORLD_RANK",
+                                      "PMI_RANK",    "OMP_NUM_THREADS"};
   for (uint32_t i = 0; i < sizeof names / sizeof *names; i++) {
     const char *value = getenv(names[i]);
     if (value) add(arena, list, "launcher variables", names[i], value, NULL);
@@ -95,8 +98,8 @@ static void print_json(const Findings *list) {
   json_t *array = json_array();
   for (uint32_t i = 0; i < list->count; i++) {
     const Finding *finding = &list->data[i];
-    json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s?}", "group", finding->group, "name", finding->name,
-                                           "value", finding->value, "help", finding->help));
+    json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s?}", "group", finding->group, "name",
+                                           finding->name, "value", finding->value, "help", finding->help));
   }
   json_t *object = json_pack("{s:i, s:o}", "schema_version", 1, "findings", array);
   json_dumpf(object, stdout, JSON_INDENT(2));
@@ -111,7 +114,9 @@ int cmd_doctor(Cli *cli) {
   find_gemm(cli->arena, &list);
   find_devices(cli->arena, &list);
   find_launcher(cli->arena, &list);
-  if (option_given(&cli->options, OPTION_JSON)) print_json(&list);
-  else print_text(&list);
+  if (option_given(&cli->options, OPTION_JSON))
+    print_json(&list);
+  else
+    print_text(&list);
   return EXIT_OK;
 }

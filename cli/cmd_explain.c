@@ -1,5 +1,5 @@
-/* Owns: `fsdpc explain`: the step as a tree: segments, phases, layers; then the units. With --no-costs the text does
- * not change when only the cost model does. */
+/* Owns: `fsdpc explain`: the step as a tree: segments, phases, layers; then the units. With --no-costs the
+ * text does not change when only the cost model does. */
 #include "cli/cli.h"
 
 typedef struct Explainer {
@@ -13,13 +13,16 @@ typedef struct Run {
   int32_t first, end;
 } Run;
 
-static const PlanInstr *instr_at(const Explainer *ex, int32_t i) { return &ex->planned->plan->instrs.data[i]; }
+static const PlanInstr *instr_at(const Explainer *ex, int32_t i) {
+  return &ex->planned->plan->instrs.data[i];
+}
 
 /* Where the run of instructions that starts at first stops being about one name in one phase. */
 static Run run_from(const Explainer *ex, int32_t first, int32_t end) {
   const PlanInstr *head = instr_at(ex, first);
   int32_t last = first + 1;
-  while (last < end && instr_at(ex, last)->phase == head->phase && instr_at(ex, last)->name == head->name) last++;
+  while (last < end && instr_at(ex, last)->phase == head->phase && instr_at(ex, last)->name == head->name)
+    last++;
   return (Run){first, last};
 }
 
@@ -46,7 +49,8 @@ static void print_run(const Explainer *ex, const InstrSpec *specs, Run run) {
   for (int32_t i = run.first; i < run.end; i++) print_instr(ex, specs, i);
 }
 
-static void print_segment(const Explainer *ex, const InstrSpec *specs, const PlanSegment *segment, uint64_t ns) {
+static void print_segment(const Explainer *ex, const InstrSpec *specs, const PlanSegment *segment,
+                          uint64_t ns) {
   printf("segment %s, %llu time%s a step", plan_str(ex->planned->plan, segment->name),
          (unsigned long long)segment->count, segment->count == 1 ? "" : "s");
   print_time(ex, ns);

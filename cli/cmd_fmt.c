@@ -1,5 +1,5 @@
-/* Owns: `fsdpc fmt`: rewrites files in place, whole or not at all, and names those it changed; with --check only
- * names them. */
+/* Owns: `fsdpc fmt`: rewrites files in place, whole or not at all, and names those it changed; with --check
+ * only names them. */
 #include "cli/cli.h"
 
 /* Whether the file's text, read by frontend_format into sources, is already the canonical one. */

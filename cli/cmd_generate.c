@@ -24,7 +24,8 @@ static bool read_options(const Cli *cli, GenerateOptions *generate) {
                                 .gemm = option_text(options, OPTION_GEMM, NULL),
                                 .threads = (uint32_t)threads};
   if (generate->weights) return true;
-  usage_error(options, "--weights DIR names the folder that 'fsdpc run --save DIR' wrote", "there are no weights to generate with");
+  usage_error("--weights DIR names the folder that 'fsdpc run --save DIR' wrote",
+              "there are no weights to generate with");
   return false;
 }
 

@@ -6,15 +6,17 @@
 /* --dump=graph,units -> DumpMask. */
 static bool dump_mask(const Cli *cli, unsigned *mask) {
   static const char *const names[] = {"graph", "program", "units", "checkpoint", "memory", "plan"};
-  static const unsigned bits[] = {DUMP_GRAPH, DUMP_PROGRAM, DUMP_UNITS, DUMP_CHECKPOINT, DUMP_MEMORY, DUMP_PLAN};
+  static const unsigned bits[] = {DUMP_GRAPH,      DUMP_PROGRAM, DUMP_UNITS,
+                                  DUMP_CHECKPOINT, DUMP_MEMORY,  DUMP_PLAN};
   char *rest = arena_strdup(cli->arena, option_text(&cli->options, OPTION_DUMP, ""));
   for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
     int which = 0;
     while (which < 6 && strcmp(name, names[which])) which++;
     if (which == 6) {
       const char *meant = text_nearest(name, names, 6);
-      usage_error(&cli->options, meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL,
-                  "option --dump expects graph, program, units, checkpoint, memory or plan, but got \"%s\"", name);
+      usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL,
+                  "option --dump expects graph, program, units, checkpoint, memory or plan, but got \"%s\"",
+                  name);
       return false;
     }
     *mask |= bits[which];
@@ -29,9 +31,12 @@ static bool save_plan(Cli *cli, const Plan *plan, const char *path) {
 }
 
 static void print_result(const Cli *cli, const Planned *planned, const Text *dump) {
-  if (option_given(&cli->options, OPTION_JSON)) report_json(cli, planned, stdout);
-  else if (option_given(&cli->options, OPTION_DUMP)) fwrite(dump->data, 1, dump->length, stdout);
-  else report_print(cli, planned, stdout);
+  if (option_given(&cli->options, OPTION_JSON))
+    report_json(cli, planned, stdout);
+  else if (option_given(&cli->options, OPTION_DUMP))
+    fwrite(dump->data, 1, dump->length, stdout);
+  else
+    report_print(cli, planned, stdout);
 }
 
 int cmd_plan(Cli *cli) {
@@ -41,7 +46,7 @@ int cmd_plan(Cli *cli) {
   Planned planned;
   if (option_given(&cli->options, OPTION_DUMP) && !dump_mask(cli, &mask)) return EXIT_USAGE;
   if (plan_is_plan_file(path))
-    return cli_error(cli, "%s is a finished plan; 'fsdpc explain' and 'fsdpc verify' read plans", path);
+    return cli_error("%s is a finished plan; 'fsdpc explain' and 'fsdpc verify' read plans", path);
   int code = compile_plan(cli, path, mask, &dump, &planned);
   if (code != EXIT_OK) return code;
   print_result(cli, &planned, &dump);

@@ -16,11 +16,13 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
       !option_integer(options, OPTION_SAVE_EVERY, 1, MOST_STEPS, &every) ||
       !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads))
     return false;
-  if (backend == 1) return usage_error(options, NULL, "--backend cuda is not available in this version"), false;
+  if (backend == 1) return usage_error(NULL, "--backend cuda is not available in this version"), false;
   if (!option_given(options, OPTION_DATA))
-    return usage_error(options, "--data PATH names a .bin of tokens, a text file or a folder", "there is nothing to train on"), false;
+    return usage_error("--data PATH names a .bin of tokens, a text file or a folder",
+                       "there is nothing to train on"),
+           false;
   if (every && !option_given(options, OPTION_SAVE))
-    return usage_error(options, "add --save DIR", "--save-every has no effect without --save"), false;
+    return usage_error("add --save DIR", "--save-every has no effect without --save"), false;
   *train = (TrainOptions){.backend = backends[backend],
                           .data = options->given[OPTION_DATA].data,
                           .data_count = options->given[OPTION_DATA].count,
@@ -35,7 +37,8 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
   return true;
 }
 
-/* A plan that the planner made and the verifier refuses is our bug; one that was read has been verified already. */
+/* A plan that the planner made and the verifier refuses is our bug; one that was read has been verified
+ * already. */
 static void check_own(Cli *cli, const Plan *plan) {
   VerifyResult result = {0};
   if (!plan_verify(cli->arena, plan, &result))
@@ -51,9 +54,10 @@ int cmd_run(Cli *cli) {
   if (code != EXIT_OK) return code;
   const Plan *plan = planned.plan;
   check_own(cli, plan);
-  if (!plan->training) return cli_error(cli, "this plan has no backward pass: it was made to generate");
+  if (!plan->training) return cli_error("this plan has no backward pass: it was made to generate");
   if (plan->world.ranks > MOST_LOCAL_RANKS)
-    return cli_error(cli, "the plan is for %u ranks, and this machine can start at most %d; --ranks N plans for fewer",
-                     plan->world.ranks, MOST_LOCAL_RANKS);
+    return cli_error(
+        "the plan is for %u ranks, and this machine can start at most %d; --ranks N plans for fewer",
+        plan->world.ranks, MOST_LOCAL_RANKS);
   return runtime_train(plan, &train);
 }

@@ -30,16 +30,16 @@ static void print_text(const char *path, const Plan *plan, const VerifyResult *r
 
 static json_t *violation_json(const Violation *violation) {
   return json_pack("{s:s, s:s, s:s, s:i, s:i}", "rule", verify_rule_name(violation->rule), "meaning",
-                   verify_rule_meaning(violation->rule), "message", violation->text, "instruction", violation->instr,
-                   "buffer", violation->buf);
+                   verify_rule_meaning(violation->rule), "message", violation->text, "instruction",
+                   violation->instr, "buffer", violation->buf);
 }
 
 static void print_json(const VerifyResult *result) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < result->violations.count; i++)
     json_array_append_new(list, violation_json(&result->violations.data[i]));
-  json_t *object = json_pack("{s:i, s:b, s:i, s:o}", "schema_version", 1, "valid", result->total == 0, "total",
-                             (int)result->total, "violations", list);
+  json_t *object = json_pack("{s:i, s:b, s:i, s:o}", "schema_version", 1, "valid", result->total == 0,
+                             "total", (int)result->total, "violations", list);
   json_dumpf(object, stdout, JSON_INDENT(2));
   printf("\n");
   json_decref(object);
@@ -53,7 +53,9 @@ int cmd_verify(Cli *cli) {
   if (!plan && json) return diag_print_json(&cli->sink, stdout), EXIT_INVALID;
   if (!cli_print_diags(cli) || !plan) return EXIT_INVALID;
   bool valid = plan_verify(cli->arena, plan, &result);
-  if (json) print_json(&result);
-  else print_text(path, plan, &result);
+  if (json)
+    print_json(&result);
+  else
+    print_text(path, plan, &result);
   return valid ? EXIT_OK : EXIT_INVALID;
 }

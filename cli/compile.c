@@ -1,5 +1,5 @@
-/* Owns: the ways from a path on the command line to a graph and to a plan: the options that override the file's plan
- * block, and the refusal of options that a finished plan cannot heed. */
+/* Owns: the ways from a path on the command line to a graph and to a plan: the options that override the
+ * file's plan block, and the refusal of options that a finished plan cannot heed. */
 #include "cli/cli.h"
 
 #include "planner/plan/plan_text.h"
@@ -18,7 +18,7 @@ int compile_graph(Cli *cli, const char *path, Graph **graph) {
   return EXIT_INVALID;
 }
 
-/* --- overrides --------------------------------------------------------------------------------------------------- */
+/* --- overrides ----------------------------------------------------------------------------------------- */
 
 /* "prefix:rest" -> rest, else NULL. */
 static const char *after(const char *text, const char *prefix) {
@@ -27,7 +27,7 @@ static const char *after(const char *text, const char *prefix) {
 }
 
 /* A whole number, at least 1, such as the F of hybrid_shard:F. */
-static bool count_after(const Cli *cli, OptionId id, const char *text, uint64_t *out) {
+static bool count_after(OptionId id, const char *text, uint64_t *out) {
   Quantity quantity;
   const char *why;
   if (quantity_parse(text, &quantity, &why) && quantity.kind == QUANTITY_NUMBER && quantity.is_integer &&
@@ -35,27 +35,28 @@ static bool count_after(const Cli *cli, OptionId id, const char *text, uint64_t 
     *out = (uint64_t)quantity.integer;
     return true;
   }
-  usage_error(&cli->options, NULL, "option --%s expects a whole number after the colon, but got \"%s\"",
+  usage_error(NULL, "option --%s expects a whole number after the colon, but got \"%s\"",
               option_info(id)->name, text);
   return false;
 }
 
 static bool override_strategy(const Cli *cli, PlanSettings *settings) {
-  static const char *const words[] = {"auto", "full_shard", "shard_grad_op", "no_shard", "shard_optim", "hybrid_shard:F"};
+  static const char *const words[] = {"auto",     "full_shard",  "shard_grad_op",
+                                      "no_shard", "shard_optim", "hybrid_shard:F"};
   static const Strategy values[] = {STRATEGY_AUTO,     STRATEGY_FULL_SHARD,  STRATEGY_SHARD_GRAD_OP,
                                     STRATEGY_NO_SHARD, STRATEGY_SHARD_OPTIM, STRATEGY_HYBRID_SHARD};
   const char *width = after(option_text(&cli->options, OPTION_STRATEGY, NULL), "hybrid_shard");
   uint64_t shard = 0;
   int which = -1;
   if (width) {
-    if (!count_after(cli, OPTION_STRATEGY, width, &shard)) return false;
+    if (!count_after(OPTION_STRATEGY, width, &shard)) return false;
     which = 5;
   } else if (!option_word(&cli->options, OPTION_STRATEGY, words, 6, &which)) {
     return false;
   }
   if (which < 0) return true;
   if (which == 5 && !width) {
-    usage_error(&cli->options, NULL, "option --strategy hybrid_shard:F needs a number for F, such as hybrid_shard:8");
+    usage_error(NULL, "option --strategy hybrid_shard:F needs a number for F, such as hybrid_shard:8");
     return false;
   }
   settings->strategy = values[which];
@@ -70,11 +71,11 @@ static bool override_wrap(const Cli *cli, PlanSettings *settings) {
   int which = -1;
   if (size) {
     settings->wrap = WRAP_SIZE;
-    return count_after(cli, OPTION_WRAP, size, &settings->wrap_numel);
+    return count_after(OPTION_WRAP, size, &settings->wrap_numel);
   }
   if (!option_word(&cli->options, OPTION_WRAP, words, 4, &which)) return false;
   if (which == 3) {
-    usage_error(&cli->options, NULL, "option --wrap size:N needs a number for N, such as size:100M");
+    usage_error(NULL, "option --wrap size:N needs a number for N, such as size:100M");
     return false;
   }
   if (which >= 0) settings->wrap = values[which];
@@ -89,7 +90,8 @@ static bool override_auto(const Cli *cli, OptionId id, int64_t least, int64_t mo
 }
 
 static bool override_settings(const Cli *cli, PlanSettings *settings) {
-  static const char *const checkpoints[] = {"auto", "none", "full"}, *const reshards[] = {"no", "yes", "auto"};
+  static const char *const checkpoints[] = {"auto", "none", "full"}, *const reshards[] = {"no", "yes",
+                                                                                          "auto"};
   static const CheckpointKind kinds[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
   int checkpoint = -1, reshard = -1;
   if (!override_strategy(cli, settings) || !override_wrap(cli, settings) ||
@@ -111,7 +113,7 @@ static bool planner_options(const Cli *cli, const Graph *graph, PlannerOptions *
          override_settings(cli, &options->settings);
 }
 
-/* --- planning ---------------------------------------------------------------------------------------------------- */
+/* --- planning ------------------------------------------------------------------------------------------ */
 
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned) {
   Graph *graph;
@@ -130,10 +132,10 @@ int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Pla
   return EXIT_OK;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* --- reading ------------------------------------------------------------------------------------------- */
 
-static void print_violations(const Cli *cli, const char *path, const VerifyResult *result) {
-  cli_error(cli, "%s violates %u rule%s of a plan", path, result->total, result->total == 1 ? "" : "s");
+static void print_violations(const char *path, const VerifyResult *result) {
+  cli_error("%s violates %u rule%s of a plan", path, result->total, result->total == 1 ? "" : "s");
   for (uint32_t i = 0; i < result->violations.count; i++) {
     const Violation *violation = &result->violations.data[i];
     fprintf(stderr, "  %s: %s\n", verify_rule_name(violation->rule), violation->text);
@@ -147,14 +149,14 @@ static bool refuse_planning_options(const Cli *cli, const Plan *plan, const char
     const OptionInfo *option = option_info((OptionId)id);
     bool planning = option->commands == (SET_PLANNING) || option->commands == (SET_SOURCE);
     if (!planning || id == OPTION_RANKS || !option_given(&cli->options, (OptionId)id)) continue;
-    usage_error(&cli->options, "give the model file instead, or plan again", "--%s has no effect on a finished plan, and %s is one",
-                option->name, path);
+    usage_error("give the model file instead, or plan again",
+                "--%s has no effect on a finished plan, and %s is one", option->name, path);
     return false;
   }
   int64_t ranks = plan->world.ranks;
   if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks)) return false;
   if (ranks == (int64_t)plan->world.ranks) return true;
-  usage_error(&cli->options, "leave --ranks out, or plan again", "--ranks is %lld, but %s is a plan for %u rank%s",
+  usage_error("leave --ranks out, or plan again", "--ranks is %lld, but %s is a plan for %u rank%s",
               (long long)ranks, path, plan->world.ranks, plan->world.ranks == 1 ? "" : "s");
   return false;
 }
@@ -163,7 +165,7 @@ int read_plan(Cli *cli, const char *path, Planned *planned) {
   VerifyResult result = {0};
   Plan *plan = plan_read(cli->arena, &cli->sources, &cli->sink, path);
   if (!cli_print_diags(cli) || !plan) return EXIT_INVALID;
-  if (!plan_verify(cli->arena, plan, &result)) return print_violations(cli, path, &result), EXIT_INVALID;
+  if (!plan_verify(cli->arena, plan, &result)) return print_violations(path, &result), EXIT_INVALID;
   if (!refuse_planning_options(cli, plan, path)) return EXIT_USAGE;
   *planned = (Planned){.plan = plan, .fits = true};
   plan_simulate(cli->arena, plan, &planned->sim);

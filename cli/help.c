@@ -31,9 +31,10 @@ void help_all(FILE *out) {
                "Usage: fsdpc COMMAND [OPTION]... OPERAND...\n\nCommands:\n");
   for (int id = 0; id < COMMAND_COUNT; id++)
     fprintf(out, "  %-10s %s\n", commands[id].name, commands[id].summary);
-  fprintf(out, "\n'fsdpc COMMAND --help' shows the options of a command; 'fsdpc --version [--json]' the version.\n"
-               "Exit codes: 0 ok, 1 invalid input, 3 does not fit the budget, 4 a rank failed, 64 usage,\n"
-               "70 internal error, 128+n signal n.\n");
+  fprintf(out,
+          "\n'fsdpc COMMAND --help' shows the options of a command; 'fsdpc --version [--json]' the version.\n"
+          "Exit codes: 0 ok, 1 invalid input, 3 does not fit the budget, 4 a rank failed, 64 usage,\n"
+          "70 internal error, 128+n signal n.\n");
 }
 
 static void print_option(const OptionInfo *option, FILE *out) {
@@ -41,7 +42,8 @@ static void print_option(const OptionInfo *option, FILE *out) {
   if (option->letter) snprintf(letter, sizeof letter, "-%c, ", option->letter);
   snprintf(form, sizeof form, "%s--%s%s%s", letter, option->name, option->value ? " " : "",
            option->value ? option->value : "");
-  fprintf(out, strlen(form) <= 22 ? "  %-22s %s\n" : "  %s\n                         %s\n", form, option->help);
+  fprintf(out, strlen(form) <= 22 ? "  %-22s %s\n" : "  %s\n                         %s\n", form,
+          option->help);
 }
 
 void help_command(CommandId command, FILE *out) {
@@ -61,8 +63,8 @@ void help_version(bool json, FILE *out) {
     fprintf(out, "fsdpc %s (plan format %d)\n", FSDPC_VERSION, PLAN_VERSION);
     return;
   }
-  json_t *version = json_pack("{s:i, s:s, s:i, s:s}", "schema_version", 1, "version", FSDPC_VERSION, "plan_format",
-                              PLAN_VERSION, "compiler", __VERSION__);
+  json_t *version = json_pack("{s:i, s:s, s:i, s:s}", "schema_version", 1, "version", FSDPC_VERSION,
+                              "plan_format", PLAN_VERSION, "compiler", __VERSION__);
   json_dumpf(version, out, JSON_INDENT(2));
   fprintf(out, "\n");
   json_decref(version);

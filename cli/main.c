@@ -40,12 +40,14 @@ static int unknown_command(const char *name) {
   for (int i = 0; i < LATER_COUNT; i++) {
     names[count++] = later[i];
     if (strcmp(later[i], name) == 0)
-      return fprintf(stderr, "fsdpc: error: command '%s' is not available in this version\n", name), EXIT_USAGE;
+      return fprintf(stderr, "error: command '%s' is not available in this version\n", name), EXIT_USAGE;
   }
   const char *meant = text_nearest(name, names, count);
-  fprintf(stderr, "fsdpc: error: unknown command '%s'\n", name);
-  if (meant) fprintf(stderr, "help: did you mean '%s'?\n", meant);
-  else fprintf(stderr, "help: 'fsdpc --help' lists the commands\n");
+  fprintf(stderr, "error: unknown command '%s'\n", name);
+  if (meant)
+    fprintf(stderr, "help: did you mean '%s'?\n", meant);
+  else
+    fprintf(stderr, "help: 'fsdpc --help' lists the commands\n");
   return EXIT_USAGE;
 }
 
@@ -62,8 +64,14 @@ static void on_abort(int signal) {
 static int finish_output(int code) {
   bool failed = fflush(stdout) != 0 || ferror(stdout);
   if (!failed) return code;
-  fprintf(stderr, "fsdpc: error: cannot write to standard output\n");
+  fprintf(stderr, "error: cannot write to standard output\n");
   return code == EXIT_OK ? EXIT_INVALID : code;
+}
+
+static bool color_is_known(const Options *options) {
+  static const char *const words[] = {"auto", "always", "never"};
+  int which;
+  return option_word(options, OPTION_COLOR, words, 3, &which);
 }
 
 static int run_command(CommandId id, int argc, char **argv) {
@@ -73,15 +81,15 @@ static int run_command(CommandId id, int argc, char **argv) {
   cli.sink.sources = &cli.sources;
   int code = EXIT_USAGE;
   const Words *operands = &cli.options.operands;
-  if (!options_parse(cli.arena, id, argc, argv, &cli.options)) goto done;
+  if (!options_parse(cli.arena, id, argc, argv, &cli.options) || !color_is_known(&cli.options)) goto done;
   if (option_given(&cli.options, OPTION_HELP)) {
     help_command(id, stdout);
     code = EXIT_OK;
   } else if (operands->count < command->least) {
-    usage_error(&cli.options, NULL, "an operand is missing");
+    usage_error(NULL, "an operand is missing");
     help_command(id, stderr);
   } else if (operands->count > command->most) {
-    usage_error(&cli.options, NULL, "unexpected operand \"%s\"", operands->data[command->most]);
+    usage_error(NULL, "unexpected operand \"%s\"", operands->data[command->most]);
   } else {
     code = command->run(&cli);
   }
@@ -102,7 +110,8 @@ static int dispatch(int argc, char **argv) {
     return id < 0 ? unknown_command(argv[2]) : (help_command((CommandId)id, stdout), EXIT_OK);
   }
   if (first[0] == '-') {
-    fprintf(stderr, "fsdpc: error: unknown option %s\nhelp: options follow the command: fsdpc COMMAND %s\n", first, first);
+    fprintf(stderr, "error: unknown option %s\nhelp: options follow the command: fsdpc COMMAND %s\n", first,
+            first);
     return EXIT_USAGE;
   }
   int id = find_command(first);

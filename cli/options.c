@@ -1,7 +1,7 @@
 /* Owns: turning argv into Options, and what is said about options that are wrong.
  *
- * getopt_long does the reading. Its abbreviations are refused: a script that says --mem would break on the day a
- * second option starts so. */
+ * getopt_long does the reading. Its abbreviations are refused: a script that says --mem would break on the
+ * day a second option starts so. */
 #include "cli/options.h"
 
 #include "base/text.h"
@@ -26,14 +26,18 @@ static const char *const command_names[COMMAND_COUNT] = {
 #undef LATER
 };
 
-const OptionInfo *option_info(OptionId id) { return &infos[id]; }
+const OptionInfo *option_info(OptionId id) {
+  return &infos[id];
+}
 
-static bool applies(OptionId id, CommandId command) { return infos[id].commands >> command & 1; }
+static bool applies(OptionId id, CommandId command) {
+  return infos[id].commands >> command & 1;
+}
 
-int usage_error(const Options *options, const char *help, const char *format, ...) {
+int usage_error(const char *help, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  fprintf(stderr, "fsdpc %s: error: ", command_names[options->command]);
+  fprintf(stderr, "error: ");
   vfprintf(stderr, format, args);
   fprintf(stderr, "\n");
   va_end(args);
@@ -41,7 +45,7 @@ int usage_error(const Options *options, const char *help, const char *format, ..
   return EXIT_USAGE;
 }
 
-/* --- reading argv ------------------------------------------------------------------------------------------------ */
+/* --- reading argv -------------------------------------------------------------------------------------- */
 
 enum { CODE_LONG = 256, CODE_OPERAND = 1 }; /* getopt's codes: CODE_LONG + OptionId, 1 for an operand */
 
@@ -50,14 +54,16 @@ typedef struct Getopt {
   struct option longs[OPTION_COUNT + 1];
 } Getopt;
 
-/* "-": operands are reported in order and nothing is permuted; ':': a missing argument is told from an unknown option. */
+/* "-": operands are reported in order and nothing is permuted; ':': a missing argument is told from an
+ * unknown option. */
 static void getopt_tables(CommandId command, Getopt *tables) {
   char *letter = tables->letters;
   struct option *next = tables->longs;
   *letter++ = '-', *letter++ = ':';
   for (int id = 0; id < OPTION_COUNT; id++) {
     if (!applies((OptionId)id, command)) continue;
-    *next++ = (struct option){infos[id].name, infos[id].value ? required_argument : no_argument, NULL, CODE_LONG + id};
+    *next++ = (struct option){infos[id].name, infos[id].value ? required_argument : no_argument, NULL,
+                              CODE_LONG + id};
     if (!infos[id].letter) continue;
     *letter++ = infos[id].letter;
     if (infos[id].value) *letter++ = ':';
@@ -67,7 +73,9 @@ static void getopt_tables(CommandId command, Getopt *tables) {
 }
 
 /* Length of the name in "--name=value". */
-static size_t name_length(const char *word) { return strcspn(word + 2, "="); }
+static size_t name_length(const char *word) {
+  return strcspn(word + 2, "=");
+}
 
 static int find_long(const char *word, CommandId command) {
   size_t length = name_length(word);
@@ -86,7 +94,8 @@ static int find_letter(int letter) {
 
 /* The option that the user may have meant: an abbreviation's only completion, else the nearest spelling. */
 static const char *suggestion(Arena *arena, const char *word, CommandId command) {
-  const char *name = arena_strndup(arena, word + 2, name_length(word)), *names[OPTION_COUNT], *completion = NULL;
+  const char *name = arena_strndup(arena, word + 2, name_length(word)), *names[OPTION_COUNT],
+             *completion = NULL;
   uint32_t count = 0, completions = 0;
   for (int id = 0; id < OPTION_COUNT; id++) {
     if (!applies((OptionId)id, command)) continue;
@@ -109,26 +118,28 @@ static const char *owner(Arena *arena, const char *word) {
 static int unknown_option(Arena *arena, const Options *options, const char *word) {
   bool is_long = strncmp(word, "--", 2) == 0;
   if (is_long && find_long(word, options->command) >= 0)
-    return usage_error(options, NULL, "option --%.*s takes no argument", (int)name_length(word), word + 2);
-  if (!is_long) return usage_error(options, NULL, "unknown option -%c", optopt);
+    return usage_error(NULL, "option --%.*s takes no argument", (int)name_length(word), word + 2);
+  if (!is_long) return usage_error(NULL, "unknown option -%c", optopt);
   const char *help = owner(arena, word);
   if (!help) help = suggestion(arena, word, options->command);
-  if (!help) help = arena_printf(arena, "'fsdpc %s --help' lists the options", command_names[options->command]);
-  return usage_error(options, help, "unknown option --%.*s", (int)name_length(word), word + 2);
+  if (!help)
+    help = arena_printf(arena, "'fsdpc %s --help' lists the options", command_names[options->command]);
+  return usage_error(help, "unknown option --%.*s", (int)name_length(word), word + 2);
 }
 
 /* One answer of getopt; word is the element of argv that it came from. */
 static bool take(Arena *arena, Options *options, int code, const char *word) {
   if (code == CODE_OPERAND) return vec_push(arena, &options->operands, optarg), true;
   if (code == '?') return unknown_option(arena, options, word), false;
-  int id = code >= CODE_LONG ? code - CODE_LONG : code == ':' && optopt >= CODE_LONG ? optopt - CODE_LONG
-                                                                    : find_letter(code == ':' ? optopt : code);
+  int id = code >= CODE_LONG                    ? code - CODE_LONG
+           : code == ':' && optopt >= CODE_LONG ? optopt - CODE_LONG
+                                                : find_letter(code == ':' ? optopt : code);
   if (strncmp(word, "--", 2) == 0 && find_long(word, options->command) != id)
     return unknown_option(arena, options, word), false;
   if (infos[id].later)
-    return usage_error(options, NULL, "option --%s is not available in this version", infos[id].name), false;
+    return usage_error(NULL, "option --%s is not available in this version", infos[id].name), false;
   if (code == ':')
-    return usage_error(options, NULL, "option --%s needs an argument (%s)", infos[id].name, infos[id].value), false;
+    return usage_error(NULL, "option --%s needs an argument (%s)", infos[id].name, infos[id].value), false;
   vec_push(arena, &options->given[id], optarg ? optarg : "");
   return true;
 }
@@ -149,7 +160,7 @@ bool options_parse(Arena *arena, CommandId command, int argc, char **argv, Optio
   return true;
 }
 
-/* --- reading values ---------------------------------------------------------------------------------------------- */
+/* --- reading values ------------------------------------------------------------------------------------ */
 
 const char *option_text(const Options *options, OptionId id, const char *otherwise) {
   const Words *words = &options->given[id];
@@ -157,7 +168,7 @@ const char *option_text(const Options *options, OptionId id, const char *otherwi
 }
 
 static bool bad_value(const Options *options, OptionId id, const char *expected) {
-  usage_error(options, NULL, "option --%s expects %s, but got \"%s\"", infos[id].name, expected,
+  usage_error(NULL, "option --%s expects %s, but got \"%s\"", infos[id].name, expected,
               option_text(options, id, ""));
   return false;
 }
@@ -205,11 +216,15 @@ bool option_word(const Options *options, OptionId id, const char *const *words, 
   for (uint32_t i = 0; i < count; i++) {
     if (strcmp(text, words[i]) == 0) return *out = (int)i, true;
     size_t used = strlen(expected);
-    snprintf(expected + used, sizeof expected - used, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " or ", words[i]);
+    snprintf(expected + used, sizeof expected - used, "%s%s",
+             i == 0          ? ""
+             : i + 1 < count ? ", "
+                             : " or ",
+             words[i]);
   }
   const char *meant = text_nearest(text, words, count);
   char help[100];
   if (meant) snprintf(help, sizeof help, "did you mean %s?", meant);
-  usage_error(options, meant ? help : NULL, "option --%s expects %s, but got \"%s\"", infos[id].name, expected, text);
+  usage_error(meant ? help : NULL, "option --%s expects %s, but got \"%s\"", infos[id].name, expected, text);
   return false;
 }

@@ -50,10 +50,13 @@ typedef struct Options {
 
 const OptionInfo *option_info(OptionId id);
 
-/* Parses argv[1..] as options and operands of one command; argv[0] is its name. False after a message: exit 64. */
+/* Parses argv[1..] as options and operands of one command; argv[0] is its name. False after a message:
+ * exit 64. */
 bool options_parse(Arena *arena, CommandId command, int argc, char **argv, Options *options);
 
-static inline bool option_given(const Options *options, OptionId id) { return options->given[id].count > 0; }
+static inline bool option_given(const Options *options, OptionId id) {
+  return options->given[id].count > 0;
+}
 /* The last argument given, or otherwise. */
 const char *option_text(const Options *options, OptionId id, const char *otherwise);
 /* Readers of one option; absent options leave *out alone. False after a message. */
@@ -63,8 +66,7 @@ bool option_bytes(const Options *options, OptionId id, uint64_t *out);
 /* One of words[count]; *out is its index. */
 bool option_word(const Options *options, OptionId id, const char *const *words, uint32_t count, int *out);
 
-/* "fsdpc plan: error: ..." and "help: ..." (NULL: none) on stderr. Return EXIT_USAGE. */
-int usage_error(const Options *options, const char *help, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* "error: ..." and "help: ..." (NULL: none) on stderr. Return EXIT_USAGE. */
+int usage_error(const char *help, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,10 +1,15 @@
-/* Owns: `plan --json`, field by field as the README lists them. Bytes, and ns per optimizer step, of one rank. */
+/* Owns: `plan --json`, field by field as the README lists them. Bytes, and ns per optimizer step, of one
+ * rank. */
 #include "cli/cli.h"
 
 #include <jansson.h>
 
-static json_t *integer(uint64_t value) { return json_integer((json_int_t)value); }
-static json_t *text(const Plan *plan, StrId id) { return json_string(plan_str(plan, id)); }
+static json_t *integer(uint64_t value) {
+  return json_integer((json_int_t)value);
+}
+static json_t *text(const Plan *plan, StrId id) {
+  return json_string(plan_str(plan, id));
+}
 
 static json_t *model_json(const Plan *plan) {
   json_t *object = json_object();

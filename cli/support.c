@@ -19,10 +19,12 @@ bool cli_print_diags(Cli *cli) {
   return cli->sink.errors == 0;
 }
 
-int cli_error(const Cli *cli, const char *format, ...) {
+int cli_error(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  (void)usage_error(&cli->options, NULL, "%s", arena_vprintf(cli->arena, format, args));
+  fprintf(stderr, "error: ");
+  vfprintf(stderr, format, args);
+  fprintf(stderr, "\n");
   va_end(args);
   return EXIT_INVALID;
 }
@@ -61,7 +63,7 @@ bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t 
   if (is_special(path)) {
     FILE *file = fopen(path, "w");
     if (file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0) return true;
-    cli_error(cli, "cannot write %s: %s", path, strerror(errno));
+    cli_error("cannot write %s: %s", path, strerror(errno));
     return false;
   }
   char *temporary = arena_printf(cli->arena, "%s.XXXXXX", path);
@@ -70,7 +72,7 @@ bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t 
   if (file && fchmod(descriptor, mode_for(path)) == 0 && write_all(file, bytes, length) &&
       rename(temporary, path) == 0)
     return true;
-  cli_error(cli, "cannot write %s: %s", path, strerror(errno));
+  cli_error("cannot write %s: %s", path, strerror(errno));
   if (descriptor >= 0) unlink(temporary);
   return false;
 }

@@ -1,7 +1,8 @@
-/* Owns: the floor under a step's time on CPUs: the matrix products of a plan's linear layers and nothing else, on as
- * many processes as the plan has ranks, one thread each, with the same library.
+/* Owns: the floor under a step's time on CPUs: the matrix products of a plan's linear layers and nothing
+ * else, on as many processes as the plan has ranks, one thread each, with the same library.
  *
- *   bench_products PLAN [GEMM]      prints {"products_ns": ..., "gemm": "..."}: the slowest rank's best of three */
+ *   bench_products PLAN [GEMM]      prints {"products_ns": ..., "gemm": "..."}: the slowest rank's best of
+ * three */
 #include "base/diag.h"
 #include "kernels/gemm.h"
 #include "planner/plan/plan_text.h"
@@ -50,7 +51,8 @@ static void all_three(const Bench *bench, int64_t rows, int64_t out, int64_t in,
 
 static void run_instr(const Bench *bench, const Plan *plan, const PlanInstr *instr) {
   if (instr->op == INSTR_LINEAR_CROSS_ENTROPY)
-    all_three(bench, plan_int(plan, instr, 0), plan_int(plan, instr, 1), plan_int(plan, instr, 2), plan_int(plan, instr, 4));
+    all_three(bench, plan_int(plan, instr, 0), plan_int(plan, instr, 1), plan_int(plan, instr, 2),
+              plan_int(plan, instr, 4));
   void (*product)(const Bench *, int64_t, int64_t, int64_t) = instr->op == INSTR_LINEAR_FWD     ? forward
                                                               : instr->op == INSTR_LINEAR_BWD_X ? backward_x
                                                               : instr->op == INSTR_LINEAR_BWD_W ? backward_w
@@ -122,7 +124,8 @@ int main(int argc, char **argv) {
   if (argc < 2) return fprintf(stderr, "usage: bench_products PLAN [GEMM]\n"), 64;
   Plan *plan = plan_read(arena, &sources, &sink, argv[1]);
   if (!plan) return diag_print(&sink, stderr, false), 1;
-  uint64_t *times = mmap(NULL, plan->world.ranks * sizeof *times, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  uint64_t *times = mmap(NULL, plan->world.ranks * sizeof *times, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (times == MAP_FAILED || !time_ranks(plan, argc > 2 ? argv[2] : NULL, times)) return 1;
   uint64_t slowest = 0;
   for (uint32_t rank = 0; rank < plan->world.ranks; rank++)

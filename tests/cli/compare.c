@@ -1,5 +1,5 @@
-/* Owns: the comparisons that the scripts of tests/ need and a shell cannot make: numbers of JSON Lines, tensors of
- * safetensors files. Shares no code with the runtime.
+/* Owns: the comparisons that the scripts of tests/ need and a shell cannot make: numbers of JSON Lines,
+ * tensors of safetensors files. Shares no code with the runtime.
  *
  *   compare metrics A.jsonl B.jsonl TOLERANCE        losses, gradient norms and rates of every step agree
  *   compare reference A.jsonl EXPECTED.json TOLERANCE  the same against make_reference.py
@@ -25,7 +25,7 @@ static void fail(const char *format, ...) {
   exit(1);
 }
 
-/* --- metrics ------------------------------------------------------------------------------------------------------ */
+/* --- metrics ------------------------------------------------------------------------------------------- */
 
 enum { MOST_STEPS = 4096, LINE_BYTES = 1 << 16 };
 typedef struct Series {
@@ -96,7 +96,8 @@ static void compare_series(const char *what, const double *a, const double *b, i
     double off = b[i] != 0 ? fabs(a[i] - b[i]) / fabs(b[i]) : fabs(a[i]);
     if (off > worst) worst = off;
     if (!close_to(a[i], b[i], tolerance))
-      fail("%s of step %d: %.17g and %.17g differ by %.2g, allowed %.2g", what, i + 1, a[i], b[i], off, tolerance);
+      fail("%s of step %d: %.17g and %.17g differ by %.2g, allowed %.2g", what, i + 1, a[i], b[i], off,
+           tolerance);
   }
   printf("%s of %d steps: largest relative difference %.2g\n", what, steps, worst);
 }
@@ -111,7 +112,7 @@ static int compare_metrics(Series *a, Series *b, double tolerance) {
   return 0;
 }
 
-/* --- tensors ------------------------------------------------------------------------------------------------------ */
+/* --- tensors ------------------------------------------------------------------------------------------- */
 
 typedef struct Tensors {
   char *bytes;
@@ -155,7 +156,8 @@ static void drop_tensors(Tensors tensors) {
 static const char *tensor_bytes(const Tensors *tensors, const char *name, size_t *length) {
   json_t *entry = json_object_get(tensors->header, name), *range = json_object_get(entry, "data_offsets");
   if (!range) fail("tensor %s is missing", name);
-  json_int_t begin = json_integer_value(json_array_get(range, 0)), end = json_integer_value(json_array_get(range, 1));
+  json_int_t begin = json_integer_value(json_array_get(range, 0)),
+             end = json_integer_value(json_array_get(range, 1));
   *length = (size_t)(end - begin);
   return tensors->data + begin;
 }
@@ -177,10 +179,11 @@ static double largest(const float *x, size_t count) {
   return most;
 }
 
-/* SGD with rate 1 and nothing else makes w1 = w0 - g. Rounding of w1 costs half a unit in the last place of w, so an
- * element may be off by TOLERANCE of the tensor's largest gradient plus 2^-23 of the larger weight. */
-static void compare_gradient_of(const char *name, const Tensors *w0, const Tensors *w1, const Tensors *gradient,
-                                double tolerance) {
+/* SGD with rate 1 and nothing else makes w1 = w0 - g. Rounding of w1 costs half a unit in the last place of
+ * w, so an element may be off by TOLERANCE of the tensor's largest gradient plus 2^-23 of the larger weight.
+ */
+static void compare_gradient_of(const char *name, const Tensors *w0, const Tensors *w1,
+                                const Tensors *gradient, double tolerance) {
   size_t n, m, k;
   const float *before = tensor(w0, name, &n), *after = tensor(w1, name, &m), *g = tensor(gradient, name, &k);
   if (n != m || n != k) fail("%s: %zu, %zu and %zu elements", name, n, m, k);
@@ -203,7 +206,8 @@ static int compare_gradient(const char *path0, const char *path1, const char *ex
   const char *name;
   json_t *entry;
   json_object_foreach(gradient.header, name, entry) compare_gradient_of(name, &w0, &w1, &gradient, tolerance);
-  if (json_object_size(w1.header) != json_object_size(gradient.header)) fail("the files hold different tensors");
+  if (json_object_size(w1.header) != json_object_size(gradient.header))
+    fail("the files hold different tensors");
   drop_tensors(w0), drop_tensors(w1), drop_tensors(gradient);
   return 0;
 }
@@ -223,7 +227,7 @@ static int compare_weights(const char *path_a, const char *path_b) {
   return 0;
 }
 
-/* --- fields ------------------------------------------------------------------------------------------------------- */
+/* --- fields -------------------------------------------------------------------------------------------- */
 
 /* "units.name" looks into the first element of an array. */
 static void need_field(const json_t *object, const char *path) {
@@ -251,7 +255,8 @@ int main(int argc, char **argv) {
     return compare_metrics(read_metrics(argv[2]), read_metrics(argv[3]), atof(argv[4]));
   if (argc == 5 && strcmp(mode, "reference") == 0)
     return compare_metrics(read_metrics(argv[2]), read_expected(argv[3]), atof(argv[4]));
-  if (argc == 6 && strcmp(mode, "gradient") == 0) return compare_gradient(argv[2], argv[3], argv[4], atof(argv[5]));
+  if (argc == 6 && strcmp(mode, "gradient") == 0)
+    return compare_gradient(argv[2], argv[3], argv[4], atof(argv[5]));
   if (argc == 4 && strcmp(mode, "weights") == 0) return compare_weights(argv[2], argv[3]);
   if (argc > 3 && strcmp(mode, "fields") == 0) return compare_fields(argv[2], argv + 3, argc - 3);
   fail("usage: compare metrics|reference|gradient|weights|fields FILE...");

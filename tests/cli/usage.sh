@@ -52,6 +52,7 @@ expect 64 plan x.fsdp --wrap size:-3
 expect 64 plan x.fsdp --prefetch deep
 expect 64 plan x.fsdp --dump=grph
 said err 'did you mean graph?'
+expect 64 check x.fsdp --color sometimes
 expect 64 plan
 said err 'an operand is missing'
 expect 64 plan a.fsdp b.fsdp
