@@ -36,7 +36,7 @@ static void print_head(Arena *arena, const Plan *plan, FILE *out) {
 
 /* --- units --------------------------------------------------------------------------------------------- */
 
-/* Units of one row differ in nothing but their name and their gather time, which is shown for all together. */
+/* Units of one row differ in nothing but their name and gather time, which is shown for all together. */
 static bool alike(const Plan *plan, const UnitFigures *figures, uint32_t a, uint32_t b) {
   const PlanUnit *x = &plan->units.data[a], *y = &plan->units.data[b];
   return x->param_count == y->param_count && x->numel == y->numel && x->shard == y->shard &&
