@@ -1,0 +1,69 @@
+/* Owns: which forward operators run again in backward instead of keeping their results.
+ *
+ * Policy by block (outermost repeat iteration): the first `full_blocks` blocks keep only the values that something
+ * outside the block reads. Rules of the file, by operator name, override in their order. What the loss reads is always
+ * kept: it would be needed again at once. */
+#include "planner/decisions.h"
+
+uint32_t checkpoint_block_count(const Program *program) {
+  uint32_t count = 0;
+  int32_t last = PLAN_NONE;
+  for (uint32_t i = 0; i < program->graph->ops.count; i++) {
+    int32_t block = program->block[i];
+    if (block >= 0 && block != last) count++;
+    last = block;
+  }
+  return count;
+}
+
+static void recompute_blocks(const Program *program, uint32_t full_blocks, bool *recompute) {
+  uint32_t number = 0;
+  int32_t last = PLAN_NONE;
+  for (int32_t i = 0; i < program->turn; i++) {
+    int32_t block = program->block[program->ops.data[i].graph_op];
+    if (block >= 0 && block != last) number++;
+    last = block;
+    recompute[i] = block >= 0 && number <= full_blocks;
+  }
+}
+
+/* A value read by an operator outside its block is what the block hands on. */
+static void keep_block_outputs(const Program *program, bool *recompute) {
+  for (uint32_t i = 0; i < program->ops.count && (int32_t)i <= program->turn; i++) {
+    const ProgramOp *op = &program->ops.data[i];
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      if (op->refs[k].value < 0) continue;
+      const Value *value = &program->values.data[op->refs[k].value];
+      if (value->kind != VALUE_ACTIVATION || value->producer < 0 || value->producer == (int32_t)i) continue;
+      int32_t from = program->block[program->ops.data[value->producer].graph_op];
+      if ((int32_t)i == program->turn || from != program->block[op->graph_op]) recompute[value->producer] = false;
+    }
+  }
+}
+
+static void keep_loss_inputs(const Program *program, bool *recompute) {
+  if (program->turn >= (int32_t)program->ops.count) return;
+  const ProgramOp *turn = &program->ops.data[program->turn];
+  for (int32_t k = 0; k < turn->ref_count; k++) {
+    if (turn->refs[k].value < 0) continue;
+    const Value *value = &program->values.data[turn->refs[k].value];
+    if (value->kind == VALUE_ACTIVATION && value->producer >= 0) recompute[value->producer] = false;
+  }
+}
+
+void checkpoint_choose(const Program *program, const PlanSettings *settings, uint32_t full_blocks, bool *recompute) {
+  recompute_blocks(program, full_blocks, recompute);
+  keep_block_outputs(program, recompute);
+  for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
+    const CheckpointRule *rule = &settings->checkpoints.data[r];
+    for (int32_t i = 0; i < program->turn; i++)
+      if (path_matches(rule->pattern, program->ops.data[i].name)) recompute[i] = rule->recompute;
+  }
+  keep_loss_inputs(program, recompute);
+}
+
+void checkpoint_print(Text *out, const Program *program, const bool *recompute) {
+  for (int32_t i = 0; i < program->turn; i++)
+    text_printf(out, "%-9s %s (%s)\n", recompute[i] ? "recompute" : "keep", program->ops.data[i].name,
+                program->specs[program->ops.data[i].op].name);
+}

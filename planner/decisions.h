@@ -1,0 +1,41 @@
+/* Owns: what the planner decides about one plan, before it is emitted. The search fills one of these, emit.c turns it
+ * into instructions. */
+#ifndef FSDPC_PLANNER_DECISIONS_H
+#define FSDPC_PLANNER_DECISIONS_H
+
+#include "planner/program.h"
+
+typedef struct Unit {
+  const char *name;
+  VEC(int32_t) params; /* graph params in flat order */
+  bool reshard;        /* release after forward, gather again */
+} Unit;
+
+typedef struct UnitSet {
+  VEC(Unit) units;
+  int32_t *unit_of; /* by graph param */
+} UnitSet;
+
+typedef struct Decisions {
+  Strategy strategy;
+  uint32_t ranks, shard, replicas, ranks_per_node;
+  uint64_t accumulation;
+  const UnitSet *units;
+  bool *keep;      /* by unit: gathered from forward to backward */
+  bool *recompute; /* by forward op of the program */
+  uint32_t prefetch; /* depth in units */
+  const char *wrap_name, *checkpoint_name;
+} Decisions;
+
+/* units.c: requires a program (for execution order). NULL with diagnostics when a pattern matches nothing. */
+const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program, const PlanSettings *settings,
+                            WrapKind wrap, uint64_t wrap_numel);
+void units_print(Text *out, const Program *program, const UnitSet *units);
+
+/* checkpoint.c: fills recompute[]: every operator outside `blocks` is kept; of the blocks, the first `full_blocks` keep
+ * only what others read. Rules of the file override. */
+void checkpoint_choose(const Program *program, const PlanSettings *settings, uint32_t full_blocks, bool *recompute);
+uint32_t checkpoint_block_count(const Program *program);
+void checkpoint_print(Text *out, const Program *program, const bool *recompute);
+
+#endif

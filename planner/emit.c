@@ -1,0 +1,600 @@
+/* Owns: emission. Linearises forward, recompute and backward into steps, decides where each gather is issued and each
+ * reduction released, and writes the instructions with their buffers.
+ *
+ * A gather is issued `prefetch` uses ahead: when the unit that many uses before it starts to compute. A reduced gradient
+ * buffer is held until the next reduction is issued, so that compute seldom waits for it. Memory therefore depends on
+ * list positions only, never on how long anything takes. */
+#include "planner/emit.h"
+
+#include "base/checked.h"
+#include "planner/cost.h"
+
+#include <stdlib.h>
+
+typedef struct Step {
+  int32_t op;
+  Phase phase;
+} Step;
+
+/* A unit's parameters are needed in steps [first, last]; its gather is issued just before step `issue`. */
+typedef struct Use {
+  int32_t unit, first, last, issue;
+} Use;
+
+typedef struct Emitter {
+  Arena *arena;
+  const EmitInput *in;
+  const Program *program;
+  const Decisions *decisions;
+  Plan *plan;
+  VEC(Step) steps;
+  VEC(Use) uses;
+  bool *available;       /* by value */
+  int32_t *buf_of;       /* by value: its present buffer */
+  int32_t *gathered;     /* by unit: its present full buffer */
+  int32_t *grad_full;    /* by unit */
+  int32_t *grad_last;    /* by unit: last step that adds to its gradient */
+  uint64_t *param_offset; /* by graph param */
+  VEC(int32_t) reductions; /* instrs, in order */
+  int32_t scale_buf, acc_buf;
+} Emitter;
+
+/* --- steps ------------------------------------------------------------------------------------------------------------ */
+
+static bool reads(OperandMode mode) { return mode == MODE_READ || mode == MODE_UPDATE; }
+
+static void materialise(Emitter *e, int32_t op);
+
+static void materialise_operands(Emitter *e, int32_t index) {
+  const ProgramOp *op = &e->program->ops.data[index];
+  for (int32_t k = 0; k < op->ref_count; k++) {
+    int32_t value = op->refs[k].value;
+    if (value < 0 || !reads(e->program->specs[op->op].operands[k].mode)) continue;
+    if (e->program->values.data[value].kind == VALUE_ACTIVATION && !e->available[value])
+      materialise(e, e->program->values.data[value].producer);
+  }
+}
+
+static void mark_outputs(Emitter *e, int32_t index) {
+  const ProgramOp *op = &e->program->ops.data[index];
+  for (int32_t k = 0; k < op->ref_count; k++)
+    if (op->refs[k].value >= 0 && e->program->specs[op->op].operands[k].mode == MODE_WRITE)
+      e->available[op->refs[k].value] = true;
+}
+
+/* Runs a forward op again, after the ops whose results it needs and that were not kept either. */
+static void materialise(Emitter *e, int32_t op) {
+  materialise_operands(e, op);
+  Step step = {op, PHASE_RECOMPUTE};
+  vec_push(e->arena, &e->steps, step);
+  mark_outputs(e, op);
+}
+
+static void build_steps(Emitter *e) {
+  const Program *program = e->program;
+  e->available = ARENA_ARRAY(e->arena, bool, program->values.count);
+  for (int32_t i = 0; i < program->turn; i++) {
+    Step step = {i, PHASE_FORWARD};
+    vec_push(e->arena, &e->steps, step);
+    if (!e->decisions->recompute[i]) mark_outputs(e, i);
+  }
+  for (int32_t i = program->turn; i < (int32_t)program->ops.count; i++) {
+    materialise_operands(e, i);
+    Step step = {i, PHASE_BACKWARD};
+    vec_push(e->arena, &e->steps, step);
+  }
+}
+
+/* --- when units are gathered --------------------------------------------------------------------------------------------- */
+
+typedef struct Passes {
+  int32_t first[2], last[2]; /* forward, the rest; PLAN_NONE: unused there */
+} Passes;
+
+static Passes *find_passes(Emitter *e) {
+  uint32_t count = e->decisions->units->units.count;
+  Passes *passes = ARENA_ARRAY(e->arena, Passes, count);
+  for (uint32_t u = 0; u < count; u++) passes[u] = (Passes){{PLAN_NONE, PLAN_NONE}, {PLAN_NONE, PLAN_NONE}};
+  for (int32_t s = 0; s < (int32_t)e->steps.count; s++) {
+    const ProgramOp *op = &e->program->ops.data[e->steps.data[s].op];
+    int pass = e->steps.data[s].phase != PHASE_FORWARD;
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      if (op->refs[k].value < 0 || e->program->values.data[op->refs[k].value].kind != VALUE_PARAM) continue;
+      Passes *p = &passes[e->decisions->units->unit_of[e->program->values.data[op->refs[k].value].param]];
+      if (p->first[pass] < 0) p->first[pass] = s;
+      p->last[pass] = s;
+    }
+  }
+  return passes;
+}
+
+static int compare_uses(const void *a, const void *b) {
+  const Use *x = a, *y = b;
+  if (x->first != y->first) return x->first < y->first ? -1 : 1;
+  return (x->unit > y->unit) - (x->unit < y->unit);
+}
+
+static void list_uses(Emitter *e, const Passes *passes, const bool *keep) {
+  e->uses.count = 0;
+  for (int32_t u = 0; u < (int32_t)e->decisions->units->units.count; u++) {
+    Passes p = passes[u];
+    bool both = p.first[0] >= 0 && p.first[1] >= 0;
+    for (int pass = 0; pass < 2; pass++) {
+      if (p.first[pass] < 0 || (pass == 1 && both && keep[u])) continue;
+      Use use = {u, p.first[pass], both && keep[u] ? p.last[1] : p.last[pass], 0};
+      vec_push(e->arena, &e->uses, use);
+    }
+  }
+  qsort(e->uses.data, e->uses.count, sizeof *e->uses.data, compare_uses);
+  uint32_t depth = e->decisions->prefetch;
+  for (uint32_t i = 0; i < e->uses.count; i++) e->uses.data[i].issue = i < depth ? 0 : e->uses.data[i - depth].first;
+}
+
+/* A unit whose second gather would be issued before its first release is simply kept. */
+static bool keep_overlapping(Emitter *e, bool *keep) {
+  bool changed = false;
+  int32_t *last = ARENA_ARRAY(e->arena, int32_t, e->decisions->units->units.count);
+  for (uint32_t u = 0; u < e->decisions->units->units.count; u++) last[u] = PLAN_NONE;
+  for (uint32_t i = 0; i < e->uses.count; i++) {
+    const Use *use = &e->uses.data[i];
+    if (last[use->unit] >= 0 && use->issue <= last[use->unit]) keep[use->unit] = changed = true;
+    last[use->unit] = use->last;
+  }
+  return changed;
+}
+
+static void place_gathers(Emitter *e) {
+  const Passes *passes = find_passes(e);
+  do list_uses(e, passes, e->decisions->keep);
+  while (keep_overlapping(e, e->decisions->keep));
+}
+
+static void find_gradient_ends(Emitter *e) {
+  uint32_t units = e->decisions->units->units.count;
+  e->grad_last = ARENA_ARRAY(e->arena, int32_t, units);
+  for (uint32_t u = 0; u < units; u++) e->grad_last[u] = PLAN_NONE;
+  for (int32_t s = 0; s < (int32_t)e->steps.count; s++) {
+    const ProgramOp *op = &e->program->ops.data[e->steps.data[s].op];
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      if (op->refs[k].value < 0) continue;
+      const Value *value = &e->program->values.data[op->refs[k].value];
+      if (value->kind == VALUE_PARAM_GRADIENT) e->grad_last[e->decisions->units->unit_of[value->param]] = s;
+    }
+  }
+}
+
+/* --- buffers and instructions ----------------------------------------------------------------------------------------------- */
+
+static int32_t add_buf(Emitter *e, const char *name, BufClass class, DType dtype, uint64_t numel, int32_t unit,
+                       bool persistent) {
+  PlanBuf *buf = vec_add(e->arena, &e->plan->bufs);
+  *buf = (PlanBuf){.name = plan_intern(e->arena, e->plan, name),
+                   .class = class,
+                   .dtype = dtype,
+                   .numel = numel,
+                   .bytes = numel * dtype_bytes(dtype),
+                   .persistent = persistent,
+                   .first = PLAN_NONE,
+                   .last = PLAN_NONE,
+                   .unit = unit};
+  return (int32_t)e->plan->bufs.count - 1;
+}
+
+static int32_t add_instr(Emitter *e, InstrOp op, Phase phase, const char *name, const PlanOperand *operands,
+                         const int64_t *ints, const double *reals) {
+  Plan *plan = e->plan;
+  const InstrSpec *spec = &e->program->specs[op];
+  PlanInstr *instr = vec_add(e->arena, &plan->instrs);
+  *instr = (PlanInstr){.op = op, .stream = spec->stream, .phase = phase, .record = PLAN_NONE};
+  instr->operands = plan->operands.count;
+  instr->ints = plan->ints.count;
+  instr->reals = plan->reals.count;
+  for (int k = 0; k < spec->operand_count; k++) vec_push(e->arena, &plan->operands, operands[k]);
+  for (int k = 0; k < spec->int_count; k++) vec_push(e->arena, &plan->ints, ints[k]);
+  for (int k = 0; k < spec->real_count; k++) vec_push(e->arena, &plan->reals, reals[k]);
+  instr->name = plan_intern(e->arena, plan, name);
+  cost_instr(e->in->cluster, plan, e->program->specs, instr);
+  return (int32_t)plan->instrs.count - 1;
+}
+
+#define OPERANDS(...) ((const PlanOperand[]){__VA_ARGS__})
+#define WHOLE(b)      {.buf = (b)}
+#define ADDING(b, a)  {.buf = (b), .add = (a)}
+#define INTS(...)     ((const int64_t[]){__VA_ARGS__})
+
+static const char *unit_text(Emitter *e, uint32_t unit, const char *suffix) {
+  return arena_printf(e->arena, "u%u.%s", unit, suffix);
+}
+
+static uint64_t lay_out_unit(Emitter *e, uint32_t u) {
+  const Graph *graph = e->program->graph;
+  const Unit *unit = &e->decisions->units->units.data[u];
+  uint64_t offset = 0, numel = 0;
+  PlanUnit *out = &e->plan->units.data[u];
+  out->first_param = (int32_t)e->plan->params.count;
+  out->param_count = (int32_t)unit->params.count;
+  for (uint32_t i = 0; i < unit->params.count; i++) {
+    const GraphParam *from = &graph->params.data[unit->params.data[i]];
+    PlanParam *param = vec_add(e->arena, &e->plan->params);
+    param->name = plan_intern(e->arena, e->plan, from->name);
+    param->unit = (int32_t)u;
+    param->offset = offset;
+    param->rank = from->shape.rank;
+    for (int32_t d = 0; d < from->shape.rank; d++) param->dim[d] = from->shape.dim[d];
+    param->init = from->init;
+    param->decay = from->shape.rank >= 2;
+    e->param_offset[unit->params.data[i]] = offset;
+    uint64_t size = 0;
+    shape_numel(&from->shape, 1, &size);
+    numel += size;
+    offset += round_up(size, PLAN_ALIGN_ELEMENTS);
+  }
+  out->numel = numel;
+  return offset;
+}
+
+static void add_unit_state(Emitter *e, uint32_t u) {
+  PlanUnit *unit = &e->plan->units.data[u];
+  const Recipe *recipe = &e->plan->recipe;
+  unit->param_buf = add_buf(e, unit_text(e, u, "param"), BUF_PARAM, DTYPE_F32, unit->shard, (int32_t)u, true);
+  unit->cast_buf = unit->grad_buf = unit->m_buf = unit->v_buf = PLAN_NONE;
+  if (recipe->compute != DTYPE_F32)
+    unit->cast_buf = add_buf(e, unit_text(e, u, "cast"), BUF_PARAM, recipe->compute, unit->shard, (int32_t)u, true);
+  if (!e->plan->training) return;
+  unit->grad_buf = add_buf(e, unit_text(e, u, "grad"), BUF_GRAD, recipe->reduce, unit->shard, (int32_t)u, true);
+  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW;
+  if (adamw || recipe->momentum != 0)
+    unit->m_buf = add_buf(e, unit_text(e, u, "m"), BUF_OPTIM, DTYPE_F32, unit->shard, (int32_t)u, true);
+  if (adamw) unit->v_buf = add_buf(e, unit_text(e, u, "v"), BUF_OPTIM, DTYPE_F32, unit->shard, (int32_t)u, true);
+}
+
+static void add_units(Emitter *e) {
+  uint32_t shards = e->decisions->shard;
+  e->param_offset = ARENA_ARRAY(e->arena, uint64_t, e->program->graph->params.count);
+  for (uint32_t u = 0; u < e->decisions->units->units.count; u++) {
+    PlanUnit *unit = vec_add(e->arena, &e->plan->units);
+    unit->name = plan_intern(e->arena, e->plan, e->decisions->units->units.data[u].name);
+    uint64_t flat = lay_out_unit(e, u);
+    unit = &e->plan->units.data[u];
+    unit->shard = round_up((flat + shards - 1) / shards, PLAN_ALIGN_ELEMENTS);
+    unit->reshard = shards > 1 && !e->decisions->keep[u];
+    e->plan->param_numel += unit->numel;
+    add_unit_state(e, u);
+  }
+}
+
+static void add_scalars(Emitter *e) {
+  Plan *plan = e->plan;
+  plan->loss_buf = plan->count_buf = plan->norm_buf = PLAN_NONE;
+  if (!plan->training) return;
+  plan->loss_buf = add_buf(e, "loss", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
+  plan->count_buf = add_buf(e, "count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
+  plan->norm_buf = add_buf(e, "norm", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
+  e->scale_buf = add_buf(e, "scale", BUF_SCALAR, DTYPE_F32, 1, PLAN_NONE, true);
+  e->acc_buf = add_buf(e, "acc", BUF_SCALAR, DTYPE_I64, EXACT_DIGITS, PLAN_NONE, true);
+  e->buf_of[e->program->count_value] = plan->count_buf;
+  e->buf_of[e->program->loss_value] = plan->loss_buf;
+}
+
+static void begin_segment(Emitter *e, const char *name, uint64_t count) {
+  PlanSegment *segment = vec_add(e->arena, &e->plan->segments);
+  segment->name = plan_intern(e->arena, e->plan, name);
+  segment->first = (int32_t)e->plan->instrs.count;
+  segment->count = count;
+}
+
+static void end_segment(Emitter *e) {
+  e->plan->segments.data[e->plan->segments.count - 1].end = (int32_t)e->plan->instrs.count;
+}
+
+/* --- segment "begin" ------------------------------------------------------------------------------------------------------- */
+
+static void emit_begin(Emitter *e) {
+  Plan *plan = e->plan;
+  const Graph *graph = e->program->graph;
+  const GraphOp *loss = &graph->ops.data[graph->loss_op];
+  int32_t targets = 0;
+  while (graph->inputs.data[targets].tensor != loss->inputs[1]) targets++;
+  int64_t ignore = loss->kind == LAYER_CROSS_ENTROPY ? loss->as.cross_entropy.ignore_index : INT64_MIN;
+  begin_segment(e, "begin", 1);
+  add_instr(e, INSTR_COUNT_TARGETS, PHASE_BEGIN, "count", OPERANDS(WHOLE(plan->count_buf)), INTS(targets, ignore), NULL);
+  if (plan->world.ranks > 1)
+    add_instr(e, INSTR_ALLREDUCE_SUM, PHASE_BEGIN, "count", OPERANDS(WHOLE(plan->count_buf)), INTS(1), NULL);
+  add_instr(e, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
+  for (uint32_t u = 0; u < plan->units.count && plan->world.accumulation > 1; u++) {
+    const PlanUnit *unit = &plan->units.data[u];
+    add_instr(e, INSTR_ZERO, PHASE_BEGIN, plan_str(plan, unit->name), OPERANDS(WHOLE(unit->grad_buf)),
+              INTS((int64_t)unit->shard), NULL);
+  }
+  end_segment(e);
+}
+
+/* --- segment "micro" ------------------------------------------------------------------------------------------------------- */
+
+static void emit_inputs(Emitter *e) {
+  for (uint32_t i = 0; i < e->program->values.count; i++) {
+    const Value *value = &e->program->values.data[i];
+    if (value->kind != VALUE_INPUT) continue;
+    bool used = false;
+    for (uint32_t s = 0; s < e->steps.count && !used; s++) {
+      const ProgramOp *op = &e->program->ops.data[e->steps.data[s].op];
+      for (int32_t k = 0; k < op->ref_count; k++) used |= op->refs[k].value == (int32_t)i;
+    }
+    if (!used) continue; /* targets, when nothing is learned */
+    e->buf_of[i] = add_buf(e, value->name, BUF_INPUT, value->dtype, value->numel, PLAN_NONE, false);
+    add_instr(e, INSTR_INPUT, PHASE_FORWARD, value->name, OPERANDS(WHOLE(e->buf_of[i])),
+              INTS((int64_t)value->numel, value->input), NULL);
+  }
+}
+
+static int32_t gather_source(const PlanUnit *unit) { return unit->cast_buf >= 0 ? unit->cast_buf : unit->param_buf; }
+
+static void emit_gather(Emitter *e, const Use *use) {
+  Plan *plan = e->plan;
+  const PlanUnit *unit = &plan->units.data[use->unit];
+  Phase phase = e->steps.data[use->first].phase == PHASE_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
+  int32_t full = add_buf(e, unit_text(e, (uint32_t)use->unit, "full"), BUF_GATHERED, plan->recipe.compute,
+                         unit->shard * plan->world.shard, use->unit, false);
+  add_instr(e, INSTR_ALLGATHER, phase, plan_str(plan, unit->name), OPERANDS(WHOLE(gather_source(unit)), WHOLE(full)),
+            INTS(use->unit, (int64_t)unit->shard), NULL);
+  e->gathered[use->unit] = full;
+}
+
+static int32_t gradient_buf(Emitter *e, int32_t u) {
+  const PlanUnit *unit = &e->plan->units.data[u];
+  if (e->plan->world.ranks == 1) return unit->grad_buf;
+  if (e->grad_full[u] < 0)
+    e->grad_full[u] = add_buf(e, unit_text(e, (uint32_t)u, "gradfull"), BUF_GRADFULL, e->plan->recipe.reduce,
+                              unit->shard * e->plan->world.shard, u, false);
+  return e->grad_full[u];
+}
+
+static void emit_reduce(Emitter *e, int32_t u) {
+  Plan *plan = e->plan;
+  const PlanUnit *unit = &plan->units.data[u];
+  const char *name = plan_str(plan, unit->name);
+  int64_t shard = (int64_t)unit->shard;
+  bool add = plan->world.accumulation > 1;
+  int32_t source = e->grad_full[u], instr;
+  if (plan->world.shard > 1) {
+    bool last = plan->world.replicas == 1;
+    int32_t to = last ? unit->grad_buf
+                      : add_buf(e, unit_text(e, (uint32_t)u, "gradpart"), BUF_GRADFULL, plan->recipe.reduce, unit->shard,
+                                u, false);
+    instr = add_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(to, last && add)),
+                      INTS(u, shard), NULL);
+    vec_push(e->arena, &e->reductions, instr);
+    source = to;
+  }
+  if (plan->world.replicas > 1) {
+    instr = add_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(unit->grad_buf, add)),
+                      INTS(u, shard), NULL);
+    vec_push(e->arena, &e->reductions, instr);
+  }
+}
+
+static BufClass class_of(ValueKind kind) {
+  return kind == VALUE_WORKSPACE ? BUF_WORKSPACE : BUF_ACTIVATION;
+}
+
+static PlanOperand param_operand(Emitter *e, const Value *value) {
+  int32_t u = e->decisions->units->unit_of[value->param];
+  int32_t buf = e->plan->world.shard > 1 ? e->gathered[u] : gather_source(&e->plan->units.data[u]);
+  return (PlanOperand){.buf = buf, .offset = e->param_offset[value->param]};
+}
+
+static PlanOperand gradient_operand(Emitter *e, const Value *value, bool add) {
+  int32_t u = e->decisions->units->unit_of[value->param];
+  bool straight = e->plan->world.ranks == 1 && e->plan->world.accumulation > 1; /* zeroed in "begin" */
+  return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || straight};
+}
+
+static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phase phase) {
+  if (ref->value < 0) return (PlanOperand){.buf = PLAN_NONE};
+  const Value *value = &e->program->values.data[ref->value];
+  if (value->kind == VALUE_PARAM) return param_operand(e, value);
+  if (value->kind == VALUE_PARAM_GRADIENT) return gradient_operand(e, value, ref->add);
+  bool creates = e->buf_of[ref->value] < 0 || (mode == MODE_WRITE && phase == PHASE_RECOMPUTE);
+  if (creates)
+    e->buf_of[ref->value] = add_buf(e, value->name, class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
+  return (PlanOperand){e->buf_of[ref->value], ref->column, ref->ld, ref->add};
+}
+
+static void emit_step(Emitter *e, const Step *step) {
+  const ProgramOp *op = &e->program->ops.data[step->op];
+  const InstrSpec *spec = &e->program->specs[op->op];
+  PlanOperand operands[INSTR_MAX_OPERANDS];
+  for (int32_t k = 0; k < op->ref_count; k++) operands[k] = operand_of(e, &op->refs[k], spec->operands[k].mode, step->phase);
+  int32_t instr = add_instr(e, op->op, step->phase, op->name, operands, op->ints, op->reals);
+  PlanSpan span = e->in->spans[op->graph_op];
+  span.path = plan_intern(e->arena, e->plan, e->in->span_paths[op->graph_op]);
+  e->plan->instrs.data[instr].span = span;
+}
+
+static void emit_micro(Emitter *e) {
+  uint32_t next = 0, units = e->decisions->units->units.count;
+  begin_segment(e, "micro", e->plan->world.accumulation);
+  emit_inputs(e);
+  for (int32_t s = 0; s < (int32_t)e->steps.count; s++) {
+    while (e->plan->world.shard > 1 && next < e->uses.count && e->uses.data[next].issue <= s)
+      emit_gather(e, &e->uses.data[next++]);
+    emit_step(e, &e->steps.data[s]);
+    for (uint32_t u = 0; u < units && e->plan->world.ranks > 1; u++)
+      if (e->grad_last[u] == s) emit_reduce(e, (int32_t)u);
+  }
+  end_segment(e);
+}
+
+/* --- segment "update" ------------------------------------------------------------------------------------------------------ */
+
+static void emit_norm(Emitter *e) {
+  Plan *plan = e->plan;
+  add_instr(e, INSTR_ZERO, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf)), INTS(EXACT_DIGITS), NULL);
+  for (uint32_t u = 0; u < plan->units.count; u++) {
+    const PlanUnit *unit = &plan->units.data[u];
+    add_instr(e, INSTR_SUM_SQUARES, PHASE_UPDATE, plan_str(plan, unit->name), OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->acc_buf)),
+              INTS(u, (int64_t)unit->shard), NULL);
+  }
+  if (plan->world.shard > 1)
+    add_instr(e, INSTR_ALLREDUCE_EXACT, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf)), NULL, NULL);
+  add_instr(e, INSTR_CLIP, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf), WHOLE(plan->norm_buf), WHOLE(e->scale_buf)),
+            NULL, &plan->recipe.clip);
+}
+
+static void emit_update(Emitter *e) {
+  Plan *plan = e->plan;
+  begin_segment(e, "update", 1);
+  emit_norm(e);
+  if (plan->world.ranks > 1)
+    add_instr(e, INSTR_ALLREDUCE_SUM, PHASE_UPDATE, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
+  for (uint32_t u = 0; u < plan->units.count; u++) {
+    const PlanUnit *unit = &plan->units.data[u];
+    const char *name = plan_str(plan, unit->name);
+    const int64_t ints[] = {(int64_t)u, (int64_t)unit->shard};
+    if (plan->recipe.optimizer == OPTIMIZER_ADAMW)
+      add_instr(e, INSTR_ADAMW, PHASE_UPDATE, name,
+                OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->scale_buf), WHOLE(unit->param_buf), WHOLE(unit->m_buf),
+                         WHOLE(unit->v_buf), WHOLE(unit->cast_buf)),
+                ints, NULL);
+    else
+      add_instr(e, INSTR_SGD, PHASE_UPDATE, name,
+                OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->scale_buf), WHOLE(unit->param_buf), WHOLE(unit->m_buf),
+                         WHOLE(unit->cast_buf)),
+                ints, NULL);
+  }
+  end_segment(e);
+}
+
+/* --- lifetimes --------------------------------------------------------------------------------------------------------------- */
+
+static void find_lifetimes(Emitter *e) {
+  Plan *plan = e->plan;
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
+    const PlanInstr *instr = &plan->instrs.data[i];
+    for (int k = 0; k < e->program->specs[instr->op].operand_count; k++) {
+      int32_t b = plan_operand(plan, instr, k)->buf;
+      if (b < 0) continue;
+      if (plan->bufs.data[b].first < 0) plan->bufs.data[b].first = i;
+      plan->bufs.data[b].last = i;
+    }
+  }
+  for (uint32_t b = 0; b < plan->bufs.count; b++) {
+    if (!plan->bufs.data[b].persistent) continue;
+    plan->bufs.data[b].first = 0;
+    plan->bufs.data[b].last = (int32_t)plan->instrs.count - 1;
+  }
+}
+
+/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when the next reduction is issued. */
+static void hold_reduced_gradients(Emitter *e) {
+  Plan *plan = e->plan;
+  if (!e->reductions.count) return;
+  int32_t end = plan->segments.data[1].end - 1;
+  for (uint32_t r = 0; r < e->reductions.count; r++) {
+    const PlanInstr *instr = &plan->instrs.data[e->reductions.data[r]];
+    PlanBuf *buf = &plan->bufs.data[plan_operand(plan, instr, 0)->buf];
+    int32_t release = r + 1 < e->reductions.count ? e->reductions.data[r + 1] : end;
+    if (buf->last < release) buf->last = release;
+  }
+}
+
+static uint64_t aligned(uint64_t bytes) { return round_up(bytes, PLAN_ALIGN_BYTES); }
+
+static void count_live(Emitter *e) {
+  Plan *plan = e->plan;
+  int64_t *delta = ARENA_ARRAY(e->arena, int64_t, plan->instrs.count + 1);
+  for (uint32_t b = 0; b < plan->bufs.count; b++) {
+    const PlanBuf *buf = &plan->bufs.data[b];
+    if (buf->persistent) {
+      plan->persistent_bytes += aligned(buf->bytes);
+    } else {
+      delta[buf->first] += (int64_t)aligned(buf->bytes);
+      delta[buf->last + 1] -= (int64_t)aligned(buf->bytes);
+    }
+  }
+  int64_t live = 0, most = 0;
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    live += delta[i];
+    if (live > most) most = live;
+  }
+  plan->max_live_bytes = plan->persistent_bytes + (uint64_t)most;
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------------------- */
+
+static void add_plan_inputs(Emitter *e) {
+  const Graph *graph = e->program->graph;
+  const GraphOp *loss = &graph->ops.data[graph->loss_op];
+  for (uint32_t i = 0; i < graph->inputs.count; i++) {
+    const Shape *shape = &graph->tensors.data[graph->inputs.data[i].tensor].shape;
+    PlanInput *input = vec_add(e->arena, &e->plan->inputs);
+    input->name = plan_intern(e->arena, e->plan, graph->inputs.data[i].name);
+    input->feed = loss->inputs[1] == graph->inputs.data[i].tensor ? FEED_TARGETS : FEED_TOKENS;
+    uint64_t numel = 0;
+    shape_numel(shape, 1, &numel);
+    input->sample_numel = (int64_t)numel;
+    input->vocab = loss->kind == LAYER_CROSS_ENTROPY ? shape_cols(&graph->tensors.data[loss->inputs[0]].shape) : 0;
+    for (uint32_t o = 0; o < graph->ops.count; o++)
+      if (graph->ops.data[o].kind == LAYER_EMBEDDING && graph->ops.data[o].inputs[0] == graph->inputs.data[i].tensor)
+        input->vocab = graph->params.data[graph->ops.data[o].weight].shape.dim[0];
+  }
+}
+
+static void set_queues(Plan *plan, const Device *device) {
+  bool cpu = device->kind == DEVICE_CPU;
+  plan->queue[STREAM_COMPUTE] = 0;
+  plan->queue[STREAM_GATHER] = 1;
+  plan->queue[STREAM_REDUCE] = cpu || device->shared_queue ? 1 : 2;
+  plan->queue[STREAM_REPLICATE] = cpu || device->shared_queue ? 1 : 3;
+  plan->queue[STREAM_COPY_IN] = cpu ? 0 : 4;
+  plan->queue[STREAM_COPY_OUT] = cpu ? 0 : 5;
+}
+
+static Plan *new_plan(Emitter *e) {
+  const Graph *graph = e->program->graph;
+  const Decisions *decisions = e->decisions;
+  Plan *plan = plan_new(e->arena);
+  plan->model = plan_intern(e->arena, plan, graph->name);
+  plan->source_path = plan_intern(e->arena, plan, graph->path);
+  plan->cluster = plan_intern(e->arena, plan, e->in->cluster->name);
+  plan->source_hash = graph->source_hash;
+  plan->training = e->program->output_value < 0;
+  plan->output_buf = PLAN_NONE;
+  plan->recipe = graph->recipe;
+  plan->world = (PlanWorld){.ranks = decisions->ranks,
+                            .shard = decisions->shard,
+                            .replicas = decisions->replicas,
+                            .ranks_per_node = decisions->ranks_per_node,
+                            .micro_batch = (uint64_t)e->program->batch,
+                            .accumulation = decisions->accumulation};
+  plan->recipe.samples_per_step = plan->world.micro_batch * plan->world.accumulation * plan->world.ranks;
+  plan->layers = checkpoint_block_count(e->program);
+  set_queues(plan, &e->in->cluster->device);
+  return plan;
+}
+
+Plan *emit_plan(Arena *arena, const EmitInput *input) {
+  const Program *program = input->program;
+  uint32_t units = input->decisions->units->units.count;
+  Emitter e = {.arena = arena, .in = input, .program = program, .decisions = input->decisions};
+  e.buf_of = ARENA_ARRAY(arena, int32_t, program->values.count);
+  e.gathered = ARENA_ARRAY(arena, int32_t, units);
+  e.grad_full = ARENA_ARRAY(arena, int32_t, units);
+  for (uint32_t i = 0; i < program->values.count; i++) e.buf_of[i] = PLAN_NONE;
+  for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = PLAN_NONE;
+  e.plan = new_plan(&e);
+  build_steps(&e);
+  place_gathers(&e);
+  find_gradient_ends(&e);
+  add_plan_inputs(&e);
+  add_units(&e);
+  add_scalars(&e);
+  if (e.plan->training) emit_begin(&e);
+  emit_micro(&e);
+  if (e.plan->training) emit_update(&e);
+  find_lifetimes(&e);
+  if (e.plan->training) hold_reduced_gradients(&e);
+  if (!e.plan->training) e.plan->output_buf = e.buf_of[program->output_value];
+  count_live(&e);
+  return e.plan;
+}

@@ -1,0 +1,23 @@
+/* Owns: turning decisions into a plan: instructions, buffers with lifetimes, costs; then addresses; then events. */
+#ifndef FSDPC_PLANNER_EMIT_H
+#define FSDPC_PLANNER_EMIT_H
+
+#include "planner/decisions.h"
+
+typedef struct EmitInput {
+  const Program *program;
+  const Decisions *decisions;
+  const Cluster *cluster;
+  const PlanSpan *spans; /* by graph op; paths are in `paths` */
+  const char *const *span_paths; /* by graph op */
+} EmitInput;
+
+/* emit.c. provides: instrs in order with ns, buffers with first and last, persistent buffers, max_live_bytes.
+ * Neither addresses nor events yet. */
+Plan *emit_plan(Arena *arena, const EmitInput *input);
+/* memory.c. requires: lifetimes. provides: offsets, arena_bytes. */
+void memory_place(Plan *plan);
+/* events.c. requires: offsets (or use_addresses false: data dependencies only, for estimates). provides: waits, records. */
+void events_insert(Arena *arena, Plan *plan, const InstrSpec *specs, bool use_addresses);
+
+#endif

@@ -1,0 +1,371 @@
+/* Owns: building forward and backward from the graph: values, gradient bookkeeping, the turn.
+ *
+ * Gradients: every tensor's gradient is a value. Its first contribution overwrites, later ones add. A residual addition
+ * hands its gradient on without a copy: several tensors then hold one value, and the last of them may add into it.
+ * Views share their base's gradient; when they do not tile it exactly it starts at zero and everything adds.
+ * Omitted: gradients of model inputs, which nobody asks for. */
+#include "planner/program.h"
+
+#include "base/checked.h"
+
+#include <stdlib.h>
+
+Rows builder_rows(const ProgramBuilder *builder, int32_t tensor) {
+  const Shape *shape = &builder->graph->tensors.data[tensor].shape;
+  return (Rows){shape_rows(shape, builder->program->batch), shape_cols(shape)};
+}
+
+int32_t builder_value(ProgramBuilder *builder, ValueKind kind, DType dtype, uint64_t numel, const char *name,
+                      const char *suffix) {
+  Program *program = builder->program;
+  Value *value = vec_add(program->arena, &program->values);
+  *value = (Value){.kind = kind, .dtype = dtype, .numel = numel, .param = PLAN_NONE, .input = PLAN_NONE};
+  value->producer = PLAN_NONE;
+  value->name = *suffix ? arena_printf(program->arena, "%s.%s", name, suffix) : name;
+  if (program->values.count > builder->value_capacity) {
+    uint32_t grown = builder->value_capacity * 2 + 64;
+    int32_t *holders = ARENA_ARRAY(program->arena, int32_t, grown);
+    if (builder->value_capacity) memcpy(holders, builder->holders, builder->value_capacity * sizeof *holders);
+    builder->holders = holders;
+    builder->value_capacity = grown;
+  }
+  return (int32_t)program->values.count - 1;
+}
+
+ProgramOp *builder_op(ProgramBuilder *builder, InstrOp op, int32_t graph_op) {
+  Program *program = builder->program;
+  ProgramOp *out = vec_add(program->arena, &program->ops);
+  out->op = op;
+  out->phase = program->turn == PLAN_NONE ? PHASE_FORWARD : PHASE_BACKWARD;
+  out->graph_op = graph_op;
+  out->name = builder->graph->ops.data[graph_op].name;
+  if (out->phase == PHASE_FORWARD) builder->forward_of[graph_op] = (int32_t)program->ops.count - 1;
+  out->ref_count = program->specs[op].operand_count;
+  for (int i = 0; i < INSTR_MAX_OPERANDS; i++) out->refs[i].value = PLAN_NONE;
+  return out;
+}
+
+static Ref view_ref(const ProgramBuilder *builder, int32_t tensor, int32_t value) {
+  const GraphTensor *t = &builder->graph->tensors.data[tensor];
+  if (t->view_of < 0) return (Ref){value, 0, 0, false};
+  const Shape *base = &builder->graph->tensors.data[t->view_of].shape;
+  return (Ref){value, (uint64_t)t->view_column, (uint32_t)shape_cols(base), false};
+}
+
+static int32_t base_of(const ProgramBuilder *builder, int32_t tensor) {
+  int32_t base = builder->graph->tensors.data[tensor].view_of;
+  return base < 0 ? tensor : base;
+}
+
+Ref builder_read(ProgramBuilder *builder, int32_t tensor) {
+  return view_ref(builder, tensor, builder->value_of[base_of(builder, tensor)]);
+}
+
+Ref builder_param(ProgramBuilder *builder, int32_t param) {
+  if (param < 0) return (Ref){.value = PLAN_NONE};
+  return (Ref){.value = builder->program->param_value[param]};
+}
+
+Ref builder_param_gradient(ProgramBuilder *builder, int32_t param) {
+  if (param < 0) return (Ref){.value = PLAN_NONE};
+  Ref ref = {.value = builder->program->param_gradient[param], .add = builder->parameter_written[param]};
+  builder->parameter_written[param] = true;
+  return ref;
+}
+
+Ref builder_output(ProgramBuilder *builder, int32_t graph_op) {
+  const GraphOp *op = &builder->graph->ops.data[graph_op];
+  uint64_t numel;
+  bool fits = shape_numel(&builder->graph->tensors.data[op->output].shape, builder->program->batch, &numel);
+  int32_t value = builder_value(builder, VALUE_ACTIVATION, builder->graph->recipe.compute, fits ? numel : 0, op->name, "");
+  builder->value_of[op->output] = value;
+  return (Ref){.value = value};
+}
+
+/* --- gradients ---------------------------------------------------------------------------------------------------- */
+
+static int32_t new_gradient(ProgramBuilder *builder, int32_t base) {
+  const GraphTensor *t = &builder->graph->tensors.data[base];
+  uint64_t numel = 0;
+  shape_numel(&t->shape, builder->program->batch, &numel);
+  int32_t value = builder_value(builder, VALUE_GRADIENT, builder->graph->recipe.compute, numel, t->name, "grad");
+  builder->gradient_of[base] = value;
+  builder->holders[value] = 1;
+  return value;
+}
+
+static void zero_gradient(ProgramBuilder *builder, int32_t base, int32_t graph_op) {
+  int32_t value = new_gradient(builder, base);
+  ProgramOp *op = builder_op(builder, INSTR_ZERO, graph_op);
+  op->refs[0] = (Ref){.value = value};
+  op->ints[0] = (int64_t)builder->program->values.data[value].numel;
+}
+
+static void copy_gradient(ProgramBuilder *builder, int32_t tensor, Ref from, Ref to) {
+  Rows size = builder_rows(builder, tensor);
+  int32_t producer = builder->graph->tensors.data[tensor].op;
+  if (producer < 0) producer = builder->graph->tensors.data[base_of(builder, tensor)].op;
+  ProgramOp *op = builder_op(builder, INSTR_COPY, producer);
+  op->refs[0] = from;
+  op->refs[0].add = false;
+  op->refs[1] = to;
+  op->ints[0] = size.rows;
+  op->ints[1] = size.cols;
+}
+
+/* Gives `base` a gradient value that nobody else still needs. */
+static void own_gradient(ProgramBuilder *builder, int32_t base) {
+  int32_t shared = builder->gradient_of[base];
+  if (builder->holders[shared] == 1) return;
+  builder->holders[shared]--;
+  int32_t own = new_gradient(builder, base);
+  copy_gradient(builder, base, (Ref){.value = shared}, (Ref){.value = own});
+}
+
+Ref builder_gradient(ProgramBuilder *builder, int32_t tensor) {
+  if (!builder->needs_gradient[tensor]) return (Ref){.value = PLAN_NONE};
+  int32_t base = base_of(builder, tensor);
+  if (builder->gradient_of[base] < 0) {
+    if (builder->mixed[base])
+      zero_gradient(builder, base, builder->graph->tensors.data[base].op);
+    else
+      new_gradient(builder, base);
+  } else if (builder->written[tensor]) {
+    own_gradient(builder, base);
+  }
+  Ref ref = view_ref(builder, tensor, builder->gradient_of[base]);
+  ref.add = builder->written[tensor] || builder->mixed[base];
+  builder->written[tensor] = true;
+  return ref;
+}
+
+static bool may_take_over(const ProgramBuilder *builder, int32_t tensor) {
+  return builder->graph->tensors.data[tensor].view_of < 0 && !builder->mixed[tensor] && builder->gradient_of[tensor] < 0;
+}
+
+void builder_pass_gradient(ProgramBuilder *builder, int32_t tensor, Ref dy) {
+  if (!builder->needs_gradient[tensor]) return;
+  if (may_take_over(builder, tensor) && dy.ld == 0 && builder->view_head[tensor] < 0) {
+    builder->gradient_of[tensor] = dy.value;
+    builder->holders[dy.value]++;
+    builder->written[tensor] = true;
+    return;
+  }
+  Ref to = builder_gradient(builder, tensor);
+  copy_gradient(builder, tensor, dy, to);
+}
+
+/* --- analysis before building --------------------------------------------------------------------------------------- */
+
+static void mark_needs_gradient(ProgramBuilder *builder) {
+  const Graph *graph = builder->graph;
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    const GraphOp *op = &graph->ops.data[i];
+    bool needs = op->weight >= 0 || op->bias >= 0;
+    for (int32_t k = 0; k < op->input_count; k++) needs |= builder->needs_gradient[op->inputs[k]];
+    if (op->output < 0) continue;
+    builder->needs_gradient[op->output] = needs;
+    for (int32_t v = builder->view_head[op->output]; v >= 0; v = builder->view_next[v]) builder->needs_gradient[v] = needs;
+  }
+}
+
+static void link_views(ProgramBuilder *builder) {
+  const Graph *graph = builder->graph;
+  uint32_t count = graph->tensors.count;
+  builder->view_head = ARENA_ARRAY(builder->program->arena, int32_t, count);
+  builder->view_next = ARENA_ARRAY(builder->program->arena, int32_t, count);
+  for (uint32_t t = 0; t < count; t++) builder->view_head[t] = builder->view_next[t] = PLAN_NONE;
+  for (int32_t v = (int32_t)count - 1; v >= 0; v--) {
+    int32_t base = graph->tensors.data[v].view_of;
+    if (base < 0) continue;
+    builder->view_next[v] = builder->view_head[base];
+    builder->view_head[base] = v;
+  }
+}
+
+static int compare_columns(const void *a, const void *b) {
+  const int64_t *x = a, *y = b;
+  return (x[0] > y[0]) - (x[0] < y[0]);
+}
+
+/* A base's gradient must start at zero unless its used views tile it exactly and nothing reads it directly. */
+static void mark_mixed(ProgramBuilder *builder, const bool *used) {
+  const Graph *graph = builder->graph;
+  Arena *scratch = arena_new();
+  for (uint32_t t = 0; t < graph->tensors.count; t++) {
+    VEC(int64_t) spans = {0};
+    for (int32_t v = builder->view_head[t]; v >= 0; v = builder->view_next[v]) {
+      const GraphTensor *view = &graph->tensors.data[v];
+      if (!used[v]) builder->mixed[t] = true;
+      vec_push(scratch, &spans, view->view_column);
+      vec_push(scratch, &spans, view->view_column + shape_cols(&view->shape));
+    }
+    if (!spans.count) continue;
+    qsort(spans.data, spans.count / 2, 2 * sizeof *spans.data, compare_columns);
+    int64_t at = 0;
+    for (uint32_t i = 0; i < spans.count; i += 2) {
+      if (spans.data[i] != at) builder->mixed[t] = true;
+      at = spans.data[i + 1];
+    }
+    if (at != shape_cols(&graph->tensors.data[t].shape) || used[t]) builder->mixed[t] = true;
+  }
+  arena_free(scratch);
+}
+
+static bool *find_used(Arena *arena, const Graph *graph) {
+  bool *used = ARENA_ARRAY(arena, bool, graph->tensors.count);
+  for (uint32_t i = 0; i < graph->ops.count; i++)
+    for (int32_t k = 0; k < graph->ops.data[i].input_count; k++) used[graph->ops.data[i].inputs[k]] = true;
+  return used;
+}
+
+static void find_blocks(Program *program) {
+  const Graph *graph = program->graph;
+  program->block = ARENA_ARRAY(program->arena, int32_t, graph->ops.count);
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    program->block[i] = PLAN_NONE;
+    for (int32_t m = graph->ops.data[i].module; m >= 0; m = graph->modules.data[m].parent)
+      if (graph->modules.data[m].repeat >= 0) program->block[i] = m;
+  }
+}
+
+/* --- building ------------------------------------------------------------------------------------------------------- */
+
+static void add_inputs(ProgramBuilder *builder) {
+  const Graph *graph = builder->graph;
+  for (uint32_t i = 0; i < graph->inputs.count; i++) {
+    int32_t tensor = graph->inputs.data[i].tensor;
+    const GraphTensor *t = &graph->tensors.data[tensor];
+    uint64_t numel = 0;
+    shape_numel(&t->shape, builder->program->batch, &numel);
+    DType dtype = t->is_index ? DTYPE_I32 : graph->recipe.compute;
+    int32_t value = builder_value(builder, VALUE_INPUT, dtype, numel, graph->inputs.data[i].name, "");
+    builder->program->values.data[value].input = (int32_t)i;
+    builder->value_of[tensor] = value;
+  }
+}
+
+static void add_params(ProgramBuilder *builder, bool inference) {
+  Program *program = builder->program;
+  const Graph *graph = builder->graph;
+  program->param_value = ARENA_ARRAY(program->arena, int32_t, graph->params.count);
+  program->param_gradient = ARENA_ARRAY(program->arena, int32_t, graph->params.count);
+  for (uint32_t i = 0; i < graph->params.count; i++) {
+    uint64_t numel = 0;
+    shape_numel(&graph->params.data[i].shape, 1, &numel);
+    const char *name = graph->params.data[i].name;
+    program->param_value[i] = builder_value(builder, VALUE_PARAM, graph->recipe.compute, numel, name, "");
+    program->values.data[program->param_value[i]].param = (int32_t)i;
+    program->param_gradient[i] = PLAN_NONE;
+    if (inference) continue;
+    program->param_gradient[i] = builder_value(builder, VALUE_PARAM_GRADIENT, graph->recipe.reduce, numel, name, "grad");
+    program->values.data[program->param_gradient[i]].param = (int32_t)i;
+  }
+}
+
+static bool sizes_fit(DiagSink *sink, const Graph *graph, int64_t batch) {
+  for (uint32_t t = 0; t < graph->tensors.count; t++) {
+    uint64_t numel, bytes;
+    if (shape_numel(&graph->tensors.data[t].shape, batch, &numel) && checked_mul(numel, 8, &bytes) &&
+        bytes < (1ull << PLAN_MAX_BYTES_LOG2))
+      continue;
+    diag_error(sink, graph->tensors.data[t].span, "\"%s\" is too large with a micro-batch of %lld samples",
+               graph->tensors.data[t].name, (long long)batch);
+    return false;
+  }
+  return true;
+}
+
+static void mark_producers(Program *program) {
+  for (uint32_t i = 0; i < program->ops.count; i++) {
+    const ProgramOp *op = &program->ops.data[i];
+    if (op->phase != PHASE_FORWARD) return;
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      if (op->refs[k].value < 0 || program->specs[op->op].operands[k].mode != MODE_WRITE) continue;
+      program->values.data[op->refs[k].value].producer = (int32_t)i;
+    }
+  }
+}
+
+static void build_forward(ProgramBuilder *builder, bool inference) {
+  const Graph *graph = builder->graph;
+  const GraphOp *loss = &graph->ops.data[graph->loss_op];
+  bool fuse = !inference && loss->kind == LAYER_CROSS_ENTROPY && loss->as.cross_entropy.chunk > 0;
+  builder->fused_linear = fuse ? graph->tensors.data[loss->inputs[0]].op : PLAN_NONE;
+  for (int32_t i = 0; i < (int32_t)graph->ops.count; i++)
+    if (i != graph->loss_op && i != builder->fused_linear) layer_rules[graph->ops.data[i].kind].forward(builder, i);
+}
+
+static void build_backward(ProgramBuilder *builder) {
+  const Graph *graph = builder->graph;
+  builder->program->turn = (int32_t)builder->program->ops.count;
+  layer_rules[graph->ops.data[graph->loss_op].kind].backward(builder, graph->loss_op, (Ref){.value = PLAN_NONE});
+  for (int32_t i = (int32_t)graph->ops.count - 1; i >= 0; i--) {
+    const GraphOp *op = &graph->ops.data[i];
+    if (i == graph->loss_op || i == builder->fused_linear || !builder->needs_gradient[op->output]) continue;
+    int32_t gradient = builder->gradient_of[op->output];
+    if (gradient < 0) continue; /* sema drops ops that do not reach the loss */
+    layer_rules[op->kind].backward(builder, i, (Ref){.value = gradient});
+    builder->holders[gradient]--;
+  }
+}
+
+Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, int64_t batch,
+                       bool inference) {
+  if (!sizes_fit(sink, graph, batch)) return NULL;
+  Program *program = ARENA_NEW(arena, Program);
+  *program = (Program){.arena = arena, .graph = graph, .specs = specs, .batch = batch, .turn = PLAN_NONE};
+  uint32_t tensors = graph->tensors.count;
+  ProgramBuilder builder = {.program = program,
+                            .graph = graph,
+                            .value_of = ARENA_ARRAY(arena, int32_t, tensors),
+                            .gradient_of = ARENA_ARRAY(arena, int32_t, tensors),
+                            .written = ARENA_ARRAY(arena, bool, tensors),
+                            .needs_gradient = ARENA_ARRAY(arena, bool, tensors),
+                            .mixed = ARENA_ARRAY(arena, bool, tensors),
+                            .forward_of = ARENA_ARRAY(arena, int32_t, graph->ops.count),
+                            .parameter_written = ARENA_ARRAY(arena, bool, graph->params.count)};
+  for (uint32_t t = 0; t < tensors; t++) builder.gradient_of[t] = builder.value_of[t] = PLAN_NONE;
+  find_blocks(program);
+  link_views(&builder);
+  mark_needs_gradient(&builder);
+  mark_mixed(&builder, find_used(arena, graph));
+  add_inputs(&builder);
+  add_params(&builder, inference);
+  program->count_value = builder_value(&builder, VALUE_COUNT, DTYPE_F64, 1, "count", "");
+  program->loss_value = builder_value(&builder, VALUE_LOSS, DTYPE_F64, 1, "loss", "");
+  build_forward(&builder, inference);
+  if (inference) {
+    program->turn = (int32_t)program->ops.count;
+    program->output_value = builder.value_of[base_of(&builder, graph->ops.data[graph->loss_op].inputs[0])];
+  } else {
+    program->output_value = PLAN_NONE;
+    build_backward(&builder);
+  }
+  mark_producers(program);
+  return program;
+}
+
+static void print_refs(Text *out, const Program *program, const ProgramOp *op) {
+  for (int32_t k = 0; k < op->ref_count; k++) {
+    Ref ref = op->refs[k];
+    OperandMode mode = program->specs[op->op].operands[k].mode;
+    const char *sign = mode == MODE_READ ? "" : mode == MODE_WRITE || (mode == MODE_ADD && !ref.add) ? ">" : "+>";
+    if (ref.value < 0)
+      text_printf(out, " -");
+    else if (ref.ld)
+      text_printf(out, " %s%s[%llu:]", sign, program->values.data[ref.value].name, (unsigned long long)ref.column);
+    else
+      text_printf(out, " %s%s", sign, program->values.data[ref.value].name);
+  }
+}
+
+void program_print(Text *out, const Program *program) {
+  text_printf(out, "program %s batch %lld\n", program->graph->name, (long long)program->batch);
+  for (uint32_t i = 0; i < program->ops.count; i++) {
+    const ProgramOp *op = &program->ops.data[i];
+    text_printf(out, "%4u %-8s %-20s", i, phase_name(op->phase), program->specs[op->op].name);
+    print_refs(out, program, op);
+    text_printf(out, "  # flops %llu bytes %llu\n", (unsigned long long)op->flops, (unsigned long long)op->bytes);
+  }
+}

@@ -1,0 +1,116 @@
+/* Owns: the program of one micro-batch: every operator of forward and backward, with the values it reads and writes,
+ * before any decision about units, recompute or addresses.
+ *
+ * Order: forward ops [0, turn), the loss op at `turn`, backward ops after it. Backward needs some forward values; which
+ * of them are kept and which computed again is decided later (checkpoint.h), so ops name values, not buffers. */
+#ifndef FSDPC_PLANNER_PROGRAM_H
+#define FSDPC_PLANNER_PROGRAM_H
+
+#include "frontend/graph.h"
+#include "planner/plan/plan.h"
+
+typedef enum {
+  VALUE_INPUT,      /* tokens, targets */
+  VALUE_ACTIVATION, /* written by a forward op; may be saved or recomputed */
+  VALUE_GRADIENT,   /* of an activation; lives in backward only */
+  VALUE_PARAM,      /* a parameter, inside its unit's gathered tensor */
+  VALUE_PARAM_GRADIENT,
+  VALUE_COUNT, /* f64 scalars */
+  VALUE_LOSS,
+  VALUE_WORKSPACE /* written and used by one op */
+} ValueKind;
+
+typedef struct Value {
+  ValueKind kind;
+  const char *name; /* "h.3.mlp.c_fc", "h.3.mlp.c_fc.grad" */
+  DType dtype;
+  uint64_t numel;
+  int32_t param;    /* PARAM, PARAM_GRADIENT: index in Graph.params */
+  int32_t input;    /* INPUT: index in Graph.inputs */
+  int32_t producer; /* ACTIVATION: the forward op that writes it; else PLAN_NONE */
+} Value;
+
+/* Columns [column, ..) of a value whose rows are ld elements apart; ld 0: contiguous. */
+typedef struct Ref {
+  int32_t value; /* PLAN_NONE: absent */
+  uint64_t column;
+  uint32_t ld;
+  bool add;
+} Ref;
+
+typedef struct ProgramOp {
+  InstrOp op;
+  Phase phase; /* FORWARD or BACKWARD (the turn is BACKWARD) */
+  int32_t graph_op;
+  const char *name;
+  Ref refs[INSTR_MAX_OPERANDS];
+  int32_t ref_count;
+  int64_t ints[INSTR_MAX_INTS];
+  double reals[INSTR_MAX_REALS];
+  uint64_t flops, bytes, ns; /* filled by cost.c */
+} ProgramOp;
+
+typedef struct Program {
+  Arena *arena;
+  const Graph *graph;
+  const InstrSpec *specs;
+  int64_t batch;          /* samples */
+  VEC(Value) values;
+  VEC(ProgramOp) ops;
+  int32_t turn;           /* the loss op; ops.count for inference */
+  int32_t count_value, loss_value, output_value; /* output: inference only */
+  int32_t *param_value, *param_gradient; /* by graph param; PLAN_NONE where there is none */
+  int32_t *block;         /* by graph op: its outermost repeat iteration (module), or PLAN_NONE */
+} Program;
+
+/* requires: a checked graph, batch >= 1. NULL with a diagnostic when sizes overflow. */
+Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, int64_t batch,
+                       bool inference);
+void program_print(Text *out, const Program *program);
+
+/* --- for program_layers.c: one row a layer ------------------------------------------------------------------------ */
+
+typedef struct ProgramBuilder ProgramBuilder;
+
+typedef struct LayerRules {
+  void (*forward)(ProgramBuilder *, int32_t graph_op);
+  void (*backward)(ProgramBuilder *, int32_t graph_op, Ref dy);
+} LayerRules;
+
+extern const LayerRules layer_rules[LAYER_COUNT];
+
+struct ProgramBuilder {
+  Program *program;
+  const Graph *graph;
+  int32_t *view_head, *view_next; /* by tensor: chain of a base's views, in order */
+  int32_t *value_of;    /* by tensor: value of a non-view tensor */
+  int32_t *gradient_of; /* by tensor: value holding its gradient, PLAN_NONE before the first contribution */
+  int32_t *holders;     /* by value: tensors whose gradient it is and whose producer is still to come */
+  bool *written;        /* by tensor: its columns of the gradient hold something */
+  bool *needs_gradient; /* by tensor */
+  bool *mixed;          /* by tensor: a base whose gradient must start at zero */
+  bool *parameter_written; /* by param */
+  int32_t *forward_of;     /* by graph op: its (last) forward op */
+  int32_t fused_linear; /* graph op swallowed by LINEAR_CROSS_ENTROPY, or PLAN_NONE */
+  uint32_t value_capacity; /* of `holders` */
+};
+
+typedef struct Rows {
+  int64_t rows, cols;
+} Rows;
+
+Rows builder_rows(const ProgramBuilder *builder, int32_t tensor);
+Ref builder_read(ProgramBuilder *builder, int32_t tensor);
+Ref builder_param(ProgramBuilder *builder, int32_t param);          /* PLAN_NONE gives an absent ref */
+Ref builder_param_gradient(ProgramBuilder *builder, int32_t param); /* add from the second time on */
+/* Where a contribution to d(tensor) goes, or an absent ref when nobody needs it. */
+Ref builder_gradient(ProgramBuilder *builder, int32_t tensor);
+/* d(tensor) += dy where dy's buffer may simply become d(tensor)'s (residual additions). */
+void builder_pass_gradient(ProgramBuilder *builder, int32_t tensor, Ref dy);
+int32_t builder_value(ProgramBuilder *builder, ValueKind kind, DType dtype, uint64_t numel, const char *name,
+                      const char *suffix);
+Ref builder_output(ProgramBuilder *builder, int32_t graph_op);
+/* Appends an op; refs and ints are filled by the caller through the returned pointer (valid until the next one). */
+ProgramOp *builder_op(ProgramBuilder *builder, InstrOp op, int32_t graph_op);
+
+#endif

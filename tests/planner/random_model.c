@@ -1,0 +1,61 @@
+/* Owns: random_model.h. */
+#include "tests/planner/random_model.h"
+
+uint64_t random_below(Random *random, uint64_t n) {
+  uint64_t z = random->state += 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return (z ^ (z >> 31)) % n;
+}
+
+static void print_attention(Text *t, Random *r, bool rope, int kv) {
+  text_printf(t, "  module attn(x) {\n    q, k, v = split(linear(x, d + 2*kv*(d/heads)%s) as qkv, [d, kv*(d/heads), kv*(d/heads)])\n",
+              random_below(r, 2) ? ", bias = false" : "");
+  if (rope) text_printf(t, "    q = rope(q, heads)\n    k = rope(k, kv)\n");
+  text_printf(t, "    return linear(attention(q, k, v, heads, causal, kv_heads = kv), d) as proj\n  }\n");
+  (void)kv;
+}
+
+static void print_mlp(Text *t, Random *r) {
+  if (random_below(r, 2))
+    text_printf(t, "  module mlp(x) { return linear(silu(linear(x, f, bias = false) as gate) * (linear(x, f, bias = false) as up), d, "
+                   "bias = false) as down }\n");
+  else
+    text_printf(t, "  module mlp(x) { return linear(%s(linear(x, f) as fc), d) as proj }\n", random_below(r, 2) ? "gelu" : "relu");
+}
+
+static void print_cluster(Text *t, Random *r) {
+  text_printf(t,
+              "cluster {\n  device { kind %s  memory 64GiB  bandwidth %lluGB/s  bandwidth_share 0.8\n    peak f32 %lluGFLOPS  "
+              "gemm_share 0.8  attention_share 0.5  attention_backward 0.8  tile_units 1  launch %lluus }\n"
+              "  node { devices 8  bandwidth %lluMB/s  latency %lluus }\n}\n",
+              random_below(r, 2) ? "cpu" : "gpu", (unsigned long long)(5 + random_below(r, 40)),
+              (unsigned long long)(50 + random_below(r, 400)), (unsigned long long)(1 + random_below(r, 8)),
+              (unsigned long long)(500 + random_below(r, 20000)), (unsigned long long)(2 + random_below(r, 100)));
+}
+
+const char *random_model(Arena *arena, uint64_t seed) {
+  Random random = {seed}, *r = &random;
+  Text text = {.arena = arena}, *t = &text;
+  unsigned heads = 1u << random_below(r, 3), kv = 1u << random_below(r, 3), head_dim = 4u << random_below(r, 2);
+  if (kv > heads) kv = heads;
+  bool tied = random_below(r, 2), rope = random_below(r, 2), rms = random_below(r, 2);
+  text_printf(t, "model random {\n  let vocab = %llu, ctx = %llu, d = %u, heads = %u, kv = %u, f = %llu, layers = %llu\n",
+              (unsigned long long)(20 + random_below(r, 60)), (unsigned long long)(4 + random_below(r, 12)), heads * head_dim,
+              heads, kv, (unsigned long long)(8 * (1 + random_below(r, 8))), (unsigned long long)(1 + random_below(r, 6)));
+  text_printf(t, "  input tokens : int[batch, ctx]\n  input targets : int[batch, ctx]\n");
+  print_attention(t, r, rope, (int)kv);
+  print_mlp(t, r);
+  const char *norm = rms ? "rmsnorm" : "layernorm";
+  const char *drop = random_below(r, 3) ? "" : "dropout(";
+  text_printf(t, "  module block(x) {\n    x = x + %sattn(%s(x) as n1) as attn%s\n    return x + mlp(%s(x) as n2) as mlp\n  }\n", drop,
+              norm, *drop ? ", 0.1)" : "", norm);
+  text_printf(t, "  x = embedding(tokens, vocab, d) as wte%s\n", rope ? "" : " + positions(ctx, d) as wpe");
+  text_printf(t, "  x = repeat layers block(x) as h\n  x = %s(x) as nf\n", norm);
+  text_printf(t, "  loss = cross_entropy(linear(x, vocab, %s) %s, targets%s)\n}\n", tied ? "weight = wte" : "bias = false",
+              tied ? "" : "as head", random_below(r, 2) ? ", chunk = 16" : "");
+  text_printf(t, "train { optimizer %s { lr 1e-3 } batch %llu precision f32 clip 1.0 seed 1 }\n", random_below(r, 2) ? "adamw" : "sgd",
+              (unsigned long long)(16u << random_below(r, 2)));
+  print_cluster(t, r);
+  return text.data;
+}

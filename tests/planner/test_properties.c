@@ -1,0 +1,176 @@
+/* Owns: what holds for every plan of the planner, tried on random models, worlds and settings. */
+#include "base/text.h"
+#include "planner/plan/plan_text.h"
+#include "planner/plan/verify.h"
+#include "planner/planner.h"
+#include "tests/planner/random_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MODELS = 60 };
+
+typedef struct Case {
+  Arena *arena;
+  SourceSet sources;
+  DiagSink sink;
+  Graph *graph;
+} Case;
+
+static void write_file(const char *path, const char *text) {
+  FILE *out = fopen(path, "w");
+  assert_non_null(out);
+  fputs(text, out);
+  fclose(out);
+}
+
+static void open_case(Case *c, uint64_t seed) {
+  char path[] = "/tmp/fsdpc-test-XXXXXX";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  close(fd);
+  *c = (Case){.arena = arena_new()};
+  c->sources.arena = c->sink.arena = c->arena;
+  c->sink.sources = &c->sources;
+  write_file(path, random_model(c->arena, seed));
+  FrontendOptions options = {0};
+  c->graph = frontend_compile(c->arena, &c->sources, &c->sink, path, &options);
+  unlink(path);
+  if (!c->graph) diag_print(&c->sink, stderr, false);
+  assert_non_null(c->graph);
+}
+
+static void random_settings(Arena *arena, Random *r, PlannerOptions *options, const Graph *graph) {
+  options->settings = graph->plan;
+  options->ranks = (int64_t)(1ull << random_below(r, 4));
+  PlanSettings *s = &options->settings;
+  static const Strategy strategies[] = {STRATEGY_AUTO, STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_NO_SHARD};
+  static const WrapKind wraps[] = {WRAP_AUTO, WRAP_BLOCK, WRAP_SIZE, WRAP_WHOLE};
+  static const CheckpointKind checkpoints[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
+  s->strategy = strategies[random_below(r, 4)];
+  s->wrap = wraps[random_below(r, 4)];
+  s->wrap_numel = 100 + random_below(r, 5000);
+  s->checkpoint = checkpoints[random_below(r, 3)];
+  s->prefetch = random_below(r, 2) ? SETTING_AUTO : (int64_t)random_below(r, 4);
+  s->micro_batch = random_below(r, 2) ? SETTING_AUTO : 1;
+  s->reshard = random_below(r, 3) ? SETTING_AUTO : (int32_t)random_below(r, 2);
+  if (random_below(r, 2)) {
+    UnitRule *rule = vec_add(arena, &s->units);
+    rule->name = "by_hand";
+    rule->reshard = SETTING_AUTO;
+    vec_push(arena, &rule->patterns, "wte");
+    vec_push(arena, &rule->patterns, "h.0.mlp");
+  }
+  for (uint64_t i = random_below(r, 4); i > 0; i--) {
+    static const char *const patterns[] = {"h.*.attn", "h.*.mlp", "h.0", "h.*.n1", "h.*.n2"};
+    CheckpointRule rule = {patterns[random_below(r, 5)], random_below(r, 2), SPAN_NONE};
+    vec_push(arena, &s->checkpoints, rule);
+  }
+}
+
+static PlannerResult plan_case(Case *c, const PlannerOptions *options) {
+  PlannerResult result;
+  planner_plan(c->arena, &c->sink, c->graph, options, 0, NULL, &result);
+  if (!result.plan) diag_print(&c->sink, stderr, false);
+  assert_non_null(result.plan);
+  return result;
+}
+
+static char *text_of(Arena *arena, const Plan *plan) {
+  Text text = {.arena = arena};
+  plan_write(&text, plan);
+  return text.data;
+}
+
+static void every_plan_verifies_and_fits(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < MODELS; seed++) {
+    Case c;
+    open_case(&c, seed);
+    Random r = {seed + 1000};
+    PlannerOptions options = {0};
+    random_settings(c.arena, &r, &options, c.graph);
+    PlannerResult roomy = plan_case(&c, &options);
+    assert_true(roomy.fits);
+    assert_true(roomy.plan->max_live_bytes <= roomy.plan->arena_bytes);
+    assert_true(roomy.plan->summary.lower_bound_ns <= roomy.plan->summary.step_ns);
+    options.settings.memory_bytes = roomy.plan->arena_bytes * (60 + random_below(&r, 40)) / 100;
+    PlannerResult tight = plan_case(&c, &options); /* verifies by itself when it fits */
+    if (tight.fits)
+      assert_true(tight.plan->arena_bytes <= options.settings.memory_bytes);
+    else
+      assert_true(tight.infeasible.smallest_peak_bytes > options.settings.memory_bytes && tight.infeasible.largest.count > 0);
+    arena_free(c.arena);
+  }
+}
+
+static void equal_inputs_give_equal_bytes(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < MODELS / 4; seed++) {
+    Case a, b;
+    open_case(&a, seed);
+    open_case(&b, seed);
+    Random ra = {seed}, rb = {seed};
+    PlannerOptions oa = {0}, ob = {0};
+    random_settings(a.arena, &ra, &oa, a.graph);
+    random_settings(b.arena, &rb, &ob, b.graph);
+    a.graph->path = b.graph->path = "model.fsdp"; /* temporary names differ */
+    for (uint32_t i = 0; i < a.sources.files.count; i++) a.sources.files.data[i].path = b.sources.files.data[i].path = "m";
+    assert_string_equal(text_of(a.arena, plan_case(&a, &oa).plan), text_of(b.arena, plan_case(&b, &ob).plan));
+    arena_free(a.arena);
+    arena_free(b.arena);
+  }
+}
+
+static void swap_waits(Plan *plan, uint32_t a, uint32_t b) {
+  int32_t event = plan->waits.data[a];
+  plan->waits.data[a] = plan->waits.data[b];
+  plan->waits.data[b] = event;
+}
+
+/* Deletes each wait of an instruction in turn; returns how many there were. */
+static uint32_t drop_each_wait(Arena *arena, Plan *plan, PlanInstr *instr, uint64_t seed) {
+  for (uint32_t k = 0; k < instr->wait_count; k++) {
+    uint32_t last = instr->waits + instr->wait_count - 1;
+    VerifyResult verdict = {0};
+    swap_waits(plan, instr->waits + k, last);
+    instr->wait_count--;
+    if (plan_verify(arena, plan, &verdict))
+      fail_msg("seed %llu: %s waits for event %d needlessly", (unsigned long long)seed, plan_str(plan, instr->name),
+               plan->waits.data[last]);
+    instr->wait_count++;
+    swap_waits(plan, instr->waits + k, last);
+  }
+  return instr->wait_count;
+}
+
+static void every_wait_is_needed(void **state) {
+  (void)state;
+  uint32_t waits = 0;
+  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+    Case c;
+    open_case(&c, seed);
+    Random r = {seed + 77};
+    PlannerOptions options = {0};
+    random_settings(c.arena, &r, &options, c.graph);
+    Plan *plan = plan_case(&c, &options).plan;
+    for (uint32_t i = 0; i < plan->instrs.count; i++) waits += drop_each_wait(c.arena, plan, &plan->instrs.data[i], seed);
+    VerifyResult whole = {0};
+    assert_true(plan_verify(c.arena, plan, &whole));
+    arena_free(c.arena);
+  }
+  assert_true(waits > 100);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_plan_verifies_and_fits),
+      cmocka_unit_test(equal_inputs_give_equal_bytes),
+      cmocka_unit_test(every_wait_is_needed),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
