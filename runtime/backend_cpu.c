@@ -5,6 +5,7 @@
  * events need no reset between repetitions. */
 #include "runtime/backend_cpu.h"
 
+#include "base/checked.h"
 #include "runtime/cpu_dispatch.h"
 #include "runtime/runtime.h"
 
@@ -239,6 +240,7 @@ static bool resolve(CpuBackend *cpu, const InstrSpec *specs, int32_t position, F
     uint64_t size = dtype_bytes(buf->dtype), ld = operand->ld != 0 ? operand->ld : cols;
     uint64_t end = buf->offset + (operand->offset + (rows - 1) * ld + cols) * size;
     *out = (CpuOperand){cpu->machine.arena + buf->offset + operand->offset * size, (int64_t)ld, operand->add};
+    end = round_up(end, PLAN_ALIGN_BYTES); /* what a buffer occupies */
     if (end > cpu->reach[position]) cpu->reach[position] = end;
   }
   return true;
