@@ -1,0 +1,118 @@
+/* Owns: the treap behind intervals.h. Node 0 is "none". */
+#include "planner/plan/intervals.h"
+
+static IntervalNode *node(const IntervalPool *pool, uint32_t id) { return &pool->nodes.data[id]; }
+
+static uint32_t new_node(IntervalPool *pool, Interval interval) {
+  if (!pool->nodes.count) vec_push(pool->arena, &pool->nodes, (IntervalNode){0});
+  uint32_t id = pool->free;
+  if (id) {
+    pool->free = node(pool, id)->left;
+  } else {
+    id = pool->nodes.count;
+    vec_push(pool->arena, &pool->nodes, (IntervalNode){0});
+  }
+  pool->seed = pool->seed * 1664525u + 1013904223u; /* a linear congruential sequence (Numerical Recipes) */
+  uint32_t mixed = (pool->seed ^ pool->seed >> 15) * 0x2c1b3c6du;
+  *node(pool, id) = (IntervalNode){interval, mixed ^ mixed >> 13, 0, 0};
+  return id;
+}
+
+static void free_node(IntervalPool *pool, uint32_t id) {
+  node(pool, id)->left = pool->free;
+  pool->free = id;
+}
+
+/* Intervals that begin before `key` go left. */
+static void split(IntervalPool *pool, uint32_t root, uint64_t key, uint32_t *left, uint32_t *right) {
+  if (!root) {
+    *left = *right = 0;
+  } else if (node(pool, root)->interval.begin < key) {
+    *left = root;
+    split(pool, node(pool, root)->right, key, &node(pool, root)->right, right);
+  } else {
+    *right = root;
+    split(pool, node(pool, root)->left, key, left, &node(pool, root)->left);
+  }
+}
+
+static uint32_t merge(IntervalPool *pool, uint32_t left, uint32_t right) {
+  if (!left || !right) return left ? left : right;
+  if (node(pool, left)->priority > node(pool, right)->priority) {
+    node(pool, left)->right = merge(pool, node(pool, left)->right, right);
+    return left;
+  }
+  node(pool, right)->left = merge(pool, left, node(pool, right)->left);
+  return right;
+}
+
+void intervals_drop(IntervalPool *pool, IntervalMap *map) {
+  if (!*map) return;
+  intervals_drop(pool, &node(pool, *map)->left);
+  intervals_drop(pool, &node(pool, *map)->right);
+  free_node(pool, *map);
+  *map = 0;
+}
+
+const Interval *intervals_after(const IntervalPool *pool, IntervalMap map, uint64_t from) {
+  const Interval *best = NULL;
+  while (map) {
+    const IntervalNode *at = node(pool, map);
+    if (at->interval.end > from) {
+      best = &at->interval;
+      map = at->left;
+    } else {
+      map = at->right;
+    }
+  }
+  return best;
+}
+
+bool intervals_cover(const IntervalPool *pool, IntervalMap map, uint64_t begin, uint64_t end) {
+  const Interval *at = intervals_after(pool, map, begin);
+  return at && at->begin <= begin && at->end >= end;
+}
+
+bool intervals_touch(const IntervalPool *pool, IntervalMap map, uint64_t begin, uint64_t end) {
+  const Interval *at = intervals_after(pool, map, begin);
+  return at && at->begin < end;
+}
+
+static void insert(IntervalPool *pool, IntervalMap *map, Interval interval) {
+  uint32_t id = new_node(pool, interval), left, right;
+  split(pool, *map, interval.begin, &left, &right);
+  *map = merge(pool, merge(pool, left, id), right);
+}
+
+/* Cuts the interval that strictly contains `at` in two, so that no interval crosses it. */
+static void cut(IntervalPool *pool, IntervalMap *map, uint64_t at) {
+  const Interval *found = intervals_after(pool, *map, at);
+  if (!found || found->begin >= at) return;
+  Interval tail = {at, found->end, found->value};
+  ((Interval *)found)->end = at;
+  insert(pool, map, tail);
+}
+
+void intervals_clear(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
+  uint32_t left, middle, right;
+  cut(pool, map, begin);
+  cut(pool, map, end);
+  split(pool, *map, begin, &left, &middle);
+  split(pool, middle, end, &middle, &right);
+  intervals_drop(pool, &middle);
+  *map = merge(pool, left, right);
+}
+
+void intervals_set(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end, int32_t value) {
+  intervals_clear(pool, map, begin, end);
+  insert(pool, map, (Interval){begin, end, value});
+}
+
+void intervals_add(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
+  if (intervals_cover(pool, *map, begin, end)) return;
+  const Interval *before = intervals_after(pool, *map, begin ? begin - 1 : 0);
+  if (before && before->begin < begin) begin = before->begin;
+  const Interval *after = intervals_after(pool, *map, end);
+  if (after && after->begin <= end) end = after->end;
+  intervals_set(pool, map, begin, end, 0);
+}

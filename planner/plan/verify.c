@@ -1,0 +1,54 @@
+/* Owns: the order of the checks, and collecting what they find. */
+#include "planner/plan/check.h"
+
+const char *verify_rule_name(VerifyRule rule) {
+  static const char *const names[] = {
+#define X(id, name, meaning) name,
+      VERIFY_RULES(X)
+#undef X
+  };
+  return names[rule];
+}
+
+const char *verify_rule_meaning(VerifyRule rule) {
+  static const char *const meanings[] = {
+#define X(id, name, meaning) meaning,
+      VERIFY_RULES(X)
+#undef X
+  };
+  return meanings[rule];
+}
+
+/* The last places of the list are kept for rules not seen yet, so that a flood of one does not hide another. */
+void violate(Check *check, VerifyRule rule, int32_t instr, int32_t buf, const char *format, ...) {
+  VerifyResult *result = check->result;
+  result->total++;
+  if (check->by_rule[rule]++ && result->violations.count >= VERIFY_LIMIT - VERIFY_RULE_COUNT) return;
+  va_list args;
+  va_start(args, format);
+  Violation violation = {rule, instr, buf, arena_vprintf(check->arena, format, args)};
+  va_end(args);
+  vec_push(check->arena, &result->violations, violation);
+}
+
+int check_find_int(const InstrSpec *spec, const char *name) {
+  for (int i = 0; i < spec->int_count; i++)
+    if (!strcmp(spec->ints[i], name)) return i;
+  return -1;
+}
+
+bool plan_verify(Arena *arena, const Plan *plan, VerifyResult *result) {
+  memset(result, 0, sizeof *result);
+  Arena *scratch = arena_new();
+  Check check = {.arena = arena, .plan = plan, .specs = instr_specs(scratch), .result = result};
+  check_structure(&check);
+  if (!result->total) check_operands(&check); /* the rest indexes without looking */
+  if (!result->total) {
+    check_placement(&check);
+    check_order(&check);
+    check_accesses(&check);
+    check_gradients(&check);
+  }
+  arena_free(scratch);
+  return result->total == 0;
+}

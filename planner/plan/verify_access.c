@@ -1,0 +1,216 @@
+/* Owns: rules liveness, gather-before-use, read-before-write, no-event-path and reuse: every access of every buffer, in
+ * list order, against what came before it.
+ *
+ * Per buffer and queue only the last read and the last write are kept, with the range that all of them touched: what
+ * comes after the last one comes after all. Two accesses of one buffer conflict when these ranges meet, one writes, and
+ * they are on different queues. */
+#include "planner/plan/check.h"
+
+typedef struct Use {
+  int32_t after; /* list position + 1 of the last one, 0: none */
+  uint64_t begin, end;
+} Use;
+
+enum { READ, WRITE, KINDS };
+
+typedef struct Accesses {
+  Check *check;
+  CoveragePool pool;
+  Coverage *written; /* by buffer */
+  Use *uses;         /* [(buf * queues + q) * KINDS + kind] */
+  int32_t *ready;    /* [buf * queues + q]: list position + 1 of the last use of the memory's earlier owners */
+  IntervalMap owner; /* address -> the buffer that had it last, in this segment */
+  int32_t *born, *next_born; /* buffers by first list position, index + 1 */
+  int32_t segment;
+} Accesses;
+
+/* One operand's access. */
+typedef struct Access {
+  int32_t instr, buf;
+  const char *name;
+  Region region;
+} Access;
+
+static Use *use(const Accesses *all, int32_t buf, int queue, int kind) {
+  return &all->uses[((size_t)buf * (size_t)all->check->queues + (size_t)queue) * KINDS + (size_t)kind];
+}
+static int32_t *ready(const Accesses *all, int32_t buf, int queue) {
+  return &all->ready[(size_t)buf * (size_t)all->check->queues + (size_t)queue];
+}
+static int32_t clock_at(const Check *check, int32_t instr, int queue) {
+  return check->clock[(size_t)instr * (size_t)check->queues + (size_t)queue];
+}
+static const char *op_name(const Check *check, int32_t instr) {
+  return check->specs[check->plan->instrs.data[instr].op].name;
+}
+
+/* --- a buffer's birth ------------------------------------------------------------------------------------------------ */
+
+/* The buffer may be used once every use of what lay at its addresses has finished; then the addresses are its own. */
+static void inherit(Accesses *all, int32_t b) {
+  const PlanBuf *buf = check_buf(all->check, b);
+  uint64_t end = buf->offset + buf->bytes;
+  for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, buf->offset); old && old->begin < end;
+       old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
+    for (int q = 0; q < all->check->queues; q++) {
+      int32_t *mine = ready(all, b, q), theirs = *ready(all, old->value, q);
+      for (int kind = 0; kind < KINDS; kind++)
+        if (use(all, old->value, q, kind)->after > theirs) theirs = use(all, old->value, q, kind)->after;
+      if (theirs > *mine) *mine = theirs;
+    }
+  }
+  intervals_set(&all->pool.intervals, &all->owner, buf->offset, end, b);
+}
+
+static void check_one_segment(Accesses *all, int32_t b) {
+  const PlanBuf *buf = check_buf(all->check, b);
+  if (buf->last >= all->check->plan->segments.data[all->segment].end)
+    violate(all->check, VERIFY_LIVENESS, PLAN_NONE, b, "b%d \"%s\" lives i%d..i%d, beyond the segment it begins in", b,
+            check_buf_name(all->check, b), buf->first, buf->last);
+}
+
+static void give_birth(Accesses *all, int32_t position) {
+  for (int32_t b = all->born[position]; b; b = all->next_born[b - 1]) {
+    if (check_buf(all->check, b - 1)->persistent) continue;
+    inherit(all, b - 1);
+    check_one_segment(all, b - 1);
+  }
+}
+
+/* --- one access ------------------------------------------------------------------------------------------------------ */
+
+static void check_live(Accesses *all, const Access *access) {
+  const PlanBuf *buf = check_buf(all->check, access->buf);
+  if (access->instr < buf->first || access->instr > buf->last)
+    violate(all->check, VERIFY_LIVENESS, access->instr, access->buf, "%s uses b%d \"%s\", which lives i%d..i%d", access->name,
+            access->buf, check_buf_name(all->check, access->buf), buf->first, buf->last);
+}
+
+static void check_reuse(Accesses *all, const Access *access) {
+  for (int q = 0; q < all->check->queues; q++) {
+    int32_t after = *ready(all, access->buf, q);
+    if (after <= clock_at(all->check, access->instr, q)) continue;
+    violate(all->check, VERIFY_REUSE, access->instr, access->buf,
+            "%s uses b%d \"%s\" without waiting for i%d %s, which still uses what lay at its address", access->name, access->buf,
+            check_buf_name(all->check, access->buf), after - 1, op_name(all->check, after - 1));
+    return;
+  }
+}
+
+/* The accesses of one kind on one queue are ordered before this one, or do not meet it. */
+static bool ordered(const Accesses *all, const Access *access, int queue, int kind) {
+  const Use *other = use(all, access->buf, queue, kind);
+  return other->after <= clock_at(all->check, access->instr, queue) || other->begin >= region_end(&access->region) ||
+         access->region.begin >= other->end;
+}
+
+static void report_race(Accesses *all, const Access *access, int queue, int kind, int own_kind) {
+  Check *check = all->check;
+  int32_t other = use(all, access->buf, queue, kind)->after - 1;
+  bool gather = check->plan->instrs.data[other].op == INSTR_ALLGATHER && kind == WRITE && own_kind == READ;
+  violate(check, gather ? VERIFY_GATHER_BEFORE_USE : VERIFY_NO_EVENT_PATH, access->instr, access->buf,
+          "%s %s b%d \"%s\", which i%d %s %s on another queue; no event orders them", access->name,
+          own_kind == WRITE ? "writes" : "reads", access->buf, check_buf_name(check, access->buf), other, op_name(check, other),
+          kind == WRITE ? "writes" : "reads");
+}
+
+/* A read conflicts with writes, a write with both. */
+static void check_races(Accesses *all, const Access *access, int own_kind) {
+  for (int q = 0; q < all->check->queues; q++)
+    for (int kind = own_kind == WRITE ? READ : WRITE; kind < KINDS; kind++)
+      if (!ordered(all, access, q, kind)) {
+        report_race(all, access, q, kind, own_kind);
+        return;
+      }
+}
+
+static void remember(Accesses *all, const Access *access, int kind) {
+  Use *mine = use(all, access->buf, all->check->queue_of[all->check->plan->instrs.data[access->instr].stream], kind);
+  uint64_t begin = access->region.begin, end = region_end(&access->region);
+  if (!mine->after || begin < mine->begin) mine->begin = begin;
+  if (!mine->after || end > mine->end) mine->end = end;
+  mine->after = access->instr + 1;
+}
+
+/* --- initialised? ---------------------------------------------------------------------------------------------------- */
+
+/* Between the parameters of a flat gradient lies padding that nobody writes and nobody looks at. */
+static bool unit_is_written(const Accesses *all, const Access *access) {
+  const Plan *plan = all->check->plan;
+  const PlanBuf *buf = check_buf(all->check, access->buf);
+  if ((buf->class != BUF_GRADFULL && buf->class != BUF_GRAD) || buf->unit == PLAN_NONE) return false;
+  const PlanUnit *unit = &plan->units.data[buf->unit];
+  if (buf->numel != unit->shard * plan->world.shard || access->region.cols != buf->numel) return false;
+  for (int32_t p = unit->first_param; p < unit->first_param + unit->param_count; p++) {
+    const PlanParam *param = &plan->params.data[p];
+    uint64_t numel = 1;
+    for (int d = 0; d < param->rank; d++) numel *= (uint64_t)param->dim[d];
+    if (!coverage_has(&all->pool, &all->written[access->buf], region_make(param->offset, 1, numel, 0))) return false;
+  }
+  return true;
+}
+
+static void check_written(Accesses *all, const Access *access) {
+  if (coverage_has(&all->pool, &all->written[access->buf], access->region) || unit_is_written(all, access)) return;
+  bool gathered = check_buf(all->check, access->buf)->class == BUF_GATHERED;
+  violate(all->check, gathered ? VERIFY_GATHER_BEFORE_USE : VERIFY_READ_BEFORE_WRITE, access->instr, access->buf,
+          "%s reads b%d \"%s\", %s", access->name, access->buf, check_buf_name(all->check, access->buf),
+          gathered ? "which nothing has gathered" : "part of which nothing has written");
+}
+
+/* --- the list -------------------------------------------------------------------------------------------------------- */
+
+static void visit_operand(Accesses *all, int32_t i, int k, int kind) {
+  const PlanInstr *instr = &all->check->plan->instrs.data[i];
+  const OperandSpec *spec = &all->check->specs[instr->op].operands[k];
+  const PlanOperand *operand = plan_operand(all->check->plan, instr, k);
+  if (operand->buf == PLAN_NONE) return;
+  if (kind == READ ? operand_overwrites(spec, operand) : spec->mode == MODE_READ) return;
+  Access access = {i, operand->buf, spec->name, operand_region(all->check, instr, k)};
+  uint32_t before = all->check->result->total;
+  check_live(all, &access);
+  if (all->check->result->total == before) check_reuse(all, &access);
+  check_races(all, &access, kind);
+  if (kind == READ) check_written(all, &access);
+  remember(all, &access, kind);
+  if (kind == WRITE) coverage_add(&all->pool, &all->written[operand->buf], access.region);
+}
+
+/* All reads of an instruction come before its writes. */
+static void visit(Accesses *all, int32_t i) {
+  int operands = all->check->specs[all->check->plan->instrs.data[i].op].operand_count;
+  give_birth(all, i);
+  for (int kind = 0; kind < KINDS; kind++)
+    for (int k = 0; k < operands; k++) visit_operand(all, i, k, kind);
+}
+
+static void init(Accesses *all, Arena *scratch, Check *check) {
+  const Plan *plan = check->plan;
+  size_t slots = (size_t)plan->bufs.count * (size_t)check->queues;
+  *all = (Accesses){.check = check,
+                    .pool = {.intervals = {.arena = scratch}},
+                    .written = ARENA_ARRAY(scratch, Coverage, plan->bufs.count),
+                    .uses = ARENA_ARRAY(scratch, Use, slots * KINDS),
+                    .ready = ARENA_ARRAY(scratch, int32_t, slots),
+                    .born = ARENA_ARRAY(scratch, int32_t, plan->instrs.count),
+                    .next_born = ARENA_ARRAY(scratch, int32_t, plan->bufs.count)};
+  for (int32_t b = (int32_t)plan->bufs.count - 1; b >= 0; b--) {
+    const PlanBuf *buf = check_buf(check, b);
+    all->next_born[b] = all->born[buf->first];
+    all->born[buf->first] = b + 1;
+    if (buf->persistent && (buf->class == BUF_PARAM || buf->class == BUF_OPTIM)) /* the runtime fills these */
+      coverage_add(&all->pool, &all->written[b], region_make(0, 1, buf->numel, 0));
+  }
+}
+
+void check_accesses(Check *check) {
+  Arena *scratch = arena_new();
+  Accesses all;
+  init(&all, scratch, check);
+  for (all.segment = 0; all.segment < (int32_t)check->plan->segments.count; all.segment++) {
+    const PlanSegment *segment = &check->plan->segments.data[all.segment];
+    intervals_drop(&all.pool.intervals, &all.owner);
+    for (int32_t i = segment->first; i < segment->end; i++) visit(&all, i);
+  }
+  arena_free(scratch);
+}

@@ -1,0 +1,108 @@
+/* Owns: rules misaligned, out-of-arena, over-budget, overlap and summary: addresses and sizes, by list positions alone. */
+#include "planner/plan/check.h"
+#include "base/checked.h"
+
+typedef unsigned long long Wide; /* what %llu prints */
+
+static void check_addresses(Check *check) {
+  const Plan *plan = check->plan;
+  for (int32_t b = 0; b < (int32_t)plan->bufs.count; b++) {
+    const PlanBuf *buf = check_buf(check, b);
+    if (buf->offset % PLAN_ALIGN_BYTES)
+      violate(check, VERIFY_MISALIGNED, PLAN_NONE, b, "b%d \"%s\" is at %llu, not a multiple of %d", b, check_buf_name(check, b),
+              (Wide)buf->offset, PLAN_ALIGN_BYTES);
+    if (buf->offset + buf->bytes > plan->arena_bytes)
+      violate(check, VERIFY_OUT_OF_ARENA, PLAN_NONE, b, "b%d \"%s\" ends at %llu, the arena at %llu", b, check_buf_name(check, b),
+              (Wide)(buf->offset + buf->bytes), (Wide)plan->arena_bytes);
+  }
+  uint64_t budget = plan->summary.budget_bytes; /* 0: no budget was given */
+  if (budget && plan->arena_bytes > budget)
+    violate(check, VERIFY_OVER_BUDGET, PLAN_NONE, PLAN_NONE, "the arena takes %llu bytes, %llu more than the budget of %llu",
+            (Wide)plan->arena_bytes, (Wide)(plan->arena_bytes - budget), (Wide)budget);
+}
+
+/* --- overlap -------------------------------------------------------------------------------------------------------- */
+
+/* Buffers that are born, and that die, at each list position, as linked lists. */
+typedef struct Sweep {
+  int32_t *born, *next_born, *dead, *next_dead; /* index + 1 */
+  IntervalPool pool;
+  IntervalMap live; /* address -> buffer */
+  bool *placed;
+} Sweep;
+
+static void sweep_init(Sweep *sweep, Arena *scratch, const Plan *plan) {
+  *sweep = (Sweep){.born = ARENA_ARRAY(scratch, int32_t, plan->instrs.count),
+                   .next_born = ARENA_ARRAY(scratch, int32_t, plan->bufs.count),
+                   .dead = ARENA_ARRAY(scratch, int32_t, plan->instrs.count),
+                   .next_dead = ARENA_ARRAY(scratch, int32_t, plan->bufs.count),
+                   .pool = {.arena = scratch},
+                   .placed = ARENA_ARRAY(scratch, bool, plan->bufs.count)};
+  for (int32_t b = (int32_t)plan->bufs.count - 1; b >= 0; b--) { /* backwards, so that lists run forwards */
+    const PlanBuf *buf = &plan->bufs.data[b];
+    sweep->next_born[b] = sweep->born[buf->first];
+    sweep->born[buf->first] = b + 1;
+    sweep->next_dead[b] = sweep->dead[buf->last];
+    sweep->dead[buf->last] = b + 1;
+  }
+}
+
+static void place(Check *check, Sweep *sweep, int32_t b) {
+  const PlanBuf *buf = check_buf(check, b);
+  const Interval *other = intervals_after(&sweep->pool, sweep->live, buf->offset);
+  if (other && other->begin < buf->offset + buf->bytes) {
+    violate(check, VERIFY_OVERLAP, buf->first, b, "b%d \"%s\" and b%d \"%s\" share addresses from %llu while both live at i%d", b,
+            check_buf_name(check, b), other->value, check_buf_name(check, other->value),
+            (Wide)(other->begin > buf->offset ? other->begin : buf->offset), buf->first);
+    return;
+  }
+  intervals_set(&sweep->pool, &sweep->live, buf->offset, buf->offset + buf->bytes, b);
+  sweep->placed[b] = true;
+}
+
+static void take_away(Check *check, Sweep *sweep, int32_t b) {
+  const PlanBuf *buf = check_buf(check, b);
+  if (sweep->placed[b]) intervals_clear(&sweep->pool, &sweep->live, buf->offset, buf->offset + buf->bytes);
+}
+
+/* Returns the largest sum of live sizes. */
+static uint64_t sweep_list(Check *check, Arena *scratch) {
+  Sweep sweep;
+  sweep_init(&sweep, scratch, check->plan);
+  uint64_t live = 0, most = 0;
+  for (uint32_t i = 0; i < check->plan->instrs.count; i++) {
+    for (int32_t b = sweep.born[i]; b; b = sweep.next_born[b - 1]) {
+      place(check, &sweep, b - 1);
+      live += check_buf(check, b - 1)->bytes;
+    }
+    if (live > most) most = live;
+    for (int32_t b = sweep.dead[i]; b; b = sweep.next_dead[b - 1]) {
+      take_away(check, &sweep, b - 1);
+      live -= check_buf(check, b - 1)->bytes;
+    }
+  }
+  return most;
+}
+
+static void check_sum(Check *check, const char *what, uint64_t stated, uint64_t found) {
+  if (stated != found)
+    violate(check, VERIFY_SUMMARY, PLAN_NONE, PLAN_NONE, "the plan states %llu %s bytes, its buffers say %llu", (Wide)stated, what,
+            (Wide)found);
+}
+
+void check_placement(Check *check) {
+  const Plan *plan = check->plan;
+  Arena *scratch = arena_new();
+  check_addresses(check);
+  uint64_t persistent = 0, end = 0, max_live = sweep_list(check, scratch);
+  for (int32_t b = 0; b < (int32_t)plan->bufs.count; b++) {
+    const PlanBuf *buf = check_buf(check, b);
+    if (buf->persistent) persistent += buf->bytes;
+    if (buf->offset + buf->bytes > end) end = buf->offset + buf->bytes;
+  }
+  check_sum(check, "persistent", plan->persistent_bytes, persistent);
+  check_sum(check, "max-live", plan->max_live_bytes, max_live);
+  /* A buffer behind the arena's end is out-of-arena; an arena that is too long is a wrong summary. */
+  if (plan->arena_bytes > round_up(end, PLAN_ALIGN_BYTES)) check_sum(check, "arena", plan->arena_bytes, end);
+  arena_free(scratch);
+}
