@@ -1,0 +1,87 @@
+/* Owns: what the commands share: the state of one invocation, and the ways from a path to a plan. */
+#ifndef FSDPC_CLI_CLI_H
+#define FSDPC_CLI_CLI_H
+
+#include "base/diag.h"
+#include "cli/options.h"
+#include "frontend/graph.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/sim.h"
+#include "planner/planner.h"
+
+typedef struct Cli {
+  Arena *arena; /* lives as long as the process's one command */
+  SourceSet sources;
+  DiagSink sink;
+  Options options;
+} Cli;
+
+/* The commands; each returns the exit code. */
+#define COMMAND(id, name, operands, least, most, summary, examples) int cmd_##name(Cli *cli);
+#define LATER(name)
+#include "cli/commands.def"
+#undef COMMAND
+#undef LATER
+
+/* Colour on this stream: --color, then NO_COLOR, then whether it is a terminal. */
+bool cli_color(const Cli *cli, FILE *stream);
+/* Prints what was collected on stderr; true when there was no error. */
+bool cli_print_diags(Cli *cli);
+/* "error: ..." on stderr, for failures that have no place in a source. Returns EXIT_INVALID. */
+int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Our mistake, not the user's: says so and ends the process with EXIT_BUG. */
+_Noreturn void cli_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Writes a file whole, then renames it into place. False after a message. */
+bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length);
+
+/* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------ */
+
+typedef struct Planned {
+  Plan *plan;
+  SimResult sim;
+  bool fits;
+  const Infeasible *infeasible; /* when !fits */
+  double seconds;               /* spent planning; 0 for a plan that was read */
+} Planned;
+
+/* FILE -> checked graph, with --set and --cluster. */
+int compile_graph(Cli *cli, const char *path, Graph **graph);
+/* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
+ * does not fit: see planned->fits. */
+int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned);
+/* PLAN -> plan that the verifier accepts. Planning options are refused. */
+int read_plan(Cli *cli, const char *path, Planned *planned);
+/* PLAN or FILE, told apart by the first line; a FILE that does not fit is EXIT_NO_FIT, explained. */
+int open_plan(Cli *cli, const char *path, Planned *planned);
+
+/* --- what is said about a plan (report.c, report_json.c) ----------------------------------------------- */
+
+/* Figures that both reports print. */
+typedef struct PlanFigures {
+  uint64_t by_class[BUF_CLASS_COUNT]; /* live at the peak */
+  const char *peak_at;                /* "h.17.mlp.c_fc backward" */
+  double tokens_per_s_per_rank, mfu;
+  double gap; /* step / lower bound - 1; 0 when there is no bound */
+  uint64_t recompute_ns;
+} PlanFigures;
+
+/* A unit's all-gathers. */
+typedef struct UnitFigures {
+  uint64_t gather_bytes; /* of the gathered tensor, 0: never gathered */
+  uint64_t gather_ns;    /* over the whole step */
+} UnitFigures;
+
+void plan_figures(Arena *arena, const Plan *plan, const SimResult *sim, PlanFigures *out);
+UnitFigures *unit_figures(Arena *arena, const Plan *plan); /* one a unit */
+void report_print(const Cli *cli, const Planned *planned, FILE *out);
+void report_json(const Cli *cli, const Planned *planned, FILE *out);
+/* Why it does not fit, and the cheapest ways out. */
+void report_infeasible(const Planned *planned, FILE *out);
+
+/* --- help.c -------------------------------------------------------------------------------------------- */
+
+void help_all(FILE *out);
+void help_command(CommandId command, FILE *out);
+void help_version(bool json, FILE *out);
+
+#endif

@@ -1,0 +1,122 @@
+/* Owns: `fsdpc doctor`: what this machine has, what is missing and how to get it. */
+#include "cli/cli.h"
+
+#include "kernels/gemm.h"
+#include <jansson.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* One finding: what, its value, and what to do when it is missing (NULL: nothing). */
+typedef struct Finding {
+  const char *group, *name, *value, *help;
+} Finding;
+typedef VEC(Finding) Findings;
+
+static void add(Arena *arena, Findings *list, const char *group, const char *name, const char *value,
+                const char *help) {
+  vec_push(arena, list, ((Finding){group, name, value, help}));
+}
+
+static void find_versions(Arena *arena, Findings *list) {
+  add(arena, list, "versions", "fsdpc", FSDPC_VERSION, NULL);
+  add(arena, list, "versions", "plan format", arena_printf(arena, "%d", PLAN_VERSION), NULL);
+  add(arena, list, "versions", "compiler", __VERSION__, NULL);
+  add(arena, list, "versions", "jansson", JANSSON_VERSION, NULL);
+}
+
+static int usable_cores(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static const char *cpu_features(Arena *arena) {
+#if defined(__x86_64__)
+  Text text = {.arena = arena};
+  text_printf(&text, "%s", "x86-64");
+#define FEATURE(name)                                                                                        \
+  if (__builtin_cpu_supports(name)) text_printf(&text, " %s", name);
+  FEATURE("avx2")
+  FEATURE("fma") FEATURE("avx512f") FEATURE("avx512bf16")
+#undef FEATURE
+      return text.data;
+#else
+  (void)arena;
+  return "not x86-64: kernels are compiled for the baseline";
+#endif
+}
+
+static void find_machine(Arena *arena, Findings *list) {
+  char buffer[32];
+  uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+  add(arena, list, "machine", "cores",
+      arena_printf(arena, "%d usable of %ld", usable_cores(), sysconf(_SC_NPROCESSORS_ONLN)), NULL);
+  add(arena, list, "machine", "memory", arena_strdup(arena, text_bytes(buffer, memory)), NULL);
+  add(arena, list, "machine", "cpu", cpu_features(arena), NULL);
+}
+
+static void find_gemm(Arena *arena, Findings *list) {
+  static const struct {
+    const char *name, *help;
+  } libraries[] = {{"onednn", "apt-get install libdnnl2"},
+                   {"openblas", "apt-get install libopenblas0-pthread"},
+                   {"builtin", NULL}};
+  for (int i = 0; i < 3; i++) {
+    const char *why = NULL;
+    const Gemm *gemm = gemm_open(libraries[i].name, &why);
+    const char *value = gemm ? "loads" : arena_printf(arena, "missing: %s", why ? why : "it does not load");
+    add(arena, list, "matrix products", libraries[i].name, value, gemm ? NULL : libraries[i].help);
+  }
+}
+
+static void find_devices(Arena *arena, Findings *list) {
+  add(arena, list, "devices", "CUDA", "not in this build", NULL);
+  add(arena, list, "devices", "NCCL", "not in this build", NULL);
+  add(arena, list, "devices", "MPI", "not in this build", NULL);
+}
+
+static void find_launcher(Arena *arena, Findings *list) {
+  static const char *const names[] = {"RANK",        "WORLD_SIZE",     "LOCAL_RANK",
+                                      "MASTER_ADDR", "SLURM_PROCID",   "OMPI_COMM_WORLD_RANK",
+                                      "PMI_RANK",    "OMP_NUM_THREADS"};
+  for (uint32_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *value = getenv(names[i]);
+    if (value) add(arena, list, "launcher variables", names[i], value, NULL);
+  }
+}
+
+static void print_text(const Findings *list) {
+  for (uint32_t i = 0; i < list->count; i++) {
+    const Finding *finding = &list->data[i];
+    if (i == 0 || strcmp(finding->group, list->data[i - 1].group)) printf("%s\n", finding->group);
+    printf("  %-12s %s\n", finding->name, finding->value);
+    if (finding->help) printf("  %-12s help: %s\n", "", finding->help);
+  }
+}
+
+static void print_json(const Findings *list) {
+  json_t *array = json_array();
+  for (uint32_t i = 0; i < list->count; i++) {
+    const Finding *finding = &list->data[i];
+    json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s?}", "group", finding->group, "name",
+                                           finding->name, "value", finding->value, "help", finding->help));
+  }
+  json_t *object = json_pack("{s:i, s:o}", "schema_version", 1, "findings", array);
+  json_dumpf(object, stdout, JSON_INDENT(2));
+  printf("\n");
+  json_decref(object);
+}
+
+int cmd_doctor(Cli *cli) {
+  Findings list = {0};
+  find_versions(cli->arena, &list);
+  find_machine(cli->arena, &list);
+  find_gemm(cli->arena, &list);
+  find_devices(cli->arena, &list);
+  find_launcher(cli->arena, &list);
+  if (option_given(&cli->options, OPTION_JSON))
+    print_json(&list);
+  else
+    print_text(&list);
+  return EXIT_OK;
+}

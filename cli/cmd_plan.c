@@ -1,0 +1,55 @@
+/* Owns: `fsdpc plan`: the summary, the JSON, the dumps and the plan file. */
+#include "cli/cli.h"
+
+#include "planner/plan/plan_text.h"
+
+/* --dump=graph,units -> DumpMask. */
+static bool dump_mask(const Cli *cli, unsigned *mask) {
+  static const char *const names[] = {"graph", "program", "units", "checkpoint", "memory", "plan"};
+  static const unsigned bits[] = {DUMP_GRAPH,      DUMP_PROGRAM, DUMP_UNITS,
+                                  DUMP_CHECKPOINT, DUMP_MEMORY,  DUMP_PLAN};
+  char *rest = arena_strdup(cli->arena, option_text(&cli->options, OPTION_DUMP, ""));
+  for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
+    int which = 0;
+    while (which < 6 && strcmp(name, names[which])) which++;
+    if (which == 6) {
+      const char *meant = text_nearest(name, names, 6);
+      usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL,
+                  "option --dump expects graph, program, units, checkpoint, memory or plan, but got \"%s\"",
+                  name);
+      return false;
+    }
+    *mask |= bits[which];
+  }
+  return true;
+}
+
+static bool save_plan(Cli *cli, const Plan *plan, const char *path) {
+  Text text = {.arena = cli->arena};
+  plan_write(&text, plan);
+  return cli_write_file(cli, path, text.data, text.length);
+}
+
+static void print_result(const Cli *cli, const Planned *planned, const Text *dump) {
+  if (option_given(&cli->options, OPTION_JSON))
+    report_json(cli, planned, stdout);
+  else if (option_given(&cli->options, OPTION_DUMP))
+    fwrite(dump->data, 1, dump->length, stdout);
+  else
+    report_print(cli, planned, stdout);
+}
+
+int cmd_plan(Cli *cli) {
+  const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL), *path = cli->options.operands.data[0];
+  Text dump = {.arena = cli->arena};
+  unsigned mask = 0;
+  Planned planned;
+  if (option_given(&cli->options, OPTION_DUMP) && !dump_mask(cli, &mask)) return EXIT_USAGE;
+  if (plan_is_plan_file(path))
+    return cli_error("%s is a finished plan; 'fsdpc explain' and 'fsdpc verify' read plans", path);
+  int code = compile_plan(cli, path, mask, &dump, &planned);
+  if (code != EXIT_OK) return code;
+  print_result(cli, &planned, &dump);
+  if (!planned.fits) return fflush(stdout), report_infeasible(&planned, stderr), EXIT_NO_FIT;
+  return !output || save_plan(cli, planned.plan, output) ? EXIT_OK : EXIT_INVALID;
+}

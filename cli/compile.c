@@ -1,0 +1,181 @@
+/* Owns: the ways from a path on the command line to a graph and to a plan: the options that override the
+ * file's plan block, and the refusal of options that a finished plan cannot heed. */
+#include "cli/cli.h"
+
+#include "planner/plan/plan_text.h"
+#include "planner/plan/verify.h"
+
+enum { MOST_RANKS = 1 << 20, MOST_SAMPLES = 1 << 20, MOST_PREFETCH = 1000 };
+
+int compile_graph(Cli *cli, const char *path, Graph **graph) {
+  const Words *sets = &cli->options.given[OPTION_SET];
+  FrontendOptions options = {.sets = sets->data,
+                             .set_count = sets->count,
+                             .cluster_path = option_text(&cli->options, OPTION_CLUSTER, NULL)};
+  *graph = frontend_compile(cli->arena, &cli->sources, &cli->sink, path, &options);
+  if (*graph) return EXIT_OK;
+  cli_print_diags(cli);
+  return EXIT_INVALID;
+}
+
+/* --- overrides ----------------------------------------------------------------------------------------- */
+
+/* "prefix:rest" -> rest, else NULL. */
+static const char *after(const char *text, const char *prefix) {
+  size_t length = strlen(prefix);
+  return text && strncmp(text, prefix, length) == 0 && text[length] == ':' ? text + length + 1 : NULL;
+}
+
+/* A whole number, at least 1, such as the F of hybrid_shard:F. */
+static bool count_after(OptionId id, const char *text, uint64_t *out) {
+  Quantity quantity;
+  const char *why;
+  if (quantity_parse(text, &quantity, &why) && quantity.kind == QUANTITY_NUMBER && quantity.is_integer &&
+      quantity.integer >= 1) {
+    *out = (uint64_t)quantity.integer;
+    return true;
+  }
+  usage_error(NULL, "option --%s expects a whole number after the colon, but got \"%s\"",
+              option_info(id)->name, text);
+  return false;
+}
+
+static bool override_strategy(const Cli *cli, PlanSettings *settings) {
+  static const char *const words[] = {"auto",     "full_shard",  "shard_grad_op",
+                                      "no_shard", "shard_optim", "hybrid_shard:F"};
+  static const Strategy values[] = {STRATEGY_AUTO,     STRATEGY_FULL_SHARD,  STRATEGY_SHARD_GRAD_OP,
+                                    STRATEGY_NO_SHARD, STRATEGY_SHARD_OPTIM, STRATEGY_HYBRID_SHARD};
+  const char *width = after(option_text(&cli->options, OPTION_STRATEGY, NULL), "hybrid_shard");
+  uint64_t shard = 0;
+  int which = -1;
+  if (width) {
+    if (!count_after(OPTION_STRATEGY, width, &shard)) return false;
+    which = 5;
+  } else if (!option_word(&cli->options, OPTION_STRATEGY, words, 6, &which)) {
+    return false;
+  }
+  if (which < 0) return true;
+  if (which == 5 && !width) {
+    usage_error(NULL, "option --strategy hybrid_shard:F needs a number for F, such as hybrid_shard:8");
+    return false;
+  }
+  settings->strategy = values[which];
+  settings->shard = (int64_t)shard;
+  return true;
+}
+
+static bool override_wrap(const Cli *cli, PlanSettings *settings) {
+  static const char *const words[] = {"auto", "block", "whole", "size:N"};
+  static const WrapKind values[] = {WRAP_AUTO, WRAP_BLOCK, WRAP_WHOLE};
+  const char *size = after(option_text(&cli->options, OPTION_WRAP, NULL), "size");
+  int which = -1;
+  if (size) {
+    settings->wrap = WRAP_SIZE;
+    return count_after(OPTION_WRAP, size, &settings->wrap_numel);
+  }
+  if (!option_word(&cli->options, OPTION_WRAP, words, 4, &which)) return false;
+  if (which == 3) {
+    usage_error(NULL, "option --wrap size:N needs a number for N, such as size:100M");
+    return false;
+  }
+  if (which >= 0) settings->wrap = values[which];
+  return true;
+}
+
+/* "auto" or a number. */
+static bool override_auto(const Cli *cli, OptionId id, int64_t least, int64_t most, int64_t *out) {
+  const char *text = option_text(&cli->options, id, NULL);
+  if (text && strcmp(text, "auto") == 0) return *out = SETTING_AUTO, true;
+  return option_integer(&cli->options, id, least, most, out);
+}
+
+static bool override_settings(const Cli *cli, PlanSettings *settings) {
+  static const char *const checkpoints[] = {"auto", "none", "full"}, *const reshards[] = {"no", "yes",
+                                                                                          "auto"};
+  static const CheckpointKind kinds[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
+  int checkpoint = -1, reshard = -1;
+  if (!override_strategy(cli, settings) || !override_wrap(cli, settings) ||
+      !option_bytes(&cli->options, OPTION_MEMORY, &settings->memory_bytes) ||
+      !option_word(&cli->options, OPTION_CHECKPOINT, checkpoints, 3, &checkpoint) ||
+      !option_word(&cli->options, OPTION_RESHARD, reshards, 3, &reshard) ||
+      !override_auto(cli, OPTION_PREFETCH, 0, MOST_PREFETCH, &settings->prefetch) ||
+      !override_auto(cli, OPTION_MICRO_BATCH, 1, MOST_SAMPLES, &settings->micro_batch))
+    return false;
+  if (checkpoint >= 0) settings->checkpoint = kinds[checkpoint];
+  if (reshard >= 0) settings->reshard = reshard == 2 ? SETTING_AUTO : reshard;
+  return true;
+}
+
+static bool planner_options(const Cli *cli, const Graph *graph, PlannerOptions *options) {
+  *options = (PlannerOptions){.settings = graph->plan};
+  return option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &options->ranks) &&
+         option_integer(&cli->options, OPTION_RANKS_PER_NODE, 1, MOST_RANKS, &options->ranks_per_node) &&
+         override_settings(cli, &options->settings);
+}
+
+/* --- planning ------------------------------------------------------------------------------------------ */
+
+int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned) {
+  Graph *graph;
+  PlannerOptions options, ignored;
+  PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
+  /* Usage errors first: they need no file. */
+  Graph nothing = {0};
+  if (!planner_options(cli, &nothing, &ignored)) return EXIT_USAGE;
+  int code = compile_graph(cli, path, &graph);
+  if (code != EXIT_OK) return code;
+  planner_options(cli, graph, &options);
+  planner_plan(cli->arena, &cli->sink, graph, &options, dump, dump_text, result);
+  if (!cli_print_diags(cli)) return EXIT_INVALID;
+  if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", path);
+  *planned = (Planned){result->plan, result->sim, result->fits, &result->infeasible, result->seconds};
+  return EXIT_OK;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------- */
+
+static void print_violations(const char *path, const VerifyResult *result) {
+  cli_error("%s violates %u rule%s of a plan", path, result->total, result->total == 1 ? "" : "s");
+  for (uint32_t i = 0; i < result->violations.count; i++) {
+    const Violation *violation = &result->violations.data[i];
+    fprintf(stderr, "  %s: %s\n", verify_rule_name(violation->rule), violation->text);
+  }
+  fprintf(stderr, "help: 'fsdpc verify %s' says what each rule means\n", path);
+}
+
+/* What a plan has decided cannot be asked for again. */
+static bool refuse_planning_options(const Cli *cli, const Plan *plan, const char *path) {
+  for (int id = 0; id < OPTION_COUNT; id++) {
+    const OptionInfo *option = option_info((OptionId)id);
+    bool planning = option->commands == (SET_PLANNING) || option->commands == (SET_SOURCE);
+    if (!planning || id == OPTION_RANKS || !option_given(&cli->options, (OptionId)id)) continue;
+    usage_error("give the model file instead, or plan again",
+                "--%s has no effect on a finished plan, and %s is one", option->name, path);
+    return false;
+  }
+  int64_t ranks = plan->world.ranks;
+  if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks)) return false;
+  if (ranks == (int64_t)plan->world.ranks) return true;
+  usage_error("leave --ranks out, or plan again", "--ranks is %lld, but %s is a plan for %u rank%s",
+              (long long)ranks, path, plan->world.ranks, plan->world.ranks == 1 ? "" : "s");
+  return false;
+}
+
+int read_plan(Cli *cli, const char *path, Planned *planned) {
+  VerifyResult result = {0};
+  Plan *plan = plan_read(cli->arena, &cli->sources, &cli->sink, path);
+  if (!cli_print_diags(cli) || !plan) return EXIT_INVALID;
+  if (!plan_verify(cli->arena, plan, &result)) return print_violations(path, &result), EXIT_INVALID;
+  if (!refuse_planning_options(cli, plan, path)) return EXIT_USAGE;
+  *planned = (Planned){.plan = plan, .fits = true};
+  plan_simulate(cli->arena, plan, &planned->sim);
+  return EXIT_OK;
+}
+
+int open_plan(Cli *cli, const char *path, Planned *planned) {
+  if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
+  int code = compile_plan(cli, path, 0, NULL, planned);
+  if (code != EXIT_OK || planned->fits) return code;
+  report_infeasible(planned, stderr);
+  return EXIT_NO_FIT;
+}

@@ -1,0 +1,42 @@
+/* Owns: figures that are sums over a plan; the text and the JSON report print the same ones. */
+#include "cli/cli.h"
+
+static uint64_t segment_count(const Plan *plan, int32_t instr) {
+  for (uint32_t i = 0; i < plan->segments.count; i++) {
+    const PlanSegment *segment = &plan->segments.data[i];
+    if (instr >= segment->first && instr < segment->end) return segment->count;
+  }
+  return 0;
+}
+
+static double tokens_per_step_per_rank(const Plan *plan) {
+  double samples = (double)plan->world.micro_batch * (double)plan->world.accumulation;
+  return plan->inputs.count ? samples * (double)plan->inputs.data[0].sample_numel : 0;
+}
+
+void plan_figures(Arena *arena, const Plan *plan, const SimResult *sim, PlanFigures *out) {
+  const PlanSummary *summary = &plan->summary;
+  double seconds = (double)sim->step_ns * 1e-9;
+  double samples = (double)plan->world.micro_batch * (double)plan->world.accumulation;
+  int32_t at = 0;
+  *out = (PlanFigures){.recompute_ns = sim->phase_ns[PHASE_RECOMPUTE]};
+  plan_peak(plan, out->by_class, &at);
+  const PlanInstr *peak = &plan->instrs.data[at];
+  out->peak_at = arena_printf(arena, "%s %s", plan_str(plan, peak->name), phase_name(peak->phase));
+  if (seconds > 0) out->tokens_per_s_per_rank = tokens_per_step_per_rank(plan) / seconds;
+  if (seconds > 0 && summary->peak_flops > 0)
+    out->mfu = summary->model_flops_per_sample * samples / (seconds * summary->peak_flops);
+  if (summary->lower_bound_ns) out->gap = (double)sim->step_ns / (double)summary->lower_bound_ns - 1;
+}
+
+UnitFigures *unit_figures(Arena *arena, const Plan *plan) {
+  UnitFigures *figures = ARENA_ARRAY(arena, UnitFigures, plan->units.count);
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    const PlanInstr *instr = &plan->instrs.data[i];
+    if (instr->op != INSTR_ALLGATHER) continue;
+    UnitFigures *unit = &figures[plan_int(plan, instr, 0)];
+    unit->gather_bytes = plan->bufs.data[plan_operand(plan, instr, 1)->buf].bytes;
+    unit->gather_ns += instr->ns * segment_count(plan, (int32_t)i);
+  }
+  return figures;
+}

@@ -1,0 +1,124 @@
+/* Owns: the way from argv to a command and back to an exit code. */
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+typedef struct Command {
+  const char *name;
+  uint32_t least, most; /* operands */
+  int (*run)(Cli *);
+} Command;
+
+static const Command commands[COMMAND_COUNT] = {
+#define COMMAND(id, name, operands, least, most, summary, examples) {#name, least, most, cmd_##name},
+#define LATER(name)
+#include "cli/commands.def"
+#undef COMMAND
+#undef LATER
+};
+
+static const char *const later[] = {
+#define COMMAND(id, name, operands, least, most, summary, examples)
+#define LATER(name) #name,
+#include "cli/commands.def"
+#undef COMMAND
+#undef LATER
+};
+enum { LATER_COUNT = sizeof later / sizeof *later };
+
+static int find_command(const char *name) {
+  for (int id = 0; id < COMMAND_COUNT; id++)
+    if (strcmp(commands[id].name, name) == 0) return id;
+  return -1;
+}
+
+static int unknown_command(const char *name) {
+  const char *names[COMMAND_COUNT + LATER_COUNT];
+  uint32_t count = 0;
+  for (int id = 0; id < COMMAND_COUNT; id++) names[count++] = commands[id].name;
+  for (int i = 0; i < LATER_COUNT; i++) {
+    names[count++] = later[i];
+    if (strcmp(later[i], name) == 0)
+      return fprintf(stderr, "error: command '%s' is not available in this version\n", name), EXIT_USAGE;
+  }
+  const char *meant = text_nearest(name, names, count);
+  fprintf(stderr, "error: unknown command '%s'\n", name);
+  if (meant)
+    fprintf(stderr, "help: did you mean '%s'?\n", meant);
+  else
+    fprintf(stderr, "help: 'fsdpc --help' lists the commands\n");
+  return EXIT_USAGE;
+}
+
+/* An assertion that failed is our bug, not the user's signal. */
+static void on_abort(int signal) {
+  static const char text[] = "fsdpc: internal error: this is a bug in fsdpc, not in your input\n";
+  (void)signal;
+  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+  (void)written;
+  _exit(EXIT_BUG);
+}
+
+/* A full disk must not look like success. */
+static int finish_output(int code) {
+  bool failed = fflush(stdout) != 0 || ferror(stdout);
+  if (!failed) return code;
+  fprintf(stderr, "error: cannot write to standard output\n");
+  return code == EXIT_OK ? EXIT_INVALID : code;
+}
+
+static bool color_is_known(const Options *options) {
+  static const char *const words[] = {"auto", "always", "never"};
+  int which;
+  return option_word(options, OPTION_COLOR, words, 3, &which);
+}
+
+static int run_command(CommandId id, int argc, char **argv) {
+  const Command *command = &commands[id];
+  Cli cli = {.arena = arena_new()};
+  cli.sources.arena = cli.sink.arena = cli.arena;
+  cli.sink.sources = &cli.sources;
+  int code = EXIT_USAGE;
+  const Words *operands = &cli.options.operands;
+  if (!options_parse(cli.arena, id, argc, argv, &cli.options) || !color_is_known(&cli.options)) goto done;
+  if (option_given(&cli.options, OPTION_HELP)) {
+    help_command(id, stdout);
+    code = EXIT_OK;
+  } else if (operands->count < command->least) {
+    usage_error(NULL, "an operand is missing");
+    help_command(id, stderr);
+  } else if (operands->count > command->most) {
+    usage_error(NULL, "unexpected operand \"%s\"", operands->data[command->most]);
+  } else {
+    code = command->run(&cli);
+  }
+done:
+  arena_free(cli.arena);
+  return code;
+}
+
+static int dispatch(int argc, char **argv) {
+  const char *first = argc > 1 ? argv[1] : NULL;
+  if (!first) return help_all(stderr), EXIT_USAGE;
+  if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) return help_all(stdout), EXIT_OK;
+  if (strcmp(first, "--version") == 0)
+    return help_version(argc > 2 && strcmp(argv[2], "--json") == 0, stdout), EXIT_OK;
+  if (strcmp(first, "help") == 0 && argc == 2) return help_all(stdout), EXIT_OK;
+  if (strcmp(first, "help") == 0) {
+    int id = find_command(argv[2]);
+    return id < 0 ? unknown_command(argv[2]) : (help_command((CommandId)id, stdout), EXIT_OK);
+  }
+  if (first[0] == '-') {
+    fprintf(stderr, "error: unknown option %s\nhelp: options follow the command: fsdpc COMMAND %s\n", first,
+            first);
+    return EXIT_USAGE;
+  }
+  int id = find_command(first);
+  return id < 0 ? unknown_command(first) : run_command((CommandId)id, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv) {
+  signal(SIGABRT, on_abort);
+  return finish_output(dispatch(argc, argv));
+}

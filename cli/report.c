@@ -1,0 +1,148 @@
+/* Owns: the summary of a plan for people. Like units are folded into one row, so that a model of 126 blocks
+ * prints as few lines as one of two. */
+#include "cli/cli.h"
+
+static const char *bytes(Arena *arena, uint64_t value) {
+  char buffer[32];
+  return arena_strdup(arena, text_bytes(buffer, value));
+}
+
+static const char *duration(Arena *arena, uint64_t ns) {
+  char buffer[32];
+  return arena_strdup(arena, text_time(buffer, (double)ns));
+}
+
+static const char *count(Arena *arena, double value) {
+  char buffer[32];
+  return arena_strdup(arena, text_count(buffer, value));
+}
+
+/* --- head ---------------------------------------------------------------------------------------------- */
+
+static void print_head(Arena *arena, const Plan *plan, FILE *out) {
+  const PlanWorld *world = &plan->world;
+  fprintf(out, "Model %s: %s parameters, %u layers\n", plan_str(plan, plan->model),
+          count(arena, (double)plan->param_numel), plan->layers);
+  fprintf(out, "World: %u ranks, sharded over %u, %u replica%s, %u ranks a node, on %s\n", world->ranks,
+          world->shard, world->replicas, world->replicas == 1 ? "" : "s", world->ranks_per_node,
+          plan_str(plan, plan->cluster));
+  fprintf(out, "Batch: %llu samples a step = micro-batch %llu x %llu accumulated x %u ranks\n",
+          (unsigned long long)(world->micro_batch * world->accumulation * world->ranks),
+          (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation, world->ranks);
+  fprintf(out, "Chosen: strategy %s, wrap %s, checkpoint %s, prefetch %u\n\n",
+          plan_str(plan, plan->summary.strategy), plan_str(plan, plan->summary.wrap),
+          plan_str(plan, plan->summary.checkpoint), plan->summary.prefetch);
+}
+
+/* --- units --------------------------------------------------------------------------------------------- */
+
+/* Units of one row differ in nothing but their name and gather time, which is shown for all together. */
+static bool alike(const Plan *plan, const UnitFigures *figures, uint32_t a, uint32_t b) {
+  const PlanUnit *x = &plan->units.data[a], *y = &plan->units.data[b];
+  return x->param_count == y->param_count && x->numel == y->numel && x->shard == y->shard &&
+         x->reshard == y->reshard && figures[a].gather_bytes == figures[b].gather_bytes;
+}
+
+static const char *row_name(Arena *arena, const Plan *plan, uint32_t first, uint32_t end) {
+  const char *name = plan_str(plan, plan->units.data[first].name);
+  if (end - first == 1) return name;
+  return arena_printf(arena, "%s .. %s", name, plan_str(plan, plan->units.data[end - 1].name));
+}
+
+static void print_row(Arena *arena, const Plan *plan, const UnitFigures *figures, uint32_t first,
+                      uint32_t end, int width, FILE *out) {
+  const PlanUnit *unit = &plan->units.data[first];
+  uint64_t gather_ns = 0;
+  for (uint32_t i = first; i < end; i++) gather_ns += figures[i].gather_ns;
+  fprintf(out, "  %-*s %5u  %9s  %10s  %10s  %-7s  %s\n", width, row_name(arena, plan, first, end),
+          end - first, count(arena, (double)unit->numel), bytes(arena, unit->shard * 4),
+          figures[first].gather_bytes ? bytes(arena, figures[first].gather_bytes) : "-",
+          unit->reshard ? "yes" : "no", gather_ns ? duration(arena, gather_ns) : "-");
+}
+
+static uint32_t row_end(const Plan *plan, const UnitFigures *figures, uint32_t first) {
+  uint32_t end = first + 1;
+  while (end < plan->units.count && alike(plan, figures, first, end)) end++;
+  return end;
+}
+
+static void print_units(Arena *arena, const Plan *plan, FILE *out) {
+  const UnitFigures *figures = unit_figures(arena, plan);
+  int width = 4;
+  for (uint32_t first = 0; first < plan->units.count; first = row_end(plan, figures, first)) {
+    int length = (int)strlen(row_name(arena, plan, first, row_end(plan, figures, first)));
+    if (length > width) width = length;
+  }
+  fprintf(out, "  %-*s %5s  %9s  %10s  %10s  %-7s  %s\n", width, "unit", "units", "elements", "f32 shard",
+          "gathered", "reshard", "gathering, all");
+  for (uint32_t first = 0, end; first < plan->units.count; first = end) {
+    end = row_end(plan, figures, first);
+    print_row(arena, plan, figures, first, end, width, out);
+  }
+}
+
+/* --- memory and time ----------------------------------------------------------------------------------- */
+
+static void print_memory(Arena *arena, const Plan *plan, const PlanFigures *figures, FILE *out) {
+  fprintf(out, "\nMemory of one rank at the peak (%s):\n", figures->peak_at);
+  for (int class = 0; class < BUF_CLASS_COUNT; class ++)
+    if (figures->by_class[class])
+      fprintf(out, "  %-16s %12s\n", buf_class_name((BufClass) class),
+              bytes(arena, figures->by_class[class]));
+  fprintf(out, "  %-16s %12s   (%s persistent)\n", "live", bytes(arena, plan->max_live_bytes),
+          bytes(arena, plan->persistent_bytes));
+  fprintf(out, "  %-16s %12s   of a budget of %s\n", "arena", bytes(arena, plan->arena_bytes),
+          bytes(arena, plan->summary.budget_bytes));
+}
+
+static void print_time(Arena *arena, const Planned *planned, const PlanFigures *figures, FILE *out) {
+  const PlanSummary *summary = &planned->plan->summary;
+  fprintf(out, "\nTime of one step:\n  %-16s %12s   %s tokens/s a rank, MFU %.1f %%\n", "predicted",
+          duration(arena, planned->sim.step_ns), count(arena, figures->tokens_per_s_per_rank),
+          100 * figures->mfu);
+  fprintf(out, "  %-16s %12s   gap %.1f %%, bound by %s\n", "lower bound",
+          duration(arena, summary->lower_bound_ns), 100 * figures->gap,
+          plan_str(planned->plan, summary->bound_by));
+  fprintf(out, "  %-16s %12s   communication that compute waits for\n", "exposed",
+          duration(arena, planned->sim.exposed_comm_ns));
+  if (figures->recompute_ns)
+    fprintf(out, "  %-16s %12s   activations computed again\n", "recompute",
+            duration(arena, figures->recompute_ns));
+}
+
+/* "61.2/80.0 GiB": both in the unit of the larger. */
+static const char *share(Arena *arena, uint64_t part, uint64_t whole) {
+  static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double scale = 1;
+  int unit = 0;
+  uint64_t larger = part > whole ? part : whole;
+  while (unit < 4 && (double)larger / scale >= 1024) scale *= 1024, unit++;
+  return arena_printf(arena, "%.1f/%.1f %s", (double)part / scale, (double)whole / scale, names[unit]);
+}
+
+void report_print(const Cli *cli, const Planned *planned, FILE *out) {
+  const Plan *plan = planned->plan;
+  PlanFigures figures;
+  plan_figures(cli->arena, plan, &planned->sim, &figures);
+  print_head(cli->arena, plan, out);
+  print_units(cli->arena, plan, out);
+  print_memory(cli->arena, plan, &figures, out);
+  print_time(cli->arena, planned, &figures, out);
+  fprintf(out, "\nPlan: %u units, peak %s (%s), %s/step predicted, %s\n", plan->units.count,
+          share(cli->arena, plan->arena_bytes, plan->summary.budget_bytes), figures.peak_at,
+          duration(cli->arena, planned->sim.step_ns), planned->fits ? "fits" : "does not fit");
+}
+
+void report_infeasible(const Planned *planned, FILE *out) {
+  const Infeasible *why = planned->infeasible;
+  char buffer[32];
+  fprintf(out, "error: no plan found within the budget of %s\n",
+          text_bytes(buffer, planned->plan->summary.budget_bytes));
+  fprintf(out, "note: the smallest peak found is %s, at %s; largest buffers there:\n",
+          text_bytes(buffer, why->smallest_peak_bytes), why->peak_at);
+  for (uint32_t i = 0; i < why->largest.count; i++)
+    fprintf(out, "  %12s  %-16s %s\n", text_bytes(buffer, why->largest.data[i].bytes),
+            why->largest.data[i].class, why->largest.data[i].name);
+  for (uint32_t i = 0; i < why->relaxations.count; i++)
+    fprintf(out, "help: %s%s\n", i == 0 ? "cheapest way out: " : "or: ", why->relaxations.data[i]);
+}

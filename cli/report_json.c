@@ -1,0 +1,134 @@
+/* Owns: `plan --json`, field by field as the README lists them. Bytes, and ns per optimizer step, of one
+ * rank. */
+#include "cli/cli.h"
+
+#include <jansson.h>
+
+static json_t *integer(uint64_t value) {
+  return json_integer((json_int_t)value);
+}
+static json_t *text(const Plan *plan, StrId id) {
+  return json_string(plan_str(plan, id));
+}
+
+static json_t *model_json(const Plan *plan) {
+  json_t *object = json_object();
+  json_object_set_new(object, "name", text(plan, plan->model));
+  json_object_set_new(object, "params", integer(plan->param_numel));
+  json_object_set_new(object, "layers", integer(plan->layers));
+  return object;
+}
+
+static json_t *world_json(const PlanWorld *world) {
+  json_t *object = json_object();
+  json_object_set_new(object, "ranks", integer(world->ranks));
+  json_object_set_new(object, "shard", integer(world->shard));
+  json_object_set_new(object, "replicas", integer(world->replicas));
+  json_object_set_new(object, "ranks_per_node", integer(world->ranks_per_node));
+  return object;
+}
+
+/* Six classes for scripts: full and sharded gradients together, and everything small is workspace. */
+static json_t *memory_json(const uint64_t by_class[BUF_CLASS_COUNT]) {
+  json_t *object = json_object();
+  json_object_set_new(object, "parameters", integer(by_class[BUF_PARAM]));
+  json_object_set_new(object, "gradients", integer(by_class[BUF_GRAD] + by_class[BUF_GRADFULL]));
+  json_object_set_new(object, "optimizer", integer(by_class[BUF_OPTIM]));
+  json_object_set_new(object, "gathered", integer(by_class[BUF_GATHERED]));
+  json_object_set_new(object, "activations", integer(by_class[BUF_ACTIVATION]));
+  json_object_set_new(object, "workspace",
+                      integer(by_class[BUF_WORKSPACE] + by_class[BUF_INPUT] + by_class[BUF_SCALAR]));
+  return object;
+}
+
+static json_t *unit_json(const Plan *plan, const PlanUnit *unit, const UnitFigures *figures) {
+  json_t *object = json_object();
+  json_object_set_new(object, "name", text(plan, unit->name));
+  json_object_set_new(object, "params", integer((uint64_t)unit->param_count));
+  json_object_set_new(object, "numel", integer(unit->numel));
+  json_object_set_new(object, "padded", integer(unit->shard * plan->world.shard));
+  json_object_set_new(object, "reshard", json_boolean(unit->reshard));
+  json_object_set_new(object, "gather_bytes", integer(figures->gather_bytes));
+  json_object_set_new(object, "gather_ns", integer(figures->gather_ns));
+  return object;
+}
+
+static json_t *units_json(Arena *arena, const Plan *plan) {
+  json_t *array = json_array();
+  const UnitFigures *figures = unit_figures(arena, plan);
+  for (uint32_t i = 0; i < plan->units.count; i++)
+    json_array_append_new(array, unit_json(plan, &plan->units.data[i], &figures[i]));
+  return array;
+}
+
+static json_t *infeasible_json(const Infeasible *why) {
+  json_t *object = json_object(), *largest = json_array(), *relaxations = json_array();
+  for (uint32_t i = 0; i < why->largest.count; i++) {
+    json_t *buffer = json_object();
+    json_object_set_new(buffer, "name", json_string(why->largest.data[i].name));
+    json_object_set_new(buffer, "class", json_string(why->largest.data[i].class));
+    json_object_set_new(buffer, "bytes", integer(why->largest.data[i].bytes));
+    json_array_append_new(largest, buffer);
+  }
+  for (uint32_t i = 0; i < why->relaxations.count; i++)
+    json_array_append_new(relaxations, json_string(why->relaxations.data[i]));
+  json_object_set_new(object, "smallest_peak_bytes", integer(why->smallest_peak_bytes));
+  json_object_set_new(object, "peak_at", json_string(why->peak_at));
+  json_object_set_new(object, "largest", largest);
+  json_object_set_new(object, "relaxations", relaxations);
+  return object;
+}
+
+static void add_memory(json_t *object, const Planned *planned, const PlanFigures *figures) {
+  const Plan *plan = planned->plan;
+  json_object_set_new(object, "budget_bytes", integer(plan->summary.budget_bytes));
+  json_object_set_new(object, "fits", json_boolean(planned->fits));
+  json_object_set_new(object, "peak_bytes", integer(plan->arena_bytes));
+  json_object_set_new(object, "peak_at", json_string(figures->peak_at));
+  json_object_set_new(object, "persistent_bytes", integer(plan->persistent_bytes));
+  json_object_set_new(object, "arena_bytes", integer(plan->arena_bytes));
+  json_object_set_new(object, "max_live_bytes", integer(plan->max_live_bytes));
+  json_object_set_new(object, "memory", memory_json(figures->by_class));
+}
+
+static void add_time(json_t *object, const Planned *planned, const PlanFigures *figures) {
+  const Plan *plan = planned->plan;
+  json_object_set_new(object, "step_ns", integer(planned->sim.step_ns));
+  json_object_set_new(object, "tokens_per_s_per_rank", json_real(figures->tokens_per_s_per_rank));
+  json_object_set_new(object, "mfu", json_real(figures->mfu));
+  json_object_set_new(object, "exposed_comm_ns", integer(planned->sim.exposed_comm_ns));
+  json_object_set_new(object, "lower_bound_ns", integer(plan->summary.lower_bound_ns));
+  json_object_set_new(object, "gap", json_real(figures->gap));
+  json_object_set_new(object, "bound_by", text(plan, plan->summary.bound_by));
+  json_object_set_new(object, "plan_seconds", json_real(planned->seconds));
+}
+
+static json_t *checkpoint_json(const Plan *plan, const PlanFigures *figures) {
+  json_t *object = json_object();
+  json_object_set_new(object, "kept_bytes", integer(plan->summary.kept_bytes));
+  json_object_set_new(object, "recompute_ns", integer(figures->recompute_ns));
+  return object;
+}
+
+void report_json(const Cli *cli, const Planned *planned, FILE *out) {
+  const Plan *plan = planned->plan;
+  PlanFigures figures;
+  plan_figures(cli->arena, plan, &planned->sim, &figures);
+  json_t *object = json_object();
+  json_object_set_new(object, "schema_version", integer(1));
+  json_object_set_new(object, "model", model_json(plan));
+  json_object_set_new(object, "world", world_json(&plan->world));
+  json_object_set_new(object, "micro_batch", integer(plan->world.micro_batch));
+  json_object_set_new(object, "accumulation", integer(plan->world.accumulation));
+  json_object_set_new(object, "strategy", text(plan, plan->summary.strategy));
+  add_memory(object, planned, &figures);
+  add_time(object, planned, &figures);
+  json_object_set_new(object, "units", units_json(cli->arena, plan));
+  json_object_set_new(object, "checkpoint", checkpoint_json(plan, &figures));
+  json_object_set_new(object, "prefetch", integer(plan->summary.prefetch));
+  json_object_set_new(object, "instructions", integer(plan->instrs.count));
+  if (!planned->fits) json_object_set_new(object, "infeasible", infeasible_json(planned->infeasible));
+  json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+  fprintf(out, "\n");
+  json_decref(object);
+}

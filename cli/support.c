@@ -1,0 +1,78 @@
+/* Owns: messages, colour and files, as every command needs them. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool cli_color(const Cli *cli, FILE *stream) {
+  const char *when = option_text(&cli->options, OPTION_COLOR, "auto");
+  const char *no_color = getenv("NO_COLOR"), *terminal = getenv("TERM");
+  if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
+  if (no_color && *no_color) return false;
+  return isatty(fileno(stream)) && !(terminal && strcmp(terminal, "dumb") == 0);
+}
+
+bool cli_print_diags(Cli *cli) {
+  if (cli->sink.errors || cli->sink.warnings) diag_print(&cli->sink, stderr, cli_color(cli, stderr));
+  return cli->sink.errors == 0;
+}
+
+int cli_error(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fprintf(stderr, "error: ");
+  vfprintf(stderr, format, args);
+  fprintf(stderr, "\n");
+  va_end(args);
+  return EXIT_INVALID;
+}
+
+void cli_bug(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fprintf(stderr, "fsdpc: internal error: ");
+  vfprintf(stderr, format, args);
+  fprintf(stderr, "\nThis is a bug in fsdpc, not in your input.\n");
+  va_end(args);
+  exit(EXIT_BUG);
+}
+
+static bool write_all(FILE *file, const char *bytes, size_t length) {
+  bool written = fwrite(bytes, 1, length, file) == length && fflush(file) == 0 && fsync(fileno(file)) == 0;
+  return fclose(file) == 0 && written;
+}
+
+/* The mode of a file that is being replaced, or that of a new one. */
+static mode_t mode_for(const char *path) {
+  struct stat status;
+  if (stat(path, &status) == 0) return status.st_mode & 0777;
+  mode_t mask = umask(0);
+  umask(mask);
+  return 0666 & ~mask;
+}
+
+/* A path that cannot be renamed onto: /dev/stdout, a pipe. */
+static bool is_special(const char *path) {
+  struct stat status;
+  return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length) {
+  if (is_special(path)) {
+    FILE *file = fopen(path, "w");
+    if (file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0) return true;
+    cli_error("cannot write %s: %s", path, strerror(errno));
+    return false;
+  }
+  char *temporary = arena_printf(cli->arena, "%s.XXXXXX", path);
+  int descriptor = mkstemp(temporary);
+  FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
+  if (file && fchmod(descriptor, mode_for(path)) == 0 && write_all(file, bytes, length) &&
+      rename(temporary, path) == 0)
+    return true;
+  cli_error("cannot write %s: %s", path, strerror(errno));
+  if (descriptor >= 0) unlink(temporary);
+  return false;
+}

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Owns: check, fmt, plan, verify, explain and draw on files: exit codes, what is printed where, JSON fields.
+source "$(dirname "$0")/lib.sh"
+model=$fixtures/gpt-tiny.fsdp
+
+# --- check
+expect 0 check "$model" "$fixtures/llama-tiny.fsdp"
+silent out
+sed 's/as ln_f/as ln_f junk(/' "$model" >broken.fsdp
+expect 1 check broken.fsdp "$model"
+said err 'broken.fsdp:'
+silent out
+expect 1 check broken.fsdp --json
+"$compare" fields out schema_version errors diagnostics.file diagnostics.line diagnostics.message
+silent err
+expect 1 check missing.fsdp
+said err 'missing.fsdp'
+expect 1 check broken.fsdp --color always
+grep -q "$(printf '\033')" err || fail '--color always gives no colour'
+expect 1 check broken.fsdp
+grep -q "$(printf '\033')" err && fail 'NO_COLOR gives colour'
+
+# --- fmt: idempotent, in place, whole or not at all
+sed 's/  */ /g' "$model" >loose.fsdp
+expect 1 fmt --check loose.fsdp
+said out 'loose.fsdp'
+expect 0 fmt loose.fsdp
+said out 'loose.fsdp'
+cp loose.fsdp once.fsdp
+expect 0 fmt loose.fsdp
+silent out
+cmp loose.fsdp once.fsdp || fail 'fmt is not idempotent'
+expect 0 fmt --check loose.fsdp
+expect 0 fmt --stdout loose.fsdp
+cmp out loose.fsdp
+cp broken.fsdp before.fsdp
+expect 1 fmt broken.fsdp
+cmp broken.fsdp before.fsdp || fail 'fmt changed a file that does not parse'
+
+# --- plan
+expect 0 plan "$model" --ranks 2
+said out 'Plan: '
+tail -n 1 out | grep -qE '^Plan: [0-9]+ units?, peak .*/.* \(.*\), .*/step predicted, fits$' || fail "last line: $(tail -n 1 out)"
+silent err
+expect 0 plan "$model" --ranks 2 -o a.plan --json
+"$compare" fields out schema_version model.name model.params model.layers world.ranks world.shard world.replicas \
+  world.ranks_per_node micro_batch accumulation strategy budget_bytes fits peak_bytes peak_at persistent_bytes \
+  arena_bytes max_live_bytes memory.parameters memory.gradients memory.optimizer memory.gathered memory.activations \
+  memory.workspace step_ns tokens_per_s_per_rank mfu exposed_comm_ns lower_bound_ns gap bound_by plan_seconds \
+  units.name units.params units.numel units.padded units.reshard units.gather_bytes units.gather_ns \
+  checkpoint.kept_bytes checkpoint.recompute_ns prefetch instructions
+expect 0 plan "$model" --ranks 2 -o b.plan
+cmp a.plan b.plan || fail 'planning twice gives different plans'
+for dump in graph program units checkpoint memory plan; do
+  expect 0 plan "$model" --ranks 2 --dump="$dump"
+  [ -s out ] || fail "--dump=$dump prints nothing"
+done
+expect 0 plan "$model" --ranks 2 --dump=plan
+cmp out a.plan || fail '--dump=plan is not what -o writes'
+
+# A budget that cannot be met: explained, exit 3, no file.
+expect 3 plan "$model" --ranks 2 --memory 4KiB -o none.plan --json
+"$compare" fields out fits infeasible.smallest_peak_bytes infeasible.peak_at infeasible.largest.name infeasible.relaxations
+said err 'smallest peak'
+[ ! -e none.plan ] || fail 'a plan that does not fit was written'
+expect 3 run "$model" --ranks 2 --memory 4KiB --data "$fixtures/tokens.bin"
+silent out
+expect 1 plan "$model" --ranks 3 # 8 samples a step
+expect 1 plan a.plan
+said err 'is a finished plan'
+expect 1 plan "$model" --ranks 2 -o no/such/folder/x.plan
+said err 'cannot write'
+
+# --- verify
+expect 0 verify a.plan
+said out 'valid'
+expect 1 verify "$model"
+sed -E '/^buf /s/@ 0x[0-9a-f]+/@ 0x0/' a.plan >overlap.plan
+cmp -s a.plan overlap.plan && fail 'the broken plan is not broken'
+expect 1 verify overlap.plan
+said out 'overlap: two buffers'
+expect 1 verify overlap.plan --json
+"$compare" fields out valid violations.rule violations.meaning violations.message
+expect 1 run overlap.plan --data "$fixtures/tokens.bin"
+said err 'overlap'
+head -c 300 a.plan >torn.plan
+expect 1 verify torn.plan
+expect 1 verify missing.plan
+head -c 100000 /dev/urandom >junk.plan
+expect 1 verify junk.plan
+
+# --- a finished plan takes no planning options
+expect 64 run a.plan --memory 1GiB --data "$fixtures/tokens.bin"
+said err 'no effect on a finished plan'
+expect 64 run a.plan --ranks 4 --data "$fixtures/tokens.bin"
+said err 'plan for 2 ranks'
+
+# --- explain and draw
+expect 0 explain a.plan
+said out 'h.0.mlp.c_fc'
+expect 0 explain a.plan --no-costs
+grep -qE '[0-9] (ns|us|ms)' out && fail '--no-costs shows times'
+expect 64 draw a.plan
+said err '--svg'
+expect 0 draw a.plan --svg a.svg --dot a.dot
+head -c 200 a.svg | grep -q '<svg' || fail 'no svg'
+if command -v dot >/dev/null; then dot -Tsvg a.dot >/dev/null || fail 'Graphviz refuses the units'; fi
+expect 0 draw "$model" --ranks 4 --dot b.dot

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Owns: a rank that dies: the run ends at once with exit code 4 and the rank's name, and leaves nothing behind.
+source "$(dirname "$0")/lib.sh"
+
+children() { cat "/proc/$1/task/$1/children" 2>/dev/null || true; }
+# Processes of a session: the command in parentheses may hold blanks, so fields are counted after it.
+of_session() {
+  local stat
+  for stat in /proc/[0-9]*/stat; do
+    sed 's/.*) //' "$stat" 2>/dev/null | awk -v s="$1" -v f="$stat" '$4 == s && $1 != "Z" { split(f, p, "/"); print p[3] }'
+  done
+}
+wait_for() {
+  local i
+  for ((i = 0; i < 600; i++)); do
+    if "$@"; then return; fi
+    sleep 0.05
+  done
+  fail "waited too long for: $*"
+}
+has_steps() { [ "$(grep -c '"step"' metrics.jsonl 2>/dev/null || true)" -ge 3 ]; }
+# All descendants of the run that wait in it: ranks are the children of fsdpc.
+start_run() {
+  rm -f metrics.jsonl
+  setsid env --default-signal=INT "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 100000000 --data "$fixtures/tokens.bin" \
+    --metrics metrics.jsonl --quiet --threads 1 >out 2>err </dev/null &
+  run=$!
+  wait_for has_steps
+}
+wait_code() {
+  code=0
+  wait "$run" || code=$?
+}
+nothing_left() {
+  [ -z "$(of_session "$run")" ] || fail "left behind: $(of_session "$run")"
+  [ "$(shared_memory)" = "$before" ] || fail "left in /dev/shm: $(shared_memory)"
+}
+shared_memory() { find /dev/shm -name '*fsdpc*' 2>/dev/null | sort; }
+
+before=$(shared_memory)
+for victim in 1 3; do
+  start_run
+  child=$(children "$run" | awk -v n="$victim" '{ print $n }')
+  [ -n "$child" ] || fail 'the run has no children'
+  kill -9 "$child"
+  since=$SECONDS
+  wait_code
+  [ "$code" = 4 ] || { cat err >&2 && fail "exit code $code after kill -9 of a rank"; }
+  [ $((SECONDS - since)) -le 10 ] || fail "the run took $((SECONDS - since)) s to end"
+  grep -qE 'rank [0-9]' err || { cat err >&2 && fail 'the message names no rank'; }
+  nothing_left
+done
+
+# A user's interrupt is not a failure of a peer.
+# (Shells start background jobs with SIGINT ignored, hence env in start_run.)
+start_run
+kill -INT "$run"
+wait_code
+[ "$code" = 130 ] || { cat err >&2 && fail "exit code $code after SIGINT"; }
+nothing_left
+start_run
+kill -TERM "$run"
+wait_code
+[ "$code" = 143 ] || { cat err >&2 && fail "exit code $code after SIGTERM"; }
+nothing_left

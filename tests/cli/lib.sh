@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# Owns: what the scripts of this folder share. Each is run as: SCRIPT FSDPC COMPARE, from anywhere, in its own scratch
+# folder.
+set -euo pipefail
+
+# shellcheck disable=SC2034
+fsdpc=$1 compare=$2
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+fixtures=$root/tests/fixtures
+export NO_COLOR=1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  exit 1
+}
+
+# expect CODE ARGUMENT...: runs fsdpc, output in ./out and ./err, and checks the exit code.
+expect() {
+  local want=$1 got=0
+  shift
+  "$fsdpc" "$@" >out 2>err </dev/null || got=$?
+  [ "$got" = "$want" ] && return
+  printf -- '--- stdout\n%s\n--- stderr\n%s\n' "$(head -c 4000 out)" "$(head -c 4000 err)" >&2
+  fail "fsdpc $*: exit code $got, expected $want"
+}
+
+# said FILE TEXT: the text occurs in the output of the last command.
+said() {
+  grep -qF -- "$2" "$1" && return
+  cat "$1" >&2
+  fail "$1 does not say: $2"
+}
+
+silent() { [ ! -s "$1" ] || { cat "$1" >&2 && fail "$1 is not empty"; }; }
+
+# with_plan FIXTURE BLOCK >FILE: the fixture with another plan block. It must be its last line.
+with_plan() { sed '$d' "$fixtures/$1.fsdp" && printf 'plan { memory 256MiB %s }\n' "$2"; }
+
+# train NAME ARGUMENT...: a quiet run on the fixtures' tokens; NAME.jsonl, NAME.weights/.
+train() {
+  local name=$1
+  shift
+  expect 0 run "$@" --data "$fixtures/tokens.bin" --metrics "$name.jsonl" --save "$name.weights" --threads 1 --quiet
+}

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Owns: training by the command line: 1, 2 and 4 ranks agree, a plan and its file agree, saving and generating.
+source "$(dirname "$0")/lib.sh"
+
+for model in gpt-tiny llama-tiny; do
+  file=$fixtures/$model.fsdp
+  for ranks in 1 2 4; do train "$model-$ranks" "$file" --ranks "$ranks"; done
+  for ranks in 2 4; do "$compare" metrics "$model-$ranks.jsonl" "$model-1.jsonl" 1e-5; done
+
+  expect 0 plan "$file" --ranks 2 -o "$model.plan"
+  train "$model-plan" "$model.plan"
+  "$compare" metrics "$model-plan.jsonl" "$model-2.jsonl" 0
+  "$compare" weights "$model-plan.weights/model.safetensors" "$model-2.weights/model.safetensors"
+
+  train "$model-threads" "$file" --ranks 2 --threads 2 # also across thread counts
+  "$compare" metrics "$model-threads.jsonl" "$model-2.jsonl" 0
+done
+
+# Metrics open with start and close with end, and the peak is the plan's.
+head -n 1 gpt-tiny-2.jsonl >first.json
+tail -n 1 gpt-tiny-2.jsonl >last.json
+sed -n 2p gpt-tiny-2.jsonl >step.json
+grep -q '"start"' first.json || fail 'metrics do not open with start'
+grep -q '"end"' last.json || fail 'metrics do not close with end'
+"$compare" fields step.json step loss grad_norm lr tokens tokens_per_s step_ns peak_bytes
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --json
+arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')
+observed=$(grep -oE '"peak_bytes": *[0-9]+' step.json | grep -oE '[0-9]+$')
+[ "$arena" = "$observed" ] || fail "the run reached $observed bytes, the plan says $arena"
+
+# Every strategy trains to the same bits at 2 ranks.
+for strategy in full_shard shard_grad_op no_shard; do
+  train "$strategy" "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy "$strategy"
+  "$compare" metrics "$strategy.jsonl" full_shard.jsonl 0
+  "$compare" weights "$strategy.weights/model.safetensors" full_shard.weights/model.safetensors
+done
+
+# What was saved generates: bytes out, as many as asked for, the same ones again.
+generate() { expect 0 generate "$fixtures/gpt-tiny.fsdp" --weights gpt-tiny-2.weights --prompt "$1" --tokens 20 --seed 7; }
+generate '!!'
+cp out sample
+generate '!!'
+cmp out sample || fail 'one seed gives two samples'
+[ "$(wc -c <out)" -ge 22 ] || fail 'the sample is too short'
+expect 1 generate "$fixtures/llama-tiny.fsdp" --weights gpt-tiny-2.weights

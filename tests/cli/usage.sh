@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Owns: what the command line refuses, and how it says so; help and version.
+source "$(dirname "$0")/lib.sh"
+
+expect 64 # no command
+said err 'Usage: fsdpc COMMAND'
+silent out
+expect 0 --help
+said out 'Examples:'
+silent err
+expect 0 --version
+said out 'fsdpc '
+expect 0 --version --json
+"$compare" fields out schema_version version plan_format
+
+for command in check fmt plan explain verify draw run generate doctor; do
+  expect 0 "$command" --help
+  sed -n 3p out | grep -q '^Examples:' || fail "help of $command does not start with examples"
+  expect 64 "$command" --no-such-option x
+  said err 'unknown option --no-such-option'
+done
+
+for command in tune profile diff import export; do
+  expect 64 "$command" x
+  said err "command '$command' is not available in this version"
+done
+
+expect 64 paln x
+said err "did you mean 'plan'?"
+expect 64 plan --memroy 3GiB x.fsdp
+said err 'did you mean --memory?'
+expect 64 plan --mem 3GiB x.fsdp # getopt would take it for --memory
+said err 'unknown option --mem'
+said err 'did you mean --memory?'
+expect 64 plan --steps 3 x.fsdp
+said err "--steps is an option of 'fsdpc run'"
+expect 64 plan --json=yes x.fsdp
+said err 'option --json takes no argument'
+expect 64 plan x.fsdp --memory
+said err 'option --memory needs an argument (SIZE)'
+expect 64 plan x.fsdp --memory 40
+said err 'expects a size with a unit'
+expect 64 plan x.fsdp --ranks 0
+expect 64 plan x.fsdp --ranks many
+expect 64 plan x.fsdp --ranks 1.5
+expect 64 plan x.fsdp --strategy ful_shard
+said err 'did you mean full_shard?'
+expect 64 plan x.fsdp --strategy hybrid_shard
+expect 64 plan x.fsdp --strategy hybrid_shard:x
+expect 64 plan x.fsdp --wrap size
+expect 64 plan x.fsdp --wrap size:-3
+expect 64 plan x.fsdp --prefetch deep
+expect 64 plan x.fsdp --dump=grph
+said err 'did you mean graph?'
+expect 64 check x.fsdp --color sometimes
+expect 64 plan
+said err 'an operand is missing'
+expect 64 plan a.fsdp b.fsdp
+said err 'unexpected operand "b.fsdp"'
+expect 64 run x.fsdp --ranks 2
+said err '--data PATH'
+expect 64 run x.fsdp --data x --resume out
+said err '--resume is not available in this version'
+expect 64 run x.fsdp --data x --backend cuda
+said err 'not available in this version'
+expect 64 run x.fsdp --data x --save-every 3
+said err 'no effect without --save'
+expect 64 generate x.fsdp
+said err '--weights DIR'
+
+# Operands and options mix; after -- everything is an operand.
+expect 1 plan --ranks 2 missing.fsdp --memory=1GiB
+said err 'missing.fsdp'
+expect 1 check -- --missing.fsdp
+said err '--missing.fsdp'
+
+expect 0 doctor
+said out 'builtin'
+expect 0 doctor --json
+"$compare" fields out schema_version findings.name findings.value
+
+"$fsdpc" --help >/dev/full 2>err && fail 'writing to a full disk succeeded'
+said err 'cannot write'

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Owns: the direction of includes. Arrows never point up: a folder includes only what stands below it in README.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+
+# Quoted includes of the sources under a folder, as "file:included".
+includes() {
+  find "$@" \( -name '*.c' -o -name '*.h' -o -name '*.def' -o -name '*.l' -o -name '*.y' -o -name '*.cu' \) \
+    -not -path '*/generated/*' -print0 2>/dev/null |
+    xargs -0 -r grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"[^"]+"' |
+    sed -E 's/:[[:space:]]*#[[:space:]]*include[[:space:]]*"([^"]+)"/:\1/'
+}
+
+# only NAME 'ALLOWED (regular expression of included paths)' FIND-ARGUMENT...
+only() {
+  local name=$1 allowed=$2 bad
+  shift 2
+  bad=$(includes "$@" | grep -vE ":($allowed)$" || true)
+  [ -z "$bad" ] && return
+  printf '%s may include only %s, but:\n%s\n' "$name" "$allowed" "$bad"
+  failed=1
+}
+
+only base 'base/[^/]+' base
+only kernels 'kernels/.+' kernels
+only frontend 'base/[^/]+|frontend/[^/]+|lexer\.h|parser\.h' frontend
+only planner/plan 'base/[^/]+|planner/plan/[^/]+' planner/plan
+[ -d planner/view ] && only planner/view 'base/[^/]+|planner/plan/[^/]+|planner/view/[^/]+' planner/view
+only planner 'base/[^/]+|frontend/(graph\.h|cluster\.h|layers\.def)|planner/[^/]+|planner/plan/[^/]+' planner -maxdepth 1
+only runtime 'base/[^/]+|kernels/.+|planner/plan/[^/]+|runtime/.+' runtime
+only cli '(base|cli|frontend|kernels|planner|runtime)/.+' cli
+
+# The verifier re-derives what it checks: not even the simulator's or the writer's view of a plan.
+[ ! -e planner/plan/verify.c ] ||
+  only planner/plan/verify.c 'base/[^/]+|planner/plan/(plan|verify|instr)[a-z_]*\.(h|def)' planner/plan/verify.c
+
+# Only cli owns a main outside the tests, and every file says what it owns.
+bad=$(grep -lE '^int main\(' -r base frontend planner kernels runtime --include='*.c' || true)
+[ -z "$bad" ] || { echo "main belongs to cli: $bad" && failed=1; }
+while IFS= read -r file; do
+  head -n 3 "$file" | grep -q 'Owns:' || { echo "$file does not open with what it owns" && failed=1; }
+done < <(find base frontend planner kernels runtime cli -name '*.[chly]' -not -path '*/generated/*')
+exit "$failed"

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Owns: a plan never changes the arithmetic. At 2 ranks, random units (non-contiguous ones too), strategies,
+# checkpointing, prefetch depths and resharding must give bit-identical losses, norms and weights.
+#
+#   random_plans.sh FSDPC COMPARE [COUNT [SEED]]
+source "$(dirname "$0")/../cli/lib.sh"
+count=${3:-100}
+RANDOM=${4:-1}
+
+# The GPT of the fixtures with 4 blocks and a short schedule; two repetitions of the micro-batch, so that gradients
+# accumulate over repetitions too.
+model() {
+  sed -E '$d; s/layers = 2/layers = 4/; s/d = 24/d = 12/; s/steps 20/steps 3/' \
+    "$fixtures/gpt-tiny.fsdp"
+  printf 'plan { memory %s micro_batch 2 %s }\n' "$1" "$2"
+}
+
+pick() { # one of the arguments
+  local i=$((RANDOM % $# + 1))
+  printf '%s' "${!i}"
+}
+chance() { [ $((RANDOM % 100)) -lt "$1" ]; }
+
+# Modules of the model, each in one random unit or in none: units of any neighbours and strangers.
+modules="wte wpe ln_f h.0.attn h.0.mlp h.0.ln_1 h.1 h.2.attn h.2.mlp.c_fc h.2.mlp.c_proj h.3.mlp h.3.attn.c_attn h.3.ln_2"
+random_units() {
+  local units=$((RANDOM % 5)) module unit members
+  local -A of=()
+  [ "$units" -gt 0 ] || return 0
+  for module in $modules; do
+    unit=$((RANDOM % (units + 2)))
+    [ "$unit" -ge "$units" ] || of[$unit]+=" $module"
+  done
+  for unit in "${!of[@]}"; do
+    members=${of[$unit]}
+    printf 'unit m%d {%s%s } ' "$unit" "$members" "$(chance 30 && printf ' reshard %s' "$(pick yes no)")"
+  done
+}
+
+random_rules() {
+  local rules=$((RANDOM % 5)) i
+  for ((i = 0; i < rules; i++)); do
+    printf '%s %s ' "$(pick save recompute)" \
+      "$(pick h.0 h.1 'h.*.mlp' 'h.*.attn' h.2.mlp.c_fc h.3.mlp.gelu 'h.*.ln_1' 'h.*.attn.attention' ln_f)"
+  done
+}
+
+random_block() {
+  printf 'strategy %s ' "$(pick full_shard full_shard shard_grad_op no_shard)"
+  printf 'wrap %s ' "$(pick auto block whole 'size 500' 'size 2K' 'size 5K')"
+  printf 'checkpoint %s ' "$(pick none full full auto)"
+  printf 'prefetch %s ' "$(pick 0 1 2 3 auto)"
+  chance 40 && printf 'reshard %s ' "$(pick yes no)"
+  random_units
+  random_rules
+}
+
+# A plan must do this, and is told apart from the others by its hash in the run's first line.
+model 64MiB 'strategy no_shard wrap whole checkpoint none prefetch 0' >reference.fsdp
+train reference reference.fsdp --ranks 2
+declare -A seen=()
+for ((i = 0; i < count; i++)); do
+  block=$(random_block)
+  model "$(pick 64MiB 64MiB 2MiB 1MiB)" "$block" >plan.fsdp
+  expect 0 plan plan.fsdp --ranks 2 -o plan.plan
+  expect 0 verify plan.plan
+  train other plan.plan
+  "$compare" metrics other.jsonl reference.jsonl 0 >out || fail "plan $i: $block"
+  "$compare" weights other.weights/model.safetensors reference.weights/model.safetensors >out || fail "plan $i: $block"
+  seen[$(grep -E '^(unit|instr)' plan.plan | cksum | cut -d' ' -f1)]=1
+done
+echo "$count random settings, ${#seen[@]} different plans, equal bits"
+[ "${#seen[@]}" -ge $((count * 8 / 10)) ] || fail "only ${#seen[@]} different plans in $count"

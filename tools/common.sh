@@ -1,0 +1,73 @@
+# shellcheck shell=bash disable=SC2034
+# Owns: what the scripts of this folder share: messages, packages, the build. Sourced, not run.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '\n== %s\n' "$*" >&2; }
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# Packages of Debian 12 and what each is for.
+build_packages=(
+  gcc libc6-dev make cmake pkg-config # the compiler and the build
+  flex bison                          # scanner and parser of the language
+  libjansson-dev                      # JSON: reports, metrics, safetensors headers
+  libdnnl2                            # oneDNN: matrix products, loaded at run time
+)
+test_packages=(
+  libcmocka-dev        # unit tests
+  libopenblas0-pthread # the second library of matrix products
+  graphviz             # checks that drawings of units are valid
+)
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# Packages that Debian's own tools do not know as installed.
+missing_packages() {
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || printf '%s\n' "$package"
+  done
+}
+
+require_packages() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "not a Debian system: assuming that these are there: $*"
+    return
+  fi
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  [ "${#missing[@]}" = 0 ] && return
+  say "installing ${missing[*]}"
+  [ "$(id -u)" = 0 ] || command -v sudo >/dev/null || die "run as root, or install: apt-get install ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+}
+
+build_jobs() {
+  local cores
+  cores=$(nproc)
+  echo "${FSDPC_JOBS:-$((cores < 8 ? cores : 8))}"
+}
+
+# configure_and_build FOLDER CMAKE_ARGUMENT...
+configure_and_build() {
+  local folder=$1
+  shift
+  cmake -S "$root" -B "$folder" "$@" >"$folder.log" 2>&1 || {
+    cat "$folder.log" >&2
+    die "cmake failed"
+  }
+  cmake --build "$folder" -j"$(build_jobs)" >&2
+  rm -f "$folder.log"
+}
+
+build_release() {
+  say "building a release in build/"
+  configure_and_build "$root/build" -DCMAKE_BUILD_TYPE=Release
+}

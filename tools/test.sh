@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Owns: every test, on a fresh Debian 12: packages, a build with sanitizers in build-test/, ctest.
+# --long adds the slow tiers (label "long"); other arguments go to ctest, such as -R NAME.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+tier=(-LE long)
+arguments=()
+for argument in "$@"; do
+  case $argument in
+  --long) tier=() ;;
+  -h | --help)
+    printf 'Examples:\n  tools/test.sh\n  tools/test.sh --long\n  tools/test.sh -R frontend\n'
+    exit 0
+    ;;
+  *) arguments+=("$argument") ;;
+  esac
+done
+
+require_packages "${build_packages[@]}" "${test_packages[@]}"
+say "building with sanitizers in build-test/"
+configure_and_build "$root/build-test" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DFSDPC_TESTS=ON \
+  -DFSDPC_SANITIZE=address,undefined -DFSDPC_ALLOC_GUARD=ON
+say "testing"
+cd "$root/build-test"
+exec ctest --output-on-failure -j"$(build_jobs)" "${tier[@]}" "${arguments[@]}"
