@@ -1,7 +1,7 @@
 /* Owns: the fixed-point superaccumulator of exact.h. Words stay in [0, 2^32) except where a caller (an all-reduce) has
  * added accumulators word by word; then they are merely non-negative, which every function here accepts.
  *
- * The last word is the marker: anything but zero in it means NaN, infinity, or a sum of 2^608 and more. Bits below
+ * The last word is the marker: anything but zero in it means NaN, infinity, a term of 2^596 or a sum of 2^608 and more. Bits below
  * 2^-640, which no square of a float reaches, are dropped. */
 #include "kernels/exact.h"
 #include <math.h>

@@ -61,7 +61,7 @@ static void test_values(void **unused) {
   assert_true(SUM(smallest, smallest, smallest) == 3 * smallest);
   assert_true(SUM(largest, smallest) == largest);
   assert_true(SUM(5e-324) == 0); /* below what is kept */
-  for (int bit = -640; bit < 600; bit++) assert_true(SUM(ldexp(1, bit)) == ldexp(1, bit));
+  for (int bit = -640; bit < 596; bit++) assert_true(SUM(ldexp(1, bit)) == ldexp(1, bit));
 }
 
 static void test_many(void **unused) {
