@@ -498,18 +498,16 @@ static void hold_reduced_gradients(Emitter *e) {
   }
 }
 
-static uint64_t aligned(uint64_t bytes) { return round_up(bytes, PLAN_ALIGN_BYTES); }
-
 static void count_live(Emitter *e) {
   Plan *plan = e->plan;
   int64_t *delta = ARENA_ARRAY(e->arena, int64_t, plan->instrs.count + 1);
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
     if (buf->persistent) {
-      plan->persistent_bytes += aligned(buf->bytes);
+      plan->persistent_bytes += buf->bytes;
     } else {
-      delta[buf->first] += (int64_t)aligned(buf->bytes);
-      delta[buf->last + 1] -= (int64_t)aligned(buf->bytes);
+      delta[buf->first] += (int64_t)buf->bytes;
+      delta[buf->last + 1] -= (int64_t)buf->bytes;
     }
   }
   int64_t live = 0, most = 0;
