@@ -156,15 +156,21 @@ typedef struct FrontendOptions {
   const char *const *sets; /* "name=value" from --set */
   uint32_t set_count;
   const char *cluster_path; /* --cluster FILE replaces the file's cluster block, or NULL */
+  const char *models_path;  /* folder where `use` looks last, or NULL: models/ of the source tree */
 } FrontendOptions;
 
 /* Reads, parses and checks FILE. NULL when sink->errors > 0 afterwards. Sources are added to `sources`. */
 Graph *frontend_compile(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path,
                         const FrontendOptions *options);
+/* The same for `check`: a file without a model (a family of modules, a cluster) is fine. True when no error was reported. */
+bool frontend_check(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const FrontendOptions *options);
 /* Canonical layout of a file that parses; NULL and diagnostics otherwise. */
 const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path);
 /* --dump=graph: one op a line with shapes and parameters. */
 void graph_print(Text *out, const Graph *graph);
+
+/* Recipe, cluster and plan settings in effect, one fact a line. */
+void settings_print(Text *out, const Graph *graph);
 
 const char *layer_name(LayerKind kind);
 /* Elements of a shape with `batch` samples; false on overflow. */

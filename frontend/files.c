@@ -1,0 +1,100 @@
+/* Owns: path resolution and the list of files read. */
+#include "frontend/files.h"
+
+#include "frontend/parse.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void files_init(Files *files, Arena *arena, SourceSet *sources, DiagSink *sink, const char *models) {
+  *files = (Files){.arena = arena, .sources = sources, .sink = sink, .models = models, .hash = 14695981039346656037u};
+}
+
+void files_hash(Files *files, const void *bytes, size_t length) {
+  const unsigned char *p = bytes;
+  for (size_t i = 0; i < length; i++) files->hash = (files->hash ^ p[i]) * 1099511628211u;
+}
+
+/* The folder of a path with its slash, "" for the current one. */
+static const char *folder_of(Arena *arena, const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? arena_strndup(arena, path, (size_t)(slash - path) + 1) : "";
+}
+
+static bool exists(const char *path) { return access(path, F_OK) == 0; }
+
+/* Where the file is, or where it was first looked for. */
+static const char *resolve(Files *files, const char *path, Span at) {
+  const char *first = path;
+  if (at.file >= 0 && *path != '/')
+    first = arena_printf(files->arena, "%s%s", folder_of(files->arena, files->sources->files.data[at.file].path), path);
+  if (*path == '/' || exists(first)) return first;
+  const char *second = arena_printf(files->arena, "%s/%s", files->models, path);
+  return exists(second) ? second : first;
+}
+
+static int32_t find(const Files *files, const char *real) {
+  for (uint32_t i = 0; i < files->list.count; i++)
+    if (!strcmp(files->list.data[i].real, real)) return (int32_t)i;
+  return -1;
+}
+
+static void missing(Files *files, const char *path, const char *where, Span at, const char *why) {
+  Diag *diag = diag_error(files->sink, at, "cannot read \"%s\": %s", path, why);
+  if (at.file >= 0 && strcmp(path, where) && !exists(where))
+    diag_help(diag, "a path is relative to the file that uses it, then to the models folder; there is no \"%s\"", where);
+}
+
+/* Reports a use that leads back to a file still being read. */
+static void cycle(Files *files, int32_t index, Span at) {
+  const File *file = &files->list.data[index];
+  const char *path = files->sources->files.data[file->ast->file].path;
+  Diag *diag = at.file == file->ast->file ? diag_error(files->sink, at, "this file uses itself")
+                                          : diag_error(files->sink, at, "\"%s\" uses itself through this file", path);
+  for (uint32_t i = (uint32_t)index + 1; i < files->list.count; i++)
+    if (files->list.data[i].open) diag_note(diag, files->list.data[i].used_at, "it is used on the way here");
+}
+
+static void open_uses(Files *files, int32_t index) {
+  const Ast *ast = files->list.data[index].ast;
+  files->list.data[index].open = true;
+  for (uint32_t i = 0; i < ast->statements->count; i++) {
+    const Stmt *stmt = ast->statements->data[i];
+    if (stmt->kind == STMT_USE) files_open(files, stmt->name.text, stmt->name.span);
+  }
+  files->list.data[index].open = false;
+  vec_push(files->arena, &files->order, index);
+}
+
+int32_t files_open(Files *files, const char *path, Span at) {
+  const char *where = resolve(files, path, at), *why = NULL;
+  char *canonical = realpath(where, NULL);
+  if (!canonical) {
+    missing(files, path, where, at, strerror(errno));
+    return -1;
+  }
+  const char *real = arena_strdup(files->arena, canonical);
+  free(canonical);
+  int32_t known = find(files, real);
+  if (known >= 0) {
+    if (files->list.data[known].open) cycle(files, known, at);
+    return files->list.data[known].open || !files->list.data[known].ast ? -1 : known;
+  }
+  if (files->list.count >= FILES_MAX) {
+    diag_error(files->sink, at, "more than %d files are used", FILES_MAX);
+    return -1;
+  }
+  int32_t source = source_read(files->sources, where, &why);
+  if (source < 0) {
+    missing(files, path, where, at, why);
+    return -1;
+  }
+  const SourceFile *text = &files->sources->files.data[source];
+  files_hash(files, text->text, text->length);
+  File file = {.real = real, .used_at = at, .ast = parse_file(files->arena, files->sources, files->sink, source)};
+  vec_push(files->arena, &files->list, file);
+  int32_t index = (int32_t)files->list.count - 1;
+  if (!file.ast) return -1;
+  open_uses(files, index);
+  return index;
+}

@@ -1,0 +1,56 @@
+/* Owns: small questions about a graph: names of layers, sizes of shapes, paths and patterns. */
+#include "frontend/graph.h"
+
+#include "base/checked.h"
+
+const char *layer_name(LayerKind kind) {
+  static const char *const names[] = {
+#define LAYER(id, name, arguments, meaning) name,
+#include "frontend/layers.def"
+#undef LAYER
+  };
+  return names[kind];
+}
+
+static uint64_t dim_value(int64_t dim, int64_t batch) { return (uint64_t)(dim == DIM_BATCH ? batch : dim); }
+
+bool shape_numel(const Shape *shape, int64_t batch, uint64_t *out) {
+  *out = 1;
+  for (int32_t i = 0; i < shape->rank; i++)
+    if (!checked_mul(*out, dim_value(shape->dim[i], batch), out)) return false;
+  return true;
+}
+
+int64_t shape_rows(const Shape *shape, int64_t batch) {
+  uint64_t rows = 1;
+  for (int32_t i = 0; i + 1 < shape->rank; i++) rows *= dim_value(shape->dim[i], batch);
+  return (int64_t)rows;
+}
+
+int64_t shape_cols(const Shape *shape) { return shape->rank ? shape->dim[shape->rank - 1] : 1; }
+
+void shape_print(Text *out, const Shape *shape) {
+  text_printf(out, "[");
+  for (int32_t i = 0; i < shape->rank; i++) {
+    if (i) text_printf(out, ", ");
+    if (shape->dim[i] == DIM_BATCH)
+      text_printf(out, "batch");
+    else
+      text_printf(out, "%lld", (long long)shape->dim[i]);
+  }
+  text_printf(out, "]");
+}
+
+bool path_matches(const char *pattern, const char *path) {
+  for (;;) {
+    size_t p = strcspn(pattern, "."), n = strcspn(path, ".");
+    bool any = p == 1 && *pattern == '*' && n > 0;
+    if (!any && (p != n || strncmp(pattern, path, n))) return false;
+    pattern += p;
+    path += n;
+    if (!*pattern) return true; /* the path is at least as long */
+    if (!*path) return false;
+    pattern++;
+    path++;
+  }
+}

@@ -1,0 +1,39 @@
+/* Owns: the name map: open addressing, linear probing, at most three quarters full. */
+#include "frontend/map.h"
+
+#include <string.h>
+
+static uint32_t hash(const char *key) {
+  uint32_t h = 2166136261u;
+  for (; *key; key++) h = (h ^ (unsigned char)*key) * 16777619u;
+  return h;
+}
+
+static MapSlot *slot(const Map *map, const char *key) {
+  uint32_t i = hash(key);
+  for (;; i++) {
+    MapSlot *s = &map->slots[i & (map->capacity - 1)];
+    if (!s->key || !strcmp(s->key, key)) return s;
+  }
+}
+
+int32_t map_get(const Map *map, const char *key) {
+  if (!map->capacity) return MAP_NONE;
+  MapSlot *s = slot(map, key);
+  return s->key ? s->value : MAP_NONE;
+}
+
+static void grow(Arena *arena, Map *map) {
+  Map larger = {.capacity = map->capacity ? 2 * map->capacity : 8, .count = map->count};
+  larger.slots = ARENA_ARRAY(arena, MapSlot, larger.capacity);
+  for (uint32_t i = 0; i < map->capacity; i++)
+    if (map->slots[i].key) *slot(&larger, map->slots[i].key) = map->slots[i];
+  *map = larger;
+}
+
+void map_put(Arena *arena, Map *map, const char *key, int32_t value) {
+  if (4 * (map->count + 1) > 3 * map->capacity) grow(arena, map);
+  MapSlot *s = slot(map, key);
+  map->count += !s->key;
+  *s = (MapSlot){key, value};
+}

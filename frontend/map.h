@@ -1,0 +1,23 @@
+/* Owns: a hash map from text to a small integer, for names. Zero-initialised it is empty; nothing is ever removed. */
+#ifndef FSDPC_FRONTEND_MAP_H
+#define FSDPC_FRONTEND_MAP_H
+
+#include "base/arena.h"
+#include <stdint.h>
+
+typedef struct MapSlot {
+  const char *key; /* borrowed; NULL: empty */
+  int32_t value;
+} MapSlot;
+
+typedef struct Map {
+  MapSlot *slots;
+  uint32_t count, capacity; /* capacity: 0 or a power of two */
+} Map;
+
+enum { MAP_NONE = -1 };
+
+int32_t map_get(const Map *map, const char *key); /* MAP_NONE when absent; values are >= 0 */
+void map_put(Arena *arena, Map *map, const char *key, int32_t value); /* replaces */
+
+#endif

@@ -1,0 +1,395 @@
+/* Owns: everything around the generated parser: checking that a file is text, keywords by context, brackets, and
+ * recovery after a syntax error.
+ *
+ * Recovery: after an error tokens are skipped up to the next statement, that is to the first token of a line outside
+ * the bracket where the error stood, or to the closing brace around it. There SYNC is handed to the parser, which
+ * resumes. A whole block in braces is skipped with the head that was wrong. */
+#include "frontend/parse.h"
+#include "parser.h"
+#include "lexer.h"
+
+#include <ctype.h>
+
+enum { MAX_TOKENS = 500000, SHOWN_BYTES = 40 };
+
+void lexer_block(void *scanner, bool block);
+int fsdp_lex(union FsdpValue *value, Span *span, Parser *parser);
+void fsdp_error(const Span *span, Parser *parser, const char *text);
+void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count);
+
+/* --- text or not -------------------------------------------------------------------------------------------------- */
+
+/* Length of the UTF-8 sequence at s, 0 when it is malformed. s is NUL-terminated. */
+static uint32_t utf8_length(const unsigned char *s) {
+  uint32_t length = s[0] < 0x80 ? 1 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;
+  if (s[0] >= 0xf5) return 0;
+  for (uint32_t i = 1; i < length; i++)
+    if ((s[i] & 0xc0) != 0x80) return 0;
+  if (s[0] == 0xe0 && s[1] < 0xa0) return 0; /* overlong */
+  if (s[0] == 0xed && s[1] > 0x9f) return 0; /* surrogate */
+  if (s[0] == 0xf0 && s[1] < 0x90) return 0;
+  if (s[0] == 0xf4 && s[1] > 0x8f) return 0;
+  return length;
+}
+
+static bool is_text(const SourceFile *file, int32_t index, DiagSink *sink) {
+  const unsigned char *text = (const unsigned char *)file->text;
+  for (uint32_t i = 0; i < file->length;) {
+    uint32_t length = utf8_length(text + i);
+    Span at = {index, i, i + 1};
+    if (!length) {
+      diag_error(sink, at, "this file is not UTF-8 text: byte 0x%02x cannot stand here", text[i]);
+      return false;
+    }
+    if ((text[i] < 0x20 && !strchr("\t\n\r", text[i])) || text[i] == 0x7f) {
+      diag_error(sink, at, "this file is not text: it holds the control character 0x%02x", text[i]);
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------------- */
+
+static const char *token_text(Parser *parser) {
+  return arena_strndup(parser->arena, parser->text + parser->begin, parser->end - parser->begin);
+}
+
+/* A short copy for messages, cut between characters. */
+static const char *shown(Parser *parser, Span span) {
+  uint32_t length = span.end - span.begin;
+  if (length <= SHOWN_BYTES) return arena_strndup(parser->arena, parser->text + span.begin, length);
+  length = SHOWN_BYTES;
+  while (((unsigned char)parser->text[span.begin + length] & 0xc0) == 0x80) length--;
+  return arena_printf(parser->arena, "%.*s...", (int)length, parser->text + span.begin);
+}
+
+static Span here(const Parser *parser) { return (Span){parser->file, parser->begin, parser->end}; }
+
+static void give_up(Parser *parser, Diag *diag, const char *help) {
+  if (help) diag_help(diag, "%s", help);
+  parser->fatal = true;
+}
+
+typedef struct Keyword {
+  const char *text;
+  int kind;
+} Keyword;
+
+static int keyword(const Keyword *words, int count, const char *text, int otherwise) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(words[i].text, text)) return words[i].kind;
+  return otherwise;
+}
+
+static const Keyword top_words[] = {{"use", USE},     {"let", LET},         {"module", MODULE}, {"model", MODEL},
+                                    {"train", TRAIN}, {"cluster", CLUSTER}, {"plan", PLAN}};
+static const Keyword body_words[] = {{"let", LET},   {"module", MODULE}, {"input", INPUT}, {"init", INIT},
+                                     {"return", RETURN}, {"repeat", REPEAT}, {"as", AS}};
+
+#define KEYWORD(words, text, otherwise) keyword(words, sizeof words / sizeof *words, text, otherwise)
+
+/* The kind of a word, which depends on where it stands: names such as `model` or `plan` stay usable inside a model. */
+static int word_kind(Parser *parser, int kind, const char *text) {
+  int last = parser->before[0];
+  if (parser->braces == 0) {
+    if (parser->parens || last == MODEL || last == MODULE) return kind;
+    int found = KEYWORD(top_words, text, kind);
+    if (found != kind) lexer_block(parser->scanner, found == TRAIN || found == CLUSTER || found == PLAN);
+    return found;
+  }
+  if (kind == WORD || last == AS || last == '.' || last == MODULE) return kind;
+  if (last == STRING && parser->before[1] == INIT)
+    return !strcmp(text, "normal") || !strcmp(text, "uniform") ? SCALED : PLAIN;
+  if (last == IDENT && parser->before[1] == REPEAT && !strcmp(text, "in")) return IN;
+  return KEYWORD(body_words, text, kind);
+}
+
+static void open_bracket(Parser *parser, int kind) {
+  Opener opener = {kind, here(parser)};
+  vec_push(parser->arena, &parser->open, opener);
+  if (kind == '{') {
+    parser->braces++;
+    parser->parens = 0;
+  } else {
+    parser->parens++;
+  }
+  if (parser->open.count <= AST_MAX_DEPTH) return;
+  give_up(parser, diag_error(parser->sink, here(parser), "brackets nest deeper than %d levels", AST_MAX_DEPTH),
+          "give names to parts of the expression, or split it into modules");
+}
+
+/* '}' also closes parentheses left open inside; their error was or will be reported. */
+static void close_bracket(Parser *parser, int kind) {
+  int wanted = kind == ')' ? '(' : kind == ']' ? '[' : '{';
+  if (wanted == '{')
+    while (parser->open.count && parser->open.data[parser->open.count - 1].kind != '{') parser->open.count--;
+  if (!parser->open.count || parser->open.data[parser->open.count - 1].kind != wanted) return;
+  parser->open.count--;
+  if (wanted == '{') {
+    parser->braces--;
+    parser->parens = 0;
+    for (uint32_t i = parser->open.count; i > 0 && parser->open.data[i - 1].kind != '{'; i--) parser->parens++;
+    if (parser->braces == 0) lexer_block(parser->scanner, false);
+  } else {
+    parser->parens--;
+  }
+}
+
+static void bad_token(Parser *parser, int kind) {
+  if (kind == BAD_STRING) {
+    diag_error(parser->sink, here(parser), "this string is not closed on its line");
+    parser->fatal = true;
+  } else if (!parser->junk) {
+    diag_error(parser->sink, here(parser), "unexpected character '%s'", shown(parser, here(parser)));
+    parser->junk = true;
+  }
+}
+
+/* The next token of the file, brackets and keywords settled. 0 at the end. */
+static int scan(Parser *parser, const char **text) {
+  parser->line_start = parser->before[0] == 0;
+  int kind;
+  do {
+    kind = parser->fatal || parser->ended ? 0 : lexer_lex(parser->scanner);
+    if (kind == JUNK || kind == BAD_STRING) bad_token(parser, kind);
+  } while (kind == JUNK || kind == BAD_STRING);
+  *text = "";
+  if (!kind) {
+    parser->ended = true;
+    if (parser->fatal) parser->begin = parser->end;
+    return 0;
+  }
+  if (kind == IDENT || kind == WORD || kind == NUMBER) *text = token_text(parser);
+  if (kind == STRING) *text = arena_strndup(parser->arena, parser->text + parser->begin + 1, parser->end - parser->begin - 2);
+  if (kind == IDENT || kind == WORD) kind = word_kind(parser, kind, *text);
+  if (parser->end - parser->begin > AST_MAX_NAME && kind != STRING)
+    give_up(parser, diag_error(parser->sink, here(parser), "this name or number is longer than %d characters", AST_MAX_NAME), NULL);
+  if (kind == '(' || kind == '[' || kind == '{') open_bracket(parser, kind);
+  if (kind == ')' || kind == ']' || kind == '}') close_bracket(parser, kind);
+  Token token = {kind, parser->begin, parser->end};
+  if (parser->ast->tokens.count >= MAX_TOKENS)
+    give_up(parser, diag_error(parser->sink, here(parser), "this file holds more than %d tokens, so it is hardly a model description", MAX_TOKENS), NULL);
+  vec_push(parser->arena, &parser->ast->tokens, token);
+  parser->before[1] = parser->before[0];
+  parser->before[0] = kind;
+  return parser->fatal ? 0 : kind;
+}
+
+static void hold(Parser *parser, int kind, const char *text) {
+  parser->pending = true;
+  parser->held_kind = kind;
+  parser->held_text = text;
+  parser->held_span = here(parser);
+  parser->held_line_start = parser->line_start;
+}
+
+static int next(Parser *parser, const char **text) {
+  if (!parser->pending) return scan(parser, text);
+  parser->pending = false;
+  *text = parser->held_text;
+  parser->line_start = parser->held_line_start;
+  return parser->held_kind;
+}
+
+static bool starts_statement(int kind) {
+  return kind == LET || kind == MODULE || kind == INPUT || kind == RETURN || kind == REPEAT || kind == INIT ||
+         kind == MODEL || kind == TRAIN || kind == CLUSTER || kind == PLAN || kind == USE;
+}
+
+/* Skips to where parsing can resume, holds the token there, and yields SYNC (or the end of the file). */
+static int resync(Parser *parser) {
+  uint32_t depth = 0;
+  const char *text = "";
+  for (;;) {
+    int kind = next(parser, &text);
+    bool fresh = (int64_t)parser->begin != parser->synced_at;
+    bool outside = parser->parens == 0 || starts_statement(kind) || kind == '(' || kind == '[';
+    if (!kind || (depth == 0 && fresh && (kind == '}' || (parser->line_start && outside)))) {
+      parser->recovering = false;
+      parser->synced_at = kind ? (int64_t)parser->begin : parser->synced_at;
+      hold(parser, kind, text);
+      while (parser->open.count && parser->open.data[parser->open.count - 1].kind != '{') parser->open.count--;
+      parser->parens = kind == '(' || kind == '[';
+      return SYNC;
+    }
+    if (kind == '{') depth++;
+    if (kind == '}' && depth > 0 && --depth == 0) {
+      parser->recovering = false;
+      return SYNC;
+    }
+  }
+}
+
+int fsdp_lex(union FsdpValue *value, Span *span, Parser *parser) {
+  const char *text = "";
+  int kind = parser->recovering ? resync(parser) : next(parser, &text);
+  if (parser->pending && kind == SYNC) {
+    *span = parser->held_span;
+    return SYNC;
+  }
+  if (!parser->recovering && kind != SYNC) { /* kept in case the parser rejects it */
+    hold(parser, kind, text);
+    parser->pending = false;
+  }
+  value->text = text;
+  *span = here(parser);
+  return kind;
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+static bool expects(const char *const *names, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(names[i], name)) return true;
+  return false;
+}
+
+typedef VEC(const char *) Names;
+
+static void drop(Names *names, const char *const *unwanted) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < names->count; i++) {
+    bool found = false;
+    for (int k = 0; unwanted[k]; k++) found |= !strcmp(names->data[i], unwanted[k]);
+    if (!found) names->data[kept++] = names->data[i];
+  }
+  names->count = kept;
+}
+
+/* Replaces long lists by the notion behind them: "an expression", "a statement". */
+static void summarise(Parser *parser, Names *names) {
+  static const char *const internal[] = {"SYNC", "BAD_STRING", "JUNK", "error", NULL};
+  static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'//'", "'.'", "'as'", NULL};
+  static const char *const expression[] = {"a name", "a number", "a string", "'('", "'['", "'-'", NULL};
+  static const char *const statement[] = {"'let'", "'module'", "'input'", "'init'", "'return'", "'repeat'", "a name", NULL};
+  static const char *const declaration[] = {"'use'", "'let'", "'module'", "'model'", "'train'", "'cluster'", "'plan'", NULL};
+  static const char *const item[] = {"a word", "a number", "a string", "'-'", "'{'", NULL};
+  drop(names, internal);
+  const char *notion = NULL;
+  const char *const *parts = NULL;
+  if (expects(names->data, (int)names->count, "'model'")) {
+    notion = "a declaration (model, module, let, use, train, cluster or plan)";
+    parts = declaration;
+  } else if (expects(names->data, (int)names->count, "'input'")) {
+    notion = "a statement";
+    parts = statement;
+  } else if (expects(names->data, (int)names->count, "a word")) {
+    notion = "a key or a value";
+    parts = item;
+  } else if (expects(names->data, (int)names->count, "'['") && expects(names->data, (int)names->count, "a number")) {
+    notion = "an expression";
+    parts = expression;
+  }
+  if (parts) drop(names, parts);
+  if (!parts || names->count) {
+    uint32_t all = names->count;
+    drop(names, operators);
+    if (!names->count && !parts) names->count = all;
+  }
+  if (!notion) return;
+  vec_push(parser->arena, names, notion);
+  const char *last = names->data[names->count - 1];
+  memmove(names->data + 1, names->data, (names->count - 1) * sizeof *names->data);
+  names->data[0] = last;
+}
+
+/* "')' or ','" */
+static const char *either(Parser *parser, const Names *names) {
+  Text text = {.arena = parser->arena};
+  for (uint32_t i = 0; i < names->count; i++)
+    text_printf(&text, "%s%s", i == 0 ? "" : i + 1 == names->count ? " or " : ", ", names->data[i]);
+  return text.data;
+}
+
+static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
+  if (parser->open.count) {
+    Opener opener = parser->open.data[parser->open.count - 1];
+    bool newly = opener.span.begin == span.begin && parser->open.count > 1;
+    if (newly) opener = parser->open.data[parser->open.count - 2];
+    if (at_end || (opener.kind != '{' && opener.span.begin != span.begin))
+      diag_note(diag, opener.span, "this '%c' is not closed yet", opener.kind);
+  }
+  uint32_t count = parser->ast->tokens.count;
+  if (parser->held_kind == '=' && count > 1 && parser->ast->tokens.data[count - 2].kind == WORD)
+    diag_help(diag, "here a key is followed by its values alone, as in `lr 6e-4`");
+}
+
+void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count) {
+  parser->recovering = true;
+  if (!at_end) parser->pending = true; /* look at the rejected token again: it may begin the next statement */
+  if (parser->fatal || (parser->junk && parser->sink->errors)) return;
+  Names names = {0};
+  for (int i = 0; i < count; i++) vec_push(parser->arena, &names, expected[i]);
+  summarise(parser, &names);
+  const char *saw = at_end ? "the end of the file" : arena_printf(parser->arena, "\"%s\"", shown(parser, span));
+  if (parser->text[span.begin] == '"') saw = arena_printf(parser->arena, "the string %s", shown(parser, span));
+  Diag *diag = names.count && names.count <= 4
+                   ? diag_error(parser->sink, span, "expected %s, saw %s", either(parser, &names), saw)
+                   : diag_error(parser->sink, span, "unexpected %s", saw);
+  explain(parser, diag, span, at_end);
+}
+
+void fsdp_error(const Span *span, Parser *parser, const char *text) {
+  (void)text; /* only when the parser's stack is full, which brackets cannot do */
+  if (!parser->fatal) diag_error(parser->sink, *span, "this expression nests too deeply");
+  parser->fatal = true;
+}
+
+/* --- building ----------------------------------------------------------------------------------------------------- */
+
+Expr *expr_new(Parser *parser, ExprKind kind, Span span) {
+  Expr *expr = ARENA_NEW(parser->arena, Expr);
+  expr->kind = kind;
+  expr->span = span;
+  expr->depth = 1;
+  return expr;
+}
+
+Stmt *stmt_new(Parser *parser, StmtKind kind, Span span) {
+  Stmt *stmt = ARENA_NEW(parser->arena, Stmt);
+  stmt->kind = kind;
+  stmt->span = span;
+  return stmt;
+}
+
+Expr *expr_number(Parser *parser, const char *text, Span span) {
+  Expr *expr = expr_new(parser, EXPR_NUMBER, span);
+  expr->number = text;
+  const char *why = "it has too many digits";
+  if (strlen(text) > 60 || !quantity_parse(text, &expr->quantity, &why))
+    diag_error(parser->sink, span, "\"%s\" is not a number: %s", shown(parser, span), why);
+  else if (expr->quantity.kind != QUANTITY_NUMBER)
+    diag_error(parser->sink, span, "\"%s\" has a unit, but a model is computed with plain numbers", text);
+  return expr;
+}
+
+Expr *expr_binary(Parser *parser, Operator op, Expr *left, Expr *right) {
+  Expr *expr = expr_new(parser, EXPR_BINARY, span_join(left->span, right->span));
+  expr->op = op;
+  expr->left = left;
+  expr->right = right;
+  expr->depth = 1 + (left->depth > right->depth ? left->depth : right->depth);
+  if (expr->depth > AST_MAX_DEPTH && !parser->fatal)
+    give_up(parser, diag_error(parser->sink, right->span, "this expression has more than %d terms", AST_MAX_DEPTH),
+            "give names to parts of the expression");
+  return expr;
+}
+
+/* --- the door ----------------------------------------------------------------------------------------------------- */
+
+Ast *parse_file(Arena *arena, const SourceSet *sources, DiagSink *sink, int32_t file) {
+  const SourceFile *source = &sources->files.data[file];
+  uint32_t errors = sink->errors;
+  if (!is_text(source, file, sink)) return NULL;
+  Parser parser = {.arena = arena, .sink = sink, .file = file, .text = source->text,
+                   .ast = ARENA_NEW(arena, Ast), .synced_at = -1};
+  parser.ast->file = file;
+  parser.ast->statements = ARENA_NEW(arena, StmtList);
+  if (lexer_lex_init_extra(&parser, &parser.scanner)) abort();
+  lexer__scan_bytes(source->text, (int)source->length, parser.scanner);
+  fsdp_parse(&parser);
+  lexer_lex_destroy(parser.scanner);
+  return sink->errors > errors ? NULL : parser.ast;
+}

@@ -1,0 +1,47 @@
+/* Owns: the door of the parser, and the state that scanner, parser and error recovery share. */
+#ifndef FSDPC_FRONTEND_PARSE_H
+#define FSDPC_FRONTEND_PARSE_H
+
+#include "base/diag.h"
+#include "frontend/ast.h"
+
+/* Parses a file that is already in sources. NULL when an error was reported. */
+Ast *parse_file(Arena *arena, const SourceSet *sources, DiagSink *sink, int32_t file);
+
+/* --- shared by lexer.l, parser.y and parse.c ------------------------------------------------------------------ */
+
+typedef struct Opener {
+  int kind; /* '(', '[' or '{' */
+  Span span;
+} Opener;
+
+typedef struct Parser {
+  Arena *arena;
+  DiagSink *sink;
+  int32_t file;
+  const char *text;
+  Ast *ast;
+  void *scanner;
+
+  uint32_t begin, end;         /* of the token just scanned */
+  bool line_start;             /* a line break precedes it */
+  VEC(Opener) open;            /* brackets now open, outermost first */
+  uint32_t braces, parens;     /* of them: '{' in all, '(' and '[' since the last '{' */
+  int before[2];               /* kinds of the last and last but one token */
+
+  bool ended;
+  bool recovering, fatal, junk; /* skipping to the next statement; nothing more to say; a stray character was reported */
+  bool pending;                /* held_* is to be read again */
+  int held_kind;
+  Span held_span;
+  const char *held_text;
+  bool held_line_start;
+  int64_t synced_at;           /* where recovery last resumed: it never resumes there twice */
+} Parser;
+
+Expr *expr_number(Parser *parser, const char *text, Span span);
+Expr *expr_binary(Parser *parser, Operator op, Expr *left, Expr *right);
+Expr *expr_new(Parser *parser, ExprKind kind, Span span);
+Stmt *stmt_new(Parser *parser, StmtKind kind, Span span);
+
+#endif

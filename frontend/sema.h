@@ -1,0 +1,255 @@
+/* Owns: what the files of semantic analysis share. Nobody else includes it.
+ *
+ * Sema is an interpreter: it runs the model's statements once, with shapes in place of data, and every layer call
+ * appends an op to the graph. Modules are inlined where they are called.
+ *
+ *   sema.c         the door; files, lets, --set; order of the steps
+ *   sema_eval.c    statements, expressions, calls of modules, repeat
+ *   sema_value.c   values, environments, errors with their calls
+ *   sema_bind.c    arguments of layer calls, driven by layers.def
+ *   sema_layers.c  one shape rule a layer
+ *   sema_finish.c  names, dropping what does not reach the loss, initial values, checks of the whole
+ *   settings*.c    train, cluster and plan blocks */
+#ifndef FSDPC_FRONTEND_SEMA_H
+#define FSDPC_FRONTEND_SEMA_H
+
+#include "frontend/ast.h"
+#include "frontend/files.h"
+#include "frontend/graph.h"
+#include "frontend/map.h"
+
+enum {
+  SEMA_MAX_OPS = 200000,     /* layers of an expanded model */
+  SEMA_MAX_STEPS = 5000000,  /* expressions evaluated: bounds nested repeats and modules */
+  SEMA_MAX_DEPTH = 1000,     /* evaluations inside one another */
+  SEMA_MAX_REPEAT = 100000,
+  SEMA_MAX_ARGS = 10,
+  SEMA_MAX_DIM = INT32_MAX,
+  SEMA_MAX_NUMEL_LOG2 = 46   /* elements of a parameter, of a tensor per sample */
+};
+
+/* --- values --------------------------------------------------------------------------------------------------- */
+
+typedef enum {
+  VALUE_ERROR,  /* reported already: whoever sees it stays silent */
+  VALUE_NUMBER,
+  VALUE_TENSOR, /* id: tensor */
+  VALUE_TUPLE,  /* items: several results of a call, or a list */
+  VALUE_LAYER,  /* id: op; its weight can be tied */
+  VALUE_SCOPE,  /* text: path of a module or repeat */
+  VALUE_WORD,   /* text: causal, tanh, true, ... */
+  VALUE_STRING  /* text */
+} ValueKind;
+
+typedef struct Value Value;
+struct Value {
+  ValueKind kind;
+  bool exact; /* NUMBER: integer holds it */
+  int32_t id;
+  int64_t integer;
+  double real;
+  const char *text;
+  const Value *items;
+  uint32_t count;
+};
+
+typedef enum { VAR_LET, VAR_INPUT, VAR_PARAMETER, VAR_LOCAL, VAR_INDEX } VarKind;
+
+typedef struct Var {
+  const char *name;
+  VarKind kind;
+  Value value;
+  Span span; /* of its name where it was first set */
+  bool used;
+} Var;
+
+/* Names visible at one point. A module's body sees its own names, and the lets, inputs and modules around its declaration. */
+typedef struct Env Env;
+struct Env {
+  Env *parent;
+  bool barrier; /* body of a module: only lets and inputs are seen beyond it */
+  bool quiet;   /* unused names are none of the user's concern: another file's */
+  Map names;    /* -> vars */
+  VEC(Var) vars;
+  Map modules;  /* -> Sema.modules */
+};
+
+typedef struct Module {
+  const Stmt *stmt;
+  Env *env;    /* where it is declared */
+  bool active; /* being expanded: calling it again would never end */
+  bool used;
+  Span called_at;
+} Module;
+
+/* A name in the hierarchy that is taken: by a layer, a module instance, a repeat, an input. */
+typedef struct Entity {
+  enum { ENTITY_LAYER, ENTITY_SCOPE, ENTITY_OTHER } kind;
+  int32_t op;
+  Span span;
+} Entity;
+
+typedef struct InitRule {
+  const char *scope;
+  const char *pattern;
+  Init init;
+  Span span;
+  bool model; /* stated by the model itself: wins over those in modules */
+} InitRule;
+
+/* A module being expanded. */
+typedef struct PendingCall {
+  const char *module;
+  Span span;
+} PendingCall;
+
+/* A pattern of the plan block, checked once the graph is complete. */
+typedef struct PatternUse {
+  const char *pattern, *key;
+  Span span;
+} PatternUse;
+
+typedef struct SetOption {
+  const char *name;
+  Value value;
+  bool used;
+} SetOption;
+
+typedef struct LayerSpec LayerSpec;
+
+typedef struct Sema {
+  Arena *arena;
+  DiagSink *sink;
+  Files files;
+  Graph *graph;
+  LayerSpec *specs; /* LAYER_COUNT */
+  Map words;        /* all words that some layer takes */
+
+  VEC(Module) modules;
+  VEC(SetOption) sets;
+  VEC(const char *) lets; /* names that --set may override */
+  Env *file_env;          /* lets and modules of all files */
+
+  const char *scope;      /* path of the current instance, "" for the model */
+  int32_t instance;       /* GraphModule */
+  Map taken;              /* path -> entities */
+  VEC(Entity) entities;
+  VEC(InitRule) inits;
+
+  VEC(PendingCall) calls; /* of modules, outermost first */
+  Diag *last;             /* the calls around it become its notes once its own are complete */
+  VEC(PendingCall) last_calls;
+  Map reported;           /* places of errors: one each, however often a module is expanded */
+  uint64_t steps;
+  uint32_t depth;
+  bool stop;              /* a limit was reached */
+
+  VEC(int32_t) unused;    /* tensors of variables that a warning named already */
+
+  int64_t tokens_per_step; /* 0: not stated */
+  Span tokens_span;
+  VEC(PatternUse) patterns;
+} Sema;
+
+/* sema_value.c */
+Value value_error(void);
+Value value_integer(int64_t integer);
+Value value_real(double real);
+Value value_text(ValueKind kind, const char *text);
+Value value_tensor(int32_t tensor);
+const char *value_describe(Sema *sema, Value value);
+const char *shape_text(Sema *sema, const Shape *shape);
+/* An error at span, or one that nobody sees when there was one already. Notes about calls follow by themselves. */
+Diag *sema_error(Sema *sema, Span span, const char *format, ...) __attribute__((format(printf, 3, 4)));
+Diag *sema_warning(Sema *sema, Span span, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void sema_flush(Sema *sema);
+void sema_stop(Sema *sema, Span span, const char *reason, const char *help);
+void note_tensor(Sema *sema, Diag *diag, int32_t tensor);
+
+Env *env_new(Sema *sema, Env *parent, bool barrier, bool quiet);
+Var *env_find(Env *env, const char *name);
+Var *env_find_here(Env *env, const char *name);
+Var *env_find_own(const Sema *sema, Env *env, const char *name);
+Var *env_hidden(Env *env, const char *name); /* exists, but beyond a module's border */
+Var *env_add(Sema *sema, Env *env, Name name, VarKind kind, Value value);
+void env_finish(Sema *sema, Env *env); /* warns of names never used */
+int32_t env_module(const Env *env, const char *name);
+/* A suggestion among variables, modules, layers and labels in sight, or NULL. */
+const char *env_nearest(Sema *sema, Env *env, const char *name, bool callable);
+
+/* The entity called `name` in this instance or one around it; sets *path. NULL when there is none. */
+Entity *label_find(Sema *sema, const char *name, const char **path);
+/* Takes a full path; false after an error when it is taken. */
+bool label_take(Sema *sema, const char *path, int kind, int32_t op, Span span);
+const char *path_join(Sema *sema, const char *scope, const char *name);
+
+/* sema_eval.c */
+Value eval(Sema *sema, Env *env, const Expr *expr);
+bool eval_integer(Sema *sema, Env *env, const Expr *expr, const char *what, int64_t least, int64_t most, int64_t *out);
+void declare_modules(Sema *sema, Env *env, const StmtList *body);
+void exec_let(Sema *sema, Env *env, const Stmt *stmt, bool settable);
+void exec_model(Sema *sema, Env *env, const Stmt *model);
+
+/* sema_bind.c */
+typedef enum { ARG_TENSOR, ARG_INDEX, ARG_INT, ARG_REAL, ARG_BOOL, ARG_SIZES, ARG_WORD, ARG_LAYER } ArgType;
+
+typedef struct ArgSpec {
+  const char *name;
+  ArgType type;
+  const char *fallback;     /* default as spelled, NULL: required */
+  const char *words[4];     /* WORD */
+  uint32_t word_count;
+} ArgSpec;
+
+struct LayerSpec {
+  LayerKind kind;
+  const char *name;
+  ArgSpec args[SEMA_MAX_ARGS];
+  uint32_t arg_count;
+};
+
+typedef struct Bound {
+  bool given;       /* by the call or by a default that is not none or auto */
+  const Expr *expr; /* NULL: default */
+  Span span;
+  Value value;      /* of the argument's type; BOOL: integer 0 or 1 */
+  int32_t word;     /* WORD: index in ArgSpec.words */
+} Bound;
+
+/* A call of a layer on its way into the graph. Its shape rule fills op.as, out and the parameters wanted. */
+typedef struct LayerCall {
+  Sema *sema;
+  const LayerSpec *spec;
+  Bound args[SEMA_MAX_ARGS];
+  Span span;
+  Name label;
+  GraphOp op;
+  Shape out;
+  bool has_weight, has_bias;
+  Shape weight_shape;
+  Init weight_init;
+} LayerCall;
+
+LayerSpec *layer_specs(Arena *arena, Map *words);
+const LayerSpec *layer_find(const Sema *sema, const char *name);
+bool bind_layer(LayerCall *call, Env *env, const Expr *expr);
+const char *layer_signature(Arena *arena, const LayerSpec *spec);
+
+/* sema_layers.c */
+Value layer_call(Sema *sema, Env *env, const Expr *expr, const LayerSpec *spec);
+Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, Value left, Value right);
+
+/* sema_finish.c */
+/* requires: the model ran without errors; env is its environment. Provides a graph as graph.h promises. */
+void finish_graph(Sema *sema, Env *env);
+
+/* settings_train.c, settings_cluster.c, settings_plan.c */
+void settings_defaults(Graph *graph);
+void settings_train(Sema *sema, const Stmt *block);
+void settings_cluster(Sema *sema, const Stmt *block);
+void settings_cluster_file(Sema *sema, const char *path); /* --cluster */
+void settings_plan(Sema *sema, const Stmt *block);
+void settings_train_finish(Sema *sema); /* samples of a step, from the shape of an input */
+void settings_plan_finish(Sema *sema);  /* patterns match something */
+
+#endif

@@ -1,0 +1,193 @@
+/* Owns: the plan block -> PlanSettings. */
+#include "frontend/settings.h"
+
+#define FIELD(member) offsetof(PlanSettings, member)
+
+static bool read_memory(Reader *reader, const Key *key) {
+  PlanSettings *plan = reader->target;
+  Quantity quantity;
+  if (!read_number(reader, key, QUANTITY_BYTES, 1, 0, &quantity)) return false;
+  plan->memory_bytes = (uint64_t)quantity.value;
+  return true;
+}
+
+/* A word "name:rest"; rest is NULL when there is no colon. The word is consumed when it begins with `name`. */
+static bool take_prefix(Reader *reader, const char *name, const char **rest) {
+  const Item *item = next_item(reader);
+  size_t length = strlen(name);
+  *rest = NULL;
+  if (!item || item->kind != ITEM_WORD || strncmp(item->text, name, length)) return false;
+  if (item->text[length] && item->text[length] != ':') return false;
+  if (item->text[length]) *rest = item->text + length + 1;
+  reader->at++;
+  return true;
+}
+
+/* The count after "name:" or in the next item. */
+static bool read_suffix(Reader *reader, const Key *key, const char *rest, int64_t *out) {
+  Quantity quantity;
+  const char *why;
+  Span span = reader->items->data[reader->at - 1].span;
+  if (!rest) {
+    if (!read_number(reader, key, QUANTITY_NUMBER, 1, 0, &quantity)) return false;
+  } else if (!quantity_parse(rest, &quantity, &why) || quantity.kind != QUANTITY_NUMBER || quantity.value < 1) {
+    return key_error(reader, key, span, arena_printf(reader->sema->arena, "\"%s\" is not a number from 1 on", rest));
+  }
+  *out = quantity.integer;
+  return quantity.is_integer || key_error(reader, key, span, "this must be a whole number");
+}
+
+/* strategy full_shard | hybrid_shard:8 */
+static bool read_strategy(Reader *reader, const Key *key) {
+  static const char *const names[] = {"auto", "full_shard", "shard_grad_op", "no_shard", "shard_optim", "hybrid_shard", NULL};
+  PlanSettings *plan = reader->target;
+  const char *rest;
+  int32_t strategy;
+  if (take_prefix(reader, "hybrid_shard", &rest)) {
+    plan->strategy = STRATEGY_HYBRID_SHARD;
+    return read_suffix(reader, key, rest, &plan->shard);
+  }
+  if (!read_word(reader, key, names, &strategy)) return false;
+  plan->strategy = (Strategy)strategy;
+  return true;
+}
+
+/* wrap block | size 100M | size:100M */
+static bool read_wrap(Reader *reader, const Key *key) {
+  static const char *const names[] = {"auto", "block", "size", "whole", NULL};
+  PlanSettings *plan = reader->target;
+  const char *rest;
+  int64_t numel = 0;
+  int32_t wrap;
+  if (take_prefix(reader, "size", &rest)) {
+    plan->wrap = WRAP_SIZE;
+    bool good = read_suffix(reader, key, rest, &numel);
+    plan->wrap_numel = (uint64_t)numel;
+    return good;
+  }
+  if (!read_word(reader, key, names, &wrap)) return false;
+  plan->wrap = (WrapKind)wrap;
+  return true;
+}
+
+static bool read_reshard_into(Reader *reader, const Key *key, int32_t *out) {
+  static const char *const words[] = {"no", "yes", "auto", NULL};
+  if (!read_word(reader, key, words, out)) return false;
+  if (*out == 2) *out = SETTING_AUTO;
+  return true;
+}
+
+static bool read_reshard(Reader *reader, const Key *key) {
+  return read_reshard_into(reader, key, &((PlanSettings *)reader->target)->reshard);
+}
+
+static const char *read_pattern(Reader *reader, const char *key) {
+  const Item *item = &reader->items->data[reader->at++];
+  PatternUse use = {item->text, key, item->span};
+  vec_push(reader->sema->arena, &reader->sema->patterns, use);
+  return item->text;
+}
+
+static bool is_pattern(const Item *item) { return item && (item->kind == ITEM_WORD || item->kind == ITEM_STRING); }
+
+/* The inside of a unit: patterns, and `reshard yes|no`. */
+static void read_unit_items(Reader *outer, const Key *key, const ItemList *items, UnitRule *rule) {
+  Reader reader = {.sema = outer->sema, .block = "unit", .items = items, .key_span = outer->key_span};
+  while (next_item(&reader)) {
+    const Item *item = next_item(&reader);
+    if (item->kind == ITEM_WORD && !strcmp(item->text, "reshard")) {
+      reader.at++;
+      if (!read_reshard_into(&reader, &(Key){.name = "reshard"}, &rule->reshard)) return;
+    } else if (is_pattern(item)) {
+      vec_push(reader.sema->arena, &rule->patterns, read_pattern(&reader, "unit"));
+    } else {
+      key_error(&reader, key, item->span, "a unit lists names of modules, layers or parameters");
+      return;
+    }
+  }
+}
+
+/* unit NAME { pattern ... } */
+static bool read_unit(Reader *reader, const Key *key) {
+  PlanSettings *plan = reader->target;
+  const Item *name = next_item(reader);
+  if (!is_pattern(name)) return key_error(reader, key, name ? name->span : reader->key_span, "a unit needs a name");
+  reader->at++;
+  const Item *block = read_block_item(reader, key);
+  if (!block) return false;
+  for (uint32_t i = 0; i < plan->units.count; i++) {
+    if (strcmp(plan->units.data[i].name, name->text)) continue;
+    Diag *diag = sema_error(reader->sema, name->span, "unit \"%s\" is stated twice", name->text);
+    diag_note(diag, plan->units.data[i].span, "it is stated here first");
+    return true;
+  }
+  UnitRule rule = {.name = name->text, .reshard = SETTING_AUTO, .span = name->span};
+  read_unit_items(reader, key, block->items, &rule);
+  if (!rule.patterns.count) key_error(reader, key, name->span, arena_printf(reader->sema->arena, "unit \"%s\" names no parameters", name->text));
+  vec_push(reader->sema->arena, &plan->units, rule);
+  return true;
+}
+
+/* save PATTERN ..., recompute PATTERN ... */
+static bool read_checkpoints(Reader *reader, const Key *key) {
+  PlanSettings *plan = reader->target;
+  bool any = false;
+  while (!next_is_key(reader) && is_pattern(next_item(reader))) {
+    CheckpointRule rule = {.recompute = *key->name == 'r', .span = next_item(reader)->span};
+    rule.pattern = read_pattern(reader, key->name);
+    vec_push(reader->sema->arena, &plan->checkpoints, rule);
+    any = true;
+  }
+  return any || key_error(reader, key, reader->key_span, arena_printf(reader->sema->arena, "\"%s\" needs the name of a layer or module", key->name));
+}
+
+static bool read_prefetch(Reader *reader, const Key *key) {
+  return read_auto_count(reader, key, 0, &((PlanSettings *)reader->target)->prefetch);
+}
+
+static bool read_micro_batch(Reader *reader, const Key *key) {
+  return read_auto_count(reader, key, 1, &((PlanSettings *)reader->target)->micro_batch);
+}
+
+static const char *const checkpoint_words[] = {"auto", "none", "full", NULL};
+
+static const Key plan_keys[] = {
+    {"memory", KEY_CUSTOM, .read = read_memory, .usage = "memory 72GiB"},
+    {"strategy", KEY_CUSTOM, .read = read_strategy, .usage = "strategy auto|full_shard|shard_grad_op|shard_optim|no_shard|hybrid_shard:RANKS"},
+    {"wrap", KEY_CUSTOM, .read = read_wrap, .usage = "wrap auto|block|whole|size 100M"},
+    {"unit", KEY_CUSTOM, .read = read_unit, .repeats = true, .usage = "unit NAME { PATTERN ... [reshard yes|no] }"},
+    {"reshard", KEY_CUSTOM, .read = read_reshard, .usage = "reshard auto|yes|no"},
+    {"checkpoint", KEY_WORD, FIELD(checkpoint), .words = checkpoint_words, .usage = "checkpoint auto|none|full"},
+    {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
+    {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
+    {"prefetch", KEY_CUSTOM, .read = read_prefetch, .usage = "prefetch auto|UNITS"},
+    {"micro_batch", KEY_CUSTOM, .read = read_micro_batch, .usage = "micro_batch auto|SAMPLES"},
+};
+
+void settings_plan(Sema *sema, const Stmt *block) { READ_BLOCK(sema, "plan", plan_keys, block->items, &sema->graph->plan); }
+
+/* --- patterns --------------------------------------------------------------------------------------------------- */
+
+typedef VEC(const char *) Names;
+
+/* What a pattern may name: parameters for a unit, ops for save and recompute; modules lie above both. */
+static void candidates(Sema *sema, bool unit, Names *names) {
+  const Graph *graph = sema->graph;
+  for (uint32_t i = 0; unit && i < graph->params.count; i++) vec_push(sema->arena, names, graph->params.data[i].name);
+  for (uint32_t i = 0; !unit && i < graph->ops.count; i++) vec_push(sema->arena, names, graph->ops.data[i].name);
+}
+
+void settings_plan_finish(Sema *sema) {
+  for (uint32_t i = 0; i < sema->patterns.count; i++) {
+    const PatternUse *use = &sema->patterns.data[i];
+    Names names = {0};
+    bool unit = !strcmp(use->key, "unit"), matched = false;
+    candidates(sema, unit, &names);
+    for (uint32_t k = 0; k < names.count && !matched; k++) matched = path_matches(use->pattern, names.data[k]);
+    if (matched) continue;
+    for (uint32_t k = 1; k < sema->graph->modules.count; k++) vec_push(sema->arena, &names, sema->graph->modules.data[k].name);
+    Diag *diag = sema_error(sema, use->span, "\"%s\" matches no %s of the model", use->pattern, unit ? "parameter" : "layer");
+    const char *near = text_nearest(use->pattern, names.data, names.count);
+    if (near) diag_help(diag, "did you mean \"%s\"?", near);
+  }
+}

@@ -1,0 +1,154 @@
+/* Owns: the train block -> Recipe. */
+#include "frontend/settings.h"
+
+static const double default_min_lr_share = 0.1;
+
+void settings_defaults(Graph *graph) {
+  graph->recipe = (Recipe){.optimizer = OPTIMIZER_ADAMW, .schedule = SCHEDULE_CONSTANT, .lr = 1e-3, .min_lr = 1e-4,
+                           .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .steps = 100, .seed = 1337,
+                           .compute = DTYPE_F32, .reduce = DTYPE_F32};
+  graph->plan = (PlanSettings){.prefetch = SETTING_AUTO, .micro_batch = SETTING_AUTO, .reshard = SETTING_AUTO};
+  graph->cluster = (Cluster){.name = "", .node_devices = 1, .nodes = 1, .node = {.efficiency = 1}, .network = {.efficiency = 1}};
+}
+
+/* --- optimizer ------------------------------------------------------------------------------------------------ */
+
+/* lr 6e-4 cosine */
+static bool read_lr(Reader *reader, const Key *key) {
+  static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
+  Recipe *recipe = reader->target;
+  Quantity quantity;
+  int32_t schedule = SCHEDULE_CONSTANT;
+  if (!read_number(reader, key, QUANTITY_NUMBER, 0, 0, &quantity)) return false;
+  if (!next_is_key(reader) && next_item(reader)->kind == ITEM_WORD && !read_word(reader, key, schedules, &schedule)) return false;
+  recipe->lr = quantity.value;
+  recipe->schedule = (ScheduleKind)schedule;
+  return true;
+}
+
+static bool read_betas(Reader *reader, const Key *key) {
+  Recipe *recipe = reader->target;
+  double *betas[] = {&recipe->beta1, &recipe->beta2};
+  for (int i = 0; i < 2; i++) {
+    Quantity quantity;
+    if (!read_number(reader, key, QUANTITY_NUMBER, 0, 0, &quantity)) return false;
+    if (quantity.value >= 1)
+      return key_error(reader, key, reader->items->data[reader->at - 1].span, "a beta must lie between 0 and 1, 1 excluded");
+    *betas[i] = quantity.value;
+  }
+  return true;
+}
+
+#define FIELD(member) offsetof(Recipe, member)
+
+static const Key adamw_keys[] = {
+    {"lr", KEY_CUSTOM, .read = read_lr, .usage = "lr RATE [constant|linear|cosine]"},
+    {"min_lr", KEY_REAL, FIELD(min_lr), .usage = "min_lr RATE"},
+    {"warmup", KEY_COUNT, FIELD(warmup_steps), .usage = "warmup STEPS"},
+    {"betas", KEY_CUSTOM, .read = read_betas, .usage = "betas BETA1 BETA2"},
+    {"eps", KEY_REAL, FIELD(eps), .usage = "eps NUMBER"},
+    {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},
+};
+static const Key sgd_keys[] = {
+    {"lr", KEY_CUSTOM, .read = read_lr, .usage = "lr RATE [constant|linear|cosine]"},
+    {"min_lr", KEY_REAL, FIELD(min_lr), .usage = "min_lr RATE"},
+    {"warmup", KEY_COUNT, FIELD(warmup_steps), .usage = "warmup STEPS"},
+    {"momentum", KEY_REAL, FIELD(momentum), .most = 1, .usage = "momentum NUMBER"},
+    {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},
+};
+
+static bool read_optimizer(Reader *reader, const Key *key) {
+  static const char *const names[] = {"adamw", "sgd", NULL};
+  static const double unset = -1;
+  Recipe *recipe = reader->target;
+  int32_t kind;
+  if (!read_word(reader, key, names, &kind)) return false;
+  const Item *block = read_block_item(reader, key);
+  if (!block) return false;
+  uint32_t errors = reader->sema->sink->errors;
+  recipe->optimizer = (OptimizerKind)kind;
+  recipe->lr = recipe->min_lr = unset;
+  if (kind == OPTIMIZER_ADAMW)
+    READ_BLOCK(reader->sema, "optimizer adamw", adamw_keys, block->items, recipe);
+  else
+    READ_BLOCK(reader->sema, "optimizer sgd", sgd_keys, block->items, recipe);
+  if (recipe->lr < 0 && reader->sema->sink->errors == errors)
+    key_error(reader, &adamw_keys[0], reader->key_span, "the optimizer has no learning rate");
+  if (recipe->min_lr < 0) recipe->min_lr = default_min_lr_share * recipe->lr;
+  if (recipe->min_lr > recipe->lr && reader->sema->sink->errors == errors)
+    sema_error(reader->sema, reader->key_span, "min_lr %g exceeds lr %g", recipe->min_lr, recipe->lr);
+  return true;
+}
+
+/* --- train ------------------------------------------------------------------------------------------------------ */
+
+/* precision bf16 reduce f32 */
+static bool read_precision(Reader *reader, const Key *key) {
+  static const char *const names[] = {"f32", "bf16", "f16", NULL};
+  static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+  Recipe *recipe = reader->target;
+  int32_t compute, reduce = 0;
+  if (!read_word(reader, key, names, &compute)) return false;
+  const Item *item = next_item(reader);
+  if (item && item->kind == ITEM_WORD && !strcmp(item->text, "reduce")) {
+    reader->at++;
+    if (!read_word(reader, key, names, &reduce)) return false;
+  }
+  recipe->compute = dtypes[compute];
+  recipe->reduce = dtypes[reduce];
+  return true;
+}
+
+static bool read_tokens(Reader *reader, const Key *key) {
+  Quantity quantity;
+  if (!read_number(reader, key, QUANTITY_NUMBER, 1, 0, &quantity)) return false;
+  reader->sema->tokens_span = reader->items->data[reader->at - 1].span;
+  reader->sema->tokens_per_step = quantity.integer;
+  if (quantity.is_integer) return true;
+  return key_error(reader, key, reader->sema->tokens_span, "\"tokens_per_step\" must be a whole number");
+}
+
+static const char *const orders[] = {"sequential", "shuffled", NULL};
+
+static const Key train_keys[] = {
+    {"optimizer", KEY_CUSTOM, .read = read_optimizer, .usage = "optimizer adamw { lr 6e-4 cosine warmup 200 betas 0.9 0.95 decay 0.1 }"},
+    {"tokens_per_step", KEY_CUSTOM, .read = read_tokens, .usage = "tokens_per_step TOKENS"},
+    {"batch", KEY_COUNT, FIELD(samples_per_step), .least = 1, .usage = "batch SAMPLES"},
+    {"precision", KEY_CUSTOM, .read = read_precision, .usage = "precision f32|bf16|f16 [reduce f32|bf16|f16]"},
+    {"clip", KEY_REAL, FIELD(clip), .usage = "clip NORM"},
+    {"seed", KEY_COUNT, FIELD(seed), .usage = "seed NUMBER"},
+    {"steps", KEY_COUNT, FIELD(steps), .least = 1, .usage = "steps NUMBER"},
+    {"order", KEY_WORD, FIELD(order), .words = orders, .usage = "order sequential|shuffled"},
+};
+
+void settings_train(Sema *sema, const Stmt *block) {
+  Recipe *recipe = &sema->graph->recipe;
+  READ_BLOCK(sema, "train", train_keys, block->items, recipe);
+  if (sema->tokens_per_step && recipe->samples_per_step)
+    sema_error(sema, sema->tokens_span, "\"tokens_per_step\" and \"batch\" state the same thing; keep one of them");
+}
+
+/* Tokens of a sample: the elements of the first integer input. */
+void settings_train_finish(Sema *sema) {
+  const Graph *graph = sema->graph;
+  uint64_t sample = 0;
+  if (!sema->tokens_per_step) return;
+  for (uint32_t i = 0; i < graph->inputs.count && !sample; i++) {
+    const GraphTensor *tensor = &graph->tensors.data[graph->inputs.data[i].tensor];
+    if (tensor->is_index) shape_numel(&tensor->shape, 1, &sample);
+  }
+  if (!sample) {
+    Diag *diag = sema_error(sema, sema->tokens_span, "\"tokens_per_step\" counts tokens, but the model has no input of integers");
+    diag_help(diag, "state the samples of a step: batch SAMPLES");
+    return;
+  }
+  uint64_t tokens = (uint64_t)sema->tokens_per_step;
+  if (tokens % sample) {
+    Diag *diag = sema_error(sema, sema->tokens_span, "tokens_per_step %llu is no multiple of the %llu tokens of a sample",
+                            (unsigned long long)tokens, (unsigned long long)sample);
+    uint64_t near = tokens < sample ? sample : tokens / sample * sample;
+    diag_help(diag, "the nearest are %llu and %llu", (unsigned long long)near, (unsigned long long)(near + sample));
+    return;
+  }
+  sema->graph->recipe.samples_per_step = tokens / sample;
+}
