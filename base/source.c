@@ -28,6 +28,10 @@ static int32_t read_open_file(SourceSet *set, FILE *in, const char *path, size_t
 }
 
 int32_t source_read(SourceSet *set, const char *path, const char **why) {
+  return source_read_most(set, path, SOURCE_MAX_BYTES, why);
+}
+
+int32_t source_read_most(SourceSet *set, const char *path, size_t most, const char **why) {
   struct stat info;
   FILE *in = fopen(path, "rb");
   if (!in || fstat(fileno(in), &info) != 0) {
@@ -38,8 +42,9 @@ int32_t source_read(SourceSet *set, const char *path, const char **why) {
   int32_t file = -1;
   if (!S_ISREG(info.st_mode)) {
     *why = "it is not a regular file";
-  } else if (info.st_size > SOURCE_MAX_BYTES) {
-    *why = "it is larger than 64 MiB, so it is hardly a model description";
+  } else if ((uint64_t)info.st_size > most) {
+    *why = most == SOURCE_MAX_BYTES ? "it is larger than 64 MiB, so it is hardly a model description"
+                                    : arena_printf(set->arena, "it is larger than %zu MiB", most >> 20);
   } else {
     file = read_open_file(set, in, path, (size_t)info.st_size, why);
   }

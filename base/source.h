@@ -33,6 +33,8 @@ typedef struct Position {
 /* Reads a file whole. Returns its index, or -1 with a reason in *why (static or arena text). Directories, files
  * above SOURCE_MAX_BYTES and files with NUL bytes are refused. */
 int32_t source_read(SourceSet *set, const char *path, const char **why);
+/* The same with another limit (below 4 GiB: spans are 32 bits): plans grow larger than models. */
+int32_t source_read_most(SourceSet *set, const char *path, size_t most, const char **why);
 /* Adds text that is already in memory (copied). */
 int32_t source_add(SourceSet *set, const char *path, const char *text, size_t length);
 Position source_position(const SourceSet *set, int32_t file, uint32_t offset);

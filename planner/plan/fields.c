@@ -5,12 +5,16 @@ static const char *const optimizer_names[] = {"adamw", "sgd", NULL};
 static const char *const schedule_names[] = {"constant", "linear", "cosine", NULL};
 static const char *const order_names[] = {"sequential", "shuffled", NULL};
 static const char *const feed_names[] = {"tokens", "targets", NULL};
-static const char *const dtype_names[] = {
-#define X(id, name, bytes) name,
-    DTYPES(X)
-#undef X
-        NULL};
 const char *const init_names[] = {"zeros", "ones", "normal", "uniform", NULL};
+
+#define X(id, name, bytes) name,
+const char *const dtype_names[] = {DTYPES(X) NULL};
+#undef X
+#define X(id, name) name,
+const char *const stream_names[] = {STREAMS(X) NULL};
+const char *const phase_names[] = {PHASES(X) NULL};
+const char *const class_names[] = {BUF_CLASSES(X) NULL};
+#undef X
 
 /* Enums are read and written as 32-bit words. */
 _Static_assert(sizeof(DType) == 4 && sizeof(OptimizerKind) == 4 && sizeof(FeedKind) == 4, "enums are 32 bits wide");

@@ -38,7 +38,8 @@ enum { LINE_MODEL, LINE_SOURCE, LINE_WORLD, LINE_RECIPE, LINE_SUMMARY, LINE_MEMO
 extern const LineSpec header_lines[HEADER_LINES];
 extern const LineSpec input_line, unit_line, param_line; /* of PlanInput, PlanUnit, PlanParam */
 
-extern const char *const init_names[]; /* by InitKind; NULL at the end, as all lists of names */
+/* By InitKind, DType, StreamId, Phase and BufClass; NULL at the end, as all lists of names. */
+extern const char *const init_names[], *const dtype_names[], *const stream_names[], *const phase_names[], *const class_names[];
 
 int field_count(const LineSpec *line);
 

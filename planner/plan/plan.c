@@ -2,33 +2,11 @@
  * needs: an operand's shape and the memory peak. */
 #include "planner/plan/plan.h"
 #include "base/checked.h"
+#include "planner/plan/fields.h"
 
-const char *stream_name(StreamId stream) {
-  static const char *const names[] = {
-#define X(id, name) name,
-      STREAMS(X)
-#undef X
-  };
-  return names[stream];
-}
-
-const char *phase_name(Phase phase) {
-  static const char *const names[] = {
-#define X(id, name) name,
-      PHASES(X)
-#undef X
-  };
-  return names[phase];
-}
-
-const char *buf_class_name(BufClass class) {
-  static const char *const names[] = {
-#define X(id, name) name,
-      BUF_CLASSES(X)
-#undef X
-  };
-  return names[class];
-}
+const char *stream_name(StreamId stream) { return stream_names[stream]; }
+const char *phase_name(Phase phase) { return phase_names[phase]; }
+const char *buf_class_name(BufClass class) { return class_names[class]; }
 
 /* --- strings ------------------------------------------------------------------------------------------------------ */
 
