@@ -67,6 +67,7 @@ static int die(void *user, const RankEnv *env) {
   if (env->rank != c->victim) return wait_for_stop(env);
   usleep(20000);
   if (c->number < 0) _exit(-c->number);
+  signal(c->number, SIG_DFL); /* cmocka has handlers of its own */
   kill(getpid(), c->number);
   pause();
   return 0;
@@ -109,6 +110,7 @@ static int fall_silent(void *user, const RankEnv *env) {
   const Case *c = user;
   if (env->rank == c->victim) kill(getpid(), SIGKILL);
   for (;;) pause(); /* never looks at the stop flag: must be killed */
+  return 0;
 }
 
 static void deaf_ranks_are_killed(void **state) {
@@ -147,6 +149,7 @@ static int overrun(void *user, const RankEnv *env) {
   const Case *c = user;
   if (env->rank != c->victim) return wait_for_stop(env);
   volatile unsigned char *end = env->arenas[env->rank] + (ARENA_BYTES + 4095) / 4096 * 4096;
+  signal(SIGSEGV, SIG_DFL);
   *end = 1;
   return 0;
 }
@@ -179,6 +182,7 @@ static int hold_pipe(void *user, const RankEnv *env) {
   char ready = 'r';
   if (write(((Case *)user)->pipe_end, &ready, 1) != 1) return 1;
   for (;;) pause();
+  return 0;
 }
 
 /* Starts a job of 3 ranks in a process of its own and returns when they run. *end reads end-of-file when all are gone. */
@@ -233,7 +237,7 @@ static void ranks_die_with_a_killed_parent(void **state) {
 
 static void signal_state_is_restored(void **state) {
   (void)state;
-  sigset_t before, after;
+  sigset_t before = {0}, after = {0}; /* sigprocmask writes only a part */
   sigprocmask(SIG_SETMASK, NULL, &before);
   LaunchJob job = job_of(2, write_to_peers, NULL);
   assert_int_equal(launch_run(&job), RUN_OK);
