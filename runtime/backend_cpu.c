@@ -288,10 +288,11 @@ static bool start_workers(CpuBackend *cpu, Arena *arena, Failure *failure) {
     uint32_t queue = plan->queue[stream];
     QueueWorker *worker = &cpu->workers[queue];
     bool compute = queue == plan->queue[STREAM_COMPUTE];
+    if (worker->backend != NULL) continue; /* another stream has the same queue */
     worker->backend = cpu;
     worker->queue = queue;
     worker->context = (KernelContext){compute ? pool_parallel(cpu->config.pool) : serial, cpu->config.gemm};
-    if (compute || worker->started) continue;
+    if (compute) continue;
     int error = pthread_create(&worker->thread, NULL, worker_main, worker);
     if (error != 0)
       return fail(failure, RUN_INVALID, "rank %u: the thread of stream %s cannot be started: %s",

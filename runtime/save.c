@@ -156,8 +156,9 @@ static bool publish(const Saver *saver, Control *control, int fd, Failure *failu
   if (control->save_temp[0] == '\0') {
     fd_path(path, (long)getpid(), fd);
     if (linkat(AT_FDCWD, path, AT_FDCWD, saver->path, AT_SYMLINK_FOLLOW) == 0) return true;
+    if (errno != EEXIST) return failed(saver, failure, "cannot be put in place");
     unlink(saver->temp); /* of a process that was killed right here and had our number */
-    if (errno != EEXIST || linkat(AT_FDCWD, path, AT_FDCWD, saver->temp, AT_SYMLINK_FOLLOW) != 0)
+    if (linkat(AT_FDCWD, path, AT_FDCWD, saver->temp, AT_SYMLINK_FOLLOW) != 0)
       return failed(saver, failure, "cannot be put in place");
   }
   if (rename(saver->temp, saver->path) != 0) {

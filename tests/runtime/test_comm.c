@@ -62,11 +62,11 @@ static void fill(const RankEnv *env, uint64_t offset, uint64_t n, uint64_t round
 }
 
 static int gather(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
-  uint32_t base = comm->rank / comm->shard * comm->shard, self = comm->rank % comm->shard;
-  uint64_t in_place = FULL + self * count * sizeof(float);
-  uint64_t from = round % 2 == 0 ? SHARD : in_place;
+  uint32_t base = comm->rank / comm->shard * comm->shard;
+  uint64_t from = comm->shard == 1 && round % 2 == 0 ? FULL : SHARD; /* alone, the shard may lie in place */
   fill(env, from, count, round);
   CHECK(comm->allgather(comm, from, FULL, count, sizeof(float)) == COMM_OK);
+  fill(env, SHARD, count, round + 1); /* whoever still read here would see it */
   for (uint32_t r = 0; r < comm->shard; r++)
     for (uint64_t i = 0; i < count; i++) CHECK(floats(env, FULL)[r * count + i] == value(base + r, i, round));
   return 0;

@@ -2,6 +2,7 @@
 #ifndef FSDPC_TESTS_RUNTIME_TESTING_H
 #define FSDPC_TESTS_RUNTIME_TESTING_H
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -9,6 +10,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+/* The runtime has a function called fail; cmocka's macros of the name make way. */
+#undef fail
+#undef fail_msg
+#define fail_msg(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
 
 #include "base/arena.h"
 
@@ -32,6 +37,7 @@ uint32_t folder_entries(const char *dir); /* hidden ones too */
 void capture_stderr(Scratch *scratch);
 const char *captured_stderr(Scratch *scratch);
 
+#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 void assert_said(const char *text, const char *part);
 double seconds_now(void);
 /* This process has no children, dead or alive. */
