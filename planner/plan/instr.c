@@ -89,14 +89,15 @@ static const char *parse_dims(const InstrSpec *spec, const char **at, OperandSpe
 }
 
 static const char *parse_type(const char **at, OperandSpec *out) {
-  out->dtype = -1;
+  out->dtype = OPERAND_FLOAT;
   if (**at != '/') return NULL;
   ++*at;
   char name[8];
   const char *why = parse_name(at, name, sizeof name);
   if (why) return why;
-  out->dtype = dtype_find(name);
-  return out->dtype < 0 && strcmp(name, "f") ? "there is no such type" : NULL;
+  if (!strcmp(name, "f")) return NULL;
+  out->dtype = strcmp(name, "any") ? dtype_find(name) : OPERAND_ANY;
+  return out->dtype == -1 ? "there is no such type" : NULL;
 }
 
 /* MODE:NAME[ROWS,COLS]/TYPE? */

@@ -214,11 +214,13 @@ typedef struct DimFactor {
   int64_t value; /* index of the int, or the literal */
 } DimFactor;
 
+enum { OPERAND_FLOAT = -1, OPERAND_ANY = -2 };
+
 typedef struct OperandSpec {
   char name[12];
   OperandMode mode;
   bool optional;
-  int dtype; /* a DType, or -1: any float */
+  int dtype; /* a DType, or OPERAND_FLOAT: any float, or OPERAND_ANY */
   DimFactor rows[DIM_MAX_FACTORS], cols[DIM_MAX_FACTORS];
   int rows_count, cols_count; /* rows_count 0: one row */
 } OperandSpec;

@@ -97,10 +97,14 @@ static void check_reuse(Accesses *all, const Access *access) {
   }
 }
 
+static int own_queue(const Accesses *all, const Access *access) {
+  return all->check->queue_of[all->check->plan->instrs.data[access->instr].stream];
+}
+
 /* The accesses of one kind on one queue are ordered before this one, or do not meet it. */
 static bool ordered(const Accesses *all, const Access *access, int queue, int kind) {
   const Use *other = use(all, access->buf, queue, kind);
-  return other->after <= clock_at(all->check, access->instr, queue) || other->begin >= region_end(&access->region) ||
+  return queue == own_queue(all, access) || other->after <= clock_at(all->check, access->instr, queue) || other->begin >= region_end(&access->region) ||
          access->region.begin >= other->end;
 }
 
@@ -125,7 +129,7 @@ static void check_races(Accesses *all, const Access *access, int own_kind) {
 }
 
 static void remember(Accesses *all, const Access *access, int kind) {
-  Use *mine = use(all, access->buf, all->check->queue_of[all->check->plan->instrs.data[access->instr].stream], kind);
+  Use *mine = use(all, access->buf, own_queue(all, access), kind);
   uint64_t begin = access->region.begin, end = region_end(&access->region);
   if (!mine->after || begin < mine->begin) mine->begin = begin;
   if (!mine->after || end > mine->end) mine->end = end;

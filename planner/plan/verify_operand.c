@@ -7,7 +7,9 @@
 
 /* --- operands ------------------------------------------------------------------------------------------------------- */
 
-static bool is_float(DType dtype) {
+static bool takes(const OperandSpec *spec, DType dtype) {
+  if (spec->dtype == OPERAND_ANY) return true;
+  if (spec->dtype != OPERAND_FLOAT) return dtype == (DType)spec->dtype;
   return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F64;
 }
 
@@ -44,7 +46,7 @@ static void check_operand(Check *check, int32_t i, int k) {
     return;
   }
   DType dtype = check_buf(check, operand->buf)->dtype;
-  if (spec->dtype >= 0 ? dtype != (DType)spec->dtype : !is_float(dtype))
+  if (!takes(spec, dtype))
     WRONG("operand %s is %s, but b%d holds %s", spec->name, spec->dtype >= 0 ? dtype_name((DType)spec->dtype) : "a float",
           operand->buf, dtype_name(dtype));
   check_extent(check, i, k, operand);

@@ -1,0 +1,69 @@
+/* Owns: dropout, y = x/(1-p) with probability 1-p, else 0. Backward is the same map.
+ *
+ * The mask is a function of (seed, step, site, global sample, row in the sample, column). One Philox block gives each
+ * row two keys; an element's 32 bits are a multiply-xorshift mix of the keys and its column: a few vector instructions.
+ *
+ * Floor: 8 bytes an element. RATES_DROPOUT */
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/tasks.h"
+#include "kernels/random.h"
+
+typedef struct Dropout {
+  DropoutSite site;
+  const real *x;
+  real *y;
+  int64_t ldx, ldy;
+  int add;
+  uint32_t threshold; /* of the mix: below is dropped */
+  real scale;
+  Cut cut;
+} Dropout;
+
+typedef struct RowKeys {
+  uint32_t first, second;
+} RowKeys;
+
+static RowKeys row_keys(const DropoutSite *site, int64_t row) {
+  uint64_t sample = site->first_sample + (uint64_t)(row / site->rows_per_sample);
+  uint64_t in_sample = (uint64_t)(row % site->rows_per_sample);
+  Philox outer = philox(site->seed, site->step, site->site); /* one key per step and site, then one per row */
+  uint64_t key = (uint64_t)outer.word[0] << 32 | outer.word[1];
+  Philox inner = philox(key, sample, in_sample);
+  return (RowKeys){inner.word[0], inner.word[1]};
+}
+
+INLINE uint32_t mix(uint32_t column, RowKeys keys) {
+  uint32_t x = column * 0x9E3779B9u + keys.first;
+  x = (x ^ x >> 16) * 0x7FEB352Du;
+  x = (x ^ x >> 15 ^ keys.second) * 0x846CA68Bu;
+  return x ^ x >> 16;
+}
+
+static void dropout_task(void *arg, int64_t index) {
+  const Dropout *d = arg;
+  Piece p = cut_piece(&d->cut, index);
+  const uint32_t threshold = d->threshold;
+  const real scale = d->scale, keep_old = d->add ? 1 : 0;
+  for (int64_t r = p.row; r < p.row + p.rows; r++) {
+    RowKeys keys = row_keys(&d->site, r);
+    const real *x = d->x + r * d->ldx;
+    real *y = d->y + r * d->ldy;
+    int64_t end = p.col + p.cols;
+    if (keep_old != 0) {
+#pragma omp simd
+      for (int64_t j = p.col; j < end; j++) y[j] += mix((uint32_t)j, keys) < threshold ? 0 : scale * x[j];
+    } else {
+#pragma omp simd
+      for (int64_t j = p.col; j < end; j++) y[j] = mix((uint32_t)j, keys) < threshold ? 0 : scale * x[j];
+    }
+  }
+}
+
+void SYM(dropout)(const KernelContext *k, const DropoutSite *site, int64_t rows, int64_t cols, const real *x,
+                  int64_t ldx, real *y, int64_t ldy, int add) {
+  Dropout d = {*site, x, y, ldx, ldy, add, 0, 0, cut_elements(rows, cols)};
+  double threshold = site->p * 0x1p32 + 0.5;
+  d.threshold = threshold >= 0x1p32 ? UINT32_MAX : (uint32_t)threshold;
+  d.scale = site->p < 1 ? (real)(1 / (1 - site->p)) : 0;
+  tasks_run(k, cut_tasks(&d.cut), dropout_task, &d);
+}

@@ -1,0 +1,101 @@
+/* Owns: AdamW (arXiv 1711.05101, bias-corrected), SGD with momentum, and exact sums of squares for gradient norms.
+ *
+ * Floor: memory. AdamW 28 bytes an element, SGD 12 or 20, sum_squares 4. RATES_OPTIMIZER */
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/tasks.h"
+
+enum { SUM_RUN = 64, SUM_TASKS = 16 }; /* elements that become one exact addition; most tasks of a sum */
+
+typedef struct Update {
+  real lr, beta1, beta2, rest1, rest2, eps, decay, step, root_bias2, grad_scale; /* decay: lr decay */
+  const real *g;
+  real *w, *m, *v;
+  Cut cut;
+} Update;
+
+/* Two multiplications and an addition, never fused one way here and another there. */
+static void adamw_task(void *arg, int64_t index) {
+  const Update *u = arg;
+  Piece p = cut_piece(&u->cut, index);
+  const real beta1 = u->beta1, beta2 = u->beta2, rest1 = u->rest1, rest2 = u->rest2, eps = u->eps, decay = u->decay;
+  const real step = u->step, root = u->root_bias2, scale = u->grad_scale;
+  const real *pg = u->g + p.col;
+  real *pw = u->w + p.col, *pm = u->m + p.col, *pv = u->v + p.col;
+  for (int64_t i = 0; i < p.cols; i += VL) {
+    int64_t left = p.cols - i;
+    vec g = vec_take(pg + i, left) * scale, w = vec_take(pw + i, left);
+    vec m = beta1 * vec_take(pm + i, left) + rest1 * g, v = beta2 * vec_take(pv + i, left) + rest2 * (g * g);
+    vec_put(pm + i, m, left);
+    vec_put(pv + i, v, left);
+    vec_put(pw + i, w - (decay * w + step * m / (vec_sqrt(v) * root + eps)), left);
+  }
+}
+
+void SYM(adamw)(const KernelContext *k, int64_t n, const AdamwRates *rates, const real *g, real *w, real *m, real *v) {
+  Update u = {.g = g, .w = w, .m = m, .v = v, .cut = cut_elements(1, n)};
+  u.beta1 = (real)rates->beta1, u.rest1 = (real)(1 - rates->beta1);
+  u.beta2 = (real)rates->beta2, u.rest2 = (real)(1 - rates->beta2);
+  u.eps = (real)rates->eps, u.grad_scale = (real)rates->grad_scale;
+  u.decay = (real)(rates->lr * rates->decay), u.step = (real)(rates->lr / rates->bias1);
+  u.root_bias2 = (real)(1 / sqrt(rates->bias2));
+  tasks_run(k, cut_tasks(&u.cut), adamw_task, &u);
+}
+
+static void sgd_task(void *arg, int64_t index) {
+  const Update *u = arg;
+  Piece p = cut_piece(&u->cut, index);
+  const real lr = u->lr, momentum = u->beta1, decay = u->decay, scale = u->grad_scale;
+  for (int64_t i = p.col; i < p.col + p.cols; i += VL) {
+    int64_t left = p.col + p.cols - i;
+    vec g = vec_take(u->g + i, left) * scale, w = vec_take(u->w + i, left);
+    if (u->m) {
+      g = momentum * vec_take(u->m + i, left) + g;
+      vec_put(u->m + i, g, left);
+    }
+    vec_put(u->w + i, w - (lr * g + decay * w), left);
+  }
+}
+
+void SYM(sgd)(const KernelContext *k, int64_t n, const SgdRates *rates, const real *g, real *w, real *m) {
+  Update u = {.g = g, .w = w, .m = m, .cut = cut_elements(1, n)};
+  u.lr = (real)rates->lr, u.beta1 = (real)rates->momentum, u.grad_scale = (real)rates->grad_scale;
+  u.decay = (real)(rates->lr * rates->decay);
+  tasks_run(k, cut_tasks(&u.cut), sgd_task, &u);
+}
+
+typedef struct SumSquares {
+  const real *g;
+  int64_t n, step;
+  int64_t acc[SUM_TASKS][EXACT_WORDS];
+} SumSquares;
+
+/* A float's square is exact in double, so fusing changes nothing and every variant gives the same sum. */
+static double sum_run(const real *g, int64_t n) {
+  double lane[8] = {0};
+  if (n == SUM_RUN) {
+    for (int i = 0; i < SUM_RUN; i += 8) {
+      for (int j = 0; j < 8; j++) lane[j] += (double)g[i + j] * (double)g[i + j];
+    }
+  } else {
+    for (int64_t i = 0; i < n; i++) lane[i % 8] += (double)g[i] * (double)g[i];
+  }
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+static void sum_task(void *arg, int64_t index) {
+  SumSquares *s = arg;
+  int64_t end = least(s->n, (index + 1) * s->step);
+  for (int64_t i = index * s->step; i < end; i += SUM_RUN) {
+    exact_add(s->acc[index], sum_run(s->g + i, least(SUM_RUN, end - i)));
+  }
+}
+
+void SYM(sum_squares)(const KernelContext *k, int64_t n, const real *g, int64_t *acc) {
+  SumSquares s = {.g = g, .n = n};
+  int64_t tasks = least(SUM_TASKS, ceil_div(n, TASK_ELEMENTS));
+  if (tasks == 0) return;
+  s.step = ceil_div(ceil_div(n, tasks), SUM_RUN) * SUM_RUN;
+  tasks = ceil_div(n, s.step);
+  tasks_run(k, tasks, sum_task, &s);
+  for (int64_t i = 0; i < tasks; i++) exact_merge(acc, s.acc[i]);
+}

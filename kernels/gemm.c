@@ -1,0 +1,100 @@
+/* Owns: matrix-product libraries found at run time. Each calling thread multiplies by itself: oneDNN takes its number of
+ * threads from OpenMP, whose setting belongs to the thread that makes it, so every call makes sure; OpenBLAS has one
+ * setting for the process.
+ *
+ * Rates of one thread at 512 x 3072 x 768 and the like: RATES_GEMM */
+#include "kernels/gemm.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+typedef int (*DnnlSgemm)(char, char, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t,
+                         float, float *, int64_t);
+typedef void (*CblasSgemm)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
+                           int);
+
+/* What dlopen found; written once, under pthread_once. */
+typedef struct Libraries {
+  DnnlSgemm dnnl_sgemm;
+  void (*omp_set_num_threads)(int);
+  int (*omp_get_max_threads)(void);
+  CblasSgemm cblas_sgemm;
+  void (*openblas_set_num_threads)(int);
+} Libraries;
+
+static Libraries libraries;
+static pthread_once_t onednn_once = PTHREAD_ONCE_INIT, openblas_once = PTHREAD_ONCE_INIT;
+
+static void *open_first(const char *const *names) {
+  for (; *names; names++) {
+    void *library = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
+    if (library) return library;
+  }
+  return NULL;
+}
+
+/* ISO C has no conversion from object to function pointers; POSIX promises that their bits are the same. */
+static void find(void *library, const char *name, void *function) {
+  void *symbol = dlsym(library, name);
+  memcpy(function, &symbol, sizeof symbol);
+}
+
+static void open_onednn(void) {
+  const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so", NULL};
+  void *library = open_first(names);
+  if (!library) return;
+  find(library, "omp_set_num_threads", &libraries.omp_set_num_threads);
+  find(library, "omp_get_max_threads", &libraries.omp_get_max_threads);
+  /* Built on another threading runtime it could not be held to one thread: then it does not serve. */
+  if (!libraries.omp_set_num_threads || !libraries.omp_get_max_threads) return;
+  find(library, "dnnl_sgemm", &libraries.dnnl_sgemm);
+}
+
+static void open_openblas(void) {
+  const char *const names[] = {"libopenblas.so.0", "libopenblas.so", NULL};
+  void *library = open_first(names);
+  if (!library) return;
+  find(library, "openblas_set_num_threads", &libraries.openblas_set_num_threads);
+  if (!libraries.openblas_set_num_threads) return;
+  libraries.openblas_set_num_threads(1);
+  find(library, "cblas_sgemm", &libraries.cblas_sgemm);
+}
+
+static void onednn_thread_init(void) { libraries.omp_set_num_threads(1); }
+
+static void onednn_sgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                         const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
+  if (m <= 0 || n <= 0) return;
+  if (libraries.omp_get_max_threads() != 1) libraries.omp_set_num_threads(1);
+  libraries.dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+static void openblas_sgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                           int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
+  enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
+  if (m <= 0 || n <= 0) return;
+  libraries.cblas_sgemm(ROW_MAJOR, ta == 'N' ? PLAIN : TRANSPOSED, tb == 'N' ? PLAIN : TRANSPOSED, (int)m, (int)n,
+                        (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+}
+
+static const Gemm ONEDNN = {"onednn", onednn_sgemm, onednn_thread_init};
+static const Gemm OPENBLAS = {"openblas", openblas_sgemm, NULL};
+
+const Gemm *gemm_open(const char *name, const char **why) {
+  int any = name == NULL;
+  if (any || strcmp(name, "onednn") == 0) {
+    pthread_once(&onednn_once, open_onednn);
+    if (libraries.dnnl_sgemm) return &ONEDNN;
+    if (!any && why) *why = "no libdnnl.so.2 built on OpenMP could be loaded (Debian package libdnnl2)";
+  }
+  if (any || strcmp(name, "openblas") == 0) {
+    pthread_once(&openblas_once, open_openblas);
+    if (libraries.cblas_sgemm) return &OPENBLAS;
+    if (!any && why) *why = "libopenblas.so.0 could not be loaded (Debian package libopenblas0-pthread)";
+  }
+  if (any || strcmp(name, "builtin") == 0) return gemm_builtin();
+  if (why && strcmp(name, "onednn") != 0 && strcmp(name, "openblas") != 0) {
+    *why = "no such library: onednn, openblas and builtin are known";
+  }
+  return NULL;
+}

@@ -1,0 +1,289 @@
+/* Owns: one function an instruction, which hands its operands to the kernel. Operands, ints and reals are numbered as in
+ * instr.def; layouts agree with kernels.def. The backend has checked that floats are f32. */
+#include "runtime/cpu_dispatch.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Operand i of call c, as the kernels want it. */
+#define F(i)   ((float *)c->o[i].data)
+#define I32(i) ((int32_t *)c->o[i].data)
+#define F64(i) ((double *)c->o[i].data)
+#define ACC(i) ((int64_t *)c->o[i].data)
+#define LD(i)  (c->o[i].ld)
+#define ADD(i) (c->o[i].add)
+#define N(i)   (c->n[i])
+#define X(i)   (c->x[i])
+
+#define OP(name) static CommStatus op_##name(const CpuCall *c)
+/* Runs a kernel, all of whose arguments but the context follow. */
+#define KERNEL(name, ...)                                                                                    \
+  do {                                                                                                       \
+    c->machine->kernels->name(c->k, __VA_ARGS__);                                                            \
+    return COMM_OK;                                                                                          \
+  } while (0)
+
+/* --- data -------------------------------------------------------------------------------------------------------- */
+
+OP(input) {
+  Feed *feed = c->machine->feed;
+  feed->fill(feed, c->state, (int32_t)N(1), I32(0), (uint64_t)N(0));
+  return COMM_OK;
+}
+
+OP(count_targets) {
+  Feed *feed = c->machine->feed;
+  *F64(0) = (double)feed->count(feed, c->state, (int32_t)N(0), N(1));
+  return COMM_OK;
+}
+
+enum { ZERO_BYTES = 1 << 20 }; /* of one task */
+
+typedef struct ZeroJob {
+  unsigned char *data;
+  uint64_t bytes;
+} ZeroJob;
+
+static void zero_part(void *arg, int64_t index) {
+  const ZeroJob *job = arg;
+  uint64_t first = (uint64_t)index * ZERO_BYTES, left = job->bytes - first;
+  memset(job->data + first, 0, left < ZERO_BYTES ? left : ZERO_BYTES);
+}
+
+OP(zero) {
+  const Plan *plan = c->machine->plan;
+  const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, c->instr, 0)->buf];
+  ZeroJob job = {c->o[0].data, (uint64_t)N(0) * dtype_bytes(buf->dtype)};
+  c->k->parallel->run(c->k->parallel, (int64_t)((job.bytes + ZERO_BYTES - 1) / ZERO_BYTES), zero_part, &job);
+  return COMM_OK;
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------------ */
+
+OP(embedding_fwd) { KERNEL(embedding_fwd, N(0), N(1), N(2), I32(0), F(1), F(2), LD(2)); }
+OP(copy) { KERNEL(copy, N(0), N(1), F(0), LD(0), F(1), LD(1), ADD(1)); }
+OP(linear_fwd) { KERNEL(linear_fwd, N(0), N(1), N(2), F(0), LD(0), F(1), F(2), F(3), LD(3)); }
+OP(layernorm_fwd) {
+  KERNEL(layernorm_fwd, N(0), N(1), X(0), F(0), LD(0), F(1), F(2), F(3), LD(3), F(4), F(5));
+}
+OP(rmsnorm_fwd) { KERNEL(rmsnorm_fwd, N(0), N(1), X(0), F(0), LD(0), F(1), F(2), LD(2), F(3)); }
+
+static RopeShape rope_shape(const CpuCall *c) {
+  return (RopeShape){.batch = N(0),
+                     .seq = N(1),
+                     .heads = N(2),
+                     .head_dim = N(3),
+                     .llama3 = N(4) != 0,
+                     .original = N(5),
+                     .theta = X(0),
+                     .factor = X(1),
+                     .low = X(2),
+                     .high = X(3)};
+}
+
+OP(rope_fwd) {
+  RopeShape shape = rope_shape(c);
+  KERNEL(rope, &shape, 0, F(0), LD(0), F(1), LD(1), 0);
+}
+OP(rope_bwd) {
+  RopeShape shape = rope_shape(c);
+  KERNEL(rope, &shape, 1, F(0), LD(0), F(1), LD(1), ADD(1));
+}
+
+static AttentionShape attention_shape(const CpuCall *c) {
+  return (AttentionShape){.batch = N(0),
+                          .tq = N(1),
+                          .tk = N(2),
+                          .heads = N(3),
+                          .kv_heads = N(4),
+                          .head_dim = N(5),
+                          .causal = N(6) != 0,
+                          .scale = X(0)};
+}
+
+OP(attention_fwd) {
+  AttentionShape shape = attention_shape(c);
+  KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F(4));
+}
+OP(attention_bwd) {
+  AttentionShape shape = attention_shape(c);
+  KERNEL(attention_bwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F(4), F(5), LD(5), F(6), LD(6),
+         ADD(6), F(7), LD(7), ADD(7), F(8), LD(8), ADD(8));
+}
+
+OP(gelu_fwd) { KERNEL(gelu_fwd, N(0), N(1), (int)N(2), F(0), LD(0), F(1), LD(1)); }
+OP(relu_fwd) { KERNEL(relu_fwd, N(0), N(1), F(0), LD(0), F(1), LD(1)); }
+OP(silu_fwd) { KERNEL(silu_fwd, N(0), N(1), F(0), LD(0), F(1), LD(1)); }
+OP(mul_fwd) { KERNEL(mul, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), 0); }
+OP(add_fwd) { KERNEL(add_fwd, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), F(2), LD(2)); }
+
+static DropoutSite dropout_site(const CpuCall *c) {
+  const PlanWorld *world = &c->machine->plan->world;
+  uint64_t before = (c->state->repetition * world->ranks + c->machine->comm->rank) * world->micro_batch;
+  return (DropoutSite){.p = X(0),
+                       .seed = c->machine->plan->recipe.seed,
+                       .step = c->state->step,
+                       .site = (uint64_t)N(2),
+                       .first_sample = c->state->first_sample + before,
+                       .rows_per_sample = N(3)};
+}
+
+OP(dropout) {
+  DropoutSite site = dropout_site(c);
+  KERNEL(dropout, &site, N(0), N(1), F(0), LD(0), F(1), LD(1), ADD(1));
+}
+
+/* --- the turn ------------------------------------------------------------------------------------------------------ */
+
+OP(cross_entropy) { KERNEL(cross_entropy, N(0), N(1), N(2), *F64(2), F(0), LD(0), I32(1), F64(3), F(4)); }
+OP(linear_cross_entropy) {
+  KERNEL(linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3), F64(5), F(6),
+         LD(6), ADD(6), F(7), ADD(7), F(8), ADD(8), F(9), F(10));
+}
+OP(mse) { KERNEL(mse, N(0), N(1), *F64(2), F(0), LD(0), F(1), LD(1), F64(3), F(4), LD(4), ADD(4), F(5)); }
+
+/* --- backward ------------------------------------------------------------------------------------------------------ */
+
+OP(embedding_bwd) { KERNEL(embedding_bwd, N(0), N(1), N(2), I32(0), F(1), LD(1), F(2), ADD(2)); }
+OP(linear_bwd_x) { KERNEL(linear_bwd_x, N(0), N(1), N(2), F(0), LD(0), F(1), F(2), LD(2), ADD(2)); }
+OP(linear_bwd_w) {
+  KERNEL(linear_bwd_w, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), F(2), F(3), ADD(2), ADD(3));
+}
+OP(layernorm_bwd) {
+  KERNEL(layernorm_bwd, N(0), N(1), F(0), LD(0), F(1), F(2), F(3), F(4), LD(4), F(5), LD(5), F(6), F(7), ADD(5), ADD(6),
+         ADD(7));
+}
+OP(rmsnorm_bwd) {
+  KERNEL(rmsnorm_bwd, N(0), N(1), F(0), LD(0), F(1), F(2), F(3), LD(3), F(4), LD(4), F(5), ADD(4), ADD(5));
+}
+OP(gelu_bwd) { KERNEL(gelu_bwd, N(0), N(1), (int)N(2), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
+OP(relu_bwd) { KERNEL(relu_bwd, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
+OP(silu_bwd) { KERNEL(silu_bwd, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
+OP(mul_bwd) { KERNEL(mul, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
+OP(broadcast_bwd) { KERNEL(broadcast_bwd, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), ADD(1)); }
+
+/* --- collectives --------------------------------------------------------------------------------------------------- */
+
+static uint64_t at(const CpuCall *c, int operand) {
+  return (uint64_t)((unsigned char *)c->o[operand].data - c->machine->arena);
+}
+
+OP(allgather) {
+  const Plan *plan = c->machine->plan;
+  DType dtype = plan->bufs.data[plan_operand(plan, c->instr, 0)->buf].dtype;
+  Comm *comm = c->machine->comm;
+  return comm->allgather(comm, at(c, 0), at(c, 1), (uint64_t)N(1), dtype_bytes(dtype));
+}
+OP(reduce_scatter) {
+  Comm *comm = c->machine->comm;
+  return comm->reduce_scatter(comm, at(c, 0), at(c, 1), (uint64_t)N(1), ADD(1) != 0);
+}
+OP(allreduce) {
+  Comm *comm = c->machine->comm;
+  return comm->allreduce(comm, at(c, 0), at(c, 1), (uint64_t)N(1), ADD(1) != 0);
+}
+OP(allreduce_sum) {
+  Comm *comm = c->machine->comm;
+  return comm->allreduce_sum(comm, at(c, 0), (uint64_t)N(0));
+}
+OP(allreduce_exact) {
+  Comm *comm = c->machine->comm;
+  return comm->allreduce_exact(comm, at(c, 0));
+}
+
+/* --- update: parameter by parameter, so that padding is never read ------------------------------------------------- */
+
+OP(sum_squares) {
+  const UnitRanges *ranges = &c->machine->ranges[N(0)];
+  for (uint32_t i = 0; i < ranges->count; i++)
+    c->machine->kernels->sum_squares(c->k, (int64_t)ranges->data[i].count, F(0) + ranges->data[i].local, ACC(1));
+  return COMM_OK;
+}
+
+OP(clip) {
+  double norm = sqrt(exact_value(ACC(0))), limit = X(0);
+  *F64(1) = norm;
+  *F(2) = limit > 0 && limit < norm + 1e-6 ? (float)(limit / (norm + 1e-6)) : 1.0f;
+  return COMM_OK;
+}
+
+OP(adamw) {
+  const CpuMachine *machine = c->machine;
+  const Recipe *recipe = &machine->plan->recipe;
+  const UnitRanges *ranges = &machine->ranges[N(0)];
+  AdamwRates rates = {.lr = c->state->lr,
+                      .beta1 = recipe->beta1,
+                      .beta2 = recipe->beta2,
+                      .eps = recipe->eps,
+                      .bias1 = 1 - pow(recipe->beta1, (double)c->state->step),
+                      .bias2 = 1 - pow(recipe->beta2, (double)c->state->step),
+                      .grad_scale = *F(1)};
+  for (uint32_t i = 0; i < ranges->count; i++) {
+    const ParamRange *range = &ranges->data[i];
+    rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
+    machine->kernels->adamw(c->k, (int64_t)range->count, &rates, F(0) + range->local, F(2) + range->local,
+                            F(3) + range->local, F(4) + range->local);
+  }
+  return COMM_OK;
+}
+
+OP(sgd) {
+  const CpuMachine *machine = c->machine;
+  const Recipe *recipe = &machine->plan->recipe;
+  const UnitRanges *ranges = &machine->ranges[N(0)];
+  SgdRates rates = {.lr = c->state->lr, .momentum = recipe->momentum, .grad_scale = *F(1)};
+  for (uint32_t i = 0; i < ranges->count; i++) {
+    const ParamRange *range = &ranges->data[i];
+    rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
+    machine->kernels->sgd(c->k, (int64_t)range->count, &rates, F(0) + range->local, F(2) + range->local,
+                          F(3) != NULL ? F(3) + range->local : NULL);
+  }
+  return COMM_OK;
+}
+
+CpuFunction cpu_function(InstrOp op) {
+  static const CpuFunction table[INSTR_COUNT] = {
+      [INSTR_INPUT] = op_input,
+      [INSTR_COUNT_TARGETS] = op_count_targets,
+      [INSTR_ZERO] = op_zero,
+      [INSTR_EMBEDDING_FWD] = op_embedding_fwd,
+      [INSTR_COPY] = op_copy,
+      [INSTR_LINEAR_FWD] = op_linear_fwd,
+      [INSTR_LAYERNORM_FWD] = op_layernorm_fwd,
+      [INSTR_RMSNORM_FWD] = op_rmsnorm_fwd,
+      [INSTR_ROPE_FWD] = op_rope_fwd,
+      [INSTR_ATTENTION_FWD] = op_attention_fwd,
+      [INSTR_GELU_FWD] = op_gelu_fwd,
+      [INSTR_RELU_FWD] = op_relu_fwd,
+      [INSTR_SILU_FWD] = op_silu_fwd,
+      [INSTR_MUL_FWD] = op_mul_fwd,
+      [INSTR_ADD_FWD] = op_add_fwd,
+      [INSTR_DROPOUT_FWD] = op_dropout,
+      [INSTR_CROSS_ENTROPY] = op_cross_entropy,
+      [INSTR_LINEAR_CROSS_ENTROPY] = op_linear_cross_entropy,
+      [INSTR_MSE] = op_mse,
+      [INSTR_EMBEDDING_BWD] = op_embedding_bwd,
+      [INSTR_LINEAR_BWD_X] = op_linear_bwd_x,
+      [INSTR_LINEAR_BWD_W] = op_linear_bwd_w,
+      [INSTR_LAYERNORM_BWD] = op_layernorm_bwd,
+      [INSTR_RMSNORM_BWD] = op_rmsnorm_bwd,
+      [INSTR_ROPE_BWD] = op_rope_bwd,
+      [INSTR_ATTENTION_BWD] = op_attention_bwd,
+      [INSTR_GELU_BWD] = op_gelu_bwd,
+      [INSTR_RELU_BWD] = op_relu_bwd,
+      [INSTR_SILU_BWD] = op_silu_bwd,
+      [INSTR_MUL_BWD] = op_mul_bwd,
+      [INSTR_BROADCAST_BWD] = op_broadcast_bwd,
+      [INSTR_DROPOUT_BWD] = op_dropout,
+      [INSTR_ALLGATHER] = op_allgather,
+      [INSTR_REDUCE_SCATTER] = op_reduce_scatter,
+      [INSTR_ALLREDUCE] = op_allreduce,
+      [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
+      [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
+      [INSTR_SUM_SQUARES] = op_sum_squares,
+      [INSTR_CLIP] = op_clip,
+      [INSTR_ADAMW] = op_adamw,
+      [INSTR_SGD] = op_sgd,
+  };
+  return table[op];
+}

@@ -1,0 +1,43 @@
+/* Owns: which kernel serves which instruction on the CPU. To add an instruction: its row in instr.def, its kernel, and
+ * one function and one table entry in cpu_dispatch.c. */
+#ifndef FSDPC_RUNTIME_CPU_DISPATCH_H
+#define FSDPC_RUNTIME_CPU_DISPATCH_H
+
+#include "kernels/kernels.h"
+#include "runtime/backend.h"
+#include "runtime/ranges.h"
+
+/* An operand, resolved: address, distance between rows, mode flag. */
+typedef struct CpuOperand {
+  void *data; /* NULL: absent */
+  int64_t ld;
+  int add;
+} CpuOperand;
+
+/* What instructions need besides their operands. */
+typedef struct CpuMachine {
+  const Plan *plan;
+  unsigned char *arena;
+  const KernelTable *kernels;
+  Comm *comm;
+  Feed *feed;
+  const UnitRanges *ranges;
+} CpuMachine;
+
+typedef struct CpuCall {
+  const CpuMachine *machine;
+  const KernelContext *k; /* of the queue */
+  const StepState *state;
+  const PlanInstr *instr;
+  const CpuOperand *o;
+  const int64_t *n; /* ints */
+  const double *x;  /* reals */
+} CpuCall;
+
+/* Only collectives can fail. */
+typedef CommStatus (*CpuFunction)(const CpuCall *call);
+
+/* NULL for an instruction that the CPU does not have. */
+CpuFunction cpu_function(InstrOp op);
+
+#endif

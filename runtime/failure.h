@@ -1,0 +1,18 @@
+/* Owns: the one message of a failure that is not our bug: files, memory, peers. Functions that can fail return bool and
+ * take a Failure; the first message wins, since what follows it is a consequence. */
+#ifndef FSDPC_RUNTIME_FAILURE_H
+#define FSDPC_RUNTIME_FAILURE_H
+
+#include <stdbool.h>
+
+enum { FAILURE_TEXT_BYTES = 1024 };
+
+typedef struct Failure {
+  int code; /* exit code, RUN_*; 0: none */
+  char text[FAILURE_TEXT_BYTES]; /* place: reason; remedy. No "error:", no full stop */
+} Failure;
+
+/* Always false, so that a caller can `return fail(...)`. */
+bool fail(Failure *failure, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,53 @@
+/* Owns: starting the ranks of a job as processes, watching them, and leaving nothing behind.
+ *
+ * Arenas and control block are anonymous mappings made before the fork: they die with the last process. Ranks die with
+ * their parent (PR_SET_PDEATHSIG), so even `kill -9` of the parent ends the job. */
+#ifndef FSDPC_RUNTIME_LAUNCH_H
+#define FSDPC_RUNTIME_LAUNCH_H
+
+#include "base/arena.h"
+#include "runtime/control.h"
+#include <stddef.h>
+
+/* One rank's view of the job. */
+typedef struct RankEnv {
+  uint32_t rank, ranks;
+  unsigned char *const *arenas; /* of all ranks, arena_bytes each, zeroed; a guard page follows */
+  CommLane *lanes;
+  RankStatus *status;           /* own */
+  Control *control;
+} RankEnv;
+
+typedef struct LaunchJob {
+  uint32_t ranks;
+  uint64_t arena_bytes;
+  /* Runs in the rank's process; the result is its exit code. Failures are said through control_fail. */
+  int (*rank_main)(void *user, const RankEnv *env);
+  /* What list position `instr` is, for the message about a rank that died there; NULL: not said. */
+  void (*describe)(void *user, int32_t instr, char *out, size_t bytes);
+  void *user;
+} LaunchJob;
+
+enum { LAUNCH_INTERRUPTED = 128 }; /* + number of the signal that stopped the job */
+
+/* Starts, waits, cleans up. Returns RUN_OK; or the failure's code, RUN_PEER_FAILED when a rank died by itself, or 128 + n
+ * after signal n, with one message on stderr. The calling process has one thread. */
+int launch_run(const LaunchJob *job);
+
+/* The memory of a job: also used in one process, without ranks. */
+typedef struct SharedMemory {
+  uint32_t ranks;
+  unsigned char **arenas;
+  CommLane *lanes;
+  RankStatus *statuses;
+  Control *control;
+  void *block; /* control, statuses and lanes */
+  uint64_t block_bytes;
+  unsigned char **reserved; /* per rank: what was mapped, guard pages included */
+  uint64_t reserved_bytes;
+} SharedMemory;
+
+bool shared_open(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, Failure *failure);
+void shared_close(SharedMemory *memory);
+
+#endif

@@ -1,0 +1,278 @@
+/* Owns: the words of a training run. */
+#include "runtime/report.h"
+
+#include "base/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+  LINES_A_RUN = 40,      /* of progress, where it does not go to a terminal */
+  REDRAW_NS = 100000000, /* on a terminal */
+  SCHEMA_VERSION = 1
+};
+
+struct Report {
+  ReportConfig config;
+  Arena *arena;
+  bool terminal, line_open;
+  uint64_t begin_ns, drawn_ns, done_steps, every;
+  double smooth_ns; /* of a step, for rate and remaining time */
+  StepResult last;
+};
+
+static const char *const optimizers[] = {"adamw", "sgd"};
+static const char *const schedules[] = {"constant", "linear", "cosine"};
+static const char *const orders[] = {"sequential", "shuffled"};
+
+static uint64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static uint64_t tokens_per_step(const ReportConfig *config) { return config->samples_per_step * config->ctx; }
+
+static const char *processor(Arena *arena) {
+  char line[256];
+  const char *name = "cpu";
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  if (file == NULL) return name;
+  while (fgets(line, sizeof line, file) != NULL) {
+    char *colon = strchr(line, ':');
+    if (strncmp(line, "model name", 10) != 0 || colon == NULL) continue;
+    line[strcspn(line, "\n")] = '\0';
+    name = arena_strdup(arena, colon + 1 + strspn(colon + 1, " "));
+    break;
+  }
+  fclose(file);
+  return name;
+}
+
+static bool on_terminal(void) {
+  const char *term = getenv("TERM");
+  return isatty(STDERR_FILENO) && getenv("CI") == NULL && (term == NULL || strcmp(term, "dumb") != 0);
+}
+
+Report *report_open(Arena *arena, const ReportConfig *config) {
+  Report *report = ARENA_NEW(arena, Report);
+  report->config = *config;
+  report->arena = arena;
+  report->terminal = on_terminal();
+  report->begin_ns = now_ns();
+  report->every = (config->steps + LINES_A_RUN - 1) / LINES_A_RUN;
+  return report;
+}
+
+/* --- header and footer ----------------------------------------------------------------------------------------------- */
+
+static void print_batch(const ReportConfig *config) {
+  const PlanWorld *world = &config->plan->world;
+  char tokens[32];
+  fprintf(stderr, "  batch      %" PRIu64 " samples of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64
+                  " x %" PRIu64 " x %u rank%s\n",
+          config->samples_per_step, config->ctx, text_count(tokens, (double)tokens_per_step(config)), world->micro_batch,
+          world->accumulation, world->ranks, world->ranks == 1 ? "" : "s");
+}
+
+static void print_optimizer(const Recipe *recipe, uint64_t steps) {
+  fprintf(stderr, "  optimizer  %s, lr %g %s", optimizers[recipe->optimizer], recipe->lr, schedules[recipe->schedule]);
+  if (recipe->schedule != SCHEDULE_CONSTANT) fprintf(stderr, " to %g", recipe->min_lr);
+  if (recipe->warmup_steps > 0) fprintf(stderr, ", warmup %" PRIu64, recipe->warmup_steps);
+  if (recipe->decay > 0) fprintf(stderr, ", decay %g", recipe->decay);
+  if (recipe->clip > 0) fprintf(stderr, ", clip %g", recipe->clip);
+  fprintf(stderr, "; %" PRIu64 " steps, seed %" PRIu64 "\n", steps, recipe->seed);
+}
+
+static void print_data(const ReportConfig *config) {
+  char count[32];
+  uint64_t wanted = config->steps * config->samples_per_step;
+  fprintf(stderr, "  data       %s %s of %s", text_count(count, (double)config->data->count),
+          config->data->width == 1 ? "bytes" : "tokens", config->data->kind);
+  for (uint32_t i = 0; i < config->options->data_count && i < 4; i++)
+    fprintf(stderr, "%s %s", i == 0 ? ":" : ",", config->options->data[i]);
+  fprintf(stderr, "%s; %s\n", config->options->data_count > 4 ? ", ..." : "", orders[config->plan->recipe.order]);
+  if (wanted > config->samples)
+    fprintf(stderr, "             read %.1f times over: %" PRIu64 " steps take %" PRIu64 " samples, and it has %" PRIu64 "\n",
+            (double)wanted / (double)config->samples, config->steps, wanted, config->samples);
+}
+
+static void print_header(const ReportConfig *config) {
+  const Plan *plan = config->plan;
+  char params[32], bytes[32];
+  fprintf(stderr, "fsdpc %s: %s, %s parameters in %u unit%s, plan %016" PRIx64 "\n", FSDPC_VERSION,
+          plan_str(plan, plan->model), text_count(params, (double)plan->param_numel), plan->units.count,
+          plan->units.count == 1 ? "" : "s", config->plan_hash);
+  fprintf(stderr, "  ranks      %u on this machine (shard %u x replicas %u), %u compute thread%s each; %s, %s\n",
+          plan->world.ranks, plan->world.shard, plan->world.replicas, config->threads, config->threads == 1 ? "" : "s",
+          config->kernels, config->gemm);
+  print_batch(config);
+  print_optimizer(&plan->recipe, config->steps);
+  print_data(config);
+  fprintf(stderr, "  memory     %s a rank, planned to the byte\n", text_bytes(bytes, plan->arena_bytes));
+}
+
+static void print_footer(const Report *report, double seconds, double rate, const char *saved) {
+  const ReportConfig *config = &report->config;
+  char tokens[32], peak[32], planned[32];
+  printf("%" PRIu64 " steps in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps, seconds,
+         report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
+         text_bytes(planned, config->plan->arena_bytes));
+  if (saved != NULL) printf("weights: %s\n", saved);
+  fflush(stdout);
+}
+
+/* --- progress -------------------------------------------------------------------------------------------------------- */
+
+void report_break(Report *report) {
+  if (report->line_open) fputc('\n', stderr);
+  report->line_open = false;
+}
+
+static void draw(Report *report, const StepResult *result) {
+  const ReportConfig *config = &report->config;
+  char rate[32], left[32];
+  double tokens = (double)tokens_per_step(config) / (report->smooth_ns * 1e-9);
+  double remaining = (double)(config->steps - result->step) * report->smooth_ns;
+  fprintf(stderr, "%sstep %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  %s left%s",
+          report->terminal ? "\r" : "", snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps,
+          result->loss, result->grad_norm, result->lr, text_count(rate, tokens), text_time(left, remaining),
+          report->terminal ? "\x1b[K" : "\n");
+  report->line_open = report->terminal;
+  fflush(stderr);
+}
+
+static void progress(Report *report, const StepResult *result) {
+  const ReportConfig *config = &report->config;
+  bool last = result->step == config->steps;
+  uint64_t now = now_ns();
+  if (report->terminal) {
+    if (!last && now - report->drawn_ns < REDRAW_NS) return;
+  } else if (!last && result->step != 1 && result->step % report->every != 0) {
+    return;
+  }
+  report->drawn_ns = now;
+  draw(report, result);
+  if (last) report_break(report);
+}
+
+/* --- metrics --------------------------------------------------------------------------------------------------------- */
+
+static bool written(const Report *report, bool ok, Failure *failure) {
+  FILE *file = report->config.metrics;
+  if (ok && fflush(file) == 0 && !ferror(file)) return true;
+  return fail(failure, RUN_INVALID, "metrics: %s: cannot be written: %s", report->config.options->metrics_path,
+              strerror(errno));
+}
+
+static json_t *start_plan(const ReportConfig *config) {
+  const Plan *plan = config->plan;
+  const PlanWorld *world = &plan->world;
+  char hash[17];
+  snprintf(hash, sizeof hash, "%016" PRIx64, config->plan_hash);
+  return json_pack("{ss si ss* sI ss si si si sI sI sI sI sI sI}", "reason", "start", "schema_version", SCHEMA_VERSION,
+                   "model", plan_str(plan, plan->model), "params", (json_int_t)plan->param_numel, "plan_hash", hash,
+                   "ranks", (int)world->ranks, "shard", (int)world->shard, "replicas", (int)world->replicas,
+                   "micro_batch", (json_int_t)world->micro_batch, "accumulation", (json_int_t)world->accumulation,
+                   "samples_per_step", (json_int_t)config->samples_per_step, "tokens_per_step",
+                   (json_int_t)tokens_per_step(config), "arena_bytes", (json_int_t)plan->arena_bytes,
+                   "predicted_step_ns", (json_int_t)plan->summary.step_ns);
+}
+
+static json_t *start_recipe(const ReportConfig *config) {
+  const Recipe *recipe = &config->plan->recipe;
+  json_t *data = json_array();
+  for (uint32_t i = 0; i < config->options->data_count; i++)
+    json_array_append_new(data, json_string(config->options->data[i]));
+  return json_pack("{sI ss ss sf sf sI sf sf sf sf sf sf sI ss ss ss so sI ss*}", "steps", (json_int_t)config->steps,
+                   "optimizer", optimizers[recipe->optimizer], "schedule", schedules[recipe->schedule], "peak_lr",
+                   recipe->lr, "min_lr", recipe->min_lr, "warmup_steps", (json_int_t)recipe->warmup_steps, "beta1",
+                   recipe->beta1, "beta2", recipe->beta2, "eps", recipe->eps, "momentum", recipe->momentum, "decay",
+                   recipe->decay, "clip", recipe->clip, "seed", (json_int_t)recipe->seed, "order",
+                   orders[recipe->order], "compute_dtype", dtype_name(recipe->compute), "reduce_dtype",
+                   dtype_name(recipe->reduce), "data", data, "data_tokens", (json_int_t)config->data->count, "init",
+                   config->options->init_path);
+}
+
+static json_t *start_machine(const Report *report) {
+  const ReportConfig *config = &report->config;
+  json_t *devices = json_array();
+  const char *device = processor(report->arena);
+  for (uint32_t rank = 0; rank < config->plan->world.ranks; rank++) json_array_append_new(devices, json_string(device));
+  return json_pack("{ss ss ss si ss so}", "version", FSDPC_VERSION, "backend", "cpu", "gemm", config->gemm, "threads",
+                   (int)config->threads, "kernels", config->kernels, "devices", devices);
+}
+
+static bool write_start(const Report *report) {
+  json_t *record = start_plan(&report->config), *recipe = start_recipe(&report->config);
+  json_t *machine = start_machine(report);
+  bool ok = record != NULL && json_object_update(record, recipe) == 0 && json_object_update(record, machine) == 0 &&
+            json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
+            fputc('\n', report->config.metrics) != EOF;
+  json_decref(record);
+  json_decref(recipe);
+  json_decref(machine);
+  return ok;
+}
+
+bool report_start(Report *report, Failure *failure) {
+  if (!report->config.options->quiet) print_header(&report->config);
+  report->begin_ns = now_ns();
+  return report->config.metrics == NULL || written(report, write_start(report), failure);
+}
+
+/* JSON has no NaN. */
+static const char *number(char out[32], double value) {
+  if (!isfinite(value)) return "null";
+  snprintf(out, 32, "%.17g", value);
+  return out;
+}
+
+static bool write_step(const Report *report, const StepResult *result) {
+  char loss[32], norm[32], lr[32], rate[32];
+  uint64_t tokens = tokens_per_step(&report->config);
+  return fprintf(report->config.metrics,
+                 "{\"reason\":\"step\",\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
+                 ",\"tokens_per_s\":%s,\"step_ns\":%" PRIu64 ",\"peak_bytes\":%" PRIu64 "}\n",
+                 result->step, number(loss, result->loss), number(norm, result->grad_norm), number(lr, result->lr),
+                 tokens, number(rate, (double)tokens / ((double)result->step_ns * 1e-9)), result->step_ns,
+                 result->peak_bytes) > 0;
+}
+
+bool report_step(Report *report, const StepResult *result, Failure *failure) {
+  double ns = (double)result->step_ns;
+  report->smooth_ns = report->done_steps == 0 ? ns : 0.9 * report->smooth_ns + 0.1 * ns;
+  report->done_steps++;
+  report->last = *result;
+  if (report->config.metrics != NULL && !written(report, write_step(report, result), failure)) return false;
+  if (!report->config.options->quiet) progress(report, result);
+  return true;
+}
+
+static bool write_end(const Report *report, double seconds, double rate, const char *saved) {
+  json_t *record = json_pack("{ss sI sI sf sf sI sI ss*}", "reason", "end", "steps", (json_int_t)report->done_steps,
+                             "tokens", (json_int_t)(report->done_steps * tokens_per_step(&report->config)), "seconds",
+                             seconds, "tokens_per_s", rate, "peak_bytes", (json_int_t)report->last.peak_bytes,
+                             "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", saved);
+  bool ok = record != NULL &&
+            json_object_set_new(record, "loss", json_real(report->last.loss)) == 0 &&
+            json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
+            fputc('\n', report->config.metrics) != EOF;
+  json_decref(record);
+  return ok;
+}
+
+bool report_end(Report *report, const char *saved, Failure *failure) {
+  double seconds = (double)(now_ns() - report->begin_ns) * 1e-9;
+  double rate = (double)(report->done_steps * tokens_per_step(&report->config)) / seconds;
+  report_break(report);
+  if (report->config.metrics != NULL && !written(report, write_end(report, seconds, rate, saved), failure)) return false;
+  if (!report->config.options->quiet) print_footer(report, seconds, rate, saved);
+  return true;
+}

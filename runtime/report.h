@@ -1,0 +1,38 @@
+/* Owns: everything that a training run says: header, progress, footer, and the metrics file (cli.md, "run --metrics").
+ * Only rank 0 has a Report. Header and progress go to stderr, the footer to stdout. */
+#ifndef FSDPC_RUNTIME_REPORT_H
+#define FSDPC_RUNTIME_REPORT_H
+
+#include "planner/plan/plan.h"
+#include "runtime/data.h"
+#include "runtime/runtime.h"
+
+#include <stdio.h>
+
+typedef struct ReportConfig {
+  const Plan *plan;
+  const TrainOptions *options;
+  const TokenData *data;
+  uint64_t plan_hash, steps, samples_per_step, samples, ctx; /* samples: of the data */
+  const char *gemm, *kernels;
+  uint32_t threads;
+  FILE *metrics; /* or NULL */
+} ReportConfig;
+
+typedef struct StepResult {
+  uint64_t step;
+  double loss, grad_norm, lr;
+  uint64_t step_ns, peak_bytes;
+} StepResult;
+
+typedef struct Report Report;
+
+Report *report_open(Arena *arena, const ReportConfig *config);
+/* Each false when the metrics file cannot be written. */
+bool report_start(Report *report, Failure *failure);
+bool report_step(Report *report, const StepResult *result, Failure *failure);
+bool report_end(Report *report, const char *saved, Failure *failure);
+/* Ends an unfinished progress line, before something else is printed. */
+void report_break(Report *report);
+
+#endif

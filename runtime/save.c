@@ -1,0 +1,212 @@
+/* Owns: saving weights from all ranks into one file, whole or not at all. */
+#include "runtime/weights.h"
+
+#include "base/arena.h"
+#include "runtime/runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CHUNK_BYTES = 1 << 20 };
+
+static const char file_name[] = "model.safetensors";
+
+static bool failed(const Saver *saver, Failure *failure, const char *what) {
+  const char *remedy = errno == ENOSPC || errno == EDQUOT ? "; free some space or save elsewhere" : "";
+  return fail(failure, RUN_INVALID, "save: %s: %s: %s%s", saver->path, what, strerror(errno), remedy);
+}
+
+/* --- before the fork ------------------------------------------------------------------------------------------------ */
+
+static bool make_folder(Arena *arena, const char *dir, Failure *failure) {
+  char *path = arena_strdup(arena, dir);
+  for (char *slash = path + 1; *path != '\0'; slash++) {
+    if (*slash != '/' && *slash != '\0') continue;
+    char kept = *slash;
+    *slash = '\0';
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+      return fail(failure, RUN_INVALID, "save: %s: the folder cannot be made: %s", path, strerror(errno));
+    *slash = kept;
+    if (kept == '\0') break;
+  }
+  struct stat info;
+  if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode)) {
+    errno = ENOTDIR;
+  } else if (access(dir, W_OK | X_OK) == 0) {
+    return true;
+  }
+  return fail(failure, RUN_INVALID, "save: %s: cannot be written to: %s", dir, strerror(errno));
+}
+
+static int by_name(const void *a, const void *b, void *plan) {
+  const PlanParam *params = ((const Plan *)plan)->params.data;
+  return strcmp(plan_str(plan, params[*(const uint32_t *)a].name), plan_str(plan, params[*(const uint32_t *)b].name));
+}
+
+static bool lay_out(Arena *arena, Saver *saver, const Plan *plan, Failure *failure) {
+  uint32_t count = plan->params.count;
+  uint32_t *order = ARENA_ARRAY(arena, uint32_t, count);
+  saver->tensors = ARENA_ARRAY(arena, SafeTensor, count);
+  saver->of_param = ARENA_ARRAY(arena, uint32_t, count);
+  for (uint32_t i = 0; i < count; i++) order[i] = i;
+  if (count > 1) qsort_r(order, count, sizeof *order, by_name, (void *)(uintptr_t)plan);
+  for (uint32_t i = 0; i < count; i++) {
+    const PlanParam *param = &plan->params.data[order[i]];
+    SafeTensor *tensor = &saver->tensors[i];
+    saver->of_param[order[i]] = i;
+    *tensor = (SafeTensor){.name = plan_str(plan, param->name), .rank = (uint32_t)param->rank};
+    tensor->numel = param_numel(param);
+    memcpy(tensor->dim, param->dim, sizeof param->dim);
+  }
+  saver->header = safetensors_layout(arena, saver->tensors, count, &saver->header_bytes);
+  if (saver->header == NULL)
+    return fail(failure, RUN_INVALID, "save: the plan's parameter names are not distinct UTF-8 texts");
+  saver->file_bytes = saver->header_bytes + (count > 0 ? saver->tensors[count - 1].end : 0);
+  return true;
+}
+
+bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, Failure *failure) {
+  *saver = (Saver){.plan = plan, .dir = dir};
+  saver->path = arena_printf(arena, "%s/%s", dir, file_name);
+  saver->temp = arena_printf(arena, "%s/.%s.%ld", dir, file_name, (long)getpid());
+  return make_folder(arena, dir, failure) && lay_out(arena, saver, plan, failure);
+}
+
+/* --- one save ---------------------------------------------------------------------------------------------------------- */
+
+static bool write_all(int fd, const void *data, uint64_t bytes, uint64_t offset) {
+  const unsigned char *from = data;
+  while (bytes > 0) {
+    ssize_t put = pwrite(fd, from, bytes, (off_t)offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    from += put;
+    offset += (uint64_t)put;
+    bytes -= (uint64_t)put;
+  }
+  return true;
+}
+
+static void fd_path(char out[64], long pid, int fd) { snprintf(out, 64, "/proc/%ld/fd/%d", pid, fd); }
+
+static int open_temp(const Saver *saver, Control *control) {
+  char path[64];
+  int fd = open(saver->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (fd >= 0) {
+    fd_path(path, (long)getpid(), fd);
+    if (access(path, F_OK) == 0) return fd;
+    close(fd); /* without /proc it could get no name later */
+  } else if (errno == EACCES || errno == EROFS || errno == EMFILE || errno == ENFILE) {
+    return -1;
+  }
+  if (strlen(saver->temp) >= sizeof control->save_temp) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  strcpy(control->save_temp, saver->temp);
+  return open(saver->temp, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
+}
+
+/* Rank 0: an empty file of the right size, with its header. */
+static bool begin_file(const Saver *saver, Control *control, int *fd, Failure *failure) {
+  *fd = open_temp(saver, control);
+  if (*fd < 0) return failed(saver, failure, "cannot be created");
+  if (fallocate(*fd, 0, 0, (off_t)saver->file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+    return failed(saver, failure, "no room for it");
+  if (!write_all(*fd, saver->header, saver->header_bytes, 0)) return failed(saver, failure, "cannot be written");
+  atomic_store(&control->save_pid, (int32_t)getpid());
+  atomic_store(&control->save_fd, *fd);
+  return true;
+}
+
+static bool write_range(const Saver *saver, const SaveRank *self, int32_t unit, const ParamRange *range, int fd,
+                        unsigned char *chunk, Failure *failure) {
+  const SafeTensor *tensor = &saver->tensors[saver->of_param[range->param]];
+  uint64_t bytes = range->count * sizeof(float), from = range->local * sizeof(float);
+  uint64_t to = saver->header_bytes + tensor->begin + range->first * sizeof(float);
+  int32_t buf = saver->plan->units.data[unit].param_buf;
+  for (uint64_t done = 0; done < bytes; done += CHUNK_BYTES) {
+    uint64_t n = bytes - done < CHUNK_BYTES ? bytes - done : CHUNK_BYTES;
+    if (!self->backend->read(self->backend, buf, from + done, chunk, n))
+      return fail(failure, RUN_INVALID, "save: %s", self->backend->error(self->backend));
+    if (!write_all(fd, chunk, n, to + done)) return failed(saver, failure, "cannot be written");
+  }
+  return true;
+}
+
+static bool write_shard(const Saver *saver, const SaveRank *self, int fd, Failure *failure) {
+  unsigned char *chunk = malloc(CHUNK_BYTES);
+  bool ok = chunk != NULL || fail(failure, RUN_INVALID, "save: no memory for a copy buffer");
+  for (uint32_t u = 0; ok && u < saver->plan->units.count; u++)
+    for (uint32_t r = 0; ok && r < self->ranges[u].count; r++)
+      ok = write_range(saver, self, (int32_t)u, &self->ranges[u].data[r], fd, chunk, failure);
+  free(chunk);
+  return ok;
+}
+
+/* Gives the written file its name. */
+static bool publish(const Saver *saver, Control *control, int fd, Failure *failure) {
+  char path[64];
+  if (fsync(fd) != 0) return failed(saver, failure, "cannot be written");
+  if (control->save_temp[0] == '\0') {
+    fd_path(path, (long)getpid(), fd);
+    if (linkat(AT_FDCWD, path, AT_FDCWD, saver->path, AT_SYMLINK_FOLLOW) == 0) return true;
+    unlink(saver->temp); /* of a process that was killed right here and had our number */
+    if (errno != EEXIST || linkat(AT_FDCWD, path, AT_FDCWD, saver->temp, AT_SYMLINK_FOLLOW) != 0)
+      return failed(saver, failure, "cannot be put in place");
+  }
+  if (rename(saver->temp, saver->path) != 0) {
+    failed(saver, failure, "cannot be put in place");
+    unlink(saver->temp);
+    return false;
+  }
+  return true;
+}
+
+static void sync_folder(const char *dir) {
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  fsync(fd);
+  close(fd);
+}
+
+static int open_peers_file(Control *control) {
+  char path[64];
+  fd_path(path, (long)atomic_load(&control->save_pid), atomic_load(&control->save_fd));
+  return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static bool meet(const SaveRank *self, Failure *failure) {
+  if (self->comm->barrier(self->comm) == COMM_OK) return true;
+  return fail(failure, RUN_PEER_FAILED, "rank %u: another rank failed while saving", self->rank);
+}
+
+static bool save(const Saver *saver, const SaveRank *self, int *fd, Failure *failure) {
+  bool writes = self->rank < saver->plan->world.shard; /* replica 0 */
+  if (self->rank == 0 && !begin_file(saver, self->control, fd, failure)) return false;
+  if (!meet(self, failure)) return false;
+  if (writes && self->rank != 0) *fd = open_peers_file(self->control);
+  if (writes && *fd < 0) return failed(saver, failure, "cannot be opened by every rank");
+  if (writes && !write_shard(saver, self, *fd, failure)) return false;
+  if (!meet(self, failure)) return false;
+  if (self->rank != 0) return true;
+  if (!publish(saver, self->control, *fd, failure)) return false;
+  sync_folder(saver->dir);
+  return true;
+}
+
+bool saver_save(const Saver *saver, const SaveRank *self, Failure *failure) {
+  int fd = -1;
+  bool ok = save(saver, self, &fd, failure);
+  if (fd >= 0) close(fd);
+  if (self->rank == 0 && self->control->save_temp[0] != '\0') {
+    if (!ok) unlink(self->control->save_temp);
+    self->control->save_temp[0] = '\0';
+  }
+  return ok;
+}

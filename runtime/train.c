@@ -1,0 +1,232 @@
+/* Owns: the training loop. The parent checks everything that can be checked, then launches the ranks, which run the
+ * plan's segments step by step. */
+#include "runtime/alloc_guard.h"
+#include "runtime/feed.h"
+#include "runtime/launch.h"
+#include "runtime/rank.h"
+#include "runtime/report.h"
+#include "runtime/runtime.h"
+#include "runtime/schedule.h"
+#include "runtime/weights.h"
+
+#include "planner/plan/plan_text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Made by the parent, inherited by every rank. */
+typedef struct TrainJob {
+  const Plan *plan;
+  const TrainOptions *options;
+  uint64_t steps, ctx;
+  int64_t vocab;
+  TokenData data;
+  Safetensors init;
+  Saver saver;
+  FILE *metrics;
+} TrainJob;
+
+/* One rank's. */
+typedef struct Trainer {
+  const TrainJob *job;
+  const RankEnv *env;
+  TokenFeed feed;
+  RankMachine machine;
+  Report *report; /* rank 0 */
+  Failure failure;
+} Trainer;
+
+static uint64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* --- a rank ---------------------------------------------------------------------------------------------------------- */
+
+static bool prepare_weights(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  const RankMachine *machine = &trainer->machine;
+  if (job->options->init_path != NULL)
+    return weights_load(job->plan, machine->ranges, machine->backend, &job->init, &trainer->failure);
+  return weights_init(job->plan, machine->ranges, machine->backend, machine->kernels, &machine->context,
+                      &trainer->failure);
+}
+
+static bool open_report(Trainer *trainer, Arena *arena) {
+  const TrainJob *job = trainer->job;
+  if (trainer->env->rank != 0) return true;
+  ReportConfig config = {.plan = job->plan,
+                         .options = job->options,
+                         .data = &job->data,
+                         .plan_hash = plan_hash(job->plan),
+                         .steps = job->steps,
+                         .samples_per_step = feed_samples_per_step(job->plan),
+                         .samples = trainer->feed.samples,
+                         .ctx = job->ctx,
+                         .gemm = trainer->machine.gemm->name,
+                         .kernels = trainer->machine.kernels->name,
+                         .threads = trainer->machine.threads,
+                         .metrics = job->metrics};
+  trainer->report = report_open(arena, &config);
+  return report_start(trainer->report, &trainer->failure);
+}
+
+static bool run_segments(Trainer *trainer, StepState *state) {
+  const Plan *plan = trainer->job->plan;
+  Backend *backend = trainer->machine.backend;
+  for (uint32_t s = 0; s < plan->segments.count; s++)
+    for (state->repetition = 0; state->repetition < plan->segments.data[s].count; state->repetition++)
+      if (!backend->run_segment(backend, (int32_t)s, state, NULL)) {
+        CommStatus status = backend->comm_status(backend);
+        return fail(&trainer->failure, status == COMM_OK ? RUN_INVALID : RUN_PEER_FAILED, "%s, in step %llu",
+                    backend->error(backend), (unsigned long long)state->step);
+      }
+  return true;
+}
+
+static double read_scalar(const Trainer *trainer, int32_t buf) {
+  Backend *backend = trainer->machine.backend;
+  double value = NAN;
+  if (buf != PLAN_NONE) backend->read(backend, buf, 0, &value, sizeof value);
+  return value;
+}
+
+static bool check_data(Trainer *trainer) {
+  uint64_t bad = atomic_load(&trainer->feed.bad);
+  return bad == UINT64_MAX || data_fail_id(&trainer->job->data, bad, trainer->job->vocab, &trainer->failure);
+}
+
+static bool check_step(Trainer *trainer, const StepResult *result) {
+  unsigned long long step = result->step;
+  if (!isfinite(result->loss))
+    return fail(&trainer->failure, RUN_INVALID,
+                "the loss of step %llu is %g: training has diverged; lower the learning rate, warm up longer, or clip",
+                step, result->loss);
+  if (trainer->job->plan->norm_buf == PLAN_NONE || isfinite(result->grad_norm)) return true;
+  return fail(&trainer->failure, RUN_INVALID,
+              "the gradient norm of step %llu is %g (loss %g): training has diverged; lower the learning rate or warm up "
+              "longer",
+              step, result->grad_norm, result->loss);
+}
+
+static bool save(Trainer *trainer) {
+  SaveRank self = {.rank = trainer->env->rank,
+                   .control = trainer->env->control,
+                   .ranges = trainer->machine.ranges,
+                   .backend = trainer->machine.backend,
+                   .comm = trainer->machine.comm};
+  return saver_save(&trainer->job->saver, &self, &trainer->failure);
+}
+
+static bool step(Trainer *trainer, uint64_t number) {
+  const TrainJob *job = trainer->job;
+  const Plan *plan = job->plan;
+  StepState state = {.step = number,
+                     .lr = schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
+                     .first_sample = (number - 1) * feed_samples_per_step(plan)};
+  uint64_t begin = now_ns();
+  atomic_store(&trainer->env->status->step, number);
+  guard_enter();
+  bool ran = run_segments(trainer, &state);
+  guard_leave();
+  if (!ran || !check_data(trainer)) return false;
+  StepResult result = {.step = number,
+                       .loss = read_scalar(trainer, plan->loss_buf) / read_scalar(trainer, plan->count_buf),
+                       .grad_norm = read_scalar(trainer, plan->norm_buf),
+                       .lr = state.lr,
+                       .step_ns = now_ns() - begin,
+                       .peak_bytes = trainer->machine.backend->high_water(trainer->machine.backend)};
+  if (trainer->report != NULL && !report_step(trainer->report, &result, &trainer->failure)) return false;
+  if (!check_step(trainer, &result)) return false;
+  bool due = number == job->steps || (job->options->save_every != 0 && number % job->options->save_every == 0);
+  return job->options->save_dir == NULL || !due || save(trainer);
+}
+
+static bool run(Trainer *trainer, Arena *arena) {
+  const TrainJob *job = trainer->job;
+  feed_open(&trainer->feed, job->plan, &job->data, job->ctx, trainer->env->rank);
+  if (!rank_open(arena, &trainer->machine, job->plan, trainer->env, &trainer->feed.feed, job->options->gemm,
+                 job->options->threads, &trainer->failure))
+    return false;
+  if (!prepare_weights(trainer) || !open_report(trainer, arena)) return false;
+  for (uint64_t number = 1; number <= job->steps; number++)
+    if (!step(trainer, number)) return false;
+  if (trainer->report == NULL) return true;
+  return report_end(trainer->report, job->options->save_dir != NULL ? job->saver.path : NULL, &trainer->failure);
+}
+
+static int rank_main(void *user, const RankEnv *env) {
+  Arena *arena = arena_new();
+  Trainer trainer = {.job = user, .env = env};
+  bool ok = run(&trainer, arena);
+  if (trainer.report != NULL) report_break(trainer.report);
+  if (!ok) control_fail(env->control, env->rank, &trainer.failure);
+  rank_close(&trainer.machine);
+  arena_free(arena);
+  return ok ? RUN_OK : trainer.failure.code;
+}
+
+/* --- the parent -------------------------------------------------------------------------------------------------------- */
+
+static void describe(void *user, int32_t position, char *out, size_t bytes) {
+  const Plan *plan = ((const TrainJob *)user)->plan;
+  const PlanInstr *instr = &plan->instrs.data[position];
+  snprintf(out, bytes, "%s (instruction %d, %s, stream %s)", plan_str(plan, instr->name), (int)position,
+           phase_name(instr->phase), stream_name(instr->stream));
+}
+
+static bool check_options(TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  job->steps = options->steps != 0 ? options->steps : job->plan->recipe.steps;
+  if (options->backend != NULL && strcmp(options->backend, "cpu") != 0)
+    return fail(failure, RUN_INVALID, "backend \"%s\" is not in this build; use --backend cpu", options->backend);
+  if (!job->plan->training) return fail(failure, RUN_INVALID, "this plan only runs forward; it cannot train");
+  if (job->steps == 0)
+    return fail(failure, RUN_INVALID, "how long to train is not said: give --steps N, or `steps N` in the train block");
+  return true;
+}
+
+static bool open_metrics(TrainJob *job, Failure *failure) {
+  const char *path = job->options->metrics_path;
+  if (path == NULL) return true;
+  job->metrics = fopen(path, "we");
+  return job->metrics != NULL || fail(failure, RUN_INVALID, "metrics: %s: %s", path, strerror(errno));
+}
+
+static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  if (!check_options(job, failure) || !feed_shape(job->plan, &job->vocab, &job->ctx, failure)) return false;
+  if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure)) return false;
+  if (options->init_path != NULL && (!safetensors_open(arena, &job->init, options->init_path, failure) ||
+                                     !weights_check(job->plan, &job->init, failure)))
+    return false;
+  if (options->save_dir != NULL && !saver_open(arena, &job->saver, job->plan, options->save_dir, failure)) return false;
+  return open_metrics(job, failure);
+}
+
+int runtime_train(const Plan *plan, const TrainOptions *options) {
+  Arena *arena = arena_new();
+  TrainJob job = {.plan = plan, .options = options, .init = {.fd = -1}};
+  Failure failure = {0};
+  int code;
+  if (prepare(arena, &job, &failure)) {
+    LaunchJob launch = {.ranks = plan->world.ranks,
+                        .arena_bytes = plan->arena_bytes,
+                        .rank_main = rank_main,
+                        .describe = describe,
+                        .user = &job};
+    code = launch_run(&launch);
+  } else {
+    fprintf(stderr, "error: %s\n", failure.text);
+    code = failure.code;
+  }
+  if (job.metrics != NULL) fclose(job.metrics);
+  safetensors_close(&job.init);
+  data_close(&job.data);
+  arena_free(arena);
+  return code;
+}

@@ -1,0 +1,197 @@
+/* Owns: tests of the shared-memory communicator, over forked ranks. Each rank checks its own results; a rank that finds
+ * one wrong ends with a code that names the check. */
+#include "testing.h"
+
+#include "kernels/kernels.h"
+#include "runtime/comm_shm.h"
+#include "runtime/launch.h"
+#include "runtime/runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COUNT = 1000, ARENA_BYTES = 1 << 17, FULL = 0, SHARD = 1 << 16, OTHER = (1 << 16) + (1 << 15) };
+
+typedef struct World {
+  uint32_t shard, replicas;
+} World;
+
+#define CHECK(condition)                                                                                     \
+  do {                                                                                                       \
+    if (!(condition)) {                                                                                      \
+      fprintf(stderr, "rank %u: %s:%d: %s\n", env->rank, __FILE__, __LINE__, #condition);                    \
+      return 10;                                                                                             \
+    }                                                                                                        \
+  } while (0)
+
+/* What rank r holds at element i in round n: values whose sums depend on their order. */
+static float value(uint32_t rank, uint64_t i, uint64_t round) {
+  uint64_t x = (rank + 1) * 0x9e3779b97f4a7c15u ^ (i + 1) * 0xbf58476d1ce4e5b9u ^ (round + 1) * 0x94d049bb133111ebu;
+  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+  return ((float)((x >> 40) & 0xffffff) / 16777216.0f - 0.5f) * (float)(1 << (x & 15));
+}
+
+/* comm.h's tree, by definition. */
+static float tree(uint32_t lo, uint32_t n, uint64_t i, uint64_t round) {
+  if (n == 1) return value(lo, i, round);
+  uint32_t p = 1;
+  while (p * 2 < n) p *= 2;
+  return tree(lo, p, i, round) + tree(lo + p, n - p, i, round);
+}
+
+static Comm *open_comm(Arena *arena, const RankEnv *env, const World *world) {
+  CommShmConfig config = {.rank = env->rank,
+                          .ranks = env->ranks,
+                          .shard = world->shard,
+                          .replicas = world->replicas,
+                          .arenas = env->arenas,
+                          .lanes = env->lanes,
+                          .stop = &env->control->stop,
+                          .kernels = kernels_cpu(),
+                          .spins = SPIN_SHORT};
+  kernels_thread_init();
+  return comm_shm_open(arena, &config);
+}
+
+static float *floats(const RankEnv *env, uint64_t offset) { return (float *)(env->arenas[env->rank] + offset); }
+
+static void fill(const RankEnv *env, uint64_t offset, uint64_t n, uint64_t round) {
+  for (uint64_t i = 0; i < n; i++) floats(env, offset)[i] = value(env->rank, i, round);
+}
+
+static int gather(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
+  uint32_t base = comm->rank / comm->shard * comm->shard, self = comm->rank % comm->shard;
+  uint64_t in_place = FULL + self * count * sizeof(float);
+  uint64_t from = round % 2 == 0 ? SHARD : in_place;
+  fill(env, from, count, round);
+  CHECK(comm->allgather(comm, from, FULL, count, sizeof(float)) == COMM_OK);
+  for (uint32_t r = 0; r < comm->shard; r++)
+    for (uint64_t i = 0; i < count; i++) CHECK(floats(env, FULL)[r * count + i] == value(base + r, i, round));
+  return 0;
+}
+
+static int scatter(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
+  uint32_t base = comm->rank / comm->shard * comm->shard, self = comm->rank % comm->shard;
+  bool add = round % 2 == 1;
+  fill(env, FULL, count * comm->shard, round);
+  for (uint64_t i = 0; i < count; i++) floats(env, SHARD)[i] = 3;
+  CHECK(comm->reduce_scatter(comm, FULL, SHARD, count, add) == COMM_OK);
+  fill(env, FULL, count * comm->shard, round + 1); /* whoever still read here would see it */
+  for (uint64_t i = 0; i < count; i++) {
+    float sum = tree(base, comm->shard, self * count + i, round);
+    CHECK(floats(env, SHARD)[i] == (add ? 3 + sum : sum));
+  }
+  return 0;
+}
+
+/* Sum in the shard group, then over replicas: the bits of the sum over all ranks. */
+static int hybrid(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
+  uint64_t to = round % 2 == 0 ? SHARD : OTHER;
+  uint32_t self = comm->rank % comm->shard;
+  fill(env, FULL, count * comm->shard, round);
+  CHECK(comm->reduce_scatter(comm, FULL, SHARD, count, false) == COMM_OK);
+  CHECK(comm->allreduce(comm, SHARD, to, count, false) == COMM_OK);
+  for (uint64_t i = 0; i < count; i++) CHECK(floats(env, to)[i] == tree(0, comm->ranks, self * count + i, round));
+  if (to == SHARD) return 0;
+  CHECK(comm->allreduce(comm, SHARD, to, count, true) == COMM_OK);
+  for (uint64_t i = 0; i < count; i++) {
+    float sum = tree(0, comm->ranks, self * count + i, round);
+    CHECK(floats(env, to)[i] == sum + sum);
+  }
+  return 0;
+}
+
+static int sums(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
+  double *x = (double *)(env->arenas[env->rank] + OTHER), expected = 0;
+  for (uint64_t i = 0; i < count; i++) x[i] = (double)(i + 1) * (env->rank + 1 + (double)round);
+  CHECK(comm->allreduce_sum(comm, OTHER, count) == COMM_OK);
+  for (uint32_t r = 0; r < comm->ranks; r++) expected += r + 1 + (double)round; /* small integers: exact */
+  for (uint64_t i = 0; i < count; i++) CHECK(x[i] == (double)(i + 1) * expected);
+  return 0;
+}
+
+static int exact(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
+  int64_t *acc = (int64_t *)(env->arenas[env->rank] + OTHER), all[EXACT_WORDS] = {0};
+  uint32_t base = comm->rank / comm->shard * comm->shard;
+  memset(acc, 0, sizeof all);
+  for (uint64_t i = 0; i < count; i++) exact_add(acc, (double)value(env->rank, i, round) * value(env->rank, i, round));
+  CHECK(comm->allreduce_exact(comm, OTHER) == COMM_OK);
+  for (uint32_t r = comm->shard; r-- > 0;) /* another order */
+    for (uint64_t i = count; i-- > 0;) exact_add(all, (double)value(base + r, i, round) * value(base + r, i, round));
+  CHECK(exact_value(acc) == exact_value(all));
+  return 0;
+}
+
+static int everything(void *user, const RankEnv *env) {
+  Arena *arena = arena_new();
+  Comm *comm = open_comm(arena, env, user);
+  static const uint64_t counts[] = {64, 1, 1000, 17, 128, 3};
+  int code = 0;
+  for (uint64_t round = 0; code == 0 && round < 200; round++) {
+    uint64_t count = counts[round % 6];
+    if (round % 50 == env->rank) usleep(300); /* let the others overtake */
+    code = gather(env, comm, count, round);
+    if (code == 0) code = scatter(env, comm, count, round);
+    if (code == 0) code = hybrid(env, comm, count, round);
+    if (code == 0) code = sums(env, comm, count < 200 ? count : 200, round);
+    if (code == 0) code = exact(env, comm, 20, round);
+    if (code == 0 && comm->barrier(comm) != COMM_OK) code = 11;
+  }
+  arena_free(arena);
+  return code;
+}
+
+static void run(uint32_t shard, uint32_t replicas) {
+  World world = {shard, replicas};
+  LaunchJob job = {.ranks = shard * replicas, .arena_bytes = ARENA_BYTES, .rank_main = everything, .user = &world};
+  assert_int_equal(launch_run(&job), RUN_OK);
+}
+
+static void one_group(void **state) {
+  (void)state;
+  for (uint32_t ranks = 1; ranks <= 5; ranks++) run(ranks, 1);
+}
+
+static void hybrid_groups(void **state) {
+  (void)state;
+  run(1, 2);
+  run(1, 3);
+  run(2, 2);
+  run(1, 4);
+  run(2, 3);
+  run(4, 2);
+}
+
+static int fail_one(void *user, const RankEnv *env) {
+  Arena *arena = arena_new();
+  Comm *comm = open_comm(arena, env, user);
+  Failure failure = {0};
+  fail(&failure, RUN_INVALID, "on purpose");
+  CHECK(comm->barrier(comm) == COMM_OK);
+  if (env->rank == 1) control_fail(env->control, 1, &failure);
+  else CHECK(comm->barrier(comm) == COMM_PEER_FAILED);
+  return RUN_PEER_FAILED;
+}
+
+static void a_failure_frees_the_waiting(void **state) {
+  Scratch *scratch = *state;
+  World world = {4, 1};
+  LaunchJob job = {.ranks = 4, .arena_bytes = ARENA_BYTES, .rank_main = fail_one, .user = &world};
+  double begin = seconds_now();
+  capture_stderr(scratch);
+  int code = launch_run(&job);
+  assert_string_equal(captured_stderr(scratch), "error: on purpose\n");
+  assert_int_equal(code, RUN_INVALID);
+  assert_true(seconds_now() - begin < 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_group),
+      cmocka_unit_test(hybrid_groups),
+      SCRATCH_TEST(a_failure_frees_the_waiting),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

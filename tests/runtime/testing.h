@@ -1,0 +1,42 @@
+/* Owns: what the runtime's tests share: cmocka, scratch folders, captured stderr. */
+#ifndef FSDPC_TESTS_RUNTIME_TESTING_H
+#define FSDPC_TESTS_RUNTIME_TESTING_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+
+/* Setup and teardown of a test: *state is a Scratch with a fresh folder. */
+typedef struct Scratch {
+  char dir[64];
+  Arena *arena;
+} Scratch;
+int scratch_setup(void **state);
+int scratch_teardown(void **state);
+
+/* DIR/name. */
+const char *scratch_path(Scratch *scratch, const char *name);
+/* Writes a file into the folder and returns its path. */
+const char *scratch_file(Scratch *scratch, const char *name, const void *data, size_t bytes);
+/* Whole contents, NUL-terminated; fails the test when there is no such file. */
+char *read_text(Arena *arena, const char *path, size_t *bytes);
+uint32_t folder_entries(const char *dir); /* hidden ones too */
+
+/* Everything written to stderr between the two goes to a file, whose text the second returns. */
+void capture_stderr(Scratch *scratch);
+const char *captured_stderr(Scratch *scratch);
+
+void assert_said(const char *text, const char *part);
+double seconds_now(void);
+/* This process has no children, dead or alive. */
+void assert_no_children(void);
+
+#define SCRATCH_TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+
+#endif
