@@ -44,7 +44,9 @@ typedef struct Planned {
   double seconds;               /* spent planning; 0 for a plan that was read */
 } Planned;
 
-/* FILE -> checked graph, with --set and --cluster. */
+/* --set, --cluster, and FSDPC_MODELS: where `use` looks last. */
+FrontendOptions compile_options(const Cli *cli);
+/* FILE -> checked graph. */
 int compile_graph(Cli *cli, const char *path, Graph **graph);
 /* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
  * does not fit: see planned->fits. */
