@@ -137,7 +137,7 @@ void report_print(const Cli *cli, const Planned *planned, FILE *out) {
 void report_infeasible(const Planned *planned, FILE *out) {
   const Infeasible *why = planned->infeasible;
   char buffer[32];
-  fprintf(out, "error: no plan found within the budget of %s\n",
+  fprintf(out, "fsdpc: error: no plan found within the budget of %s\n",
           text_bytes(buffer, planned->plan->summary.budget_bytes));
   fprintf(out, "note: the smallest peak found is %s, at %s; largest buffers there:\n",
           text_bytes(buffer, why->smallest_peak_bytes), why->peak_at);
