@@ -218,6 +218,28 @@ static void test_identity(void **state) {
   arena_free(arena);
 }
 
+/* The examples in docs/plan-format.md are lines of the good plan. */
+static void test_documented(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  SourceSet sources = {.arena = arena};
+  const char *why, *text = written(arena, good_plan(arena)).data;
+  assert_int_equal(source_read(&sources, "docs/plan-format.md", &why), 0);
+  char *doc = arena_strdup(arena, sources.files.data[0].text), *rest = doc;
+  bool fenced = false;
+  int lines = 0;
+  *strstr(doc, "## Errors") = 0;
+  for (char *line; (line = strsep(&rest, "\n"));) {
+    bool fence = !strncmp(line, "```", 3);
+    if (fence) fenced = !fenced;
+    if (!fenced || fence) continue;
+    if (!strstr(text, arena_printf(arena, "%s\n", line))) fail_msg("not in the good plan: %s", line);
+    lines++;
+  }
+  assert_true(lines > 15);
+  arena_free(arena);
+}
+
 /* What the good plan does not have: odd names, views, other files, large and tiny numbers. */
 static void test_identity_odd(void **state) {
   (void)state;
@@ -499,14 +521,11 @@ static void test_large(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_identity),
-                                     cmocka_unit_test(test_identity_odd),
-                                     cmocka_unit_test(test_comments_and_layout),
-                                     cmocka_unit_test(test_mistakes),
-                                     cmocka_unit_test(test_several_errors),
-                                     cmocka_unit_test(test_truncated),
-                                     cmocka_unit_test(test_junk),
-                                     cmocka_unit_test(test_files),
-                                     cmocka_unit_test(test_large)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_identity),   cmocka_unit_test(test_identity_odd),
+      cmocka_unit_test(test_documented), cmocka_unit_test(test_comments_and_layout),
+      cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_several_errors),
+      cmocka_unit_test(test_truncated),  cmocka_unit_test(test_junk),
+      cmocka_unit_test(test_files),      cmocka_unit_test(test_large)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
