@@ -1,4 +1,5 @@
-/* Owns: instr.def as data: the rows, and the little parser of their operand strings. A malformed row is our bug. */
+/* Owns: instr.def as data: the rows, and the little parser of their operand strings. A malformed row is our
+ * bug. */
 #include "planner/plan/instr.h"
 
 #include <ctype.h>

@@ -4,7 +4,8 @@
 
 #include "planner/plan/plan.h"
 
-/* Fills the operands and attributes of `spec` from the strings of one row of instr.def. NULL, or what is wrong. */
+/* Fills the operands and attributes of `spec` from the strings of one row of instr.def. NULL, or what is
+ * wrong. */
 const char *instr_parse_row(InstrSpec *spec, const char *operands, const char *ints, const char *reals);
 
 #endif

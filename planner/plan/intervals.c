@@ -1,7 +1,9 @@
 /* Owns: the treap behind intervals.h. Node 0 is "none". */
 #include "planner/plan/intervals.h"
 
-static IntervalNode *node(const IntervalPool *pool, uint32_t id) { return &pool->nodes.data[id]; }
+static IntervalNode *node(const IntervalPool *pool, uint32_t id) {
+  return &pool->nodes.data[id];
+}
 
 static uint32_t new_node(IntervalPool *pool, Interval interval) {
   if (!pool->nodes.count) vec_push(pool->arena, &pool->nodes, (IntervalNode){0});
