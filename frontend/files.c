@@ -2,6 +2,7 @@
 #include "frontend/files.h"
 
 #include "frontend/parse.h"
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -39,10 +40,29 @@ static int32_t find(const Files *files, const char *real) {
   return -1;
 }
 
+/* The entry of a folder that is spelled nearly like the last component of path, or NULL. */
+static const char *nearest_in(Files *files, const char *path) {
+  const char *folder = folder_of(files->arena, path);
+  VEC(const char *) names = {0};
+  DIR *dir = opendir(*folder ? folder : ".");
+  if (!dir) return NULL;
+  for (struct dirent *entry = readdir(dir); entry && names.count < FILES_MAX; entry = readdir(dir)) {
+    size_t length = strlen(entry->d_name);
+    if (length > 5 && !strcmp(entry->d_name + length - 5, ".fsdp")) vec_push(files->arena, &names, arena_strdup(files->arena, entry->d_name));
+  }
+  closedir(dir);
+  return text_nearest(path + strlen(folder), names.data, names.count);
+}
+
 static void missing(Files *files, const char *path, const char *where, Span at, const char *why) {
   Diag *diag = diag_error(files->sink, at, "cannot read \"%s\": %s", path, why);
-  if (at.file >= 0 && strcmp(path, where) && !exists(where))
-    diag_help(diag, "a path is relative to the file that uses it, then to the models folder; there is no \"%s\"", where);
+  if (exists(where)) return;
+  const char *near = nearest_in(files, where);
+  if (!near) near = nearest_in(files, arena_printf(files->arena, "%s/%s", files->models, path));
+  if (near)
+    diag_help(diag, "did you mean \"%s%s\"?", folder_of(files->arena, path), near);
+  else if (at.file >= 0)
+    diag_help(diag, "a path is relative to the file that uses it, then to the models folder");
 }
 
 /* Reports a use that leads back to a file still being read. */

@@ -10,7 +10,7 @@
 
 #include <ctype.h>
 
-enum { MAX_TOKENS = 500000, SHOWN_BYTES = 40 };
+enum { MAX_TOKENS = 500000, MAX_JUNK = 3, SHOWN_BYTES = 40 };
 
 void lexer_block(void *scanner, bool block);
 int fsdp_lex(union FsdpValue *value, Span *span, Parser *parser);
@@ -83,7 +83,7 @@ static int keyword(const Keyword *words, int count, const char *text, int otherw
   return otherwise;
 }
 
-static const Keyword top_words[] = {{"use", USE},     {"let", LET},         {"module", MODULE}, {"model", MODEL},
+static const Keyword top_words[] = {{"use", USE},     {"let", LET},         {"model", MODEL}, {"module", MODULE},
                                     {"train", TRAIN}, {"cluster", CLUSTER}, {"plan", PLAN}};
 static const Keyword body_words[] = {{"let", LET},   {"module", MODULE}, {"input", INPUT}, {"init", INIT},
                                      {"return", RETURN}, {"repeat", REPEAT}, {"as", AS}};
@@ -141,9 +141,8 @@ static void bad_token(Parser *parser, int kind) {
   if (kind == BAD_STRING) {
     diag_error(parser->sink, here(parser), "this string is not closed on its line");
     parser->fatal = true;
-  } else if (!parser->junk) {
+  } else if (parser->junk++ < MAX_JUNK) {
     diag_error(parser->sink, here(parser), "unexpected character '%s'", shown(parser, here(parser)));
-    parser->junk = true;
   }
 }
 
@@ -198,6 +197,12 @@ static bool starts_statement(int kind) {
          kind == MODEL || kind == TRAIN || kind == CLUSTER || kind == PLAN || kind == USE;
 }
 
+/* Parentheses left open before the point of resumption stay out of the way. */
+static void forget_parens(Parser *parser) {
+  while (parser->open.count && parser->open.data[parser->open.count - 1].kind != '{') parser->open.count--;
+  parser->parens = 0;
+}
+
 /* Skips to where parsing can resume, holds the token there, and yields SYNC (or the end of the file). */
 static int resync(Parser *parser) {
   uint32_t depth = 0;
@@ -210,13 +215,13 @@ static int resync(Parser *parser) {
       parser->recovering = false;
       parser->synced_at = kind ? (int64_t)parser->begin : parser->synced_at;
       hold(parser, kind, text);
-      while (parser->open.count && parser->open.data[parser->open.count - 1].kind != '{') parser->open.count--;
-      parser->parens = kind == '(' || kind == '[';
+      if (kind != '(' && kind != '[') forget_parens(parser);
       return SYNC;
     }
     if (kind == '{') depth++;
     if (kind == '}' && depth > 0 && --depth == 0) {
       parser->recovering = false;
+      forget_parens(parser);
       return SYNC;
     }
   }
@@ -260,7 +265,8 @@ static void drop(Names *names, const char *const *unwanted) {
 
 /* Replaces long lists by the notion behind them: "an expression", "a statement". */
 static void summarise(Parser *parser, Names *names) {
-  static const char *const internal[] = {"SYNC", "BAD_STRING", "JUNK", "error", NULL};
+  static const char *const internal[] = {"SYNC", "BAD_STRING", "JUNK", "error", "end of file", NULL};
+  static const char *const call[] = {"'('", "'='", NULL}; /* what else could follow a name among arguments */
   static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'//'", "'.'", "'as'", NULL};
   static const char *const expression[] = {"a name", "a number", "a string", "'('", "'['", "'-'", NULL};
   static const char *const statement[] = {"'let'", "'module'", "'input'", "'init'", "'return'", "'repeat'", "a name", NULL};
@@ -282,7 +288,10 @@ static void summarise(Parser *parser, Names *names) {
     notion = "an expression";
     parts = expression;
   }
+  static const char *const repeat[] = {"'repeat'", NULL};
   if (parts) drop(names, parts);
+  if (parts == expression) drop(names, repeat);
+  if (!parts && (expects(names->data, (int)names->count, "')'") || expects(names->data, (int)names->count, "']'"))) drop(names, call);
   if (!parts || names->count) {
     uint32_t all = names->count;
     drop(names, operators);
@@ -303,6 +312,22 @@ static const char *either(Parser *parser, const Names *names) {
   return text.data;
 }
 
+/* A misspelt keyword shows at itself outside braces, and at the word after it inside. */
+static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) {
+  const char *words[10];
+  uint32_t count = parser->braces ? sizeof body_words / sizeof *body_words : sizeof top_words / sizeof *top_words;
+  for (uint32_t i = 0; i < count; i++) words[i] = parser->braces ? body_words[i].text : top_words[i].text;
+  uint32_t tokens = parser->ast->tokens.count, index = parser->braces ? tokens - 2 : tokens - 1;
+  if (at_end || tokens < 2 || parser->ast->tokens.data[index].kind != IDENT) return;
+  if (parser->braces && parser->held_kind != IDENT) {
+    if (parser->held_kind == '(') diag_help(diag, "a result needs a name: `x = ...`");
+    return;
+  }
+  const Token *token = &parser->ast->tokens.data[index];
+  const char *near = text_nearest(shown(parser, (Span){span.file, token->begin, token->end}), words, count);
+  if (near) diag_help(diag, "did you mean \"%s\"?", near);
+}
+
 static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
   if (parser->open.count) {
     Opener opener = parser->open.data[parser->open.count - 1];
@@ -312,6 +337,7 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
       diag_note(diag, opener.span, "this '%c' is not closed yet", opener.kind);
   }
   uint32_t count = parser->ast->tokens.count;
+  suggest_keyword(parser, diag, span, at_end);
   if (parser->held_kind == '=' && count > 1 && parser->ast->tokens.data[count - 2].kind == WORD)
     diag_help(diag, "here a key is followed by its values alone, as in `lr 6e-4`");
 }
@@ -319,7 +345,9 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
 void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count) {
   parser->recovering = true;
   if (!at_end) parser->pending = true; /* look at the rejected token again: it may begin the next statement */
-  if (parser->fatal || (parser->junk && parser->sink->errors)) return;
+  bool again = parser->reported_at == (int64_t)span.begin; /* where recovery resumed at the token that was wrong */
+  if (parser->fatal || parser->junk || again) return;
+  parser->reported_at = span.begin;
   Names names = {0};
   for (int i = 0; i < count; i++) vec_push(parser->arena, &names, expected[i]);
   summarise(parser, &names);
@@ -384,7 +412,7 @@ Ast *parse_file(Arena *arena, const SourceSet *sources, DiagSink *sink, int32_t 
   uint32_t errors = sink->errors;
   if (!is_text(source, file, sink)) return NULL;
   Parser parser = {.arena = arena, .sink = sink, .file = file, .text = source->text,
-                   .ast = ARENA_NEW(arena, Ast), .synced_at = -1};
+                   .ast = ARENA_NEW(arena, Ast), .synced_at = -1, .reported_at = -1};
   parser.ast->file = file;
   parser.ast->statements = ARENA_NEW(arena, StmtList);
   if (lexer_lex_init_extra(&parser, &parser.scanner)) abort();

@@ -30,13 +30,15 @@ typedef struct Parser {
   int before[2];               /* kinds of the last and last but one token */
 
   bool ended;
-  bool recovering, fatal, junk; /* skipping to the next statement; nothing more to say; a stray character was reported */
+  bool recovering, fatal;      /* skipping to the next statement; nothing more to say */
+  uint32_t junk;               /* stray characters reported */
   bool pending;                /* held_* is to be read again */
   int held_kind;
   Span held_span;
   const char *held_text;
   bool held_line_start;
   int64_t synced_at;           /* where recovery last resumed: it never resumes there twice */
+  int64_t reported_at;         /* where the last syntax error was */
 } Parser;
 
 Expr *expr_number(Parser *parser, const char *text, Span span);

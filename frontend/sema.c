@@ -20,7 +20,7 @@ static void read_sets(Sema *sema, const FrontendOptions *options) {
     const char *text = options->sets[i], *equal = strchr(text, '=');
     files_hash(&sema->files, text, strlen(text) + 1);
     if (!equal || equal == text) {
-      Diag *diag = sema_error(sema, SPAN_NONE, "--set %s is not of the form name=value", text);
+      Diag *diag = diag_error(sema->sink, SPAN_NONE, "--set %s is not of the form name=value", text);
       diag_help(diag, "as in --set layers=24");
       continue;
     }
@@ -152,7 +152,9 @@ static Graph *compile(Sema *sema, const char *path, const FrontendOptions *optio
   Blocks blocks = {0};
   collect(sema, ast, &blocks);
   declare(sema, main);
+  bool declared = sema->sink->errors == errors;
   run_settings(sema, &blocks, options);
+  if (!declared) return NULL;
   if (blocks.model) {
     run_model(sema, blocks.model);
   } else if (need_model) {

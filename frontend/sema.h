@@ -164,7 +164,8 @@ Diag *sema_error(Sema *sema, Span span, const char *format, ...) __attribute__((
 Diag *sema_warning(Sema *sema, Span span, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void sema_flush(Sema *sema);
 void sema_stop(Sema *sema, Span span, const char *reason, const char *help);
-void note_tensor(Sema *sema, Diag *diag, int32_t tensor);
+/* Where a tensor comes from; `what` is how the message calls it. Silent when that is the error's own place. */
+void note_tensor(Sema *sema, Diag *diag, int32_t tensor, const char *what);
 
 Env *env_new(Sema *sema, Env *parent, bool barrier, bool quiet);
 Var *env_find(Env *env, const char *name);
@@ -213,6 +214,7 @@ typedef struct Bound {
   const Expr *expr; /* NULL: default */
   Span span;
   Value value;      /* of the argument's type; BOOL: integer 0 or 1 */
+  const char *side; /* "the left side" of an operator, else NULL */
   int32_t word;     /* WORD: index in ArgSpec.words */
 } Bound;
 

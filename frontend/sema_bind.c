@@ -81,7 +81,7 @@ static bool mismatch(LayerCall *call, const ArgSpec *arg, const Bound *bound, co
   Sema *sema = call->sema;
   Diag *diag = sema_error(sema, bound->span, "\"%s\" of %s must be %s, this is %s", arg->name, call->spec->name, wanted,
                           value_describe(sema, bound->value));
-  if (bound->value.kind == VALUE_TENSOR) note_tensor(sema, diag, bound->value.id);
+  if (bound->value.kind == VALUE_TENSOR) note_tensor(sema, diag, bound->value.id, "it");
   if (arg->type == ARG_TENSOR && bound->value.kind == VALUE_LAYER)
     diag_help(diag, "`as` names the layer; assign its result to a variable and use that");
   if (arg->type == ARG_TENSOR && bound->value.kind == VALUE_TENSOR) diag_help(diag, "embedding turns ids into vectors");
@@ -99,7 +99,10 @@ static bool bind_word(LayerCall *call, const ArgSpec *arg, Bound *bound) {
       }
   Text wanted = {.arena = sema->arena};
   for (uint32_t i = 0; i < arg->word_count; i++) text_printf(&wanted, "%s%s", i ? " or " : "", arg->words[i]);
-  return mismatch(call, arg, bound, wanted.data);
+  const char *near = bound->value.kind == VALUE_WORD ? text_nearest(bound->value.text, arg->words, arg->word_count) : NULL;
+  mismatch(call, arg, bound, wanted.data);
+  if (near && sema->last) diag_help(sema->last, "did you mean \"%s\"?", near);
+  return false;
 }
 
 static bool bind_bool(LayerCall *call, const ArgSpec *arg, Bound *bound) {
@@ -206,13 +209,15 @@ static bool too_many(LayerCall *call, const Expr *expr, const Arg *arg) {
   return false;
 }
 
-/* A bare name where a layer is wanted means the label even if a variable has the same name. */
+/* A bare name where a layer is wanted means the label even if a variable has the same name; where a word is wanted, an
+ * unknown name is a word that the layer does not know. */
 static Value eval_argument(LayerCall *call, Env *env, const ArgSpec *arg, const Expr *expr) {
   const char *path;
   if (arg->type == ARG_LAYER && expr->kind == EXPR_NAME) {
     Entity *entity = label_find(call->sema, expr->name.text, &path);
     if (entity && entity->kind == ENTITY_LAYER) return (Value){.kind = VALUE_LAYER, .id = entity->op, .text = path};
   }
+  if (arg->type == ARG_WORD && expr->kind == EXPR_NAME && !env_find(env, expr->name.text)) return value_text(VALUE_WORD, expr->name.text);
   return eval(call->sema, env, expr);
 }
 

@@ -128,7 +128,8 @@ static Value eval_member(Sema *sema, Env *env, const Expr *expr) {
     if (index != MAP_NONE) return entity_value(&sema->entities.data[index], path);
     sema_error(sema, expr->name.span, "nothing in \"%s\" is named \"%s\" so far", left.text, member);
   } else {
-    sema_error(sema, expr->span, "%s has no member \"%s\"", value_describe(sema, left), member);
+    Diag *diag = sema_error(sema, expr->span, "%s has no member \"%s\"", value_describe(sema, left), member);
+    if (left.kind == VALUE_LAYER) diag_help(diag, "only the weight of a layer can be shared");
   }
   return value_error();
 }
@@ -462,6 +463,7 @@ static void exec_input(Sema *sema, Env *env, const Stmt *stmt) {
   const Var *known = env_find_here(env, stmt->name.text);
   if (sema->calls.count || sema->instance || env->barrier) {
     sema_error(sema, stmt->span, "inputs belong to the model, not to a module or a repeat");
+    if (!known) env_add(sema, env, stmt->name, VAR_INPUT, value_error());
     return;
   }
   if (known) {

@@ -16,6 +16,9 @@ static bool find_loss(Sema *sema, Env *env) {
   graph->loss_op = -1;
   if (!loss) {
     Diag *diag = sema_error(sema, graph->modules.data[0].span, "model \"%s\" has no loss", graph->name);
+    for (uint32_t i = 0; i < env->vars.count; i++)
+      if (text_nearest("loss", &env->vars.data[i].name, 1))
+        diag_note(diag, env->vars.data[i].span, "the loss must be named `loss`, not \"%s\"", env->vars.data[i].name);
     diag_help(diag, "end it with `loss = cross_entropy(logits, targets)` or `loss = mse(x, y)`");
     return false;
   }
@@ -237,7 +240,8 @@ static void find_uses(Graph *graph) {
 
 /* --- checks ------------------------------------------------------------------------------------------------------- */
 
-/* With chunk, logits are computed piece by piece inside the loss: nobody else may want them. */
+/* With chunk, logits are computed piece by piece inside the loss. Nobody else wants them: what does not lead to the loss
+ * is gone, and nothing but the loss can use them on the way there. */
 static void check_chunk(Sema *sema) {
   const Graph *graph = sema->graph;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
@@ -245,17 +249,8 @@ static void check_chunk(Sema *sema) {
   int32_t logits = loss->inputs[0], op = graph->tensors.data[logits].op;
   if (graph->tensors.data[logits].view_of >= 0 || op < 0 || graph->ops.data[op].kind != LAYER_LINEAR) {
     Diag *diag = sema_error(sema, loss->span, "with `chunk` the logits must be the result of a linear, which is then computed in pieces");
-    note_tensor(sema, diag, logits);
-    return;
+    note_tensor(sema, diag, logits, "it");
   }
-  for (uint32_t i = 0; i < graph->ops.count; i++)
-    for (int32_t k = 0; k < graph->ops.data[i].input_count; k++) {
-      int32_t input = graph->ops.data[i].inputs[k];
-      if ((int32_t)i == graph->loss_op || (input != logits && graph->tensors.data[input].view_of != logits)) continue;
-      Diag *diag = sema_error(sema, loss->span, "with `chunk` the logits never exist as a whole, but another layer uses them");
-      diag_note(diag, graph->ops.data[i].span, "they are used here");
-      return;
-    }
 }
 
 static void check_total(Sema *sema) {

@@ -42,7 +42,13 @@ static bool positive(LayerCall *call, const char *name, double *out) {
   return false;
 }
 
-static void note_operand(LayerCall *call, Diag *diag, const char *name) { note_tensor(call->sema, diag, arg(call, name)->value.id); }
+/* Called by its variable when it has one, else by the argument's name. */
+static void note_operand(LayerCall *call, Diag *diag, const char *name) {
+  const Bound *bound = arg(call, name);
+  bool variable = bound->expr && bound->expr->kind == EXPR_NAME;
+  const char *what = arena_printf(call->sema->arena, "\"%s\"", variable ? bound->expr->name.text : name);
+  note_tensor(call->sema, diag, bound->value.id, bound->side && !variable ? bound->side : what);
+}
 
 static const char *text_of(LayerCall *call, const Shape *s) { return shape_text(call->sema, s); }
 
@@ -472,10 +478,11 @@ Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, Value left, Val
   const Expr *sides[] = {expr->left, expr->right};
   Value values[] = {left, right};
   for (int i = 0; i < 2; i++) {
-    call.args[i] = (Bound){.given = true, .expr = sides[i], .span = sides[i]->span, .value = values[i]};
+    call.args[i] = (Bound){.given = true, .expr = sides[i], .span = sides[i]->span, .value = values[i],
+                            .side = i ? "the right side" : "the left side"};
     if (!sema->graph->tensors.data[values[i].id].is_index) continue;
     Diag *diag = sema_error(sema, sides[i]->span, "integers cannot be combined with '%s'", kind == LAYER_ADD ? "+" : "*");
-    note_tensor(sema, diag, values[i].id);
+    note_tensor(sema, diag, values[i].id, "it");
     diag_help(diag, "embedding turns ids into vectors");
     return value_error();
   }

@@ -29,8 +29,8 @@ const char *value_describe(Sema *sema, Value value) {
                         shape_text(sema, &tensor->shape));
   }
   case VALUE_TUPLE: return arena_printf(sema->arena, "a list of %u values", value.count);
-  case VALUE_LAYER: return "a layer, not its result";
-  case VALUE_SCOPE: return "the name of a module's call";
+  case VALUE_LAYER: return arena_printf(sema->arena, "the layer \"%s\"", value.text);
+  case VALUE_SCOPE: return arena_printf(sema->arena, "the name \"%s\" of a module's call", value.text);
   case VALUE_WORD: return arena_printf(sema->arena, "the word \"%s\"", value.text);
   case VALUE_STRING: return "a string";
   }
@@ -39,12 +39,18 @@ const char *value_describe(Sema *sema, Value value) {
 
 /* --- errors --------------------------------------------------------------------------------------------------- */
 
+static bool noted(const Diag *diag, Span span) {
+  for (uint32_t i = 0; i < diag->notes.count; i++)
+    if (!memcmp(&diag->notes.data[i].span, &span, sizeof span)) return true;
+  return false;
+}
+
 void sema_flush(Sema *sema) {
   if (sema->last && sema->last_calls.count) {
     uint32_t count = sema->last_calls.count;
     const PendingCall *inner = &sema->last_calls.data[count - 1], *outer = &sema->last_calls.data[0];
-    diag_note(sema->last, inner->span, "in module \"%s\", called here", inner->module);
-    if (count > 1) diag_note(sema->last, outer->span, "%sin module \"%s\", called here", count > 2 ? "... " : "", outer->module);
+    if (!noted(sema->last, inner->span)) diag_note(sema->last, inner->span, "in module \"%s\", called here", inner->module);
+    if (count > 1 && !noted(sema->last, outer->span)) diag_note(sema->last, outer->span, "%sin module \"%s\", called here", count > 2 ? "... " : "", outer->module);
   }
   sema->last = NULL;
 }
@@ -63,15 +69,16 @@ static bool fresh(Sema *sema, Span span, char level) {
   return true;
 }
 
-static Diag *unseen(Sema *sema) {
+static Diag *unseen(Sema *sema, Span span) {
   Diag *diag = ARENA_NEW(sema->arena, Diag);
   diag->arena = sema->arena;
+  diag->span = span;
   return diag;
 }
 
 Diag *sema_error(Sema *sema, Span span, const char *format, ...) {
   sema_flush(sema);
-  if (sema->stop || !fresh(sema, span, 'e')) return unseen(sema);
+  if (sema->stop || !fresh(sema, span, 'e')) return unseen(sema, span);
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(sema->arena, format, args);
@@ -82,7 +89,7 @@ Diag *sema_error(Sema *sema, Span span, const char *format, ...) {
 }
 
 Diag *sema_warning(Sema *sema, Span span, const char *format, ...) {
-  if (!fresh(sema, span, 'w')) return unseen(sema);
+  if (!fresh(sema, span, 'w')) return unseen(sema, span);
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(sema->arena, format, args);
@@ -96,12 +103,13 @@ void sema_stop(Sema *sema, Span span, const char *reason, const char *help) {
   sema->stop = true;
 }
 
-void note_tensor(Sema *sema, Diag *diag, int32_t id) {
+void note_tensor(Sema *sema, Diag *diag, int32_t id, const char *what) {
   const GraphTensor *tensor = &sema->graph->tensors.data[id];
+  if (!memcmp(&tensor->span, &diag->span, sizeof diag->span)) return;
   if (tensor->op < 0 && tensor->view_of < 0)
     diag_note(diag, tensor->span, "input \"%s\" is declared here with shape %s", tensor->name, shape_text(sema, &tensor->shape));
   else
-    diag_note(diag, tensor->span, "it is computed here with shape %s", shape_text(sema, &tensor->shape));
+    diag_note(diag, tensor->span, "%s is computed here with shape %s", what, shape_text(sema, &tensor->shape));
 }
 
 /* --- environments --------------------------------------------------------------------------------------------- */
@@ -188,6 +196,8 @@ const char *env_nearest(Sema *sema, Env *env, const char *name, bool callable) {
   }
   for (int i = 0; callable && i < LAYER_COUNT; i++) vec_push(sema->arena, &names, layer_name((LayerKind)i));
   if (!callable) add_keys(sema, &names, &sema->words);
+  for (uint32_t i = 0; !callable && i < sema->taken.capacity; i++) /* labels of the model itself */
+    if (sema->taken.slots[i].key && !strchr(sema->taken.slots[i].key, '.')) vec_push(sema->arena, &names, sema->taken.slots[i].key);
   return text_nearest(name, names.data, names.count);
 }
 

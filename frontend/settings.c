@@ -31,6 +31,9 @@ bool key_error(Reader *reader, const Key *key, Span span, const char *text) {
 
 static bool expected(Reader *reader, const Key *key, const char *what) {
   const Item *item = next_item(reader);
+  if (next_is_key(reader))
+    return key_error(reader, key, span_join(reader->key_span, reader->items->data[reader->at - 1].span),
+                     arena_printf(reader->sema->arena, "\"%s\" needs %s", key->name, what));
   return key_error(reader, key, item ? item->span : reader->key_span,
                    arena_printf(reader->sema->arena, "\"%s\" needs %s, saw %s", key->name, what, saw(reader, item)));
 }

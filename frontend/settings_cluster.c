@@ -122,13 +122,13 @@ static void read_file(Sema *sema, const char *path, Span at, uint32_t depth) {
 
 static void read_cluster(Sema *sema, const Stmt *block, uint32_t depth) {
   const ItemList *items = block->items;
-  if (depth > CLUSTER_MAX_USES) {
-    sema_error(sema, block->span, "cluster files use one another in a circle");
-    return;
-  }
   bool uses = items->count > 0 && items->data[0].kind == ITEM_WORD && !strcmp(items->data[0].text, "use");
   if (uses && (items->count < 2 || items->data[1].kind != ITEM_STRING)) {
     sema_error(sema, items->data[0].span, "\"use\" needs a file name in quotes");
+    return;
+  }
+  if (uses && depth > CLUSTER_MAX_USES) {
+    sema_error(sema, items->data[1].span, "cluster files use one another in a circle");
     return;
   }
   if (uses) read_file(sema, items->data[1].text, items->data[1].span, depth);

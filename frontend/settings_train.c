@@ -20,7 +20,9 @@ static bool read_lr(Reader *reader, const Key *key) {
   Quantity quantity;
   int32_t schedule = SCHEDULE_CONSTANT;
   if (!read_number(reader, key, QUANTITY_NUMBER, 0, 0, &quantity)) return false;
-  if (!next_is_key(reader) && next_item(reader)->kind == ITEM_WORD && !read_word(reader, key, schedules, &schedule)) return false;
+  const Item *item = next_item(reader);
+  bool follows = !next_is_key(reader) && item->kind == ITEM_WORD && text_nearest(item->text, schedules, SCHEDULE_COSINE + 1);
+  if (follows && !read_word(reader, key, schedules, &schedule)) return false;
   recipe->lr = quantity.value;
   recipe->schedule = (ScheduleKind)schedule;
   return true;

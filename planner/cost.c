@@ -24,21 +24,21 @@ static double attention_ns(const Device *device, DType dtype, double flops, bool
 }
 
 /* Products an instruction is made of; 0 when it is not a product. */
-static int products_of(const Plan *plan, const PlanInstr *instr, Product out[3]) {
-  double rows = (double)plan_int(plan, instr, 0);
-  switch (instr->op) {
+static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
+  double rows = (double)ints[0];
+  switch (op) {
   case INSTR_LINEAR_FWD:
-    out[0] = (Product){rows, (double)plan_int(plan, instr, 1), (double)plan_int(plan, instr, 2), 1};
+    out[0] = (Product){rows, (double)ints[1], (double)ints[2], 1};
     return 1;
   case INSTR_LINEAR_BWD_X:
-    out[0] = (Product){rows, (double)plan_int(plan, instr, 2), (double)plan_int(plan, instr, 1), 1};
+    out[0] = (Product){rows, (double)ints[2], (double)ints[1], 1};
     return 1;
   case INSTR_LINEAR_BWD_W:
-    out[0] = (Product){(double)plan_int(plan, instr, 1), (double)plan_int(plan, instr, 2), rows, 1};
+    out[0] = (Product){(double)ints[1], (double)ints[2], rows, 1};
     return 1;
   case INSTR_LINEAR_CROSS_ENTROPY: {
-    double vocab = (double)plan_int(plan, instr, 1), in = (double)plan_int(plan, instr, 2);
-    double chunk = (double)plan_int(plan, instr, 4), chunks = ceil(rows / chunk);
+    double vocab = (double)ints[1], in = (double)ints[2];
+    double chunk = (double)ints[4], chunks = ceil(rows / chunk);
     out[0] = (Product){chunk, vocab, in, chunks};
     out[1] = (Product){chunk, in, vocab, chunks};
     out[2] = (Product){vocab, in, chunk, chunks};
@@ -48,12 +48,12 @@ static int products_of(const Plan *plan, const PlanInstr *instr, Product out[3])
   }
 }
 
-static double attention_flops(const Plan *plan, const PlanInstr *instr) {
-  double batch = (double)plan_int(plan, instr, 0), tq = (double)plan_int(plan, instr, 1);
-  double tk = (double)plan_int(plan, instr, 2), heads = (double)plan_int(plan, instr, 3);
-  double dim = (double)plan_int(plan, instr, 5), causal = plan_int(plan, instr, 6) ? 0.5 : 1;
+static double attention_flops(InstrOp op, const int64_t *ints) {
+  double batch = (double)ints[0], tq = (double)ints[1];
+  double tk = (double)ints[2], heads = (double)ints[3];
+  double dim = (double)ints[5], causal = ints[6] ? 0.5 : 1;
   double forward = 4 * batch * heads * tq * tk * dim * causal;
-  return instr->op == INSTR_ATTENTION_BWD ? 2.5 * forward : forward;
+  return op == INSTR_ATTENTION_BWD ? 2.5 * forward : forward;
 }
 
 static uint64_t operand_bytes(const Plan *plan, const InstrSpec *specs, const PlanInstr *instr) {
@@ -84,46 +84,47 @@ double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks
   return latency + 1e9 * moved / bandwidth;
 }
 
-static double comm_ns(const Cluster *cluster, const Plan *plan, const PlanInstr *instr, uint64_t *bytes) {
-  const PlanWorld *world = &plan->world;
+uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp op, uint64_t bytes) {
   uint32_t per_node = world->ranks_per_node;
-  switch (instr->op) {
-  case INSTR_ALLGATHER:
-  case INSTR_REDUCE_SCATTER: {
-    const PlanOperand *full = plan_operand(plan, instr, instr->op == INSTR_ALLGATHER ? 1 : 0);
-    *bytes = plan->bufs.data[full->buf].bytes;
-    return cost_collective_ns(cluster, *bytes, world->shard, 1, per_node);
-  }
-  case INSTR_ALLREDUCE:
-    *bytes = 2 * plan->bufs.data[plan_operand(plan, instr, 0)->buf].bytes;
-    return cost_collective_ns(cluster, *bytes, world->replicas, world->shard, per_node);
-  default:
-    *bytes = plan->bufs.data[plan_operand(plan, instr, 0)->buf].bytes;
-    return cost_collective_ns(cluster, *bytes, world->ranks, 1, per_node);
-  }
+  double ns = op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER
+                  ? cost_collective_ns(cluster, bytes, world->shard, 1, per_node)
+              : op == INSTR_ALLREDUCE ? cost_collective_ns(cluster, 2 * bytes, world->replicas, world->shard, per_node)
+                                      : cost_collective_ns(cluster, bytes, world->ranks, 1, per_node);
+  return (uint64_t)ns;
 }
 
-void cost_instr(const Cluster *cluster, const Plan *plan, const InstrSpec *specs, PlanInstr *instr) {
+static bool is_collective(StreamId stream) {
+  return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;
+}
+
+void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute, uint64_t bytes,
+               uint64_t *flops_out, uint64_t *ns_out) {
   const Device *device = &cluster->device;
-  DType compute = plan->recipe.compute;
-  if (instr->stream == STREAM_GATHER || instr->stream == STREAM_REDUCE || instr->stream == STREAM_REPLICATE) {
-    instr->ns = (uint64_t)comm_ns(cluster, plan, instr, &instr->bytes);
-    return;
-  }
-  instr->bytes = operand_bytes(plan, specs, instr);
-  double bandwidth = instr->stream == STREAM_COMPUTE ? device->bandwidth * device->bandwidth_share : device->host_link;
+  double bandwidth = specs[op].stream == STREAM_COMPUTE ? device->bandwidth * device->bandwidth_share : device->host_link;
   if (bandwidth <= 0) bandwidth = device->bandwidth * device->bandwidth_share;
-  double ns = 1e9 * (double)instr->bytes / bandwidth, work = 0, flops = 0;
+  double ns = 1e9 * (double)bytes / bandwidth, work = 0, flops = 0;
   Product products[3];
-  int count = products_of(plan, instr, products);
+  int count = specs[op].int_count ? products_of(op, ints, products) : 0;
   for (int i = 0; i < count; i++) {
     work += product_ns(device, compute, products[i]);
     flops += 2 * products[i].m * products[i].n * products[i].k * products[i].count;
   }
-  if (instr->op == INSTR_ATTENTION_FWD || instr->op == INSTR_ATTENTION_BWD) {
-    flops = attention_flops(plan, instr);
-    work = attention_ns(device, compute, flops, instr->op == INSTR_ATTENTION_BWD);
+  if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD) {
+    flops = attention_flops(op, ints);
+    work = attention_ns(device, compute, flops, op == INSTR_ATTENTION_BWD);
   }
-  instr->flops = (uint64_t)flops;
-  instr->ns = (uint64_t)((ns > work ? ns : work) + device->launch_ns);
+  *flops_out = (uint64_t)flops;
+  *ns_out = (uint64_t)((ns > work ? ns : work) + device->launch_ns);
+}
+
+void cost_instr(const Cluster *cluster, const Plan *plan, const InstrSpec *specs, PlanInstr *instr) {
+  if (is_collective(instr->stream)) {
+    int full = instr->op == INSTR_ALLGATHER ? 1 : 0;
+    instr->bytes = plan->bufs.data[plan_operand(plan, instr, full)->buf].bytes;
+    instr->ns = cost_collective(cluster, &plan->world, instr->op, instr->bytes);
+    return;
+  }
+  instr->bytes = operand_bytes(plan, specs, instr);
+  const int64_t *ints = plan->ints.data + instr->ints;
+  cost_work(cluster, specs, instr->op, ints, plan->recipe.compute, instr->bytes, &instr->flops, &instr->ns);
 }
