@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 /* Deeper expressions, brackets or blocks are refused, so that recursive passes need little stack. */
-enum { AST_MAX_DEPTH = 200, AST_MAX_NAME = 200 };
+enum { AST_MAX_DEPTH = 200, AST_MAX_NAME = 200, AST_MAX_STRING = 1000 };
 
 typedef struct Expr Expr;
 typedef struct Stmt Stmt;

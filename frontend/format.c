@@ -3,7 +3,7 @@
  *
  *   - two blanks for each line that opens brackets still open; one level more where a statement goes on
  *   - one blank between words; none inside parentheses; `*` and `/` are tight between plain names and numbers
- *   - in train, cluster and plan blocks two blanks may set groups of keys apart
+ *   - in train, cluster and plan blocks two blanks may set a key apart from the one before it on its line
  *   - at most one empty line; none after '{' or before '}'
  *   - comments at the ends of neighbouring lines are aligned */
 #include "frontend/graph.h"
@@ -57,13 +57,18 @@ static bool is_tight(const Formatter *f, int64_t i) {
   return is_plain(kind_at(f, i - 1)) && is_plain(kind_at(f, i + 1)) && after != '(' && after != '.' && kind_at(f, i - 2) != '.';
 }
 
+static bool same_line(const Formatter *f, uint32_t i) {
+  return i > 0 && i < f->count && !memchr(f->text + f->tokens[i - 1].end, '\n', f->tokens[i].begin - f->tokens[i - 1].end);
+}
+
 /* Blanks between token i and the one after it, which stand on one line. */
 static uint32_t blanks_after(const Formatter *f, int64_t i, bool wide) {
   int a = kind_at(f, i), b = kind_at(f, i + 1);
   if (b == ',' || b == ')' || b == ']' || b == '.' || b == ':' || a == '(' || a == '[' || a == '.') return 0;
   if ((b == '(' || b == '[') && a == IDENT) return 0;
   if (is_sign(f, i) || is_tight(f, i) || is_tight(f, i + 1) || (a == '{' && b == '}')) return 0;
-  return f->block && wide && a != '{' && b != '}' && b != '{' ? 2 : 1;
+  bool between_keys = f->block && b == WORD && i > 0 && a != '{' && kind_at(f, i - 1) != '{' && same_line(f, (uint32_t)i);
+  return wide && between_keys ? 2 : 1;
 }
 
 /* --- indentation ------------------------------------------------------------------------------------------------ */
@@ -72,10 +77,6 @@ static uint32_t levels(const Formatter *f, uint32_t open) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < open; i++) count += i == 0 || f->open.data[i].line != f->open.data[i - 1].line;
   return count;
-}
-
-static bool same_line(const Formatter *f, uint32_t i) {
-  return i > 0 && i < f->count && !memchr(f->text + f->tokens[i - 1].end, '\n', f->tokens[i].begin - f->tokens[i - 1].end);
 }
 
 /* A line that begins with token i. Closing brackets at its beginning belong outside. */

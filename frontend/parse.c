@@ -116,6 +116,10 @@ static void open_bracket(Parser *parser, int kind) {
     parser->parens++;
   }
   if (parser->open.count <= AST_MAX_DEPTH) return;
+  if (parser->recovering) {
+    parser->fatal = true;
+    return;
+  }
   give_up(parser, diag_error(parser->sink, here(parser), "brackets nest deeper than %d levels", AST_MAX_DEPTH),
           "give names to parts of the expression, or split it into modules");
 }
@@ -146,6 +150,13 @@ static void bad_token(Parser *parser, int kind) {
   }
 }
 
+static void check_length(Parser *parser, int kind) {
+  uint32_t length = parser->end - parser->begin, limit = kind == STRING ? AST_MAX_STRING : AST_MAX_NAME;
+  if (length <= limit) return;
+  give_up(parser, diag_error(parser->sink, here(parser), "this %s is longer than %u characters",
+                             kind == STRING ? "string" : kind == NUMBER ? "number" : "name", limit), NULL);
+}
+
 /* The next token of the file, brackets and keywords settled. 0 at the end. */
 static int scan(Parser *parser, const char **text) {
   parser->line_start = parser->before[0] == 0;
@@ -163,8 +174,7 @@ static int scan(Parser *parser, const char **text) {
   if (kind == IDENT || kind == WORD || kind == NUMBER) *text = token_text(parser);
   if (kind == STRING) *text = arena_strndup(parser->arena, parser->text + parser->begin + 1, parser->end - parser->begin - 2);
   if (kind == IDENT || kind == WORD) kind = word_kind(parser, kind, *text);
-  if (parser->end - parser->begin > AST_MAX_NAME && kind != STRING)
-    give_up(parser, diag_error(parser->sink, here(parser), "this name or number is longer than %d characters", AST_MAX_NAME), NULL);
+  check_length(parser, kind);
   if (kind == '(' || kind == '[' || kind == '{') open_bracket(parser, kind);
   if (kind == ')' || kind == ']' || kind == '}') close_bracket(parser, kind);
   Token token = {kind, parser->begin, parser->end};
@@ -393,15 +403,29 @@ Expr *expr_number(Parser *parser, const char *text, Span span) {
   return expr;
 }
 
+/* expr holds part: recursive passes go one level deeper there. */
+static void deepen(Parser *parser, Expr *expr, const Expr *part) {
+  if (part->depth + 1 > expr->depth) expr->depth = part->depth + 1;
+  if (expr->depth <= AST_MAX_DEPTH || parser->fatal) return;
+  give_up(parser, diag_error(parser->sink, (Span){part->span.file, part->span.end, part->span.end + 1},
+                             "this expression has more than %d terms", AST_MAX_DEPTH),
+          "give names to parts of the expression");
+}
+
 Expr *expr_binary(Parser *parser, Operator op, Expr *left, Expr *right) {
   Expr *expr = expr_new(parser, EXPR_BINARY, span_join(left->span, right->span));
   expr->op = op;
   expr->left = left;
   expr->right = right;
-  expr->depth = 1 + (left->depth > right->depth ? left->depth : right->depth);
-  if (expr->depth > AST_MAX_DEPTH && !parser->fatal)
-    give_up(parser, diag_error(parser->sink, right->span, "this expression has more than %d terms", AST_MAX_DEPTH),
-            "give names to parts of the expression");
+  deepen(parser, expr, left);
+  deepen(parser, expr, right);
+  return expr;
+}
+
+Expr *expr_around(Parser *parser, ExprKind kind, Expr *inner, Span span) {
+  Expr *expr = expr_new(parser, kind, span);
+  expr->left = inner;
+  deepen(parser, expr, inner);
   return expr;
 }
 

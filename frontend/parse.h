@@ -43,6 +43,7 @@ typedef struct Parser {
 
 Expr *expr_number(Parser *parser, const char *text, Span span);
 Expr *expr_binary(Parser *parser, Operator op, Expr *left, Expr *right);
+Expr *expr_around(Parser *parser, ExprKind kind, Expr *inner, Span span); /* -inner, inner.name */
 Expr *expr_new(Parser *parser, ExprKind kind, Span span);
 Stmt *stmt_new(Parser *parser, StmtKind kind, Span span);
 

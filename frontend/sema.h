@@ -20,7 +20,8 @@
 
 enum {
   SEMA_MAX_OPS = 200000,     /* layers of an expanded model */
-  SEMA_MAX_STEPS = 5000000,  /* expressions evaluated: bounds nested repeats and modules */
+  SEMA_MAX_STEPS = 2000000,  /* expressions evaluated: bounds nested repeats and modules */
+  SEMA_CALL_STEPS = 20,      /* what a call of a module or a round of a repeat counts for */
   SEMA_MAX_DEPTH = 1000,     /* evaluations inside one another */
   SEMA_MAX_REPEAT = 100000,
   SEMA_MAX_ARGS = 10,

@@ -279,6 +279,7 @@ static Value run_module(Sema *sema, Env *inner, int32_t index, const Expr *call)
 static Value call_module(Sema *sema, const Expr *call, int32_t index, const char *path, int32_t repeat, const Value *args) {
   Module *module = &sema->modules.data[index];
   module->used = true;
+  sema->steps += SEMA_CALL_STEPS;
   if (module->active) {
     report_recursion(sema, call, module);
     return value_error();
@@ -341,7 +342,7 @@ static Value eval_call(Sema *sema, Env *env, const Expr *expr) {
 static bool within_limits(Sema *sema, Span span) {
   if (sema->stop) return false;
   if (++sema->steps > SEMA_MAX_STEPS) {
-    sema_stop(sema, span, "the model expands without end: more than 5,000,000 expressions were computed",
+    sema_stop(sema, span, "the model expands without end: more than 2,000,000 steps were taken",
               "lower the counts of nested repeats, or call modules fewer times");
     return false;
   }
@@ -584,6 +585,7 @@ static void exec_repeat(Sema *sema, Env *env, const Stmt *stmt) {
   uint32_t errors = sema->sink->errors;
   for (int64_t i = 0; path && i < count && sema->sink->errors == errors && !sema->stop; i++) {
     const char *name = iteration_path(sema, path, i, stmt->span);
+    sema->steps += SEMA_CALL_STEPS;
     if (!name || !within_limits(sema, stmt->span)) return;
     Env *inner = env_new(sema, env, false, env->quiet);
     env_add(sema, inner, stmt->name, VAR_INDEX, value_integer(i));

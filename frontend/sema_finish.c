@@ -135,6 +135,11 @@ static void warn_dropped(Sema *sema, const Live *live) {
     if (live->ops[i] || consumed[op->output] || op->span.file != graph->modules.data[0].span.file || named_already(sema, op->output)) continue;
     sema_warning(sema, op->span, "the result of this %s does not reach the loss, so it is left out", layer_name(op->kind));
   }
+  for (uint32_t i = 0; i < graph->inputs.count; i++) {
+    int32_t input = graph->inputs.data[i].tensor;
+    if (live->tensors[input] || named_already(sema, input)) continue;
+    sema_warning(sema, graph->tensors.data[input].span, "input \"%s\" does not reach the loss, so it is left out", graph->inputs.data[i].name);
+  }
 }
 
 static int32_t number(const bool *live, int32_t *id, uint32_t count) {

@@ -162,8 +162,9 @@ void env_finish(Sema *sema, Env *env) {
   if (env->quiet || sema->sink->errors) return;
   for (uint32_t i = 0; i < env->vars.count; i++) {
     const Var *var = &env->vars.data[i];
-    if (var->used || var->name[0] == '_' || var->kind == VAR_INDEX || var->value.kind == VALUE_ERROR) continue;
+    if (var->used || var->kind == VAR_INDEX || var->value.kind == VALUE_ERROR) continue;
     if (var->value.kind == VALUE_TENSOR) vec_push(sema->arena, &sema->unused, var->value.id);
+    if (var->name[0] == '_') continue;
     Diag *diag = sema_warning(sema, var->span, "%s \"%s\" is never used", kinds[var->kind], var->name);
     if (var->kind == VAR_LOCAL) diag_help(diag, "a name that starts with '_' may stay unused");
   }
