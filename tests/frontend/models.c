@@ -1,5 +1,6 @@
-/* Owns: the shipped models and clusters. Each compiles without a word, in canonical layout, to a graph that keeps what
- * graph.h promises; the published ones have exactly the published number of parameters and the names of Hugging Face. */
+/* Owns: the shipped models and clusters. Each compiles without a word, in canonical layout, to a graph that
+ * keeps what graph.h promises; the published ones have exactly the published number of parameters and the
+ * names of Hugging Face. */
 #include "frontend/graph.h"
 
 #include <dirent.h>
@@ -14,18 +15,24 @@ typedef struct Published {
   const char *names[5];
 } Published;
 
-/* Counts: model cards and config.json of the checkpoints on Hugging Face; gpt3-175b by its table 2.1 (dense). */
+/* Counts: model cards and config.json of the checkpoints on Hugging Face; gpt3-175b by its table 2.1 (dense).
+ */
 static const Published published[] = {
-    {"models/gpt2.fsdp", 124439808, {"wte.weight", "wpe.weight", "h.11.attn.c_attn.bias", "h.0.mlp.c_proj.weight", "ln_f.bias"}},
+    {"models/gpt2.fsdp",
+     124439808,
+     {"wte.weight", "wpe.weight", "h.11.attn.c_attn.bias", "h.0.mlp.c_proj.weight", "ln_f.bias"}},
     {"models/gpt2-medium.fsdp", 354823168, {"h.23.ln_1.weight"}},
     {"models/gpt2-large.fsdp", 774030080, {"h.35.ln_2.bias"}},
     {"models/gpt2-xl.fsdp", 1557611200, {"h.47.mlp.c_fc.weight"}},
     {"models/gpt3-175b.fsdp", 174604259328, {"h.95.attn.c_proj.weight"}},
-    {"models/llama3.2-1b.fsdp", 1235814400, {"model.embed_tokens.weight", "model.layers.15.self_attn.q_proj.weight", "model.norm.weight"}},
+    {"models/llama3.2-1b.fsdp",
+     1235814400,
+     {"model.embed_tokens.weight", "model.layers.15.self_attn.q_proj.weight", "model.norm.weight"}},
     {"models/llama3-8b.fsdp",
      8030261248,
-     {"model.layers.31.self_attn.o_proj.weight", "model.layers.0.mlp.gate_proj.weight", "model.layers.0.input_layernorm.weight",
-      "model.layers.0.post_attention_layernorm.weight", "lm_head.weight"}},
+     {"model.layers.31.self_attn.o_proj.weight", "model.layers.0.mlp.gate_proj.weight",
+      "model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight",
+      "lm_head.weight"}},
     {"models/llama3-70b.fsdp", 70553706496, {"model.layers.79.mlp.down_proj.weight"}},
     {"models/llama3-405b.fsdp", 405853388800, {"model.layers.125.self_attn.v_proj.weight"}},
     {"models/quickstart.fsdp", 842496, {"wte.weight"}},
@@ -106,7 +113,8 @@ static void test_published(void **state) {
       total += numel;
     }
     assert_int_equal(total, published[i].numel);
-    for (int k = 0; k < 5 && published[i].names[k]; k++) assert_true(find_param(graph, published[i].names[k]) >= 0);
+    for (int k = 0; k < 5 && published[i].names[k]; k++)
+      assert_true(find_param(graph, published[i].names[k]) >= 0);
     check_ops(graph);
     check_modules(graph);
     assert_true(graph->cluster.device.kind != DEVICE_NONE);

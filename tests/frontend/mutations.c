@@ -1,6 +1,6 @@
-/* Owns: damaged inputs. Models are cut, doubled, shuffled and overwritten at random (a fixed seed); whatever comes out
- * is either compiled or refused with an error, and what parses formats to something that formats to itself. Sanitizers
- * and the time limit do the rest. */
+/* Owns: damaged inputs. Models are cut, doubled, shuffled and overwritten at random (a fixed seed); whatever
+ * comes out is either compiled or refused with an error, and what parses formats to something that formats to
+ * itself. Sanitizers and the time limit do the rest. */
 #include "frontend/graph.h"
 
 #include <setjmp.h>
@@ -12,10 +12,14 @@
 
 enum { ROUNDS = 2000, MAX_TEXT = 1 << 16 };
 
-static const char *const seeds[] = {"tests/frontend/models/gpt-tiny.fsdp",        "tests/frontend/models/encoder-decoder.fsdp",
-                                    "tests/frontend/models/repeat-statement.fsdp", "tests/frontend/models/modules.fsdp",
-                                    "tests/frontend/fmt/operators.fsdp",           "tests/frontend/fmt/comments.fsdp",
-                                    "tests/frontend/fmt/blocks.fsdp",              "models/clusters/dgx-h100.fsdp"};
+static const char *const seeds[] = {"tests/frontend/models/gpt-tiny.fsdp",
+                                    "tests/frontend/models/encoder-decoder.fsdp",
+                                    "tests/frontend/models/repeat-statement.fsdp",
+                                    "tests/frontend/models/modules.fsdp",
+                                    "tests/frontend/fmt/operators.fsdp",
+                                    "tests/frontend/fmt/comments.fsdp",
+                                    "tests/frontend/fmt/blocks.fsdp",
+                                    "models/clusters/dgx-h100.fsdp"};
 enum { SEEDS = sizeof seeds / sizeof *seeds };
 
 static uint64_t next(uint64_t *state) { /* splitmix64 */
@@ -33,9 +37,38 @@ static size_t read_seed(const char *path, char *text) {
   return length;
 }
 
-static const char *const fragments[] = {"(", ")", "{", "}", "[", "]", ",", "=", "+", "*", ".", "repeat 3 ", " as x", "#", "\"", "\n",
-                                        "999999999999999999", "-1", "0", "batch", "let ", "module f(x) {", "return x", "1e400", "72GiB",
-                                        "x", "use \"x\"", "//", "\xff", "\x01", "init \"*\" zeros", "loss"};
+static const char *const fragments[] = {"(",
+                                        ")",
+                                        "{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        ",",
+                                        "=",
+                                        "+",
+                                        "*",
+                                        ".",
+                                        "repeat 3 ",
+                                        " as x",
+                                        "#",
+                                        "\"",
+                                        "\n",
+                                        "999999999999999999",
+                                        "-1",
+                                        "0",
+                                        "batch",
+                                        "let ",
+                                        "module f(x) {",
+                                        "return x",
+                                        "1e400",
+                                        "72GiB",
+                                        "x",
+                                        "use \"x\"",
+                                        "//",
+                                        "\xff",
+                                        "\x01",
+                                        "init \"*\" zeros",
+                                        "loss"};
 enum { FRAGMENTS = sizeof fragments / sizeof *fragments };
 
 /* One edit: overwrite a byte, drop a piece, double a piece, or put in a fragment. */
@@ -46,8 +79,12 @@ static size_t mutate(char *text, size_t length, uint64_t *random) {
   case 0:
     if (length) text[at] = (char)(next(random) % 95 + 32);
     return length;
-  case 1: memmove(text + at, text + at + span, length - at - span); return length - span;
-  case 2: memmove(text + at + span, text + at, length - at); return length + span;
+  case 1:
+    memmove(text + at, text + at + span, length - at - span);
+    return length - span;
+  case 2:
+    memmove(text + at + span, text + at, length - at);
+    return length + span;
   default: {
     const char *fragment = fragments[next(random) % FRAGMENTS];
     size_t size = strlen(fragment);

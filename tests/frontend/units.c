@@ -1,4 +1,5 @@
-/* Owns: tests of the small functions that other folders call: paths, shapes, names; of --set and --cluster; of hashes. */
+/* Owns: tests of the small functions that other folders call: paths, shapes, names; of --set and --cluster;
+ * of hashes. */
 #include "frontend/graph.h"
 
 #include <setjmp.h>
@@ -43,7 +44,8 @@ static void test_shapes(void **state) {
   (void)state;
   World world;
   open_world(&world);
-  Shape shape = {3, {DIM_BATCH, 8, 16}}, vector = {1, {5}}, scalar = {0}, huge = {2, {INT64_C(1) << 40, INT64_C(1) << 40}};
+  Shape shape = {3, {DIM_BATCH, 8, 16}}, vector = {1, {5}}, scalar = {0},
+        huge = {2, {INT64_C(1) << 40, INT64_C(1) << 40}};
   uint64_t numel = 0;
   assert_true(shape_numel(&shape, 4, &numel));
   assert_int_equal(numel, 512);
@@ -70,7 +72,8 @@ static void test_options(void **state) {
   open_world(&world);
   const char *sets[] = {"layers=3", "layers=5"};
   FrontendOptions options = {.sets = sets, .set_count = 2, .cluster_path = "dgx-a100-40"};
-  Graph *plain = compile(&world, "models/gpt2.fsdp", NULL), *again = compile(&world, "models/gpt2.fsdp", NULL);
+  Graph *plain = compile(&world, "models/gpt2.fsdp", NULL),
+        *again = compile(&world, "models/gpt2.fsdp", NULL);
   Graph *other = compile(&world, "models/gpt2.fsdp", &options);
   assert_non_null(plain);
   assert_non_null(other);
