@@ -148,3 +148,9 @@ int instr_find(const InstrSpec *specs, const char *name) {
     if (!strcmp(specs[i].name, name)) return i;
   return -1;
 }
+
+int instr_arrow(const InstrSpec *spec) {
+  int k = spec->operand_count;
+  while (k > 0 && spec->operands[k - 1].mode != MODE_READ) k--;
+  return k;
+}

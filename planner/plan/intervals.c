@@ -6,7 +6,10 @@ static IntervalNode *node(const IntervalPool *pool, uint32_t id) {
 }
 
 static uint32_t new_node(IntervalPool *pool, Interval interval) {
-  if (!pool->nodes.count) vec_push(pool->arena, &pool->nodes, (IntervalNode){0});
+  if (!pool->nodes.count) {
+    vec_push(pool->arena, &pool->nodes, (IntervalNode){0});
+    pool->seed = (uint32_t)((uintptr_t)pool >> 4) ^ (uint32_t)((uintptr_t)pool->arena >> 4);
+  }
   uint32_t id = pool->free;
   if (id) {
     pool->free = node(pool, id)->left;

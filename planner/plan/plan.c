@@ -14,8 +14,7 @@ const char *buf_class_name(BufClass class) {
   return class_names[class];
 }
 
-/* --- strings
- * ------------------------------------------------------------------------------------------------------ */
+/* --- strings ----------------------------------------------------------------------------------------- */
 
 Plan *plan_new(Arena *arena) {
   Plan *plan = ARENA_NEW(arena, Plan);
@@ -65,9 +64,7 @@ StrId plan_intern(Arena *arena, Plan *plan, const char *text) {
   return *slot;
 }
 
-/* --- shapes
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- shapes ------------------------------------------------------------------------------------------ */
 
 static bool product(const Plan *plan, const PlanInstr *instr, const DimFactor *factors, int count,
                     uint64_t *out) {
@@ -89,9 +86,7 @@ bool plan_operand_dims(const Plan *plan, const InstrSpec *specs, const PlanInstr
          product(plan, instr, spec->cols, spec->cols_count, cols) && checked_mul(*rows, *cols, &total);
 }
 
-/* --- memory
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- memory ------------------------------------------------------------------------------------------ */
 
 /* change[i]: bytes that become live at list position i, less those that died at i - 1. */
 static int32_t find_peak(const Plan *plan) {

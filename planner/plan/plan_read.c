@@ -2,6 +2,7 @@
  * which a first pass counts, every size against its limit, and each line reports at most one error. One pass,
  * linear in the file. Changes together with plan_write.c, fields.c and docs/plan-format.md. */
 #include "planner/plan/fields.h"
+#include "planner/plan/instr.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/scan.h"
 #include "base/checked.h"
@@ -25,8 +26,7 @@ typedef struct Reader {
   bool checked_headers, misnumbered, ended;
 } Reader;
 
-/* --- values and fields
- * ---------------------------------------------------------------------------------------------- */
+/* --- values and fields ------------------------------------------------------------------------------- */
 
 static StrId read_text(Reader *r) {
   const char *text = scan_quoted(&r->scan);
@@ -132,9 +132,7 @@ static void read_fields(Reader *r, const LineSpec *line, void *base) {
   }
 }
 
-/* --- tables
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- tables ------------------------------------------------------------------------------------------ */
 
 /* Ids are written for the reader's eye; they count lines. */
 static void read_own_id(Reader *r, char letter, uint32_t lines, uint32_t own) {
@@ -223,8 +221,7 @@ static void read_segment(Reader *r) {
   segment->count = scan_number(&r->scan, size_most);
 }
 
-/* --- instructions
- * --------------------------------------------------------------------------------------------------- */
+/* --- instructions ------------------------------------------------------------------------------------ */
 
 static void read_operand(Reader *r, PlanOperand *operand) {
   scan_blanks(&r->scan);
@@ -237,15 +234,8 @@ static void read_operand(Reader *r, PlanOperand *operand) {
   if (scan_accept(&r->scan, ":")) operand->ld = (uint32_t)scan_number(&r->scan, UINT32_MAX);
 }
 
-/* The arrow stands before the operands at the end that are written. */
-static int arrow_at(const InstrSpec *spec) {
-  int k = spec->operand_count;
-  while (k > 0 && spec->operands[k - 1].mode != MODE_READ) k--;
-  return k;
-}
-
 static void read_operands(Reader *r, const InstrSpec *spec) {
-  int arrow = arrow_at(spec);
+  int arrow = instr_arrow(spec);
   for (int k = 0; k < spec->operand_count && !r->scan.failed; k++) {
     scan_blanks(&r->scan);
     if (k == arrow) scan_expect(&r->scan, "->");
@@ -384,9 +374,7 @@ static void read_instr(Reader *r, const char *begin) {
   if (plan->segments.count) plan->segments.data[plan->segments.count - 1].end = (int32_t)plan->instrs.count;
 }
 
-/* --- lines
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- lines ------------------------------------------------------------------------------------------- */
 
 static int find_header(Word word) {
   for (int i = 0; i < HEADER_LINES; i++)

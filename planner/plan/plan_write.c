@@ -1,6 +1,7 @@
 /* Owns: plan -> text. Numbers are formatted by hand where there are many: a plan of 300,000 instructions is
  * written in well under a second. Changes together with plan_read.c, fields.c and docs/plan-format.md. */
 #include "planner/plan/fields.h"
+#include "planner/plan/instr.h"
 #include "planner/plan/plan_text.h"
 
 #include <inttypes.h>
@@ -57,8 +58,7 @@ static void put_id(Text *out, const char *letter, int32_t id) {
   }
 }
 
-/* --- lines of fields
- * ----------------------------------------------------------------------------------------------- */
+/* --- lines of fields --------------------------------------------------------------------------------- */
 
 static void put_value(Text *out, const Plan *plan, const Field *field, const void *base) {
   const char *at = (const char *)base + field->offset;
@@ -163,8 +163,7 @@ static void put_params(Text *out, const Plan *plan) {
   }
 }
 
-/* --- buffers and instructions
- * --------------------------------------------------------------------------------------- */
+/* --- buffers and instructions ------------------------------------------------------------------------ */
 
 static void put_buf(Text *out, const Plan *plan, uint32_t index) {
   const PlanBuf *buf = &plan->bufs.data[index];
@@ -207,13 +206,6 @@ static void put_operand(Text *out, const PlanOperand *operand) {
     put(out, ":");
     put_u64(out, operand->ld);
   }
-}
-
-/* The arrow stands before the operands at the end that are written. */
-static int arrow_at(const InstrSpec *spec) {
-  int k = spec->operand_count;
-  while (k > 0 && spec->operands[k - 1].mode != MODE_READ) k--;
-  return k;
 }
 
 static void put_attributes(Text *out, const Plan *plan, const InstrSpec *spec, const PlanInstr *instr) {
@@ -271,7 +263,7 @@ static void put_origin(Text *out, const Plan *plan, const PlanInstr *instr) {
 static void put_instr(Text *out, const Plan *plan, const InstrSpec *specs, uint32_t index) {
   const PlanInstr *instr = &plan->instrs.data[index];
   const InstrSpec *spec = &specs[instr->op];
-  int arrow = arrow_at(spec);
+  int arrow = instr_arrow(spec);
   put(out, "  ");
   put_id(out, "i", (int32_t)index);
   put(out, " ");

@@ -8,9 +8,7 @@
 
 enum { QUOTE_MOST = 40, REAL_MOST = 64 };
 
-/* --- errors
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- errors ------------------------------------------------------------------------------------------ */
 
 Diag *scan_error(Scan *scan, const char *begin, const char *end, const char *format, ...) {
   if (scan->failed) return NULL;
@@ -58,9 +56,7 @@ void scan_unknown(Scan *scan, Word word, const char *what, const char *const *na
           scan, word, names, count);
 }
 
-/* --- words
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- words ------------------------------------------------------------------------------------------- */
 
 void scan_blanks(Scan *scan) {
   while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\t')) scan->at++;
@@ -100,8 +96,7 @@ void scan_finish(Scan *scan) {
   if (!scan_at_end(scan)) expected(scan, "the end of the line");
 }
 
-/* --- numbers
- * -------------------------------------------------------------------------------------------------------- */
+/* --- numbers ----------------------------------------------------------------------------------------- */
 
 static int digit(char c, unsigned base) {
   int value = isdigit((unsigned char)c) ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : 99;
@@ -184,8 +179,7 @@ int32_t scan_id(Scan *scan, char letter, uint32_t count, const char *what) {
   return (int32_t)id;
 }
 
-/* --- texts and names
- * ------------------------------------------------------------------------------------------------- */
+/* --- texts and names --------------------------------------------------------------------------------- */
 
 /* \" \\ \xNN; the backslash is already taken. */
 static char escape(Scan *scan) {

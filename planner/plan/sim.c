@@ -32,8 +32,7 @@ static uint64_t join(Clocks *clocks) {
   return latest;
 }
 
-/* --- exposed communication
- * ------------------------------------------------------------------------------------------ */
+/* --- exposed communication --------------------------------------------------------------------------- */
 
 /* Walks the instructions of one stream in list order, which is also their order in time. */
 typedef struct Cursor {
@@ -82,9 +81,7 @@ static uint64_t exposed(const Plan *plan, const SimSpan *spans, const PlanSegmen
   return total;
 }
 
-/* --- a step
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- a step ------------------------------------------------------------------------------------------ */
 
 static void account(SimResult *result, const PlanInstr *instr, uint64_t count) {
   result->busy_ns[instr->stream] += instr->ns * count;

@@ -44,8 +44,7 @@ static const char *op_name(const Check *check, int32_t instr) {
   return check->specs[check->plan->instrs.data[instr].op].name;
 }
 
-/* --- a buffer's birth
- * ------------------------------------------------------------------------------------------------ */
+/* --- a buffer's birth -------------------------------------------------------------------------------- */
 
 /* The buffer may be used once every use of what lay at its addresses has finished; then the addresses are its
  * own. */
@@ -80,8 +79,7 @@ static void give_birth(Accesses *all, int32_t position) {
   }
 }
 
-/* --- one access
- * ------------------------------------------------------------------------------------------------------ */
+/* --- one access -------------------------------------------------------------------------------------- */
 
 static void check_live(Accesses *all, const Access *access) {
   const PlanBuf *buf = check_buf(all->check, access->buf);
@@ -142,8 +140,7 @@ static void remember(Accesses *all, const Access *access, int kind) {
   mine->after = access->instr + 1;
 }
 
-/* --- initialised?
- * ---------------------------------------------------------------------------------------------------- */
+/* --- initialised? ------------------------------------------------------------------------------------ */
 
 /* Between the parameters of a flat gradient lies padding that nobody writes and nobody looks at. */
 static bool unit_is_written(const Accesses *all, const Access *access) {
@@ -172,8 +169,17 @@ static void check_written(Accesses *all, const Access *access) {
           gathered ? "which nothing has gathered" : "part of which nothing has written");
 }
 
-/* --- the list
- * -------------------------------------------------------------------------------------------------------- */
+/* --- the list ---------------------------------------------------------------------------------------- */
+
+/* Where units are sharded, a parameter buffer is a piece of a unit: only these may look at it. */
+static void check_whole(Accesses *all, const Access *access) {
+  InstrOp op = all->check->plan->instrs.data[access->instr].op;
+  if (check_buf(all->check, access->buf)->class != BUF_PARAM || all->check->plan->world.shard == 1) return;
+  if (op == INSTR_ALLGATHER || op == INSTR_ADAMW || op == INSTR_SGD || op == INSTR_COPY) return;
+  violate(all->check, VERIFY_GATHER_BEFORE_USE, access->instr, access->buf,
+          "%s reads b%d \"%s\", which is one rank's shard", access->name, access->buf,
+          check_buf_name(all->check, access->buf));
+}
 
 static void visit_operand(Accesses *all, int32_t i, int k, int kind) {
   const PlanInstr *instr = &all->check->plan->instrs.data[i];
@@ -186,7 +192,10 @@ static void visit_operand(Accesses *all, int32_t i, int k, int kind) {
   check_live(all, &access);
   if (all->check->result->total == before) check_reuse(all, &access);
   check_races(all, &access, kind);
-  if (kind == READ) check_written(all, &access);
+  if (kind == READ) {
+    check_whole(all, &access);
+    check_written(all, &access);
+  }
   remember(all, &access, kind);
   if (kind == WRITE) coverage_add(&all->pool, &all->written[operand->buf], access.region);
 }

@@ -45,8 +45,7 @@ static void empty(Flow *flow, Gradient *gradient) {
   gradient->taken = false;
 }
 
-/* --- what instructions do to a gradient
- * ------------------------------------------------------------------------------ */
+/* --- what instructions do to a gradient -------------------------------------------------------------- */
 
 static void contribute(Flow *flow, int32_t buf, Region region, bool add) {
   Gradient *gradient = &flow->bufs[buf];
@@ -180,8 +179,7 @@ static void follow(Flow *flow, int32_t i) {
   }
 }
 
-/* --- a pass and a step
- * ----------------------------------------------------------------------------------------------- */
+/* --- a pass and a step ------------------------------------------------------------------------------- */
 
 /* Nothing may be left behind in a buffer that ends here. */
 static void end_pass(Flow *flow, const PlanSegment *segment) {

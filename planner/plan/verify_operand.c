@@ -5,8 +5,7 @@
 
 #include <math.h>
 
-/* --- operands
- * ------------------------------------------------------------------------------------------------------- */
+/* --- operands ---------------------------------------------------------------------------------------- */
 
 static bool takes(const OperandSpec *spec, DType dtype) {
   if (spec->dtype == OPERAND_ANY) return true;
@@ -90,8 +89,7 @@ static void check_collective_dtype(Check *check, int32_t i) {
 }
 #undef WRONG
 
-/* --- attributes
- * ----------------------------------------------------------------------------------------------------- */
+/* --- attributes -------------------------------------------------------------------------------------- */
 
 #define WRONG(...) violate(check, VERIFY_ATTRIBUTE, i, PLAN_NONE, __VA_ARGS__)
 

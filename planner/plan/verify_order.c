@@ -8,9 +8,7 @@
 
 enum { NOT_RECORDED = -1 };
 
-/* --- events
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- events ------------------------------------------------------------------------------------------ */
 
 static int32_t *find_records(Check *check, Arena *scratch) {
   const Plan *plan = check->plan;
@@ -39,9 +37,7 @@ static bool wait_is_good(Check *check, int32_t i, int32_t event, int32_t recorde
   return recorded >= segment_first && recorded < i;
 }
 
-/* --- clocks
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- clocks ------------------------------------------------------------------------------------------ */
 
 typedef struct Clocks {
   int32_t now[STREAM_COUNT][STREAM_COUNT]; /* of each queue, after its last instruction */
@@ -91,8 +87,7 @@ static void run_clocks(Check *check, Arena *scratch) {
   }
 }
 
-/* --- collectives
- * ---------------------------------------------------------------------------------------------------- */
+/* --- collectives ------------------------------------------------------------------------------------- */
 
 static bool has_communicator(StreamId stream) {
   return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;

@@ -23,8 +23,7 @@ static void check_addresses(Check *check) {
             (Wide)(plan->arena_bytes - budget), (Wide)budget);
 }
 
-/* --- overlap
- * -------------------------------------------------------------------------------------------------------- */
+/* --- overlap ----------------------------------------------------------------------------------------- */
 
 /* Buffers that are born, and that die, at each list position, as linked lists. */
 typedef struct Sweep {

@@ -57,8 +57,7 @@ static void check_header(Check *check) {
   }
 }
 
-/* --- buffers
- * -------------------------------------------------------------------------------------------------------- */
+/* --- buffers ----------------------------------------------------------------------------------------- */
 
 static void check_buf_range(Check *check, uint32_t b) {
   const PlanBuf *buf = &check->plan->bufs.data[b];
@@ -118,8 +117,7 @@ static void check_results(Check *check) {
   }
 }
 
-/* --- units and parameters
- * ------------------------------------------------------------------------------------------- */
+/* --- units and parameters ---------------------------------------------------------------------------- */
 
 static bool param_numel(const PlanParam *param, uint64_t *numel) {
   *numel = 1;
@@ -228,8 +226,7 @@ static void check_units(Check *check) {
   arena_free(scratch);
 }
 
-/* --- instructions
- * --------------------------------------------------------------------------------------------------- */
+/* --- instructions ------------------------------------------------------------------------------------ */
 
 static void check_segments(Check *check) {
   const Plan *plan = check->plan;

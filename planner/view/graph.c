@@ -67,9 +67,7 @@ static bool alike(const Plan *plan, const UnitFacts *a, const UnitFacts *b) {
          a->replicate_ns == b->replicate_ns;
 }
 
-/* --- text
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- text -------------------------------------------------------------------------------------------- */
 
 /* Inside an HTML-like label. */
 static void add_html(Text *out, const char *text) {

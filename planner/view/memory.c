@@ -28,8 +28,7 @@ typedef struct Curve {
   double base_bytes, top_bytes, y, height; /* of the plot */
 } Curve;
 
-/* --- lifetimes
- * ------------------------------------------------------------------------------------------------------ */
+/* --- lifetimes --------------------------------------------------------------------------------------- */
 
 typedef struct Life {
   uint64_t begin, end;
@@ -82,8 +81,7 @@ static Change *find_changes(const Timeline *t, size_t *count) {
   return changes;
 }
 
-/* --- the curve
- * ------------------------------------------------------------------------------------------------------ */
+/* --- the curve --------------------------------------------------------------------------------------- */
 
 static int column_of(const Timeline *t, uint64_t ns) {
   int column = (int)((double)ns / (double)t->total_ns * COLUMNS);

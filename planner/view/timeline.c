@@ -25,9 +25,7 @@ static const char *const stream_fills[STREAM_COUNT][2] = {[STREAM_GATHER] = {"#3
                                                           [STREAM_COPY_IN] = {"#2f8f9d", "#54a9b5"},
                                                           [STREAM_COPY_OUT] = {"#56789a", "#7a98b6"}};
 
-/* --- blocks
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- blocks ------------------------------------------------------------------------------------------ */
 
 typedef struct Block {
   uint64_t begin, end; /* drawn ns */
@@ -137,8 +135,7 @@ static void draw_phase_legend(Timeline *t) {
   t->y = y + 22;
 }
 
-/* --- title, segments, axis
- * ------------------------------------------------------------------------------------------- */
+/* --- title, segments, axis --------------------------------------------------------------------------- */
 
 static const char *world_text(const Timeline *t) {
   const PlanWorld *world = &t->plan->world;

@@ -171,8 +171,7 @@ void build_finish(Build *build) {
   plan->summary.budget_bytes = build->end;
 }
 
-/* --- the good plan
- * -------------------------------------------------------------------------------------------------- */
+/* --- the good plan ----------------------------------------------------------------------------------- */
 
 enum { ROWS = 8, D = 64, VOCAB = 32, SHARD0 = 1024, SHARD1 = 2112, SHARD2 = 1024 };
 
@@ -379,8 +378,7 @@ Plan *good_plan(Arena *arena) {
   return g.b.plan;
 }
 
-/* --- for breaking it
- * ------------------------------------------------------------------------------------------------- */
+/* --- for breaking it --------------------------------------------------------------------------------- */
 
 int32_t find_buf(const Plan *plan, const char *name) {
   for (uint32_t b = 0; b < plan->bufs.count; b++)

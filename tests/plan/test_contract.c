@@ -121,8 +121,7 @@ static void test_peak(void **state) {
   arena_free(arena);
 }
 
-/* --- interval maps against an array
- * ----------------------------------------------------------------------------------- */
+/* --- interval maps against an array ------------------------------------------------------------------ */
 
 enum { LINE = 200 };
 

@@ -137,8 +137,7 @@ static void test_bad_routes(void **state) {
   check(IN_PLACE_EACH, 1, 2, false, "adds an unreduced gradient to a reduced one");
 }
 
-/* --- forward only
- * ---------------------------------------------------------------------------------------------------- */
+/* --- forward only ------------------------------------------------------------------------------------ */
 
 static Plan *forward(Arena *arena) {
   Toy t = toy_new(arena, 1, 1);

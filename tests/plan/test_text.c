@@ -50,8 +50,7 @@ static void fail_with(DiagSink *sink) {
   fail();
 }
 
-/* --- identity
- * ------------------------------------------------------------------------------------------------------- */
+/* --- identity ---------------------------------------------------------------------------------------- */
 
 static void same_string(const Plan *a, StrId x, const Plan *b, StrId y) {
   assert_string_equal(plan_str(a, x), plan_str(b, y));
@@ -281,9 +280,7 @@ static void test_comments_and_layout(void **state) {
   arena_free(arena);
 }
 
-/* --- errors
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- errors ------------------------------------------------------------------------------------------ */
 
 typedef struct Mistake {
   const char *from, *to; /* the first `from` in the good plan's text becomes `to` */
@@ -399,9 +396,7 @@ static void test_several_errors(void **state) {
   arena_free(arena);
 }
 
-/* --- junk
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- junk -------------------------------------------------------------------------------------------- */
 
 static void refuse(const char *data, size_t length) {
   Arena *arena = arena_new();
@@ -463,9 +458,7 @@ static void test_files(void **state) {
   arena_free(arena);
 }
 
-/* --- size
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- size -------------------------------------------------------------------------------------------- */
 
 static double seconds(void) {
   struct timespec now;

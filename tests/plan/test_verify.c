@@ -52,8 +52,7 @@ static void test_every_wait_is_needed(void **state) {
   assert_int_equal(deleted, 15);
 }
 
-/* --- broken plans
- * --------------------------------------------------------------------------------------------------- */
+/* --- broken plans ------------------------------------------------------------------------------------ */
 
 typedef struct Breakage {
   VerifyRule rule;
@@ -295,6 +294,10 @@ BREAK(gather_missing) {
   buf(plan, "fc.full")->last = AT_GATHER1;
   restate_memory(plan);
 }
+BREAK(shard_as_whole) {
+  UNUSED;
+  *operand_of(plan, AT_LINEAR, 2) = B(find_buf(plan, "fc.cast"));
+}
 BREAK(unwritten) {
   UNUSED;
   operand_of(plan, AT_LINEAR, 0)->buf = find_buf(plan, "dx1");
@@ -476,6 +479,7 @@ static const Breakage breakages[] = {
     CASE(LIVENESS, two_segments),
     CASE(GATHER_BEFORE_USE, gather_late),
     CASE(GATHER_BEFORE_USE, gather_missing),
+    CASE(GATHER_BEFORE_USE, shard_as_whole),
     CASE(READ_BEFORE_WRITE, unwritten),
     CASE(READ_BEFORE_WRITE, half_written),
     CASE(READ_BEFORE_WRITE, no_zero),

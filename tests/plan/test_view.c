@@ -94,8 +94,7 @@ static void test_odd_names(void **state) {
   arena_free(arena);
 }
 
-/* --- a deep model
- * ---------------------------------------------------------------------------------------------------- */
+/* --- a deep model ------------------------------------------------------------------------------------ */
 
 /* Prefetch by one, everything recomputed: enough to look like something. Not a plan that the verifier would
  * pass. */
