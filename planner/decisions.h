@@ -16,6 +16,9 @@ typedef struct UnitSet {
   int32_t *unit_of; /* by graph param */
 } UnitSet;
 
+/* Gathers as early as memory allows. */
+#define PREFETCH_EARLY UINT32_MAX
+
 typedef struct Decisions {
   Strategy strategy;
   uint32_t ranks, shard, replicas, ranks_per_node;
@@ -23,7 +26,9 @@ typedef struct Decisions {
   const UnitSet *units;
   bool *keep;      /* by unit: gathered from forward to backward */
   bool *recompute; /* by forward op of the program */
-  uint32_t prefetch; /* depth in units */
+  uint32_t prefetch; /* depth in uses, or PREFETCH_EARLY */
+  uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
+  uint64_t fixed_update_ns; /* of the update that no unit causes */
   const char *wrap_name, *checkpoint_name;
 } Decisions;
 

@@ -2,12 +2,13 @@
 #ifndef FSDPC_PLANNER_EMIT_H
 #define FSDPC_PLANNER_EMIT_H
 
-#include "planner/decisions.h"
+#include "planner/schedule.h"
 
 typedef struct EmitInput {
   const Program *program;
   const Decisions *decisions;
   const Cluster *cluster;
+  const UnitFigures *figures; /* by unit */
   const PlanSpan *spans; /* by graph op; paths are in `paths` */
   const char *const *span_paths; /* by graph op */
 } EmitInput;
