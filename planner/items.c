@@ -28,15 +28,32 @@ static Span2 *find_spans(Arena *arena, const Program *program) {
   return spans;
 }
 
-/* Time of running op again, its inputs being there but for those that backward never asks for. */
-static uint64_t chain_ns(const Program *program, const bool *needed, const bool *recompute, int32_t index) {
+/* By op: how many forward operators read its results. */
+static int32_t *count_readers(Arena *arena, const Program *program) {
+  int32_t *readers = ARENA_ARRAY(arena, int32_t, program->ops.count);
+  for (int32_t i = 0; i < program->turn; i++) {
+    const ProgramOp *op = &program->ops.data[i];
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      int32_t v = op->refs[k].value;
+      if (v >= 0 && program->values.data[v].producer >= 0 && program->values.data[v].producer != i)
+        readers[program->values.data[v].producer]++;
+    }
+  }
+  return readers;
+}
+
+/* Time of running op again, its inputs being there but for those that backward never asks for. readers: count only
+ * inputs that nobody else reads. */
+static uint64_t chain_ns(const Program *program, const bool *needed, const bool *recompute, const int32_t *readers,
+                         int32_t index) {
   const ProgramOp *op = &program->ops.data[index];
   uint64_t ns = op->ns;
   for (int32_t k = 0; k < op->ref_count; k++) {
     if (op->refs[k].value < 0 || !reads(program->specs[op->op].operands[k].mode)) continue;
     const Value *value = &program->values.data[op->refs[k].value];
     if (value->kind != VALUE_ACTIVATION || needed[value->producer] || !recompute[value->producer]) continue;
-    ns += chain_ns(program, needed, recompute, value->producer);
+    if (readers && readers[value->producer] > 1) continue;
+    ns += chain_ns(program, needed, recompute, readers, value->producer);
   }
   return ns;
 }
@@ -49,6 +66,7 @@ static int32_t reverse_bits(uint32_t value) {
 
 void items_list(Arena *arena, const Program *program, const bool *pinned, bool *recompute, Items *out) {
   const Span2 *spans = find_spans(arena, program);
+  const int32_t *readers = count_readers(arena, program);
   bool *needed = ARENA_ARRAY(arena, bool, program->ops.count);
   for (uint32_t v = 0; v < program->values.count; v++) {
     const Value *value = &program->values.data[v];
@@ -77,7 +95,8 @@ void items_list(Arena *arena, const Program *program, const bool *pinned, bool *
       if (spans[v].last_forward < item.first) item.first = spans[v].last_forward;
       if (spans[v].first_backward > item.last) item.last = spans[v].first_backward;
     }
-    item.ns = chain_ns(program, needed, recompute, i);
+    item.ns = chain_ns(program, needed, recompute, NULL, i);
+    item.least_ns = chain_ns(program, needed, recompute, readers, i);
     vec_push(arena, out, item);
   }
 }

@@ -15,7 +15,8 @@ typedef struct Item {
   int32_t class;        /* ops at the same place of equal blocks, or units of equal size: moved together */
   int32_t rank;         /* tie order within a class: bit-reversed position, so that choices spread */
   int32_t first, last;  /* op slots between which keeping it costs memory */
-  uint64_t bytes, ns;
+  uint64_t bytes, ns;   /* of keeping; of running again, with what must run before it */
+  uint64_t least_ns;    /* ns without what another item's recomputation may have run already: for bounds */
 } Item;
 
 typedef VEC(Item) Items;
