@@ -136,8 +136,9 @@ static void open_bracket(Parser *parser, int kind) {
 /* '}' also closes parentheses left open inside; their error was or will be reported. */
 static void close_bracket(Parser *parser, int kind) {
   int wanted = kind == ')' ? '(' : kind == ']' ? '[' : '{';
-  if (wanted == '{')
-    while (parser->open.count && parser->open.data[parser->open.count - 1].kind != '{') parser->open.count--;
+  parser->cut_short = (Opener){0};
+  while (wanted == '{' && parser->open.count && parser->open.data[parser->open.count - 1].kind != '{')
+    parser->cut_short = parser->open.data[--parser->open.count];
   if (!parser->open.count || parser->open.data[parser->open.count - 1].kind != wanted) return;
   parser->open.count--;
   if (wanted == '{') {
@@ -365,7 +366,9 @@ static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) 
 }
 
 static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
-  if (parser->open.count) {
+  if (parser->held_kind == '}' && parser->cut_short.kind && !at_end) {
+    diag_note(diag, parser->cut_short.span, "this '%c' is not closed yet", parser->cut_short.kind);
+  } else if (parser->open.count) {
     Opener opener = parser->open.data[parser->open.count - 1];
     bool newly = opener.span.begin == span.begin && parser->open.count > 1;
     if (newly) opener = parser->open.data[parser->open.count - 2];

@@ -27,6 +27,7 @@ typedef struct Parser {
   bool line_start;         /* a line break precedes it */
   VEC(Opener) open;        /* brackets now open, outermost first */
   uint32_t braces, parens; /* of them: '{' in all, '(' and '[' since the last '{' */
+  Opener cut_short;        /* outermost bracket that the last '}' left open inside, kind 0: none */
   int before[2];           /* kinds of the last and last but one token */
 
   bool ended;

@@ -113,6 +113,17 @@ static void declare(Sema *sema, int32_t main) {
   }
 }
 
+/* A module that nobody calls is never looked into: say so where the user can do something about it. */
+static void warn_uncalled(Sema *sema, const Stmt *model) {
+  for (uint32_t i = 0; i < sema->modules.count; i++) {
+    const Module *module = &sema->modules.data[i];
+    if (module->used || module->stmt->span.file != model->span.file || module->stmt->name.text[0] == '_')
+      continue;
+    sema_warning(sema, module->stmt->name.span, "module \"%s\" is never called, so it is not checked",
+                 module->stmt->name.text);
+  }
+}
+
 static void run_model(Sema *sema, const Stmt *model) {
   Env *env = env_new(sema, sema->file_env, false, false);
   uint32_t errors = sema->sink->errors;
@@ -123,6 +134,7 @@ static void run_model(Sema *sema, const Stmt *model) {
   sema->stop = false;
   if (ran) check_sets(sema);
   if (sema->sink->errors == errors) finish_graph(sema, env);
+  if (sema->sink->errors == errors) warn_uncalled(sema, model);
 }
 
 /* --- the doors ------------------------------------------------------------------------------------------ */

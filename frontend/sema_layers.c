@@ -1,7 +1,7 @@
 /* Owns: one shape rule a layer, and turning a call that passed it into an op.
  *
- * A rule checks the operands' shapes, fills op.as and the output's shape, and says which parameters it wants.
- */
+ * A rule checks the operands' shapes, fills op.as and the output's shape, and says which parameters it
+ * wants. */
 #include "frontend/sema.h"
 
 #include <stdlib.h>
@@ -418,8 +418,7 @@ static bool add_params(LayerCall *call) {
   return true;
 }
 
-/* --- ops
- * ----------------------------------------------------------------------------------------------------------
+/* --- ops --------------------------------------------------------------------------------------------------
  */
 
 static int32_t new_tensor(LayerCall *call, int32_t op, int32_t base, int64_t column, const char *name) {

@@ -155,30 +155,51 @@ static void draw_scale(Timeline *t, const Curve *curve) {
   }
 }
 
-static void draw_budget(Timeline *t, const Curve *curve) {
-  uint64_t budget = t->plan->summary.budget_bytes;
-  if (!budget || (double)budget > curve->top_bytes) return;
-  char label[32];
-  double y = y_of(curve, (double)budget);
-  svg_line(t->out, PLOT_LEFT, y, PLOT_RIGHT, y, BUDGET_INK, " stroke-width=\"1.4\" stroke-dasharray=\"7 4\"");
-  svg_text(t->out, PLOT_LEFT + 6, y - 5, 12, "start", BUDGET_INK, " class=\"halo\"",
-           arena_printf(t->scratch, "budget %s", text_bytes(label, budget)));
+/* A limit far above the curve would flatten it, and is not drawn. */
+static bool is_near(const Curve *curve, uint64_t limit) {
+  return limit >= curve->peak && (double)limit < 1.5 * (double)curve->peak;
 }
 
-/* Right of the point unless that is behind the edge, above it unless the budget's line is there. */
+/* The budget's label stands left, the arena's right: the lines may lie on each other. */
+static void draw_limits(Timeline *t, const Curve *curve) {
+  uint64_t arena = t->plan->arena_bytes, budget = t->plan->summary.budget_bytes;
+  char label[32];
+  if (is_near(curve, arena)) {
+    double y = y_of(curve, (double)arena);
+    svg_line(t->out, PLOT_LEFT, y, PLOT_RIGHT, y, INK_SOFT, "");
+    double above = y - y_of(curve, (double)budget); /* where the budget's line is */
+    bool below = is_near(curve, budget) && above > 2 && above < 20;
+    svg_text(t->out, PLOT_RIGHT - 6, y + (below ? 14 : -5), 12, "end", INK_SOFT, " class=\"halo\"",
+             arena_printf(t->scratch, "arena %s", text_bytes(label, arena)));
+  }
+  if (is_near(curve, budget)) {
+    double y = y_of(curve, (double)budget);
+    const char *dashed = " stroke-width=\"1.4\" stroke-dasharray=\"7 4\"";
+    svg_line(t->out, PLOT_LEFT, y, PLOT_RIGHT, y, BUDGET_INK, dashed);
+    svg_text(t->out, PLOT_LEFT + 6, y - 5, 12, "start", BUDGET_INK, " class=\"halo\"",
+             arena_printf(t->scratch, "budget %s", text_bytes(label, budget)));
+  }
+}
+
+/* A label above the point would lie on the line. */
+static bool line_is_above(const Curve *curve, uint64_t limit) {
+  return is_near(curve, limit) && y_of(curve, (double)curve->peak) - y_of(curve, (double)limit) < 24;
+}
+
+/* Right of the point unless that is behind the edge, above it unless a limit's line is there. */
 static void draw_peak(Timeline *t, const Curve *curve) {
   char label[32];
   double x = timeline_x(t, curve->peak_ns), y = y_of(curve, (double)curve->peak);
   bool left = x > PLOT_RIGHT - 160;
-  double to_budget = y - y_of(curve, (double)t->plan->summary.budget_bytes);
-  bool below = to_budget > 0 && to_budget < 24;
+  bool below =
+      line_is_above(curve, t->plan->summary.budget_bytes) || line_is_above(curve, t->plan->arena_bytes);
   text_printf(t->out,
               "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#ffffff\" stroke=\"" INK
               "\" stroke-width=\"1.8\"/>\n",
               x, y);
   svg_text(t->out, x + (left ? -9 : 9), y + (below ? 16 : -6), 12, left ? "end" : "start", INK,
            " font-weight=\"600\" class=\"halo\"",
-           arena_printf(t->scratch, "peak %s", text_bytes(label, curve->peak)));
+           arena_printf(t->scratch, "%s in use", text_bytes(label, curve->peak)));
 }
 
 /* Without the underscores of the plan file. */
@@ -203,12 +224,12 @@ static void draw_legend(Timeline *t, const Curve *curve) {
   t->y = y + 12;
 }
 
-/* What persists may dwarf what moves: then the axis begins above zero, and says so. A budget far above the
- * curve would flatten it: then it is left out. */
+/* What persists may dwarf what moves: then the axis begins above zero, and says so. */
 static void set_scale(const Timeline *t, Curve *curve) {
-  double peak = (double)curve->peak, budget = (double)t->plan->summary.budget_bytes,
-         persistent = (double)t->plan->persistent_bytes;
-  double top = budget > peak && budget < 1.5 * peak ? budget : peak;
+  uint64_t budget = t->plan->summary.budget_bytes, arena = t->plan->arena_bytes;
+  double peak = (double)curve->peak, persistent = (double)t->plan->persistent_bytes, top = peak;
+  if (is_near(curve, budget)) top = (double)budget;
+  if (is_near(curve, arena) && (double)arena > top) top = (double)arena;
   if (persistent > 0.6 * peak) {
     double step = svg_step((top - persistent) * 1.5, 6, true);
     curve->base_bytes = floor((persistent - (top - persistent) / 3) / step) * step;
@@ -234,7 +255,7 @@ void timeline_memory(Timeline *t) {
   for (int c = BUF_CLASS_COUNT - 1; c >= 0; c--) draw_class(t, curve, c);
   draw_cut(t, curve);
   timeline_joins(t, curve->y, curve->y + curve->height);
-  draw_budget(t, curve);
+  draw_limits(t, curve);
   draw_peak(t, curve);
   t->y += MEMORY_HEIGHT + 46; /* the time axis is drawn between */
   draw_legend(t, curve);

@@ -124,7 +124,7 @@ static void draw_lanes(Timeline *t) {
 
 static void draw_phase_legend(Timeline *t) {
   double x = PLOT_LEFT, y = t->y + 14;
-  svg_text(t->out, PLOT_LEFT - 10, y, 11, "end", INK_SOFT, "", "compute");
+  svg_text(t->out, PLOT_LEFT - 10, y, 11, "end", INK_SOFT, "", "in a step");
   for (int p = 0; p < PHASE_COUNT; p++)
     if (t->sim->phase_ns[p]) {
       char time[32];
