@@ -19,7 +19,7 @@ typedef struct Emitter {
   int32_t *gathered;     /* by unit: its present full buffer */
   int32_t *grad_full;    /* by unit */
   uint64_t *param_offset; /* by graph param */
-  VEC(int32_t) reductions; /* instrs, in order */
+  int32_t *step_instr;     /* by step */
   int32_t scale_buf, acc_buf;
 } Emitter;
 
@@ -215,21 +215,19 @@ static void emit_reduce(Emitter *e, int32_t u) {
   const char *name = plan_str(plan, unit->name);
   int64_t shard = (int64_t)unit->shard;
   bool add = plan->world.accumulation > 1;
-  int32_t source = e->grad_full[u], instr;
+  int32_t source = e->grad_full[u];
   if (plan->world.shard > 1) {
     bool last = plan->world.replicas == 1;
     int32_t to = last ? unit->grad_buf
                       : add_buf(e, unit_text(e, (uint32_t)u, "gradpart"), BUF_GRADFULL, plan->recipe.reduce, unit->shard,
                                 u, false);
-    instr = add_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(to, last && add)),
+    add_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(to, last && add)),
                       INTS(u, shard), NULL);
-    vec_push(e->arena, &e->reductions, instr);
     source = to;
   }
   if (plan->world.replicas > 1) {
-    instr = add_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(unit->grad_buf, add)),
+    add_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(unit->grad_buf, add)),
                       INTS(u, shard), NULL);
-    vec_push(e->arena, &e->reductions, instr);
   }
 }
 
@@ -260,7 +258,7 @@ static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phas
   return (PlanOperand){e->buf_of[ref->value], ref->column, ref->ld, ref->add};
 }
 
-static void emit_step(Emitter *e, const Step *step) {
+static int32_t emit_step(Emitter *e, const Step *step) {
   const ProgramOp *op = &e->program->ops.data[step->op];
   const InstrSpec *spec = &e->program->specs[op->op];
   PlanOperand operands[INSTR_MAX_OPERANDS];
@@ -269,6 +267,7 @@ static void emit_step(Emitter *e, const Step *step) {
   PlanSpan span = e->in->spans[op->graph_op];
   span.path = plan_intern(e->arena, e->plan, e->in->span_paths[op->graph_op]);
   e->plan->instrs.data[instr].span = span;
+  return instr;
 }
 
 static void emit_micro(Emitter *e) {
@@ -279,7 +278,7 @@ static void emit_micro(Emitter *e) {
   for (int32_t s = 0; s < (int32_t)e->schedule.steps.count; s++) {
     while (e->plan->world.shard > 1 && next < e->schedule.uses.count && e->schedule.uses.data[next].issue <= s)
       emit_gather(e, &e->schedule.uses.data[next++]);
-    emit_step(e, &e->schedule.steps.data[s]);
+    e->step_instr[s] = emit_step(e, &e->schedule.steps.data[s]);
     for (; reduce < e->schedule.reductions.count && reductions[reduce].after == s; reduce++)
       if (e->plan->world.ranks > 1) emit_reduce(e, reductions[reduce].unit);
   }
@@ -346,15 +345,13 @@ static void find_lifetimes(Emitter *e) {
   }
 }
 
-/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when the next reduction is issued. */
+/* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
 static void hold_reduced_gradients(Emitter *e) {
-  Plan *plan = e->plan;
-  if (!e->reductions.count) return;
-  int32_t end = plan->segments.data[1].end - 1;
-  for (uint32_t r = 0; r < e->reductions.count; r++) {
-    const PlanInstr *instr = &plan->instrs.data[e->reductions.data[r]];
-    PlanBuf *buf = &plan->bufs.data[plan_operand(plan, instr, 0)->buf];
-    int32_t release = r + 1 < e->reductions.count ? e->reductions.data[r + 1] : end;
+  for (uint32_t r = 0; r < e->schedule.reductions.count; r++) {
+    const Reduction *reduction = &e->schedule.reductions.data[r];
+    if (e->grad_full[reduction->unit] < 0) continue;
+    PlanBuf *buf = &e->plan->bufs.data[e->grad_full[reduction->unit]];
+    int32_t release = e->step_instr[reduction->release];
     if (buf->last < release) buf->last = release;
   }
 }
@@ -442,7 +439,8 @@ Plan *emit_plan(Arena *arena, const EmitInput *input) {
   for (uint32_t i = 0; i < program->values.count; i++) e.buf_of[i] = PLAN_NONE;
   for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = PLAN_NONE;
   e.plan = new_plan(&e);
-  schedule_build(&e.schedule, arena, program, input->decisions, input->figures, input->decisions->room);
+  schedule_build(&e.schedule, arena, program, input->decisions, input->figures, input->shared_queue);
+  e.step_instr = ARENA_ARRAY(arena, int32_t, e.schedule.steps.count);
   add_plan_inputs(&e);
   add_units(&e);
   add_scalars(&e);

@@ -90,8 +90,11 @@ static bool indivisible(DiagSink *sink, uint64_t samples, uint64_t ranks, int64_
   Diag *diag = diag_error(sink, SPAN_NONE, "a step of %llu samples cannot be split into micro-batches of %lld on %llu ranks",
                           (unsigned long long)samples, (long long)micro, (unsigned long long)ranks);
   uint64_t unit = ranks * (uint64_t)micro, below = samples / unit * unit;
-  diag_help(diag, "a step of %llu or %llu samples can; or change --micro-batch or --ranks",
-            (unsigned long long)(below ? below : unit), (unsigned long long)(below + unit));
+  if (below)
+    diag_help(diag, "a step of %llu or %llu samples can; or change --micro-batch or --ranks", (unsigned long long)below,
+              (unsigned long long)(below + unit));
+  else
+    diag_help(diag, "a step needs at least %llu samples; or change --micro-batch or --ranks", (unsigned long long)unit);
   return false;
 }
 

@@ -4,7 +4,7 @@
  * Memory is exact: the sum of live sizes at each step is what the emitted plan will hold there. Time is an upper bound on
  * the simulated time of the emitted plan: a gather waits for the end of the step before its issue slot, and a step
  * waits for every reduction whose buffer was released before it, where the plan waits only for true address reuse.
- * One pass over the steps, no allocation but the schedule's own arrays. */
+ * A gradient is held until its reduction has finished, going by simulated time, at most until the next one is issued. */
 #ifndef FSDPC_PLANNER_SCHEDULE_H
 #define FSDPC_PLANNER_SCHEDULE_H
 
@@ -44,12 +44,9 @@ typedef struct UnitFigures {
   uint64_t update_ns;                  /* squares and optimizer */
 } UnitFigures;
 
-/* requires: decisions complete. provides: steps, uses, reductions; keep[] is set for units whose gathers would overlap.
- * With prefetch PREFETCH_AUTO gathers are issued as early as `room` bytes of live buffers allow. */
+/* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are
+ * issued as early as decisions->room bytes of live buffers allow. Deterministic: emission repeats it. */
 void schedule_build(Schedule *schedule, Arena *arena, const Program *program, const Decisions *decisions,
-                    const UnitFigures *figures, uint64_t room);
-/* requires: schedule_build. provides: live, max_live, times. */
-void schedule_evaluate(Schedule *schedule, const Program *program, const Decisions *decisions, const UnitFigures *figures,
-                       bool shared_queue);
+                    const UnitFigures *figures, bool shared_queue);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, MOVE_BUDGET = 20000000, MAX_GROUPINGS = 4 };
+enum { PLACEMENT_TRIES = 6, MOVE_BUDGET = 20000000, MAX_GROUPINGS = 6 };
 static const double GOOD_ENOUGH = 1.001; /* of the bound: stop moving */
 
 /* One outer choice with one grouping of units: what the inner search varies and what it knows. */
@@ -73,8 +73,7 @@ static bool judge(const Inner *in, Trial *trial) {
   d.recompute = trial->recompute;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
-  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->room);
-  schedule_evaluate(&schedule, in->program, &d, in->figures, in->shared_queue);
+  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->shared_queue);
   trial->ns = schedule.step_ns;
   bool fits = schedule.max_live <= (int64_t)in->room;
   in->search->candidates++;
@@ -90,7 +89,7 @@ static void find_live(Inner *in) {
   d.prefetch = 0;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, in->base.keep, in->units->units.count * sizeof(bool));
-  schedule_build(&schedule, scratch, in->program, &d, in->figures, 0);
+  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->shared_queue);
   in->live = ARENA_ARRAY(in->arena, int64_t, in->program->ops.count);
   int64_t most = 0;
   for (uint32_t s = 0; s < schedule.steps.count; s++) {
@@ -298,10 +297,12 @@ static uint32_t list_groupings(Search *s, const Outer *outer, Grouping out[MAX_G
   out[0] = (Grouping){WRAP_BLOCK, 0};
   if (s->ranks == 1) return 1;
   uint64_t block = block_numel(search_program(s, outer->micro_batch));
-  out[1] = (Grouping){WRAP_SIZE, block + block / 2};
-  out[2] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
-  out[3] = (Grouping){WRAP_WHOLE, 0};
-  return 4;
+  out[1] = (Grouping){WRAP_SIZE, block * 9 / 20}; /* finer where memory is tight */
+  out[2] = (Grouping){WRAP_SIZE, block / 5};
+  out[3] = (Grouping){WRAP_SIZE, block + block / 2}; /* coarser where latency binds */
+  out[4] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
+  out[5] = (Grouping){WRAP_WHOLE, 0};
+  return 6;
 }
 
 /* --- one outer choice ------------------------------------------------------------------------------------------------------- */
@@ -340,27 +341,29 @@ static void record(Search *s, const Inner *in, const Outer *outer, Grouping grou
   *found = (Found){.outer = *outer, .wrap = grouping.wrap, .wrap_numel = grouping.numel, .decisions = d, .estimate_ns = trial->ns};
 }
 
-/* The best decisions of one outer choice within `budget`; false when none of the trials fits. */
+/* The best decisions of one outer choice within `budget`; false when none of the trials fits. Seeds on every grouping, then
+ * moves on the best of them. */
 static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const Bound *bound, Found *found) {
   Grouping groupings[MAX_GROUPINGS];
-  uint32_t count = list_groupings(s, outer, groupings);
-  bool any = false;
+  Inner in[MAX_GROUPINGS];
+  Trial best[MAX_GROUPINGS];
+  uint32_t count = list_groupings(s, outer, groupings), winner = 0;
+  Arena *scratch = arena_new();
+  uint64_t target = (uint64_t)((double)bound->ns * GOOD_ENOUGH);
   for (uint32_t g = 0; g < count; g++) {
-    Arena *scratch = arena_new();
-    Inner in;
-    if (open_inner(s, scratch, outer, groupings[g].wrap, groupings[g].numel, &in)) {
-      set_room(&in, budget);
-      Trial best = new_trial(&in);
-      try_seeds(&in, &best);
-      if (best.ns != UINT64_MAX && (!any || best.ns < found->estimate_ns + found->estimate_ns / 50)) improve(&in, &best, bound->ns);
-      if (best.ns != UINT64_MAX && (!any || best.ns < found->estimate_ns)) {
-        record(s, &in, outer, groupings[g], &best, found);
-        any = true;
-      }
-    }
-    arena_free(scratch);
-    if (any && (double)found->estimate_ns <= (double)bound->ns * GOOD_ENOUGH) break;
+    best[g] = (Trial){.ns = UINT64_MAX};
+    if (best[winner].ns <= target || !open_inner(s, scratch, outer, groupings[g].wrap, groupings[g].numel, &in[g])) continue;
+    set_room(&in[g], budget);
+    best[g] = new_trial(&in[g]);
+    try_seeds(&in[g], &best[g]);
+    if (best[g].ns < best[winner].ns) winner = g;
   }
+  bool any = best[winner].ns != UINT64_MAX;
+  if (any) {
+    improve(&in[winner], &best[winner], bound->ns);
+    record(s, &in[winner], outer, groupings[winner], &best[winner], found);
+  }
+  arena_free(scratch);
   return any;
 }
 
@@ -370,9 +373,9 @@ static Plan *emit_found(Search *s, Arena *arena, Found *found) {
   Inner in;
   if (!open_inner(s, arena, &found->outer, found->wrap, found->wrap_numel, &in)) return NULL;
   found->units = found->decisions.units = in.units;
-  EmitInput input = {in.program, &found->decisions, s->cluster, in.figures, s->spans, s->span_paths};
+  EmitInput input = {in.program, &found->decisions, s->cluster, in.figures, in.shared_queue, s->spans, s->span_paths};
   Plan *plan = emit_plan(arena, &input);
-  memory_place(plan);
+  memory_place(plan, s->budget);
   events_insert(arena, plan, s->specs, true);
   return plan;
 }
@@ -400,7 +403,7 @@ static bool place_outer(Search *s, const Outer *outer, const Bound *bound, Found
       plan_simulate(s->arena, found->plan, &found->sim);
       return true;
     }
-    uint64_t excess = found->plan->arena_bytes - s->budget, less = excess / 10 * 7 + PLAN_ALIGN_BYTES;
+    uint64_t excess = found->plan->arena_bytes - s->budget, less = excess + excess / 10 * (uint64_t)i + PLAN_ALIGN_BYTES;
     budget = budget > less ? budget - less : 0;
   }
   return false;
