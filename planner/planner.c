@@ -237,7 +237,9 @@ static void list_largest(Arena *arena, const Plan *plan, int32_t at, Infeasible 
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
     if (buf->first > at || buf->last < at) continue;
-    LargestBuffer entry = {plan_str(plan, buf->name), buf_class_name(buf->class), buf->bytes};
+    const char *name = plan_str(plan, buf->name);
+    if (buf->unit >= 0) name = arena_printf(arena, "%s of unit %s", name, plan_str(plan, plan->units.data[buf->unit].name));
+    LargestBuffer entry = {name, buf_class_name(buf->class), buf->bytes};
     vec_push(arena, &all, entry);
   }
   qsort(all.data, all.count, sizeof *all.data, compare_largest);

@@ -380,15 +380,27 @@ static Plan *emit_found(Search *s, Arena *arena, Found *found) {
   return plan;
 }
 
-Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found) {
+static Plan *smallest_of(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Found *found) {
   Inner in;
-  Grouping grouping = {s->settings->wrap == WRAP_AUTO ? WRAP_BLOCK : s->settings->wrap, s->settings->wrap_numel};
   if (!open_inner(s, arena, outer, grouping.wrap, grouping.numel, &in)) return NULL;
   Trial trial = new_trial(&in);
   start_trial(&in, &trial);
   record(s, &in, outer, grouping, &trial, found);
   if (s->settings->prefetch == SETTING_AUTO) found->decisions.prefetch = 0;
-  return emit_found(s, arena, found);
+  return found->plan = emit_found(s, arena, found);
+}
+
+Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found) {
+  Grouping groupings[MAX_GROUPINGS];
+  *found = (Found){0};
+  if (!search_program(s, outer->micro_batch)) return NULL;
+  uint32_t count = list_groupings(s, outer, groupings);
+  for (uint32_t g = 0; g < count; g++) {
+    Found next;
+    if (!smallest_of(s, arena, outer, groupings[g], &next)) return NULL;
+    if (!found->plan || next.plan->arena_bytes < found->plan->arena_bytes) *found = next;
+  }
+  return found->plan;
 }
 
 /* Plans with less and less room until the placed plan fits the budget. */
@@ -442,9 +454,8 @@ static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Can
 
 static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total, Found *found) {
   for (uint32_t i = 0; i < total; i++) {
-    Found smallest = {0};
-    smallest.plan = search_smallest(s, s->arena, &candidates[i].outer, &smallest);
-    if (!smallest.plan) return false;
+    Found smallest;
+    if (!search_smallest(s, s->arena, &candidates[i].outer, &smallest)) return false;
     if (!found->plan || smallest.plan->arena_bytes < found->plan->arena_bytes) *found = smallest;
   }
   found->fits = found->plan->arena_bytes <= s->budget;
