@@ -39,10 +39,9 @@ static bool check_graph(DiagSink *sink, const Graph *graph) {
 
 static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSettings *settings) {
   uint32_t errors = sink->errors;
-  if (settings->strategy == STRATEGY_SHARD_OPTIM || settings->strategy == STRATEGY_HYBRID_SHARD) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "strategy %s is not available in this version",
-                            settings->strategy == STRATEGY_SHARD_OPTIM ? "shard_optim" : "hybrid_shard");
-    diag_help(diag, "use full_shard, shard_grad_op, no_shard or auto");
+  if (settings->strategy == STRATEGY_SHARD_OPTIM) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "strategy shard_optim is not available in this version");
+    diag_help(diag, "use full_shard, shard_grad_op, hybrid_shard:F, no_shard or auto");
   }
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
@@ -84,6 +83,15 @@ static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOption
   search->ranks = (uint32_t)ranks;
   search->ranks_per_node = (uint32_t)per_node;
   return true;
+}
+
+static bool check_width(DiagSink *sink, const Search *search) {
+  const PlanSettings *settings = search->settings;
+  if (settings->strategy != STRATEGY_HYBRID_SHARD) return true;
+  if (settings->shard > 1 && settings->shard <= (int64_t)search->ranks && search->ranks % settings->shard == 0) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "hybrid_shard:%lld does not divide %u ranks", (long long)settings->shard, search->ranks);
+  diag_help(diag, "the shard group's size must be above 1 and divide the number of ranks; one node's is %u", search->ranks_per_node);
+  return false;
 }
 
 static bool indivisible(DiagSink *sink, uint64_t samples, uint64_t ranks, int64_t micro) {
@@ -140,6 +148,7 @@ static void find_spans(Arena *arena, const DiagSink *sink, const Graph *graph, P
 
 static const char *strategy_text(const Plan *plan) {
   if (plan->world.shard == 1) return "no_shard";
+  if (plan->world.replicas > 1) return "hybrid_shard";
   for (uint32_t u = 0; u < plan->units.count; u++)
     if (plan->units.data[u].reshard) return "full_shard";
   return "shard_grad_op";
@@ -352,7 +361,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
     diag_help(diag, "pass --memory 16GiB or add `memory 16GiB` to the plan block");
     return false;
   }
-  return choose_world(sink, graph, options, search);
+  return choose_world(sink, graph, options, search) && check_width(sink, search);
 }
 
 void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,

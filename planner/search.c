@@ -435,16 +435,30 @@ static int compare_candidates(const void *a, const void *b) {
   return (x->order > y->order) - (x->order < y->order);
 }
 
+/* Shard widths that the strategy allows, widest first: all ranks, one node's, or what is pinned; 1 replicates. */
+static uint32_t list_widths(const Search *s, uint32_t out[3]) {
+  uint32_t count = 0;
+  switch (s->settings->strategy) {
+  case STRATEGY_NO_SHARD: out[count++] = 1; break;
+  case STRATEGY_HYBRID_SHARD: out[count++] = (uint32_t)s->settings->shard; break;
+  case STRATEGY_AUTO:
+    out[count++] = s->ranks;
+    if (s->ranks_per_node > 1 && s->ranks_per_node < s->ranks) out[count++] = s->ranks_per_node;
+    if (s->ranks > 1) out[count++] = 1;
+    break;
+  default: out[count++] = s->ranks; break;
+  }
+  return count;
+}
+
 static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out, uint32_t *total) {
-  Strategy pinned = s->settings->strategy;
+  uint32_t widths[3], width_count = list_widths(s, widths);
   *total = 0;
   for (uint32_t m = 0; m < count; m++) {
     if (!search_program(s, micro[m])) return false;
-    for (int whole = 0; whole < 2; whole++) {
-      if (whole && (s->ranks == 1 || (pinned != STRATEGY_AUTO && pinned != STRATEGY_NO_SHARD))) continue;
-      if (!whole && pinned == STRATEGY_NO_SHARD && s->ranks > 1) continue;
+    for (uint32_t w = 0; w < width_count; w++) {
       Candidate *candidate = &out[*total];
-      *candidate = (Candidate){.outer = {micro[m], whole ? 1 : s->ranks}, .order = (*total)++};
+      *candidate = (Candidate){.outer = {micro[m], widths[w]}, .order = (*total)++};
       candidate->bound = outer_bound(s, &candidate->outer);
     }
   }
@@ -464,7 +478,7 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
 }
 
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
-  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 2 * (size_t)count);
+  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 3 * (size_t)count);
   uint32_t total;
   *found = (Found){0};
   if (!list_candidates(s, micro, count, candidates, &total)) return false;
