@@ -346,6 +346,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
   const char **paths = ARENA_ARRAY(arena, const char *, graph->ops.count);
   find_spans(arena, sink, graph, spans, paths);
   *search = (Search){.arena = arena,
+                     .scratch = search->scratch,
                      .sink = sink,
                      .graph = graph,
                      .cluster = &graph->cluster,
@@ -364,26 +365,32 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
   return choose_world(sink, graph, options, search) && check_width(sink, search);
 }
 
-void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,
-                  Text *dump_text, PlannerResult *result) {
-  double start = now_seconds();
-  Search search;
+static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
+                 Search *search, PlannerResult *result) {
   Found found = {0};
   int64_t micro[MAX_MICRO_BATCHES];
   uint32_t micro_count;
-  *result = (PlannerResult){0};
-  if (!prepare(arena, sink, graph, options, &search)) return;
-  if (!list_micro_batches(sink, &search, &options->settings, micro, &micro_count)) return;
-  if (!search_best(&search, micro, micro_count, &found)) return;
-  summarise(arena, &search, &found);
+  if (!prepare(arena, sink, graph, options, search)) return;
+  if (!list_micro_batches(sink, search, &options->settings, micro, &micro_count)) return;
+  if (!search_best(search, micro, micro_count, &found)) return;
+  summarise(arena, search, &found);
   if (found.fits)
     verify_own(arena, found.plan);
   else
-    explain_infeasible(arena, &search, &found, &result->infeasible);
-  if (dump) write_dumps(&search, &found, dump, dump_text);
+    explain_infeasible(arena, search, &found, &result->infeasible);
+  if (dump) write_dumps(search, &found, dump, dump_text);
   result->plan = found.plan;
   result->sim = found.sim;
   result->fits = found.fits;
+}
+
+void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,
+                  Text *dump_text, PlannerResult *result) {
+  double start = now_seconds();
+  Search search = {.scratch = arena_new()};
+  *result = (PlannerResult){0};
+  plan(arena, sink, graph, options, dump, dump_text, &search, result);
+  arena_free(search.scratch);
   result->candidates = search.candidates;
   result->seconds = now_seconds() - start;
 }

@@ -67,7 +67,7 @@ static bool unit_is_free(const Inner *in, uint32_t unit) {
 /* --- judging -------------------------------------------------------------------------------------------------------------- */
 
 static bool judge(const Inner *in, Trial *trial) {
-  Arena *scratch = arena_new();
+  Arena *scratch = in->search->scratch;
   Decisions d = in->base;
   Schedule schedule;
   d.recompute = trial->recompute;
@@ -77,7 +77,7 @@ static bool judge(const Inner *in, Trial *trial) {
   trial->ns = schedule.step_ns;
   bool fits = schedule.max_live <= (int64_t)in->room;
   in->search->candidates++;
-  arena_free(scratch);
+  arena_reset(scratch);
   return fits;
 }
 
@@ -341,8 +341,15 @@ static void record(Search *s, const Inner *in, const Outer *outer, Grouping grou
   *found = (Found){.outer = *outer, .wrap = grouping.wrap, .wrap_numel = grouping.numel, .decisions = d, .estimate_ns = trial->ns};
 }
 
+static uint32_t best_trial(const Trial *trials, uint32_t count, uint32_t except) {
+  uint32_t best = except == 0 && count > 1 ? 1 : 0;
+  for (uint32_t g = 0; g < count; g++)
+    if (g != except && trials[g].ns < trials[best].ns) best = g;
+  return best;
+}
+
 /* The best decisions of one outer choice within `budget`; false when none of the trials fits. Seeds on every grouping, then
- * moves on the best of them. */
+ * moves on the best two of them. */
 static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const Bound *bound, Found *found) {
   Grouping groupings[MAX_GROUPINGS];
   Inner in[MAX_GROUPINGS];
@@ -360,7 +367,10 @@ static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const B
   }
   bool any = best[winner].ns != UINT64_MAX;
   if (any) {
+    uint32_t second = best_trial(best, count, winner);
     improve(&in[winner], &best[winner], bound->ns);
+    if (second != winner && best[second].ns != UINT64_MAX && best[winner].ns > target) improve(&in[second], &best[second], bound->ns);
+    winner = best_trial(best, count, count);
     record(s, &in[winner], outer, groupings[winner], &best[winner], found);
   }
   arena_free(scratch);
@@ -415,7 +425,7 @@ static bool place_outer(Search *s, const Outer *outer, const Bound *bound, Found
       plan_simulate(s->arena, found->plan, &found->sim);
       return true;
     }
-    uint64_t excess = found->plan->arena_bytes - s->budget, less = excess + excess / 10 * (uint64_t)i + PLAN_ALIGN_BYTES;
+    uint64_t excess = found->plan->arena_bytes - s->budget, less = excess + ((s->budget / 1000) << i);
     budget = budget > less ? budget - less : 0;
   }
   return false;
