@@ -125,6 +125,11 @@ static void print_cluster(Text *out, const Cluster *cluster) {
   text_printf(out, "  launch_ns %g host_link %g shared_queue %s\n", device->launch_ns, device->host_link, device->shared_queue ? "yes" : "no");
   print_link(out, "node", &cluster->node);
   print_link(out, "network", &cluster->network);
+  static const char *const kinds[] = {"gather", "reduce", "all_reduce"};
+  for (uint32_t i = 0; i < cluster->tables.count; i++) {
+    const CollectiveTable *table = &cluster->tables.data[i];
+    text_printf(out, "  table %s %u points %u\n", kinds[table->kind], table->ranks, table->points.count);
+  }
 }
 
 static void print_setting(Text *out, const char *name, int64_t value) {
