@@ -1,0 +1,148 @@
+/* Owns: the habits of executors, as tables. Constants depend on device generation, executor and kernel class, never on a model, a length
+ * or a published row. [F] fitted to published runs, [D] published by others, [A] assumed; docs/cost-model.md tells how. */
+#include "planner/executor.h"
+
+#define MiB (1024.0 * 1024.0)
+
+/* --- attention ----------------------------------------------------------------------------------------------------------- */
+
+/* FlashAttention-1 in Triton, as LLM Foundry of 2023 bundled it [F]. */
+static const AttentionClass triton_flash1 = {
+    .name = "Triton FlashAttention-1", .share = {[GENERATION_AMPERE] = 0.414, [GENERATION_HOPPER] = 0.234}, .backward = 0.68, .tokens = 1230};
+/* FlashAttention-2 through scaled_dot_product_attention [D]; backward and saturation as above [A]. */
+static const AttentionClass flash2 = {
+    .name = "FlashAttention-2", .share = {[GENERATION_AMPERE] = 0.58, [GENERATION_ADA] = 0.58, [GENERATION_HOPPER] = 0.37, [GENERATION_BLACKWELL] = 0.25}, .backward = 0.68, .tokens = 1230};
+/* cuDNN 9 or FlashAttention-3 [D]; Ampere [A]. */
+static const AttentionClass cudnn = {
+    .name = "cuDNN 9", .share = {[GENERATION_AMPERE] = 0.58, [GENERATION_ADA] = 0.58, [GENERATION_HOPPER] = 0.69, [GENERATION_BLACKWELL] = 0.6}, .backward = 0.85, .tokens = 700};
+/* Scores, mask, softmax in f32, dropout and its mask each as a tensor [A]. */
+static const AttentionClass unfused = {
+    .name = "unfused", .share = {[GENERATION_VOLTA] = 0.2, [GENERATION_AMPERE] = 0.1, [GENERATION_HOPPER] = 0.1}, .backward = 0.8, .tokens = 0, .score_bytes = 13};
+
+/* --- layers ---------------------------------------------------------------------------------------------------------------- */
+
+#define ATTENTION_SAVES (SAVE_INPUT | SAVE_SECOND | SAVE_THIRD | SAVE_OUTPUT)
+
+/* One kernel an operator; RMSNorm and rotary positions through f32 copies. */
+static const LayerHabit eager_layers[LAYER_COUNT] = {
+    [LAYER_EMBEDDING] = {4, 8, 0, 0},
+    [LAYER_POSITIONS] = {0, 4, 0, 0},
+    [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
+    [LAYER_LAYERNORM] = {4, 10, SAVE_INPUT, 0},
+    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 6}, /* kept too: the f32 copy and the normalised values */
+    [LAYER_ROPE] = {20, 20, 0, 0},
+    [LAYER_ATTENTION] = {0, 0, ATTENTION_SAVES, 0},
+    [LAYER_GELU] = {4, 6, SAVE_INPUT, 0},
+    [LAYER_RELU] = {4, 6, SAVE_OUTPUT, 0},
+    [LAYER_SILU] = {4, 6, SAVE_INPUT, 0},
+    [LAYER_MUL] = {6, 12, SAVE_INPUT | SAVE_SECOND, 0},
+    [LAYER_ADD] = {6, 6, 0, 0},
+    [LAYER_DROPOUT] = {5, 5, 0, 1},
+    [LAYER_MSE] = {6, 6, SAVE_INPUT, 0},
+};
+
+/* Neighbours fused by a compiler: silu is part of the product that follows. */
+static const LayerHabit compiled_layers[LAYER_COUNT] = {
+    [LAYER_EMBEDDING] = {4, 8, 0, 0},
+    [LAYER_POSITIONS] = {0, 4, 0, 0},
+    [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
+    [LAYER_LAYERNORM] = {4, 8, SAVE_INPUT, 0},
+    [LAYER_RMSNORM] = {4, 8, SAVE_INPUT, 0},
+    [LAYER_ROPE] = {4, 4, 0, 0},
+    [LAYER_ATTENTION] = {0, 0, ATTENTION_SAVES, 0},
+    [LAYER_GELU] = {4, 6, SAVE_INPUT, 0},
+    [LAYER_RELU] = {4, 6, SAVE_OUTPUT, 0},
+    [LAYER_SILU] = {0, 0, SAVE_INPUT, 0},
+    [LAYER_MUL] = {6, 10, SAVE_INPUT | SAVE_SECOND, 0},
+    [LAYER_ADD] = {3, 5, 0, 0}, /* the first of a block 2 / 4, the second 4 / 6 */
+    [LAYER_DROPOUT] = {1, 1, 0, 1},
+    [LAYER_MSE] = {6, 6, SAVE_INPUT, 0},
+};
+
+/* f16 autocast: the residual stream, norms and softmax in f32, GELU as a chain of tensors [A]. */
+static const LayerHabit autocast_layers[LAYER_COUNT] = {
+    [LAYER_EMBEDDING] = {8, 16, 0, 0},
+    [LAYER_POSITIONS] = {0, 8, 0, 0},
+    [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
+    [LAYER_LAYERNORM] = {12, 24, SAVE_INPUT, 6}, /* f32 in and out beside the f16 copy */
+    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 10},
+    [LAYER_ROPE] = {20, 20, 0, 0},
+    [LAYER_ATTENTION] = {8, 8, ATTENTION_SAVES, 0},
+    [LAYER_GELU] = {36, 60, SAVE_INPUT, 12},
+    [LAYER_RELU] = {4, 6, SAVE_OUTPUT, 0},
+    [LAYER_SILU] = {4, 6, SAVE_INPUT, 0},
+    [LAYER_MUL] = {6, 12, SAVE_INPUT | SAVE_SECOND, 0},
+    [LAYER_ADD] = {10, 10, 0, 0},
+    [LAYER_DROPOUT] = {5, 5, 0, 1},
+    [LAYER_MSE] = {12, 12, SAVE_INPUT, 0},
+};
+
+/* --- loss and optimizer ------------------------------------------------------------------------------------------------------ */
+
+LossHabit executor_loss(LossKind kind, DType compute) {
+  switch (kind) {
+  case LOSS_COMPILED: return (LossHabit){10, 8};
+  case LOSS_UPCAST: return (LossHabit){10, 14}; /* compiled, the logits in f32 beside their gradient */
+  case LOSS_CHUNKED: return (LossHabit){10, 5};
+  case LOSS_FUSED: return (LossHabit){6, compute == DTYPE_F32 ? 8 : 4};
+  default: return (LossHabit){24, 16};
+  }
+}
+
+double executor_update_bytes(UpdateKind kind, StateKind states) {
+  if (kind == UPDATE_FUSED) return states == STATES_BF16 ? 14 : 36;
+  if (kind == UPDATE_UNFUSED) return states == STATES_BF16 ? 30 : 60;
+  return states == STATES_BF16 ? 20 : 36;
+}
+
+double executor_update_held(UpdateKind kind, StateKind states) {
+  if (kind == UPDATE_FUSED) return 0;
+  return states == STATES_BF16 ? 2 : 4;
+}
+
+/* --- executors ----------------------------------------------------------------------------------------------------------------- */
+
+#define TORCH                                                                                                                      \
+  .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulate_bytes = 10, .reserved_factor = 1.15,                         \
+  .workspace_bytes = 512 * MiB, .bias_bytes = 2
+#define FSDP2 .live_units = 3, .keep_last = true, .copy_bytes = {6, 6}, .update = UPDATE_FOREACH
+#define FSDP1 .live_units = 2, .copy_bytes = {3, 3}
+#define EAGER .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
+#define EAGER_SDPA EAGER, .layers = eager_layers, .layout_bytes = 4
+#define COMPILED .layers = compiled_layers, .loss = LOSS_COMPILED, .fused_swiglu = true, .sum_first = 2, .sum_more = 4
+#define GEMM_2023 {[GENERATION_VOLTA] = 0.7, [GENERATION_AMPERE] = 0.88, [GENERATION_ADA] = 0.85, [GENERATION_HOPPER] = 0.70, [GENERATION_BLACKWELL] = 0.7}
+#define GEMM_2025 {[GENERATION_VOLTA] = 0.7, [GENERATION_AMPERE] = 0.88, [GENERATION_ADA] = 0.85, [GENERATION_HOPPER] = 0.79, [GENERATION_BLACKWELL] = 0.75}
+
+static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
+    [EXECUTOR_NATIVE] = {.source = "cluster file; llmq's published step times stand for fused kernels",
+                         .attention = &cudnn, .layers = compiled_layers, .fused_swiglu = true, .loss = LOSS_FUSED, .update = UPDATE_FUSED,
+                         .sum_first = 0, .sum_more = 0, .bias_bytes = 0, .live_units = 2, .accumulate_bytes = 4, .reserved_factor = 1,
+                         .workspace_bytes = 64 * MiB},
+    [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products", .gemm_share = GEMM_2025, .attention = &flash2, TORCH, FSDP2, EAGER_SDPA},
+    [EXECUTOR_FSDP2_COMPILED] = {.source = "KempnerForge, torchao and torchtune runs of 2025", .gemm_share = GEMM_2025, .attention = &flash2,
+                                 TORCH, FSDP2, COMPILED},
+    [EXECUTOR_FSDP2_EAGER_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP2, EAGER_SDPA},
+    [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP2, COMPILED},
+    [EXECUTOR_FSDP1_EAGER] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP1, EAGER_SDPA,
+                              .update = UPDATE_FOREACH},
+    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", .gemm_share = GEMM_2023, .attention = &triton_flash1, TORCH, FSDP1, EAGER,
+                                .layers = eager_layers, .loss_extra = 10, .reduce_each = true, .update = UPDATE_UNFUSED},
+    [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed", .gemm_share = GEMM_2023, .attention = &unfused, TORCH, FSDP1, EAGER,
+                                 .layers = autocast_layers, .update = UPDATE_UNFUSED, .reduce_each = true},
+};
+
+const ExecutorProfile *executor_profile(ExecutorId id) { return &profiles[id]; }
+
+Rates executor_rates(const Cluster *cluster, ExecutorId id, DType compute) {
+  const ExecutorProfile *profile = &profiles[id];
+  const Device *device = &cluster->device;
+  Rates rates = cost_rates(cluster, compute);
+  double peak = device->peak[compute] * device->clock;
+  double gemm = profile->gemm_share[device->generation], attention = profile->attention->share[device->generation];
+  if (gemm > 0) rates.product = peak * gemm;
+  if (id == EXECUTOR_NATIVE || attention <= 0) return rates;
+  rates.attention_forward = peak * attention;
+  rates.attention_backward = rates.attention_forward * profile->attention->backward;
+  rates.attention_tokens = profile->attention->tokens;
+  return rates;
+}
