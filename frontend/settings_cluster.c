@@ -31,11 +31,19 @@ static bool read_peak(Reader *reader, const Key *key) {
   return any || key_error(reader, key, reader->key_span, "\"peak\" needs a type of numbers and its speed");
 }
 
+/* A size that need not be whole bytes, such as 79.1GiB. */
+static bool read_allocator(Reader *reader, const Key *key) {
+  Quantity quantity;
+  if (!read_number(reader, key, QUANTITY_BYTES, 1, 0, &quantity)) return false;
+  ((Device *)reader->target)->allocator_bytes = (uint64_t)quantity.value;
+  return true;
+}
+
 static const char *const generation_words[] = {"other", "volta", "ampere", "ada", "hopper", "blackwell", NULL};
 
 static const Key device_keys[] = {
     {"generation", KEY_WORD, DEVICE(generation), .words = generation_words, .usage = "generation hopper"},
-    {"allocator", KEY_BYTES, DEVICE(allocator_bytes), .usage = "allocator 79.1GiB"},
+    {"allocator", KEY_CUSTOM, .read = read_allocator, .usage = "allocator 79.1GiB"},
     {"clock", KEY_REAL, DEVICE(clock), .least = 0.1, .most = 1, .usage = "clock 0.9"},
     {"attention_tokens", KEY_REAL, DEVICE(attention_tokens), .usage = "attention_tokens 700"},
     {"name", KEY_STRING, DEVICE(name), .usage = "name \"...\""},
