@@ -183,6 +183,9 @@ static void keep_tensors(Model *m, uint32_t index) {
     need(m, part, op->output);
     count_whole(m, part, op->output);
   }
+  /* The policy keeps its products' outputs, needed or not. */
+  bool policy = m->settings->executor.selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL;
+  if (policy && part > 0 && op->kind == LAYER_LINEAR && !m->again[index]) need(m, part, op->output);
   double extra = extra_kept(m, op);
   m->parts[part].whole += extra;
   if (!m->again[index]) m->parts[part].saved += extra;
@@ -232,15 +235,20 @@ static double sum_gradients(const Model *m, const GraphOp *op) {
   return cost_move_ns(&m->rates, bytes * numel_of(m, op->output));
 }
 
+static LossHabit loss_habit(const Model *m) {
+  LossKind asked = m->settings->executor.loss;
+  LossHabit habit = executor_loss(asked ? asked : m->profile->loss, m->graph->recipe.compute);
+  if (asked) return habit;
+  return (LossHabit){habit.moved + m->profile->loss_extra.moved, habit.held + m->profile->loss_extra.held};
+}
+
 static void time_op(const Model *m, const GraphOp *op, double *forward, double *backward) {
   *forward = *backward = 0;
   if (op->kind == LAYER_LINEAR) time_product(m, op, forward, backward);
   if (op->kind == LAYER_ATTENTION) time_attention(m, op, forward, backward);
   double out = numel_of(m, op->output);
   if (op->kind == LAYER_CROSS_ENTROPY) {
-    const LossKind kind = m->settings->executor.loss ? m->settings->executor.loss : m->profile->loss;
-    double moved = executor_loss(kind, m->graph->recipe.compute).moved + m->profile->loss_extra;
-    *forward = *backward = cost_move_ns(&m->rates, moved * m->logits / 2);
+    *forward = *backward = cost_move_ns(&m->rates, loss_habit(m).moved * m->logits / 2);
   }
   const LayerHabit *habit = &m->profile->layers[op->kind];
   if (habit->forward > 0) *forward += cost_move_ns(&m->rates, habit->forward * out);
@@ -513,7 +521,6 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   double gradients, states = states_bytes(m, s, &gradients), biggest = 0, numel = total_numel(m), kept = 0;
   bool f32_states = executor->states == STATES_F32;
   for (uint32_t p = 1; p < m->part_count; p++) biggest = fmax(biggest, m->parts[p].numel);
-  LossKind loss = executor->loss ? executor->loss : m->profile->loss;
   double root = s->gathers || f32_states ? m->element * m->parts[0].numel : 0;
   double gathered = s->gathers ? m->profile->live_units * m->element * biggest : 0;
   if (s->gathers && !s->regathers) gathered = m->element * (numel - m->parts[0].numel);
@@ -523,7 +530,7 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   if (executor->offload & OFFLOAD_RESIDUAL)
     for (uint32_t p = 1; p < m->part_count; p++) saved -= m->parts[p].width;
   Peaks out = {.transient = backward_transient(m, s, biggest)};
-  out.forward = base + old + saved + executor_loss(loss, m->graph->recipe.compute).held * m->logits + root + gathered;
+  out.forward = base + old + saved + loss_habit(m).held * m->logits + root + gathered;
   for (uint32_t p = m->part_count; p-- > 1;) { /* backward from the last block: saved bytes fall, gradients grow */
     double grown = s->scatters ? produced / s->shard : produced;
     double each = f32_states ? 4 : 2;

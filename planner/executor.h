@@ -9,12 +9,16 @@
 
 /* --- profiles (executor_profiles.c) ------------------------------------------------------------------------------------------ */
 
+typedef struct AttentionRate {
+  double share;    /* of peak over long sequences, forward; 0: the cluster's own figures */
+  double backward; /* rate relative to forward */
+  double tokens;   /* sequence length at half the rate */
+} AttentionRate;
+
 typedef struct AttentionClass {
   const char *name;
-  double share[GENERATION_COUNT]; /* of peak over long sequences, forward; 0: the cluster's attention_share */
-  double backward;                /* rate relative to forward */
-  double tokens;                  /* sequence length at half the rate */
-  double score_bytes;             /* kept for each query-key pair and head; 0: fused */
+  AttentionRate rates[GENERATION_COUNT];
+  double score_bytes; /* kept for each query-key pair and head; 0: fused */
 } AttentionClass;
 
 enum { SAVE_INPUT = 1, SAVE_SECOND = 2, SAVE_THIRD = 4, SAVE_OUTPUT = 8 };
@@ -37,7 +41,7 @@ typedef struct ExecutorProfile {
   const AttentionClass *attention;
   const LayerHabit *layers;            /* [LAYER_COUNT] */
   LossKind loss;
-  double loss_extra;                   /* bytes moved by logit for metrics beside the loss */
+  LossHabit loss_extra;                /* for metrics and copies beside the loss */
   UpdateKind update;
   double layout_bytes;     /* by element of q around attention, each way */
   double expand_bytes;     /* by element of q and k where heads share keys, each way */

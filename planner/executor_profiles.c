@@ -7,17 +7,25 @@
 /* --- attention ----------------------------------------------------------------------------------------------------------- */
 
 /* FlashAttention-1 in Triton, as LLM Foundry of 2023 bundled it [F]. */
-static const AttentionClass triton_flash1 = {
-    .name = "Triton FlashAttention-1", .share = {[GENERATION_AMPERE] = 0.414, [GENERATION_HOPPER] = 0.234}, .backward = 0.68, .tokens = 1230};
-/* FlashAttention-2 through scaled_dot_product_attention [D]; backward and saturation as above [A]. */
-static const AttentionClass flash2 = {
-    .name = "FlashAttention-2", .share = {[GENERATION_AMPERE] = 0.58, [GENERATION_ADA] = 0.58, [GENERATION_HOPPER] = 0.37, [GENERATION_BLACKWELL] = 0.25}, .backward = 0.68, .tokens = 1230};
-/* cuDNN 9 or FlashAttention-3 [D]; Ampere [A]. */
-static const AttentionClass cudnn = {
-    .name = "cuDNN 9", .share = {[GENERATION_AMPERE] = 0.58, [GENERATION_ADA] = 0.58, [GENERATION_HOPPER] = 0.69, [GENERATION_BLACKWELL] = 0.6}, .backward = 0.85, .tokens = 700};
+static const AttentionClass triton_flash1 = {.name = "Triton FlashAttention-1",
+                                             .rates = {[GENERATION_AMPERE] = {0.414, 0.68, 1230}, [GENERATION_HOPPER] = {0.234, 0.68, 1230}}};
+#define FLASH2_AMPERE {0.58, 0.68, 1230} /* share [D], backward and saturation as above [A] */
+#define FLASH2_HOPPER {0.37, 0.68, 1230}
+#define CUDNN_HOPPER {0.69, 0.85, 700} /* [D] */
+/* FlashAttention-2 through scaled_dot_product_attention. */
+static const AttentionClass flash2 = {.name = "FlashAttention-2",
+                                      .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE, [GENERATION_ADA] = FLASH2_AMPERE,
+                                                [GENERATION_HOPPER] = FLASH2_HOPPER, [GENERATION_BLACKWELL] = {0.25, 0.68, 1230}}};
+/* scaled_dot_product_attention of 2025: cuDNN 9 from Hopper on. Blackwell [A]. */
+static const AttentionClass sdpa = {.name = "SDPA 2025",
+                                    .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE, [GENERATION_ADA] = FLASH2_AMPERE,
+                                              [GENERATION_HOPPER] = CUDNN_HOPPER, [GENERATION_BLACKWELL] = {0.6, 0.85, 700}}};
+/* The cluster file says how fast; nothing of it is kept but its output. */
+static const AttentionClass native_attention = {.name = "native"};
 /* Scores, mask, softmax in f32, dropout and its mask each as a tensor [A]. */
-static const AttentionClass unfused = {
-    .name = "unfused", .share = {[GENERATION_VOLTA] = 0.2, [GENERATION_AMPERE] = 0.1, [GENERATION_HOPPER] = 0.1}, .backward = 0.8, .tokens = 0, .score_bytes = 13};
+static const AttentionClass unfused = {.name = "unfused",
+                                       .rates = {[GENERATION_VOLTA] = {0.2, 0.8, 0}, [GENERATION_AMPERE] = {0.1, 0.8, 0}, [GENERATION_HOPPER] = {0.1, 0.8, 0}},
+                                       .score_bytes = 13};
 
 /* --- layers ---------------------------------------------------------------------------------------------------------------- */
 
@@ -115,18 +123,19 @@ double executor_update_held(UpdateKind kind, StateKind states) {
 
 static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_NATIVE] = {.source = "cluster file; llmq's published step times stand for fused kernels",
-                         .attention = &cudnn, .layers = compiled_layers, .fused_swiglu = true, .loss = LOSS_FUSED, .update = UPDATE_FUSED,
+                         .attention = &native_attention, .layers = compiled_layers, .fused_swiglu = true, .loss = LOSS_FUSED, .update = UPDATE_FUSED,
                          .sum_first = 0, .sum_more = 0, .bias_bytes = 0, .live_units = 2, .accumulate_bytes = 4, .reserved_factor = 1,
                          .workspace_bytes = 64 * MiB},
-    [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products", .gemm_share = GEMM_2025, .attention = &flash2, TORCH, FSDP2, EAGER_SDPA},
-    [EXECUTOR_FSDP2_COMPILED] = {.source = "KempnerForge, torchao and torchtune runs of 2025", .gemm_share = GEMM_2025, .attention = &flash2,
+    [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products", .gemm_share = GEMM_2025, .attention = &sdpa, TORCH, FSDP2, EAGER_SDPA},
+    [EXECUTOR_FSDP2_COMPILED] = {.source = "KempnerForge, torchao and torchtune runs of 2025", .gemm_share = GEMM_2025, .attention = &sdpa,
                                  TORCH, FSDP2, COMPILED},
     [EXECUTOR_FSDP2_EAGER_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP2, EAGER_SDPA},
     [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP2, COMPILED},
     [EXECUTOR_FSDP1_EAGER] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP1, EAGER_SDPA,
                               .update = UPDATE_FOREACH},
-    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", .gemm_share = GEMM_2023, .attention = &triton_flash1, TORCH, FSDP1, EAGER,
-                                .layers = eager_layers, .loss_extra = 10, .reduce_each = true, .update = UPDATE_UNFUSED},
+    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", .gemm_share = GEMM_2023, .attention = &triton_flash1, TORCH, FSDP1,
+                                .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6, .layers = eager_layers,
+                                .loss = LOSS_FUSED, .loss_extra = {28, 2}, .reduce_each = true, .update = UPDATE_UNFUSED},
     [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed", .gemm_share = GEMM_2023, .attention = &unfused, TORCH, FSDP1, EAGER,
                                  .layers = autocast_layers, .update = UPDATE_UNFUSED, .reduce_each = true},
 };
@@ -138,11 +147,12 @@ Rates executor_rates(const Cluster *cluster, ExecutorId id, DType compute) {
   const Device *device = &cluster->device;
   Rates rates = cost_rates(cluster, compute);
   double peak = device->peak[compute] * device->clock;
-  double gemm = profile->gemm_share[device->generation], attention = profile->attention->share[device->generation];
+  double gemm = profile->gemm_share[device->generation];
+  const AttentionRate *attention = &profile->attention->rates[device->generation];
   if (gemm > 0) rates.product = peak * gemm;
-  if (id == EXECUTOR_NATIVE || attention <= 0) return rates;
-  rates.attention_forward = peak * attention;
-  rates.attention_backward = rates.attention_forward * profile->attention->backward;
-  rates.attention_tokens = profile->attention->tokens;
+  if (attention->share <= 0) return rates;
+  rates.attention_forward = peak * attention->share;
+  rates.attention_backward = rates.attention_forward * attention->backward;
+  rates.attention_tokens = attention->tokens;
   return rates;
 }
