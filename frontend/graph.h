@@ -135,13 +135,16 @@ typedef enum { LOSS_DEFAULT, LOSS_EAGER, LOSS_COMPILED, LOSS_UPCAST, LOSS_CHUNKE
 typedef enum { REDUCE_DEFAULT, REDUCE_MICRO_BATCH, REDUCE_STEP } ReduceWhen;
 typedef enum { SELECTIVE_NONE, SELECTIVE_OPERATORS, SELECTIVE_BLOCKS } SelectiveKind;
 typedef enum { UPDATE_DEFAULT, UPDATE_UNFUSED, UPDATE_FOREACH, UPDATE_FUSED } UpdateKind;
+typedef enum { ATTENTION_DEFAULT, ATTENTION_FLASH1, ATTENTION_FLASH2, ATTENTION_CUDNN, ATTENTION_UNFUSED, ATTENTION_KIND_COUNT } AttentionKind;
 enum { OFFLOAD_M = 1, OFFLOAD_V = 2, OFFLOAD_MASTER = 4, OFFLOAD_RESIDUAL = 8 };
 
 /* executor NAME { ... }: who runs the plan, and what that trainer was told. Zero is "native, as it comes". */
 typedef struct ExecutorSettings {
   ExecutorId id;
   StateKind states;
+  AttentionKind attention; /* kernel class */
   LossKind loss;
+  int64_t loss_chunks;     /* logits exist a chunk at a time; 0: 1 */
   ReduceWhen reduce;
   SelectiveKind selective; /* with checkpoint none: operators as torchtitan's per-op policy, or every second block */
   UpdateKind update;

@@ -182,6 +182,7 @@ static bool read_offload(Reader *reader, const Key *key) {
 #define EXECUTOR_FIELD(member) offsetof(ExecutorSettings, member)
 static const char *const state_words[] = {"f32", "bf16", NULL};
 static const char *const loss_words[] = {"default", "eager", "compiled", "upcast", "chunked", "fused", NULL};
+static const char *const attention_words[] = {"default", "flash1", "flash2", "cudnn", "unfused", NULL};
 static const char *const reduce_words[] = {"default", "micro_batch", "step", NULL};
 static const char *const selective_words[] = {"none", "operators", "blocks", NULL};
 static const char *const update_words[] = {"default", "unfused", "foreach", "fused", NULL};
@@ -189,6 +190,8 @@ static const char *const update_words[] = {"default", "unfused", "foreach", "fus
 static const Key executor_keys[] = {
     {"states", KEY_WORD, EXECUTOR_FIELD(states), .words = state_words, .usage = "states f32|bf16"},
     {"loss", KEY_WORD, EXECUTOR_FIELD(loss), .words = loss_words, .usage = "loss default|eager|compiled|upcast|chunked|fused"},
+    {"attention", KEY_WORD, EXECUTOR_FIELD(attention), .words = attention_words, .usage = "attention default|flash1|flash2|cudnn|unfused"},
+    {"loss_chunks", KEY_COUNT, EXECUTOR_FIELD(loss_chunks), .least = 1, .most = 1 << 20, .usage = "loss_chunks 4"},
     {"reduce", KEY_WORD, EXECUTOR_FIELD(reduce), .words = reduce_words, .usage = "reduce micro_batch|step"},
     {"selective", KEY_WORD, EXECUTOR_FIELD(selective), .words = selective_words, .usage = "selective operators|blocks"},
     {"update", KEY_WORD, EXECUTOR_FIELD(update), .words = update_words, .usage = "update unfused|foreach|fused"},

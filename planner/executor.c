@@ -20,6 +20,7 @@ typedef struct Model {
   const Graph *graph;
   const PlanSettings *settings;
   const ExecutorProfile *profile;
+  const AttentionClass *attention;
   const Cluster *cluster;
   const ExecutorWorld *world;
   Rates rates;
@@ -162,7 +163,7 @@ static double extra_kept(const Model *m, const GraphOp *op) {
   double rows = out / (heads * (double)op->as.attention.head_dim);
   const Shape *keys = &m->graph->tensors.data[op->inputs[1]].shape;
   double length = keys->rank > 1 ? (double)keys->dim[keys->rank - 2] : 1;
-  bytes += 4 * heads * rows + m->profile->attention->score_bytes * heads * rows * length;
+  bytes += 4 * heads * rows + m->attention->score_bytes * heads * rows * length;
   if (m->profile->expands && kv < heads) bytes += 2 * m->element * out * (1 - kv / heads);
   return bytes;
 }
@@ -223,7 +224,7 @@ static void time_attention(const Model *m, const GraphOp *op, double *forward, d
   *backward = cost_attention_ns(&m->rates, 2.5 * flops, length, true);
   double copies = profile->layout_bytes * q;
   if (kv < heads) copies += profile->expand_bytes * (q + q * kv / heads);
-  copies += profile->attention->score_bytes * 2 * q / dim * length; /* each score tensor written and read */
+  copies += m->attention->score_bytes * 2 * q / dim * length; /* each score tensor written and read */
   if (copies > 0) *forward += cost_move_ns(&m->rates, copies), *backward += cost_move_ns(&m->rates, copies);
 }
 
@@ -238,8 +239,9 @@ static double sum_gradients(const Model *m, const GraphOp *op) {
 static LossHabit loss_habit(const Model *m) {
   LossKind asked = m->settings->executor.loss;
   LossHabit habit = executor_loss(asked ? asked : m->profile->loss, m->graph->recipe.compute);
-  if (asked) return habit;
-  return (LossHabit){habit.moved + m->profile->loss_extra.moved, habit.held + m->profile->loss_extra.held};
+  if (!asked) habit = (LossHabit){habit.moved + m->profile->loss_extra.moved, habit.held + m->profile->loss_extra.held};
+  if (m->settings->executor.loss_chunks > 1) habit.held /= (double)m->settings->executor.loss_chunks;
+  return habit;
 }
 
 static void time_op(const Model *m, const GraphOp *op, double *forward, double *backward) {
@@ -580,9 +582,10 @@ bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const Pl
   Model model = {.graph = graph,
                  .settings = settings,
                  .profile = executor_profile(settings->executor.id),
+                 .attention = executor_attention(&settings->executor),
                  .cluster = &graph->cluster,
                  .world = world,
-                 .rates = executor_rates(&graph->cluster, settings->executor.id, graph->recipe.compute),
+                 .rates = executor_rates(&graph->cluster, &settings->executor, graph->recipe.compute),
                  .element = dtype_bytes(graph->recipe.compute)};
   describe(arena, &model);
   Sharding sharding = sharding_of(&model);

@@ -38,7 +38,7 @@ typedef struct LossHabit {
 typedef struct ExecutorProfile {
   const char *source;                  /* where its constants come from */
   double gemm_share[GENERATION_COUNT]; /* 0: the cluster's gemm_share */
-  const AttentionClass *attention;
+  AttentionKind attention;
   const LayerHabit *layers;            /* [LAYER_COUNT] */
   LossKind loss;
   LossHabit loss_extra;                /* for metrics and copies beside the loss */
@@ -64,7 +64,8 @@ const ExecutorProfile *executor_profile(ExecutorId id);
 LossHabit executor_loss(LossKind kind, DType compute);
 double executor_update_bytes(UpdateKind kind, StateKind states);     /* moved by local parameter */
 double executor_update_held(UpdateKind kind, StateKind states);      /* temporaries by local parameter */
-Rates executor_rates(const Cluster *cluster, ExecutorId id, DType compute);
+const AttentionClass *executor_attention(const ExecutorSettings *executor);
+Rates executor_rates(const Cluster *cluster, const ExecutorSettings *executor, DType compute);
 
 /* --- prediction ---------------------------------------------------------------------------------------------------------------- */
 

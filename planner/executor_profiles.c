@@ -6,26 +6,37 @@
 
 /* --- attention ----------------------------------------------------------------------------------------------------------- */
 
-/* FlashAttention-1 in Triton, as LLM Foundry of 2023 bundled it [F]. */
-static const AttentionClass triton_flash1 = {.name = "Triton FlashAttention-1",
-                                             .rates = {[GENERATION_AMPERE] = {0.414, 0.68, 1230}, [GENERATION_HOPPER] = {0.234, 0.68, 1230}}};
-#define FLASH2_AMPERE {0.58, 0.68, 1230} /* share [D], backward and saturation as above [A] */
+#define FLASH1_AMPERE {0.414, 0.68, 1230} /* [F] */
+#define FLASH1_HOPPER {0.234, 0.68, 1230} /* [F] */
+#define FLASH2_AMPERE {0.58, 0.68, 1230}  /* share [D], backward and saturation as FLASH1 [A] */
 #define FLASH2_HOPPER {0.37, 0.68, 1230}
-#define CUDNN_HOPPER {0.69, 0.85, 700} /* [D] */
-/* FlashAttention-2 through scaled_dot_product_attention. */
-static const AttentionClass flash2 = {.name = "FlashAttention-2",
-                                      .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE, [GENERATION_ADA] = FLASH2_AMPERE,
-                                                [GENERATION_HOPPER] = FLASH2_HOPPER, [GENERATION_BLACKWELL] = {0.25, 0.68, 1230}}};
-/* scaled_dot_product_attention of 2025: cuDNN 9 from Hopper on. Blackwell [A]. */
-static const AttentionClass sdpa = {.name = "SDPA 2025",
-                                    .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE, [GENERATION_ADA] = FLASH2_AMPERE,
-                                              [GENERATION_HOPPER] = CUDNN_HOPPER, [GENERATION_BLACKWELL] = {0.6, 0.85, 700}}};
-/* The cluster file says how fast; nothing of it is kept but its output. */
-static const AttentionClass native_attention = {.name = "native"};
-/* Scores, mask, softmax in f32, dropout and its mask each as a tensor [A]. */
-static const AttentionClass unfused = {.name = "unfused",
-                                       .rates = {[GENERATION_VOLTA] = {0.2, 0.8, 0}, [GENERATION_AMPERE] = {0.1, 0.8, 0}, [GENERATION_HOPPER] = {0.1, 0.8, 0}},
-                                       .score_bytes = 13};
+#define CUDNN_HOPPER {0.69, 0.85, 700}    /* [D] */
+
+static const AttentionClass attention_classes[ATTENTION_KIND_COUNT] = {
+    /* The cluster file's own figures. */
+    [ATTENTION_DEFAULT] = {.name = "native"},
+    /* FlashAttention-1 in Triton, as LLM Foundry of 2023 bundled it. */
+    [ATTENTION_FLASH1] = {.name = "Triton FlashAttention-1",
+                          .rates = {[GENERATION_AMPERE] = FLASH1_AMPERE, [GENERATION_HOPPER] = FLASH1_HOPPER}},
+    /* What scaled_dot_product_attention chooses before PyTorch 2.11 (pytorch/pytorch pull request 138522). */
+    [ATTENTION_FLASH2] = {.name = "FlashAttention-2",
+                          .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE, [GENERATION_ADA] = FLASH2_AMPERE,
+                                    [GENERATION_HOPPER] = FLASH2_HOPPER, [GENERATION_BLACKWELL] = {0.25, 0.68, 1230}}},
+    /* cuDNN 9 or FlashAttention-3; Ampere and Blackwell [A]. */
+    [ATTENTION_CUDNN] = {.name = "cuDNN 9",
+                         .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE, [GENERATION_ADA] = FLASH2_AMPERE,
+                                   [GENERATION_HOPPER] = CUDNN_HOPPER, [GENERATION_BLACKWELL] = {0.6, 0.85, 700}}},
+    /* Scores, mask, softmax in f32, dropout and its mask each as a tensor [A]. */
+    [ATTENTION_UNFUSED] = {.name = "unfused",
+                           .rates = {[GENERATION_VOLTA] = {0.2, 0.8, 0}, [GENERATION_AMPERE] = {0.1, 0.8, 0},
+                                     [GENERATION_ADA] = {0.1, 0.8, 0}, [GENERATION_HOPPER] = {0.1, 0.8, 0}},
+                           .score_bytes = 13},
+};
+
+const AttentionClass *executor_attention(const ExecutorSettings *executor) {
+  AttentionKind kind = executor->attention;
+  return &attention_classes[kind ? kind : executor_profile(executor->id)->attention];
+}
 
 /* --- layers ---------------------------------------------------------------------------------------------------------------- */
 
@@ -92,7 +103,7 @@ LossHabit executor_loss(LossKind kind, DType compute) {
   case LOSS_COMPILED: return (LossHabit){10, 8};
   case LOSS_UPCAST: return (LossHabit){10, 14}; /* compiled, the logits in f32 beside their gradient */
   case LOSS_CHUNKED: return (LossHabit){10, 5};
-  case LOSS_FUSED: return (LossHabit){6, compute == DTYPE_F32 ? 8 : 4};
+  case LOSS_FUSED: return (LossHabit){6, compute == DTYPE_F32 ? 4 : 2}; /* the gradient replaces the logits */
   default: return (LossHabit){24, 16};
   }
 }
@@ -123,32 +134,32 @@ double executor_update_held(UpdateKind kind, StateKind states) {
 
 static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_NATIVE] = {.source = "cluster file; llmq's published step times stand for fused kernels",
-                         .attention = &native_attention, .layers = compiled_layers, .fused_swiglu = true, .loss = LOSS_FUSED, .update = UPDATE_FUSED,
+                         .attention = ATTENTION_DEFAULT, .layers = compiled_layers, .fused_swiglu = true, .loss = LOSS_FUSED, .update = UPDATE_FUSED,
                          .sum_first = 0, .sum_more = 0, .bias_bytes = 0, .live_units = 2, .accumulate_bytes = 4, .reserved_factor = 1,
                          .workspace_bytes = 64 * MiB},
-    [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products", .gemm_share = GEMM_2025, .attention = &sdpa, TORCH, FSDP2, EAGER_SDPA},
-    [EXECUTOR_FSDP2_COMPILED] = {.source = "KempnerForge, torchao and torchtune runs of 2025", .gemm_share = GEMM_2025, .attention = &sdpa,
+    [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products", .gemm_share = GEMM_2025, .attention = ATTENTION_FLASH2, TORCH, FSDP2, EAGER_SDPA},
+    [EXECUTOR_FSDP2_COMPILED] = {.source = "KempnerForge, torchao and torchtune runs of 2025", .gemm_share = GEMM_2025, .attention = ATTENTION_FLASH2,
                                  TORCH, FSDP2, COMPILED},
-    [EXECUTOR_FSDP2_EAGER_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP2, EAGER_SDPA},
-    [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP2, COMPILED},
-    [EXECUTOR_FSDP1_EAGER] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = &flash2, TORCH, FSDP1, EAGER_SDPA,
+    [EXECUTOR_FSDP2_EAGER_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH2, TORCH, FSDP2, EAGER_SDPA},
+    [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH2, TORCH, FSDP2, COMPILED},
+    [EXECUTOR_FSDP1_EAGER] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH2, TORCH, FSDP1, EAGER_SDPA,
                               .update = UPDATE_FOREACH},
-    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", .gemm_share = GEMM_2023, .attention = &triton_flash1, TORCH, FSDP1,
+    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH1, TORCH, FSDP1,
                                 .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6, .layers = eager_layers,
-                                .loss = LOSS_FUSED, .loss_extra = {28, 2}, .reduce_each = true, .update = UPDATE_UNFUSED},
-    [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed", .gemm_share = GEMM_2023, .attention = &unfused, TORCH, FSDP1, EAGER,
+                                .loss = LOSS_FUSED, .loss_extra = {28, 4}, .reduce_each = true, .update = UPDATE_UNFUSED},
+    [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed", .gemm_share = GEMM_2023, .attention = ATTENTION_UNFUSED, TORCH, FSDP1, EAGER,
                                  .layers = autocast_layers, .update = UPDATE_UNFUSED, .reduce_each = true},
 };
 
 const ExecutorProfile *executor_profile(ExecutorId id) { return &profiles[id]; }
 
-Rates executor_rates(const Cluster *cluster, ExecutorId id, DType compute) {
-  const ExecutorProfile *profile = &profiles[id];
+Rates executor_rates(const Cluster *cluster, const ExecutorSettings *executor, DType compute) {
+  const ExecutorProfile *profile = executor_profile(executor->id);
   const Device *device = &cluster->device;
   Rates rates = cost_rates(cluster, compute);
   double peak = device->peak[compute] * device->clock;
   double gemm = profile->gemm_share[device->generation];
-  const AttentionRate *attention = &profile->attention->rates[device->generation];
+  const AttentionRate *attention = &executor_attention(executor)->rates[device->generation];
   if (gemm > 0) rates.product = peak * gemm;
   if (attention->share <= 0) return rates;
   rates.attention_forward = peak * attention->share;

@@ -62,6 +62,9 @@ function executor_options(    text) {
   if (get("notes") ~ /chunked cross-entropy|activation checkpointing \(cumul|optimizer in backward/) text = text " loss chunked"
   else if (get("strategy") ~ /^none/ && get("compile") ~ /^yes/) text = text " loss upcast"
   if (get("act_ckpt") ~ /^selective/) text = text " selective " (get("act_ckpt") ~ /layer|every|block/ ? "blocks" : "operators")
+  # PyTorch 2.11 and later choose cuDNN on Hopper; this trainer leaves the choice to it and was measured in 2026.
+  if (get("source") ~ /KempnerForge/) text = text " attention cudnn"
+  if (match(get("notes"), /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(get("notes"), RSTART + 14, RLENGTH - 14)
   if (get("source") ~ /torchtune/) text = text " update fused"
   if (get("notes") ~ /optimizer in backward/) text = text " update_in_backward yes"
   if (get("offload") ~ /offload-|optimizer to CPU/) {
