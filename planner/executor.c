@@ -514,7 +514,8 @@ static double backward_transient(const Model *m, const Sharding *s, double bigge
   }
   double root = m->parts[0].numel;
   if (s->gathers) units += m->profile->live_units * m->element * biggest;
-  if (s->scatters) units += m->element * biggest + 2 * s->wire * biggest + (m->element + s->wire) * root;
+  if (s->scatters && s->reduce_each) units += m->element * biggest + 2 * s->wire * biggest + (m->element + s->wire) * root;
+  if (s->scatters && !s->reduce_each) units += m->element * biggest + s->wire * biggest; /* gradients are where they accumulate */
   return most + units;
 }
 
@@ -527,7 +528,7 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   double gathered = s->gathers ? m->profile->live_units * m->element * biggest : 0;
   if (s->gathers && !s->regathers) gathered = m->element * (numel - m->parts[0].numel);
   double old = m->world->accumulation > 1 ? gradients : 0; /* from earlier micro-batches */
-  if (s->scatters && !s->reduce_each) old = 4 * numel;
+  if (s->scatters && !s->reduce_each) old = (m->profile->unreduced_bytes > 0 ? m->profile->unreduced_bytes : f32_states ? 4 : 2) * numel;
   double base = states + m->profile->workspace_bytes, saved = saved_bytes(m), freed = 0, produced = 0;
   if (executor->offload & OFFLOAD_RESIDUAL)
     for (uint32_t p = 1; p < m->part_count; p++) saved -= m->parts[p].width;

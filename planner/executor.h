@@ -53,7 +53,8 @@ typedef struct ExecutorProfile {
   double live_units;       /* gathered at once */
   bool keep_last;          /* the last block stays gathered */
   bool reduce_each;        /* gradients are reduced every micro-batch */
-  double accumulate_bytes; /* by parameter and micro-batch where they are not */
+  double accumulate_bytes; /* moved by parameter and micro-batch where they are not */
+  double unreduced_bytes;  /* held by parameter on every rank where they are not; 0: as the states */
   double host_op_ns, host_unit_ns; /* issuing one operator; one unit's hooks a pass */
   double update_ns;        /* fixed cost of the optimizer step */
   double reserved_factor;  /* of backward's transients that do not reuse forward's segments; 1: an arena */

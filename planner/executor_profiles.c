@@ -122,7 +122,7 @@ double executor_update_held(UpdateKind kind, StateKind states) {
 /* --- executors ----------------------------------------------------------------------------------------------------------------- */
 
 #define TORCH                                                                                                                      \
-  .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulate_bytes = 10, .reserved_factor = 1.15,                         \
+  .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulate_bytes = 10, .unreduced_bytes = 4, .reserved_factor = 1.15,                         \
   .workspace_bytes = 512 * MiB, .bias_bytes = 2
 #define FSDP2 .live_units = 3, .keep_last = true, .copy_bytes = {6, 6}, .update = UPDATE_FOREACH
 #define FSDP1 .live_units = 2, .copy_bytes = {3, 3}
