@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 void files_init(Files *files, Arena *arena, SourceSet *sources, DiagSink *sink, const char *models) {
-  *files = (Files){.arena = arena, .sources = sources, .sink = sink, .models = models, .hash = 14695981039346656037u};
+  *files = (Files){
+      .arena = arena, .sources = sources, .sink = sink, .models = models, .hash = 14695981039346656037u};
 }
 
 void files_hash(Files *files, const void *bytes, size_t length) {
@@ -22,13 +23,16 @@ static const char *folder_of(Arena *arena, const char *path) {
   return slash ? arena_strndup(arena, path, (size_t)(slash - path) + 1) : "";
 }
 
-static bool exists(const char *path) { return access(path, F_OK) == 0; }
+static bool exists(const char *path) {
+  return access(path, F_OK) == 0;
+}
 
 /* Where the file is, or where it was first looked for. */
 static const char *resolve(Files *files, const char *path, Span at) {
   const char *first = path;
   if (at.file >= 0 && *path != '/')
-    first = arena_printf(files->arena, "%s%s", folder_of(files->arena, files->sources->files.data[at.file].path), path);
+    first = arena_printf(files->arena, "%s%s",
+                         folder_of(files->arena, files->sources->files.data[at.file].path), path);
   if (*path == '/' || exists(first)) return first;
   const char *second = arena_printf(files->arena, "%s/%s", files->models, path);
   return exists(second) ? second : first;
@@ -48,7 +52,8 @@ static const char *nearest_in(Files *files, const char *path) {
   if (!dir) return NULL;
   for (struct dirent *entry = readdir(dir); entry && names.count < FILES_MAX; entry = readdir(dir)) {
     size_t length = strlen(entry->d_name);
-    if (length > 5 && !strcmp(entry->d_name + length - 5, ".fsdp")) vec_push(files->arena, &names, arena_strdup(files->arena, entry->d_name));
+    if (length > 5 && !strcmp(entry->d_name + length - 5, ".fsdp"))
+      vec_push(files->arena, &names, arena_strdup(files->arena, entry->d_name));
   }
   closedir(dir);
   return text_nearest(path + strlen(folder), names.data, names.count);
@@ -69,8 +74,9 @@ static void missing(Files *files, const char *path, const char *where, Span at, 
 static void cycle(Files *files, int32_t index, Span at) {
   const File *file = &files->list.data[index];
   const char *path = files->sources->files.data[file->ast->file].path;
-  Diag *diag = at.file == file->ast->file ? diag_error(files->sink, at, "this file uses itself")
-                                          : diag_error(files->sink, at, "\"%s\" uses itself through this file", path);
+  Diag *diag = at.file == file->ast->file
+                   ? diag_error(files->sink, at, "this file uses itself")
+                   : diag_error(files->sink, at, "\"%s\" uses itself through this file", path);
   for (uint32_t i = (uint32_t)index + 1; i < files->list.count; i++)
     if (files->list.data[i].open) diag_note(diag, files->list.data[i].used_at, "it is used on the way here");
 }
@@ -111,7 +117,8 @@ int32_t files_open(Files *files, const char *path, Span at) {
   }
   const SourceFile *text = &files->sources->files.data[source];
   files_hash(files, text->text, text->length);
-  File file = {.real = real, .used_at = at, .ast = parse_file(files->arena, files->sources, files->sink, source)};
+  File file = {
+      .real = real, .used_at = at, .ast = parse_file(files->arena, files->sources, files->sink, source)};
   vec_push(files->arena, &files->list, file);
   int32_t index = (int32_t)files->list.count - 1;
   if (!file.ast) return -1;

@@ -54,10 +54,9 @@ static bool logits(Generator *generator, float out[BYTE_VALUES], Failure *failur
   const Plan *plan = generator->plan;
   Backend *backend = generator->machine.backend;
   StepState state = {.step = 1};
-  for (uint32_t s = 0; s < plan->segments.count; s++)
-    for (state.repetition = 0; state.repetition < plan->segments.data[s].count; state.repetition++)
-      if (!backend->run_segment(backend, (int32_t)s, &state, NULL))
-        return fail(failure, RUN_INVALID, "generate: %s", backend->error(backend));
+  for (uint32_t s = 0; s < plan->segments.count; s++) /* once, whatever its count: repetitions would see the same input */
+    if (!backend->run_segment(backend, (int32_t)s, &state, NULL))
+      return fail(failure, RUN_INVALID, "generate: %s", backend->error(backend));
   uint64_t bytes = (uint64_t)generator->vocab * sizeof *out;
   if (backend->read(backend, plan->output_buf, (generator->filled - 1) * bytes, out, bytes)) return true;
   return fail(failure, RUN_INVALID, "generate: %s", backend->error(backend));

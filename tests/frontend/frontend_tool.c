@@ -1,6 +1,6 @@
 /* Owns: a small driver for the frontend's goldens: frontend_tool check|fmt|graph FILE [--set name=value]
- * [--cluster FILE] [--models DIR] [--json] [--settings] [--model]. With --model a file without a model is an error.
- * Results on stdout, diagnostics on stderr; exit 0 or 1. */
+ * [--cluster FILE] [--models DIR] [--json] [--settings] [--model]. With --model a file without a model is an
+ * error. Results on stdout, diagnostics on stderr; exit 0 or 1. */
 #include "frontend/graph.h"
 
 #include <string.h>

@@ -31,7 +31,7 @@ function cluster_of(gpu, memory, source) {
   if (gpu ~ /H200/) return "dgx-h200"
   if (gpu ~ /B200/) return "hgx-b200"
   if (gpu ~ /A100|A800/) return memory > 0 && memory < 60 ? "dgx-a100-40" : "dgx-a100-80"
-  if (gpu ~ /V100/) return "v100-box"
+  if (gpu ~ /V100/) return memory > 0 && memory < 20 ? "aws-p3" : "v100-box"
   if (gpu ~ /4090/) return "workstation-pcie"
   return ""
 }
@@ -152,7 +152,7 @@ function write_run(id,    gpt, biased, tied, path, cluster, network, many, link)
   printf "train { optimizer adamw { lr 1e-4 }  batch %d  precision %s reduce f32 }\n", gpus * mb * accumulation, get("precision") ~ /fp16/ ? "f16" : "bf16" > path
   many = gpus + 0 > per_node + 0
   network = network_of(get("inter_node_link"))
-  link = many && cluster == "v100-box" ? "  network { bandwidth 3GB/s latency 30us }\n" : many && network ? "  network { bandwidth " network "GB/s }\n" : ""
+  link = many && network ? "  network { bandwidth " network "GB/s }\n" : ""
   printf "cluster {\n  use \"clusters/%s.fsdp\"\n  node { devices %d }\n  nodes %d\n%s}\n", cluster, per_node, gpus / per_node, link > path
   printf "%s", plan_block() > path
   close(path)
