@@ -210,6 +210,14 @@ uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp
   return (uint64_t)cost_group_ns(cluster, kind, (double)bytes, ranks, replicated ? world->shard : 1, world->ranks_per_node);
 }
 
+PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world) {
+  bool far = world->ranks > world->ranks_per_node;
+  return (PlanOverlap){.contention = far ? cluster->network_contention : cluster->contention,
+                       .comm_slowdown = cluster->comm_slowdown,
+                       .compute_spread = cluster->compute_spread,
+                       .comm_spread = cluster->comm_spread};
+}
+
 /* --- instructions ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_collective(StreamId stream) {

@@ -42,6 +42,8 @@ void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const
 /* Time of a collective instruction of a plan with this world; bytes: of the full tensor (ALLREDUCE: of what is reduced). */
 uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp op, uint64_t bytes);
 
+/* What streams of a plan with this world cost each other. */
+PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world);
 /* Fills instr->flops, bytes and ns of an instruction in a plan; operands and attributes are set. */
 void cost_instr(const Cluster *cluster, const Plan *plan, const InstrSpec *specs, PlanInstr *instr);
 /* No collective that moves `bytes` (a gather's or reduction's full tensor, twice what an all-reduce reduces) is faster. */
