@@ -188,11 +188,17 @@ static double hierarchy_ns(const Cluster *cluster, Collective kind, double bytes
   return inside + network_ns(cluster, kind, bytes, at);
 }
 
-double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node) {
+double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node) {
   if (ranks <= 1) return 0;
   if ((uint64_t)ranks * stride <= ranks_per_node) return node_ns(cluster, kind, bytes, ranks);
   Placing at = place_group(cluster, ranks, stride, ranks_per_node);
-  double flat = fmin(ring_ns(cluster, kind, bytes, ranks, &at), tree_ns(cluster, kind, bytes, ranks, &at));
+  return fmin(ring_ns(cluster, kind, bytes, ranks, &at), tree_ns(cluster, kind, bytes, ranks, &at));
+}
+
+double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node) {
+  double flat = cost_flat_ns(cluster, kind, bytes, ranks, stride, ranks_per_node);
+  if (ranks <= 1 || (uint64_t)ranks * stride <= ranks_per_node) return flat;
+  Placing at = place_group(cluster, ranks, stride, ranks_per_node);
   return fmin(flat, hierarchy_ns(cluster, kind, bytes, &at));
 }
 

@@ -33,6 +33,8 @@ double cost_move_ns(const Rates *rates, double bytes);
 /* A group of `ranks` ranks that lie `stride` apart; bytes of the full tensor (ALLREDUCE: of what is reduced). Alone on its links.
  * Never falls when bytes grow, and never exceeds the sum over parts of the message. */
 double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node);
+/* The same without the hierarchy: what NCCL does for gathers and reductions over several nodes. */
+double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node);
 
 /* --- what the planner asks --------------------------------------------------------------------------------------------------- */
 

@@ -329,15 +329,20 @@ static Sharding sharding_of(const Model *m) {
 
 static double slowed(const Model *m, double ns) { return ns * (1 + m->cluster->comm_slowdown); }
 
+static double sharded_ns(const Model *m, Collective kind, double bytes, uint32_t ranks) {
+  bool native = m->settings->executor.id == EXECUTOR_NATIVE;
+  return (native ? cost_group_ns : cost_flat_ns)(m->cluster, kind, bytes, ranks, 1, m->world->ranks_per_node);
+}
+
 static double gather_ns(const Model *m, const Sharding *s, double numel) {
   if (!s->gathers || numel <= 0) return 0;
-  return slowed(m, cost_group_ns(m->cluster, COLLECTIVE_GATHER, m->element * numel, s->shard, 1, m->world->ranks_per_node));
+  return slowed(m, sharded_ns(m, COLLECTIVE_GATHER, m->element * numel, s->shard));
 }
 
 static double reduce_ns(const Model *m, const Sharding *s, double numel) {
   double ns = 0, bytes = s->wire * numel;
   if (numel <= 0) return 0;
-  if (s->shard > 1) ns += cost_group_ns(m->cluster, COLLECTIVE_REDUCE, bytes, s->shard, 1, m->world->ranks_per_node);
+  if (s->shard > 1) ns += sharded_ns(m, COLLECTIVE_REDUCE, bytes, s->shard);
   if (s->replicas > 1)
     ns += cost_group_ns(m->cluster, COLLECTIVE_ALLREDUCE, bytes / s->shard, s->replicas, s->shard, m->world->ranks_per_node);
   return slowed(m, ns);
@@ -448,7 +453,7 @@ static double update_ns(const Model *m, const Sharding *s) {
     if (executor->offload & bit) host += local * each;
   if (link > 0) ns = fmax(ns, 1e9 * host / link);
   if (s->strategy == STRATEGY_SHARD_OPTIM && s->shard > 1)
-    ns += cost_group_ns(m->cluster, COLLECTIVE_GATHER, m->element * total_numel(m), s->shard, 1, m->world->ranks_per_node);
+    ns += sharded_ns(m, COLLECTIVE_GATHER, m->element * total_numel(m), s->shard);
   return ns;
 }
 
