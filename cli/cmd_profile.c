@@ -72,6 +72,14 @@ static void write_cluster(Text *out, const ProfileResult *r, const char *name, u
   text_printf(out, "  comm_spread %.2f  # measured: the same of collectives\n}\n", r->comm_spread);
 }
 
+/* In the layout that `fmt` would give it, which aligns the comments. */
+static bool write_formatted(Cli *cli, const char *path, const Text *text) {
+  if (!cli_write_file(cli, path, text->data, text->length)) return false;
+  const char *formatted = frontend_format(cli->arena, &cli->sources, &cli->sink, path);
+  if (!formatted) cli_bug("the cluster file written to %s does not parse", path);
+  return cli_write_file(cli, path, formatted, strlen(formatted));
+}
+
 int cmd_profile(Cli *cli) {
   int64_t ranks = usable_cores() > 1 ? 2 : 1;
   ProfileResult result;
@@ -82,7 +90,7 @@ int cmd_profile(Cli *cli) {
   Text text = {.arena = cli->arena};
   write_cluster(&text, &result, processor(cli->arena), memory);
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL);
-  if (output) return cli_write_file(cli, output, text.data, text.length) ? EXIT_OK : EXIT_INVALID;
+  if (output) return write_formatted(cli, output, &text) ? EXIT_OK : EXIT_INVALID;
   fwrite(text.data, 1, text.length, stdout);
   return EXIT_OK;
 }
