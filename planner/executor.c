@@ -24,7 +24,8 @@ typedef struct Model {
   const Cluster *cluster;
   const ExecutorWorld *world;
   Rates rates;
-  double element; /* bytes of the compute dtype */
+  double element;  /* bytes of the compute dtype */
+  double gathered; /* of a gathered parameter */
   int32_t *part_of;    /* by op */
   int32_t *producer;   /* by base tensor */
   uint32_t *readers;   /* products that read a tensor */
@@ -48,6 +49,13 @@ static int32_t base_of(const Graph *graph, int32_t tensor) {
 static double numel_of(const Model *m, int32_t tensor) {
   const Shape *shape = &m->graph->tensors.data[tensor].shape;
   return (double)shape_rows(shape, m->world->micro_batch) * (double)shape_cols(shape);
+}
+
+static double bytes_of(const Model *m, int32_t tensor) {
+  int32_t producer = m->producer[tensor];
+  LayerKind kind = producer >= 0 ? m->graph->ops.data[producer].kind : LAYER_LINEAR;
+  bool stream = m->profile->stream_bytes > 0 && (kind == LAYER_ADD || kind == LAYER_EMBEDDING);
+  return (stream ? m->profile->stream_bytes : m->element) * numel_of(m, tensor);
 }
 
 /* The outermost repeat iteration around an op, or -1. */
@@ -146,13 +154,13 @@ static void need(Model *m, int32_t part, int32_t tensor) {
   }
   if (m->kept[tensor]) return;
   m->kept[tensor] = true;
-  m->parts[part].saved += m->element * numel_of(m, tensor);
+  m->parts[part].saved += bytes_of(m, tensor);
 }
 
 static void count_whole(Model *m, int32_t part, int32_t tensor) {
   if (m->counted[tensor] || m->graph->tensors.data[tensor].is_index) return;
   m->counted[tensor] = true;
-  m->parts[part].whole += m->element * numel_of(m, tensor);
+  m->parts[part].whole += bytes_of(m, tensor);
 }
 
 /* Bytes that are kept beside tensors of the graph: statistics, f32 copies, expanded heads, scores. */
@@ -336,7 +344,7 @@ static double sharded_ns(const Model *m, Collective kind, double bytes, uint32_t
 
 static double gather_ns(const Model *m, const Sharding *s, double numel) {
   if (!s->gathers || numel <= 0) return 0;
-  return slowed(m, sharded_ns(m, COLLECTIVE_GATHER, m->element * numel, s->shard));
+  return slowed(m, sharded_ns(m, COLLECTIVE_GATHER, m->gathered * numel, s->shard));
 }
 
 static double reduce_ns(const Model *m, const Sharding *s, double numel) {
@@ -518,9 +526,9 @@ static double backward_transient(const Model *m, const Sharding *s, double bigge
     if (held > most) most = held;
   }
   double root = m->parts[0].numel;
-  if (s->gathers) units += m->profile->live_units * m->element * biggest;
-  if (s->scatters && s->reduce_each) units += m->element * biggest + 2 * s->wire * biggest + (m->element + s->wire) * root;
-  if (s->scatters && !s->reduce_each) units += m->element * biggest + s->wire * biggest; /* gradients are where they accumulate */
+  if (s->gathers) units += m->profile->live_units * m->gathered * biggest;
+  if (s->scatters && s->reduce_each) units += m->gathered * biggest + 2 * s->wire * biggest + (m->gathered + s->wire) * root;
+  if (s->scatters && !s->reduce_each) units += m->gathered * biggest + s->wire * biggest; /* gradients are where they accumulate */
   return most + units;
 }
 
@@ -529,9 +537,9 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   double gradients, states = states_bytes(m, s, &gradients), biggest = 0, numel = total_numel(m), kept = 0;
   bool f32_states = executor->states == STATES_F32;
   for (uint32_t p = 1; p < m->part_count; p++) biggest = fmax(biggest, m->parts[p].numel);
-  double root = s->gathers || f32_states ? m->element * m->parts[0].numel : 0;
-  double gathered = s->gathers ? m->profile->live_units * m->element * biggest : 0;
-  if (s->gathers && !s->regathers) gathered = m->element * (numel - m->parts[0].numel);
+  double root = s->gathers || f32_states ? m->gathered * m->parts[0].numel : 0;
+  double gathered = s->gathers ? m->profile->live_units * m->gathered * biggest : 0;
+  if (s->gathers && !s->regathers) gathered = m->gathered * (numel - m->parts[0].numel);
   double old = m->world->accumulation > 1 ? gradients : 0; /* from earlier micro-batches */
   if (s->scatters && !s->reduce_each) old = (m->profile->unreduced_bytes > 0 ? m->profile->unreduced_bytes : f32_states ? 4 : 2) * numel;
   double base = states + m->profile->workspace_bytes, saved = saved_bytes(m), freed = 0, produced = 0;
@@ -593,6 +601,7 @@ bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const Pl
                  .world = world,
                  .rates = executor_rates(&graph->cluster, &settings->executor, graph->recipe.compute),
                  .element = dtype_bytes(graph->recipe.compute)};
+  model.gathered = model.profile->gathered_bytes > 0 ? model.profile->gathered_bytes : model.element;
   describe(arena, &model);
   Sharding sharding = sharding_of(&model);
   predict_time(&model, &sharding, out);

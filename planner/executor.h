@@ -43,6 +43,8 @@ typedef struct ExecutorProfile {
   LossKind loss;
   LossHabit loss_extra;                /* for metrics and copies beside the loss */
   UpdateKind update;
+  double stream_bytes;     /* by element of sums and embeddings, the residual stream; 0: the compute dtype's */
+  double gathered_bytes;   /* by element of gathered parameters, on the wire and in memory; 0: the compute dtype's */
   double layout_bytes;     /* by element of q around attention, each way */
   double expand_bytes;     /* by element of q and k where heads share keys, each way */
   bool expands;            /* keys and values are kept at the width of q */

@@ -83,8 +83,8 @@ static const LayerHabit autocast_layers[LAYER_COUNT] = {
     [LAYER_EMBEDDING] = {8, 16, 0, 0},
     [LAYER_POSITIONS] = {0, 8, 0, 0},
     [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
-    [LAYER_LAYERNORM] = {12, 24, SAVE_INPUT, 6}, /* f32 in and out beside the f16 copy */
-    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 10},
+    [LAYER_LAYERNORM] = {12, 24, SAVE_INPUT, 4}, /* the f32 output beside its f16 copy */
+    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 8},
     [LAYER_ROPE] = {20, 20, 0, 0},
     [LAYER_ATTENTION] = {8, 8, ATTENTION_SAVES, 0},
     [LAYER_GELU] = {36, 60, SAVE_INPUT, 12},
@@ -144,11 +144,13 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH2, TORCH, FSDP2, COMPILED},
     [EXECUTOR_FSDP1_EAGER] = {.source = "torchtitan pull request 165", .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH2, TORCH, FSDP1, EAGER_SDPA,
                               .update = UPDATE_FOREACH},
+    [EXECUTOR_FSDP1_COMPILED] = {.source = "as pytorch-fsdp2-compiled-2024, with FSDP1's copies and units", .gemm_share = GEMM_2023,
+                                 .attention = ATTENTION_FLASH2, TORCH, FSDP1, COMPILED, .update = UPDATE_FOREACH},
     [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH1, TORCH, FSDP1,
                                 .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6, .layers = eager_layers,
                                 .loss = LOSS_FUSED, .loss_extra = {28, 4}, .reduce_each = true, .update = UPDATE_UNFUSED},
     [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed", .gemm_share = GEMM_2023, .attention = ATTENTION_UNFUSED, TORCH, FSDP1, EAGER,
-                                 .layers = autocast_layers, .update = UPDATE_UNFUSED, .reduce_each = true},
+                                 .layers = autocast_layers, .stream_bytes = 4, .gathered_bytes = 4, .update = UPDATE_UNFUSED, .reduce_each = true},
 };
 
 const ExecutorProfile *executor_profile(ExecutorId id) { return &profiles[id]; }

@@ -21,6 +21,8 @@ function suspect_reason(id, source, notes) {
   if (id in listed) return listed[id]
   if (source ~ /gist/) return "trainer without published precision"
   if (notes ~ /cudaMalloc retries/) return "allocator-bound as published"
+  if (get("precision") ~ /fp8|FP8|float8/) return "fp8 is not calibrated"
+  if (cluster_of(get("gpu"), get("gpu_mem_gib"), source) !~ /a100|h100|h200/) return "device is not calibrated"
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
   return ""
 }
@@ -40,7 +42,7 @@ function executor_of(strategy, compile, precision, source, notes,    year) {
   if (compile ~ /C\+\+/) return "native"
   if (source ~ /llm-foundry/) return "pytorch-fsdp1-2023"
   if (precision ~ /fp16/) return "pytorch-fsdp1-autocast"
-  if (strategy ~ /FSDP1/) return "pytorch-fsdp1-eager"
+  if (strategy ~ /FSDP1/) return compile ~ /^yes/ ? "pytorch-fsdp1-compiled" : "pytorch-fsdp1-eager"
   year = notes ~ /2024/ ? "-2024" : ""
   return (compile ~ /^yes/ ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") year
 }
