@@ -1,5 +1,6 @@
-/* Owns: `fsdpc profile`: measures this machine's cores as the CPU backend uses them (one thread a rank) and writes a cluster
- * file. Every figure is the median or best of several runs of the kernels and collectives that training itself uses. */
+/* Owns: `fsdpc profile`: measures this machine's cores as the CPU backend uses them (one thread a rank) and
+ * writes a cluster file. Every figure is the median or best of several runs of the kernels and collectives
+ * that training itself uses. */
 #include "cli/cli.h"
 
 #include "cli/profile.h"
@@ -39,13 +40,16 @@ static void write_table(Text *out, const char *name, const ProfileResult *r, Col
 
 static void write_device(Text *out, const ProfileResult *r, const char *name, uint64_t memory) {
   text_printf(out, "  device cpu {\n    name \"one core of %s\"\n", name);
-  text_printf(out, "    memory %lluMiB  # an equal share of half of this machine's memory; --memory says otherwise\n",
-              (unsigned long long)(memory >> 20));
+  text_printf(
+      out, "    memory %lluMiB  # an equal share of half of this machine's memory; --memory says otherwise\n",
+      (unsigned long long)(memory >> 20));
   text_printf(out, "    bandwidth %.3gGB/s  # measured: AdamW over 64 MiB\n", r->bandwidth / 1e9);
-  text_printf(out, "    bandwidth_share %.3f  # measured: addition of tensors beside it\n", r->bandwidth_share);
+  text_printf(out, "    bandwidth_share %.3f  # measured: addition of tensors beside it\n",
+              r->bandwidth_share);
   text_printf(out, "    peak f32 %.4gGFLOPS  # measured: fastest product, %s\n", r->peak / 1e9, r->gemm);
   text_printf(out, "    gemm_share %.3f  # measured: products of a transformer's shapes\n", r->gemm_share);
-  text_printf(out, "    attention_share %.3f  # measured: causal, forward, long sequences\n", r->attention_share);
+  text_printf(out, "    attention_share %.3f  # measured: causal, forward, long sequences\n",
+              r->attention_share);
   text_printf(out, "    attention_backward %.3f  # measured: 1024 tokens\n", r->attention_backward);
   text_printf(out, "    attention_tokens %.0f  # measured: from 256 and 1024 tokens\n", r->attention_tokens);
   text_printf(out, "    launch %.3fus  # measured: the smallest kernel\n", r->launch_ns / 1e3);
@@ -53,13 +57,15 @@ static void write_device(Text *out, const ProfileResult *r, const char *name, ui
 }
 
 static void write_cluster(Text *out, const ProfileResult *r, const char *name, uint64_t memory) {
-  text_printf(out, "# Written by `fsdpc profile`: %s, %u rank%s of one thread each.\n", name, r->ranks, r->ranks == 1 ? "" : "s");
+  text_printf(out, "# Written by `fsdpc profile`: %s, %u rank%s of one thread each.\n", name, r->ranks,
+              r->ranks == 1 ? "" : "s");
   text_printf(out, "cluster \"profile\" {\n");
   write_device(out, r, name, memory);
   text_printf(out, "  node {\n    devices %u\n", r->ranks);
   if (r->ranks > 1) {
     double largest = 1ull << (20 + 2 * (PROFILE_SIZES - 1)), part = (r->ranks - 1.0) / r->ranks;
-    text_printf(out, "    bandwidth %.3gGB/s  # measured: largest gather\n", largest * part / r->collective_ns[COLLECTIVE_GATHER][PROFILE_SIZES - 1]);
+    text_printf(out, "    bandwidth %.3gGB/s  # measured: largest gather\n",
+                largest * part / r->collective_ns[COLLECTIVE_GATHER][PROFILE_SIZES - 1]);
     text_printf(out, "    reduce_bandwidth %.3gGB/s  # measured: largest reduction\n",
                 largest * part / r->collective_ns[COLLECTIVE_REDUCE][PROFILE_SIZES - 1]);
     text_printf(out, "    latency %.2fus  # measured: gather of 4 KiB\n", r->latency_ns / 1e3);
@@ -68,7 +74,8 @@ static void write_cluster(Text *out, const ProfileResult *r, const char *name, u
     write_table(out, "all_reduce", r, COLLECTIVE_ALLREDUCE);
   }
   text_printf(out, "  }\n  contention %.2f  # measured: products beside gathers\n", r->contention);
-  text_printf(out, "  compute_spread %.2f  # measured: slow repetitions of products against their median\n", r->compute_spread);
+  text_printf(out, "  compute_spread %.2f  # measured: slow repetitions of products against their median\n",
+              r->compute_spread);
   text_printf(out, "  comm_spread %.2f  # measured: the same of collectives\n}\n", r->comm_spread);
 }
 

@@ -1,5 +1,5 @@
-/* Owns: profile.h. Kernels run in this process on one thread; collectives run in ranks started as for training, which leave their
- * times in memory shared with this process. */
+/* Owns: profile.h. Kernels run in this process on one thread; collectives run in ranks started as for
+ * training, which leave their times in memory shared with this process. */
 #include "cli/profile.h"
 
 #include "kernels/kernels.h"
@@ -35,7 +35,8 @@ typedef struct Times {
 
 static Times sorted(double ns[REPEATS]) {
   qsort(ns, REPEATS, sizeof *ns, compare);
-  return (Times){ns[0], ns[REPEATS / 2], ns[REPEATS - 2]}; /* the very slowest says more about other processes */
+  return (Times){ns[0], ns[REPEATS / 2],
+                 ns[REPEATS - 2]}; /* the very slowest says more about other processes */
 }
 
 /* --- kernels ----------------------------------------------------------------------------------------- */
@@ -52,7 +53,8 @@ typedef struct Shape {
 
 static void multiply(const Bench *bench, const void *arg) {
   const Shape *s = arg;
-  bench->context.gemm->sgemm('N', 'T', s->m, s->n, s->k, 1, bench->a, s->k, bench->b, s->k, 0, bench->c, s->n);
+  bench->context.gemm->sgemm('N', 'T', s->m, s->n, s->k, 1, bench->a, s->k, bench->b, s->k, 0, bench->c,
+                             s->n);
 }
 
 static void add(const Bench *bench, const void *arg) {
@@ -73,21 +75,29 @@ static void smallest(const Bench *bench, const void *arg) {
 }
 
 static AttentionShape attention_shape(int64_t tokens) {
-  return (AttentionShape){.batch = 1, .tq = tokens, .tk = tokens, .heads = 12, .kv_heads = 12, .head_dim = 64, .causal = 1, .scale = 0.125};
+  return (AttentionShape){.batch = 1,
+                          .tq = tokens,
+                          .tk = tokens,
+                          .heads = 12,
+                          .kv_heads = 12,
+                          .head_dim = 64,
+                          .causal = 1,
+                          .scale = 0.125};
 }
 
 static void attend(const Bench *bench, const void *arg) {
   const AttentionShape *shape = arg;
   float *lse = bench->d;
-  bench->kernels->attention_fwd(&bench->context, shape, bench->a, 768, bench->b, 768, bench->b, 768, bench->c, 768, lse);
+  bench->kernels->attention_fwd(&bench->context, shape, bench->a, 768, bench->b, 768, bench->b, 768, bench->c,
+                                768, lse);
 }
 
 static void attend_back(const Bench *bench, const void *arg) {
   const AttentionShape *shape = arg;
   int64_t step = shape->tq * 768;
   float *lse = bench->d, *dq = bench->d + step, *dk = dq + step, *dv = dk + step;
-  bench->kernels->attention_bwd(&bench->context, shape, bench->a, 768, bench->b, 768, bench->b, 768, bench->c, 768, lse, bench->a, 768, dq,
-                                768, 0, dk, 768, 0, dv, 768, 0);
+  bench->kernels->attention_bwd(&bench->context, shape, bench->a, 768, bench->b, 768, bench->b, 768, bench->c,
+                                768, lse, bench->a, 768, dq, 768, 0, dk, 768, 0, dv, 768, 0);
 }
 
 static Times measure(const Bench *bench, void (*run)(const Bench *, const void *), const void *arg) {
@@ -103,16 +113,19 @@ static Times measure(const Bench *bench, void (*run)(const Bench *, const void *
 
 static void measure_products(const Bench *bench, ProfileResult *out) {
   static const Shape large[] = {{1024, 1024, 1024}, {2048, 1024, 1024}, {512, 2048, 2048}};
-  static const Shape usual[] = {{1024, 2304, 768}, {1024, 768, 768}, {1024, 3072, 768}, {1024, 768, 3072}, {256, 512, 128}};
+  static const Shape usual[] = {
+      {1024, 2304, 768}, {1024, 768, 768}, {1024, 3072, 768}, {1024, 768, 3072}, {256, 512, 128}};
   double share = 0;
   for (int i = 0; i < 3; i++) {
-    double rate = 2e9 * (double)(large[i].m * large[i].n * large[i].k) / measure(bench, multiply, &large[i]).best;
+    double rate =
+        2e9 * (double)(large[i].m * large[i].n * large[i].k) / measure(bench, multiply, &large[i]).best;
     out->peak = fmax(out->peak, rate);
   }
   for (int i = 0; i < 5; i++) {
     Times times = measure(bench, multiply, &usual[i]);
     /* The model's own factor for short reductions comes off again, so that it is not counted twice. */
-    share += log(2e9 * (double)(usual[i].m * usual[i].n * usual[i].k) / times.median * (1 + 128.0 / (double)usual[i].k) / out->peak);
+    share += log(2e9 * (double)(usual[i].m * usual[i].n * usual[i].k) / times.median *
+                 (1 + 128.0 / (double)usual[i].k) / out->peak);
     out->compute_spread = fmax(out->compute_spread, times.slow / times.median - 1);
   }
   out->gemm_share = fmin(1, exp(share / 5));
@@ -150,7 +163,8 @@ static const char *measure_kernels(Arena *arena, ProfileResult *out) {
   out->gemm = bench.context.gemm->name;
   measure_products(&bench, out);
   measure_attention(&bench, out);
-  out->bandwidth = 28e9 * FLOATS / measure(&bench, update, NULL).best; /* four reads and three writes of 4 bytes */
+  out->bandwidth =
+      28e9 * FLOATS / measure(&bench, update, NULL).best; /* four reads and three writes of 4 bytes */
   out->bandwidth_share = fmin(1, 12e9 * FLOATS / measure(&bench, add, NULL).median / out->bandwidth);
   out->launch_ns = measure(&bench, smallest, NULL).median / 1000;
   free(block);
@@ -230,8 +244,15 @@ static double measure_contention(Arena *arena, Comm *comm, unsigned char *scratc
 static int rank_main(void *user, const RankEnv *env) {
   const Ranks *job = user;
   Arena *arena = arena_new();
-  CommShmConfig config = {.rank = env->rank, .ranks = env->ranks, .shard = env->ranks, .replicas = 1, .arenas = env->arenas,
-                          .lanes = env->lanes, .stop = &env->control->stop, .kernels = kernels_cpu(), .spins = SPIN_SHORT};
+  CommShmConfig config = {.rank = env->rank,
+                          .ranks = env->ranks,
+                          .shard = env->ranks,
+                          .replicas = 1,
+                          .arenas = env->arenas,
+                          .lanes = env->lanes,
+                          .stop = &env->control->stop,
+                          .kernels = kernels_cpu(),
+                          .spins = SPIN_SHORT};
   kernels_thread_init();
   Comm *comm = comm_shm_open(arena, &config);
   Shared mine = {0};
@@ -258,7 +279,8 @@ static const char *measure_collectives(uint32_t ranks, ProfileResult *out) {
   Shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return "not enough memory";
   Ranks user = {shared, ranks};
-  LaunchJob job = {.ranks = ranks, .arena_bytes = ARENA_AT_MOST + (1 << 20), .rank_main = rank_main, .user = &user};
+  LaunchJob job = {
+      .ranks = ranks, .arena_bytes = ARENA_AT_MOST + (1 << 20), .rank_main = rank_main, .user = &user};
   int code = launch_run(&job);
   memcpy(out->collective_ns, shared->collective_ns, sizeof out->collective_ns);
   out->latency_ns = shared->latency_ns;

@@ -12,7 +12,9 @@ typedef struct Product {
   double m, n, k, count; /* count products of this shape */
 } Product;
 
-/* --- one device ------------------------------------------------------------------------------------------------------------ */
+/* --- one device
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 Rates cost_rates(const Cluster *cluster, DType dtype) {
   const Device *device = &cluster->device;
@@ -26,7 +28,8 @@ Rates cost_rates(const Cluster *cluster, DType dtype) {
                  .launch_ns = device->launch_ns};
 }
 
-/* Without the launch. The cap on K stands for split-K: a long reduction does not leave units idle for longer. */
+/* Without the launch. The cap on K stands for split-K: a long reduction does not leave units idle for longer.
+ */
 static double product_alone_ns(const Rates *rates, Product p) {
   double wave = rates->tile_units > 0
                     ? 0.5 * 2 * TILE_M * TILE_N * fmin(p.k, TILE_K_CAP) / (rates->product / rates->tile_units)
@@ -49,7 +52,9 @@ double cost_attention_ns(const Rates *rates, double flops, double tokens, bool b
   return attention_alone_ns(rates, flops, tokens, backward) + rates->launch_ns;
 }
 
-double cost_move_ns(const Rates *rates, double bytes) { return 1e9 * bytes / rates->memory + rates->launch_ns; }
+double cost_move_ns(const Rates *rates, double bytes) {
+  return 1e9 * bytes / rates->memory + rates->launch_ns;
+}
 
 /* Products an instruction is made of; 0 when it is not a product. */
 static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
@@ -72,7 +77,8 @@ static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
     out[2] = (Product){vocab, in, chunk, chunks};
     return 3;
   }
-  default: return 0;
+  default:
+    return 0;
   }
 }
 
@@ -97,7 +103,8 @@ static uint64_t operand_bytes(const Plan *plan, const InstrSpec *specs, const Pl
   return bytes;
 }
 
-/* --- collectives in a node ------------------------------------------------------------------------------------------------- */
+/* --- collectives in a node
+ * ------------------------------------------------------------------------------------------------- */
 
 /* The table of this kind with as many ranks or the fewest more, or NULL. */
 static const CollectiveTable *find_table(const Cluster *cluster, Collective kind, uint32_t ranks) {
@@ -109,7 +116,8 @@ static const CollectiveTable *find_table(const Cluster *cluster, Collective kind
   return best;
 }
 
-/* Straight lines between the logarithms of the points; the first point is a floor, beyond the last a byte costs what it costs there. */
+/* Straight lines between the logarithms of the points; the first point is a floor, beyond the last a byte
+ * costs what it costs there. */
 static double table_ns(const CollectiveTable *table, double bytes) {
   const CollectivePoint *points = table->points.data;
   uint32_t count = table->points.count, low = 0, high = count - 1;
@@ -117,16 +125,19 @@ static double table_ns(const CollectiveTable *table, double bytes) {
   if (bytes >= points[high].bytes) return points[high].ns * bytes / points[high].bytes;
   while (high - low > 1) {
     uint32_t middle = low + (high - low) / 2;
-    if (points[middle].bytes <= bytes) low = middle;
-    else high = middle;
+    if (points[middle].bytes <= bytes)
+      low = middle;
+    else
+      high = middle;
   }
   double share = log(bytes / points[low].bytes) / log(points[high].bytes / points[low].bytes);
   return points[low].ns * pow(points[high].ns / points[low].ns, share);
 }
 
 static double node_bandwidth(const Cluster *cluster, Collective kind) {
-  double bandwidth = kind == COLLECTIVE_GATHER || cluster->node.reduce_bandwidth <= 0 ? cluster->node.bandwidth
-                                                                                      : cluster->node.reduce_bandwidth;
+  double bandwidth = kind == COLLECTIVE_GATHER || cluster->node.reduce_bandwidth <= 0
+                         ? cluster->node.bandwidth
+                         : cluster->node.reduce_bandwidth;
   return bandwidth * cluster->node.efficiency;
 }
 
@@ -138,14 +149,17 @@ static double moved(Collective kind, double bytes, double ranks) {
 static double node_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks) {
   if (ranks <= 1) return 0;
   const CollectiveTable *table = find_table(cluster, kind, ranks);
-  if (!table) return cluster->node.latency_ns + 1e9 * moved(kind, bytes, ranks) / node_bandwidth(cluster, kind);
+  if (!table)
+    return cluster->node.latency_ns + 1e9 * moved(kind, bytes, ranks) / node_bandwidth(cluster, kind);
   /* A group that was not measured moves less than the next larger one that was. */
   return table_ns(table, bytes * moved(kind, 1, ranks) / moved(kind, 1, table->ranks));
 }
 
-/* --- collectives across nodes ------------------------------------------------------------------------------------------------- */
+/* --- collectives across nodes
+ * ------------------------------------------------------------------------------------------------- */
 
-/* Where a group lies: `local` ranks on each of `nodes` nodes, whose network it shares with the groups beside it. */
+/* Where a group lies: `local` ranks on each of `nodes` nodes, whose network it shares with the groups beside
+ * it. */
 typedef struct Placing {
   double nodes, bandwidth;
   uint32_t local;
@@ -159,22 +173,27 @@ static Placing place_group(const Cluster *cluster, uint32_t ranks, uint32_t stri
                    .local = local};
 }
 
-/* Over the network alone, one rank a node; a tree where a ring's hops cost more than its fuller bandwidth saves. */
+/* Over the network alone, one rank a node; a tree where a ring's hops cost more than its fuller bandwidth
+ * saves. */
 static double network_ns(const Cluster *cluster, Collective kind, double bytes, const Placing *at) {
   double passes = kind == COLLECTIVE_ALLREDUCE ? 2 : 1, hop = cluster->network.latency_ns;
   double wire = 1e9 * moved(kind, bytes, at->nodes) / at->bandwidth;
-  return fmin(passes * hop * (at->nodes - 1) + wire, 2 * passes * hop * ceil(log2(at->nodes)) + wire / tree_share);
+  return fmin(passes * hop * (at->nodes - 1) + wire,
+              2 * passes * hop * ceil(log2(at->nodes)) + wire / tree_share);
 }
 
 /* One ring through all ranks, every node entered and left once by each of its channels. */
-static double ring_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, const Placing *at) {
+static double ring_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks,
+                      const Placing *at) {
   double passes = kind == COLLECTIVE_ALLREDUCE ? 2 : 1, bandwidth = at->bandwidth;
   if (at->local > 1) bandwidth = fmin(bandwidth, node_bandwidth(cluster, kind));
-  return cluster->node.latency_ns + passes * cluster->network.latency_ns * (ranks - 1) + 1e9 * moved(kind, bytes, ranks) / bandwidth;
+  return cluster->node.latency_ns + passes * cluster->network.latency_ns * (ranks - 1) +
+         1e9 * moved(kind, bytes, ranks) / bandwidth;
 }
 
 /* Pipelined through node and network: as fast as the slower, with the hops of a tree. */
-static double tree_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, const Placing *at) {
+static double tree_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks,
+                      const Placing *at) {
   double passes = kind == COLLECTIVE_ALLREDUCE ? 2 : 1, bandwidth = tree_share * at->bandwidth;
   if (at->local > 1) bandwidth = fmin(bandwidth, node_bandwidth(cluster, kind));
   return cluster->node.latency_ns + 2 * passes * cluster->network.latency_ns * ceil(log2(at->nodes)) +
@@ -188,32 +207,39 @@ static double hierarchy_ns(const Cluster *cluster, Collective kind, double bytes
   return inside + network_ns(cluster, kind, bytes, at);
 }
 
-double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node) {
+double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
+                    uint32_t ranks_per_node) {
   if (ranks <= 1) return 0;
   if ((uint64_t)ranks * stride <= ranks_per_node) return node_ns(cluster, kind, bytes, ranks);
   Placing at = place_group(cluster, ranks, stride, ranks_per_node);
   return fmin(ring_ns(cluster, kind, bytes, ranks, &at), tree_ns(cluster, kind, bytes, ranks, &at));
 }
 
-double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node) {
+double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
+                     uint32_t ranks_per_node) {
   double flat = cost_flat_ns(cluster, kind, bytes, ranks, stride, ranks_per_node);
   if (ranks <= 1 || (uint64_t)ranks * stride <= ranks_per_node) return flat;
   Placing at = place_group(cluster, ranks, stride, ranks_per_node);
   return fmin(flat, hierarchy_ns(cluster, kind, bytes, &at));
 }
 
-double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node) {
+double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks, uint32_t stride,
+                          uint32_t ranks_per_node) {
   double gather = cost_group_ns(cluster, COLLECTIVE_GATHER, (double)bytes, ranks, stride, ranks_per_node);
   double reduce = cost_group_ns(cluster, COLLECTIVE_REDUCE, (double)bytes, ranks, stride, ranks_per_node);
-  double both = cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, (double)bytes / 2, ranks, stride, ranks_per_node);
+  double both =
+      cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, (double)bytes / 2, ranks, stride, ranks_per_node);
   return fmin(both, fmin(gather, reduce));
 }
 
 uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp op, uint64_t bytes) {
   bool sharded = op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER, replicated = op == INSTR_ALLREDUCE;
-  Collective kind = op == INSTR_ALLGATHER ? COLLECTIVE_GATHER : op == INSTR_REDUCE_SCATTER ? COLLECTIVE_REDUCE : COLLECTIVE_ALLREDUCE;
+  Collective kind = op == INSTR_ALLGATHER        ? COLLECTIVE_GATHER
+                    : op == INSTR_REDUCE_SCATTER ? COLLECTIVE_REDUCE
+                                                 : COLLECTIVE_ALLREDUCE;
   uint32_t ranks = sharded ? world->shard : replicated ? world->replicas : world->ranks;
-  return (uint64_t)cost_group_ns(cluster, kind, (double)bytes, ranks, replicated ? world->shard : 1, world->ranks_per_node);
+  return (uint64_t)cost_group_ns(cluster, kind, (double)bytes, ranks, replicated ? world->shard : 1,
+                                 world->ranks_per_node);
 }
 
 PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world) {
@@ -224,14 +250,16 @@ PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world) {
                        .comm_spread = cluster->comm_spread};
 }
 
-/* --- instructions ---------------------------------------------------------------------------------------------------------- */
+/* --- instructions
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_collective(StreamId stream) {
   return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;
 }
 
-void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute, uint64_t bytes,
-               uint64_t *flops_out, uint64_t *ns_out) {
+void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute,
+               uint64_t bytes, uint64_t *flops_out, uint64_t *ns_out) {
   Rates rates = cost_rates(cluster, compute);
   double bandwidth = specs[op].stream == STREAM_COMPUTE ? rates.memory : cluster->device.host_link;
   if (bandwidth <= 0) bandwidth = rates.memory;

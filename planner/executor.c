@@ -1,19 +1,22 @@
-/* Owns: executor.h's prediction. Three passes: operators become times and kept tensors (describe), the order of an FSDP step becomes a
- * timeline of one compute and one communication queue (run_micro), and the same order gives the memory at its peaks (peaks). */
+/* Owns: executor.h's prediction. Three passes: operators become times and kept tensors (describe), the order
+ * of an FSDP step becomes a timeline of one compute and one communication queue (run_micro), and the same
+ * order gives the memory at its peaks (peaks). */
 #include "planner/executor.h"
 
 #include <math.h>
 
-/* What one unit of the pinned policy costs on one micro-batch: a block, or what lies outside of all blocks (part 0: the root). */
+/* What one unit of the pinned policy costs on one micro-batch: a block, or what lies outside of all blocks
+ * (part 0: the root). */
 typedef struct Part {
   const char *name;
-  double numel;                      /* parameters */
+  double numel;                        /* parameters */
   double forward, backward, recompute; /* ns */
   double head_forward, head_backward;  /* of the root: what follows the blocks */
-  double operators;                  /* issued in one forward */
-  double saved;                      /* bytes kept from forward to backward */
-  double whole;                      /* what would be kept without recompute: held while the block's backward runs */
-  double widest, width;              /* bytes by element-wise gradient accounting: rows x columns of the widest and of the output tensor */
+  double operators;                    /* issued in one forward */
+  double saved;                        /* bytes kept from forward to backward */
+  double whole;         /* what would be kept without recompute: held while the block's backward runs */
+  double widest, width; /* bytes by element-wise gradient accounting: rows x columns of the widest and of the
+                           output tensor */
 } Part;
 
 typedef struct Model {
@@ -24,22 +27,24 @@ typedef struct Model {
   const Cluster *cluster;
   const ExecutorWorld *world;
   Rates rates;
-  double element;  /* bytes of the compute dtype */
-  double gathered; /* of a gathered parameter */
-  int32_t *part_of;    /* by op */
-  int32_t *producer;   /* by base tensor */
-  uint32_t *readers;   /* products that read a tensor */
-  bool *again;         /* by op: computed again in backward */
-  bool *rerun;         /* by op: again, and somebody needs it */
+  double element;       /* bytes of the compute dtype */
+  double gathered;      /* of a gathered parameter */
+  int32_t *part_of;     /* by op */
+  int32_t *producer;    /* by base tensor */
+  uint32_t *readers;    /* products that read a tensor */
+  bool *again;          /* by op: computed again in backward */
+  bool *rerun;          /* by op: again, and somebody needs it */
   bool *kept, *counted; /* by base tensor: saved; saved if nothing were recomputed */
-  Part *parts;         /* [part_count], 0 is the root */
+  Part *parts;          /* [part_count], 0 is the root */
   uint32_t part_count;
-  int32_t head;        /* op: the product that yields the logits, or -1 */
+  int32_t head; /* op: the product that yields the logits, or -1 */
   int32_t last_block_op;
   double logits, logit_width;
 } Model;
 
-/* --- the graph ------------------------------------------------------------------------------------------------------------- */
+/* --- the graph
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static int32_t base_of(const Graph *graph, int32_t tensor) {
   int32_t view = graph->tensors.data[tensor].view_of;
@@ -106,7 +111,9 @@ static void find_tensors(Model *m) {
   m->logits = numel_of(m, loss->inputs[0]);
 }
 
-/* --- recompute ------------------------------------------------------------------------------------------------------------- */
+/* --- recompute
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static bool by_rule(const Model *m, const GraphOp *op, bool otherwise) {
   for (uint32_t r = 0; r < m->settings->checkpoints.count; r++) {
@@ -183,7 +190,8 @@ static void keep_tensors(Model *m, uint32_t index) {
   for (int32_t k = 0; k < op->input_count && k < 3; k++) {
     int32_t tensor = base_of(m->graph, op->inputs[k]), producer = m->producer[tensor];
     if (!(saves & (1u << k))) continue;
-    bool inside = m->profile->fused_swiglu && op->kind == LAYER_MUL && producer >= 0 && m->graph->ops.data[producer].kind == LAYER_SILU;
+    bool inside = m->profile->fused_swiglu && op->kind == LAYER_MUL && producer >= 0 &&
+                  m->graph->ops.data[producer].kind == LAYER_SILU;
     if (inside) continue; /* computed from its input in registers */
     need(m, part, tensor);
     count_whole(m, part, tensor);
@@ -193,7 +201,8 @@ static void keep_tensors(Model *m, uint32_t index) {
     count_whole(m, part, op->output);
   }
   /* The policy keeps its products' outputs, needed or not. */
-  bool policy = m->settings->executor.selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL;
+  bool policy =
+      m->settings->executor.selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL;
   if (policy && part > 0 && op->kind == LAYER_LINEAR && !m->again[index]) need(m, part, op->output);
   double extra = extra_kept(m, op);
   m->parts[part].whole += extra;
@@ -211,20 +220,25 @@ static void keep_block_inputs(Model *m) {
   }
 }
 
-/* --- times ------------------------------------------------------------------------------------------------------------------- */
+/* --- times
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static void time_product(const Model *m, const GraphOp *op, double *forward, double *backward) {
   const GraphTensor *x = &m->graph->tensors.data[op->inputs[0]], *y = &m->graph->tensors.data[op->output];
   double rows = (double)shape_rows(&x->shape, m->world->micro_batch);
   double in = (double)shape_cols(&x->shape), out = (double)shape_cols(&y->shape);
   *forward = cost_product_ns(&m->rates, rows, out, in, m->element);
-  *backward = cost_product_ns(&m->rates, rows, in, out, m->element) + cost_product_ns(&m->rates, out, in, rows, m->element);
-  if (op->bias >= 0 && m->profile->bias_bytes > 0) *backward += cost_move_ns(&m->rates, m->profile->bias_bytes * rows * out);
+  *backward = cost_product_ns(&m->rates, rows, in, out, m->element) +
+              cost_product_ns(&m->rates, out, in, rows, m->element);
+  if (op->bias >= 0 && m->profile->bias_bytes > 0)
+    *backward += cost_move_ns(&m->rates, m->profile->bias_bytes * rows * out);
 }
 
 static void time_attention(const Model *m, const GraphOp *op, double *forward, double *backward) {
   const ExecutorProfile *profile = m->profile;
-  double heads = (double)op->as.attention.heads, kv = (double)op->as.attention.kv_heads, dim = (double)op->as.attention.head_dim;
+  double heads = (double)op->as.attention.heads, kv = (double)op->as.attention.kv_heads,
+         dim = (double)op->as.attention.head_dim;
   const Shape *keys = &m->graph->tensors.data[op->inputs[1]].shape;
   double q = numel_of(m, op->output), length = (double)keys->dim[keys->rank - 2];
   double flops = 4 * q * length * (op->as.attention.causal ? 0.5 : 1);
@@ -247,7 +261,8 @@ static double sum_gradients(const Model *m, const GraphOp *op) {
 static LossHabit loss_habit(const Model *m) {
   LossKind asked = m->settings->executor.loss;
   LossHabit habit = executor_loss(asked ? asked : m->profile->loss, m->graph->recipe.compute);
-  if (!asked) habit = (LossHabit){habit.moved + m->profile->loss_extra.moved, habit.held + m->profile->loss_extra.held};
+  if (!asked)
+    habit = (LossHabit){habit.moved + m->profile->loss_extra.moved, habit.held + m->profile->loss_extra.held};
   if (m->settings->executor.loss_chunks > 1) habit.held /= (double)m->settings->executor.loss_chunks;
   return habit;
 }
@@ -279,7 +294,8 @@ static void describe_op(Model *m, uint32_t i) {
     part->backward += backward;
   }
   /* Checkpointing a whole block runs all of it again, needed or not. */
-  bool whole = m->settings->checkpoint == CHECKPOINT_FULL || m->settings->executor.selective == SELECTIVE_BLOCKS;
+  bool whole =
+      m->settings->checkpoint == CHECKPOINT_FULL || m->settings->executor.selective == SELECTIVE_BLOCKS;
   if (m->again[i] && (whole || m->rerun[i])) part->recompute += forward;
   part->operators++;
   if ((int32_t)i == m->head || op->kind == LAYER_CROSS_ENTROPY) return;
@@ -305,7 +321,9 @@ static void describe(Arena *arena, Model *m) {
   for (uint32_t i = 0; i < ops; i++) describe_op(m, i);
 }
 
-/* --- communication ------------------------------------------------------------------------------------------------------------- */
+/* --- communication
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct Sharding {
   Strategy strategy;
@@ -328,14 +346,17 @@ static Sharding sharding_of(const Model *m) {
                     .shard = shard,
                     .replicas = m->world->ranks / shard,
                     .gathers = shard > 1 && strategy != STRATEGY_SHARD_OPTIM,
-                    .regathers = shard > 1 && (strategy == STRATEGY_FULL_SHARD || strategy == STRATEGY_HYBRID_SHARD) &&
+                    .regathers = shard > 1 &&
+                                 (strategy == STRATEGY_FULL_SHARD || strategy == STRATEGY_HYBRID_SHARD) &&
                                  m->settings->reshard != 0,
                     .scatters = shard > 1,
                     .reduce_each = each || m->world->accumulation == 1,
                     .wire = dtype_bytes(m->graph->recipe.reduce)};
 }
 
-static double slowed(const Model *m, double ns) { return ns * (1 + m->cluster->comm_slowdown); }
+static double slowed(const Model *m, double ns) {
+  return ns * (1 + m->cluster->comm_slowdown);
+}
 
 static double sharded_ns(const Model *m, Collective kind, double bytes, uint32_t ranks) {
   bool native = m->settings->executor.id == EXECUTOR_NATIVE;
@@ -352,16 +373,21 @@ static double reduce_ns(const Model *m, const Sharding *s, double numel) {
   if (numel <= 0) return 0;
   if (s->shard > 1) ns += sharded_ns(m, COLLECTIVE_REDUCE, bytes, s->shard);
   if (s->replicas > 1)
-    ns += cost_group_ns(m->cluster, COLLECTIVE_ALLREDUCE, bytes / s->shard, s->replicas, s->shard, m->world->ranks_per_node);
+    ns += cost_group_ns(m->cluster, COLLECTIVE_ALLREDUCE, bytes / s->shard, s->replicas, s->shard,
+                        m->world->ranks_per_node);
   return slowed(m, ns);
 }
 
-/* --- the timeline ---------------------------------------------------------------------------------------------------------------- */
+/* --- the timeline
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
-/* One compute queue and one communication queue. Communication that was issued is known when compute over it is accounted for. */
+/* One compute queue and one communication queue. Communication that was issued is known when compute over it
+ * is accounted for. */
 typedef struct Clocks {
   double compute, network;
-  double busy_from;  /* communication runs without a pause from here to `network` (an earlier stretch ended in the past) */
+  double busy_from;  /* communication runs without a pause from here to `network` (an earlier stretch ended in
+                        the past) */
   double contention; /* compute lost for a second of overlap */
   double exposed;
 } Clocks;
@@ -407,13 +433,15 @@ static void run_forward(const Model *m, const Sharding *s, Clocks *c, double *bl
   *block_ready = c->compute;
 }
 
-/* The head's two passes, then blocks from last to first: the next gather goes out as a block starts, its reduction as it ends. */
+/* The head's two passes, then blocks from last to first: the next gather goes out as a block starts, its
+ * reduction as it ends. */
 static void run_backward(const Model *m, const Sharding *s, Clocks *c, bool reduces) {
   const Part *root = &m->parts[0];
   uint32_t last = m->part_count - 1;
   double gathered = c->compute, numel;
   compute(c, c->compute, root->head_forward);
-  if (last > 0 && s->regathers && !m->profile->keep_last) gathered = communicate(c, c->compute, gather_ns(m, s, m->parts[last].numel));
+  if (last > 0 && s->regathers && !m->profile->keep_last)
+    gathered = communicate(c, c->compute, gather_ns(m, s, m->parts[last].numel));
   compute(c, c->compute, root->head_backward);
   for (uint32_t p = last; p > 0; p--) {
     const Part *part = &m->parts[p];
@@ -421,7 +449,8 @@ static void run_backward(const Model *m, const Sharding *s, Clocks *c, bool redu
     numel = m->parts[p - 1].numel;
     if (p > 1 && s->regathers) next = communicate(c, start, gather_ns(m, s, numel));
     double device = part->backward + part->recompute + copies_ns(m, s, part, 1);
-    compute(c, gathered, hosted(m, part, device, 2 * part->operators + (part->recompute > 0 ? part->operators : 0)));
+    compute(c, gathered,
+            hosted(m, part, device, 2 * part->operators + (part->recompute > 0 ? part->operators : 0)));
     if (reduces) communicate(c, c->compute, reduce_ns(m, s, part->numel));
     gathered = next;
   }
@@ -454,8 +483,10 @@ static UpdateKind update_kind(const Model *m) {
 /* The optimizer, and what it waits for from host memory. */
 static double update_ns(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
-  double local = total_numel(m) / s->shard, each = executor->states == STATES_BF16 ? 2 : 4, link = m->cluster->device.host_link;
-  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(update_kind(m), executor->states)) + m->profile->update_ns;
+  double local = total_numel(m) / s->shard, each = executor->states == STATES_BF16 ? 2 : 4,
+         link = m->cluster->device.host_link;
+  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(update_kind(m), executor->states)) +
+              m->profile->update_ns;
   double host = 0;
   for (uint32_t bit = OFFLOAD_M; bit <= OFFLOAD_MASTER; bit *= 2)
     if (executor->offload & bit) host += local * each;
@@ -493,7 +524,9 @@ static void predict_time(const Model *m, const Sharding *s, ExecutorPrediction *
   out->reduce_ns = reduce_ns(m, s, block->numel);
 }
 
-/* --- memory ---------------------------------------------------------------------------------------------------------------------- */
+/* --- memory
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct Peaks {
   double forward, backward, transient, update;
@@ -517,7 +550,8 @@ static double saved_bytes(const Model *m) {
   return bytes;
 }
 
-/* Of one block's backward: values computed again, gradients of activations (6 d + 4 f), and its unit's buffers. */
+/* Of one block's backward: values computed again, gradients of activations (6 d + 4 f), and its unit's
+ * buffers. */
 static double backward_transient(const Model *m, const Sharding *s, double biggest) {
   double most = 0, units = 0;
   for (uint32_t p = 1; p < m->part_count; p++) {
@@ -527,8 +561,10 @@ static double backward_transient(const Model *m, const Sharding *s, double bigge
   }
   double root = m->parts[0].numel;
   if (s->gathers) units += m->profile->live_units * m->gathered * biggest;
-  if (s->scatters && s->reduce_each) units += m->gathered * biggest + 2 * s->wire * biggest + (m->gathered + s->wire) * root;
-  if (s->scatters && !s->reduce_each) units += m->gathered * biggest + s->wire * biggest; /* gradients are where they accumulate */
+  if (s->scatters && s->reduce_each)
+    units += m->gathered * biggest + 2 * s->wire * biggest + (m->gathered + s->wire) * root;
+  if (s->scatters && !s->reduce_each)
+    units += m->gathered * biggest + s->wire * biggest; /* gradients are where they accumulate */
   return most + units;
 }
 
@@ -541,22 +577,30 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   double gathered = s->gathers ? m->profile->live_units * m->gathered * biggest : 0;
   if (s->gathers && !s->regathers) gathered = m->gathered * (numel - m->parts[0].numel);
   double old = m->world->accumulation > 1 ? gradients : 0; /* from earlier micro-batches */
-  if (s->scatters && !s->reduce_each) old = (m->profile->unreduced_bytes > 0 ? m->profile->unreduced_bytes : f32_states ? 4 : 2) * numel;
+  if (s->scatters && !s->reduce_each)
+    old = (m->profile->unreduced_bytes > 0 ? m->profile->unreduced_bytes : f32_states ? 4 : 2) * numel;
   double base = states + m->profile->workspace_bytes, saved = saved_bytes(m), freed = 0, produced = 0;
   if (executor->offload & OFFLOAD_RESIDUAL)
     for (uint32_t p = 1; p < m->part_count; p++) saved -= m->parts[p].width;
   Peaks out = {.transient = backward_transient(m, s, biggest)};
   out.forward = base + old + saved + loss_habit(m).held * m->logits + root + gathered;
-  for (uint32_t p = m->part_count; p-- > 1;) { /* backward from the last block: saved bytes fall, gradients grow */
+  for (uint32_t p = m->part_count;
+       p-- > 1;) { /* backward from the last block: saved bytes fall, gradients grow */
     double grown = s->scatters ? produced / s->shard : produced;
     double each = f32_states ? 4 : 2;
-    double now = base + (old > 0 ? old : executor->update_in_backward ? 0 : each * grown) + saved - freed + root + out.transient;
+    double now = base +
+                 (old > 0                        ? old
+                  : executor->update_in_backward ? 0
+                                                 : each * grown) +
+                 saved - freed + root + out.transient;
     if (now > kept) kept = now;
     freed += m->parts[p].saved;
     produced += m->parts[p].numel;
   }
   out.backward = kept;
-  double held = executor->update_in_backward ? 0 : executor_update_held(update_kind(m), executor->states) * numel / s->shard;
+  double held = executor->update_in_backward
+                    ? 0
+                    : executor_update_held(update_kind(m), executor->states) * numel / s->shard;
   out.update = base + gradients + held;
   return out;
 }
@@ -569,28 +613,36 @@ static void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction
   out->saved_bytes = saved_bytes(m);
   out->active_bytes = fmax(peak.forward, fmax(peak.backward, peak.update));
   out->reserved_bytes = out->active_bytes;
-  if (m->profile->reserved_factor > 1) out->reserved_bytes = fmax(out->active_bytes, peak.forward + m->profile->reserved_factor * peak.transient);
-  out->capacity_bytes = device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
-  /* What allocator slack there is yields before the device is full: only live bytes must fit, and a little beside them. */
+  if (m->profile->reserved_factor > 1)
+    out->reserved_bytes =
+        fmax(out->active_bytes, peak.forward + m->profile->reserved_factor * peak.transient);
+  out->capacity_bytes =
+      device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
+  /* What allocator slack there is yields before the device is full: only live bytes must fit, and a little
+   * beside them. */
   out->fits = fmin(out->reserved_bytes, 1.02 * out->active_bytes) <= out->capacity_bytes;
 }
 
-/* --- the door ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the door
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool check_world(DiagSink *sink, const Graph *graph, const ExecutorWorld *world) {
   uint32_t errors = sink->errors;
-  if (graph->cluster.device.kind == DEVICE_NONE) diag_error(sink, SPAN_NONE, "%s names no cluster, so nothing is known about time", graph->path);
+  if (graph->cluster.device.kind == DEVICE_NONE)
+    diag_error(sink, SPAN_NONE, "%s names no cluster, so nothing is known about time", graph->path);
   if (!world->shard || world->ranks % world->shard)
     diag_error(sink, SPAN_NONE, "%u ranks cannot be sharded in groups of %u", world->ranks, world->shard);
   if (world->ranks > world->ranks_per_node && graph->cluster.network.bandwidth <= 0)
-    diag_error(sink, SPAN_NONE, "%u ranks need several nodes, but cluster \"%s\" states no network", world->ranks, graph->cluster.name);
+    diag_error(sink, SPAN_NONE, "%u ranks need several nodes, but cluster \"%s\" states no network",
+               world->ranks, graph->cluster.name);
   if (!graph->inputs.count || world->micro_batch < 1 || world->accumulation < 1)
     diag_error(sink, SPAN_NONE, "a prediction needs a model with inputs, and at least one sample a rank");
   return sink->errors == errors;
 }
 
-bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world,
-                      ExecutorPrediction *out) {
+bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const PlanSettings *settings,
+                      const ExecutorWorld *world, ExecutorPrediction *out) {
   *out = (ExecutorPrediction){0};
   if (!check_world(sink, graph, world)) return false;
   Model model = {.graph = graph,

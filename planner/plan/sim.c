@@ -1,13 +1,14 @@
-/* Owns: the clocks of a simulated step. Simplified on purpose: launching costs nothing, and repetitions of a segment are alike
- * because all queues join between them.
+/* Owns: the clocks of a simulated step. Simplified on purpose: launching costs nothing, and repetitions of a
+ * segment are alike because all queues join between them.
  *
- * Two ways through a segment. Where streams do not slow each other, one pass over the list: an instruction starts at the latest
- * of its queue and its events. Where they do, time advances from one end of an instruction to the next, all running ones
- * progressing at the rates of that interval.
+ * Two ways through a segment. Where streams do not slow each other, one pass over the list: an instruction
+ * starts at the latest of its queue and its events. Where they do, time advances from one end of an
+ * instruction to the next, all running ones progressing at the rates of that interval.
  *
- * The interval around the step: without contention, longer durations never make a step shorter (it is a longest path), so all
- * durations at their least and no contention give `fast`. Contention adds to compute at most its share of the time that
- * communication is busy, and delays that sum to D lengthen a longest path by at most D: `slow`. */
+ * The interval around the step: without contention, longer durations never make a step shorter (it is a
+ * longest path), so all durations at their least and no contention give `fast`. Contention adds to compute at
+ * most its share of the time that communication is busy, and delays that sum to D lengthen a longest path by
+ * at most D: `slow`. */
 #include "planner/plan/sim.h"
 
 #include <math.h>
@@ -40,7 +41,8 @@ static double duration(const Clocks *clocks, const PlanInstr *instr) {
 }
 
 /* Instructions of a segment that begins at `begin`; returns when it ends. spans may be NULL. */
-static double pass(Clocks *clocks, const Plan *plan, const PlanSegment *segment, double begin, SimSpan *spans) {
+static double pass(Clocks *clocks, const Plan *plan, const PlanSegment *segment, double begin,
+                   SimSpan *spans) {
   double end = begin;
   for (int q = 0; q < STREAM_COUNT; q++) clocks->queue[q] = begin;
   for (int32_t i = segment->first; i < segment->end; i++) {
@@ -83,7 +85,8 @@ static bool start_next(Machine *m, int q, SimSpan *spans) {
   int32_t i = m->next[q];
   if (i == PLAN_NONE || m->running[q] != PLAN_NONE) return false;
   const PlanInstr *instr = &m->plan->instrs.data[i];
-  while (m->waited[q] < instr->wait_count && m->recorded[m->plan->waits.data[instr->waits + m->waited[q]]]) m->waited[q]++;
+  while (m->waited[q] < instr->wait_count && m->recorded[m->plan->waits.data[instr->waits + m->waited[q]]])
+    m->waited[q]++;
   if (m->waited[q] < instr->wait_count) return false;
   m->running[q] = i;
   m->left[q] = (double)instr->ns;
@@ -222,7 +225,8 @@ static double busy_communication(const Plan *plan, const PlanSegment *segment) {
 /* fast_ns and slow_ns; a nanosecond of each segment is given away to rounding. */
 static void bound_step(Clocks *clocks, const Plan *plan, SimResult *result) {
   const PlanOverlap *overlap = &plan->overlap;
-  double fast = 0, slow = 0, longest = (1 + share(overlap->comm_spread)) * (1 + share(overlap->comm_slowdown));
+  double fast = 0, slow = 0,
+         longest = (1 + share(overlap->comm_spread)) * (1 + share(overlap->comm_slowdown));
   for (uint32_t s = 0; s < plan->segments.count && s < SEGMENTS_MAX; s++) {
     const PlanSegment *segment = &plan->segments.data[s];
     clocks->compute = 1 - share(overlap->compute_spread);
@@ -250,8 +254,10 @@ void plan_simulate(Arena *arena, const Plan *plan, SimResult *result) {
   for (uint32_t s = 0; s < plan->segments.count && s < SEGMENTS_MAX; s++) {
     const PlanSegment *segment = &plan->segments.data[s];
     double begin = (double)result->step_ns;
-    double end = slows ? slowed_pass(&machine, segment, begin, result->spans) : pass(&clocks, plan, segment, begin, result->spans);
-    for (int32_t i = segment->first; i < segment->end; i++) account(result, &plan->instrs.data[i], segment->count);
+    double end = slows ? slowed_pass(&machine, segment, begin, result->spans)
+                       : pass(&clocks, plan, segment, begin, result->spans);
+    for (int32_t i = segment->first; i < segment->end; i++)
+      account(result, &plan->instrs.data[i], segment->count);
     result->segment_ns[s] = (uint64_t)(end - begin + 0.5);
     result->step_ns += result->segment_ns[s] * segment->count;
     result->exposed_comm_ns += exposed(plan, result->spans, segment) * segment->count;

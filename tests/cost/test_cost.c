@@ -1,4 +1,5 @@
-/* Owns: formulas of the cost model against values computed by hand, and the properties that search and bounds rely on. */
+/* Owns: formulas of the cost model against values computed by hand, and the properties that search and bounds
+ * rely on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,9 @@
 
 #define MiB (1024.0 * 1024.0)
 
-static void near(double value, double expected) { assert_true(fabs(value - expected) <= 1e-9 * fabs(expected)); }
+static void near(double value, double expected) {
+  assert_true(fabs(value - expected) <= 1e-9 * fabs(expected));
+}
 
 /* Round figures: 100 TFLOP/s of products, 1 TB/s, 100 tile units. */
 static Cluster round_cluster(void) {
@@ -40,7 +43,8 @@ static void test_product(void **state) {
   Rates rates = cost_rates(&cluster, DTYPE_BF16);
   near(rates.product, 1e14);
   near(rates.memory, 1e12);
-  /* 2 * 4096^3 flop: 1.37439 ms, prologue 1 + 128/4096; half a wave is 128 * 256 * 4096 flop on 1 of 100 units. */
+  /* 2 * 4096^3 flop: 1.37439 ms, prologue 1 + 128/4096; half a wave is 128 * 256 * 4096 flop on 1 of 100
+   * units. */
   double work = 2 * 4096.0 * 4096 * 4096 / 1e5, wave = 128.0 * 256 * 4096 / 1e3;
   near(cost_product_ns(&rates, 4096, 4096, 4096, 2), work * (1 + 128.0 / 4096) + wave + 2000);
   /* A matrix times a vector is bound by its bytes. */
@@ -54,9 +58,9 @@ static void test_attention(void **state) {
   Cluster cluster = round_cluster();
   Rates rates = cost_rates(&cluster, DTYPE_BF16);
   near(rates.attention_forward, 5e13);
-  near(cost_attention_ns(&rates, 5e10, 1000, false), 2e6 + 2000);    /* half the rate at s0 */
+  near(cost_attention_ns(&rates, 5e10, 1000, false), 2e6 + 2000); /* half the rate at s0 */
   near(cost_attention_ns(&rates, 5e10, 9000, false), 1e6 / 0.9 + 2000);
-  near(cost_attention_ns(&rates, 5e10, 1000, true), 4e6 + 2000);     /* backward at half of forward */
+  near(cost_attention_ns(&rates, 5e10, 1000, true), 4e6 + 2000); /* backward at half of forward */
   near(cost_move_ns(&rates, 3e9), 3e6 + 2000);
 }
 
@@ -93,7 +97,8 @@ static void test_table(void **state) {
   add_table(arena, &cluster, COLLECTIVE_GATHER, 8);
   near(cost_group_ns(&cluster, COLLECTIVE_GATHER, 1000, 8, 1, 8), 30000); /* floor */
   near(cost_group_ns(&cluster, COLLECTIVE_GATHER, 4 * MiB, 8, 1, 8), 60000);
-  near(cost_group_ns(&cluster, COLLECTIVE_GATHER, 2 * MiB, 8, 1, 8), 30000 * sqrt(2)); /* half way in logarithms */
+  near(cost_group_ns(&cluster, COLLECTIVE_GATHER, 2 * MiB, 8, 1, 8),
+       30000 * sqrt(2)); /* half way in logarithms */
   near(cost_group_ns(&cluster, COLLECTIVE_GATHER, 16 * MiB, 8, 1, 8), 60000 * sqrt(8));
   near(cost_group_ns(&cluster, COLLECTIVE_GATHER, 256 * MiB, 8, 1, 8), 4 * 480000); /* beyond the last */
   /* Another group size goes by what a rank moves; another collective by latency and bandwidth. */
@@ -132,7 +137,8 @@ static void test_monotone(void **state) {
         double one = cost_group_ns(&cluster, (Collective)kind, bytes, ranks[r], 1, 8);
         double more = cost_group_ns(&cluster, (Collective)kind, 1.3 * bytes, ranks[r], 1, 8);
         assert_true(one > 0 && more >= one);
-        assert_true(cost_group_ns(&cluster, (Collective)kind, 2 * bytes, ranks[r], 1, 8) <= 2 * one * (1 + 1e-12));
+        assert_true(cost_group_ns(&cluster, (Collective)kind, 2 * bytes, ranks[r], 1, 8) <=
+                    2 * one * (1 + 1e-12));
         double least = cost_collective_ns(&cluster, (uint64_t)bytes, ranks[r], 1, 8);
         assert_true(kind == COLLECTIVE_ALLREDUCE || least <= one * (1 + 1e-12));
       }
@@ -140,8 +146,11 @@ static void test_monotone(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_product),  cmocka_unit_test(test_attention),
-                                     cmocka_unit_test(test_work_of_instructions), cmocka_unit_test(test_table),
-                                     cmocka_unit_test(test_nodes),    cmocka_unit_test(test_monotone)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_product),
+                                     cmocka_unit_test(test_attention),
+                                     cmocka_unit_test(test_work_of_instructions),
+                                     cmocka_unit_test(test_table),
+                                     cmocka_unit_test(test_nodes),
+                                     cmocka_unit_test(test_monotone)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

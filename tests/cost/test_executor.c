@@ -1,5 +1,6 @@
-/* Owns: predictions under other executors against three published configurations worked out by hand (the test vectors of the cost
- * model), and properties: a longer step for more work, less memory for more recompute, equal results for equal input. */
+/* Owns: predictions under other executors against three published configurations worked out by hand (the test
+ * vectors of the cost model), and properties: a longer step for more work, less memory for more recompute,
+ * equal results for equal input. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,8 +34,12 @@ static void open_run(Run *run, const char *path, uint32_t ranks) {
   assert_non_null(run->graph);
   run->settings = run->graph->plan;
   int64_t micro = run->settings.micro_batch;
-  run->world = (ExecutorWorld){.ranks = ranks, .shard = ranks, .ranks_per_node = ranks, .micro_batch = micro,
-                               .accumulation = (int64_t)run->graph->recipe.samples_per_step / (ranks * micro)};
+  run->world =
+      (ExecutorWorld){.ranks = ranks,
+                      .shard = ranks,
+                      .ranks_per_node = ranks,
+                      .micro_batch = micro,
+                      .accumulation = (int64_t)run->graph->recipe.samples_per_step / (ranks * micro)};
 }
 
 static void predict(Run *run) {
@@ -42,11 +47,13 @@ static void predict(Run *run) {
 }
 
 static void within(const char *what, double value, double expected, double percent) {
-  if (fabs(value / expected - 1) > percent / 100) fprintf(stderr, "%s: %g, expected %g within %g %%\n", what, value, expected, percent);
+  if (fabs(value / expected - 1) > percent / 100)
+    fprintf(stderr, "%s: %g, expected %g within %g %%\n", what, value, expected, percent);
   assert_true(fabs(value / expected - 1) <= percent / 100);
 }
 
-/* ms of one block and tokens/s; gathers are given with the copies around them, which this model puts on the compute stream. */
+/* ms of one block and tokens/s; gathers are given with the copies around them, which this model puts on the
+ * compute stream. */
 typedef struct Vector {
   const char *path;
   double forward, backward, recompute, reduce, head, update, speed;
@@ -56,7 +63,8 @@ static void test_vectors(void **state) {
   (void)state;
   static const Vector vectors[] = {
       {"tests/cost/llmf-h100-021.fsdp", 9.59, 21.5, 0, 2.43, 30.7, 20.8, 10785},
-      {"tests/cost/tt-pr165-fsdp2-sac.fsdp", 20.1, 40.2, 10.5, 2.45, 34.7, 17.7, 6702}, /* head: 31.3 and the last norm */
+      {"tests/cost/tt-pr165-fsdp2-sac.fsdp", 20.1, 40.2, 10.5, 2.45, 34.7, 17.7,
+       6702}, /* head: 31.3 and the last norm */
       {"tests/cost/llmf-a100-80-005.fsdp", 31.5, 67.0, 31.5, 10.2, 56.3, 150, 889}};
   for (int i = 0; i < 3; i++) {
     const Vector *v = &vectors[i];
@@ -78,9 +86,11 @@ static void test_vectors(void **state) {
 static void test_save_sets(void **state) {
   (void)state;
   Run run;
-  open_run(&run, "tests/cost/llmf-h100-021.fsdp", 8); /* 32 d bytes a token and layer, 4 a head; T = 12,288, d = 4,096 */
+  open_run(&run, "tests/cost/llmf-h100-021.fsdp",
+           8); /* 32 d bytes a token and layer, 4 a head; T = 12,288, d = 4,096 */
   predict(&run);
-  double tokens = 6 * 2048, d = 4096, layers = 32, root = (2 + 2) * d * tokens; /* last norm's input and the head's */
+  double tokens = 6 * 2048, d = 4096, layers = 32,
+         root = (2 + 2) * d * tokens; /* last norm's input and the head's */
   within("saved", run.out.saved_bytes, layers * tokens * (32 * d + 4 * 32) + root, 0.5);
   run.settings.checkpoint = CHECKPOINT_FULL;
   predict(&run);
@@ -141,7 +151,7 @@ static void test_habits(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets), cmocka_unit_test(test_properties),
-                                     cmocka_unit_test(test_habits)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
+                                     cmocka_unit_test(test_properties), cmocka_unit_test(test_habits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
