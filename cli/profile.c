@@ -39,7 +39,7 @@ static Times sorted(double ns[REPEATS]) {
                  ns[REPEATS - 2]}; /* the very slowest says more about other processes */
 }
 
-/* --- kernels ----------------------------------------------------------------------------------------- */
+/* --- kernels -------------------------------------------------------------------------------------------- */
 
 typedef struct Bench {
   KernelContext context;
@@ -171,7 +171,7 @@ static const char *measure_kernels(Arena *arena, ProfileResult *out) {
   return NULL;
 }
 
-/* --- collectives -------------------------------------------------------------------------------------- */
+/* --- collectives ---------------------------------------------------------------------------------------- */
 
 /* Lies in memory that ranks share with the process that started them. */
 typedef struct Shared {

@@ -12,9 +12,7 @@ typedef struct Product {
   double m, n, k, count; /* count products of this shape */
 } Product;
 
-/* --- one device
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- one device ----------------------------------------------------------------------------------------- */
 
 Rates cost_rates(const Cluster *cluster, DType dtype) {
   const Device *device = &cluster->device;
@@ -250,9 +248,7 @@ PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world) {
                        .comm_spread = cluster->comm_spread};
 }
 
-/* --- instructions
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- instructions --------------------------------------------------------------------------------------- */
 
 static bool is_collective(StreamId stream) {
   return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;

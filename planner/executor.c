@@ -42,9 +42,7 @@ typedef struct Model {
   double logits, logit_width;
 } Model;
 
-/* --- the graph
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- the graph ------------------------------------------------------------------------------------------ */
 
 static int32_t base_of(const Graph *graph, int32_t tensor) {
   int32_t view = graph->tensors.data[tensor].view_of;
@@ -111,9 +109,7 @@ static void find_tensors(Model *m) {
   m->logits = numel_of(m, loss->inputs[0]);
 }
 
-/* --- recompute
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- recompute ------------------------------------------------------------------------------------------ */
 
 static bool by_rule(const Model *m, const GraphOp *op, bool otherwise) {
   for (uint32_t r = 0; r < m->settings->checkpoints.count; r++) {
@@ -220,9 +216,7 @@ static void keep_block_inputs(Model *m) {
   }
 }
 
-/* --- times
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- times ---------------------------------------------------------------------------------------------- */
 
 static void time_product(const Model *m, const GraphOp *op, double *forward, double *backward) {
   const GraphTensor *x = &m->graph->tensors.data[op->inputs[0]], *y = &m->graph->tensors.data[op->output];
@@ -321,9 +315,7 @@ static void describe(Arena *arena, Model *m) {
   for (uint32_t i = 0; i < ops; i++) describe_op(m, i);
 }
 
-/* --- communication
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- communication -------------------------------------------------------------------------------------- */
 
 typedef struct Sharding {
   Strategy strategy;
@@ -378,9 +370,7 @@ static double reduce_ns(const Model *m, const Sharding *s, double numel) {
   return slowed(m, ns);
 }
 
-/* --- the timeline
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- the timeline --------------------------------------------------------------------------------------- */
 
 /* One compute queue and one communication queue. Communication that was issued is known when compute over it
  * is accounted for. */
@@ -524,9 +514,7 @@ static void predict_time(const Model *m, const Sharding *s, ExecutorPrediction *
   out->reduce_ns = reduce_ns(m, s, block->numel);
 }
 
-/* --- memory
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* --- memory --------------------------------------------------------------------------------------------- */
 
 typedef struct Peaks {
   double forward, backward, transient, update;
@@ -623,9 +611,7 @@ static void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction
   out->fits = fmin(out->reserved_bytes, 1.02 * out->active_bytes) <= out->capacity_bytes;
 }
 
-/* --- the door
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* --- the door ------------------------------------------------------------------------------------------- */
 
 static bool check_world(DiagSink *sink, const Graph *graph, const ExecutorWorld *world) {
   uint32_t errors = sink->errors;

@@ -76,9 +76,7 @@ double executor_update_held(UpdateKind kind, StateKind states);  /* temporaries 
 const AttentionClass *executor_attention(const ExecutorSettings *executor);
 Rates executor_rates(const Cluster *cluster, const ExecutorSettings *executor, DType compute);
 
-/* --- prediction
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- prediction ----------------------------------------------------------------------------------------- */
 
 typedef struct ExecutorWorld {
   uint32_t ranks, shard, ranks_per_node; /* ranks = shard * replicas */

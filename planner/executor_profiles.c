@@ -5,9 +5,7 @@
 
 #define MiB (1024.0 * 1024.0)
 
-/* --- attention
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- attention ------------------------------------------------------------------------------------------ */
 
 #define FLASH1_AMPERE                                                                                        \
   { 0.414, 0.68, 1230 } /* [F] */
@@ -53,9 +51,7 @@ const AttentionClass *executor_attention(const ExecutorSettings *executor) {
   return &attention_classes[kind ? kind : executor_profile(executor->id)->attention];
 }
 
-/* --- layers
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- layers --------------------------------------------------------------------------------------------- */
 
 #define ATTENTION_SAVES (SAVE_INPUT | SAVE_SECOND | SAVE_THIRD | SAVE_OUTPUT)
 
@@ -142,9 +138,7 @@ double executor_update_held(UpdateKind kind, StateKind states) {
   return states == STATES_BF16 ? 2 : 4;
 }
 
-/* --- executors
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* --- executors ------------------------------------------------------------------------------------------ */
 
 #define TORCH                                                                                                \
   .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulate_bytes = 10, .unreduced_bytes = 4,    \

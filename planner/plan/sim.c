@@ -28,7 +28,7 @@ static double share(double value) {
   return value > 0 ? fmin(value, 1) : 0;
 }
 
-/* --- one pass ---------------------------------------------------------------------------------------- */
+/* --- one pass ------------------------------------------------------------------------------------------- */
 
 typedef struct Clocks {
   double queue[STREAM_COUNT]; /* when it is free */
@@ -58,7 +58,7 @@ static double pass(Clocks *clocks, const Plan *plan, const PlanSegment *segment,
   return end;
 }
 
-/* --- streams that slow each other --------------------------------------------------------------------- */
+/* --- streams that slow each other ----------------------------------------------------------------------- */
 
 typedef struct Machine {
   const Plan *plan;
@@ -159,7 +159,7 @@ static double slowed_pass(Machine *m, const PlanSegment *segment, double begin, 
   return m->now;
 }
 
-/* --- exposed communication --------------------------------------------------------------------------- */
+/* --- exposed communication ------------------------------------------------------------------------------ */
 
 /* Walks the instructions of one stream in list order, which is also their order in time. */
 typedef struct Cursor {
@@ -208,7 +208,7 @@ static uint64_t exposed(const Plan *plan, const SimSpan *spans, const PlanSegmen
   return total;
 }
 
-/* --- a step ------------------------------------------------------------------------------------------ */
+/* --- a step --------------------------------------------------------------------------------------------- */
 
 static void account(SimResult *result, const PlanInstr *instr, uint64_t count) {
   result->busy_ns[instr->stream] += instr->ns * count;
