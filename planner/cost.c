@@ -101,8 +101,7 @@ static uint64_t operand_bytes(const Plan *plan, const InstrSpec *specs, const Pl
   return bytes;
 }
 
-/* --- collectives in a node
- * ------------------------------------------------------------------------------------------------- */
+/* --- collectives in a node ------------------------------------------------------------------------------ */
 
 /* The table of this kind with as many ranks or the fewest more, or NULL. */
 static const CollectiveTable *find_table(const Cluster *cluster, Collective kind, uint32_t ranks) {
@@ -153,8 +152,7 @@ static double node_ns(const Cluster *cluster, Collective kind, double bytes, uin
   return table_ns(table, bytes * moved(kind, 1, ranks) / moved(kind, 1, table->ranks));
 }
 
-/* --- collectives across nodes
- * ------------------------------------------------------------------------------------------------- */
+/* --- collectives across nodes --------------------------------------------------------------------------- */
 
 /* Where a group lies: `local` ranks on each of `nodes` nodes, whose network it shares with the groups beside
  * it. */

@@ -13,8 +13,7 @@
 #include "frontend/cluster.h"
 #include "planner/plan/plan.h"
 
-/* --- formulas; executor.c uses them with rates of its own
- * ------------------------------------------------------------------- */
+/* --- formulas; executor.c uses them with rates of its own ----------------------------------------------- */
 
 /* How fast one device runs one executor's kernels in one dtype. */
 typedef struct Rates {
@@ -40,8 +39,7 @@ double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint
 double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
                     uint32_t ranks_per_node);
 
-/* --- what the planner asks
- * --------------------------------------------------------------------------------------------------- */
+/* --- what the planner asks ------------------------------------------------------------------------------ */
 
 /* Flops and time alone on the device of a compute or copy instruction with these attributes, whose operands
  * move `bytes`. */

@@ -8,8 +8,7 @@
 #include "frontend/graph.h"
 #include "planner/cost.h"
 
-/* --- profiles (executor_profiles.c)
- * ------------------------------------------------------------------------------------------ */
+/* --- profiles (executor_profiles.c) --------------------------------------------------------------------- */
 
 typedef struct AttentionRate {
   double share;    /* of peak over long sequences, forward; 0: the cluster's own figures */

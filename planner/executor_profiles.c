@@ -109,8 +109,7 @@ static const LayerHabit autocast_layers[LAYER_COUNT] = {
     [LAYER_MSE] = {12, 12, SAVE_INPUT, 0},
 };
 
-/* --- loss and optimizer
- * ------------------------------------------------------------------------------------------------------ */
+/* --- loss and optimizer --------------------------------------------------------------------------------- */
 
 LossHabit executor_loss(LossKind kind, DType compute) {
   switch (kind) {
