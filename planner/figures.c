@@ -60,6 +60,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
       f->gather_ns = cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes);
       f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
     }
+    if (world->shard > 1 && world->replicas > 1) f->gradient_bytes += shard * reduce; /* between the two reductions */
     if (world->replicas > 1) f->reduce_ns += cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
     uint64_t cast = recipe->compute != DTYPE_F32 ? compute : 0, moved = 2 * (state_bytes(recipe) - cast) + cast + reduce;
