@@ -107,6 +107,7 @@ static void find_tensors(Model *m) {
   if (loss->kind != LAYER_CROSS_ENTROPY) return;
   m->head = m->producer[base_of(graph, loss->inputs[0])];
   m->logits = numel_of(m, loss->inputs[0]);
+  m->logit_width = (double)shape_cols(&graph->tensors.data[loss->inputs[0]].shape);
 }
 
 /* --- recompute ------------------------------------------------------------------------------------------ */
@@ -258,6 +259,10 @@ static LossHabit loss_habit(const Model *m) {
   if (!asked)
     habit = (LossHabit){habit.moved + m->profile->loss_extra.moved, habit.held + m->profile->loss_extra.held};
   if (m->settings->executor.loss_chunks > 1) habit.held /= (double)m->settings->executor.loss_chunks;
+  int64_t chunk = m->graph->ops.data[m->graph->loss_op].as.cross_entropy.chunk; /* native heeds the file's */
+  bool chunked = m->settings->executor.id == EXECUTOR_NATIVE && m->head >= 0 && chunk > 0;
+  double rows = m->logits > 0 ? m->logits / m->logit_width : 0;
+  if (chunked && rows > (double)chunk) habit.held *= (double)chunk / rows;
   return habit;
 }
 
