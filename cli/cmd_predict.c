@@ -37,6 +37,17 @@ static void choose_world(const Graph *graph, const PlannerOptions *options, Exec
       .accumulation = accumulation > 0 ? accumulation : 1};
 }
 
+/* What of a prediction rests on assumptions alone, or NULL. */
+static const char *uncalibrated(const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
+  Generation generation = graph->cluster.device.generation;
+  if (generation != GENERATION_AMPERE && generation != GENERATION_HOPPER)
+    return "no published run calibrates this device";
+  if (world->ranks > world->ranks_per_node) return "no published run calibrates several nodes";
+  if (settings->executor.id == EXECUTOR_FSDP1_AUTOCAST || settings->executor.attention == ATTENTION_UNFUSED)
+    return "no published run calibrates these kernels";
+  return NULL;
+}
+
 static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                        const ExecutorPrediction *p) {
   json_t *object =
@@ -96,5 +107,7 @@ int cmd_predict(Cli *cli) {
     print_json(&options.settings, &world, &prediction);
   else
     print_text(&options.settings, &world, &prediction);
+  const char *assumed = uncalibrated(graph, &options.settings, &world);
+  if (assumed) fprintf(stderr, "note: %s: the figures that time rests on are assumed (docs/cost-model.md)\n", assumed);
   return prediction.fits ? EXIT_OK : EXIT_NO_FIT;
 }

@@ -13,7 +13,7 @@ if [ "${2:-}" = --keep ]; then rm -rf "$out"; out=$3; mkdir -p "$out"; else trap
 awk -v out="$out" -f "$here/published/rows.awk" "$csv" >"$out/manifest"
 while IFS=$'\t' read -r id _; do
   code=0
-  "$fsdpc" predict "$out/$id.fsdp" --json >"$out/$id.json" || code=$?
-  [ $code = 0 ] || [ $code = 3 ] || printf 'error: %s: exit %d\n' "$id" $code >&2
+  "$fsdpc" predict "$out/$id.fsdp" --json >"$out/$id.json" 2>"$out/$id.err" || code=$?
+  [ $code = 0 ] || [ $code = 3 ] || { printf 'error: %s: exit %d\n' "$id" $code && cat "$out/$id.err"; } >&2
 done <"$out/manifest"
 awk -v out="$out" -f "$here/published/compare.awk" "$out/manifest"
