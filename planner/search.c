@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, MOVE_BUDGET = 20000000, MAX_GROUPINGS = 6 };
+enum { PLACEMENT_TRIES = 6, MOVE_BUDGET = 20000000, MAX_GROUPINGS = 6, EXACT_ITEMS = 10, PAIR_ITEMS = 64 };
 static const double GOOD_ENOUGH = 1.001; /* of the bound: stop moving */
 
 /* One outer choice with one grouping of units: what the inner search varies and what it knows. */
@@ -239,17 +239,47 @@ typedef struct Mover {
   int64_t left; /* schedules that may still be judged */
 } Mover;
 
+static bool try_trial(Mover *m) {
+  m->left--;
+  if (!judge(m->in, &m->trial) || m->trial.ns >= m->best->ns) return false;
+  copy_trial(m->in, m->best, &m->trial);
+  return true;
+}
+
 static bool move_class(Mover *m, const Item *const *class, uint32_t size, uint32_t count) {
   bool improved = false;
   for (int way = 0; way < 4; way++) {
     if (m->left <= 0 || m->best->ns <= m->target) return improved;
     copy_trial(m->in, &m->trial, m->best);
     if (!flip_run(&m->trial, class, size, way & 1, way & 2, count)) continue;
-    m->left--;
-    if (!judge(m->in, &m->trial) || m->trial.ns >= m->best->ns) continue;
-    copy_trial(m->in, m->best, &m->trial);
-    improved = true;
+    improved |= try_trial(m);
   }
+  return improved;
+}
+
+/* Few items: all subsets. */
+static void enumerate_subsets(Mover *m) {
+  const Items *items = &m->in->items;
+  for (uint32_t subset = 0; subset < 1u << items->count && m->best->ns > m->target; subset++) {
+    start_trial(m->in, &m->trial);
+    for (uint32_t i = 0; i < items->count; i++)
+      if (subset >> i & 1) flip(&m->trial, &items->data[i]);
+    (void)try_trial(m);
+  }
+}
+
+/* Flips two items at a time (or one, i = j), until no pair improves. */
+static bool move_pairs(Mover *m) {
+  const Items *items = &m->in->items;
+  bool improved = false;
+  for (uint32_t i = 0; i < items->count; i++)
+    for (uint32_t j = i; j < items->count; j++) {
+      if (m->left <= 0 || m->best->ns <= m->target) return false;
+      copy_trial(m->in, &m->trial, m->best);
+      flip(&m->trial, &items->data[i]);
+      if (j != i) flip(&m->trial, &items->data[j]);
+      improved |= try_trial(m);
+    }
   return improved;
 }
 
@@ -261,12 +291,19 @@ static void improve(const Inner *in, Trial *best, uint64_t bound_ns) {
   qsort(order, count, sizeof *order, compare_class);
   Mover m = {in, best, new_trial(in), (uint64_t)((double)bound_ns * GOOD_ENOUGH), 0};
   m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
+  if (count <= EXACT_ITEMS) {
+    enumerate_subsets(&m);
+    return;
+  }
+  int64_t pairs = count <= PAIR_ITEMS ? 3 * (int64_t)count * count : 0;
   if (m.left > 400) m.left = 400;
   for (uint32_t run = in->units->units.count; run >= 1; run /= 2)
     for (uint32_t i = 0, end; i < count; i = end) {
       for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
       while (move_class(&m, order + i, end - i, run)) continue;
     }
+  m.left = pairs;
+  while (move_pairs(&m)) continue;
 }
 
 /* --- groupings --------------------------------------------------------------------------------------------------------------- */
@@ -349,7 +386,7 @@ static uint32_t best_trial(const Trial *trials, uint32_t count, uint32_t except)
 }
 
 /* The best decisions of one outer choice within `budget`; false when none of the trials fits. Seeds on every grouping, then
- * moves on the best two of them. */
+ * moves on the best two of them, on all where models are small. */
 static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const Bound *bound, Found *found) {
   Grouping groupings[MAX_GROUPINGS];
   Inner in[MAX_GROUPINGS];
@@ -359,20 +396,23 @@ static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const B
   uint64_t target = (uint64_t)((double)bound->ns * GOOD_ENOUGH);
   for (uint32_t g = 0; g < count; g++) {
     best[g] = (Trial){.ns = UINT64_MAX};
+    in[g] = (Inner){0};
     if (best[winner].ns <= target || !open_inner(s, scratch, outer, groupings[g].wrap, groupings[g].numel, &in[g])) continue;
     set_room(&in[g], budget);
     best[g] = new_trial(&in[g]);
     try_seeds(&in[g], &best[g]);
     if (best[g].ns < best[winner].ns) winner = g;
   }
-  bool any = best[winner].ns != UINT64_MAX;
-  if (any) {
-    uint32_t second = best_trial(best, count, winner);
-    improve(&in[winner], &best[winner], bound->ns);
-    if (second != winner && best[second].ns != UINT64_MAX && best[winner].ns > target) improve(&in[second], &best[second], bound->ns);
-    winner = best_trial(best, count, count);
-    record(s, &in[winner], outer, groupings[winner], &best[winner], found);
+  uint32_t second = best_trial(best, count, winner);
+  for (uint32_t g = 0; g < count; g++) {
+    bool open = in[g].search != NULL, small = open && in[g].items.count <= PAIR_ITEMS;
+    bool exact = open && in[g].items.count <= EXACT_ITEMS;
+    bool promising = best[g].ns != UINT64_MAX && (g == winner || g == second || small);
+    if ((promising || exact) && best[best_trial(best, count, count)].ns > target) improve(&in[g], &best[g], bound->ns);
   }
+  winner = best_trial(best, count, count);
+  bool any = best[winner].ns != UINT64_MAX;
+  if (any) record(s, &in[winner], outer, groupings[winner], &best[winner], found);
   arena_free(scratch);
   return any;
 }
