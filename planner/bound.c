@@ -208,40 +208,49 @@ static const char *binding(const BoundInput *in, double w, double recompute_left
   return in->shared_queue ? "communication" : "gather";
 }
 
-Bound bound_of(const BoundInput *in) {
-  Arena *scratch = arena_new();
-  Relaxed r;
-  relax(scratch, in, &r);
+typedef struct Most {
+  double ns, w, left;
+} Most;
+
+/* The best weight: weigh is concave in w. */
+static Most maximise(const Relaxed *r) {
   double low = 0, high = 1, left = 0;
   for (int i = 0; i < 50; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    if (weigh(&r, a, &left) < weigh(&r, b, &left))
+    if (weigh(r, a, &left) < weigh(r, b, &left))
       low = a;
     else
       high = b;
   }
-  double w = (low + high) / 2, best = weigh(&r, w, &left);
-  double ends[2] = {0, 1};
-  for (int i = 0; i < 2; i++) {
-    double spare, ns = weigh(&r, ends[i], &spare);
-    if (ns <= best) continue;
-    best = ns;
-    w = ends[i];
-    left = spare;
+  double candidates[] = {(low + high) / 2, 0, 1};
+  Most most = {-1, 0, 0};
+  for (int i = 0; i < 3; i++) {
+    double ns = weigh(r, candidates[i], &left);
+    if (ns > most.ns) most = (Most){ns, candidates[i], left};
   }
-  const char *by = binding(in, w, left);
+  return most;
+}
+
+Bound bound_of(const BoundInput *in) {
+  Arena *scratch = arena_new();
+  Relaxed r;
+  relax(scratch, in, &r);
+  Most most = maximise(&r);
+  bool reduces = in->program->output_value < 0;
   double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
-  double spare, slowing = in->program->output_value < 0 && !in->shared_queue ? r.contention * reduce : 0;
-  r.contention = 0;
-  double compute = weigh(&r, 1, &spare) + slowing;
-  if (compute > best) { /* reductions slow compute more than gathers do */
-    best = compute;
-    by = binding(in, 1, spare);
+  if (reduces && !in->shared_queue) {
+    /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
+     * compute is slowed by both, whatever is gathered again beside the reductions. */
+    r.compute += r.contention * (r.comm + reduce);
+    r.contention = 0;
+    Most both = maximise(&r);
+    if (both.ns > most.ns) most = both;
   }
-  if (in->program->output_value < 0 && !in->shared_queue && reduce > best) {
-    best = reduce;
+  const char *by = binding(in, most.w, most.left);
+  if (reduces && !in->shared_queue && reduce > most.ns) {
+    most.ns = reduce;
     by = "reduce";
   }
   arena_free(scratch);
-  return (Bound){(uint64_t)(best * (double)in->world->accumulation + update_ns(in)), by};
+  return (Bound){(uint64_t)(most.ns * (double)in->world->accumulation + update_ns(in)), by};
 }
