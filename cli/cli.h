@@ -27,7 +27,7 @@ typedef struct Cli {
 bool cli_color(const Cli *cli, FILE *stream);
 /* Prints what was collected on stderr; true when there was no error. */
 bool cli_print_diags(Cli *cli);
-/* "error: ..." on stderr, for failures that have no place in a source. Returns EXIT_INVALID. */
+/* "fsdpc: error: ..." on stderr, for failures that have no place in a source. Returns EXIT_INVALID. */
 int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Our mistake, not the user's: says so and ends the process with EXIT_BUG. */
 _Noreturn void cli_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -44,7 +44,9 @@ typedef struct Planned {
   double seconds;               /* spent planning; 0 for a plan that was read */
 } Planned;
 
-/* FILE -> checked graph, with --set and --cluster. */
+/* --set, --cluster, and FSDPC_MODELS: where `use` looks last. */
+FrontendOptions compile_options(const Cli *cli);
+/* FILE -> checked graph. */
 int compile_graph(Cli *cli, const char *path, Graph **graph);
 /* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
  * does not fit: see planned->fits. */

@@ -4,14 +4,20 @@
 
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
+#include <stdlib.h>
 
 enum { MOST_RANKS = 1 << 20, MOST_SAMPLES = 1 << 20, MOST_PREFETCH = 1000 };
 
-int compile_graph(Cli *cli, const char *path, Graph **graph) {
+FrontendOptions compile_options(const Cli *cli) {
   const Words *sets = &cli->options.given[OPTION_SET];
-  FrontendOptions options = {.sets = sets->data,
-                             .set_count = sets->count,
-                             .cluster_path = option_text(&cli->options, OPTION_CLUSTER, NULL)};
+  return (FrontendOptions){.sets = sets->data,
+                           .set_count = sets->count,
+                           .cluster_path = option_text(&cli->options, OPTION_CLUSTER, NULL),
+                           .models_path = getenv("FSDPC_MODELS")};
+}
+
+int compile_graph(Cli *cli, const char *path, Graph **graph) {
+  FrontendOptions options = compile_options(cli);
   *graph = frontend_compile(cli->arena, &cli->sources, &cli->sink, path, &options);
   if (*graph) return EXIT_OK;
   cli_print_diags(cli);

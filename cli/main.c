@@ -40,10 +40,10 @@ static int unknown_command(const char *name) {
   for (int i = 0; i < LATER_COUNT; i++) {
     names[count++] = later[i];
     if (strcmp(later[i], name) == 0)
-      return fprintf(stderr, "error: command '%s' is not available in this version\n", name), EXIT_USAGE;
+      return fprintf(stderr, "fsdpc: error: command '%s' is not available in this version\n", name), EXIT_USAGE;
   }
   const char *meant = text_nearest(name, names, count);
-  fprintf(stderr, "error: unknown command '%s'\n", name);
+  fprintf(stderr, "fsdpc: error: unknown command '%s'\n", name);
   if (meant)
     fprintf(stderr, "help: did you mean '%s'?\n", meant);
   else
@@ -64,7 +64,7 @@ static void on_abort(int signal) {
 static int finish_output(int code) {
   bool failed = fflush(stdout) != 0 || ferror(stdout);
   if (!failed) return code;
-  fprintf(stderr, "error: cannot write to standard output\n");
+  fprintf(stderr, "fsdpc: error: cannot write to standard output\n");
   return code == EXIT_OK ? EXIT_INVALID : code;
 }
 
@@ -110,7 +110,7 @@ static int dispatch(int argc, char **argv) {
     return id < 0 ? unknown_command(argv[2]) : (help_command((CommandId)id, stdout), EXIT_OK);
   }
   if (first[0] == '-') {
-    fprintf(stderr, "error: unknown option %s\nhelp: options follow the command: fsdpc COMMAND %s\n", first,
+    fprintf(stderr, "fsdpc: error: unknown option %s\nhelp: options follow the command: fsdpc COMMAND %s\n", first,
             first);
     return EXIT_USAGE;
   }

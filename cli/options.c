@@ -37,7 +37,7 @@ static bool applies(OptionId id, CommandId command) {
 int usage_error(const char *help, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  fprintf(stderr, "error: ");
+  fprintf(stderr, "fsdpc: error: ");
   vfprintf(stderr, format, args);
   fprintf(stderr, "\n");
   va_end(args);

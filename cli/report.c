@@ -23,9 +23,10 @@ static void print_head(Arena *arena, const Plan *plan, FILE *out) {
   const PlanWorld *world = &plan->world;
   fprintf(out, "Model %s: %s parameters, %u layers\n", plan_str(plan, plan->model),
           count(arena, (double)plan->param_numel), plan->layers);
-  fprintf(out, "World: %u ranks, sharded over %u, %u replica%s, %u ranks a node, on %s\n", world->ranks,
+  const char *cluster = plan_str(plan, plan->cluster);
+  fprintf(out, "World: %u ranks, sharded over %u, %u replica%s, %u ranks a node%s%s\n", world->ranks,
           world->shard, world->replicas, world->replicas == 1 ? "" : "s", world->ranks_per_node,
-          plan_str(plan, plan->cluster));
+          *cluster ? ", on " : "", cluster);
   fprintf(out, "Batch: %llu samples a step = micro-batch %llu x %llu accumulated x %u ranks\n",
           (unsigned long long)(world->micro_batch * world->accumulation * world->ranks),
           (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation, world->ranks);
@@ -136,7 +137,7 @@ void report_print(const Cli *cli, const Planned *planned, FILE *out) {
 void report_infeasible(const Planned *planned, FILE *out) {
   const Infeasible *why = planned->infeasible;
   char buffer[32];
-  fprintf(out, "error: no plan found within the budget of %s\n",
+  fprintf(out, "fsdpc: error: no plan found within the budget of %s\n",
           text_bytes(buffer, planned->plan->summary.budget_bytes));
   fprintf(out, "note: the smallest peak found is %s, at %s; largest buffers there:\n",
           text_bytes(buffer, why->smallest_peak_bytes), why->peak_at);

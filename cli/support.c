@@ -22,7 +22,7 @@ bool cli_print_diags(Cli *cli) {
 int cli_error(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  fprintf(stderr, "error: ");
+  fprintf(stderr, "fsdpc: error: ");
   vfprintf(stderr, format, args);
   fprintf(stderr, "\n");
   va_end(args);

@@ -1,5 +1,5 @@
-/* Owns: the syntax tree of one .fsdp file. Syntax only: no name is resolved and no shape known here. All nodes live in
- * the compile's arena. */
+/* Owns: the syntax tree of one .fsdp file. Syntax only: no name is resolved and no shape known here. All
+ * nodes live in the compile's arena. */
 #ifndef FSDPC_FRONTEND_AST_H
 #define FSDPC_FRONTEND_AST_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 /* Deeper expressions, brackets or blocks are refused, so that recursive passes need little stack. */
-enum { AST_MAX_DEPTH = 200, AST_MAX_NAME = 200 };
+enum { AST_MAX_DEPTH = 200, AST_MAX_NAME = 200, AST_MAX_STRING = 1000 };
 
 typedef struct Expr Expr;
 typedef struct Stmt Stmt;
@@ -56,27 +56,27 @@ struct Expr {
   Operator op;
   uint32_t depth; /* of the tree below, 1 for a leaf */
   Span span;
-  Name name;           /* NAME, CALL, MEMBER; STRING: its contents */
-  const char *number;  /* NUMBER: as spelled */
-  Quantity quantity;   /* NUMBER */
+  Name name;          /* NAME, CALL, MEMBER; STRING: its contents */
+  const char *number; /* NUMBER: as spelled */
+  Quantity quantity;  /* NUMBER */
   Expr *left, *right;
-  ArgList *args;       /* CALL */
-  Name label;          /* CALL: after `as` */
-  ExprList *items;     /* LIST */
+  ArgList *args;   /* CALL */
+  Name label;      /* CALL: after `as` */
+  ExprList *items; /* LIST */
 };
 
 typedef enum {
-  STMT_USE,     /* use "name" */
-  STMT_LET,     /* let bindings */
-  STMT_INPUT,   /* input name : type[exprs] */
-  STMT_MODULE,  /* module name(bindings) { body } */
-  STMT_MODEL,   /* model name { body } */
-  STMT_ASSIGN,  /* names = exprs[0] */
+  STMT_USE,         /* use "name" */
+  STMT_LET,         /* let bindings */
+  STMT_INPUT,       /* input name : type[exprs] */
+  STMT_MODULE,      /* module name(bindings) { body } */
+  STMT_MODEL,       /* model name { body } */
+  STMT_ASSIGN,      /* names = exprs[0] */
   STMT_REPEAT_CALL, /* names = repeat count exprs[0], a call */
-  STMT_REPEAT,  /* repeat name in count as label { body } */
-  STMT_RETURN,  /* return exprs */
-  STMT_INIT,    /* init "name" type value */
-  STMT_BLOCK    /* train, cluster or plan: type "name" { items } */
+  STMT_REPEAT,      /* repeat name in count as label { body } */
+  STMT_RETURN,      /* return exprs */
+  STMT_INIT,        /* init "name" type value */
+  STMT_BLOCK        /* train, cluster or plan: type "name" { items } */
 } StmtKind;
 
 struct Stmt {

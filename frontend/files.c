@@ -2,12 +2,14 @@
 #include "frontend/files.h"
 
 #include "frontend/parse.h"
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 void files_init(Files *files, Arena *arena, SourceSet *sources, DiagSink *sink, const char *models) {
-  *files = (Files){.arena = arena, .sources = sources, .sink = sink, .models = models, .hash = 14695981039346656037u};
+  *files = (Files){
+      .arena = arena, .sources = sources, .sink = sink, .models = models, .hash = 14695981039346656037u};
 }
 
 void files_hash(Files *files, const void *bytes, size_t length) {
@@ -21,13 +23,16 @@ static const char *folder_of(Arena *arena, const char *path) {
   return slash ? arena_strndup(arena, path, (size_t)(slash - path) + 1) : "";
 }
 
-static bool exists(const char *path) { return access(path, F_OK) == 0; }
+static bool exists(const char *path) {
+  return access(path, F_OK) == 0;
+}
 
 /* Where the file is, or where it was first looked for. */
 static const char *resolve(Files *files, const char *path, Span at) {
   const char *first = path;
   if (at.file >= 0 && *path != '/')
-    first = arena_printf(files->arena, "%s%s", folder_of(files->arena, files->sources->files.data[at.file].path), path);
+    first = arena_printf(files->arena, "%s%s",
+                         folder_of(files->arena, files->sources->files.data[at.file].path), path);
   if (*path == '/' || exists(first)) return first;
   const char *second = arena_printf(files->arena, "%s/%s", files->models, path);
   return exists(second) ? second : first;
@@ -39,18 +44,39 @@ static int32_t find(const Files *files, const char *real) {
   return -1;
 }
 
+/* The entry of a folder that is spelled nearly like the last component of path, or NULL. */
+static const char *nearest_in(Files *files, const char *path) {
+  const char *folder = folder_of(files->arena, path);
+  VEC(const char *) names = {0};
+  DIR *dir = opendir(*folder ? folder : ".");
+  if (!dir) return NULL;
+  for (struct dirent *entry = readdir(dir); entry && names.count < FILES_MAX; entry = readdir(dir)) {
+    size_t length = strlen(entry->d_name);
+    if (length > 5 && !strcmp(entry->d_name + length - 5, ".fsdp"))
+      vec_push(files->arena, &names, arena_strdup(files->arena, entry->d_name));
+  }
+  closedir(dir);
+  return text_nearest(path + strlen(folder), names.data, names.count);
+}
+
 static void missing(Files *files, const char *path, const char *where, Span at, const char *why) {
   Diag *diag = diag_error(files->sink, at, "cannot read \"%s\": %s", path, why);
-  if (at.file >= 0 && strcmp(path, where) && !exists(where))
-    diag_help(diag, "a path is relative to the file that uses it, then to the models folder; there is no \"%s\"", where);
+  if (exists(where)) return;
+  const char *near = nearest_in(files, where);
+  if (!near) near = nearest_in(files, arena_printf(files->arena, "%s/%s", files->models, path));
+  if (near)
+    diag_help(diag, "did you mean \"%s%s\"?", folder_of(files->arena, path), near);
+  else if (at.file >= 0)
+    diag_help(diag, "a path is relative to the file that uses it, then to the models folder");
 }
 
 /* Reports a use that leads back to a file still being read. */
 static void cycle(Files *files, int32_t index, Span at) {
   const File *file = &files->list.data[index];
   const char *path = files->sources->files.data[file->ast->file].path;
-  Diag *diag = at.file == file->ast->file ? diag_error(files->sink, at, "this file uses itself")
-                                          : diag_error(files->sink, at, "\"%s\" uses itself through this file", path);
+  Diag *diag = at.file == file->ast->file
+                   ? diag_error(files->sink, at, "this file uses itself")
+                   : diag_error(files->sink, at, "\"%s\" uses itself through this file", path);
   for (uint32_t i = (uint32_t)index + 1; i < files->list.count; i++)
     if (files->list.data[i].open) diag_note(diag, files->list.data[i].used_at, "it is used on the way here");
 }
@@ -91,7 +117,8 @@ int32_t files_open(Files *files, const char *path, Span at) {
   }
   const SourceFile *text = &files->sources->files.data[source];
   files_hash(files, text->text, text->length);
-  File file = {.real = real, .used_at = at, .ast = parse_file(files->arena, files->sources, files->sink, source)};
+  File file = {
+      .real = real, .used_at = at, .ast = parse_file(files->arena, files->sources, files->sink, source)};
   vec_push(files->arena, &files->list, file);
   int32_t index = (int32_t)files->list.count - 1;
   if (!file.ast) return -1;

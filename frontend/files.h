@@ -1,7 +1,8 @@
-/* Owns: finding, reading and parsing the files that a compile touches: the main file, those it uses, a cluster file.
+/* Owns: finding, reading and parsing the files that a compile touches: the main file, those it uses, a
+ * cluster file.
  *
- * A path in `use` is relative to the using file, then to the models folder. A file is read once however often it is
- * used; a file that uses itself, directly or not, is an error. */
+ * A path in `use` is relative to the using file, then to the models folder. A file is read once however often
+ * it is used; a file that uses itself, directly or not, is an error. */
 #ifndef FSDPC_FRONTEND_FILES_H
 #define FSDPC_FRONTEND_FILES_H
 
@@ -14,11 +15,11 @@ typedef struct File {
   const char *real; /* canonical path: two spellings of one file are one */
   const Ast *ast;   /* NULL: it does not parse */
   Span used_at;
-  bool open;        /* its own uses are being read */
+  bool open; /* its own uses are being read */
 } File;
 
 typedef struct Files {
-  Arena *arena;       /* borrowed, as are the next three */
+  Arena *arena; /* borrowed, as are the next three */
   SourceSet *sources;
   DiagSink *sink;
   const char *models; /* the models folder */

@@ -1,9 +1,9 @@
-/* Owns: canonical layout. It works on tokens and the gaps between them, so that comments and the user's line breaks
- * stay; indentation, spaces and blank lines are ours. Formatting twice changes nothing more.
+/* Owns: canonical layout. It works on tokens and the gaps between them, so that comments and the user's line
+ * breaks stay; indentation, spaces and blank lines are ours. Formatting twice changes nothing more.
  *
  *   - two blanks for each line that opens brackets still open; one level more where a statement goes on
  *   - one blank between words; none inside parentheses; `*` and `/` are tight between plain names and numbers
- *   - in train, cluster and plan blocks two blanks may set groups of keys apart
+ *   - in train, cluster and plan blocks two blanks may set a key apart from the one before it on its line
  *   - at most one empty line; none after '{' or before '}'
  *   - comments at the ends of neighbouring lines are aligned */
 #include "frontend/graph.h"
@@ -28,33 +28,49 @@ typedef struct Formatter {
   uint32_t length;
   const Token *tokens;
   uint32_t count;
-  uint32_t at;        /* token being placed */
-  bool block;         /* inside train, cluster or plan */
+  uint32_t at; /* token being placed */
+  bool block;  /* inside train, cluster or plan */
   VEC(Bracket) open;
   VEC(Line) lines;
 } Formatter;
 
-static int kind_at(const Formatter *f, int64_t i) { return i < 0 || i >= (int64_t)f->count ? 0 : f->tokens[i].kind; }
+static int kind_at(const Formatter *f, int64_t i) {
+  return i < 0 || i >= (int64_t)f->count ? 0 : f->tokens[i].kind;
+}
 
-static bool is_operator(int kind) { return kind == '+' || kind == '-' || kind == '*' || kind == '/' || kind == FLOOR; }
-static bool is_closer(int kind) { return kind == ')' || kind == ']' || kind == '}'; }
-static bool is_opener(int kind) { return kind == '(' || kind == '[' || kind == '{'; }
+static bool is_operator(int kind) {
+  return kind == '+' || kind == '-' || kind == '*' || kind == '/' || kind == FLOOR;
+}
+static bool is_closer(int kind) {
+  return kind == ')' || kind == ']' || kind == '}';
+}
+static bool is_opener(int kind) {
+  return kind == '(' || kind == '[' || kind == '{';
+}
 
 /* A minus that belongs to the number or name after it. */
 static bool is_sign(const Formatter *f, int64_t i) {
   int before = kind_at(f, i - 1);
   if (kind_at(f, i) != '-') return false;
-  return f->block || !before || is_operator(before) || is_opener(before) || before == '=' || before == ',' || before == RETURN ||
-         before == REPEAT || before == IN || before == SCALED;
+  return f->block || !before || is_operator(before) || is_opener(before) || before == '=' || before == ',' ||
+         before == RETURN || before == REPEAT || before == IN || before == SCALED;
 }
 
-static bool is_plain(int kind) { return kind == IDENT || kind == NUMBER; }
+static bool is_plain(int kind) {
+  return kind == IDENT || kind == NUMBER;
+}
 
 /* 3*d, but silu(x) * y */
 static bool is_tight(const Formatter *f, int64_t i) {
   int kind = kind_at(f, i), after = kind_at(f, i + 2);
   if (kind != '*' && kind != '/' && kind != FLOOR) return false;
-  return is_plain(kind_at(f, i - 1)) && is_plain(kind_at(f, i + 1)) && after != '(' && after != '.' && kind_at(f, i - 2) != '.';
+  return is_plain(kind_at(f, i - 1)) && is_plain(kind_at(f, i + 1)) && after != '(' && after != '.' &&
+         kind_at(f, i - 2) != '.';
+}
+
+static bool same_line(const Formatter *f, uint32_t i) {
+  return i > 0 && i < f->count &&
+         !memchr(f->text + f->tokens[i - 1].end, '\n', f->tokens[i].begin - f->tokens[i - 1].end);
 }
 
 /* Blanks between token i and the one after it, which stand on one line. */
@@ -63,10 +79,12 @@ static uint32_t blanks_after(const Formatter *f, int64_t i, bool wide) {
   if (b == ',' || b == ')' || b == ']' || b == '.' || b == ':' || a == '(' || a == '[' || a == '.') return 0;
   if ((b == '(' || b == '[') && a == IDENT) return 0;
   if (is_sign(f, i) || is_tight(f, i) || is_tight(f, i + 1) || (a == '{' && b == '}')) return 0;
-  return f->block && wide && a != '{' && b != '}' && b != '{' ? 2 : 1;
+  bool between_keys =
+      f->block && b == WORD && i > 0 && a != '{' && kind_at(f, i - 1) != '{' && same_line(f, (uint32_t)i);
+  return wide && between_keys ? 2 : 1;
 }
 
-/* --- indentation ------------------------------------------------------------------------------------------------ */
+/* --- indentation ---------------------------------------------------------------------------------------- */
 
 static uint32_t levels(const Formatter *f, uint32_t open) {
   uint32_t count = 0;
@@ -74,16 +92,13 @@ static uint32_t levels(const Formatter *f, uint32_t open) {
   return count;
 }
 
-static bool same_line(const Formatter *f, uint32_t i) {
-  return i > 0 && i < f->count && !memchr(f->text + f->tokens[i - 1].end, '\n', f->tokens[i].begin - f->tokens[i - 1].end);
-}
-
 /* A line that begins with token i. Closing brackets at its beginning belong outside. */
 static uint32_t indent_of(const Formatter *f, uint32_t i) {
   uint32_t open = f->open.count;
   for (uint32_t k = i; open && is_closer(kind_at(f, k)) && (k == i || same_line(f, k)); k++) open--;
-  bool goes_on = i > 0 && (is_operator(kind_at(f, i - 1)) || kind_at(f, i - 1) == '=' || kind_at(f, i - 1) == ',' ||
-                           (is_operator(kind_at(f, i)) && !f->block) || kind_at(f, i) == AS);
+  bool goes_on =
+      i > 0 && (is_operator(kind_at(f, i - 1)) || kind_at(f, i - 1) == '=' || kind_at(f, i - 1) == ',' ||
+                (is_operator(kind_at(f, i)) && !f->block) || kind_at(f, i) == AS);
   bool in_list = f->open.count && f->open.data[f->open.count - 1].kind != '{';
   return levels(f, open) + (goes_on && !in_list);
 }
@@ -96,7 +111,7 @@ static Line *new_line(Formatter *f, uint32_t indent, bool blank) {
   return line;
 }
 
-/* --- gaps ------------------------------------------------------------------------------------------------------- */
+/* --- gaps ----------------------------------------------------------------------------------------------- */
 
 /* What lies between two tokens. */
 typedef struct Gap {
@@ -115,7 +130,8 @@ static void place_comment(Formatter *f, const Gap *gap, const char *comment, uin
     f->lines.data[f->lines.count - 1].comment = comment;
     return;
   }
-  bool after_brace = next > 0 && kind_at(f, (int64_t)next - 1) == '{' && !f->lines.data[f->lines.count - 1].comment;
+  bool after_brace =
+      next > 0 && kind_at(f, (int64_t)next - 1) == '{' && !f->lines.data[f->lines.count - 1].comment;
   after_brace = after_brace && f->lines.data[f->lines.count - 1].code.length;
   uint32_t indent = is_closer(kind_at(f, next)) ? levels(f, f->open.count) : indent_of(f, next);
   new_line(f, indent, gap->breaks > 1 && !after_brace)->comment = comment;
@@ -139,7 +155,7 @@ static Gap read_gap(Formatter *f, uint32_t begin, uint32_t end, uint32_t next) {
   return gap;
 }
 
-/* --- tokens ----------------------------------------------------------------------------------------------------- */
+/* --- tokens --------------------------------------------------------------------------------------------- */
 
 static void track(Formatter *f, int kind) {
   if (f->open.count == 0 && (kind == TRAIN || kind == CLUSTER || kind == PLAN)) f->block = true;
@@ -166,16 +182,22 @@ static void place_token(Formatter *f, uint32_t i) {
   track(f, token->kind);
 }
 
-/* --- output ----------------------------------------------------------------------------------------------------- */
+/* --- output --------------------------------------------------------------------------------------------- */
 
-static size_t width(const Line *line) { return 2 * line->indent + line->code.length; }
+static size_t width(const Line *line) {
+  return 2 * line->indent + line->code.length;
+}
 
 /* Neighbouring lines with code and a comment: the comments start in one column. */
 static size_t comment_column(const Formatter *f, uint32_t i) {
   uint32_t first = i, last = i;
   size_t column = 0;
-  while (first > 0 && !f->lines.data[first].blank && f->lines.data[first - 1].comment && f->lines.data[first - 1].code.length) first--;
-  while (last + 1 < f->lines.count && !f->lines.data[last + 1].blank && f->lines.data[last + 1].comment && f->lines.data[last + 1].code.length) last++;
+  while (first > 0 && !f->lines.data[first].blank && f->lines.data[first - 1].comment &&
+         f->lines.data[first - 1].code.length)
+    first--;
+  while (last + 1 < f->lines.count && !f->lines.data[last + 1].blank && f->lines.data[last + 1].comment &&
+         f->lines.data[last + 1].code.length)
+    last++;
   for (uint32_t k = first; k <= last; k++)
     if (width(&f->lines.data[k]) > column) column = width(&f->lines.data[k]);
   return column + 2;
@@ -213,7 +235,10 @@ const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, co
   Ast *ast = parse_file(arena, sources, sink, file);
   if (!ast) return NULL;
   const SourceFile *source = &sources->files.data[file];
-  Formatter f = {.arena = arena, .text = source->text, .length = (uint32_t)source->length, .tokens = ast->tokens.data,
+  Formatter f = {.arena = arena,
+                 .text = source->text,
+                 .length = (uint32_t)source->length,
+                 .tokens = ast->tokens.data,
                  .count = ast->tokens.count};
   for (uint32_t i = 0; i < f.count; i++) place_token(&f, i);
   read_gap(&f, f.count ? f.tokens[f.count - 1].end : 0, f.length, f.count);

@@ -12,7 +12,9 @@ const char *layer_name(LayerKind kind) {
   return names[kind];
 }
 
-static uint64_t dim_value(int64_t dim, int64_t batch) { return (uint64_t)(dim == DIM_BATCH ? batch : dim); }
+static uint64_t dim_value(int64_t dim, int64_t batch) {
+  return (uint64_t)(dim == DIM_BATCH ? batch : dim);
+}
 
 bool shape_numel(const Shape *shape, int64_t batch, uint64_t *out) {
   *out = 1;
@@ -27,7 +29,9 @@ int64_t shape_rows(const Shape *shape, int64_t batch) {
   return (int64_t)rows;
 }
 
-int64_t shape_cols(const Shape *shape) { return shape->rank ? shape->dim[shape->rank - 1] : 1; }
+int64_t shape_cols(const Shape *shape) {
+  return shape->rank ? shape->dim[shape->rank - 1] : 1;
+}
 
 void shape_print(Text *out, const Shape *shape) {
   text_printf(out, "[");

@@ -1,5 +1,5 @@
-/* Owns: a graph as text: --dump=graph, one op a line, and the settings in effect. The format is for people and goldens;
- * nothing reads it back. */
+/* Owns: a graph as text: --dump=graph, one op a line, and the settings in effect. The format is for people
+ * and goldens; nothing reads it back. */
 #include "frontend/graph.h"
 
 static void print_init(Text *out, Init init) {
@@ -11,24 +11,32 @@ static void print_init(Text *out, Init init) {
 static void print_attributes(Text *out, const GraphOp *op) {
   switch (op->kind) {
   case LAYER_LAYERNORM:
-  case LAYER_RMSNORM: text_printf(out, " eps=%g", op->as.norm.eps); break;
+  case LAYER_RMSNORM:
+    text_printf(out, " eps=%g", op->as.norm.eps);
+    break;
   case LAYER_ROPE:
     text_printf(out, " heads=%lld theta=%g", (long long)op->as.rope.heads, op->as.rope.theta);
     if (op->as.rope.llama3)
-      text_printf(out, " llama3 factor=%g low=%g high=%g original=%lld", op->as.rope.factor, op->as.rope.low, op->as.rope.high,
-                  (long long)op->as.rope.original);
+      text_printf(out, " llama3 factor=%g low=%g high=%g original=%lld", op->as.rope.factor, op->as.rope.low,
+                  op->as.rope.high, (long long)op->as.rope.original);
     break;
   case LAYER_ATTENTION:
     text_printf(out, " heads=%lld kv_heads=%lld head_dim=%lld %s", (long long)op->as.attention.heads,
-                (long long)op->as.attention.kv_heads, (long long)op->as.attention.head_dim, op->as.attention.causal ? "causal" : "full");
+                (long long)op->as.attention.kv_heads, (long long)op->as.attention.head_dim,
+                op->as.attention.causal ? "causal" : "full");
     break;
-  case LAYER_GELU: text_printf(out, " %s", op->as.gelu.erf ? "erf" : "tanh"); break;
-  case LAYER_DROPOUT: text_printf(out, " p=%g", op->as.dropout.p); break;
+  case LAYER_GELU:
+    text_printf(out, " %s", op->as.gelu.erf ? "erf" : "tanh");
+    break;
+  case LAYER_DROPOUT:
+    text_printf(out, " p=%g", op->as.dropout.p);
+    break;
   case LAYER_CROSS_ENTROPY:
     text_printf(out, " ignore_index=%lld", (long long)op->as.cross_entropy.ignore_index);
     if (op->as.cross_entropy.chunk) text_printf(out, " chunk=%lld", (long long)op->as.cross_entropy.chunk);
     break;
-  default: break;
+  default:
+    break;
   }
 }
 
@@ -63,16 +71,16 @@ static void print_tensors(Text *out, const Graph *graph) {
   for (uint32_t i = 0; i < graph->tensors.count; i++) {
     const GraphTensor *tensor = &graph->tensors.data[i];
     if (tensor->view_of < 0) continue;
-    text_printf(out, "view %s = %s from column %lld ", tensor->name, graph->tensors.data[tensor->view_of].name,
-                (long long)tensor->view_column);
+    text_printf(out, "view %s = %s from column %lld ", tensor->name,
+                graph->tensors.data[tensor->view_of].name, (long long)tensor->view_column);
     shape_print(out, &tensor->shape);
     text_printf(out, "\n");
   }
 }
 
 void graph_print(Text *out, const Graph *graph) {
-  text_printf(out, "model %s: %llu parameters in %u tensors, %u ops\n", graph->name, (unsigned long long)total_numel(graph),
-              graph->params.count, graph->ops.count);
+  text_printf(out, "model %s: %llu parameters in %u tensors, %u ops\n", graph->name,
+              (unsigned long long)total_numel(graph), graph->params.count, graph->ops.count);
   print_tensors(out, graph);
   for (uint32_t i = 0; i < graph->params.count; i++) {
     const GraphParam *param = &graph->params.data[i];
@@ -84,45 +92,53 @@ void graph_print(Text *out, const Graph *graph) {
   }
   for (uint32_t i = 0; i < graph->modules.count; i++) {
     const GraphModule *module = &graph->modules.data[i];
-    text_printf(out, "module %s %s ops %d..%d\n", *module->name ? module->name : "-", module->kind, module->first_op, module->end_op);
+    text_printf(out, "module %s %s ops %d..%d\n", *module->name ? module->name : "-", module->kind,
+                module->first_op, module->end_op);
   }
   for (uint32_t i = 0; i < graph->ops.count; i++) print_op(out, graph, &graph->ops.data[i]);
 }
 
-/* --- settings ----------------------------------------------------------------------------------------------------- */
+/* --- settings ------------------------------------------------------------------------------------------- */
 
 static void print_recipe(Text *out, const Recipe *recipe) {
   static const char *const schedules[] = {"constant", "linear", "cosine"};
-  text_printf(out, "optimizer %s lr %g %s min_lr %g warmup %llu", recipe->optimizer == OPTIMIZER_ADAMW ? "adamw" : "sgd", recipe->lr,
-              schedules[recipe->schedule], recipe->min_lr, (unsigned long long)recipe->warmup_steps);
+  text_printf(out, "optimizer %s lr %g %s min_lr %g warmup %llu",
+              recipe->optimizer == OPTIMIZER_ADAMW ? "adamw" : "sgd", recipe->lr, schedules[recipe->schedule],
+              recipe->min_lr, (unsigned long long)recipe->warmup_steps);
   if (recipe->optimizer == OPTIMIZER_ADAMW)
     text_printf(out, " betas %g %g eps %g", recipe->beta1, recipe->beta2, recipe->eps);
   else
     text_printf(out, " momentum %g", recipe->momentum);
   text_printf(out, " decay %g\n", recipe->decay);
-  text_printf(out, "train samples_per_step %llu precision %s reduce %s clip %g seed %llu steps %llu order %s\n",
-              (unsigned long long)recipe->samples_per_step, dtype_name(recipe->compute), dtype_name(recipe->reduce), recipe->clip,
-              (unsigned long long)recipe->seed, (unsigned long long)recipe->steps,
-              recipe->order == ORDER_SEQUENTIAL ? "sequential" : "shuffled");
+  text_printf(
+      out, "train samples_per_step %llu precision %s reduce %s clip %g seed %llu steps %llu order %s\n",
+      (unsigned long long)recipe->samples_per_step, dtype_name(recipe->compute), dtype_name(recipe->reduce),
+      recipe->clip, (unsigned long long)recipe->seed, (unsigned long long)recipe->steps,
+      recipe->order == ORDER_SEQUENTIAL ? "sequential" : "shuffled");
 }
 
 static void print_link(Text *out, const char *name, const Link *link) {
   if (link->bandwidth == 0) return;
-  text_printf(out, "  %s bandwidth %g latency_ns %g efficiency %g\n", name, link->bandwidth, link->latency_ns, link->efficiency);
+  text_printf(out, "  %s bandwidth %g latency_ns %g efficiency %g\n", name, link->bandwidth, link->latency_ns,
+              link->efficiency);
 }
 
 static void print_cluster(Text *out, const Cluster *cluster) {
   const Device *device = &cluster->device;
   if (device->kind == DEVICE_NONE) return;
-  text_printf(out, "cluster \"%s\" nodes %lld devices %lld contention %g price %g\n", cluster->name, (long long)cluster->nodes,
-              (long long)cluster->node_devices, cluster->contention, cluster->price_per_hour);
-  text_printf(out, "  device %s \"%s\" memory %llu bandwidth %g share %g\n", device->kind == DEVICE_CPU ? "cpu" : "gpu", device->name,
+  text_printf(out, "cluster \"%s\" nodes %lld devices %lld contention %g price %g\n", cluster->name,
+              (long long)cluster->nodes, (long long)cluster->node_devices, cluster->contention,
+              cluster->price_per_hour);
+  text_printf(out, "  device %s \"%s\" memory %llu bandwidth %g share %g\n",
+              device->kind == DEVICE_CPU ? "cpu" : "gpu", device->name,
               (unsigned long long)device->memory_bytes, device->bandwidth, device->bandwidth_share);
   text_printf(out, "  peak");
-  for (int i = DTYPE_F32; i <= DTYPE_F16; i++) text_printf(out, " %s %g", dtype_name((DType)i), device->peak[i]);
-  text_printf(out, " gemm_share %g attention_share %g attention_backward %g tile_units %g\n", device->gemm_share,
-              device->attention_share, device->attention_backward, device->tile_units);
-  text_printf(out, "  launch_ns %g host_link %g shared_queue %s\n", device->launch_ns, device->host_link, device->shared_queue ? "yes" : "no");
+  for (int i = DTYPE_F32; i <= DTYPE_F16; i++)
+    text_printf(out, " %s %g", dtype_name((DType)i), device->peak[i]);
+  text_printf(out, " gemm_share %g attention_share %g attention_backward %g tile_units %g\n",
+              device->gemm_share, device->attention_share, device->attention_backward, device->tile_units);
+  text_printf(out, "  launch_ns %g host_link %g shared_queue %s\n", device->launch_ns, device->host_link,
+              device->shared_queue ? "yes" : "no");
   print_link(out, "node", &cluster->node);
   print_link(out, "network", &cluster->network);
 }
@@ -135,10 +151,12 @@ static void print_setting(Text *out, const char *name, int64_t value) {
 }
 
 static void print_plan(Text *out, const PlanSettings *plan) {
-  static const char *const strategies[] = {"auto", "full_shard", "shard_grad_op", "no_shard", "shard_optim", "hybrid_shard"};
+  static const char *const strategies[] = {"auto",     "full_shard",  "shard_grad_op",
+                                           "no_shard", "shard_optim", "hybrid_shard"};
   static const char *const wraps[] = {"auto", "block", "size", "whole"};
   static const char *const checkpoints[] = {"auto", "none", "full"};
-  text_printf(out, "plan memory %llu strategy %s", (unsigned long long)plan->memory_bytes, strategies[plan->strategy]);
+  text_printf(out, "plan memory %llu strategy %s", (unsigned long long)plan->memory_bytes,
+              strategies[plan->strategy]);
   if (plan->strategy == STRATEGY_HYBRID_SHARD) text_printf(out, ":%lld", (long long)plan->shard);
   text_printf(out, " wrap %s", wraps[plan->wrap]);
   if (plan->wrap == WRAP_SIZE) text_printf(out, ":%llu", (unsigned long long)plan->wrap_numel);
@@ -155,7 +173,8 @@ static void print_plan(Text *out, const PlanSettings *plan) {
     text_printf(out, "\n");
   }
   for (uint32_t i = 0; i < plan->checkpoints.count; i++)
-    text_printf(out, "  %s %s\n", plan->checkpoints.data[i].recompute ? "recompute" : "save", plan->checkpoints.data[i].pattern);
+    text_printf(out, "  %s %s\n", plan->checkpoints.data[i].recompute ? "recompute" : "save",
+                plan->checkpoints.data[i].pattern);
 }
 
 void settings_print(Text *out, const Graph *graph) {

@@ -1,4 +1,5 @@
-/* Owns: a hash map from text to a small integer, for names. Zero-initialised it is empty; nothing is ever removed. */
+/* Owns: a hash map from text to a small integer, for names. Zero-initialised it is empty; nothing is ever
+ * removed. */
 #ifndef FSDPC_FRONTEND_MAP_H
 #define FSDPC_FRONTEND_MAP_H
 

@@ -1,27 +1,31 @@
-/* Owns: everything around the generated parser: checking that a file is text, keywords by context, brackets, and
- * recovery after a syntax error.
+/* Owns: everything around the generated parser: checking that a file is text, keywords by context, brackets,
+ * and recovery after a syntax error.
  *
- * Recovery: after an error tokens are skipped up to the next statement, that is to the first token of a line outside
- * the bracket where the error stood, or to the closing brace around it. There SYNC is handed to the parser, which
- * resumes. A whole block in braces is skipped with the head that was wrong. */
+ * Recovery: after an error tokens are skipped up to the next statement, that is to the first token of a line
+ * outside the bracket where the error stood, or to the closing brace around it. There SYNC is handed to the
+ * parser, which resumes. A whole block in braces is skipped with the head that was wrong. */
 #include "frontend/parse.h"
 #include "parser.h"
 #include "lexer.h"
 
 #include <ctype.h>
 
-enum { MAX_TOKENS = 500000, SHOWN_BYTES = 40 };
+enum { MAX_TOKENS = 500000, MAX_JUNK = 3, SHOWN_BYTES = 40 };
 
 void lexer_block(void *scanner, bool block);
 int fsdp_lex(union FsdpValue *value, Span *span, Parser *parser);
 void fsdp_error(const Span *span, Parser *parser, const char *text);
 void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count);
 
-/* --- text or not -------------------------------------------------------------------------------------------------- */
+/* --- text or not ---------------------------------------------------------------------------------------- */
 
 /* Length of the UTF-8 sequence at s, 0 when it is malformed. s is NUL-terminated. */
 static uint32_t utf8_length(const unsigned char *s) {
-  uint32_t length = s[0] < 0x80 ? 1 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;
+  uint32_t length = s[0] < 0x80                   ? 1
+                    : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                    : s[0] >= 0xe0                ? 3
+                    : s[0] >= 0xc2                ? 2
+                                                  : 0;
   if (s[0] >= 0xf5) return 0;
   for (uint32_t i = 1; i < length; i++)
     if ((s[i] & 0xc0) != 0x80) return 0;
@@ -50,7 +54,7 @@ static bool is_text(const SourceFile *file, int32_t index, DiagSink *sink) {
   return true;
 }
 
-/* --- tokens ------------------------------------------------------------------------------------------------------- */
+/* --- tokens --------------------------------------------------------------------------------------------- */
 
 static const char *token_text(Parser *parser) {
   return arena_strndup(parser->arena, parser->text + parser->begin, parser->end - parser->begin);
@@ -65,7 +69,9 @@ static const char *shown(Parser *parser, Span span) {
   return arena_printf(parser->arena, "%.*s...", (int)length, parser->text + span.begin);
 }
 
-static Span here(const Parser *parser) { return (Span){parser->file, parser->begin, parser->end}; }
+static Span here(const Parser *parser) {
+  return (Span){parser->file, parser->begin, parser->end};
+}
 
 static void give_up(Parser *parser, Diag *diag, const char *help) {
   if (help) diag_help(diag, "%s", help);
@@ -83,14 +89,16 @@ static int keyword(const Keyword *words, int count, const char *text, int otherw
   return otherwise;
 }
 
-static const Keyword top_words[] = {{"use", USE},     {"let", LET},         {"module", MODULE}, {"model", MODEL},
-                                    {"train", TRAIN}, {"cluster", CLUSTER}, {"plan", PLAN}};
-static const Keyword body_words[] = {{"let", LET},   {"module", MODULE}, {"input", INPUT}, {"init", INIT},
+static const Keyword top_words[] = {{"use", USE},       {"let", LET},     {"model", MODEL},
+                                    {"module", MODULE}, {"train", TRAIN}, {"cluster", CLUSTER},
+                                    {"plan", PLAN}};
+static const Keyword body_words[] = {{"let", LET},       {"module", MODULE}, {"input", INPUT}, {"init", INIT},
                                      {"return", RETURN}, {"repeat", REPEAT}, {"as", AS}};
 
 #define KEYWORD(words, text, otherwise) keyword(words, sizeof words / sizeof *words, text, otherwise)
 
-/* The kind of a word, which depends on where it stands: names such as `model` or `plan` stay usable inside a model. */
+/* The kind of a word, which depends on where it stands: names such as `model` or `plan` stay usable inside a
+ * model. */
 static int word_kind(Parser *parser, int kind, const char *text) {
   int last = parser->before[0];
   if (parser->braces == 0) {
@@ -116,21 +124,28 @@ static void open_bracket(Parser *parser, int kind) {
     parser->parens++;
   }
   if (parser->open.count <= AST_MAX_DEPTH) return;
-  give_up(parser, diag_error(parser->sink, here(parser), "brackets nest deeper than %d levels", AST_MAX_DEPTH),
+  if (parser->recovering) {
+    parser->fatal = true;
+    return;
+  }
+  give_up(parser,
+          diag_error(parser->sink, here(parser), "brackets nest deeper than %d levels", AST_MAX_DEPTH),
           "give names to parts of the expression, or split it into modules");
 }
 
 /* '}' also closes parentheses left open inside; their error was or will be reported. */
 static void close_bracket(Parser *parser, int kind) {
   int wanted = kind == ')' ? '(' : kind == ']' ? '[' : '{';
-  if (wanted == '{')
-    while (parser->open.count && parser->open.data[parser->open.count - 1].kind != '{') parser->open.count--;
+  parser->cut_short = (Opener){0};
+  while (wanted == '{' && parser->open.count && parser->open.data[parser->open.count - 1].kind != '{')
+    parser->cut_short = parser->open.data[--parser->open.count];
   if (!parser->open.count || parser->open.data[parser->open.count - 1].kind != wanted) return;
   parser->open.count--;
   if (wanted == '{') {
     parser->braces--;
     parser->parens = 0;
-    for (uint32_t i = parser->open.count; i > 0 && parser->open.data[i - 1].kind != '{'; i--) parser->parens++;
+    for (uint32_t i = parser->open.count; i > 0 && parser->open.data[i - 1].kind != '{'; i--)
+      parser->parens++;
     if (parser->braces == 0) lexer_block(parser->scanner, false);
   } else {
     parser->parens--;
@@ -141,10 +156,21 @@ static void bad_token(Parser *parser, int kind) {
   if (kind == BAD_STRING) {
     diag_error(parser->sink, here(parser), "this string is not closed on its line");
     parser->fatal = true;
-  } else if (!parser->junk) {
+  } else if (parser->junk++ < MAX_JUNK) {
     diag_error(parser->sink, here(parser), "unexpected character '%s'", shown(parser, here(parser)));
-    parser->junk = true;
   }
+}
+
+static void check_length(Parser *parser, int kind) {
+  uint32_t length = parser->end - parser->begin, limit = kind == STRING ? AST_MAX_STRING : AST_MAX_NAME;
+  if (length <= limit) return;
+  give_up(parser,
+          diag_error(parser->sink, here(parser), "this %s is longer than %u characters",
+                     kind == STRING   ? "string"
+                     : kind == NUMBER ? "number"
+                                      : "name",
+                     limit),
+          NULL);
 }
 
 /* The next token of the file, brackets and keywords settled. 0 at the end. */
@@ -162,15 +188,19 @@ static int scan(Parser *parser, const char **text) {
     return 0;
   }
   if (kind == IDENT || kind == WORD || kind == NUMBER) *text = token_text(parser);
-  if (kind == STRING) *text = arena_strndup(parser->arena, parser->text + parser->begin + 1, parser->end - parser->begin - 2);
+  if (kind == STRING)
+    *text = arena_strndup(parser->arena, parser->text + parser->begin + 1, parser->end - parser->begin - 2);
   if (kind == IDENT || kind == WORD) kind = word_kind(parser, kind, *text);
-  if (parser->end - parser->begin > AST_MAX_NAME && kind != STRING)
-    give_up(parser, diag_error(parser->sink, here(parser), "this name or number is longer than %d characters", AST_MAX_NAME), NULL);
+  check_length(parser, kind);
   if (kind == '(' || kind == '[' || kind == '{') open_bracket(parser, kind);
   if (kind == ')' || kind == ']' || kind == '}') close_bracket(parser, kind);
   Token token = {kind, parser->begin, parser->end};
   if (parser->ast->tokens.count >= MAX_TOKENS)
-    give_up(parser, diag_error(parser->sink, here(parser), "this file holds more than %d tokens, so it is hardly a model description", MAX_TOKENS), NULL);
+    give_up(parser,
+            diag_error(parser->sink, here(parser),
+                       "this file holds more than %d tokens, so it is hardly a model description",
+                       MAX_TOKENS),
+            NULL);
   vec_push(parser->arena, &parser->ast->tokens, token);
   parser->before[1] = parser->before[0];
   parser->before[0] = kind;
@@ -198,6 +228,12 @@ static bool starts_statement(int kind) {
          kind == MODEL || kind == TRAIN || kind == CLUSTER || kind == PLAN || kind == USE;
 }
 
+/* Parentheses left open before the point of resumption stay out of the way. */
+static void forget_parens(Parser *parser) {
+  while (parser->open.count && parser->open.data[parser->open.count - 1].kind != '{') parser->open.count--;
+  parser->parens = 0;
+}
+
 /* Skips to where parsing can resume, holds the token there, and yields SYNC (or the end of the file). */
 static int resync(Parser *parser) {
   uint32_t depth = 0;
@@ -210,13 +246,13 @@ static int resync(Parser *parser) {
       parser->recovering = false;
       parser->synced_at = kind ? (int64_t)parser->begin : parser->synced_at;
       hold(parser, kind, text);
-      while (parser->open.count && parser->open.data[parser->open.count - 1].kind != '{') parser->open.count--;
-      parser->parens = kind == '(' || kind == '[';
+      if (kind != '(' && kind != '[') forget_parens(parser);
       return SYNC;
     }
     if (kind == '{') depth++;
     if (kind == '}' && depth > 0 && --depth == 0) {
       parser->recovering = false;
+      forget_parens(parser);
       return SYNC;
     }
   }
@@ -238,7 +274,7 @@ int fsdp_lex(union FsdpValue *value, Span *span, Parser *parser) {
   return kind;
 }
 
-/* --- messages ----------------------------------------------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------------------------------------- */
 
 static bool expects(const char *const *names, int count, const char *name) {
   for (int i = 0; i < count; i++)
@@ -260,11 +296,14 @@ static void drop(Names *names, const char *const *unwanted) {
 
 /* Replaces long lists by the notion behind them: "an expression", "a statement". */
 static void summarise(Parser *parser, Names *names) {
-  static const char *const internal[] = {"SYNC", "BAD_STRING", "JUNK", "error", NULL};
+  static const char *const internal[] = {"SYNC", "BAD_STRING", "JUNK", "error", "end of file", NULL};
+  static const char *const call[] = {"'('", "'='", NULL}; /* what else could follow a name among arguments */
   static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'//'", "'.'", "'as'", NULL};
   static const char *const expression[] = {"a name", "a number", "a string", "'('", "'['", "'-'", NULL};
-  static const char *const statement[] = {"'let'", "'module'", "'input'", "'init'", "'return'", "'repeat'", "a name", NULL};
-  static const char *const declaration[] = {"'use'", "'let'", "'module'", "'model'", "'train'", "'cluster'", "'plan'", NULL};
+  static const char *const statement[] = {"'let'",    "'module'", "'input'", "'init'",
+                                          "'return'", "'repeat'", "a name",  NULL};
+  static const char *const declaration[] = {"'use'",   "'let'",     "'module'", "'model'",
+                                            "'train'", "'cluster'", "'plan'",   NULL};
   static const char *const item[] = {"a word", "a number", "a string", "'-'", "'{'", NULL};
   drop(names, internal);
   const char *notion = NULL;
@@ -278,11 +317,17 @@ static void summarise(Parser *parser, Names *names) {
   } else if (expects(names->data, (int)names->count, "a word")) {
     notion = "a key or a value";
     parts = item;
-  } else if (expects(names->data, (int)names->count, "'['") && expects(names->data, (int)names->count, "a number")) {
+  } else if (expects(names->data, (int)names->count, "'['") &&
+             expects(names->data, (int)names->count, "a number")) {
     notion = "an expression";
     parts = expression;
   }
+  static const char *const repeat[] = {"'repeat'", NULL};
   if (parts) drop(names, parts);
+  if (parts == expression) drop(names, repeat);
+  if (!parts &&
+      (expects(names->data, (int)names->count, "')'") || expects(names->data, (int)names->count, "']'")))
+    drop(names, call);
   if (!parts || names->count) {
     uint32_t all = names->count;
     drop(names, operators);
@@ -303,8 +348,27 @@ static const char *either(Parser *parser, const Names *names) {
   return text.data;
 }
 
+/* A misspelt keyword shows at itself outside braces, and at the word after it inside. */
+static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) {
+  const char *words[10];
+  uint32_t count =
+      parser->braces ? sizeof body_words / sizeof *body_words : sizeof top_words / sizeof *top_words;
+  for (uint32_t i = 0; i < count; i++) words[i] = parser->braces ? body_words[i].text : top_words[i].text;
+  uint32_t tokens = parser->ast->tokens.count, index = parser->braces ? tokens - 2 : tokens - 1;
+  if (at_end || tokens < 2 || parser->ast->tokens.data[index].kind != IDENT) return;
+  if (parser->braces && parser->held_kind != IDENT) {
+    if (parser->held_kind == '(') diag_help(diag, "a result needs a name: `x = ...`");
+    return;
+  }
+  const Token *token = &parser->ast->tokens.data[index];
+  const char *near = text_nearest(shown(parser, (Span){span.file, token->begin, token->end}), words, count);
+  if (near) diag_help(diag, "did you mean \"%s\"?", near);
+}
+
 static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
-  if (parser->open.count) {
+  if (parser->held_kind == '}' && parser->cut_short.kind && !at_end) {
+    diag_note(diag, parser->cut_short.span, "this '%c' is not closed yet", parser->cut_short.kind);
+  } else if (parser->open.count) {
     Opener opener = parser->open.data[parser->open.count - 1];
     bool newly = opener.span.begin == span.begin && parser->open.count > 1;
     if (newly) opener = parser->open.data[parser->open.count - 2];
@@ -312,6 +376,7 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
       diag_note(diag, opener.span, "this '%c' is not closed yet", opener.kind);
   }
   uint32_t count = parser->ast->tokens.count;
+  suggest_keyword(parser, diag, span, at_end);
   if (parser->held_kind == '=' && count > 1 && parser->ast->tokens.data[count - 2].kind == WORD)
     diag_help(diag, "here a key is followed by its values alone, as in `lr 6e-4`");
 }
@@ -319,12 +384,17 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
 void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count) {
   parser->recovering = true;
   if (!at_end) parser->pending = true; /* look at the rejected token again: it may begin the next statement */
-  if (parser->fatal || (parser->junk && parser->sink->errors)) return;
+  bool again =
+      parser->reported_at == (int64_t)span.begin; /* where recovery resumed at the token that was wrong */
+  if (parser->fatal || parser->junk || again) return;
+  parser->reported_at = span.begin;
   Names names = {0};
   for (int i = 0; i < count; i++) vec_push(parser->arena, &names, expected[i]);
   summarise(parser, &names);
-  const char *saw = at_end ? "the end of the file" : arena_printf(parser->arena, "\"%s\"", shown(parser, span));
-  if (parser->text[span.begin] == '"') saw = arena_printf(parser->arena, "the string %s", shown(parser, span));
+  const char *saw =
+      at_end ? "the end of the file" : arena_printf(parser->arena, "\"%s\"", shown(parser, span));
+  if (parser->text[span.begin] == '"')
+    saw = arena_printf(parser->arena, "the string %s", shown(parser, span));
   Diag *diag = names.count && names.count <= 4
                    ? diag_error(parser->sink, span, "expected %s, saw %s", either(parser, &names), saw)
                    : diag_error(parser->sink, span, "unexpected %s", saw);
@@ -337,7 +407,7 @@ void fsdp_error(const Span *span, Parser *parser, const char *text) {
   parser->fatal = true;
 }
 
-/* --- building ----------------------------------------------------------------------------------------------------- */
+/* --- building ------------------------------------------------------------------------------------------- */
 
 Expr *expr_new(Parser *parser, ExprKind kind, Span span) {
   Expr *expr = ARENA_NEW(parser->arena, Expr);
@@ -365,26 +435,46 @@ Expr *expr_number(Parser *parser, const char *text, Span span) {
   return expr;
 }
 
+/* expr holds part: recursive passes go one level deeper there. */
+static void deepen(Parser *parser, Expr *expr, const Expr *part) {
+  if (part->depth + 1 > expr->depth) expr->depth = part->depth + 1;
+  if (expr->depth <= AST_MAX_DEPTH || parser->fatal) return;
+  give_up(parser,
+          diag_error(parser->sink, (Span){part->span.file, part->span.end, part->span.end + 1},
+                     "this expression has more than %d terms", AST_MAX_DEPTH),
+          "give names to parts of the expression");
+}
+
 Expr *expr_binary(Parser *parser, Operator op, Expr *left, Expr *right) {
   Expr *expr = expr_new(parser, EXPR_BINARY, span_join(left->span, right->span));
   expr->op = op;
   expr->left = left;
   expr->right = right;
-  expr->depth = 1 + (left->depth > right->depth ? left->depth : right->depth);
-  if (expr->depth > AST_MAX_DEPTH && !parser->fatal)
-    give_up(parser, diag_error(parser->sink, right->span, "this expression has more than %d terms", AST_MAX_DEPTH),
-            "give names to parts of the expression");
+  deepen(parser, expr, left);
+  deepen(parser, expr, right);
   return expr;
 }
 
-/* --- the door ----------------------------------------------------------------------------------------------------- */
+Expr *expr_around(Parser *parser, ExprKind kind, Expr *inner, Span span) {
+  Expr *expr = expr_new(parser, kind, span);
+  expr->left = inner;
+  deepen(parser, expr, inner);
+  return expr;
+}
+
+/* --- the door ------------------------------------------------------------------------------------------- */
 
 Ast *parse_file(Arena *arena, const SourceSet *sources, DiagSink *sink, int32_t file) {
   const SourceFile *source = &sources->files.data[file];
   uint32_t errors = sink->errors;
   if (!is_text(source, file, sink)) return NULL;
-  Parser parser = {.arena = arena, .sink = sink, .file = file, .text = source->text,
-                   .ast = ARENA_NEW(arena, Ast), .synced_at = -1};
+  Parser parser = {.arena = arena,
+                   .sink = sink,
+                   .file = file,
+                   .text = source->text,
+                   .ast = ARENA_NEW(arena, Ast),
+                   .synced_at = -1,
+                   .reported_at = -1};
   parser.ast->file = file;
   parser.ast->statements = ARENA_NEW(arena, StmtList);
   if (lexer_lex_init_extra(&parser, &parser.scanner)) abort();

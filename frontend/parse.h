@@ -8,7 +8,7 @@
 /* Parses a file that is already in sources. NULL when an error was reported. */
 Ast *parse_file(Arena *arena, const SourceSet *sources, DiagSink *sink, int32_t file);
 
-/* --- shared by lexer.l, parser.y and parse.c ------------------------------------------------------------------ */
+/* --- shared by lexer.l, parser.y and parse.c ------------------------------------------------------------ */
 
 typedef struct Opener {
   int kind; /* '(', '[' or '{' */
@@ -23,24 +23,28 @@ typedef struct Parser {
   Ast *ast;
   void *scanner;
 
-  uint32_t begin, end;         /* of the token just scanned */
-  bool line_start;             /* a line break precedes it */
-  VEC(Opener) open;            /* brackets now open, outermost first */
-  uint32_t braces, parens;     /* of them: '{' in all, '(' and '[' since the last '{' */
-  int before[2];               /* kinds of the last and last but one token */
+  uint32_t begin, end;     /* of the token just scanned */
+  bool line_start;         /* a line break precedes it */
+  VEC(Opener) open;        /* brackets now open, outermost first */
+  uint32_t braces, parens; /* of them: '{' in all, '(' and '[' since the last '{' */
+  Opener cut_short;        /* outermost bracket that the last '}' left open inside, kind 0: none */
+  int before[2];           /* kinds of the last and last but one token */
 
   bool ended;
-  bool recovering, fatal, junk; /* skipping to the next statement; nothing more to say; a stray character was reported */
-  bool pending;                /* held_* is to be read again */
+  bool recovering, fatal; /* skipping to the next statement; nothing more to say */
+  uint32_t junk;          /* stray characters reported */
+  bool pending;           /* held_* is to be read again */
   int held_kind;
   Span held_span;
   const char *held_text;
   bool held_line_start;
-  int64_t synced_at;           /* where recovery last resumed: it never resumes there twice */
+  int64_t synced_at;   /* where recovery last resumed: it never resumes there twice */
+  int64_t reported_at; /* where the last syntax error was */
 } Parser;
 
 Expr *expr_number(Parser *parser, const char *text, Span span);
 Expr *expr_binary(Parser *parser, Operator op, Expr *left, Expr *right);
+Expr *expr_around(Parser *parser, ExprKind kind, Expr *inner, Span span); /* -inner, inner.name */
 Expr *expr_new(Parser *parser, ExprKind kind, Span span);
 Stmt *stmt_new(Parser *parser, StmtKind kind, Span span);
 

@@ -199,11 +199,7 @@ expr: expr '+' expr { $$ = expr_binary(parser, OP_ADD, $1, $3); }
     | expr '*' expr { $$ = expr_binary(parser, OP_MUL, $1, $3); }
     | expr '/' expr { $$ = expr_binary(parser, OP_DIV, $1, $3); }
     | expr FLOOR expr { $$ = expr_binary(parser, OP_FLOOR, $1, $3); }
-    | '-' expr %prec NEGATE {
-        $$ = expr_new(parser, EXPR_NEGATE, @$);
-        $$->left = $2;
-        $$->depth = $2->depth + 1;
-      }
+    | '-' expr %prec NEGATE { $$ = expr_around(parser, EXPR_NEGATE, $2, @$); }
     | NUMBER { $$ = expr_number(parser, $1, @1); }
     | STRING { $$ = expr_new(parser, EXPR_STRING, @$); $$->name = name_of($1, @1); }
     | IDENT { $$ = expr_new(parser, EXPR_NAME, @$); $$->name = name_of($1, @1); }
@@ -211,16 +207,12 @@ expr: expr '+' expr { $$ = expr_binary(parser, OP_ADD, $1, $3); }
     | '(' expr ')' { $$ = $2; $$->span = @$; }
     | '[' exprs ']' { $$ = expr_new(parser, EXPR_LIST, @$); $$->items = $2; }
     | expr '.' IDENT {
-        $$ = expr_new(parser, EXPR_MEMBER, @$);
-        $$->left = $1;
+        $$ = expr_around(parser, EXPR_MEMBER, $1, @$);
         $$->name = name_of($3, @3);
-        $$->depth = $1->depth + 1;
       }
     | expr '.' NUMBER { /* h.0 */
-        $$ = expr_new(parser, EXPR_MEMBER, @$);
-        $$->left = $1;
+        $$ = expr_around(parser, EXPR_MEMBER, $1, @$);
         $$->name = name_of($3, @3);
-        $$->depth = $1->depth + 1;
       }
 
 labelled: call %prec CALL

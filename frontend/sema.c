@@ -1,7 +1,7 @@
 /* Owns: the frontend's door: files in, checked graph out. */
 #include "frontend/sema.h"
 
-/* --- --set ------------------------------------------------------------------------------------------------------ */
+/* --- --set ---------------------------------------------------------------------------------------------- */
 
 static bool set_value(Sema *sema, const char *text, Value *out) {
   Quantity quantity;
@@ -20,7 +20,7 @@ static void read_sets(Sema *sema, const FrontendOptions *options) {
     const char *text = options->sets[i], *equal = strchr(text, '=');
     files_hash(&sema->files, text, strlen(text) + 1);
     if (!equal || equal == text) {
-      Diag *diag = sema_error(sema, SPAN_NONE, "--set %s is not of the form name=value", text);
+      Diag *diag = diag_error(sema->sink, SPAN_NONE, "--set %s is not of the form name=value", text);
       diag_help(diag, "as in --set layers=24");
       continue;
     }
@@ -39,10 +39,12 @@ static void check_sets(Sema *sema) {
     bool known = false;
     for (uint32_t k = 0; k < sema->lets.count; k++) known |= !strcmp(sema->lets.data[k], set->name);
     if (known) continue;
-    Diag *diag = diag_error(sema->sink, SPAN_NONE, "--set %s: model \"%s\" has no let of this name", set->name, sema->graph->name);
+    Diag *diag = diag_error(sema->sink, SPAN_NONE, "--set %s: model \"%s\" has no let of this name",
+                            set->name, sema->graph->name);
     const char *near = text_nearest(set->name, sema->lets.data, sema->lets.count);
     Text all = {.arena = sema->arena};
-    for (uint32_t k = 0; k < sema->lets.count; k++) text_printf(&all, "%s%s", k ? ", " : "", sema->lets.data[k]);
+    for (uint32_t k = 0; k < sema->lets.count; k++)
+      text_printf(&all, "%s%s", k ? ", " : "", sema->lets.data[k]);
     if (near)
       diag_help(diag, "did you mean \"%s\"?", near);
     else if (sema->lets.count)
@@ -50,7 +52,7 @@ static void check_sets(Sema *sema) {
   }
 }
 
-/* --- declarations --------------------------------------------------------------------------------------------- */
+/* --- declarations --------------------------------------------------------------------------------------- */
 
 typedef struct Blocks {
   const Stmt *model, *train, *cluster, *plan;
@@ -58,7 +60,8 @@ typedef struct Blocks {
 
 static void take_block(Sema *sema, const Stmt **slot, const Stmt *stmt) {
   if (*slot) {
-    Diag *diag = sema_error(sema, stmt->span, "a file has at most one %s%s", stmt->kind == STMT_MODEL ? "model" : stmt->type.text,
+    Diag *diag = sema_error(sema, stmt->span, "a file has at most one %s%s",
+                            stmt->kind == STMT_MODEL ? "model" : stmt->type.text,
                             stmt->kind == STMT_MODEL ? "" : " block");
     diag_note(diag, (*slot)->span, "the first one is here");
     return;
@@ -71,7 +74,11 @@ static void collect(Sema *sema, const Ast *ast, Blocks *blocks) {
     const Stmt *stmt = ast->statements->data[i];
     if (stmt->kind == STMT_MODEL) take_block(sema, &blocks->model, stmt);
     if (stmt->kind != STMT_BLOCK) continue;
-    take_block(sema, *stmt->type.text == 't' ? &blocks->train : *stmt->type.text == 'c' ? &blocks->cluster : &blocks->plan, stmt);
+    take_block(sema,
+               *stmt->type.text == 't'   ? &blocks->train
+               : *stmt->type.text == 'c' ? &blocks->cluster
+                                         : &blocks->plan,
+               stmt);
   }
 }
 
@@ -83,7 +90,8 @@ static void refuse_blocks(Sema *sema, const Ast *ast, Span used_at) {
     Diag *diag = sema_error(sema, used_at, "this file states a %s, but only modules and lets can be used",
                             stmt->kind == STMT_MODEL ? "model" : stmt->type.text);
     diag_note(diag, stmt->span, "it is stated here");
-    if (stmt->kind == STMT_BLOCK && *stmt->type.text == 'c') diag_help(diag, "write it inside the block: cluster { use \"...\" }");
+    if (stmt->kind == STMT_BLOCK && *stmt->type.text == 'c')
+      diag_help(diag, "write it inside the block: cluster { use \"...\" }");
     return;
   }
 }
@@ -105,6 +113,17 @@ static void declare(Sema *sema, int32_t main) {
   }
 }
 
+/* A module that nobody calls is never looked into: say so where the user can do something about it. */
+static void warn_uncalled(Sema *sema, const Stmt *model) {
+  for (uint32_t i = 0; i < sema->modules.count; i++) {
+    const Module *module = &sema->modules.data[i];
+    if (module->used || module->stmt->span.file != model->span.file || module->stmt->name.text[0] == '_')
+      continue;
+    sema_warning(sema, module->stmt->name.span, "module \"%s\" is never called, so it is not checked",
+                 module->stmt->name.text);
+  }
+}
+
 static void run_model(Sema *sema, const Stmt *model) {
   Env *env = env_new(sema, sema->file_env, false, false);
   uint32_t errors = sema->sink->errors;
@@ -115,9 +134,10 @@ static void run_model(Sema *sema, const Stmt *model) {
   sema->stop = false;
   if (ran) check_sets(sema);
   if (sema->sink->errors == errors) finish_graph(sema, env);
+  if (sema->sink->errors == errors) warn_uncalled(sema, model);
 }
 
-/* --- the doors ------------------------------------------------------------------------------------------------ */
+/* --- the doors ------------------------------------------------------------------------------------------ */
 
 static Sema *sema_new(Arena *arena, SourceSet *sources, DiagSink *sink, const FrontendOptions *options) {
   Sema *sema = ARENA_NEW(arena, Sema);
@@ -152,7 +172,9 @@ static Graph *compile(Sema *sema, const char *path, const FrontendOptions *optio
   Blocks blocks = {0};
   collect(sema, ast, &blocks);
   declare(sema, main);
+  bool declared = sema->sink->errors == errors;
   run_settings(sema, &blocks, options);
+  if (!declared) return NULL;
   if (blocks.model) {
     run_model(sema, blocks.model);
   } else if (need_model) {
@@ -167,10 +189,12 @@ static Graph *compile(Sema *sema, const char *path, const FrontendOptions *optio
   return sema->sink->errors > errors ? NULL : sema->graph;
 }
 
-Graph *frontend_compile(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const FrontendOptions *options) {
+Graph *frontend_compile(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path,
+                        const FrontendOptions *options) {
   return compile(sema_new(arena, sources, sink, options), path, options, true);
 }
 
-bool frontend_check(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const FrontendOptions *options) {
+bool frontend_check(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path,
+                    const FrontendOptions *options) {
   return compile(sema_new(arena, sources, sink, options), path, options, false) != NULL;
 }

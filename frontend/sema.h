@@ -1,10 +1,11 @@
 /* Owns: what the files of semantic analysis share. Nobody else includes it.
  *
- * Sema is an interpreter: it runs the model's statements once, with shapes in place of data, and every layer call
- * appends an op to the graph. Modules are inlined where they are called.
+ * Sema is an interpreter: it runs the model's statements once, with shapes in place of data, and every layer
+ * call appends an op to the graph. Modules are inlined where they are called.
  *
  *   sema.c         the door; files, lets, --set; order of the steps
- *   sema_eval.c    statements, expressions, calls of modules, repeat
+ *   sema_eval.c    expressions, calls of modules
+ *   sema_exec.c    statements, repeat
  *   sema_value.c   values, environments, errors with their calls
  *   sema_bind.c    arguments of layer calls, driven by layers.def
  *   sema_layers.c  one shape rule a layer
@@ -19,19 +20,20 @@
 #include "frontend/map.h"
 
 enum {
-  SEMA_MAX_OPS = 200000,     /* layers of an expanded model */
-  SEMA_MAX_STEPS = 5000000,  /* expressions evaluated: bounds nested repeats and modules */
-  SEMA_MAX_DEPTH = 1000,     /* evaluations inside one another */
+  SEMA_MAX_OPS = 200000,    /* layers of an expanded model */
+  SEMA_MAX_STEPS = 2000000, /* expressions evaluated: bounds nested repeats and modules */
+  SEMA_CALL_STEPS = 20,     /* what a call of a module or a round of a repeat counts for */
+  SEMA_MAX_DEPTH = 1000,    /* evaluations inside one another */
   SEMA_MAX_REPEAT = 100000,
   SEMA_MAX_ARGS = 10,
   SEMA_MAX_DIM = INT32_MAX,
-  SEMA_MAX_NUMEL_LOG2 = 46   /* elements of a parameter, of a tensor per sample */
+  SEMA_MAX_NUMEL_LOG2 = 46 /* elements of a parameter, of a tensor per sample */
 };
 
-/* --- values --------------------------------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------------------------------------- */
 
 typedef enum {
-  VALUE_ERROR,  /* reported already: whoever sees it stays silent */
+  VALUE_ERROR, /* reported already: whoever sees it stays silent */
   VALUE_NUMBER,
   VALUE_TENSOR, /* id: tensor */
   VALUE_TUPLE,  /* items: several results of a call, or a list */
@@ -63,7 +65,8 @@ typedef struct Var {
   bool used;
 } Var;
 
-/* Names visible at one point. A module's body sees its own names, and the lets, inputs and modules around its declaration. */
+/* Names visible at one point. A module's body sees its own names, and the lets, inputs and modules around its
+ * declaration. */
 typedef struct Env Env;
 struct Env {
   Env *parent;
@@ -71,7 +74,7 @@ struct Env {
   bool quiet;   /* unused names are none of the user's concern: another file's */
   Map names;    /* -> vars */
   VEC(Var) vars;
-  Map modules;  /* -> Sema.modules */
+  Map modules; /* -> Sema.modules */
 };
 
 typedef struct Module {
@@ -130,21 +133,21 @@ typedef struct Sema {
   VEC(const char *) lets; /* names that --set may override */
   Env *file_env;          /* lets and modules of all files */
 
-  const char *scope;      /* path of the current instance, "" for the model */
-  int32_t instance;       /* GraphModule */
-  Map taken;              /* path -> entities */
+  const char *scope; /* path of the current instance, "" for the model */
+  int32_t instance;  /* GraphModule */
+  Map taken;         /* path -> entities */
   VEC(Entity) entities;
   VEC(InitRule) inits;
 
   VEC(PendingCall) calls; /* of modules, outermost first */
   Diag *last;             /* the calls around it become its notes once its own are complete */
   VEC(PendingCall) last_calls;
-  Map reported;           /* places of errors: one each, however often a module is expanded */
+  Map reported; /* places of errors: one each, however often a module is expanded */
   uint64_t steps;
   uint32_t depth;
-  bool stop;              /* a limit was reached */
+  bool stop; /* a limit was reached */
 
-  VEC(int32_t) unused;    /* tensors of variables that a warning named already */
+  VEC(int32_t) unused; /* tensors of variables that a warning named already */
 
   int64_t tokens_per_step; /* 0: not stated */
   Span tokens_span;
@@ -159,12 +162,15 @@ Value value_text(ValueKind kind, const char *text);
 Value value_tensor(int32_t tensor);
 const char *value_describe(Sema *sema, Value value);
 const char *shape_text(Sema *sema, const Shape *shape);
-/* An error at span, or one that nobody sees when there was one already. Notes about calls follow by themselves. */
+/* An error at span, or one that nobody sees when there was one already. Notes about calls follow by
+ * themselves. */
 Diag *sema_error(Sema *sema, Span span, const char *format, ...) __attribute__((format(printf, 3, 4)));
 Diag *sema_warning(Sema *sema, Span span, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void sema_flush(Sema *sema);
 void sema_stop(Sema *sema, Span span, const char *reason, const char *help);
-void note_tensor(Sema *sema, Diag *diag, int32_t tensor);
+/* Where a tensor comes from; `what` is how the message calls it. Silent when that is the error's own place.
+ */
+void note_tensor(Sema *sema, Diag *diag, int32_t tensor, const char *what);
 
 Env *env_new(Sema *sema, Env *parent, bool barrier, bool quiet);
 Var *env_find(Env *env, const char *name);
@@ -184,10 +190,33 @@ bool label_take(Sema *sema, const char *path, int kind, int32_t op, Span span);
 const char *path_join(Sema *sema, const char *scope, const char *name);
 
 /* sema_eval.c */
+/* An instance of a module or a round of a repeat, open while its body runs. */
+typedef struct Instance {
+  const char *outer_scope;
+  int32_t outer, self; /* GraphModules */
+} Instance;
+
+Instance instance_open(Sema *sema, const char *path, const char *kind, int32_t repeat, Span span);
+void instance_close(Sema *sema, Instance instance);
 Value eval(Sema *sema, Env *env, const Expr *expr);
-bool eval_integer(Sema *sema, Env *env, const Expr *expr, const char *what, int64_t least, int64_t most, int64_t *out);
+Value eval_list(Sema *sema, Env *env, const ExprList *list); /* a VALUE_TUPLE */
+bool eval_integer(Sema *sema, Env *env, const Expr *expr, const char *what, int64_t least, int64_t most,
+                  int64_t *out);
+/* The values of a call's arguments, in the order written. */
+Value *eval_args(Sema *sema, Env *env, const Expr *call);
+/* Calls modules[index]; path is the instance's full name or NULL when it has none. */
+Value call_module(Sema *sema, const Expr *call, int32_t index, const char *path, int32_t repeat,
+                  const Value *args);
+void undefined_call(Sema *sema, Env *env, const Expr *expr);
+int32_t parameter_index(const Stmt *module, const char *name);
+/* False once the model has grown too large; the error is reported here. */
+bool within_limits(Sema *sema, Span span);
+
+/* sema_exec.c */
 void declare_modules(Sema *sema, Env *env, const StmtList *body);
 void exec_let(Sema *sema, Env *env, const Stmt *stmt, bool settable);
+/* Runs statements in order; true when a return gave *result. */
+bool exec_body(Sema *sema, Env *env, const StmtList *body, Value *result);
 void exec_model(Sema *sema, Env *env, const Stmt *model);
 
 /* sema_bind.c */
@@ -196,8 +225,8 @@ typedef enum { ARG_TENSOR, ARG_INDEX, ARG_INT, ARG_REAL, ARG_BOOL, ARG_SIZES, AR
 typedef struct ArgSpec {
   const char *name;
   ArgType type;
-  const char *fallback;     /* default as spelled, NULL: required */
-  const char *words[4];     /* WORD */
+  const char *fallback; /* default as spelled, NULL: required */
+  const char *words[4]; /* WORD */
   uint32_t word_count;
 } ArgSpec;
 
@@ -213,6 +242,7 @@ typedef struct Bound {
   const Expr *expr; /* NULL: default */
   Span span;
   Value value;      /* of the argument's type; BOOL: integer 0 or 1 */
+  const char *side; /* "the left side" of an operator, else NULL */
   int32_t word;     /* WORD: index in ArgSpec.words */
 } Bound;
 

@@ -1,9 +1,10 @@
-/* Owns: the arguments of layer calls. layers.def says what each layer takes; one binder reads that for all of them. */
+/* Owns: the arguments of layer calls. layers.def says what each layer takes; one binder reads that for all of
+ * them. */
 #include "frontend/sema.h"
 
 #include <math.h>
 
-/* --- the table ------------------------------------------------------------------------------------------------ */
+/* --- the table ------------------------------------------------------------------------------------------ */
 
 static ArgType type_of(const char *text, size_t length) {
   static const char *const names[] = {"tensor", "index", "int", "real", "bool", "sizes", "word", "layer"};
@@ -75,17 +76,19 @@ const char *layer_signature(Arena *arena, const LayerSpec *spec) {
   return text.data;
 }
 
-/* --- one argument --------------------------------------------------------------------------------------------- */
+/* --- one argument --------------------------------------------------------------------------------------- */
 
 static bool mismatch(LayerCall *call, const ArgSpec *arg, const Bound *bound, const char *wanted) {
   Sema *sema = call->sema;
-  Diag *diag = sema_error(sema, bound->span, "\"%s\" of %s must be %s, this is %s", arg->name, call->spec->name, wanted,
-                          value_describe(sema, bound->value));
-  if (bound->value.kind == VALUE_TENSOR) note_tensor(sema, diag, bound->value.id);
+  Diag *diag = sema_error(sema, bound->span, "\"%s\" of %s must be %s, this is %s", arg->name,
+                          call->spec->name, wanted, value_describe(sema, bound->value));
+  if (bound->value.kind == VALUE_TENSOR) note_tensor(sema, diag, bound->value.id, "it");
   if (arg->type == ARG_TENSOR && bound->value.kind == VALUE_LAYER)
     diag_help(diag, "`as` names the layer; assign its result to a variable and use that");
-  if (arg->type == ARG_TENSOR && bound->value.kind == VALUE_TENSOR) diag_help(diag, "embedding turns ids into vectors");
-  if (arg->type == ARG_LAYER && bound->value.kind == VALUE_TENSOR) diag_help(diag, "name the layer with `as`, and give that name here");
+  if (arg->type == ARG_TENSOR && bound->value.kind == VALUE_TENSOR)
+    diag_help(diag, "embedding turns ids into vectors");
+  if (arg->type == ARG_LAYER && bound->value.kind == VALUE_TENSOR)
+    diag_help(diag, "name the layer with `as`, and give that name here");
   return false;
 }
 
@@ -99,7 +102,11 @@ static bool bind_word(LayerCall *call, const ArgSpec *arg, Bound *bound) {
       }
   Text wanted = {.arena = sema->arena};
   for (uint32_t i = 0; i < arg->word_count; i++) text_printf(&wanted, "%s%s", i ? " or " : "", arg->words[i]);
-  return mismatch(call, arg, bound, wanted.data);
+  const char *near =
+      bound->value.kind == VALUE_WORD ? text_nearest(bound->value.text, arg->words, arg->word_count) : NULL;
+  mismatch(call, arg, bound, wanted.data);
+  if (near && sema->last) diag_help(sema->last, "did you mean \"%s\"?", near);
+  return false;
 }
 
 static bool bind_bool(LayerCall *call, const ArgSpec *arg, Bound *bound) {
@@ -121,13 +128,15 @@ static bool bind_sizes(LayerCall *call, const ArgSpec *arg, Bound *bound) {
     *one = bound->value;
     bound->value = (Value){.kind = VALUE_TUPLE, .items = one, .count = 1};
   }
-  if (bound->value.kind != VALUE_TUPLE) return mismatch(call, arg, bound, "a number of parts or a list of widths");
+  if (bound->value.kind != VALUE_TUPLE)
+    return mismatch(call, arg, bound, "a number of parts or a list of widths");
   for (uint32_t i = 0; i < bound->value.count; i++) {
     const Value *item = &bound->value.items[i];
-    bool good = item->kind == VALUE_NUMBER && item->exact && item->integer >= 1 && item->integer <= SEMA_MAX_DIM;
+    bool good =
+        item->kind == VALUE_NUMBER && item->exact && item->integer >= 1 && item->integer <= SEMA_MAX_DIM;
     if (good) continue;
-    sema_error(sema, bound->span, "\"%s\" of %s must hold whole numbers from 1 on, but one is %s", arg->name, call->spec->name,
-               value_describe(sema, *item));
+    sema_error(sema, bound->span, "\"%s\" of %s must hold whole numbers from 1 on, but one is %s", arg->name,
+               call->spec->name, value_describe(sema, *item));
     return false;
   }
   return true;
@@ -153,11 +162,16 @@ static bool bind_value(LayerCall *call, const ArgSpec *arg, Bound *bound) {
     return is_tensor(call->sema, value, true) || mismatch(call, arg, bound, "an input of integers");
   case ARG_INT:
     return (value.kind == VALUE_NUMBER && value.exact) || mismatch(call, arg, bound, "a whole number");
-  case ARG_REAL: return value.kind == VALUE_NUMBER || mismatch(call, arg, bound, "a number");
-  case ARG_BOOL: return bind_bool(call, arg, bound);
-  case ARG_SIZES: return bind_sizes(call, arg, bound);
-  case ARG_WORD: return bind_word(call, arg, bound);
-  case ARG_LAYER: return value.kind == VALUE_LAYER || mismatch(call, arg, bound, "a layer named with `as`");
+  case ARG_REAL:
+    return value.kind == VALUE_NUMBER || mismatch(call, arg, bound, "a number");
+  case ARG_BOOL:
+    return bind_bool(call, arg, bound);
+  case ARG_SIZES:
+    return bind_sizes(call, arg, bound);
+  case ARG_WORD:
+    return bind_word(call, arg, bound);
+  case ARG_LAYER:
+    return value.kind == VALUE_LAYER || mismatch(call, arg, bound, "a layer named with `as`");
   }
   return false;
 }
@@ -181,7 +195,7 @@ static void bind_default(LayerCall *call, const ArgSpec *arg, Bound *bound) {
   }
 }
 
-/* --- all arguments -------------------------------------------------------------------------------------------- */
+/* --- all arguments -------------------------------------------------------------------------------------- */
 
 static int32_t arg_index(const LayerSpec *spec, const char *name) {
   for (uint32_t i = 0; i < spec->arg_count; i++)
@@ -193,26 +207,32 @@ static bool unknown_argument(LayerCall *call, const Arg *arg) {
   const char *names[SEMA_MAX_ARGS];
   for (uint32_t i = 0; i < call->spec->arg_count; i++) names[i] = call->spec->args[i].name;
   const char *near = text_nearest(arg->name.text, names, call->spec->arg_count);
-  Diag *diag = sema_error(call->sema, arg->name.span, "%s has no argument \"%s\"", call->spec->name, arg->name.text);
+  Diag *diag =
+      sema_error(call->sema, arg->name.span, "%s has no argument \"%s\"", call->spec->name, arg->name.text);
   if (near) diag_help(diag, "did you mean \"%s\"?", near);
   diag_help(diag, "its arguments are %s", layer_signature(call->sema->arena, call->spec));
   return false;
 }
 
 static bool too_many(LayerCall *call, const Expr *expr, const Arg *arg) {
-  Diag *diag = sema_error(call->sema, arg->value->span, "%s takes at most %u argument%s, but %u are given", call->spec->name,
-                          call->spec->arg_count, call->spec->arg_count == 1 ? "" : "s", expr->args->count);
+  Diag *diag = sema_error(call->sema, arg->value->span, "%s takes at most %u argument%s, but %u are given",
+                          call->spec->name, call->spec->arg_count, call->spec->arg_count == 1 ? "" : "s",
+                          expr->args->count);
   diag_help(diag, "its arguments are %s", layer_signature(call->sema->arena, call->spec));
   return false;
 }
 
-/* A bare name where a layer is wanted means the label even if a variable has the same name. */
+/* A bare name where a layer is wanted means the label even if a variable has the same name; where a word is
+ * wanted, an unknown name is a word that the layer does not know. */
 static Value eval_argument(LayerCall *call, Env *env, const ArgSpec *arg, const Expr *expr) {
   const char *path;
   if (arg->type == ARG_LAYER && expr->kind == EXPR_NAME) {
     Entity *entity = label_find(call->sema, expr->name.text, &path);
-    if (entity && entity->kind == ENTITY_LAYER) return (Value){.kind = VALUE_LAYER, .id = entity->op, .text = path};
+    if (entity && entity->kind == ENTITY_LAYER)
+      return (Value){.kind = VALUE_LAYER, .id = entity->op, .text = path};
   }
+  if (arg->type == ARG_WORD && expr->kind == EXPR_NAME && !env_find(env, expr->name.text))
+    return value_text(VALUE_WORD, expr->name.text);
   return eval(call->sema, env, expr);
 }
 
@@ -228,8 +248,8 @@ static bool bind_argument(LayerCall *call, Env *env, const Expr *expr, uint32_t 
   if ((uint32_t)index >= call->spec->arg_count) return too_many(call, expr, arg);
   Bound *bound = &call->args[index];
   if (bound->expr) {
-    sema_error(call->sema, arg->name.text ? arg->name.span : arg->value->span, "argument \"%s\" is given twice",
-               call->spec->args[index].name);
+    sema_error(call->sema, arg->name.text ? arg->name.span : arg->value->span,
+               "argument \"%s\" is given twice", call->spec->args[index].name);
     return false;
   }
   bound->expr = arg->value;
@@ -252,7 +272,8 @@ bool bind_layer(LayerCall *call, Env *env, const Expr *expr) {
       bind_default(call, arg, &call->args[i]);
       continue;
     }
-    Diag *diag = sema_error(call->sema, call->span, "%s needs an argument for \"%s\"", call->spec->name, arg->name);
+    Diag *diag =
+        sema_error(call->sema, call->span, "%s needs an argument for \"%s\"", call->spec->name, arg->name);
     diag_help(diag, "its arguments are %s", layer_signature(call->sema->arena, call->spec));
     good = false;
   }

@@ -1,14 +1,16 @@
-/* Owns: the last steps over the whole graph: names of unlabelled layers, dropping what does not reach the loss, initial
- * values, and checks that need every op. */
+/* Owns: the last steps over the whole graph: names of unlabelled layers, dropping what does not reach the
+ * loss, initial values, and checks that need every op. */
 #include "frontend/sema.h"
 
 #include "base/checked.h"
 
 enum { GRAPH_MAX_NUMEL_LOG2 = 50 };
 
-/* --- the loss --------------------------------------------------------------------------------------------------- */
+/* --- the loss ------------------------------------------------------------------------------------------- */
 
-static bool is_loss(LayerKind kind) { return kind == LAYER_CROSS_ENTROPY || kind == LAYER_MSE; }
+static bool is_loss(LayerKind kind) {
+  return kind == LAYER_CROSS_ENTROPY || kind == LAYER_MSE;
+}
 
 static bool find_loss(Sema *sema, Env *env) {
   Graph *graph = sema->graph;
@@ -16,23 +18,30 @@ static bool find_loss(Sema *sema, Env *env) {
   graph->loss_op = -1;
   if (!loss) {
     Diag *diag = sema_error(sema, graph->modules.data[0].span, "model \"%s\" has no loss", graph->name);
+    for (uint32_t i = 0; i < env->vars.count; i++)
+      if (text_nearest("loss", &env->vars.data[i].name, 1))
+        diag_note(diag, env->vars.data[i].span, "the loss must be named `loss`, not \"%s\"",
+                  env->vars.data[i].name);
     diag_help(diag, "end it with `loss = cross_entropy(logits, targets)` or `loss = mse(x, y)`");
     return false;
   }
   loss->used = true;
-  int32_t op = loss->kind == VAR_LOCAL && loss->value.kind == VALUE_TENSOR ? graph->tensors.data[loss->value.id].op : -1;
+  int32_t op = loss->kind == VAR_LOCAL && loss->value.kind == VALUE_TENSOR
+                   ? graph->tensors.data[loss->value.id].op
+                   : -1;
   if (op >= 0 && is_loss(graph->ops.data[op].kind)) {
     graph->loss_op = op;
     return true;
   }
-  Diag *diag = sema_error(sema, loss->span, "the loss must be the result of cross_entropy or mse, this is %s",
-                          op >= 0 ? arena_printf(sema->arena, "the result of %s", layer_name(graph->ops.data[op].kind))
-                                  : value_describe(sema, loss->value));
+  Diag *diag =
+      sema_error(sema, loss->span, "the loss must be the result of cross_entropy or mse, this is %s",
+                 op >= 0 ? arena_printf(sema->arena, "the result of %s", layer_name(graph->ops.data[op].kind))
+                         : value_describe(sema, loss->value));
   if (op >= 0) diag_note(diag, graph->ops.data[op].span, "it is computed here");
   return false;
 }
 
-/* --- names ------------------------------------------------------------------------------------------------------ */
+/* --- names ---------------------------------------------------------------------------------------------- */
 
 /* base, base_1, base_2, ...: the first that is free. */
 static const char *free_name(Sema *sema, Map *next, const char *base) {
@@ -48,7 +57,8 @@ static const char *free_name(Sema *sema, Map *next, const char *base) {
 
 static void name_params(Sema *sema, const GraphOp *op) {
   GraphParam *params = sema->graph->params.data;
-  if (op->weight >= 0 && !params[op->weight].name) params[op->weight].name = path_join(sema, op->name, "weight");
+  if (op->weight >= 0 && !params[op->weight].name)
+    params[op->weight].name = path_join(sema, op->name, "weight");
   if (op->bias >= 0 && !params[op->bias].name) params[op->bias].name = path_join(sema, op->name, "bias");
 }
 
@@ -57,7 +67,9 @@ static void name_all(Sema *sema) {
   Map next = {0}, views = {0};
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     GraphOp *op = &graph->ops.data[i];
-    if (!op->name) op->name = free_name(sema, &next, path_join(sema, graph->modules.data[op->module].name, layer_name(op->kind)));
+    if (!op->name)
+      op->name =
+          free_name(sema, &next, path_join(sema, graph->modules.data[op->module].name, layer_name(op->kind)));
     graph->tensors.data[op->output].name = op->name;
     name_params(sema, op);
   }
@@ -71,7 +83,7 @@ static void name_all(Sema *sema) {
   }
 }
 
-/* --- what reaches the loss ---------------------------------------------------------------------------------------- */
+/* --- what reaches the loss ------------------------------------------------------------------------------ */
 
 typedef struct Live {
   bool *ops, *tensors, *params, *modules;
@@ -106,7 +118,8 @@ static void mark(Graph *graph, Live *live) {
     }
     if (op->weight >= 0) live->params[op->weight] = true;
     if (op->bias >= 0) live->params[op->bias] = true;
-    for (int32_t m = op->module; m >= 0 && !live->modules[m]; m = graph->modules.data[m].parent) live->modules[m] = true;
+    for (int32_t m = op->module; m >= 0 && !live->modules[m]; m = graph->modules.data[m].parent)
+      live->modules[m] = true;
   }
   live->modules[0] = true;
 }
@@ -129,8 +142,17 @@ static void warn_dropped(Sema *sema, const Live *live) {
     }
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     const GraphOp *op = &graph->ops.data[i];
-    if (live->ops[i] || consumed[op->output] || op->span.file != graph->modules.data[0].span.file || named_already(sema, op->output)) continue;
-    sema_warning(sema, op->span, "the result of this %s does not reach the loss, so it is left out", layer_name(op->kind));
+    if (live->ops[i] || consumed[op->output] || op->span.file != graph->modules.data[0].span.file ||
+        named_already(sema, op->output))
+      continue;
+    sema_warning(sema, op->span, "the result of this %s does not reach the loss, so it is left out",
+                 layer_name(op->kind));
+  }
+  for (uint32_t i = 0; i < graph->inputs.count; i++) {
+    int32_t input = graph->inputs.data[i].tensor;
+    if (live->tensors[input] || named_already(sema, input)) continue;
+    sema_warning(sema, graph->tensors.data[input].span,
+                 "input \"%s\" does not reach the loss, so it is left out", graph->inputs.data[i].name);
   }
 }
 
@@ -235,45 +257,42 @@ static void find_uses(Graph *graph) {
   }
 }
 
-/* --- checks ------------------------------------------------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------------------------------------- */
 
-/* With chunk, logits are computed piece by piece inside the loss: nobody else may want them. */
+/* With chunk, logits are computed piece by piece inside the loss. Nobody else wants them: what does not lead
+ * to the loss is gone, and nothing but the loss can use them on the way there. */
 static void check_chunk(Sema *sema) {
   const Graph *graph = sema->graph;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
   if (loss->kind != LAYER_CROSS_ENTROPY || !loss->as.cross_entropy.chunk) return;
   int32_t logits = loss->inputs[0], op = graph->tensors.data[logits].op;
   if (graph->tensors.data[logits].view_of >= 0 || op < 0 || graph->ops.data[op].kind != LAYER_LINEAR) {
-    Diag *diag = sema_error(sema, loss->span, "with `chunk` the logits must be the result of a linear, which is then computed in pieces");
-    note_tensor(sema, diag, logits);
-    return;
+    Diag *diag = sema_error(
+        sema, loss->span,
+        "with `chunk` the logits must be the result of a linear, which is then computed in pieces");
+    note_tensor(sema, diag, logits, "it");
   }
-  for (uint32_t i = 0; i < graph->ops.count; i++)
-    for (int32_t k = 0; k < graph->ops.data[i].input_count; k++) {
-      int32_t input = graph->ops.data[i].inputs[k];
-      if ((int32_t)i == graph->loss_op || (input != logits && graph->tensors.data[input].view_of != logits)) continue;
-      Diag *diag = sema_error(sema, loss->span, "with `chunk` the logits never exist as a whole, but another layer uses them");
-      diag_note(diag, graph->ops.data[i].span, "they are used here");
-      return;
-    }
 }
 
 static void check_total(Sema *sema) {
   uint64_t total = 0, numel = 0;
   for (uint32_t i = 0; i < sema->graph->params.count; i++)
-    if (!shape_numel(&sema->graph->params.data[i].shape, 1, &numel) || !checked_add(total, numel, &total) || total >> GRAPH_MAX_NUMEL_LOG2) {
-      sema_error(sema, sema->graph->modules.data[0].span, "the model has more than 2^%d parameters", GRAPH_MAX_NUMEL_LOG2);
+    if (!shape_numel(&sema->graph->params.data[i].shape, 1, &numel) || !checked_add(total, numel, &total) ||
+        total >> GRAPH_MAX_NUMEL_LOG2) {
+      sema_error(sema, sema->graph->modules.data[0].span, "the model has more than 2^%d parameters",
+                 GRAPH_MAX_NUMEL_LOG2);
       return;
     }
 }
 
 static bool learns(Sema *sema) {
   if (sema->graph->params.count) return true;
-  sema_error(sema, sema->graph->modules.data[0].span, "model \"%s\" has no parameters, so there is nothing to train", sema->graph->name);
+  sema_error(sema, sema->graph->modules.data[0].span,
+             "model \"%s\" has no parameters, so there is nothing to train", sema->graph->name);
   return false;
 }
 
-/* --- initial values ----------------------------------------------------------------------------------------------- */
+/* --- initial values ------------------------------------------------------------------------------------- */
 
 /* As path_matches; a leading "*." stands for any number of components. */
 static bool init_matches(const char *pattern, const char *name) {
@@ -332,7 +351,8 @@ static void apply_inits(Sema *sema) {
     }
   for (uint32_t i = 0; i < sema->inits.count; i++) {
     const InitRule *rule = &sema->inits.data[i];
-    if (!map_get(&matched, arena_printf(sema->arena, "%d:%u", rule->span.file, rule->span.begin))) report_init(sema, rule);
+    if (!map_get(&matched, arena_printf(sema->arena, "%d:%u", rule->span.file, rule->span.begin)))
+      report_init(sema, rule);
   }
 }
 

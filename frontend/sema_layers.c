@@ -1,11 +1,12 @@
 /* Owns: one shape rule a layer, and turning a call that passed it into an op.
  *
- * A rule checks the operands' shapes, fills op.as and the output's shape, and says which parameters it wants. */
+ * A rule checks the operands' shapes, fills op.as and the output's shape, and says which parameters it
+ * wants. */
 #include "frontend/sema.h"
 
 #include <stdlib.h>
 
-/* --- reading arguments ------------------------------------------------------------------------------------------ */
+/* --- reading arguments ---------------------------------------------------------------------------------- */
 
 static Bound *arg(LayerCall *call, const char *name) {
   for (uint32_t i = 0; i < call->spec->arg_count; i++)
@@ -17,7 +18,9 @@ static const GraphTensor *tensor(LayerCall *call, const char *name) {
   return &call->sema->graph->tensors.data[arg(call, name)->value.id];
 }
 
-static const Shape *shape(LayerCall *call, const char *name) { return &tensor(call, name)->shape; }
+static const Shape *shape(LayerCall *call, const char *name) {
+  return &tensor(call, name)->shape;
+}
 
 /* An int argument within bounds. */
 static bool whole(LayerCall *call, const char *name, int64_t least, int64_t *out) {
@@ -25,11 +28,11 @@ static bool whole(LayerCall *call, const char *name, int64_t least, int64_t *out
   *out = bound->value.integer;
   if (*out >= least && *out <= SEMA_MAX_DIM) return true;
   if (*out < least)
-    sema_error(call->sema, bound->span, "\"%s\" of %s must be at least %lld, this is %lld", name, call->spec->name, (long long)least,
-               (long long)*out);
+    sema_error(call->sema, bound->span, "\"%s\" of %s must be at least %lld, this is %lld", name,
+               call->spec->name, (long long)least, (long long)*out);
   else
-    sema_error(call->sema, bound->span, "\"%s\" of %s must be at most %lld, this is %lld", name, call->spec->name,
-               (long long)SEMA_MAX_DIM, (long long)*out);
+    sema_error(call->sema, bound->span, "\"%s\" of %s must be at most %lld, this is %lld", name,
+               call->spec->name, (long long)SEMA_MAX_DIM, (long long)*out);
   return false;
 }
 
@@ -38,13 +41,22 @@ static bool positive(LayerCall *call, const char *name, double *out) {
   const Bound *bound = arg(call, name);
   *out = bound->value.real;
   if (*out > 0) return true;
-  sema_error(call->sema, bound->span, "\"%s\" of %s must be above 0, this is %g", name, call->spec->name, *out);
+  sema_error(call->sema, bound->span, "\"%s\" of %s must be above 0, this is %g", name, call->spec->name,
+             *out);
   return false;
 }
 
-static void note_operand(LayerCall *call, Diag *diag, const char *name) { note_tensor(call->sema, diag, arg(call, name)->value.id); }
+/* Called by its variable when it has one, else by the argument's name. */
+static void note_operand(LayerCall *call, Diag *diag, const char *name) {
+  const Bound *bound = arg(call, name);
+  bool variable = bound->expr && bound->expr->kind == EXPR_NAME;
+  const char *what = arena_printf(call->sema->arena, "\"%s\"", variable ? bound->expr->name.text : name);
+  note_tensor(call->sema, diag, bound->value.id, bound->side && !variable ? bound->side : what);
+}
 
-static const char *text_of(LayerCall *call, const Shape *s) { return shape_text(call->sema, s); }
+static const char *text_of(LayerCall *call, const Shape *s) {
+  return shape_text(call->sema, s);
+}
 
 static void want_weight(LayerCall *call, Shape s, InitKind kind, double a) {
   call->has_weight = true;
@@ -61,7 +73,8 @@ static Shape with_cols(Shape s, int64_t cols) {
 static bool is_sequence(LayerCall *call, const char *name) {
   const Shape *s = shape(call, name);
   if (s->rank == 3 && s->dim[0] == DIM_BATCH) return true;
-  Diag *diag = sema_error(call->sema, arg(call, name)->span, "\"%s\" of %s must have shape [batch, length, width], this has %s", name,
+  Diag *diag = sema_error(call->sema, arg(call, name)->span,
+                          "\"%s\" of %s must have shape [batch, length, width], this has %s", name,
                           call->spec->name, text_of(call, s));
   note_operand(call, diag, name);
   return false;
@@ -73,10 +86,11 @@ static bool same(const Shape *a, const Shape *b) {
 
 /* b equals the last axes of a. */
 static bool is_suffix(const Shape *a, const Shape *b) {
-  return b->rank && b->rank < a->rank && !memcmp(a->dim + (a->rank - b->rank), b->dim, (size_t)b->rank * sizeof *b->dim);
+  return b->rank && b->rank < a->rank &&
+         !memcmp(a->dim + (a->rank - b->rank), b->dim, (size_t)b->rank * sizeof *b->dim);
 }
 
-/* --- rules ------------------------------------------------------------------------------------------------------ */
+/* --- rules ---------------------------------------------------------------------------------------------- */
 
 enum { WEIGHT_DIMS = 2 };
 static const double weight_deviation = 0.02; /* GPT-2's and Llama's */
@@ -86,7 +100,8 @@ static bool rule_embedding(LayerCall *call) {
   if (!whole(call, "vocab", 1, &vocab) || !whole(call, "d", 1, &d)) return false;
   const GraphTensor *x = tensor(call, "x");
   if (x->shape.rank >= GRAPH_MAX_RANK) {
-    Diag *diag = sema_error(call->sema, arg(call, "x")->span, "embedding adds an axis, but \"x\" has %d already", x->shape.rank);
+    Diag *diag = sema_error(call->sema, arg(call, "x")->span,
+                            "embedding adds an axis, but \"x\" has %d already", x->shape.rank);
     note_operand(call, diag, "x");
     return false;
   }
@@ -109,7 +124,8 @@ static bool rule_linear(LayerCall *call) {
   const Shape *x = shape(call, "x");
   if (!whole(call, "out", 1, &out)) return false;
   if (x->rank < 2) {
-    Diag *diag = sema_error(call->sema, arg(call, "x")->span, "linear needs at least 2 axes, this has shape %s", text_of(call, x));
+    Diag *diag = sema_error(call->sema, arg(call, "x")->span,
+                            "linear needs at least 2 axes, this has shape %s", text_of(call, x));
     note_operand(call, diag, "x");
     return false;
   }
@@ -124,7 +140,8 @@ static bool rule_norm(LayerCall *call) {
   const Shape *x = shape(call, "x");
   if (!positive(call, "eps", &call->op.as.norm.eps)) return false;
   if (x->rank < 2) {
-    Diag *diag = sema_error(call->sema, arg(call, "x")->span, "%s needs at least 2 axes, this has shape %s", call->spec->name, text_of(call, x));
+    Diag *diag = sema_error(call->sema, arg(call, "x")->span, "%s needs at least 2 axes, this has shape %s",
+                            call->spec->name, text_of(call, x));
     note_operand(call, diag, "x");
     return false;
   }
@@ -139,8 +156,9 @@ static bool split_heads(LayerCall *call, const char *name, int64_t heads, int64_
   int64_t width = shape_cols(shape(call, name));
   *head_dim = width / heads;
   if (width % heads == 0) return true;
-  Diag *diag = sema_error(call->sema, arg(call, "heads")->span, "%lld heads do not divide the width %lld of \"%s\"", (long long)heads,
-                          (long long)width, name);
+  Diag *diag =
+      sema_error(call->sema, arg(call, "heads")->span, "%lld heads do not divide the width %lld of \"%s\"",
+                 (long long)heads, (long long)width, name);
   note_operand(call, diag, name);
   return false;
 }
@@ -148,9 +166,12 @@ static bool split_heads(LayerCall *call, const char *name, int64_t heads, int64_
 static bool rule_rope(LayerCall *call) {
   int64_t heads, head_dim;
   GraphOp *op = &call->op;
-  if (!is_sequence(call, "x") || !whole(call, "heads", 1, &heads) || !split_heads(call, "x", heads, &head_dim)) return false;
+  if (!is_sequence(call, "x") || !whole(call, "heads", 1, &heads) ||
+      !split_heads(call, "x", heads, &head_dim))
+    return false;
   if (head_dim % 2) {
-    Diag *diag = sema_error(call->sema, arg(call, "heads")->span, "rope rotates pairs, but a head is %lld wide", (long long)head_dim);
+    Diag *diag = sema_error(call->sema, arg(call, "heads")->span,
+                            "rope rotates pairs, but a head is %lld wide", (long long)head_dim);
     note_operand(call, diag, "x");
     return false;
   }
@@ -161,7 +182,8 @@ static bool rule_rope(LayerCall *call) {
       !whole(call, "original", 1, &op->as.rope.original))
     return false;
   if (op->as.rope.llama3 && op->as.rope.high <= op->as.rope.low) {
-    sema_error(call->sema, arg(call, "high")->span, "\"high\" of rope must exceed \"low\" (%g), this is %g", op->as.rope.low, op->as.rope.high);
+    sema_error(call->sema, arg(call, "high")->span, "\"high\" of rope must exceed \"low\" (%g), this is %g",
+               op->as.rope.low, op->as.rope.high);
     return false;
   }
   call->out = *shape(call, "x");
@@ -177,28 +199,35 @@ static bool rule_attention(LayerCall *call) {
   if (arg(call, "kv_heads")->given && !whole(call, "kv_heads", 1, &kv_heads)) return false;
   const Shape *q = shape(call, "q"), *k = shape(call, "k"), *v = shape(call, "v");
   if (heads % kv_heads) {
-    sema_error(call->sema, arg(call, "kv_heads")->span, "%lld kv_heads do not divide %lld heads", (long long)kv_heads, (long long)heads);
+    sema_error(call->sema, arg(call, "kv_heads")->span, "%lld kv_heads do not divide %lld heads",
+               (long long)kv_heads, (long long)heads);
     return false;
   }
   if (shape_cols(k) != kv_heads * head_dim) {
-    Diag *diag = sema_error(call->sema, arg(call, "k")->span, "\"k\" must be %lld wide (%lld heads of %lld, as in \"q\"), but it is %lld wide",
-                            (long long)(kv_heads * head_dim), (long long)kv_heads, (long long)head_dim, (long long)shape_cols(k));
+    Diag *diag = sema_error(call->sema, arg(call, "k")->span,
+                            "\"k\" must be %lld wide (%lld heads of %lld, as in \"q\"), but it is %lld wide",
+                            (long long)(kv_heads * head_dim), (long long)kv_heads, (long long)head_dim,
+                            (long long)shape_cols(k));
     note_operand(call, diag, "q");
     note_operand(call, diag, "k");
-    if (!arg(call, "kv_heads")->given && head_dim && shape_cols(k) % head_dim == 0 && shape_cols(k) < shape_cols(q))
-      diag_help(diag, "for grouped-query attention add kv_heads = %lld", (long long)(shape_cols(k) / head_dim));
+    if (!arg(call, "kv_heads")->given && head_dim && shape_cols(k) % head_dim == 0 &&
+        shape_cols(k) < shape_cols(q))
+      diag_help(diag, "for grouped-query attention add kv_heads = %lld",
+                (long long)(shape_cols(k) / head_dim));
     return false;
   }
   if (!same(k, v)) {
-    Diag *diag = sema_error(call->sema, arg(call, "v")->span, "\"k\" and \"v\" must have one shape, but these are %s and %s",
-                            text_of(call, k), text_of(call, v));
+    Diag *diag = sema_error(call->sema, arg(call, "v")->span,
+                            "\"k\" and \"v\" must have one shape, but these are %s and %s", text_of(call, k),
+                            text_of(call, v));
     note_operand(call, diag, "k");
     note_operand(call, diag, "v");
     return false;
   }
   op->as.attention.causal = arg(call, "mask")->word == 0;
   if (op->as.attention.causal && q->dim[1] != k->dim[1]) {
-    Diag *diag = sema_error(call->sema, arg(call, "k")->span, "a causal mask needs \"q\" and \"k\" of one length, but these are %lld and %lld",
+    Diag *diag = sema_error(call->sema, arg(call, "k")->span,
+                            "a causal mask needs \"q\" and \"k\" of one length, but these are %lld and %lld",
                             (long long)q->dim[1], (long long)k->dim[1]);
     note_operand(call, diag, "q");
     note_operand(call, diag, "k");
@@ -222,7 +251,9 @@ static bool rule_mul(LayerCall *call) {
   const Shape *a = shape(call, "a"), *b = shape(call, "b");
   call->out = *a;
   if (same(a, b)) return true;
-  Diag *diag = sema_error(call->sema, call->span, "mul needs two tensors of one shape, but these are %s and %s", text_of(call, a), text_of(call, b));
+  Diag *diag =
+      sema_error(call->sema, call->span, "mul needs two tensors of one shape, but these are %s and %s",
+                 text_of(call, a), text_of(call, b));
   note_operand(call, diag, "a");
   note_operand(call, diag, "b");
   return false;
@@ -240,10 +271,13 @@ static bool rule_add(LayerCall *call) {
   }
   call->out = *a;
   if (same(a, b) || is_suffix(a, b)) return true;
-  Diag *diag = sema_error(call->sema, call->span, "add needs two tensors of one shape, but these are %s and %s", text_of(call, a), text_of(call, b));
+  Diag *diag =
+      sema_error(call->sema, call->span, "add needs two tensors of one shape, but these are %s and %s",
+                 text_of(call, a), text_of(call, b));
   note_operand(call, diag, "a");
   note_operand(call, diag, "b");
-  if (a->rank != b->rank) diag_help(diag, "the smaller one may only lack leading axes: its shape must be the end of the other's");
+  if (a->rank != b->rank)
+    diag_help(diag, "the smaller one may only lack leading axes: its shape must be the end of the other's");
   return false;
 }
 
@@ -252,11 +286,14 @@ static bool rule_dropout(LayerCall *call) {
   call->op.as.dropout.p = p->value.real;
   call->out = *shape(call, "x");
   if (p->value.real < 0 || p->value.real >= 1) {
-    sema_error(call->sema, p->span, "\"p\" of dropout must be at least 0 and below 1, this is %g", p->value.real);
+    sema_error(call->sema, p->span, "\"p\" of dropout must be at least 0 and below 1, this is %g",
+               p->value.real);
     return false;
   }
   if (call->out.dim[0] == DIM_BATCH) return true;
-  Diag *diag = sema_error(call->sema, arg(call, "x")->span, "dropout acts on samples, but \"x\" has shape %s, without batch", text_of(call, &call->out));
+  Diag *diag =
+      sema_error(call->sema, arg(call, "x")->span,
+                 "dropout acts on samples, but \"x\" has shape %s, without batch", text_of(call, &call->out));
   note_operand(call, diag, "x");
   return false;
 }
@@ -265,7 +302,8 @@ static bool rule_dropout(LayerCall *call) {
 static bool is_input(LayerCall *call, const char *name) {
   const GraphTensor *t = tensor(call, name);
   if (t->op < 0 && t->view_of < 0) return true;
-  Diag *diag = sema_error(call->sema, arg(call, name)->span, "\"%s\" of %s must be an input of the model", name, call->spec->name);
+  Diag *diag = sema_error(call->sema, arg(call, name)->span, "\"%s\" of %s must be an input of the model",
+                          name, call->spec->name);
   note_operand(call, diag, name);
   return false;
 }
@@ -276,8 +314,10 @@ static bool rule_cross_entropy(LayerCall *call) {
   Shape rows = *logits;
   rows.rank--;
   if (logits->rank < 2 || logits->dim[0] != DIM_BATCH || !same(&rows, targets)) {
-    Diag *diag = sema_error(call->sema, call->span, "cross_entropy needs logits %s with one more axis of classes, but they have shape %s",
-                            text_of(call, targets), text_of(call, logits));
+    Diag *diag =
+        sema_error(call->sema, call->span,
+                   "cross_entropy needs logits %s with one more axis of classes, but they have shape %s",
+                   text_of(call, targets), text_of(call, logits));
     note_operand(call, diag, "logits");
     note_operand(call, diag, "targets");
     return false;
@@ -285,7 +325,8 @@ static bool rule_cross_entropy(LayerCall *call) {
   const Bound *chunk = arg(call, "chunk"), *ignore = arg(call, "ignore_index");
   call->op.as.cross_entropy.ignore_index = ignore->value.integer;
   if (ignore->value.integer < INT32_MIN || ignore->value.integer > INT32_MAX) {
-    sema_error(call->sema, ignore->span, "\"ignore_index\" of cross_entropy must fit 32 bits, this is %lld", (long long)ignore->value.integer);
+    sema_error(call->sema, ignore->span, "\"ignore_index\" of cross_entropy must fit 32 bits, this is %lld",
+               (long long)ignore->value.integer);
     return false;
   }
   if (chunk->given && !whole(call, "chunk", 1, &call->op.as.cross_entropy.chunk)) return false;
@@ -298,27 +339,39 @@ static bool rule_mse(LayerCall *call) {
   if (!is_input(call, "y")) return false;
   call->out = (Shape){0};
   if (same(x, y)) return true;
-  Diag *diag = sema_error(call->sema, call->span, "mse needs two tensors of one shape, but these are %s and %s", text_of(call, x), text_of(call, y));
+  Diag *diag =
+      sema_error(call->sema, call->span, "mse needs two tensors of one shape, but these are %s and %s",
+                 text_of(call, x), text_of(call, y));
   note_operand(call, diag, "x");
   note_operand(call, diag, "y");
   return false;
 }
 
 static bool (*const rules[LAYER_COUNT])(LayerCall *) = {
-    [LAYER_EMBEDDING] = rule_embedding, [LAYER_POSITIONS] = rule_positions, [LAYER_LINEAR] = rule_linear,
-    [LAYER_LAYERNORM] = rule_norm,      [LAYER_RMSNORM] = rule_norm,        [LAYER_ROPE] = rule_rope,
-    [LAYER_ATTENTION] = rule_attention, [LAYER_GELU] = rule_activation,     [LAYER_RELU] = rule_activation,
-    [LAYER_SILU] = rule_activation,     [LAYER_MUL] = rule_mul,             [LAYER_ADD] = rule_add,
-    [LAYER_DROPOUT] = rule_dropout,     [LAYER_CROSS_ENTROPY] = rule_cross_entropy, [LAYER_MSE] = rule_mse,
+    [LAYER_EMBEDDING] = rule_embedding,
+    [LAYER_POSITIONS] = rule_positions,
+    [LAYER_LINEAR] = rule_linear,
+    [LAYER_LAYERNORM] = rule_norm,
+    [LAYER_RMSNORM] = rule_norm,
+    [LAYER_ROPE] = rule_rope,
+    [LAYER_ATTENTION] = rule_attention,
+    [LAYER_GELU] = rule_activation,
+    [LAYER_RELU] = rule_activation,
+    [LAYER_SILU] = rule_activation,
+    [LAYER_MUL] = rule_mul,
+    [LAYER_ADD] = rule_add,
+    [LAYER_DROPOUT] = rule_dropout,
+    [LAYER_CROSS_ENTROPY] = rule_cross_entropy,
+    [LAYER_MSE] = rule_mse,
 };
 
-/* --- parameters --------------------------------------------------------------------------------------------------- */
+/* --- parameters ----------------------------------------------------------------------------------------- */
 
 static bool param_fits(LayerCall *call, const Shape *s) {
   uint64_t numel = 0;
   if (shape_numel(s, 1, &numel) && numel >> SEMA_MAX_NUMEL_LOG2 == 0) return true;
-  sema_error(call->sema, call->span, "the weight of this %s would have shape %s: more than 2^%d elements", call->spec->name,
-             text_of(call, s), SEMA_MAX_NUMEL_LOG2);
+  sema_error(call->sema, call->span, "the weight of this %s would have shape %s: more than 2^%d elements",
+             call->spec->name, text_of(call, s), SEMA_MAX_NUMEL_LOG2);
   return false;
 }
 
@@ -334,14 +387,15 @@ static bool tie(LayerCall *call, const Bound *bound) {
   Sema *sema = call->sema;
   const GraphOp *owner = &sema->graph->ops.data[bound->value.id];
   if (owner->weight < 0 || sema->graph->params.data[owner->weight].shape.rank != WEIGHT_DIMS) {
-    Diag *diag = sema_error(sema, bound->span, "\"%s\" has no weight matrix to share, it is a %s", bound->value.text, layer_name(owner->kind));
+    Diag *diag = sema_error(sema, bound->span, "\"%s\" has no weight matrix to share, it is a %s",
+                            bound->value.text, layer_name(owner->kind));
     diag_note(diag, owner->span, "it is declared here");
     return false;
   }
   const Shape *have = &sema->graph->params.data[owner->weight].shape;
   if (!same(have, &call->weight_shape)) {
-    Diag *diag = sema_error(sema, bound->span, "the weight of \"%s\" has shape %s, but this linear needs %s", bound->value.text,
-                            text_of(call, have), text_of(call, &call->weight_shape));
+    Diag *diag = sema_error(sema, bound->span, "the weight of \"%s\" has shape %s, but this linear needs %s",
+                            bound->value.text, text_of(call, have), text_of(call, &call->weight_shape));
     diag_note(diag, owner->span, "\"%s\" is declared here", bound->value.text);
     note_operand(call, diag, "x");
     return false;
@@ -364,11 +418,13 @@ static bool add_params(LayerCall *call) {
   return true;
 }
 
-/* --- ops ---------------------------------------------------------------------------------------------------------- */
+/* --- ops --------------------------------------------------------------------------------------------------
+ */
 
 static int32_t new_tensor(LayerCall *call, int32_t op, int32_t base, int64_t column, const char *name) {
   Sema *sema = call->sema;
-  GraphTensor t = {.name = name, .shape = call->out, .op = op, .view_of = base, .view_column = column, .span = call->span};
+  GraphTensor t = {
+      .name = name, .shape = call->out, .op = op, .view_of = base, .view_column = column, .span = call->span};
   vec_push(sema->arena, &sema->graph->tensors, t);
   return (int32_t)sema->graph->tensors.count - 1;
 }
@@ -376,7 +432,8 @@ static int32_t new_tensor(LayerCall *call, int32_t op, int32_t base, int64_t col
 static bool output_fits(LayerCall *call) {
   uint64_t numel = 0;
   if (shape_numel(&call->out, 1, &numel) && numel >> SEMA_MAX_NUMEL_LOG2 == 0) return true;
-  sema_error(call->sema, call->span, "the result of this %s would have shape %s: more than 2^%d elements a sample", call->spec->name,
+  sema_error(call->sema, call->span,
+             "the result of this %s would have shape %s: more than 2^%d elements a sample", call->spec->name,
              text_of(call, &call->out), SEMA_MAX_NUMEL_LOG2);
   return false;
 }
@@ -385,7 +442,8 @@ static Value emit(LayerCall *call) {
   Sema *sema = call->sema;
   GraphOp *op = &call->op;
   if (sema->graph->ops.count >= SEMA_MAX_OPS) {
-    sema_stop(sema, call->span, "the model expands to more than 200,000 layers", "lower the count of a repeat");
+    sema_stop(sema, call->span, "the model expands to more than 200,000 layers",
+              "lower the count of a repeat");
     return value_error();
   }
   if (!output_fits(call) || !add_params(call)) return value_error();
@@ -405,17 +463,19 @@ static Value emit(LayerCall *call) {
   return value_tensor(op->output);
 }
 
-/* --- split: views, no op ------------------------------------------------------------------------------------------- */
+/* --- split: views, no op -------------------------------------------------------------------------------- */
 
 /* Widths of the parts, or NULL after an error. */
 static const int64_t *split_widths(LayerCall *call, uint32_t *count) {
   const Value *parts = &arg(call, "parts")->value;
   Span span = arg(call, "parts")->span;
   int64_t width = shape_cols(shape(call, "x")), sum = 0;
-  bool equal = parts->count == 1 && !(arg(call, "parts")->expr && arg(call, "parts")->expr->kind == EXPR_LIST);
+  bool equal =
+      parts->count == 1 && !(arg(call, "parts")->expr && arg(call, "parts")->expr->kind == EXPR_LIST);
   int64_t n = equal ? parts->items[0].integer : (int64_t)parts->count;
   if (equal && width % n) {
-    Diag *diag = sema_error(call->sema, span, "%lld parts do not divide the width %lld", (long long)n, (long long)width);
+    Diag *diag = sema_error(call->sema, span, "%lld parts do not divide the width %lld", (long long)n,
+                            (long long)width);
     note_operand(call, diag, "x");
     return NULL;
   }
@@ -430,7 +490,8 @@ static const int64_t *split_widths(LayerCall *call, uint32_t *count) {
   }
   *count = (uint32_t)n;
   if (sum == width) return widths;
-  Diag *diag = sema_error(call->sema, span, "the parts add up to %lld, but the width is %lld", (long long)sum, (long long)width);
+  Diag *diag = sema_error(call->sema, span, "the parts add up to %lld, but the width is %lld", (long long)sum,
+                          (long long)width);
   note_operand(call, diag, "x");
   return NULL;
 }
@@ -458,7 +519,7 @@ static Value split(LayerCall *call) {
   return (Value){.kind = VALUE_TUPLE, .items = items, .count = count};
 }
 
-/* --- the doors ------------------------------------------------------------------------------------------------------ */
+/* --- the doors ------------------------------------------------------------------------------------------ */
 
 Value layer_call(Sema *sema, Env *env, const Expr *expr, const LayerSpec *spec) {
   LayerCall call = {.sema = sema, .spec = spec, .span = expr->span, .label = expr->label};
@@ -472,10 +533,15 @@ Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, Value left, Val
   const Expr *sides[] = {expr->left, expr->right};
   Value values[] = {left, right};
   for (int i = 0; i < 2; i++) {
-    call.args[i] = (Bound){.given = true, .expr = sides[i], .span = sides[i]->span, .value = values[i]};
+    call.args[i] = (Bound){.given = true,
+                           .expr = sides[i],
+                           .span = sides[i]->span,
+                           .value = values[i],
+                           .side = i ? "the right side" : "the left side"};
     if (!sema->graph->tensors.data[values[i].id].is_index) continue;
-    Diag *diag = sema_error(sema, sides[i]->span, "integers cannot be combined with '%s'", kind == LAYER_ADD ? "+" : "*");
-    note_tensor(sema, diag, values[i].id);
+    Diag *diag = sema_error(sema, sides[i]->span, "integers cannot be combined with '%s'",
+                            kind == LAYER_ADD ? "+" : "*");
+    note_tensor(sema, diag, values[i].id, "it");
     diag_help(diag, "embedding turns ids into vectors");
     return value_error();
   }

@@ -1,15 +1,23 @@
 /* Owns: values and what messages say of them, environments, labels, errors with the calls around them. */
 #include "frontend/sema.h"
 
-/* --- values --------------------------------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------------------------------------- */
 
-Value value_error(void) { return (Value){.kind = VALUE_ERROR}; }
+Value value_error(void) {
+  return (Value){.kind = VALUE_ERROR};
+}
 Value value_integer(int64_t integer) {
   return (Value){.kind = VALUE_NUMBER, .exact = true, .integer = integer, .real = (double)integer};
 }
-Value value_real(double real) { return (Value){.kind = VALUE_NUMBER, .real = real}; }
-Value value_text(ValueKind kind, const char *text) { return (Value){.kind = kind, .text = text}; }
-Value value_tensor(int32_t tensor) { return (Value){.kind = VALUE_TENSOR, .id = tensor}; }
+Value value_real(double real) {
+  return (Value){.kind = VALUE_NUMBER, .real = real};
+}
+Value value_text(ValueKind kind, const char *text) {
+  return (Value){.kind = kind, .text = text};
+}
+Value value_tensor(int32_t tensor) {
+  return (Value){.kind = VALUE_TENSOR, .id = tensor};
+}
 
 const char *shape_text(Sema *sema, const Shape *shape) {
   Text text = {.arena = sema->arena};
@@ -19,7 +27,8 @@ const char *shape_text(Sema *sema, const Shape *shape) {
 
 const char *value_describe(Sema *sema, Value value) {
   switch (value.kind) {
-  case VALUE_ERROR: return "an error";
+  case VALUE_ERROR:
+    return "an error";
   case VALUE_NUMBER:
     return value.exact ? arena_printf(sema->arena, "the number %lld", (long long)value.integer)
                        : arena_printf(sema->arena, "the number %g", value.real);
@@ -28,23 +37,37 @@ const char *value_describe(Sema *sema, Value value) {
     return arena_printf(sema->arena, "%s of shape %s", tensor->is_index ? "an input of integers" : "a tensor",
                         shape_text(sema, &tensor->shape));
   }
-  case VALUE_TUPLE: return arena_printf(sema->arena, "a list of %u values", value.count);
-  case VALUE_LAYER: return "a layer, not its result";
-  case VALUE_SCOPE: return "the name of a module's call";
-  case VALUE_WORD: return arena_printf(sema->arena, "the word \"%s\"", value.text);
-  case VALUE_STRING: return "a string";
+  case VALUE_TUPLE:
+    return arena_printf(sema->arena, "a list of %u values", value.count);
+  case VALUE_LAYER:
+    return arena_printf(sema->arena, "the layer \"%s\"", value.text);
+  case VALUE_SCOPE:
+    return arena_printf(sema->arena, "the name \"%s\" of a module's call", value.text);
+  case VALUE_WORD:
+    return arena_printf(sema->arena, "the word \"%s\"", value.text);
+  case VALUE_STRING:
+    return "a string";
   }
   return "";
 }
 
-/* --- errors --------------------------------------------------------------------------------------------------- */
+/* --- errors --------------------------------------------------------------------------------------------- */
+
+static bool noted(const Diag *diag, Span span) {
+  for (uint32_t i = 0; i < diag->notes.count; i++)
+    if (!memcmp(&diag->notes.data[i].span, &span, sizeof span)) return true;
+  return false;
+}
 
 void sema_flush(Sema *sema) {
   if (sema->last && sema->last_calls.count) {
     uint32_t count = sema->last_calls.count;
     const PendingCall *inner = &sema->last_calls.data[count - 1], *outer = &sema->last_calls.data[0];
-    diag_note(sema->last, inner->span, "in module \"%s\", called here", inner->module);
-    if (count > 1) diag_note(sema->last, outer->span, "%sin module \"%s\", called here", count > 2 ? "... " : "", outer->module);
+    if (!noted(sema->last, inner->span))
+      diag_note(sema->last, inner->span, "in module \"%s\", called here", inner->module);
+    if (count > 1 && !noted(sema->last, outer->span))
+      diag_note(sema->last, outer->span, "%sin module \"%s\", called here", count > 2 ? "... " : "",
+                outer->module);
   }
   sema->last = NULL;
 }
@@ -52,7 +75,8 @@ void sema_flush(Sema *sema) {
 static void remember_calls(Sema *sema, Diag *diag) {
   sema->last = diag;
   sema->last_calls.count = 0;
-  for (uint32_t i = 0; i < sema->calls.count; i++) vec_push(sema->arena, &sema->last_calls, sema->calls.data[i]);
+  for (uint32_t i = 0; i < sema->calls.count; i++)
+    vec_push(sema->arena, &sema->last_calls, sema->calls.data[i]);
 }
 
 /* True the first time that something is said of this place. */
@@ -63,15 +87,16 @@ static bool fresh(Sema *sema, Span span, char level) {
   return true;
 }
 
-static Diag *unseen(Sema *sema) {
+static Diag *unseen(Sema *sema, Span span) {
   Diag *diag = ARENA_NEW(sema->arena, Diag);
   diag->arena = sema->arena;
+  diag->span = span;
   return diag;
 }
 
 Diag *sema_error(Sema *sema, Span span, const char *format, ...) {
   sema_flush(sema);
-  if (sema->stop || !fresh(sema, span, 'e')) return unseen(sema);
+  if (sema->stop || !fresh(sema, span, 'e')) return unseen(sema, span);
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(sema->arena, format, args);
@@ -82,7 +107,7 @@ Diag *sema_error(Sema *sema, Span span, const char *format, ...) {
 }
 
 Diag *sema_warning(Sema *sema, Span span, const char *format, ...) {
-  if (!fresh(sema, span, 'w')) return unseen(sema);
+  if (!fresh(sema, span, 'w')) return unseen(sema, span);
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(sema->arena, format, args);
@@ -96,15 +121,18 @@ void sema_stop(Sema *sema, Span span, const char *reason, const char *help) {
   sema->stop = true;
 }
 
-void note_tensor(Sema *sema, Diag *diag, int32_t id) {
+void note_tensor(Sema *sema, Diag *diag, int32_t id, const char *what) {
   const GraphTensor *tensor = &sema->graph->tensors.data[id];
+  if (!memcmp(&tensor->span, &diag->span, sizeof diag->span)) return;
   if (tensor->op < 0 && tensor->view_of < 0)
-    diag_note(diag, tensor->span, "input \"%s\" is declared here with shape %s", tensor->name, shape_text(sema, &tensor->shape));
+    diag_note(diag, tensor->span, "input \"%s\" is declared here with shape %s", tensor->name,
+              shape_text(sema, &tensor->shape));
   else
-    diag_note(diag, tensor->span, "it is computed here with shape %s", shape_text(sema, &tensor->shape));
+    diag_note(diag, tensor->span, "%s is computed here with shape %s", what,
+              shape_text(sema, &tensor->shape));
 }
 
-/* --- environments --------------------------------------------------------------------------------------------- */
+/* --- environments --------------------------------------------------------------------------------------- */
 
 Env *env_new(Sema *sema, Env *parent, bool barrier, bool quiet) {
   Env *env = ARENA_NEW(sema->arena, Env);
@@ -130,8 +158,12 @@ static Var *find(Env *env, const char *name, bool hidden) {
   return NULL;
 }
 
-Var *env_find(Env *env, const char *name) { return find(env, name, false); }
-Var *env_hidden(Env *env, const char *name) { return find(env, name, true); }
+Var *env_find(Env *env, const char *name) {
+  return find(env, name, false);
+}
+Var *env_hidden(Env *env, const char *name) {
+  return find(env, name, true);
+}
 
 /* Within the body of one module or of the model, repeats in it included. */
 Var *env_find_own(const Sema *sema, Env *env, const char *name) {
@@ -154,8 +186,9 @@ void env_finish(Sema *sema, Env *env) {
   if (env->quiet || sema->sink->errors) return;
   for (uint32_t i = 0; i < env->vars.count; i++) {
     const Var *var = &env->vars.data[i];
-    if (var->used || var->name[0] == '_' || var->kind == VAR_INDEX || var->value.kind == VALUE_ERROR) continue;
+    if (var->used || var->kind == VAR_INDEX || var->value.kind == VALUE_ERROR) continue;
     if (var->value.kind == VALUE_TENSOR) vec_push(sema->arena, &sema->unused, var->value.id);
+    if (var->name[0] == '_') continue;
     Diag *diag = sema_warning(sema, var->span, "%s \"%s\" is never used", kinds[var->kind], var->name);
     if (var->kind == VAR_LOCAL) diag_help(diag, "a name that starts with '_' may stay unused");
   }
@@ -188,10 +221,13 @@ const char *env_nearest(Sema *sema, Env *env, const char *name, bool callable) {
   }
   for (int i = 0; callable && i < LAYER_COUNT; i++) vec_push(sema->arena, &names, layer_name((LayerKind)i));
   if (!callable) add_keys(sema, &names, &sema->words);
+  for (uint32_t i = 0; !callable && i < sema->taken.capacity; i++) /* labels of the model itself */
+    if (sema->taken.slots[i].key && !strchr(sema->taken.slots[i].key, '.'))
+      vec_push(sema->arena, &names, sema->taken.slots[i].key);
   return text_nearest(name, names.data, names.count);
 }
 
-/* --- labels ----------------------------------------------------------------------------------------------------- */
+/* --- labels --------------------------------------------------------------------------------------------- */
 
 const char *path_join(Sema *sema, const char *scope, const char *name) {
   return *scope ? arena_printf(sema->arena, "%s.%s", scope, name) : name;

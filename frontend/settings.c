@@ -1,5 +1,6 @@
-/* Owns: the reader behind train, cluster and plan blocks. The blocks are flat: a key, its values, the next key; what
- * follows a key is said in its row of a table, so that every mistake gets the same quality of message. */
+/* Owns: the reader behind train, cluster and plan blocks. The blocks are flat: a key, its values, the next
+ * key; what follows a key is said in its row of a table, so that every mistake gets the same quality of
+ * message. */
 #include "frontend/settings.h"
 
 const Item *next_item(const Reader *reader) {
@@ -20,7 +21,8 @@ bool next_is_key(const Reader *reader) {
 static const char *saw(Reader *reader, const Item *item) {
   if (!item) return "nothing";
   if (item->kind == ITEM_BLOCK) return "a block";
-  return arena_printf(reader->sema->arena, item->kind == ITEM_STRING ? "the string \"%s\"" : "\"%s\"", item->text);
+  return arena_printf(reader->sema->arena, item->kind == ITEM_STRING ? "the string \"%s\"" : "\"%s\"",
+                      item->text);
 }
 
 bool key_error(Reader *reader, const Key *key, Span span, const char *text) {
@@ -31,30 +33,39 @@ bool key_error(Reader *reader, const Key *key, Span span, const char *text) {
 
 static bool expected(Reader *reader, const Key *key, const char *what) {
   const Item *item = next_item(reader);
-  return key_error(reader, key, item ? item->span : reader->key_span,
-                   arena_printf(reader->sema->arena, "\"%s\" needs %s, saw %s", key->name, what, saw(reader, item)));
+  if (next_is_key(reader))
+    return key_error(reader, key, span_join(reader->key_span, reader->items->data[reader->at - 1].span),
+                     arena_printf(reader->sema->arena, "\"%s\" needs %s", key->name, what));
+  return key_error(
+      reader, key, item ? item->span : reader->key_span,
+      arena_printf(reader->sema->arena, "\"%s\" needs %s, saw %s", key->name, what, saw(reader, item)));
 }
 
 static const char *kind_name(QuantityKind kind) {
-  static const char *const names[] = {
-      [QUANTITY_NUMBER] = "a number",          [QUANTITY_BYTES] = "a size such as 72GiB",
-      [QUANTITY_RATE] = "a rate such as 900GB/s", [QUANTITY_FLOPS] = "a speed such as 989TFLOPS",
-      [QUANTITY_SECONDS] = "a time such as 5us", [QUANTITY_MONEY_RATE] = "a price such as 2.5USD/h"};
+  static const char *const names[] = {[QUANTITY_NUMBER] = "a number",
+                                      [QUANTITY_BYTES] = "a size such as 72GiB",
+                                      [QUANTITY_RATE] = "a rate such as 900GB/s",
+                                      [QUANTITY_FLOPS] = "a speed such as 989TFLOPS",
+                                      [QUANTITY_SECONDS] = "a time such as 5us",
+                                      [QUANTITY_MONEY_RATE] = "a price such as 2.5USD/h"};
   return names[kind];
 }
 
-bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least, double most, Quantity *out) {
+bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least, double most,
+                 Quantity *out) {
   const Item *item = next_item(reader);
   const char *why = NULL;
   if (!item || item->kind != ITEM_NUMBER) return expected(reader, key, kind_name(kind));
   if (strlen(item->text) > 60 || !quantity_parse(item->text, out, &why)) {
-    sema_error(reader->sema, item->span, "\"%s\" is not a quantity: %s", item->text, why ? why : "it has too many digits");
+    sema_error(reader->sema, item->span, "\"%s\" is not a quantity: %s", item->text,
+               why ? why : "it has too many digits");
     return false;
   }
   if (out->kind != kind) return expected(reader, key, kind_name(kind));
   const char *bound = out->value < least ? "at least" : most > 0 && out->value > most ? "at most" : NULL;
   if (bound) {
-    sema_error(reader->sema, item->span, "\"%s\" must be %s %g, this is %s", key->name, bound, *(bound + 3) == 'l' ? least : most, item->text);
+    sema_error(reader->sema, item->span, "\"%s\" must be %s %g, this is %s", key->name, bound,
+               *(bound + 3) == 'l' ? least : most, item->text);
     return false;
   }
   reader->at++;
@@ -71,9 +82,10 @@ bool read_word(Reader *reader, const Key *key, const char *const *words, int32_t
       return true;
     }
   Text wanted = {.arena = reader->sema->arena};
-  for (uint32_t i = 0; i < count; i++) text_printf(&wanted, "%s%s", i == 0 ? "" : i + 1 == count ? " or " : ", ", words[i]);
-  Diag *diag = sema_error(reader->sema, item ? item->span : reader->key_span, "\"%s\" must be %s, saw %s", key->name, wanted.data,
-                          saw(reader, item));
+  for (uint32_t i = 0; i < count; i++)
+    text_printf(&wanted, "%s%s", i == 0 ? "" : i + 1 == count ? " or " : ", ", words[i]);
+  Diag *diag = sema_error(reader->sema, item ? item->span : reader->key_span, "\"%s\" must be %s, saw %s",
+                          key->name, wanted.data, saw(reader, item));
   const char *near = item && item->kind == ITEM_WORD ? text_nearest(item->text, words, count) : NULL;
   if (near) diag_help(diag, "did you mean \"%s\"?", near);
   return false;
@@ -82,7 +94,8 @@ bool read_word(Reader *reader, const Key *key, const char *const *words, int32_t
 static bool whole(Reader *reader, const Key *key, const Quantity *quantity, int64_t *out) {
   *out = quantity->integer;
   if (quantity->is_integer) return true;
-  sema_error(reader->sema, reader->items->data[reader->at - 1].span, "\"%s\" must be a whole number, this is %s", key->name,
+  sema_error(reader->sema, reader->items->data[reader->at - 1].span,
+             "\"%s\" must be a whole number, this is %s", key->name,
              reader->items->data[reader->at - 1].text);
   return false;
 }
@@ -93,8 +106,10 @@ bool read_auto_count(Reader *reader, const Key *key, double least, int64_t *out)
   int32_t word;
   const Item *item = next_item(reader);
   if (item && item->kind == ITEM_NUMBER)
-    return read_number(reader, key, QUANTITY_NUMBER, least, 0, &quantity) && whole(reader, key, &quantity, out);
-  if (!item || item->kind != ITEM_WORD || strcmp(item->text, "auto")) return expected(reader, key, "auto or a number");
+    return read_number(reader, key, QUANTITY_NUMBER, least, 0, &quantity) &&
+           whole(reader, key, &quantity, out);
+  if (!item || item->kind != ITEM_WORD || strcmp(item->text, "auto"))
+    return expected(reader, key, "auto or a number");
   *out = SETTING_AUTO;
   return read_word(reader, key, words, &word);
 }
@@ -124,26 +139,32 @@ static bool read_value(Reader *reader, const Key *key) {
   int32_t word;
   switch (key->type) {
   case KEY_COUNT:
-    return read_number(reader, key, QUANTITY_NUMBER, key->least, key->most, &quantity) && whole(reader, key, &quantity, field);
+    return read_number(reader, key, QUANTITY_NUMBER, key->least, key->most, &quantity) &&
+           whole(reader, key, &quantity, field);
   case KEY_BYTES:
     return read_number(reader, key, QUANTITY_BYTES, 1, 0, &quantity) && whole(reader, key, &quantity, field);
   case KEY_REAL:
   case KEY_RATE:
   case KEY_NS:
   case KEY_PRICE: {
-    static const QuantityKind kinds[] = {[KEY_REAL] = QUANTITY_NUMBER, [KEY_RATE] = QUANTITY_RATE,
-                                         [KEY_NS] = QUANTITY_SECONDS, [KEY_PRICE] = QUANTITY_MONEY_RATE};
+    static const QuantityKind kinds[] = {[KEY_REAL] = QUANTITY_NUMBER,
+                                         [KEY_RATE] = QUANTITY_RATE,
+                                         [KEY_NS] = QUANTITY_SECONDS,
+                                         [KEY_PRICE] = QUANTITY_MONEY_RATE};
     if (!read_number(reader, key, kinds[key->type], key->least, key->most, &quantity)) return false;
     *(double *)field = key->type == KEY_NS ? quantity.value * 1e9 : quantity.value;
     return true;
   }
-  case KEY_WORD: return read_word(reader, key, key->words, field);
+  case KEY_WORD:
+    return read_word(reader, key, key->words, field);
   case KEY_YES_NO:
     if (!read_word(reader, key, yes_no, &word)) return false;
     *(bool *)field = word == 1;
     return true;
-  case KEY_STRING: return read_string(reader, key, field);
-  case KEY_CUSTOM: return key->read(reader, key);
+  case KEY_STRING:
+    return read_string(reader, key, field);
+  case KEY_CUSTOM:
+    return key->read(reader, key);
   }
   return false;
 }
@@ -160,8 +181,10 @@ static void unknown_key(Reader *reader, const Item *item) {
     text_printf(&all, "%s%s", i ? ", " : "", names[i]);
   }
   if (item->kind != ITEM_WORD) {
-    Diag *diag = sema_error(reader->sema, item->span, "%s belongs to no key of %s", saw(reader, item), reader->block);
-    if (reader->last && reader->last->usage) diag_help(diag, "the key before is written `%s`", reader->last->usage);
+    Diag *diag =
+        sema_error(reader->sema, item->span, "%s belongs to no key of %s", saw(reader, item), reader->block);
+    if (reader->last && reader->last->usage)
+      diag_help(diag, "the key before is written `%s`", reader->last->usage);
     return;
   }
   const char *near = text_nearest(item->text, names, reader->key_count);
@@ -172,8 +195,10 @@ static void unknown_key(Reader *reader, const Item *item) {
     diag_help(diag, "its keys are %s", all.data);
 }
 
-void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items, void *target) {
-  Reader reader = {.sema = sema, .block = block, .keys = keys, .key_count = key_count, .items = items, .target = target};
+void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items,
+                void *target) {
+  Reader reader = {
+      .sema = sema, .block = block, .keys = keys, .key_count = key_count, .items = items, .target = target};
   Span *seen = ARENA_ARRAY(sema->arena, Span, key_count);
   while (reader.at < items->count) {
     const Item *item = &items->data[reader.at++];

@@ -26,11 +26,11 @@ struct Key {
   const char *name;
   KeyType type;
   size_t offset;
-  double least, most; /* most 0: no limit */
-  const char *const *words; /* NULL-terminated */
+  double least, most;                           /* most 0: no limit */
+  const char *const *words;                     /* NULL-terminated */
   bool (*read)(Reader *reader, const Key *key); /* false after an error */
-  bool repeats;             /* may be stated several times */
-  const char *usage;        /* "lr RATE [constant|linear|cosine]" */
+  bool repeats;                                 /* may be stated several times */
+  const char *usage;                            /* "lr RATE [constant|linear|cosine]" */
 };
 
 struct Reader {
@@ -39,18 +39,20 @@ struct Reader {
   const Key *keys;
   uint32_t key_count;
   const ItemList *items;
-  uint32_t at;       /* next item */
-  Span key_span;     /* of the key being read */
-  const Key *last;   /* NULL before the first */
+  uint32_t at;     /* next item */
+  Span key_span;   /* of the key being read */
+  const Key *last; /* NULL before the first */
   void *target;
 };
 
 /* Reads all keys; errors are reported, reading goes on at the next key. */
-void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items, void *target);
+void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items,
+                void *target);
 #define READ_BLOCK(sema, block, keys, items, target)                                                         \
   read_block((sema), (block), (keys), sizeof(keys) / sizeof *(keys), (items), (target))
 
-/* For custom keys. Each yields NULL or false, with an error reported, when the next item is not of its kind. */
+/* For custom keys. Each yields NULL or false, with an error reported, when the next item is not of its kind.
+ */
 const Item *next_item(const Reader *reader); /* NULL at the end; does not advance */
 bool next_is_key(const Reader *reader);      /* also at the end */
 bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least, double most, Quantity *out);

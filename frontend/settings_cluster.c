@@ -1,6 +1,7 @@
 /* Owns: cluster blocks and cluster files -> Cluster.
  *
- * A block may begin with `use "file"`, which reads another file's cluster first; what the block then states overrides. */
+ * A block may begin with `use "file"`, which reads another file's cluster first; what the block then states
+ * overrides. */
 #include "frontend/settings.h"
 
 static void read_cluster(Sema *sema, const Stmt *block, uint32_t depth);
@@ -35,11 +36,14 @@ static const Key device_keys[] = {
     {"name", KEY_STRING, DEVICE(name), .usage = "name \"...\""},
     {"memory", KEY_BYTES, DEVICE(memory_bytes), .usage = "memory 79GiB"},
     {"bandwidth", KEY_RATE, DEVICE(bandwidth), .least = 1, .usage = "bandwidth 3.35TB/s"},
-    {"bandwidth_share", KEY_REAL, DEVICE(bandwidth_share), .least = 1e-3, .most = 1, .usage = "bandwidth_share 0.75"},
+    {"bandwidth_share", KEY_REAL, DEVICE(bandwidth_share), .least = 1e-3, .most = 1,
+     .usage = "bandwidth_share 0.75"},
     {"peak", KEY_CUSTOM, .read = read_peak, .repeats = true, .usage = "peak bf16 989TFLOPS f32 67TFLOPS"},
     {"gemm_share", KEY_REAL, DEVICE(gemm_share), .least = 1e-3, .most = 1, .usage = "gemm_share 0.7"},
-    {"attention_share", KEY_REAL, DEVICE(attention_share), .least = 1e-3, .most = 1, .usage = "attention_share 0.4"},
-    {"attention_backward", KEY_REAL, DEVICE(attention_backward), .least = 1e-3, .most = 1, .usage = "attention_backward 0.7"},
+    {"attention_share", KEY_REAL, DEVICE(attention_share), .least = 1e-3, .most = 1,
+     .usage = "attention_share 0.4"},
+    {"attention_backward", KEY_REAL, DEVICE(attention_backward), .least = 1e-3, .most = 1,
+     .usage = "attention_backward 0.7"},
     {"tile_units", KEY_REAL, DEVICE(tile_units), .least = 1, .usage = "tile_units 132"},
     {"launch", KEY_NS, DEVICE(launch_ns), .usage = "launch 2us"},
     {"host_link", KEY_RATE, DEVICE(host_link), .usage = "host_link 55GB/s"},
@@ -54,10 +58,12 @@ static const Key network_keys[] = {
 
 /* The node's keys are a link's and the number of devices, kept beside it in Cluster. */
 static const Key node_keys[] = {
-    {"devices", KEY_COUNT, FIELD(node_devices), .least = 1, .most = CLUSTER_MAX_DEVICES, .usage = "devices 8"},
+    {"devices", KEY_COUNT, FIELD(node_devices), .least = 1, .most = CLUSTER_MAX_DEVICES,
+     .usage = "devices 8"},
     {"bandwidth", KEY_RATE, FIELD(node) + LINK(bandwidth), .least = 1, .usage = "bandwidth 340GB/s"},
     {"latency", KEY_NS, FIELD(node) + LINK(latency_ns), .usage = "latency 40us"},
-    {"efficiency", KEY_REAL, FIELD(node) + LINK(efficiency), .least = 1e-3, .most = 1, .usage = "efficiency 0.9"},
+    {"efficiency", KEY_REAL, FIELD(node) + LINK(efficiency), .least = 1e-3, .most = 1,
+     .usage = "efficiency 0.9"},
 };
 
 static bool read_device(Reader *reader, const Key *key) {
@@ -66,7 +72,8 @@ static bool read_device(Reader *reader, const Key *key) {
   Cluster *cluster = reader->target;
   const Item *item = next_item(reader);
   int32_t kind;
-  if (item && (item->kind == ITEM_WORD || cluster->device.kind == DEVICE_NONE)) { /* an override may leave the kind out */
+  if (item && (item->kind == ITEM_WORD ||
+               cluster->device.kind == DEVICE_NONE)) { /* an override may leave the kind out */
     if (!read_word(reader, key, kinds, &kind)) return false;
     cluster->device.kind = values[kind];
   }
@@ -92,7 +99,8 @@ static bool read_network(Reader *reader, const Key *key) {
 static bool skip_use(Reader *reader, const Key *key) {
   (void)key;
   if (reader->at > 1)
-    return key_error(reader, key, reader->key_span, "\"use\" must come first in its block, since what follows overrides it");
+    return key_error(reader, key, reader->key_span,
+                     "\"use\" must come first in its block, since what follows overrides it");
   reader->at++;
   return true;
 }
@@ -122,13 +130,13 @@ static void read_file(Sema *sema, const char *path, Span at, uint32_t depth) {
 
 static void read_cluster(Sema *sema, const Stmt *block, uint32_t depth) {
   const ItemList *items = block->items;
-  if (depth > CLUSTER_MAX_USES) {
-    sema_error(sema, block->span, "cluster files use one another in a circle");
-    return;
-  }
   bool uses = items->count > 0 && items->data[0].kind == ITEM_WORD && !strcmp(items->data[0].text, "use");
   if (uses && (items->count < 2 || items->data[1].kind != ITEM_STRING)) {
     sema_error(sema, items->data[0].span, "\"use\" needs a file name in quotes");
+    return;
+  }
+  if (uses && depth > CLUSTER_MAX_USES) {
+    sema_error(sema, items->data[1].span, "cluster files use one another in a circle");
     return;
   }
   if (uses) read_file(sema, items->data[1].text, items->data[1].span, depth);
@@ -151,8 +159,10 @@ static void check_cluster(Sema *sema, Span span) {
       !need(sema, span, device->memory_bytes > 0, "the memory of a device", "memory 79GiB") ||
       !need(sema, span, device->bandwidth > 0, "the bandwidth of a device", "bandwidth 3.35TB/s") ||
       !need(sema, span, device->peak[DTYPE_F32] > 0, "the peak of a device for f32", "peak f32 67TFLOPS") ||
-      !need(sema, span, cluster->node_devices == 1 || cluster->node.bandwidth > 0, "the bandwidth between devices of a node", "node { bandwidth 340GB/s }") ||
-      !need(sema, span, cluster->nodes == 1 || cluster->network.bandwidth > 0, "the network between its nodes", "network { bandwidth 400GB/s latency 5us }"))
+      !need(sema, span, cluster->node_devices == 1 || cluster->node.bandwidth > 0,
+            "the bandwidth between devices of a node", "node { bandwidth 340GB/s }") ||
+      !need(sema, span, cluster->nodes == 1 || cluster->network.bandwidth > 0,
+            "the network between its nodes", "network { bandwidth 400GB/s latency 5us }"))
     return;
   if (!device->name) device->name = cluster->name;
   if (device->bandwidth_share == 0) device->bandwidth_share = 0.755;

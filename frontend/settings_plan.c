@@ -11,7 +11,8 @@ static bool read_memory(Reader *reader, const Key *key) {
   return true;
 }
 
-/* A word "name:rest"; rest is NULL when there is no colon. The word is consumed when it begins with `name`. */
+/* A word "name:rest"; rest is NULL when there is no colon. The word is consumed when it begins with `name`.
+ */
 static bool take_prefix(Reader *reader, const char *name, const char **rest) {
   const Item *item = next_item(reader);
   size_t length = strlen(name);
@@ -30,8 +31,10 @@ static bool read_suffix(Reader *reader, const Key *key, const char *rest, int64_
   Span span = reader->items->data[reader->at - 1].span;
   if (!rest) {
     if (!read_number(reader, key, QUANTITY_NUMBER, 1, 0, &quantity)) return false;
-  } else if (!quantity_parse(rest, &quantity, &why) || quantity.kind != QUANTITY_NUMBER || quantity.value < 1) {
-    return key_error(reader, key, span, arena_printf(reader->sema->arena, "\"%s\" is not a number from 1 on", rest));
+  } else if (!quantity_parse(rest, &quantity, &why) || quantity.kind != QUANTITY_NUMBER ||
+             quantity.value < 1) {
+    return key_error(reader, key, span,
+                     arena_printf(reader->sema->arena, "\"%s\" is not a number from 1 on", rest));
   }
   *out = quantity.integer;
   return quantity.is_integer || key_error(reader, key, span, "this must be a whole number");
@@ -39,7 +42,8 @@ static bool read_suffix(Reader *reader, const Key *key, const char *rest, int64_
 
 /* strategy full_shard | hybrid_shard:8 */
 static bool read_strategy(Reader *reader, const Key *key) {
-  static const char *const names[] = {"auto", "full_shard", "shard_grad_op", "no_shard", "shard_optim", "hybrid_shard", NULL};
+  static const char *const names[] = {
+      "auto", "full_shard", "shard_grad_op", "no_shard", "shard_optim", "hybrid_shard", NULL};
   PlanSettings *plan = reader->target;
   const char *rest;
   int32_t strategy;
@@ -88,7 +92,9 @@ static const char *read_pattern(Reader *reader, const char *key) {
   return item->text;
 }
 
-static bool is_pattern(const Item *item) { return item && (item->kind == ITEM_WORD || item->kind == ITEM_STRING); }
+static bool is_pattern(const Item *item) {
+  return item && (item->kind == ITEM_WORD || item->kind == ITEM_STRING);
+}
 
 /* The inside of a unit: patterns, and `reshard yes|no`. */
 static void read_unit_items(Reader *outer, const Key *key, const ItemList *items, UnitRule *rule) {
@@ -111,7 +117,8 @@ static void read_unit_items(Reader *outer, const Key *key, const ItemList *items
 static bool read_unit(Reader *reader, const Key *key) {
   PlanSettings *plan = reader->target;
   const Item *name = next_item(reader);
-  if (!is_pattern(name)) return key_error(reader, key, name ? name->span : reader->key_span, "a unit needs a name");
+  if (!is_pattern(name))
+    return key_error(reader, key, name ? name->span : reader->key_span, "a unit needs a name");
   reader->at++;
   const Item *block = read_block_item(reader, key);
   if (!block) return false;
@@ -123,7 +130,9 @@ static bool read_unit(Reader *reader, const Key *key) {
   }
   UnitRule rule = {.name = name->text, .reshard = SETTING_AUTO, .span = name->span};
   read_unit_items(reader, key, block->items, &rule);
-  if (!rule.patterns.count) key_error(reader, key, name->span, arena_printf(reader->sema->arena, "unit \"%s\" names no parameters", name->text));
+  if (!rule.patterns.count)
+    key_error(reader, key, name->span,
+              arena_printf(reader->sema->arena, "unit \"%s\" names no parameters", name->text));
   vec_push(reader->sema->arena, &plan->units, rule);
   return true;
 }
@@ -138,7 +147,9 @@ static bool read_checkpoints(Reader *reader, const Key *key) {
     vec_push(reader->sema->arena, &plan->checkpoints, rule);
     any = true;
   }
-  return any || key_error(reader, key, reader->key_span, arena_printf(reader->sema->arena, "\"%s\" needs the name of a layer or module", key->name));
+  return any || key_error(reader, key, reader->key_span,
+                          arena_printf(reader->sema->arena, "\"%s\" needs the name of a layer or module",
+                                       key->name));
 }
 
 static bool read_prefetch(Reader *reader, const Key *key) {
@@ -153,28 +164,35 @@ static const char *const checkpoint_words[] = {"auto", "none", "full", NULL};
 
 static const Key plan_keys[] = {
     {"memory", KEY_CUSTOM, .read = read_memory, .usage = "memory 72GiB"},
-    {"strategy", KEY_CUSTOM, .read = read_strategy, .usage = "strategy auto|full_shard|shard_grad_op|shard_optim|no_shard|hybrid_shard:RANKS"},
+    {"strategy", KEY_CUSTOM, .read = read_strategy,
+     .usage = "strategy auto|full_shard|shard_grad_op|shard_optim|no_shard|hybrid_shard:RANKS"},
     {"wrap", KEY_CUSTOM, .read = read_wrap, .usage = "wrap auto|block|whole|size 100M"},
-    {"unit", KEY_CUSTOM, .read = read_unit, .repeats = true, .usage = "unit NAME { PATTERN ... [reshard yes|no] }"},
+    {"unit", KEY_CUSTOM, .read = read_unit, .repeats = true,
+     .usage = "unit NAME { PATTERN ... [reshard yes|no] }"},
     {"reshard", KEY_CUSTOM, .read = read_reshard, .usage = "reshard auto|yes|no"},
-    {"checkpoint", KEY_WORD, FIELD(checkpoint), .words = checkpoint_words, .usage = "checkpoint auto|none|full"},
+    {"checkpoint", KEY_WORD, FIELD(checkpoint), .words = checkpoint_words,
+     .usage = "checkpoint auto|none|full"},
     {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
     {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
     {"prefetch", KEY_CUSTOM, .read = read_prefetch, .usage = "prefetch auto|UNITS"},
     {"micro_batch", KEY_CUSTOM, .read = read_micro_batch, .usage = "micro_batch auto|SAMPLES"},
 };
 
-void settings_plan(Sema *sema, const Stmt *block) { READ_BLOCK(sema, "plan", plan_keys, block->items, &sema->graph->plan); }
+void settings_plan(Sema *sema, const Stmt *block) {
+  READ_BLOCK(sema, "plan", plan_keys, block->items, &sema->graph->plan);
+}
 
-/* --- patterns --------------------------------------------------------------------------------------------------- */
+/* --- patterns ------------------------------------------------------------------------------------------- */
 
 typedef VEC(const char *) Names;
 
 /* What a pattern may name: parameters for a unit, ops for save and recompute; modules lie above both. */
 static void candidates(Sema *sema, bool unit, Names *names) {
   const Graph *graph = sema->graph;
-  for (uint32_t i = 0; unit && i < graph->params.count; i++) vec_push(sema->arena, names, graph->params.data[i].name);
-  for (uint32_t i = 0; !unit && i < graph->ops.count; i++) vec_push(sema->arena, names, graph->ops.data[i].name);
+  for (uint32_t i = 0; unit && i < graph->params.count; i++)
+    vec_push(sema->arena, names, graph->params.data[i].name);
+  for (uint32_t i = 0; !unit && i < graph->ops.count; i++)
+    vec_push(sema->arena, names, graph->ops.data[i].name);
 }
 
 void settings_plan_finish(Sema *sema) {
@@ -183,10 +201,13 @@ void settings_plan_finish(Sema *sema) {
     Names names = {0};
     bool unit = !strcmp(use->key, "unit"), matched = false;
     candidates(sema, unit, &names);
-    for (uint32_t k = 0; k < names.count && !matched; k++) matched = path_matches(use->pattern, names.data[k]);
+    for (uint32_t k = 0; k < names.count && !matched; k++)
+      matched = path_matches(use->pattern, names.data[k]);
     if (matched) continue;
-    for (uint32_t k = 1; k < sema->graph->modules.count; k++) vec_push(sema->arena, &names, sema->graph->modules.data[k].name);
-    Diag *diag = sema_error(sema, use->span, "\"%s\" matches no %s of the model", use->pattern, unit ? "parameter" : "layer");
+    for (uint32_t k = 1; k < sema->graph->modules.count; k++)
+      vec_push(sema->arena, &names, sema->graph->modules.data[k].name);
+    Diag *diag = sema_error(sema, use->span, "\"%s\" matches no %s of the model", use->pattern,
+                            unit ? "parameter" : "layer");
     const char *near = text_nearest(use->pattern, names.data, names.count);
     if (near) diag_help(diag, "did you mean \"%s\"?", near);
   }

@@ -4,14 +4,24 @@
 static const double default_min_lr_share = 0.1;
 
 void settings_defaults(Graph *graph) {
-  graph->recipe = (Recipe){.optimizer = OPTIMIZER_ADAMW, .schedule = SCHEDULE_CONSTANT, .lr = 1e-3, .min_lr = 1e-4,
-                           .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .steps = 100, .seed = 1337,
-                           .compute = DTYPE_F32, .reduce = DTYPE_F32};
-  graph->plan = (PlanSettings){.prefetch = SETTING_AUTO, .micro_batch = SETTING_AUTO, .reshard = SETTING_AUTO};
-  graph->cluster = (Cluster){.name = "", .node_devices = 1, .nodes = 1, .node = {.efficiency = 1}, .network = {.efficiency = 1}};
+  graph->recipe = (Recipe){.optimizer = OPTIMIZER_ADAMW,
+                           .schedule = SCHEDULE_CONSTANT,
+                           .lr = 1e-3,
+                           .min_lr = 1e-4,
+                           .beta1 = 0.9,
+                           .beta2 = 0.999,
+                           .eps = 1e-8,
+                           .steps = 100,
+                           .seed = 1337,
+                           .compute = DTYPE_F32,
+                           .reduce = DTYPE_F32};
+  graph->plan =
+      (PlanSettings){.prefetch = SETTING_AUTO, .micro_batch = SETTING_AUTO, .reshard = SETTING_AUTO};
+  graph->cluster = (Cluster){
+      .name = "", .node_devices = 1, .nodes = 1, .node = {.efficiency = 1}, .network = {.efficiency = 1}};
 }
 
-/* --- optimizer ------------------------------------------------------------------------------------------------ */
+/* --- optimizer ------------------------------------------------------------------------------------------ */
 
 /* lr 6e-4 cosine */
 static bool read_lr(Reader *reader, const Key *key) {
@@ -20,7 +30,10 @@ static bool read_lr(Reader *reader, const Key *key) {
   Quantity quantity;
   int32_t schedule = SCHEDULE_CONSTANT;
   if (!read_number(reader, key, QUANTITY_NUMBER, 0, 0, &quantity)) return false;
-  if (!next_is_key(reader) && next_item(reader)->kind == ITEM_WORD && !read_word(reader, key, schedules, &schedule)) return false;
+  const Item *item = next_item(reader);
+  bool follows = !next_is_key(reader) && item->kind == ITEM_WORD &&
+                 text_nearest(item->text, schedules, SCHEDULE_COSINE + 1);
+  if (follows && !read_word(reader, key, schedules, &schedule)) return false;
   recipe->lr = quantity.value;
   recipe->schedule = (ScheduleKind)schedule;
   return true;
@@ -33,7 +46,8 @@ static bool read_betas(Reader *reader, const Key *key) {
     Quantity quantity;
     if (!read_number(reader, key, QUANTITY_NUMBER, 0, 0, &quantity)) return false;
     if (quantity.value >= 1)
-      return key_error(reader, key, reader->items->data[reader->at - 1].span, "a beta must lie between 0 and 1, 1 excluded");
+      return key_error(reader, key, reader->items->data[reader->at - 1].span,
+                       "a beta must lie between 0 and 1, 1 excluded");
     *betas[i] = quantity.value;
   }
   return true;
@@ -80,7 +94,7 @@ static bool read_optimizer(Reader *reader, const Key *key) {
   return true;
 }
 
-/* --- train ------------------------------------------------------------------------------------------------------ */
+/* --- train ---------------------------------------------------------------------------------------------- */
 
 /* precision bf16 reduce f32 */
 static bool read_precision(Reader *reader, const Key *key) {
@@ -111,10 +125,12 @@ static bool read_tokens(Reader *reader, const Key *key) {
 static const char *const orders[] = {"sequential", "shuffled", NULL};
 
 static const Key train_keys[] = {
-    {"optimizer", KEY_CUSTOM, .read = read_optimizer, .usage = "optimizer adamw { lr 6e-4 cosine warmup 200 betas 0.9 0.95 decay 0.1 }"},
+    {"optimizer", KEY_CUSTOM, .read = read_optimizer,
+     .usage = "optimizer adamw { lr 6e-4 cosine warmup 200 betas 0.9 0.95 decay 0.1 }"},
     {"tokens_per_step", KEY_CUSTOM, .read = read_tokens, .usage = "tokens_per_step TOKENS"},
     {"batch", KEY_COUNT, FIELD(samples_per_step), .least = 1, .usage = "batch SAMPLES"},
-    {"precision", KEY_CUSTOM, .read = read_precision, .usage = "precision f32|bf16|f16 [reduce f32|bf16|f16]"},
+    {"precision", KEY_CUSTOM, .read = read_precision,
+     .usage = "precision f32|bf16|f16 [reduce f32|bf16|f16]"},
     {"clip", KEY_REAL, FIELD(clip), .usage = "clip NORM"},
     {"seed", KEY_COUNT, FIELD(seed), .usage = "seed NUMBER"},
     {"steps", KEY_COUNT, FIELD(steps), .least = 1, .usage = "steps NUMBER"},
@@ -125,7 +141,8 @@ void settings_train(Sema *sema, const Stmt *block) {
   Recipe *recipe = &sema->graph->recipe;
   READ_BLOCK(sema, "train", train_keys, block->items, recipe);
   if (sema->tokens_per_step && recipe->samples_per_step)
-    sema_error(sema, sema->tokens_span, "\"tokens_per_step\" and \"batch\" state the same thing; keep one of them");
+    sema_error(sema, sema->tokens_span,
+               "\"tokens_per_step\" and \"batch\" state the same thing; keep one of them");
 }
 
 /* Tokens of a sample: the elements of the first integer input. */
@@ -138,16 +155,19 @@ void settings_train_finish(Sema *sema) {
     if (tensor->is_index) shape_numel(&tensor->shape, 1, &sample);
   }
   if (!sample) {
-    Diag *diag = sema_error(sema, sema->tokens_span, "\"tokens_per_step\" counts tokens, but the model has no input of integers");
+    Diag *diag = sema_error(sema, sema->tokens_span,
+                            "\"tokens_per_step\" counts tokens, but the model has no input of integers");
     diag_help(diag, "state the samples of a step: batch SAMPLES");
     return;
   }
   uint64_t tokens = (uint64_t)sema->tokens_per_step;
   if (tokens % sample) {
-    Diag *diag = sema_error(sema, sema->tokens_span, "tokens_per_step %llu is no multiple of the %llu tokens of a sample",
+    Diag *diag = sema_error(sema, sema->tokens_span,
+                            "tokens_per_step %llu is no multiple of the %llu tokens of a sample",
                             (unsigned long long)tokens, (unsigned long long)sample);
     uint64_t near = tokens < sample ? sample : tokens / sample * sample;
-    diag_help(diag, "the nearest are %llu and %llu", (unsigned long long)near, (unsigned long long)(near + sample));
+    diag_help(diag, "the nearest are %llu and %llu", (unsigned long long)near,
+              (unsigned long long)(near + sample));
     return;
   }
   sema->graph->recipe.samples_per_step = tokens / sample;

@@ -1,69 +1,33 @@
-/* Owns: the fixed-point superaccumulator of exact.h. Words stay in [0, 2^32) except where a caller (an all-reduce) has
- * added accumulators word by word; then they are merely non-negative, which every function here accepts.
+/* Owns: the fixed-point superaccumulator of exact.h. Words stay in [0, 2^32) except where a caller (an
+ * all-reduce) has added accumulators word by word; then they are merely non-negative, which every function
+ * here accepts.
  *
- * The last word is the marker: anything but zero in it means NaN, infinity, a term of 2^596 or a sum of 2^608 and more. Bits below
- * 2^-640, which no square of a float reaches, are dropped. */
+ * The last word is the marker: anything but zero in it means NaN, infinity, a term of 2^596 or a sum of 2^608
+ * and more. Bits below 2^-640, which no square of a float reaches, are dropped. */
 #include "kernels/exact.h"
+#include "kernels/exact_lazy.h"
 #include <math.h>
-#include <string.h>
 
-enum { DIGIT_BITS = 32, LOWEST = -640, MARKER = EXACT_WORDS - 1 };
+enum { DIGIT_BITS = 32, LOWEST = EXACT_LOWEST, MARKER = EXACT_MARKER };
 
 static const int64_t DIGIT = (INT64_C(1) << DIGIT_BITS) - 1;
 
-static void carry_from(int64_t *acc, int word) {
-  int64_t carry = acc[word] >> DIGIT_BITS;
-  acc[word] &= DIGIT;
-  for (int i = word + 1; carry != 0; i++) {
-    carry += acc[i];
-    if (i == MARKER) {
-      acc[i] = carry;
-      return;
-    }
-    acc[i] = carry & DIGIT;
-    carry >>= DIGIT_BITS;
-  }
-}
-
-void exact_add(int64_t acc[EXACT_WORDS], double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  int exponent = (int)(bits >> 52 & 0x7ff);
-  uint64_t mantissa = bits & UINT64_C(0xfffffffffffff);
-  if (exponent == 0x7ff || x < 0) {
-    acc[MARKER] |= 1;
-    return;
-  }
-  if (exponent == 0) return; /* zero, or below 2^-1022 */
-  int shift = exponent - 1075 - LOWEST; /* the mantissa's lowest bit above 2^LOWEST */
-  mantissa |= UINT64_C(1) << 52;
-  if (shift < 0) {
-    mantissa = shift > -64 ? mantissa >> -shift : 0;
-    shift = 0;
-  }
-  int word = shift / DIGIT_BITS, offset = shift % DIGIT_BITS;
-  if (word + 2 >= MARKER) {
-    acc[MARKER] |= 1;
-    return;
-  }
-  uint64_t low = mantissa << offset, high = offset ? mantissa >> (64 - offset) : 0;
-  acc[word] += (int64_t)(low & (uint64_t)DIGIT);
-  acc[word + 1] += (int64_t)(low >> DIGIT_BITS);
-  acc[word + 2] += (int64_t)high;
-  for (int i = word; i < word + 3; i++) {
-    acc[i + 1] += acc[i] >> DIGIT_BITS;
-    acc[i] &= DIGIT;
-  }
-  if (acc[word + 3] >> DIGIT_BITS) carry_from(acc, word + 3);
-}
-
-void exact_merge(int64_t acc[EXACT_WORDS], const int64_t other[EXACT_WORDS]) {
-  for (int i = 0; i < EXACT_WORDS; i++) acc[i] += other[i];
+static void normalise(int64_t *acc) {
   for (int i = 0; i < MARKER; i++) {
     acc[i + 1] += acc[i] >> DIGIT_BITS;
     acc[i] &= DIGIT;
   }
   if (acc[MARKER]) acc[MARKER] = 1;
+}
+
+void exact_add(int64_t acc[EXACT_WORDS], double x) {
+  exact_add_lazily(acc, x);
+  normalise(acc);
+}
+
+void exact_merge(int64_t acc[EXACT_WORDS], const int64_t other[EXACT_WORDS]) {
+  for (int i = 0; i < EXACT_WORDS; i++) acc[i] += other[i];
+  normalise(acc);
 }
 
 double exact_value(const int64_t acc[EXACT_WORDS]) {

@@ -14,7 +14,7 @@ typedef struct Gemm {
   void (*thread_init)(void); /* call once in every thread that will multiply; may be NULL */
 } Gemm;
 
-/* name NULL: the best that loads (onednn, openblas, builtin). NULL with *why when a named one does not load. */
+/* name NULL: the best that loads (onednn; builtin where it has AVX-512; openblas; builtin). NULL with *why when a named one does not load. */
 const Gemm *gemm_open(const char *name, const char **why);
 /* The built-in one, vectorised, always there. */
 const Gemm *gemm_builtin(void);

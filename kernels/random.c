@@ -1,6 +1,7 @@
 /* Owns: single random values, the definition that init.c computes many at a time of.
  *
- * Four normal values, or two uniform ones, come from one Philox block of counter (stream, index / 4 or / 2). */
+ * Four normal values, or two uniform ones, come from one Philox block of counter (stream, index / 4 or / 2).
+ */
 #include "kernels/random.h"
 #include "kernels/kernels.h"
 

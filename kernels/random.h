@@ -1,6 +1,6 @@
-/* Owns: counter-based random numbers (Philox 4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
- * SC11) and normal values from them (Box-Muller). Plain double arithmetic: files that include this are compiled without
- * contraction into fused multiply-adds, so every variant and machine gets the same bits. */
+/* Owns: counter-based random numbers (Philox 4x32-10, Salmon et al., "Parallel random numbers: as easy as 1,
+ * 2, 3", SC11) and normal values from them (Box-Muller). Plain double arithmetic: files that include this are
+ * compiled without contraction into fused multiply-adds, so every variant and machine gets the same bits. */
 #ifndef FSDPC_KERNELS_RANDOM_H
 #define FSDPC_KERNELS_RANDOM_H
 
@@ -34,7 +34,8 @@ RANDOM_INLINE Philox philox(uint64_t key, uint64_t high, uint64_t low) {
   return out;
 }
 
-/* -2 ln((w + 0.5) / 2^32). ln m for m in [sqrt(1/2), sqrt(2)) is 2 atanh(s), s = (m - 1)/(m + 1), |s| < 0.172. */
+/* -2 ln((w + 0.5) / 2^32). ln m for m in [sqrt(1/2), sqrt(2)) is 2 atanh(s), s = (m - 1)/(m + 1), |s| <
+ * 0.172. */
 RANDOM_INLINE double random_minus_2_log(uint32_t w) {
   double u = ((double)(int32_t)(w ^ 0x80000000u) + 2147483648.5) * 0x1p-32;
   uint64_t bits;

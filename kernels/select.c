@@ -36,10 +36,10 @@ static int runs_here(const char *name) {
 static Variant choose(const char *name) {
   const Variant variants[] = {
 #if KERNELS_X86
-      {&kernel_table_avx512, &gemm_builtin_avx512},
-      {&kernel_table_avx2, &gemm_builtin_avx2},
+    {&kernel_table_avx512, &gemm_builtin_avx512},
+    {&kernel_table_avx2, &gemm_builtin_avx2},
 #endif
-      {&kernel_table_portable, &gemm_builtin_portable},
+    {&kernel_table_portable, &gemm_builtin_portable},
   };
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const char *own = variants[i].table->name;
@@ -53,11 +53,17 @@ static const char *wanted(void) {
   return name && *name ? name : NULL;
 }
 
-const KernelTable *kernels_cpu(void) { return choose(wanted()).table; }
+const KernelTable *kernels_cpu(void) {
+  return choose(wanted()).table;
+}
 
-const KernelTable *kernels_cpu_named(const char *name) { return name ? choose(name).table : NULL; }
+const KernelTable *kernels_cpu_named(const char *name) {
+  return name ? choose(name).table : NULL;
+}
 
-const KernelTable64 *kernels_cpu_f64(void) { return &kernel_table_f64; }
+const KernelTable64 *kernels_cpu_f64(void) {
+  return &kernel_table_f64;
+}
 
 /* Always there: an FSDPC_ISA that cannot run falls back to the best. */
 const Gemm *gemm_builtin(void) {

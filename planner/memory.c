@@ -1,5 +1,6 @@
-/* Owns: addresses. Persistent buffers lie at the bottom of the arena; the others are placed above by size, largest
- * first, each into the tightest gap left by those that are live at the same time (offline best fit).
+/* Owns: addresses. Persistent buffers lie at the bottom of the arena; the others are placed above, each into the tightest gap
+ * left by those that are live at the same time (offline best fit), in one of several orders: largest first, and where that
+ * does not reach the goal, others; the best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
  * fragmentation costs. */
@@ -13,11 +14,40 @@ typedef struct Placed {
   int32_t first, last;
 } Placed;
 
-static int compare_size(const void *a, const void *b) {
+static int by_id(const PlanBuf *x, const PlanBuf *y) { return (x > y) - (x < y); }
+
+static int by_size(const void *a, const void *b) {
   const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
   if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return (x > y) - (x < y);
+  return by_id(x, y);
+}
+
+static int by_lifetime(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  int32_t p = x->last - x->first, q = y->last - y->first;
+  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static int by_area(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  double p = (double)x->bytes * (x->last - x->first + 1), q = (double)y->bytes * (y->last - y->first + 1);
+  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static bool is_unit_sized(const PlanBuf *buf) { return buf->class == BUF_GATHERED || buf->class == BUF_GRADFULL; }
+
+/* The few large buffers that come and go lie together; saved tensors stack above them. */
+static int by_class_then_lifetime(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  if (is_unit_sized(x) != is_unit_sized(y)) return is_unit_sized(x) ? -1 : 1;
+  return is_unit_sized(x) ? by_size(a, b) : by_lifetime(a, b);
+}
+
+static int by_lifetime_then_class(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  if (is_unit_sized(x) != is_unit_sized(y)) return is_unit_sized(x) ? 1 : -1;
+  return is_unit_sized(x) ? by_size(a, b) : by_lifetime(a, b);
 }
 
 static uint64_t find_gap(const Placed *placed, uint32_t count, uint64_t base, const PlanBuf *buf, uint64_t size) {
@@ -47,29 +77,47 @@ static void insert(Placed *placed, uint32_t count, Placed entry) {
   placed[low] = entry;
 }
 
-void memory_place(Plan *plan) {
+typedef int (*Order)(const void *, const void *);
+
+static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_area, by_lifetime_then_class};
+
+/* Bytes of arena that this order needs; offsets are set. */
+static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, Order order, Placed *placed) {
+  uint64_t most = base;
+  qsort(bufs, count, sizeof *bufs, order);
+  for (uint32_t i = 0; i < count; i++) {
+    uint64_t size = round_up(bufs[i]->bytes, PLAN_ALIGN_BYTES);
+    bufs[i]->offset = find_gap(placed, i, base, bufs[i], size);
+    uint64_t end = bufs[i]->offset + size;
+    insert(placed, i, (Placed){bufs[i]->offset, end, bufs[i]->first, bufs[i]->last});
+    if (end > most) most = end;
+  }
+  return most;
+}
+
+void memory_place(Plan *plan, uint64_t goal) {
   Arena *scratch = arena_new();
-  PlanBuf **order = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
+  PlanBuf **bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
   Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
-  uint32_t count = 0;
+  uint32_t count = 0, best = 0;
   uint64_t base = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     PlanBuf *buf = &plan->bufs.data[b];
     if (!buf->persistent) {
-      order[count++] = buf;
+      bufs[count++] = buf;
       continue;
     }
     buf->offset = base;
     base += round_up(buf->bytes, PLAN_ALIGN_BYTES);
   }
-  plan->arena_bytes = base;
-  qsort(order, count, sizeof *order, compare_size);
-  for (uint32_t i = 0; i < count; i++) {
-    uint64_t size = round_up(order[i]->bytes, PLAN_ALIGN_BYTES);
-    order[i]->offset = find_gap(placed, i, base, order[i], size);
-    uint64_t end = order[i]->offset + size;
-    insert(placed, i, (Placed){order[i]->offset, end, order[i]->first, order[i]->last});
-    if (end > plan->arena_bytes) plan->arena_bytes = end;
+  uint32_t tried = 0;
+  plan->arena_bytes = UINT64_MAX;
+  for (; tried < sizeof orders / sizeof *orders && plan->arena_bytes > goal; tried++) {
+    uint64_t bytes = place_in_order(bufs, count, base, orders[tried], placed);
+    if (bytes >= plan->arena_bytes) continue;
+    plan->arena_bytes = bytes;
+    best = tried;
   }
+  if (best + 1 != tried) place_in_order(bufs, count, base, orders[best], placed);
   arena_free(scratch);
 }

@@ -1,7 +1,7 @@
 /* Owns: executing a plan's instructions on CPU threads.
  *
  * Everything is resolved at open: operands to addresses, instructions to functions, each queue's share of a segment to a
- * list. An event is a counter that holds the number of the run (the how-manieth run_segment) that recorded it last, so
+ * list. An event is a counter that holds the number of the run (call of run_segment) that recorded it last, so
  * events need no reset between repetitions. */
 #include "runtime/backend_cpu.h"
 

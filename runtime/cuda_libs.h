@@ -15,11 +15,14 @@
   X(cublasLtGetVersion)                                                                                      \
   X(cublasLtMatmul)                                                                                          \
   X(cublasLtMatmulAlgoGetHeuristic)                                                                          \
-  X(cublasLtMatmulDescInit_internal)                                                                         \
+  X(cublasLtMatmulDescCreate)                                                                                \
+  X(cublasLtMatmulDescDestroy)                                                                               \
   X(cublasLtMatmulDescSetAttribute)                                                                          \
-  X(cublasLtMatmulPreferenceInit_internal)                                                                   \
+  X(cublasLtMatmulPreferenceCreate)                                                                          \
+  X(cublasLtMatmulPreferenceDestroy)                                                                         \
   X(cublasLtMatmulPreferenceSetAttribute)                                                                    \
-  X(cublasLtMatrixLayoutInit_internal)
+  X(cublasLtMatrixLayoutCreate)                                                                              \
+  X(cublasLtMatrixLayoutDestroy)
 
 /*  X(name): functions of NCCL */
 #define NCCL_FUNCTIONS(X)                                                                                    \
@@ -50,13 +53,7 @@ typedef struct CudaLibs {
 /* Each fills its part of the table; false with a message that says what is missing and how to get it. */
 bool cuda_libs_cublaslt(CudaLibs *libs, Failure *failure);
 bool cuda_libs_nccl(CudaLibs *libs, Failure *failure);
-
-/* What `fsdpc doctor` says of the CUDA side of this machine. */
-typedef struct CudaFinding {
-  const char *name, *value, *help; /* help NULL: nothing to do */
-} CudaFinding;
-enum { CUDA_FINDINGS = 24 };
-/* Fills at most CUDA_FINDINGS; returns how many. */
-int cuda_findings(Arena *arena, CudaFinding out[CUDA_FINDINGS]);
+/* A handle for dlsym, or NULL: nothing but `doctor` asks for cuDNN yet. */
+void *cuda_libs_cudnn(void);
 
 #endif

@@ -247,7 +247,7 @@ static bool write_step(const Report *report, const StepResult *result) {
 
 bool report_step(Report *report, const StepResult *result, Failure *failure) {
   double ns = (double)result->step_ns;
-  report->smooth_ns = report->done_steps == 0 ? ns : 0.9 * report->smooth_ns + 0.1 * ns;
+  report->smooth_ns = report->done_steps < 2 ? ns /* the first step warms up */ : 0.9 * report->smooth_ns + 0.1 * ns;
   report->done_steps++;
   report->last = *result;
   if (report->config.metrics != NULL && !written(report, write_step(report, result), failure)) return false;

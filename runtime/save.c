@@ -94,6 +94,14 @@ static bool write_all(int fd, const void *data, uint64_t bytes, uint64_t offset)
 
 static void fd_path(char out[64], long pid, int fd) { snprintf(out, 64, "/proc/%ld/fd/%d", pid, fd); }
 
+/* From now on the parent removes the temporary file when we die. */
+static bool name_temp(const Saver *saver, Control *control) {
+  errno = ENAMETOOLONG;
+  if (strlen(saver->temp) >= sizeof control->save_temp) return false;
+  strcpy(control->save_temp, saver->temp);
+  return true;
+}
+
 static int open_temp(const Saver *saver, Control *control) {
   char path[64];
   int fd = open(saver->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
@@ -104,12 +112,7 @@ static int open_temp(const Saver *saver, Control *control) {
   } else if (errno == EACCES || errno == EROFS || errno == EMFILE || errno == ENFILE) {
     return -1;
   }
-  if (strlen(saver->temp) >= sizeof control->save_temp) {
-    errno = ENAMETOOLONG;
-    return -1;
-  }
-  strcpy(control->save_temp, saver->temp);
-  return open(saver->temp, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
+  return !name_temp(saver, control) ? -1 : open(saver->temp, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
 }
 
 /* Rank 0: an empty file of the right size, with its header. */
@@ -158,7 +161,7 @@ static bool publish(const Saver *saver, Control *control, int fd, Failure *failu
     if (linkat(AT_FDCWD, path, AT_FDCWD, saver->path, AT_SYMLINK_FOLLOW) == 0) return true;
     if (errno != EEXIST) return failed(saver, failure, "cannot be put in place");
     unlink(saver->temp); /* of a process that was killed right here and had our number */
-    if (linkat(AT_FDCWD, path, AT_FDCWD, saver->temp, AT_SYMLINK_FOLLOW) != 0)
+    if (!name_temp(saver, control) || linkat(AT_FDCWD, path, AT_FDCWD, saver->temp, AT_SYMLINK_FOLLOW) != 0)
       return failed(saver, failure, "cannot be put in place");
   }
   if (rename(saver->temp, saver->path) != 0) {

@@ -55,19 +55,27 @@ build_jobs() {
   echo "${FSDPC_JOBS:-$((cores < 8 ? cores : 8))}"
 }
 
+# Runs a command quietly; its output is shown only when it fails.
+quietly() {
+  local log
+  log=$(mktemp)
+  if ! "$@" >"$log" 2>&1; then
+    tail -n 200 "$log" >&2
+    rm -f "$log"
+    die "$1 failed"
+  fi
+  rm -f "$log"
+}
+
 # configure_and_build FOLDER CMAKE_ARGUMENT...
 configure_and_build() {
   local folder=$1
   shift
-  cmake -S "$root" -B "$folder" "$@" >"$folder.log" 2>&1 || {
-    cat "$folder.log" >&2
-    die "cmake failed"
-  }
-  cmake --build "$folder" -j"$(build_jobs)" >&2
-  rm -f "$folder.log"
+  quietly cmake -S "$root" -B "$folder" "$@"
+  quietly cmake --build "$folder" -j"$(build_jobs)"
 }
 
 build_release() {
-  say "building a release in build/"
+  say "building a release in build/ (about a minute the first time)"
   configure_and_build "$root/build" -DCMAKE_BUILD_TYPE=Release
 }

@@ -12,17 +12,17 @@ Examples:
 
 Options:
   --data PATH   train on this text file or folder (repeatable; default: the licence texts that every Debian carries)
-  --steps N     optimizer steps (default: the model file's)
+  --steps N     optimizer steps (default: 600, about a minute)
   --out DIR     where plan, weights and drawing go (default: out/quickstart)
   --force       train again even when the weights are there
 TEXT
 }
 
-data=() steps=() out=$root/out/quickstart force=no
+data=() steps=600 out=$root/out/quickstart force=no
 while [ $# -gt 0 ]; do
   case $1 in
   --data) data+=("$(realpath "${2:?--data needs a path}")") && shift 2 ;;
-  --steps) steps=(--steps "${2:?--steps needs a number}") && shift 2 ;;
+  --steps) steps=${2:?--steps needs a number} && shift 2 ;;
   --out) out=$(realpath -m "${2:?--out needs a folder}") && shift 2 ;;
   --force) force=yes && shift ;;
   -h | --help) usage && exit 0 ;;
@@ -36,14 +36,14 @@ default_data() { find /usr/share/common-licenses -type f | sort; }
 train() {
   local arguments=() path
   for path in "${data[@]}"; do arguments+=(--data "$path"); done
-  build/fsdpc run "$out/quickstart.plan" "${arguments[@]}" "${steps[@]}" --metrics "$out/metrics.jsonl" --save "$out"
-  printf '%s\n' "${data[@]}" "${steps[@]}" >"$out/trained-on"
+  build/fsdpc run "$out/quickstart.plan" "${arguments[@]}" --steps "$steps" --metrics "$out/metrics.jsonl" --save "$out"
+  printf '%s\n' "${data[@]}" "$steps" >"$out/trained-on"
 }
 
 # The weights are those of this model, this data and this number of steps.
 is_trained() {
   [ "$force" = no ] && [ "$out/model.safetensors" -nt models/quickstart.fsdp ] &&
-    printf '%s\n' "${data[@]}" "${steps[@]}" | cmp -s - "$out/trained-on"
+    printf '%s\n' "${data[@]}" "$steps" | cmp -s - "$out/trained-on"
 }
 
 # "loss: first -> last"; fails when it did not fall.

@@ -1,7 +1,9 @@
 /* Owns: gelu (tanh and erf), relu, silu and their gradients.
  *
  * gelu's tanh form is x s with s = sigmoid(2 u), u = sqrt(2/pi)(x + 0.044715 x^3): one exp and one division.
- * Floor: 8 bytes an element forward, 12 backward. RATES_ACTIVATION */
+ * Floor: 8 bytes an element forward, 12 backward, where copy moves 30 GB/s. Achieved at 512 x 3072, one
+ * thread, GB/s: gelu tanh 24 and 29, gelu erf 12 and 12 (two polynomials of degree 6 and 9), silu 27 and 33,
+ * relu_bwd 30. */
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/simd_math.h"
 
@@ -9,9 +11,13 @@ static const real TWO_ROOT_2_PI = (real)1.59576912160573071176; /* 2 sqrt(2/pi) 
 static const real CUBIC = (real)0.044715;
 static const real DENSITY = (real)0.39894228040143267794; /* 1/sqrt(2 pi) */
 
-INLINE vec sigmoid(vec x) { return 1 / (1 + vec_exp(-x)); }
+INLINE vec sigmoid(vec x) {
+  return 1 / (1 + vec_exp(-x));
+}
 
-INLINE vec gelu_sigmoid(vec x) { return sigmoid(x * (TWO_ROOT_2_PI + (TWO_ROOT_2_PI * CUBIC) * (x * x))); }
+INLINE vec gelu_sigmoid(vec x) {
+  return sigmoid(x * (TWO_ROOT_2_PI + (TWO_ROOT_2_PI * CUBIC) * (x * x)));
+}
 
 INLINE vec gelu_tanh_slope(vec x) {
   vec s = gelu_sigmoid(x);
@@ -19,14 +25,18 @@ INLINE vec gelu_tanh_slope(vec x) {
   return s + x * inner * (s - s * s);
 }
 
-INLINE vec gelu_erf_slope(vec x) { return vec_cdf(x) + x * (DENSITY * vec_exp((real)-0.5 * x * x)); }
+INLINE vec gelu_erf_slope(vec x) {
+  return vec_cdf(x) + x * (DENSITY * vec_exp((real)-0.5 * x * x));
+}
 
 INLINE vec silu_slope(vec x) {
   vec s = sigmoid(x);
   return s + x * (s - s * s);
 }
 
-INLINE vec where_positive(vec x, vec value) { return vec_select((ivec)(x > 0), value, (vec){0}); }
+INLINE vec where_positive(vec x, vec value) {
+  return vec_select((ivec)(x > 0), value, (vec){0});
+}
 
 RUN_FUNCTION(run_gelu_tanh, a *gelu_sigmoid(a))
 RUN_FUNCTION(run_gelu_erf, a *vec_cdf(a))
@@ -37,8 +47,8 @@ RUN_FUNCTION(run_gelu_erf_bwd, gelu_erf_slope(a) * b)
 RUN_FUNCTION(run_relu_bwd, where_positive(a, b))
 RUN_FUNCTION(run_silu_bwd, silu_slope(a) * b)
 
-void SYM(gelu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, int erf, const real *x, int64_t ldx, real *y,
-                   int64_t ldy) {
+void SYM(gelu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, int erf, const real *x, int64_t ldx,
+                   real *y, int64_t ldy) {
   SYM(elementwise)(k, rows, cols, erf ? run_gelu_erf : run_gelu_tanh, x, ldx, NULL, 0, 0, y, ldy, 0);
 }
 
@@ -53,8 +63,8 @@ void SYM(relu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, const rea
   SYM(elementwise)(k, rows, cols, run_relu, x, ldx, NULL, 0, 0, y, ldy, 0);
 }
 
-void SYM(relu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, const real *x, int64_t ldx, const real *dy,
-                   int64_t lddy, real *dx, int64_t lddx, int add) {
+void SYM(relu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, const real *x, int64_t ldx,
+                   const real *dy, int64_t lddy, real *dx, int64_t lddx, int add) {
   SYM(elementwise)(k, rows, cols, run_relu_bwd, x, ldx, dy, lddy, rows, dx, lddx, add);
 }
 
@@ -63,7 +73,7 @@ void SYM(silu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, const rea
   SYM(elementwise)(k, rows, cols, run_silu, x, ldx, NULL, 0, 0, y, ldy, 0);
 }
 
-void SYM(silu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, const real *x, int64_t ldx, const real *dy,
-                   int64_t lddy, real *dx, int64_t lddx, int add) {
+void SYM(silu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, const real *x, int64_t ldx,
+                   const real *dy, int64_t lddy, real *dx, int64_t lddx, int add) {
   SYM(elementwise)(k, rows, cols, run_silu_bwd, x, ldx, dy, lddy, rows, dx, lddx, add);
 }

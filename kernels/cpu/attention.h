@@ -1,5 +1,6 @@
-/* Owns: what attention's forward and backward share: blocks of 64 queries by 64 keys held transposed (a row per key, a
- * lane per query), so that softmax statistics are vertical and no product needs a transpose but the packed queries'. */
+/* Owns: what attention's forward and backward share: blocks of 64 queries by 64 keys held transposed (a row
+ * per key, a lane per query), so that softmax statistics are vertical and no product needs a transpose but
+ * the packed queries'. */
 #ifndef FSDPC_KERNELS_CPU_ATTENTION_H
 #define FSDPC_KERNELS_CPU_ATTENTION_H
 
@@ -14,7 +15,9 @@ INLINE int64_t att_at(int64_t b, int64_t t, int64_t positions, int64_t h, int64_
 }
 
 /* Queries of a block, rounded up to whole vectors: the width of transposed blocks. */
-INLINE int64_t att_lanes(int64_t queries) { return ceil_div(queries, VL) * VL; }
+INLINE int64_t att_lanes(int64_t queries) {
+  return ceil_div(queries, VL) * VL;
+}
 
 /* to[i][j] = scale x[j][first + i] for `dims` dimensions of `queries` rows; lanes beyond are zero. */
 INLINE void att_pack(const real *x, int64_t ld, int64_t queries, int64_t first, int64_t dims, real scale,
@@ -29,20 +32,22 @@ INLINE void att_pack(const real *x, int64_t ld, int64_t queries, int64_t first, 
   }
 }
 
-/* s[key][query] = scale (rows of x at keys) . (rows of y at queries). `packed` holds y's first dimensions already when
- * head_dim fits in it, which is nearly always. */
+/* s[key][query] = scale (rows of x at keys) . (rows of y at queries). `packed` holds y's first dimensions
+ * already when head_dim fits in it, which is nearly always. */
 INLINE void att_scores(const real *x, int64_t ldx, int64_t keys, const real *y, int64_t ldy, int64_t queries,
                        int64_t head_dim, real scale, real packed[ATT_DIMS][ATT_BLOCK],
                        real s[ATT_BLOCK][ATT_BLOCK]) {
   for (int64_t d = 0; d < head_dim; d += ATT_DIMS) {
     int64_t dims = least(ATT_DIMS, head_dim - d);
     if (head_dim > ATT_DIMS) att_pack(y, ldy, queries, d, dims, scale, packed);
-    SYM(block_mm)(keys, att_lanes(queries), dims, x + d, ldx, 1, packed[0], ATT_BLOCK, s[0], ATT_BLOCK,
-                  d == 0 ? BLOCK_SET : BLOCK_ADD, NULL);
+    SYM(block_mm)
+    (keys, att_lanes(queries), dims, x + d, ldx, 1, packed[0], ATT_BLOCK, s[0], ATT_BLOCK,
+     d == 0 ? BLOCK_SET : BLOCK_ADD, NULL);
   }
 }
 
-/* Scores of keys that a query may not see become -infinity; key k0 + i is visible to query q0 + j up to j + reach. */
+/* Scores of keys that a query may not see become -infinity; key k0 + i is visible to query q0 + j up to j +
+ * reach. */
 INLINE void att_mask(int64_t keys, int64_t queries, int64_t reach, real s[ATT_BLOCK][ATT_BLOCK]) {
   for (int64_t i = 0; i < keys; i++) {
     for (int64_t j = 0; j < least(i - reach, att_lanes(queries)); j++) s[i][j] = (real)-INFINITY;

@@ -1,9 +1,10 @@
 /* Owns: dropout, y = x/(1-p) with probability 1-p, else 0. Backward is the same map.
  *
- * The mask is a function of (seed, step, site, global sample, row in the sample, column). One Philox block gives each
- * row two keys; an element's 32 bits are a multiply-xorshift mix of the keys and its column: a few vector instructions.
+ * The mask is a function of (seed, step, site, global sample, row in the sample, column). One Philox block
+ * gives each row two keys; an element's 32 bits are a multiply-xorshift mix of the keys and its column: a few
+ * vector instructions.
  *
- * Floor: 8 bytes an element. RATES_DROPOUT */
+ * Floor: 8 bytes an element, where copy moves 30 GB/s. Achieved at 512 x 3072, one thread: 29.5 GB/s. */
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tasks.h"
 #include "kernels/random.h"

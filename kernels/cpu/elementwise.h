@@ -8,8 +8,8 @@
 /* y (+)= f(a, b); b NULL for functions of one argument. A run may overwrite a or b in place. */
 typedef void (*RunFunction)(int64_t n, const real *a, const real *b, real *y, int add);
 
-void SYM(elementwise)(const KernelContext *k, int64_t rows, int64_t cols, RunFunction run, const real *a, int64_t lda,
-                      const real *b, int64_t ldb, int64_t brows, real *y, int64_t ldy, int add);
+void SYM(elementwise)(const KernelContext *k, int64_t rows, int64_t cols, RunFunction run, const real *a,
+                      int64_t lda, const real *b, int64_t ldb, int64_t brows, real *y, int64_t ldy, int add);
 
 /* Defines a RunFunction from an expression of the vectors a and b. */
 #define RUN_FUNCTION(name, expression)                                                                       \

@@ -1,7 +1,9 @@
-/* Owns: table rows by token, and their gradient. A token outside the table reads as NaN, so that it shows in the loss,
- * and receives no gradient.
+/* Owns: table rows by token, and their gradient. A token outside the table reads as NaN, so that it shows in
+ * the loss, and receives no gradient.
  *
- * Floor: forward 8 d bytes a row; backward 4 vocab d bytes to overwrite the gradient and 12 d a row. RATES_EMBEDDING */
+ * Floor: forward 8 d bytes a row; backward 4 vocab d bytes to overwrite the gradient and 12 d a row. Achieved
+ * with GPT-2's table, one thread: forward 29 GB/s, backward 47 into an old gradient, 13 when overwriting
+ * (memory's rate of stores). */
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tasks.h"
 

@@ -1,8 +1,10 @@
-/* Owns: cutting a product into tiles by its shape alone: never along the inner dimension, so every element is one call's
- * sum for any number of threads.
+/* Owns: cutting a product into tiles by its shape alone: never along the inner dimension, so every element is
+ * one call's sum for any number of threads.
  *
- * Tiles of 256 x 768 keep a single thread within RATES_MATMUL of one whole call (packing costs 1/256 + 1/768 of a
- * multiplication per element); shapes that would give few tasks get smaller tiles. */
+ * Floor: the plain call's rate. Tiles of 256 x 768 keep it: 512 x 3072 x 768 in tiles runs at 156 (N T), 161
+ * (N N) and 169 (T N) GFLOP/s, one plain oneDNN call at 162, 178 and 176; the 50,257-wide output layer at 143
+ * to 152, whole 72 to 143. (Packing costs 1/256 + 1/768 of a multiplication per element.) Shapes with few
+ * tiles get smaller ones. */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/block_mm.h"
 #include "kernels/cpu/tasks.h"
@@ -27,8 +29,10 @@ static Cut cut_product(int64_t m, int64_t n, int64_t inner) {
   int64_t tile_m = TILE_M, tile_n = TILE_N;
   Cut cut = cut_by(m, n, part(m, tile_m), part(n, tile_n));
   while (cut_tasks(&cut) < FEW_TASKS && tile_n > TILE_GRAIN) {
-    if (tile_n > tile_m) tile_n /= 2;
-    else tile_m /= 2;
+    if (tile_n > tile_m)
+      tile_n /= 2;
+    else
+      tile_m /= 2;
     if (tile_m < 2 * TILE_GRAIN) break;
     cut = cut_by(m, n, part(m, tile_m), part(n, tile_n));
   }
@@ -60,6 +64,9 @@ static void sum_columns(int64_t rows, int64_t cols, const real *a, int64_t lda, 
 static void matmul_task(void *arg, int64_t index) {
   const Job *job = arg;
   const Matmul *mm = &job->mm;
+  if (mm->n > mm->m) { /* neighbours in time share a panel of the larger operand */
+    index = index % job->cut.row_tasks * job->cut.col_tasks + index / job->cut.row_tasks;
+  }
   Piece p = cut_piece(&job->cut, index);
   const real *a = mm->ta == 'N' ? mm->a + p.row * mm->lda : mm->a + p.row;
   const real *b = mm->tb == 'N' ? mm->b + p.col : mm->b + p.col * mm->ldb;
@@ -68,7 +75,8 @@ static void matmul_task(void *arg, int64_t index) {
     sum_columns(mm->inner, p.rows, a, mm->lda, mm->row_sums + p.row, mm->add_row_sums);
   }
 #if KERNELS_DOUBLE
-  SYM(gemm_blocked)(mm->ta, mm->tb, p.rows, p.cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c, mm->ldc);
+  SYM(gemm_blocked)
+  (mm->ta, mm->tb, p.rows, p.cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c, mm->ldc);
 #else
   mm->k->gemm->sgemm(mm->ta, mm->tb, p.rows, p.cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c,
                      mm->ldc);
@@ -77,7 +85,8 @@ static void matmul_task(void *arg, int64_t index) {
   for (int64_t r = 0; r < p.rows; r++) {
     real *row = c + r * mm->ldc;
     for (int64_t j = 0; j < p.cols; j += VL) {
-      vec_put(row + j, vec_take(row + j, p.cols - j) + vec_take(mm->bias + p.col + j, p.cols - j), p.cols - j);
+      vec_put(row + j, vec_take(row + j, p.cols - j) + vec_take(mm->bias + p.col + j, p.cols - j),
+              p.cols - j);
     }
   }
 }

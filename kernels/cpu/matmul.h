@@ -4,8 +4,8 @@
 
 #include "kernels/cpu/variant.h"
 
-/* C[m,n] = op(A)[m,inner] op(B)[inner,n] (+ C when add), then bias[n] added to each row; and, when row_sums is given,
- * row_sums[m] (+)= sums of op(A)'s rows, taken while A is in cache. */
+/* C[m,n] = op(A)[m,inner] op(B)[inner,n] (+ C when add), then bias[n] added to each row; and, when row_sums
+ * is given, row_sums[m] (+)= sums of op(A)'s rows, taken while A is in cache. */
 typedef struct Matmul {
   const KernelContext *k;
   char ta, tb;

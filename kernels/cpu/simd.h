@@ -1,8 +1,9 @@
-/* Owns: vectors of `real`, as wide as the variant's registers: 64 bytes (AVX-512), 32 (AVX2), 16 (anything else).
- * Built on the compiler's vector extension; intrinsics only where it has no word for the operation.
+/* Owns: vectors of `real`, as wide as the variant's registers: 64 bytes (AVX-512), 32 (AVX2), 16 (anything
+ * else). Built on the compiler's vector extension; intrinsics only where it has no word for the operation.
  *
- * A loop written with vec_take and vec_put treats its last, partial vector exactly as the whole ones, so an element's
- * bits depend neither on its place in a row nor on the buffer's alignment. Reductions add lanes in one fixed order. */
+ * A loop written with vec_take and vec_put treats its last, partial vector exactly as the whole ones, so an
+ * element's bits depend neither on its place in a row nor on the buffer's alignment. Reductions add lanes in
+ * one fixed order. */
 #ifndef FSDPC_KERNELS_CPU_SIMD_H
 #define FSDPC_KERNELS_CPU_SIMD_H
 
@@ -40,10 +41,14 @@ INLINE vec vec_load(const real *p) {
   return v;
 }
 
-INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
+INLINE void vec_store(real *p, vec v) {
+  memcpy(p, &v, sizeof v);
+}
 
 /* x - 0 is x even for -0, so this is a plain broadcast. */
-INLINE vec vec_all(real x) { return x - (vec){0}; }
+INLINE vec vec_all(real x) {
+  return x - (vec){0};
+}
 
 /* Loads and stores the first n lanes, 0 < n < VL; the others read as zero and stay unwritten. */
 INLINE vec vec_load_some(const real *p, int64_t n) {
@@ -76,8 +81,10 @@ INLINE vec vec_take(const real *p, int64_t left) {
 }
 
 INLINE void vec_put(real *p, vec v, int64_t left) {
-  if (__builtin_expect(left >= VL, 1)) vec_store(p, v);
-  else vec_store_some(p, v, left);
+  if (__builtin_expect(left >= VL, 1))
+    vec_store(p, v);
+  else
+    vec_store_some(p, v, left);
 }
 
 /* A partial vector's missing lanes replaced by `fill`. */
@@ -88,7 +95,9 @@ INLINE vec vec_take_filled(const real *p, int64_t left, real fill) {
   return v;
 }
 
-INLINE vec vec_select(ivec mask, vec yes, vec no) { return (vec)((mask & (ivec)yes) | (~mask & (ivec)no)); }
+INLINE vec vec_select(ivec mask, vec yes, vec no) {
+  return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
+}
 
 /* Of a NaN and a number: b. */
 INLINE vec vec_max(vec a, vec b) {
@@ -103,7 +112,9 @@ INLINE vec vec_max(vec a, vec b) {
 #endif
 }
 
-INLINE vec vec_min(vec a, vec b) { return -vec_max(-a, -b); }
+INLINE vec vec_min(vec a, vec b) {
+  return -vec_max(-a, -b);
+}
 
 INLINE vec vec_sqrt(vec a) {
 #if VEC_BYTES == 64

@@ -1,8 +1,8 @@
-/* Owns: exp and the normal distribution function on vectors. In float, polynomials (fit_polynomials.py); in double the C
- * library lane by lane, for that variant exists to be right.
+/* Owns: exp and the normal distribution function on vectors. In float, polynomials (fit_polynomials.py); in
+ * double the C library lane by lane, for that variant exists to be right.
  *
- * Float errors, measured by tests/kernels: exp 1 ulp on [-87.3, 88.3] (0 below, no overflow above: it stays at 2.3e38);
- * cdf 1.2e-7 absolute. NaN stays NaN. */
+ * Float errors, measured by tests/kernels: exp 1 ulp on [-87.3, 88.3] (0 below, no overflow above: it stays
+ * at 2.3e38); cdf 1.2e-7 absolute. NaN stays NaN. */
 #ifndef FSDPC_KERNELS_CPU_SIMD_MATH_H
 #define FSDPC_KERNELS_CPU_SIMD_MATH_H
 
@@ -22,7 +22,8 @@ INLINE vec vec_cdf(vec x) {
 
 #else
 
-/* e^x = 2^n e^r with |r| <= ln2/2. Adding 1.5 2^23 rounds to an integer and leaves it in the low mantissa bits. */
+/* e^x = 2^n e^r with |r| <= ln2/2. Adding 1.5 2^23 rounds to an integer and leaves it in the low mantissa
+ * bits. */
 INLINE vec vec_exp(vec x) {
   const vec magic = vec_all(12582912.0f);
   x = vec_max(vec_all(-88.0f), vec_min(vec_all(88.37f), x));
@@ -40,8 +41,8 @@ INLINE vec vec_exp(vec x) {
   return p * (vec)scale;
 }
 
-/* With z = |x|/sqrt(2): (1 + erf)/2 from an odd polynomial for z < 1, erfc/2 = exp(-z R(z))/2 beyond, where the left
- * tail keeps its relative accuracy. */
+/* With z = |x|/sqrt(2): (1 + erf)/2 from an odd polynomial for z < 1, erfc/2 = exp(-z R(z))/2 beyond, where
+ * the left tail keeps its relative accuracy. */
 INLINE vec vec_cdf(vec x) {
   vec z = x * 0.707106781f;
   vec a = vec_min(vec_all(10.0f), vec_max(-z, z));

@@ -2,7 +2,7 @@
 #include "kernels/cpu/block_mm.h"
 
 #define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
+#define TEXT(x)  TEXT_(x)
 
 extern const Table SYM(kernel_table);
 const Table SYM(kernel_table) = {

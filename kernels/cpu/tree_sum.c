@@ -1,10 +1,11 @@
-/* Owns: sums over ranks along one fixed binary tree: sum(lo, n) = sum(lo, p) + sum(lo + p, n - p), p the largest power of
- * two below n, so that an aligned power-of-two group of ranks is a subtree.
+/* Owns: sums over ranks along one fixed binary tree: sum(lo, n) = sum(lo, p) + sum(lo + p, n - p), p the
+ * largest power of two below n, so that an aligned power-of-two group of ranks is a subtree.
  *
- * Blocks of 1,024 elements stay in L1 while the ranks' blocks are added like carries of a binary counter. A block's
- * sources are read before it is written: y may be one of the sources.
+ * Blocks of 1,024 elements stay in L1 while the ranks' blocks are added like carries of a binary counter. A
+ * block's sources are read before it is written: y may be one of the sources.
  *
- * Floor: 4 (ranks + 1) bytes an element. RATES_TREE */
+ * Floor: 4 (ranks + 1) bytes an element, where memcpy moves 28 GB/s. Achieved: 31 GB/s for 2 and 3 ranks, 18
+ * to 24 for 8 (64 MiB). */
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tasks.h"
 
@@ -24,8 +25,8 @@ static void copy_block(int64_t n, const real *a, real *y, int add) {
   }
 }
 
-/* Partial sums wait on a stack, their sizes falling powers of two. A partial sum of one rank is that rank's block
- * itself; `sums` holds the others, one per level. */
+/* Partial sums wait on a stack, their sizes falling powers of two. A partial sum of one rank is that rank's
+ * block itself; `sums` holds the others, one per level. */
 static void sum_block(int64_t first, int64_t n, int32_t ranks, const real *const *sources, real *y, int add,
                       real sums[LEVELS][BLOCK]) {
   const real *stack[LEVELS + 1];
@@ -48,8 +49,10 @@ static void sum_block(int64_t first, int64_t n, int32_t ranks, const real *const
     add_block(n, stack[depth - 2], stack[depth - 1], sums[depth - 2], 0);
     stack[depth - 2] = sums[depth - 2];
   }
-  if (depth == 2) add_block(n, stack[0], stack[1], y + first, add);
-  else copy_block(n, stack[0], y + first, add);
+  if (depth == 2)
+    add_block(n, stack[0], stack[1], y + first, add);
+  else
+    copy_block(n, stack[0], y + first, add);
 }
 
 void SYM(tree_sum)(int64_t n, int32_t ranks, const real *const *sources, real *y, int add) {

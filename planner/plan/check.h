@@ -1,5 +1,5 @@
-/* Owns: nothing; what the files of the verifier share. Each check_* function owns the rules named beside it and relies
- * only on those above it having found nothing, as plan_verify calls them in this order. */
+/* Owns: nothing; what the files of the verifier share. Each check_* function owns the rules named beside it
+ * and relies only on those above it having found nothing, as plan_verify calls them in this order. */
 #ifndef FSDPC_PLANNER_PLAN_CHECK_H
 #define FSDPC_PLANNER_PLAN_CHECK_H
 
@@ -13,9 +13,10 @@ typedef struct Check {
   VerifyResult *result;
   uint32_t by_rule[VERIFY_RULE_COUNT];
   /* Filled by check_order: */
-  int queues;                 /* in use, numbered densely */
+  int queues; /* in use, numbered densely */
   int queue_of[STREAM_COUNT];
-  int32_t *clock; /* [instr * queues + q]: what queue q runs at list positions below this has finished when instr starts */
+  int32_t *clock; /* [instr * queues + q]: what queue q runs at list positions below this has finished when
+                     instr starts */
 } Check;
 
 void violate(Check *check, VerifyRule rule, int32_t instr, int32_t buf, const char *format, ...)
@@ -29,10 +30,12 @@ void check_accesses(Check *check);  /* liveness, gather-before-use, read-before-
 void check_gradients(Check *check); /* gradient */
 
 static inline bool is_collective(InstrOp op) {
-  return op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER || op == INSTR_ALLREDUCE || op == INSTR_ALLREDUCE_SUM ||
-         op == INSTR_ALLREDUCE_EXACT;
+  return op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER || op == INSTR_ALLREDUCE ||
+         op == INSTR_ALLREDUCE_SUM || op == INSTR_ALLREDUCE_EXACT;
 }
-static inline const PlanBuf *check_buf(const Check *check, int32_t id) { return &check->plan->bufs.data[id]; }
+static inline const PlanBuf *check_buf(const Check *check, int32_t id) {
+  return &check->plan->bufs.data[id];
+}
 static inline const char *check_buf_name(const Check *check, int32_t id) {
   return plan_str(check->plan, check_buf(check, id)->name);
 }

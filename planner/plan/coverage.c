@@ -1,5 +1,5 @@
-/* Owns: coverage by rows and columns. A view whose columns wrap around the end of a grid row is remembered by nobody:
- * a later read of it then counts as unwritten, which is the safe side. */
+/* Owns: coverage by rows and columns. A view whose columns wrap around the end of a grid row is remembered by
+ * nobody: a later read of it then counts as unwritten, which is the safe side. */
 #include "planner/plan/coverage.h"
 
 enum { VIEW_LIMIT = 16 }; /* kinds of view remembered per buffer, so that junk cannot make this slow */
@@ -9,8 +9,12 @@ Region region_make(uint64_t begin, uint64_t rows, uint64_t cols, uint64_t ld) {
   return (Region){begin, rows, cols, ld};
 }
 
-static uint64_t column(const Region *r) { return r->begin % r->ld; }
-static bool wraps(const Region *r) { return column(r) + r->cols > r->ld; }
+static uint64_t column(const Region *r) {
+  return r->begin % r->ld;
+}
+static bool wraps(const Region *r) {
+  return column(r) + r->cols > r->ld;
+}
 
 bool region_overlap(const Region *a, const Region *b) {
   if (a->begin >= region_end(b) || b->begin >= region_end(a)) return false;
@@ -40,7 +44,8 @@ static void add_view(CoveragePool *pool, Coverage *coverage, const Region *r) {
   }
   intervals_add(&pool->intervals, &set->columns, column(r), column(r) + r->cols);
   if (intervals_cover(&pool->intervals, set->columns, 0, set->ld))
-    intervals_add(&pool->intervals, &coverage->whole, set->first * set->ld, (set->first + set->rows) * set->ld);
+    intervals_add(&pool->intervals, &coverage->whole, set->first * set->ld,
+                  (set->first + set->rows) * set->ld);
 }
 
 void coverage_add(CoveragePool *pool, Coverage *coverage, Region region) {
@@ -55,7 +60,8 @@ bool coverage_has(const CoveragePool *pool, const Coverage *coverage, Region reg
   if (region.rows == 1 || wraps(&region)) return false;
   int count;
   const ColumnSet *set = find_view(pool, coverage, &region, &count);
-  return set && intervals_cover(&pool->intervals, set->columns, column(&region), column(&region) + region.cols);
+  return set &&
+         intervals_cover(&pool->intervals, set->columns, column(&region), column(&region) + region.cols);
 }
 
 bool coverage_touches(const CoveragePool *pool, const Coverage *coverage, Region region) {
@@ -65,7 +71,8 @@ bool coverage_touches(const CoveragePool *pool, const Coverage *coverage, Region
     uint64_t begin = set->first * set->ld, end = begin + set->rows * set->ld;
     if (region.begin >= end || begin >= region_end(&region)) continue;
     if (region.rows == 1 || region.ld != set->ld || wraps(&region)) return true;
-    if (intervals_touch(&pool->intervals, set->columns, column(&region), column(&region) + region.cols)) return true;
+    if (intervals_touch(&pool->intervals, set->columns, column(&region), column(&region) + region.cols))
+      return true;
   }
   return false;
 }

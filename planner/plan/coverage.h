@@ -1,5 +1,5 @@
-/* Owns: which elements of a buffer were written. Buffers are written whole, in contiguous pieces, or through views of
- * some columns of their rows; views that together make up whole rows count as a contiguous piece. */
+/* Owns: which elements of a buffer were written. Buffers are written whole, in contiguous pieces, or through
+ * views of some columns of their rows; views that together make up whole rows count as a contiguous piece. */
 #ifndef FSDPC_PLANNER_PLAN_COVERAGE_H
 #define FSDPC_PLANNER_PLAN_COVERAGE_H
 
@@ -11,7 +11,9 @@ typedef struct Region {
 } Region;
 
 Region region_make(uint64_t begin, uint64_t rows, uint64_t cols, uint64_t ld);
-static inline uint64_t region_end(const Region *r) { return r->begin + (r->rows - 1) * r->ld + r->cols; }
+static inline uint64_t region_end(const Region *r) {
+  return r->begin + (r->rows - 1) * r->ld + r->cols;
+}
 /* True when the two share an element; exact for views with equal ld, else by their extents. */
 bool region_overlap(const Region *a, const Region *b);
 

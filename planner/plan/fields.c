@@ -17,29 +17,34 @@ const char *const class_names[] = {BUF_CLASSES(X) NULL};
 #undef X
 
 /* Enums are read and written as 32-bit words. */
-_Static_assert(sizeof(DType) == 4 && sizeof(OptimizerKind) == 4 && sizeof(FeedKind) == 4, "enums are 32 bits wide");
+_Static_assert(sizeof(DType) == 4 && sizeof(OptimizerKind) == 4 && sizeof(FeedKind) == 4,
+               "enums are 32 bits wide");
 
-#define OF(T, kind, key, member)          {key, FIELD_##kind, offsetof(T, member), NULL}
-#define ENUM_OF(T, key, member, names)    {key, FIELD_ENUM, offsetof(T, member), names}
-#define PLAN(kind, key, member)           OF(Plan, kind, key, member)
-#define RECIPE(kind, member)              OF(Plan, kind, #member, recipe.member)
+#define OF(T, kind, key, member)                                                                             \
+  { key, FIELD_##kind, offsetof(T, member), NULL }
+#define ENUM_OF(T, key, member, names)                                                                       \
+  { key, FIELD_ENUM, offsetof(T, member), names }
+#define PLAN(kind, key, member) OF(Plan, kind, key, member)
+#define RECIPE(kind, member)    OF(Plan, kind, #member, recipe.member)
 
 const LineSpec header_lines[HEADER_LINES] = {
     [LINE_MODEL] = {"model",
                     {PLAN(TEXT, "", model), PLAN(SIZE, "params", param_numel), PLAN(U32, "layers", layers),
                      PLAN(BOOL, "training", training), PLAN(BUF, "output", output_buf)}},
     [LINE_SOURCE] = {"source",
-                     {PLAN(TEXT, "", source_path), PLAN(HEX, "hash", source_hash), PLAN(TEXT, "cluster", cluster)}},
+                     {PLAN(TEXT, "", source_path), PLAN(HEX, "hash", source_hash),
+                      PLAN(TEXT, "cluster", cluster)}},
     [LINE_WORLD] = {"world",
                     {PLAN(U32, "ranks", world.ranks), PLAN(U32, "shard", world.shard),
                      PLAN(U32, "replicas", world.replicas), PLAN(U32, "ranks_per_node", world.ranks_per_node),
-                     PLAN(SIZE, "micro_batch", world.micro_batch), PLAN(SIZE, "accumulation", world.accumulation)}},
+                     PLAN(SIZE, "micro_batch", world.micro_batch),
+                     PLAN(SIZE, "accumulation", world.accumulation)}},
     [LINE_RECIPE] = {"recipe",
                      {ENUM_OF(Plan, "optimizer", recipe.optimizer, optimizer_names),
                       ENUM_OF(Plan, "schedule", recipe.schedule, schedule_names), RECIPE(REAL, lr),
-                      RECIPE(REAL, min_lr), RECIPE(U64, warmup_steps), RECIPE(REAL, beta1), RECIPE(REAL, beta2),
-                      RECIPE(REAL, eps), RECIPE(REAL, momentum), RECIPE(REAL, decay), RECIPE(REAL, clip),
-                      RECIPE(U64, steps), RECIPE(U64, seed),
+                      RECIPE(REAL, min_lr), RECIPE(U64, warmup_steps), RECIPE(REAL, beta1),
+                      RECIPE(REAL, beta2), RECIPE(REAL, eps), RECIPE(REAL, momentum), RECIPE(REAL, decay),
+                      RECIPE(REAL, clip), RECIPE(U64, steps), RECIPE(U64, seed),
                       ENUM_OF(Plan, "order", recipe.order, order_names), RECIPE(U64, samples_per_step),
                       ENUM_OF(Plan, "compute", recipe.compute, dtype_names),
                       ENUM_OF(Plan, "reduce", recipe.reduce, dtype_names)}},
@@ -47,8 +52,8 @@ const LineSpec header_lines[HEADER_LINES] = {
                       {PLAN(TEXT, "strategy", summary.strategy), PLAN(TEXT, "wrap", summary.wrap),
                        PLAN(TEXT, "checkpoint", summary.checkpoint), PLAN(U32, "prefetch", summary.prefetch),
                        PLAN(U64, "budget", summary.budget_bytes), PLAN(U64, "step_ns", summary.step_ns),
-                       PLAN(U64, "lower_bound_ns", summary.lower_bound_ns), PLAN(TEXT, "bound_by", summary.bound_by),
-                       PLAN(U64, "kept", summary.kept_bytes),
+                       PLAN(U64, "lower_bound_ns", summary.lower_bound_ns),
+                       PLAN(TEXT, "bound_by", summary.bound_by), PLAN(U64, "kept", summary.kept_bytes),
                        PLAN(REAL, "flops_per_sample", summary.model_flops_per_sample),
                        PLAN(REAL, "peak_flops", summary.peak_flops)}},
     [LINE_MEMORY] = {"memory",
@@ -61,13 +66,15 @@ const LineSpec header_lines[HEADER_LINES] = {
 #undef X
                      }},
     [LINE_RESULTS] = {"results",
-                      {PLAN(BUF, "loss", loss_buf), PLAN(BUF, "count", count_buf), PLAN(BUF, "norm", norm_buf)}},
+                      {PLAN(BUF, "loss", loss_buf), PLAN(BUF, "count", count_buf),
+                       PLAN(BUF, "norm", norm_buf)}},
     [LINE_EVENTS] = {"events", {PLAN(U32, "", event_count)}},
 };
 
 const LineSpec input_line = {"input",
                              {OF(PlanInput, TEXT, "", name), ENUM_OF(PlanInput, "feed", feed, feed_names),
-                              OF(PlanInput, SIZE, "sample", sample_numel), OF(PlanInput, SIZE, "vocab", vocab)}};
+                              OF(PlanInput, SIZE, "sample", sample_numel),
+                              OF(PlanInput, SIZE, "vocab", vocab)}};
 
 const LineSpec unit_line = {"unit",
                             {OF(PlanUnit, TEXT, "", name), OF(PlanUnit, PARAM, "first", first_param),

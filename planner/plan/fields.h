@@ -1,5 +1,5 @@
-/* Owns: the lines of a plan file that are lists of "key value", one table for the writer and the reader, so that what
- * one writes the other reads. */
+/* Owns: the lines of a plan file that are lists of "key value", one table for the writer and the reader, so
+ * that what one writes the other reads. */
 #ifndef FSDPC_PLANNER_PLAN_FIELDS_H
 #define FSDPC_PLANNER_PLAN_FIELDS_H
 
@@ -34,12 +34,24 @@ typedef struct LineSpec {
 } LineSpec;
 
 /* Lines that describe the Plan itself; each stands once, before the first of another kind. */
-enum { LINE_MODEL, LINE_SOURCE, LINE_WORLD, LINE_RECIPE, LINE_SUMMARY, LINE_MEMORY, LINE_QUEUES, LINE_RESULTS, LINE_EVENTS, HEADER_LINES };
+enum {
+  LINE_MODEL,
+  LINE_SOURCE,
+  LINE_WORLD,
+  LINE_RECIPE,
+  LINE_SUMMARY,
+  LINE_MEMORY,
+  LINE_QUEUES,
+  LINE_RESULTS,
+  LINE_EVENTS,
+  HEADER_LINES
+};
 extern const LineSpec header_lines[HEADER_LINES];
 extern const LineSpec input_line, unit_line, param_line; /* of PlanInput, PlanUnit, PlanParam */
 
 /* By InitKind, DType, StreamId, Phase and BufClass; NULL at the end, as all lists of names. */
-extern const char *const init_names[], *const dtype_names[], *const stream_names[], *const phase_names[], *const class_names[];
+extern const char *const init_names[], *const dtype_names[], *const stream_names[], *const phase_names[],
+                                                                                        *const class_names[];
 
 int field_count(const LineSpec *line);
 

@@ -1,4 +1,5 @@
-/* Owns: instr.def as data: the rows, and the little parser of their operand strings. A malformed row is our bug. */
+/* Owns: instr.def as data: the rows, and the little parser of their operand strings. A malformed row is our
+ * bug. */
 #include "planner/plan/instr.h"
 
 #include <ctype.h>
@@ -146,4 +147,10 @@ int instr_find(const InstrSpec *specs, const char *name) {
   for (int i = 0; i < INSTR_COUNT; i++)
     if (!strcmp(specs[i].name, name)) return i;
   return -1;
+}
+
+int instr_arrow(const InstrSpec *spec) {
+  int k = spec->operand_count;
+  while (k > 0 && spec->operands[k - 1].mode != MODE_READ) k--;
+  return k;
 }

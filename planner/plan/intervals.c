@@ -1,10 +1,15 @@
 /* Owns: the treap behind intervals.h. Node 0 is "none". */
 #include "planner/plan/intervals.h"
 
-static IntervalNode *node(const IntervalPool *pool, uint32_t id) { return &pool->nodes.data[id]; }
+static IntervalNode *node(const IntervalPool *pool, uint32_t id) {
+  return &pool->nodes.data[id];
+}
 
 static uint32_t new_node(IntervalPool *pool, Interval interval) {
-  if (!pool->nodes.count) vec_push(pool->arena, &pool->nodes, (IntervalNode){0});
+  if (!pool->nodes.count) {
+    vec_push(pool->arena, &pool->nodes, (IntervalNode){0});
+    pool->seed = (uint32_t)((uintptr_t)pool >> 4) ^ (uint32_t)((uintptr_t)pool->arena >> 4);
+  }
   uint32_t id = pool->free;
   if (id) {
     pool->free = node(pool, id)->left;

@@ -1,6 +1,7 @@
-/* Owns: maps from disjoint half-open ranges of numbers to values. Many small maps share one pool: a map is the index of
- * its root (0: empty). Treaps with priorities from a fixed sequence, so that no input makes them deep on purpose and
- * equal inputs give equal shapes. Every operation is O(log n) plus what it returns or removes. */
+/* Owns: maps from disjoint half-open ranges of numbers to values. Many small maps share one pool: a map is
+ * the index of its root (0: empty). Treaps with priorities from a fixed sequence, so that no input makes them
+ * deep on purpose and equal inputs give equal shapes. Every operation is O(log n) plus what it returns or
+ * removes. */
 #ifndef FSDPC_PLANNER_PLAN_INTERVALS_H
 #define FSDPC_PLANNER_PLAN_INTERVALS_H
 
@@ -34,7 +35,8 @@ void intervals_add(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_
 void intervals_clear(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end);
 /* The first interval that ends after `from`, or NULL. Valid until the next change of any map of the pool. */
 const Interval *intervals_after(const IntervalPool *pool, IntervalMap map, uint64_t from);
-/* True when [begin, end) lies in one interval; on sets kept by intervals_add that is: when all of it is covered. */
+/* True when [begin, end) lies in one interval; on sets kept by intervals_add that is: when all of it is
+ * covered. */
 bool intervals_cover(const IntervalPool *pool, IntervalMap map, uint64_t begin, uint64_t end);
 bool intervals_touch(const IntervalPool *pool, IntervalMap map, uint64_t begin, uint64_t end);
 void intervals_drop(IntervalPool *pool, IntervalMap *map);

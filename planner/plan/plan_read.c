@@ -1,7 +1,8 @@
-/* Owns: text -> plan. The file is untrusted: every id is checked against the number of lines of its kind, which a first
- * pass counts, every size against its limit, and each line reports at most one error. One pass, linear in the file.
- * Changes together with plan_write.c, fields.c and docs/plan-format.md. */
+/* Owns: text -> plan. The file is untrusted: every id is checked against the number of lines of its kind,
+ * which a first pass counts, every size against its limit, and each line reports at most one error. One pass,
+ * linear in the file. Changes together with plan_write.c, fields.c and docs/plan-format.md. */
 #include "planner/plan/fields.h"
+#include "planner/plan/instr.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/scan.h"
 #include "base/checked.h"
@@ -25,7 +26,7 @@ typedef struct Reader {
   bool checked_headers, misnumbered, ended;
 } Reader;
 
-/* --- values and fields ---------------------------------------------------------------------------------------------- */
+/* --- values and fields ------------------------------------------------------------------------------- */
 
 static StrId read_text(Reader *r) {
   const char *text = scan_quoted(&r->scan);
@@ -38,23 +39,45 @@ static int32_t read_optional(Reader *r, char letter, uint32_t count, const char 
   return scan_accept(&r->scan, "-") ? PLAN_NONE : scan_id(&r->scan, letter, count, what);
 }
 
-static void store32(void *at, uint32_t value) { memcpy(at, &value, sizeof value); }
-static void store64(void *at, uint64_t value) { memcpy(at, &value, sizeof value); }
+static void store32(void *at, uint32_t value) {
+  memcpy(at, &value, sizeof value);
+}
+static void store64(void *at, uint64_t value) {
+  memcpy(at, &value, sizeof value);
+}
 
 static void read_value(Reader *r, const Field *field, void *base) {
   static const char *const flags[] = {"no", "yes", NULL};
   void *at = (char *)base + field->offset;
   double real;
   switch (field->kind) {
-  case FIELD_U32: store32(at, (uint32_t)scan_number(&r->scan, UINT32_MAX)); break;
-  case FIELD_U64: store64(at, scan_number(&r->scan, UINT64_MAX)); break;
-  case FIELD_SIZE: store64(at, scan_number(&r->scan, size_most)); break;
-  case FIELD_HEX: store64(at, scan_hex(&r->scan, UINT64_MAX)); break;
-  case FIELD_BOOL: *(bool *)at = scan_name(&r->scan, flags, "\"yes\" or \"no\"") != 0; break;
-  case FIELD_TEXT: store32(at, read_text(r)); break;
-  case FIELD_ENUM: store32(at, scan_name(&r->scan, field->names, "a value of this key")); break;
-  case FIELD_BUF: store32(at, (uint32_t)read_optional(r, 'b', r->bufs, "buffers")); break;
-  case FIELD_UNIT: store32(at, (uint32_t)read_optional(r, 'u', r->units, "units")); break;
+  case FIELD_U32:
+    store32(at, (uint32_t)scan_number(&r->scan, UINT32_MAX));
+    break;
+  case FIELD_U64:
+    store64(at, scan_number(&r->scan, UINT64_MAX));
+    break;
+  case FIELD_SIZE:
+    store64(at, scan_number(&r->scan, size_most));
+    break;
+  case FIELD_HEX:
+    store64(at, scan_hex(&r->scan, UINT64_MAX));
+    break;
+  case FIELD_BOOL:
+    *(bool *)at = scan_name(&r->scan, flags, "\"yes\" or \"no\"") != 0;
+    break;
+  case FIELD_TEXT:
+    store32(at, read_text(r));
+    break;
+  case FIELD_ENUM:
+    store32(at, scan_name(&r->scan, field->names, "a value of this key"));
+    break;
+  case FIELD_BUF:
+    store32(at, (uint32_t)read_optional(r, 'b', r->bufs, "buffers"));
+    break;
+  case FIELD_UNIT:
+    store32(at, (uint32_t)read_optional(r, 'u', r->units, "units"));
+    break;
   case FIELD_PARAM: /* a unit without parameters may begin behind the last */
     store32(at, (uint32_t)scan_id(&r->scan, 'p', r->params + 1, "parameters"));
     break;
@@ -70,7 +93,8 @@ static void unknown_key(Reader *r, Word word, const LineSpec *line) {
   uint32_t count = 0;
   for (int i = 0, n = field_count(line); i < n; i++)
     if (*line->fields[i].key) keys[count++] = line->fields[i].key;
-  scan_unknown(&r->scan, word, arena_printf(r->scan.arena, "a key of line \"%s\"", line->keyword), keys, count);
+  scan_unknown(&r->scan, word, arena_printf(r->scan.arena, "a key of line \"%s\"", line->keyword), keys,
+               count);
 }
 
 /* The index of the key that stands here, or -1; `guess` is tried first. */
@@ -79,8 +103,10 @@ static int read_key(Reader *r, const LineSpec *line, int count, int guess) {
   if (word_is(word, line->fields[guess].key)) return guess;
   for (int i = 0; i < count; i++)
     if (*line->fields[i].key && word_is(word, line->fields[i].key)) return i;
-  if (word.length) unknown_key(r, word, line);
-  else scan_expect(&r->scan, line->fields[guess].key);
+  if (word.length)
+    unknown_key(r, word, line);
+  else
+    scan_expect(&r->scan, line->fields[guess].key);
   return -1;
 }
 
@@ -99,13 +125,14 @@ static void read_fields(Reader *r, const LineSpec *line, void *base) {
     int key = guess;
     if (*line->fields[guess].key) key = read_key(r, line, count, guess);
     if (key < 0) return;
-    if (seen >> key & 1) scan_error(&r->scan, begin, r->scan.at, "key \"%s\" stands twice", line->fields[key].key);
+    if (seen >> key & 1)
+      scan_error(&r->scan, begin, r->scan.at, "key \"%s\" stands twice", line->fields[key].key);
     seen |= 1u << key;
     read_value(r, &line->fields[key], base);
   }
 }
 
-/* --- tables --------------------------------------------------------------------------------------------------------- */
+/* --- tables ------------------------------------------------------------------------------------------ */
 
 /* Ids are written for the reader's eye; they count lines. */
 static void read_own_id(Reader *r, char letter, uint32_t lines, uint32_t own) {
@@ -114,7 +141,8 @@ static void read_own_id(Reader *r, char letter, uint32_t lines, uint32_t own) {
   int32_t id = scan_id(&r->scan, letter, lines, "of them");
   if (r->scan.failed || r->misnumbered || (uint32_t)id == own) return;
   r->misnumbered = true; /* said once: all that follow are off by as much */
-  scan_error(&r->scan, begin, r->scan.at, "expected %c%u, saw %c%d: lines of a kind are numbered in order", letter, own, letter, id);
+  scan_error(&r->scan, begin, r->scan.at, "expected %c%u, saw %c%d: lines of a kind are numbered in order",
+             letter, own, letter, id);
 }
 
 static void read_input(Reader *r) {
@@ -143,8 +171,10 @@ static void read_param(Reader *r) {
   scan_expect(&r->scan, "[");
   if (scan_accept(&r->scan, "]")) return;
   do {
-    if (param->rank == PLAN_MAX_RANK) scan_error(&r->scan, r->scan.at - 1, r->scan.at, "a shape has at most %d dimensions", PLAN_MAX_RANK);
-    else param->dim[param->rank++] = (int64_t)scan_number(&r->scan, size_most);
+    if (param->rank == PLAN_MAX_RANK)
+      scan_error(&r->scan, r->scan.at - 1, r->scan.at, "a shape has at most %d dimensions", PLAN_MAX_RANK);
+    else
+      param->dim[param->rank++] = (int64_t)scan_number(&r->scan, size_most);
   } while (scan_accept(&r->scan, ","));
   scan_expect(&r->scan, "]");
 }
@@ -172,7 +202,8 @@ static void read_buf(Reader *r) {
   const char *begin = r->scan.at;
   buf->numel = scan_number(&r->scan, size_most);
   buf->bytes = buf->numel * dtype_bytes(buf->dtype); /* at most 2^53 */
-  if (buf->bytes > size_most) scan_error(&r->scan, begin, r->scan.at, "the buffer has more than 2^%d bytes", PLAN_MAX_BYTES_LOG2);
+  if (buf->bytes > size_most)
+    scan_error(&r->scan, begin, r->scan.at, "the buffer has more than 2^%d bytes", PLAN_MAX_BYTES_LOG2);
   scan_blanks(&r->scan);
   scan_expect(&r->scan, "@");
   buf->offset = scan_hex(&r->scan, size_most);
@@ -190,27 +221,21 @@ static void read_segment(Reader *r) {
   segment->count = scan_number(&r->scan, size_most);
 }
 
-/* --- instructions --------------------------------------------------------------------------------------------------- */
+/* --- instructions ------------------------------------------------------------------------------------ */
 
 static void read_operand(Reader *r, PlanOperand *operand) {
   scan_blanks(&r->scan);
   operand->add = scan_accept(&r->scan, "+=");
   bool arrow = r->scan.end - r->scan.at >= 2 && r->scan.at[1] == '>';
-  operand->buf = !arrow && scan_accept(&r->scan, "-") ? PLAN_NONE : scan_id(&r->scan, 'b', r->bufs, "buffers");
+  operand->buf =
+      !arrow && scan_accept(&r->scan, "-") ? PLAN_NONE : scan_id(&r->scan, 'b', r->bufs, "buffers");
   if (operand->buf == PLAN_NONE) return;
   if (scan_accept(&r->scan, "+")) operand->offset = scan_number(&r->scan, size_most);
   if (scan_accept(&r->scan, ":")) operand->ld = (uint32_t)scan_number(&r->scan, UINT32_MAX);
 }
 
-/* The arrow stands before the operands at the end that are written. */
-static int arrow_at(const InstrSpec *spec) {
-  int k = spec->operand_count;
-  while (k > 0 && spec->operands[k - 1].mode != MODE_READ) k--;
-  return k;
-}
-
 static void read_operands(Reader *r, const InstrSpec *spec) {
-  int arrow = arrow_at(spec);
+  int arrow = instr_arrow(spec);
   for (int k = 0; k < spec->operand_count && !r->scan.failed; k++) {
     scan_blanks(&r->scan);
     if (k == arrow) scan_expect(&r->scan, "->");
@@ -221,7 +246,8 @@ static void read_operands(Reader *r, const InstrSpec *spec) {
 /* The index of an attribute: ints first, then reals. `guess` is tried first. */
 static int find_attribute(const InstrSpec *spec, Word word, int guess) {
   for (int tries = 0, n = spec->int_count + spec->real_count; tries < n; tries++, guess = (guess + 1) % n)
-    if (word_is(word, guess < spec->int_count ? spec->ints[guess] : spec->reals[guess - spec->int_count])) return guess;
+    if (word_is(word, guess < spec->int_count ? spec->ints[guess] : spec->reals[guess - spec->int_count]))
+      return guess;
   return -1;
 }
 
@@ -233,19 +259,27 @@ static void unknown_attribute(Reader *r, const InstrSpec *spec, Word word) {
   scan_unknown(&r->scan, word, arena_printf(r->scan.arena, "an attribute of %s", spec->name), names, count);
 }
 
-static void read_attribute(Reader *r, const InstrSpec *spec, const PlanInstr *instr, uint32_t *seen, int guess) {
+static void read_attribute(Reader *r, const InstrSpec *spec, const PlanInstr *instr, uint32_t *seen,
+                           int guess) {
   Word word = scan_word(&r->scan);
   int k = find_attribute(spec, word, guess);
   if (k < 0) {
-    if (word.length) unknown_attribute(r, spec, word);
-    else scan_expect(&r->scan, guess < spec->int_count ? spec->ints[guess] : spec->reals[guess - spec->int_count]);
+    if (word.length)
+      unknown_attribute(r, spec, word);
+    else
+      scan_expect(&r->scan,
+                  guess < spec->int_count ? spec->ints[guess] : spec->reals[guess - spec->int_count]);
     return;
   }
-  if (*seen >> k & 1) scan_error(&r->scan, word.at, word.at + word.length, "attribute %s stands twice", scan_quote(&r->scan, word));
+  if (*seen >> k & 1)
+    scan_error(&r->scan, word.at, word.at + word.length, "attribute %s stands twice",
+               scan_quote(&r->scan, word));
   *seen |= 1u << k;
   scan_expect(&r->scan, "=");
-  if (k < spec->int_count) r->plan->ints.data[instr->ints + (uint32_t)k] = scan_integer(&r->scan);
-  else r->plan->reals.data[instr->reals + (uint32_t)(k - spec->int_count)] = scan_real(&r->scan);
+  if (k < spec->int_count)
+    r->plan->ints.data[instr->ints + (uint32_t)k] = scan_integer(&r->scan);
+  else
+    r->plan->reals.data[instr->reals + (uint32_t)(k - spec->int_count)] = scan_real(&r->scan);
 }
 
 static void read_attributes(Reader *r, const InstrSpec *spec, const PlanInstr *instr) {
@@ -266,7 +300,8 @@ static void read_waits(Reader *r, PlanInstr *instr) {
     vec_push(r->arena, &r->plan->waits, scan_id(&r->scan, 'e', r->plan->event_count, "events"));
     instr->wait_count++;
     scan_blanks(&r->scan);
-  } while (!r->scan.failed && r->scan.end - r->scan.at >= 2 && r->scan.at[0] == 'e' && isdigit((unsigned char)r->scan.at[1]));
+  } while (!r->scan.failed && r->scan.end - r->scan.at >= 2 && r->scan.at[0] == 'e' &&
+           isdigit((unsigned char)r->scan.at[1]));
 }
 
 /* "path":9:9, or 9:9 in the plan's own source. */
@@ -289,28 +324,46 @@ static void read_clause(Reader *r, PlanInstr *instr, uint32_t *seen) {
   scan_blanks(&r->scan);
   const char *begin = r->scan.at;
   uint32_t clause = scan_name(&r->scan, names, "a clause of an instruction");
-  if (*seen >> clause & 1) scan_error(&r->scan, begin, r->scan.at, "clause \"%s\" stands twice", names[clause]);
+  if (*seen >> clause & 1)
+    scan_error(&r->scan, begin, r->scan.at, "clause \"%s\" stands twice", names[clause]);
   *seen |= 1u << clause;
   if (r->scan.failed) return;
   switch (clause) {
-  case CLAUSE_WAIT: read_waits(r, instr); break;
-  case CLAUSE_RECORD: instr->record = scan_id(&r->scan, 'e', r->plan->event_count, "events"); break;
-  case CLAUSE_NS: instr->ns = scan_number(&r->scan, UINT64_MAX); break;
-  case CLAUSE_FLOPS: instr->flops = scan_number(&r->scan, UINT64_MAX); break;
-  case CLAUSE_BYTES: instr->bytes = scan_number(&r->scan, UINT64_MAX); break;
-  case CLAUSE_FOR: instr->name = read_text(r); break;
-  default: read_position(r, instr);
+  case CLAUSE_WAIT:
+    read_waits(r, instr);
+    break;
+  case CLAUSE_RECORD:
+    instr->record = scan_id(&r->scan, 'e', r->plan->event_count, "events");
+    break;
+  case CLAUSE_NS:
+    instr->ns = scan_number(&r->scan, UINT64_MAX);
+    break;
+  case CLAUSE_FLOPS:
+    instr->flops = scan_number(&r->scan, UINT64_MAX);
+    break;
+  case CLAUSE_BYTES:
+    instr->bytes = scan_number(&r->scan, UINT64_MAX);
+    break;
+  case CLAUSE_FOR:
+    instr->name = read_text(r);
+    break;
+  default:
+    read_position(r, instr);
   }
 }
 
 static void read_instr(Reader *r, const char *begin) {
   Plan *plan = r->plan;
-  PlanInstr instr = {.operands = plan->operands.count, .ints = plan->ints.count, .reals = plan->reals.count,
-                     .waits = plan->waits.count, .record = PLAN_NONE};
+  PlanInstr instr = {.operands = plan->operands.count,
+                     .ints = plan->ints.count,
+                     .reals = plan->reals.count,
+                     .waits = plan->waits.count,
+                     .record = PLAN_NONE};
   uint32_t seen = 0;
   r->scan.at = begin; /* before the id */
   read_own_id(r, 'i', r->instrs, plan->instrs.count);
-  if (!plan->segments.count) scan_error(&r->scan, begin, r->scan.at, "the instruction stands before the first segment");
+  if (!plan->segments.count)
+    scan_error(&r->scan, begin, r->scan.at, "the instruction stands before the first segment");
   instr.stream = (StreamId)scan_name(&r->scan, stream_names, "a stream");
   instr.phase = (Phase)scan_name(&r->scan, phase_names, "a phase");
   instr.op = (InstrOp)scan_name(&r->scan, r->op_names, "an instruction");
@@ -321,7 +374,7 @@ static void read_instr(Reader *r, const char *begin) {
   if (plan->segments.count) plan->segments.data[plan->segments.count - 1].end = (int32_t)plan->instrs.count;
 }
 
-/* --- lines ---------------------------------------------------------------------------------------------------------- */
+/* --- lines ------------------------------------------------------------------------------------------- */
 
 static int find_header(Word word) {
   for (int i = 0; i < HEADER_LINES; i++)
@@ -330,22 +383,28 @@ static int find_header(Word word) {
 }
 
 static void read_header(Reader *r, Word word, int header) {
-  if (r->headers >> header & 1) scan_error(&r->scan, word.at, word.at + word.length, "line \"%s\" stands twice", header_lines[header].keyword);
+  if (r->headers >> header & 1)
+    scan_error(&r->scan, word.at, word.at + word.length, "line \"%s\" stands twice",
+               header_lines[header].keyword);
   r->headers |= 1u << header;
   read_fields(r, &header_lines[header], r->plan);
   if (header == LINE_EVENTS && r->plan->event_count > r->instrs)
-    scan_error(&r->scan, word.at, r->scan.at, "%u events, but only %u instructions to record them", r->plan->event_count, r->instrs);
+    scan_error(&r->scan, word.at, r->scan.at, "%u events, but only %u instructions to record them",
+               r->plan->event_count, r->instrs);
 }
 
 /* Ids of events, and positions without a path, need what the header says. */
 static void require_headers(Reader *r, Word word) {
   for (int i = 0; i < HEADER_LINES && !r->checked_headers; i++)
     if (!(r->headers >> i & 1))
-      scan_error(&r->scan, word.at, word.at + word.length, "line \"%s\" is missing before this one", header_lines[i].keyword);
+      scan_error(&r->scan, word.at, word.at + word.length, "line \"%s\" is missing before this one",
+                 header_lines[i].keyword);
   r->checked_headers = true;
 }
 
-static bool is_instr(Word word) { return word.length >= 2 && word.at[0] == 'i' && isdigit((unsigned char)word.at[1]); }
+static bool is_instr(Word word) {
+  return word.length >= 2 && word.at[0] == 'i' && isdigit((unsigned char)word.at[1]);
+}
 
 static void unknown_line(Reader *r, Word word) {
   const char *names[HEADER_LINES + 6] = {"input", "unit", "param", "buf", "segment", "end"};
@@ -353,13 +412,15 @@ static void unknown_line(Reader *r, Word word) {
   scan_unknown(&r->scan, word, "a kind of line", names, HEADER_LINES + 6);
 }
 
-static void read_end(Reader *r) { r->ended = true; }
+static void read_end(Reader *r) {
+  r->ended = true;
+}
 
 static const struct {
   const char *keyword;
   void (*read)(Reader *);
-} tables[] = {{"buf", read_buf},         {"param", read_param}, {"unit", read_unit}, {"input", read_input},
-              {"segment", read_segment}, {"end", read_end}};
+} tables[] = {{"buf", read_buf},     {"param", read_param},     {"unit", read_unit},
+              {"input", read_input}, {"segment", read_segment}, {"end", read_end}};
 
 static void read_table_line(Reader *r, Word word) {
   for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
@@ -414,25 +475,32 @@ static void count_line(Reader *r, const char *at, const char *end) {
   while (at < end && (*at == ' ' || *at == '\t')) at++;
   Word word = {at, 0};
   while (at + word.length < end && word.length < 8 && isalnum((unsigned char)at[word.length])) word.length++;
-  if (is_instr(word)) r->instrs++;
-  else if (word_is(word, "buf")) r->bufs++;
-  else if (word_is(word, "param")) r->params++;
-  else if (word_is(word, "unit")) r->units++;
-  else if (word_is(word, "input")) r->inputs++;
+  if (is_instr(word))
+    r->instrs++;
+  else if (word_is(word, "buf"))
+    r->bufs++;
+  else if (word_is(word, "param"))
+    r->params++;
+  else if (word_is(word, "unit"))
+    r->units++;
+  else if (word_is(word, "input"))
+    r->inputs++;
 }
 
 /* "fsdpc-plan 1" */
 static bool read_first_line(Reader *r) {
   Word word = scan_word(&r->scan);
   if (!word_is(word, magic)) {
-    scan_error(&r->scan, word.at, word.at + word.length, "this is no plan: a plan begins with \"%s %d\"", magic, PLAN_VERSION);
+    scan_error(&r->scan, word.at, word.at + word.length, "this is no plan: a plan begins with \"%s %d\"",
+               magic, PLAN_VERSION);
     return false;
   }
   scan_blanks(&r->scan);
   const char *begin = r->scan.at;
   uint64_t version = scan_number(&r->scan, UINT32_MAX);
   if (version != PLAN_VERSION)
-    scan_error(&r->scan, begin, r->scan.at, "plans of version %llu are not understood, only %d", (unsigned long long)version, PLAN_VERSION);
+    scan_error(&r->scan, begin, r->scan.at, "plans of version %llu are not understood, only %d",
+               (unsigned long long)version, PLAN_VERSION);
   scan_finish(&r->scan);
   return !r->scan.failed;
 }
@@ -463,7 +531,9 @@ static Plan *read_source(Arena *arena, const SourceSet *sources, DiagSink *sink,
   Arena *scratch = arena_new();
   const SourceFile *source = &sources->files.data[file];
   Reader r = {.scan = {.arena = scratch, .sink = sink, .file = file, .text = source->text},
-              .arena = arena, .plan = plan_new(arena), .specs = instr_specs(scratch)};
+              .arena = arena,
+              .plan = plan_new(arena),
+              .specs = instr_specs(scratch)};
   for (int i = 0; i < INSTR_COUNT; i++) r.op_names[i] = r.specs[i].name;
   uint32_t before = sink->errors;
   read_lines(&r, source);
@@ -483,7 +553,8 @@ bool plan_is_plan_file(const char *path) {
   char start[sizeof magic];
   FILE *in = fopen(path, "rb");
   if (!in) return false;
-  bool is = fread(start, 1, sizeof start, in) == sizeof start && !memcmp(start, magic, sizeof magic - 1) && start[sizeof magic - 1] == ' ';
+  bool is = fread(start, 1, sizeof start, in) == sizeof start && !memcmp(start, magic, sizeof magic - 1) &&
+            start[sizeof magic - 1] == ' ';
   fclose(in);
   return is;
 }

@@ -1,6 +1,7 @@
-/* Owns: plan -> text. Numbers are formatted by hand where there are many: a plan of 300,000 instructions is written in
- * well under a second. Changes together with plan_read.c, fields.c and docs/plan-format.md. */
+/* Owns: plan -> text. Numbers are formatted by hand where there are many: a plan of 300,000 instructions is
+ * written in well under a second. Changes together with plan_read.c, fields.c and docs/plan-format.md. */
 #include "planner/plan/fields.h"
+#include "planner/plan/instr.h"
 #include "planner/plan/plan_text.h"
 
 #include <inttypes.h>
@@ -8,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void put(Text *out, const char *text) { text_add(out, text, strlen(text)); }
+static void put(Text *out, const char *text) {
+  text_add(out, text, strlen(text));
+}
 
 static void put_u64(Text *out, uint64_t value) {
   char digits[20];
@@ -55,7 +58,7 @@ static void put_id(Text *out, const char *letter, int32_t id) {
   }
 }
 
-/* --- lines of fields ----------------------------------------------------------------------------------------------- */
+/* --- lines of fields --------------------------------------------------------------------------------- */
 
 static void put_value(Text *out, const Plan *plan, const Field *field, const void *base) {
   const char *at = (const char *)base + field->offset;
@@ -65,16 +68,46 @@ static void put_value(Text *out, const Plan *plan, const Field *field, const voi
   bool flag;
   switch (field->kind) {
   case FIELD_U64:
-  case FIELD_SIZE: memcpy(&wide, at, sizeof wide); put_u64(out, wide); break;
-  case FIELD_HEX: memcpy(&wide, at, sizeof wide); text_printf(out, "0x%016" PRIx64, wide); break;
-  case FIELD_REAL: memcpy(&real, at, sizeof real); put_real(out, real); break;
-  case FIELD_BOOL: memcpy(&flag, at, sizeof flag); put(out, flag ? "yes" : "no"); break;
-  case FIELD_U32: memcpy(&narrow, at, sizeof narrow); put_u64(out, narrow); break;
-  case FIELD_TEXT: memcpy(&narrow, at, sizeof narrow); put_quoted(out, plan_str(plan, narrow)); break;
-  case FIELD_ENUM: memcpy(&narrow, at, sizeof narrow); put(out, field->names[narrow]); break;
-  case FIELD_BUF: memcpy(&narrow, at, sizeof narrow); put_id(out, "b", (int32_t)narrow); break;
-  case FIELD_PARAM: memcpy(&narrow, at, sizeof narrow); put_id(out, "p", (int32_t)narrow); break;
-  case FIELD_UNIT: memcpy(&narrow, at, sizeof narrow); put_id(out, "u", (int32_t)narrow); break;
+  case FIELD_SIZE:
+    memcpy(&wide, at, sizeof wide);
+    put_u64(out, wide);
+    break;
+  case FIELD_HEX:
+    memcpy(&wide, at, sizeof wide);
+    text_printf(out, "0x%016" PRIx64, wide);
+    break;
+  case FIELD_REAL:
+    memcpy(&real, at, sizeof real);
+    put_real(out, real);
+    break;
+  case FIELD_BOOL:
+    memcpy(&flag, at, sizeof flag);
+    put(out, flag ? "yes" : "no");
+    break;
+  case FIELD_U32:
+    memcpy(&narrow, at, sizeof narrow);
+    put_u64(out, narrow);
+    break;
+  case FIELD_TEXT:
+    memcpy(&narrow, at, sizeof narrow);
+    put_quoted(out, plan_str(plan, narrow));
+    break;
+  case FIELD_ENUM:
+    memcpy(&narrow, at, sizeof narrow);
+    put(out, field->names[narrow]);
+    break;
+  case FIELD_BUF:
+    memcpy(&narrow, at, sizeof narrow);
+    put_id(out, "b", (int32_t)narrow);
+    break;
+  case FIELD_PARAM:
+    memcpy(&narrow, at, sizeof narrow);
+    put_id(out, "p", (int32_t)narrow);
+    break;
+  case FIELD_UNIT:
+    memcpy(&narrow, at, sizeof narrow);
+    put_id(out, "u", (int32_t)narrow);
+    break;
   }
 }
 
@@ -130,7 +163,7 @@ static void put_params(Text *out, const Plan *plan) {
   }
 }
 
-/* --- buffers and instructions --------------------------------------------------------------------------------------- */
+/* --- buffers and instructions ------------------------------------------------------------------------ */
 
 static void put_buf(Text *out, const Plan *plan, uint32_t index) {
   const PlanBuf *buf = &plan->bufs.data[index];
@@ -173,13 +206,6 @@ static void put_operand(Text *out, const PlanOperand *operand) {
     put(out, ":");
     put_u64(out, operand->ld);
   }
-}
-
-/* The arrow stands before the operands at the end that are written. */
-static int arrow_at(const InstrSpec *spec) {
-  int k = spec->operand_count;
-  while (k > 0 && spec->operands[k - 1].mode != MODE_READ) k--;
-  return k;
 }
 
 static void put_attributes(Text *out, const Plan *plan, const InstrSpec *spec, const PlanInstr *instr) {
@@ -237,7 +263,7 @@ static void put_origin(Text *out, const Plan *plan, const PlanInstr *instr) {
 static void put_instr(Text *out, const Plan *plan, const InstrSpec *specs, uint32_t index) {
   const PlanInstr *instr = &plan->instrs.data[index];
   const InstrSpec *spec = &specs[instr->op];
-  int arrow = arrow_at(spec);
+  int arrow = instr_arrow(spec);
   put(out, "  ");
   put_id(out, "i", (int32_t)index);
   put(out, " ");

@@ -8,7 +8,7 @@
 
 enum { QUOTE_MOST = 40, REAL_MOST = 64 };
 
-/* --- errors --------------------------------------------------------------------------------------------------------- */
+/* --- errors ------------------------------------------------------------------------------------------ */
 
 Diag *scan_error(Scan *scan, const char *begin, const char *end, const char *format, ...) {
   if (scan->failed) return NULL;
@@ -40,7 +40,8 @@ static Word here(const Scan *scan) {
 static Diag *expected(Scan *scan, const char *what) {
   Word word = here(scan);
   if (scan->failed) return NULL;
-  return scan_error(scan, word.at, word.at + word.length, "expected %s, saw %s", what, scan_quote(scan, word));
+  return scan_error(scan, word.at, word.at + word.length, "expected %s, saw %s", what,
+                    scan_quote(scan, word));
 }
 
 static void suggest(Diag *diag, Scan *scan, Word word, const char *const *names, uint32_t count) {
@@ -51,10 +52,11 @@ static void suggest(Diag *diag, Scan *scan, Word word, const char *const *names,
 
 void scan_unknown(Scan *scan, Word word, const char *what, const char *const *names, uint32_t count) {
   if (scan->failed) return;
-  suggest(scan_error(scan, word.at, word.at + word.length, "%s is not %s", scan_quote(scan, word), what), scan, word, names, count);
+  suggest(scan_error(scan, word.at, word.at + word.length, "%s is not %s", scan_quote(scan, word), what),
+          scan, word, names, count);
 }
 
-/* --- words ---------------------------------------------------------------------------------------------------------- */
+/* --- words ------------------------------------------------------------------------------------------- */
 
 void scan_blanks(Scan *scan) {
   while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\t')) scan->at++;
@@ -69,12 +71,15 @@ Word scan_word(Scan *scan) {
   scan_blanks(scan);
   Word word = {scan->at, 0};
   if (scan->failed) return word;
-  while (scan->at < scan->end && (isalnum((unsigned char)*scan->at) || *scan->at == '_' || *scan->at == '-')) scan->at++;
+  while (scan->at < scan->end && (isalnum((unsigned char)*scan->at) || *scan->at == '_' || *scan->at == '-'))
+    scan->at++;
   word.length = (size_t)(scan->at - word.at);
   return word;
 }
 
-bool word_is(Word word, const char *text) { return strlen(text) == word.length && !memcmp(word.at, text, word.length); }
+bool word_is(Word word, const char *text) {
+  return strlen(text) == word.length && !memcmp(word.at, text, word.length);
+}
 
 bool scan_accept(Scan *scan, const char *text) {
   size_t length = strlen(text);
@@ -91,7 +96,7 @@ void scan_finish(Scan *scan) {
   if (!scan_at_end(scan)) expected(scan, "the end of the line");
 }
 
-/* --- numbers -------------------------------------------------------------------------------------------------------- */
+/* --- numbers ----------------------------------------------------------------------------------------- */
 
 static int digit(char c, unsigned base) {
   int value = isdigit((unsigned char)c) ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : 99;
@@ -104,7 +109,9 @@ static uint64_t digits(Scan *scan, unsigned base, uint64_t most) {
   bool large = false;
   if (scan->failed) return 0;
   for (int d; scan->at < scan->end && (d = digit(*scan->at, base)) >= 0; scan->at++)
-    if (!large) large = __builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, (uint64_t)d, &value);
+    if (!large)
+      large =
+          __builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, (uint64_t)d, &value);
   if (scan->at == begin) {
     expected(scan, "a number");
   } else if (large || value > most) {
@@ -133,7 +140,9 @@ int64_t scan_integer(Scan *scan) {
   return value > INT64_MAX ? INT64_MIN : -(int64_t)value;
 }
 
-static bool is_real_char(char c) { return isdigit((unsigned char)c) || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-'; }
+static bool is_real_char(char c) {
+  return isdigit((unsigned char)c) || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-';
+}
 
 double scan_real(Scan *scan) {
   scan_blanks(scan);
@@ -163,13 +172,14 @@ int32_t scan_id(Scan *scan, char letter, uint32_t count, const char *what) {
   }
   uint64_t id = digits(scan, 10, INT32_MAX);
   if (id >= count) {
-    scan_error(scan, begin, scan->at, "%c%llu is not there: the plan has %u %s", letter, (unsigned long long)id, count, what);
+    scan_error(scan, begin, scan->at, "%c%llu is not there: the plan has %u %s", letter,
+               (unsigned long long)id, count, what);
     return 0;
   }
   return (int32_t)id;
 }
 
-/* --- texts and names ------------------------------------------------------------------------------------------------- */
+/* --- texts and names --------------------------------------------------------------------------------- */
 
 /* \" \\ \xNN; the backslash is already taken. */
 static char escape(Scan *scan) {
@@ -210,7 +220,9 @@ uint32_t scan_name(Scan *scan, const char *const *names, const char *what) {
   uint32_t count = 0;
   for (; names[count]; count++)
     if (word_is(word, names[count])) return count;
-  if (!word.length) expected(scan, what);
-  else scan_unknown(scan, word, what, names, count);
+  if (!word.length)
+    expected(scan, what);
+  else
+    scan_unknown(scan, word, what, names, count);
   return 0;
 }

@@ -1,5 +1,5 @@
-/* Owns: reading one line of a plan file piece by piece. The first error of a line is reported, and the rest of that line
- * is ignored: every function below then does nothing and returns a harmless value. */
+/* Owns: reading one line of a plan file piece by piece. The first error of a line is reported, and the rest
+ * of that line is ignored: every function below then does nothing and returns a harmless value. */
 #ifndef FSDPC_PLANNER_PLAN_SCAN_H
 #define FSDPC_PLANNER_PLAN_SCAN_H
 

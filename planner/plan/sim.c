@@ -1,5 +1,6 @@
-/* Owns: the clocks of a simulated step. Simplified on purpose: an instruction takes its predicted ns whatever runs
- * beside it, launching costs nothing, and repetitions of a segment are alike because all queues join between them. */
+/* Owns: the clocks of a simulated step. Simplified on purpose: an instruction takes its predicted ns whatever
+ * runs beside it, launching costs nothing, and repetitions of a segment are alike because all queues join
+ * between them. */
 #include "planner/plan/sim.h"
 
 enum { SEGMENTS_MAX = 8 };
@@ -9,7 +10,9 @@ typedef struct Clocks {
   uint64_t *event;              /* when it was recorded */
 } Clocks;
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t larger(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
 
 static SimSpan run(Clocks *clocks, const Plan *plan, const PlanInstr *instr) {
   uint64_t *queue = &clocks->queue[plan->queue[instr->stream]];
@@ -29,7 +32,7 @@ static uint64_t join(Clocks *clocks) {
   return latest;
 }
 
-/* --- exposed communication ------------------------------------------------------------------------------------------ */
+/* --- exposed communication --------------------------------------------------------------------------- */
 
 /* Walks the instructions of one stream in list order, which is also their order in time. */
 typedef struct Cursor {
@@ -51,9 +54,10 @@ static Cursor *earliest(Cursor *cursors, int count, const Plan *plan, const SimS
   return best;
 }
 
-/* Of [begin, end), what no compute instruction covers. The cursor only moves forward: calls come in order of time. */
-static uint64_t uncovered(Cursor *compute, const Plan *plan, const SimSpan *spans, int32_t last, uint64_t begin,
-                          uint64_t end) {
+/* Of [begin, end), what no compute instruction covers. The cursor only moves forward: calls come in order of
+ * time. */
+static uint64_t uncovered(Cursor *compute, const Plan *plan, const SimSpan *spans, int32_t last,
+                          uint64_t begin, uint64_t end) {
   uint64_t free_ns = 0;
   while (begin < end) {
     while (settle(compute, plan, last) && spans[compute->at].end <= begin) compute->at++;
@@ -77,7 +81,7 @@ static uint64_t exposed(const Plan *plan, const SimSpan *spans, const PlanSegmen
   return total;
 }
 
-/* --- a step --------------------------------------------------------------------------------------------------------- */
+/* --- a step ------------------------------------------------------------------------------------------ */
 
 static void account(SimResult *result, const PlanInstr *instr, uint64_t count) {
   result->busy_ns[instr->stream] += instr->ns * count;

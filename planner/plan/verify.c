@@ -19,7 +19,8 @@ const char *verify_rule_meaning(VerifyRule rule) {
   return meanings[rule];
 }
 
-/* The last places of the list are kept for rules not seen yet, so that a flood of one does not hide another. */
+/* The last places of the list are kept for rules not seen yet, so that a flood of one does not hide another.
+ */
 void violate(Check *check, VerifyRule rule, int32_t instr, int32_t buf, const char *format, ...) {
   VerifyResult *result = check->result;
   result->total++;

@@ -1,9 +1,9 @@
-/* Owns: rules liveness, gather-before-use, read-before-write, no-event-path and reuse: every access of every buffer, in
- * list order, against what came before it.
+/* Owns: rules liveness, gather-before-use, read-before-write, no-event-path and reuse: every access of every
+ * buffer, in list order, against what came before it.
  *
- * Per buffer and queue only the last read and the last write are kept, with the range that all of them touched: what
- * comes after the last one comes after all. Two accesses of one buffer conflict when these ranges meet, one writes, and
- * they are on different queues. */
+ * Per buffer and queue only the last read and the last write are kept, with the range that all of them
+ * touched: what comes after the last one comes after all. Two accesses of one buffer conflict when these
+ * ranges meet, one writes, and they are on different queues. */
 #include "planner/plan/check.h"
 
 typedef struct Use {
@@ -18,8 +18,8 @@ typedef struct Accesses {
   CoveragePool pool;
   Coverage *written; /* by buffer */
   Use *uses;         /* [(buf * queues + q) * KINDS + kind] */
-  int32_t *ready;    /* [buf * queues + q]: list position + 1 of the last use of the memory's earlier owners */
-  IntervalMap owner; /* address -> the buffer that had it last, in this segment */
+  int32_t *ready; /* [buf * queues + q]: list position + 1 of the last use of the memory's earlier owners */
+  IntervalMap owner;         /* address -> the buffer that had it last, in this segment */
   int32_t *born, *next_born; /* buffers by first list position, index + 1 */
   int32_t segment;
 } Accesses;
@@ -44,14 +44,15 @@ static const char *op_name(const Check *check, int32_t instr) {
   return check->specs[check->plan->instrs.data[instr].op].name;
 }
 
-/* --- a buffer's birth ------------------------------------------------------------------------------------------------ */
+/* --- a buffer's birth -------------------------------------------------------------------------------- */
 
-/* The buffer may be used once every use of what lay at its addresses has finished; then the addresses are its own. */
+/* The buffer may be used once every use of what lay at its addresses has finished; then the addresses are its
+ * own. */
 static void inherit(Accesses *all, int32_t b) {
   const PlanBuf *buf = check_buf(all->check, b);
   uint64_t end = buf->offset + buf->bytes;
-  for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, buf->offset); old && old->begin < end;
-       old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
+  for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, buf->offset);
+       old && old->begin < end; old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
     for (int q = 0; q < all->check->queues; q++) {
       int32_t *mine = ready(all, b, q), theirs = *ready(all, old->value, q);
       for (int kind = 0; kind < KINDS; kind++)
@@ -65,8 +66,9 @@ static void inherit(Accesses *all, int32_t b) {
 static void check_one_segment(Accesses *all, int32_t b) {
   const PlanBuf *buf = check_buf(all->check, b);
   if (buf->last >= all->check->plan->segments.data[all->segment].end)
-    violate(all->check, VERIFY_LIVENESS, PLAN_NONE, b, "b%d \"%s\" lives i%d..i%d, beyond the segment it begins in", b,
-            check_buf_name(all->check, b), buf->first, buf->last);
+    violate(all->check, VERIFY_LIVENESS, PLAN_NONE, b,
+            "b%d \"%s\" lives i%d..i%d, beyond the segment it begins in", b, check_buf_name(all->check, b),
+            buf->first, buf->last);
 }
 
 static void give_birth(Accesses *all, int32_t position) {
@@ -77,13 +79,14 @@ static void give_birth(Accesses *all, int32_t position) {
   }
 }
 
-/* --- one access ------------------------------------------------------------------------------------------------------ */
+/* --- one access -------------------------------------------------------------------------------------- */
 
 static void check_live(Accesses *all, const Access *access) {
   const PlanBuf *buf = check_buf(all->check, access->buf);
   if (access->instr < buf->first || access->instr > buf->last)
-    violate(all->check, VERIFY_LIVENESS, access->instr, access->buf, "%s uses b%d \"%s\", which lives i%d..i%d", access->name,
-            access->buf, check_buf_name(all->check, access->buf), buf->first, buf->last);
+    violate(all->check, VERIFY_LIVENESS, access->instr, access->buf,
+            "%s uses b%d \"%s\", which lives i%d..i%d", access->name, access->buf,
+            check_buf_name(all->check, access->buf), buf->first, buf->last);
 }
 
 static void check_reuse(Accesses *all, const Access *access) {
@@ -91,8 +94,9 @@ static void check_reuse(Accesses *all, const Access *access) {
     int32_t after = *ready(all, access->buf, q);
     if (after <= clock_at(all->check, access->instr, q)) continue;
     violate(all->check, VERIFY_REUSE, access->instr, access->buf,
-            "%s uses b%d \"%s\" without waiting for i%d %s, which still uses what lay at its address", access->name, access->buf,
-            check_buf_name(all->check, access->buf), after - 1, op_name(all->check, after - 1));
+            "%s uses b%d \"%s\" without waiting for i%d %s, which still uses what lay at its address",
+            access->name, access->buf, check_buf_name(all->check, access->buf), after - 1,
+            op_name(all->check, after - 1));
     return;
   }
 }
@@ -104,8 +108,8 @@ static int own_queue(const Accesses *all, const Access *access) {
 /* The accesses of one kind on one queue are ordered before this one, or do not meet it. */
 static bool ordered(const Accesses *all, const Access *access, int queue, int kind) {
   const Use *other = use(all, access->buf, queue, kind);
-  return queue == own_queue(all, access) || other->after <= clock_at(all->check, access->instr, queue) || other->begin >= region_end(&access->region) ||
-         access->region.begin >= other->end;
+  return queue == own_queue(all, access) || other->after <= clock_at(all->check, access->instr, queue) ||
+         other->begin >= region_end(&access->region) || access->region.begin >= other->end;
 }
 
 static void report_race(Accesses *all, const Access *access, int queue, int kind, int own_kind) {
@@ -114,8 +118,8 @@ static void report_race(Accesses *all, const Access *access, int queue, int kind
   bool gather = check->plan->instrs.data[other].op == INSTR_ALLGATHER && kind == WRITE && own_kind == READ;
   violate(check, gather ? VERIFY_GATHER_BEFORE_USE : VERIFY_NO_EVENT_PATH, access->instr, access->buf,
           "%s %s b%d \"%s\", which i%d %s %s on another queue; no event orders them", access->name,
-          own_kind == WRITE ? "writes" : "reads", access->buf, check_buf_name(check, access->buf), other, op_name(check, other),
-          kind == WRITE ? "writes" : "reads");
+          own_kind == WRITE ? "writes" : "reads", access->buf, check_buf_name(check, access->buf), other,
+          op_name(check, other), kind == WRITE ? "writes" : "reads");
 }
 
 /* A read conflicts with writes, a write with both. */
@@ -136,7 +140,7 @@ static void remember(Accesses *all, const Access *access, int kind) {
   mine->after = access->instr + 1;
 }
 
-/* --- initialised? ---------------------------------------------------------------------------------------------------- */
+/* --- initialised? ------------------------------------------------------------------------------------ */
 
 /* Between the parameters of a flat gradient lies padding that nobody writes and nobody looks at. */
 static bool unit_is_written(const Accesses *all, const Access *access) {
@@ -149,20 +153,33 @@ static bool unit_is_written(const Accesses *all, const Access *access) {
     const PlanParam *param = &plan->params.data[p];
     uint64_t numel = 1;
     for (int d = 0; d < param->rank; d++) numel *= (uint64_t)param->dim[d];
-    if (!coverage_has(&all->pool, &all->written[access->buf], region_make(param->offset, 1, numel, 0))) return false;
+    if (!coverage_has(&all->pool, &all->written[access->buf], region_make(param->offset, 1, numel, 0)))
+      return false;
   }
   return true;
 }
 
 static void check_written(Accesses *all, const Access *access) {
-  if (coverage_has(&all->pool, &all->written[access->buf], access->region) || unit_is_written(all, access)) return;
+  if (coverage_has(&all->pool, &all->written[access->buf], access->region) || unit_is_written(all, access))
+    return;
   bool gathered = check_buf(all->check, access->buf)->class == BUF_GATHERED;
-  violate(all->check, gathered ? VERIFY_GATHER_BEFORE_USE : VERIFY_READ_BEFORE_WRITE, access->instr, access->buf,
-          "%s reads b%d \"%s\", %s", access->name, access->buf, check_buf_name(all->check, access->buf),
+  violate(all->check, gathered ? VERIFY_GATHER_BEFORE_USE : VERIFY_READ_BEFORE_WRITE, access->instr,
+          access->buf, "%s reads b%d \"%s\", %s", access->name, access->buf,
+          check_buf_name(all->check, access->buf),
           gathered ? "which nothing has gathered" : "part of which nothing has written");
 }
 
-/* --- the list -------------------------------------------------------------------------------------------------------- */
+/* --- the list ---------------------------------------------------------------------------------------- */
+
+/* Where units are sharded, a parameter buffer is a piece of a unit: only these may look at it. */
+static void check_whole(Accesses *all, const Access *access) {
+  InstrOp op = all->check->plan->instrs.data[access->instr].op;
+  if (check_buf(all->check, access->buf)->class != BUF_PARAM || all->check->plan->world.shard == 1) return;
+  if (op == INSTR_ALLGATHER || op == INSTR_ADAMW || op == INSTR_SGD || op == INSTR_COPY) return;
+  violate(all->check, VERIFY_GATHER_BEFORE_USE, access->instr, access->buf,
+          "%s reads b%d \"%s\", which is one rank's shard", access->name, access->buf,
+          check_buf_name(all->check, access->buf));
+}
 
 static void visit_operand(Accesses *all, int32_t i, int k, int kind) {
   const PlanInstr *instr = &all->check->plan->instrs.data[i];
@@ -175,7 +192,10 @@ static void visit_operand(Accesses *all, int32_t i, int k, int kind) {
   check_live(all, &access);
   if (all->check->result->total == before) check_reuse(all, &access);
   check_races(all, &access, kind);
-  if (kind == READ) check_written(all, &access);
+  if (kind == READ) {
+    check_whole(all, &access);
+    check_written(all, &access);
+  }
   remember(all, &access, kind);
   if (kind == WRITE) coverage_add(&all->pool, &all->written[operand->buf], access.region);
 }

@@ -3,9 +3,10 @@
  *
  *   contributions -> LOCAL --reduce_scatter--> SHARDED --allreduce--> GLOBAL --adamw, sgd--> updated
  *
- * With one rank a shard LOCAL is SHARDED already, with one replica SHARDED is GLOBAL. Whatever was contributed is taken
- * exactly once: not dropped, not overwritten, not taken twice, not added to after it was taken. A segment that repeats is
- * followed twice, which shows what a second micro-batch does to the first one's gradient. */
+ * With one rank a shard LOCAL is SHARDED already, with one replica SHARDED is GLOBAL. Whatever was
+ * contributed is taken exactly once: not dropped, not overwritten, not taken twice, not added to after it was
+ * taken. A segment that repeats is followed twice, which shows what a second micro-batch does to the first
+ * one's gradient. */
 #include "planner/plan/check.h"
 
 typedef enum { LEVEL_EMPTY, LEVEL_LOCAL, LEVEL_SHARDED, LEVEL_GLOBAL } Level;
@@ -28,7 +29,8 @@ typedef struct Flow {
 static void blame(Flow *flow, int32_t buf, const char *what) {
   if (flow->blamed[flow->instr]) return;
   flow->blamed[flow->instr] = true;
-  violate(flow->check, VERIFY_GRADIENT, flow->instr, buf, "%s: b%d \"%s\"", what, buf, check_buf_name(flow->check, buf));
+  violate(flow->check, VERIFY_GRADIENT, flow->instr, buf, "%s: b%d \"%s\"", what, buf,
+          check_buf_name(flow->check, buf));
 }
 
 static Level effective(const Flow *flow, Level level) {
@@ -43,49 +45,62 @@ static void empty(Flow *flow, Gradient *gradient) {
   gradient->taken = false;
 }
 
-/* --- what instructions do to a gradient ------------------------------------------------------------------------------ */
+/* --- what instructions do to a gradient -------------------------------------------------------------- */
 
 static void contribute(Flow *flow, int32_t buf, Region region, bool add) {
   Gradient *gradient = &flow->bufs[buf];
-  if (gradient->taken || gradient->updated) blame(flow, buf, "adds to a gradient after it was reduced");
-  else if (gradient->level > LEVEL_LOCAL) blame(flow, buf, "adds an unreduced gradient to a reduced one");
-  else if (!add && coverage_touches(&flow->pool, &gradient->parts, region)) blame(flow, buf, "overwrites an earlier contribution");
+  if (gradient->taken || gradient->updated)
+    blame(flow, buf, "adds to a gradient after it was reduced");
+  else if (gradient->level > LEVEL_LOCAL)
+    blame(flow, buf, "adds an unreduced gradient to a reduced one");
+  else if (!add && coverage_touches(&flow->pool, &gradient->parts, region))
+    blame(flow, buf, "overwrites an earlier contribution");
   gradient->level = LEVEL_LOCAL;
   coverage_add(&flow->pool, &gradient->parts, region);
 }
 
 static void take(Flow *flow, int32_t buf, bool right_level) {
   Gradient *gradient = &flow->bufs[buf];
-  if (!gradient->tracked) blame(flow, buf, "reduces what is no gradient of a unit");
-  else if (gradient->level == LEVEL_EMPTY) blame(flow, buf, "reduces a gradient that nothing contributed to");
-  else if (gradient->taken) blame(flow, buf, "reduces a gradient a second time");
-  else if (!right_level) blame(flow, buf, "reduces a gradient that is already reduced, or not yet over the shard group");
+  if (!gradient->tracked)
+    blame(flow, buf, "reduces what is no gradient of a unit");
+  else if (gradient->level == LEVEL_EMPTY)
+    blame(flow, buf, "reduces a gradient that nothing contributed to");
+  else if (gradient->taken)
+    blame(flow, buf, "reduces a gradient a second time");
+  else if (!right_level)
+    blame(flow, buf, "reduces a gradient that is already reduced, or not yet over the shard group");
   gradient->taken = true;
 }
 
 static void deliver(Flow *flow, int32_t buf, Level level, bool add) {
   Gradient *gradient = &flow->bufs[buf];
   if (!gradient->tracked) blame(flow, buf, "reduces into what is no gradient of a unit");
-  if (gradient->updated) blame(flow, buf, "reduces a gradient after the update");
-  else if (gradient->level == LEVEL_EMPTY || (gradient->taken && !add)) empty(flow, gradient);
-  else if (!add) blame(flow, buf, "overwrites the gradient of earlier micro-batches");
+  if (gradient->updated)
+    blame(flow, buf, "reduces a gradient after the update");
+  else if (gradient->level == LEVEL_EMPTY || (gradient->taken && !add))
+    empty(flow, gradient);
+  else if (!add)
+    blame(flow, buf, "overwrites the gradient of earlier micro-batches");
   else if (gradient->taken || effective(flow, gradient->level) != effective(flow, level))
     blame(flow, buf, "adds gradients that are not reduced alike");
   gradient->level = level;
 }
 
 static void collective(Flow *flow, const PlanInstr *instr, bool scatter) {
-  const PlanOperand *from = plan_operand(flow->check->plan, instr, 0), *to = plan_operand(flow->check->plan, instr, 1);
+  const PlanOperand *from = plan_operand(flow->check->plan, instr, 0),
+                    *to = plan_operand(flow->check->plan, instr, 1);
   Level level = flow->bufs[from->buf].level;
-  bool right = scatter ? level == LEVEL_LOCAL
-                       : level == LEVEL_SHARDED || (level == LEVEL_LOCAL && flow->check->plan->world.shard == 1);
+  bool right = scatter
+                   ? level == LEVEL_LOCAL
+                   : level == LEVEL_SHARDED || (level == LEVEL_LOCAL && flow->check->plan->world.shard == 1);
   take(flow, from->buf, right);
   deliver(flow, to->buf, scatter ? LEVEL_SHARDED : LEVEL_GLOBAL, to->add);
 }
 
 static void zero(Flow *flow, int32_t buf) {
   Gradient *gradient = &flow->bufs[buf];
-  if (gradient->level != LEVEL_EMPTY && !gradient->taken && !gradient->updated) blame(flow, buf, "clears a gradient that was not reduced");
+  if (gradient->level != LEVEL_EMPTY && !gradient->taken && !gradient->updated)
+    blame(flow, buf, "clears a gradient that was not reduced");
   empty(flow, gradient);
 }
 
@@ -95,28 +110,37 @@ static void consume(Flow *flow, const PlanInstr *instr, bool update) {
   Gradient *gradient = &flow->bufs[buf];
   int64_t unit = plan_int(flow->check->plan, instr, check_find_int(&flow->check->specs[instr->op], "unit"));
   ++(update ? flow->updates : flow->norms)[unit];
-  if (!gradient->tracked) blame(flow, buf, "uses what is no gradient of a unit");
-  else if (gradient->level == LEVEL_EMPTY) blame(flow, buf, "uses a gradient that nothing contributed to");
-  else if (gradient->taken || effective(flow, gradient->level) != LEVEL_GLOBAL) blame(flow, buf, "uses a gradient that is not the sum over all ranks");
-  else if (update && gradient->updated) blame(flow, buf, "updates a second time");
+  if (!gradient->tracked)
+    blame(flow, buf, "uses what is no gradient of a unit");
+  else if (gradient->level == LEVEL_EMPTY)
+    blame(flow, buf, "uses a gradient that nothing contributed to");
+  else if (gradient->taken || effective(flow, gradient->level) != LEVEL_GLOBAL)
+    blame(flow, buf, "uses a gradient that is not the sum over all ranks");
+  else if (update && gradient->updated)
+    blame(flow, buf, "updates a second time");
   if (update) gradient->updated = true;
 }
 
 /* A copy from one gradient buffer to another moves what it holds. */
 static void copy(Flow *flow, const PlanInstr *instr) {
-  const PlanOperand *from = plan_operand(flow->check->plan, instr, 0), *to = plan_operand(flow->check->plan, instr, 1);
+  const PlanOperand *from = plan_operand(flow->check->plan, instr, 0),
+                    *to = plan_operand(flow->check->plan, instr, 1);
   Level level = flow->bufs[from->buf].level;
   flow->bufs[from->buf].taken = true;
-  if (level <= LEVEL_LOCAL) contribute(flow, to->buf, operand_region(flow->check, instr, 1), to->add);
-  else deliver(flow, to->buf, level, to->add);
+  if (level <= LEVEL_LOCAL)
+    contribute(flow, to->buf, operand_region(flow->check, instr, 1), to->add);
+  else
+    deliver(flow, to->buf, level, to->add);
 }
 
 static void compute(Flow *flow, const PlanInstr *instr) {
   const InstrSpec *spec = &flow->check->specs[instr->op];
   for (int k = 0; k < spec->operand_count; k++) {
     const PlanOperand *operand = plan_operand(flow->check->plan, instr, k);
-    if (operand->buf == PLAN_NONE || spec->operands[k].mode == MODE_READ || !flow->bufs[operand->buf].tracked) continue;
-    contribute(flow, operand->buf, operand_region(flow->check, instr, k), !operand_overwrites(&spec->operands[k], operand));
+    if (operand->buf == PLAN_NONE || spec->operands[k].mode == MODE_READ || !flow->bufs[operand->buf].tracked)
+      continue;
+    contribute(flow, operand->buf, operand_region(flow->check, instr, k),
+               !operand_overwrites(&spec->operands[k], operand));
   }
 }
 
@@ -131,20 +155,31 @@ static void follow(Flow *flow, int32_t i) {
   case INSTR_ZERO:
     if (is_gradient(flow, instr, 0)) zero(flow, plan_operand(flow->check->plan, instr, 0)->buf);
     break;
-  case INSTR_REDUCE_SCATTER: collective(flow, instr, true); break;
-  case INSTR_ALLREDUCE: collective(flow, instr, false); break;
-  case INSTR_SUM_SQUARES: consume(flow, instr, false); break;
-  case INSTR_ADAMW:
-  case INSTR_SGD: consume(flow, instr, true); break;
-  case INSTR_COPY:
-    if (is_gradient(flow, instr, 0) && is_gradient(flow, instr, 1)) copy(flow, instr);
-    else compute(flow, instr);
+  case INSTR_REDUCE_SCATTER:
+    collective(flow, instr, true);
     break;
-  default: compute(flow, instr);
+  case INSTR_ALLREDUCE:
+    collective(flow, instr, false);
+    break;
+  case INSTR_SUM_SQUARES:
+    consume(flow, instr, false);
+    break;
+  case INSTR_ADAMW:
+  case INSTR_SGD:
+    consume(flow, instr, true);
+    break;
+  case INSTR_COPY:
+    if (is_gradient(flow, instr, 0) && is_gradient(flow, instr, 1))
+      copy(flow, instr);
+    else
+      compute(flow, instr);
+    break;
+  default:
+    compute(flow, instr);
   }
 }
 
-/* --- a pass and a step ----------------------------------------------------------------------------------------------- */
+/* --- a pass and a step ------------------------------------------------------------------------------- */
 
 /* Nothing may be left behind in a buffer that ends here. */
 static void end_pass(Flow *flow, const PlanSegment *segment) {
@@ -152,7 +187,8 @@ static void end_pass(Flow *flow, const PlanSegment *segment) {
     Gradient *gradient = &flow->bufs[b];
     const PlanBuf *buf = check_buf(flow->check, b);
     if (!gradient->tracked || gradient->level == LEVEL_EMPTY) continue;
-    if (!buf->persistent && !gradient->taken && !gradient->updated && !flow->blamed[buf->last] && segment->end > buf->last) {
+    if (!buf->persistent && !gradient->taken && !gradient->updated && !flow->blamed[buf->last] &&
+        segment->end > buf->last) {
       flow->instr = buf->last;
       blame(flow, b, "the gradient is never reduced");
     }
@@ -163,20 +199,24 @@ static void end_pass(Flow *flow, const PlanSegment *segment) {
 static void check_step(Flow *flow) {
   Check *check = flow->check;
   bool clipped = false;
-  for (uint32_t i = 0; i < check->plan->instrs.count; i++) clipped |= check->plan->instrs.data[i].op == INSTR_CLIP;
+  for (uint32_t i = 0; i < check->plan->instrs.count; i++)
+    clipped |= check->plan->instrs.data[i].op == INSTR_CLIP;
   for (uint32_t u = 0; u < check->plan->units.count; u++) {
     const PlanUnit *unit = &check->plan->units.data[u];
     uint32_t expected = unit->grad_buf != PLAN_NONE; /* a frozen unit has none */
     if (flow->updates[u] != expected)
-      violate(check, VERIFY_GRADIENT, PLAN_NONE, unit->grad_buf, "u%u \"%s\" is updated %u times a step instead of %u", u,
-              plan_str(check->plan, unit->name), flow->updates[u], expected);
+      violate(check, VERIFY_GRADIENT, PLAN_NONE, unit->grad_buf,
+              "u%u \"%s\" is updated %u times a step instead of %u", u, plan_str(check->plan, unit->name),
+              flow->updates[u], expected);
     if (clipped && flow->norms[u] != expected)
-      violate(check, VERIFY_GRADIENT, PLAN_NONE, unit->grad_buf, "u%u \"%s\" enters the gradient norm %u times instead of %u", u,
+      violate(check, VERIFY_GRADIENT, PLAN_NONE, unit->grad_buf,
+              "u%u \"%s\" enters the gradient norm %u times instead of %u", u,
               plan_str(check->plan, unit->name), flow->norms[u], expected);
   }
   for (int32_t b = 0; b < (int32_t)check->plan->bufs.count; b++)
     if (flow->bufs[b].level != LEVEL_EMPTY && !flow->bufs[b].updated)
-      violate(check, VERIFY_GRADIENT, PLAN_NONE, b, "the gradient in b%d \"%s\" is never reduced or used", b, check_buf_name(check, b));
+      violate(check, VERIFY_GRADIENT, PLAN_NONE, b, "the gradient in b%d \"%s\" is never reduced or used", b,
+              check_buf_name(check, b));
 }
 
 void check_gradients(Check *check) {

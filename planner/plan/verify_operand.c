@@ -1,11 +1,11 @@
-/* Owns: rules operand and attribute: what one instruction says, against the table of instructions and the tables of
- * the plan. */
+/* Owns: rules operand and attribute: what one instruction says, against the table of instructions and the
+ * tables of the plan. */
 #include "planner/plan/check.h"
 #include "base/checked.h"
 
 #include <math.h>
 
-/* --- operands ------------------------------------------------------------------------------------------------------- */
+/* --- operands ---------------------------------------------------------------------------------------- */
 
 static bool takes(const OperandSpec *spec, DType dtype) {
   if (spec->dtype == OPERAND_ANY) return true;
@@ -16,7 +16,8 @@ static bool takes(const OperandSpec *spec, DType dtype) {
 /* offset + (rows - 1) * ld + cols, or false when that overflows. */
 static bool operand_end(const PlanOperand *operand, uint64_t rows, uint64_t cols, uint64_t *end) {
   uint64_t stride = operand->ld ? operand->ld : cols;
-  return checked_mul(rows - 1, stride, end) && checked_add(*end, cols, end) && checked_add(*end, operand->offset, end);
+  return checked_mul(rows - 1, stride, end) && checked_add(*end, cols, end) &&
+         checked_add(*end, operand->offset, end);
 }
 
 #define WRONG(...) violate(check, VERIFY_OPERAND, i, operand->buf, __VA_ARGS__)
@@ -27,12 +28,14 @@ static void check_extent(Check *check, int32_t i, int k, const PlanOperand *oper
   const PlanBuf *buf = check_buf(check, operand->buf);
   uint64_t rows, cols, end;
   if (!plan_operand_dims(check->plan, check->specs, instr, k, &rows, &cols))
-    violate(check, VERIFY_ATTRIBUTE, i, operand->buf, "operand %s has no size: a dimension is not positive or too large", name);
+    violate(check, VERIFY_ATTRIBUTE, i, operand->buf,
+            "operand %s has no size: a dimension is not positive or too large", name);
   else if (operand->ld && operand->ld < cols)
-    WRONG("rows of operand %s are %llu elements, but only %u apart", name, (unsigned long long)cols, operand->ld);
+    WRONG("rows of operand %s are %llu elements, but only %u apart", name, (unsigned long long)cols,
+          operand->ld);
   else if (!operand_end(operand, rows, cols, &end) || end > buf->numel)
-    WRONG("operand %s ends behind b%d \"%s\" of %llu elements", name, operand->buf, check_buf_name(check, operand->buf),
-          (unsigned long long)buf->numel);
+    WRONG("operand %s ends behind b%d \"%s\" of %llu elements", name, operand->buf,
+          check_buf_name(check, operand->buf), (unsigned long long)buf->numel);
 }
 
 static void check_operand(Check *check, int32_t i, int k) {
@@ -41,14 +44,16 @@ static void check_operand(Check *check, int32_t i, int k) {
   const PlanOperand *operand = plan_operand(check->plan, instr, k);
   if (operand->add && spec->mode != MODE_ADD) WRONG("operand %s cannot be added into", spec->name);
   if (operand->buf == PLAN_NONE) {
-    if (!spec->optional) WRONG("operand %s is missing", spec->name);
-    else if (operand->offset || operand->ld || operand->add) WRONG("operand %s is absent, yet has a place", spec->name);
+    if (!spec->optional)
+      WRONG("operand %s is missing", spec->name);
+    else if (operand->offset || operand->ld || operand->add)
+      WRONG("operand %s is absent, yet has a place", spec->name);
     return;
   }
   DType dtype = check_buf(check, operand->buf)->dtype;
   if (!takes(spec, dtype))
-    WRONG("operand %s is %s, but b%d holds %s", spec->name, spec->dtype >= 0 ? dtype_name((DType)spec->dtype) : "a float",
-          operand->buf, dtype_name(dtype));
+    WRONG("operand %s is %s, but b%d holds %s", spec->name,
+          spec->dtype >= 0 ? dtype_name((DType)spec->dtype) : "a float", operand->buf, dtype_name(dtype));
   check_extent(check, i, k, operand);
 }
 
@@ -67,7 +72,8 @@ static void check_alias(Check *check, int32_t i) {
       if (other->buf != operand->buf || may_alias(instr, other, operand)) continue;
       if (spec->operands[k].mode == MODE_READ && spec->operands[j].mode == MODE_READ) continue;
       Region a = operand_region(check, instr, k), b = operand_region(check, instr, j);
-      if (region_overlap(&a, &b)) WRONG("operands %s and %s overlap", spec->operands[j].name, spec->operands[k].name);
+      if (region_overlap(&a, &b))
+        WRONG("operands %s and %s overlap", spec->operands[j].name, spec->operands[k].name);
     }
   }
 }
@@ -77,12 +83,13 @@ static void check_collective_dtype(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
   if (check->specs[instr->op].operand_count < 2) return;
   const PlanOperand *operand = plan_operand(check->plan, instr, 1);
-  DType from = check_buf(check, plan_operand(check->plan, instr, 0)->buf)->dtype, to = check_buf(check, operand->buf)->dtype;
+  DType from = check_buf(check, plan_operand(check->plan, instr, 0)->buf)->dtype,
+        to = check_buf(check, operand->buf)->dtype;
   if (from != to) WRONG("%s from %s to %s", check->specs[instr->op].name, dtype_name(from), dtype_name(to));
 }
 #undef WRONG
 
-/* --- attributes ----------------------------------------------------------------------------------------------------- */
+/* --- attributes -------------------------------------------------------------------------------------- */
 
 #define WRONG(...) violate(check, VERIFY_ATTRIBUTE, i, PLAN_NONE, __VA_ARGS__)
 
@@ -93,8 +100,10 @@ typedef struct Range {
 
 /* Attributes that are not dimensions; all others are at least 1. */
 static Range range_of(const char *name) {
-  static const Range ranges[] = {{"causal", 0, 1},   {"erf", 0, 1},         {"llama3", 0, 1},          {"original", 0, INT64_MAX},
-                                 {"unit", 0, INT64_MAX}, {"input", 0, INT64_MAX}, {"site", 0, INT64_MAX}, {"ignore", INT64_MIN, INT64_MAX}};
+  static const Range ranges[] = {{"causal", 0, 1},       {"erf", 0, 1},
+                                 {"llama3", 0, 1},       {"original", 0, INT64_MAX},
+                                 {"unit", 0, INT64_MAX}, {"input", 0, INT64_MAX},
+                                 {"site", 0, INT64_MAX}, {"ignore", INT64_MIN, INT64_MAX}};
   for (size_t r = 0; r < sizeof ranges / sizeof ranges[0]; r++)
     if (!strcmp(ranges[r].name, name)) return ranges[r];
   return (Range){name, 1, INT64_C(1) << PLAN_MAX_BYTES_LOG2};
@@ -106,7 +115,8 @@ static void check_ranges(Check *check, int32_t i, Range ranges[INSTR_COUNT][INST
   for (int k = 0; k < spec->int_count; k++) {
     const Range *range = &ranges[instr->op][k];
     int64_t value = plan_int(check->plan, instr, k);
-    if (value < range->least || value > range->most) WRONG("%s=%lld is out of range", spec->ints[k], (long long)value);
+    if (value < range->least || value > range->most)
+      WRONG("%s=%lld is out of range", spec->ints[k], (long long)value);
   }
   for (int k = 0; k < spec->real_count; k++)
     if (!isfinite(plan_real(check->plan, instr, k))) WRONG("%s is not a finite number", spec->reals[k]);
@@ -125,9 +135,12 @@ static void check_input(Check *check, int32_t i) {
     WRONG("input %lld is not there", (long long)input);
   else if (instr->op == INSTR_INPUT &&
            (uint64_t)rows % (uint64_t)plan->inputs.data[input].sample_numel) /* whole samples */
-    WRONG("%lld rows are not whole samples of input \"%s\"", (long long)rows, plan_str(plan, plan->inputs.data[input].name));
-  else if (instr->op == INSTR_INPUT && (uint64_t)(rows / plan->inputs.data[input].sample_numel) != plan->world.micro_batch)
-    WRONG("%lld rows are not a micro-batch of input \"%s\"", (long long)rows, plan_str(plan, plan->inputs.data[input].name));
+    WRONG("%lld rows are not whole samples of input \"%s\"", (long long)rows,
+          plan_str(plan, plan->inputs.data[input].name));
+  else if (instr->op == INSTR_INPUT &&
+           (uint64_t)(rows / plan->inputs.data[input].sample_numel) != plan->world.micro_batch)
+    WRONG("%lld rows are not a micro-batch of input \"%s\"", (long long)rows,
+          plan_str(plan, plan->inputs.data[input].name));
 }
 
 static void check_model_shapes(Check *check, int32_t i) {
@@ -135,22 +148,28 @@ static void check_model_shapes(Check *check, int32_t i) {
   switch (instr->op) {
   case INSTR_ATTENTION_FWD:
   case INSTR_ATTENTION_BWD:
-    if (int_named(check, instr, "heads") % int_named(check, instr, "kv_heads")) WRONG("heads are not a multiple of kv_heads");
+    if (int_named(check, instr, "heads") % int_named(check, instr, "kv_heads"))
+      WRONG("heads are not a multiple of kv_heads");
     break;
   case INSTR_ROPE_FWD:
   case INSTR_ROPE_BWD:
     if (int_named(check, instr, "head_dim") % 2) WRONG("head_dim is odd");
     break;
   case INSTR_LINEAR_CROSS_ENTROPY:
-    if (int_named(check, instr, "chunk") > int_named(check, instr, "rows")) WRONG("chunk is larger than rows");
+    if (int_named(check, instr, "chunk") > int_named(check, instr, "rows"))
+      WRONG("chunk is larger than rows");
     break;
   case INSTR_DROPOUT_FWD:
   case INSTR_DROPOUT_BWD:
-    if (!(plan_real(check->plan, instr, 0) >= 0 && plan_real(check->plan, instr, 0) < 1)) WRONG("p is not in [0, 1)");
+    if (!(plan_real(check->plan, instr, 0) >= 0 && plan_real(check->plan, instr, 0) < 1))
+      WRONG("p is not in [0, 1)");
     break;
   case INSTR_INPUT:
-  case INSTR_COUNT_TARGETS: check_input(check, i); break;
-  default: break;
+  case INSTR_COUNT_TARGETS:
+    check_input(check, i);
+    break;
+  default:
+    break;
   }
 }
 
@@ -183,11 +202,13 @@ static void check_unit_operands(Check *check, int32_t i, int64_t u) {
     int32_t expected = state_buf(unit, name, &known);
     if (known && buf != expected) WRONG("operand %s is not the %s buffer of u%lld", name, name, (long long)u);
     if (known || buf == PLAN_NONE || !strcmp(name, "acc") || !strcmp(name, "scale")) continue;
-    if (check_buf(check, buf)->unit != u) WRONG("operand %s, b%d, does not belong to u%lld", name, buf, (long long)u);
+    if (check_buf(check, buf)->unit != u)
+      WRONG("operand %s, b%d, does not belong to u%lld", name, buf, (long long)u);
   }
   if (instr->op == INSTR_ALLGATHER) {
     int32_t shard = plan_operand(check->plan, instr, 0)->buf;
-    if (shard != unit->param_buf && shard != unit->cast_buf) WRONG("operand shard is no parameter shard of u%lld", (long long)u);
+    if (shard != unit->param_buf && shard != unit->cast_buf)
+      WRONG("operand shard is no parameter shard of u%lld", (long long)u);
     check_class(check, i, 1, BUF_GATHERED);
   }
   if (instr->op == INSTR_REDUCE_SCATTER) check_class(check, i, 0, BUF_GRADFULL);

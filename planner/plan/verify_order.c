@@ -1,12 +1,14 @@
-/* Owns: rules never-recorded, wait-cycle and collective-order, and the vector clocks that say what happens before what.
+/* Owns: rules never-recorded, wait-cycle and collective-order, and the vector clocks that say what happens
+ * before what.
  *
- * A clock has one entry a queue: all of that queue's instructions at list positions below the entry have finished. An
- * instruction starts with the clock of its queue joined with the clocks of the events it waits for. */
+ * A clock has one entry a queue: all of that queue's instructions at list positions below the entry have
+ * finished. An instruction starts with the clock of its queue joined with the clocks of the events it waits
+ * for. */
 #include "planner/plan/check.h"
 
 enum { NOT_RECORDED = -1 };
 
-/* --- events --------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------ */
 
 static int32_t *find_records(Check *check, Arena *scratch) {
   const Plan *plan = check->plan;
@@ -15,8 +17,10 @@ static int32_t *find_records(Check *check, Arena *scratch) {
   for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
     int32_t event = plan->instrs.data[i].record;
     if (event == PLAN_NONE) continue;
-    if (at[event] == NOT_RECORDED) at[event] = i;
-    else violate(check, VERIFY_WAIT_CYCLE, i, PLAN_NONE, "records e%d, which i%d records too", event, at[event]);
+    if (at[event] == NOT_RECORDED)
+      at[event] = i;
+    else
+      violate(check, VERIFY_WAIT_CYCLE, i, PLAN_NONE, "records e%d, which i%d records too", event, at[event]);
   }
   return at;
 }
@@ -25,13 +29,15 @@ static bool wait_is_good(Check *check, int32_t i, int32_t event, int32_t recorde
   if (recorded == NOT_RECORDED)
     violate(check, VERIFY_NEVER_RECORDED, i, PLAN_NONE, "waits for e%d, which nothing records", event);
   else if (recorded < segment_first)
-    violate(check, VERIFY_NEVER_RECORDED, i, PLAN_NONE, "waits for e%d, which nothing records in this segment", event);
+    violate(check, VERIFY_NEVER_RECORDED, i, PLAN_NONE,
+            "waits for e%d, which nothing records in this segment", event);
   else if (recorded >= i)
-    violate(check, VERIFY_WAIT_CYCLE, i, PLAN_NONE, "waits for e%d, which i%d records only later in the list", event, recorded);
+    violate(check, VERIFY_WAIT_CYCLE, i, PLAN_NONE, "waits for e%d, which i%d records only later in the list",
+            event, recorded);
   return recorded >= segment_first && recorded < i;
 }
 
-/* --- clocks --------------------------------------------------------------------------------------------------------- */
+/* --- clocks ------------------------------------------------------------------------------------------ */
 
 typedef struct Clocks {
   int32_t now[STREAM_COUNT][STREAM_COUNT]; /* of each queue, after its last instruction */
@@ -42,7 +48,8 @@ typedef struct Clocks {
 static void number_queues(Check *check) {
   bool used[STREAM_COUNT] = {false};
   int number[STREAM_COUNT];
-  for (uint32_t i = 0; i < check->plan->instrs.count; i++) used[check->plan->queue[check->plan->instrs.data[i].stream]] = true;
+  for (uint32_t i = 0; i < check->plan->instrs.count; i++)
+    used[check->plan->queue[check->plan->instrs.data[i].stream]] = true;
   check->queues = 0;
   for (int q = 0; q < STREAM_COUNT; q++) number[q] = used[q] ? check->queues++ : 0;
   for (int s = 0; s < STREAM_COUNT; s++) check->queue_of[s] = number[check->plan->queue[s]];
@@ -69,7 +76,8 @@ static void step_clock(Check *check, Clocks *clocks, int32_t i, int32_t segment_
 static void run_clocks(Check *check, Arena *scratch) {
   const Plan *plan = check->plan;
   size_t queues = (size_t)check->queues;
-  Clocks clocks = {.event = ARENA_ARRAY(scratch, int32_t, plan->event_count * queues), .recorded = find_records(check, scratch)};
+  Clocks clocks = {.event = ARENA_ARRAY(scratch, int32_t, plan->event_count * queues),
+                   .recorded = find_records(check, scratch)};
   check->clock = ARENA_ARRAY(check->arena, int32_t, plan->instrs.count * queues);
   for (uint32_t s = 0; s < plan->segments.count; s++) {
     const PlanSegment *segment = &plan->segments.data[s];
@@ -79,7 +87,7 @@ static void run_clocks(Check *check, Arena *scratch) {
   }
 }
 
-/* --- collectives ---------------------------------------------------------------------------------------------------- */
+/* --- collectives ------------------------------------------------------------------------------------- */
 
 static bool has_communicator(StreamId stream) {
   return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;
@@ -99,8 +107,10 @@ static void check_collectives(Check *check) {
     else if (*other == PLAN_NONE)
       *other = i;
     else if (plan->queue[plan->instrs.data[*other].stream] != plan->queue[instr->stream])
-      violate(check, VERIFY_COLLECTIVE_ORDER, i, PLAN_NONE, "%s is on stream %s, but i%d uses its communicator from stream %s",
-              check->specs[instr->op].name, stream_name(instr->stream), *other, stream_name(plan->instrs.data[*other].stream));
+      violate(check, VERIFY_COLLECTIVE_ORDER, i, PLAN_NONE,
+              "%s is on stream %s, but i%d uses its communicator from stream %s",
+              check->specs[instr->op].name, stream_name(instr->stream), *other,
+              stream_name(plan->instrs.data[*other].stream));
   }
 }
 

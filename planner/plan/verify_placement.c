@@ -1,4 +1,5 @@
-/* Owns: rules misaligned, out-of-arena, over-budget, overlap and summary: addresses and sizes, by list positions alone. */
+/* Owns: rules misaligned, out-of-arena, over-budget, overlap and summary: addresses and sizes, by list
+ * positions alone. */
 #include "planner/plan/check.h"
 #include "base/checked.h"
 
@@ -9,19 +10,20 @@ static void check_addresses(Check *check) {
   for (int32_t b = 0; b < (int32_t)plan->bufs.count; b++) {
     const PlanBuf *buf = check_buf(check, b);
     if (buf->offset % PLAN_ALIGN_BYTES)
-      violate(check, VERIFY_MISALIGNED, PLAN_NONE, b, "b%d \"%s\" is at %llu, not a multiple of %d", b, check_buf_name(check, b),
-              (Wide)buf->offset, PLAN_ALIGN_BYTES);
+      violate(check, VERIFY_MISALIGNED, PLAN_NONE, b, "b%d \"%s\" is at %llu, not a multiple of %d", b,
+              check_buf_name(check, b), (Wide)buf->offset, PLAN_ALIGN_BYTES);
     if (buf->offset + buf->bytes > plan->arena_bytes)
-      violate(check, VERIFY_OUT_OF_ARENA, PLAN_NONE, b, "b%d \"%s\" ends at %llu, the arena at %llu", b, check_buf_name(check, b),
-              (Wide)(buf->offset + buf->bytes), (Wide)plan->arena_bytes);
+      violate(check, VERIFY_OUT_OF_ARENA, PLAN_NONE, b, "b%d \"%s\" ends at %llu, the arena at %llu", b,
+              check_buf_name(check, b), (Wide)(buf->offset + buf->bytes), (Wide)plan->arena_bytes);
   }
   uint64_t budget = plan->summary.budget_bytes; /* 0: no budget was given */
   if (budget && plan->arena_bytes > budget)
-    violate(check, VERIFY_OVER_BUDGET, PLAN_NONE, PLAN_NONE, "the arena takes %llu bytes, %llu more than the budget of %llu",
-            (Wide)plan->arena_bytes, (Wide)(plan->arena_bytes - budget), (Wide)budget);
+    violate(check, VERIFY_OVER_BUDGET, PLAN_NONE, PLAN_NONE,
+            "the arena takes %llu bytes, %llu more than the budget of %llu", (Wide)plan->arena_bytes,
+            (Wide)(plan->arena_bytes - budget), (Wide)budget);
 }
 
-/* --- overlap -------------------------------------------------------------------------------------------------------- */
+/* --- overlap ----------------------------------------------------------------------------------------- */
 
 /* Buffers that are born, and that die, at each list position, as linked lists. */
 typedef struct Sweep {
@@ -51,7 +53,8 @@ static void place(Check *check, Sweep *sweep, int32_t b) {
   const PlanBuf *buf = check_buf(check, b);
   const Interval *other = intervals_after(&sweep->pool, sweep->live, buf->offset);
   if (other && other->begin < buf->offset + buf->bytes) {
-    violate(check, VERIFY_OVERLAP, buf->first, b, "b%d \"%s\" and b%d \"%s\" share addresses from %llu while both live at i%d", b,
+    violate(check, VERIFY_OVERLAP, buf->first, b,
+            "b%d \"%s\" and b%d \"%s\" share addresses from %llu while both live at i%d", b,
             check_buf_name(check, b), other->value, check_buf_name(check, other->value),
             (Wide)(other->begin > buf->offset ? other->begin : buf->offset), buf->first);
     return;
@@ -86,8 +89,8 @@ static uint64_t sweep_list(Check *check, Arena *scratch) {
 
 static void check_sum(Check *check, const char *what, uint64_t stated, uint64_t found) {
   if (stated != found)
-    violate(check, VERIFY_SUMMARY, PLAN_NONE, PLAN_NONE, "the plan states %llu %s bytes, its buffers say %llu", (Wide)stated, what,
-            (Wide)found);
+    violate(check, VERIFY_SUMMARY, PLAN_NONE, PLAN_NONE,
+            "the plan states %llu %s bytes, its buffers say %llu", (Wide)stated, what, (Wide)found);
 }
 
 void check_placement(Check *check) {

@@ -1,5 +1,5 @@
-/* Owns: rule structure. Nothing of the plan is trusted here, not even that an index is inside its array; after it, all
- * are. */
+/* Owns: rule structure. Nothing of the plan is trusted here, not even that an index is inside its array;
+ * after it, all are. */
 #include "planner/plan/check.h"
 #include "base/checked.h"
 
@@ -9,12 +9,16 @@
 enum { SEGMENTS_MAX = 8 };
 static const uint64_t bytes_max = UINT64_C(1) << PLAN_MAX_BYTES_LOG2, total_ns_max = UINT64_C(1) << 62;
 
-#define BROKEN(...)      violate(check, VERIFY_STRUCTURE, PLAN_NONE, PLAN_NONE, __VA_ARGS__)
-#define BROKEN_AT(i, ...) violate(check, VERIFY_STRUCTURE, (int32_t)(i), PLAN_NONE, __VA_ARGS__)
+#define BROKEN(...)        violate(check, VERIFY_STRUCTURE, PLAN_NONE, PLAN_NONE, __VA_ARGS__)
+#define BROKEN_AT(i, ...)  violate(check, VERIFY_STRUCTURE, (int32_t)(i), PLAN_NONE, __VA_ARGS__)
 #define BROKEN_BUF(b, ...) violate(check, VERIFY_STRUCTURE, PLAN_NONE, (int32_t)(b), __VA_ARGS__)
 
-static bool is_buf(const Plan *plan, int32_t id) { return id >= 0 && (uint32_t)id < plan->bufs.count; }
-static bool is_unit(const Plan *plan, int32_t id) { return id >= 0 && (uint32_t)id < plan->units.count; }
+static bool is_buf(const Plan *plan, int32_t id) {
+  return id >= 0 && (uint32_t)id < plan->bufs.count;
+}
+static bool is_unit(const Plan *plan, int32_t id) {
+  return id >= 0 && (uint32_t)id < plan->units.count;
+}
 
 static void check_string(Check *check, StrId id) {
   if (id >= check->plan->strings.count) BROKEN("a name lies outside the string table");
@@ -29,32 +33,37 @@ static void check_world(Check *check) {
   if (!world->micro_batch || !world->accumulation) BROKEN("micro_batch and accumulation are at least 1");
   for (int s = 0; s < STREAM_COUNT; s++)
     if (check->plan->queue[s] >= STREAM_COUNT)
-      BROKEN("stream %s is on queue %u, but there are %d", stream_name((StreamId)s), check->plan->queue[s], STREAM_COUNT);
+      BROKEN("stream %s is on queue %u, but there are %d", stream_name((StreamId)s), check->plan->queue[s],
+             STREAM_COUNT);
 }
 
 static void check_header(Check *check) {
   const Plan *plan = check->plan;
   if (!plan->strings.count || plan->strings.data[0] || plan->strings.data[plan->strings.count - 1])
     BROKEN("the string table does not begin and end with a NUL");
-  const StrId ids[] = {plan->model,           plan->source_path,  plan->cluster,
-                       plan->summary.strategy, plan->summary.wrap, plan->summary.checkpoint, plan->summary.bound_by};
+  const StrId ids[] = {
+      plan->model,        plan->source_path,        plan->cluster,         plan->summary.strategy,
+      plan->summary.wrap, plan->summary.checkpoint, plan->summary.bound_by};
   for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) check_string(check, ids[i]);
-  if (plan->recipe.compute >= DTYPE_COUNT || plan->recipe.reduce >= DTYPE_COUNT) BROKEN("the recipe names no dtype");
+  if (plan->recipe.compute >= DTYPE_COUNT || plan->recipe.reduce >= DTYPE_COUNT)
+    BROKEN("the recipe names no dtype");
   if (plan->event_count > plan->instrs.count)
     BROKEN("%u events, but only %u instructions to record them", plan->event_count, plan->instrs.count);
   for (uint32_t i = 0; i < plan->inputs.count; i++) {
     const PlanInput *input = &plan->inputs.data[i];
     check_string(check, input->name);
-    if (input->sample_numel <= 0 || input->vocab <= 0) BROKEN("input n%u: sample and vocab are at least 1", i);
+    if (input->sample_numel <= 0 || input->vocab <= 0)
+      BROKEN("input n%u: sample and vocab are at least 1", i);
   }
 }
 
-/* --- buffers -------------------------------------------------------------------------------------------------------- */
+/* --- buffers ----------------------------------------------------------------------------------------- */
 
 static void check_buf_range(Check *check, uint32_t b) {
   const PlanBuf *buf = &check->plan->bufs.data[b];
   int32_t last = (int32_t)check->plan->instrs.count - 1;
-  if (buf->persistent ? buf->first != 0 || buf->last != last : buf->first < 0 || buf->first > buf->last || buf->last > last)
+  if (buf->persistent ? buf->first != 0 || buf->last != last
+                      : buf->first < 0 || buf->first > buf->last || buf->last > last)
     BROKEN_BUF(b, "b%u lives i%d..i%d, but instructions are i0..i%d%s", b, buf->first, buf->last, last,
                buf->persistent ? ", and it is persistent" : "");
 }
@@ -65,12 +74,15 @@ static void check_buf_table(Check *check) {
     uint64_t bytes;
     check_string(check, buf->name);
     check_buf_range(check, b);
-    if (buf->class >= BUF_CLASS_COUNT || buf->dtype >= DTYPE_COUNT) BROKEN_BUF(b, "b%u has no known class and dtype", b);
+    if (buf->class >= BUF_CLASS_COUNT || buf->dtype >= DTYPE_COUNT)
+      BROKEN_BUF(b, "b%u has no known class and dtype", b);
     else if (!buf->numel || !checked_mul(buf->numel, dtype_bytes(buf->dtype), &bytes) || bytes != buf->bytes)
       BROKEN_BUF(b, "b%u has %llu elements of %s, but %llu bytes", b, (unsigned long long)buf->numel,
                  dtype_name(buf->dtype), (unsigned long long)buf->bytes);
-    if (buf->bytes > bytes_max || buf->offset > bytes_max) BROKEN_BUF(b, "b%u: size or offset above 2^%d bytes", b, PLAN_MAX_BYTES_LOG2);
-    if (buf->unit != PLAN_NONE && !is_unit(check->plan, buf->unit)) BROKEN_BUF(b, "b%u belongs to unit u%d, which is not there", b, buf->unit);
+    if (buf->bytes > bytes_max || buf->offset > bytes_max)
+      BROKEN_BUF(b, "b%u: size or offset above 2^%d bytes", b, PLAN_MAX_BYTES_LOG2);
+    if (buf->unit != PLAN_NONE && !is_unit(check->plan, buf->unit))
+      BROKEN_BUF(b, "b%u belongs to unit u%d, which is not there", b, buf->unit);
   }
 }
 
@@ -86,7 +98,9 @@ static void check_result(Check *check, int32_t id, const char *what) {
 
 static bool writes(const Check *check, const PlanInstr *instr, int32_t buf) {
   for (int k = 0; k < check->specs[instr->op].operand_count; k++)
-    if (plan_operand(check->plan, instr, k)->buf == buf && check->specs[instr->op].operands[k].mode != MODE_READ) return true;
+    if (plan_operand(check->plan, instr, k)->buf == buf &&
+        check->specs[instr->op].operands[k].mode != MODE_READ)
+      return true;
   return false;
 }
 
@@ -97,12 +111,13 @@ static void check_results(Check *check) {
   check_result(check, plan->norm_buf, "norm");
   if (plan->training) {
     if (plan->output_buf != PLAN_NONE) BROKEN("a training plan has an output buffer");
-  } else if (!is_buf(plan, plan->output_buf) || !writes(check, &plan->instrs.data[plan->instrs.count - 1], plan->output_buf)) {
+  } else if (!is_buf(plan, plan->output_buf) ||
+             !writes(check, &plan->instrs.data[plan->instrs.count - 1], plan->output_buf)) {
     BROKEN("the last instruction of a forward plan writes the output, but not this one");
   }
 }
 
-/* --- units and parameters ------------------------------------------------------------------------------------------- */
+/* --- units and parameters ---------------------------------------------------------------------------- */
 
 static bool param_numel(const PlanParam *param, uint64_t *numel) {
   *numel = 1;
@@ -125,9 +140,11 @@ static int by_begin(const void *a, const void *b) {
 static void check_extents(Check *check, uint32_t u, Extent *extents, size_t count, uint64_t full) {
   qsort(extents, count, sizeof *extents, by_begin);
   for (size_t i = 0; i < count; i++) {
-    if (extents[i].begin % PLAN_ALIGN_ELEMENTS) BROKEN("p%u does not begin at a multiple of %d", extents[i].param, PLAN_ALIGN_ELEMENTS);
+    if (extents[i].begin % PLAN_ALIGN_ELEMENTS)
+      BROKEN("p%u does not begin at a multiple of %d", extents[i].param, PLAN_ALIGN_ELEMENTS);
     if (extents[i].end > full) BROKEN("p%u ends behind the shards of u%u", extents[i].param, u);
-    if (i && extents[i - 1].end > extents[i].begin) BROKEN("p%u and p%u overlap", extents[i - 1].param, extents[i].param);
+    if (i && extents[i - 1].end > extents[i].begin)
+      BROKEN("p%u and p%u overlap", extents[i - 1].param, extents[i].param);
   }
 }
 
@@ -151,10 +168,15 @@ static void check_params(Check *check, Arena *scratch, uint32_t u) {
     extents[i] = (Extent){param->offset, param->offset + numel, p};
     total += numel;
   }
-  if (total != unit->numel) BROKEN("u%u has %llu elements, its parameters %llu", u, (unsigned long long)unit->numel, (unsigned long long)total);
-  if (unit->shard % PLAN_ALIGN_ELEMENTS) BROKEN("the shard of u%u is not a multiple of %d", u, PLAN_ALIGN_ELEMENTS);
-  if (unit->shard > bytes_max || !checked_mul(unit->shard, plan->world.shard, &full)) BROKEN("the shard of u%u is too large", u);
-  else check_extents(check, u, extents, (size_t)unit->param_count, full);
+  if (total != unit->numel)
+    BROKEN("u%u has %llu elements, its parameters %llu", u, (unsigned long long)unit->numel,
+           (unsigned long long)total);
+  if (unit->shard % PLAN_ALIGN_ELEMENTS)
+    BROKEN("the shard of u%u is not a multiple of %d", u, PLAN_ALIGN_ELEMENTS);
+  if (unit->shard > bytes_max || !checked_mul(unit->shard, plan->world.shard, &full))
+    BROKEN("the shard of u%u is too large", u);
+  else
+    check_extents(check, u, extents, (size_t)unit->param_count, full);
 }
 
 static void check_state(Check *check, uint32_t u, int32_t id, const char *what, BufClass class, bool needed) {
@@ -168,9 +190,10 @@ static void check_state(Check *check, uint32_t u, int32_t id, const char *what, 
     return;
   }
   const PlanBuf *buf = &plan->bufs.data[id];
-  if (!buf->persistent || buf->class != class || buf->unit != (int32_t)u || buf->numel != plan->units.data[u].shard)
-    BROKEN_BUF(id, "the %s buffer of u%u is b%d, which is no persistent shard of that unit in class %s", what, u, id,
-               buf_class_name(class));
+  if (!buf->persistent || buf->class != class || buf->unit != (int32_t)u ||
+      buf->numel != plan->units.data[u].shard)
+    BROKEN_BUF(id, "the %s buffer of u%u is b%d, which is no persistent shard of that unit in class %s", what,
+               u, id, buf_class_name(class));
 }
 
 static void check_units(Check *check) {
@@ -195,34 +218,46 @@ static void check_units(Check *check) {
     if (params > plan->params.count) break; /* ranges overlap: said below */
     check_params(check, scratch, u);
   }
-  if (params != plan->params.count) BROKEN("%u parameters, but units hold %llu", plan->params.count, (unsigned long long)params);
-  else if (numel != plan->param_numel) BROKEN("the model has %llu parameters, its units %llu", (unsigned long long)plan->param_numel, (unsigned long long)numel);
+  if (params != plan->params.count)
+    BROKEN("%u parameters, but units hold %llu", plan->params.count, (unsigned long long)params);
+  else if (numel != plan->param_numel)
+    BROKEN("the model has %llu parameters, its units %llu", (unsigned long long)plan->param_numel,
+           (unsigned long long)numel);
   arena_free(scratch);
 }
 
-/* --- instructions --------------------------------------------------------------------------------------------------- */
+/* --- instructions ------------------------------------------------------------------------------------ */
 
 static void check_segments(Check *check) {
   const Plan *plan = check->plan;
   int64_t at = 0;
   uint64_t micro = 0;
-  if (!plan->instrs.count || plan->instrs.count > INT32_MAX / 2) BROKEN("there are %u instructions", plan->instrs.count);
-  if (plan->segments.count > SEGMENTS_MAX) BROKEN("%u segments, at most %d are possible", plan->segments.count, SEGMENTS_MAX);
+  if (!plan->instrs.count || plan->instrs.count > INT32_MAX / 2)
+    BROKEN("there are %u instructions", plan->instrs.count);
+  if (plan->segments.count > SEGMENTS_MAX)
+    BROKEN("%u segments, at most %d are possible", plan->segments.count, SEGMENTS_MAX);
   for (uint32_t s = 0; s < plan->segments.count; s++) {
     const PlanSegment *segment = &plan->segments.data[s];
     check_string(check, segment->name);
     if (segment->first != at || segment->end < segment->first || segment->end > (int64_t)plan->instrs.count)
-      BROKEN("segment %u is i%d..i%d, but the one before ends at i%lld", s, segment->first, segment->end, (long long)at);
-    if (!segment->count || segment->count > bytes_max) BROKEN("segment %u runs %llu times", s, (unsigned long long)segment->count);
-    else if (segment->name < plan->strings.count && !strcmp(plan_str(plan, segment->name), "micro")) micro += segment->count;
+      BROKEN("segment %u is i%d..i%d, but the one before ends at i%lld", s, segment->first, segment->end,
+             (long long)at);
+    if (!segment->count || segment->count > bytes_max)
+      BROKEN("segment %u runs %llu times", s, (unsigned long long)segment->count);
+    else if (segment->name < plan->strings.count && !strcmp(plan_str(plan, segment->name), "micro"))
+      micro += segment->count;
     at = segment->end;
   }
-  if (at != (int64_t)plan->instrs.count) BROKEN("segments end at i%lld, the list at i%u", (long long)at, plan->instrs.count);
+  if (at != (int64_t)plan->instrs.count)
+    BROKEN("segments end at i%lld, the list at i%u", (long long)at, plan->instrs.count);
   if (plan->training && micro && micro != plan->world.accumulation)
-    BROKEN("segment micro runs %llu times, but accumulation is %llu", (unsigned long long)micro, (unsigned long long)plan->world.accumulation);
+    BROKEN("segment micro runs %llu times, but accumulation is %llu", (unsigned long long)micro,
+           (unsigned long long)plan->world.accumulation);
 }
 
-static bool inside(uint32_t first, uint64_t count, uint32_t total) { return first + count <= total; }
+static bool inside(uint32_t first, uint64_t count, uint32_t total) {
+  return first + count <= total;
+}
 
 static void check_instr(Check *check, uint32_t i) {
   const Plan *plan = check->plan;
@@ -241,16 +276,19 @@ static void check_instr(Check *check, uint32_t i) {
   }
   for (int k = 0; k < spec->operand_count; k++) {
     int32_t buf = plan_operand(plan, instr, k)->buf;
-    if (buf != PLAN_NONE && !is_buf(plan, buf)) BROKEN_AT(i, "operand %s is b%d, which is not there", spec->operands[k].name, buf);
+    if (buf != PLAN_NONE && !is_buf(plan, buf))
+      BROKEN_AT(i, "operand %s is b%d, which is not there", spec->operands[k].name, buf);
   }
   for (uint32_t w = 0; w < instr->wait_count; w++) {
     int32_t event = plan->waits.data[instr->waits + w];
-    if (event < 0 || (uint32_t)event >= plan->event_count) BROKEN_AT(i, "waits for e%d, which is not there", event);
+    if (event < 0 || (uint32_t)event >= plan->event_count)
+      BROKEN_AT(i, "waits for e%d, which is not there", event);
   }
   if (instr->record != PLAN_NONE && (instr->record < 0 || (uint32_t)instr->record >= plan->event_count))
     BROKEN_AT(i, "records e%d, which is not there", instr->record);
   if (!is_collective(instr->op) && instr->stream != spec->stream)
-    BROKEN_AT(i, "%s is on stream %s, but belongs on %s", spec->name, stream_name(instr->stream), stream_name(spec->stream));
+    BROKEN_AT(i, "%s is on stream %s, but belongs on %s", spec->name, stream_name(instr->stream),
+              stream_name(spec->stream));
   check_string(check, instr->name);
   check_string(check, instr->span.path);
 }
@@ -264,7 +302,8 @@ static void check_times(Check *check) {
     const PlanSegment *segment = &plan->segments.data[s];
     for (int32_t i = segment->first; i < segment->end && fits; i++) {
       uint64_t ns;
-      fits = checked_mul(plan->instrs.data[i].ns, segment->count, &ns) && checked_add(total, ns, &total) && total < total_ns_max;
+      fits = checked_mul(plan->instrs.data[i].ns, segment->count, &ns) && checked_add(total, ns, &total) &&
+             total < total_ns_max;
     }
   }
   if (!fits) BROKEN("predicted times add up to more than 2^62 ns");

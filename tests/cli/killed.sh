@@ -18,7 +18,7 @@ wait_for() {
   done
   fail "waited too long for: $*"
 }
-has_steps() { [ "$(grep -c '"step"' metrics.jsonl 2>/dev/null || true)" -ge 3 ]; }
+has_steps() { [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ]; }
 # All descendants of the run that wait in it: ranks are the children of fsdpc.
 start_run() {
   rm -f metrics.jsonl

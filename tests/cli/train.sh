@@ -35,11 +35,14 @@ for strategy in full_shard shard_grad_op no_shard; do
   "$compare" weights "$strategy.weights/model.safetensors" full_shard.weights/model.safetensors
 done
 
-# What was saved generates: bytes out, as many as asked for, the same ones again.
-generate() { expect 0 generate "$fixtures/gpt-tiny.fsdp" --weights gpt-tiny-2.weights --prompt "$1" --tokens 20 --seed 7; }
+# What was saved generates: bytes out, as many as asked for, the same ones again. (Not with oneDNN: once its code has
+# run in this very process, LeakSanitizer crashes at exit. Ranks are other processes, and end by _exit.)
+generate() {
+  expect 0 generate "$fixtures/gpt-tiny.fsdp" --weights gpt-tiny-2.weights --prompt "$1" --tokens 20 --seed 7 --gemm builtin
+}
 generate '!!'
 cp out sample
 generate '!!'
 cmp out sample || fail 'one seed gives two samples'
 [ "$(wc -c <out)" -ge 22 ] || fail 'the sample is too short'
-expect 1 generate "$fixtures/llama-tiny.fsdp" --weights gpt-tiny-2.weights
+expect 1 generate "$fixtures/llama-tiny.fsdp" --weights gpt-tiny-2.weights --gemm builtin

@@ -1,5 +1,6 @@
 /* Owns: a small driver for the frontend's goldens: frontend_tool check|fmt|graph FILE [--set name=value]
- * [--cluster FILE] [--models DIR] [--json] [--settings]. Results on stdout, diagnostics on stderr; exit 0 or 1. */
+ * [--cluster FILE] [--models DIR] [--json] [--settings] [--model]. With --model a file without a model is an
+ * error. Results on stdout, diagnostics on stderr; exit 0 or 1. */
 #include "frontend/graph.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@ typedef struct Options {
   const char *mode, *path;
   const char *sets[MAX_SETS];
   FrontendOptions frontend;
-  bool json, settings;
+  bool json, settings, model;
 } Options;
 
 static bool parse_options(int argc, char **argv, Options *options) {
@@ -21,6 +22,8 @@ static bool parse_options(int argc, char **argv, Options *options) {
       options->json = true;
     } else if (!strcmp(argv[i], "--settings")) {
       options->settings = true;
+    } else if (!strcmp(argv[i], "--model")) {
+      options->model = true;
     } else if (!strcmp(argv[i], "--set") && options->frontend.set_count < MAX_SETS) {
       options->sets[options->frontend.set_count++] = value;
       i++;
@@ -47,6 +50,8 @@ static void run(const Options *options, Arena *arena, SourceSet *sources, DiagSi
     Graph *graph = frontend_compile(arena, sources, sink, options->path, &options->frontend);
     if (graph) graph_print(&out, graph);
     if (graph && options->settings) settings_print(&out, graph);
+  } else if (options->model) {
+    frontend_compile(arena, sources, sink, options->path, &options->frontend);
   } else {
     frontend_check(arena, sources, sink, options->path, &options->frontend);
   }

@@ -50,11 +50,11 @@ static void test_values(void **unused) {
   assert_true(exact_value(nothing) == 0);
   assert_true(SUM(0.0, 1.0, 0.1) == 1.1);
   assert_true(SUM(1e170, 1.0) == 1e170);
-  assert_true(SUM(1, 0x1p-53) == 1);                        /* a tie, to even */
-  assert_true(SUM(1, 0x1p-53, 0x1p-600) == 1 + 0x1p-52);    /* just above it */
-  assert_true(SUM(1 + 0x1p-52, 0x1p-53) == 1 + 0x1p-51);    /* a tie, to even, upwards */
+  assert_true(SUM(1, 0x1p-53) == 1);                     /* a tie, to even */
+  assert_true(SUM(1, 0x1p-53, 0x1p-600) == 1 + 0x1p-52); /* just above it */
+  assert_true(SUM(1 + 0x1p-52, 0x1p-53) == 1 + 0x1p-51); /* a tie, to even, upwards */
   assert_true(SUM(1, 0x1p-54, 0x1p-54) == 1);
-  assert_true(SUM(0x1.fffffffffffffp0, 0x1p-53) == 2);      /* the carry reaches the exponent */
+  assert_true(SUM(0x1.fffffffffffffp0, 0x1p-53) == 2); /* the carry reaches the exponent */
   assert_true(SUM(1e60, 1.0) == 1e60);
   double smallest = 0x1p-149 * 0x1p-149, largest = (double)FLT_MAX * (double)FLT_MAX;
   assert_true(SUM(smallest) == smallest);
@@ -115,8 +115,10 @@ static void test_sum_squares(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_order_and_splitting), cmocka_unit_test(test_values),
-      cmocka_unit_test(test_many),                cmocka_unit_test(test_not_numbers),
+      cmocka_unit_test(test_order_and_splitting),
+      cmocka_unit_test(test_values),
+      cmocka_unit_test(test_many),
+      cmocka_unit_test(test_not_numbers),
       cmocka_unit_test(test_sum_squares),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

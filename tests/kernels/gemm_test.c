@@ -1,4 +1,5 @@
-/* Owns: every product library against a plain sum in double: transposes, strides, alpha, beta, and one thread each. */
+/* Owns: every product library against a plain sum in double: transposes, strides, alpha, beta, and one thread
+ * each. */
 #include "tests/kernels/support.h"
 #include <dirent.h>
 #include <math.h>
@@ -11,14 +12,15 @@ typedef struct Shape {
   int64_t m, n, k;
 } Shape;
 
-static const Shape SHAPES[] = {{1, 1, 1},    {3, 5, 7},      {17, 33, 129}, {64, 64, 64}, {6, 64, 128},
-                               {70, 1, 300}, {1, 515, 40},   {130, 520, 257}};
+static const Shape SHAPES[] = {{1, 1, 1},    {3, 5, 7},    {17, 33, 129}, {64, 64, 64},
+                               {6, 64, 128}, {70, 1, 300}, {1, 515, 40},  {130, 520, 257}};
 
 static void check_product(const Gemm *gemm, Shape s, char ta, char tb, float alpha, float beta) {
   uint64_t state = 9;
   int64_t lda = (ta == 'N' ? s.k : s.m) + 3, ldb = (tb == 'N' ? s.n : s.k) + 1, ldc = s.n + 2;
   int64_t a_rows = ta == 'N' ? s.m : s.k, b_rows = tb == 'N' ? s.k : s.n;
-  float *a = memory_get((size_t)(a_rows * lda) * sizeof *a), *b = memory_get((size_t)(b_rows * ldb) * sizeof *b);
+  float *a = memory_get((size_t)(a_rows * lda) * sizeof *a),
+        *b = memory_get((size_t)(b_rows * ldb) * sizeof *b);
   float *c = memory_get((size_t)(s.m * ldc) * sizeof *c), *old = memory_get((size_t)(s.m * ldc) * sizeof *c);
   fill_f32(&state, a_rows * lda, a), fill_f32(&state, b_rows * ldb, b), fill_f32(&state, s.m * ldc, c);
   if (beta == 0) {

@@ -1,7 +1,7 @@
 /* Owns: every layer's backward against central differences of its forward, in double.
  *
- * A case gives a loss (the forward's outputs weighted with fixed numbers, or the kernel's own loss) and a backward. The
- * backward runs into NaN without `add` and into known numbers with it; both must agree. */
+ * A case gives a loss (the forward's outputs weighted with fixed numbers, or the kernel's own loss) and a
+ * backward. The backward runs into NaN without `add` and into known numbers with it; both must agree. */
 #include "kernels/random.h"
 #include "tests/kernels/support.h"
 #include <math.h>
@@ -52,7 +52,9 @@ typedef struct Case {
   int inputs;
 } Case;
 
-static const KernelTable64 *t(void) { return kernels_cpu_f64(); }
+static const KernelTable64 *t(void) {
+  return kernels_cpu_f64();
+}
 
 static double weighted_loss(Case *c) {
   c->forward(c);
@@ -65,7 +67,9 @@ static double weighted_loss(Case *c) {
   return sum;
 }
 
-static double at(Matrix m, int64_t i, int64_t j) { return m.x[i * m.ld + j]; }
+static double at(Matrix m, int64_t i, int64_t j) {
+  return m.x[i * m.ld + j];
+}
 
 static void check_add(Case *c) {
   Matrix once[4];
@@ -78,8 +82,11 @@ static void check_add(Case *c) {
   for (int n = 0; n < c->inputs; n++) {
     for (int64_t i = 0; i < once[n].rows; i++) {
       for (int64_t j = 0; j < once[n].ld; j++) {
-        if (j >= once[n].cols) assert_true(c->d_in[n].x[i * c->d_in[n].ld + j] == 3 && isnan(at(once[n], i, j)));
-        else assert_true(fabs(at(c->d_in[n], i, j) - 3 - at(once[n], i, j)) < 1e-12 * (3 + fabs(at(once[n], i, j))));
+        if (j >= once[n].cols)
+          assert_true(c->d_in[n].x[i * c->d_in[n].ld + j] == 3 && isnan(at(once[n], i, j)));
+        else
+          assert_true(fabs(at(c->d_in[n], i, j) - 3 - at(once[n], i, j)) <
+                      1e-12 * (3 + fabs(at(once[n], i, j))));
       }
     }
   }
@@ -104,7 +111,8 @@ static void check(Case *c, const char *what) {
         double down = c->loss(c), expected = (up - down) / (2 * STEP);
         *x = old;
         if (fabs(got - expected) <= TOLERANCE * fmax(1, fabs(expected))) continue;
-        fail_msg("%s: input %d (%d, %d): got %.9g, differences say %.9g", what, n, (int)i, (int)j, got, expected);
+        fail_msg("%s: input %d (%d, %d): got %.9g, differences say %.9g", what, n, (int)i, (int)j, got,
+                 expected);
       }
     }
   }
@@ -113,9 +121,12 @@ static void check(Case *c, const char *what) {
   memory_free();
 }
 
-/* --- linear ---------------------------------------------------------------------------------------------------- */
+/* --- linear
+ * ---------------------------------------------------------------------------------------------------- */
 
-static double *bias_of(const Case *c, const Matrix *m) { return c->flag ? m[2].x : NULL; }
+static double *bias_of(const Case *c, const Matrix *m) {
+  return c->flag ? m[2].x : NULL;
+}
 
 static void linear_forward(Case *c) {
   t()->linear_fwd(&c->k, c->out.rows, c->out.cols, c->in[0].cols, c->in[0].x, c->in[0].ld, c->in[1].x,
@@ -124,7 +135,8 @@ static void linear_forward(Case *c) {
 
 static void linear_backward(Case *c) {
   int64_t rows = c->out.rows, out = c->out.cols, in = c->in[0].cols;
-  t()->linear_bwd_x(&c->k, rows, out, in, c->weight.x, c->weight.ld, c->in[1].x, c->d_in[0].x, c->d_in[0].ld, c->add);
+  t()->linear_bwd_x(&c->k, rows, out, in, c->weight.x, c->weight.ld, c->in[1].x, c->d_in[0].x, c->d_in[0].ld,
+                    c->add);
   t()->linear_bwd_w(&c->k, rows, out, in, c->in[0].x, c->in[0].ld, c->weight.x, c->weight.ld, c->d_in[1].x,
                     bias_of(c, c->d_in), c->add, c->add);
 }
@@ -141,16 +153,17 @@ static void test_linear(void **unused) {
 /* One weight used as an embedding and, tied, as the last layer: the gradients add up. */
 static void tied_forward(Case *c) {
   Matrix hidden = c->scratch[0];
-  t()->embedding_fwd(&c->k, hidden.rows, c->in[0].rows, hidden.cols, c->tokens, c->in[0].x, hidden.x, hidden.ld);
-  t()->linear_fwd(&c->k, c->out.rows, c->in[0].rows, hidden.cols, hidden.x, hidden.ld, c->in[0].x, NULL, c->out.x,
-                  c->out.ld);
+  t()->embedding_fwd(&c->k, hidden.rows, c->in[0].rows, hidden.cols, c->tokens, c->in[0].x, hidden.x,
+                     hidden.ld);
+  t()->linear_fwd(&c->k, c->out.rows, c->in[0].rows, hidden.cols, hidden.x, hidden.ld, c->in[0].x, NULL,
+                  c->out.x, c->out.ld);
 }
 
 static void tied_backward(Case *c) {
   Matrix hidden = c->scratch[0], d_hidden = c->scratch[1];
   int64_t rows = c->out.rows, vocab = c->in[0].rows, d = hidden.cols;
-  t()->linear_bwd_w(&c->k, rows, vocab, d, hidden.x, hidden.ld, c->weight.x, c->weight.ld, c->d_in[0].x, NULL, c->add,
-                    0);
+  t()->linear_bwd_w(&c->k, rows, vocab, d, hidden.x, hidden.ld, c->weight.x, c->weight.ld, c->d_in[0].x, NULL,
+                    c->add, 0);
   t()->linear_bwd_x(&c->k, rows, vocab, d, c->weight.x, c->weight.ld, c->in[0].x, d_hidden.x, d_hidden.ld, 0);
   t()->embedding_bwd(&c->k, rows, vocab, d, c->tokens, d_hidden.x, d_hidden.ld, c->d_in[0].x, 1);
 }
@@ -164,7 +177,8 @@ static void test_tied(void **unused) {
 }
 
 static void embedding_forward(Case *c) {
-  t()->embedding_fwd(&c->k, c->out.rows, c->in[0].rows, c->out.cols, c->tokens, c->in[0].x, c->out.x, c->out.ld);
+  t()->embedding_fwd(&c->k, c->out.rows, c->in[0].rows, c->out.cols, c->tokens, c->in[0].x, c->out.x,
+                     c->out.ld);
 }
 
 static void embedding_backward(Case *c) {
@@ -180,11 +194,12 @@ static void test_embedding(void **unused) {
   check(&c, "embedding");
 }
 
-/* --- normalisation --------------------------------------------------------------------------------------------- */
+/* --- normalisation
+ * --------------------------------------------------------------------------------------------- */
 
 static void layernorm_forward(Case *c) {
-  t()->layernorm_fwd(&c->k, c->out.rows, c->out.cols, 1e-3, c->in[0].x, c->in[0].ld, c->in[1].x, bias_of(c, c->in),
-                     c->out.x, c->out.ld, c->scratch[0].x, c->scratch[1].x);
+  t()->layernorm_fwd(&c->k, c->out.rows, c->out.cols, 1e-3, c->in[0].x, c->in[0].ld, c->in[1].x,
+                     bias_of(c, c->in), c->out.x, c->out.ld, c->scratch[0].x, c->scratch[1].x);
 }
 
 static void layernorm_backward(Case *c) {
@@ -194,13 +209,13 @@ static void layernorm_backward(Case *c) {
 }
 
 static void rmsnorm_forward(Case *c) {
-  t()->rmsnorm_fwd(&c->k, c->out.rows, c->out.cols, 1e-3, c->in[0].x, c->in[0].ld, c->in[1].x, c->out.x, c->out.ld,
-                   c->scratch[1].x);
+  t()->rmsnorm_fwd(&c->k, c->out.rows, c->out.cols, 1e-3, c->in[0].x, c->in[0].ld, c->in[1].x, c->out.x,
+                   c->out.ld, c->scratch[1].x);
 }
 
 static void rmsnorm_backward(Case *c) {
-  t()->rmsnorm_bwd(&c->k, c->out.rows, c->out.cols, c->in[0].x, c->in[0].ld, c->in[1].x, c->scratch[1].x, c->weight.x,
-                   c->weight.ld, c->d_in[0].x, c->d_in[0].ld, c->d_in[1].x, c->add, c->add);
+  t()->rmsnorm_bwd(&c->k, c->out.rows, c->out.cols, c->in[0].x, c->in[0].ld, c->in[1].x, c->scratch[1].x,
+                   c->weight.x, c->weight.ld, c->d_in[0].x, c->d_in[0].ld, c->d_in[1].x, c->add, c->add);
 }
 
 static void test_norms(void **unused) {
@@ -215,7 +230,8 @@ static void test_norms(void **unused) {
   }
 }
 
-/* --- positions and attention ------------------------------------------------------------------------------------- */
+/* --- positions and attention
+ * ------------------------------------------------------------------------------------- */
 
 static void rope_forward(Case *c) {
   t()->rope(&c->k, &c->rope, 0, c->in[0].x, c->in[0].ld, c->out.x, c->out.ld, 0);
@@ -236,14 +252,15 @@ static void test_rope(void **unused) {
 }
 
 static void attention_forward(Case *c) {
-  t()->attention_fwd(&c->k, &c->attention, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->in[2].x, c->in[2].ld,
-                     c->out.x, c->out.ld, c->scratch[0].x);
+  t()->attention_fwd(&c->k, &c->attention, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->in[2].x,
+                     c->in[2].ld, c->out.x, c->out.ld, c->scratch[0].x);
 }
 
 static void attention_backward(Case *c) {
-  t()->attention_bwd(&c->k, &c->attention, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->in[2].x, c->in[2].ld,
-                     c->out.x, c->out.ld, c->scratch[0].x, c->weight.x, c->weight.ld, c->d_in[0].x, c->d_in[0].ld,
-                     c->add, c->d_in[1].x, c->d_in[1].ld, c->add, c->d_in[2].x, c->d_in[2].ld, c->add);
+  t()->attention_bwd(&c->k, &c->attention, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->in[2].x,
+                     c->in[2].ld, c->out.x, c->out.ld, c->scratch[0].x, c->weight.x, c->weight.ld,
+                     c->d_in[0].x, c->d_in[0].ld, c->add, c->d_in[1].x, c->d_in[1].ld, c->add, c->d_in[2].x,
+                     c->d_in[2].ld, c->add);
 }
 
 static void attention_case(int64_t batch, int64_t tq, int64_t tk, int64_t heads, int64_t kv_heads, int64_t d,
@@ -259,16 +276,17 @@ static void attention_case(int64_t batch, int64_t tq, int64_t tk, int64_t heads,
 static void test_attention(void **unused) {
   (void)unused;
   attention_case(2, 5, 5, 2, 2, 4, 1);
-  attention_case(2, 5, 5, 4, 2, 3, 0);  /* grouped queries */
-  attention_case(1, 3, 7, 2, 1, 4, 0);  /* cross */
-  attention_case(1, 3, 7, 2, 1, 4, 1);  /* causal, keys from before */
-  attention_case(1, 6, 4, 1, 1, 2, 1);  /* causal, the first queries see nothing */
+  attention_case(2, 5, 5, 4, 2, 3, 0);   /* grouped queries */
+  attention_case(1, 3, 7, 2, 1, 4, 0);   /* cross */
+  attention_case(1, 3, 7, 2, 1, 4, 1);   /* causal, keys from before */
+  attention_case(1, 6, 4, 1, 1, 2, 1);   /* causal, the first queries see nothing */
   attention_case(1, 70, 70, 1, 1, 2, 1); /* several blocks */
   attention_case(1, 3, 66, 2, 1, 5, 0);
   attention_case(1, 2, 3, 1, 1, 131, 0); /* dimensions beyond what is packed at a time */
 }
 
-/* --- element by element ------------------------------------------------------------------------------------------ */
+/* --- element by element
+ * ------------------------------------------------------------------------------------------ */
 
 static void activation_forward(Case *c) {
   int64_t rows = c->out.rows, cols = c->out.cols, ldx = c->in[0].ld, ldy = c->out.ld;
@@ -278,7 +296,8 @@ static void activation_forward(Case *c) {
 }
 
 static void activation_backward(Case *c) {
-  int64_t rows = c->out.rows, cols = c->out.cols, ldx = c->in[0].ld, lddy = c->weight.ld, lddx = c->d_in[0].ld;
+  int64_t rows = c->out.rows, cols = c->out.cols, ldx = c->in[0].ld, lddy = c->weight.ld,
+          lddx = c->d_in[0].ld;
   const double *x = c->in[0].x, *dy = c->weight.x;
   double *dx = c->d_in[0].x;
   if (c->flag < 2) t()->gelu_bwd(&c->k, rows, cols, c->flag, x, ldx, dy, lddy, dx, lddx, c->add);
@@ -297,19 +316,20 @@ static void test_activations(void **unused) {
 }
 
 static void mul_forward(Case *c) {
-  t()->mul(&c->k, c->out.rows, c->out.cols, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->out.x, c->out.ld, 0);
+  t()->mul(&c->k, c->out.rows, c->out.cols, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->out.x,
+           c->out.ld, 0);
 }
 
 static void mul_backward(Case *c) {
   for (int n = 0; n < 2; n++) {
-    t()->mul(&c->k, c->out.rows, c->out.cols, c->in[1 - n].x, c->in[1 - n].ld, c->weight.x, c->weight.ld, c->d_in[n].x,
-             c->d_in[n].ld, c->add);
+    t()->mul(&c->k, c->out.rows, c->out.cols, c->in[1 - n].x, c->in[1 - n].ld, c->weight.x, c->weight.ld,
+             c->d_in[n].x, c->d_in[n].ld, c->add);
   }
 }
 
 static void add_forward(Case *c) {
-  t()->add_fwd(&c->k, c->out.rows, c->out.cols, c->in[1].rows, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld,
-               c->out.x, c->out.ld);
+  t()->add_fwd(&c->k, c->out.rows, c->out.cols, c->in[1].rows, c->in[0].x, c->in[0].ld, c->in[1].x,
+               c->in[1].ld, c->out.x, c->out.ld);
 }
 
 static void add_backward(Case *c) {
@@ -323,8 +343,8 @@ static void dropout_forward(Case *c) {
 }
 
 static void dropout_backward(Case *c) {
-  t()->dropout(&c->k, &c->site, c->out.rows, c->out.cols, c->weight.x, c->weight.ld, c->d_in[0].x, c->d_in[0].ld,
-               c->add);
+  t()->dropout(&c->k, &c->site, c->out.rows, c->out.cols, c->weight.x, c->weight.ld, c->d_in[0].x,
+               c->d_in[0].ld, c->add);
 }
 
 static void test_elementwise(void **unused) {
@@ -337,19 +357,22 @@ static void test_elementwise(void **unused) {
     a.in[0] = matrix(12, 5), a.in[1] = matrix(brows, 5), a.out = matrix(12, 5);
     check(&a, "add");
   }
-  Case d = {.forward = dropout_forward, .backward = dropout_backward, .inputs = 1, .site = {0.3, 1, 2, 3, 4, 5}};
+  Case d = {
+      .forward = dropout_forward, .backward = dropout_backward, .inputs = 1, .site = {0.3, 1, 2, 3, 4, 5}};
   d.in[0] = matrix(12, 7), d.out = matrix(12, 7);
   check(&d, "dropout");
 }
 
-/* --- losses ------------------------------------------------------------------------------------------------------ */
+/* --- losses
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* a: ignored target, b: chunk, real: count. The kernel gives the sum; its gradient is of sum / count. */
 static double logits_loss(Case *c) {
   Matrix copy = alike(c->in[0], 0);
   for (int64_t i = 0; i < copy.rows * copy.ld; i++) copy.x[i] = c->in[0].x[i];
   double loss = 0;
-  t()->cross_entropy(&c->k, copy.rows, copy.cols, c->a, c->real, copy.x, copy.ld, c->tokens, &loss, c->scratch[0].x);
+  t()->cross_entropy(&c->k, copy.rows, copy.cols, c->a, c->real, copy.x, copy.ld, c->tokens, &loss,
+                     c->scratch[0].x);
   return loss / c->real;
 }
 
@@ -368,9 +391,9 @@ static void logits_backward(Case *c) {
 
 static double fused_run(Case *c, double *dx, int64_t lddx, double *dw, double *db, int add) {
   double loss = 0;
-  t()->linear_cross_entropy(&c->k, c->in[0].rows, c->in[1].rows, c->in[0].cols, c->a, c->b, c->real, c->in[0].x,
-                            c->in[0].ld, c->in[1].x, bias_of(c, c->in), c->tokens, &loss, dx, lddx, add, dw, add, db,
-                            add, c->scratch[0].x, c->scratch[1].x);
+  t()->linear_cross_entropy(&c->k, c->in[0].rows, c->in[1].rows, c->in[0].cols, c->a, c->b, c->real,
+                            c->in[0].x, c->in[0].ld, c->in[1].x, bias_of(c, c->in), c->tokens, &loss, dx,
+                            lddx, add, dw, add, db, add, c->scratch[0].x, c->scratch[1].x);
   return loss / c->real;
 }
 
@@ -384,28 +407,31 @@ static void fused_backward(Case *c) {
 
 static double mse_loss(Case *c) {
   double loss = 0;
-  t()->mse(&c->k, c->in[0].rows, c->in[0].cols, c->real, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, &loss,
-           c->scratch[0].x, c->scratch[0].ld, 0, c->scratch[1].x);
+  t()->mse(&c->k, c->in[0].rows, c->in[0].cols, c->real, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld,
+           &loss, c->scratch[0].x, c->scratch[0].ld, 0, c->scratch[1].x);
   return loss / c->real;
 }
 
 static void mse_backward(Case *c) {
   double loss = 0;
-  t()->mse(&c->k, c->in[0].rows, c->in[0].cols, c->real, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, &loss,
-           c->d_in[0].x, c->d_in[0].ld, c->add, c->scratch[1].x);
+  t()->mse(&c->k, c->in[0].rows, c->in[0].cols, c->real, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld,
+           &loss, c->d_in[0].x, c->d_in[0].ld, c->add, c->scratch[1].x);
 }
 
 static void test_losses(void **unused) {
   (void)unused;
   int32_t targets[7] = {2, -100, 0, 8, 8, -100, 5};
-  Case c = {.loss = logits_loss, .backward = logits_backward, .inputs = 1, .tokens = targets, .a = -100, .real = 5};
+  Case c = {
+      .loss = logits_loss, .backward = logits_backward, .inputs = 1, .tokens = targets, .a = -100, .real = 5};
   c.in[0] = matrix(7, 9), c.scratch[0] = dense(1, 7);
   check(&c, "cross_entropy");
   for (int bias = 0; bias < 2; bias++) {
-    Case f = {.loss = fused_loss, .backward = fused_backward, .inputs = 2 + bias, .tokens = targets, .a = -100};
+    Case f = {
+        .loss = fused_loss, .backward = fused_backward, .inputs = 2 + bias, .tokens = targets, .a = -100};
     f.real = 5, f.b = 3, f.flag = bias; /* chunks of 3, 3 and 1 rows */
     f.in[0] = matrix(7, 4), f.in[1] = dense(9, 4), f.in[2] = dense(1, 9), f.weight = dense(1, 9);
-    f.scratch[0] = dense(1, 7), f.scratch[1] = dense(3, 9), f.scratch[2] = matrix(7, 4), f.scratch[3] = dense(9, 4);
+    f.scratch[0] = dense(1, 7), f.scratch[1] = dense(3, 9), f.scratch[2] = matrix(7, 4),
+    f.scratch[3] = dense(9, 4);
     check(&f, "linear_cross_entropy");
   }
   Case m = {.loss = mse_loss, .backward = mse_backward, .inputs = 1, .real = 42};
@@ -415,9 +441,11 @@ static void test_losses(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear),      cmocka_unit_test(test_tied),      cmocka_unit_test(test_embedding),
-      cmocka_unit_test(test_norms),       cmocka_unit_test(test_rope),      cmocka_unit_test(test_attention),
-      cmocka_unit_test(test_activations), cmocka_unit_test(test_elementwise), cmocka_unit_test(test_losses),
+      cmocka_unit_test(test_linear),      cmocka_unit_test(test_tied),
+      cmocka_unit_test(test_embedding),   cmocka_unit_test(test_norms),
+      cmocka_unit_test(test_rope),        cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_activations), cmocka_unit_test(test_elementwise),
+      cmocka_unit_test(test_losses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

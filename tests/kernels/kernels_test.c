@@ -1,5 +1,5 @@
-/* Owns: what single kernels promise beyond their gradients: accuracy of the functions, the tree of sums, updates against
- * a scalar reference, and behaviour at the edges. */
+/* Owns: what single kernels promise beyond their gradients: accuracy of the functions, the tree of sums,
+ * updates against a scalar reference, and behaviour at the edges. */
 #include "tests/kernels/support.h"
 #include <math.h>
 #include <string.h>
@@ -7,13 +7,21 @@
 static const char *const VARIANTS[] = {"portable", "avx2", "avx512"};
 enum { VARIANT_COUNT = 3 };
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double sigmoid(double x) {
+  return 1 / (1 + exp(-x));
+}
 
-static double silu(double x) { return x * sigmoid(x); }
+static double silu(double x) {
+  return x * sigmoid(x);
+}
 
-static double gelu_tanh(double x) { return x * sigmoid(2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)); }
+static double gelu_tanh(double x) {
+  return x * sigmoid(2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x));
+}
 
-static double gelu_erf(double x) { return 0.5 * x * erfc(-x * sqrt(0.5)); }
+static double gelu_erf(double x) {
+  return 0.5 * x * erfc(-x * sqrt(0.5));
+}
 
 /* gelu's relative error grows in its left tail with the exponent that is rounded there. */
 static void check_function(const char *what, const float *x, const float *y, int n, double (*f)(double),
@@ -49,7 +57,8 @@ static void test_function_accuracy(void **unused) {
   memory_free();
 }
 
-/* --- tree of sums -------------------------------------------------------------------------------------------------- */
+/* --- tree of sums
+ * -------------------------------------------------------------------------------------------------- */
 
 static float tree(const float *const *x, int lo, int n, int64_t i) {
   if (n == 1) return x[lo][i];
@@ -89,7 +98,8 @@ static void test_tree(void **unused) {
   memory_free();
 }
 
-/* --- updates ------------------------------------------------------------------------------------------------------- */
+/* --- updates
+ * ------------------------------------------------------------------------------------------------------- */
 
 static void test_adamw(void **unused) {
   (void)unused;
@@ -144,7 +154,9 @@ static void test_sgd(void **unused) {
   }
 }
 
-/* --- edges --------------------------------------------------------------------------------------------------------- */
+/* --- edges
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void test_tokens_outside(void **unused) {
   (void)unused;
@@ -175,7 +187,8 @@ static void test_count_zero(void **unused) {
 static void test_attention_blind_queries(void **unused) {
   (void)unused;
   AttentionShape shape = {1, 4, 2, 1, 1, 2, 1, 1};
-  float q[8] = {1, 2, 3, 4, 5, 6, 7, 8}, k[4] = {1, 2, 3, 4}, v[4] = {5, 6, 7, 8}, o[8], lse[4], dq[8], dk[4], dv[4];
+  float q[8] = {1, 2, 3, 4, 5, 6, 7, 8}, k[4] = {1, 2, 3, 4}, v[4] = {5, 6, 7, 8}, o[8], lse[4], dq[8], dk[4],
+        dv[4];
   memset(dq, 0xff, sizeof dq);
   kernels_cpu()->attention_fwd(NULL, &shape, q, 2, k, 2, v, 2, o, 2, lse);
   assert_true(o[0] == 0 && o[3] == 0 && o[4] == 5 && isinf(lse[0]) && isinf(lse[1]) && lse[2] == 17);
@@ -206,10 +219,14 @@ static void test_denormals_flushed(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_function_accuracy),       cmocka_unit_test(test_tree),
-      cmocka_unit_test(test_adamw),                   cmocka_unit_test(test_sgd),
-      cmocka_unit_test(test_tokens_outside),          cmocka_unit_test(test_count_zero),
-      cmocka_unit_test(test_attention_blind_queries), cmocka_unit_test(test_attention_extremes),
+      cmocka_unit_test(test_function_accuracy),
+      cmocka_unit_test(test_tree),
+      cmocka_unit_test(test_adamw),
+      cmocka_unit_test(test_sgd),
+      cmocka_unit_test(test_tokens_outside),
+      cmocka_unit_test(test_count_zero),
+      cmocka_unit_test(test_attention_blind_queries),
+      cmocka_unit_test(test_attention_extremes),
       cmocka_unit_test(test_denormals_flushed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

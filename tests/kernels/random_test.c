@@ -1,4 +1,5 @@
-/* Owns: Philox against the known answers of the Random123 distribution, the values made from it, and dropout's mask. */
+/* Owns: Philox against the known answers of the Random123 distribution, the values made from it, and
+ * dropout's mask. */
 #include "kernels/random.h"
 #include "tests/kernels/support.h"
 #include <stdlib.h>
@@ -48,7 +49,8 @@ static void test_init(void **unused) {
   for (int64_t first = 0; first < 200; first += 67) {
     InitFill normal = {2, 0.02, 11, 12}, uniform = {3, 0.25, 11, 12};
     kernels_cpu()->init_fill(NULL, &normal, first, N, w);
-    for (int i = 0; i < N; i++) assert_true(w[i] == (float)(0.02 * random_normal(11, 12, (uint64_t)(first + i))));
+    for (int i = 0; i < N; i++)
+      assert_true(w[i] == (float)(0.02 * random_normal(11, 12, (uint64_t)(first + i))));
     kernels_cpu()->init_fill(NULL, &uniform, first, N, w);
     for (int i = 0; i < N; i++) {
       double want = 0.25 * (2 * random_uniform(11, 12, (uint64_t)(first + i)) - 1);
@@ -89,6 +91,14 @@ static void test_dropout(void **unused) {
     for (int i = 0; i < N; i++) equal += (a[i] == 0) == (b[i] == 0);
     assert_true(abs(equal - N * 10 / 16) < 700); /* 0.75^2 + 0.25^2 */
   }
+  static const char *const variants[] = {"portable", "avx2", "avx512"};
+  for (int v = 0; v < 3; v++) { /* the mask is everyone's */
+    const KernelTable *t = kernels_cpu_named(variants[v]);
+    if (!t) continue;
+    for (int i = 0; i < N; i++) b[i] = 1;
+    t->dropout(NULL, &site, ROWS, COLS, b, COLS, b, COLS, 0);
+    assert_memory_equal(a, b, N * sizeof *a);
+  }
   site.p = 0;
   mask_of(site, ROWS, COLS, a);
   for (int i = 0; i < N; i++) assert_true(a[i] == 1);
@@ -100,8 +110,9 @@ static void test_dropout(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_known_answers), cmocka_unit_test(test_functions), cmocka_unit_test(test_distributions),
-      cmocka_unit_test(test_init),          cmocka_unit_test(test_dropout),
+      cmocka_unit_test(test_known_answers), cmocka_unit_test(test_functions),
+      cmocka_unit_test(test_distributions), cmocka_unit_test(test_init),
+      cmocka_unit_test(test_dropout),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Owns: kernel calls that can be repeated under other conditions (element type, variant, threads, alignment) and compared.
- * scenarios.inc defines each once per element type. */
+/* Owns: kernel calls that can be repeated under other conditions (element type, variant, threads, alignment)
+ * and compared. scenarios.inc defines each once per element type. */
 #ifndef FSDPC_TESTS_KERNELS_SCENARIO_H
 #define FSDPC_TESTS_KERNELS_SCENARIO_H
 

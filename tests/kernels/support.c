@@ -62,4 +62,6 @@ static void pool_run(Parallel *self, int64_t tasks, void (*task)(void *, int64_t
   for (int i = 1; i < threads; i++) pthread_join(thread[i], NULL);
 }
 
-Pool pool_of(int threads) { return (Pool){{pool_run}, threads}; }
+Pool pool_of(int threads) {
+  return (Pool){{pool_run}, threads};
+}

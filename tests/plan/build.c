@@ -18,16 +18,25 @@ Build build_new(Arena *arena) {
   return (Build){.arena = arena, .plan = plan, .specs = instr_specs(arena)};
 }
 
-int32_t build_buf(Build *build, const char *name, BufClass class, DType dtype, uint64_t numel, int32_t unit, bool persistent) {
+int32_t build_buf(Build *build, const char *name, BufClass class, DType dtype, uint64_t numel, int32_t unit,
+                  bool persistent) {
   PlanBuf *buf = vec_add(build->arena, &build->plan->bufs);
-  *buf = (PlanBuf){.name = plan_intern(build->arena, build->plan, name), .class = class, .dtype = dtype, .numel = numel,
-                   .bytes = numel * dtype_bytes(dtype), .offset = build->end, .persistent = persistent, .unit = unit,
-                   .first = INT32_MAX, .last = -1};
+  *buf = (PlanBuf){.name = plan_intern(build->arena, build->plan, name),
+                   .class = class,
+                   .dtype = dtype,
+                   .numel = numel,
+                   .bytes = numel * dtype_bytes(dtype),
+                   .offset = build->end,
+                   .persistent = persistent,
+                   .unit = unit,
+                   .first = INT32_MAX,
+                   .last = -1};
   build->end = round_up(build->end + buf->bytes, PLAN_ALIGN_BYTES);
   return (int32_t)build->plan->bufs.count - 1;
 }
 
-static int32_t shard_buf(Build *build, const char *unit, const char *what, BufClass class, DType dtype, int32_t id) {
+static int32_t shard_buf(Build *build, const char *unit, const char *what, BufClass class, DType dtype,
+                         int32_t id) {
   const char *name = arena_printf(build->arena, "%s.%s", unit, what);
   return build_buf(build, name, class, dtype, build->plan->units.data[id].shard, id, true);
 }
@@ -35,10 +44,14 @@ static int32_t shard_buf(Build *build, const char *unit, const char *what, BufCl
 int32_t build_unit(Build *build, const char *name, uint64_t shard) {
   Plan *plan = build->plan;
   int32_t id = (int32_t)plan->units.count;
-  *vec_add(build->arena, &plan->units) = (PlanUnit){.name = plan_intern(build->arena, plan, name), .shard = shard, .reshard = true,
+  *vec_add(build->arena, &plan->units) = (PlanUnit){.name = plan_intern(build->arena, plan, name),
+                                                    .shard = shard,
+                                                    .reshard = true,
                                                     .first_param = (int32_t)plan->params.count};
-  int32_t param = shard_buf(build, name, "param", BUF_PARAM, DTYPE_F32, id), cast = shard_buf(build, name, "cast", BUF_PARAM, DTYPE_BF16, id);
-  int32_t grad = shard_buf(build, name, "grad", BUF_GRAD, DTYPE_F32, id), m = shard_buf(build, name, "m", BUF_OPTIM, DTYPE_F32, id);
+  int32_t param = shard_buf(build, name, "param", BUF_PARAM, DTYPE_F32, id),
+          cast = shard_buf(build, name, "cast", BUF_PARAM, DTYPE_BF16, id);
+  int32_t grad = shard_buf(build, name, "grad", BUF_GRAD, DTYPE_F32, id),
+          m = shard_buf(build, name, "m", BUF_OPTIM, DTYPE_F32, id);
   int32_t v = shard_buf(build, name, "v", BUF_OPTIM, DTYPE_F32, id);
   PlanUnit *unit = &plan->units.data[id];
   unit->param_buf = param, unit->cast_buf = cast, unit->grad_buf = grad, unit->m_buf = m, unit->v_buf = v;
@@ -48,9 +61,14 @@ int32_t build_unit(Build *build, const char *name, uint64_t shard) {
 void build_param(Build *build, int32_t unit, const char *name, uint64_t offset, int64_t rows, int64_t cols) {
   Plan *plan = build->plan;
   uint64_t numel = (uint64_t)(rows ? rows * cols : cols);
-  *vec_add(build->arena, &plan->params) = (PlanParam){.name = plan_intern(build->arena, plan, name), .unit = unit, .offset = offset,
-                                                      .rank = rows ? 2 : 1, .dim = {rows ? rows : cols, rows ? cols : 0},
-                                                      .init = {rows ? INIT_NORMAL : INIT_ZEROS, rows ? 0.02 : 0}, .decay = rows != 0};
+  *vec_add(build->arena, &plan->params) =
+      (PlanParam){.name = plan_intern(build->arena, plan, name),
+                  .unit = unit,
+                  .offset = offset,
+                  .rank = rows ? 2 : 1,
+                  .dim = {rows ? rows : cols, rows ? cols : 0},
+                  .init = {rows ? INIT_NORMAL : INIT_ZEROS, rows ? 0.02 : 0},
+                  .decay = rows != 0};
   plan->units.data[unit].param_count++;
   plan->units.data[unit].numel += numel;
   plan->param_numel += numel;
@@ -58,20 +76,29 @@ void build_param(Build *build, int32_t unit, const char *name, uint64_t offset, 
 
 void build_segment(Build *build, const char *name, uint64_t count) {
   int32_t at = (int32_t)build->plan->instrs.count;
-  *vec_add(build->arena, &build->plan->segments) =
-      (PlanSegment){.name = plan_intern(build->arena, build->plan, name), .first = at, .end = at, .count = count};
+  *vec_add(build->arena, &build->plan->segments) = (PlanSegment){
+      .name = plan_intern(build->arena, build->plan, name), .first = at, .end = at, .count = count};
 }
 
 int32_t build_instr(Build *build, InstrOp op, Phase phase, const char *name, const PlanOperand *operands,
                     const int64_t *ints, const double *reals, uint64_t ns) {
   Plan *plan = build->plan;
   const InstrSpec *spec = &build->specs[op];
-  PlanInstr instr = {.op = op, .stream = spec->stream, .phase = phase, .operands = plan->operands.count, .ints = plan->ints.count,
-                     .reals = plan->reals.count, .waits = plan->waits.count, .record = PLAN_NONE,
-                     .name = plan_intern(build->arena, plan, name), .ns = ns,
+  PlanInstr instr = {.op = op,
+                     .stream = spec->stream,
+                     .phase = phase,
+                     .operands = plan->operands.count,
+                     .ints = plan->ints.count,
+                     .reals = plan->reals.count,
+                     .waits = plan->waits.count,
+                     .record = PLAN_NONE,
+                     .name = plan_intern(build->arena, plan, name),
+                     .ns = ns,
                      .span = {plan->source_path, 10 + plan->instrs.count, 3}};
-  if (spec->stream == STREAM_COMPUTE) instr.flops = 1000 * ns;
-  else instr.bytes = 10 * ns;
+  if (spec->stream == STREAM_COMPUTE)
+    instr.flops = 1000 * ns;
+  else
+    instr.bytes = 10 * ns;
   for (int k = 0; k < spec->operand_count; k++) {
     vec_push(build->arena, &plan->operands, operands[k]);
     if (operands[k].buf == PLAN_NONE) continue;
@@ -89,7 +116,8 @@ int32_t build_instr(Build *build, InstrOp op, Phase phase, const char *name, con
 void build_edge(Build *build, int32_t from, int32_t to) {
   Plan *plan = build->plan;
   assert(to == (int32_t)plan->instrs.count - 1); /* waits stay in the order of instructions */
-  if (plan->instrs.data[from].record == PLAN_NONE) plan->instrs.data[from].record = (int32_t)plan->event_count++;
+  if (plan->instrs.data[from].record == PLAN_NONE)
+    plan->instrs.data[from].record = (int32_t)plan->event_count++;
   vec_push(build->arena, &plan->waits, plan->instrs.data[from].record);
   plan->instrs.data[to].wait_count++;
 }
@@ -102,8 +130,34 @@ void restate_memory(Plan *plan) {
   for (int c = 0; c < BUF_CLASS_COUNT; c++) plan->max_live_bytes += by_class[c];
 }
 
+/* The list position at which compute has waited for instruction i of another queue; at the latest the
+ * segment's end. */
+static int32_t end_of_async(const Plan *plan, const PlanSegment *segment, int32_t i) {
+  for (int32_t j = i + 1; j < segment->end; j++) {
+    const PlanInstr *instr = &plan->instrs.data[j];
+    for (uint32_t w = 0; w < instr->wait_count && instr->stream == STREAM_COMPUTE; w++)
+      if (plan->waits.data[instr->waits + w] == plan->instrs.data[i].record) return j;
+  }
+  return segment->end;
+}
+
+/* A buffer lives as long as something on another queue may still use it. */
+static void cover_async(Build *build) {
+  Plan *plan = build->plan;
+  for (uint32_t s = 0; s < plan->segments.count; s++)
+    for (int32_t i = plan->segments.data[s].first; i < plan->segments.data[s].end; i++) {
+      const PlanInstr *instr = &plan->instrs.data[i];
+      int32_t end = instr->stream == STREAM_COMPUTE ? i + 1 : end_of_async(plan, &plan->segments.data[s], i);
+      for (int k = 0; k < build->specs[instr->op].operand_count; k++) {
+        int32_t buf = plan_operand(plan, instr, k)->buf;
+        if (buf != PLAN_NONE && plan->bufs.data[buf].last < end - 1) plan->bufs.data[buf].last = end - 1;
+      }
+    }
+}
+
 void build_finish(Build *build) {
   Plan *plan = build->plan;
+  cover_async(build);
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     PlanBuf *buf = &plan->bufs.data[b];
     if (buf->persistent) {
@@ -117,24 +171,44 @@ void build_finish(Build *build) {
   plan->summary.budget_bytes = build->end;
 }
 
-/* --- the good plan -------------------------------------------------------------------------------------------------- */
+/* --- the good plan ----------------------------------------------------------------------------------- */
 
 enum { ROWS = 8, D = 64, VOCAB = 32, SHARD0 = 1024, SHARD1 = 2112, SHARD2 = 1024 };
 
 typedef struct Good {
   Build b;
-  int32_t tokens, targets, f0, f1, f2, f1b, x0, x1, logits, row_loss, dx1, dx0, g0, g1, g2, loss, count, norm, acc, scale;
+  int32_t tokens, targets, f0, f1, f2, f1b, x0, x1, logits, row_loss, dx1, dx0, g0, g1, g2, loss, count, norm,
+      acc, scale;
 } Good;
 
 static void settings(Plan *plan, Arena *arena) {
-  plan->world = (PlanWorld){.ranks = 2, .shard = 2, .replicas = 1, .ranks_per_node = 2, .micro_batch = 2, .accumulation = 2};
-  plan->recipe = (Recipe){.optimizer = OPTIMIZER_ADAMW, .schedule = SCHEDULE_COSINE, .lr = 6e-4, .min_lr = 6e-5, .warmup_steps = 200,
-                          .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .steps = 1000, .seed = 1337,
-                          .samples_per_step = 8, .compute = DTYPE_BF16, .reduce = DTYPE_F32};
-  plan->summary = (PlanSummary){.strategy = plan_intern(arena, plan, "full_shard"), .wrap = plan_intern(arena, plan, "block"),
-                                .checkpoint = plan_intern(arena, plan, "none"), .prefetch = 1, .step_ns = 12345, .lower_bound_ns = 12000,
-                                .bound_by = plan_intern(arena, plan, "compute"), .kept_bytes = 4096,
-                                .model_flops_per_sample = 1.0 / 3, .peak_flops = 989.4e12};
+  plan->world = (PlanWorld){
+      .ranks = 2, .shard = 2, .replicas = 1, .ranks_per_node = 2, .micro_batch = 2, .accumulation = 2};
+  plan->recipe = (Recipe){.optimizer = OPTIMIZER_ADAMW,
+                          .schedule = SCHEDULE_COSINE,
+                          .lr = 6e-4,
+                          .min_lr = 6e-5,
+                          .warmup_steps = 200,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .eps = 1e-8,
+                          .decay = 0.1,
+                          .clip = 1,
+                          .steps = 1000,
+                          .seed = 1337,
+                          .samples_per_step = 8,
+                          .compute = DTYPE_BF16,
+                          .reduce = DTYPE_F32};
+  plan->summary = (PlanSummary){.strategy = plan_intern(arena, plan, "full_shard"),
+                                .wrap = plan_intern(arena, plan, "block"),
+                                .checkpoint = plan_intern(arena, plan, "none"),
+                                .prefetch = 1,
+                                .step_ns = 12345,
+                                .lower_bound_ns = 12000,
+                                .bound_by = plan_intern(arena, plan, "compute"),
+                                .kept_bytes = 4096,
+                                .model_flops_per_sample = 1.0 / 3,
+                                .peak_flops = 989.4e12};
   *vec_add(arena, &plan->inputs) = (PlanInput){plan_intern(arena, plan, "tokens"), FEED_TOKENS, 4, VOCAB};
   *vec_add(arena, &plan->inputs) = (PlanInput){plan_intern(arena, plan, "targets"), FEED_TARGETS, 4, VOCAB};
 }
@@ -147,7 +221,8 @@ static void add_units(Build *b) {
   build_param(b, build_unit(b, "head", SHARD2), "head.weight", 0, VOCAB, D);
 }
 
-static int32_t transient(Build *b, const char *name, BufClass class, DType dtype, uint64_t numel, int32_t unit) {
+static int32_t transient(Build *b, const char *name, BufClass class, DType dtype, uint64_t numel,
+                         int32_t unit) {
   return build_buf(b, name, class, dtype, numel, unit, false);
 }
 
@@ -179,49 +254,63 @@ static void add_bufs(Good *g) {
   b->plan->loss_buf = g->loss, b->plan->count_buf = g->count, b->plan->norm_buf = g->norm;
 }
 
-static const PlanUnit *unit(const Good *g, int u) { return &g->b.plan->units.data[u]; }
-static const char *unit_name(const Good *g, int u) { return plan_str(g->b.plan, unit(g, u)->name); }
+static const PlanUnit *unit(const Good *g, int u) {
+  return &g->b.plan->units.data[u];
+}
+static const char *unit_name(const Good *g, int u) {
+  return plan_str(g->b.plan, unit(g, u)->name);
+}
 
 static void add_begin(Good *g) {
   Build *b = &g->b;
   build_segment(b, "begin", 1);
-  int32_t count = build_instr(b, INSTR_COUNT_TARGETS, PHASE_BEGIN, "loss", OPERANDS(B(g->count)), INTS(1, -100), NULL, 10);
-  int32_t sum = build_instr(b, INSTR_ALLREDUCE_SUM, PHASE_BEGIN, "loss", OPERANDS(B(g->count)), INTS(1), NULL, 20);
+  int32_t count = build_instr(b, INSTR_COUNT_TARGETS, PHASE_BEGIN, "loss", OPERANDS(B(g->count)),
+                              INTS(1, -100), NULL, 10);
+  int32_t sum =
+      build_instr(b, INSTR_ALLREDUCE_SUM, PHASE_BEGIN, "loss", OPERANDS(B(g->count)), INTS(1), NULL, 20);
   build_edge(b, count, sum);
   for (int u = 0; u < 3; u++)
-    build_instr(b, INSTR_ZERO, PHASE_BEGIN, unit_name(g, u), OPERANDS(B(unit(g, u)->grad_buf)), INTS((int64_t)unit(g, u)->shard), NULL, 10);
+    build_instr(b, INSTR_ZERO, PHASE_BEGIN, unit_name(g, u), OPERANDS(B(unit(g, u)->grad_buf)),
+                INTS((int64_t)unit(g, u)->shard), NULL, 10);
   build_instr(b, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(B(g->loss)), INTS(1), NULL, 10);
 }
 
 static int32_t gather(Good *g, int u, Phase phase, int32_t full) {
-  return build_instr(&g->b, INSTR_ALLGATHER, phase, unit_name(g, u), OPERANDS(B(unit(g, u)->cast_buf), B(full)),
-                     INTS(u, (int64_t)unit(g, u)->shard), NULL, 100);
+  return build_instr(&g->b, INSTR_ALLGATHER, phase, unit_name(g, u),
+                     OPERANDS(B(unit(g, u)->cast_buf), B(full)), INTS(u, (int64_t)unit(g, u)->shard), NULL,
+                     100);
 }
 
 static int32_t reduce(Good *g, int u, int32_t full) {
-  return build_instr(&g->b, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, unit_name(g, u), OPERANDS(B(full), B_ADD(unit(g, u)->grad_buf)),
-                     INTS(u, (int64_t)unit(g, u)->shard), NULL, 200);
+  return build_instr(&g->b, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, unit_name(g, u),
+                     OPERANDS(B(full), B_ADD(unit(g, u)->grad_buf)), INTS(u, (int64_t)unit(g, u)->shard),
+                     NULL, 200);
 }
 
 static void add_forward(Good *g) {
   Build *b = &g->b;
-  int32_t tokens = build_instr(b, INSTR_INPUT, PHASE_FORWARD, "tokens", OPERANDS(B(g->tokens)), INTS(ROWS, 0), NULL, 5);
-  int32_t targets = build_instr(b, INSTR_INPUT, PHASE_FORWARD, "targets", OPERANDS(B(g->targets)), INTS(ROWS, 1), NULL, 5);
+  int32_t tokens =
+      build_instr(b, INSTR_INPUT, PHASE_FORWARD, "tokens", OPERANDS(B(g->tokens)), INTS(ROWS, 0), NULL, 5);
+  int32_t targets =
+      build_instr(b, INSTR_INPUT, PHASE_FORWARD, "targets", OPERANDS(B(g->targets)), INTS(ROWS, 1), NULL, 5);
   int32_t g0 = gather(g, 0, PHASE_FORWARD, g->f0), g1 = gather(g, 1, PHASE_FORWARD, g->f1);
-  int32_t embed = build_instr(b, INSTR_EMBEDDING_FWD, PHASE_FORWARD, "wte", OPERANDS(B(g->tokens), B(g->f0), B(g->x0)),
-                              INTS(ROWS, VOCAB, D), NULL, 50);
+  int32_t embed = build_instr(b, INSTR_EMBEDDING_FWD, PHASE_FORWARD, "wte",
+                              OPERANDS(B(g->tokens), B(g->f0), B(g->x0)), INTS(ROWS, VOCAB, D), NULL, 50);
   build_edge(b, tokens, embed);
   build_edge(b, g0, embed);
   int32_t g2 = gather(g, 2, PHASE_FORWARD, g->f2);
   build_edge(b, embed, g2);
-  int32_t linear = build_instr(b, INSTR_LINEAR_FWD, PHASE_FORWARD, "fc", OPERANDS(B(g->x0), B(g->f1), B_AT(g->f1, D * D), B(g->x1)),
-                               INTS(ROWS, D, D), NULL, 150);
+  int32_t linear =
+      build_instr(b, INSTR_LINEAR_FWD, PHASE_FORWARD, "fc",
+                  OPERANDS(B(g->x0), B(g->f1), B_AT(g->f1, D * D), B(g->x1)), INTS(ROWS, D, D), NULL, 150);
   build_edge(b, g1, linear);
-  int32_t head = build_instr(b, INSTR_LINEAR_FWD, PHASE_FORWARD, "head", OPERANDS(B(g->x1), B(g->f2), B_NONE, B(g->logits)),
-                             INTS(ROWS, VOCAB, D), NULL, 150);
+  int32_t head =
+      build_instr(b, INSTR_LINEAR_FWD, PHASE_FORWARD, "head",
+                  OPERANDS(B(g->x1), B(g->f2), B_NONE, B(g->logits)), INTS(ROWS, VOCAB, D), NULL, 150);
   build_edge(b, g2, head);
   int32_t loss = build_instr(b, INSTR_CROSS_ENTROPY, PHASE_FORWARD, "loss",
-                             OPERANDS(B(g->logits), B(g->targets), B(g->count), B(g->loss), B(g->row_loss)), INTS(ROWS, VOCAB, -100), NULL, 50);
+                             OPERANDS(B(g->logits), B(g->targets), B(g->count), B(g->loss), B(g->row_loss)),
+                             INTS(ROWS, VOCAB, -100), NULL, 50);
   build_edge(b, targets, loss);
 }
 
@@ -229,19 +318,23 @@ static void add_backward(Good *g) {
   Build *b = &g->b;
   int32_t g1 = gather(g, 1, PHASE_BACKWARD, g->f1b);
   build_edge(b, AT_LINEAR, g1);
-  int32_t head_dw = build_instr(b, INSTR_LINEAR_BWD_W, PHASE_BACKWARD, "head", OPERANDS(B(g->x1), B(g->logits), B(g->g2), B_NONE),
-                                INTS(ROWS, VOCAB, D), NULL, 150);
-  build_instr(b, INSTR_LINEAR_BWD_X, PHASE_BACKWARD, "head", OPERANDS(B(g->logits), B(g->f2), B(g->dx1)), INTS(ROWS, VOCAB, D), NULL, 150);
+  int32_t head_dw =
+      build_instr(b, INSTR_LINEAR_BWD_W, PHASE_BACKWARD, "head",
+                  OPERANDS(B(g->x1), B(g->logits), B(g->g2), B_NONE), INTS(ROWS, VOCAB, D), NULL, 150);
+  build_instr(b, INSTR_LINEAR_BWD_X, PHASE_BACKWARD, "head", OPERANDS(B(g->logits), B(g->f2), B(g->dx1)),
+              INTS(ROWS, VOCAB, D), NULL, 150);
   int32_t r2 = reduce(g, 2, g->g2);
   build_edge(b, head_dw, r2);
-  int32_t fc_dw = build_instr(b, INSTR_LINEAR_BWD_W, PHASE_BACKWARD, "fc", OPERANDS(B(g->x0), B(g->dx1), B(g->g1), B_AT(g->g1, D * D)),
-                              INTS(ROWS, D, D), NULL, 150);
-  int32_t fc_dx = build_instr(b, INSTR_LINEAR_BWD_X, PHASE_BACKWARD, "fc", OPERANDS(B(g->dx1), B(g->f1b), B(g->dx0)), INTS(ROWS, D, D), NULL, 150);
+  int32_t fc_dw =
+      build_instr(b, INSTR_LINEAR_BWD_W, PHASE_BACKWARD, "fc",
+                  OPERANDS(B(g->x0), B(g->dx1), B(g->g1), B_AT(g->g1, D * D)), INTS(ROWS, D, D), NULL, 150);
+  int32_t fc_dx = build_instr(b, INSTR_LINEAR_BWD_X, PHASE_BACKWARD, "fc",
+                              OPERANDS(B(g->dx1), B(g->f1b), B(g->dx0)), INTS(ROWS, D, D), NULL, 150);
   build_edge(b, g1, fc_dx);
   int32_t r1 = reduce(g, 1, g->g1);
   build_edge(b, fc_dw, r1);
-  int32_t embed_dw = build_instr(b, INSTR_EMBEDDING_BWD, PHASE_BACKWARD, "wte", OPERANDS(B(g->tokens), B(g->dx0), B(g->g0)),
-                                 INTS(ROWS, VOCAB, D), NULL, 50);
+  int32_t embed_dw = build_instr(b, INSTR_EMBEDDING_BWD, PHASE_BACKWARD, "wte",
+                                 OPERANDS(B(g->tokens), B(g->dx0), B(g->g0)), INTS(ROWS, VOCAB, D), NULL, 50);
   build_edge(b, r2, embed_dw);
   int32_t r0 = reduce(g, 0, g->g0);
   build_edge(b, embed_dw, r0);
@@ -254,16 +347,19 @@ static void add_update(Good *g) {
   build_instr(b, INSTR_ZERO, PHASE_UPDATE, "clip", OPERANDS(B(g->acc)), INTS(EXACT_DIGITS), NULL, 10);
   int32_t squares = 0;
   for (int u = 0; u < 3; u++)
-    squares = build_instr(b, INSTR_SUM_SQUARES, PHASE_UPDATE, unit_name(g, u), OPERANDS(B(unit(g, u)->grad_buf), B(g->acc)),
-                          INTS(u, (int64_t)unit(g, u)->shard), NULL, 30);
-  int32_t norm = build_instr(b, INSTR_ALLREDUCE_EXACT, PHASE_UPDATE, "clip", OPERANDS(B(g->acc)), NULL, NULL, 20);
+    squares = build_instr(b, INSTR_SUM_SQUARES, PHASE_UPDATE, unit_name(g, u),
+                          OPERANDS(B(unit(g, u)->grad_buf), B(g->acc)), INTS(u, (int64_t)unit(g, u)->shard),
+                          NULL, 30);
+  int32_t norm =
+      build_instr(b, INSTR_ALLREDUCE_EXACT, PHASE_UPDATE, "clip", OPERANDS(B(g->acc)), NULL, NULL, 20);
   build_edge(b, squares, norm);
-  int32_t clip = build_instr(b, INSTR_CLIP, PHASE_UPDATE, "clip", OPERANDS(B(g->acc), B(g->norm), B(g->scale)), NULL, REALS(1.0), 10);
+  int32_t clip = build_instr(b, INSTR_CLIP, PHASE_UPDATE, "clip",
+                             OPERANDS(B(g->acc), B(g->norm), B(g->scale)), NULL, REALS(1.0), 10);
   build_edge(b, norm, clip);
   for (int u = 0; u < 3; u++)
     build_instr(b, INSTR_ADAMW, PHASE_UPDATE, unit_name(g, u),
-                OPERANDS(B(unit(g, u)->grad_buf), B(g->scale), B(unit(g, u)->param_buf), B(unit(g, u)->m_buf), B(unit(g, u)->v_buf),
-                         B(unit(g, u)->cast_buf)),
+                OPERANDS(B(unit(g, u)->grad_buf), B(g->scale), B(unit(g, u)->param_buf), B(unit(g, u)->m_buf),
+                         B(unit(g, u)->v_buf), B(unit(g, u)->cast_buf)),
                 INTS(u, (int64_t)unit(g, u)->shard), NULL, 60);
 }
 
@@ -282,7 +378,7 @@ Plan *good_plan(Arena *arena) {
   return g.b.plan;
 }
 
-/* --- for breaking it ------------------------------------------------------------------------------------------------- */
+/* --- for breaking it --------------------------------------------------------------------------------- */
 
 int32_t find_buf(const Plan *plan, const char *name) {
   for (uint32_t b = 0; b < plan->bufs.count; b++)
@@ -291,12 +387,15 @@ int32_t find_buf(const Plan *plan, const char *name) {
   return PLAN_NONE;
 }
 
-PlanOperand *operand_of(Plan *plan, int32_t instr, int k) { return &plan->operands.data[plan->instrs.data[instr].operands + (uint32_t)k]; }
+PlanOperand *operand_of(Plan *plan, int32_t instr, int k) {
+  return &plan->operands.data[plan->instrs.data[instr].operands + (uint32_t)k];
+}
 
 void drop_wait(Plan *plan, int32_t instr, uint32_t w) {
   PlanInstr *i = &plan->instrs.data[instr];
   assert(w < i->wait_count);
-  memmove(&plan->waits.data[i->waits + w], &plan->waits.data[i->waits + w + 1], (i->wait_count - w - 1) * sizeof(int32_t));
+  memmove(&plan->waits.data[i->waits + w], &plan->waits.data[i->waits + w + 1],
+          (i->wait_count - w - 1) * sizeof(int32_t));
   i->wait_count--;
 }
 
@@ -305,7 +404,8 @@ static void shift(int32_t *position, int32_t removed) {
 }
 
 void drop_instr(Plan *plan, int32_t instr) {
-  memmove(&plan->instrs.data[instr], &plan->instrs.data[instr + 1], (plan->instrs.count - 1 - (uint32_t)instr) * sizeof(PlanInstr));
+  memmove(&plan->instrs.data[instr], &plan->instrs.data[instr + 1],
+          (plan->instrs.count - 1 - (uint32_t)instr) * sizeof(PlanInstr));
   plan->instrs.count--;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     PlanBuf *buf = &plan->bufs.data[b];

@@ -1,4 +1,5 @@
-/* Owns: the table of instructions as parsed, operand shapes, strings, the memory peak, interval maps and coverage. */
+/* Owns: the table of instructions as parsed, operand shapes, strings, the memory peak, interval maps and
+ * coverage. */
 #include "planner/plan/coverage.h"
 #include "planner/plan/instr.h"
 #include "tests/plan/build.h"
@@ -35,16 +36,33 @@ static void test_malformed_rows(void **state) {
   (void)state;
   static const struct {
     const char *operands, *ints, *reals;
-  } rows[] = {{"r:x", "n", ""},          {"x[n]", "n", ""},           {"q:x[n]", "n", ""},       {"r:[n]", "n", ""},
-              {"r:x[m]", "n", ""},       {"r:x[n", "n", ""},          {"r:x[n]]", "n", ""},      {"r:x[n*]", "n", ""},
-              {"r:x[n,n,n]", "n", ""},   {"r:x[n*n*n*n]", "n", ""},   {"r:x[n]/f31", "n", ""},   {"r:x[n]??", "n", ""},
-              {"r:x[0]", "n", ""},       {"r:x[4k]", "n", ""},        {"r:x[n]", "n,m", ""},     {"r:x[n]", "n", "a b c d e"},
-              {"r:x[n]", "a b c d e f g h n", ""}, {"r:averyveryverylongname[n]", "n", ""}, {"r:x[n]", "averyveryverylongname", ""},
-              {"r:x[n]r:y[n]", "n", ""}, {"r:x[n]/", "n", ""},
-              {"r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n]", "n", ""}};
+  } rows[] = {{"r:x", "n", ""},
+              {"x[n]", "n", ""},
+              {"q:x[n]", "n", ""},
+              {"r:[n]", "n", ""},
+              {"r:x[m]", "n", ""},
+              {"r:x[n", "n", ""},
+              {"r:x[n]]", "n", ""},
+              {"r:x[n*]", "n", ""},
+              {"r:x[n,n,n]", "n", ""},
+              {"r:x[n*n*n*n]", "n", ""},
+              {"r:x[n]/f31", "n", ""},
+              {"r:x[n]??", "n", ""},
+              {"r:x[0]", "n", ""},
+              {"r:x[4k]", "n", ""},
+              {"r:x[n]", "n,m", ""},
+              {"r:x[n]", "n", "a b c d e"},
+              {"r:x[n]", "a b c d e f g h n", ""},
+              {"r:averyveryverylongname[n]", "n", ""},
+              {"r:x[n]", "averyveryverylongname", ""},
+              {"r:x[n]r:y[n]", "n", ""},
+              {"r:x[n]/", "n", ""},
+              {"r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n]",
+               "n", ""}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     InstrSpec spec = {0};
-    if (!instr_parse_row(&spec, rows[i].operands, rows[i].ints, rows[i].reals)) fail_msg("\"%s\" was accepted", rows[i].operands);
+    if (!instr_parse_row(&spec, rows[i].operands, rows[i].ints, rows[i].reals))
+      fail_msg("\"%s\" was accepted", rows[i].operands);
   }
   InstrSpec spec = {0};
   assert_null(instr_parse_row(&spec, " r:x[a*2*F,n]/bf16?  w:y[n] ", " a  n ", "eps"));
@@ -103,11 +121,13 @@ static void test_peak(void **state) {
   arena_free(arena);
 }
 
-/* --- interval maps against an array ----------------------------------------------------------------------------------- */
+/* --- interval maps against an array ------------------------------------------------------------------ */
 
 enum { LINE = 200 };
 
-static uint32_t next_random(uint32_t *state) { return *state = *state * 1664525u + 1013904223u, *state >> 8; }
+static uint32_t next_random(uint32_t *state) {
+  return *state = *state * 1664525u + 1013904223u, *state >> 8;
+}
 
 static void compare(const IntervalPool *pool, IntervalMap map, const int *line) {
   for (uint64_t x = 0; x < LINE; x++) {
@@ -127,11 +147,14 @@ static void test_intervals(void **state) {
   uint32_t seed = 1;
   memset(line, 0xff, sizeof line);
   for (int step = 0; step < 3000; step++) {
-    uint64_t begin = next_random(&seed) % (LINE - 1), end = begin + 1 + next_random(&seed) % (LINE - begin - 1);
+    uint64_t begin = next_random(&seed) % (LINE - 1),
+             end = begin + 1 + next_random(&seed) % (LINE - begin - 1);
     if (end - begin > 20) end = begin + 20;
     bool set = next_random(&seed) % 3;
-    if (set) intervals_set(&pool, &map, begin, end, step);
-    else intervals_clear(&pool, &map, begin, end);
+    if (set)
+      intervals_set(&pool, &map, begin, end, step);
+    else
+      intervals_clear(&pool, &map, begin, end);
     for (uint64_t x = begin; x < end; x++) line[x] = set ? step : -1;
     compare(&pool, map, line);
   }
@@ -169,7 +192,8 @@ static void test_column_views(void **state) {
   CoveragePool pool = {.intervals = {.arena = arena}};
   Coverage qkv = {0};
   Region q = region_make(0, 8, 64, 192), k = region_make(64, 8, 64, 192), v = region_make(128, 8, 64, 192);
-  Region all = region_make(0, 8, 192, 0), upper = region_make(0, 4, 192, 0), k_rows = region_make(192 * 2 + 64, 3, 64, 192);
+  Region all = region_make(0, 8, 192, 0), upper = region_make(0, 4, 192, 0),
+         k_rows = region_make(192 * 2 + 64, 3, 64, 192);
   assert_false(region_overlap(&q, &k));
   assert_true(region_overlap(&all, &k) && region_overlap(&k, &k_rows));
   coverage_add(&pool, &qkv, q);
@@ -177,10 +201,12 @@ static void test_column_views(void **state) {
   coverage_add(&pool, &qkv, k);
   assert_true(coverage_has(&pool, &qkv, k) && coverage_has(&pool, &qkv, k_rows));
   assert_true(coverage_has(&pool, &qkv, region_make(0, 8, 128, 192)));
-  assert_false(coverage_has(&pool, &qkv, all) || coverage_has(&pool, &qkv, v) || coverage_has(&pool, &qkv, upper));
+  assert_false(coverage_has(&pool, &qkv, all) || coverage_has(&pool, &qkv, v) ||
+               coverage_has(&pool, &qkv, upper));
   assert_true(coverage_touches(&pool, &qkv, all));
   coverage_add(&pool, &qkv, v);
-  assert_true(coverage_has(&pool, &qkv, all) && coverage_has(&pool, &qkv, upper) && coverage_has(&pool, &qkv, v));
+  assert_true(coverage_has(&pool, &qkv, all) && coverage_has(&pool, &qkv, upper) &&
+              coverage_has(&pool, &qkv, v));
   assert_false(coverage_has(&pool, &qkv, region_make(0, 9, 192, 0)));
   coverage_drop(&pool, &qkv);
   assert_false(coverage_touches(&pool, &qkv, all));
@@ -188,8 +214,10 @@ static void test_column_views(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_malformed_rows), cmocka_unit_test(test_dims),
-                                     cmocka_unit_test(test_strings), cmocka_unit_test(test_peak), cmocka_unit_test(test_intervals),
-                                     cmocka_unit_test(test_interval_sets), cmocka_unit_test(test_column_views)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_rows),          cmocka_unit_test(test_malformed_rows),
+      cmocka_unit_test(test_dims),          cmocka_unit_test(test_strings),
+      cmocka_unit_test(test_peak),          cmocka_unit_test(test_intervals),
+      cmocka_unit_test(test_interval_sets), cmocka_unit_test(test_column_views)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Owns: random damage to a good plan's text. The reader refuses it or the verifier judges it; neither may crash, hang or
- * read out of bounds (the sanitizers watch). Deterministic: a failure names its round. */
+/* Owns: random damage to a good plan's text. The reader refuses it or the verifier judges it; neither may
+ * crash, hang or read out of bounds (the sanitizers watch). Deterministic: a failure names its round. */
 #include "planner/plan/plan_text.h"
 #include "planner/plan/sim.h"
 #include "planner/plan/verify.h"
@@ -48,11 +48,20 @@ static void swap_words(Random *random, Text *text) {
 static void mutate(Random *random, Text *text) {
   size_t at = below(random, (uint32_t)text->length - 64);
   switch (below(random, 8)) {
-  case 0: text->data[at] = (char)below(random, 256); break;
-  case 1: remove_range(text, at, 1 + below(random, 40)); break;
-  case 2: text->data[at] = " -+:>[]{}\"\\#\n.="[below(random, 15)]; break;
-  case 3: swap_words(random, text); break;
-  default: change_digit(random, text);
+  case 0:
+    text->data[at] = (char)below(random, 256);
+    break;
+  case 1:
+    remove_range(text, at, 1 + below(random, 40));
+    break;
+  case 2:
+    text->data[at] = " -+:>[]{}\"\\#\n.="[below(random, 15)];
+    break;
+  case 3:
+    swap_words(random, text);
+    break;
+  default:
+    change_digit(random, text);
   }
 }
 
@@ -102,7 +111,8 @@ static void test_damage(void **state) {
 static void test_damage_in_memory(void **state) {
   (void)state;
   Random random = {7};
-  static const uint32_t odd[] = {0, 1, 2, 3, 40, 255, 1u << 16, 1u << 30, INT32_MAX, 1u << 31, UINT32_MAX - 1, UINT32_MAX};
+  static const uint32_t odd[] = {
+      0, 1, 2, 3, 40, 255, 1u << 16, 1u << 30, INT32_MAX, 1u << 31, UINT32_MAX - 1, UINT32_MAX};
   for (int round = 0; round < ROUNDS / 4; round++) {
     Arena *arena = arena_new();
     Plan *plan = good_plan(arena);
@@ -119,7 +129,8 @@ static void test_damage_in_memory(void **state) {
       size_t words = arrays[which].bytes / sizeof(uint32_t);
       uint32_t value = odd[below(&random, sizeof odd / sizeof odd[0])];
       size_t at = below(&random, (uint32_t)words);
-      if (which == 0 && (at * 4) % sizeof(PlanBuf) == offsetof(PlanBuf, persistent)) continue; /* a bool that is neither has no meaning */
+      if (which == 0 && (at * 4) % sizeof(PlanBuf) == offsetof(PlanBuf, persistent))
+        continue; /* a bool that is neither has no meaning */
       memcpy((char *)arrays[which].data + 4 * at, &value, sizeof value);
     }
     VerifyResult result;

@@ -13,7 +13,8 @@
  *   twice    gather   [G1 100..200][G2 200..300]
  *            compute           wait [B 200..250] wait [C 300..450]
  *            reduce                              wait [R 250..350]         of B; [S 450..600] of C
- *   so the segment takes 500, the step 100 + 2 x 500. Communication runs alone in 100..200, 250..300 and 450..600. */
+ *   so the segment takes 500, the step 100 + 2 x 500. Communication runs alone in 100..200, 250..300 and
+ * 450..600. */
 static Build by_hand(Arena *arena) {
   Build build = build_new(arena);
   int32_t x = build_buf(&build, "x", BUF_ACTIVATION, DTYPE_F32, 1, PLAN_NONE, false);
@@ -94,6 +95,7 @@ static void test_good_plan(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand), cmocka_unit_test(test_one_queue), cmocka_unit_test(test_good_plan)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand), cmocka_unit_test(test_one_queue),
+                                     cmocka_unit_test(test_good_plan)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

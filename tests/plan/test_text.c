@@ -50,61 +50,147 @@ static void fail_with(DiagSink *sink) {
   fail();
 }
 
-/* --- identity ------------------------------------------------------------------------------------------------------- */
+/* --- identity ---------------------------------------------------------------------------------------- */
 
-static void same_string(const Plan *a, StrId x, const Plan *b, StrId y) { assert_string_equal(plan_str(a, x), plan_str(b, y)); }
+static void same_string(const Plan *a, StrId x, const Plan *b, StrId y) {
+  assert_string_equal(plan_str(a, x), plan_str(b, y));
+}
 
 #define SAME(field)        assert_memory_equal(&a->field, &b->field, sizeof a->field)
 #define SAME_STRING(field) same_string(a, a->field, b, b->field)
 
 static void same_header(const Plan *a, const Plan *b) {
-  SAME_STRING(model); SAME_STRING(source_path); SAME_STRING(cluster); SAME(source_hash); SAME(training); SAME(output_buf); SAME(world);
-  SAME_STRING(summary.strategy); SAME_STRING(summary.wrap); SAME_STRING(summary.checkpoint); SAME_STRING(summary.bound_by);
-  SAME(summary.prefetch); SAME(summary.budget_bytes); SAME(summary.step_ns); SAME(summary.lower_bound_ns); SAME(summary.kept_bytes);
-  SAME(summary.model_flops_per_sample); SAME(summary.peak_flops); SAME(layers); SAME(param_numel); SAME(arena_bytes);
-  SAME(persistent_bytes); SAME(max_live_bytes); SAME(queue); SAME(loss_buf); SAME(count_buf); SAME(norm_buf); SAME(event_count);
-  SAME(recipe.optimizer); SAME(recipe.schedule); SAME(recipe.lr); SAME(recipe.min_lr); SAME(recipe.warmup_steps); SAME(recipe.beta1);
-  SAME(recipe.beta2); SAME(recipe.eps); SAME(recipe.momentum); SAME(recipe.decay); SAME(recipe.clip); SAME(recipe.steps); SAME(recipe.seed);
-  SAME(recipe.order); SAME(recipe.samples_per_step); SAME(recipe.compute); SAME(recipe.reduce);
-  SAME(inputs.count); SAME(params.count); SAME(units.count); SAME(bufs.count); SAME(instrs.count); SAME(segments.count);
+  SAME_STRING(model);
+  SAME_STRING(source_path);
+  SAME_STRING(cluster);
+  SAME(source_hash);
+  SAME(training);
+  SAME(output_buf);
+  SAME(world);
+  SAME_STRING(summary.strategy);
+  SAME_STRING(summary.wrap);
+  SAME_STRING(summary.checkpoint);
+  SAME_STRING(summary.bound_by);
+  SAME(summary.prefetch);
+  SAME(summary.budget_bytes);
+  SAME(summary.step_ns);
+  SAME(summary.lower_bound_ns);
+  SAME(summary.kept_bytes);
+  SAME(summary.model_flops_per_sample);
+  SAME(summary.peak_flops);
+  SAME(layers);
+  SAME(param_numel);
+  SAME(arena_bytes);
+  SAME(persistent_bytes);
+  SAME(max_live_bytes);
+  SAME(queue);
+  SAME(loss_buf);
+  SAME(count_buf);
+  SAME(norm_buf);
+  SAME(event_count);
+  SAME(recipe.optimizer);
+  SAME(recipe.schedule);
+  SAME(recipe.lr);
+  SAME(recipe.min_lr);
+  SAME(recipe.warmup_steps);
+  SAME(recipe.beta1);
+  SAME(recipe.beta2);
+  SAME(recipe.eps);
+  SAME(recipe.momentum);
+  SAME(recipe.decay);
+  SAME(recipe.clip);
+  SAME(recipe.steps);
+  SAME(recipe.seed);
+  SAME(recipe.order);
+  SAME(recipe.samples_per_step);
+  SAME(recipe.compute);
+  SAME(recipe.reduce);
+  SAME(inputs.count);
+  SAME(params.count);
+  SAME(units.count);
+  SAME(bufs.count);
+  SAME(instrs.count);
+  SAME(segments.count);
 }
 
 static void same_tables(const Plan *a, const Plan *b) {
   for (uint32_t i = 0; i < a->inputs.count; i++) {
-    SAME_STRING(inputs.data[i].name); SAME(inputs.data[i].feed); SAME(inputs.data[i].sample_numel); SAME(inputs.data[i].vocab);
+    SAME_STRING(inputs.data[i].name);
+    SAME(inputs.data[i].feed);
+    SAME(inputs.data[i].sample_numel);
+    SAME(inputs.data[i].vocab);
   }
   for (uint32_t i = 0; i < a->params.count; i++) {
-    SAME_STRING(params.data[i].name); SAME(params.data[i].unit); SAME(params.data[i].offset); SAME(params.data[i].rank);
-    SAME(params.data[i].dim); SAME(params.data[i].init.kind); SAME(params.data[i].init.a); SAME(params.data[i].decay);
+    SAME_STRING(params.data[i].name);
+    SAME(params.data[i].unit);
+    SAME(params.data[i].offset);
+    SAME(params.data[i].rank);
+    SAME(params.data[i].dim);
+    SAME(params.data[i].init.kind);
+    SAME(params.data[i].init.a);
+    SAME(params.data[i].decay);
   }
   for (uint32_t i = 0; i < a->units.count; i++) {
-    SAME_STRING(units.data[i].name); SAME(units.data[i].first_param); SAME(units.data[i].param_count); SAME(units.data[i].numel);
-    SAME(units.data[i].shard); SAME(units.data[i].reshard); SAME(units.data[i].param_buf); SAME(units.data[i].grad_buf);
-    SAME(units.data[i].m_buf); SAME(units.data[i].v_buf); SAME(units.data[i].cast_buf);
+    SAME_STRING(units.data[i].name);
+    SAME(units.data[i].first_param);
+    SAME(units.data[i].param_count);
+    SAME(units.data[i].numel);
+    SAME(units.data[i].shard);
+    SAME(units.data[i].reshard);
+    SAME(units.data[i].param_buf);
+    SAME(units.data[i].grad_buf);
+    SAME(units.data[i].m_buf);
+    SAME(units.data[i].v_buf);
+    SAME(units.data[i].cast_buf);
   }
   for (uint32_t i = 0; i < a->bufs.count; i++) {
-    SAME_STRING(bufs.data[i].name); SAME(bufs.data[i].class); SAME(bufs.data[i].dtype); SAME(bufs.data[i].numel); SAME(bufs.data[i].bytes);
-    SAME(bufs.data[i].offset); SAME(bufs.data[i].persistent); SAME(bufs.data[i].first); SAME(bufs.data[i].last); SAME(bufs.data[i].unit);
+    SAME_STRING(bufs.data[i].name);
+    SAME(bufs.data[i].class);
+    SAME(bufs.data[i].dtype);
+    SAME(bufs.data[i].numel);
+    SAME(bufs.data[i].bytes);
+    SAME(bufs.data[i].offset);
+    SAME(bufs.data[i].persistent);
+    SAME(bufs.data[i].first);
+    SAME(bufs.data[i].last);
+    SAME(bufs.data[i].unit);
   }
   for (uint32_t i = 0; i < a->segments.count; i++) {
-    SAME_STRING(segments.data[i].name); SAME(segments.data[i].first); SAME(segments.data[i].end); SAME(segments.data[i].count);
+    SAME_STRING(segments.data[i].name);
+    SAME(segments.data[i].first);
+    SAME(segments.data[i].end);
+    SAME(segments.data[i].count);
   }
 }
 
 static void same_instrs(const Plan *a, const Plan *b, const InstrSpec *specs) {
   for (uint32_t i = 0; i < a->instrs.count; i++) {
     const PlanInstr *x = &a->instrs.data[i], *y = &b->instrs.data[i];
-    SAME(instrs.data[i].op); SAME(instrs.data[i].stream); SAME(instrs.data[i].phase); SAME(instrs.data[i].wait_count); SAME(instrs.data[i].record);
-    SAME(instrs.data[i].ns); SAME(instrs.data[i].flops); SAME(instrs.data[i].bytes); SAME(instrs.data[i].span.line); SAME(instrs.data[i].span.column);
-    SAME(instrs.data[i].operands); SAME(instrs.data[i].ints); SAME(instrs.data[i].reals); SAME(instrs.data[i].waits);
-    SAME_STRING(instrs.data[i].name); SAME_STRING(instrs.data[i].span.path);
+    SAME(instrs.data[i].op);
+    SAME(instrs.data[i].stream);
+    SAME(instrs.data[i].phase);
+    SAME(instrs.data[i].wait_count);
+    SAME(instrs.data[i].record);
+    SAME(instrs.data[i].ns);
+    SAME(instrs.data[i].flops);
+    SAME(instrs.data[i].bytes);
+    SAME(instrs.data[i].span.line);
+    SAME(instrs.data[i].span.column);
+    SAME(instrs.data[i].operands);
+    SAME(instrs.data[i].ints);
+    SAME(instrs.data[i].reals);
+    SAME(instrs.data[i].waits);
+    SAME_STRING(instrs.data[i].name);
+    SAME_STRING(instrs.data[i].span.path);
     for (int k = 0; k < specs[x->op].operand_count; k++) {
       const PlanOperand *p = plan_operand(a, x, k), *q = plan_operand(b, y, k);
       assert_true(p->buf == q->buf && p->offset == q->offset && p->ld == q->ld && p->add == q->add);
     }
     for (int k = 0; k < specs[x->op].int_count; k++) assert_true(plan_int(a, x, k) == plan_int(b, y, k));
-    for (int k = 0; k < specs[x->op].real_count; k++) assert_memory_equal(&a->reals.data[x->reals + (uint32_t)k], &b->reals.data[y->reals + (uint32_t)k], 8);
-    for (uint32_t w = 0; w < x->wait_count; w++) assert_int_equal(a->waits.data[x->waits + w], b->waits.data[y->waits + w]);
+    for (int k = 0; k < specs[x->op].real_count; k++)
+      assert_memory_equal(&a->reals.data[x->reals + (uint32_t)k], &b->reals.data[y->reals + (uint32_t)k], 8);
+    for (uint32_t w = 0; w < x->wait_count; w++)
+      assert_int_equal(a->waits.data[x->waits + w], b->waits.data[y->waits + w]);
   }
 }
 
@@ -128,6 +214,28 @@ static void test_identity(void **state) {
   Text text = written(arena, plan);
   assert_true(plan_verify(arena, read_text(arena, text.data, text.length)->plan, &result));
   if (getenv("SHOW")) fputs(text.data, stdout);
+  arena_free(arena);
+}
+
+/* The examples in docs/plan-format.md are lines of the good plan. */
+static void test_documented(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  SourceSet sources = {.arena = arena};
+  const char *why, *text = written(arena, good_plan(arena)).data;
+  assert_int_equal(source_read(&sources, "docs/plan-format.md", &why), 0);
+  char *doc = arena_strdup(arena, sources.files.data[0].text), *rest = doc;
+  bool fenced = false;
+  int lines = 0;
+  *strstr(doc, "## Errors") = 0;
+  for (char *line; (line = strsep(&rest, "\n"));) {
+    bool fence = !strncmp(line, "```", 3);
+    if (fence) fenced = !fenced;
+    if (!fenced || fence) continue;
+    if (!strstr(text, arena_printf(arena, "%s\n", line))) fail_msg("not in the good plan: %s", line);
+    lines++;
+  }
+  assert_true(lines > 15);
   arena_free(arena);
 }
 
@@ -161,8 +269,10 @@ static void test_comments_and_layout(void **state) {
   Arena *arena = arena_new();
   Text text = written(arena, good_plan(arena)), loose = {.arena = arena};
   for (size_t i = 0; i < text.length; i++) {
-    if (text.data[i] == '\n') text_printf(&loose, " \t# a \"comment\r\n\n   # another\n");
-    else text_add(&loose, &text.data[i], 1);
+    if (text.data[i] == '\n')
+      text_printf(&loose, " \t# a \"comment\r\n\n   # another\n");
+    else
+      text_add(&loose, &text.data[i], 1);
   }
   Read *read = read_text(arena, loose.data, loose.length);
   if (!read->plan) fail_with(&read->sink);
@@ -170,7 +280,7 @@ static void test_comments_and_layout(void **state) {
   arena_free(arena);
 }
 
-/* --- errors --------------------------------------------------------------------------------------------------------- */
+/* --- errors ------------------------------------------------------------------------------------------ */
 
 typedef struct Mistake {
   const char *from, *to; /* the first `from` in the good plan's text becomes `to` */
@@ -286,7 +396,7 @@ static void test_several_errors(void **state) {
   arena_free(arena);
 }
 
-/* --- junk ----------------------------------------------------------------------------------------------------------- */
+/* --- junk -------------------------------------------------------------------------------------------- */
 
 static void refuse(const char *data, size_t length) {
   Arena *arena = arena_new();
@@ -348,7 +458,7 @@ static void test_files(void **state) {
   arena_free(arena);
 }
 
-/* --- size ----------------------------------------------------------------------------------------------------------- */
+/* --- size -------------------------------------------------------------------------------------------- */
 
 static double seconds(void) {
   struct timespec now;
@@ -365,10 +475,14 @@ static Plan *large_plan(Arena *arena, int links) {
   int32_t x = PLAN_NONE;
   for (int i = 0; i < links; i++) {
     build.end = places[i % 2];
-    int32_t y = build_buf(&build, arena_printf(arena, "h.%d.y", i), BUF_ACTIVATION, DTYPE_BF16, 1024, PLAN_NONE, false);
+    int32_t y = build_buf(&build, arena_printf(arena, "h.%d.y", i), BUF_ACTIVATION, DTYPE_BF16, 1024,
+                          PLAN_NONE, false);
     const char *name = arena_printf(arena, "h.%d.mlp.act", i);
-    if (x == PLAN_NONE) build_instr(&build, INSTR_ZERO, PHASE_FORWARD, name, OPERANDS(B(y)), INTS(1024), NULL, 1000);
-    else build_instr(&build, INSTR_GELU_FWD, PHASE_FORWARD, name, OPERANDS(B(x), B(y)), INTS(16, 64, 1), NULL, 1000);
+    if (x == PLAN_NONE)
+      build_instr(&build, INSTR_ZERO, PHASE_FORWARD, name, OPERANDS(B(y)), INTS(1024), NULL, 1000);
+    else
+      build_instr(&build, INSTR_GELU_FWD, PHASE_FORWARD, name, OPERANDS(B(x), B(y)), INTS(16, 64, 1), NULL,
+                  1000);
     x = y;
   }
   plan->persistent_bytes = 0;
@@ -391,17 +505,20 @@ static void test_large(void **state) {
   VerifyResult result;
   double before = seconds();
   bool good = plan_verify(arena, read->plan, &result);
-  print_message("%u instructions, %zu bytes: write %.2f s, read %.2f s, verify %.2f s\n", plan->instrs.count, text.length, write_s, read_s,
-                seconds() - before);
-  for (uint32_t i = 0; i < result.violations.count; i++) print_message("%s\n", result.violations.data[i].text);
+  print_message("%u instructions, %zu bytes: write %.2f s, read %.2f s, verify %.2f s\n", plan->instrs.count,
+                text.length, write_s, read_s, seconds() - before);
+  for (uint32_t i = 0; i < result.violations.count; i++)
+    print_message("%s\n", result.violations.data[i].text);
   assert_true(good);
   arena_free(arena);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_identity), cmocka_unit_test(test_identity_odd),
-                                     cmocka_unit_test(test_comments_and_layout), cmocka_unit_test(test_mistakes),
-                                     cmocka_unit_test(test_several_errors), cmocka_unit_test(test_truncated),
-                                     cmocka_unit_test(test_junk), cmocka_unit_test(test_files), cmocka_unit_test(test_large)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_identity),   cmocka_unit_test(test_identity_odd),
+      cmocka_unit_test(test_documented), cmocka_unit_test(test_comments_and_layout),
+      cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_several_errors),
+      cmocka_unit_test(test_truncated),  cmocka_unit_test(test_junk),
+      cmocka_unit_test(test_files),      cmocka_unit_test(test_large)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Owns: one broken plan per verifier rule, each rejected by that rule before any other; no wait of the good plan can go. */
+/* Owns: one broken plan per verifier rule, each rejected by that rule before any other; no wait of the good
+ * plan can go. */
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
 #include "tests/plan/build.h"
@@ -51,7 +52,7 @@ static void test_every_wait_is_needed(void **state) {
   assert_int_equal(deleted, 15);
 }
 
-/* --- broken plans --------------------------------------------------------------------------------------------------- */
+/* --- broken plans ------------------------------------------------------------------------------------ */
 
 typedef struct Breakage {
   VerifyRule rule;
@@ -62,92 +63,342 @@ typedef struct Breakage {
 #define BREAK(name) static void name(Arena *arena, Plan *plan)
 #define UNUSED      (void)arena
 
-static PlanBuf *buf(Plan *plan, const char *name) { return &plan->bufs.data[find_buf(plan, name)]; }
-static int64_t *int_of(Plan *plan, int32_t instr, int k) { return &plan->ints.data[plan->instrs.data[instr].ints + (uint32_t)k]; }
+static PlanBuf *buf(Plan *plan, const char *name) {
+  return &plan->bufs.data[find_buf(plan, name)];
+}
+static int64_t *int_of(Plan *plan, int32_t instr, int k) {
+  return &plan->ints.data[plan->instrs.data[instr].ints + (uint32_t)k];
+}
 
-BREAK(ranks) { UNUSED; plan->world.replicas = 3; }
-BREAK(no_ranks) { UNUSED; plan->world.ranks = plan->world.shard = 0; }
-BREAK(queue) { UNUSED; plan->queue[STREAM_GATHER] = 99; }
-BREAK(segment_gap) { UNUSED; plan->segments.data[1].first++; }
-BREAK(segment_short) { UNUSED; plan->segments.data[2].end--; }
-BREAK(segment_never) { UNUSED; plan->segments.data[0].count = 0; }
-BREAK(micro_count) { UNUSED; plan->segments.data[1].count = 3; }
-BREAK(no_instrs) { UNUSED; plan->instrs.count = 0; }
-BREAK(unknown_op) { UNUSED; plan->instrs.data[3].op = (InstrOp)999; }
-BREAK(operand_range) { UNUSED; plan->instrs.data[3].operands = UINT32_MAX; }
-BREAK(wait_range) { UNUSED; plan->instrs.data[3].wait_count = UINT32_MAX; }
-BREAK(event_range) { UNUSED; plan->waits.data[0] = 1000; }
-BREAK(many_events) { UNUSED; plan->event_count = UINT32_MAX; }
-BREAK(buf_range) { UNUSED; operand_of(plan, AT_LINEAR, 0)->buf = 4000; }
-BREAK(buf_bytes) { UNUSED; buf(plan, "x0")->bytes += 2; }
-BREAK(buf_life) { UNUSED; buf(plan, "x0")->last = 4000; }
-BREAK(buf_unit) { UNUSED; buf(plan, "x0")->unit = 77; }
-BREAK(shard_small) { UNUSED; plan->params.data[0].offset = 128; }
-BREAK(param_overlap) { UNUSED; plan->params.data[2].offset = 64; }
-BREAK(param_unaligned) { UNUSED; plan->params.data[2].offset += 1; }
-BREAK(param_dim) { UNUSED; plan->params.data[0].dim[0] = INT64_MAX; }
-BREAK(unit_numel) { UNUSED; plan->units.data[0].numel--; }
-BREAK(unit_params) { UNUSED; plan->units.data[1].param_count = 1; }
-BREAK(unit_buf) { UNUSED; plan->units.data[1].m_buf = plan->units.data[0].m_buf; }
-BREAK(string) { UNUSED; plan->instrs.data[0].name = 1u << 30; }
-BREAK(wrong_stream) { UNUSED; plan->instrs.data[AT_LINEAR].stream = STREAM_GATHER; }
-BREAK(times) { UNUSED; plan->instrs.data[AT_LINEAR].ns = UINT64_MAX / 2; }
-BREAK(loss_missing) { UNUSED; plan->loss_buf = PLAN_NONE; }
+BREAK(ranks) {
+  UNUSED;
+  plan->world.replicas = 3;
+}
+BREAK(no_ranks) {
+  UNUSED;
+  plan->world.ranks = plan->world.shard = 0;
+}
+BREAK(queue) {
+  UNUSED;
+  plan->queue[STREAM_GATHER] = 99;
+}
+BREAK(segment_gap) {
+  UNUSED;
+  plan->segments.data[1].first++;
+}
+BREAK(segment_short) {
+  UNUSED;
+  plan->segments.data[2].end--;
+}
+BREAK(segment_never) {
+  UNUSED;
+  plan->segments.data[0].count = 0;
+}
+BREAK(micro_count) {
+  UNUSED;
+  plan->segments.data[1].count = 3;
+}
+BREAK(no_instrs) {
+  UNUSED;
+  plan->instrs.count = 0;
+}
+BREAK(unknown_op) {
+  UNUSED;
+  plan->instrs.data[3].op = (InstrOp)999;
+}
+BREAK(operand_range) {
+  UNUSED;
+  plan->instrs.data[3].operands = UINT32_MAX;
+}
+BREAK(wait_range) {
+  UNUSED;
+  plan->instrs.data[3].wait_count = UINT32_MAX;
+}
+BREAK(event_range) {
+  UNUSED;
+  plan->waits.data[0] = 1000;
+}
+BREAK(many_events) {
+  UNUSED;
+  plan->event_count = UINT32_MAX;
+}
+BREAK(buf_range) {
+  UNUSED;
+  operand_of(plan, AT_LINEAR, 0)->buf = 4000;
+}
+BREAK(buf_bytes) {
+  UNUSED;
+  buf(plan, "x0")->bytes += 2;
+}
+BREAK(buf_life) {
+  UNUSED;
+  buf(plan, "x0")->last = 4000;
+}
+BREAK(buf_unit) {
+  UNUSED;
+  buf(plan, "x0")->unit = 77;
+}
+BREAK(shard_small) {
+  UNUSED;
+  plan->params.data[0].offset = 128;
+}
+BREAK(param_overlap) {
+  UNUSED;
+  plan->params.data[2].offset = 64;
+}
+BREAK(param_unaligned) {
+  UNUSED;
+  plan->params.data[2].offset += 1;
+}
+BREAK(param_dim) {
+  UNUSED;
+  plan->params.data[0].dim[0] = INT64_MAX;
+}
+BREAK(unit_numel) {
+  UNUSED;
+  plan->units.data[0].numel--;
+}
+BREAK(unit_params) {
+  UNUSED;
+  plan->units.data[1].param_count = 1;
+}
+BREAK(unit_buf) {
+  UNUSED;
+  plan->units.data[1].m_buf = plan->units.data[0].m_buf;
+}
+BREAK(string) {
+  UNUSED;
+  plan->instrs.data[0].name = 1u << 30;
+}
+BREAK(wrong_stream) {
+  UNUSED;
+  plan->instrs.data[AT_LINEAR].stream = STREAM_GATHER;
+}
+BREAK(times) {
+  UNUSED;
+  plan->instrs.data[AT_LINEAR].ns = UINT64_MAX / 2;
+}
+BREAK(loss_missing) {
+  UNUSED;
+  plan->loss_buf = PLAN_NONE;
+}
 
-BREAK(operand_missing) { UNUSED; *operand_of(plan, AT_LINEAR, 0) = B_NONE; }
-BREAK(operand_dtype) { UNUSED; operand_of(plan, AT_EMBED, 0)->buf = find_buf(plan, "x1"); }
-BREAK(operand_outside) { UNUSED; operand_of(plan, AT_LINEAR, 1)->offset = 1000; }
-BREAK(operand_huge) { UNUSED; operand_of(plan, AT_LINEAR, 1)->offset = UINT64_MAX - 5; }
-BREAK(operand_ld) { UNUSED; operand_of(plan, AT_LINEAR, 0)->ld = 63; }
-BREAK(operand_add) { UNUSED; operand_of(plan, AT_LINEAR, 3)->add = true; }
-BREAK(operand_alias) { UNUSED; operand_of(plan, AT_HEAD_DX, 2)->buf = find_buf(plan, "logits"); operand_of(plan, AT_HEAD_DX, 2)->ld = 0;
-  *int_of(plan, AT_HEAD_DX, 2) = 32; }
-BREAK(gather_dtype) { UNUSED; operand_of(plan, AT_GATHER0, 0)->buf = find_buf(plan, "wte.param"); }
+BREAK(operand_missing) {
+  UNUSED;
+  *operand_of(plan, AT_LINEAR, 0) = B_NONE;
+}
+BREAK(operand_dtype) {
+  UNUSED;
+  operand_of(plan, AT_EMBED, 0)->buf = find_buf(plan, "x1");
+}
+BREAK(operand_outside) {
+  UNUSED;
+  operand_of(plan, AT_LINEAR, 1)->offset = 1000;
+}
+BREAK(operand_huge) {
+  UNUSED;
+  operand_of(plan, AT_LINEAR, 1)->offset = UINT64_MAX - 5;
+}
+BREAK(operand_ld) {
+  UNUSED;
+  operand_of(plan, AT_LINEAR, 0)->ld = 63;
+}
+BREAK(operand_add) {
+  UNUSED;
+  operand_of(plan, AT_LINEAR, 3)->add = true;
+}
+BREAK(operand_alias) {
+  UNUSED;
+  operand_of(plan, AT_HEAD_DX, 2)->buf = find_buf(plan, "logits");
+  operand_of(plan, AT_HEAD_DX, 2)->ld = 0;
+  *int_of(plan, AT_HEAD_DX, 2) = 32;
+}
+BREAK(gather_dtype) {
+  UNUSED;
+  operand_of(plan, AT_GATHER0, 0)->buf = find_buf(plan, "wte.param");
+}
 
-BREAK(attribute_zero) { UNUSED; *int_of(plan, AT_LINEAR, 1) = 0; }
-BREAK(attribute_huge) { UNUSED; *int_of(plan, AT_LINEAR, 1) = INT64_MAX; }
-BREAK(attribute_unit) { UNUSED; *int_of(plan, AT_GATHER0, 0) = 9; }
-BREAK(attribute_other_unit) { UNUSED; *int_of(plan, AT_GATHER0, 0) = 2; }
-BREAK(attribute_shard) { UNUSED; *int_of(plan, AT_GATHER0, 1) = 512; }
-BREAK(attribute_input) { UNUSED; *int_of(plan, AT_TOKENS, 1) = 2; }
-BREAK(attribute_nan) { UNUSED; plan->reals.data[plan->instrs.data[AT_CLIP].reals] = NAN; }
-BREAK(attribute_state) { UNUSED; operand_of(plan, AT_ADAMW, 3)->buf = find_buf(plan, "wte.v"); operand_of(plan, AT_ADAMW, 4)->buf = find_buf(plan, "wte.m"); }
+BREAK(attribute_zero) {
+  UNUSED;
+  *int_of(plan, AT_LINEAR, 1) = 0;
+}
+BREAK(attribute_huge) {
+  UNUSED;
+  *int_of(plan, AT_LINEAR, 1) = INT64_MAX;
+}
+BREAK(attribute_unit) {
+  UNUSED;
+  *int_of(plan, AT_GATHER0, 0) = 9;
+}
+BREAK(attribute_other_unit) {
+  UNUSED;
+  *int_of(plan, AT_GATHER0, 0) = 2;
+}
+BREAK(attribute_shard) {
+  UNUSED;
+  *int_of(plan, AT_GATHER0, 1) = 512;
+}
+BREAK(attribute_input) {
+  UNUSED;
+  *int_of(plan, AT_TOKENS, 1) = 2;
+}
+BREAK(attribute_nan) {
+  UNUSED;
+  plan->reals.data[plan->instrs.data[AT_CLIP].reals] = NAN;
+}
+BREAK(attribute_state) {
+  UNUSED;
+  operand_of(plan, AT_ADAMW, 3)->buf = find_buf(plan, "wte.v");
+  operand_of(plan, AT_ADAMW, 4)->buf = find_buf(plan, "wte.m");
+}
 
-BREAK(misaligned) { UNUSED; buf(plan, "scale")->offset += 4; }
-BREAK(outside) { UNUSED; buf(plan, "dx0")->offset = plan->arena_bytes; }
-BREAK(budget) { UNUSED; plan->summary.budget_bytes--; }
-BREAK(overlap) { UNUSED; buf(plan, "x1")->offset = buf(plan, "x0")->offset; }
-BREAK(overlap_persistent) { UNUSED; buf(plan, "dx0")->offset = buf(plan, "wte.m")->offset; }
-BREAK(too_early) { UNUSED; buf(plan, "x0")->last = AT_LINEAR; restate_memory(plan); }
-BREAK(two_segments) { UNUSED; buf(plan, "dx0")->last = AT_LOSS_SUM; restate_memory(plan); }
-BREAK(gather_late) { UNUSED; drop_wait(plan, AT_HEAD, 0); }
-BREAK(gather_missing) { UNUSED; *operand_of(plan, AT_LINEAR, 1) = B(find_buf(plan, "fc.full.2")); *operand_of(plan, AT_LINEAR, 2) = B_AT(find_buf(plan, "fc.full.2"), 4096);
-  buf(plan, "fc.full.2")->first = AT_LINEAR; buf(plan, "fc.full")->last = AT_GATHER1; restate_memory(plan); }
-BREAK(unwritten) { UNUSED; operand_of(plan, AT_LINEAR, 0)->buf = find_buf(plan, "dx1"); buf(plan, "dx1")->first = AT_LINEAR; restate_memory(plan); }
-BREAK(half_written) { UNUSED; *int_of(plan, AT_EMBED, 0) = 4; }
-BREAK(no_zero) { UNUSED; drop_instr(plan, AT_ZERO_GRAD); }
-BREAK(no_bias_gradient) { UNUSED; *operand_of(plan, AT_LINEAR_DW, 3) = B_NONE; }
-BREAK(no_path) { UNUSED; drop_wait(plan, AT_EMBED, 0); }
-BREAK(no_path_back) { UNUSED; drop_wait(plan, AT_REDUCE2, 0); }
-BREAK(reuse) { UNUSED; drop_wait(plan, AT_GATHER2, 0); }
-BREAK(reuse_gradient) { UNUSED; drop_wait(plan, AT_EMBED_DW, 0); }
-BREAK(never) { UNUSED; plan->instrs.data[AT_TOKENS].record = PLAN_NONE; }
-BREAK(never_here) { UNUSED; plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_COUNT].record; }
-BREAK(cycle) { UNUSED; plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_EMBED_DW].record; }
-BREAK(cycle_self) { UNUSED; plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_EMBED].record; }
-BREAK(recorded_twice) { UNUSED; plan->instrs.data[AT_HEAD].record = plan->instrs.data[AT_EMBED].record; }
-BREAK(collective_stream) { UNUSED; plan->instrs.data[AT_GATHER1].stream = STREAM_REDUCE; }
-BREAK(collective_compute) { UNUSED; plan->instrs.data[AT_LOSS_SUM].stream = STREAM_COMPUTE; }
-BREAK(no_reduce) { UNUSED; drop_instr(plan, AT_REDUCE0); }
-BREAK(no_update) { UNUSED; drop_instr(plan, AT_ADAMW + 1); }
-BREAK(no_norm) { UNUSED; drop_instr(plan, AT_SQUARES); }
-BREAK(reduce_overwrites) { UNUSED; operand_of(plan, AT_REDUCE1, 1)->add = false; }
-BREAK(second_contribution) { UNUSED; *operand_of(plan, AT_LOSS, 4) = B(find_buf(plan, "head.gradfull"));
-  buf(plan, "head.gradfull")->first = AT_LOSS; restate_memory(plan); }
-BREAK(update_twice) { UNUSED; plan->segments.data[2].count = 2; }
-BREAK(persistent_sum) { UNUSED; plan->persistent_bytes++; }
-BREAK(max_live) { UNUSED; plan->max_live_bytes--; }
-BREAK(arena_long) { UNUSED; plan->arena_bytes += 4096; plan->summary.budget_bytes += 4096; }
+BREAK(misaligned) {
+  UNUSED;
+  buf(plan, "scale")->offset += 4;
+}
+BREAK(outside) {
+  UNUSED;
+  buf(plan, "dx0")->offset = plan->arena_bytes;
+}
+BREAK(budget) {
+  UNUSED;
+  plan->summary.budget_bytes--;
+}
+BREAK(overlap) {
+  UNUSED;
+  buf(plan, "x1")->offset = buf(plan, "x0")->offset;
+}
+BREAK(overlap_persistent) {
+  UNUSED;
+  buf(plan, "dx0")->offset = buf(plan, "wte.m")->offset;
+}
+BREAK(too_early) {
+  UNUSED;
+  buf(plan, "x0")->last = AT_LINEAR;
+  restate_memory(plan);
+}
+BREAK(two_segments) {
+  UNUSED;
+  buf(plan, "dx0")->last = AT_LOSS_SUM;
+  restate_memory(plan);
+}
+BREAK(gather_late) {
+  UNUSED;
+  drop_wait(plan, AT_HEAD, 0);
+}
+BREAK(gather_missing) {
+  UNUSED;
+  *operand_of(plan, AT_LINEAR, 1) = B(find_buf(plan, "fc.full.2"));
+  *operand_of(plan, AT_LINEAR, 2) = B_AT(find_buf(plan, "fc.full.2"), 4096);
+  buf(plan, "fc.full.2")->first = AT_LINEAR;
+  buf(plan, "fc.full")->last = AT_GATHER1;
+  restate_memory(plan);
+}
+BREAK(shard_as_whole) {
+  UNUSED;
+  *operand_of(plan, AT_LINEAR, 2) = B(find_buf(plan, "fc.cast"));
+}
+BREAK(unwritten) {
+  UNUSED;
+  operand_of(plan, AT_LINEAR, 0)->buf = find_buf(plan, "dx1");
+  buf(plan, "dx1")->first = AT_LINEAR;
+  restate_memory(plan);
+}
+BREAK(half_written) {
+  UNUSED;
+  *int_of(plan, AT_EMBED, 0) = 4;
+}
+BREAK(no_zero) {
+  UNUSED;
+  drop_instr(plan, AT_ZERO_GRAD);
+}
+BREAK(no_bias_gradient) {
+  UNUSED;
+  *operand_of(plan, AT_LINEAR_DW, 3) = B_NONE;
+}
+BREAK(no_path) {
+  UNUSED;
+  drop_wait(plan, AT_EMBED, 0);
+}
+BREAK(no_path_back) {
+  UNUSED;
+  drop_wait(plan, AT_REDUCE2, 0);
+}
+BREAK(reuse) {
+  UNUSED;
+  drop_wait(plan, AT_GATHER2, 0);
+}
+BREAK(reuse_gradient) {
+  UNUSED;
+  drop_wait(plan, AT_EMBED_DW, 0);
+}
+BREAK(never) {
+  UNUSED;
+  plan->instrs.data[AT_TOKENS].record = PLAN_NONE;
+}
+BREAK(never_here) {
+  UNUSED;
+  plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_COUNT].record;
+}
+BREAK(cycle) {
+  UNUSED;
+  plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_EMBED_DW].record;
+}
+BREAK(cycle_self) {
+  UNUSED;
+  plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_EMBED].record;
+}
+BREAK(recorded_twice) {
+  UNUSED;
+  plan->instrs.data[AT_HEAD].record = plan->instrs.data[AT_EMBED].record;
+}
+BREAK(collective_stream) {
+  UNUSED;
+  plan->instrs.data[AT_GATHER1].stream = STREAM_REDUCE;
+}
+BREAK(collective_compute) {
+  UNUSED;
+  plan->instrs.data[AT_LOSS_SUM].stream = STREAM_COMPUTE;
+}
+BREAK(no_reduce) {
+  UNUSED;
+  drop_instr(plan, AT_REDUCE0);
+}
+BREAK(no_update) {
+  UNUSED;
+  drop_instr(plan, AT_ADAMW + 1);
+}
+BREAK(no_norm) {
+  UNUSED;
+  drop_instr(plan, AT_SQUARES);
+}
+BREAK(reduce_overwrites) {
+  UNUSED;
+  operand_of(plan, AT_REDUCE1, 1)->add = false;
+}
+BREAK(second_contribution) {
+  UNUSED;
+  *operand_of(plan, AT_LOSS, 4) = B(find_buf(plan, "head.gradfull"));
+  buf(plan, "head.gradfull")->first = AT_LOSS;
+  restate_memory(plan);
+}
+BREAK(update_twice) {
+  UNUSED;
+  plan->segments.data[2].count = 2;
+}
+BREAK(persistent_sum) {
+  UNUSED;
+  plan->persistent_bytes++;
+}
+BREAK(max_live) {
+  UNUSED;
+  plan->max_live_bytes--;
+}
+BREAK(arena_long) {
+  UNUSED;
+  plan->arena_bytes += 4096;
+  plan->summary.budget_bytes += 4096;
+}
 
 /* The same reduce again, at the end of the micro-batch. */
 BREAK(reduce_twice) {
@@ -172,30 +423,88 @@ BREAK(late_contribution) {
   restate_memory(plan);
 }
 
-#define CASE(rule, f) {VERIFY_##rule, #f, f}
+#define CASE(rule, f)                                                                                        \
+  { VERIFY_##rule, #f, f }
 static const Breakage breakages[] = {
-    CASE(STRUCTURE, ranks), CASE(STRUCTURE, no_ranks), CASE(STRUCTURE, queue), CASE(STRUCTURE, segment_gap),
-    CASE(STRUCTURE, segment_short), CASE(STRUCTURE, segment_never), CASE(STRUCTURE, micro_count), CASE(STRUCTURE, no_instrs),
-    CASE(STRUCTURE, unknown_op), CASE(STRUCTURE, operand_range), CASE(STRUCTURE, wait_range), CASE(STRUCTURE, event_range),
-    CASE(STRUCTURE, many_events), CASE(STRUCTURE, buf_range), CASE(STRUCTURE, buf_bytes), CASE(STRUCTURE, buf_life),
-    CASE(STRUCTURE, buf_unit), CASE(STRUCTURE, shard_small), CASE(STRUCTURE, param_overlap), CASE(STRUCTURE, param_unaligned),
-    CASE(STRUCTURE, param_dim), CASE(STRUCTURE, unit_numel), CASE(STRUCTURE, unit_params), CASE(STRUCTURE, unit_buf),
-    CASE(STRUCTURE, string), CASE(STRUCTURE, wrong_stream), CASE(STRUCTURE, times), CASE(STRUCTURE, loss_missing),
-    CASE(OPERAND, operand_missing), CASE(OPERAND, operand_dtype), CASE(OPERAND, operand_outside), CASE(OPERAND, operand_huge),
-    CASE(OPERAND, operand_ld), CASE(OPERAND, operand_add), CASE(OPERAND, operand_alias), CASE(OPERAND, gather_dtype),
-    CASE(ATTRIBUTE, attribute_zero), CASE(ATTRIBUTE, attribute_huge), CASE(ATTRIBUTE, attribute_unit),
-    CASE(ATTRIBUTE, attribute_other_unit), CASE(ATTRIBUTE, attribute_shard), CASE(ATTRIBUTE, attribute_input),
-    CASE(ATTRIBUTE, attribute_nan), CASE(ATTRIBUTE, attribute_state),
-    CASE(MISALIGNED, misaligned), CASE(OUT_OF_ARENA, outside), CASE(OVER_BUDGET, budget), CASE(OVERLAP, overlap),
-    CASE(OVERLAP, overlap_persistent), CASE(LIVENESS, too_early), CASE(LIVENESS, two_segments),
-    CASE(GATHER_BEFORE_USE, gather_late), CASE(GATHER_BEFORE_USE, gather_missing), CASE(READ_BEFORE_WRITE, unwritten),
-    CASE(READ_BEFORE_WRITE, half_written), CASE(READ_BEFORE_WRITE, no_zero), CASE(READ_BEFORE_WRITE, no_bias_gradient),
-    CASE(NO_EVENT_PATH, no_path), CASE(NO_EVENT_PATH, no_path_back), CASE(REUSE, reuse), CASE(REUSE, reuse_gradient),
-    CASE(NEVER_RECORDED, never), CASE(NEVER_RECORDED, never_here), CASE(WAIT_CYCLE, cycle), CASE(WAIT_CYCLE, cycle_self),
-    CASE(WAIT_CYCLE, recorded_twice), CASE(COLLECTIVE_ORDER, collective_stream), CASE(COLLECTIVE_ORDER, collective_compute),
-    CASE(GRADIENT, no_reduce), CASE(GRADIENT, no_update), CASE(GRADIENT, no_norm), CASE(GRADIENT, reduce_overwrites),
-    CASE(GRADIENT, second_contribution), CASE(GRADIENT, update_twice), CASE(GRADIENT, reduce_twice),
-    CASE(SUMMARY, persistent_sum), CASE(SUMMARY, max_live), CASE(SUMMARY, arena_long),
+    CASE(STRUCTURE, ranks),
+    CASE(STRUCTURE, no_ranks),
+    CASE(STRUCTURE, queue),
+    CASE(STRUCTURE, segment_gap),
+    CASE(STRUCTURE, segment_short),
+    CASE(STRUCTURE, segment_never),
+    CASE(STRUCTURE, micro_count),
+    CASE(STRUCTURE, no_instrs),
+    CASE(STRUCTURE, unknown_op),
+    CASE(STRUCTURE, operand_range),
+    CASE(STRUCTURE, wait_range),
+    CASE(STRUCTURE, event_range),
+    CASE(STRUCTURE, many_events),
+    CASE(STRUCTURE, buf_range),
+    CASE(STRUCTURE, buf_bytes),
+    CASE(STRUCTURE, buf_life),
+    CASE(STRUCTURE, buf_unit),
+    CASE(STRUCTURE, shard_small),
+    CASE(STRUCTURE, param_overlap),
+    CASE(STRUCTURE, param_unaligned),
+    CASE(STRUCTURE, param_dim),
+    CASE(STRUCTURE, unit_numel),
+    CASE(STRUCTURE, unit_params),
+    CASE(STRUCTURE, unit_buf),
+    CASE(STRUCTURE, string),
+    CASE(STRUCTURE, wrong_stream),
+    CASE(STRUCTURE, times),
+    CASE(STRUCTURE, loss_missing),
+    CASE(OPERAND, operand_missing),
+    CASE(OPERAND, operand_dtype),
+    CASE(OPERAND, operand_outside),
+    CASE(OPERAND, operand_huge),
+    CASE(OPERAND, operand_ld),
+    CASE(OPERAND, operand_add),
+    CASE(OPERAND, operand_alias),
+    CASE(OPERAND, gather_dtype),
+    CASE(ATTRIBUTE, attribute_zero),
+    CASE(ATTRIBUTE, attribute_huge),
+    CASE(ATTRIBUTE, attribute_unit),
+    CASE(ATTRIBUTE, attribute_other_unit),
+    CASE(ATTRIBUTE, attribute_shard),
+    CASE(ATTRIBUTE, attribute_input),
+    CASE(ATTRIBUTE, attribute_nan),
+    CASE(ATTRIBUTE, attribute_state),
+    CASE(MISALIGNED, misaligned),
+    CASE(OUT_OF_ARENA, outside),
+    CASE(OVER_BUDGET, budget),
+    CASE(OVERLAP, overlap),
+    CASE(OVERLAP, overlap_persistent),
+    CASE(LIVENESS, too_early),
+    CASE(LIVENESS, two_segments),
+    CASE(GATHER_BEFORE_USE, gather_late),
+    CASE(GATHER_BEFORE_USE, gather_missing),
+    CASE(GATHER_BEFORE_USE, shard_as_whole),
+    CASE(READ_BEFORE_WRITE, unwritten),
+    CASE(READ_BEFORE_WRITE, half_written),
+    CASE(READ_BEFORE_WRITE, no_zero),
+    CASE(READ_BEFORE_WRITE, no_bias_gradient),
+    CASE(NO_EVENT_PATH, no_path),
+    CASE(NO_EVENT_PATH, no_path_back),
+    CASE(REUSE, reuse),
+    CASE(REUSE, reuse_gradient),
+    CASE(NEVER_RECORDED, never),
+    CASE(NEVER_RECORDED, never_here),
+    CASE(WAIT_CYCLE, cycle),
+    CASE(WAIT_CYCLE, cycle_self),
+    CASE(WAIT_CYCLE, recorded_twice),
+    CASE(COLLECTIVE_ORDER, collective_stream),
+    CASE(COLLECTIVE_ORDER, collective_compute),
+    CASE(GRADIENT, no_reduce),
+    CASE(GRADIENT, no_update),
+    CASE(GRADIENT, no_norm),
+    CASE(GRADIENT, reduce_overwrites),
+    CASE(GRADIENT, second_contribution),
+    CASE(GRADIENT, update_twice),
+    CASE(GRADIENT, reduce_twice),
+    CASE(SUMMARY, persistent_sum),
+    CASE(SUMMARY, max_live),
+    CASE(SUMMARY, arena_long),
     CASE(READ_BEFORE_WRITE, late_contribution),
 };
 

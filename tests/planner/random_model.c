@@ -26,7 +26,7 @@ static void print_mlp(Text *t, Random *r) {
 
 static void print_cluster(Text *t, Random *r) {
   text_printf(t,
-              "cluster {\n  device { kind %s  memory 64GiB  bandwidth %lluGB/s  bandwidth_share 0.8\n    peak f32 %lluGFLOPS  "
+              "cluster {\n  device %s { memory 64GiB  bandwidth %lluGB/s  bandwidth_share 0.8\n    peak f32 %lluGFLOPS  "
               "gemm_share 0.8  attention_share 0.5  attention_backward 0.8  tile_units 1  launch %lluus }\n"
               "  node { devices 8  bandwidth %lluMB/s  latency %lluus }\n}\n",
               random_below(r, 2) ? "cpu" : "gpu", (unsigned long long)(5 + random_below(r, 40)),

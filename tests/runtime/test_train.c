@@ -346,7 +346,7 @@ static void a_killed_rank_ends_the_run(void **state) {
   const char *data = corpus(scratch);
   TrainOptions options = options_of(scratch, &data);
   options.steps = (uint64_t)1 << 40;
-  options.save_dir = NULL;
+  options.save_every = 1;
   capture_stderr(scratch);
   pid_t job = fork();
   if (job == 0) _exit(runtime_train(plan, &options));
@@ -373,6 +373,7 @@ static void a_killed_rank_ends_the_run(void **state) {
   assert_int_equal(WEXITSTATUS(status), RUN_PEER_FAILED);
   assert_said(text, "error: rank 1 was killed by signal 9 (Killed) in step ");
   assert_int_equal(kill((pid_t)first, 0), -1); /* its peers are gone */
+  assert_int_equal(folder_entries(options.save_dir), 1); /* and so is what it was saving */
 }
 
 static void saved_weights_generate(void **state) {

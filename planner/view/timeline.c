@@ -1,0 +1,266 @@
+/* Owns: the drawing of one step: title, a lane per stream that does something, the memory curve, one axis of
+ * time.
+ *
+ * Repeated segments are drawn once, so drawn time is shorter than the step; the strip above the lanes says
+ * how often. Instructions of one layer and phase that follow each other closely are one block: a deep model
+ * then draws in a few hundred rectangles, and a label stands wherever it fits. */
+#include "planner/view/svg.h"
+#include "planner/view/view.h"
+
+#include <ctype.h>
+#include <math.h>
+
+enum { LANE_HEIGHT = 34, LANE_GAP = 9 };
+static const double block_gap_px = 0.4; /* closer ones look like one */
+
+/* Two shades that take turns, so that neighbours can be told apart. */
+static const char *const phase_fills[PHASE_COUNT][2] = {[PHASE_BEGIN] = {"#8795a8", "#9fabbb"},
+                                                        [PHASE_FORWARD] = {"#3f7fd0", "#629ae0"},
+                                                        [PHASE_BACKWARD] = {"#d9743c", "#e8925f"},
+                                                        [PHASE_RECOMPUTE] = {"#c9a227", "#dbb94a"},
+                                                        [PHASE_UPDATE] = {"#7d62b3", "#9880c6"}};
+static const char *const stream_fills[STREAM_COUNT][2] = {[STREAM_GATHER] = {"#3d9970", "#5fb38c"},
+                                                          [STREAM_REDUCE] = {"#c9504c", "#dc716d"},
+                                                          [STREAM_REPLICATE] = {"#b3558f", "#c97aaa"},
+                                                          [STREAM_COPY_IN] = {"#2f8f9d", "#54a9b5"},
+                                                          [STREAM_COPY_OUT] = {"#56789a", "#7a98b6"}};
+
+/* --- blocks ------------------------------------------------------------------------------------------ */
+
+typedef struct Block {
+  uint64_t begin, end; /* drawn ns */
+  const char *layer;   /* "" when several share the block */
+  Phase phase;
+  uint32_t instrs, number; /* number: of the layer in its lane, for the shade */
+} Block;
+
+/* "h.3" of "h.3.mlp.c_fc": up to the first part that is a number; else the first part. */
+static const char *layer_of(const Timeline *t, const char *name) {
+  const char *first_end = NULL;
+  for (const char *part = name; *part;) {
+    size_t length = strcspn(part, ".");
+    bool number = length > 0 && strspn(part, "0123456789") == length;
+    if (number) return arena_strndup(t->scratch, name, (size_t)(part - name) + length);
+    if (!first_end) first_end = part + length;
+    part += length + (part[length] == '.');
+  }
+  return first_end ? arena_strndup(t->scratch, name, (size_t)(first_end - name)) : "";
+}
+
+/* The longest tail of whole parts that fits, or NULL. */
+static const char *fit(const char *text, double width) {
+  for (; text; text = strchr(text, '.') ? strchr(text, '.') + 1 : NULL)
+    if (*text && svg_text_width(text, 11) + 6 <= width) return text;
+  return NULL;
+}
+
+static void draw_block(Timeline *t, const Block *block, StreamId stream) {
+  double x = timeline_x(t, block->begin), width = timeline_x(t, block->end) - x;
+  const char *const *fills = stream == STREAM_COMPUTE ? phase_fills[block->phase] : stream_fills[stream];
+  char time[32];
+  if (block->end == block->begin) return;
+  if (width < 0.3) width = 0.3;
+  text_printf(t->out, "<g><title>");
+  svg_escaped(t->out, block->layer);
+  text_printf(t->out, " %s, %u instruction%s, %s</title>", phase_name(block->phase), block->instrs,
+              block->instrs == 1 ? "" : "s", text_time(time, (double)(block->end - block->begin)));
+  svg_rect(t->out, x, t->y, width, LANE_HEIGHT, fills[block->number % 2], width > 5 ? " rx=\"2\"" : "");
+  const char *label = fit(block->layer, width);
+  if (label)
+    svg_text(t->out, x + width / 2, t->y + LANE_HEIGHT / 2.0 + 4, 11, "middle", "#ffffff", "", label);
+  text_printf(t->out, "</g>\n");
+}
+
+/* The instruction continues the block: the same layer and phase, or both too small to be seen apart. */
+static bool continues(const Timeline *t, const Block *block, const char *layer, Phase phase, uint64_t begin,
+                      uint64_t end) {
+  if (!block->instrs || block->phase != phase) return false;
+  if (timeline_x(t, begin) - timeline_x(t, block->end) > block_gap_px) return false;
+  if (!strcmp(block->layer, layer)) return true;
+  return timeline_x(t, end) - timeline_x(t, block->begin) < 2 * block_gap_px;
+}
+
+static void draw_segment_lane(Timeline *t, StreamId stream, uint32_t segment) {
+  const PlanSegment *range = &t->plan->segments.data[segment];
+  Block block = {0};
+  for (int32_t i = range->first; i < range->end; i++) {
+    const PlanInstr *instr = &t->plan->instrs.data[i];
+    if (instr->stream != stream || !instr->ns) continue;
+    uint64_t begin = t->sim->spans[i].start - t->shift_ns[segment],
+             end = t->sim->spans[i].end - t->shift_ns[segment];
+    const char *name = plan_str(t->plan, instr->name),
+               *layer = stream == STREAM_COMPUTE ? layer_of(t, name) : name;
+    if (continues(t, &block, layer, instr->phase, begin, end)) {
+      if (strcmp(block.layer, layer)) block.layer = "";
+      block.end = end;
+      block.instrs++;
+      continue;
+    }
+    uint32_t number = block.number + (strcmp(block.instrs ? block.layer : "", layer) != 0);
+    if (block.instrs) draw_block(t, &block, stream);
+    block = (Block){begin, end, layer, instr->phase, 1, number};
+  }
+  if (block.instrs) draw_block(t, &block, stream);
+}
+
+static bool lane_is_empty(const Timeline *t, StreamId stream) {
+  for (uint32_t i = 0; i < t->plan->instrs.count; i++)
+    if (t->plan->instrs.data[i].stream == stream && t->plan->instrs.data[i].ns) return false;
+  return true;
+}
+
+static void draw_lanes(Timeline *t) {
+  static const char *const names[STREAM_COUNT] = {"compute",   "gather",  "reduce",
+                                                  "replicate", "copy in", "copy out"};
+  for (int s = 0; s < STREAM_COUNT; s++) {
+    if (lane_is_empty(t, (StreamId)s)) continue;
+    svg_rect(t->out, PLOT_LEFT, t->y, PLOT_RIGHT - PLOT_LEFT, LANE_HEIGHT, "#f3f5f8", " rx=\"3\"");
+    svg_text(t->out, PLOT_LEFT - 10, t->y + LANE_HEIGHT / 2.0 + 4, 13, "end", INK, "", names[s]);
+    for (uint32_t segment = 0; segment < t->plan->segments.count; segment++)
+      draw_segment_lane(t, (StreamId)s, segment);
+    t->y += LANE_HEIGHT + LANE_GAP;
+  }
+}
+
+static void draw_phase_legend(Timeline *t) {
+  double x = PLOT_LEFT, y = t->y + 14;
+  svg_text(t->out, PLOT_LEFT - 10, y, 11, "end", INK_SOFT, "", "in a step");
+  for (int p = 0; p < PHASE_COUNT; p++)
+    if (t->sim->phase_ns[p]) {
+      char time[32];
+      svg_legend(t->out, &x, &y, phase_fills[p][0],
+                 arena_printf(t->scratch, "%s %s", phase_name((Phase)p),
+                              text_time(time, (double)t->sim->phase_ns[p])));
+    }
+  t->y = y + 22;
+}
+
+/* --- title, segments, axis --------------------------------------------------------------------------- */
+
+static const char *world_text(const Timeline *t) {
+  const PlanWorld *world = &t->plan->world;
+  char params[32];
+  text_count(params, (double)t->plan->param_numel);
+  const char *groups = world->replicas > 1 ? arena_printf(t->scratch, " = %u shards \xc3\x97 %u replicas",
+                                                          world->shard, world->replicas)
+                                           : "";
+  return arena_printf(t->scratch,
+                      "%s parameters in %u units   \xc2\xb7   %u rank%s%s   \xc2\xb7   micro-batch %llu "
+                      "\xc3\x97 %llu   \xc2\xb7   %s, wrap %s, checkpoint %s",
+                      params, t->plan->units.count, world->ranks, world->ranks == 1 ? "" : "s", groups,
+                      (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
+                      plan_str(t->plan, t->plan->summary.strategy), plan_str(t->plan, t->plan->summary.wrap),
+                      plan_str(t->plan, t->plan->summary.checkpoint));
+}
+
+static const char *memory_text(const Timeline *t) {
+  char arena[32], budget[32], exposed[32];
+  const char *limit = !t->plan->summary.budget_bytes
+                          ? ""
+                          : arena_printf(t->scratch, "   \xc2\xb7   budget %s",
+                                         text_bytes(budget, t->plan->summary.budget_bytes));
+  double share = t->sim->step_ns ? 100.0 * (double)t->sim->exposed_comm_ns / (double)t->sim->step_ns : 0;
+  return arena_printf(t->scratch, "arena %s%s   \xc2\xb7   communication exposed for %s (%.0f %%)",
+                      text_bytes(arena, t->plan->arena_bytes), limit,
+                      text_time(exposed, (double)t->sim->exposed_comm_ns), share);
+}
+
+static void draw_title(Timeline *t) {
+  char time[32];
+  svg_text(t->out, 24, 40, 24, "start", INK, " font-weight=\"700\"", plan_str(t->plan, t->plan->model));
+  svg_text(t->out, PLOT_RIGHT, 40, 22, "end", INK, " font-weight=\"600\"",
+           arena_printf(t->scratch, "%s a step", text_time(time, (double)t->sim->step_ns)));
+  svg_text(t->out, 24, 64, 13.5, "start", INK_SOFT, " xml:space=\"preserve\"", world_text(t));
+  svg_text(t->out, 24, 85, 13.5, "start", INK_SOFT, " xml:space=\"preserve\"", memory_text(t));
+  t->y = 106;
+}
+
+/* A strip with the name of each segment and how often it runs; the name stands where it fits. */
+static void draw_segments(Timeline *t) {
+  for (uint32_t s = 0; s < t->plan->segments.count; s++) {
+    const PlanSegment *segment = &t->plan->segments.data[s];
+    double x = timeline_x(t, t->begin_ns[s]),
+           width = timeline_x(t, t->begin_ns[s] + t->sim->segment_ns[s]) - x;
+    char time[32];
+    const char *name = plan_str(t->plan, segment->name), *long_name = name;
+    text_time(time, (double)t->sim->segment_ns[s]);
+    if (segment->count > 1)
+      long_name = arena_printf(t->scratch, "%s \xc3\x97 %llu, %s each", name,
+                               (unsigned long long)segment->count, time);
+    else
+      long_name = arena_printf(t->scratch, "%s, %s", name, time);
+    svg_rect(t->out, x + 0.5, t->y, width > 1 ? width - 1 : width, 20, s % 2 ? "#dfe6ef" : "#ebeff5",
+             " rx=\"3\"");
+    const char *label = svg_text_width(long_name, 12) + 8 < width ? long_name
+                        : svg_text_width(name, 12) + 8 < width    ? name
+                                                                  : NULL;
+    if (label) svg_text(t->out, x + width / 2, t->y + 14, 12, "middle", INK, "", label);
+  }
+  t->y += 28;
+}
+
+typedef struct TimeUnit {
+  const char *name;
+  double ns;
+} TimeUnit;
+
+static TimeUnit time_unit(uint64_t total_ns) {
+  if (total_ns < 100000) return (TimeUnit){"us", 1e3};
+  return total_ns < 20000000000u ? (TimeUnit){"ms", 1e6} : (TimeUnit){"s", 1e9};
+}
+
+/* Lines behind everything else, over the lanes and over the memory curve; figures below. */
+static void draw_grid(Timeline *t, const double bands[2][2]) {
+  TimeUnit unit = time_unit(t->total_ns);
+  double step = svg_step((double)t->total_ns / unit.ns, 12, false);
+  for (double at = 0; at * unit.ns <= (double)t->total_ns; at += step) {
+    double x = timeline_x(t, (uint64_t)(at * unit.ns));
+    for (int band = 0; band < 2; band++) svg_line(t->out, x, bands[band][0], x, bands[band][1], GRID, "");
+    const char *label = arena_printf(t->scratch, at == 0 ? "%g %s" : "%g", at, unit.name);
+    svg_text(t->out, x, bands[1][1] + 19, 11, "middle", INK_SOFT, "", label);
+  }
+}
+
+static Timeline start(Arena *scratch, Text *out, const Plan *plan, const SimResult *sim) {
+  Timeline t = {.scratch = scratch, .out = out, .plan = plan, .sim = sim};
+  uint64_t simulated = 0;
+  for (uint32_t s = 0; s < plan->segments.count; s++) {
+    t.begin_ns[s] = t.total_ns;
+    t.shift_ns[s] = simulated - t.total_ns;
+    t.total_ns += sim->segment_ns[s];
+    simulated += sim->segment_ns[s] * plan->segments.data[s].count;
+  }
+  if (!t.total_ns) t.total_ns = 1;
+  return t;
+}
+
+static int lane_count(const Timeline *t) {
+  int count = 0;
+  for (int s = 0; s < STREAM_COUNT; s++) count += !lane_is_empty(t, (StreamId)s);
+  return count;
+}
+
+void view_timeline_svg(Text *out, const Plan *plan, const SimResult *sim) {
+  Arena *scratch = arena_new();
+  Text body = {.arena = scratch};
+  Timeline t = start(scratch, &body, plan, sim);
+  draw_title(&t);
+  draw_segments(&t);
+  double top = t.y, bottom = top + lane_count(&t) * (LANE_HEIGHT + LANE_GAP), memory_top = bottom + 44;
+  draw_grid(&t, (const double[2][2]){{top, bottom}, {memory_top, memory_top + MEMORY_HEIGHT}});
+  draw_lanes(&t);
+  timeline_joins(&t, top, bottom);
+  draw_phase_legend(&t);
+  t.y = memory_top;
+  timeline_memory(&t);
+  text_printf(
+      out,
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" height=\"%.0f\" "
+      "font-family=\"Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n"
+      "<style>.halo{paint-order:stroke;stroke:#ffffff;stroke-width:3px;stroke-linejoin:round}</style>\n"
+      "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
+      PAGE_WIDTH, t.y + 12, PAGE_WIDTH, t.y + 12);
+  text_add(out, body.data, body.length);
+  text_printf(out, "</svg>\n");
+  arena_free(scratch);
+}

@@ -1,0 +1,109 @@
+/* Owns: tests of the small functions that other folders call: paths, shapes, names; of --set and --cluster;
+ * of hashes. */
+#include "frontend/graph.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+typedef struct World {
+  Arena *arena;
+  SourceSet sources;
+  DiagSink sink;
+} World;
+
+static void open_world(World *world) {
+  *world = (World){.arena = arena_new()};
+  world->sources.arena = world->arena;
+  world->sink = (DiagSink){.arena = world->arena, .sources = &world->sources};
+}
+
+static Graph *compile(World *world, const char *path, const FrontendOptions *options) {
+  return frontend_compile(world->arena, &world->sources, &world->sink, path, options);
+}
+
+static void test_path_matches(void **state) {
+  (void)state;
+  assert_true(path_matches("h.0", "h.0"));
+  assert_true(path_matches("h.0", "h.0.attn.c_attn.weight"));
+  assert_false(path_matches("h.0", "h.01"));
+  assert_false(path_matches("h.1", "h.10.attn"));
+  assert_false(path_matches("h.0.attn", "h.0"));
+  assert_true(path_matches("h.*.attn", "h.11.attn.c_proj"));
+  assert_false(path_matches("h.*.attn", "h.11.mlp"));
+  assert_true(path_matches("*", "wte.weight"));
+  assert_true(path_matches("*.weight", "wte.weight"));
+  assert_false(path_matches("*.weight", "h.0.weight"));
+  assert_false(path_matches("", "wte"));
+  assert_false(path_matches("wte.", "wte"));
+  assert_false(path_matches("wte..x", "wte.x"));
+}
+
+static void test_shapes(void **state) {
+  (void)state;
+  World world;
+  open_world(&world);
+  Shape shape = {3, {DIM_BATCH, 8, 16}}, vector = {1, {5}}, scalar = {0},
+        huge = {2, {INT64_C(1) << 40, INT64_C(1) << 40}};
+  uint64_t numel = 0;
+  assert_true(shape_numel(&shape, 4, &numel));
+  assert_int_equal(numel, 512);
+  assert_true(shape_numel(&scalar, 4, &numel));
+  assert_int_equal(numel, 1);
+  assert_false(shape_numel(&huge, 1, &numel));
+  assert_int_equal(shape_rows(&shape, 4), 32);
+  assert_int_equal(shape_cols(&shape), 16);
+  assert_int_equal(shape_rows(&vector, 4), 1);
+  assert_int_equal(shape_cols(&vector), 5);
+  assert_int_equal(shape_rows(&scalar, 4), 1);
+  assert_int_equal(shape_cols(&scalar), 1);
+  Text text = {.arena = world.arena};
+  shape_print(&text, &shape);
+  assert_string_equal(text.data, "[batch, 8, 16]");
+  assert_string_equal(layer_name(LAYER_CROSS_ENTROPY), "cross_entropy");
+  arena_free(world.arena);
+}
+
+/* Options change what they say and the hash; equal inputs give equal hashes. */
+static void test_options(void **state) {
+  (void)state;
+  World world;
+  open_world(&world);
+  const char *sets[] = {"layers=3", "layers=5"};
+  FrontendOptions options = {.sets = sets, .set_count = 2, .cluster_path = "dgx-a100-40"};
+  Graph *plain = compile(&world, "models/gpt2.fsdp", NULL),
+        *again = compile(&world, "models/gpt2.fsdp", NULL);
+  Graph *other = compile(&world, "models/gpt2.fsdp", &options);
+  assert_non_null(plain);
+  assert_non_null(other);
+  assert_int_equal(world.sink.warnings, 0);
+  assert_int_equal(plain->source_hash, again->source_hash);
+  assert_int_not_equal(plain->source_hash, other->source_hash);
+  assert_string_equal(plain->cluster.name, "dgx-a100-80");
+  assert_string_equal(other->cluster.name, "dgx-a100-40");
+  assert_int_equal(plain->recipe.samples_per_step, 512);
+  assert_int_equal(other->ops.count, 126 - 7 * 10); /* 5 of 12 blocks of 10 ops */
+  arena_free(world.arena);
+}
+
+static void test_missing_file(void **state) {
+  (void)state;
+  World world;
+  open_world(&world);
+  assert_null(compile(&world, "models/nowhere.fsdp", NULL));
+  assert_int_equal(world.sink.errors, 1);
+  assert_null(frontend_format(world.arena, &world.sources, &world.sink, "models/nowhere.fsdp"));
+  assert_int_equal(world.sink.errors, 2);
+  arena_free(world.arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_path_matches),
+      cmocka_unit_test(test_shapes),
+      cmocka_unit_test(test_options),
+      cmocka_unit_test(test_missing_file),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
