@@ -14,10 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef FSDPC_CUDA_DRIVER /* tests put a fake CUDA runtime in its place */
+#define FSDPC_CUDA_DRIVER "libcuda.so.1"
+#endif
+
 enum { WORKSPACE_BYTES = 32 << 20, DEFAULT_TIMEOUT_S = 600 };
 
 bool backend_cuda_check(const Plan *plan, Failure *failure) {
-  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void *driver = dlopen(FSDPC_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
   Failure scratch = {0};
   CudaLibs libs;
   if (driver == NULL)

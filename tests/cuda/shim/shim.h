@@ -6,10 +6,12 @@
 
 #define FSDPC_SHIM 1
 
+#include <functional>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <tuple>
 
 #define __global__
 #define __device__
@@ -69,11 +71,23 @@ void shim_run(dim3 blocks, dim3 threads, size_t shared_bytes, void (*call)(void 
 /* Order of threads and of blocks; each seed another. */
 extern "C" void shim_seed(uint64_t seed);
 
-template <class F> static void shim_launch(dim3 blocks, dim3 threads, size_t shared_bytes, F f) {
-  shim_run(blocks, threads, shared_bytes, [](void *arg) { (*(F *)arg)(); }, &f);
+/* Runs the work now, or later when a fake CUDA runtime is linked (fake/fake_cuda.cpp), which has streams. */
+void shim_submit(void *stream, std::function<void()> work);
+
+/* As CUDA does, arguments are copied when a kernel is launched. */
+template <class... P, class... A>
+static void shim_launch(void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared_bytes, void *stream, A... args) {
+  struct Call {
+    void (*kernel)(P...);
+    std::tuple<P...> args;
+  };
+  Call call = {kernel, std::tuple<P...>(args...)};
+  shim_submit(stream, [=]() mutable {
+    shim_run(blocks, threads, shared_bytes, [](void *p) { std::apply(((Call *)p)->kernel, ((Call *)p)->args); }, &call);
+  });
 }
 #define LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                               \
-  ((void)(stream), shim_launch(dim3(grid), dim3(block), (size_t)(shared_bytes), [=] { (kernel)(__VA_ARGS__); }))
+  shim_launch((kernel), dim3(grid), dim3(block), (size_t)(shared_bytes), (void *)(stream), __VA_ARGS__)
 #define LAUNCHED()                  0
 #define ALLOW_SHARED(kernel, bytes) ((bytes) > 227 * 1024 ? 1 : 0) /* what an H100's block may have */
 
