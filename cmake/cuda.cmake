@@ -35,7 +35,7 @@ execute_process(
   COMMAND python3 -c "import importlib.util as u; print(list(u.find_spec('nvidia').submodule_search_locations)[0])"
   OUTPUT_VARIABLE FSDPC_PIP_NVIDIA OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 find_path(FSDPC_NCCL_INCLUDE nccl.h
-  HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME ENV NCCL_ROOT ${FSDPC_PIP_NVIDIA}/nccl PATH_SUFFIXES include)
+  HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME ENV NCCL_ROOT ${FSDPC_PIP_NVIDIA}/nccl ${FSDPC_PIP_NVIDIA}/cu13 PATH_SUFFIXES include)
 find_path(FSDPC_CUBLAS_INCLUDE cublasLt.h
   HINTS ${CUDAToolkit_INCLUDE_DIRS} ${FSDPC_PIP_NVIDIA}/cublas ${FSDPC_PIP_NVIDIA}/cu13 PATH_SUFFIXES include)
 if(NOT FSDPC_NCCL_INCLUDE)
@@ -54,6 +54,9 @@ target_compile_definitions(cuda_headers INTERFACE FSDPC_HAVE_CUDA=1)
 target_link_libraries(cuda_headers INTERFACE CUDA::cudart_static)
 set(FSDPC_HAVE_CUDA ON)
 # Where libraries are looked for at run time besides the loader's own folders.
-string(JOIN ":" FSDPC_CUDA_LIBRARY_PATH ${CUDAToolkit_LIBRARY_DIR} $<$<BOOL:${FSDPC_PIP_NVIDIA}>:${FSDPC_PIP_NVIDIA}/nccl/lib>
-       $<$<BOOL:${FSDPC_PIP_NVIDIA}>:${FSDPC_PIP_NVIDIA}/cublas/lib>)
+set(folders ${CUDAToolkit_LIBRARY_DIR})
+if(FSDPC_PIP_NVIDIA)
+  list(APPEND folders ${FSDPC_PIP_NVIDIA}/cu13/lib ${FSDPC_PIP_NVIDIA}/cublas/lib ${FSDPC_PIP_NVIDIA}/nccl/lib)
+endif()
+list(JOIN folders ":" FSDPC_CUDA_LIBRARY_PATH)
 message(STATUS "CUDA backend: ${CMAKE_CUDA_COMPILER_VERSION} for ${FSDPC_CUDA_ARCHITECTURES}, NCCL from ${FSDPC_NCCL_INCLUDE}")
