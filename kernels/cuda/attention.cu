@@ -1,10 +1,10 @@
 /* Owns: attention's forward pass (arXiv 2205.14135): o = softmax(scale q k^T) v and the logarithm of the softmax's
  * denominators, block by block, without the scores ever reaching memory. Causal or full, grouped queries, any head
- * dimension up to 256, in f32 arithmetic without tensor cores: the reference and the path of f32 and of odd shapes.
+ * dimension up to 256, in f32 arithmetic without tensor cores: the reference and the path of f32 and of odd shapes;
+ * attention_mma.cu is the fast one.
  *
  * Moves q, k, v, o once and k, v once more per 64 queries out of L2; 4 tq tk head_dim flops a head, half when causal.
  * Bound: f32 multiply-adds and shared memory. Rate: not measured yet (no GPU). */
-#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_mma.cuh"
 
 template <class T, int DP> __global__ void __launch_bounds__(Tile<DP>::THREADS) forward_kernel(Attention<T> a) {
@@ -71,7 +71,10 @@ int cuda_attention_fwd(CudaStream stream, const AttentionShape *shape, CudaTenso
                        CudaTensor o, float *lse) {
   if (q.type != o.type || k.type != o.type || v.type != o.type) return CUDA_UNSUPPORTED;
   if (shape->batch * shape->tq == 0) return 0;
-  if (attention_mma_ok(shape, q, k, v, o)) return attention_mma_fwd(stream, shape, q, k, v, o, lse);
   FOR_TYPE(o.type, false, (void)N; Attention<T> a = attention_of<T>(shape, q, k, v); a.out = (T *)o.x; a.ldout = o.ld;
-           a.lse = lse; FOR_HEAD_DIM(shape->head_dim, return forward<T, DP>(stream, a);))
+           a.lse = lse;
+           if constexpr (sizeof(T) == 2) {
+             if (attention_mma_ok(shape, q, k, v, o)) return attention_mma_fwd<T>(stream, a);
+           }
+           FOR_HEAD_DIM(shape->head_dim, return forward<T, DP>(stream, a);))
 }

@@ -4,7 +4,6 @@
  *
  * Moves q, k, v, o, do, dq, dk, dv once, and the walked side again per 64 owned rows out of L2; 14 tq tk head_dim flops
  * a head, half when causal. Bound: f32 multiply-adds and shared memory. Rate: not measured yet (no GPU). */
-#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_mma.cuh"
 
 /* A warp a row and head: delta = sum of o do. */
@@ -138,7 +137,9 @@ int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTenso
            a.dv = (T *)dv.x; a.lddv = dv.ld; a.add_v = dv.add;
            LAUNCH((delta_kernel<T>), (unsigned)ceil_of(shape->batch * shape->tq * shape->heads, 8), 8 * WARP, 0, stream, a);
            int failed = LAUNCHED(); if (failed) return failed;
-           if (attention_mma_ok(shape, q, k, v, o) && attention_mma_ok(shape, dq, dk, dv, d_o))
-             return attention_mma_bwd(stream, a);
+           if constexpr (sizeof(T) == 2) {
+             if (attention_mma_ok(shape, q, k, v, o) && attention_mma_ok(shape, dq, dk, dv, d_o))
+               return attention_mma_bwd<T>(stream, a);
+           }
            FOR_HEAD_DIM(shape->head_dim, return backward<T, DP>(stream, a);))
 }

@@ -50,6 +50,11 @@ template <> DEVICE f16 from_float<f16>(float x) { return __float2half(x); }
 /* Elements of one 16-byte access. */
 template <class T> struct Wide {
   static constexpr int N = 16 / (int)sizeof(T);
+  static constexpr bool BF16 = false;
+};
+template <> struct Wide<bf16> {
+  static constexpr int N = 8;
+  static constexpr bool BF16 = true;
 };
 
 /* N elements as floats; N > 1 needs 16-byte alignment and N a multiple of Wide<T>::N. */

@@ -46,3 +46,14 @@ expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 1 --json
 arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')
 observed=$(sed -n 2p gpt-tiny-cuda.jsonl | grep -oE '"peak_bytes": *[0-9]+' | grep -oE '[0-9]+$')
 [ "$arena" = "$observed" ] || fail "the run reached $observed bytes, the plan says $arena"
+
+# What doctor and a run say of the device.
+expect 0 doctor
+said out 'fake GPU, compute 9.0'
+expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'fake GPU, compute 9.0, cuBLASLt'
+
+# An instruction that fails is named with its stream and layer; the other ranks end too.
+sed 's/precision f32 reduce f32/precision f32 reduce bf16/' "$fixtures/gpt-tiny.fsdp" >mixed.fsdp
+expect 1 run mixed.fsdp --ranks 2 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'stream compute, instruction'

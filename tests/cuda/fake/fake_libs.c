@@ -15,8 +15,11 @@ struct CudaProducts {
   uint32_t count;
 };
 
+static size_t version(void) { return 130000; }
+
 bool cuda_libs_cublaslt(CudaLibs *libs, Failure *failure) {
-  (void)libs, (void)failure;
+  (void)failure;
+  libs->cublasLtGetVersion = version;
   return true;
 }
 bool cuda_libs_nccl(CudaLibs *libs, Failure *failure) {

@@ -140,4 +140,45 @@ static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long
 }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
+/* --- tensor cores ------------------------------------------------------------------------------------------------- */
+
+/* ldmatrix.x4: lane l gives the address of row l % 8 of matrix l / 8, 16 bytes. */
+template <bool TRANSPOSE> static void ldmatrix(uint32_t r[4], const void *row) {
+  ShimExchange all = shim_exchange(&row, sizeof row);
+  int g = shim_lane() / 4, t = shim_lane() % 4;
+  if (all.lanes != 0xffffffffu || (uintptr_t)row % 16 != 0) shim_fail("ldmatrix without a whole warp, or misaligned");
+  for (int m = 0; m < 4; m++) {
+    uint16_t pair[2];
+    for (int i = 0; i < 2; i++) {
+      const uint16_t *from;
+      memcpy(&from, all.slot[m * 8 + (TRANSPOSE ? 2 * t + i : g)], sizeof from);
+      pair[i] = from[TRANSPOSE ? g : 2 * t + i];
+    }
+    memcpy(&r[m], pair, sizeof pair);
+  }
+}
+
+static inline float shim_half_of(__nv_bfloat16, uint32_t bits) { return __bfloat162float(__nv_bfloat16{(uint16_t)bits}); }
+static inline float shim_half_of(__half, uint32_t bits) { return __half2float(__half{(uint16_t)bits}); }
+
+/* mma.m16n8k16: c += a b. */
+template <class T> static void mma(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+  uint32_t left[32][4], right[32][2];
+  ShimExchange all = shim_exchange(a, 16);
+  memcpy(left, all.slot, sizeof left);
+  all = shim_exchange(b, 8);
+  for (int lane = 0; lane < 32; lane++) memcpy(right[lane], all.slot[lane], 8);
+  if (all.lanes != 0xffffffffu) shim_fail("mma without a whole warp");
+  int g = shim_lane() / 4, t = shim_lane() % 4;
+  for (int i = 0; i < 4; i++) {
+    int n = 2 * t + i % 2;
+    float sum = 0;
+    for (int k = 0; k < 16; k++) {
+      uint32_t x = left[g * 4 + k % 8 / 2][i / 2 + (k >= 8 ? 2 : 0)], y = right[n * 4 + k % 8 / 2][k >= 8 ? 1 : 0];
+      sum += shim_half_of(T{}, x >> k % 2 * 16 & 0xffff) * shim_half_of(T{}, y >> k % 2 * 16 & 0xffff);
+    }
+    c[i] += sum;
+  }
+}
+
 #endif
