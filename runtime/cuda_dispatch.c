@@ -74,13 +74,13 @@ static CudaTensor row(CudaTensor t, int64_t r) {
   return t;
 }
 
-/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and both gradients of linear. */
-static int classify(const CudaCall *c, int64_t first, int64_t part) {
+/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and both gradients of linear. ld: of the logits. */
+static int classify(const CudaCall *c, int64_t first, int64_t part, int64_t ld) {
   int64_t vocab = N(1), in = N(2);
   CudaTensor x = row(T(0), first), dx = row(T(6), first), dw = T(7), db = T(8), logits = T(10);
   dw.add = dw.add || first > 0;
   db.add = db.add || first > 0;
-  logits.ld = vocab;
+  logits.ld = ld;
   logits.add = 0;
   int failed = linear_fwd(c, part, vocab, in, x, T(1), T(2), logits);
   if (!failed && !c->prepare)
@@ -90,11 +90,17 @@ static int classify(const CudaCall *c, int64_t first, int64_t part) {
   return failed;
 }
 
+/* Rows of logits start on 16 bytes where they can, for products are slow otherwise and vocabularies are odd: then fewer
+ * rows fit into the buffer at a time, and the rows are shared out evenly over the passes. */
 OP(linear_cross_entropy) {
-  int64_t rows = N(0), chunk = N(4);
+  enum { ALIGN = 8 };
+  int64_t rows = N(0), vocab = N(1), chunk = N(4), ld = (vocab + ALIGN - 1) / ALIGN * ALIGN, fit = chunk * vocab / ld;
   int failed = 0;
-  for (int64_t first = 0; first < rows && !failed; first += chunk)
-    failed = classify(c, first, rows - first < chunk ? rows - first : chunk);
+  if (fit == 0) ld = vocab, fit = chunk;
+  if (fit > rows) fit = rows;
+  int64_t passes = (rows + fit - 1) / fit, part = (rows + passes - 1) / passes;
+  for (int64_t first = 0; first < rows && !failed; first += part)
+    failed = classify(c, first, rows - first < part ? rows - first : part, ld);
   if (failed || c->prepare) return failed;
   return cuda_sum_loss(S, rows, F32(9), F64(5));
 }

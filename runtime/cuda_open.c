@@ -18,7 +18,7 @@
 #define FSDPC_CUDA_DRIVER "libcuda.so.1"
 #endif
 
-enum { WORKSPACE_BYTES = 32 << 20, DEFAULT_TIMEOUT_S = 600 };
+enum { WORKSPACE_BYTES = 32 << 20, GPU_PAGE_BYTES = 2 << 20, DEFAULT_TIMEOUT_S = 600 };
 
 bool backend_cuda_check(const Plan *plan, Failure *failure) {
   void *driver = dlopen(FSDPC_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
@@ -75,7 +75,8 @@ static bool open_memory(CudaBackend *cuda, Failure *failure) {
     uint64_t bytes = cuda_scratch_bytes(plan, &plan->instrs.data[i]);
     if (bytes > scratch) scratch = bytes;
   }
-  if (!allocate(&arena, plan->arena_bytes, "the arena", failure)) return false;
+  /* Whole pages of the GPU, so that sharing it between processes shares nothing else. */
+  if (!allocate(&arena, round_up(plan->arena_bytes, GPU_PAGE_BYTES), "the arena", failure)) return false;
   cuda->arena = arena;
   if (!allocate(&cuda->workspace, WORKSPACE_BYTES, "the workspace of products", failure) ||
       !allocate(&cuda->scratch, scratch, "scratch memory", failure))

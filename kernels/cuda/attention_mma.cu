@@ -25,12 +25,12 @@ DEVICE float soften(const Attention<T> &a, int query, int key, float s[COLS / 8]
       most = fmaxf(most, x);
     }
   most = four_max(most);
-  float base = most == -INFINITY ? 0 : most, shrink = expf(row.top - base);
+  float base = most == -INFINITY ? 0 : most, shrink = fast_exp(row.top - base);
 #pragma unroll
   for (int j = 0; j < COLS / 8; j++)
     for (int c = 0; c < 2; c++) {
       float &x = s[j][2 * half + c];
-      x = expf(x - base);
+      x = fast_exp(x - base);
       total += x;
     }
   row.sum = row.sum * shrink + four_sum(total);

@@ -25,6 +25,9 @@ template <class T> int attention_mma_fwd(CudaStream stream, const Attention<T> &
 template <class T> int attention_mma_bwd(CudaStream stream, const Attention<T> &a);
 
 #ifndef FSDPC_SHIM
+/* 2 ulp, which 16-bit results do not show. */
+DEVICE float fast_exp(float x) { return __expf(x); }
+
 /* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 template <bool TRANSPOSE> DEVICE void ldmatrix(uint32_t r[4], const void *row) {
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);

@@ -32,7 +32,7 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_que
     for (int j = 0; j < COLS / 8; j++)
       for (int c = 0; c < 4; c++) {
         bool seen = visible(a, query[c / 2], key + 8 * j + 2 * l.t + c % 2);
-        ds[j][c] = seen ? expf(s[j][c] * a.scale - lse[c / 2]) * (ds[j][c] - delta[c / 2]) * a.scale : 0;
+        ds[j][c] = seen ? fast_exp(s[j][c] * a.scale - lse[c / 2]) * (ds[j][c] - delta[c / 2]) * a.scale : 0;
       }
     tile_accumulate<COLS, D>(ds, k, acc);
   }
@@ -50,7 +50,7 @@ DEVICE void key_scores(const Attention<T> &a, int first, int query, const float 
     for (int c = 0; c < 4; c++) {
       int t = query + 8 * j + 2 * l.t + c % 2, key = first + l.warp * 16 + l.g + c / 2 * 8;
       bool seen = visible(a, t, key);
-      s[j][c] = seen ? expf(s[j][c] * a.scale - lse[t]) : 0;
+      s[j][c] = seen ? fast_exp(s[j][c] * a.scale - lse[t]) : 0;
       ds[j][c] = seen ? s[j][c] * (ds[j][c] - delta[t]) * a.scale : 0;
     }
 }

@@ -140,6 +140,8 @@ static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long
 }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
+static inline float fast_exp(float x) { return expf(x); }
+
 /* --- tensor cores ------------------------------------------------------------------------------------------------- */
 
 /* ldmatrix.x4: lane l gives the address of row l % 8 of matrix l / 8, 16 bytes. */
