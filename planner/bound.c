@@ -17,6 +17,7 @@ typedef struct Relaxed {
   double comm, again;        /* B with nothing gathered twice; everything that could be */
   double resident;           /* bytes that pay for `again` */
   double room;
+  double contention; /* compute lost for a second of B beside it */
 } Relaxed;
 
 static int compare_slices(const void *a, const void *b) {
@@ -25,10 +26,11 @@ static int compare_slices(const void *a, const void *b) {
   return (p < q) - (p > q);
 }
 
-/* Least w A + (1 - w) B under the memory row. *again: recompute time that is left in A. */
+/* Least w (A + contention B) + (1 - w) B under the memory row. *again: recompute time that is left in A. */
 static double weigh(const Relaxed *r, double w, double *left) {
   double room = r->room > 0 ? r->room : 0, a = r->compute + r->recompute, b = r->comm + r->again;
-  double rate = r->resident > 0 ? (1 - w) * r->again / r->resident : 0;
+  double weight = 1 - w + w * r->contention; /* of B */
+  double rate = r->resident > 0 ? weight * r->again / r->resident : 0;
   bool taken = r->resident <= 0;
   for (uint32_t i = 0; i <= r->count; i++) {
     double worth = i < r->count ? w * r->slices[i].ns / (r->slices[i].bytes + 1e-9) : -1;
@@ -44,7 +46,7 @@ static double weigh(const Relaxed *r, double w, double *left) {
     room -= share * r->slices[i].bytes;
   }
   *left = a - r->compute;
-  return w * a + (1 - w) * b;
+  return w * a + weight * b;
 }
 
 static uint64_t param_bytes(const Graph *graph, uint32_t param, DType dtype) {
@@ -126,15 +128,16 @@ static double reduce_ns(const BoundInput *in, uint64_t bytes) {
   return ns;
 }
 
-/* The first op that reads a parameter waits for it; the last gradient is reduced after everything. */
-static double head_and_tail(const BoundInput *in) {
+/* The first op that reads a parameter waits for it; the last gradient is reduced after everything. What runs meanwhile is slowed. */
+static double head_and_tail(const BoundInput *in, double contention) {
   const Program *program = in->program;
   const Recipe *recipe = &program->graph->recipe;
-  double ns = 0;
+  if (contention >= 1) return 0;
+  double ns = 0, slower = 1 / (1 - contention);
   for (int32_t i = 0; i < program->turn && in->world->shard > 1; i++) {
     uint64_t bytes = op_params(program, i, VALUE_PARAM, recipe->compute);
     if (!bytes) {
-      ns -= (double)program->ops.data[i].ns; /* runs meanwhile */
+      ns -= slower * (double)program->ops.data[i].ns; /* runs meanwhile */
       continue;
     }
     ns += (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
@@ -144,7 +147,7 @@ static double head_and_tail(const BoundInput *in) {
   for (int32_t i = (int32_t)program->ops.count - 1; i >= program->turn && in->world->ranks > 1; i--) {
     uint64_t bytes = op_params(program, i, VALUE_PARAM_GRADIENT, recipe->reduce);
     double after = 0;
-    for (int32_t j = i + 1; j < (int32_t)program->ops.count; j++) after += (double)program->ops.data[j].ns;
+    for (int32_t j = i + 1; j < (int32_t)program->ops.count; j++) after += slower * (double)program->ops.data[j].ns;
     if (bytes && reduce_ns(in, bytes) > after) ns += reduce_ns(in, bytes) - after;
     if (bytes) break;
   }
@@ -175,7 +178,8 @@ static void relax(Arena *scratch, const BoundInput *in, Relaxed *r) {
   }
   qsort(r->slices, r->count, sizeof *r->slices, compare_slices);
   for (uint32_t i = 0; i < in->program->ops.count; i++) r->compute += (double)in->program->ops.data[i].ns;
-  r->compute += head_and_tail(in);
+  r->contention = cost_overlap(in->cluster, in->world).contention;
+  r->compute += (1 - r->contention) * head_and_tail(in, r->contention);
   uint64_t bytes = all_params(graph, recipe->compute);
   double latency = in->world->shard > 1 ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, 0) : 0;
   if (in->world->shard > 1) r->comm = (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
@@ -227,6 +231,13 @@ Bound bound_of(const BoundInput *in) {
   }
   const char *by = binding(in, w, left);
   double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
+  double spare, slowing = in->program->output_value < 0 && !in->shared_queue ? r.contention * reduce : 0;
+  r.contention = 0;
+  double compute = weigh(&r, 1, &spare) + slowing;
+  if (compute > best) { /* reductions slow compute more than gathers do */
+    best = compute;
+    by = binding(in, 1, spare);
+  }
   if (in->program->output_value < 0 && !in->shared_queue && reduce > best) {
     best = reduce;
     by = "reduce";

@@ -1,11 +1,12 @@
-/* Owns: addresses. Persistent buffers lie at the bottom of the arena; the others are placed above, each into the tightest gap
- * left by those that are live at the same time (offline best fit), in one of several orders: largest first, and where that
- * does not reach the goal, others; the best is kept.
+/* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
+ * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
+ * left by those that are live at the same time, in several orders. The best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
  * fragmentation costs. */
 #include "base/checked.h"
 #include "planner/emit.h"
+#include "planner/memory_stack.h"
 
 #include <stdlib.h>
 
@@ -81,6 +82,9 @@ typedef int (*Order)(const void *, const void *);
 
 static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_area, by_lifetime_then_class};
 
+/* Beyond this many buffers only the fast way is tried: the others are quadratic. */
+enum { QUADRATIC_BUFFERS = 9000 };
+
 /* Bytes of arena that this order needs; offsets are set. */
 static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, Order order, Placed *placed) {
   uint64_t most = base;
@@ -95,29 +99,51 @@ static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, Or
   return most;
 }
 
-void memory_place(Plan *plan, uint64_t goal) {
-  Arena *scratch = arena_new();
-  PlanBuf **bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
-  Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
-  uint32_t count = 0, best = 0;
+static int32_t find_turn(const Plan *plan) {
+  int32_t i = 0;
+  while (i < (int32_t)plan->instrs.count && (plan->instrs.data[i].phase != PHASE_BACKWARD || plan->instrs.data[i].stream != STREAM_COMPUTE)) i++;
+  return i;
+}
+
+static uint64_t place_persistent(Plan *plan) {
   uint64_t base = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     PlanBuf *buf = &plan->bufs.data[b];
-    if (!buf->persistent) {
-      bufs[count++] = buf;
-      continue;
-    }
+    if (!buf->persistent) continue;
     buf->offset = base;
     base += round_up(buf->bytes, PLAN_ALIGN_BYTES);
   }
-  uint32_t tried = 0;
-  plan->arena_bytes = UINT64_MAX;
-  for (; tried < sizeof orders / sizeof *orders && plan->arena_bytes > goal; tried++) {
-    uint64_t bytes = place_in_order(bufs, count, base, orders[tried], placed);
-    if (bytes >= plan->arena_bytes) continue;
-    plan->arena_bytes = bytes;
-    best = tried;
+  return base;
+}
+
+/* The best of the quadratic orders, if one beats `bytes`. */
+static uint64_t place_by_orders(Plan *plan, uint64_t base, uint64_t goal, uint64_t bytes) {
+  Arena *scratch = arena_new();
+  PlanBuf **bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
+  Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
+  uint32_t count = 0, tried = 0, last = UINT32_MAX;
+  Order best = NULL;
+  for (uint32_t b = 0; b < plan->bufs.count; b++)
+    if (!plan->bufs.data[b].persistent) bufs[count++] = &plan->bufs.data[b];
+  for (; tried < sizeof orders / sizeof *orders && bytes > goal; tried++) {
+    uint64_t needed = place_in_order(bufs, count, base, orders[tried], placed);
+    if (needed >= bytes) continue;
+    bytes = needed;
+    best = orders[tried];
+    last = tried;
   }
-  if (best + 1 != tried) place_in_order(bufs, count, base, orders[best], placed);
+  if (best && last + 1 != tried) place_in_order(bufs, count, base, best, placed);
   arena_free(scratch);
+  return bytes;
+}
+
+void memory_place(Plan *plan, uint64_t goal) {
+  int32_t turn = find_turn(plan);
+  uint64_t base = place_persistent(plan), least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
+  uint64_t top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
+  uint64_t stacked = memory_stack(plan, base, top, turn);
+  plan->arena_bytes = stacked;
+  if (stacked <= goal || (plan->bufs.count > QUADRATIC_BUFFERS && stacked != UINT64_MAX)) return;
+  plan->arena_bytes = place_by_orders(plan, base, goal, stacked);
+  if (plan->arena_bytes == stacked) memory_stack(plan, base, top, turn);
 }

@@ -39,10 +39,9 @@ static bool check_graph(DiagSink *sink, const Graph *graph) {
 
 static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSettings *settings) {
   uint32_t errors = sink->errors;
-  if (settings->strategy == STRATEGY_SHARD_OPTIM || settings->strategy == STRATEGY_HYBRID_SHARD) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "strategy %s is not available in this version",
-                            settings->strategy == STRATEGY_SHARD_OPTIM ? "shard_optim" : "hybrid_shard");
-    diag_help(diag, "use full_shard, shard_grad_op, no_shard or auto");
+  if (settings->strategy == STRATEGY_SHARD_OPTIM) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "strategy shard_optim is not available in this version");
+    diag_help(diag, "use full_shard, shard_grad_op, hybrid_shard:F, no_shard or auto");
   }
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
@@ -62,7 +61,9 @@ static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOption
   if (!checked_mul((uint64_t)cluster->node_devices, (uint64_t)cluster->nodes, &devices)) devices = MAX_RANKS + 1;
   if (!ranks) ranks = devices ? devices : 1;
   uint64_t per_node = (uint64_t)options->ranks_per_node;
-  if (!per_node) per_node = cluster->node_devices > 0 ? (uint64_t)cluster->node_devices : ranks;
+  /* On one host ranks are processes: any number of them fits, if slowly. */
+  bool one_host = cluster->device.kind == DEVICE_CPU && cluster->nodes <= 1;
+  if (!per_node) per_node = cluster->node_devices > 0 && !one_host ? (uint64_t)cluster->node_devices : ranks;
   if (per_node > ranks) per_node = ranks;
   if (ranks > MAX_RANKS) {
     diag_error(sink, SPAN_NONE, "%llu ranks are more than the %d this version plans for", (unsigned long long)ranks, MAX_RANKS);
@@ -84,6 +85,15 @@ static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOption
   search->ranks = (uint32_t)ranks;
   search->ranks_per_node = (uint32_t)per_node;
   return true;
+}
+
+static bool check_width(DiagSink *sink, const Search *search) {
+  const PlanSettings *settings = search->settings;
+  if (settings->strategy != STRATEGY_HYBRID_SHARD) return true;
+  if (settings->shard > 1 && settings->shard <= (int64_t)search->ranks && search->ranks % settings->shard == 0) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "hybrid_shard:%lld does not divide %u ranks", (long long)settings->shard, search->ranks);
+  diag_help(diag, "the shard group's size must be above 1 and divide the number of ranks; one node's is %u", search->ranks_per_node);
+  return false;
 }
 
 static bool indivisible(DiagSink *sink, uint64_t samples, uint64_t ranks, int64_t micro) {
@@ -140,6 +150,7 @@ static void find_spans(Arena *arena, const DiagSink *sink, const Graph *graph, P
 
 static const char *strategy_text(const Plan *plan) {
   if (plan->world.shard == 1) return "no_shard";
+  if (plan->world.replicas > 1) return "hybrid_shard";
   for (uint32_t u = 0; u < plan->units.count; u++)
     if (plan->units.data[u].reshard) return "full_shard";
   return "shard_grad_op";
@@ -237,7 +248,9 @@ static void list_largest(Arena *arena, const Plan *plan, int32_t at, Infeasible 
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
     if (buf->first > at || buf->last < at) continue;
-    LargestBuffer entry = {plan_str(plan, buf->name), buf_class_name(buf->class), buf->bytes};
+    const char *name = plan_str(plan, buf->name);
+    if (buf->unit >= 0) name = arena_printf(arena, "%s of unit %s", name, plan_str(plan, plan->units.data[buf->unit].name));
+    LargestBuffer entry = {name, buf_class_name(buf->class), buf->bytes};
     vec_push(arena, &all, entry);
   }
   qsort(all.data, all.count, sizeof *all.data, compare_largest);
@@ -335,6 +348,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
   const char **paths = ARENA_ARRAY(arena, const char *, graph->ops.count);
   find_spans(arena, sink, graph, spans, paths);
   *search = (Search){.arena = arena,
+                     .scratch = search->scratch,
                      .sink = sink,
                      .graph = graph,
                      .cluster = &graph->cluster,
@@ -350,29 +364,35 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
     diag_help(diag, "pass --memory 16GiB or add `memory 16GiB` to the plan block");
     return false;
   }
-  return choose_world(sink, graph, options, search);
+  return choose_world(sink, graph, options, search) && check_width(sink, search);
+}
+
+static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
+                 Search *search, PlannerResult *result) {
+  Found found = {0};
+  int64_t micro[MAX_MICRO_BATCHES];
+  uint32_t micro_count;
+  if (!prepare(arena, sink, graph, options, search)) return;
+  if (!list_micro_batches(sink, search, &options->settings, micro, &micro_count)) return;
+  if (!search_best(search, micro, micro_count, &found)) return;
+  summarise(arena, search, &found);
+  if (found.fits)
+    verify_own(arena, found.plan);
+  else
+    explain_infeasible(arena, search, &found, &result->infeasible);
+  if (dump) write_dumps(search, &found, dump, dump_text);
+  result->plan = found.plan;
+  result->sim = found.sim;
+  result->fits = found.fits;
 }
 
 void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,
                   Text *dump_text, PlannerResult *result) {
   double start = now_seconds();
-  Search search;
-  Found found = {0};
-  int64_t micro[MAX_MICRO_BATCHES];
-  uint32_t micro_count;
+  Search search = {.scratch = arena_new()};
   *result = (PlannerResult){0};
-  if (!prepare(arena, sink, graph, options, &search)) return;
-  if (!list_micro_batches(sink, &search, &options->settings, micro, &micro_count)) return;
-  if (!search_best(&search, micro, micro_count, &found)) return;
-  summarise(arena, &search, &found);
-  if (found.fits)
-    verify_own(arena, found.plan);
-  else
-    explain_infeasible(arena, &search, &found, &result->infeasible);
-  if (dump) write_dumps(&search, &found, dump, dump_text);
-  result->plan = found.plan;
-  result->sim = found.sim;
-  result->fits = found.fits;
+  plan(arena, sink, graph, options, dump, dump_text, &search, result);
+  arena_free(search.scratch);
   result->candidates = search.candidates;
   result->seconds = now_seconds() - start;
 }

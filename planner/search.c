@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, MOVE_BUDGET = 20000000, MAX_GROUPINGS = 6 };
+enum { PLACEMENT_TRIES = 6, MOVE_BUDGET = 20000000, MAX_GROUPINGS = 6, EXACT_ITEMS = 10, PAIR_ITEMS = 64 };
 static const double GOOD_ENOUGH = 1.001; /* of the bound: stop moving */
 
 /* One outer choice with one grouping of units: what the inner search varies and what it knows. */
@@ -67,7 +67,7 @@ static bool unit_is_free(const Inner *in, uint32_t unit) {
 /* --- judging -------------------------------------------------------------------------------------------------------------- */
 
 static bool judge(const Inner *in, Trial *trial) {
-  Arena *scratch = arena_new();
+  Arena *scratch = in->search->scratch;
   Decisions d = in->base;
   Schedule schedule;
   d.recompute = trial->recompute;
@@ -77,7 +77,7 @@ static bool judge(const Inner *in, Trial *trial) {
   trial->ns = schedule.step_ns;
   bool fits = schedule.max_live <= (int64_t)in->room;
   in->search->candidates++;
-  arena_free(scratch);
+  arena_reset(scratch);
   return fits;
 }
 
@@ -239,17 +239,47 @@ typedef struct Mover {
   int64_t left; /* schedules that may still be judged */
 } Mover;
 
+static bool try_trial(Mover *m) {
+  m->left--;
+  if (!judge(m->in, &m->trial) || m->trial.ns >= m->best->ns) return false;
+  copy_trial(m->in, m->best, &m->trial);
+  return true;
+}
+
 static bool move_class(Mover *m, const Item *const *class, uint32_t size, uint32_t count) {
   bool improved = false;
   for (int way = 0; way < 4; way++) {
     if (m->left <= 0 || m->best->ns <= m->target) return improved;
     copy_trial(m->in, &m->trial, m->best);
     if (!flip_run(&m->trial, class, size, way & 1, way & 2, count)) continue;
-    m->left--;
-    if (!judge(m->in, &m->trial) || m->trial.ns >= m->best->ns) continue;
-    copy_trial(m->in, m->best, &m->trial);
-    improved = true;
+    improved |= try_trial(m);
   }
+  return improved;
+}
+
+/* Few items: all subsets. */
+static void enumerate_subsets(Mover *m) {
+  const Items *items = &m->in->items;
+  for (uint32_t subset = 0; subset < 1u << items->count && m->best->ns > m->target; subset++) {
+    start_trial(m->in, &m->trial);
+    for (uint32_t i = 0; i < items->count; i++)
+      if (subset >> i & 1) flip(&m->trial, &items->data[i]);
+    (void)try_trial(m);
+  }
+}
+
+/* Flips two items at a time (or one, i = j), until no pair improves. */
+static bool move_pairs(Mover *m) {
+  const Items *items = &m->in->items;
+  bool improved = false;
+  for (uint32_t i = 0; i < items->count; i++)
+    for (uint32_t j = i; j < items->count; j++) {
+      if (m->left <= 0 || m->best->ns <= m->target) return false;
+      copy_trial(m->in, &m->trial, m->best);
+      flip(&m->trial, &items->data[i]);
+      if (j != i) flip(&m->trial, &items->data[j]);
+      improved |= try_trial(m);
+    }
   return improved;
 }
 
@@ -261,12 +291,19 @@ static void improve(const Inner *in, Trial *best, uint64_t bound_ns) {
   qsort(order, count, sizeof *order, compare_class);
   Mover m = {in, best, new_trial(in), (uint64_t)((double)bound_ns * GOOD_ENOUGH), 0};
   m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
+  if (count <= EXACT_ITEMS) {
+    enumerate_subsets(&m);
+    return;
+  }
+  int64_t pairs = count <= PAIR_ITEMS ? 3 * (int64_t)count * count : 0;
   if (m.left > 400) m.left = 400;
   for (uint32_t run = in->units->units.count; run >= 1; run /= 2)
     for (uint32_t i = 0, end; i < count; i = end) {
       for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
       while (move_class(&m, order + i, end - i, run)) continue;
     }
+  m.left = pairs;
+  while (move_pairs(&m)) continue;
 }
 
 /* --- groupings --------------------------------------------------------------------------------------------------------------- */
@@ -341,8 +378,15 @@ static void record(Search *s, const Inner *in, const Outer *outer, Grouping grou
   *found = (Found){.outer = *outer, .wrap = grouping.wrap, .wrap_numel = grouping.numel, .decisions = d, .estimate_ns = trial->ns};
 }
 
+static uint32_t best_trial(const Trial *trials, uint32_t count, uint32_t except) {
+  uint32_t best = except == 0 && count > 1 ? 1 : 0;
+  for (uint32_t g = 0; g < count; g++)
+    if (g != except && trials[g].ns < trials[best].ns) best = g;
+  return best;
+}
+
 /* The best decisions of one outer choice within `budget`; false when none of the trials fits. Seeds on every grouping, then
- * moves on the best of them. */
+ * moves on the best two of them, on all where models are small. */
 static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const Bound *bound, Found *found) {
   Grouping groupings[MAX_GROUPINGS];
   Inner in[MAX_GROUPINGS];
@@ -352,17 +396,23 @@ static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const B
   uint64_t target = (uint64_t)((double)bound->ns * GOOD_ENOUGH);
   for (uint32_t g = 0; g < count; g++) {
     best[g] = (Trial){.ns = UINT64_MAX};
+    in[g] = (Inner){0};
     if (best[winner].ns <= target || !open_inner(s, scratch, outer, groupings[g].wrap, groupings[g].numel, &in[g])) continue;
     set_room(&in[g], budget);
     best[g] = new_trial(&in[g]);
     try_seeds(&in[g], &best[g]);
     if (best[g].ns < best[winner].ns) winner = g;
   }
-  bool any = best[winner].ns != UINT64_MAX;
-  if (any) {
-    improve(&in[winner], &best[winner], bound->ns);
-    record(s, &in[winner], outer, groupings[winner], &best[winner], found);
+  uint32_t second = best_trial(best, count, winner);
+  for (uint32_t g = 0; g < count; g++) {
+    bool open = in[g].search != NULL, small = open && in[g].items.count <= PAIR_ITEMS;
+    bool exact = open && in[g].items.count <= EXACT_ITEMS;
+    bool promising = best[g].ns != UINT64_MAX && (g == winner || g == second || small);
+    if ((promising || exact) && best[best_trial(best, count, count)].ns > target) improve(&in[g], &best[g], bound->ns);
   }
+  winner = best_trial(best, count, count);
+  bool any = best[winner].ns != UINT64_MAX;
+  if (any) record(s, &in[winner], outer, groupings[winner], &best[winner], found);
   arena_free(scratch);
   return any;
 }
@@ -380,15 +430,27 @@ static Plan *emit_found(Search *s, Arena *arena, Found *found) {
   return plan;
 }
 
-Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found) {
+static Plan *smallest_of(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Found *found) {
   Inner in;
-  Grouping grouping = {s->settings->wrap == WRAP_AUTO ? WRAP_BLOCK : s->settings->wrap, s->settings->wrap_numel};
   if (!open_inner(s, arena, outer, grouping.wrap, grouping.numel, &in)) return NULL;
   Trial trial = new_trial(&in);
   start_trial(&in, &trial);
   record(s, &in, outer, grouping, &trial, found);
   if (s->settings->prefetch == SETTING_AUTO) found->decisions.prefetch = 0;
-  return emit_found(s, arena, found);
+  return found->plan = emit_found(s, arena, found);
+}
+
+Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found) {
+  Grouping groupings[MAX_GROUPINGS];
+  *found = (Found){0};
+  if (!search_program(s, outer->micro_batch)) return NULL;
+  uint32_t count = list_groupings(s, outer, groupings);
+  for (uint32_t g = 0; g < count; g++) {
+    Found next;
+    if (!smallest_of(s, arena, outer, groupings[g], &next)) return NULL;
+    if (!found->plan || next.plan->arena_bytes < found->plan->arena_bytes) *found = next;
+  }
+  return found->plan;
 }
 
 /* Plans with less and less room until the placed plan fits the budget. */
@@ -403,7 +465,7 @@ static bool place_outer(Search *s, const Outer *outer, const Bound *bound, Found
       plan_simulate(s->arena, found->plan, &found->sim);
       return true;
     }
-    uint64_t excess = found->plan->arena_bytes - s->budget, less = excess + excess / 10 * (uint64_t)i + PLAN_ALIGN_BYTES;
+    uint64_t excess = found->plan->arena_bytes - s->budget, less = excess + ((s->budget / 1000) << i);
     budget = budget > less ? budget - less : 0;
   }
   return false;
@@ -423,16 +485,30 @@ static int compare_candidates(const void *a, const void *b) {
   return (x->order > y->order) - (x->order < y->order);
 }
 
+/* Shard widths that the strategy allows, widest first: all ranks, one node's, or what is pinned; 1 replicates. */
+static uint32_t list_widths(const Search *s, uint32_t out[3]) {
+  uint32_t count = 0;
+  switch (s->settings->strategy) {
+  case STRATEGY_NO_SHARD: out[count++] = 1; break;
+  case STRATEGY_HYBRID_SHARD: out[count++] = (uint32_t)s->settings->shard; break;
+  case STRATEGY_AUTO:
+    out[count++] = s->ranks;
+    if (s->ranks_per_node > 1 && s->ranks_per_node < s->ranks) out[count++] = s->ranks_per_node;
+    if (s->ranks > 1) out[count++] = 1;
+    break;
+  default: out[count++] = s->ranks; break;
+  }
+  return count;
+}
+
 static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out, uint32_t *total) {
-  Strategy pinned = s->settings->strategy;
+  uint32_t widths[3], width_count = list_widths(s, widths);
   *total = 0;
   for (uint32_t m = 0; m < count; m++) {
     if (!search_program(s, micro[m])) return false;
-    for (int whole = 0; whole < 2; whole++) {
-      if (whole && (s->ranks == 1 || (pinned != STRATEGY_AUTO && pinned != STRATEGY_NO_SHARD))) continue;
-      if (!whole && pinned == STRATEGY_NO_SHARD && s->ranks > 1) continue;
+    for (uint32_t w = 0; w < width_count; w++) {
       Candidate *candidate = &out[*total];
-      *candidate = (Candidate){.outer = {micro[m], whole ? 1 : s->ranks}, .order = (*total)++};
+      *candidate = (Candidate){.outer = {micro[m], widths[w]}, .order = (*total)++};
       candidate->bound = outer_bound(s, &candidate->outer);
     }
   }
@@ -442,9 +518,8 @@ static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Can
 
 static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total, Found *found) {
   for (uint32_t i = 0; i < total; i++) {
-    Found smallest = {0};
-    smallest.plan = search_smallest(s, s->arena, &candidates[i].outer, &smallest);
-    if (!smallest.plan) return false;
+    Found smallest;
+    if (!search_smallest(s, s->arena, &candidates[i].outer, &smallest)) return false;
     if (!found->plan || smallest.plan->arena_bytes < found->plan->arena_bytes) *found = smallest;
   }
   found->fits = found->plan->arena_bytes <= s->budget;
@@ -453,7 +528,7 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
 }
 
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
-  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 2 * (size_t)count);
+  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 3 * (size_t)count);
   uint32_t total;
   *found = (Found){0};
   if (!list_candidates(s, micro, count, candidates, &total)) return false;

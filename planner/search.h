@@ -12,6 +12,7 @@
 
 typedef struct Search {
   Arena *arena;
+  Arena *scratch; /* of one judgement */
   DiagSink *sink;
   const Graph *graph;
   const Cluster *cluster;

@@ -33,6 +33,15 @@ for choice in '--strategy full_shard' '--strategy shard_grad_op' '--strategy no_
   "$compare" weights choice.weights/model.safetensors gpt-4.weights/model.safetensors
 done
 
+# A plan for GPUs gives every stream a queue of its own: the same bits, through events alone.
+for ranks in 1 4; do
+  expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --cluster "$root/models/clusters/dgx-h100.fsdp" -o gpu.plan
+  expect 0 verify gpu.plan
+  train queues gpu.plan --steps 4 --backend cuda
+  train shared "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --steps 4 --backend cuda
+  "$compare" metrics queues.jsonl shared.jsonl 0
+done
+
 # bf16 with f32 master weights and gradients follows f32; accumulation over micro-batches is one graph launched again.
 sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/gpt-tiny.fsdp" >bf16.fsdp
 train bf16 bf16.fsdp --ranks 1 --steps 8 --backend cuda
