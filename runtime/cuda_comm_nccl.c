@@ -1,7 +1,7 @@
 /* Owns: collectives over NCCL, one GPU a rank, for ranks of one host.
  *
  * Gather, reduce and replicate have communicators of their own, so that they overlap; within each, calls come in the
- * plan's order, which is the same on every rank. Gathers are in place: the plan lays a unit's shards out so that one call
+ * plan's order, which is the same on every rank. Gathers need no copy before or after: a unit's shards lie so that one call
  * serves it. Sums: every rank receives the pieces it owns the sum of (send and receive in one group), and a kernel adds
  * them along the tree. Pieces go through scratch memory of bounded size, chunk by chunk. With FSDPC_NCCL_SUM=nccl NCCL
  * adds (ncclSum; averages and scaling would keep it from its best algorithms, so scales are folded in elsewhere).

@@ -28,7 +28,6 @@ template <int DP_> struct Tile {
 /* Runs the statement with DP the smallest tile that holds head_dim. */
 #define FOR_HEAD_DIM(head_dim, ...)                                                                          \
   if ((head_dim) <= 64) { constexpr int DP = 64; __VA_ARGS__ }                                               \
-  else if ((head_dim) <= 96) { constexpr int DP = 96; __VA_ARGS__ }                                          \
   else if ((head_dim) <= 128) { constexpr int DP = 128; __VA_ARGS__ }                                        \
   else if ((head_dim) <= CUDA_MAX_HEAD_DIM) { constexpr int DP = 256; __VA_ARGS__ }                          \
   else return CUDA_UNSUPPORTED;

@@ -24,6 +24,17 @@ for ranks in 2 4; do
   "$compare" metrics "gpt-$ranks.jsonl" "gpt-$ranks-cpu.jsonl" 1e-4
 done
 
+# A GPU a rank, through NCCL: the same bits as the local communicator, and with it graphs of several ranks.
+for ranks in 2 4; do
+  FAKE_GPUS=4 train "nccl-$ranks" "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --steps 4 --backend cuda
+  "$compare" metrics "nccl-$ranks.jsonl" "gpt-$ranks.jsonl" 0
+done
+FAKE_GPUS=4 train nccl-replicas "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 4 --backend cuda --strategy no_shard
+"$compare" metrics nccl-replicas.jsonl gpt-4.jsonl 0
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 4 --cluster "$root/models/clusters/dgx-h100.fsdp" -o gpu.plan
+FAKE_GPUS=4 train nccl-queues gpu.plan --steps 4 --backend cuda
+"$compare" metrics nccl-queues.jsonl gpt-4.jsonl 0
+
 # A plan never changes the arithmetic.
 for choice in '--strategy full_shard' '--strategy shard_grad_op' '--strategy no_shard' \
   '--wrap whole' '--checkpoint full'; do

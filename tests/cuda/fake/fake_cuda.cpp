@@ -19,7 +19,7 @@
 #include <vector>
 
 struct Node {
-  std::function<void()> work;
+  std::function<bool()> work; /* false: not yet, try again (what waits for another process) */
   std::vector<std::shared_ptr<Node>> after;
   CUgraph_st *graph = nullptr; /* captured into; null: to be run */
   bool done = false;
@@ -59,7 +59,7 @@ Fake &fake() {
   return state;
 }
 
-void add(CUstream_st *stream, std::function<void()> work, NodeRef also = nullptr) {
+void add_trying(CUstream_st *stream, std::function<bool()> work, NodeRef also = nullptr) {
   NodeRef node = std::make_shared<Node>();
   node->work = std::move(work);
   if (stream->last) node->after.push_back(stream->last);
@@ -68,6 +68,10 @@ void add(CUstream_st *stream, std::function<void()> work, NodeRef also = nullptr
   stream->last = node;
   if (stream->capture) stream->capture->nodes.push_back(node);
   else fake().pending.push_back(node);
+}
+
+void add(CUstream_st *stream, std::function<void()> work, NodeRef also = nullptr) {
+  add_trying(stream, [=] { return work(), true; }, also);
 }
 
 bool ready(const Node &node) {
@@ -79,17 +83,19 @@ bool ready(const Node &node) {
 /* Runs everything that was recorded. */
 void run_all() {
   std::vector<NodeRef> &pending = fake().pending;
-  while (!pending.empty()) {
+  for (int idle = 0; !pending.empty();) {
     size_t start = (fake().random = fake().random * 6364136223846793005u + 1442695040888963407u) >> 33, n = pending.size();
     size_t i = 0;
-    while (i < n && !ready(*pending[(start + i) % n])) i++;
+    while (i < n && !(ready(*pending[(start + i) % n]) && pending[(start + i) % n]->work())) i++;
     if (i == n) {
+      usleep(100); /* another process may be behind */
+      if (++idle < 300000) continue;
       fprintf(stderr, "fake cuda: work waits for itself\n");
       abort();
     }
+    idle = 0;
     NodeRef node = pending[(start + i) % n];
     pending.erase(pending.begin() + (ptrdiff_t)((start + i) % n));
-    node->work();
     node->done = true;
     node->after.clear();
     node->work = nullptr;
@@ -118,6 +124,8 @@ struct Handle {
 void shim_submit(void *stream, std::function<void()> work); /* of shim.h, whose names clash with CUDA's headers */
 void shim_submit(void *stream, std::function<void()> work) { add((CUstream_st *)stream, std::move(work)); }
 
+void fake_cuda_try(void *stream, std::function<bool()> work) { add_trying((CUstream_st *)stream, std::move(work)); }
+
 extern "C" void fake_cuda_enqueue(void *stream, void (*call)(void *), const void *arg, size_t bytes) {
   std::vector<unsigned char> copy((const unsigned char *)arg, (const unsigned char *)arg + bytes);
   add((CUstream_st *)stream, [=]() mutable { call(copy.data()); });
@@ -128,8 +136,12 @@ extern "C" {
 /* --- device and memory ---------------------------------------------------------------------------------------------- */
 
 cudaError_t cudaDriverGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
-cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+/* FAKE_GPUS: so many; one when it is not set. */
+cudaError_t cudaGetDeviceCount(int *count) {
+  const char *wanted = getenv("FAKE_GPUS");
+  return *count = wanted ? atoi(wanted) : 1, cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return device >= 0 && device < 64 ? cudaSuccess : cudaErrorInvalidDevice; }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int) {
   memset(prop, 0, sizeof *prop);
   snprintf(prop->name, sizeof prop->name, "fake GPU");
@@ -276,7 +288,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   std::map<Node *, NodeRef> copies;
   NodeRef end = std::make_shared<Node>();
-  end->work = [] {};
+  end->work = [] { return true; };
   for (const NodeRef &node : exec->nodes) { /* in an order of dependence */
     NodeRef copy = std::make_shared<Node>();
     copy->work = node->work;

@@ -11,6 +11,10 @@ extern "C" {
 void fake_cuda_enqueue(void *stream, void (*call)(void *), const void *arg, size_t bytes);
 #ifdef __cplusplus
 }
+
+#include <functional>
+/* Queues work that is tried until it returns true. */
+void fake_cuda_try(void *stream, std::function<bool()> work);
 #endif
 
 #endif

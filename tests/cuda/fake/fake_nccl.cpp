@@ -1,0 +1,211 @@
+/* Owns: NCCL between processes on the CPU: what runtime/cuda_comm_nccl.c calls. Messages go through mailboxes in memory
+ * that the ranks share; like NCCL's kernels, an operation runs when its stream reaches it and waits for its peers without
+ * keeping other streams from running. Sums other than of integers are refused: the runtime adds by itself. */
+#include "tests/cuda/fake/fake_cuda.h"
+
+#include <nccl.h>
+
+#include <atomic>
+#include <fcntl.h>
+#include <memory>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+constexpr int RANKS = 8, PLANES = 6; /* plane 0: the world; one more a split */
+constexpr size_t SLOT_BYTES = 256 * 1024;
+
+struct Slot {
+  std::atomic<uint32_t> full;
+  uint32_t bytes;
+  unsigned char data[SLOT_BYTES];
+};
+struct Region {
+  std::atomic<int> arrived[PLANES];
+  int color[PLANES][RANKS];
+  Slot slot[PLANES][RANKS][RANKS]; /* from, to */
+};
+struct Id {
+  int pid, fd;
+};
+
+struct Message {
+  bool send, done;
+  int peer;
+  unsigned char *data;
+  size_t bytes;
+};
+
+struct Group {
+  bool open = false;
+  std::vector<Message> messages;
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+};
+Group &group() {
+  static Group only;
+  return only;
+}
+
+size_t bytes_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclBfloat16:
+    case ncclFloat16: return 2;
+    case ncclFloat32: return 4;
+    default: return 8;
+  }
+}
+
+} // namespace
+
+struct ncclComm {
+  Region *region;
+  int plane, rank, splits; /* rank: of the world */
+  std::vector<int> members;
+  int self() const {
+    for (size_t i = 0; i < members.size(); i++)
+      if (members[i] == rank) return (int)i;
+    return -1;
+  }
+};
+
+namespace {
+
+void meet(Region *region, int plane, int count) {
+  region->arrived[plane]++;
+  while (region->arrived[plane] < count) usleep(100);
+}
+
+bool move(ncclComm_t comm, Message *m) {
+  int other = comm->members[(size_t)m->peer];
+  Slot *slot = m->send ? &comm->region->slot[comm->plane][comm->rank][other]
+                       : &comm->region->slot[comm->plane][other][comm->rank];
+  if (slot->full.load(std::memory_order_acquire) != (m->send ? 0u : 1u)) return false;
+  if (m->send) {
+    memcpy(slot->data, m->data, m->bytes);
+    slot->bytes = (uint32_t)m->bytes;
+  } else {
+    if (slot->bytes != m->bytes) fprintf(stderr, "fake nccl: %zu bytes expected, %u sent\n", m->bytes, slot->bytes);
+    memcpy(m->data, slot->data, m->bytes);
+  }
+  slot->full.store(m->send ? 1 : 0, std::memory_order_release);
+  return true;
+}
+
+/* The messages of one launch; captured work may run again, so it starts from a copy. */
+void launch(ncclComm_t comm, cudaStream_t stream, const std::vector<Message> &messages, std::function<void()> then) {
+  std::shared_ptr<std::vector<Message>> live = std::make_shared<std::vector<Message>>(messages);
+  fake_cuda_try(stream, [=] {
+    bool all = true;
+    for (Message &m : *live) {
+      if (!m.done) m.done = move(comm, &m);
+      all = all && m.done;
+    }
+    if (!all) return false;
+    *live = messages;
+    then();
+    return true;
+  });
+}
+
+void add_gather(std::vector<Message> *list, ncclComm_t comm, const void *x, void *out, size_t bytes) {
+  for (int i = 0; i < (int)comm->members.size(); i++) {
+    list->push_back(Message{true, false, i, (unsigned char *)const_cast<void *>(x), bytes});
+    list->push_back(Message{false, false, i, (unsigned char *)out + (size_t)i * bytes, bytes});
+  }
+}
+
+} // namespace
+
+extern "C" {
+
+const char *ncclGetErrorString(ncclResult_t) { return "refused by the fake"; }
+const char *ncclGetLastError(ncclComm_t) { return ""; }
+ncclResult_t ncclGetVersion(int *version) { return *version = 22800, ncclSuccess; }
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *state) { return *state = ncclSuccess, ncclSuccess; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess; }
+ncclResult_t ncclCommAbort(ncclComm_t comm) { return delete comm, ncclSuccess; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
+  Id id = {getpid(), memfd_create("fake-nccl", MFD_CLOEXEC)};
+  if (id.fd < 0 || ftruncate(id.fd, sizeof(Region)) != 0) return ncclSystemError;
+  return memcpy(out, &id, sizeof id), ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId in, int rank) {
+  Id id;
+  char path[64];
+  memcpy(&id, &in, sizeof id);
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", id.pid, id.fd);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  void *region = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (region == MAP_FAILED || ranks > RANKS) return ncclSystemError;
+  *out = new ncclComm{(Region *)region, 0, rank, 0, {}};
+  for (int i = 0; i < ranks; i++) (*out)->members.push_back(i);
+  meet((*out)->region, 0, ranks);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t world, int color, int, ncclComm_t *out, ncclConfig_t *) {
+  int plane = ++world->splits;
+  if (plane >= PLANES) return ncclInvalidUsage;
+  world->region->color[plane][world->rank] = color;
+  meet(world->region, plane, (int)world->members.size());
+  *out = new ncclComm{world->region, plane, world->rank, 0, {}};
+  for (int member : world->members)
+    if (world->region->color[plane][member] == color) (*out)->members.push_back(member);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void) { return group().open = true, ncclSuccess; }
+ncclResult_t ncclGroupEnd(void) {
+  launch(group().comm, group().stream, group().messages, [] {});
+  group() = Group();
+  return ncclSuccess;
+}
+ncclResult_t ncclSend(const void *x, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  if (!group().open || count * bytes_of(type) > SLOT_BYTES) return ncclInvalidUsage;
+  group().comm = comm, group().stream = stream;
+  group().messages.push_back(Message{true, false, peer, (unsigned char *)const_cast<void *>(x), count * bytes_of(type)});
+  return ncclSuccess;
+}
+ncclResult_t ncclRecv(void *x, size_t count, ncclDataType_t type, int peer, ncclComm_t, cudaStream_t) {
+  if (!group().open) return ncclInvalidUsage;
+  group().messages.push_back(Message{false, false, peer, (unsigned char *)x, count * bytes_of(type)});
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllGather(const void *x, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  std::vector<Message> messages;
+  if (count * bytes_of(type) > SLOT_BYTES) return ncclInvalidUsage;
+  add_gather(&messages, comm, x, out, count * bytes_of(type));
+  return launch(comm, stream, messages, [] {}), ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *x, void *y, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
+                           cudaStream_t stream) {
+  if (type != ncclInt64) return ncclInvalidUsage;
+  size_t ranks = comm->members.size();
+  std::shared_ptr<std::vector<int64_t>> all = std::make_shared<std::vector<int64_t>>(count * ranks);
+  std::vector<Message> messages;
+  add_gather(&messages, comm, x, all->data(), count * sizeof(int64_t));
+  launch(comm, stream, messages, [=] {
+    for (size_t i = 0; i < count; i++) {
+      int64_t sum = 0;
+      for (size_t r = 0; r < ranks; r++) sum += (*all)[r * count + i];
+      ((int64_t *)y)[i] = sum;
+    }
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclReduceScatter(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
+  return ncclInvalidUsage;
+}
+
+} /* extern "C" */
