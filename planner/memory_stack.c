@@ -100,7 +100,7 @@ static void find_near(Stack *s, const PlanBuf *buf) {
       Interval interval = {other->offset, other->offset + round_up(other->bytes, PLAN_ALIGN_BYTES)};
       vec_push(s->arena, &s->near, interval);
     }
-  qsort(s->near.data, s->near.count, sizeof(Interval), by_begin);
+  if (s->near.count > 1) qsort(s->near.data, s->near.count, sizeof(Interval), by_begin);
 }
 
 static uint64_t hang(Stack *s, PlanBuf *buf) {
