@@ -167,7 +167,7 @@ static double update_ns(const BoundInput *in) {
   return (double)ns + (double)figures_fixed_update(in->program, in->cluster, in->world);
 }
 
-static void relax(Arena *scratch, const BoundInput *in, Relaxed *r) {
+static void relax(Arena *scratch, const BoundInput *in, double contention, Relaxed *r) {
   const Graph *graph = in->program->graph;
   const Recipe *recipe = &graph->recipe;
   *r = (Relaxed){.slices = ARENA_ARRAY(scratch, Slice, in->items->count)};
@@ -178,8 +178,8 @@ static void relax(Arena *scratch, const BoundInput *in, Relaxed *r) {
   }
   qsort(r->slices, r->count, sizeof *r->slices, compare_slices);
   for (uint32_t i = 0; i < in->program->ops.count; i++) r->compute += (double)in->program->ops.data[i].ns;
-  r->contention = cost_overlap(in->cluster, in->world).contention;
-  r->compute += (1 - r->contention) * head_and_tail(in, r->contention);
+  r->contention = contention;
+  r->compute += (1 - contention) * head_and_tail(in, contention);
   uint64_t bytes = all_params(graph, recipe->compute);
   double latency = in->world->shard > 1 ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, 0) : 0;
   if (in->world->shard > 1) r->comm = (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
@@ -208,40 +208,56 @@ static const char *binding(const BoundInput *in, double w, double recompute_left
   return in->shared_queue ? "communication" : "gather";
 }
 
-Bound bound_of(const BoundInput *in) {
-  Arena *scratch = arena_new();
-  Relaxed r;
-  relax(scratch, in, &r);
+/* The greatest of w (A + contention B) + (1 - w) B over all weights; *r is done with afterwards. */
+static double strongest(const BoundInput *in, Relaxed *r, const char **by) {
   double low = 0, high = 1, left = 0;
   for (int i = 0; i < 50; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    if (weigh(&r, a, &left) < weigh(&r, b, &left))
+    if (weigh(r, a, &left) < weigh(r, b, &left))
       low = a;
     else
       high = b;
   }
-  double w = (low + high) / 2, best = weigh(&r, w, &left);
+  double w = (low + high) / 2, best = weigh(r, w, &left);
   double ends[2] = {0, 1};
   for (int i = 0; i < 2; i++) {
-    double spare, ns = weigh(&r, ends[i], &spare);
+    double spare, ns = weigh(r, ends[i], &spare);
     if (ns <= best) continue;
     best = ns;
     w = ends[i];
     left = spare;
   }
-  const char *by = binding(in, w, left);
+  *by = binding(in, w, left);
+  if (in->program->output_value >= 0 || in->shared_queue) return best;
   double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
-  double spare, slowing = in->program->output_value < 0 && !in->shared_queue ? r.contention * reduce : 0;
-  r.contention = 0;
-  double compute = weigh(&r, 1, &spare) + slowing;
+  double spare, slowing = r->contention * reduce;
+  r->contention = 0;
+  double compute = weigh(r, 1, &spare) + slowing;
   if (compute > best) { /* reductions slow compute more than gathers do */
     best = compute;
-    by = binding(in, 1, spare);
+    *by = binding(in, 1, spare);
   }
-  if (in->program->output_value < 0 && !in->shared_queue && reduce > best) {
+  if (reduce > best) {
     best = reduce;
-    by = "reduce";
+    *by = "reduce";
   }
+  return best;
+}
+
+Bound bound_of(const BoundInput *in) {
+  Arena *scratch = arena_new();
+  Relaxed r;
+  const char *by, *quiet_by;
+  double contention = cost_overlap(in->cluster, in->world).contention, update = update_ns(in);
+  relax(scratch, in, contention, &r);
+  double slowed = strongest(in, &r, &by);
+  relax(scratch, in, 0, &r);
+  double quiet = strongest(in, &r, &quiet_by);
   arena_free(scratch);
-  return (Bound){(uint64_t)(best * (double)in->world->accumulation + update_ns(in)), by};
+  if (quiet > slowed) { /* head and tail count in full */
+    slowed = quiet;
+    by = quiet_by;
+  }
+  double steps = (double)in->world->accumulation;
+  return (Bound){(uint64_t)(slowed * steps + update), by};
 }
