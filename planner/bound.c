@@ -230,16 +230,17 @@ static double strongest(const BoundInput *in, Relaxed *r, const char **by) {
   *by = binding(in, w, left);
   if (in->program->output_value >= 0 || in->shared_queue) return best;
   double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
-  double spare, slowing = r->contention * reduce;
+  /* Every parameter is gathered before the loss, every gradient reduced after it. */
+  double spare, apart = r->comm + reduce, slowing = r->contention * apart;
   r->contention = 0;
   double compute = weigh(r, 1, &spare) + slowing;
-  if (compute > best) { /* reductions slow compute more than gathers do */
+  if (compute > best) {
     best = compute;
     *by = binding(in, 1, spare);
   }
-  if (reduce > best) {
-    best = reduce;
-    *by = "reduce";
+  if (apart > best) {
+    best = apart;
+    *by = reduce > r->comm ? "reduce" : "gather";
   }
   return best;
 }
