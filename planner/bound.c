@@ -167,7 +167,7 @@ static double update_ns(const BoundInput *in) {
   return (double)ns + (double)figures_fixed_update(in->program, in->cluster, in->world);
 }
 
-static void relax(Arena *scratch, const BoundInput *in, double contention, Relaxed *r) {
+static void relax(Arena *scratch, const BoundInput *in, Relaxed *r) {
   const Graph *graph = in->program->graph;
   const Recipe *recipe = &graph->recipe;
   *r = (Relaxed){.slices = ARENA_ARRAY(scratch, Slice, in->items->count)};
@@ -178,8 +178,8 @@ static void relax(Arena *scratch, const BoundInput *in, double contention, Relax
   }
   qsort(r->slices, r->count, sizeof *r->slices, compare_slices);
   for (uint32_t i = 0; i < in->program->ops.count; i++) r->compute += (double)in->program->ops.data[i].ns;
-  r->contention = contention;
-  r->compute += (1 - contention) * head_and_tail(in, contention);
+  r->contention = cost_overlap(in->cluster, in->world).contention;
+  r->compute += (1 - r->contention) * head_and_tail(in, r->contention);
   uint64_t bytes = all_params(graph, recipe->compute);
   double latency = in->world->shard > 1 ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, 0) : 0;
   if (in->world->shard > 1) r->comm = (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
@@ -208,8 +208,12 @@ static const char *binding(const BoundInput *in, double w, double recompute_left
   return in->shared_queue ? "communication" : "gather";
 }
 
-/* The greatest of w (A + contention B) + (1 - w) B over all weights; *r is done with afterwards. */
-static double strongest(const BoundInput *in, Relaxed *r, const char **by) {
+typedef struct Most {
+  double ns, w, left;
+} Most;
+
+/* The best weight: weigh is concave in w. */
+static Most maximise(const Relaxed *r) {
   double low = 0, high = 1, left = 0;
   for (int i = 0; i < 50; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
@@ -218,47 +222,35 @@ static double strongest(const BoundInput *in, Relaxed *r, const char **by) {
     else
       high = b;
   }
-  double w = (low + high) / 2, best = weigh(r, w, &left);
-  double ends[2] = {0, 1};
-  for (int i = 0; i < 2; i++) {
-    double spare, ns = weigh(r, ends[i], &spare);
-    if (ns <= best) continue;
-    best = ns;
-    w = ends[i];
-    left = spare;
+  double candidates[] = {(low + high) / 2, 0, 1};
+  Most most = {-1, 0, 0};
+  for (int i = 0; i < 3; i++) {
+    double ns = weigh(r, candidates[i], &left);
+    if (ns > most.ns) most = (Most){ns, candidates[i], left};
   }
-  *by = binding(in, w, left);
-  if (in->program->output_value >= 0 || in->shared_queue) return best;
-  double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
-  /* Every parameter is gathered before the loss, every gradient reduced after it. */
-  double spare, apart = r->comm + reduce, slowing = r->contention * apart;
-  r->contention = 0;
-  double compute = weigh(r, 1, &spare) + slowing;
-  if (compute > best) {
-    best = compute;
-    *by = binding(in, 1, spare);
-  }
-  if (apart > best) {
-    best = apart;
-    *by = reduce > r->comm ? "reduce" : "gather";
-  }
-  return best;
+  return most;
 }
 
 Bound bound_of(const BoundInput *in) {
   Arena *scratch = arena_new();
   Relaxed r;
-  const char *by, *quiet_by;
-  double contention = cost_overlap(in->cluster, in->world).contention, update = update_ns(in);
-  relax(scratch, in, contention, &r);
-  double slowed = strongest(in, &r, &by);
-  relax(scratch, in, 0, &r);
-  double quiet = strongest(in, &r, &quiet_by);
-  arena_free(scratch);
-  if (quiet > slowed) { /* head and tail count in full */
-    slowed = quiet;
-    by = quiet_by;
+  relax(scratch, in, &r);
+  Most most = maximise(&r);
+  bool reduces = in->program->output_value < 0;
+  double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
+  if (reduces && !in->shared_queue) {
+    /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
+     * compute is slowed by both, whatever is gathered again beside the reductions. */
+    r.compute += r.contention * (r.comm + reduce);
+    r.contention = 0;
+    Most both = maximise(&r);
+    if (both.ns > most.ns) most = both;
   }
-  double steps = (double)in->world->accumulation;
-  return (Bound){(uint64_t)(slowed * steps + update), by};
+  const char *by = binding(in, most.w, most.left);
+  if (reduces && !in->shared_queue && r.comm + reduce > most.ns) { /* one before the loss, the other after it */
+    most.ns = r.comm + reduce;
+    by = reduce > r.comm ? "reduce" : "gather";
+  }
+  arena_free(scratch);
+  return (Bound){(uint64_t)(most.ns * (double)in->world->accumulation + update_ns(in)), by};
 }

@@ -61,8 +61,6 @@ expect 64 run x.fsdp --ranks 2
 said err '--data PATH'
 expect 64 run x.fsdp --data x --resume out
 said err '--resume is not available in this version'
-expect 64 run x.fsdp --data x --backend cuda
-said err 'not available in this version'
 expect 64 run x.fsdp --data x --save-every 3
 said err 'no effect without --save'
 expect 64 generate x.fsdp
