@@ -247,9 +247,9 @@ Bound bound_of(const BoundInput *in) {
     if (both.ns > most.ns) most = both;
   }
   const char *by = binding(in, most.w, most.left);
-  if (reduces && !in->shared_queue && reduce > most.ns) {
-    most.ns = reduce;
-    by = "reduce";
+  if (reduces && !in->shared_queue && r.comm + reduce > most.ns) { /* one before the loss, the other after it */
+    most.ns = r.comm + reduce;
+    by = reduce > r.comm ? "reduce" : "gather";
   }
   arena_free(scratch);
   return (Bound){(uint64_t)(most.ns * (double)in->world->accumulation + update_ns(in)), by};
