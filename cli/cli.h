@@ -25,6 +25,8 @@ typedef struct Cli {
 
 /* Colour on this stream: --color, then NO_COLOR, then whether it is a terminal. */
 bool cli_color(const Cli *cli, FILE *stream);
+/* Columns of the terminal behind this stream; COLUMNS, else 100, where there is none. */
+int cli_width(FILE *stream);
 /* Prints what was collected on stderr; true when there was no error. */
 bool cli_print_diags(Cli *cli);
 /* "fsdpc: error: ..." on stderr, for failures that have no place in a source. Returns EXIT_INVALID. */
@@ -48,6 +50,8 @@ typedef struct Planned {
 FrontendOptions compile_options(const Cli *cli);
 /* FILE -> checked graph. */
 int compile_graph(Cli *cli, const char *path, Graph **graph);
+/* The planner's options: the graph's plan block with the command line's overrides. False after a message. */
+bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options);
 /* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
  * does not fit: see planned->fits. */
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned);

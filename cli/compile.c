@@ -112,7 +112,7 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
   return true;
 }
 
-static bool planner_options(const Cli *cli, const Graph *graph, PlannerOptions *options) {
+bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options) {
   *options = (PlannerOptions){.settings = graph->plan};
   return option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &options->ranks) &&
          option_integer(&cli->options, OPTION_RANKS_PER_NODE, 1, MOST_RANKS, &options->ranks_per_node) &&
@@ -127,10 +127,10 @@ int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Pla
   PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
   /* Usage errors first: they need no file. */
   Graph nothing = {0};
-  if (!planner_options(cli, &nothing, &ignored)) return EXIT_USAGE;
+  if (!compile_options_of_planner(cli, &nothing, &ignored)) return EXIT_USAGE;
   int code = compile_graph(cli, path, &graph);
   if (code != EXIT_OK) return code;
-  planner_options(cli, graph, &options);
+  compile_options_of_planner(cli, graph, &options);
   planner_plan(cli->arena, &cli->sink, graph, &options, dump, dump_text, result);
   if (!cli_print_diags(cli)) return EXIT_INVALID;
   if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", path);

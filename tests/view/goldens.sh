@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Owns: goldens of what is said and drawn about plans. Plans are files here, so that a change of the planner or of the cost
+# model changes nothing; cases that plan leave costs out.
+#
+# usage: goldens.sh [--update] FSDPC      --update rewrites the goldens
+set -euo pipefail
+update=0
+if [ "${1-}" = --update ]; then update=1 && shift; fi
+fsdpc=$(realpath "$1")
+cd "$(dirname "$0")"
+export NO_COLOR=1 COLUMNS=100
+failed=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# golden NAME ARGUMENT...: what fsdpc prints, or writes to OUT, is goldens/NAME.
+golden() {
+  local name=$1 code=0
+  shift
+  rm -f "$scratch/out"
+  "$fsdpc" "${@/OUT/$scratch/out}" >"$scratch/said" 2>&1 </dev/null || code=$?
+  { [ -e "$scratch/out" ] && cat "$scratch/out" || cat "$scratch/said"; [ "$code" = 0 ] || echo "exit $code"; } >"$scratch/now"
+  if [ "$update" = 1 ]; then
+    cp "$scratch/now" "goldens/$name"
+  elif ! diff -u "goldens/$name" "$scratch/now"; then
+    echo "FAILED $name: fsdpc $*" >&2
+    failed=1
+  fi
+}
+
+golden explain.txt explain figure2.plan
+golden explain-narrow.txt explain figure2.plan --no-costs
+golden explain-why-unit.txt explain figure2.plan --why unit0
+golden explain-why-param.txt explain figure2.plan --why layer3.weight
+golden explain-why-layer.txt explain figure2.plan --why layer3 --no-costs
+golden explain-why-unknown.txt explain figure2.plan --why unit9
+golden explain-file.txt explain ../fixtures/gpt-tiny.fsdp --ranks 2 --no-costs --wrap block --checkpoint none --prefetch 1 --strategy full_shard --micro-batch 2
+exit "$failed"
