@@ -80,9 +80,14 @@ typedef struct UnitFigures {
 void plan_figures(Arena *arena, const Plan *plan, const SimResult *sim, PlanFigures *out);
 UnitFigures *unit_figures(Arena *arena, const Plan *plan); /* one a unit */
 void report_print(const Cli *cli, const Planned *planned, FILE *out);
+/* "Plan: 34 units, peak 61.2/80.0 GiB ..., fits" */
+void report_line(const Cli *cli, const Planned *planned, FILE *out);
 void report_json(const Cli *cli, const Planned *planned, FILE *out);
 /* Why it does not fit, and the cheapest ways out. */
 void report_infeasible(const Planned *planned, FILE *out);
+
+/* What differs between two plans, on stdout (cmd_diff.c). True when something does. */
+bool print_diff(const Cli *cli, const Planned *before, const Planned *after);
 
 /* --- help.c -------------------------------------------------------------------------------------------- */
 

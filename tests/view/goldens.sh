@@ -35,4 +35,9 @@ golden explain-why-param.txt explain figure2.plan --why layer3.weight
 golden explain-why-layer.txt explain figure2.plan --why layer3 --no-costs
 golden explain-why-unknown.txt explain figure2.plan --why unit9
 golden explain-file.txt explain ../fixtures/gpt-tiny.fsdp --ranks 2 --no-costs --wrap block --checkpoint none --prefetch 1 --strategy full_shard --micro-batch 2
+golden diff.txt diff figure2.plan figure2-kept.plan
+golden diff-same.txt diff figure2.plan figure2.plan --detailed-exitcode
+golden diff-exitcode.txt diff figure2.plan figure2-kept.plan --no-costs --detailed-exitcode
+golden diff.json diff figure2.plan figure2-kept.plan --json
+golden against-json.txt plan ../../models/fsdp-figure2.fsdp --against figure2.plan --json
 exit "$failed"
