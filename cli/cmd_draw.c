@@ -1,28 +1,41 @@
-/* Owns: `fsdpc draw`: the timeline as SVG, the units as a Graphviz graph. */
+/* Owns: `fsdpc draw`: a plan as pictures, traces and reports. */
 #include "cli/cli.h"
 
+#include "planner/view/trace.h"
 #include "planner/view/view.h"
 
-static bool draw_svg(const Cli *cli, const Planned *planned, const char *path) {
-  Text text = {.arena = cli->arena};
-  view_timeline_svg(&text, planned->plan, &planned->sim);
-  return cli_write_file(cli, path, text.data, text.length);
+static void draw_svg(Text *out, const Planned *planned) {
+  view_timeline_svg(out, planned->plan, &planned->sim);
 }
 
-static bool draw_dot(const Cli *cli, const Planned *planned, const char *path) {
-  Text text = {.arena = cli->arena};
-  view_units_dot(&text, planned->plan);
-  return cli_write_file(cli, path, text.data, text.length);
+static void draw_dot(Text *out, const Planned *planned) {
+  view_units_dot(out, planned->plan);
 }
+
+static void draw_trace(Text *out, const Planned *planned) {
+  view_trace(out, planned->plan, &planned->sim);
+}
+
+/* What can be drawn, each to the file of its option. */
+static const struct {
+  OptionId option;
+  void (*draw)(Text *out, const Planned *planned);
+} kinds[] = {{OPTION_SVG, draw_svg}, {OPTION_DOT, draw_dot}, {OPTION_TRACE, draw_trace}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
 
 int cmd_draw(Cli *cli) {
-  const char *svg = option_text(&cli->options, OPTION_SVG, NULL),
-             *dot = option_text(&cli->options, OPTION_DOT, NULL);
   Planned planned;
-  if (!svg && !dot) return usage_error("give --svg FILE, --dot FILE or both", "there is nothing to draw to");
+  bool any = false;
+  for (int k = 0; k < KINDS; k++) any |= option_given(&cli->options, kinds[k].option);
+  if (!any) return usage_error("give --svg FILE, --dot FILE or --trace FILE", "there is nothing to draw to");
   int code = open_plan(cli, cli->options.operands.data[0], &planned);
   if (code != EXIT_OK) return code;
-  if (svg && !draw_svg(cli, &planned, svg)) return EXIT_INVALID;
-  if (dot && !draw_dot(cli, &planned, dot)) return EXIT_INVALID;
+  for (int k = 0; k < KINDS; k++) {
+    const char *path = option_text(&cli->options, kinds[k].option, NULL);
+    Text text = {.arena = cli->arena};
+    if (!path) continue;
+    kinds[k].draw(&text, &planned);
+    if (!cli_write_file(cli, path, text.data, text.length)) return EXIT_INVALID;
+  }
   return EXIT_OK;
 }

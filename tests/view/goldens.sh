@@ -39,5 +39,6 @@ golden diff.txt diff figure2.plan figure2-kept.plan
 golden diff-same.txt diff figure2.plan figure2.plan --detailed-exitcode
 golden diff-exitcode.txt diff figure2.plan figure2-kept.plan --no-costs --detailed-exitcode
 golden diff.json diff figure2.plan figure2-kept.plan --json
+golden trace.json draw figure2.plan --trace OUT
 golden against-json.txt plan ../../models/fsdp-figure2.fsdp --against figure2.plan --json
 exit "$failed"
