@@ -9,7 +9,7 @@ static void draw_svg(Text *out, const Planned *planned) {
 }
 
 static void draw_dot(Text *out, const Planned *planned) {
-  view_units_dot(out, planned->plan);
+  view_units_dot(out, planned->plan, &planned->sim);
 }
 
 static void draw_trace(Text *out, const Planned *planned) {

@@ -282,8 +282,7 @@ uint64_t step_without(const Plan *plan, Without what) {
 
 /* --- what is live -------------------------------------------------------------------------------------- */
 
-/* "model.layers.*.mlp": numbers between dots, and the number of a unit's buffer ("u3.full"), become '*'. */
-static const char *pattern_of(Arena *arena, const char *name) {
+const char *name_pattern(Arena *arena, const char *name) {
   Text out = {.arena = arena};
   text_add(&out, "", 0);
   for (const char *part = name; *part;) {
@@ -315,7 +314,7 @@ LiveGroups live_groups(Arena *arena, const Plan *plan, int32_t at) {
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
     if (buf->first > at || buf->last < at) continue;
-    LiveGroup one = {pattern_of(arena, plan_str(plan, buf->name)), buf->class, 1, buf->bytes};
+    LiveGroup one = {name_pattern(arena, plan_str(plan, buf->name)), buf->class, 1, buf->bytes};
     vec_push(arena, &all, one);
   }
   if (all.count) qsort(all.data, all.count, sizeof *all.data, by_name);

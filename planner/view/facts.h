@@ -97,6 +97,8 @@ typedef VEC(LiveGroup) LiveGroups;
 /* Largest first. */
 LiveGroups live_groups(Arena *arena, const Plan *plan, int32_t at);
 
+/* "model.layers.*.mlp": numbers between dots, and that of a unit's buffer ("u3.full"), become '*'. */
+const char *name_pattern(Arena *arena, const char *name);
 /* "h.0 .. 11": what both begin with is said once */
 const char *range_name(Arena *arena, const char *first, const char *last);
 
