@@ -60,6 +60,9 @@ int read_plan(Cli *cli, const char *path, Planned *planned);
 /* PLAN or FILE, told apart by the first line; a FILE that does not fit is EXIT_NO_FIT, explained. */
 int open_plan(Cli *cli, const char *path, Planned *planned);
 
+/* A measured step out of a trace of this plan (measured.c); NULL after a message. */
+SimResult *read_measured(const Cli *cli, const Plan *plan, const char *path);
+
 /* --- what is said about a plan (report.c, report_json.c) ----------------------------------------------- */
 
 /* Figures that both reports print. */
