@@ -20,7 +20,7 @@ for command in check fmt plan explain verify draw run generate doctor; do
   said err 'unknown option --no-such-option'
 done
 
-for command in tune profile import export; do
+for command in profile import export; do
   expect 64 "$command" x
   said err "command '$command' is not available in this version"
 done
