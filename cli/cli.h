@@ -92,7 +92,16 @@ void report_infeasible(const Planned *planned, FILE *out);
 /* What differs between two plans, on stdout (cmd_diff.c). True when something does. */
 bool print_diff(const Cli *cli, const Planned *before, const Planned *after);
 
+/* Diagnostics as one SARIF 2.1.0 log (sarif.c). */
+void sarif_print(const DiagSink *sink, FILE *out);
+
 /* --- help.c -------------------------------------------------------------------------------------------- */
+
+/* A row of commands.def. */
+typedef struct CommandText {
+  const char *name, *operands, *summary, *examples;
+} CommandText;
+const CommandText *command_text(CommandId command);
 
 void help_all(FILE *out);
 void help_command(CommandId command, FILE *out);

@@ -3,10 +3,6 @@
 
 #include <jansson.h>
 
-typedef struct CommandText {
-  const char *name, *operands, *summary, *examples;
-} CommandText;
-
 static const CommandText commands[COMMAND_COUNT] = {
 #define COMMAND(id, name, operands, least, most, summary, examples) {#name, operands, summary, examples},
 #define LATER(name)
@@ -14,6 +10,10 @@ static const CommandText commands[COMMAND_COUNT] = {
 #undef COMMAND
 #undef LATER
 };
+
+const CommandText *command_text(CommandId command) {
+  return &commands[command];
+}
 
 static void print_indented(FILE *out, const char *lines) {
   while (*lines) {
