@@ -52,6 +52,8 @@ FrontendOptions compile_options(const Cli *cli);
 int compile_graph(Cli *cli, const char *path, Graph **graph);
 /* The planner's options: the graph's plan block with the command line's overrides. False after a message. */
 bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options);
+/* FILE -> checked graph, and its plan block with the command line's overrides. */
+int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options);
 /* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
  * does not fit: see planned->fits. */
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned);

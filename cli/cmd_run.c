@@ -16,7 +16,6 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
       !option_integer(options, OPTION_SAVE_EVERY, 1, MOST_STEPS, &every) ||
       !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads))
     return false;
-  if (backend == 1) return usage_error(NULL, "--backend cuda is not available in this version"), false;
   if (!option_given(options, OPTION_DATA))
     return usage_error("--data PATH names a .bin of tokens, a text file or a folder",
                        "there is nothing to train on"),

@@ -1,10 +1,12 @@
-/* Owns: addresses. Persistent buffers lie at the bottom of the arena; the others are placed above by size, largest
- * first, each into the tightest gap left by those that are live at the same time (offline best fit).
+/* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
+ * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
+ * left by those that are live at the same time, in several orders. The best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
  * fragmentation costs. */
 #include "base/checked.h"
 #include "planner/emit.h"
+#include "planner/memory_stack.h"
 
 #include <stdlib.h>
 
@@ -13,11 +15,40 @@ typedef struct Placed {
   int32_t first, last;
 } Placed;
 
-static int compare_size(const void *a, const void *b) {
+static int by_id(const PlanBuf *x, const PlanBuf *y) { return (x > y) - (x < y); }
+
+static int by_size(const void *a, const void *b) {
   const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
   if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return (x > y) - (x < y);
+  return by_id(x, y);
+}
+
+static int by_lifetime(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  int32_t p = x->last - x->first, q = y->last - y->first;
+  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static int by_area(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  double p = (double)x->bytes * (x->last - x->first + 1), q = (double)y->bytes * (y->last - y->first + 1);
+  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static bool is_unit_sized(const PlanBuf *buf) { return buf->class == BUF_GATHERED || buf->class == BUF_GRADFULL; }
+
+/* The few large buffers that come and go lie together; saved tensors stack above them. */
+static int by_class_then_lifetime(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  if (is_unit_sized(x) != is_unit_sized(y)) return is_unit_sized(x) ? -1 : 1;
+  return is_unit_sized(x) ? by_size(a, b) : by_lifetime(a, b);
+}
+
+static int by_lifetime_then_class(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  if (is_unit_sized(x) != is_unit_sized(y)) return is_unit_sized(x) ? 1 : -1;
+  return is_unit_sized(x) ? by_size(a, b) : by_lifetime(a, b);
 }
 
 static uint64_t find_gap(const Placed *placed, uint32_t count, uint64_t base, const PlanBuf *buf, uint64_t size) {
@@ -47,29 +78,72 @@ static void insert(Placed *placed, uint32_t count, Placed entry) {
   placed[low] = entry;
 }
 
-void memory_place(Plan *plan) {
-  Arena *scratch = arena_new();
-  PlanBuf **order = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
-  Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
-  uint32_t count = 0;
+typedef int (*Order)(const void *, const void *);
+
+static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_area, by_lifetime_then_class};
+
+/* Beyond this many buffers only the fast way is tried: the others are quadratic. */
+enum { QUADRATIC_BUFFERS = 9000 };
+
+/* Bytes of arena that this order needs; offsets are set. */
+static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, Order order, Placed *placed) {
+  uint64_t most = base;
+  qsort(bufs, count, sizeof *bufs, order);
+  for (uint32_t i = 0; i < count; i++) {
+    uint64_t size = round_up(bufs[i]->bytes, PLAN_ALIGN_BYTES);
+    bufs[i]->offset = find_gap(placed, i, base, bufs[i], size);
+    uint64_t end = bufs[i]->offset + size;
+    insert(placed, i, (Placed){bufs[i]->offset, end, bufs[i]->first, bufs[i]->last});
+    if (end > most) most = end;
+  }
+  return most;
+}
+
+static int32_t find_turn(const Plan *plan) {
+  int32_t i = 0;
+  while (i < (int32_t)plan->instrs.count && (plan->instrs.data[i].phase != PHASE_BACKWARD || plan->instrs.data[i].stream != STREAM_COMPUTE)) i++;
+  return i;
+}
+
+static uint64_t place_persistent(Plan *plan) {
   uint64_t base = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     PlanBuf *buf = &plan->bufs.data[b];
-    if (!buf->persistent) {
-      order[count++] = buf;
-      continue;
-    }
+    if (!buf->persistent) continue;
     buf->offset = base;
     base += round_up(buf->bytes, PLAN_ALIGN_BYTES);
   }
-  plan->arena_bytes = base;
-  qsort(order, count, sizeof *order, compare_size);
-  for (uint32_t i = 0; i < count; i++) {
-    uint64_t size = round_up(order[i]->bytes, PLAN_ALIGN_BYTES);
-    order[i]->offset = find_gap(placed, i, base, order[i], size);
-    uint64_t end = order[i]->offset + size;
-    insert(placed, i, (Placed){order[i]->offset, end, order[i]->first, order[i]->last});
-    if (end > plan->arena_bytes) plan->arena_bytes = end;
+  return base;
+}
+
+/* The best of the quadratic orders, if one beats `bytes`. */
+static uint64_t place_by_orders(Plan *plan, uint64_t base, uint64_t goal, uint64_t bytes) {
+  Arena *scratch = arena_new();
+  PlanBuf **bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
+  Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
+  uint32_t count = 0, tried = 0, last = UINT32_MAX;
+  Order best = NULL;
+  for (uint32_t b = 0; b < plan->bufs.count; b++)
+    if (!plan->bufs.data[b].persistent) bufs[count++] = &plan->bufs.data[b];
+  for (; tried < sizeof orders / sizeof *orders && bytes > goal; tried++) {
+    uint64_t needed = place_in_order(bufs, count, base, orders[tried], placed);
+    if (needed >= bytes) continue;
+    bytes = needed;
+    best = orders[tried];
+    last = tried;
   }
+  if (best && last + 1 != tried) place_in_order(bufs, count, base, best, placed);
   arena_free(scratch);
+  return bytes;
+}
+
+void memory_place(Plan *plan, uint64_t goal) {
+  int32_t turn = find_turn(plan);
+  uint64_t base = place_persistent(plan), least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
+  uint64_t top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
+  uint64_t stacked = memory_stack(plan, base, top, turn);
+  plan->arena_bytes = stacked;
+  if (stacked <= goal || (plan->bufs.count > QUADRATIC_BUFFERS && stacked != UINT64_MAX)) return;
+  plan->arena_bytes = place_by_orders(plan, base, goal, stacked);
+  if (plan->arena_bytes == stacked) memory_stack(plan, base, top, turn);
 }

@@ -1,6 +1,7 @@
 /* Owns: the training loop. The parent checks everything that can be checked, then launches the ranks, which run the
  * plan's segments step by step. */
 #include "runtime/alloc_guard.h"
+#include "runtime/backends.h"
 #include "runtime/feed.h"
 #include "runtime/launch.h"
 #include "runtime/rank.h"
@@ -21,6 +22,7 @@
 typedef struct TrainJob {
   const Plan *plan;
   const TrainOptions *options;
+  const BackendKind *kind;
   uint64_t steps, ctx;
   int64_t vocab;
   TokenData data;
@@ -67,8 +69,8 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .samples_per_step = feed_samples_per_step(job->plan),
                          .samples = trainer->feed.samples,
                          .ctx = job->ctx,
-                         .gemm = trainer->machine.gemm->name,
-                         .kernels = trainer->machine.kernels->name,
+                         .gemm = trainer->machine.gemm_name,
+                         .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
                          .metrics = job->metrics};
   trainer->report = report_open(arena, &config);
@@ -130,9 +132,9 @@ static bool step(Trainer *trainer, uint64_t number) {
                      .first_sample = (number - 1) * feed_samples_per_step(plan)};
   uint64_t begin = now_ns();
   atomic_store(&trainer->env->status->step, number);
-  guard_enter();
+  if (job->kind->guarded) guard_enter();
   bool ran = run_segments(trainer, &state);
-  guard_leave();
+  if (job->kind->guarded) guard_leave();
   if (!ran || !check_data(trainer)) return false;
   StepResult result = {.step = number,
                        .loss = read_scalar(trainer, plan->loss_buf) / read_scalar(trainer, plan->count_buf),
@@ -149,9 +151,13 @@ static bool step(Trainer *trainer, uint64_t number) {
 static bool run(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   feed_open(&trainer->feed, job->plan, &job->data, job->ctx, trainer->env->rank);
-  if (!rank_open(arena, &trainer->machine, job->plan, trainer->env, &trainer->feed.feed, job->options->gemm,
-                 job->options->threads, &trainer->failure))
-    return false;
+  RankSetup setup = {.plan = job->plan,
+                     .kind = job->kind,
+                     .env = trainer->env,
+                     .feed = &trainer->feed.feed,
+                     .gemm = job->options->gemm,
+                     .threads = job->options->threads};
+  if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure)) return false;
   if (!prepare_weights(trainer) || !open_report(trainer, arena)) return false;
   for (uint64_t number = 1; number <= job->steps; number++)
     if (!step(trainer, number)) return false;
@@ -182,8 +188,8 @@ static void describe(void *user, int32_t position, char *out, size_t bytes) {
 static bool check_options(TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   job->steps = options->steps != 0 ? options->steps : job->plan->recipe.steps;
-  if (options->backend != NULL && strcmp(options->backend, "cpu") != 0)
-    return fail(failure, RUN_INVALID, "backend \"%s\" is not in this build; use --backend cpu", options->backend);
+  job->kind = backend_find(options->backend, failure);
+  if (job->kind == NULL) return false;
   if (!job->plan->training) return fail(failure, RUN_INVALID, "this plan only runs forward; it cannot train");
   if (job->steps == 0)
     return fail(failure, RUN_INVALID, "how long to train is not said: give --steps N, or `steps N` in the train block");
@@ -205,6 +211,7 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
                                      !weights_check(job->plan, &job->init, failure)))
     return false;
   if (options->save_dir != NULL && !saver_open(arena, &job->saver, job->plan, options->save_dir, failure)) return false;
+  if (job->kind->check != NULL && !job->kind->check(job->plan, failure)) return false;
   return open_metrics(job, failure);
 }
 
@@ -215,7 +222,7 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
   int code;
   if (prepare(arena, &job, &failure)) {
     LaunchJob launch = {.ranks = plan->world.ranks,
-                        .arena_bytes = plan->arena_bytes,
+                        .arena_bytes = job.kind->shared_bytes(plan),
                         .rank_main = rank_main,
                         .describe = describe,
                         .user = &job};

@@ -174,6 +174,13 @@ typedef struct PlanSummary {
   uint64_t launch_ns;            /* part of every compute instruction's ns: starting one kernel; 0: unknown */
 } PlanSummary;
 
+/* How predicted durations hold when streams run beside each other, and how far they may be off. All from 0 to 1. */
+typedef struct PlanOverlap {
+  double contention;    /* seconds of compute lost for a second of communication beside it */
+  double comm_slowdown; /* seconds a collective loses for a second of compute beside it */
+  double compute_spread, comm_spread; /* relative uncertainty of one duration */
+} PlanOverlap;
+
 typedef struct Plan {
   StrId model, source_path, cluster;
   uint64_t source_hash;
@@ -182,6 +189,7 @@ typedef struct Plan {
   PlanWorld world;
   Recipe recipe;
   PlanSummary summary;
+  PlanOverlap overlap;
   uint32_t layers; /* iterations of the outermost repeat, for reports */
   uint64_t param_numel;
   uint64_t arena_bytes, persistent_bytes, max_live_bytes; /* max_live <= arena: largest sum of live sizes */
@@ -241,6 +249,8 @@ const InstrSpec *instr_specs(Arena *arena);
 /* -1 when no instruction has this name. */
 int instr_find(const InstrSpec *specs, const char *name);
 
+/* rows x cols of an operand under these attributes and this shard group; false when a product overflows or a factor is <= 0. */
+bool operand_dims(const OperandSpec *spec, const int64_t *ints, uint32_t shard, uint64_t *rows, uint64_t *cols);
 /* rows x cols of operand k of an instruction; false when a product overflows or a factor is <= 0. */
 bool plan_operand_dims(const Plan *plan, const InstrSpec *specs, const PlanInstr *instr, int k, uint64_t *rows,
                        uint64_t *cols);

@@ -13,14 +13,14 @@ said out 'fsdpc '
 expect 0 --version --json
 "$compare" fields out schema_version version plan_format
 
-for command in check fmt plan explain verify draw run generate doctor; do
+for command in check fmt plan predict explain verify draw run generate profile doctor; do
   expect 0 "$command" --help
   sed -n 3p out | grep -q '^Examples:' || fail "help of $command does not start with examples"
   expect 64 "$command" --no-such-option x
   said err 'unknown option --no-such-option'
 done
 
-for command in profile import export; do
+for command in import export; do
   expect 64 "$command" x
   said err "command '$command' is not available in this version"
 done
@@ -61,8 +61,6 @@ expect 64 run x.fsdp --ranks 2
 said err '--data PATH'
 expect 64 run x.fsdp --data x --resume out
 said err '--resume is not available in this version'
-expect 64 run x.fsdp --data x --backend cuda
-said err 'not available in this version'
 expect 64 run x.fsdp --data x --save-every 3
 said err 'no effect without --save'
 expect 64 generate x.fsdp
