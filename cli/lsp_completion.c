@@ -10,13 +10,13 @@ static const char *const block_keys[][2] = {
     {"train", "optimizer tokens_per_step batch steps precision clip seed order"},
     {"adamw", "lr min_lr warmup betas eps decay"},
     {"sgd", "lr min_lr warmup momentum decay"},
-    {"cluster", "use device node network nodes contention price"},
-    {"device", "name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
-    {"cpu", "name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
-    {"gpu", "name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
-    {"node", "devices bandwidth latency efficiency"},
+    {"cluster", "use device node network nodes contention network_contention comm_slowdown compute_spread comm_spread price"},
+    {"device", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
+    {"cpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
+    {"gpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
+    {"node", "devices bandwidth reduce_bandwidth latency gather reduce all_reduce efficiency"},
     {"network", "bandwidth latency efficiency"},
-    {"plan", "memory strategy wrap unit reshard checkpoint save recompute prefetch micro_batch"}};
+    {"plan", "memory strategy wrap unit reshard checkpoint save recompute executor prefetch micro_batch"}};
 
 static const char *const keywords[] = {"use", "model", "module", "let", "input", "repeat", "return", "as", "in", "init", "train", "cluster", "plan"};
 

@@ -183,8 +183,8 @@ static void print_head(const Page *page) {
               plan_str(plan, plan->summary.strategy), plan_str(plan, plan->summary.wrap),
               plan_str(plan, plan->summary.checkpoint), plan->summary.prefetch);
   if (page->style->costs)
-    text_printf(page->out, "step %s, of which %s of communication is exposed\n", ms(page->f, page->f->sim->step_ns),
-                ms(page->f, page->f->sim->exposed_comm_ns));
+    text_printf(page->out, "step %s (%s to %s), of which %s of communication is exposed\n", ms(page->f, page->f->sim->step_ns),
+                ms(page->f, page->f->sim->fast_ns), ms(page->f, page->f->sim->slow_ns), ms(page->f, page->f->sim->exposed_comm_ns));
 }
 
 static const char *policy(const Facts *f, int32_t u) {

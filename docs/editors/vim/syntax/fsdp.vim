@@ -6,6 +6,7 @@ syntax keyword fsdpBlock train cluster plan device node network optimizer unit
 syntax keyword fsdpKey lr min_lr warmup betas eps decay momentum tokens_per_step batch steps precision reduce clip seed order
 syntax keyword fsdpKey name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch
 syntax keyword fsdpKey host_link shared_queue devices latency efficiency nodes contention price
+syntax keyword fsdpKey generation allocator clock attention_tokens reduce_bandwidth gather all_reduce network_contention comm_slowdown compute_spread comm_spread executor
 syntax keyword fsdpKey strategy wrap reshard checkpoint save recompute prefetch micro_batch
 syntax keyword fsdpConstant auto none full block whole size yes no causal true false adamw sgd constant linear cosine
 syntax keyword fsdpConstant sequential shuffled full_shard shard_grad_op shard_optim hybrid_shard no_shard zeros ones normal uniform
