@@ -22,6 +22,7 @@ typedef struct SourceFile {
 typedef struct SourceSet {
   Arena *arena; /* borrowed */
   VEC(SourceFile) files;
+  VEC(SourceFile) overlays; /* unsaved texts of an editor: read instead of the file that path names */
 } SourceSet;
 
 enum { SOURCE_MAX_BYTES = 64 << 20 };

@@ -25,6 +25,8 @@ typedef struct Cli {
 
 /* Colour on this stream: --color, then NO_COLOR, then whether it is a terminal. */
 bool cli_color(const Cli *cli, FILE *stream);
+/* Columns of the terminal behind this stream; COLUMNS, else 100, where there is none. */
+int cli_width(FILE *stream);
 /* Prints what was collected on stderr; true when there was no error. */
 bool cli_print_diags(Cli *cli);
 /* "fsdpc: error: ..." on stderr, for failures that have no place in a source. Returns EXIT_INVALID. */
@@ -48,6 +50,8 @@ typedef struct Planned {
 FrontendOptions compile_options(const Cli *cli);
 /* FILE -> checked graph. */
 int compile_graph(Cli *cli, const char *path, Graph **graph);
+/* The planner's options: the graph's plan block with the command line's overrides. False after a message. */
+bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options);
 /* FILE -> checked graph, and its plan block with the command line's overrides. */
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options);
 /* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
@@ -57,6 +61,9 @@ int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Pla
 int read_plan(Cli *cli, const char *path, Planned *planned);
 /* PLAN or FILE, told apart by the first line; a FILE that does not fit is EXIT_NO_FIT, explained. */
 int open_plan(Cli *cli, const char *path, Planned *planned);
+
+/* A measured step out of a trace of this plan (measured.c); NULL after a message. */
+SimResult *read_measured(const Cli *cli, const Plan *plan, const char *path);
 
 /* --- what is said about a plan (report.c, report_json.c) ----------------------------------------------- */
 
@@ -78,11 +85,25 @@ typedef struct UnitFigures {
 void plan_figures(Arena *arena, const Plan *plan, const SimResult *sim, PlanFigures *out);
 UnitFigures *unit_figures(Arena *arena, const Plan *plan); /* one a unit */
 void report_print(const Cli *cli, const Planned *planned, FILE *out);
+/* "Plan: 34 units, peak 61.2/80.0 GiB ..., fits" */
+void report_line(const Cli *cli, const Planned *planned, FILE *out);
 void report_json(const Cli *cli, const Planned *planned, FILE *out);
 /* Why it does not fit, and the cheapest ways out. */
 void report_infeasible(const Planned *planned, FILE *out);
 
+/* What differs between two plans, on stdout (cmd_diff.c). True when something does. */
+bool print_diff(const Cli *cli, const Planned *before, const Planned *after);
+
+/* Diagnostics as one SARIF 2.1.0 log (sarif.c). */
+void sarif_print(const DiagSink *sink, FILE *out);
+
 /* --- help.c -------------------------------------------------------------------------------------------- */
+
+/* A row of commands.def. */
+typedef struct CommandText {
+  const char *name, *operands, *summary, *examples;
+} CommandText;
+const CommandText *command_text(CommandId command);
 
 void help_all(FILE *out);
 void help_command(CommandId command, FILE *out);

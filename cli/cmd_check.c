@@ -8,6 +8,8 @@ int cmd_check(Cli *cli) {
     frontend_check(cli->arena, &cli->sources, &cli->sink, files->data[i], &options);
   if (option_given(&cli->options, OPTION_JSON))
     diag_print_json(&cli->sink, stdout);
+  else if (option_given(&cli->options, OPTION_SARIF))
+    sarif_print(&cli->sink, stdout);
   else
     cli_print_diags(cli);
   return cli->sink.errors ? EXIT_INVALID : EXIT_OK;

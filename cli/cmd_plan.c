@@ -39,17 +39,44 @@ static void print_result(const Cli *cli, const Planned *planned, const Text *dum
     report_print(cli, planned, stdout);
 }
 
+/* --against OLD: read with nothing but its path, since planning options are about the new plan. */
+static int compare(Cli *cli, const Planned *planned, bool *differ) {
+  Cli plain = *cli;
+  Planned old;
+  memset(plain.options.given, 0, sizeof plain.options.given);
+  plain.sink.sources = &plain.sources;
+  int code = read_plan(&plain, option_text(&cli->options, OPTION_AGAINST, ""), &old);
+  if (code == EXIT_OK) *differ = print_diff(cli, &old, planned);
+  return code;
+}
+
+/* The plan's one line after a comparison, else all of it. */
+static int show(Cli *cli, const Planned *planned, const Text *dump, bool *differ) {
+  if (!option_given(&cli->options, OPTION_AGAINST)) return print_result(cli, planned, dump), EXIT_OK;
+  int code = compare(cli, planned, differ);
+  if (code == EXIT_OK) report_line(cli, planned, stdout);
+  return code;
+}
+
 int cmd_plan(Cli *cli) {
+  bool differ = false;
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL), *path = cli->options.operands.data[0];
   Text dump = {.arena = cli->arena};
   unsigned mask = 0;
   Planned planned;
+  if (option_given(&cli->options, OPTION_DETAILED) && !option_given(&cli->options, OPTION_AGAINST))
+    return usage_error("give --against OLD.plan", "--detailed-exitcode compares with an earlier plan");
+  if (option_given(&cli->options, OPTION_AGAINST) &&
+      (option_given(&cli->options, OPTION_JSON) || option_given(&cli->options, OPTION_DUMP)))
+    return usage_error("write the plan with -o and use 'fsdpc diff --json'", "--against goes with neither --json nor --dump");
   if (option_given(&cli->options, OPTION_DUMP) && !dump_mask(cli, &mask)) return EXIT_USAGE;
   if (plan_is_plan_file(path))
     return cli_error("%s is a finished plan; 'fsdpc explain' and 'fsdpc verify' read plans", path);
   int code = compile_plan(cli, path, mask, &dump, &planned);
   if (code != EXIT_OK) return code;
-  print_result(cli, &planned, &dump);
+  code = show(cli, &planned, &dump, &differ);
+  if (code != EXIT_OK) return code;
   if (!planned.fits) return fflush(stdout), report_infeasible(&planned, stderr), EXIT_NO_FIT;
-  return !output || save_plan(cli, planned.plan, output) ? EXIT_OK : EXIT_INVALID;
+  if (output && !save_plan(cli, planned.plan, output)) return EXIT_INVALID;
+  return differ && option_given(&cli->options, OPTION_DETAILED) ? EXIT_CHANGED : EXIT_OK;
 }

@@ -112,7 +112,7 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
   return true;
 }
 
-static bool planner_options(const Cli *cli, const Graph *graph, PlannerOptions *options) {
+bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options) {
   *options = (PlannerOptions){.settings = graph->plan};
   return option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &options->ranks) &&
          option_integer(&cli->options, OPTION_RANKS_PER_NODE, 1, MOST_RANKS, &options->ranks_per_node) &&
@@ -121,9 +121,9 @@ static bool planner_options(const Cli *cli, const Graph *graph, PlannerOptions *
 
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options) {
   static const Graph nothing = {0};
-  if (!planner_options(cli, &nothing, options)) return EXIT_USAGE; /* usage errors first: they need no file */
+  if (!compile_options_of_planner(cli, &nothing, options)) return EXIT_USAGE; /* usage errors first: they need no file */
   int code = compile_graph(cli, path, graph);
-  if (code == EXIT_OK) planner_options(cli, *graph, options);
+  if (code == EXIT_OK) compile_options_of_planner(cli, *graph, options);
   return code;
 }
 

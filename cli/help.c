@@ -3,10 +3,6 @@
 
 #include <jansson.h>
 
-typedef struct CommandText {
-  const char *name, *operands, *summary, *examples;
-} CommandText;
-
 static const CommandText commands[COMMAND_COUNT] = {
 #define COMMAND(id, name, operands, least, most, summary, examples) {#name, operands, summary, examples},
 #define LATER(name)
@@ -14,6 +10,10 @@ static const CommandText commands[COMMAND_COUNT] = {
 #undef COMMAND
 #undef LATER
 };
+
+const CommandText *command_text(CommandId command) {
+  return &commands[command];
+}
 
 static void print_indented(FILE *out, const char *lines) {
   while (*lines) {
@@ -33,7 +33,7 @@ void help_all(FILE *out) {
     fprintf(out, "  %-10s %s\n", commands[id].name, commands[id].summary);
   fprintf(out,
           "\n'fsdpc COMMAND --help' shows the options of a command; 'fsdpc --version [--json]' the version.\n"
-          "Exit codes: 0 ok, 1 invalid input, 3 does not fit the budget, 4 a rank failed, 64 usage,\n"
+          "Exit codes: 0 ok, 1 invalid input, 2 plans differ, 3 does not fit the budget, 4 a rank failed, 64 usage,\n"
           "70 internal error, 128+n signal n.\n");
 }
 

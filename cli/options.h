@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { EXIT_OK = 0, EXIT_INVALID = 1, EXIT_NO_FIT = 3, EXIT_PEER = 4, EXIT_USAGE = 64, EXIT_BUG = 70 };
+enum { EXIT_OK = 0, EXIT_INVALID = 1, EXIT_CHANGED = 2, EXIT_NO_FIT = 3, EXIT_PEER = 4, EXIT_USAGE = 64, EXIT_BUG = 70 };
 
 typedef enum {
 #define COMMAND(id, name, operands, least, most, summary, examples) COMMAND_##id,
@@ -20,7 +20,7 @@ typedef enum {
 
 /* Sets of commands, for the table of options. */
 #define ON(id)       (1u << COMMAND_##id)
-#define SET_PLANNING (ON(PLAN) | ON(PREDICT) | ON(EXPLAIN) | ON(DRAW) | ON(RUN))
+#define SET_PLANNING (ON(PLAN) | ON(PREDICT) | ON(EXPLAIN) | ON(DRAW) | ON(TUNE) | ON(RUN))
 #define SET_SOURCE   (SET_PLANNING | ON(CHECK) | ON(GENERATE))
 #define SET_ALL      ((1u << COMMAND_COUNT) - 1)
 

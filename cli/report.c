@@ -125,6 +125,15 @@ static const char *share(Arena *arena, uint64_t part, uint64_t whole) {
   return arena_printf(arena, "%.1f/%.1f %s", (double)part / scale, (double)whole / scale, names[unit]);
 }
 
+void report_line(const Cli *cli, const Planned *planned, FILE *out) {
+  const Plan *plan = planned->plan;
+  PlanFigures figures;
+  plan_figures(cli->arena, plan, &planned->sim, &figures);
+  fprintf(out, "Plan: %u units, peak %s (%s), %s/step predicted, %s\n", plan->units.count,
+          share(cli->arena, plan->arena_bytes, plan->summary.budget_bytes), figures.peak_at,
+          duration(cli->arena, planned->sim.step_ns), planned->fits ? "fits" : "does not fit");
+}
+
 void report_print(const Cli *cli, const Planned *planned, FILE *out) {
   const Plan *plan = planned->plan;
   PlanFigures figures;
@@ -133,9 +142,8 @@ void report_print(const Cli *cli, const Planned *planned, FILE *out) {
   print_units(cli->arena, plan, out);
   print_memory(cli->arena, plan, &figures, out);
   print_time(cli->arena, planned, &figures, out);
-  fprintf(out, "\nPlan: %u units, peak %s (%s), %s/step predicted, %s\n", plan->units.count,
-          share(cli->arena, plan->arena_bytes, plan->summary.budget_bytes), figures.peak_at,
-          duration(cli->arena, planned->sim.step_ns), planned->fits ? "fits" : "does not fit");
+  fprintf(out, "\n");
+  report_line(cli, planned, out);
 }
 
 void report_infeasible(const Planned *planned, FILE *out) {

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,14 @@ bool cli_color(const Cli *cli, FILE *stream) {
   if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
   if (no_color && *no_color) return false;
   return isatty(fileno(stream)) && !(terminal && strcmp(terminal, "dumb") == 0);
+}
+
+int cli_width(FILE *stream) {
+  struct winsize size;
+  const char *columns = getenv("COLUMNS");
+  if (isatty(fileno(stream)) && ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) return size.ws_col;
+  int width = columns ? atoi(columns) : 0;
+  return width >= 40 ? width : 100;
 }
 
 bool cli_print_diags(Cli *cli) {

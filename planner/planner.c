@@ -234,6 +234,7 @@ static void summarise(Arena *arena, Search *search, const Found *found) {
   summary->kept_bytes = kept_bytes(plan);
   summary->model_flops_per_sample = model_flops(plan);
   summary->peak_flops = search->cluster->device.peak[plan->recipe.compute];
+  summary->launch_ns = (uint64_t)search->cluster->device.launch_ns;
 }
 
 /* --- why a budget cannot be met -------------------------------------------------------------------------------------------- */

@@ -55,7 +55,7 @@ const LineSpec header_lines[HEADER_LINES] = {
                        PLAN(U64, "lower_bound_ns", summary.lower_bound_ns),
                        PLAN(TEXT, "bound_by", summary.bound_by), PLAN(U64, "kept", summary.kept_bytes),
                        PLAN(REAL, "flops_per_sample", summary.model_flops_per_sample),
-                       PLAN(REAL, "peak_flops", summary.peak_flops)}},
+                       PLAN(REAL, "peak_flops", summary.peak_flops), PLAN(U64, "launch_ns", summary.launch_ns)}},
     [LINE_MEMORY] = {"memory",
                      {PLAN(SIZE, "arena", arena_bytes), PLAN(SIZE, "persistent", persistent_bytes),
                       PLAN(SIZE, "max_live", max_live_bytes)}},

@@ -171,6 +171,7 @@ typedef struct PlanSummary {
   uint64_t kept_bytes;     /* activations saved from forward to backward */
   double model_flops_per_sample; /* forward and backward, without recompute */
   double peak_flops;             /* of one device in the compute dtype */
+  uint64_t launch_ns;            /* part of every compute instruction's ns: starting one kernel; 0: unknown */
 } PlanSummary;
 
 /* How predicted durations hold when streams run beside each other, and how far they may be off. All from 0 to 1. */

@@ -1,73 +1,152 @@
-/* Owns: the drawing of the units. Order is that of first use; neighbours that are alike in everything but
- * their name are one node, so that 126 blocks are as easy to read as three. */
+/* Owns: the drawing of the model as a layer graph: layers are clustered by unit and coloured by what becomes of their
+ * results. Units that are alike and follow each other are one cluster, and layers that differ in nothing but block
+ * numbers are one node, so that 126 blocks are as easy to read as three. */
+#include "planner/view/facts.h"
 #include "planner/view/view.h"
 
 #include <stdlib.h>
 
-typedef struct UnitFacts {
-  int32_t unit, first_use;                     /* list position */
-  uint32_t gathers, reduces, replicates;       /* in the whole list: once a repetition of their segments */
-  uint64_t gather_ns, reduce_ns, replicate_ns; /* of one */
-  DType dtype;                                 /* as gathered */
-} UnitFacts;
+typedef enum { FATE_DROPPED, FATE_KEPT, FATE_RECOMPUTED, FATE_COUNT } Fate;
+static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef"};
+static const char *const fate_names[FATE_COUNT] = {"not needed later", "result kept for backward", "computed again in backward"};
 
-static int int_index(const InstrSpec *spec, const char *name) {
-  for (int i = 0; i < spec->int_count; i++)
-    if (!strcmp(spec->ints[i], name)) return i;
-  return -1;
+typedef struct Group {
+  int32_t first, last; /* units */
+  uint32_t count;
+} Group;
+
+typedef struct Node {
+  const char *pattern; /* "h.*.mlp.c_fc" */
+  int32_t group;       /* or PLAN_NONE */
+  uint32_t count;      /* layers */
+  const char *op, *name; /* of the first layer */
+  Fate fate;
+} Node;
+
+typedef struct Edge {
+  int32_t from, to;
+} Edge;
+
+typedef struct Drawing {
+  Arena *arena;
+  Text *out;
+  const Plan *plan;
+  Facts *f;
+  int32_t *group_of; /* by unit */
+  int32_t *node_of;  /* by instruction, PLAN_NONE: not drawn */
+  VEC(Group) groups;
+  VEC(Node) nodes;
+  VEC(Edge) edges;
+} Drawing;
+
+/* --- what is drawn ------------------------------------------------------------------------------------- */
+
+static bool fold(const Drawing *d, int32_t a, int32_t b) {
+  const UnitFact *x = &d->f->units[a], *y = &d->f->units[b];
+  return units_alike(d->plan, a, b) && x->gathers == y->gathers && x->reduces == y->reduces &&
+         x->replicates == y->replicates && !x->recompute_ns == !y->recompute_ns;
 }
 
-static void collect_collective(UnitFacts *facts, const Plan *plan, const PlanInstr *instr,
-                               const InstrSpec *spec) {
-  int k = int_index(spec, "unit");
-  if (k < 0) return;
-  UnitFacts *f = &facts[plan_int(plan, instr, k)];
-  if (instr->op == INSTR_ALLGATHER) {
-    f->gathers++;
-    f->gather_ns = instr->ns;
-    f->dtype = plan->bufs.data[plan_operand(plan, instr, 1)->buf].dtype;
-  } else if (instr->op == INSTR_REDUCE_SCATTER) {
-    f->reduces++;
-    f->reduce_ns = instr->ns;
-  } else if (instr->op == INSTR_ALLREDUCE) {
-    f->replicates++;
-    f->replicate_ns = instr->ns;
+static void find_groups(Drawing *d) {
+  const int32_t *order = units_by_use(d->f);
+  uint32_t count = d->plan->units.count;
+  d->group_of = ARENA_ARRAY(d->arena, int32_t, count);
+  for (uint32_t i = 0; i < count; i++) {
+    Group *last = d->groups.count ? &d->groups.data[d->groups.count - 1] : NULL;
+    if (last && fold(d, order[i - 1], order[i])) {
+      last->last = order[i];
+      last->count++;
+    } else {
+      Group group = {order[i], order[i], 1};
+      vec_push(d->arena, &d->groups, group);
+    }
+    d->group_of[order[i]] = (int32_t)d->groups.count - 1;
   }
 }
 
-static UnitFacts *collect(Arena *scratch, const Plan *plan) {
-  const InstrSpec *specs = instr_specs(scratch);
-  UnitFacts *facts = ARENA_ARRAY(scratch, UnitFacts, plan->units.count);
-  for (uint32_t u = 0; u < plan->units.count; u++)
-    facts[u] = (UnitFacts){.unit = (int32_t)u, .first_use = INT32_MAX, .dtype = plan->recipe.compute};
-  for (uint32_t i = 0; i < plan->instrs.count; i++) {
-    const PlanInstr *instr = &plan->instrs.data[i];
-    collect_collective(facts, plan, instr, &specs[instr->op]);
-    if (instr->stream != STREAM_COMPUTE || instr->phase == PHASE_BEGIN) continue;
-    for (int k = 0; k < specs[instr->op].operand_count; k++) {
-      int32_t buf = plan_operand(plan, instr, k)->buf,
-              unit = buf == PLAN_NONE ? PLAN_NONE : plan->bufs.data[buf].unit;
-      if (unit != PLAN_NONE && facts[unit].first_use == INT32_MAX) facts[unit].first_use = (int32_t)i;
+static bool is_layer(const PlanInstr *instr) {
+  if (instr->stream != STREAM_COMPUTE) return false;
+  return instr->phase == PHASE_FORWARD || instr->op == INSTR_CROSS_ENTROPY || instr->op == INSTR_LINEAR_CROSS_ENTROPY ||
+         instr->op == INSTR_MSE;
+}
+
+static int32_t find_node(const Drawing *d, const char *pattern, int32_t group) {
+  for (uint32_t n = d->nodes.count; n-- > 0;)
+    if (d->nodes.data[n].group == group && !strcmp(d->nodes.data[n].pattern, pattern)) return (int32_t)n;
+  return PLAN_NONE;
+}
+
+/* Layers with results that a recomputation writes again, by name. */
+static bool is_recomputed(const Drawing *d, StrId name) {
+  for (uint32_t i = 0; i < d->plan->instrs.count; i++)
+    if (d->plan->instrs.data[i].phase == PHASE_RECOMPUTE && d->plan->instrs.data[i].name == name) return true;
+  return false;
+}
+
+static bool is_kept(const Drawing *d, int32_t i, int32_t turn) {
+  const PlanInstr *instr = &d->plan->instrs.data[i];
+  const InstrSpec *spec = &d->f->specs[instr->op];
+  for (int k = 0; k < spec->operand_count; k++) {
+    int32_t buf = plan_operand(d->plan, instr, k)->buf;
+    bool written = spec->operands[k].mode == MODE_WRITE || spec->operands[k].mode == MODE_ADD;
+    if (buf != PLAN_NONE && written && d->plan->bufs.data[buf].class == BUF_ACTIVATION && d->plan->bufs.data[buf].last > turn)
+      return true;
+  }
+  return false;
+}
+
+static int32_t turn_of(const Plan *plan) {
+  for (uint32_t i = 0; i < plan->instrs.count; i++)
+    if (plan->instrs.data[i].stream == STREAM_COMPUTE && plan->instrs.data[i].phase == PHASE_BACKWARD) return (int32_t)i;
+  return INT32_MAX;
+}
+
+static void find_nodes(Drawing *d) {
+  int32_t turn = turn_of(d->plan);
+  d->node_of = ARENA_ARRAY(d->arena, int32_t, d->plan->instrs.count);
+  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+    const PlanInstr *instr = &d->plan->instrs.data[i];
+    d->node_of[i] = PLAN_NONE;
+    if (!is_layer(instr)) continue;
+    const char *name = plan_str(d->plan, instr->name), *pattern = name_pattern(d->arena, name);
+    int32_t unit = d->f->unit_of[i], group = unit == PLAN_NONE ? PLAN_NONE : d->group_of[unit], n = find_node(d, pattern, group);
+    if (n == PLAN_NONE) {
+      bool kept = is_kept(d, (int32_t)i, turn);
+      Fate fate = is_recomputed(d, instr->name) ? FATE_RECOMPUTED : kept ? FATE_KEPT : FATE_DROPPED;
+      Node node = {pattern, group, 0, d->f->specs[instr->op].name, name, fate};
+      vec_push(d->arena, &d->nodes, node);
+      n = (int32_t)d->nodes.count - 1;
+    }
+    d->nodes.data[n].count++;
+    d->node_of[i] = n;
+  }
+}
+
+static void add_edge(Drawing *d, int32_t from, int32_t to) {
+  for (uint32_t e = 0; e < d->edges.count; e++)
+    if (d->edges.data[e].from == from && d->edges.data[e].to == to) return;
+  vec_push(d->arena, &d->edges, ((Edge){from, to}));
+}
+
+/* From the layer that wrote a buffer last to each that reads it. */
+static void find_edges(Drawing *d) {
+  int32_t *writer = ARENA_ARRAY(d->arena, int32_t, d->plan->bufs.count);
+  for (uint32_t b = 0; b < d->plan->bufs.count; b++) writer[b] = PLAN_NONE;
+  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+    const PlanInstr *instr = &d->plan->instrs.data[i];
+    const InstrSpec *spec = &d->f->specs[instr->op];
+    int32_t node = d->node_of[i];
+    for (int k = 0; node != PLAN_NONE && k < spec->operand_count; k++) {
+      const PlanOperand *operand = plan_operand(d->plan, instr, k);
+      if (operand->buf == PLAN_NONE || d->plan->bufs.data[operand->buf].class != BUF_ACTIVATION) continue;
+      bool reads = spec->operands[k].mode == MODE_READ || spec->operands[k].mode == MODE_UPDATE || operand->add;
+      if (reads && writer[operand->buf] != PLAN_NONE && writer[operand->buf] != node) add_edge(d, writer[operand->buf], node);
+      if (spec->operands[k].mode != MODE_READ) writer[operand->buf] = node;
     }
   }
-  return facts;
 }
 
-static int by_first_use(const void *a, const void *b) {
-  const UnitFacts *x = a, *y = b;
-  if (x->first_use != y->first_use) return x->first_use < y->first_use ? -1 : 1;
-  return (x->unit > y->unit) - (x->unit < y->unit);
-}
-
-static bool alike(const Plan *plan, const UnitFacts *a, const UnitFacts *b) {
-  const PlanUnit *x = &plan->units.data[a->unit], *y = &plan->units.data[b->unit];
-  return x->numel == y->numel && x->param_count == y->param_count && x->shard == y->shard &&
-         x->reshard == y->reshard && a->gathers == b->gathers && a->reduces == b->reduces &&
-         a->replicates == b->replicates && a->gather_ns == b->gather_ns && a->reduce_ns == b->reduce_ns &&
-         a->replicate_ns == b->replicate_ns;
-}
-
-/* --- text -------------------------------------------------------------------------------------------- */
+/* --- text ---------------------------------------------------------------------------------------------- */
 
 /* Inside an HTML-like label. */
 static void add_html(Text *out, const char *text) {
@@ -85,99 +164,114 @@ static void add_html(Text *out, const char *text) {
   }
 }
 
-static void add_names(Text *out, const Plan *plan, const UnitFacts *first, uint32_t count) {
-  text_printf(out, "<b>");
-  add_html(out, plan_str(plan, plan->units.data[first->unit].name));
-  if (count > 1) {
-    text_printf(out, " \xe2\x80\xa6 ");
-    add_html(out, plan_str(plan, plan->units.data[first[count - 1].unit].name));
-    text_printf(out, "</b>  \xc3\x97 %u", count);
-  } else {
-    text_printf(out, "</b>");
-  }
+#define SMALL "<br align=\"left\"/><font point-size=\"10\" color=\"#4a5563\">"
+
+static void cluster_label(const Drawing *d, const Group *group) {
+  const Plan *plan = d->plan;
+  const PlanUnit *unit = &plan->units.data[group->first];
+  const UnitFact *fact = &d->f->units[group->first];
+  char numel[32], full[32], time[32], reduce[32];
+  text_printf(d->out, "<<b>");
+  add_html(d->out, range_name(d->arena, plan_str(plan, unit->name), plan_str(plan, plan->units.data[group->last].name)));
+  text_printf(d->out, "</b>");
+  if (group->count > 1) text_printf(d->out, "  \xc3\x97 %u", group->count);
+  text_printf(d->out, SMALL "%s elements in %d tensor%s", text_count(numel, (double)unit->numel), unit->param_count,
+              unit->param_count == 1 ? "" : "s");
+  if (group->count > 1) text_printf(d->out, ", each");
+  text_printf(d->out, "</font>");
+  if (fact->gathers)
+    text_printf(d->out, SMALL "gather %s in %s%s</font>", text_bytes(full, fact->gather_bytes),
+                text_time(time, (double)fact->one_gather_ns), unit->reshard ? ", again for backward" : ", kept until backward");
+  if (fact->reduces) text_printf(d->out, SMALL "reduce in %s</font>", text_time(reduce, (double)fact->one_reduce_ns));
+  if (fact->replicates) text_printf(d->out, SMALL "replicate in %s</font>", text_time(reduce, (double)fact->one_replicate_ns));
+  text_printf(d->out, "<br align=\"left\"/>>");
 }
 
-#define ROW_BEGIN "<tr><td align=\"left\"><font point-size=\"10\" color=\"#4a5563\">"
-#define ROW_END   "</font></td></tr>"
-
-static void add_collectives(Text *out, const UnitFacts *facts) {
-  char time[32];
-  if (facts->gathers)
-    text_printf(out, ROW_BEGIN "gather %s%s" ROW_END, text_time(time, (double)facts->gather_ns),
-                facts->gathers > 1 ? ", again for backward" : "");
-  if (facts->reduces)
-    text_printf(out, ROW_BEGIN "reduce %s" ROW_END, text_time(time, (double)facts->reduce_ns));
-  if (facts->replicates)
-    text_printf(out, ROW_BEGIN "replicate %s" ROW_END, text_time(time, (double)facts->replicate_ns));
+/* The node's name without what its cluster's name says: "mlp.c_fc" in h.0 .. 11. */
+static const char *short_name(const Drawing *d, const Node *node) {
+  if (node->group == PLAN_NONE) return node->pattern;
+  const char *unit = name_pattern(d->arena, plan_str(d->plan, d->plan->units.data[d->groups.data[node->group].first].name));
+  size_t length = strlen(unit);
+  return !strncmp(node->pattern, unit, length) && node->pattern[length] == '.' ? node->pattern + length + 1 : node->pattern;
 }
 
-static void add_node(Text *out, const Plan *plan, const UnitFacts *facts, uint32_t count, uint32_t node) {
-  const PlanUnit *unit = &plan->units.data[facts->unit];
-  char numel[32], full[32], shard[32];
-  text_bytes(full, unit->shard * plan->world.shard * dtype_bytes(facts->dtype));
-  text_bytes(shard, unit->shard * dtype_bytes(facts->dtype));
-  text_printf(out,
-              "  n%u [fillcolor=\"%s\" label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" "
-              "cellpadding=\"1\"><tr><td align=\"left\">",
-              node, unit->reshard ? "#e8f0fb" : "#e7f5ec");
-  add_names(out, plan, facts, count);
-  text_printf(out, "</td></tr>" ROW_BEGIN "%s in %d tensor%s" ROW_END, text_count(numel, (double)unit->numel),
-              unit->param_count, unit->param_count == 1 ? "" : "s");
-  if (plan->world.shard > 1)
-    text_printf(out, ROW_BEGIN "%s gathered, %s a shard" ROW_END, full, shard);
-  else
-    text_printf(out, ROW_BEGIN "%s" ROW_END, full);
-  add_collectives(out, facts);
-  if (plan->world.shard > 1)
-    text_printf(out, ROW_BEGIN "%s" ROW_END,
-                unit->reshard ? "released after forward" : "kept until backward");
-  text_printf(out, "</table>>]\n");
+static void add_node(const Drawing *d, uint32_t n) {
+  const Node *node = &d->nodes.data[n];
+  uint32_t blocks = node->group == PLAN_NONE ? 1 : d->groups.data[node->group].count;
+  text_printf(d->out, "    n%u [fillcolor=\"%s\" label=<", n, fate_fills[node->fate]);
+  add_html(d->out, node->count == 1 && blocks == 1 ? node->name : short_name(d, node));
+  if (node->count > blocks) text_printf(d->out, " \xc3\x97 %u", node->count);
+  text_printf(d->out, "<br/><font point-size=\"9\" color=\"#5f6b7a\">");
+  add_html(d->out, node->op);
+  text_printf(d->out, "</font>>]\n");
 }
 
-static void add_quoted(Text *out, const char *text) {
-  text_printf(out, "\"");
-  for (; *text; text++) {
-    if (*text == '"' || *text == '\\') text_add(out, "\\", 1);
-    text_add(out, (unsigned char)*text < 0x20 ? " " : text, 1);
-  }
-  text_printf(out, "\"");
+static void add_cluster(const Drawing *d, int32_t g) {
+  const Group *group = &d->groups.data[g];
+  bool reshard = d->plan->units.data[group->first].reshard, alone = d->plan->world.shard == 1;
+  text_printf(d->out, "  subgraph cluster_%d {\n    style=\"rounded,filled\" color=\"%s\" fillcolor=\"%s\" labeljust=l label=", g,
+              alone ? "#9fabbb" : reshard ? "#7fa6dc" : "#77b893", alone ? "#f3f5f8" : reshard ? "#e8f0fb" : "#e7f5ec");
+  cluster_label(d, group);
+  text_printf(d->out, "\n");
+  for (uint32_t n = 0; n < d->nodes.count; n++)
+    if (d->nodes.data[n].group == g) add_node(d, n);
+  text_printf(d->out, "  }\n");
 }
 
-static void add_head(Text *out, Arena *scratch, const Plan *plan) {
+static bool policy_is_used(const Drawing *d, bool reshard) {
+  for (uint32_t u = 0; u < d->plan->units.count; u++)
+    if (d->plan->units.data[u].reshard == reshard) return true;
+  return false;
+}
+
+static void add_legend(const Drawing *d) {
+  bool used[FATE_COUNT] = {false};
+  for (uint32_t n = 0; n < d->nodes.count; n++) used[d->nodes.data[n].fate] = true;
+  text_printf(d->out, "  legend [shape=plain style=\"\" label=<<table border=\"0\" cellspacing=\"4\" cellpadding=\"3\">");
+  for (int reshard = 1; reshard >= 0 && d->plan->world.shard > 1; reshard--)
+    if (policy_is_used(d, reshard))
+      text_printf(d->out, "<tr><td bgcolor=\"%s\" border=\"1\">  </td><td align=\"left\">unit %s</td></tr>",
+                  reshard ? "#e8f0fb" : "#e7f5ec", reshard ? "released after forward" : "kept gathered until backward");
+  for (int fate = 0; fate < FATE_COUNT; fate++)
+    if (used[fate])
+      text_printf(d->out, "<tr><td bgcolor=\"%s\" border=\"1\">  </td><td align=\"left\">%s</td></tr>", fate_fills[fate],
+                  fate_names[fate]);
+  text_printf(d->out, "</table>>]\n");
+}
+
+static void add_head(const Drawing *d) {
   char params[32];
-  text_count(params, (double)plan->param_numel);
-  text_printf(out, "digraph units {\n  rankdir=LR bgcolor=white labelloc=t labeljust=l nodesep=0.3 "
-                   "ranksep=0.45 fontname=\"Helvetica\" fontsize=15\n  label=");
-  add_quoted(out, arena_printf(scratch, "%s: %s parameters, %u units, %u rank%s, shard %u",
-                               plan_str(plan, plan->model), params, plan->units.count, plan->world.ranks,
-                               plan->world.ranks == 1 ? "" : "s", plan->world.shard));
-  text_printf(
-      out,
-      "\n  node [shape=box style=\"filled,rounded\" color=\"#9fb0c6\" fontname=\"Helvetica\" fontsize=13 "
-      "margin=\"0.12,0.08\"]\n"
-      "  edge [color=\"#5f6b7a\" arrowsize=0.7 fontname=\"Helvetica\" fontsize=10 fontcolor=\"#5f6b7a\"]\n");
+  text_printf(d->out, "digraph units {\n  rankdir=TB bgcolor=white labelloc=t labeljust=l nodesep=0.25 ranksep=0.3 newrank=true "
+                      "fontname=\"Helvetica\" fontsize=15\n  label=<<b>");
+  add_html(d->out, plan_str(d->plan, d->plan->model));
+  text_printf(d->out, "</b>: %s parameters, %u units, %u rank%s, shard %u<br align=\"left\"/>>\n",
+              text_count(params, (double)d->plan->param_numel), d->plan->units.count, d->plan->world.ranks,
+              d->plan->world.ranks == 1 ? "" : "s", d->plan->world.shard);
+  text_printf(d->out, "  node [shape=box style=\"filled,rounded\" color=\"#9fb0c6\" fontname=\"Helvetica\" fontsize=11 "
+                      "margin=\"0.10,0.04\" height=0.3]\n"
+                      "  edge [color=\"#5f6b7a\" arrowsize=0.6 fontname=\"Helvetica\" fontsize=10 fontcolor=\"#5f6b7a\"]\n");
 }
 
-void view_units_dot(Text *out, const Plan *plan) {
+static void add_edges(const Drawing *d) {
+  for (uint32_t e = 0; e < d->edges.count; e++) {
+    const Edge *edge = &d->edges.data[e];
+    const char *back = edge->from > edge->to ? " [style=dashed constraint=false label=\"next block\"]" : "";
+    text_printf(d->out, "  n%d -> n%d%s\n", edge->from, edge->to, back);
+  }
+}
+
+void view_units_dot(Text *out, const Plan *plan, const SimResult *sim) {
   Arena *scratch = arena_new();
-  UnitFacts *facts = collect(scratch, plan);
-  uint32_t nodes = 0;
-  qsort(facts, plan->units.count, sizeof *facts, by_first_use);
-  add_head(out, scratch, plan);
-  for (uint32_t u = 0, run; u < plan->units.count; u += run) {
-    for (run = 1; u + run < plan->units.count && alike(plan, &facts[u], &facts[u + run]); run++) {
-    }
-    add_node(out, plan, &facts[u], run, nodes);
-    if (nodes) text_printf(out, "  n%u -> n%u\n", nodes - 1, nodes);
-    nodes++;
-  }
-  if (plan->training && nodes) { /* the gradient's way back, without a say in the layout */
-    text_printf(out, "  loss [shape=ellipse fillcolor=\"#fdf1e3\" label=\"loss\"]\n  n%u -> loss\n",
-                nodes - 1);
-    text_printf(out, "  loss -> n%u [style=dashed color=\"#d9743c\" constraint=false]\n", nodes - 1);
-    for (uint32_t n = nodes - 1; n > 0; n--)
-      text_printf(out, "  n%u -> n%u [style=dashed color=\"#d9743c\" constraint=false]\n", n, n - 1);
-  }
+  Drawing d = {.arena = scratch, .out = out, .plan = plan, .f = facts_of(scratch, plan, sim)};
+  find_groups(&d);
+  find_nodes(&d);
+  find_edges(&d);
+  add_head(&d);
+  for (uint32_t g = 0; g < d.groups.count; g++) add_cluster(&d, (int32_t)g);
+  for (uint32_t n = 0; n < d.nodes.count; n++)
+    if (d.nodes.data[n].group == PLAN_NONE) add_node(&d, n);
+  add_edges(&d);
+  add_legend(&d);
   text_printf(out, "}\n");
   arena_free(scratch);
 }

@@ -10,7 +10,7 @@
 /* An SVG: what each stream does when, and what memory holds meanwhile. Repeated segments are drawn once. */
 void view_timeline_svg(Text *out, const Plan *plan, const SimResult *sim);
 
-/* A Graphviz digraph of the units in the order of their first use; runs of alike units are one node. */
-void view_units_dot(Text *out, const Plan *plan);
+/* A Graphviz digraph of the layers, clustered by unit; runs of alike units are one cluster. */
+void view_units_dot(Text *out, const Plan *plan, const SimResult *sim);
 
 #endif

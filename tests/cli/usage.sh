@@ -20,7 +20,7 @@ for command in check fmt plan predict explain verify draw run generate profile d
   said err 'unknown option --no-such-option'
 done
 
-for command in tune diff import export; do
+for command in import export; do
   expect 64 "$command" x
   said err "command '$command' is not available in this version"
 done

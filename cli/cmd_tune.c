@@ -1,0 +1,160 @@
+/* Owns: `fsdpc tune`: which grid is swept. Options name lists; what is not named gets a list that suits the model and the
+ * machine. */
+#include "cli/tune.h"
+
+#include <unistd.h>
+
+enum { DIM_CLUSTER, DIM_RANKS, DIM_MEMORY, DIM_STRATEGY, DIM_WRAP, DIM_CHECKPOINT, DIM_PREFETCH, DIM_RESHARD, DIM_MICRO_BATCH };
+static const OptionId dim_options[TUNE_DIMS] = {
+    [DIM_CLUSTER] = OPTION_CLUSTER,   [DIM_RANKS] = OPTION_RANKS,           [DIM_MEMORY] = OPTION_MEMORY,
+    [DIM_STRATEGY] = OPTION_STRATEGY, [DIM_WRAP] = OPTION_WRAP,             [DIM_CHECKPOINT] = OPTION_CHECKPOINT,
+    [DIM_PREFETCH] = OPTION_PREFETCH, [DIM_RESHARD] = OPTION_RESHARD,       [DIM_MICRO_BATCH] = OPTION_MICRO_BATCH};
+
+/* --- the grid ------------------------------------------------------------------------------------------ */
+
+/* Points count the clusters fastest, then ranks, and so on. */
+static uint32_t stride_of(const Tune *t, int d) {
+  uint32_t stride = 1;
+  for (int k = 0; k < d; k++) stride *= t->dims[k].values.count;
+  return stride;
+}
+
+const char *tune_value(const Tune *t, uint32_t p, int d) {
+  return t->dims[d].values.data[p / stride_of(t, d) % t->dims[d].values.count];
+}
+
+uint32_t tune_neighbour(const Tune *t, uint32_t p, int d, uint32_t v) {
+  uint32_t stride = stride_of(t, d), now = p / stride % t->dims[d].values.count;
+  return p + (v - now) * stride;
+}
+
+/* --ranks 8,16 --ranks 32 */
+static void split_values(Cli *cli, TuneDim *dim) {
+  const Words *given = &cli->options.given[dim->option];
+  for (uint32_t g = 0; g < given->count; g++) {
+    char *rest = arena_strdup(cli->arena, given->data[g]);
+    for (char *one = strsep(&rest, ","); one; one = strsep(&rest, ","))
+      if (*one) vec_push(cli->arena, &dim->values, one);
+  }
+}
+
+static void add(Tune *t, int d, const char *value) {
+  vec_push(t->cli->arena, &t->dims[d].values, value);
+}
+
+static void default_ranks(Tune *t, const Cluster *cluster) {
+  int64_t node = cluster->node_devices > 0 ? cluster->node_devices : 1, most = node * (cluster->nodes > 0 ? cluster->nodes : 1);
+  for (int64_t ranks = most > node ? node : 1; ranks <= most; ranks *= 2)
+    add(t, DIM_RANKS, arena_printf(t->cli->arena, "%lld", (long long)ranks));
+}
+
+/* The whole device, three quarters, half: what the rest of it would be needed for is the user's to know. */
+static void default_memory(Tune *t, const Graph *graph) {
+  uint64_t all = graph->plan.memory_bytes ? graph->plan.memory_bytes : graph->cluster.device.memory_bytes;
+  for (uint64_t quarters = 4; quarters >= 2; quarters--)
+    add(t, DIM_MEMORY, arena_printf(t->cli->arena, "%lluB", (unsigned long long)(all / 4 * quarters)));
+}
+
+static void default_wrap(Tune *t, const Graph *graph) {
+  uint64_t numel = 0, one;
+  for (uint32_t p = 0; p < graph->params.count; p++)
+    if (shape_numel(&graph->params.data[p].shape, 1, &one)) numel += one;
+  add(t, DIM_WRAP, "block");
+  add(t, DIM_WRAP, arena_printf(t->cli->arena, "size:%llu", (unsigned long long)(numel / 8 + 1)));
+  add(t, DIM_WRAP, "whole");
+}
+
+static void default_values(Tune *t, int d, const Graph *graph) {
+  static const char *const checkpoints[] = {"auto", "none", "full"}, *const strategies[] = {"full_shard", "shard_grad_op", "no_shard"},
+                          *const micros[] = {"auto", "1", "2", "4"};
+  switch (d) {
+  case DIM_CLUSTER: add(t, d, ""); break;
+  case DIM_RANKS: default_ranks(t, &graph->cluster); break;
+  case DIM_MEMORY: default_memory(t, graph); break;
+  case DIM_WRAP: default_wrap(t, graph); break;
+  case DIM_STRATEGY: for (int k = 0; k < 3; k++) add(t, d, strategies[k]); break;
+  case DIM_CHECKPOINT: for (int k = 0; k < 3; k++) add(t, d, checkpoints[k]); break;
+  case DIM_MICRO_BATCH: for (int k = 0; k < 4; k++) add(t, d, micros[k]); break;
+  default: add(t, d, "auto"); break;
+  }
+}
+
+/* Each value alone, before hundreds of plans are made with it. */
+static bool check_values(Tune *t) {
+  Graph nothing = {0};
+  PlannerOptions ignored;
+  for (int d = 1; d < TUNE_DIMS; d++)
+    for (uint32_t v = 0; v < t->dims[d].values.count; v++) {
+      Cli one = *t->cli;
+      memset(one.options.given, 0, sizeof one.options.given);
+      vec_push(t->cli->arena, &one.options.given[t->dims[d].option], t->dims[d].values.data[v]);
+      if (!compile_options_of_planner(&one, &nothing, &ignored)) return false;
+    }
+  return true;
+}
+
+/* One graph a cluster: the file's own where --cluster is not given. */
+static int compile_graphs(Tune *t) {
+  Cli *cli = t->cli;
+  Words given = cli->options.given[OPTION_CLUSTER], *clusters = &t->dims[DIM_CLUSTER].values;
+  uint32_t count = clusters->count ? clusters->count : 1;
+  t->graphs = ARENA_ARRAY(cli->arena, const Graph *, count);
+  for (uint32_t c = 0; c < count; c++) {
+    Words one = {0};
+    Graph *graph;
+    if (clusters->count) vec_push(cli->arena, &one, clusters->data[c]);
+    cli->options.given[OPTION_CLUSTER] = one;
+    int code = compile_graph(cli, cli->options.operands.data[0], &graph);
+    if (code != EXIT_OK) return code;
+    t->graphs[c] = graph;
+  }
+  cli->options.given[OPTION_CLUSTER] = given;
+  cli_print_diags(cli); /* warnings */
+  return EXIT_OK;
+}
+
+static int make_grid(Tune *t) {
+  uint64_t count = 1;
+  for (int d = 0; d < TUNE_DIMS; d++) {
+    t->dims[d].option = dim_options[d];
+    split_values(t->cli, &t->dims[d]);
+  }
+  if (!check_values(t)) return EXIT_USAGE;
+  int code = compile_graphs(t);
+  if (code != EXIT_OK) return code;
+  for (int d = 0; d < TUNE_DIMS; d++) {
+    if (!t->dims[d].values.count) default_values(t, d, t->graphs[0]);
+    count *= t->dims[d].values.count;
+  }
+  if (!*t->dims[DIM_CLUSTER].values.data[0]) t->dims[DIM_CLUSTER].values.data[0] = t->graphs[0]->cluster.name ? t->graphs[0]->cluster.name : "";
+  if (count > TUNE_MOST)
+    return usage_error("name fewer values", "these lists make %llu plans, more than %d", (unsigned long long)count, TUNE_MOST);
+  t->count = (uint32_t)count;
+  return EXIT_OK;
+}
+
+/* --- the command --------------------------------------------------------------------------------------- */
+
+static bool write_text(const Tune *t, OptionId option, void (*make)(const Tune *, Text *)) {
+  const char *path = option_text(&t->cli->options, option, NULL);
+  Text text = {.arena = t->cli->arena};
+  if (!path) return true;
+  make(t, &text);
+  return cli_write_file(t->cli, path, text.data, text.length);
+}
+
+int cmd_tune(Cli *cli) {
+  Tune tune = {.cli = cli};
+  int64_t jobs = sysconf(_SC_NPROCESSORS_ONLN);
+  if (!option_integer(&cli->options, OPTION_JOBS, 1, 1024, &jobs)) return EXIT_USAGE;
+  int code = make_grid(&tune);
+  if (code != EXIT_OK) return code;
+  if (!tune_run(&tune, jobs)) return EXIT_BUG;
+  tune_front(&tune);
+  if (option_given(&cli->options, OPTION_JSON))
+    tune_json(&tune, stdout);
+  else
+    tune_print(&tune, stdout);
+  if (!write_text(&tune, OPTION_CSV, tune_csv) || !write_text(&tune, OPTION_HTML, tune_html)) return EXIT_INVALID;
+  return tune.front.count ? EXIT_OK : EXIT_NO_FIT;
+}

@@ -1,0 +1,101 @@
+/* Owns: completion: keys inside settings blocks; elsewhere layers, keywords and the names that are visible. */
+#include "cli/lsp.h"
+
+#include <ctype.h>
+
+enum { KIND_FUNCTION = 3, KIND_VARIABLE = 6, KIND_MODULE = 9, KIND_PROPERTY = 10, KIND_KEYWORD = 14, DEPTH_MOST = 16 };
+
+/* Keys of each block, as docs/language.md lists them; tests/view/lsp.sh has every one accepted by the frontend. */
+static const char *const block_keys[][2] = {
+    {"train", "optimizer tokens_per_step batch steps precision clip seed order"},
+    {"adamw", "lr min_lr warmup betas eps decay"},
+    {"sgd", "lr min_lr warmup momentum decay"},
+    {"cluster", "use device node network nodes contention network_contention comm_slowdown compute_spread comm_spread price"},
+    {"device", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
+    {"cpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
+    {"gpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
+    {"node", "devices bandwidth reduce_bandwidth latency gather reduce all_reduce efficiency"},
+    {"network", "bandwidth latency efficiency"},
+    {"plan", "memory strategy wrap unit reshard checkpoint save recompute executor prefetch micro_batch"}};
+
+static const char *const keywords[] = {"use", "model", "module", "let", "input", "repeat", "return", "as", "in", "init", "train", "cluster", "plan"};
+
+static void add(json_t *items, const char *label, int kind, const char *detail) {
+  json_t *item = json_pack("{s:s, s:i}", "label", label, "kind", kind);
+  if (detail) json_object_set_new(item, "detail", json_string(detail));
+  json_array_append_new(items, item);
+}
+
+/* The word before a '{', or before the string before it: cluster "x" {. */
+static void head_of(const char *text, uint32_t brace, char out[32]) {
+  uint32_t end = brace;
+  while (end && isspace((unsigned char)text[end - 1])) end--;
+  if (end && text[end - 1] == '"') {
+    for (end--; end && text[end - 1] != '"' && text[end - 1] != '\n'; end--) {
+    }
+    if (end) end--;
+    while (end && isspace((unsigned char)text[end - 1])) end--;
+  }
+  uint32_t begin = end;
+  while (begin && (isalnum((unsigned char)text[begin - 1]) || text[begin - 1] == '_')) begin--;
+  snprintf(out, 32, "%.*s", (int)(end - begin), text + begin);
+}
+
+/* The head of the innermost block that is open at the offset. */
+static void block_at(const char *text, uint32_t offset, char out[32]) {
+  uint32_t open[DEPTH_MOST], depth = 0;
+  for (uint32_t at = 0; at < offset && text[at]; at++) {
+    if (text[at] == '#')
+      while (at < offset && text[at] && text[at] != '\n') at++;
+    else if (text[at] == '"')
+      for (at++; at < offset && text[at] && text[at] != '"' && text[at] != '\n'; at++) {
+      }
+    else if (text[at] == '{' && depth < DEPTH_MOST)
+      open[depth++] = at;
+    else if (text[at] == '}' && depth)
+      depth--;
+    if (at >= offset || !text[at]) break;
+  }
+  *out = 0;
+  if (depth) head_of(text, open[depth - 1], out);
+}
+
+static bool add_keys(Arena *arena, json_t *items, const char *block) {
+  for (size_t k = 0; k < sizeof block_keys / sizeof *block_keys; k++) {
+    if (strcmp(block_keys[k][0], block)) continue;
+    char *rest = arena_strdup(arena, block_keys[k][1]);
+    for (char *key = strsep(&rest, " "); key; key = strsep(&rest, " ")) add(items, key, KIND_PROPERTY, block);
+    return true;
+  }
+  return false;
+}
+
+static void add_layers(json_t *items) {
+#define LAYER(id, name, arguments, meaning) add(items, name, KIND_FUNCTION, arguments);
+#include "frontend/layers.def"
+#undef LAYER
+}
+
+/* Each name once, the nearest definition's kind. */
+static void add_names(const Analysis *a, json_t *items, uint32_t offset) {
+  Definitions all = lsp_definitions(a);
+  for (uint32_t i = 0; i < all.count; i++) {
+    const Definition *d = &all.data[i];
+    if (lsp_resolve(&all, d->name.text, strlen(d->name.text), offset) == d)
+      add(items, d->name.text, !strcmp(d->kind, "module") ? KIND_MODULE : KIND_VARIABLE, d->kind);
+  }
+}
+
+json_t *lsp_completion(const Lsp *lsp, const Document *document, uint32_t offset) {
+  Analysis *a = lsp_analyse(lsp, document);
+  json_t *items = json_array();
+  char block[32];
+  block_at(document->text, offset, block);
+  if (!add_keys(a->arena, items, block)) {
+    add_layers(items);
+    add_names(a, items, offset);
+    for (size_t k = 0; k < sizeof keywords / sizeof *keywords; k++) add(items, keywords[k], KIND_KEYWORD, NULL);
+  }
+  lsp_analysis_free(a);
+  return items;
+}

@@ -1,0 +1,141 @@
+/* Owns: planning the points of a sweep on all cores. Workers are processes: the planner may end one with its own message, and
+ * results are plain data in shared memory. Each worker takes the next point that nobody has taken. */
+#include "cli/tune.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct Counters {
+  atomic_uint next, done;
+} Counters;
+
+static double now_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* --- one point ------------------------------------------------------------------------------------------- */
+
+static void copy_text(char out[TUNE_TEXT], const char *text) {
+  snprintf(out, TUNE_TEXT, "%s", text);
+}
+
+static void describe(TunePoint *point, const Graph *graph, const PlannerResult *result) {
+  const Plan *plan = result->plan;
+  point->state = result->fits ? TUNE_FITS : TUNE_TOO_LARGE;
+  point->ranks = plan->world.ranks;
+  point->shard = plan->world.shard;
+  point->prefetch = plan->summary.prefetch;
+  point->micro_batch = plan->world.micro_batch;
+  point->accumulation = plan->world.accumulation;
+  point->step_ns = result->sim.step_ns;
+  point->lower_bound_ns = plan->summary.lower_bound_ns;
+  point->exposed_ns = result->sim.exposed_comm_ns;
+  point->arena_bytes = plan->arena_bytes;
+  point->budget_bytes = plan->summary.budget_bytes;
+  point->samples = (double)plan->world.micro_batch * (double)plan->world.accumulation * plan->world.ranks;
+  double tokens = point->samples * (plan->inputs.count ? (double)plan->inputs.data[0].sample_numel : 1);
+  point->ns_per_token = (double)point->step_ns / tokens;
+  point->usd_per_million = graph->cluster.price_per_hour * plan->world.ranks * point->ns_per_token * 1e6 / 3600e9;
+  copy_text(point->strategy, plan_str(plan, plan->summary.strategy));
+  copy_text(point->wrap, plan_str(plan, plan->summary.wrap));
+  copy_text(point->checkpoint, plan_str(plan, plan->summary.checkpoint));
+}
+
+/* The command line of this point alone. */
+static Cli cli_of(const Tune *tune, Arena *arena, uint32_t p) {
+  Cli cli = *tune->cli;
+  cli.arena = arena;
+  cli.sink = (DiagSink){.arena = arena, .sources = &tune->cli->sources};
+  for (int d = 1; d < TUNE_DIMS; d++) {
+    Words one = {0};
+    vec_push(arena, &one, tune_value(tune, p, d));
+    cli.options.given[tune->dims[d].option] = one;
+  }
+  return cli;
+}
+
+static void plan_point(const Tune *tune, uint32_t p) {
+  Arena *arena = arena_new();
+  Cli cli = cli_of(tune, arena, p);
+  const Graph *graph = tune->graphs[p % tune->dims[0].values.count];
+  PlannerOptions options;
+  PlannerResult result = {0};
+  TunePoint *point = &tune->points[p];
+  compile_options_of_planner(&cli, graph, &options); /* was checked before workers started */
+  planner_plan(arena, &cli.sink, graph, &options, 0, NULL, &result);
+  if (result.plan)
+    describe(point, graph, &result);
+  else
+    snprintf(point->why, sizeof point->why, "%s", cli.sink.list.count ? cli.sink.list.data[0]->text : "no plan");
+  if (!result.plan) point->state = TUNE_IMPOSSIBLE;
+  arena_free(arena);
+}
+
+/* --- workers --------------------------------------------------------------------------------------------- */
+
+_Noreturn static void work(const Tune *tune, Counters *counters) {
+  for (uint32_t p; (p = atomic_fetch_add(&counters->next, 1)) < tune->count;) {
+    plan_point(tune, p);
+    atomic_fetch_add(&counters->done, 1);
+  }
+  _exit(EXIT_OK);
+}
+
+static void *shared(size_t size) {
+  void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void progress(const Tune *tune, const Counters *counters, double seconds, bool last) {
+  enum { BAR = 30 };
+  unsigned done = atomic_load(&counters->done), filled = done * BAR / tune->count;
+  fprintf(stderr, "\r[%.*s%*s] %u/%u plans, %.1f s%s", (int)filled, "##############################", BAR - (int)filled, "", done,
+          tune->count, seconds, last ? "\n" : "");
+}
+
+/* Waits for the workers; shows how far they are on a terminal. False when one was killed. */
+static bool wait_for(const Tune *tune, const Counters *counters, int64_t workers, double start) {
+  bool shows = isatty(STDERR_FILENO) && !getenv("CI"), fine = true;
+  while (workers > 0) {
+    int status;
+    pid_t ended = waitpid(-1, &status, shows ? WNOHANG : 0);
+    if (ended > 0) {
+      workers--;
+      fine &= WIFEXITED(status) && WEXITSTATUS(status) == EXIT_OK;
+    } else if (ended < 0 && errno != EINTR) {
+      return false;
+    } else if (ended == 0) {
+      progress(tune, counters, now_seconds() - start, false);
+      usleep(100000);
+    }
+  }
+  if (shows) progress(tune, counters, now_seconds() - start, true);
+  return fine;
+}
+
+bool tune_run(Tune *tune, int64_t jobs) {
+  double start = now_seconds();
+  Counters *counters = shared(sizeof *counters);
+  tune->points = shared(tune->count * sizeof *tune->points);
+  if (!counters || !tune->points) return cli_error("no memory for %u plans", tune->count), false;
+  if (jobs > (int64_t)tune->count) jobs = tune->count;
+  fflush(stdout);
+  int64_t started = 0;
+  for (; started < jobs; started++) {
+    pid_t child = fork();
+    if (child == 0) work(tune, counters);
+    if (child < 0) break;
+  }
+  if (!started) return cli_error("cannot start workers: %s", strerror(errno)), false;
+  if (!wait_for(tune, counters, started, start)) return cli_error("a worker failed; its message stands above"), false;
+  munmap(counters, sizeof *counters);
+  tune->seconds = now_seconds() - start;
+  return true;
+}

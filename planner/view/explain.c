@@ -1,0 +1,285 @@
+/* Owns: `explain`'s tree and tables. Neighbours that are alike are one row, so that 126 blocks read like three. */
+#include "planner/view/explain.h"
+
+#include <stdio.h>
+
+enum { NAME_LEAST = 16, NAME_MOST = 48, GROUPS_MOST = 10 };
+
+#define BOLD  "\033[1m"
+#define DIM   "\033[2m"
+#define RED   "\033[31m"
+#define PLAIN "\033[0m"
+
+typedef struct Page {
+  Text *out;
+  const Facts *f;
+  const ExplainStyle *style;
+  int name_width;
+} Page;
+
+static const char *on(const Page *page, const char *code) {
+  return page->style->color ? code : "";
+}
+
+static const char *ms(const Facts *f, uint64_t ns) {
+  char buffer[32];
+  return ns ? arena_strdup(f->arena, text_time(buffer, (double)ns)) : "-";
+}
+
+static const char *size(const Facts *f, uint64_t bytes) {
+  char buffer[32];
+  return bytes ? arena_strdup(f->arena, text_bytes(buffer, bytes)) : "-";
+}
+
+static const char *number(const Facts *f, double value) {
+  char buffer[32];
+  return arena_strdup(f->arena, text_count(buffer, value));
+}
+
+static void heading(const Page *page, const char *text) {
+  text_printf(page->out, "\n%s%s%s\n", on(page, BOLD), text, on(page, PLAIN));
+}
+
+/* --- rows ---------------------------------------------------------------------------------------------- */
+
+static bool rows_alike(const Facts *f, const PassFact *a, const PassFact *b) {
+  return a->segment == b->segment && a->pass == b->pass && units_alike(f->plan, a->unit, b->unit) &&
+         a->gather_bytes == b->gather_bytes && a->reduce_bytes == b->reduce_bytes &&
+         !a->recompute_ns == !b->recompute_ns;
+}
+
+uint32_t pass_run_end(const Facts *f, uint32_t first) {
+  uint32_t end = first + 1;
+  while (end < f->passes.count && rows_alike(f, &f->passes.data[first], &f->passes.data[end])) end++;
+  return end;
+}
+
+static const char *unit_name(const Facts *f, int32_t unit) {
+  return unit == PLAN_NONE ? "(no unit)" : plan_str(f->plan, f->plan->units.data[unit].name);
+}
+
+const char *pass_run_name(const Facts *f, uint32_t first, uint32_t end) {
+  return range_name(f->arena, unit_name(f, f->passes.data[first].unit), unit_name(f, f->passes.data[end - 1].unit));
+}
+
+PassFact pass_run_sum(const Facts *f, uint32_t first, uint32_t end) {
+  PassFact sum = f->passes.data[first];
+  for (uint32_t i = first + 1; i < end; i++) {
+    const PassFact *row = &f->passes.data[i];
+    sum.compute_ns += row->compute_ns;
+    sum.recompute_ns += row->recompute_ns;
+    sum.gather_ns += row->gather_ns;
+    sum.reduce_ns += row->reduce_ns;
+    sum.exposed_ns += row->exposed_ns;
+    if (row->live_bytes > sum.live_bytes) sum.live_bytes = row->live_bytes;
+  }
+  return sum;
+}
+
+/* The tail that fits, after "..". */
+static const char *cut(const Page *page, const char *name, int width) {
+  int length = (int)strlen(name);
+  return length <= width ? name : arena_printf(page->f->arena, "..%s", name + length - width + 2);
+}
+
+static void print_row(const Page *page, int depth, const char *name, uint32_t count, const PassFact *row, bool sizes) {
+  char times[24] = "";
+  if (count > 1) snprintf(times, sizeof times, " x%u", count);
+  int width = page->name_width - 2 * depth - (int)strlen(times);
+  const char *shown = cut(page, name, width > 4 ? width : 4);
+  text_printf(page->out, "%*s%s%s%-*s%s", 2 * depth, "", depth < 2 ? on(page, BOLD) : "", shown,
+              page->name_width - 2 * depth - (int)strlen(shown), times, on(page, PLAIN));
+  if (page->style->costs) {
+    bool bad = row->exposed_ns * 20 > row->compute_ns + row->recompute_ns && row->exposed_ns;
+    text_printf(page->out, " %9s %9s %s%9s%s", ms(page->f, row->compute_ns), ms(page->f, row->recompute_ns),
+                bad ? on(page, RED) : "", ms(page->f, row->exposed_ns), on(page, PLAIN));
+  }
+  if (sizes)
+    text_printf(page->out, " %10s %10s %10s", size(page->f, row->live_bytes), size(page->f, row->gather_bytes),
+                size(page->f, row->reduce_bytes));
+  text_printf(page->out, "\n");
+}
+
+/* --- the tree ------------------------------------------------------------------------------------------ */
+
+static int widest_name(const Facts *f) {
+  int width = NAME_LEAST;
+  for (uint32_t i = 0, end; i < f->passes.count; i = end) {
+    end = pass_run_end(f, i);
+    int length = (int)strlen(pass_run_name(f, i, end)) + 4 + (end - i > 1 ? 5 : 0);
+    if (length > width) width = length;
+  }
+  return width;
+}
+
+static void find_width(Page *page) {
+  int columns = page->style->costs ? 63 : 33, room = page->style->width - columns;
+  page->name_width = widest_name(page->f);
+  if (page->name_width > NAME_MOST) page->name_width = NAME_MOST;
+  if (page->name_width > room) page->name_width = room > NAME_LEAST ? room : NAME_LEAST;
+}
+
+static void print_columns(const Page *page) {
+  text_printf(page->out, "%s%-*s", on(page, DIM), page->name_width, "");
+  if (page->style->costs) text_printf(page->out, " %9s %9s %9s", "compute", "recompute", "exposed");
+  text_printf(page->out, " %10s %10s %10s%s\n", "live", "gather", "reduce", on(page, PLAIN));
+}
+
+/* One pass of one segment: its total, then its units. Returns where the next begins. */
+static uint32_t print_pass(const Page *page, uint32_t first) {
+  const Facts *f = page->f;
+  const PassFact *head = &f->passes.data[first];
+  uint32_t end = first, rows = 0;
+  while (end < f->passes.count && f->passes.data[end].segment == head->segment && f->passes.data[end].pass == head->pass)
+    end++;
+  PassFact sum = pass_run_sum(f, first, end);
+  sum.gather_bytes = sum.reduce_bytes = 0;
+  print_row(page, 1, pass_name(head->pass), 1, &sum, true);
+  for (uint32_t i = first, next; i < end; i = next, rows++) {
+    next = pass_run_end(f, i);
+    PassFact run = pass_run_sum(f, i, next);
+    if (!run.live_bytes && !run.gather_ns && !run.reduce_ns) continue; /* copies of inputs */
+    print_row(page, 2, pass_run_name(f, i, next), next - i, &run, true);
+  }
+  return end;
+}
+
+static void print_segment(const Page *page, int32_t s, uint32_t *row) {
+  const Facts *f = page->f;
+  const PlanSegment *segment = &f->plan->segments.data[s];
+  text_printf(page->out, "%s%s", on(page, BOLD), plan_str(f->plan, segment->name));
+  if (segment->count > 1) text_printf(page->out, " x%llu", (unsigned long long)segment->count);
+  text_printf(page->out, "%s", on(page, PLAIN));
+  if (page->style->costs && segment->count > 1)
+    text_printf(page->out, "  %s each, %s in all", ms(f, f->sim->segment_ns[s]),
+                ms(f, f->sim->segment_ns[s] * segment->count));
+  else if (page->style->costs)
+    text_printf(page->out, "  %s", ms(f, f->sim->segment_ns[s]));
+  text_printf(page->out, "\n");
+  while (*row < f->passes.count && f->passes.data[*row].segment == s) *row = print_pass(page, *row);
+}
+
+static void print_tree(const Page *page) {
+  uint32_t row = 0;
+  heading(page, "Step: segments, passes, units in the order they are used");
+  print_columns(page);
+  for (uint32_t s = 0; s < page->f->plan->segments.count; s++) print_segment(page, (int32_t)s, &row);
+  text_printf(page->out,
+              "%slive: the most memory in use while the unit computes. gather, reduce: bytes of one unit's full tensor%s\n",
+              on(page, DIM), on(page, PLAIN));
+}
+
+/* --- head, units --------------------------------------------------------------------------------------- */
+
+static void print_head(const Page *page) {
+  const Plan *plan = page->f->plan;
+  const PlanWorld *world = &plan->world;
+  text_printf(page->out, "%s%s%s: %s parameters in %u units, %u rank%s (shard %u x replicas %u)", on(page, BOLD),
+              plan_str(plan, plan->model), on(page, PLAIN), number(page->f, (double)plan->param_numel), plan->units.count,
+              world->ranks, world->ranks == 1 ? "" : "s", world->shard, world->replicas);
+  if (*plan_str(plan, plan->cluster)) text_printf(page->out, " on %s", plan_str(plan, plan->cluster));
+  text_printf(page->out, "\nmicro-batch %llu x %llu, strategy %s, wrap %s, checkpoint %s, prefetch %u\n",
+              (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
+              plan_str(plan, plan->summary.strategy), plan_str(plan, plan->summary.wrap),
+              plan_str(plan, plan->summary.checkpoint), plan->summary.prefetch);
+  if (page->style->costs)
+    text_printf(page->out, "step %s (%s to %s), of which %s of communication is exposed\n", ms(page->f, page->f->sim->step_ns),
+                ms(page->f, page->f->sim->fast_ns), ms(page->f, page->f->sim->slow_ns), ms(page->f, page->f->sim->exposed_comm_ns));
+}
+
+static const char *policy(const Facts *f, int32_t u) {
+  if (f->plan->world.shard == 1) return "whole on every rank";
+  if (!f->units[u].gathers) return "never gathered";
+  return f->plan->units.data[u].reshard ? "released after forward, gathered again" : "stays gathered until backward";
+}
+
+static void print_units(const Page *page) {
+  const Facts *f = page->f;
+  const int32_t *order = units_by_use(f);
+  heading(page, "Units");
+  for (uint32_t i = 0, end; i < f->plan->units.count; i = end) {
+    const PlanUnit *unit = &f->plan->units.data[order[i]];
+    for (end = i + 1; end < f->plan->units.count && units_alike(f->plan, order[i], order[end]); end++) {
+    }
+    const char *name = range_name(f->arena, unit_name(f, order[i]), unit_name(f, order[end - 1]));
+    char times[24] = "";
+    if (end - i > 1) snprintf(times, sizeof times, " x%u", end - i);
+    text_printf(page->out, "  %s%-*s %9s elements, %d tensor%s; %s\n", cut(page, name, page->name_width - 2 - (int)strlen(times)),
+                page->name_width - 2 - (int)strlen(cut(page, name, page->name_width - 2 - (int)strlen(times))), times,
+                number(f, (double)unit->numel), unit->param_count, unit->param_count == 1 ? "" : "s", policy(f, order[i]));
+  }
+}
+
+/* --- the peak ------------------------------------------------------------------------------------------ */
+
+static void print_peak(const Page *page) {
+  const Facts *f = page->f;
+  uint64_t by_class[BUF_CLASS_COUNT];
+  int32_t at;
+  plan_peak(f->plan, by_class, &at);
+  const PlanInstr *instr = &f->plan->instrs.data[at];
+  heading(page, arena_printf(f->arena, "Peak: %s live at i%d, %s of %s (%s)", size(f, f->live_bytes[at]), at,
+                             f->specs[instr->op].name, plan_str(f->plan, instr->name), phase_name(instr->phase)));
+  for (int c = 0; c < BUF_CLASS_COUNT; c++)
+    if (by_class[c])
+      text_printf(page->out, "  %-16s %10s  %5.1f %%\n", buf_class_name((BufClass)c), size(f, by_class[c]),
+                  100 * (double)by_class[c] / (double)f->live_bytes[at]);
+  text_printf(page->out, "  %-16s %10s", "arena", size(f, f->plan->arena_bytes));
+  if (f->plan->summary.budget_bytes) text_printf(page->out, "  of a budget of %s", size(f, f->plan->summary.budget_bytes));
+  text_printf(page->out, "\n  largest there:\n");
+  LiveGroups groups = live_groups(f->arena, f->plan, at);
+  for (uint32_t g = 0; g < groups.count && g < GROUPS_MOST; g++) {
+    const LiveGroup *group = &groups.data[g];
+    text_printf(page->out, "    %10s  %-15s %s", size(f, group->bytes), buf_class_name(group->class), group->name);
+    if (group->count > 1) text_printf(page->out, "  %u x %s", group->count, size(f, group->bytes / group->count));
+    text_printf(page->out, "\n");
+  }
+}
+
+/* --- where time goes ----------------------------------------------------------------------------------- */
+
+static void print_shares(const Page *page) {
+  const Facts *f = page->f;
+  heading(page, arena_printf(f->arena, "Where the time goes (%s a step)", ms(f, f->sim->step_ns)));
+  for (int s = 0; s < SHARE_COUNT; s++)
+    if (f->share_ns[s])
+      text_printf(page->out, "  %-18s %10s  %5.1f %%\n", share_name((Share)s), ms(f, f->share_ns[s]),
+                  100 * (double)f->share_ns[s] / (double)f->sim->step_ns);
+}
+
+static void print_ceilings(const Page *page) {
+  static const struct {
+    Without what;
+    const char *text;
+  } rows[] = {{WITHOUT_GATHER, "gathers were free"},       {WITHOUT_REDUCE, "reductions were free"},
+              {WITHOUT_RECOMPUTE, "nothing was recomputed"}, {WITHOUT_LAUNCH, "launching was free"},
+              {WITHOUT_UPDATE, "the optimizer was free"}, {WITHOUT_COMPUTE, "computation was free"}};
+  const Facts *f = page->f;
+  heading(page, "Ceilings: the step if");
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    if (rows[r].what == WITHOUT_RECOMPUTE && !f->share_ns[SHARE_RECOMPUTE]) continue;
+    if (rows[r].what == WITHOUT_LAUNCH && !f->plan->summary.launch_ns) continue;
+    uint64_t ns = step_without(f->plan, rows[r].what);
+    double faster = ns ? (double)f->sim->step_ns / (double)ns : 0;
+    text_printf(page->out, "  %-24s %10s", rows[r].text, ms(f, ns));
+    if (faster > 0) text_printf(page->out, "  %.2fx as fast", faster);
+    if (rows[r].what == WITHOUT_LAUNCH)
+      text_printf(page->out, " (%u launches of %s)", f->launches, ms(f, f->plan->summary.launch_ns));
+    text_printf(page->out, "\n");
+  }
+  if (f->plan->summary.lower_bound_ns)
+    text_printf(page->out, "  %-24s %10s  bound by %s: no plan is faster under this cost model\n", "(lower bound)",
+                ms(f, f->plan->summary.lower_bound_ns), plan_str(f->plan, f->plan->summary.bound_by));
+}
+
+void view_explain(Text *out, const Facts *facts, const ExplainStyle *style) {
+  Page page = {.out = out, .f = facts, .style = style};
+  find_width(&page);
+  print_head(&page);
+  print_units(&page);
+  print_tree(&page);
+  print_peak(&page);
+  if (!style->costs) return;
+  print_shares(&page);
+  print_ceilings(&page);
+}

@@ -1,0 +1,36 @@
+/* Owns: a plan in words and tables, for a terminal. */
+#ifndef FSDPC_PLANNER_VIEW_EXPLAIN_H
+#define FSDPC_PLANNER_VIEW_EXPLAIN_H
+
+#include "planner/view/facts.h"
+
+typedef struct ExplainStyle {
+  bool costs; /* false: no times, so that the text changes only when the plan does */
+  bool color;
+  int width; /* columns of the terminal */
+} ExplainStyle;
+
+/* The tree of segments, passes and units; the peak; where the time goes. */
+void view_explain(Text *out, const Facts *facts, const ExplainStyle *style);
+
+/* What `--why` is about: a unit, a parameter (then its unit), or a layer's result. */
+typedef struct Subject {
+  int32_t unit, param; /* PLAN_NONE where it is not one */
+  const char *tensor;  /* name of a layer whose result is meant, or NULL */
+  bool saved, recomputed;
+  uint64_t bytes;      /* of that result's buffers */
+} Subject;
+
+/* False when the plan knows no such name; *meant is the nearest one that it knows, or NULL. */
+bool view_subject(Facts *facts, const char *name, Subject *out, const char **meant);
+/* What the plan decided about it, when it moves, what it holds and costs. */
+void view_why(Text *out, Facts *facts, const Subject *subject, const ExplainStyle *style);
+
+/* For every pass and for passes that are alike in sequence: facts->passes[first, end) of one row. */
+uint32_t pass_run_end(const Facts *facts, uint32_t first);
+/* "h.0 .. h.11", or what stands for instructions of no unit. */
+const char *pass_run_name(const Facts *facts, uint32_t first, uint32_t end);
+/* Sums of times over the run, the most of live bytes, sizes of one. */
+PassFact pass_run_sum(const Facts *facts, uint32_t first, uint32_t end);
+
+#endif

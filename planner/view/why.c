@@ -1,0 +1,164 @@
+/* Owns: what a plan says about one unit, parameter or result: what was decided and what follows from it. */
+#include "planner/view/explain.h"
+
+static const char *ms(const Facts *f, uint64_t ns) {
+  char buffer[32];
+  return arena_strdup(f->arena, text_time(buffer, (double)ns));
+}
+
+static const char *size(const Facts *f, uint64_t bytes) {
+  char buffer[32];
+  return arena_strdup(f->arena, text_bytes(buffer, bytes));
+}
+
+/* --- names --------------------------------------------------------------------------------------------- */
+
+static bool writes(OperandMode mode) {
+  return mode == MODE_WRITE || mode == MODE_ADD || mode == MODE_UPDATE;
+}
+
+/* The first instruction of backward on the compute stream: what lives across it is saved. */
+static int32_t turn_of(const Facts *f) {
+  for (uint32_t i = 0; i < f->plan->instrs.count; i++)
+    if (f->plan->instrs.data[i].stream == STREAM_COMPUTE && f->plan->instrs.data[i].phase == PHASE_BACKWARD)
+      return (int32_t)i;
+  return INT32_MAX;
+}
+
+static void note_result(const Facts *f, Subject *s, const PlanInstr *instr, int32_t turn) {
+  const InstrSpec *spec = &f->specs[instr->op];
+  if (instr->phase == PHASE_RECOMPUTE) s->recomputed = true;
+  for (int k = 0; k < spec->operand_count; k++) {
+    int32_t buf = plan_operand(f->plan, instr, k)->buf;
+    if (buf == PLAN_NONE || !writes(spec->operands[k].mode)) continue;
+    const PlanBuf *b = &f->plan->bufs.data[buf];
+    if (b->class != BUF_ACTIVATION) continue;
+    if (instr->phase == PHASE_FORWARD) s->bytes += b->bytes;
+    if (instr->phase == PHASE_FORWARD && b->last > turn) s->saved = true;
+  }
+}
+
+static bool find_tensor(const Facts *f, const char *name, Subject *s) {
+  int32_t turn = turn_of(f);
+  for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
+    const PlanInstr *instr = &f->plan->instrs.data[i];
+    bool forward = instr->phase == PHASE_FORWARD || instr->phase == PHASE_RECOMPUTE;
+    if (!forward || instr->stream != STREAM_COMPUTE || strcmp(plan_str(f->plan, instr->name), name)) continue;
+    s->tensor = plan_str(f->plan, instr->name);
+    s->unit = f->unit_of[i];
+    note_result(f, s, instr, turn);
+  }
+  return s->tensor != NULL;
+}
+
+static const char *nearest(const Facts *f, const char *name) {
+  const Plan *plan = f->plan;
+  VEC(const char *) names = {0};
+  for (uint32_t u = 0; u < plan->units.count; u++) vec_push(f->arena, &names, plan_str(plan, plan->units.data[u].name));
+  for (uint32_t p = 0; p < plan->params.count; p++) vec_push(f->arena, &names, plan_str(plan, plan->params.data[p].name));
+  for (uint32_t i = 0; i < plan->instrs.count; i++)
+    if (plan->instrs.data[i].phase == PHASE_FORWARD && plan->instrs.data[i].stream == STREAM_COMPUTE)
+      vec_push(f->arena, &names, plan_str(plan, plan->instrs.data[i].name));
+  return text_nearest(name, names.data, names.count);
+}
+
+bool view_subject(Facts *f, const char *name, Subject *s, const char **meant) {
+  const Plan *plan = f->plan;
+  *s = (Subject){.unit = PLAN_NONE, .param = PLAN_NONE};
+  for (uint32_t u = 0; u < plan->units.count; u++)
+    if (!strcmp(plan_str(plan, plan->units.data[u].name), name)) return s->unit = (int32_t)u, true;
+  if (find_tensor(f, name, s)) return true;
+  for (uint32_t p = 0; p < plan->params.count; p++)
+    if (!strcmp(plan_str(plan, plan->params.data[p].name), name)) {
+      s->param = (int32_t)p;
+      s->unit = plan->params.data[p].unit;
+      return true;
+    }
+  *meant = nearest(f, name);
+  return false;
+}
+
+/* --- a unit -------------------------------------------------------------------------------------------- */
+
+/* One line a collective of the first repetition: when it runs and what waits for it. */
+static void list_collectives(Text *out, const Facts *f, int32_t unit, bool costs) {
+  for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
+    const PlanInstr *instr = &f->plan->instrs.data[i];
+    if (f->unit_of[i] != unit || instr->stream == STREAM_COMPUTE || instr->stream >= STREAM_COPY_IN) continue;
+    const PlanSegment *segment = &f->plan->segments.data[f->segment_of[i]];
+    text_printf(out, "  i%-6u %-14s %-8s in %s", i, f->specs[instr->op].name, phase_name(instr->phase),
+                plan_str(f->plan, segment->name));
+    if (segment->count > 1) text_printf(out, " x%llu", (unsigned long long)segment->count);
+    if (costs) {
+      text_printf(out, "  at %s, takes %s", ms(f, f->sim->spans[i].start - f->segment_begin[f->segment_of[i]]),
+                  ms(f, f->sim->spans[i].end - f->sim->spans[i].start));
+      if (f->exposed_ns[i]) text_printf(out, ", compute waits %s", ms(f, f->exposed_ns[i]));
+    }
+    text_printf(out, "\n");
+  }
+}
+
+static void why_unit(Text *out, const Facts *f, int32_t u, bool costs) {
+  const Plan *plan = f->plan;
+  const PlanUnit *unit = &plan->units.data[u];
+  const UnitFact *fact = &f->units[u];
+  const char *name = plan_str(plan, unit->name);
+  text_printf(out, "unit %s: %d tensors, %llu elements, padded to %llu; %llu a rank\n", name, unit->param_count,
+              (unsigned long long)unit->numel, (unsigned long long)(unit->shard * plan->world.shard),
+              (unsigned long long)unit->shard);
+  text_printf(out, "  wrap %s put these together:", plan_str(plan, plan->summary.wrap));
+  for (int32_t p = 0; p < unit->param_count && p < 6; p++)
+    text_printf(out, "%s %s", p ? "," : "", plan_str(plan, plan->params.data[unit->first_param + p].name));
+  text_printf(out, unit->param_count > 6 ? ", and %d more\n" : "\n", unit->param_count - 6);
+  if (plan->world.shard == 1) {
+    text_printf(out, "  whole on every rank: nothing to gather\n");
+  } else {
+    text_printf(out, "  %s: %s while gathered\n", unit->reshard ? "released after forward and gathered again" : "kept gathered from forward to backward",
+                size(f, fact->gather_bytes));
+  }
+  list_collectives(out, f, u, costs);
+  if (!costs) return;
+  text_printf(out, "  in a step: compute %s, recompute %s, gathers %s, reductions %s, of these exposed %s\n",
+              ms(f, fact->compute_ns), ms(f, fact->recompute_ns), ms(f, fact->gather_ns),
+              ms(f, fact->reduce_ns + fact->replicate_ns), ms(f, fact->exposed_ns));
+}
+
+/* --- a result ------------------------------------------------------------------------------------------ */
+
+static uint64_t ns_of(const Facts *f, const char *name, Phase phase) {
+  uint64_t ns = 0;
+  for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
+    const PlanInstr *instr = &f->plan->instrs.data[i];
+    if (instr->phase == phase && instr->stream == STREAM_COMPUTE && !strcmp(plan_str(f->plan, instr->name), name))
+      ns += (f->sim->spans[i].end - f->sim->spans[i].start) * f->plan->segments.data[f->segment_of[i]].count;
+  }
+  return ns;
+}
+
+static void why_tensor(Text *out, const Facts *f, const Subject *s, bool costs) {
+  text_printf(out, "%s: %s of results, in unit %s\n", s->tensor, size(f, s->bytes),
+              s->unit == PLAN_NONE ? "(none)" : plan_str(f->plan, f->plan->units.data[s->unit].name));
+  text_printf(out, "  checkpoint %s: ", plan_str(f->plan, f->plan->summary.checkpoint));
+  if (s->recomputed)
+    text_printf(out, "released after use in forward and computed again in backward");
+  else if (s->saved)
+    text_printf(out, "kept from forward to backward");
+  else
+    text_printf(out, "not needed by backward, released after its last use");
+  text_printf(out, "\n");
+  if (!costs) return;
+  text_printf(out, "  in a step: forward %s", ms(f, ns_of(f, s->tensor, PHASE_FORWARD)));
+  if (s->recomputed) text_printf(out, ", again %s", ms(f, ns_of(f, s->tensor, PHASE_RECOMPUTE)));
+  text_printf(out, ", backward %s\n", ms(f, ns_of(f, s->tensor, PHASE_BACKWARD)));
+}
+
+void view_why(Text *out, Facts *f, const Subject *s, const ExplainStyle *style) {
+  if (s->tensor) {
+    why_tensor(out, f, s, style->costs);
+    return;
+  }
+  if (s->param != PLAN_NONE)
+    text_printf(out, "%s lies at element %llu of its unit\n", plan_str(f->plan, f->plan->params.data[s->param].name),
+                (unsigned long long)f->plan->params.data[s->param].offset);
+  why_unit(out, f, s->unit, style->costs);
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Owns: the language server: what Neovim gets from it (skipped where there is none), and how it bears hostile clients.
+#
+# usage: lsp.sh [--update] FSDPC
+set -euo pipefail
+update=0
+if [ "${1-}" = --update ]; then update=1 && shift; fi
+fsdpc=$(realpath "$1")
+cd "$(dirname "$0")"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  exit 1
+}
+
+# message JSON: as it goes over the wire.
+message() { printf 'Content-Length: %d\r\n\r\n%s' "$(printf '%s' "$1" | wc -c)" "$1"; }
+
+# serve CODE: runs the server on $scratch/in; its answers, one a line, are in $scratch/out.
+serve() {
+  local code=0
+  timeout 60 "$fsdpc" lsp <"$scratch/in" >"$scratch/raw" || code=$?
+  [ "$code" = "$1" ] || fail "exit code $code, expected $1: $(head -c 400 "$scratch/raw")"
+  sed 's/Content-Length: [0-9]*\r$//' "$scratch/raw" | grep -v '^\r*$' >"$scratch/out" || true
+}
+says() { grep -qF -- "$1" "$scratch/out" || fail "no $1 in: $(cat "$scratch/out")"; }
+
+start='{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{"general":{"positionEncodings":["utf-8"]}}}}'
+stop='{"jsonrpc":"2.0","id":9,"method":"shutdown"}' leave='{"jsonrpc":"2.0","method":"exit"}'
+
+{ message "$start"; message "$stop"; message "$leave"; } >"$scratch/in"
+serve 0
+says '"positionEncoding":"utf-8"'
+{ message "$start"; message "$leave"; } >"$scratch/in"
+serve 1 # exit without shutdown
+{ message '{"jsonrpc":"2.0","id":1,"method":"textDocument/hover","params":{}}'; message "$leave"; } >"$scratch/in"
+serve 1
+says '"code":-32002'
+{ message '{broken'; message "$start"; message '{"jsonrpc":"2.0","id":2,"method":"no/such"}'; message '[]'; message 'null'
+  message '{"jsonrpc":"2.0","id":3,"method":"textDocument/hover","params":{"textDocument":{"uri":"file:///none"},"position":{"line":-5,"character":99999999}}}'
+  message '{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file:///no%2","text":"model x {"}}}'
+  message '{"jsonrpc":"2.0","id":4,"method":"textDocument/completion","params":{"textDocument":{"uri":"file:///no%2"},"position":{"line":9,"character":9}}}'
+  message "$stop"; message "$leave"; } >"$scratch/in"
+serve 0
+says '"code":-32700'
+says '"code":-32601'
+says '"id":3,"result":null'
+says '"textDocument/publishDiagnostics"'
+printf 'Content-Length: 99999999999\r\n\r\n' >"$scratch/in"
+serve 1
+printf 'Content-Length: 20\r\n\r\n{"cut":' >"$scratch/in"
+serve 1
+head -c 20000 /dev/urandom >"$scratch/in"
+serve 1
+
+# Positions count UTF-16 units unless the client asks otherwise: the error stands behind an emoji and an umlaut.
+text='model m {\n  input t: int[batch, 4]\n  # a\n  loss = cross_entropy(linear(t, 3), missing) # \u00fc\n}\n'
+{ message "${start/'"utf-8"'/'"utf-16"'}"
+  message '{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp","text":"'"$text"'"}}}'
+  message "$stop"; message "$leave"; } >"$scratch/in"
+serve 0
+says '"positionEncoding":"utf-16"'
+says '"start":{"line":3,"character":37}'
+
+# The keys that are offered are those that the frontend names when it is given another.
+while read -r block keys; do
+  case $block in
+  adamw | sgd) body="train { optimizer $block { zzz } }" ;;
+  cpu | gpu) body="cluster { device $block { zzz } }" ;;
+  device) body="cluster { device gpu { zzz } }" ;;
+  node | network) body="cluster { $block { zzz } }" ;;
+  *) body="$block { zzz }" ;;
+  esac
+  printf 'model m {\n  input t: int[batch, 4]\n  loss = cross_entropy(embedding(t, 3, 3), t)\n}\n%s\n' "$body" >"$scratch/keys.fsdp"
+  known=$("$fsdpc" check "$scratch/keys.fsdp" 2>&1 | sed -n 's/^help: its keys are //p' | head -1 | tr -d ',' | tr ' ' '\n' | sort || true)
+  [ "$known" = "$(tr ' ' '\n' <<<"$keys" | sort)" ] || fail "keys of $block: offered $keys, known $known"
+done < <(sed -n 's/^    {"\([a-z]*\)", "\([a-z_ ]*\)"}.*/\1 \2/p' ../../cli/lsp_completion.c)
+
+command -v nvim >/dev/null || { [ "$update" = 0 ] && echo "no Neovim here: its part is skipped" && exit 0; }
+FSDPC=$fsdpc FSDPC_DOCUMENT=$PWD/lsp/model.fsdp XDG_STATE_HOME=$scratch XDG_CACHE_HOME=$scratch timeout 100 \
+  nvim --headless --clean -n -c 'luafile lsp/client.lua' >"$scratch/said" 2>&1 || fail "Neovim: $(cat "$scratch/said")"
+sed 's/\r$//' "$scratch/said" >"$scratch/now"
+if [ "$update" = 1 ]; then
+  cp "$scratch/now" lsp/neovim.golden
+else
+  diff -u lsp/neovim.golden "$scratch/now" || fail "Neovim is told something else"
+fi

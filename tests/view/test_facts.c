@@ -1,0 +1,90 @@
+/* Owns: the figures of the views agree with the simulator and with the plan. */
+#include "planner/view/facts.h"
+#include "tests/plan/build.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static Facts *facts(Arena *arena, const Plan *plan) {
+  SimResult *sim = ARENA_NEW(arena, SimResult);
+  plan_simulate(arena, plan, sim);
+  return facts_of(arena, plan, sim);
+}
+
+static void test_sums(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Plan *plan = good_plan(arena);
+  for (uint32_t slow = 1; slow <= 64; slow *= 4) { /* more and more bound by communication */
+    for (uint32_t i = 0; i < plan->instrs.count; i++)
+      if (plan->instrs.data[i].stream == STREAM_GATHER || plan->instrs.data[i].stream == STREAM_REDUCE)
+        plan->instrs.data[i].ns *= slow;
+    Facts *f = facts(arena, plan);
+    uint64_t exposed = 0, shares = 0, passes = 0;
+    for (uint32_t i = 0; i < plan->instrs.count; i++)
+      exposed += f->exposed_ns[i] * plan->segments.data[f->segment_of[i]].count;
+    for (int s = 0; s < SHARE_COUNT; s++) shares += f->share_ns[s];
+    for (uint32_t p = 0; p < f->passes.count; p++)
+      passes += f->passes.data[p].exposed_ns * plan->segments.data[f->passes.data[p].segment].count;
+    assert_int_equal(exposed, f->sim->exposed_comm_ns);
+    assert_int_equal(passes, f->sim->exposed_comm_ns);
+    assert_int_equal(shares, f->sim->step_ns);
+  }
+  arena_free(arena);
+}
+
+static void test_peak(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Plan *plan = good_plan(arena);
+  Facts *f = facts(arena, plan);
+  uint64_t by_class[BUF_CLASS_COUNT], groups = 0;
+  int32_t at;
+  plan_peak(plan, by_class, &at);
+  assert_int_equal(f->live_bytes[at], plan->max_live_bytes);
+  LiveGroups live = live_groups(arena, plan, at);
+  for (uint32_t g = 0; g < live.count; g++) groups += live.data[g].bytes;
+  assert_int_equal(groups, plan->max_live_bytes);
+  arena_free(arena);
+}
+
+static void test_owners(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Plan *plan = good_plan(arena);
+  Facts *f = facts(arena, plan);
+  assert_int_equal(f->unit_of[AT_GATHER1_AGAIN], 1);
+  assert_int_equal(f->unit_of[AT_LINEAR], 1);
+  assert_int_equal(f->unit_of[AT_LOSS], 2);
+  assert_int_equal(f->unit_of[AT_COUNT_SUM], PLAN_NONE);
+  assert_int_equal(f->units[1].gathers, 4);
+  arena_free(arena);
+}
+
+static void test_ceilings(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Plan *plan = good_plan(arena);
+  Facts *f = facts(arena, plan);
+  for (int what = WITHOUT_GATHER; what <= WITHOUT_LAUNCH; what++)
+    assert_true(step_without(plan, (Without)what) <= f->sim->step_ns);
+  assert_true(step_without(plan, WITHOUT_COMPUTE) < f->sim->step_ns);
+  arena_free(arena);
+}
+
+static void test_ranges(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  assert_string_equal(range_name(arena, "h.0", "h.11"), "h.0 .. 11");
+  assert_string_equal(range_name(arena, "a.b.1", "a.c.1"), "a.b.1 .. c.1");
+  assert_string_equal(range_name(arena, "unit0", "unit1"), "unit0 .. unit1");
+  assert_string_equal(range_name(arena, "x", "x"), "x");
+  arena_free(arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_peak), cmocka_unit_test(test_owners),
+                                     cmocka_unit_test(test_ceilings), cmocka_unit_test(test_ranges)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

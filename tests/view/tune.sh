@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Owns: sweeps: the same whatever the number of workers, a front that nothing dominates, every other point with its reason.
+#
+# usage: tune.sh FSDPC
+set -euo pipefail
+fsdpc=$(realpath "$1")
+cd "$(dirname "$0")/../.."
+export NO_COLOR=1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+grid=(tests/fixtures/gpt-tiny.fsdp --ranks 1,2,4,3 --memory 64MiB,300KiB,100KiB --micro-batch auto,1,2 --prefetch 1)
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  exit 1
+}
+
+"$fsdpc" tune "${grid[@]}" --jobs 1 --csv "$scratch/one.csv" >"$scratch/one.txt"
+"$fsdpc" tune "${grid[@]}" --jobs 3 --csv "$scratch/three.csv" --html "$scratch/plot.html" >"$scratch/three.txt"
+cmp "$scratch/one.csv" "$scratch/three.csv" || fail "workers change the result"
+
+# state,front,ranks,... stand behind the nine that were asked for, in quotes.
+sed 's/^\("[^"]*",\)\{9\}//' "$scratch/one.csv" | tail -n +2 | awk -F, '
+  $1 == "fits" { n++; front[n] = $2; ranks[n] = $3; time[n] = 1 / $(NF - 2); memory[n] = $(NF - 1) }
+  END {
+    for (i = 1; i <= n; i++) {
+      on += front[i]; beaten = 0
+      for (j = 1; j <= n; j++) {
+        worse = time[j] > time[i] * (1 + 1e-12) || memory[j] > memory[i] || ranks[j] > ranks[i]
+        better = time[j] < time[i] * (1 - 1e-12) || memory[j] < memory[i] || ranks[j] < ranks[i]
+        if (!worse && better) beaten = 1
+      }
+      if (front[i] && beaten) { print "dominated but on the front: " i; exit 1 }
+    }
+    if (!on || on == n) { print on " of " n " on the front"; exit 1 }
+  }' || fail "the front"
+grep -q 'are impossible' "$scratch/one.txt" || fail "no summary"
+grep -q 'does not fit, needs' "$scratch/one.txt" || fail "no reasons"
+grep -q '^  ranks 3: a step of 8 samples cannot be split' "$scratch/one.txt" || fail "why 3 ranks are impossible"
+grep -q '<circle' "$scratch/plot.html" || fail "an empty plot"
+! grep -oE '(src|href)="[^"]*"' "$scratch/plot.html" | grep -v 'data:,' || fail "the plot refers to something outside"
+"$fsdpc" tune "${grid[@]}" --json >"$scratch/all.json"
+grep -q '"dominated_by"' "$scratch/all.json" || fail "JSON without dominance"
+
+code=0
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --memory 10KiB >"$scratch/none.txt" || code=$?
+[ "$code" = 3 ] || fail "nothing fits, but exit code $code"
+code=0
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 2,many 2>"$scratch/err" || code=$?
+[ "$code" = 64 ] || fail "a bad value, but exit code $code"
