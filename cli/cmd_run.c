@@ -4,16 +4,31 @@
 #include "planner/plan/verify.h"
 #include "runtime/runtime.h"
 
-enum { MOST_STEPS = 1 << 30, MOST_THREADS = 4096, MOST_LOCAL_RANKS = 256 };
+enum { MOST_STEPS = 1 << 30, MOST_THREADS = 4096, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
+
+static bool check_saving(const Options *options) {
+  static const OptionId need_save[] = {OPTION_SAVE_EVERY, OPTION_KEEP};
+  const char *resume = option_text(options, OPTION_RESUME, NULL);
+  for (size_t i = 0; i < sizeof need_save / sizeof *need_save; i++)
+    if (option_given(options, need_save[i]) && !option_given(options, OPTION_SAVE))
+      return usage_error("add --save DIR", "--%s has no effect without --save", option_info(need_save[i])->name), false;
+  if (resume && strcmp(resume, "auto") == 0 && !option_given(options, OPTION_SAVE))
+    return usage_error("add --save DIR", "--resume auto looks for checkpoints in the folder of --save"), false;
+  if (resume && option_given(options, OPTION_INIT))
+    return usage_error(NULL, "--init and --resume both say where weights come from; give one"), false;
+  return true;
+}
 
 static bool read_options(const Cli *cli, TrainOptions *train) {
   const Options *options = &cli->options;
   static const char *const backends[] = {"cpu", "cuda"};
-  int64_t steps = 0, every = 0, threads = 0;
+  int64_t steps = 0, every = 0, threads = 0, keep = 0, timeout = 600;
   int backend = 0;
   if (!option_word(options, OPTION_BACKEND, backends, 2, &backend) ||
       !option_integer(options, OPTION_STEPS, 1, MOST_STEPS, &steps) ||
       !option_integer(options, OPTION_SAVE_EVERY, 1, MOST_STEPS, &every) ||
+      !option_integer(options, OPTION_KEEP, 1, MOST_STEPS, &keep) ||
+      !option_integer(options, OPTION_TIMEOUT, 0, MOST_SECONDS, &timeout) ||
       !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads))
     return false;
   if (backend == 1) return usage_error(NULL, "--backend cuda is not available in this version"), false;
@@ -21,8 +36,7 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
     return usage_error("--data PATH names a .bin of tokens, a text file or a folder",
                        "there is nothing to train on"),
            false;
-  if (every && !option_given(options, OPTION_SAVE))
-    return usage_error("add --save DIR", "--save-every has no effect without --save"), false;
+  if (!check_saving(options)) return false;
   *train = (TrainOptions){.backend = backends[backend],
                           .data = options->given[OPTION_DATA].data,
                           .data_count = options->given[OPTION_DATA].count,
@@ -30,6 +44,9 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
                           .init_path = option_text(options, OPTION_INIT, NULL),
                           .save_dir = option_text(options, OPTION_SAVE, NULL),
                           .save_every = (uint64_t)every,
+                          .keep = (uint32_t)keep,
+                          .resume = option_text(options, OPTION_RESUME, NULL),
+                          .timeout_s = (uint32_t)timeout,
                           .metrics_path = option_text(options, OPTION_METRICS, NULL),
                           .gemm = option_text(options, OPTION_GEMM, NULL),
                           .threads = (uint32_t)threads,

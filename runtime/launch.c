@@ -15,6 +15,7 @@
 
 enum {
   GRACE_MS = 300, /* for ranks to end by themselves after stop was set; then they are killed */
+  STALL_LOOK_MS = 200,
   SETTLE_MS = 100 /* a rank killed by Ctrl-C may be seen before our own signal is */
 };
 
@@ -25,10 +26,12 @@ typedef struct Watch {
   uint32_t alive;
   sigset_t signals, old_mask;
   struct sigaction old_child;
-  int signal;      /* that asked us to stop, or 0 */
+  int signal;      /* that asked us to stop at once, or 0 */
+  int asked;       /* that asked the ranks to save and stop, or 0 */
   bool died;       /* a rank ended other than well */
   uint32_t first;  /* which */
   int first_status;
+  uint64_t mark, mark_ms; /* the ranks' progress, and since when it is that */
 } Watch;
 
 static uint64_t now_ms(void) {
@@ -48,6 +51,10 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   /* A full file system, a file-size limit or a closed pipe are errors of write, not ends of the world. */
   signal(SIGXFSZ, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
+  if (watch->job->saves) { /* sent to the whole group, they are the parent's to answer */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+  }
   sigaction(SIGCHLD, &watch->old_child, NULL);
   sigprocmask(SIG_SETMASK, &watch->old_mask, NULL);
   const SharedMemory *memory = &watch->memory;
@@ -56,6 +63,7 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
                  .arenas = memory->arenas,
                  .lanes = memory->lanes,
                  .status = &memory->statuses[rank],
+                 .statuses = memory->statuses,
                  .control = memory->control};
   int code = watch->job->rank_main(watch->job->user, &env);
   fflush(NULL);
@@ -105,11 +113,23 @@ static void reap(Watch *watch, bool wait) {
   }
 }
 
+static void take_signal(Watch *watch, int number) {
+  Control *control = watch->memory.control;
+  if (number == SIGUSR1) {
+    if (watch->job->saves) atomic_fetch_or(&control->request, REQUEST_SAVE);
+  } else if (number == SIGTERM && watch->job->saves && watch->asked == 0) {
+    watch->asked = number;
+    atomic_fetch_or(&control->request, REQUEST_SAVE | REQUEST_STOP);
+  } else if (number != SIGCHLD && watch->signal == 0) {
+    watch->signal = number;
+  }
+}
+
 /* Sleeps until a child ends or a signal comes, at most timeout_ms (negative: for ever). */
 static void sleep_for_signal(Watch *watch, int64_t timeout_ms) {
   struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000};
   int number = timeout_ms < 0 ? sigwaitinfo(&watch->signals, NULL) : sigtimedwait(&watch->signals, NULL, &timeout);
-  if (number > 0 && number != SIGCHLD && watch->signal == 0) watch->signal = number;
+  if (number > 0) take_signal(watch, number);
 }
 
 static bool stopping(const Watch *watch) {
@@ -140,11 +160,67 @@ static void settle(Watch *watch) {
     sleep_for_signal(watch, (int64_t)(deadline - now));
 }
 
+/* --- ranks that live but do not get on ------------------------------------------------------------------------------ */
+
+/* Changes whenever any rank does anything. */
+static uint64_t progress_mark(const Watch *watch) {
+  uint64_t mark = 0;
+  for (uint32_t rank = 0; rank < watch->job->ranks; rank++) {
+    const RankStatus *status = &watch->memory.statuses[rank];
+    const CommLane *lane = &watch->memory.lanes[rank];
+    uint64_t parts[] = {atomic_load(&status->step), (uint64_t)atomic_load(&status->instr), atomic_load(&status->beats),
+                        counter_get(&lane->arrived), counter_get(&lane->departed)};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) mark = (mark ^ parts[i]) * 0x100000001b3u;
+  }
+  return mark;
+}
+
+/* Whom the others wait for: who has met them least often. */
+static uint32_t laggard(const Watch *watch) {
+  const CommLane *lanes = watch->memory.lanes;
+  uint32_t found = 0;
+  for (uint32_t rank = 1; rank < watch->job->ranks; rank++) {
+    uint32_t behind = counter_get(&lanes[found].arrived) - counter_get(&lanes[rank].arrived);
+    uint32_t same = counter_get(&lanes[found].departed) - counter_get(&lanes[rank].departed);
+    if ((behind != 0 && behind < 0x80000000u) || (behind == 0 && same != 0 && same < 0x80000000u)) found = rank;
+  }
+  return found;
+}
+
+static void describe_place(const Watch *watch, uint32_t rank, char *out, size_t bytes);
+
+static void fail_stalled(Watch *watch) {
+  char place[320], others[400] = "";
+  Failure failure = {0};
+  uint32_t rank = laggard(watch), other = rank == 0 ? 1 : 0;
+  describe_place(watch, rank, place, sizeof place);
+  if (watch->job->ranks > 1) {
+    char where[320];
+    describe_place(watch, other, where, sizeof where);
+    snprintf(others, sizeof others, "; rank %u waits %s", other, where);
+  }
+  fail(&failure, RUN_PEER_FAILED, "no rank has got on for %u s: rank %u is stuck %s%s", watch->job->timeout_s, rank, place,
+       others);
+  control_fail(watch->memory.control, rank, &failure);
+}
+
+static void look_for_stall(Watch *watch) {
+  uint64_t mark = progress_mark(watch), now = now_ms();
+  if (watch->job->timeout_s == 0) return;
+  if (mark != watch->mark || watch->mark_ms == 0) {
+    watch->mark = mark;
+    watch->mark_ms = now;
+  } else if (now - watch->mark_ms > (uint64_t)watch->job->timeout_s * 1000) {
+    fail_stalled(watch);
+  }
+}
+
 static void watch_ranks(Watch *watch) {
   for (;;) {
     reap(watch, false);
+    look_for_stall(watch);
     if (watch->alive == 0 || stopping(watch)) break;
-    sleep_for_signal(watch, -1);
+    sleep_for_signal(watch, watch->job->timeout_s != 0 ? STALL_LOOK_MS : -1);
   }
   settle(watch);
   stop_ranks(watch);
@@ -180,6 +256,12 @@ static int report_death(const Watch *watch) {
   return RUN_PEER_FAILED;
 }
 
+static int report_asked(const Watch *watch) {
+  fprintf(stderr, "stopped by signal %d (%s) after step %llu, which is saved; --resume auto goes on from there\n",
+          watch->asked, strsignal(watch->asked), (unsigned long long)atomic_load(&watch->memory.control->saved_step));
+  return LAUNCH_INTERRUPTED + watch->asked;
+}
+
 static int report(const Watch *watch) {
   const Control *control = watch->memory.control;
   if (watch->signal != 0) {
@@ -190,15 +272,17 @@ static int report(const Watch *watch) {
     fprintf(stderr, "error: %s\n", control->failure.text);
     return control->failure.code;
   }
-  return watch->died ? report_death(watch) : RUN_OK;
+  if (watch->died) return report_death(watch);
+  return watch->asked != 0 ? report_asked(watch) : RUN_OK;
 }
 
 static void block_signals(Watch *watch) {
-  static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+  static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1};
   sigemptyset(&watch->signals);
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     struct sigaction now;
     sigaction(numbers[i], NULL, &now);
+    if (numbers[i] == SIGUSR1 && !watch->job->saves) continue;
     if (numbers[i] != SIGCHLD && now.sa_handler == SIG_IGN) continue; /* nohup, or a background job: stays ignored */
     sigaddset(&watch->signals, numbers[i]);
   }

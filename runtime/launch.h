@@ -15,6 +15,7 @@ typedef struct RankEnv {
   unsigned char *const *arenas; /* of all ranks, arena_bytes each, zeroed; a guard page follows */
   CommLane *lanes;
   RankStatus *status;           /* own */
+  RankStatus *statuses;         /* of all ranks */
   Control *control;
 } RankEnv;
 
@@ -26,6 +27,8 @@ typedef struct LaunchJob {
   /* What list position `instr` is, for the message about a rank that died there; NULL: not said. */
   void (*describe)(void *user, int32_t instr, char *out, size_t bytes);
   void *user;
+  bool saves;          /* the first SIGTERM asks the ranks to save and stop, SIGUSR1 to save */
+  uint32_t timeout_s;  /* of no progress in any rank, after which the job fails; 0: none */
 } LaunchJob;
 
 enum { LAUNCH_INTERRUPTED = 128 }; /* + number of the signal that stopped the job */

@@ -121,7 +121,10 @@ static void print_header(const ReportConfig *config) {
 static void print_footer(const Report *report, double seconds, double rate, const char *saved) {
   const ReportConfig *config = &report->config;
   char tokens[32], peak[32], planned[32];
-  printf("%" PRIu64 " steps in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps, seconds,
+  if (report->done_steps == 0)
+    printf("all %" PRIu64 " steps had been done before\n", config->steps);
+  else
+    printf("%" PRIu64 " steps in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps, seconds,
          report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
          text_bytes(planned, config->plan->arena_bytes));
   if (saved != NULL) printf("weights: %s\n", saved);
@@ -270,7 +273,7 @@ static bool write_end(const Report *report, double seconds, double rate, const c
 
 bool report_end(Report *report, const char *saved, Failure *failure) {
   double seconds = (double)(now_ns() - report->begin_ns) * 1e-9;
-  double rate = (double)(report->done_steps * tokens_per_step(&report->config)) / seconds;
+  double rate = seconds > 0 ? (double)(report->done_steps * tokens_per_step(&report->config)) / seconds : 0;
   report_break(report);
   if (report->config.metrics != NULL && !written(report, write_end(report, seconds, rate, saved), failure)) return false;
   if (!report->config.options->quiet) print_footer(report, seconds, rate, saved);

@@ -14,8 +14,11 @@ typedef struct TrainOptions {
   uint32_t data_count;
   uint64_t steps;               /* 0: the recipe's */
   const char *init_path;        /* .safetensors with every parameter by name, or NULL: initialise from the seed */
-  const char *save_dir;         /* DIR/model.safetensors, written whole then renamed, or NULL */
-  uint64_t save_every;          /* 0: at the end only */
+  const char *save_dir;         /* for checkpoints, and at the end DIR/model.safetensors; NULL: nothing is saved */
+  uint64_t save_every;          /* steps between checkpoints; 0: at the end only */
+  uint32_t keep;                /* newest checkpoints that stay; 0: all */
+  const char *resume;           /* a checkpoint, or a folder of them; "auto": the newest in save_dir, if any; or NULL */
+  uint32_t timeout_s;           /* without progress in any rank; 0: never */
   const char *metrics_path;     /* JSON Lines, or NULL */
   const char *gemm;             /* NULL: best */
   uint32_t threads;             /* compute threads a rank; 0: cores / ranks, at least 1 */

@@ -1,6 +1,7 @@
 /* Owns: the training loop. The parent checks everything that can be checked, then launches the ranks, which run the
  * plan's segments step by step. */
 #include "runtime/alloc_guard.h"
+#include "runtime/checkpoint.h"
 #include "runtime/feed.h"
 #include "runtime/launch.h"
 #include "runtime/rank.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Made by the parent, inherited by every rank. */
 typedef struct TrainJob {
@@ -26,6 +28,8 @@ typedef struct TrainJob {
   TokenData data;
   Safetensors init;
   Saver saver;
+  int save_lock;         /* on the folder of checkpoints, or -1 */
+  Checkpoint checkpoint; /* to go on from; path NULL: none */
   FILE *metrics;
 } TrainJob;
 
@@ -35,6 +39,10 @@ typedef struct Trainer {
   const RankEnv *env;
   TokenFeed feed;
   RankMachine machine;
+  Checkpointer *checkpointer; /* NULL: nothing is saved */
+  Standing standing;          /* after the latest step */
+  uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
+  bool stopped;               /* by request, before the last step */
   Report *report; /* rank 0 */
   Failure failure;
 } Trainer;
@@ -50,6 +58,12 @@ static uint64_t now_ns(void) {
 static bool prepare_weights(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   const RankMachine *machine = &trainer->machine;
+  if (job->checkpoint.path != NULL) {
+    trainer->standing = job->checkpoint.standing;
+    trainer->saved_step = job->checkpoint.standing.step;
+    if (trainer->env->rank == 0) atomic_store(&trainer->env->control->saved_step, trainer->saved_step);
+    return checkpoint_load(&job->checkpoint, job->plan, machine->ranges, machine->backend, &trainer->failure);
+  }
   if (job->options->init_path != NULL)
     return weights_load(job->plan, machine->ranges, machine->backend, &job->init, &trainer->failure);
   return weights_init(job->plan, machine->ranges, machine->backend, machine->kernels, &machine->context,
@@ -113,7 +127,48 @@ static bool check_step(Trainer *trainer, const StepResult *result) {
               step, result->grad_norm, result->loss);
 }
 
-static bool save(Trainer *trainer) {
+static bool open_checkpointer(Trainer *trainer, Arena *arena) {
+  const TrainJob *job = trainer->job;
+  const RankEnv *env = trainer->env;
+  if (job->options->save_dir == NULL) return true;
+  CheckpointerConfig config = {.plan = job->plan,
+                               .dir = job->options->save_dir,
+                               .keep = job->options->keep,
+                               .rank = env->rank,
+                               .data_tokens = job->data.count,
+                               .ranges = trainer->machine.ranges,
+                               .backend = trainer->machine.backend,
+                               .statuses = env->statuses,
+                               .control = env->control};
+  trainer->checkpointer = checkpointer_open(arena, &config, &trainer->failure);
+  return trainer->checkpointer != NULL;
+}
+
+/* Rank 0 decides before a step what happens after it; the step's collectives carry the decision to the others. */
+static void decide(const Trainer *trainer, uint64_t number) {
+  Control *control = trainer->env->control;
+  if (trainer->env->rank != 0) return;
+  atomic_store(&control->decision[number % DECISIONS], number * 4 + atomic_exchange(&control->request, 0));
+}
+
+static uint32_t decision(const Trainer *trainer, uint64_t number) {
+  uint64_t decided = atomic_load(&trainer->env->control->decision[number % DECISIONS]);
+  return decided / 4 == number ? (uint32_t)(decided % 4) : 0;
+}
+
+static bool checkpoint_if_due(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  uint64_t number = trainer->standing.step, every = job->options->save_every;
+  uint32_t decided = decision(trainer, number);
+  if (trainer->checkpointer == NULL) return true;
+  trainer->stopped = (decided & REQUEST_STOP) != 0;
+  bool due = number == job->steps || decided != 0 || (every != 0 && number % every == 0);
+  if (!due || number == trainer->saved_step) return true;
+  trainer->saved_step = number;
+  return checkpointer_save(trainer->checkpointer, &trainer->standing, &trainer->failure);
+}
+
+static bool export_weights(Trainer *trainer) {
   SaveRank self = {.rank = trainer->env->rank,
                    .control = trainer->env->control,
                    .ranges = trainer->machine.ranges,
@@ -127,8 +182,9 @@ static bool step(Trainer *trainer, uint64_t number) {
   const Plan *plan = job->plan;
   StepState state = {.step = number,
                      .lr = schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
-                     .first_sample = (number - 1) * feed_samples_per_step(plan)};
+                     .first_sample = trainer->standing.samples};
   uint64_t begin = now_ns();
+  decide(trainer, number);
   atomic_store(&trainer->env->status->step, number);
   guard_enter();
   bool ran = run_segments(trainer, &state);
@@ -142,8 +198,20 @@ static bool step(Trainer *trainer, uint64_t number) {
                        .peak_bytes = trainer->machine.backend->high_water(trainer->machine.backend)};
   if (trainer->report != NULL && !report_step(trainer->report, &result, &trainer->failure)) return false;
   if (!check_step(trainer, &result)) return false;
-  bool due = number == job->steps || (job->options->save_every != 0 && number % job->options->save_every == 0);
-  return job->options->save_dir == NULL || !due || save(trainer);
+  trainer->standing.step = number;
+  trainer->standing.samples += feed_samples_per_step(plan);
+  trainer->standing.tokens += feed_samples_per_step(plan) * job->ctx;
+  return checkpoint_if_due(trainer);
+}
+
+static bool finish(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  bool saves = trainer->checkpointer != NULL;
+  if (saves && !checkpointer_wait(trainer->checkpointer, &trainer->failure)) return false;
+  bool exports = saves && !trainer->stopped;
+  if (exports && !export_weights(trainer)) return false;
+  if (trainer->report == NULL) return true;
+  return report_end(trainer->report, exports ? job->saver.path : NULL, &trainer->failure);
 }
 
 static bool run(Trainer *trainer, Arena *arena) {
@@ -152,11 +220,10 @@ static bool run(Trainer *trainer, Arena *arena) {
   if (!rank_open(arena, &trainer->machine, job->plan, trainer->env, &trainer->feed.feed, job->options->gemm,
                  job->options->threads, &trainer->failure))
     return false;
-  if (!prepare_weights(trainer) || !open_report(trainer, arena)) return false;
-  for (uint64_t number = 1; number <= job->steps; number++)
-    if (!step(trainer, number)) return false;
-  if (trainer->report == NULL) return true;
-  return report_end(trainer->report, job->options->save_dir != NULL ? job->saver.path : NULL, &trainer->failure);
+  if (!prepare_weights(trainer) || !open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
+  while (trainer->standing.step < job->steps && !trainer->stopped)
+    if (!step(trainer, trainer->standing.step + 1)) return false;
+  return finish(trainer);
 }
 
 static int rank_main(void *user, const RankEnv *env) {
@@ -165,6 +232,7 @@ static int rank_main(void *user, const RankEnv *env) {
   bool ok = run(&trainer, arena);
   if (trainer.report != NULL) report_break(trainer.report);
   if (!ok) control_fail(env->control, env->rank, &trainer.failure);
+  checkpointer_close(trainer.checkpointer);
   rank_close(&trainer.machine);
   arena_free(arena);
   return ok ? RUN_OK : trainer.failure.code;
@@ -193,8 +261,28 @@ static bool check_options(TrainJob *job, Failure *failure) {
 static bool open_metrics(TrainJob *job, Failure *failure) {
   const char *path = job->options->metrics_path;
   if (path == NULL) return true;
-  job->metrics = fopen(path, "we");
+  job->metrics = fopen(path, job->checkpoint.path != NULL ? "ae" : "we");
   return job->metrics != NULL || fail(failure, RUN_INVALID, "metrics: %s: %s", path, strerror(errno));
+}
+
+static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  const char *path = NULL;
+  if (options->resume == NULL) return true;
+  bool newest = strcmp(options->resume, "auto") == 0;
+  const char *dir = newest ? options->save_dir : options->resume;
+  if (dir == NULL) return fail(failure, RUN_INVALID, "resume: auto needs a folder to look in: add --save DIR");
+  if (!folder_latest(arena, dir, &path, failure)) return false;
+  if (path == NULL && newest) return true; /* the first start of a run that may be restarted */
+  if (path == NULL) return fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", dir);
+  if (!checkpoint_open(arena, &job->checkpoint, job->plan, path, failure)) return false;
+  if (!options->quiet)
+    fprintf(stderr, "resuming from %s, after step %llu\n", path, (unsigned long long)job->checkpoint.standing.step);
+  if (job->checkpoint.data_tokens != job->data.count)
+    fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
+            (unsigned long long)job->data.count, (unsigned long long)job->checkpoint.data_tokens,
+            (unsigned long long)job->checkpoint.standing.samples);
+  return true;
 }
 
 static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
@@ -204,13 +292,15 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (options->init_path != NULL && (!safetensors_open(arena, &job->init, options->init_path, failure) ||
                                      !weights_check(job->plan, &job->init, failure)))
     return false;
-  if (options->save_dir != NULL && !saver_open(arena, &job->saver, job->plan, options->save_dir, failure)) return false;
-  return open_metrics(job, failure);
+  if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
+                                    !folder_lock(options->save_dir, &job->save_lock, failure)))
+    return false;
+  return open_resume(arena, job, failure) && open_metrics(job, failure);
 }
 
 int runtime_train(const Plan *plan, const TrainOptions *options) {
   Arena *arena = arena_new();
-  TrainJob job = {.plan = plan, .options = options, .init = {.fd = -1}};
+  TrainJob job = {.plan = plan, .options = options, .init = {.fd = -1}, .save_lock = -1};
   Failure failure = {0};
   int code;
   if (prepare(arena, &job, &failure)) {
@@ -218,14 +308,19 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
                         .arena_bytes = plan->arena_bytes,
                         .rank_main = rank_main,
                         .describe = describe,
+                        .saves = options->save_dir != NULL,
+                        .timeout_s = options->timeout_s,
                         .user = &job};
     code = launch_run(&launch);
+    if (options->save_dir != NULL) folder_clean(options->save_dir);
   } else {
     fprintf(stderr, "error: %s\n", failure.text);
     code = failure.code;
   }
   if (job.metrics != NULL) fclose(job.metrics);
   safetensors_close(&job.init);
+  checkpoint_close(&job.checkpoint);
+  if (job.save_lock >= 0) close(job.save_lock);
   data_close(&job.data);
   arena_free(arena);
   return code;

@@ -59,8 +59,12 @@ expect 64 plan a.fsdp b.fsdp
 said err 'unexpected operand "b.fsdp"'
 expect 64 run x.fsdp --ranks 2
 said err '--data PATH'
-expect 64 run x.fsdp --data x --resume out
-said err '--resume is not available in this version'
+expect 64 run x.fsdp --data x --resume auto
+said err 'add --save DIR'
+expect 64 run x.fsdp --data x --resume out --init w.safetensors
+said err 'give one'
+expect 64 run x.fsdp --data x --keep 2
+said err 'no effect without --save'
 expect 64 run x.fsdp --data x --backend cuda
 said err 'not available in this version'
 expect 64 run x.fsdp --data x --save-every 3
