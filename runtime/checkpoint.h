@@ -101,13 +101,16 @@ typedef struct Checkpoint {
   uint32_t file_count;
 } Checkpoint;
 
-/* Reads and checks the index, and that the model is this plan's. */
-bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, Failure *failure);
+/* Reads and checks the index, that the model is this plan's, and, to train on, that its recipe can be. */
+bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train, Failure *failure);
 /* index_read, then opens and checks every file. On failure nothing stays open. */
-bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, Failure *failure);
+bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
+                     Failure *failure);
 /* This rank's shard, from whichever files hold it; every tensor that is read is checked against its checksum. */
 bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitRanges *ranges, Backend *backend,
                      Failure *failure);
+/* All of one parameter. */
+bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t param, float *out, Failure *failure);
 void checkpoint_close(Checkpoint *checkpoint);
 
 #endif

@@ -163,7 +163,8 @@ static bool check_recipe(const Checkpoint *checkpoint, const Plan *plan, Failure
   return true;
 }
 
-static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, json_t *root, Failure *failure) {
+static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, json_t *root, bool to_train,
+                      Failure *failure) {
   uint64_t schema;
   Standing *standing = &checkpoint->standing;
   if (!number(root, "schema_version", &schema) || schema != CHECKPOINT_SCHEMA)
@@ -176,10 +177,11 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
   return check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
-         check_recipe(checkpoint, plan, failure) && read_files(arena, checkpoint, json_object_get(root, "files"), failure);
+         (!to_train || check_recipe(checkpoint, plan, failure)) && read_files(arena, checkpoint, json_object_get(root, "files"), failure);
 }
 
-bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, Failure *failure) {
+bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
+                Failure *failure) {
   json_error_t error;
   const char *index = arena_printf(arena, "%s/checkpoint.json", path);
   *checkpoint = (Checkpoint){.path = arena_strdup(arena, path)};
@@ -187,7 +189,7 @@ bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const ch
   if (file == NULL) return fail(failure, RUN_INVALID, "resume: %s: %s", index, strerror(errno));
   json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
   fclose(file);
-  bool ok = json_is_object(root) ? read_root(arena, checkpoint, plan, root, failure)
+  bool ok = json_is_object(root) ? read_root(arena, checkpoint, plan, root, to_train, failure)
                                  : damaged(index, "its index is not JSON", failure);
   json_decref(root);
   return ok;

@@ -45,8 +45,9 @@ static bool check_file(const CheckpointFile *wanted, const Safetensors *file, Fa
   return ok;
 }
 
-bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, Failure *failure) {
-  if (!index_read(arena, checkpoint, plan, path, failure)) return false;
+bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
+                     Failure *failure) {
+  if (!index_read(arena, checkpoint, plan, path, to_train, failure)) return false;
   checkpoint->opened = ARENA_ARRAY(arena, Safetensors, checkpoint->file_count);
   for (uint32_t i = 0; i < checkpoint->file_count; i++) checkpoint->opened[i].fd = -1;
   for (uint32_t i = 0; i < checkpoint->file_count; i++) {
@@ -194,16 +195,46 @@ static bool load_all(const Checkpoint *checkpoint, Loader *loader, Failure *fail
   return check_complete(loader, checkpoint->path, failure);
 }
 
+static void open_loader(Arena *arena, Loader *loader) {
+  const Plan *plan = loader->plan;
+  uint32_t count = plan->params.count;
+  loader->targets = ARENA_ARRAY(arena, Target, count);
+  loader->order = ARENA_ARRAY(arena, uint32_t, count);
+  loader->chunk = arena_alloc(arena, CHUNK_BYTES);
+  for (uint32_t i = 0; i < count; i++) loader->order[i] = i;
+  if (count > 1) qsort_r(loader->order, count, sizeof *loader->order, by_name, (void *)(uintptr_t)plan);
+}
+
+/* "Device" memory that is one parameter's values. */
+typedef struct ParamSink {
+  Backend backend;
+  float *out;
+} ParamSink;
+
+static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
+  (void)buf;
+  memcpy((unsigned char *)((ParamSink *)backend)->out + first, data, bytes);
+  return true;
+}
+
+bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t param, float *out, Failure *failure) {
+  ParamSink sink = {.backend = {.write = sink_write}, .out = out};
+  Loader loader = {.plan = plan, .backend = &sink.backend};
+  const PlanUnit only_values = {.param_buf = 0, .m_buf = PLAN_NONE, .v_buf = PLAN_NONE};
+  const ParamRange all = {.param = (int32_t)param, .count = param_numel(&plan->params.data[param])};
+  Arena *arena = arena_new();
+  open_loader(arena, &loader);
+  loader.targets[param] = (Target){.unit = &only_values, .range = &all};
+  bool ok = load_all(checkpoint, &loader, failure);
+  arena_free(arena);
+  return ok;
+}
+
 bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitRanges *ranges, Backend *backend,
                      Failure *failure) {
   Loader loader = {.plan = plan, .backend = backend};
   Arena *arena = arena_new();
-  uint32_t count = plan->params.count;
-  loader.targets = ARENA_ARRAY(arena, Target, count);
-  loader.order = ARENA_ARRAY(arena, uint32_t, count);
-  loader.chunk = arena_alloc(arena, CHUNK_BYTES);
-  for (uint32_t i = 0; i < count; i++) loader.order[i] = i;
-  if (count > 1) qsort_r(loader.order, count, sizeof *loader.order, by_name, (void *)(uintptr_t)plan);
+  open_loader(arena, &loader);
   for (uint32_t u = 0; u < plan->units.count; u++)
     for (uint32_t r = 0; r < ranges[u].count; r++)
       loader.targets[ranges[u].data[r].param] = (Target){.unit = &plan->units.data[u], .range = &ranges[u].data[r]};

@@ -40,6 +40,17 @@ typedef struct GenerateOptions {
   uint32_t threads;
 } GenerateOptions;
 
+typedef struct ExportOptions {
+  const char *weights; /* a checkpoint, a folder of them (the newest), .safetensors, or a folder or index of those */
+  const char *dir;     /* to write to */
+  DType dtype;         /* F32, BF16 or F16 */
+  uint64_t max_bytes;  /* of one file; 0: one file */
+  bool force;          /* overwrite */
+} ExportOptions;
+
+/* Writes DIR/model.safetensors, or several with their index, as Hugging Face's loaders want them; their names to stdout. */
+int runtime_export(const Plan *plan, const ExportOptions *options);
+
 /* Forward plan (plan->training false). Writes prompt and continuation to stdout as they come. */
 int runtime_generate(const Plan *plan, const GenerateOptions *options);
 

@@ -26,7 +26,7 @@ typedef struct TrainJob {
   uint64_t steps, ctx;
   int64_t vocab;
   TokenData data;
-  Safetensors init;
+  Pretrained init;
   Saver saver;
   int save_lock;         /* on the folder of checkpoints, or -1 */
   Checkpoint checkpoint; /* to go on from; path NULL: none */
@@ -275,7 +275,7 @@ static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   if (!folder_latest(arena, dir, &path, failure)) return false;
   if (path == NULL && newest) return true; /* the first start of a run that may be restarted */
   if (path == NULL) return fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", dir);
-  if (!checkpoint_open(arena, &job->checkpoint, job->plan, path, failure)) return false;
+  if (!checkpoint_open(arena, &job->checkpoint, job->plan, path, true, failure)) return false;
   if (!options->quiet)
     fprintf(stderr, "resuming from %s, after step %llu\n", path, (unsigned long long)job->checkpoint.standing.step);
   if (job->checkpoint.data_tokens != job->data.count)
@@ -289,8 +289,7 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   if (!check_options(job, failure) || !feed_shape(job->plan, &job->vocab, &job->ctx, failure)) return false;
   if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure)) return false;
-  if (options->init_path != NULL && (!safetensors_open(arena, &job->init, options->init_path, failure) ||
-                                     !weights_check(job->plan, &job->init, failure)))
+  if (options->init_path != NULL && !pretrained_open(arena, &job->init, job->plan, options->init_path, failure))
     return false;
   if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
                                     !folder_lock(options->save_dir, &job->save_lock, failure)))
@@ -300,7 +299,7 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
 
 int runtime_train(const Plan *plan, const TrainOptions *options) {
   Arena *arena = arena_new();
-  TrainJob job = {.plan = plan, .options = options, .init = {.fd = -1}, .save_lock = -1};
+  TrainJob job = {.plan = plan, .options = options, .save_lock = -1};
   Failure failure = {0};
   int code;
   if (prepare(arena, &job, &failure)) {
@@ -318,7 +317,7 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
     code = failure.code;
   }
   if (job.metrics != NULL) fclose(job.metrics);
-  safetensors_close(&job.init);
+  pretrained_close(&job.init);
   checkpoint_close(&job.checkpoint);
   if (job.save_lock >= 0) close(job.save_lock);
   data_close(&job.data);

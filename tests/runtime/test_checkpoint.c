@@ -212,7 +212,7 @@ static bool loads(const Plan *plan, const char *path, Failure *failure) {
   Arena *arena = arena_new();
   Checkpoint checkpoint;
   Backend sink = {.write = sink_write};
-  bool ok = checkpoint_open(arena, &checkpoint, plan, path, failure);
+  bool ok = checkpoint_open(arena, &checkpoint, plan, path, true, failure);
   for (uint32_t rank = 0; ok && rank < plan->world.shard; rank++)
     ok = checkpoint_load(&checkpoint, plan, unit_ranges(arena, plan, rank), &sink, failure);
   checkpoint_close(&checkpoint);
