@@ -63,10 +63,29 @@ static void check_own(Cli *cli, const Plan *plan) {
             result.violations.data[0].text);
 }
 
+/* Under a launcher the number of ranks is not ours to choose. */
+static int heed_launcher(Cli *cli, Launcher *launcher) {
+  Failure failure = {0};
+  int64_t ranks = 0;
+  if (!launcher_detect_here(launcher, &failure)) return cli_error("%s", failure.text);
+  if (launcher->ranks == 1) return EXIT_OK;
+  if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_STEPS, &ranks)) return EXIT_USAGE;
+  if (ranks != 0 && ranks != (int64_t)launcher->ranks)
+    return usage_error("leave --ranks out under a launcher", "--ranks is %lld, but %s started %u processes",
+                       (long long)ranks, launcher->name, launcher->ranks);
+  if (ranks == 0)
+    vec_push(cli->arena, &cli->options.given[OPTION_RANKS], arena_printf(cli->arena, "%u", launcher->ranks));
+  return EXIT_OK;
+}
+
 int cmd_run(Cli *cli) {
   TrainOptions train;
   Planned planned;
+  Launcher launcher;
   if (!read_options(cli, &train)) return EXIT_USAGE;
+  int trouble = heed_launcher(cli, &launcher);
+  if (trouble != EXIT_OK) return trouble;
+  train.launcher = &launcher;
   int code = open_plan(cli, cli->options.operands.data[0], &planned);
   if (code != EXIT_OK) return code;
   const Plan *plan = planned.plan;

@@ -21,6 +21,7 @@ typedef struct RankStatus {
   uint64_t saved_bytes;
   uint32_t saved_crc;
   Counter saved;
+  _Atomic uint32_t finished; /* not 0: ended well, so that its process may end too */
 } RankStatus;
 
 /* What the parent asks for and rank 0 makes the decision of one step, which all ranks then carry out after it. */
@@ -31,7 +32,7 @@ enum { CONTROL_FREE, CONTROL_CLAIMED, CONTROL_SAID };
 typedef struct Control {
   _Atomic uint32_t stop;   /* not 0: give up at once, without a word */
   _Atomic uint32_t failed; /* CONTROL_* : who claims it may write the fields below, once */
-  uint32_t failed_rank;
+  uint32_t failed_rank;    /* whose process says so */
   Failure failure;
   _Atomic uint32_t request;              /* REQUEST_* */
   _Atomic uint64_t decision[DECISIONS];  /* of step n at n % DECISIONS: n * 4 + REQUEST_* */

@@ -23,6 +23,7 @@ typedef struct Watch {
   const LaunchJob *job;
   SharedMemory memory;
   pid_t *pids; /* 0: not started, or reaped */
+  uint32_t first_own, end_own; /* the ranks that are started here */
   uint32_t alive;
   sigset_t signals, old_mask;
   struct sigaction old_child;
@@ -75,7 +76,7 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
 static bool start_ranks(Watch *watch, Failure *failure) {
   pid_t parent = getpid();
   fflush(NULL); /* or every child would print what is buffered once more */
-  for (uint32_t rank = 0; rank < watch->job->ranks; rank++) {
+  for (uint32_t rank = watch->first_own; rank < watch->end_own; rank++) {
     pid_t pid = fork();
     if (pid == 0) be_rank(watch, rank, parent);
     if (pid < 0)
@@ -91,6 +92,7 @@ static bool clean(int status) { return WIFEXITED(status) && WEXITSTATUS(status) 
 static void note_end(Watch *watch, uint32_t rank, int status) {
   watch->pids[rank] = 0;
   watch->alive--;
+  if (clean(status)) atomic_store(&watch->memory.statuses[rank].finished, 1);
   if (clean(status) || watch->died) return;
   /* Ranks that stop because another failed also end badly; whoever set `stop` has already said why. */
   if (atomic_load(&watch->memory.control->stop) != 0 && WIFEXITED(status) && WEXITSTATUS(status) == RUN_PEER_FAILED)
@@ -201,12 +203,12 @@ static void fail_stalled(Watch *watch) {
   }
   fail(&failure, RUN_PEER_FAILED, "no rank has got on for %u s: rank %u is stuck %s%s", watch->job->timeout_s, rank, place,
        others);
-  control_fail(watch->memory.control, rank, &failure);
+  control_fail(watch->memory.control, watch->first_own, &failure);
 }
 
 static void look_for_stall(Watch *watch) {
   uint64_t mark = progress_mark(watch), now = now_ms();
-  if (watch->job->timeout_s == 0) return;
+  if (watch->job->timeout_s == 0 || watch->first_own != 0) return;
   if (mark != watch->mark || watch->mark_ms == 0) {
     watch->mark = mark;
     watch->mark_ms = now;
@@ -215,15 +217,26 @@ static void look_for_stall(Watch *watch) {
   }
 }
 
+/* Another process of the job ended though its rank had not. */
+static void look_for_peers(Watch *watch) {
+  Failure failure = {0};
+  int32_t gone = watch->job->join != NULL ? join_gone(watch->job->join) : -1;
+  if (gone < 0 || atomic_load(&watch->memory.statuses[gone].finished) != 0) return;
+  fail(&failure, RUN_PEER_FAILED, "the process of rank %d is gone", (int)gone);
+  control_fail(watch->memory.control, watch->first_own, &failure);
+}
+
 static void watch_ranks(Watch *watch) {
+  bool looks = watch->job->timeout_s != 0 || watch->job->join != NULL;
   for (;;) {
     reap(watch, false);
     look_for_stall(watch);
+    look_for_peers(watch);
     if (watch->alive == 0 || stopping(watch)) break;
-    sleep_for_signal(watch, watch->job->timeout_s != 0 ? STALL_LOOK_MS : -1);
+    sleep_for_signal(watch, looks ? STALL_LOOK_MS : -1);
   }
   settle(watch);
-  stop_ranks(watch);
+  if (watch->alive > 0 || watch->died) stop_ranks(watch); /* else ranks elsewhere may still be busy, and well */
 }
 
 static void describe_place(const Watch *watch, uint32_t rank, char *out, size_t bytes) {
@@ -257,9 +270,14 @@ static int report_death(const Watch *watch) {
 }
 
 static int report_asked(const Watch *watch) {
+  if (watch->first_own != 0) return LAUNCH_INTERRUPTED + watch->asked; /* rank 0's process says it */
   fprintf(stderr, "stopped by signal %d (%s) after step %llu, which is saved; --resume auto goes on from there\n",
           watch->asked, strsignal(watch->asked), (unsigned long long)atomic_load(&watch->memory.control->saved_step));
   return LAUNCH_INTERRUPTED + watch->asked;
+}
+
+static bool own_finished(const Watch *watch) {
+  return atomic_load(&watch->memory.statuses[watch->first_own].finished) != 0;
 }
 
 static int report(const Watch *watch) {
@@ -269,10 +287,12 @@ static int report(const Watch *watch) {
     return LAUNCH_INTERRUPTED + watch->signal;
   }
   if (atomic_load(&control->failed) == CONTROL_SAID) {
-    fprintf(stderr, "error: %s\n", control->failure.text);
+    if (watch->first_own <= control->failed_rank && control->failed_rank < watch->end_own)
+      fprintf(stderr, "error: %s\n", control->failure.text);
     return control->failure.code;
   }
   if (watch->died) return report_death(watch);
+  if (atomic_load(&control->stop) != 0 && watch->job->join != NULL && !own_finished(watch)) return RUN_PEER_FAILED;
   return watch->asked != 0 ? report_asked(watch) : RUN_OK;
 }
 
@@ -301,20 +321,26 @@ static void restore_signals(const Watch *watch) {
 
 int launch_run(const LaunchJob *job) {
   Arena *arena = arena_new();
-  Watch watch = {.job = job};
+  Watch watch = {.job = job, .end_own = job->ranks};
+  int file = -1;
   Failure failure = {0};
   watch.pids = ARENA_ARRAY(arena, pid_t, job->ranks);
   int code;
-  if (!shared_open(arena, &watch.memory, job->ranks, job->arena_bytes, &failure)) {
+  if (job->join != NULL) {
+    watch.first_own = job->join->rank;
+    watch.end_own = watch.first_own + 1;
+    file = job->join->memory;
+  }
+  if (!shared_open_file(arena, &watch.memory, job->ranks, job->arena_bytes, file, &failure)) {
     fprintf(stderr, "error: %s\n", failure.text);
     code = failure.code;
   } else {
     block_signals(&watch);
-    if (!start_ranks(&watch, &failure)) control_fail(watch.memory.control, 0, &failure);
+    if (!start_ranks(&watch, &failure)) control_fail(watch.memory.control, watch.first_own, &failure);
     watch_ranks(&watch);
     restore_signals(&watch);
     code = report(&watch);
-    if (watch.memory.control->save_temp[0] != '\0') unlink(watch.memory.control->save_temp);
+    if (watch.first_own == 0 && watch.memory.control->save_temp[0] != '\0') unlink(watch.memory.control->save_temp);
     shared_close(&watch.memory);
   }
   arena_free(arena);

@@ -112,6 +112,8 @@ static void print_header(const ReportConfig *config) {
   fprintf(stderr, "  ranks      %u on this machine (shard %u x replicas %u), %u compute thread%s each; %s, %s\n",
           plan->world.ranks, plan->world.shard, plan->world.replicas, config->threads, config->threads == 1 ? "" : "s",
           config->kernels, config->gemm);
+  if (config->options->launcher != NULL && config->options->launcher->ranks > 1)
+    fprintf(stderr, "  launcher   %s, one process a rank\n", config->options->launcher->name);
   print_batch(config);
   print_optimizer(&plan->recipe, config->steps);
   print_data(config);

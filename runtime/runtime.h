@@ -5,6 +5,8 @@
 
 #include "planner/plan/plan.h"
 
+#include "runtime/launcher.h"
+
 /* Exit codes shared with the command line. */
 enum { RUN_OK = 0, RUN_INVALID = 1, RUN_PEER_FAILED = 4 };
 
@@ -23,6 +25,7 @@ typedef struct TrainOptions {
   const char *gemm;             /* NULL: best */
   uint32_t threads;             /* compute threads a rank; 0: cores / ranks, at least 1 */
   bool quiet;
+  const Launcher *launcher;     /* that started this process as one rank of several; NULL, or ranks 1: start all here */
 } TrainOptions;
 
 /* Starts plan->world.ranks processes, trains, waits. One message on stderr and an exit code on failure; no child,

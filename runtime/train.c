@@ -258,9 +258,14 @@ static bool check_options(TrainJob *job, Failure *failure) {
   return true;
 }
 
+static bool joins(const TrainOptions *options) { return options->launcher != NULL && options->launcher->ranks > 1; }
+
+/* Whether this process is that of rank 0: it speaks, and it alone touches what is not a rank's own. */
+static bool leads(const TrainOptions *options) { return !joins(options) || options->launcher->rank == 0; }
+
 static bool open_metrics(TrainJob *job, Failure *failure) {
   const char *path = job->options->metrics_path;
-  if (path == NULL) return true;
+  if (path == NULL || !leads(job->options)) return true;
   job->metrics = fopen(path, job->checkpoint.path != NULL ? "ae" : "we");
   return job->metrics != NULL || fail(failure, RUN_INVALID, "metrics: %s: %s", path, strerror(errno));
 }
@@ -276,6 +281,7 @@ static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   if (path == NULL && newest) return true; /* the first start of a run that may be restarted */
   if (path == NULL) return fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", dir);
   if (!checkpoint_open(arena, &job->checkpoint, job->plan, path, true, failure)) return false;
+  if (!leads(options)) return true;
   if (!options->quiet)
     fprintf(stderr, "resuming from %s, after step %llu\n", path, (unsigned long long)job->checkpoint.standing.step);
   if (job->checkpoint.data_tokens != job->data.count)
@@ -292,18 +298,49 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (options->init_path != NULL && !pretrained_open(arena, &job->init, job->plan, options->init_path, failure))
     return false;
   if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
-                                    !folder_lock(options->save_dir, &job->save_lock, failure)))
+                                    (leads(options) && !folder_lock(options->save_dir, &job->save_lock, failure))))
     return false;
   return open_resume(arena, job, failure) && open_metrics(job, failure);
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text) {
+  for (; text != NULL && *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+  return hash * 0x100000001b3u;
+}
+
+/* What decides how often ranks meet, and what they compute. */
+static uint64_t hash_options(const TrainJob *job) {
+  const TrainOptions *options = job->options;
+  uint64_t hash = 0xcbf29ce484222325u;
+  const uint64_t numbers[] = {job->steps, options->save_every, options->save_dir != NULL, job->data.count, job->data.width};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = (hash ^ numbers[i]) * 0x100000001b3u;
+  hash = hash_text(hash, options->init_path);
+  return hash_text(hash, options->save_dir);
+}
+
+static bool open_join(Arena *arena, const TrainJob *job, Join *join, Failure *failure) {
+  const TrainOptions *options = job->options;
+  if (!joins(options)) return true;
+  if (options->launcher->ranks != job->plan->world.ranks)
+    return fail(failure, RUN_INVALID, "launch: %s started %u processes, but the plan is for %u ranks", options->launcher->name,
+                options->launcher->ranks, job->plan->world.ranks);
+  const JoinTerms terms = {.plan_hash = plan_hash(job->plan),
+                           .options_hash = hash_options(job),
+                           .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->plan->arena_bytes),
+                           .first_step = job->checkpoint.standing.step};
+  uint32_t timeout_s = options->timeout_s != 0 && options->timeout_s < JOIN_TIMEOUT_S ? options->timeout_s : JOIN_TIMEOUT_S;
+  return join_open(arena, join, options->launcher, &terms, timeout_s, failure);
 }
 
 int runtime_train(const Plan *plan, const TrainOptions *options) {
   Arena *arena = arena_new();
   TrainJob job = {.plan = plan, .options = options, .save_lock = -1};
+  Join join = {.memory = -1};
   Failure failure = {0};
   int code;
-  if (prepare(arena, &job, &failure)) {
-    LaunchJob launch = {.ranks = plan->world.ranks,
+  if (prepare(arena, &job, &failure) && open_join(arena, &job, &join, &failure)) {
+    LaunchJob launch = {.join = joins(options) ? &join : NULL,
+                        .ranks = plan->world.ranks,
                         .arena_bytes = plan->arena_bytes,
                         .rank_main = rank_main,
                         .describe = describe,
@@ -311,9 +348,10 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
                         .timeout_s = options->timeout_s,
                         .user = &job};
     code = launch_run(&launch);
-    if (options->save_dir != NULL) folder_clean(options->save_dir);
+    join_close(&join);
+    if (options->save_dir != NULL && leads(options)) folder_clean(options->save_dir);
   } else {
-    fprintf(stderr, "error: %s\n", failure.text);
+    if (failure.text[0] != '\0') fprintf(stderr, "error: %s\n", failure.text);
     code = failure.code;
   }
   if (job.metrics != NULL) fclose(job.metrics);

@@ -245,7 +245,9 @@ static void weights_must_fit_the_model(void **state) {
     const char *said;
   } cases[] = {
       {{{.name = "wte.weight", .rank = 2, .dim = {256, 12}, .numel = 3072}}, 1, "tensor \"head.weight\" of the model is missing"},
-      {{{.name = "wte.weight", .rank = 2, .dim = {12, 256}, .numel = 3072}}, 1,
+      {{{.name = "wte.weight", .rank = 2, .dim = {12, 256}, .numel = 3072},
+        {.name = "head.weight", .rank = 2, .dim = {256, 12}, .numel = 3072},
+        {.name = "head.bias", .rank = 1, .dim = {256}, .numel = 256}}, 3,
        "tensor \"wte.weight\" has shape [12, 256], but the model's has [256, 12]"},
       {{{.name = "wte.weight", .rank = 2, .dim = {256, 12}, .numel = 3072},
         {.name = "head.weight", .rank = 2, .dim = {256, 12}, .numel = 3072},
