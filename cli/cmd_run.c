@@ -1,19 +1,22 @@
 /* Owns: `fsdpc run`: a plan, checked once more, handed to the runtime. */
 #include "cli/cli.h"
 
+#include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
 #include "runtime/runtime.h"
 
 enum { MOST_STEPS = 1 << 30, MOST_THREADS = 4096, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
 
 static bool check_saving(const Options *options) {
-  static const OptionId need_save[] = {OPTION_SAVE_EVERY, OPTION_KEEP};
+  static const OptionId need_save[] = {OPTION_SAVE_EVERY, OPTION_KEEP, OPTION_MAX_RESTARTS};
   const char *resume = option_text(options, OPTION_RESUME, NULL);
   for (size_t i = 0; i < sizeof need_save / sizeof *need_save; i++)
     if (option_given(options, need_save[i]) && !option_given(options, OPTION_SAVE))
       return usage_error("add --save DIR", "--%s has no effect without --save", option_info(need_save[i])->name), false;
   if (resume && strcmp(resume, "auto") == 0 && !option_given(options, OPTION_SAVE))
     return usage_error("add --save DIR", "--resume auto looks for checkpoints in the folder of --save"), false;
+  if (option_given(options, OPTION_MIN_RANKS) && !option_given(options, OPTION_MAX_RESTARTS))
+    return usage_error("add --max-restarts N", "--min-ranks has no effect without --max-restarts"), false;
   if (resume && option_given(options, OPTION_INIT))
     return usage_error(NULL, "--init and --resume both say where weights come from; give one"), false;
   return true;
@@ -78,6 +81,44 @@ static int heed_launcher(Cli *cli, Launcher *launcher) {
   return EXIT_OK;
 }
 
+/* Fewer ranks that share a step's samples evenly, or as many as before when there is no such number. */
+static uint32_t fewer_ranks(const PlanWorld *world, int64_t least) {
+  uint64_t samples = world->ranks * world->micro_batch * world->accumulation;
+  for (uint32_t ranks = world->ranks - 1; least > 0 && ranks >= least; ranks--)
+    if (samples % ranks == 0) return ranks;
+  return world->ranks;
+}
+
+static int plan_again(Cli *cli, uint32_t ranks, Planned *planned) {
+  if (ranks == planned->plan->world.ranks) return EXIT_OK;
+  vec_push(cli->arena, &cli->options.given[OPTION_RANKS], arena_printf(cli->arena, "%u", ranks));
+  int code = open_plan(cli, cli->options.operands.data[0], planned);
+  if (code == EXIT_OK) check_own(cli, planned->plan);
+  return code;
+}
+
+static int train_with_restarts(Cli *cli, Planned *planned, TrainOptions *train) {
+  int64_t most = 0, least = 0;
+  if (!option_integer(&cli->options, OPTION_MAX_RESTARTS, 0, MOST_STEPS, &most) ||
+      !option_integer(&cli->options, OPTION_MIN_RANKS, 1, MOST_LOCAL_RANKS, &least))
+    return EXIT_USAGE;
+  if (most > 0 && train->launcher->ranks > 1)
+    return usage_error("torchrun --max-restarts, or requeueing by Slurm, restarts all ranks; add --resume auto",
+                       "--max-restarts is for ranks that this process starts itself");
+  if (least > 0 && plan_is_plan_file(cli->options.operands.data[0]))
+    return usage_error("give the model file instead", "--min-ranks needs to plan again, and a finished plan cannot be");
+  for (int64_t restart = 0;; restart++) {
+    int code = runtime_train(planned->plan, train);
+    if (code != EXIT_PEER || restart == most) return code;
+    uint32_t ranks = fewer_ranks(&planned->plan->world, least);
+    fprintf(stderr, "restart %lld of %lld, with %u rank%s\n", (long long)restart + 1, (long long)most, ranks,
+            ranks == 1 ? "" : "s");
+    train->resume = "auto";
+    code = plan_again(cli, ranks, planned);
+    if (code != EXIT_OK) return code;
+  }
+}
+
 int cmd_run(Cli *cli) {
   TrainOptions train;
   Planned planned;
@@ -95,5 +136,5 @@ int cmd_run(Cli *cli) {
     return cli_error(
         "the plan is for %u ranks, and this machine can start at most %d; --ranks N plans for fewer",
         plan->world.ranks, MOST_LOCAL_RANKS);
-  return runtime_train(plan, &train);
+  return train_with_restarts(cli, &planned, &train);
 }
