@@ -51,6 +51,9 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
                           .resume = option_text(options, OPTION_RESUME, NULL),
                           .timeout_s = (uint32_t)timeout,
                           .metrics_path = option_text(options, OPTION_METRICS, NULL),
+                          .trace_path = option_text(options, OPTION_TRACE, NULL),
+                          .tensorboard = option_text(options, OPTION_TENSORBOARD, NULL),
+                          .analyze = option_given(options, OPTION_ANALYZE),
                           .gemm = option_text(options, OPTION_GEMM, NULL),
                           .threads = (uint32_t)threads,
                           .quiet = option_given(options, OPTION_QUIET)};

@@ -2,6 +2,7 @@
 #include "runtime/report.h"
 
 #include "base/text.h"
+#include "runtime/tensorboard.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +26,7 @@ struct Report {
   uint64_t begin_ns, drawn_ns, done_steps, every;
   double smooth_ns; /* of a step, for rate and remaining time */
   StepResult last;
+  Tensorboard *board; /* or NULL */
 };
 
 static const char *const optimizers[] = {"adamw", "sgd"};
@@ -60,13 +62,17 @@ static bool on_terminal(void) {
   return isatty(STDERR_FILENO) && getenv("CI") == NULL && (term == NULL || strcmp(term, "dumb") != 0);
 }
 
-Report *report_open(Arena *arena, const ReportConfig *config) {
+void report_close(Report *report) { tensorboard_close(report->board); }
+
+Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure) {
   Report *report = ARENA_NEW(arena, Report);
   report->config = *config;
   report->arena = arena;
   report->terminal = on_terminal();
   report->begin_ns = now_ns();
   report->every = (config->steps + LINES_A_RUN - 1) / LINES_A_RUN;
+  const char *dir = config->options->tensorboard;
+  if (dir != NULL && (report->board = tensorboard_open(arena, dir, failure)) == NULL) return NULL;
   return report;
 }
 
@@ -140,14 +146,22 @@ void report_break(Report *report) {
   report->line_open = false;
 }
 
+/* Share of the devices' peak, as the plan knows it, that the model's own arithmetic takes: no recompute counted. */
+static double mfu(const ReportConfig *config, double step_ns) {
+  const PlanSummary *summary = &config->plan->summary;
+  double peak = summary->peak_flops * config->plan->world.ranks, flops = summary->model_flops_per_sample;
+  return peak > 0 && step_ns > 0 ? flops * (double)config->samples_per_step / (step_ns * 1e-9) / peak : 0;
+}
+
 static void draw(Report *report, const StepResult *result) {
   const ReportConfig *config = &report->config;
-  char rate[32], left[32];
+  char rate[32], left[32], memory[32];
   double tokens = (double)tokens_per_step(config) / (report->smooth_ns * 1e-9);
   double remaining = (double)(config->steps - result->step) * report->smooth_ns;
-  fprintf(stderr, "%sstep %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  %s left%s",
+  fprintf(stderr, "%sstep %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s left%s",
           report->terminal ? "\r" : "", snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps,
-          result->loss, result->grad_norm, result->lr, text_count(rate, tokens), text_time(left, remaining),
+          result->loss, result->grad_norm, result->lr, text_count(rate, tokens), 100 * mfu(config, report->smooth_ns),
+          text_bytes(memory, result->peak_bytes), text_time(left, remaining),
           report->terminal ? "\x1b[K" : "\n");
   report->line_open = report->terminal;
   fflush(stderr);
@@ -244,10 +258,20 @@ static bool write_step(const Report *report, const StepResult *result) {
   uint64_t tokens = tokens_per_step(&report->config);
   return fprintf(report->config.metrics,
                  "{\"reason\":\"step\",\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-                 ",\"tokens_per_s\":%s,\"step_ns\":%" PRIu64 ",\"peak_bytes\":%" PRIu64 "}\n",
+                 ",\"tokens_per_s\":%s,\"step_ns\":%" PRIu64 ",\"peak_bytes\":%" PRIu64 ",\"mfu\":%.6g}\n",
                  result->step, number(loss, result->loss), number(norm, result->grad_norm), number(lr, result->lr),
                  tokens, number(rate, (double)tokens / ((double)result->step_ns * 1e-9)), result->step_ns,
-                 result->peak_bytes) > 0;
+                 result->peak_bytes, mfu(&report->config, (double)result->step_ns)) > 0;
+}
+
+static bool show_step(const Report *report, const StepResult *result, Failure *failure) {
+  double seconds = (double)result->step_ns * 1e-9;
+  const Scalar scalars[] = {{"train/loss", result->loss},
+                            {"train/grad_norm", result->grad_norm},
+                            {"train/lr", result->lr},
+                            {"speed/tokens_per_s", (double)tokens_per_step(&report->config) / seconds},
+                            {"speed/mfu", mfu(&report->config, (double)result->step_ns)}};
+  return tensorboard_add(report->board, result->step, scalars, sizeof scalars / sizeof *scalars, failure);
 }
 
 bool report_step(Report *report, const StepResult *result, Failure *failure) {
@@ -257,7 +281,7 @@ bool report_step(Report *report, const StepResult *result, Failure *failure) {
   report->last = *result;
   if (report->config.metrics != NULL && !written(report, write_step(report, result), failure)) return false;
   if (!report->config.options->quiet) progress(report, result);
-  return true;
+  return report->board == NULL || show_step(report, result, failure);
 }
 
 static bool write_end(const Report *report, double seconds, double rate, const char *saved) {

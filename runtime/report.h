@@ -27,7 +27,9 @@ typedef struct StepResult {
 
 typedef struct Report Report;
 
-Report *report_open(Arena *arena, const ReportConfig *config);
+/* NULL when the folder of event files cannot be written. */
+Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure);
+void report_close(Report *report);
 /* Each false when the metrics file cannot be written. */
 bool report_start(Report *report, Failure *failure);
 bool report_step(Report *report, const StepResult *result, Failure *failure);

@@ -22,6 +22,9 @@ typedef struct TrainOptions {
   const char *resume;           /* a checkpoint, or a folder of them; "auto": the newest in save_dir, if any; or NULL */
   uint32_t timeout_s;           /* without progress in any rank; 0: never */
   const char *metrics_path;     /* JSON Lines, or NULL */
+  const char *trace_path;       /* Chrome's JSON of the last step, or NULL */
+  const char *tensorboard;      /* folder of event files, or NULL */
+  bool analyze;                 /* print predicted beside measured */
   const char *gemm;             /* NULL: best */
   uint32_t threads;             /* compute threads a rank; 0: cores / ranks, at least 1 */
   bool quiet;

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint.h"
 #include "runtime/feed.h"
 #include "runtime/launch.h"
+#include "runtime/profile.h"
 #include "runtime/rank.h"
 #include "runtime/report.h"
 #include "runtime/runtime.h"
@@ -42,6 +43,7 @@ typedef struct Trainer {
   Checkpointer *checkpointer; /* NULL: nothing is saved */
   Standing standing;          /* after the latest step */
   uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
+  Profile *profile;           /* rank 0, when asked for */
   bool stopped;               /* by request, before the last step */
   Report *report; /* rank 0 */
   Failure failure;
@@ -73,6 +75,8 @@ static bool prepare_weights(Trainer *trainer) {
 static bool open_report(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   if (trainer->env->rank != 0) return true;
+  if (job->options->trace_path != NULL || job->options->analyze)
+    trainer->profile = profile_open(arena, job->plan, trainer->standing.step + 1, job->steps);
   ReportConfig config = {.plan = job->plan,
                          .options = job->options,
                          .data = &job->data,
@@ -85,20 +89,23 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .kernels = trainer->machine.kernels->name,
                          .threads = trainer->machine.threads,
                          .metrics = job->metrics};
-  trainer->report = report_open(arena, &config);
-  return report_start(trainer->report, &trainer->failure);
+  trainer->report = report_open(arena, &config, &trainer->failure);
+  return trainer->report != NULL && report_start(trainer->report, &trainer->failure);
 }
 
 static bool run_segments(Trainer *trainer, StepState *state) {
   const Plan *plan = trainer->job->plan;
   Backend *backend = trainer->machine.backend;
+  InstrTime *times = trainer->profile != NULL ? profile_times(trainer->profile, state->step) : NULL;
   for (uint32_t s = 0; s < plan->segments.count; s++)
-    for (state->repetition = 0; state->repetition < plan->segments.data[s].count; state->repetition++)
-      if (!backend->run_segment(backend, (int32_t)s, state, NULL)) {
+    for (state->repetition = 0; state->repetition < plan->segments.data[s].count; state->repetition++) {
+      if (!backend->run_segment(backend, (int32_t)s, state, times)) {
         CommStatus status = backend->comm_status(backend);
         return fail(&trainer->failure, status == COMM_OK ? RUN_INVALID : RUN_PEER_FAILED, "%s, in step %llu",
                     backend->error(backend), (unsigned long long)state->step);
       }
+      if (times != NULL) profile_take(trainer->profile, (int32_t)s);
+    }
   return true;
 }
 
@@ -196,6 +203,7 @@ static bool step(Trainer *trainer, uint64_t number) {
                        .lr = state.lr,
                        .step_ns = now_ns() - begin,
                        .peak_bytes = trainer->machine.backend->high_water(trainer->machine.backend)};
+  if (trainer->profile != NULL) profile_end_step(trainer->profile, result.step_ns);
   if (trainer->report != NULL && !report_step(trainer->report, &result, &trainer->failure)) return false;
   if (!check_step(trainer, &result)) return false;
   trainer->standing.step = number;
@@ -211,7 +219,11 @@ static bool finish(Trainer *trainer) {
   bool exports = saves && !trainer->stopped;
   if (exports && !export_weights(trainer)) return false;
   if (trainer->report == NULL) return true;
-  return report_end(trainer->report, exports ? job->saver.path : NULL, &trainer->failure);
+  if (!report_end(trainer->report, exports ? job->saver.path : NULL, &trainer->failure)) return false;
+  const char *trace = job->options->trace_path;
+  if (trace != NULL && !profile_write_trace(trainer->profile, trace, &trainer->failure)) return false;
+  if (job->options->analyze) profile_print(trainer->profile, stdout);
+  return true;
 }
 
 static bool run(Trainer *trainer, Arena *arena) {
@@ -232,6 +244,7 @@ static int rank_main(void *user, const RankEnv *env) {
   bool ok = run(&trainer, arena);
   if (trainer.report != NULL) report_break(trainer.report);
   if (!ok) control_fail(env->control, env->rank, &trainer.failure);
+  if (trainer.report != NULL) report_close(trainer.report);
   checkpointer_close(trainer.checkpointer);
   rank_close(&trainer.machine);
   arena_free(arena);
