@@ -25,11 +25,13 @@ static bool check_saving(const Options *options) {
 static bool read_options(const Cli *cli, TrainOptions *train) {
   const Options *options = &cli->options;
   static const char *const backends[] = {"cpu", "cuda"};
-  int64_t steps = 0, every = 0, threads = 0, keep = 0, timeout = 600;
+  int64_t steps = 0, every = 0, threads = 0, keep = 0, timeout = 600, eval_every = 0, eval_batches = 0;
   int backend = 0;
   if (!option_word(options, OPTION_BACKEND, backends, 2, &backend) ||
       !option_integer(options, OPTION_STEPS, 1, MOST_STEPS, &steps) ||
       !option_integer(options, OPTION_SAVE_EVERY, 1, MOST_STEPS, &every) ||
+      !option_integer(options, OPTION_EVAL_EVERY, 1, MOST_STEPS, &eval_every) ||
+      !option_integer(options, OPTION_EVAL_BATCHES, 1, MOST_STEPS, &eval_batches) ||
       !option_integer(options, OPTION_KEEP, 1, MOST_STEPS, &keep) ||
       !option_integer(options, OPTION_TIMEOUT, 0, MOST_SECONDS, &timeout) ||
       !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads))
@@ -39,6 +41,8 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
     return usage_error("--data PATH names a .bin of tokens, a text file or a folder",
                        "there is nothing to train on"),
            false;
+  if ((eval_every || eval_batches) && !option_given(options, OPTION_EVAL))
+    return usage_error("add --eval PATH", "--eval-every and --eval-batches have no effect without --eval"), false;
   if (!check_saving(options)) return false;
   *train = (TrainOptions){.backend = backends[backend],
                           .data = options->given[OPTION_DATA].data,
@@ -51,6 +55,10 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
                           .resume = option_text(options, OPTION_RESUME, NULL),
                           .timeout_s = (uint32_t)timeout,
                           .metrics_path = option_text(options, OPTION_METRICS, NULL),
+                          .eval_data = options->given[OPTION_EVAL].data,
+                          .eval_count = options->given[OPTION_EVAL].count,
+                          .eval_every = (uint64_t)eval_every,
+                          .eval_batches = (uint64_t)eval_batches,
                           .trace_path = option_text(options, OPTION_TRACE, NULL),
                           .tensorboard = option_text(options, OPTION_TENSORBOARD, NULL),
                           .analyze = option_given(options, OPTION_ANALYZE),

@@ -21,6 +21,7 @@ typedef struct RankStatus {
   uint64_t saved_bytes;
   uint32_t saved_crc;
   Counter saved;
+  double loss_sum; /* of this rank in the evaluation under way: read by all between two barriers */
   _Atomic uint32_t finished; /* not 0: ended well, so that its process may end too */
 } RankStatus;
 

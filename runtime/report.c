@@ -284,6 +284,23 @@ bool report_step(Report *report, const StepResult *result, Failure *failure) {
   return report->board == NULL || show_step(report, result, failure);
 }
 
+static bool write_eval(const Report *report, uint64_t step, double loss, uint64_t tokens) {
+  char text[32];
+  return fprintf(report->config.metrics,
+                 "{\"reason\":\"eval\",\"step\":%" PRIu64 ",\"loss\":%s,\"tokens\":%" PRIu64 "}\n", step,
+                 number(text, loss), tokens) > 0;
+}
+
+bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Failure *failure) {
+  const Scalar scalar = {"eval/loss", loss};
+  if (report->config.metrics != NULL && !written(report, write_eval(report, step, loss, tokens), failure)) return false;
+  if (report->board != NULL && !tensorboard_add(report->board, step, &scalar, 1, failure)) return false;
+  if (report->config.options->quiet) return true;
+  report_break(report);
+  fprintf(stderr, "eval after step %" PRIu64 "  loss %.4f  over %" PRIu64 " tokens\n", step, loss, tokens);
+  return true;
+}
+
 static bool write_end(const Report *report, double seconds, double rate, const char *saved) {
   json_t *record = json_pack("{ss sI sI sf sf sI sI ss*}", "reason", "end", "steps", (json_int_t)report->done_steps,
                              "tokens", (json_int_t)(report->done_steps * tokens_per_step(&report->config)), "seconds",

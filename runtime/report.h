@@ -33,6 +33,8 @@ void report_close(Report *report);
 /* Each false when the metrics file cannot be written. */
 bool report_start(Report *report, Failure *failure);
 bool report_step(Report *report, const StepResult *result, Failure *failure);
+/* Mean loss over `tokens` held-out tokens, after a step. */
+bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Failure *failure);
 bool report_end(Report *report, const char *saved, Failure *failure);
 /* Ends an unfinished progress line, before something else is printed. */
 void report_break(Report *report);

@@ -22,6 +22,10 @@ typedef struct TrainOptions {
   const char *resume;           /* a checkpoint, or a folder of them; "auto": the newest in save_dir, if any; or NULL */
   uint32_t timeout_s;           /* without progress in any rank; 0: never */
   const char *metrics_path;     /* JSON Lines, or NULL */
+  const char *const *eval_data; /* held-out data, as `data` */
+  uint32_t eval_count;
+  uint64_t eval_every;          /* steps between evaluations; 0: at the end only */
+  uint64_t eval_batches;        /* at most so many steps' worth of samples; 0: all */
   const char *trace_path;       /* Chrome's JSON of the last step, or NULL */
   const char *tensorboard;      /* folder of event files, or NULL */
   bool analyze;                 /* print predicted beside measured */

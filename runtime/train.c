@@ -26,7 +26,9 @@ typedef struct TrainJob {
   const TrainOptions *options;
   uint64_t steps, ctx;
   int64_t vocab;
-  TokenData data;
+  TokenData data, eval_data; /* eval_data.count 0: none */
+  uint64_t eval_batches;
+  int32_t turn;              /* list position of the loss */
   Pretrained init;
   Saver saver;
   int save_lock;         /* on the folder of checkpoints, or -1 */
@@ -184,6 +186,62 @@ static bool export_weights(Trainer *trainer) {
   return saver_save(&trainer->job->saver, &self, &trainer->failure);
 }
 
+/* --- evaluation: begin and forward of the plan on other data, then on with the training data ------------------------- */
+
+/* One step's worth of held-out samples: the loss summed over this rank, the valid tokens of all. */
+static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *count) {
+  const TrainJob *job = trainer->job;
+  StepState state = {.step = trainer->standing.step,
+                     .first_sample = batch * feed_samples_per_step(job->plan),
+                     .forward_only = true,
+                     .turn = job->turn};
+  for (int32_t s = 0; s < (int32_t)job->plan->segments.count; s++) {
+    const PlanSegment *segment = &job->plan->segments.data[s];
+    if (segment->first > job->turn) break;
+    for (state.repetition = 0; state.repetition < segment->count; state.repetition++)
+      if (!trainer->machine.backend->run_segment(trainer->machine.backend, s, &state, NULL))
+        return fail(&trainer->failure, RUN_PEER_FAILED, "%s, while evaluating after step %llu",
+                    trainer->machine.backend->error(trainer->machine.backend), (unsigned long long)state.step);
+  }
+  *loss += read_scalar(trainer, job->plan->loss_buf);
+  *count += read_scalar(trainer, job->plan->count_buf);
+  return true;
+}
+
+/* In the order of ranks, so that every rank gets the same bits. */
+static bool sum_over_ranks(const Trainer *trainer, double *value) {
+  Comm *comm = trainer->machine.comm;
+  trainer->env->status->loss_sum = *value;
+  if (comm->barrier(comm) != COMM_OK) return false;
+  *value = 0;
+  for (uint32_t rank = 0; rank < comm->ranks; rank++) *value += trainer->env->statuses[rank].loss_sum;
+  return comm->barrier(comm) == COMM_OK;
+}
+
+static bool evaluate(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  double loss = 0, count = 0;
+  bool ok = true;
+  feed_switch(&trainer->feed, &job->eval_data, true);
+  for (uint64_t batch = 0; ok && batch < job->eval_batches; batch++) ok = eval_batch(trainer, batch, &loss, &count);
+  feed_switch(&trainer->feed, &job->data, false);
+  if (!ok) return false;
+  uint64_t bad = atomic_load(&trainer->feed.bad);
+  if (bad != UINT64_MAX) return data_fail_id(&job->eval_data, bad, job->vocab, &trainer->failure);
+  if (!sum_over_ranks(trainer, &loss))
+    return fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed while evaluating", trainer->env->rank);
+  if (trainer->report == NULL) return true;
+  return report_eval(trainer->report, trainer->standing.step, loss / count, (uint64_t)count, &trainer->failure);
+}
+
+static bool evaluate_if_due(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  uint64_t number = trainer->standing.step, every = job->options->eval_every;
+  if (job->eval_data.count == 0) return true;
+  bool due = number == job->steps || (every != 0 && number % every == 0);
+  return !due || evaluate(trainer);
+}
+
 static bool step(Trainer *trainer, uint64_t number) {
   const TrainJob *job = trainer->job;
   const Plan *plan = job->plan;
@@ -209,7 +267,7 @@ static bool step(Trainer *trainer, uint64_t number) {
   trainer->standing.step = number;
   trainer->standing.samples += feed_samples_per_step(plan);
   trainer->standing.tokens += feed_samples_per_step(plan) * job->ctx;
-  return checkpoint_if_due(trainer);
+  return evaluate_if_due(trainer) && checkpoint_if_due(trainer);
 }
 
 static bool finish(Trainer *trainer) {
@@ -304,6 +362,32 @@ static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   return true;
 }
 
+/* The last instruction that adds to the loss. */
+static int32_t find_turn(const Plan *plan) {
+  int32_t turn = PLAN_NONE;
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
+    InstrOp op = plan->instrs.data[i].op;
+    if (op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_MSE) turn = i;
+  }
+  return turn;
+}
+
+static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  uint64_t samples_per_step = feed_samples_per_step(job->plan);
+  if (options->eval_count == 0) return true;
+  if (!data_open(arena, &job->eval_data, options->eval_data, options->eval_count, job->vocab, job->ctx + 1, failure))
+    return false;
+  uint64_t all = (job->eval_data.count - 1) / job->ctx / samples_per_step;
+  if (all == 0)
+    return fail(failure, RUN_INVALID, "eval: %s: it has %llu samples of %llu tokens, and one evaluation takes at least %llu",
+                options->eval_data[0], (unsigned long long)((job->eval_data.count - 1) / job->ctx),
+                (unsigned long long)job->ctx, (unsigned long long)samples_per_step);
+  job->eval_batches = options->eval_batches != 0 && options->eval_batches < all ? options->eval_batches : all;
+  job->turn = find_turn(job->plan);
+  return true;
+}
+
 static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   if (!check_options(job, failure) || !feed_shape(job->plan, &job->vocab, &job->ctx, failure)) return false;
@@ -313,7 +397,7 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
                                     (leads(options) && !folder_lock(options->save_dir, &job->save_lock, failure))))
     return false;
-  return open_resume(arena, job, failure) && open_metrics(job, failure);
+  return open_eval(arena, job, failure) && open_resume(arena, job, failure) && open_metrics(job, failure);
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text) {
@@ -325,7 +409,7 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
 static uint64_t hash_options(const TrainJob *job) {
   const TrainOptions *options = job->options;
   uint64_t hash = 0xcbf29ce484222325u;
-  const uint64_t numbers[] = {job->steps, options->save_every, options->save_dir != NULL, job->data.count, job->data.width};
+  const uint64_t numbers[] = {job->steps, options->save_every, options->eval_every, job->eval_batches, options->save_dir != NULL, job->data.count, job->data.width};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = (hash ^ numbers[i]) * 0x100000001b3u;
   hash = hash_text(hash, options->init_path);
   return hash_text(hash, options->save_dir);
@@ -372,6 +456,7 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
   checkpoint_close(&job.checkpoint);
   if (job.save_lock >= 0) close(job.save_lock);
   data_close(&job.data);
+  data_close(&job.eval_data);
   arena_free(arena);
   return code;
 }
