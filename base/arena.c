@@ -30,6 +30,8 @@ Arena *arena_new(void) {
   return arena;
 }
 
+static Block *add_block(Arena *arena, size_t size);
+
 void arena_free(Arena *arena) {
   if (!arena) return;
   for (Block *block = arena->head, *next; block; block = next) {
@@ -37,6 +39,27 @@ void arena_free(Arena *arena) {
     free(block);
   }
   free(arena);
+}
+
+void arena_reset(Arena *arena) {
+  size_t total = 0, used = 0;
+  for (Block *block = arena->head; block; block = block->next) {
+    total += block->size;
+    used += block->used;
+  }
+  if (arena->head && !arena->head->next) { /* one block: zero what was used, and go on with it */
+    memset(arena->head->data, 0, used);
+    arena->head->used = 0;
+    return;
+  }
+  Arena old = *arena;
+  arena->head = NULL;
+  while (old.head) {
+    Block *next = old.head->next;
+    free(old.head);
+    old.head = next;
+  }
+  if (total) add_block(arena, total);
 }
 
 static Block *add_block(Arena *arena, size_t size) {

@@ -13,6 +13,9 @@ typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *arena); /* NULL is allowed */
 
+/* Forgets everything allocated, keeping the memory for the next round: for scratch that is filled again and again. */
+void arena_reset(Arena *arena);
+
 /* Zeroed, aligned to 16 bytes. size 0 gives a valid unique pointer. */
 void *arena_alloc(Arena *arena, size_t size);
 /* count * size with overflow check (fatal). */

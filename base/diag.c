@@ -87,15 +87,35 @@ static Line line_around(const SourceFile *file, uint32_t offset) {
   return (Line){begin, (uint32_t)(end - begin), (uint32_t)(at - begin)};
 }
 
+/* Bytes of the UTF-8 character at text, 0 when there is none: a terminal should see no other bytes. */
+static uint32_t character_length(const char *text, uint32_t left) {
+  unsigned char c = (unsigned char)*text;
+  uint32_t length = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+  if (length > left) return 0;
+  for (uint32_t i = 1; i < length; i++)
+    if (((unsigned char)text[i] & 0xc0) != 0x80) return 0;
+  return length;
+}
+
+static void print_line(FILE *out, const Line *line) {
+  for (uint32_t i = 0, length; i < line->length; i += length) {
+    unsigned char c = (unsigned char)line->start[i];
+    length = character_length(line->start + i, line->length - i);
+    bool shown = length > 1 || c == '\t' || (c >= 0x20 && c < 0x7f);
+    if (shown)
+      fwrite(line->start + i, 1, length, out);
+    else
+      fputc('?', out);
+    if (!length) length = 1;
+  }
+}
+
 static void print_source(const DiagSink *sink, FILE *out, Span span) {
   const SourceFile *file = &sink->sources->files.data[span.file];
   Line line = line_around(file, span.begin);
   int gutter = fprintf(out, "%u", source_position(sink->sources, span.file, span.begin).line);
   fputs(" | ", out);
-  for (uint32_t i = 0; i < line.length; i++) {
-    unsigned char c = (unsigned char)line.start[i];
-    fputc(c == '\t' || c >= 0x20 ? (c == 0x7f ? '?' : c) : '?', out);
-  }
+  print_line(out, &line);
   fprintf(out, "\n%*s | ", gutter, "");
   for (uint32_t i = 0; i < line.caret && i < line.length; i++) fputc(line.start[i] == '\t' ? '\t' : ' ', out);
   fputc('^', out);

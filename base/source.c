@@ -2,6 +2,7 @@
 #include "base/source.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -33,8 +34,10 @@ int32_t source_read(SourceSet *set, const char *path, const char **why) {
 
 int32_t source_read_most(SourceSet *set, const char *path, size_t most, const char **why) {
   struct stat info;
-  FILE *in = fopen(path, "rb");
-  if (!in || fstat(fileno(in), &info) != 0) {
+  /* Not fopen: opening a pipe would wait for its writer. */
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  FILE *in = fd < 0 ? NULL : fdopen(fd, "rb");
+  if (!in || fstat(fd, &info) != 0) {
     *why = strerror(errno);
     if (in) fclose(in);
     return -1;

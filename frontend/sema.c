@@ -168,7 +168,7 @@ static Graph *compile(Sema *sema, const char *path, const FrontendOptions *optio
   int32_t main = files_open(&sema->files, path, SPAN_NONE);
   if (main < 0 || sema->sink->errors > errors) return NULL;
   const Ast *ast = sema->files.list.data[main].ast;
-  sema->graph->path = path;
+  sema->graph->path = arena_strdup(sema->arena, path);
   Blocks blocks = {0};
   collect(sema, ast, &blocks);
   declare(sema, main);

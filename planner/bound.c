@@ -2,46 +2,235 @@
 #include "planner/bound.h"
 
 #include "planner/cost.h"
+#include "planner/figures.h"
 
-typedef struct Sums {
-  double compute, gather, reduce; /* ns of a step */
-} Sums;
+#include <stdlib.h>
 
-static Sums sum_step(const Cluster *cluster, const Plan *plan) {
-  Sums sums = {0};
-  uint64_t gathered = 0, reduced = 0;
-  for (uint32_t s = 0; s < plan->segments.count; s++) {
-    const PlanSegment *segment = &plan->segments.data[s];
-    for (int32_t i = segment->first; i < segment->end; i++) {
-      const PlanInstr *instr = &plan->instrs.data[i];
-      if (instr->stream != STREAM_COMPUTE || instr->phase == PHASE_RECOMPUTE) continue;
-      bool per_unit = instr->phase == PHASE_UPDATE || instr->phase == PHASE_BEGIN; /* fewer units, fewer launches */
-      double ns = (double)instr->ns - (per_unit ? cluster->device.launch_ns : 0);
-      sums.compute += ns > 0 ? ns * (double)segment->count : 0;
-    }
-  }
-  for (uint32_t u = 0; u < plan->units.count; u++) {
-    const PlanUnit *unit = &plan->units.data[u];
-    gathered += unit->numel * dtype_bytes(plan->recipe.compute);
-    reduced += unit->numel * dtype_bytes(plan->recipe.reduce);
-  }
-  const PlanWorld *world = &plan->world;
-  double repeats = (double)world->accumulation;
-  sums.gather = repeats * cost_collective_ns(cluster, gathered, world->shard, 1, world->ranks_per_node);
-  if (!plan->training) return sums;
-  sums.reduce = repeats * (cost_collective_ns(cluster, reduced, world->shard, 1, world->ranks_per_node) +
-                           cost_collective_ns(cluster, 2 * reduced / world->shard, world->replicas, world->shard,
-                                              world->ranks_per_node));
-  return sums;
+typedef struct Slice {
+  double bytes, ns; /* an item: what keeping it takes and saves */
+} Slice;
+
+typedef struct Relaxed {
+  Slice *slices; /* by ns per byte, best first */
+  uint32_t count;
+  double compute, recompute; /* A without items; all items again */
+  double comm, again;        /* B with nothing gathered twice; everything that could be */
+  double resident;           /* bytes that pay for `again` */
+  double room;
+} Relaxed;
+
+static int compare_slices(const void *a, const void *b) {
+  const Slice *x = a, *y = b;
+  double p = x->ns * y->bytes, q = y->ns * x->bytes;
+  return (p < q) - (p > q);
 }
 
-Bound bound_of(const Cluster *cluster, const Plan *plan) {
-  Sums sums = sum_step(cluster, plan);
-  bool shared = plan->queue[STREAM_GATHER] == plan->queue[STREAM_REDUCE];
-  Bound bound = {(uint64_t)sums.compute, "compute"};
-  if (shared && sums.gather + sums.reduce > (double)bound.ns)
-    bound = (Bound){(uint64_t)(sums.gather + sums.reduce), "communication"};
-  if (!shared && sums.gather > (double)bound.ns) bound = (Bound){(uint64_t)sums.gather, "gather"};
-  if (!shared && sums.reduce > (double)bound.ns) bound = (Bound){(uint64_t)sums.reduce, "reduce"};
-  return bound;
+/* Least w A + (1 - w) B under the memory row. *again: recompute time that is left in A. */
+static double weigh(const Relaxed *r, double w, double *left) {
+  double room = r->room > 0 ? r->room : 0, a = r->compute + r->recompute, b = r->comm + r->again;
+  double rate = r->resident > 0 ? (1 - w) * r->again / r->resident : 0;
+  bool taken = r->resident <= 0;
+  for (uint32_t i = 0; i <= r->count; i++) {
+    double worth = i < r->count ? w * r->slices[i].ns / (r->slices[i].bytes + 1e-9) : -1;
+    if (!taken && rate >= worth) {
+      double bytes = room < r->resident ? room : r->resident;
+      b -= r->again * bytes / r->resident;
+      room -= bytes;
+      taken = true;
+    }
+    if (i == r->count) break;
+    double share = r->slices[i].bytes <= room ? 1 : room / r->slices[i].bytes;
+    a -= share * r->slices[i].ns;
+    room -= share * r->slices[i].bytes;
+  }
+  *left = a - r->compute;
+  return w * a + (1 - w) * b;
+}
+
+static uint64_t param_bytes(const Graph *graph, uint32_t param, DType dtype) {
+  uint64_t numel = 0;
+  shape_numel(&graph->params.data[param].shape, 1, &numel);
+  return numel * dtype_bytes(dtype);
+}
+
+/* Bytes of parameters (or their gradients) that an op touches. */
+static uint64_t op_params(const Program *program, int32_t index, ValueKind kind, DType dtype) {
+  const ProgramOp *op = &program->ops.data[index];
+  uint64_t bytes = 0;
+  for (int32_t k = 0; k < op->ref_count; k++) {
+    if (op->refs[k].value < 0) continue;
+    const Value *value = &program->values.data[op->refs[k].value];
+    if (value->kind == kind) bytes += param_bytes(program->graph, (uint32_t)value->param, dtype);
+  }
+  return bytes;
+}
+
+/* Live while the loss runs, whatever is decided: what it reads and writes, and pinned activations. */
+static double loss_bytes(const BoundInput *in) {
+  const Program *program = in->program;
+  const Recipe *recipe = &program->graph->recipe;
+  double bytes = 0;
+  if (program->turn >= (int32_t)program->ops.count) return 0;
+  const ProgramOp *turn = &program->ops.data[program->turn];
+  for (int32_t k = 0; k < turn->ref_count; k++) {
+    if (turn->refs[k].value < 0) continue;
+    const Value *value = &program->values.data[turn->refs[k].value];
+    bool transient = value->kind == VALUE_GRADIENT || value->kind == VALUE_WORKSPACE || value->kind == VALUE_INPUT;
+    if (transient) bytes += (double)value->numel * dtype_bytes(value->dtype);
+  }
+  if (in->world->shard > 1) bytes += (double)op_params(program, program->turn, VALUE_PARAM, recipe->compute);
+  if (in->world->ranks > 1) bytes += (double)op_params(program, program->turn, VALUE_PARAM_GRADIENT, recipe->reduce);
+  return bytes;
+}
+
+static double pinned_bytes(const BoundInput *in) {
+  const Program *program = in->program;
+  bool *counted = calloc(program->values.count, 1);
+  double bytes = 0;
+  for (uint32_t i = (uint32_t)program->turn; counted && i < program->ops.count; i++) {
+    const ProgramOp *op = &program->ops.data[i];
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      int32_t v = op->refs[k].value;
+      if (v < 0 || counted[v] || program->specs[op->op].operands[k].mode == MODE_WRITE) continue;
+      const Value *value = &program->values.data[v];
+      if (value->kind != VALUE_ACTIVATION || value->producer < 0 || !in->kept[value->producer]) continue;
+      counted[v] = true;
+      bytes += (double)value->numel * dtype_bytes(value->dtype);
+    }
+  }
+  free(counted);
+  return bytes;
+}
+
+static double persistent_bytes(const BoundInput *in) {
+  const Graph *graph = in->program->graph;
+  const Recipe *recipe = &graph->recipe;
+  uint64_t numel = 0;
+  for (uint32_t p = 0; p < graph->params.count; p++) numel += param_bytes(graph, p, DTYPE_U8);
+  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW;
+  double each = 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + dtype_bytes(recipe->reduce) +
+                (adamw ? 8 : recipe->momentum != 0 ? 4 : 0);
+  return each * (double)numel / in->world->shard;
+}
+
+static uint64_t all_params(const Graph *graph, DType dtype) {
+  uint64_t bytes = 0;
+  for (uint32_t p = 0; p < graph->params.count; p++) bytes += param_bytes(graph, p, dtype);
+  return bytes;
+}
+
+static double reduce_ns(const BoundInput *in, uint64_t bytes) {
+  const PlanWorld *world = in->world;
+  double ns = world->shard > 1 ? (double)cost_collective(in->cluster, world, INSTR_REDUCE_SCATTER, bytes) : 0;
+  if (world->replicas > 1) ns += (double)cost_collective(in->cluster, world, INSTR_ALLREDUCE, bytes / world->shard);
+  return ns;
+}
+
+/* The first op that reads a parameter waits for it; the last gradient is reduced after everything. */
+static double head_and_tail(const BoundInput *in) {
+  const Program *program = in->program;
+  const Recipe *recipe = &program->graph->recipe;
+  double ns = 0;
+  for (int32_t i = 0; i < program->turn && in->world->shard > 1; i++) {
+    uint64_t bytes = op_params(program, i, VALUE_PARAM, recipe->compute);
+    if (!bytes) {
+      ns -= (double)program->ops.data[i].ns; /* runs meanwhile */
+      continue;
+    }
+    ns += (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
+    break;
+  }
+  if (ns < 0) ns = 0;
+  for (int32_t i = (int32_t)program->ops.count - 1; i >= program->turn && in->world->ranks > 1; i--) {
+    uint64_t bytes = op_params(program, i, VALUE_PARAM_GRADIENT, recipe->reduce);
+    double after = 0;
+    for (int32_t j = i + 1; j < (int32_t)program->ops.count; j++) after += (double)program->ops.data[j].ns;
+    if (bytes && reduce_ns(in, bytes) > after) ns += reduce_ns(in, bytes) - after;
+    if (bytes) break;
+  }
+  return ns;
+}
+
+static double update_ns(const BoundInput *in) {
+  const Graph *graph = in->program->graph;
+  const Recipe *recipe = &graph->recipe;
+  double numel = (double)all_params(graph, DTYPE_U8) / in->world->shard;
+  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW;
+  double moved = 2 * (4 + (adamw ? 8 : recipe->momentum != 0 ? 4 : 0)) + 2 * dtype_bytes(recipe->reduce);
+  if (recipe->compute != DTYPE_F32) moved += dtype_bytes(recipe->compute);
+  static const int64_t none[INSTR_MAX_INTS] = {0};
+  uint64_t flops, ns;
+  cost_work(in->cluster, in->program->specs, INSTR_ADAMW, none, recipe->compute, (uint64_t)(numel * moved), &flops, &ns);
+  return (double)ns + (double)figures_fixed_update(in->program, in->cluster, in->world);
+}
+
+static void relax(Arena *scratch, const BoundInput *in, Relaxed *r) {
+  const Graph *graph = in->program->graph;
+  const Recipe *recipe = &graph->recipe;
+  *r = (Relaxed){.slices = ARENA_ARRAY(scratch, Slice, in->items->count)};
+  for (uint32_t i = 0; i < in->items->count; i++) {
+    if (in->items->data[i].op < 0) continue;
+    r->slices[r->count] = (Slice){(double)in->items->data[i].bytes, (double)in->items->data[i].least_ns};
+    r->recompute += r->slices[r->count++].ns;
+  }
+  qsort(r->slices, r->count, sizeof *r->slices, compare_slices);
+  for (uint32_t i = 0; i < in->program->ops.count; i++) r->compute += (double)in->program->ops.data[i].ns;
+  r->compute += head_and_tail(in);
+  uint64_t bytes = all_params(graph, recipe->compute);
+  double latency = in->world->shard > 1 ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, 0) : 0;
+  if (in->world->shard > 1) r->comm = (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
+  if (in->shared_queue) r->comm += reduce_ns(in, all_params(graph, recipe->reduce));
+  if (in->world->shard > 1 && !in->keep_all && in->program->turn < (int32_t)in->program->ops.count) {
+    /* The embedding's table is not read again in backward, and the loss's parameters are there anyway. */
+    uint64_t twice = 0;
+    bool *forward = ARENA_ARRAY(scratch, bool, graph->params.count), *again = ARENA_ARRAY(scratch, bool, graph->params.count);
+    for (uint32_t i = 0; i < in->program->ops.count; i++)
+      for (int32_t k = 0; k < in->program->ops.data[i].ref_count; k++) {
+        int32_t v = in->program->ops.data[i].refs[k].value;
+        if (v < 0 || in->program->values.data[v].kind != VALUE_PARAM) continue;
+        *((int32_t)i < in->program->turn ? &forward[in->program->values.data[v].param] : &again[in->program->values.data[v].param]) = true;
+      }
+    for (uint32_t p = 0; p < graph->params.count; p++)
+      if (forward[p] && again[p]) twice += param_bytes(graph, p, recipe->compute);
+    r->resident = in->keep_free ? (double)twice : 0;
+    r->again = twice ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, twice) - latency : 0;
+    if (!in->keep_free) r->again = 0;
+  }
+  r->room = (double)in->budget - persistent_bytes(in) - loss_bytes(in) - pinned_bytes(in);
+}
+
+static const char *binding(const BoundInput *in, double w, double recompute_left) {
+  if (w > 0.5) return recompute_left > 0 ? "memory through recompute" : "compute";
+  return in->shared_queue ? "communication" : "gather";
+}
+
+Bound bound_of(const BoundInput *in) {
+  Arena *scratch = arena_new();
+  Relaxed r;
+  relax(scratch, in, &r);
+  double low = 0, high = 1, left = 0;
+  for (int i = 0; i < 50; i++) {
+    double a = low + (high - low) / 3, b = high - (high - low) / 3;
+    if (weigh(&r, a, &left) < weigh(&r, b, &left))
+      low = a;
+    else
+      high = b;
+  }
+  double w = (low + high) / 2, best = weigh(&r, w, &left);
+  double ends[2] = {0, 1};
+  for (int i = 0; i < 2; i++) {
+    double spare, ns = weigh(&r, ends[i], &spare);
+    if (ns <= best) continue;
+    best = ns;
+    w = ends[i];
+    left = spare;
+  }
+  const char *by = binding(in, w, left);
+  double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
+  if (in->program->output_value < 0 && !in->shared_queue && reduce > best) {
+    best = reduce;
+    by = "reduce";
+  }
+  arena_free(scratch);
+  return (Bound){(uint64_t)(best * (double)in->world->accumulation + update_ns(in)), by};
 }

@@ -1,22 +1,38 @@
-/* Owns: a lower bound on step time that no plan of the searched space can beat under the cost model.
+/* Owns: a lower bound on step time that no plan of the searched space can beat under the cost model, for one micro-batch
+ * and sharding.
  *
- * For fixed micro-batch and sharding: every operator of the program runs at least once, every gathered parameter
- * travels at least once a micro-batch and every gradient once, all in one message; queues that run side by side are
- * bounded by the busiest. Recompute, latency per unit and waiting come on top, so the bound is valid for every choice
- * of units, checkpointing and prefetch. Over several micro-batches or strategies, take the least. */
+ * At the loss every kept activation and every parameter that stays gathered is live at once. With x_i the kept share of
+ * item i (bytes m_i, recompute time r_i) and y the share of parameters (bytes P, time g a byte) that is not gathered twice:
+ *
+ *   sum m_i x_i + P y <= M                     M: budget less shards less what the loss itself needs
+ *   T >= A = head + compute + sum (1 - x_i) r_i + tail
+ *   T >= B = gathers once + (1 - y) P g        (+ reductions where they share the queue)
+ *
+ * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under the memory row is a fractional knapsack:
+ * a Lagrangian bound, valid for every w, maximised by ternary search (it is concave in w). Latencies count once, units may be
+ * cut in any way. Head: the first operator's parameters are gathered before it; tail: the last gradient's reduction. */
 #ifndef FSDPC_PLANNER_BOUND_H
 #define FSDPC_PLANNER_BOUND_H
 
-#include "planner/plan/plan.h"
+#include "planner/items.h"
 
-#include "frontend/cluster.h"
+typedef struct BoundInput {
+  const Program *program; /* costed */
+  const Items *items;     /* of operators; units among them are ignored */
+  const bool *kept;       /* by forward op: pinned to be kept */
+  const Cluster *cluster;
+  const PlanWorld *world;
+  uint64_t budget;
+  bool keep_free; /* whether units may stay gathered as the planner likes; otherwise keep_all says */
+  bool keep_all;
+  bool shared_queue;
+} BoundInput;
 
 typedef struct Bound {
-  uint64_t ns;
-  const char *by; /* "compute", "gather", "reduce", "communication" */
+  uint64_t ns; /* of a step */
+  const char *by; /* "compute", "memory through recompute", "gather", "reduce", "communication" */
 } Bound;
 
-/* plan: any emitted plan of that micro-batch and sharding. */
-Bound bound_of(const Cluster *cluster, const Plan *plan);
+Bound bound_of(const BoundInput *input);
 
 #endif

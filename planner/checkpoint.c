@@ -1,8 +1,8 @@
-/* Owns: which forward operators run again in backward instead of keeping their results.
+/* Owns: which forward operators the file decides about, and which it leaves to the search.
  *
- * Policy by block (outermost repeat iteration): the first `full_blocks` blocks keep only the values that something
- * outside the block reads. Rules of the file, by operator name, override in their order. What the loss reads is always
- * kept: it would be needed again at once. */
+ * none: everything is kept. full: blocks (outermost repeat iterations) keep only what something outside them reads. auto: the
+ * same values are kept, everything else in blocks is free. Rules by operator name override in their order. What
+ * the loss reads is always kept: it would be needed again at once. */
 #include "planner/decisions.h"
 
 uint32_t checkpoint_block_count(const Program *program) {
@@ -41,25 +41,39 @@ static void keep_block_outputs(const Program *program, bool *recompute) {
   }
 }
 
-static void keep_loss_inputs(const Program *program, bool *recompute) {
+static void keep_loss_inputs(const Program *program, bool *pinned, bool *recompute) {
   if (program->turn >= (int32_t)program->ops.count) return;
   const ProgramOp *turn = &program->ops.data[program->turn];
   for (int32_t k = 0; k < turn->ref_count; k++) {
     if (turn->refs[k].value < 0) continue;
     const Value *value = &program->values.data[turn->refs[k].value];
-    if (value->kind == VALUE_ACTIVATION && value->producer >= 0) recompute[value->producer] = false;
+    if (value->kind != VALUE_ACTIVATION || value->producer < 0) continue;
+    recompute[value->producer] = false;
+    pinned[value->producer] = true;
   }
 }
 
-void checkpoint_choose(const Program *program, const PlanSettings *settings, uint32_t full_blocks, bool *recompute) {
-  recompute_blocks(program, full_blocks, recompute);
+static void pin_policy(const Program *program, const PlanSettings *settings, bool *pinned, bool *recompute) {
+  uint32_t blocks = checkpoint_block_count(program);
+  bool automatic = settings->checkpoint == CHECKPOINT_AUTO;
+  recompute_blocks(program, settings->checkpoint == CHECKPOINT_NONE ? 0 : blocks, recompute);
+  if (automatic && !blocks)
+    for (int32_t i = 0; i < program->turn; i++) recompute[i] = true;
   keep_block_outputs(program, recompute);
+  for (int32_t i = 0; i < program->turn; i++) pinned[i] = !automatic || !recompute[i];
+}
+
+void checkpoint_pin(const Program *program, const PlanSettings *settings, bool *pinned, bool *recompute) {
+  pin_policy(program, settings, pinned, recompute);
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
-    for (int32_t i = 0; i < program->turn; i++)
-      if (path_matches(rule->pattern, program->ops.data[i].name)) recompute[i] = rule->recompute;
+    for (int32_t i = 0; i < program->turn; i++) {
+      if (!path_matches(rule->pattern, program->ops.data[i].name)) continue;
+      recompute[i] = rule->recompute;
+      pinned[i] = true;
+    }
   }
-  keep_loss_inputs(program, recompute);
+  keep_loss_inputs(program, pinned, recompute);
 }
 
 void checkpoint_print(Text *out, const Program *program, const bool *recompute) {

@@ -16,6 +16,9 @@ typedef struct UnitSet {
   int32_t *unit_of; /* by graph param */
 } UnitSet;
 
+/* Gathers as early as memory allows. */
+#define PREFETCH_EARLY UINT32_MAX
+
 typedef struct Decisions {
   Strategy strategy;
   uint32_t ranks, shard, replicas, ranks_per_node;
@@ -23,8 +26,9 @@ typedef struct Decisions {
   const UnitSet *units;
   bool *keep;      /* by unit: gathered from forward to backward */
   bool *recompute; /* by forward op of the program */
-  uint32_t prefetch; /* depth in units */
-  const char *wrap_name, *checkpoint_name;
+  uint32_t prefetch; /* depth in uses, or PREFETCH_EARLY */
+  uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
+  uint64_t fixed_update_ns; /* of the update that no unit causes */
 } Decisions;
 
 /* units.c: requires a program (for execution order). NULL with diagnostics when a pattern matches nothing. */
@@ -32,9 +36,8 @@ const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program
                             WrapKind wrap, uint64_t wrap_numel);
 void units_print(Text *out, const Program *program, const UnitSet *units);
 
-/* checkpoint.c: fills recompute[]: every operator outside `blocks` is kept; of the blocks, the first `full_blocks` keep
- * only what others read. Rules of the file override. */
-void checkpoint_choose(const Program *program, const PlanSettings *settings, uint32_t full_blocks, bool *recompute);
+/* checkpoint.c: by forward op, whether it is decided, and how; the others start as recomputed. */
+void checkpoint_pin(const Program *program, const PlanSettings *settings, bool *pinned, bool *recompute);
 uint32_t checkpoint_block_count(const Program *program);
 void checkpoint_print(Text *out, const Program *program, const bool *recompute);
 

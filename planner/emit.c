@@ -1,25 +1,12 @@
-/* Owns: emission. Linearises forward, recompute and backward into steps, decides where each gather is issued and each
- * reduction released, and writes the instructions with their buffers.
- *
- * A gather is issued `prefetch` uses ahead: when the unit that many uses before it starts to compute. A reduced gradient
- * buffer is held until the next reduction is issued, so that compute seldom waits for it. Memory therefore depends on
- * list positions only, never on how long anything takes. */
+/* Owns: emission: a schedule becomes instructions with their buffers, between a segment that begins the step and one that
+ * updates the weights. Memory depends on list positions only, never on how long anything takes. */
 #include "planner/emit.h"
 
 #include "base/checked.h"
 #include "planner/cost.h"
+#include "planner/schedule.h"
 
 #include <stdlib.h>
-
-typedef struct Step {
-  int32_t op;
-  Phase phase;
-} Step;
-
-/* A unit's parameters are needed in steps [first, last]; its gather is issued just before step `issue`. */
-typedef struct Use {
-  int32_t unit, first, last, issue;
-} Use;
 
 typedef struct Emitter {
   Arena *arena;
@@ -27,141 +14,14 @@ typedef struct Emitter {
   const Program *program;
   const Decisions *decisions;
   Plan *plan;
-  VEC(Step) steps;
-  VEC(Use) uses;
-  bool *available;       /* by value */
+  Schedule schedule;
   int32_t *buf_of;       /* by value: its present buffer */
   int32_t *gathered;     /* by unit: its present full buffer */
   int32_t *grad_full;    /* by unit */
-  int32_t *grad_last;    /* by unit: last step that adds to its gradient */
   uint64_t *param_offset; /* by graph param */
-  VEC(int32_t) reductions; /* instrs, in order */
+  int32_t *step_instr;     /* by step */
   int32_t scale_buf, acc_buf;
 } Emitter;
-
-/* --- steps ------------------------------------------------------------------------------------------------------------ */
-
-static bool reads(OperandMode mode) { return mode == MODE_READ || mode == MODE_UPDATE; }
-
-static void materialise(Emitter *e, int32_t op);
-
-static void materialise_operands(Emitter *e, int32_t index) {
-  const ProgramOp *op = &e->program->ops.data[index];
-  for (int32_t k = 0; k < op->ref_count; k++) {
-    int32_t value = op->refs[k].value;
-    if (value < 0 || !reads(e->program->specs[op->op].operands[k].mode)) continue;
-    if (e->program->values.data[value].kind == VALUE_ACTIVATION && !e->available[value])
-      materialise(e, e->program->values.data[value].producer);
-  }
-}
-
-static void mark_outputs(Emitter *e, int32_t index) {
-  const ProgramOp *op = &e->program->ops.data[index];
-  for (int32_t k = 0; k < op->ref_count; k++)
-    if (op->refs[k].value >= 0 && e->program->specs[op->op].operands[k].mode == MODE_WRITE)
-      e->available[op->refs[k].value] = true;
-}
-
-/* Runs a forward op again, after the ops whose results it needs and that were not kept either. */
-static void materialise(Emitter *e, int32_t op) {
-  materialise_operands(e, op);
-  Step step = {op, PHASE_RECOMPUTE};
-  vec_push(e->arena, &e->steps, step);
-  mark_outputs(e, op);
-}
-
-static void build_steps(Emitter *e) {
-  const Program *program = e->program;
-  e->available = ARENA_ARRAY(e->arena, bool, program->values.count);
-  for (int32_t i = 0; i < program->turn; i++) {
-    Step step = {i, PHASE_FORWARD};
-    vec_push(e->arena, &e->steps, step);
-    if (!e->decisions->recompute[i]) mark_outputs(e, i);
-  }
-  for (int32_t i = program->turn; i < (int32_t)program->ops.count; i++) {
-    materialise_operands(e, i);
-    Step step = {i, PHASE_BACKWARD};
-    vec_push(e->arena, &e->steps, step);
-  }
-}
-
-/* --- when units are gathered --------------------------------------------------------------------------------------------- */
-
-typedef struct Passes {
-  int32_t first[2], last[2]; /* forward, the rest; PLAN_NONE: unused there */
-} Passes;
-
-static Passes *find_passes(Emitter *e) {
-  uint32_t count = e->decisions->units->units.count;
-  Passes *passes = ARENA_ARRAY(e->arena, Passes, count);
-  for (uint32_t u = 0; u < count; u++) passes[u] = (Passes){{PLAN_NONE, PLAN_NONE}, {PLAN_NONE, PLAN_NONE}};
-  for (int32_t s = 0; s < (int32_t)e->steps.count; s++) {
-    const ProgramOp *op = &e->program->ops.data[e->steps.data[s].op];
-    int pass = e->steps.data[s].phase != PHASE_FORWARD;
-    for (int32_t k = 0; k < op->ref_count; k++) {
-      if (op->refs[k].value < 0 || e->program->values.data[op->refs[k].value].kind != VALUE_PARAM) continue;
-      Passes *p = &passes[e->decisions->units->unit_of[e->program->values.data[op->refs[k].value].param]];
-      if (p->first[pass] < 0) p->first[pass] = s;
-      p->last[pass] = s;
-    }
-  }
-  return passes;
-}
-
-static int compare_uses(const void *a, const void *b) {
-  const Use *x = a, *y = b;
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return (x->unit > y->unit) - (x->unit < y->unit);
-}
-
-static void list_uses(Emitter *e, const Passes *passes, const bool *keep) {
-  e->uses.count = 0;
-  for (int32_t u = 0; u < (int32_t)e->decisions->units->units.count; u++) {
-    Passes p = passes[u];
-    bool both = p.first[0] >= 0 && p.first[1] >= 0;
-    for (int pass = 0; pass < 2; pass++) {
-      if (p.first[pass] < 0 || (pass == 1 && both && keep[u])) continue;
-      Use use = {u, p.first[pass], both && keep[u] ? p.last[1] : p.last[pass], 0};
-      vec_push(e->arena, &e->uses, use);
-    }
-  }
-  qsort(e->uses.data, e->uses.count, sizeof *e->uses.data, compare_uses);
-  uint32_t depth = e->decisions->prefetch;
-  for (uint32_t i = 0; i < e->uses.count; i++) e->uses.data[i].issue = i < depth ? 0 : e->uses.data[i - depth].first;
-}
-
-/* A unit whose second gather would be issued before its first release is simply kept. */
-static bool keep_overlapping(Emitter *e, bool *keep) {
-  bool changed = false;
-  int32_t *last = ARENA_ARRAY(e->arena, int32_t, e->decisions->units->units.count);
-  for (uint32_t u = 0; u < e->decisions->units->units.count; u++) last[u] = PLAN_NONE;
-  for (uint32_t i = 0; i < e->uses.count; i++) {
-    const Use *use = &e->uses.data[i];
-    if (last[use->unit] >= 0 && use->issue <= last[use->unit]) keep[use->unit] = changed = true;
-    last[use->unit] = use->last;
-  }
-  return changed;
-}
-
-static void place_gathers(Emitter *e) {
-  const Passes *passes = find_passes(e);
-  do list_uses(e, passes, e->decisions->keep);
-  while (keep_overlapping(e, e->decisions->keep));
-}
-
-static void find_gradient_ends(Emitter *e) {
-  uint32_t units = e->decisions->units->units.count;
-  e->grad_last = ARENA_ARRAY(e->arena, int32_t, units);
-  for (uint32_t u = 0; u < units; u++) e->grad_last[u] = PLAN_NONE;
-  for (int32_t s = 0; s < (int32_t)e->steps.count; s++) {
-    const ProgramOp *op = &e->program->ops.data[e->steps.data[s].op];
-    for (int32_t k = 0; k < op->ref_count; k++) {
-      if (op->refs[k].value < 0) continue;
-      const Value *value = &e->program->values.data[op->refs[k].value];
-      if (value->kind == VALUE_PARAM_GRADIENT) e->grad_last[e->decisions->units->unit_of[value->param]] = s;
-    }
-  }
-}
 
 /* --- buffers and instructions ----------------------------------------------------------------------------------------------- */
 
@@ -316,8 +176,8 @@ static void emit_inputs(Emitter *e) {
     const Value *value = &e->program->values.data[i];
     if (value->kind != VALUE_INPUT) continue;
     bool used = false;
-    for (uint32_t s = 0; s < e->steps.count && !used; s++) {
-      const ProgramOp *op = &e->program->ops.data[e->steps.data[s].op];
+    for (uint32_t s = 0; s < e->schedule.steps.count && !used; s++) {
+      const ProgramOp *op = &e->program->ops.data[e->schedule.steps.data[s].op];
       for (int32_t k = 0; k < op->ref_count; k++) used |= op->refs[k].value == (int32_t)i;
     }
     if (!used) continue; /* targets, when nothing is learned */
@@ -332,7 +192,7 @@ static int32_t gather_source(const PlanUnit *unit) { return unit->cast_buf >= 0 
 static void emit_gather(Emitter *e, const Use *use) {
   Plan *plan = e->plan;
   const PlanUnit *unit = &plan->units.data[use->unit];
-  Phase phase = e->steps.data[use->first].phase == PHASE_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
+  Phase phase = e->schedule.steps.data[use->first].phase == PHASE_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
   int32_t full = add_buf(e, unit_text(e, (uint32_t)use->unit, "full"), BUF_GATHERED, plan->recipe.compute,
                          unit->shard * plan->world.shard, use->unit, false);
   add_instr(e, INSTR_ALLGATHER, phase, plan_str(plan, unit->name), OPERANDS(WHOLE(gather_source(unit)), WHOLE(full)),
@@ -355,21 +215,19 @@ static void emit_reduce(Emitter *e, int32_t u) {
   const char *name = plan_str(plan, unit->name);
   int64_t shard = (int64_t)unit->shard;
   bool add = plan->world.accumulation > 1;
-  int32_t source = e->grad_full[u], instr;
+  int32_t source = e->grad_full[u];
   if (plan->world.shard > 1) {
     bool last = plan->world.replicas == 1;
     int32_t to = last ? unit->grad_buf
                       : add_buf(e, unit_text(e, (uint32_t)u, "gradpart"), BUF_GRADFULL, plan->recipe.reduce, unit->shard,
                                 u, false);
-    instr = add_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(to, last && add)),
+    add_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(to, last && add)),
                       INTS(u, shard), NULL);
-    vec_push(e->arena, &e->reductions, instr);
     source = to;
   }
   if (plan->world.replicas > 1) {
-    instr = add_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(unit->grad_buf, add)),
+    add_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, name, OPERANDS(WHOLE(source), ADDING(unit->grad_buf, add)),
                       INTS(u, shard), NULL);
-    vec_push(e->arena, &e->reductions, instr);
   }
 }
 
@@ -400,7 +258,7 @@ static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phas
   return (PlanOperand){e->buf_of[ref->value], ref->column, ref->ld, ref->add};
 }
 
-static void emit_step(Emitter *e, const Step *step) {
+static int32_t emit_step(Emitter *e, const Step *step) {
   const ProgramOp *op = &e->program->ops.data[step->op];
   const InstrSpec *spec = &e->program->specs[op->op];
   PlanOperand operands[INSTR_MAX_OPERANDS];
@@ -409,18 +267,20 @@ static void emit_step(Emitter *e, const Step *step) {
   PlanSpan span = e->in->spans[op->graph_op];
   span.path = plan_intern(e->arena, e->plan, e->in->span_paths[op->graph_op]);
   e->plan->instrs.data[instr].span = span;
+  return instr;
 }
 
 static void emit_micro(Emitter *e) {
-  uint32_t next = 0, units = e->decisions->units->units.count;
+  uint32_t next = 0, reduce = 0;
+  const Reduction *reductions = e->schedule.reductions.data;
   begin_segment(e, "micro", e->plan->world.accumulation);
   emit_inputs(e);
-  for (int32_t s = 0; s < (int32_t)e->steps.count; s++) {
-    while (e->plan->world.shard > 1 && next < e->uses.count && e->uses.data[next].issue <= s)
-      emit_gather(e, &e->uses.data[next++]);
-    emit_step(e, &e->steps.data[s]);
-    for (uint32_t u = 0; u < units && e->plan->world.ranks > 1; u++)
-      if (e->grad_last[u] == s) emit_reduce(e, (int32_t)u);
+  for (int32_t s = 0; s < (int32_t)e->schedule.steps.count; s++) {
+    while (e->plan->world.shard > 1 && next < e->schedule.uses.count && e->schedule.uses.data[next].issue <= s)
+      emit_gather(e, &e->schedule.uses.data[next++]);
+    e->step_instr[s] = emit_step(e, &e->schedule.steps.data[s]);
+    for (; reduce < e->schedule.reductions.count && reductions[reduce].after == s; reduce++)
+      if (e->plan->world.ranks > 1) emit_reduce(e, reductions[reduce].unit);
   }
   end_segment(e);
 }
@@ -485,15 +345,13 @@ static void find_lifetimes(Emitter *e) {
   }
 }
 
-/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when the next reduction is issued. */
+/* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
 static void hold_reduced_gradients(Emitter *e) {
-  Plan *plan = e->plan;
-  if (!e->reductions.count) return;
-  int32_t end = plan->segments.data[1].end - 1;
-  for (uint32_t r = 0; r < e->reductions.count; r++) {
-    const PlanInstr *instr = &plan->instrs.data[e->reductions.data[r]];
-    PlanBuf *buf = &plan->bufs.data[plan_operand(plan, instr, 0)->buf];
-    int32_t release = r + 1 < e->reductions.count ? e->reductions.data[r + 1] : end;
+  for (uint32_t r = 0; r < e->schedule.reductions.count; r++) {
+    const Reduction *reduction = &e->schedule.reductions.data[r];
+    if (e->grad_full[reduction->unit] < 0) continue;
+    PlanBuf *buf = &e->plan->bufs.data[e->grad_full[reduction->unit]];
+    int32_t release = e->step_instr[reduction->release];
     if (buf->last < release) buf->last = release;
   }
 }
@@ -581,9 +439,8 @@ Plan *emit_plan(Arena *arena, const EmitInput *input) {
   for (uint32_t i = 0; i < program->values.count; i++) e.buf_of[i] = PLAN_NONE;
   for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = PLAN_NONE;
   e.plan = new_plan(&e);
-  build_steps(&e);
-  place_gathers(&e);
-  find_gradient_ends(&e);
+  schedule_build(&e.schedule, arena, program, input->decisions, input->figures, input->shared_queue);
+  e.step_instr = ARENA_ARRAY(arena, int32_t, e.schedule.steps.count);
   add_plan_inputs(&e);
   add_units(&e);
   add_scalars(&e);

@@ -2,12 +2,14 @@
 #ifndef FSDPC_PLANNER_EMIT_H
 #define FSDPC_PLANNER_EMIT_H
 
-#include "planner/decisions.h"
+#include "planner/schedule.h"
 
 typedef struct EmitInput {
   const Program *program;
   const Decisions *decisions;
   const Cluster *cluster;
+  const UnitFigures *figures; /* by unit */
+  bool shared_queue; /* gathers and reductions serialise */
   const PlanSpan *spans; /* by graph op; paths are in `paths` */
   const char *const *span_paths; /* by graph op */
 } EmitInput;
@@ -15,8 +17,8 @@ typedef struct EmitInput {
 /* emit.c. provides: instrs in order with ns, buffers with first and last, persistent buffers, max_live_bytes.
  * Neither addresses nor events yet. */
 Plan *emit_plan(Arena *arena, const EmitInput *input);
-/* memory.c. requires: lifetimes. provides: offsets, arena_bytes. */
-void memory_place(Plan *plan);
+/* memory.c. requires: lifetimes. provides: offsets, arena_bytes; stops trying once they are at most `goal`. */
+void memory_place(Plan *plan, uint64_t goal);
 /* events.c. requires: offsets (or use_addresses false: data dependencies only, for estimates). provides: waits, records. */
 void events_insert(Arena *arena, Plan *plan, const InstrSpec *specs, bool use_addresses);
 

@@ -39,10 +39,9 @@ static bool check_graph(DiagSink *sink, const Graph *graph) {
 
 static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSettings *settings) {
   uint32_t errors = sink->errors;
-  if (settings->strategy == STRATEGY_SHARD_OPTIM || settings->strategy == STRATEGY_HYBRID_SHARD) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "strategy %s is not available in this version",
-                            settings->strategy == STRATEGY_SHARD_OPTIM ? "shard_optim" : "hybrid_shard");
-    diag_help(diag, "use full_shard, shard_grad_op, no_shard or auto");
+  if (settings->strategy == STRATEGY_SHARD_OPTIM) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "strategy shard_optim is not available in this version");
+    diag_help(diag, "use full_shard, shard_grad_op, hybrid_shard:F, no_shard or auto");
   }
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
@@ -62,7 +61,9 @@ static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOption
   if (!checked_mul((uint64_t)cluster->node_devices, (uint64_t)cluster->nodes, &devices)) devices = MAX_RANKS + 1;
   if (!ranks) ranks = devices ? devices : 1;
   uint64_t per_node = (uint64_t)options->ranks_per_node;
-  if (!per_node) per_node = cluster->node_devices > 0 ? (uint64_t)cluster->node_devices : ranks;
+  /* On one host ranks are processes: any number of them fits, if slowly. */
+  bool one_host = cluster->device.kind == DEVICE_CPU && cluster->nodes <= 1;
+  if (!per_node) per_node = cluster->node_devices > 0 && !one_host ? (uint64_t)cluster->node_devices : ranks;
   if (per_node > ranks) per_node = ranks;
   if (ranks > MAX_RANKS) {
     diag_error(sink, SPAN_NONE, "%llu ranks are more than the %d this version plans for", (unsigned long long)ranks, MAX_RANKS);
@@ -86,12 +87,24 @@ static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOption
   return true;
 }
 
+static bool check_width(DiagSink *sink, const Search *search) {
+  const PlanSettings *settings = search->settings;
+  if (settings->strategy != STRATEGY_HYBRID_SHARD) return true;
+  if (settings->shard > 1 && settings->shard <= (int64_t)search->ranks && search->ranks % settings->shard == 0) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "hybrid_shard:%lld does not divide %u ranks", (long long)settings->shard, search->ranks);
+  diag_help(diag, "the shard group's size must be above 1 and divide the number of ranks; one node's is %u", search->ranks_per_node);
+  return false;
+}
+
 static bool indivisible(DiagSink *sink, uint64_t samples, uint64_t ranks, int64_t micro) {
   Diag *diag = diag_error(sink, SPAN_NONE, "a step of %llu samples cannot be split into micro-batches of %lld on %llu ranks",
                           (unsigned long long)samples, (long long)micro, (unsigned long long)ranks);
   uint64_t unit = ranks * (uint64_t)micro, below = samples / unit * unit;
-  diag_help(diag, "a step of %llu or %llu samples can; or change --micro-batch or --ranks",
-            (unsigned long long)(below ? below : unit), (unsigned long long)(below + unit));
+  if (below)
+    diag_help(diag, "a step of %llu or %llu samples can; or change --micro-batch or --ranks", (unsigned long long)below,
+              (unsigned long long)(below + unit));
+  else
+    diag_help(diag, "a step needs at least %llu samples; or change --micro-batch or --ranks", (unsigned long long)unit);
   return false;
 }
 
@@ -135,22 +148,53 @@ static void find_spans(Arena *arena, const DiagSink *sink, const Graph *graph, P
 
 /* --- what was found ------------------------------------------------------------------------------------------------------ */
 
-static const char *const strategy_names[] = {
-    [STRATEGY_AUTO] = "auto",         [STRATEGY_FULL_SHARD] = "full_shard",   [STRATEGY_SHARD_GRAD_OP] = "shard_grad_op",
-    [STRATEGY_NO_SHARD] = "no_shard", [STRATEGY_SHARD_OPTIM] = "shard_optim", [STRATEGY_HYBRID_SHARD] = "hybrid_shard"};
-
-static const char *wrap_text(Arena *arena, const Choice *choice, const PlanSettings *settings) {
-  const char *by_hand = settings->units.count ? "units by hand, then " : "";
-  if (choice->wrap == WRAP_SIZE)
-    return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)choice->wrap_numel);
-  return arena_printf(arena, "%s%s", by_hand, choice->wrap == WRAP_WHOLE ? "whole" : "block");
+static const char *strategy_text(const Plan *plan) {
+  if (plan->world.shard == 1) return "no_shard";
+  if (plan->world.replicas > 1) return "hybrid_shard";
+  for (uint32_t u = 0; u < plan->units.count; u++)
+    if (plan->units.data[u].reshard) return "full_shard";
+  return "shard_grad_op";
 }
 
-static const char *checkpoint_text(Arena *arena, const Choice *choice, uint32_t blocks, const PlanSettings *settings) {
-  const char *by_hand = settings->checkpoints.count ? " and by hand" : "";
-  if (!choice->full_blocks) return arena_printf(arena, "none%s", by_hand);
-  if (choice->full_blocks == blocks) return arena_printf(arena, "full%s", by_hand);
-  return arena_printf(arena, "%u of %u blocks%s", choice->full_blocks, blocks, by_hand);
+static const char *wrap_text(Arena *arena, const Found *found, const PlanSettings *settings) {
+  const char *by_hand = settings->units.count ? "units by hand, then " : "";
+  if (found->wrap == WRAP_SIZE)
+    return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)found->wrap_numel);
+  return arena_printf(arena, "%s%s", by_hand, found->wrap == WRAP_WHOLE ? "whole" : "block");
+}
+
+static const char *checkpoint_text(Arena *arena, const Plan *plan, const PlanSettings *settings) {
+  uint32_t again = 0, forward = 0;
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    again += plan->instrs.data[i].phase == PHASE_RECOMPUTE;
+    forward += plan->instrs.data[i].phase == PHASE_FORWARD && plan->instrs.data[i].stream == STREAM_COMPUTE;
+  }
+  if (!again) return "none";
+  if (settings->checkpoint == CHECKPOINT_FULL && !settings->checkpoints.count) return "full";
+  return arena_printf(arena, "%u of %u operators run again", again, forward);
+}
+
+/* Gathers issued whose parameters are not in use yet: at most this many besides the next. */
+static uint32_t prefetch_depth(const Plan *plan, const InstrSpec *specs) {
+  Arena *scratch = arena_new();
+  bool *waiting = ARENA_ARRAY(scratch, bool, plan->bufs.count);
+  uint32_t ahead = 0, most = 1;
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    const PlanInstr *instr = &plan->instrs.data[i];
+    if (instr->op == INSTR_ALLGATHER) {
+      waiting[plan_operand(plan, instr, 1)->buf] = true;
+      if (++ahead > most) most = ahead;
+      continue;
+    }
+    for (int k = 0; k < specs[instr->op].operand_count; k++) {
+      int32_t b = plan_operand(plan, instr, k)->buf;
+      if (b < 0 || !waiting[b]) continue;
+      waiting[b] = false;
+      ahead--;
+    }
+  }
+  arena_free(scratch);
+  return most - 1;
 }
 
 static int32_t turn_instr(const Plan *plan) {
@@ -178,12 +222,11 @@ static double model_flops(const Plan *plan) {
 
 static void summarise(Arena *arena, Search *search, const Found *found) {
   Plan *plan = found->plan;
-  uint32_t blocks = checkpoint_block_count(search_program(search, found->choice.micro_batch));
   PlanSummary *summary = &plan->summary;
-  summary->strategy = plan_intern(arena, plan, strategy_names[found->choice.strategy]);
-  summary->wrap = plan_intern(arena, plan, wrap_text(arena, &found->choice, search->settings));
-  summary->checkpoint = plan_intern(arena, plan, checkpoint_text(arena, &found->choice, blocks, search->settings));
-  summary->prefetch = found->choice.prefetch;
+  summary->strategy = plan_intern(arena, plan, strategy_text(plan));
+  summary->wrap = plan_intern(arena, plan, wrap_text(arena, found, search->settings));
+  summary->checkpoint = plan_intern(arena, plan, checkpoint_text(arena, plan, search->settings));
+  summary->prefetch = prefetch_depth(plan, search->specs);
   summary->budget_bytes = search->budget;
   summary->step_ns = found->sim.step_ns;
   summary->lower_bound_ns = found->bound.ns < found->sim.step_ns ? found->bound.ns : found->sim.step_ns;
@@ -205,22 +248,57 @@ static void list_largest(Arena *arena, const Plan *plan, int32_t at, Infeasible 
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
     if (buf->first > at || buf->last < at) continue;
-    LargestBuffer entry = {plan_str(plan, buf->name), buf_class_name(buf->class), buf->bytes};
+    const char *name = plan_str(plan, buf->name);
+    if (buf->unit >= 0) name = arena_printf(arena, "%s of unit %s", name, plan_str(plan, plan->units.data[buf->unit].name));
+    LargestBuffer entry = {name, buf_class_name(buf->class), buf->bytes};
     vec_push(arena, &all, entry);
   }
   qsort(all.data, all.count, sizeof *all.data, compare_largest);
   for (uint32_t i = 0; i < all.count && i < 8; i++) vec_push(arena, &out->largest, all.data[i]);
 }
 
-static void try_relaxation(Search *search, Choice choice, const char *what, Infeasible *out) {
+/* The smallest plan under changed settings, as one line. */
+static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
   Arena *scratch = arena_new();
-  Plan *plan = search_build(search, scratch, &choice);
+  const PlanSettings *own = search->settings;
+  Found found;
   char peak[32];
+  search->settings = settings;
+  Plan *plan = search_smallest(search, scratch, outer, &found);
+  search->settings = own;
   if (plan)
     vec_push(search->arena, &out->relaxations,
              arena_printf(search->arena, "%s: peak %s, %s", what, text_bytes(peak, plan->arena_bytes),
                           plan->arena_bytes <= search->budget ? "fits" : "still too much"));
   arena_free(scratch);
+}
+
+static void list_relaxations(Arena *arena, Search *search, const Found *found, Infeasible *out) {
+  PlanSettings relaxed = *search->settings;
+  Outer outer = found->outer;
+  if (relaxed.checkpoint == CHECKPOINT_NONE) {
+    relaxed.checkpoint = CHECKPOINT_FULL;
+    try_relaxation(search, &outer, &relaxed, "checkpoint full", out);
+    relaxed = *search->settings;
+  }
+  if (outer.shard < search->ranks || relaxed.strategy == STRATEGY_SHARD_GRAD_OP) {
+    relaxed.strategy = STRATEGY_FULL_SHARD;
+    outer.shard = search->ranks;
+    try_relaxation(search, &outer, &relaxed, "strategy full_shard", out);
+    relaxed = *search->settings;
+    outer = found->outer;
+  }
+  if (outer.micro_batch > 1 && !(outer.micro_batch % 2)) {
+    outer.micro_batch /= 2;
+    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "micro_batch %lld", (long long)outer.micro_batch), out);
+    outer = found->outer;
+  }
+  bool divides = !search->samples || search->samples % (2ull * search->ranks * (uint64_t)outer.micro_batch) == 0;
+  if (outer.shard > 1 && search->ranks <= MAX_RANKS / 2 && divides) {
+    outer.shard = search->ranks *= 2;
+    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "ranks %u", search->ranks), out);
+    search->ranks /= 2;
+  }
 }
 
 static void explain_infeasible(Arena *arena, Search *search, const Found *found, Infeasible *out) {
@@ -235,28 +313,7 @@ static void explain_infeasible(Arena *arena, Search *search, const Found *found,
                               phase_name(instr->phase));
   list_largest(arena, plan, at, out);
   vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes(size, plan->arena_bytes)));
-  Choice choice = found->choice;
-  uint32_t blocks = checkpoint_block_count(search_program(search, choice.micro_batch));
-  if (choice.full_blocks < blocks && search->settings->checkpoint != CHECKPOINT_AUTO) {
-    choice.full_blocks = blocks;
-    try_relaxation(search, choice, "checkpoint full", out);
-    choice = found->choice;
-  }
-  if (choice.strategy != STRATEGY_FULL_SHARD && search->ranks > 1) {
-    choice.strategy = STRATEGY_FULL_SHARD;
-    try_relaxation(search, choice, "strategy full_shard", out);
-    choice = found->choice;
-  }
-  if (choice.micro_batch > 1 && !(choice.micro_batch % 2)) {
-    choice.micro_batch /= 2;
-    try_relaxation(search, choice, arena_printf(arena, "micro_batch %lld", (long long)choice.micro_batch), out);
-  }
-  bool more_ranks = found->choice.strategy != STRATEGY_NO_SHARD && search->ranks <= MAX_RANKS / 2 && !search->inference;
-  if (more_ranks && (!search->samples || search->samples % (2ull * search->ranks * (uint64_t)found->choice.micro_batch) == 0)) {
-    search->ranks *= 2;
-    try_relaxation(search, found->choice, arena_printf(arena, "ranks %u", search->ranks), out);
-    search->ranks /= 2;
-  }
+  list_relaxations(arena, search, found, out);
 }
 
 /* --- the door ------------------------------------------------------------------------------------------------------------------ */
@@ -271,15 +328,11 @@ static void verify_own(Arena *arena, const Plan *plan) {
 }
 
 static void write_dumps(Search *search, const Found *found, unsigned dump, Text *out) {
-  const Program *program = search_program(search, found->choice.micro_batch);
+  const Program *program = search_program(search, found->outer.micro_batch);
   if (dump & DUMP_GRAPH) graph_print(out, search->graph);
   if (dump & DUMP_PROGRAM) program_print(out, program);
-  if (dump & DUMP_UNITS) units_print(out, program, search_units(search, search->arena, &found->choice));
-  if (dump & DUMP_CHECKPOINT) {
-    bool *recompute = ARENA_ARRAY(search->arena, bool, program->ops.count);
-    search_recompute(search, &found->choice, recompute);
-    checkpoint_print(out, program, recompute);
-  }
+  if (dump & DUMP_UNITS) units_print(out, program, found->units);
+  if (dump & DUMP_CHECKPOINT) checkpoint_print(out, program, found->decisions.recompute);
   for (uint32_t b = 0; (dump & DUMP_MEMORY) && b < found->plan->bufs.count; b++) {
     const PlanBuf *buf = &found->plan->bufs.data[b];
     text_printf(out, "0x%010llx..0x%010llx %s i%d..i%d %s\n", (unsigned long long)buf->offset,
@@ -295,6 +348,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
   const char **paths = ARENA_ARRAY(arena, const char *, graph->ops.count);
   find_spans(arena, sink, graph, spans, paths);
   *search = (Search){.arena = arena,
+                     .scratch = search->scratch,
                      .sink = sink,
                      .graph = graph,
                      .cluster = &graph->cluster,
@@ -310,29 +364,35 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
     diag_help(diag, "pass --memory 16GiB or add `memory 16GiB` to the plan block");
     return false;
   }
-  return choose_world(sink, graph, options, search);
+  return choose_world(sink, graph, options, search) && check_width(sink, search);
+}
+
+static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
+                 Search *search, PlannerResult *result) {
+  Found found = {0};
+  int64_t micro[MAX_MICRO_BATCHES];
+  uint32_t micro_count;
+  if (!prepare(arena, sink, graph, options, search)) return;
+  if (!list_micro_batches(sink, search, &options->settings, micro, &micro_count)) return;
+  if (!search_best(search, micro, micro_count, &found)) return;
+  summarise(arena, search, &found);
+  if (found.fits)
+    verify_own(arena, found.plan);
+  else
+    explain_infeasible(arena, search, &found, &result->infeasible);
+  if (dump) write_dumps(search, &found, dump, dump_text);
+  result->plan = found.plan;
+  result->sim = found.sim;
+  result->fits = found.fits;
 }
 
 void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,
                   Text *dump_text, PlannerResult *result) {
   double start = now_seconds();
-  Search search;
-  Found found = {0};
-  int64_t micro[MAX_MICRO_BATCHES];
-  uint32_t micro_count;
+  Search search = {.scratch = arena_new()};
   *result = (PlannerResult){0};
-  if (!prepare(arena, sink, graph, options, &search)) return;
-  if (!list_micro_batches(sink, &search, &options->settings, micro, &micro_count)) return;
-  if (!search_best(&search, micro, micro_count, &found)) return;
-  summarise(arena, &search, &found);
-  if (found.fits)
-    verify_own(arena, found.plan);
-  else
-    explain_infeasible(arena, &search, &found, &result->infeasible);
-  if (dump) write_dumps(&search, &found, dump, dump_text);
-  result->plan = found.plan;
-  result->sim = found.sim;
-  result->fits = found.fits;
+  plan(arena, sink, graph, options, dump, dump_text, &search, result);
+  arena_free(search.scratch);
   result->candidates = search.candidates;
   result->seconds = now_seconds() - start;
 }

@@ -287,6 +287,31 @@ static void mark_producers(Program *program) {
   }
 }
 
+static void build_flow(Program *program) {
+  Flow *flow = &program->flow;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < program->ops.count; i++) count += (uint32_t)program->ops.data[i].ref_count;
+  flow->refs = ARENA_ARRAY(program->arena, FlowRef, count);
+  flow->first = ARENA_ARRAY(program->arena, uint32_t, program->ops.count + 1);
+  flow->value_bytes = ARENA_ARRAY(program->arena, uint64_t, program->values.count);
+  for (uint32_t v = 0; v < program->values.count; v++)
+    flow->value_bytes[v] = program->values.data[v].numel * dtype_bytes(program->values.data[v].dtype);
+  count = 0;
+  for (uint32_t i = 0; i < program->ops.count; i++) {
+    const ProgramOp *op = &program->ops.data[i];
+    flow->first[i] = count;
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      if (op->refs[k].value < 0) continue;
+      const Value *value = &program->values.data[op->refs[k].value];
+      OperandMode mode = program->specs[op->op].operands[k].mode;
+      FlowRef *ref = &flow->refs[count++];
+      *ref = (FlowRef){value->param >= 0 ? value->param : op->refs[k].value, (uint8_t)value->kind, false, mode == MODE_WRITE};
+      ref->reads = mode == MODE_READ || mode == MODE_UPDATE;
+    }
+  }
+  flow->first[program->ops.count] = count;
+}
+
 static void build_forward(ProgramBuilder *builder, bool inference) {
   const Graph *graph = builder->graph;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
@@ -343,6 +368,7 @@ Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const I
     build_backward(&builder);
   }
   mark_producers(program);
+  build_flow(program);
   return program;
 }
 

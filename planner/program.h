@@ -50,6 +50,19 @@ typedef struct ProgramOp {
   uint64_t flops, bytes, ns; /* filled by cost.c */
 } ProgramOp;
 
+/* What schedules need of an op's ref, packed: they walk all of them for every candidate. */
+typedef struct FlowRef {
+  int32_t index; /* PARAM, PARAM_GRADIENT: graph param; else value */
+  uint8_t kind;  /* ValueKind */
+  bool reads, writes;
+} FlowRef;
+
+typedef struct Flow {
+  FlowRef *refs;
+  uint32_t *first;       /* by op, and one past the last: range of refs */
+  uint64_t *value_bytes; /* by value */
+} Flow;
+
 typedef struct Program {
   Arena *arena;
   const Graph *graph;
@@ -60,6 +73,7 @@ typedef struct Program {
   int32_t turn;           /* the loss op; ops.count for inference */
   int32_t count_value, loss_value, output_value; /* output: inference only */
   int32_t *param_value, *param_gradient; /* by graph param; PLAN_NONE where there is none */
+  Flow flow;
   int32_t *block;         /* by graph op: its outermost repeat iteration (module), or PLAN_NONE */
 } Program;
 

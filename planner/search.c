@@ -1,176 +1,320 @@
-/* Owns: search.h. Candidates are estimated without addresses (sum of live sizes, data dependencies only); the best
- * estimate that also fits as placed wins. Ties go to the earlier candidate, so equal inputs give equal plans. */
+/* Owns: search.h. Ties go to the earlier candidate and nothing depends on time, so equal inputs give equal plans. */
 #include "planner/search.h"
 
-#include "planner/plan/sim.h"
+#include "planner/cost.h"
 
 #include <stdlib.h>
 
-enum { MAX_PREFETCH_TRIED = 3, PLACEMENT_TRIES = 6 };
+enum { PLACEMENT_TRIES = 6, MOVE_BUDGET = 20000000, MAX_GROUPINGS = 6, EXACT_ITEMS = 10, PAIR_ITEMS = 64 };
+static const double GOOD_ENOUGH = 1.001; /* of the bound: stop moving */
 
-typedef struct Estimate {
-  Choice choice;
-  uint64_t ns, max_live;
-  uint32_t order;
-} Estimate;
+/* One outer choice with one grouping of units: what the inner search varies and what it knows. */
+typedef struct Inner {
+  Search *search;
+  Arena *arena;
+  const Program *program;
+  const UnitSet *units;
+  const UnitFigures *figures;
+  PlanWorld world;
+  Decisions base; /* recompute and keep: the start, with pins */
+  Items items;
+  int64_t *live; /* by op slot, nothing kept */
+  uint64_t room;
+  bool shared_queue, keep_free;
+} Inner;
+
+typedef struct Trial {
+  bool *recompute, *keep;
+  uint64_t ns;
+} Trial;
 
 const Program *search_program(Search *s, int64_t micro_batch) {
   for (uint32_t i = 0; i < s->programs.count; i++)
     if (s->programs.data[i]->batch == micro_batch) return s->programs.data[i];
   Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, s->inference);
-  if (program) vec_push(s->arena, &s->programs, program);
+  if (!program) return NULL;
+  figures_of_program(program, s->cluster);
+  vec_push(s->arena, &s->programs, program);
   return program;
 }
 
-const UnitSet *search_units(Search *s, Arena *arena, const Choice *choice) {
-  return units_choose(arena, s->sink, search_program(s, choice->micro_batch), s->settings, choice->wrap,
-                      choice->wrap_numel);
+static PlanWorld world_of(const Search *s, const Outer *outer) {
+  PlanWorld world = {.ranks = s->ranks, .shard = outer->shard, .replicas = s->ranks / outer->shard, .ranks_per_node = s->ranks_per_node};
+  world.micro_batch = (uint64_t)outer->micro_batch;
+  world.accumulation = s->samples && !s->inference ? s->samples / (s->ranks * world.micro_batch) : 1;
+  return world;
 }
 
-void search_recompute(Search *s, const Choice *choice, bool *recompute) {
-  checkpoint_choose(search_program(s, choice->micro_batch), s->settings, choice->full_blocks, recompute);
+static bool shared_queue(const Search *s) { return s->cluster->device.kind == DEVICE_CPU || s->cluster->device.shared_queue; }
+
+/* --- what is pinned ----------------------------------------------------------------------------------------------------- */
+
+static void pin_units(Inner *in) {
+  const PlanSettings *settings = in->search->settings;
+  uint32_t units = in->units->units.count;
+  bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0;
+  in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in->world.shard > 1;
+  for (uint32_t u = 0; u < units; u++) in->base.keep[u] = all;
+  for (uint32_t u = 0; u < settings->units.count; u++) /* units by hand come first, in order */
+    if (settings->units.data[u].reshard != SETTING_AUTO) in->base.keep[u] = !settings->units.data[u].reshard;
 }
 
-/* The unit whose parameters are used last among those that are inside blocks. */
-static int32_t last_block_unit(const Program *program, const UnitSet *units) {
-  int32_t best = PLAN_NONE, best_op = PLAN_NONE;
-  for (uint32_t p = 0; p < program->graph->params.count; p++) {
-    const GraphParam *param = &program->graph->params.data[p];
-    if (program->block[param->first_op] < 0 || param->first_op < best_op) continue;
-    best = units->unit_of[p];
-    best_op = param->first_op;
-  }
-  return best;
+static bool unit_is_free(const Inner *in, uint32_t unit) {
+  const PlanSettings *settings = in->search->settings;
+  return in->keep_free && (unit >= settings->units.count || settings->units.data[unit].reshard == SETTING_AUTO);
 }
 
-static void choose_keep(const Search *s, const Choice *choice, const Program *program, Decisions *d) {
-  uint32_t units = d->units->units.count;
-  bool all = choice->strategy != STRATEGY_FULL_SHARD;
-  for (uint32_t u = 0; u < units; u++) d->keep[u] = s->settings->reshard == SETTING_AUTO ? all : !s->settings->reshard;
-  int32_t last = choice->keep_last ? last_block_unit(program, d->units) : PLAN_NONE;
-  if (last >= 0 && s->settings->reshard == SETTING_AUTO) d->keep[last] = true;
-  for (uint32_t u = 0; u < s->settings->units.count; u++) /* units by hand come first, in order */
-    if (s->settings->units.data[u].reshard != SETTING_AUTO) d->keep[u] = !s->settings->units.data[u].reshard;
+/* --- judging -------------------------------------------------------------------------------------------------------------- */
+
+static bool judge(const Inner *in, Trial *trial) {
+  Arena *scratch = in->search->scratch;
+  Decisions d = in->base;
+  Schedule schedule;
+  d.recompute = trial->recompute;
+  d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
+  memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
+  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->shared_queue);
+  trial->ns = schedule.step_ns;
+  bool fits = schedule.max_live <= (int64_t)in->room;
+  in->search->candidates++;
+  arena_reset(scratch);
+  return fits;
 }
 
-static Plan *emit_choice(Search *s, Arena *arena, const Choice *choice) {
-  const Program *program = search_program(s, choice->micro_batch);
-  if (!program) return NULL;
-  Decisions d = {.strategy = choice->strategy,
-                 .ranks = s->ranks,
-                 .ranks_per_node = s->ranks_per_node,
-                 .shard = choice->strategy == STRATEGY_NO_SHARD ? 1 : s->ranks,
-                 .prefetch = choice->prefetch};
-  d.replicas = d.ranks / d.shard;
-  d.accumulation = s->samples ? s->samples / (s->ranks * (uint64_t)choice->micro_batch) : 1;
-  d.units = search_units(s, arena, choice);
-  if (!d.units) return NULL;
-  d.keep = ARENA_ARRAY(arena, bool, d.units->units.count);
-  d.recompute = ARENA_ARRAY(arena, bool, program->ops.count);
-  choose_keep(s, choice, program, &d);
-  search_recompute(s, choice, d.recompute);
-  EmitInput input = {program, &d, s->cluster, s->spans, s->span_paths};
-  s->candidates++;
-  return emit_plan(arena, &input);
-}
-
-Plan *search_build(Search *s, Arena *arena, const Choice *choice) {
-  Plan *plan = emit_choice(s, arena, choice);
-  if (!plan) return NULL;
-  memory_place(plan);
-  events_insert(arena, plan, s->specs, true);
-  return plan;
-}
-
-static bool estimate(Search *s, const Choice *choice, Estimate *out) {
+/* Bytes at each op's slot when nothing free is kept: the room that items compete for. */
+static void find_live(Inner *in) {
   Arena *scratch = arena_new();
-  Plan *plan = emit_choice(s, scratch, choice);
-  if (plan) {
-    SimResult sim;
-    events_insert(scratch, plan, s->specs, false);
-    plan_simulate(scratch, plan, &sim);
-    *out = (Estimate){.choice = *choice, .ns = sim.step_ns, .max_live = plan->max_live_bytes};
+  Schedule schedule;
+  Decisions d = in->base;
+  d.prefetch = 0;
+  d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
+  memcpy(d.keep, in->base.keep, in->units->units.count * sizeof(bool));
+  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->shared_queue);
+  in->live = ARENA_ARRAY(in->arena, int64_t, in->program->ops.count);
+  int64_t most = 0;
+  for (uint32_t s = 0; s < schedule.steps.count; s++) {
+    if (schedule.live[s] > most) most = schedule.live[s];
+    if (schedule.steps.data[s].phase == PHASE_RECOMPUTE) continue; /* part of the next backward slot */
+    in->live[schedule.steps.data[s].op] = most;
+    most = 0;
   }
   arena_free(scratch);
-  return plan != NULL;
 }
 
-/* Fewest recomputed blocks that fit: memory falls with their number. */
-static bool fewest_blocks(Search *s, Estimate *e) {
-  uint32_t blocks = checkpoint_block_count(search_program(s, e->choice.micro_batch));
-  CheckpointKind pinned = s->settings->checkpoint;
-  e->choice.full_blocks = pinned == CHECKPOINT_FULL ? blocks : 0;
-  Choice choice = e->choice;
-  if (!estimate(s, &choice, e)) return false;
-  if (pinned != CHECKPOINT_AUTO || e->max_live <= s->budget || s->inference) return true;
-  uint32_t low = 0, high = blocks; /* low does not fit */
-  choice.full_blocks = high;
-  if (!estimate(s, &choice, e)) return false;
-  if (e->max_live > s->budget) return true;
-  while (high - low > 1) {
-    Estimate middle;
-    choice.full_blocks = low + (high - low) / 2;
-    if (!estimate(s, &choice, &middle)) return false;
-    if (middle.max_live <= s->budget) {
-      high = choice.full_blocks;
-      *e = middle;
-    } else {
-      low = choice.full_blocks;
+static void add_unit_items(Inner *in) {
+  const Program *program = in->program;
+  uint32_t units = in->units->units.count;
+  int32_t *last = ARENA_ARRAY(in->arena, int32_t, units), *first = ARENA_ARRAY(in->arena, int32_t, units);
+  for (uint32_t u = 0; u < units; u++) last[u] = first[u] = PLAN_NONE;
+  for (int32_t i = 0; i < (int32_t)program->ops.count; i++)
+    for (int32_t k = 0; k < program->ops.data[i].ref_count; k++) {
+      int32_t v = program->ops.data[i].refs[k].value;
+      if (v < 0 || program->values.data[v].kind != VALUE_PARAM) continue;
+      int32_t u = in->units->unit_of[program->values.data[v].param];
+      if (i < program->turn) last[u] = i;
+      if (i >= program->turn && first[u] < 0) first[u] = i;
     }
+  for (uint32_t u = 0; u < units; u++) {
+    if (!unit_is_free(in, u) || in->base.keep[u] || last[u] < 0 || first[u] < 0) continue;
+    Item item = {.op = PLAN_NONE, .unit = (int32_t)u, .class = INT32_MAX, .first = last[u], .last = first[u]};
+    item.rank = (int32_t)(units - u); /* the last units' gathers are the hardest to hide */
+    item.bytes = in->figures[u].full_bytes;
+    item.ns = in->figures[u].gather_ns;
+    vec_push(in->arena, &in->items, item);
   }
+}
+
+static bool open_inner(Search *s, Arena *arena, const Outer *outer, WrapKind wrap, uint64_t wrap_numel, Inner *in) {
+  *in = (Inner){.search = s, .arena = arena, .program = search_program(s, outer->micro_batch)};
+  if (!in->program) return false;
+  in->world = world_of(s, outer);
+  in->units = units_choose(arena, s->sink, in->program, s->settings, wrap, wrap_numel);
+  if (!in->units) return false;
+  in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world);
+  in->shared_queue = shared_queue(s);
+  bool early = s->settings->prefetch == SETTING_AUTO;
+  in->base = (Decisions){.ranks = s->ranks,
+                         .shard = in->world.shard,
+                         .replicas = in->world.replicas,
+                         .ranks_per_node = s->ranks_per_node,
+                         .accumulation = in->world.accumulation,
+                         .units = in->units,
+                         .keep = ARENA_ARRAY(arena, bool, in->units->units.count),
+                         .recompute = ARENA_ARRAY(arena, bool, in->program->ops.count),
+                         .prefetch = early ? PREFETCH_EARLY : (uint32_t)s->settings->prefetch,
+                         .fixed_update_ns = figures_fixed_update(in->program, s->cluster, &in->world)};
+  bool *pinned = ARENA_ARRAY(arena, bool, in->program->ops.count);
+  checkpoint_pin(in->program, s->settings, pinned, in->base.recompute);
+  pin_units(in);
+  items_list(arena, in->program, pinned, in->base.recompute, &in->items);
+  add_unit_items(in);
+  find_live(in);
   return true;
 }
 
-typedef VEC(Estimate) Estimates;
+static void set_room(Inner *in, uint64_t budget) {
+  uint64_t persistent = figures_persistent(in->program, in->units, in->world.shard);
+  in->room = budget > persistent ? budget - persistent : 0;
+  in->base.room = in->room;
+}
 
-static bool add_estimate(Search *s, Estimates *list, Choice choice) {
-  Estimate e = {.choice = choice};
-  if (!fewest_blocks(s, &e)) return false;
-  e.order = list->count;
-  vec_push(s->arena, list, e);
+/* --- trials ----------------------------------------------------------------------------------------------------------------- */
+
+static Trial new_trial(const Inner *in) {
+  return (Trial){ARENA_ARRAY(in->arena, bool, in->program->ops.count), ARENA_ARRAY(in->arena, bool, in->units->units.count), UINT64_MAX};
+}
+
+static void copy_trial(const Inner *in, Trial *to, const Trial *from) {
+  memcpy(to->recompute, from->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(to->keep, from->keep, in->units->units.count * sizeof(bool));
+  to->ns = from->ns;
+}
+
+static void start_trial(const Inner *in, Trial *trial) {
+  Trial base = {in->base.recompute, in->base.keep, UINT64_MAX};
+  copy_trial(in, trial, &base);
+}
+
+static uint64_t largest_unit(const Inner *in) {
+  uint64_t most = 0;
+  for (uint32_t u = 0; u < in->units->units.count && in->world.shard > 1; u++)
+    if (in->figures[u].full_bytes > most) most = in->figures[u].full_bytes;
+  return most;
+}
+
+/* Seeds: what a ns of recomputation and of a gather is worth, and how much memory prefetch should find free. */
+static void try_seeds(const Inner *in, Trial *best) {
+  static const double gather_prices[] = {0, 0.3, 1, 3};
+  static const double reserves[] = {0, 0.5, 1, 2, 3};
+  Trial trial = new_trial(in);
+  uint64_t unit = largest_unit(in);
+  start_trial(in, &trial);
+  if (judge(in, &trial) && trial.ns < best->ns) copy_trial(in, best, &trial);
+  for (size_t p = 0; p < sizeof gather_prices / sizeof *gather_prices; p++) {
+    if (p > 0 && !in->keep_free) break;
+    for (size_t r = 0; r < sizeof reserves / sizeof *reserves; r++) {
+      uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
+      if (r > 0 && !unit) break;
+      Prices prices = {1, gather_prices[p], in->room > reserve ? in->room - reserve : 0};
+      start_trial(in, &trial);
+      items_choose(&in->items, &prices, in->live, (int32_t)in->program->ops.count, trial.recompute, trial.keep);
+      if (judge(in, &trial) && trial.ns < best->ns) copy_trial(in, best, &trial);
+    }
+  }
+}
+
+static int compare_class(const void *a, const void *b) {
+  const Item *x = *(const Item *const *)a, *y = *(const Item *const *)b;
+  if (x->class != y->class) return x->class < y->class ? -1 : 1;
+  return (x->first > y->first) - (x->first < y->first);
+}
+
+static bool is_kept(const Trial *trial, const Item *item) {
+  return item->op >= 0 ? !trial->recompute[item->op] : trial->keep[item->unit];
+}
+
+static void flip(Trial *trial, const Item *item) {
+  if (item->op >= 0)
+    trial->recompute[item->op] = !trial->recompute[item->op];
+  else
+    trial->keep[item->unit] = !trial->keep[item->unit];
+}
+
+/* Flips up to `count` items of a class that are in state `kept`, from the front or the back. */
+static uint32_t flip_run(Trial *trial, const Item *const *class, uint32_t size, bool kept, bool back, uint32_t count) {
+  uint32_t flipped = 0;
+  for (uint32_t i = 0; i < size && flipped < count; i++) {
+    const Item *item = class[back ? size - 1 - i : i];
+    if (is_kept(trial, item) != kept) continue;
+    flip(trial, item);
+    flipped++;
+  }
+  return flipped;
+}
+
+typedef struct Mover {
+  const Inner *in;
+  Trial *best, trial;
+  uint64_t target;
+  int64_t left; /* schedules that may still be judged */
+} Mover;
+
+static bool try_trial(Mover *m) {
+  m->left--;
+  if (!judge(m->in, &m->trial) || m->trial.ns >= m->best->ns) return false;
+  copy_trial(m->in, m->best, &m->trial);
   return true;
 }
 
-static int compare_sized(const Estimate *x, const Estimate *y, uint64_t budget) {
-  bool fx = x->max_live <= budget, fy = y->max_live <= budget;
-  if (fx != fy) return fx ? -1 : 1;
-  uint64_t a = fx ? x->ns : x->max_live, b = fx ? y->ns : y->max_live;
-  if (a != b) return a < b ? -1 : 1;
-  return (x->order > y->order) - (x->order < y->order);
+static bool move_class(Mover *m, const Item *const *class, uint32_t size, uint32_t count) {
+  bool improved = false;
+  for (int way = 0; way < 4; way++) {
+    if (m->left <= 0 || m->best->ns <= m->target) return improved;
+    copy_trial(m->in, &m->trial, m->best);
+    if (!flip_run(&m->trial, class, size, way & 1, way & 2, count)) continue;
+    improved |= try_trial(m);
+  }
+  return improved;
 }
 
-static void sort_estimates(Estimates *list, uint64_t budget) {
-  for (uint32_t i = 1; i < list->count; i++)
-    for (uint32_t j = i; j > 0 && compare_sized(&list->data[j], &list->data[j - 1], budget) < 0; j--) {
-      Estimate swap = list->data[j];
-      list->data[j] = list->data[j - 1];
-      list->data[j - 1] = swap;
+/* Few items: all subsets. */
+static void enumerate_subsets(Mover *m) {
+  const Items *items = &m->in->items;
+  for (uint32_t subset = 0; subset < 1u << items->count && m->best->ns > m->target; subset++) {
+    start_trial(m->in, &m->trial);
+    for (uint32_t i = 0; i < items->count; i++)
+      if (subset >> i & 1) flip(&m->trial, &items->data[i]);
+    (void)try_trial(m);
+  }
+}
+
+/* Flips two items at a time (or one, i = j), until no pair improves. */
+static bool move_pairs(Mover *m) {
+  const Items *items = &m->in->items;
+  bool improved = false;
+  for (uint32_t i = 0; i < items->count; i++)
+    for (uint32_t j = i; j < items->count; j++) {
+      if (m->left <= 0 || m->best->ns <= m->target) return false;
+      copy_trial(m->in, &m->trial, m->best);
+      flip(&m->trial, &items->data[i]);
+      if (j != i) flip(&m->trial, &items->data[j]);
+      improved |= try_trial(m);
     }
+  return improved;
 }
 
-static uint32_t list_strategies(const Search *s, Strategy out[3]) {
-  if (s->settings->strategy != STRATEGY_AUTO && !s->inference) {
-    out[0] = s->settings->strategy;
-    return 1;
+/* Moves whole classes, then halves of them, down to single items, for as long as something improves. */
+static void improve(const Inner *in, Trial *best, uint64_t bound_ns) {
+  uint32_t count = in->items.count;
+  const Item **order = ARENA_ARRAY(in->arena, const Item *, count);
+  for (uint32_t i = 0; i < count; i++) order[i] = &in->items.data[i];
+  qsort(order, count, sizeof *order, compare_class);
+  Mover m = {in, best, new_trial(in), (uint64_t)((double)bound_ns * GOOD_ENOUGH), 0};
+  m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
+  if (count <= EXACT_ITEMS) {
+    enumerate_subsets(&m);
+    return;
   }
-  if (s->ranks == 1) {
-    out[0] = STRATEGY_NO_SHARD;
-    return 1;
-  }
-  out[0] = STRATEGY_FULL_SHARD;
-  out[1] = STRATEGY_SHARD_GRAD_OP;
-  out[2] = STRATEGY_NO_SHARD;
-  return 3;
+  int64_t pairs = count <= PAIR_ITEMS ? 3 * (int64_t)count * count : 0;
+  if (m.left > 400) m.left = 400;
+  for (uint32_t run = in->units->units.count; run >= 1; run /= 2)
+    for (uint32_t i = 0, end; i < count; i = end) {
+      for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
+      while (move_class(&m, order + i, end - i, run)) continue;
+    }
+  m.left = pairs;
+  while (move_pairs(&m)) continue;
 }
 
-static Choice first_choice(const Search *s) {
-  Choice choice = {.wrap = s->settings->wrap == WRAP_AUTO ? WRAP_BLOCK : s->settings->wrap,
-                   .wrap_numel = s->settings->wrap_numel,
-                   .prefetch = s->settings->prefetch == SETTING_AUTO ? 1 : (uint32_t)s->settings->prefetch};
-  return choice;
-}
+/* --- groupings --------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t block_numel(const Graph *graph, const Program *program) {
+typedef struct Grouping {
+  WrapKind wrap;
+  uint64_t numel;
+} Grouping;
+
+static uint64_t block_numel(const Program *program) {
+  const Graph *graph = program->graph;
   uint64_t total = 0;
   for (uint32_t p = 0; p < graph->params.count; p++) {
     uint64_t numel = 0;
@@ -181,87 +325,223 @@ static uint64_t block_numel(const Graph *graph, const Program *program) {
   return blocks ? total / blocks : total;
 }
 
-/* Changes one decision at a time around the best outer choice. */
-static bool add_neighbours(Search *s, Estimates *list, Choice best) {
-  Choice choice = best;
-  bool alone = s->ranks == 1 || best.strategy == STRATEGY_NO_SHARD;
-  if (s->settings->wrap == WRAP_AUTO && s->ranks > 1) {
-    uint64_t block = block_numel(s->graph, search_program(s, best.micro_batch));
-    for (uint64_t blocks = 2; blocks <= 4; blocks *= 2) {
-      choice.wrap = WRAP_SIZE;
-      choice.wrap_numel = block * blocks - block / 2;
-      if (!add_estimate(s, list, choice)) return false;
-    }
-    choice.wrap = WRAP_WHOLE;
-    if (!add_estimate(s, list, choice)) return false;
+static uint32_t list_groupings(Search *s, const Outer *outer, Grouping out[MAX_GROUPINGS]) {
+  const PlanSettings *settings = s->settings;
+  if (settings->wrap != WRAP_AUTO) {
+    out[0] = (Grouping){settings->wrap, settings->wrap_numel};
+    return 1;
   }
-  choice = best;
-  for (uint32_t depth = 0; depth <= MAX_PREFETCH_TRIED && s->settings->prefetch == SETTING_AUTO && !alone; depth++) {
-    choice.prefetch = depth;
-    if (depth != best.prefetch && !add_estimate(s, list, choice)) return false;
-  }
-  choice = best;
-  choice.keep_last = true;
-  if (alone || s->settings->reshard != SETTING_AUTO || best.strategy != STRATEGY_FULL_SHARD) return true;
-  return add_estimate(s, list, choice);
+  out[0] = (Grouping){WRAP_BLOCK, 0};
+  if (s->ranks == 1) return 1;
+  uint64_t block = block_numel(search_program(s, outer->micro_batch));
+  out[1] = (Grouping){WRAP_SIZE, block * 9 / 20}; /* finer where memory is tight */
+  out[2] = (Grouping){WRAP_SIZE, block / 5};
+  out[3] = (Grouping){WRAP_SIZE, block + block / 2}; /* coarser where latency binds */
+  out[4] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
+  out[5] = (Grouping){WRAP_WHOLE, 0};
+  return 6;
 }
 
-/* Places an estimate; recomputes more where fragmentation overflows the budget and the policy is free. */
-static bool place(Search *s, Choice choice, Found *found) {
-  uint32_t blocks = checkpoint_block_count(search_program(s, choice.micro_batch));
+/* --- one outer choice ------------------------------------------------------------------------------------------------------- */
+
+static Bound outer_bound(Search *s, const Outer *outer) {
+  Arena *scratch = arena_new();
+  const Program *program = search_program(s, outer->micro_batch);
+  bool *pinned = ARENA_ARRAY(scratch, bool, program->ops.count), *recompute = ARENA_ARRAY(scratch, bool, program->ops.count);
+  Items items = {0};
+  PlanWorld world = world_of(s, outer);
+  checkpoint_pin(program, s->settings, pinned, recompute);
+  items_list(scratch, program, pinned, recompute, &items);
+  bool *kept = ARENA_ARRAY(scratch, bool, program->ops.count);
+  for (int32_t i = 0; i < program->turn; i++) kept[i] = pinned[i] && !recompute[i];
+  bool by_hand = s->settings->units.count > 0;
+  BoundInput input = {.program = program,
+                      .items = &items,
+                      .kept = kept,
+                      .cluster = s->cluster,
+                      .world = &world,
+                      .budget = s->budget,
+                      .keep_free = s->settings->strategy != STRATEGY_SHARD_GRAD_OP && s->settings->reshard != 1,
+                      .keep_all = s->settings->strategy == STRATEGY_SHARD_GRAD_OP || s->settings->reshard == 0 || by_hand,
+                      .shared_queue = shared_queue(s)};
+  Bound bound = bound_of(&input);
+  arena_free(scratch);
+  return bound;
+}
+
+static void record(Search *s, const Inner *in, const Outer *outer, Grouping grouping, const Trial *trial, Found *found) {
+  Decisions d = in->base;
+  d.recompute = ARENA_ARRAY(s->arena, bool, in->program->ops.count);
+  d.keep = ARENA_ARRAY(s->arena, bool, in->units->units.count);
+  memcpy(d.recompute, trial->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
+  *found = (Found){.outer = *outer, .wrap = grouping.wrap, .wrap_numel = grouping.numel, .decisions = d, .estimate_ns = trial->ns};
+}
+
+static uint32_t best_trial(const Trial *trials, uint32_t count, uint32_t except) {
+  uint32_t best = except == 0 && count > 1 ? 1 : 0;
+  for (uint32_t g = 0; g < count; g++)
+    if (g != except && trials[g].ns < trials[best].ns) best = g;
+  return best;
+}
+
+/* The best decisions of one outer choice within `budget`; false when none of the trials fits. Seeds on every grouping, then
+ * moves on the best two of them, on all where models are small. */
+static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const Bound *bound, Found *found) {
+  Grouping groupings[MAX_GROUPINGS];
+  Inner in[MAX_GROUPINGS];
+  Trial best[MAX_GROUPINGS];
+  uint32_t count = list_groupings(s, outer, groupings), winner = 0;
+  Arena *scratch = arena_new();
+  uint64_t target = (uint64_t)((double)bound->ns * GOOD_ENOUGH);
+  for (uint32_t g = 0; g < count; g++) {
+    best[g] = (Trial){.ns = UINT64_MAX};
+    in[g] = (Inner){0};
+    if (best[winner].ns <= target || !open_inner(s, scratch, outer, groupings[g].wrap, groupings[g].numel, &in[g])) continue;
+    set_room(&in[g], budget);
+    best[g] = new_trial(&in[g]);
+    try_seeds(&in[g], &best[g]);
+    if (best[g].ns < best[winner].ns) winner = g;
+  }
+  uint32_t second = best_trial(best, count, winner);
+  for (uint32_t g = 0; g < count; g++) {
+    bool open = in[g].search != NULL, small = open && in[g].items.count <= PAIR_ITEMS;
+    bool exact = open && in[g].items.count <= EXACT_ITEMS;
+    bool promising = best[g].ns != UINT64_MAX && (g == winner || g == second || small);
+    if ((promising || exact) && best[best_trial(best, count, count)].ns > target) improve(&in[g], &best[g], bound->ns);
+  }
+  winner = best_trial(best, count, count);
+  bool any = best[winner].ns != UINT64_MAX;
+  if (any) record(s, &in[winner], outer, groupings[winner], &best[winner], found);
+  arena_free(scratch);
+  return any;
+}
+
+/* --- emission ------------------------------------------------------------------------------------------------------------------ */
+
+static Plan *emit_found(Search *s, Arena *arena, Found *found) {
+  Inner in;
+  if (!open_inner(s, arena, &found->outer, found->wrap, found->wrap_numel, &in)) return NULL;
+  found->units = found->decisions.units = in.units;
+  EmitInput input = {in.program, &found->decisions, s->cluster, in.figures, in.shared_queue, s->spans, s->span_paths};
+  Plan *plan = emit_plan(arena, &input);
+  memory_place(plan, s->budget);
+  events_insert(arena, plan, s->specs, true);
+  return plan;
+}
+
+static Plan *smallest_of(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Found *found) {
+  Inner in;
+  if (!open_inner(s, arena, outer, grouping.wrap, grouping.numel, &in)) return NULL;
+  Trial trial = new_trial(&in);
+  start_trial(&in, &trial);
+  record(s, &in, outer, grouping, &trial, found);
+  if (s->settings->prefetch == SETTING_AUTO) found->decisions.prefetch = 0;
+  return found->plan = emit_found(s, arena, found);
+}
+
+Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found) {
+  Grouping groupings[MAX_GROUPINGS];
+  *found = (Found){0};
+  if (!search_program(s, outer->micro_batch)) return NULL;
+  uint32_t count = list_groupings(s, outer, groupings);
+  for (uint32_t g = 0; g < count; g++) {
+    Found next;
+    if (!smallest_of(s, arena, outer, groupings[g], &next)) return NULL;
+    if (!found->plan || next.plan->arena_bytes < found->plan->arena_bytes) *found = next;
+  }
+  return found->plan;
+}
+
+/* Plans with less and less room until the placed plan fits the budget. */
+static bool place_outer(Search *s, const Outer *outer, const Bound *bound, Found *found) {
+  uint64_t budget = s->budget;
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
-    found->choice = choice;
-    found->plan = search_build(s, s->arena, &choice);
+    if (!search_outer(s, outer, budget, bound, found)) return false;
+    found->plan = emit_found(s, s->arena, found);
     if (!found->plan) return false;
     found->fits = found->plan->arena_bytes <= s->budget;
-    if (found->fits || s->settings->checkpoint != CHECKPOINT_AUTO || choice.full_blocks == blocks) return true;
-    choice.full_blocks += 1 + (blocks - choice.full_blocks) / 4;
-    if (choice.full_blocks > blocks || i == PLACEMENT_TRIES - 2) choice.full_blocks = blocks;
+    if (found->fits) {
+      plan_simulate(s->arena, found->plan, &found->sim);
+      return true;
+    }
+    uint64_t excess = found->plan->arena_bytes - s->budget, less = excess + ((s->budget / 1000) << i);
+    budget = budget > less ? budget - less : 0;
   }
+  return false;
+}
+
+/* --- the outer search ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct Candidate {
+  Outer outer;
+  Bound bound;
+  uint32_t order;
+} Candidate;
+
+static int compare_candidates(const void *a, const void *b) {
+  const Candidate *x = a, *y = b;
+  if (x->bound.ns != y->bound.ns) return x->bound.ns < y->bound.ns ? -1 : 1;
+  return (x->order > y->order) - (x->order < y->order);
+}
+
+/* Shard widths that the strategy allows, widest first: all ranks, one node's, or what is pinned; 1 replicates. */
+static uint32_t list_widths(const Search *s, uint32_t out[3]) {
+  uint32_t count = 0;
+  switch (s->settings->strategy) {
+  case STRATEGY_NO_SHARD: out[count++] = 1; break;
+  case STRATEGY_HYBRID_SHARD: out[count++] = (uint32_t)s->settings->shard; break;
+  case STRATEGY_AUTO:
+    out[count++] = s->ranks;
+    if (s->ranks_per_node > 1 && s->ranks_per_node < s->ranks) out[count++] = s->ranks_per_node;
+    if (s->ranks > 1) out[count++] = 1;
+    break;
+  default: out[count++] = s->ranks; break;
+  }
+  return count;
+}
+
+static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out, uint32_t *total) {
+  uint32_t widths[3], width_count = list_widths(s, widths);
+  *total = 0;
+  for (uint32_t m = 0; m < count; m++) {
+    if (!search_program(s, micro[m])) return false;
+    for (uint32_t w = 0; w < width_count; w++) {
+      Candidate *candidate = &out[*total];
+      *candidate = (Candidate){.outer = {micro[m], widths[w]}, .order = (*total)++};
+      candidate->bound = outer_bound(s, &candidate->outer);
+    }
+  }
+  qsort(out, *total, sizeof *out, compare_candidates);
   return true;
 }
 
-/* The first estimate that fits as placed, else the smallest placed plan. */
-static bool place_best(Search *s, const Estimates *list, Found *found) {
-  Found smallest = {0};
-  for (uint32_t i = 0; i < list->count; i++) {
-    const Estimate *e = &list->data[i];
-    if (e->max_live > s->budget && i > 0 && smallest.plan) break;
-    if (!place(s, e->choice, found)) return false;
-    if (found->fits) return true;
-    if (!smallest.plan || found->plan->arena_bytes < smallest.plan->arena_bytes) smallest = *found;
+static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total, Found *found) {
+  for (uint32_t i = 0; i < total; i++) {
+    Found smallest;
+    if (!search_smallest(s, s->arena, &candidates[i].outer, &smallest)) return false;
+    if (!found->plan || smallest.plan->arena_bytes < found->plan->arena_bytes) *found = smallest;
   }
-  *found = smallest;
+  found->fits = found->plan->arena_bytes <= s->budget;
+  plan_simulate(s->arena, found->plan, &found->sim);
   return true;
 }
 
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
-  Estimates list = {0};
-  Strategy strategies[3];
-  uint32_t strategy_count = list_strategies(s, strategies);
-  for (uint32_t m = 0; m < count; m++) {
-    Choice choice = first_choice(s);
-    choice.micro_batch = micro[m];
-    if (!search_program(s, micro[m])) return false;
-    for (uint32_t k = 0; k < strategy_count; k++) {
-      choice.strategy = strategies[k];
-      if (!add_estimate(s, &list, choice)) return false;
-    }
-  }
-  sort_estimates(&list, s->budget);
-  if (!add_neighbours(s, &list, list.data[0].choice)) return false;
-  sort_estimates(&list, s->budget);
-  if (!place_best(s, &list, found)) return false;
-  plan_simulate(s->arena, found->plan, &found->sim);
-  found->bound = bound_of(s->cluster, found->plan);
-  for (uint32_t i = 0; i < list.count; i++) { /* the least bound over all sharding and micro-batches considered */
-    if (list.data[i].choice.micro_batch == found->choice.micro_batch && list.data[i].choice.strategy == found->choice.strategy)
+  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 3 * (size_t)count);
+  uint32_t total;
+  *found = (Found){0};
+  if (!list_candidates(s, micro, count, candidates, &total)) return false;
+  for (uint32_t i = 0; i < total; i++) {
+    if (found->plan && candidates[i].bound.ns >= found->sim.step_ns) break;
+    Found next = {0};
+    if (!place_outer(s, &candidates[i].outer, &candidates[i].bound, &next)) {
+      if (s->sink->errors) return false;
       continue;
-    Arena *scratch = arena_new();
-    Plan *plan = emit_choice(s, scratch, &list.data[i].choice);
-    Bound bound = bound_of(s->cluster, plan);
-    if (bound.ns < found->bound.ns) found->bound = bound;
-    arena_free(scratch);
+    }
+    if (!found->plan || next.sim.step_ns < found->sim.step_ns) *found = next;
   }
+  if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
+  found->bound = candidates[0].bound;
   return true;
 }

@@ -1,26 +1,18 @@
-/* Owns: the search over decisions. Grows into the joint search; today: every (micro-batch, strategy) with block units
- * and as few recomputed blocks as the budget asks for, then, around the best of these, unit policies, prefetch depth
- * and keeping the last unit. */
+/* Owns: the joint search. Outer choices (micro-batch, sharding) are bounded first and tried best bound first; those whose bound
+ * exceeds the best plan found are dropped. Inside one, units, recompute per operator, units kept gathered and the issue
+ * slot of every gather are chosen together under the memory budget: seeds by price (items.h) on several groupings of
+ * units, then moves of whole classes of items, all judged by the exact schedule (schedule.h). */
 #ifndef FSDPC_PLANNER_SEARCH_H
 #define FSDPC_PLANNER_SEARCH_H
 
 #include "planner/bound.h"
 #include "planner/emit.h"
+#include "planner/figures.h"
 #include "planner/planner.h"
-
-/* One point of the space: everything that is enumerated. */
-typedef struct Choice {
-  int64_t micro_batch;
-  Strategy strategy;
-  WrapKind wrap;
-  uint64_t wrap_numel;
-  uint32_t full_blocks; /* recomputed blocks */
-  uint32_t prefetch;
-  bool keep_last; /* the last block's unit stays gathered */
-} Choice;
 
 typedef struct Search {
   Arena *arena;
+  Arena *scratch; /* of one judgement */
   DiagSink *sink;
   const Graph *graph;
   const Cluster *cluster;
@@ -33,11 +25,23 @@ typedef struct Search {
   uint64_t budget;
   bool inference;
   VEC(Program *) programs; /* one a micro-batch tried */
-  uint32_t candidates;
+  uint32_t candidates;     /* schedules judged */
 } Search;
 
+/* One outer choice. */
+typedef struct Outer {
+  int64_t micro_batch;
+  uint32_t shard; /* ranks a unit is spread over: all, or 1 */
+} Outer;
+
+/* A complete set of decisions. */
 typedef struct Found {
-  Choice choice;
+  Outer outer;
+  const UnitSet *units;
+  WrapKind wrap;
+  uint64_t wrap_numel;
+  Decisions decisions;
+  uint64_t estimate_ns;
   Plan *plan; /* placed, with events; in search->arena */
   SimResult sim;
   Bound bound;
@@ -46,11 +50,9 @@ typedef struct Found {
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);
-/* The placed plan of one choice, in `arena`; NULL after diagnostics. */
-Plan *search_build(Search *search, Arena *arena, const Choice *choice);
-/* The program of a choice, for dumps. */
+/* The smallest placed plan of an outer choice: everything recomputed that may be, nothing prefetched. NULL after diagnostics. */
+Plan *search_smallest(Search *search, Arena *arena, const Outer *outer, Found *found);
+/* The program of a micro-batch, costed; NULL after diagnostics. */
 const Program *search_program(Search *search, int64_t micro_batch);
-const UnitSet *search_units(Search *search, Arena *arena, const Choice *choice);
-void search_recompute(Search *search, const Choice *choice, bool *recompute);
 
 #endif

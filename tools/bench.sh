@@ -9,7 +9,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 require_packages "${build_packages[@]}"
 build_release
-cmake --build build --target bench_products >&2
+quietly cmake --build build --target bench_products
 
 # field FILE NAME: a number of one JSON object.
 field() { grep -oE "\"$2\": *[-+.0-9eE]+" "$1" | head -n 1 | sed 's/.*: *//'; }
@@ -21,11 +21,14 @@ median_step() {
     awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'
 }
 
-# step_against_products MODEL RANKS STEPS ARGUMENT...: one row of the first table.
+# step_against_products MODEL RANKS BATCH STEPS ARGUMENT...: one row of the first table. In f32 and with BATCH samples
+# a step, whatever the model file says.
 step_against_products() {
-  local model=$1 ranks=$2 steps=$3 products step
-  shift 3
-  build/fsdpc plan "models/$model.fsdp" --ranks "$ranks" --cluster models/clusters/cpu.fsdp "$@" -o "$scratch/plan" >"$scratch/summary"
+  local model=$1 ranks=$2 batch=$3 steps=$4 products step
+  shift 4
+  sed -E "s/^( *)(tokens_per_step|batch) .*/\1batch $batch/; s/^( *)precision .*/\1precision f32/" "models/$model.fsdp" \
+    >"$scratch/$model.fsdp"
+  build/fsdpc plan "$scratch/$model.fsdp" --ranks "$ranks" --cluster models/clusters/cpu.fsdp "$@" -o "$scratch/plan" >"$scratch/summary"
   head -c 4000000 /dev/zero >"$scratch/tokens.bin"
   build/fsdpc run "$scratch/plan" --data "$scratch/tokens.bin" --steps "$steps" --metrics "$scratch/metrics" --quiet --threads 1
   step=$(median_step "$scratch/metrics")
@@ -50,8 +53,8 @@ planning() {
 
 rows=()
 printf '\n%-12s %5s  %12s  %12s  %7s\n' model ranks 'step, ms' 'products, ms' ratio
-step_against_products quickstart 2 12
-step_against_products gpt2 2 5 --set ctx=256 --micro-batch 2
+step_against_products quickstart 2 32 20
+step_against_products gpt2 2 4 8 --set ctx=256 --memory 8GiB
 printf '\nplanning\n'
 planning gpt2 --ranks 8
 planning llama3-405b --ranks 1024

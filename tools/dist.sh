@@ -14,7 +14,7 @@ sources() {
   if [ -e .git ] && git rev-parse --git-dir >/dev/null 2>&1; then
     git ls-files -z
   else
-    find . -type f -not -path './build*' -not -path './out/*' -printf '%P\0'
+    find . -type f -not -path './.git*' -not -path './build*' -not -path './out/*' -printf '%P\0'
   fi
 }
 sources | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done >"$stage/list"

@@ -12,13 +12,13 @@ Examples:
 
 Options:
   --data PATH   train on this text file or folder (repeatable; default: the licence texts that every Debian carries)
-  --steps N     optimizer steps (default: 400, about a minute)
+  --steps N     optimizer steps (default: 600, about a minute)
   --out DIR     where plan, weights and drawing go (default: out/quickstart)
   --force       train again even when the weights are there
 TEXT
 }
 
-data=() steps=400 out=$root/out/quickstart force=no
+data=() steps=600 out=$root/out/quickstart force=no
 while [ $# -gt 0 ]; do
   case $1 in
   --data) data+=("$(realpath "${2:?--data needs a path}")") && shift 2 ;;

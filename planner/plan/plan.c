@@ -66,24 +66,27 @@ StrId plan_intern(Arena *arena, Plan *plan, const char *text) {
 
 /* --- shapes ------------------------------------------------------------------------------------------ */
 
-static bool product(const Plan *plan, const PlanInstr *instr, const DimFactor *factors, int count,
-                    uint64_t *out) {
+static bool product(const int64_t *ints, uint32_t shard, const DimFactor *factors, int count, uint64_t *out) {
   *out = 1;
   for (int i = 0; i < count; i++) {
     int64_t value = factors[i].value;
-    if (factors[i].kind == FACTOR_INT) value = plan_int(plan, instr, (int)value);
-    if (factors[i].kind == FACTOR_F) value = plan->world.shard;
+    if (factors[i].kind == FACTOR_INT) value = ints[value];
+    if (factors[i].kind == FACTOR_F) value = shard;
     if (value <= 0 || !checked_mul(*out, (uint64_t)value, out)) return false;
   }
   return true;
 }
 
+bool operand_dims(const OperandSpec *spec, const int64_t *ints, uint32_t shard, uint64_t *rows, uint64_t *cols) {
+  uint64_t total;
+  return product(ints, shard, spec->rows, spec->rows_count, rows) &&
+         product(ints, shard, spec->cols, spec->cols_count, cols) && checked_mul(*rows, *cols, &total);
+}
+
 bool plan_operand_dims(const Plan *plan, const InstrSpec *specs, const PlanInstr *instr, int k,
                        uint64_t *rows, uint64_t *cols) {
-  const OperandSpec *spec = &specs[instr->op].operands[k];
-  uint64_t total;
-  return product(plan, instr, spec->rows, spec->rows_count, rows) &&
-         product(plan, instr, spec->cols, spec->cols_count, cols) && checked_mul(*rows, *cols, &total);
+  const int64_t *ints = plan->ints.data ? plan->ints.data + instr->ints : NULL;
+  return operand_dims(&specs[instr->op].operands[k], ints, plan->world.shard, rows, cols);
 }
 
 /* --- memory ------------------------------------------------------------------------------------------ */

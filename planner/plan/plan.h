@@ -240,6 +240,8 @@ const InstrSpec *instr_specs(Arena *arena);
 /* -1 when no instruction has this name. */
 int instr_find(const InstrSpec *specs, const char *name);
 
+/* rows x cols of an operand under these attributes and this shard group; false when a product overflows or a factor is <= 0. */
+bool operand_dims(const OperandSpec *spec, const int64_t *ints, uint32_t shard, uint64_t *rows, uint64_t *cols);
 /* rows x cols of operand k of an instruction; false when a product overflows or a factor is <= 0. */
 bool plan_operand_dims(const Plan *plan, const InstrSpec *specs, const PlanInstr *instr, int k, uint64_t *rows,
                        uint64_t *cols);

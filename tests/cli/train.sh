@@ -35,6 +35,13 @@ for strategy in full_shard shard_grad_op no_shard; do
   "$compare" weights "$strategy.weights/model.safetensors" full_shard.weights/model.safetensors
 done
 
+# So they do at 4, where hybrid sharding sums in two groups of two and then across: subtrees of the one tree.
+for strategy in full_shard hybrid_shard:2 no_shard; do
+  train "four-$strategy" "$fixtures/gpt-tiny.fsdp" --ranks 4 --strategy "$strategy"
+  "$compare" metrics "four-$strategy.jsonl" four-full_shard.jsonl 0
+  "$compare" weights "four-$strategy.weights/model.safetensors" four-full_shard.weights/model.safetensors
+done
+
 # What was saved generates: bytes out, as many as asked for, the same ones again. (Not with oneDNN: once its code has
 # run in this very process, LeakSanitizer crashes at exit. Ranks are other processes, and end by _exit.)
 generate() {

@@ -1,0 +1,90 @@
+/* Owns: figures.h. */
+#include "planner/figures.h"
+
+#include "base/checked.h"
+#include "planner/cost.h"
+
+static uint64_t op_bytes(const Program *program, const ProgramOp *op) {
+  uint64_t bytes = 0;
+  for (int32_t k = 0; k < op->ref_count; k++) {
+    uint64_t rows, cols;
+    const OperandSpec *spec = &program->specs[op->op].operands[k];
+    if (op->refs[k].value < 0 || !operand_dims(spec, op->ints, 1, &rows, &cols)) continue;
+    bool twice = spec->mode == MODE_UPDATE || (spec->mode == MODE_ADD && op->refs[k].add);
+    bytes += rows * cols * dtype_bytes(program->values.data[op->refs[k].value].dtype) * (twice ? 2 : 1);
+  }
+  return bytes;
+}
+
+void figures_of_program(Program *program, const Cluster *cluster) {
+  for (uint32_t i = 0; i < program->ops.count; i++) {
+    ProgramOp *op = &program->ops.data[i];
+    op->bytes = op_bytes(program, op);
+    cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, op->bytes, &op->flops, &op->ns);
+  }
+}
+
+static uint64_t unit_shard(const Program *program, const Unit *unit, uint32_t shards) {
+  uint64_t flat = 0;
+  for (uint32_t i = 0; i < unit->params.count; i++) {
+    uint64_t numel = 0;
+    shape_numel(&program->graph->params.data[unit->params.data[i]].shape, 1, &numel);
+    flat += round_up(numel, PLAN_ALIGN_ELEMENTS);
+  }
+  return round_up((flat + shards - 1) / shards, PLAN_ALIGN_ELEMENTS);
+}
+
+static uint64_t state_bytes(const Recipe *recipe) { /* of one element, moments included */
+  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW;
+  return 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + (adamw ? 8 : recipe->momentum != 0 ? 4 : 0);
+}
+
+static uint64_t time_of(const Program *program, const Cluster *cluster, InstrOp op, uint64_t bytes) {
+  static const int64_t no_ints[INSTR_MAX_INTS] = {0};
+  uint64_t flops, ns;
+  cost_work(cluster, program->specs, op, no_ints, program->graph->recipe.compute, bytes, &flops, &ns);
+  return ns;
+}
+
+UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
+                              const PlanWorld *world) {
+  const Recipe *recipe = &program->graph->recipe;
+  uint64_t compute = dtype_bytes(recipe->compute), reduce = dtype_bytes(recipe->reduce);
+  UnitFigures *figures = ARENA_ARRAY(arena, UnitFigures, units->units.count);
+  for (uint32_t u = 0; u < units->units.count; u++) {
+    UnitFigures *f = &figures[u];
+    uint64_t shard = unit_shard(program, &units->units.data[u], world->shard), full = shard * world->shard;
+    f->full_bytes = full * compute;
+    f->gradient_bytes = full * reduce;
+    if (world->shard > 1) {
+      f->gather_ns = cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes);
+      f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
+    }
+    if (world->shard > 1 && world->replicas > 1) f->gradient_bytes += shard * reduce; /* between the two reductions */
+    if (world->replicas > 1) f->reduce_ns += cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
+    InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
+    uint64_t cast = recipe->compute != DTYPE_F32 ? compute : 0, moved = 2 * (state_bytes(recipe) - cast) + cast + reduce;
+    f->update_ns = time_of(program, cluster, update, shard * moved) + time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
+  }
+  return figures;
+}
+
+uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32_t shard) {
+  const Recipe *recipe = &program->graph->recipe;
+  bool training = program->output_value < 0;
+  uint64_t each = state_bytes(recipe) + dtype_bytes(recipe->reduce);
+  uint64_t bytes = training ? 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES) : 0; /* scalars */
+  for (uint32_t u = 0; u < units->units.count; u++) {
+    uint64_t elements = unit_shard(program, &units->units.data[u], shard);
+    bytes += elements * each;
+    if (recipe->compute != DTYPE_F32) bytes += round_up(elements * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES) - elements * dtype_bytes(recipe->compute);
+  }
+  return bytes;
+}
+
+uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world) {
+  uint64_t ns = 4 * time_of(program, cluster, INSTR_ZERO, 8);
+  if (world->ranks > 1) ns += 2 * cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8);
+  if (world->shard > 1) ns += cost_collective(cluster, world, INSTR_ALLREDUCE_EXACT, 8 * EXACT_DIGITS);
+  return ns;
+}

@@ -1,0 +1,18 @@
+/* Owns: times and sizes of a program's operators and of a grouping's units, from the cost model. The search reads only
+ * these; the cost model is asked once. */
+#ifndef FSDPC_PLANNER_FIGURES_H
+#define FSDPC_PLANNER_FIGURES_H
+
+#include "planner/schedule.h"
+
+/* Fills flops, bytes and ns of every op. */
+void figures_of_program(Program *program, const Cluster *cluster);
+/* By unit. world: ranks, shard, replicas and ranks_per_node are set. */
+UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
+                              const PlanWorld *world);
+/* Bytes that persist on one rank: master, cast, gradient and optimizer shards of all units. */
+uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32_t shard);
+/* Of the segments "begin" and "update": what does not depend on units. */
+uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world);
+
+#endif

@@ -1,0 +1,185 @@
+/* Owns: items.h. Room is kept in a tree over slots: range add and range maximum in O(log n). */
+#include "planner/items.h"
+
+#include <stdlib.h>
+
+/* --- listing --------------------------------------------------------------------------------------------------------- */
+
+typedef struct Span2 {
+  int32_t last_forward, first_backward;
+} Span2;
+
+static bool reads(OperandMode mode) { return mode == MODE_READ || mode == MODE_UPDATE; }
+
+static Span2 *find_spans(Arena *arena, const Program *program) {
+  Span2 *spans = ARENA_ARRAY(arena, Span2, program->values.count);
+  for (uint32_t v = 0; v < program->values.count; v++) spans[v] = (Span2){PLAN_NONE, PLAN_NONE};
+  for (int32_t i = 0; i < (int32_t)program->ops.count; i++) {
+    const ProgramOp *op = &program->ops.data[i];
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      if (op->refs[k].value < 0) continue;
+      Span2 *span = &spans[op->refs[k].value];
+      if (i < program->turn)
+        span->last_forward = i;
+      else if (span->first_backward < 0 && reads(program->specs[op->op].operands[k].mode))
+        span->first_backward = i;
+    }
+  }
+  return spans;
+}
+
+/* By op: how many forward operators read its results. */
+static int32_t *count_readers(Arena *arena, const Program *program) {
+  int32_t *readers = ARENA_ARRAY(arena, int32_t, program->ops.count);
+  for (int32_t i = 0; i < program->turn; i++) {
+    const ProgramOp *op = &program->ops.data[i];
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      int32_t v = op->refs[k].value;
+      if (v >= 0 && program->values.data[v].producer >= 0 && program->values.data[v].producer != i)
+        readers[program->values.data[v].producer]++;
+    }
+  }
+  return readers;
+}
+
+/* Time of running op again, its inputs being there but for those that backward never asks for. readers: count only
+ * inputs that nobody else reads. */
+static uint64_t chain_ns(const Program *program, const bool *needed, const bool *recompute, const int32_t *readers,
+                         int32_t index) {
+  const ProgramOp *op = &program->ops.data[index];
+  uint64_t ns = op->ns;
+  for (int32_t k = 0; k < op->ref_count; k++) {
+    if (op->refs[k].value < 0 || !reads(program->specs[op->op].operands[k].mode)) continue;
+    const Value *value = &program->values.data[op->refs[k].value];
+    if (value->kind != VALUE_ACTIVATION || needed[value->producer] || !recompute[value->producer]) continue;
+    if (readers && readers[value->producer] > 1) continue;
+    ns += chain_ns(program, needed, recompute, readers, value->producer);
+  }
+  return ns;
+}
+
+static int32_t reverse_bits(uint32_t value) {
+  uint32_t out = 0;
+  for (int i = 0; i < 20; i++) out |= ((value >> i) & 1) << (19 - i);
+  return (int32_t)out;
+}
+
+void items_list(Arena *arena, const Program *program, const bool *pinned, bool *recompute, Items *out) {
+  const Span2 *spans = find_spans(arena, program);
+  const int32_t *readers = count_readers(arena, program);
+  bool *needed = ARENA_ARRAY(arena, bool, program->ops.count);
+  for (uint32_t v = 0; v < program->values.count; v++) {
+    const Value *value = &program->values.data[v];
+    if (value->kind == VALUE_ACTIVATION && value->producer >= 0 && spans[v].first_backward >= 0) needed[value->producer] = true;
+  }
+  for (int32_t i = 0; i < program->turn; i++)
+    if (!pinned[i]) recompute[i] = true;
+  uint32_t number = 0;
+  int32_t block = PLAN_NONE, start = 0;
+  for (int32_t i = 0; i < program->turn; i++) {
+    int32_t own = program->block[program->ops.data[i].graph_op];
+    if (own != block) {
+      block = own;
+      start = i;
+      number++;
+    }
+    if (!needed[i] || pinned[i]) continue;
+    Item item = {.op = i, .unit = PLAN_NONE, .class = own >= 0 ? i - start : -1 - i, .rank = reverse_bits(number)};
+    item.first = INT32_MAX;
+    item.last = PLAN_NONE;
+    const ProgramOp *op = &program->ops.data[i];
+    for (int32_t k = 0; k < op->ref_count; k++) {
+      int32_t v = op->refs[k].value;
+      if (v < 0 || program->specs[op->op].operands[k].mode != MODE_WRITE || spans[v].first_backward < 0) continue;
+      item.bytes += program->values.data[v].numel * dtype_bytes(program->values.data[v].dtype);
+      if (spans[v].last_forward < item.first) item.first = spans[v].last_forward;
+      if (spans[v].first_backward > item.last) item.last = spans[v].first_backward;
+    }
+    item.ns = chain_ns(program, needed, recompute, NULL, i);
+    item.least_ns = chain_ns(program, needed, recompute, readers, i);
+    vec_push(arena, out, item);
+  }
+}
+
+/* --- room ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct Room {
+  int32_t size;        /* power of two */
+  int64_t *most, *add; /* heap order: maximum of a node's slots, and what is added to all of them */
+} Room;
+
+static void room_build(Arena *arena, Room *room, const int64_t *live, int32_t slots) {
+  for (room->size = 1; room->size < slots; room->size *= 2) continue;
+  room->most = ARENA_ARRAY(arena, int64_t, 2 * (size_t)room->size);
+  room->add = ARENA_ARRAY(arena, int64_t, 2 * (size_t)room->size);
+  for (int32_t i = 0; i < slots; i++) room->most[room->size + i] = live[i];
+  for (int32_t i = room->size - 1; i > 0; i--)
+    room->most[i] = room->most[2 * i] > room->most[2 * i + 1] ? room->most[2 * i] : room->most[2 * i + 1];
+}
+
+static int64_t room_most(const Room *room, int32_t node, int32_t low, int32_t high, int32_t first, int32_t end) {
+  if (first >= high || end <= low) return INT64_MIN;
+  if (first <= low && high <= end) return room->most[node];
+  int32_t middle = (low + high) / 2;
+  int64_t a = room_most(room, 2 * node, low, middle, first, end), b = room_most(room, 2 * node + 1, middle, high, first, end);
+  int64_t most = a > b ? a : b;
+  return most == INT64_MIN ? most : most + room->add[node];
+}
+
+static void room_add(Room *room, int32_t node, int32_t low, int32_t high, int32_t first, int32_t end, int64_t bytes) {
+  if (first >= high || end <= low) return;
+  if (first <= low && high <= end) {
+    room->most[node] += bytes;
+    room->add[node] += bytes;
+    return;
+  }
+  int32_t middle = (low + high) / 2;
+  room_add(room, 2 * node, low, middle, first, end, bytes);
+  room_add(room, 2 * node + 1, middle, high, first, end, bytes);
+  int64_t a = room->most[2 * node], b = room->most[2 * node + 1];
+  room->most[node] = (a > b ? a : b) + room->add[node];
+}
+
+/* --- choosing ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct Ranked {
+  double worth; /* per byte */
+  int32_t rank;
+  uint32_t item;
+} Ranked;
+
+static int compare_ranked(const void *a, const void *b) {
+  const Ranked *x = a, *y = b;
+  if (x->worth != y->worth) return x->worth > y->worth ? -1 : 1;
+  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+  return (x->item > y->item) - (x->item < y->item);
+}
+
+void items_choose(const Items *items, const Prices *prices, const int64_t *live, int32_t slots, bool *recompute, bool *keep) {
+  Arena *scratch = arena_new();
+  Ranked *ranked = ARENA_ARRAY(scratch, Ranked, items->count);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < items->count; i++) {
+    const Item *item = &items->data[i];
+    double price = item->op >= 0 ? prices->compute : prices->gather;
+    double worth = price * (double)item->ns / (double)(item->bytes ? item->bytes : 1);
+    if (worth > 0) ranked[count++] = (Ranked){worth, item->rank, i};
+  }
+  qsort(ranked, count, sizeof *ranked, compare_ranked);
+  Room room;
+  room_build(scratch, &room, live, slots);
+  for (uint32_t i = 0; i < count; i++) {
+    const Item *item = &items->data[ranked[i].item];
+    int32_t first = item->first + 1, end = item->last;
+    if (end > first) {
+      int64_t most = room_most(&room, 1, 0, room.size, first, end);
+      if (most + (int64_t)item->bytes > (int64_t)prices->room) continue;
+      room_add(&room, 1, 0, room.size, first, end, (int64_t)item->bytes);
+    }
+    if (item->op >= 0)
+      recompute[item->op] = false;
+    else
+      keep[item->unit] = true;
+  }
+  arena_free(scratch);
+}

@@ -1,0 +1,52 @@
+/* Owns: the order of one micro-batch and what it costs, before anything is emitted: steps of forward, recompute and backward,
+ * when each unit is gathered and reduced, live bytes at every step, and simulated time.
+ *
+ * Memory is exact: the sum of live sizes at each step is what the emitted plan will hold there. Time is an upper bound on
+ * the simulated time of the emitted plan: a gather waits for the end of the step before its issue slot, and a step
+ * waits for every reduction whose buffer was released before it, where the plan waits only for true address reuse.
+ * A gradient is held until its reduction has finished, going by simulated time, at most until the next one is issued. */
+#ifndef FSDPC_PLANNER_SCHEDULE_H
+#define FSDPC_PLANNER_SCHEDULE_H
+
+#include "planner/decisions.h"
+
+typedef struct Step {
+  int32_t op;
+  Phase phase;
+} Step;
+
+/* A unit's parameters are needed in steps [first, last]; its gather is issued just before step `issue`. */
+typedef struct Use {
+  int32_t unit, first, last, issue;
+} Use;
+
+/* A unit's gradient is whole after step `after`; its buffers are held through step `release`. */
+typedef struct Reduction {
+  int32_t unit, first, after, release;
+} Reduction;
+
+typedef struct Schedule {
+  Arena *arena;
+  VEC(Step) steps;
+  VEC(Use) uses;             /* by issue: order of the gather queue */
+  VEC(Reduction) reductions; /* in order of the reduce queue */
+  int64_t *live;             /* bytes of non-persistent buffers at each step */
+  int64_t max_live;
+  uint64_t micro_ns;  /* simulated, one micro-batch */
+  uint64_t update_ns; /* segments "begin" and "update" */
+  uint64_t step_ns;   /* micro * accumulation + update */
+} Schedule;
+
+/* What is fixed while decisions vary: figures of units under one world. */
+typedef struct UnitFigures {
+  uint64_t full_bytes, gradient_bytes; /* gathered; unreduced */
+  uint64_t gather_ns, reduce_ns;       /* reduce: all collectives of its gradient */
+  uint64_t update_ns;                  /* squares and optimizer */
+} UnitFigures;
+
+/* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are
+ * issued as early as decisions->room bytes of live buffers allow. Deterministic: emission repeats it. */
+void schedule_build(Schedule *schedule, Arena *arena, const Program *program, const Decisions *decisions,
+                    const UnitFigures *figures, bool shared_queue);
+
+#endif
