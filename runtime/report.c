@@ -29,8 +29,8 @@ struct Report {
   Tensorboard *board; /* or NULL */
 };
 
-static const char *const optimizers[] = {"adamw", "sgd"};
-static const char *const schedules[] = {"constant", "linear", "cosine"};
+static const char *const optimizers[] = {"adamw", "sgd", "lion"};
+static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
 static const char *const orders[] = {"sequential", "shuffled"};
 
 static uint64_t now_ns(void) {

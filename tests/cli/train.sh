@@ -80,3 +80,16 @@ for strategy in full_shard no_shard; do
   train "moved-$strategy" "$fixtures/gpt-tiny.fsdp" --ranks 4 --strategy $strategy --resume parts.weights/step-00000009
   "$compare" weights "moved-$strategy.weights/model.safetensors" moved-full_shard.weights/model.safetensors
 done
+
+# Other optimizers and schedules: the loss falls, strategies agree, a stop costs no bit.
+sed -E 's/optimizer adamw \{[^}]*\}/optimizer lion { lr 3e-4 wsd cooldown 6 warmup 2 decay 0.1 no_decay wte wpe }/' \
+  "$fixtures/gpt-tiny.fsdp" >lion.fsdp
+train lion-full lion.fsdp --ranks 2 --strategy full_shard
+train lion-none lion.fsdp --ranks 2 --strategy no_shard --steps 11
+train lion-none lion.fsdp --ranks 2 --strategy no_shard --resume auto
+"$compare" weights lion-none.weights/model.safetensors lion-full.weights/model.safetensors
+expect 0 plan lion.fsdp --ranks 2 --dump=plan
+grep -q 'param p0 "wte.weight" .* decay no' out || fail 'no_decay has no effect'
+sed 's/no_decay wte wpe/no_decay wtf/' lion.fsdp >typo.fsdp
+expect 1 check typo.fsdp
+said err 'matches no parameter'
