@@ -5,8 +5,10 @@
 #include "runtime/runtime.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -252,8 +254,24 @@ static void describe_place(const Watch *watch, uint32_t rank, char *out, size_t 
   snprintf(out, bytes, "in step %llu%s%s", (unsigned long long)step, what[0] != '\0' ? " at " : "", what);
 }
 
+/* torchrun shows the earliest of its workers' error files as the root cause. */
+static void tell_torchrun(const char *text) {
+  const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+  json_t *root = path == NULL || *path == '\0' ? NULL
+                                               : json_pack("{s{ss s{ss so}}}", "message", "message", text, "extraInfo",
+                                                           "py_callstack", "", "timestamp",
+                                                           json_sprintf("%lld", (long long)time(NULL)));
+  if (root != NULL) json_dump_file(root, path, JSON_COMPACT);
+  json_decref(root);
+}
+
+static void say_failure(const char *text) {
+  fprintf(stderr, "error: %s\n", text);
+  tell_torchrun(text);
+}
+
 static int report_death(const Watch *watch) {
-  char place[320];
+  char place[320], text[600];
   int status = watch->first_status;
   describe_place(watch, watch->first, place, sizeof place);
   if (WIFSIGNALED(status)) {
@@ -261,11 +279,12 @@ static int report_death(const Watch *watch) {
     const char *hint = number == SIGKILL  ? "; was it killed by hand, or by the system for want of memory?"
                        : number == SIGBUS ? "; is a data file being changed, or memory exhausted?"
                                           : "";
-    fprintf(stderr, "error: rank %u was killed by signal %d (%s) %s%s\n", watch->first, number, strsignal(number),
-            place, hint);
+    snprintf(text, sizeof text, "rank %u was killed by signal %d (%s) %s%s", watch->first, number, strsignal(number), place,
+             hint);
   } else {
-    fprintf(stderr, "error: rank %u ended with exit code %d %s\n", watch->first, WEXITSTATUS(status), place);
+    snprintf(text, sizeof text, "rank %u ended with exit code %d %s", watch->first, WEXITSTATUS(status), place);
   }
+  say_failure(text);
   return RUN_PEER_FAILED;
 }
 
@@ -288,7 +307,7 @@ static int report(const Watch *watch) {
   }
   if (atomic_load(&control->failed) == CONTROL_SAID) {
     if (watch->first_own <= control->failed_rank && control->failed_rank < watch->end_own)
-      fprintf(stderr, "error: %s\n", control->failure.text);
+      say_failure(control->failure.text);
     return control->failure.code;
   }
   if (watch->died) return report_death(watch);

@@ -123,7 +123,10 @@ static void print_header(const ReportConfig *config) {
   print_batch(config);
   print_optimizer(&plan->recipe, config->steps);
   print_data(config);
-  fprintf(stderr, "  memory     %s a rank, planned to the byte\n", text_bytes(bytes, plan->arena_bytes));
+  fprintf(stderr, "  memory     %s a rank, planned to the byte", text_bytes(bytes, plan->arena_bytes));
+  if (config->checkpoint_bytes > 0)
+    fprintf(stderr, "; %s more for writing checkpoints", text_bytes(bytes, config->checkpoint_bytes));
+  fputc('\n', stderr);
 }
 
 static void print_footer(const Report *report, double seconds, double rate, const char *saved) {

@@ -14,6 +14,7 @@ typedef struct ReportConfig {
   const TrainOptions *options;
   const TokenData *data;
   uint64_t plan_hash, steps, samples_per_step, samples, ctx; /* samples: of the data */
+  uint64_t checkpoint_bytes; /* of a rank's host buffer for checkpoints */
   const char *gemm, *kernels;
   uint32_t threads;
   FILE *metrics; /* or NULL */

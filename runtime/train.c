@@ -87,6 +87,7 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .samples_per_step = feed_samples_per_step(job->plan),
                          .samples = trainer->feed.samples,
                          .ctx = job->ctx,
+                         .checkpoint_bytes = trainer->checkpointer != NULL ? checkpointer_bytes(trainer->checkpointer) : 0,
                          .gemm = trainer->machine.gemm->name,
                          .kernels = trainer->machine.kernels->name,
                          .threads = trainer->machine.threads,

@@ -67,8 +67,8 @@ nothing_left
 # Restarts: from the last checkpoint, to the bits of a run in which nobody died; or with fewer ranks.
 restarted() {
   rm -rf metrics.jsonl saved
-  setsid "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 4000 --data "$fixtures/tokens.bin" --metrics metrics.jsonl \
-    --save saved --save-every 50 --keep 2 --quiet --threads 1 --max-restarts 2 "$@" >out 2>err </dev/null &
+  setsid "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --metrics metrics.jsonl \
+    --save saved --save-every 20 --keep 2 --quiet --threads 1 --max-restarts 2 "$@" >out 2>err </dev/null &
   run=$!
   wait_for has_steps
   kill -9 "$(children "$run" | awk '{ print $2 }')"
@@ -77,7 +77,7 @@ restarted() {
   said err 'was killed by signal 9'
   nothing_left
 }
-expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 4000 --data "$fixtures/tokens.bin" --save whole --quiet --threads 1
+expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --save whole --quiet --threads 1
 restarted
 said err 'restart 1 of 2, with 4 ranks'
 "$compare" weights saved/model.safetensors whole/model.safetensors

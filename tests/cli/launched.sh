@@ -93,6 +93,25 @@ for victim in 0 1 2; do
   [ "$(cat err.* | wc -l)" = 1 ] || { cat err.* >&2 && fail 'not one message'; }
 done
 
+# A signal to all processes: one checkpoint, from which they go on.
+port=$((port + 1)) pids=()
+rm -f metrics.jsonl
+for rank in 0 1; do
+  as slurm $rank 2 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl --save signalled >out 2>err.$rank </dev/null &
+  pids[rank]=$!
+done
+for ((i = 0; i < 400; i++)); do
+  [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ] && break
+  sleep 0.05
+done
+for rank in 0 1; do kill -TERM "$(cat "/proc/${pids[rank]}/task/${pids[rank]}/children")"; done
+for rank in 0 1; do
+  code=0
+  wait "${pids[rank]}" || code=$?
+  [ $code = 143 ] || [ $code = 0 ] || { cat err.* >&2 && fail "rank $rank: exit code $code after SIGTERM"; }
+done
+[ -n "$(find signalled -name 'step-*')" ] || fail 'SIGTERM saved nothing'
+
 # Variables that contradict each other.
 refuse() {
   local want=$1

@@ -75,6 +75,11 @@ train parts "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 9 --save-every 4
 train parts "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume auto --keep 2
 "$compare" weights parts.weights/model.safetensors gpt-tiny-2.weights/model.safetensors
 [ "$(find parts.weights -name 'step-*' | wc -l)" = 2 ] || fail '--keep 2 does not keep 2'
+sed 's/order sequential/order shuffled/' "$fixtures/gpt-tiny.fsdp" >shuffled.fsdp
+train shuffled shuffled.fsdp --ranks 2
+train shuffled-parts shuffled.fsdp --ranks 2 --steps 13
+train shuffled-parts shuffled.fsdp --ranks 2 --resume auto
+"$compare" weights shuffled-parts.weights/model.safetensors shuffled.weights/model.safetensors
 # Elsewhere, with other ranks: strategies still agree to the bit.
 for strategy in full_shard no_shard; do
   train "moved-$strategy" "$fixtures/gpt-tiny.fsdp" --ranks 4 --strategy $strategy --resume parts.weights/step-00000009

@@ -1,4 +1,4 @@
-/* Owns: the fault table of saving. Every call that writes to disk fails once, the n-th over all ranks for n = 1, 2, ... until
+/* Owns: the fault table of files. Every call that writes to disk fails once, the n-th over all ranks for n = 1, 2, ... until
  * none is left: the run ends with one message and exit code 1, leaves whole checkpoints only, and goes on from the
  * newest to the bits of an undisturbed run. The linker wraps the calls; their count lies in shared memory. */
 #include "training.h"
@@ -41,6 +41,8 @@ WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode))
 WRAP(int, rename, (const char *from, const char *to), (from, to))
 WRAP(int, linkat, (int a, const char *from, int b, const char *to, int flags), (a, from, b, to, flags))
 
+WRAP(ssize_t, pread, (int fd, void *data, size_t bytes, off_t offset), (fd, data, bytes, offset))
+
 enum { STEPS = 6, RANKS = 2, MOST_FAULTS = 400 };
 
 static void check_one(Scratch *scratch, const Plan *plan, TrainOptions *options, long n, const char *dir) {
@@ -81,6 +83,47 @@ static bool fault_at(Scratch *scratch, const Plan *plan, const char *const *data
   return true;
 }
 
+/* --- reading: every open and every read fails once; the reason is said ---------------------------------------------- */
+
+static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
+  (void)backend, (void)buf, (void)first, (void)data, (void)bytes;
+  return true;
+}
+
+static bool loads(const Plan *plan, const char *path, Failure *failure) {
+  Arena *arena = arena_new();
+  Checkpoint checkpoint;
+  Backend sink = {.write = sink_write};
+  bool ok = checkpoint_open(arena, &checkpoint, plan, path, true, failure);
+  for (uint32_t rank = 0; ok && rank < RANKS; rank++)
+    ok = checkpoint_load(&checkpoint, plan, unit_ranges(arena, plan, rank), &sink, failure);
+  checkpoint_close(&checkpoint);
+  arena_free(arena);
+  return ok;
+}
+
+static void every_read_may_fail(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, RANKS, 1, STEPS);
+  const char *data = corpus(scratch), *path = scratch_path(scratch, "whole/step-00000006");
+  TrainOptions options = options_for(scratch, &data, "whole");
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  Fault here = {0};
+  fault = &here;
+  long n = 1;
+  for (bool ok = false; !ok; n++) {
+    Failure failure = {0};
+    atomic_store(&here.calls, 0);
+    here.fails = n;
+    ok = loads(plan, path, &failure);
+    if (!ok && (strstr(failure.text, "No space left on device") == NULL || strstr(failure.text, scratch->dir) == NULL))
+      fail_msg("fault %ld: it says: %s", n, failure.text);
+    assert_true(ok == (atomic_load(&here.calls) < n));
+  }
+  fault = NULL;
+  assert_true(n > 20);
+}
+
 static void every_write_may_fail(void **state) {
   Scratch *scratch = *state;
   const Plan *plan = plan_for(scratch->arena, RANKS, 1, STEPS);
@@ -97,6 +140,6 @@ static void every_write_may_fail(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {SCRATCH_TEST(every_write_may_fail)};
+  const struct CMUnitTest tests[] = {SCRATCH_TEST(every_write_may_fail), SCRATCH_TEST(every_read_may_fail)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
