@@ -40,6 +40,9 @@ bool folder_lock(const char *dir, int *fd, Failure *failure);
 void folder_clean(const char *dir);
 /* DIR/step-N of the newest checkpoint; NULL when there is none. DIR may be a checkpoint itself. */
 bool folder_latest(Arena *arena, const char *dir, const char **path, Failure *failure);
+/* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and "newest" must
+ * mean its own. */
+void folder_set_aside(const char *dir, uint64_t step);
 /* Puts DIR/.step-N.tmp in its place, and removes all but the `keep` newest (0: none). */
 bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failure);
 void folder_step_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step);

@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -342,6 +343,25 @@ static bool open_metrics(TrainJob *job, Failure *failure) {
   return job->metrics != NULL || fail(failure, RUN_INVALID, "metrics: %s: %s", path, strerror(errno));
 }
 
+/* "Newest" must mean this run's: other runs' checkpoints are not to be mixed with its own. */
+static bool check_save_folder(Arena *arena, const TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  const char *newest = NULL, *path = job->checkpoint.path;
+  if (options->save_dir == NULL || !leads(options)) return true;
+  if (!folder_latest(arena, options->save_dir, &newest, failure)) return false;
+  if (newest == NULL) return true;
+  const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
+  struct stat here, there;
+  if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
+      here.st_dev == there.st_dev) {
+    folder_set_aside(options->save_dir, job->checkpoint.standing.step);
+    return true;
+  }
+  return fail(failure, RUN_INVALID, "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
+                                    "remove it",
+              newest);
+}
+
 static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   const char *path = NULL;
@@ -398,7 +418,8 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
                                     (leads(options) && !folder_lock(options->save_dir, &job->save_lock, failure))))
     return false;
-  return open_eval(arena, job, failure) && open_resume(arena, job, failure) && open_metrics(job, failure);
+  return open_eval(arena, job, failure) && open_resume(arena, job, failure) && check_save_folder(arena, job, failure) &&
+         open_metrics(job, failure);
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text) {

@@ -200,6 +200,29 @@ static void one_run_saves_in_a_folder(void **state) {
   close(lock);
 }
 
+static void runs_are_not_mixed(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.save_every = 6;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  capture_stderr(scratch);
+  assert_int_equal(runtime_train(plan, &options), RUN_INVALID);
+  assert_said(captured_stderr(scratch), "step-00000024 is of an earlier run; go on from it with --resume auto");
+  /* Back to an older one: the newer ones no longer count, but stay. */
+  options.resume = scratch_path(scratch, "out/step-00000012");
+  options.steps = 14;
+  options.save_every = 0;
+  capture_stderr(scratch);
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_said(captured_stderr(scratch), "is now called superseded-step-00000018");
+  Failure failure = {0};
+  const char *newest;
+  assert_true(folder_latest(scratch->arena, options.save_dir, &newest, &failure));
+  assert_string_equal(newest, scratch_path(scratch, "out/step-00000014"));
+}
+
 /* --- damage ----------------------------------------------------------------------------------------------------------- */
 
 static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
@@ -265,6 +288,7 @@ int main(void) {
       SCRATCH_TEST(other_worlds_go_on),          SCRATCH_TEST(only_the_newest_are_kept),
       SCRATCH_TEST(signals_save),                SCRATCH_TEST(a_second_signal_ends_at_once),
       SCRATCH_TEST(a_stuck_rank_is_named),       SCRATCH_TEST(other_runs_are_refused),
+      SCRATCH_TEST(runs_are_not_mixed),
       SCRATCH_TEST(one_run_saves_in_a_folder),   SCRATCH_TEST(every_damage_is_noticed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

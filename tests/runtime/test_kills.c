@@ -41,12 +41,6 @@ static void go_on(const Table *table, const TrainOptions *options, const char *d
   assert_no_children();
 }
 
-static void remove_run(const Table *table, const char *dir) {
-  char command[512];
-  snprintf(command, sizeof command, "rm -rf '%s/%s'", table->scratch->dir, dir);
-  assert_int_equal(system(command), 0);
-}
-
 static void one_moment(Table *table, uint32_t moment) {
   const char *dir = arena_printf(table->scratch->arena, "moment%u", moment);
   TrainOptions options = options_at(table, dir);
@@ -72,7 +66,7 @@ static void one_moment(Table *table, uint32_t moment) {
     fail_msg("moment %u: exit code %d, and it says: %s", moment, code, said);
   if (code == -1 && !term) fail_msg("moment %u: the job was killed", moment);
   go_on(table, &options, dir);
-  remove_run(table, dir);
+  scratch_remove(table->scratch, dir);
 }
 
 static void kills_cost_no_bit(void **state) {

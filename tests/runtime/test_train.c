@@ -77,6 +77,7 @@ static Run train(Scratch *scratch, const BigramOptions *bigram, uint32_t threads
   const Plan *plan = verified(scratch->arena, bigram);
   Run run;
   options.threads = threads;
+  scratch_remove(scratch, "out");
   assert_int_equal(runtime_train(plan, &options), RUN_OK);
   assert_no_children();
   run.records = read_metrics(options.metrics_path);
@@ -170,6 +171,7 @@ static void saved_weights_load(void **state) {
   train_options.steps = 2;
   options.shard = 2, options.micro_batch = 6;
   Plan *plan = verified(scratch->arena, &options);
+  scratch_remove(scratch, "out");
   plan->recipe.lr = plan->recipe.min_lr = 0;
   assert_int_equal(runtime_train(plan, &train_options), RUN_OK);
   size_t bytes;
