@@ -16,9 +16,11 @@ static bool read_options(const Cli *cli, ExportOptions *export) {
   if (target < 0) return usage_error("--to safetensors writes weights", "--to is missing: what to export to"), false;
   if (target > 0) return usage_error(NULL, "--to %s is not available in this version", targets[target]), false;
   if (options->operands.count < 2)
-    return usage_error("fsdpc export PLAN DIR --to safetensors --weights RUN", "the folder to write to is missing"), false;
+    return usage_error("fsdpc export PLAN DIR --to safetensors --weights RUN", "the folder to write to is missing"),
+           false;
   if (!option_given(options, OPTION_WEIGHTS))
-    return usage_error("--weights DIR names the folder that 'fsdpc run --save DIR' wrote", "there are no weights to export"),
+    return usage_error("--weights DIR names the folder that 'fsdpc run --save DIR' wrote",
+                       "there are no weights to export"),
            false;
   *export = (ExportOptions){.weights = option_text(options, OPTION_WEIGHTS, NULL),
                             .dir = options->operands.data[1],

@@ -1,7 +1,7 @@
 /* Owns: writing checkpoints: the copy at a step's border, and the thread that brings it to disk.
  *
- * The thread runs while steps do, so it allocates nothing of this program's. Rank 0's thread waits for the others' files,
- * writes the index and renames the folder; what it needs to know of them they leave in their RankStatus. */
+ * The thread runs while steps do, so it allocates nothing of this program's. Rank 0's thread waits for the others'
+ * files, writes the index and renames the folder; what it needs to know of them they leave in their RankStatus. */
 #include "runtime/checkpoint.h"
 
 #include "runtime/crc32c.h"
@@ -54,7 +54,8 @@ int32_t state_buf(const PlanUnit *unit, StateKind kind) {
   return bufs[kind];
 }
 
-/* --- in the thread -------------------------------------------------------------------------------------------------- */
+/* --- in the thread --------------------------------------------------------------------------------------------------
+ */
 
 static bool put(Checkpointer *self, int fd, const void *data, uint64_t bytes, uint64_t offset) {
   const unsigned char *from = data;
@@ -83,7 +84,9 @@ static bool put_all(Checkpointer *self, int fd) {
          put(self, fd, self->host, self->data_bytes, data_at) && fsync(fd) == 0;
 }
 
-static uint32_t writers(const Checkpointer *self) { return self->config.plan->world.shard; }
+static uint32_t writers(const Checkpointer *self) {
+  return self->config.plan->world.shard;
+}
 
 static bool write_file(Checkpointer *self) {
   char path[CHECKPOINT_PATH_BYTES], name[64];
@@ -136,7 +139,8 @@ static void *writer_main(void *arg) {
   }
 }
 
-/* --- in the rank ---------------------------------------------------------------------------------------------------- */
+/* --- in the rank ----------------------------------------------------------------------------------------------------
+ */
 
 bool checkpointer_wait(Checkpointer *self, Failure *failure) {
   Control *control = self->config.control;
@@ -168,7 +172,9 @@ bool checkpointer_save(Checkpointer *self, const Standing *standing, Failure *fa
   return true;
 }
 
-uint64_t checkpointer_bytes(const Checkpointer *self) { return self->data_bytes; }
+uint64_t checkpointer_bytes(const Checkpointer *self) {
+  return self->data_bytes;
+}
 
 void checkpointer_close(Checkpointer *self) {
   if (self == NULL) return;
@@ -179,7 +185,8 @@ void checkpointer_close(Checkpointer *self) {
   free(self->host);
 }
 
-/* --- opening -------------------------------------------------------------------------------------------------------- */
+/* --- opening --------------------------------------------------------------------------------------------------------
+ */
 
 static uint32_t count_pieces(const Checkpointer *self) {
   uint32_t count = 0;
@@ -218,14 +225,15 @@ static bool lay_out(Arena *arena, Checkpointer *self, Failure *failure) {
   Named *all = ARENA_ARRAY(arena, Named, self->piece_count);
   for (uint32_t u = 0; u < plan->units.count; u++)
     for (int kind = 0; kind < STATE_KINDS; kind++)
-      for (uint32_t r = 0; state_buf(&plan->units.data[u], (StateKind)kind) != PLAN_NONE && r < self->config.ranges[u].count; r++)
+      for (uint32_t r = 0;
+           state_buf(&plan->units.data[u], (StateKind)kind) != PLAN_NONE && r < self->config.ranges[u].count; r++)
         all[count++] = named(arena, self, u, &self->config.ranges[u].data[r], (StateKind)kind);
   if (count > 1) qsort(all, count, sizeof *all, by_name);
   self->tensors = ARENA_ARRAY(arena, SafeTensor, count + 1);
   self->pieces = ARENA_ARRAY(arena, Piece, count);
   self->sums = ARENA_ARRAY(arena, uint32_t, count);
-  self->tensors[0] = (SafeTensor){
-      .name = "crc32c", .dtype = "U32", .bits = 32, .rank = 1, .dim = {(int64_t)count}, .numel = count};
+  self->tensors[0] =
+      (SafeTensor){.name = "crc32c", .dtype = "U32", .bits = 32, .rank = 1, .dim = {(int64_t)count}, .numel = count};
   for (uint32_t i = 0; i < count; i++) self->tensors[i + 1] = all[i].tensor, self->pieces[i] = all[i].piece;
   self->header = safetensors_layout(arena, self->tensors, count + 1, &self->header_bytes);
   if (self->header == NULL)
@@ -242,7 +250,8 @@ Checkpointer *checkpointer_open(Arena *arena, const CheckpointerConfig *config, 
   if (!lay_out(arena, self, failure)) return NULL;
   self->host = malloc(self->data_bytes > 0 ? self->data_bytes : 1);
   if (self->host == NULL) {
-    fail(failure, RUN_INVALID, "save: no memory for the checkpoint's host buffer of %" PRIu64 " bytes a rank", self->data_bytes);
+    fail(failure, RUN_INVALID, "save: no memory for the checkpoint's host buffer of %" PRIu64 " bytes a rank",
+         self->data_bytes);
     return NULL;
   }
   int error = pthread_create(&self->thread, NULL, writer_main, self);

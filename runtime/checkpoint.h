@@ -6,9 +6,9 @@
  *                                                          64 on; "crc32c" holds a checksum a tensor, in their order
  *
  * A checkpoint is made in DIR/.step-00000020.tmp and renamed when it is whole and on disk, so a folder called step-* is
- * always complete. Element ranges of parameters, not of units or ranks, so any number of ranks and any plan of the model
- * can go on from it. Nothing is gathered: each rank copies its shard into a host buffer that it allocated at open,
- * and a thread of its own writes it while training goes on. */
+ * always complete. Element ranges of parameters, not of units or ranks, so any number of ranks and any plan of the
+ * model can go on from it. Nothing is gathered: each rank copies its shard into a host buffer that it allocated at
+ * open, and a thread of its own writes it while training goes on. */
 #ifndef FSDPC_RUNTIME_CHECKPOINT_H
 #define FSDPC_RUNTIME_CHECKPOINT_H
 
@@ -40,8 +40,8 @@ bool folder_lock(const char *dir, int *fd, Failure *failure);
 void folder_clean(const char *dir);
 /* DIR/step-N of the newest checkpoint; NULL when there is none. DIR may be a checkpoint itself. */
 bool folder_latest(Arena *arena, const char *dir, const char **path, Failure *failure);
-/* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and "newest" must
- * mean its own. */
+/* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and
+ * "newest" must mean its own. */
 void folder_set_aside(const char *dir, uint64_t step);
 /* Puts DIR/.step-N.tmp in its place, and removes all but the `keep` newest (0: none). */
 bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failure);
@@ -52,17 +52,18 @@ bool folder_write(const char *path, const char *text, uint64_t bytes, Failure *f
 /* fail() with errno, and what to do about a full disk. */
 bool folder_failed(const char *path, const char *what, Failure *failure);
 
-/* --- writing (checkpoint.c) ---------------------------------------------------------------------------------------- */
+/* --- writing (checkpoint.c) ----------------------------------------------------------------------------------------
+ */
 
 typedef struct CheckpointerConfig {
   const Plan *plan;
   const char *dir;
-  uint32_t keep;         /* newest checkpoints that stay, 0: all */
+  uint32_t keep; /* newest checkpoints that stay, 0: all */
   uint32_t rank;
-  uint64_t data_tokens;  /* of the data, to notice other data at resume */
+  uint64_t data_tokens; /* of the data, to notice other data at resume */
   const UnitRanges *ranges;
   Backend *backend;
-  RankStatus *statuses;  /* of all ranks */
+  RankStatus *statuses; /* of all ranks */
   Control *control;
 } CheckpointerConfig;
 
@@ -78,7 +79,8 @@ bool checkpointer_wait(Checkpointer *self, Failure *failure);
 uint64_t checkpointer_bytes(const Checkpointer *self); /* of the host buffer */
 void checkpointer_close(Checkpointer *self);           /* NULL is allowed */
 
-/* --- the index (checkpoint_index.c) -------------------------------------------------------------------------------- */
+/* --- the index (checkpoint_index.c) --------------------------------------------------------------------------------
+ */
 
 typedef struct CheckpointFile {
   const char *path;
@@ -92,7 +94,8 @@ void checkpoint_file_name(char out[64], uint32_t index, uint32_t count);
 bool index_write(const CheckpointerConfig *config, const Standing *standing, const char *path, uint32_t files,
                  Failure *failure);
 
-/* --- reading (resume.c) -------------------------------------------------------------------------------------------- */
+/* --- reading (resume.c) --------------------------------------------------------------------------------------------
+ */
 
 typedef struct Checkpoint {
   const char *path;
@@ -105,7 +108,8 @@ typedef struct Checkpoint {
 } Checkpoint;
 
 /* Reads and checks the index, that the model is this plan's, and, to train on, that its recipe can be. */
-bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train, Failure *failure);
+bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
+                Failure *failure);
 /* index_read, then opens and checks every file. On failure nothing stays open. */
 bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
                      Failure *failure);

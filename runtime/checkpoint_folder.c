@@ -21,7 +21,8 @@ bool folder_failed(const char *path, const char *what, Failure *failure) {
   return fail(failure, RUN_INVALID, "checkpoint: %s: %s: %s%s", path, what, strerror(errno), remedy);
 }
 
-/* --- names ------------------------------------------------------------------------------------------------------------ */
+/* --- names
+ * ------------------------------------------------------------------------------------------------------------ */
 
 void folder_step_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step) {
   snprintf(out, CHECKPOINT_PATH_BYTES, "%s/step-%08" PRIu64, dir, step);
@@ -42,7 +43,8 @@ static bool is_unfinished(const char *name) {
   return strncmp(name, ".step-", 6) == 0 && length > 10 && strcmp(name + length - 4, ".tmp") == 0;
 }
 
-/* --- files and folders ------------------------------------------------------------------------------------------------ */
+/* --- files and folders
+ * ------------------------------------------------------------------------------------------------ */
 
 static void remove_folder(const char *path) {
   struct dirent *entry;
@@ -108,7 +110,8 @@ bool folder_lock(const char *dir, int *fd, Failure *failure) {
   return true;
 }
 
-/* --- finding, committing, pruning -------------------------------------------------------------------------------------- */
+/* --- finding, committing, pruning
+ * -------------------------------------------------------------------------------------- */
 
 /* The checkpoints in DIR: how many, the newest, and the oldest but `except`. */
 typedef struct Census {
@@ -155,8 +158,8 @@ void folder_set_aside(const char *dir, uint64_t step) {
     snprintf(aside, sizeof aside, "%.4000s/superseded-step-%08" PRIu64, dir, census.newest);
     remove_folder(aside); /* of an earlier time that this happened */
     if (rename(path, aside) != 0) return;
-    fprintf(stderr, "note: %s is newer than where this run goes on, and is now called superseded-step-%08" PRIu64 "\n", path,
-            census.newest);
+    fprintf(stderr, "note: %s is newer than where this run goes on, and is now called superseded-step-%08" PRIu64 "\n",
+            path, census.newest);
   }
 }
 

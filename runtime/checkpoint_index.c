@@ -33,7 +33,8 @@ static bool checksum(const json_t *root, uint32_t *crc) {
   return true;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing -------------------------------------------------------------------------------------------------------
+ */
 
 static json_t *params_of(const Plan *plan) {
   json_t *params = json_object();
@@ -65,14 +66,15 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
   char digits[9];
   uint32_t crc = 0;
   /* A seed of 64 bits does not fit into JSON's signed integers. */
-  json_t *root = json_pack("{si ss ss si si sI sI sI sI ss ss sI so so}", "schema_version", CHECKPOINT_SCHEMA, "version",
-                           FSDPC_VERSION, "model", plan_str(plan, plan->model), "ranks", (int)plan->world.ranks, "shard",
-                           (int)plan->world.shard, "step", (json_int_t)standing->step, "samples",
-                           (json_int_t)standing->samples, "tokens", (json_int_t)standing->tokens, "seed",
-                           (json_int_t)(int64_t)recipe->seed, "optimizer", optimizers[recipe->optimizer], "order",
-                           orders[recipe->order], "data_tokens", (json_int_t)config->data_tokens, "params",
-                           params_of(plan), "files", files_of(config, files));
-  bool ok = root != NULL && checksum(root, &crc) && json_object_set_new(root, "crc32c", json_string(hex(digits, crc))) == 0;
+  json_t *root =
+      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so}", "schema_version", CHECKPOINT_SCHEMA, "version",
+                FSDPC_VERSION, "model", plan_str(plan, plan->model), "ranks", (int)plan->world.ranks, "shard",
+                (int)plan->world.shard, "step", (json_int_t)standing->step, "samples", (json_int_t)standing->samples,
+                "tokens", (json_int_t)standing->tokens, "seed", (json_int_t)(int64_t)recipe->seed, "optimizer",
+                optimizers[recipe->optimizer], "order", orders[recipe->order], "data_tokens",
+                (json_int_t)config->data_tokens, "params", params_of(plan), "files", files_of(config, files));
+  bool ok =
+      root != NULL && checksum(root, &crc) && json_object_set_new(root, "crc32c", json_string(hex(digits, crc))) == 0;
   char *text = ok ? json_dumps(root, JSON_INDENT(1)) : NULL;
   json_decref(root);
   if (text == NULL) return fail(failure, RUN_INVALID, "checkpoint: %s: no memory for the index", path);
@@ -81,7 +83,8 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
   return ok;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading -------------------------------------------------------------------------------------------------------
+ */
 
 static bool damaged(const char *path, const char *what, Failure *failure) {
   return fail(failure, RUN_INVALID, "resume: %s: %s; the checkpoint is damaged: resume from an older one", path, what);
@@ -121,14 +124,14 @@ static bool check_params(const Plan *plan, const char *path, const json_t *param
     const char *name = plan_str(plan, plan->params.data[i].name);
     const json_t *shape = json_object_get(params, name);
     if (shape == NULL)
-      return fail(failure, RUN_INVALID, "resume: %s: parameter \"%s\" of the model is not in it; it is of another model",
-                  path, name);
+      return fail(failure, RUN_INVALID,
+                  "resume: %s: parameter \"%s\" of the model is not in it; it is of another model", path, name);
     if (!same_shape(&plan->params.data[i], shape))
       return fail(failure, RUN_INVALID, "resume: %s: parameter \"%s\" has another shape than the model's", path, name);
   }
   if (json_object_size(params) == plan->params.count) return true;
-  return fail(failure, RUN_INVALID, "resume: %s: it holds %zu parameters and the model has %u; it is of another model", path,
-              json_object_size(params), plan->params.count);
+  return fail(failure, RUN_INVALID, "resume: %s: it holds %zu parameters and the model has %u; it is of another model",
+              path, json_object_size(params), plan->params.count);
 }
 
 static bool read_files(Arena *arena, Checkpoint *checkpoint, const json_t *files, Failure *failure) {
@@ -154,8 +157,8 @@ static bool check_recipe(const Checkpoint *checkpoint, const Plan *plan, Failure
                 checkpoint->path, checkpoint->optimizer, optimizers[recipe->optimizer]);
   if (checkpoint->seed != recipe->seed)
     return fail(failure, RUN_INVALID,
-                "resume: %s: it was trained with seed %" PRIu64 ", and the recipe's is %" PRIu64
-                "; set `seed %" PRIu64 "` to go on with its samples",
+                "resume: %s: it was trained with seed %" PRIu64 ", and the recipe's is %" PRIu64 "; set `seed %" PRIu64
+                "` to go on with its samples",
                 checkpoint->path, checkpoint->seed, recipe->seed, checkpoint->seed);
   if (strcmp(checkpoint->order, orders[recipe->order]) != 0)
     return fail(failure, RUN_INVALID, "resume: %s: its samples were drawn `order %s`, and the recipe says %s",
@@ -177,7 +180,8 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
   return check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
-         (!to_train || check_recipe(checkpoint, plan, failure)) && read_files(arena, checkpoint, json_object_get(root, "files"), failure);
+         (!to_train || check_recipe(checkpoint, plan, failure)) &&
+         read_files(arena, checkpoint, json_object_get(root, "files"), failure);
 }
 
 bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,

@@ -1,6 +1,6 @@
-/* Owns: exporting weights to Hugging Face's .safetensors files, one tensor in memory at a time: from a checkpoint of any
- * number of ranks, or from other .safetensors. GPT-2's matrices are turned into its (in, out). Each file is written under
- * a temporary name and renamed when it is on disk; the index comes last. */
+/* Owns: exporting weights to Hugging Face's .safetensors files, one tensor in memory at a time: from a checkpoint of
+ * any number of ranks, or from other .safetensors. GPT-2's matrices are turned into its (in, out). Each file is written
+ * under a temporary name and renamed when it is on disk; the index comes last. */
 #include "runtime/checkpoint.h"
 #include "runtime/pretrained.h"
 #include "runtime/runtime.h"
@@ -30,8 +30,8 @@ typedef struct Exporter {
   bool gpt2;
   Checkpoint checkpoint; /* path NULL: weights */
   Pretrained weights;
-  uint32_t *order;       /* parameters by name */
-  SafeTensor *tensors;   /* parallel to order */
+  uint32_t *order;     /* parameters by name */
+  SafeTensor *tensors; /* parallel to order */
   OutFile *files;
   uint32_t file_count;
   float *values;
@@ -43,7 +43,8 @@ static bool failed(const char *path, const char *what, Failure *failure) {
   return fail(failure, RUN_INVALID, "export: %s: %s: %s%s", path, what, strerror(errno), remedy);
 }
 
-/* --- what is exported ------------------------------------------------------------------------------------------------ */
+/* --- what is exported ------------------------------------------------------------------------------------------------
+ */
 
 static bool open_source(Arena *arena, Exporter *self, Failure *failure) {
   const char *path = self->options->weights, *newest = NULL;
@@ -56,7 +57,8 @@ static bool open_source(Arena *arena, Exporter *self, Failure *failure) {
 
 static bool read_param(Exporter *self, uint32_t index, Failure *failure) {
   const PlanParam *param = &self->plan->params.data[index];
-  if (self->checkpoint.path != NULL) return checkpoint_read(&self->checkpoint, self->plan, index, self->values, failure);
+  if (self->checkpoint.path != NULL)
+    return checkpoint_read(&self->checkpoint, self->plan, index, self->values, failure);
   return pretrained_read(&self->weights, param, index, 0, param_numel(param), self->values, failure);
 }
 
@@ -70,7 +72,8 @@ static bool turned(const Exporter *self, const PlanParam *param) {
   return self->gpt2 && param->rank == 2 && is_conv1d(plan_str(self->plan, param->name));
 }
 
-/* --- layout ----------------------------------------------------------------------------------------------------------- */
+/* --- layout
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b, void *plan) {
   const PlanParam *params = ((const Plan *)plan)->params.data;
@@ -82,7 +85,9 @@ static void describe(Exporter *self, uint32_t i) {
   SafeTensor *tensor = &self->tensors[i];
   bool f32 = self->options->dtype == DTYPE_F32;
   *tensor = (SafeTensor){.name = plan_str(self->plan, param->name),
-                         .dtype = f32 ? "F32" : self->options->dtype == DTYPE_BF16 ? "BF16" : "F16",
+                         .dtype = f32                                  ? "F32"
+                                  : self->options->dtype == DTYPE_BF16 ? "BF16"
+                                                                       : "F16",
                          .bits = f32 ? 32 : 16,
                          .rank = (uint32_t)param->rank,
                          .numel = param_numel(param)};
@@ -92,7 +97,9 @@ static void describe(Exporter *self, uint32_t i) {
   tensor->dim[1] = param->dim[0];
 }
 
-static uint64_t tensor_bytes(const SafeTensor *tensor) { return tensor->numel * tensor->bits / 8; }
+static uint64_t tensor_bytes(const SafeTensor *tensor) {
+  return tensor->numel * tensor->bits / 8;
+}
 
 /* Cuts the tensors into files of at most max_bytes, or one tensor. */
 static void cut(Arena *arena, Exporter *self) {
@@ -157,7 +164,8 @@ static bool check_target(const Exporter *self, Failure *failure) {
               (uint64_t)disk.f_bavail * disk.f_frsize);
 }
 
-/* --- writing ---------------------------------------------------------------------------------------------------------- */
+/* --- writing
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* To nearest, ties to even; NaN stays one. */
 static uint16_t to_bf16(float value) {
@@ -190,7 +198,9 @@ static void narrow(const Exporter *self, const float *from, uint64_t n, unsigned
   }
 }
 
-static bool put(FILE *file, const void *data, uint64_t bytes) { return fwrite(data, 1, bytes, file) == bytes; }
+static bool put(FILE *file, const void *data, uint64_t bytes) {
+  return fwrite(data, 1, bytes, file) == bytes;
+}
 
 /* Element k of the tensor as it lies in the file. */
 static float value_at(const Exporter *self, const PlanParam *param, uint64_t k) {
@@ -212,7 +222,8 @@ static bool write_tensor(Exporter *self, FILE *file, uint32_t i, Failure *failur
     }
     if (self->options->dtype != DTYPE_F32) narrow(self, from, n, self->chunk);
     const void *bytes = self->options->dtype == DTYPE_F32 ? (const void *)from : self->chunk;
-    if (!put(file, bytes, n * self->tensors[i].bits / 8)) return failed(self->tensors[i].name, "cannot be written", failure);
+    if (!put(file, bytes, n * self->tensors[i].bits / 8))
+      return failed(self->tensors[i].name, "cannot be written", failure);
   }
   return true;
 }

@@ -51,20 +51,24 @@ static bool trouble(const char *what, Failure *failure) {
   return fail(failure, RUN_PEER_FAILED, "launch: the ranks cannot meet: %s: %s", what, strerror(errno));
 }
 
-/* --- rank 0 ----------------------------------------------------------------------------------------------------------- */
+/* --- rank 0
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static bool check_hello(const Join *join, const Hello *own, const Hello *hello, Failure *failure) {
   if (hello->ranks != own->ranks || hello->rank >= own->ranks || hello->rank == 0 || join->peers[hello->rank] >= 0)
-    return fail(failure, RUN_INVALID, "launch: a process says that it is rank %u of %u, and this is rank 0 of %u: are two jobs "
-                                      "mixed up?",
+    return fail(failure, RUN_INVALID,
+                "launch: a process says that it is rank %u of %u, and this is rank 0 of %u: are two jobs "
+                "mixed up?",
                 hello->rank, hello->ranks, own->ranks);
   if (hello->terms.plan_hash != own->terms.plan_hash)
-    return fail(failure, RUN_INVALID, "launch: rank %u has plan %016llx and rank 0 has %016llx; give all ranks the same model, "
-                                      "options and version",
+    return fail(failure, RUN_INVALID,
+                "launch: rank %u has plan %016llx and rank 0 has %016llx; give all ranks the same model, "
+                "options and version",
                 hello->rank, (unsigned long long)hello->terms.plan_hash, (unsigned long long)own->terms.plan_hash);
   if (hello->terms.first_step != own->terms.first_step)
-    return fail(failure, RUN_INVALID, "launch: rank %u would begin after step %llu and rank 0 after step %llu; do they see the "
-                                      "same checkpoints?",
+    return fail(failure, RUN_INVALID,
+                "launch: rank %u would begin after step %llu and rank 0 after step %llu; do they see the "
+                "same checkpoints?",
                 hello->rank, (unsigned long long)hello->terms.first_step, (unsigned long long)own->terms.first_step);
   if (memcmp(&hello->terms, &own->terms, sizeof own->terms) != 0)
     return fail(failure, RUN_INVALID, "launch: rank %u was started with other options than rank 0", hello->rank);
@@ -100,10 +104,11 @@ static bool gather(Join *join, int listener, const Hello *own, uint32_t timeout_
     struct pollfd ready = {.fd = listener, .events = POLLIN};
     uint64_t now = now_ms();
     int32_t gone = join_gone(join);
-    if (gone >= 0) return fail(failure, RUN_PEER_FAILED, "launch: the process of rank %d ended before the job began", (int)gone);
+    if (gone >= 0)
+      return fail(failure, RUN_PEER_FAILED, "launch: the process of rank %d ended before the job began", (int)gone);
     if (now >= deadline)
-      return fail(failure, RUN_PEER_FAILED, "launch: rank %u of %u did not appear within %u s", missing(join), join->ranks,
-                  timeout_s);
+      return fail(failure, RUN_PEER_FAILED, "launch: rank %u of %u did not appear within %u s", missing(join),
+                  join->ranks, timeout_s);
     if (poll(&ready, 1, 200) > 0 && !accept_one(join, listener, own, failure)) return false;
   }
   return true;
@@ -138,15 +143,18 @@ static bool lead(Join *join, const struct sockaddr_un *address, socklen_t length
   return true;
 }
 
-/* --- the others ------------------------------------------------------------------------------------------------------- */
+/* --- the others
+ * ------------------------------------------------------------------------------------------------------- */
 
-static bool reach(Join *join, const struct sockaddr_un *address, socklen_t length, uint32_t timeout_s, Failure *failure) {
+static bool reach(Join *join, const struct sockaddr_un *address, socklen_t length, uint32_t timeout_s,
+                  Failure *failure) {
   uint64_t deadline = now_ms() + (uint64_t)timeout_s * 1000;
   for (;;) {
     int leader = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (leader < 0) return trouble("socket", failure);
     join->peers[0] = leader;
-    if (connect(leader, (const struct sockaddr *)address, length) == 0) return same_user(leader) || trouble("rank 0 is another user's", failure);
+    if (connect(leader, (const struct sockaddr *)address, length) == 0)
+      return same_user(leader) || trouble("rank 0 is another user's", failure);
     close(leader);
     join->peers[0] = -1;
     if (now_ms() >= deadline)
@@ -161,8 +169,7 @@ static bool receive_memory(Join *join) {
   struct iovec bytes = {&go, 1};
   struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
   ssize_t got;
-  do
-    got = recvmsg(join->peers[0], &message, MSG_CMSG_CLOEXEC);
+  do got = recvmsg(join->peers[0], &message, MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
   struct cmsghdr *control = got == 1 ? CMSG_FIRSTHDR(&message) : NULL;
   if (control == NULL || control->cmsg_type != SCM_RIGHTS) return false;
@@ -170,14 +177,15 @@ static bool receive_memory(Join *join) {
   return true;
 }
 
-static bool follow(Join *join, const struct sockaddr_un *address, socklen_t length, const Hello *own, uint32_t timeout_s,
-                   Failure *failure) {
+static bool follow(Join *join, const struct sockaddr_un *address, socklen_t length, const Hello *own,
+                   uint32_t timeout_s, Failure *failure) {
   if (!reach(join, address, length, timeout_s, failure)) return false;
   if (send(join->peers[0], own, sizeof *own, MSG_NOSIGNAL) == (ssize_t)sizeof *own && receive_memory(join)) return true;
   return fail(failure, RUN_PEER_FAILED, "%s", ""); /* rank 0 has said why */
 }
 
-/* --- both ------------------------------------------------------------------------------------------------------------- */
+/* --- both
+ * ------------------------------------------------------------------------------------------------------------- */
 
 bool join_open(Arena *arena, Join *join, const Launcher *launcher, const JoinTerms *terms, uint32_t timeout_s,
                Failure *failure) {

@@ -1,5 +1,5 @@
-/* Owns: how the processes that a launcher started become one job: they meet at a socket, agree on what they run, and rank 0
- * hands out the memory they share.
+/* Owns: how the processes that a launcher started become one job: they meet at a socket, agree on what they run, and
+ * rank 0 hands out the memory they share.
  *
  * The socket has an abstract name and the memory has none (memfd): both are gone with the last process, whatever kills
  * it. The connections stay open, so that each process notices when another is gone. */
@@ -18,8 +18,8 @@ typedef struct JoinTerms {
 
 typedef struct Join {
   uint32_t rank, ranks;
-  int *peers;      /* by rank: rank 0 has one to everybody, everybody one to rank 0; else -1 */
-  int memory;      /* memfd of terms.memory_bytes, or -1 */
+  int *peers; /* by rank: rank 0 has one to everybody, everybody one to rank 0; else -1 */
+  int memory; /* memfd of terms.memory_bytes, or -1 */
 } Join;
 
 /* Waits for all ranks, at most timeout_s. On failure nothing stays open; where another process says why, the text is

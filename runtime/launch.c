@@ -24,15 +24,15 @@ enum {
 typedef struct Watch {
   const LaunchJob *job;
   SharedMemory memory;
-  pid_t *pids; /* 0: not started, or reaped */
+  pid_t *pids;                 /* 0: not started, or reaped */
   uint32_t first_own, end_own; /* the ranks that are started here */
   uint32_t alive;
   sigset_t signals, old_mask;
   struct sigaction old_child;
-  int signal;      /* that asked us to stop at once, or 0 */
-  int asked;       /* that asked the ranks to save and stop, or 0 */
-  bool died;       /* a rank ended other than well */
-  uint32_t first;  /* which */
+  int signal;     /* that asked us to stop at once, or 0 */
+  int asked;      /* that asked the ranks to save and stop, or 0 */
+  bool died;      /* a rank ended other than well */
+  uint32_t first; /* which */
   int first_status;
   uint64_t mark, mark_ms; /* the ranks' progress, and since when it is that */
 } Watch;
@@ -73,7 +73,8 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   _exit(code); /* not exit: the parent's atexit handlers are not ours to run */
 }
 
-/* --- in the parent ------------------------------------------------------------------------------------------------- */
+/* --- in the parent -------------------------------------------------------------------------------------------------
+ */
 
 static bool start_ranks(Watch *watch, Failure *failure) {
   pid_t parent = getpid();
@@ -89,7 +90,9 @@ static bool start_ranks(Watch *watch, Failure *failure) {
   return true;
 }
 
-static bool clean(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+static bool clean(int status) {
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
 
 static void note_end(Watch *watch, uint32_t rank, int status) {
   watch->pids[rank] = 0;
@@ -110,8 +113,7 @@ static void reap(Watch *watch, bool wait) {
     int status = 0;
     if (watch->pids[rank] == 0) continue;
     pid_t pid;
-    do
-      pid = waitpid(watch->pids[rank], &status, wait ? 0 : WNOHANG);
+    do pid = waitpid(watch->pids[rank], &status, wait ? 0 : WNOHANG);
     while (pid < 0 && errno == EINTR);
     if (pid != 0) note_end(watch, rank, pid < 0 ? RUN_PEER_FAILED << 8 : status);
   }
@@ -164,7 +166,8 @@ static void settle(Watch *watch) {
     sleep_for_signal(watch, (int64_t)(deadline - now));
 }
 
-/* --- ranks that live but do not get on ------------------------------------------------------------------------------ */
+/* --- ranks that live but do not get on ------------------------------------------------------------------------------
+ */
 
 /* Changes whenever any rank does anything. */
 static uint64_t progress_mark(const Watch *watch) {
@@ -203,8 +206,8 @@ static void fail_stalled(Watch *watch) {
     describe_place(watch, other, where, sizeof where);
     snprintf(others, sizeof others, "; rank %u waits %s", other, where);
   }
-  fail(&failure, RUN_PEER_FAILED, "no rank has got on for %u s: rank %u is stuck %s%s", watch->job->timeout_s, rank, place,
-       others);
+  fail(&failure, RUN_PEER_FAILED, "no rank has got on for %u s: rank %u is stuck %s%s", watch->job->timeout_s, rank,
+       place, others);
   control_fail(watch->memory.control, watch->first_own, &failure);
 }
 
@@ -257,10 +260,10 @@ static void describe_place(const Watch *watch, uint32_t rank, char *out, size_t 
 /* torchrun shows the earliest of its workers' error files as the root cause. */
 static void tell_torchrun(const char *text) {
   const char *path = getenv("TORCHELASTIC_ERROR_FILE");
-  json_t *root = path == NULL || *path == '\0' ? NULL
-                                               : json_pack("{s{ss s{ss so}}}", "message", "message", text, "extraInfo",
-                                                           "py_callstack", "", "timestamp",
-                                                           json_sprintf("%lld", (long long)time(NULL)));
+  json_t *root = path == NULL || *path == '\0'
+                     ? NULL
+                     : json_pack("{s{ss s{ss so}}}", "message", "message", text, "extraInfo", "py_callstack", "",
+                                 "timestamp", json_sprintf("%lld", (long long)time(NULL)));
   if (root != NULL) json_dump_file(root, path, JSON_COMPACT);
   json_decref(root);
 }
@@ -279,8 +282,8 @@ static int report_death(const Watch *watch) {
     const char *hint = number == SIGKILL  ? "; was it killed by hand, or by the system for want of memory?"
                        : number == SIGBUS ? "; is a data file being changed, or memory exhausted?"
                                           : "";
-    snprintf(text, sizeof text, "rank %u was killed by signal %d (%s) %s%s", watch->first, number, strsignal(number), place,
-             hint);
+    snprintf(text, sizeof text, "rank %u was killed by signal %d (%s) %s%s", watch->first, number, strsignal(number),
+             place, hint);
   } else {
     snprintf(text, sizeof text, "rank %u ended with exit code %d %s", watch->first, WEXITSTATUS(status), place);
   }

@@ -25,32 +25,37 @@ static bool number(const Environment *env, const char *name, const char *why, lo
                    Failure *failure) {
   const char *text = variable(env, name);
   char *end;
-  if (text == NULL) return fail(failure, RUN_INVALID, "launch: %s, but %s is not set; start again or unset the others", why, name);
+  if (text == NULL)
+    return fail(failure, RUN_INVALID, "launch: %s, but %s is not set; start again or unset the others", why, name);
   errno = 0;
   long value = strtol(text, &end, 10);
   if (errno != 0 || *end != '\0' || value < least || value > most)
-    return fail(failure, RUN_INVALID, "launch: %s is \"%.40s\", but must be a number from %ld to %ld", name, text, least, most);
+    return fail(failure, RUN_INVALID, "launch: %s is \"%.40s\", but must be a number from %ld to %ld", name, text,
+                least, most);
   *out = (uint32_t)value;
   return true;
 }
 
-/* A launcher's names for the same things. local: how many of the job's processes are on this host, NULL: told otherwise. */
+/* A launcher's names for the same things. local: how many of the job's processes are on this host, NULL: told
+ * otherwise. */
 typedef struct Dialect {
   const char *name, *rank, *ranks, *local, *why;
 } Dialect;
 
 static const Dialect torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
                                  "RANK or WORLD_SIZE says that torchrun started this process"};
-static const Dialect open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+static const Dialect open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE",
                                  "an OMPI_COMM_WORLD variable says that Open MPI started this process"};
 static const Dialect slurm = {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL,
                               "SLURM_STEP_ID says that a Slurm step started this process"};
 
 static bool several_hosts(const Dialect *dialect, Failure *failure) {
-  return fail(failure, RUN_INVALID,
-              "launch: %s started this job on several hosts; this version joins the ranks of one host only, so start them "
-              "all on one",
-              dialect->name);
+  return fail(
+      failure, RUN_INVALID,
+      "launch: %s started this job on several hosts; this version joins the ranks of one host only, so start them "
+      "all on one",
+      dialect->name);
 }
 
 static bool read_world(const Environment *env, const Dialect *dialect, Launcher *out, Failure *failure) {
@@ -70,16 +75,20 @@ static bool read_world(const Environment *env, const Dialect *dialect, Launcher 
   return local == out->ranks || several_hosts(dialect, failure);
 }
 
-/* --- one function a launcher ------------------------------------------------------------------------------------------ */
+/* --- one function a launcher
+ * ------------------------------------------------------------------------------------------ */
 
-static const char *or_nothing(const char *text) { return text != NULL ? text : ""; }
+static const char *or_nothing(const char *text) {
+  return text != NULL ? text : "";
+}
 
 static bool read_torchrun(const Environment *env, Launcher *out, Failure *failure) {
   if (!read_world(env, &torchrun, out, failure)) return false;
   const char *address = variable(env, "MASTER_ADDR"), *port = variable(env, "MASTER_PORT");
   if (out->ranks > 1 && (address == NULL || port == NULL))
-    return fail(failure, RUN_INVALID, "launch: WORLD_SIZE is %u, but MASTER_ADDR or MASTER_PORT is not set; start the "
-                                      "ranks with torchrun",
+    return fail(failure, RUN_INVALID,
+                "launch: WORLD_SIZE is %u, but MASTER_ADDR or MASTER_PORT is not set; start the "
+                "ranks with torchrun",
                 out->ranks);
   snprintf(out->job, sizeof out->job, "torchrun %.100s %.20s %.100s %.20s", or_nothing(address), or_nothing(port),
            or_nothing(variable(env, "TORCHELASTIC_RUN_ID")), or_nothing(variable(env, "TORCHELASTIC_RESTART_COUNT")));
@@ -92,8 +101,9 @@ static bool read_open_mpi(const Environment *env, Launcher *out, Failure *failur
   if (!read_world(env, &open_mpi, out, failure)) return false;
   for (size_t i = 0; job == NULL && i < sizeof names / sizeof *names; i++) job = variable(env, names[i]);
   if (job == NULL && out->ranks > 1)
-    return fail(failure, RUN_INVALID, "launch: OMPI_COMM_WORLD_SIZE is %u, but neither PMIX_NAMESPACE nor "
-                                      "OMPI_MCA_ess_base_jobid names the job; start the ranks with mpirun",
+    return fail(failure, RUN_INVALID,
+                "launch: OMPI_COMM_WORLD_SIZE is %u, but neither PMIX_NAMESPACE nor "
+                "OMPI_MCA_ess_base_jobid names the job; start the ranks with mpirun",
                 out->ranks);
   snprintf(out->job, sizeof out->job, "ompi %.400s", or_nothing(job));
   return true;
@@ -111,7 +121,8 @@ static bool read_slurm(const Environment *env, Launcher *out, Failure *failure) 
   return true;
 }
 
-/* --- choosing --------------------------------------------------------------------------------------------------------- */
+/* --- choosing
+ * --------------------------------------------------------------------------------------------------------- */
 
 static bool any(const Environment *env, const char *a, const char *b) {
   return variable(env, a) != NULL || variable(env, b) != NULL;
@@ -119,12 +130,14 @@ static bool any(const Environment *env, const char *a, const char *b) {
 
 static bool agree(const Launcher *a, const Launcher *b, Failure *failure) {
   if (a->ranks == 1 || b->ranks == 1 || (a->rank == b->rank && a->ranks == b->ranks)) return true;
-  return fail(failure, RUN_INVALID, "launch: by %s's variables this is rank %u of %u, by %s's rank %u of %u; unset those "
-                                    "that are left over",
+  return fail(failure, RUN_INVALID,
+              "launch: by %s's variables this is rank %u of %u, by %s's rank %u of %u; unset those "
+              "that are left over",
               a->name, a->rank, a->ranks, b->name, b->rank, b->ranks);
 }
 
-bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user, Failure *failure) {
+bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user,
+                     Failure *failure) {
   const Environment env = {get, user};
   Launcher torch = {.ranks = 1}, mpi = {.ranks = 1}, step = {.ranks = 1};
   bool by_torch = any(&env, torchrun.rank, torchrun.ranks), by_mpi = any(&env, open_mpi.rank, open_mpi.ranks);
@@ -138,8 +151,9 @@ bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const ch
   *launcher = torch.ranks > 1 ? torch : mpi.ranks > 1 ? mpi : step.ranks > 1 ? step : *launcher;
   const char *size = variable(&env, "PMI_SIZE");
   if (!by_torch && !by_mpi && !by_step && size != NULL && strcmp(size, "1") != 0)
-    return fail(failure, RUN_INVALID, "launch: PMI_SIZE is %.20s: an MPICH launcher started this process, which this version "
-                                      "does not join; use torchrun, Open MPI or srun",
+    return fail(failure, RUN_INVALID,
+                "launch: PMI_SIZE is %.20s: an MPICH launcher started this process, which this version "
+                "does not join; use torchrun, Open MPI or srun",
                 size);
   return true;
 }

@@ -14,7 +14,8 @@ typedef struct Launcher {
 } Launcher;
 
 /* get: getenv, or a test's own. Precedence: torchrun, Open MPI, Slurm step. */
-bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user, Failure *failure);
+bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user,
+                     Failure *failure);
 bool launcher_detect_here(Launcher *launcher, Failure *failure);
 
 #endif

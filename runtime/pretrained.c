@@ -25,7 +25,8 @@ bool is_conv1d(const char *name) {
   return ends_with(name, ".c_attn.weight") || ends_with(name, ".c_fc.weight") || ends_with(name, ".c_proj.weight");
 }
 
-/* --- opening files -------------------------------------------------------------------------------------------------- */
+/* --- opening files --------------------------------------------------------------------------------------------------
+ */
 
 static bool add_file(Arena *arena, Pretrained *weights, const char *path, Failure *failure) {
   for (uint32_t i = 0; i < weights->file_count; i++)
@@ -77,10 +78,12 @@ static bool open_index(Arena *arena, Pretrained *weights, const char *path, Fail
 static bool open_files(Arena *arena, Pretrained *weights, const char *path, Failure *failure) {
   struct stat info;
   if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-    const char *whole = arena_printf(arena, "%s/%s", path, one_file), *index = arena_printf(arena, "%s/%s", path, index_file);
+    const char *whole = arena_printf(arena, "%s/%s", path, one_file),
+               *index = arena_printf(arena, "%s/%s", path, index_file);
     if (access(whole, F_OK) != 0 && access(index, F_OK) != 0)
-      return fail(failure, RUN_INVALID, "%s: there is neither %s nor %s in it; 'fsdpc export' makes one from a checkpoint",
-                  path, one_file, index_file);
+      return fail(failure, RUN_INVALID,
+                  "%s: there is neither %s nor %s in it; 'fsdpc export' makes one from a checkpoint", path, one_file,
+                  index_file);
     path = access(whole, F_OK) == 0 ? whole : index;
   }
   if (ends_with(path, ".json")) return open_index(arena, weights, path, failure);
@@ -88,7 +91,8 @@ static bool open_files(Arena *arena, Pretrained *weights, const char *path, Fail
   return add_file(arena, weights, path, failure);
 }
 
-/* --- matching ------------------------------------------------------------------------------------------------------- */
+/* --- matching -------------------------------------------------------------------------------------------------------
+ */
 
 static const SafeTensor *find(const Pretrained *weights, const char *name, const Safetensors **file) {
   for (uint32_t i = 0; i < weights->file_count; i++) {
@@ -136,7 +140,8 @@ static bool stores_transposed(const Pretrained *weights, const Plan *plan) {
   return false;
 }
 
-static bool check_param(const Plan *plan, const PlanParam *param, PretrainedParam *found, bool transposed, Failure *failure) {
+static bool check_param(const Plan *plan, const PlanParam *param, PretrainedParam *found, bool transposed,
+                        Failure *failure) {
   const char *name = plan_str(plan, param->name);
   const SafeTensor *tensor = found->tensor;
   char want[200], have[200];
@@ -161,15 +166,17 @@ static bool match_params(Arena *arena, Pretrained *weights, const Plan *plan, Fa
   return true;
 }
 
-/* --- what the model has no parameter for ----------------------------------------------------------------------------- */
+/* --- what the model has no parameter for -----------------------------------------------------------------------------
+ */
 
 static bool is_buffer(const char *name) {
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq");
+  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+         ends_with(name, ".rotary_emb.inv_freq");
 }
 
 /* lm_head.weight of a model whose head is its embedding: the same values once more. */
-static bool repeats_embedding(const Pretrained *weights, const Plan *plan, const Safetensors *file, const SafeTensor *head,
-                              Failure *failure) {
+static bool repeats_embedding(const Pretrained *weights, const Plan *plan, const Safetensors *file,
+                              const SafeTensor *head, Failure *failure) {
   const PretrainedParam *table = NULL;
   for (uint32_t i = 0; i < plan->params.count; i++) {
     const char *name = plan_str(plan, plan->params.data[i].name);
@@ -222,7 +229,8 @@ void pretrained_close(Pretrained *weights) {
   weights->file_count = 0;
 }
 
-/* --- values --------------------------------------------------------------------------------------------------------- */
+/* --- values ---------------------------------------------------------------------------------------------------------
+ */
 
 /* Element (o, i) of the parameter, out x in, is element (i, o) of the tensor: each row of the tensor is read where our
  * rows [low, high) cross it. */

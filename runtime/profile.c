@@ -15,11 +15,11 @@ struct Profile {
   Arena *arena;
   const Plan *plan;
   uint64_t first_measured;
-  InstrTime *times;  /* of the running repetition, one an instruction */
-  InstrTime *kept;   /* of the latest measured step, repetition after repetition */
+  InstrTime *times; /* of the running repetition, one an instruction */
+  InstrTime *kept;  /* of the latest measured step, repetition after repetition */
   int32_t *kept_instr;
   uint64_t kept_count, capacity;
-  double *total_ns;  /* one an instruction, over all repetitions of all measured steps */
+  double *total_ns; /* one an instruction, over all repetitions of all measured steps */
   uint64_t steps, steps_ns, exposed_ns;
   bool measuring;
 };
@@ -60,9 +60,12 @@ void profile_take(Profile *self, int32_t segment) {
   }
 }
 
-/* --- exposed communication --------------------------------------------------------------------------------------------- */
+/* --- exposed communication
+ * --------------------------------------------------------------------------------------------- */
 
-static StreamId stream_of(const Profile *self, uint64_t k) { return self->plan->instrs.data[self->kept_instr[k]].stream; }
+static StreamId stream_of(const Profile *self, uint64_t k) {
+  return self->plan->instrs.data[self->kept_instr[k]].stream;
+}
 
 static bool communicates(StreamId stream) {
   return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;
@@ -100,7 +103,8 @@ void profile_end_step(Profile *self, uint64_t step_ns) {
   self->exposed_ns += exposed(self);
 }
 
-/* --- the trace ---------------------------------------------------------------------------------------------------------- */
+/* --- the trace
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void put_name(FILE *file, const char *text) {
   for (; *text != '\0'; text++) {
@@ -110,7 +114,8 @@ static void put_name(FILE *file, const char *text) {
 }
 
 static void put_lanes(const Profile *self, FILE *file) {
-  fprintf(file, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank 0 of %u\"}}", self->plan->world.ranks);
+  fprintf(file, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank 0 of %u\"}}",
+          self->plan->world.ranks);
   for (int s = 0; s < STREAM_COUNT; s++)
     fprintf(file,
             ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n"
@@ -121,10 +126,12 @@ static void put_lanes(const Profile *self, FILE *file) {
 static void put_slice(const Profile *self, FILE *file, const InstrSpec *specs, uint64_t k, uint64_t origin) {
   const PlanInstr *instr = &self->plan->instrs.data[self->kept_instr[k]];
   const InstrTime *time = &self->kept[k];
-  fprintf(file, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":\"", (int)instr->stream,
-          (double)(time->start_ns - origin) * 1e-3, (double)(time->end_ns - time->start_ns) * 1e-3, phase_name(instr->phase));
+  fprintf(file, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":\"",
+          (int)instr->stream, (double)(time->start_ns - origin) * 1e-3, (double)(time->end_ns - time->start_ns) * 1e-3,
+          phase_name(instr->phase));
   put_name(file, plan_str(self->plan, instr->name));
-  fprintf(file, " %s\",\"args\":{\"instruction\":%d,\"predicted_us\":%.3f,\"flops\":%" PRIu64 ",\"bytes\":%" PRIu64 "}}",
+  fprintf(file,
+          " %s\",\"args\":{\"instruction\":%d,\"predicted_us\":%.3f,\"flops\":%" PRIu64 ",\"bytes\":%" PRIu64 "}}",
           specs[instr->op].name, (int)self->kept_instr[k], (double)instr->ns * 1e-3, instr->flops, instr->bytes);
 }
 
@@ -144,7 +151,8 @@ bool profile_write_trace(const Profile *self, const char *path, Failure *failure
   return fail(failure, RUN_INVALID, "trace: %s: cannot be written: %s", path, strerror(errno));
 }
 
-/* --- the table ----------------------------------------------------------------------------------------------------------- */
+/* --- the table
+ * ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct Row {
   double predicted_ns, measured_ns; /* a step */
@@ -152,7 +160,8 @@ typedef struct Row {
 
 static uint64_t count_of(const Plan *plan, int32_t instr) {
   for (uint32_t s = 0; s < plan->segments.count; s++)
-    if (instr >= plan->segments.data[s].first && instr < plan->segments.data[s].end) return plan->segments.data[s].count;
+    if (instr >= plan->segments.data[s].first && instr < plan->segments.data[s].end)
+      return plan->segments.data[s].count;
   return 1;
 }
 
@@ -164,7 +173,8 @@ static void add(const Profile *self, int32_t i, Row *row) {
 static void print_row(FILE *out, const char *name, const Row *row) {
   char predicted[32], measured[32];
   double ratio = row->predicted_ns > 0 ? row->measured_ns / row->predicted_ns : 0;
-  fprintf(out, "  %-28.28s %12s %12s", name, text_time(predicted, row->predicted_ns), text_time(measured, row->measured_ns));
+  fprintf(out, "  %-28.28s %12s %12s", name, text_time(predicted, row->predicted_ns),
+          text_time(measured, row->measured_ns));
   if (ratio > 0) fprintf(out, " %8.2f%s", ratio, ratio > 2 || ratio < 0.5 ? "  <- off by more than 2" : "");
   fputc('\n', out);
 }
@@ -191,7 +201,8 @@ static void print_units(const Profile *self, FILE *out) {
     if (plan->instrs.data[i].stream == STREAM_COMPUTE) unit = found;
   }
   fprintf(out, "  %-28s %12s %12s %8s\n", "unit, all its instructions", "predicted", "measured", "ratio");
-  for (uint32_t u = 0; u < plan->units.count && u < UNIT_ROWS; u++) print_row(out, plan_str(plan, plan->units.data[u].name), &rows[u]);
+  for (uint32_t u = 0; u < plan->units.count && u < UNIT_ROWS; u++)
+    print_row(out, plan_str(plan, plan->units.data[u].name), &rows[u]);
   if (plan->units.count > UNIT_ROWS) fprintf(out, "  ... and %u units more\n", plan->units.count - UNIT_ROWS);
 }
 
@@ -212,7 +223,8 @@ static void print_streams(const Profile *self, FILE *out) {
 void profile_print(const Profile *self, FILE *out) {
   if (self->steps == 0) return;
   Row step = {(double)self->plan->summary.step_ns, (double)self->steps_ns / (double)self->steps};
-  fprintf(out, "rank 0, mean of %" PRIu64 " step%s; collectives include waiting for other ranks\n", self->steps, self->steps == 1 ? "" : "s");
+  fprintf(out, "rank 0, mean of %" PRIu64 " step%s; collectives include waiting for other ranks\n", self->steps,
+          self->steps == 1 ? "" : "s");
   fprintf(out, "  %-28s %12s %12s %8s\n", "", "predicted", "measured", "ratio");
   print_row(out, "step", &step);
   print_streams(self, out);

@@ -1,6 +1,6 @@
-/* Owns: what a run measures of itself: when each instruction of one step ran (a trace for Perfetto or chrome://tracing),
- * and how long, on average, units and streams took beside what the plan predicted. Of rank 0; everything is allocated
- * at open, so that measuring allocates nothing inside a step. */
+/* Owns: what a run measures of itself: when each instruction of one step ran (a trace for Perfetto or
+ * chrome://tracing), and how long, on average, units and streams took beside what the plan predicted. Of rank 0;
+ * everything is allocated at open, so that measuring allocates nothing inside a step. */
 #ifndef FSDPC_RUNTIME_PROFILE_H
 #define FSDPC_RUNTIME_PROFILE_H
 
@@ -15,8 +15,8 @@ typedef struct Profile Profile;
 
 /* first_step: of this run; the first steps warm up and are not measured, unless the run is as short as that. */
 Profile *profile_open(Arena *arena, const Plan *plan, uint64_t first_step, uint64_t last_step);
-/* At a step's start: where a backend puts the times of each segment's repetition, which profile_take then keeps; NULL: the
- * step is not measured. */
+/* At a step's start: where a backend puts the times of each segment's repetition, which profile_take then keeps; NULL:
+ * the step is not measured. */
 InstrTime *profile_times(Profile *profile, uint64_t step);
 void profile_take(Profile *profile, int32_t segment);
 void profile_end_step(Profile *profile, uint64_t step_ns);

@@ -39,7 +39,9 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-static uint64_t tokens_per_step(const ReportConfig *config) { return config->samples_per_step * config->ctx; }
+static uint64_t tokens_per_step(const ReportConfig *config) {
+  return config->samples_per_step * config->ctx;
+}
 
 static const char *processor(Arena *arena) {
   char line[256];
@@ -62,7 +64,9 @@ static bool on_terminal(void) {
   return isatty(STDERR_FILENO) && getenv("CI") == NULL && (term == NULL || strcmp(term, "dumb") != 0);
 }
 
-void report_close(Report *report) { tensorboard_close(report->board); }
+void report_close(Report *report) {
+  tensorboard_close(report->board);
+}
 
 Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure) {
   Report *report = ARENA_NEW(arena, Report);
@@ -76,15 +80,17 @@ Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure) 
   return report;
 }
 
-/* --- header and footer ----------------------------------------------------------------------------------------------- */
+/* --- header and footer -----------------------------------------------------------------------------------------------
+ */
 
 static void print_batch(const ReportConfig *config) {
   const PlanWorld *world = &config->plan->world;
   char tokens[32];
-  fprintf(stderr, "  batch      %" PRIu64 " samples of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64
-                  " x %" PRIu64 " x %u rank%s\n",
-          config->samples_per_step, config->ctx, text_count(tokens, (double)tokens_per_step(config)), world->micro_batch,
-          world->accumulation, world->ranks, world->ranks == 1 ? "" : "s");
+  fprintf(stderr,
+          "  batch      %" PRIu64 " samples of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64 " x %" PRIu64
+          " x %u rank%s\n",
+          config->samples_per_step, config->ctx, text_count(tokens, (double)tokens_per_step(config)),
+          world->micro_batch, world->accumulation, world->ranks, world->ranks == 1 ? "" : "s");
 }
 
 static void print_optimizer(const Recipe *recipe, uint64_t steps) {
@@ -105,7 +111,8 @@ static void print_data(const ReportConfig *config) {
     fprintf(stderr, "%s %s", i == 0 ? ":" : ",", config->options->data[i]);
   fprintf(stderr, "%s; %s\n", config->options->data_count > 4 ? ", ..." : "", orders[config->plan->recipe.order]);
   if (wanted > config->samples)
-    fprintf(stderr, "             read %.1f times over: %" PRIu64 " steps take %" PRIu64 " samples, and it has %" PRIu64 "\n",
+    fprintf(stderr,
+            "             read %.1f times over: %" PRIu64 " steps take %" PRIu64 " samples, and it has %" PRIu64 "\n",
             (double)wanted / (double)config->samples, config->steps, wanted, config->samples);
 }
 
@@ -135,14 +142,15 @@ static void print_footer(const Report *report, double seconds, double rate, cons
   if (report->done_steps == 0)
     printf("all %" PRIu64 " steps had been done before\n", config->steps);
   else
-    printf("%" PRIu64 " steps in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps, seconds,
-         report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
-         text_bytes(planned, config->plan->arena_bytes));
+    printf("%" PRIu64 " steps in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps,
+           seconds, report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
+           text_bytes(planned, config->plan->arena_bytes));
   if (saved != NULL) printf("weights: %s\n", saved);
   fflush(stdout);
 }
 
-/* --- progress -------------------------------------------------------------------------------------------------------- */
+/* --- progress --------------------------------------------------------------------------------------------------------
+ */
 
 void report_break(Report *report) {
   if (report->line_open) fputc('\n', stderr);
@@ -161,11 +169,11 @@ static void draw(Report *report, const StepResult *result) {
   char rate[32], left[32], memory[32];
   double tokens = (double)tokens_per_step(config) / (report->smooth_ns * 1e-9);
   double remaining = (double)(config->steps - result->step) * report->smooth_ns;
-  fprintf(stderr, "%sstep %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s left%s",
+  fprintf(stderr,
+          "%sstep %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s left%s",
           report->terminal ? "\r" : "", snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps,
           result->loss, result->grad_norm, result->lr, text_count(rate, tokens), 100 * mfu(config, report->smooth_ns),
-          text_bytes(memory, result->peak_bytes), text_time(left, remaining),
-          report->terminal ? "\x1b[K" : "\n");
+          text_bytes(memory, result->peak_bytes), text_time(left, remaining), report->terminal ? "\x1b[K" : "\n");
   report->line_open = report->terminal;
   fflush(stderr);
 }
@@ -184,7 +192,8 @@ static void progress(Report *report, const StepResult *result) {
   if (last) report_break(report);
 }
 
-/* --- metrics --------------------------------------------------------------------------------------------------------- */
+/* --- metrics ---------------------------------------------------------------------------------------------------------
+ */
 
 static bool written(const Report *report, bool ok, Failure *failure) {
   FILE *file = report->config.metrics;
@@ -309,8 +318,7 @@ static bool write_end(const Report *report, double seconds, double rate, const c
                              "tokens", (json_int_t)(report->done_steps * tokens_per_step(&report->config)), "seconds",
                              seconds, "tokens_per_s", rate, "peak_bytes", (json_int_t)report->last.peak_bytes,
                              "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", saved);
-  bool ok = record != NULL &&
-            json_object_set_new(record, "loss", json_real(report->last.loss)) == 0 &&
+  bool ok = record != NULL && json_object_set_new(record, "loss", json_real(report->last.loss)) == 0 &&
             json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
             fputc('\n', report->config.metrics) != EOF;
   json_decref(record);
@@ -321,7 +329,8 @@ bool report_end(Report *report, const char *saved, Failure *failure) {
   double seconds = (double)(now_ns() - report->begin_ns) * 1e-9;
   double rate = seconds > 0 ? (double)(report->done_steps * tokens_per_step(&report->config)) / seconds : 0;
   report_break(report);
-  if (report->config.metrics != NULL && !written(report, write_end(report, seconds, rate, saved), failure)) return false;
+  if (report->config.metrics != NULL && !written(report, write_end(report, seconds, rate, saved), failure))
+    return false;
   if (!report->config.options->quiet) print_footer(report, seconds, rate, saved);
   return true;
 }

@@ -1,5 +1,5 @@
-/* Owns: reading checkpoints: which piece of which file holds which elements of this rank's shard. A file is untrusted: its
- * size, its header and every tensor that is read must match their checksums. */
+/* Owns: reading checkpoints: which piece of which file holds which elements of this rank's shard. A file is untrusted:
+ * its size, its header and every tensor that is read must match their checksums. */
 #include "runtime/checkpoint.h"
 
 #include "runtime/crc32c.h"
@@ -17,7 +17,8 @@ static bool damaged(const char *path, const char *what, Failure *failure) {
   return fail(failure, RUN_INVALID, "resume: %s: %s; the checkpoint is damaged: resume from an older one", path, what);
 }
 
-/* --- opening -------------------------------------------------------------------------------------------------------- */
+/* --- opening --------------------------------------------------------------------------------------------------------
+ */
 
 static const SafeTensor *sums_of(const Safetensors *file) {
   const SafeTensor *sums = safetensors_find(file, "crc32c");
@@ -69,7 +70,8 @@ void checkpoint_close(Checkpoint *checkpoint) {
   checkpoint->opened = NULL;
 }
 
-/* --- loading -------------------------------------------------------------------------------------------------------- */
+/* --- loading --------------------------------------------------------------------------------------------------------
+ */
 
 /* A parameter's place in this rank's shard, and how much of it has been read. */
 typedef struct Target {
@@ -81,8 +83,8 @@ typedef struct Target {
 typedef struct Loader {
   const Plan *plan;
   Backend *backend;
-  Target *targets;  /* one a parameter */
-  uint32_t *order;  /* parameters by name */
+  Target *targets; /* one a parameter */
+  uint32_t *order; /* parameters by name */
   unsigned char *chunk;
 } Loader;
 
@@ -152,9 +154,10 @@ static bool load_tensor(Loader *loader, const Safetensors *file, const SafeTenso
     if (!keep(loader, target, name->kind, name->first + done / sizeof(float), n / sizeof(float), failure)) return false;
   }
   if (crc == sum) return true;
-  return fail(failure, RUN_INVALID,
-              "resume: %s: the checksum of tensor \"%s\" does not match; the checkpoint is damaged: resume from an older one",
-              file->path, tensor->name);
+  return fail(
+      failure, RUN_INVALID,
+      "resume: %s: the checksum of tensor \"%s\" does not match; the checkpoint is damaged: resume from an older one",
+      file->path, tensor->name);
 }
 
 static bool load_file(Loader *loader, const Safetensors *file, Failure *failure) {
@@ -181,7 +184,8 @@ static bool check_complete(const Loader *loader, const char *path, Failure *fail
   for (uint32_t p = 0; p < loader->plan->params.count; p++) {
     const Target *target = &loader->targets[p];
     for (int kind = 0; target->range != NULL && kind < STATE_KINDS; kind++) {
-      if (state_buf(target->unit, (StateKind)kind) == PLAN_NONE || target->loaded[kind] == target->range->count) continue;
+      if (state_buf(target->unit, (StateKind)kind) == PLAN_NONE || target->loaded[kind] == target->range->count)
+        continue;
       return fail(failure, RUN_INVALID, "resume: %s: it does not hold all of \"%s\" of parameter \"%s\"", path,
                   state_name((StateKind)kind), plan_str(loader->plan, loader->plan->params.data[p].name));
     }

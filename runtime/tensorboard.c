@@ -41,7 +41,9 @@ static void add_varint(Message *message, uint64_t value) {
 
 enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5 };
 
-static void add_key(Message *message, uint32_t field, uint32_t wire) { add_varint(message, field << 3 | wire); }
+static void add_key(Message *message, uint32_t field, uint32_t wire) {
+  add_varint(message, field << 3 | wire);
+}
 
 static void add_field(Message *message, uint32_t field, const void *data, size_t bytes) {
   add_key(message, field, WIRE_BYTES);
@@ -69,9 +71,10 @@ static uint32_t masked(const void *data, size_t bytes) {
 static bool write_record(const Tensorboard *board, const Message *event, Failure *failure) {
   uint64_t length = event->length;
   uint32_t of_length = masked(&length, sizeof length), of_data = masked(event->bytes, event->length);
-  if (fwrite(&length, sizeof length, 1, board->file) == 1 && fwrite(&of_length, sizeof of_length, 1, board->file) == 1 &&
-      fwrite(event->bytes, event->length, 1, board->file) == 1 && fwrite(&of_data, sizeof of_data, 1, board->file) == 1 &&
-      fflush(board->file) == 0)
+  if (fwrite(&length, sizeof length, 1, board->file) == 1 &&
+      fwrite(&of_length, sizeof of_length, 1, board->file) == 1 &&
+      fwrite(event->bytes, event->length, 1, board->file) == 1 &&
+      fwrite(&of_data, sizeof of_data, 1, board->file) == 1 && fflush(board->file) == 0)
     return true;
   return fail(failure, RUN_INVALID, "tensorboard: %s: cannot be written: %s", board->path, strerror(errno));
 }
@@ -81,7 +84,8 @@ Tensorboard *tensorboard_open(Arena *arena, const char *dir, Failure *failure) {
   Tensorboard *board = ARENA_NEW(arena, Tensorboard);
   char host[64] = "host";
   gethostname(host, sizeof host - 1);
-  board->path = arena_printf(arena, "%s/events.out.tfevents.%010lld.%s.%ld", dir, (long long)time(NULL), host, (long)getpid());
+  board->path =
+      arena_printf(arena, "%s/events.out.tfevents.%010lld.%s.%ld", dir, (long long)time(NULL), host, (long)getpid());
   if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
     fail(failure, RUN_INVALID, "tensorboard: %s: cannot be made: %s", dir, strerror(errno));
     return NULL;

@@ -29,7 +29,7 @@ typedef struct TrainJob {
   int64_t vocab;
   TokenData data, eval_data; /* eval_data.count 0: none */
   uint64_t eval_batches;
-  int32_t turn;              /* list position of the loss */
+  int32_t turn; /* list position of the loss */
   Pretrained init;
   Saver saver;
   int save_lock;         /* on the folder of checkpoints, or -1 */
@@ -48,7 +48,7 @@ typedef struct Trainer {
   uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
   Profile *profile;           /* rank 0, when asked for */
   bool stopped;               /* by request, before the last step */
-  Report *report; /* rank 0 */
+  Report *report;             /* rank 0 */
   Failure failure;
 } Trainer;
 
@@ -58,7 +58,8 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* --- a rank ---------------------------------------------------------------------------------------------------------- */
+/* --- a rank ----------------------------------------------------------------------------------------------------------
+ */
 
 static bool prepare_weights(Trainer *trainer) {
   const TrainJob *job = trainer->job;
@@ -88,7 +89,8 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .samples_per_step = feed_samples_per_step(job->plan),
                          .samples = trainer->feed.samples,
                          .ctx = job->ctx,
-                         .checkpoint_bytes = trainer->checkpointer != NULL ? checkpointer_bytes(trainer->checkpointer) : 0,
+                         .checkpoint_bytes =
+                             trainer->checkpointer != NULL ? checkpointer_bytes(trainer->checkpointer) : 0,
                          .gemm = trainer->machine.gemm->name,
                          .kernels = trainer->machine.kernels->name,
                          .threads = trainer->machine.threads,
@@ -132,10 +134,11 @@ static bool check_step(Trainer *trainer, const StepResult *result) {
                 "the loss of step %llu is %g: training has diverged; lower the learning rate, warm up longer, or clip",
                 step, result->loss);
   if (trainer->job->plan->norm_buf == PLAN_NONE || isfinite(result->grad_norm)) return true;
-  return fail(&trainer->failure, RUN_INVALID,
-              "the gradient norm of step %llu is %g (loss %g): training has diverged; lower the learning rate or warm up "
-              "longer",
-              step, result->grad_norm, result->loss);
+  return fail(
+      &trainer->failure, RUN_INVALID,
+      "the gradient norm of step %llu is %g (loss %g): training has diverged; lower the learning rate or warm up "
+      "longer",
+      step, result->grad_norm, result->loss);
 }
 
 static bool open_checkpointer(Trainer *trainer, Arena *arena) {
@@ -188,7 +191,8 @@ static bool export_weights(Trainer *trainer) {
   return saver_save(&trainer->job->saver, &self, &trainer->failure);
 }
 
-/* --- evaluation: begin and forward of the plan on other data, then on with the training data ------------------------- */
+/* --- evaluation: begin and forward of the plan on other data, then on with the training data -------------------------
+ */
 
 /* One step's worth of held-out samples: the loss summed over this rank, the valid tokens of all. */
 static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *count) {
@@ -231,7 +235,8 @@ static bool evaluate(Trainer *trainer) {
   uint64_t bad = atomic_load(&trainer->feed.bad);
   if (bad != UINT64_MAX) return data_fail_id(&job->eval_data, bad, job->vocab, &trainer->failure);
   if (!sum_over_ranks(trainer, &loss))
-    return fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed while evaluating", trainer->env->rank);
+    return fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed while evaluating",
+                trainer->env->rank);
   if (trainer->report == NULL) return true;
   return report_eval(trainer->report, trainer->standing.step, loss / count, (uint64_t)count, &trainer->failure);
 }
@@ -248,7 +253,8 @@ static bool step(Trainer *trainer, uint64_t number) {
   const TrainJob *job = trainer->job;
   const Plan *plan = job->plan;
   StepState state = {.step = number,
-                     .lr = schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
+                     .lr =
+                         schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
                      .first_sample = trainer->standing.samples};
   uint64_t begin = now_ns();
   decide(trainer, number);
@@ -311,7 +317,8 @@ static int rank_main(void *user, const RankEnv *env) {
   return ok ? RUN_OK : trainer.failure.code;
 }
 
-/* --- the parent -------------------------------------------------------------------------------------------------------- */
+/* --- the parent
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void describe(void *user, int32_t position, char *out, size_t bytes) {
   const Plan *plan = ((const TrainJob *)user)->plan;
@@ -331,10 +338,14 @@ static bool check_options(TrainJob *job, Failure *failure) {
   return true;
 }
 
-static bool joins(const TrainOptions *options) { return options->launcher != NULL && options->launcher->ranks > 1; }
+static bool joins(const TrainOptions *options) {
+  return options->launcher != NULL && options->launcher->ranks > 1;
+}
 
 /* Whether this process is that of rank 0: it speaks, and it alone touches what is not a rank's own. */
-static bool leads(const TrainOptions *options) { return !joins(options) || options->launcher->rank == 0; }
+static bool leads(const TrainOptions *options) {
+  return !joins(options) || options->launcher->rank == 0;
+}
 
 static bool open_metrics(TrainJob *job, Failure *failure) {
   const char *path = job->options->metrics_path;
@@ -357,8 +368,9 @@ static bool check_save_folder(Arena *arena, const TrainJob *job, Failure *failur
     folder_set_aside(options->save_dir, job->checkpoint.standing.step);
     return true;
   }
-  return fail(failure, RUN_INVALID, "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
-                                    "remove it",
+  return fail(failure, RUN_INVALID,
+              "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
+              "remove it",
               newest);
 }
 
@@ -401,7 +413,8 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
     return false;
   uint64_t all = (job->eval_data.count - 1) / job->ctx / samples_per_step;
   if (all == 0)
-    return fail(failure, RUN_INVALID, "eval: %s: it has %llu samples of %llu tokens, and one evaluation takes at least %llu",
+    return fail(failure, RUN_INVALID,
+                "eval: %s: it has %llu samples of %llu tokens, and one evaluation takes at least %llu",
                 options->eval_data[0], (unsigned long long)((job->eval_data.count - 1) / job->ctx),
                 (unsigned long long)job->ctx, (unsigned long long)samples_per_step);
   job->eval_batches = options->eval_batches != 0 && options->eval_batches < all ? options->eval_batches : all;
@@ -412,7 +425,8 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
 static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   if (!check_options(job, failure) || !feed_shape(job->plan, &job->vocab, &job->ctx, failure)) return false;
-  if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure)) return false;
+  if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure))
+    return false;
   if (options->init_path != NULL && !pretrained_open(arena, &job->init, job->plan, options->init_path, failure))
     return false;
   if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
@@ -431,7 +445,9 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
 static uint64_t hash_options(const TrainJob *job) {
   const TrainOptions *options = job->options;
   uint64_t hash = 0xcbf29ce484222325u;
-  const uint64_t numbers[] = {job->steps, options->save_every, options->eval_every, job->eval_batches, options->save_dir != NULL, job->data.count, job->data.width};
+  const uint64_t numbers[] = {job->steps,        options->save_every,       options->eval_every,
+                              job->eval_batches, options->save_dir != NULL, job->data.count,
+                              job->data.width};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = (hash ^ numbers[i]) * 0x100000001b3u;
   hash = hash_text(hash, options->init_path);
   return hash_text(hash, options->save_dir);
@@ -441,13 +457,14 @@ static bool open_join(Arena *arena, const TrainJob *job, Join *join, Failure *fa
   const TrainOptions *options = job->options;
   if (!joins(options)) return true;
   if (options->launcher->ranks != job->plan->world.ranks)
-    return fail(failure, RUN_INVALID, "launch: %s started %u processes, but the plan is for %u ranks", options->launcher->name,
-                options->launcher->ranks, job->plan->world.ranks);
+    return fail(failure, RUN_INVALID, "launch: %s started %u processes, but the plan is for %u ranks",
+                options->launcher->name, options->launcher->ranks, job->plan->world.ranks);
   const JoinTerms terms = {.plan_hash = plan_hash(job->plan),
                            .options_hash = hash_options(job),
                            .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->plan->arena_bytes),
                            .first_step = job->checkpoint.standing.step};
-  uint32_t timeout_s = options->timeout_s != 0 && options->timeout_s < JOIN_TIMEOUT_S ? options->timeout_s : JOIN_TIMEOUT_S;
+  uint32_t timeout_s =
+      options->timeout_s != 0 && options->timeout_s < JOIN_TIMEOUT_S ? options->timeout_s : JOIN_TIMEOUT_S;
   return join_open(arena, join, options->launcher, &terms, timeout_s, failure);
 }
 

@@ -38,13 +38,15 @@ static void resuming_changes_no_bit(void **state) {
   Scratch *scratch = *state;
   for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
     const Plan *plan = plan_for(scratch->arena, worlds[i][0], worlds[i][1], STEPS);
-    const char *whole = arena_printf(scratch->arena, "whole%zu", i), *parts = arena_printf(scratch->arena, "parts%zu", i);
+    const char *whole = arena_printf(scratch->arena, "whole%zu", i),
+               *parts = arena_printf(scratch->arena, "parts%zu", i);
     train(scratch, plan, whole, STEPS, NULL);
     train(scratch, plan, parts, 7, "auto");
     train(scratch, plan, parts, 15, "auto");
     train(scratch, plan, parts, STEPS, "auto");
     assert_same_weights(scratch, whole, parts);
-    assert_memory_equal(losses_of(scratch, whole, STEPS), losses_of(scratch, parts, STEPS), (STEPS + 1) * sizeof(double));
+    assert_memory_equal(losses_of(scratch, whole, STEPS), losses_of(scratch, parts, STEPS),
+                        (STEPS + 1) * sizeof(double));
     train(scratch, plan, parts, STEPS, "auto"); /* nothing is left to do */
     assert_same_weights(scratch, whole, parts);
   }
@@ -64,7 +66,9 @@ static void other_worlds_go_on(void **state) {
   }
 }
 
-static uint32_t checkpoints_in(const char *dir) { return folder_entries(dir); }
+static uint32_t checkpoints_in(const char *dir) {
+  return folder_entries(dir);
+}
 
 static void only_the_newest_are_kept(void **state) {
   Scratch *scratch = *state;
@@ -80,7 +84,8 @@ static void only_the_newest_are_kept(void **state) {
   assert_int_equal(stat(scratch_path(scratch, "out/step-00000021"), &info), 0);
 }
 
-/* --- signals --------------------------------------------------------------------------------------------------------- */
+/* --- signals ---------------------------------------------------------------------------------------------------------
+ */
 
 static void wait_for_size(const char *path, long bytes) {
   struct stat info;
@@ -101,7 +106,8 @@ static void signals_save(void **state) {
   pid_t job = start_training(scratch, plan, &options, "log");
   wait_for_size(options.metrics_path, 3000);
   kill(job, SIGUSR1);
-  for (int tries = 0; tries < 400 && access(options.save_dir, F_OK) == 0 && folder_entries(options.save_dir) == 0; tries++)
+  for (int tries = 0; tries < 400 && access(options.save_dir, F_OK) == 0 && folder_entries(options.save_dir) == 0;
+       tries++)
     usleep(5000);
   kill(job, SIGTERM);
   int code = end_training(job);
@@ -148,7 +154,8 @@ static void a_stuck_rank_is_named(void **state) {
   assert_said(said, "rank 0 waits in step ");
 }
 
-/* --- what does not fit ------------------------------------------------------------------------------------------------ */
+/* --- what does not fit
+ * ------------------------------------------------------------------------------------------------ */
 
 static void refused(Scratch *scratch, const Plan *plan, const char *resume, const char *said) {
   const char *data = corpus(scratch);
@@ -223,7 +230,8 @@ static void runs_are_not_mixed(void **state) {
   assert_string_equal(newest, scratch_path(scratch, "out/step-00000014"));
 }
 
-/* --- damage ----------------------------------------------------------------------------------------------------------- */
+/* --- damage
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
   (void)backend, (void)buf, (void)first, (void)data, (void)bytes;
@@ -284,12 +292,17 @@ static void every_damage_is_noticed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_checksum_is_crc32c),  SCRATCH_TEST(resuming_changes_no_bit),
-      SCRATCH_TEST(other_worlds_go_on),          SCRATCH_TEST(only_the_newest_are_kept),
-      SCRATCH_TEST(signals_save),                SCRATCH_TEST(a_second_signal_ends_at_once),
-      SCRATCH_TEST(a_stuck_rank_is_named),       SCRATCH_TEST(other_runs_are_refused),
+      cmocka_unit_test(the_checksum_is_crc32c),
+      SCRATCH_TEST(resuming_changes_no_bit),
+      SCRATCH_TEST(other_worlds_go_on),
+      SCRATCH_TEST(only_the_newest_are_kept),
+      SCRATCH_TEST(signals_save),
+      SCRATCH_TEST(a_second_signal_ends_at_once),
+      SCRATCH_TEST(a_stuck_rank_is_named),
+      SCRATCH_TEST(other_runs_are_refused),
       SCRATCH_TEST(runs_are_not_mixed),
-      SCRATCH_TEST(one_run_saves_in_a_folder),   SCRATCH_TEST(every_damage_is_noticed),
+      SCRATCH_TEST(one_run_saves_in_a_folder),
+      SCRATCH_TEST(every_damage_is_noticed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

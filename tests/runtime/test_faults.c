@@ -1,6 +1,6 @@
-/* Owns: the fault table of files. Every call that writes to disk fails once, the n-th over all ranks for n = 1, 2, ... until
- * none is left: the run ends with one message and exit code 1, leaves whole checkpoints only, and goes on from the
- * newest to the bits of an undisturbed run. The linker wraps the calls; their count lies in shared memory. */
+/* Owns: the fault table of files. Every call that writes to disk fails once, the n-th over all ranks for n = 1, 2, ...
+ * until none is left: the run ends with one message and exit code 1, leaves whole checkpoints only, and goes on from
+ * the newest to the bits of an undisturbed run. The linker wraps the calls; their count lies in shared memory. */
 #include "training.h"
 
 #include "runtime/checkpoint.h"
@@ -29,10 +29,12 @@ static bool strikes(void) {
   return true;
 }
 
-#define WRAP(result, name, parameters, arguments)                                                            \
-  result __real_##name parameters;                                                                           \
-  result __wrap_##name parameters;                                                                           \
-  result __wrap_##name parameters { return strikes() ? (result)-1 : __real_##name arguments; }
+#define WRAP(result, name, parameters, arguments)                                                                      \
+  result __real_##name parameters;                                                                                     \
+  result __wrap_##name parameters;                                                                                     \
+  result __wrap_##name parameters {                                                                                    \
+    return strikes() ? (result)-1 : __real_##name arguments;                                                           \
+  }
 
 WRAP(ssize_t, pwrite, (int fd, const void *data, size_t bytes, off_t offset), (fd, data, bytes, offset))
 WRAP(ssize_t, write, (int fd, const void *data, size_t bytes), (fd, data, bytes))
@@ -83,7 +85,8 @@ static bool fault_at(Scratch *scratch, const Plan *plan, const char *const *data
   return true;
 }
 
-/* --- reading: every open and every read fails once; the reason is said ---------------------------------------------- */
+/* --- reading: every open and every read fails once; the reason is said ----------------------------------------------
+ */
 
 static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
   (void)backend, (void)buf, (void)first, (void)data, (void)bytes;

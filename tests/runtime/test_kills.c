@@ -1,6 +1,6 @@
-/* Owns: the fault table of processes: a rank is killed, or the job told to stop, at a random moment, saving included. The
- * job says who died and where, leaves nothing behind, and goes on to the bits of an undisturbed run.
- * Argument: how many moments (default 20). The moments come from a fixed seed. */
+/* Owns: the fault table of processes: a rank is killed, or the job told to stop, at a random moment, saving included.
+ * The job says who died and where, leaves nothing behind, and goes on to the bits of an undisturbed run. Argument: how
+ * many moments (default 20). The moments come from a fixed seed. */
 #include "training.h"
 
 #include "runtime/checkpoint.h"

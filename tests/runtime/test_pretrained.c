@@ -17,13 +17,16 @@ typedef struct Entry {
   float base;         /* value of element 0; each next is 1 more */
 } Entry;
 
-static uint64_t numel_of(const Entry *entry) { return (uint64_t)(entry->rows * (entry->cols > 0 ? entry->cols : 1)); }
+static uint64_t numel_of(const Entry *entry) {
+  return (uint64_t)(entry->rows * (entry->cols > 0 ? entry->cols : 1));
+}
 
 static const char *write_file(Scratch *scratch, const char *name, const Entry *entries, uint32_t count) {
   SafeTensor tensors[MOST] = {0};
   uint64_t header_bytes;
   for (uint32_t i = 0; i < count; i++) {
-    tensors[i] = (SafeTensor){.name = entries[i].name, .rank = entries[i].cols > 0 ? 2 : 1, .numel = numel_of(&entries[i])};
+    tensors[i] =
+        (SafeTensor){.name = entries[i].name, .rank = entries[i].cols > 0 ? 2 : 1, .numel = numel_of(&entries[i])};
     tensors[i].dim[0] = entries[i].rows;
     tensors[i].dim[1] = entries[i].cols;
   }
@@ -129,19 +132,24 @@ static void what_does_not_fit_is_named(void **state) {
                         {"h.0.attn.c_proj.weight", 2, 2, 400},
                         {"lm_head.weight", 5, 2, 100}};
   Entry entries[MOST];
-  expect_refusal(scratch, write_file(scratch, "a", good, 3), "tensor \"h.0.attn.c_proj.weight\" of the model is missing");
+  expect_refusal(scratch, write_file(scratch, "a", good, 3),
+                 "tensor \"h.0.attn.c_proj.weight\" of the model is missing");
   memcpy(entries, good, sizeof good);
   entries[4].base = 7;
-  expect_refusal(scratch, write_file(scratch, "b", entries, 5), "tensor \"lm_head.weight\" is not a parameter of the model, whose head is tied");
+  expect_refusal(scratch, write_file(scratch, "b", entries, 5),
+                 "tensor \"lm_head.weight\" is not a parameter of the model, whose head is tied");
   entries[4] = (Entry){"h.1.attn.c_attn.bias", 6, 0, 0};
   expect_refusal(scratch, write_file(scratch, "c", entries, 5), "tensor \"h.1.attn.c_attn.bias\" is not a parameter");
   entries[2].rows = 7;
-  expect_refusal(scratch, write_file(scratch, "d", entries, 4), "tensor \"h.0.attn.c_attn.bias\" has shape [7], but the model's has [6]");
+  expect_refusal(scratch, write_file(scratch, "d", entries, 4),
+                 "tensor \"h.0.attn.c_attn.bias\" has shape [7], but the model's has [6]");
   mkdir(scratch_path(scratch, "none"), 0700);
   expect_refusal(scratch, scratch_path(scratch, "none"), "neither model.safetensors nor model.safetensors.index.json");
   static const char lie[] = "{\"weight_map\":{\"wpe.weight\":\"a\"}}";
-  expect_refusal(scratch, scratch_file(scratch, "lie.json", lie, sizeof lie - 1), "tensor \"wpe.weight\" should be in a, but is not");
-  expect_refusal(scratch, scratch_file(scratch, "up.json", "{\"weight_map\":{\"x\":\"../a\"}}", 27), "not mapped to the name of a file");
+  expect_refusal(scratch, scratch_file(scratch, "lie.json", lie, sizeof lie - 1),
+                 "tensor \"wpe.weight\" should be in a, but is not");
+  expect_refusal(scratch, scratch_file(scratch, "up.json", "{\"weight_map\":{\"x\":\"../a\"}}", 27),
+                 "not mapped to the name of a file");
   expect_refusal(scratch, scratch_file(scratch, "no.json", "[]", 2), "weight_map");
 }
 

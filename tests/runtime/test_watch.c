@@ -76,7 +76,10 @@ static void event_files_have_whole_records(void **state) {
     at += 16 + length;
   }
   assert_int_equal(records, STEPS + 1); /* the version first */
-  assert_memory_equal(file + 12 + 9 + 2, "\x1a\x0d" "brain.Event:2", 15);
+  assert_memory_equal(file + 12 + 9 + 2,
+                      "\x1a\x0d"
+                      "brain.Event:2",
+                      15);
 }
 
 static void analysis_prints_a_table(void **state) {
@@ -115,9 +118,10 @@ static double eval_loss(Scratch *scratch, const char *dir, int step) {
 }
 
 static void evaluation_leaves_training_alone(void **state) {
-  static const char held_out[] = "the dog sat on the mat and the hen jumps over the quick brown fox. the lazy dog then sat. "
-                                 "the fox and the hen and the dog jumps. the mat the mat the mat the mat. "
-                                 "on and over and on and over and then on and over the brown hen.";
+  static const char held_out[] =
+      "the dog sat on the mat and the hen jumps over the quick brown fox. the lazy dog then sat. "
+      "the fox and the hen and the dog jumps. the mat the mat the mat the mat. "
+      "on and over and on and over and then on and over the brown hen.";
   Scratch *scratch = *state;
   const char *data = corpus(scratch), *other = scratch_file(scratch, "other.txt", held_out, sizeof held_out - 1);
   TrainOptions options = options_for(scratch, &data, "plain");

@@ -20,11 +20,8 @@ const char *corpus(Scratch *scratch) {
 }
 
 const Plan *plan_for(Arena *arena, uint32_t shard, uint32_t replicas, uint64_t steps) {
-  BigramOptions options = {.shard = shard,
-                           .replicas = replicas,
-                           .micro_batch = 12 / (shard * replicas),
-                           .accumulation = 1,
-                           .steps = steps};
+  BigramOptions options = {
+      .shard = shard, .replicas = replicas, .micro_batch = 12 / (shard * replicas), .accumulation = 1, .steps = steps};
   VerifyResult result = {0};
   Plan *plan = bigram_plan(arena, &options);
   assert_true(plan_verify(arena, plan, &result));
