@@ -48,6 +48,8 @@ typedef struct Planned {
 FrontendOptions compile_options(const Cli *cli);
 /* FILE -> checked graph. */
 int compile_graph(Cli *cli, const char *path, Graph **graph);
+/* FILE -> checked graph, and its plan block with the command line's overrides. */
+int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options);
 /* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
  * does not fit: see planned->fits. */
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned);

@@ -2,6 +2,9 @@
 #include "cli/cli.h"
 
 #include "kernels/gemm.h"
+#if FSDPC_HAVE_CUDA
+#include "runtime/cuda_doctor.h"
+#endif
 #include <jansson.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -70,8 +73,13 @@ static void find_gemm(Arena *arena, Findings *list) {
 }
 
 static void find_devices(Arena *arena, Findings *list) {
-  add(arena, list, "devices", "CUDA", "not in this build", NULL);
-  add(arena, list, "devices", "NCCL", "not in this build", NULL);
+#if FSDPC_HAVE_CUDA
+  CudaFinding found[CUDA_FINDINGS];
+  int count = cuda_findings(arena, found);
+  for (int i = 0; i < count; i++) add(arena, list, "devices", found[i].name, found[i].value, found[i].help);
+#else
+  add(arena, list, "devices", "CUDA", "not in this build", "build with -DFSDPC_CUDA=ON; it needs nvcc of the CUDA toolkit");
+#endif
   add(arena, list, "devices", "MPI", "not in this build", NULL);
 }
 

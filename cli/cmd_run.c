@@ -36,7 +36,6 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
       !option_integer(options, OPTION_TIMEOUT, 0, MOST_SECONDS, &timeout) ||
       !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads))
     return false;
-  if (backend == 1) return usage_error(NULL, "--backend cuda is not available in this version"), false;
   if (!option_given(options, OPTION_DATA))
     return usage_error("--data PATH names a .bin of tokens, a text file or a folder",
                        "there is nothing to train on"),

@@ -119,18 +119,22 @@ static bool planner_options(const Cli *cli, const Graph *graph, PlannerOptions *
          override_settings(cli, &options->settings);
 }
 
+int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options) {
+  static const Graph nothing = {0};
+  if (!planner_options(cli, &nothing, options)) return EXIT_USAGE; /* usage errors first: they need no file */
+  int code = compile_graph(cli, path, graph);
+  if (code == EXIT_OK) planner_options(cli, *graph, options);
+  return code;
+}
+
 /* --- planning ------------------------------------------------------------------------------------------ */
 
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned) {
   Graph *graph;
-  PlannerOptions options, ignored;
+  PlannerOptions options;
   PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
-  /* Usage errors first: they need no file. */
-  Graph nothing = {0};
-  if (!planner_options(cli, &nothing, &ignored)) return EXIT_USAGE;
-  int code = compile_graph(cli, path, &graph);
+  int code = compile_settings(cli, path, &graph, &options);
   if (code != EXIT_OK) return code;
-  planner_options(cli, graph, &options);
   planner_plan(cli->arena, &cli->sink, graph, &options, dump, dump_text, result);
   if (!cli_print_diags(cli)) return EXIT_INVALID;
   if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", path);

@@ -97,6 +97,8 @@ static void add_time(json_t *object, const Planned *planned, const PlanFigures *
   json_object_set_new(object, "tokens_per_s_per_rank", json_real(figures->tokens_per_s_per_rank));
   json_object_set_new(object, "mfu", json_real(figures->mfu));
   json_object_set_new(object, "exposed_comm_ns", integer(planned->sim.exposed_comm_ns));
+  json_object_set_new(object, "fast_ns", integer(planned->sim.fast_ns));
+  json_object_set_new(object, "slow_ns", integer(planned->sim.slow_ns));
   json_object_set_new(object, "lower_bound_ns", integer(plan->summary.lower_bound_ns));
   json_object_set_new(object, "gap", json_real(figures->gap));
   json_object_set_new(object, "bound_by", text(plan, plan->summary.bound_by));

@@ -5,28 +5,53 @@
 
 #include "base/dtype.h"
 #include "base/source.h"
+#include "base/vec.h"
 #include <stdbool.h>
 
 typedef enum { DEVICE_NONE, DEVICE_CPU, DEVICE_GPU } DeviceKind;
 
+/* Kernel classes are rated by generation (planner/executor.def), so that a new board of a known one needs no new constants. */
+typedef enum { GENERATION_OTHER, GENERATION_VOLTA, GENERATION_AMPERE, GENERATION_ADA, GENERATION_HOPPER, GENERATION_BLACKWELL,
+               GENERATION_COUNT } Generation;
+
 typedef struct Device {
   DeviceKind kind;
+  Generation generation;
   const char *name;
   uint64_t memory_bytes;     /* usable by the arena of one rank */
+  uint64_t allocator_bytes;  /* what a framework's allocator can reserve before the device says no; 0: memory_bytes */
   double bandwidth;          /* bytes/s of device memory, peak */
   double bandwidth_share;    /* sustained share of it in element-wise kernels (cost-model constant) */
   double peak[DTYPE_COUNT];  /* flop/s in matrix products by operand dtype */
+  double clock;              /* sustained share of the clock that peak is stated for, default 1 */
   double gemm_share;         /* sustained share of peak in large products */
-  double attention_share;    /* the same for fused attention, forward */
+  double attention_share;    /* the same for fused attention over long sequences, forward */
   double attention_backward; /* backward rate relative to forward */
+  double attention_tokens;   /* sequence length at which attention runs at half that rate, 0: length does not matter */
   double tile_units;         /* SMs or cores that a product's tiles are spread over */
   double launch_ns;          /* fixed cost of one kernel */
-  double host_link;          /* bytes/s between device and host */
+  double host_link;          /* bytes/s between device and host, each way */
   bool shared_queue;         /* gathers and reduces share one communicator and serialise */
 } Device;
 
+typedef enum { COLLECTIVE_GATHER, COLLECTIVE_REDUCE, COLLECTIVE_ALLREDUCE, COLLECTIVE_COUNT } Collective;
+
+/* A measured time of a collective. The cost of a byte never grows from one point to the next (see settings_cluster.c), so that
+ * splitting a message never pays: lower bounds rely on it. */
+typedef struct CollectivePoint {
+  double bytes; /* of the full tensor */
+  double ns;
+} CollectivePoint;
+
+typedef struct CollectiveTable {
+  Collective kind;
+  uint32_t ranks;
+  VEC(CollectivePoint) points; /* ascending */
+} CollectiveTable;
+
 typedef struct Link {
   double bandwidth;  /* bytes/s of one device's bus bandwidth (node) or of a whole node (network) */
+  double reduce_bandwidth; /* the same in reduce-scatter, 0: equal */
   double latency_ns; /* fixed cost of one collective (node), of one hop (network) */
   double efficiency; /* share of bandwidth reached by large collectives, default 1 */
 } Link;
@@ -37,7 +62,11 @@ typedef struct Cluster {
   int64_t node_devices; /* devices in a node */
   int64_t nodes;
   Link node, network;
-  double contention;    /* seconds of compute lost for a second of overlapped communication */
+  VEC(CollectiveTable) tables; /* within a node; where one fits it replaces bandwidth and latency */
+  double contention;    /* seconds of compute lost for a second of communication over the node's links beside it */
+  double network_contention; /* the same where communication crosses the network */
+  double comm_slowdown;  /* seconds a collective loses for a second of compute beside it */
+  double compute_spread, comm_spread; /* relative uncertainty of predicted durations */
   double price_per_hour; /* USD per device-hour, 0: unknown */
 } Cluster;
 

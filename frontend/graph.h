@@ -123,6 +123,41 @@ typedef struct CheckpointRule {
   Span span;
 } CheckpointRule;
 
+typedef enum {
+#define EXECUTOR(id, name, meaning) EXECUTOR_##id,
+#include "frontend/executors.def"
+#undef EXECUTOR
+  EXECUTOR_COUNT
+} ExecutorId;
+
+typedef enum { STATES_F32, STATES_BF16 } StateKind;                    /* master parameters, gradients and moments */
+typedef enum { LOSS_DEFAULT, LOSS_EAGER, LOSS_COMPILED, LOSS_UPCAST, LOSS_CHUNKED, LOSS_FUSED, LOSS_KIND_COUNT } LossKind;
+typedef enum { REDUCE_DEFAULT, REDUCE_MICRO_BATCH, REDUCE_STEP } ReduceWhen;
+typedef enum { SELECTIVE_NONE, SELECTIVE_OPERATORS, SELECTIVE_BLOCKS } SelectiveKind;
+typedef enum { UPDATE_DEFAULT, UPDATE_UNFUSED, UPDATE_FOREACH, UPDATE_FUSED } UpdateKind;
+typedef enum { ATTENTION_DEFAULT, ATTENTION_FLASH1, ATTENTION_FLASH2, ATTENTION_CUDNN, ATTENTION_UNFUSED, ATTENTION_KIND_COUNT } AttentionKind;
+enum { OFFLOAD_M = 1, OFFLOAD_V = 2, OFFLOAD_MASTER = 4, OFFLOAD_RESIDUAL = 8 };
+
+/* executor NAME { ... }: who runs the plan, and what that trainer was told. Zero is "native, as it comes". */
+typedef struct ExecutorSettings {
+  ExecutorId id;
+  StateKind states;
+  AttentionKind attention; /* kernel class */
+  LossKind loss;
+  int64_t loss_chunks;     /* logits exist a chunk at a time; 0: 1 */
+  ReduceWhen reduce;
+  SelectiveKind selective; /* with checkpoint none: operators as torchtitan's per-op policy, or every second block */
+  UpdateKind update;
+  bool update_in_backward;
+  uint32_t offload; /* OFFLOAD_ bits */
+} ExecutorSettings;
+
+const char *executor_name(ExecutorId id);
+/* Takes "pytorch-fsdp2" for its eager form too. -1 when there is none of this name. */
+int executor_find(const char *name);
+/* All names, NULL at the end. */
+const char *const *executor_names(void);
+
 typedef struct PlanSettings {
   uint64_t memory_bytes; /* 0: what the cluster's device can use */
   Strategy strategy;
@@ -135,6 +170,7 @@ typedef struct PlanSettings {
   int32_t reshard;       /* after forward: 0, 1, SETTING_AUTO */
   VEC(UnitRule) units;
   VEC(CheckpointRule) checkpoints;
+  ExecutorSettings executor;
 } PlanSettings;
 
 typedef struct Graph {

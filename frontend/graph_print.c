@@ -145,6 +145,11 @@ static void print_cluster(Text *out, const Cluster *cluster) {
               device->shared_queue ? "yes" : "no");
   print_link(out, "node", &cluster->node);
   print_link(out, "network", &cluster->network);
+  static const char *const kinds[] = {"gather", "reduce", "all_reduce"};
+  for (uint32_t i = 0; i < cluster->tables.count; i++) {
+    const CollectiveTable *table = &cluster->tables.data[i];
+    text_printf(out, "  table %s %u points %u\n", kinds[table->kind], table->ranks, table->points.count);
+  }
 }
 
 static void print_setting(Text *out, const char *name, int64_t value) {
@@ -152,6 +157,15 @@ static void print_setting(Text *out, const char *name, int64_t value) {
     text_printf(out, " %s auto", name);
   else
     text_printf(out, " %s %lld", name, (long long)value);
+}
+
+static void print_executor(Text *out, const ExecutorSettings *executor) {
+  static const ExecutorSettings plain = {0};
+  if (!memcmp(executor, &plain, sizeof plain)) return;
+  text_printf(out, "  executor %s states %s attention %d loss %d chunks %lld reduce %d selective %d update %d in_backward %d offload %u\n",
+              executor_name(executor->id), executor->states == STATES_BF16 ? "bf16" : "f32", (int)executor->attention,
+              (int)executor->loss, (long long)executor->loss_chunks, (int)executor->reduce, (int)executor->selective,
+              (int)executor->update, executor->update_in_backward, executor->offload);
 }
 
 static void print_plan(Text *out, const PlanSettings *plan) {
@@ -179,6 +193,7 @@ static void print_plan(Text *out, const PlanSettings *plan) {
   for (uint32_t i = 0; i < plan->checkpoints.count; i++)
     text_printf(out, "  %s %s\n", plan->checkpoints.data[i].recompute ? "recompute" : "save",
                 plan->checkpoints.data[i].pattern);
+  print_executor(out, &plan->executor);
 }
 
 void settings_print(Text *out, const Graph *graph) {

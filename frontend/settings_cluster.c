@@ -32,7 +32,21 @@ static bool read_peak(Reader *reader, const Key *key) {
   return any || key_error(reader, key, reader->key_span, "\"peak\" needs a type of numbers and its speed");
 }
 
+/* A size that need not be whole bytes, such as 79.1GiB. */
+static bool read_allocator(Reader *reader, const Key *key) {
+  Quantity quantity;
+  if (!read_number(reader, key, QUANTITY_BYTES, 1, 0, &quantity)) return false;
+  ((Device *)reader->target)->allocator_bytes = (uint64_t)quantity.value;
+  return true;
+}
+
+static const char *const generation_words[] = {"other", "volta", "ampere", "ada", "hopper", "blackwell", NULL};
+
 static const Key device_keys[] = {
+    {"generation", KEY_WORD, DEVICE(generation), .words = generation_words, .usage = "generation hopper"},
+    {"allocator", KEY_CUSTOM, .read = read_allocator, .usage = "allocator 79.1GiB"},
+    {"clock", KEY_REAL, DEVICE(clock), .least = 0.1, .most = 1, .usage = "clock 0.9"},
+    {"attention_tokens", KEY_REAL, DEVICE(attention_tokens), .usage = "attention_tokens 700"},
     {"name", KEY_STRING, DEVICE(name), .usage = "name \"...\""},
     {"memory", KEY_BYTES, DEVICE(memory_bytes), .usage = "memory 79GiB"},
     {"bandwidth", KEY_RATE, DEVICE(bandwidth), .least = 1, .usage = "bandwidth 3.35TB/s"},
@@ -56,12 +70,68 @@ static const Key network_keys[] = {
     {"efficiency", KEY_REAL, LINK(efficiency), .least = 1e-3, .most = 1, .usage = "efficiency 0.8"},
 };
 
+/* --- tables of measured collectives ------------------------------------------------------------------------------- */
+
+static CollectiveTable *table_of(Sema *sema, Cluster *cluster, Collective kind, uint32_t ranks) {
+  for (uint32_t i = 0; i < cluster->tables.count; i++) {
+    CollectiveTable *table = &cluster->tables.data[i];
+    if (table->kind != kind || table->ranks != ranks) continue;
+    table->points.count = 0; /* a later statement overrides an earlier one */
+    return table;
+  }
+  CollectiveTable *table = vec_add(sema->arena, &cluster->tables);
+  table->kind = kind;
+  table->ranks = ranks;
+  return table;
+}
+
+/* Measurements are noisy below 8 MiB. A byte must not cost more in a longer message, nor a longer message less in all: the first
+ * lets lower bounds add messages up, the second makes more bytes never faster. Points are raised, never lowered. */
+static void smooth(CollectiveTable *table) {
+  CollectivePoint *points = table->points.data;
+  for (uint32_t i = table->points.count; i-- > 1;) {
+    double least = points[i].ns * points[i - 1].bytes / points[i].bytes;
+    if (points[i - 1].ns < least) points[i - 1].ns = least;
+  }
+  for (uint32_t i = 1; i < table->points.count; i++)
+    if (points[i].ns < points[i - 1].ns) points[i].ns = points[i - 1].ns;
+}
+
+/* gather 8 { 1MiB 31us  2MiB 32us ... } */
+static bool read_table(Reader *reader, const Key *key) {
+  Collective kind = *key->name == 'g' ? COLLECTIVE_GATHER : *key->name == 'r' ? COLLECTIVE_REDUCE : COLLECTIVE_ALLREDUCE;
+  Quantity ranks, bytes, time;
+  if (!read_number(reader, key, QUANTITY_NUMBER, 2, CLUSTER_MAX_DEVICES, &ranks)) return false;
+  const Item *block = read_block_item(reader, key);
+  if (!block) return false;
+  CollectiveTable *table = table_of(reader->sema, reader->target, kind, (uint32_t)ranks.value);
+  Reader inner = {.sema = reader->sema, .block = key->name, .items = block->items, .key_span = reader->key_span};
+  double last = 0;
+  while (next_item(&inner)) {
+    Span at = next_item(&inner)->span;
+    if (!read_number(&inner, key, QUANTITY_BYTES, 1, 0, &bytes) || !read_number(&inner, key, QUANTITY_SECONDS, 1e-9, 0, &time)) return true;
+    if (bytes.value <= last) return key_error(&inner, key, at, "the sizes of a table must grow"), true;
+    CollectivePoint point = {bytes.value, 1e9 * time.value};
+    vec_push(reader->sema->arena, &table->points, point);
+    last = bytes.value;
+  }
+  if (!table->points.count) return key_error(reader, key, block->span, "a table needs a size and its time");
+  smooth(table);
+  return true;
+}
+
+#define TABLE_USAGE(name) {name, KEY_CUSTOM, .read = read_table, .repeats = true, .usage = name " 8 { 1MiB 31us  64MiB 214us }"}
+
 /* The node's keys are a link's and the number of devices, kept beside it in Cluster. */
 static const Key node_keys[] = {
     {"devices", KEY_COUNT, FIELD(node_devices), .least = 1, .most = CLUSTER_MAX_DEVICES,
      .usage = "devices 8"},
     {"bandwidth", KEY_RATE, FIELD(node) + LINK(bandwidth), .least = 1, .usage = "bandwidth 340GB/s"},
+    {"reduce_bandwidth", KEY_RATE, FIELD(node) + LINK(reduce_bandwidth), .least = 1, .usage = "reduce_bandwidth 320GB/s"},
     {"latency", KEY_NS, FIELD(node) + LINK(latency_ns), .usage = "latency 40us"},
+    TABLE_USAGE("gather"),
+    TABLE_USAGE("reduce"),
+    TABLE_USAGE("all_reduce"),
     {"efficiency", KEY_REAL, FIELD(node) + LINK(efficiency), .least = 1e-3, .most = 1,
      .usage = "efficiency 0.9"},
 };
@@ -112,6 +182,10 @@ static const Key cluster_keys[] = {
     {"network", KEY_CUSTOM, .read = read_network, .usage = "network { bandwidth 400GB/s latency 5us }"},
     {"nodes", KEY_COUNT, FIELD(nodes), .least = 1, .most = CLUSTER_MAX_DEVICES, .usage = "nodes 4"},
     {"contention", KEY_REAL, FIELD(contention), .most = 1, .usage = "contention 0.4"},
+    {"network_contention", KEY_REAL, FIELD(network_contention), .most = 1, .usage = "network_contention 0.2"},
+    {"comm_slowdown", KEY_REAL, FIELD(comm_slowdown), .most = 1, .usage = "comm_slowdown 0.1"},
+    {"compute_spread", KEY_REAL, FIELD(compute_spread), .most = 0.9, .usage = "compute_spread 0.08"},
+    {"comm_spread", KEY_REAL, FIELD(comm_spread), .most = 0.9, .usage = "comm_spread 0.15"},
     {"price", KEY_PRICE, FIELD(price_per_hour), .usage = "price 2.5USD/h"},
 };
 
@@ -170,6 +244,10 @@ static void check_cluster(Sema *sema, Span span) {
   if (device->attention_share == 0) device->attention_share = 0.37;
   if (device->attention_backward == 0) device->attention_backward = 0.68;
   if (device->tile_units == 0) device->tile_units = 1;
+  if (device->clock == 0) device->clock = 1;
+  if (cluster->node.efficiency == 0) cluster->node.efficiency = 1;
+  if (cluster->network.efficiency == 0) cluster->network.efficiency = 1;
+  if (cluster->network_contention == 0) cluster->network_contention = cluster->contention;
   for (int i = 0; i < DTYPE_COUNT; i++) /* types without an own unit run at the speed of f32 */
     if (device->peak[i] == 0) device->peak[i] = device->peak[DTYPE_F32];
 }

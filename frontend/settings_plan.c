@@ -160,6 +160,81 @@ static bool read_micro_batch(Reader *reader, const Key *key) {
   return read_auto_count(reader, key, 1, &((PlanSettings *)reader->target)->micro_batch);
 }
 
+/* --- executor ------------------------------------------------------------------------------------------------------ */
+
+static const char *const executor_words[] = {
+#define EXECUTOR(id, name, meaning) name,
+#include "frontend/executors.def"
+#undef EXECUTOR
+    NULL};
+
+const char *executor_name(ExecutorId id) { return executor_words[id]; }
+const char *const *executor_names(void) { return executor_words; }
+
+int executor_find(const char *name) {
+  if (!strcmp(name, "pytorch-fsdp2")) return EXECUTOR_FSDP2_EAGER;
+  if (!strcmp(name, "pytorch-fsdp1")) return EXECUTOR_FSDP1_EAGER;
+  for (int i = 0; executor_words[i]; i++)
+    if (!strcmp(name, executor_words[i])) return i;
+  return -1;
+}
+
+static bool read_offload(Reader *reader, const Key *key) {
+  static const char *const words[] = {"m", "v", "master", "residual", NULL};
+  ExecutorSettings *executor = reader->target;
+  int32_t which;
+  do {
+    if (!read_word(reader, key, words, &which)) return false;
+    executor->offload |= 1u << which;
+  } while (!next_is_key(reader));
+  return true;
+}
+
+#define EXECUTOR_FIELD(member) offsetof(ExecutorSettings, member)
+static const char *const state_words[] = {"f32", "bf16", NULL};
+static const char *const loss_words[] = {"default", "eager", "compiled", "upcast", "chunked", "fused", NULL};
+static const char *const attention_words[] = {"default", "flash1", "flash2", "cudnn", "unfused", NULL};
+static const char *const reduce_words[] = {"default", "micro_batch", "step", NULL};
+static const char *const selective_words[] = {"none", "operators", "blocks", NULL};
+static const char *const update_words[] = {"default", "unfused", "foreach", "fused", NULL};
+
+static const Key executor_keys[] = {
+    {"states", KEY_WORD, EXECUTOR_FIELD(states), .words = state_words, .usage = "states f32|bf16"},
+    {"loss", KEY_WORD, EXECUTOR_FIELD(loss), .words = loss_words, .usage = "loss default|eager|compiled|upcast|chunked|fused"},
+    {"attention", KEY_WORD, EXECUTOR_FIELD(attention), .words = attention_words, .usage = "attention default|flash1|flash2|cudnn|unfused"},
+    {"loss_chunks", KEY_COUNT, EXECUTOR_FIELD(loss_chunks), .least = 1, .most = 1 << 20, .usage = "loss_chunks 4"},
+    {"reduce", KEY_WORD, EXECUTOR_FIELD(reduce), .words = reduce_words, .usage = "reduce micro_batch|step"},
+    {"selective", KEY_WORD, EXECUTOR_FIELD(selective), .words = selective_words, .usage = "selective operators|blocks"},
+    {"update", KEY_WORD, EXECUTOR_FIELD(update), .words = update_words, .usage = "update unfused|foreach|fused"},
+    {"update_in_backward", KEY_YES_NO, EXECUTOR_FIELD(update_in_backward), .usage = "update_in_backward yes|no"},
+    {"offload", KEY_CUSTOM, .read = read_offload, .usage = "offload m v master residual"},
+};
+
+/* executor pytorch-fsdp2 compiled { states bf16 } */
+static bool read_executor(Reader *reader, const Key *key) {
+  PlanSettings *plan = reader->target;
+  const Item *name = next_item(reader);
+  int32_t which;
+  if (name && name->kind == ITEM_WORD && executor_find(name->text) >= 0) {
+    const char *text = name->text;
+    reader->at++;
+    const Item *mode = next_item(reader);
+    if (mode && mode->kind == ITEM_WORD && executor_find(arena_printf(reader->sema->arena, "%s-%s", text, mode->text)) >= 0) {
+      text = arena_printf(reader->sema->arena, "%s-%s", text, mode->text);
+      reader->at++;
+    }
+    which = executor_find(text);
+  } else if (!read_word(reader, key, executor_words, &which)) {
+    return false;
+  }
+  plan->executor.id = (ExecutorId)which;
+  const Item *block = next_item(reader);
+  if (!block || block->kind != ITEM_BLOCK) return true;
+  reader->at++;
+  READ_BLOCK(reader->sema, "executor", executor_keys, block->items, &plan->executor);
+  return true;
+}
+
 static const char *const checkpoint_words[] = {"auto", "none", "full", NULL};
 
 static const Key plan_keys[] = {
@@ -174,6 +249,7 @@ static const Key plan_keys[] = {
      .usage = "checkpoint auto|none|full"},
     {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
     {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
+    {"executor", KEY_CUSTOM, .read = read_executor, .usage = "executor native|pytorch-fsdp2 [eager|compiled]|... [{ states f32|bf16 ... }]"},
     {"prefetch", KEY_CUSTOM, .read = read_prefetch, .usage = "prefetch auto|UNITS"},
     {"micro_batch", KEY_CUSTOM, .read = read_micro_batch, .usage = "micro_batch auto|SAMPLES"},
 };

@@ -8,26 +8,35 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __CUDACC__ /* the CUDA kernels draw the same numbers */
+#define RANDOM_INLINE static inline __host__ __device__
+#else
+#define RANDOM_INLINE static inline
+#endif
+
 typedef struct Philox {
   uint32_t word[4];
 } Philox;
 
-static inline Philox philox(uint64_t key, uint64_t high, uint64_t low) {
+RANDOM_INLINE Philox philox(uint64_t key, uint64_t high, uint64_t low) {
   uint32_t c0 = (uint32_t)low, c1 = (uint32_t)(low >> 32), c2 = (uint32_t)high, c3 = (uint32_t)(high >> 32);
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+#ifndef __CUDACC__
 #pragma GCC unroll 10
+#endif
   for (int round = 0; round < 10; round++) {
     uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
     uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
     c1 = (uint32_t)p1, c3 = (uint32_t)p0, c0 = n0, c2 = n2;
     k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
   }
-  return (Philox){{c0, c1, c2, c3}};
+  Philox out = {{c0, c1, c2, c3}};
+  return out;
 }
 
 /* -2 ln((w + 0.5) / 2^32). ln m for m in [sqrt(1/2), sqrt(2)) is 2 atanh(s), s = (m - 1)/(m + 1), |s| <
  * 0.172. */
-static inline double random_minus_2_log(uint32_t w) {
+RANDOM_INLINE double random_minus_2_log(uint32_t w) {
   double u = ((double)(int32_t)(w ^ 0x80000000u) + 2147483648.5) * 0x1p-32;
   uint64_t bits;
   memcpy(&bits, &u, sizeof bits);
@@ -55,7 +64,7 @@ typedef struct SinCos {
 } SinCos;
 
 /* Of an angle given in quarter turns, |turns| < 2^51: Taylor series on [-pi/4, pi/4]. */
-static inline SinCos sincos_quarters(double quarters) {
+RANDOM_INLINE SinCos sincos_quarters(double quarters) {
   const double magic = 6755399441055744.0; /* 1.5 2^52: rounds, and leaves the integer in the low bits */
   double shifted = quarters + magic, r = (quarters - (shifted - magic)) * 1.57079632679489661923, t = r * r;
   double s = -1.0 / 1307674368000, c = 1.0 / 20922789888000;
@@ -77,14 +86,16 @@ static inline SinCos sincos_quarters(double quarters) {
   uint64_t n;
   memcpy(&n, &shifted, sizeof n);
   double sine = n & 1 ? c : s, cosine = n & 1 ? s : c;
-  return (SinCos){n & 2 ? -sine : sine, (n + 1) & 2 ? -cosine : cosine};
+  SinCos out = {n & 2 ? -sine : sine, (n + 1) & 2 ? -cosine : cosine};
+  return out;
 }
 
 /* Two independent normal values from two words. */
-static inline SinCos normal_pair(uint32_t radius, uint32_t angle) {
+RANDOM_INLINE SinCos normal_pair(uint32_t radius, uint32_t angle) {
   double r = sqrt(random_minus_2_log(radius));
   SinCos at = sincos_quarters(((double)(int32_t)(angle ^ 0x80000000u) + 2147483648.5) * 0x1p-30);
-  return (SinCos){r * at.sin, r * at.cos};
+  SinCos out = {r * at.sin, r * at.cos};
+  return out;
 }
 
 #endif

@@ -17,6 +17,7 @@ typedef struct Relaxed {
   double comm, again;        /* B with nothing gathered twice; everything that could be */
   double resident;           /* bytes that pay for `again` */
   double room;
+  double contention; /* compute lost for a second of B beside it */
 } Relaxed;
 
 static int compare_slices(const void *a, const void *b) {
@@ -25,10 +26,11 @@ static int compare_slices(const void *a, const void *b) {
   return (p < q) - (p > q);
 }
 
-/* Least w A + (1 - w) B under the memory row. *again: recompute time that is left in A. */
+/* Least w (A + contention B) + (1 - w) B under the memory row. *again: recompute time that is left in A. */
 static double weigh(const Relaxed *r, double w, double *left) {
   double room = r->room > 0 ? r->room : 0, a = r->compute + r->recompute, b = r->comm + r->again;
-  double rate = r->resident > 0 ? (1 - w) * r->again / r->resident : 0;
+  double weight = 1 - w + w * r->contention; /* of B */
+  double rate = r->resident > 0 ? weight * r->again / r->resident : 0;
   bool taken = r->resident <= 0;
   for (uint32_t i = 0; i <= r->count; i++) {
     double worth = i < r->count ? w * r->slices[i].ns / (r->slices[i].bytes + 1e-9) : -1;
@@ -44,7 +46,7 @@ static double weigh(const Relaxed *r, double w, double *left) {
     room -= share * r->slices[i].bytes;
   }
   *left = a - r->compute;
-  return w * a + (1 - w) * b;
+  return w * a + weight * b;
 }
 
 static uint64_t param_bytes(const Graph *graph, uint32_t param, DType dtype) {
@@ -125,15 +127,16 @@ static double reduce_ns(const BoundInput *in, uint64_t bytes) {
   return ns;
 }
 
-/* The first op that reads a parameter waits for it; the last gradient is reduced after everything. */
-static double head_and_tail(const BoundInput *in) {
+/* The first op that reads a parameter waits for it; the last gradient is reduced after everything. What runs meanwhile is slowed. */
+static double head_and_tail(const BoundInput *in, double contention) {
   const Program *program = in->program;
   const Recipe *recipe = &program->graph->recipe;
-  double ns = 0;
+  if (contention >= 1) return 0;
+  double ns = 0, slower = 1 / (1 - contention);
   for (int32_t i = 0; i < program->turn && in->world->shard > 1; i++) {
     uint64_t bytes = op_params(program, i, VALUE_PARAM, recipe->compute);
     if (!bytes) {
-      ns -= (double)program->ops.data[i].ns; /* runs meanwhile */
+      ns -= slower * (double)program->ops.data[i].ns; /* runs meanwhile */
       continue;
     }
     ns += (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
@@ -143,7 +146,7 @@ static double head_and_tail(const BoundInput *in) {
   for (int32_t i = (int32_t)program->ops.count - 1; i >= program->turn && in->world->ranks > 1; i--) {
     uint64_t bytes = op_params(program, i, VALUE_PARAM_GRADIENT, recipe->reduce);
     double after = 0;
-    for (int32_t j = i + 1; j < (int32_t)program->ops.count; j++) after += (double)program->ops.data[j].ns;
+    for (int32_t j = i + 1; j < (int32_t)program->ops.count; j++) after += slower * (double)program->ops.data[j].ns;
     if (bytes && reduce_ns(in, bytes) > after) ns += reduce_ns(in, bytes) - after;
     if (bytes) break;
   }
@@ -173,7 +176,8 @@ static void relax(Arena *scratch, const BoundInput *in, Relaxed *r) {
   }
   qsort(r->slices, r->count, sizeof *r->slices, compare_slices);
   for (uint32_t i = 0; i < in->program->ops.count; i++) r->compute += (double)in->program->ops.data[i].ns;
-  r->compute += head_and_tail(in);
+  r->contention = cost_overlap(in->cluster, in->world).contention;
+  r->compute += (1 - r->contention) * head_and_tail(in, r->contention);
   uint64_t bytes = all_params(graph, recipe->compute);
   double latency = in->world->shard > 1 ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, 0) : 0;
   if (in->world->shard > 1) r->comm = (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
@@ -202,33 +206,49 @@ static const char *binding(const BoundInput *in, double w, double recompute_left
   return in->shared_queue ? "communication" : "gather";
 }
 
-Bound bound_of(const BoundInput *in) {
-  Arena *scratch = arena_new();
-  Relaxed r;
-  relax(scratch, in, &r);
+typedef struct Most {
+  double ns, w, left;
+} Most;
+
+/* The best weight: weigh is concave in w. */
+static Most maximise(const Relaxed *r) {
   double low = 0, high = 1, left = 0;
   for (int i = 0; i < 50; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    if (weigh(&r, a, &left) < weigh(&r, b, &left))
+    if (weigh(r, a, &left) < weigh(r, b, &left))
       low = a;
     else
       high = b;
   }
-  double w = (low + high) / 2, best = weigh(&r, w, &left);
-  double ends[2] = {0, 1};
-  for (int i = 0; i < 2; i++) {
-    double spare, ns = weigh(&r, ends[i], &spare);
-    if (ns <= best) continue;
-    best = ns;
-    w = ends[i];
-    left = spare;
+  double candidates[] = {(low + high) / 2, 0, 1};
+  Most most = {-1, 0, 0};
+  for (int i = 0; i < 3; i++) {
+    double ns = weigh(r, candidates[i], &left);
+    if (ns > most.ns) most = (Most){ns, candidates[i], left};
   }
-  const char *by = binding(in, w, left);
+  return most;
+}
+
+Bound bound_of(const BoundInput *in) {
+  Arena *scratch = arena_new();
+  Relaxed r;
+  relax(scratch, in, &r);
+  Most most = maximise(&r);
+  bool reduces = in->program->output_value < 0;
   double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
-  if (in->program->output_value < 0 && !in->shared_queue && reduce > best) {
-    best = reduce;
+  if (reduces && !in->shared_queue) {
+    /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
+     * compute is slowed by both, whatever is gathered again beside the reductions. */
+    r.compute += r.contention * (r.comm + reduce);
+    r.contention = 0;
+    Most both = maximise(&r);
+    if (both.ns > most.ns) most = both;
+  }
+  const char *by = binding(in, most.w, most.left);
+  if (reduces && !in->shared_queue && reduce > most.ns) {
+    most.ns = reduce;
     by = "reduce";
   }
   arena_free(scratch);
-  return (Bound){(uint64_t)(best * (double)in->world->accumulation + update_ns(in)), by};
+  return (Bound){(uint64_t)(most.ns * (double)in->world->accumulation + update_ns(in)), by};
 }

@@ -8,6 +8,9 @@
  *   T >= A = head + compute + sum (1 - x_i) r_i + tail
  *   T >= B = gathers once + (1 - y) P g        (+ reductions where they share the queue)
  *
+ * Where collectives slow compute by a share c of their time, T is compute + c overlap + idle, the busiest communicator is at
+ * most overlap + idle, and so T >= compute + c B + (1 - c) idle: A gains c B, and head and tail count 1 - c.
+ *
  * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under the memory row is a fractional knapsack:
  * a Lagrangian bound, valid for every w, maximised by ternary search (it is concave in w). Latencies count once, units may be
  * cut in any way. Head: the first operator's parameters are gathered before it; tail: the last gradient's reduction. */

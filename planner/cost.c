@@ -5,22 +5,53 @@
 
 enum { GEMM_PROLOGUE = 128, TILE_M = 128, TILE_N = 256, TILE_K_CAP = 4096 };
 
+/* Share of the network that a tree over nodes reaches, beside a ring [A]. */
+static const double tree_share = 0.75;
+
 typedef struct Product {
   double m, n, k, count; /* count products of this shape */
 } Product;
 
-static double product_ns(const Device *device, DType dtype, Product p) {
-  double rate = device->peak[dtype] * device->gemm_share;
-  double flops = 2 * p.m * p.n * p.k;
-  double wave = device->kind == DEVICE_GPU
-                    ? 0.5 * 2 * TILE_M * TILE_N * fmin(p.k, TILE_K_CAP) / (rate / device->tile_units)
-                    : 0;
-  return 1e9 * p.count * (flops / rate * (1 + GEMM_PROLOGUE / p.k) + wave);
+/* --- one device ----------------------------------------------------------------------------------------- */
+
+Rates cost_rates(const Cluster *cluster, DType dtype) {
+  const Device *device = &cluster->device;
+  double peak = device->peak[dtype] * (device->clock > 0 ? device->clock : 1);
+  return (Rates){.product = peak * device->gemm_share,
+                 .tile_units = device->kind == DEVICE_GPU ? device->tile_units : 0,
+                 .memory = device->bandwidth * device->bandwidth_share,
+                 .attention_forward = peak * device->attention_share,
+                 .attention_backward = peak * device->attention_share * device->attention_backward,
+                 .attention_tokens = device->attention_tokens,
+                 .launch_ns = device->launch_ns};
 }
 
-static double attention_ns(const Device *device, DType dtype, double flops, bool backward) {
-  double rate = device->peak[dtype] * device->attention_share * (backward ? device->attention_backward : 1);
-  return 1e9 * flops / rate;
+/* Without the launch. The cap on K stands for split-K: a long reduction does not leave units idle for longer.
+ */
+static double product_alone_ns(const Rates *rates, Product p) {
+  double wave = rates->tile_units > 0
+                    ? 0.5 * 2 * TILE_M * TILE_N * fmin(p.k, TILE_K_CAP) / (rates->product / rates->tile_units)
+                    : 0;
+  return 1e9 * p.count * (2 * p.m * p.n * p.k / rates->product * (1 + GEMM_PROLOGUE / p.k) + wave);
+}
+
+double cost_product_ns(const Rates *rates, double m, double n, double k, double element_bytes) {
+  double work = product_alone_ns(rates, (Product){m, n, k, 1});
+  double bytes = 1e9 * element_bytes * (m * k + k * n + m * n) / rates->memory;
+  return fmax(work, bytes) + rates->launch_ns;
+}
+
+static double attention_alone_ns(const Rates *rates, double flops, double tokens, bool backward) {
+  double rate = backward ? rates->attention_backward : rates->attention_forward;
+  return 1e9 * flops / rate * (tokens + rates->attention_tokens) / tokens;
+}
+
+double cost_attention_ns(const Rates *rates, double flops, double tokens, bool backward) {
+  return attention_alone_ns(rates, flops, tokens, backward) + rates->launch_ns;
+}
+
+double cost_move_ns(const Rates *rates, double bytes) {
+  return 1e9 * bytes / rates->memory + rates->launch_ns;
 }
 
 /* Products an instruction is made of; 0 when it is not a product. */
@@ -44,7 +75,8 @@ static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
     out[2] = (Product){vocab, in, chunk, chunks};
     return 3;
   }
-  default: return 0;
+  default:
+    return 0;
   }
 }
 
@@ -69,52 +101,175 @@ static uint64_t operand_bytes(const Plan *plan, const InstrSpec *specs, const Pl
   return bytes;
 }
 
+/* --- collectives in a node ------------------------------------------------------------------------------ */
+
+/* The table of this kind with as many ranks or the fewest more, or NULL. */
+static const CollectiveTable *find_table(const Cluster *cluster, Collective kind, uint32_t ranks) {
+  const CollectiveTable *best = NULL;
+  for (uint32_t i = 0; i < cluster->tables.count; i++) {
+    const CollectiveTable *table = &cluster->tables.data[i];
+    if (table->kind == kind && table->ranks >= ranks && (!best || table->ranks < best->ranks)) best = table;
+  }
+  return best;
+}
+
+/* Straight lines between the logarithms of the points; the first point is a floor, beyond the last a byte
+ * costs what it costs there. */
+static double table_ns(const CollectiveTable *table, double bytes) {
+  const CollectivePoint *points = table->points.data;
+  uint32_t count = table->points.count, low = 0, high = count - 1;
+  if (bytes <= points[0].bytes) return points[0].ns;
+  if (bytes >= points[high].bytes) return points[high].ns * bytes / points[high].bytes;
+  while (high - low > 1) {
+    uint32_t middle = low + (high - low) / 2;
+    if (points[middle].bytes <= bytes)
+      low = middle;
+    else
+      high = middle;
+  }
+  double share = log(bytes / points[low].bytes) / log(points[high].bytes / points[low].bytes);
+  return points[low].ns * pow(points[high].ns / points[low].ns, share);
+}
+
+static double node_bandwidth(const Cluster *cluster, Collective kind) {
+  double bandwidth = kind == COLLECTIVE_GATHER || cluster->node.reduce_bandwidth <= 0
+                         ? cluster->node.bandwidth
+                         : cluster->node.reduce_bandwidth;
+  return bandwidth * cluster->node.efficiency;
+}
+
+/* What a rank sends and receives of a tensor of this size. */
+static double moved(Collective kind, double bytes, double ranks) {
+  return (kind == COLLECTIVE_ALLREDUCE ? 2 : 1) * bytes * (ranks - 1) / ranks;
+}
+
+static double node_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks) {
+  if (ranks <= 1) return 0;
+  const CollectiveTable *table = find_table(cluster, kind, ranks);
+  if (!table)
+    return cluster->node.latency_ns + 1e9 * moved(kind, bytes, ranks) / node_bandwidth(cluster, kind);
+  /* A group that was not measured moves less than the next larger one that was. */
+  return table_ns(table, bytes * moved(kind, 1, ranks) / moved(kind, 1, table->ranks));
+}
+
+/* --- collectives across nodes --------------------------------------------------------------------------- */
+
+/* Where a group lies: `local` ranks on each of `nodes` nodes, whose network it shares with the groups beside
+ * it. */
+typedef struct Placing {
+  double nodes, bandwidth;
+  uint32_t local;
+} Placing;
+
+static Placing place_group(const Cluster *cluster, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node) {
+  uint32_t beside = stride < ranks_per_node ? stride : ranks_per_node;
+  uint32_t local = ranks_per_node / beside;
+  return (Placing){.nodes = ceil((double)ranks / local),
+                   .bandwidth = cluster->network.bandwidth * cluster->network.efficiency / beside,
+                   .local = local};
+}
+
+/* Over the network alone, one rank a node; a tree where a ring's hops cost more than its fuller bandwidth
+ * saves. */
+static double network_ns(const Cluster *cluster, Collective kind, double bytes, const Placing *at) {
+  double passes = kind == COLLECTIVE_ALLREDUCE ? 2 : 1, hop = cluster->network.latency_ns;
+  double wire = 1e9 * moved(kind, bytes, at->nodes) / at->bandwidth;
+  return fmin(passes * hop * (at->nodes - 1) + wire,
+              2 * passes * hop * ceil(log2(at->nodes)) + wire / tree_share);
+}
+
+/* One ring through all ranks, every node entered and left once by each of its channels. */
+static double ring_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks,
+                      const Placing *at) {
+  double passes = kind == COLLECTIVE_ALLREDUCE ? 2 : 1, bandwidth = at->bandwidth;
+  if (at->local > 1) bandwidth = fmin(bandwidth, node_bandwidth(cluster, kind));
+  return cluster->node.latency_ns + passes * cluster->network.latency_ns * (ranks - 1) +
+         1e9 * moved(kind, bytes, ranks) / bandwidth;
+}
+
+/* Pipelined through node and network: as fast as the slower, with the hops of a tree. */
+static double tree_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks,
+                      const Placing *at) {
+  double passes = kind == COLLECTIVE_ALLREDUCE ? 2 : 1, bandwidth = tree_share * at->bandwidth;
+  if (at->local > 1) bandwidth = fmin(bandwidth, node_bandwidth(cluster, kind));
+  return cluster->node.latency_ns + 2 * passes * cluster->network.latency_ns * ceil(log2(at->nodes)) +
+         1e9 * moved(kind, bytes, ranks) / bandwidth;
+}
+
+static double hierarchy_ns(const Cluster *cluster, Collective kind, double bytes, const Placing *at) {
+  double inside = kind == COLLECTIVE_ALLREDUCE ? node_ns(cluster, COLLECTIVE_REDUCE, bytes, at->local) +
+                                                     node_ns(cluster, COLLECTIVE_GATHER, bytes, at->local)
+                                               : node_ns(cluster, kind, bytes, at->local);
+  return inside + network_ns(cluster, kind, bytes, at);
+}
+
+double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
+                    uint32_t ranks_per_node) {
+  if (ranks <= 1) return 0;
+  if ((uint64_t)ranks * stride <= ranks_per_node) return node_ns(cluster, kind, bytes, ranks);
+  Placing at = place_group(cluster, ranks, stride, ranks_per_node);
+  return fmin(ring_ns(cluster, kind, bytes, ranks, &at), tree_ns(cluster, kind, bytes, ranks, &at));
+}
+
+double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
+                     uint32_t ranks_per_node) {
+  double flat = cost_flat_ns(cluster, kind, bytes, ranks, stride, ranks_per_node);
+  if (ranks <= 1 || (uint64_t)ranks * stride <= ranks_per_node) return flat;
+  Placing at = place_group(cluster, ranks, stride, ranks_per_node);
+  return fmin(flat, hierarchy_ns(cluster, kind, bytes, &at));
+}
+
 double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks, uint32_t stride,
                           uint32_t ranks_per_node) {
-  if (ranks <= 1) return 0;
-  double moved = (double)bytes * (ranks - 1) / ranks;
-  double bandwidth = cluster->node.bandwidth * cluster->node.efficiency, latency = cluster->node.latency_ns;
-  if ((uint64_t)ranks * stride > ranks_per_node) {
-    /* Groups that lie side by side in a node share its network: `stride` of them at a time. */
-    double sharing = stride < ranks_per_node ? stride : ranks_per_node;
-    double network = cluster->network.bandwidth * cluster->network.efficiency / sharing;
-    if (network < bandwidth) bandwidth = network;
-    latency += cluster->network.latency_ns * (ranks - 1);
-  }
-  return latency + 1e9 * moved / bandwidth;
+  double gather = cost_group_ns(cluster, COLLECTIVE_GATHER, (double)bytes, ranks, stride, ranks_per_node);
+  double reduce = cost_group_ns(cluster, COLLECTIVE_REDUCE, (double)bytes, ranks, stride, ranks_per_node);
+  double both =
+      cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, (double)bytes / 2, ranks, stride, ranks_per_node);
+  return fmin(both, fmin(gather, reduce));
 }
 
 uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp op, uint64_t bytes) {
-  uint32_t per_node = world->ranks_per_node;
-  double ns = op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER
-                  ? cost_collective_ns(cluster, bytes, world->shard, 1, per_node)
-              : op == INSTR_ALLREDUCE ? cost_collective_ns(cluster, 2 * bytes, world->replicas, world->shard, per_node)
-                                      : cost_collective_ns(cluster, bytes, world->ranks, 1, per_node);
-  return (uint64_t)ns;
+  bool sharded = op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER, replicated = op == INSTR_ALLREDUCE;
+  Collective kind = op == INSTR_ALLGATHER        ? COLLECTIVE_GATHER
+                    : op == INSTR_REDUCE_SCATTER ? COLLECTIVE_REDUCE
+                                                 : COLLECTIVE_ALLREDUCE;
+  uint32_t ranks = sharded ? world->shard : replicated ? world->replicas : world->ranks;
+  return (uint64_t)cost_group_ns(cluster, kind, (double)bytes, ranks, replicated ? world->shard : 1,
+                                 world->ranks_per_node);
 }
+
+PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world) {
+  bool far = world->ranks > world->ranks_per_node;
+  return (PlanOverlap){.contention = far ? cluster->network_contention : cluster->contention,
+                       .comm_slowdown = cluster->comm_slowdown,
+                       .compute_spread = cluster->compute_spread,
+                       .comm_spread = cluster->comm_spread};
+}
+
+/* --- instructions --------------------------------------------------------------------------------------- */
 
 static bool is_collective(StreamId stream) {
   return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;
 }
 
-void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute, uint64_t bytes,
-               uint64_t *flops_out, uint64_t *ns_out) {
-  const Device *device = &cluster->device;
-  double bandwidth = specs[op].stream == STREAM_COMPUTE ? device->bandwidth * device->bandwidth_share : device->host_link;
-  if (bandwidth <= 0) bandwidth = device->bandwidth * device->bandwidth_share;
+void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute,
+               uint64_t bytes, uint64_t *flops_out, uint64_t *ns_out) {
+  Rates rates = cost_rates(cluster, compute);
+  double bandwidth = specs[op].stream == STREAM_COMPUTE ? rates.memory : cluster->device.host_link;
+  if (bandwidth <= 0) bandwidth = rates.memory;
   double ns = 1e9 * (double)bytes / bandwidth, work = 0, flops = 0;
   Product products[3];
   int count = specs[op].int_count ? products_of(op, ints, products) : 0;
   for (int i = 0; i < count; i++) {
-    work += product_ns(device, compute, products[i]);
+    work += product_alone_ns(&rates, products[i]);
     flops += 2 * products[i].m * products[i].n * products[i].k * products[i].count;
   }
   if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD) {
     flops = attention_flops(op, ints);
-    work = attention_ns(device, compute, flops, op == INSTR_ATTENTION_BWD);
+    work = attention_alone_ns(&rates, flops, (double)ints[2], op == INSTR_ATTENTION_BWD);
   }
   *flops_out = (uint64_t)flops;
-  *ns_out = (uint64_t)((ns > work ? ns : work) + device->launch_ns);
+  *ns_out = (uint64_t)((ns > work ? ns : work) + rates.launch_ns);
 }
 
 void cost_instr(const Cluster *cluster, const Plan *plan, const InstrSpec *specs, PlanInstr *instr) {

@@ -1,26 +1,61 @@
-/* Owns: the only place where work becomes time. Seconds come from the cluster's figures, work from the instruction.
+/* Owns: the only place where work becomes time. Seconds come from the cluster's figures, work from the
+ * instruction.
  *
  *   product of M x N x K   2MNK/(share peak) (1 + 128/K) + half a wave of tiles + launch, at least its bytes
- *   attention              2 or 4 products of B H Tq Tk D, halved when causal, at the attention share
- *   everything else        bytes/(share bandwidth) + launch
- *   all-gather, reduce-scatter over n ranks   latency + S (n-1)/n / bus bandwidth; across nodes a ring at the slower of node
- *                          and network, plus a hop for each rank
- * after the model of cost-notes (GEMM prologue 128, half a wave: assumed; shares: the cluster file says where from). */
+ *   attention              2 or 5 products of B H Tq Tk D, halved when causal, at the attention share times
+ * Tk/(Tk + s0) everything else        bytes/(share bandwidth) + launch; copies to and from the host at the
+ * host link collectives in a node  the cluster's measured table of that group size (log bytes -> log time),
+ * else latency + bytes/bandwidth collectives beyond     the fastest of a ring, a tree and a hierarchy of node
+ * and network docs/cost-model.md derives each and says where its constants come from. */
 #ifndef FSDPC_PLANNER_COST_H
 #define FSDPC_PLANNER_COST_H
 
 #include "frontend/cluster.h"
 #include "planner/plan/plan.h"
 
-/* Flops and time alone on the device of a compute or copy instruction with these attributes, whose operands move `bytes`. */
-void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute, uint64_t bytes,
-               uint64_t *flops, uint64_t *ns);
-/* Time of a collective instruction of a plan with this world; bytes: of the full tensor (ALLREDUCE: of what is reduced). */
+/* --- formulas; executor.c uses them with rates of its own ----------------------------------------------- */
+
+/* How fast one device runs one executor's kernels in one dtype. */
+typedef struct Rates {
+  double product;    /* flop/s of large products */
+  double tile_units; /* that tiles of a product spread over; 0: waves of tiles do not matter */
+  double memory;     /* bytes/s of element-wise kernels */
+  double attention_forward, attention_backward; /* flop/s over long sequences */
+  double attention_tokens;                      /* length at half of that */
+  double launch_ns;
+} Rates;
+
+Rates cost_rates(const Cluster *cluster, DType dtype);
+double cost_product_ns(const Rates *rates, double m, double n, double k, double element_bytes);
+/* flops: of this pass; tokens: keys that a query sees at most. */
+double cost_attention_ns(const Rates *rates, double flops, double tokens, bool backward);
+double cost_move_ns(const Rates *rates, double bytes);
+
+/* A group of `ranks` ranks that lie `stride` apart; bytes of the full tensor (ALLREDUCE: of what is reduced).
+ * Alone on its links. Never falls when bytes grow, and never exceeds the sum over parts of the message. */
+double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
+                     uint32_t ranks_per_node);
+/* The same without the hierarchy: what NCCL does for gathers and reductions over several nodes. */
+double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
+                    uint32_t ranks_per_node);
+
+/* --- what the planner asks ------------------------------------------------------------------------------ */
+
+/* Flops and time alone on the device of a compute or copy instruction with these attributes, whose operands
+ * move `bytes`. */
+void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute,
+               uint64_t bytes, uint64_t *flops, uint64_t *ns);
+/* Time of a collective instruction of a plan with this world; bytes: of the full tensor (ALLREDUCE: of what
+ * is reduced). */
 uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp op, uint64_t bytes);
 
+/* What streams of a plan with this world cost each other. */
+PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world);
 /* Fills instr->flops, bytes and ns of an instruction in a plan; operands and attributes are set. */
 void cost_instr(const Cluster *cluster, const Plan *plan, const InstrSpec *specs, PlanInstr *instr);
-/* A collective that moves `bytes` (the full tensor) over `ranks` ranks that lie `stride` apart. */
-double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks, uint32_t stride, uint32_t ranks_per_node);
+/* No collective that moves `bytes` (a gather's or reduction's full tensor, twice what an all-reduce reduces)
+ * is faster. */
+double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks, uint32_t stride,
+                          uint32_t ranks_per_node);
 
 #endif

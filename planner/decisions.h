@@ -28,6 +28,7 @@ typedef struct Decisions {
   bool *recompute; /* by forward op of the program */
   uint32_t prefetch; /* depth in uses, or PREFETCH_EARLY */
   uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
+  double contention; /* seconds of compute lost for a second of communication beside it */
   uint64_t fixed_update_ns; /* of the update that no unit causes */
 } Decisions;
 

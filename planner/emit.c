@@ -423,6 +423,7 @@ static Plan *new_plan(Emitter *e) {
                             .ranks_per_node = decisions->ranks_per_node,
                             .micro_batch = (uint64_t)e->program->batch,
                             .accumulation = decisions->accumulation};
+  plan->overlap = cost_overlap(e->in->cluster, &plan->world);
   plan->recipe.samples_per_step = plan->world.micro_batch * plan->world.accumulation * plan->world.ranks;
   plan->layers = checkpoint_block_count(e->program);
   set_queues(plan, &e->in->cluster->device);

@@ -56,6 +56,7 @@ static uint64_t time_of(const Program *program, const Cluster *cluster, InstrOp 
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
                               const PlanWorld *world) {
   const Recipe *recipe = &program->graph->recipe;
+  double slower = 1 + cost_overlap(cluster, world).comm_slowdown; /* compute runs beside nearly all of it */
   uint64_t compute = dtype_bytes(recipe->compute), reduce = dtype_bytes(recipe->reduce);
   UnitFigures *figures = ARENA_ARRAY(arena, UnitFigures, units->units.count);
   for (uint32_t u = 0; u < units->units.count; u++) {
@@ -69,6 +70,8 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     }
     if (world->shard > 1 && world->replicas > 1) f->gradient_bytes += shard * reduce; /* between the two reductions */
     if (world->replicas > 1) f->reduce_ns += cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
+    f->gather_ns = (uint64_t)((double)f->gather_ns * slower);
+    f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
     uint64_t cast = recipe->compute != DTYPE_F32 ? compute : 0, moved = 2 * (state_bytes(recipe) - cast) + cast + reduce;
     f->update_ns = time_of(program, cluster, update, shard * moved) + time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);

@@ -1,11 +1,12 @@
-/* Owns: addresses. Persistent buffers lie at the bottom of the arena; the others are placed above, each into the tightest gap
- * left by those that are live at the same time (offline best fit): largest first, and where that does not reach the goal in
- * other ways; the best is kept.
+/* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
+ * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
+ * left by those that are live at the same time, in several orders. The best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
  * fragmentation costs. */
 #include "base/checked.h"
 #include "planner/emit.h"
+#include "planner/memory_stack.h"
 
 #include <stdlib.h>
 
@@ -79,71 +80,20 @@ static void insert(Placed *placed, uint32_t count, Placed entry) {
 
 typedef int (*Order)(const void *, const void *);
 
-/* How to fill the arena: an order, and whether tensors saved across the loss stack from the bottom while everything else
- * hangs from the top. Saved tensors come and go like a stack, so the two meet only where memory is truly full. */
-typedef struct Way {
-  Order order;
-  bool two_ended;
-} Way;
+static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_area, by_lifetime_then_class};
 
-static const Way ways[] = {{by_size, false},     {by_size, true},  {by_class_then_lifetime, false}, {by_lifetime, true},
-                           {by_lifetime, false}, {by_area, false}, {by_lifetime_then_class, false}};
+/* Beyond this many buffers only the fast way is tried: the others are quadratic. */
+enum { QUADRATIC_BUFFERS = 9000 };
 
-typedef struct Filler {
-  PlanBuf **bufs;
-  uint32_t count;
-  uint64_t base, top; /* transients lie in [base, top) if they fit */
-  int32_t turn;       /* list position of the loss */
-  Placed *placed;     /* by offset */
-  uint32_t placed_count;
-} Filler;
-
-/* The highest place below top that holds size; UINT64_MAX when there is none. */
-static uint64_t find_gap_from_top(const Filler *f, const PlanBuf *buf, uint64_t size) {
-  uint64_t cursor = f->base, best = UINT64_MAX;
-  for (uint32_t i = 0; i < f->placed_count; i++) {
-    const Placed *p = &f->placed[i];
-    if (p->first > buf->last || p->last < buf->first) continue;
-    if (p->offset >= cursor + size) best = p->offset - size;
-    if (p->end > cursor) cursor = p->end;
-  }
-  return cursor + size <= f->top ? f->top - size : best;
-}
-
-static bool is_saved(const Filler *f, const PlanBuf *buf) {
-  return buf->class == BUF_ACTIVATION && buf->first < f->turn && buf->last > f->turn;
-}
-
-static uint64_t put(Filler *f, PlanBuf *buf, bool from_top) {
-  uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES), offset = UINT64_MAX;
-  if (from_top) offset = find_gap_from_top(f, buf, size);
-  if (offset == UINT64_MAX) offset = find_gap(f->placed, f->placed_count, f->base, buf, size);
-  buf->offset = offset;
-  insert(f->placed, f->placed_count++, (Placed){offset, offset + size, buf->first, buf->last});
-  return offset + size;
-}
-
-static int by_first(const void *a, const void *b) {
-  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  if (x->last != y->last) return x->last > y->last ? -1 : 1;
-  return by_id(x, y);
-}
-
-/* Bytes of arena needed; offsets are set. */
-static uint64_t fill(Filler *f, const Way *way) {
-  uint64_t most = f->base;
-  f->placed_count = 0;
-  if (way->two_ended) {
-    qsort(f->bufs, f->count, sizeof *f->bufs, by_first);
-    for (uint32_t i = 0; i < f->count; i++) {
-      uint64_t end = is_saved(f, f->bufs[i]) ? put(f, f->bufs[i], false) : 0;
-      if (end > most) most = end;
-    }
-  }
-  qsort(f->bufs, f->count, sizeof *f->bufs, way->order);
-  for (uint32_t i = 0; i < f->count; i++) {
-    uint64_t end = way->two_ended && is_saved(f, f->bufs[i]) ? 0 : put(f, f->bufs[i], way->two_ended);
+/* Bytes of arena that this order needs; offsets are set. */
+static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, Order order, Placed *placed) {
+  uint64_t most = base;
+  qsort(bufs, count, sizeof *bufs, order);
+  for (uint32_t i = 0; i < count; i++) {
+    uint64_t size = round_up(bufs[i]->bytes, PLAN_ALIGN_BYTES);
+    bufs[i]->offset = find_gap(placed, i, base, bufs[i], size);
+    uint64_t end = bufs[i]->offset + size;
+    insert(placed, i, (Placed){bufs[i]->offset, end, bufs[i]->first, bufs[i]->last});
     if (end > most) most = end;
   }
   return most;
@@ -155,30 +105,45 @@ static int32_t find_turn(const Plan *plan) {
   return i;
 }
 
-void memory_place(Plan *plan, uint64_t goal) {
-  Arena *scratch = arena_new();
-  Filler f = {.bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count),
-              .placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count),
-              .turn = find_turn(plan)};
-  uint32_t best = 0, tried = 0;
+static uint64_t place_persistent(Plan *plan) {
+  uint64_t base = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     PlanBuf *buf = &plan->bufs.data[b];
-    if (!buf->persistent) {
-      f.bufs[f.count++] = buf;
-      continue;
-    }
-    buf->offset = f.base;
-    f.base += round_up(buf->bytes, PLAN_ALIGN_BYTES);
+    if (!buf->persistent) continue;
+    buf->offset = base;
+    base += round_up(buf->bytes, PLAN_ALIGN_BYTES);
   }
-  plan->arena_bytes = UINT64_MAX;
-  uint64_t least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
-  f.top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
-  for (; tried < sizeof ways / sizeof *ways && plan->arena_bytes > goal; tried++) {
-    uint64_t bytes = fill(&f, &ways[tried]);
-    if (bytes >= plan->arena_bytes) continue;
-    plan->arena_bytes = bytes;
-    best = tried;
+  return base;
+}
+
+/* The best of the quadratic orders, if one beats `bytes`. */
+static uint64_t place_by_orders(Plan *plan, uint64_t base, uint64_t goal, uint64_t bytes) {
+  Arena *scratch = arena_new();
+  PlanBuf **bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
+  Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
+  uint32_t count = 0, tried = 0, last = UINT32_MAX;
+  Order best = NULL;
+  for (uint32_t b = 0; b < plan->bufs.count; b++)
+    if (!plan->bufs.data[b].persistent) bufs[count++] = &plan->bufs.data[b];
+  for (; tried < sizeof orders / sizeof *orders && bytes > goal; tried++) {
+    uint64_t needed = place_in_order(bufs, count, base, orders[tried], placed);
+    if (needed >= bytes) continue;
+    bytes = needed;
+    best = orders[tried];
+    last = tried;
   }
-  if (best + 1 != tried) fill(&f, &ways[best]);
+  if (best && last + 1 != tried) place_in_order(bufs, count, base, best, placed);
   arena_free(scratch);
+  return bytes;
+}
+
+void memory_place(Plan *plan, uint64_t goal) {
+  int32_t turn = find_turn(plan);
+  uint64_t base = place_persistent(plan), least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
+  uint64_t top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
+  uint64_t stacked = memory_stack(plan, base, top, turn);
+  plan->arena_bytes = stacked;
+  if (stacked <= goal || (plan->bufs.count > QUADRATIC_BUFFERS && stacked != UINT64_MAX)) return;
+  plan->arena_bytes = place_by_orders(plan, base, goal, stacked);
+  if (plan->arena_bytes == stacked) memory_stack(plan, base, top, turn);
 }

@@ -203,6 +203,14 @@ static void find_live(Schedule *schedule, const Program *program, const Decision
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* Time that work takes from `now` on when communication runs beside it until `busy`. */
+static uint64_t beside(uint64_t work, uint64_t now, uint64_t busy, double contention) {
+  if (busy <= now || contention <= 0) return work;
+  double overlap = (double)(busy - now), done = overlap * (1 - contention);
+  if ((double)work <= done) return (uint64_t)((double)work / (1 - contention));
+  return (uint64_t)(overlap + ((double)work - done));
+}
+
 /* start[s]: when step s starts to compute. done[r]: the step before which reduction r has finished although nothing waited for it; steps.count if none. */
 static void simulate(Schedule *schedule, const Program *program, const Decisions *decisions, const UnitFigures *figures,
                      bool shared_queue, int32_t *done, uint64_t *start) {
@@ -226,7 +234,7 @@ static void simulate(Schedule *schedule, const Program *program, const Decisions
       compute = later(compute, ready[decisions->units->unit_of[ref->index]]);
     start[s] = compute;
     while (next_done < next_reduction && reduced[next_done] <= compute) done[next_done++] = s;
-    compute += program->ops.data[op].ns;
+    compute += beside(program->ops.data[op].ns, compute, later(gather, reduce), decisions->contention);
     for (; parallel && next_reduction < schedule->reductions.count && reductions[next_reduction].after == s; next_reduction++)
       reduced[next_reduction] = reduce = later(reduce, compute) + figures[reductions[next_reduction].unit].reduce_ns;
   }

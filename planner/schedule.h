@@ -1,9 +1,9 @@
 /* Owns: the order of one micro-batch and what it costs, before anything is emitted: steps of forward, recompute and backward,
  * when each unit is gathered and reduced, live bytes at every step, and simulated time.
  *
- * Memory is exact: the sum of live sizes at each step is what the emitted plan will hold there. Time is an upper bound on
- * the simulated time of the emitted plan: a gather waits for the end of the step before its issue slot, and a step
- * waits for every reduction whose buffer was released before it, where the plan waits only for true address reuse.
+ * Memory is exact: the sum of live sizes at each step is what the emitted plan will hold there. Time is close to the simulated
+ * time of the emitted plan: a gather waits for the end of the step before its issue slot, and a step waits for every
+ * reduction whose buffer was released before it, where the plan waits only for true address reuse.
  * A gradient is held until its reduction has finished, going by simulated time, at most until the next one is issued. */
 #ifndef FSDPC_PLANNER_SCHEDULE_H
 #define FSDPC_PLANNER_SCHEDULE_H

@@ -142,6 +142,7 @@ static bool open_inner(Search *s, Arena *arena, const Outer *outer, WrapKind wra
                          .keep = ARENA_ARRAY(arena, bool, in->units->units.count),
                          .recompute = ARENA_ARRAY(arena, bool, in->program->ops.count),
                          .prefetch = early ? PREFETCH_EARLY : (uint32_t)s->settings->prefetch,
+                         .contention = cost_overlap(s->cluster, &in->world).contention,
                          .fixed_update_ns = figures_fixed_update(in->program, s->cluster, &in->world)};
   bool *pinned = ARENA_ARRAY(arena, bool, in->program->ops.count);
   checkpoint_pin(in->program, s->settings, pinned, in->base.recompute);

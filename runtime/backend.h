@@ -32,8 +32,10 @@ struct Feed {
 typedef struct Backend Backend;
 struct Backend {
   const char *name;
-  /* Runs one repetition of a segment and returns when every queue has finished. False on failure, with a message in
-   * error() naming rank, stream, instruction and layer. times: one an instruction, or NULL. */
+  /* Runs one repetition of a segment; calls come in the order of the plan, step after step. Every queue has finished when
+   * the call for a step's last repetition of its last segment returns; earlier calls may return as soon as the work is
+   * queued (with times: never). False on failure, with a message in error() naming rank, stream, instruction and layer.
+   * times: one an instruction, or NULL. */
   bool (*run_segment)(Backend *, int32_t segment, const StepState *state, InstrTime *times);
   bool (*write)(Backend *, int32_t buf, uint64_t first_byte, const void *data, uint64_t bytes);
   bool (*read)(Backend *, int32_t buf, uint64_t first_byte, void *data, uint64_t bytes);

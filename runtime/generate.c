@@ -1,5 +1,6 @@
 /* Owns: sampling text from a forward plan, in this process. Every token is one full forward over the last ctx tokens,
  * padded on the right: attention is causal, so what follows the last token cannot change its logits. */
+#include "runtime/backends.h"
 #include "runtime/feed.h"
 #include "runtime/launch.h"
 #include "runtime/rank.h"
@@ -162,8 +163,13 @@ static bool run(Arena *arena, Generator *generator, Failure *failure) {
                  .status = &memory->statuses[0],
                  .control = memory->control};
   generator->window = ARENA_ARRAY(arena, int32_t, generator->ctx);
-  return rank_open(arena, &generator->machine, plan, &env, &generator->feed, generator->options->gemm,
-                   generator->options->threads, failure) &&
+  RankSetup setup = {.plan = plan,
+                     .kind = backend_find("cpu", failure),
+                     .env = &env,
+                     .feed = &generator->feed,
+                     .gemm = generator->options->gemm,
+                     .threads = generator->options->threads};
+  return rank_open(arena, &generator->machine, &setup, failure) &&
          weights_load(plan, generator->machine.ranges, generator->machine.backend, &generator->weights, failure) &&
          generate(generator, failure);
 }

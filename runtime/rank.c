@@ -2,6 +2,7 @@
 #include "runtime/rank.h"
 
 #include "runtime/backend_cpu.h"
+#include "runtime/backends.h"
 #include "runtime/comm_shm.h"
 #include "runtime/runtime.h"
 
@@ -24,22 +25,28 @@ static bool open_kernels(RankMachine *machine, const char *gemm, Failure *failur
               why);
 }
 
-bool rank_open(Arena *arena, RankMachine *machine, const Plan *plan, const RankEnv *env, Feed *feed, const char *gemm,
-               uint32_t threads, Failure *failure) {
-  const PlanWorld *world = &plan->world;
-  *machine = (RankMachine){0};
-  if (!open_kernels(machine, gemm, failure)) return false;
-  cpu_thread_init((void *)(uintptr_t)machine->gemm);
-
-  uint32_t cores = core_count() / env->ranks;
-  machine->threads = threads != 0 ? threads : cores > 1 ? cores : 1;
+static bool open_pool(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
+  uint32_t ranks = setup->env->ranks, cores = core_count() / ranks;
+  machine->threads = setup->threads != 0 ? setup->threads : cores > 1 ? cores : 1;
   /* The communication thread of a lone rank has nobody to wait for. */
-  uint32_t spins = machine->threads + (env->ranks > 1) <= cores ? SPIN_LONG : SPIN_SHORT;
+  machine->spins = machine->threads + (ranks > 1) <= cores ? SPIN_LONG : SPIN_SHORT;
   machine->pool =
-      pool_open(arena, machine->threads, spins, cpu_thread_init, (void *)(uintptr_t)machine->gemm, failure);
+      pool_open(arena, machine->threads, machine->spins, cpu_thread_init, (void *)(uintptr_t)machine->gemm, failure);
   if (machine->pool == NULL) return false;
   machine->context = (KernelContext){pool_parallel(machine->pool), machine->gemm};
-  machine->ranges = unit_ranges(arena, plan, env->rank % world->shard);
+  return true;
+}
+
+bool rank_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
+  const PlanWorld *world = &setup->plan->world;
+  const RankEnv *env = setup->env;
+  *machine = (RankMachine){0};
+  if (!open_kernels(machine, setup->gemm, failure)) return false;
+  machine->kernels_name = machine->kernels->name;
+  machine->gemm_name = machine->gemm->name;
+  cpu_thread_init((void *)(uintptr_t)machine->gemm);
+  if (!open_pool(arena, machine, setup, failure)) return false;
+  machine->ranges = unit_ranges(arena, setup->plan, env->rank % world->shard);
   machine->comm = comm_shm_open(arena, &(CommShmConfig){.rank = env->rank,
                                                         .ranks = world->ranks,
                                                         .shard = world->shard,
@@ -48,21 +55,8 @@ bool rank_open(Arena *arena, RankMachine *machine, const Plan *plan, const RankE
                                                         .lanes = env->lanes,
                                                         .stop = &env->control->stop,
                                                         .kernels = machine->kernels,
-                                                        .spins = spins});
-  machine->backend = backend_cpu_open(arena,
-                                      &(CpuBackendConfig){.plan = plan,
-                                                          .arena = env->arenas[env->rank],
-                                                          .comm = machine->comm,
-                                                          .feed = feed,
-                                                          .kernels = machine->kernels,
-                                                          .gemm = machine->gemm,
-                                                          .pool = machine->pool,
-                                                          .ranges = machine->ranges,
-                                                          .spins = spins,
-                                                          .stop = &env->control->stop,
-                                                          .position = &env->status->instr},
-                                      failure);
-  if (machine->backend != NULL) return true;
+                                                        .spins = machine->spins});
+  if (setup->kind->open(arena, machine, setup, failure)) return true;
   rank_close(machine);
   return false;
 }

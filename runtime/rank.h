@@ -9,20 +9,31 @@
 #include "runtime/ranges.h"
 
 typedef struct RankMachine {
-  const KernelTable *kernels;
+  const KernelTable *kernels; /* of the CPU; GPUs use their own but for initial values */
   const Gemm *gemm;
+  const char *kernels_name, *gemm_name; /* what computes, for reports */
   uint32_t threads; /* that compute, the calling one included */
   KernelContext context;
+  uint32_t spins;
   UnitRanges *ranges;
   Pool *pool;
   Comm *comm;
   Backend *backend;
 } RankMachine;
 
-/* gemm NULL: the best; threads 0: this machine's cores shared out among the ranks. Runs in the rank's process: matrix
- * libraries may start threads when they are loaded. */
-bool rank_open(Arena *arena, RankMachine *machine, const Plan *plan, const RankEnv *env, Feed *feed, const char *gemm,
-               uint32_t threads, Failure *failure);
+typedef struct BackendKind BackendKind;
+
+typedef struct RankSetup {
+  const Plan *plan;
+  const BackendKind *kind;
+  const RankEnv *env;
+  Feed *feed;
+  const char *gemm; /* NULL: the best */
+  uint32_t threads; /* 0: this machine's cores shared out among the ranks */
+} RankSetup;
+
+/* Runs in the rank's process: matrix libraries may start threads when they are loaded. */
+bool rank_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure);
 void rank_close(RankMachine *machine);
 
 #endif

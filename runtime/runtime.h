@@ -11,7 +11,7 @@
 enum { RUN_OK = 0, RUN_INVALID = 1, RUN_PEER_FAILED = 4 };
 
 typedef struct TrainOptions {
-  const char *backend;          /* "cpu" */
+  const char *backend;          /* "cpu" (NULL) or "cuda" */
   const char *const *data;      /* paths: llm.c .bin, nanoGPT .bin, text file, folder */
   uint32_t data_count;
   uint64_t steps;               /* 0: the recipe's */

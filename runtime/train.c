@@ -1,6 +1,7 @@
 /* Owns: the training loop. The parent checks everything that can be checked, then launches the ranks, which run the
  * plan's segments step by step. */
 #include "runtime/alloc_guard.h"
+#include "runtime/backends.h"
 #include "runtime/checkpoint.h"
 #include "runtime/feed.h"
 #include "runtime/launch.h"
@@ -25,6 +26,7 @@
 typedef struct TrainJob {
   const Plan *plan;
   const TrainOptions *options;
+  const BackendKind *kind;
   uint64_t steps, ctx;
   int64_t vocab;
   TokenData data, eval_data; /* eval_data.count 0: none */
@@ -91,8 +93,8 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .ctx = job->ctx,
                          .checkpoint_bytes =
                              trainer->checkpointer != NULL ? checkpointer_bytes(trainer->checkpointer) : 0,
-                         .gemm = trainer->machine.gemm->name,
-                         .kernels = trainer->machine.kernels->name,
+                         .gemm = trainer->machine.gemm_name,
+                         .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
                          .metrics = job->metrics};
   trainer->report = report_open(arena, &config, &trainer->failure);
@@ -259,9 +261,9 @@ static bool step(Trainer *trainer, uint64_t number) {
   uint64_t begin = now_ns();
   decide(trainer, number);
   atomic_store(&trainer->env->status->step, number);
-  guard_enter();
+  if (job->kind->guarded) guard_enter();
   bool ran = run_segments(trainer, &state);
-  guard_leave();
+  if (job->kind->guarded) guard_leave();
   if (!ran || !check_data(trainer)) return false;
   StepResult result = {.step = number,
                        .loss = read_scalar(trainer, plan->loss_buf) / read_scalar(trainer, plan->count_buf),
@@ -295,9 +297,13 @@ static bool finish(Trainer *trainer) {
 static bool run(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   feed_open(&trainer->feed, job->plan, &job->data, job->ctx, trainer->env->rank);
-  if (!rank_open(arena, &trainer->machine, job->plan, trainer->env, &trainer->feed.feed, job->options->gemm,
-                 job->options->threads, &trainer->failure))
-    return false;
+  RankSetup setup = {.plan = job->plan,
+                     .kind = job->kind,
+                     .env = trainer->env,
+                     .feed = &trainer->feed.feed,
+                     .gemm = job->options->gemm,
+                     .threads = job->options->threads};
+  if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure)) return false;
   if (!prepare_weights(trainer) || !open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
@@ -330,8 +336,8 @@ static void describe(void *user, int32_t position, char *out, size_t bytes) {
 static bool check_options(TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   job->steps = options->steps != 0 ? options->steps : job->plan->recipe.steps;
-  if (options->backend != NULL && strcmp(options->backend, "cpu") != 0)
-    return fail(failure, RUN_INVALID, "backend \"%s\" is not in this build; use --backend cpu", options->backend);
+  job->kind = backend_find(options->backend, failure);
+  if (job->kind == NULL) return false;
   if (!job->plan->training) return fail(failure, RUN_INVALID, "this plan only runs forward; it cannot train");
   if (job->steps == 0)
     return fail(failure, RUN_INVALID, "how long to train is not said: give --steps N, or `steps N` in the train block");
@@ -409,6 +415,9 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   uint64_t samples_per_step = feed_samples_per_step(job->plan);
   if (options->eval_count == 0) return true;
+  if (strcmp(job->kind->name, "cpu") != 0)
+    return fail(failure, RUN_INVALID, "eval: backend \"%s\" cannot run forward only in this version; leave --eval out",
+                job->kind->name);
   if (!data_open(arena, &job->eval_data, options->eval_data, options->eval_count, job->vocab, job->ctx + 1, failure))
     return false;
   uint64_t all = (job->eval_data.count - 1) / job->ctx / samples_per_step;
@@ -427,6 +436,7 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (!check_options(job, failure) || !feed_shape(job->plan, &job->vocab, &job->ctx, failure)) return false;
   if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure))
     return false;
+  if (job->kind->check != NULL && !job->kind->check(job->plan, failure)) return false;
   if (options->init_path != NULL && !pretrained_open(arena, &job->init, job->plan, options->init_path, failure))
     return false;
   if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
@@ -461,7 +471,7 @@ static bool open_join(Arena *arena, const TrainJob *job, Join *join, Failure *fa
                 options->launcher->name, options->launcher->ranks, job->plan->world.ranks);
   const JoinTerms terms = {.plan_hash = plan_hash(job->plan),
                            .options_hash = hash_options(job),
-                           .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->plan->arena_bytes),
+                           .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->kind->shared_bytes(job->plan)),
                            .first_step = job->checkpoint.standing.step};
   uint32_t timeout_s =
       options->timeout_s != 0 && options->timeout_s < JOIN_TIMEOUT_S ? options->timeout_s : JOIN_TIMEOUT_S;
@@ -477,7 +487,7 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
   if (prepare(arena, &job, &failure) && open_join(arena, &job, &join, &failure)) {
     LaunchJob launch = {.join = joins(options) ? &join : NULL,
                         .ranks = plan->world.ranks,
-                        .arena_bytes = plan->arena_bytes,
+                        .arena_bytes = job.kind->shared_bytes(plan),
                         .rank_main = rank_main,
                         .describe = describe,
                         .saves = options->save_dir != NULL,

@@ -75,7 +75,8 @@ configure_and_build() {
   quietly cmake --build "$folder" -j"$(build_jobs)"
 }
 
+# The scripts train on CPUs; FSDPC_CUDA=ON in the environment adds the CUDA backend, which takes minutes to compile.
 build_release() {
   say "building a release in build/ (about a minute the first time)"
-  configure_and_build "$root/build" -DCMAKE_BUILD_TYPE=Release
+  configure_and_build "$root/build" -DCMAKE_BUILD_TYPE=Release -DFSDPC_CUDA="${FSDPC_CUDA:-OFF}"
 }

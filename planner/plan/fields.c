@@ -65,6 +65,11 @@ const LineSpec header_lines[HEADER_LINES] = {
                          STREAMS(X)
 #undef X
                      }},
+    [LINE_OVERLAP] = {"overlap",
+                      {PLAN(REAL, "contention", overlap.contention),
+                       PLAN(REAL, "comm_slowdown", overlap.comm_slowdown),
+                       PLAN(REAL, "compute_spread", overlap.compute_spread),
+                       PLAN(REAL, "comm_spread", overlap.comm_spread)}},
     [LINE_RESULTS] = {"results",
                       {PLAN(BUF, "loss", loss_buf), PLAN(BUF, "count", count_buf),
                        PLAN(BUF, "norm", norm_buf)}},

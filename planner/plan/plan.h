@@ -173,6 +173,13 @@ typedef struct PlanSummary {
   double peak_flops;             /* of one device in the compute dtype */
 } PlanSummary;
 
+/* How predicted durations hold when streams run beside each other, and how far they may be off. All from 0 to 1. */
+typedef struct PlanOverlap {
+  double contention;    /* seconds of compute lost for a second of communication beside it */
+  double comm_slowdown; /* seconds a collective loses for a second of compute beside it */
+  double compute_spread, comm_spread; /* relative uncertainty of one duration */
+} PlanOverlap;
+
 typedef struct Plan {
   StrId model, source_path, cluster;
   uint64_t source_hash;
@@ -181,6 +188,7 @@ typedef struct Plan {
   PlanWorld world;
   Recipe recipe;
   PlanSummary summary;
+  PlanOverlap overlap;
   uint32_t layers; /* iterations of the outermost repeat, for reports */
   uint64_t param_numel;
   uint64_t arena_bytes, persistent_bytes, max_live_bytes; /* max_live <= arena: largest sum of live sizes */

@@ -169,6 +169,7 @@ void build_finish(Build *build) {
   restate_memory(plan);
   plan->arena_bytes = build->end;
   plan->summary.budget_bytes = build->end;
+  plan->overlap = (PlanOverlap){.compute_spread = 0.08, .comm_spread = 0.12};
 }
 
 /* --- the good plan ----------------------------------------------------------------------------------- */

@@ -94,8 +94,55 @@ static void test_good_plan(void **state) {
   arena_free(arena);
 }
 
+/* The same plan, compute losing half beside communication and communication a quarter: worked out by hand below. */
+static void test_contention(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Plan *plan = by_hand(arena).plan;
+  SimResult alone, sim;
+  plan_simulate(arena, plan, &alone);
+  plan->overlap = (PlanOverlap){.contention = 0.5};
+  plan_simulate(arena, plan, &sim);
+  /* i3 (50 ns of compute) runs wholly beside a gather: 100 ns; i4 (100 ns) beside it and then beside the reduction. */
+  span_is(&sim, 2, 200, 300);
+  span_is(&sim, 3, 200, 300);
+  assert_true(sim.step_ns > alone.step_ns && sim.step_ns <= sim.slow_ns);
+  assert_true(sim.fast_ns <= alone.step_ns);
+  plan->overlap = (PlanOverlap){.comm_slowdown = 0.25};
+  plan_simulate(arena, plan, &sim);
+  span_is(&sim, 2, 200, 310); /* 50 ns at 4/5, then 60 alone */
+  assert_true(sim.step_ns >= alone.step_ns && sim.step_ns <= sim.slow_ns);
+  arena_free(arena);
+}
+
+/* Durations drawn within their spreads, contention at most as stated: never outside of the interval. */
+static void test_interval(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  uint64_t seed = 1;
+  for (int round = 0; round < 300; round++) {
+    Plan *plan = round % 2 ? good_plan(arena) : by_hand(arena).plan;
+    SimResult stated, drawn;
+    for (uint32_t i = 0; i < plan->instrs.count; i++) plan->instrs.data[i].ns = 1000 + (seed = seed * 6364136223846793005u + 1442695040888963407u) / (UINT64_MAX / 9000);
+    plan->overlap = (PlanOverlap){.contention = (round % 5) / 4.0, .comm_slowdown = 0.1, .compute_spread = 0.2, .comm_spread = 0.3};
+    plan_simulate(arena, plan, &stated);
+    assert_true(stated.fast_ns <= stated.step_ns && stated.step_ns <= stated.slow_ns);
+    for (uint32_t i = 0; i < plan->instrs.count; i++) {
+      PlanInstr *instr = &plan->instrs.data[i];
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      double most = instr->stream == STREAM_COMPUTE ? 0.2 : instr->stream >= STREAM_COPY_IN ? 0 : 0.3;
+      instr->ns = (uint64_t)((double)instr->ns * (1 + most * (2.0 * (double)(seed >> 11) / 9007199254740992.0 - 1)));
+    }
+    plan->overlap.contention *= (round % 3) / 2.0;
+    plan_simulate(arena, plan, &drawn);
+    assert_true(stated.fast_ns <= drawn.step_ns && drawn.step_ns <= stated.slow_ns);
+  }
+  arena_free(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand), cmocka_unit_test(test_one_queue),
-                                     cmocka_unit_test(test_good_plan)};
+                                     cmocka_unit_test(test_good_plan),
+                                     cmocka_unit_test(test_contention), cmocka_unit_test(test_interval)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,6 +79,10 @@ static void same_header(const Plan *a, const Plan *b) {
   SAME(summary.model_flops_per_sample);
   SAME(summary.peak_flops);
   SAME(layers);
+  SAME(overlap.contention);
+  SAME(overlap.comm_slowdown);
+  SAME(overlap.compute_spread);
+  SAME(overlap.comm_spread);
   SAME(param_numel);
   SAME(arena_bytes);
   SAME(persistent_bytes);

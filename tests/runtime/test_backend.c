@@ -4,6 +4,7 @@
 
 #include "bigram.h"
 #include "runtime/backend_cpu.h"
+#include "runtime/backends.h"
 #include "runtime/feed.h"
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
@@ -60,7 +61,13 @@ static void open_single(Scratch *scratch, Single *single, bool one_queue) {
                  .lanes = single->memory.lanes,
                  .status = single->memory.statuses,
                  .control = single->memory.control};
-  assert_true(rank_open(scratch->arena, &single->machine, single->plan, &env, &single->feed.feed, "builtin", 2, &failure));
+  RankSetup setup = {.plan = single->plan,
+                     .kind = backend_find("cpu", &failure),
+                     .env = &env,
+                     .feed = &single->feed.feed,
+                     .gemm = "builtin",
+                     .threads = 2};
+  assert_true(rank_open(scratch->arena, &single->machine, &setup, &failure));
   single->comm = (FaultyComm){.comm = *single->machine.comm, .real = single->machine.comm};
   single->comm.comm.allgather = allgather;
   single->comm.comm.reduce_scatter = reduce_scatter;

@@ -1,0 +1,113 @@
+/* Owns: `fsdpc predict`: the file's policy, pinned as it stands, under an executor's habits. */
+#include "cli/cli.h"
+
+#include "planner/executor.h"
+
+#include <jansson.h>
+
+static bool choose_executor(const Cli *cli, PlanSettings *settings) {
+  const char *name = option_text(&cli->options, OPTION_EXECUTOR, NULL);
+  int which = name ? executor_find(name) : (int)settings->executor.id;
+  if (which >= 0) {
+    settings->executor.id = (ExecutorId)which;
+    return true;
+  }
+  uint32_t count = 0;
+  while (executor_names()[count]) count++;
+  const char *meant = text_nearest(name, executor_names(), count);
+  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL,
+              "option --executor knows no \"%s\"", name);
+  return false;
+}
+
+/* Missing sizes: all devices, one sample a rank, as many micro-batches as the step's samples ask for. */
+static void choose_world(const Graph *graph, const PlannerOptions *options, ExecutorWorld *world) {
+  const Cluster *cluster = &graph->cluster;
+  const PlanSettings *settings = &options->settings;
+  int64_t ranks = options->ranks ? options->ranks : cluster->node_devices * cluster->nodes;
+  int64_t per_node = options->ranks_per_node ? options->ranks_per_node : cluster->node_devices;
+  int64_t micro = settings->micro_batch > 0 ? settings->micro_batch : 1, accumulation = 1;
+  if (graph->recipe.samples_per_step)
+    accumulation = (int64_t)graph->recipe.samples_per_step / (ranks * micro);
+  *world = (ExecutorWorld){
+      .ranks = (uint32_t)ranks,
+      .shard = (uint32_t)(settings->strategy == STRATEGY_HYBRID_SHARD ? settings->shard : ranks),
+      .ranks_per_node = (uint32_t)(per_node < ranks ? per_node : ranks),
+      .micro_batch = micro,
+      .accumulation = accumulation > 0 ? accumulation : 1};
+}
+
+/* What of a prediction rests on assumptions alone, or NULL. */
+static const char *uncalibrated(const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
+  Generation generation = graph->cluster.device.generation;
+  if (generation != GENERATION_AMPERE && generation != GENERATION_HOPPER)
+    return "no published run calibrates this device";
+  if (world->ranks > world->ranks_per_node) return "no published run calibrates several nodes";
+  if (settings->executor.id == EXECUTOR_FSDP1_AUTOCAST || settings->executor.attention == ATTENTION_UNFUSED)
+    return "no published run calibrates these kernels";
+  return NULL;
+}
+
+static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
+                       const ExecutorPrediction *p) {
+  json_t *object =
+      json_pack("{s:i, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "schema_version", 1,
+                "executor", executor_name(settings->executor.id), "ranks", (int)world->ranks, "micro_batch",
+                (int)world->micro_batch, "accumulation", (int)world->accumulation, "step_ns", p->step_ns,
+                "tokens_per_s_per_rank", p->tokens_per_s_per_rank, "exposed_ns", p->exposed_ns,
+                "active_bytes", p->active_bytes, "reserved_bytes", p->reserved_bytes, "states_bytes",
+                p->states_bytes, "saved_bytes", p->saved_bytes, "fits", p->fits);
+  json_object_set_new(object, "capacity_bytes", json_real(p->capacity_bytes));
+  json_object_set_new(object, "block",
+                      json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward_ns", p->block_forward_ns, "backward_ns",
+                                p->block_backward_ns, "recompute_ns", p->block_recompute_ns, "gather_ns",
+                                p->gather_ns, "reduce_ns", p->reduce_ns));
+  json_object_set_new(object, "head_ns", json_real(p->head_ns));
+  json_object_set_new(object, "update_ns", json_real(p->update_ns));
+  json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  putchar('\n');
+  json_decref(object);
+}
+
+static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
+                       const ExecutorPrediction *p) {
+  char a[32], b[32], c[32], d[32], e[32];
+  printf("executor %s, %u rank%s, micro-batch %lld x %lld\n", executor_name(settings->executor.id),
+         world->ranks, world->ranks == 1 ? "" : "s", (long long)world->micro_batch,
+         (long long)world->accumulation);
+  printf("  step      %s, %.0f tokens/s/rank; waiting for communication %s\n", text_time(a, p->step_ns),
+         p->tokens_per_s_per_rank, text_time(b, p->exposed_ns));
+  printf("  block     forward %s, backward %s, recompute %s; gather %s, reduce %s\n",
+         text_time(a, p->block_forward_ns), text_time(b, p->block_backward_ns),
+         text_time(c, p->block_recompute_ns), text_time(d, p->gather_ns), text_time(e, p->reduce_ns));
+  printf("  head      %s; optimizer %s\n", text_time(a, p->head_ns), text_time(b, p->update_ns));
+  printf("  memory    peak %s active, %s reserved of %s; states %s, saved %s: %s\n",
+         text_bytes(a, (uint64_t)p->active_bytes), text_bytes(b, (uint64_t)p->reserved_bytes),
+         text_bytes(c, (uint64_t)p->capacity_bytes), text_bytes(d, (uint64_t)p->states_bytes),
+         text_bytes(e, (uint64_t)p->saved_bytes), p->fits ? "fits" : "does not fit");
+  if (p->fits && p->reserved_bytes > 0.95 * p->capacity_bytes)
+    printf("  warning: above 95 %% of what can be reserved, retries of the allocator cost up to a quarter of "
+           "the speed\n");
+}
+
+int cmd_predict(Cli *cli) {
+  PlannerOptions options;
+  ExecutorWorld world;
+  ExecutorPrediction prediction;
+  Graph *graph;
+  PlanSettings unread = {0};
+  if (!choose_executor(cli, &unread)) return EXIT_USAGE;
+  int code = compile_settings(cli, cli->options.operands.data[0], &graph, &options);
+  if (code != EXIT_OK) return code;
+  choose_executor(cli, &options.settings);
+  choose_world(graph, &options, &world);
+  bool good = executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction);
+  if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
+  if (option_given(&cli->options, OPTION_JSON))
+    print_json(&options.settings, &world, &prediction);
+  else
+    print_text(&options.settings, &world, &prediction);
+  const char *assumed = uncalibrated(graph, &options.settings, &world);
+  if (assumed) fprintf(stderr, "note: %s: the figures that time rests on are assumed (docs/cost-model.md)\n", assumed);
+  return prediction.fits ? EXIT_OK : EXIT_NO_FIT;
+}

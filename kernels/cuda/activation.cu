@@ -1,0 +1,70 @@
+/* Owns: gelu (tanh and erf), relu, silu and their gradients. gelu's tanh form is x sigmoid(2 u),
+ * u = sqrt(2/pi)(x + 0.044715 x^3): one exp and one division.
+ *
+ * Moves 2 elements of 2 or 4 bytes forward, 3 backward, one more with `add`; about 10 flops an element.
+ * Bound: memory. Rate: not measured yet (no GPU). */
+#include "kernels/cuda/elementwise.cuh"
+
+DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+DEVICE float normal_cdf(float x) { return 0.5f * erfcf(-x * 0.70710678f); }
+
+#define TWO_ROOT_2_PI 1.59576912f /* 2 sqrt(2/pi) */
+#define CUBIC 0.044715f
+#define DENSITY 0.39894228f /* 1/sqrt(2 pi) */
+
+DEVICE float gelu_sigmoid(float x) { return sigmoid(x * (TWO_ROOT_2_PI + TWO_ROOT_2_PI * CUBIC * (x * x))); }
+
+struct GeluTanh {
+  DEVICE float operator()(float x, float) const { return x * gelu_sigmoid(x); }
+};
+struct GeluErf {
+  DEVICE float operator()(float x, float) const { return x * normal_cdf(x); }
+};
+struct Relu {
+  DEVICE float operator()(float x, float) const { return x > 0 ? x : 0.0f; }
+};
+struct Silu {
+  DEVICE float operator()(float x, float) const { return x * sigmoid(x); }
+};
+struct GeluTanhSlope {
+  DEVICE float operator()(float x, float dy) const {
+    float s = gelu_sigmoid(x), inner = TWO_ROOT_2_PI + 3 * TWO_ROOT_2_PI * CUBIC * (x * x);
+    return (s + x * inner * (s - s * s)) * dy;
+  }
+};
+struct GeluErfSlope {
+  DEVICE float operator()(float x, float dy) const {
+    return (normal_cdf(x) + x * (DENSITY * expf(-0.5f * x * x))) * dy;
+  }
+};
+struct ReluSlope {
+  DEVICE float operator()(float x, float dy) const { return x > 0 ? dy : 0.0f; }
+};
+struct SiluSlope {
+  DEVICE float operator()(float x, float dy) const {
+    float s = sigmoid(x);
+    return (s + x * (s - s * s)) * dy;
+  }
+};
+
+int cuda_activation_fwd(CudaStream stream, CudaActivation kind, int64_t rows, int64_t cols, CudaTensor x, CudaTensor y) {
+  CudaTensor none = {};
+  switch (kind) {
+    case CUDA_GELU_TANH: return map(stream, rows, cols, rows, x, none, y, GeluTanh());
+    case CUDA_GELU_ERF: return map(stream, rows, cols, rows, x, none, y, GeluErf());
+    case CUDA_RELU: return map(stream, rows, cols, rows, x, none, y, Relu());
+    case CUDA_SILU: return map(stream, rows, cols, rows, x, none, y, Silu());
+  }
+  return CUDA_UNSUPPORTED;
+}
+
+int cuda_activation_bwd(CudaStream stream, CudaActivation kind, int64_t rows, int64_t cols, CudaTensor x, CudaTensor dy,
+                        CudaTensor dx) {
+  switch (kind) {
+    case CUDA_GELU_TANH: return map(stream, rows, cols, rows, x, dy, dx, GeluTanhSlope());
+    case CUDA_GELU_ERF: return map(stream, rows, cols, rows, x, dy, dx, GeluErfSlope());
+    case CUDA_RELU: return map(stream, rows, cols, rows, x, dy, dx, ReluSlope());
+    case CUDA_SILU: return map(stream, rows, cols, rows, x, dy, dx, SiluSlope());
+  }
+  return CUDA_UNSUPPORTED;
+}

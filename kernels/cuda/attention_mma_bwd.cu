@@ -1,0 +1,103 @@
+/* Owns: attention's backward pass on tensor cores, as attention_bwd.cu but for the units that multiply: one pass owns
+ * queries and makes dq, another owns keys and makes dk and dv; no atomics.
+ *
+ * Moves q, k, v, do, dq, dk, dv once, and the walked side again per 64 owned rows out of L2; 14 tq tk head_dim flops a
+ * head, half when causal. Bound: tensor cores, and the latency of copies. Rate: not measured yet (no GPU). */
+#include "kernels/cuda/attention_mma.cuh"
+
+constexpr int COLS = 32;
+
+template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_query_kernel(Attention<T> a) {
+  constexpr int LD = D + MMA_PAD;
+  DYNAMIC_SHARED(shared);
+  T *q = (T *)shared, *d_o = q + MMA_ROWS * LD, *k = d_o + MMA_ROWS * LD, *v = k + COLS * LD;
+  int first = blockIdx.x * MMA_ROWS, head = blockIdx.y, kv = head / (a.heads / a.kv_heads), b = blockIdx.z;
+  int64_t stats = ((int64_t)b * a.heads + head) * a.tq;
+  tile_load<MMA_ROWS, D>(q, a.q + (int64_t)b * a.tq * a.ldq + (int64_t)head * D, a.ldq, first, a.tq);
+  tile_load<MMA_ROWS, D>(d_o, a.d_o + (int64_t)b * a.tq * a.lddo + (int64_t)head * D, a.lddo, first, a.tq);
+  Lane l = lane_of();
+  float acc[D / 8][4] = {}, s[COLS / 8][4], ds[COLS / 8][4], lse[2] = {0, 0}, delta[2] = {0, 0};
+  int query[2] = {first + l.warp * 16 + l.g, first + l.warp * 16 + l.g + 8};
+  for (int i = 0; i < 2; i++)
+    if (query[i] < a.tq) lse[i] = a.lse[stats + query[i]], delta[i] = a.delta[stats + query[i]];
+  int keys = keys_seen(a, first + MMA_ROWS);
+  for (int key = 0; key < keys; key += COLS) {
+    __syncthreads();
+    tile_load<COLS, D>(k, a.k + (int64_t)b * a.tk * a.ldk + (int64_t)kv * D, a.ldk, key, a.tk);
+    tile_load<COLS, D>(v, a.v + (int64_t)b * a.tk * a.ldv + (int64_t)kv * D, a.ldv, key, a.tk);
+    __syncthreads();
+    tile_scores<COLS, D>(q + l.warp * 16 * LD, k, s);
+    tile_scores<COLS, D>(d_o + l.warp * 16 * LD, v, ds);
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++)
+      for (int c = 0; c < 4; c++) {
+        bool seen = visible(a, query[c / 2], key + 8 * j + 2 * l.t + c % 2);
+        ds[j][c] = seen ? fast_exp(s[j][c] * a.scale - lse[c / 2]) * (ds[j][c] - delta[c / 2]) * a.scale : 0;
+      }
+    tile_accumulate<COLS, D>(ds, k, acc);
+  }
+  const float one[2] = {1, 1};
+  tile_store<D>(a.dq + (int64_t)b * a.tq * a.lddq + (int64_t)head * D, a.lddq, first, a.tq, one, acc, a.add_q);
+}
+
+/* Own keys against a tile of queries: s becomes the probabilities, ds their gradients. */
+template <class T>
+DEVICE void key_scores(const Attention<T> &a, int first, int query, const float *lse, const float *delta,
+                       float s[COLS / 8][4], float ds[COLS / 8][4]) {
+  Lane l = lane_of();
+#pragma unroll
+  for (int j = 0; j < COLS / 8; j++)
+    for (int c = 0; c < 4; c++) {
+      int t = query + 8 * j + 2 * l.t + c % 2, key = first + l.warp * 16 + l.g + c / 2 * 8;
+      bool seen = visible(a, t, key);
+      s[j][c] = seen ? fast_exp(s[j][c] * a.scale - lse[t]) : 0;
+      ds[j][c] = seen ? s[j][c] * (ds[j][c] - delta[t]) * a.scale : 0;
+    }
+}
+
+template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_key_kernel(Attention<T> a) {
+  constexpr int LD = D + MMA_PAD;
+  DYNAMIC_SHARED(shared);
+  T *k = (T *)shared, *v = k + MMA_ROWS * LD, *q = v + MMA_ROWS * LD, *d_o = q + COLS * LD;
+  int first = blockIdx.x * MMA_ROWS, kv = blockIdx.y, b = blockIdx.z, group = a.heads / a.kv_heads;
+  tile_load<MMA_ROWS, D>(k, a.k + (int64_t)b * a.tk * a.ldk + (int64_t)kv * D, a.ldk, first, a.tk);
+  tile_load<MMA_ROWS, D>(v, a.v + (int64_t)b * a.tk * a.ldv + (int64_t)kv * D, a.ldv, first, a.tk);
+  Lane l = lane_of();
+  float dk[D / 8][4] = {}, dv[D / 8][4] = {}, s[COLS / 8][4], ds[COLS / 8][4];
+  int begin = a.causal && first > a.tk - a.tq ? (first - (a.tk - a.tq)) / COLS * COLS : 0;
+  for (int head = kv * group; head < (kv + 1) * group; head++) {
+    int64_t stats = ((int64_t)b * a.heads + head) * a.tq;
+    for (int query = begin; query < a.tq; query += COLS) {
+      __syncthreads();
+      tile_load<COLS, D>(q, a.q + (int64_t)b * a.tq * a.ldq + (int64_t)head * D, a.ldq, query, a.tq);
+      tile_load<COLS, D>(d_o, a.d_o + (int64_t)b * a.tq * a.lddo + (int64_t)head * D, a.lddo, query, a.tq);
+      __syncthreads();
+      tile_scores<COLS, D>(k + l.warp * 16 * LD, q, s);
+      tile_scores<COLS, D>(v + l.warp * 16 * LD, d_o, ds);
+      key_scores(a, first, query, a.lse + stats, a.delta + stats, s, ds);
+      tile_accumulate<COLS, D>(s, d_o, dv);
+      tile_accumulate<COLS, D>(ds, q, dk);
+    }
+  }
+  const float one[2] = {1, 1};
+  tile_store<D>(a.dk + (int64_t)b * a.tk * a.lddk + (int64_t)kv * D, a.lddk, first, a.tk, one, dk, a.add_k);
+  tile_store<D>(a.dv + (int64_t)b * a.tk * a.lddv + (int64_t)kv * D, a.lddv, first, a.tk, one, dv, a.add_v);
+}
+
+template <class T, int D> static int backward(CudaStream stream, const Attention<T> &a) {
+  int64_t bytes = (2 * MMA_ROWS + 2 * COLS) * (D + MMA_PAD) * (int64_t)sizeof(T);
+  int failed = ALLOW_SHARED((mma_query_kernel<T, D>), bytes);
+  if (!failed) failed = ALLOW_SHARED((mma_key_kernel<T, D>), bytes);
+  if (failed) return failed;
+  dim3 queries((unsigned)ceil_of(a.tq, MMA_ROWS), (unsigned)a.heads, (unsigned)a.batch);
+  dim3 keys((unsigned)ceil_of(a.tk, MMA_ROWS), (unsigned)a.kv_heads, (unsigned)a.batch);
+  LAUNCH((mma_query_kernel<T, D>), queries, MMA_THREADS, bytes, stream, a);
+  LAUNCH((mma_key_kernel<T, D>), keys, MMA_THREADS, bytes, stream, a);
+  return LAUNCHED();
+}
+
+template <class T> int attention_mma_bwd(CudaStream stream, const Attention<T> &a) {
+  FOR_MMA_DIM(a.head_dim, return backward<T, D>(stream, a);)
+}
+template int attention_mma_bwd<bf16>(CudaStream, const Attention<bf16> &);
+template int attention_mma_bwd<f16>(CudaStream, const Attention<f16> &);

@@ -1,0 +1,138 @@
+/* Owns: the CUDA kernels as plain C functions: what the backend calls, and what a stand-in for tests implements.
+ *
+ * Same arithmetic as kernels.def, in f32 (or wider) whatever the element type. Matrices are row-major; `ld` is the
+ * distance between rows in elements; `add` non-zero: add into the output. Every function launches on the stream and
+ * returns at once: 0, or the cudaError_t of the launch. None allocates; those that need scratch memory say how much.
+ * Every sum has one fixed order, or is exact: results do not change from run to run. */
+#ifndef FSDPC_KERNELS_CUDA_CUDA_KERNELS_H
+#define FSDPC_KERNELS_CUDA_CUDA_KERNELS_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef void *CudaStream; /* cudaStream_t */
+
+typedef enum { CUDA_F32, CUDA_BF16, CUDA_F16 } CudaType; /* numbered as the floats of base/dtype.h */
+
+enum {
+  CUDA_UNSUPPORTED = 1, /* cudaErrorInvalidValue: element types or a shape that no kernel was compiled for */
+  CUDA_MAX_PEERS = 64,  /* ranks of one tree sum */
+  CUDA_MAX_HEAD_DIM = 256
+};
+
+typedef struct CudaTensor {
+  void *x; /* NULL: absent */
+  int64_t ld;
+  int type; /* CudaType */
+  int add;
+} CudaTensor;
+
+/* What changes from step to step, in device memory: a captured graph holds its address, not its values. */
+typedef struct CudaStep {
+  uint64_t step, first_sample; /* as in StepState */
+  uint64_t repetition;         /* advanced by cuda_advance */
+  double lr;
+  double bias1, bias2; /* 1 - beta^step */
+} CudaStep;
+
+/* A parameter's part of a shard, in device memory: its first element is a multiple of 64. */
+typedef struct CudaRange {
+  int64_t first, count;
+  double decay;
+} CudaRange;
+
+typedef struct CudaRanges {
+  const CudaRange *data; /* device, by first */
+  int32_t count;
+} CudaRanges;
+
+/* Row-major C[m,n] (+)= op(A)[m,k] op(B)[k,n], plus a bias of n elements on every row. Sums are f32; C has the element type
+ * of A and B, or f32. Done by cuBLASLt (runtime/cuda_product.c), not by a kernel of ours. */
+typedef struct CudaProduct {
+  int64_t m, n, k;
+  int ta, tb; /* not 0: the stored matrix is the transpose of op's */
+  CudaTensor a, b, c; /* c.add: add into */
+  CudaTensor bias;    /* x NULL: none */
+} CudaProduct;
+
+/* --- step ------------------------------------------------------------------------------------------------------ */
+/* to[0, count) = staged[repetition][0, count) */
+int cuda_input(CudaStream stream, const CudaStep *step, int64_t count, const int32_t *staged, int32_t *to);
+/* step->repetition = (step->repetition + 1) % count */
+int cuda_advance(CudaStream stream, CudaStep *step, uint64_t count);
+
+/* --- element-wise ---------------------------------------------------------------------------------------------- */
+int cuda_copy(CudaStream stream, int64_t rows, int64_t cols, CudaTensor x, CudaTensor y); /* f32 <-> any type too */
+int cuda_mul(CudaStream stream, int64_t rows, int64_t cols, CudaTensor a, CudaTensor b, CudaTensor y);
+int cuda_add(CudaStream stream, int64_t rows, int64_t cols, int64_t brows, CudaTensor a, CudaTensor b, CudaTensor y);
+/* scratch: cuda_column_scratch(rows, cols) bytes, or NULL when brows > 1 */
+int cuda_broadcast_bwd(CudaStream stream, int64_t rows, int64_t cols, int64_t brows, CudaTensor dy, CudaTensor db,
+                       void *scratch);
+typedef enum { CUDA_GELU_TANH, CUDA_GELU_ERF, CUDA_RELU, CUDA_SILU } CudaActivation;
+int cuda_activation_fwd(CudaStream stream, CudaActivation kind, int64_t rows, int64_t cols, CudaTensor x, CudaTensor y);
+int cuda_activation_bwd(CudaStream stream, CudaActivation kind, int64_t rows, int64_t cols, CudaTensor x, CudaTensor dy,
+                        CudaTensor dx);
+/* The mask of kernels/cpu/dropout.c. The micro-batch's first sample is step->first_sample +
+ * (step->repetition * ranks + rank) * micro_batch. site->step and site->first_sample are ignored. */
+typedef struct CudaDropout {
+  double p;
+  uint64_t seed, site;
+  int64_t rows_per_sample;
+  uint64_t ranks, rank, micro_batch;
+} CudaDropout;
+int cuda_dropout(CudaStream stream, const CudaStep *step, const CudaDropout *site, int64_t rows, int64_t cols,
+                 CudaTensor x, CudaTensor y);
+
+/* --- rows ------------------------------------------------------------------------------------------------------ */
+int cuda_embedding_fwd(CudaStream stream, int64_t rows, int64_t vocab, int64_t d, const int32_t *tokens,
+                       CudaTensor table, CudaTensor y);
+int cuda_embedding_bwd(CudaStream stream, int64_t rows, int64_t vocab, int64_t d, const int32_t *tokens, CudaTensor dy,
+                       CudaTensor dtable);
+/* mean NULL: root mean square */
+int cuda_norm_fwd(CudaStream stream, int64_t rows, int64_t d, double eps, CudaTensor x, CudaTensor w, CudaTensor bias,
+                  CudaTensor y, float *mean, float *rstd);
+int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, CudaTensor w, const float *mean,
+                  const float *rstd, CudaTensor dy, CudaTensor dx, CudaTensor dw, CudaTensor dbias, void *scratch);
+/* db (+)= sums of dy's columns */
+int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor dy, CudaTensor db, void *scratch);
+uint64_t cuda_column_scratch(int64_t rows, int64_t cols); /* bytes, for norm_bwd too */
+int cuda_rope(CudaStream stream, const RopeShape *shape, int backward, CudaTensor x, CudaTensor y);
+
+/* --- attention ------------------------------------------------------------------------------------------------- */
+int cuda_attention_fwd(CudaStream stream, const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v,
+                       CudaTensor o, float *lse);
+int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v,
+                       CudaTensor o, const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv,
+                       void *scratch);
+uint64_t cuda_attention_scratch(const AttentionShape *shape); /* bytes, of the backward pass */
+
+/* --- losses: loss += sum of row losses ------------------------------------------------------------------------- */
+int cuda_cross_entropy(CudaStream stream, int64_t rows, int64_t vocab, int64_t ignore, const double *count,
+                       CudaTensor logits, const int32_t *targets, float *row_loss);
+int cuda_mse(CudaStream stream, int64_t rows, int64_t cols, const double *count, CudaTensor x, CudaTensor y,
+             CudaTensor dx, float *row_loss);
+int cuda_sum_loss(CudaStream stream, int64_t rows, const float *row_loss, double *loss);
+
+/* --- update ---------------------------------------------------------------------------------------------------- */
+int cuda_sum_squares(CudaStream stream, CudaRanges ranges, int64_t shard, CudaTensor g, int64_t *acc);
+int cuda_clip(CudaStream stream, double max_norm, const int64_t *acc, double *norm, float *scale);
+int cuda_adamw(CudaStream stream, const CudaStep *step, double beta1, double beta2, double eps, CudaRanges ranges,
+               int64_t shard, CudaTensor g, const float *scale, float *w, float *m, float *v, CudaTensor cast);
+int cuda_sgd(CudaStream stream, const CudaStep *step, double momentum, CudaRanges ranges, int64_t shard, CudaTensor g,
+             const float *scale, float *w, float *m /* or NULL */, CudaTensor cast);
+
+/* --- sums over ranks, whose buffers this device can read ------------------------------------------------------- */
+/* y (+)= sum along the tree of comm.h; y may be one of the sources. */
+int cuda_tree_sum(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources /* host array */, CudaTensor y);
+int cuda_tree_sum_f64(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources, double *y);
+/* acc = word by word sums of exact accumulators; cuda_clip carries. */
+int cuda_exact_sum(CudaStream stream, int32_t ranks, const void *const *sources, int64_t *acc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

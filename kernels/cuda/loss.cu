@@ -1,0 +1,150 @@
+/* Owns: losses and their gradients: cross entropy over logits, which become the gradient in place; mean squared error;
+ * the sum of row losses, in double and row order.
+ *
+ * Ignored rows have no loss and a zero gradient; a target outside the vocabulary makes its row NaN, so that it shows.
+ * Count 0: zero gradient. A block owns a row. Rows need no alignment (a vocabulary of 50257 in bf16 has none): the
+ * elements before the first 16-byte boundary and after the last are taken one by one.
+ *
+ * Moves 3 elements an element: a read for maximum and sum together, a read and a write for the gradient, of which the
+ * second read mostly hits L2; about 6 flops and 2 exponentials. Bound: memory. Rate: not measured yet (no GPU). */
+#include "kernels/cuda/device.cuh"
+
+constexpr int THREADS = 512, WARPS = THREADS / WARP;
+
+/* Calls f(float &) for every element of a row that this thread owns; WRITE stores what f leaves. */
+template <class T, bool WRITE, class F> DEVICE void sweep(T *x, int64_t n, F f) {
+  constexpr int N = Wide<T>::N;
+  int64_t head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof(T)), i = threadIdx.x;
+  if (head > n) head = n;
+  int64_t chunks = (n - head) / N, tail = head + chunks * N;
+  float v[N];
+  if (i < head) {
+    load<T, 1>(x + i, v);
+    f(v[0], i);
+    if (WRITE) store<T, 1>(x + i, v);
+  }
+  for (int64_t c = i; c < chunks; c += THREADS) {
+    T *p = x + head + c * N;
+    load<T, N>(p, v);
+#pragma unroll
+    for (int j = 0; j < N; j++) f(v[j], head + c * N + j);
+    if (WRITE) store<T, N>(p, v);
+  }
+  if (tail + i < n) {
+    load<T, 1>(x + tail + i, v);
+    f(v[0], tail + i);
+    if (WRITE) store<T, 1>(x + tail + i, v);
+  }
+}
+
+struct Softmax {
+  float top, sum; /* sum of exp(x - top); 0 while top is -infinity */
+};
+
+DEVICE Softmax join(Softmax a, Softmax b) {
+  float top = a.top > b.top ? a.top : b.top;
+  if (top == -INFINITY) return a;
+  return Softmax{top, a.sum * expf(a.top - top) + b.sum * expf(b.top - top)};
+}
+
+DEVICE Softmax warp_join(Softmax s) {
+#pragma unroll
+  for (int offset = WARP / 2; offset > 0; offset /= 2) {
+    Softmax other = {__shfl_xor_sync(WHOLE_WARP, s.top, offset), __shfl_xor_sync(WHOLE_WARP, s.sum, offset)};
+    /* The lower lane's comes first, so that both lanes get the same bits. */
+    s = threadIdx.x & offset ? join(other, s) : join(s, other);
+  }
+  return s;
+}
+
+DEVICE Softmax block_join(Softmax s, Softmax *space) {
+  s = warp_join(s);
+  if (threadIdx.x % WARP == 0) space[threadIdx.x / WARP] = s;
+  __syncthreads();
+  s = space[0];
+  for (int w = 1; w < WARPS; w++) s = join(s, space[w]);
+  return s;
+}
+
+template <class T> DEVICE void fill_row(T *x, int64_t n, float value) {
+  sweep<T, true>(x, n, [=](float &v, int64_t) { v = value; });
+}
+
+template <class T>
+__global__ void cross_entropy_kernel(int64_t vocab, int64_t ignore, const double *count, T *logits, int64_t ld,
+                                     const int32_t *targets, float *row_loss) {
+  SHARED_ARRAY(Softmax, space, WARPS);
+  T *x = logits + (int64_t)blockIdx.x * ld;
+  int64_t target = targets[blockIdx.x];
+  if (target == ignore || target < 0 || target >= vocab) {
+    float value = target == ignore ? 0.0f : NAN;
+    fill_row(x, vocab, value);
+    if (threadIdx.x == 0) row_loss[blockIdx.x] = value;
+    return;
+  }
+  Softmax s = {-INFINITY, 0};
+  float at_target = to_float(x[target]);
+  sweep<T, false>(x, vocab, [&](float &v, int64_t) {
+    if (v <= s.top) {
+      if (v > -INFINITY) s.sum += expf(v - s.top);
+    } else {
+      s.sum = s.sum * expf(s.top - v) + 1;
+      s.top = v;
+    }
+  });
+  s = block_join(s, space); /* its barrier also ends all reads of x[target] before the writes below */
+  double inverse = *count > 0 ? 1 / *count : 0;
+  float top = s.top, factor = (float)(inverse / (double)s.sum), rest = (float)inverse;
+  sweep<T, true>(x, vocab, [=](float &v, int64_t i) {
+    v = expf(v - top) * factor;
+    if (i == target) v -= rest;
+  });
+  if (threadIdx.x == 0) row_loss[blockIdx.x] = (float)(log((double)s.sum) + (double)top - (double)at_target);
+}
+
+int cuda_cross_entropy(CudaStream stream, int64_t rows, int64_t vocab, int64_t ignore, const double *count,
+                       CudaTensor logits, const int32_t *targets, float *row_loss) {
+  if (rows == 0) return 0;
+  FOR_TYPE(logits.type, false, (void)N; LAUNCH((cross_entropy_kernel<T>), (unsigned)rows, THREADS, 0, stream, vocab,
+                                               ignore, count, (T *)logits.x, logits.ld, targets, row_loss);)
+  return LAUNCHED();
+}
+
+template <class T>
+__global__ void mse_kernel(int64_t cols, const double *count, const T *x, int64_t ldx, const T *y, int64_t ldy, T *dx,
+                           int64_t lddx, int add, float *row_loss) {
+  SHARED_ARRAY(float, space, WARPS);
+  int64_t r = blockIdx.x;
+  float factor = *count > 0 ? (float)(2 / *count) : 0, sum = 0;
+  for (int64_t c = threadIdx.x; c < cols; c += THREADS) {
+    float d = to_float(x[r * ldx + c]) - to_float(y[r * ldy + c]), g = d * factor;
+    sum += d * d;
+    put<T, 1>(dx + r * lddx + c, &g, add);
+  }
+  sum = block_sum(sum, space);
+  if (threadIdx.x == 0) row_loss[r] = sum;
+}
+
+int cuda_mse(CudaStream stream, int64_t rows, int64_t cols, const double *count, CudaTensor x, CudaTensor y,
+             CudaTensor dx, float *row_loss) {
+  if (x.type != dx.type || y.type != dx.type) return CUDA_UNSUPPORTED;
+  if (rows == 0) return 0;
+  FOR_TYPE(x.type, false, (void)N;
+           LAUNCH((mse_kernel<T>), (unsigned)rows, THREADS, 0, stream, cols, count, (const T *)x.x, x.ld,
+                  (const T *)y.x, y.ld, (T *)dx.x, dx.ld, dx.add, row_loss);)
+  return LAUNCHED();
+}
+
+/* One block: thread t takes rows t, t + THREADS, ... */
+static __global__ void sum_kernel(int64_t rows, const float *row_loss, double *loss) {
+  SHARED_ARRAY(double, space, WARPS);
+  double sum = 0;
+  for (int64_t r = threadIdx.x; r < rows; r += THREADS) sum += (double)row_loss[r];
+  sum = block_sum(sum, space);
+  if (threadIdx.x == 0) *loss += sum;
+}
+
+int cuda_sum_loss(CudaStream stream, int64_t rows, const float *row_loss, double *loss) {
+  LAUNCH(sum_kernel, 1, THREADS, 0, stream, rows, row_loss, loss);
+  return LAUNCHED();
+}

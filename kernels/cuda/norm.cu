@@ -1,0 +1,196 @@
+/* Owns: layer and root-mean-square normalisation over rows, and sums of columns (bias gradients).
+ *
+ * Forward and dx: a warp a row, three sweeps of which only the first leaves L1. Weight gradients: blocks sum pieces of
+ * ROWS_A_PIECE rows into scratch, then one thread a column adds the pieces in order; no atomics, one order. They come
+ * first, so that dx may overwrite dy.
+ *
+ * Moves forward 2 elements an element, backward 3 for dx and 2 for the weights, of 2 or 4 bytes; 8 and 14 flops.
+ * Bound: memory. Rate: not measured yet (no GPU). */
+#include "kernels/cuda/device.cuh"
+
+constexpr int ROWS_A_BLOCK = 4, GROUPS = 8, ROWS_A_PIECE = 128, MOST_PIECES = 256;
+
+template <class T> struct Norm {
+  int64_t rows, d;
+  double eps;
+  const T *x, *w, *bias;
+  T *y;
+  const T *dy;
+  T *dx;
+  int64_t ldx, ldy, lddy, lddx;
+  float *mean, *rstd; /* mean NULL: root mean square */
+  int add_x;
+};
+
+template <class T, int N> __global__ void forward_kernel(Norm<T> l) {
+  int64_t row = (int64_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / WARP;
+  if (row >= l.rows) return;
+  const T *x = l.x + row * l.ldx;
+  int lane = threadIdx.x % WARP;
+  float mean = 0, squares = 0, v[N], w[N], b[N] = {0};
+  if (l.mean != NULL) {
+    for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+      load<T, N>(x + c, v);
+#pragma unroll
+      for (int j = 0; j < N; j++) mean += v[j];
+    }
+    mean = warp_sum(mean) / (float)l.d;
+  }
+  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+    load<T, N>(x + c, v);
+#pragma unroll
+    for (int j = 0; j < N; j++) squares += (v[j] - mean) * (v[j] - mean);
+  }
+  float rstd = (float)(1.0 / sqrt((double)(warp_sum(squares) / (float)l.d) + l.eps));
+  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+    load<T, N>(x + c, v);
+    load<T, N>(l.w + c, w);
+    if (l.bias != NULL) load<T, N>(l.bias + c, b);
+#pragma unroll
+    for (int j = 0; j < N; j++) v[j] = (v[j] - mean) * rstd * w[j] + b[j];
+    store<T, N>(l.y + row * l.ldy + c, v);
+  }
+  if (lane != 0) return;
+  if (l.mean != NULL) l.mean[row] = mean;
+  l.rstd[row] = rstd;
+}
+
+template <class T, int N> __global__ void input_kernel(Norm<T> l) {
+  int64_t row = (int64_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / WARP;
+  if (row >= l.rows) return;
+  const T *x = l.x + row * l.ldx, *dy = l.dy + row * l.lddy;
+  int lane = threadIdx.x % WARP;
+  float mean = l.mean != NULL ? l.mean[row] : 0, rstd = l.rstd[row], sum_g = 0, sum_gx = 0, v[N], g[N], w[N];
+  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+    load<T, N>(x + c, v);
+    load<T, N>(dy + c, g);
+    load<T, N>(l.w + c, w);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+      sum_g += g[j] * w[j];
+      sum_gx += g[j] * w[j] * ((v[j] - mean) * rstd);
+    }
+  }
+  float mean_g = l.mean != NULL ? warp_sum(sum_g) / (float)l.d : 0, mean_gx = warp_sum(sum_gx) / (float)l.d;
+  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+    load<T, N>(x + c, v);
+    load<T, N>(dy + c, g);
+    load<T, N>(l.w + c, w);
+#pragma unroll
+    for (int j = 0; j < N; j++) v[j] = rstd * (g[j] * w[j] - mean_g - (v[j] - mean) * rstd * mean_gx);
+    put<T, N>(l.dx + row * l.lddx + c, v, l.add_x);
+  }
+}
+
+/* --- columns --------------------------------------------------------------------------------------------------- */
+
+static int64_t piece_count(int64_t rows) {
+  int64_t pieces = ceil_of(rows, ROWS_A_PIECE);
+  return pieces < 1 ? 1 : pieces < MOST_PIECES ? pieces : MOST_PIECES;
+}
+
+uint64_t cuda_column_scratch(int64_t rows, int64_t cols) {
+  return (uint64_t)piece_count(rows) * 2 * (uint64_t)cols * sizeof(float);
+}
+
+/* Block (c, p): columns [c WARP N, ...) of piece p. A lane owns N columns, a warp every GROUPS-th row. out: [piece][2][d],
+ * sums of dy xhat (when x is given) and of dy. */
+template <class T, int N> __global__ void column_kernel(Norm<T> l, int64_t rows_a_piece, float *out) {
+  SHARED_ARRAY(float, space, GROUPS *WARP *N * 2);
+  int lane = threadIdx.x % WARP, group = threadIdx.x / WARP;
+  int64_t col = ((int64_t)blockIdx.x * WARP + lane) * N;
+  int64_t first = (int64_t)blockIdx.y * rows_a_piece, end = first + rows_a_piece < l.rows ? first + rows_a_piece : l.rows;
+  float scale[N] = {0}, shift[N] = {0}, v[N], g[N];
+  for (int64_t r = first + group; r < end && col < l.d; r += GROUPS) {
+    load<T, N>(l.dy + r * l.lddy + col, g);
+#pragma unroll
+    for (int j = 0; j < N; j++) shift[j] += g[j];
+    if (l.x == NULL) continue;
+    load<T, N>(l.x + r * l.ldx + col, v);
+    float mean = l.mean != NULL ? l.mean[r] : 0, rstd = l.rstd[r];
+#pragma unroll
+    for (int j = 0; j < N; j++) scale[j] += g[j] * ((v[j] - mean) * rstd);
+  }
+  float *mine = space + (group * WARP + lane) * 2 * N;
+#pragma unroll
+  for (int j = 0; j < N; j++) mine[j] = scale[j], mine[N + j] = shift[j];
+  __syncthreads();
+  if (group != 0 || col >= l.d) return;
+  for (int other = 1; other < GROUPS; other++) {
+    const float *from = space + (other * WARP + lane) * 2 * N;
+#pragma unroll
+    for (int j = 0; j < N; j++) scale[j] += from[j], shift[j] += from[N + j];
+  }
+  float *to = out + (int64_t)blockIdx.y * 2 * l.d + col;
+#pragma unroll
+  for (int j = 0; j < N; j++) to[j] = scale[j], to[l.d + j] = shift[j];
+}
+
+template <class G>
+__global__ void piece_kernel(int64_t pieces, int64_t d, const float *in, G *dw, int add_w, G *db, int add_b) {
+  int64_t col = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (col >= d) return;
+  float scale = 0, shift = 0;
+  for (int64_t p = 0; p < pieces; p++) {
+    scale += in[p * 2 * d + col];
+    shift += in[(p * 2 + 1) * d + col];
+  }
+  if (dw != NULL) put<G, 1>(dw + col, &scale, add_w);
+  if (db != NULL) put<G, 1>(db + col, &shift, add_b);
+}
+
+template <class T>
+static int columns(CudaStream stream, Norm<T> l, bool wide, CudaTensor dw, CudaTensor db, float *scratch) {
+  constexpr int WIDE = Wide<T>::N;
+  int64_t pieces = piece_count(l.rows), per_piece = ceil_of(l.rows, pieces), n = wide ? (int64_t)WIDE : 1;
+  dim3 grid((unsigned)ceil_of(l.d, WARP * n), (unsigned)pieces);
+  if (wide) LAUNCH((column_kernel<T, WIDE>), grid, GROUPS * WARP, 0, stream, l, per_piece, scratch);
+  else LAUNCH((column_kernel<T, 1>), grid, GROUPS * WARP, 0, stream, l, per_piece, scratch);
+  int type = dw.x != NULL ? dw.type : db.type;
+  if (dw.x != NULL && db.x != NULL && dw.type != db.type) return CUDA_UNSUPPORTED;
+  if (dw.x == NULL && db.x == NULL) return LAUNCHED();
+  unsigned blocks = (unsigned)ceil_of(l.d, 128);
+  if (type == CUDA_F32)
+    LAUNCH((piece_kernel<float>), blocks, 128, 0, stream, pieces, l.d, scratch, (float *)dw.x, dw.add, (float *)db.x,
+           db.add);
+  else
+    LAUNCH((piece_kernel<T>), blocks, 128, 0, stream, pieces, l.d, scratch, (T *)dw.x, dw.add, (T *)db.x, db.add);
+  return LAUNCHED();
+}
+
+int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor dy, CudaTensor db, void *scratch) {
+  if (db.type != CUDA_F32 && db.type != dy.type) return CUDA_UNSUPPORTED;
+  if (cols == 0) return 0;
+  bool wide = wide_ok(dy, rows, cols, wide_of(dy.type));
+  CudaTensor none = {};
+  FOR_TYPE(dy.type, false, (void)N; Norm<T> l = {}; l.rows = rows; l.d = cols; l.dy = (const T *)dy.x; l.lddy = dy.ld;
+           return columns<T>(stream, l, wide, none, db, (float *)scratch);)
+}
+
+/* --- entry points ---------------------------------------------------------------------------------------------- */
+
+int cuda_norm_fwd(CudaStream stream, int64_t rows, int64_t d, double eps, CudaTensor x, CudaTensor w, CudaTensor bias,
+                  CudaTensor y, float *mean, float *rstd) {
+  if (x.type != y.type || w.type != y.type || (bias.x != NULL && bias.type != y.type)) return CUDA_UNSUPPORTED;
+  if (rows == 0) return 0;
+  int n = wide_of(y.type);
+  bool wide = wide_ok(x, rows, d, n) && wide_ok(w, 1, d, n) && wide_ok(bias, 1, d, n) && wide_ok(y, rows, d, n);
+  FOR_TYPE(y.type, wide, Norm<T> l = {}; l.rows = rows; l.d = d; l.eps = eps; l.x = (const T *)x.x; l.ldx = x.ld;
+           l.w = (const T *)w.x; l.bias = (const T *)bias.x; l.y = (T *)y.x; l.ldy = y.ld; l.mean = mean; l.rstd = rstd;
+           LAUNCH((forward_kernel<T, N>), (unsigned)ceil_of(rows, ROWS_A_BLOCK), ROWS_A_BLOCK * WARP, 0, stream, l);)
+  return LAUNCHED();
+}
+
+int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, CudaTensor w, const float *mean,
+                  const float *rstd, CudaTensor dy, CudaTensor dx, CudaTensor dw, CudaTensor dbias, void *scratch) {
+  if (x.type != dx.type || w.type != dx.type || dy.type != dx.type) return CUDA_UNSUPPORTED;
+  if (dw.type != CUDA_F32 && dw.type != dx.type) return CUDA_UNSUPPORTED;
+  int n = wide_of(dx.type);
+  bool wide = wide_ok(x, rows, d, n) && wide_ok(w, 1, d, n) && wide_ok(dy, rows, d, n) && wide_ok(dx, rows, d, n);
+  FOR_TYPE(dx.type, wide, Norm<T> l = {}; l.rows = rows; l.d = d; l.x = (const T *)x.x; l.ldx = x.ld;
+           l.w = (const T *)w.x; l.dy = (const T *)dy.x; l.lddy = dy.ld; l.dx = (T *)dx.x; l.lddx = dx.ld;
+           l.mean = (float *)mean; l.rstd = (float *)rstd; l.add_x = dx.add;
+           int failed = columns<T>(stream, l, wide, dw, dbias, (float *)scratch); if (failed || rows == 0) return failed;
+           LAUNCH((input_kernel<T, N>), (unsigned)ceil_of(rows, ROWS_A_BLOCK), ROWS_A_BLOCK * WARP, 0, stream, l);)
+  return LAUNCHED();
+}

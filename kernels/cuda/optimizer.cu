@@ -1,0 +1,188 @@
+/* Owns: AdamW (arXiv 1711.05101, bias-corrected) and SGD over a whole shard in one launch, with f32 master weights and
+ * their copy in the compute dtype; exact sums of squares; clipping.
+ *
+ * A shard's parameters start at multiples of 64 elements, so 4 neighbouring elements belong to one parameter or to the
+ * padding, which is neither read nor written. Rates that change with the step are read from device memory.
+ *
+ * Moves an element: AdamW 4 f32 reads (or 3 and a gradient of 2 bytes), 3 f32 writes and the cast, 26 to 30 bytes for
+ * 14 flops; SGD 12 to 22; sum_squares 2 or 4. Bound: memory. Rate: not measured yet (no GPU). */
+#include "kernels/cuda/exact.cuh"
+
+constexpr int THREADS = 256, PER = 4, RUN = 64, LANES = 8, MOST_BLOCKS = 1056;
+
+/* The range that holds element i of the shard, or NULL in the padding. */
+DEVICE const CudaRange *range_of(CudaRanges ranges, int64_t i) {
+  int32_t low = 0, high = ranges.count; /* the last range that starts at or before i lies in [low - 1, high - 1] */
+  while (low < high) {
+    int32_t middle = (low + high) / 2;
+    if (ranges.data[middle].first <= i) low = middle + 1;
+    else high = middle;
+  }
+  if (low == 0) return NULL;
+  const CudaRange *range = &ranges.data[low - 1];
+  return i < range->first + range->count ? range : NULL;
+}
+
+struct Update {
+  const CudaStep *step;
+  double beta1, beta2; /* SGD: beta1 is the momentum */
+  float eps;
+  CudaRanges ranges;
+  const float *scale;
+  float *w, *m, *v;
+};
+
+/* G: gradient, C: cast. Elements [i, i + n), n <= PER, of one range. */
+template <class G, class C, bool ADAMW> struct Step {
+  Update u;
+  float lr, step, root, scale;
+
+  DEVICE void one(int64_t i, float decay, const G *g, C *cast) const {
+    float grad = to_float(g[i]) * scale, w = u.w[i];
+    if (ADAMW) {
+      float m = (float)u.beta1 * u.m[i] + (float)(1 - u.beta1) * grad;
+      float v = (float)u.beta2 * u.v[i] + (float)(1 - u.beta2) * (grad * grad);
+      u.m[i] = m, u.v[i] = v;
+      w -= decay * w + step * m / (sqrtf(v) * root + u.eps);
+    } else {
+      if (u.m != NULL) u.m[i] = grad = (float)u.beta1 * u.m[i] + grad;
+      w -= lr * grad + decay * w;
+    }
+    u.w[i] = w;
+    if (cast != NULL) cast[i] = from_float<C>(w);
+  }
+
+  DEVICE void four(int64_t i, float decay, const G *g, C *cast) const {
+    float grad[PER], w[PER], m[PER] = {0}, v[PER] = {0};
+#pragma unroll
+    for (int j = 0; j < PER; j++) grad[j] = to_float(g[i + j]) * scale;
+    load<float, PER>(u.w + i, w);
+    if (u.m != NULL) load<float, PER>(u.m + i, m);
+    if (ADAMW) load<float, PER>(u.v + i, v);
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+      if (ADAMW) {
+        m[j] = (float)u.beta1 * m[j] + (float)(1 - u.beta1) * grad[j];
+        v[j] = (float)u.beta2 * v[j] + (float)(1 - u.beta2) * (grad[j] * grad[j]);
+        w[j] -= decay * w[j] + step * m[j] / (sqrtf(v[j]) * root + u.eps);
+      } else {
+        m[j] = (float)u.beta1 * m[j] + grad[j];
+        w[j] -= lr * (u.m != NULL ? m[j] : grad[j]) + decay * w[j];
+      }
+    }
+    store<float, PER>(u.w + i, w);
+    if (u.m != NULL) store<float, PER>(u.m + i, m);
+    if (ADAMW) store<float, PER>(u.v + i, v);
+    if (cast == NULL) return;
+#pragma unroll
+    for (int j = 0; j < PER; j++) cast[i + j] = from_float<C>(w[j]);
+  }
+};
+
+template <class G, class C, bool ADAMW>
+__global__ void update_kernel(Update u, int64_t pieces, const G *g, C *cast) {
+  Step<G, C, ADAMW> s = {u, (float)u.step->lr, (float)(u.step->lr / u.step->bias1),
+                         (float)(1 / sqrt(u.step->bias2)), *u.scale};
+  for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < pieces; p += (int64_t)gridDim.x * THREADS) {
+    int64_t i = p * PER;
+    const CudaRange *range = range_of(u.ranges, i);
+    if (range == NULL) continue;
+    float decay = (float)(u.step->lr * range->decay);
+    int64_t end = range->first + range->count;
+    if (i + PER <= end) {
+      s.four(i, decay, g, cast);
+    } else {
+      for (; i < end; i++) s.one(i, decay, g, cast);
+    }
+  }
+}
+
+static unsigned blocks_of(int64_t pieces) {
+  int64_t blocks = ceil_of(pieces, THREADS);
+  return (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+}
+
+template <class G, class C, bool ADAMW>
+static int launch_update(CudaStream stream, const Update &u, int64_t shard, CudaTensor g, CudaTensor cast) {
+  int64_t pieces = ceil_of(shard, PER);
+  if (pieces == 0 || u.ranges.count == 0) return 0;
+  LAUNCH((update_kernel<G, C, ADAMW>), blocks_of(pieces), THREADS, 0, stream, u, pieces, (const G *)g.x, (C *)cast.x);
+  return LAUNCHED();
+}
+
+template <bool ADAMW>
+static int update(CudaStream stream, const Update &u, int64_t shard, CudaTensor g, CudaTensor cast) {
+  int to = cast.x == NULL ? g.type : cast.type; /* absent: any type that is compiled with g's */
+  if (g.type == CUDA_F32 && to == CUDA_F32) return launch_update<float, float, ADAMW>(stream, u, shard, g, cast);
+  if (g.type == CUDA_F32 && to == CUDA_BF16) return launch_update<float, bf16, ADAMW>(stream, u, shard, g, cast);
+  if (g.type == CUDA_F32 && to == CUDA_F16) return launch_update<float, f16, ADAMW>(stream, u, shard, g, cast);
+  if (g.type == CUDA_BF16 && to == CUDA_BF16) return launch_update<bf16, bf16, ADAMW>(stream, u, shard, g, cast);
+  if (g.type == CUDA_F16 && to == CUDA_F16) return launch_update<f16, f16, ADAMW>(stream, u, shard, g, cast);
+  return CUDA_UNSUPPORTED;
+}
+
+int cuda_adamw(CudaStream stream, const CudaStep *step, double beta1, double beta2, double eps, CudaRanges ranges,
+               int64_t shard, CudaTensor g, const float *scale, float *w, float *m, float *v, CudaTensor cast) {
+  Update u = {step, beta1, beta2, (float)eps, ranges, scale, w, m, v};
+  return update<true>(stream, u, shard, g, cast);
+}
+
+int cuda_sgd(CudaStream stream, const CudaStep *step, double momentum, CudaRanges ranges, int64_t shard, CudaTensor g,
+             const float *scale, float *w, float *m, CudaTensor cast) {
+  Update u = {step, momentum, 0, 0, ranges, scale, w, m, NULL};
+  return update<false>(stream, u, shard, g, cast);
+}
+
+/* --- norms ----------------------------------------------------------------------------------------------------- */
+
+/* Lane j of 8 adds squares j, j + 8, ... of a run of up to 64 in double, then the lanes are added: the order of
+ * kernels/cpu/optimizer.c, and so its bits. A float's square is exact in double. */
+template <class G> DEVICE double run_squares(const G *g, int64_t n) {
+  int lane = threadIdx.x % LANES;
+  double sum = 0;
+  for (int64_t i = lane; i < n; i += LANES) {
+    double x = (double)to_float(g[i]);
+    sum += x * x;
+  }
+  sum += __shfl_xor_sync(WHOLE_WARP, sum, 4); /* l0+l4, l2+l6, l1+l5, l3+l7 */
+  sum += __shfl_xor_sync(WHOLE_WARP, sum, 2);
+  sum += __shfl_xor_sync(WHOLE_WARP, sum, 1);
+  return sum;
+}
+
+template <class G>
+__global__ void squares_kernel(CudaRanges ranges, int64_t runs, const G *g, unsigned long long *acc) {
+  SHARED_ARRAY(unsigned long long, own, EXACT_WORDS);
+  for (int i = threadIdx.x; i < EXACT_WORDS; i += THREADS) own[i] = 0;
+  __syncthreads();
+  int64_t stride = (int64_t)gridDim.x * (THREADS / LANES), run = (int64_t)blockIdx.x * (THREADS / LANES);
+  for (; run < runs; run += stride) { /* the same number of turns for every thread: they shuffle together */
+    int64_t i = (run + threadIdx.x / LANES) * RUN;
+    const CudaRange *range = i < runs * RUN ? range_of(ranges, i) : NULL;
+    int64_t left = range != NULL ? range->first + range->count - i : 0;
+    double sum = run_squares(g + i, left < RUN ? left : RUN);
+    if (left > 0 && threadIdx.x % LANES == 0) exact_put(own, sum);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < EXACT_WORDS; i += THREADS)
+    if (own[i] != 0) atomicAdd(&acc[i], own[i]);
+}
+
+int cuda_sum_squares(CudaStream stream, CudaRanges ranges, int64_t shard, CudaTensor g, int64_t *acc) {
+  int64_t runs = ceil_of(shard, RUN);
+  if (runs == 0 || ranges.count == 0) return 0;
+  FOR_TYPE(g.type, false, (void)N; LAUNCH((squares_kernel<T>), blocks_of(runs * LANES), THREADS, 0, stream, ranges, runs,
+                                          (const T *)g.x, (unsigned long long *)acc);)
+  return LAUNCHED();
+}
+
+static __global__ void clip_kernel(double max_norm, const int64_t *acc, double *norm, float *scale) {
+  double value = sqrt(exact_round(acc));
+  *norm = value;
+  *scale = max_norm > 0 && max_norm < value + 1e-6 ? (float)(max_norm / (value + 1e-6)) : 1.0f;
+}
+
+int cuda_clip(CudaStream stream, double max_norm, const int64_t *acc, double *norm, float *scale) {
+  LAUNCH(clip_kernel, 1, 1, 0, stream, max_norm, acc, norm, scale);
+  return LAUNCHED();
+}

@@ -1,0 +1,82 @@
+/* Owns: sums over ranks whose buffers this device can read, along one fixed binary tree (comm.h): sum(lo, n) =
+ * sum(lo, p) + sum(lo + p, n - p), p the largest power of two below n. In f32, whatever the element type.
+ *
+ * An element's sources are read before it is written, by the same thread: y may be one of them. Moves ranks + 1 elements
+ * an element, one more with `add`. Bound: memory, or NVLink. Rate: not measured yet (no GPU). */
+#include "kernels/cuda/elementwise.cuh"
+
+struct Sources {
+  const void *x[CUDA_MAX_PEERS];
+};
+
+constexpr int LEVELS = 7; /* log2(CUDA_MAX_PEERS) + 1 */
+
+/* Partial sums wait on a stack, their sizes falling powers of two, like a binary counter's digits; what is left at the end
+ * is added from the smallest on. take(rank, to) reads N values. */
+template <int N, class V, class Take> DEVICE void tree(int32_t ranks, Take take, V *out) {
+  V stack[LEVELS][N];
+  int depth = 0;
+  for (int32_t rank = 0; rank < ranks; rank++) {
+    take(rank, stack[depth++]);
+    for (uint32_t done = (uint32_t)rank + 1; done % 2 == 0; done /= 2, depth--) {
+      for (int j = 0; j < N; j++) stack[depth - 2][j] += stack[depth - 1][j];
+    }
+  }
+  for (; depth > 1; depth--) {
+    for (int j = 0; j < N; j++) stack[depth - 2][j] += stack[depth - 1][j];
+  }
+  for (int j = 0; j < N; j++) out[j] = stack[0][j];
+}
+
+template <class T, int N> __global__ void tree_kernel(int64_t pieces, int32_t ranks, Sources sources, T *y, int add) {
+  for (int64_t p = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; p < pieces; p += (int64_t)gridDim.x * blockDim.x) {
+    float sum[N];
+    tree<N>(ranks, [&](int32_t rank, float *to) { load<T, N>((const T *)sources.x[rank] + p * N, to); }, sum);
+    put<T, N>(y + p * N, sum, add);
+  }
+}
+
+int cuda_tree_sum(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources, CudaTensor y) {
+  Sources list = {};
+  int width = wide_of(y.type);
+  bool wide = (uintptr_t)y.x % 16 == 0 && n % width == 0;
+  if (ranks < 1 || ranks > CUDA_MAX_PEERS) return CUDA_UNSUPPORTED;
+  if (n == 0) return 0;
+  for (int32_t r = 0; r < ranks; r++) {
+    list.x[r] = sources[r];
+    wide = wide && (uintptr_t)sources[r] % 16 == 0;
+  }
+  int64_t pieces = wide ? n / width : n;
+  FOR_TYPE(y.type, wide, LAUNCH((tree_kernel<T, N>), map_blocks(pieces), MAP_THREADS, 0, stream, pieces, ranks, list,
+                                (T *)y.x, y.add);)
+  return LAUNCHED();
+}
+
+static __global__ void tree_f64_kernel(int64_t n, int32_t ranks, Sources sources, double *y) {
+  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
+    tree<1>(ranks, [&](int32_t rank, double *to) { *to = ((const double *)sources.x[rank])[i]; }, y + i);
+}
+
+int cuda_tree_sum_f64(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources, double *y) {
+  Sources list = {};
+  if (ranks < 1 || ranks > CUDA_MAX_PEERS) return CUDA_UNSUPPORTED;
+  if (n == 0) return 0;
+  for (int32_t r = 0; r < ranks; r++) list.x[r] = sources[r];
+  LAUNCH(tree_f64_kernel, map_blocks(n), MAP_THREADS, 0, stream, n, ranks, list, y);
+  return LAUNCHED();
+}
+
+/* Thread i owns word i. */
+static __global__ void exact_kernel(int32_t ranks, Sources sources, int64_t *acc) {
+  int64_t sum = 0;
+  for (int32_t r = 0; r < ranks; r++) sum += ((const int64_t *)sources.x[r])[threadIdx.x];
+  acc[threadIdx.x] = sum;
+}
+
+int cuda_exact_sum(CudaStream stream, int32_t ranks, const void *const *sources, int64_t *acc) {
+  Sources list = {};
+  if (ranks < 1 || ranks > CUDA_MAX_PEERS) return CUDA_UNSUPPORTED;
+  for (int32_t r = 0; r < ranks; r++) list.x[r] = sources[r];
+  LAUNCH(exact_kernel, 1, EXACT_WORDS, 0, stream, ranks, list, acc);
+  return LAUNCHED();
+}

@@ -1,0 +1,103 @@
+/* Owns: how a plan performs when somebody else runs it. A pinned policy (one unit a block and one for the
+ * rest) is timed and its peak memory summed from the layer graph, under the habits of an executor: its
+ * kernels, what they keep for backward, its stream rules, how many gathered units live at once, its
+ * allocator. Habits are rows of executor_profiles.c; nothing here knows a model. */
+#ifndef FSDPC_PLANNER_EXECUTOR_H
+#define FSDPC_PLANNER_EXECUTOR_H
+
+#include "frontend/graph.h"
+#include "planner/cost.h"
+
+/* --- profiles (executor_profiles.c) --------------------------------------------------------------------- */
+
+typedef struct AttentionRate {
+  double share;    /* of peak over long sequences, forward; 0: the cluster's own figures */
+  double backward; /* rate relative to forward */
+  double tokens;   /* sequence length at half the rate */
+} AttentionRate;
+
+typedef struct AttentionClass {
+  const char *name;
+  AttentionRate rates[GENERATION_COUNT];
+  double score_bytes; /* kept for each query-key pair and head; 0: fused */
+} AttentionClass;
+
+enum { SAVE_INPUT = 1, SAVE_SECOND = 2, SAVE_THIRD = 4, SAVE_OUTPUT = 8 };
+
+/* One layer's memory traffic and what it keeps for backward. Inputs and outputs are counted once, however
+ * many layers keep them. */
+typedef struct LayerHabit {
+  double forward, backward; /* bytes moved by element of the output */
+  unsigned saves;           /* SAVE_ bits: tensors */
+  double extra;             /* further bytes kept by element of the output */
+} LayerHabit;
+
+typedef struct LossHabit {
+  double moved; /* bytes a logit, both passes */
+  double held;  /* at the peak */
+} LossHabit;
+
+typedef struct ExecutorProfile {
+  const char *source;                  /* where its constants come from */
+  double gemm_share[GENERATION_COUNT]; /* 0: the cluster's gemm_share */
+  AttentionKind attention;
+  const LayerHabit *layers; /* [LAYER_COUNT] */
+  LossKind loss;
+  LossHabit loss_extra; /* for metrics and copies beside the loss */
+  UpdateKind update;
+  double stream_bytes;   /* by element of sums and embeddings, the residual stream; 0: the compute dtype's */
+  double gathered_bytes; /* by element of gathered parameters, on the wire and in memory; 0: the compute
+                            dtype's */
+  double layout_bytes;   /* by element of q around attention, each way */
+  double expand_bytes;   /* by element of q and k where heads share keys, each way */
+  bool expands;          /* keys and values are kept at the width of q */
+  bool fused_swiglu;     /* silu(a) b is one kernel that keeps a and b only */
+  double sum_first, sum_more; /* bytes by element where several products read a tensor: the second reader,
+                                 each further one */
+  double bias_bytes;          /* by output element, backward */
+  double
+      copy_bytes[2]; /* by gathered element on the compute stream around collectives, forward and backward */
+  double live_units; /* gathered at once */
+  bool keep_last;    /* the last block stays gathered */
+  bool reduce_each;  /* gradients are reduced every micro-batch */
+  double accumulate_bytes;         /* moved by parameter and micro-batch where they are not */
+  double unreduced_bytes;          /* held by parameter on every rank where they are not; 0: as the states */
+  double host_op_ns, host_unit_ns; /* issuing one operator; one unit's hooks a pass */
+  double update_ns;                /* fixed cost of the optimizer step */
+  double reserved_factor; /* of backward's transients that do not reuse forward's segments; 1: an arena */
+  double workspace_bytes;
+} ExecutorProfile;
+
+const ExecutorProfile *executor_profile(ExecutorId id);
+LossHabit executor_loss(LossKind kind, DType compute);
+double executor_update_bytes(UpdateKind kind, StateKind states); /* moved by local parameter */
+double executor_update_held(UpdateKind kind, StateKind states);  /* temporaries by local parameter */
+const AttentionClass *executor_attention(const ExecutorSettings *executor);
+Rates executor_rates(const Cluster *cluster, const ExecutorSettings *executor, DType compute);
+
+/* --- prediction ----------------------------------------------------------------------------------------- */
+
+typedef struct ExecutorWorld {
+  uint32_t ranks, shard, ranks_per_node; /* ranks = shard * replicas */
+  int64_t micro_batch, accumulation;
+} ExecutorWorld;
+
+typedef struct ExecutorPrediction {
+  double step_ns;
+  double tokens_per_s_per_rank;
+  /* of the first block, one pass each (0 without blocks) */
+  double block_forward_ns, block_backward_ns, block_recompute_ns, gather_ns, reduce_ns;
+  double head_ns, update_ns;           /* head: what follows the last block, both passes */
+  double exposed_ns;                   /* of a step: compute waiting for communication */
+  double active_bytes, reserved_bytes; /* peaks; without context and communicator buffers */
+  double states_bytes, saved_bytes;
+  double capacity_bytes; /* what the device lets an allocator reserve */
+  bool fits;
+} ExecutorPrediction;
+
+/* Strategy auto counts as full_shard (no_shard on one rank), checkpoint auto as none. False with a diagnostic
+ * when the model is none that a profile can describe, or the world does not fit the cluster. */
+bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const PlanSettings *settings,
+                      const ExecutorWorld *world, ExecutorPrediction *out);
+
+#endif

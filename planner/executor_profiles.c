@@ -1,0 +1,258 @@
+/* Owns: the habits of executors, as tables. Constants depend on device generation, executor and kernel class,
+ * never on a model, a length or a published row. [F] fitted to published runs, [D] published by others, [A]
+ * assumed; docs/cost-model.md tells how. */
+#include "planner/executor.h"
+
+#define MiB (1024.0 * 1024.0)
+
+/* --- attention ------------------------------------------------------------------------------------------ */
+
+#define FLASH1_AMPERE                                                                                        \
+  { 0.414, 0.68, 1230 } /* [F] */
+#define FLASH1_HOPPER                                                                                        \
+  { 0.234, 0.68, 1230 } /* [F] */
+#define FLASH2_AMPERE                                                                                        \
+  { 0.58, 0.68, 1230 } /* share [D], backward and saturation as FLASH1 [A] */
+#define FLASH2_HOPPER                                                                                        \
+  { 0.37, 0.68, 1230 }
+#define CUDNN_HOPPER                                                                                         \
+  { 0.69, 0.85, 700 } /* [D] */
+
+static const AttentionClass attention_classes[ATTENTION_KIND_COUNT] = {
+    /* The cluster file's own figures. */
+    [ATTENTION_DEFAULT] = {.name = "native"},
+    /* FlashAttention-1 in Triton, as LLM Foundry of 2023 bundled it. */
+    [ATTENTION_FLASH1] =
+        {.name = "Triton FlashAttention-1",
+         .rates = {[GENERATION_AMPERE] = FLASH1_AMPERE, [GENERATION_HOPPER] = FLASH1_HOPPER}},
+    /* What scaled_dot_product_attention chooses before PyTorch 2.11 (pytorch/pytorch pull request 138522). */
+    [ATTENTION_FLASH2] = {.name = "FlashAttention-2",
+                          .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE,
+                                    [GENERATION_ADA] = FLASH2_AMPERE,
+                                    [GENERATION_HOPPER] = FLASH2_HOPPER,
+                                    [GENERATION_BLACKWELL] = {0.25, 0.68, 1230}}},
+    /* cuDNN 9 or FlashAttention-3; Ampere and Blackwell [A]. */
+    [ATTENTION_CUDNN] = {.name = "cuDNN 9",
+                         .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE,
+                                   [GENERATION_ADA] = FLASH2_AMPERE,
+                                   [GENERATION_HOPPER] = CUDNN_HOPPER,
+                                   [GENERATION_BLACKWELL] = {0.6, 0.85, 700}}},
+    /* Scores, mask, softmax in f32, dropout and its mask each as a tensor [A]. */
+    [ATTENTION_UNFUSED] = {.name = "unfused",
+                           .rates = {[GENERATION_VOLTA] = {0.2, 0.8, 0},
+                                     [GENERATION_AMPERE] = {0.1, 0.8, 0},
+                                     [GENERATION_ADA] = {0.1, 0.8, 0},
+                                     [GENERATION_HOPPER] = {0.1, 0.8, 0}},
+                           .score_bytes = 13},
+};
+
+const AttentionClass *executor_attention(const ExecutorSettings *executor) {
+  AttentionKind kind = executor->attention;
+  return &attention_classes[kind ? kind : executor_profile(executor->id)->attention];
+}
+
+/* --- layers --------------------------------------------------------------------------------------------- */
+
+#define ATTENTION_SAVES (SAVE_INPUT | SAVE_SECOND | SAVE_THIRD | SAVE_OUTPUT)
+
+/* One kernel an operator; RMSNorm and rotary positions through f32 copies. */
+static const LayerHabit eager_layers[LAYER_COUNT] = {
+    [LAYER_EMBEDDING] = {4, 8, 0, 0},
+    [LAYER_POSITIONS] = {0, 4, 0, 0},
+    [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
+    [LAYER_LAYERNORM] = {4, 10, SAVE_INPUT, 0},
+    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 6}, /* kept too: the f32 copy and the normalised values */
+    [LAYER_ROPE] = {20, 20, 0, 0},
+    [LAYER_ATTENTION] = {0, 0, ATTENTION_SAVES, 0},
+    [LAYER_GELU] = {4, 6, SAVE_INPUT, 0},
+    [LAYER_RELU] = {4, 6, SAVE_OUTPUT, 0},
+    [LAYER_SILU] = {4, 6, SAVE_INPUT, 0},
+    [LAYER_MUL] = {6, 12, SAVE_INPUT | SAVE_SECOND, 0},
+    [LAYER_ADD] = {6, 6, 0, 0},
+    [LAYER_DROPOUT] = {5, 5, 0, 1},
+    [LAYER_MSE] = {6, 6, SAVE_INPUT, 0},
+};
+
+/* Neighbours fused by a compiler: silu is part of the product that follows. */
+static const LayerHabit compiled_layers[LAYER_COUNT] = {
+    [LAYER_EMBEDDING] = {4, 8, 0, 0},
+    [LAYER_POSITIONS] = {0, 4, 0, 0},
+    [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
+    [LAYER_LAYERNORM] = {4, 8, SAVE_INPUT, 0},
+    [LAYER_RMSNORM] = {4, 8, SAVE_INPUT, 0},
+    [LAYER_ROPE] = {4, 4, 0, 0},
+    [LAYER_ATTENTION] = {0, 0, ATTENTION_SAVES, 0},
+    [LAYER_GELU] = {4, 6, SAVE_INPUT, 0},
+    [LAYER_RELU] = {4, 6, SAVE_OUTPUT, 0},
+    [LAYER_SILU] = {0, 0, SAVE_INPUT, 0},
+    [LAYER_MUL] = {6, 10, SAVE_INPUT | SAVE_SECOND, 0},
+    [LAYER_ADD] = {3, 5, 0, 0}, /* the first of a block 2 / 4, the second 4 / 6 */
+    [LAYER_DROPOUT] = {1, 1, 0, 1},
+    [LAYER_MSE] = {6, 6, SAVE_INPUT, 0},
+};
+
+/* f16 autocast: the residual stream, norms and softmax in f32, GELU as a chain of tensors [A]. */
+static const LayerHabit autocast_layers[LAYER_COUNT] = {
+    [LAYER_EMBEDDING] = {8, 16, 0, 0},
+    [LAYER_POSITIONS] = {0, 8, 0, 0},
+    [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
+    [LAYER_LAYERNORM] = {12, 24, SAVE_INPUT, 4}, /* the f32 output beside its f16 copy */
+    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 8},
+    [LAYER_ROPE] = {20, 20, 0, 0},
+    [LAYER_ATTENTION] = {8, 8, ATTENTION_SAVES, 0},
+    [LAYER_GELU] = {36, 60, SAVE_INPUT, 12},
+    [LAYER_RELU] = {4, 6, SAVE_OUTPUT, 0},
+    [LAYER_SILU] = {4, 6, SAVE_INPUT, 0},
+    [LAYER_MUL] = {6, 12, SAVE_INPUT | SAVE_SECOND, 0},
+    [LAYER_ADD] = {10, 10, 0, 0},
+    [LAYER_DROPOUT] = {5, 5, 0, 1},
+    [LAYER_MSE] = {12, 12, SAVE_INPUT, 0},
+};
+
+/* --- loss and optimizer --------------------------------------------------------------------------------- */
+
+LossHabit executor_loss(LossKind kind, DType compute) {
+  switch (kind) {
+  case LOSS_COMPILED:
+    return (LossHabit){10, 8};
+  case LOSS_UPCAST:
+    return (LossHabit){10, 14}; /* compiled, the logits in f32 beside their gradient */
+  case LOSS_CHUNKED:
+    return (LossHabit){10, 5};
+  case LOSS_FUSED:
+    return (LossHabit){6, compute == DTYPE_F32 ? 4 : 2}; /* the gradient replaces the logits */
+  default:
+    return (LossHabit){24, 16};
+  }
+}
+
+double executor_update_bytes(UpdateKind kind, StateKind states) {
+  if (kind == UPDATE_FUSED) return states == STATES_BF16 ? 14 : 36;
+  if (kind == UPDATE_UNFUSED) return states == STATES_BF16 ? 30 : 60;
+  return states == STATES_BF16 ? 20 : 36;
+}
+
+double executor_update_held(UpdateKind kind, StateKind states) {
+  if (kind == UPDATE_FUSED) return 0;
+  return states == STATES_BF16 ? 2 : 4;
+}
+
+/* --- executors ------------------------------------------------------------------------------------------ */
+
+#define TORCH                                                                                                \
+  .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulate_bytes = 10, .unreduced_bytes = 4,    \
+  .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2
+#define FSDP2      .live_units = 3, .keep_last = true, .copy_bytes = {6, 6}, .update = UPDATE_FOREACH
+#define FSDP1      .live_units = 2, .copy_bytes = {3, 3}
+#define EAGER      .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
+#define EAGER_SDPA EAGER, .layers = eager_layers, .layout_bytes = 4
+#define COMPILED                                                                                             \
+  .layers = compiled_layers, .loss = LOSS_COMPILED, .fused_swiglu = true, .sum_first = 2, .sum_more = 4
+#define GEMM_2023                                                                                            \
+  {                                                                                                          \
+    [GENERATION_VOLTA] = 0.7, [GENERATION_AMPERE] = 0.88, [GENERATION_ADA] = 0.85,                           \
+    [GENERATION_HOPPER] = 0.70, [GENERATION_BLACKWELL] = 0.7                                                 \
+  }
+#define GEMM_2025                                                                                            \
+  {                                                                                                          \
+    [GENERATION_VOLTA] = 0.7, [GENERATION_AMPERE] = 0.88, [GENERATION_ADA] = 0.85,                           \
+    [GENERATION_HOPPER] = 0.79, [GENERATION_BLACKWELL] = 0.75                                                \
+  }
+
+static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
+    [EXECUTOR_NATIVE] = {.source = "cluster file; llmq's published step times stand for fused kernels",
+                         .attention = ATTENTION_DEFAULT,
+                         .layers = compiled_layers,
+                         .fused_swiglu = true,
+                         .loss = LOSS_FUSED,
+                         .update = UPDATE_FUSED,
+                         .sum_first = 0,
+                         .sum_more = 0,
+                         .bias_bytes = 0,
+                         .live_units = 2,
+                         .accumulate_bytes = 4,
+                         .reserved_factor = 1,
+                         .workspace_bytes = 64 * MiB},
+    [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products",
+                              .gemm_share = GEMM_2025,
+                              .attention = ATTENTION_FLASH2,
+                              TORCH,
+                              FSDP2,
+                              EAGER_SDPA},
+    [EXECUTOR_FSDP2_COMPILED] = {.source = "KempnerForge, torchao and torchtune runs of 2025",
+                                 .gemm_share = GEMM_2025,
+                                 .attention = ATTENTION_FLASH2,
+                                 TORCH,
+                                 FSDP2,
+                                 COMPILED},
+    [EXECUTOR_FSDP2_EAGER_2024] = {.source = "torchtitan pull request 165",
+                                   .gemm_share = GEMM_2023,
+                                   .attention = ATTENTION_FLASH2,
+                                   TORCH,
+                                   FSDP2,
+                                   EAGER_SDPA},
+    [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165",
+                                      .gemm_share = GEMM_2023,
+                                      .attention = ATTENTION_FLASH2,
+                                      TORCH,
+                                      FSDP2,
+                                      COMPILED},
+    [EXECUTOR_FSDP1_EAGER] = {.source = "torchtitan pull request 165",
+                              .gemm_share = GEMM_2023,
+                              .attention = ATTENTION_FLASH2,
+                              TORCH,
+                              FSDP1,
+                              EAGER_SDPA,
+                              .update = UPDATE_FOREACH},
+    [EXECUTOR_FSDP1_COMPILED] = {.source = "as pytorch-fsdp2-compiled-2024, with FSDP1's copies and units",
+                                 .gemm_share = GEMM_2023,
+                                 .attention = ATTENTION_FLASH2,
+                                 TORCH,
+                                 FSDP1,
+                                 COMPILED,
+                                 .update = UPDATE_FOREACH},
+    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023",
+                                .gemm_share = GEMM_2023,
+                                .attention = ATTENTION_FLASH1,
+                                TORCH,
+                                FSDP1,
+                                .expand_bytes = 4,
+                                .expands = true,
+                                .sum_first = 6,
+                                .sum_more = 6,
+                                .layers = eager_layers,
+                                .loss = LOSS_FUSED,
+                                .loss_extra = {28, 4},
+                                .reduce_each = true,
+                                .update = UPDATE_UNFUSED},
+    [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed",
+                                 .gemm_share = GEMM_2023,
+                                 .attention = ATTENTION_UNFUSED,
+                                 TORCH,
+                                 FSDP1,
+                                 EAGER,
+                                 .layers = autocast_layers,
+                                 .stream_bytes = 4,
+                                 .gathered_bytes = 4,
+                                 .update = UPDATE_UNFUSED,
+                                 .reduce_each = true},
+};
+
+const ExecutorProfile *executor_profile(ExecutorId id) {
+  return &profiles[id];
+}
+
+Rates executor_rates(const Cluster *cluster, const ExecutorSettings *executor, DType compute) {
+  const ExecutorProfile *profile = executor_profile(executor->id);
+  const Device *device = &cluster->device;
+  Rates rates = cost_rates(cluster, compute);
+  double peak = device->peak[compute] * device->clock;
+  double gemm = profile->gemm_share[device->generation];
+  const AttentionRate *attention = &executor_attention(executor)->rates[device->generation];
+  if (gemm > 0) rates.product = peak * gemm;
+  if (attention->share <= 0) return rates;
+  rates.attention_forward = peak * attention->share;
+  rates.attention_backward = rates.attention_forward * attention->backward;
+  rates.attention_tokens = attention->tokens;
+  return rates;
+}

@@ -1,0 +1,146 @@
+/* Owns: placing a plan's buffers in nearly linear time. Whatever is live across the loss is live there all at once, so it
+ * stacks from the bottom without a gap in forward; in backward it is freed from the top, nearly in reverse. Everything
+ * else lives briefly and hangs from the top of the arena, above the stack's height at its time.
+ *
+ * Briefly living buffers are found through buckets of list positions; the stack's height over a lifetime through a
+ * sparse table. O(n log n) but for the handful of buffers that are live together. */
+#include "planner/memory_stack.h"
+
+#include "base/checked.h"
+
+#include <stdlib.h>
+
+enum { BUCKET = 64, LEVELS = 24 };
+
+typedef struct Link {
+  int32_t buf, next; /* next: index of a Link, PLAN_NONE */
+} Link;
+
+typedef struct Interval {
+  uint64_t begin, end;
+} Interval;
+
+typedef struct Stack {
+  Arena *arena;
+  Plan *plan;
+  uint64_t base, top;
+  int32_t turn;
+  uint64_t *height[LEVELS]; /* [k][i]: the stack's largest height over positions [i, i + 2^k) */
+  int32_t *bucket;          /* by position / BUCKET: first Link */
+  VEC(Link) links;
+  VEC(Interval) near;       /* of one query */
+} Stack;
+
+static bool crosses(const Stack *s, const PlanBuf *buf) { return !buf->persistent && buf->first < s->turn && buf->last > s->turn; }
+
+static int by_first(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  if (x->first != y->first) return x->first < y->first ? -1 : 1;
+  if (x->last != y->last) return x->last > y->last ? -1 : 1;
+  return (x > y) - (x < y);
+}
+
+static int by_size(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  if (x->first != y->first) return x->first < y->first ? -1 : 1;
+  return (x > y) - (x < y);
+}
+
+static int by_begin(const void *a, const void *b) {
+  const Interval *x = a, *y = b;
+  return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Offsets of the stack and its height at every position. Returns its top. */
+static uint64_t push_all(Stack *s, PlanBuf **bufs, uint32_t count) {
+  uint32_t length = s->plan->instrs.count;
+  uint64_t at = s->base, *height = s->height[0] = ARENA_ARRAY(s->arena, uint64_t, length);
+  qsort(bufs, count, sizeof *bufs, by_first);
+  for (uint32_t i = 0; i < length; i++) height[i] = s->base;
+  for (uint32_t i = 0; i < count; i++) {
+    bufs[i]->offset = at;
+    at += round_up(bufs[i]->bytes, PLAN_ALIGN_BYTES);
+    if (height[bufs[i]->first] < at) height[bufs[i]->first] = at;
+    if (height[bufs[i]->last] < at) height[bufs[i]->last] = at;
+  }
+  for (int32_t i = 1; i <= s->turn; i++)
+    if (height[i] < height[i - 1]) height[i] = height[i - 1];
+  for (int32_t i = (int32_t)length - 2; i > s->turn; i--)
+    if (height[i] < height[i + 1]) height[i] = height[i + 1];
+  return at;
+}
+
+static void build_heights(Stack *s) {
+  uint32_t length = s->plan->instrs.count;
+  for (uint32_t k = 1; k < LEVELS && 1u << k <= length; k++) {
+    uint32_t half = 1u << (k - 1);
+    s->height[k] = ARENA_ARRAY(s->arena, uint64_t, length);
+    for (uint32_t i = 0; i + 2 * half <= length; i++) {
+      uint64_t a = s->height[k - 1][i], b = s->height[k - 1][i + half];
+      s->height[k][i] = a > b ? a : b;
+    }
+  }
+}
+
+static uint64_t height_over(const Stack *s, int32_t first, int32_t last) {
+  uint32_t length = (uint32_t)(last - first + 1), k = 0;
+  while (2u << k <= length) k++;
+  uint64_t a = s->height[k][first], b = s->height[k][last + 1 - (1 << k)];
+  return a > b ? a : b;
+}
+
+/* Intervals of briefly living buffers that are live together with buf, by address. */
+static void find_near(Stack *s, const PlanBuf *buf) {
+  s->near.count = 0;
+  for (int32_t b = buf->first / BUCKET; b <= buf->last / BUCKET; b++)
+    for (int32_t l = s->bucket[b]; l >= 0; l = s->links.data[l].next) {
+      const PlanBuf *other = &s->plan->bufs.data[s->links.data[l].buf];
+      if (other->first > buf->last || other->last < buf->first) continue;
+      Interval interval = {other->offset, other->offset + round_up(other->bytes, PLAN_ALIGN_BYTES)};
+      vec_push(s->arena, &s->near, interval);
+    }
+  qsort(s->near.data, s->near.count, sizeof(Interval), by_begin);
+}
+
+static uint64_t hang(Stack *s, PlanBuf *buf) {
+  uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES), cursor = height_over(s, buf->first, buf->last), best = UINT64_MAX;
+  find_near(s, buf);
+  for (uint32_t i = 0; i < s->near.count; i++) {
+    if (s->near.data[i].begin >= cursor + size) best = s->near.data[i].begin - size;
+    if (s->near.data[i].end > cursor) cursor = s->near.data[i].end;
+  }
+  buf->offset = cursor + size <= s->top ? s->top - size : best != UINT64_MAX ? best : cursor;
+  for (int32_t b = buf->first / BUCKET; b <= buf->last / BUCKET; b++) {
+    Link link = {(int32_t)(buf - s->plan->bufs.data), s->bucket[b]};
+    s->bucket[b] = (int32_t)s->links.count;
+    vec_push(s->arena, &s->links, link);
+  }
+  return buf->offset + size;
+}
+
+uint64_t memory_stack(Plan *plan, uint64_t base, uint64_t top, int32_t turn) {
+  if (!plan->instrs.count || turn >= (int32_t)plan->instrs.count) return UINT64_MAX;
+  Stack s = {.arena = arena_new(), .plan = plan, .base = base, .top = top, .turn = turn};
+  PlanBuf **stacked = ARENA_ARRAY(s.arena, PlanBuf *, plan->bufs.count), **brief = ARENA_ARRAY(s.arena, PlanBuf *, plan->bufs.count);
+  uint32_t stacked_count = 0, brief_count = 0;
+  for (uint32_t b = 0; b < plan->bufs.count; b++) {
+    if (plan->bufs.data[b].persistent) continue;
+    if (crosses(&s, &plan->bufs.data[b]))
+      stacked[stacked_count++] = &plan->bufs.data[b];
+    else
+      brief[brief_count++] = &plan->bufs.data[b];
+  }
+  uint64_t most = push_all(&s, stacked, stacked_count);
+  build_heights(&s);
+  uint32_t buckets = plan->instrs.count / BUCKET + 1;
+  s.bucket = ARENA_ARRAY(s.arena, int32_t, buckets);
+  for (uint32_t b = 0; b < buckets; b++) s.bucket[b] = PLAN_NONE;
+  qsort(brief, brief_count, sizeof *brief, by_size);
+  for (uint32_t i = 0; i < brief_count; i++) {
+    uint64_t end = hang(&s, brief[i]);
+    if (end > most) most = end;
+  }
+  arena_free(s.arena);
+  return most;
+}

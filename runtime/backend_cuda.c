@@ -1,0 +1,258 @@
+/* Owns: executing a plan's segments on CUDA streams, waiting for a step, reading and writing buffers. */
+#include "runtime/backend_cuda.h"
+
+#include "runtime/cuda_state.h"
+#include "runtime/runtime.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { SPINS = 2000, NAP_NS = 50000 }; /* of the wait for a step: polls in a row, then naps between polls */
+
+static uint64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+bool cuda_ok(int error, const char *what, Failure *failure) {
+  if (error == 0) return true;
+  return fail(failure, RUN_INVALID, "cuda: %s: %s", what, cudaGetErrorString((cudaError_t)error));
+}
+
+/* --- issuing ------------------------------------------------------------------------------------------------------ */
+
+static bool instr_failed(CudaBackend *cuda, int32_t position, const char *reason, int code) {
+  const Plan *plan = cuda->config.plan;
+  const PlanInstr *instr = &plan->instrs.data[position];
+  return fail(&cuda->failure, code, "rank %u, stream %s, instruction %d (%s): %s", cuda->machine.rank,
+              stream_name(instr->stream), (int)position, plan_str(plan, instr->name), reason);
+}
+
+static bool instr_ok(CudaBackend *cuda, int32_t position, int error) {
+  if (error == 0) return true;
+  if (error == CUDA_COMM_FAILED) {
+    const Failure *why = &cuda->machine.comm->failure;
+    return instr_failed(cuda, position, why->text, why->code);
+  }
+  if (error == CUDA_UNSUPPORTED)
+    return instr_failed(cuda, position, "the GPU has no kernel for these element types or this shape", RUN_INVALID);
+  return instr_failed(cuda, position, cudaGetErrorString((cudaError_t)error), RUN_INVALID);
+}
+
+static int execute(CudaBackend *cuda, int32_t position, cudaStream_t stream) {
+  const Plan *plan = cuda->config.plan;
+  const PlanInstr *instr = &plan->instrs.data[position];
+  CudaCall call = {.machine = &cuda->machine,
+                   .stream = stream,
+                   .position = position,
+                   .instr = instr,
+                   .o = &cuda->operands[instr->operands],
+                   .n = plan->ints.data + instr->ints,
+                   .x = plan->reals.data + instr->reals,
+                   .failure = &cuda->failure};
+  return cuda_function(instr->op)(&call);
+}
+
+static bool issue_instr(CudaBackend *cuda, int32_t position, CudaTimer *timer) {
+  const Plan *plan = cuda->config.plan;
+  const PlanInstr *instr = &plan->instrs.data[position];
+  cudaStream_t stream = cuda->streams[plan->queue[instr->stream]];
+  int error = 0;
+  if (cuda->config.position != NULL) atomic_store_explicit(cuda->config.position, position + 1, memory_order_relaxed);
+  for (uint32_t i = 0; i < instr->wait_count && error == 0; i++)
+    error = (int)cudaStreamWaitEvent(stream, cuda->events[plan->waits.data[instr->waits + i]], 0);
+  if (error == 0 && timer != NULL) error = (int)cudaEventRecord(timer->start, stream);
+  if (error == 0) error = execute(cuda, position, stream);
+  if (error == 0 && timer != NULL) error = (int)cudaEventRecord(timer->end, stream);
+  if (error == 0 && instr->record != PLAN_NONE) error = (int)cudaEventRecord(cuda->events[instr->record], stream);
+  if (error == 0 && cuda->sync_each) error = (int)cudaStreamSynchronize(stream);
+  if (cuda->reach[position] > cuda->high_water) cuda->high_water = cuda->reach[position];
+  return instr_ok(cuda, position, error);
+}
+
+/* All queues start when the compute queue's earlier work is done, and it goes on when all are. */
+static bool issue_segment(CudaBackend *cuda, int32_t index, CudaTimer *timers) {
+  const PlanSegment *segment = &cuda->config.plan->segments.data[index];
+  cudaStream_t origin = cuda->streams[cuda->origin];
+  int error = (int)cudaEventRecord(cuda->fork, origin);
+  for (uint32_t q = 0; q < STREAM_COUNT && error == 0; q++)
+    if (q != cuda->origin && cuda->streams[q] != NULL) error = (int)cudaStreamWaitEvent(cuda->streams[q], cuda->fork, 0);
+  if (!cuda_ok(error, "starting the streams", &cuda->failure)) return false;
+  for (int32_t i = segment->first; i < segment->end; i++)
+    if (!issue_instr(cuda, i, timers != NULL ? &timers[i] : NULL)) return false;
+  for (uint32_t q = 0; q < STREAM_COUNT && error == 0; q++) {
+    if (q == cuda->origin || cuda->streams[q] == NULL) continue;
+    error = (int)cudaEventRecord(cuda->join[q], cuda->streams[q]);
+    if (error == 0) error = (int)cudaStreamWaitEvent(origin, cuda->join[q], 0);
+  }
+  if (error == 0) error = cuda_advance(origin, (CudaStep *)(void *)cuda->staging_device, segment->count);
+  return cuda_ok(error, "joining the streams", &cuda->failure);
+}
+
+static bool capture(CudaBackend *cuda, int32_t index) {
+  cudaStream_t origin = cuda->streams[cuda->origin];
+  cudaGraph_t graph = NULL;
+  if (!cuda_ok((int)cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal), "capturing", &cuda->failure))
+    return false;
+  bool issued = issue_segment(cuda, index, NULL);
+  int error = (int)cudaStreamEndCapture(origin, &graph); /* also after a failure: the stream must leave the mode */
+  bool ok = issued && cuda_ok(error, "capturing a segment", &cuda->failure) &&
+            cuda_ok((int)cudaGraphInstantiate(&cuda->graphs[index], graph, 0), "building a segment's graph", &cuda->failure);
+  if (graph != NULL) cudaGraphDestroy(graph);
+  return ok;
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+static bool stopped(const CudaBackend *cuda) {
+  return cuda->config.stop != NULL && atomic_load_explicit(cuda->config.stop, memory_order_acquire) != 0;
+}
+
+static bool watch(CudaBackend *cuda, uint64_t begin, uint64_t step) {
+  CudaComm *comm = cuda->machine.comm;
+  if (stopped(cuda)) return fail(&cuda->failure, RUN_PEER_FAILED, "rank %u: another rank failed", cuda->machine.rank);
+  if (comm != NULL && !comm->poll(comm))
+    return fail(&cuda->failure, comm->failure.code, "rank %u: %s", cuda->machine.rank, comm->failure.text);
+  if (now_ns() - begin < (uint64_t)cuda->timeout_s * 1000000000u) return true;
+  return fail(&cuda->failure, RUN_PEER_FAILED,
+              "rank %u: the GPU has not finished step %llu after %u s; is another rank stuck? FSDPC_CUDA_SYNC=1 names the "
+              "instruction, FSDPC_CUDA_TIMEOUT=SECONDS waits longer",
+              cuda->machine.rank, (unsigned long long)step, cuda->timeout_s);
+}
+
+/* Asynchronous errors surface here, too late to say where they arose. */
+static bool wait_step(CudaBackend *cuda, const StepState *state) {
+  uint64_t begin = now_ns();
+  const struct timespec nap = {.tv_nsec = NAP_NS};
+  if (!cuda_ok((int)cudaEventRecord(cuda->done, cuda->streams[cuda->origin]), "ending a step", &cuda->failure)) return false;
+  for (uint64_t polls = 0;; polls++) {
+    cudaError_t error = cudaEventQuery(cuda->done);
+    if (error == cudaSuccess) return true;
+    if (error != cudaErrorNotReady)
+      return fail(&cuda->failure, RUN_INVALID,
+                  "rank %u: the GPU failed in step %llu: %s; FSDPC_CUDA_SYNC=1 names the instruction", cuda->machine.rank,
+                  (unsigned long long)state->step, cudaGetErrorString(error));
+    if (polls < SPINS) continue;
+    if (!watch(cuda, begin, state->step)) return false;
+    nanosleep(&nap, NULL);
+  }
+}
+
+/* --- times: only in steps that are asked for them ----------------------------------------------------------------- */
+
+static bool make_timers(CudaBackend *cuda) {
+  int error = 0;
+  for (uint32_t i = 0; i < cuda->config.plan->instrs.count && error == 0; i++) {
+    if (cuda->timers[i].end != NULL) continue;
+    error = (int)cudaEventCreate(&cuda->timers[i].start);
+    if (error == 0) error = (int)cudaEventCreate(&cuda->timers[i].end);
+  }
+  return cuda_ok(error, "timers", &cuda->failure);
+}
+
+static bool run_timed(CudaBackend *cuda, int32_t index, const StepState *state, InstrTime *times) {
+  const PlanSegment *segment = &cuda->config.plan->segments.data[index];
+  if (!make_timers(cuda)) return false;
+  uint64_t begin = now_ns();
+  if (!issue_segment(cuda, index, cuda->timers) || !wait_step(cuda, state)) return false;
+  cudaEvent_t base = cuda->timers[segment->first].start;
+  for (int32_t i = segment->first; i < segment->end; i++) {
+    float start = 0, end = 0; /* milliseconds */
+    cudaEventElapsedTime(&start, base, cuda->timers[i].start);
+    cudaEventElapsedTime(&end, base, cuda->timers[i].end);
+    times[i] = (InstrTime){begin + (uint64_t)(1e6 * (double)(start > 0 ? start : 0)),
+                           begin + (uint64_t)(1e6 * (double)(end > 0 ? end : 0))};
+  }
+  return true;
+}
+
+/* --- methods ------------------------------------------------------------------------------------------------------ */
+
+static bool queue_segment(CudaBackend *cuda, int32_t index) {
+  if (!cuda->use_graphs || !cuda->warm) return issue_segment(cuda, index, NULL);
+  if (cuda->graphs[index] == NULL && !capture(cuda, index)) return false;
+  return cuda_ok((int)cudaGraphLaunch(cuda->graphs[index], cuda->streams[cuda->origin]), "launching a segment",
+                 &cuda->failure);
+}
+
+static bool run_segment(Backend *base, int32_t index, const StepState *state, InstrTime *times) {
+  CudaBackend *cuda = (CudaBackend *)base;
+  const Plan *plan = cuda->config.plan;
+  if (cuda->failure.code != 0) return false;
+  if (index == 0 && state->repetition == 0 && !cuda_stage_step(cuda, state)) return false;
+  if (times != NULL) {
+    if (!run_timed(cuda, index, state, times)) return false;
+  } else if (!queue_segment(cuda, index)) {
+    return false;
+  }
+  bool last = (uint32_t)index + 1 == plan->segments.count && state->repetition + 1 == plan->segments.data[index].count;
+  if (!last) return true;
+  cuda->warm = times != NULL || wait_step(cuda, state);
+  return cuda->warm;
+}
+
+static bool inside(CudaBackend *cuda, int32_t buf, uint64_t first, uint64_t bytes) {
+  const PlanBuf *b = &cuda->config.plan->bufs.data[buf];
+  if (bytes <= b->bytes && first <= b->bytes - bytes) return true;
+  return fail(&cuda->failure, RUN_INVALID, "buffer \"%s\" has %llu bytes; %llu from %llu on do not lie in it",
+              plan_str(cuda->config.plan, b->name), (unsigned long long)b->bytes, (unsigned long long)bytes,
+              (unsigned long long)first);
+}
+
+/* Master weights that change take their copy in the compute dtype with them. */
+static int refresh_cast(CudaBackend *cuda, int32_t buf, uint64_t first, uint64_t bytes) {
+  const Plan *plan = cuda->config.plan;
+  const PlanBuf *master = &plan->bufs.data[buf];
+  if (master->unit == PLAN_NONE || plan->units.data[master->unit].param_buf != buf) return 0;
+  int32_t cast = plan->units.data[master->unit].cast_buf;
+  if (cast == PLAN_NONE) return 0;
+  int64_t from = (int64_t)(first / sizeof(float)), count = (int64_t)((bytes + first % sizeof(float)) / sizeof(float));
+  const PlanBuf *copy = &plan->bufs.data[cast];
+  CudaTensor x = {cuda->arena + master->offset + (uint64_t)from * sizeof(float), count, CUDA_F32, 0};
+  CudaTensor y = {cuda->arena + copy->offset + (uint64_t)from * dtype_bytes(copy->dtype), count, (int)copy->dtype, 0};
+  return cuda_copy(cuda->streams[cuda->origin], 1, count, x, y);
+}
+
+static bool write_buf(Backend *base, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
+  CudaBackend *cuda = (CudaBackend *)base;
+  cudaStream_t stream = cuda->streams[cuda->origin];
+  if (!inside(cuda, buf, first, bytes)) return false;
+  int error = (int)cudaMemcpyAsync(cuda->arena + cuda->config.plan->bufs.data[buf].offset + first, data, bytes,
+                                   cudaMemcpyHostToDevice, stream);
+  if (error == 0) error = refresh_cast(cuda, buf, first, bytes);
+  if (error == 0) error = (int)cudaStreamSynchronize(stream);
+  return cuda_ok(error, "writing to the GPU", &cuda->failure);
+}
+
+static bool read_buf(Backend *base, int32_t buf, uint64_t first, void *data, uint64_t bytes) {
+  CudaBackend *cuda = (CudaBackend *)base;
+  cudaStream_t stream = cuda->streams[cuda->origin];
+  if (!inside(cuda, buf, first, bytes)) return false;
+  int error = (int)cudaMemcpyAsync(data, cuda->arena + cuda->config.plan->bufs.data[buf].offset + first, bytes,
+                                   cudaMemcpyDeviceToHost, stream);
+  if (error == 0) error = (int)cudaStreamSynchronize(stream);
+  return cuda_ok(error, "reading from the GPU", &cuda->failure);
+}
+
+static const char *error_text(Backend *base) { return ((CudaBackend *)base)->failure.text; }
+
+static CommStatus comm_status(Backend *base) {
+  return ((CudaBackend *)base)->failure.code == RUN_PEER_FAILED ? COMM_PEER_FAILED : COMM_OK;
+}
+
+static uint64_t high_water(Backend *base) { return ((CudaBackend *)base)->high_water; }
+
+static void close_backend(Backend *base) { cuda_release((CudaBackend *)base); }
+
+const char *backend_cuda_device(const Backend *backend) { return ((const CudaBackend *)backend)->device_name; }
+
+const Backend cuda_methods = {.name = "cuda",
+                              .run_segment = run_segment,
+                              .write = write_buf,
+                              .read = read_buf,
+                              .error = error_text,
+                              .comm_status = comm_status,
+                              .high_water = high_water,
+                              .close = close_backend};

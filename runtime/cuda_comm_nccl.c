@@ -1,0 +1,256 @@
+/* Owns: collectives over NCCL, one GPU a rank, for ranks of one host.
+ *
+ * Gather, reduce and replicate have communicators of their own, so that they overlap; within each, calls come in the
+ * plan's order, which is the same on every rank. Gathers are in place: the plan lays a unit's shards out so that one call
+ * serves it. Sums: every rank receives the pieces it owns the sum of (send and receive in one group), and a kernel adds
+ * them along the tree. Pieces go through scratch memory of bounded size, chunk by chunk. With FSDPC_NCCL_SUM=nccl NCCL
+ * adds (ncclSum; averages and scaling would keep it from its best algorithms, so scales are folded in elsewhere).
+ *
+ * Nothing here has run on GPUs yet. */
+#include "runtime/cuda_comm.h"
+
+#include "runtime/runtime.h"
+
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 64 << 20, CHUNK_ALIGN = 64 }; /* scratch of each of reduce and replicate; elements */
+
+/* One NCCL communicator and the memory in which its operands meet. */
+typedef struct Channel {
+  ncclComm_t comm;
+  uint32_t count, self;
+  void *scratch;
+} Channel;
+
+typedef struct NcclComm {
+  CudaComm base; /* first */
+  const CudaLibs *libs;
+  Comm *host;
+  bool tree; /* sum along the tree of comm.h */
+  ncclComm_t world;
+  Channel gather, reduce, replicate; /* the first two over the shard group */
+} NcclComm;
+
+static bool check(NcclComm *n, ncclResult_t result, const char *what) {
+  if (result == ncclSuccess || result == ncclInProgress) return true;
+  bool peer = result == ncclRemoteError || result == ncclSystemError;
+  return fail(&n->base.failure, peer ? RUN_PEER_FAILED : RUN_INVALID, "%s: NCCL: %s (%s)", what,
+              n->libs->ncclGetErrorString(result), n->libs->ncclGetLastError(NULL));
+}
+
+static bool launched(NcclComm *n, int error, const char *what) {
+  if (error == 0) return true;
+  return fail(&n->base.failure, RUN_INVALID, "%s: %s", what, cudaGetErrorString((cudaError_t)error));
+}
+
+static ncclDataType_t data_type(DType dtype) {
+  return dtype == DTYPE_F32 ? ncclFloat32 : dtype == DTYPE_BF16 ? ncclBfloat16 : ncclFloat16;
+}
+
+static bool allgather(CudaComm *base, CudaStream stream, const void *shard, void *full, uint64_t count, DType dtype) {
+  NcclComm *n = (NcclComm *)base;
+  return check(n, n->libs->ncclAllGather(shard, full, count, data_type(dtype), n->gather.comm, (cudaStream_t)stream),
+               "allgather");
+}
+
+/* --- sums along the tree ------------------------------------------------------------------------------------------ */
+
+/* Elements of a chunk of which every member has one piece in the scratch memory. */
+static uint64_t chunk_of(const Channel *c, DType dtype) {
+  return CHUNK_BYTES / c->count / dtype_bytes(dtype) / CHUNK_ALIGN * CHUNK_ALIGN;
+}
+
+static bool sum_pieces(NcclComm *n, Channel *c, CudaStream stream, uint64_t count, DType dtype, void *to, bool add) {
+  const void *pieces[CUDA_MAX_PEERS];
+  for (uint32_t i = 0; i < c->count; i++) pieces[i] = (unsigned char *)c->scratch + i * count * dtype_bytes(dtype);
+  CudaTensor y = {to, (int64_t)count, (int)dtype, add};
+  return launched(n, cuda_tree_sum(stream, (int64_t)count, (int32_t)c->count, pieces, y), "sum of pieces");
+}
+
+/* Every member sends member i its elements [i stride + first, ... + count) of x; what arrives lies side by side. */
+static bool exchange(NcclComm *n, Channel *c, CudaStream stream, const void *x, uint64_t stride, uint64_t first,
+                     uint64_t count, DType dtype) {
+  const CudaLibs *l = n->libs;
+  uint64_t size = dtype_bytes(dtype);
+  ncclResult_t result = l->ncclGroupStart();
+  for (uint32_t step = 0; step < c->count && result == ncclSuccess; step++) {
+    uint32_t i = (c->self + step) % c->count;
+    const unsigned char *from = (const unsigned char *)x + (i * stride + first) * size;
+    unsigned char *to = (unsigned char *)c->scratch + i * count * size;
+    result = l->ncclSend(from, count, data_type(dtype), (int)i, c->comm, (cudaStream_t)stream);
+    if (result == ncclSuccess) result = l->ncclRecv(to, count, data_type(dtype), (int)i, c->comm, (cudaStream_t)stream);
+  }
+  ncclResult_t end = l->ncclGroupEnd();
+  return check(n, result != ncclSuccess ? result : end, "exchange");
+}
+
+static bool tree_reduce_scatter(NcclComm *n, CudaStream stream, const void *full, void *shard, uint64_t count,
+                                DType dtype, bool add) {
+  Channel *c = &n->reduce;
+  uint64_t chunk = chunk_of(c, dtype);
+  for (uint64_t first = 0; first < count; first += chunk) {
+    uint64_t part = count - first < chunk ? count - first : chunk;
+    unsigned char *to = (unsigned char *)shard + first * dtype_bytes(dtype);
+    if (!exchange(n, c, stream, full, count, first, part, dtype) || !sum_pieces(n, c, stream, part, dtype, to, add))
+      return false;
+  }
+  return true;
+}
+
+static bool tree_allreduce(NcclComm *n, CudaStream stream, const void *x, void *y, uint64_t count, DType dtype, bool add) {
+  Channel *c = &n->replicate;
+  uint64_t chunk = chunk_of(c, dtype), size = dtype_bytes(dtype);
+  for (uint64_t first = 0; first < count; first += chunk) {
+    uint64_t part = count - first < chunk ? count - first : chunk;
+    const unsigned char *from = (const unsigned char *)x + first * size;
+    if (!check(n, n->libs->ncclAllGather(from, c->scratch, part, data_type(dtype), c->comm, (cudaStream_t)stream),
+               "allreduce") ||
+        !sum_pieces(n, c, stream, part, dtype, (unsigned char *)y + first * size, add))
+      return false;
+  }
+  return true;
+}
+
+/* --- sums by NCCL ------------------------------------------------------------------------------------------------- */
+
+/* y += what lies in scratch. */
+static bool add_scratch(NcclComm *n, const Channel *c, CudaStream stream, void *y, uint64_t count, DType dtype) {
+  CudaTensor x = {c->scratch, (int64_t)count, (int)dtype, 0}, to = {y, (int64_t)count, (int)dtype, 1};
+  return launched(n, cuda_copy(stream, 1, (int64_t)count, x, to), "addition");
+}
+
+/* A gradient that is added to needs the sum elsewhere first; chunks of a shard do not lie side by side in `full`, so it
+ * must fit whole. */
+static bool nccl_reduce_scatter(NcclComm *n, CudaStream stream, const void *full, void *shard, uint64_t count,
+                                DType dtype, bool add) {
+  Channel *c = &n->reduce;
+  if (add && count * dtype_bytes(dtype) > CHUNK_BYTES)
+    return tree_reduce_scatter(n, stream, full, shard, count, dtype, add);
+  void *to = add ? c->scratch : shard;
+  return check(n, n->libs->ncclReduceScatter(full, to, count, data_type(dtype), ncclSum, c->comm, (cudaStream_t)stream),
+               "reduce_scatter") &&
+         (!add || add_scratch(n, c, stream, shard, count, dtype));
+}
+
+static bool nccl_allreduce(NcclComm *n, CudaStream stream, const void *x, void *y, uint64_t count, DType dtype, bool add) {
+  Channel *c = &n->replicate;
+  uint64_t size = dtype_bytes(dtype), chunk = add ? CHUNK_BYTES / size : count;
+  for (uint64_t first = 0; first < count; first += chunk) {
+    uint64_t part = count - first < chunk ? count - first : chunk;
+    unsigned char *own = (unsigned char *)y + first * size;
+    void *to = add ? c->scratch : own;
+    if (!check(n, n->libs->ncclAllReduce((const unsigned char *)x + first * size, to, part, data_type(dtype), ncclSum,
+                                         c->comm, (cudaStream_t)stream),
+               "allreduce") ||
+        (add && !add_scratch(n, c, stream, own, part, dtype)))
+      return false;
+  }
+  return true;
+}
+
+/* --- methods ------------------------------------------------------------------------------------------------------ */
+
+static bool reduce_scatter(CudaComm *base, CudaStream stream, const void *full, void *shard, uint64_t count, DType dtype,
+                           bool add) {
+  NcclComm *n = (NcclComm *)base;
+  return (n->tree ? tree_reduce_scatter : nccl_reduce_scatter)(n, stream, full, shard, count, dtype, add);
+}
+
+static bool allreduce(CudaComm *base, CudaStream stream, const void *x, void *y, uint64_t count, DType dtype, bool add) {
+  NcclComm *n = (NcclComm *)base;
+  return (n->tree ? tree_allreduce : nccl_allreduce)(n, stream, x, y, count, dtype, add);
+}
+
+/* Scalars: always along the tree. Runs on the reduce stream, whose scratch memory it uses. */
+static bool allreduce_sum(CudaComm *base, CudaStream stream, double *x, uint64_t count) {
+  NcclComm *n = (NcclComm *)base;
+  const void *pieces[CUDA_MAX_PEERS];
+  uint32_t ranks = n->host->ranks;
+  if (count * sizeof *x * ranks > CHUNK_BYTES)
+    return fail(&n->base.failure, RUN_INVALID, "allreduce_sum: more than %d MiB of scalars", CHUNK_BYTES >> 20);
+  for (uint32_t i = 0; i < ranks; i++) pieces[i] = (double *)n->reduce.scratch + i * count;
+  return check(n, n->libs->ncclAllGather(x, n->reduce.scratch, count, ncclFloat64, n->world, (cudaStream_t)stream),
+               "allreduce_sum") &&
+         launched(n, cuda_tree_sum_f64(stream, (int64_t)count, (int32_t)ranks, pieces, x), "allreduce_sum");
+}
+
+/* Integer sums: any order gives the same bits. */
+static bool allreduce_exact(CudaComm *base, CudaStream stream, int64_t *acc) {
+  NcclComm *n = (NcclComm *)base;
+  return check(n, n->libs->ncclAllReduce(acc, acc, EXACT_WORDS, ncclInt64, ncclSum, n->reduce.comm, (cudaStream_t)stream),
+               "allreduce_exact");
+}
+
+static bool poll_errors(CudaComm *base) {
+  NcclComm *n = (NcclComm *)base;
+  ncclComm_t comms[] = {n->world, n->gather.comm, n->reduce.comm, n->replicate.comm};
+  for (int i = 0; i < 4; i++) {
+    ncclResult_t state = ncclSuccess;
+    if (comms[i] == NULL) continue;
+    if (!check(n, n->libs->ncclCommGetAsyncError(comms[i], &state), "watching NCCL") ||
+        !check(n, state, "a collective failed"))
+      return false;
+  }
+  return true;
+}
+
+static void close_comm(CudaComm *base, bool broken) {
+  NcclComm *n = (NcclComm *)base;
+  ncclComm_t comms[] = {n->gather.comm, n->reduce.comm, n->replicate.comm, n->world};
+  for (int i = 0; i < 4; i++)
+    if (comms[i] != NULL) (broken ? n->libs->ncclCommAbort : n->libs->ncclCommDestroy)(comms[i]);
+  cudaFree(n->reduce.scratch);
+  cudaFree(n->replicate.scratch);
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+/* The ranks of one colour get a communicator; they are numbered in order of their rank. */
+static bool open_channel(NcclComm *n, Channel *channel, uint32_t color, uint32_t self, uint32_t count, bool sums) {
+  *channel = (Channel){.count = count, .self = self};
+  if (count > CUDA_MAX_PEERS && n->tree)
+    return fail(&n->base.failure, RUN_INVALID, "cuda: %u ranks in a group; at most %d can sum along a tree; set FSDPC_NCCL_SUM=nccl",
+                count, (int)CUDA_MAX_PEERS);
+  return check(n, n->libs->ncclCommSplit(n->world, (int)color, (int)n->host->rank, &channel->comm, NULL), "ncclCommSplit") &&
+         (!sums || launched(n, (int)cudaMalloc(&channel->scratch, CHUNK_BYTES), "scratch memory of collectives"));
+}
+
+static bool open_world(NcclComm *n, const CudaCommConfig *config) {
+  ncclUniqueId id;
+  Comm *host = config->host;
+  if (host->rank == 0) {
+    if (!check(n, n->libs->ncclGetUniqueId(&id), "ncclGetUniqueId")) return false;
+    memcpy(config->exchange[0], &id, sizeof id);
+  }
+  if (host->barrier(host) != COMM_OK) return fail(&n->base.failure, RUN_PEER_FAILED, "another rank failed");
+  memcpy(&id, config->exchange[0], sizeof id);
+  return check(n, n->libs->ncclCommInitRank(&n->world, (int)host->ranks, id, (int)host->rank), "ncclCommInitRank");
+}
+
+CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failure *failure) {
+  NcclComm *n = ARENA_NEW(arena, NcclComm);
+  const char *sum = getenv("FSDPC_NCCL_SUM");
+  Comm *host = config->host;
+  uint32_t position = host->rank % host->shard, replica = host->rank / host->shard;
+  n->libs = config->libs;
+  n->host = host;
+  n->tree = sum == NULL || strcmp(sum, "nccl") != 0;
+  n->base = (CudaComm){.name = n->tree ? "nccl, sums along the tree" : "nccl",
+                       .capturable = true,
+                       .allgather = allgather,
+                       .reduce_scatter = reduce_scatter,
+                       .allreduce = allreduce,
+                       .allreduce_sum = allreduce_sum,
+                       .allreduce_exact = allreduce_exact,
+                       .poll = poll_errors,
+                       .close = close_comm};
+  if (open_world(n, config) && open_channel(n, &n->gather, replica, position, host->shard, false) &&
+      open_channel(n, &n->reduce, replica, position, host->shard, true) &&
+      open_channel(n, &n->replicate, position, replica, host->replicas, host->replicas > 1))
+    return &n->base;
+  *failure = n->base.failure;
+  close_comm(&n->base, true);
+  return NULL;
+}

@@ -1,0 +1,300 @@
+/* Owns: one function an instruction, which hands its operands to the kernel or the library. Operands, ints and reals are
+ * numbered as in instr.def. */
+#include "runtime/cuda_dispatch.h"
+
+#include <cuda_runtime_api.h>
+
+_Static_assert((int)CUDA_F32 == (int)DTYPE_F32 && (int)CUDA_BF16 == (int)DTYPE_BF16 && (int)CUDA_F16 == (int)DTYPE_F16,
+               "the kernels number element types as plans do");
+
+/* Operand i of call c, as the kernels want it. */
+#define T(i)   (c->o[i])
+#define F32(i) ((float *)c->o[i].x)
+#define I32(i) ((int32_t *)c->o[i].x)
+#define F64(i) ((double *)c->o[i].x)
+#define ACC(i) ((int64_t *)c->o[i].x)
+#define N(i)   (c->n[i])
+#define X(i)   (c->x[i])
+#define S      (c->stream)
+
+#define OP(name) static int op_##name(const CudaCall *c)
+
+/* --- data --------------------------------------------------------------------------------------------------------- */
+
+OP(input) { return cuda_input(S, c->machine->step, N(0), c->machine->staged[c->position], I32(0)); }
+
+OP(count_targets) {
+  return (int)cudaMemcpyAsync(F64(0), c->machine->staged[c->position], sizeof(double), cudaMemcpyDeviceToDevice,
+                              (cudaStream_t)S);
+}
+
+OP(zero) {
+  const Plan *plan = c->machine->plan;
+  const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, c->instr, 0)->buf];
+  return (int)cudaMemsetAsync(T(0).x, 0, (size_t)N(0) * dtype_bytes(buf->dtype), (cudaStream_t)S);
+}
+
+/* --- products ----------------------------------------------------------------------------------------------------- */
+
+static int product(const CudaCall *c, CudaProduct p) {
+  CudaProducts *products = c->machine->products;
+  if (!c->prepare) return cuda_products_run(products, S, &p);
+  return cuda_products_prepare(products, &p, c->failure) ? 0 : CUDA_NOT_PREPARED;
+}
+
+static const CudaTensor absent = {0};
+
+static int linear_fwd(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor x, CudaTensor w, CudaTensor b,
+                      CudaTensor y) {
+  w.ld = in;
+  y.add = 0;
+  return product(c, (CudaProduct){rows, out, in, 0, 1, x, w, y, b});
+}
+
+static int linear_bwd_x(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor dy, CudaTensor w,
+                        CudaTensor dx) {
+  w.ld = in;
+  return product(c, (CudaProduct){rows, in, out, 0, 0, dy, w, dx, absent});
+}
+
+static int linear_bwd_w(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor x, CudaTensor dy,
+                        CudaTensor dw, CudaTensor db) {
+  dw.ld = in;
+  int failed = product(c, (CudaProduct){out, in, rows, 1, 0, dy, x, dw, absent});
+  if (failed || c->prepare || db.x == NULL) return failed;
+  return cuda_column_sums(S, rows, out, dy, db, c->machine->scratch);
+}
+
+OP(linear_fwd) { return linear_fwd(c, N(0), N(1), N(2), T(0), T(1), T(2), T(3)); }
+OP(linear_bwd_x) { return linear_bwd_x(c, N(0), N(1), N(2), T(0), T(1), T(2)); }
+OP(linear_bwd_w) { return linear_bwd_w(c, N(0), N(1), N(2), T(0), T(1), T(2), T(3)); }
+
+static CudaTensor row(CudaTensor t, int64_t r) {
+  t.x = (unsigned char *)t.x + r * t.ld * (t.type == CUDA_F32 ? 4 : 2);
+  return t;
+}
+
+/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and both gradients of linear. ld: of the logits. */
+static int classify(const CudaCall *c, int64_t first, int64_t part, int64_t ld) {
+  int64_t vocab = N(1), in = N(2);
+  CudaTensor x = row(T(0), first), dx = row(T(6), first), dw = T(7), db = T(8), logits = T(10);
+  dw.add = dw.add || first > 0;
+  db.add = db.add || first > 0;
+  logits.ld = ld;
+  logits.add = 0;
+  int failed = linear_fwd(c, part, vocab, in, x, T(1), T(2), logits);
+  if (!failed && !c->prepare)
+    failed = cuda_cross_entropy(S, part, vocab, N(3), F64(4), logits, I32(3) + first, F32(9) + first);
+  if (!failed) failed = linear_bwd_x(c, part, vocab, in, logits, T(1), dx);
+  if (!failed) failed = linear_bwd_w(c, part, vocab, in, x, logits, dw, db);
+  return failed;
+}
+
+/* Rows of logits start on 16 bytes where they can, for products are slow otherwise and vocabularies are odd: then fewer
+ * rows fit into the buffer at a time, and the rows are shared out evenly over the passes. */
+OP(linear_cross_entropy) {
+  enum { ALIGN = 8 };
+  int64_t rows = N(0), vocab = N(1), chunk = N(4), ld = (vocab + ALIGN - 1) / ALIGN * ALIGN, fit = chunk * vocab / ld;
+  int failed = 0;
+  if (fit == 0) ld = vocab, fit = chunk;
+  if (fit > rows) fit = rows;
+  int64_t passes = (rows + fit - 1) / fit, part = (rows + passes - 1) / passes;
+  for (int64_t first = 0; first < rows && !failed; first += part)
+    failed = classify(c, first, rows - first < part ? rows - first : part, ld);
+  if (failed || c->prepare) return failed;
+  return cuda_sum_loss(S, rows, F32(9), F64(5));
+}
+
+/* --- the rest of forward and backward ------------------------------------------------------------------------------- */
+
+OP(embedding_fwd) { return cuda_embedding_fwd(S, N(0), N(1), N(2), I32(0), T(1), T(2)); }
+OP(embedding_bwd) { return cuda_embedding_bwd(S, N(0), N(1), N(2), I32(0), T(1), T(2)); }
+OP(copy) { return cuda_copy(S, N(0), N(1), T(0), T(1)); }
+OP(layernorm_fwd) { return cuda_norm_fwd(S, N(0), N(1), X(0), T(0), T(1), T(2), T(3), F32(4), F32(5)); }
+OP(rmsnorm_fwd) { return cuda_norm_fwd(S, N(0), N(1), X(0), T(0), T(1), absent, T(2), NULL, F32(3)); }
+OP(layernorm_bwd) {
+  return cuda_norm_bwd(S, N(0), N(1), T(0), T(1), F32(2), F32(3), T(4), T(5), T(6), T(7), c->machine->scratch);
+}
+OP(rmsnorm_bwd) {
+  return cuda_norm_bwd(S, N(0), N(1), T(0), T(1), NULL, F32(2), T(3), T(4), T(5), absent, c->machine->scratch);
+}
+
+static RopeShape rope_shape(const CudaCall *c) {
+  return (RopeShape){.batch = N(0),
+                     .seq = N(1),
+                     .heads = N(2),
+                     .head_dim = N(3),
+                     .llama3 = N(4) != 0,
+                     .original = N(5),
+                     .theta = X(0),
+                     .factor = X(1),
+                     .low = X(2),
+                     .high = X(3)};
+}
+
+OP(rope_fwd) {
+  RopeShape shape = rope_shape(c);
+  return cuda_rope(S, &shape, 0, T(0), T(1));
+}
+OP(rope_bwd) {
+  RopeShape shape = rope_shape(c);
+  return cuda_rope(S, &shape, 1, T(0), T(1));
+}
+
+static AttentionShape attention_shape(const int64_t *n, const double *x) {
+  return (AttentionShape){.batch = n[0],
+                          .tq = n[1],
+                          .tk = n[2],
+                          .heads = n[3],
+                          .kv_heads = n[4],
+                          .head_dim = n[5],
+                          .causal = n[6] != 0,
+                          .scale = x[0]};
+}
+
+OP(attention_fwd) {
+  AttentionShape shape = attention_shape(c->n, c->x);
+  return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4));
+}
+OP(attention_bwd) {
+  AttentionShape shape = attention_shape(c->n, c->x);
+  return cuda_attention_bwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->scratch);
+}
+
+OP(gelu_fwd) { return cuda_activation_fwd(S, N(2) ? CUDA_GELU_ERF : CUDA_GELU_TANH, N(0), N(1), T(0), T(1)); }
+OP(gelu_bwd) { return cuda_activation_bwd(S, N(2) ? CUDA_GELU_ERF : CUDA_GELU_TANH, N(0), N(1), T(0), T(1), T(2)); }
+OP(relu_fwd) { return cuda_activation_fwd(S, CUDA_RELU, N(0), N(1), T(0), T(1)); }
+OP(relu_bwd) { return cuda_activation_bwd(S, CUDA_RELU, N(0), N(1), T(0), T(1), T(2)); }
+OP(silu_fwd) { return cuda_activation_fwd(S, CUDA_SILU, N(0), N(1), T(0), T(1)); }
+OP(silu_bwd) { return cuda_activation_bwd(S, CUDA_SILU, N(0), N(1), T(0), T(1), T(2)); }
+OP(mul) { return cuda_mul(S, N(0), N(1), T(0), T(1), T(2)); }
+OP(add_fwd) { return cuda_add(S, N(0), N(1), N(2), T(0), T(1), T(2)); }
+OP(broadcast_bwd) { return cuda_broadcast_bwd(S, N(0), N(1), N(2), T(0), T(1), c->machine->scratch); }
+
+OP(dropout) {
+  const Plan *plan = c->machine->plan;
+  CudaDropout site = {.p = X(0),
+                      .seed = plan->recipe.seed,
+                      .site = (uint64_t)N(2),
+                      .rows_per_sample = N(3),
+                      .ranks = plan->world.ranks,
+                      .rank = c->machine->rank,
+                      .micro_batch = plan->world.micro_batch};
+  return cuda_dropout(S, c->machine->step, &site, N(0), N(1), T(0), T(1));
+}
+
+OP(cross_entropy) {
+  int failed = cuda_cross_entropy(S, N(0), N(1), N(2), F64(2), T(0), I32(1), F32(4));
+  return failed ? failed : cuda_sum_loss(S, N(0), F32(4), F64(3));
+}
+OP(mse) {
+  int failed = cuda_mse(S, N(0), N(1), F64(2), T(0), T(1), T(4), F32(5));
+  return failed ? failed : cuda_sum_loss(S, N(0), F32(5), F64(3));
+}
+
+/* --- collectives -------------------------------------------------------------------------------------------------- */
+
+static int said(bool ok) { return ok ? 0 : CUDA_COMM_FAILED; }
+
+OP(allgather) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allgather(comm, S, T(0).x, T(1).x, (uint64_t)N(1), (DType)T(0).type));
+}
+OP(reduce_scatter) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->reduce_scatter(comm, S, T(0).x, T(1).x, (uint64_t)N(1), (DType)T(0).type, T(1).add != 0));
+}
+OP(allreduce) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allreduce(comm, S, T(0).x, T(1).x, (uint64_t)N(1), (DType)T(0).type, T(1).add != 0));
+}
+OP(allreduce_sum) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allreduce_sum(comm, S, F64(0), (uint64_t)N(0)));
+}
+OP(allreduce_exact) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allreduce_exact(comm, S, ACC(0)));
+}
+
+/* --- update ------------------------------------------------------------------------------------------------------- */
+
+OP(sum_squares) { return cuda_sum_squares(S, c->machine->ranges[N(0)], N(1), T(0), ACC(1)); }
+OP(clip) { return cuda_clip(S, X(0), ACC(0), F64(1), F32(2)); }
+OP(adamw) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  return cuda_adamw(S, c->machine->step, recipe->beta1, recipe->beta2, recipe->eps, c->machine->ranges[N(0)], N(1), T(0),
+                    F32(1), F32(2), F32(3), F32(4), T(5));
+}
+OP(sgd) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  return cuda_sgd(S, c->machine->step, recipe->momentum, c->machine->ranges[N(0)], N(1), T(0), F32(1), F32(2), F32(3),
+                  T(4));
+}
+
+CudaFunction cuda_function(InstrOp op) {
+  static const CudaFunction table[INSTR_COUNT] = {
+      [INSTR_INPUT] = op_input,
+      [INSTR_COUNT_TARGETS] = op_count_targets,
+      [INSTR_ZERO] = op_zero,
+      [INSTR_EMBEDDING_FWD] = op_embedding_fwd,
+      [INSTR_COPY] = op_copy,
+      [INSTR_LINEAR_FWD] = op_linear_fwd,
+      [INSTR_LAYERNORM_FWD] = op_layernorm_fwd,
+      [INSTR_RMSNORM_FWD] = op_rmsnorm_fwd,
+      [INSTR_ROPE_FWD] = op_rope_fwd,
+      [INSTR_ATTENTION_FWD] = op_attention_fwd,
+      [INSTR_GELU_FWD] = op_gelu_fwd,
+      [INSTR_RELU_FWD] = op_relu_fwd,
+      [INSTR_SILU_FWD] = op_silu_fwd,
+      [INSTR_MUL_FWD] = op_mul,
+      [INSTR_ADD_FWD] = op_add_fwd,
+      [INSTR_DROPOUT_FWD] = op_dropout,
+      [INSTR_CROSS_ENTROPY] = op_cross_entropy,
+      [INSTR_LINEAR_CROSS_ENTROPY] = op_linear_cross_entropy,
+      [INSTR_MSE] = op_mse,
+      [INSTR_EMBEDDING_BWD] = op_embedding_bwd,
+      [INSTR_LINEAR_BWD_X] = op_linear_bwd_x,
+      [INSTR_LINEAR_BWD_W] = op_linear_bwd_w,
+      [INSTR_LAYERNORM_BWD] = op_layernorm_bwd,
+      [INSTR_RMSNORM_BWD] = op_rmsnorm_bwd,
+      [INSTR_ROPE_BWD] = op_rope_bwd,
+      [INSTR_ATTENTION_BWD] = op_attention_bwd,
+      [INSTR_GELU_BWD] = op_gelu_bwd,
+      [INSTR_RELU_BWD] = op_relu_bwd,
+      [INSTR_SILU_BWD] = op_silu_bwd,
+      [INSTR_MUL_BWD] = op_mul,
+      [INSTR_BROADCAST_BWD] = op_broadcast_bwd,
+      [INSTR_DROPOUT_BWD] = op_dropout,
+      [INSTR_ALLGATHER] = op_allgather,
+      [INSTR_REDUCE_SCATTER] = op_reduce_scatter,
+      [INSTR_ALLREDUCE] = op_allreduce,
+      [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
+      [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
+      [INSTR_SUM_SQUARES] = op_sum_squares,
+      [INSTR_CLIP] = op_clip,
+      [INSTR_ADAMW] = op_adamw,
+      [INSTR_SGD] = op_sgd,
+  };
+  return table[op];
+}
+
+bool cuda_needs_preparing(InstrOp op) {
+  return op == INSTR_LINEAR_FWD || op == INSTR_LINEAR_BWD_X || op == INSTR_LINEAR_BWD_W || op == INSTR_LINEAR_CROSS_ENTROPY;
+}
+
+uint64_t cuda_scratch_bytes(const Plan *plan, const PlanInstr *instr) {
+  const int64_t *n = plan->ints.data + instr->ints;
+  AttentionShape shape;
+  switch (instr->op) {
+    case INSTR_LINEAR_BWD_W: return cuda_column_scratch(n[0], n[1]);
+    case INSTR_LINEAR_CROSS_ENTROPY: return cuda_column_scratch(n[4], n[1]);
+    case INSTR_LAYERNORM_BWD:
+    case INSTR_RMSNORM_BWD: return cuda_column_scratch(n[0], n[1]);
+    case INSTR_BROADCAST_BWD: return n[2] == 1 ? cuda_column_scratch(n[0], n[1]) : 0;
+    case INSTR_ATTENTION_BWD:
+      shape = attention_shape(n, plan->reals.data + instr->reals);
+      return cuda_attention_scratch(&shape);
+    default: return 0;
+  }
+}

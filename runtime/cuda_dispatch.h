@@ -1,0 +1,45 @@
+/* Owns: which kernels serve which instruction on a GPU; the twin of cpu_dispatch. */
+#ifndef FSDPC_RUNTIME_CUDA_DISPATCH_H
+#define FSDPC_RUNTIME_CUDA_DISPATCH_H
+
+#include "planner/plan/plan.h"
+#include "runtime/cuda_comm.h"
+#include "runtime/cuda_product.h"
+
+/* Where the host puts what a step reads anew, by instruction: an INPUT's tokens of all repetitions side by side, a
+ * COUNT_TARGETS's number. On the device. */
+typedef struct CudaMachine {
+  const Plan *plan;
+  CudaProducts *products;
+  CudaComm *comm; /* NULL: one rank */
+  uint32_t rank;
+  const CudaStep *step;
+  const CudaRanges *ranges; /* by unit */
+  void *scratch;            /* of the compute stream */
+  const void **staged;      /* by instruction; NULL for those that stage nothing */
+} CudaMachine;
+
+typedef struct CudaCall {
+  const CudaMachine *machine;
+  CudaStream stream;
+  int32_t position;
+  const PlanInstr *instr;
+  const CudaTensor *o; /* type -1: no float */
+  const int64_t *n;    /* ints */
+  const double *x;     /* reals */
+  bool prepare;        /* choose algorithms, launch nothing */
+  Failure *failure;    /* may be filled in */
+} CudaCall;
+
+/* 0; or a cudaError_t; or CUDA_COMM_FAILED, and the communicator says why; or, when preparing, CUDA_NOT_PREPARED. */
+enum { CUDA_COMM_FAILED = -1, CUDA_NOT_PREPARED = -2 };
+typedef int (*CudaFunction)(const CudaCall *call);
+
+/* NULL for an instruction that the GPU does not have. */
+CudaFunction cuda_function(InstrOp op);
+/* Must be called once with `prepare` before it runs. */
+bool cuda_needs_preparing(InstrOp op);
+/* Scratch memory of the compute stream that an instruction needs. */
+uint64_t cuda_scratch_bytes(const Plan *plan, const PlanInstr *instr);
+
+#endif

@@ -1,0 +1,59 @@
+/* Owns: cuBLASLt, cuDNN and NCCL, loaded when the CUDA backend opens (dlopen), so that planning and CPU runs need none. */
+#ifndef FSDPC_RUNTIME_CUDA_LIBS_H
+#define FSDPC_RUNTIME_CUDA_LIBS_H
+
+#include "base/arena.h"
+#include "runtime/failure.h"
+
+#include <cublasLt.h>
+#include <nccl.h>
+
+/*  X(name): functions of cuBLASLt */
+#define CUBLASLT_FUNCTIONS(X)                                                                                \
+  X(cublasLtCreate)                                                                                          \
+  X(cublasLtDestroy)                                                                                         \
+  X(cublasLtGetVersion)                                                                                      \
+  X(cublasLtMatmul)                                                                                          \
+  X(cublasLtMatmulAlgoGetHeuristic)                                                                          \
+  X(cublasLtMatmulDescCreate)                                                                                \
+  X(cublasLtMatmulDescDestroy)                                                                               \
+  X(cublasLtMatmulDescSetAttribute)                                                                          \
+  X(cublasLtMatmulPreferenceCreate)                                                                          \
+  X(cublasLtMatmulPreferenceDestroy)                                                                         \
+  X(cublasLtMatmulPreferenceSetAttribute)                                                                    \
+  X(cublasLtMatrixLayoutCreate)                                                                              \
+  X(cublasLtMatrixLayoutDestroy)
+
+/*  X(name): functions of NCCL */
+#define NCCL_FUNCTIONS(X)                                                                                    \
+  X(ncclAllGather)                                                                                           \
+  X(ncclAllReduce)                                                                                           \
+  X(ncclCommAbort)                                                                                           \
+  X(ncclCommDestroy)                                                                                         \
+  X(ncclCommGetAsyncError)                                                                                   \
+  X(ncclCommInitRank)                                                                                        \
+  X(ncclCommSplit)                                                                                           \
+  X(ncclGetErrorString)                                                                                      \
+  X(ncclGetLastError)                                                                                        \
+  X(ncclGetUniqueId)                                                                                         \
+  X(ncclGetVersion)                                                                                          \
+  X(ncclGroupEnd)                                                                                            \
+  X(ncclGroupStart)                                                                                          \
+  X(ncclRecv)                                                                                                \
+  X(ncclReduceScatter)                                                                                       \
+  X(ncclSend)
+
+typedef struct CudaLibs {
+#define X(name) __typeof__(&name) name;
+  CUBLASLT_FUNCTIONS(X)
+  NCCL_FUNCTIONS(X)
+#undef X
+} CudaLibs;
+
+/* Each fills its part of the table; false with a message that says what is missing and how to get it. */
+bool cuda_libs_cublaslt(CudaLibs *libs, Failure *failure);
+bool cuda_libs_nccl(CudaLibs *libs, Failure *failure);
+/* A handle for dlsym, or NULL: nothing but `doctor` asks for cuDNN yet. */
+void *cuda_libs_cudnn(void);
+
+#endif

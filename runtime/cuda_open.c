@@ -1,0 +1,251 @@
+/* Owns: opening the CUDA backend: device, memory, streams, events, communicator, operands, algorithms; and closing it.
+ *
+ * Device memory: the arena, as planned, and beside it a constant known before the first step: the workspace of products,
+ * the compute stream's scratch, inputs, ranges of parameters, the communicator's scratch (and what CUDA, cuBLASLt and NCCL
+ * take for themselves). */
+#include "runtime/cuda_state.h"
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "runtime/runtime.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef FSDPC_CUDA_DRIVER /* tests put a fake CUDA runtime in its place */
+#define FSDPC_CUDA_DRIVER "libcuda.so.1"
+#endif
+
+enum { WORKSPACE_BYTES = 32 << 20, GPU_PAGE_BYTES = 2 << 20, DEFAULT_TIMEOUT_S = 600 };
+
+bool backend_cuda_check(const Plan *plan, Failure *failure) {
+  void *driver = dlopen(FSDPC_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
+  Failure scratch = {0};
+  CudaLibs libs;
+  if (driver == NULL)
+    return fail(failure, RUN_INVALID,
+                "backend \"cuda\": no NVIDIA driver here (libcuda.so.1 does not load); install it, or train with --backend "
+                "cpu; `fsdpc doctor` says what this machine has");
+  if (!cuda_libs_cublaslt(&libs, failure)) return false;
+  if (plan->world.ranks > 1 && !cuda_libs_nccl(&libs, &scratch))
+    fprintf(stderr, "note: %s; ranks can only share one GPU without it\n", scratch.text);
+  return true;
+}
+
+static bool flag(const char *name, bool otherwise) {
+  const char *value = getenv(name);
+  return value == NULL || *value == '\0' ? otherwise : strcmp(value, "0") != 0;
+}
+
+/* --- device ------------------------------------------------------------------------------------------------------- */
+
+/* One GPU a rank where there are enough; else ranks share them. */
+static bool open_device(CudaBackend *cuda, int *devices, Failure *failure) {
+  struct cudaDeviceProp device;
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* kernels that load lazily would load while a graph is captured */
+  cudaError_t error = cudaGetDeviceCount(devices);
+  if (error != cudaSuccess || *devices == 0)
+    return fail(failure, RUN_INVALID, "backend \"cuda\": no usable GPU: %s; `fsdpc doctor` says what this machine has",
+                error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
+  int chosen = (int)cuda->machine.rank % *devices;
+  if (!cuda_ok((int)cudaSetDevice(chosen), "choosing a GPU", failure) ||
+      !cuda_ok((int)cudaGetDeviceProperties(&device, chosen), "asking a GPU what it is", failure))
+    return false;
+  snprintf(cuda->device_name, sizeof cuda->device_name, "%s, compute %d.%d", device.name, device.major, device.minor);
+  if (device.major >= 8) return true;
+  return fail(failure, RUN_INVALID, "backend \"cuda\": GPU %d (%s) is too old: compute 8.0 is needed", chosen,
+              cuda->device_name);
+}
+
+static bool allocate(void **to, uint64_t bytes, const char *what, Failure *failure) {
+  char size[32];
+  cudaError_t error = cudaMalloc(to, bytes == 0 ? 256 : bytes);
+  if (error == cudaSuccess) return true;
+  return fail(failure, RUN_INVALID, "cuda: %s of %s: %s; plan with a smaller --memory, or use an emptier GPU", what,
+              text_bytes(size, bytes), cudaGetErrorString(error));
+}
+
+static bool open_memory(CudaBackend *cuda, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  uint64_t scratch = 0;
+  void *arena = NULL;
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    uint64_t bytes = cuda_scratch_bytes(plan, &plan->instrs.data[i]);
+    if (bytes > scratch) scratch = bytes;
+  }
+  /* Whole pages of the GPU, so that sharing it between processes shares nothing else. */
+  if (!allocate(&arena, round_up(plan->arena_bytes, GPU_PAGE_BYTES), "the arena", failure)) return false;
+  cuda->arena = arena;
+  if (!allocate(&cuda->workspace, WORKSPACE_BYTES, "the workspace of products", failure) ||
+      !allocate(&cuda->scratch, scratch, "scratch memory", failure))
+    return false;
+  cuda->machine.scratch = cuda->scratch;
+  return cuda_ok((int)cudaMemset(cuda->arena, 0, plan->arena_bytes), "clearing the arena", failure);
+}
+
+static bool open_streams(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  int least = 0, greatest = 0, error = (int)cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  cuda->origin = plan->queue[STREAM_COMPUTE];
+  for (uint32_t s = 0; s < STREAM_COUNT && error == 0; s++) {
+    uint32_t q = plan->queue[s];
+    /* Communication is launched where it can start at once: its kernels are few and others wait for them. */
+    if (cuda->streams[q] == NULL)
+      error = (int)cudaStreamCreateWithPriority(&cuda->streams[q], cudaStreamNonBlocking,
+                                                q == cuda->origin ? least : greatest);
+  }
+  cuda->events = ARENA_ARRAY(arena, cudaEvent_t, plan->event_count);
+  for (uint32_t i = 0; i < plan->event_count && error == 0; i++)
+    error = (int)cudaEventCreateWithFlags(&cuda->events[i], cudaEventDisableTiming);
+  for (uint32_t q = 0; q < STREAM_COUNT && error == 0; q++)
+    error = (int)cudaEventCreateWithFlags(&cuda->join[q], cudaEventDisableTiming);
+  if (error == 0) error = (int)cudaEventCreateWithFlags(&cuda->fork, cudaEventDisableTiming);
+  if (error == 0) error = (int)cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming);
+  return cuda_ok(error, "streams and events", failure);
+}
+
+/* --- the plan's operands ------------------------------------------------------------------------------------------- */
+
+static bool resolve(CudaBackend *cuda, const InstrSpec *specs, int32_t position, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  const PlanInstr *instr = &plan->instrs.data[position];
+  const InstrSpec *spec = &specs[instr->op];
+  if (cuda_function(instr->op) == NULL)
+    return fail(failure, RUN_INVALID, "plan: the CUDA backend has no instruction \"%s\"", spec->name);
+  for (int k = 0; k < spec->operand_count; k++) {
+    const PlanOperand *operand = plan_operand(plan, instr, k);
+    uint64_t rows, cols;
+    if (operand->buf == PLAN_NONE) continue;
+    if (!plan_operand_dims(plan, specs, instr, k, &rows, &cols))
+      return fail(failure, RUN_INVALID, "plan: instruction %d (%s) has sizes that overflow", (int)position, spec->name);
+    const PlanBuf *buf = &plan->bufs.data[operand->buf];
+    uint64_t size = dtype_bytes(buf->dtype), ld = operand->ld != 0 ? operand->ld : cols;
+    uint64_t end = buf->offset + (operand->offset + (rows - 1) * ld + cols) * size;
+    bool is_float = buf->dtype == DTYPE_F32 || buf->dtype == DTYPE_BF16 || buf->dtype == DTYPE_F16;
+    cuda->operands[instr->operands + (uint32_t)k] = (CudaTensor){
+        cuda->arena + buf->offset + operand->offset * size, (int64_t)ld, is_float ? (int)buf->dtype : -1, operand->add};
+    end = round_up(end, PLAN_ALIGN_BYTES);
+    if (end > cuda->reach[position]) cuda->reach[position] = end;
+  }
+  return true;
+}
+
+static bool prepare(CudaBackend *cuda, int32_t position, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  const PlanInstr *instr = &plan->instrs.data[position];
+  CudaCall call = {.machine = &cuda->machine,
+                   .position = position,
+                   .instr = instr,
+                   .o = &cuda->operands[instr->operands],
+                   .n = plan->ints.data + instr->ints,
+                   .x = plan->reals.data + instr->reals,
+                   .prepare = true,
+                   .failure = failure};
+  return !cuda_needs_preparing(instr->op) || cuda_function(instr->op)(&call) == 0;
+}
+
+static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  const InstrSpec *specs = instr_specs(arena);
+  cuda->operands = ARENA_ARRAY(arena, CudaTensor, plan->operands.count);
+  cuda->reach = ARENA_ARRAY(arena, uint64_t, plan->instrs.count);
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++)
+    if (!resolve(cuda, specs, i, failure) || !prepare(cuda, i, failure)) return false;
+  return true;
+}
+
+/* Every unit's parameters, side by side in device memory. */
+static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  CudaRanges *ranges = ARENA_ARRAY(arena, CudaRanges, plan->units.count);
+  uint64_t total = 0, at = 0;
+  void *memory = NULL;
+  for (uint32_t u = 0; u < plan->units.count; u++) total += cuda->config.ranges[u].count;
+  CudaRange *host = ARENA_ARRAY(arena, CudaRange, total);
+  if (!allocate(&memory, total * sizeof *host, "ranges of parameters", failure)) return false;
+  cuda->range_memory = memory;
+  for (uint32_t u = 0; u < plan->units.count; u++) {
+    const UnitRanges *own = &cuda->config.ranges[u];
+    ranges[u] = (CudaRanges){cuda->range_memory + at, (int32_t)own->count};
+    for (uint32_t i = 0; i < own->count; i++)
+      host[at++] = (CudaRange){(int64_t)own->data[i].local, (int64_t)own->data[i].count,
+                               plan->params.data[own->data[i].param].decay ? plan->recipe.decay : 0};
+  }
+  cuda->machine.ranges = ranges;
+  return total == 0 || cuda_ok((int)cudaMemcpy(memory, host, total * sizeof *host, cudaMemcpyHostToDevice),
+                               "ranges of parameters", failure);
+}
+
+/* --- communicator -------------------------------------------------------------------------------------------------- */
+
+static bool open_comm(CudaBackend *cuda, Arena *arena, int devices, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  const char *wanted = getenv("FSDPC_CUDA_COMM");
+  CudaCommConfig config = {&cuda->libs, cuda->config.host, cuda->config.exchange, cuda->arena};
+  bool local = plan->world.ranks > (uint32_t)devices;
+  if (plan->world.ranks == 1) return true;
+  if (wanted != NULL && strcmp(wanted, "local") == 0) local = true;
+  if (wanted != NULL && strcmp(wanted, "nccl") == 0) local = false;
+  if (!local && !cuda_libs_nccl(&cuda->libs, failure)) return false;
+  cuda->machine.comm = local ? cuda_comm_local_open(arena, &config, failure) : cuda_comm_nccl_open(arena, &config, failure);
+  if (cuda->machine.comm == NULL) return false;
+  cuda->use_graphs = cuda->use_graphs && cuda->machine.comm->capturable;
+  return true;
+}
+
+/* --- the whole ----------------------------------------------------------------------------------------------------- */
+
+static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  int devices = 0;
+  if (!open_device(cuda, &devices, failure) || !cuda_libs_cublaslt(&cuda->libs, failure) ||
+      !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) || !cuda_stage_open(cuda, arena, failure) ||
+      !open_ranges(cuda, arena, failure))
+    return false;
+  cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, WORKSPACE_BYTES, failure);
+  if (cuda->machine.products == NULL || !open_comm(cuda, arena, devices, failure)) return false;
+  return open_plan(cuda, arena, failure) && cuda_ok((int)cudaDeviceSynchronize(), "opening", failure);
+}
+
+Backend *backend_cuda_open(Arena *arena, const CudaBackendConfig *config, Failure *failure) {
+  CudaBackend *cuda = ARENA_NEW(arena, CudaBackend);
+  const char *timeout = getenv("FSDPC_CUDA_TIMEOUT");
+  long seconds = timeout != NULL ? strtol(timeout, NULL, 10) : 0;
+  cuda->base = cuda_methods;
+  cuda->config = *config;
+  cuda->machine = (CudaMachine){.plan = config->plan, .rank = config->host->rank};
+  cuda->graphs = ARENA_ARRAY(arena, cudaGraphExec_t, config->plan->segments.count);
+  cuda->timers = ARENA_ARRAY(arena, CudaTimer, config->plan->instrs.count);
+  cuda->sync_each = flag("FSDPC_CUDA_SYNC", false);
+  cuda->use_graphs = flag("FSDPC_CUDA_GRAPH", true) && !cuda->sync_each;
+  cuda->timeout_s = seconds > 0 && seconds < 1000000 ? (uint32_t)seconds : DEFAULT_TIMEOUT_S;
+  if (open_all(cuda, arena, failure)) return &cuda->base;
+  cuda->failure = *failure;
+  cuda_release(cuda);
+  return NULL;
+}
+
+static void destroy_event(cudaEvent_t event) {
+  if (event != NULL) cudaEventDestroy(event);
+}
+
+void cuda_release(CudaBackend *cuda) {
+  const Plan *plan = cuda->config.plan;
+  bool broken = cuda->failure.code != 0;
+  if (!broken) cudaDeviceSynchronize();
+  if (cuda->machine.comm != NULL) cuda->machine.comm->close(cuda->machine.comm, broken);
+  if (cuda->machine.products != NULL) cuda_products_close(cuda->machine.products);
+  for (uint32_t s = 0; s < plan->segments.count; s++)
+    if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);
+  for (uint32_t i = 0; i < plan->instrs.count; i++) destroy_event(cuda->timers[i].start), destroy_event(cuda->timers[i].end);
+  for (uint32_t i = 0; cuda->events != NULL && i < plan->event_count; i++) destroy_event(cuda->events[i]);
+  for (uint32_t q = 0; q < STREAM_COUNT; q++) {
+    destroy_event(cuda->join[q]);
+    if (cuda->streams[q] != NULL) cudaStreamDestroy(cuda->streams[q]);
+  }
+  destroy_event(cuda->fork), destroy_event(cuda->done);
+  cudaFreeHost(cuda->staging_host);
+  cudaFree(cuda->staging_device), cudaFree(cuda->range_memory), cudaFree(cuda->scratch), cudaFree(cuda->workspace);
+  cudaFree(cuda->arena);
+}

@@ -1,0 +1,72 @@
+/* Owns: what the host hands to a step: rates, counts, tokens. One block of pinned memory, copied to the device in one piece
+ * when the step begins; kernels pick the part of the repetition that runs. */
+#include "runtime/cuda_state.h"
+
+#include "base/checked.h"
+
+#include <math.h>
+
+static const PlanSegment *segment_of(const Plan *plan, int32_t position) {
+  for (uint32_t s = 0; s < plan->segments.count; s++)
+    if (position >= plan->segments.data[s].first && position < plan->segments.data[s].end) return &plan->segments.data[s];
+  return NULL;
+}
+
+static uint64_t bytes_of(const Plan *plan, int32_t position) {
+  const PlanInstr *instr = &plan->instrs.data[position];
+  if (instr->op == INSTR_COUNT_TARGETS) return sizeof(double);
+  if (instr->op != INSTR_INPUT) return 0;
+  return segment_of(plan, position)->count * (uint64_t)plan_int(plan, instr, 0) * sizeof(int32_t);
+}
+
+bool cuda_stage_open(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  uint64_t at = round_up(sizeof(CudaStep), PLAN_ALIGN_BYTES);
+  cuda->staged_at = ARENA_ARRAY(arena, uint64_t, plan->instrs.count);
+  cuda->machine.staged = ARENA_ARRAY(arena, const void *, plan->instrs.count);
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
+    uint64_t bytes = bytes_of(plan, i);
+    if (bytes == 0) continue;
+    cuda->staged_at[i] = at;
+    at += round_up(bytes, PLAN_ALIGN_BYTES);
+  }
+  cuda->staging_bytes = at;
+  void *host = NULL, *device = NULL;
+  if (!cuda_ok((int)cudaHostAlloc(&host, at, cudaHostAllocDefault), "pinned memory for inputs", failure)) return false;
+  cuda->staging_host = host;
+  if (!cuda_ok((int)cudaMalloc(&device, at), "device memory for inputs", failure)) return false;
+  cuda->staging_device = device;
+  cuda->machine.step = device;
+  for (uint32_t i = 0; i < plan->instrs.count; i++)
+    if (cuda->staged_at[i] != 0) cuda->machine.staged[i] = cuda->staging_device + cuda->staged_at[i];
+  return true;
+}
+
+static void fill(CudaBackend *cuda, int32_t position, const StepState *state) {
+  const Plan *plan = cuda->config.plan;
+  const PlanInstr *instr = &plan->instrs.data[position];
+  Feed *feed = cuda->config.feed;
+  void *to = cuda->staging_host + cuda->staged_at[position];
+  if (instr->op == INSTR_COUNT_TARGETS) {
+    *(double *)to = (double)feed->count(feed, state, (int32_t)plan_int(plan, instr, 0), plan_int(plan, instr, 1));
+    return;
+  }
+  uint64_t count = (uint64_t)plan_int(plan, instr, 0);
+  StepState own = *state;
+  for (own.repetition = 0; own.repetition < segment_of(plan, position)->count; own.repetition++)
+    feed->fill(feed, &own, (int32_t)plan_int(plan, instr, 1), (int32_t *)to + own.repetition * count, count);
+}
+
+bool cuda_stage_step(CudaBackend *cuda, const StepState *state) {
+  const Plan *plan = cuda->config.plan;
+  *(CudaStep *)(void *)cuda->staging_host = (CudaStep){.step = state->step,
+                                                       .first_sample = state->first_sample,
+                                                       .lr = state->lr,
+                                                       .bias1 = 1 - pow(plan->recipe.beta1, (double)state->step),
+                                                       .bias2 = 1 - pow(plan->recipe.beta2, (double)state->step)};
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++)
+    if (cuda->staged_at[i] != 0) fill(cuda, i, state);
+  return cuda_ok((int)cudaMemcpyAsync(cuda->staging_device, cuda->staging_host, cuda->staging_bytes,
+                                      cudaMemcpyHostToDevice, cuda->streams[cuda->origin]),
+                 "copying inputs to the GPU", &cuda->failure);
+}

@@ -1,0 +1,60 @@
+/* Owns: the state of the CUDA backend, shared by the files that open it (cuda_open.c, cuda_staging.c) and run it
+ * (backend_cuda.c). */
+#ifndef FSDPC_RUNTIME_CUDA_STATE_H
+#define FSDPC_RUNTIME_CUDA_STATE_H
+
+#include "runtime/backend_cuda.h"
+#include "runtime/cuda_dispatch.h"
+
+#include <cuda_runtime_api.h>
+
+typedef struct CudaTimer {
+  cudaEvent_t start, end;
+} CudaTimer;
+
+typedef struct CudaBackend {
+  Backend base; /* first: methods are given &cuda->base */
+  CudaBackendConfig config;
+  CudaLibs libs;
+  CudaMachine machine;
+  CudaTensor *operands; /* parallel to plan->operands */
+  uint64_t *reach;      /* of each instruction: the arena offset that its operands end at */
+  char device_name[300];
+
+  unsigned char *arena;    /* plan->arena_bytes */
+  void *workspace;         /* of products */
+  void *scratch;           /* of the compute stream */
+  CudaRange *range_memory; /* of all units */
+
+  /* What a step reads anew: the same layout on both sides. */
+  unsigned char *staging_host, *staging_device;
+  uint64_t staging_bytes;
+  uint64_t *staged_at; /* by instruction: offset, 0: stages nothing */
+
+  cudaStream_t streams[STREAM_COUNT]; /* by queue; NULL where no stream uses it */
+  uint32_t origin;                    /* the compute queue: others fork from it and join it */
+  cudaEvent_t *events;                /* the plan's */
+  cudaEvent_t fork, join[STREAM_COUNT], done;
+  cudaGraphExec_t *graphs; /* by segment; NULL: not captured yet */
+  CudaTimer *timers;       /* by instruction; NULL until times are asked for */
+
+  bool use_graphs, sync_each;
+  uint32_t timeout_s;
+  bool warm; /* a whole step has run */
+  uint64_t high_water;
+  Failure failure;
+} CudaBackend;
+
+/* The backend's methods, to be copied into `base`. */
+extern const Backend cuda_methods;
+
+/* Fails with what was being done and CUDA's reason; true when error is 0. */
+bool cuda_ok(int error, const char *what, Failure *failure);
+/* Fills the host's staging memory for the step that begins and queues its copy to the device. */
+bool cuda_stage_step(CudaBackend *cuda, const StepState *state);
+/* Lays out the staging memory and allocates it. */
+bool cuda_stage_open(CudaBackend *cuda, Arena *arena, Failure *failure);
+/* Frees whatever open has made so far. */
+void cuda_release(CudaBackend *cuda);
+
+#endif

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Owns: tests of `predict`, `profile` and of tools/against-published.sh on a few rows.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+run=$root/tests/cost/tt-pr165-fsdp2-sac.fsdp
+
+expect 0 predict "$run"
+said out 'executor pytorch-fsdp2-eager-2024, 8 ranks, micro-batch 8 x 1'
+expect 0 predict "$run" --executor pytorch-fsdp2-compiled --json
+said out '"executor": "pytorch-fsdp2-compiled"'
+expect 64 predict "$run" --executor pytorch-fsdp2-compild
+said err 'did you mean pytorch-fsdp2-compiled?'
+expect 3 predict "$run" --micro-batch 64
+said out 'does not fit'
+
+sed 's/executor .*/executor pytorch-fsdp2 compiled { states bf16 loss chunkd }/' "$run" >typo.fsdp
+cp -r "$root/models/families" "$root/models/clusters" .
+expect 1 predict typo.fsdp
+said err 'did you mean "chunked"?'
+sed 's/executor .*/executor pytorch-fsdp2 compiled { states bf16 loss chunked }/' "$run" >good.fsdp
+expect 0 predict good.fsdp
+said out 'executor pytorch-fsdp2-compiled,'
+
+# More nodes shrink the optimizer's share, and cost communication: much of it over Ethernet.
+speed() { sed -n 's/.*"tokens_per_s_per_rank": \([0-9]*\).*/\1/p' out; }
+expect 0 predict good.fsdp --cluster dgx-a100-80 --ranks 8 --json && one=$(speed)
+expect 0 predict good.fsdp --cluster dgx-a100-80 --ranks 64 --json && many=$(speed)
+expect 0 predict good.fsdp --cluster ethernet-a100 --ranks 64 --json && slow=$(speed)
+[ $((slow * 3)) -lt $((many * 2)) ] && [ $((many * 10)) -le $((one * 11)) ] || fail "speeds $one $many $slow"
+
+expect 0 profile --ranks 2 -o here.fsdp
+expect 0 fmt --check here.fsdp
+expect 0 plan "$root/models/quickstart.fsdp" --cluster "$PWD/here.fsdp"
+expect 0 profile --ranks 1
+said out 'cluster "profile" {'
+
+FSDPC=$fsdpc "$root/tools/against-published.sh" "$root/tests/cost/published.csv" >table 2>&1
+said table 'fit: 9 runs, 0 predicted wrongly (0 more among suspect rows); 0 without a prediction'
+awk '$1 == "all" && $2 == "speed" { n = $3; worst = $8 } END { exit !(n == 7 && worst < 8 && worst > -8) }' table || { cat table >&2 && fail "speeds are off by more than 8 %"; }
+grep -q 'llmf-h100-003 .*suspect' table || fail 'a row to distrust is not marked'

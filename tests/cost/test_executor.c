@@ -1,0 +1,157 @@
+/* Owns: predictions under other executors against three published configurations worked out by hand (the test
+ * vectors of the cost model), and properties: a longer step for more work, less memory for more recompute,
+ * equal results for equal input. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "planner/executor.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct Run {
+  Arena *arena;
+  SourceSet sources;
+  DiagSink sink;
+  Graph *graph;
+  PlanSettings settings;
+  ExecutorWorld world;
+  ExecutorPrediction out;
+} Run;
+
+static void open_run(Run *run, const char *path, uint32_t ranks) {
+  memset(run, 0, sizeof *run);
+  run->arena = arena_new();
+  run->sources.arena = run->arena;
+  run->sink = (DiagSink){.arena = run->arena, .sources = &run->sources};
+  run->graph = frontend_compile(run->arena, &run->sources, &run->sink, path, &(FrontendOptions){0});
+  if (!run->graph) fprintf(stderr, "%s does not compile\n", path);
+  assert_non_null(run->graph);
+  run->settings = run->graph->plan;
+  int64_t micro = run->settings.micro_batch;
+  run->world =
+      (ExecutorWorld){.ranks = ranks,
+                      .shard = ranks,
+                      .ranks_per_node = ranks,
+                      .micro_batch = micro,
+                      .accumulation = (int64_t)run->graph->recipe.samples_per_step / (ranks * micro)};
+}
+
+static void predict(Run *run) {
+  assert_true(executor_predict(run->arena, &run->sink, run->graph, &run->settings, &run->world, &run->out));
+}
+
+static void within(const char *what, double value, double expected, double percent) {
+  if (fabs(value / expected - 1) > percent / 100)
+    fprintf(stderr, "%s: %g, expected %g within %g %%\n", what, value, expected, percent);
+  assert_true(fabs(value / expected - 1) <= percent / 100);
+}
+
+/* ms of one block and tokens/s; gathers are given with the copies around them, which this model puts on the
+ * compute stream. */
+typedef struct Vector {
+  const char *path;
+  double forward, backward, recompute, reduce, head, update, speed;
+} Vector;
+
+static void test_vectors(void **state) {
+  (void)state;
+  static const Vector vectors[] = {
+      {"tests/cost/llmf-h100-021.fsdp", 9.59, 21.5, 0, 2.43, 30.7, 20.8, 10785},
+      {"tests/cost/tt-pr165-fsdp2-sac.fsdp", 20.1, 40.2, 10.5, 2.45, 34.7, 17.7,
+       6702}, /* head: 31.3 and the last norm */
+      {"tests/cost/llmf-a100-80-005.fsdp", 31.5, 67.0, 31.5, 10.2, 56.3, 150, 889}};
+  for (int i = 0; i < 3; i++) {
+    const Vector *v = &vectors[i];
+    Run run;
+    open_run(&run, v->path, 8);
+    predict(&run);
+    within("forward", run.out.block_forward_ns / 1e6, v->forward, 2);
+    within("backward", run.out.block_backward_ns / 1e6, v->backward, 2);
+    if (v->recompute > 0) within("recompute", run.out.block_recompute_ns / 1e6, v->recompute, 3);
+    within("reduce", run.out.reduce_ns / 1e6, v->reduce, 2);
+    within("head", run.out.head_ns / 1e6, v->head, 2);
+    within("update", run.out.update_ns / 1e6, v->update, 2);
+    within("speed", run.out.tokens_per_s_per_rank, v->speed, 2);
+    assert_true(run.out.fits);
+    arena_free(run.arena);
+  }
+}
+
+static void test_save_sets(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "tests/cost/llmf-h100-021.fsdp",
+           8); /* 32 d bytes a token and layer, 4 a head; T = 12,288, d = 4,096 */
+  predict(&run);
+  double tokens = 6 * 2048, d = 4096, layers = 32,
+         root = (2 + 2) * d * tokens; /* last norm's input and the head's */
+  within("saved", run.out.saved_bytes, layers * tokens * (32 * d + 4 * 32) + root, 0.5);
+  run.settings.checkpoint = CHECKPOINT_FULL;
+  predict(&run);
+  within("checkpointed", run.out.saved_bytes, layers * tokens * 2 * d + root, 0.5);
+  within("recompute", run.out.block_recompute_ns, run.out.block_forward_ns, 1e-6);
+  arena_free(run.arena);
+}
+
+static void test_properties(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "tests/cost/tt-pr165-fsdp2-sac.fsdp", 8);
+  run.settings.executor.selective = SELECTIVE_NONE;
+  for (int executor = 0; executor < EXECUTOR_COUNT; executor++) {
+    run.settings.executor.id = (ExecutorId)executor;
+    run.settings.checkpoint = CHECKPOINT_NONE;
+    run.world.micro_batch = 2;
+    predict(&run);
+    ExecutorPrediction small = run.out;
+    predict(&run);
+    assert_memory_equal(&small, &run.out, sizeof small);
+    run.world.micro_batch = 4;
+    predict(&run);
+    assert_true(run.out.step_ns > small.step_ns && run.out.active_bytes > small.active_bytes);
+    assert_true(run.out.reserved_bytes >= run.out.active_bytes);
+    ExecutorPrediction kept = run.out;
+    run.settings.checkpoint = CHECKPOINT_FULL;
+    predict(&run);
+    assert_true(run.out.step_ns > kept.step_ns && run.out.saved_bytes < kept.saved_bytes);
+    run.settings.checkpoint = CHECKPOINT_NONE;
+    run.world.accumulation = 2;
+    predict(&run);
+    assert_true(run.out.step_ns > 1.5 * kept.step_ns);
+    run.world.accumulation = 1;
+  }
+  arena_free(run.arena);
+}
+
+/* Compiled is faster than eager and keeps less; f32 states need more than bf16; offloaded ones less. */
+static void test_habits(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "tests/cost/tt-pr165-fsdp2-sac.fsdp", 8);
+  run.settings.executor.id = EXECUTOR_FSDP2_EAGER;
+  predict(&run);
+  ExecutorPrediction eager = run.out;
+  run.settings.executor.id = EXECUTOR_FSDP2_COMPILED;
+  predict(&run);
+  assert_true(run.out.step_ns < eager.step_ns && run.out.active_bytes < eager.active_bytes);
+  ExecutorPrediction full = run.out;
+  run.settings.executor.states = STATES_BF16;
+  predict(&run);
+  assert_true(run.out.states_bytes == full.states_bytes / 2);
+  run.settings.executor.offload = OFFLOAD_M | OFFLOAD_V;
+  predict(&run);
+  assert_true(run.out.states_bytes == full.states_bytes / 6);
+  arena_free(run.arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
+                                     cmocka_unit_test(test_properties), cmocka_unit_test(test_habits)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

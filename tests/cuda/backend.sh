@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Owns: the CUDA backend on the fake runtime, from plan to saved weights: it agrees with the CPU backend, with itself in
+# every way of launching, and over ranks, strategies and runs. Run as: backend.sh FSDPC_FAKE COMPARE.
+source "$(dirname "$0")/../cli/lib.sh"
+
+# Losses and norms agree with the CPU's; graphs (the default), single launches and waiting after each give equal bits.
+for model in gpt-tiny llama-tiny; do
+  file=$fixtures/$model.fsdp
+  train "$model-cpu" "$file" --ranks 1 --steps 8
+  train "$model-cuda" "$file" --ranks 1 --steps 8 --backend cuda
+  "$compare" metrics "$model-cuda.jsonl" "$model-cpu.jsonl" 1e-4
+  FSDPC_CUDA_GRAPH=0 train "$model-eager" "$file" --ranks 1 --steps 8 --backend cuda
+  FSDPC_CUDA_SYNC=1 train "$model-sync" "$file" --ranks 1 --steps 8 --backend cuda
+  for other in eager sync; do
+    "$compare" metrics "$model-$other.jsonl" "$model-cuda.jsonl" 0
+    "$compare" weights "$model-$other.weights/model.safetensors" "$model-cuda.weights/model.safetensors"
+  done
+done
+
+# Several ranks on one GPU.
+for ranks in 2 4; do
+  train "gpt-$ranks" "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --steps 4 --backend cuda
+  train "gpt-$ranks-cpu" "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --steps 4
+  "$compare" metrics "gpt-$ranks.jsonl" "gpt-$ranks-cpu.jsonl" 1e-4
+done
+
+# A plan never changes the arithmetic.
+for choice in '--strategy full_shard' '--strategy shard_grad_op' '--strategy no_shard' \
+  '--wrap whole' '--checkpoint full'; do
+  # shellcheck disable=SC2086
+  train choice "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 4 --backend cuda $choice
+  "$compare" metrics choice.jsonl gpt-4.jsonl 0
+  "$compare" weights choice.weights/model.safetensors gpt-4.weights/model.safetensors
+done
+
+# A plan for GPUs gives every stream a queue of its own: the same bits, through events alone.
+for ranks in 1 4; do
+  expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --cluster "$root/models/clusters/dgx-h100.fsdp" -o gpu.plan
+  expect 0 verify gpu.plan
+  train queues gpu.plan --steps 4 --backend cuda
+  train shared "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --steps 4 --backend cuda
+  "$compare" metrics queues.jsonl shared.jsonl 0
+done
+
+# bf16 with f32 master weights and gradients follows f32; accumulation over micro-batches is one graph launched again.
+sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/gpt-tiny.fsdp" >bf16.fsdp
+train bf16 bf16.fsdp --ranks 1 --steps 8 --backend cuda
+"$compare" metrics bf16.jsonl gpt-tiny-cpu.jsonl 2e-2
+train bf16-2 bf16.fsdp --ranks 2 --steps 4 --backend cuda
+train bf16-again bf16.fsdp --ranks 1 --steps 8 --backend cuda --micro-batch 2
+"$compare" metrics bf16-again.jsonl gpt-tiny-cpu.jsonl 2e-2
+
+# The peak is the plan's.
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 1 --json
+arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')
+observed=$(sed -n 2p gpt-tiny-cuda.jsonl | grep -oE '"peak_bytes": *[0-9]+' | grep -oE '[0-9]+$')
+[ "$arena" = "$observed" ] || fail "the run reached $observed bytes, the plan says $arena"
+
+# What doctor and a run say of the device.
+expect 0 doctor
+said out 'fake GPU, compute 9.0'
+expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'fake GPU, compute 9.0, cuBLASLt'
+
+# An instruction that fails is named with its stream and layer; the other ranks end too.
+sed 's/precision f32 reduce f32/precision f32 reduce bf16/' "$fixtures/gpt-tiny.fsdp" >mixed.fsdp
+expect 1 run mixed.fsdp --ranks 2 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'stream compute, instruction'

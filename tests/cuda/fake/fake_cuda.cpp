@@ -1,0 +1,296 @@
+/* Owns: a CUDA runtime on the CPU, for running the CUDA backend in tests: the functions that runtime/ calls, with streams,
+ * events and graphs that behave as CUDA's may behave at worst. Work is only recorded; when something is waited for, all
+ * that was recorded runs, in a random order that streams and events allow. So a missing event shows as a wrong result, and
+ * a value that a graph should read anew and does not shows as a stale one. Device memory starts as NaN, and is shared
+ * between processes by file descriptor, as CUDA's is by interprocess handle. */
+#include <cuda_runtime_api.h>
+
+#include "tests/cuda/fake/fake_cuda.h"
+
+#include <fcntl.h>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+struct Node {
+  std::function<void()> work;
+  std::vector<std::shared_ptr<Node>> after;
+  CUgraph_st *graph = nullptr; /* captured into; null: to be run */
+  bool done = false;
+};
+typedef std::shared_ptr<Node> NodeRef;
+
+struct CUgraph_st {
+  std::vector<NodeRef> nodes;
+};
+struct CUgraphExec_st {
+  std::vector<NodeRef> nodes;
+};
+struct CUstream_st {
+  NodeRef last;
+  NodeRef before; /* what was last when the stream began to be captured */
+  CUgraph_st *capture = nullptr;
+};
+struct CUevent_st {
+  NodeRef node;
+};
+
+namespace {
+
+struct Block {
+  size_t bytes;
+  int fd;
+};
+
+struct Fake {
+  std::vector<NodeRef> pending;
+  std::vector<CUstream_st *> streams;
+  std::map<void *, Block> blocks;
+  uint64_t random = 1;
+};
+Fake &fake() {
+  static Fake state;
+  return state;
+}
+
+void add(CUstream_st *stream, std::function<void()> work, NodeRef also = nullptr) {
+  NodeRef node = std::make_shared<Node>();
+  node->work = std::move(work);
+  if (stream->last) node->after.push_back(stream->last);
+  if (also) node->after.push_back(also);
+  node->graph = stream->capture;
+  stream->last = node;
+  if (stream->capture) stream->capture->nodes.push_back(node);
+  else fake().pending.push_back(node);
+}
+
+bool ready(const Node &node) {
+  for (const NodeRef &before : node.after)
+    if (!before->done) return false;
+  return true;
+}
+
+/* Runs everything that was recorded. */
+void run_all() {
+  std::vector<NodeRef> &pending = fake().pending;
+  while (!pending.empty()) {
+    size_t start = (fake().random = fake().random * 6364136223846793005u + 1442695040888963407u) >> 33, n = pending.size();
+    size_t i = 0;
+    while (i < n && !ready(*pending[(start + i) % n])) i++;
+    if (i == n) {
+      fprintf(stderr, "fake cuda: work waits for itself\n");
+      abort();
+    }
+    NodeRef node = pending[(start + i) % n];
+    pending.erase(pending.begin() + (ptrdiff_t)((start + i) % n));
+    node->work();
+    node->done = true;
+    node->after.clear();
+    node->work = nullptr;
+  }
+}
+
+bool reaches(const NodeRef &from, const NodeRef &to) {
+  if (from == to) return true;
+  for (const NodeRef &before : from->after)
+    if (before->graph == from->graph && reaches(before, to)) return true;
+  return false;
+}
+
+void *map_fd(int fd, size_t bytes) {
+  void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return p == MAP_FAILED ? NULL : p;
+}
+
+struct Handle {
+  int pid, fd;
+  size_t bytes;
+};
+
+} // namespace
+
+void shim_submit(void *stream, std::function<void()> work); /* of shim.h, whose names clash with CUDA's headers */
+void shim_submit(void *stream, std::function<void()> work) { add((CUstream_st *)stream, std::move(work)); }
+
+extern "C" void fake_cuda_enqueue(void *stream, void (*call)(void *), const void *arg, size_t bytes) {
+  std::vector<unsigned char> copy((const unsigned char *)arg, (const unsigned char *)arg + bytes);
+  add((CUstream_st *)stream, [=]() mutable { call(copy.data()); });
+}
+
+extern "C" {
+
+/* --- device and memory ---------------------------------------------------------------------------------------------- */
+
+cudaError_t cudaDriverGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int) {
+  memset(prop, 0, sizeof *prop);
+  snprintf(prop->name, sizeof prop->name, "fake GPU");
+  prop->major = 9;
+  prop->totalGlobalMem = (size_t)1 << 30;
+  return cudaSuccess;
+}
+const char *cudaGetErrorString(cudaError_t error) {
+  static char text[64];
+  snprintf(text, sizeof text, "CUDA error %d", (int)error);
+  return text;
+}
+cudaError_t cudaDeviceSynchronize(void) { return run_all(), cudaSuccess; }
+
+cudaError_t cudaMalloc(void **to, size_t bytes) {
+  int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) return cudaErrorMemoryAllocation;
+  *to = map_fd(fd, bytes);
+  if (*to == NULL) return cudaErrorMemoryAllocation;
+  memset(*to, 0xff, bytes);
+  fake().blocks[*to] = Block{bytes, fd};
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void *p) {
+  auto block = fake().blocks.find(p);
+  if (block == fake().blocks.end()) return p == NULL ? cudaSuccess : cudaErrorInvalidValue;
+  run_all();
+  munmap(p, block->second.bytes);
+  close(block->second.fd);
+  fake().blocks.erase(block);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **to, size_t bytes, unsigned) {
+  *to = malloc(bytes);
+  return *to != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFreeHost(void *p) { return free(p), cudaSuccess; }
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  return add(stream, [=] { memcpy(to, from, bytes); }), cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+  return add(stream, [=] { memset(to, value, bytes); }), cudaSuccess;
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+  run_all();
+  return memcpy(to, from, bytes), cudaSuccess;
+}
+cudaError_t cudaMemset(void *to, int value, size_t bytes) {
+  run_all();
+  return memset(to, value, bytes), cudaSuccess;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *p) {
+  auto block = fake().blocks.find(p);
+  if (block == fake().blocks.end()) return cudaErrorInvalidValue;
+  Handle handle = {getpid(), block->second.fd, block->second.bytes};
+  static_assert(sizeof handle <= sizeof *out, "a handle must fit");
+  return memcpy(out, &handle, sizeof handle), cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void **to, cudaIpcMemHandle_t in, unsigned) {
+  Handle handle;
+  char path[64];
+  memcpy(&handle, &in, sizeof handle);
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return cudaErrorMapBufferObjectFailed;
+  *to = map_fd(fd, handle.bytes);
+  fake().blocks[*to] = Block{handle.bytes, fd};
+  return *to != NULL ? cudaSuccess : cudaErrorMapBufferObjectFailed;
+}
+cudaError_t cudaIpcCloseMemHandle(void *p) { return cudaFree(p); }
+
+/* --- streams and events ---------------------------------------------------------------------------------------------- */
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+  return *least = 0, *greatest = -1, cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) {
+  *stream = new CUstream_st;
+  fake().streams.push_back(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  run_all();
+  std::vector<CUstream_st *> &all = fake().streams;
+  for (size_t i = 0; i < all.size(); i++)
+    if (all[i] == stream) all.erase(all.begin() + (ptrdiff_t)i--);
+  return delete stream, cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->capture) return cudaErrorStreamCaptureUnsupported;
+  return run_all(), cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) { return cudaEventCreate(event); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return event->node = stream->last, cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) { return run_all(), cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) { return *ms = 0, cudaSuccess; }
+
+/* A stream that waits for a captured event joins the capture. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (!event->node) return cudaSuccess;
+  CUgraph_st *graph = event->node->graph;
+  if (graph != nullptr && stream->capture == nullptr) {
+    stream->capture = graph;
+    stream->before = stream->last;
+    stream->last = event->node;
+    return cudaSuccess;
+  }
+  if (graph != stream->capture) return cudaErrorStreamCaptureIsolation;
+  if (event->node != stream->last) add(stream, [] {}, event->node);
+  return cudaSuccess;
+}
+
+/* --- graphs ---------------------------------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  stream->capture = new CUgraph_st;
+  stream->before = stream->last;
+  stream->last = nullptr;
+  add(stream, [] {}); /* a root, so that an event can be recorded at once */
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
+  CUgraph_st *graph = stream->capture;
+  bool joined = true;
+  for (CUstream_st *other : fake().streams) {
+    if (other->capture != graph) continue;
+    joined = joined && reaches(stream->last, other->last);
+    other->capture = nullptr;
+    if (other != stream) other->last = other->before;
+  }
+  stream->last = stream->before;
+  *out = graph;
+  return joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
+  *out = new CUgraphExec_st;
+  (*out)->nodes = graph->nodes;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  std::map<Node *, NodeRef> copies;
+  NodeRef end = std::make_shared<Node>();
+  end->work = [] {};
+  for (const NodeRef &node : exec->nodes) { /* in an order of dependence */
+    NodeRef copy = std::make_shared<Node>();
+    copy->work = node->work;
+    for (const NodeRef &before : node->after) copy->after.push_back(copies.at(before.get()));
+    if (node->after.empty() && stream->last) copy->after.push_back(stream->last);
+    copies[node.get()] = copy;
+    end->after.push_back(copy);
+    fake().pending.push_back(copy);
+  }
+  fake().pending.push_back(end);
+  stream->last = end;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cudaSuccess; }
+
+} /* extern "C" */

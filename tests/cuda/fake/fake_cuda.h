@@ -1,0 +1,16 @@
+/* Owns: what the fakes of libraries ask of the fake CUDA runtime. */
+#ifndef FSDPC_TESTS_CUDA_FAKE_FAKE_CUDA_H
+#define FSDPC_TESTS_CUDA_FAKE_FAKE_CUDA_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Queues call(copy of arg) on a stream. */
+void fake_cuda_enqueue(void *stream, void (*call)(void *), const void *arg, size_t bytes);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

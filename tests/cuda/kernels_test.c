@@ -1,0 +1,219 @@
+/* Owns: every CUDA kernel against the CPU's in double, over the scenarios of tests/kernels: f32 closely, bf16 and f16
+ * within what their 8 and 11 bits allow. Under the shim, in several orders of threads and blocks too. */
+#include "tests/cuda/adapter.h"
+#include "tests/kernels/scenario.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+void shim_seed(uint64_t seed); /* where there is no shim, nothing to seed */
+
+/* Relative to the output and to the scenario's root mean square. */
+static const double TOLERANCE[] = {[CUDA_F32] = 6e-6, [CUDA_BF16] = 2.5e-2, [CUDA_F16] = 4e-3};
+static const char *const TYPE[] = {"f32", "bf16", "f16"};
+
+/* Initial values come from the CPU; tree_sum is tested in f32 only. */
+static bool has_type(const Scenario *s, int type) {
+  return type == CUDA_F32 || (strcmp(s->name, "init") != 0 && strcmp(s->name, "tree_sum") != 0);
+}
+
+static double typical_of(const Scene *scene) {
+  double squares = 0;
+  int64_t finite = 0;
+  for (int64_t i = 0; i < scene->count; i++)
+    if (isfinite(scene->out[i])) squares += scene->out[i] * scene->out[i], finite++;
+  return sqrt(squares / (double)finite);
+}
+
+/* The largest error, in units of what is allowed: `slack` times the tolerance. */
+static double worst(const Scenario *scenario, int type, double slack, const Scene *got, const Scene *expected) {
+  double typical = typical_of(expected), most = 0;
+  assert_int_equal(got->count, expected->count);
+  for (int64_t i = 0; i < got->count; i++) {
+    double want = expected->out[i], error = fabs(got->out[i] - want);
+    if (got->out[i] == want) continue;
+    error /= slack * TOLERANCE[type] * (typical + fabs(want));
+    if (!(error <= 1))
+      fail_msg("%s, %s: output %ld is %.9g, in double %.9g", scenario->name, TYPE[type], (long)i, got->out[i], want);
+    if (error > most) most = error;
+  }
+  return most;
+}
+
+/* Buffers of optimizers start on 16-byte boundaries, as shards do. */
+static int64_t shift_of(const Scenario *s, int type) {
+  return type == CUDA_F32 && strcmp(s->name, "optimizers") != 0 ? 1 : 0;
+}
+
+static void test_against_double(void **unused) {
+  (void)unused;
+  KernelContext alone = {NULL, NULL};
+  for (int i = 0; i < SCENARIO_COUNT; i++) {
+    Scene expected = {.state = 5};
+    SCENARIOS[i].f64(&expected, kernels_cpu_f64(), &alone);
+    for (int type = CUDA_F32; type <= CUDA_F16; type++) {
+      if (!has_type(&SCENARIOS[i], type)) continue;
+      Adapter adapter = {.type = type};
+      Scene got = {.state = 5, .misaligned = shift_of(&SCENARIOS[i], type)};
+      shim_seed((uint64_t)(type + 1));
+      SCENARIOS[i].f32(&got, &adapter_table, &adapter.context);
+      printf("%-22s %-5s %5.2f of %.1e\n", SCENARIOS[i].name, TYPE[type],
+             worst(&SCENARIOS[i], type, 1, &got, &expected), TOLERANCE[type]);
+    }
+    memory_free();
+  }
+}
+
+/* The order in which threads and blocks run must not show. */
+static void test_same_in_any_order(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SCENARIO_COUNT; i++) {
+    Scene first = {.state = 5}, second = {.state = 5};
+    Adapter adapter = {.type = CUDA_BF16};
+    if (!has_type(&SCENARIOS[i], CUDA_BF16) || strncmp(SCENARIOS[i].name, "linear", 6) == 0) continue;
+    shim_seed(11);
+    SCENARIOS[i].f32(&first, &adapter_table, &adapter.context);
+    shim_seed(12);
+    SCENARIOS[i].f32(&second, &adapter_table, &adapter.context);
+    assert_int_equal(first.count, second.count);
+    if (memcmp(first.out, second.out, (size_t)first.count * sizeof *first.out) != 0)
+      fail_msg("%s: another order of threads gave other bits", SCENARIOS[i].name);
+    memory_free();
+  }
+}
+
+/* --- tensor cores --------------------------------------------------------------------------------------------------- */
+
+/* One attention, forward and backward, by a table; outputs side by side. */
+static Scene attend(const KernelTable *t, const KernelContext *k, AttentionShape a) {
+  Scene s = {.state = 9};
+  int64_t rows = a.batch * a.tq, keys = a.batch * a.tk, qd = a.heads * a.head_dim, kd = a.kv_heads * a.head_dim;
+  int64_t sizes[] = {rows * qd, keys * kd, keys * kd, rows * qd};
+  float *x[4], *lse = memory_get((size_t)(a.batch * a.heads * a.tq) * sizeof *lse), *out[4];
+  for (int i = 0; i < 4; i++) {
+    x[i] = memory_get((size_t)sizes[i] * sizeof(float));
+    for (int64_t j = 0; j < sizes[i]; j++) x[i][j] = (float)coarse_value_next(&s.state);
+  }
+  for (int i = 0; i < 4; i++) out[i] = memory_get((size_t)sizes[i == 3 ? 0 : i] * sizeof(float)); /* dq dk dv o */
+  a.scale = 1 / sqrt((double)a.head_dim);
+  t->attention_fwd(k, &a, x[0], qd, x[1], kd, x[2], kd, out[3], qd, lse);
+  for (int add = 0; add < 2; add++)
+    t->attention_bwd(k, &a, x[0], qd, x[1], kd, x[2], kd, out[3], qd, lse, x[3], qd, out[0], qd, add, out[1], kd, add,
+                     out[2], kd, add);
+  for (int i = 0; i < 4; i++) s.count += sizes[i == 3 ? 0 : i];
+  s.out = memory_get((size_t)s.count * sizeof(double));
+  for (int64_t i = 0, n = 0; i < 4; i++)
+    for (int64_t j = 0; j < sizes[i == 3 ? 0 : i]; j++) s.out[n++] = (double)out[i][j];
+  return s;
+}
+
+/* Twice the tolerance: tensor cores take probabilities and their gradients rounded to 16 bits. */
+static void test_tensor_core_attention(void **unused) {
+  (void)unused;
+  static const AttentionShape shapes[] = {{1, 150, 150, 2, 2, 64, 1, 0},
+                                          {2, 70, 70, 4, 2, 96, 0, 0},
+                                          {1, 33, 100, 2, 1, 128, 1, 0},
+                                          {1, 64, 64, 1, 1, 128, 0, 0}};
+  KernelContext alone = {0};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    Scene expected = attend(kernels_cpu_named("portable"), &alone, shapes[i]);
+    for (int type = CUDA_BF16; type <= CUDA_F16; type++) {
+      Scenario scenario = {.name = "attention on tensor cores"};
+      Adapter adapter = {.type = type};
+      Scene got = attend(&adapter_table, &adapter.context, shapes[i]);
+      printf("tensor cores %zu         %-5s %5.2f of %.1e\n", i, TYPE[type], worst(&scenario, type, 2, &got, &expected),
+             TOLERANCE[type]);
+    }
+    memory_free();
+  }
+}
+
+/* --- 16-byte accesses against single ones -------------------------------------------------------------------------- */
+
+enum { ROWS = 70, COLS = 272, MOST = ROWS * COLS };
+
+typedef struct Both {
+  float *in[3], *out[3];
+} Both;
+
+static Both both_of(int64_t shift) {
+  Both b;
+  uint64_t state = 3;
+  for (int i = 0; i < 3; i++) {
+    b.in[i] = (float *)memory_get((MOST + 16) * sizeof(float)) + shift;
+    b.out[i] = (float *)memory_get((MOST + 16) * sizeof(float)) + shift;
+    for (int j = 0; j < MOST; j++) b.in[i][j] = (float)coarse_value_next(&state), b.out[i][j] = 1;
+  }
+  return b;
+}
+
+static void element_wise(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  DropoutSite site = {0.3, 1, 2, 3, 1000, 7};
+  t->mul(k, ROWS, COLS, b->in[0], COLS, b->in[1], COLS, b->out[0], COLS, add);
+  t->copy(k, ROWS, COLS, b->in[2], COLS, b->out[0], COLS, 1);
+  t->gelu_bwd(k, ROWS, COLS, 0, b->in[0], COLS, b->in[1], COLS, b->out[1], COLS, add);
+  t->dropout(k, &site, ROWS, COLS, b->in[0], COLS, b->out[2], COLS, add);
+}
+
+static void broadcasts(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  t->add_fwd(k, ROWS, COLS, 7, b->in[0], COLS, b->in[1], COLS, b->out[0], COLS);
+  t->broadcast_bwd(k, ROWS, COLS, 7, b->in[0], COLS, b->out[1], COLS, add);
+  t->broadcast_bwd(k, ROWS, COLS, 1, b->in[0], COLS, b->out[2], COLS, add);
+}
+
+static void norms(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  float mean[ROWS], rstd[ROWS], dbias[COLS] = {0};
+  t->layernorm_fwd(k, ROWS, COLS, 1e-5, b->in[0], COLS, b->in[1], b->in[2], b->out[0], COLS, mean, rstd);
+  t->layernorm_bwd(k, ROWS, COLS, b->in[0], COLS, b->in[1], mean, rstd, b->in[2], COLS, b->out[1], COLS, b->out[2],
+                   dbias, add, add, 0);
+}
+
+static void embeddings(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  int32_t tokens[ROWS];
+  for (int i = 0; i < ROWS; i++) tokens[i] = i * i % 23;
+  t->embedding_fwd(k, ROWS, 23, COLS, tokens, b->in[0], b->out[0], COLS);
+  t->embedding_bwd(k, ROWS, 23, COLS, tokens, b->in[1], COLS, b->out[1], add);
+}
+
+static void losses(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  int32_t targets[ROWS];
+  float row_loss[ROWS];
+  double loss = add;
+  for (int i = 0; i < ROWS; i++) targets[i] = i % 5 == 0 ? -100 : i;
+  memcpy(b->out[0], b->in[0], MOST * sizeof(float));
+  t->cross_entropy(k, ROWS, COLS, -100, 50, b->out[0], COLS, targets, &loss, row_loss);
+  b->out[1][0] = (float)loss;
+}
+
+static void test_wide_against_single(void **unused) {
+  (void)unused;
+  void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {element_wise, broadcasts, norms,
+                                                                                  embeddings, losses};
+  for (int type = CUDA_F32; type <= CUDA_F16; type++)
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
+      for (int add = 0; add < 2; add++) {
+        Adapter adapter = {.type = type};
+        Both wide = both_of(0), single = both_of(1);
+        cases[n](&adapter_table, &adapter.context, &wide, add);
+        cases[n](&adapter_table, &adapter.context, &single, add);
+        for (int i = 0; i < 3; i++)
+          for (int j = 0; j < MOST; j++)
+            if (!(fabsf(wide.out[i][j] - single.out[i][j]) <= (float)TOLERANCE[type] * (1 + fabsf(single.out[i][j]))))
+              fail_msg("case %zu, %s: output %d, %d is %g wide and %g single", n, TYPE[type], i, j,
+                       (double)wide.out[i][j], (double)single.out[i][j]);
+        memory_free();
+      }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_against_double),
+      cmocka_unit_test(test_tensor_core_attention),
+      cmocka_unit_test(test_wide_against_single),
+      cmocka_unit_test(test_same_in_any_order),
+  };
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

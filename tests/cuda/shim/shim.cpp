@@ -1,0 +1,279 @@
+/* Owns: running CUDA blocks as fibers. Threads of a block run in a seeded order until they wait; whoever waits for a
+ * barrier is passed over until it opens. A barrier that can never open ends the program with a message. */
+#include "tests/cuda/shim/shim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define HIDE(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define SHOW(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define HIDE(p, n) ((void)(p), (void)(n))
+#define SHOW(p, n) ((void)(p), (void)(n))
+#endif
+
+namespace {
+
+constexpr size_t STACK_BYTES = 256 * 1024, SHARED_BYTES = 256 * 1024, RED_ZONE = 64;
+constexpr int MOST_THREADS = 1024;
+
+struct Barrier {
+  unsigned phase;
+  int arrived, live;
+};
+
+struct Warp {
+  Barrier barrier;
+  unsigned lanes[2];
+  alignas(16) unsigned char slot[2][32][16];
+};
+
+struct Fiber {
+  void *sp;
+#if !defined(__x86_64__)
+  ucontext_t context;
+#endif
+  unsigned char *stack;
+  ShimThread thread;
+  int index;
+  size_t shared; /* next array */
+  int turn;      /* of __syncthreads_or */
+  bool done;
+  const Barrier *waiting; /* while its phase is `phase` */
+  unsigned phase;
+};
+
+/* The machine; tests are single-threaded. */
+struct Machine {
+  Fiber fiber[MOST_THREADS];
+  Warp warp[MOST_THREADS / 32];
+  Barrier block;
+  int any[2]; /* of __syncthreads_or, taking turns */
+  Fiber *now;
+  void *scheduler;
+#if !defined(__x86_64__)
+  ucontext_t scheduler_context;
+#endif
+  void (*call)(void *);
+  void *arg;
+  uint64_t random;
+  alignas(256) unsigned char shared[SHARED_BYTES];
+  size_t dynamic_bytes;
+} machine;
+
+uint64_t random_next() {
+  machine.random = machine.random * 6364136223846793005u + 1442695040888963407u;
+  return machine.random >> 33;
+}
+
+void shuffle(int n, int *order) {
+  for (int i = 0; i < n; i++) order[i] = i;
+  for (int i = n - 1; i > 0; i--) {
+    int j = (int)(random_next() % (uint64_t)(i + 1)), kept = order[i];
+    order[i] = order[j];
+    order[j] = kept;
+  }
+}
+
+/* --- switching ---------------------------------------------------------------------------------------------------- */
+
+extern "C" void shim_fiber_main(void);
+#if defined(__x86_64__)
+/* Saves the callee-saved registers on the stack of the caller, whose top goes to *from, and takes up another. */
+extern "C" void shim_switch(void **from, void *to);
+__asm__(".text\n.globl shim_switch\n.type shim_switch,@function\nshim_switch:\n"
+        "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+        "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+        "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n"
+        ".size shim_switch,.-shim_switch\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
+
+void prepare(Fiber *f) {
+  void **top = (void **)(f->stack + STACK_BYTES) - 2; /* so that after `ret` rsp is 8 below a multiple of 16 */
+  *top = (void *)shim_fiber_main;
+  top -= 6;
+  memset(top, 0, 6 * sizeof *top);
+  f->sp = top;
+}
+void enter(Fiber *f) { shim_switch(&machine.scheduler, f->sp); }
+void leave(Fiber *f) { shim_switch(&f->sp, machine.scheduler); }
+#else
+void prepare(Fiber *f) {
+  getcontext(&f->context);
+  f->context.uc_stack.ss_sp = f->stack;
+  f->context.uc_stack.ss_size = STACK_BYTES;
+  makecontext(&f->context, shim_fiber_main, 0);
+}
+void enter(Fiber *f) { swapcontext(&machine.scheduler_context, &f->context); }
+void leave(Fiber *f) { swapcontext(&f->context, &machine.scheduler_context); }
+#endif
+
+/* --- barriers ----------------------------------------------------------------------------------------------------- */
+
+void open_if_complete(Barrier *b) {
+  if (b->live == 0 || b->arrived < b->live) return;
+  b->arrived = 0;
+  b->phase++;
+}
+
+void wait(Barrier *b) {
+  Fiber *f = machine.now;
+  unsigned phase = b->phase;
+  b->arrived++;
+  open_if_complete(b);
+  if (b->phase != phase) return;
+  f->waiting = b, f->phase = phase;
+  leave(f);
+}
+
+Warp *warp_of(const Fiber *f) { return &machine.warp[f->index / 32]; }
+
+void end_fiber(Fiber *f) {
+  Warp *w = warp_of(f);
+  f->done = true;
+  w->barrier.live--, machine.block.live--;
+  open_if_complete(&w->barrier);
+  open_if_complete(&machine.block);
+}
+
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
+
+void start_block(dim3 block, dim3 threads, dim3 blocks, int count) {
+  SHOW(machine.shared, SHARED_BYTES);
+  memset(machine.shared, 0xff, SHARED_BYTES);
+  HIDE(machine.shared + machine.dynamic_bytes, SHARED_BYTES - machine.dynamic_bytes);
+  machine.block = Barrier{0, 0, count};
+  memset(machine.warp, 0, sizeof machine.warp);
+  memset(machine.any, 0, sizeof machine.any);
+  for (int i = 0; i < count; i++) {
+    Fiber *f = &machine.fiber[i];
+    if (f->stack == NULL) {
+      void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (stack == MAP_FAILED) shim_fail("no memory for a fiber");
+      f->stack = (unsigned char *)stack;
+    }
+    unsigned u = (unsigned)i;
+    f->thread = ShimThread{dim3(u % threads.x, u / threads.x % threads.y, u / threads.x / threads.y), block, threads,
+                           blocks};
+    f->index = i, f->shared = (machine.dynamic_bytes + RED_ZONE + 255) / 256 * 256, f->done = false, f->waiting = NULL, f->turn = 0;
+    machine.warp[i / 32].barrier.live++;
+    prepare(f);
+  }
+}
+
+void run_block(int count) {
+  int order[MOST_THREADS], left = count;
+  shuffle(count, order);
+  while (left > 0) {
+    bool moved = false;
+    for (int i = 0; i < count; i++) {
+      Fiber *f = &machine.fiber[order[i]];
+      if (f->done || (f->waiting != NULL && f->waiting->phase == f->phase)) continue;
+      f->waiting = NULL, machine.now = f, shim_now = &f->thread;
+      enter(f);
+      moved = true;
+      left -= f->done ? 1 : 0;
+    }
+    if (!moved) shim_fail("threads wait for a barrier that others never reach");
+  }
+}
+
+} // namespace
+
+const ShimThread *shim_now;
+
+__attribute__((weak)) void shim_submit(void *, std::function<void()> work) { work(); }
+
+void shim_fail(const char *what) {
+  fprintf(stderr, "shim: %s\n", what);
+  abort();
+}
+
+void shim_seed(uint64_t seed) { machine.random = seed * 0x9E3779B97F4A7C15u + 1; }
+
+extern "C" void shim_fiber_main(void) {
+  machine.call(machine.arg);
+  end_fiber(machine.now);
+  leave(machine.now);
+}
+
+void shim_run(dim3 blocks, dim3 threads, size_t shared_bytes, void (*call)(void *), void *arg) {
+  int count = (int)(threads.x * threads.y * threads.z), total = (int)(blocks.x * blocks.y * blocks.z);
+  if (count < 1 || count > MOST_THREADS || total < 1) shim_fail("a launch of no thread, or of more than 1024");
+  if (blocks.y > 65535 || blocks.z > 65535) shim_fail("a grid of more than 65535 blocks in y or z");
+  if (shared_bytes > 227 * 1024) shim_fail("more shared memory than a block may have");
+  int *order = (int *)malloc(sizeof *order * (size_t)total);
+  shuffle(total, order);
+  machine.call = call, machine.arg = arg, machine.dynamic_bytes = shared_bytes;
+  for (int i = 0; i < total; i++) {
+    unsigned u = (unsigned)order[i];
+    start_block(dim3(u % blocks.x, u / blocks.x % blocks.y, u / blocks.x / blocks.y), threads, blocks, count);
+    run_block(count);
+  }
+  SHOW(machine.shared, SHARED_BYTES);
+  free(order);
+}
+
+void *shim_shared(size_t bytes) {
+  Fiber *f = machine.now;
+  unsigned char *at = machine.shared + f->shared;
+  f->shared += (bytes + RED_ZONE + 15) / 16 * 16;
+  if (f->shared > SHARED_BYTES) shim_fail("more shared memory than a block may have");
+  SHOW(at, bytes);
+  return at;
+}
+
+void *shim_dynamic(void) { return machine.shared; }
+
+void __syncthreads(void) { wait(&machine.block); }
+
+int __syncthreads_or(int predicate) {
+  int turn = machine.now->turn++ & 1;
+  machine.any[turn] |= predicate != 0;
+  wait(&machine.block);
+  int any = machine.any[turn];
+  machine.any[turn ^ 1] = 0; /* everyone has read it: it belonged to the call before */
+  wait(&machine.block);
+  return any;
+}
+
+ShimExchange shim_exchange(const void *value, size_t bytes) {
+  Fiber *f = machine.now;
+  Warp *w = warp_of(f);
+  unsigned phase = w->barrier.phase & 1;
+  if (bytes > 16) shim_fail("a shuffle of more than 16 bytes");
+  if (w->barrier.arrived == 0) w->lanes[phase] = 0;
+  w->lanes[phase] |= 1u << f->index % 32;
+  memcpy(w->slot[phase][f->index % 32], value, bytes);
+  wait(&w->barrier);
+  return ShimExchange{w->slot[phase], w->lanes[phase]};
+}
+
+/* --- halves ------------------------------------------------------------------------------------------------------- */
+
+float shim_half_to_float(uint16_t bits) {
+  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  float x = exponent == 31 ? (mantissa != 0 ? NAN : INFINITY)
+            : exponent == 0 ? ldexpf((float)mantissa, -24)
+                            : ldexpf((float)(mantissa | 1024), exponent - 25);
+  return bits & 0x8000 ? -x : x;
+}
+
+uint16_t shim_float_to_half(float x) {
+  uint16_t sign = signbit(x) ? 0x8000 : 0;
+  if (x != x) return 0x7fff;
+  float a = fabsf(x);
+  if (a >= 65520.0f) return (uint16_t)(sign | 0x7c00);
+  int exponent;
+  frexpf(a, &exponent); /* a = m 2^exponent, m in [0.5, 1) */
+  int unit = exponent - 11 < -24 ? -24 : exponent - 11; /* 2^unit: weight of the last bit */
+  uint32_t steps = (uint32_t)nearbyintf(ldexpf(a, -unit));
+  if (steps == 0) return sign;
+  if (unit == -24) return (uint16_t)(sign | steps); /* below 2^-14, or just reaching it: the bits carry over */
+  return (uint16_t)(sign | (((uint32_t)(unit + 24) << 10) + steps));
+}
