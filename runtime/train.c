@@ -415,6 +415,9 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   uint64_t samples_per_step = feed_samples_per_step(job->plan);
   if (options->eval_count == 0) return true;
+  if (strcmp(job->kind->name, "cpu") != 0)
+    return fail(failure, RUN_INVALID, "eval: backend \"%s\" cannot run forward only in this version; leave --eval out",
+                job->kind->name);
   if (!data_open(arena, &job->eval_data, options->eval_data, options->eval_count, job->vocab, job->ctx + 1, failure))
     return false;
   uint64_t all = (job->eval_data.count - 1) / job->ctx / samples_per_step;
@@ -468,7 +471,7 @@ static bool open_join(Arena *arena, const TrainJob *job, Join *join, Failure *fa
                 options->launcher->name, options->launcher->ranks, job->plan->world.ranks);
   const JoinTerms terms = {.plan_hash = plan_hash(job->plan),
                            .options_hash = hash_options(job),
-                           .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->plan->arena_bytes),
+                           .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->kind->shared_bytes(job->plan)),
                            .first_step = job->checkpoint.standing.step};
   uint32_t timeout_s =
       options->timeout_s != 0 && options->timeout_s < JOIN_TIMEOUT_S ? options->timeout_s : JOIN_TIMEOUT_S;

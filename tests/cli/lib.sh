@@ -43,5 +43,6 @@ with_plan() { sed '$d' "$fixtures/$1.fsdp" && printf 'plan { memory 256MiB %s }\
 train() {
   local name=$1
   shift
+  case " $* " in *' --resume '*) ;; *) rm -rf "$name.weights" ;; esac # a fresh start wants a fresh folder
   expect 0 run "$@" --data "$fixtures/tokens.bin" --metrics "$name.jsonl" --save "$name.weights" --threads 1 --quiet
 }

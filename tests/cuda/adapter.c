@@ -335,6 +335,12 @@ static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, co
       f32_out(&c, m, n), f32_out(&c, v, n), (CudaTensor){0});
 }
 
+/* No CUDA kernel yet: the backend refuses the instruction when it opens. */
+static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const float *g, float *w, float *m) {
+  (void)k, (void)n, (void)rates, (void)g, (void)w, (void)m;
+  abort();
+}
+
 static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const float *g, float *w, float *m) {
   Call c = call_of(k);
   float scale = (float)rates->grad_scale;

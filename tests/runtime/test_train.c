@@ -215,8 +215,8 @@ static void options_are_checked_first(void **state) {
   Plan *plan = verified(scratch->arena, &two);
   const char *data = corpus(scratch), *none = scratch_path(scratch, "none");
   TrainOptions options = options_of(scratch, &data);
-  options.backend = "cuda";
-  refused(scratch, plan, &options, "backend \"cuda\" is not in this build");
+  options.backend = "abacus";
+  refused(scratch, plan, &options, "backend \"abacus\"");
   options = options_of(scratch, &none);
   refused(scratch, plan, &options, "No such file");
   options = options_of(scratch, &data);
