@@ -19,8 +19,8 @@ typedef struct Init {
   double a;
 } Init;
 
-typedef enum { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
-typedef enum { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE } ScheduleKind;
+typedef enum { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_LION } OptimizerKind;
+typedef enum { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD } ScheduleKind;
 typedef enum { ORDER_SEQUENTIAL, ORDER_SHUFFLED } SampleOrder;
 
 typedef struct Recipe {
@@ -28,9 +28,10 @@ typedef struct Recipe {
   ScheduleKind schedule;
   double lr, min_lr;       /* peak rate; rate at the end of a decaying schedule (default 0.1 lr) */
   uint64_t warmup_steps;   /* linear from lr/warmup at step 1 */
-  double beta1, beta2, eps; /* AdamW, arXiv 1711.05101, bias-corrected */
+  uint64_t cooldown_steps; /* of SCHEDULE_WSD: the last steps, over which the rate falls linearly; 0: a fifth of all */
+  double beta1, beta2, eps; /* AdamW, arXiv 1711.05101, bias-corrected; Lion, arXiv 2302.06675, has no eps */
   double momentum;         /* SGD */
-  double decay;            /* decoupled, on parameters of rank >= 2 only */
+  double decay;            /* decoupled, on parameters that have PlanParam.decay: of rank >= 2, unless the recipe excepts them */
   double clip;             /* largest global gradient norm, 0: off */
   uint64_t steps;          /* length of the schedule and default of run --steps */
   uint64_t seed;

@@ -1,27 +1,48 @@
 /* Owns: `fsdpc run`: a plan, checked once more, handed to the runtime. */
 #include "cli/cli.h"
 
+#include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
 #include "runtime/runtime.h"
 
-enum { MOST_STEPS = 1 << 30, MOST_THREADS = 4096, MOST_LOCAL_RANKS = 256 };
+enum { MOST_STEPS = 1 << 30, MOST_THREADS = 4096, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
+
+static bool check_saving(const Options *options) {
+  static const OptionId need_save[] = {OPTION_SAVE_EVERY, OPTION_KEEP, OPTION_MAX_RESTARTS};
+  const char *resume = option_text(options, OPTION_RESUME, NULL);
+  for (size_t i = 0; i < sizeof need_save / sizeof *need_save; i++)
+    if (option_given(options, need_save[i]) && !option_given(options, OPTION_SAVE))
+      return usage_error("add --save DIR", "--%s has no effect without --save", option_info(need_save[i])->name), false;
+  if (resume && strcmp(resume, "auto") == 0 && !option_given(options, OPTION_SAVE))
+    return usage_error("add --save DIR", "--resume auto looks for checkpoints in the folder of --save"), false;
+  if (option_given(options, OPTION_MIN_RANKS) && !option_given(options, OPTION_MAX_RESTARTS))
+    return usage_error("add --max-restarts N", "--min-ranks has no effect without --max-restarts"), false;
+  if (resume && option_given(options, OPTION_INIT))
+    return usage_error(NULL, "--init and --resume both say where weights come from; give one"), false;
+  return true;
+}
 
 static bool read_options(const Cli *cli, TrainOptions *train) {
   const Options *options = &cli->options;
   static const char *const backends[] = {"cpu", "cuda"};
-  int64_t steps = 0, every = 0, threads = 0;
+  int64_t steps = 0, every = 0, threads = 0, keep = 0, timeout = 600, eval_every = 0, eval_batches = 0;
   int backend = 0;
   if (!option_word(options, OPTION_BACKEND, backends, 2, &backend) ||
       !option_integer(options, OPTION_STEPS, 1, MOST_STEPS, &steps) ||
       !option_integer(options, OPTION_SAVE_EVERY, 1, MOST_STEPS, &every) ||
+      !option_integer(options, OPTION_EVAL_EVERY, 1, MOST_STEPS, &eval_every) ||
+      !option_integer(options, OPTION_EVAL_BATCHES, 1, MOST_STEPS, &eval_batches) ||
+      !option_integer(options, OPTION_KEEP, 1, MOST_STEPS, &keep) ||
+      !option_integer(options, OPTION_TIMEOUT, 0, MOST_SECONDS, &timeout) ||
       !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads))
     return false;
   if (!option_given(options, OPTION_DATA))
     return usage_error("--data PATH names a .bin of tokens, a text file or a folder",
                        "there is nothing to train on"),
            false;
-  if (every && !option_given(options, OPTION_SAVE))
-    return usage_error("add --save DIR", "--save-every has no effect without --save"), false;
+  if ((eval_every || eval_batches) && !option_given(options, OPTION_EVAL))
+    return usage_error("add --eval PATH", "--eval-every and --eval-batches have no effect without --eval"), false;
+  if (!check_saving(options)) return false;
   *train = (TrainOptions){.backend = backends[backend],
                           .data = options->given[OPTION_DATA].data,
                           .data_count = options->given[OPTION_DATA].count,
@@ -29,7 +50,17 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
                           .init_path = option_text(options, OPTION_INIT, NULL),
                           .save_dir = option_text(options, OPTION_SAVE, NULL),
                           .save_every = (uint64_t)every,
+                          .keep = (uint32_t)keep,
+                          .resume = option_text(options, OPTION_RESUME, NULL),
+                          .timeout_s = (uint32_t)timeout,
                           .metrics_path = option_text(options, OPTION_METRICS, NULL),
+                          .eval_data = options->given[OPTION_EVAL].data,
+                          .eval_count = options->given[OPTION_EVAL].count,
+                          .eval_every = (uint64_t)eval_every,
+                          .eval_batches = (uint64_t)eval_batches,
+                          .trace_path = option_text(options, OPTION_TRACE, NULL),
+                          .tensorboard = option_text(options, OPTION_TENSORBOARD, NULL),
+                          .analyze = option_given(options, OPTION_ANALYZE),
                           .gemm = option_text(options, OPTION_GEMM, NULL),
                           .threads = (uint32_t)threads,
                           .quiet = option_given(options, OPTION_QUIET)};
@@ -45,10 +76,67 @@ static void check_own(Cli *cli, const Plan *plan) {
             result.violations.data[0].text);
 }
 
+/* Under a launcher the number of ranks is not ours to choose. */
+static int heed_launcher(Cli *cli, Launcher *launcher) {
+  Failure failure = {0};
+  int64_t ranks = 0;
+  if (!launcher_detect_here(launcher, &failure)) return cli_error("%s", failure.text);
+  if (launcher->ranks == 1) return EXIT_OK;
+  if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_STEPS, &ranks)) return EXIT_USAGE;
+  if (ranks != 0 && ranks != (int64_t)launcher->ranks)
+    return usage_error("leave --ranks out under a launcher", "--ranks is %lld, but %s started %u processes",
+                       (long long)ranks, launcher->name, launcher->ranks);
+  if (ranks == 0)
+    vec_push(cli->arena, &cli->options.given[OPTION_RANKS], arena_printf(cli->arena, "%u", launcher->ranks));
+  return EXIT_OK;
+}
+
+/* Fewer ranks that share a step's samples evenly, or as many as before when there is no such number. */
+static uint32_t fewer_ranks(const PlanWorld *world, int64_t least) {
+  uint64_t samples = world->ranks * world->micro_batch * world->accumulation;
+  for (uint32_t ranks = world->ranks - 1; least > 0 && ranks >= least; ranks--)
+    if (samples % ranks == 0) return ranks;
+  return world->ranks;
+}
+
+static int plan_again(Cli *cli, uint32_t ranks, Planned *planned) {
+  if (ranks == planned->plan->world.ranks) return EXIT_OK;
+  vec_push(cli->arena, &cli->options.given[OPTION_RANKS], arena_printf(cli->arena, "%u", ranks));
+  int code = open_plan(cli, cli->options.operands.data[0], planned);
+  if (code == EXIT_OK) check_own(cli, planned->plan);
+  return code;
+}
+
+static int train_with_restarts(Cli *cli, Planned *planned, TrainOptions *train) {
+  int64_t most = 0, least = 0;
+  if (!option_integer(&cli->options, OPTION_MAX_RESTARTS, 0, MOST_STEPS, &most) ||
+      !option_integer(&cli->options, OPTION_MIN_RANKS, 1, MOST_LOCAL_RANKS, &least))
+    return EXIT_USAGE;
+  if (most > 0 && train->launcher->ranks > 1)
+    return usage_error("torchrun --max-restarts, or requeueing by Slurm, restarts all ranks; add --resume auto",
+                       "--max-restarts is for ranks that this process starts itself");
+  if (least > 0 && plan_is_plan_file(cli->options.operands.data[0]))
+    return usage_error("give the model file instead", "--min-ranks needs to plan again, and a finished plan cannot be");
+  for (int64_t restart = 0;; restart++) {
+    int code = runtime_train(planned->plan, train);
+    if (code != EXIT_PEER || restart == most) return code;
+    uint32_t ranks = fewer_ranks(&planned->plan->world, least);
+    fprintf(stderr, "restart %lld of %lld, with %u rank%s\n", (long long)restart + 1, (long long)most, ranks,
+            ranks == 1 ? "" : "s");
+    train->resume = "auto";
+    code = plan_again(cli, ranks, planned);
+    if (code != EXIT_OK) return code;
+  }
+}
+
 int cmd_run(Cli *cli) {
   TrainOptions train;
   Planned planned;
+  Launcher launcher;
   if (!read_options(cli, &train)) return EXIT_USAGE;
+  int trouble = heed_launcher(cli, &launcher);
+  if (trouble != EXIT_OK) return trouble;
+  train.launcher = &launcher;
   int code = open_plan(cli, cli->options.operands.data[0], &planned);
   if (code != EXIT_OK) return code;
   const Plan *plan = planned.plan;
@@ -58,5 +146,5 @@ int cmd_run(Cli *cli) {
     return cli_error(
         "the plan is for %u ranks, and this machine can start at most %d; --ranks N plans for fewer",
         plan->world.ranks, MOST_LOCAL_RANKS);
-  return runtime_train(plan, &train);
+  return train_with_restarts(cli, &planned, &train);
 }

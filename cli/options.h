@@ -20,7 +20,7 @@ typedef enum {
 
 /* Sets of commands, for the table of options. */
 #define ON(id)       (1u << COMMAND_##id)
-#define SET_PLANNING (ON(PLAN) | ON(PREDICT) | ON(EXPLAIN) | ON(DRAW) | ON(TUNE) | ON(RUN))
+#define SET_PLANNING (ON(PLAN) | ON(PREDICT) | ON(EXPLAIN) | ON(DRAW) | ON(TUNE) | ON(RUN) | ON(EXPORT))
 #define SET_SOURCE   (SET_PLANNING | ON(CHECK) | ON(GENERATE))
 #define SET_ALL      ((1u << COMMAND_COUNT) - 1)
 

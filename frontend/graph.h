@@ -186,6 +186,7 @@ typedef struct Graph {
   Recipe recipe;
   Cluster cluster;           /* cluster.device.kind DEVICE_NONE when the file names none */
   PlanSettings plan;
+  VEC(const char *) no_decay; /* patterns of parameters without weight decay, whatever their rank */
 } Graph;
 
 typedef struct FrontendOptions {
@@ -217,5 +218,7 @@ int64_t shape_cols(const Shape *shape);                /* last dim; 1 for rank 0
 void shape_print(Text *out, const Shape *shape);
 /* True when path equals pattern or lies inside it, component by component, '*' matching any one component. */
 bool path_matches(const char *pattern, const char *path);
+/* True when a pattern of no_decay matches the parameter. */
+bool graph_excepts_decay(const Graph *graph, const char *param);
 
 #endif

@@ -101,14 +101,18 @@ void graph_print(Text *out, const Graph *graph) {
 /* --- settings ------------------------------------------------------------------------------------------- */
 
 static void print_recipe(Text *out, const Recipe *recipe) {
-  static const char *const schedules[] = {"constant", "linear", "cosine"};
+  static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
+  static const char *const optimizers[] = {"adamw", "sgd", "lion"};
   text_printf(out, "optimizer %s lr %g %s min_lr %g warmup %llu",
-              recipe->optimizer == OPTIMIZER_ADAMW ? "adamw" : "sgd", recipe->lr, schedules[recipe->schedule],
+              optimizers[recipe->optimizer], recipe->lr, schedules[recipe->schedule],
               recipe->min_lr, (unsigned long long)recipe->warmup_steps);
   if (recipe->optimizer == OPTIMIZER_ADAMW)
     text_printf(out, " betas %g %g eps %g", recipe->beta1, recipe->beta2, recipe->eps);
+  else if (recipe->optimizer == OPTIMIZER_LION)
+    text_printf(out, " betas %g %g", recipe->beta1, recipe->beta2);
   else
     text_printf(out, " momentum %g", recipe->momentum);
+  if (recipe->schedule == SCHEDULE_WSD) text_printf(out, " cooldown %llu", (unsigned long long)recipe->cooldown_steps);
   text_printf(out, " decay %g\n", recipe->decay);
   text_printf(
       out, "train samples_per_step %llu precision %s reduce %s clip %g seed %llu steps %llu order %s\n",

@@ -85,14 +85,14 @@ static bool read_reshard(Reader *reader, const Key *key) {
   return read_reshard_into(reader, key, &((PlanSettings *)reader->target)->reshard);
 }
 
-static const char *read_pattern(Reader *reader, const char *key) {
+const char *read_pattern(Reader *reader, const char *key) {
   const Item *item = &reader->items->data[reader->at++];
   PatternUse use = {item->text, key, item->span};
   vec_push(reader->sema->arena, &reader->sema->patterns, use);
   return item->text;
 }
 
-static bool is_pattern(const Item *item) {
+bool is_pattern(const Item *item) {
   return item && (item->kind == ITEM_WORD || item->kind == ITEM_STRING);
 }
 
@@ -275,7 +275,7 @@ void settings_plan_finish(Sema *sema) {
   for (uint32_t i = 0; i < sema->patterns.count; i++) {
     const PatternUse *use = &sema->patterns.data[i];
     Names names = {0};
-    bool unit = !strcmp(use->key, "unit"), matched = false;
+    bool unit = !strcmp(use->key, "unit") || !strcmp(use->key, "no_decay"), matched = false;
     candidates(sema, unit, &names);
     for (uint32_t k = 0; k < names.count && !matched; k++)
       matched = path_matches(use->pattern, names.data[k]);

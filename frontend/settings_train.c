@@ -1,7 +1,7 @@
 /* Owns: the train block -> Recipe. */
 #include "frontend/settings.h"
 
-static const double default_min_lr_share = 0.1;
+static const double default_min_lr_share = 0.1, lion_beta2 = 0.99;
 
 void settings_defaults(Graph *graph) {
   graph->recipe = (Recipe){.optimizer = OPTIMIZER_ADAMW,
@@ -25,14 +25,14 @@ void settings_defaults(Graph *graph) {
 
 /* lr 6e-4 cosine */
 static bool read_lr(Reader *reader, const Key *key) {
-  static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
+  static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
   Recipe *recipe = reader->target;
   Quantity quantity;
   int32_t schedule = SCHEDULE_CONSTANT;
   if (!read_number(reader, key, QUANTITY_NUMBER, 0, 0, &quantity)) return false;
   const Item *item = next_item(reader);
   bool follows = !next_is_key(reader) && item->kind == ITEM_WORD &&
-                 text_nearest(item->text, schedules, SCHEDULE_COSINE + 1);
+                 text_nearest(item->text, schedules, SCHEDULE_WSD + 1);
   if (follows && !read_word(reader, key, schedules, &schedule)) return false;
   recipe->lr = quantity.value;
   recipe->schedule = (ScheduleKind)schedule;
@@ -53,26 +53,51 @@ static bool read_betas(Reader *reader, const Key *key) {
   return true;
 }
 
+/* no_decay wte wpe */
+static bool read_no_decay(Reader *reader, const Key *key) {
+  Graph *graph = reader->sema->graph;
+  uint32_t before = graph->no_decay.count;
+  while (!next_is_key(reader) && is_pattern(next_item(reader)))
+    vec_push(reader->sema->arena, &graph->no_decay, read_pattern(reader, key->name));
+  return graph->no_decay.count > before ||
+         key_error(reader, key, reader->key_span, "\"no_decay\" needs the name of a parameter, layer or module");
+}
+
+bool graph_excepts_decay(const Graph *graph, const char *param) {
+  for (uint32_t i = 0; i < graph->no_decay.count; i++)
+    if (path_matches(graph->no_decay.data[i], param)) return true;
+  return false;
+}
+
 #define FIELD(member) offsetof(Recipe, member)
 
+/* What every optimizer has. */
+#define COMMON_KEYS                                                                                          \
+  {"lr", KEY_CUSTOM, .read = read_lr, .usage = "lr RATE [constant|linear|cosine|wsd]"},                      \
+      {"min_lr", KEY_REAL, FIELD(min_lr), .usage = "min_lr RATE"},                                           \
+      {"warmup", KEY_COUNT, FIELD(warmup_steps), .usage = "warmup STEPS"},                                   \
+      {"cooldown", KEY_COUNT, FIELD(cooldown_steps), .least = 1, .usage = "cooldown STEPS"},                 \
+      {"no_decay", KEY_CUSTOM, .read = read_no_decay, .usage = "no_decay PATTERN ..."}
+
 static const Key adamw_keys[] = {
-    {"lr", KEY_CUSTOM, .read = read_lr, .usage = "lr RATE [constant|linear|cosine]"},
-    {"min_lr", KEY_REAL, FIELD(min_lr), .usage = "min_lr RATE"},
-    {"warmup", KEY_COUNT, FIELD(warmup_steps), .usage = "warmup STEPS"},
+    COMMON_KEYS,
     {"betas", KEY_CUSTOM, .read = read_betas, .usage = "betas BETA1 BETA2"},
     {"eps", KEY_REAL, FIELD(eps), .usage = "eps NUMBER"},
     {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},
 };
+static const Key lion_keys[] = {
+    COMMON_KEYS,
+    {"betas", KEY_CUSTOM, .read = read_betas, .usage = "betas BETA1 BETA2"},
+    {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},
+};
 static const Key sgd_keys[] = {
-    {"lr", KEY_CUSTOM, .read = read_lr, .usage = "lr RATE [constant|linear|cosine]"},
-    {"min_lr", KEY_REAL, FIELD(min_lr), .usage = "min_lr RATE"},
-    {"warmup", KEY_COUNT, FIELD(warmup_steps), .usage = "warmup STEPS"},
+    COMMON_KEYS,
     {"momentum", KEY_REAL, FIELD(momentum), .most = 1, .usage = "momentum NUMBER"},
     {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},
 };
 
 static bool read_optimizer(Reader *reader, const Key *key) {
-  static const char *const names[] = {"adamw", "sgd", NULL};
+  static const char *const names[] = {"adamw", "sgd", "lion", NULL};
   static const double unset = -1;
   Recipe *recipe = reader->target;
   int32_t kind;
@@ -82,8 +107,11 @@ static bool read_optimizer(Reader *reader, const Key *key) {
   uint32_t errors = reader->sema->sink->errors;
   recipe->optimizer = (OptimizerKind)kind;
   recipe->lr = recipe->min_lr = unset;
+  if (kind == OPTIMIZER_LION) recipe->beta2 = lion_beta2;
   if (kind == OPTIMIZER_ADAMW)
     READ_BLOCK(reader->sema, "optimizer adamw", adamw_keys, block->items, recipe);
+  else if (kind == OPTIMIZER_LION)
+    READ_BLOCK(reader->sema, "optimizer lion", lion_keys, block->items, recipe);
   else
     READ_BLOCK(reader->sema, "optimizer sgd", sgd_keys, block->items, recipe);
   if (recipe->lr < 0 && reader->sema->sink->errors == errors)

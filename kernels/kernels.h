@@ -42,6 +42,10 @@ typedef struct AdamwRates {
   double grad_scale;                   /* from clipping */
 } AdamwRates;
 
+typedef struct LionRates {
+  double lr, beta1, beta2, decay, grad_scale;
+} LionRates;
+
 typedef struct SgdRates {
   double lr, momentum, decay, grad_scale;
 } SgdRates;

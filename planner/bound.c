@@ -109,9 +109,8 @@ static double persistent_bytes(const BoundInput *in) {
   const Recipe *recipe = &graph->recipe;
   uint64_t numel = 0;
   for (uint32_t p = 0; p < graph->params.count; p++) numel += param_bytes(graph, p, DTYPE_U8);
-  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW;
   double each = 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + dtype_bytes(recipe->reduce) +
-                (adamw ? 8 : recipe->momentum != 0 ? 4 : 0);
+                figures_moment_bytes(recipe);
   return each * (double)numel / in->world->shard;
 }
 
@@ -158,8 +157,7 @@ static double update_ns(const BoundInput *in) {
   const Graph *graph = in->program->graph;
   const Recipe *recipe = &graph->recipe;
   double numel = (double)all_params(graph, DTYPE_U8) / in->world->shard;
-  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW;
-  double moved = 2 * (4 + (adamw ? 8 : recipe->momentum != 0 ? 4 : 0)) + 2 * dtype_bytes(recipe->reduce);
+  double moved = 2 * (4 + figures_moment_bytes(recipe)) + 2 * dtype_bytes(recipe->reduce);
   if (recipe->compute != DTYPE_F32) moved += dtype_bytes(recipe->compute);
   static const int64_t none[INSTR_MAX_INTS] = {0};
   uint64_t flops, ns;

@@ -82,7 +82,7 @@ static uint64_t lay_out_unit(Emitter *e, uint32_t u) {
     param->rank = from->shape.rank;
     for (int32_t d = 0; d < from->shape.rank; d++) param->dim[d] = from->shape.dim[d];
     param->init = from->init;
-    param->decay = from->shape.rank >= 2;
+    param->decay = from->shape.rank >= 2 && !graph_excepts_decay(graph, from->name);
     e->param_offset[unit->params.data[i]] = offset;
     uint64_t size = 0;
     shape_numel(&from->shape, 1, &size);
@@ -102,8 +102,8 @@ static void add_unit_state(Emitter *e, uint32_t u) {
     unit->cast_buf = add_buf(e, unit_text(e, u, "cast"), BUF_PARAM, recipe->compute, unit->shard, (int32_t)u, true);
   if (!e->plan->training) return;
   unit->grad_buf = add_buf(e, unit_text(e, u, "grad"), BUF_GRAD, recipe->reduce, unit->shard, (int32_t)u, true);
-  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW;
-  if (adamw || recipe->momentum != 0)
+  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW, lion = recipe->optimizer == OPTIMIZER_LION;
+  if (adamw || lion || recipe->momentum != 0)
     unit->m_buf = add_buf(e, unit_text(e, u, "m"), BUF_OPTIM, DTYPE_F32, unit->shard, (int32_t)u, true);
   if (adamw) unit->v_buf = add_buf(e, unit_text(e, u, "v"), BUF_OPTIM, DTYPE_F32, unit->shard, (int32_t)u, true);
 }
@@ -317,7 +317,7 @@ static void emit_update(Emitter *e) {
                          WHOLE(unit->v_buf), WHOLE(unit->cast_buf)),
                 ints, NULL);
     else
-      add_instr(e, INSTR_SGD, PHASE_UPDATE, name,
+      add_instr(e, plan->recipe.optimizer == OPTIMIZER_LION ? INSTR_LION : INSTR_SGD, PHASE_UPDATE, name,
                 OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->scale_buf), WHOLE(unit->param_buf), WHOLE(unit->m_buf),
                          WHOLE(unit->cast_buf)),
                 ints, NULL);

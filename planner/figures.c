@@ -34,9 +34,16 @@ static uint64_t unit_shard(const Program *program, const Unit *unit, uint32_t sh
   return round_up((flat + shards - 1) / shards, PLAN_ALIGN_ELEMENTS);
 }
 
+uint32_t figures_moment_bytes(const Recipe *recipe) {
+  switch (recipe->optimizer) {
+  case OPTIMIZER_ADAMW: return 8;
+  case OPTIMIZER_LION: return 4;
+  default: return recipe->momentum != 0 ? 4 : 0;
+  }
+}
+
 static uint64_t state_bytes(const Recipe *recipe) { /* of one element, moments included */
-  bool adamw = recipe->optimizer == OPTIMIZER_ADAMW;
-  return 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + (adamw ? 8 : recipe->momentum != 0 ? 4 : 0);
+  return 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + figures_moment_bytes(recipe);
 }
 
 static uint64_t time_of(const Program *program, const Cluster *cluster, InstrOp op, uint64_t bytes) {

@@ -11,6 +11,8 @@ void figures_of_program(Program *program, const Cluster *cluster);
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
                               const PlanWorld *world);
 /* Bytes that persist on one rank: master, cast, gradient and optimizer shards of all units. */
+/* Of the optimizer's state of one parameter element. */
+uint32_t figures_moment_bytes(const Recipe *recipe);
 uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32_t shard);
 /* Of the segments "begin" and "update": what does not depend on units. */
 uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world);

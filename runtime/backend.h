@@ -12,6 +12,8 @@ typedef struct StepState {
   double lr;
   uint64_t repetition;   /* of the current segment: micro-batch number */
   uint64_t first_sample; /* global number of the first sample of the step */
+  bool forward_only;     /* evaluation: nothing after list position `turn` runs, nothing is dropped out */
+  int32_t turn;          /* of the last instruction that adds to the loss */
 } StepState;
 
 typedef struct InstrTime {

@@ -116,6 +116,7 @@ static void run_queue(CpuBackend *cpu, QueueWorker *worker) {
   for (uint32_t i = 0; i < list->count; i++) {
     int32_t position = list->instrs[i];
     const PlanInstr *instr = &cpu->machine.plan->instrs.data[position];
+    if (cpu->state->forward_only && position > cpu->state->turn) return; /* the same on every rank and queue */
     if (must_stop(cpu, position) || !wait_events(cpu, instr)) return;
     CommStatus status = execute(cpu, worker, position);
     if (status != COMM_OK) {

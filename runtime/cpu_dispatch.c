@@ -120,7 +120,7 @@ OP(add_fwd) { KERNEL(add_fwd, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), F(2), 
 static DropoutSite dropout_site(const CpuCall *c) {
   const PlanWorld *world = &c->machine->plan->world;
   uint64_t before = (c->state->repetition * world->ranks + c->machine->comm->rank) * world->micro_batch;
-  return (DropoutSite){.p = X(0),
+  return (DropoutSite){.p = c->state->forward_only ? 0 : X(0),
                        .seed = c->machine->plan->recipe.seed,
                        .step = c->state->step,
                        .site = (uint64_t)N(2),
@@ -227,6 +227,20 @@ OP(adamw) {
   return COMM_OK;
 }
 
+OP(lion) {
+  const CpuMachine *machine = c->machine;
+  const Recipe *recipe = &machine->plan->recipe;
+  const UnitRanges *ranges = &machine->ranges[N(0)];
+  LionRates rates = {.lr = c->state->lr, .beta1 = recipe->beta1, .beta2 = recipe->beta2, .grad_scale = *F(1)};
+  for (uint32_t i = 0; i < ranges->count; i++) {
+    const ParamRange *range = &ranges->data[i];
+    rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
+    machine->kernels->lion(c->k, (int64_t)range->count, &rates, F(0) + range->local, F(2) + range->local,
+                           F(3) + range->local);
+  }
+  return COMM_OK;
+}
+
 OP(sgd) {
   const CpuMachine *machine = c->machine;
   const Recipe *recipe = &machine->plan->recipe;
@@ -283,6 +297,7 @@ CpuFunction cpu_function(InstrOp op) {
       [INSTR_SUM_SQUARES] = op_sum_squares,
       [INSTR_CLIP] = op_clip,
       [INSTR_ADAMW] = op_adamw,
+      [INSTR_LION] = op_lion,
       [INSTR_SGD] = op_sgd,
   };
   return table[op];

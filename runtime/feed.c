@@ -37,7 +37,7 @@ uint64_t feed_samples_per_step(const Plan *plan) {
 
 uint64_t feed_sample(const TokenFeed *feed, uint64_t i) {
   uint64_t pass = i / feed->samples, within = i % feed->samples;
-  if (feed->plan->recipe.order != ORDER_SHUFFLED) return within;
+  if (feed->in_order || feed->plan->recipe.order != ORDER_SHUFFLED) return within;
   return permute(feed->samples, mix(feed->plan->recipe.seed) + mix(~pass), within);
 }
 
@@ -106,4 +106,10 @@ void feed_open(TokenFeed *feed, const Plan *plan, const TokenData *data, uint64_
                       .ctx = ctx,
                       .samples = (data->count - 1) / ctx};
   atomic_init(&feed->bad, UINT64_MAX);
+}
+
+void feed_switch(TokenFeed *feed, const TokenData *data, bool in_order) {
+  feed->data = data;
+  feed->samples = (data->count - 1) / feed->ctx;
+  feed->in_order = in_order;
 }

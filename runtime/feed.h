@@ -19,12 +19,15 @@ typedef struct TokenFeed {
   const TokenData *data;
   uint32_t rank;
   uint64_t ctx, samples; /* of the stream */
+  bool in_order;         /* whatever the recipe says: of data to evaluate on */
   _Atomic uint64_t bad;  /* stream position of an id beyond the vocabulary, UINT64_MAX: none yet */
 } TokenFeed;
 
 /* Smallest vocabulary and common sample length of the plan's inputs; false when the lengths differ or none is fed. */
 bool feed_shape(const Plan *plan, int64_t *vocab, uint64_t *ctx, Failure *failure);
 void feed_open(TokenFeed *feed, const Plan *plan, const TokenData *data, uint64_t ctx, uint32_t rank);
+/* Other data from now on; between segments only. */
+void feed_switch(TokenFeed *feed, const TokenData *data, bool in_order);
 /* Global number of the samples of a step, and of the first of step 1, 2, ... */
 uint64_t feed_samples_per_step(const Plan *plan);
 /* Number in the stream of the sample that is globally the i-th. */

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { BYTE_VALUES = 256, SAMPLE_STREAM = 0x67656e /* of the generator, apart from dropout's and init's */ };
 
@@ -22,7 +21,7 @@ typedef struct Generator {
   int64_t vocab;
   int32_t *window; /* ctx tokens, `filled` of them real */
   uint64_t filled, drawn;
-  Safetensors weights;
+  Pretrained weights;
   SharedMemory memory;
   RankMachine machine;
 } Generator;
@@ -149,11 +148,8 @@ static bool check_plan(Generator *generator, Failure *failure) {
 
 static bool open_weights(Arena *arena, Generator *generator, Failure *failure) {
   const char *path = generator->options->weights;
-  struct stat info;
   if (path == NULL) return fail(failure, RUN_INVALID, "generate: name the weights with --weights FILE or DIR");
-  if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) path = arena_printf(arena, "%s/model.safetensors", path);
-  return safetensors_open(arena, &generator->weights, path, failure) &&
-         weights_check(generator->plan, &generator->weights, failure);
+  return pretrained_open(arena, &generator->weights, generator->plan, path, failure);
 }
 
 static bool run(Arena *arena, Generator *generator, Failure *failure) {
@@ -183,12 +179,11 @@ int runtime_generate(const Plan *plan, const GenerateOptions *options) {
   Failure failure = {0};
   Generator generator = {.feed = {.fill = fill, .count = count_valid},
                          .plan = plan,
-                         .options = options,
-                         .weights = {.fd = -1}};
+                         .options = options};
   if (!run(arena, &generator, &failure)) fprintf(stderr, "error: %s\n", failure.text);
   rank_close(&generator.machine);
   if (generator.memory.ranks > 0) shared_close(&generator.memory);
-  safetensors_close(&generator.weights);
+  pretrained_close(&generator.weights);
   arena_free(arena);
   return failure.code;
 }

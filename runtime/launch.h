@@ -1,4 +1,5 @@
-/* Owns: starting the ranks of a job as processes, watching them, and leaving nothing behind.
+/* Owns: starting the ranks of a job as processes, watching them, and leaving nothing behind. Where a launcher has started
+ * a process a rank, each starts and watches its own rank, and the job's memory is what they share.
  *
  * Arenas and control block are anonymous mappings made before the fork: they die with the last process. Ranks die with
  * their parent (PR_SET_PDEATHSIG), so even `kill -9` of the parent ends the job. */
@@ -7,6 +8,7 @@
 
 #include "base/arena.h"
 #include "runtime/control.h"
+#include "runtime/join.h"
 #include <stddef.h>
 
 /* One rank's view of the job. */
@@ -15,6 +17,7 @@ typedef struct RankEnv {
   unsigned char *const *arenas; /* of all ranks, arena_bytes each, zeroed; a guard page follows */
   CommLane *lanes;
   RankStatus *status;           /* own */
+  RankStatus *statuses;         /* of all ranks */
   Control *control;
 } RankEnv;
 
@@ -26,6 +29,9 @@ typedef struct LaunchJob {
   /* What list position `instr` is, for the message about a rank that died there; NULL: not said. */
   void (*describe)(void *user, int32_t instr, char *out, size_t bytes);
   void *user;
+  bool saves;          /* the first SIGTERM asks the ranks to save and stop, SIGUSR1 to save */
+  uint32_t timeout_s;  /* of no progress in any rank, after which the job fails; 0: none */
+  const Join *join;    /* with processes that were started elsewhere, one a rank; NULL: all ranks are started here */
 } LaunchJob;
 
 enum { LAUNCH_INTERRUPTED = 128 }; /* + number of the signal that stopped the job */
@@ -48,6 +54,10 @@ typedef struct SharedMemory {
 } SharedMemory;
 
 bool shared_open(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, Failure *failure);
+/* In a file of shared_file_bytes, all zero at first, that several processes open. */
+bool shared_open_file(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, int file,
+                      Failure *failure);
+uint64_t shared_file_bytes(uint32_t ranks, uint64_t arena_bytes);
 void shared_close(SharedMemory *memory);
 
 #endif

@@ -2,6 +2,7 @@
 #include "runtime/report.h"
 
 #include "base/text.h"
+#include "runtime/tensorboard.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,10 +26,11 @@ struct Report {
   uint64_t begin_ns, drawn_ns, done_steps, every;
   double smooth_ns; /* of a step, for rate and remaining time */
   StepResult last;
+  Tensorboard *board; /* or NULL */
 };
 
-static const char *const optimizers[] = {"adamw", "sgd"};
-static const char *const schedules[] = {"constant", "linear", "cosine"};
+static const char *const optimizers[] = {"adamw", "sgd", "lion"};
+static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
 static const char *const orders[] = {"sequential", "shuffled"};
 
 static uint64_t now_ns(void) {
@@ -37,7 +39,9 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-static uint64_t tokens_per_step(const ReportConfig *config) { return config->samples_per_step * config->ctx; }
+static uint64_t tokens_per_step(const ReportConfig *config) {
+  return config->samples_per_step * config->ctx;
+}
 
 static const char *processor(Arena *arena) {
   char line[256];
@@ -60,25 +64,33 @@ static bool on_terminal(void) {
   return isatty(STDERR_FILENO) && getenv("CI") == NULL && (term == NULL || strcmp(term, "dumb") != 0);
 }
 
-Report *report_open(Arena *arena, const ReportConfig *config) {
+void report_close(Report *report) {
+  tensorboard_close(report->board);
+}
+
+Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure) {
   Report *report = ARENA_NEW(arena, Report);
   report->config = *config;
   report->arena = arena;
   report->terminal = on_terminal();
   report->begin_ns = now_ns();
   report->every = (config->steps + LINES_A_RUN - 1) / LINES_A_RUN;
+  const char *dir = config->options->tensorboard;
+  if (dir != NULL && (report->board = tensorboard_open(arena, dir, failure)) == NULL) return NULL;
   return report;
 }
 
-/* --- header and footer ----------------------------------------------------------------------------------------------- */
+/* --- header and footer -----------------------------------------------------------------------------------------------
+ */
 
 static void print_batch(const ReportConfig *config) {
   const PlanWorld *world = &config->plan->world;
   char tokens[32];
-  fprintf(stderr, "  batch      %" PRIu64 " samples of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64
-                  " x %" PRIu64 " x %u rank%s\n",
-          config->samples_per_step, config->ctx, text_count(tokens, (double)tokens_per_step(config)), world->micro_batch,
-          world->accumulation, world->ranks, world->ranks == 1 ? "" : "s");
+  fprintf(stderr,
+          "  batch      %" PRIu64 " samples of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64 " x %" PRIu64
+          " x %u rank%s\n",
+          config->samples_per_step, config->ctx, text_count(tokens, (double)tokens_per_step(config)),
+          world->micro_batch, world->accumulation, world->ranks, world->ranks == 1 ? "" : "s");
 }
 
 static void print_optimizer(const Recipe *recipe, uint64_t steps) {
@@ -99,7 +111,8 @@ static void print_data(const ReportConfig *config) {
     fprintf(stderr, "%s %s", i == 0 ? ":" : ",", config->options->data[i]);
   fprintf(stderr, "%s; %s\n", config->options->data_count > 4 ? ", ..." : "", orders[config->plan->recipe.order]);
   if (wanted > config->samples)
-    fprintf(stderr, "             read %.1f times over: %" PRIu64 " steps take %" PRIu64 " samples, and it has %" PRIu64 "\n",
+    fprintf(stderr,
+            "             read %.1f times over: %" PRIu64 " steps take %" PRIu64 " samples, and it has %" PRIu64 "\n",
             (double)wanted / (double)config->samples, config->steps, wanted, config->samples);
 }
 
@@ -112,38 +125,55 @@ static void print_header(const ReportConfig *config) {
   fprintf(stderr, "  ranks      %u on this machine (shard %u x replicas %u), %u compute thread%s each; %s, %s\n",
           plan->world.ranks, plan->world.shard, plan->world.replicas, config->threads, config->threads == 1 ? "" : "s",
           config->kernels, config->gemm);
+  if (config->options->launcher != NULL && config->options->launcher->ranks > 1)
+    fprintf(stderr, "  launcher   %s, one process a rank\n", config->options->launcher->name);
   print_batch(config);
   print_optimizer(&plan->recipe, config->steps);
   print_data(config);
-  fprintf(stderr, "  memory     %s a rank, planned to the byte\n", text_bytes(bytes, plan->arena_bytes));
+  fprintf(stderr, "  memory     %s a rank, planned to the byte", text_bytes(bytes, plan->arena_bytes));
+  if (config->checkpoint_bytes > 0)
+    fprintf(stderr, "; %s more for writing checkpoints", text_bytes(bytes, config->checkpoint_bytes));
+  fputc('\n', stderr);
 }
 
 static void print_footer(const Report *report, double seconds, double rate, const char *saved) {
   const ReportConfig *config = &report->config;
   char tokens[32], peak[32], planned[32];
-  printf("%" PRIu64 " steps in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps, seconds,
-         report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
-         text_bytes(planned, config->plan->arena_bytes));
+  if (report->done_steps == 0)
+    printf("all %" PRIu64 " steps had been done before\n", config->steps);
+  else
+    printf("%" PRIu64 " steps in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps,
+           seconds, report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
+           text_bytes(planned, config->plan->arena_bytes));
   if (saved != NULL) printf("weights: %s\n", saved);
   fflush(stdout);
 }
 
-/* --- progress -------------------------------------------------------------------------------------------------------- */
+/* --- progress --------------------------------------------------------------------------------------------------------
+ */
 
 void report_break(Report *report) {
   if (report->line_open) fputc('\n', stderr);
   report->line_open = false;
 }
 
+/* Share of the devices' peak, as the plan knows it, that the model's own arithmetic takes: no recompute counted. */
+static double mfu(const ReportConfig *config, double step_ns) {
+  const PlanSummary *summary = &config->plan->summary;
+  double peak = summary->peak_flops * config->plan->world.ranks, flops = summary->model_flops_per_sample;
+  return peak > 0 && step_ns > 0 ? flops * (double)config->samples_per_step / (step_ns * 1e-9) / peak : 0;
+}
+
 static void draw(Report *report, const StepResult *result) {
   const ReportConfig *config = &report->config;
-  char rate[32], left[32];
+  char rate[32], left[32], memory[32];
   double tokens = (double)tokens_per_step(config) / (report->smooth_ns * 1e-9);
   double remaining = (double)(config->steps - result->step) * report->smooth_ns;
-  fprintf(stderr, "%sstep %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  %s left%s",
+  fprintf(stderr,
+          "%sstep %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s left%s",
           report->terminal ? "\r" : "", snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps,
-          result->loss, result->grad_norm, result->lr, text_count(rate, tokens), text_time(left, remaining),
-          report->terminal ? "\x1b[K" : "\n");
+          result->loss, result->grad_norm, result->lr, text_count(rate, tokens), 100 * mfu(config, report->smooth_ns),
+          text_bytes(memory, result->peak_bytes), text_time(left, remaining), report->terminal ? "\x1b[K" : "\n");
   report->line_open = report->terminal;
   fflush(stderr);
 }
@@ -162,7 +192,8 @@ static void progress(Report *report, const StepResult *result) {
   if (last) report_break(report);
 }
 
-/* --- metrics --------------------------------------------------------------------------------------------------------- */
+/* --- metrics ---------------------------------------------------------------------------------------------------------
+ */
 
 static bool written(const Report *report, bool ok, Failure *failure) {
   FILE *file = report->config.metrics;
@@ -239,10 +270,20 @@ static bool write_step(const Report *report, const StepResult *result) {
   uint64_t tokens = tokens_per_step(&report->config);
   return fprintf(report->config.metrics,
                  "{\"reason\":\"step\",\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-                 ",\"tokens_per_s\":%s,\"step_ns\":%" PRIu64 ",\"peak_bytes\":%" PRIu64 "}\n",
+                 ",\"tokens_per_s\":%s,\"step_ns\":%" PRIu64 ",\"peak_bytes\":%" PRIu64 ",\"mfu\":%.6g}\n",
                  result->step, number(loss, result->loss), number(norm, result->grad_norm), number(lr, result->lr),
                  tokens, number(rate, (double)tokens / ((double)result->step_ns * 1e-9)), result->step_ns,
-                 result->peak_bytes) > 0;
+                 result->peak_bytes, mfu(&report->config, (double)result->step_ns)) > 0;
+}
+
+static bool show_step(const Report *report, const StepResult *result, Failure *failure) {
+  double seconds = (double)result->step_ns * 1e-9;
+  const Scalar scalars[] = {{"train/loss", result->loss},
+                            {"train/grad_norm", result->grad_norm},
+                            {"train/lr", result->lr},
+                            {"speed/tokens_per_s", (double)tokens_per_step(&report->config) / seconds},
+                            {"speed/mfu", mfu(&report->config, (double)result->step_ns)}};
+  return tensorboard_add(report->board, result->step, scalars, sizeof scalars / sizeof *scalars, failure);
 }
 
 bool report_step(Report *report, const StepResult *result, Failure *failure) {
@@ -252,6 +293,23 @@ bool report_step(Report *report, const StepResult *result, Failure *failure) {
   report->last = *result;
   if (report->config.metrics != NULL && !written(report, write_step(report, result), failure)) return false;
   if (!report->config.options->quiet) progress(report, result);
+  return report->board == NULL || show_step(report, result, failure);
+}
+
+static bool write_eval(const Report *report, uint64_t step, double loss, uint64_t tokens) {
+  char text[32];
+  return fprintf(report->config.metrics,
+                 "{\"reason\":\"eval\",\"step\":%" PRIu64 ",\"loss\":%s,\"tokens\":%" PRIu64 "}\n", step,
+                 number(text, loss), tokens) > 0;
+}
+
+bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Failure *failure) {
+  const Scalar scalar = {"eval/loss", loss};
+  if (report->config.metrics != NULL && !written(report, write_eval(report, step, loss, tokens), failure)) return false;
+  if (report->board != NULL && !tensorboard_add(report->board, step, &scalar, 1, failure)) return false;
+  if (report->config.options->quiet) return true;
+  report_break(report);
+  fprintf(stderr, "eval after step %" PRIu64 "  loss %.4f  over %" PRIu64 " tokens\n", step, loss, tokens);
   return true;
 }
 
@@ -260,8 +318,7 @@ static bool write_end(const Report *report, double seconds, double rate, const c
                              "tokens", (json_int_t)(report->done_steps * tokens_per_step(&report->config)), "seconds",
                              seconds, "tokens_per_s", rate, "peak_bytes", (json_int_t)report->last.peak_bytes,
                              "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", saved);
-  bool ok = record != NULL &&
-            json_object_set_new(record, "loss", json_real(report->last.loss)) == 0 &&
+  bool ok = record != NULL && json_object_set_new(record, "loss", json_real(report->last.loss)) == 0 &&
             json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
             fputc('\n', report->config.metrics) != EOF;
   json_decref(record);
@@ -270,9 +327,10 @@ static bool write_end(const Report *report, double seconds, double rate, const c
 
 bool report_end(Report *report, const char *saved, Failure *failure) {
   double seconds = (double)(now_ns() - report->begin_ns) * 1e-9;
-  double rate = (double)(report->done_steps * tokens_per_step(&report->config)) / seconds;
+  double rate = seconds > 0 ? (double)(report->done_steps * tokens_per_step(&report->config)) / seconds : 0;
   report_break(report);
-  if (report->config.metrics != NULL && !written(report, write_end(report, seconds, rate, saved), failure)) return false;
+  if (report->config.metrics != NULL && !written(report, write_end(report, seconds, rate, saved), failure))
+    return false;
   if (!report->config.options->quiet) print_footer(report, seconds, rate, saved);
   return true;
 }

@@ -14,6 +14,7 @@ typedef struct ReportConfig {
   const TrainOptions *options;
   const TokenData *data;
   uint64_t plan_hash, steps, samples_per_step, samples, ctx; /* samples: of the data */
+  uint64_t checkpoint_bytes; /* of a rank's host buffer for checkpoints */
   const char *gemm, *kernels;
   uint32_t threads;
   FILE *metrics; /* or NULL */
@@ -27,10 +28,14 @@ typedef struct StepResult {
 
 typedef struct Report Report;
 
-Report *report_open(Arena *arena, const ReportConfig *config);
+/* NULL when the folder of event files cannot be written. */
+Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure);
+void report_close(Report *report);
 /* Each false when the metrics file cannot be written. */
 bool report_start(Report *report, Failure *failure);
 bool report_step(Report *report, const StepResult *result, Failure *failure);
+/* Mean loss over `tokens` held-out tokens, after a step. */
+bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Failure *failure);
 bool report_end(Report *report, const char *saved, Failure *failure);
 /* Ends an unfinished progress line, before something else is printed. */
 void report_break(Report *report);

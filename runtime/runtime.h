@@ -5,6 +5,8 @@
 
 #include "planner/plan/plan.h"
 
+#include "runtime/launcher.h"
+
 /* Exit codes shared with the command line. */
 enum { RUN_OK = 0, RUN_INVALID = 1, RUN_PEER_FAILED = 4 };
 
@@ -14,12 +16,23 @@ typedef struct TrainOptions {
   uint32_t data_count;
   uint64_t steps;               /* 0: the recipe's */
   const char *init_path;        /* .safetensors with every parameter by name, or NULL: initialise from the seed */
-  const char *save_dir;         /* DIR/model.safetensors, written whole then renamed, or NULL */
-  uint64_t save_every;          /* 0: at the end only */
+  const char *save_dir;         /* for checkpoints, and at the end DIR/model.safetensors; NULL: nothing is saved */
+  uint64_t save_every;          /* steps between checkpoints; 0: at the end only */
+  uint32_t keep;                /* newest checkpoints that stay; 0: all */
+  const char *resume;           /* a checkpoint, or a folder of them; "auto": the newest in save_dir, if any; or NULL */
+  uint32_t timeout_s;           /* without progress in any rank; 0: never */
   const char *metrics_path;     /* JSON Lines, or NULL */
+  const char *const *eval_data; /* held-out data, as `data` */
+  uint32_t eval_count;
+  uint64_t eval_every;          /* steps between evaluations; 0: at the end only */
+  uint64_t eval_batches;        /* at most so many steps' worth of samples; 0: all */
+  const char *trace_path;       /* Chrome's JSON of the last step, or NULL */
+  const char *tensorboard;      /* folder of event files, or NULL */
+  bool analyze;                 /* print predicted beside measured */
   const char *gemm;             /* NULL: best */
   uint32_t threads;             /* compute threads a rank; 0: cores / ranks, at least 1 */
   bool quiet;
+  const Launcher *launcher;     /* that started this process as one rank of several; NULL, or ranks 1: start all here */
 } TrainOptions;
 
 /* Starts plan->world.ranks processes, trains, waits. One message on stderr and an exit code on failure; no child,
@@ -36,6 +49,17 @@ typedef struct GenerateOptions {
   const char *gemm;
   uint32_t threads;
 } GenerateOptions;
+
+typedef struct ExportOptions {
+  const char *weights; /* a checkpoint, a folder of them (the newest), .safetensors, or a folder or index of those */
+  const char *dir;     /* to write to */
+  DType dtype;         /* F32, BF16 or F16 */
+  uint64_t max_bytes;  /* of one file; 0: one file */
+  bool force;          /* overwrite */
+} ExportOptions;
+
+/* Writes DIR/model.safetensors, or several with their index, as Hugging Face's loaders want them; their names to stdout. */
+int runtime_export(const Plan *plan, const ExportOptions *options);
 
 /* Forward plan (plan->training false). Writes prompt and continuation to stdout as they come. */
 int runtime_generate(const Plan *plan, const GenerateOptions *options);

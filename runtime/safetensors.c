@@ -239,6 +239,12 @@ static void widen(const char *dtype, const unsigned char *bytes, uint64_t n, flo
   }
 }
 
+bool safetensors_read_bytes(const Safetensors *file, const SafeTensor *tensor, uint64_t first, uint64_t bytes, void *out,
+                            Failure *failure) {
+  if (read_all(file->fd, out, bytes, file->buffer + tensor->begin + first)) return true;
+  return fail(failure, RUN_INVALID, "%s: tensor \"%s\" cannot be read: %s", file->path, tensor->name, strerror(errno));
+}
+
 bool safetensors_read_f32(const Safetensors *file, const SafeTensor *tensor, uint64_t first, uint64_t n, float *out,
                           Failure *failure) {
   bool f32 = strcmp(tensor->dtype, "F32") == 0;
@@ -269,7 +275,7 @@ static json_t *entry_of(const SafeTensor *tensor) {
   json_array_append_new(offsets, json_integer((json_int_t)tensor->begin));
   json_array_append_new(offsets, json_integer((json_int_t)tensor->end));
   json_t *entry = json_object();
-  json_object_set_new(entry, "dtype", json_string("F32"));
+  json_object_set_new(entry, "dtype", json_string(tensor->dtype));
   json_object_set_new(entry, "shape", shape);
   json_object_set_new(entry, "data_offsets", offsets);
   return entry;
@@ -282,10 +288,9 @@ const char *safetensors_layout(Arena *arena, SafeTensor *tensors, uint32_t count
   json_object_set_new(metadata, "format", json_string("pt")); /* older loaders crash without it */
   json_object_set_new(root, "__metadata__", metadata);
   for (uint32_t i = 0; i < count; i++) {
-    tensors[i].dtype = "F32";
-    tensors[i].bits = 32;
+    if (tensors[i].dtype == NULL) tensors[i].dtype = "F32", tensors[i].bits = 32;
     tensors[i].begin = end;
-    tensors[i].end = end += tensors[i].numel * sizeof(float);
+    tensors[i].end = end += tensors[i].numel * (tensors[i].bits / 8);
     json_object_set_new(root, tensors[i].name, entry_of(&tensors[i]));
   }
   /* Names that are not UTF-8, or not distinct, are not in there. */

@@ -30,12 +30,15 @@ bool safetensors_open(Arena *arena, Safetensors *file, const char *path, Failure
 void safetensors_close(Safetensors *file);
 /* NULL when there is none of this name. */
 const SafeTensor *safetensors_find(const Safetensors *file, const char *name);
+/* Bytes of a tensor as they lie in the file. */
+bool safetensors_read_bytes(const Safetensors *file, const SafeTensor *tensor, uint64_t first, uint64_t bytes, void *out,
+                            Failure *failure);
 /* Elements [first, first + n) of an F32, BF16 or F16 tensor as f32. */
 bool safetensors_read_f32(const Safetensors *file, const SafeTensor *tensor, uint64_t first, uint64_t n, float *out,
                           Failure *failure);
 
-/* What a file of f32 tensors will look like: entries sorted by name get begin and end; the header text (length prefix
- * included) is returned and its length set. NULL when names are not distinct UTF-8 texts. */
+/* What a file will look like: entries sorted by name get begin and end, and are F32 where dtype is NULL; the header text
+ * (length prefix included) is returned and its length set. NULL when names are not distinct UTF-8 texts. */
 const char *safetensors_layout(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t *header_bytes);
 
 #endif

@@ -196,6 +196,7 @@ static bool save(const Saver *saver, const SaveRank *self, int *fd, Failure *fai
   if (!meet(self, failure)) return false;
   if (writes && self->rank != 0) *fd = open_peers_file(self->control);
   if (writes && *fd < 0) return failed(saver, failure, "cannot be opened by every rank");
+  if (!meet(self, failure)) return false; /* or a rank 0 that fails would close the file before others opened it */
   if (writes && !write_shard(saver, self, *fd, failure)) return false;
   if (!meet(self, failure)) return false;
   if (self->rank != 0) return true;

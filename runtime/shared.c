@@ -1,4 +1,5 @@
-/* Owns: mapping the arenas and the control block of a job.
+/* Owns: mapping the arenas and the control block of a job: anonymous for ranks that will be forked, or in a file without a
+ * name that processes were handed.
  *
  * Each arena starts on a 2 MiB border and is followed by at least one page that may not be touched, so that a kernel
  * that runs over the end is caught. One rank alone needs no sharing: its arena is private, which huge pages serve. */
@@ -30,16 +31,33 @@ static bool enough_memory(uint32_t ranks, uint64_t arena_bytes, Failure *failure
               text_bytes(c, (uint64_t)info.freeram * info.mem_unit));
 }
 
-static bool map_arena(SharedMemory *memory, uint32_t rank, uint64_t bytes, Failure *failure) {
+/* Where things lie in a file: the block, then one arena a rank, each on a 2 MiB border. */
+static uint64_t block_bytes(uint32_t ranks) {
+  return round_up(sizeof(Control), 64) + ranks * (sizeof(RankStatus) + sizeof(CommLane));
+}
+
+static uint64_t arena_offset(uint32_t ranks, uint64_t bytes, uint32_t rank) {
+  return round_up(block_bytes(ranks), huge_page) + rank * round_up(bytes, huge_page);
+}
+
+static uint64_t page_bytes(uint64_t arena_bytes) {
+  return round_up(arena_bytes == 0 ? 1 : arena_bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+}
+
+uint64_t shared_file_bytes(uint32_t ranks, uint64_t arena_bytes) {
+  return arena_offset(ranks, page_bytes(arena_bytes), ranks);
+}
+
+static bool map_arena(SharedMemory *memory, uint32_t rank, uint64_t bytes, int file, Failure *failure) {
   char size[32];
   unsigned char *reserved =
       mmap(NULL, memory->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved != MAP_FAILED) {
     memory->reserved[rank] = reserved;
     unsigned char *start = (unsigned char *)round_up((uintptr_t)reserved, huge_page);
-    int sharing = memory->ranks == 1 ? MAP_PRIVATE : MAP_SHARED;
-    if (mmap(start, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
-        MAP_FAILED) {
+    int sharing = file >= 0 ? MAP_SHARED : MAP_ANONYMOUS | (memory->ranks == 1 ? MAP_PRIVATE : MAP_SHARED);
+    off_t offset = file >= 0 ? (off_t)arena_offset(memory->ranks, bytes, rank) : 0;
+    if (mmap(start, bytes, PROT_READ | PROT_WRITE, sharing | MAP_FIXED | MAP_NORESERVE, file, offset) != MAP_FAILED) {
       madvise(start, bytes, MADV_HUGEPAGE); /* best effort */
       memory->arenas[rank] = start;
       return true;
@@ -50,15 +68,20 @@ static bool map_arena(SharedMemory *memory, uint32_t rank, uint64_t bytes, Failu
 }
 
 bool shared_open(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, Failure *failure) {
-  uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = round_up(arena_bytes == 0 ? 1 : arena_bytes, page);
+  return shared_open_file(arena, memory, ranks, arena_bytes, -1, failure);
+}
+
+bool shared_open_file(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, int file,
+                      Failure *failure) {
+  uint64_t bytes = page_bytes(arena_bytes);
   *memory = (SharedMemory){.ranks = ranks, .reserved_bytes = round_up(bytes, huge_page) + 2 * huge_page};
   memory->arenas = ARENA_ARRAY(arena, unsigned char *, ranks);
   memory->reserved = ARENA_ARRAY(arena, unsigned char *, ranks);
   if (!enough_memory(ranks, bytes, failure)) return false;
 
   uint64_t control_bytes = round_up(sizeof(Control), 64), status_bytes = ranks * sizeof(RankStatus);
-  memory->block_bytes = control_bytes + status_bytes + ranks * sizeof(CommLane);
-  memory->block = mmap(NULL, memory->block_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  memory->block_bytes = block_bytes(ranks);
+  memory->block = mmap(NULL, memory->block_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
   if (memory->block == MAP_FAILED) {
     memory->block = NULL;
     return fail(failure, RUN_INVALID, "memory: the control block cannot be mapped: %s", strerror(errno));
@@ -67,7 +90,7 @@ bool shared_open(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t ar
   memory->statuses = (RankStatus *)((unsigned char *)memory->block + control_bytes);
   memory->lanes = (CommLane *)((unsigned char *)memory->statuses + status_bytes);
   for (uint32_t rank = 0; rank < ranks; rank++)
-    if (!map_arena(memory, rank, bytes, failure)) {
+    if (!map_arena(memory, rank, bytes, file, failure)) {
       shared_close(memory);
       return false;
     }

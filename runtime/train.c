@@ -2,8 +2,10 @@
  * plan's segments step by step. */
 #include "runtime/alloc_guard.h"
 #include "runtime/backends.h"
+#include "runtime/checkpoint.h"
 #include "runtime/feed.h"
 #include "runtime/launch.h"
+#include "runtime/profile.h"
 #include "runtime/rank.h"
 #include "runtime/report.h"
 #include "runtime/runtime.h"
@@ -16,7 +18,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Made by the parent, inherited by every rank. */
 typedef struct TrainJob {
@@ -25,9 +29,13 @@ typedef struct TrainJob {
   const BackendKind *kind;
   uint64_t steps, ctx;
   int64_t vocab;
-  TokenData data;
-  Safetensors init;
+  TokenData data, eval_data; /* eval_data.count 0: none */
+  uint64_t eval_batches;
+  int32_t turn; /* list position of the loss */
+  Pretrained init;
   Saver saver;
+  int save_lock;         /* on the folder of checkpoints, or -1 */
+  Checkpoint checkpoint; /* to go on from; path NULL: none */
   FILE *metrics;
 } TrainJob;
 
@@ -37,7 +45,12 @@ typedef struct Trainer {
   const RankEnv *env;
   TokenFeed feed;
   RankMachine machine;
-  Report *report; /* rank 0 */
+  Checkpointer *checkpointer; /* NULL: nothing is saved */
+  Standing standing;          /* after the latest step */
+  uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
+  Profile *profile;           /* rank 0, when asked for */
+  bool stopped;               /* by request, before the last step */
+  Report *report;             /* rank 0 */
   Failure failure;
 } Trainer;
 
@@ -47,11 +60,18 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* --- a rank ---------------------------------------------------------------------------------------------------------- */
+/* --- a rank ----------------------------------------------------------------------------------------------------------
+ */
 
 static bool prepare_weights(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   const RankMachine *machine = &trainer->machine;
+  if (job->checkpoint.path != NULL) {
+    trainer->standing = job->checkpoint.standing;
+    trainer->saved_step = job->checkpoint.standing.step;
+    if (trainer->env->rank == 0) atomic_store(&trainer->env->control->saved_step, trainer->saved_step);
+    return checkpoint_load(&job->checkpoint, job->plan, machine->ranges, machine->backend, &trainer->failure);
+  }
   if (job->options->init_path != NULL)
     return weights_load(job->plan, machine->ranges, machine->backend, &job->init, &trainer->failure);
   return weights_init(job->plan, machine->ranges, machine->backend, machine->kernels, &machine->context,
@@ -61,6 +81,8 @@ static bool prepare_weights(Trainer *trainer) {
 static bool open_report(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   if (trainer->env->rank != 0) return true;
+  if (job->options->trace_path != NULL || job->options->analyze)
+    trainer->profile = profile_open(arena, job->plan, trainer->standing.step + 1, job->steps);
   ReportConfig config = {.plan = job->plan,
                          .options = job->options,
                          .data = &job->data,
@@ -69,24 +91,29 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .samples_per_step = feed_samples_per_step(job->plan),
                          .samples = trainer->feed.samples,
                          .ctx = job->ctx,
+                         .checkpoint_bytes =
+                             trainer->checkpointer != NULL ? checkpointer_bytes(trainer->checkpointer) : 0,
                          .gemm = trainer->machine.gemm_name,
                          .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
                          .metrics = job->metrics};
-  trainer->report = report_open(arena, &config);
-  return report_start(trainer->report, &trainer->failure);
+  trainer->report = report_open(arena, &config, &trainer->failure);
+  return trainer->report != NULL && report_start(trainer->report, &trainer->failure);
 }
 
 static bool run_segments(Trainer *trainer, StepState *state) {
   const Plan *plan = trainer->job->plan;
   Backend *backend = trainer->machine.backend;
+  InstrTime *times = trainer->profile != NULL ? profile_times(trainer->profile, state->step) : NULL;
   for (uint32_t s = 0; s < plan->segments.count; s++)
-    for (state->repetition = 0; state->repetition < plan->segments.data[s].count; state->repetition++)
-      if (!backend->run_segment(backend, (int32_t)s, state, NULL)) {
+    for (state->repetition = 0; state->repetition < plan->segments.data[s].count; state->repetition++) {
+      if (!backend->run_segment(backend, (int32_t)s, state, times)) {
         CommStatus status = backend->comm_status(backend);
         return fail(&trainer->failure, status == COMM_OK ? RUN_INVALID : RUN_PEER_FAILED, "%s, in step %llu",
                     backend->error(backend), (unsigned long long)state->step);
       }
+      if (times != NULL) profile_take(trainer->profile, (int32_t)s);
+    }
   return true;
 }
 
@@ -109,13 +136,55 @@ static bool check_step(Trainer *trainer, const StepResult *result) {
                 "the loss of step %llu is %g: training has diverged; lower the learning rate, warm up longer, or clip",
                 step, result->loss);
   if (trainer->job->plan->norm_buf == PLAN_NONE || isfinite(result->grad_norm)) return true;
-  return fail(&trainer->failure, RUN_INVALID,
-              "the gradient norm of step %llu is %g (loss %g): training has diverged; lower the learning rate or warm up "
-              "longer",
-              step, result->grad_norm, result->loss);
+  return fail(
+      &trainer->failure, RUN_INVALID,
+      "the gradient norm of step %llu is %g (loss %g): training has diverged; lower the learning rate or warm up "
+      "longer",
+      step, result->grad_norm, result->loss);
 }
 
-static bool save(Trainer *trainer) {
+static bool open_checkpointer(Trainer *trainer, Arena *arena) {
+  const TrainJob *job = trainer->job;
+  const RankEnv *env = trainer->env;
+  if (job->options->save_dir == NULL) return true;
+  CheckpointerConfig config = {.plan = job->plan,
+                               .dir = job->options->save_dir,
+                               .keep = job->options->keep,
+                               .rank = env->rank,
+                               .data_tokens = job->data.count,
+                               .ranges = trainer->machine.ranges,
+                               .backend = trainer->machine.backend,
+                               .statuses = env->statuses,
+                               .control = env->control};
+  trainer->checkpointer = checkpointer_open(arena, &config, &trainer->failure);
+  return trainer->checkpointer != NULL;
+}
+
+/* Rank 0 decides before a step what happens after it; the step's collectives carry the decision to the others. */
+static void decide(const Trainer *trainer, uint64_t number) {
+  Control *control = trainer->env->control;
+  if (trainer->env->rank != 0) return;
+  atomic_store(&control->decision[number % DECISIONS], number * 4 + atomic_exchange(&control->request, 0));
+}
+
+static uint32_t decision(const Trainer *trainer, uint64_t number) {
+  uint64_t decided = atomic_load(&trainer->env->control->decision[number % DECISIONS]);
+  return decided / 4 == number ? (uint32_t)(decided % 4) : 0;
+}
+
+static bool checkpoint_if_due(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  uint64_t number = trainer->standing.step, every = job->options->save_every;
+  uint32_t decided = decision(trainer, number);
+  if (trainer->checkpointer == NULL) return true;
+  trainer->stopped = (decided & REQUEST_STOP) != 0;
+  bool due = number == job->steps || decided != 0 || (every != 0 && number % every == 0);
+  if (!due || number == trainer->saved_step) return true;
+  trainer->saved_step = number;
+  return checkpointer_save(trainer->checkpointer, &trainer->standing, &trainer->failure);
+}
+
+static bool export_weights(Trainer *trainer) {
   SaveRank self = {.rank = trainer->env->rank,
                    .control = trainer->env->control,
                    .ranges = trainer->machine.ranges,
@@ -124,13 +193,73 @@ static bool save(Trainer *trainer) {
   return saver_save(&trainer->job->saver, &self, &trainer->failure);
 }
 
+/* --- evaluation: begin and forward of the plan on other data, then on with the training data -------------------------
+ */
+
+/* One step's worth of held-out samples: the loss summed over this rank, the valid tokens of all. */
+static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *count) {
+  const TrainJob *job = trainer->job;
+  StepState state = {.step = trainer->standing.step,
+                     .first_sample = batch * feed_samples_per_step(job->plan),
+                     .forward_only = true,
+                     .turn = job->turn};
+  for (int32_t s = 0; s < (int32_t)job->plan->segments.count; s++) {
+    const PlanSegment *segment = &job->plan->segments.data[s];
+    if (segment->first > job->turn) break;
+    for (state.repetition = 0; state.repetition < segment->count; state.repetition++)
+      if (!trainer->machine.backend->run_segment(trainer->machine.backend, s, &state, NULL))
+        return fail(&trainer->failure, RUN_PEER_FAILED, "%s, while evaluating after step %llu",
+                    trainer->machine.backend->error(trainer->machine.backend), (unsigned long long)state.step);
+  }
+  *loss += read_scalar(trainer, job->plan->loss_buf);
+  *count += read_scalar(trainer, job->plan->count_buf);
+  return true;
+}
+
+/* In the order of ranks, so that every rank gets the same bits. */
+static bool sum_over_ranks(const Trainer *trainer, double *value) {
+  Comm *comm = trainer->machine.comm;
+  trainer->env->status->loss_sum = *value;
+  if (comm->barrier(comm) != COMM_OK) return false;
+  *value = 0;
+  for (uint32_t rank = 0; rank < comm->ranks; rank++) *value += trainer->env->statuses[rank].loss_sum;
+  return comm->barrier(comm) == COMM_OK;
+}
+
+static bool evaluate(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  double loss = 0, count = 0;
+  bool ok = true;
+  feed_switch(&trainer->feed, &job->eval_data, true);
+  for (uint64_t batch = 0; ok && batch < job->eval_batches; batch++) ok = eval_batch(trainer, batch, &loss, &count);
+  feed_switch(&trainer->feed, &job->data, false);
+  if (!ok) return false;
+  uint64_t bad = atomic_load(&trainer->feed.bad);
+  if (bad != UINT64_MAX) return data_fail_id(&job->eval_data, bad, job->vocab, &trainer->failure);
+  if (!sum_over_ranks(trainer, &loss))
+    return fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed while evaluating",
+                trainer->env->rank);
+  if (trainer->report == NULL) return true;
+  return report_eval(trainer->report, trainer->standing.step, loss / count, (uint64_t)count, &trainer->failure);
+}
+
+static bool evaluate_if_due(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  uint64_t number = trainer->standing.step, every = job->options->eval_every;
+  if (job->eval_data.count == 0) return true;
+  bool due = number == job->steps || (every != 0 && number % every == 0);
+  return !due || evaluate(trainer);
+}
+
 static bool step(Trainer *trainer, uint64_t number) {
   const TrainJob *job = trainer->job;
   const Plan *plan = job->plan;
   StepState state = {.step = number,
-                     .lr = schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
-                     .first_sample = (number - 1) * feed_samples_per_step(plan)};
+                     .lr =
+                         schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
+                     .first_sample = trainer->standing.samples};
   uint64_t begin = now_ns();
+  decide(trainer, number);
   atomic_store(&trainer->env->status->step, number);
   if (job->kind->guarded) guard_enter();
   bool ran = run_segments(trainer, &state);
@@ -142,10 +271,27 @@ static bool step(Trainer *trainer, uint64_t number) {
                        .lr = state.lr,
                        .step_ns = now_ns() - begin,
                        .peak_bytes = trainer->machine.backend->high_water(trainer->machine.backend)};
+  if (trainer->profile != NULL) profile_end_step(trainer->profile, result.step_ns);
   if (trainer->report != NULL && !report_step(trainer->report, &result, &trainer->failure)) return false;
   if (!check_step(trainer, &result)) return false;
-  bool due = number == job->steps || (job->options->save_every != 0 && number % job->options->save_every == 0);
-  return job->options->save_dir == NULL || !due || save(trainer);
+  trainer->standing.step = number;
+  trainer->standing.samples += feed_samples_per_step(plan);
+  trainer->standing.tokens += feed_samples_per_step(plan) * job->ctx;
+  return evaluate_if_due(trainer) && checkpoint_if_due(trainer);
+}
+
+static bool finish(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  bool saves = trainer->checkpointer != NULL;
+  if (saves && !checkpointer_wait(trainer->checkpointer, &trainer->failure)) return false;
+  bool exports = saves && !trainer->stopped;
+  if (exports && !export_weights(trainer)) return false;
+  if (trainer->report == NULL) return true;
+  if (!report_end(trainer->report, exports ? job->saver.path : NULL, &trainer->failure)) return false;
+  const char *trace = job->options->trace_path;
+  if (trace != NULL && !profile_write_trace(trainer->profile, trace, &trainer->failure)) return false;
+  if (job->options->analyze) profile_print(trainer->profile, stdout);
+  return true;
 }
 
 static bool run(Trainer *trainer, Arena *arena) {
@@ -158,11 +304,10 @@ static bool run(Trainer *trainer, Arena *arena) {
                      .gemm = job->options->gemm,
                      .threads = job->options->threads};
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure)) return false;
-  if (!prepare_weights(trainer) || !open_report(trainer, arena)) return false;
-  for (uint64_t number = 1; number <= job->steps; number++)
-    if (!step(trainer, number)) return false;
-  if (trainer->report == NULL) return true;
-  return report_end(trainer->report, job->options->save_dir != NULL ? job->saver.path : NULL, &trainer->failure);
+  if (!prepare_weights(trainer) || !open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
+  while (trainer->standing.step < job->steps && !trainer->stopped)
+    if (!step(trainer, trainer->standing.step + 1)) return false;
+  return finish(trainer);
 }
 
 static int rank_main(void *user, const RankEnv *env) {
@@ -171,12 +316,15 @@ static int rank_main(void *user, const RankEnv *env) {
   bool ok = run(&trainer, arena);
   if (trainer.report != NULL) report_break(trainer.report);
   if (!ok) control_fail(env->control, env->rank, &trainer.failure);
+  if (trainer.report != NULL) report_close(trainer.report);
+  checkpointer_close(trainer.checkpointer);
   rank_close(&trainer.machine);
   arena_free(arena);
   return ok ? RUN_OK : trainer.failure.code;
 }
 
-/* --- the parent -------------------------------------------------------------------------------------------------------- */
+/* --- the parent
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void describe(void *user, int32_t position, char *out, size_t bytes) {
   const Plan *plan = ((const TrainJob *)user)->plan;
@@ -196,44 +344,165 @@ static bool check_options(TrainJob *job, Failure *failure) {
   return true;
 }
 
+static bool joins(const TrainOptions *options) {
+  return options->launcher != NULL && options->launcher->ranks > 1;
+}
+
+/* Whether this process is that of rank 0: it speaks, and it alone touches what is not a rank's own. */
+static bool leads(const TrainOptions *options) {
+  return !joins(options) || options->launcher->rank == 0;
+}
+
 static bool open_metrics(TrainJob *job, Failure *failure) {
   const char *path = job->options->metrics_path;
-  if (path == NULL) return true;
-  job->metrics = fopen(path, "we");
+  if (path == NULL || !leads(job->options)) return true;
+  job->metrics = fopen(path, job->checkpoint.path != NULL ? "ae" : "we");
   return job->metrics != NULL || fail(failure, RUN_INVALID, "metrics: %s: %s", path, strerror(errno));
+}
+
+/* "Newest" must mean this run's: other runs' checkpoints are not to be mixed with its own. */
+static bool check_save_folder(Arena *arena, const TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  const char *newest = NULL, *path = job->checkpoint.path;
+  if (options->save_dir == NULL || !leads(options)) return true;
+  if (!folder_latest(arena, options->save_dir, &newest, failure)) return false;
+  if (newest == NULL) return true;
+  const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
+  struct stat here, there;
+  if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
+      here.st_dev == there.st_dev) {
+    folder_set_aside(options->save_dir, job->checkpoint.standing.step);
+    return true;
+  }
+  return fail(failure, RUN_INVALID,
+              "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
+              "remove it",
+              newest);
+}
+
+static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  const char *path = NULL;
+  if (options->resume == NULL) return true;
+  bool newest = strcmp(options->resume, "auto") == 0;
+  const char *dir = newest ? options->save_dir : options->resume;
+  if (dir == NULL) return fail(failure, RUN_INVALID, "resume: auto needs a folder to look in: add --save DIR");
+  if (!folder_latest(arena, dir, &path, failure)) return false;
+  if (path == NULL && newest) return true; /* the first start of a run that may be restarted */
+  if (path == NULL) return fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", dir);
+  if (!checkpoint_open(arena, &job->checkpoint, job->plan, path, true, failure)) return false;
+  if (!leads(options)) return true;
+  if (!options->quiet)
+    fprintf(stderr, "resuming from %s, after step %llu\n", path, (unsigned long long)job->checkpoint.standing.step);
+  if (job->checkpoint.data_tokens != job->data.count)
+    fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
+            (unsigned long long)job->data.count, (unsigned long long)job->checkpoint.data_tokens,
+            (unsigned long long)job->checkpoint.standing.samples);
+  return true;
+}
+
+/* The last instruction that adds to the loss. */
+static int32_t find_turn(const Plan *plan) {
+  int32_t turn = PLAN_NONE;
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
+    InstrOp op = plan->instrs.data[i].op;
+    if (op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_MSE) turn = i;
+  }
+  return turn;
+}
+
+static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  uint64_t samples_per_step = feed_samples_per_step(job->plan);
+  if (options->eval_count == 0) return true;
+  if (!data_open(arena, &job->eval_data, options->eval_data, options->eval_count, job->vocab, job->ctx + 1, failure))
+    return false;
+  uint64_t all = (job->eval_data.count - 1) / job->ctx / samples_per_step;
+  if (all == 0)
+    return fail(failure, RUN_INVALID,
+                "eval: %s: it has %llu samples of %llu tokens, and one evaluation takes at least %llu",
+                options->eval_data[0], (unsigned long long)((job->eval_data.count - 1) / job->ctx),
+                (unsigned long long)job->ctx, (unsigned long long)samples_per_step);
+  job->eval_batches = options->eval_batches != 0 && options->eval_batches < all ? options->eval_batches : all;
+  job->turn = find_turn(job->plan);
+  return true;
 }
 
 static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   if (!check_options(job, failure) || !feed_shape(job->plan, &job->vocab, &job->ctx, failure)) return false;
-  if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure)) return false;
-  if (options->init_path != NULL && (!safetensors_open(arena, &job->init, options->init_path, failure) ||
-                                     !weights_check(job->plan, &job->init, failure)))
+  if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure))
     return false;
-  if (options->save_dir != NULL && !saver_open(arena, &job->saver, job->plan, options->save_dir, failure)) return false;
   if (job->kind->check != NULL && !job->kind->check(job->plan, failure)) return false;
-  return open_metrics(job, failure);
+  if (options->init_path != NULL && !pretrained_open(arena, &job->init, job->plan, options->init_path, failure))
+    return false;
+  if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
+                                    (leads(options) && !folder_lock(options->save_dir, &job->save_lock, failure))))
+    return false;
+  return open_eval(arena, job, failure) && open_resume(arena, job, failure) && check_save_folder(arena, job, failure) &&
+         open_metrics(job, failure);
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text) {
+  for (; text != NULL && *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+  return hash * 0x100000001b3u;
+}
+
+/* What decides how often ranks meet, and what they compute. */
+static uint64_t hash_options(const TrainJob *job) {
+  const TrainOptions *options = job->options;
+  uint64_t hash = 0xcbf29ce484222325u;
+  const uint64_t numbers[] = {job->steps,        options->save_every,       options->eval_every,
+                              job->eval_batches, options->save_dir != NULL, job->data.count,
+                              job->data.width};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = (hash ^ numbers[i]) * 0x100000001b3u;
+  hash = hash_text(hash, options->init_path);
+  return hash_text(hash, options->save_dir);
+}
+
+static bool open_join(Arena *arena, const TrainJob *job, Join *join, Failure *failure) {
+  const TrainOptions *options = job->options;
+  if (!joins(options)) return true;
+  if (options->launcher->ranks != job->plan->world.ranks)
+    return fail(failure, RUN_INVALID, "launch: %s started %u processes, but the plan is for %u ranks",
+                options->launcher->name, options->launcher->ranks, job->plan->world.ranks);
+  const JoinTerms terms = {.plan_hash = plan_hash(job->plan),
+                           .options_hash = hash_options(job),
+                           .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->plan->arena_bytes),
+                           .first_step = job->checkpoint.standing.step};
+  uint32_t timeout_s =
+      options->timeout_s != 0 && options->timeout_s < JOIN_TIMEOUT_S ? options->timeout_s : JOIN_TIMEOUT_S;
+  return join_open(arena, join, options->launcher, &terms, timeout_s, failure);
 }
 
 int runtime_train(const Plan *plan, const TrainOptions *options) {
   Arena *arena = arena_new();
-  TrainJob job = {.plan = plan, .options = options, .init = {.fd = -1}};
+  TrainJob job = {.plan = plan, .options = options, .save_lock = -1};
+  Join join = {.memory = -1};
   Failure failure = {0};
   int code;
-  if (prepare(arena, &job, &failure)) {
-    LaunchJob launch = {.ranks = plan->world.ranks,
+  if (prepare(arena, &job, &failure) && open_join(arena, &job, &join, &failure)) {
+    LaunchJob launch = {.join = joins(options) ? &join : NULL,
+                        .ranks = plan->world.ranks,
                         .arena_bytes = job.kind->shared_bytes(plan),
                         .rank_main = rank_main,
                         .describe = describe,
+                        .saves = options->save_dir != NULL,
+                        .timeout_s = options->timeout_s,
                         .user = &job};
     code = launch_run(&launch);
+    join_close(&join);
+    if (options->save_dir != NULL && leads(options)) folder_clean(options->save_dir);
   } else {
-    fprintf(stderr, "error: %s\n", failure.text);
+    if (failure.text[0] != '\0') fprintf(stderr, "error: %s\n", failure.text);
     code = failure.code;
   }
   if (job.metrics != NULL) fclose(job.metrics);
-  safetensors_close(&job.init);
+  pretrained_close(&job.init);
+  checkpoint_close(&job.checkpoint);
+  if (job.save_lock >= 0) close(job.save_lock);
   data_close(&job.data);
+  data_close(&job.eval_data);
   arena_free(arena);
   return code;
 }

@@ -3,7 +3,6 @@
 
 #include "runtime/runtime.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,63 +70,19 @@ bool weights_init(const Plan *plan, const UnitRanges *ranges, Backend *backend, 
 
 /* --- loading ---------------------------------------------------------------------------------------------------------- */
 
-static bool same_shape(const PlanParam *param, const SafeTensor *tensor) {
-  if ((uint32_t)param->rank != tensor->rank) return false;
-  return param->rank == 0 || memcmp(param->dim, tensor->dim, (size_t)param->rank * sizeof *param->dim) == 0;
-}
-
-static const char *shape_text(char text[200], const int64_t *dim, uint32_t rank) {
-  size_t used = 0;
-  text[used++] = '[';
-  for (uint32_t i = 0; i < rank && used < 160; i++)
-    used += (size_t)snprintf(text + used, 200 - used, "%s%lld", i > 0 ? ", " : "", (long long)dim[i]);
-  text[used++] = ']';
-  text[used] = '\0';
-  return text;
-}
-
-static bool check_param(const Plan *plan, const PlanParam *param, const Safetensors *file, Failure *failure) {
-  const char *name = plan_str(plan, param->name);
-  const SafeTensor *tensor = safetensors_find(file, name);
-  char want[200], have[200];
-  if (tensor == NULL)
-    return fail(failure, RUN_INVALID, "%s: tensor \"%s\" of the model is missing", file->path, name);
-  if (!same_shape(param, tensor))
-    return fail(failure, RUN_INVALID, "%s: tensor \"%s\" has shape %s, but the model's has %s", file->path, name,
-                shape_text(have, tensor->dim, tensor->rank), shape_text(want, param->dim, (uint32_t)param->rank));
-  return safetensors_read_f32(file, tensor, 0, 0, NULL, failure); /* a dtype that can be loaded */
-}
-
-static bool is_param(const Plan *plan, const char *name) {
-  for (uint32_t i = 0; i < plan->params.count; i++)
-    if (strcmp(plan_str(plan, plan->params.data[i].name), name) == 0) return true;
-  return false;
-}
-
-bool weights_check(const Plan *plan, const Safetensors *file, Failure *failure) {
-  for (uint32_t i = 0; i < plan->params.count; i++)
-    if (!check_param(plan, &plan->params.data[i], file, failure)) return false;
-  if (file->tensors.count == plan->params.count) return true; /* all were found, so there is no other */
-  for (uint32_t i = 0; i < file->tensors.count; i++)
-    if (!is_param(plan, file->tensors.data[i].name))
-      return fail(failure, RUN_INVALID, "%s: tensor \"%s\" is not a parameter of the model", file->path,
-                  file->tensors.data[i].name);
-  return true;
-}
-
 typedef struct LoadSource {
   const Plan *plan;
-  const Safetensors *file;
+  const Pretrained *weights;
 } LoadSource;
 
 static bool get_loaded(void *self, const PlanParam *param, uint64_t first, uint64_t n, float *out, Failure *failure) {
   const LoadSource *source = self;
-  const SafeTensor *tensor = safetensors_find(source->file, plan_str(source->plan, param->name));
-  return safetensors_read_f32(source->file, tensor, first, n, out, failure);
+  uint32_t index = (uint32_t)(param - source->plan->params.data);
+  return pretrained_read(source->weights, param, index, first, n, out, failure);
 }
 
-bool weights_load(const Plan *plan, const UnitRanges *ranges, Backend *backend, const Safetensors *file,
+bool weights_load(const Plan *plan, const UnitRanges *ranges, Backend *backend, const Pretrained *weights,
                   Failure *failure) {
-  LoadSource self = {plan, file};
+  LoadSource self = {plan, weights};
   return write_all(plan, ranges, backend, &(Source){get_loaded, &self}, failure);
 }

@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "runtime/backend.h"
 #include "runtime/control.h"
+#include "runtime/pretrained.h"
 #include "runtime/ranges.h"
 #include "runtime/safetensors.h"
 
@@ -13,9 +14,7 @@
 bool weights_init(const Plan *plan, const UnitRanges *ranges, Backend *backend, const KernelTable *kernels,
                   const KernelContext *context, Failure *failure);
 
-/* The file holds exactly the plan's parameters, in their shapes, as floats that can be loaded. */
-bool weights_check(const Plan *plan, const Safetensors *file, Failure *failure);
-bool weights_load(const Plan *plan, const UnitRanges *ranges, Backend *backend, const Safetensors *file,
+bool weights_load(const Plan *plan, const UnitRanges *ranges, Backend *backend, const Pretrained *weights,
                   Failure *failure);
 
 /* Saves to DIR/model.safetensors, which changes in one instant: until then the data lie in a file without a name

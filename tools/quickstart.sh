@@ -36,6 +36,7 @@ default_data() { find /usr/share/common-licenses -type f | sort; }
 train() {
   local arguments=() path
   for path in "${data[@]}"; do arguments+=(--data "$path"); done
+  rm -rf "$out"/step-* # of an earlier training, which this one does not go on from
   build/fsdpc run "$out/quickstart.plan" "${arguments[@]}" --steps "$steps" --metrics "$out/metrics.jsonl" --save "$out"
   printf '%s\n' "${data[@]}" "$steps" >"$out/trained-on"
 }

@@ -1,4 +1,4 @@
-/* Owns: AdamW (arXiv 1711.05101, bias-corrected), SGD with momentum, and exact sums of squares for gradient
+/* Owns: AdamW (arXiv 1711.05101, bias-corrected), Lion (arXiv 2302.06675), SGD with momentum, and exact sums of squares for gradient
  * norms.
  *
  * Floor: memory, 28 GB/s here. AdamW 28 bytes an element, SGD 12 or 20, sum_squares 4. Achieved on 16 Mi
@@ -44,6 +44,30 @@ void SYM(adamw)(const KernelContext *k, int64_t n, const AdamwRates *rates, cons
   u.decay = (real)(rates->lr * rates->decay), u.step = (real)(rates->lr / rates->bias1);
   u.root_bias2 = (real)(1 / sqrt(rates->bias2));
   tasks_run(k, cut_tasks(&u.cut), adamw_task, &u);
+}
+
+/* sign(0) is 0. */
+static void lion_task(void *arg, int64_t index) {
+  const Update *u = arg;
+  Piece p = cut_piece(&u->cut, index);
+  const real beta1 = u->beta1, beta2 = u->beta2, rest1 = u->rest1, rest2 = u->rest2, scale = u->grad_scale;
+  const vec zero = vec_all(0), plus = vec_all(u->lr), minus = vec_all(-u->lr);
+  for (int64_t i = p.col; i < p.col + p.cols; i += VL) {
+    int64_t left = p.col + p.cols - i;
+    vec g = vec_take(u->g + i, left) * scale, w = vec_take(u->w + i, left), m = vec_take(u->m + i, left);
+    vec c = beta1 * m + rest1 * g;
+    vec step = vec_select((ivec)(c > zero), plus, vec_select((ivec)(c < zero), minus, zero));
+    vec_put(u->m + i, beta2 * m + rest2 * g, left);
+    vec_put(u->w + i, w - (step + u->decay * w), left);
+  }
+}
+
+void SYM(lion)(const KernelContext *k, int64_t n, const LionRates *rates, const real *g, real *w, real *m) {
+  Update u = {.g = g, .w = w, .m = m, .cut = cut_elements(1, n)};
+  u.lr = (real)rates->lr, u.grad_scale = (real)rates->grad_scale, u.decay = (real)(rates->lr * rates->decay);
+  u.beta1 = (real)rates->beta1, u.rest1 = (real)(1 - rates->beta1);
+  u.beta2 = (real)rates->beta2, u.rest2 = (real)(1 - rates->beta2);
+  tasks_run(k, cut_tasks(&u.cut), lion_task, &u);
 }
 
 static void sgd_task(void *arg, int64_t index) {

@@ -1,8 +1,8 @@
 /* Owns: the tables of fields.h. */
 #include "planner/plan/fields.h"
 
-static const char *const optimizer_names[] = {"adamw", "sgd", NULL};
-static const char *const schedule_names[] = {"constant", "linear", "cosine", NULL};
+static const char *const optimizer_names[] = {"adamw", "sgd", "lion", NULL};
+static const char *const schedule_names[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const order_names[] = {"sequential", "shuffled", NULL};
 static const char *const feed_names[] = {"tokens", "targets", NULL};
 const char *const init_names[] = {"zeros", "ones", "normal", "uniform", NULL};
@@ -42,7 +42,7 @@ const LineSpec header_lines[HEADER_LINES] = {
     [LINE_RECIPE] = {"recipe",
                      {ENUM_OF(Plan, "optimizer", recipe.optimizer, optimizer_names),
                       ENUM_OF(Plan, "schedule", recipe.schedule, schedule_names), RECIPE(REAL, lr),
-                      RECIPE(REAL, min_lr), RECIPE(U64, warmup_steps), RECIPE(REAL, beta1),
+                      RECIPE(REAL, min_lr), RECIPE(U64, warmup_steps), RECIPE(U64, cooldown_steps), RECIPE(REAL, beta1),
                       RECIPE(REAL, beta2), RECIPE(REAL, eps), RECIPE(REAL, momentum), RECIPE(REAL, decay),
                       RECIPE(REAL, clip), RECIPE(U64, steps), RECIPE(U64, seed),
                       ENUM_OF(Plan, "order", recipe.order, order_names), RECIPE(U64, samples_per_step),

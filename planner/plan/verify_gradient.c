@@ -1,7 +1,7 @@
 /* Owns: rule gradient. Follows each unit's gradient from the instructions that contribute to it, through the
  * collectives, to the update:
  *
- *   contributions -> LOCAL --reduce_scatter--> SHARDED --allreduce--> GLOBAL --adamw, sgd--> updated
+ *   contributions -> LOCAL --reduce_scatter--> SHARDED --allreduce--> GLOBAL --adamw, lion, sgd--> updated
  *
  * With one rank a shard LOCAL is SHARDED already, with one replica SHARDED is GLOBAL. Whatever was
  * contributed is taken exactly once: not dropped, not overwritten, not taken twice, not added to after it was
@@ -104,7 +104,7 @@ static void zero(Flow *flow, int32_t buf) {
   empty(flow, gradient);
 }
 
-/* adamw, sgd and sum_squares look at what must be the sum over all ranks. */
+/* adamw, lion, sgd and sum_squares look at what must be the sum over all ranks. */
 static void consume(Flow *flow, const PlanInstr *instr, bool update) {
   int32_t buf = plan_operand(flow->check->plan, instr, 0)->buf;
   Gradient *gradient = &flow->bufs[buf];
@@ -165,6 +165,7 @@ static void follow(Flow *flow, int32_t i) {
     consume(flow, instr, false);
     break;
   case INSTR_ADAMW:
+  case INSTR_LION:
   case INSTR_SGD:
     consume(flow, instr, true);
     break;

@@ -63,3 +63,25 @@ kill -TERM "$run"
 wait_code
 [ "$code" = 143 ] || { cat err >&2 && fail "exit code $code after SIGTERM"; }
 nothing_left
+
+# Restarts: from the last checkpoint, to the bits of a run in which nobody died; or with fewer ranks.
+restarted() {
+  rm -rf metrics.jsonl saved
+  setsid "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --metrics metrics.jsonl \
+    --save saved --save-every 20 --keep 2 --quiet --threads 1 --max-restarts 2 "$@" >out 2>err </dev/null &
+  run=$!
+  wait_for has_steps
+  kill -9 "$(children "$run" | awk '{ print $2 }')"
+  wait_code
+  [ "$code" = 0 ] || { cat err >&2 && fail "exit code $code of a run with restarts"; }
+  said err 'was killed by signal 9'
+  nothing_left
+}
+expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --save whole --quiet --threads 1
+restarted
+said err 'restart 1 of 2, with 4 ranks'
+"$compare" weights saved/model.safetensors whole/model.safetensors
+restarted --min-ranks 2
+said err 'restart 1 of 2, with 2 ranks'
+expect 64 run a.fsdp --data x --max-restarts 2
+said err 'no effect without --save'

@@ -53,3 +53,48 @@ generate '!!'
 cmp out sample || fail 'one seed gives two samples'
 [ "$(wc -c <out)" -ge 22 ] || fail 'the sample is too short'
 expect 1 generate "$fixtures/llama-tiny.fsdp" --weights gpt-tiny-2.weights --gemm builtin
+
+# A checkpoint of 4 ranks exports to Hugging Face's files, which initialise as the weights themselves do.
+step=gpt-tiny-4.weights/step-00000020
+expect 0 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --max-file 20KB
+[ -e hf/model.safetensors.index.json ] || fail 'no index'
+expect 1 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --max-file 20KB
+said err 'exists; --force'
+expect 0 export "$fixtures/gpt-tiny.fsdp" half --to safetensors --weights gpt-tiny-4.weights --dtype bf16
+[ "$(stat -c %s half/model.safetensors)" -lt "$(stat -c %s gpt-tiny-4.weights/model.safetensors)" ] || fail 'bf16 is not smaller'
+train from-hf "$fixtures/gpt-tiny.fsdp" --ranks 2 --init hf
+train from-ours "$fixtures/gpt-tiny.fsdp" --ranks 2 --init gpt-tiny-4.weights
+"$compare" metrics from-hf.jsonl from-ours.jsonl 0
+train from-half "$fixtures/gpt-tiny.fsdp" --ranks 1 --init half
+"$compare" metrics from-half.jsonl from-ours.jsonl 2e-2
+expect 1 run "$fixtures/llama-tiny.fsdp" --ranks 1 --init hf --data "$fixtures/tokens.bin"
+said err 'of the model is missing'
+
+# Stopped and resumed: the bits of a run that never stopped.
+train parts "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 9 --save-every 4
+train parts "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume auto --keep 2
+"$compare" weights parts.weights/model.safetensors gpt-tiny-2.weights/model.safetensors
+[ "$(find parts.weights -name 'step-*' | wc -l)" = 2 ] || fail '--keep 2 does not keep 2'
+sed 's/order sequential/order shuffled/' "$fixtures/gpt-tiny.fsdp" >shuffled.fsdp
+train shuffled shuffled.fsdp --ranks 2
+train shuffled-parts shuffled.fsdp --ranks 2 --steps 13
+train shuffled-parts shuffled.fsdp --ranks 2 --resume auto
+"$compare" weights shuffled-parts.weights/model.safetensors shuffled.weights/model.safetensors
+# Elsewhere, with other ranks: strategies still agree to the bit.
+for strategy in full_shard no_shard; do
+  train "moved-$strategy" "$fixtures/gpt-tiny.fsdp" --ranks 4 --strategy $strategy --resume parts.weights/step-00000009
+  "$compare" weights "moved-$strategy.weights/model.safetensors" moved-full_shard.weights/model.safetensors
+done
+
+# Other optimizers and schedules: the loss falls, strategies agree, a stop costs no bit.
+sed -E 's/optimizer adamw \{[^}]*\}/optimizer lion { lr 3e-4 wsd cooldown 6 warmup 2 decay 0.1 no_decay wte wpe }/' \
+  "$fixtures/gpt-tiny.fsdp" >lion.fsdp
+train lion-full lion.fsdp --ranks 2 --strategy full_shard
+train lion-none lion.fsdp --ranks 2 --strategy no_shard --steps 11
+train lion-none lion.fsdp --ranks 2 --strategy no_shard --resume auto
+"$compare" weights lion-none.weights/model.safetensors lion-full.weights/model.safetensors
+expect 0 plan lion.fsdp --ranks 2 --dump=plan
+grep -q 'param p0 "wte.weight" .* decay no' out || fail 'no_decay has no effect'
+sed 's/no_decay wte wpe/no_decay wtf/' lion.fsdp >typo.fsdp
+expect 1 check typo.fsdp
+said err 'matches no parameter'

@@ -154,6 +154,28 @@ static void test_sgd(void **unused) {
   }
 }
 
+static void test_lion(void **unused) {
+  (void)unused;
+  enum { N = 77 };
+  uint64_t state = 3;
+  float g[N], w[N], m[N] = {0};
+  double dw[N], dm[N] = {0};
+  fill_f32(&state, N, w);
+  for (int i = 0; i < N; i++) dw[i] = (double)w[i];
+  LionRates r = {1e-2, 0.9, 0.99, 0.1, 0.5};
+  for (int step = 0; step < 5; step++) {
+    fill_f32(&state, N, g);
+    g[7] = 0; /* its momentum stays 0: no step, only decay */
+    for (int i = 0; i < N; i++) {
+      double gi = (double)g[i] * r.grad_scale, c = r.beta1 * dm[i] + (1 - r.beta1) * gi;
+      dw[i] -= r.lr * ((c > 0) - (c < 0) + r.decay * dw[i]);
+      dm[i] = r.beta2 * dm[i] + (1 - r.beta2) * gi;
+    }
+    kernels_cpu()->lion(NULL, N, &r, g, w, m);
+    for (int i = 0; i < N; i++) assert_true(fabs((double)w[i] - dw[i]) < 1e-6 && fabs((double)m[i] - dm[i]) < 1e-7);
+  }
+}
+
 /* --- edges
  * ---------------------------------------------------------------------------------------------------------
  */
@@ -223,6 +245,7 @@ int main(void) {
       cmocka_unit_test(test_tree),
       cmocka_unit_test(test_adamw),
       cmocka_unit_test(test_sgd),
+      cmocka_unit_test(test_lion),
       cmocka_unit_test(test_tokens_outside),
       cmocka_unit_test(test_count_zero),
       cmocka_unit_test(test_attention_blind_queries),

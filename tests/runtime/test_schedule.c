@@ -29,6 +29,20 @@ static void decays_reach_the_smallest_rate(void **state) {
   assert_near(schedule_lr(&r, 110, 110), 1e-4, 1e-15);
 }
 
+static void wsd_is_stable_then_cools(void **state) {
+  (void)state;
+  Recipe r = recipe;
+  r.schedule = SCHEDULE_WSD;
+  r.cooldown_steps = 50;
+  assert_near(schedule_lr(&r, 110, 5), 5e-4, 1e-15);
+  assert_near(schedule_lr(&r, 110, 60), 1e-3, 0);
+  assert_near(schedule_lr(&r, 110, 85), 5.5e-4, 1e-15);
+  assert_near(schedule_lr(&r, 110, 110), 1e-4, 1e-15);
+  r.cooldown_steps = 0; /* a fifth: 22 */
+  assert_near(schedule_lr(&r, 110, 88), 1e-3, 0);
+  assert_near(schedule_lr(&r, 110, 99), 5.5e-4, 1e-15);
+}
+
 static void constant_stays(void **state) {
   (void)state;
   Recipe r = recipe;
@@ -53,6 +67,7 @@ int main(void) {
       cmocka_unit_test(warmup_is_linear),
       cmocka_unit_test(decays_reach_the_smallest_rate),
       cmocka_unit_test(constant_stays),
+      cmocka_unit_test(wsd_is_stable_then_cools),
       cmocka_unit_test(odd_lengths_are_harmless),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

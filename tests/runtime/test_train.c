@@ -1,8 +1,7 @@
 /* Owns: tests of training from end to end with a hand-built plan: the loss falls, ranks agree, threads and queues change
  * no bit, memory is what the plan says, files come out right, and every mishap has its message and exit code. */
-#include "testing.h"
+#include "training.h"
 
-#include "bigram.h"
 #include "planner/plan/verify.h"
 #include "runtime/runtime.h"
 #include "runtime/safetensors.h"
@@ -19,15 +18,6 @@
 #include <unistd.h>
 
 static const BigramOptions base = {.shard = 1, .replicas = 1, .micro_batch = 12, .accumulation = 1, .steps = 30};
-
-/* A text with structure that a bigram can learn. */
-static const char *corpus(Scratch *scratch) {
-  static const char line[] = "the quick brown fox jumps over the lazy dog and then the hen sat on the mat. ";
-  size_t length = sizeof line - 1, copies = 200;
-  char *text = arena_alloc(scratch->arena, length * copies);
-  for (size_t i = 0; i < copies; i++) memcpy(text + i * length, line, length);
-  return scratch_file(scratch, "corpus.txt", text, length * copies);
-}
 
 static void print_violations(const VerifyResult *result) {
   for (uint32_t i = 0; i < result->violations.count; i++)
@@ -87,11 +77,12 @@ static Run train(Scratch *scratch, const BigramOptions *bigram, uint32_t threads
   const Plan *plan = verified(scratch->arena, bigram);
   Run run;
   options.threads = threads;
+  scratch_remove(scratch, "out");
   assert_int_equal(runtime_train(plan, &options), RUN_OK);
   assert_no_children();
   run.records = read_metrics(options.metrics_path);
   run.weights = read_text(scratch->arena, scratch_path(scratch, "out/model.safetensors"), &run.weight_bytes);
-  assert_int_equal(folder_entries(options.save_dir), 1);
+  assert_int_equal(folder_entries(options.save_dir), 2); /* and the last checkpoint */
   assert_int_equal(json_array_size(run.records), bigram->steps + 2);
   for (uint64_t step = 1; step <= bigram->steps; step++) {
     assert_int_equal(number(&run, step, "step"), step);
@@ -180,6 +171,7 @@ static void saved_weights_load(void **state) {
   train_options.steps = 2;
   options.shard = 2, options.micro_batch = 6;
   Plan *plan = verified(scratch->arena, &options);
+  scratch_remove(scratch, "out");
   plan->recipe.lr = plan->recipe.min_lr = 0;
   assert_int_equal(runtime_train(plan, &train_options), RUN_OK);
   size_t bytes;
@@ -255,7 +247,9 @@ static void weights_must_fit_the_model(void **state) {
     const char *said;
   } cases[] = {
       {{{.name = "wte.weight", .rank = 2, .dim = {256, 12}, .numel = 3072}}, 1, "tensor \"head.weight\" of the model is missing"},
-      {{{.name = "wte.weight", .rank = 2, .dim = {12, 256}, .numel = 3072}}, 1,
+      {{{.name = "wte.weight", .rank = 2, .dim = {12, 256}, .numel = 3072},
+        {.name = "head.weight", .rank = 2, .dim = {256, 12}, .numel = 3072},
+        {.name = "head.bias", .rank = 1, .dim = {256}, .numel = 256}}, 3,
        "tensor \"wte.weight\" has shape [12, 256], but the model's has [256, 12]"},
       {{{.name = "wte.weight", .rank = 2, .dim = {256, 12}, .numel = 3072},
         {.name = "head.weight", .rank = 2, .dim = {256, 12}, .numel = 3072},
@@ -314,8 +308,8 @@ static void a_full_disk_is_said(void **state) {
   int code = runtime_train(plan, &options);
   const char *text = captured_stderr(scratch);
   setrlimit(RLIMIT_FSIZE, &kept);
-  assert_said(text, "model.safetensors: ");
-  assert_said(text, "File too large");
+  assert_said(text, "checkpoint: ");
+  assert_said(text, "cannot be written: File too large");
   assert_int_equal(code, RUN_INVALID);
   assert_int_equal(folder_entries(options.save_dir), 0);
 }
@@ -326,12 +320,13 @@ static void saving_replaces_the_old_file(void **state) {
   TrainOptions options = options_of(scratch, &data);
   options.steps = 4;
   options.save_every = 1;
+  options.keep = 2;
   mkdir(options.save_dir, 0700);
   scratch_file(scratch, "out/model.safetensors", "old", 3);
   BigramOptions three = base;
   three.shard = 3, three.micro_batch = 4;
   assert_int_equal(runtime_train(verified(scratch->arena, &three), &options), RUN_OK);
-  assert_int_equal(folder_entries(options.save_dir), 1);
+  assert_int_equal(folder_entries(options.save_dir), 3); /* with two checkpoints */
   size_t bytes;
   read_text(scratch->arena, scratch_path(scratch, "out/model.safetensors"), &bytes);
   assert_true(bytes > 25000);
@@ -347,6 +342,7 @@ static void a_killed_rank_ends_the_run(void **state) {
   TrainOptions options = options_of(scratch, &data);
   options.steps = (uint64_t)1 << 40;
   options.save_every = 1;
+  options.keep = 1;
   capture_stderr(scratch);
   pid_t job = fork();
   if (job == 0) _exit(runtime_train(plan, &options));
@@ -373,7 +369,7 @@ static void a_killed_rank_ends_the_run(void **state) {
   assert_int_equal(WEXITSTATUS(status), RUN_PEER_FAILED);
   assert_said(text, "error: rank 1 was killed by signal 9 (Killed) in step ");
   assert_int_equal(kill((pid_t)first, 0), -1); /* its peers are gone */
-  assert_int_equal(folder_entries(options.save_dir), 1); /* and so is what it was saving */
+  assert_int_equal(folder_entries(options.save_dir), 1); /* and so is what it was saving; a checkpoint stays */
 }
 
 static void saved_weights_generate(void **state) {

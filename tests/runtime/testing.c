@@ -34,6 +34,10 @@ int scratch_teardown(void **state) {
   return 0;
 }
 
+void scratch_remove(Scratch *scratch, const char *name) {
+  nftw(scratch_path(scratch, name), remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 const char *scratch_path(Scratch *scratch, const char *name) {
   return arena_printf(scratch->arena, "%s/%s", scratch->dir, name);
 }

@@ -31,6 +31,8 @@ const char *scratch_path(Scratch *scratch, const char *name);
 const char *scratch_file(Scratch *scratch, const char *name, const void *data, size_t bytes);
 /* Whole contents, NUL-terminated; fails the test when there is no such file. */
 char *read_text(Arena *arena, const char *path, size_t *bytes);
+/* Removes a file or a folder and everything in it, if there is one. */
+void scratch_remove(Scratch *scratch, const char *name);
 uint32_t folder_entries(const char *dir); /* hidden ones too */
 
 /* Everything written to stderr between the two goes to a file, whose text the second returns. */

@@ -1,0 +1,123 @@
+/* Owns: checkpoints: everything that a run needs to go on as if it had never stopped.
+ *
+ *   DIR/step-00000020/checkpoint.json                      the index: step, sampler position, seed, files and checksums
+ *   DIR/step-00000020/rank-00001-of-00004.safetensors      one a rank of the first replica: its shard of parameters and
+ *                                                          moments, tensor "m/h.0.ln_1.weight@64" being elements from
+ *                                                          64 on; "crc32c" holds a checksum a tensor, in their order
+ *
+ * A checkpoint is made in DIR/.step-00000020.tmp and renamed when it is whole and on disk, so a folder called step-* is
+ * always complete. Element ranges of parameters, not of units or ranks, so any number of ranks and any plan of the
+ * model can go on from it. Nothing is gathered: each rank copies its shard into a host buffer that it allocated at
+ * open, and a thread of its own writes it while training goes on. */
+#ifndef FSDPC_RUNTIME_CHECKPOINT_H
+#define FSDPC_RUNTIME_CHECKPOINT_H
+
+#include "runtime/backend.h"
+#include "runtime/control.h"
+#include "runtime/ranges.h"
+#include "runtime/safetensors.h"
+
+enum { CHECKPOINT_PATH_BYTES = 4096, CHECKPOINT_SCHEMA = 1 };
+
+/* What is kept of a parameter. */
+typedef enum { STATE_PARAM, STATE_M, STATE_V, STATE_KINDS } StateKind;
+const char *state_name(StateKind kind);
+int32_t state_buf(const PlanUnit *unit, StateKind kind); /* or PLAN_NONE */
+
+/* Where a run stands between two steps. */
+typedef struct Standing {
+  uint64_t step;    /* steps done */
+  uint64_t samples; /* consumed: global number of the next sample */
+  uint64_t tokens;  /* trained on */
+} Standing;
+
+/* --- the folder of checkpoints (checkpoint_folder.c); no function allocates but those with an arena --------------- */
+
+/* Locks DIR, which exists, against other runs, and removes what a killed one left half written. The lock is the
+ * descriptor's, and so the process's and its children's. */
+bool folder_lock(const char *dir, int *fd, Failure *failure);
+/* Removes checkpoints that were never finished. */
+void folder_clean(const char *dir);
+/* DIR/step-N of the newest checkpoint; NULL when there is none. DIR may be a checkpoint itself. */
+bool folder_latest(Arena *arena, const char *dir, const char **path, Failure *failure);
+/* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and
+ * "newest" must mean its own. */
+void folder_set_aside(const char *dir, uint64_t step);
+/* Puts DIR/.step-N.tmp in its place, and removes all but the `keep` newest (0: none). */
+bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failure);
+void folder_step_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step);
+void folder_temp_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step);
+/* Writes a file whole and to disk. */
+bool folder_write(const char *path, const char *text, uint64_t bytes, Failure *failure);
+/* fail() with errno, and what to do about a full disk. */
+bool folder_failed(const char *path, const char *what, Failure *failure);
+
+/* --- writing (checkpoint.c) ----------------------------------------------------------------------------------------
+ */
+
+typedef struct CheckpointerConfig {
+  const Plan *plan;
+  const char *dir;
+  uint32_t keep; /* newest checkpoints that stay, 0: all */
+  uint32_t rank;
+  uint64_t data_tokens; /* of the data, to notice other data at resume */
+  const UnitRanges *ranges;
+  Backend *backend;
+  RankStatus *statuses; /* of all ranks */
+  Control *control;
+} CheckpointerConfig;
+
+typedef struct Checkpointer Checkpointer;
+
+/* Every rank has one. NULL when the host buffer or the thread cannot be had. */
+Checkpointer *checkpointer_open(Arena *arena, const CheckpointerConfig *config, Failure *failure);
+/* Takes a copy and returns; waits first until the checkpoint before is finished. Every rank calls it after the same
+ * steps. */
+bool checkpointer_save(Checkpointer *self, const Standing *standing, Failure *failure);
+/* Until the latest checkpoint of all ranks is in its place. */
+bool checkpointer_wait(Checkpointer *self, Failure *failure);
+uint64_t checkpointer_bytes(const Checkpointer *self); /* of the host buffer */
+void checkpointer_close(Checkpointer *self);           /* NULL is allowed */
+
+/* --- the index (checkpoint_index.c) --------------------------------------------------------------------------------
+ */
+
+typedef struct CheckpointFile {
+  const char *path;
+  uint64_t bytes;
+  uint32_t crc; /* of its header and its table of checksums */
+} CheckpointFile;
+
+/* As a safetensors file of a checkpoint is called. */
+void checkpoint_file_name(char out[64], uint32_t index, uint32_t count);
+/* Allocates only outside of this program's objects. */
+bool index_write(const CheckpointerConfig *config, const Standing *standing, const char *path, uint32_t files,
+                 Failure *failure);
+
+/* --- reading (resume.c) --------------------------------------------------------------------------------------------
+ */
+
+typedef struct Checkpoint {
+  const char *path;
+  Standing standing;
+  uint64_t seed, data_tokens;
+  const char *optimizer, *order;
+  CheckpointFile *files;
+  Safetensors *opened; /* one a file */
+  uint32_t file_count;
+} Checkpoint;
+
+/* Reads and checks the index, that the model is this plan's, and, to train on, that its recipe can be. */
+bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
+                Failure *failure);
+/* index_read, then opens and checks every file. On failure nothing stays open. */
+bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
+                     Failure *failure);
+/* This rank's shard, from whichever files hold it; every tensor that is read is checked against its checksum. */
+bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitRanges *ranges, Backend *backend,
+                     Failure *failure);
+/* All of one parameter. */
+bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t param, float *out, Failure *failure);
+void checkpoint_close(Checkpoint *checkpoint);
+
+#endif

@@ -1,0 +1,168 @@
+/* Owns: reading launchers' variables (formats.md B9). */
+#include "runtime/launcher.h"
+
+#include "runtime/runtime.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 1 << 20 };
+
+typedef struct Environment {
+  const char *(*get)(void *user, const char *name);
+  void *user;
+} Environment;
+
+static const char *variable(const Environment *env, const char *name) {
+  const char *value = env->get(env->user, name);
+  return value != NULL && *value != '\0' ? value : NULL;
+}
+
+/* A number in [least, most]; it must be there. `why` names who should have set it. */
+static bool number(const Environment *env, const char *name, const char *why, long least, long most, uint32_t *out,
+                   Failure *failure) {
+  const char *text = variable(env, name);
+  char *end;
+  if (text == NULL)
+    return fail(failure, RUN_INVALID, "launch: %s, but %s is not set; start again or unset the others", why, name);
+  errno = 0;
+  long value = strtol(text, &end, 10);
+  if (errno != 0 || *end != '\0' || value < least || value > most)
+    return fail(failure, RUN_INVALID, "launch: %s is \"%.40s\", but must be a number from %ld to %ld", name, text,
+                least, most);
+  *out = (uint32_t)value;
+  return true;
+}
+
+/* A launcher's names for the same things. local: how many of the job's processes are on this host, NULL: told
+ * otherwise. */
+typedef struct Dialect {
+  const char *name, *rank, *ranks, *local, *why;
+} Dialect;
+
+static const Dialect torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                                 "RANK or WORLD_SIZE says that torchrun started this process"};
+static const Dialect open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                 "an OMPI_COMM_WORLD variable says that Open MPI started this process"};
+static const Dialect slurm = {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL,
+                              "SLURM_STEP_ID says that a Slurm step started this process"};
+
+static bool several_hosts(const Dialect *dialect, Failure *failure) {
+  return fail(
+      failure, RUN_INVALID,
+      "launch: %s started this job on several hosts; this version joins the ranks of one host only, so start them "
+      "all on one",
+      dialect->name);
+}
+
+static bool read_world(const Environment *env, const Dialect *dialect, Launcher *out, Failure *failure) {
+  uint32_t local;
+  if (!number(env, dialect->ranks, dialect->why, 1, MOST_RANKS, &out->ranks, failure) ||
+      !number(env, dialect->rank, dialect->why, 0, MOST_RANKS, &out->rank, failure))
+    return false;
+  if (out->rank >= out->ranks)
+    return fail(failure, RUN_INVALID, "launch: %s is %u, but %s is %u: the two contradict each other", dialect->rank,
+                out->rank, dialect->ranks, out->ranks);
+  out->name = dialect->name;
+  if (dialect->local == NULL || out->ranks == 1 || variable(env, dialect->local) == NULL) return true;
+  if (!number(env, dialect->local, dialect->why, 1, MOST_RANKS, &local, failure)) return false;
+  if (local > out->ranks)
+    return fail(failure, RUN_INVALID, "launch: %s is %u, but %s is %u: the two contradict each other", dialect->local,
+                local, dialect->ranks, out->ranks);
+  return local == out->ranks || several_hosts(dialect, failure);
+}
+
+/* --- one function a launcher
+ * ------------------------------------------------------------------------------------------ */
+
+static const char *or_nothing(const char *text) {
+  return text != NULL ? text : "";
+}
+
+static bool read_torchrun(const Environment *env, Launcher *out, Failure *failure) {
+  if (!read_world(env, &torchrun, out, failure)) return false;
+  const char *address = variable(env, "MASTER_ADDR"), *port = variable(env, "MASTER_PORT");
+  if (out->ranks > 1 && (address == NULL || port == NULL))
+    return fail(failure, RUN_INVALID,
+                "launch: WORLD_SIZE is %u, but MASTER_ADDR or MASTER_PORT is not set; start the "
+                "ranks with torchrun",
+                out->ranks);
+  snprintf(out->job, sizeof out->job, "torchrun %.100s %.20s %.100s %.20s", or_nothing(address), or_nothing(port),
+           or_nothing(variable(env, "TORCHELASTIC_RUN_ID")), or_nothing(variable(env, "TORCHELASTIC_RESTART_COUNT")));
+  return true;
+}
+
+static bool read_open_mpi(const Environment *env, Launcher *out, Failure *failure) {
+  static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"};
+  const char *job = NULL;
+  if (!read_world(env, &open_mpi, out, failure)) return false;
+  for (size_t i = 0; job == NULL && i < sizeof names / sizeof *names; i++) job = variable(env, names[i]);
+  if (job == NULL && out->ranks > 1)
+    return fail(failure, RUN_INVALID,
+                "launch: OMPI_COMM_WORLD_SIZE is %u, but neither PMIX_NAMESPACE nor "
+                "OMPI_MCA_ess_base_jobid names the job; start the ranks with mpirun",
+                out->ranks);
+  snprintf(out->job, sizeof out->job, "ompi %.400s", or_nothing(job));
+  return true;
+}
+
+static bool read_slurm(const Environment *env, Launcher *out, Failure *failure) {
+  uint32_t nodes = 1;
+  if (!read_world(env, &slurm, out, failure)) return false;
+  if (variable(env, "SLURM_STEP_NUM_NODES") != NULL &&
+      !number(env, "SLURM_STEP_NUM_NODES", slurm.why, 1, MOST_RANKS, &nodes, failure))
+    return false;
+  if (nodes > 1 && out->ranks > 1) return several_hosts(&slurm, failure);
+  snprintf(out->job, sizeof out->job, "slurm %.100s %.100s %.20s", or_nothing(variable(env, "SLURM_JOB_ID")),
+           or_nothing(variable(env, "SLURM_STEP_ID")), or_nothing(variable(env, "SLURM_RESTART_COUNT")));
+  return true;
+}
+
+/* --- choosing
+ * --------------------------------------------------------------------------------------------------------- */
+
+static bool any(const Environment *env, const char *a, const char *b) {
+  return variable(env, a) != NULL || variable(env, b) != NULL;
+}
+
+static bool agree(const Launcher *a, const Launcher *b, Failure *failure) {
+  if (a->ranks == 1 || b->ranks == 1 || (a->rank == b->rank && a->ranks == b->ranks)) return true;
+  return fail(failure, RUN_INVALID,
+              "launch: by %s's variables this is rank %u of %u, by %s's rank %u of %u; unset those "
+              "that are left over",
+              a->name, a->rank, a->ranks, b->name, b->rank, b->ranks);
+}
+
+bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user,
+                     Failure *failure) {
+  const Environment env = {get, user};
+  Launcher torch = {.ranks = 1}, mpi = {.ranks = 1}, step = {.ranks = 1};
+  bool by_torch = any(&env, torchrun.rank, torchrun.ranks), by_mpi = any(&env, open_mpi.rank, open_mpi.ranks);
+  *launcher = (Launcher){.ranks = 1};
+  if (by_torch && !read_torchrun(&env, &torch, failure)) return false;
+  if (by_mpi && !read_open_mpi(&env, &mpi, failure)) return false;
+  if (by_torch && by_mpi && !agree(&torch, &mpi, failure)) return false;
+  /* torchrun and mpirun may themselves run in a step, one a node: then the step's numbers mean something else. */
+  bool by_step = !by_torch && !by_mpi && variable(&env, "SLURM_STEP_ID") != NULL && variable(&env, slurm.rank) != NULL;
+  if (by_step && !read_slurm(&env, &step, failure)) return false;
+  *launcher = torch.ranks > 1 ? torch : mpi.ranks > 1 ? mpi : step.ranks > 1 ? step : *launcher;
+  const char *size = variable(&env, "PMI_SIZE");
+  if (!by_torch && !by_mpi && !by_step && size != NULL && strcmp(size, "1") != 0)
+    return fail(failure, RUN_INVALID,
+                "launch: PMI_SIZE is %.20s: an MPICH launcher started this process, which this version "
+                "does not join; use torchrun, Open MPI or srun",
+                size);
+  return true;
+}
+
+static const char *from_environment(void *user, const char *name) {
+  (void)user;
+  return getenv(name);
+}
+
+bool launcher_detect_here(Launcher *launcher, Failure *failure) {
+  return launcher_detect(launcher, from_environment, NULL, failure);
+}

@@ -1,0 +1,21 @@
+/* Owns: what started this process, by the variables that torchrun, Open MPI and Slurm leave. Where one of them started
+ * several processes, each is one rank and they must find each other: a process that ran alone would train a
+ * model of its own without a word. So variables that do not make sense together are errors, never ignored. */
+#ifndef FSDPC_RUNTIME_LAUNCHER_H
+#define FSDPC_RUNTIME_LAUNCHER_H
+
+#include "runtime/failure.h"
+#include <stdint.h>
+
+typedef struct Launcher {
+  const char *name;     /* "torchrun", ...; NULL: none, or it started one process only */
+  uint32_t rank, ranks; /* of the job */
+  char job[512];        /* what the processes of this job, and no others, have in common */
+} Launcher;
+
+/* get: getenv, or a test's own. Precedence: torchrun, Open MPI, Slurm step. */
+bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user,
+                     Failure *failure);
+bool launcher_detect_here(Launcher *launcher, Failure *failure);
+
+#endif

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Owns: ranks started by a launcher, one process each, as torchrun, Open MPI and Slurm start them: the bits of ranks started
+# here, one message when something is wrong, never one rank by mistake.
+source "$(dirname "$0")/lib.sh"
+model=$fixtures/gpt-tiny.fsdp
+run=(run "$model" --data "$fixtures/tokens.bin" --threads 1 --quiet)
+
+# as LAUNCHER RANK RANKS COMMAND...: runs with the launcher's variables.
+as() {
+  local launcher=$1 rank=$2 ranks=$3
+  shift 3
+  case $launcher in
+  torchrun) env RANK="$rank" WORLD_SIZE="$ranks" LOCAL_RANK="$rank" LOCAL_WORLD_SIZE="$ranks" MASTER_ADDR=localhost \
+    MASTER_PORT=$port TORCHELASTIC_RUN_ID=test "$@" ;;
+  mpi) env OMPI_COMM_WORLD_RANK="$rank" OMPI_COMM_WORLD_SIZE="$ranks" OMPI_COMM_WORLD_LOCAL_SIZE="$ranks" \
+    PMIX_NAMESPACE="test$port" "$@" ;;
+  slurm) env SLURM_PROCID="$rank" SLURM_STEP_NUM_TASKS="$ranks" SLURM_STEP_ID=0 SLURM_JOB_ID="$port" "$@" ;;
+  esac
+}
+# together LAUNCHER RANKS ARGUMENT...: starts all ranks, waits; codes in ${codes[*]}, messages in err.RANK.
+together() {
+  local launcher=$1 ranks=$2 rank
+  shift 2
+  pids=() codes=()
+  for ((rank = ranks - 1; rank >= 0; rank--)); do
+    as "$launcher" $rank "$ranks" "$fsdpc" "$@" >out.$rank 2>err.$rank </dev/null &
+    pids[rank]=$!
+  done
+  for ((rank = 0; rank < ranks; rank++)); do
+    codes[rank]=0
+    wait "${pids[rank]}" || codes[rank]=$?
+  done
+}
+port=$$
+
+for ranks in 2 4; do train "here-$ranks" "$model" --ranks $ranks; done
+for launcher in torchrun mpi slurm; do
+  for ranks in 2 4; do
+    name=$launcher-$ranks port=$((port + 1))
+    together $launcher $ranks "${run[@]}" --save "$name" --metrics "$name.jsonl"
+    [ "$(printf '%s' "${codes[@]}" | tr -d 0)" = '' ] || { cat err.* >&2 && fail "$name: exit codes ${codes[*]}"; }
+    "$compare" metrics "$name.jsonl" "here-$ranks.jsonl" 0
+    "$compare" weights "$name/model.safetensors" "here-$ranks.weights/model.safetensors"
+  done
+done
+# And go on elsewhere.
+together slurm 2 "${run[@]}" --save mpi-2 --resume auto
+[ "${codes[*]}" = '0 0' ] || fail "resuming: exit codes ${codes[*]}"
+
+# Ranks that do not run the same.
+port=$((port + 1))
+as torchrun 1 2 "$fsdpc" "${run[@]}" --wrap whole >/dev/null 2>err.1 &
+code=0
+as torchrun 0 2 "$fsdpc" "${run[@]}" --wrap block >out 2>err.0 || code=$?
+wait $! && fail 'a rank with another plan succeeds'
+[ $code = 1 ] || fail "exit code $code for different plans"
+said err.0 'rank 1 has plan '
+silent err.1
+
+# A rank that never comes.
+code=0
+as torchrun 0 2 "$fsdpc" "${run[@]}" --timeout 1 >out 2>err || code=$?
+[ $code = 4 ] || fail "exit code $code without rank 1"
+said err 'rank 1 of 2 did not appear within 1 s'
+code=0
+as torchrun 1 2 "$fsdpc" "${run[@]}" --timeout 1 >out 2>err || code=$?
+[ $code = 4 ] || fail "exit code $code without rank 0"
+said err 'waited 1 s for rank 0'
+
+# A process that is killed takes the others with it.
+for victim in 0 1 2; do
+  port=$((port + 1))
+  rm -f metrics.jsonl
+  for rank in 0 1 2 3; do
+    as torchrun $rank 4 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl >out 2>err.$rank </dev/null &
+    pids[rank]=$!
+  done
+  for ((i = 0; i < 400; i++)); do
+    [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ] && break
+    sleep 0.05
+  done
+  # Bash runs `as` in a process of its own, whose child is ours.
+  kill -9 "$(cat "/proc/${pids[victim]}/task/${pids[victim]}/children")"
+  since=$SECONDS
+  for rank in 0 1 2 3; do
+    code=0
+    wait "${pids[rank]}" 2>/dev/null || code=$?
+    [ $rank = $victim ] || [ $code = 4 ] || { cat err.* >&2 && fail "rank $rank: exit code $code after kill -9 of rank $victim"; }
+  done
+  [ $((SECONDS - since)) -le 10 ] || fail 'the others took long to end'
+  rm err.$victim # only bash's own word about it
+  grep -qh "process of rank $victim is gone" err.* || { cat err.* >&2 && fail 'the message does not name the rank'; }
+  [ "$(cat err.* | wc -l)" = 1 ] || { cat err.* >&2 && fail 'not one message'; }
+done
+
+# A signal to all processes: one checkpoint, from which they go on.
+port=$((port + 1)) pids=()
+rm -f metrics.jsonl
+for rank in 0 1; do
+  as slurm $rank 2 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl --save signalled >out 2>err.$rank </dev/null &
+  pids[rank]=$!
+done
+for ((i = 0; i < 400; i++)); do
+  [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ] && break
+  sleep 0.05
+done
+for rank in 0 1; do kill -TERM "$(cat "/proc/${pids[rank]}/task/${pids[rank]}/children")"; done
+for rank in 0 1; do
+  code=0
+  wait "${pids[rank]}" || code=$?
+  [ $code = 143 ] || [ $code = 0 ] || { cat err.* >&2 && fail "rank $rank: exit code $code after SIGTERM"; }
+done
+[ -n "$(find signalled -name 'step-*')" ] || fail 'SIGTERM saved nothing'
+
+# Variables that contradict each other.
+refuse() {
+  local want=$1
+  shift
+  code=0
+  env "$@" "$fsdpc" "${run[@]}" >out 2>err </dev/null || code=$?
+  [ $code = 1 ] || { cat err >&2 && fail "exit code $code with $*"; }
+  said err "$want"
+}
+refuse 'WORLD_SIZE is not set' RANK=0
+refuse 'RANK is not set' WORLD_SIZE=2
+refuse 'contradict' RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
+refuse 'must be a number' RANK=x WORLD_SIZE=2
+refuse 'MASTER_PORT is not set' RANK=0 WORLD_SIZE=2
+refuse 'several hosts' RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
+refuse "by torchrun's variables this is rank 0 of 2, by Open MPI's rank 1 of 2" RANK=0 WORLD_SIZE=2 MASTER_ADDR=a \
+  MASTER_PORT=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=x
+refuse 'MPICH' PMI_SIZE=2 PMI_RANK=0
+refuse 'several hosts' SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 SLURM_JOB_ID=1
+RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 expect 64 "${run[@]}" --ranks 4
+said err 'torchrun started 2 processes'
+# A batch script is no step, and a step of one task starts its ranks itself.
+SLURM_PROCID=0 SLURM_NTASKS=4 expect 0 "${run[@]}" --ranks 2
+SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 expect 0 "${run[@]}" --ranks 2

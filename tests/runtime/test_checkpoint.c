@@ -1,0 +1,308 @@
+/* Owns: tests of checkpoints: a resumed run has the bits of one that never stopped, other worlds go on within rounding,
+ * signals save, and whatever is damaged or does not fit is refused with a reason. */
+#include "training.h"
+
+#include "runtime/checkpoint.h"
+#include "runtime/crc32c.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEPS = 24 };
+
+static void train(Scratch *scratch, const Plan *plan, const char *dir, uint64_t steps, const char *resume) {
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, dir);
+  options.steps = steps;
+  options.resume = resume;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_no_children();
+  assert_clean(scratch, dir);
+}
+
+static void the_checksum_is_crc32c(void **state) {
+  (void)state;
+  unsigned char zeros[32] = {0};
+  assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283u);
+  assert_int_equal(crc32c(crc32c(0, "12345", 5), "6789", 4), 0xe3069283u);
+  assert_int_equal(crc32c(0, zeros, sizeof zeros), 0x8a9136aau); /* RFC 3720, B.4 */
+  assert_int_equal(crc32c(0, zeros, 0), 0);
+}
+
+static void resuming_changes_no_bit(void **state) {
+  static const uint32_t worlds[][2] = {{1, 1}, {3, 1}, {2, 2}, {1, 2}};
+  Scratch *scratch = *state;
+  for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+    const Plan *plan = plan_for(scratch->arena, worlds[i][0], worlds[i][1], STEPS);
+    const char *whole = arena_printf(scratch->arena, "whole%zu", i),
+               *parts = arena_printf(scratch->arena, "parts%zu", i);
+    train(scratch, plan, whole, STEPS, NULL);
+    train(scratch, plan, parts, 7, "auto");
+    train(scratch, plan, parts, 15, "auto");
+    train(scratch, plan, parts, STEPS, "auto");
+    assert_same_weights(scratch, whole, parts);
+    assert_memory_equal(losses_of(scratch, whole, STEPS), losses_of(scratch, parts, STEPS),
+                        (STEPS + 1) * sizeof(double));
+    train(scratch, plan, parts, STEPS, "auto"); /* nothing is left to do */
+    assert_same_weights(scratch, whole, parts);
+  }
+}
+
+static void other_worlds_go_on(void **state) {
+  static const uint32_t worlds[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 3}, {4, 1}};
+  Scratch *scratch = *state;
+  train(scratch, plan_for(scratch->arena, 1, 1, 50), "whole", 50, NULL);
+  train(scratch, plan_for(scratch->arena, 2, 2, 50), "hybrid", 10, NULL);
+  const double *whole = losses_of(scratch, "whole", 50);
+  for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+    const char *dir = arena_printf(scratch->arena, "other%zu", i);
+    train(scratch, plan_for(scratch->arena, worlds[i][0], worlds[i][1], 50), dir, 50, scratch_path(scratch, "hybrid"));
+    const double *losses = losses_of(scratch, dir, 50);
+    for (int step = 11; step <= 50; step++) assert_near(losses[step] / whole[step], 1, 1e-5);
+  }
+}
+
+static uint32_t checkpoints_in(const char *dir) {
+  return folder_entries(dir);
+}
+
+static void only_the_newest_are_kept(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.save_every = 3;
+  options.keep = 2;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_int_equal(checkpoints_in(options.save_dir), 3); /* and the weights */
+  struct stat info;
+  assert_int_equal(stat(scratch_path(scratch, "out/step-00000024/checkpoint.json"), &info), 0);
+  assert_int_equal(stat(scratch_path(scratch, "out/step-00000021"), &info), 0);
+}
+
+/* --- signals ---------------------------------------------------------------------------------------------------------
+ */
+
+static void wait_for_size(const char *path, long bytes) {
+  struct stat info;
+  for (int tries = 0; tries < 2000; tries++) {
+    if (stat(path, &info) == 0 && info.st_size > bytes) return;
+    usleep(5000);
+  }
+  fail_msg("%s does not grow", path);
+}
+
+static void signals_save(void **state) {
+  Scratch *scratch = *state;
+  const uint64_t steps = 3000;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, steps);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "signalled");
+  train(scratch, plan, "whole", steps, NULL);
+  pid_t job = start_training(scratch, plan, &options, "log");
+  wait_for_size(options.metrics_path, 3000);
+  kill(job, SIGUSR1);
+  for (int tries = 0; tries < 400 && access(options.save_dir, F_OK) == 0 && folder_entries(options.save_dir) == 0;
+       tries++)
+    usleep(5000);
+  kill(job, SIGTERM);
+  int code = end_training(job);
+  const char *said = read_text(scratch->arena, scratch_path(scratch, "log"), NULL);
+  if (code == 128 + SIGTERM) assert_said(said, "stopped by signal 15 (Terminated) after step ");
+  assert_true(code == 128 + SIGTERM || code == RUN_OK); /* a machine so fast that it was done */
+  assert_true(folder_entries(options.save_dir) >= 2);
+  assert_clean(scratch, "signalled");
+  options.resume = "auto";
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_same_weights(scratch, "whole", "signalled");
+}
+
+static void a_second_signal_ends_at_once(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, 1 << 30);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  pid_t job = start_training(scratch, plan, &options, "log");
+  wait_for_size(options.metrics_path, 3000);
+  pid_t rank = child_of(job, 0);
+  kill(rank, SIGSTOP); /* so that no step ends */
+  kill(job, SIGTERM);
+  usleep(100000);
+  kill(job, SIGTERM);
+  assert_int_equal(end_training(job), 128 + SIGTERM);
+  assert_said(read_text(scratch->arena, scratch_path(scratch, "log"), NULL), "error: stopped by signal 15");
+  assert_clean(scratch, "out");
+}
+
+static void a_stuck_rank_is_named(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 3, 1, 1 << 30);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.timeout_s = 1;
+  pid_t job = start_training(scratch, plan, &options, "log");
+  wait_for_size(options.metrics_path, 3000);
+  kill(child_of(job, 1), SIGSTOP);
+  assert_int_equal(end_training(job), RUN_PEER_FAILED);
+  const char *said = read_text(scratch->arena, scratch_path(scratch, "log"), NULL);
+  assert_said(said, "no rank has got on for 1 s: rank 1 is stuck in step ");
+  assert_said(said, "(instruction ");
+  assert_said(said, "rank 0 waits in step ");
+}
+
+/* --- what does not fit
+ * ------------------------------------------------------------------------------------------------ */
+
+static void refused(Scratch *scratch, const Plan *plan, const char *resume, const char *said) {
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "refused");
+  options.resume = resume;
+  options.save_dir = NULL;
+  capture_stderr(scratch);
+  int code = runtime_train(plan, &options);
+  const char *text = captured_stderr(scratch);
+  assert_said(text, said);
+  assert_int_equal(code, RUN_INVALID);
+  assert_no_children();
+}
+
+static void other_runs_are_refused(void **state) {
+  Scratch *scratch = *state;
+  BigramOptions sgd = {.shard = 2, .replicas = 1, .micro_batch = 6, .accumulation = 1, .steps = STEPS, .sgd = true};
+  train(scratch, plan_for(scratch->arena, 2, 1, STEPS), "out", 4, NULL);
+  const char *out = scratch_path(scratch, "out");
+  Plan *plan = bigram_plan(scratch->arena, &sgd);
+  refused(scratch, plan, out, "its moments are of optimizer adamw, and the recipe's is sgd");
+  plan = bigram_plan(scratch->arena, &(BigramOptions){2, 1, 6, 1, STEPS, false, false, false});
+  plan->recipe.seed += 1;
+  refused(scratch, plan, out, "it was trained with seed ");
+  plan->recipe.seed -= 1;
+  plan->recipe.order = plan->recipe.order == ORDER_SHUFFLED ? ORDER_SEQUENTIAL : ORDER_SHUFFLED;
+  refused(scratch, plan, out, "its samples were drawn `order ");
+  plan = bigram_plan(scratch->arena, &(BigramOptions){2, 1, 6, 1, STEPS, false, false, false});
+  plan->params.data[0].name = plan_intern(scratch->arena, plan, "other.weight");
+  refused(scratch, plan, out, "parameter \"other.weight\" of the model is not in it");
+  refused(scratch, plan, scratch_path(scratch, "nowhere"), "there is no checkpoint in it");
+  refused(scratch, plan, "auto", "add --save DIR");
+  mkdir(scratch_path(scratch, "empty"), 0700);
+  refused(scratch, plan, scratch_path(scratch, "empty"), "there is no checkpoint in it");
+}
+
+static void one_run_saves_in_a_folder(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 1, 1, STEPS);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  Failure failure = {0};
+  int lock = -1;
+  mkdir(options.save_dir, 0700);
+  assert_true(folder_lock(options.save_dir, &lock, &failure));
+  capture_stderr(scratch);
+  assert_int_equal(runtime_train(plan, &options), RUN_INVALID);
+  assert_said(captured_stderr(scratch), "another run is saving here");
+  close(lock);
+}
+
+static void runs_are_not_mixed(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.save_every = 6;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  capture_stderr(scratch);
+  assert_int_equal(runtime_train(plan, &options), RUN_INVALID);
+  assert_said(captured_stderr(scratch), "step-00000024 is of an earlier run; go on from it with --resume auto");
+  /* Back to an older one: the newer ones no longer count, but stay. */
+  options.resume = scratch_path(scratch, "out/step-00000012");
+  options.steps = 14;
+  options.save_every = 0;
+  capture_stderr(scratch);
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_said(captured_stderr(scratch), "is now called superseded-step-00000018");
+  Failure failure = {0};
+  const char *newest;
+  assert_true(folder_latest(scratch->arena, options.save_dir, &newest, &failure));
+  assert_string_equal(newest, scratch_path(scratch, "out/step-00000014"));
+}
+
+/* --- damage
+ * ----------------------------------------------------------------------------------------------------------- */
+
+static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
+  (void)backend, (void)buf, (void)first, (void)data, (void)bytes;
+  return true;
+}
+
+/* Loads as each of 3 ranks would; false with the reason when any is refused. */
+static bool loads(const Plan *plan, const char *path, Failure *failure) {
+  Arena *arena = arena_new();
+  Checkpoint checkpoint;
+  Backend sink = {.write = sink_write};
+  bool ok = checkpoint_open(arena, &checkpoint, plan, path, true, failure);
+  for (uint32_t rank = 0; ok && rank < plan->world.shard; rank++)
+    ok = checkpoint_load(&checkpoint, plan, unit_ranges(arena, plan, rank), &sink, failure);
+  checkpoint_close(&checkpoint);
+  arena_free(arena);
+  return ok;
+}
+
+static void expect_refusal(const Plan *plan, const char *path, const char *what, size_t at) {
+  Failure failure = {0};
+  if (loads(plan, path, &failure)) fail_msg("%s at byte %zu was not noticed", what, at);
+  if (strncmp(failure.text, "resume: ", 8) != 0 && strstr(failure.text, "damaged") == NULL)
+    fail_msg("%s at byte %zu: %s", what, at, failure.text);
+}
+
+static void every_damage_is_noticed(void **state) {
+  static const char *const names[] = {"checkpoint.json", "rank-00001-of-00002.safetensors",
+                                      "rank-00002-of-00002.safetensors"};
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 3, 1, STEPS);
+  train(scratch, plan_for(scratch->arena, 2, 1, STEPS), "out", 2, NULL);
+  const char *path = scratch_path(scratch, "out/step-00000002");
+  Failure failure = {0};
+  assert_true(loads(plan, path, &failure));
+  for (int i = 0; i < 3; i++) {
+    const char *file = arena_printf(scratch->arena, "out/step-00000002/%s", names[i]);
+    size_t bytes;
+    char *whole = read_text(scratch->arena, scratch_path(scratch, file), &bytes);
+    for (size_t cut = 0; cut < bytes; cut += bytes / 20 + 1) {
+      scratch_file(scratch, file, whole, cut);
+      expect_refusal(plan, path, "a cut", cut);
+    }
+    for (size_t k = 0; k < 300; k++) { /* every byte of the beginning, then here and there */
+      size_t at = k < 150 ? k * (bytes < 1500 ? bytes : 1500) / 150 : (k * 7919 + 13) % bytes;
+      whole[at] ^= (char)(1 << k % 8);
+      scratch_file(scratch, file, whole, bytes);
+      expect_refusal(plan, path, "a flipped bit", at);
+      whole[at] ^= (char)(1 << k % 8);
+    }
+    remove(scratch_path(scratch, file));
+    expect_refusal(plan, path, "a missing file", 0);
+    scratch_file(scratch, file, whole, bytes);
+  }
+  failure = (Failure){0};
+  assert_true(loads(plan, path, &failure));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_checksum_is_crc32c),
+      SCRATCH_TEST(resuming_changes_no_bit),
+      SCRATCH_TEST(other_worlds_go_on),
+      SCRATCH_TEST(only_the_newest_are_kept),
+      SCRATCH_TEST(signals_save),
+      SCRATCH_TEST(a_second_signal_ends_at_once),
+      SCRATCH_TEST(a_stuck_rank_is_named),
+      SCRATCH_TEST(other_runs_are_refused),
+      SCRATCH_TEST(runs_are_not_mixed),
+      SCRATCH_TEST(one_run_saves_in_a_folder),
+      SCRATCH_TEST(every_damage_is_noticed),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* Owns: tests of what a run says of itself: a trace without overlapping slices, TensorBoard's records, the table of
+ * predicted and measured times, and evaluation that leaves training as it was. */
+#include "training.h"
+
+#include "runtime/crc32c.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 6, LANES = 8 };
+
+static void a_trace_shows_every_instruction(void **state) {
+  Scratch *scratch = *state;
+  BigramOptions bigram = {.shard = 2, .replicas = 1, .micro_batch = 3, .accumulation = 2, .steps = STEPS};
+  const Plan *plan = bigram_plan(scratch->arena, &bigram);
+  const char *data = corpus(scratch), *path = scratch_path(scratch, "trace.json");
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.trace_path = path;
+  options.save_dir = NULL;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  json_t *root = json_load_file(path, 0, NULL), *event;
+  double end[LANES] = {0};
+  size_t i, slices = 0, expected = 0;
+  assert_non_null(root);
+  json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+    if (strcmp(json_string_value(json_object_get(event, "ph")), "X") != 0) continue;
+    json_int_t lane = json_integer_value(json_object_get(event, "tid"));
+    double begin = json_number_value(json_object_get(event, "ts"));
+    assert_true(lane >= 0 && lane < LANES);
+    assert_true(begin >= end[lane] - 1e-6);
+    end[lane] = begin + json_number_value(json_object_get(event, "dur"));
+    slices++;
+  }
+  for (uint32_t s = 0; s < plan->segments.count; s++)
+    expected += plan->segments.data[s].count * (size_t)(plan->segments.data[s].end - plan->segments.data[s].first);
+  assert_int_equal(slices, expected);
+  json_decref(root);
+}
+
+static uint32_t unmask(uint32_t masked) {
+  uint32_t rotated = masked - 0xa282ead8u;
+  return rotated << 15 | rotated >> 17;
+}
+
+static void event_files_have_whole_records(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 1, 1, STEPS);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.tensorboard = scratch_path(scratch, "board");
+  options.save_dir = NULL;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  struct dirent *entry;
+  DIR *folder = opendir(options.tensorboard);
+  const char *name = NULL;
+  while ((entry = readdir(folder)) != NULL)
+    if (strstr(entry->d_name, "tfevents") != NULL) name = arena_printf(scratch->arena, "board/%s", entry->d_name);
+  closedir(folder);
+  assert_non_null(name);
+  size_t bytes, records = 0;
+  char *file = read_text(scratch->arena, scratch_path(scratch, name), &bytes);
+  for (size_t at = 0; at < bytes; records++) {
+    uint64_t length;
+    uint32_t of_length, of_data;
+    memcpy(&length, file + at, 8);
+    memcpy(&of_length, file + at + 8, 4);
+    assert_int_equal(unmask(of_length), crc32c(0, &length, 8));
+    assert_true(at + 16 + length <= bytes);
+    memcpy(&of_data, file + at + 12 + length, 4);
+    assert_int_equal(unmask(of_data), crc32c(0, file + at + 12, length));
+    at += 16 + length;
+  }
+  assert_int_equal(records, STEPS + 1); /* the version first */
+  assert_memory_equal(file + 12 + 9 + 2,
+                      "\x1a\x0d"
+                      "brain.Event:2",
+                      15);
+}
+
+static void analysis_prints_a_table(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch), *path = scratch_path(scratch, "table");
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.analyze = true;
+  fflush(stdout);
+  int kept = dup(STDOUT_FILENO), file = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  dup2(file, STDOUT_FILENO);
+  int code = runtime_train(plan, &options);
+  fflush(stdout);
+  dup2(kept, STDOUT_FILENO);
+  close(kept);
+  close(file);
+  assert_int_equal(code, RUN_OK);
+  const char *text = read_text(scratch->arena, path, NULL);
+  assert_said(text, "mean of 4 steps");
+  assert_said(text, "  compute ");
+  assert_said(text, "of communication is exposed");
+}
+
+static double eval_loss(Scratch *scratch, const char *dir, int step) {
+  char line[8192];
+  double loss = -1;
+  FILE *file = fopen(arena_printf(scratch->arena, "%s/%s.jsonl", scratch->dir, dir), "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file) != NULL) {
+    int at;
+    double found;
+    if (sscanf(line, "{\"reason\":\"eval\",\"step\":%d,\"loss\":%lf", &at, &found) == 2 && at == step) loss = found;
+  }
+  fclose(file);
+  return loss;
+}
+
+static void evaluation_leaves_training_alone(void **state) {
+  static const char held_out[] =
+      "the dog sat on the mat and the hen jumps over the quick brown fox. the lazy dog then sat. "
+      "the fox and the hen and the dog jumps. the mat the mat the mat the mat. "
+      "on and over and on and over and then on and over the brown hen.";
+  Scratch *scratch = *state;
+  const char *data = corpus(scratch), *other = scratch_file(scratch, "other.txt", held_out, sizeof held_out - 1);
+  TrainOptions options = options_for(scratch, &data, "plain");
+  assert_int_equal(runtime_train(plan_for(scratch->arena, 2, 1, STEPS), &options), RUN_OK);
+  double losses[3];
+  static const uint32_t worlds[3] = {1, 2, 3};
+  for (int i = 0; i < 3; i++) {
+    const char *dir = arena_printf(scratch->arena, "eval%d", i);
+    options = options_for(scratch, &data, dir);
+    options.eval_data = &other;
+    options.eval_count = 1;
+    options.eval_every = 2;
+    assert_int_equal(runtime_train(plan_for(scratch->arena, worlds[i], 1, STEPS), &options), RUN_OK);
+    losses[i] = eval_loss(scratch, dir, 4);
+    assert_true(eval_loss(scratch, dir, 2) > losses[i] && losses[i] > eval_loss(scratch, dir, STEPS));
+  }
+  assert_same_weights(scratch, "plain", "eval1");
+  assert_near(losses[1] / losses[0], 1, 1e-6);
+  assert_near(losses[2] / losses[0], 1, 1e-6);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SCRATCH_TEST(a_trace_shows_every_instruction),
+      SCRATCH_TEST(event_files_have_whole_records),
+      SCRATCH_TEST(analysis_prints_a_table),
+      SCRATCH_TEST(evaluation_leaves_training_alone),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
