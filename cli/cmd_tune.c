@@ -64,15 +64,22 @@ static void default_wrap(Tune *t, const Graph *graph) {
   add(t, DIM_WRAP, "whole");
 }
 
+/* Over several nodes also shards within a node and replicas across. */
+static void default_strategies(Tune *t, const Cluster *cluster) {
+  static const char *const names[] = {"full_shard", "shard_grad_op", "no_shard"};
+  for (int k = 0; k < 3; k++) add(t, DIM_STRATEGY, names[k]);
+  if (cluster->node_devices > 1 && cluster->nodes > 1)
+    add(t, DIM_STRATEGY, arena_printf(t->cli->arena, "hybrid_shard:%lld", (long long)cluster->node_devices));
+}
+
 static void default_values(Tune *t, int d, const Graph *graph) {
-  static const char *const checkpoints[] = {"auto", "none", "full"}, *const strategies[] = {"full_shard", "shard_grad_op", "no_shard"},
-                          *const micros[] = {"auto", "1", "2", "4"};
+  static const char *const checkpoints[] = {"auto", "none", "full"}, *const micros[] = {"auto", "1", "2", "4"};
   switch (d) {
   case DIM_CLUSTER: add(t, d, ""); break;
   case DIM_RANKS: default_ranks(t, &graph->cluster); break;
   case DIM_MEMORY: default_memory(t, graph); break;
   case DIM_WRAP: default_wrap(t, graph); break;
-  case DIM_STRATEGY: for (int k = 0; k < 3; k++) add(t, d, strategies[k]); break;
+  case DIM_STRATEGY: default_strategies(t, &graph->cluster); break;
   case DIM_CHECKPOINT: for (int k = 0; k < 3; k++) add(t, d, checkpoints[k]); break;
   case DIM_MICRO_BATCH: for (int k = 0; k < 4; k++) add(t, d, micros[k]); break;
   default: add(t, d, "auto"); break;

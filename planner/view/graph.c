@@ -6,9 +6,10 @@
 
 #include <stdlib.h>
 
-typedef enum { FATE_DROPPED, FATE_KEPT, FATE_RECOMPUTED, FATE_COUNT } Fate;
-static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef"};
-static const char *const fate_names[FATE_COUNT] = {"not needed later", "result kept for backward", "computed again in backward"};
+typedef enum { FATE_DROPPED, FATE_KEPT, FATE_RECOMPUTED, FATE_SOME, FATE_COUNT } Fate;
+static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef", "#f3d3cf"};
+static const char *const fate_names[FATE_COUNT] = {"not needed later", "result kept for backward", "computed again in backward",
+                                                     "computed again in some blocks"};
 
 typedef struct Group {
   int32_t first, last; /* units */
@@ -19,6 +20,7 @@ typedef struct Node {
   const char *pattern; /* "h.*.mlp.c_fc" */
   int32_t group;       /* or PLAN_NONE */
   uint32_t count;      /* layers */
+  uint32_t recomputed; /* of them */
   const char *op, *name; /* of the first layer */
   Fate fate;
 } Node;
@@ -111,13 +113,15 @@ static void find_nodes(Drawing *d) {
     const char *name = plan_str(d->plan, instr->name), *pattern = name_pattern(d->arena, name);
     int32_t unit = d->f->unit_of[i], group = unit == PLAN_NONE ? PLAN_NONE : d->group_of[unit], n = find_node(d, pattern, group);
     if (n == PLAN_NONE) {
-      bool kept = is_kept(d, (int32_t)i, turn);
-      Fate fate = is_recomputed(d, instr->name) ? FATE_RECOMPUTED : kept ? FATE_KEPT : FATE_DROPPED;
-      Node node = {pattern, group, 0, d->f->specs[instr->op].name, name, fate};
+      Node node = {.pattern = pattern, .group = group, .op = d->f->specs[instr->op].name, .name = name};
       vec_push(d->arena, &d->nodes, node);
       n = (int32_t)d->nodes.count - 1;
     }
-    d->nodes.data[n].count++;
+    Node *node = &d->nodes.data[n];
+    node->count++;
+    node->recomputed += is_recomputed(d, instr->name);
+    if (is_kept(d, (int32_t)i, turn)) node->fate = FATE_KEPT;
+    if (node->recomputed) node->fate = node->recomputed == node->count ? FATE_RECOMPUTED : FATE_SOME;
     d->node_of[i] = n;
   }
 }

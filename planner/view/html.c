@@ -78,8 +78,8 @@ static void policy(const Report *r) {
   escaped(r, plan_str(plan, s->checkpoint));
   text_printf(r->out, "</code>, gathered %u unit%s ahead. ", s->prefetch, s->prefetch == 1 ? "" : "s");
   if (plan->world.shard > 1)
-    text_printf(r->out, "%u of %u units stay gathered between forward and backward; the others are released and gathered again. ", kept,
-                plan->units.count);
+    text_printf(r->out, "%u of %u units stay gathered between forward and backward%s. ", kept, plan->units.count,
+                kept < plan->units.count ? "; the others are released and gathered again" : "");
   text_printf(r->out, "The step is bound by <b>%s</b>", plan_str(plan, s->bound_by));
   if (s->lower_bound_ns) text_printf(r->out, ": no plan for this machine is faster than %s under the same cost model", ms(r, s->lower_bound_ns));
   text_printf(r->out, ". <code>fsdpc explain FILE --why UNIT</code> says what each alternative would have cost.</p>\n");
