@@ -8,8 +8,8 @@ enum { KIND_FUNCTION = 3, KIND_VARIABLE = 6, KIND_MODULE = 9, KIND_PROPERTY = 10
 /* Keys of each block, as docs/language.md lists them; tests/view/lsp.sh has every one accepted by the frontend. */
 static const char *const block_keys[][2] = {
     {"train", "optimizer tokens_per_step batch steps precision clip seed order"},
-    {"adamw", "lr min_lr warmup betas eps decay"},
-    {"sgd", "lr min_lr warmup momentum decay"},
+    {"adamw", "lr min_lr warmup cooldown no_decay betas eps decay"},
+    {"sgd", "lr min_lr warmup cooldown no_decay momentum decay"},
     {"cluster", "use device node network nodes contention network_contention comm_slowdown compute_spread comm_spread price"},
     {"device", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},
     {"cpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch host_link shared_queue"},

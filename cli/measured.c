@@ -8,7 +8,15 @@
 typedef struct Segments {
   double begin_us[8], sum_us[8]; /* of the first; over all */
   uint64_t seen[8];
+  double first_us[8], last_us[8]; /* of its instructions, for traces without slices of segments */
 } Segments;
+
+/* The instruction that a slice shows, or -1: `draw --trace` and `run --trace` name it differently. */
+static int64_t instr_of(const json_t *event) {
+  const json_t *args = json_object_get(event, "args"), *instr = json_object_get(args, "instr");
+  if (!instr) instr = json_object_get(args, "instruction");
+  return json_is_integer(instr) ? json_integer_value(instr) : -1;
+}
 
 static double number(const json_t *object, const char *key) {
   return json_number_value(json_object_get(object, key));
@@ -51,6 +59,26 @@ static void take_segment(const Plan *plan, const json_t *event, Segments *segmen
   segments->sum_us[s] += number(event, "dur");
 }
 
+static void take_bounds(const Plan *plan, const json_t *event, Segments *segments) {
+  int64_t i = instr_of(event);
+  double begin = json_number_value(json_object_get(event, "ts")), end = begin + json_number_value(json_object_get(event, "dur"));
+  for (uint32_t s = 0; s < plan->segments.count && s < 8; s++) {
+    if (i < plan->segments.data[s].first || i >= plan->segments.data[s].end) continue;
+    if (segments->last_us[s] <= 0 || begin < segments->first_us[s]) segments->first_us[s] = begin;
+    if (end > segments->last_us[s]) segments->last_us[s] = end;
+  }
+}
+
+/* Without slices of segments each instruction is there once, and its segment lasts from the first to the last of them. */
+static void bound_segments(const Plan *plan, Segments *segments) {
+  for (uint32_t s = 0; s < plan->segments.count && s < 8; s++) {
+    if (segments->seen[s] || segments->last_us[s] <= 0) continue;
+    segments->seen[s] = 1;
+    segments->begin_us[s] = segments->first_us[s];
+    segments->sum_us[s] = segments->last_us[s] - segments->first_us[s];
+  }
+}
+
 static uint64_t to_ns(double us) {
   return us > 0 ? (uint64_t)llround(us * 1000) : 0;
 }
@@ -65,7 +93,7 @@ static void set_segments(const Plan *plan, const Segments *segments, SimResult *
 }
 
 static void take_instr(const Plan *plan, const json_t *event, const Segments *segments, const uint64_t begin[8], SimResult *sim) {
-  int64_t i = json_integer_value(json_object_get(json_object_get(event, "args"), "instr"));
+  int64_t i = instr_of(event);
   if (i < 0 || i >= (int64_t)plan->instrs.count || sim->spans[i].end) return;
   for (uint32_t s = 0; s < plan->segments.count && s < 8; s++) {
     if (i < plan->segments.data[s].first || i >= plan->segments.data[s].end) continue;
@@ -82,7 +110,9 @@ static void walk(const Plan *plan, const json_t *events, int pid, int pass, Segm
     if (strcmp(string(event, "ph"), "X") || (int)number(event, "pid") != pid) continue;
     if (!pass && !strcmp(string(event, "cat"), "segment"))
       take_segment(plan, event, segments);
-    else if (pass && json_object_get(json_object_get(event, "args"), "instr"))
+    else if (!pass)
+      take_bounds(plan, event, segments);
+    else
       take_instr(plan, event, segments, begin, sim);
   }
 }
@@ -102,6 +132,7 @@ SimResult *read_measured(const Cli *cli, const Plan *plan, const char *path) {
   }
   int pid = choose_process(events);
   walk(plan, events, pid, 0, &segments, begin, sim);
+  bound_segments(plan, &segments);
   set_segments(plan, &segments, sim, begin);
   walk(plan, events, pid, 1, &segments, begin, sim);
   json_decref(trace);

@@ -25,7 +25,7 @@ completed() {
 "$fsdpc" completions bash >"$scratch/bash"
 # shellcheck disable=SC1091
 source "$scratch/bash"
-[ "$(completed ex)" = 'explain ' ] || fail "a command is not completed: $(completed ex)"
+[ "$(completed expl)" = 'explain ' ] || fail "a command is not completed: $(completed expl)"
 [ "$(completed plan --mem)" = '--memory ' ] || fail "an option is not completed"
 [ "$(completed plan --checkpoint f)" = 'full ' ] || fail "a value is not completed"
 [ "$(completed explain --why x)" = ' ' ] || fail "files offered for a name"
