@@ -97,7 +97,7 @@ said err 'plan for 2 ranks'
 
 # --- explain and draw
 expect 0 explain a.plan
-said out 'h.0.mlp.c_fc'
+said out 'Where the time goes'
 expect 0 explain a.plan --no-costs
 grep -qE '[0-9] (ns|us|ms)' out && fail '--no-costs shows times'
 expect 64 draw a.plan
