@@ -185,7 +185,7 @@ static uint64_t largest_unit(const Inner *in) {
 
 /* Seeds: what a ns of recomputation and of a gather is worth, and how much memory prefetch should find free. */
 static void try_seeds(const Inner *in, Trial *best) {
-  static const double gather_prices[] = {0, 0.3, 1, 3};
+  static const double gather_prices[] = {0, 0.001, 0.1, 0.3, 1, 1000}; /* from activations first to units first */
   static const double reserves[] = {0, 0.5, 1, 2, 3};
   Trial trial = new_trial(in);
   uint64_t unit = largest_unit(in);

@@ -13,9 +13,9 @@ trap 'rm -rf "$scratch"' EXIT
 policies=$(
   cat <<'TEXT'
 auto|
-block, full checkpointing|--wrap block --checkpoint full --prefetch 1
-block, no checkpointing|--wrap block --checkpoint none --prefetch 1
-size 100M, full checkpointing|--wrap size:100M --checkpoint full --prefetch 1
+block, full checkpointing|--wrap block --checkpoint full --prefetch 1 --reshard yes
+block, no checkpointing|--wrap block --checkpoint none --prefetch 1 --reshard yes
+size 100M, full checkpointing|--wrap size:100M --checkpoint full --prefetch 1 --reshard yes
 block, kept gathered, full checkpointing|--wrap block --checkpoint full --prefetch 1 --reshard no
 TEXT
 )
@@ -53,7 +53,7 @@ echo '| model | ranks | budget | policy | step | peak | step / auto |'
 echo '|---|---|---|---|---|---|---|'
 for entry in "$@"; do
   model=${entry%:*} ranks=${entry#*:}
-  plan_json "$model" "$ranks" --memory 100TiB --micro-batch 1 --wrap block --checkpoint none --prefetch 1
+  plan_json "$model" "$ranks" --memory 100TiB --micro-batch 1 --wrap block --checkpoint none --prefetch 1 --reshard yes
   peak=$(field "$scratch/json" peak_bytes) states=$(field "$scratch/json" persistent_bytes)
   for share in 100 80 60 40; do
     bytes=$(budget "$peak" "$states" "$share")
