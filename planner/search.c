@@ -528,6 +528,29 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
   return true;
 }
 
+/* Policies people set by hand, where the settings leave that open: estimates rank groupings and issue slots, the simulator
+ * has the last word, so the planner's own choice is never slower than these. */
+static void try_defaults(Search *s, const Bound *bound, Found *found) {
+  static const struct {
+    CheckpointKind checkpoint;
+    int64_t prefetch;
+    int32_t reshard;
+  } defaults[] = {{CHECKPOINT_AUTO, SETTING_AUTO, SETTING_AUTO}, {CHECKPOINT_NONE, 1, 1}, {CHECKPOINT_FULL, 1, 1}};
+  const PlanSettings *own = s->settings;
+  if (own->wrap != WRAP_AUTO || s->ranks == 1) return;
+  for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+    PlanSettings settings = *own;
+    Found next = {0};
+    settings.wrap = WRAP_BLOCK;
+    if (own->checkpoint == CHECKPOINT_AUTO) settings.checkpoint = defaults[i].checkpoint;
+    if (own->prefetch == SETTING_AUTO) settings.prefetch = defaults[i].prefetch;
+    if (own->reshard == SETTING_AUTO && own->strategy != STRATEGY_SHARD_GRAD_OP) settings.reshard = defaults[i].reshard;
+    s->settings = &settings;
+    if (place_outer(s, &found->outer, bound, &next) && next.sim.step_ns < found->sim.step_ns) *found = next;
+    s->settings = own;
+  }
+}
+
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 3 * (size_t)count);
   uint32_t total;
@@ -542,6 +565,7 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
     }
     if (!found->plan || next.sim.step_ns < found->sim.step_ns) *found = next;
   }
+  if (found->plan) try_defaults(s, &candidates[0].bound, found);
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   found->bound = candidates[0].bound;
   return true;
