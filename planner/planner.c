@@ -130,7 +130,7 @@ static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanS
   return true;
 }
 
-static void find_spans(Arena *arena, const DiagSink *sink, const Graph *graph, PlanSpan *spans, const char **paths) {
+static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans, const char **paths) {
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     Span span = graph->ops.data[i].span;
     paths[i] = "";
@@ -143,7 +143,6 @@ static void find_spans(Arena *arena, const DiagSink *sink, const Graph *graph, P
     Position at = source_position(sink->sources, span.file, span.begin);
     spans[i] = (PlanSpan){0, at.line, at.column};
   }
-  (void)arena;
 }
 
 /* --- what was found ------------------------------------------------------------------------------------------------------ */
@@ -347,7 +346,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
   if (!check_graph(sink, graph) || !check_settings(sink, graph, &options->settings)) return false;
   PlanSpan *spans = ARENA_ARRAY(arena, PlanSpan, graph->ops.count);
   const char **paths = ARENA_ARRAY(arena, const char *, graph->ops.count);
-  find_spans(arena, sink, graph, spans, paths);
+  find_spans(sink, graph, spans, paths);
   *search = (Search){.arena = arena,
                      .scratch = search->scratch,
                      .sink = sink,

@@ -1,4 +1,4 @@
-/* Owns: the clocks of a simulated step. Simplified on purpose: launching costs nothing, and repetitions of a
+/* Owns: the clocks of a simulated step. What it leaves out: launching costs nothing, and repetitions of a
  * segment are alike because all queues join between them.
  *
  * Two ways through a segment. Where streams do not slow each other, one pass over the list: an instruction
