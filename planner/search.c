@@ -15,12 +15,13 @@ typedef struct Inner {
   const Program *program;
   const UnitSet *units;
   const UnitFigures *figures;
+  const Skeleton *skeleton;
   PlanWorld world;
   Decisions base; /* recompute and keep: the start, with pins */
   Items items;
   int64_t *live; /* by op slot, nothing kept */
   uint64_t room;
-  bool shared_queue, keep_free;
+  bool keep_free;
 } Inner;
 
 typedef struct Trial {
@@ -73,7 +74,7 @@ static bool judge(const Inner *in, Trial *trial) {
   d.recompute = trial->recompute;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
-  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->shared_queue);
+  schedule_build(&schedule, scratch, in->skeleton, &d);
   trial->ns = schedule.step_ns;
   bool fits = schedule.max_live <= (int64_t)in->room;
   in->search->candidates++;
@@ -89,13 +90,13 @@ static void find_live(Inner *in) {
   d.prefetch = 0;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, in->base.keep, in->units->units.count * sizeof(bool));
-  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->shared_queue);
+  schedule_build(&schedule, scratch, in->skeleton, &d);
   in->live = ARENA_ARRAY(in->arena, int64_t, in->program->ops.count);
   int64_t most = 0;
-  for (uint32_t s = 0; s < schedule.steps.count; s++) {
+  for (uint32_t s = 0; s < (uint32_t)schedule.step_count; s++) {
     if (schedule.live[s] > most) most = schedule.live[s];
-    if (schedule.steps.data[s].phase == PHASE_RECOMPUTE) continue; /* part of the next backward slot */
-    in->live[schedule.steps.data[s].op] = most;
+    if (schedule.steps[s].phase == PHASE_RECOMPUTE) continue; /* part of the next backward slot */
+    in->live[schedule.steps[s].op] = most;
     most = 0;
   }
   arena_free(scratch);
@@ -131,7 +132,7 @@ static bool open_inner(Search *s, Arena *arena, const Outer *outer, WrapKind wra
   in->units = units_choose(arena, s->sink, in->program, s->settings, wrap, wrap_numel);
   if (!in->units) return false;
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world);
-  in->shared_queue = shared_queue(s);
+  in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, shared_queue(s));
   bool early = s->settings->prefetch == SETTING_AUTO;
   in->base = (Decisions){.ranks = s->ranks,
                          .shard = in->world.shard,
@@ -424,7 +425,7 @@ static Plan *emit_found(Search *s, Arena *arena, Found *found) {
   Inner in;
   if (!open_inner(s, arena, &found->outer, found->wrap, found->wrap_numel, &in)) return NULL;
   found->units = found->decisions.units = in.units;
-  EmitInput input = {in.program, &found->decisions, s->cluster, in.figures, in.shared_queue, s->spans, s->span_paths};
+  EmitInput input = {in.program, &found->decisions, s->cluster, in.skeleton, s->spans, s->span_paths};
   Plan *plan = emit_plan(arena, &input);
   memory_place(plan, s->budget);
   events_insert(arena, plan, s->specs, true);
