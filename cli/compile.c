@@ -99,14 +99,19 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
   static const char *const checkpoints[] = {"auto", "none", "full"}, *const reshards[] = {"no", "yes",
                                                                                           "auto"};
   static const CheckpointKind kinds[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
-  int checkpoint = -1, reshard = -1;
+  static const char *const cadences[] = {"auto", "micro_batch", "step"}; /* in the order of Cadence */
+  int checkpoint = -1, reshard = -1, gather = (int)settings->gather, reduce = (int)settings->reduce;
   if (!override_strategy(cli, settings) || !override_wrap(cli, settings) ||
       !option_bytes(&cli->options, OPTION_MEMORY, &settings->memory_bytes) ||
       !option_word(&cli->options, OPTION_CHECKPOINT, checkpoints, 3, &checkpoint) ||
       !option_word(&cli->options, OPTION_RESHARD, reshards, 3, &reshard) ||
+      !option_word(&cli->options, OPTION_GATHER, cadences, 3, &gather) ||
+      !option_word(&cli->options, OPTION_REDUCE, cadences, 3, &reduce) ||
       !override_auto(cli, OPTION_PREFETCH, 0, MOST_PREFETCH, &settings->prefetch) ||
       !override_auto(cli, OPTION_MICRO_BATCH, 1, MOST_SAMPLES, &settings->micro_batch))
     return false;
+  settings->gather = (Cadence)gather;
+  settings->reduce = (Cadence)reduce;
   if (checkpoint >= 0) settings->checkpoint = kinds[checkpoint];
   if (reshard >= 0) settings->reshard = reshard == 2 ? SETTING_AUTO : reshard;
   return true;

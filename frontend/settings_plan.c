@@ -237,6 +237,8 @@ static bool read_executor(Reader *reader, const Key *key) {
 
 static const char *const checkpoint_words[] = {"auto", "none", "full", NULL};
 
+static const char *const cadence_words[] = {"auto", "micro_batch", "step", NULL};
+
 static const Key plan_keys[] = {
     {"memory", KEY_CUSTOM, .read = read_memory, .usage = "memory 72GiB"},
     {"strategy", KEY_CUSTOM, .read = read_strategy,
@@ -247,6 +249,8 @@ static const Key plan_keys[] = {
     {"reshard", KEY_CUSTOM, .read = read_reshard, .usage = "reshard auto|yes|no"},
     {"checkpoint", KEY_WORD, FIELD(checkpoint), .words = checkpoint_words,
      .usage = "checkpoint auto|none|full"},
+    {"gather", KEY_WORD, FIELD(gather), .words = cadence_words, .usage = "gather auto|micro_batch|step"},
+    {"reduce", KEY_WORD, FIELD(reduce), .words = cadence_words, .usage = "reduce auto|micro_batch|step"},
     {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
     {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
     {"executor", KEY_CUSTOM, .read = read_executor, .usage = "executor native|pytorch-fsdp2 [eager|compiled]|... [{ states f32|bf16 ... }]"},

@@ -8,6 +8,11 @@
 
 #include <stdlib.h>
 
+/* A buffer lives at least to this list position. */
+typedef struct Hold {
+  int32_t buf, last;
+} Hold;
+
 typedef struct Emitter {
   Arena *arena;
   const EmitInput *in;
@@ -19,7 +24,8 @@ typedef struct Emitter {
   int32_t *gathered;     /* by unit: its present full buffer */
   int32_t *grad_full;    /* by unit */
   uint64_t *param_offset; /* by graph param */
-  int32_t *step_instr;     /* by step */
+  int32_t *step_instr;     /* by step, of the pass that is emitted */
+  VEC(Hold) holds;
   int32_t scale_buf, acc_buf;
 } Emitter;
 
@@ -117,7 +123,7 @@ static void add_units(Emitter *e) {
     uint64_t flat = lay_out_unit(e, u);
     unit = &e->plan->units.data[u];
     unit->shard = round_up((flat + shards - 1) / shards, PLAN_ALIGN_ELEMENTS);
-    unit->reshard = shards > 1 && !e->decisions->keep[u];
+    unit->reshard = shards > 1 && !e->decisions->keep[u] && !e->decisions->gather_once;
     e->plan->param_numel += unit->numel;
     add_unit_state(e, u);
   }
@@ -147,6 +153,31 @@ static void end_segment(Emitter *e) {
   e->plan->segments.data[e->plan->segments.count - 1].end = (int32_t)e->plan->instrs.count;
 }
 
+/* --- what is held over micro-batches ------------------------------------------------------------------------------------- */
+
+static bool gathers_once(const Emitter *e) { return e->decisions->gather_once && e->plan->world.shard > 1; }
+/* Contributions go straight into the persistent gradient: nothing is reduced, or all of it in place, once. */
+static bool adds_straight(const Emitter *e) {
+  return e->plan->world.ranks == 1 || (e->decisions->reduce_once && e->plan->world.shard == 1);
+}
+
+static int32_t add_full(Emitter *e, int32_t u, bool persistent) {
+  const PlanUnit *unit = &e->plan->units.data[u];
+  return add_buf(e, unit_text(e, (uint32_t)u, "full"), BUF_GATHERED, e->plan->recipe.compute, unit->shard * e->plan->world.shard, u, persistent);
+}
+
+static int32_t add_gradfull(Emitter *e, int32_t u, bool persistent) {
+  const PlanUnit *unit = &e->plan->units.data[u];
+  return add_buf(e, unit_text(e, (uint32_t)u, "gradfull"), BUF_GRADFULL, e->plan->recipe.reduce, unit->shard * e->plan->world.shard, u, persistent);
+}
+
+static void add_held(Emitter *e) {
+  for (int32_t u = 0; u < (int32_t)e->plan->units.count; u++) {
+    if (gathers_once(e)) e->gathered[u] = add_full(e, u, true);
+    if (e->decisions->reduce_once && !adds_straight(e)) e->grad_full[u] = add_gradfull(e, u, true);
+  }
+}
+
 /* --- segment "begin" ------------------------------------------------------------------------------------------------------- */
 
 static void emit_begin(Emitter *e) {
@@ -163,8 +194,9 @@ static void emit_begin(Emitter *e) {
   add_instr(e, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
   for (uint32_t u = 0; u < plan->units.count && plan->world.accumulation > 1; u++) {
     const PlanUnit *unit = &plan->units.data[u];
-    add_instr(e, INSTR_ZERO, PHASE_BEGIN, plan_str(plan, unit->name), OPERANDS(WHOLE(unit->grad_buf)),
-              INTS((int64_t)unit->shard), NULL);
+    bool full = e->grad_full[u] >= 0;
+    add_instr(e, INSTR_ZERO, PHASE_BEGIN, plan_str(plan, unit->name), OPERANDS(WHOLE(full ? e->grad_full[u] : unit->grad_buf)),
+              INTS((int64_t)(full ? unit->shard * plan->world.shard : unit->shard)), NULL);
   }
   end_segment(e);
 }
@@ -193,19 +225,15 @@ static void emit_gather(Emitter *e, const Use *use) {
   Plan *plan = e->plan;
   const PlanUnit *unit = &plan->units.data[use->unit];
   Phase phase = e->schedule.steps[use->first].phase == PHASE_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
-  int32_t full = add_buf(e, unit_text(e, (uint32_t)use->unit, "full"), BUF_GATHERED, plan->recipe.compute,
-                         unit->shard * plan->world.shard, use->unit, false);
+  int32_t full = gathers_once(e) ? e->gathered[use->unit] : add_full(e, use->unit, false);
   add_instr(e, INSTR_ALLGATHER, phase, plan_str(plan, unit->name), OPERANDS(WHOLE(gather_source(unit)), WHOLE(full)),
             INTS(use->unit, (int64_t)unit->shard), NULL);
   e->gathered[use->unit] = full;
 }
 
 static int32_t gradient_buf(Emitter *e, int32_t u) {
-  const PlanUnit *unit = &e->plan->units.data[u];
-  if (e->plan->world.ranks == 1) return unit->grad_buf;
-  if (e->grad_full[u] < 0)
-    e->grad_full[u] = add_buf(e, unit_text(e, (uint32_t)u, "gradfull"), BUF_GRADFULL, e->plan->recipe.reduce,
-                              unit->shard * e->plan->world.shard, u, false);
+  if (adds_straight(e)) return e->plan->units.data[u].grad_buf;
+  if (e->grad_full[u] < 0) e->grad_full[u] = add_gradfull(e, u, false);
   return e->grad_full[u];
 }
 
@@ -214,8 +242,8 @@ static void emit_reduce(Emitter *e, int32_t u) {
   const PlanUnit *unit = &plan->units.data[u];
   const char *name = plan_str(plan, unit->name);
   int64_t shard = (int64_t)unit->shard;
-  bool add = plan->world.accumulation > 1;
-  int32_t source = e->grad_full[u];
+  bool add = plan->world.accumulation > 1 && !e->decisions->reduce_once;
+  int32_t source = gradient_buf(e, u);
   if (plan->world.shard > 1) {
     bool last = plan->world.replicas == 1;
     int32_t to = last ? unit->grad_buf
@@ -243,8 +271,8 @@ static PlanOperand param_operand(Emitter *e, const Value *value) {
 
 static PlanOperand gradient_operand(Emitter *e, const Value *value, bool add) {
   int32_t u = e->decisions->units->unit_of[value->param];
-  bool straight = e->plan->world.ranks == 1 && e->plan->world.accumulation > 1; /* zeroed in "begin" */
-  return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || straight};
+  bool zeroed = e->plan->world.accumulation > 1 && (e->decisions->reduce_once || e->plan->world.ranks == 1); /* in "begin" */
+  return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || zeroed};
 }
 
 static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phase phase) {
@@ -270,19 +298,41 @@ static int32_t emit_step(Emitter *e, const Step *step) {
   return instr;
 }
 
-static void emit_micro(Emitter *e) {
+/* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
+static void hold_reduced_gradients(Emitter *e) {
+  for (uint32_t r = 0; r < e->schedule.reduction_count; r++) {
+    const Reduction *reduction = &e->schedule.reductions[r];
+    if (e->grad_full[reduction->unit] < 0) continue;
+    Hold hold = {e->grad_full[reduction->unit], e->step_instr[reduction->release]};
+    vec_push(e->arena, &e->holds, hold);
+  }
+}
+
+/* Every pass has buffers of its own, but for what is held over micro-batches. */
+static void forget_buffers(Emitter *e) {
+  for (uint32_t v = 0; v < e->program->values.count; v++)
+    if (e->program->flow.transient[v]) e->buf_of[v] = PLAN_NONE;
+  for (uint32_t u = 0; u < e->plan->units.count; u++) {
+    if (!gathers_once(e)) e->gathered[u] = PLAN_NONE;
+    if (!e->decisions->reduce_once) e->grad_full[u] = PLAN_NONE;
+  }
+}
+
+static void emit_micro(Emitter *e, const MicroPass *pass) {
   uint32_t next = 0, reduce = 0;
   const Reduction *reductions = e->schedule.reductions;
-  begin_segment(e, "micro", e->plan->world.accumulation);
+  bool gathers = pass->gathers && e->plan->world.shard > 1, reduces = pass->reduces && e->plan->world.ranks > 1;
+  forget_buffers(e);
+  begin_segment(e, pass->name, pass->count);
   emit_inputs(e);
   for (int32_t s = 0; s < e->schedule.step_count; s++) {
-    while (e->plan->world.shard > 1 && next < e->schedule.use_count && e->schedule.uses[next].issue <= s)
-      emit_gather(e, &e->schedule.uses[next++]);
+    while (gathers && next < e->schedule.use_count && e->schedule.uses[next].issue <= s) emit_gather(e, &e->schedule.uses[next++]);
     e->step_instr[s] = emit_step(e, &e->schedule.steps[s]);
     for (; reduce < e->schedule.reduction_count && reductions[reduce].after == s; reduce++)
-      if (e->plan->world.ranks > 1) emit_reduce(e, reductions[reduce].unit);
+      if (reduces) emit_reduce(e, reductions[reduce].unit);
   }
   end_segment(e);
+  if (reduces && !e->decisions->reduce_once) hold_reduced_gradients(e);
 }
 
 /* --- segment "update" ------------------------------------------------------------------------------------------------------ */
@@ -338,21 +388,14 @@ static void find_lifetimes(Emitter *e) {
       plan->bufs.data[b].last = i;
     }
   }
+  for (uint32_t h = 0; h < e->holds.count; h++) {
+    PlanBuf *buf = &plan->bufs.data[e->holds.data[h].buf];
+    if (buf->last < e->holds.data[h].last) buf->last = e->holds.data[h].last;
+  }
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     if (!plan->bufs.data[b].persistent) continue;
     plan->bufs.data[b].first = 0;
     plan->bufs.data[b].last = (int32_t)plan->instrs.count - 1;
-  }
-}
-
-/* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
-static void hold_reduced_gradients(Emitter *e) {
-  for (uint32_t r = 0; r < e->schedule.reduction_count; r++) {
-    const Reduction *reduction = &e->schedule.reductions[r];
-    if (e->grad_full[reduction->unit] < 0) continue;
-    PlanBuf *buf = &e->plan->bufs.data[e->grad_full[reduction->unit]];
-    int32_t release = e->step_instr[reduction->release];
-    if (buf->last < release) buf->last = release;
   }
 }
 
@@ -445,11 +488,13 @@ Plan *emit_plan(Arena *arena, const EmitInput *input) {
   add_plan_inputs(&e);
   add_units(&e);
   add_scalars(&e);
+  add_held(&e);
   if (e.plan->training) emit_begin(&e);
-  emit_micro(&e);
+  MicroPass passes[MICRO_PASSES];
+  uint32_t count = schedule_passes(e.decisions, passes);
+  for (uint32_t p = 0; p < count; p++) emit_micro(&e, &passes[p]);
   if (e.plan->training) emit_update(&e);
   find_lifetimes(&e);
-  if (e.plan->training) hold_reduced_gradients(&e);
   if (!e.plan->training) e.plan->output_buf = e.buf_of[program->output_value];
   count_live(&e);
   return e.plan;

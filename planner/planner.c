@@ -39,10 +39,6 @@ static bool check_graph(DiagSink *sink, const Graph *graph) {
 
 static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSettings *settings) {
   uint32_t errors = sink->errors;
-  if (settings->strategy == STRATEGY_SHARD_OPTIM) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "strategy shard_optim is not available in this version");
-    diag_help(diag, "use full_shard, shard_grad_op, hybrid_shard:F, no_shard or auto");
-  }
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
     bool matched = false;
@@ -147,9 +143,10 @@ static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans
 
 /* --- what was found ------------------------------------------------------------------------------------------------------ */
 
-static const char *strategy_text(const Plan *plan) {
+static const char *strategy_text(const Plan *plan, const Decisions *decisions) {
   if (plan->world.shard == 1) return "no_shard";
   if (plan->world.replicas > 1) return "hybrid_shard";
+  if (decisions->gather_once && decisions->reduce_once) return "shard_optim";
   for (uint32_t u = 0; u < plan->units.count; u++)
     if (plan->units.data[u].reshard) return "full_shard";
   return "shard_grad_op";
@@ -222,7 +219,7 @@ static double model_flops(const Plan *plan) {
 static void summarise(Arena *arena, Search *search, const Found *found) {
   Plan *plan = found->plan;
   PlanSummary *summary = &plan->summary;
-  summary->strategy = plan_intern(arena, plan, strategy_text(plan));
+  summary->strategy = plan_intern(arena, plan, strategy_text(plan, &found->decisions));
   summary->wrap = plan_intern(arena, plan, wrap_text(arena, found, search->settings));
   summary->checkpoint = plan_intern(arena, plan, checkpoint_text(arena, plan, search->settings));
   summary->prefetch = prefetch_depth(plan, search->specs);

@@ -80,6 +80,8 @@ static int compare_small(const void *a, const void *b) {
   if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
   if (x->outer.micro_batch != y->outer.micro_batch) return x->outer.micro_batch < y->outer.micro_batch ? -1 : 1;
   if (x->outer.shard != y->outer.shard) return x->outer.shard > y->outer.shard ? -1 : 1;
+  if (x->outer.gather_once != y->outer.gather_once) return x->outer.gather_once - y->outer.gather_once;
+  if (x->outer.reduce_once != y->outer.reduce_once) return x->outer.reduce_once - y->outer.reduce_once;
   if (x->grouping.wrap != y->grouping.wrap) return x->grouping.wrap < y->grouping.wrap ? -1 : 1;
   return (x->grouping.numel > y->grouping.numel) - (x->grouping.numel < y->grouping.numel);
 }
@@ -270,14 +272,35 @@ static uint32_t list_widths(const Search *s, uint32_t out[3]) {
   return count;
 }
 
+/* Whether a step gathers, or reduces, once (2), every micro-batch (1), or either (3). */
+static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accumulation) {
+  if (s->inference || !matters) return 1;
+  if (s->settings->strategy == STRATEGY_SHARD_OPTIM) return 2;
+  if (accumulation == 1 || pinned == CADENCE_MICRO_BATCH) return 1;
+  return pinned == CADENCE_STEP ? 2 : 3;
+}
+
+static bool add_candidate(Search *s, Outer outer, Candidate *out, uint32_t *total) {
+  Candidate *candidate = &out[*total];
+  *candidate = (Candidate){.outer = outer, .order = (*total)++};
+  return bound_outer(s, &candidate->outer, &candidate->bound);
+}
+
 static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out, uint32_t *total) {
   uint32_t widths[3], width_count = list_widths(s, widths);
   *total = 0;
   for (uint32_t m = 0; m < count; m++)
     for (uint32_t w = 0; w < width_count; w++) {
-      Candidate *candidate = &out[*total];
-      *candidate = (Candidate){.outer = {micro[m], widths[w]}, .order = (*total)++};
-      if (!bound_outer(s, &candidate->outer, &candidate->bound)) return false;
+      Outer outer = {.micro_batch = micro[m], .shard = widths[w]};
+      uint64_t accumulation = search_world(s, &outer).accumulation;
+      int gathers = cadences(s, s->settings->gather, widths[w] > 1, accumulation);
+      int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);
+      for (int k = 0; k < 4; k++) {
+        outer.gather_once = k & 1;
+        outer.reduce_once = k & 2;
+        if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
+        if (!add_candidate(s, outer, out, total)) return false;
+      }
     }
   qsort(out, *total, sizeof *out, compare_candidates);
   return true;
@@ -319,7 +342,7 @@ static bool try_defaults(Search *s, Found *found) {
 }
 
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
-  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 3 * (size_t)count);
+  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 12 * (size_t)count);
   uint32_t total;
   *found = (Found){0};
   if (!list_candidates(s, micro, count, candidates, &total)) return false;

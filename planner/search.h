@@ -31,6 +31,7 @@ typedef struct Search {
 typedef struct Outer {
   int64_t micro_batch;
   uint32_t shard; /* ranks a unit is spread over */
+  bool gather_once, reduce_once; /* Decisions */
 } Outer;
 
 typedef struct Grouping {

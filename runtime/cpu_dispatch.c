@@ -119,7 +119,7 @@ OP(add_fwd) { KERNEL(add_fwd, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), F(2), 
 
 static DropoutSite dropout_site(const CpuCall *c) {
   const PlanWorld *world = &c->machine->plan->world;
-  uint64_t before = (c->state->repetition * world->ranks + c->machine->comm->rank) * world->micro_batch;
+  uint64_t before = (c->state->micro_batch * world->ranks + c->machine->comm->rank) * world->micro_batch;
   return (DropoutSite){.p = c->state->forward_only ? 0 : X(0),
                        .seed = c->machine->plan->recipe.seed,
                        .step = c->state->step,

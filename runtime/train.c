@@ -31,7 +31,6 @@ typedef struct TrainJob {
   int64_t vocab;
   TokenData data, eval_data; /* eval_data.count 0: none */
   uint64_t eval_batches;
-  int32_t turn; /* list position of the loss */
   Pretrained init;
   Saver saver;
   int save_lock;         /* on the folder of checkpoints, or -1 */
@@ -105,7 +104,9 @@ static bool run_segments(Trainer *trainer, StepState *state) {
   const Plan *plan = trainer->job->plan;
   Backend *backend = trainer->machine.backend;
   InstrTime *times = trainer->profile != NULL ? profile_times(trainer->profile, state->step) : NULL;
-  for (uint32_t s = 0; s < plan->segments.count; s++)
+  state->micro_batch = 0;
+  for (uint32_t s = 0; s < plan->segments.count; s++) {
+    bool feeds = plan_segment_feeds(plan, s);
     for (state->repetition = 0; state->repetition < plan->segments.data[s].count; state->repetition++) {
       if (!backend->run_segment(backend, (int32_t)s, state, times)) {
         CommStatus status = backend->comm_status(backend);
@@ -113,7 +114,9 @@ static bool run_segments(Trainer *trainer, StepState *state) {
                     backend->error(backend), (unsigned long long)state->step);
       }
       if (times != NULL) profile_take(trainer->profile, (int32_t)s);
+      state->micro_batch += feeds;
     }
+  }
   return true;
 }
 
@@ -196,17 +199,27 @@ static bool export_weights(Trainer *trainer) {
 /* --- evaluation: begin and forward of the plan on other data, then on with the training data -------------------------
  */
 
+/* The segment's last instruction that adds to the loss, PLAN_NONE when it has none. */
+static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
+  for (int32_t i = segment->end; i-- > segment->first;) {
+    InstrOp op = plan->instrs.data[i].op;
+    if (op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_MSE) return i;
+  }
+  return PLAN_NONE;
+}
+
 /* One step's worth of held-out samples: the loss summed over this rank, the valid tokens of all. */
 static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *count) {
   const TrainJob *job = trainer->job;
   StepState state = {.step = trainer->standing.step,
                      .first_sample = batch * feed_samples_per_step(job->plan),
-                     .forward_only = true,
-                     .turn = job->turn};
+                     .forward_only = true};
   for (int32_t s = 0; s < (int32_t)job->plan->segments.count; s++) {
     const PlanSegment *segment = &job->plan->segments.data[s];
-    if (segment->first > job->turn) break;
-    for (state.repetition = 0; state.repetition < segment->count; state.repetition++)
+    bool feeds = plan_segment_feeds(job->plan, (uint32_t)s);
+    state.turn = feeds ? find_turn(job->plan, segment) : segment->end;
+    if (!feeds && state.micro_batch > 0) break; /* the update */
+    for (state.repetition = 0; state.repetition < segment->count; state.repetition++, state.micro_batch += feeds)
       if (!trainer->machine.backend->run_segment(trainer->machine.backend, s, &state, NULL))
         return fail(&trainer->failure, RUN_PEER_FAILED, "%s, while evaluating after step %llu",
                     trainer->machine.backend->error(trainer->machine.backend), (unsigned long long)state.step);
@@ -401,16 +414,6 @@ static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   return true;
 }
 
-/* The last instruction that adds to the loss. */
-static int32_t find_turn(const Plan *plan) {
-  int32_t turn = PLAN_NONE;
-  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
-    InstrOp op = plan->instrs.data[i].op;
-    if (op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_MSE) turn = i;
-  }
-  return turn;
-}
-
 static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   uint64_t samples_per_step = feed_samples_per_step(job->plan);
@@ -427,7 +430,6 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
                 options->eval_data[0], (unsigned long long)((job->eval_data.count - 1) / job->ctx),
                 (unsigned long long)job->ctx, (unsigned long long)samples_per_step);
   job->eval_batches = options->eval_batches != 0 && options->eval_batches < all ? options->eval_batches : all;
-  job->turn = find_turn(job->plan);
   return true;
 }
 
