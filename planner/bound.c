@@ -234,9 +234,8 @@ Bound bound_of(const BoundInput *in) {
   Relaxed r;
   relax(scratch, in, &r);
   Most most = maximise(&r);
-  bool reduces = in->program->output_value < 0;
   double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
-  if (reduces && !in->shared_queue) {
+  if (!in->shared_queue) {
     /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
      * compute is slowed by both, whatever is gathered again beside the reductions. */
     r.compute += r.contention * (r.comm + reduce);
@@ -245,7 +244,7 @@ Bound bound_of(const BoundInput *in) {
     if (both.ns > most.ns) most = both;
   }
   const char *by = binding(in, most.w, most.left);
-  if (reduces && !in->shared_queue && r.comm + reduce > most.ns) { /* one before the loss, the other after it */
+  if (!in->shared_queue && r.comm + reduce > most.ns) { /* one before the loss, the other after it */
     most.ns = r.comm + reduce;
     by = reduce > r.comm ? "reduce" : "gather";
   }

@@ -83,7 +83,7 @@ static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
 static double attention_flops(InstrOp op, const int64_t *ints) {
   double batch = (double)ints[0], tq = (double)ints[1];
   double tk = (double)ints[2], heads = (double)ints[3];
-  double dim = (double)ints[5], causal = ints[6] ? 0.5 : 1;
+  double dim = (double)ints[5], causal = op != INSTR_ATTENTION_CACHED && ints[6] ? 0.5 : 1;
   double forward = 4 * batch * heads * tq * tk * dim * causal;
   return op == INSTR_ATTENTION_BWD ? 2.5 * forward : forward;
 }
@@ -264,7 +264,7 @@ void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const
     work += product_alone_ns(&rates, products[i]);
     flops += 2 * products[i].m * products[i].n * products[i].k * products[i].count;
   }
-  if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD) {
+  if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD || op == INSTR_ATTENTION_CACHED) {
     flops = attention_flops(op, ints);
     work = attention_alone_ns(&rates, flops, (double)ints[2], op == INSTR_ATTENTION_BWD);
   }

@@ -6,6 +6,7 @@
 
 typedef struct EmitInput {
   const Program *program;
+  const Program *prefill; /* inference, where there are caches: what fills them, several rows at a time; else NULL */
   const Decisions *decisions;
   const Cluster *cluster;
   const UnitFigures *figures; /* by unit */

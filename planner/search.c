@@ -31,7 +31,7 @@ typedef struct Trial {
 const Program *search_program(Search *s, int64_t micro_batch) {
   for (uint32_t i = 0; i < s->programs.count; i++)
     if (s->programs.data[i]->batch == micro_batch) return s->programs.data[i];
-  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, s->inference);
+  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, NULL);
   if (!program) return NULL;
   figures_of_program(program, s->cluster);
   vec_push(s->arena, &s->programs, program);
@@ -41,7 +41,7 @@ const Program *search_program(Search *s, int64_t micro_batch) {
 static PlanWorld world_of(const Search *s, const Outer *outer) {
   PlanWorld world = {.ranks = s->ranks, .shard = outer->shard, .replicas = s->ranks / outer->shard, .ranks_per_node = s->ranks_per_node};
   world.micro_batch = (uint64_t)outer->micro_batch;
-  world.accumulation = s->samples && !s->inference ? s->samples / (s->ranks * world.micro_batch) : 1;
+  world.accumulation = s->samples ? s->samples / (s->ranks * world.micro_batch) : 1;
   return world;
 }
 
@@ -424,7 +424,13 @@ static Plan *emit_found(Search *s, Arena *arena, Found *found) {
   Inner in;
   if (!open_inner(s, arena, &found->outer, found->wrap, found->wrap_numel, &in)) return NULL;
   found->units = found->decisions.units = in.units;
-  EmitInput input = {in.program, &found->decisions, s->cluster, in.figures, in.shared_queue, s->spans, s->span_paths};
+  EmitInput input = {.program = in.program,
+                     .decisions = &found->decisions,
+                     .cluster = s->cluster,
+                     .figures = in.figures,
+                     .shared_queue = in.shared_queue,
+                     .spans = s->spans,
+                     .span_paths = s->span_paths};
   Plan *plan = emit_plan(arena, &input);
   memory_place(plan, s->budget);
   events_insert(arena, plan, s->specs, true);
