@@ -80,10 +80,17 @@ static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
   }
 }
 
+/* Over the whole cache: what it holds is known only when it runs. */
+static double cached_flops(const int64_t *ints) {
+  double rows = (double)ints[0], ctx = (double)ints[1], heads = (double)ints[2], dim = (double)ints[4];
+  return 4 * heads * rows * ctx * dim;
+}
+
 static double attention_flops(InstrOp op, const int64_t *ints) {
+  if (op == INSTR_ATTENTION_CACHED) return cached_flops(ints);
   double batch = (double)ints[0], tq = (double)ints[1];
   double tk = (double)ints[2], heads = (double)ints[3];
-  double dim = (double)ints[5], causal = op != INSTR_ATTENTION_CACHED && ints[6] ? 0.5 : 1;
+  double dim = (double)ints[5], causal = ints[6] ? 0.5 : 1;
   double forward = 4 * batch * heads * tq * tk * dim * causal;
   return op == INSTR_ATTENTION_BWD ? 2.5 * forward : forward;
 }
@@ -266,7 +273,8 @@ void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const
   }
   if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD || op == INSTR_ATTENTION_CACHED) {
     flops = attention_flops(op, ints);
-    work = attention_alone_ns(&rates, flops, (double)ints[2], op == INSTR_ATTENTION_BWD);
+    double tokens = (double)ints[op == INSTR_ATTENTION_CACHED ? 1 : 2];
+    work = attention_alone_ns(&rates, flops, tokens, op == INSTR_ATTENTION_BWD);
   }
   *flops_out = (uint64_t)flops;
   *ns_out = (uint64_t)((ns > work ? ns : work) + rates.launch_ns);

@@ -64,9 +64,9 @@ typedef struct Flow {
   uint64_t *value_bytes; /* by value */
 } Flow;
 
-/* Inference takes `rows` consecutive tokens of every sample at a time; what attention needs of earlier ones is in caches. */
+/* Inference takes `rows` consecutive tokens of one sample at a time; what attention needs of earlier ones is in caches. */
 typedef struct Window {
-  int64_t ctx, rows; /* of a sample */
+  int64_t ctx, rows; /* of the sample */
   bool output;       /* ends with the input of the loss, else with the last append to a cache */
 } Window;
 
@@ -86,7 +86,7 @@ typedef struct Program {
   int32_t *block;         /* by graph op: its outermost repeat iteration (module), or PLAN_NONE */
 } Program;
 
-/* requires: a checked graph, batch >= 1; with a window, one of inference.c's. NULL with a diagnostic when sizes overflow. */
+/* requires: a checked graph, batch >= 1; with a window, batch 1 and a model that inference.c accepts. NULL with a diagnostic when sizes overflow. */
 Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, int64_t batch,
                        const Window *window);
 void program_print(Text *out, const Program *program);

@@ -167,25 +167,24 @@ static void attention_attributes(const ProgramBuilder *b, const GraphOp *op, Pro
 
 /* Appends a window's keys or values to those of the context before it. */
 static Ref append_to_cache(ProgramBuilder *b, int32_t i, int32_t tensor, const char *suffix) {
-  int64_t ctx = b->program->window->ctx, batch = b->program->batch;
+  int64_t ctx = b->program->window->ctx;
   Rows size = builder_rows(b, tensor);
-  Ref cache = {.value = builder_value(b, VALUE_CACHE, b->graph->recipe.compute, (uint64_t)(batch * ctx * size.cols),
-                                      op_name(b, i), suffix)};
+  Ref cache = {.value = builder_value(b, VALUE_CACHE, b->graph->recipe.compute, (uint64_t)(ctx * size.cols), op_name(b, i),
+                                      suffix)};
   b->program->values.data[cache.value].input = b->program->caches++;
   Ref x = builder_read(b, tensor);
-  INTS(EMIT(b, INSTR_CACHE_APPEND, i, x, cache), batch, size.rows / batch, ctx, size.cols);
+  INTS(EMIT(b, INSTR_CACHE_APPEND, i, x, cache), size.rows, ctx, size.cols);
   return cache;
 }
 
 static void cached_attention(ProgramBuilder *b, int32_t i) {
   const GraphOp *op = graph_op(b, i);
-  int64_t rows = builder_rows(b, op->inputs[0]).rows, batch = b->program->batch;
+  int64_t rows = builder_rows(b, op->inputs[0]).rows;
   Ref k = append_to_cache(b, i, op->inputs[1], "keys"), v = append_to_cache(b, i, op->inputs[2], "values");
   Ref q = builder_read(b, op->inputs[0]), o = builder_output(b, i);
   Ref lse = workspace(b, i, DTYPE_F32, rows * op->as.attention.heads, "lse");
   ProgramOp *out = EMIT(b, INSTR_ATTENTION_CACHED, i, q, k, v, o, lse);
-  INTS(out, batch, rows / batch, b->program->window->ctx, op->as.attention.heads, op->as.attention.kv_heads,
-       op->as.attention.head_dim);
+  INTS(out, rows, b->program->window->ctx, op->as.attention.heads, op->as.attention.kv_heads, op->as.attention.head_dim);
   out->reals[0] = 1 / sqrt((double)op->as.attention.head_dim);
 }
 

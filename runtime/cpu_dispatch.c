@@ -119,27 +119,19 @@ OP(positions_fwd) {
 }
 
 OP(cache_append) {
-  int64_t position = (int64_t)c->state->position;
-  for (int64_t b = 0; b < N(0); b++)
-    c->machine->kernels->copy(c->k, N(1), N(3), F(0) + b * N(1) * LD(0), LD(0), F(1) + (b * N(2) + position) * LD(1),
-                              LD(1), 0);
-  return COMM_OK;
+  KERNEL(copy, N(0), N(2), F(0), LD(0), F(1) + (int64_t)c->state->position * LD(1), LD(1), 0);
 }
 
 OP(attention_cached) {
   AttentionShape shape = {.batch = 1,
-                          .tq = N(1),
-                          .tk = (int64_t)c->state->position + N(1),
-                          .heads = N(3),
-                          .kv_heads = N(4),
-                          .head_dim = N(5),
+                          .tq = N(0),
+                          .tk = (int64_t)c->state->position + N(0),
+                          .heads = N(2),
+                          .kv_heads = N(3),
+                          .head_dim = N(4),
                           .causal = 1,
                           .scale = X(0)};
-  for (int64_t b = 0; b < N(0); b++)
-    c->machine->kernels->attention_fwd(c->k, &shape, F(0) + b * N(1) * LD(0), LD(0), F(1) + b * N(2) * LD(1), LD(1),
-                                       F(2) + b * N(2) * LD(2), LD(2), F(3) + b * N(1) * LD(3), LD(3),
-                                       F(4) + b * N(3) * N(1));
-  return COMM_OK;
+  KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F(4));
 }
 
 OP(gelu_fwd) { KERNEL(gelu_fwd, N(0), N(1), (int)N(2), F(0), LD(0), F(1), LD(1)); }

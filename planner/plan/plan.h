@@ -9,7 +9,7 @@
  * - A segment is a range of instrs run `count` times. Between segments, and between repetitions, all queues join.
  *   Non-persistent buffers live within one segment.
  * - A forward plan generates. Segments, any of which but the last may be missing: "begin" clears the caches; "prefill" takes
- *   several rows of a sample and only fills the caches; "decode" takes one row and ends with its logits. The runtime runs
+ *   several rows of the one sample and only fills the caches; "decode" takes one row and ends with its logits. The runtime runs
  *   the first once and then, at whatever `position` (see instr.def) each time, the others as often as it likes.
  * - Addresses: one arena a rank, `arena_bytes` long, at the same offsets on every rank. Persistent buffers keep their
  *   contents between steps; others exist from instruction `first` to `last` (list positions, inclusive), which covers

@@ -133,11 +133,9 @@ static void check_input(Check *check, int32_t i) {
   int64_t input = int_named(check, instr, "input"), rows = int_named(check, instr, "rows");
   if (input < 0 || input >= (int64_t)plan->inputs.count)
     WRONG("input %lld is not there", (long long)input);
-  else if (instr->op == INSTR_INPUT && !plan->training &&
-           ((uint64_t)rows % plan->world.micro_batch ||
-            (uint64_t)rows / plan->world.micro_batch > (uint64_t)plan->inputs.data[input].sample_numel))
-    WRONG("%lld rows are not rows of %llu samples of input \"%s\"", (long long)rows,
-          (unsigned long long)plan->world.micro_batch, plan_str(plan, plan->inputs.data[input].name));
+  else if (instr->op == INSTR_INPUT && !plan->training && rows > plan->inputs.data[input].sample_numel)
+    WRONG("%lld rows are more than a sample of input \"%s\"", (long long)rows,
+          plan_str(plan, plan->inputs.data[input].name));
   else if (instr->op == INSTR_INPUT && plan->training &&
            (uint64_t)rows % (uint64_t)plan->inputs.data[input].sample_numel) /* whole samples */
     WRONG("%lld rows are not whole samples of input \"%s\"", (long long)rows,
@@ -154,26 +152,26 @@ static const PlanSegment *segment_of(const Plan *plan, int32_t i) {
   return segment;
 }
 
-/* What works at a position touches rows position .. position + rows of the whole context, which must be what the segment is
- * fed: the runtime keeps these inside the context. */
-static void check_position(Check *check, int32_t i, const char *rows_name, const char *ctx_name) {
+/* What works at a position touches rows position .. position + rows of the whole context. The runtime keeps what it feeds
+ * inside the context, so these must be the rows that the segment is fed. */
+static void check_position(Check *check, int32_t i) {
   const Plan *plan = check->plan;
   const PlanInstr *instr = &plan->instrs.data[i];
   const PlanSegment *segment = segment_of(plan, i);
-  int64_t rows = int_named(check, instr, rows_name), ctx = int_named(check, instr, ctx_name);
+  int64_t rows = int_named(check, instr, "rows"), ctx = int_named(check, instr, "ctx");
   bool fed = false;
-  if (plan->training) WRONG("%s is for forward plans: in training there is no position", check->specs[instr->op].name);
+  if (plan->training || plan->world.micro_batch != 1)
+    WRONG("%s is for forward plans of one sample: others have no position", check->specs[instr->op].name);
   for (uint32_t n = 0; n < plan->inputs.count; n++)
     if (plan->inputs.data[n].sample_numel != ctx)
-      WRONG("%s=%lld, but a sample of input \"%s\" has %lld values", ctx_name, (long long)ctx,
+      WRONG("ctx=%lld, but a sample of input \"%s\" has %lld values", (long long)ctx,
             plan_str(plan, plan->inputs.data[n].name), (long long)plan->inputs.data[n].sample_numel);
   for (int32_t j = segment->first; j < segment->end; j++) {
     const PlanInstr *input = &plan->instrs.data[j];
     if (input->op != INSTR_INPUT) continue;
     fed = true;
-    uint64_t values = (uint64_t)int_named(check, input, "rows");
-    if (values % plan->world.micro_batch || values / plan->world.micro_batch != (uint64_t)rows)
-      WRONG("%s=%lld, but i%d feeds %llu rows", rows_name, (long long)rows, j, (unsigned long long)values);
+    if (int_named(check, input, "rows") != rows)
+      WRONG("rows=%lld, but i%d feeds %lld", (long long)rows, j, (long long)int_named(check, input, "rows"));
   }
   if (!fed) WRONG("%s in a segment without input", check->specs[instr->op].name);
 }
@@ -193,11 +191,11 @@ static void check_model_shapes(Check *check, int32_t i) {
     break;
   case INSTR_ATTENTION_CACHED:
     check_heads(check, i);
-    check_position(check, i, "tq", "tk");
+    check_position(check, i);
     break;
   case INSTR_POSITIONS_FWD:
   case INSTR_CACHE_APPEND:
-    check_position(check, i, "rows", "ctx");
+    check_position(check, i);
     break;
   case INSTR_ROPE_FWD:
   case INSTR_ROPE_BWD:
