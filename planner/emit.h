@@ -6,11 +6,10 @@
 
 typedef struct EmitInput {
   const Program *program;
-  const Program *prefill; /* inference, where there are caches: what fills them, several rows at a time; else NULL */
   const Decisions *decisions;
   const Cluster *cluster;
-  const UnitFigures *figures; /* by unit */
-  bool shared_queue; /* gathers and reductions serialise */
+  const Skeleton *skeleton;
+  const Skeleton *prefill; /* inference with caches: of the program that fills them, several rows at a time; else NULL */
   const PlanSpan *spans; /* by graph op; paths are in `paths` */
   const char *const *span_paths; /* by graph op */
 } EmitInput;

@@ -58,6 +58,11 @@ static Program *build(const Search *s, int64_t ctx, int64_t rows, bool output) {
   return program;
 }
 
+static const Skeleton *prepare(const Search *s, const Program *program, const UnitSet *units) {
+  PlanWorld world = {.ranks = 1, .shard = 1, .replicas = 1, .ranks_per_node = 1, .micro_batch = 1, .accumulation = 1};
+  return schedule_prepare(s->arena, program, units, figures_of_units(s->arena, program, units, s->cluster, &world), true);
+}
+
 static Decisions decide(const Search *s, const Program *program, const UnitSet *units) {
   return (Decisions){.strategy = STRATEGY_NO_SHARD,
                      .ranks = 1,
@@ -80,13 +85,11 @@ bool inference_plan(Search *s, Found *found) {
   found->units = units_choose(s->arena, s->sink, decode, s->settings, WRAP_WHOLE, 0);
   if (!found->units) return false;
   found->decisions = decide(s, decode, found->units);
-  PlanWorld world = {.ranks = 1, .shard = 1, .replicas = 1, .ranks_per_node = 1, .micro_batch = 1, .accumulation = 1};
   EmitInput input = {.program = decode,
-                     .prefill = prefill,
                      .decisions = &found->decisions,
                      .cluster = s->cluster,
-                     .figures = figures_of_units(s->arena, decode, found->units, s->cluster, &world),
-                     .shared_queue = true,
+                     .skeleton = prepare(s, decode, found->units),
+                     .prefill = prefill ? prepare(s, prefill, found->units) : NULL,
                      .spans = s->spans,
                      .span_paths = s->span_paths};
   found->plan = emit_plan(s->arena, &input);
