@@ -43,7 +43,7 @@ static bool check_model(DiagSink *sink, const Graph *graph, int64_t ctx) {
     refuse(sink, loss, "is not a cross_entropy over tokens", NULL);
     return false;
   }
-  for (uint32_t i = 0; i < graph->ops.count; i++)
+  for (uint32_t i = 0; i < graph->ops.count && sink->errors == errors; i++) /* blocks are alike: once is enough */
     if ((int32_t)i != graph->loss_op) check_op(sink, graph, &graph->ops.data[i], ctx);
   return sink->errors == errors;
 }

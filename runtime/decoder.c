@@ -42,9 +42,13 @@ static bool check_plan(const Decoder *decoder, Failure *failure) {
       (decoder->prefill != PLAN_NONE && (decoder->rows == 0 || decoder->rows > decoder->ctx)))
     return fail(failure, RUN_INVALID, "generate: the plan is not a forward plan for one sample on one rank");
   const PlanBuf *output = &plan->bufs.data[plan->output_buf];
-  if (output->dtype == DTYPE_F32 && output->numel >= (uint64_t)decoder->vocab) return true;
-  return fail(failure, RUN_INVALID, "generate: the plan's output \"%s\" does not hold one row of f32 logits",
-              plan_str(plan, output->name));
+  if (output->dtype != DTYPE_F32)
+    return fail(failure, RUN_INVALID,
+                "generate: the model computes in %s, and text is generated in f32 only; set `precision f32` in the train block",
+                dtype_name(output->dtype));
+  if (output->numel >= (uint64_t)decoder->vocab) return true;
+  return fail(failure, RUN_INVALID, "generate: the plan's output \"%s\" does not hold a row of %lld logits",
+              plan_str(plan, output->name), (long long)decoder->vocab);
 }
 
 bool decoder_init(Arena *arena, Decoder *decoder, const Plan *plan, Failure *failure) {
