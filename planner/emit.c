@@ -456,7 +456,8 @@ static void start_program(Emitter *e, const Skeleton *skeleton) {
 }
 
 static void emit_training(Emitter *e) {
-  start_program(e, e->in->skeleton);
+  start_program(e, e->in->skeleton); /* settles which units stay gathered, as their table says */
+  add_units(e);
   add_scalars(e);
   emit_begin(e);
   emit_program(e, "micro");
@@ -466,6 +467,7 @@ static void emit_training(Emitter *e) {
 }
 
 static void emit_inference(Emitter *e) {
+  add_units(e);
   emit_caches(e);
   if (e->in->prefill) {
     start_program(e, e->in->prefill);
@@ -486,7 +488,6 @@ Plan *emit_plan(Arena *arena, const EmitInput *input) {
   for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = PLAN_NONE;
   e.plan = new_plan(&e);
   add_plan_inputs(&e);
-  add_units(&e);
   if (e.plan->training)
     emit_training(&e);
   else

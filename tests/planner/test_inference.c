@@ -115,6 +115,27 @@ static void test_text_is_the_identity(void **state) {
   arena_free(c.arena);
 }
 
+/* The example of docs/plan-format.md is of this plan. */
+static void test_documented(void **state) {
+  (void)state;
+  Case c;
+  const char *why;
+  Plan *plan = gpt_tiny(&c);
+  Text text = {.arena = c.arena};
+  plan_write(&text, plan);
+  int32_t file = source_read(&c.sources, "docs/plan-format.md", &why);
+  assert_true(file >= 0);
+  char *section = strstr(arena_strdup(c.arena, c.sources.files.data[file].text), "## Forward plans");
+  assert_non_null(section);
+  char *rest = strstr(section, "```\n") + 4;
+  *strstr(rest, "```") = 0;
+  int lines = 0;
+  for (char *line; (line = strsep(&rest, "\n")) && *line; lines++)
+    if (!strstr(text.data, arena_printf(c.arena, "%s\n", line))) fail_msg("not in the plan: %s", line);
+  assert_int_equal(lines, 4);
+  arena_free(c.arena);
+}
+
 /* Random models are causal: every one of them can generate, and the planner verifies its own plans. */
 static void test_random_models(void **state) {
   (void)state;
@@ -213,6 +234,7 @@ static void test_a_budget_too_small_is_said(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_segments),
                                      cmocka_unit_test(test_text_is_the_identity),
+                                     cmocka_unit_test(test_documented),
                                      cmocka_unit_test(test_random_models),
                                      cmocka_unit_test(test_broken_plans),
                                      cmocka_unit_test(test_models_without_order_are_refused),
