@@ -81,7 +81,7 @@ bool inference_plan(Search *s, Found *found) {
   const Program *decode = build(s, ctx, 1, true), *prefill = NULL;
   if (!decode) return false;
   if (decode->caches) prefill = build(s, ctx, ctx < PREFILL_ROWS ? ctx : PREFILL_ROWS, false);
-  *found = (Found){.outer = {1, 1}, .wrap = WRAP_WHOLE};
+  *found = (Found){.outer = {1, 1}, .grouping = {.wrap = WRAP_WHOLE}};
   found->units = units_choose(s->arena, s->sink, decode, s->settings, WRAP_WHOLE, 0);
   if (!found->units) return false;
   found->decisions = decide(s, decode, found->units);
