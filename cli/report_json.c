@@ -35,7 +35,7 @@ static json_t *memory_json(const uint64_t by_class[BUF_CLASS_COUNT]) {
   json_object_set_new(object, "gradients", integer(by_class[BUF_GRAD] + by_class[BUF_GRADFULL]));
   json_object_set_new(object, "optimizer", integer(by_class[BUF_OPTIM]));
   json_object_set_new(object, "gathered", integer(by_class[BUF_GATHERED]));
-  json_object_set_new(object, "activations", integer(by_class[BUF_ACTIVATION]));
+  json_object_set_new(object, "activations", integer(by_class[BUF_ACTIVATION] + by_class[BUF_CACHE]));
   json_object_set_new(object, "workspace",
                       integer(by_class[BUF_WORKSPACE] + by_class[BUF_INPUT] + by_class[BUF_SCALAR]));
   return object;

@@ -276,7 +276,7 @@ static Relaxed relax(Arena *scratch, const BoundInput *in, const MicroPass *pass
 
 static void maximise_row(const BoundInput *in, const MicroPass *pass, Relaxed r, const Row *row, Most *most) {
   maximise(&r, row, most);
-  if (in->skeleton->shared_queue || in->skeleton->program->output_value >= 0) return;
+  if (in->skeleton->shared_queue) return;
   /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
    * compute is slowed by both, whatever is gathered again beside the reductions. */
   r.compute += r.contention * (first_gathers(in, pass, true) + all_reductions(in, pass));

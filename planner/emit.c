@@ -1,5 +1,6 @@
 /* Owns: emission: a schedule becomes instructions with their buffers, between a segment that begins the step and one that
- * updates the weights. Memory depends on list positions only, never on how long anything takes. */
+ * updates the weights; for inference, segments that clear the caches, fill them, and end with the output. Memory depends on
+ * list positions only, never on how long anything takes. */
 #include "planner/emit.h"
 
 #include "base/checked.h"
@@ -23,6 +24,7 @@ typedef struct Emitter {
   int32_t *buf_of;       /* by value: its present buffer */
   int32_t *gathered;     /* by unit: its present full buffer */
   int32_t *grad_full;    /* by unit */
+  int32_t *cache;        /* by number of the cache */
   uint64_t *param_offset; /* by graph param */
   int32_t *step_instr;     /* by step, of the pass that is emitted */
   VEC(Hold) holds;
@@ -131,8 +133,6 @@ static void add_units(Emitter *e) {
 
 static void add_scalars(Emitter *e) {
   Plan *plan = e->plan;
-  plan->loss_buf = plan->count_buf = plan->norm_buf = PLAN_NONE;
-  if (!plan->training) return;
   plan->loss_buf = add_buf(e, "loss", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   plan->count_buf = add_buf(e, "count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   plan->norm_buf = add_buf(e, "norm", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
@@ -202,6 +202,21 @@ static void emit_begin(Emitter *e) {
 }
 
 /* --- segment "micro" ------------------------------------------------------------------------------------------------------- */
+
+/* Caches hold zeros until they are filled, since attention over a cache is handed all of it. */
+static void emit_caches(Emitter *e) {
+  int32_t count = e->program->caches;
+  if (count == 0) return;
+  e->cache = ARENA_ARRAY(e->arena, int32_t, (size_t)count);
+  begin_segment(e, "begin", 1);
+  for (uint32_t v = 0; v < e->program->values.count; v++) {
+    const Value *value = &e->program->values.data[v];
+    if (value->kind != VALUE_CACHE) continue;
+    int32_t buf = e->cache[value->input] = add_buf(e, value->name, BUF_CACHE, value->dtype, value->numel, PLAN_NONE, true);
+    add_instr(e, INSTR_ZERO, PHASE_BEGIN, value->name, OPERANDS(WHOLE(buf)), INTS((int64_t)value->numel), NULL);
+  }
+  end_segment(e);
+}
 
 static void emit_inputs(Emitter *e) {
   for (uint32_t i = 0; i < e->program->values.count; i++) {
@@ -280,6 +295,7 @@ static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phas
   const Value *value = &e->program->values.data[ref->value];
   if (value->kind == VALUE_PARAM) return param_operand(e, value);
   if (value->kind == VALUE_PARAM_GRADIENT) return gradient_operand(e, value, ref->add);
+  if (value->kind == VALUE_CACHE) return (PlanOperand){.buf = e->cache[value->input]};
   bool creates = e->buf_of[ref->value] < 0 || (mode == MODE_WRITE && phase == PHASE_RECOMPUTE);
   if (creates)
     e->buf_of[ref->value] = add_buf(e, value->name, class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
@@ -318,7 +334,7 @@ static void forget_buffers(Emitter *e) {
   }
 }
 
-static void emit_micro(Emitter *e, const MicroPass *pass) {
+static void emit_pass(Emitter *e, const MicroPass *pass) {
   uint32_t next = 0, reduce = 0;
   const Reduction *reductions = e->schedule.reductions;
   bool gathers = pass->gathers && e->plan->world.shard > 1, reduces = pass->reduces && e->plan->world.ranks > 1;
@@ -457,8 +473,8 @@ static Plan *new_plan(Emitter *e) {
   plan->source_path = plan_intern(e->arena, plan, graph->path);
   plan->cluster = plan_intern(e->arena, plan, e->in->cluster->name);
   plan->source_hash = graph->source_hash;
-  plan->training = e->program->output_value < 0;
-  plan->output_buf = PLAN_NONE;
+  plan->training = !e->program->window;
+  plan->output_buf = plan->loss_buf = plan->count_buf = plan->norm_buf = PLAN_NONE;
   plan->recipe = graph->recipe;
   plan->world = (PlanWorld){.ranks = decisions->ranks,
                             .shard = decisions->shard,
@@ -473,29 +489,54 @@ static Plan *new_plan(Emitter *e) {
   return plan;
 }
 
+static void start_program(Emitter *e, const Skeleton *skeleton) {
+  const Program *program = skeleton->program;
+  e->program = program;
+  e->buf_of = ARENA_ARRAY(e->arena, int32_t, program->values.count);
+  for (uint32_t i = 0; i < program->values.count; i++) e->buf_of[i] = PLAN_NONE;
+  schedule_build(&e->schedule, e->arena, skeleton, e->decisions);
+  e->step_instr = ARENA_ARRAY(e->arena, int32_t, (uint32_t)e->schedule.step_count);
+}
+
+static void emit_training(Emitter *e) {
+  start_program(e, e->in->skeleton); /* settles which units stay gathered, as their table says */
+  add_units(e);
+  add_scalars(e);
+  add_held(e);
+  emit_begin(e);
+  MicroPass passes[MICRO_PASSES];
+  uint32_t count = schedule_passes(e->decisions, passes);
+  for (uint32_t p = 0; p < count; p++) emit_pass(e, &passes[p]);
+  emit_update(e);
+  find_lifetimes(e);
+}
+
+static void emit_inference(Emitter *e) {
+  add_units(e);
+  emit_caches(e);
+  if (e->in->prefill) {
+    start_program(e, e->in->prefill);
+    emit_pass(e, &(MicroPass){"prefill", 1, true, false});
+  }
+  start_program(e, e->in->skeleton);
+  emit_pass(e, &(MicroPass){"decode", 1, true, false});
+  find_lifetimes(e);
+  e->plan->output_buf = e->buf_of[e->program->output_value];
+}
+
 Plan *emit_plan(Arena *arena, const EmitInput *input) {
   const Program *program = input->program;
   uint32_t units = input->decisions->units->units.count;
   Emitter e = {.arena = arena, .in = input, .program = program, .decisions = input->decisions};
-  e.buf_of = ARENA_ARRAY(arena, int32_t, program->values.count);
   e.gathered = ARENA_ARRAY(arena, int32_t, units);
   e.grad_full = ARENA_ARRAY(arena, int32_t, units);
-  for (uint32_t i = 0; i < program->values.count; i++) e.buf_of[i] = PLAN_NONE;
   for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = PLAN_NONE;
   e.plan = new_plan(&e);
-  schedule_build(&e.schedule, arena, input->skeleton, input->decisions);
-  e.step_instr = ARENA_ARRAY(arena, int32_t, (uint32_t)e.schedule.step_count);
   add_plan_inputs(&e);
-  add_units(&e);
-  add_scalars(&e);
-  add_held(&e);
-  if (e.plan->training) emit_begin(&e);
-  MicroPass passes[MICRO_PASSES];
-  uint32_t count = schedule_passes(e.decisions, passes);
-  for (uint32_t p = 0; p < count; p++) emit_micro(&e, &passes[p]);
-  if (e.plan->training) emit_update(&e);
-  find_lifetimes(&e);
-  if (!e.plan->training) e.plan->output_buf = e.buf_of[program->output_value];
+  if (e.plan->training)
+    emit_training(&e);
+  else
+    emit_inference(&e);
   count_live(&e);
   return e.plan;
 }

@@ -85,9 +85,8 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
 uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions) {
   uint32_t shard = decisions->shard;
   const Recipe *recipe = &program->graph->recipe;
-  bool training = program->output_value < 0;
   uint64_t each = state_bytes(recipe) + dtype_bytes(recipe->reduce);
-  uint64_t bytes = training ? 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES) : 0; /* scalars */
+  uint64_t bytes = 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES); /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
     uint64_t elements = unit_shard(program, &units->units.data[u], shard);
     bytes += elements * each;

@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
-#include "planner/search.h"
+#include "planner/inference.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -52,7 +52,7 @@ static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSetting
 
 static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOptions *options, Search *search) {
   const Cluster *cluster = &graph->cluster;
-  uint64_t ranks = options->inference ? 1 : (uint64_t)options->ranks;
+  uint64_t ranks = (uint64_t)options->ranks;
   uint64_t devices = 0;
   if (!checked_mul((uint64_t)cluster->node_devices, (uint64_t)cluster->nodes, &devices)) devices = MAX_RANKS + 1;
   if (!ranks) ranks = devices ? devices : 1;
@@ -109,7 +109,7 @@ static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanS
                                uint32_t *count) {
   *count = 0;
   uint64_t samples = search->samples;
-  if (search->inference || (!samples && settings->micro_batch == SETTING_AUTO)) {
+  if (!samples && settings->micro_batch == SETTING_AUTO) {
     out[(*count)++] = 1;
     return true;
   }
@@ -310,7 +310,6 @@ static void explain_infeasible(Arena *arena, Search *search, const Found *found,
                               phase_name(instr->phase));
   list_largest(arena, plan, at, out);
   vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes(size, plan->arena_bytes)));
-  list_relaxations(arena, search, found, out);
 }
 
 /* --- the door ------------------------------------------------------------------------------------------------------------------ */
@@ -353,8 +352,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
                      .specs = instr_specs(arena),
                      .spans = spans,
                      .span_paths = paths,
-                     .samples = graph->recipe.samples_per_step,
-                     .inference = options->inference};
+                     .samples = graph->recipe.samples_per_step};
   search->budget = options->settings.memory_bytes ? options->settings.memory_bytes : graph->cluster.device.memory_bytes;
   if (!search->budget) {
     Diag *diag = diag_error(sink, SPAN_NONE, "no memory budget: neither the plan block nor the cluster states one");
@@ -370,13 +368,18 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
   int64_t micro[MAX_MICRO_BATCHES];
   uint32_t micro_count;
   if (!prepare(arena, sink, graph, options, search)) return;
-  if (!list_micro_batches(sink, search, &options->settings, micro, &micro_count)) return;
-  if (!search_best(search, micro, micro_count, &found)) return;
+  if (options->inference) {
+    if (!inference_plan(search, &found)) return;
+  } else if (!list_micro_batches(sink, search, &options->settings, micro, &micro_count) ||
+             !search_best(search, micro, micro_count, &found)) {
+    return;
+  }
   summarise(arena, search, &found);
   if (found.fits)
     verify_own(arena, found.plan);
   else
     explain_infeasible(arena, search, &found, &result->infeasible);
+  if (!found.fits && !options->inference) list_relaxations(arena, search, &found, &result->infeasible);
   if (dump) write_dumps(search, &found, dump, dump_text);
   result->plan = found.plan;
   result->sim = found.sim;

@@ -12,7 +12,7 @@ static const double WITHIN_REACH = 1.003; /* estimates this close may change pla
 const Program *search_program(Search *s, int64_t micro_batch) {
   for (uint32_t i = 0; i < s->programs.count; i++)
     if (s->programs.data[i]->batch == micro_batch) return s->programs.data[i];
-  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, s->inference);
+  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, NULL);
   if (!program) return NULL;
   figures_of_program(program, s->cluster);
   vec_push(s->arena, &s->programs, program);
@@ -22,7 +22,7 @@ const Program *search_program(Search *s, int64_t micro_batch) {
 PlanWorld search_world(const Search *s, const Outer *outer) {
   PlanWorld world = {.ranks = s->ranks, .shard = outer->shard, .replicas = s->ranks / outer->shard, .ranks_per_node = s->ranks_per_node};
   world.micro_batch = (uint64_t)outer->micro_batch;
-  world.accumulation = s->samples && !s->inference ? s->samples / (s->ranks * world.micro_batch) : 1;
+  world.accumulation = s->samples ? s->samples / (s->ranks * world.micro_batch) : 1;
   return world;
 }
 
@@ -62,7 +62,12 @@ uint32_t search_groupings(Search *s, const Outer *outer, Grouping out[MAX_GROUPI
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, Found *found) {
   *found = (Found){.outer = in->outer, .grouping = in->grouping, .decisions = *decisions, .bound = in->bound};
   found->units = found->decisions.units = in->units;
-  EmitInput input = {in->program, &found->decisions, s->cluster, in->skeleton, s->spans, s->span_paths};
+  EmitInput input = {.program = in->program,
+                     .decisions = &found->decisions,
+                     .cluster = s->cluster,
+                     .skeleton = in->skeleton,
+                     .spans = s->spans,
+                     .span_paths = s->span_paths};
   found->plan = emit_plan(arena, &input);
   memory_place(found->plan, s->budget);
   events_insert(arena, found->plan, s->specs, true);

@@ -22,7 +22,6 @@ typedef struct Search {
   uint32_t ranks, ranks_per_node;
   uint64_t samples; /* a step, 0: one micro-batch a rank */
   uint64_t budget;
-  bool inference;
   VEC(Program *) programs; /* one a micro-batch tried */
   uint32_t candidates;     /* schedules judged */
 } Search;

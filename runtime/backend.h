@@ -15,6 +15,7 @@ typedef struct StepState {
   uint64_t first_sample; /* global number of the first sample of the step */
   bool forward_only;     /* evaluation: nothing after list position `turn` runs, nothing is dropped out */
   int32_t turn;          /* of the last instruction that adds to the loss */
+  uint64_t position;     /* of the first row in its context (instr.def); 0 in training */
 } StepState;
 
 typedef struct InstrTime {

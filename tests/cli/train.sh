@@ -53,6 +53,9 @@ generate '!!'
 cmp out sample || fail 'one seed gives two samples'
 [ "$(wc -c <out)" -ge 22 ] || fail 'the sample is too short'
 expect 1 generate "$fixtures/llama-tiny.fsdp" --weights gpt-tiny-2.weights --gemm builtin
+sed 's/causal/full/' "$fixtures/gpt-tiny.fsdp" >full.fsdp
+expect 1 generate full.fsdp --weights gpt-tiny-2.weights
+said err '"h.0.attn.attention" sees tokens that are still to come'
 
 # A checkpoint of 4 ranks exports to Hugging Face's files, which initialise as the weights themselves do.
 step=gpt-tiny-4.weights/step-00000020
