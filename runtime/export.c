@@ -39,8 +39,7 @@ typedef struct Exporter {
 } Exporter;
 
 static bool failed(const char *path, const char *what, Failure *failure) {
-  const char *remedy = errno == ENOSPC || errno == EDQUOT ? "; free some space or export elsewhere" : "";
-  return fail(failure, RUN_INVALID, "export: %s: %s: %s%s", path, what, strerror(errno), remedy);
+  return fail_file(failure, "export", path, what);
 }
 
 /* --- what is exported ------------------------------------------------------------------------------------------------
@@ -50,7 +49,7 @@ static bool open_source(Arena *arena, Exporter *self, Failure *failure) {
   const char *path = self->options->weights, *newest = NULL;
   struct stat info;
   if (stat(path, &info) != 0) return failed(path, "cannot be read", failure);
-  if (S_ISDIR(info.st_mode) && !folder_latest(arena, path, &newest, failure)) return false;
+  if (S_ISDIR(info.st_mode) && !folder_latest(arena, path, UINT64_MAX, &newest, failure)) return false;
   if (newest == NULL) return pretrained_open(arena, &self->weights, self->plan, path, failure);
   return checkpoint_open(arena, &self->checkpoint, self->plan, newest, false, failure);
 }

@@ -198,8 +198,7 @@ static void progress(Report *report, const StepResult *result) {
 static bool written(const Report *report, bool ok, Failure *failure) {
   FILE *file = report->config.metrics;
   if (ok && fflush(file) == 0 && !ferror(file)) return true;
-  return fail(failure, RUN_INVALID, "metrics: %s: cannot be written: %s", report->config.options->metrics_path,
-              strerror(errno));
+  return fail_file(failure, "metrics", report->config.options->metrics_path, "cannot be written");
 }
 
 static json_t *start_plan(const ReportConfig *config) {

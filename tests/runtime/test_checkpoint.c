@@ -226,7 +226,7 @@ static void runs_are_not_mixed(void **state) {
   assert_said(captured_stderr(scratch), "is now called superseded-step-00000018");
   Failure failure = {0};
   const char *newest;
-  assert_true(folder_latest(scratch->arena, options.save_dir, &newest, &failure));
+  assert_true(folder_latest(scratch->arena, options.save_dir, UINT64_MAX, &newest, &failure));
   assert_string_equal(newest, scratch_path(scratch, "out/step-00000014"));
 }
 
