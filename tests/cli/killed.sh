@@ -35,7 +35,7 @@ nothing_left() {
   [ -z "$(of_session "$run")" ] || fail "left behind: $(of_session "$run")"
   [ "$(shared_memory)" = "$before" ] || fail "left in /dev/shm: $(shared_memory)"
 }
-shared_memory() { find /dev/shm -name '*fsdpc*' 2>/dev/null | sort; }
+shared_memory() { find /dev/shm -name 'fsdpc*' 2>/dev/null | sort; }
 
 before=$(shared_memory)
 for victim in 1 3; do

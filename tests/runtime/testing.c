@@ -117,6 +117,6 @@ void assert_no_shared_memory(void) {
   DIR *folder = opendir("/dev/shm");
   if (folder == NULL) return;
   while ((entry = readdir(folder)) != NULL)
-    if (strstr(entry->d_name, "fsdpc") != NULL) fail_msg("/dev/shm/%s is left", entry->d_name);
+    if (strncmp(entry->d_name, "fsdpc", 5) == 0) fail_msg("/dev/shm/%s is left", entry->d_name);
   closedir(folder);
 }
