@@ -169,9 +169,9 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
                       Failure *failure) {
   uint64_t schema;
   Standing *standing = &checkpoint->standing;
+  if (!check_sum(checkpoint->index, root, failure)) return false;
   if (!number(root, "schema_version", &schema) || schema != CHECKPOINT_SCHEMA)
     return fail(failure, RUN_INVALID, "resume: %s: a checkpoint of another version of fsdpc", checkpoint->path);
-  if (!check_sum(checkpoint->index, root, failure)) return false;
   if (!number(root, "step", &standing->step) || !number(root, "samples", &standing->samples) ||
       !number(root, "tokens", &standing->tokens) || !number(root, "seed", &checkpoint->seed) ||
       !number(root, "data_tokens", &checkpoint->data_tokens))
