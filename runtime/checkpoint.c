@@ -254,6 +254,7 @@ Checkpointer *checkpointer_open(Arena *arena, const CheckpointerConfig *config, 
          self->data_bytes);
     return NULL;
   }
+  memset(self->host, 0, self->data_bytes); /* memory that is not there is missed now, and not at the first save */
   int error = pthread_create(&self->thread, NULL, writer_main, self);
   self->started = error == 0;
   if (self->started) return self;
