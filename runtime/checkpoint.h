@@ -79,8 +79,7 @@ Checkpointer *checkpointer_open(Arena *arena, const CheckpointerConfig *config, 
 bool checkpointer_save(Checkpointer *self, const Standing *standing, Failure *failure);
 /* Until the latest checkpoint of all ranks is in its place. */
 bool checkpointer_wait(Checkpointer *self, Failure *failure);
-uint64_t checkpointer_bytes(const Checkpointer *self); /* of the host buffer */
-void checkpointer_close(Checkpointer *self);           /* NULL is allowed */
+void checkpointer_close(Checkpointer *self); /* NULL is allowed */
 
 /* --- the index (checkpoint_index.c) --------------------------------------------------------------------------------
  */

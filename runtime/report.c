@@ -235,8 +235,9 @@ static json_t *start_machine(const Report *report) {
   json_t *devices = json_array();
   const char *device = processor(report->arena);
   for (uint32_t rank = 0; rank < config->plan->world.ranks; rank++) json_array_append_new(devices, json_string(device));
-  return json_pack("{ss ss ss si ss so}", "version", FSDPC_VERSION, "backend", "cpu", "gemm", config->gemm, "threads",
-                   (int)config->threads, "kernels", config->kernels, "devices", devices);
+  return json_pack("{ss ss ss si ss sI so}", "version", FSDPC_VERSION, "backend", "cpu", "gemm", config->gemm, "threads",
+                   (int)config->threads, "kernels", config->kernels, "checkpoint_host_bytes",
+                   (json_int_t)config->checkpoint_bytes, "devices", devices);
 }
 
 static bool write_start(const Report *report) {

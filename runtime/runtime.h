@@ -36,6 +36,9 @@ typedef struct TrainOptions {
   const Launcher *launcher;     /* that started this process as one rank of several; NULL, or ranks 1: start all here */
 } TrainOptions;
 
+/* Host memory beside the arena that a rank needs to save checkpoints: a copy of its parameters and moments. */
+uint64_t runtime_checkpoint_bytes(const Plan *plan);
+
 /* Starts plan->world.ranks processes, trains, waits. One message on stderr and an exit code on failure; no child,
  * thread or shared memory outlives the call, whatever happens to any rank. */
 int runtime_train(const Plan *plan, const TrainOptions *options);

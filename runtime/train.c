@@ -139,8 +139,7 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .samples_per_step = feed_samples_per_step(job->plan),
                          .samples = trainer->feed.samples,
                          .ctx = job->ctx,
-                         .checkpoint_bytes =
-                             trainer->checkpointer != NULL ? checkpointer_bytes(trainer->checkpointer) : 0,
+                         .checkpoint_bytes = trainer->checkpointer != NULL ? runtime_checkpoint_bytes(job->plan) : 0,
                          .gemm = trainer->machine.gemm_name,
                          .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
