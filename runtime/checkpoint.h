@@ -43,7 +43,7 @@ void folder_clean(const char *dir);
 bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **path, Failure *failure);
 /* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and
  * "newest" must mean its own. */
-void folder_set_aside(const char *dir, uint64_t step);
+bool folder_set_aside(const char *dir, uint64_t step, Failure *failure);
 /* Puts DIR/.step-N.tmp in its place, and removes all but the `keep` newest (0: none). */
 bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failure);
 /* The N of a path that ends in step-N; false for another. */

@@ -157,17 +157,18 @@ bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **
   return true;
 }
 
-void folder_set_aside(const char *dir, uint64_t step) {
+bool folder_set_aside(const char *dir, uint64_t step, Failure *failure) {
   char path[CHECKPOINT_PATH_BYTES], aside[CHECKPOINT_PATH_BYTES];
   Census census;
   while (take_census(dir, UINT64_MAX, &census) && census.count > 0 && census.newest > step) {
     folder_step_path(path, dir, census.newest);
     snprintf(aside, sizeof aside, "%.4000s/superseded-step-%08" PRIu64, dir, census.newest);
     remove_folder(aside); /* of an earlier time that this happened */
-    if (rename(path, aside) != 0) return;
+    if (rename(path, aside) != 0) return fail_file(failure, "save", path, "cannot be set aside");
     fprintf(stderr, "note: %s is newer than where this run goes on, and is now called superseded-step-%08" PRIu64 "\n",
             path, census.newest);
   }
+  return true;
 }
 
 static void prune(const char *dir, uint64_t step, uint32_t keep) {

@@ -195,6 +195,24 @@ static void progress(Report *report, const StepResult *result) {
 /* --- metrics ---------------------------------------------------------------------------------------------------------
  */
 
+/* The place after the last whole line. */
+static long after_last_line(FILE *file) {
+  long after = 0, at = 0;
+  for (int c = getc(file); c != EOF; c = getc(file)) {
+    at++;
+    if (c == '\n') after = at;
+  }
+  return after;
+}
+
+FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure) {
+  FILE *file = fopen(path, goes_on ? "a+e" : "we");
+  if (file != NULL && (!goes_on || ftruncate(fileno(file), after_last_line(file)) == 0)) return file;
+  fail_file(failure, "metrics", path, "cannot be opened");
+  if (file != NULL) fclose(file);
+  return NULL;
+}
+
 static bool written(const Report *report, bool ok, Failure *failure) {
   FILE *file = report->config.metrics;
   if (ok && fflush(file) == 0 && !ferror(file)) return true;

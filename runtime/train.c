@@ -108,7 +108,9 @@ static bool load_checkpoint(Trainer *trainer, Arena *arena) {
     step = trainer->checkpoint.standing.step;
     if (leader)
       fprintf(stderr, "resuming from %s, after step %llu\n", trainer->checkpoint.path, (unsigned long long)step);
-    if (leader && job->options->save_dir != NULL) folder_set_aside(job->options->save_dir, step);
+    if (leader && job->options->save_dir != NULL &&
+        !folder_set_aside(job->options->save_dir, step, &trainer->failure))
+      return false;
   }
   trainer->standing = trainer->checkpoint.standing;
   trainer->saved_step = trainer->standing.step;
@@ -393,8 +395,8 @@ static bool leads(const TrainOptions *options) {
 static bool open_metrics(TrainJob *job, Failure *failure) {
   const char *path = job->options->metrics_path;
   if (path == NULL || !leads(job->options)) return true;
-  job->metrics = fopen(path, job->checkpoint.path != NULL ? "ae" : "we");
-  return job->metrics != NULL || fail_file(failure, "metrics", path, "cannot be opened");
+  job->metrics = report_open_metrics(path, job->checkpoint.path != NULL, failure);
+  return job->metrics != NULL;
 }
 
 /* "Newest" must mean this run's: other runs' checkpoints are not to be mixed with its own. */
@@ -408,8 +410,7 @@ static bool check_save_folder(Arena *arena, const TrainJob *job, Failure *failur
   struct stat here, there;
   if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
       here.st_dev == there.st_dev) {
-    folder_set_aside(options->save_dir, job->checkpoint.standing.step);
-    return true;
+    return folder_set_aside(options->save_dir, job->checkpoint.standing.step, failure);
   }
   return fail(failure, RUN_INVALID,
               "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "

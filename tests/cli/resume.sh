@@ -20,6 +20,20 @@ for model in gpt-tiny llama-tiny; do
   "$compare" metrics "$model-two.jsonl" "$model-two-sharded.jsonl" 0 # policies do not even change a bit
 done
 
+# --- a disk that takes no more: here a limit of file sizes, 40 blocks of 1 KiB; the metrics end in a torn line
+code=0
+(ulimit -f 40 && exec "$fsdpc" run gpt-tiny.fsdp --ranks 2 --data "$fixtures/tokens.bin" --metrics torn.jsonl --save torn.weights \
+  --save-every 5 --quiet) >out 2>err </dev/null || code=$?
+[ "$code" = 1 ] || fail "exit code $code where files cannot grow"
+said err 'torn.weights/.step-00000005.tmp/rank-0000'
+said err 'cannot be written: File too large; raise the limit of file sizes (ulimit -f)'
+[ -z "$(ls -A torn.weights)" ] || fail "left behind: $(ls -A torn.weights)"
+train torn gpt-tiny.fsdp --ranks 2 --steps 10 --save-every 5
+printf '{"reason":"step","st' >>torn.jsonl
+train torn gpt-tiny.fsdp --ranks 2 --resume auto
+train untorn gpt-tiny.fsdp --ranks 2
+"$compare" metrics torn.jsonl untorn.jsonl 0 # every line can be read
+
 # --- a damaged checkpoint: --resume auto takes the one before, and loses nothing of it
 train whole "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard
 train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --steps 12 --save-every 4
