@@ -15,7 +15,8 @@ int cmd_import(Cli *cli) {
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL);
   if (!import_read(cli->arena, cli->options.operands.data[0], &model)) return EXIT_INVALID;
   import_write(&text, &model);
-  if (output == NULL) return fwrite(text.data, 1, text.length, stdout) == text.length ? EXIT_OK : EXIT_INVALID;
+  if (output == NULL)
+    return fwrite(text.data, 1, text.length, stdout) == text.length ? EXIT_OK : EXIT_INVALID;
   if (!cli_write_file(cli, output, text.data, text.length)) return EXIT_INVALID;
   return check_written(cli, output);
 }

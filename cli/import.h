@@ -1,6 +1,6 @@
-/* Owns: what `fsdpc import` takes from a Hugging Face config.json: the numbers of a model that a file of models/families
- * can be. Adding an architecture: its family file, a row of `architectures` with its keys (import_config.c), and the
- * function that writes its model (import_write.c). */
+/* Owns: what `fsdpc import` takes from a Hugging Face config.json: the numbers of a model that a file of
+ * models/families can be. Adding an architecture: its family file, a row of `architectures` with its keys
+ * (import_config.c), and the function that writes its model (import_write.c). */
 #ifndef FSDPC_CLI_IMPORT_H
 #define FSDPC_CLI_IMPORT_H
 
@@ -13,9 +13,9 @@ typedef struct ImportedRope {
 } ImportedRope;
 
 typedef struct Imported {
-  const char *name;                             /* of the model, an identifier */
-  const char *class;                            /* as transformers calls it: LlamaForCausalLM */
-  const char *precision;                        /* f32, bf16 or f16: that of the weights */
+  const char *name;                               /* of the model, an identifier */
+  const char *class;                              /* as transformers calls it: LlamaForCausalLM */
+  const char *precision;                          /* f32, bf16 or f16: that of the weights */
   void (*write)(Text *, const struct Imported *); /* the model block */
   int64_t vocab, ctx, d, heads, kv_heads, head_dim, inner, layers;
   double eps;

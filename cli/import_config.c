@@ -1,6 +1,6 @@
-/* Owns: reading a Hugging Face config.json. Whatever changes what the model computes is taken over or is an error; what
- * only concerns training or generation is passed over, aloud where it would be missed. Keys are checked against
- * transformers' LlamaConfig and GPT2Config, whose defaults these are. */
+/* Owns: reading a Hugging Face config.json. Whatever changes what the model computes is taken over or is an
+ * error; what only concerns training or generation is passed over, aloud where it would be missed. Keys are
+ * checked against transformers' LlamaConfig and GPT2Config, whose defaults these are. */
 #include "cli/import.h"
 
 #include "cli/cli.h"
@@ -20,7 +20,8 @@ typedef struct Key {
   const char *name;
   KeyKind kind;
   size_t field;     /* in Imported: int64_t, double or bool */
-  double otherwise; /* where it is absent or null; 0: follows from the others, or stays 0. NAN: it must be there */
+  double otherwise; /* where it is absent or null; 0: follows from the others, or stays 0. NAN: it must be
+                       there */
 } Key;
 
 /* A key that must be absent, null, or this JSON value. */
@@ -44,8 +45,8 @@ typedef struct Architecture {
   void (*write)(Text *, const Imported *);
 } Architecture;
 
-#define OF(field) offsetof(Imported, field)
-#define BY_HAND "write the model by hand, from a copy of models/families/llama.fsdp"
+#define OF(field)    offsetof(Imported, field)
+#define BY_HAND      "write the model by hand, from a copy of models/families/llama.fsdp"
 #define BY_HAND_GPT2 "write the model by hand, from a copy of models/families/gpt2.fsdp"
 
 static const Key llama_keys[] = {
@@ -66,10 +67,12 @@ static const Only llama_only[] = {
     {"attention_bias", "false", "the family's projections have no bias: " BY_HAND " with bias = true"},
     {"mlp_bias", "false", "the family's MLP has no bias: " BY_HAND " with bias = true"},
     {"attention_dropout", "0", "attention without dropout is all there is: set it to 0"},
-    {"sliding_window", "null", "attention sees the whole sequence: choose a model without a window, or set it to null and train "
-                               "on sequences no longer than the window"},
+    {"sliding_window", "null",
+     "attention sees the whole sequence: choose a model without a window, or set it to null and train "
+     "on sequences no longer than the window"},
     {"partial_rotary_factor", "1", "rotary positions turn whole heads: " BY_HAND},
-    {"quantization_config", "null", "weights are trained in f32, bf16 or f16: import the model that was quantized"},
+    {"quantization_config", "null",
+     "weights are trained in f32, bf16 or f16: import the model that was quantized"},
     {0},
 };
 
@@ -90,24 +93,30 @@ static const Only gpt2_only[] = {
     {"scale_attn_by_inverse_layer_idx", "false", "attention is scaled alike in all layers: " BY_HAND_GPT2},
     {"add_cross_attention", "false", "the family is a decoder alone: " BY_HAND_GPT2},
     {"tie_word_embeddings", "true", "the family's head is its embedding: " BY_HAND_GPT2},
-    {"quantization_config", "null", "weights are trained in f32, bf16 or f16: import the model that was quantized"},
+    {"quantization_config", "null",
+     "weights are trained in f32, bf16 or f16: import the model that was quantized"},
     {0},
 };
 
 /* Known, and without effect on what is computed in training here. A '*' at the end stands for any rest. */
 static const char *const inert[] = {
-    "architectures", "model_type",   "_name_or_path",  "transformers_version", "torch_dtype",    "dtype",
-    "use_cache",     "bos_token_id", "eos_token_id",   "pad_token_id",         "pretraining_tp", "n_ctx",
-    "summary_*",     "task_*",       "initializer_range", "reorder_and_upcast_attn", "rope_theta", "rope_scaling",
-    "rope_parameters", "resid_pdrop", "embd_pdrop",    "attn_pdrop",           "return_*",       "output_*",
-    "id2label",      "label2id",     "_attn_*",        "auto_map",             "tokenizer_class",
+    "architectures",   "model_type",   "_name_or_path",     "transformers_version",
+    "torch_dtype",     "dtype",        "use_cache",         "bos_token_id",
+    "eos_token_id",    "pad_token_id", "pretraining_tp",    "n_ctx",
+    "summary_*",       "task_*",       "initializer_range", "reorder_and_upcast_attn",
+    "rope_theta",      "rope_scaling", "rope_parameters",   "resid_pdrop",
+    "embd_pdrop",      "attn_pdrop",   "return_*",          "output_*",
+    "id2label",        "label2id",     "_attn_*",           "auto_map",
+    "tokenizer_class",
 };
 
-/* --- messages -------------------------------------------------------------------------------------------------------- */
+/* --- messages
+ * -------------------------------------------------------------------------------------------------------- */
 
 static bool wrong(Reader *reader, const char *key, const char *reason, const char *remedy) {
   const json_t *value = json_object_get(reader->root, key);
-  char *text = value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  char *text =
+      value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   reader->errors++;
   if (text != NULL)
     cli_error("%s: \"%s\" is %.200s: %s; %s", reader->path, key, text, reason, remedy);
@@ -117,7 +126,9 @@ static bool wrong(Reader *reader, const char *key, const char *reason, const cha
   return false;
 }
 
-/* --- one key ----------------------------------------------------------------------------------------------------------- */
+/* --- one key
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static bool absent(const json_t *value) {
   return value == NULL || json_is_null(value);
@@ -172,13 +183,15 @@ static void check_only(Reader *reader, const Only *only) {
   json_decref(allowed);
 }
 
-static const char *read_word(const Reader *reader, const json_t *object, const char *key, const char *otherwise) {
+static const char *read_word(const Reader *reader, const json_t *object, const char *key,
+                             const char *otherwise) {
   const json_t *value = json_object_get(object, key);
   if (absent(value)) return otherwise;
   return json_is_string(value) ? arena_strdup(reader->arena, json_string_value(value)) : "";
 }
 
-/* --- rotary positions: "rope_parameters" of transformers 5, "rope_theta" and "rope_scaling" before ----------------------- */
+/* --- rotary positions: "rope_parameters" of transformers 5, "rope_theta" and "rope_scaling" before
+ * ----------------------- */
 
 static void read_llama3(Reader *reader, const json_t *from, const char *key) {
   ImportedRope *rope = &reader->model->rope;
@@ -186,14 +199,17 @@ static void read_llama3(Reader *reader, const json_t *from, const char *key) {
   if (!read_real(json_object_get(from, "factor"), &rope->factor) ||
       !read_real(json_object_get(from, "low_freq_factor"), &rope->low) ||
       !read_real(json_object_get(from, "high_freq_factor"), &rope->high) ||
-      !read_size(json_object_get(from, "original_max_position_embeddings"), &rope->original) || rope->high <= rope->low)
+      !read_size(json_object_get(from, "original_max_position_embeddings"), &rope->original) ||
+      rope->high <= rope->low)
     wrong(reader, key,
-          "llama3 needs factor, low_freq_factor, a larger high_freq_factor and original_max_position_embeddings, all above 0",
+          "llama3 needs factor, low_freq_factor, a larger high_freq_factor and "
+          "original_max_position_embeddings, all above 0",
           "correct it");
 }
 
 static void read_rope(Reader *reader) {
-  const char *key = absent(json_object_get(reader->root, "rope_parameters")) ? "rope_scaling" : "rope_parameters";
+  const char *key =
+      absent(json_object_get(reader->root, "rope_parameters")) ? "rope_scaling" : "rope_parameters";
   const json_t *from = json_object_get(reader->root, key), *theta = json_object_get(from, "rope_theta");
   ImportedRope *rope = &reader->model->rope;
   if (absent(theta)) theta = json_object_get(reader->root, "rope_theta");
@@ -208,7 +224,8 @@ static void read_rope(Reader *reader) {
           "set it to null to train on sequences of the original length");
 }
 
-/* --- architectures ------------------------------------------------------------------------------------------------------- */
+/* --- architectures
+ * ------------------------------------------------------------------------------------------------------- */
 
 static void check_heads(Reader *reader, const char *key) {
   const Imported *model = reader->model;
@@ -237,7 +254,8 @@ static void note_dropout(const Reader *reader) {
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     const json_t *value = json_object_get(reader->root, keys[i]);
     if (value != NULL && !(json_number_value(value) > 0)) continue;
-    fprintf(stderr, "note: %s: \"%s\" is left out: the model trains without dropout\n", reader->path, keys[i]);
+    fprintf(stderr, "note: %s: \"%s\" is left out: the model trains without dropout\n", reader->path,
+            keys[i]);
   }
 }
 
@@ -246,7 +264,8 @@ static void finish_gpt2(Reader *reader) {
   const char *act = read_word(reader, reader->root, "activation_function", "gelu_new");
   model->erf = strcmp(act, "gelu") == 0;
   if (!model->erf && strcmp(act, "gelu_new") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
-    wrong(reader, "activation_function", "the family has \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\"", BY_HAND_GPT2);
+    wrong(reader, "activation_function", "the family has \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\"",
+          BY_HAND_GPT2);
   if (model->inner == 0) model->inner = 4 * model->d;
   if (model->d % model->heads == 0) model->head_dim = model->d / model->heads;
   check_heads(reader, "n_head");
@@ -265,13 +284,17 @@ static const Architecture *find_architecture(Reader *reader) {
   const json_t *word = class != NULL ? class : json_object_get(reader->root, "model_type");
   const char *text = json_is_string(word) ? json_string_value(word) : "";
   for (int i = 0; i < ARCHITECTURES; i++)
-    if (strcmp(text, class != NULL ? architectures[i].class : architectures[i].model_type) == 0) return &architectures[i];
-  wrong(reader, class != NULL ? "architectures" : "model_type", word != NULL ? "this is not known" : "is missing",
-        "GPT2LMHeadModel (gpt2) and LlamaForCausalLM (llama) are; others are written by hand, see docs/language.md");
+    if (strcmp(text, class != NULL ? architectures[i].class : architectures[i].model_type) == 0)
+      return &architectures[i];
+  wrong(reader, class != NULL ? "architectures" : "model_type",
+        word != NULL ? "this is not known" : "is missing",
+        "GPT2LMHeadModel (gpt2) and LlamaForCausalLM (llama) are; others are written by hand, see "
+        "docs/language.md");
   return NULL;
 }
 
-/* --- keys that nobody asked for -------------------------------------------------------------------------------------------- */
+/* --- keys that nobody asked for
+ * -------------------------------------------------------------------------------------------- */
 
 static bool matches(const char *pattern, const char *key) {
   size_t length = strcspn(pattern, "*");
@@ -298,11 +321,14 @@ static void note_unknown(const Reader *reader, const Architecture *architecture)
   }
 }
 
-/* --- the file ---------------------------------------------------------------------------------------------------------------- */
+/* --- the file
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static void read_precision(Reader *reader) {
   static const char *const words[][2] = {{"float32", "f32"}, {"bfloat16", "bf16"}, {"float16", "f16"}};
-  const char *dtype = read_word(reader, reader->root, "dtype", read_word(reader, reader->root, "torch_dtype", "float32"));
+  const char *dtype =
+      read_word(reader, reader->root, "dtype", read_word(reader, reader->root, "torch_dtype", "float32"));
   reader->model->precision = NULL;
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strcmp(words[i][0], dtype) == 0) reader->model->precision = words[i][1];

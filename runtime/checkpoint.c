@@ -260,7 +260,8 @@ Checkpointer *checkpointer_open(Arena *arena, const CheckpointerConfig *config, 
   self->host = malloc(bytes > 0 ? bytes : 1);
   if (self->host == NULL) {
     fail(failure, RUN_INVALID,
-         "save: no memory for the checkpoint's host buffer of %" PRIu64 " bytes a rank; use more ranks, or leave --save out",
+         "save: no memory for the checkpoint's host buffer of %" PRIu64
+         " bytes a rank; use more ranks, or leave --save out",
          bytes);
     return NULL;
   }

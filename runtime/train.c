@@ -343,7 +343,8 @@ static bool run(Trainer *trainer, Arena *arena) {
                      .gemm = job->options->gemm,
                      .threads = job->options->threads};
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure)) return false;
-  if (!prepare_weights(trainer, arena) || !open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
+  if (!prepare_weights(trainer, arena) || !open_checkpointer(trainer, arena)) return false;
+  if (!open_report(trainer, arena)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
   return finish(trainer);

@@ -35,8 +35,10 @@ static const char *weights_of_zeros(Scratch *scratch, const Plan *plan) {
   SafeTensor *tensors = ARENA_ARRAY(scratch->arena, SafeTensor, count);
   uint64_t header_bytes;
   for (uint32_t i = 0; i < count; i++)
-    tensors[i] = (SafeTensor){
-        .name = plan_str(plan, plan->params.data[i].name), .rank = 2, .numel = ROWS * COLS, .dim = {ROWS, COLS}};
+    tensors[i] = (SafeTensor){.name = plan_str(plan, plan->params.data[i].name),
+                              .rank = 2,
+                              .numel = ROWS * COLS,
+                              .dim = {ROWS, COLS}};
   const char *header = safetensors_layout(scratch->arena, tensors, count, &header_bytes);
   const char *path = scratch_file(scratch, "zeros.safetensors", header, header_bytes);
   assert_int_equal(truncate(path, (off_t)(header_bytes + tensors[count - 1].end)), 0);
@@ -52,7 +54,8 @@ static long peak_kib(void) {
 /* By how much a process grows that exports so many matrices, in KiB. */
 static long growth_kib(Scratch *scratch, uint32_t matrices) {
   Plan *plan = model_of(scratch->arena, matrices);
-  ExportOptions options = {.weights = weights_of_zeros(scratch, plan), .dir = scratch_path(scratch, "hf"), .dtype = DTYPE_BF16};
+  ExportOptions options = {
+      .weights = weights_of_zeros(scratch, plan), .dir = scratch_path(scratch, "hf"), .dtype = DTYPE_BF16};
   int ends[2];
   long growth = -1;
   assert_int_equal(pipe(ends), 0);

@@ -1,7 +1,8 @@
-/* Owns: the fault table of files. Every call that opens, reads, writes or renames fails once, the n-th over all ranks for
- * n = 1, 2, ... until none is left: the run ends with one message, which names the file, and exit code 1, leaves whole
- * checkpoints only, and goes on from the newest to the bits of an undisturbed run. What is only done in part, as by
- * signals, is no fault at all. The linker wraps the calls; their count lies in shared memory. */
+/* Owns: the fault table of files. Every call that opens, reads, writes or renames fails once, the n-th over
+ * all ranks for n = 1, 2, ... until none is left: the run ends with one message, which names the file, and
+ * exit code 1, leaves whole checkpoints only, and goes on from the newest to the bits of an undisturbed run.
+ * What is only done in part, as by signals, is no fault at all. The linker wraps the calls; their count lies
+ * in shared memory. */
 #include "training.h"
 
 #include "runtime/checkpoint.h"
@@ -41,31 +42,33 @@ static bool strikes(CallKind call, bool divisible) {
   return true;
 }
 
-#define WRAP(call, result, name, parameters, arguments)                                                                \
-  result __real_##name parameters;                                                                                     \
-  result __wrap_##name parameters;                                                                                     \
-  result __wrap_##name parameters {                                                                                    \
-    return strikes(call, false) ? (result)-1 : __real_##name arguments;                                                       \
+#define WRAP(call, result, name, parameters, arguments)                                                      \
+  result __real_##name parameters;                                                                           \
+  result __wrap_##name parameters;                                                                           \
+  result __wrap_##name parameters {                                                                          \
+    return strikes(call, false) ? (result)-1 : __real_##name arguments;                                      \
   }
 /* Of `bytes` that are to be moved, half are. */
-#define WRAP_BYTES(call, name, parameters, arguments, arguments_half)                                                  \
-  ssize_t __real_##name parameters;                                                                                    \
-  ssize_t __wrap_##name parameters;                                                                                    \
-  ssize_t __wrap_##name parameters {                                                                                   \
-    if (!strikes(call, true)) return __real_##name arguments;                                                                \
-    return fault->kind.error != 0 ? -1 : __real_##name arguments_half;                                                 \
+#define WRAP_BYTES(call, name, parameters, arguments, arguments_half)                                        \
+  ssize_t __real_##name parameters;                                                                          \
+  ssize_t __wrap_##name parameters;                                                                          \
+  ssize_t __wrap_##name parameters {                                                                         \
+    if (!strikes(call, true)) return __real_##name arguments;                                                \
+    return fault->kind.error != 0 ? -1 : __real_##name arguments_half;                                       \
   }
 
 WRAP_BYTES(CALLS_WRITE, pwrite, (int fd, const void *data, size_t bytes, off_t at), (fd, data, bytes, at),
            (fd, data, (bytes + 1) / 2, at))
-WRAP_BYTES(CALLS_WRITE, write, (int fd, const void *data, size_t bytes), (fd, data, bytes), (fd, data, (bytes + 1) / 2))
+WRAP_BYTES(CALLS_WRITE, write, (int fd, const void *data, size_t bytes), (fd, data, bytes),
+           (fd, data, (bytes + 1) / 2))
 WRAP_BYTES(CALLS_READ, pread, (int fd, void *data, size_t bytes, off_t at), (fd, data, bytes, at),
            (fd, data, (bytes + 1) / 2, at))
 WRAP(CALLS_WRITE, int, fsync, (int fd), (fd))
 WRAP(CALLS_WRITE, int, fallocate, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes))
 WRAP(CALLS_WRITE, int, mkdir, (const char *path, mode_t mode), (path, mode))
 WRAP(CALLS_WRITE, int, rename, (const char *from, const char *to), (from, to))
-WRAP(CALLS_WRITE, int, linkat, (int a, const char *from, int b, const char *to, int flags), (a, from, b, to, flags))
+WRAP(CALLS_WRITE, int, linkat, (int a, const char *from, int b, const char *to, int flags),
+     (a, from, b, to, flags))
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
@@ -81,7 +84,8 @@ int __wrap_open(const char *path, int flags, ...) {
 static const FaultKind full = {CALLS_WRITE, ENOSPC, "No space left on device; free some space there"};
 static const FaultKind broken = {CALLS_WRITE, EIO, "Input/output error; the disk or its file system is in"};
 static const FaultKind short_write = {CALLS_WRITE, 0, NULL};
-static const FaultKind unreadable = {CALLS_READ, EIO, "Input/output error; the disk or its file system is in"};
+static const FaultKind unreadable = {CALLS_READ, EIO,
+                                     "Input/output error; the disk or its file system is in"};
 static const FaultKind short_read = {CALLS_READ, 0, NULL};
 
 enum { STEPS = 4, RANKS = 2, MOST_FAULTS = 400 };
@@ -93,7 +97,8 @@ typedef struct Table {
 } Table;
 
 static void open_table(Table *table, Scratch *scratch) {
-  *table = (Table){.scratch = scratch, .plan = plan_for(scratch->arena, RANKS, 1, STEPS), .data = corpus(scratch)};
+  *table =
+      (Table){.scratch = scratch, .plan = plan_for(scratch->arena, RANKS, 1, STEPS), .data = corpus(scratch)};
   fault = mmap(NULL, sizeof *fault, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(fault != MAP_FAILED);
   TrainOptions options = options_for(scratch, &table->data, "whole");
@@ -123,9 +128,11 @@ static void go_on(const Table *table, TrainOptions *options, const char *what, c
 }
 
 /* A run whose n-th call is struck; false when it has fewer. */
-static bool fault_at(const Table *table, TrainOptions *options, const FaultKind *kind, long n, const char *dir) {
+static bool fault_at(const Table *table, TrainOptions *options, const FaultKind *kind, long n,
+                     const char *dir) {
   Scratch *scratch = table->scratch;
-  const char *what = arena_printf(scratch->arena, "%s at call %ld", kind->error != 0 ? strerror(kind->error) : "half", n);
+  const char *what =
+      arena_printf(scratch->arena, "%s at call %ld", kind->error != 0 ? strerror(kind->error) : "half", n);
   capture_stderr(scratch);
   *fault = (Fault){.fails = n, .kind = *kind};
   int code = runtime_train(table->plan, options);
@@ -138,7 +145,8 @@ static bool fault_at(const Table *table, TrainOptions *options, const FaultKind 
     assert_same_weights(scratch, "whole", dir); /* in what may fail, such as removing an old checkpoint */
     return struck;
   }
-  bool file = strstr(said, scratch->dir) != NULL || strstr(said, ": /tmp: ") != NULL; /* what the folder is made in */
+  bool file =
+      strstr(said, scratch->dir) != NULL || strstr(said, ": /tmp: ") != NULL; /* what the folder is made in */
   bool named = file && kind->said != NULL && strstr(said, kind->said) != NULL;
   const char *error = strstr(said, "error: "); /* the one message, after notes if any */
   if (code != RUN_INVALID || !named || error == NULL || strchr(error, '\n')[1] != '\0')

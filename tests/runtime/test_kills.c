@@ -1,6 +1,7 @@
-/* Owns: the fault table of processes: at a random moment, saving included, a rank or the whole job's parent is killed, or
- * the job told to save or to stop. It says who died and where, leaves nothing behind, and goes on to the losses, norms and
- * weights of an undisturbed run. Argument: how many moments (default 20). The moments come from a fixed seed. */
+/* Owns: the fault table of processes: at a random moment, saving included, a rank or the whole job's parent
+ * is killed, or the job told to save or to stop. It says who died and where, leaves nothing behind, and goes
+ * on to the losses, norms and weights of an undisturbed run. Argument: how many moments (default 20). The
+ * moments come from a fixed seed. */
 #include "training.h"
 
 #include "runtime/checkpoint.h"
@@ -16,7 +17,8 @@ enum { STEPS = 120, RANKS = 3, MOMENTS = 20, PATIENCE_S = 10 };
 typedef enum { KILL_RANK, KILL_PARENT, TELL_TERM, TELL_USR1, ACTIONS } Action;
 
 /* How often which, in eighths. */
-static const Action actions[] = {KILL_RANK, KILL_RANK, KILL_RANK, KILL_RANK, KILL_PARENT, TELL_TERM, TELL_TERM, TELL_USR1};
+static const Action actions[] = {KILL_RANK,   KILL_RANK, KILL_RANK, KILL_RANK,
+                                 KILL_PARENT, TELL_TERM, TELL_TERM, TELL_USR1};
 
 /* splitmix64 */
 static uint64_t next_random(uint64_t *state) {
@@ -90,7 +92,8 @@ static void one_moment(Table *table, uint32_t moment) {
   const char *dir = arena_printf(scratch->arena, "moment%u", moment);
   TrainOptions options = options_at(table, dir);
   Action action = actions[next_random(&table->random) % (sizeof actions / sizeof *actions)];
-  if (action == TELL_TERM || action == TELL_USR1) options.save_every = 0; /* so that what is saved was asked for */
+  if (action == TELL_TERM || action == TELL_USR1)
+    options.save_every = 0; /* so that what is saved was asked for */
   double wait = table->run_seconds * (double)(next_random(&table->random) % 1200) / 1000;
   pid_t job = start_training(scratch, table->plan, &options, "log");
   usleep((useconds_t)(wait * 1e6));
@@ -98,11 +101,15 @@ static void one_moment(Table *table, uint32_t moment) {
   double begin = seconds_now();
   int code = end_training(job);
   const char *said = read_text(scratch->arena, scratch_path(scratch, "log"), NULL);
-  if (seconds_now() - begin > PATIENCE_S) fail_msg("moment %u: it took %.1f s to end", moment, seconds_now() - begin);
-  if (!fits(action, code, said)) fail_msg("moment %u, action %d: exit code %d, and it says: %s", moment, action, code, said);
-  if (code < 0 && action != KILL_PARENT && file_bytes(options.metrics_path) > 0) /* before anybody watched, it may die */
+  if (seconds_now() - begin > PATIENCE_S)
+    fail_msg("moment %u: it took %.1f s to end", moment, seconds_now() - begin);
+  if (!fits(action, code, said))
+    fail_msg("moment %u, action %d: exit code %d, and it says: %s", moment, action, code, said);
+  if (code < 0 && action != KILL_PARENT &&
+      file_bytes(options.metrics_path) > 0) /* before anybody watched, it may die */
     fail_msg("moment %u: signal %d ended a run that was on its way", moment, -code);
-  if (code > 0 && action == TELL_TERM && !saved(&options)) fail_msg("moment %u: it says it saved, but: %s", moment, said);
+  if (code > 0 && action == TELL_TERM && !saved(&options))
+    fail_msg("moment %u: it says it saved, but: %s", moment, said);
   assert_session_ends(job);
   if (code >= 0) assert_clean(scratch, dir);
   table->hits[action] += code != RUN_OK && file_bytes(options.metrics_path) > 0;
@@ -127,7 +134,8 @@ static void kills_cost_no_bit(void **state) {
   assert_true(table.hits[KILL_RANK] + table.hits[KILL_PARENT] + table.hits[TELL_TERM] > 0);
 }
 
-/* --- told to save, once a run is on its way: the only checkpoint before the last is the one asked for --------------------- */
+/* --- told to save, once a run is on its way: the only checkpoint before the last is the one asked for
+ * --------------------- */
 
 static void told_to_save_it_saves(void **state) {
   Table table = {.scratch = *state, .random = 7};
