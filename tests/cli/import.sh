@@ -14,7 +14,11 @@ for config in "$configs"/*/config.json; do
   expect 0 check "$name.fsdp"
   expect 0 fmt --check "$name.fsdp"
 done
-expect 0 plan Llama-3.2-1B.fsdp --cluster dgx-h100 --ranks 8
+# The same parameters as in the files that were written by hand.
+params() { "$fsdpc" plan "$1" --cluster dgx-h100 --ranks 8 --json | grep -oE '"params": *[0-9]+' | head -n 1; }
+[ "$(params Llama-3.2-1B.fsdp)" = "$(params "$root/models/llama3.2-1b.fsdp")" ] || fail 'another Llama 3.2 1B than ours'
+[ "$(params gpt2.fsdp)" = "$(params "$root/models/gpt2.fsdp")" ] || fail 'another GPT-2 than ours'
+expect 0 import "$configs/gpt2" -o /dev/stdout
 expect 0 import "$configs/gpt2"
 said err '"attn_pdrop" is left out: the model trains without dropout'
 expect 0 import "$configs/llama-v5"
