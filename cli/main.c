@@ -103,5 +103,6 @@ static int dispatch(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   signal(SIGABRT, on_abort);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, which says which file */
   return finish_output(dispatch(argc, argv));
 }

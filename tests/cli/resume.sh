@@ -28,6 +28,11 @@ code=0
 said err 'torn.weights/.step-00000005.tmp/rank-0000'
 said err 'cannot be written: File too large; raise the limit of file sizes (ulimit -f)'
 [ -z "$(ls -A torn.weights)" ] || fail "left behind: $(ls -A torn.weights)"
+code=0
+(ulimit -f 40 && exec "$fsdpc" export gpt-tiny.fsdp hf --to safetensors --weights gpt-tiny-part.weights) >out 2>err || code=$?
+[ "$code" = 1 ] || fail "export: exit code $code where files cannot grow"
+said err 'hf/model.safetensors: cannot be written: File too large; raise the limit of file sizes (ulimit -f)'
+[ -z "$(ls -A hf)" ] || fail "left behind: $(ls -A hf)"
 train torn gpt-tiny.fsdp --ranks 2 --steps 10 --save-every 5
 printf '{"reason":"step","st' >>torn.jsonl
 train torn gpt-tiny.fsdp --ranks 2 --resume auto
