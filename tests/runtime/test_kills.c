@@ -65,7 +65,7 @@ static void strike(Table *table, Action action, pid_t job) {
 
 /* Whether a run that a signal ended, or that ended by itself, says what it should. */
 static bool fits(Action action, int code, const char *said) {
-  if (code == RUN_OK) return action != KILL_PARENT; /* it was through already */
+  if (code == RUN_OK) return true; /* it was through already, or told to save and went on */
   switch (action) {
   case KILL_RANK:
     return code == RUN_PEER_FAILED && strstr(said, "was killed by signal 9 (Killed) ") != NULL;
