@@ -13,16 +13,11 @@ said out 'fsdpc '
 expect 0 --version --json
 "$compare" fields out schema_version version plan_format
 
-for command in check fmt plan predict explain verify draw run generate export profile doctor; do
+for command in check fmt plan predict explain verify draw run generate import export profile doctor; do
   expect 0 "$command" --help
   sed -n 3p out | grep -q '^Examples:' || fail "help of $command does not start with examples"
   expect 64 "$command" --no-such-option x
   said err 'unknown option --no-such-option'
-done
-
-for command in import; do
-  expect 64 "$command" x
-  said err "command '$command' is not available in this version"
 done
 
 expect 64 paln x
