@@ -88,7 +88,7 @@ void graph_print(Text *out, const Graph *graph) {
     shape_print(out, &param->shape);
     text_printf(out, " ");
     print_init(out, param->init);
-    text_printf(out, " ops %d..%d\n", param->first_op, param->last_op);
+    text_printf(out, " ops %d..%d%s\n", param->first_op, param->last_op, param->frozen ? " frozen" : "");
   }
   for (uint32_t i = 0; i < graph->modules.count; i++) {
     const GraphModule *module = &graph->modules.data[i];

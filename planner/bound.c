@@ -104,20 +104,25 @@ static double pinned_bytes(const BoundInput *in) {
   return bytes;
 }
 
-static double persistent_bytes(const BoundInput *in) {
-  const Graph *graph = in->program->graph;
-  const Recipe *recipe = &graph->recipe;
-  uint64_t numel = 0;
-  for (uint32_t p = 0; p < graph->params.count; p++) numel += param_bytes(graph, p, DTYPE_U8);
-  double each = 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + dtype_bytes(recipe->reduce) +
-                figures_moment_bytes(recipe);
-  return each * (double)numel / in->world->shard;
-}
-
 static uint64_t all_params(const Graph *graph, DType dtype) {
   uint64_t bytes = 0;
   for (uint32_t p = 0; p < graph->params.count; p++) bytes += param_bytes(graph, p, dtype);
   return bytes;
+}
+
+static uint64_t learning_params(const Graph *graph, DType dtype) {
+  uint64_t bytes = 0;
+  for (uint32_t p = 0; p < graph->params.count; p++)
+    if (!graph->params.data[p].frozen) bytes += param_bytes(graph, p, dtype);
+  return bytes;
+}
+
+static double persistent_bytes(const BoundInput *in) {
+  const Graph *graph = in->program->graph;
+  const Recipe *recipe = &graph->recipe;
+  double all = 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0);
+  double learning = dtype_bytes(recipe->reduce) + figures_moment_bytes(recipe);
+  return (all * (double)all_params(graph, DTYPE_U8) + learning * (double)learning_params(graph, DTYPE_U8)) / in->world->shard;
 }
 
 static double reduce_ns(const BoundInput *in, uint64_t bytes) {
@@ -156,7 +161,7 @@ static double head_and_tail(const BoundInput *in, double contention) {
 static double update_ns(const BoundInput *in) {
   const Graph *graph = in->program->graph;
   const Recipe *recipe = &graph->recipe;
-  double numel = (double)all_params(graph, DTYPE_U8) / in->world->shard;
+  double numel = (double)learning_params(graph, DTYPE_U8) / in->world->shard;
   double moved = 2 * (4 + figures_moment_bytes(recipe)) + 2 * dtype_bytes(recipe->reduce);
   if (recipe->compute != DTYPE_F32) moved += dtype_bytes(recipe->compute);
   static const int64_t none[INSTR_MAX_INTS] = {0};
@@ -181,7 +186,7 @@ static void relax(Arena *scratch, const BoundInput *in, Relaxed *r) {
   uint64_t bytes = all_params(graph, recipe->compute);
   double latency = in->world->shard > 1 ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, 0) : 0;
   if (in->world->shard > 1) r->comm = (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
-  if (in->shared_queue) r->comm += reduce_ns(in, all_params(graph, recipe->reduce));
+  if (in->shared_queue) r->comm += reduce_ns(in, learning_params(graph, recipe->reduce));
   if (in->world->shard > 1 && !in->keep_all && in->program->turn < (int32_t)in->program->ops.count) {
     /* The embedding's table is not read again in backward, and the loss's parameters are there anyway. */
     uint64_t twice = 0;
@@ -235,7 +240,7 @@ Bound bound_of(const BoundInput *in) {
   relax(scratch, in, &r);
   Most most = maximise(&r);
   bool reduces = in->program->output_value < 0;
-  double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
+  double reduce = reduce_ns(in, learning_params(in->program->graph, in->program->graph->recipe.reduce));
   if (reduces && !in->shared_queue) {
     /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
      * compute is slowed by both, whatever is gathered again beside the reductions. */

@@ -100,7 +100,7 @@ static void add_unit_state(Emitter *e, uint32_t u) {
   unit->cast_buf = unit->grad_buf = unit->m_buf = unit->v_buf = PLAN_NONE;
   if (recipe->compute != DTYPE_F32)
     unit->cast_buf = add_buf(e, unit_text(e, u, "cast"), BUF_PARAM, recipe->compute, unit->shard, (int32_t)u, true);
-  if (!e->plan->training) return;
+  if (!e->plan->training || e->decisions->units->units.data[u].frozen) return;
   unit->grad_buf = add_buf(e, unit_text(e, u, "grad"), BUF_GRAD, recipe->reduce, unit->shard, (int32_t)u, true);
   bool adamw = recipe->optimizer == OPTIMIZER_ADAMW, lion = recipe->optimizer == OPTIMIZER_LION;
   if (adamw || lion || recipe->momentum != 0)
@@ -163,6 +163,7 @@ static void emit_begin(Emitter *e) {
   add_instr(e, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
   for (uint32_t u = 0; u < plan->units.count && plan->world.accumulation > 1; u++) {
     const PlanUnit *unit = &plan->units.data[u];
+    if (unit->grad_buf < 0) continue;
     add_instr(e, INSTR_ZERO, PHASE_BEGIN, plan_str(plan, unit->name), OPERANDS(WHOLE(unit->grad_buf)),
               INTS((int64_t)unit->shard), NULL);
   }
@@ -292,6 +293,7 @@ static void emit_norm(Emitter *e) {
   add_instr(e, INSTR_ZERO, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf)), INTS(EXACT_DIGITS), NULL);
   for (uint32_t u = 0; u < plan->units.count; u++) {
     const PlanUnit *unit = &plan->units.data[u];
+    if (unit->grad_buf < 0) continue; /* frozen */
     add_instr(e, INSTR_SUM_SQUARES, PHASE_UPDATE, plan_str(plan, unit->name), OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->acc_buf)),
               INTS(u, (int64_t)unit->shard), NULL);
   }
@@ -309,6 +311,7 @@ static void emit_update(Emitter *e) {
     add_instr(e, INSTR_ALLREDUCE_SUM, PHASE_UPDATE, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
   for (uint32_t u = 0; u < plan->units.count; u++) {
     const PlanUnit *unit = &plan->units.data[u];
+    if (unit->grad_buf < 0) continue;
     const char *name = plan_str(plan, unit->name);
     const int64_t ints[] = {(int64_t)u, (int64_t)unit->shard};
     if (plan->recipe.optimizer == OPTIMIZER_ADAMW)

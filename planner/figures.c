@@ -63,14 +63,12 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     UnitFigures *f = &figures[u];
     uint64_t shard = unit_shard(program, &units->units.data[u], world->shard), full = shard * world->shard;
     f->full_bytes = full * compute;
+    if (world->shard > 1) f->gather_ns = (uint64_t)((double)cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes) * slower);
+    if (units->units.data[u].frozen) continue;
     f->gradient_bytes = full * reduce;
-    if (world->shard > 1) {
-      f->gather_ns = cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes);
-      f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
-    }
+    if (world->shard > 1) f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
     if (world->shard > 1 && world->replicas > 1) f->gradient_bytes += shard * reduce; /* between the two reductions */
     if (world->replicas > 1) f->reduce_ns += cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
-    f->gather_ns = (uint64_t)((double)f->gather_ns * slower);
     f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
     uint64_t cast = recipe->compute != DTYPE_F32 ? compute : 0, moved = 2 * (state_bytes(recipe) - cast) + cast + reduce;
@@ -82,12 +80,12 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
 uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32_t shard) {
   const Recipe *recipe = &program->graph->recipe;
   bool training = program->output_value < 0;
-  uint64_t each = state_bytes(recipe) + dtype_bytes(recipe->reduce);
+  uint64_t cast = recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0;
   uint64_t bytes = training ? 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES) : 0; /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
     uint64_t elements = unit_shard(program, &units->units.data[u], shard);
-    bytes += elements * each;
-    if (recipe->compute != DTYPE_F32) bytes += round_up(elements * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES) - elements * dtype_bytes(recipe->compute);
+    bytes += elements * 4 + round_up(elements * cast, PLAN_ALIGN_BYTES);
+    if (!units->units.data[u].frozen) bytes += elements * (figures_moment_bytes(recipe) + dtype_bytes(recipe->reduce));
   }
   return bytes;
 }

@@ -140,6 +140,10 @@ OP(linear_cross_entropy) {
   KERNEL(linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3), F64(5), F(6),
          LD(6), ADD(6), F(7), ADD(7), F(8), ADD(8), F(9), F(10));
 }
+OP(linear_cross_entropy_x) {
+  KERNEL(linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3), F64(5), F(6),
+         LD(6), ADD(6), NULL, 0, NULL, 0, F(7), F(8));
+}
 OP(mse) { KERNEL(mse, N(0), N(1), *F64(2), F(0), LD(0), F(1), LD(1), F64(3), F(4), LD(4), ADD(4), F(5)); }
 
 /* --- backward ------------------------------------------------------------------------------------------------------ */
@@ -275,6 +279,7 @@ CpuFunction cpu_function(InstrOp op) {
       [INSTR_DROPOUT_FWD] = op_dropout,
       [INSTR_CROSS_ENTROPY] = op_cross_entropy,
       [INSTR_LINEAR_CROSS_ENTROPY] = op_linear_cross_entropy,
+      [INSTR_LINEAR_CROSS_ENTROPY_X] = op_linear_cross_entropy_x,
       [INSTR_MSE] = op_mse,
       [INSTR_EMBEDDING_BWD] = op_embedding_bwd,
       [INSTR_LINEAR_BWD_X] = op_linear_bwd_x,

@@ -404,10 +404,8 @@ static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
 /* The last instruction that adds to the loss. */
 static int32_t find_turn(const Plan *plan) {
   int32_t turn = PLAN_NONE;
-  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
-    InstrOp op = plan->instrs.data[i].op;
-    if (op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_MSE) turn = i;
-  }
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++)
+    if (instr_is_loss(plan->instrs.data[i].op)) turn = i;
   return turn;
 }
 

@@ -89,6 +89,13 @@ bool plan_operand_dims(const Plan *plan, const InstrSpec *specs, const PlanInstr
   return operand_dims(&specs[instr->op].operands[k], ints, plan->world.shard, rows, cols);
 }
 
+uint64_t plan_frozen_numel(const Plan *plan) {
+  uint64_t numel = 0;
+  for (uint32_t u = 0; u < plan->units.count; u++)
+    if (plan_unit_frozen(plan, &plan->units.data[u])) numel += plan->units.data[u].numel;
+  return numel;
+}
+
 /* --- memory ------------------------------------------------------------------------------------------ */
 
 /* change[i]: bytes that become live at list position i, less those that died at i - 1. */

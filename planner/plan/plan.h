@@ -246,6 +246,11 @@ typedef struct InstrSpec {
 
 /* The parsed table, INSTR_COUNT rows; allocated once into the arena by whoever needs it. */
 const InstrSpec *instr_specs(Arena *arena);
+/* Adds to the loss and begins backward. */
+static inline bool instr_is_loss(InstrOp op) {
+  return op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY_X ||
+         op == INSTR_MSE;
+}
 /* -1 when no instruction has this name. */
 int instr_find(const InstrSpec *specs, const char *name);
 
@@ -273,6 +278,11 @@ static inline int64_t plan_int(const Plan *plan, const PlanInstr *instr, int k) 
 static inline double plan_real(const Plan *plan, const PlanInstr *instr, int k) {
   return plan->reals.data[instr->reals + (uint32_t)k];
 }
+/* Its parameters do not learn: no gradient, no moments, no reduction, no update. */
+static inline bool plan_unit_frozen(const Plan *plan, const PlanUnit *unit) {
+  return plan->training && unit->grad_buf == PLAN_NONE;
+}
+uint64_t plan_frozen_numel(const Plan *plan);
 /* Bytes of rank r's arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
  * of live buffers is largest. */
 void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at);

@@ -156,6 +156,7 @@ static void check_model_shapes(Check *check, int32_t i) {
     if (int_named(check, instr, "head_dim") % 2) WRONG("head_dim is odd");
     break;
   case INSTR_LINEAR_CROSS_ENTROPY:
+  case INSTR_LINEAR_CROSS_ENTROPY_X:
     if (int_named(check, instr, "chunk") > int_named(check, instr, "rows"))
       WRONG("chunk is larger than rows");
     break;

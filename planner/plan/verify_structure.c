@@ -208,6 +208,8 @@ static void check_units(Check *check) {
     check_state(check, u, unit->grad_buf, "grad", BUF_GRAD, false);
     check_state(check, u, unit->m_buf, "m", BUF_OPTIM, false);
     check_state(check, u, unit->v_buf, "v", BUF_OPTIM, false);
+    if (unit->grad_buf == PLAN_NONE && (unit->m_buf != PLAN_NONE || unit->v_buf != PLAN_NONE))
+      BROKEN("u%u has moments but no gradient", u);
     if (unit->first_param < 0 || unit->param_count < 0 ||
         (int64_t)unit->first_param + unit->param_count > (int64_t)plan->params.count) {
       BROKEN("u%u has parameters that are not there", u);
