@@ -38,6 +38,7 @@ uint32_t figures_moment_bytes(const Recipe *recipe) {
   switch (recipe->optimizer) {
   case OPTIMIZER_ADAMW: return 8;
   case OPTIMIZER_LION: return 4;
+  case OPTIMIZER_ADAFACTOR: return 0; /* see factored_bytes */
   default: return recipe->momentum != 0 ? 4 : 0;
   }
 }
@@ -46,10 +47,33 @@ static uint64_t state_bytes(const Recipe *recipe) { /* of one element, moments i
   return 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + figures_moment_bytes(recipe);
 }
 
+/* Adafactor's moments of a unit, which every rank holds whole. */
+static uint64_t factored_bytes(const Program *program, const Unit *unit) {
+  uint64_t numel = 0;
+  if (program->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR || unit->frozen) return 0;
+  for (uint32_t i = 0; i < unit->params.count; i++) {
+    const Shape *shape = &program->graph->params.data[unit->params.data[i]].shape;
+    numel += factored_numel(shape->rank, shape->dim);
+  }
+  return numel * 4;
+}
+
 static uint64_t time_of(const Program *program, const Cluster *cluster, InstrOp op, uint64_t bytes) {
   static const int64_t no_ints[INSTR_MAX_INTS] = {0};
   uint64_t flops, ns;
   cost_work(cluster, program->specs, op, no_ints, program->graph->recipe.compute, bytes, &flops, &ns);
+  return ns;
+}
+
+/* The two passes before Adafactor's update, and their sums over the shard group. */
+static uint64_t factored_ns(const Program *program, const Cluster *cluster, const PlanWorld *world, const Unit *unit,
+                            uint64_t shard) {
+  uint64_t reduce = dtype_bytes(program->graph->recipe.reduce), norms = 8 * EXACT_DIGITS * (uint64_t)unit->params.count;
+  uint64_t sums = 2 * factored_bytes(program, unit) + norms;
+  uint64_t ns = time_of(program, cluster, INSTR_ADAFACTOR_SUMS, shard * (reduce + 4) + sums) +
+                time_of(program, cluster, INSTR_ADAFACTOR_MOMENTS, shard * reduce + 2 * sums);
+  if (world->shard > 1)
+    ns += cost_collective(cluster, world, INSTR_ALLREDUCE_INT, sums) + cost_collective(cluster, world, INSTR_ALLREDUCE_INT, norms);
   return ns;
 }
 
@@ -73,6 +97,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
     uint64_t cast = recipe->compute != DTYPE_F32 ? compute : 0, moved = 2 * (state_bytes(recipe) - cast) + cast + reduce;
     f->update_ns = time_of(program, cluster, update, shard * moved) + time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
+    if (recipe->optimizer == OPTIMIZER_ADAFACTOR) f->update_ns += factored_ns(program, cluster, world, &units->units.data[u], shard);
   }
   return figures;
 }
@@ -85,6 +110,7 @@ uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32
   for (uint32_t u = 0; u < units->units.count; u++) {
     uint64_t elements = unit_shard(program, &units->units.data[u], shard);
     bytes += elements * 4 + round_up(elements * cast, PLAN_ALIGN_BYTES);
+    bytes += round_up(factored_bytes(program, &units->units.data[u]), PLAN_ALIGN_BYTES);
     if (!units->units.data[u].frozen) bytes += elements * (figures_moment_bytes(recipe) + dtype_bytes(recipe->reduce));
   }
   return bytes;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const optimizers[] = {"adamw", "sgd", "lion"};
+static const char *const optimizers[] = {OPTIMIZER_NAMES};
 static const char *const orders[] = {"sequential", "shuffled"};
 
 void checkpoint_file_name(char out[64], uint32_t index, uint32_t count) {

@@ -195,6 +195,11 @@ OP(allreduce_exact) {
   return comm->allreduce_exact(comm, at(c, 0));
 }
 
+OP(allreduce_int) {
+  Comm *comm = c->machine->comm;
+  return comm->allreduce_int(comm, at(c, 0), (uint64_t)N(0));
+}
+
 /* --- update: parameter by parameter, so that padding is never read ------------------------------------------------- */
 
 OP(sum_squares) {
@@ -299,11 +304,15 @@ CpuFunction cpu_function(InstrOp op) {
       [INSTR_ALLREDUCE] = op_allreduce,
       [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
       [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
+      [INSTR_ALLREDUCE_INT] = op_allreduce_int,
       [INSTR_SUM_SQUARES] = op_sum_squares,
       [INSTR_CLIP] = op_clip,
       [INSTR_ADAMW] = op_adamw,
       [INSTR_LION] = op_lion,
       [INSTR_SGD] = op_sgd,
+      [INSTR_ADAFACTOR_SUMS] = cpu_adafactor_sums,
+      [INSTR_ADAFACTOR_MOMENTS] = cpu_adafactor_moments,
+      [INSTR_ADAFACTOR] = cpu_adafactor,
   };
   return table[op];
 }

@@ -105,7 +105,8 @@ typedef struct PlanUnit {
   uint64_t shard;                   /* elements on one rank, padded; full = shard * world.shard */
   bool reshard;                     /* released after forward and gathered again for backward */
   int32_t param_buf, grad_buf, m_buf, v_buf, cast_buf; /* persistent shards, PLAN_NONE where absent.
-                                       param: f32 master; cast: compute dtype copy when that is not f32 */
+                                       param: f32 master; cast: compute dtype copy when that is not f32;
+                                       v of Adafactor: no shard, but the unit's factored moments */
 } PlanUnit;
 
 typedef struct PlanBuf {
@@ -281,6 +282,14 @@ static inline double plan_real(const Plan *plan, const PlanInstr *instr, int k) 
 /* Its parameters do not learn: no gradient, no moments, no reduction, no update. */
 static inline bool plan_unit_frozen(const Plan *plan, const PlanUnit *unit) {
   return plan->training && unit->grad_buf == PLAN_NONE;
+}
+/* Second moments that Adafactor keeps of a tensor: of rows, then of columns (the last dimension); of each element below
+ * rank 2. The dimensions have been checked. */
+uint64_t factored_numel(int32_t rank, const int64_t *dim);
+uint64_t plan_factored_numel(const Plan *plan, const PlanUnit *unit);
+/* Words of adafactor_sums' result. */
+static inline uint64_t plan_factored_words(const Plan *plan, const PlanUnit *unit) {
+  return plan_factored_numel(plan, unit) + (uint64_t)unit->param_count * EXACT_DIGITS;
 }
 uint64_t plan_frozen_numel(const Plan *plan);
 /* Bytes of rank r's arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
