@@ -149,7 +149,8 @@ static const UnitSet *split_frozen(Arena *arena, const Graph *graph, const UnitS
     bool learns = frozen < group->params.count;
     if (learns) take_part(arena, graph, group, false, set);
     if (!frozen) continue;
-    Unit *part = &set->units.data[take_part(arena, graph, group, true, set)];
+    int32_t unit = take_part(arena, graph, group, true, set);
+    Unit *part = &set->units.data[unit];
     if (learns) part->name = arena_printf(arena, "%s (frozen)", part->name);
   }
   return set;
