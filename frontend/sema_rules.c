@@ -41,13 +41,22 @@ static void note_match(Sema *sema, Map *matched, Span span, bool hit) {
   map_put(sema->arena, matched, place, hit || map_get(matched, place) == 1);
 }
 
+typedef VEC(const char *) Paths;
+
+/* What a pattern could have meant: the parameter, its layer, the modules around it. */
+static void add_paths(Arena *arena, const char *name, Paths *out) {
+  vec_push(arena, out, name);
+  for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.'))
+    vec_push(arena, out, arena_strndup(arena, name, (size_t)(dot - name)));
+}
+
 static void check_match(Sema *sema, const Map *matched, const Aliases *names, const char *what, const char *scope,
                         const char *pattern, Span span) {
   if (map_get(matched, arena_printf(sema->arena, "%d:%u", span.file, span.begin))) return;
-  VEC(const char *) seen = {0};
+  Paths seen = {0};
   for (uint32_t i = 0; i < names->count; i++) {
     const char *name = inside(scope, names->data[i].name);
-    if (name) vec_push(sema->arena, &seen, name);
+    if (name) add_paths(sema->arena, name, &seen);
   }
   const char *near = text_nearest(pattern, seen.data, seen.count);
   Diag *diag = sema_error(sema, span, "%s pattern \"%s\" matches no parameter", what, pattern);
