@@ -12,7 +12,7 @@ typedef struct Case {
   int64_t rows, cols;
 } Case;
 
-static const Case CASES[] = {{1, 64}, {64, 1}, {300, 77}, {5, 3000}, {130, 1024}, {4, 70000}, {100000, 0}};
+static const Case CASES[] = {{1, 64}, {64, 1}, {300, 77}, {5, 3000}, {130, 1024}, {40001, 0}};
 enum { CASES_COUNT = sizeof CASES / sizeof *CASES };
 
 typedef struct Result {
@@ -80,9 +80,9 @@ static void test_any_cut(void **unused) {
       Result whole = run(t, 0, c, g, w, v, numel(c));
       if (!first.sums) first = whole;
       assert_memory_equal(first.sums, whole.sums, (size_t)moments(c) * sizeof(int64_t)); /* integers: every variant */
-      static const int64_t parts[] = {64, 192, 64 * 1001};
+      static const int64_t parts[] = {64, 64 * 11, 64 * 601};
       for (int p = 0; p < 3; p++) {
-        if (numel(c) / parts[p] > 2000) continue;
+        if (numel(c) / parts[p] > 250) continue;
         Result cut = run(t, p, c, g, w, v, parts[p]);
         assert_memory_equal(whole.sums, cut.sums, (size_t)moments(c) * sizeof(int64_t));
         assert_memory_equal(whole.norm, cut.norm, sizeof whole.norm);
