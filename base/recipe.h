@@ -19,7 +19,11 @@ typedef struct Init {
   double a;
 } Init;
 
-typedef enum { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_LION } OptimizerKind;
+#define OPTIMIZERS(X) X(ADAMW, "adamw") X(SGD, "sgd") X(LION, "lion") X(ADAFACTOR, "adafactor")
+#define OPTIMIZER_ID_(id, name) OPTIMIZER_##id,
+#define OPTIMIZER_NAME_(id, name) name,
+typedef enum { OPTIMIZERS(OPTIMIZER_ID_) OPTIMIZER_COUNT } OptimizerKind;
+#define OPTIMIZER_NAMES OPTIMIZERS(OPTIMIZER_NAME_) /* elements of an array of names */
 typedef enum { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD } ScheduleKind;
 typedef enum { ORDER_SEQUENTIAL, ORDER_SHUFFLED } SampleOrder;
 
@@ -31,6 +35,9 @@ typedef struct Recipe {
   uint64_t cooldown_steps; /* of SCHEDULE_WSD: the last steps, over which the rate falls linearly; 0: a fifth of all */
   double beta1, beta2, eps; /* AdamW, arXiv 1711.05101, bias-corrected; Lion, arXiv 2302.06675, has no eps */
   double momentum;         /* SGD */
+  double beta2_decay, eps2, threshold; /* Adafactor, arXiv 1804.04235 as torch.optim.Adafactor: step^beta2_decay is the
+                                          weight of new second moments; least RMS of a parameter; largest RMS of an
+                                          update. eps is epsilon1. Zero with other optimizers */
   double decay;            /* decoupled, on parameters that have PlanParam.decay: of rank >= 2, unless the recipe excepts them */
   double clip;             /* largest global gradient norm, 0: off */
   uint64_t steps;          /* length of the schedule and default of run --steps */

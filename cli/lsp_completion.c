@@ -18,7 +18,7 @@ static const char *const block_keys[][2] = {
     {"network", "bandwidth latency efficiency"},
     {"plan", "memory strategy wrap unit reshard checkpoint save recompute executor prefetch micro_batch"}};
 
-static const char *const keywords[] = {"use", "model", "module", "let", "input", "repeat", "return", "as", "in", "init", "train", "cluster", "plan"};
+static const char *const keywords[] = {"use", "model", "module", "let", "input", "repeat", "return", "as", "in", "init", "freeze", "train", "cluster", "plan"};
 
 static void add(json_t *items, const char *label, int kind, const char *detail) {
   json_t *item = json_pack("{s:s, s:i}", "label", label, "kind", kind);

@@ -76,7 +76,7 @@ static void add_param(Text *out, const Graph *graph, const Plan *plan, int32_t p
   shape_numel(&param->shape, 1, &numel);
   text_printf(out, "\n- `%s` ", param->name);
   shape_print(out, &param->shape);
-  text_printf(out, ", %s", text_bytes(bytes, numel * dtype_bytes(graph->recipe.compute)));
+  text_printf(out, ", %s%s", text_bytes(bytes, numel * dtype_bytes(graph->recipe.compute)), param->frozen ? ", frozen" : "");
   for (uint32_t k = 0; plan && k < plan->params.count; k++)
     if (!strcmp(plan_str(plan, plan->params.data[k].name), param->name)) {
       const PlanUnit *unit = &plan->units.data[plan->params.data[k].unit];

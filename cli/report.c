@@ -21,8 +21,10 @@ static const char *count(Arena *arena, double value) {
 
 static void print_head(Arena *arena, const Plan *plan, FILE *out) {
   const PlanWorld *world = &plan->world;
-  fprintf(out, "Model %s: %s parameters, %u layers\n", plan_str(plan, plan->model),
-          count(arena, (double)plan->param_numel), plan->layers);
+  uint64_t frozen = plan_frozen_numel(plan);
+  fprintf(out, "Model %s: %s parameters%s, %u layers\n", plan_str(plan, plan->model),
+          count(arena, (double)plan->param_numel),
+          frozen ? arena_printf(arena, ", %s of them frozen", count(arena, (double)frozen)) : "", plan->layers);
   const char *cluster = plan_str(plan, plan->cluster);
   fprintf(out, "World: %u ranks, sharded over %u, %u replica%s, %u ranks a node%s%s\n", world->ranks,
           world->shard, world->replicas, world->replicas == 1 ? "" : "s", world->ranks_per_node,
@@ -41,7 +43,7 @@ static void print_head(Arena *arena, const Plan *plan, FILE *out) {
 static bool alike(const Plan *plan, const UnitFigures *figures, uint32_t a, uint32_t b) {
   const PlanUnit *x = &plan->units.data[a], *y = &plan->units.data[b];
   return x->param_count == y->param_count && x->numel == y->numel && x->shard == y->shard &&
-         x->reshard == y->reshard && figures[a].gather_bytes == figures[b].gather_bytes;
+         x->reshard == y->reshard && plan_unit_frozen(plan, x) == plan_unit_frozen(plan, y) && figures[a].gather_bytes == figures[b].gather_bytes;
 }
 
 static const char *row_name(Arena *arena, const Plan *plan, uint32_t first, uint32_t end) {
@@ -55,10 +57,11 @@ static void print_row(Arena *arena, const Plan *plan, const UnitFigures *figures
   const PlanUnit *unit = &plan->units.data[first];
   uint64_t gather_ns = 0;
   for (uint32_t i = first; i < end; i++) gather_ns += figures[i].gather_ns;
-  fprintf(out, "  %-*s %5u  %9s  %10s  %10s  %-7s  %s\n", width, row_name(arena, plan, first, end),
+  fprintf(out, "  %-*s %5u  %9s  %10s  %10s  %-7s  %s%s\n", width, row_name(arena, plan, first, end),
           end - first, count(arena, (double)unit->numel), bytes(arena, unit->shard * 4),
           figures[first].gather_bytes ? bytes(arena, figures[first].gather_bytes) : "-",
-          unit->reshard ? "yes" : "no", gather_ns ? duration(arena, gather_ns) : "-");
+          unit->reshard ? "yes" : "no", gather_ns ? duration(arena, gather_ns) : "-",
+          plan_unit_frozen(plan, unit) ? "  frozen" : "");
 }
 
 static uint32_t row_end(const Plan *plan, const UnitFigures *figures, uint32_t first) {

@@ -50,6 +50,7 @@ static json_t *unit_json(const Plan *plan, const PlanUnit *unit, const UnitFigur
   json_object_set_new(object, "numel", integer(unit->numel));
   json_object_set_new(object, "padded", integer(unit->shard * plan->world.shard));
   json_object_set_new(object, "reshard", json_boolean(unit->reshard));
+  json_object_set_new(object, "frozen", json_boolean(plan_unit_frozen(plan, unit)));
   json_object_set_new(object, "gather_bytes", integer(figures->gather_bytes));
   json_object_set_new(object, "gather_ns", integer(figures->gather_ns));
   return object;

@@ -76,6 +76,7 @@ typedef enum {
   STMT_REPEAT,      /* repeat name in count as label { body } */
   STMT_RETURN,      /* return exprs */
   STMT_INIT,        /* init "name" type value */
+  STMT_FREEZE,      /* freeze "name" */
   STMT_BLOCK        /* train, cluster or plan: type "name" { items } */
 } StmtKind;
 

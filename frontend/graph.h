@@ -44,6 +44,7 @@ typedef struct GraphParam {
   Init init;
   int32_t module;
   int32_t first_op, last_op; /* uses, in execution order; a tied weight has several */
+  bool frozen;      /* never learns: no gradient, no moments, no update */
   Span span;
 } GraphParam;
 

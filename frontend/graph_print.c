@@ -88,7 +88,7 @@ void graph_print(Text *out, const Graph *graph) {
     shape_print(out, &param->shape);
     text_printf(out, " ");
     print_init(out, param->init);
-    text_printf(out, " ops %d..%d\n", param->first_op, param->last_op);
+    text_printf(out, " ops %d..%d%s\n", param->first_op, param->last_op, param->frozen ? " frozen" : "");
   }
   for (uint32_t i = 0; i < graph->modules.count; i++) {
     const GraphModule *module = &graph->modules.data[i];
@@ -102,7 +102,7 @@ void graph_print(Text *out, const Graph *graph) {
 
 static void print_recipe(Text *out, const Recipe *recipe) {
   static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
-  static const char *const optimizers[] = {"adamw", "sgd", "lion"};
+  static const char *const optimizers[] = {OPTIMIZER_NAMES};
   text_printf(out, "optimizer %s lr %g %s min_lr %g warmup %llu",
               optimizers[recipe->optimizer], recipe->lr, schedules[recipe->schedule],
               recipe->min_lr, (unsigned long long)recipe->warmup_steps);
@@ -110,6 +110,9 @@ static void print_recipe(Text *out, const Recipe *recipe) {
     text_printf(out, " betas %g %g eps %g", recipe->beta1, recipe->beta2, recipe->eps);
   else if (recipe->optimizer == OPTIMIZER_LION)
     text_printf(out, " betas %g %g", recipe->beta1, recipe->beta2);
+  else if (recipe->optimizer == OPTIMIZER_ADAFACTOR)
+    text_printf(out, " beta2_decay %g eps %g eps2 %g threshold %g", recipe->beta2_decay, recipe->eps, recipe->eps2,
+                recipe->threshold);
   else
     text_printf(out, " momentum %g", recipe->momentum);
   if (recipe->schedule == SCHEDULE_WSD) text_printf(out, " cooldown %llu", (unsigned long long)recipe->cooldown_steps);

@@ -93,7 +93,7 @@ static const Keyword top_words[] = {{"use", USE},       {"let", LET},     {"mode
                                     {"module", MODULE}, {"train", TRAIN}, {"cluster", CLUSTER},
                                     {"plan", PLAN}};
 static const Keyword body_words[] = {{"let", LET},       {"module", MODULE}, {"input", INPUT}, {"init", INIT},
-                                     {"return", RETURN}, {"repeat", REPEAT}, {"as", AS}};
+                                     {"freeze", FREEZE}, {"return", RETURN}, {"repeat", REPEAT}, {"as", AS}};
 
 #define KEYWORD(words, text, otherwise) keyword(words, sizeof words / sizeof *words, text, otherwise)
 
@@ -225,6 +225,7 @@ static int next(Parser *parser, const char **text) {
 
 static bool starts_statement(int kind) {
   return kind == LET || kind == MODULE || kind == INPUT || kind == RETURN || kind == REPEAT || kind == INIT ||
+         kind == FREEZE ||
          kind == MODEL || kind == TRAIN || kind == CLUSTER || kind == PLAN || kind == USE;
 }
 
@@ -300,7 +301,7 @@ static void summarise(Parser *parser, Names *names) {
   static const char *const call[] = {"'('", "'='", NULL}; /* what else could follow a name among arguments */
   static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'//'", "'.'", "'as'", NULL};
   static const char *const expression[] = {"a name", "a number", "a string", "'('", "'['", "'-'", NULL};
-  static const char *const statement[] = {"'let'",    "'module'", "'input'", "'init'",
+  static const char *const statement[] = {"'let'",    "'module'", "'input'", "'init'", "'freeze'",
                                           "'return'", "'repeat'", "a name",  NULL};
   static const char *const declaration[] = {"'use'",   "'let'",     "'module'", "'model'",
                                             "'train'", "'cluster'", "'plan'",   NULL};

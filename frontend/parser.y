@@ -49,7 +49,7 @@ static Name name_of(const char *text, Span span) { return (Name){text, span}; }
 }
 
 %token USE "'use'" LET "'let'" MODULE "'module'" MODEL "'model'" TRAIN "'train'" CLUSTER "'cluster'" PLAN "'plan'"
-%token INPUT "'input'" INIT "'init'" RETURN "'return'" REPEAT "'repeat'" IN "'in'" AS "'as'"
+%token INPUT "'input'" INIT "'init'" FREEZE "'freeze'" RETURN "'return'" REPEAT "'repeat'" IN "'in'" AS "'as'"
 %token <text> IDENT "a name" NUMBER "a number" STRING "a string" WORD "a word"
 %token <text> PLAIN "zeros or ones" SCALED "normal or uniform"
 %token FLOOR "'//'" SYNC BAD_STRING JUNK
@@ -182,6 +182,10 @@ statement: let
              $$->name = name_of($2, @2);
              $$->type = name_of($3, @3);
              $$->value = expr_number(parser, $4, @4);
+           }
+         | FREEZE STRING {
+             $$ = stmt_new(parser, STMT_FREEZE, @$);
+             $$->name = name_of($2, @2);
            }
          | error SYNC { $$ = NULL; yyerrok; }
 

@@ -9,7 +9,8 @@
  *   sema_value.c   values, environments, errors with their calls
  *   sema_bind.c    arguments of layer calls, driven by layers.def
  *   sema_layers.c  one shape rule a layer
- *   sema_finish.c  names, dropping what does not reach the loss, initial values, checks of the whole
+ *   sema_finish.c  names, dropping what does not reach the loss, checks of the whole
+ *   sema_rules.c   init and freeze: rules by name pattern
  *   settings*.c    train, cluster and plan blocks */
 #ifndef FSDPC_FRONTEND_SEMA_H
 #define FSDPC_FRONTEND_SEMA_H
@@ -100,6 +101,11 @@ typedef struct InitRule {
   bool model; /* stated by the model itself: wins over those in modules */
 } InitRule;
 
+typedef struct FreezeRule {
+  const char *scope, *pattern;
+  Span span;
+} FreezeRule;
+
 /* A module being expanded. */
 typedef struct PendingCall {
   const char *module;
@@ -138,6 +144,7 @@ typedef struct Sema {
   Map taken;         /* path -> entities */
   VEC(Entity) entities;
   VEC(InitRule) inits;
+  VEC(FreezeRule) freezes;
 
   VEC(PendingCall) calls; /* of modules, outermost first */
   Diag *last;             /* the calls around it become its notes once its own are complete */
@@ -272,6 +279,8 @@ Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, Value left, Val
 /* sema_finish.c */
 /* requires: the model ran without errors; env is its environment. Provides a graph as graph.h promises. */
 void finish_graph(Sema *sema, Env *env);
+/* sema_rules.c: requires names and uses of parameters */
+void apply_rules(Sema *sema);
 
 /* settings_train.c, settings_cluster.c, settings_plan.c */
 void settings_defaults(Graph *graph);

@@ -269,6 +269,11 @@ static void exec_init(Sema *sema, Env *env, const Stmt *stmt) {
   vec_push(sema->arena, &sema->inits, rule);
 }
 
+static void exec_freeze(Sema *sema, const Stmt *stmt) {
+  FreezeRule rule = {sema->scope, stmt->name.text, stmt->name.span};
+  vec_push(sema->arena, &sema->freezes, rule);
+}
+
 static Value exec_return(Sema *sema, Env *env, const Stmt *stmt) {
   if (stmt->exprs->count == 1) return eval(sema, env, stmt->exprs->data[0]);
   return eval_list(sema, env, stmt->exprs);
@@ -293,6 +298,9 @@ static void exec_stmt(Sema *sema, Env *env, const Stmt *stmt) {
     break;
   case STMT_INIT:
     exec_init(sema, env, stmt);
+    break;
+  case STMT_FREEZE:
+    exec_freeze(sema, stmt);
     break;
   default:
     break; /* modules are declared beforehand */

@@ -1,5 +1,5 @@
 /* Owns: the last steps over the whole graph: names of unlabelled layers, dropping what does not reach the
- * loss, initial values, and checks that need every op. */
+ * loss, and checks that need every op. */
 #include "frontend/sema.h"
 
 #include "base/checked.h"
@@ -292,70 +292,6 @@ static bool learns(Sema *sema) {
   return false;
 }
 
-/* --- initial values ------------------------------------------------------------------------------------- */
-
-/* As path_matches; a leading "*." stands for any number of components. */
-static bool init_matches(const char *pattern, const char *name) {
-  if (path_matches(pattern, name)) return true;
-  if (strncmp(pattern, "*.", 2)) return false;
-  for (const char *rest = name; rest; rest = strchr(rest, '.')) {
-    if (*rest == '.') rest++;
-    if (path_matches(pattern + 2, rest)) return true;
-  }
-  return false;
-}
-
-/* The name as seen from a scope, or NULL when it lies outside. */
-static const char *inside(const char *scope, const char *name) {
-  size_t length = strlen(scope);
-  if (!length) return name;
-  return !strncmp(scope, name, length) && name[length] == '.' ? name + length + 1 : NULL;
-}
-
-static bool apply_init(Graph *graph, const InitRule *rule) {
-  bool matched = false;
-  for (uint32_t i = 0; i < graph->params.count; i++) {
-    GraphParam *param = &graph->params.data[i];
-    const char *name = inside(rule->scope, param->name);
-    if (!name || !init_matches(rule->pattern, name)) continue;
-    param->init = rule->init;
-    matched = true;
-  }
-  return matched;
-}
-
-static void report_init(Sema *sema, const InitRule *rule) {
-  VEC(const char *) names = {0};
-  for (uint32_t i = 0; i < sema->graph->params.count; i++) {
-    const char *name = inside(rule->scope, sema->graph->params.data[i].name);
-    if (name) vec_push(sema->arena, &names, name);
-  }
-  const char *near = text_nearest(rule->pattern, names.data, names.count);
-  Diag *diag = sema_error(sema, rule->span, "init pattern \"%s\" matches no parameter", rule->pattern);
-  if (near)
-    diag_help(diag, "did you mean \"%s\"?", near);
-  else
-    diag_help(diag, "`fsdpc check --dump=graph` lists the parameters; a leading \"*.\" matches at any depth");
-}
-
-/* Modules first, the model last: what the user of a module says wins. */
-static void apply_inits(Sema *sema) {
-  Map matched = {0};
-  for (int model = 0; model < 2; model++)
-    for (uint32_t i = 0; i < sema->inits.count; i++) {
-      const InitRule *rule = &sema->inits.data[i];
-      if (rule->model != (model == 1)) continue;
-      const char *place = arena_printf(sema->arena, "%d:%u", rule->span.file, rule->span.begin);
-      bool hit = apply_init(sema->graph, rule) || map_get(&matched, place) == 1;
-      map_put(sema->arena, &matched, place, hit);
-    }
-  for (uint32_t i = 0; i < sema->inits.count; i++) {
-    const InitRule *rule = &sema->inits.data[i];
-    if (!map_get(&matched, arena_printf(sema->arena, "%d:%u", rule->span.file, rule->span.begin)))
-      report_init(sema, rule);
-  }
-}
-
 void finish_graph(Sema *sema, Env *env) {
   if (!find_loss(sema, env)) return;
   env_finish(sema, env);
@@ -365,5 +301,5 @@ void finish_graph(Sema *sema, Env *env) {
   find_uses(sema->graph);
   check_chunk(sema);
   check_total(sema);
-  apply_inits(sema);
+  apply_rules(sema);
 }

@@ -2,6 +2,8 @@
 #include "frontend/settings.h"
 
 static const double default_min_lr_share = 0.1, lion_beta2 = 0.99;
+/* As torch.optim.Adafactor for f32 parameters. */
+static const double adafactor_beta2_decay = -0.8, adafactor_eps1 = 0x1p-23, adafactor_eps2 = 1e-3, adafactor_threshold = 1;
 
 void settings_defaults(Graph *graph) {
   graph->recipe = (Recipe){.optimizer = OPTIMIZER_ADAMW,
@@ -53,6 +55,16 @@ static bool read_betas(Reader *reader, const Key *key) {
   return true;
 }
 
+/* beta2_decay -0.8 */
+static bool read_beta2_decay(Reader *reader, const Key *key) {
+  Quantity quantity;
+  if (!read_number(reader, key, QUANTITY_NUMBER, -1e9, 0, &quantity)) return false;
+  if (quantity.value > 0)
+    return key_error(reader, key, reader->items->data[reader->at - 1].span, "\"beta2_decay\" is an exponent of at most 0");
+  ((Recipe *)reader->target)->beta2_decay = quantity.value;
+  return true;
+}
+
 /* no_decay wte wpe */
 static bool read_no_decay(Reader *reader, const Key *key) {
   Graph *graph = reader->sema->graph;
@@ -96,8 +108,24 @@ static const Key sgd_keys[] = {
     {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},
 };
 
+static const Key adafactor_keys[] = {
+    COMMON_KEYS,
+    {"beta2_decay", KEY_CUSTOM, .read = read_beta2_decay, .usage = "beta2_decay -0.8"},
+    {"eps", KEY_REAL, FIELD(eps), .usage = "eps NUMBER"},
+    {"eps2", KEY_REAL, FIELD(eps2), .usage = "eps2 NUMBER"},
+    {"threshold", KEY_REAL, FIELD(threshold), .least = 1, .usage = "threshold NUMBER"},
+    {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},
+};
+
+static void set_adafactor_defaults(Recipe *recipe) {
+  recipe->beta2_decay = adafactor_beta2_decay;
+  recipe->eps = adafactor_eps1;
+  recipe->eps2 = adafactor_eps2;
+  recipe->threshold = adafactor_threshold;
+}
+
 static bool read_optimizer(Reader *reader, const Key *key) {
-  static const char *const names[] = {"adamw", "sgd", "lion", NULL};
+  static const char *const names[] = {OPTIMIZER_NAMES NULL};
   static const double unset = -1;
   Recipe *recipe = reader->target;
   int32_t kind;
@@ -108,10 +136,13 @@ static bool read_optimizer(Reader *reader, const Key *key) {
   recipe->optimizer = (OptimizerKind)kind;
   recipe->lr = recipe->min_lr = unset;
   if (kind == OPTIMIZER_LION) recipe->beta2 = lion_beta2;
+  if (kind == OPTIMIZER_ADAFACTOR) set_adafactor_defaults(recipe);
   if (kind == OPTIMIZER_ADAMW)
     READ_BLOCK(reader->sema, "optimizer adamw", adamw_keys, block->items, recipe);
   else if (kind == OPTIMIZER_LION)
     READ_BLOCK(reader->sema, "optimizer lion", lion_keys, block->items, recipe);
+  else if (kind == OPTIMIZER_ADAFACTOR)
+    READ_BLOCK(reader->sema, "optimizer adafactor", adafactor_keys, block->items, recipe);
   else
     READ_BLOCK(reader->sema, "optimizer sgd", sgd_keys, block->items, recipe);
   if (recipe->lr < 0 && reader->sema->sink->errors == errors)

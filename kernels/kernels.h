@@ -51,6 +51,12 @@ typedef struct SgdRates {
   double lr, momentum, decay, grad_scale;
 } SgdRates;
 
+/* An element's update u is grad_scale g / sqrt(max(row col row_scale, floor)); then w = keep w - step u. */
+typedef struct AdafactorRates {
+  double grad_scale, row_scale, floor;
+  double keep, step;
+} AdafactorRates;
+
 typedef struct InitFill {
   int kind; /* InitKind of base/recipe.h: 0 zeros, 1 ones, 2 normal(0, a), 3 uniform [-a, a) */
   double a;

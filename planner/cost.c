@@ -67,13 +67,14 @@ static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
   case INSTR_LINEAR_BWD_W:
     out[0] = (Product){(double)ints[1], (double)ints[2], rows, 1};
     return 1;
-  case INSTR_LINEAR_CROSS_ENTROPY: {
+  case INSTR_LINEAR_CROSS_ENTROPY:
+  case INSTR_LINEAR_CROSS_ENTROPY_X: {
     double vocab = (double)ints[1], in = (double)ints[2];
     double chunk = (double)ints[4], chunks = ceil(rows / chunk);
     out[0] = (Product){chunk, vocab, in, chunks};
     out[1] = (Product){chunk, in, vocab, chunks};
     out[2] = (Product){vocab, in, chunk, chunks};
-    return 3;
+    return op == INSTR_LINEAR_CROSS_ENTROPY ? 3 : 2;
   }
   default:
     return 0;

@@ -108,9 +108,14 @@ static void add_unit_state(Emitter *e, uint32_t u) {
   unit->cast_buf = unit->grad_buf = unit->m_buf = unit->v_buf = PLAN_NONE;
   if (recipe->compute != DTYPE_F32)
     unit->cast_buf = add_buf(e, unit_text(e, u, "cast"), BUF_PARAM, recipe->compute, unit->shard, (int32_t)u, true);
-  if (!e->plan->training) return;
+  if (!e->plan->training || e->decisions->units->units.data[u].frozen) return;
   unit->grad_buf = add_buf(e, unit_text(e, u, "grad"), BUF_GRAD, recipe->reduce, unit->shard, (int32_t)u, true);
   bool adamw = recipe->optimizer == OPTIMIZER_ADAMW, lion = recipe->optimizer == OPTIMIZER_LION;
+  if (recipe->optimizer == OPTIMIZER_ADAFACTOR) {
+    uint64_t numel = plan_factored_numel(e->plan, unit);
+    unit->v_buf = add_buf(e, unit_text(e, u, "v"), BUF_OPTIM, DTYPE_F32, numel, (int32_t)u, true);
+    return;
+  }
   if (adamw || lion || recipe->momentum != 0)
     unit->m_buf = add_buf(e, unit_text(e, u, "m"), BUF_OPTIM, DTYPE_F32, unit->shard, (int32_t)u, true);
   if (adamw) unit->v_buf = add_buf(e, unit_text(e, u, "v"), BUF_OPTIM, DTYPE_F32, unit->shard, (int32_t)u, true);
@@ -174,7 +179,8 @@ static int32_t add_gradfull(Emitter *e, int32_t u, bool persistent) {
 static void add_held(Emitter *e) {
   for (int32_t u = 0; u < (int32_t)e->plan->units.count; u++) {
     if (gathers_once(e)) e->gathered[u] = add_full(e, u, true);
-    if (e->decisions->reduce_once && !adds_straight(e)) e->grad_full[u] = add_gradfull(e, u, true);
+    bool learns = !plan_unit_frozen(e->plan, &e->plan->units.data[u]);
+    if (e->decisions->reduce_once && learns && !adds_straight(e)) e->grad_full[u] = add_gradfull(e, u, true);
   }
 }
 
@@ -194,6 +200,7 @@ static void emit_begin(Emitter *e) {
   add_instr(e, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
   for (uint32_t u = 0; u < plan->units.count && plan->world.accumulation > 1; u++) {
     const PlanUnit *unit = &plan->units.data[u];
+    if (plan_unit_frozen(plan, unit)) continue;
     bool full = e->grad_full[u] >= 0;
     add_instr(e, INSTR_ZERO, PHASE_BEGIN, plan_str(plan, unit->name), OPERANDS(WHOLE(full ? e->grad_full[u] : unit->grad_buf)),
               INTS((int64_t)(full ? unit->shard * plan->world.shard : unit->shard)), NULL);
@@ -358,6 +365,7 @@ static void emit_norm(Emitter *e) {
   add_instr(e, INSTR_ZERO, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf)), INTS(EXACT_DIGITS), NULL);
   for (uint32_t u = 0; u < plan->units.count; u++) {
     const PlanUnit *unit = &plan->units.data[u];
+    if (plan_unit_frozen(plan, unit)) continue;
     add_instr(e, INSTR_SUM_SQUARES, PHASE_UPDATE, plan_str(plan, unit->name), OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->acc_buf)),
               INTS(u, (int64_t)unit->shard), NULL);
   }
@@ -367,27 +375,67 @@ static void emit_norm(Emitter *e) {
             NULL, &plan->recipe.clip);
 }
 
+/* Integer sums over the shard group come between the passes; units follow each other, so that they overlap. */
+static void emit_adafactor(Emitter *e) {
+  Plan *plan = e->plan;
+  bool sharded = plan->world.shard > 1;
+  int32_t *sums = ARENA_ARRAY(e->arena, int32_t, plan->units.count), *norms = ARENA_ARRAY(e->arena, int32_t, plan->units.count);
+  for (int pass = 0; pass < 3; pass++)
+    for (uint32_t u = 0; u < plan->units.count; u++) {
+      const PlanUnit *unit = &plan->units.data[u];
+      const char *name = plan_str(plan, unit->name);
+      if (plan_unit_frozen(plan, unit)) continue;
+      uint64_t words = plan_factored_words(plan, unit), moments = plan_factored_numel(plan, unit);
+      const int64_t ints[] = {(int64_t)u, (int64_t)unit->shard, (int64_t)words, (int64_t)moments, unit->param_count};
+      if (pass == 0) {
+        sums[u] = add_buf(e, unit_text(e, u, "sums"), BUF_WORKSPACE, DTYPE_I64, words, (int32_t)u, false);
+        add_instr(e, INSTR_ADAFACTOR_SUMS, PHASE_UPDATE, name,
+                  OPERANDS(WHOLE(unit->grad_buf), WHOLE(unit->param_buf), WHOLE(e->acc_buf), WHOLE(sums[u])), ints, NULL);
+        if (sharded)
+          add_instr(e, INSTR_ALLREDUCE_INT, PHASE_UPDATE, name, OPERANDS(WHOLE(sums[u])), INTS((int64_t)words), NULL);
+      } else if (pass == 1) {
+        uint64_t digits = words - moments;
+        norms[u] = add_buf(e, unit_text(e, u, "norms"), BUF_WORKSPACE, DTYPE_I64, digits, (int32_t)u, false);
+        add_instr(e, INSTR_ADAFACTOR_MOMENTS, PHASE_UPDATE, name,
+                  OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->acc_buf), WHOLE(e->scale_buf), WHOLE(sums[u]), WHOLE(unit->v_buf),
+                           WHOLE(norms[u])),
+                  ints, NULL);
+        if (sharded)
+          add_instr(e, INSTR_ALLREDUCE_INT, PHASE_UPDATE, name, OPERANDS(WHOLE(norms[u])), INTS((int64_t)digits), NULL);
+      } else {
+        add_instr(e, INSTR_ADAFACTOR, PHASE_UPDATE, name,
+                  OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->scale_buf), WHOLE(sums[u]), WHOLE(norms[u]), WHOLE(unit->v_buf),
+                           WHOLE(unit->param_buf), WHOLE(unit->cast_buf)),
+                  ints, NULL);
+      }
+    }
+}
+
+static void emit_elementwise(Emitter *e, InstrOp op) {
+  Plan *plan = e->plan;
+  for (uint32_t u = 0; u < plan->units.count; u++) {
+    const PlanUnit *unit = &plan->units.data[u];
+    if (plan_unit_frozen(plan, unit)) continue;
+    PlanOperand operands[6] = {WHOLE(unit->grad_buf), WHOLE(e->scale_buf), WHOLE(unit->param_buf), WHOLE(unit->m_buf)};
+    int count = 4;
+    if (op == INSTR_ADAMW) operands[count++] = (PlanOperand)WHOLE(unit->v_buf);
+    operands[count] = (PlanOperand)WHOLE(unit->cast_buf);
+    add_instr(e, op, PHASE_UPDATE, plan_str(plan, unit->name), operands, INTS((int64_t)u, (int64_t)unit->shard), NULL);
+  }
+}
+
 static void emit_update(Emitter *e) {
+  static const InstrOp ops[OPTIMIZER_COUNT] = {
+      [OPTIMIZER_ADAMW] = INSTR_ADAMW, [OPTIMIZER_SGD] = INSTR_SGD, [OPTIMIZER_LION] = INSTR_LION};
   Plan *plan = e->plan;
   begin_segment(e, "update", 1);
   emit_norm(e);
   if (plan->world.ranks > 1)
     add_instr(e, INSTR_ALLREDUCE_SUM, PHASE_UPDATE, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
-  for (uint32_t u = 0; u < plan->units.count; u++) {
-    const PlanUnit *unit = &plan->units.data[u];
-    const char *name = plan_str(plan, unit->name);
-    const int64_t ints[] = {(int64_t)u, (int64_t)unit->shard};
-    if (plan->recipe.optimizer == OPTIMIZER_ADAMW)
-      add_instr(e, INSTR_ADAMW, PHASE_UPDATE, name,
-                OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->scale_buf), WHOLE(unit->param_buf), WHOLE(unit->m_buf),
-                         WHOLE(unit->v_buf), WHOLE(unit->cast_buf)),
-                ints, NULL);
-    else
-      add_instr(e, plan->recipe.optimizer == OPTIMIZER_LION ? INSTR_LION : INSTR_SGD, PHASE_UPDATE, name,
-                OPERANDS(WHOLE(unit->grad_buf), WHOLE(e->scale_buf), WHOLE(unit->param_buf), WHOLE(unit->m_buf),
-                         WHOLE(unit->cast_buf)),
-                ints, NULL);
-  }
+  if (plan->recipe.optimizer == OPTIMIZER_ADAFACTOR)
+    emit_adafactor(e);
+  else
+    emit_elementwise(e, ops[plan->recipe.optimizer]);
   end_segment(e);
 }
 

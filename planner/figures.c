@@ -39,6 +39,7 @@ uint32_t figures_moment_bytes(const Recipe *recipe) {
   switch (recipe->optimizer) {
   case OPTIMIZER_ADAMW: return 8;
   case OPTIMIZER_LION: return 4;
+  case OPTIMIZER_ADAFACTOR: return 0; /* see factored_bytes */
   default: return recipe->momentum != 0 ? 4 : 0;
   }
 }
@@ -47,11 +48,31 @@ static uint64_t state_bytes(const Recipe *recipe) { /* of one element, moments i
   return 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + figures_moment_bytes(recipe);
 }
 
+/* Adafactor's moments of a unit, which every rank holds whole. */
+static uint64_t factored_bytes(const Program *program, const Unit *unit) {
+  uint64_t numel = 0;
+  if (program->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR || unit->frozen) return 0;
+  for (uint32_t i = 0; i < unit->params.count; i++) {
+    const Shape *shape = &program->graph->params.data[unit->params.data[i]].shape;
+    numel += factored_numel(shape->rank, shape->dim);
+  }
+  return numel * 4;
+}
+
 static uint64_t time_of(const Program *program, const Cluster *cluster, InstrOp op, uint64_t bytes) {
   static const int64_t no_ints[INSTR_MAX_INTS] = {0};
   uint64_t flops, ns;
   cost_work(cluster, program->specs, op, no_ints, program->graph->recipe.compute, bytes, &flops, &ns);
   return ns;
+}
+
+/* The two passes before Adafactor's update. Their sums over the shard group run beside those of other units and are
+ * left out: the lower bound rests on this. */
+static uint64_t factored_ns(const Program *program, const Cluster *cluster, const Unit *unit, uint64_t shard) {
+  uint64_t reduce = dtype_bytes(program->graph->recipe.reduce), norms = 8 * EXACT_DIGITS * (uint64_t)unit->params.count;
+  uint64_t sums = 2 * factored_bytes(program, unit) + norms;
+  return time_of(program, cluster, INSTR_ADAFACTOR_SUMS, shard * (reduce + 4) + sums) +
+         time_of(program, cluster, INSTR_ADAFACTOR_MOMENTS, shard * reduce + 2 * sums);
 }
 
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
@@ -64,20 +85,19 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     UnitFigures *f = &figures[u];
     uint64_t shard = unit_shard(program, &units->units.data[u], world->shard), full = shard * world->shard;
     f->full_bytes = full * compute;
+    if (world->shard > 1) f->gather_ns = (uint64_t)((double)cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes) * slower);
+    f->full_bytes = round_up(f->full_bytes, PLAN_ALIGN_BYTES);
+    if (units->units.data[u].frozen) continue;
     f->gradient_bytes = full * reduce;
-    if (world->shard > 1) {
-      f->gather_ns = cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes);
-      f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
-    }
+    if (world->shard > 1) f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
     if (world->shard > 1 && world->replicas > 1) f->part_bytes = shard * reduce;
     if (world->replicas > 1) f->reduce_ns += cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
-    f->gather_ns = (uint64_t)((double)f->gather_ns * slower);
     f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
-    f->full_bytes = round_up(f->full_bytes, PLAN_ALIGN_BYTES);
     f->gradient_bytes = round_up(f->gradient_bytes, PLAN_ALIGN_BYTES);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
     uint64_t cast = recipe->compute != DTYPE_F32 ? compute : 0, moved = 2 * (state_bytes(recipe) - cast) + cast + reduce;
     f->update_ns = time_of(program, cluster, update, shard * moved) + time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
+    if (recipe->optimizer == OPTIMIZER_ADAFACTOR) f->update_ns += factored_ns(program, cluster, &units->units.data[u], shard);
   }
   return figures;
 }
@@ -85,14 +105,16 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
 uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions) {
   uint32_t shard = decisions->shard;
   const Recipe *recipe = &program->graph->recipe;
-  uint64_t each = state_bytes(recipe) + dtype_bytes(recipe->reduce);
+  uint64_t cast = recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0;
   uint64_t bytes = 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES); /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
     uint64_t elements = unit_shard(program, &units->units.data[u], shard);
-    bytes += elements * each;
+    bytes += elements * 4 + round_up(elements * cast, PLAN_ALIGN_BYTES);
+    bytes += round_up(factored_bytes(program, &units->units.data[u]), PLAN_ALIGN_BYTES);
     if (decisions->gather_once && shard > 1) bytes += round_up(elements * shard * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES);
+    if (units->units.data[u].frozen) continue;
+    bytes += elements * (figures_moment_bytes(recipe) + dtype_bytes(recipe->reduce));
     if (decisions->reduce_once && shard > 1) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
-    if (recipe->compute != DTYPE_F32) bytes += round_up(elements * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES) - elements * dtype_bytes(recipe->compute);
   }
   return bytes;
 }

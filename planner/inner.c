@@ -21,14 +21,14 @@ static void pin_units(Inner *in) {
   bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0;
   in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in->world.shard > 1 &&
                   !in->outer.gather_once;
-  for (uint32_t u = 0; u < units; u++) in->base.keep[u] = all;
-  for (uint32_t u = 0; u < settings->units.count; u++) /* units by hand come first, in order */
-    if (settings->units.data[u].reshard != SETTING_AUTO) in->base.keep[u] = !settings->units.data[u].reshard;
+  for (uint32_t u = 0; u < units; u++) {
+    int32_t pinned = in->units->units.data[u].reshard;
+    in->base.keep[u] = pinned == SETTING_AUTO ? all : !pinned;
+  }
 }
 
 static bool unit_is_free(const Inner *in, uint32_t unit) {
-  const PlanSettings *settings = in->search->settings;
-  return in->keep_free && (unit >= settings->units.count || settings->units.data[unit].reshard == SETTING_AUTO);
+  return in->keep_free && in->units->units.data[unit].reshard == SETTING_AUTO;
 }
 
 /* --- judging -------------------------------------------------------------------------------------------------------------- */

@@ -3,7 +3,8 @@
  * Gradients: every tensor's gradient is a value. Its first contribution overwrites, later ones add. A residual addition
  * hands its gradient on without a copy: several tensors then hold one value, and the last of them may add into it.
  * Views share their base's gradient; when they do not tile it exactly it starts at zero and everything adds.
- * Omitted: gradients of model inputs, which nobody asks for. */
+ * Omitted: gradients of model inputs and of frozen parameters, which nobody asks for, and every operator that would only
+ * lead to one. */
 #include "planner/program.h"
 
 #include "base/checked.h"
@@ -67,13 +68,17 @@ Ref builder_read(ProgramBuilder *builder, int32_t tensor) {
   return view_ref(builder, tensor, builder->value_of[base_of(builder, tensor)]);
 }
 
+bool builder_learns(const ProgramBuilder *builder, int32_t param) {
+  return param >= 0 && !builder->graph->params.data[param].frozen;
+}
+
 Ref builder_param(ProgramBuilder *builder, int32_t param) {
   if (param < 0) return (Ref){.value = PLAN_NONE};
   return (Ref){.value = builder->program->param_value[param]};
 }
 
 Ref builder_param_gradient(ProgramBuilder *builder, int32_t param) {
-  if (param < 0) return (Ref){.value = PLAN_NONE};
+  if (!builder_learns(builder, param)) return (Ref){.value = PLAN_NONE};
   Ref ref = {.value = builder->program->param_gradient[param], .add = builder->parameter_written[param]};
   builder->parameter_written[param] = true;
   return ref;
@@ -167,7 +172,7 @@ static void mark_needs_gradient(ProgramBuilder *builder) {
   const Graph *graph = builder->graph;
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     const GraphOp *op = &graph->ops.data[i];
-    bool needs = op->weight >= 0 || op->bias >= 0;
+    bool needs = builder_learns(builder, op->weight) || builder_learns(builder, op->bias);
     for (int32_t k = 0; k < op->input_count; k++) needs |= builder->needs_gradient[op->inputs[k]];
     if (op->output < 0) continue;
     builder->needs_gradient[op->output] = needs;
@@ -264,7 +269,7 @@ static void add_params(ProgramBuilder *builder) {
     program->param_value[i] = builder_value(builder, VALUE_PARAM, graph->recipe.compute, numel, name, "");
     program->values.data[program->param_value[i]].param = (int32_t)i;
     program->param_gradient[i] = PLAN_NONE;
-    if (program->window) continue;
+    if (program->window || !builder_learns(builder, (int32_t)i)) continue;
     program->param_gradient[i] = builder_value(builder, VALUE_PARAM_GRADIENT, graph->recipe.reduce, numel, name, "grad");
     program->values.data[program->param_gradient[i]].param = (int32_t)i;
   }
@@ -384,7 +389,7 @@ static void build_backward(ProgramBuilder *builder) {
     const GraphOp *op = &graph->ops.data[i];
     if (i == graph->loss_op || i == builder->fused_linear || !builder->needs_gradient[op->output]) continue;
     int32_t gradient = builder->gradient_of[op->output];
-    if (gradient < 0) continue; /* sema drops ops that do not reach the loss */
+    if (gradient < 0) continue; /* nothing that learns is reached through it */
     layer_rules[op->kind].backward(builder, i, (Ref){.value = gradient});
     builder->holders[gradient]--;
   }

@@ -94,7 +94,7 @@ typedef struct Program {
   int32_t turn;           /* the loss op; ops.count for inference */
   int32_t count_value, loss_value, output_value; /* output: inference only */
   int32_t caches;
-  int32_t *param_value, *param_gradient; /* by graph param; PLAN_NONE where there is none */
+  int32_t *param_value, *param_gradient; /* by graph param; the gradient is PLAN_NONE where it is frozen */
   Flow flow;
   int32_t *block;         /* by graph op: its outermost repeat iteration (module), or PLAN_NONE */
 } Program;
@@ -138,7 +138,9 @@ typedef struct Rows {
 Rows builder_rows(const ProgramBuilder *builder, int32_t tensor); /* of a float tensor */
 Ref builder_read(ProgramBuilder *builder, int32_t tensor);
 Ref builder_param(ProgramBuilder *builder, int32_t param);          /* PLAN_NONE gives an absent ref */
-Ref builder_param_gradient(ProgramBuilder *builder, int32_t param); /* add from the second time on */
+bool builder_learns(const ProgramBuilder *builder, int32_t param); /* is there, and not frozen */
+/* Add from the second time on; absent for what does not learn. */
+Ref builder_param_gradient(ProgramBuilder *builder, int32_t param);
 /* Where a contribution to d(tensor) goes, or an absent ref when nobody needs it. */
 Ref builder_gradient(ProgramBuilder *builder, int32_t tensor);
 /* d(tensor) += dy where dy's buffer may simply become d(tensor)'s (residual additions). */

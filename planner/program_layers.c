@@ -49,7 +49,8 @@ static void embedding_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   const GraphOp *op = graph_op(b, i);
   const Shape *table = &b->graph->params.data[op->weight].shape;
   Ref x = builder_read(b, op->inputs[0]), dw = builder_param_gradient(b, op->weight);
-  INTS(EMIT(b, INSTR_EMBEDDING_BWD, i, x, dy, dw), builder_rows(b, op->output).rows, table->dim[0], table->dim[1]);
+  if (dw.value >= 0)
+    INTS(EMIT(b, INSTR_EMBEDDING_BWD, i, x, dy, dw), builder_rows(b, op->output).rows, table->dim[0], table->dim[1]);
 }
 
 static void positions_forward(ProgramBuilder *b, int32_t i) {
@@ -66,7 +67,7 @@ static void positions_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   const GraphOp *op = graph_op(b, i);
   Rows size = builder_rows(b, op->output);
   Ref dw = builder_param_gradient(b, op->weight);
-  INTS(EMIT(b, INSTR_COPY, i, dy, dw), size.rows, size.cols);
+  if (dw.value >= 0) INTS(EMIT(b, INSTR_COPY, i, dy, dw), size.rows, size.cols);
 }
 
 /* --- linear --------------------------------------------------------------------------------------------------------- */
@@ -86,9 +87,21 @@ static void linear_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   int64_t out = shape_cols(&b->graph->tensors.data[op->output].shape);
   Ref x = builder_read(b, op->inputs[0]), dw = builder_param_gradient(b, op->weight);
   Ref db = builder_param_gradient(b, op->bias);
-  INTS(EMIT(b, INSTR_LINEAR_BWD_W, i, x, dy, dw, db), in.rows, out, in.cols);
+  if (dw.value >= 0)
+    INTS(EMIT(b, INSTR_LINEAR_BWD_W, i, x, dy, dw, db), in.rows, out, in.cols);
+  else if (db.value >= 0) /* column sums of dy */
+    INTS(EMIT(b, INSTR_BROADCAST_BWD, i, dy, db), in.rows, out, 1);
   Ref dx = builder_gradient(b, op->inputs[0]);
   if (dx.value >= 0) INTS(EMIT(b, INSTR_LINEAR_BWD_X, i, dy, builder_param(b, op->weight), dx), in.rows, out, in.cols);
+}
+
+/* Where a kernel puts the gradient of a frozen weight that it computes beside others. */
+static Ref weight_gradient_or_scratch(ProgramBuilder *b, int32_t i, int32_t param) {
+  Ref ref = builder_param_gradient(b, param);
+  if (ref.value >= 0) return ref;
+  uint64_t numel = 0;
+  shape_numel(&b->graph->params.data[param].shape, 1, &numel);
+  return workspace(b, i, b->graph->recipe.reduce, (int64_t)numel, "dw");
 }
 
 /* --- norms ---------------------------------------------------------------------------------------------------------- */
@@ -108,7 +121,7 @@ static void layernorm_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   Rows size = builder_rows(b, op->inputs[0]);
   Ref mean = forward_op(b, i)->refs[4], rstd = forward_op(b, i)->refs[5];
   Ref x = builder_read(b, op->inputs[0]), dx = builder_gradient(b, op->inputs[0]);
-  Ref dw = builder_param_gradient(b, op->weight), db = builder_param_gradient(b, op->bias);
+  Ref dw = weight_gradient_or_scratch(b, i, op->weight), db = builder_param_gradient(b, op->bias);
   if (dx.value < 0) dx = workspace(b, i, b->graph->recipe.compute, size.rows * size.cols, "dx");
   INTS(EMIT(b, INSTR_LAYERNORM_BWD, i, x, builder_param(b, op->weight), mean, rstd, dy, dx, dw, db), size.rows, size.cols);
 }
@@ -127,7 +140,7 @@ static void rmsnorm_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   Rows size = builder_rows(b, op->inputs[0]);
   Ref rstd = forward_op(b, i)->refs[3];
   Ref x = builder_read(b, op->inputs[0]), dx = builder_gradient(b, op->inputs[0]);
-  Ref dw = builder_param_gradient(b, op->weight);
+  Ref dw = weight_gradient_or_scratch(b, i, op->weight);
   if (dx.value < 0) dx = workspace(b, i, b->graph->recipe.compute, size.rows * size.cols, "dx");
   INTS(EMIT(b, INSTR_RMSNORM_BWD, i, x, builder_param(b, op->weight), rstd, dy, dx, dw), size.rows, size.cols);
 }
@@ -329,9 +342,14 @@ static void fused_cross_entropy(ProgramBuilder *b, int32_t i) {
   int64_t chunk = op->as.cross_entropy.chunk < in.rows ? op->as.cross_entropy.chunk : in.rows;
   Ref x = builder_read(b, linear->inputs[0]), w = builder_param(b, linear->weight), bias = builder_param(b, linear->bias);
   Ref targets = builder_read(b, op->inputs[1]), dx = gradient_or_scratch(b, i, linear->inputs[0], "dx");
-  Ref dw = builder_param_gradient(b, linear->weight), db = builder_param_gradient(b, linear->bias);
   Ref row_loss = workspace(b, i, DTYPE_F32, in.rows, "row_loss");
   Ref logits = workspace(b, i, b->graph->recipe.compute, chunk * vocab, "logits");
+  if (!builder_learns(b, linear->weight) && !builder_learns(b, linear->bias)) {
+    INTS(EMIT(b, INSTR_LINEAR_CROSS_ENTROPY_X, i, x, w, bias, targets, count_ref(b), loss_ref(b), dx, row_loss, logits),
+         in.rows, vocab, in.cols, op->as.cross_entropy.ignore_index, chunk);
+    return;
+  }
+  Ref dw = weight_gradient_or_scratch(b, i, linear->weight), db = builder_param_gradient(b, linear->bias);
   INTS(EMIT(b, INSTR_LINEAR_CROSS_ENTROPY, i, x, w, bias, targets, count_ref(b), loss_ref(b), dx, dw, db, row_loss, logits),
        in.rows, vocab, in.cols, op->as.cross_entropy.ignore_index, chunk);
 }

@@ -279,7 +279,7 @@ static uint32_t list_widths(const Search *s, uint32_t out[3]) {
 
 /* Whether a step gathers, or reduces, once (2), every micro-batch (1), or either (3). */
 static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accumulation) {
-  if (s->inference || !matters) return 1;
+  if (!matters) return 1;
   if (s->settings->strategy == STRATEGY_SHARD_OPTIM) return 2;
   if (accumulation == 1 || pinned == CADENCE_MICRO_BATCH) return 1;
   return pinned == CADENCE_STEP ? 2 : 3;

@@ -3,7 +3,8 @@
  *   block  one unit for each outermost repeat iteration; what lies before, between and after them forms units too
  *   size   a unit is closed once it holds at least that many elements
  *   whole  one unit
- * A tied weight belongs to the place of its first use. */
+ * A tied weight belongs to the place of its first use. A group that holds frozen and trainable parameters becomes two
+ * units, so that a unit learns as a whole or not at all. */
 #include "planner/decisions.h"
 
 #include <stdlib.h>
@@ -35,6 +36,7 @@ static uint64_t param_numel(const Graph *graph, int32_t param) {
 static int32_t new_unit(Arena *arena, UnitSet *set, const char *name) {
   Unit *unit = vec_add(arena, &set->units);
   unit->name = name;
+  unit->reshard = SETTING_AUTO;
   return (int32_t)set->units.count - 1;
 }
 
@@ -49,6 +51,7 @@ static bool assign_by_hand(Arena *arena, DiagSink *sink, const Graph *graph, con
   for (uint32_t u = 0; u < settings->units.count; u++) {
     const UnitRule *rule = &settings->units.data[u];
     int32_t unit = new_unit(arena, set, rule->name);
+    set->units.data[unit].reshard = rule->reshard;
     for (uint32_t p = 0; p < rule->patterns.count; p++) {
       bool matched = false;
       for (uint32_t i = 0; i < graph->params.count; i++) {
@@ -119,6 +122,40 @@ static void wrap_size(Arena *arena, const Graph *graph, const Order *order, uint
   }
 }
 
+static uint32_t count_frozen(const Graph *graph, const Unit *unit) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < unit->params.count; i++) count += graph->params.data[unit->params.data[i]].frozen;
+  return count;
+}
+
+/* What of the group is frozen, or what is not, as a unit of its own. */
+static int32_t take_part(Arena *arena, const Graph *graph, const Unit *from, bool frozen, UnitSet *set) {
+  int32_t unit = new_unit(arena, set, from->name);
+  for (uint32_t i = 0; i < from->params.count; i++)
+    if (graph->params.data[from->params.data[i]].frozen == frozen) assign(arena, set, unit, from->params.data[i]);
+  Unit *part = &set->units.data[unit];
+  part->reshard = from->reshard;
+  part->frozen = frozen;
+  if (!part->name) part->name = layers_name(arena, graph, part);
+  return unit;
+}
+
+static const UnitSet *split_frozen(Arena *arena, const Graph *graph, const UnitSet *groups) {
+  UnitSet *set = ARENA_NEW(arena, UnitSet);
+  set->unit_of = groups->unit_of;
+  for (uint32_t u = 0; u < groups->units.count; u++) {
+    const Unit *group = &groups->units.data[u];
+    uint32_t frozen = count_frozen(graph, group);
+    bool learns = frozen < group->params.count;
+    if (learns) take_part(arena, graph, group, false, set);
+    if (!frozen) continue;
+    int32_t unit = take_part(arena, graph, group, true, set);
+    Unit *part = &set->units.data[unit];
+    if (learns) part->name = arena_printf(arena, "%s (frozen)", part->name);
+  }
+  return set;
+}
+
 const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program, const PlanSettings *settings,
                             WrapKind wrap, uint64_t wrap_numel) {
   const Graph *graph = program->graph;
@@ -133,11 +170,8 @@ const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program
     wrap_size(arena, graph, order, UINT64_MAX, set);
   else
     wrap_blocks(arena, program, order, set);
-  for (uint32_t u = 0; u < set->units.count; u++) {
-    Unit *unit = &set->units.data[u];
-    if (!unit->name) unit->name = wrap == WRAP_WHOLE ? graph->name : layers_name(arena, graph, unit);
-  }
-  return set;
+  for (uint32_t u = settings->units.count; u < set->units.count && wrap == WRAP_WHOLE; u++) set->units.data[u].name = graph->name;
+  return split_frozen(arena, graph, set);
 }
 
 void units_print(Text *out, const Program *program, const UnitSet *units) {

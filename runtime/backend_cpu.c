@@ -210,7 +210,7 @@ static void close_backend(Backend *base) {
 
 static bool is_collective(InstrOp op) {
   return op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER || op == INSTR_ALLREDUCE || op == INSTR_ALLREDUCE_SUM ||
-         op == INSTR_ALLREDUCE_EXACT;
+         op == INSTR_ALLREDUCE_EXACT || op == INSTR_ALLREDUCE_INT;
 }
 
 static bool check_operand(const Plan *plan, const PlanInstr *instr, const OperandSpec *spec, const PlanOperand *operand,

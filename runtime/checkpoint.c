@@ -55,6 +55,23 @@ int32_t state_buf(const PlanUnit *unit, StateKind kind) {
   return bufs[kind];
 }
 
+bool state_is_whole(const Plan *plan, StateKind kind) {
+  return kind == STATE_V && plan->recipe.optimizer == OPTIMIZER_ADAFACTOR;
+}
+
+UnitRanges state_ranges(Arena *arena, const Plan *plan, uint32_t unit, StateKind kind, const UnitRanges *shard) {
+  if (!state_is_whole(plan, kind)) return shard[unit];
+  const PlanUnit *of = &plan->units.data[unit];
+  UnitRanges ranges = {.data = ARENA_ARRAY(arena, ParamRange, (size_t)of->param_count)};
+  uint64_t at = 0;
+  for (int32_t p = of->first_param; p < of->first_param + of->param_count; p++) {
+    uint64_t count = factored_numel(plan->params.data[p].rank, plan->params.data[p].dim);
+    ranges.data[ranges.count++] = (ParamRange){p, 0, at, count};
+    at += count;
+  }
+  return ranges;
+}
+
 /* --- in the thread --------------------------------------------------------------------------------------------------
  */
 
@@ -195,12 +212,18 @@ void checkpointer_close(Checkpointer *self) {
 /* --- opening --------------------------------------------------------------------------------------------------------
  */
 
-static uint32_t count_pieces(const Checkpointer *self) {
-  uint32_t count = 0;
+/* What this rank writes of a unit's state; what all hold, the first one does. */
+static UnitRanges written_ranges(Arena *arena, const Checkpointer *self, uint32_t unit, StateKind kind) {
   const Plan *plan = self->config.plan;
-  for (uint32_t u = 0; u < plan->units.count; u++)
-    for (int kind = 0; kind < STATE_KINDS; kind++)
-      if (state_buf(&plan->units.data[u], (StateKind)kind) != PLAN_NONE) count += self->config.ranges[u].count;
+  bool held = state_buf(&plan->units.data[unit], kind) != PLAN_NONE;
+  if (!held || (state_is_whole(plan, kind) && self->config.rank != 0)) return (UnitRanges){0};
+  return state_ranges(arena, plan, unit, kind, self->config.ranges);
+}
+
+static uint32_t count_pieces(Arena *arena, const Checkpointer *self) {
+  uint32_t count = 0;
+  for (uint32_t u = 0; u < self->config.plan->units.count; u++)
+    for (int kind = 0; kind < STATE_KINDS; kind++) count += written_ranges(arena, self, u, (StateKind)kind).count;
   return count;
 }
 
@@ -228,13 +251,13 @@ static Named named(Arena *arena, const Checkpointer *self, uint32_t unit, const 
 static bool lay_out(Arena *arena, Checkpointer *self, Failure *failure) {
   const Plan *plan = self->config.plan;
   uint32_t count = 0;
-  self->piece_count = count_pieces(self);
+  self->piece_count = count_pieces(arena, self);
   Named *all = ARENA_ARRAY(arena, Named, self->piece_count);
   for (uint32_t u = 0; u < plan->units.count; u++)
-    for (int kind = 0; kind < STATE_KINDS; kind++)
-      for (uint32_t r = 0;
-           state_buf(&plan->units.data[u], (StateKind)kind) != PLAN_NONE && r < self->config.ranges[u].count; r++)
-        all[count++] = named(arena, self, u, &self->config.ranges[u].data[r], (StateKind)kind);
+    for (int kind = 0; kind < STATE_KINDS; kind++) {
+      UnitRanges ranges = written_ranges(arena, self, u, (StateKind)kind);
+      for (uint32_t r = 0; r < ranges.count; r++) all[count++] = named(arena, self, u, &ranges.data[r], (StateKind)kind);
+    }
   if (count > 1) qsort(all, count, sizeof *all, by_name);
   self->tensors = ARENA_ARRAY(arena, SafeTensor, count + 1);
   self->pieces = ARENA_ARRAY(arena, Piece, count);

@@ -3,7 +3,8 @@
  *   DIR/step-00000020/checkpoint.json                      the index: step, sampler position, seed, files and checksums
  *   DIR/step-00000020/rank-00001-of-00004.safetensors      one a rank of the first replica: its shard of parameters and
  *                                                          moments, tensor "m/h.0.ln_1.weight@64" being elements from
- *                                                          64 on; "crc32c" holds a checksum a tensor, in their order
+ *                                                          64 on; "crc32c" holds a checksum a tensor, in their order.
+ *                                                          Adafactor's "v", which ranks hold whole, is in the first file
  *
  * A checkpoint is made in DIR/.step-00000020.tmp and renamed when it is whole and on disk, so a folder called step-* is
  * always complete. Element ranges of parameters, not of units or ranks, so any number of ranks and any plan of the
@@ -23,6 +24,10 @@ enum { CHECKPOINT_PATH_BYTES = 4096, CHECKPOINT_SCHEMA = 1 };
 typedef enum { STATE_PARAM, STATE_M, STATE_V, STATE_KINDS } StateKind;
 const char *state_name(StateKind kind);
 int32_t state_buf(const PlanUnit *unit, StateKind kind); /* or PLAN_NONE */
+/* Every rank holds all of it, instead of its shard: Adafactor's factored moments. */
+bool state_is_whole(const Plan *plan, StateKind kind);
+/* Which elements of which parameters lie where in state_buf; shard: unit_ranges of this rank. */
+UnitRanges state_ranges(Arena *arena, const Plan *plan, uint32_t unit, StateKind kind, const UnitRanges *shard);
 
 /* Where a run stands between two steps. */
 typedef struct Standing {

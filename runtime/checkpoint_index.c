@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const optimizers[] = {"adamw", "sgd", "lion"};
+static const char *const optimizers[] = {OPTIMIZER_NAMES};
 static const char *const orders[] = {"sequential", "shuffled"};
 
 void checkpoint_file_name(char out[64], uint32_t index, uint32_t count) {
@@ -50,6 +50,14 @@ static json_t *params_of(const Plan *plan) {
   return params;
 }
 
+static json_t *frozen_of(const Plan *plan) {
+  json_t *frozen = json_array();
+  for (uint32_t i = 0; i < plan->params.count; i++)
+    if (plan_unit_frozen(plan, &plan->units.data[plan->params.data[i].unit]))
+      json_array_append_new(frozen, json_string(plan_str(plan, plan->params.data[i].name)));
+  return frozen;
+}
+
 static json_t *files_of(const CheckpointerConfig *config, uint32_t count) {
   json_t *files = json_array();
   for (uint32_t i = 0; i < count; i++) {
@@ -70,12 +78,13 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
   uint32_t crc = 0;
   /* A seed of 64 bits does not fit into JSON's signed integers. */
   json_t *root =
-      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so}", "schema_version", CHECKPOINT_SCHEMA, "version",
+      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so so}", "schema_version", CHECKPOINT_SCHEMA, "version",
                 FSDPC_VERSION, "model", plan_str(plan, plan->model), "ranks", (int)plan->world.ranks, "shard",
                 (int)plan->world.shard, "step", (json_int_t)standing->step, "samples", (json_int_t)standing->samples,
                 "tokens", (json_int_t)standing->tokens, "seed", (json_int_t)(int64_t)recipe->seed, "optimizer",
                 optimizers[recipe->optimizer], "order", orders[recipe->order], "data_tokens",
-                (json_int_t)config->data_tokens, "params", params_of(plan), "files", files_of(config, files));
+                (json_int_t)config->data_tokens, "params", params_of(plan), "frozen", frozen_of(plan),
+                "files", files_of(config, files));
   bool ok =
       root != NULL && checksum(root, &crc) && json_object_set_new(root, "crc32c", json_string(hex(digits, crc))) == 0;
   char *text = ok ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -165,6 +174,28 @@ static bool check_recipe(const Checkpoint *checkpoint, const Plan *plan, Failure
   return true;
 }
 
+static bool holds_name(const json_t *names, const char *name) {
+  for (size_t i = 0; i < json_array_size(names); i++) {
+    const char *other = json_string_value(json_array_get(names, i));
+    if (other != NULL && strcmp(other, name) == 0) return true;
+  }
+  return false;
+}
+
+/* What was frozen has no moments, and what is frozen now would lose its own. Older checkpoints name none. */
+static bool check_frozen(const char *path, const Plan *plan, const json_t *frozen, Failure *failure) {
+  for (uint32_t i = 0; i < plan->params.count; i++) {
+    const PlanParam *param = &plan->params.data[i];
+    bool was = holds_name(frozen, plan_str(plan, param->name)), is = plan_unit_frozen(plan, &plan->units.data[param->unit]);
+    if (was == is) continue;
+    return fail(failure, RUN_INVALID,
+                "resume: %s: parameter \"%s\" was %s there and is %s now; freeze the same parameters to go on, or begin a "
+                "new run from its weights with --init",
+                path, plan_str(plan, param->name), was ? "frozen" : "trained", is ? "frozen" : "trained");
+  }
+  return true;
+}
+
 static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, json_t *root, bool to_train,
                       Failure *failure) {
   uint64_t schema;
@@ -179,7 +210,8 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
   return check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
-         (!to_train || check_recipe(checkpoint, plan, failure)) &&
+         (!to_train || (check_recipe(checkpoint, plan, failure) &&
+                        check_frozen(checkpoint->path, plan, json_object_get(root, "frozen"), failure))) &&
          read_files(arena, checkpoint, json_object_get(root, "files"), failure);
 }
 

@@ -29,6 +29,8 @@ struct Comm {
   CommStatus (*allreduce_sum)(Comm *, uint64_t x_offset, uint64_t count);
   /* acc = exact sum over the shard group, EXACT_WORDS words. */
   CommStatus (*allreduce_exact)(Comm *, uint64_t acc_offset);
+  /* x = sum over the shard group, i64. */
+  CommStatus (*allreduce_int)(Comm *, uint64_t x_offset, uint64_t count);
   CommStatus (*barrier)(Comm *); /* all ranks */
 };
 

@@ -147,6 +147,26 @@ static CommStatus allreduce_exact(Comm *comm, uint64_t acc_offset) {
   return COMM_OK;
 }
 
+/* Each rank sums one part of all x into its own, where nobody else looks, and then copies the others' parts. */
+static CommStatus allreduce_int(Comm *comm, uint64_t x_offset, uint64_t count) {
+  CommShm *shm = (CommShm *)comm;
+  Group group = shard_group(comm);
+  if (arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  int64_t *x = (int64_t *)at(shm, &group, group.self, x_offset);
+  uint64_t begin = part(count, group.self, group.count), end = part(count, group.self + 1, group.count);
+  for (uint32_t step = 1; step < group.count; step++) {
+    const int64_t *other = (const int64_t *)at(shm, &group, (group.self + step) % group.count, x_offset);
+    for (uint64_t i = begin; i < end; i++) x[i] += other[i];
+  }
+  if (depart(shm, &group) != COMM_OK || arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  for (uint32_t step = 1; step < group.count; step++) {
+    uint32_t i = (group.self + step) % group.count;
+    uint64_t first = part(count, i, group.count), bytes = (part(count, i + 1, group.count) - first) * sizeof *x;
+    memcpy(x + first, at(shm, &group, i, x_offset + first * sizeof *x), bytes);
+  }
+  return depart(shm, &group);
+}
+
 static CommStatus barrier(Comm *comm) {
   CommShm *shm = (CommShm *)comm;
   Group group = world_group(comm);
@@ -167,6 +187,7 @@ Comm *comm_shm_open(Arena *arena, const CommShmConfig *config) {
                      .allreduce = allreduce,
                      .allreduce_sum = allreduce_sum,
                      .allreduce_exact = allreduce_exact,
+                     .allreduce_int = allreduce_int,
                      .barrier = barrier};
   return &shm->comm;
 }

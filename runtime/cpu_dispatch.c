@@ -163,6 +163,10 @@ OP(linear_cross_entropy) {
   KERNEL(linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3), F64(5), F(6),
          LD(6), ADD(6), F(7), ADD(7), F(8), ADD(8), F(9), F(10));
 }
+OP(linear_cross_entropy_x) {
+  KERNEL(linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3), F64(5), F(6),
+         LD(6), ADD(6), NULL, 0, NULL, 0, F(7), F(8));
+}
 OP(mse) { KERNEL(mse, N(0), N(1), *F64(2), F(0), LD(0), F(1), LD(1), F64(3), F(4), LD(4), ADD(4), F(5)); }
 
 /* --- backward ------------------------------------------------------------------------------------------------------ */
@@ -212,6 +216,11 @@ OP(allreduce_sum) {
 OP(allreduce_exact) {
   Comm *comm = c->machine->comm;
   return comm->allreduce_exact(comm, at(c, 0));
+}
+
+OP(allreduce_int) {
+  Comm *comm = c->machine->comm;
+  return comm->allreduce_int(comm, at(c, 0), (uint64_t)N(0));
 }
 
 /* --- update: parameter by parameter, so that padding is never read ------------------------------------------------- */
@@ -301,6 +310,7 @@ CpuFunction cpu_function(InstrOp op) {
       [INSTR_DROPOUT_FWD] = op_dropout,
       [INSTR_CROSS_ENTROPY] = op_cross_entropy,
       [INSTR_LINEAR_CROSS_ENTROPY] = op_linear_cross_entropy,
+      [INSTR_LINEAR_CROSS_ENTROPY_X] = op_linear_cross_entropy_x,
       [INSTR_MSE] = op_mse,
       [INSTR_EMBEDDING_BWD] = op_embedding_bwd,
       [INSTR_LINEAR_BWD_X] = op_linear_bwd_x,
@@ -320,11 +330,15 @@ CpuFunction cpu_function(InstrOp op) {
       [INSTR_ALLREDUCE] = op_allreduce,
       [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
       [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
+      [INSTR_ALLREDUCE_INT] = op_allreduce_int,
       [INSTR_SUM_SQUARES] = op_sum_squares,
       [INSTR_CLIP] = op_clip,
       [INSTR_ADAMW] = op_adamw,
       [INSTR_LION] = op_lion,
       [INSTR_SGD] = op_sgd,
+      [INSTR_ADAFACTOR_SUMS] = cpu_adafactor_sums,
+      [INSTR_ADAFACTOR_MOMENTS] = cpu_adafactor_moments,
+      [INSTR_ADAFACTOR] = cpu_adafactor,
   };
   return table[op];
 }

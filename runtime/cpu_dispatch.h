@@ -37,6 +37,11 @@ typedef struct CpuCall {
 /* Only collectives can fail. */
 typedef CommStatus (*CpuFunction)(const CpuCall *call);
 
+/* cpu_adafactor.c */
+CommStatus cpu_adafactor_sums(const CpuCall *c);
+CommStatus cpu_adafactor_moments(const CpuCall *c);
+CommStatus cpu_adafactor(const CpuCall *c);
+
 /* NULL for an instruction that the CPU does not have. */
 CpuFunction cpu_function(InstrOp op);
 

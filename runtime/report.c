@@ -29,7 +29,7 @@ struct Report {
   Tensorboard *board; /* or NULL */
 };
 
-static const char *const optimizers[] = {"adamw", "sgd", "lion"};
+static const char *const optimizers[] = {OPTIMIZER_NAMES};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
 static const char *const orders[] = {"sequential", "shuffled"};
 

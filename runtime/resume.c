@@ -83,7 +83,7 @@ void checkpoint_close(Checkpoint *checkpoint) {
 /* A parameter's place in this rank's shard, and how much of it has been read. */
 typedef struct Target {
   const PlanUnit *unit;
-  const ParamRange *range; /* NULL: nothing of it is ours */
+  const ParamRange *range[STATE_KINDS]; /* NULL: nothing of it is ours */
   uint64_t loaded[STATE_KINDS];
 } Target;
 
@@ -138,7 +138,7 @@ static Target *find_target(const Loader *loader, const char *name) {
 
 /* Writes what [first, first + n) of the parameter, in the chunk, and the target have in common. */
 static bool keep(Loader *loader, Target *target, StateKind kind, uint64_t first, uint64_t n, Failure *failure) {
-  const ParamRange *range = target->range;
+  const ParamRange *range = target->range[kind];
   uint64_t low = first > range->first ? first : range->first;
   uint64_t high = first + n < range->first + range->count ? first + n : range->first + range->count;
   if (low >= high) return true;
@@ -175,8 +175,8 @@ static bool load_file(Loader *loader, const Safetensors *file, Failure *failure)
     Target *target = parse_name(tensor->name, &name) ? find_target(loader, name.param) : NULL;
     if (target == NULL || strcmp(tensor->dtype, "F32") != 0)
       return fail(failure, RUN_INVALID, "resume: %s: tensor \"%.200s\" is not known", file->path, tensor->name);
-    const ParamRange *range = target->range;
-    if (range == NULL || state_buf(target->unit, name.kind) == PLAN_NONE || name.first >= range->first + range->count ||
+    const ParamRange *range = target->range[name.kind];
+    if (range == NULL || name.first >= range->first + range->count ||
         name.first + tensor->numel <= range->first)
       continue;
     if (!safetensors_read_bytes(file, sums, (i - 1) * sizeof sum, sizeof sum, &sum, failure) ||
@@ -189,9 +189,8 @@ static bool load_file(Loader *loader, const Safetensors *file, Failure *failure)
 static bool check_complete(const Loader *loader, const char *path, Failure *failure) {
   for (uint32_t p = 0; p < loader->plan->params.count; p++) {
     const Target *target = &loader->targets[p];
-    for (int kind = 0; target->range != NULL && kind < STATE_KINDS; kind++) {
-      if (state_buf(target->unit, (StateKind)kind) == PLAN_NONE || target->loaded[kind] == target->range->count)
-        continue;
+    for (int kind = 0; kind < STATE_KINDS; kind++) {
+      if (target->range[kind] == NULL || target->loaded[kind] == target->range[kind]->count) continue;
       return fail(failure, RUN_INVALID, "resume: %s: it does not hold all of \"%s\" of parameter \"%s\"", path,
                   state_name((StateKind)kind), plan_str(loader->plan, loader->plan->params.data[p].name));
     }
@@ -234,10 +233,21 @@ bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t pa
   const ParamRange all = {.param = (int32_t)param, .count = param_numel(&plan->params.data[param])};
   Arena *arena = arena_new();
   open_loader(arena, &loader);
-  loader.targets[param] = (Target){.unit = &only_values, .range = &all};
+  loader.targets[param] = (Target){.unit = &only_values, .range[STATE_PARAM] = &all};
   bool ok = load_all(checkpoint, &loader, failure);
   arena_free(arena);
   return ok;
+}
+
+static void find_targets(Arena *arena, Loader *loader, uint32_t unit, StateKind kind, const UnitRanges *shard) {
+  const PlanUnit *of = &loader->plan->units.data[unit];
+  if (state_buf(of, kind) == PLAN_NONE) return;
+  UnitRanges ranges = state_ranges(arena, loader->plan, unit, kind, shard);
+  for (uint32_t r = 0; r < ranges.count; r++) {
+    Target *target = &loader->targets[ranges.data[r].param];
+    target->unit = of;
+    target->range[kind] = &ranges.data[r];
+  }
 }
 
 bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitRanges *ranges, Backend *backend,
@@ -246,8 +256,7 @@ bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitR
   Arena *arena = arena_new();
   open_loader(arena, &loader);
   for (uint32_t u = 0; u < plan->units.count; u++)
-    for (uint32_t r = 0; r < ranges[u].count; r++)
-      loader.targets[ranges[u].data[r].param] = (Target){.unit = &plan->units.data[u], .range = &ranges[u].data[r]};
+    for (int kind = 0; kind < STATE_KINDS; kind++) find_targets(arena, &loader, u, (StateKind)kind, ranges);
   bool ok = load_all(checkpoint, &loader, failure);
   arena_free(arena);
   return ok;

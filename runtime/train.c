@@ -251,8 +251,7 @@ static bool export_weights(Trainer *trainer) {
 /* The segment's last instruction that adds to the loss, PLAN_NONE when it has none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
   for (int32_t i = segment->end; i-- > segment->first;) {
-    InstrOp op = plan->instrs.data[i].op;
-    if (op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_MSE) return i;
+    if (instr_is_loss(plan->instrs.data[i].op)) return i;
   }
   return PLAN_NONE;
 }

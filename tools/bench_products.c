@@ -49,9 +49,20 @@ static void all_three(const Bench *bench, int64_t rows, int64_t out, int64_t in,
   }
 }
 
+static void without_w(const Bench *bench, int64_t rows, int64_t out, int64_t in, int64_t chunk) {
+  for (int64_t done = 0; done < rows; done += chunk) {
+    int64_t part = rows - done < chunk ? rows - done : chunk;
+    forward(bench, part, out, in);
+    backward_x(bench, part, out, in);
+  }
+}
+
 static void run_instr(const Bench *bench, const Plan *plan, const PlanInstr *instr) {
   if (instr->op == INSTR_LINEAR_CROSS_ENTROPY)
     all_three(bench, plan_int(plan, instr, 0), plan_int(plan, instr, 1), plan_int(plan, instr, 2),
+              plan_int(plan, instr, 4));
+  if (instr->op == INSTR_LINEAR_CROSS_ENTROPY_X)
+    without_w(bench, plan_int(plan, instr, 0), plan_int(plan, instr, 1), plan_int(plan, instr, 2),
               plan_int(plan, instr, 4));
   void (*product)(const Bench *, int64_t, int64_t, int64_t) = instr->op == INSTR_LINEAR_FWD     ? forward
                                                               : instr->op == INSTR_LINEAR_BWD_X ? backward_x

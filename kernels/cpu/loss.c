@@ -121,6 +121,7 @@ void SYM(linear_cross_entropy)(const KernelContext *k, int64_t rows, int64_t voc
                       vocab, targets + first, row_loss + first,     {0}};
     cross_entropy_rows(k, part, &c);
     SYM(linear_bwd_x)(k, part, vocab, in, logits, vocab, w, dx + first * lddx, lddx, add_x);
+    if (dw == NULL) continue;
     SYM(linear_bwd_w)
     (k, part, vocab, in, part_x, ldx, logits, vocab, dw, dbias, add_w || first, add_b || first);
   }

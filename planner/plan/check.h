@@ -28,10 +28,16 @@ void check_placement(Check *check); /* misaligned, out-of-arena, over-budget, ov
 void check_order(Check *check);     /* never-recorded, wait-cycle, collective-order; fills the clocks */
 void check_accesses(Check *check);  /* liveness, gather-before-use, read-before-write, no-event-path, reuse */
 void check_gradients(Check *check); /* gradient */
+void check_sums(Check *check);      /* sums */
 
 static inline bool is_collective(InstrOp op) {
   return op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER || op == INSTR_ALLREDUCE ||
-         op == INSTR_ALLREDUCE_SUM || op == INSTR_ALLREDUCE_EXACT;
+         op == INSTR_ALLREDUCE_SUM || op == INSTR_ALLREDUCE_EXACT ||
+         op == INSTR_ALLREDUCE_INT;
+}
+/* Changes a unit's parameters, and ends its gradient. */
+static inline bool is_update(InstrOp op) {
+  return op == INSTR_ADAMW || op == INSTR_LION || op == INSTR_SGD || op == INSTR_ADAFACTOR;
 }
 static inline const PlanBuf *check_buf(const Check *check, int32_t id) {
   return &check->plan->bufs.data[id];

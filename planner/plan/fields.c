@@ -1,7 +1,7 @@
 /* Owns: the tables of fields.h. */
 #include "planner/plan/fields.h"
 
-static const char *const optimizer_names[] = {"adamw", "sgd", "lion", NULL};
+static const char *const optimizer_names[] = {OPTIMIZER_NAMES NULL};
 static const char *const schedule_names[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const order_names[] = {"sequential", "shuffled", NULL};
 static const char *const feed_names[] = {"tokens", "targets", NULL};
@@ -48,6 +48,7 @@ const LineSpec header_lines[HEADER_LINES] = {
                       ENUM_OF(Plan, "order", recipe.order, order_names), RECIPE(U64, samples_per_step),
                       ENUM_OF(Plan, "compute", recipe.compute, dtype_names),
                       ENUM_OF(Plan, "reduce", recipe.reduce, dtype_names)}},
+    [LINE_ADAFACTOR] = {"adafactor", {RECIPE(REAL, beta2_decay), RECIPE(REAL, eps2), RECIPE(REAL, threshold)}},
     [LINE_SUMMARY] = {"summary",
                       {PLAN(TEXT, "strategy", summary.strategy), PLAN(TEXT, "wrap", summary.wrap),
                        PLAN(TEXT, "checkpoint", summary.checkpoint), PLAN(U32, "prefetch", summary.prefetch),

@@ -33,12 +33,14 @@ typedef struct LineSpec {
   Field fields[LINE_MAX_FIELDS]; /* ends where key is NULL */
 } LineSpec;
 
-/* Lines that describe the Plan itself; each stands once, before the first of another kind. */
+/* Lines that describe the Plan itself; each stands once, before the first of another kind. LINE_ADAFACTOR stands only
+ * where that is the recipe's optimizer. */
 enum {
   LINE_MODEL,
   LINE_SOURCE,
   LINE_WORLD,
   LINE_RECIPE,
+  LINE_ADAFACTOR,
   LINE_SUMMARY,
   LINE_MEMORY,
   LINE_QUEUES,
@@ -54,6 +56,10 @@ extern const LineSpec input_line, unit_line, param_line; /* of PlanInput, PlanUn
 extern const char *const init_names[], *const dtype_names[], *const stream_names[], *const phase_names[],
                                                                                         *const class_names[];
 
+/* The line belongs into this plan. */
+static inline bool header_applies(const Plan *plan, int line) {
+  return line != LINE_ADAFACTOR || plan->recipe.optimizer == OPTIMIZER_ADAFACTOR;
+}
 int field_count(const LineSpec *line);
 
 #endif

@@ -89,6 +89,27 @@ bool plan_operand_dims(const Plan *plan, const InstrSpec *specs, const PlanInstr
   return operand_dims(&specs[instr->op].operands[k], ints, plan->world.shard, rows, cols);
 }
 
+uint64_t factored_numel(int32_t rank, const int64_t *dim) {
+  uint64_t rows = 1;
+  for (int32_t d = 0; d + 1 < rank; d++) rows *= (uint64_t)dim[d];
+  uint64_t cols = rank > 0 ? (uint64_t)dim[rank - 1] : 1;
+  return rank < 2 ? cols : rows + cols;
+}
+
+uint64_t plan_factored_numel(const Plan *plan, const PlanUnit *unit) {
+  uint64_t numel = 0;
+  for (int32_t p = unit->first_param; p < unit->first_param + unit->param_count; p++)
+    numel += factored_numel(plan->params.data[p].rank, plan->params.data[p].dim);
+  return numel;
+}
+
+uint64_t plan_frozen_numel(const Plan *plan) {
+  uint64_t numel = 0;
+  for (uint32_t u = 0; u < plan->units.count; u++)
+    if (plan_unit_frozen(plan, &plan->units.data[u])) numel += plan->units.data[u].numel;
+  return numel;
+}
+
 /* --- memory ------------------------------------------------------------------------------------------ */
 
 /* change[i]: bytes that become live at list position i, less those that died at i - 1. */

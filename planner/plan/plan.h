@@ -109,7 +109,8 @@ typedef struct PlanUnit {
   uint64_t shard;                   /* elements on one rank, padded; full = shard * world.shard */
   bool reshard;                     /* released after forward and gathered again for backward */
   int32_t param_buf, grad_buf, m_buf, v_buf, cast_buf; /* persistent shards, PLAN_NONE where absent.
-                                       param: f32 master; cast: compute dtype copy when that is not f32 */
+                                       param: f32 master; cast: compute dtype copy when that is not f32;
+                                       v of Adafactor: no shard, but the unit's factored moments */
 } PlanUnit;
 
 typedef struct PlanBuf {
@@ -250,6 +251,11 @@ typedef struct InstrSpec {
 
 /* The parsed table, INSTR_COUNT rows; allocated once into the arena by whoever needs it. */
 const InstrSpec *instr_specs(Arena *arena);
+/* Adds to the loss and begins backward. */
+static inline bool instr_is_loss(InstrOp op) {
+  return op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY_X ||
+         op == INSTR_MSE;
+}
 /* -1 when no instruction has this name. */
 int instr_find(const InstrSpec *specs, const char *name);
 
@@ -279,6 +285,19 @@ static inline double plan_real(const Plan *plan, const PlanInstr *instr, int k) 
 }
 /* A run of micro-batches: the segment has an `input`. */
 bool plan_segment_feeds(const Plan *plan, uint32_t segment);
+/* Its parameters do not learn: no gradient, no moments, no reduction, no update. */
+static inline bool plan_unit_frozen(const Plan *plan, const PlanUnit *unit) {
+  return plan->training && unit->grad_buf == PLAN_NONE;
+}
+/* Second moments that Adafactor keeps of a tensor: of rows, then of columns (the last dimension); of each element below
+ * rank 2. The dimensions have been checked. */
+uint64_t factored_numel(int32_t rank, const int64_t *dim);
+uint64_t plan_factored_numel(const Plan *plan, const PlanUnit *unit);
+/* Words of adafactor_sums' result. */
+static inline uint64_t plan_factored_words(const Plan *plan, const PlanUnit *unit) {
+  return plan_factored_numel(plan, unit) + (uint64_t)unit->param_count * EXACT_DIGITS;
+}
+uint64_t plan_frozen_numel(const Plan *plan);
 /* Bytes of rank r's arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
  * of live buffers is largest. */
 void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at);

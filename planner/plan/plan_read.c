@@ -396,7 +396,7 @@ static void read_header(Reader *r, Word word, int header) {
 /* Ids of events, and positions without a path, need what the header says. */
 static void require_headers(Reader *r, Word word) {
   for (int i = 0; i < HEADER_LINES && !r->checked_headers; i++)
-    if (!(r->headers >> i & 1))
+    if (!(r->headers >> i & 1) && header_applies(r->plan, i))
       scan_error(&r->scan, word.at, word.at + word.length, "line \"%s\" is missing before this one",
                  header_lines[i].keyword);
   r->checked_headers = true;

@@ -123,6 +123,7 @@ static void put_fields(Text *out, const Plan *plan, const LineSpec *line, const 
 static void put_header(Text *out, const Plan *plan) {
   text_printf(out, "fsdpc-plan %d\n", PLAN_VERSION);
   for (int i = 0; i < HEADER_LINES; i++) {
+    if (!header_applies(plan, i)) continue;
     put(out, header_lines[i].keyword);
     put_fields(out, plan, &header_lines[i], plan);
     put(out, "\n");

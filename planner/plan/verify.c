@@ -49,6 +49,7 @@ bool plan_verify(Arena *arena, const Plan *plan, VerifyResult *result) {
     check_order(&check);
     check_accesses(&check);
     check_gradients(&check);
+    check_sums(&check);
   }
   arena_free(scratch);
   return result->total == 0;

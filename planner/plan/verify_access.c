@@ -175,7 +175,7 @@ static void check_written(Accesses *all, const Access *access) {
 static void check_whole(Accesses *all, const Access *access) {
   InstrOp op = all->check->plan->instrs.data[access->instr].op;
   if (check_buf(all->check, access->buf)->class != BUF_PARAM || all->check->plan->world.shard == 1) return;
-  if (op == INSTR_ALLGATHER || op == INSTR_ADAMW || op == INSTR_LION || op == INSTR_SGD || op == INSTR_COPY) return;
+  if (op == INSTR_ALLGATHER || is_update(op) || op == INSTR_ADAFACTOR_SUMS || op == INSTR_COPY) return;
   violate(all->check, VERIFY_GATHER_BEFORE_USE, access->instr, access->buf,
           "%s reads b%d \"%s\", which is one rank's shard", access->name, access->buf,
           check_buf_name(all->check, access->buf));

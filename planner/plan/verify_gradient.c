@@ -1,7 +1,7 @@
 /* Owns: rule gradient. Follows each unit's gradient from the instructions that contribute to it, through the
  * collectives, to the update:
  *
- *   contributions -> LOCAL --reduce_scatter--> SHARDED --allreduce--> GLOBAL --adamw, lion, sgd--> updated
+ *   contributions -> LOCAL --reduce_scatter--> SHARDED --allreduce--> GLOBAL --adamw, lion, sgd, adafactor--> updated
  *
  * With one rank a shard LOCAL is SHARDED already, with one replica SHARDED is GLOBAL. Whatever was
  * contributed is taken exactly once: not dropped, not overwritten, not taken twice, not added to after it was
@@ -104,20 +104,25 @@ static void zero(Flow *flow, int32_t buf) {
   empty(flow, gradient);
 }
 
-/* adamw, lion, sgd and sum_squares look at what must be the sum over all ranks. */
-static void consume(Flow *flow, const PlanInstr *instr, bool update) {
-  int32_t buf = plan_operand(flow->check->plan, instr, 0)->buf;
-  Gradient *gradient = &flow->bufs[buf];
-  int64_t unit = plan_int(flow->check->plan, instr, check_find_int(&flow->check->specs[instr->op], "unit"));
-  ++(update ? flow->updates : flow->norms)[unit];
+/* Looks at what must be the sum over all ranks. */
+static void look(Flow *flow, int32_t buf) {
+  const Gradient *gradient = &flow->bufs[buf];
   if (!gradient->tracked)
     blame(flow, buf, "uses what is no gradient of a unit");
   else if (gradient->level == LEVEL_EMPTY)
     blame(flow, buf, "uses a gradient that nothing contributed to");
   else if (gradient->taken || effective(flow, gradient->level) != LEVEL_GLOBAL)
     blame(flow, buf, "uses a gradient that is not the sum over all ranks");
-  else if (update && gradient->updated)
-    blame(flow, buf, "updates a second time");
+}
+
+/* Updates and sum_squares, once a step each. */
+static void consume(Flow *flow, const PlanInstr *instr, bool update) {
+  int32_t buf = plan_operand(flow->check->plan, instr, 0)->buf;
+  Gradient *gradient = &flow->bufs[buf];
+  int64_t unit = plan_int(flow->check->plan, instr, check_find_int(&flow->check->specs[instr->op], "unit"));
+  ++(update ? flow->updates : flow->norms)[unit];
+  look(flow, buf);
+  if (update && gradient->updated) blame(flow, buf, "updates a second time");
   if (update) gradient->updated = true;
 }
 
@@ -167,7 +172,12 @@ static void follow(Flow *flow, int32_t i) {
   case INSTR_ADAMW:
   case INSTR_LION:
   case INSTR_SGD:
+  case INSTR_ADAFACTOR:
     consume(flow, instr, true);
+    break;
+  case INSTR_ADAFACTOR_SUMS:
+  case INSTR_ADAFACTOR_MOMENTS:
+    look(flow, plan_operand(flow->check->plan, instr, 0)->buf);
     break;
   case INSTR_COPY:
     if (is_gradient(flow, instr, 0) && is_gradient(flow, instr, 1))

@@ -202,6 +202,7 @@ static void check_model_shapes(Check *check, int32_t i) {
     if (int_named(check, instr, "head_dim") % 2) WRONG("head_dim is odd");
     break;
   case INSTR_LINEAR_CROSS_ENTROPY:
+  case INSTR_LINEAR_CROSS_ENTROPY_X:
     if (int_named(check, instr, "chunk") > int_named(check, instr, "rows"))
       WRONG("chunk is larger than rows");
     break;
@@ -260,6 +261,25 @@ static void check_unit_operands(Check *check, int32_t i, int64_t u) {
   if (instr->op == INSTR_REDUCE_SCATTER) check_class(check, i, 0, BUF_GRADFULL);
 }
 
+/* Sizes that Adafactor's instructions take from the shapes of the unit's parameters. */
+static void check_factored(Check *check, int32_t i, const PlanUnit *unit) {
+  const PlanInstr *instr = &check->plan->instrs.data[i];
+  const struct {
+    const char *name;
+    uint64_t value;
+  } sizes[] = {{"words", plan_factored_words(check->plan, unit)},
+               {"m", plan_factored_numel(check->plan, unit)},
+               {"params", (uint64_t)unit->param_count}};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    if (check_find_int(&check->specs[instr->op], sizes[s].name) < 0) continue;
+    if ((uint64_t)int_named(check, instr, sizes[s].name) != sizes[s].value)
+      WRONG("%s=%lld, but the parameters of u%d make %llu", sizes[s].name,
+            (long long)int_named(check, instr, sizes[s].name), (int)(unit - check->plan->units.data),
+            (unsigned long long)sizes[s].value);
+  }
+  if (check->plan->recipe.optimizer != OPTIMIZER_ADAFACTOR) WRONG("the recipe's optimizer is not adafactor");
+}
+
 static void check_unit_attributes(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
   const InstrSpec *spec = &check->specs[instr->op];
@@ -276,6 +296,8 @@ static void check_unit_attributes(Check *check, int32_t i) {
           (unsigned long long)check->plan->units.data[u].shard);
   else
     check_unit_operands(check, i, u);
+  if (instr->op == INSTR_ADAFACTOR_SUMS || instr->op == INSTR_ADAFACTOR_MOMENTS || instr->op == INSTR_ADAFACTOR)
+    check_factored(check, i, &check->plan->units.data[u]);
 }
 #undef WRONG
 

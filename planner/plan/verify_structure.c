@@ -179,21 +179,18 @@ static void check_params(Check *check, Arena *scratch, uint32_t u) {
     check_extents(check, u, extents, (size_t)unit->param_count, full);
 }
 
-static void check_state(Check *check, uint32_t u, int32_t id, const char *what, BufClass class, bool needed) {
+static void check_state(Check *check, uint32_t u, int32_t id, const char *what, BufClass class, uint64_t numel) {
   const Plan *plan = check->plan;
-  if (id == PLAN_NONE) {
-    if (needed) BROKEN("u%u has no %s buffer", u, what);
-    return;
-  }
+  if (id == PLAN_NONE) return;
   if (!is_buf(plan, id)) {
     BROKEN("the %s buffer of u%u is b%d, which is not there", what, u, id);
     return;
   }
   const PlanBuf *buf = &plan->bufs.data[id];
   if (!buf->persistent || buf->class != class || buf->unit != (int32_t)u ||
-      buf->numel != plan->units.data[u].shard)
-    BROKEN_BUF(id, "the %s buffer of u%u is b%d, which is no persistent shard of that unit in class %s", what,
-               u, id, buf_class_name(class));
+      buf->numel != numel)
+    BROKEN_BUF(id, "the %s buffer of u%u is b%d, which is not persistent, of that unit, in class %s and %llu elements "
+               "long", what, u, id, buf_class_name(class), (unsigned long long)numel);
 }
 
 static void check_units(Check *check) {
@@ -203,11 +200,13 @@ static void check_units(Check *check) {
   for (uint32_t u = 0; u < plan->units.count; u++) {
     const PlanUnit *unit = &plan->units.data[u];
     check_string(check, unit->name);
-    check_state(check, u, unit->param_buf, "param", BUF_PARAM, true);
-    check_state(check, u, unit->cast_buf, "cast", BUF_PARAM, false);
-    check_state(check, u, unit->grad_buf, "grad", BUF_GRAD, false);
-    check_state(check, u, unit->m_buf, "m", BUF_OPTIM, false);
-    check_state(check, u, unit->v_buf, "v", BUF_OPTIM, false);
+    if (unit->param_buf == PLAN_NONE) BROKEN("u%u has no param buffer", u);
+    check_state(check, u, unit->param_buf, "param", BUF_PARAM, unit->shard);
+    check_state(check, u, unit->cast_buf, "cast", BUF_PARAM, unit->shard);
+    check_state(check, u, unit->grad_buf, "grad", BUF_GRAD, unit->shard);
+    check_state(check, u, unit->m_buf, "m", BUF_OPTIM, unit->shard);
+    if (unit->grad_buf == PLAN_NONE && (unit->m_buf != PLAN_NONE || unit->v_buf != PLAN_NONE))
+      BROKEN("u%u has moments but no gradient", u);
     if (unit->first_param < 0 || unit->param_count < 0 ||
         (int64_t)unit->first_param + unit->param_count > (int64_t)plan->params.count) {
       BROKEN("u%u has parameters that are not there", u);
@@ -217,6 +216,9 @@ static void check_units(Check *check) {
     numel += unit->numel;
     if (params > plan->params.count) break; /* ranges overlap: said below */
     check_params(check, scratch, u);
+    bool factored = plan->recipe.optimizer == OPTIMIZER_ADAFACTOR;
+    if (!check->result->total)
+      check_state(check, u, unit->v_buf, "v", BUF_OPTIM, factored ? plan_factored_numel(plan, unit) : unit->shard);
   }
   if (params != plan->params.count)
     BROKEN("%u parameters, but units hold %llu", plan->params.count, (unsigned long long)params);

@@ -180,6 +180,8 @@ static void print_details(const Sides *s, const DiffRow *row) {
   const UnitFact *u = &s->a->units[row->before], *v = &s->b->units[row->after];
   if (x->reshard != y->reshard)
     text_printf(s->out, ", %s", y->reshard ? "now released after forward" : "now kept gathered until backward");
+  bool was = plan_unit_frozen(s->a->plan, x), is = plan_unit_frozen(s->b->plan, y);
+  if (was != is) text_printf(s->out, ", %s", is ? "now frozen" : "no longer frozen");
   if (u->gathers != v->gathers)
     text_printf(s->out, ", %llu -> %llu gathers", (unsigned long long)u->gathers, (unsigned long long)v->gathers);
   if (u->reduces != v->reduces)

@@ -204,9 +204,10 @@ static void print_units(const Page *page) {
     const char *name = range_name(f->arena, unit_name(f, order[i]), unit_name(f, order[end - 1]));
     char times[24] = "";
     if (end - i > 1) snprintf(times, sizeof times, " x%u", end - i);
-    text_printf(page->out, "  %s%-*s %9s elements, %d tensor%s; %s\n", cut(page, name, page->name_width - 2 - (int)strlen(times)),
+    text_printf(page->out, "  %s%-*s %9s elements, %d tensor%s; %s%s\n", cut(page, name, page->name_width - 2 - (int)strlen(times)),
                 page->name_width - 2 - (int)strlen(cut(page, name, page->name_width - 2 - (int)strlen(times))), times,
-                number(f, (double)unit->numel), unit->param_count, unit->param_count == 1 ? "" : "s", policy(f, order[i]));
+                number(f, (double)unit->numel), unit->param_count, unit->param_count == 1 ? "" : "s",
+                plan_unit_frozen(f->plan, unit) ? "frozen, " : "", policy(f, order[i]));
   }
 }
 

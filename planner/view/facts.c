@@ -219,7 +219,7 @@ bool units_alike(const Plan *plan, int32_t a, int32_t b) {
   if (a == PLAN_NONE || b == PLAN_NONE) return a == b;
   const PlanUnit *x = &plan->units.data[a], *y = &plan->units.data[b];
   return x->numel == y->numel && x->param_count == y->param_count && x->shard == y->shard &&
-         x->reshard == y->reshard;
+         x->reshard == y->reshard && plan_unit_frozen(plan, x) == plan_unit_frozen(plan, y);
 }
 
 typedef struct Use {

@@ -68,8 +68,7 @@ static void find_groups(Drawing *d) {
 
 static bool is_layer(const PlanInstr *instr) {
   if (instr->stream != STREAM_COMPUTE) return false;
-  return instr->phase == PHASE_FORWARD || instr->op == INSTR_CROSS_ENTROPY || instr->op == INSTR_LINEAR_CROSS_ENTROPY ||
-         instr->op == INSTR_MSE;
+  return instr->phase == PHASE_FORWARD || instr_is_loss(instr->op);
 }
 
 static int32_t find_node(const Drawing *d, const char *pattern, int32_t group) {
@@ -182,6 +181,7 @@ static void cluster_label(const Drawing *d, const Group *group) {
   text_printf(d->out, SMALL "%s elements in %d tensor%s", text_count(numel, (double)unit->numel), unit->param_count,
               unit->param_count == 1 ? "" : "s");
   if (group->count > 1) text_printf(d->out, ", each");
+  if (plan_unit_frozen(plan, unit)) text_printf(d->out, ", frozen");
   text_printf(d->out, "</font>");
   if (fact->gathers)
     text_printf(d->out, SMALL "gather %s in %s%s</font>", text_bytes(full, fact->gather_bytes),

@@ -110,6 +110,7 @@ static void why_unit(Text *out, const Facts *f, int32_t u, bool costs) {
   for (int32_t p = 0; p < unit->param_count && p < 6; p++)
     text_printf(out, "%s %s", p ? "," : "", plan_str(plan, plan->params.data[unit->first_param + p].name));
   text_printf(out, unit->param_count > 6 ? ", and %d more\n" : "\n", unit->param_count - 6);
+  if (plan_unit_frozen(plan, unit)) text_printf(out, "  frozen: no gradient, no moments, no reduction, no update\n");
   if (plan->world.shard == 1) {
     text_printf(out, "  whole on every rank: nothing to gather\n");
   } else {

@@ -3,7 +3,8 @@
  *
  *   compare metrics A.jsonl B.jsonl TOLERANCE        losses, gradient norms and rates of every step agree
  *   compare reference A.jsonl EXPECTED.json TOLERANCE  the same against make_reference.py
- *   compare gradient W0 W1 GRADIENT TOLERANCE         W0 - W1 is the gradient, see compare_gradient
+ *   compare gradient W0 W1 GRADIENT TOLERANCE [FROZEN...]  W0 - W1 is the gradient, see compare_gradient; tensors whose
+ *                                                     names begin with FROZEN are equal bit for bit
  *   compare weights A B                               the same tensors, bit for bit, in any order
  *   compare fields FILE.json NAME[.NAME]...           every field is there
  *
@@ -201,11 +202,29 @@ static void compare_gradient_of(const char *name, const Tensors *w0, const Tenso
   free((void *)before), free((void *)after), free((void *)g);
 }
 
-static int compare_gradient(const char *path0, const char *path1, const char *expected, double tolerance) {
+static bool begins_with_any(const char *name, char **prefixes, int count) {
+  for (int i = 0; i < count; i++)
+    if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) return true;
+  return false;
+}
+
+static void compare_bits_of(const char *name, const Tensors *a, const Tensors *b) {
+  size_t n, m;
+  const char *x = tensor_bytes(a, name, &n), *y = tensor_bytes(b, name, &m);
+  if (n != m || memcmp(x, y, n)) fail("tensor %s differs", name);
+}
+
+static int compare_gradient(const char *path0, const char *path1, const char *expected, double tolerance, char **frozen,
+                            int frozen_count) {
   Tensors w0 = read_tensors(path0), w1 = read_tensors(path1), gradient = read_tensors(expected);
   const char *name;
   json_t *entry;
-  json_object_foreach(gradient.header, name, entry) compare_gradient_of(name, &w0, &w1, &gradient, tolerance);
+  json_object_foreach(gradient.header, name, entry) {
+    if (begins_with_any(name, frozen, frozen_count))
+      compare_bits_of(name, &w0, &w1);
+    else
+      compare_gradient_of(name, &w0, &w1, &gradient, tolerance);
+  }
   if (json_object_size(w1.header) != json_object_size(gradient.header))
     fail("the files hold different tensors");
   drop_tensors(w0), drop_tensors(w1), drop_tensors(gradient);
@@ -217,11 +236,7 @@ static int compare_weights(const char *path_a, const char *path_b) {
   if (json_object_size(a.header) != json_object_size(b.header)) fail("the files hold different tensors");
   const char *name;
   json_t *entry;
-  json_object_foreach(a.header, name, entry) {
-    size_t n, m;
-    const char *x = tensor_bytes(&a, name, &n), *y = tensor_bytes(&b, name, &m);
-    if (n != m || memcmp(x, y, n)) fail("tensor %s differs", name);
-  }
+  json_object_foreach(a.header, name, entry) compare_bits_of(name, &a, &b);
   printf("%zu tensors are equal\n", json_object_size(a.header));
   drop_tensors(a), drop_tensors(b);
   return 0;
@@ -255,8 +270,8 @@ int main(int argc, char **argv) {
     return compare_metrics(read_metrics(argv[2]), read_metrics(argv[3]), atof(argv[4]));
   if (argc == 5 && strcmp(mode, "reference") == 0)
     return compare_metrics(read_metrics(argv[2]), read_expected(argv[3]), atof(argv[4]));
-  if (argc == 6 && strcmp(mode, "gradient") == 0)
-    return compare_gradient(argv[2], argv[3], argv[4], atof(argv[5]));
+  if (argc >= 6 && strcmp(mode, "gradient") == 0)
+    return compare_gradient(argv[2], argv[3], argv[4], atof(argv[5]), argv + 6, argc - 6);
   if (argc == 4 && strcmp(mode, "weights") == 0) return compare_weights(argv[2], argv[3]);
   if (argc > 3 && strcmp(mode, "fields") == 0) return compare_fields(argv[2], argv + 3, argc - 3);
   fail("usage: compare metrics|reference|gradient|weights|fields FILE...");

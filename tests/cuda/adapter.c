@@ -335,7 +335,30 @@ static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, co
       f32_out(&c, m, n), f32_out(&c, v, n), (CudaTensor){0});
 }
 
-/* No CUDA kernel yet: the backend refuses the instruction when it opens. */
+/* No CUDA kernels yet: the backend refuses the instructions when it opens. */
+static void adafactor_sums(const KernelContext *k, int64_t first, int64_t n, int64_t cols, double grid, const float *g,
+                           int64_t *row_sums, int64_t *col_sums) {
+  (void)k, (void)first, (void)n, (void)cols, (void)grid, (void)g, (void)row_sums, (void)col_sums;
+  abort();
+}
+
+static void adafactor_average(int64_t n, double weight, double factor, const int64_t *sums, float *v) {
+  (void)n, (void)weight, (void)factor, (void)sums, (void)v;
+  abort();
+}
+
+static void adafactor_norm(const KernelContext *k, const AdafactorRates *rates, int64_t first, int64_t n, int64_t cols,
+                           const float *row, const float *col, const float *g, int64_t *acc) {
+  (void)k, (void)rates, (void)first, (void)n, (void)cols, (void)row, (void)col, (void)g, (void)acc;
+  abort();
+}
+
+static void adafactor(const KernelContext *k, const AdafactorRates *rates, int64_t first, int64_t n, int64_t cols,
+                      const float *row, const float *col, const float *g, float *w) {
+  (void)k, (void)rates, (void)first, (void)n, (void)cols, (void)row, (void)col, (void)g, (void)w;
+  abort();
+}
+
 static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const float *g, float *w, float *m) {
   (void)k, (void)n, (void)rates, (void)g, (void)w, (void)m;
   abort();

@@ -53,6 +53,14 @@ for ranks in 1 4; do
   "$compare" metrics queues.jsonl shared.jsonl 0
 done
 
+# Frozen parameters stay as they were; an optimizer that GPUs lack is refused before anything runs.
+sed -E 's/^  loss = /  freeze "wte"\n  freeze "h.0.ln_1"\n  freeze "h.1.attn.c_attn.weight"\n&/' "$fixtures/gpt-tiny.fsdp" >frozen.fsdp
+for backend in cpu cuda; do train "frozen-$backend" frozen.fsdp --ranks 2 --steps 4 --backend $backend; done
+"$compare" metrics frozen-cuda.jsonl frozen-cpu.jsonl 1e-4
+sed -E 's/optimizer adamw \{[^}]*\}/optimizer adafactor { lr 1e-2 }/' "$fixtures/gpt-tiny.fsdp" >adafactor.fsdp
+expect 1 run adafactor.fsdp --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'the CUDA backend has no instruction "adafactor_sums"; run it with --backend cpu'
+
 # bf16 with f32 master weights and gradients follows f32; accumulation over micro-batches is one graph launched again.
 sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/gpt-tiny.fsdp" >bf16.fsdp
 train bf16 bf16.fsdp --ranks 1 --steps 8 --backend cuda

@@ -76,6 +76,7 @@ static void update(Toy *t, Route route) {
   if (route == DIRECT_ALLREDUCE || route == HYBRID) allreduce(t, t->unit->grad_buf, B(t->unit->grad_buf));
   add(t, INSTR_ZERO, OPERANDS(B(t->acc)), INTS(EXACT_DIGITS), NULL);
   add(t, INSTR_SUM_SQUARES, OPERANDS(B(t->unit->grad_buf), B(t->acc)), INTS(0, n), NULL);
+  if (t->b.plan->world.shard > 1) add(t, INSTR_ALLREDUCE_EXACT, OPERANDS(B(t->acc)), NULL, NULL);
   add(t, INSTR_CLIP, OPERANDS(B(t->acc), B(t->norm), B(t->scale)), NULL, REALS(0));
   add(t, INSTR_SGD,
       OPERANDS(B(t->unit->grad_buf), B(t->scale), B(t->unit->param_buf), B(t->unit->m_buf),

@@ -70,6 +70,10 @@ static int64_t *int_of(Plan *plan, int32_t instr, int k) {
   return &plan->ints.data[plan->instrs.data[instr].ints + (uint32_t)k];
 }
 
+BREAK(frozen_with_moments) {
+  UNUSED;
+  plan->units.data[1].grad_buf = PLAN_NONE;
+}
 BREAK(ranks) {
   UNUSED;
   plan->world.replicas = 3;
@@ -386,6 +390,12 @@ BREAK(update_twice) {
   UNUSED;
   plan->segments.data[2].count = 2;
 }
+/* The loss is summed again in place of the norm. */
+BREAK(norm_of_one_shard) {
+  UNUSED;
+  PlanInstr *norm = &plan->instrs.data[AT_NORM_SUM], *loss = &plan->instrs.data[AT_LOSS_SUM];
+  norm->op = loss->op, norm->operands = loss->operands, norm->ints = loss->ints;
+}
 BREAK(persistent_sum) {
   UNUSED;
   plan->persistent_bytes++;
@@ -427,6 +437,7 @@ BREAK(late_contribution) {
   { VERIFY_##rule, #f, f }
 static const Breakage breakages[] = {
     CASE(STRUCTURE, ranks),
+    CASE(STRUCTURE, frozen_with_moments),
     CASE(STRUCTURE, no_ranks),
     CASE(STRUCTURE, queue),
     CASE(STRUCTURE, segment_gap),
@@ -502,6 +513,7 @@ static const Breakage breakages[] = {
     CASE(GRADIENT, second_contribution),
     CASE(GRADIENT, update_twice),
     CASE(GRADIENT, reduce_twice),
+    CASE(SUMS, norm_of_one_shard),
     CASE(SUMMARY, persistent_sum),
     CASE(SUMMARY, max_live),
     CASE(SUMMARY, arena_long),

@@ -54,9 +54,12 @@ const char *random_model(Arena *arena, uint64_t seed) {
               norm, *drop ? ", 0.1)" : "", norm);
   text_printf(t, "  x = embedding(tokens, vocab, d) as wte%s\n", rope ? "" : " + positions(ctx, d) as wpe");
   text_printf(t, "  x = repeat layers block(x) as h\n  x = %s(x) as nf\n", norm);
+  static const char *const freezes[] = {"", "", "", "  freeze \"wte\"\n", "  freeze \"h.*.n1\"\n  freeze \"h.0\"\n", "  freeze \"nf\"\n  freeze \"*.mlp\"\n"};
+  text_printf(t, "%s", freezes[random_below(r, 6)]);
   text_printf(t, "  loss = cross_entropy(linear(x, vocab, %s) %s, targets%s)\n}\n", tied ? "weight = wte" : "bias = false",
               tied ? "" : "as head", random_below(r, 2) ? ", chunk = 16" : "");
-  text_printf(t, "train { optimizer %s { lr 1e-3 } batch %llu precision f32 clip 1.0 seed 1 }\n", random_below(r, 2) ? "adamw" : "sgd",
+  static const char *const optimizers[] = {"adamw", "sgd", "adafactor"};
+  text_printf(t, "train { optimizer %s { lr 1e-3 } batch %llu precision f32 clip 1.0 seed 1 }\n", optimizers[random_below(r, 3)],
               (unsigned long long)(16u << random_below(r, 2)));
   print_cluster(t, r);
   return text.data;

@@ -2,16 +2,25 @@
 # Owns: a plan never changes the arithmetic. At 2 ranks, random units (non-contiguous ones too), strategies,
 # checkpointing, prefetch depths and resharding must give bit-identical losses, norms and weights.
 #
-#   random_plans.sh FSDPC COMPARE [COUNT [SEED]]
+# variant: `plain`, or `mixed`: Adafactor, dropout and frozen parameters in the middle of units.
+#
+#   random_plans.sh FSDPC COMPARE [COUNT [SEED [VARIANT]]]
 source "$(dirname "$0")/../cli/lib.sh"
 count=${3:-100}
 RANDOM=${4:-1}
+variant=${5:-plain}
 
 # The GPT of the fixtures with 4 blocks and a short schedule; two repetitions of the micro-batch, so that gradients
 # accumulate over repetitions too.
+declare -A edits=(
+  [plain]=''
+  [mixed]='s/optimizer adamw \{[^}]*\}/optimizer adafactor { lr 1e-2 decay 0.1 }/
+           s/linear\(gelu\((.*)\), d\) as c_proj/linear(dropout(gelu(\1), 0.1), d) as c_proj/
+           s/^  loss = /  freeze "wpe"\n  freeze "*.ln_1.weight"\n  freeze "h.0.mlp"\n  freeze "h.2.attn.c_attn"\n&/'
+)
 model() {
-  sed -E '$d; s/layers = 2/layers = 4/; s/d = 24/d = 12/; s/steps 20/steps 3/' \
-    "$fixtures/gpt-tiny.fsdp"
+  sed -E '$d; s/layers = 2/layers = 4/; s/d = 24/d = 12/; s/steps 20/steps 3/' "$fixtures/gpt-tiny.fsdp" |
+    sed -E "${edits[$variant]}"
   printf 'plan { memory %s micro_batch 2 %s }\n' "$1" "$2"
 }
 

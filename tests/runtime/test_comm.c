@@ -124,6 +124,20 @@ static int exact(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round)
   return 0;
 }
 
+/* Beyond 2^53, where doubles would no longer do. */
+static int integers(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
+  int64_t *x = (int64_t *)(env->arenas[env->rank] + OTHER), base = (int64_t)1 << 58;
+  uint32_t first = comm->rank / comm->shard * comm->shard;
+  for (uint64_t i = 0; i < count; i++) x[i] = base + (int64_t)((i + 1) * (env->rank + 1 + round));
+  CHECK(comm->allreduce_int(comm, OTHER, count) == COMM_OK);
+  for (uint64_t i = 0; i < count; i++) {
+    int64_t expected = 0;
+    for (uint32_t r = first; r < first + comm->shard; r++) expected += base + (int64_t)((i + 1) * (r + 1 + round));
+    CHECK(x[i] == expected);
+  }
+  return 0;
+}
+
 static int everything(void *user, const RankEnv *env) {
   Arena *arena = arena_new();
   Comm *comm = open_comm(arena, env, user);
@@ -137,6 +151,7 @@ static int everything(void *user, const RankEnv *env) {
     if (code == 0) code = hybrid(env, comm, count, round);
     if (code == 0) code = sums(env, comm, count < 200 ? count : 200, round);
     if (code == 0) code = exact(env, comm, 20, round);
+    if (code == 0) code = integers(env, comm, count < 200 ? count : 200, round);
     if (code == 0 && comm->barrier(comm) != COMM_OK) code = 11;
   }
   arena_free(arena);

@@ -1,7 +1,7 @@
 " Syntax of .fsdp files. Copy docs/editors/vim into ~/.vim (or ~/.config/nvim).
 if exists('b:current_syntax') | finish | endif
 
-syntax keyword fsdpStatement use model module let input repeat return as in init
+syntax keyword fsdpStatement use model module let input repeat return as in init freeze
 syntax keyword fsdpBlock train cluster plan device node network optimizer unit
 syntax keyword fsdpKey lr min_lr warmup cooldown no_decay betas eps decay momentum tokens_per_step batch steps precision reduce clip seed order
 syntax keyword fsdpKey name memory bandwidth bandwidth_share peak gemm_share attention_share attention_backward tile_units launch

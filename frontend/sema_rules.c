@@ -1,0 +1,152 @@
+/* Owns: init and freeze: what a model says about parameters by name pattern, applied once all names are known.
+ *
+ * Rules stated in a module see names from there. A rule in a module that is expanded several times is one rule: it
+ * must match something in one of its expansions. */
+#include "frontend/sema.h"
+
+/* A name that a parameter goes by; a tied weight has one for each layer that uses it. */
+typedef struct Alias {
+  const char *name;
+  int32_t param;
+} Alias;
+
+typedef VEC(Alias) Aliases;
+
+/* As path_matches; a leading "*." stands for any number of components. */
+static bool pattern_matches(const char *pattern, const char *name) {
+  if (path_matches(pattern, name)) return true;
+  if (strncmp(pattern, "*.", 2)) return false;
+  for (const char *rest = name; rest; rest = strchr(rest, '.')) {
+    if (*rest == '.') rest++;
+    if (path_matches(pattern + 2, rest)) return true;
+  }
+  return false;
+}
+
+/* The name as seen from a scope, or NULL when it lies outside. */
+static const char *inside(const char *scope, const char *name) {
+  size_t length = strlen(scope);
+  if (!length) return name;
+  return !strncmp(scope, name, length) && name[length] == '.' ? name + length + 1 : NULL;
+}
+
+static bool in_scope(const char *scope, const char *pattern, const char *name) {
+  const char *seen = inside(scope, name);
+  return seen && pattern_matches(pattern, seen);
+}
+
+/* Which rules matched, by their place in the text. */
+static void note_match(Sema *sema, Map *matched, Span span, bool hit) {
+  const char *place = arena_printf(sema->arena, "%d:%u", span.file, span.begin);
+  map_put(sema->arena, matched, place, hit || map_get(matched, place) == 1);
+}
+
+typedef VEC(const char *) Paths;
+
+/* What a pattern could have meant: the parameter, its layer, the modules around it. */
+static void add_paths(Arena *arena, const char *name, Paths *out) {
+  vec_push(arena, out, name);
+  for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.'))
+    vec_push(arena, out, arena_strndup(arena, name, (size_t)(dot - name)));
+}
+
+static void check_match(Sema *sema, const Map *matched, const Aliases *names, const char *what, const char *scope,
+                        const char *pattern, Span span) {
+  if (map_get(matched, arena_printf(sema->arena, "%d:%u", span.file, span.begin))) return;
+  Paths seen = {0};
+  for (uint32_t i = 0; i < names->count; i++) {
+    const char *name = inside(scope, names->data[i].name);
+    if (name) add_paths(sema->arena, name, &seen);
+  }
+  const char *near = text_nearest(pattern, seen.data, seen.count);
+  Diag *diag = sema_error(sema, span, "%s pattern \"%s\" matches no parameter", what, pattern);
+  if (near)
+    diag_help(diag, "did you mean \"%s\"?", near);
+  else
+    diag_help(diag, "`fsdpc check --dump=graph` lists the parameters; a leading \"*.\" matches at any depth");
+}
+
+/* --- initial values ------------------------------------------------------------------------------------- */
+
+static bool apply_init(Graph *graph, const InitRule *rule) {
+  bool matched = false;
+  for (uint32_t i = 0; i < graph->params.count; i++) {
+    GraphParam *param = &graph->params.data[i];
+    if (!in_scope(rule->scope, rule->pattern, param->name)) continue;
+    param->init = rule->init;
+    matched = true;
+  }
+  return matched;
+}
+
+/* Modules first, the model last: what the user of a module says wins. */
+static void apply_inits(Sema *sema, const Aliases *names) {
+  Map matched = {0};
+  for (int model = 0; model < 2; model++)
+    for (uint32_t i = 0; i < sema->inits.count; i++) {
+      const InitRule *rule = &sema->inits.data[i];
+      if (rule->model == (model == 1)) note_match(sema, &matched, rule->span, apply_init(sema->graph, rule));
+    }
+  for (uint32_t i = 0; i < sema->inits.count; i++) {
+    const InitRule *rule = &sema->inits.data[i];
+    check_match(sema, &matched, names, "init", rule->scope, rule->pattern, rule->span);
+  }
+}
+
+/* --- frozen parameters ---------------------------------------------------------------------------------- */
+
+static void check_something_learns(Sema *sema) {
+  const Graph *graph = sema->graph;
+  for (uint32_t i = 0; i < graph->params.count; i++)
+    if (!graph->params.data[i].frozen) return;
+  const FreezeRule *last = &sema->freezes.data[sema->freezes.count - 1];
+  Diag *diag = sema_error(sema, last->span, "every parameter is frozen, so there is nothing to train");
+  diag_help(diag, "freeze less: a pattern such as \"h.0\" freezes that module alone");
+}
+
+/* A parameter is frozen when any of its names matches any of the patterns. */
+static void apply_freezes(Sema *sema, const Aliases *names) {
+  Map matched = {0};
+  for (uint32_t i = 0; i < sema->freezes.count; i++) {
+    const FreezeRule *rule = &sema->freezes.data[i];
+    bool hit = false;
+    for (uint32_t k = 0; k < names->count; k++) {
+      if (!in_scope(rule->scope, rule->pattern, names->data[k].name)) continue;
+      sema->graph->params.data[names->data[k].param].frozen = hit = true;
+    }
+    note_match(sema, &matched, rule->span, hit);
+  }
+  for (uint32_t i = 0; i < sema->freezes.count; i++) {
+    const FreezeRule *rule = &sema->freezes.data[i];
+    check_match(sema, &matched, names, "freeze", rule->scope, rule->pattern, rule->span);
+  }
+  if (sema->freezes.count) check_something_learns(sema);
+}
+
+/* --- both ----------------------------------------------------------------------------------------------- */
+
+static Aliases own_names(Sema *sema) {
+  Aliases names = {0};
+  for (uint32_t i = 0; i < sema->graph->params.count; i++)
+    vec_push(sema->arena, &names, ((Alias){sema->graph->params.data[i].name, (int32_t)i}));
+  return names;
+}
+
+/* A layer that shares another's weight gives it a second name. */
+static void add_tied_names(Sema *sema, Aliases *names) {
+  const Graph *graph = sema->graph;
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    const GraphOp *op = &graph->ops.data[i];
+    if (op->weight < 0) continue;
+    const char *name = path_join(sema, op->name, "weight");
+    if (strcmp(name, graph->params.data[op->weight].name)) vec_push(sema->arena, names, ((Alias){name, op->weight}));
+  }
+}
+
+void apply_rules(Sema *sema) {
+  Aliases names = own_names(sema);
+  apply_inits(sema, &names);
+  if (!sema->freezes.count) return;
+  add_tied_names(sema, &names);
+  apply_freezes(sema, &names);
+}
