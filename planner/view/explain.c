@@ -1,6 +1,8 @@
 /* Owns: `explain`'s tree and tables. Neighbours that are alike are one row, so that 126 blocks read like three. */
 #include "planner/view/explain.h"
 
+#include "planner/view/reasons.h"
+
 #include <stdio.h>
 
 enum { NAME_LEAST = 16, NAME_MOST = 48, GROUPS_MOST = 10 };
@@ -171,6 +173,19 @@ static void print_tree(const Page *page) {
 
 /* --- head, units --------------------------------------------------------------------------------------- */
 
+/* Two columns in; broken at spaces where the page ends. */
+static void print_wrapped(const Page *page, const char *text) {
+  int column = 0, room = page->style->width - 2;
+  for (const char *word = text; *word;) {
+    int length = (int)strcspn(word, " ");
+    bool breaks = !column || column + 1 + length > room;
+    text_printf(page->out, breaks ? "%s  %.*s" : "%s%.*s", !breaks ? " " : column ? "\n" : "", length, word);
+    column = breaks ? length : column + 1 + length;
+    word += length + (word[length] == ' ');
+  }
+  text_printf(page->out, "\n");
+}
+
 static void print_head(const Page *page) {
   const Plan *plan = page->f->plan;
   const PlanWorld *world = &plan->world;
@@ -185,6 +200,12 @@ static void print_head(const Page *page) {
   if (page->style->costs)
     text_printf(page->out, "step %s (%s to %s), of which %s of communication is exposed\n", ms(page->f, page->f->sim->step_ns),
                 ms(page->f, page->f->sim->fast_ns), ms(page->f, page->f->sim->slow_ns), ms(page->f, page->f->sim->exposed_comm_ns));
+}
+
+static void print_reasons(const Page *page) {
+  Reasons reasons = reasons_of(page->f, page->style->costs);
+  heading(page, "Why");
+  for (uint32_t k = 0; k < reasons.count; k++) print_wrapped(page, reasons.data[k]);
 }
 
 static const char *policy(const Facts *f, int32_t u) {
@@ -247,6 +268,13 @@ static void print_shares(const Page *page) {
                   100 * (double)f->share_ns[s] / (double)f->sim->step_ns);
 }
 
+static void print_launching(const Page *page) {
+  const Facts *f = page->f;
+  if (!f->launch_ns) return;
+  text_printf(page->out, "  %-18s %10s  %5.1f %%  part of the above: %u launches of %s\n", "launching", ms(f, f->launch_ns),
+              100 * (double)f->launch_ns / (double)f->sim->step_ns, f->launches, ms(f, f->plan->summary.launch_ns));
+}
+
 static void print_ceilings(const Page *page) {
   static const struct {
     Without what;
@@ -263,8 +291,6 @@ static void print_ceilings(const Page *page) {
     double faster = ns ? (double)f->sim->step_ns / (double)ns : 0;
     text_printf(page->out, "  %-24s %10s", rows[r].text, ms(f, ns));
     if (faster > 0) text_printf(page->out, "  %.2fx as fast", faster);
-    if (rows[r].what == WITHOUT_LAUNCH)
-      text_printf(page->out, " (%u launches of %s)", f->launches, ms(f, f->plan->summary.launch_ns));
     text_printf(page->out, "\n");
   }
   if (f->plan->summary.lower_bound_ns)
@@ -276,10 +302,12 @@ void view_explain(Text *out, const Facts *facts, const ExplainStyle *style) {
   Page page = {.out = out, .f = facts, .style = style};
   find_width(&page);
   print_head(&page);
+  print_reasons(&page);
   print_units(&page);
   print_tree(&page);
   print_peak(&page);
   if (!style->costs) return;
   print_shares(&page);
+  print_launching(&page);
   print_ceilings(&page);
 }

@@ -176,6 +176,12 @@ static void find_units(Facts *f) {
   }
 }
 
+/* Of a computation's predicted time. */
+static uint64_t launch_part(const Plan *plan, const PlanInstr *instr) {
+  if (instr->stream != STREAM_COMPUTE) return 0;
+  return instr->ns < plan->summary.launch_ns ? instr->ns : plan->summary.launch_ns;
+}
+
 static void find_shares(Facts *f) {
   static const Share of_phase[PHASE_COUNT] = {[PHASE_BEGIN] = SHARE_BEGIN,
                                               [PHASE_FORWARD] = SHARE_FORWARD,
@@ -189,6 +195,7 @@ static void find_shares(Facts *f) {
     if (instr->stream == STREAM_COMPUTE) {
       f->share_ns[of_phase[instr->phase]] += span_ns(f, (int32_t)i) * count;
       if (instr->flops || instr->bytes) f->launches += (uint32_t)count;
+      f->launch_ns += launch_part(f->plan, instr) * count;
     }
     Share share = instr->stream == STREAM_GATHER      ? SHARE_GATHER
                   : instr->stream == STREAM_REPLICATE ? SHARE_REPLICATE
@@ -220,6 +227,12 @@ bool units_alike(const Plan *plan, int32_t a, int32_t b) {
   const PlanUnit *x = &plan->units.data[a], *y = &plan->units.data[b];
   return x->numel == y->numel && x->param_count == y->param_count && x->shard == y->shard &&
          x->reshard == y->reshard;
+}
+
+int unit_hue(const Plan *plan, int32_t unit) {
+  int32_t kind = 0;
+  for (int32_t u = 1; u <= unit; u++) kind += !units_alike(plan, u - 1, u);
+  return (int)(kind % UNIT_HUES);
 }
 
 typedef struct Use {
@@ -272,8 +285,8 @@ uint64_t step_without(const Plan *plan, Without what) {
   for (uint32_t i = 0; i < plan->instrs.count; i++) {
     PlanInstr *instr = &without.instrs.data[i];
     *instr = plan->instrs.data[i];
-    uint64_t launch = what == WITHOUT_LAUNCH && instr->stream == STREAM_COMPUTE ? plan->summary.launch_ns : 0;
-    instr->ns = goes(instr, what) ? 0 : instr->ns > launch ? instr->ns - launch : 0;
+    uint64_t launch = what == WITHOUT_LAUNCH ? launch_part(plan, instr) : 0;
+    instr->ns = goes(instr, what) ? 0 : instr->ns - launch;
   }
   plan_simulate(scratch, &without, &sim);
   arena_free(scratch);

@@ -66,6 +66,7 @@ typedef struct Facts {
   UnitFact *units;
   uint64_t share_ns[SHARE_COUNT];
   uint32_t launches;             /* kernels of a step */
+  uint64_t launch_ns;            /* predicted time of launching them, part of the shares of compute */
 } Facts;
 
 /* All memory is arena's. */
@@ -79,6 +80,10 @@ int instr_unit_index(const InstrSpec *spec);
 
 /* Units that differ in nothing but their name, by policy and sizes. */
 bool units_alike(const Plan *plan, int32_t a, int32_t b);
+/* The number of a unit's colour: alike units that follow each other share one, so that colours tell kinds apart.
+ * report.css and timeline.c have UNIT_HUES of them. */
+enum { UNIT_HUES = 8 };
+int unit_hue(const Plan *plan, int32_t unit);
 /* units in the order of their first use. */
 int32_t *units_by_use(const Facts *facts);
 

@@ -47,7 +47,7 @@ golden diff-same.txt diff figure2.plan figure2.plan --detailed-exitcode
 golden diff-exitcode.txt diff figure2.plan figure2-kept.plan --no-costs --detailed-exitcode
 golden diff.json diff figure2.plan figure2-kept.plan --json
 golden units.dot draw figure2.plan --dot OUT
-golden timeline.svg draw figure2.plan --svg OUT
+golden timeline.svg draw figure2.plan --timeline OUT
 golden trace.json draw figure2.plan --trace OUT
 golden against-json.txt plan ../../models/fsdp-figure2.fsdp --against figure2.plan --json
 
