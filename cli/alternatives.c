@@ -181,7 +181,7 @@ int print_alternatives(Cli *cli, const Planned *planned, const Subject *subject,
   asked.graph = graph;
   asked.held.ranks = planned->plan->world.ranks;
   hold(&asked.held, planned->plan);
-  printf("  alternatives, with the same strategy and micro-batch:\n");
+  printf("  rejected alternatives, with the same strategy and micro-batch:\n");
   if (subject->tensor)
     ask_about_tensor(&asked, subject);
   else

@@ -13,6 +13,9 @@ typedef struct ExplainStyle {
 /* The tree of segments, passes and units; the peak; where the time goes. */
 void view_explain(Text *out, const Facts *facts, const ExplainStyle *style);
 
+/* measured.c: what a run took beside what was predicted, facts of one plan. */
+void view_measured(Text *out, const Facts *predicted, const Facts *measured, const ExplainStyle *style);
+
 /* What `--why` is about: a unit, a parameter (then its unit), or a layer's result. */
 typedef struct Subject {
   int32_t unit, param; /* PLAN_NONE where it is not one */
