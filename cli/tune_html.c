@@ -166,7 +166,8 @@ void tune_html(const Tune *t, Text *out) {
   if (t->front.count) {
     text_printf(out, "<div id=\"legend\">");
     for (uint32_t k = 0; k < plot.ranks.count; k++)
-      text_printf(out, "<span><i class=\"key\" style=\"background:%s\"></i>%s ranks</span>", hues[k % HUES], plot.ranks.data[k]);
+      text_printf(out, "<span><i class=\"key\" style=\"background:%s\"></i>%s rank%s</span>", hues[k % HUES], plot.ranks.data[k],
+                  strcmp(plot.ranks.data[k], "1") ? "s" : "");
     text_printf(out, "</div>\n<figure class=\"plot\"><svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n", WIDTH,
                 HEIGHT, WIDTH, HEIGHT);
     draw_axes(&plot);

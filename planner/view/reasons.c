@@ -16,12 +16,6 @@ static const char *cost_text(const Facts *f, uint64_t ns, uint64_t exposed_ns, b
   return costs ? arena_printf(f->arena, ": %s a step, of which %s are exposed", time(f, ns), time(f, exposed_ns)) : "";
 }
 
-/* ", and the budget has 3.1 GiB left" */
-static const char *left_text(const Facts *f) {
-  uint64_t budget = f->plan->summary.budget_bytes, arena = f->plan->arena_bytes;
-  return budget > arena ? arena_printf(f->arena, ", where the budget has %s left", size(f, budget - arena)) : "";
-}
-
 static const char *sharding(const Facts *f, bool costs) {
   const Plan *plan = f->plan;
   uint32_t kept = 0;
@@ -36,8 +30,8 @@ static const char *sharding(const Facts *f, bool costs) {
   if (kept == plan->units.count)
     return arena_printf(f->arena, "All %u units stay gathered from forward to backward, so that each is gathered once%s.", kept, cost);
   return arena_printf(f->arena, "%u of %u units stay gathered from forward to backward; the others are released after forward and gathered again%s. "
-                                "Keeping them too would take up to %s more%s.",
-                      kept, plan->units.count, cost, size(f, released_bytes), left_text(f));
+                                "Keeping them too would take up to %s more.",
+                      kept, plan->units.count, cost, size(f, released_bytes));
 }
 
 static bool is_recomputation(const PlanInstr *instr) {
@@ -68,8 +62,13 @@ static const char *checkpointing(const Facts *f, bool costs) {
   if (!count)
     return arena_printf(f->arena, "Nothing is computed twice: what backward needs is kept, %s at the peak.", size(f, by_class[BUF_ACTIVATION]));
   const char *cost = costs ? arena_printf(f->arena, ", %s a step", time(f, f->share_ns[SHARE_RECOMPUTE])) : "";
-  return arena_printf(f->arena, "%u operators run again in backward%s: keeping their results would take up to %s more%s.", count, cost,
-                      size(f, bytes), left_text(f));
+  return arena_printf(f->arena, "%u operators run again in backward%s: keeping their results would take up to %s more.", count, cost,
+                      size(f, bytes));
+}
+
+static const char *room(const Facts *f) {
+  uint64_t budget = f->plan->summary.budget_bytes, arena = f->plan->arena_bytes;
+  return arena_printf(f->arena, "Of the budget of %s, %s are left.", size(f, budget), size(f, budget > arena ? budget - arena : 0));
 }
 
 static const char *bound(const Facts *f) {
@@ -83,6 +82,7 @@ Reasons reasons_of(const Facts *f, bool costs) {
   Reasons reasons = {0};
   vec_push(f->arena, &reasons, sharding(f, costs));
   vec_push(f->arena, &reasons, checkpointing(f, costs));
+  if (f->plan->summary.budget_bytes) vec_push(f->arena, &reasons, room(f));
   if (costs && f->plan->summary.lower_bound_ns) vec_push(f->arena, &reasons, bound(f));
   return reasons;
 }

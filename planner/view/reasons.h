@@ -6,7 +6,7 @@
 
 typedef VEC(const char *) Reasons;
 
-/* Sharding, then recomputation, then (with costs) the bound. costs: with times. */
+/* Sharding, recomputation, what the budget has left, and (with costs) the bound. costs: with times. */
 Reasons reasons_of(const Facts *facts, bool costs);
 
 #endif

@@ -58,7 +58,8 @@
   const peak = points.reduce((a, b) => b.total > a.total ? b : a, points[0]);
   const limits = [data.budget, data.arena].filter(b => b && b < 1.6 * peak.total);
   const peakSlice = lanes[0].slices.find(slice => slice[S.BEGIN] <= peak.ns && peak.ns < slice[S.BEGIN] + slice[S.DURATION]);
-  const peakLabel = 'peak ' + bytes(peak.total) + (peakSlice ? ', ' + data.ops[peakSlice[S.OP]] + ' ' + peakSlice[S.NAME] : '');
+  const peakShort = 'peak ' + bytes(peak.total);
+  const peakLong = peakShort + (peakSlice ? ', ' + data.ops[peakSlice[S.OP]] + ' ' + peakSlice[S.NAME] : '');
   const top = Math.max(peak.total, ...limits) * 1.06;
   const pointAt = ns => {
     let low = 0, high = points.length;
@@ -186,6 +187,8 @@
     g.beginPath();
     g.arc(px, py, 3.5, 0, 7);
     g.fill();
+    const room = Math.max(px - LEFT, state.width - RIGHT - px) - 12;
+    const peakLabel = g.measureText(peakLong).width < room ? peakLong : peakShort;
     const left = px + 12 + g.measureText(peakLabel).width > state.width - RIGHT;
     g.textAlign = left ? 'right' : 'left';
     g.strokeStyle = color('--ground');
