@@ -62,10 +62,10 @@ static mode_t mode_for(const char *path) {
   return 0666 & ~mask;
 }
 
-/* A path that cannot be renamed onto: /dev/stdout, a pipe. */
+/* A path that must not be renamed onto: a pipe, or a link, such as /dev/stdout, also where it leads to a regular file. */
 static bool is_special(const char *path) {
   struct stat status;
-  return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+  return lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
 }
 
 static bool write_special(const char *path, const char *bytes, size_t length) {

@@ -108,6 +108,11 @@ if command -v dot >/dev/null; then
   expect 0 draw a.plan --svg units.svg
   grep -q '<svg' units.svg || fail 'no picture of the units'
 fi
+mkdir linked && ln -s linked/target link
+expect 0 draw a.plan --dot link
+[ -L link ] && cmp -s linked/target a.dot || fail 'a link was replaced, or does not lead to what was written'
+expect 0 draw a.plan --dot link
+[ -L link ] && cmp -s linked/target a.dot || fail 'a link to a file was replaced'
 mkdir no-programs
 PATH=$PWD/no-programs expect 1 draw a.plan --svg none.svg
 said err 'apt-get install graphviz'
