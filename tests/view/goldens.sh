@@ -67,7 +67,7 @@ golden trace.json draw figure2.plan --trace OUT
 golden against-json.txt plan ../../models/fsdp-figure2.fsdp --against figure2.plan --json
 
 # What a sweep asked for and which of it is possible; figures would change with the planner.
-told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-11 >"$scratch/now"
+told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
 same tune.csv
 
 # What each decision could have been instead; what a sweep says of its front, with and without a price.
