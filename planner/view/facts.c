@@ -230,8 +230,9 @@ bool units_alike(const Plan *plan, int32_t a, int32_t b) {
 }
 
 int unit_hue(const Plan *plan, int32_t unit) {
-  int32_t kind = 0;
-  for (int32_t u = 1; u <= unit; u++) kind += !units_alike(plan, u - 1, u);
+  int32_t kind = 0, first = 0;
+  while (first < unit && !units_alike(plan, first, unit)) first++;
+  for (int32_t u = 1; u <= first; u++) kind += !units_alike(plan, u - 1, u);
   return (int)(kind % UNIT_HUES);
 }
 

@@ -80,7 +80,7 @@ int instr_unit_index(const InstrSpec *spec);
 
 /* Units that differ in nothing but their name, by policy and sizes. */
 bool units_alike(const Plan *plan, int32_t a, int32_t b);
-/* The number of a unit's colour: alike units that follow each other share one, so that colours tell kinds apart.
+/* The number of a unit's colour: alike units share one, so that colours tell kinds apart.
  * report.css and timeline.c have UNIT_HUES of them. */
 enum { UNIT_HUES = 8 };
 int unit_hue(const Plan *plan, int32_t unit);
