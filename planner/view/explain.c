@@ -44,30 +44,33 @@ static void heading(const Page *page, const char *text) {
 
 /* --- rows ---------------------------------------------------------------------------------------------- */
 
-static bool rows_alike(const Facts *f, const PassFact *a, const PassFact *b) {
-  return a->segment == b->segment && a->pass == b->pass && units_alike(f->plan, a->unit, b->unit) &&
-         a->gather_bytes == b->gather_bytes && a->reduce_bytes == b->reduce_bytes &&
-         !a->recompute_ns == !b->recompute_ns;
-}
+/* Rows of units that are used alike: every `stride`-th of passes[first ..], `count` in all. */
+typedef struct Run {
+  uint32_t first, stride, count;
+} Run;
 
-uint32_t pass_run_end(const Facts *f, uint32_t first) {
-  uint32_t end = first + 1;
-  while (end < f->passes.count && rows_alike(f, &f->passes.data[first], &f->passes.data[end])) end++;
-  return end;
+static bool rows_alike(const void *context, uint32_t first, uint32_t second) {
+  const Facts *f = context;
+  const PassFact *a = &f->passes.data[first], *b = &f->passes.data[second];
+  return a->segment == b->segment && a->pass == b->pass && units_alike(f->plan, a->unit, b->unit) &&
+         a->gather_bytes == b->gather_bytes && a->reduce_bytes == b->reduce_bytes;
 }
 
 static const char *unit_name(const Facts *f, int32_t unit) {
   return unit == PLAN_NONE ? "(no unit)" : plan_str(f->plan, f->plan->units.data[unit].name);
 }
 
-const char *pass_run_name(const Facts *f, uint32_t first, uint32_t end) {
-  return range_name(f->arena, unit_name(f, f->passes.data[first].unit), unit_name(f, f->passes.data[end - 1].unit));
+/* "h.0 .. 11", or what stands for instructions of no unit. */
+static const char *run_name(const Facts *f, Run run) {
+  uint32_t last = run.first + (run.count - 1) * run.stride;
+  return range_name(f->arena, unit_name(f, f->passes.data[run.first].unit), unit_name(f, f->passes.data[last].unit));
 }
 
-PassFact pass_run_sum(const Facts *f, uint32_t first, uint32_t end) {
-  PassFact sum = f->passes.data[first];
-  for (uint32_t i = first + 1; i < end; i++) {
-    const PassFact *row = &f->passes.data[i];
+/* Sums of times over the run, the most of live bytes, sizes of one. */
+static PassFact run_sum(const Facts *f, Run run) {
+  PassFact sum = f->passes.data[run.first];
+  for (uint32_t k = 1; k < run.count; k++) {
+    const PassFact *row = &f->passes.data[run.first + k * run.stride];
     sum.compute_ns += row->compute_ns;
     sum.recompute_ns += row->recompute_ns;
     sum.gather_ns += row->gather_ns;
@@ -106,10 +109,13 @@ static void print_row(const Page *page, int depth, const char *name, uint32_t co
 
 static int widest_name(const Facts *f) {
   int width = NAME_LEAST;
-  for (uint32_t i = 0, end; i < f->passes.count; i = end) {
-    end = pass_run_end(f, i);
-    int length = (int)strlen(pass_run_name(f, i, end)) + 4 + (end - i > 1 ? 5 : 0);
-    if (length > width) width = length;
+  for (uint32_t i = 0; i < f->passes.count;) {
+    Repeat repeat = find_repeat(i, f->passes.count, rows_alike, f);
+    for (uint32_t place = 0; place < repeat.period; place++) {
+      int length = (int)strlen(run_name(f, (Run){i + place, repeat.period, repeat.count})) + 4 + (repeat.count > 1 ? 5 : 0);
+      if (length > width) width = length;
+    }
+    i += repeat.period * repeat.count;
   }
   return width;
 }
@@ -127,21 +133,26 @@ static void print_columns(const Page *page) {
   text_printf(page->out, " %10s %10s %10s%s\n", "live", "gather", "reduce", on(page, PLAIN));
 }
 
+static void print_run(const Page *page, Run run) {
+  PassFact sum = run_sum(page->f, run);
+  if (!sum.live_bytes && !sum.gather_ns && !sum.reduce_ns) return; /* copies of inputs */
+  print_row(page, 2, run_name(page->f, run), run.count, &sum, true);
+}
+
 /* One pass of one segment: its total, then its units. Returns where the next begins. */
 static uint32_t print_pass(const Page *page, uint32_t first) {
   const Facts *f = page->f;
   const PassFact *head = &f->passes.data[first];
-  uint32_t end = first, rows = 0;
+  uint32_t end = first;
   while (end < f->passes.count && f->passes.data[end].segment == head->segment && f->passes.data[end].pass == head->pass)
     end++;
-  PassFact sum = pass_run_sum(f, first, end);
+  PassFact sum = run_sum(f, (Run){first, 1, end - first});
   sum.gather_bytes = sum.reduce_bytes = 0;
   print_row(page, 1, pass_name(head->pass), 1, &sum, true);
-  for (uint32_t i = first, next; i < end; i = next, rows++) {
-    next = pass_run_end(f, i);
-    PassFact run = pass_run_sum(f, i, next);
-    if (!run.live_bytes && !run.gather_ns && !run.reduce_ns) continue; /* copies of inputs */
-    print_row(page, 2, pass_run_name(f, i, next), next - i, &run, true);
+  for (uint32_t i = first; i < end;) {
+    Repeat repeat = find_repeat(i, end, rows_alike, f);
+    for (uint32_t place = 0; place < repeat.period; place++) print_run(page, (Run){i + place, repeat.period, repeat.count});
+    i += repeat.period * repeat.count;
   }
   return end;
 }
@@ -214,20 +225,25 @@ static const char *policy(const Facts *f, int32_t u) {
   return f->plan->units.data[u].reshard ? "released after forward, gathered again" : "stays gathered until backward";
 }
 
-static void print_units(const Page *page) {
+static void print_unit(const Page *page, int32_t first, int32_t last, uint32_t count) {
   const Facts *f = page->f;
-  const int32_t *order = units_by_use(f);
+  const PlanUnit *unit = &f->plan->units.data[first];
+  char times[24] = "";
+  if (count > 1) snprintf(times, sizeof times, " x%u", count);
+  int room = page->name_width - 2 - (int)strlen(times);
+  const char *name = cut(page, range_name(f->arena, unit_name(f, first), unit_name(f, last)), room);
+  text_printf(page->out, "  %s%-*s %9s elements, %d tensor%s; %s\n", name, page->name_width - 2 - (int)strlen(name), times,
+              number(f, (double)unit->numel), unit->param_count, unit->param_count == 1 ? "" : "s", policy(f, first));
+}
+
+static void print_units(const Page *page) {
+  UnitOrder order = {page->f->plan, units_by_use(page->f)};
   heading(page, "Units");
-  for (uint32_t i = 0, end; i < f->plan->units.count; i = end) {
-    const PlanUnit *unit = &f->plan->units.data[order[i]];
-    for (end = i + 1; end < f->plan->units.count && units_alike(f->plan, order[i], order[end]); end++) {
-    }
-    const char *name = range_name(f->arena, unit_name(f, order[i]), unit_name(f, order[end - 1]));
-    char times[24] = "";
-    if (end - i > 1) snprintf(times, sizeof times, " x%u", end - i);
-    text_printf(page->out, "  %s%-*s %9s elements, %d tensor%s; %s\n", cut(page, name, page->name_width - 2 - (int)strlen(times)),
-                page->name_width - 2 - (int)strlen(cut(page, name, page->name_width - 2 - (int)strlen(times))), times,
-                number(f, (double)unit->numel), unit->param_count, unit->param_count == 1 ? "" : "s", policy(f, order[i]));
+  for (uint32_t i = 0; i < page->f->plan->units.count;) {
+    Repeat repeat = find_unit_repeat(&order, i);
+    for (uint32_t place = i; place < i + repeat.period; place++)
+      print_unit(page, order.units[place], order.units[place + (repeat.count - 1) * repeat.period], repeat.count);
+    i += repeat.period * repeat.count;
   }
 }
 

@@ -29,11 +29,4 @@ bool view_subject(Facts *facts, const char *name, Subject *out, const char **mea
 /* What the plan decided about it, when it moves, what it holds and costs. */
 void view_why(Text *out, Facts *facts, const Subject *subject, const ExplainStyle *style);
 
-/* For every pass and for passes that are alike in sequence: facts->passes[first, end) of one row. */
-uint32_t pass_run_end(const Facts *facts, uint32_t first);
-/* "h.0 .. h.11", or what stands for instructions of no unit. */
-const char *pass_run_name(const Facts *facts, uint32_t first, uint32_t end);
-/* Sums of times over the run, the most of live bytes, sizes of one. */
-PassFact pass_run_sum(const Facts *facts, uint32_t first, uint32_t end);
-
 #endif

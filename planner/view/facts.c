@@ -256,11 +256,36 @@ int32_t *units_by_use(const Facts *f) {
   return order;
 }
 
+enum { PERIOD_MOST = 8 };
+
+Repeat find_repeat(uint32_t first, uint32_t end, bool (*alike)(const void *context, uint32_t a, uint32_t b), const void *context) {
+  Repeat best = {1, 1};
+  for (uint32_t period = 1; period <= PERIOD_MOST; period++) {
+    uint32_t at = first + period;
+    while (at < end && alike(context, at - period, at)) at++;
+    uint32_t count = (at - first) / period;
+    if (count > 1 && 10 * count * period > 11 * best.count * best.period) best = (Repeat){period, count};
+  }
+  return best;
+}
+
+static bool ordered_alike(const void *context, uint32_t a, uint32_t b) {
+  const UnitOrder *order = context;
+  return units_alike(order->plan, order->units[a], order->units[b]);
+}
+
+Repeat find_unit_repeat(const UnitOrder *order, uint32_t first) {
+  return find_repeat(first, order->plan->units.count, ordered_alike, order);
+}
+
 const char *range_name(Arena *arena, const char *first, const char *last) {
   size_t common = 0;
   if (!strcmp(first, last)) return first;
   for (size_t i = 0; first[i] && first[i] == last[i]; i++)
     if (first[i] == '.') common = i + 1;
+  bool inside = strchr(first + common, '.') != NULL; /* the number stands within: "h.*.attn" */
+  const char *pattern = name_pattern(arena, first);
+  if (inside && !strcmp(pattern, name_pattern(arena, last))) return pattern;
   return arena_printf(arena, "%s .. %s", first, last + common);
 }
 

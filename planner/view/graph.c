@@ -43,26 +43,19 @@ typedef struct Drawing {
 
 /* --- what is drawn ------------------------------------------------------------------------------------- */
 
-static bool fold(const Drawing *d, int32_t a, int32_t b) {
-  const UnitFact *x = &d->f->units[a], *y = &d->f->units[b];
-  return units_alike(d->plan, a, b) && x->gathers == y->gathers && x->reduces == y->reduces &&
-         x->replicates == y->replicates && !x->recompute_ns == !y->recompute_ns;
-}
-
+/* Patterns of units that repeat (a block's two halves, say) are a group for each of their places. */
 static void find_groups(Drawing *d) {
-  const int32_t *order = units_by_use(d->f);
+  UnitOrder order = {d->plan, units_by_use(d->f)};
   uint32_t count = d->plan->units.count;
   d->group_of = ARENA_ARRAY(d->arena, int32_t, count);
-  for (uint32_t i = 0; i < count; i++) {
-    Group *last = d->groups.count ? &d->groups.data[d->groups.count - 1] : NULL;
-    if (last && fold(d, order[i - 1], order[i])) {
-      last->last = order[i];
-      last->count++;
-    } else {
-      Group group = {order[i], order[i], 1};
+  for (uint32_t i = 0; i < count;) {
+    Repeat repeat = find_unit_repeat(&order, i);
+    for (uint32_t place = 0; place < repeat.period; place++) {
+      Group group = {order.units[i + place], order.units[i + place + (repeat.count - 1) * repeat.period], repeat.count};
+      for (uint32_t k = 0; k < repeat.count; k++) d->group_of[order.units[i + place + k * repeat.period]] = (int32_t)d->groups.count;
       vec_push(d->arena, &d->groups, group);
     }
-    d->group_of[order[i]] = (int32_t)d->groups.count - 1;
+    i += repeat.period * repeat.count;
   }
 }
 

@@ -43,28 +43,38 @@ static double comm_ns(const UnitFact *unit) {
   return (double)(unit->gather_ns + unit->reduce_ns + unit->replicate_ns);
 }
 
-static Pair mean(const Facts *predicted, const Facts *measured, const int32_t *units, uint32_t count, double (*ns)(const UnitFact *)) {
+/* Of every stride-th of units, count in all. */
+typedef struct Run {
+  const int32_t *units;
+  uint32_t stride, count;
+} Run;
+
+static Pair mean(const Facts *predicted, const Facts *measured, Run run, double (*ns)(const UnitFact *)) {
   Pair pair = {0, 0};
-  for (uint32_t i = 0; i < count; i++) {
-    pair.predicted += ns(&predicted->units[units[i]]) / count;
-    pair.measured += ns(&measured->units[units[i]]) / count;
+  for (uint32_t k = 0; k < run.count; k++) {
+    pair.predicted += ns(&predicted->units[run.units[k * run.stride]]) / run.count;
+    pair.measured += ns(&measured->units[run.units[k * run.stride]]) / run.count;
   }
   return pair;
 }
 
-static void print_units(Text *out, const Facts *predicted, const Facts *measured) {
+static void print_run(Text *out, const Facts *predicted, const Facts *measured, Run run) {
   const Plan *plan = predicted->plan;
-  const int32_t *order = units_by_use(predicted);
+  const char *name = range_name(predicted->arena, plan_str(plan, plan->units.data[run.units[0]].name),
+                                plan_str(plan, plan->units.data[run.units[(run.count - 1) * run.stride]].name));
+  print_pair(out, 4, run.count > 1 ? arena_printf(predicted->arena, "%s, mean", name) : name, mean(predicted, measured, run, compute_ns));
+  Pair comm = mean(predicted, measured, run, comm_ns);
+  if (comm.predicted > 0 || comm.measured > 0) print_pair(out, 6, "collectives", comm);
+}
+
+static void print_units(Text *out, const Facts *predicted, const Facts *measured) {
+  UnitOrder order = {predicted->plan, units_by_use(predicted)};
   text_printf(out, "  units: computing, and their collectives (with waiting for other ranks)\n");
-  for (uint32_t i = 0, end; i < plan->units.count; i = end) {
-    for (end = i + 1; end < plan->units.count && units_alike(plan, order[i], order[end]); end++) {
-    }
-    const char *name = range_name(predicted->arena, plan_str(plan, plan->units.data[order[i]].name),
-                                  plan_str(plan, plan->units.data[order[end - 1]].name));
-    print_pair(out, 4, end - i > 1 ? arena_printf(predicted->arena, "%s, mean", name) : name,
-               mean(predicted, measured, order + i, end - i, compute_ns));
-    Pair comm = mean(predicted, measured, order + i, end - i, comm_ns);
-    if (comm.predicted > 0 || comm.measured > 0) print_pair(out, 6, "collectives", comm);
+  for (uint32_t i = 0; i < predicted->plan->units.count;) {
+    Repeat repeat = find_unit_repeat(&order, i);
+    for (uint32_t place = i; place < i + repeat.period; place++)
+      print_run(out, predicted, measured, (Run){&order.units[place], repeat.period, repeat.count});
+    i += repeat.period * repeat.count;
   }
 }
 
