@@ -37,7 +37,9 @@ static void print_outcome(const Asked *asked, const char *what, const PlannerRes
          signed_bytes(arena, result->plan->arena_bytes, plan->arena_bytes));
   if (!result->fits)
     printf(": does not fit");
-  else if (strcmp(plan_str(result->plan, result->plan->summary.checkpoint), plan_str(plan, plan->summary.checkpoint)))
+  else if (asked->costs && result->sim.step_ns < asked->planned->sim.step_ns)
+    printf("; faster");
+  if (result->fits && strcmp(plan_str(result->plan, result->plan->summary.checkpoint), plan_str(plan, plan->summary.checkpoint)))
     printf("; checkpoint %s", plan_str(result->plan, result->plan->summary.checkpoint));
   printf("\n");
 }
@@ -179,7 +181,7 @@ int print_alternatives(Cli *cli, const Planned *planned, const Subject *subject,
   asked.graph = graph;
   asked.held.ranks = planned->plan->world.ranks;
   hold(&asked.held, planned->plan);
-  printf("  rejected, with the same strategy and micro-batch:\n");
+  printf("  rejected alternatives, with the same strategy and micro-batch:\n");
   if (subject->tensor)
     ask_about_tensor(&asked, subject);
   else

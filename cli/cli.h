@@ -31,7 +31,9 @@ bool cli_print_diags(Cli *cli);
 int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Our mistake, not the user's: says so and ends the process with EXIT_BUG. */
 _Noreturn void cli_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Writes a file whole, then renames it into place. False after a message. */
+/* Writes a file whole, then renames it into place; why that failed, or NULL. */
+const char *write_file(Arena *arena, const char *path, const char *bytes, size_t length);
+/* The same; false after a message. */
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length);
 
 /* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------ */

@@ -1,5 +1,5 @@
 /* Owns: `fsdpc explain`: the plan in words and tables; with --why what was decided about one unit, parameter or result, and
- * what the alternatives would have cost. */
+ * what the alternatives would have cost; with --measured its times beside those of a run. */
 #include "cli/alternatives.h"
 
 #include "planner/plan/plan_text.h"
@@ -22,13 +22,22 @@ static int explain_why(Cli *cli, const Planned *planned, Facts *facts, const Exp
 
 int cmd_explain(Cli *cli) {
   Planned planned;
+  const char *trace = option_text(&cli->options, OPTION_MEASURED, NULL);
+  if (trace && (option_given(&cli->options, OPTION_WHY) || option_given(&cli->options, OPTION_NO_COSTS)))
+    return usage_error(NULL, "--measured compares times: it goes with neither --why nor --no-costs");
   int code = open_plan(cli, cli->options.operands.data[0], &planned);
   if (code != EXIT_OK) return code;
   Facts *facts = facts_of(cli->arena, planned.plan, &planned.sim);
   ExplainStyle style = {!option_given(&cli->options, OPTION_NO_COSTS), cli_color(cli, stdout), cli_width(stdout)};
   if (option_given(&cli->options, OPTION_WHY)) return explain_why(cli, &planned, facts, &style);
   Text text = {.arena = cli->arena};
-  view_explain(&text, facts, &style);
+  if (trace) {
+    const SimResult *measured = read_measured(cli, planned.plan, trace);
+    if (!measured) return EXIT_INVALID;
+    view_measured(&text, facts, facts_of(cli->arena, planned.plan, measured), &style);
+  } else {
+    view_explain(&text, facts, &style);
+  }
   fwrite(text.data, 1, text.length, stdout);
   return EXIT_OK;
 }

@@ -1,9 +1,8 @@
 /* Owns: `fsdpc run`: a plan, checked once more, handed to the runtime. */
-#include "cli/cli.h"
+#include "cli/run_trace.h"
 
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
-#include "runtime/runtime.h"
 
 enum { MOST_STEPS = 1 << 30, MOST_THREADS = 4096, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
 
@@ -58,7 +57,6 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
                           .eval_count = options->given[OPTION_EVAL].count,
                           .eval_every = (uint64_t)eval_every,
                           .eval_batches = (uint64_t)eval_batches,
-                          .trace_path = option_text(options, OPTION_TRACE, NULL),
                           .tensorboard = option_text(options, OPTION_TENSORBOARD, NULL),
                           .analyze = option_given(options, OPTION_ANALYZE),
                           .gemm = option_text(options, OPTION_GEMM, NULL),
@@ -133,7 +131,11 @@ int cmd_run(Cli *cli) {
   TrainOptions train;
   Planned planned;
   Launcher launcher;
+  TraceWriter writer;
+  const char *trace = option_text(&cli->options, OPTION_TRACE, NULL);
   if (!read_options(cli, &train)) return EXIT_USAGE;
+  if (trace && !trace_writer_open(cli, trace, &writer)) return EXIT_INVALID;
+  train.observer = trace ? &writer.observer : NULL;
   int trouble = heed_launcher(cli, &launcher);
   if (trouble != EXIT_OK) return trouble;
   train.launcher = &launcher;

@@ -62,26 +62,36 @@ static mode_t mode_for(const char *path) {
   return 0666 & ~mask;
 }
 
-/* A path that cannot be renamed onto: /dev/stdout, a pipe. */
+/* A path that must not be renamed onto: a pipe, or a link, such as /dev/stdout, also where it leads to a regular file. */
 static bool is_special(const char *path) {
   struct stat status;
-  return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+  return lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+static bool write_special(const char *path, const char *bytes, size_t length) {
+  FILE *file = fopen(path, "w");
+  return file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0;
+}
+
+static bool write_renamed(char *temporary, const char *path, const char *bytes, size_t length) {
+  int descriptor = mkstemp(temporary);
+  FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
+  if (file && fchmod(descriptor, mode_for(path)) == 0 && write_all(file, bytes, length) && rename(temporary, path) == 0)
+    return true;
+  int reason = errno;
+  if (descriptor >= 0) unlink(temporary);
+  errno = reason;
+  return false;
+}
+
+const char *write_file(Arena *arena, const char *path, const char *bytes, size_t length) {
+  bool written = is_special(path) ? write_special(path, bytes, length)
+                                  : write_renamed(arena_printf(arena, "%s.XXXXXX", path), path, bytes, length);
+  return written ? NULL : arena_printf(arena, "cannot write %s: %s", path, strerror(errno));
 }
 
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length) {
-  if (is_special(path)) {
-    FILE *file = fopen(path, "w");
-    if (file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0) return true;
-    cli_error("cannot write %s: %s", path, strerror(errno));
-    return false;
-  }
-  char *temporary = arena_printf(cli->arena, "%s.XXXXXX", path);
-  int descriptor = mkstemp(temporary);
-  FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
-  if (file && fchmod(descriptor, mode_for(path)) == 0 && write_all(file, bytes, length) &&
-      rename(temporary, path) == 0)
-    return true;
-  cli_error("cannot write %s: %s", path, strerror(errno));
-  if (descriptor >= 0) unlink(temporary);
-  return false;
+  const char *trouble = write_file(cli->arena, path, bytes, length);
+  if (trouble) cli_error("%s", trouble);
+  return !trouble;
 }

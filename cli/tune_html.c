@@ -68,14 +68,18 @@ static void draw_axes(const Plot *plot) {
   svg_text(out, LEFT + 8, TOP + 12, 13, "start", "var(--ink)", "", "memory of a rank");
 }
 
+static const char *cost_text(const Plot *plot, const TunePoint *point) {
+  return plot->t->priced ? arena_printf(plot->t->cli->arena, ", %.3f USD a million tokens", point->usd_per_million) : "";
+}
+
 static void draw_point(const Plot *plot, uint32_t p, bool front) {
   const TunePoint *point = &plot->t->points[p];
   char time[32], bytes[32];
   text_printf(plot->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\"%s><title>", x_of(plot, point->ns_per_token),
               y_of(plot, (double)point->arena_bytes), front ? 6 : 4, hues[hue(plot, point->ranks)],
               front ? " stroke=\"var(--ink)\" stroke-width=\"1.5\"" : " opacity=\"0.3\"");
-  svg_escaped(plot->out, arena_printf(plot->t->cli->arena, "%u ranks, %s a step, %s; %s, micro-batch %llu x %llu, wrap %s, checkpoint %s",
-                                      point->ranks, text_time(time, (double)point->step_ns), text_bytes(bytes, point->arena_bytes),
+  svg_escaped(plot->out, arena_printf(plot->t->cli->arena, "%u ranks, %s a step, %s%s; %s, micro-batch %llu x %llu, wrap %s, checkpoint %s",
+                                      point->ranks, text_time(time, (double)point->step_ns), text_bytes(bytes, point->arena_bytes), cost_text(plot, point),
                                       point->strategy, (unsigned long long)point->micro_batch, (unsigned long long)point->accumulation,
                                       point->wrap, point->checkpoint));
   text_printf(plot->out, "</title></circle>\n");
@@ -123,11 +127,32 @@ static void table(const Plot *plot) {
   text_printf(plot->out, "</table></div>\n");
 }
 
+/* Of the fastest of each number of ranks: what one other choice would have brought. */
+static void neighbours(const Plot *plot) {
+  const Tune *t = plot->t;
+  text_printf(plot->out, "<h2>Why their neighbours lost</h2><p class=\"soft\">Around the fastest plan of each number of ranks, one choice at a time.</p>"
+                         "<div class=\"scroll\"><table><tr><th class=\"n\">ranks<th>other choice</tr>\n");
+  for (uint32_t k = 0; k < t->front.count; k++) {
+    uint32_t p = t->front.data[k];
+    if (k && t->points[t->front.data[k - 1]].ranks == t->points[p].ranks) continue;
+    for (int d = 0; d < TUNE_DIMS; d++)
+      for (uint32_t v = 0; v < t->dims[d].values.count; v++) {
+        uint32_t neighbour = tune_neighbour(t, p, d, v);
+        const char *why = neighbour == p ? NULL : tune_why_lost(t, p, neighbour, d);
+        if (!why) continue;
+        text_printf(plot->out, "<tr><td class=\"n\">%u", t->points[p].ranks);
+        cell(plot, why, false);
+        text_printf(plot->out, "</tr>\n");
+      }
+  }
+  text_printf(plot->out, "</table></div>\n");
+}
+
 static void head(const Plot *plot) {
   text_printf(plot->out, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                          "<meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\"><title>");
   svg_escaped(plot->out, plot->t->graphs[0]->name);
-  text_printf(plot->out, ": plans compared</title>\n<style>\n%sfigure.plot { background: var(--raised); }</style></head><body><header><h1>", asset_report_css);
+  text_printf(plot->out, ": plans compared</title>\n<style>\n%sfigure.plot { background: var(--raised); }\n@media (min-width: 1140px) { figure.plot svg { width: 100%%; } }</style></head><body><header><h1>", asset_report_css);
   svg_escaped(plot->out, plot->t->graphs[0]->name);
   text_printf(plot->out, "</h1><p class=\"soft\">%u plans compared by fsdpc tune; %u are on the front: nothing is better in time, memory%s and ranks at once. "
                          "Point at one to see what it is.</p></header>\n<main>\n",
@@ -141,7 +166,8 @@ void tune_html(const Tune *t, Text *out) {
   if (t->front.count) {
     text_printf(out, "<div id=\"legend\">");
     for (uint32_t k = 0; k < plot.ranks.count; k++)
-      text_printf(out, "<span><i class=\"key\" style=\"background:%s\"></i>%s ranks</span>", hues[k % HUES], plot.ranks.data[k]);
+      text_printf(out, "<span><i class=\"key\" style=\"background:%s\"></i>%s rank%s</span>", hues[k % HUES], plot.ranks.data[k],
+                  strcmp(plot.ranks.data[k], "1") ? "s" : "");
     text_printf(out, "</div>\n<figure class=\"plot\"><svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n", WIDTH,
                 HEIGHT, WIDTH, HEIGHT);
     draw_axes(&plot);
@@ -151,5 +177,6 @@ void tune_html(const Tune *t, Text *out) {
     text_printf(out, "</svg></figure>\n");
   }
   table(&plot);
+  neighbours(&plot);
   text_printf(out, "</main></body></html>\n");
 }

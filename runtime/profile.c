@@ -1,13 +1,10 @@
-/* Owns: collecting instruction times, the trace and the table. */
+/* Owns: collecting instruction times, and the table. */
 #include "runtime/profile.h"
 
 #include "base/text.h"
 #include "runtime/runtime.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { WARM_UP_STEPS = 2, UNIT_ROWS = 60 };
 
@@ -19,6 +16,8 @@ struct Profile {
   InstrTime *kept;  /* of the latest measured step, repetition after repetition */
   int32_t *kept_instr;
   uint64_t kept_count, capacity;
+  MeasuredRun *runs; /* of the latest measured step: where in `kept` each repetition lies */
+  uint64_t run_count, number;
   double *total_ns; /* one an instruction, over all repetitions of all measured steps */
   uint64_t steps, steps_ns, exposed_ns;
   bool measuring;
@@ -31,6 +30,12 @@ static uint64_t runs_a_step(const Plan *plan) {
   return runs;
 }
 
+static uint64_t repetitions(const Plan *plan) {
+  uint64_t count = 0;
+  for (uint32_t s = 0; s < plan->segments.count; s++) count += plan->segments.data[s].count;
+  return count;
+}
+
 Profile *profile_open(Arena *arena, const Plan *plan, uint64_t first_step, uint64_t last_step) {
   Profile *self = ARENA_NEW(arena, Profile);
   self->arena = arena;
@@ -40,19 +45,22 @@ Profile *profile_open(Arena *arena, const Plan *plan, uint64_t first_step, uint6
   self->times = ARENA_ARRAY(arena, InstrTime, plan->instrs.count);
   self->kept = ARENA_ARRAY(arena, InstrTime, self->capacity);
   self->kept_instr = ARENA_ARRAY(arena, int32_t, self->capacity);
+  self->runs = ARENA_ARRAY(arena, MeasuredRun, repetitions(plan));
   self->total_ns = ARENA_ARRAY(arena, double, plan->instrs.count);
   return self;
 }
 
 InstrTime *profile_times(Profile *self, uint64_t step) {
   self->measuring = step >= self->first_measured;
-  self->kept_count = 0;
+  self->kept_count = self->run_count = 0;
+  self->number = step;
   return self->measuring ? self->times : NULL;
 }
 
 void profile_take(Profile *self, int32_t segment) {
   const PlanSegment *range = &self->plan->segments.data[segment];
   if (!self->measuring) return;
+  self->runs[self->run_count++] = (MeasuredRun){segment, &self->kept[self->kept_count]};
   for (int32_t i = range->first; i < range->end && self->kept_count < self->capacity; i++) {
     self->kept[self->kept_count] = self->times[i];
     self->kept_instr[self->kept_count++] = i;
@@ -103,52 +111,12 @@ void profile_end_step(Profile *self, uint64_t step_ns) {
   self->exposed_ns += exposed(self);
 }
 
-/* --- the trace
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- for others
+ * --------------------------------------------------------------------------------------------------------- */
 
-static void put_name(FILE *file, const char *text) {
-  for (; *text != '\0'; text++) {
-    if (*text == '"' || *text == '\\') fputc('\\', file);
-    if ((unsigned char)*text >= 32) fputc(*text, file);
-  }
-}
-
-static void put_lanes(const Profile *self, FILE *file) {
-  fprintf(file, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank 0 of %u\"}}",
-          self->plan->world.ranks);
-  for (int s = 0; s < STREAM_COUNT; s++)
-    fprintf(file,
-            ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n"
-            "{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
-            s, stream_name((StreamId)s), s, s);
-}
-
-static void put_slice(const Profile *self, FILE *file, const InstrSpec *specs, uint64_t k, uint64_t origin) {
-  const PlanInstr *instr = &self->plan->instrs.data[self->kept_instr[k]];
-  const InstrTime *time = &self->kept[k];
-  fprintf(file, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":\"",
-          (int)instr->stream, (double)(time->start_ns - origin) * 1e-3, (double)(time->end_ns - time->start_ns) * 1e-3,
-          phase_name(instr->phase));
-  put_name(file, plan_str(self->plan, instr->name));
-  fprintf(file,
-          " %s\",\"args\":{\"instruction\":%d,\"predicted_us\":%.3f,\"flops\":%" PRIu64 ",\"bytes\":%" PRIu64 "}}",
-          specs[instr->op].name, (int)self->kept_instr[k], (double)instr->ns * 1e-3, instr->flops, instr->bytes);
-}
-
-bool profile_write_trace(const Profile *self, const char *path, Failure *failure) {
-  FILE *file = fopen(path, "we");
-  if (file == NULL) return fail_file(failure, "trace", path, "cannot be created");
-  const InstrSpec *specs = instr_specs(self->arena);
-  uint64_t origin = UINT64_MAX;
-  for (uint64_t k = 0; k < self->kept_count; k++)
-    if (self->kept[k].start_ns < origin) origin = self->kept[k].start_ns;
-  fprintf(file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-  put_lanes(self, file);
-  for (uint64_t k = 0; k < self->kept_count; k++) put_slice(self, file, specs, k, origin);
-  fprintf(file, "\n]}\n");
-  bool ok = !ferror(file) && fflush(file) == 0;
-  if (fclose(file) == 0 && ok) return true;
-  return fail_file(failure, "trace", path, "cannot be written");
+MeasuredStep profile_measured(const Profile *self) {
+  MeasuredStep step = {.number = self->number, .runs = self->runs, .run_count = self->run_count};
+  return step;
 }
 
 /* --- the table

@@ -1,13 +1,13 @@
-/* Owns: what a run measures of itself: when each instruction of one step ran (a trace for Perfetto or
- * chrome://tracing), and how long, on average, units and streams took beside what the plan predicted. Of rank 0;
- * everything is allocated at open, so that measuring allocates nothing inside a step. */
+/* Owns: what a run measures of itself: when each instruction of one step ran, and how long, on average, units and
+ * streams took beside what the plan predicted. Of rank 0; everything is allocated at open, so that measuring allocates
+ * nothing inside a step. */
 #ifndef FSDPC_RUNTIME_PROFILE_H
 #define FSDPC_RUNTIME_PROFILE_H
 
 #include "base/arena.h"
 #include "planner/plan/plan.h"
 #include "runtime/backend.h"
-#include "runtime/failure.h"
+#include "runtime/runtime.h"
 
 #include <stdio.h>
 
@@ -21,8 +21,8 @@ InstrTime *profile_times(Profile *profile, uint64_t step);
 void profile_take(Profile *profile, int32_t segment);
 void profile_end_step(Profile *profile, uint64_t step_ns);
 
-/* Chrome's JSON of the latest measured step: one lane a stream, slices of a lane never overlapping. */
-bool profile_write_trace(const Profile *profile, const char *path, Failure *failure);
+/* The latest measured step. */
+MeasuredStep profile_measured(const Profile *profile);
 /* Predicted beside measured, and their ratio. */
 void profile_print(const Profile *profile, FILE *out);
 

@@ -10,6 +10,24 @@
 /* Exit codes shared with the command line. */
 enum { RUN_OK = 0, RUN_INVALID = 1, RUN_PEER_FAILED = 4 };
 
+/* A step as rank 0 ran it. */
+typedef struct MeasuredRun {
+  int32_t segment;
+  const struct InstrTime *times; /* (runtime/backend.h) of the segment's instructions, its first one's first */
+} MeasuredRun;
+
+typedef struct MeasuredStep {
+  uint64_t number;
+  const MeasuredRun *runs; /* one a repetition of a segment, in the order they ran; none overlaps the next */
+  uint64_t run_count;
+} MeasuredStep;
+
+/* Who wants the last step as it was measured, once the run has ended. */
+typedef struct StepObserver StepObserver;
+struct StepObserver {
+  const char *(*take)(StepObserver *, const Plan *plan, const MeasuredStep *step); /* why it failed, or NULL */
+};
+
 typedef struct TrainOptions {
   const char *backend;          /* "cpu" (NULL) or "cuda" */
   const char *const *data;      /* paths: llm.c .bin, nanoGPT .bin, text file, folder */
@@ -27,7 +45,7 @@ typedef struct TrainOptions {
   uint32_t eval_count;
   uint64_t eval_every;          /* steps between evaluations; 0: at the end only */
   uint64_t eval_batches;        /* at most so many steps' worth of samples; 0: all */
-  const char *trace_path;       /* Chrome's JSON of the last step, or NULL */
+  StepObserver *observer;       /* called in the process of rank 0, or NULL */
   const char *tensorboard;      /* folder of event files, or NULL */
   bool analyze;                 /* print predicted beside measured */
   const char *gemm;             /* NULL: best */

@@ -130,7 +130,7 @@ static bool prepare_weights(Trainer *trainer, Arena *arena) {
 static bool open_report(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   if (trainer->env->rank != 0) return true;
-  if (job->options->trace_path != NULL || job->options->analyze)
+  if (job->options->observer != NULL || job->options->analyze)
     trainer->profile = profile_open(arena, job->plan, trainer->standing.step + 1, job->steps);
   ReportConfig config = {.plan = job->plan,
                          .options = job->options,
@@ -331,6 +331,14 @@ static bool step(Trainer *trainer, uint64_t number) {
   return evaluate_if_due(trainer) && checkpoint_if_due(trainer);
 }
 
+static bool show_last_step(Trainer *trainer) {
+  StepObserver *observer = trainer->job->options->observer;
+  MeasuredStep last = trainer->profile != NULL ? profile_measured(trainer->profile) : (MeasuredStep){0};
+  if (observer == NULL || last.run_count == 0) return true;
+  const char *trouble = observer->take(observer, trainer->job->plan, &last);
+  return trouble == NULL || fail(&trainer->failure, RUN_INVALID, "%s", trouble);
+}
+
 static bool finish(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   bool saves = trainer->checkpointer != NULL;
@@ -339,8 +347,7 @@ static bool finish(Trainer *trainer) {
   if (exports && !export_weights(trainer)) return false;
   if (trainer->report == NULL) return true;
   if (!report_end(trainer->report, exports ? job->saver.path : NULL, &trainer->failure)) return false;
-  const char *trace = job->options->trace_path;
-  if (trace != NULL && !profile_write_trace(trainer->profile, trace, &trainer->failure)) return false;
+  if (!show_last_step(trainer)) return false;
   if (job->options->analyze) profile_print(trainer->profile, stdout);
   return true;
 }

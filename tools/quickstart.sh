@@ -72,7 +72,7 @@ main() {
 
   say "planning models/quickstart.fsdp for 2 ranks"
   build/fsdpc plan models/quickstart.fsdp --ranks 2 -o "$out/quickstart.plan"
-  build/fsdpc draw "$out/quickstart.plan" --svg "$out/quickstart.svg"
+  build/fsdpc draw "$out/quickstart.plan" --timeline "$out/quickstart.svg"
 
   if is_trained; then
     say "already trained: $out/model.safetensors (--force trains again)"

@@ -1,6 +1,8 @@
 /* Owns: `explain`'s tree and tables. Neighbours that are alike are one row, so that 126 blocks read like three. */
 #include "planner/view/explain.h"
 
+#include "planner/view/reasons.h"
+
 #include <stdio.h>
 
 enum { NAME_LEAST = 16, NAME_MOST = 48, GROUPS_MOST = 10 };
@@ -42,30 +44,33 @@ static void heading(const Page *page, const char *text) {
 
 /* --- rows ---------------------------------------------------------------------------------------------- */
 
-static bool rows_alike(const Facts *f, const PassFact *a, const PassFact *b) {
-  return a->segment == b->segment && a->pass == b->pass && units_alike(f->plan, a->unit, b->unit) &&
-         a->gather_bytes == b->gather_bytes && a->reduce_bytes == b->reduce_bytes &&
-         !a->recompute_ns == !b->recompute_ns;
-}
+/* Rows of units that are used alike: every `stride`-th of passes[first ..], `count` in all. */
+typedef struct Run {
+  uint32_t first, stride, count;
+} Run;
 
-uint32_t pass_run_end(const Facts *f, uint32_t first) {
-  uint32_t end = first + 1;
-  while (end < f->passes.count && rows_alike(f, &f->passes.data[first], &f->passes.data[end])) end++;
-  return end;
+static bool rows_alike(const void *context, uint32_t first, uint32_t second) {
+  const Facts *f = context;
+  const PassFact *a = &f->passes.data[first], *b = &f->passes.data[second];
+  return a->segment == b->segment && a->pass == b->pass && units_alike(f->plan, a->unit, b->unit) &&
+         a->gather_bytes == b->gather_bytes && a->reduce_bytes == b->reduce_bytes;
 }
 
 static const char *unit_name(const Facts *f, int32_t unit) {
   return unit == PLAN_NONE ? "(no unit)" : plan_str(f->plan, f->plan->units.data[unit].name);
 }
 
-const char *pass_run_name(const Facts *f, uint32_t first, uint32_t end) {
-  return range_name(f->arena, unit_name(f, f->passes.data[first].unit), unit_name(f, f->passes.data[end - 1].unit));
+/* "h.0 .. 11", or what stands for instructions of no unit. */
+static const char *run_name(const Facts *f, Run run) {
+  uint32_t last = run.first + (run.count - 1) * run.stride;
+  return range_name(f->arena, unit_name(f, f->passes.data[run.first].unit), unit_name(f, f->passes.data[last].unit));
 }
 
-PassFact pass_run_sum(const Facts *f, uint32_t first, uint32_t end) {
-  PassFact sum = f->passes.data[first];
-  for (uint32_t i = first + 1; i < end; i++) {
-    const PassFact *row = &f->passes.data[i];
+/* Sums of times over the run, the most of live bytes, sizes of one. */
+static PassFact run_sum(const Facts *f, Run run) {
+  PassFact sum = f->passes.data[run.first];
+  for (uint32_t k = 1; k < run.count; k++) {
+    const PassFact *row = &f->passes.data[run.first + k * run.stride];
     sum.compute_ns += row->compute_ns;
     sum.recompute_ns += row->recompute_ns;
     sum.gather_ns += row->gather_ns;
@@ -104,10 +109,13 @@ static void print_row(const Page *page, int depth, const char *name, uint32_t co
 
 static int widest_name(const Facts *f) {
   int width = NAME_LEAST;
-  for (uint32_t i = 0, end; i < f->passes.count; i = end) {
-    end = pass_run_end(f, i);
-    int length = (int)strlen(pass_run_name(f, i, end)) + 4 + (end - i > 1 ? 5 : 0);
-    if (length > width) width = length;
+  for (uint32_t i = 0; i < f->passes.count;) {
+    Repeat repeat = find_repeat(i, f->passes.count, rows_alike, f);
+    for (uint32_t place = 0; place < repeat.period; place++) {
+      int length = (int)strlen(run_name(f, (Run){i + place, repeat.period, repeat.count})) + 4 + (repeat.count > 1 ? 5 : 0);
+      if (length > width) width = length;
+    }
+    i += repeat.period * repeat.count;
   }
   return width;
 }
@@ -125,21 +133,26 @@ static void print_columns(const Page *page) {
   text_printf(page->out, " %10s %10s %10s%s\n", "live", "gather", "reduce", on(page, PLAIN));
 }
 
+static void print_run(const Page *page, Run run) {
+  PassFact sum = run_sum(page->f, run);
+  if (!sum.live_bytes && !sum.gather_ns && !sum.reduce_ns) return; /* copies of inputs */
+  print_row(page, 2, run_name(page->f, run), run.count, &sum, true);
+}
+
 /* One pass of one segment: its total, then its units. Returns where the next begins. */
 static uint32_t print_pass(const Page *page, uint32_t first) {
   const Facts *f = page->f;
   const PassFact *head = &f->passes.data[first];
-  uint32_t end = first, rows = 0;
+  uint32_t end = first;
   while (end < f->passes.count && f->passes.data[end].segment == head->segment && f->passes.data[end].pass == head->pass)
     end++;
-  PassFact sum = pass_run_sum(f, first, end);
+  PassFact sum = run_sum(f, (Run){first, 1, end - first});
   sum.gather_bytes = sum.reduce_bytes = 0;
   print_row(page, 1, pass_name(head->pass), 1, &sum, true);
-  for (uint32_t i = first, next; i < end; i = next, rows++) {
-    next = pass_run_end(f, i);
-    PassFact run = pass_run_sum(f, i, next);
-    if (!run.live_bytes && !run.gather_ns && !run.reduce_ns) continue; /* copies of inputs */
-    print_row(page, 2, pass_run_name(f, i, next), next - i, &run, true);
+  for (uint32_t i = first; i < end;) {
+    Repeat repeat = find_repeat(i, end, rows_alike, f);
+    for (uint32_t place = 0; place < repeat.period; place++) print_run(page, (Run){i + place, repeat.period, repeat.count});
+    i += repeat.period * repeat.count;
   }
   return end;
 }
@@ -171,6 +184,19 @@ static void print_tree(const Page *page) {
 
 /* --- head, units --------------------------------------------------------------------------------------- */
 
+/* Two columns in; broken at spaces where the page ends. */
+static void print_wrapped(const Page *page, const char *text) {
+  int column = 0, room = page->style->width - 2;
+  for (const char *word = text; *word;) {
+    int length = (int)strcspn(word, " ");
+    bool breaks = !column || column + 1 + length > room;
+    text_printf(page->out, breaks ? "%s  %.*s" : "%s%.*s", !breaks ? " " : column ? "\n" : "", length, word);
+    column = breaks ? length : column + 1 + length;
+    word += length + (word[length] == ' ');
+  }
+  text_printf(page->out, "\n");
+}
+
 static void print_head(const Page *page) {
   const Plan *plan = page->f->plan;
   const PlanWorld *world = &plan->world;
@@ -187,27 +213,38 @@ static void print_head(const Page *page) {
                 ms(page->f, page->f->sim->fast_ns), ms(page->f, page->f->sim->slow_ns), ms(page->f, page->f->sim->exposed_comm_ns));
 }
 
+static void print_reasons(const Page *page) {
+  Reasons reasons = reasons_of(page->f, page->style->costs);
+  heading(page, "Why");
+  for (uint32_t k = 0; k < reasons.count; k++) print_wrapped(page, reasons.data[k]);
+}
+
 static const char *policy(const Facts *f, int32_t u) {
   if (f->plan->world.shard == 1) return "whole on every rank";
   if (!f->units[u].gathers) return "never gathered";
   return f->plan->units.data[u].reshard ? "released after forward, gathered again" : "stays gathered until backward";
 }
 
-static void print_units(const Page *page) {
+static void print_unit(const Page *page, int32_t first, int32_t last, uint32_t count) {
   const Facts *f = page->f;
-  const int32_t *order = units_by_use(f);
+  const PlanUnit *unit = &f->plan->units.data[first];
+  char times[24] = "";
+  if (count > 1) snprintf(times, sizeof times, " x%u", count);
+  int room = page->name_width - 2 - (int)strlen(times);
+  const char *name = cut(page, range_name(f->arena, unit_name(f, first), unit_name(f, last)), room);
+  text_printf(page->out, "  %s%-*s %9s elements, %d tensor%s; %s%s\n", name, page->name_width - 2 - (int)strlen(name), times,
+              number(f, (double)unit->numel), unit->param_count, unit->param_count == 1 ? "" : "s",
+              plan_unit_frozen(f->plan, unit) ? "frozen, " : "", policy(f, first));
+}
+
+static void print_units(const Page *page) {
+  UnitOrder order = {page->f->plan, units_by_use(page->f)};
   heading(page, "Units");
-  for (uint32_t i = 0, end; i < f->plan->units.count; i = end) {
-    const PlanUnit *unit = &f->plan->units.data[order[i]];
-    for (end = i + 1; end < f->plan->units.count && units_alike(f->plan, order[i], order[end]); end++) {
-    }
-    const char *name = range_name(f->arena, unit_name(f, order[i]), unit_name(f, order[end - 1]));
-    char times[24] = "";
-    if (end - i > 1) snprintf(times, sizeof times, " x%u", end - i);
-    text_printf(page->out, "  %s%-*s %9s elements, %d tensor%s; %s%s\n", cut(page, name, page->name_width - 2 - (int)strlen(times)),
-                page->name_width - 2 - (int)strlen(cut(page, name, page->name_width - 2 - (int)strlen(times))), times,
-                number(f, (double)unit->numel), unit->param_count, unit->param_count == 1 ? "" : "s",
-                plan_unit_frozen(f->plan, unit) ? "frozen, " : "", policy(f, order[i]));
+  for (uint32_t i = 0; i < page->f->plan->units.count;) {
+    Repeat repeat = find_unit_repeat(&order, i);
+    for (uint32_t place = i; place < i + repeat.period; place++)
+      print_unit(page, order.units[place], order.units[place + (repeat.count - 1) * repeat.period], repeat.count);
+    i += repeat.period * repeat.count;
   }
 }
 
@@ -248,6 +285,13 @@ static void print_shares(const Page *page) {
                   100 * (double)f->share_ns[s] / (double)f->sim->step_ns);
 }
 
+static void print_launching(const Page *page) {
+  const Facts *f = page->f;
+  if (!f->launch_ns) return;
+  text_printf(page->out, "  %-18s %10s  %5.1f %%  part of the above: %u launches of %s\n", "launching", ms(f, f->launch_ns),
+              100 * (double)f->launch_ns / (double)f->sim->step_ns, f->launches, ms(f, f->plan->summary.launch_ns));
+}
+
 static void print_ceilings(const Page *page) {
   static const struct {
     Without what;
@@ -264,8 +308,6 @@ static void print_ceilings(const Page *page) {
     double faster = ns ? (double)f->sim->step_ns / (double)ns : 0;
     text_printf(page->out, "  %-24s %10s", rows[r].text, ms(f, ns));
     if (faster > 0) text_printf(page->out, "  %.2fx as fast", faster);
-    if (rows[r].what == WITHOUT_LAUNCH)
-      text_printf(page->out, " (%u launches of %s)", f->launches, ms(f, f->plan->summary.launch_ns));
     text_printf(page->out, "\n");
   }
   if (f->plan->summary.lower_bound_ns)
@@ -277,10 +319,12 @@ void view_explain(Text *out, const Facts *facts, const ExplainStyle *style) {
   Page page = {.out = out, .f = facts, .style = style};
   find_width(&page);
   print_head(&page);
+  print_reasons(&page);
   print_units(&page);
   print_tree(&page);
   print_peak(&page);
   if (!style->costs) return;
   print_shares(&page);
+  print_launching(&page);
   print_ceilings(&page);
 }

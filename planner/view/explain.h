@@ -13,6 +13,9 @@ typedef struct ExplainStyle {
 /* The tree of segments, passes and units; the peak; where the time goes. */
 void view_explain(Text *out, const Facts *facts, const ExplainStyle *style);
 
+/* measured.c: what a run took beside what was predicted, facts of one plan. */
+void view_measured(Text *out, const Facts *predicted, const Facts *measured, const ExplainStyle *style);
+
 /* What `--why` is about: a unit, a parameter (then its unit), or a layer's result. */
 typedef struct Subject {
   int32_t unit, param; /* PLAN_NONE where it is not one */
@@ -25,12 +28,5 @@ typedef struct Subject {
 bool view_subject(Facts *facts, const char *name, Subject *out, const char **meant);
 /* What the plan decided about it, when it moves, what it holds and costs. */
 void view_why(Text *out, Facts *facts, const Subject *subject, const ExplainStyle *style);
-
-/* For every pass and for passes that are alike in sequence: facts->passes[first, end) of one row. */
-uint32_t pass_run_end(const Facts *facts, uint32_t first);
-/* "h.0 .. h.11", or what stands for instructions of no unit. */
-const char *pass_run_name(const Facts *facts, uint32_t first, uint32_t end);
-/* Sums of times over the run, the most of live bytes, sizes of one. */
-PassFact pass_run_sum(const Facts *facts, uint32_t first, uint32_t end);
 
 #endif

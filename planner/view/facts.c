@@ -176,6 +176,12 @@ static void find_units(Facts *f) {
   }
 }
 
+/* Of a computation's predicted time. */
+static uint64_t launch_part(const Plan *plan, const PlanInstr *instr) {
+  if (instr->stream != STREAM_COMPUTE) return 0;
+  return instr->ns < plan->summary.launch_ns ? instr->ns : plan->summary.launch_ns;
+}
+
 static void find_shares(Facts *f) {
   static const Share of_phase[PHASE_COUNT] = {[PHASE_BEGIN] = SHARE_BEGIN,
                                               [PHASE_FORWARD] = SHARE_FORWARD,
@@ -189,6 +195,7 @@ static void find_shares(Facts *f) {
     if (instr->stream == STREAM_COMPUTE) {
       f->share_ns[of_phase[instr->phase]] += span_ns(f, (int32_t)i) * count;
       if (instr->flops || instr->bytes) f->launches += (uint32_t)count;
+      f->launch_ns += launch_part(f->plan, instr) * count;
     }
     Share share = instr->stream == STREAM_GATHER      ? SHARE_GATHER
                   : instr->stream == STREAM_REPLICATE ? SHARE_REPLICATE
@@ -222,6 +229,13 @@ bool units_alike(const Plan *plan, int32_t a, int32_t b) {
          x->reshard == y->reshard && plan_unit_frozen(plan, x) == plan_unit_frozen(plan, y);
 }
 
+int unit_hue(const Plan *plan, int32_t unit) {
+  int32_t kind = 0, first = 0;
+  while (first < unit && !units_alike(plan, first, unit)) first++;
+  for (int32_t u = 1; u <= first; u++) kind += !units_alike(plan, u - 1, u);
+  return (int)(kind % UNIT_HUES);
+}
+
 typedef struct Use {
   int32_t unit, first_use;
 } Use;
@@ -242,11 +256,36 @@ int32_t *units_by_use(const Facts *f) {
   return order;
 }
 
+enum { PERIOD_MOST = 8 };
+
+Repeat find_repeat(uint32_t first, uint32_t end, bool (*alike)(const void *context, uint32_t a, uint32_t b), const void *context) {
+  Repeat best = {1, 1};
+  for (uint32_t period = 1; period <= PERIOD_MOST; period++) {
+    uint32_t at = first + period;
+    while (at < end && alike(context, at - period, at)) at++;
+    uint32_t count = (at - first) / period;
+    if (count > 1 && 10 * count * period > 11 * best.count * best.period) best = (Repeat){period, count};
+  }
+  return best;
+}
+
+static bool ordered_alike(const void *context, uint32_t a, uint32_t b) {
+  const UnitOrder *order = context;
+  return units_alike(order->plan, order->units[a], order->units[b]);
+}
+
+Repeat find_unit_repeat(const UnitOrder *order, uint32_t first) {
+  return find_repeat(first, order->plan->units.count, ordered_alike, order);
+}
+
 const char *range_name(Arena *arena, const char *first, const char *last) {
   size_t common = 0;
   if (!strcmp(first, last)) return first;
   for (size_t i = 0; first[i] && first[i] == last[i]; i++)
     if (first[i] == '.') common = i + 1;
+  bool inside = strchr(first + common, '.') != NULL; /* the number stands within: "h.*.attn" */
+  const char *pattern = name_pattern(arena, first);
+  if (inside && !strcmp(pattern, name_pattern(arena, last))) return pattern;
   return arena_printf(arena, "%s .. %s", first, last + common);
 }
 
@@ -272,8 +311,8 @@ uint64_t step_without(const Plan *plan, Without what) {
   for (uint32_t i = 0; i < plan->instrs.count; i++) {
     PlanInstr *instr = &without.instrs.data[i];
     *instr = plan->instrs.data[i];
-    uint64_t launch = what == WITHOUT_LAUNCH && instr->stream == STREAM_COMPUTE ? plan->summary.launch_ns : 0;
-    instr->ns = goes(instr, what) ? 0 : instr->ns > launch ? instr->ns - launch : 0;
+    uint64_t launch = what == WITHOUT_LAUNCH ? launch_part(plan, instr) : 0;
+    instr->ns = goes(instr, what) ? 0 : instr->ns - launch;
   }
   plan_simulate(scratch, &without, &sim);
   arena_free(scratch);

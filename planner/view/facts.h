@@ -66,6 +66,7 @@ typedef struct Facts {
   UnitFact *units;
   uint64_t share_ns[SHARE_COUNT];
   uint32_t launches;             /* kernels of a step */
+  uint64_t launch_ns;            /* predicted time of launching them, part of the shares of compute */
 } Facts;
 
 /* All memory is arena's. */
@@ -79,8 +80,25 @@ int instr_unit_index(const InstrSpec *spec);
 
 /* Units that differ in nothing but their name, by policy and sizes. */
 bool units_alike(const Plan *plan, int32_t a, int32_t b);
+/* The number of a unit's colour: alike units share one, so that colours tell kinds apart.
+ * report.css and timeline.c have UNIT_HUES of them. */
+enum { UNIT_HUES = 8 };
+int unit_hue(const Plan *plan, int32_t unit);
 /* units in the order of their first use. */
 int32_t *units_by_use(const Facts *facts);
+
+/* How a sequence goes on from `first`: a pattern of `period` neighbours that occurs `count` times. The shortest of those that
+ * cover most, give or take a tenth; 1 and 1 where nothing repeats. */
+typedef struct Repeat {
+  uint32_t period, count;
+} Repeat;
+Repeat find_repeat(uint32_t first, uint32_t end, bool (*alike)(const void *context, uint32_t a, uint32_t b), const void *context);
+/* The same for units in some order. */
+typedef struct UnitOrder {
+  const Plan *plan;
+  const int32_t *units;
+} UnitOrder;
+Repeat find_unit_repeat(const UnitOrder *order, uint32_t first);
 
 /* The step if work of one kind took no time, all else as planned: a ceiling for what improving it can bring. */
 typedef enum { WITHOUT_GATHER, WITHOUT_REDUCE, WITHOUT_RECOMPUTE, WITHOUT_UPDATE, WITHOUT_COMPUTE, WITHOUT_LAUNCH } Without;
@@ -99,7 +117,7 @@ LiveGroups live_groups(Arena *arena, const Plan *plan, int32_t at);
 
 /* "model.layers.*.mlp": numbers between dots, and that of a unit's buffer ("u3.full"), become '*'. */
 const char *name_pattern(Arena *arena, const char *name);
-/* "h.0 .. 11": what both begin with is said once */
+/* "h.0 .. 11": what both begin with is said once; "h.*.attn" where they differ within */
 const char *range_name(Arena *arena, const char *first, const char *last);
 
 #endif

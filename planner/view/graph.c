@@ -43,26 +43,19 @@ typedef struct Drawing {
 
 /* --- what is drawn ------------------------------------------------------------------------------------- */
 
-static bool fold(const Drawing *d, int32_t a, int32_t b) {
-  const UnitFact *x = &d->f->units[a], *y = &d->f->units[b];
-  return units_alike(d->plan, a, b) && x->gathers == y->gathers && x->reduces == y->reduces &&
-         x->replicates == y->replicates && !x->recompute_ns == !y->recompute_ns;
-}
-
+/* Patterns of units that repeat (a block's two halves, say) are a group for each of their places. */
 static void find_groups(Drawing *d) {
-  const int32_t *order = units_by_use(d->f);
+  UnitOrder order = {d->plan, units_by_use(d->f)};
   uint32_t count = d->plan->units.count;
   d->group_of = ARENA_ARRAY(d->arena, int32_t, count);
-  for (uint32_t i = 0; i < count; i++) {
-    Group *last = d->groups.count ? &d->groups.data[d->groups.count - 1] : NULL;
-    if (last && fold(d, order[i - 1], order[i])) {
-      last->last = order[i];
-      last->count++;
-    } else {
-      Group group = {order[i], order[i], 1};
+  for (uint32_t i = 0; i < count;) {
+    Repeat repeat = find_unit_repeat(&order, i);
+    for (uint32_t place = 0; place < repeat.period; place++) {
+      Group group = {order.units[i + place], order.units[i + place + (repeat.count - 1) * repeat.period], repeat.count};
+      for (uint32_t k = 0; k < repeat.count; k++) d->group_of[order.units[i + place + k * repeat.period]] = (int32_t)d->groups.count;
       vec_push(d->arena, &d->groups, group);
     }
-    d->group_of[order[i]] = (int32_t)d->groups.count - 1;
+    i += repeat.period * repeat.count;
   }
 }
 
@@ -167,28 +160,36 @@ static void add_html(Text *out, const char *text) {
   }
 }
 
-#define SMALL "<br align=\"left\"/><font point-size=\"10\" color=\"#4a5563\">"
+/* One line of a cluster's text. */
+static void add_line(const Drawing *d, const char *line) {
+  text_printf(d->out, "<tr><td align=\"left\"><font point-size=\"10\" color=\"#4a5563\">%s&#160;&#160;</font></td></tr>", line);
+}
 
-static void cluster_label(const Drawing *d, const Group *group) {
+static const char *gather_text(const Drawing *d, const PlanUnit *unit, const UnitFact *fact) {
+  char full[32], time[32];
+  return arena_printf(d->arena, "gather %s in %s%s", text_bytes(full, fact->gather_bytes), text_time(time, (double)fact->one_gather_ns),
+                      unit->reshard ? ", again for backward" : ", kept until backward");
+}
+
+/* A node, since edges go around nodes but across the labels of clusters. It stands above the cluster's first layer. */
+static void add_cluster_text(const Drawing *d, int32_t g) {
   const Plan *plan = d->plan;
+  const Group *group = &d->groups.data[g];
   const PlanUnit *unit = &plan->units.data[group->first];
   const UnitFact *fact = &d->f->units[group->first];
-  char numel[32], full[32], time[32], reduce[32];
-  text_printf(d->out, "<<b>");
+  char numel[32], time[32];
+  text_printf(d->out, "    t%d [shape=plain style=\"\" label=<<table border=\"0\" cellspacing=\"0\" cellpadding=\"0\">"
+                      "<tr><td align=\"left\"><font point-size=\"14\"><b>", g);
   add_html(d->out, range_name(d->arena, plan_str(plan, unit->name), plan_str(plan, plan->units.data[group->last].name)));
   text_printf(d->out, "</b>");
-  if (group->count > 1) text_printf(d->out, "  \xc3\x97 %u", group->count);
-  text_printf(d->out, SMALL "%s elements in %d tensor%s", text_count(numel, (double)unit->numel), unit->param_count,
-              unit->param_count == 1 ? "" : "s");
-  if (group->count > 1) text_printf(d->out, ", each");
-  if (plan_unit_frozen(plan, unit)) text_printf(d->out, ", frozen");
-  text_printf(d->out, "</font>");
-  if (fact->gathers)
-    text_printf(d->out, SMALL "gather %s in %s%s</font>", text_bytes(full, fact->gather_bytes),
-                text_time(time, (double)fact->one_gather_ns), unit->reshard ? ", again for backward" : ", kept until backward");
-  if (fact->reduces) text_printf(d->out, SMALL "reduce in %s</font>", text_time(reduce, (double)fact->one_reduce_ns));
-  if (fact->replicates) text_printf(d->out, SMALL "replicate in %s</font>", text_time(reduce, (double)fact->one_replicate_ns));
-  text_printf(d->out, "<br align=\"left\"/>>");
+  if (group->count > 1) text_printf(d->out, "&#160; \xc3\x97 %u", group->count);
+  text_printf(d->out, "</font></td></tr>");
+  add_line(d, arena_printf(d->arena, "%s elements in %d tensor%s%s%s", text_count(numel, (double)unit->numel), unit->param_count,
+                           unit->param_count == 1 ? "" : "s", group->count > 1 ? ", each" : "", plan_unit_frozen(plan, unit) ? ", frozen" : ""));
+  if (fact->gathers) add_line(d, gather_text(d, unit, fact));
+  if (fact->reduces) add_line(d, arena_printf(d->arena, "reduce gradients in %s", text_time(time, (double)fact->one_reduce_ns)));
+  if (fact->replicates) add_line(d, arena_printf(d->arena, "replicate in %s", text_time(time, (double)fact->one_replicate_ns)));
+  text_printf(d->out, "</table>>]\n");
 }
 
 /* The node's name without what its cluster's name says: "mlp.c_fc" in h.0 .. 11. */
@@ -213,12 +214,16 @@ static void add_node(const Drawing *d, uint32_t n) {
 static void add_cluster(const Drawing *d, int32_t g) {
   const Group *group = &d->groups.data[g];
   bool reshard = d->plan->units.data[group->first].reshard, alone = d->plan->world.shard == 1;
-  text_printf(d->out, "  subgraph cluster_%d {\n    style=\"rounded,filled\" color=\"%s\" fillcolor=\"%s\" labeljust=l label=", g,
+  text_printf(d->out, "  subgraph cluster_%d {\n    style=\"rounded,filled\" color=\"%s\" fillcolor=\"%s\" label=\"\"\n", g,
               alone ? "#9fabbb" : reshard ? "#7fa6dc" : "#77b893", alone ? "#f3f5f8" : reshard ? "#e8f0fb" : "#e7f5ec");
-  cluster_label(d, group);
-  text_printf(d->out, "\n");
-  for (uint32_t n = 0; n < d->nodes.count; n++)
-    if (d->nodes.data[n].group == g) add_node(d, n);
+  add_cluster_text(d, g);
+  bool first = true;
+  for (uint32_t n = 0; n < d->nodes.count; n++) {
+    if (d->nodes.data[n].group != g) continue;
+    add_node(d, n);
+    if (first) text_printf(d->out, "    t%d -> n%u [style=invis]\n", g, n);
+    first = false;
+  }
   text_printf(d->out, "  }\n");
 }
 
@@ -248,9 +253,13 @@ static void add_head(const Drawing *d) {
   text_printf(d->out, "digraph units {\n  rankdir=TB bgcolor=white labelloc=t labeljust=l nodesep=0.25 ranksep=0.3 newrank=true "
                       "fontname=\"Helvetica\" fontsize=15\n  label=<<b>");
   add_html(d->out, plan_str(d->plan, d->plan->model));
-  text_printf(d->out, "</b>: %s parameters, %u units, %u rank%s, shard %u<br align=\"left\"/>>\n",
-              text_count(params, (double)d->plan->param_numel), d->plan->units.count, d->plan->world.ranks,
-              d->plan->world.ranks == 1 ? "" : "s", d->plan->world.shard);
+  text_printf(d->out, "</b>: %s parameters in %u unit%s, %u rank%s<br align=\"left\"/><font point-size=\"11\" color=\"#4a5563\">%s</font>"
+                      "<br align=\"left\"/>>\n",
+              text_count(params, (double)d->plan->param_numel), d->plan->units.count, d->plan->units.count == 1 ? "" : "s",
+              d->plan->world.ranks, d->plan->world.ranks == 1 ? "" : "s",
+              d->plan->world.shard == 1 ? "A box is a unit: its gradients are reduced together. Every rank holds it whole."
+                                        : "A box is a unit: its parameters lie sharded over the ranks and are gathered"
+                                          "<br align=\"left\"/>before its first layer computes; its gradients are reduced after its last.");
   text_printf(d->out, "  node [shape=box style=\"filled,rounded\" color=\"#9fb0c6\" fontname=\"Helvetica\" fontsize=11 "
                       "margin=\"0.10,0.04\" height=0.3]\n"
                       "  edge [color=\"#5f6b7a\" arrowsize=0.6 fontname=\"Helvetica\" fontsize=10 fontcolor=\"#5f6b7a\"]\n");

@@ -4,6 +4,7 @@
 
 #include "planner/view/assets.h"
 #include "planner/view/explain.h"
+#include "planner/view/reasons.h"
 #include "planner/view/svg.h"
 #include "planner/view/view.h"
 
@@ -24,13 +25,6 @@ static const char *number(const Report *r, double value) {
 
 static void escaped(const Report *r, const char *text) {
   svg_escaped(r->out, text);
-}
-
-/* Alike units that follow each other share a hue: colours tell kinds of units apart. */
-int unit_hue(const Facts *f, int32_t unit) {
-  int32_t kind = 0;
-  for (int32_t u = 1; u <= unit; u++) kind += !units_alike(f->plan, u - 1, u);
-  return (int)(kind % UNIT_HUES);
 }
 
 /* --- head ---------------------------------------------------------------------------------------------- */
@@ -68,21 +62,19 @@ static void cards(const Report *r) {
 static void policy(const Report *r) {
   const Plan *plan = r->f->plan;
   const PlanSummary *s = &plan->summary;
-  uint32_t kept = 0;
-  for (uint32_t u = 0; u < plan->units.count; u++) kept += !plan->units.data[u].reshard;
+  Reasons reasons = reasons_of(r->f, true);
   text_printf(r->out, "<p><b>Why this policy.</b> Strategy <code>");
   escaped(r, plan_str(plan, s->strategy));
   text_printf(r->out, "</code>, wrap <code>");
   escaped(r, plan_str(plan, s->wrap));
   text_printf(r->out, "</code>, checkpoint <code>");
   escaped(r, plan_str(plan, s->checkpoint));
-  text_printf(r->out, "</code>, gathered %u unit%s ahead. ", s->prefetch, s->prefetch == 1 ? "" : "s");
-  if (plan->world.shard > 1)
-    text_printf(r->out, "%u of %u units stay gathered between forward and backward%s. ", kept, plan->units.count,
-                kept < plan->units.count ? "; the others are released and gathered again" : "");
-  text_printf(r->out, "The step is bound by <b>%s</b>", plan_str(plan, s->bound_by));
-  if (s->lower_bound_ns) text_printf(r->out, ": no plan for this machine is faster than %s under the same cost model", ms(r, s->lower_bound_ns));
-  text_printf(r->out, ". <code>fsdpc explain FILE --why UNIT</code> says what each alternative would have cost.</p>\n");
+  text_printf(r->out, "</code>, gathered %u unit%s ahead.", s->prefetch, s->prefetch == 1 ? "" : "s");
+  for (uint32_t k = 0; k < reasons.count; k++) {
+    text_printf(r->out, " ");
+    escaped(r, reasons.data[k]);
+  }
+  text_printf(r->out, " <code>fsdpc explain FILE --why UNIT</code> says what each alternative would have cost.</p>\n");
 }
 
 static void how_to_read(const Report *r) {
@@ -91,10 +83,10 @@ static void how_to_read(const Report *r) {
   plan_peak(r->f->plan, by_class, &at);
   const PlanInstr *peak = &r->f->plan->instrs.data[at];
   text_printf(r->out, "<p><b>How to read this.</b> A <i>unit</i> is a group of parameters that travel together: before its layers compute, its "
-                      "shards are gathered from all ranks into one tensor; afterwards that is released, and gradients are reduced back to "
-                      "shards. Each lane below is a queue of the device; what stands above each other overlaps. Compute "
-                      "waits wherever its lane is empty while gather or reduce is busy: that is exposed communication. By their "
-                      "lifetimes buffers need at most %s at once, in <code>%s ", size(r, r->f->live_bytes[at]), r->f->specs[peak->op].name);
+                      "shards are gathered from all ranks into one tensor; afterwards that is released or kept for backward, and gradients are "
+                      "reduced back to shards. The top row below says which unit computes, each lane what a queue of the device does; "
+                      "what stands above each other overlaps. Compute waits wherever its lane is empty while gather or reduce is busy: "
+                      "that is exposed communication. Memory peaks at %s, in <code>%s ", size(r, r->f->live_bytes[at]), r->f->specs[peak->op].name);
   escaped(r, plan_str(r->f->plan, peak->name));
   text_printf(r->out, "</code> (%s).</p>\n", phase_name(peak->phase));
 }
@@ -114,6 +106,11 @@ static void shares(const Report *r) {
     text_printf(r->out, "<tr><td>%s<td class=\"n\">%s", share_name((Share)s), ms(r, f->share_ns[s]));
     if (r->measured) text_printf(r->out, "<td class=\"n\">%s", ms(r, r->measured->share_ns[s]));
     bar(r, f->sim->step_ns ? 100 * (double)f->share_ns[s] / (double)f->sim->step_ns : 0);
+    text_printf(r->out, "</tr>\n");
+  }
+  if (f->launch_ns) {
+    text_printf(r->out, "<tr><td>launching (part of the above)<td class=\"n\">%s%s", ms(r, f->launch_ns), r->measured ? "<td>" : "");
+    bar(r, 100 * (double)f->launch_ns / (double)f->sim->step_ns);
     text_printf(r->out, "</tr>\n");
   }
   text_printf(r->out, "</table></div>\n");
@@ -160,7 +157,7 @@ static void unit_row(const Report *r, int32_t u) {
   const Facts *f = r->f;
   const PlanUnit *unit = &f->plan->units.data[u];
   const UnitFact *fact = &f->units[u];
-  text_printf(r->out, "<tr data-unit=\"%d\"><td><span class=\"unit h%d\" data-unit=\"%d\">", u, unit_hue(f, u), u);
+  text_printf(r->out, "<tr data-unit=\"%d\"><td><span class=\"unit h%d\" data-unit=\"%d\">", u, unit_hue(f->plan, u), u);
   escaped(r, plan_str(f->plan, unit->name));
   text_printf(r->out, "</span><td class=\"n\">%s<td class=\"n\">%d<td>%s<td class=\"n\">%s<td class=\"n\">%llu<td class=\"n\">%s<td class=\"n\">%s<td class=\"n\">%s<td class=\"n\">%s",
               number(r, (double)unit->numel), unit->param_count,
@@ -190,9 +187,10 @@ static void units(const Report *r) {
 static void schedule(const Report *r) {
   text_printf(r->out, "<h2>Schedule and memory</h2>\n<div id=\"schedule\" hidden><div class=\"tools\"><button id=\"in\" title=\"zoom in\">+</button>"
                       "<button id=\"out\" title=\"zoom out\">&minus;</button><button id=\"all\">whole step</button>"
-                      "<span class=\"soft\">wheel zooms, dragging moves, a click marks a unit</span></div>"
+                      "<span class=\"soft\">wheel zooms, dragging moves, a click marks a unit%s</span></div>"
                       "<canvas id=\"canvas\" tabindex=\"0\" aria-label=\"schedule of one step and memory over time\"></canvas>"
-                      "<div id=\"legend\"></div></div>\n<div id=\"tip\" hidden></div>\n<figure id=\"drawing\">\n");
+                      "<div id=\"legend\"></div></div>\n<div id=\"tip\" hidden></div>\n<figure id=\"drawing\">\n",
+              !r->measured ? "" : arena_printf(r->f->arena, "; thin rows: as measured, %s scaled to the %s predicted", ms(r, r->measured->sim->step_ns), ms(r, r->f->sim->step_ns)));
   view_timeline_svg(r->out, r->f->plan, r->f->sim);
   text_printf(r->out, "</figure>\n");
 }

@@ -19,8 +19,5 @@ typedef struct Report {
 void html_data(const Report *report);
 /* html_tree.c: modules, their parameters and units as nested <details>. */
 void html_tree(const Report *report);
-/* The number of a unit's hue, so that it has one colour everywhere: report.css has UNIT_HUES of them. */
-enum { UNIT_HUES = 8 };
-int unit_hue(const Facts *f, int32_t unit);
 
 #endif

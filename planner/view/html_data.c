@@ -47,7 +47,7 @@ static void units(const Report *r) {
   for (uint32_t u = 0; u < r->f->plan->units.count; u++) {
     text_printf(r->out, "%s[", u ? "," : "");
     json_text(r->out, plan_str(r->f->plan, r->f->plan->units.data[u].name));
-    text_printf(r->out, ",%d]", unit_hue(r->f, (int32_t)u));
+    text_printf(r->out, ",%d]", unit_hue(r->f->plan, (int32_t)u));
   }
   text_printf(r->out, "],\n");
 }

@@ -55,7 +55,7 @@ static uint64_t numel_of(const PlanParam *param) {
 }
 
 static void badge(const Tree *t, int32_t unit) {
-  text_printf(t->r->out, " <span class=\"unit h%d\" data-unit=\"%d\">", unit_hue(t->r->f, unit), unit);
+  text_printf(t->r->out, " <span class=\"unit h%d\" data-unit=\"%d\">", unit_hue(t->r->f->plan, unit), unit);
   svg_escaped(t->r->out, plan_str(t->plan, t->plan->units.data[unit].name));
   text_printf(t->r->out, "</span>");
 }

@@ -143,7 +143,7 @@ static void draw_peak(Timeline *t, const Picture *picture) {
               x, y);
   svg_text(t->out, x + (left ? -9 : 9), y + (below ? 16 : -6), 12, left ? "end" : "start", INK,
            " font-weight=\"600\" class=\"halo\"",
-           arena_printf(t->scratch, "%s in use", text_bytes(label, picture->peak)));
+           arena_printf(t->scratch, "peak %s", text_bytes(label, picture->peak)));
 }
 
 /* Without the underscores of the plan file. */

@@ -46,6 +46,12 @@ double svg_text_width(const char *text, double size) {
   return 0.58 * size * (double)count;
 }
 
+const char *svg_fit(const char *name, double width) {
+  for (; name; name = strchr(name, '.') ? strchr(name, '.') + 1 : NULL)
+    if (*name && svg_text_width(name, 11) + 6 <= width) return name;
+  return NULL;
+}
+
 void svg_legend(Text *out, double *x, double *y, const char *fill, const char *text) {
   double width = 18 + svg_text_width(text, 12) + 22;
   if (*x + width > PLOT_RIGHT + 22) {

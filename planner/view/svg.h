@@ -7,7 +7,7 @@
 #include "planner/plan/sim.h"
 
 /* Pixels; the picture is PAGE_WIDTH wide and as high as it needs. */
-enum { PAGE_WIDTH = 1600, PLOT_LEFT = 104, PLOT_RIGHT = 1576, MEMORY_HEIGHT = 250 };
+enum { PAGE_WIDTH = 1120, PLOT_LEFT = 84, PLOT_RIGHT = 1100, MEMORY_HEIGHT = 220 };
 
 #define INK        "#1f2933"
 #define INK_SOFT   "#5f6b7a"
@@ -37,6 +37,8 @@ void svg_text(Text *out, double x, double y, double size, const char *anchor, co
 void svg_escaped(Text *out, const char *text);
 /* Estimated: the font is not known. */
 double svg_text_width(const char *text, double size);
+/* The longest tail of a dotted name's whole parts that fits at size 11, or NULL. */
+const char *svg_fit(const char *name, double width);
 
 /* A coloured square and its name at *x, wrapped to the next line behind the right edge. */
 void svg_legend(Text *out, double *x, double *y, const char *fill, const char *text);

@@ -1,16 +1,18 @@
-/* Owns: the drawing of one step: title, a lane per stream that does something, the memory curve, one axis of
- * time.
+/* Owns: the drawing of one step: title, which unit computes, a lane per stream that does something, the memory curve,
+ * one axis of time.
  *
  * Repeated segments are drawn once, so drawn time is shorter than the step; the strip above the lanes says
  * how often. Instructions of one layer and phase that follow each other closely are one block: a deep model
  * then draws in a few hundred rectangles, and a label stands wherever it fits. */
+#include "planner/view/facts.h"
+#include "planner/view/owner.h"
 #include "planner/view/svg.h"
 #include "planner/view/view.h"
 
 #include <ctype.h>
 #include <math.h>
 
-enum { LANE_HEIGHT = 34, LANE_GAP = 9 };
+enum { LANE_HEIGHT = 34, LANE_GAP = 9, STRIP_HEIGHT = 20, UNIT_HEIGHT = 28 };
 static const double block_gap_px = 0.4; /* closer ones look like one */
 
 /* Two shades that take turns, so that neighbours can be told apart. */
@@ -24,6 +26,39 @@ static const char *const stream_fills[STREAM_COUNT][2] = {[STREAM_GATHER] = {"#3
                                                           [STREAM_REPLICATE] = {"#b3558f", "#c97aaa"},
                                                           [STREAM_COPY_IN] = {"#2f8f9d", "#54a9b5"},
                                                           [STREAM_COPY_OUT] = {"#56789a", "#7a98b6"}};
+
+static const char *const unit_fills[UNIT_HUES] = {"#cfe0f8", "#d3eeda", "#f8dcc6", "#e3d4f4", "#f9e9ae", "#c9e9ec", "#f5cbdb", "#d9e0e8"};
+
+/* --- units -------------------------------------------------------------------------------------------- */
+
+static void draw_unit(Timeline *t, int32_t unit, uint64_t begin, uint64_t end) {
+  double x = timeline_x(t, begin), width = timeline_x(t, end) - x;
+  if (unit == PLAN_NONE || width <= 0) return;
+  const char *name = plan_str(t->plan, t->plan->units.data[unit].name), *label = svg_fit(name, width);
+  svg_rect(t->out, x, t->y, width > 1 ? width - 0.5 : width, STRIP_HEIGHT, unit_fills[unit_hue(t->plan, unit)], "");
+  if (label) svg_text(t->out, x + width / 2, t->y + 14, 11, "middle", INK, "", label);
+}
+
+/* A strip above the lanes: whose layers compute, from the first to the last of a run. */
+static void draw_units(Timeline *t) {
+  const int32_t *owner = owners_of(t->scratch, t->plan, instr_specs(t->scratch));
+  svg_text(t->out, PLOT_LEFT - 10, t->y + 14, 13, "end", INK, "", "unit");
+  for (uint32_t s = 0; s < t->plan->segments.count; s++) {
+    int32_t unit = PLAN_NONE;
+    uint64_t begin = 0, end = 0;
+    for (int32_t i = t->plan->segments.data[s].first; i < t->plan->segments.data[s].end; i++) {
+      if (t->plan->instrs.data[i].stream != STREAM_COMPUTE || !t->plan->instrs.data[i].ns) continue;
+      if (owner[i] != unit) {
+        draw_unit(t, unit, begin, end);
+        begin = t->sim->spans[i].start - t->shift_ns[s];
+        unit = owner[i];
+      }
+      end = t->sim->spans[i].end - t->shift_ns[s];
+    }
+    draw_unit(t, unit, begin, end);
+  }
+  t->y += UNIT_HEIGHT;
+}
 
 /* --- blocks ------------------------------------------------------------------------------------------ */
 
@@ -47,13 +82,6 @@ static const char *layer_of(const Timeline *t, const char *name) {
   return first_end ? arena_strndup(t->scratch, name, (size_t)(first_end - name)) : "";
 }
 
-/* The longest tail of whole parts that fits, or NULL. */
-static const char *fit(const char *text, double width) {
-  for (; text; text = strchr(text, '.') ? strchr(text, '.') + 1 : NULL)
-    if (*text && svg_text_width(text, 11) + 6 <= width) return text;
-  return NULL;
-}
-
 static void draw_block(Timeline *t, const Block *block, StreamId stream) {
   double x = timeline_x(t, block->begin), width = timeline_x(t, block->end) - x;
   const char *const *fills = stream == STREAM_COMPUTE ? phase_fills[block->phase] : stream_fills[stream];
@@ -65,7 +93,7 @@ static void draw_block(Timeline *t, const Block *block, StreamId stream) {
   text_printf(t->out, " %s, %u instruction%s, %s</title>", phase_name(block->phase), block->instrs,
               block->instrs == 1 ? "" : "s", text_time(time, (double)(block->end - block->begin)));
   svg_rect(t->out, x, t->y, width, LANE_HEIGHT, fills[block->number % 2], width > 5 ? " rx=\"2\"" : "");
-  const char *label = fit(block->layer, width);
+  const char *label = svg_fit(block->layer, width);
   if (label)
     svg_text(t->out, x + width / 2, t->y + LANE_HEIGHT / 2.0 + 4, 11, "middle", "#ffffff", "", label);
   text_printf(t->out, "</g>\n");
@@ -122,16 +150,27 @@ static void draw_lanes(Timeline *t) {
   }
 }
 
+/* As drawn: streams that slow each other are longer than their instructions say. */
+static uint64_t phase_ns(const Timeline *t, Phase phase) {
+  uint64_t ns = 0;
+  for (uint32_t s = 0; s < t->plan->segments.count; s++) {
+    const PlanSegment *segment = &t->plan->segments.data[s];
+    for (int32_t i = segment->first; i < segment->end; i++) {
+      const PlanInstr *instr = &t->plan->instrs.data[i];
+      if (instr->stream == STREAM_COMPUTE && instr->phase == phase) ns += (t->sim->spans[i].end - t->sim->spans[i].start) * segment->count;
+    }
+  }
+  return ns;
+}
+
 static void draw_phase_legend(Timeline *t) {
   double x = PLOT_LEFT, y = t->y + 14;
   svg_text(t->out, PLOT_LEFT - 10, y, 11, "end", INK_SOFT, "", "in a step");
-  for (int p = 0; p < PHASE_COUNT; p++)
-    if (t->sim->phase_ns[p]) {
-      char time[32];
-      svg_legend(t->out, &x, &y, phase_fills[p][0],
-                 arena_printf(t->scratch, "%s %s", phase_name((Phase)p),
-                              text_time(time, (double)t->sim->phase_ns[p])));
-    }
+  for (int p = 0; p < PHASE_COUNT; p++) {
+    char time[32];
+    uint64_t ns = phase_ns(t, (Phase)p);
+    if (ns) svg_legend(t->out, &x, &y, phase_fills[p][0], arena_printf(t->scratch, "%s %s", phase_name((Phase)p), text_time(time, (double)ns)));
+  }
   t->y = y + 22;
 }
 
@@ -165,6 +204,14 @@ static const char *memory_text(const Timeline *t) {
                       text_time(exposed, (double)t->sim->exposed_comm_ns), share);
 }
 
+static const char *bound_text(const Timeline *t) {
+  const PlanSummary *summary = &t->plan->summary;
+  char bound[32];
+  if (!summary->lower_bound_ns) return "";
+  return arena_printf(t->scratch, "bound by %s: no plan for this machine takes less than %s", plan_str(t->plan, summary->bound_by),
+                      text_time(bound, (double)summary->lower_bound_ns));
+}
+
 static void draw_title(Timeline *t) {
   char time[32];
   svg_text(t->out, 24, 40, 24, "start", INK, " font-weight=\"700\"", plan_str(t->plan, t->plan->model));
@@ -172,7 +219,8 @@ static void draw_title(Timeline *t) {
            arena_printf(t->scratch, "%s a step", text_time(time, (double)t->sim->step_ns)));
   svg_text(t->out, 24, 64, 13.5, "start", INK_SOFT, " xml:space=\"preserve\"", world_text(t));
   svg_text(t->out, 24, 85, 13.5, "start", INK_SOFT, " xml:space=\"preserve\"", memory_text(t));
-  t->y = 106;
+  svg_text(t->out, 24, 106, 13.5, "start", INK_SOFT, "", bound_text(t));
+  t->y = 126;
 }
 
 /* A strip with the name of each segment and how often it runs; the name stands where it fits. */
@@ -189,7 +237,7 @@ static void draw_segments(Timeline *t) {
                                (unsigned long long)segment->count, time);
     else
       long_name = arena_printf(t->scratch, "%s, %s", name, time);
-    svg_rect(t->out, x + 0.5, t->y, width > 1 ? width - 1 : width, 20, s % 2 ? "#dfe6ef" : "#ebeff5",
+    svg_rect(t->out, x + 0.5, t->y, width > 1 ? width - 1 : width, STRIP_HEIGHT, s % 2 ? "#dfe6ef" : "#ebeff5",
              " rx=\"3\"");
     const char *label = svg_text_width(long_name, 12) + 8 < width ? long_name
                         : svg_text_width(name, 12) + 8 < width    ? name
@@ -212,7 +260,7 @@ static TimeUnit time_unit(uint64_t total_ns) {
 /* Lines behind everything else, over the lanes and over the memory curve; figures below. */
 static void draw_grid(Timeline *t, const double bands[2][2]) {
   TimeUnit unit = time_unit(t->total_ns);
-  double step = svg_step((double)t->total_ns / unit.ns, 12, false);
+  double step = svg_step((double)t->total_ns / unit.ns, 10, false);
   for (double at = 0; at * unit.ns <= (double)t->total_ns; at += step) {
     double x = timeline_x(t, (uint64_t)(at * unit.ns));
     for (int band = 0; band < 2; band++) svg_line(t->out, x, bands[band][0], x, bands[band][1], GRID, "");
@@ -246,8 +294,9 @@ void view_timeline_svg(Text *out, const Plan *plan, const SimResult *sim) {
   Timeline t = start(scratch, &body, plan, sim);
   draw_title(&t);
   draw_segments(&t);
-  double top = t.y, bottom = top + lane_count(&t) * (LANE_HEIGHT + LANE_GAP), memory_top = bottom + 44;
+  double top = t.y, bottom = top + UNIT_HEIGHT + lane_count(&t) * (LANE_HEIGHT + LANE_GAP), memory_top = bottom + 44;
   draw_grid(&t, (const double[2][2]){{top, bottom}, {memory_top, memory_top + MEMORY_HEIGHT}});
+  draw_units(&t);
   draw_lanes(&t);
   timeline_joins(&t, top, bottom);
   draw_phase_legend(&t);

@@ -1,6 +1,7 @@
 /* Owns: see trace.h. */
 #include "planner/view/trace.h"
 
+#include "planner/plan/plan_text.h"
 #include "planner/view/curve.h"
 #include "planner/view/json.h"
 #include "planner/view/owner.h"
@@ -244,7 +245,8 @@ Trace *trace_begin(Arena *arena, Text *out, const Plan *plan, uint32_t rank) {
   *t = (Trace){.arena = arena, .out = out, .plan = plan, .specs = instr_specs(arena), .rank = rank};
   t->owner = owners_of(arena, plan, t->specs);
   text_printf(out, "{\"schemaVersion\":1,\"displayTimeUnit\":\"ns\",\n\"distributedInfo\":{\"backend\":\"fsdpc\",\"rank\":%u,"
-                   "\"world_size\":%u},\n\"model\":", rank, plan->world.ranks);
+                   "\"world_size\":%u},\n\"plan\":\"%016llx\",\"model\":",
+              rank, plan->world.ranks, (unsigned long long)plan_hash(plan));
   json_text(out, plan_str(plan, plan->model));
   text_printf(out, ",\n\"traceEvents\":[");
   return t;

@@ -59,6 +59,9 @@ static const char *nearest(const Facts *f, const char *name) {
   for (uint32_t i = 0; i < plan->instrs.count; i++)
     if (plan->instrs.data[i].phase == PHASE_FORWARD && plan->instrs.data[i].stream == STREAM_COMPUTE)
       vec_push(f->arena, &names, plan_str(plan, plan->instrs.data[i].name));
+  size_t length = strlen(name);
+  for (uint32_t k = 0; k < names.count; k++) /* a module: the first of what it holds */
+    if (!strncmp(names.data[k], name, length) && names.data[k][length] == '.') return names.data[k];
   return text_nearest(name, names.data, names.count);
 }
 

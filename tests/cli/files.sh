@@ -102,7 +102,19 @@ expect 0 explain a.plan --no-costs
 grep -qE '[0-9] (ns|us|ms)' out && fail '--no-costs shows times'
 expect 64 draw a.plan
 said err '--svg'
-expect 0 draw a.plan --svg a.svg --dot a.dot
+expect 0 draw a.plan --timeline a.svg --dot a.dot
 head -c 200 a.svg | grep -q '<svg' || fail 'no svg'
-if command -v dot >/dev/null; then dot -Tsvg a.dot >/dev/null || fail 'Graphviz refuses the units'; fi
+if command -v dot >/dev/null; then
+  expect 0 draw a.plan --svg units.svg
+  grep -q '<svg' units.svg || fail 'no picture of the units'
+fi
+mkdir linked && ln -s linked/target link
+expect 0 draw a.plan --dot link
+[ -L link ] && cmp -s linked/target a.dot || fail 'a link was replaced, or does not lead to what was written'
+expect 0 draw a.plan --dot link
+[ -L link ] && cmp -s linked/target a.dot || fail 'a link to a file was replaced'
+mkdir no-programs
+PATH=$PWD/no-programs expect 1 draw a.plan --svg none.svg
+said err 'apt-get install graphviz'
+[ ! -e none.svg ] || fail 'a picture without Graphviz'
 expect 0 draw "$model" --ranks 4 --dot b.dot

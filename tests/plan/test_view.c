@@ -46,7 +46,7 @@ static void check_inside(const char *text) {
   for (const char *at = text; (at = strstr(at, "<rect x=\"")); at++) {
     double x, y, width;
     assert_int_equal(sscanf(at, "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\"", &x, &y, &width), 3);
-    assert_true(x >= 0 && x + width <= 1600 && width >= 0 && y >= 0);
+    assert_true(x >= 0 && x + width <= 1120 && width >= 0 && y >= 0);
   }
   assert_null(strstr(text, "nan"));
   assert_null(strstr(text, "inf\""));
@@ -77,6 +77,7 @@ static void test_timeline(void **state) {
   assert_non_null(strstr(svg.data, ">toy</text>"));
   assert_non_null(strstr(svg.data, "micro \xc3\x97 2"));
   assert_non_null(strstr(svg.data, ">gather</text>"));
+  assert_non_null(strstr(svg.data, ">unit</text>"));
   assert_null(strstr(svg.data, ">replicate</text>"));
   assert_non_null(strstr(svg.data, "budget"));
   assert_string_equal(svg.data, draw(arena, good_plan(arena)).data);
@@ -165,7 +166,7 @@ static void test_deep(void **state) {
   assert_true(count(svg.data, "<rect") > 300);
   draw_units(&dot, plan);
   keep("deep.dot", &dot);
-  assert_non_null(strstr(dot.data, ">layers.0 .. 125</b>  \xc3\x97 126"));
+  assert_non_null(strstr(dot.data, ">layers.0 .. 125</b>&#160; \xc3\x97 126"));
   assert_int_equal(count(dot.data, "subgraph cluster"), 1);
   assert_int_equal(count(dot.data, " [fillcolor="), 1);
   arena_free(arena);

@@ -1,7 +1,8 @@
 /* Owns: the checker of traces: slices of a lane nest or follow each other, flows lead from a slice to a later one, counters
- * stay within the plan's memory, and the slices of each stream add up to what the simulator says.
+ * stay within the plan's memory, and the slices of each stream add up to what the simulator says. A measured process has its
+ * own times, but the lanes, collectives and flows of process 0, which is predicted.
  *
- * usage: check_trace PLAN TRACE [PID]     PID: check this process only (default 0) */
+ * usage: check_trace PLAN TRACE [PID [measured]]     PID: check this process only (default 0) */
 #include "planner/plan/plan_text.h"
 #include "planner/plan/sim.h"
 
@@ -166,6 +167,31 @@ static void check_memory(Check *check, const json_t *events, int pid) {
   if (most < (double)check->plan->persistent_bytes) fail(check, "less memory than what persists", at);
 }
 
+static size_t count_events(const json_t *events, int pid, char phase, const char *name) {
+  size_t count = 0, i;
+  const json_t *event;
+  json_array_foreach(events, i, event)
+    count += *text(event, "ph") == phase && (int)number(event, "pid") == pid && (!name || !strcmp(text(event, "name"), name));
+  return count;
+}
+
+/* The same lanes by name, and as many flows. Slices may be fewer: what took no time has none. */
+static void check_layout(Check *check, const json_t *events, int pid) {
+  size_t i, k;
+  const json_t *a, *b;
+  json_array_foreach(events, i, a) {
+    if (strcmp(text(a, "name"), "thread_name") || (int)number(a, "pid") != pid) continue;
+    bool known = false;
+    json_array_foreach(events, k, b)
+      known |= !strcmp(text(b, "name"), "thread_name") && !(int)number(b, "pid") && number(a, "tid") == number(b, "tid") &&
+               json_equal(json_object_get(a, "args"), json_object_get(b, "args"));
+    if (!known) fail(check, "a lane that the prediction lacks", number(a, "tid"));
+  }
+  if (count_events(events, pid, 'M', "thread_name") != count_events(events, 0, 'M', "thread_name")) fail(check, "lanes are missing", 0);
+  if (count_events(events, pid, 's', NULL) != count_events(events, 0, 's', NULL)) fail(check, "other flows than predicted", 0);
+  if (!check->sum_us[STREAM_COMPUTE]) fail(check, "nothing computes", 0);
+}
+
 static void take(Check *check, const json_t *events, const char *phases, int pid) {
   size_t i;
   const json_t *event;
@@ -196,7 +222,10 @@ int main(int argc, char **argv) {
   check_nesting(check);
   take(check, events, "Csf", pid);
   check_memory(check, events, pid);
-  check_sums(check);
+  if (argc > 4)
+    check_layout(check, events, pid);
+  else
+    check_sums(check);
   if (!check->count || !check->counters) fail(check, "an empty trace", 0);
   if (check->plan->world.shard > 1 && (!check->flows || !check->collectives)) fail(check, "no flows or no collectives", 0);
   printf("%zu slices, %zu collectives, %zu flows, %zu counters\n", check->count, check->collectives, check->flows, check->counters);

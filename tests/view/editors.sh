@@ -11,8 +11,11 @@ for word in $(sed -n 's/^LAYER([A-Z_]*, *"\([a-z_]*\)".*/\1/p' frontend/layers.d
   done
 done
 if command -v vim >/dev/null; then
-  kinds=$(timeout 30 vim -es -u NONE -c 'syntax on' -c "source $vim" -c 'read models/quickstart.fsdp' -c "source $vim" -c \
-    'redir >> /dev/stdout | call search("optimizer") | echo synIDattr(synID(line("."), col("."), 1), "name") | call search("3e-3") | echo synIDattr(synID(line("."), col("."), 1), "name")' \
-    -c 'qa!' 2>/dev/null || true)
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+  timeout 30 vim -es -u NONE -c 'syntax on' -c "source $vim" -c 'read models/quickstart.fsdp' -c "source $vim" -c \
+    "redir! > $scratch/kinds | call search('optimizer') | echo synIDattr(synID(line('.'), col('.'), 1), 'name') | call search('3e-3') | echo synIDattr(synID(line('.'), col('.'), 1), 'name') | redir END" \
+    -c 'qa!' </dev/null >/dev/null 2>&1 || true
+  kinds=$(cat "$scratch/kinds")
   [[ $kinds == *fsdpBlock*fsdpNumber* ]] || { echo "FAILED: vim sees $kinds" >&2 && exit 1; }
 fi

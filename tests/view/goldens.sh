@@ -19,20 +19,35 @@ if [ "$update" = 1 ] && ! "$fsdpc" verify figure2.plan >/dev/null 2>&1; then
     "$fsdpc" plan models/fsdp-figure2.fsdp --reshard no --micro-batch 4 -o tests/view/figure2-kept.plan >/dev/null)
 fi
 
-# golden NAME ARGUMENT...: what fsdpc prints, or writes to OUT, is goldens/NAME.
-golden() {
-  local name=$1 code=0
-  shift
+# told ARGUMENT...: what fsdpc prints, or writes to OUT, and its exit code.
+told() {
+  local code=0
   rm -f "$scratch/out"
   "$fsdpc" "${@/OUT/$scratch/out}" >"$scratch/said" 2>&1 </dev/null || code=$?
-  { [ -e "$scratch/out" ] && cat "$scratch/out" || cat "$scratch/said"; [ "$code" = 0 ] || echo "exit $code"; } >"$scratch/now"
-  if [[ $name == *.csv ]]; then cut -d, -f1-11 "$scratch/now" >"$scratch/cut" && mv "$scratch/cut" "$scratch/now"; fi
+  if [ -e "$scratch/out" ]; then cat "$scratch/out"; else cat "$scratch/said"; fi
+  [ "$code" = 0 ] || echo "exit $code"
+}
+
+# same NAME: $scratch/now is goldens/NAME.
+same() {
   if [ "$update" = 1 ]; then
-    cp "$scratch/now" "goldens/$name"
-  elif ! diff -u "goldens/$name" "$scratch/now"; then
-    echo "FAILED $name: fsdpc $*" >&2
+    cp "$scratch/now" "goldens/$1"
+  elif ! diff -u "goldens/$1" "$scratch/now"; then
+    echo "FAILED $1" >&2
     failed=1
   fi
+}
+
+# golden NAME ARGUMENT...
+golden() {
+  told "${@:2}" >"$scratch/now"
+  same "$1"
+}
+
+# masked NAME ARGUMENT...: without collectives and figures, which change with the planner, and what follows from their signs.
+masked() {
+  told "${@:2}" | sed -E '/^  i[0-9]/d; s/[-+]?\b[0-9]+(\.[0-9]+)?( (ns|us|ms|s|B|KiB|MiB|GiB|K|M|%)\b)?/N/g; s/; faster//; s/  +/  /g' >"$scratch/now"
+  same "$1"
 }
 
 golden explain.txt explain figure2.plan
@@ -47,10 +62,19 @@ golden diff-same.txt diff figure2.plan figure2.plan --detailed-exitcode
 golden diff-exitcode.txt diff figure2.plan figure2-kept.plan --no-costs --detailed-exitcode
 golden diff.json diff figure2.plan figure2-kept.plan --json
 golden units.dot draw figure2.plan --dot OUT
-golden timeline.svg draw figure2.plan --svg OUT
+golden timeline.svg draw figure2.plan --timeline OUT
 golden trace.json draw figure2.plan --trace OUT
 golden against-json.txt plan ../../models/fsdp-figure2.fsdp --against figure2.plan --json
 
 # What a sweep asked for and which of it is possible; figures would change with the planner.
-golden tune.csv tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT
+told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
+same tune.csv
+
+# What each decision could have been instead; what a sweep says of its front, with and without a price.
+pinned=(--ranks 2 --wrap block --checkpoint none --prefetch 1 --strategy full_shard --micro-batch 2 --reshard yes)
+masked explain-why-not-unit.txt explain ../fixtures/gpt-tiny.fsdp "${pinned[@]}" --why h.0
+masked explain-why-not-tensor.txt explain ../fixtures/gpt-tiny.fsdp "${pinned[@]}" --why h.0.mlp.c_fc
+front=(--ranks 2,3,4 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard --prefetch 1 --reshard yes)
+masked tune.txt tune ../fixtures/gpt-tiny.fsdp "${front[@]}"
+masked tune-priced.txt tune ../fixtures/gpt-tiny.fsdp "${front[@]}" --cluster priced.fsdp
 exit "$failed"

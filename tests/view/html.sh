@@ -43,10 +43,12 @@ dom() { grep -qE "<html[^>]* data-$1=\"$2\"" "$scratch/dom" || fail "data-$1 is 
 report figure2 models/fsdp-figure2.fsdp
 report gpt2 models/gpt2.fsdp --ranks 8 --memory 16GiB
 report llama3-405b models/llama3-405b.fsdp --ranks 1024
-"$fsdpc" draw models/fsdp-figure2.fsdp --trace "$scratch/step.json"
-report measured models/fsdp-figure2.fsdp --measured "$scratch/step.json"
+tiny=(tests/fixtures/gpt-tiny.fsdp --ranks 2 --micro-batch 1)
+"$fsdpc" run "${tiny[@]}" --data tests/fixtures/tokens.bin --steps 3 --quiet --trace "$scratch/step.json" 2>/dev/null
+report measured "${tiny[@]}" --measured "$scratch/step.json"
 grep -q 'step, measured' "$scratch/measured.html" || fail "the measured step is missing"
-if "$fsdpc" draw models/fsdp-figure2.fsdp --html "$scratch/x.html" --measured "$scratch/step.html" 2>/dev/null; then fail "a trace that is missing"; fi
+grep -q '"measured":{"total":[1-9]' "$scratch/measured.html" || fail "the measured slices are missing"
+if "$fsdpc" draw "${tiny[@]}" --html "$scratch/x.html" --measured "$scratch/missing.json" 2>/dev/null; then fail "a trace that is missing"; fi
 
 [ -n "$browser" ] || { echo "no Chromium here: skipped" && exit 77; }
 for name in figure2 gpt2 llama3-405b measured; do
@@ -60,3 +62,7 @@ for name in figure2 gpt2 llama3-405b measured; do
   open_page "$name" '' --window-size=500,1800 --blink-settings=preferredColorScheme=0 --screenshot="$shots/$name-narrow-dark.png"
   [ -s "$shots/$name-wide-light.png" ] && [ -s "$shots/$name-narrow-dark.png" ] || fail "no screenshot of $name"
 done
+
+"$fsdpc" tune "${tiny[0]}" --ranks 1,2 --memory 64MiB,300KiB --micro-batch 1,2 --wrap block --strategy full_shard --html "$scratch/tune.html" >/dev/null
+open_page tune '' --window-size=1400,1200 --screenshot="$shots/tune-wide-light.png"
+open_page tune '' --window-size=500,1200 --blink-settings=preferredColorScheme=0 --screenshot="$shots/tune-narrow-dark.png"

@@ -80,11 +80,30 @@ static void test_ranges(void **state) {
   assert_string_equal(range_name(arena, "a.b.1", "a.c.1"), "a.b.1 .. c.1");
   assert_string_equal(range_name(arena, "unit0", "unit1"), "unit0 .. unit1");
   assert_string_equal(range_name(arena, "x", "x"), "x");
+  assert_string_equal(range_name(arena, "h.0.attn+6", "h.11.attn+6"), "h.*.attn+6");
   arena_free(arena);
+}
+
+static bool letters_alike(const void *context, uint32_t a, uint32_t b) {
+  const char *letters = context;
+  return letters[a] == letters[b];
+}
+
+static void test_repeats(void **state) {
+  (void)state;
+  static const struct {
+    const char *letters;
+    Repeat want;
+  } cases[] = {{"a", {1, 1}}, {"ab", {1, 1}}, {"aaab", {1, 3}}, {"ababababc", {2, 4}}, {"aabaabaabx", {3, 3}}, {"aaaaaaaaaaaaaaaa", {1, 16}}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    Repeat found = find_repeat(0, (uint32_t)strlen(cases[c].letters), letters_alike, cases[c].letters);
+    assert_int_equal(found.period, cases[c].want.period);
+    assert_int_equal(found.count, cases[c].want.count);
+  }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_peak), cmocka_unit_test(test_owners),
-                                     cmocka_unit_test(test_ceilings), cmocka_unit_test(test_ranges)};
+                                     cmocka_unit_test(test_ceilings), cmocka_unit_test(test_ranges), cmocka_unit_test(test_repeats)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,18 @@ grep -q '<circle' "$scratch/plot.html" || fail "an empty plot"
 "$fsdpc" tune "${grid[@]}" --json >"$scratch/all.json"
 grep -q '"dominated_by"' "$scratch/all.json" || fail "JSON without dominance"
 
+# A million tokens cost what all ranks cost for as long as they take, and less money keeps a plan on the front.
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 1,2,4 --memory 64MiB --micro-batch 1,2 --prefetch 1 --strategy full_shard --cluster tests/view/priced.fsdp --csv "$scratch/priced.csv" --html "$scratch/priced.html" >/dev/null
+sed 's/^\("[^"]*",\)\{9\}//' "$scratch/priced.csv" | tail -n +2 | awk -F, '
+  $1 == "fits" {
+    n++; want = 2.5 * $3 * 1e6 / $(NF - 2) / 3600
+    if ($NF < want * (1 - 1e-9) || $NF > want * (1 + 1e-9)) { print "costs " $NF ", not " want; exit 1 }
+    if (n == 1 || $NF < least) { least = $NF; cheapest = $2 }
+  }
+  END { if (!n || !cheapest) { print "the cheapest of " n " is not on the front"; exit 1 } }' || fail "prices"
+grep -q 'USD a million tokens' "$scratch/priced.html" || fail "the plot says nothing of money"
+grep -q 'Why their neighbours lost' "$scratch/plot.html" || fail "the page does not say why neighbours lost"
+
 code=0
 "$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --memory 10KiB >"$scratch/none.txt" || code=$?
 [ "$code" = 3 ] || fail "nothing fits, but exit code $code"

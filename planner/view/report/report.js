@@ -4,7 +4,7 @@
   const data = JSON.parse(document.getElementById('data').textContent);
   const S = { STREAM: 0, BEGIN: 1, DURATION: 2, OP: 3, PHASE: 4, UNIT: 5, EXPOSED: 6, INSTR: 7, NAME: 8, BYTES: 9 };
   const canvas = document.getElementById('canvas'), tip = document.getElementById('tip');
-  const LEFT = 84, RIGHT = 14, LANE = 30, GAP = 7, STRIP = 22, AXIS = 22, MEMORY = 190;
+  const LEFT = 84, RIGHT = 14, LANE = 30, GAP = 7, STRIP = 22, UNITS = 20, AXIS = 22, MEMORY = 190;
   const streamColors = ['', '--gather', '--reduce', '--replicate', '--copyin', '--copyout'];
   const phaseColors = ['--begin', '--forward', '--backward', '--recompute', '--update'];
   const state = { from: 0, to: data.total, x: -1, y: -1, marked: -1, drag: null, width: 0, colors: {} };
@@ -33,8 +33,16 @@
   const shown = lanes.filter(lane => lane.slices.length);
   for (const lane of shown) lane.slices.sort((a, b) => a[S.BEGIN] - b[S.BEGIN]);
   const laneHeight = LANE + (data.measured ? 12 : 0);
-  const lanesTop = STRIP + 10, memoryTop = lanesTop + shown.length * (laneHeight + GAP) + 12;
+  const unitsTop = STRIP + 6, lanesTop = unitsTop + UNITS + 8, memoryTop = lanesTop + shown.length * (laneHeight + GAP) + 12;
   const height = memoryTop + MEMORY + AXIS + 4;
+
+  // Runs of compute of one unit, by time: [unit, begin, end].
+  const runs = [];
+  for (const slice of lanes[0].slices) {
+    const last = runs[runs.length - 1], end = slice[S.BEGIN] + slice[S.DURATION];
+    if (last && last[0] === slice[S.UNIT]) last[2] = end;
+    else runs.push([slice[S.UNIT], slice[S.BEGIN], end]);
+  }
 
   // --- memory: levels by time ----------------------------------------------------------------------------
   const points = [];
@@ -49,6 +57,9 @@
   }
   const peak = points.reduce((a, b) => b.total > a.total ? b : a, points[0]);
   const limits = [data.budget, data.arena].filter(b => b && b < 1.6 * peak.total);
+  const peakSlice = lanes[0].slices.find(slice => slice[S.BEGIN] <= peak.ns && peak.ns < slice[S.BEGIN] + slice[S.DURATION]);
+  const peakShort = 'peak ' + bytes(peak.total);
+  const peakLong = peakShort + (peakSlice ? ', ' + data.ops[peakSlice[S.OP]] + ' ' + peakSlice[S.NAME] : '');
   const top = Math.max(peak.total, ...limits) * 1.06;
   const pointAt = ns => {
     let low = 0, high = points.length;
@@ -93,6 +104,9 @@
       if (width > 34) label(g, slice[S.STREAM] && slice[S.UNIT] >= 0 ? data.units[slice[S.UNIT]][0] : slice[S.NAME], a, b, y + LANE / 2 + 4, '#ffffff');
     });
     if (!data.measured) return;
+    g.fillStyle = color('--soft');
+    g.textAlign = 'right';
+    g.fillText('measured', LEFT - 8, y + LANE + 10);
     const scale = data.total / data.measured.total;
     for (const real of lane.real) { // measured: a thin row below, on its own clock stretched to the prediction's length
       const a = clip(x(real[1] * scale)), b = clip(x((real[1] + real[2]) * scale));
@@ -114,6 +128,21 @@
       const long = (count > 1 ? name + ' × ' + count + ', each ' : name + ', ') + time(end - begin);
       label(g, g.measureText(long).width < b - a - 8 ? long : name, a, b, STRIP - 8, color('--ink'));
     });
+  };
+
+  const drawUnits = g => {
+    g.fillStyle = color('--ink');
+    g.textAlign = 'right';
+    g.fillText('unit', LEFT - 8, unitsTop + UNITS / 2 + 4);
+    for (const [unit, begin, end] of runs) {
+      const a = clip(x(begin)), b = clip(x(end));
+      if (unit < 0 || b <= a) continue;
+      g.globalAlpha = state.marked >= 0 && unit !== state.marked ? 0.3 : 1;
+      g.fillStyle = color('--u' + data.units[unit][1]);
+      g.fillRect(a, unitsTop, Math.max(b - a - 0.5, 0.5), UNITS);
+      g.globalAlpha = 1;
+      label(g, data.units[unit][0], a, b, unitsTop + UNITS / 2 + 4, color('--ink'));
+    }
   };
 
   const memoryY = level => memoryTop + MEMORY * (1 - level / top);
@@ -152,14 +181,21 @@
       g.textAlign = name === 'budget' ? 'left' : 'right';
       g.fillText(name + ' ' + bytes(limit), name === 'budget' ? LEFT + 6 : state.width - RIGHT - 6, memoryY(limit) - 4);
     }
-    const px = x(peak.ns);
+    const px = x(peak.ns), py = memoryY(peak.total);
     if (px < LEFT || px > state.width - RIGHT) return;
     g.fillStyle = g.strokeStyle = color('--ink');
     g.beginPath();
-    g.arc(px, memoryY(peak.total), 3.5, 0, 7);
+    g.arc(px, py, 3.5, 0, 7);
     g.fill();
-    g.textAlign = px > state.width - 150 ? 'right' : 'left';
-    g.fillText(bytes(peak.total) + ' in use', px + (px > state.width - 150 ? -8 : 8), memoryY(peak.total) + 16);
+    const room = Math.max(px - LEFT, state.width - RIGHT - px) - 12;
+    const peakLabel = g.measureText(peakLong).width < room ? peakLong : peakShort;
+    const left = px + 12 + g.measureText(peakLabel).width > state.width - RIGHT;
+    g.textAlign = left ? 'right' : 'left';
+    g.strokeStyle = color('--ground');
+    g.lineWidth = 3;
+    g.strokeText(peakLabel, px + (left ? -8 : 8), py + 16);
+    g.lineWidth = 1;
+    g.fillText(peakLabel, px + (left ? -8 : 8), py + 16);
   };
 
   const drawAxis = g => {
@@ -197,6 +233,7 @@
     g.scale(ratio, ratio);
     g.font = '12px system-ui, "DejaVu Sans", sans-serif';
     drawStrip(g);
+    drawUnits(g);
     shown.forEach((lane, k) => drawLane(g, lane, lanesTop + k * (laneHeight + GAP)));
     drawMemory(g);
     drawAxis(g);
@@ -253,6 +290,7 @@
 
   // --- what is under the pointer ------------------------------------------------------------------------
   const sliceAt = (px, py) => {
+    if (py >= unitsTop && py < unitsTop + UNITS) return lanes[0].slices.find(slice => slice[S.BEGIN] <= ns(px) && ns(px) < slice[S.BEGIN] + slice[S.DURATION]) || null;
     const k = Math.floor((py - lanesTop) / (laneHeight + GAP));
     if (k < 0 || k >= shown.length || px < LEFT) return null;
     const slices = shown[k].slices, at = ns(px), near = (state.to - state.from) / state.width * 1.5;

@@ -1,0 +1,88 @@
+/* Owns: see reasons.h. */
+#include "planner/view/reasons.h"
+
+static const char *size(const Facts *f, uint64_t bytes) {
+  char buffer[32];
+  return arena_strdup(f->arena, text_bytes(buffer, bytes));
+}
+
+static const char *time(const Facts *f, uint64_t ns) {
+  char buffer[32];
+  return arena_strdup(f->arena, text_time(buffer, (double)ns));
+}
+
+/* ": 2.29 ms a step, of which 1.74 ms are exposed" */
+static const char *cost_text(const Facts *f, uint64_t ns, uint64_t exposed_ns, bool costs) {
+  return costs ? arena_printf(f->arena, ": %s a step, of which %s are exposed", time(f, ns), time(f, exposed_ns)) : "";
+}
+
+static const char *sharding(const Facts *f, bool costs) {
+  const Plan *plan = f->plan;
+  uint32_t kept = 0;
+  uint64_t released_bytes = 0, gather_ns = 0;
+  if (plan->world.shard == 1) return "Every rank holds all parameters, so that nothing is gathered.";
+  for (uint32_t u = 0; u < plan->units.count; u++) {
+    kept += !plan->units.data[u].reshard;
+    if (plan->units.data[u].reshard) released_bytes += f->units[u].gather_bytes;
+    gather_ns += f->units[u].gather_ns;
+  }
+  const char *cost = cost_text(f, gather_ns, f->share_ns[SHARE_GATHER], costs);
+  if (kept == plan->units.count)
+    return arena_printf(f->arena, "All %u units stay gathered from forward to backward, so that each is gathered once%s.", kept, cost);
+  return arena_printf(f->arena, "%u of %u units stay gathered from forward to backward; the others are released after forward and gathered again%s. "
+                                "Keeping them too would take up to %s more.",
+                      kept, plan->units.count, cost, size(f, released_bytes));
+}
+
+static bool is_recomputation(const PlanInstr *instr) {
+  return instr->stream == STREAM_COMPUTE && instr->phase == PHASE_RECOMPUTE;
+}
+
+/* Of what recomputations write. */
+static uint64_t recomputed_bytes(const Facts *f, uint32_t *count) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
+    const PlanInstr *instr = &f->plan->instrs.data[i];
+    if (!is_recomputation(instr)) continue;
+    ++*count;
+    for (int k = 0; k < f->specs[instr->op].operand_count; k++) {
+      int32_t buf = plan_operand(f->plan, instr, k)->buf;
+      if (buf != PLAN_NONE && f->specs[instr->op].operands[k].mode == MODE_WRITE) bytes += f->plan->bufs.data[buf].bytes;
+    }
+  }
+  return bytes;
+}
+
+static const char *checkpointing(const Facts *f, bool costs) {
+  uint64_t by_class[BUF_CLASS_COUNT];
+  uint32_t count = 0;
+  int32_t at;
+  uint64_t bytes = recomputed_bytes(f, &count);
+  plan_peak(f->plan, by_class, &at);
+  if (!count)
+    return arena_printf(f->arena, "Nothing is computed twice: what backward needs is kept, %s at the peak.", size(f, by_class[BUF_ACTIVATION]));
+  const char *cost = costs ? arena_printf(f->arena, ", %s a step", time(f, f->share_ns[SHARE_RECOMPUTE])) : "";
+  return arena_printf(f->arena, "%u operators run again in backward%s: keeping their results would take up to %s more.", count, cost,
+                      size(f, bytes));
+}
+
+static const char *room(const Facts *f) {
+  uint64_t budget = f->plan->summary.budget_bytes, arena = f->plan->arena_bytes;
+  return arena_printf(f->arena, "Of the budget of %s, %s are left.", size(f, budget), size(f, budget > arena ? budget - arena : 0));
+}
+
+static const char *bound(const Facts *f) {
+  const PlanSummary *s = &f->plan->summary;
+  double gap = 100 * ((double)f->sim->step_ns / (double)s->lower_bound_ns - 1);
+  return arena_printf(f->arena, "The step is bound by %s: no plan for this machine is faster than %s under the same cost model, and this one is %.1f %% above that.",
+                      plan_str(f->plan, s->bound_by), time(f, s->lower_bound_ns), gap > 0 ? gap : 0);
+}
+
+Reasons reasons_of(const Facts *f, bool costs) {
+  Reasons reasons = {0};
+  vec_push(f->arena, &reasons, sharding(f, costs));
+  vec_push(f->arena, &reasons, checkpointing(f, costs));
+  if (f->plan->summary.budget_bytes) vec_push(f->arena, &reasons, room(f));
+  if (costs && f->plan->summary.lower_bound_ns) vec_push(f->arena, &reasons, bound(f));
+  return reasons;
+}
