@@ -143,6 +143,10 @@ def samples(tokens, s, step, rank, ranks):
     return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 
+def meeting_place(options):
+    return os.path.abspath(options.out) + ".store"
+
+
 def train(options, s):
     rank, ranks = options.rank, options.ranks
     torch.set_num_threads(options.threads)
@@ -152,7 +156,7 @@ def train(options, s):
     if ranks > 1:
         from torch.distributed.fsdp import fully_shard
 
-        dist.init_process_group("gloo", init_method=f"file://{os.path.abspath(options.out)}.store", rank=rank, world_size=ranks)
+        dist.init_process_group("gloo", init_method="file://" + meeting_place(options), rank=rank, world_size=ranks)
         for block in model.blocks:
             fully_shard(block)
         fully_shard(model)
@@ -199,6 +203,8 @@ def main():
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     if options.rank is None:  # what torchrun would do, without a process that stays beside the ranks
+        if os.path.exists(meeting_place(options)):  # of an earlier run: ranks would wait for its peers
+            os.remove(meeting_place(options))
         others = [subprocess.Popen([sys.executable, *sys.argv, "--rank", str(rank)]) for rank in range(1, options.ranks)]
         options.rank = 0
     else:
