@@ -47,11 +47,13 @@ static void write_device(Text *out, const ProfileResult *r, const char *name, ui
   text_printf(out, "    bandwidth_share %.3f  # measured: addition of tensors beside it\n",
               r->bandwidth_share);
   text_printf(out, "    peak f32 %.4gGFLOPS  # measured: fastest product, %s\n", r->peak / 1e9, r->gemm);
-  text_printf(out, "    gemm_share %.3f  # measured: products of a transformer's shapes\n", r->gemm_share);
+  text_printf(out, "    gemm_share %.3f  # measured: linear layers of a transformer's shapes, forward and backward\n",
+              r->gemm_share);
+  text_printf(out, "    gemm_prologue %.1f  # measured: from the same\n", r->gemm_prologue);
   text_printf(out, "    attention_share %.3f  # measured: causal, forward, long sequences\n",
               r->attention_share);
   text_printf(out, "    attention_backward %.3f  # measured: 1024 tokens\n", r->attention_backward);
-  text_printf(out, "    attention_tokens %.0f  # measured: from 256 and 1024 tokens\n", r->attention_tokens);
+  text_printf(out, "    attention_tokens %.0f  # measured: from 128 and 1024 tokens\n", r->attention_tokens);
   text_printf(out, "    launch %.3fus  # measured: the smallest kernel\n", r->launch_ns / 1e3);
   text_printf(out, "    shared_queue yes  # one communication thread a rank\n  }\n");
 }

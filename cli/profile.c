@@ -1,5 +1,5 @@
-/* Owns: profile.h. Kernels run in this process on one thread; collectives run in ranks started as for
- * training, which leave their times in memory shared with this process. */
+/* Owns: profile.h. Everything is measured in ranks started as for training, kernels in all of them at once, since cores
+ * that compute side by side share power and memory; rank 0 leaves its times in memory shared with this process. */
 #include "cli/profile.h"
 
 #include "kernels/kernels.h"
@@ -111,25 +111,56 @@ static Times measure(const Bench *bench, void (*run)(const Bench *, const void *
   return sorted(ns);
 }
 
-static void measure_products(const Bench *bench, ProfileResult *out) {
-  static const Shape large[] = {{1024, 1024, 1024}, {2048, 1024, 1024}, {512, 2048, 2048}};
-  static const Shape usual[] = {
-      {1024, 2304, 768}, {1024, 768, 768}, {1024, 3072, 768}, {1024, 768, 3072}, {256, 512, 128}};
-  double share = 0;
-  for (int i = 0; i < 3; i++) {
-    double rate =
-        2e9 * (double)(large[i].m * large[i].n * large[i].k) / measure(bench, multiply, &large[i]).best;
-    out->peak = fmax(out->peak, rate);
-  }
-  for (int i = 0; i < 5; i++) {
-    Times times = measure(bench, multiply, &usual[i]);
-    /* The model's own factor for short reductions comes off again, so that it is not counted twice. */
-    share += log(2e9 * (double)(usual[i].m * usual[i].n * usual[i].k) / times.median *
-                 (1 + 128.0 / (double)usual[i].k) / out->peak);
+typedef enum { FORWARD, BACKWARD_X, BACKWARD_W, PASSES } Pass;
+
+typedef struct Linear {
+  Pass pass;
+  int64_t rows, out, in;
+} Linear;
+
+static void pass_through(const Bench *bench, const void *arg) {
+  const Linear *l = arg;
+  const KernelContext *k = &bench->context;
+  int64_t rows = l->rows, out = l->out, in = l->in;
+  if (l->pass == FORWARD) bench->kernels->linear_fwd(k, rows, out, in, bench->a, in, bench->b, bench->d, bench->c, out);
+  if (l->pass == BACKWARD_X) bench->kernels->linear_bwd_x(k, rows, out, in, bench->a, out, bench->b, bench->c, in, 0);
+  if (l->pass == BACKWARD_W)
+    bench->kernels->linear_bwd_w(k, rows, out, in, bench->a, in, bench->b, out, bench->c, bench->d, 0, 0);
+}
+
+static int64_t inner_length(const Linear *l) {
+  return l->pass == FORWARD ? l->in : l->pass == BACKWARD_X ? l->out : l->rows;
+}
+
+/* A flop takes (1 + prologue/K)/rate: a straight line in 1/K, fitted by least squares. */
+static void measure_linears(const Bench *bench, ProfileResult *out) {
+  static const Linear shapes[] = {{.rows = 1024, .out = 2304, .in = 768}, {.rows = 1024, .out = 768, .in = 768},
+                                  {.rows = 1024, .out = 3072, .in = 768}, {.rows = 1024, .out = 768, .in = 3072},
+                                  {.rows = 2048, .out = 384, .in = 128},  {.rows = 2048, .out = 512, .in = 128},
+                                  {.rows = 2048, .out = 128, .in = 512}};
+  enum { SHAPES = sizeof shapes / sizeof *shapes };
+  double n = SHAPES * PASSES, x_sum = 0, y_sum = 0, xx_sum = 0, xy_sum = 0;
+  for (int i = 0; i < SHAPES * PASSES; i++) {
+    Linear l = shapes[i / PASSES];
+    l.pass = (Pass)(i % PASSES);
+    Times times = measure(bench, pass_through, &l);
+    double x = 1 / (double)inner_length(&l), y = times.median / (2.0 * (double)(l.rows * l.out * l.in));
+    x_sum += x, y_sum += y, xx_sum += x * x, xy_sum += x * y;
     out->compute_spread = fmax(out->compute_spread, times.slow / times.median - 1);
   }
-  out->gemm_share = fmin(1, exp(share / 5));
+  double slope = fmax(0, (n * xy_sum - x_sum * y_sum) / (n * xx_sum - x_sum * x_sum));
+  double best = (y_sum - slope * x_sum) / n; /* ns a flop of an endless product */
+  out->gemm_share = fmin(1, 1e9 / (best * out->peak));
+  out->gemm_prologue = fmax(1, slope / best);
   out->compute_spread = fmin(0.9, out->compute_spread);
+}
+
+static void measure_peak(const Bench *bench, ProfileResult *out) {
+  static const Shape large[] = {{1024, 1024, 1024}, {2048, 1024, 1024}, {512, 2048, 2048}};
+  for (int i = 0; i < 3; i++) {
+    double flops = 2.0 * (double)(large[i].m * large[i].n * large[i].k);
+    out->peak = fmax(out->peak, 1e9 * flops / measure(bench, multiply, &large[i]).best);
+  }
 }
 
 static double attention_rate(const Bench *bench, int64_t tokens, bool backward) {
@@ -138,10 +169,10 @@ static double attention_rate(const Bench *bench, int64_t tokens, bool backward) 
   return 1e9 * flops / measure(bench, backward ? attend_back : attend, &shape).median;
 }
 
-/* rate = a s/(s + s0) through two lengths. */
+/* rate = a s/(s + s0) through two lengths, the shorter of two blocks of the kernel. */
 static void measure_attention(const Bench *bench, ProfileResult *out) {
-  double near = attention_rate(bench, 256, false), far = attention_rate(bench, 1024, false);
-  double saturation = (far - near) / (near / 256 - far / 1024);
+  double near = attention_rate(bench, 128, false), far = attention_rate(bench, 1024, false);
+  double saturation = (far - near) / (near / 128 - far / 1024);
   out->attention_tokens = saturation > 0 && isfinite(saturation) ? saturation : 0;
   double most = far * (1 + out->attention_tokens / 1024);
   out->attention_share = fmin(1, most / out->peak);
@@ -161,7 +192,8 @@ static const char *measure_kernels(Arena *arena, ProfileResult *out) {
   kernels_thread_init();
   if (bench.context.gemm->thread_init) bench.context.gemm->thread_init();
   out->gemm = bench.context.gemm->name;
-  measure_products(&bench, out);
+  measure_peak(&bench, out);
+  measure_linears(&bench, out);
   measure_attention(&bench, out);
   out->bandwidth =
       28e9 * FLOATS / measure(&bench, update, NULL).best; /* four reads and three writes of 4 bytes */
@@ -175,13 +207,9 @@ static const char *measure_kernels(Arena *arena, ProfileResult *out) {
 
 /* Lies in memory that ranks share with the process that started them. */
 typedef struct Shared {
-  double collective_ns[COLLECTIVE_COUNT][PROFILE_SIZES], latency_ns, contention, spread;
+  ProfileResult result;
+  const char *failure; /* a literal: ranks are forks */
 } Shared;
-
-typedef struct Ranks {
-  Shared *shared;
-  uint32_t ranks;
-} Ranks;
 
 /* An arena holds full tensors and, behind them, shards. */
 enum { SHARD_AT = COMM_FLOATS * 4, ARENA_AT_MOST = 2 * COMM_FLOATS * 4 };
@@ -242,7 +270,7 @@ static double measure_contention(Arena *arena, Comm *comm, unsigned char *scratc
 }
 
 static int rank_main(void *user, const RankEnv *env) {
-  const Ranks *job = user;
+  Shared *shared = user;
   Arena *arena = arena_new();
   CommShmConfig config = {.rank = env->rank,
                           .ranks = env->ranks,
@@ -255,7 +283,7 @@ static int rank_main(void *user, const RankEnv *env) {
                           .spins = SPIN_SHORT};
   kernels_thread_init();
   Comm *comm = comm_shm_open(arena, &config);
-  Shared mine = {0};
+  ProfileResult mine = {.ranks = env->ranks};
   for (int kind = 0; kind < COLLECTIVE_COUNT; kind++) {
     /* Groups of any shape share one communicator; all-reduce goes over replicas. */
     comm->shard = kind == COLLECTIVE_ALLREDUCE ? 1 : env->ranks;
@@ -263,38 +291,32 @@ static int rank_main(void *user, const RankEnv *env) {
     for (int i = 0; i < PROFILE_SIZES; i++) {
       Times times = time_collective(comm, (Collective)kind, 1ull << (18 + 2 * i));
       mine.collective_ns[kind][i] = times.median;
-      mine.spread = fmax(mine.spread, i > 0 ? times.slow / times.median - 1 : 0);
+      mine.comm_spread = fmin(0.9, fmax(mine.comm_spread, i > 0 ? times.slow / times.median - 1 : 0));
     }
   }
   comm->shard = env->ranks, comm->replicas = 1;
   mine.latency_ns = time_collective(comm, COLLECTIVE_GATHER, 1024).median;
   mine.contention = measure_contention(arena, comm, env->arenas[env->rank] + ARENA_AT_MOST);
-  if (env->rank == 0) *job->shared = mine;
+  comm->barrier(comm);
+  const char *failure = measure_kernels(arena, &mine);
+  if (env->rank == 0) *shared = (Shared){mine, failure};
   comm->barrier(comm);
   arena_free(arena);
   return 0;
 }
 
-static const char *measure_collectives(uint32_t ranks, ProfileResult *out) {
+static const char *measure_ranks(uint32_t ranks, ProfileResult *out) {
   Shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return "not enough memory";
-  Ranks user = {shared, ranks};
   LaunchJob job = {
-      .ranks = ranks, .arena_bytes = ARENA_AT_MOST + (1 << 20), .rank_main = rank_main, .user = &user};
-  int code = launch_run(&job);
-  memcpy(out->collective_ns, shared->collective_ns, sizeof out->collective_ns);
-  out->latency_ns = shared->latency_ns;
-  out->contention = shared->contention;
-  out->comm_spread = fmin(0.9, shared->spread);
+      .ranks = ranks, .arena_bytes = ARENA_AT_MOST + (1 << 20), .rank_main = rank_main, .user = shared};
+  const char *failure = launch_run(&job) == 0 ? shared->failure : "a rank failed";
+  *out = shared->result;
   munmap(shared, sizeof *shared);
-  return code == 0 ? NULL : "a rank failed";
+  return failure;
 }
 
 const char *profile_measure(Arena *arena, uint32_t ranks, ProfileResult *result) {
   *result = (ProfileResult){.ranks = ranks};
-  if (ranks > 1) { /* first: ranks are forked from a process that has done nothing else */
-    const char *failure = measure_collectives(ranks, result);
-    if (failure) return failure;
-  }
-  return measure_kernels(arena, result);
+  return ranks > 1 ? measure_ranks(ranks, result) : measure_kernels(arena, result);
 }

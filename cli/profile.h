@@ -10,7 +10,7 @@ enum { PROFILE_SIZES = 4 }; /* of collectives: 1, 4, 16, 64 MiB */
 typedef struct ProfileResult {
   uint32_t ranks;
   const char *gemm; /* library */
-  double peak, gemm_share, bandwidth, bandwidth_share;
+  double peak, gemm_share, gemm_prologue, bandwidth, bandwidth_share;
   double attention_share, attention_backward, attention_tokens;
   double launch_ns, latency_ns;
   double collective_ns[COLLECTIVE_COUNT][PROFILE_SIZES];

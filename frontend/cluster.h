@@ -25,6 +25,7 @@ typedef struct Device {
   double peak[DTYPE_COUNT];  /* flop/s in matrix products by operand dtype */
   double clock;              /* sustained share of the clock that peak is stated for, default 1 */
   double gemm_share;         /* sustained share of peak in large products */
+  double gemm_prologue;      /* inner length at which a product takes twice as long as at that rate; 0: 128 */
   double attention_share;    /* the same for fused attention over long sequences, forward */
   double attention_backward; /* backward rate relative to forward */
   double attention_tokens;   /* sequence length at which attention runs at half that rate, 0: length does not matter */

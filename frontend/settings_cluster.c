@@ -54,6 +54,7 @@ static const Key device_keys[] = {
      .usage = "bandwidth_share 0.75"},
     {"peak", KEY_CUSTOM, .read = read_peak, .repeats = true, .usage = "peak bf16 989TFLOPS f32 67TFLOPS"},
     {"gemm_share", KEY_REAL, DEVICE(gemm_share), .least = 1e-3, .most = 1, .usage = "gemm_share 0.7"},
+    {"gemm_prologue", KEY_REAL, DEVICE(gemm_prologue), .least = 1e-3, .usage = "gemm_prologue 128"},
     {"attention_share", KEY_REAL, DEVICE(attention_share), .least = 1e-3, .most = 1,
      .usage = "attention_share 0.4"},
     {"attention_backward", KEY_REAL, DEVICE(attention_backward), .least = 1e-3, .most = 1,

@@ -18,6 +18,7 @@ Rates cost_rates(const Cluster *cluster, DType dtype) {
   const Device *device = &cluster->device;
   double peak = device->peak[dtype] * (device->clock > 0 ? device->clock : 1);
   return (Rates){.product = peak * device->gemm_share,
+                 .prologue = device->gemm_prologue > 0 ? device->gemm_prologue : GEMM_PROLOGUE,
                  .tile_units = device->kind == DEVICE_GPU ? device->tile_units : 0,
                  .memory = device->bandwidth * device->bandwidth_share,
                  .attention_forward = peak * device->attention_share,
@@ -32,7 +33,7 @@ static double product_alone_ns(const Rates *rates, Product p) {
   double wave = rates->tile_units > 0
                     ? 0.5 * 2 * TILE_M * TILE_N * fmin(p.k, TILE_K_CAP) / (rates->product / rates->tile_units)
                     : 0;
-  return 1e9 * p.count * (2 * p.m * p.n * p.k / rates->product * (1 + GEMM_PROLOGUE / p.k) + wave);
+  return 1e9 * p.count * (2 * p.m * p.n * p.k / rates->product * (1 + rates->prologue / p.k) + wave);
 }
 
 double cost_product_ns(const Rates *rates, double m, double n, double k, double element_bytes) {

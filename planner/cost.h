@@ -1,7 +1,7 @@
 /* Owns: the only place where work becomes time. Seconds come from the cluster's figures, work from the
  * instruction.
  *
- *   product of M x N x K   2MNK/(share peak) (1 + 128/K) + half a wave of tiles + launch, at least its bytes
+ *   product of M x N x K   2MNK/(share peak) (1 + prologue/K) + half a wave of tiles + launch, at least its bytes
  *   attention              2 or 5 products of B H Tq Tk D, halved when causal, at the attention share times
  * Tk/(Tk + s0) everything else        bytes/(share bandwidth) + launch; copies to and from the host at the
  * host link collectives in a node  the cluster's measured table of that group size (log bytes -> log time),
@@ -18,6 +18,7 @@
 /* How fast one device runs one executor's kernels in one dtype. */
 typedef struct Rates {
   double product;    /* flop/s of large products */
+  double prologue;   /* inner length at which they run at half of that */
   double tile_units; /* that tiles of a product spread over; 0: waves of tiles do not matter */
   double memory;     /* bytes/s of element-wise kernels */
   double attention_forward, attention_backward; /* flop/s over long sequences */

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/block_mm.h"
 #include "kernels/cpu/tasks.h"
+#include "kernels/cpu/turn.h"
 
 enum { ATT_BLOCK = 64, ATT_DIMS = 128 }; /* queries or keys of a block; dimensions packed at a time */
 
@@ -22,14 +23,7 @@ INLINE int64_t att_lanes(int64_t queries) {
 /* to[i][j] = scale x[j][first + i] for `dims` dimensions of `queries` rows; lanes beyond are zero. */
 INLINE void att_pack(const real *x, int64_t ld, int64_t queries, int64_t first, int64_t dims, real scale,
                      real to[ATT_DIMS][ATT_BLOCK]) {
-  int64_t lanes = att_lanes(queries);
-  for (int64_t j = 0; j < queries; j++) {
-    const real *row = x + j * ld + first;
-    for (int64_t i = 0; i < dims; i++) to[i][j] = scale * row[i];
-  }
-  for (int64_t j = queries; j < lanes; j++) {
-    for (int64_t i = 0; i < dims; i++) to[i][j] = 0;
-  }
+  turn_scaled(queries, dims, x + first, ld, scale, to[0], ATT_BLOCK);
 }
 
 /* s[key][query] = scale (rows of x at keys) . (rows of y at queries). `packed` holds y's first dimensions

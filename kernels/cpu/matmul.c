@@ -1,15 +1,20 @@
 /* Owns: cutting a product into tiles by its shape alone: never along the inner dimension, so every element is
- * one call's sum for any number of threads.
+ * one task's sum, taken in one order, for any number of threads.
  *
- * Floor: the plain call's rate. Tiles of 256 x 768 keep it: 512 x 3072 x 768 in tiles runs at 156 (N T), 161
- * (N N) and 169 (T N) GFLOP/s, one plain oneDNN call at 162, 178 and 176; the 50,257-wide output layer at 143
- * to 152, whole 72 to 143. (Packing costs 1/256 + 1/768 of a multiplication per element.) Shapes with few
- * tiles get smaller ones. */
+ * Floor: the rate of one plain call. Two threads on 2 cores of a shared Sapphire Rapids, GFLOP/s, within training
+ * steps of a 10M model: N N 330 to 380, T N 285 to 300 (229 to 300 where the library reads A in place), N T 300 to 320
+ * (286 to 310 where it transposes B). The 50,257-wide output layer, 1024 rows of 768: 269, 285, 296. Which tiles
+ * are taken matters little: 36 sizes of them were tried. Shapes with few tiles get smaller ones. */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/block_mm.h"
 #include "kernels/cpu/tasks.h"
+#include "kernels/cpu/turn.h"
+#include <stdbool.h>
 
 enum { TILE_M = 256, TILE_N = 768, TILE_GRAIN = 64, FEW_TASKS = 8, MIN_FLOPS_LOG2 = 22 };
+/* A panel takes 192 KiB in float, and pays from so many rows or columns of a tile on. It is made once for a column of
+ * tiles: so their columns are its own, and tall. */
+enum { PANEL = 192, PANEL_DEPTH = 256, PANEL_PAYS = 128, PANEL_TILE_M = 1024 };
 
 typedef struct Job {
   Matmul mm;
@@ -22,11 +27,13 @@ static int64_t part(int64_t whole, int64_t largest) {
   return ceil_div(ceil_div(most(1, whole), parts), TILE_GRAIN) * TILE_GRAIN;
 }
 
-static Cut cut_product(int64_t m, int64_t n, int64_t inner) {
+static Cut cut_product(const Matmul *mm) {
+  int64_t m = mm->m, n = mm->n, inner = mm->inner;
+  bool turned = mm->ta == 'N' && mm->tb == 'T';
   if (2.0 * (double)m * (double)n * (double)inner < (double)(1 << MIN_FLOPS_LOG2)) {
     return cut_by(m, n, most(1, m), most(1, n));
   }
-  int64_t tile_m = TILE_M, tile_n = TILE_N;
+  int64_t tile_m = turned ? PANEL_TILE_M : TILE_M, tile_n = turned ? PANEL : TILE_N;
   Cut cut = cut_by(m, n, part(m, tile_m), part(n, tile_n));
   while (cut_tasks(&cut) < FEW_TASKS && tile_n > TILE_GRAIN) {
     if (tile_n > tile_m)
@@ -61,6 +68,53 @@ static void sum_columns(int64_t rows, int64_t cols, const real *a, int64_t lda, 
   }
 }
 
+/* C[m,n] (+)= op(A) op(B) of one tile, or a part of one. */
+static void multiply(const Matmul *mm, char ta, char tb, int64_t m, int64_t n, int64_t inner, const real *a,
+                     int64_t lda, const real *b, int64_t ldb, int add, real *c) {
+#if KERNELS_DOUBLE
+  SYM(gemm_blocked)(ta, tb, m, n, inner, 1, a, lda, b, ldb, add ? 1 : 0, c, mm->ldc);
+#else
+  mm->k->gemm->sgemm(ta, tb, m, n, inner, 1, a, lda, b, ldb, add ? 1 : 0, c, mm->ldc);
+#endif
+}
+
+static void multiply_in_place(const Matmul *mm, const Piece *p, const real *a, const real *b, real *c) {
+  if (mm->row_sums && p->col == 0)
+    sum_columns(mm->inner, p->rows, a, mm->lda, mm->row_sums + p->row, mm->add_row_sums);
+  multiply(mm, mm->ta, mm->tb, p->rows, p->cols, mm->inner, a, mm->lda, b, mm->ldb, mm->add, c);
+}
+
+/* B is transposed panel by panel, for all rows of the tile at once: the library's own packing of it costs more. */
+static void multiply_turned_b(const Matmul *mm, const Piece *p, const real *a, const real *b, real *c) {
+  real panel[PANEL_DEPTH * PANEL];
+  for (int64_t k = 0; k < mm->inner; k += PANEL_DEPTH) {
+    int64_t depth = least(PANEL_DEPTH, mm->inner - k);
+    for (int64_t j = 0; j < p->cols; j += PANEL) {
+      int64_t cols = least(PANEL, p->cols - j);
+      turn_scaled(cols, depth, b + j * mm->ldb + k, mm->ldb, 1, panel, PANEL);
+      multiply(mm, 'N', 'N', p->rows, cols, depth, a + k, mm->lda, panel, PANEL, k > 0 || mm->add, c + j);
+    }
+  }
+}
+
+/* A's columns are gathered panel by panel: read in place, rows a multiple of a large power of two apart evict each
+ * other from the caches before the library has used the whole of a line. */
+static void multiply_gathered_a(const Matmul *mm, const Piece *p, const real *a, const real *b, real *c) {
+  real panel[PANEL_DEPTH * PANEL];
+  for (int64_t k = 0; k < mm->inner; k += PANEL_DEPTH) {
+    int64_t depth = least(PANEL_DEPTH, mm->inner - k);
+    for (int64_t i = 0; i < p->rows; i += PANEL) {
+      int64_t rows = least(PANEL, p->rows - i);
+      for (int64_t r = 0; r < depth; r++)
+        memcpy(panel + r * PANEL, a + (k + r) * mm->lda + i, (size_t)rows * sizeof(real));
+      if (mm->row_sums && p->col == 0)
+        sum_columns(depth, rows, panel, PANEL, mm->row_sums + p->row + i, k > 0 || mm->add_row_sums);
+      multiply(mm, 'T', 'N', rows, p->cols, depth, panel, PANEL, b + k * mm->ldb, mm->ldb, k > 0 || mm->add,
+               c + i * mm->ldc);
+    }
+  }
+}
+
 static void matmul_task(void *arg, int64_t index) {
   const Job *job = arg;
   const Matmul *mm = &job->mm;
@@ -71,16 +125,12 @@ static void matmul_task(void *arg, int64_t index) {
   const real *a = mm->ta == 'N' ? mm->a + p.row * mm->lda : mm->a + p.row;
   const real *b = mm->tb == 'N' ? mm->b + p.col : mm->b + p.col * mm->ldb;
   real *c = mm->c + p.row * mm->ldc + p.col;
-  if (mm->row_sums && p.col == 0) {
-    sum_columns(mm->inner, p.rows, a, mm->lda, mm->row_sums + p.row, mm->add_row_sums);
-  }
-#if KERNELS_DOUBLE
-  SYM(gemm_blocked)
-  (mm->ta, mm->tb, p.rows, p.cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c, mm->ldc);
-#else
-  mm->k->gemm->sgemm(mm->ta, mm->tb, p.rows, p.cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c,
-                     mm->ldc);
-#endif
+  if (mm->ta == 'N' && mm->tb == 'T' && p.rows >= PANEL_PAYS)
+    multiply_turned_b(mm, &p, a, b, c);
+  else if (mm->ta == 'T' && mm->tb == 'N' && p.cols >= PANEL_PAYS)
+    multiply_gathered_a(mm, &p, a, b, c);
+  else
+    multiply_in_place(mm, &p, a, b, c);
   if (!mm->bias) return;
   for (int64_t r = 0; r < p.rows; r++) {
     real *row = c + r * mm->ldc;
@@ -93,6 +143,6 @@ static void matmul_task(void *arg, int64_t index) {
 
 void SYM(matmul)(const Matmul *mm) {
   if (mm->m <= 0 || mm->n <= 0) return;
-  Job job = {*mm, cut_product(mm->m, mm->n, mm->inner)};
+  Job job = {*mm, cut_product(mm)};
   tasks_run(mm->k, cut_tasks(&job.cut), matmul_task, &job);
 }
