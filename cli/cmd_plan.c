@@ -64,6 +64,8 @@ int cmd_plan(Cli *cli) {
   Text dump = {.arena = cli->arena};
   unsigned mask = 0;
   Planned planned;
+  Graph *graph;
+  PlannerOptions options;
   if (option_given(&cli->options, OPTION_DETAILED) && !option_given(&cli->options, OPTION_AGAINST))
     return usage_error("give --against OLD.plan", "--detailed-exitcode compares with an earlier plan");
   if (option_given(&cli->options, OPTION_AGAINST) &&
@@ -72,7 +74,9 @@ int cmd_plan(Cli *cli) {
   if (option_given(&cli->options, OPTION_DUMP) && !dump_mask(cli, &mask)) return EXIT_USAGE;
   if (plan_is_plan_file(path))
     return cli_error("%s is a finished plan; 'fsdpc explain' and 'fsdpc verify' read plans", path);
-  int code = compile_plan(cli, path, mask, &dump, &planned);
+  int code = compile_settings(cli, path, &graph, &options);
+  if (code == EXIT_OK && options.settings.executor.id != EXECUTOR_NATIVE) return plan_for_executor(cli, graph, &options);
+  if (code == EXIT_OK) code = plan_graph(cli, graph, &options, mask, &dump, &planned);
   if (code != EXIT_OK) return code;
   code = show(cli, &planned, &dump, &differ);
   if (code != EXIT_OK) return code;

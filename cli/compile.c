@@ -95,20 +95,44 @@ static bool override_auto(const Cli *cli, OptionId id, int64_t least, int64_t mo
   return option_integer(&cli->options, id, least, most, out);
 }
 
+/* "auto", "yes", "no" or a number of ranks. */
+static bool override_reshard(const Cli *cli, int32_t *out) {
+  static const char *const words[] = {"no", "yes", "auto", "N"};
+  const char *text = option_text(&cli->options, OPTION_RESHARD, "");
+  int64_t ranks = *out;
+  int word = -1;
+  bool number = *text >= '0' && *text <= '9';
+  if (number ? !option_integer(&cli->options, OPTION_RESHARD, 2, MOST_RANKS, &ranks)
+             : !option_word(&cli->options, OPTION_RESHARD, words, 4, &word))
+    return false;
+  if (word == 3) return usage_error(NULL, "option --reshard N needs a number for N, such as 8"), false;
+  *out = word < 0 ? (int32_t)ranks : word == 2 ? SETTING_AUTO : word;
+  return true;
+}
+
+static bool override_executor(const Cli *cli, ExecutorId *out) {
+  const char *name = option_text(&cli->options, OPTION_EXECUTOR, NULL);
+  int which = name ? executor_find(name) : (int)*out;
+  if (which >= 0) return *out = (ExecutorId)which, true;
+  uint32_t count = 0;
+  while (executor_names()[count]) count++;
+  const char *meant = text_nearest(name, executor_names(), count);
+  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL, "option --executor knows no \"%s\"", name);
+  return false;
+}
+
 static bool override_settings(const Cli *cli, PlanSettings *settings) {
-  static const char *const checkpoints[] = {"auto", "none", "full"}, *const reshards[] = {"no", "yes",
-                                                                                          "auto"};
+  static const char *const checkpoints[] = {"auto", "none", "full"};
   static const CheckpointKind kinds[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
-  int checkpoint = -1, reshard = -1;
+  int checkpoint = -1;
   if (!override_strategy(cli, settings) || !override_wrap(cli, settings) ||
       !option_bytes(&cli->options, OPTION_MEMORY, &settings->memory_bytes) ||
       !option_word(&cli->options, OPTION_CHECKPOINT, checkpoints, 3, &checkpoint) ||
-      !option_word(&cli->options, OPTION_RESHARD, reshards, 3, &reshard) ||
+      !override_reshard(cli, &settings->reshard) || !override_executor(cli, &settings->executor.id) ||
       !override_auto(cli, OPTION_PREFETCH, 0, MOST_PREFETCH, &settings->prefetch) ||
       !override_auto(cli, OPTION_MICRO_BATCH, 1, MOST_SAMPLES, &settings->micro_batch))
     return false;
   if (checkpoint >= 0) settings->checkpoint = kinds[checkpoint];
-  if (reshard >= 0) settings->reshard = reshard == 2 ? SETTING_AUTO : reshard;
   return true;
 }
 
@@ -129,17 +153,20 @@ int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *
 
 /* --- planning ------------------------------------------------------------------------------------------ */
 
+int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned) {
+  PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
+  planner_plan(cli->arena, &cli->sink, graph, options, dump, dump_text, result);
+  if (!cli_print_diags(cli)) return EXIT_INVALID;
+  if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", graph->path);
+  *planned = (Planned){result->plan, result->sim, result->fits, &result->infeasible, result->seconds};
+  return EXIT_OK;
+}
+
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned) {
   Graph *graph;
   PlannerOptions options;
-  PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
   int code = compile_settings(cli, path, &graph, &options);
-  if (code != EXIT_OK) return code;
-  planner_plan(cli->arena, &cli->sink, graph, &options, dump, dump_text, result);
-  if (!cli_print_diags(cli)) return EXIT_INVALID;
-  if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", path);
-  *planned = (Planned){result->plan, result->sim, result->fits, &result->infeasible, result->seconds};
-  return EXIT_OK;
+  return code == EXIT_OK ? plan_graph(cli, graph, &options, dump, dump_text, planned) : code;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------- */
