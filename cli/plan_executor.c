@@ -122,7 +122,7 @@ static void print_text(const Graph *graph, const ExecutorPlan *plan) {
   if (plan->fits) print_runners(plan);
 }
 
-static void print_infeasible(const ExecutorPlan *plan) {
+void executor_print_infeasible(const ExecutorPlan *plan) {
   char size[32];
   fprintf(stderr, "fsdpc: error: no policy of %s fits the budget of %s\n", executor_name(plan->settings.executor.id),
           text_bytes(size, (uint64_t)plan->budget_bytes));
@@ -250,6 +250,6 @@ int plan_for_executor(Cli *cli, const Graph *graph, const PlannerOptions *option
   else
     print_text(graph, &plan);
   executor_note_assumed(graph, &plan.settings, &plan.world);
-  if (!plan.fits) return fflush(stdout), print_infeasible(&plan), EXIT_NO_FIT;
+  if (!plan.fits) return fflush(stdout), executor_print_infeasible(&plan), EXIT_NO_FIT;
   return output ? save_policy(cli, graph, &plan, output) : EXIT_OK;
 }

@@ -287,7 +287,10 @@ static void describe_op(Model *m, uint32_t i) {
     part->forward += forward;
     part->backward += backward;
   }
-  if (m->again[i] && (part->again || m->rerun[i])) part->recompute += forward;
+  if (m->again[i] && (part->again || m->rerun[i])) {
+    part->recompute += forward;
+    part->operators_again++;
+  }
   part->operators++;
   if ((int32_t)i == m->head || op->kind == LAYER_CROSS_ENTROPY) return;
   part->width = out; /* of the last op */

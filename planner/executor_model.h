@@ -12,7 +12,7 @@ typedef struct Part {
   double numel;                        /* parameters */
   double forward, backward, recompute; /* ns */
   double head_forward, head_backward;  /* of the root: what follows the blocks */
-  double operators;                    /* issued in one forward */
+  double operators, operators_again;   /* issued in one forward; in backward to recompute */
   double saved;                        /* bytes kept from forward to backward */
   double whole;                        /* what would be kept without recompute: held while the block's backward runs */
   double widest, width;                /* bytes of the widest tensor and of the output */

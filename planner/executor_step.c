@@ -222,8 +222,7 @@ static void block_backward(const Model *m, const Sharding *s, Clocks *c, const E
   bool first = p + 1 == unit->end;
   double moved = (unit->reshard ? m->gathered : 0) + (reduces ? m->wire : 0);
   double device = part->backward + part->recompute + (first ? copies_ns(m, s, unit, moved) : 0);
-  double operators = 2 * part->operators + (part->recompute > 0 ? part->operators : 0);
-  compute(c, ready, hosted(m, s, part, device, operators, first));
+  compute(c, ready, hosted(m, s, part, device, 2 * part->operators + part->operators_again, first));
 }
 
 /* The head's two passes, then blocks from last to first; a unit's reduction goes out as it ends. */
@@ -246,11 +245,24 @@ static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *r
   if (reduces) communicate(c, c->compute, s->reduce_ns[0]);
 }
 
+/* Compute lost for a second of communication. Bytes that cross the network pass through the device as those within a node do,
+ * only more slowly: a second of them costs less, but not less than the network's own share. */
+static double contention_of(const Model *m, const Sharding *s) {
+  const ExecutorWorld *w = s->world;
+  double numel = s->unit_count > 1 ? s->units[1].numel : s->units[0].numel;
+  bool near = w->ranks <= w->ranks_per_node || (s->gathers && s->shard <= w->ranks_per_node);
+  if (near || numel <= 0) return m->cluster->contention;
+  Collective kind = s->gathers ? COLLECTIVE_GATHER : COLLECTIVE_ALLREDUCE;
+  double bytes = numel * (s->gathers ? m->gathered : m->wire), ranks = s->gathers ? s->shard : w->ranks;
+  double inside = cost_flat_ns(m->cluster, kind, bytes, w->ranks_per_node, 1, w->ranks_per_node),
+         across = cost_flat_ns(m->cluster, kind, bytes, (uint32_t)ranks, 1, w->ranks_per_node);
+  double share = m->cluster->contention * fmin(1, inside / across);
+  return fmax(share, fmin(m->cluster->contention, m->cluster->network_contention));
+}
+
 /* A micro-batch alone. */
 static double run_micro(const Model *m, const Sharding *s, double *ready, bool reduces, double *exposed) {
-  bool far = s->shard > s->world->ranks_per_node || s->shard == 1;
-  far &= s->world->ranks > s->world->ranks_per_node;
-  Clocks c = {.contention = far ? m->cluster->network_contention : m->cluster->contention};
+  Clocks c = {.contention = contention_of(m, s)};
   run_forward(m, s, &c, ready);
   run_backward(m, s, &c, ready, reduces);
   double end = fmax(c.compute, c.network);
