@@ -143,11 +143,36 @@ bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptio
          override_settings(cli, &options->settings);
 }
 
+static bool float_dtype(const char *text, DType *out) {
+  static const DType types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (!strcmp(text, dtype_name(types[i]))) return *out = types[i], true;
+  return false;
+}
+
+/* --precision bf16:f32 over the file's. */
+static bool override_precision(const Cli *cli, Recipe *recipe) {
+  const char *text = option_text(&cli->options, OPTION_PRECISION, NULL), *colon = text ? strchr(text, ':') : NULL;
+  DType compute, reduce;
+  if (!text) return true;
+  const char *first = colon ? arena_strndup(cli->arena, text, (size_t)(colon - text)) : text;
+  if (!float_dtype(first, &compute) || !float_dtype(colon ? colon + 1 : "f32", &reduce)) {
+    usage_error("such as --precision bf16:f32", "option --precision expects f32, bf16 or f16, and after a colon one of them, but got \"%s\"", text);
+    return false;
+  }
+  recipe->compute = compute;
+  recipe->reduce = reduce;
+  return true;
+}
+
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options) {
   static const Graph nothing = {0};
   if (!compile_options_of_planner(cli, &nothing, options)) return EXIT_USAGE; /* usage errors first: they need no file */
+  if (!override_precision(cli, &(Recipe){0})) return EXIT_USAGE;
   int code = compile_graph(cli, path, graph);
-  if (code == EXIT_OK) compile_options_of_planner(cli, *graph, options);
+  if (code != EXIT_OK) return code;
+  override_precision(cli, &(*graph)->recipe);
+  compile_options_of_planner(cli, *graph, options);
   return code;
 }
 

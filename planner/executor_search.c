@@ -193,20 +193,26 @@ static bool add_runner(Arena *arena, DiagSink *sink, const Hunt *h, int axis, ui
 
 /* --- what would fit ------------------------------------------------------------------------------------------------------- */
 
-/* The smallest policy under changed options. */
+/* Reserved bytes of the smallest policy. */
+static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, double *reserved) {
+  Grid *grid = ARENA_NEW(arena, Grid);
+  if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, &grid->world)) return false;
+  Hunt *h = hunt_open(arena, grid, 0);
+  h->memory_only = true;
+  bool good = hunt(h, sink) && h->best.any;
+  *reserved = h->best.least;
+  hunt_close(h);
+  return good;
+}
+
 static void try_relaxation(Arena *arena, const Graph *graph, const PlannerOptions *options, const char *what, double budget,
                            ExecutorPlan *out) {
   DiagSink quiet = {.arena = arena};
-  Grid *grid = ARENA_NEW(arena, Grid);
+  double reserved;
   char text[32];
-  if (!grid_open(arena, &quiet, graph, options, grid) || !executor_check(&quiet, graph, &grid->world)) return;
-  Hunt *h = hunt_open(arena, grid, budget);
-  h->memory_only = true;
-  if (hunt(h, &quiet))
-    vec_push(arena, &out->relaxations,
-             arena_printf(arena, "%s: reserves %s, %s", what, text_bytes(text, (uint64_t)h->best.least),
-                          h->best.least <= budget ? "fits" : "still too much"));
-  hunt_close(h);
+  if (!find_smallest(arena, &quiet, graph, options, &reserved)) return;
+  vec_push(arena, &out->relaxations, arena_printf(arena, "%s: reserves %s, %s", what, text_bytes(text, (uint64_t)reserved),
+                                                  reserved <= budget ? "fits" : "still too much"));
 }
 
 static void list_relaxations(Arena *arena, const Graph *graph, const PlannerOptions *asked, ExecutorPlan *out) {
@@ -278,6 +284,13 @@ static double budget_of(const Graph *graph, const PlannerOptions *options) {
   const Device *device = &graph->cluster.device;
   if (options->settings.memory_bytes) return (double)options->settings.memory_bytes;
   return floor(RETRY_SHARE * (double)(device->allocator_bytes ? device->allocator_bytes : device->memory_bytes));
+}
+
+bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, bool *fits) {
+  double reserved;
+  if (!find_smallest(arena, sink, graph, options, &reserved)) return false;
+  *fits = reserved <= budget_of(graph, options);
+  return true;
 }
 
 bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out) {

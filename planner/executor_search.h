@@ -56,6 +56,9 @@ typedef struct ExecutorPlan {
 /* False with diagnostics. Strategy auto tries every width; shard_optim is none that PyTorch has. */
 bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out);
 
+/* Whether any policy fits, which is found sooner than the best. False with diagnostics. */
+bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, bool *fits);
+
 /* The world of a policy that is pinned: all devices, one sample a rank, as many micro-batches as a step's samples ask for, unless
  * options and settings say otherwise. */
 ExecutorWorld executor_world(const Graph *graph, const PlannerOptions *options);
