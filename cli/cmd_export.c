@@ -47,6 +47,8 @@ int cmd_export(Cli *cli) {
   if (target < 0)
     return usage_error("--to safetensors writes weights, --to torch|transformers|accelerate a policy", "--to is missing: what to export to");
   if (!refuse_others(cli, target == EXPORT_SAFETENSORS)) return EXIT_USAGE;
+  if (target != EXPORT_SAFETENSORS && cli->options.operands.count > 1)
+    return usage_error("-o FILE names the file to write", "--to %s takes no folder", targets[target]);
   if (target != EXPORT_SAFETENSORS) return export_policy(cli, cli->options.operands.data[0], (ExportTarget)target);
   if (!read_options(cli, &export)) return EXIT_USAGE;
   int code = open_plan(cli, cli->options.operands.data[0], &planned);

@@ -22,7 +22,7 @@ void executor_note_assumed(const Graph *graph, const PlanSettings *settings, con
   if (assumed) fprintf(stderr, "note: %s: the figures that time rests on are assumed (docs/cost-model.md)\n", assumed);
 }
 
-enum { MOST_RIVALS = 4 }; /* shown of each decision */
+enum { MOST_RIVALS = 4 }; /* that fit, shown of each decision */
 
 /* --- text --------------------------------------------------------------------------------------------- */
 
@@ -86,16 +86,15 @@ static double ns_per_sample(const ExecutorPlan *plan) {
   return plan->prediction.step_ns / ((double)plan->world.micro_batch * (double)plan->world.accumulation * plan->world.ranks);
 }
 
-/* Rows of the same decision that are better: they fit and are faster, or need less. */
-static uint32_t faster_rivals(const ExecutorPlan *plan, const RunnerUp *row) {
-  uint32_t count = 0;
+/* Of those that fit the fastest, and of those that do not the smallest. */
+static bool is_shown(const ExecutorPlan *plan, const RunnerUp *row) {
+  uint32_t better = 0;
   for (uint32_t i = 0; i < plan->runners.count; i++) {
     const RunnerUp *other = &plan->runners.data[i];
-    if (other->axis != row->axis || other->fits < row->fits) continue;
-    bool better = other->fits > row->fits || (row->fits ? other->ns_per_sample < row->ns_per_sample : other->reserved_bytes < row->reserved_bytes);
-    count += better && (row->fits || !other->fits);
+    if (other->axis != row->axis || other->fits != row->fits) continue;
+    better += row->fits ? other->ns_per_sample < row->ns_per_sample : other->reserved_bytes < row->reserved_bytes;
   }
-  return row->fits ? count : count * MOST_RIVALS; /* of those that do not fit the smallest is enough */
+  return better < (row->fits ? MOST_RIVALS : 1);
 }
 
 /* The best policies with other values of each decision. */
@@ -105,7 +104,7 @@ static void print_runners(const ExecutorPlan *plan) {
   printf("  %-12s %-16s %9s %12s   %s\n", "decision", "instead", "slower", "reserved", "why");
   for (uint32_t i = 0; i < plan->runners.count; i++) {
     const RunnerUp *row = &plan->runners.data[i];
-    if (faster_rivals(plan, row) >= MOST_RIVALS) continue;
+    if (!is_shown(plan, row)) continue;
     printf("  %-12s %-16s ", executor_axis_name(row->axis), row->value);
     if (row->fits)
       printf("%7.2f %% %12s   %s\n", 100 * (row->ns_per_sample / ns_per_sample(plan) - 1),
@@ -227,6 +226,10 @@ static int save_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, c
   settings_write_plan(&block, &plan->settings);
   const char *text = frontend_with_plan(cli->arena, &cli->sources, &cli->sink, graph->path, block.data);
   if (!cli_print_diags(cli) || !text) return EXIT_INVALID;
+  static const OptionId outside[] = {OPTION_SET, OPTION_CLUSTER, OPTION_RANKS, OPTION_RANKS_PER_NODE, OPTION_PRECISION};
+  for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+    if (option_given(&cli->options, outside[i]))
+      fprintf(stderr, "note: %s keeps the policy, not --%s: give it again\n", path, option_info(outside[i])->name);
   return cli_write_file(cli, path, text, strlen(text)) ? EXIT_OK : EXIT_INVALID;
 }
 
