@@ -18,10 +18,8 @@ typedef struct Cli {
 
 /* The commands; each returns the exit code. */
 #define COMMAND(id, name, operands, least, most, summary, examples) int cmd_##name(Cli *cli);
-#define LATER(name)
 #include "cli/commands.def"
 #undef COMMAND
-#undef LATER
 
 /* Colour on this stream: --color, then NO_COLOR, then whether it is a terminal. */
 bool cli_color(const Cli *cli, FILE *stream);

@@ -10,6 +10,8 @@ static const char *words_of(OptionId id) {
   case OPTION_WRAP: return "auto block size: whole";
   case OPTION_CHECKPOINT: return "auto none full";
   case OPTION_RESHARD: return "auto yes no";
+  case OPTION_GATHER:
+  case OPTION_REDUCE: return "auto micro_batch step";
   case OPTION_PREFETCH:
   case OPTION_MICRO_BATCH: return "auto";
   case OPTION_DUMP: return "graph program units checkpoint memory plan";

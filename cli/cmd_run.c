@@ -123,7 +123,7 @@ static int train_with_restarts(Cli *cli, Planned *planned, TrainOptions *train) 
     uint32_t ranks = fewer_ranks(&planned->plan->world, least);
     fprintf(stderr, "restart %lld of %lld, with %u rank%s\n", (long long)restart + 1, (long long)most, ranks,
             ranks == 1 ? "" : "s");
-    train->resume = "auto";
+    train->restarted = true;
     code = plan_again(cli, ranks, planned);
     if (code != EXIT_OK) return code;
   }

@@ -124,14 +124,19 @@ static bool override_executor(const Cli *cli, ExecutorId *out) {
 static bool override_settings(const Cli *cli, PlanSettings *settings) {
   static const char *const checkpoints[] = {"auto", "none", "full"};
   static const CheckpointKind kinds[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
-  int checkpoint = -1;
+  static const char *const cadences[] = {"auto", "micro_batch", "step"}; /* in the order of Cadence */
+  int checkpoint = -1, gather = (int)settings->gather, reduce = (int)settings->reduce;
   if (!override_strategy(cli, settings) || !override_wrap(cli, settings) ||
       !option_bytes(&cli->options, OPTION_MEMORY, &settings->memory_bytes) ||
       !option_word(&cli->options, OPTION_CHECKPOINT, checkpoints, 3, &checkpoint) ||
       !override_reshard(cli, &settings->reshard) || !override_executor(cli, &settings->executor.id) ||
+      !option_word(&cli->options, OPTION_GATHER, cadences, 3, &gather) ||
+      !option_word(&cli->options, OPTION_REDUCE, cadences, 3, &reduce) ||
       !override_auto(cli, OPTION_PREFETCH, 0, MOST_PREFETCH, &settings->prefetch) ||
       !override_auto(cli, OPTION_MICRO_BATCH, 1, MOST_SAMPLES, &settings->micro_batch))
     return false;
+  settings->gather = (Cadence)gather;
+  settings->reduce = (Cadence)reduce;
   if (checkpoint >= 0) settings->checkpoint = kinds[checkpoint];
   return true;
 }

@@ -65,7 +65,7 @@ static bool compiled(const Policy *p) {
 }
 
 static bool reduces_each(const Policy *p) {
-  return p->plan->world.accumulation > 1 && p->plan->settings.executor.reduce == REDUCE_MICRO_BATCH;
+  return p->plan->world.accumulation > 1 && p->plan->settings.reduce == CADENCE_MICRO_BATCH;
 }
 
 /* All units but the root alike: 0 kept, 1 released; else -1. */

@@ -5,10 +5,8 @@
 
 static const CommandText commands[COMMAND_COUNT] = {
 #define COMMAND(id, name, operands, least, most, summary, examples) {#name, operands, summary, examples},
-#define LATER(name)
 #include "cli/commands.def"
 #undef COMMAND
-#undef LATER
 };
 
 const CommandText *command_text(CommandId command) {

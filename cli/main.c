@@ -12,20 +12,9 @@ typedef struct Command {
 
 static const Command commands[COMMAND_COUNT] = {
 #define COMMAND(id, name, operands, least, most, summary, examples) {#name, least, most, cmd_##name},
-#define LATER(name)
 #include "cli/commands.def"
 #undef COMMAND
-#undef LATER
 };
-
-static const char *const later[] = {
-#define COMMAND(id, name, operands, least, most, summary, examples)
-#define LATER(name) #name,
-#include "cli/commands.def"
-#undef COMMAND
-#undef LATER
-};
-enum { LATER_COUNT = sizeof later / sizeof *later };
 
 static int find_command(const char *name) {
   for (int id = 0; id < COMMAND_COUNT; id++)
@@ -34,15 +23,9 @@ static int find_command(const char *name) {
 }
 
 static int unknown_command(const char *name) {
-  const char *names[COMMAND_COUNT + LATER_COUNT];
-  uint32_t count = 0;
-  for (int id = 0; id < COMMAND_COUNT; id++) names[count++] = commands[id].name;
-  for (int i = 0; i < LATER_COUNT; i++) {
-    names[count++] = later[i];
-    if (strcmp(later[i], name) == 0)
-      return fprintf(stderr, "fsdpc: error: command '%s' is not available in this version\n", name), EXIT_USAGE;
-  }
-  const char *meant = text_nearest(name, names, count);
+  const char *names[COMMAND_COUNT];
+  for (int id = 0; id < COMMAND_COUNT; id++) names[id] = commands[id].name;
+  const char *meant = text_nearest(name, names, COMMAND_COUNT);
   fprintf(stderr, "fsdpc: error: unknown command '%s'\n", name);
   if (meant)
     fprintf(stderr, "help: did you mean '%s'?\n", meant);
@@ -120,5 +103,6 @@ static int dispatch(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   signal(SIGABRT, on_abort);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, which says which file */
   return finish_output(dispatch(argc, argv));
 }

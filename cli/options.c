@@ -20,10 +20,8 @@ static const OptionInfo infos[OPTION_COUNT] = {
 
 static const char *const command_names[COMMAND_COUNT] = {
 #define COMMAND(id, name, operands, least, most, summary, examples) #name,
-#define LATER(name)
 #include "cli/commands.def"
 #undef COMMAND
-#undef LATER
 };
 
 const OptionInfo *option_info(OptionId id) {

@@ -11,10 +11,8 @@ enum { EXIT_OK = 0, EXIT_INVALID = 1, EXIT_CHANGED = 2, EXIT_NO_FIT = 3, EXIT_PE
 
 typedef enum {
 #define COMMAND(id, name, operands, least, most, summary, examples) COMMAND_##id,
-#define LATER(name)
 #include "cli/commands.def"
 #undef COMMAND
-#undef LATER
   COMMAND_COUNT
 } CommandId;
 

@@ -2,6 +2,8 @@
  * rank. */
 #include "cli/cli.h"
 
+#include "runtime/runtime.h"
+
 #include <jansson.h>
 
 static json_t *integer(uint64_t value) {
@@ -35,7 +37,7 @@ static json_t *memory_json(const uint64_t by_class[BUF_CLASS_COUNT]) {
   json_object_set_new(object, "gradients", integer(by_class[BUF_GRAD] + by_class[BUF_GRADFULL]));
   json_object_set_new(object, "optimizer", integer(by_class[BUF_OPTIM]));
   json_object_set_new(object, "gathered", integer(by_class[BUF_GATHERED]));
-  json_object_set_new(object, "activations", integer(by_class[BUF_ACTIVATION]));
+  json_object_set_new(object, "activations", integer(by_class[BUF_ACTIVATION] + by_class[BUF_CACHE]));
   json_object_set_new(object, "workspace",
                       integer(by_class[BUF_WORKSPACE] + by_class[BUF_INPUT] + by_class[BUF_SCALAR]));
   return object;
@@ -127,6 +129,7 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out) {
   add_time(object, planned, &figures);
   json_object_set_new(object, "units", units_json(cli->arena, plan));
   json_object_set_new(object, "checkpoint", checkpoint_json(plan, &figures));
+  json_object_set_new(object, "checkpoint_host_bytes", integer(runtime_checkpoint_bytes(plan)));
   json_object_set_new(object, "prefetch", integer(plan->summary.prefetch));
   json_object_set_new(object, "instructions", integer(plan->instrs.count));
   if (!planned->fits) json_object_set_new(object, "infeasible", infeasible_json(planned->infeasible));

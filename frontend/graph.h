@@ -103,6 +103,7 @@ typedef struct GraphInput {
 typedef enum { STRATEGY_AUTO, STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_NO_SHARD,
                STRATEGY_SHARD_OPTIM, STRATEGY_HYBRID_SHARD } Strategy;
 typedef enum { WRAP_AUTO, WRAP_BLOCK, WRAP_SIZE, WRAP_WHOLE } WrapKind;
+typedef enum { CADENCE_AUTO, CADENCE_MICRO_BATCH, CADENCE_STEP } Cadence; /* how often collectives run in a step */
 typedef enum { CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL } CheckpointKind;
 
 enum { SETTING_AUTO = -1 };
@@ -168,6 +169,7 @@ typedef struct PlanSettings {
   int64_t prefetch;      /* depth in units, or SETTING_AUTO */
   int64_t micro_batch;   /* samples, or SETTING_AUTO */
   int32_t reshard;       /* after forward: 0 no, 1 yes, N > 1 to groups of N ranks (other executors only), SETTING_AUTO */
+  Cadence gather, reduce;
   VEC(UnitRule) units;
   VEC(CheckpointRule) checkpoints;
   ExecutorSettings executor;

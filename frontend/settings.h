@@ -66,7 +66,8 @@ const Item *read_block_item(Reader *reader, const Key *key);
 bool key_error(Reader *reader, const Key *key, Span span, const char *saw);
 
 /* The words of the plan block by the value they stand for, NULL at the end (settings_plan.c). */
-extern const char *const settings_strategy[], *const settings_wrap[], *const settings_checkpoint[], *const settings_states[],
+extern const char *const settings_strategy[], *const settings_wrap[], *const settings_checkpoint[], *const settings_cadence[],
+    *const settings_states[],
     *const settings_loss[], *const settings_attention[], *const settings_reduce[], *const settings_selective[],
     *const settings_update[], *const settings_offload[];
 

@@ -8,6 +8,7 @@ enum { MOST_RESHARD = 1 << 20 };
 const char *const settings_strategy[] = {"auto", "full_shard", "shard_grad_op", "no_shard", "shard_optim", "hybrid_shard", NULL};
 const char *const settings_wrap[] = {"auto", "block", "size", "whole", NULL};
 const char *const settings_checkpoint[] = {"auto", "none", "full", NULL};
+const char *const settings_cadence[] = {"auto", "micro_batch", "step", NULL};
 const char *const settings_states[] = {"f32", "bf16", NULL};
 const char *const settings_loss[] = {"default", "eager", "compiled", "upcast", "chunked", "fused", NULL};
 const char *const settings_attention[] = {"default", "flash1", "flash2", "cudnn", "unfused", NULL};
@@ -246,7 +247,6 @@ static bool read_executor(Reader *reader, const Key *key) {
   return true;
 }
 
-
 static const Key plan_keys[] = {
     {"memory", KEY_CUSTOM, .read = read_memory, .usage = "memory 72GiB"},
     {"strategy", KEY_CUSTOM, .read = read_strategy,
@@ -257,6 +257,8 @@ static const Key plan_keys[] = {
     {"reshard", KEY_CUSTOM, .read = read_reshard, .usage = "reshard auto|yes|no|RANKS"},
     {"checkpoint", KEY_WORD, FIELD(checkpoint), .words = settings_checkpoint,
      .usage = "checkpoint auto|none|full"},
+    {"gather", KEY_WORD, FIELD(gather), .words = settings_cadence, .usage = "gather auto|micro_batch|step"},
+    {"reduce", KEY_WORD, FIELD(reduce), .words = settings_cadence, .usage = "reduce auto|micro_batch|step"},
     {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
     {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
     {"executor", KEY_CUSTOM, .read = read_executor, .usage = "executor native|pytorch-fsdp2 [eager|compiled]|... [{ states f32|bf16 ... }]"},

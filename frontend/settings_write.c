@@ -56,6 +56,8 @@ void settings_write_plan(Text *out, const PlanSettings *s) {
     text_printf(out, "\n");
   }
   write_checkpoints(out, s);
+  if (s->gather) text_printf(out, "  gather %s\n", settings_cadence[s->gather]);
+  if (s->reduce) text_printf(out, "  reduce %s\n", settings_cadence[s->reduce]);
   if (s->prefetch != SETTING_AUTO) text_printf(out, "  prefetch %lld\n", (long long)s->prefetch);
   if (s->micro_batch != SETTING_AUTO) text_printf(out, "  micro_batch %lld\n", (long long)s->micro_batch);
   write_executor(out, &s->executor);

@@ -17,10 +17,11 @@ typedef struct KernelContext {
 } KernelContext;
 
 typedef struct RopeShape {
-  int64_t batch, seq, heads, head_dim; /* head_dim even; row b*seq+t has position t */
+  int64_t batch, seq, heads, head_dim; /* head_dim even; row b*seq+t has position first+t */
   int llama3;                          /* frequencies scaled as by Hugging Face rope_type "llama3" */
   int64_t original;
   double theta, factor, low, high;
+  int64_t first; /* position of row 0 */
 } RopeShape;
 
 typedef struct AttentionShape {

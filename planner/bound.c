@@ -64,9 +64,9 @@ static void add_units(const BoundInput *in, double *delta) {
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
     const UnitOps *ops = &skeleton->ops[u];
     bool kept = in->start->keep[u] && used_twice(ops);
-    if (in->start->shard > 1)
+    if (in->start->shard > 1 && !in->start->gather_once)
       add_range(delta, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
-    if (in->start->ranks > 1) add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
+    if (in->start->ranks > 1 && !in->start->reduce_once) add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
   }
 }
 
@@ -117,7 +117,7 @@ static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
   const Skeleton *skeleton = in->skeleton;
   *out = (Slices){ARENA_ARRAY(scratch, Slice, skeleton->units->units.count), 0};
   for (uint32_t u = 0; u < skeleton->units->units.count && in->start->shard > 1; u++) {
-    if (!used_twice(&skeleton->ops[u]) || in->start->keep[u]) continue;
+    if (!used_twice(&skeleton->ops[u]) || in->start->keep[u] || in->start->gather_once) continue;
     double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
     out->data[out->count++] = (Slice){bytes, gather_ns(in, u), skeleton->ops[u].first_backward};
   }
@@ -226,7 +226,7 @@ static double ops_ns(const Flow *flow, int32_t first, int32_t end) {
 }
 
 /* The unit that is used first is waited for; the last gradient is reduced after everything. What runs meanwhile is slowed. */
-static double head_and_tail(const BoundInput *in, double contention) {
+static double head_and_tail(const BoundInput *in, const MicroPass *pass, double contention) {
   const Skeleton *skeleton = in->skeleton;
   int32_t ops = (int32_t)skeleton->program->ops.count, head = PLAN_NONE, tail = PLAN_NONE;
   double ns = 0, slower = 1 / (1 - contention);
@@ -235,51 +235,51 @@ static double head_and_tail(const BoundInput *in, double contention) {
     if (of->first_forward >= 0 && (head < 0 || of->first_forward < skeleton->ops[head].first_forward)) head = u;
     if (of->last_gradient >= 0 && (tail < 0 || of->last_gradient > skeleton->ops[tail].last_gradient)) tail = u;
   }
-  if (head >= 0 && in->start->shard > 1) {
+  if (head >= 0 && in->start->shard > 1 && pass->gathers) {
     double wait = gather_ns(in, (uint32_t)head) - slower * ops_ns(&skeleton->program->flow, 0, skeleton->ops[head].first_forward);
     if (wait > 0) ns += wait;
   }
-  if (tail >= 0 && in->start->ranks > 1) {
+  if (tail >= 0 && in->start->ranks > 1 && pass->reduces) {
     double wait = reduce_ns(in, (uint32_t)tail) - slower * ops_ns(&skeleton->program->flow, skeleton->ops[tail].last_gradient + 1, ops);
     if (wait > 0) ns += wait;
   }
   return ns;
 }
 
-static double all_reductions(const BoundInput *in) {
+static double all_reductions(const BoundInput *in, const MicroPass *pass) {
   double ns = 0;
-  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->ranks > 1; u++)
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->ranks > 1 && pass->reduces; u++)
     if (in->skeleton->ops[u].last_gradient >= 0) ns += reduce_ns(in, u);
   return ns;
 }
 
-static double first_gathers(const BoundInput *in, bool forward_only) {
+static double first_gathers(const BoundInput *in, const MicroPass *pass, bool forward_only) {
   double ns = 0;
-  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->shard > 1; u++) {
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->shard > 1 && pass->gathers; u++) {
     const UnitOps *ops = &in->skeleton->ops[u];
     if (ops->first_forward >= 0 || (!forward_only && ops->first_backward >= 0)) ns += gather_ns(in, u);
   }
   return ns;
 }
 
-static Relaxed relax(Arena *scratch, const BoundInput *in, const int32_t *first_backward) {
+static Relaxed relax(Arena *scratch, const BoundInput *in, const MicroPass *pass, const int32_t *first_backward) {
   Relaxed r = {.contention = in->start->contention < 1 ? in->start->contention : 1};
   slice_items(scratch, in, first_backward, &r.items);
   slice_units(scratch, in, &r.units);
   for (uint32_t i = 0; i < r.items.count; i++) r.recompute += r.items.data[i].ns;
   for (uint32_t i = 0; i < r.units.count; i++) r.again += r.units.data[i].ns;
   r.compute = ops_ns(&in->skeleton->program->flow, 0, (int32_t)in->skeleton->program->ops.count);
-  if (r.contention < 1) r.compute += (1 - r.contention) * head_and_tail(in, r.contention);
-  r.comm = first_gathers(in, false) + (in->skeleton->shared_queue ? all_reductions(in) : 0);
+  if (r.contention < 1) r.compute += (1 - r.contention) * head_and_tail(in, pass, r.contention);
+  r.comm = first_gathers(in, pass, false) + (in->skeleton->shared_queue ? all_reductions(in, pass) : 0);
   return r;
 }
 
-static void maximise_row(const BoundInput *in, Relaxed r, const Row *row, Most *most) {
+static void maximise_row(const BoundInput *in, const MicroPass *pass, Relaxed r, const Row *row, Most *most) {
   maximise(&r, row, most);
-  if (in->skeleton->shared_queue || in->skeleton->program->output_value >= 0) return;
+  if (in->skeleton->shared_queue) return;
   /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
    * compute is slowed by both, whatever is gathered again beside the reductions. */
-  r.compute += r.contention * (first_gathers(in, true) + all_reductions(in));
+  r.compute += r.contention * (first_gathers(in, pass, true) + all_reductions(in, pass));
   r.contention = 0;
   maximise(&r, row, most);
 }
@@ -289,37 +289,47 @@ static const char *binding(const BoundInput *in, const Most *most) {
   return in->skeleton->shared_queue ? "communication" : "gather";
 }
 
-/* Schedules count whole nanoseconds, rounded down at each operator and collective. */
-static uint64_t step_ns(const BoundInput *in, double micro) {
-  micro -= in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
-  uint64_t ns = micro > 0 ? (uint64_t)(micro * (double)in->start->accumulation) : 0;
-  ns += in->update_ns;
-  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++) ns += in->skeleton->figures[u].update_ns;
-  return ns;
+/* Of one micro-batch; ns below 0: nothing fits. */
+typedef struct MicroBound {
+  double ns;
+  const char *by;
+} MicroBound;
+
+static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const int32_t *first_backward, const double *live) {
+  Relaxed r = relax(scratch, in, pass, first_backward);
+  int32_t at[ROWS];
+  uint32_t rows = choose_rows(scratch, in, &r, live, at);
+  Most most = {-1, 0, 0};
+  for (uint32_t i = 0; i < rows; i++) {
+    Row row = {at_row(scratch, &r.items, at[i]), at_row(scratch, &r.units, at[i]), (double)in->room - live[at[i]]};
+    if (row.room < 0) return (MicroBound){-1, "memory"};
+    maximise_row(in, pass, r, &row, &most);
+  }
+  if (!rows) maximise(&r, &(Row){.room = 0}, &most);
+  const char *by = binding(in, &most);
+  double before = first_gathers(in, pass, true), after = all_reductions(in, pass); /* the loss lies between them */
+  if (rows && !in->skeleton->shared_queue && before + after > most.ns) {
+    most.ns = before + after;
+    by = after > before ? "reduce" : "gather";
+  }
+  /* Schedules count whole nanoseconds, rounded down at each operator and collective. */
+  most.ns -= in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
+  return (MicroBound){most.ns > 0 ? most.ns : 0, by};
 }
 
 Bound bound_of(const BoundInput *in) {
   Arena *scratch = arena_new();
   const int32_t *first_backward = first_backward_uses(scratch, in->skeleton->program);
-  Relaxed r = relax(scratch, in, first_backward);
   const double *live = live_anyway(scratch, in, first_backward);
-  int32_t at[ROWS];
-  uint32_t rows = choose_rows(scratch, in, &r, live, at);
-  Most most = {-1, 0, 0};
-  bool fits = true;
-  for (uint32_t i = 0; i < rows; i++) {
-    Row row = {at_row(scratch, &r.items, at[i]), at_row(scratch, &r.units, at[i]), (double)in->room - live[at[i]]};
-    fits &= row.room >= 0;
-    if (fits) maximise_row(in, r, &row, &most);
+  MicroPass passes[MICRO_PASSES];
+  uint32_t count = schedule_passes(in->start, passes), most = 0;
+  Bound bound = {in->update_ns, ""};
+  for (uint32_t p = 0; p < count && bound.ns != UINT64_MAX; p++) {
+    MicroBound micro = bound_pass(scratch, in, &passes[p], first_backward, live);
+    if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;
+    bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * (double)passes[p].count);
   }
-  if (!rows) maximise(&r, &(Row){.room = 0}, &most);
-  const char *by = binding(in, &most);
-  double halves = first_gathers(in, true) + all_reductions(in); /* one before the loss, the other after it */
-  if (rows && !in->skeleton->shared_queue && halves > most.ns) {
-    most.ns = halves;
-    by = all_reductions(in) > first_gathers(in, true) ? "reduce" : "gather";
-  }
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && bound.ns != UINT64_MAX; u++) bound.ns += in->skeleton->figures[u].update_ns;
   arena_free(scratch);
-  if (!fits) return (Bound){UINT64_MAX, "memory"};
-  return (Bound){step_ns(in, most.ns), by};
+  return bound;
 }

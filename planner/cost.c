@@ -80,7 +80,14 @@ static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
   }
 }
 
+/* Over the whole cache: what it holds is known only when it runs. */
+static double cached_flops(const int64_t *ints) {
+  double rows = (double)ints[0], ctx = (double)ints[1], heads = (double)ints[2], dim = (double)ints[4];
+  return 4 * heads * rows * ctx * dim;
+}
+
 static double attention_flops(InstrOp op, const int64_t *ints) {
+  if (op == INSTR_ATTENTION_CACHED) return cached_flops(ints);
   double batch = (double)ints[0], tq = (double)ints[1];
   double tk = (double)ints[2], heads = (double)ints[3];
   double dim = (double)ints[5], causal = ints[6] ? 0.5 : 1;
@@ -264,9 +271,10 @@ void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const
     work += product_alone_ns(&rates, products[i]);
     flops += 2 * products[i].m * products[i].n * products[i].k * products[i].count;
   }
-  if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD) {
+  if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD || op == INSTR_ATTENTION_CACHED) {
     flops = attention_flops(op, ints);
-    work = attention_alone_ns(&rates, flops, (double)ints[2], op == INSTR_ATTENTION_BWD);
+    double tokens = (double)ints[op == INSTR_ATTENTION_CACHED ? 1 : 2];
+    work = attention_alone_ns(&rates, flops, tokens, op == INSTR_ATTENTION_BWD);
   }
   *flops_out = (uint64_t)flops;
   *ns_out = (uint64_t)((ns > work ? ns : work) + rates.launch_ns);

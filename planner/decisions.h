@@ -30,6 +30,7 @@ typedef struct Decisions {
   Strategy strategy;
   uint32_t ranks, shard, replicas, ranks_per_node;
   uint64_t accumulation;
+  bool gather_once, reduce_once; /* a step: parameters stay gathered, gradients add up unreduced, over its micro-batches */
   const UnitSet *units;
   bool *keep;      /* by unit: gathered from forward to backward */
   bool *recompute; /* by forward op of the program */

@@ -1,5 +1,6 @@
 /* Owns: emission: a schedule becomes instructions with their buffers, between a segment that begins the step and one that
- * updates the weights. Memory depends on list positions only, never on how long anything takes. */
+ * updates the weights; for inference, segments that clear the caches, fill them, and end with the output. Memory depends on
+ * list positions only, never on how long anything takes. */
 #include "planner/emit.h"
 
 #include "base/checked.h"
@@ -7,6 +8,11 @@
 #include "planner/schedule.h"
 
 #include <stdlib.h>
+
+/* A buffer lives at least to this list position. */
+typedef struct Hold {
+  int32_t buf, last;
+} Hold;
 
 typedef struct Emitter {
   Arena *arena;
@@ -18,8 +24,10 @@ typedef struct Emitter {
   int32_t *buf_of;       /* by value: its present buffer */
   int32_t *gathered;     /* by unit: its present full buffer */
   int32_t *grad_full;    /* by unit */
+  int32_t *cache;        /* by number of the cache */
   uint64_t *param_offset; /* by graph param */
-  int32_t *step_instr;     /* by step */
+  int32_t *step_instr;     /* by step, of the pass that is emitted */
+  VEC(Hold) holds;
   int32_t scale_buf, acc_buf;
 } Emitter;
 
@@ -117,7 +125,7 @@ static void add_units(Emitter *e) {
     uint64_t flat = lay_out_unit(e, u);
     unit = &e->plan->units.data[u];
     unit->shard = round_up((flat + shards - 1) / shards, PLAN_ALIGN_ELEMENTS);
-    unit->reshard = shards > 1 && !e->decisions->keep[u];
+    unit->reshard = shards > 1 && !e->decisions->keep[u] && !e->decisions->gather_once;
     e->plan->param_numel += unit->numel;
     add_unit_state(e, u);
   }
@@ -125,8 +133,6 @@ static void add_units(Emitter *e) {
 
 static void add_scalars(Emitter *e) {
   Plan *plan = e->plan;
-  plan->loss_buf = plan->count_buf = plan->norm_buf = PLAN_NONE;
-  if (!plan->training) return;
   plan->loss_buf = add_buf(e, "loss", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   plan->count_buf = add_buf(e, "count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   plan->norm_buf = add_buf(e, "norm", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
@@ -147,6 +153,31 @@ static void end_segment(Emitter *e) {
   e->plan->segments.data[e->plan->segments.count - 1].end = (int32_t)e->plan->instrs.count;
 }
 
+/* --- what is held over micro-batches ------------------------------------------------------------------------------------- */
+
+static bool gathers_once(const Emitter *e) { return e->decisions->gather_once && e->plan->world.shard > 1; }
+/* Contributions go straight into the persistent gradient: nothing is reduced, or all of it in place, once. */
+static bool adds_straight(const Emitter *e) {
+  return e->plan->world.ranks == 1 || (e->decisions->reduce_once && e->plan->world.shard == 1);
+}
+
+static int32_t add_full(Emitter *e, int32_t u, bool persistent) {
+  const PlanUnit *unit = &e->plan->units.data[u];
+  return add_buf(e, unit_text(e, (uint32_t)u, "full"), BUF_GATHERED, e->plan->recipe.compute, unit->shard * e->plan->world.shard, u, persistent);
+}
+
+static int32_t add_gradfull(Emitter *e, int32_t u, bool persistent) {
+  const PlanUnit *unit = &e->plan->units.data[u];
+  return add_buf(e, unit_text(e, (uint32_t)u, "gradfull"), BUF_GRADFULL, e->plan->recipe.reduce, unit->shard * e->plan->world.shard, u, persistent);
+}
+
+static void add_held(Emitter *e) {
+  for (int32_t u = 0; u < (int32_t)e->plan->units.count; u++) {
+    if (gathers_once(e)) e->gathered[u] = add_full(e, u, true);
+    if (e->decisions->reduce_once && !adds_straight(e)) e->grad_full[u] = add_gradfull(e, u, true);
+  }
+}
+
 /* --- segment "begin" ------------------------------------------------------------------------------------------------------- */
 
 static void emit_begin(Emitter *e) {
@@ -163,13 +194,29 @@ static void emit_begin(Emitter *e) {
   add_instr(e, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
   for (uint32_t u = 0; u < plan->units.count && plan->world.accumulation > 1; u++) {
     const PlanUnit *unit = &plan->units.data[u];
-    add_instr(e, INSTR_ZERO, PHASE_BEGIN, plan_str(plan, unit->name), OPERANDS(WHOLE(unit->grad_buf)),
-              INTS((int64_t)unit->shard), NULL);
+    bool full = e->grad_full[u] >= 0;
+    add_instr(e, INSTR_ZERO, PHASE_BEGIN, plan_str(plan, unit->name), OPERANDS(WHOLE(full ? e->grad_full[u] : unit->grad_buf)),
+              INTS((int64_t)(full ? unit->shard * plan->world.shard : unit->shard)), NULL);
   }
   end_segment(e);
 }
 
 /* --- segment "micro" ------------------------------------------------------------------------------------------------------- */
+
+/* Caches hold zeros until they are filled, since attention over a cache is handed all of it. */
+static void emit_caches(Emitter *e) {
+  int32_t count = e->program->caches;
+  if (count == 0) return;
+  e->cache = ARENA_ARRAY(e->arena, int32_t, (size_t)count);
+  begin_segment(e, "begin", 1);
+  for (uint32_t v = 0; v < e->program->values.count; v++) {
+    const Value *value = &e->program->values.data[v];
+    if (value->kind != VALUE_CACHE) continue;
+    int32_t buf = e->cache[value->input] = add_buf(e, value->name, BUF_CACHE, value->dtype, value->numel, PLAN_NONE, true);
+    add_instr(e, INSTR_ZERO, PHASE_BEGIN, value->name, OPERANDS(WHOLE(buf)), INTS((int64_t)value->numel), NULL);
+  }
+  end_segment(e);
+}
 
 static void emit_inputs(Emitter *e) {
   for (uint32_t i = 0; i < e->program->values.count; i++) {
@@ -193,19 +240,15 @@ static void emit_gather(Emitter *e, const Use *use) {
   Plan *plan = e->plan;
   const PlanUnit *unit = &plan->units.data[use->unit];
   Phase phase = e->schedule.steps[use->first].phase == PHASE_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
-  int32_t full = add_buf(e, unit_text(e, (uint32_t)use->unit, "full"), BUF_GATHERED, plan->recipe.compute,
-                         unit->shard * plan->world.shard, use->unit, false);
+  int32_t full = gathers_once(e) ? e->gathered[use->unit] : add_full(e, use->unit, false);
   add_instr(e, INSTR_ALLGATHER, phase, plan_str(plan, unit->name), OPERANDS(WHOLE(gather_source(unit)), WHOLE(full)),
             INTS(use->unit, (int64_t)unit->shard), NULL);
   e->gathered[use->unit] = full;
 }
 
 static int32_t gradient_buf(Emitter *e, int32_t u) {
-  const PlanUnit *unit = &e->plan->units.data[u];
-  if (e->plan->world.ranks == 1) return unit->grad_buf;
-  if (e->grad_full[u] < 0)
-    e->grad_full[u] = add_buf(e, unit_text(e, (uint32_t)u, "gradfull"), BUF_GRADFULL, e->plan->recipe.reduce,
-                              unit->shard * e->plan->world.shard, u, false);
+  if (adds_straight(e)) return e->plan->units.data[u].grad_buf;
+  if (e->grad_full[u] < 0) e->grad_full[u] = add_gradfull(e, u, false);
   return e->grad_full[u];
 }
 
@@ -214,8 +257,8 @@ static void emit_reduce(Emitter *e, int32_t u) {
   const PlanUnit *unit = &plan->units.data[u];
   const char *name = plan_str(plan, unit->name);
   int64_t shard = (int64_t)unit->shard;
-  bool add = plan->world.accumulation > 1;
-  int32_t source = e->grad_full[u];
+  bool add = plan->world.accumulation > 1 && !e->decisions->reduce_once;
+  int32_t source = gradient_buf(e, u);
   if (plan->world.shard > 1) {
     bool last = plan->world.replicas == 1;
     int32_t to = last ? unit->grad_buf
@@ -243,8 +286,8 @@ static PlanOperand param_operand(Emitter *e, const Value *value) {
 
 static PlanOperand gradient_operand(Emitter *e, const Value *value, bool add) {
   int32_t u = e->decisions->units->unit_of[value->param];
-  bool straight = e->plan->world.ranks == 1 && e->plan->world.accumulation > 1; /* zeroed in "begin" */
-  return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || straight};
+  bool zeroed = e->plan->world.accumulation > 1 && (e->decisions->reduce_once || e->plan->world.ranks == 1); /* in "begin" */
+  return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || zeroed};
 }
 
 static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phase phase) {
@@ -252,6 +295,7 @@ static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phas
   const Value *value = &e->program->values.data[ref->value];
   if (value->kind == VALUE_PARAM) return param_operand(e, value);
   if (value->kind == VALUE_PARAM_GRADIENT) return gradient_operand(e, value, ref->add);
+  if (value->kind == VALUE_CACHE) return (PlanOperand){.buf = e->cache[value->input]};
   bool creates = e->buf_of[ref->value] < 0 || (mode == MODE_WRITE && phase == PHASE_RECOMPUTE);
   if (creates)
     e->buf_of[ref->value] = add_buf(e, value->name, class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
@@ -270,19 +314,41 @@ static int32_t emit_step(Emitter *e, const Step *step) {
   return instr;
 }
 
-static void emit_micro(Emitter *e) {
+/* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
+static void hold_reduced_gradients(Emitter *e) {
+  for (uint32_t r = 0; r < e->schedule.reduction_count; r++) {
+    const Reduction *reduction = &e->schedule.reductions[r];
+    if (e->grad_full[reduction->unit] < 0) continue;
+    Hold hold = {e->grad_full[reduction->unit], e->step_instr[reduction->release]};
+    vec_push(e->arena, &e->holds, hold);
+  }
+}
+
+/* Every pass has buffers of its own, but for what is held over micro-batches. */
+static void forget_buffers(Emitter *e) {
+  for (uint32_t v = 0; v < e->program->values.count; v++)
+    if (e->program->flow.transient[v]) e->buf_of[v] = PLAN_NONE;
+  for (uint32_t u = 0; u < e->plan->units.count; u++) {
+    if (!gathers_once(e)) e->gathered[u] = PLAN_NONE;
+    if (!e->decisions->reduce_once) e->grad_full[u] = PLAN_NONE;
+  }
+}
+
+static void emit_pass(Emitter *e, const MicroPass *pass) {
   uint32_t next = 0, reduce = 0;
   const Reduction *reductions = e->schedule.reductions;
-  begin_segment(e, "micro", e->plan->world.accumulation);
+  bool gathers = pass->gathers && e->plan->world.shard > 1, reduces = pass->reduces && e->plan->world.ranks > 1;
+  forget_buffers(e);
+  begin_segment(e, pass->name, pass->count);
   emit_inputs(e);
   for (int32_t s = 0; s < e->schedule.step_count; s++) {
-    while (e->plan->world.shard > 1 && next < e->schedule.use_count && e->schedule.uses[next].issue <= s)
-      emit_gather(e, &e->schedule.uses[next++]);
+    while (gathers && next < e->schedule.use_count && e->schedule.uses[next].issue <= s) emit_gather(e, &e->schedule.uses[next++]);
     e->step_instr[s] = emit_step(e, &e->schedule.steps[s]);
     for (; reduce < e->schedule.reduction_count && reductions[reduce].after == s; reduce++)
-      if (e->plan->world.ranks > 1) emit_reduce(e, reductions[reduce].unit);
+      if (reduces) emit_reduce(e, reductions[reduce].unit);
   }
   end_segment(e);
+  if (reduces && !e->decisions->reduce_once) hold_reduced_gradients(e);
 }
 
 /* --- segment "update" ------------------------------------------------------------------------------------------------------ */
@@ -338,21 +404,14 @@ static void find_lifetimes(Emitter *e) {
       plan->bufs.data[b].last = i;
     }
   }
+  for (uint32_t h = 0; h < e->holds.count; h++) {
+    PlanBuf *buf = &plan->bufs.data[e->holds.data[h].buf];
+    if (buf->last < e->holds.data[h].last) buf->last = e->holds.data[h].last;
+  }
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     if (!plan->bufs.data[b].persistent) continue;
     plan->bufs.data[b].first = 0;
     plan->bufs.data[b].last = (int32_t)plan->instrs.count - 1;
-  }
-}
-
-/* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
-static void hold_reduced_gradients(Emitter *e) {
-  for (uint32_t r = 0; r < e->schedule.reduction_count; r++) {
-    const Reduction *reduction = &e->schedule.reductions[r];
-    if (e->grad_full[reduction->unit] < 0) continue;
-    PlanBuf *buf = &e->plan->bufs.data[e->grad_full[reduction->unit]];
-    int32_t release = e->step_instr[reduction->release];
-    if (buf->last < release) buf->last = release;
   }
 }
 
@@ -414,8 +473,8 @@ static Plan *new_plan(Emitter *e) {
   plan->source_path = plan_intern(e->arena, plan, graph->path);
   plan->cluster = plan_intern(e->arena, plan, e->in->cluster->name);
   plan->source_hash = graph->source_hash;
-  plan->training = e->program->output_value < 0;
-  plan->output_buf = PLAN_NONE;
+  plan->training = !e->program->window;
+  plan->output_buf = plan->loss_buf = plan->count_buf = plan->norm_buf = PLAN_NONE;
   plan->recipe = graph->recipe;
   plan->world = (PlanWorld){.ranks = decisions->ranks,
                             .shard = decisions->shard,
@@ -430,27 +489,54 @@ static Plan *new_plan(Emitter *e) {
   return plan;
 }
 
+static void start_program(Emitter *e, const Skeleton *skeleton) {
+  const Program *program = skeleton->program;
+  e->program = program;
+  e->buf_of = ARENA_ARRAY(e->arena, int32_t, program->values.count);
+  for (uint32_t i = 0; i < program->values.count; i++) e->buf_of[i] = PLAN_NONE;
+  schedule_build(&e->schedule, e->arena, skeleton, e->decisions);
+  e->step_instr = ARENA_ARRAY(e->arena, int32_t, (uint32_t)e->schedule.step_count);
+}
+
+static void emit_training(Emitter *e) {
+  start_program(e, e->in->skeleton); /* settles which units stay gathered, as their table says */
+  add_units(e);
+  add_scalars(e);
+  add_held(e);
+  emit_begin(e);
+  MicroPass passes[MICRO_PASSES];
+  uint32_t count = schedule_passes(e->decisions, passes);
+  for (uint32_t p = 0; p < count; p++) emit_pass(e, &passes[p]);
+  emit_update(e);
+  find_lifetimes(e);
+}
+
+static void emit_inference(Emitter *e) {
+  add_units(e);
+  emit_caches(e);
+  if (e->in->prefill) {
+    start_program(e, e->in->prefill);
+    emit_pass(e, &(MicroPass){"prefill", 1, true, false});
+  }
+  start_program(e, e->in->skeleton);
+  emit_pass(e, &(MicroPass){"decode", 1, true, false});
+  find_lifetimes(e);
+  e->plan->output_buf = e->buf_of[e->program->output_value];
+}
+
 Plan *emit_plan(Arena *arena, const EmitInput *input) {
   const Program *program = input->program;
   uint32_t units = input->decisions->units->units.count;
   Emitter e = {.arena = arena, .in = input, .program = program, .decisions = input->decisions};
-  e.buf_of = ARENA_ARRAY(arena, int32_t, program->values.count);
   e.gathered = ARENA_ARRAY(arena, int32_t, units);
   e.grad_full = ARENA_ARRAY(arena, int32_t, units);
-  for (uint32_t i = 0; i < program->values.count; i++) e.buf_of[i] = PLAN_NONE;
   for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = PLAN_NONE;
   e.plan = new_plan(&e);
-  schedule_build(&e.schedule, arena, input->skeleton, input->decisions);
-  e.step_instr = ARENA_ARRAY(arena, int32_t, (uint32_t)e.schedule.step_count);
   add_plan_inputs(&e);
-  add_units(&e);
-  add_scalars(&e);
-  if (e.plan->training) emit_begin(&e);
-  emit_micro(&e);
-  if (e.plan->training) emit_update(&e);
-  find_lifetimes(&e);
-  if (e.plan->training) hold_reduced_gradients(&e);
-  if (!e.plan->training) e.plan->output_buf = e.buf_of[program->output_value];
+  if (e.plan->training)
+    emit_training(&e);
+  else
+    emit_inference(&e);
   count_live(&e);
   return e.plan;
 }

@@ -9,6 +9,7 @@ typedef struct EmitInput {
   const Decisions *decisions;
   const Cluster *cluster;
   const Skeleton *skeleton;
+  const Skeleton *prefill; /* inference with caches: of the program that fills them, several rows at a time; else NULL */
   const PlanSpan *spans; /* by graph op; paths are in `paths` */
   const char *const *span_paths; /* by graph op */
 } EmitInput;

@@ -77,8 +77,11 @@ static void list_micro_batches(Grid *g) {
 
 static void list_reductions(Grid *g) {
   Axis *axis = &g->axes[AXIS_REDUCE];
-  if (g->asked->executor.reduce != REDUCE_MICRO_BATCH) add(axis, "each step", REDUCE_STEP);
-  if (g->asked->executor.reduce != REDUCE_STEP) add(axis, "each micro-batch", REDUCE_MICRO_BATCH);
+  const ExecutorSettings *executor = &g->asked->executor; /* its own word before the plan's */
+  bool each = executor->reduce == REDUCE_MICRO_BATCH || (!executor->reduce && g->asked->reduce == CADENCE_MICRO_BATCH),
+       once = executor->reduce == REDUCE_STEP || (!executor->reduce && g->asked->reduce == CADENCE_STEP);
+  if (!each) add(axis, "each step", CADENCE_STEP);
+  if (!once) add(axis, "each micro-batch", CADENCE_MICRO_BATCH);
 }
 
 /* So many blocks of all, spread evenly: every k-th where k divides. */
@@ -284,7 +287,8 @@ bool grid_point(const Grid *g, const GridPoint *point, PlanSettings *s, Executor
   s->shard = s->strategy == STRATEGY_HYBRID_SHARD ? w->shard : 0;
   s->micro_batch = w->micro_batch;
   s->prefetch = value_at(g, point, AXIS_PREFETCH);
-  s->executor.reduce = (ReduceWhen)value_at(g, point, AXIS_REDUCE);
+  s->reduce = (Cadence)value_at(g, point, AXIS_REDUCE);
+  s->executor.reduce = REDUCE_DEFAULT; /* the plan's says it */
   set_checkpoint(g, point, s);
   set_units(g, point, s);
   return !repeats(g, point, w);

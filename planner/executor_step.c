@@ -116,7 +116,9 @@ void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, con
   if (strategy == STRATEGY_AUTO) strategy = STRATEGY_FULL_SHARD;
   if (world->ranks == 1) strategy = STRATEGY_NO_SHARD;
   uint32_t shard = strategy == STRATEGY_NO_SHARD ? 1 : world->shard;
-  bool each = executor->reduce ? executor->reduce == REDUCE_MICRO_BATCH : m->profile->reduce_each;
+  bool asked = executor->reduce || m->settings->reduce;
+  bool each = asked ? executor->reduce == REDUCE_MICRO_BATCH || (!executor->reduce && m->settings->reduce == CADENCE_MICRO_BATCH)
+                    : m->profile->reduce_each;
   int64_t prefetch = m->settings->prefetch;
   *out = (Sharding){.world = world,
                     .strategy = strategy,

@@ -69,7 +69,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
       f->gather_ns = cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes);
       f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
     }
-    if (world->shard > 1 && world->replicas > 1) f->gradient_bytes += shard * reduce; /* between the two reductions */
+    if (world->shard > 1 && world->replicas > 1) f->part_bytes = shard * reduce;
     if (world->replicas > 1) f->reduce_ns += cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
     f->gather_ns = (uint64_t)((double)f->gather_ns * slower);
     f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
@@ -82,14 +82,16 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
   return figures;
 }
 
-uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32_t shard) {
+uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions) {
+  uint32_t shard = decisions->shard;
   const Recipe *recipe = &program->graph->recipe;
-  bool training = program->output_value < 0;
   uint64_t each = state_bytes(recipe) + dtype_bytes(recipe->reduce);
-  uint64_t bytes = training ? 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES) : 0; /* scalars */
+  uint64_t bytes = 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES); /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
     uint64_t elements = unit_shard(program, &units->units.data[u], shard);
     bytes += elements * each;
+    if (decisions->gather_once && shard > 1) bytes += round_up(elements * shard * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES);
+    if (decisions->reduce_once && shard > 1) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
     if (recipe->compute != DTYPE_F32) bytes += round_up(elements * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES) - elements * dtype_bytes(recipe->compute);
   }
   return bytes;

@@ -10,10 +10,11 @@ void figures_of_program(Program *program, const Cluster *cluster);
 /* By unit. world: ranks, shard, replicas and ranks_per_node are set. */
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
                               const PlanWorld *world);
-/* Bytes that persist on one rank: master, cast, gradient and optimizer shards of all units. */
 /* Of the optimizer's state of one parameter element. */
 uint32_t figures_moment_bytes(const Recipe *recipe);
-uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32_t shard);
+/* Bytes that persist on one rank: master, cast, gradient and optimizer shards of all units, and what decisions hold over
+ * micro-batches. */
+uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions);
 /* Of the segments "begin" and "update": what does not depend on units; and what of it nothing can run beside. */
 uint64_t figures_least_update(const Cluster *cluster, const PlanWorld *world);
 uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world);

@@ -19,7 +19,8 @@ static void pin_units(Inner *in) {
   const PlanSettings *settings = in->search->settings;
   uint32_t units = in->units->units.count;
   bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0;
-  in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in->world.shard > 1;
+  in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in->world.shard > 1 &&
+                  !in->outer.gather_once;
   for (uint32_t u = 0; u < units; u++) in->base.keep[u] = all;
   for (uint32_t u = 0; u < settings->units.count; u++) /* units by hand come first, in order */
     if (settings->units.data[u].reshard != SETTING_AUTO) in->base.keep[u] = !settings->units.data[u].reshard;
@@ -92,6 +93,8 @@ static void open_base(Inner *in) {
                          .replicas = in->world.replicas,
                          .ranks_per_node = s->ranks_per_node,
                          .accumulation = in->world.accumulation,
+                         .gather_once = in->outer.gather_once,
+                         .reduce_once = in->outer.reduce_once,
                          .units = in->units,
                          .keep = ARENA_ARRAY(in->arena, bool, in->units->units.count),
                          .recompute = ARENA_ARRAY(in->arena, bool, in->program->ops.count),
@@ -135,7 +138,7 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
 }
 
 void inner_set_budget(Inner *in, uint64_t budget) {
-  uint64_t persistent = figures_persistent(in->program, in->units, in->world.shard);
+  uint64_t persistent = figures_persistent(in->program, in->units, &in->base);
   in->room = budget > persistent ? budget - persistent : 0;
   in->base.room = in->room;
   for (int i = 0; i < POOL; i++) in->pool[i].ns = UINT64_MAX;
@@ -206,7 +209,9 @@ static bool try_trial(Inner *in, Trial *trial) {
   return trial->ns < best;
 }
 
-static bool has_issue_rules(const Inner *in) { return in->base.prefetch == PREFETCH_EARLY && in->world.shard > 1; }
+static bool has_issue_rules(const Inner *in) {
+  return in->base.prefetch == PREFETCH_EARLY && in->world.shard > 1 && !in->base.gather_once;
+}
 
 static void try_rules(Inner *in, Trial *trial, int from, int end) {
   for (int r = from; r < (has_issue_rules(in) ? end : from + 1); r++) {
@@ -394,5 +399,5 @@ uint64_t inner_smallest_bytes(Inner *in) {
   if (!in->live) find_live(in);
   for (uint32_t i = 0; i < in->program->ops.count; i++)
     if (in->live[i] > most) most = in->live[i];
-  return figures_persistent(in->program, in->units, in->world.shard) + (uint64_t)most;
+  return figures_persistent(in->program, in->units, &in->base) + (uint64_t)most;
 }

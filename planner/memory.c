@@ -99,10 +99,15 @@ static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, Or
   return most;
 }
 
-static int32_t find_turn(const Plan *plan) {
-  int32_t i = 0;
-  while (i < (int32_t)plan->instrs.count && (plan->instrs.data[i].phase != PHASE_BACKWARD || plan->instrs.data[i].stream != STREAM_COMPUTE)) i++;
+/* The segment's first instruction of backward; its end when there is none. */
+static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
+  int32_t i = segment->first;
+  while (i < segment->end && (plan->instrs.data[i].phase != PHASE_BACKWARD || plan->instrs.data[i].stream != STREAM_COMPUTE)) i++;
   return i;
+}
+
+static bool lives_in(const PlanBuf *buf, const PlanSegment *segment) {
+  return !buf->persistent && buf->first >= segment->first && buf->first < segment->end;
 }
 
 static uint64_t place_persistent(Plan *plan) {
@@ -117,14 +122,14 @@ static uint64_t place_persistent(Plan *plan) {
 }
 
 /* The best of the quadratic orders, if one beats `bytes`. */
-static uint64_t place_by_orders(Plan *plan, uint64_t base, uint64_t goal, uint64_t bytes) {
+static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t bytes) {
   Arena *scratch = arena_new();
   PlanBuf **bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
   Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
   uint32_t count = 0, tried = 0, last = UINT32_MAX;
   Order best = NULL;
   for (uint32_t b = 0; b < plan->bufs.count; b++)
-    if (!plan->bufs.data[b].persistent) bufs[count++] = &plan->bufs.data[b];
+    if (lives_in(&plan->bufs.data[b], segment)) bufs[count++] = &plan->bufs.data[b];
   for (; tried < sizeof orders / sizeof *orders && bytes > goal; tried++) {
     uint64_t needed = place_in_order(bufs, count, base, orders[tried], placed);
     if (needed >= bytes) continue;
@@ -137,13 +142,25 @@ static uint64_t place_by_orders(Plan *plan, uint64_t base, uint64_t goal, uint64
   return bytes;
 }
 
-void memory_place(Plan *plan, uint64_t goal) {
-  int32_t turn = find_turn(plan);
-  uint64_t base = place_persistent(plan), least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
+/* Buffers live within one segment, so each segment has the arena above `base` to itself. Returns where it ends. */
+static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t least) {
   uint64_t top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
-  uint64_t stacked = memory_stack(plan, base, top, turn);
-  plan->arena_bytes = stacked;
-  if (stacked <= goal || (plan->bufs.count > QUADRATIC_BUFFERS && stacked != UINT64_MAX)) return;
-  plan->arena_bytes = place_by_orders(plan, base, goal, stacked);
-  if (plan->arena_bytes == stacked) memory_stack(plan, base, top, turn);
+  StackInput input = {segment->first, segment->end, find_turn(plan, segment), base, top};
+  uint32_t count = 0;
+  for (uint32_t b = 0; b < plan->bufs.count; b++) count += lives_in(&plan->bufs.data[b], segment);
+  if (!count) return base;
+  uint64_t stacked = memory_stack(plan, &input);
+  if (stacked <= goal || (count > QUADRATIC_BUFFERS && stacked != UINT64_MAX)) return stacked;
+  uint64_t end = place_by_orders(plan, segment, base, goal, stacked);
+  if (end == stacked) memory_stack(plan, &input);
+  return end;
+}
+
+void memory_place(Plan *plan, uint64_t goal) {
+  uint64_t base = place_persistent(plan), least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
+  plan->arena_bytes = base;
+  for (uint32_t s = 0; s < plan->segments.count; s++) {
+    uint64_t end = place_segment(plan, &plan->segments.data[s], base, goal, least);
+    if (end > plan->arena_bytes) plan->arena_bytes = end;
+  }
 }

@@ -23,15 +23,17 @@ typedef struct Interval {
 typedef struct Stack {
   Arena *arena;
   Plan *plan;
-  uint64_t base, top;
-  int32_t turn;
+  const StackInput *in;
+  int32_t length, turn;     /* of the segment; positions below count from its start */
   uint64_t *height[LEVELS]; /* [k][i]: the stack's largest height over positions [i, i + 2^k) */
   int32_t *bucket;          /* by position / BUCKET: first Link */
   VEC(Link) links;
   VEC(Interval) near;       /* of one query */
 } Stack;
 
-static bool crosses(const Stack *s, const PlanBuf *buf) { return !buf->persistent && buf->first < s->turn && buf->last > s->turn; }
+static int32_t first_of(const Stack *s, const PlanBuf *buf) { return buf->first - s->in->first; }
+static int32_t last_of(const Stack *s, const PlanBuf *buf) { return buf->last - s->in->first; }
+static bool crosses(const Stack *s, const PlanBuf *buf) { return first_of(s, buf) < s->turn && last_of(s, buf) > s->turn; }
 
 static int by_first(const void *a, const void *b) {
   const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
@@ -54,15 +56,16 @@ static int by_begin(const void *a, const void *b) {
 
 /* Offsets of the stack and its height at every position. Returns its top. */
 static uint64_t push_all(Stack *s, PlanBuf **bufs, uint32_t count) {
-  uint32_t length = s->plan->instrs.count;
-  uint64_t at = s->base, *height = s->height[0] = ARENA_ARRAY(s->arena, uint64_t, length);
+  uint32_t length = (uint32_t)s->length;
+  uint64_t at = s->in->base, *height = s->height[0] = ARENA_ARRAY(s->arena, uint64_t, length);
   qsort(bufs, count, sizeof *bufs, by_first);
-  for (uint32_t i = 0; i < length; i++) height[i] = s->base;
+  for (uint32_t i = 0; i < length; i++) height[i] = s->in->base;
   for (uint32_t i = 0; i < count; i++) {
     bufs[i]->offset = at;
     at += round_up(bufs[i]->bytes, PLAN_ALIGN_BYTES);
-    if (height[bufs[i]->first] < at) height[bufs[i]->first] = at;
-    if (height[bufs[i]->last] < at) height[bufs[i]->last] = at;
+    int32_t first = first_of(s, bufs[i]), last = last_of(s, bufs[i]);
+    if (height[first] < at) height[first] = at;
+    if (height[last] < at) height[last] = at;
   }
   for (int32_t i = 1; i <= s->turn; i++)
     if (height[i] < height[i - 1]) height[i] = height[i - 1];
@@ -72,7 +75,7 @@ static uint64_t push_all(Stack *s, PlanBuf **bufs, uint32_t count) {
 }
 
 static void build_heights(Stack *s) {
-  uint32_t length = s->plan->instrs.count;
+  uint32_t length = (uint32_t)s->length;
   for (uint32_t k = 1; k < LEVELS && 1u << k <= length; k++) {
     uint32_t half = 1u << (k - 1);
     s->height[k] = ARENA_ARRAY(s->arena, uint64_t, length);
@@ -93,7 +96,7 @@ static uint64_t height_over(const Stack *s, int32_t first, int32_t last) {
 /* Intervals of briefly living buffers that are live together with buf, by address. */
 static void find_near(Stack *s, const PlanBuf *buf) {
   s->near.count = 0;
-  for (int32_t b = buf->first / BUCKET; b <= buf->last / BUCKET; b++)
+  for (int32_t b = first_of(s, buf) / BUCKET; b <= last_of(s, buf) / BUCKET; b++)
     for (int32_t l = s->bucket[b]; l >= 0; l = s->links.data[l].next) {
       const PlanBuf *other = &s->plan->bufs.data[s->links.data[l].buf];
       if (other->first > buf->last || other->last < buf->first) continue;
@@ -104,14 +107,14 @@ static void find_near(Stack *s, const PlanBuf *buf) {
 }
 
 static uint64_t hang(Stack *s, PlanBuf *buf) {
-  uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES), cursor = height_over(s, buf->first, buf->last), best = UINT64_MAX;
+  uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES), cursor = height_over(s, first_of(s, buf), last_of(s, buf)), best = UINT64_MAX;
   find_near(s, buf);
   for (uint32_t i = 0; i < s->near.count; i++) {
     if (s->near.data[i].begin >= cursor + size) best = s->near.data[i].begin - size;
     if (s->near.data[i].end > cursor) cursor = s->near.data[i].end;
   }
-  buf->offset = cursor + size <= s->top ? s->top - size : best != UINT64_MAX ? best : cursor;
-  for (int32_t b = buf->first / BUCKET; b <= buf->last / BUCKET; b++) {
+  buf->offset = cursor + size <= s->in->top ? s->in->top - size : best != UINT64_MAX ? best : cursor;
+  for (int32_t b = first_of(s, buf) / BUCKET; b <= last_of(s, buf) / BUCKET; b++) {
     Link link = {(int32_t)(buf - s->plan->bufs.data), s->bucket[b]};
     s->bucket[b] = (int32_t)s->links.count;
     vec_push(s->arena, &s->links, link);
@@ -119,13 +122,13 @@ static uint64_t hang(Stack *s, PlanBuf *buf) {
   return buf->offset + size;
 }
 
-uint64_t memory_stack(Plan *plan, uint64_t base, uint64_t top, int32_t turn) {
-  if (!plan->instrs.count || turn >= (int32_t)plan->instrs.count) return UINT64_MAX;
-  Stack s = {.arena = arena_new(), .plan = plan, .base = base, .top = top, .turn = turn};
+uint64_t memory_stack(Plan *plan, const StackInput *in) {
+  if (in->turn >= in->end) return UINT64_MAX;
+  Stack s = {.arena = arena_new(), .plan = plan, .in = in, .length = in->end - in->first, .turn = in->turn - in->first};
   PlanBuf **stacked = ARENA_ARRAY(s.arena, PlanBuf *, plan->bufs.count), **brief = ARENA_ARRAY(s.arena, PlanBuf *, plan->bufs.count);
   uint32_t stacked_count = 0, brief_count = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
-    if (plan->bufs.data[b].persistent) continue;
+    if (plan->bufs.data[b].persistent || plan->bufs.data[b].first < in->first || plan->bufs.data[b].first >= in->end) continue;
     if (crosses(&s, &plan->bufs.data[b]))
       stacked[stacked_count++] = &plan->bufs.data[b];
     else
@@ -133,7 +136,7 @@ uint64_t memory_stack(Plan *plan, uint64_t base, uint64_t top, int32_t turn) {
   }
   uint64_t most = push_all(&s, stacked, stacked_count);
   build_heights(&s);
-  uint32_t buckets = plan->instrs.count / BUCKET + 1;
+  uint32_t buckets = (uint32_t)s.length / BUCKET + 1;
   s.bucket = ARENA_ARRAY(s.arena, int32_t, buckets);
   for (uint32_t b = 0; b < buckets; b++) s.bucket[b] = PLAN_NONE;
   qsort(brief, brief_count, sizeof *brief, by_size);

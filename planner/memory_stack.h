@@ -4,8 +4,15 @@
 
 #include "planner/plan/plan.h"
 
-/* Sets the offsets of all buffers that are not persistent, in [base, top) where they fit; turn: list position of the loss.
- * Returns the bytes of arena needed, UINT64_MAX when the plan has no turn. */
-uint64_t memory_stack(Plan *plan, uint64_t base, uint64_t top, int32_t turn);
+/* A segment and where its buffers go. */
+typedef struct StackInput {
+  int32_t first, end; /* list positions */
+  int32_t turn;       /* of the loss; end: there is none */
+  uint64_t base, top; /* [base, top) where they fit */
+} StackInput;
+
+/* Sets the offsets of the segment's buffers that are not persistent. Returns the bytes of arena needed, UINT64_MAX when the
+ * segment has no turn. */
+uint64_t memory_stack(Plan *plan, const StackInput *input);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
-#include "planner/search.h"
+#include "planner/inference.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -39,10 +39,6 @@ static bool check_graph(DiagSink *sink, const Graph *graph) {
 
 static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSettings *settings) {
   uint32_t errors = sink->errors;
-  if (settings->strategy == STRATEGY_SHARD_OPTIM) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "strategy shard_optim is not available in this version");
-    diag_help(diag, "use full_shard, shard_grad_op, hybrid_shard:F, no_shard or auto");
-  }
   bool partly = settings->reshard > 1;
   for (uint32_t u = 0; u < settings->units.count; u++) partly |= settings->units.data[u].reshard > 1;
   if (partly) {
@@ -62,7 +58,7 @@ static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSetting
 
 static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOptions *options, Search *search) {
   const Cluster *cluster = &graph->cluster;
-  uint64_t ranks = options->inference ? 1 : (uint64_t)options->ranks;
+  uint64_t ranks = (uint64_t)options->ranks;
   uint64_t devices = 0;
   if (!checked_mul((uint64_t)cluster->node_devices, (uint64_t)cluster->nodes, &devices)) devices = MAX_RANKS + 1;
   if (!ranks) ranks = devices ? devices : 1;
@@ -119,7 +115,7 @@ static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanS
                                uint32_t *count) {
   *count = 0;
   uint64_t samples = search->samples;
-  if (search->inference || (!samples && settings->micro_batch == SETTING_AUTO)) {
+  if (!samples && settings->micro_batch == SETTING_AUTO) {
     out[(*count)++] = 1;
     return true;
   }
@@ -153,9 +149,10 @@ static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans
 
 /* --- what was found ------------------------------------------------------------------------------------------------------ */
 
-static const char *strategy_text(const Plan *plan) {
+static const char *strategy_text(const Plan *plan, const Decisions *decisions) {
   if (plan->world.shard == 1) return "no_shard";
   if (plan->world.replicas > 1) return "hybrid_shard";
+  if (decisions->gather_once && decisions->reduce_once) return "shard_optim";
   for (uint32_t u = 0; u < plan->units.count; u++)
     if (plan->units.data[u].reshard) return "full_shard";
   return "shard_grad_op";
@@ -228,7 +225,7 @@ static double model_flops(const Plan *plan) {
 static void summarise(Arena *arena, Search *search, const Found *found) {
   Plan *plan = found->plan;
   PlanSummary *summary = &plan->summary;
-  summary->strategy = plan_intern(arena, plan, strategy_text(plan));
+  summary->strategy = plan_intern(arena, plan, strategy_text(plan, &found->decisions));
   summary->wrap = plan_intern(arena, plan, wrap_text(arena, found, search->settings));
   summary->checkpoint = plan_intern(arena, plan, checkpoint_text(arena, plan, search->settings));
   summary->prefetch = prefetch_depth(plan, search->specs);
@@ -319,7 +316,6 @@ static void explain_infeasible(Arena *arena, Search *search, const Found *found,
                               phase_name(instr->phase));
   list_largest(arena, plan, at, out);
   vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes(size, plan->arena_bytes)));
-  list_relaxations(arena, search, found, out);
 }
 
 /* --- the door ------------------------------------------------------------------------------------------------------------------ */
@@ -362,8 +358,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
                      .specs = instr_specs(arena),
                      .spans = spans,
                      .span_paths = paths,
-                     .samples = graph->recipe.samples_per_step,
-                     .inference = options->inference};
+                     .samples = graph->recipe.samples_per_step};
   search->budget = options->settings.memory_bytes ? options->settings.memory_bytes : graph->cluster.device.memory_bytes;
   if (!search->budget) {
     Diag *diag = diag_error(sink, SPAN_NONE, "no memory budget: neither the plan block nor the cluster states one");
@@ -379,13 +374,18 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
   int64_t micro[MAX_MICRO_BATCHES];
   uint32_t micro_count;
   if (!prepare(arena, sink, graph, options, search)) return;
-  if (!list_micro_batches(sink, search, &options->settings, micro, &micro_count)) return;
-  if (!search_best(search, micro, micro_count, &found)) return;
+  if (options->inference) {
+    if (!inference_plan(search, &found)) return;
+  } else if (!list_micro_batches(sink, search, &options->settings, micro, &micro_count) ||
+             !search_best(search, micro, micro_count, &found)) {
+    return;
+  }
   summarise(arena, search, &found);
   if (found.fits)
     verify_own(arena, found.plan);
   else
     explain_infeasible(arena, search, &found, &result->infeasible);
+  if (!found.fits && !options->inference) list_relaxations(arena, search, &found, &result->infeasible);
   if (dump) write_dumps(search, &found, dump, dump_text);
   result->plan = found.plan;
   result->sim = found.sim;

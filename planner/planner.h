@@ -10,7 +10,7 @@ typedef struct PlannerOptions {
   int64_t ranks;          /* 0: all devices of the cluster */
   int64_t ranks_per_node; /* 0: the cluster's node size (at most ranks) */
   PlanSettings settings;  /* the file's plan block with the command line's overrides */
-  bool inference;         /* forward only, one rank, one sample, output = input of the loss (logits) */
+  bool inference;         /* a forward plan (plan.h): one sample, output = input of the loss (logits); requires ranks 1 */
 } PlannerOptions;
 
 typedef struct LargestBuffer {

@@ -10,9 +10,15 @@
 
 #include <stdlib.h>
 
+/* Rows, or all values of an index tensor: all of the context's, or the window's share of them. */
+static int64_t in_window(const ProgramBuilder *builder, int64_t count) {
+  const Window *window = builder->program->window;
+  return window ? count / window->ctx * window->rows : count;
+}
+
 Rows builder_rows(const ProgramBuilder *builder, int32_t tensor) {
   const Shape *shape = &builder->graph->tensors.data[tensor].shape;
-  return (Rows){shape_rows(shape, builder->program->batch), shape_cols(shape)};
+  return (Rows){in_window(builder, shape_rows(shape, builder->program->batch)), shape_cols(shape)};
 }
 
 int32_t builder_value(ProgramBuilder *builder, ValueKind kind, DType dtype, uint64_t numel, const char *name,
@@ -75,9 +81,9 @@ Ref builder_param_gradient(ProgramBuilder *builder, int32_t param) {
 
 Ref builder_output(ProgramBuilder *builder, int32_t graph_op) {
   const GraphOp *op = &builder->graph->ops.data[graph_op];
-  uint64_t numel;
-  bool fits = shape_numel(&builder->graph->tensors.data[op->output].shape, builder->program->batch, &numel);
-  int32_t value = builder_value(builder, VALUE_ACTIVATION, builder->graph->recipe.compute, fits ? numel : 0, op->name, "");
+  Rows size = builder_rows(builder, op->output);
+  uint64_t numel = (uint64_t)size.rows * (uint64_t)size.cols; /* sizes_fit */
+  int32_t value = builder_value(builder, VALUE_ACTIVATION, builder->graph->recipe.compute, numel, op->name, "");
   builder->value_of[op->output] = value;
   return (Ref){.value = value};
 }
@@ -239,13 +245,14 @@ static void add_inputs(ProgramBuilder *builder) {
     uint64_t numel = 0;
     shape_numel(&t->shape, builder->program->batch, &numel);
     DType dtype = t->is_index ? DTYPE_I32 : graph->recipe.compute;
+    numel = (uint64_t)in_window(builder, (int64_t)numel);
     int32_t value = builder_value(builder, VALUE_INPUT, dtype, numel, graph->inputs.data[i].name, "");
     builder->program->values.data[value].input = (int32_t)i;
     builder->value_of[tensor] = value;
   }
 }
 
-static void add_params(ProgramBuilder *builder, bool inference) {
+static void add_params(ProgramBuilder *builder) {
   Program *program = builder->program;
   const Graph *graph = builder->graph;
   program->param_value = ARENA_ARRAY(program->arena, int32_t, graph->params.count);
@@ -257,7 +264,7 @@ static void add_params(ProgramBuilder *builder, bool inference) {
     program->param_value[i] = builder_value(builder, VALUE_PARAM, graph->recipe.compute, numel, name, "");
     program->values.data[program->param_value[i]].param = (int32_t)i;
     program->param_gradient[i] = PLAN_NONE;
-    if (inference) continue;
+    if (program->window) continue;
     program->param_gradient[i] = builder_value(builder, VALUE_PARAM_GRADIENT, graph->recipe.reduce, numel, name, "grad");
     program->values.data[program->param_gradient[i]].param = (int32_t)i;
   }
@@ -345,13 +352,28 @@ static void build_flow(Program *program) {
   flow->first[ops] = count;
 }
 
-static void build_forward(ProgramBuilder *builder, bool inference) {
+static void build_forward(ProgramBuilder *builder) {
   const Graph *graph = builder->graph;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
-  bool fuse = !inference && loss->kind == LAYER_CROSS_ENTROPY && loss->as.cross_entropy.chunk > 0;
+  bool fuse = !builder->program->window && loss->kind == LAYER_CROSS_ENTROPY && loss->as.cross_entropy.chunk > 0;
   builder->fused_linear = fuse ? graph->tensors.data[loss->inputs[0]].op : PLAN_NONE;
   for (int32_t i = 0; i < (int32_t)graph->ops.count; i++)
     if (i != graph->loss_op && i != builder->fused_linear) layer_rules[graph->ops.data[i].kind].forward(builder, i);
+}
+
+/* What follows the last append serves the output alone. */
+static void drop_output(Program *program) {
+  uint32_t count = program->ops.count;
+  while (count > 0 && program->ops.data[count - 1].op != INSTR_CACHE_APPEND) count--;
+  program->ops.count = count;
+}
+
+static void end_forward(ProgramBuilder *builder) {
+  Program *program = builder->program;
+  const Graph *graph = builder->graph;
+  if (!program->window->output) drop_output(program);
+  program->turn = (int32_t)program->ops.count;
+  program->output_value = builder->value_of[base_of(builder, graph->ops.data[graph->loss_op].inputs[0])];
 }
 
 static void build_backward(ProgramBuilder *builder) {
@@ -369,10 +391,10 @@ static void build_backward(ProgramBuilder *builder) {
 }
 
 Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, int64_t batch,
-                       bool inference) {
+                       const Window *window) {
   if (!sizes_fit(sink, graph, batch)) return NULL;
   Program *program = ARENA_NEW(arena, Program);
-  *program = (Program){.arena = arena, .graph = graph, .specs = specs, .batch = batch, .turn = PLAN_NONE};
+  *program = (Program){.arena = arena, .graph = graph, .specs = specs, .batch = batch, .window = window, .turn = PLAN_NONE, .output_value = PLAN_NONE};
   uint32_t tensors = graph->tensors.count;
   ProgramBuilder builder = {.program = program,
                             .graph = graph,
@@ -389,17 +411,14 @@ Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const I
   mark_needs_gradient(&builder);
   mark_mixed(&builder, find_used(arena, graph));
   add_inputs(&builder);
-  add_params(&builder, inference);
+  add_params(&builder);
   program->count_value = builder_value(&builder, VALUE_COUNT, DTYPE_F64, 1, "count", "");
   program->loss_value = builder_value(&builder, VALUE_LOSS, DTYPE_F64, 1, "loss", "");
-  build_forward(&builder, inference);
-  if (inference) {
-    program->turn = (int32_t)program->ops.count;
-    program->output_value = builder.value_of[base_of(&builder, graph->ops.data[graph->loss_op].inputs[0])];
-  } else {
-    program->output_value = PLAN_NONE;
+  build_forward(&builder);
+  if (window)
+    end_forward(&builder);
+  else
     build_backward(&builder);
-  }
   mark_producers(program);
   build_flow(program);
   return program;

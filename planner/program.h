@@ -17,7 +17,8 @@ typedef enum {
   VALUE_PARAM_GRADIENT,
   VALUE_COUNT, /* f64 scalars */
   VALUE_LOSS,
-  VALUE_WORKSPACE /* written and used by one op */
+  VALUE_WORKSPACE, /* written and used by one op */
+  VALUE_CACHE      /* keys or values of the whole context; inference only, outlives the program */
 } ValueKind;
 
 typedef struct Value {
@@ -26,7 +27,7 @@ typedef struct Value {
   DType dtype;
   uint64_t numel;
   int32_t param;    /* PARAM, PARAM_GRADIENT: index in Graph.params */
-  int32_t input;    /* INPUT: index in Graph.inputs */
+  int32_t input;    /* INPUT: index in Graph.inputs; CACHE: its number, in order of the ops that append to them */
   int32_t producer; /* ACTIVATION: the forward op that writes it; else PLAN_NONE */
 } Value;
 
@@ -76,23 +77,31 @@ typedef struct Flow {
   uint64_t *op_ns;                             /* filled with the ops' costs */
 } Flow;
 
+/* Inference takes `rows` consecutive tokens of one sample at a time; what attention needs of earlier ones is in caches. */
+typedef struct Window {
+  int64_t ctx, rows; /* of the sample */
+  bool output;       /* ends with the input of the loss, else with the last append to a cache */
+} Window;
+
 typedef struct Program {
   Arena *arena;
   const Graph *graph;
   const InstrSpec *specs;
   int64_t batch;          /* samples */
+  const Window *window;   /* NULL: training */
   VEC(Value) values;
   VEC(ProgramOp) ops;
   int32_t turn;           /* the loss op; ops.count for inference */
   int32_t count_value, loss_value, output_value; /* output: inference only */
+  int32_t caches;
   int32_t *param_value, *param_gradient; /* by graph param; PLAN_NONE where there is none */
   Flow flow;
   int32_t *block;         /* by graph op: its outermost repeat iteration (module), or PLAN_NONE */
 } Program;
 
-/* requires: a checked graph, batch >= 1. NULL with a diagnostic when sizes overflow. */
+/* requires: a checked graph, batch >= 1; with a window, batch 1 and a model that inference.c accepts. NULL with a diagnostic when sizes overflow. */
 Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, int64_t batch,
-                       bool inference);
+                       const Window *window);
 void program_print(Text *out, const Program *program);
 
 /* --- for program_layers.c: one row a layer ------------------------------------------------------------------------ */
@@ -126,7 +135,7 @@ typedef struct Rows {
   int64_t rows, cols;
 } Rows;
 
-Rows builder_rows(const ProgramBuilder *builder, int32_t tensor);
+Rows builder_rows(const ProgramBuilder *builder, int32_t tensor); /* of a float tensor */
 Ref builder_read(ProgramBuilder *builder, int32_t tensor);
 Ref builder_param(ProgramBuilder *builder, int32_t param);          /* PLAN_NONE gives an absent ref */
 Ref builder_param_gradient(ProgramBuilder *builder, int32_t param); /* add from the second time on */

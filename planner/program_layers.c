@@ -56,7 +56,10 @@ static void positions_forward(ProgramBuilder *b, int32_t i) {
   const GraphOp *op = graph_op(b, i);
   Ref w = builder_param(b, op->weight), y = builder_output(b, i);
   Rows size = builder_rows(b, op->output);
-  INTS(EMIT(b, INSTR_COPY, i, w, y), size.rows, size.cols);
+  if (b->program->window)
+    INTS(EMIT(b, INSTR_POSITIONS_FWD, i, w, y), size.rows, b->program->window->ctx, size.cols);
+  else
+    INTS(EMIT(b, INSTR_COPY, i, w, y), size.rows, size.cols);
 }
 
 static void positions_backward(ProgramBuilder *b, int32_t i, Ref dy) {
@@ -133,8 +136,8 @@ static void rmsnorm_backward(ProgramBuilder *b, int32_t i, Ref dy) {
 
 static void rope_attributes(const ProgramBuilder *b, const GraphOp *op, ProgramOp *out) {
   const Shape *shape = &b->graph->tensors.data[op->inputs[0]].shape;
-  int64_t seq = shape->dim[shape->rank - 2], rows = shape_rows(shape, b->program->batch);
-  INTS(out, rows / seq, seq, op->as.rope.heads, shape_cols(shape) / op->as.rope.heads, op->as.rope.llama3,
+  int64_t seq = shape->dim[shape->rank - 2], batch = shape_rows(shape, b->program->batch) / seq;
+  INTS(out, batch, builder_rows(b, op->inputs[0]).rows / batch, op->as.rope.heads, shape_cols(shape) / op->as.rope.heads, op->as.rope.llama3,
        op->as.rope.original);
   out->reals[0] = op->as.rope.theta;
   out->reals[1] = op->as.rope.factor;
@@ -162,8 +165,35 @@ static void attention_attributes(const ProgramBuilder *b, const GraphOp *op, Pro
   out->reals[0] = 1 / sqrt((double)op->as.attention.head_dim);
 }
 
+/* Appends a window's keys or values to those of the context before it. */
+static Ref append_to_cache(ProgramBuilder *b, int32_t i, int32_t tensor, const char *suffix) {
+  int64_t ctx = b->program->window->ctx;
+  Rows size = builder_rows(b, tensor);
+  Ref cache = {.value = builder_value(b, VALUE_CACHE, b->graph->recipe.compute, (uint64_t)(ctx * size.cols), op_name(b, i),
+                                      suffix)};
+  b->program->values.data[cache.value].input = b->program->caches++;
+  Ref x = builder_read(b, tensor);
+  INTS(EMIT(b, INSTR_CACHE_APPEND, i, x, cache), size.rows, ctx, size.cols);
+  return cache;
+}
+
+static void cached_attention(ProgramBuilder *b, int32_t i) {
+  const GraphOp *op = graph_op(b, i);
+  int64_t rows = builder_rows(b, op->inputs[0]).rows;
+  Ref k = append_to_cache(b, i, op->inputs[1], "keys"), v = append_to_cache(b, i, op->inputs[2], "values");
+  Ref q = builder_read(b, op->inputs[0]), o = builder_output(b, i);
+  Ref lse = workspace(b, i, DTYPE_F32, rows * op->as.attention.heads, "lse");
+  ProgramOp *out = EMIT(b, INSTR_ATTENTION_CACHED, i, q, k, v, o, lse);
+  INTS(out, rows, b->program->window->ctx, op->as.attention.heads, op->as.attention.kv_heads, op->as.attention.head_dim);
+  out->reals[0] = 1 / sqrt((double)op->as.attention.head_dim);
+}
+
 static void attention_forward(ProgramBuilder *b, int32_t i) {
   const GraphOp *op = graph_op(b, i);
+  if (b->program->window) {
+    cached_attention(b, i);
+    return;
+  }
   Ref q = builder_read(b, op->inputs[0]), k = builder_read(b, op->inputs[1]), v = builder_read(b, op->inputs[2]);
   Ref o = builder_output(b, i);
   Ref lse = statistic(b, i, builder_rows(b, op->inputs[0]).rows * op->as.attention.heads, "lse");

@@ -44,6 +44,18 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
   return skeleton;
 }
 
+/* --- passes ------------------------------------------------------------------------------------------------------------------ */
+
+uint32_t schedule_passes(const Decisions *d, MicroPass out[MICRO_PASSES]) {
+  bool first = d->accumulation > 1 && d->gather_once, last = d->accumulation > 1 && d->reduce_once;
+  uint64_t left = d->accumulation - first - last;
+  uint32_t count = 0;
+  if (first) out[count++] = (MicroPass){"first", 1, true, !last};
+  if (left) out[count++] = (MicroPass){"micro", left, !first, !last};
+  if (last) out[count++] = (MicroPass){"last", 1, !d->gather_once, true};
+  return count;
+}
+
 /* --- steps -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct Builder {
@@ -184,10 +196,10 @@ static void list_uses(Builder *b, const Passes *passes) {
   schedule->use_count = 0;
   for (int32_t u = 0; u < (int32_t)b->skeleton->units->units.count; u++) {
     Passes p = passes[u];
-    bool both = p.first[0] >= 0 && p.first[1] >= 0;
+    bool both = p.first[0] >= 0 && p.first[1] >= 0, stays = keep[u] || b->decisions->gather_once;
     for (int pass = 0; pass < 2; pass++) {
-      if (p.first[pass] < 0 || (pass == 1 && both && keep[u])) continue;
-      schedule->uses[schedule->use_count++] = (Use){u, p.first[pass], both && keep[u] ? p.last[1] : p.last[pass], p.first[pass]};
+      if (p.first[pass] < 0 || (pass == 1 && both && stays)) continue;
+      schedule->uses[schedule->use_count++] = (Use){u, p.first[pass], both && stays ? p.last[1] : p.last[pass], p.first[pass]};
     }
   }
   qsort(schedule->uses, schedule->use_count, sizeof(Use), compare_uses);
@@ -233,9 +245,11 @@ static void find_live(Builder *b) {
   add_values(b, delta);
   for (uint32_t r = 0; r < schedule->reduction_count && b->decisions->ranks > 1; r++) {
     const Reduction *reduction = &schedule->reductions[r];
-    add_range(delta, reduction->first, reduction->release, figures[reduction->unit].gradient_bytes);
+    const UnitFigures *of = &figures[reduction->unit];
+    if (!b->decisions->reduce_once) add_range(delta, reduction->first, reduction->release, of->gradient_bytes);
+    add_range(delta, reduction->after, reduction->release, of->part_bytes);
   }
-  for (uint32_t i = 0; i < schedule->use_count && b->decisions->shard > 1; i++)
+  for (uint32_t i = 0; i < schedule->use_count && b->decisions->shard > 1 && !b->decisions->gather_once; i++)
     add_range(delta, schedule->uses[i].issue, schedule->uses[i].last, figures[schedule->uses[i].unit].full_bytes);
   int64_t sum = 0;
   for (int32_t s = 0; s < schedule->step_count; s++) schedule->live[s] = sum += delta[s];
@@ -253,14 +267,16 @@ static uint64_t beside(uint64_t work, uint64_t now, uint64_t busy, double conten
   return (uint64_t)(overlap + ((double)work - done));
 }
 
-static void simulate(Builder *b) {
+/* One micro-batch; returns its time. */
+static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
   Schedule *schedule = b->schedule;
   const UnitFigures *figures = b->skeleton->figures;
   const Decisions *decisions = b->decisions;
   const Use *uses = schedule->uses;
   const Reduction *reductions = schedule->reductions;
   uint32_t next_use = 0, next_reduction = 0, next_release = 0, next_done = 0;
-  uint32_t use_count = decisions->shard > 1 ? schedule->use_count : 0, reduction_count = decisions->ranks > 1 ? schedule->reduction_count : 0;
+  uint32_t use_count = decisions->shard > 1 && gathers ? schedule->use_count : 0;
+  uint32_t reduction_count = decisions->ranks > 1 && reduces ? schedule->reduction_count : 0;
   uint64_t compute = 0, gather = 0, reduce = 0;
   uint64_t *ready = ARENA_ARRAY(schedule->arena, uint64_t, b->skeleton->units->units.count); /* by unit: gathered */
   uint64_t *reduced = ARENA_ARRAY(schedule->arena, uint64_t, reduction_count);
@@ -280,7 +296,7 @@ static void simulate(Builder *b) {
       reduced[next_reduction] = reduce = later(reduce, compute) + figures[reductions[next_reduction].unit].reduce_ns;
   }
   while (next_done < schedule->reduction_count) b->done[next_done++] = schedule->step_count;
-  schedule->micro_ns = later(later(compute, gather), reduce);
+  return later(later(compute, gather), reduce);
 }
 
 /* Delays each gather to the last step whose start still lets everything start on time: less memory, the same time. */
@@ -320,14 +336,16 @@ static bool release_sooner(Builder *b) {
   return sooner;
 }
 
-static void issue_and_simulate(Builder *b, const Passes *passes) {
-  bool early = b->decisions->prefetch == PREFETCH_EARLY;
+static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && d->shard > 1 && !d->gather_once; }
+
+static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
+  const Decisions *d = b->decisions;
   list_uses(b, passes);
-  if (!early) issue_fixed(b, passes);
+  for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) b->schedule->uses[i].issue = 0;
+  if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b, passes);
   find_live(b);
-  if (early && b->decisions->shard > 1)
-    issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, b->decisions->issue.ahead, b->decisions->room);
-  simulate(b);
+  if (issues_early(d)) issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, d->issue.ahead, d->room);
+  return simulate(b, true, true);
 }
 
 static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions) {
@@ -352,10 +370,18 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .start = ARENA_ARRAY(arena, uint64_t, steps)};
 }
 
-static void total_times(Schedule *schedule, const Skeleton *skeleton, const Decisions *decisions) {
-  schedule->update_ns = decisions->fixed_update_ns;
-  for (uint32_t u = 0; u < skeleton->units->units.count; u++) schedule->update_ns += skeleton->figures[u].update_ns;
-  schedule->step_ns = schedule->micro_ns * decisions->accumulation + schedule->update_ns;
+/* whole_ns: of a micro-batch that gathers and reduces. */
+static void total_times(Builder *b, uint64_t whole_ns) {
+  Schedule *schedule = b->schedule;
+  MicroPass passes[MICRO_PASSES];
+  uint32_t count = schedule_passes(b->decisions, passes);
+  schedule->update_ns = b->decisions->fixed_update_ns;
+  for (uint32_t u = 0; u < b->skeleton->units->units.count; u++) schedule->update_ns += b->skeleton->figures[u].update_ns;
+  schedule->step_ns = schedule->update_ns;
+  for (uint32_t p = 0; p < count; p++) {
+    bool whole = passes[p].gathers && passes[p].reduces;
+    schedule->step_ns += passes[p].count * (whole ? whole_ns : simulate(b, passes[p].gathers, passes[p].reduces));
+  }
 }
 
 void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions) {
@@ -364,13 +390,13 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   list_steps(&b);
   list_reductions(&b);
   const Passes *passes = find_passes(&b);
-  issue_and_simulate(&b, passes);
-  if (release_sooner(&b)) issue_and_simulate(&b, passes);
-  if (decisions->prefetch == PREFETCH_EARLY && decisions->issue.late && decisions->shard > 1) {
+  uint64_t ns = issue_and_simulate(&b, passes);
+  if (release_sooner(&b)) ns = issue_and_simulate(&b, passes);
+  if (issues_early(decisions) && decisions->issue.late) {
     issue_late(schedule, skeleton->figures, b.start);
-    simulate(&b);
+    ns = simulate(&b, true, true);
   }
-  total_times(schedule, skeleton, decisions);
+  total_times(&b, ns);
   for (int32_t s = 0; s < schedule->step_count; s++)
     if (schedule->live[s] > schedule->max_live) schedule->max_live = schedule->live[s];
 }

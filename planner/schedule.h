@@ -35,14 +35,26 @@ typedef struct Schedule {
   uint32_t reduction_count;
   int64_t *live; /* bytes of non-persistent buffers at each step */
   int64_t max_live;
-  uint64_t micro_ns;  /* simulated, one micro-batch */
   uint64_t update_ns; /* segments "begin" and "update" */
-  uint64_t step_ns;   /* micro * accumulation + update */
+  uint64_t step_ns;   /* all passes and the update */
 } Schedule;
+
+/* A run of like micro-batches: a segment of the plan. They all run the same steps. */
+typedef struct MicroPass {
+  const char *name;
+  uint64_t count;
+  bool gathers, reduces;
+} MicroPass;
+
+enum { MICRO_PASSES = 3 };
+
+/* The micro-batches of a step, in order. Returns how many passes there are. */
+uint32_t schedule_passes(const Decisions *decisions, MicroPass out[MICRO_PASSES]);
 
 /* What is fixed while decisions vary: figures of units under one world. */
 typedef struct UnitFigures {
   uint64_t full_bytes, gradient_bytes; /* gathered; unreduced */
+  uint64_t part_bytes;                 /* reduced over the shard group, not yet over the replicas */
   uint64_t gather_ns, reduce_ns;       /* reduce: all collectives of its gradient */
   uint64_t update_ns;                  /* squares and optimizer */
 } UnitFigures;

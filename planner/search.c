@@ -12,7 +12,7 @@ static const double WITHIN_REACH = 1.003; /* estimates this close may change pla
 const Program *search_program(Search *s, int64_t micro_batch) {
   for (uint32_t i = 0; i < s->programs.count; i++)
     if (s->programs.data[i]->batch == micro_batch) return s->programs.data[i];
-  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, s->inference);
+  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, NULL);
   if (!program) return NULL;
   figures_of_program(program, s->cluster);
   vec_push(s->arena, &s->programs, program);
@@ -22,7 +22,7 @@ const Program *search_program(Search *s, int64_t micro_batch) {
 PlanWorld search_world(const Search *s, const Outer *outer) {
   PlanWorld world = {.ranks = s->ranks, .shard = outer->shard, .replicas = s->ranks / outer->shard, .ranks_per_node = s->ranks_per_node};
   world.micro_batch = (uint64_t)outer->micro_batch;
-  world.accumulation = s->samples && !s->inference ? s->samples / (s->ranks * world.micro_batch) : 1;
+  world.accumulation = s->samples ? s->samples / (s->ranks * world.micro_batch) : 1;
   return world;
 }
 
@@ -62,7 +62,12 @@ uint32_t search_groupings(Search *s, const Outer *outer, Grouping out[MAX_GROUPI
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, Found *found) {
   *found = (Found){.outer = in->outer, .grouping = in->grouping, .decisions = *decisions, .bound = in->bound};
   found->units = found->decisions.units = in->units;
-  EmitInput input = {in->program, &found->decisions, s->cluster, in->skeleton, s->spans, s->span_paths};
+  EmitInput input = {.program = in->program,
+                     .decisions = &found->decisions,
+                     .cluster = s->cluster,
+                     .skeleton = in->skeleton,
+                     .spans = s->spans,
+                     .span_paths = s->span_paths};
   found->plan = emit_plan(arena, &input);
   memory_place(found->plan, s->budget);
   events_insert(arena, found->plan, s->specs, true);
@@ -80,6 +85,8 @@ static int compare_small(const void *a, const void *b) {
   if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
   if (x->outer.micro_batch != y->outer.micro_batch) return x->outer.micro_batch < y->outer.micro_batch ? -1 : 1;
   if (x->outer.shard != y->outer.shard) return x->outer.shard > y->outer.shard ? -1 : 1;
+  if (x->outer.gather_once != y->outer.gather_once) return x->outer.gather_once - y->outer.gather_once;
+  if (x->outer.reduce_once != y->outer.reduce_once) return x->outer.reduce_once - y->outer.reduce_once;
   if (x->grouping.wrap != y->grouping.wrap) return x->grouping.wrap < y->grouping.wrap ? -1 : 1;
   return (x->grouping.numel > y->grouping.numel) - (x->grouping.numel < y->grouping.numel);
 }
@@ -270,14 +277,35 @@ static uint32_t list_widths(const Search *s, uint32_t out[3]) {
   return count;
 }
 
+/* Whether a step gathers, or reduces, once (2), every micro-batch (1), or either (3). */
+static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accumulation) {
+  if (!matters) return 1;
+  if (s->settings->strategy == STRATEGY_SHARD_OPTIM) return 2;
+  if (accumulation == 1 || pinned == CADENCE_MICRO_BATCH) return 1;
+  return pinned == CADENCE_STEP ? 2 : 3;
+}
+
+static bool add_candidate(Search *s, Outer outer, Candidate *out, uint32_t *total) {
+  Candidate *candidate = &out[*total];
+  *candidate = (Candidate){.outer = outer, .order = (*total)++};
+  return bound_outer(s, &candidate->outer, &candidate->bound);
+}
+
 static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out, uint32_t *total) {
   uint32_t widths[3], width_count = list_widths(s, widths);
   *total = 0;
   for (uint32_t m = 0; m < count; m++)
     for (uint32_t w = 0; w < width_count; w++) {
-      Candidate *candidate = &out[*total];
-      *candidate = (Candidate){.outer = {micro[m], widths[w]}, .order = (*total)++};
-      if (!bound_outer(s, &candidate->outer, &candidate->bound)) return false;
+      Outer outer = {.micro_batch = micro[m], .shard = widths[w]};
+      uint64_t accumulation = search_world(s, &outer).accumulation;
+      int gathers = cadences(s, s->settings->gather, widths[w] > 1, accumulation);
+      int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);
+      for (int k = 0; k < 4; k++) {
+        outer.gather_once = k & 1;
+        outer.reduce_once = k & 2;
+        if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
+        if (!add_candidate(s, outer, out, total)) return false;
+      }
     }
   qsort(out, *total, sizeof *out, compare_candidates);
   return true;
@@ -319,7 +347,7 @@ static bool try_defaults(Search *s, Found *found) {
 }
 
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
-  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 3 * (size_t)count);
+  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 12 * (size_t)count);
   uint32_t total;
   *found = (Found){0};
   if (!list_candidates(s, micro, count, candidates, &total)) return false;

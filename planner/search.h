@@ -22,7 +22,6 @@ typedef struct Search {
   uint32_t ranks, ranks_per_node;
   uint64_t samples; /* a step, 0: one micro-batch a rank */
   uint64_t budget;
-  bool inference;
   VEC(Program *) programs; /* one a micro-batch tried */
   uint32_t candidates;     /* schedules judged */
 } Search;
@@ -31,6 +30,7 @@ typedef struct Search {
 typedef struct Outer {
   int64_t micro_batch;
   uint32_t shard; /* ranks a unit is spread over */
+  bool gather_once, reduce_once; /* Decisions */
 } Outer;
 
 typedef struct Grouping {

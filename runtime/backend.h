@@ -10,10 +10,12 @@
 typedef struct StepState {
   uint64_t step;         /* 1-based, of the optimizer */
   double lr;
-  uint64_t repetition;   /* of the current segment: micro-batch number */
+  uint64_t repetition;   /* of the current segment */
+  uint64_t micro_batch;  /* number in the step: segments with an `input` take one each time they run */
   uint64_t first_sample; /* global number of the first sample of the step */
   bool forward_only;     /* evaluation: nothing after list position `turn` runs, nothing is dropped out */
   int32_t turn;          /* of the last instruction that adds to the loss */
+  uint64_t position;     /* of the first row in its context (instr.def); 0 in training */
 } StepState;
 
 typedef struct InstrTime {
@@ -23,7 +25,7 @@ typedef struct InstrTime {
 /* Gives INPUT and COUNT their data. Called from the queue that runs them; must not allocate. */
 typedef struct Feed Feed;
 struct Feed {
-  /* Fills `count` ids for input `input` of the micro-batch `repetition` of step state `state` on this rank. */
+  /* Fills `count` ids for input `input` of the micro-batch `micro_batch` of step state `state` on this rank. */
   void (*fill)(Feed *, const StepState *state, int32_t input, int32_t *out, uint64_t count);
   /* Valid (not `ignore`) values of input `input` over the whole step on this rank. */
   uint64_t (*count)(Feed *, const StepState *state, int32_t input, int64_t ignore);

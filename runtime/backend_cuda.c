@@ -87,7 +87,8 @@ static bool issue_segment(CudaBackend *cuda, int32_t index, CudaTimer *timers) {
     error = (int)cudaEventRecord(cuda->join[q], cuda->streams[q]);
     if (error == 0) error = (int)cudaStreamWaitEvent(origin, cuda->join[q], 0);
   }
-  if (error == 0) error = cuda_advance(origin, (CudaStep *)(void *)cuda->staging_device, segment->count);
+  if (error == 0 && plan_segment_feeds(cuda->config.plan, (uint32_t)index))
+    error = cuda_advance(origin, (CudaStep *)(void *)cuda->staging_device, cuda->config.plan->world.accumulation);
   return cuda_ok(error, "joining the streams", &cuda->failure);
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/crc32c.h"
 #include "runtime/runtime.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -172,8 +173,14 @@ bool checkpointer_save(Checkpointer *self, const Standing *standing, Failure *fa
   return true;
 }
 
-uint64_t checkpointer_bytes(const Checkpointer *self) {
-  return self->data_bytes;
+uint64_t runtime_checkpoint_bytes(const Plan *plan) {
+  uint64_t bytes = 0;
+  for (uint32_t u = 0; u < plan->units.count; u++)
+    for (int kind = 0; kind < STATE_KINDS; kind++) {
+      int32_t buf = state_buf(&plan->units.data[u], (StateKind)kind);
+      if (buf != PLAN_NONE) bytes += plan->bufs.data[buf].bytes;
+    }
+  return bytes;
 }
 
 void checkpointer_close(Checkpointer *self) {
@@ -248,12 +255,17 @@ Checkpointer *checkpointer_open(Arena *arena, const CheckpointerConfig *config, 
   self->writes = config->rank < config->plan->world.shard; /* replica 0 */
   if (!self->writes) return self;
   if (!lay_out(arena, self, failure)) return NULL;
-  self->host = malloc(self->data_bytes > 0 ? self->data_bytes : 1);
+  uint64_t bytes = runtime_checkpoint_bytes(config->plan); /* data_bytes and the padding of shards */
+  assert(self->data_bytes <= bytes);
+  self->host = malloc(bytes > 0 ? bytes : 1);
   if (self->host == NULL) {
-    fail(failure, RUN_INVALID, "save: no memory for the checkpoint's host buffer of %" PRIu64 " bytes a rank",
-         self->data_bytes);
+    fail(failure, RUN_INVALID,
+         "save: no memory for the checkpoint's host buffer of %" PRIu64
+         " bytes a rank; use more ranks, or leave --save out",
+         bytes);
     return NULL;
   }
+  memset(self->host, 0, bytes); /* memory that is not there is missed now, and not at the first save */
   int error = pthread_create(&self->thread, NULL, writer_main, self);
   self->started = error == 0;
   if (self->started) return self;

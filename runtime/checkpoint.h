@@ -38,18 +38,21 @@ typedef struct Standing {
 bool folder_lock(const char *dir, int *fd, Failure *failure);
 /* Removes checkpoints that were never finished. */
 void folder_clean(const char *dir);
-/* DIR/step-N of the newest checkpoint; NULL when there is none. DIR may be a checkpoint itself. */
-bool folder_latest(Arena *arena, const char *dir, const char **path, Failure *failure);
+/* DIR/step-N of the newest checkpoint before a step; NULL when there is none. DIR may be a checkpoint itself, which
+ * counts where `before` is UINT64_MAX. */
+bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **path, Failure *failure);
 /* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and
  * "newest" must mean its own. */
-void folder_set_aside(const char *dir, uint64_t step);
+bool folder_set_aside(const char *dir, uint64_t step, Failure *failure);
 /* Puts DIR/.step-N.tmp in its place, and removes all but the `keep` newest (0: none). */
 bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failure);
+/* The N of a path that ends in step-N; false for another. */
+bool folder_step_of(const char *path, uint64_t *step);
 void folder_step_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step);
 void folder_temp_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step);
 /* Writes a file whole and to disk. */
 bool folder_write(const char *path, const char *text, uint64_t bytes, Failure *failure);
-/* fail() with errno, and what to do about a full disk. */
+/* fail() with errno, and what to do about it. */
 bool folder_failed(const char *path, const char *what, Failure *failure);
 
 /* --- writing (checkpoint.c) ----------------------------------------------------------------------------------------
@@ -76,8 +79,7 @@ Checkpointer *checkpointer_open(Arena *arena, const CheckpointerConfig *config, 
 bool checkpointer_save(Checkpointer *self, const Standing *standing, Failure *failure);
 /* Until the latest checkpoint of all ranks is in its place. */
 bool checkpointer_wait(Checkpointer *self, Failure *failure);
-uint64_t checkpointer_bytes(const Checkpointer *self); /* of the host buffer */
-void checkpointer_close(Checkpointer *self);           /* NULL is allowed */
+void checkpointer_close(Checkpointer *self); /* NULL is allowed */
 
 /* --- the index (checkpoint_index.c) --------------------------------------------------------------------------------
  */
@@ -98,7 +100,7 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
  */
 
 typedef struct Checkpoint {
-  const char *path;
+  const char *path, *index; /* folder, and checkpoint.json in it */
   Standing standing;
   uint64_t seed, data_tokens;
   const char *optimizer, *order;
@@ -119,5 +121,20 @@ bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitR
 /* All of one parameter. */
 bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t param, float *out, Failure *failure);
 void checkpoint_close(Checkpoint *checkpoint);
+/* fail(): a checkpoint's file is not as it was written. */
+bool checkpoint_damaged(const char *path, const char *what, Failure *failure);
+
+/* --- choosing (checkpoint_choose.c) --------------------------------------------------------------------------------
+ */
+
+typedef struct CheckpointChoice {
+  const char *dir; /* a checkpoint, or a folder of them */
+  bool passes;     /* over damaged ones, to the newest that is whole */
+  bool speaks;     /* says which were passed over */
+} CheckpointChoice;
+
+/* Opens the newest checkpoint before a step. path NULL: there is none at all. */
+bool checkpoint_choose(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const CheckpointChoice *choice,
+                       uint64_t before, Failure *failure);
 
 #endif

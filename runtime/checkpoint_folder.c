@@ -17,8 +17,7 @@
 enum { LOCK_TRIES = 40, LOCK_WAIT_MS = 50 /* ranks of a killed run need a moment to die */ };
 
 bool folder_failed(const char *path, const char *what, Failure *failure) {
-  const char *remedy = errno == ENOSPC || errno == EDQUOT ? "; free some space, save elsewhere or --keep fewer" : "";
-  return fail(failure, RUN_INVALID, "checkpoint: %s: %s: %s%s", path, what, strerror(errno), remedy);
+  return fail_file(failure, "checkpoint", path, what);
 }
 
 /* --- names
@@ -36,6 +35,11 @@ void folder_temp_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t
 static bool parse_step(const char *name, uint64_t *step) {
   char end;
   return sscanf(name, "step-%" SCNu64 "%c", step, &end) == 1;
+}
+
+bool folder_step_of(const char *path, uint64_t *step) {
+  const char *slash = strrchr(path, '/');
+  return parse_step(slash != NULL ? slash + 1 : path, step);
 }
 
 static bool is_unfinished(const char *name) {
@@ -113,13 +117,14 @@ bool folder_lock(const char *dir, int *fd, Failure *failure) {
 /* --- finding, committing, pruning
  * -------------------------------------------------------------------------------------- */
 
-/* The checkpoints in DIR: how many, the newest, and the oldest but `except`. */
+/* The checkpoints in DIR: how many, the newest, the newest before `bound`, and the oldest but `bound`. */
 typedef struct Census {
   uint32_t count;
-  uint64_t newest, oldest;
+  uint64_t newest, before, oldest;
+  bool any_before;
 } Census;
 
-static bool take_census(const char *dir, uint64_t except, Census *census) {
+static bool take_census(const char *dir, uint64_t bound, Census *census) {
   struct dirent *entry;
   DIR *folder = opendir(dir);
   *census = (Census){.oldest = UINT64_MAX};
@@ -128,39 +133,42 @@ static bool take_census(const char *dir, uint64_t except, Census *census) {
     uint64_t step;
     if (!parse_step(entry->d_name, &step)) continue;
     if (census->count++ == 0 || step > census->newest) census->newest = step;
-    if (step != except && step < census->oldest) census->oldest = step;
+    if (step < bound && (!census->any_before || step > census->before)) census->before = step;
+    census->any_before |= step < bound;
+    if (step != bound && step < census->oldest) census->oldest = step;
   }
   closedir(folder);
   return true;
 }
 
-bool folder_latest(Arena *arena, const char *dir, const char **path, Failure *failure) {
+bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **path, Failure *failure) {
   Census census;
   char out[CHECKPOINT_PATH_BYTES];
   *path = NULL;
-  if (access(arena_printf(arena, "%s/checkpoint.json", dir), F_OK) == 0) {
+  if (before == UINT64_MAX && access(arena_printf(arena, "%s/checkpoint.json", dir), F_OK) == 0) {
     *path = arena_strdup(arena, dir);
     return true;
   }
-  if (!take_census(dir, UINT64_MAX, &census))
-    return errno == ENOENT || fail(failure, RUN_INVALID, "resume: %s: cannot be listed: %s", dir, strerror(errno));
-  if (census.count == 0) return true;
-  folder_step_path(out, dir, census.newest);
+  if (!take_census(dir, before, &census))
+    return errno == ENOENT || fail_file(failure, "resume", dir, "cannot be listed");
+  if (!census.any_before) return true;
+  folder_step_path(out, dir, census.before);
   *path = arena_strdup(arena, out);
   return true;
 }
 
-void folder_set_aside(const char *dir, uint64_t step) {
+bool folder_set_aside(const char *dir, uint64_t step, Failure *failure) {
   char path[CHECKPOINT_PATH_BYTES], aside[CHECKPOINT_PATH_BYTES];
   Census census;
   while (take_census(dir, UINT64_MAX, &census) && census.count > 0 && census.newest > step) {
     folder_step_path(path, dir, census.newest);
     snprintf(aside, sizeof aside, "%.4000s/superseded-step-%08" PRIu64, dir, census.newest);
     remove_folder(aside); /* of an earlier time that this happened */
-    if (rename(path, aside) != 0) return;
+    if (rename(path, aside) != 0) return fail_file(failure, "save", path, "cannot be set aside");
     fprintf(stderr, "note: %s is newer than where this run goes on, and is now called superseded-step-%08" PRIu64 "\n",
             path, census.newest);
   }
+  return true;
 }
 
 static void prune(const char *dir, uint64_t step, uint32_t keep) {

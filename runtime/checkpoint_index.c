@@ -6,11 +6,14 @@
 #include "runtime/runtime.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const optimizers[] = {"adamw", "sgd", "lion"};
 static const char *const orders[] = {"sequential", "shuffled"};
@@ -86,10 +89,6 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
 /* --- reading -------------------------------------------------------------------------------------------------------
  */
 
-static bool damaged(const char *path, const char *what, Failure *failure) {
-  return fail(failure, RUN_INVALID, "resume: %s: %s; the checkpoint is damaged: resume from an older one", path, what);
-}
-
 static bool number(const json_t *root, const char *key, uint64_t *out) {
   const json_t *value = json_object_get(root, key);
   *out = (uint64_t)json_integer_value(value);
@@ -109,7 +108,7 @@ static bool check_sum(const char *path, json_t *root, Failure *failure) {
   json_object_del(root, "crc32c");
   char want[9];
   if (checksum(root, &crc) && strcmp(hex(want, crc), digits) == 0) return true;
-  return damaged(path, "its checksum does not match its contents", failure);
+  return checkpoint_damaged(path, "its checksum does not match its contents", failure);
 }
 
 static bool same_shape(const PlanParam *param, const json_t *shape) {
@@ -142,11 +141,11 @@ static bool read_files(Arena *arena, Checkpoint *checkpoint, const json_t *files
     CheckpointFile *file = &checkpoint->files[i];
     const char *name = word(arena, entry, "name"), *digits = word(arena, entry, "crc32c");
     if (!number(entry, "bytes", &file->bytes) || *name == '\0' || strchr(name, '/') != NULL)
-      return damaged(checkpoint->path, "its list of files cannot be read", failure);
+      return checkpoint_damaged(checkpoint->index, "its list of files cannot be read", failure);
     file->path = arena_printf(arena, "%s/%s", checkpoint->path, name);
     file->crc = (uint32_t)strtoul(digits, NULL, 16);
   }
-  return checkpoint->file_count > 0 || damaged(checkpoint->path, "it names no files", failure);
+  return checkpoint->file_count > 0 || checkpoint_damaged(checkpoint->index, "it names no files", failure);
 }
 
 /* Seed and order decide which samples and which dropout masks come next; the optimizer, what the moments mean. */
@@ -170,13 +169,13 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
                       Failure *failure) {
   uint64_t schema;
   Standing *standing = &checkpoint->standing;
+  if (!check_sum(checkpoint->index, root, failure)) return false;
   if (!number(root, "schema_version", &schema) || schema != CHECKPOINT_SCHEMA)
     return fail(failure, RUN_INVALID, "resume: %s: a checkpoint of another version of fsdpc", checkpoint->path);
-  if (!check_sum(checkpoint->path, root, failure)) return false;
   if (!number(root, "step", &standing->step) || !number(root, "samples", &standing->samples) ||
       !number(root, "tokens", &standing->tokens) || !number(root, "seed", &checkpoint->seed) ||
       !number(root, "data_tokens", &checkpoint->data_tokens))
-    return damaged(checkpoint->path, "its index lacks an entry", failure);
+    return checkpoint_damaged(checkpoint->index, "it lacks an entry", failure);
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
   return check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
@@ -184,17 +183,43 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
          read_files(arena, checkpoint, json_object_get(root, "files"), failure);
 }
 
+/* NULL after a failure; freed by the caller. */
+static char *read_text(const char *path, size_t *bytes, Failure *failure) {
+  struct stat info;
+  char *text = NULL;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  bool ok = fd >= 0 && fstat(fd, &info) == 0;
+  *bytes = ok ? (size_t)info.st_size : 0;
+  if (ok) text = malloc(*bytes + 1);
+  for (size_t done = 0; text != NULL && done < *bytes;) {
+    ssize_t got = pread(fd, text + done, *bytes - done, (off_t)done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) *bytes = done; /* cut short meanwhile */
+    if (got < 0) free(text), text = NULL;
+    if (got > 0) done += (size_t)got;
+  }
+  int error = errno;
+  if (fd >= 0) close(fd);
+  if (text != NULL) return text;
+  errno = error;
+  if (error == ENOENT)
+    checkpoint_damaged(path, "it is missing", failure);
+  else
+    fail_file(failure, "resume", path, "cannot be read");
+  return NULL;
+}
+
 bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
                 Failure *failure) {
-  json_error_t error;
-  const char *index = arena_printf(arena, "%s/checkpoint.json", path);
-  *checkpoint = (Checkpoint){.path = arena_strdup(arena, path)};
-  FILE *file = fopen(index, "re");
-  if (file == NULL) return fail(failure, RUN_INVALID, "resume: %s: %s", index, strerror(errno));
-  json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-  fclose(file);
+  size_t bytes;
+  *checkpoint = (Checkpoint){.path = arena_strdup(arena, path),
+                             .index = arena_printf(arena, "%s/checkpoint.json", path)};
+  char *text = read_text(checkpoint->index, &bytes, failure);
+  if (text == NULL) return false;
+  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+  free(text);
   bool ok = json_is_object(root) ? read_root(arena, checkpoint, plan, root, to_train, failure)
-                                 : damaged(index, "its index is not JSON", failure);
+                                 : checkpoint_damaged(checkpoint->index, "it is not JSON", failure);
   json_decref(root);
   return ok;
 }

@@ -78,7 +78,8 @@ static RopeShape rope_shape(const CpuCall *c) {
                      .theta = X(0),
                      .factor = X(1),
                      .low = X(2),
-                     .high = X(3)};
+                     .high = X(3),
+                     .first = (int64_t)c->state->position};
 }
 
 OP(rope_fwd) {
@@ -111,6 +112,28 @@ OP(attention_bwd) {
          ADD(6), F(7), LD(7), ADD(7), F(8), LD(8), ADD(8));
 }
 
+/* --- forward at a position: the verifier has seen that caches and tables hold the whole context ------------------------ */
+
+OP(positions_fwd) {
+  KERNEL(copy, N(0), N(2), F(0) + (int64_t)c->state->position * LD(0), LD(0), F(1), LD(1), 0);
+}
+
+OP(cache_append) {
+  KERNEL(copy, N(0), N(2), F(0), LD(0), F(1) + (int64_t)c->state->position * LD(1), LD(1), 0);
+}
+
+OP(attention_cached) {
+  AttentionShape shape = {.batch = 1,
+                          .tq = N(0),
+                          .tk = (int64_t)c->state->position + N(0),
+                          .heads = N(2),
+                          .kv_heads = N(3),
+                          .head_dim = N(4),
+                          .causal = 1,
+                          .scale = X(0)};
+  KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F(4));
+}
+
 OP(gelu_fwd) { KERNEL(gelu_fwd, N(0), N(1), (int)N(2), F(0), LD(0), F(1), LD(1)); }
 OP(relu_fwd) { KERNEL(relu_fwd, N(0), N(1), F(0), LD(0), F(1), LD(1)); }
 OP(silu_fwd) { KERNEL(silu_fwd, N(0), N(1), F(0), LD(0), F(1), LD(1)); }
@@ -119,7 +142,7 @@ OP(add_fwd) { KERNEL(add_fwd, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), F(2), 
 
 static DropoutSite dropout_site(const CpuCall *c) {
   const PlanWorld *world = &c->machine->plan->world;
-  uint64_t before = (c->state->repetition * world->ranks + c->machine->comm->rank) * world->micro_batch;
+  uint64_t before = (c->state->micro_batch * world->ranks + c->machine->comm->rank) * world->micro_batch;
   return (DropoutSite){.p = c->state->forward_only ? 0 : X(0),
                        .seed = c->machine->plan->recipe.seed,
                        .step = c->state->step,
@@ -267,6 +290,9 @@ CpuFunction cpu_function(InstrOp op) {
       [INSTR_RMSNORM_FWD] = op_rmsnorm_fwd,
       [INSTR_ROPE_FWD] = op_rope_fwd,
       [INSTR_ATTENTION_FWD] = op_attention_fwd,
+      [INSTR_POSITIONS_FWD] = op_positions_fwd,
+      [INSTR_CACHE_APPEND] = op_cache_append,
+      [INSTR_ATTENTION_CACHED] = op_attention_cached,
       [INSTR_GELU_FWD] = op_gelu_fwd,
       [INSTR_RELU_FWD] = op_relu_fwd,
       [INSTR_SILU_FWD] = op_silu_fwd,

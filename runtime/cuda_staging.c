@@ -1,22 +1,24 @@
 /* Owns: what the host hands to a step: rates, counts, tokens. One block of pinned memory, copied to the device in one piece
- * when the step begins; kernels pick the part of the repetition that runs. */
+ * when the step begins; kernels pick the part of the micro-batch that runs. */
 #include "runtime/cuda_state.h"
 
 #include "base/checked.h"
 
 #include <math.h>
 
-static const PlanSegment *segment_of(const Plan *plan, int32_t position) {
-  for (uint32_t s = 0; s < plan->segments.count; s++)
-    if (position >= plan->segments.data[s].first && position < plan->segments.data[s].end) return &plan->segments.data[s];
-  return NULL;
-}
-
 static uint64_t bytes_of(const Plan *plan, int32_t position) {
   const PlanInstr *instr = &plan->instrs.data[position];
   if (instr->op == INSTR_COUNT_TARGETS) return sizeof(double);
   if (instr->op != INSTR_INPUT) return 0;
-  return segment_of(plan, position)->count * (uint64_t)plan_int(plan, instr, 0) * sizeof(int32_t);
+  return plan->world.accumulation * (uint64_t)plan_int(plan, instr, 0) * sizeof(int32_t);
+}
+
+/* Segments of micro-batches share what is staged for a model input. Returns its first instruction. */
+static int32_t stager(const Plan *plan, int32_t position) {
+  const PlanInstr *instr = &plan->instrs.data[position];
+  for (int32_t i = 0; i < position && instr->op == INSTR_INPUT; i++)
+    if (plan->instrs.data[i].op == INSTR_INPUT && plan_int(plan, &plan->instrs.data[i], 1) == plan_int(plan, instr, 1)) return i;
+  return position;
 }
 
 bool cuda_stage_open(CudaBackend *cuda, Arena *arena, Failure *failure) {
@@ -27,6 +29,11 @@ bool cuda_stage_open(CudaBackend *cuda, Arena *arena, Failure *failure) {
   for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
     uint64_t bytes = bytes_of(plan, i);
     if (bytes == 0) continue;
+    int32_t first = stager(plan, i);
+    if (first < i) {
+      cuda->staged_at[i] = cuda->staged_at[first];
+      continue;
+    }
     cuda->staged_at[i] = at;
     at += round_up(bytes, PLAN_ALIGN_BYTES);
   }
@@ -53,8 +60,8 @@ static void fill(CudaBackend *cuda, int32_t position, const StepState *state) {
   }
   uint64_t count = (uint64_t)plan_int(plan, instr, 0);
   StepState own = *state;
-  for (own.repetition = 0; own.repetition < segment_of(plan, position)->count; own.repetition++)
-    feed->fill(feed, &own, (int32_t)plan_int(plan, instr, 1), (int32_t *)to + own.repetition * count, count);
+  for (own.micro_batch = 0; own.micro_batch < plan->world.accumulation; own.micro_batch++)
+    feed->fill(feed, &own, (int32_t)plan_int(plan, instr, 1), (int32_t *)to + own.micro_batch * count, count);
 }
 
 bool cuda_stage_step(CudaBackend *cuda, const StepState *state) {
@@ -65,7 +72,7 @@ bool cuda_stage_step(CudaBackend *cuda, const StepState *state) {
                                                        .bias1 = 1 - pow(plan->recipe.beta1, (double)state->step),
                                                        .bias2 = 1 - pow(plan->recipe.beta2, (double)state->step)};
   for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++)
-    if (cuda->staged_at[i] != 0) fill(cuda, i, state);
+    if (cuda->staged_at[i] != 0 && stager(plan, i) == i) fill(cuda, i, state);
   return cuda_ok((int)cudaMemcpyAsync(cuda->staging_device, cuda->staging_host, cuda->staging_bytes,
                                       cudaMemcpyHostToDevice, cuda->streams[cuda->origin]),
                  "copying inputs to the GPU", &cuda->failure);

@@ -86,7 +86,7 @@ static bool map_file(DataPiece *piece, int fd, Failure *failure) {
   piece->map = mmap(NULL, piece->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   if (piece->map != MAP_FAILED) return true;
   piece->map = NULL;
-  return fail(failure, RUN_INVALID, "data: %s: cannot be mapped: %s", piece->path, strerror(errno));
+  return fail_file(failure, "data", piece->path, "cannot be mapped");
 }
 
 static bool same_kind(TokenData *data, const char *path, uint32_t width, const char *kind, Failure *failure) {
@@ -134,7 +134,7 @@ static bool add_folder(Arena *arena, TokenData *data, const char *path, uint32_t
   struct dirent **entries;
   int count = scandir(path, &entries, visible, by_name);
   bool ok = true;
-  if (count < 0) return fail(failure, RUN_INVALID, "data: %s: cannot be listed: %s", path, strerror(errno));
+  if (count < 0) return fail_file(failure, "data", path, "cannot be listed");
   for (int i = 0; i < count; i++) {
     const char *inner = arena_printf(arena, "%s%s%s", path, ends_with(path, "/") ? "" : "/", entries[i]->d_name);
     /* Links to folders could go in circles. */
@@ -147,8 +147,7 @@ static bool add_folder(Arena *arena, TokenData *data, const char *path, uint32_t
 
 static bool add_path(Arena *arena, TokenData *data, const char *path, uint32_t depth, Failure *failure) {
   struct stat info;
-  if (stat(path, &info) != 0)
-    return fail(failure, RUN_INVALID, "data: %s: %s", path, strerror(errno));
+  if (stat(path, &info) != 0) return fail_file(failure, "data", path, "cannot be found");
   if (S_ISDIR(info.st_mode)) {
     if (depth < MAX_DEPTH) return add_folder(arena, data, path, depth, failure);
     return fail(failure, RUN_INVALID, "data: %s: folders are nested more than %d deep", path, MAX_DEPTH);
@@ -159,7 +158,7 @@ static bool add_path(Arena *arena, TokenData *data, const char *path, uint32_t d
   }
   if (depth > 0 && known(data, &info)) return true;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return fail(failure, RUN_INVALID, "data: %s: %s", path, strerror(errno));
+  if (fd < 0) return fail_file(failure, "data", path, "cannot be opened");
   bool ok = fstat(fd, &info) == 0 && add_open_file(arena, data, path, fd, &info, failure);
   close(fd);
   return ok;

@@ -39,8 +39,7 @@ typedef struct Exporter {
 } Exporter;
 
 static bool failed(const char *path, const char *what, Failure *failure) {
-  const char *remedy = errno == ENOSPC || errno == EDQUOT ? "; free some space or export elsewhere" : "";
-  return fail(failure, RUN_INVALID, "export: %s: %s: %s%s", path, what, strerror(errno), remedy);
+  return fail_file(failure, "export", path, what);
 }
 
 /* --- what is exported ------------------------------------------------------------------------------------------------
@@ -50,7 +49,7 @@ static bool open_source(Arena *arena, Exporter *self, Failure *failure) {
   const char *path = self->options->weights, *newest = NULL;
   struct stat info;
   if (stat(path, &info) != 0) return failed(path, "cannot be read", failure);
-  if (S_ISDIR(info.st_mode) && !folder_latest(arena, path, &newest, failure)) return false;
+  if (S_ISDIR(info.st_mode) && !folder_latest(arena, path, UINT64_MAX, &newest, failure)) return false;
   if (newest == NULL) return pretrained_open(arena, &self->weights, self->plan, path, failure);
   return checkpoint_open(arena, &self->checkpoint, self->plan, newest, false, failure);
 }
@@ -208,7 +207,7 @@ static float value_at(const Exporter *self, const PlanParam *param, uint64_t k) 
   return self->values[k % out * in + k / out];
 }
 
-static bool write_tensor(Exporter *self, FILE *file, uint32_t i, Failure *failure) {
+static bool write_tensor(Exporter *self, const OutFile *out, FILE *file, uint32_t i, Failure *failure) {
   const PlanParam *param = &self->plan->params.data[self->order[i]];
   uint64_t numel = self->tensors[i].numel;
   float row[1024];
@@ -223,7 +222,7 @@ static bool write_tensor(Exporter *self, FILE *file, uint32_t i, Failure *failur
     if (self->options->dtype != DTYPE_F32) narrow(self, from, n, self->chunk);
     const void *bytes = self->options->dtype == DTYPE_F32 ? (const void *)from : self->chunk;
     if (!put(file, bytes, n * self->tensors[i].bits / 8))
-      return failed(self->tensors[i].name, "cannot be written", failure);
+      return failed(out->path, "cannot be written", failure);
   }
   return true;
 }
@@ -235,7 +234,7 @@ static bool fill_file(Arena *arena, Exporter *self, const OutFile *out, FILE *fi
     return fail(failure, RUN_INVALID, "export: the plan's parameter names are not distinct UTF-8 texts");
   if (!put(file, header, header_bytes)) return failed(out->path, "cannot be written", failure);
   for (uint32_t i = out->first; i < out->end; i++)
-    if (!write_tensor(self, file, i, failure)) return false;
+    if (!write_tensor(self, out, file, i, failure)) return false;
   if (fflush(file) != 0 || fsync(fileno(file)) != 0) return failed(out->path, "cannot be written", failure);
   return true;
 }

@@ -8,11 +8,14 @@
 enum { FAILURE_TEXT_BYTES = 1024 };
 
 typedef struct Failure {
-  int code; /* exit code, RUN_*; 0: none */
+  int code;     /* exit code, RUN_*; 0: none */
+  bool damaged; /* what was read is torn or altered: an older copy may be whole */
   char text[FAILURE_TEXT_BYTES]; /* place: reason; remedy. No "error:", no full stop */
 } Failure;
 
 /* Always false, so that a caller can `return fail(...)`. */
 bool fail(Failure *failure, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Of a file or folder, by errno: "part: path: what: reason; remedy", with exit code 1. Always false. */
+bool fail_file(Failure *failure, const char *part, const char *path, const char *what);
 
 #endif

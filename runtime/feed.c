@@ -49,7 +49,7 @@ static uint64_t first_of(const TokenFeed *feed, const StepState *state, uint64_t
 static void fill(Feed *base, const StepState *state, int32_t input, int32_t *out, uint64_t count) {
   TokenFeed *feed = (TokenFeed *)base;
   const PlanInput *spec = &feed->plan->inputs.data[input];
-  uint64_t first = first_of(feed, state, state->repetition), shift = spec->feed == FEED_TARGETS ? 1 : 0;
+  uint64_t first = first_of(feed, state, state->micro_batch), shift = spec->feed == FEED_TARGETS ? 1 : 0;
   for (uint64_t j = 0; j < count / feed->ctx; j++) {
     uint64_t position = feed_sample(feed, first + j) * feed->ctx + shift;
     uint64_t bad = data_copy(feed->data, position, feed->ctx, spec->vocab, out + j * feed->ctx);

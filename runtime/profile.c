@@ -137,7 +137,7 @@ static void put_slice(const Profile *self, FILE *file, const InstrSpec *specs, u
 
 bool profile_write_trace(const Profile *self, const char *path, Failure *failure) {
   FILE *file = fopen(path, "we");
-  if (file == NULL) return fail(failure, RUN_INVALID, "trace: %s: %s", path, strerror(errno));
+  if (file == NULL) return fail_file(failure, "trace", path, "cannot be created");
   const InstrSpec *specs = instr_specs(self->arena);
   uint64_t origin = UINT64_MAX;
   for (uint64_t k = 0; k < self->kept_count; k++)
@@ -148,7 +148,7 @@ bool profile_write_trace(const Profile *self, const char *path, Failure *failure
   fprintf(file, "\n]}\n");
   bool ok = !ferror(file) && fflush(file) == 0;
   if (fclose(file) == 0 && ok) return true;
-  return fail(failure, RUN_INVALID, "trace: %s: cannot be written: %s", path, strerror(errno));
+  return fail_file(failure, "trace", path, "cannot be written");
 }
 
 /* --- the table

@@ -195,11 +195,28 @@ static void progress(Report *report, const StepResult *result) {
 /* --- metrics ---------------------------------------------------------------------------------------------------------
  */
 
+/* The place after the last whole line. */
+static long after_last_line(FILE *file) {
+  long after = 0, at = 0;
+  for (int c = getc(file); c != EOF; c = getc(file)) {
+    at++;
+    if (c == '\n') after = at;
+  }
+  return after;
+}
+
+FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure) {
+  FILE *file = fopen(path, goes_on ? "a+e" : "we");
+  if (file != NULL && (!goes_on || ftruncate(fileno(file), after_last_line(file)) == 0)) return file;
+  fail_file(failure, "metrics", path, "cannot be opened");
+  if (file != NULL) fclose(file);
+  return NULL;
+}
+
 static bool written(const Report *report, bool ok, Failure *failure) {
   FILE *file = report->config.metrics;
   if (ok && fflush(file) == 0 && !ferror(file)) return true;
-  return fail(failure, RUN_INVALID, "metrics: %s: cannot be written: %s", report->config.options->metrics_path,
-              strerror(errno));
+  return fail_file(failure, "metrics", report->config.options->metrics_path, "cannot be written");
 }
 
 static json_t *start_plan(const ReportConfig *config) {
@@ -236,8 +253,9 @@ static json_t *start_machine(const Report *report) {
   json_t *devices = json_array();
   const char *device = processor(report->arena);
   for (uint32_t rank = 0; rank < config->plan->world.ranks; rank++) json_array_append_new(devices, json_string(device));
-  return json_pack("{ss ss ss si ss so}", "version", FSDPC_VERSION, "backend", "cpu", "gemm", config->gemm, "threads",
-                   (int)config->threads, "kernels", config->kernels, "devices", devices);
+  return json_pack("{ss ss ss si ss sI so}", "version", FSDPC_VERSION, "backend", "cpu", "gemm", config->gemm, "threads",
+                   (int)config->threads, "kernels", config->kernels, "checkpoint_host_bytes",
+                   (json_int_t)config->checkpoint_bytes, "devices", devices);
 }
 
 static bool write_start(const Report *report) {

@@ -29,6 +29,8 @@ typedef struct StepResult {
 typedef struct Report Report;
 
 /* NULL when the folder of event files cannot be written. */
+/* The file of metrics, to go on with or anew. A line that a full disk or a kill cut short is cut off. */
+FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure);
 Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure);
 void report_close(Report *report);
 /* Each false when the metrics file cannot be written. */

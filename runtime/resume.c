@@ -13,7 +13,8 @@
 
 enum { CHUNK_BYTES = 1 << 20 };
 
-static bool damaged(const char *path, const char *what, Failure *failure) {
+bool checkpoint_damaged(const char *path, const char *what, Failure *failure) {
+  failure->damaged = failure->code == 0;
   return fail(failure, RUN_INVALID, "resume: %s: %s; the checkpoint is damaged: resume from an older one", path, what);
 }
 
@@ -30,9 +31,9 @@ static const SafeTensor *sums_of(const Safetensors *file) {
 static bool check_file(const CheckpointFile *wanted, const Safetensors *file, Failure *failure) {
   struct stat info;
   if (fstat(file->fd, &info) != 0 || (uint64_t)info.st_size != wanted->bytes)
-    return damaged(wanted->path, "its size is not what the index says", failure);
+    return checkpoint_damaged(wanted->path, "its size is not what the index says", failure);
   const SafeTensor *sums = sums_of(file);
-  if (sums == NULL) return damaged(wanted->path, "it has no table of checksums", failure);
+  if (sums == NULL) return checkpoint_damaged(wanted->path, "it has no table of checksums", failure);
   uint64_t bytes = file->buffer + sums->end; /* "crc32c" lies first */
   unsigned char *head = malloc(bytes);
   if (head == NULL) return fail(failure, RUN_INVALID, "resume: %s: no memory for its header", wanted->path);
@@ -41,9 +42,17 @@ static bool check_file(const CheckpointFile *wanted, const Safetensors *file, Fa
   whole.buffer = 0;
   bool ok = safetensors_read_bytes(&whole, &from_start, 0, bytes, head, failure);
   if (ok && crc32c(0, head, bytes) != wanted->crc)
-    ok = damaged(wanted->path, "the checksum of its header does not match", failure);
+    ok = checkpoint_damaged(wanted->path, "the checksum of its header does not match", failure);
   free(head);
   return ok;
+}
+
+/* What is wrong with a safetensors file is, in a checkpoint, damage. */
+static bool refuse_file(const Failure *reason, Failure *failure) {
+  failure->damaged = reason->damaged && failure->code == 0;
+  bool said = strncmp(reason->text, "resume: ", 8) == 0;
+  return fail(failure, reason->code, "%s%s%s", said ? "" : "resume: ", reason->text,
+              reason->damaged && !said ? "; the checkpoint is damaged: resume from an older one" : "");
 }
 
 bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
@@ -56,10 +65,8 @@ bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, con
     if (safetensors_open(arena, &checkpoint->opened[i], checkpoint->files[i].path, &reason) &&
         check_file(&checkpoint->files[i], &checkpoint->opened[i], &reason))
       continue;
-    fail(failure, reason.code, "%s%s", reason.text,
-         strstr(reason.text, "older one") != NULL ? "" : "; the checkpoint is damaged: resume from an older one");
     checkpoint_close(checkpoint);
-    return false;
+    return refuse_file(&reason, failure);
   }
   return true;
 }
@@ -154,10 +161,9 @@ static bool load_tensor(Loader *loader, const Safetensors *file, const SafeTenso
     if (!keep(loader, target, name->kind, name->first + done / sizeof(float), n / sizeof(float), failure)) return false;
   }
   if (crc == sum) return true;
-  return fail(
-      failure, RUN_INVALID,
-      "resume: %s: the checksum of tensor \"%s\" does not match; the checkpoint is damaged: resume from an older one",
-      file->path, tensor->name);
+  char what[700];
+  snprintf(what, sizeof what, "the checksum of tensor \"%.600s\" does not match", tensor->name);
+  return checkpoint_damaged(file->path, what, failure);
 }
 
 static bool load_file(Loader *loader, const Safetensors *file, Failure *failure) {

@@ -20,6 +20,7 @@ typedef struct TrainOptions {
   uint64_t save_every;          /* steps between checkpoints; 0: at the end only */
   uint32_t keep;                /* newest checkpoints that stay; 0: all */
   const char *resume;           /* a checkpoint, or a folder of them; "auto": the newest in save_dir, if any; or NULL */
+  bool restarted;               /* after a rank died: from the newest in save_dir, or as above where there is none yet */
   uint32_t timeout_s;           /* without progress in any rank; 0: never */
   const char *metrics_path;     /* JSON Lines, or NULL */
   const char *const *eval_data; /* held-out data, as `data` */
@@ -34,6 +35,9 @@ typedef struct TrainOptions {
   bool quiet;
   const Launcher *launcher;     /* that started this process as one rank of several; NULL, or ranks 1: start all here */
 } TrainOptions;
+
+/* Host memory beside the arena that a rank needs to save checkpoints: a copy of its parameters and moments. */
+uint64_t runtime_checkpoint_bytes(const Plan *plan);
 
 /* Starts plan->world.ranks processes, trains, waits. One message on stderr and an exit code on failure; no child,
  * thread or shared memory outlives the call, whatever happens to any rank. */

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,7 +32,14 @@ enum { READ_CHUNK = 65536 };
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */
 
+/* A system call failed. That a file is not there, or not all of it, is damage; that a disk fails is not. */
+static bool unreadable(const char *path, const char *what, Failure *failure) {
+  failure->damaged = failure->code == 0 && (errno == ENOENT || errno == ENODATA);
+  return fail_file(failure, "weights", path, what);
+}
+
 static bool bad(const Safetensors *file, Failure *failure, const char *name, const char *reason) {
+  failure->damaged = failure->code == 0;
   if (name == NULL) return fail(failure, RUN_INVALID, "%s: not a safetensors file: %s", file->path, reason);
   return fail(failure, RUN_INVALID, "%s: tensor \"%.200s\": %s", file->path, name, reason);
 }
@@ -151,6 +159,7 @@ static bool parse_header(Arena *arena, Safetensors *file, const char *text, size
   if (root == NULL) {
     if (json_error_code(&error) == json_error_duplicate_key)
       return bad(file, failure, NULL, "its header names something twice");
+    failure->damaged = failure->code == 0;
     return fail(failure, RUN_INVALID, "%s: not a safetensors file: its header is not JSON (%s, at byte %d)", file->path,
                 error.text, error.position);
   }
@@ -167,11 +176,11 @@ static bool read_file(Arena *arena, Safetensors *file, Failure *failure) {
   struct stat info;
   uint64_t header;
   if (fstat(file->fd, &info) != 0)
-    return fail(failure, RUN_INVALID, "%s: cannot be read: %s", file->path, strerror(errno));
+    return unreadable(file->path, "cannot be read", failure);
   if (!S_ISREG(info.st_mode)) return bad(file, failure, NULL, "it is not a plain file");
   if (info.st_size < 8) return bad(file, failure, NULL, "it is shorter than its length field");
   if (!read_all(file->fd, &header, sizeof header, 0))
-    return fail(failure, RUN_INVALID, "%s: cannot be read: %s", file->path, strerror(errno));
+    return unreadable(file->path, "cannot be read", failure);
   if (header > SAFETENSORS_MAX_HEADER) return bad(file, failure, NULL, "its header would be larger than 100 MB");
   if (header < 2 || 8 + header > (uint64_t)info.st_size)
     return bad(file, failure, NULL, "its header does not fit into the file");
@@ -179,7 +188,7 @@ static bool read_file(Arena *arena, Safetensors *file, Failure *failure) {
   if (text == NULL) return fail(failure, RUN_INVALID, "%s: no memory for its header", file->path);
   bool ok = read_all(file->fd, text, header, 8);
   if (!ok)
-    fail(failure, RUN_INVALID, "%s: cannot be read: %s", file->path, strerror(errno));
+    unreadable(file->path, "cannot be read", failure);
   else if (text[0] != '{')
     ok = bad(file, failure, NULL, "its header does not start with \"{\"");
   else
@@ -192,7 +201,7 @@ static bool read_file(Arena *arena, Safetensors *file, Failure *failure) {
 bool safetensors_open(Arena *arena, Safetensors *file, const char *path, Failure *failure) {
   *file = (Safetensors){.path = arena_strdup(arena, path)};
   file->fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (file->fd < 0) return fail(failure, RUN_INVALID, "%s: %s", path, strerror(errno));
+  if (file->fd < 0) return unreadable(path, "cannot be opened", failure);
   if (read_file(arena, file, failure)) return true;
   safetensors_close(file);
   return false;
@@ -239,10 +248,16 @@ static void widen(const char *dtype, const unsigned char *bytes, uint64_t n, flo
   }
 }
 
+static bool unreadable_tensor(const Safetensors *file, const SafeTensor *tensor, Failure *failure) {
+  char what[240];
+  snprintf(what, sizeof what, "tensor \"%.200s\" cannot be read", tensor->name);
+  return unreadable(file->path, what, failure);
+}
+
 bool safetensors_read_bytes(const Safetensors *file, const SafeTensor *tensor, uint64_t first, uint64_t bytes, void *out,
                             Failure *failure) {
   if (read_all(file->fd, out, bytes, file->buffer + tensor->begin + first)) return true;
-  return fail(failure, RUN_INVALID, "%s: tensor \"%s\" cannot be read: %s", file->path, tensor->name, strerror(errno));
+  return unreadable_tensor(file, tensor, failure);
 }
 
 bool safetensors_read_f32(const Safetensors *file, const SafeTensor *tensor, uint64_t first, uint64_t n, float *out,
@@ -256,8 +271,7 @@ bool safetensors_read_f32(const Safetensors *file, const SafeTensor *tensor, uin
   while (n > 0) {
     uint64_t now = f32 || n < READ_CHUNK / 2 ? n : READ_CHUNK / 2;
     if (!read_all(file->fd, f32 ? (void *)out : (void *)chunk, now * size, offset))
-      return fail(failure, RUN_INVALID, "%s: tensor \"%s\" cannot be read: %s", file->path, tensor->name,
-                  strerror(errno));
+      return unreadable_tensor(file, tensor, failure);
     if (!f32) widen(tensor->dtype, chunk, now, out);
     out += now;
     offset += now * size;

@@ -17,8 +17,7 @@ enum { CHUNK_BYTES = 1 << 20 };
 static const char file_name[] = "model.safetensors";
 
 static bool failed(const Saver *saver, Failure *failure, const char *what) {
-  const char *remedy = errno == ENOSPC || errno == EDQUOT ? "; free some space or save elsewhere" : "";
-  return fail(failure, RUN_INVALID, "save: %s: %s: %s%s", saver->path, what, strerror(errno), remedy);
+  return fail_file(failure, "save", saver->path, what);
 }
 
 /* --- before the fork ------------------------------------------------------------------------------------------------ */
@@ -30,7 +29,7 @@ static bool make_folder(Arena *arena, const char *dir, Failure *failure) {
     char kept = *slash;
     *slash = '\0';
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
-      return fail(failure, RUN_INVALID, "save: %s: the folder cannot be made: %s", path, strerror(errno));
+      return fail_file(failure, "save", path, "the folder cannot be made");
     *slash = kept;
     if (kept == '\0') break;
   }
@@ -40,7 +39,7 @@ static bool make_folder(Arena *arena, const char *dir, Failure *failure) {
   } else if (access(dir, W_OK | X_OK) == 0) {
     return true;
   }
-  return fail(failure, RUN_INVALID, "save: %s: cannot be written to: %s", dir, strerror(errno));
+  return fail_file(failure, "save", dir, "cannot be written to");
 }
 
 static int by_name(const void *a, const void *b, void *plan) {

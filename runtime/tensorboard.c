@@ -76,7 +76,7 @@ static bool write_record(const Tensorboard *board, const Message *event, Failure
       fwrite(event->bytes, event->length, 1, board->file) == 1 &&
       fwrite(&of_data, sizeof of_data, 1, board->file) == 1 && fflush(board->file) == 0)
     return true;
-  return fail(failure, RUN_INVALID, "tensorboard: %s: cannot be written: %s", board->path, strerror(errno));
+  return fail_file(failure, "tensorboard", board->path, "cannot be written");
 }
 
 Tensorboard *tensorboard_open(Arena *arena, const char *dir, Failure *failure) {
@@ -87,12 +87,12 @@ Tensorboard *tensorboard_open(Arena *arena, const char *dir, Failure *failure) {
   board->path =
       arena_printf(arena, "%s/events.out.tfevents.%010lld.%s.%ld", dir, (long long)time(NULL), host, (long)getpid());
   if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
-    fail(failure, RUN_INVALID, "tensorboard: %s: cannot be made: %s", dir, strerror(errno));
+    fail_file(failure, "tensorboard", dir, "cannot be made");
     return NULL;
   }
   board->file = fopen(board->path, "we");
   if (board->file == NULL) {
-    fail(failure, RUN_INVALID, "tensorboard: %s: %s", board->path, strerror(errno));
+    fail_file(failure, "tensorboard", board->path, "cannot be created");
     return NULL;
   }
   Message event = begin_event(0);

@@ -31,10 +31,10 @@ typedef struct TrainJob {
   int64_t vocab;
   TokenData data, eval_data; /* eval_data.count 0: none */
   uint64_t eval_batches;
-  int32_t turn; /* list position of the loss */
   Pretrained init;
   Saver saver;
   int save_lock;         /* on the folder of checkpoints, or -1 */
+  CheckpointChoice resume;
   Checkpoint checkpoint; /* to go on from; path NULL: none */
   FILE *metrics;
 } TrainJob;
@@ -45,6 +45,7 @@ typedef struct Trainer {
   const RankEnv *env;
   TokenFeed feed;
   RankMachine machine;
+  Checkpoint checkpoint;      /* the job's, or an older one when that turns out damaged */
   Checkpointer *checkpointer; /* NULL: nothing is saved */
   Standing standing;          /* after the latest step */
   uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
@@ -63,15 +64,63 @@ static uint64_t now_ns(void) {
 /* --- a rank ----------------------------------------------------------------------------------------------------------
  */
 
-static bool prepare_weights(Trainer *trainer) {
+/* In the order of ranks, so that every rank gets the same bits. */
+static bool sum_over_ranks(const Trainer *trainer, double *value) {
+  Comm *comm = trainer->machine.comm;
+  trainer->env->status->loss_sum = *value;
+  if (comm->barrier(comm) != COMM_OK) return false;
+  *value = 0;
+  for (uint32_t rank = 0; rank < comm->ranks; rank++) *value += trainer->env->statuses[rank].loss_sum;
+  return comm->barrier(comm) == COMM_OK;
+}
+
+/* How many ranks found the checkpoint damaged, which only shows when values are read. False: failed otherwise. */
+static bool try_checkpoint(Trainer *trainer, double *damaged) {
   const TrainJob *job = trainer->job;
   const RankMachine *machine = &trainer->machine;
-  if (job->checkpoint.path != NULL) {
-    trainer->standing = job->checkpoint.standing;
-    trainer->saved_step = job->checkpoint.standing.step;
-    if (trainer->env->rank == 0) atomic_store(&trainer->env->control->saved_step, trainer->saved_step);
-    return checkpoint_load(&job->checkpoint, job->plan, machine->ranges, machine->backend, &trainer->failure);
+  Failure reason = {0};
+  bool ok = checkpoint_load(&trainer->checkpoint, job->plan, machine->ranges, machine->backend, &reason);
+  if (!ok && (!reason.damaged || !job->resume.passes)) {
+    trainer->failure = reason;
+    return false;
   }
+  if (!ok) fprintf(stderr, "warning: %s\n", reason.text);
+  *damaged = ok ? 0 : 1;
+  if (!job->resume.passes || sum_over_ranks(trainer, damaged)) return true;
+  return fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed while resuming", trainer->env->rank);
+}
+
+/* All ranks go on from one checkpoint: back to the one before where any finds damage. */
+static bool load_checkpoint(Trainer *trainer, Arena *arena) {
+  const TrainJob *job = trainer->job;
+  bool leader = trainer->env->rank == 0;
+  CheckpointChoice older = job->resume;
+  double damaged;
+  older.speaks = leader;
+  trainer->checkpoint = job->checkpoint;
+  for (;;) {
+    if (!try_checkpoint(trainer, &damaged)) return false;
+    if (!(damaged > 0)) break;
+    uint64_t step = trainer->checkpoint.standing.step;
+    checkpoint_close(&trainer->checkpoint);
+    if (!checkpoint_choose(arena, &trainer->checkpoint, job->plan, &older, step, &trainer->failure)) return false;
+    step = trainer->checkpoint.standing.step;
+    if (leader)
+      fprintf(stderr, "resuming from %s, after step %llu\n", trainer->checkpoint.path, (unsigned long long)step);
+    if (leader && job->options->save_dir != NULL &&
+        !folder_set_aside(job->options->save_dir, step, &trainer->failure))
+      return false;
+  }
+  trainer->standing = trainer->checkpoint.standing;
+  trainer->saved_step = trainer->standing.step;
+  if (leader) atomic_store(&trainer->env->control->saved_step, trainer->saved_step);
+  return true;
+}
+
+static bool prepare_weights(Trainer *trainer, Arena *arena) {
+  const TrainJob *job = trainer->job;
+  const RankMachine *machine = &trainer->machine;
+  if (job->checkpoint.path != NULL) return load_checkpoint(trainer, arena);
   if (job->options->init_path != NULL)
     return weights_load(job->plan, machine->ranges, machine->backend, &job->init, &trainer->failure);
   return weights_init(job->plan, machine->ranges, machine->backend, machine->kernels, &machine->context,
@@ -91,8 +140,7 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .samples_per_step = feed_samples_per_step(job->plan),
                          .samples = trainer->feed.samples,
                          .ctx = job->ctx,
-                         .checkpoint_bytes =
-                             trainer->checkpointer != NULL ? checkpointer_bytes(trainer->checkpointer) : 0,
+                         .checkpoint_bytes = trainer->checkpointer != NULL ? runtime_checkpoint_bytes(job->plan) : 0,
                          .gemm = trainer->machine.gemm_name,
                          .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
@@ -105,7 +153,9 @@ static bool run_segments(Trainer *trainer, StepState *state) {
   const Plan *plan = trainer->job->plan;
   Backend *backend = trainer->machine.backend;
   InstrTime *times = trainer->profile != NULL ? profile_times(trainer->profile, state->step) : NULL;
-  for (uint32_t s = 0; s < plan->segments.count; s++)
+  state->micro_batch = 0;
+  for (uint32_t s = 0; s < plan->segments.count; s++) {
+    bool feeds = plan_segment_feeds(plan, s);
     for (state->repetition = 0; state->repetition < plan->segments.data[s].count; state->repetition++) {
       if (!backend->run_segment(backend, (int32_t)s, state, times)) {
         CommStatus status = backend->comm_status(backend);
@@ -113,7 +163,9 @@ static bool run_segments(Trainer *trainer, StepState *state) {
                     backend->error(backend), (unsigned long long)state->step);
       }
       if (times != NULL) profile_take(trainer->profile, (int32_t)s);
+      state->micro_batch += feeds;
     }
+  }
   return true;
 }
 
@@ -196,17 +248,27 @@ static bool export_weights(Trainer *trainer) {
 /* --- evaluation: begin and forward of the plan on other data, then on with the training data -------------------------
  */
 
+/* The segment's last instruction that adds to the loss, PLAN_NONE when it has none. */
+static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
+  for (int32_t i = segment->end; i-- > segment->first;) {
+    InstrOp op = plan->instrs.data[i].op;
+    if (op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_MSE) return i;
+  }
+  return PLAN_NONE;
+}
+
 /* One step's worth of held-out samples: the loss summed over this rank, the valid tokens of all. */
 static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *count) {
   const TrainJob *job = trainer->job;
   StepState state = {.step = trainer->standing.step,
                      .first_sample = batch * feed_samples_per_step(job->plan),
-                     .forward_only = true,
-                     .turn = job->turn};
+                     .forward_only = true};
   for (int32_t s = 0; s < (int32_t)job->plan->segments.count; s++) {
     const PlanSegment *segment = &job->plan->segments.data[s];
-    if (segment->first > job->turn) break;
-    for (state.repetition = 0; state.repetition < segment->count; state.repetition++)
+    bool feeds = plan_segment_feeds(job->plan, (uint32_t)s);
+    state.turn = feeds ? find_turn(job->plan, segment) : segment->end;
+    if (!feeds && state.micro_batch > 0) break; /* the update */
+    for (state.repetition = 0; state.repetition < segment->count; state.repetition++, state.micro_batch += feeds)
       if (!trainer->machine.backend->run_segment(trainer->machine.backend, s, &state, NULL))
         return fail(&trainer->failure, RUN_PEER_FAILED, "%s, while evaluating after step %llu",
                     trainer->machine.backend->error(trainer->machine.backend), (unsigned long long)state.step);
@@ -214,16 +276,6 @@ static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *c
   *loss += read_scalar(trainer, job->plan->loss_buf);
   *count += read_scalar(trainer, job->plan->count_buf);
   return true;
-}
-
-/* In the order of ranks, so that every rank gets the same bits. */
-static bool sum_over_ranks(const Trainer *trainer, double *value) {
-  Comm *comm = trainer->machine.comm;
-  trainer->env->status->loss_sum = *value;
-  if (comm->barrier(comm) != COMM_OK) return false;
-  *value = 0;
-  for (uint32_t rank = 0; rank < comm->ranks; rank++) *value += trainer->env->statuses[rank].loss_sum;
-  return comm->barrier(comm) == COMM_OK;
 }
 
 static bool evaluate(Trainer *trainer) {
@@ -304,7 +356,8 @@ static bool run(Trainer *trainer, Arena *arena) {
                      .gemm = job->options->gemm,
                      .threads = job->options->threads};
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure)) return false;
-  if (!prepare_weights(trainer) || !open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
+  if (!prepare_weights(trainer, arena) || !open_checkpointer(trainer, arena)) return false;
+  if (!open_report(trainer, arena)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
   return finish(trainer);
@@ -356,8 +409,8 @@ static bool leads(const TrainOptions *options) {
 static bool open_metrics(TrainJob *job, Failure *failure) {
   const char *path = job->options->metrics_path;
   if (path == NULL || !leads(job->options)) return true;
-  job->metrics = fopen(path, job->checkpoint.path != NULL ? "ae" : "we");
-  return job->metrics != NULL || fail(failure, RUN_INVALID, "metrics: %s: %s", path, strerror(errno));
+  job->metrics = report_open_metrics(path, job->checkpoint.path != NULL, failure);
+  return job->metrics != NULL;
 }
 
 /* "Newest" must mean this run's: other runs' checkpoints are not to be mixed with its own. */
@@ -365,14 +418,13 @@ static bool check_save_folder(Arena *arena, const TrainJob *job, Failure *failur
   const TrainOptions *options = job->options;
   const char *newest = NULL, *path = job->checkpoint.path;
   if (options->save_dir == NULL || !leads(options)) return true;
-  if (!folder_latest(arena, options->save_dir, &newest, failure)) return false;
+  if (!folder_latest(arena, options->save_dir, UINT64_MAX, &newest, failure)) return false;
   if (newest == NULL) return true;
   const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
   struct stat here, there;
   if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
       here.st_dev == there.st_dev) {
-    folder_set_aside(options->save_dir, job->checkpoint.standing.step);
-    return true;
+    return folder_set_aside(options->save_dir, job->checkpoint.standing.step, failure);
   }
   return fail(failure, RUN_INVALID,
               "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
@@ -380,35 +432,35 @@ static bool check_save_folder(Arena *arena, const TrainJob *job, Failure *failur
               newest);
 }
 
-static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
-  const TrainOptions *options = job->options;
-  const char *path = NULL;
-  if (options->resume == NULL) return true;
-  bool newest = strcmp(options->resume, "auto") == 0;
-  const char *dir = newest ? options->save_dir : options->resume;
-  if (dir == NULL) return fail(failure, RUN_INVALID, "resume: auto needs a folder to look in: add --save DIR");
-  if (!folder_latest(arena, dir, &path, failure)) return false;
-  if (path == NULL && newest) return true; /* the first start of a run that may be restarted */
-  if (path == NULL) return fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", dir);
-  if (!checkpoint_open(arena, &job->checkpoint, job->plan, path, true, failure)) return false;
-  if (!leads(options)) return true;
-  if (!options->quiet)
-    fprintf(stderr, "resuming from %s, after step %llu\n", path, (unsigned long long)job->checkpoint.standing.step);
-  if (job->checkpoint.data_tokens != job->data.count)
+static void say_resume(const TrainJob *job) {
+  const Checkpoint *from = &job->checkpoint;
+  if (!leads(job->options)) return;
+  if (!job->options->quiet)
+    fprintf(stderr, "resuming from %s, after step %llu\n", from->path, (unsigned long long)from->standing.step);
+  if (from->data_tokens != job->data.count)
     fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
-            (unsigned long long)job->data.count, (unsigned long long)job->checkpoint.data_tokens,
-            (unsigned long long)job->checkpoint.standing.samples);
+            (unsigned long long)job->data.count, (unsigned long long)from->data_tokens,
+            (unsigned long long)from->standing.samples);
+}
+
+static bool open_newest(Arena *arena, TrainJob *job, const char *dir, bool passes, Failure *failure) {
+  job->resume = (CheckpointChoice){.dir = dir, .passes = passes, .speaks = leads(job->options)};
+  if (!checkpoint_choose(arena, &job->checkpoint, job->plan, &job->resume, UINT64_MAX, failure)) return false;
+  if (job->checkpoint.path != NULL) say_resume(job);
   return true;
 }
 
-/* The last instruction that adds to the loss. */
-static int32_t find_turn(const Plan *plan) {
-  int32_t turn = PLAN_NONE;
-  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
-    InstrOp op = plan->instrs.data[i].op;
-    if (op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_MSE) turn = i;
-  }
-  return turn;
+static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  bool newest = options->resume != NULL && strcmp(options->resume, "auto") == 0;
+  if (newest && options->save_dir == NULL)
+    return fail(failure, RUN_INVALID, "resume: auto needs a folder to look in: add --save DIR");
+  if ((newest || options->restarted) && !open_newest(arena, job, options->save_dir, true, failure)) return false;
+  if (newest || options->resume == NULL || job->checkpoint.path != NULL)
+    return true; /* perhaps without: the first start of a run that may be restarted */
+  if (!open_newest(arena, job, options->resume, false, failure)) return false;
+  return job->checkpoint.path != NULL ||
+         fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", options->resume);
 }
 
 static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
@@ -427,7 +479,6 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
                 options->eval_data[0], (unsigned long long)((job->eval_data.count - 1) / job->ctx),
                 (unsigned long long)job->ctx, (unsigned long long)samples_per_step);
   job->eval_batches = options->eval_batches != 0 && options->eval_batches < all ? options->eval_batches : all;
-  job->turn = find_turn(job->plan);
   return true;
 }
 

@@ -69,7 +69,7 @@ static void rope_task(void *arg, int64_t index) {
     for (int64_t t = first_t; t < end_t; t++) {
 #pragma omp simd
       for (int64_t i = 0; i < pairs; i++) {
-        SinCos at = sincos_quarters((double)t * quarters[i]);
+        SinCos at = sincos_quarters((double)(r->shape.first + t) * quarters[i]);
         turn.cos[i] = (real)at.cos, turn.sin[i] = (real)at.sin;
       }
       for (int64_t b = 0; b < r->shape.batch; b++) turn_row(r, b * r->shape.seq + t, first, pairs, &turn);

@@ -33,7 +33,7 @@ typedef struct CudaTensor {
 /* What changes from step to step, in device memory: a captured graph holds its address, not its values. */
 typedef struct CudaStep {
   uint64_t step, first_sample; /* as in StepState */
-  uint64_t repetition;         /* advanced by cuda_advance */
+  uint64_t micro_batch;        /* number in the step; advanced by cuda_advance */
   double lr;
   double bias1, bias2; /* 1 - beta^step */
 } CudaStep;
@@ -59,9 +59,9 @@ typedef struct CudaProduct {
 } CudaProduct;
 
 /* --- step ------------------------------------------------------------------------------------------------------ */
-/* to[0, count) = staged[repetition][0, count) */
+/* to[0, count) = staged[micro_batch][0, count) */
 int cuda_input(CudaStream stream, const CudaStep *step, int64_t count, const int32_t *staged, int32_t *to);
-/* step->repetition = (step->repetition + 1) % count */
+/* step->micro_batch = (step->micro_batch + 1) % count */
 int cuda_advance(CudaStream stream, CudaStep *step, uint64_t count);
 
 /* --- element-wise ---------------------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ int cuda_activation_fwd(CudaStream stream, CudaActivation kind, int64_t rows, in
 int cuda_activation_bwd(CudaStream stream, CudaActivation kind, int64_t rows, int64_t cols, CudaTensor x, CudaTensor dy,
                         CudaTensor dx);
 /* The mask of kernels/cpu/dropout.c. The micro-batch's first sample is step->first_sample +
- * (step->repetition * ranks + rank) * micro_batch. site->step and site->first_sample are ignored. */
+ * (step->micro_batch * ranks + rank) * micro_batch. site->step and site->first_sample are ignored. */
 typedef struct CudaDropout {
   double p;
   uint64_t seed, site;

@@ -19,7 +19,7 @@ struct RowKeys {
 };
 
 DEVICE RowKeys row_keys(const CudaStep *step, const CudaDropout &site, int64_t row) {
-  uint64_t before = (step->repetition * site.ranks + site.rank) * site.micro_batch;
+  uint64_t before = (step->micro_batch * site.ranks + site.rank) * site.micro_batch;
   uint64_t sample = step->first_sample + before + (uint64_t)(row / site.rows_per_sample);
   Philox outer = philox(site.seed, step->step, site.site);
   uint64_t key = (uint64_t)outer.word[0] << 32 | outer.word[1];

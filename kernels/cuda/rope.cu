@@ -25,7 +25,7 @@ template <class T>
 __global__ void rope_kernel(RopeShape s, int backward, const T *x, int64_t ldx, T *y, int64_t ldy, int add) {
   int64_t half = s.head_dim / 2, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, t = i / half, pair = i % half;
   if (t >= s.seq) return;
-  SinCos at = sincos_quarters((double)t * frequency(s, pair) * (backward ? -1 : 1));
+  SinCos at = sincos_quarters((double)(s.first + t) * frequency(s, pair) * (backward ? -1 : 1));
   float c = (float)at.cos, sn = (float)at.sin;
   for (int64_t n = blockIdx.y; n < s.batch * s.heads; n += gridDim.y) {
     int64_t row = n / s.heads * s.seq + t, col = n % s.heads * s.head_dim + pair;

@@ -1,10 +1,10 @@
-/* Owns: what a captured step reads anew each time: staged inputs and the number of the repetition.
+/* Owns: what a captured step reads anew each time: staged inputs and the number of the micro-batch.
  *
  * Moves 8 bytes a token. Bound: launch. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 
 static __global__ void input_kernel(const CudaStep *step, int64_t count, const int32_t *staged, int32_t *to) {
-  const int32_t *from = staged + (int64_t)step->repetition * count;
+  const int32_t *from = staged + (int64_t)step->micro_batch * count;
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
     to[i] = from[i];
 }
@@ -17,7 +17,7 @@ int cuda_input(CudaStream stream, const CudaStep *step, int64_t count, const int
 }
 
 static __global__ void advance_kernel(CudaStep *step, uint64_t count) {
-  step->repetition = (step->repetition + 1) % count;
+  step->micro_batch = (step->micro_batch + 1) % count;
 }
 
 int cuda_advance(CudaStream stream, CudaStep *step, uint64_t count) {

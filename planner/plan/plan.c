@@ -113,6 +113,13 @@ static int32_t find_peak(const Plan *plan) {
   return at;
 }
 
+bool plan_segment_feeds(const Plan *plan, uint32_t segment) {
+  const PlanSegment *range = &plan->segments.data[segment];
+  for (int32_t i = range->first; i < range->end; i++)
+    if (plan->instrs.data[i].op == INSTR_INPUT) return true;
+  return false;
+}
+
 void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at) {
   *at = find_peak(plan);
   memset(by_class, 0, BUF_CLASS_COUNT * sizeof by_class[0]);

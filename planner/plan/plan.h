@@ -7,7 +7,10 @@
  *   recorded earlier in the same segment. Instructions of one queue run in list order; queues run concurrently;
  *   events are the only other ordering. Several streams may share a queue (one communication thread on CPUs).
  * - A segment is a range of instrs run `count` times. Between segments, and between repetitions, all queues join.
- *   Non-persistent buffers live within one segment.
+ *   Non-persistent buffers live within one segment. Each repetition of a segment with an `input` is a micro-batch.
+ * - A forward plan generates. Segments, any of which but the last may be missing: "begin" clears the caches; "prefill" takes
+ *   several rows of the one sample and only fills the caches; "decode" takes one row and ends with its logits. The runtime runs
+ *   the first once and then, at whatever `position` (see instr.def) each time, the others as often as it likes.
  * - Addresses: one arena a rank, `arena_bytes` long, at the same offsets on every rank. Persistent buffers keep their
  *   contents between steps; others exist from instruction `first` to `last` (list positions, inclusive), which covers
  *   every access, asynchronous ones until the event that orders their end.
@@ -64,7 +67,8 @@ typedef enum {
   X(GRADFULL, "full_gradients") /* a unit's unreduced gradients */                                           \
   X(ACTIVATION, "activations") /* values of forward, saved or recomputed; gradients of activations */        \
   X(INPUT, "inputs")                                                                                         \
-  X(WORKSPACE, "workspace")
+  X(WORKSPACE, "workspace")                                                                                  \
+  X(CACHE, "cache") /* persistent, forward plans: keys and values of the context so far */
 
 typedef enum {
 #define X(id, name) BUF_##id,
@@ -140,7 +144,7 @@ typedef struct PlanInstr {
 } PlanInstr;
 
 typedef struct PlanSegment {
-  StrId name; /* "begin", "micro", "update" */
+  StrId name; /* "begin", "first", "micro", "last", "update" */
   int32_t first, end; /* instrs [first, end) */
   uint64_t count;
 } PlanSegment;
@@ -184,7 +188,7 @@ typedef struct PlanOverlap {
 typedef struct Plan {
   StrId model, source_path, cluster;
   uint64_t source_hash;
-  bool training; /* false: forward only, for generate; the last instruction writes `output_buf` */
+  bool training; /* false: a forward plan, for generate; the last instruction writes `output_buf` */
   int32_t output_buf;
   PlanWorld world;
   Recipe recipe;
@@ -273,6 +277,8 @@ static inline int64_t plan_int(const Plan *plan, const PlanInstr *instr, int k) 
 static inline double plan_real(const Plan *plan, const PlanInstr *instr, int k) {
   return plan->reals.data[instr->reals + (uint32_t)k];
 }
+/* A run of micro-batches: the segment has an `input`. */
+bool plan_segment_feeds(const Plan *plan, uint32_t segment);
 /* Bytes of rank r's arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
  * of live buffers is largest. */
 void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at);

@@ -133,14 +133,53 @@ static void check_input(Check *check, int32_t i) {
   int64_t input = int_named(check, instr, "input"), rows = int_named(check, instr, "rows");
   if (input < 0 || input >= (int64_t)plan->inputs.count)
     WRONG("input %lld is not there", (long long)input);
-  else if (instr->op == INSTR_INPUT &&
+  else if (instr->op == INSTR_INPUT && !plan->training && rows > plan->inputs.data[input].sample_numel)
+    WRONG("%lld rows are more than a sample of input \"%s\"", (long long)rows,
+          plan_str(plan, plan->inputs.data[input].name));
+  else if (instr->op == INSTR_INPUT && plan->training &&
            (uint64_t)rows % (uint64_t)plan->inputs.data[input].sample_numel) /* whole samples */
     WRONG("%lld rows are not whole samples of input \"%s\"", (long long)rows,
           plan_str(plan, plan->inputs.data[input].name));
-  else if (instr->op == INSTR_INPUT &&
+  else if (instr->op == INSTR_INPUT && plan->training &&
            (uint64_t)(rows / plan->inputs.data[input].sample_numel) != plan->world.micro_batch)
     WRONG("%lld rows are not a micro-batch of input \"%s\"", (long long)rows,
           plan_str(plan, plan->inputs.data[input].name));
+}
+
+static const PlanSegment *segment_of(const Plan *plan, int32_t i) {
+  const PlanSegment *segment = plan->segments.data;
+  while (segment->end <= i) segment++;
+  return segment;
+}
+
+/* What works at a position touches rows position .. position + rows of the whole context. The runtime keeps what it feeds
+ * inside the context, so these must be the rows that the segment is fed. */
+static void check_position(Check *check, int32_t i) {
+  const Plan *plan = check->plan;
+  const PlanInstr *instr = &plan->instrs.data[i];
+  const PlanSegment *segment = segment_of(plan, i);
+  int64_t rows = int_named(check, instr, "rows"), ctx = int_named(check, instr, "ctx");
+  bool fed = false;
+  if (plan->training || plan->world.micro_batch != 1)
+    WRONG("%s is for forward plans of one sample: others have no position", check->specs[instr->op].name);
+  for (uint32_t n = 0; n < plan->inputs.count; n++)
+    if (plan->inputs.data[n].sample_numel != ctx)
+      WRONG("ctx=%lld, but a sample of input \"%s\" has %lld values", (long long)ctx,
+            plan_str(plan, plan->inputs.data[n].name), (long long)plan->inputs.data[n].sample_numel);
+  for (int32_t j = segment->first; j < segment->end; j++) {
+    const PlanInstr *input = &plan->instrs.data[j];
+    if (input->op != INSTR_INPUT) continue;
+    fed = true;
+    if (int_named(check, input, "rows") != rows)
+      WRONG("rows=%lld, but i%d feeds %lld", (long long)rows, j, (long long)int_named(check, input, "rows"));
+  }
+  if (!fed) WRONG("%s in a segment without input", check->specs[instr->op].name);
+}
+
+static void check_heads(Check *check, int32_t i) {
+  const PlanInstr *instr = &check->plan->instrs.data[i];
+  if (int_named(check, instr, "heads") % int_named(check, instr, "kv_heads"))
+    WRONG("heads are not a multiple of kv_heads");
 }
 
 static void check_model_shapes(Check *check, int32_t i) {
@@ -148,8 +187,15 @@ static void check_model_shapes(Check *check, int32_t i) {
   switch (instr->op) {
   case INSTR_ATTENTION_FWD:
   case INSTR_ATTENTION_BWD:
-    if (int_named(check, instr, "heads") % int_named(check, instr, "kv_heads"))
-      WRONG("heads are not a multiple of kv_heads");
+    check_heads(check, i);
+    break;
+  case INSTR_ATTENTION_CACHED:
+    check_heads(check, i);
+    check_position(check, i);
+    break;
+  case INSTR_POSITIONS_FWD:
+  case INSTR_CACHE_APPEND:
+    check_position(check, i);
     break;
   case INSTR_ROPE_FWD:
   case INSTR_ROPE_BWD:

@@ -9,7 +9,8 @@ enum { COLUMNS = PLOT_RIGHT - PLOT_LEFT };
 static const char *const fills[BUF_CLASS_COUNT] = {
     [BUF_PARAM] = "#31598c",      [BUF_GRAD] = "#5d83b5",     [BUF_OPTIM] = "#94b1d6",
     [BUF_SCALAR] = "#c5d3e6",     [BUF_GATHERED] = "#4fa37c", [BUF_GRADFULL] = "#e0815f",
-    [BUF_ACTIVATION] = "#f0c26b", [BUF_INPUT] = "#b79ac8",    [BUF_WORKSPACE] = "#b8c0ca"};
+    [BUF_ACTIVATION] = "#f0c26b", [BUF_INPUT] = "#b79ac8",    [BUF_WORKSPACE] = "#b8c0ca",
+    [BUF_CACHE] = "#8a7fc4"};
 
 typedef struct Column {
   uint64_t by_class[BUF_CLASS_COUNT], total; /* at its fullest moment */

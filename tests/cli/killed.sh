@@ -35,7 +35,7 @@ nothing_left() {
   [ -z "$(of_session "$run")" ] || fail "left behind: $(of_session "$run")"
   [ "$(shared_memory)" = "$before" ] || fail "left in /dev/shm: $(shared_memory)"
 }
-shared_memory() { find /dev/shm -name '*fsdpc*' 2>/dev/null | sort; }
+shared_memory() { find /dev/shm -name 'fsdpc*' 2>/dev/null | sort; }
 
 before=$(shared_memory)
 for victim in 1 3; do
@@ -81,7 +81,11 @@ expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 1000 --data "$fixtures/
 restarted
 said err 'restart 1 of 2, with 4 ranks'
 "$compare" weights saved/model.safetensors whole/model.safetensors
+steps=$(grep -c '"reason":"step"' metrics.jsonl)
+[ "$steps" -ge 1000 ] && [ "$steps" -le 1060 ] || fail "$steps steps were done for 1000: more than since the last checkpoint"
 restarted --min-ranks 2
 said err 'restart 1 of 2, with 2 ranks'
+[ -d saved/step-00001000 ] || fail 'two ranks did not end what four began'
+grep '"reason":"start"' metrics.jsonl | tail -n 1 | grep -q '"ranks":2,' || fail 'the restart was not with 2 ranks'
 expect 64 run a.fsdp --data x --max-restarts 2
 said err 'no effect without --save'

@@ -24,9 +24,14 @@ grep -q '"start"' first.json || fail 'metrics do not open with start'
 grep -q '"end"' last.json || fail 'metrics do not close with end'
 "$compare" fields step.json step loss grad_norm lr tokens tokens_per_s step_ns peak_bytes
 expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --json
+params=$(grep -oE '"params": *[0-9]+' out | head -n 1 | grep -oE '[0-9]+$')
 arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')
 observed=$(grep -oE '"peak_bytes": *[0-9]+' step.json | grep -oE '[0-9]+$')
 [ "$arena" = "$observed" ] || fail "the run reached $observed bytes, the plan says $arena"
+# So is the host memory that saving takes: parameters and two moments in f32, sharded by two.
+host() { grep -oE '"checkpoint_host_bytes": *[0-9]+' "$1" | grep -oE '[0-9]+$'; }
+[ "$(host out)" -ge $((params * 6)) ] || fail "$params parameters take $(host out) bytes in a checkpoint of two"
+[ "$(host out)" = "$(host first.json)" ] || fail "the run copies $(host first.json) bytes, the plan says $(host out)"
 
 # Every strategy trains to the same bits at 2 ranks.
 for strategy in full_shard shard_grad_op no_shard; do
@@ -53,6 +58,9 @@ generate '!!'
 cmp out sample || fail 'one seed gives two samples'
 [ "$(wc -c <out)" -ge 22 ] || fail 'the sample is too short'
 expect 1 generate "$fixtures/llama-tiny.fsdp" --weights gpt-tiny-2.weights --gemm builtin
+sed 's/causal/full/' "$fixtures/gpt-tiny.fsdp" >full.fsdp
+expect 1 generate full.fsdp --weights gpt-tiny-2.weights
+said err '"h.0.attn.attention" sees tokens that are still to come'
 
 # A checkpoint of 4 ranks exports to Hugging Face's files, which initialise as the weights themselves do.
 step=gpt-tiny-4.weights/step-00000020

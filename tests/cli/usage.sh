@@ -13,16 +13,11 @@ said out 'fsdpc '
 expect 0 --version --json
 "$compare" fields out schema_version version plan_format
 
-for command in check fmt plan predict explain verify draw run generate export profile doctor; do
+for command in check fmt plan predict explain verify draw run generate import export profile doctor; do
   expect 0 "$command" --help
   sed -n 3p out | grep -q '^Examples:' || fail "help of $command does not start with examples"
   expect 64 "$command" --no-such-option x
   said err 'unknown option --no-such-option'
-done
-
-for command in import; do
-  expect 64 "$command" x
-  said err "command '$command' is not available in this version"
 done
 
 expect 64 paln x
@@ -69,6 +64,8 @@ expect 64 run x.fsdp --data x --save-every 3
 said err 'no effect without --save'
 expect 64 generate x.fsdp
 said err '--weights DIR'
+expect 64 generate x.fsdp --weights out --backend cuda
+said err "--backend is an option of 'fsdpc run'"
 
 # Operands and options mix; after -- everything is an operand.
 expect 1 plan --ranks 2 missing.fsdp --memory=1GiB

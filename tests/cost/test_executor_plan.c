@@ -203,7 +203,7 @@ static void test_pins(void **state) {
   assert_int_equal(run.plan.candidates, 1);
   assert_true(got->strategy == STRATEGY_HYBRID_SHARD && got->shard == 8 && run.plan.world.shard == 8);
   assert_true(got->wrap == WRAP_BLOCK && got->reshard == 4 && got->checkpoint == CHECKPOINT_FULL && got->prefetch == 2);
-  assert_true(got->micro_batch == 2 && run.plan.world.micro_batch == 2 && got->executor.reduce == REDUCE_MICRO_BATCH);
+  assert_true(got->micro_batch == 2 && run.plan.world.micro_batch == 2 && got->reduce == CADENCE_MICRO_BATCH);
   asked->reshard = 3; /* divides nothing */
   assert_false(executor_plan(run.arena, &run.sink, run.graph, &run.options, &run.plan));
   assert_true(run.sink.errors > 0);

@@ -266,7 +266,7 @@ static void broadcast_bwd(const KernelContext *k, int64_t rows, int64_t cols, in
 static void dropout(const KernelContext *k, const DropoutSite *site, int64_t rows, int64_t cols, const float *x,
                     int64_t ldx, float *y, int64_t ldy, int add) {
   Call c = call_of(k);
-  CudaStep step = {.step = site->step, .first_sample = site->first_sample - 5 * 3, .repetition = 2};
+  CudaStep step = {.step = site->step, .first_sample = site->first_sample - 5 * 3, .micro_batch = 2};
   CudaDropout d = {site->p, site->seed, site->site, site->rows_per_sample, .ranks = 2, .rank = 1, .micro_batch = 3};
   CudaStep *at = raw(&c, &step, sizeof step, 0);
   RUN(cuda_dropout, at, &d, rows, cols, in(&c, x, rows, cols, ldx), out(&c, y, rows, cols, ldy, add));

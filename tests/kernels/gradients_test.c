@@ -245,7 +245,7 @@ static void test_rope(void **unused) {
   (void)unused;
   for (int llama3 = 0; llama3 < 2; llama3++) {
     Case c = {.forward = rope_forward, .backward = rope_backward, .inputs = 1};
-    c.rope = (RopeShape){2, 5, 3, 6, llama3, 16, 100, 8, 1, 4};
+    c.rope = (RopeShape){2, 5, 3, 6, llama3, 16, 100, 8, 1, 4, 3};
     c.in[0] = matrix(10, 18), c.out = matrix(10, 18);
     check(&c, "rope");
   }

@@ -168,7 +168,9 @@ static void search_is_close_to_the_best_and_the_bound_below_it(void **state) {
     Random r = {seed + 5};
     open_fixture(&f, seed);
     f.search.ranks = f.search.ranks_per_node = (uint32_t)(1u << random_below(&r, 3));
-    Outer outer = {1, random_below(&r, 4) ? f.search.ranks : 1};
+    Outer outer = {.micro_batch = 1, .shard = random_below(&r, 4) ? f.search.ranks : 1};
+    outer.gather_once = outer.shard > 1 && !random_below(&r, 4);
+    outer.reduce_once = f.search.ranks > 1 && !random_below(&r, 4);
     uint64_t bound, best;
     f.search.budget = random_budget(&f, &r, &outer);
     if (best_of_all(&f, &outer, &bound, &best) && best != UINT64_MAX) {

@@ -45,8 +45,14 @@ random_rules() {
   done
 }
 
-random_block() {
-  printf 'strategy %s ' "$(pick full_shard full_shard shard_grad_op no_shard)"
+# When gradients are reduced decides in which order they are added up, so it has a reference of its own.
+random_block() { # CADENCE
+  if [ "$1" = step ]; then
+    printf 'strategy %s reduce step ' "$(pick full_shard shard_optim shard_grad_op no_shard)"
+  else
+    printf 'strategy %s reduce micro_batch ' "$(pick full_shard full_shard shard_grad_op no_shard)"
+  fi
+  printf 'gather %s ' "$(pick auto micro_batch step)"
   printf 'wrap %s ' "$(pick auto block whole 'size 500' 'size 2K' 'size 5K')"
   printf 'checkpoint %s ' "$(pick none full full auto)"
   printf 'prefetch %s ' "$(pick 0 1 2 3 auto)"
@@ -56,17 +62,20 @@ random_block() {
 }
 
 # A plan must do this, and is told apart from the others by its hash in the run's first line.
-model 64MiB 'strategy no_shard wrap whole checkpoint none prefetch 0' >reference.fsdp
-train reference reference.fsdp --ranks 2
+for cadence in micro_batch step; do
+  model 64MiB "strategy no_shard wrap whole checkpoint none prefetch 0 reduce $cadence" >$cadence.fsdp
+  train $cadence $cadence.fsdp --ranks 2
+done
 declare -A seen=()
 for ((i = 0; i < count; i++)); do
-  block=$(random_block)
+  cadence=$(pick micro_batch micro_batch step)
+  block=$(random_block $cadence)
   model "$(pick 64MiB 64MiB 2MiB 1MiB)" "$block" >plan.fsdp
   expect 0 plan plan.fsdp --ranks 2 -o plan.plan
   expect 0 verify plan.plan
   train other plan.plan
-  "$compare" metrics other.jsonl reference.jsonl 0 >out || fail "plan $i: $block"
-  "$compare" weights other.weights/model.safetensors reference.weights/model.safetensors >out || fail "plan $i: $block"
+  "$compare" metrics other.jsonl $cadence.jsonl 0 >out || fail "plan $i: $block"
+  "$compare" weights other.weights/model.safetensors $cadence.weights/model.safetensors >out || fail "plan $i: $block"
   seen[$(grep -vE '^(source|summary)' plan.plan | cksum | cut -d' ' -f1)]=1
 done
 echo "$count random settings, ${#seen[@]} different plans, equal bits"

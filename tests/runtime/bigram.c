@@ -250,7 +250,7 @@ Plan *bigram_plan(Arena *arena, const BigramOptions *options) {
   Plan *plan = plan_new(arena);
   Emit e = {.arena = arena, .plan = plan, .specs = instr_specs(arena), .options = options};
   uint32_t ranks = options->shard * options->replicas;
-  e.rows = options->micro_batch * BIGRAM_CTX;
+  e.rows = options->inference ? 1 : options->micro_batch * BIGRAM_CTX;
   plan->model = plan_intern(arena, plan, "bigram");
   plan->training = !options->inference;
   plan->world = (PlanWorld){ranks, options->shard, options->replicas, ranks, options->micro_batch, options->accumulation};
@@ -284,7 +284,7 @@ Plan *bigram_plan(Arena *arena, const BigramOptions *options) {
     emit_update(&e);
   } else {
     emit_forward(&e);
-    segment(&e, "forward", 0, 1);
+    segment(&e, "decode", 0, 1);
     plan->output_buf = e.logits;
   }
   settle(&e);

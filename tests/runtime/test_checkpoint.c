@@ -226,7 +226,7 @@ static void runs_are_not_mixed(void **state) {
   assert_said(captured_stderr(scratch), "is now called superseded-step-00000018");
   Failure failure = {0};
   const char *newest;
-  assert_true(folder_latest(scratch->arena, options.save_dir, &newest, &failure));
+  assert_true(folder_latest(scratch->arena, options.save_dir, UINT64_MAX, &newest, &failure));
   assert_string_equal(newest, scratch_path(scratch, "out/step-00000014"));
 }
 
@@ -251,11 +251,13 @@ static bool loads(const Plan *plan, const char *path, Failure *failure) {
   return ok;
 }
 
-static void expect_refusal(const Plan *plan, const char *path, const char *what, size_t at) {
+/* Refused, named, and known as damage, so that an older one may do. */
+static void expect_refusal(const Plan *plan, const char *path, const char *file, const char *what, size_t at) {
   Failure failure = {0};
-  if (loads(plan, path, &failure)) fail_msg("%s at byte %zu was not noticed", what, at);
-  if (strncmp(failure.text, "resume: ", 8) != 0 && strstr(failure.text, "damaged") == NULL)
-    fail_msg("%s at byte %zu: %s", what, at, failure.text);
+  if (loads(plan, path, &failure)) fail_msg("%s of %s at byte %zu was not noticed", what, file, at);
+  if (strncmp(failure.text, "resume: ", 8) != 0 || strstr(failure.text, file) == NULL || !failure.damaged ||
+      strstr(failure.text, "damaged: resume from an older one") == NULL)
+    fail_msg("%s of %s at byte %zu: %s", what, file, at, failure.text);
 }
 
 static void every_damage_is_noticed(void **state) {
@@ -273,21 +275,113 @@ static void every_damage_is_noticed(void **state) {
     char *whole = read_text(scratch->arena, scratch_path(scratch, file), &bytes);
     for (size_t cut = 0; cut < bytes; cut += bytes / 20 + 1) {
       scratch_file(scratch, file, whole, cut);
-      expect_refusal(plan, path, "a cut", cut);
+      expect_refusal(plan, path, names[i], "a cut", cut);
     }
     for (size_t k = 0; k < 300; k++) { /* every byte of the beginning, then here and there */
       size_t at = k < 150 ? k * (bytes < 1500 ? bytes : 1500) / 150 : (k * 7919 + 13) % bytes;
       whole[at] ^= (char)(1 << k % 8);
       scratch_file(scratch, file, whole, bytes);
-      expect_refusal(plan, path, "a flipped bit", at);
+      expect_refusal(plan, path, names[i], "a flipped bit", at);
       whole[at] ^= (char)(1 << k % 8);
     }
     remove(scratch_path(scratch, file));
-    expect_refusal(plan, path, "a missing file", 0);
+    expect_refusal(plan, path, names[i], "a missing file", 0);
     scratch_file(scratch, file, whole, bytes);
   }
   failure = (Failure){0};
   assert_true(loads(plan, path, &failure));
+}
+
+/* One file of a checkpoint, spoilt: cut at a place, or a bit flipped there (from the end where it is negative). */
+typedef struct Damage {
+  const char *file;
+  long at;
+  bool cut;
+} Damage;
+
+static void spoil(Scratch *scratch, const char *dir, uint64_t step, const Damage *damage) {
+  const char *name =
+      arena_printf(scratch->arena, "%s/step-%08llu/%s", dir, (unsigned long long)step, damage->file);
+  size_t bytes;
+  char *whole = read_text(scratch->arena, scratch_path(scratch, name), &bytes);
+  size_t at = damage->at < 0 ? bytes - (size_t)-damage->at : (size_t)damage->at;
+  whole[at] ^= 16;
+  scratch_file(scratch, name, whole, damage->cut ? at : bytes);
+}
+
+static void an_older_checkpoint_takes_a_damaged_ones_place(void **state) {
+  static const Damage damages[] = {{"checkpoint.json", 200, false},
+                                   {"checkpoint.json", 0, true},
+                                   {"rank-00001-of-00002.safetensors", 40, false},
+                                   {"rank-00002-of-00002.safetensors", -1, true},
+                                   {"rank-00001-of-00002.safetensors", -1, false}, /* values: only ranks notice */
+                                   {"rank-00002-of-00002.safetensors", -1, false}};
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  train(scratch, plan, "whole", STEPS, NULL);
+  for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+    const char *dir = arena_printf(scratch->arena, "out%zu", i), *data = corpus(scratch);
+    TrainOptions options = options_for(scratch, &data, dir);
+    options.steps = 12;
+    options.save_every = 4;
+    assert_int_equal(runtime_train(plan, &options), RUN_OK);
+    spoil(scratch, dir, 12, &damages[i]);
+    spoil(scratch, dir, 8, &damages[(i + 3) % (sizeof damages / sizeof *damages)]);
+    options.steps = STEPS;
+    options.resume = options.save_dir; /* named, it is not replaced by another */
+    capture_stderr(scratch);
+    assert_int_equal(runtime_train(plan, &options), RUN_INVALID);
+    assert_said(captured_stderr(scratch), arena_printf(scratch->arena, "step-00000012/%s: ", damages[i].file));
+    options.resume = "auto";
+    capture_stderr(scratch);
+    int code = runtime_train(plan, &options);
+    const char *said = captured_stderr(scratch);
+    assert_said(said, arena_printf(scratch->arena, "step-00000012/%s: ", damages[i].file));
+    assert_said(said, "step-00000008/");
+    assert_int_equal(code, RUN_OK);
+    assert_no_children();
+    assert_same_weights(scratch, "whole", dir);
+    assert_same_steps(scratch, "whole", dir, STEPS);
+    assert_clean(scratch, dir);
+  }
+}
+
+static void without_a_whole_checkpoint_it_says_so(void **state) {
+  static const Damage index = {"checkpoint.json", 200, false}, values = {"rank-00001-of-00002.safetensors", -1, false};
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.steps = 8;
+  options.save_every = 4;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  spoil(scratch, "out", 8, &values);
+  spoil(scratch, "out", 4, &index);
+  options.resume = "auto";
+  options.steps = STEPS;
+  capture_stderr(scratch);
+  assert_int_equal(runtime_train(plan, &options), RUN_INVALID);
+  assert_said(captured_stderr(scratch), "none of its checkpoints is whole");
+  assert_no_children();
+}
+
+/* A rank that dies before the first checkpoint is saved: the restart goes on from what --resume named. */
+static void a_restart_without_checkpoints_begins_as_told(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch);
+  train(scratch, plan, "whole", STEPS, NULL);
+  train(scratch, plan, "first", 5, NULL);
+  TrainOptions options = options_for(scratch, &data, "out");
+  options.resume = scratch_path(scratch, "first");
+  options.restarted = true;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_same_weights(scratch, "whole", "out");
+  options.steps = STEPS + 1; /* and now there is one, which comes first */
+  capture_stderr(scratch);
+  options.quiet = false;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_said(captured_stderr(scratch), "out/step-00000024, after step 24");
 }
 
 int main(void) {
@@ -303,6 +397,9 @@ int main(void) {
       SCRATCH_TEST(runs_are_not_mixed),
       SCRATCH_TEST(one_run_saves_in_a_folder),
       SCRATCH_TEST(every_damage_is_noticed),
+      SCRATCH_TEST(an_older_checkpoint_takes_a_damaged_ones_place),
+      SCRATCH_TEST(without_a_whole_checkpoint_it_says_so),
+      SCRATCH_TEST(a_restart_without_checkpoints_begins_as_told),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

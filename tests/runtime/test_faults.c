@@ -1,6 +1,8 @@
-/* Owns: the fault table of files. Every call that writes to disk fails once, the n-th over all ranks for n = 1, 2, ...
- * until none is left: the run ends with one message and exit code 1, leaves whole checkpoints only, and goes on from
- * the newest to the bits of an undisturbed run. The linker wraps the calls; their count lies in shared memory. */
+/* Owns: the fault table of files. Every call that opens, reads, writes or renames fails once, the n-th over
+ * all ranks for n = 1, 2, ... until none is left: the run ends with one message, which names the file, and
+ * exit code 1, leaves whole checkpoints only, and goes on from the newest to the bits of an undisturbed run.
+ * What is only done in part, as by signals, is no fault at all. The linker wraps the calls; their count lies
+ * in shared memory. */
 #include "training.h"
 
 #include "runtime/checkpoint.h"
@@ -15,131 +17,204 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+typedef enum { CALLS_WRITE, CALLS_READ } CallKind;
+
+/* What befalls a call: an error, or, where it is 0, half of what was asked for. */
+typedef struct FaultKind {
+  CallKind calls; /* which count */
+  int error;
+  const char *said;
+} FaultKind;
+
 typedef struct Fault {
   _Atomic long calls; /* so far, in all processes */
   long fails;         /* the number of the call that fails; 0: none */
+  FaultKind kind;
 } Fault;
 
 /* Wrappers have no argument to carry it. */
 static Fault *fault;
 
-static bool strikes(void) {
-  if (fault == NULL || atomic_fetch_add(&fault->calls, 1) + 1 != fault->fails) return false;
-  errno = ENOSPC;
+static bool strikes(CallKind call, bool divisible) {
+  if (fault == NULL || fault->kind.calls != call || (fault->kind.error == 0 && !divisible)) return false;
+  if (atomic_fetch_add(&fault->calls, 1) + 1 != fault->fails) return false;
+  errno = fault->kind.error;
   return true;
 }
 
-#define WRAP(result, name, parameters, arguments)                                                                      \
-  result __real_##name parameters;                                                                                     \
-  result __wrap_##name parameters;                                                                                     \
-  result __wrap_##name parameters {                                                                                    \
-    return strikes() ? (result)-1 : __real_##name arguments;                                                           \
+#define WRAP(call, result, name, parameters, arguments)                                                      \
+  result __real_##name parameters;                                                                           \
+  result __wrap_##name parameters;                                                                           \
+  result __wrap_##name parameters {                                                                          \
+    return strikes(call, false) ? (result)-1 : __real_##name arguments;                                      \
+  }
+/* Of `bytes` that are to be moved, half are. */
+#define WRAP_BYTES(call, name, parameters, arguments, arguments_half)                                        \
+  ssize_t __real_##name parameters;                                                                          \
+  ssize_t __wrap_##name parameters;                                                                          \
+  ssize_t __wrap_##name parameters {                                                                         \
+    if (!strikes(call, true)) return __real_##name arguments;                                                \
+    return fault->kind.error != 0 ? -1 : __real_##name arguments_half;                                       \
   }
 
-WRAP(ssize_t, pwrite, (int fd, const void *data, size_t bytes, off_t offset), (fd, data, bytes, offset))
-WRAP(ssize_t, write, (int fd, const void *data, size_t bytes), (fd, data, bytes))
-WRAP(int, fsync, (int fd), (fd))
-WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode))
-WRAP(int, rename, (const char *from, const char *to), (from, to))
-WRAP(int, linkat, (int a, const char *from, int b, const char *to, int flags), (a, from, b, to, flags))
+WRAP_BYTES(CALLS_WRITE, pwrite, (int fd, const void *data, size_t bytes, off_t at), (fd, data, bytes, at),
+           (fd, data, (bytes + 1) / 2, at))
+WRAP_BYTES(CALLS_WRITE, write, (int fd, const void *data, size_t bytes), (fd, data, bytes),
+           (fd, data, (bytes + 1) / 2))
+WRAP_BYTES(CALLS_READ, pread, (int fd, void *data, size_t bytes, off_t at), (fd, data, bytes, at),
+           (fd, data, (bytes + 1) / 2, at))
+WRAP(CALLS_WRITE, int, fsync, (int fd), (fd))
+WRAP(CALLS_WRITE, int, fallocate, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes))
+WRAP(CALLS_WRITE, int, mkdir, (const char *path, mode_t mode), (path, mode))
+WRAP(CALLS_WRITE, int, rename, (const char *from, const char *to), (from, to))
+WRAP(CALLS_WRITE, int, linkat, (int a, const char *from, int b, const char *to, int flags),
+     (a, from, b, to, flags))
 
-WRAP(ssize_t, pread, (int fd, void *data, size_t bytes, off_t offset), (fd, data, bytes, offset))
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  bool creates = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+  mode_t mode = creates ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return strikes(creates ? CALLS_WRITE : CALLS_READ, false) ? -1 : __real_open(path, flags, mode);
+}
 
-enum { STEPS = 6, RANKS = 2, MOST_FAULTS = 400 };
+static const FaultKind full = {CALLS_WRITE, ENOSPC, "No space left on device; free some space there"};
+static const FaultKind broken = {CALLS_WRITE, EIO, "Input/output error; the disk or its file system is in"};
+static const FaultKind short_write = {CALLS_WRITE, 0, NULL};
+static const FaultKind unreadable = {CALLS_READ, EIO,
+                                     "Input/output error; the disk or its file system is in"};
+static const FaultKind short_read = {CALLS_READ, 0, NULL};
 
-static void check_one(Scratch *scratch, const Plan *plan, TrainOptions *options, long n, const char *dir) {
+enum { STEPS = 4, RANKS = 2, MOST_FAULTS = 400 };
+
+typedef struct Table {
+  Scratch *scratch;
+  const Plan *plan;
+  const char *data;
+} Table;
+
+static void open_table(Table *table, Scratch *scratch) {
+  *table =
+      (Table){.scratch = scratch, .plan = plan_for(scratch->arena, RANKS, 1, STEPS), .data = corpus(scratch)};
+  fault = mmap(NULL, sizeof *fault, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(fault != MAP_FAILED);
+  TrainOptions options = options_for(scratch, &table->data, "whole");
+  options.save_every = 2;
+  assert_int_equal(runtime_train(table->plan, &options), RUN_OK);
+}
+
+static void close_table(void) {
+  munmap(fault, sizeof *fault);
+  fault = NULL;
+}
+
+/* What is there is whole, and the run goes on from it. */
+static void go_on(const Table *table, TrainOptions *options, const char *what, const char *dir) {
   Failure failure = {0};
   const char *newest;
+  Scratch *scratch = table->scratch;
   assert_clean(scratch, dir);
-  assert_true(folder_latest(scratch->arena, options->save_dir, &newest, &failure));
+  assert_true(folder_latest(scratch->arena, options->save_dir, UINT64_MAX, &newest, &failure));
   Checkpoint checkpoint;
-  if (newest != NULL && !checkpoint_open(scratch->arena, &checkpoint, plan, newest, true, &failure))
-    fail_msg("after fault %ld: %s", n, failure.text);
+  if (newest != NULL && !checkpoint_open(scratch->arena, &checkpoint, table->plan, newest, true, &failure))
+    fail_msg("after %s: %s", what, failure.text);
   if (newest != NULL) checkpoint_close(&checkpoint);
   options->resume = "auto";
-  assert_int_equal(runtime_train(plan, options), RUN_OK);
+  assert_int_equal(runtime_train(table->plan, options), RUN_OK);
   assert_same_weights(scratch, "whole", dir);
 }
 
-/* False when the run has fewer calls than n. */
-static bool fault_at(Scratch *scratch, const Plan *plan, const char *const *data, long n) {
-  const char *dir = arena_printf(scratch->arena, "fault%ld", n);
-  TrainOptions options = options_for(scratch, data, dir);
-  options.save_every = 2;
-  options.keep = 1;
-  atomic_store(&fault->calls, 0);
-  fault->fails = n;
+/* A run whose n-th call is struck; false when it has fewer. */
+static bool fault_at(const Table *table, TrainOptions *options, const FaultKind *kind, long n,
+                     const char *dir) {
+  Scratch *scratch = table->scratch;
+  const char *what =
+      arena_printf(scratch->arena, "%s at call %ld", kind->error != 0 ? strerror(kind->error) : "half", n);
   capture_stderr(scratch);
-  int code = runtime_train(plan, &options);
-  const char *said = captured_stderr(scratch);
+  *fault = (Fault){.fails = n, .kind = *kind};
+  int code = runtime_train(table->plan, options);
   bool struck = atomic_load(&fault->calls) >= n;
-  fault->fails = 0;
+  *fault = (Fault){0};
+  const char *said = captured_stderr(scratch);
   assert_no_children();
-  if (code == RUN_OK && (!struck || said[0] == '\0')) {
-    assert_same_weights(scratch, "whole", dir); /* a fault in what may fail, such as removing an old checkpoint */
+  assert_no_shared_memory();
+  if (code == RUN_OK && (!struck || strstr(said, "error: ") == NULL)) {
+    assert_same_weights(scratch, "whole", dir); /* in what may fail, such as removing an old checkpoint */
     return struck;
   }
-  if (code != RUN_INVALID || strstr(said, "No space left on device") == NULL || strchr(said, '\n')[1] != '\0')
-    fail_msg("fault %ld: exit code %d, and it says: %s", n, code, said);
-  check_one(scratch, plan, &options, n, dir);
+  bool file =
+      strstr(said, scratch->dir) != NULL || strstr(said, ": /tmp: ") != NULL; /* what the folder is made in */
+  bool named = file && kind->said != NULL && strstr(said, kind->said) != NULL;
+  const char *error = strstr(said, "error: "); /* the one message, after notes if any */
+  if (code != RUN_INVALID || !named || error == NULL || strchr(error, '\n')[1] != '\0')
+    fail_msg("%s: exit code %d, and it says: %s", what, code, said);
+  go_on(table, options, what, dir);
   return true;
 }
 
-/* --- reading: every open and every read fails once; the reason is said ----------------------------------------------
- */
-
-static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
-  (void)backend, (void)buf, (void)first, (void)data, (void)bytes;
-  return true;
-}
-
-static bool loads(const Plan *plan, const char *path, Failure *failure) {
-  Arena *arena = arena_new();
-  Checkpoint checkpoint;
-  Backend sink = {.write = sink_write};
-  bool ok = checkpoint_open(arena, &checkpoint, plan, path, true, failure);
-  for (uint32_t rank = 0; ok && rank < RANKS; rank++)
-    ok = checkpoint_load(&checkpoint, plan, unit_ranges(arena, plan, rank), &sink, failure);
-  checkpoint_close(&checkpoint);
-  arena_free(arena);
-  return ok;
-}
-
-static void every_read_may_fail(void **state) {
-  Scratch *scratch = *state;
-  const Plan *plan = plan_for(scratch->arena, RANKS, 1, STEPS);
-  const char *data = corpus(scratch), *path = scratch_path(scratch, "whole/step-00000006");
-  TrainOptions options = options_for(scratch, &data, "whole");
-  assert_int_equal(runtime_train(plan, &options), RUN_OK);
-  Fault here = {0};
-  fault = &here;
+static long saving_with(const Table *table, const FaultKind *kind) {
   long n = 1;
-  for (bool ok = false; !ok; n++) {
-    Failure failure = {0};
-    atomic_store(&here.calls, 0);
-    here.fails = n;
-    ok = loads(plan, path, &failure);
-    if (!ok && (strstr(failure.text, "No space left on device") == NULL || strstr(failure.text, scratch->dir) == NULL))
-      fail_msg("fault %ld: it says: %s", n, failure.text);
-    assert_true(ok == (atomic_load(&here.calls) < n));
+  for (bool struck = true; struck && n < MOST_FAULTS; n++) {
+    TrainOptions options = options_for(table->scratch, &table->data, "out");
+    options.save_every = 2;
+    options.keep = 1;
+    options.metrics_path = NULL; /* what reports write is theirs */
+    struck = fault_at(table, &options, kind, n, "out");
+    scratch_remove(table->scratch, "out");
   }
-  fault = NULL;
-  assert_true(n > 20);
+  assert_true(n < MOST_FAULTS);
+  return n;
+}
+
+/* Back to an older checkpoint in the same folder, which sets the newer one aside. */
+static long going_back_with(const Table *table, const FaultKind *kind) {
+  long n = 1;
+  for (bool struck = true; struck && n < MOST_FAULTS; n++) {
+    TrainOptions options = options_for(table->scratch, &table->data, "out");
+    options.save_every = 2;
+    options.metrics_path = NULL;
+    assert_int_equal(runtime_train(table->plan, &options), RUN_OK);
+    options.resume = scratch_path(table->scratch, "out/step-00000002");
+    struck = fault_at(table, &options, kind, n, "out");
+    scratch_remove(table->scratch, "out");
+  }
+  assert_true(n < MOST_FAULTS);
+  return n;
 }
 
 static void every_write_may_fail(void **state) {
-  Scratch *scratch = *state;
-  const Plan *plan = plan_for(scratch->arena, RANKS, 1, STEPS);
-  const char *data = corpus(scratch);
-  TrainOptions options = options_for(scratch, &data, "whole");
-  assert_int_equal(runtime_train(plan, &options), RUN_OK);
-  fault = mmap(NULL, sizeof *fault, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  assert_true(fault != MAP_FAILED);
+  Table table;
+  open_table(&table, *state);
+  assert_true(saving_with(&table, &full) > 30);
+  assert_true(saving_with(&table, &broken) > 30);
+  assert_true(saving_with(&table, &short_write) > 15);
+  assert_true(going_back_with(&table, &full) > 15);
+  close_table();
+}
+
+static long loading_with(const Table *table, const FaultKind *kind) {
   long n = 1;
-  while (n < MOST_FAULTS && fault_at(scratch, plan, &data, n)) n++;
-  assert_true(n > 20 && n < MOST_FAULTS);
-  munmap(fault, sizeof *fault);
-  fault = NULL;
+  Scratch *scratch = table->scratch;
+  for (bool struck = true; struck && n < MOST_FAULTS; n++) {
+    TrainOptions options = options_for(scratch, &table->data, "out");
+    options.metrics_path = NULL;
+    options.resume = scratch_path(scratch, "whole/step-00000002");
+    struck = fault_at(table, &options, kind, n, "out");
+    scratch_remove(scratch, "out");
+  }
+  assert_true(n < MOST_FAULTS);
+  return n;
+}
+
+static void every_read_may_fail(void **state) {
+  Table table;
+  open_table(&table, *state);
+  assert_true(loading_with(&table, &unreadable) > 30);
+  assert_true(loading_with(&table, &short_read) > 20);
+  close_table();
 }
 
 int main(void) {

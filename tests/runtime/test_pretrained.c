@@ -1,13 +1,15 @@
 /* Owns: tests of reading Hugging Face's files by a plan's names: prefixes, transposed matrices, buffers, tied heads,
  * several files, and every way in which they may not fit. */
-#include "testing.h"
+#include "training.h"
 
 #include "runtime/pretrained.h"
 #include "runtime/ranges.h"
+#include "runtime/weights.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MOST = 16 };
 
@@ -116,6 +118,88 @@ static void several_files_with_an_index(void **state) {
   check_values(scratch, scratch_path(scratch, "hf/model.safetensors.index.json"), true);
 }
 
+/* Names as transformers writes them for a llama: with "model." throughout, and the head beside it. */
+static Plan *llama(Arena *arena, bool tied) {
+  Plan *plan = plan_new(arena);
+  add_param(arena, plan, "model.embed_tokens.weight", 5, 4);
+  add_param(arena, plan, "model.layers.0.self_attn.k_proj.weight", 2, 4);
+  add_param(arena, plan, "model.layers.0.mlp.down_proj.weight", 4, 6);
+  add_param(arena, plan, "model.norm.weight", 4, 0);
+  if (!tied) add_param(arena, plan, "lm_head.weight", 5, 4);
+  return plan;
+}
+
+static const Entry llama_entries[] = {{"model.embed_tokens.weight", 5, 4, 100},
+                                      {"model.layers.0.self_attn.k_proj.weight", 2, 4, 200},
+                                      {"model.layers.0.mlp.down_proj.weight", 4, 6, 300},
+                                      {"model.norm.weight", 4, 0, 400},
+                                      {"lm_head.weight", 5, 4, 100},
+                                      {"model.layers.0.self_attn.rotary_emb.inv_freq", 2, 0, 0}};
+
+static void llamas_are_read_as_they_are(void **state) {
+  Scratch *scratch = *state;
+  Pretrained weights;
+  Failure failure = {0};
+  const char *path = write_file(scratch, "llama.safetensors", llama_entries, 6);
+  const float first[] = {100, 200, 300, 400, 100};
+  for (int tied = 0; tied < 2; tied++) { /* a tied head may be in the file all the same */
+    const Plan *plan = llama(scratch->arena, tied != 0);
+    assert_true(pretrained_open(scratch->arena, &weights, plan, path, &failure));
+    for (uint32_t p = 0; p < plan->params.count; p++)
+      for (uint64_t e = 0; e < param_numel(&plan->params.data[p]); e++)
+        assert_near(value(&weights, plan, p, e), first[p] + (float)e, 0);
+    pretrained_close(&weights);
+  }
+  path = write_file(scratch, "headless.safetensors", llama_entries, 4);
+  assert_false(pretrained_open(scratch->arena, &weights, llama(scratch->arena, false), path, &failure));
+  assert_said(failure.text, "tensor \"lm_head.weight\" of the model is missing");
+}
+
+/* --- a rank reads what it keeps, and nothing else ---------------------------------------------------------------------- */
+
+/* Wrapped by the linker, which passes no argument to carry it. */
+static uint64_t bytes_read;
+ssize_t __real_pread(int fd, void *data, size_t bytes, off_t at);
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at);
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at) {
+  bytes_read += bytes;
+  return __real_pread(fd, data, bytes, at);
+}
+
+static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
+  (void)backend, (void)buf, (void)first, (void)data, (void)bytes;
+  return true;
+}
+
+static uint64_t own_bytes(const Plan *plan, const UnitRanges *ranges) {
+  uint64_t bytes = 0;
+  for (uint32_t u = 0; u < plan->units.count; u++)
+    for (uint32_t r = 0; r < ranges[u].count; r++) bytes += ranges[u].data[r].count * sizeof(float);
+  return bytes;
+}
+
+static void a_rank_reads_its_own_rows(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 4, 1, 1);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  Backend sink = {.write = sink_write};
+  Pretrained weights;
+  Failure failure = {0};
+  uint64_t all = 0;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_true(pretrained_open(scratch->arena, &weights, plan, options.save_dir, &failure));
+  for (uint32_t rank = 0; rank < 4; rank++) {
+    const UnitRanges *ranges = unit_ranges(scratch->arena, plan, rank);
+    bytes_read = 0;
+    assert_true(weights_load(plan, ranges, &sink, &weights, &failure));
+    assert_int_equal(bytes_read, own_bytes(plan, ranges));
+    all += bytes_read;
+  }
+  assert_int_equal(all, plan->param_numel * sizeof(float));
+  pretrained_close(&weights);
+}
+
 static void expect_refusal(Scratch *scratch, const char *path, const char *said) {
   const Plan *plan = gpt2(scratch->arena);
   Pretrained weights;
@@ -157,6 +241,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SCRATCH_TEST(prefixes_and_transposes),
       SCRATCH_TEST(several_files_with_an_index),
+      SCRATCH_TEST(llamas_are_read_as_they_are),
+      SCRATCH_TEST(a_rank_reads_its_own_rows),
       SCRATCH_TEST(what_does_not_fit_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

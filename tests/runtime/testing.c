@@ -111,3 +111,12 @@ void assert_no_children(void) {
   assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
   assert_int_equal(errno, ECHILD);
 }
+
+void assert_no_shared_memory(void) {
+  struct dirent *entry;
+  DIR *folder = opendir("/dev/shm");
+  if (folder == NULL) return;
+  while ((entry = readdir(folder)) != NULL)
+    if (strncmp(entry->d_name, "fsdpc", 5) == 0) fail_msg("/dev/shm/%s is left", entry->d_name);
+  closedir(folder);
+}

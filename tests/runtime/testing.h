@@ -44,6 +44,8 @@ void assert_said(const char *text, const char *part);
 double seconds_now(void);
 /* This process has no children, dead or alive. */
 void assert_no_children(void);
+/* Nothing of ours has a name in /dev/shm. */
+void assert_no_shared_memory(void);
 
 #define SCRATCH_TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,11 +66,46 @@ double *losses_of(Scratch *scratch, const char *dir, uint64_t steps) {
   return losses;
 }
 
+/* What a step's record says of the arithmetic: its text from "step" to the end of "lr". */
+static bool parse_step(const char *line, unsigned long long *step, const char **text, size_t *length) {
+  static const char begin[] = "{\"reason\":\"step\",";
+  const char *end = strstr(line, ",\"tokens\"");
+  if (strncmp(line, begin, sizeof begin - 1) != 0 || end == NULL) return false;
+  *text = line + sizeof begin - 1;
+  *length = (size_t)(end - *text);
+  return sscanf(*text, "\"step\":%llu", step) == 1;
+}
+
+/* Texts by step, in the lines of NAME.jsonl; those of `same` must be equal, where it is given. */
+static const char **steps_of(Scratch *scratch, const char *name, uint64_t steps, const char *const *same) {
+  const char **texts = ARENA_ARRAY(scratch->arena, const char *, steps + 1), *text;
+  char line[8192];
+  size_t length;
+  unsigned long long step;
+  FILE *file = fopen(arena_printf(scratch->arena, "%s/%s.jsonl", scratch->dir, name), "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file) != NULL) {
+    if (!parse_step(line, &step, &text, &length) || step > steps) continue;
+    texts[step] = arena_strndup(scratch->arena, text, length);
+    if (same != NULL && strcmp(texts[step], same[step]) != 0)
+      fail_msg("%s: %s; undisturbed: %s", name, texts[step], same[step]);
+  }
+  fclose(file);
+  for (uint64_t i = 1; i <= steps; i++)
+    if (texts[i] == NULL) fail_msg("%s: step %llu is not in its metrics", name, (unsigned long long)i);
+  return texts;
+}
+
+void assert_same_steps(Scratch *scratch, const char *a, const char *b, uint64_t steps) {
+  steps_of(scratch, b, steps, steps_of(scratch, a, steps, NULL));
+}
+
 pid_t start_training(Scratch *scratch, const Plan *plan, const TrainOptions *options, const char *log) {
   const char *path = scratch_path(scratch, log);
   fflush(NULL);
   pid_t job = fork();
   if (job != 0) return job;
+  setsid();
   int file = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
   dup2(file, STDERR_FILENO);
   close(file);
@@ -79,7 +115,7 @@ pid_t start_training(Scratch *scratch, const Plan *plan, const TrainOptions *opt
 int end_training(pid_t job) {
   int status;
   assert_int_equal(waitpid(job, &status, 0), job);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 pid_t child_of(pid_t parent, uint32_t n) {
@@ -102,4 +138,71 @@ void assert_clean(Scratch *scratch, const char *dir) {
     if (entry->d_name[0] == '.' && strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
       fail_msg("%s is left in %s", entry->d_name, dir);
   closedir(folder);
+}
+
+/* --- waiting --------------------------------------------------------------------------------------------------------
+ */
+
+enum { LOOKS = 4000, LOOK_US = 5000 };
+
+long file_bytes(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 ? (long)info.st_size : 0;
+}
+
+void wait_for_bytes(const char *path, long bytes) {
+  for (int look = 0; look < LOOKS; look++) {
+    if (file_bytes(path) > bytes) return;
+    usleep(LOOK_US);
+  }
+  fail_msg("%s does not grow", path);
+}
+
+static uint32_t visible_entries(const char *dir) {
+  uint32_t count = 0;
+  struct dirent *entry;
+  DIR *folder = opendir(dir);
+  while (folder != NULL && (entry = readdir(folder)) != NULL) count += entry->d_name[0] != '.';
+  if (folder != NULL) closedir(folder);
+  return count;
+}
+
+void wait_for_entries(const char *dir, uint32_t count) {
+  for (int look = 0; look < LOOKS; look++) {
+    if (visible_entries(dir) >= count) return;
+    usleep(LOOK_US);
+  }
+  fail_msg("%s does not get %u entries", dir, count);
+}
+
+/* /proc/PID/stat: the command in parentheses may hold anything, so fields are counted after it: state, parent, group,
+ * session. */
+static bool lives_in(const char *pid, long session) {
+  char path[300], text[1024], state;
+  long parent, group, of;
+  snprintf(path, sizeof path, "/proc/%s/stat", pid);
+  FILE *file = fopen(path, "r");
+  if (file == NULL) return false;
+  size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[length] = '\0';
+  const char *after = strrchr(text, ')');
+  return after != NULL && sscanf(after, ") %c %ld %ld %ld", &state, &parent, &group, &of) == 4 && of == session &&
+         state != 'Z';
+}
+
+void assert_session_ends(pid_t job) {
+  char left[300];
+  for (int look = 0; look < LOOKS; look++) {
+    struct dirent *entry;
+    DIR *processes = opendir("/proc");
+    left[0] = '\0';
+    while (processes != NULL && (entry = readdir(processes)) != NULL)
+      if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' && lives_in(entry->d_name, job))
+        snprintf(left, sizeof left, "%s", entry->d_name);
+    if (processes != NULL) closedir(processes);
+    if (left[0] == '\0') return;
+    usleep(LOOK_US);
+  }
+  fail_msg("process %s is left behind", left);
 }

@@ -22,12 +22,21 @@ char *weights_of(Scratch *scratch, const char *dir, size_t *bytes);
 void assert_same_weights(Scratch *scratch, const char *a, const char *b);
 /* Losses of steps 1 to `steps` in DIR.jsonl; the last record of a step counts. */
 double *losses_of(Scratch *scratch, const char *dir, uint64_t steps);
-/* runtime_train in a process of its own, its stderr in the scratch folder's `log`. */
+/* Every record of a step in B.jsonl has the loss and norm that A.jsonl has for it, and every step is there. */
+void assert_same_steps(Scratch *scratch, const char *a, const char *b, uint64_t steps);
+/* runtime_train in a process and a session of its own, its stderr in the scratch folder's `log`. */
 pid_t start_training(Scratch *scratch, const Plan *plan, const TrainOptions *options, const char *log);
-/* Waits; the exit code, or -1 when it was killed. */
+/* Waits; the exit code, or -n when signal n killed it. */
 int end_training(pid_t job);
 /* The n-th child of a process, 0 when there are not so many. */
 pid_t child_of(pid_t parent, uint32_t n);
+/* Nothing of the session that a job began runs on; those whose parent was killed are given a moment to die. */
+void assert_session_ends(pid_t job);
+/* 0 when there is no such file. */
+long file_bytes(const char *path);
+void wait_for_bytes(const char *path, long bytes);
+/* Until a folder has so many entries that are not hidden. */
+void wait_for_entries(const char *dir, uint32_t count);
 /* No unfinished checkpoint lies in DIR. */
 void assert_clean(Scratch *scratch, const char *dir);
 

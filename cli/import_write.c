@@ -1,0 +1,79 @@
+/* Owns: the .fsdp text of an imported model: it uses a family file and states what differs from that file's
+ * defaults. */
+#include "cli/import.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The shortest text that reads back as the same number. */
+static const char *real(char text[32], double value) {
+  if (value >= 1 && value < 1e9 && value <= (double)(int64_t)value)
+    return snprintf(text, 32, "%.0f", value), text;
+  for (int digits = 1; digits <= 17; digits++) {
+    snprintf(text, 32, "%.*g", digits, value);
+    if (!(strtod(text, NULL) < value) && !(strtod(text, NULL) > value)) break;
+  }
+  return text;
+}
+
+static void write_inputs(Text *out) {
+  text_printf(out, "\n  input tokens: int[batch, ctx]\n  input targets: int[batch, ctx]\n\n");
+}
+
+void import_write_gpt2(Text *out, const Imported *model) {
+  char eps[32];
+  text_printf(out, "use \"families/gpt2.fsdp\"\n\nmodel %s {\n", model->name);
+  text_printf(out,
+              "  let vocab = %" PRId64 ", ctx = %" PRId64 ", d = %" PRId64 ", heads = %" PRId64
+              ", layers = %" PRId64 "\n",
+              model->vocab, model->ctx, model->d, model->heads, model->layers);
+  write_inputs(out);
+  text_printf(out,
+              "  loss = gpt2(tokens, targets, vocab, ctx, d, heads, layers, inner = %" PRId64
+              ", kind = %s, eps = %s)\n",
+              model->inner, model->erf ? "erf" : "tanh", real(eps, model->eps));
+}
+
+static void write_rope(Text *out, const ImportedRope *rope) {
+  char theta[32], factor[32], low[32], high[32];
+  text_printf(out, "theta = %s, ", real(theta, rope->theta));
+  if (!rope->llama3) {
+    text_printf(out, "scaling = none");
+    return;
+  }
+  text_printf(out, "scaling = llama3, factor = %s, low = %s, high = %s, original = %" PRId64,
+              real(factor, rope->factor), real(low, rope->low), real(high, rope->high), rope->original);
+}
+
+void import_write_llama(Text *out, const Imported *model) {
+  char eps[32];
+  text_printf(out, "use \"families/llama.fsdp\"\n\nmodel %s {\n", model->name);
+  text_printf(out,
+              "  let vocab = %" PRId64 ", ctx = %" PRId64 ", d = %" PRId64 ", heads = %" PRId64
+              ", kv_heads = %" PRId64 ", ffn = %" PRId64 ", layers = %" PRId64 "\n",
+              model->vocab, model->ctx, model->d, model->heads, model->kv_heads, model->inner, model->layers);
+  write_inputs(out);
+  text_printf(out,
+              "  x = llama(tokens, vocab, d, heads, kv_heads, ffn, layers, head_dim = %" PRId64
+              ", eps = %s,\n    ",
+              model->head_dim, real(eps, model->eps));
+  write_rope(out, &model->rope);
+  text_printf(out, ") as model\n  logits = linear(x, vocab, %s) as lm_head\n",
+              model->tied ? "weight = model.embed_tokens" : "bias = false");
+  text_printf(out, "  loss = cross_entropy(logits, targets, chunk = 2048)\n");
+}
+
+void import_write(Text *out, const Imported *model) {
+  text_printf(
+      out,
+      "# %s, imported from its config.json. The recipe is not in there: this one is for going on from the\n"
+      "# model's weights (fsdpc run --init), and meant to be changed.\n",
+      model->class);
+  model->write(out, model);
+  text_printf(out,
+              "}\n\ntrain {\n  optimizer adamw { lr 2e-5 cosine  warmup 100  betas 0.9 0.95  decay 0.1 }\n"
+              "  tokens_per_step %" PRId64
+              "\n  steps 1000\n  precision %s reduce f32\n  clip 1.0\n  seed 1337\n}\n",
+              model->ctx * 64, model->precision);
+}

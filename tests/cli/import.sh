@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Owns: `fsdpc import`: import/NAME/config.json becomes import/NAME.fsdp, which checks, plans and is laid out canonically;
+# what cannot be said in a family is an error that names its key; weights that were exported come back by --init.
+source "$(dirname "$0")/lib.sh"
+configs=$root/tests/cli/import
+
+for config in "$configs"/*/config.json; do
+  name=$(basename "$(dirname "$config")")
+  expect 0 import "$(dirname "$config")" -o "$name.fsdp"
+  diff -u "$configs/$name.fsdp" "$name.fsdp" || fail "import of $name has changed"
+  silent out
+  expect 0 import "$config"
+  diff -u "$configs/$name.fsdp" out || fail "without -o the text of $name is another"
+  expect 0 check "$name.fsdp"
+  expect 0 fmt --check "$name.fsdp"
+done
+# The same parameters as in the files that were written by hand.
+params() { "$fsdpc" plan "$1" --cluster dgx-h100 --ranks 8 --json | grep -oE '"params": *[0-9]+' | head -n 1; }
+[ "$(params Llama-3.2-1B.fsdp)" = "$(params "$root/models/llama3.2-1b.fsdp")" ] || fail 'another Llama 3.2 1B than ours'
+[ "$(params gpt2.fsdp)" = "$(params "$root/models/gpt2.fsdp")" ] || fail 'another GPT-2 than ours'
+expect 0 import "$configs/gpt2" -o /dev/stdout
+expect 0 import "$configs/gpt2"
+said err '"attn_pdrop" is left out: the model trains without dropout'
+expect 0 import "$configs/llama-v5"
+said err '"surprise" is not known, and is left out'
+
+# --- errors: refused NAME SED TEXT...: NAME's config.json, changed, is refused with every TEXT and no file is written.
+refused() {
+  local from=$configs/$1/config.json change=$2 text
+  shift 2
+  mkdir -p bad
+  sed "$change" "$from" >bad/config.json
+  cmp -s "$from" bad/config.json && fail "nothing changed by: $change"
+  expect 1 import bad -o bad.fsdp
+  for text in "$@"; do said err "$text"; done
+  [ ! -e bad.fsdp ] || fail "a file was written in spite of: $change"
+}
+with() { printf 's|"model_type"|%s, &|' "$1"; } # one entry more
+refused llama-v5 "$(with '"attention_bias": true')" 'bad/config.json: "attention_bias" is true' 'bias = true'
+refused llama-v5 "$(with '"mlp_bias": true')" '"mlp_bias" is true'
+refused llama-v5 "$(with '"attention_dropout": 0.1')" '"attention_dropout" is 0.1'
+refused llama-v5 "$(with '"sliding_window": 4096')" '"sliding_window" is 4096' 'no longer than the window'
+refused llama-v5 "$(with '"partial_rotary_factor": 0.5')" '"partial_rotary_factor" is 0.5'
+refused llama-v5 "$(with '"quantization_config": {"bits": 4}')" '"quantization_config" is {"bits":4}' 'that was quantized'
+refused llama-v5 "$(with '"hidden_act": "gelu"')" '"hidden_act" is "gelu"'
+refused llama-v5 "$(with '"attention_bias": true, "mlp_bias": true')" '"attention_bias"' '"mlp_bias"' # all at once
+refused llama-v5 's/"rope_type": "default"/"rope_type": "yarn"/' '"rope_parameters" is' 'only the types "llama3" and "default"'
+refused llama-2 's/"rope_scaling": null/"rope_scaling": {"type": "linear", "factor": 2.0}/' '"rope_scaling" is' 'set it to null'
+refused Llama-3.2-1B 's/"low_freq_factor":1.0,//' '"rope_scaling" is' 'llama3 needs factor, low_freq_factor'
+refused llama-v5 's/"num_key_value_heads": 2/"num_key_value_heads": 4/' '"num_key_value_heads" is 4: it does not divide'
+refused llama-v5 's/"head_dim": 32/"head_dim": 33/' '"head_dim" is 33' 'must be even'
+refused llama-2 's/"num_attention_heads": 32/"num_attention_heads": 33/' '"num_attention_heads" is 33: it does not divide'
+refused llama-v5 's/"vocab_size": 1000,//' '"vocab_size" is missing'
+refused llama-v5 's/"hidden_size": 96/"hidden_size": 9223372036854775807/' '"hidden_size" is 9223372036854775807: it must be'
+refused llama-v5 's/"hidden_size": 96/"hidden_size": "wide"/' '"hidden_size" is "wide": it must be'
+refused llama-v5 's/"dtype": "float32"/"dtype": "float8_e4m3fn"/' '"dtype" is "float8_e4m3fn"'
+refused gpt-exact "$(with '"scale_attn_by_inverse_layer_idx": true')" '"scale_attn_by_inverse_layer_idx" is true'
+refused gpt-exact "$(with '"scale_attn_weights": false')" '"scale_attn_weights" is false'
+refused gpt-exact "$(with '"add_cross_attention": true')" '"add_cross_attention" is true'
+refused gpt-exact "$(with '"tie_word_embeddings": false')" '"tie_word_embeddings" is false'
+refused gpt-exact 's/"gelu"/"relu"/' '"activation_function" is "relu"' 'models/families/gpt2.fsdp'
+refused gpt-exact 's/"gpt2"/"mamba"/' '"model_type" is "mamba": this is not known' 'LlamaForCausalLM (llama)'
+refused llama-v5 's/LlamaForCausalLM/LlamaForSequenceClassification/' '"architectures" is ["LlamaForSequenceClassification"]'
+refused gpt-exact 's/"model_type": "gpt2",//' '"model_type" is missing'
+refused gpt-exact 's/"n_head": 4/"n_head": 4, "n_head": 4/' 'config.json:' 'duplicate object key'
+refused gpt-exact 's/.*/[/' 'config.json:'
+expect 1 import nowhere
+said err 'nowhere'
+expect 1 import "$configs/gpt2" -o no/such/folder/x.fsdp
+said err 'cannot write'
+expect 64 import
+
+# --- weights: exported from a trained model, imported by name and shape, the same losses as the file they were trained by.
+# There the llama's loss is taken 24 rows at a time, which rounds its sum otherwise.
+round_trip() { # NAME TOLERANCE CONFIG
+  local name=$1 file=$fixtures/$1.fsdp
+  train "$name" "$file" --ranks 2 --steps 3
+  expect 0 export "$file" "$name.hf" --to safetensors --weights "$name.weights" --max-file 20KB
+  printf '%s' "$3" >"$name.hf/config.json"
+  expect 0 import "$name.hf" -o imported.fsdp
+  { sed '/^train/,$d' imported.fsdp && sed -n '/^train/,$p' "$file"; } >"$name.imported.fsdp"
+  train "$name.ours" "$file" --ranks 2 --init "$name.weights"
+  train "$name.theirs" "$name.imported.fsdp" --ranks 2 --init "$name.hf"
+  "$compare" metrics "$name.theirs.jsonl" "$name.ours.jsonl" "$2"
+}
+round_trip gpt-tiny 0 '{"model_type": "gpt2", "n_embd": 24, "n_head": 3, "n_layer": 2, "n_positions": 16, "vocab_size": 67}'
+round_trip llama-tiny 1e-6 '{"model_type": "llama", "hidden_size": 32, "intermediate_size": 72, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "vocab_size": 67}'

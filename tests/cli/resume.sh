@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Owns: going on from a checkpoint by the command line: in other worlds under other policies, from an older one where the
+# newest is damaged, and with fewer ranks after one died.
+source "$(dirname "$0")/lib.sh"
+
+# --- saved by 4 ranks in two shards of two; 50 steps agree with those of 1, 2 and 3 ranks, whatever their policies
+for model in gpt-tiny llama-tiny; do
+  sed -e 's/tokens_per_step 128/tokens_per_step 192/' -e 's/steps 20/steps 50/' "$fixtures/$model.fsdp" >"$model.fsdp"
+  train "$model-whole" "$model.fsdp" --ranks 4 --strategy hybrid_shard:2
+  train "$model-part" "$model.fsdp" --ranks 4 --strategy hybrid_shard:2 --steps 10
+  other() { # NAME ARGUMENT...: on from step 10; NAME.jsonl holds all 50 steps
+    cp "$model-part.jsonl" "$model-$1.jsonl"
+    train "$model-$1" "$model.fsdp" --resume "$model-part.weights" "${@:2}"
+    "$compare" metrics "$model-$1.jsonl" "$model-whole.jsonl" 1e-5
+  }
+  other one --ranks 1 --wrap whole --checkpoint full
+  other two --ranks 2 --strategy no_shard --checkpoint none
+  other two-sharded --ranks 2 --strategy shard_grad_op --wrap block --checkpoint full --prefetch 2
+  other three --ranks 3 --strategy full_shard --wrap size:10K --prefetch 1 --micro-batch 2
+  "$compare" metrics "$model-two.jsonl" "$model-two-sharded.jsonl" 0 # policies do not even change a bit
+done
+
+# --- a disk that takes no more: here a limit of file sizes, 40 blocks of 1 KiB; the metrics end in a torn line
+code=0
+(ulimit -f 40 && exec "$fsdpc" run gpt-tiny.fsdp --ranks 2 --data "$fixtures/tokens.bin" --metrics torn.jsonl --save torn.weights \
+  --save-every 5 --quiet) >out 2>err </dev/null || code=$?
+[ "$code" = 1 ] || fail "exit code $code where files cannot grow"
+said err 'torn.weights/.step-00000005.tmp/rank-0000'
+said err 'cannot be written: File too large; raise the limit of file sizes (ulimit -f)'
+[ -z "$(ls -A torn.weights)" ] || fail "left behind: $(ls -A torn.weights)"
+code=0
+(ulimit -f 40 && exec "$fsdpc" export gpt-tiny.fsdp hf --to safetensors --weights gpt-tiny-part.weights) >out 2>err || code=$?
+[ "$code" = 1 ] || fail "export: exit code $code where files cannot grow"
+said err 'hf/model.safetensors: cannot be written: File too large; raise the limit of file sizes (ulimit -f)'
+[ -z "$(ls -A hf)" ] || fail "left behind: $(ls -A hf)"
+train torn gpt-tiny.fsdp --ranks 2 --steps 10 --save-every 5
+printf '{"reason":"step","st' >>torn.jsonl
+train torn gpt-tiny.fsdp --ranks 2 --resume auto
+train untorn gpt-tiny.fsdp --ranks 2
+"$compare" metrics torn.jsonl untorn.jsonl 0 # every line can be read
+
+# --- a damaged checkpoint: --resume auto takes the one before, and loses nothing of it
+train whole "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard
+train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --steps 12 --save-every 4
+file=damaged.weights/step-00000012/rank-00002-of-00002.safetensors
+printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 2)) conv=notrunc status=none
+expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --data "$fixtures/tokens.bin" --resume damaged.weights --quiet
+said err "$file: the checksum of tensor"
+said err 'resume from an older one'
+train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --resume auto
+said err "warning: resume: $file: the checksum of tensor"
+said err 'resuming from damaged.weights/step-00000008, after step 8'
+said err 'superseded-step-00000012'
+"$compare" weights damaged.weights/model.safetensors whole.weights/model.safetensors
