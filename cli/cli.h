@@ -54,6 +54,7 @@ int compile_graph(Cli *cli, const char *path, Graph **graph);
 bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options);
 /* FILE -> checked graph, and its plan block with the command line's overrides. */
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options);
+int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned);
 /* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
  * does not fit: see planned->fits. */
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned);
@@ -90,6 +91,9 @@ void report_line(const Cli *cli, const Planned *planned, FILE *out);
 void report_json(const Cli *cli, const Planned *planned, FILE *out);
 /* Why it does not fit, and the cheapest ways out. */
 void report_infeasible(const Planned *planned, FILE *out);
+
+/* `plan` for another executor than ours (plan_executor.c): the choice, its runners-up, and with -o the model with its policy. */
+int plan_for_executor(Cli *cli, const Graph *graph, const PlannerOptions *options);
 
 /* What differs between two plans, on stdout (cmd_diff.c). True when something does. */
 bool print_diff(const Cli *cli, const Planned *before, const Planned *after);

@@ -1,52 +1,9 @@
 /* Owns: `fsdpc predict`: the file's policy, pinned as it stands, under an executor's habits. */
 #include "cli/cli.h"
 
-#include "planner/executor.h"
+#include "cli/executor.h"
 
 #include <jansson.h>
-
-static bool choose_executor(const Cli *cli, PlanSettings *settings) {
-  const char *name = option_text(&cli->options, OPTION_EXECUTOR, NULL);
-  int which = name ? executor_find(name) : (int)settings->executor.id;
-  if (which >= 0) {
-    settings->executor.id = (ExecutorId)which;
-    return true;
-  }
-  uint32_t count = 0;
-  while (executor_names()[count]) count++;
-  const char *meant = text_nearest(name, executor_names(), count);
-  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL,
-              "option --executor knows no \"%s\"", name);
-  return false;
-}
-
-/* Missing sizes: all devices, one sample a rank, as many micro-batches as the step's samples ask for. */
-static void choose_world(const Graph *graph, const PlannerOptions *options, ExecutorWorld *world) {
-  const Cluster *cluster = &graph->cluster;
-  const PlanSettings *settings = &options->settings;
-  int64_t ranks = options->ranks ? options->ranks : cluster->node_devices * cluster->nodes;
-  int64_t per_node = options->ranks_per_node ? options->ranks_per_node : cluster->node_devices;
-  int64_t micro = settings->micro_batch > 0 ? settings->micro_batch : 1, accumulation = 1;
-  if (graph->recipe.samples_per_step)
-    accumulation = (int64_t)graph->recipe.samples_per_step / (ranks * micro);
-  *world = (ExecutorWorld){
-      .ranks = (uint32_t)ranks,
-      .shard = (uint32_t)(settings->strategy == STRATEGY_HYBRID_SHARD ? settings->shard : ranks),
-      .ranks_per_node = (uint32_t)(per_node < ranks ? per_node : ranks),
-      .micro_batch = micro,
-      .accumulation = accumulation > 0 ? accumulation : 1};
-}
-
-/* What of a prediction rests on assumptions alone, or NULL. */
-static const char *uncalibrated(const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
-  Generation generation = graph->cluster.device.generation;
-  if (generation != GENERATION_AMPERE && generation != GENERATION_HOPPER)
-    return "no published run calibrates this device";
-  if (world->ranks > world->ranks_per_node) return "no published run calibrates several nodes";
-  if (settings->executor.id == EXECUTOR_FSDP1_AUTOCAST || settings->executor.attention == ATTENTION_UNFUSED)
-    return "no published run calibrates these kernels";
-  return NULL;
-}
 
 static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                        const ExecutorPrediction *p) {
@@ -95,19 +52,15 @@ int cmd_predict(Cli *cli) {
   ExecutorWorld world;
   ExecutorPrediction prediction;
   Graph *graph;
-  PlanSettings unread = {0};
-  if (!choose_executor(cli, &unread)) return EXIT_USAGE;
   int code = compile_settings(cli, cli->options.operands.data[0], &graph, &options);
   if (code != EXIT_OK) return code;
-  choose_executor(cli, &options.settings);
-  choose_world(graph, &options, &world);
+  world = executor_world(graph, &options);
   bool good = executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))
     print_json(&options.settings, &world, &prediction);
   else
     print_text(&options.settings, &world, &prediction);
-  const char *assumed = uncalibrated(graph, &options.settings, &world);
-  if (assumed) fprintf(stderr, "note: %s: the figures that time rests on are assumed (docs/cost-model.md)\n", assumed);
+  executor_note_assumed(graph, &options.settings, &world);
   return prediction.fits ? EXIT_OK : EXIT_NO_FIT;
 }

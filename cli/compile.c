@@ -95,16 +95,41 @@ static bool override_auto(const Cli *cli, OptionId id, int64_t least, int64_t mo
   return option_integer(&cli->options, id, least, most, out);
 }
 
+/* "auto", "yes", "no" or a number of ranks. */
+static bool override_reshard(const Cli *cli, int32_t *out) {
+  static const char *const words[] = {"no", "yes", "auto", "N"};
+  const char *text = option_text(&cli->options, OPTION_RESHARD, "");
+  int64_t ranks = *out;
+  int word = -1;
+  bool number = *text >= '0' && *text <= '9';
+  if (number ? !option_integer(&cli->options, OPTION_RESHARD, 2, MOST_RANKS, &ranks)
+             : !option_word(&cli->options, OPTION_RESHARD, words, 4, &word))
+    return false;
+  if (word == 3) return usage_error(NULL, "option --reshard N needs a number for N, such as 8"), false;
+  *out = word < 0 ? (int32_t)ranks : word == 2 ? SETTING_AUTO : word;
+  return true;
+}
+
+static bool override_executor(const Cli *cli, ExecutorId *out) {
+  const char *name = option_text(&cli->options, OPTION_EXECUTOR, NULL);
+  int which = name ? executor_find(name) : (int)*out;
+  if (which >= 0) return *out = (ExecutorId)which, true;
+  uint32_t count = 0;
+  while (executor_names()[count]) count++;
+  const char *meant = text_nearest(name, executor_names(), count);
+  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL, "option --executor knows no \"%s\"", name);
+  return false;
+}
+
 static bool override_settings(const Cli *cli, PlanSettings *settings) {
-  static const char *const checkpoints[] = {"auto", "none", "full"}, *const reshards[] = {"no", "yes",
-                                                                                          "auto"};
+  static const char *const checkpoints[] = {"auto", "none", "full"};
   static const CheckpointKind kinds[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
   static const char *const cadences[] = {"auto", "micro_batch", "step"}; /* in the order of Cadence */
-  int checkpoint = -1, reshard = -1, gather = (int)settings->gather, reduce = (int)settings->reduce;
+  int checkpoint = -1, gather = (int)settings->gather, reduce = (int)settings->reduce;
   if (!override_strategy(cli, settings) || !override_wrap(cli, settings) ||
       !option_bytes(&cli->options, OPTION_MEMORY, &settings->memory_bytes) ||
       !option_word(&cli->options, OPTION_CHECKPOINT, checkpoints, 3, &checkpoint) ||
-      !option_word(&cli->options, OPTION_RESHARD, reshards, 3, &reshard) ||
+      !override_reshard(cli, &settings->reshard) || !override_executor(cli, &settings->executor.id) ||
       !option_word(&cli->options, OPTION_GATHER, cadences, 3, &gather) ||
       !option_word(&cli->options, OPTION_REDUCE, cadences, 3, &reduce) ||
       !override_auto(cli, OPTION_PREFETCH, 0, MOST_PREFETCH, &settings->prefetch) ||
@@ -113,7 +138,6 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
   settings->gather = (Cadence)gather;
   settings->reduce = (Cadence)reduce;
   if (checkpoint >= 0) settings->checkpoint = kinds[checkpoint];
-  if (reshard >= 0) settings->reshard = reshard == 2 ? SETTING_AUTO : reshard;
   return true;
 }
 
@@ -124,27 +148,55 @@ bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptio
          override_settings(cli, &options->settings);
 }
 
+static bool float_dtype(const char *text, DType *out) {
+  static const DType types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (!strcmp(text, dtype_name(types[i]))) return *out = types[i], true;
+  return false;
+}
+
+/* --precision bf16:f32 over the file's. */
+static bool override_precision(const Cli *cli, Recipe *recipe) {
+  const char *text = option_text(&cli->options, OPTION_PRECISION, NULL), *colon = text ? strchr(text, ':') : NULL;
+  DType compute, reduce;
+  if (!text) return true;
+  const char *first = colon ? arena_strndup(cli->arena, text, (size_t)(colon - text)) : text;
+  if (!float_dtype(first, &compute) || !float_dtype(colon ? colon + 1 : "f32", &reduce)) {
+    usage_error("such as --precision bf16:f32", "option --precision expects f32, bf16 or f16, and after a colon one of them, but got \"%s\"", text);
+    return false;
+  }
+  recipe->compute = compute;
+  recipe->reduce = reduce;
+  return true;
+}
+
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options) {
   static const Graph nothing = {0};
   if (!compile_options_of_planner(cli, &nothing, options)) return EXIT_USAGE; /* usage errors first: they need no file */
+  if (!override_precision(cli, &(Recipe){0})) return EXIT_USAGE;
   int code = compile_graph(cli, path, graph);
-  if (code == EXIT_OK) compile_options_of_planner(cli, *graph, options);
+  if (code != EXIT_OK) return code;
+  override_precision(cli, &(*graph)->recipe);
+  compile_options_of_planner(cli, *graph, options);
   return code;
 }
 
 /* --- planning ------------------------------------------------------------------------------------------ */
 
+int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned) {
+  PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
+  planner_plan(cli->arena, &cli->sink, graph, options, dump, dump_text, result);
+  if (!cli_print_diags(cli)) return EXIT_INVALID;
+  if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", graph->path);
+  *planned = (Planned){result->plan, result->sim, result->fits, &result->infeasible, result->seconds};
+  return EXIT_OK;
+}
+
 int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned) {
   Graph *graph;
   PlannerOptions options;
-  PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
   int code = compile_settings(cli, path, &graph, &options);
-  if (code != EXIT_OK) return code;
-  planner_plan(cli->arena, &cli->sink, graph, &options, dump, dump_text, result);
-  if (!cli_print_diags(cli)) return EXIT_INVALID;
-  if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", path);
-  *planned = (Planned){result->plan, result->sim, result->fits, &result->infeasible, result->seconds};
-  return EXIT_OK;
+  return code == EXIT_OK ? plan_graph(cli, graph, &options, dump, dump_text, planned) : code;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------- */

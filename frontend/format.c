@@ -225,16 +225,8 @@ static const char *write_all(const Formatter *f) {
   return out.data ? out.data : "";
 }
 
-const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path) {
-  const char *why;
-  int32_t file = source_read(sources, path, &why);
-  if (file < 0) {
-    diag_error(sink, SPAN_NONE, "cannot read \"%s\": %s", path, why);
-    return NULL;
-  }
-  Ast *ast = parse_file(arena, sources, sink, file);
-  if (!ast) return NULL;
-  const SourceFile *source = &sources->files.data[file];
+static const char *format_ast(Arena *arena, const SourceSet *sources, const Ast *ast) {
+  const SourceFile *source = &sources->files.data[ast->file];
   Formatter f = {.arena = arena,
                  .text = source->text,
                  .length = (uint32_t)source->length,
@@ -243,4 +235,49 @@ const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, co
   for (uint32_t i = 0; i < f.count; i++) place_token(&f, i);
   read_gap(&f, f.count ? f.tokens[f.count - 1].end : 0, f.length, f.count);
   return write_all(&f);
+}
+
+static Ast *read_ast(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path) {
+  const char *why;
+  int32_t file = source_read(sources, path, &why);
+  if (file >= 0) return parse_file(arena, sources, sink, file);
+  diag_error(sink, SPAN_NONE, "cannot read \"%s\": %s", path, why);
+  return NULL;
+}
+
+const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path) {
+  const Ast *ast = read_ast(arena, sources, sink, path);
+  return ast ? format_ast(arena, sources, ast) : NULL;
+}
+
+/* --- another plan block ------------------------------------------------------------------------------------ */
+
+/* The byte after the brace that closes the block which begins here. */
+static uint32_t block_end(const Ast *ast, uint32_t begin) {
+  uint32_t depth = 0;
+  for (uint32_t i = 0; i < ast->tokens.count; i++) {
+    const Token *token = &ast->tokens.data[i];
+    if (token->begin < begin) continue;
+    if (token->kind == '{') depth++;
+    if (token->kind == '}' && --depth == 0) return token->end;
+  }
+  return begin;
+}
+
+const char *frontend_with_plan(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const char *block) {
+  const Ast *ast = read_ast(arena, sources, sink, path);
+  if (!ast) return NULL;
+  const char *text = sources->files.data[ast->file].text;
+  uint32_t at = 0;
+  Text out = {.arena = arena};
+  for (uint32_t i = 0; i < ast->statements->count; i++) {
+    const Stmt *stmt = ast->statements->data[i];
+    if (stmt->kind != STMT_BLOCK || strcmp(stmt->type.text, "plan")) continue;
+    text_add(&out, text + at, stmt->span.begin - at);
+    at = block_end(ast, stmt->span.begin);
+  }
+  text_printf(&out, "%s\n%s", text + at, block);
+  int32_t file = source_add(sources, path, out.data, out.length);
+  const Ast *whole = parse_file(arena, sources, sink, file);
+  return whole ? format_ast(arena, sources, whole) : NULL;
 }

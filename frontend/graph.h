@@ -114,7 +114,7 @@ enum { SETTING_AUTO = -1 };
 typedef struct UnitRule {
   const char *name;
   VEC(const char *) patterns;
-  int32_t reshard; /* 0, 1, SETTING_AUTO */
+  int32_t reshard; /* 0, 1, N > 1, SETTING_AUTO: as below */
   Span span;
 } UnitRule;
 
@@ -169,7 +169,7 @@ typedef struct PlanSettings {
   CheckpointKind checkpoint;
   int64_t prefetch;      /* depth in units, or SETTING_AUTO */
   int64_t micro_batch;   /* samples, or SETTING_AUTO */
-  int32_t reshard;       /* after forward: 0, 1, SETTING_AUTO */
+  int32_t reshard;       /* after forward: 0 no, 1 yes, N > 1 to groups of N ranks (other executors only), SETTING_AUTO */
   Cadence gather, reduce;
   VEC(UnitRule) units;
   VEC(CheckpointRule) checkpoints;
@@ -211,6 +211,12 @@ void graph_print(Text *out, const Graph *graph);
 
 /* Recipe, cluster and plan settings in effect, one fact a line. */
 void settings_print(Text *out, const Graph *graph);
+
+/* Settings as a `plan { ... }` block that reads back as the same settings. */
+void settings_write_plan(Text *out, const PlanSettings *settings);
+/* The text of a file with this plan block instead of its own, in the canonical layout; NULL and diagnostics when it does not
+ * parse. */
+const char *frontend_with_plan(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const char *block);
 
 const char *layer_name(LayerKind kind);
 /* Elements of a shape with `batch` samples; false on overflow. */

@@ -65,4 +65,10 @@ const char *read_pattern(Reader *reader, const char *key);
 const Item *read_block_item(Reader *reader, const Key *key);
 bool key_error(Reader *reader, const Key *key, Span span, const char *saw);
 
+/* The words of the plan block by the value they stand for, NULL at the end (settings_plan.c). */
+extern const char *const settings_strategy[], *const settings_wrap[], *const settings_checkpoint[], *const settings_cadence[],
+    *const settings_states[],
+    *const settings_loss[], *const settings_attention[], *const settings_reduce[], *const settings_selective[],
+    *const settings_update[], *const settings_offload[];
+
 #endif

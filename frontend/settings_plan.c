@@ -3,6 +3,20 @@
 
 #define FIELD(member) offsetof(PlanSettings, member)
 
+enum { MOST_RESHARD = 1 << 20 };
+
+const char *const settings_strategy[] = {"auto", "full_shard", "shard_grad_op", "no_shard", "shard_optim", "hybrid_shard", NULL};
+const char *const settings_wrap[] = {"auto", "block", "size", "whole", NULL};
+const char *const settings_checkpoint[] = {"auto", "none", "full", NULL};
+const char *const settings_cadence[] = {"auto", "micro_batch", "step", NULL};
+const char *const settings_states[] = {"f32", "bf16", NULL};
+const char *const settings_loss[] = {"default", "eager", "compiled", "upcast", "chunked", "fused", NULL};
+const char *const settings_attention[] = {"default", "flash1", "flash2", "cudnn", "unfused", NULL};
+const char *const settings_reduce[] = {"default", "micro_batch", "step", NULL};
+const char *const settings_selective[] = {"none", "operators", "blocks", NULL};
+const char *const settings_update[] = {"default", "unfused", "foreach", "fused", NULL};
+const char *const settings_offload[] = {"m", "v", "master", "residual", NULL};
+
 static bool read_memory(Reader *reader, const Key *key) {
   PlanSettings *plan = reader->target;
   Quantity quantity;
@@ -42,8 +56,6 @@ static bool read_suffix(Reader *reader, const Key *key, const char *rest, int64_
 
 /* strategy full_shard | hybrid_shard:8 */
 static bool read_strategy(Reader *reader, const Key *key) {
-  static const char *const names[] = {
-      "auto", "full_shard", "shard_grad_op", "no_shard", "shard_optim", "hybrid_shard", NULL};
   PlanSettings *plan = reader->target;
   const char *rest;
   int32_t strategy;
@@ -51,14 +63,13 @@ static bool read_strategy(Reader *reader, const Key *key) {
     plan->strategy = STRATEGY_HYBRID_SHARD;
     return read_suffix(reader, key, rest, &plan->shard);
   }
-  if (!read_word(reader, key, names, &strategy)) return false;
+  if (!read_word(reader, key, settings_strategy, &strategy)) return false;
   plan->strategy = (Strategy)strategy;
   return true;
 }
 
 /* wrap block | size 100M | size:100M */
 static bool read_wrap(Reader *reader, const Key *key) {
-  static const char *const names[] = {"auto", "block", "size", "whole", NULL};
   PlanSettings *plan = reader->target;
   const char *rest;
   int64_t numel = 0;
@@ -69,13 +80,21 @@ static bool read_wrap(Reader *reader, const Key *key) {
     plan->wrap_numel = (uint64_t)numel;
     return good;
   }
-  if (!read_word(reader, key, names, &wrap)) return false;
+  if (!read_word(reader, key, settings_wrap, &wrap)) return false;
   plan->wrap = (WrapKind)wrap;
   return true;
 }
 
+/* reshard yes | no | auto | RANKS */
 static bool read_reshard_into(Reader *reader, const Key *key, int32_t *out) {
   static const char *const words[] = {"no", "yes", "auto", NULL};
+  const Item *item = next_item(reader);
+  Quantity ranks;
+  if (item && item->kind == ITEM_NUMBER) {
+    if (!read_number(reader, key, QUANTITY_NUMBER, 2, MOST_RESHARD, &ranks)) return false;
+    *out = (int32_t)ranks.integer;
+    return ranks.is_integer || key_error(reader, key, item->span, "this must be a whole number");
+  }
   if (!read_word(reader, key, words, out)) return false;
   if (*out == 2) *out = SETTING_AUTO;
   return true;
@@ -180,32 +199,25 @@ int executor_find(const char *name) {
 }
 
 static bool read_offload(Reader *reader, const Key *key) {
-  static const char *const words[] = {"m", "v", "master", "residual", NULL};
   ExecutorSettings *executor = reader->target;
   int32_t which;
   do {
-    if (!read_word(reader, key, words, &which)) return false;
+    if (!read_word(reader, key, settings_offload, &which)) return false;
     executor->offload |= 1u << which;
   } while (!next_is_key(reader));
   return true;
 }
 
 #define EXECUTOR_FIELD(member) offsetof(ExecutorSettings, member)
-static const char *const state_words[] = {"f32", "bf16", NULL};
-static const char *const loss_words[] = {"default", "eager", "compiled", "upcast", "chunked", "fused", NULL};
-static const char *const attention_words[] = {"default", "flash1", "flash2", "cudnn", "unfused", NULL};
-static const char *const reduce_words[] = {"default", "micro_batch", "step", NULL};
-static const char *const selective_words[] = {"none", "operators", "blocks", NULL};
-static const char *const update_words[] = {"default", "unfused", "foreach", "fused", NULL};
 
 static const Key executor_keys[] = {
-    {"states", KEY_WORD, EXECUTOR_FIELD(states), .words = state_words, .usage = "states f32|bf16"},
-    {"loss", KEY_WORD, EXECUTOR_FIELD(loss), .words = loss_words, .usage = "loss default|eager|compiled|upcast|chunked|fused"},
-    {"attention", KEY_WORD, EXECUTOR_FIELD(attention), .words = attention_words, .usage = "attention default|flash1|flash2|cudnn|unfused"},
+    {"states", KEY_WORD, EXECUTOR_FIELD(states), .words = settings_states, .usage = "states f32|bf16"},
+    {"loss", KEY_WORD, EXECUTOR_FIELD(loss), .words = settings_loss, .usage = "loss default|eager|compiled|upcast|chunked|fused"},
+    {"attention", KEY_WORD, EXECUTOR_FIELD(attention), .words = settings_attention, .usage = "attention default|flash1|flash2|cudnn|unfused"},
     {"loss_chunks", KEY_COUNT, EXECUTOR_FIELD(loss_chunks), .least = 1, .most = 1 << 20, .usage = "loss_chunks 4"},
-    {"reduce", KEY_WORD, EXECUTOR_FIELD(reduce), .words = reduce_words, .usage = "reduce micro_batch|step"},
-    {"selective", KEY_WORD, EXECUTOR_FIELD(selective), .words = selective_words, .usage = "selective operators|blocks"},
-    {"update", KEY_WORD, EXECUTOR_FIELD(update), .words = update_words, .usage = "update unfused|foreach|fused"},
+    {"reduce", KEY_WORD, EXECUTOR_FIELD(reduce), .words = settings_reduce, .usage = "reduce micro_batch|step"},
+    {"selective", KEY_WORD, EXECUTOR_FIELD(selective), .words = settings_selective, .usage = "selective operators|blocks"},
+    {"update", KEY_WORD, EXECUTOR_FIELD(update), .words = settings_update, .usage = "update unfused|foreach|fused"},
     {"update_in_backward", KEY_YES_NO, EXECUTOR_FIELD(update_in_backward), .usage = "update_in_backward yes|no"},
     {"offload", KEY_CUSTOM, .read = read_offload, .usage = "offload m v master residual"},
 };
@@ -235,22 +247,18 @@ static bool read_executor(Reader *reader, const Key *key) {
   return true;
 }
 
-static const char *const checkpoint_words[] = {"auto", "none", "full", NULL};
-
-static const char *const cadence_words[] = {"auto", "micro_batch", "step", NULL};
-
 static const Key plan_keys[] = {
     {"memory", KEY_CUSTOM, .read = read_memory, .usage = "memory 72GiB"},
     {"strategy", KEY_CUSTOM, .read = read_strategy,
      .usage = "strategy auto|full_shard|shard_grad_op|shard_optim|no_shard|hybrid_shard:RANKS"},
     {"wrap", KEY_CUSTOM, .read = read_wrap, .usage = "wrap auto|block|whole|size 100M"},
     {"unit", KEY_CUSTOM, .read = read_unit, .repeats = true,
-     .usage = "unit NAME { PATTERN ... [reshard yes|no] }"},
-    {"reshard", KEY_CUSTOM, .read = read_reshard, .usage = "reshard auto|yes|no"},
-    {"checkpoint", KEY_WORD, FIELD(checkpoint), .words = checkpoint_words,
+     .usage = "unit NAME { PATTERN ... [reshard yes|no|RANKS] }"},
+    {"reshard", KEY_CUSTOM, .read = read_reshard, .usage = "reshard auto|yes|no|RANKS"},
+    {"checkpoint", KEY_WORD, FIELD(checkpoint), .words = settings_checkpoint,
      .usage = "checkpoint auto|none|full"},
-    {"gather", KEY_WORD, FIELD(gather), .words = cadence_words, .usage = "gather auto|micro_batch|step"},
-    {"reduce", KEY_WORD, FIELD(reduce), .words = cadence_words, .usage = "reduce auto|micro_batch|step"},
+    {"gather", KEY_WORD, FIELD(gather), .words = settings_cadence, .usage = "gather auto|micro_batch|step"},
+    {"reduce", KEY_WORD, FIELD(reduce), .words = settings_cadence, .usage = "reduce auto|micro_batch|step"},
     {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
     {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
     {"executor", KEY_CUSTOM, .read = read_executor, .usage = "executor native|pytorch-fsdp2 [eager|compiled]|... [{ states f32|bf16 ... }]"},

@@ -27,9 +27,10 @@ enum { SAVE_INPUT = 1, SAVE_SECOND = 2, SAVE_THIRD = 4, SAVE_OUTPUT = 8 };
 /* One layer's memory traffic and what it keeps for backward. Inputs and outputs are counted once, however
  * many layers keep them. */
 typedef struct LayerHabit {
-  double forward, backward; /* bytes moved by element of the output */
+  double forward, backward; /* bytes moved by element of the output, in a dtype of 16 bits */
   unsigned saves;           /* SAVE_ bits: tensors */
   double extra;             /* further bytes kept by element of the output */
+  bool upcasts;             /* works in f32 whatever the compute dtype: the bytes above hold for any */
 } LayerHabit;
 
 typedef struct LossHabit {
@@ -55,13 +56,11 @@ typedef struct ExecutorProfile {
   double sum_first, sum_more; /* bytes by element where several products read a tensor: the second reader,
                                  each further one */
   double bias_bytes;          /* by output element, backward */
-  double
-      copy_bytes[2]; /* by gathered element on the compute stream around collectives, forward and backward */
+  double copies; /* passes over gathered parameters and over gradients to reduce, on the compute stream of a step */
   double live_units; /* gathered at once */
   bool keep_last;    /* the last block stays gathered */
   bool reduce_each;  /* gradients are reduced every micro-batch */
-  double accumulate_bytes;         /* moved by parameter and micro-batch where they are not */
-  double unreduced_bytes;          /* held by parameter on every rank where they are not; 0: as the states */
+  bool accumulates;                /* ... else into a tensor of the reduce dtype of their own; not: in the states */
   double host_op_ns, host_unit_ns; /* issuing one operator; one unit's hooks a pass */
   double update_ns;                /* fixed cost of the optimizer step */
   double reserved_factor; /* of backward's transients that do not reuse forward's segments; 1: an arena */
@@ -82,14 +81,25 @@ typedef struct ExecutorWorld {
   int64_t micro_batch, accumulation;
 } ExecutorWorld;
 
+/* Live bytes of one rank by class. */
+typedef struct ExecutorBytes {
+  double parameters, gradients, optimizer, gathered, activations, workspace;
+} ExecutorBytes;
+
+double executor_bytes_total(const ExecutorBytes *bytes);
+
 typedef struct ExecutorPrediction {
   double step_ns;
   double tokens_per_s_per_rank;
+  double mfu; /* share of the device's stated peak */
   /* of the first block, one pass each (0 without blocks) */
   double block_forward_ns, block_backward_ns, block_recompute_ns, gather_ns, reduce_ns;
   double head_ns, update_ns;           /* head: what follows the last block, both passes */
+  double recompute_ns;                 /* of a step */
   double exposed_ns;                   /* of a step: compute waiting for communication */
   double active_bytes, reserved_bytes; /* peaks; without context and communicator buffers */
+  const char *peak_at;                 /* of the active bytes */
+  ExecutorBytes peak;                  /* active bytes there */
   double states_bytes, saved_bytes;
   double capacity_bytes; /* what the device lets an allocator reserve */
   bool fits;

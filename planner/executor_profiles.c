@@ -61,8 +61,8 @@ static const LayerHabit eager_layers[LAYER_COUNT] = {
     [LAYER_POSITIONS] = {0, 4, 0, 0},
     [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
     [LAYER_LAYERNORM] = {4, 10, SAVE_INPUT, 0},
-    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 6}, /* kept too: the f32 copy and the normalised values */
-    [LAYER_ROPE] = {20, 20, 0, 0},
+    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 6, true}, /* kept too: the f32 copy and the normalised values */
+    [LAYER_ROPE] = {20, 20, 0, 0, true},
     [LAYER_ATTENTION] = {0, 0, ATTENTION_SAVES, 0},
     [LAYER_GELU] = {4, 6, SAVE_INPUT, 0},
     [LAYER_RELU] = {4, 6, SAVE_OUTPUT, 0},
@@ -96,9 +96,9 @@ static const LayerHabit autocast_layers[LAYER_COUNT] = {
     [LAYER_EMBEDDING] = {8, 16, 0, 0},
     [LAYER_POSITIONS] = {0, 8, 0, 0},
     [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
-    [LAYER_LAYERNORM] = {12, 24, SAVE_INPUT, 4}, /* the f32 output beside its f16 copy */
-    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 8},
-    [LAYER_ROPE] = {20, 20, 0, 0},
+    [LAYER_LAYERNORM] = {12, 24, SAVE_INPUT, 4, true}, /* the f32 output beside its f16 copy */
+    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 8, true},
+    [LAYER_ROPE] = {20, 20, 0, 0, true},
     [LAYER_ATTENTION] = {8, 8, ATTENTION_SAVES, 0},
     [LAYER_GELU] = {36, 60, SAVE_INPUT, 12},
     [LAYER_RELU] = {4, 6, SAVE_OUTPUT, 0},
@@ -112,17 +112,18 @@ static const LayerHabit autocast_layers[LAYER_COUNT] = {
 /* --- loss and optimizer --------------------------------------------------------------------------------- */
 
 LossHabit executor_loss(LossKind kind, DType compute) {
+  bool f32 = compute == DTYPE_F32; /* nothing to cast, and twice as wide */
   switch (kind) {
   case LOSS_COMPILED:
-    return (LossHabit){10, 8};
+    return f32 ? (LossHabit){16, 8} : (LossHabit){10, 8};
   case LOSS_UPCAST:
-    return (LossHabit){10, 14}; /* compiled, the logits in f32 beside their gradient */
+    return f32 ? (LossHabit){16, 12} : (LossHabit){10, 14}; /* compiled, the logits in f32 beside their gradient */
   case LOSS_CHUNKED:
-    return (LossHabit){10, 5};
+    return f32 ? (LossHabit){16, 9} : (LossHabit){10, 5};
   case LOSS_FUSED:
-    return (LossHabit){6, compute == DTYPE_F32 ? 4 : 2}; /* the gradient replaces the logits */
+    return f32 ? (LossHabit){12, 4} : (LossHabit){6, 2}; /* the gradient replaces the logits */
   default:
-    return (LossHabit){24, 16};
+    return f32 ? (LossHabit){20, 12} : (LossHabit){24, 16};
   }
 }
 
@@ -140,10 +141,10 @@ double executor_update_held(UpdateKind kind, StateKind states) {
 /* --- executors ------------------------------------------------------------------------------------------ */
 
 #define TORCH                                                                                                \
-  .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulate_bytes = 10, .unreduced_bytes = 4,    \
+  .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulates = true,                             \
   .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2
-#define FSDP2      .live_units = 3, .keep_last = true, .copy_bytes = {6, 6}, .update = UPDATE_FOREACH
-#define FSDP1      .live_units = 2, .copy_bytes = {3, 3}
+#define FSDP2      .live_units = 3, .keep_last = true, .copies = 2, .update = UPDATE_FOREACH
+#define FSDP1      .live_units = 2, .copies = 1
 #define EAGER      .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
 #define EAGER_SDPA EAGER, .layers = eager_layers, .layout_bytes = 4
 #define COMPILED                                                                                             \
@@ -170,7 +171,6 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                          .sum_more = 0,
                          .bias_bytes = 0,
                          .live_units = 2,
-                         .accumulate_bytes = 4,
                          .reserved_factor = 1,
                          .workspace_bytes = 64 * MiB},
     [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products",

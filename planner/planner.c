@@ -39,6 +39,12 @@ static bool check_graph(DiagSink *sink, const Graph *graph) {
 
 static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSettings *settings) {
   uint32_t errors = sink->errors;
+  bool partly = settings->reshard > 1;
+  for (uint32_t u = 0; u < settings->units.count; u++) partly |= settings->units.data[u].reshard > 1;
+  if (partly) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "resharding to fewer ranks is what PyTorch executors can do, this runtime cannot");
+    diag_help(diag, "use reshard yes, no or auto; 'fsdpc plan --executor pytorch-fsdp2' plans for PyTorch");
+  }
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
     bool matched = false;

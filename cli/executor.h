@@ -1,0 +1,17 @@
+/* Owns: what `predict` and `plan --executor` share. */
+#ifndef FSDPC_CLI_EXECUTOR_H
+#define FSDPC_CLI_EXECUTOR_H
+
+#include "cli/cli.h"
+#include "planner/executor_search.h"
+
+/* A note on stderr where no published run calibrates what times rest on. */
+void executor_note_assumed(const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world);
+/* Why no policy fits, and what would, on stderr. */
+void executor_print_infeasible(const ExecutorPlan *plan);
+
+typedef enum { EXPORT_SAFETENSORS, EXPORT_TORCH, EXPORT_TRANSFORMERS, EXPORT_ACCELERATE } ExportTarget;
+/* Plans the file for its executor and writes the policy for a target other than SAFETENSORS. */
+int export_policy(Cli *cli, const char *path, ExportTarget target);
+
+#endif

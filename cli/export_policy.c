@@ -1,0 +1,295 @@
+/* Owns: `fsdpc export --to torch|transformers|accelerate`: the policy planned for an FSDP2 executor as what PyTorch and the
+ * trainers around it read. What a target cannot say is listed, and refused without --lossy. */
+#include "cli/cli.h"
+#include "cli/executor.h"
+
+#include <jansson.h>
+
+typedef struct Policy {
+  Arena *arena;
+  const Graph *graph;
+  const ExecutorPlan *plan;
+  bool *again; /* by block in order: checkpointed */
+  VEC(const char *) blocks;
+  VEC(const char *) losses; /* what the target cannot say */
+} Policy;
+
+/* --- what was decided ----------------------------------------------------------------------------------- */
+
+static void lose(Policy *p, const char *what) {
+  vec_push(p->arena, &p->losses, what);
+}
+
+static uint32_t again_count(const Policy *p) {
+  uint32_t count = 0;
+  for (uint32_t b = 0; b < p->blocks.count; b++) count += p->again[b];
+  return count;
+}
+
+/* Modules that a rule checkpoints whole; a rule of anything less is none that PyTorch can be told. */
+static void find_checkpoints(Policy *p) {
+  const PlanSettings *s = &p->plan->settings;
+  p->again = ARENA_ARRAY(p->arena, bool, p->blocks.count);
+  for (uint32_t b = 0; b < p->blocks.count; b++)
+    p->again[b] = s->checkpoint == CHECKPOINT_FULL || (s->executor.selective == SELECTIVE_BLOCKS && b % 2 == 0);
+  for (uint32_t r = 0; r < s->checkpoints.count; r++) {
+    const CheckpointRule *rule = &s->checkpoints.data[r];
+    bool hit = false;
+    for (uint32_t b = 0; b < p->blocks.count; b++) {
+      if (!path_matches(rule->pattern, p->blocks.data[b])) continue;
+      hit = true;
+      p->again[b] = rule->recompute;
+    }
+    if (!hit) lose(p, arena_printf(p->arena, "checkpointing \"%s\", which is no block", rule->pattern));
+  }
+}
+
+static void find_blocks(Policy *p) {
+  const Graph *graph = p->graph;
+  for (uint32_t u = 0; u < p->plan->units.count; u++) {
+    const PlannedUnit *unit = &p->plan->units.data[u];
+    bool inside = false;
+    for (uint32_t m = 0; m < graph->modules.count && unit->blocks; m++) {
+      const char *name = graph->modules.data[m].name;
+      inside |= !strcmp(name, unit->name);
+      if (inside && graph->modules.data[m].repeat >= 0 && (!p->blocks.count || !path_matches(p->blocks.data[p->blocks.count - 1], name)))
+        vec_push(p->arena, &p->blocks, name);
+      if (inside && !strcmp(name, unit->last)) break;
+    }
+  }
+}
+
+static bool compiled(const Policy *p) {
+  ExecutorId id = p->plan->settings.executor.id;
+  return id == EXECUTOR_FSDP2_COMPILED || id == EXECUTOR_FSDP2_COMPILED_2024;
+}
+
+static bool reduces_each(const Policy *p) {
+  return p->plan->world.accumulation > 1 && p->plan->settings.reduce == CADENCE_MICRO_BATCH;
+}
+
+/* All units but the root alike: 0 kept, 1 released; else -1. */
+static int32_t common_reshard(const Policy *p) {
+  int32_t reshard = p->plan->units.count > 1 ? p->plan->units.data[1].reshard : 1;
+  for (uint32_t u = 1; u < p->plan->units.count; u++)
+    if (p->plan->units.data[u].reshard != reshard) return -1;
+  return reshard <= 1 ? reshard : -1;
+}
+
+/* --- torch: a module to import --------------------------------------------------------------------------- */
+
+static const char *torch_dtype(DType type) {
+  return type == DTYPE_BF16 ? "torch.bfloat16" : type == DTYPE_F16 ? "torch.float16" : "torch.float32";
+}
+
+static void write_names(Text *out, const Policy *p, uint32_t first, uint32_t count) {
+  for (uint32_t b = first; b < first + count; b++) text_printf(out, "%s\"%s\"", b > first ? ", " : "", p->blocks.data[b]);
+}
+
+static void write_constants(Text *out, const Policy *p) {
+  const ExecutorWorld *w = &p->plan->world;
+  const Recipe *recipe = &p->graph->recipe;
+  text_printf(out, "REPLICAS, SHARD = %u, %u\n", w->ranks / w->shard, w->shard);
+  text_printf(out, "MICRO_BATCH, ACCUMULATION = %lld, %lld  # samples of a rank, micro-batches of a step\n", (long long)w->micro_batch,
+              (long long)w->accumulation);
+  text_printf(out, "REDUCE_EACH_MICRO_BATCH = %s\n", reduces_each(p) || w->accumulation == 1 ? "True" : "False");
+  text_printf(out, "PREFETCH = %lld  # units gathered ahead\n", (long long)p->plan->settings.prefetch);
+  text_printf(out, "COMPILE = %s  # each block\n", compiled(p) ? "True" : "False");
+  text_printf(out, "PARAM_DTYPE, REDUCE_DTYPE = %s, %s\n", torch_dtype(recipe->compute), torch_dtype(recipe->reduce));
+  text_printf(out, "UNITS = [  # modules gathered together, reshard_after_forward\n");
+  for (uint32_t u = 1, b = 0; u < p->plan->units.count; b += p->plan->units.data[u++].blocks) {
+    const PlannedUnit *unit = &p->plan->units.data[u];
+    text_printf(out, "    ([");
+    write_names(out, p, b, unit->blocks);
+    text_printf(out, unit->reshard > 1 ? "], %d),\n" : unit->reshard ? "], True),\n" : "], False),\n", unit->reshard);
+  }
+  text_printf(out, "]\nSELECTIVE = %s  # every second product and attention are kept, the rest runs again\n",
+              p->plan->settings.executor.selective == SELECTIVE_OPERATORS ? "True" : "False");
+  text_printf(out, "CHECKPOINTED = [");
+  const char *separator = "";
+  for (uint32_t b = 0; b < p->blocks.count; b++) {
+    if (!p->again[b] && p->plan->settings.executor.selective != SELECTIVE_OPERATORS) continue;
+    text_printf(out, "%s\"%s\"", separator, p->blocks.data[b]);
+    separator = ", ";
+  }
+  text_printf(out, "]\n");
+}
+
+static const char torch_code[] =
+    "\n"
+    "_KEPT = {\n"
+    "    torch.ops.aten._scaled_dot_product_flash_attention.default,\n"
+    "    torch.ops.aten._scaled_dot_product_efficient_attention.default,\n"
+    "    torch.ops.aten._scaled_dot_product_cudnn_attention.default,\n"
+    "}\n"
+    "_PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}\n"
+    "\n"
+    "\n"
+    "def _selective_contexts():\n"
+    "    products = {False: 0, True: 0}  # forward and recompute count alike\n"
+    "\n"
+    "    def policy(ctx, op, *args, **kwargs):\n"
+    "        products[ctx.is_recompute] += op in _PRODUCTS\n"
+    "        odd = products[ctx.is_recompute] % 2 == 1\n"
+    "        kept = op in _KEPT or (op in _PRODUCTS and odd)\n"
+    "        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE\n"
+    "\n"
+    "    return create_selective_checkpoint_contexts(policy)\n"
+    "\n"
+    "\n"
+    "def _checkpoint(model, name):\n"
+    "    parent, _, child = name.rpartition(\".\")\n"
+    "    options = {\"context_fn\": _selective_contexts} if SELECTIVE else {}\n"
+    "    wrapped = checkpoint_wrapper(model.get_submodule(name), checkpoint_impl=CheckpointImpl.NO_REENTRANT, **options)\n"
+    "    setattr(model.get_submodule(parent), child, wrapped)\n"
+    "\n"
+    "\n"
+    "def apply(model, device_type=\"cuda\"):\n"
+    "    \"\"\"Checkpoints, compiles and shards the model in place.\"\"\"\n"
+    "    mesh = init_device_mesh(device_type, (REPLICAS, SHARD), mesh_dim_names=(\"replicate\", \"shard\"))\n"
+    "    if REPLICAS == 1:\n"
+    "        mesh = mesh[\"shard\"]\n"
+    "    options = {\"mesh\": mesh, \"mp_policy\": MixedPrecisionPolicy(param_dtype=PARAM_DTYPE, reduce_dtype=REDUCE_DTYPE)}\n"
+    "    for name in CHECKPOINTED:\n"
+    "        _checkpoint(model, name)\n"
+    "    units = []\n"
+    "    for names, reshard in UNITS:\n"
+    "        modules = [model.get_submodule(name) for name in names]\n"
+    "        if COMPILE:\n"
+    "            for module in modules:\n"
+    "                module.compile()\n"
+    "        fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=reshard, **options)\n"
+    "        units.append(modules[0])\n"
+    "    fully_shard(model, reshard_after_forward=False, **options)\n"
+    "    for i, unit in enumerate(units):\n"
+    "        if PREFETCH > 1:\n"
+    "            unit.set_modules_to_forward_prefetch(units[i + 1 : i + 1 + PREFETCH])\n"
+    "            unit.set_modules_to_backward_prefetch(units[max(0, i - PREFETCH) : i][::-1])\n"
+    "    return model\n"
+    "\n"
+    "\n"
+    "def before_backward(model, last):\n"
+    "    \"\"\"Call before each micro-batch's forward; last: of the step.\"\"\"\n"
+    "    model.set_requires_gradient_sync(REDUCE_EACH_MICRO_BATCH or last)\n"
+    "    model.set_is_last_backward(last)\n";
+
+static void write_torch(Text *out, Policy *p) {
+  const ExecutorPrediction *predicted = &p->plan->prediction;
+  char time[32], active[32], reserved[32];
+  text_printf(out,
+              "\"\"\"FSDP2 for %s as planned for %s on %u ranks of %s.\n\n"
+              "Predicted: %s a step, %s active, %s reserved. After init_process_group():\n\n"
+              "    model = apply(model)\n"
+              "    for i in range(ACCUMULATION):\n"
+              "        before_backward(model, last=i == ACCUMULATION - 1)\n"
+              "        (loss_of(model, next(samples)) / ACCUMULATION).backward()\n\"\"\"\n\n"
+              "import torch\n"
+              "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper\n"
+              "from torch.distributed.device_mesh import init_device_mesh\n"
+              "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n"
+              "from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts\n\n",
+              p->graph->name, executor_name(p->plan->settings.executor.id), p->plan->world.ranks, p->graph->cluster.name,
+              text_time(time, predicted->step_ns), text_bytes(active, (uint64_t)predicted->active_bytes),
+              text_bytes(reserved, (uint64_t)predicted->reserved_bytes));
+  write_constants(out, p);
+  text_printf(out, "%s", torch_code);
+}
+
+/* --- transformers and accelerate ------------------------------------------------------------------------- */
+
+/* What both can say: one unit a block, all of them resharded or none, all blocks checkpointed or none. */
+static void lose_units(Policy *p) {
+  const PlanSettings *s = &p->plan->settings;
+  uint32_t largest = 0, again = again_count(p);
+  for (uint32_t u = 1; u < p->plan->units.count; u++)
+    if (p->plan->units.data[u].blocks > largest) largest = p->plan->units.data[u].blocks;
+  if (largest > 1) lose(p, arena_printf(p->arena, "units of up to %u blocks: every block becomes one (--wrap block)", largest));
+  if (common_reshard(p) < 0) lose(p, "resharding that differs by unit, or to groups: all become resharded (--reshard yes or no)");
+  if (s->executor.selective == SELECTIVE_OPERATORS)
+    lose(p, "checkpointing by operator: none (--checkpoint none or full)");
+  else if (again && again < p->blocks.count)
+    lose(p, arena_printf(p->arena, "checkpointing of %u of %u blocks: all (--checkpoint none or full)", again, p->blocks.count));
+  if (s->prefetch > 1) lose(p, "gathering more than one unit ahead (--prefetch 1)");
+}
+
+static void write_transformers(Text *out, Policy *p) {
+  const ExecutorWorld *w = &p->plan->world;
+  lose_units(p);
+  if (w->shard < w->ranks) lose(p, "replicas: the Trainer's fsdp_config has none (--strategy full_shard)");
+  json_t *config = json_pack("{s:i, s:b, s:b, s:s, s:b}", "version", 2, "reshard_after_forward", common_reshard(p) != 0, "cpu_offload", 0,
+                             "auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "activation_checkpointing", again_count(p) > 0);
+  json_t *object = json_pack("{s:b, s:o, s:I, s:I, s:b, s:b, s:b}", "fsdp", 1, "fsdp_config", config, "per_device_train_batch_size",
+                             (json_int_t)w->micro_batch, "gradient_accumulation_steps", (json_int_t)w->accumulation, "bf16",
+                             p->graph->recipe.compute == DTYPE_BF16, "fp16", p->graph->recipe.compute == DTYPE_F16, "torch_compile",
+                             compiled(p));
+  if (reduces_each(p))
+    json_object_set_new(object, "accelerator_config", json_pack("{s:{s:b}}", "gradient_accumulation_kwargs", "sync_each_batch", 1));
+  char *text = json_dumps(object, JSON_INDENT(2));
+  text_printf(out, "%s\n", text ? text : "");
+  free(text);
+  json_decref(object);
+}
+
+static void write_accelerate(Text *out, Policy *p) {
+  const ExecutorWorld *w = &p->plan->world;
+  DType compute = p->graph->recipe.compute;
+  lose_units(p);
+  if (reduces_each(p)) lose(p, "reducing each micro-batch: pass GradientAccumulationPlugin(sync_each_batch=True) to Accelerator");
+  text_printf(out, "# Micro-batches of %lld samples, %lld accumulated: the script says so.\n", (long long)w->micro_batch,
+              (long long)w->accumulation);
+  text_printf(out, "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n");
+  if (compiled(p)) text_printf(out, "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: true\n");
+  text_printf(out,
+              "fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_reshard_after_forward: %s\n"
+              "  fsdp_activation_checkpointing: %s\n  fsdp_offload_params: false\n  fsdp_cpu_ram_efficient_loading: true\n"
+              "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
+              common_reshard(p) ? "true" : "false", again_count(p) ? "true" : "false");
+  text_printf(out, "mixed_precision: %s\nnum_machines: %u\nnum_processes: %u\n",
+              compute == DTYPE_BF16 ? "bf16" : compute == DTYPE_F16 ? "fp16" : "'no'", w->ranks / w->ranks_per_node, w->ranks);
+  if (w->shard < w->ranks)
+    text_printf(out, "parallelism_config:\n  parallelism_config_dp_replicate_size: %u\n  parallelism_config_dp_shard_size: %u\n",
+                w->ranks / w->shard, w->shard);
+  text_printf(out, "rdzv_backend: static\nsame_network: true\n");
+}
+
+/* --- the command ------------------------------------------------------------------------------------------ */
+
+static int refuse_losses(const Policy *p, const char *target) {
+  cli_error("--to %s cannot say all of this policy", target);
+  for (uint32_t i = 0; i < p->losses.count; i++) fprintf(stderr, "note: %s\n", p->losses.data[i]);
+  fprintf(stderr, "help: plan with the options in parentheses, or pass --lossy; --to torch says everything\n");
+  return EXIT_INVALID;
+}
+
+static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, ExportTarget target) {
+  static const char *const names[] = {[EXPORT_TORCH] = "torch", [EXPORT_TRANSFORMERS] = "transformers", [EXPORT_ACCELERATE] = "accelerate"};
+  static void (*const writers[])(Text *, Policy *) = {
+      [EXPORT_TORCH] = write_torch, [EXPORT_TRANSFORMERS] = write_transformers, [EXPORT_ACCELERATE] = write_accelerate};
+  Policy policy = {.arena = cli->arena, .graph = graph, .plan = plan};
+  Text out = {.arena = cli->arena};
+  const char *path = option_text(&cli->options, OPTION_OUTPUT, NULL);
+  find_blocks(&policy);
+  find_checkpoints(&policy);
+  writers[target](&out, &policy);
+  if (policy.losses.count && !option_given(&cli->options, OPTION_LOSSY)) return refuse_losses(&policy, names[target]);
+  for (uint32_t i = 0; i < policy.losses.count; i++) fprintf(stderr, "warning: --to %s cannot say: %s\n", names[target], policy.losses.data[i]);
+  if (!path) return fwrite(out.data, 1, out.length, stdout), EXIT_OK;
+  return cli_write_file(cli, path, out.data, out.length) ? EXIT_OK : EXIT_INVALID;
+}
+
+int export_policy(Cli *cli, const char *path, ExportTarget target) {
+  Graph *graph;
+  PlannerOptions options;
+  ExecutorPlan plan;
+  int code = compile_settings(cli, path, &graph, &options);
+  if (code != EXIT_OK) return code;
+  ExecutorId id = options.settings.executor.id;
+  if (id < EXECUTOR_FSDP2_EAGER || id > EXECUTOR_FSDP2_COMPILED_2024)
+    return usage_error("pass --executor pytorch-fsdp2-compiled or pytorch-fsdp2-eager", "a policy is exported for FSDP2, not for %s",
+                       executor_name(id));
+  bool good = executor_plan(cli->arena, &cli->sink, graph, &options, &plan);
+  if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
+  executor_note_assumed(graph, &plan.settings, &plan.world);
+  if (!plan.fits) return executor_print_infeasible(&plan), EXIT_NO_FIT;
+  return write_policy(cli, graph, &plan, target);
+}

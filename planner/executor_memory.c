@@ -1,0 +1,149 @@
+/* Owns: executor_model.h's peaks: live bytes at the end of forward, in each block's backward and in the optimizer, and what the
+ * executor's allocator reserves for them. */
+#include "planner/executor_model.h"
+
+#include <math.h>
+
+/* By class where the bytes are largest; the sum is the active peak. */
+typedef struct Peaks {
+  ExecutorBytes forward, backward, update;
+  double transient; /* of backward: does not reuse what forward held */
+} Peaks;
+
+static double state_bytes(const Model *m) {
+  return m->settings->executor.states == STATES_BF16 ? 2 : 4;
+}
+
+double executor_bytes_total(const ExecutorBytes *bytes) {
+  return bytes->parameters + bytes->gradients + bytes->optimizer + bytes->gathered + bytes->activations + bytes->workspace;
+}
+
+/* Persistent bytes of one rank without gradients, and its gradient shard. */
+static ExecutorBytes states(const Model *m, const Sharding *s) {
+  const ExecutorSettings *executor = &m->settings->executor;
+  double each = state_bytes(m), local = each * m->numel / s->shard, whole = s->strategy == STRATEGY_SHARD_OPTIM ? each * m->numel : local;
+  ExecutorBytes bytes = {.parameters = whole, .gradients = whole, .workspace = m->profile->workspace_bytes};
+  if (executor->offload & OFFLOAD_MASTER) bytes.parameters -= local;
+  if (!(executor->offload & OFFLOAD_M)) bytes.optimizer += local;
+  if (!(executor->offload & OFFLOAD_V)) bytes.optimizer += local;
+  return bytes;
+}
+
+static double biggest_unit(const Sharding *s) {
+  double biggest = 0;
+  for (uint32_t u = 1; u < s->unit_count; u++) biggest = fmax(biggest, s->units[u].numel);
+  return biggest;
+}
+
+/* Gathered at once while units come and go: one more for each that is fetched further ahead. */
+static double window_bytes(const Model *m, const Sharding *s) {
+  double live = fmax(1, m->profile->live_units + (double)s->prefetch - 1);
+  return s->gathers ? live * m->gathered * biggest_unit(s) : 0;
+}
+
+/* What units up to `last` keep between forward and backward: all of themselves, or a group's share. */
+static double kept_bytes(const Model *m, const Sharding *s, uint32_t last, double *partly) {
+  double whole = 0;
+  *partly = 0;
+  for (uint32_t u = 1; u <= last && s->gathers; u++) {
+    const ExecutorUnit *unit = &s->units[u];
+    if (unit->reshard == 0) whole += m->gathered * unit->numel;
+    if (unit->reshard > 1 && (uint32_t)unit->reshard < s->shard) *partly += m->gathered * unit->numel / unit->reshard;
+  }
+  return whole;
+}
+
+static double gathered_bytes(const Model *m, const Sharding *s, uint32_t last) {
+  double partly, whole = kept_bytes(m, s, last, &partly);
+  return fmax(whole, window_bytes(m, s)) + partly;
+}
+
+static double root_bytes(const Model *m, const Sharding *s) {
+  return s->gathers || m->settings->executor.states == STATES_F32 ? m->gathered * m->parts[0].numel : 0;
+}
+
+static double saved_bytes(const Model *m) {
+  double bytes = 0;
+  for (uint32_t p = 0; p < m->part_count; p++) bytes += m->parts[p].saved;
+  return bytes;
+}
+
+/* Values computed again and gradients of activations (6 d + 4 f) in the worst block's backward. */
+static double working_bytes(const Model *m) {
+  double most = 0;
+  for (uint32_t p = 1; p < m->part_count; p++) {
+    const Part *part = &m->parts[p];
+    most = fmax(most, fmax(0, part->whole - part->saved) + 3 * part->width + 2 * part->widest);
+  }
+  return most;
+}
+
+/* A unit's gradients beside what is sent of them; the root's wait for the end where they are reduced at once. */
+static double unreduced_unit_bytes(const Model *m, const Sharding *s) {
+  double biggest = biggest_unit(s);
+  if (!s->scatters) return 0;
+  if (!s->reduce_each) return (m->gathered + m->wire) * biggest; /* gradients are where they accumulate */
+  return (m->gathered + 2 * m->wire) * biggest + (m->gathered + m->wire) * m->parts[0].numel;
+}
+
+/* Gradients that earlier micro-batches left; negative: none, they appear as backward goes. */
+static double old_gradients(const Model *m, const Sharding *s, const ExecutorBytes *all) {
+  if (s->scatters && !s->reduce_each) return (m->profile->accumulates ? m->wire : state_bytes(m)) * m->numel;
+  return s->world->accumulation > 1 ? all->gradients : -1;
+}
+
+/* Backward from the last block: saved bytes fall, gradients grow, kept units go. */
+static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double saved) {
+  double old = old_gradients(m, s, all), working = working_bytes(m), unreduced = unreduced_unit_bytes(m, s);
+  double freed = 0, produced = 0, each = state_bytes(m);
+  ExecutorBytes most = {0};
+  for (uint32_t u = s->unit_count; u-- > 1;) {
+    for (uint32_t p = s->units[u].end; p-- > s->units[u].first;) {
+      ExecutorBytes now = *all;
+      double grown = s->scatters ? produced / s->shard : produced;
+      now.gradients = unreduced + (old >= 0 ? old : m->settings->executor.update_in_backward ? 0 : each * grown);
+      now.activations = saved - freed + working;
+      now.gathered = gathered_bytes(m, s, u) + root_bytes(m, s);
+      if (executor_bytes_total(&now) > executor_bytes_total(&most)) most = now;
+      freed += m->parts[p].saved;
+      produced += m->parts[p].numel;
+    }
+  }
+  return most;
+}
+
+static Peaks peaks(const Model *m, const Sharding *s) {
+  const ExecutorSettings *executor = &m->settings->executor;
+  ExecutorBytes all = states(m, s);
+  double saved = saved_bytes(m);
+  if (executor->offload & OFFLOAD_RESIDUAL)
+    for (uint32_t p = 1; p < m->part_count; p++) saved -= m->parts[p].width;
+  Peaks out = {.forward = all, .update = all};
+  out.forward.gradients = fmax(0, old_gradients(m, s, &all));
+  out.forward.activations = saved + model_loss(m).held * m->logits;
+  out.forward.gathered = gathered_bytes(m, s, s->unit_count - 1) + root_bytes(m, s);
+  out.backward = backward_peak(m, s, &all, saved);
+  out.transient = working_bytes(m) + window_bytes(m, s) + unreduced_unit_bytes(m, s);
+  if (!executor->update_in_backward)
+    out.update.optimizer += executor_update_held(model_update(m), executor->states) * m->numel / s->shard;
+  return out;
+}
+
+void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) {
+  Peaks peak = peaks(m, s);
+  const Device *device = &m->cluster->device;
+  ExecutorBytes own = states(m, s);
+  double forward = executor_bytes_total(&peak.forward), backward = executor_bytes_total(&peak.backward),
+         update = executor_bytes_total(&peak.update);
+  out->states_bytes = own.parameters + own.optimizer;
+  out->saved_bytes = saved_bytes(m);
+  out->active_bytes = fmax(forward, fmax(backward, update));
+  out->peak_at = forward >= out->active_bytes ? "end of forward" : backward >= out->active_bytes ? "backward" : "optimizer";
+  out->peak = forward >= out->active_bytes ? peak.forward : backward >= out->active_bytes ? peak.backward : peak.update;
+  out->reserved_bytes = out->active_bytes;
+  if (m->profile->reserved_factor > 1)
+    out->reserved_bytes = fmax(out->active_bytes, forward + m->profile->reserved_factor * peak.transient);
+  out->capacity_bytes = device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
+  /* What allocator slack there is yields before the device is full: only live bytes must fit, and a little beside them. */
+  out->fits = fmin(out->reserved_bytes, 1.02 * out->active_bytes) <= out->capacity_bytes;
+}

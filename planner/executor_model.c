@@ -1,0 +1,333 @@
+/* Owns: executor_model.h's description: operators become times and kept tensors, block by block. */
+#include "planner/executor_model.h"
+
+#include <math.h>
+
+/* --- the graph ------------------------------------------------------------------------------------------ */
+
+static int32_t base_of(const Graph *graph, int32_t tensor) {
+  int32_t view = graph->tensors.data[tensor].view_of;
+  return view >= 0 ? view : tensor;
+}
+
+static double numel_of(const Model *m, int32_t tensor) {
+  const Shape *shape = &m->graph->tensors.data[tensor].shape;
+  return (double)shape_rows(shape, m->micro_batch) * (double)shape_cols(shape);
+}
+
+/* Profiles state the bytes that kernels move for tensors of 16 bits. */
+static double scaled(const Model *m, double bytes) {
+  return bytes * m->element / 2;
+}
+
+static double bytes_of(const Model *m, int32_t tensor) {
+  int32_t producer = m->producer[tensor];
+  LayerKind kind = producer >= 0 ? m->graph->ops.data[producer].kind : LAYER_LINEAR;
+  bool stream = m->profile->stream_bytes > 0 && (kind == LAYER_ADD || kind == LAYER_EMBEDDING);
+  return (stream ? m->profile->stream_bytes : m->element) * numel_of(m, tensor);
+}
+
+/* The outermost repeat iteration around an op, or -1. */
+static int32_t block_module(const Graph *graph, int32_t op) {
+  int32_t found = -1;
+  for (int32_t module = graph->ops.data[op].module; module >= 0; module = graph->modules.data[module].parent)
+    if (graph->modules.data[module].repeat >= 0) found = module;
+  return found;
+}
+
+static void find_parts(Arena *arena, Model *m) {
+  const Graph *graph = m->graph;
+  int32_t *part_of_module = ARENA_ARRAY(arena, int32_t, graph->modules.count);
+  m->parts = ARENA_ARRAY(arena, Part, graph->modules.count + 1);
+  m->parts[0].name = "root";
+  m->part_count = 1;
+  m->last_block_op = -1;
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    int32_t module = m->settings->wrap == WRAP_WHOLE ? -1 : block_module(graph, (int32_t)i);
+    if (module >= 0 && !part_of_module[module]) {
+      m->parts[m->part_count].name = graph->modules.data[module].name;
+      part_of_module[module] = (int32_t)m->part_count++;
+    }
+    m->part_of[i] = module >= 0 ? part_of_module[module] : 0;
+    if (module >= 0) m->last_block_op = (int32_t)i;
+  }
+  for (uint32_t p = 0; p < graph->params.count; p++) {
+    const GraphParam *param = &graph->params.data[p];
+    uint64_t numel = 0;
+    shape_numel(&param->shape, 1, &numel);
+    int32_t first = m->part_of[param->first_op];
+    m->parts[first == m->part_of[param->last_op] ? first : 0].numel += (double)numel;
+    m->numel += (double)numel;
+  }
+}
+
+static void find_tensors(Model *m) {
+  const Graph *graph = m->graph;
+  m->head = -1;
+  for (uint32_t t = 0; t < graph->tensors.count; t++) m->producer[t] = -1;
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    const GraphOp *op = &graph->ops.data[i];
+    m->producer[base_of(graph, op->output)] = (int32_t)i;
+    if (op->kind == LAYER_LINEAR) m->readers[op->inputs[0]]++;
+  }
+  const GraphOp *loss = &graph->ops.data[graph->loss_op];
+  if (loss->kind != LAYER_CROSS_ENTROPY) return;
+  m->head = m->producer[base_of(graph, loss->inputs[0])];
+  m->logits = numel_of(m, loss->inputs[0]);
+  m->logit_width = (double)shape_cols(&graph->tensors.data[loss->inputs[0]].shape);
+}
+
+/* --- recompute ------------------------------------------------------------------------------------------ */
+
+static uint32_t components(const char *path) {
+  uint32_t count = 1;
+  for (; *path; path++) count += *path == '.';
+  return count;
+}
+
+/* Later rules win. A pattern no deeper than a block's name is of all of the block or none of it: like policies name blocks. */
+static void heed_rule(Model *m, const CheckpointRule *rule) {
+  uint32_t depth = components(rule->pattern);
+  int32_t part = 0;
+  bool whole = false, hit = false;
+  for (uint32_t i = 0; i < m->graph->ops.count; i++) {
+    if (m->part_of[i] != part) {
+      part = m->part_of[i];
+      whole = part > 0 && components(m->parts[part].name) >= depth;
+      hit = whole && path_matches(rule->pattern, m->parts[part].name);
+    }
+    if (whole ? hit : path_matches(rule->pattern, m->graph->ops.data[i].name)) m->again[i] = rule->recompute;
+  }
+}
+
+/* torchtitan's per-operator policy keeps attention and every second product of a block. */
+static void choose_again(Model *m) {
+  const ExecutorSettings *executor = &m->settings->executor;
+  int32_t part = 0;
+  uint32_t products = 0;
+  for (uint32_t i = 0; i < m->graph->ops.count; i++) {
+    const GraphOp *op = &m->graph->ops.data[i];
+    bool again = m->part_of[i] > 0 && m->settings->checkpoint == CHECKPOINT_FULL;
+    if (m->part_of[i] != part) products = 0;
+    part = m->part_of[i];
+    if (op->kind == LAYER_LINEAR) products++;
+    if (part > 0 && executor->selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL)
+      again = op->kind == LAYER_LINEAR ? products % 2 == 0 : op->kind != LAYER_ATTENTION;
+    if (part > 0 && executor->selective == SELECTIVE_BLOCKS) again = part % 2 == 1;
+    m->again[i] = again;
+  }
+  for (uint32_t r = 0; r < m->settings->checkpoints.count; r++) heed_rule(m, &m->settings->checkpoints.data[r]);
+  for (uint32_t p = 1; p < m->part_count; p++) m->parts[p].again = true;
+  for (uint32_t i = 0; i < m->graph->ops.count; i++)
+    if (!m->again[i]) m->parts[m->part_of[i]].again = false;
+}
+
+static void need(Model *m, int32_t part, int32_t tensor);
+
+/* An op that runs again needs its inputs, and the values it keeps. */
+static void rerun(Model *m, int32_t part, int32_t index) {
+  const GraphOp *op = &m->graph->ops.data[index];
+  if (m->rerun[index]) return;
+  m->rerun[index] = true;
+  for (int32_t k = 0; k < op->input_count; k++) need(m, part, base_of(m->graph, op->inputs[k]));
+}
+
+/* Backward of an op in `part` reads this base tensor: it is kept, or computed again. */
+static void need(Model *m, int32_t part, int32_t tensor) {
+  int32_t producer = m->producer[tensor];
+  if (m->graph->tensors.data[tensor].is_index) return;
+  if (producer >= 0 && m->again[producer] && m->part_of[producer] == part) {
+    rerun(m, part, producer);
+    return;
+  }
+  if (m->kept[tensor]) return;
+  m->kept[tensor] = true;
+  m->parts[part].saved += bytes_of(m, tensor);
+}
+
+static void count_whole(Model *m, int32_t part, int32_t tensor) {
+  if (m->counted[tensor] || m->graph->tensors.data[tensor].is_index) return;
+  m->counted[tensor] = true;
+  m->parts[part].whole += bytes_of(m, tensor);
+}
+
+/* Bytes that are kept beside tensors of the graph: statistics, f32 copies, expanded heads, scores. */
+static double extra_kept(const Model *m, const GraphOp *op) {
+  const LayerHabit *habit = &m->profile->layers[op->kind];
+  /* What is kept in f32 beside a tensor of 16 bits is that tensor itself where everything is f32. */
+  double each = habit->upcasts ? fmax(0, habit->extra + 2 - m->element) : habit->extra;
+  double out = numel_of(m, op->output), bytes = each * out;
+  if (op->kind != LAYER_ATTENTION) return bytes;
+  double heads = (double)op->as.attention.heads, kv = (double)op->as.attention.kv_heads;
+  double rows = out / (heads * (double)op->as.attention.head_dim);
+  const Shape *keys = &m->graph->tensors.data[op->inputs[1]].shape;
+  double length = keys->rank > 1 ? (double)keys->dim[keys->rank - 2] : 1;
+  bytes += 4 * heads * rows + m->attention->score_bytes * heads * rows * length;
+  if (m->profile->expands && kv < heads) bytes += 2 * m->element * out * (1 - kv / heads);
+  return bytes;
+}
+
+static void keep_tensors(Model *m, uint32_t index) {
+  const GraphOp *op = &m->graph->ops.data[index];
+  int32_t part = m->part_of[index];
+  unsigned saves = m->profile->layers[op->kind].saves;
+  for (int32_t k = 0; k < op->input_count && k < 3; k++) {
+    int32_t tensor = base_of(m->graph, op->inputs[k]), producer = m->producer[tensor];
+    if (!(saves & (1u << k))) continue;
+    bool inside = m->profile->fused_swiglu && op->kind == LAYER_MUL && producer >= 0 &&
+                  m->graph->ops.data[producer].kind == LAYER_SILU;
+    if (inside) continue; /* computed from its input in registers */
+    need(m, part, tensor);
+    count_whole(m, part, tensor);
+  }
+  if (saves & SAVE_OUTPUT) {
+    need(m, part, op->output);
+    count_whole(m, part, op->output);
+  }
+  /* The policy keeps its products' outputs, needed or not. */
+  bool policy =
+      m->settings->executor.selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL;
+  if (policy && part > 0 && op->kind == LAYER_LINEAR && !m->again[index]) need(m, part, op->output);
+  double extra = extra_kept(m, op);
+  m->parts[part].whole += extra;
+  if (!m->again[index]) m->parts[part].saved += extra;
+}
+
+/* A checkpointed block keeps what it reads from outside even where no backward of its own needs it. */
+static void keep_block_inputs(Model *m) {
+  for (uint32_t i = 0; i < m->graph->ops.count; i++) {
+    const GraphOp *op = &m->graph->ops.data[i];
+    for (int32_t k = 0; k < op->input_count && m->part_of[i] > 0 && m->again[i]; k++) {
+      int32_t tensor = base_of(m->graph, op->inputs[k]), producer = m->producer[tensor];
+      if (producer >= 0 && m->part_of[producer] != m->part_of[i]) need(m, m->part_of[i], tensor);
+    }
+  }
+}
+
+/* --- times ---------------------------------------------------------------------------------------------- */
+
+static void time_product(Model *m, const GraphOp *op, double *forward, double *backward) {
+  const GraphTensor *x = &m->graph->tensors.data[op->inputs[0]], *y = &m->graph->tensors.data[op->output];
+  double rows = (double)shape_rows(&x->shape, m->micro_batch);
+  double in = (double)shape_cols(&x->shape), out = (double)shape_cols(&y->shape);
+  *forward = cost_product_ns(&m->rates, rows, out, in, m->element);
+  m->flops += 6 * rows * in * out;
+  *backward = cost_product_ns(&m->rates, rows, in, out, m->element) +
+              cost_product_ns(&m->rates, out, in, rows, m->element);
+  if (op->bias >= 0 && m->profile->bias_bytes > 0)
+    *backward += cost_move_ns(&m->rates, scaled(m, m->profile->bias_bytes) * rows * out);
+}
+
+static void time_attention(Model *m, const GraphOp *op, double *forward, double *backward) {
+  const ExecutorProfile *profile = m->profile;
+  double heads = (double)op->as.attention.heads, kv = (double)op->as.attention.kv_heads,
+         dim = (double)op->as.attention.head_dim;
+  const Shape *keys = &m->graph->tensors.data[op->inputs[1]].shape;
+  double q = numel_of(m, op->output), length = (double)keys->dim[keys->rank - 2];
+  double flops = 4 * q * length * (op->as.attention.causal ? 0.5 : 1);
+  m->flops += 3.5 * flops;
+  *forward = cost_attention_ns(&m->rates, flops, length, false);
+  *backward = cost_attention_ns(&m->rates, 2.5 * flops, length, true);
+  double copies = scaled(m, profile->layout_bytes) * q;
+  if (kv < heads) copies += scaled(m, profile->expand_bytes) * (q + q * kv / heads);
+  copies += m->attention->score_bytes * 2 * q / dim * length; /* each score tensor written and read */
+  if (copies > 0) *forward += cost_move_ns(&m->rates, copies), *backward += cost_move_ns(&m->rates, copies);
+}
+
+/* Adding up the gradients of a tensor that several products read; counted at its producer. */
+static double sum_gradients(const Model *m, const GraphOp *op) {
+  uint32_t readers = m->readers[op->output];
+  if (readers < 2 || m->profile->sum_first <= 0) return 0;
+  double bytes = scaled(m, m->profile->sum_first + m->profile->sum_more * (readers - 2));
+  return cost_move_ns(&m->rates, bytes * numel_of(m, op->output));
+}
+
+LossHabit model_loss(const Model *m) {
+  LossKind asked = m->settings->executor.loss;
+  LossHabit habit = executor_loss(asked ? asked : m->profile->loss, m->graph->recipe.compute);
+  if (!asked)
+    habit = (LossHabit){habit.moved + m->profile->loss_extra.moved, habit.held + m->profile->loss_extra.held};
+  if (m->settings->executor.loss_chunks > 1) habit.held /= (double)m->settings->executor.loss_chunks;
+  int64_t chunk = m->graph->ops.data[m->graph->loss_op].as.cross_entropy.chunk; /* native heeds the file's */
+  bool chunked = m->settings->executor.id == EXECUTOR_NATIVE && m->head >= 0 && chunk > 0;
+  double rows = m->logits > 0 ? m->logits / m->logit_width : 0;
+  if (chunked && rows > (double)chunk) habit.held *= (double)chunk / rows;
+  return habit;
+}
+
+UpdateKind model_update(const Model *m) {
+  UpdateKind kind = m->settings->executor.update;
+  return kind ? kind : m->profile->update ? m->profile->update : UPDATE_FOREACH;
+}
+
+static void time_op(Model *m, const GraphOp *op, double *forward, double *backward) {
+  *forward = *backward = 0;
+  if (op->kind == LAYER_LINEAR) time_product(m, op, forward, backward);
+  if (op->kind == LAYER_ATTENTION) time_attention(m, op, forward, backward);
+  double out = numel_of(m, op->output);
+  if (op->kind == LAYER_CROSS_ENTROPY) {
+    *forward = *backward = cost_move_ns(&m->rates, model_loss(m).moved * m->logits / 2);
+  }
+  const LayerHabit *habit = &m->profile->layers[op->kind];
+  if (!habit->upcasts) out = scaled(m, out);
+  if (habit->forward > 0) *forward += cost_move_ns(&m->rates, habit->forward * out);
+  if (habit->backward > 0) *backward += cost_move_ns(&m->rates, habit->backward * out);
+  *backward += sum_gradients(m, op);
+}
+
+static void describe_op(Model *m, uint32_t i) {
+  const GraphOp *op = &m->graph->ops.data[i];
+  Part *part = &m->parts[m->part_of[i]];
+  double forward, backward, out = m->element * numel_of(m, op->output);
+  time_op(m, op, &forward, &backward);
+  if (m->part_of[i] == 0 && (int32_t)i > m->last_block_op) {
+    part->head_forward += forward;
+    part->head_backward += backward;
+  } else {
+    part->forward += forward;
+    part->backward += backward;
+  }
+  if (m->again[i] && (part->again || m->rerun[i])) {
+    part->recompute += forward;
+    part->operators_again++;
+  }
+  part->operators++;
+  if ((int32_t)i == m->head || op->kind == LAYER_CROSS_ENTROPY) return;
+  part->width = out; /* of the last op */
+  if (out > part->widest) part->widest = out;
+}
+
+static void describe(Arena *arena, Model *m) {
+  uint32_t ops = m->graph->ops.count, tensors = m->graph->tensors.count;
+  m->part_of = ARENA_ARRAY(arena, int32_t, ops);
+  m->again = ARENA_ARRAY(arena, bool, ops);
+  m->rerun = ARENA_ARRAY(arena, bool, ops);
+  m->producer = ARENA_ARRAY(arena, int32_t, tensors);
+  m->readers = ARENA_ARRAY(arena, uint32_t, tensors);
+  m->kept = ARENA_ARRAY(arena, bool, tensors);
+  m->counted = ARENA_ARRAY(arena, bool, tensors);
+  find_parts(arena, m);
+  find_tensors(m);
+  choose_again(m);
+  keep_block_inputs(m);
+  for (uint32_t i = 0; i < ops; i++)
+    if (m->graph->ops.data[i].kind != LAYER_CROSS_ENTROPY) keep_tensors(m, i);
+  for (uint32_t i = 0; i < ops; i++) describe_op(m, i);
+}
+
+
+void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, int64_t micro_batch, Model *out) {
+  const ExecutorProfile *profile = executor_profile(settings->executor.id);
+  double element = dtype_bytes(graph->recipe.compute);
+  *out = (Model){.graph = graph,
+                 .settings = settings,
+                 .profile = profile,
+                 .attention = executor_attention(&settings->executor),
+                 .cluster = &graph->cluster,
+                 .micro_batch = micro_batch,
+                 .rates = executor_rates(&graph->cluster, &settings->executor, graph->recipe.compute),
+                 .element = element,
+                 .gathered = profile->gathered_bytes > 0 ? profile->gathered_bytes : element,
+                 .wire = dtype_bytes(graph->recipe.reduce)};
+  describe(arena, out);
+}

@@ -1,0 +1,89 @@
+/* Owns: what one policy costs under one executor, as the parts of executor.c hand it on: the graph becomes blocks with times and
+ * kept bytes (executor_model.c), blocks become units and a step's timeline (executor_step.c) and its peaks (executor_memory.c).
+ * Nobody else includes this. */
+#ifndef FSDPC_PLANNER_EXECUTOR_MODEL_H
+#define FSDPC_PLANNER_EXECUTOR_MODEL_H
+
+#include "planner/executor.h"
+
+/* What one block costs on one micro-batch; part 0 is the root: what lies outside of all blocks. */
+typedef struct Part {
+  const char *name;
+  double numel;                        /* parameters */
+  double forward, backward, recompute; /* ns */
+  double head_forward, head_backward;  /* of the root: what follows the blocks */
+  double operators, operators_again;   /* issued in one forward; in backward to recompute */
+  double saved;                        /* bytes kept from forward to backward */
+  double whole;                        /* what would be kept without recompute: held while the block's backward runs */
+  double widest, width;                /* bytes of the widest tensor and of the output */
+  bool again;                          /* checkpointed as a whole: all of it runs again, needed or not */
+} Part;
+
+/* Neighbouring blocks that are gathered and reduced together; unit 0 is the root. */
+typedef struct ExecutorUnit {
+  uint32_t first, end; /* parts */
+  double numel;
+  int32_t reshard; /* after forward: 0 kept gathered, 1 back to the shards, N > 1 to groups of N ranks */
+} ExecutorUnit;
+
+typedef struct ExecutorUnits {
+  ExecutorUnit *data; /* 0 is the root */
+  uint32_t count;
+} ExecutorUnits;
+
+typedef struct Model {
+  const Graph *graph;
+  const PlanSettings *settings;
+  const ExecutorProfile *profile;
+  const AttentionClass *attention;
+  const Cluster *cluster;
+  int64_t micro_batch;
+  Rates rates;
+  double element;       /* bytes of the compute dtype */
+  double gathered;      /* of a gathered parameter */
+  double wire;          /* of a gradient as it is reduced */
+  int32_t *part_of;     /* by op */
+  int32_t *producer;    /* by base tensor */
+  uint32_t *readers;    /* products that read a tensor */
+  bool *again;          /* by op: computed again in backward */
+  bool *rerun;          /* by op: again, and somebody needs it */
+  bool *kept, *counted; /* by base tensor: saved; saved if nothing were recomputed */
+  Part *parts;          /* [part_count], 0 is the root */
+  uint32_t part_count;
+  int32_t head; /* op: the product that yields the logits, or -1 */
+  int32_t last_block_op;
+  double numel; /* parameters of all parts */
+  double logits, logit_width;
+  double flops; /* of products and attention on one micro-batch, both passes, nothing again */
+} Model;
+
+/* How the ranks divide parameters and what crosses the links when. */
+typedef struct Sharding {
+  const ExecutorWorld *world;
+  Strategy strategy;
+  uint32_t shard, replicas;
+  bool gathers;     /* parameters are gathered by unit */
+  bool scatters;    /* gradients end up sharded */
+  bool reduce_each; /* micro-batch */
+  uint32_t prefetch; /* units gathered ahead of the one that computes */
+  const ExecutorUnit *units; /* [unit_count], 0 is the root */
+  uint32_t unit_count;
+  double *gather_ns, *regather_ns, *reduce_ns; /* by unit, 0: nothing to do */
+} Sharding;
+
+/* Whether graph and world are such that a prediction makes sense; diagnostics otherwise. */
+bool executor_check(DiagSink *sink, const Graph *graph, const ExecutorWorld *world);
+/* Describes every block under the settings' recompute choices, which `out` borrows. */
+void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, int64_t micro_batch, Model *out);
+LossHabit model_loss(const Model *model);
+UpdateKind model_update(const Model *model);
+
+/* False with a diagnostic when units by hand are none that an executor can gather. Reads the blocks' names and sizes only. */
+bool units_find(Arena *arena, DiagSink *sink, const Model *model, ExecutorUnits *out);
+void sharding_open(Arena *arena, const Model *model, const ExecutorWorld *world, const ExecutorUnits *units, Sharding *out);
+/* No step of this model takes less than its compute. */
+double compute_floor_ns(const Model *model, const ExecutorWorld *world);
+void predict_time(Arena *arena, const Model *model, const Sharding *sharding, ExecutorPrediction *out);
+void predict_memory(const Model *model, const Sharding *sharding, ExecutorPrediction *out);
+
+#endif

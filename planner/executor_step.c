@@ -1,0 +1,334 @@
+/* Owns: executor_model.h's units and timeline: which blocks are gathered together, what crosses the links, and the order of an
+ * FSDP step on one compute and one communication queue. */
+#include "planner/executor_model.h"
+
+#include <math.h>
+
+/* --- units ---------------------------------------------------------------------------------------------------------------- */
+
+static bool names_block(const Model *m, const UnitRule *rule, uint32_t part) {
+  for (uint32_t i = 0; i < rule->patterns.count; i++)
+    if (path_matches(rule->patterns.data[i], m->parts[part].name)) return true;
+  return false;
+}
+
+static int32_t rule_of(const Model *m, uint32_t part) {
+  for (uint32_t r = 0; r < m->settings->units.count; r++)
+    if (names_block(m, &m->settings->units.data[r], part)) return (int32_t)r;
+  return -1;
+}
+
+static int32_t reshard_of(const Model *m, int32_t rule, bool last) {
+  if (rule >= 0 && m->settings->units.data[rule].reshard != SETTING_AUTO) return m->settings->units.data[rule].reshard;
+  if (m->settings->strategy == STRATEGY_SHARD_GRAD_OP) return 0;
+  if (m->settings->reshard != SETTING_AUTO) return m->settings->reshard;
+  return last && m->profile->keep_last ? 0 : 1;
+}
+
+/* A unit by hand must hold neighbours, and nothing smaller than a block. */
+static bool check_rules(DiagSink *sink, const Model *m, const int32_t *rules) {
+  uint32_t errors = sink->errors;
+  for (uint32_t r = 0; r < m->settings->units.count; r++) {
+    const UnitRule *rule = &m->settings->units.data[r];
+    uint32_t runs = 0;
+    for (uint32_t p = 1; p < m->part_count; p++)
+      runs += rules[p] == (int32_t)r && rules[p - 1] != (int32_t)r;
+    if (runs == 1) continue;
+    Diag *diag = diag_error(sink, rule->span, runs ? "unit \"%s\" holds blocks that are not neighbours" : "unit \"%s\" holds no whole block",
+                            rule->name);
+    diag_help(diag, "%s gathers neighbouring blocks together, and what lies outside of all blocks as its root; list blocks such as \"%s\"",
+              executor_name(m->settings->executor.id), m->part_count > 1 ? m->parts[1].name : "h.0");
+  }
+  return sink->errors == errors;
+}
+
+bool units_find(Arena *arena, DiagSink *sink, const Model *m, ExecutorUnits *s) {
+  int32_t *rules = ARENA_ARRAY(arena, int32_t, m->part_count);
+  rules[0] = -1;
+  for (uint32_t p = 1; p < m->part_count; p++) rules[p] = rule_of(m, p);
+  if (!check_rules(sink, m, rules)) return false;
+  s->data = ARENA_ARRAY(arena, ExecutorUnit, m->part_count);
+  s->data[0] = (ExecutorUnit){.end = 1, .numel = m->parts[0].numel};
+  s->count = 1;
+  double least = m->settings->wrap == WRAP_SIZE ? (double)m->settings->wrap_numel : 0;
+  for (uint32_t p = 1; p < m->part_count; p++) {
+    ExecutorUnit *unit = &s->data[s->count - 1];
+    bool joins = s->count > 1 && rules[p] == rules[p - 1] && (rules[p] >= 0 || unit->numel < least);
+    if (!joins) s->data[s->count++] = (ExecutorUnit){.first = p, .reshard = rules[p]};
+    unit = &s->data[s->count - 1];
+    unit->end = p + 1;
+    unit->numel += m->parts[p].numel;
+  }
+  for (uint32_t u = 1; u < s->count; u++)
+    s->data[u].reshard = reshard_of(m, rules[s->data[u].first], u + 1 == s->count);
+  return true;
+}
+
+/* --- communication -------------------------------------------------------------------------------------------------------- */
+
+static double slowed(const Model *m, double ns) {
+  return ns * (1 + m->cluster->comm_slowdown);
+}
+
+static double sharded_ns(const Model *m, const Sharding *s, Collective kind, double bytes, uint32_t ranks) {
+  bool native = m->settings->executor.id == EXECUTOR_NATIVE;
+  return (native ? cost_group_ns : cost_flat_ns)(m->cluster, kind, bytes, ranks, 1, s->world->ranks_per_node);
+}
+
+static double gather_ns(const Model *m, const Sharding *s, double numel, uint32_t ranks) {
+  if (!s->gathers || numel <= 0) return 0;
+  return slowed(m, sharded_ns(m, s, COLLECTIVE_GATHER, m->gathered * numel, ranks));
+}
+
+static double reduce_ns(const Model *m, const Sharding *s, double numel) {
+  double ns = 0, bytes = m->wire * numel;
+  if (numel <= 0) return 0;
+  if (s->shard > 1) ns += sharded_ns(m, s, COLLECTIVE_REDUCE, bytes, s->shard);
+  if (s->replicas > 1)
+    ns += cost_group_ns(m->cluster, COLLECTIVE_ALLREDUCE, bytes / s->shard, s->replicas, s->shard,
+                        s->world->ranks_per_node);
+  return slowed(m, ns);
+}
+
+/* In backward, from the group that kept it; the root stays gathered. */
+static double regather_ns(const Model *m, const Sharding *s, uint32_t u) {
+  const ExecutorUnit *unit = &s->units[u];
+  if (u == 0 || unit->reshard == 0) return 0;
+  bool partly = unit->reshard > 1 && (uint32_t)unit->reshard < s->shard;
+  return gather_ns(m, s, unit->numel, partly ? (uint32_t)unit->reshard : s->shard);
+}
+
+/* Like units cost alike: most are. */
+static void time_units(const Model *m, Sharding *s) {
+  for (uint32_t u = 0; u < s->unit_count; u++) {
+    const ExecutorUnit *unit = &s->units[u];
+    bool alike = u > 1 && s->units[u - 1].numel == unit->numel;
+    s->gather_ns[u] = alike ? s->gather_ns[u - 1] : gather_ns(m, s, unit->numel, s->shard);
+    s->reduce_ns[u] = alike ? s->reduce_ns[u - 1] : s->world->ranks > 1 ? reduce_ns(m, s, unit->numel) : 0;
+    bool same = alike && s->units[u - 1].reshard == unit->reshard;
+    s->regather_ns[u] = same ? s->regather_ns[u - 1] : unit->reshard == 1 && u ? s->gather_ns[u] : regather_ns(m, s, u);
+  }
+}
+
+void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, const ExecutorUnits *units, Sharding *out) {
+  const ExecutorSettings *executor = &m->settings->executor;
+  Strategy strategy = m->settings->strategy;
+  if (strategy == STRATEGY_AUTO) strategy = STRATEGY_FULL_SHARD;
+  if (world->ranks == 1) strategy = STRATEGY_NO_SHARD;
+  uint32_t shard = strategy == STRATEGY_NO_SHARD ? 1 : world->shard;
+  bool asked = executor->reduce || m->settings->reduce;
+  bool each = asked ? executor->reduce == REDUCE_MICRO_BATCH || (!executor->reduce && m->settings->reduce == CADENCE_MICRO_BATCH)
+                    : m->profile->reduce_each;
+  int64_t prefetch = m->settings->prefetch;
+  *out = (Sharding){.world = world,
+                    .strategy = strategy,
+                    .shard = shard,
+                    .replicas = world->ranks / shard,
+                    .gathers = shard > 1 && strategy != STRATEGY_SHARD_OPTIM,
+                    .scatters = shard > 1,
+                    .reduce_each = each || world->accumulation == 1,
+                    .prefetch = prefetch == SETTING_AUTO ? 1 : (uint32_t)prefetch,
+                    .units = units->data,
+                    .unit_count = units->count};
+  out->gather_ns = ARENA_ARRAY(arena, double, out->unit_count);
+  out->regather_ns = ARENA_ARRAY(arena, double, out->unit_count);
+  out->reduce_ns = ARENA_ARRAY(arena, double, out->unit_count);
+  time_units(m, out);
+}
+
+/* --- the timeline --------------------------------------------------------------------------------------------------------- */
+
+/* One compute queue and one communication queue. Communication that was issued is known when compute over it is accounted for. */
+typedef struct Clocks {
+  double compute, network;
+  double busy_from;  /* communication runs without a pause from here to `network` (an earlier stretch ended in the past) */
+  double contention; /* compute lost for a second of overlap */
+  double exposed;
+} Clocks;
+
+/* Returns when it ends. */
+static double communicate(Clocks *c, double ready, double ns) {
+  if (ns <= 0) return ready;
+  double start = fmax(ready, c->network);
+  if (start > c->network) c->busy_from = start;
+  return c->network = start + ns;
+}
+
+static void compute(Clocks *c, double ready, double ns) {
+  if (ready > c->compute) c->exposed += ready - c->compute;
+  double start = fmax(ready, c->compute), rate = 1 - c->contention;
+  double idle = fmax(0, c->busy_from - start); /* before communication starts beside it */
+  double first = fmin(ns, idle), left = ns - first;
+  double beside = fmax(0, c->network - fmax(start, c->busy_from));
+  double done = fmin(left, beside * rate);
+  c->compute = start + first + (done < left ? beside + left - done : rate > 0 ? done / rate : 0);
+}
+
+/* A block takes the longer of host and device; hooks run once a unit. */
+static double hosted(const Model *m, const Sharding *s, const Part *part, double device, double operators, bool hooks) {
+  double host = operators * m->profile->host_op_ns + (hooks && s->world->ranks > 1 ? m->profile->host_unit_ns : 0);
+  return part == m->parts ? device : fmax(device, host);
+}
+
+/* Around a unit's collectives on the compute stream: `moved` bytes for each parameter and pass. */
+static double copies_ns(const Model *m, const Sharding *s, const ExecutorUnit *unit, double moved) {
+  double bytes = m->profile->copies / 2 * moved * unit->numel;
+  return s->gathers && bytes > 0 ? cost_move_ns(&m->rates, bytes) : 0;
+}
+
+/* Issues the gather of a unit and returns when it can be used; no gather: it is there. */
+static double issue(Clocks *c, double now, double ns) {
+  return fmax(now, communicate(c, now, ns));
+}
+
+/* Runs the units in this direction; ready[u] is when unit u can be used. A gather goes out as the unit `prefetch` uses earlier
+ * starts to compute. */
+typedef struct Ahead {
+  double *ready;
+  const double *ns;
+  int32_t issued, end, step; /* last unit whose gather is out; the one after the last; +1 or -1 */
+} Ahead;
+
+static void gather_until(Clocks *c, Ahead *ahead, double now, int32_t unit) {
+  while (ahead->issued != unit && ahead->issued + ahead->step != ahead->end) {
+    ahead->issued += ahead->step;
+    ahead->ready[ahead->issued] = issue(c, now, ahead->ns[ahead->issued]);
+  }
+}
+
+static int32_t limited(const Ahead *ahead, int32_t unit) {
+  int32_t last = ahead->end - ahead->step;
+  return ahead->step > 0 ? (unit < last ? unit : last) : (unit > last ? unit : last);
+}
+
+static void run_forward(const Model *m, const Sharding *s, Clocks *c, double *ready) {
+  Ahead ahead = {ready, s->gather_ns, -1, (int32_t)s->unit_count, 1};
+  int32_t depth = (int32_t)s->prefetch;
+  gather_until(c, &ahead, c->compute, 0);
+  for (int32_t u = 0; u < (int32_t)s->unit_count; u++) {
+    const ExecutorUnit *unit = &s->units[u];
+    if (ahead.issued < u) gather_until(c, &ahead, c->compute, u);
+    double start = fmax(c->compute, ready[u]);
+    gather_until(c, &ahead, start, limited(&ahead, u + depth));
+    for (uint32_t p = unit->first; p < unit->end; p++) {
+      const Part *part = &m->parts[p];
+      double copies = p == unit->first ? copies_ns(m, s, unit, m->gathered + m->wire) : 0;
+      compute(c, ready[u], hosted(m, s, part, part->forward + copies, part->operators, p == unit->first));
+    }
+  }
+}
+
+static void block_backward(const Model *m, const Sharding *s, Clocks *c, const ExecutorUnit *unit, uint32_t p, double ready,
+                           bool reduces) {
+  const Part *part = &m->parts[p];
+  bool first = p + 1 == unit->end;
+  double moved = (unit->reshard ? m->gathered : 0) + (reduces ? m->wire : 0);
+  double device = part->backward + part->recompute + (first ? copies_ns(m, s, unit, moved) : 0);
+  compute(c, ready, hosted(m, s, part, device, 2 * part->operators + part->operators_again, first));
+}
+
+/* The head's two passes, then blocks from last to first; a unit's reduction goes out as it ends. */
+static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *ready, bool reduces) {
+  const Part *root = &m->parts[0];
+  int32_t last = (int32_t)s->unit_count - 1, depth = (int32_t)s->prefetch;
+  Ahead ahead = {ready, s->regather_ns, last + 1, 0, -1};
+  compute(c, c->compute, root->head_forward);
+  if (last > 0) gather_until(c, &ahead, c->compute, limited(&ahead, last + 1 - depth));
+  compute(c, c->compute, root->head_backward);
+  for (int32_t u = last; u > 0; u--) {
+    const ExecutorUnit *unit = &s->units[u];
+    if (ahead.issued > u) gather_until(c, &ahead, c->compute, u);
+    double start = fmax(c->compute, ready[u]);
+    gather_until(c, &ahead, start, limited(&ahead, u - depth));
+    for (uint32_t p = unit->end; p-- > unit->first;) block_backward(m, s, c, unit, p, ready[u], reduces);
+    if (reduces) communicate(c, c->compute, s->reduce_ns[u]);
+  }
+  compute(c, c->compute, root->backward);
+  if (reduces) communicate(c, c->compute, s->reduce_ns[0]);
+}
+
+/* Compute lost for a second of communication. Bytes that cross the network pass through the device as those within a node do,
+ * only more slowly: a second of them costs less, but not less than the network's own share. */
+static double contention_of(const Model *m, const Sharding *s) {
+  const ExecutorWorld *w = s->world;
+  double numel = s->unit_count > 1 ? s->units[1].numel : s->units[0].numel;
+  bool near = w->ranks <= w->ranks_per_node || (s->gathers && s->shard <= w->ranks_per_node);
+  if (near || numel <= 0) return m->cluster->contention;
+  Collective kind = s->gathers ? COLLECTIVE_GATHER : COLLECTIVE_ALLREDUCE;
+  double bytes = numel * (s->gathers ? m->gathered : m->wire), ranks = s->gathers ? s->shard : w->ranks;
+  double inside = cost_flat_ns(m->cluster, kind, bytes, w->ranks_per_node, 1, w->ranks_per_node),
+         across = cost_flat_ns(m->cluster, kind, bytes, (uint32_t)ranks, 1, w->ranks_per_node);
+  double share = m->cluster->contention * fmin(1, inside / across);
+  return fmax(share, fmin(m->cluster->contention, m->cluster->network_contention));
+}
+
+/* A micro-batch alone. */
+static double run_micro(const Model *m, const Sharding *s, double *ready, bool reduces, double *exposed) {
+  Clocks c = {.contention = contention_of(m, s)};
+  run_forward(m, s, &c, ready);
+  run_backward(m, s, &c, ready, reduces);
+  double end = fmax(c.compute, c.network);
+  *exposed += c.exposed + end - c.compute;
+  return end;
+}
+
+/* The optimizer, and what it waits for from host memory. */
+static double update_ns(const Model *m, const Sharding *s) {
+  const ExecutorSettings *executor = &m->settings->executor;
+  double local = m->numel / s->shard, each = executor->states == STATES_BF16 ? 2 : 4, link = m->cluster->device.host_link;
+  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), executor->states)) + m->profile->update_ns;
+  double host = 0;
+  for (uint32_t bit = OFFLOAD_M; bit <= OFFLOAD_MASTER; bit *= 2)
+    if (executor->offload & bit) host += local * each;
+  if (link > 0) ns = fmax(ns, 1e9 * host / link);
+  if (s->strategy == STRATEGY_SHARD_OPTIM && s->shard > 1)
+    ns += sharded_ns(m, s, COLLECTIVE_GATHER, m->element * m->numel, s->shard);
+  return ns;
+}
+
+/* Of a parameter and micro-batch: the new gradient read, the sum read and written. */
+static double accumulate_bytes(const Model *m) {
+  double each = m->settings->executor.states == STATES_BF16 ? 2 : 4;
+  return m->profile->accumulates ? m->gathered + 2 * m->wire : 2 * each;
+}
+
+double compute_floor_ns(const Model *m, const ExecutorWorld *world) {
+  double ns = 0;
+  for (uint32_t p = 0; p < m->part_count; p++) {
+    const Part *part = &m->parts[p];
+    ns += part->forward + part->backward + part->recompute + part->head_forward + part->head_backward;
+  }
+  return (double)world->accumulation * ns;
+}
+
+void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPrediction *out) {
+  double *ready = ARENA_ARRAY(arena, double, s->unit_count);
+  double accumulation = (double)s->world->accumulation, quiet = 0, exposed = 0, ignored = 0;
+  bool always = s->reduce_each || s->world->ranks == 1;
+  double with = run_micro(m, s, ready, s->world->ranks > 1, &exposed);
+  if (always) {
+    quiet = (accumulation - 1) * with;
+    exposed *= accumulation;
+  } else {
+    quiet = (accumulation - 1) * run_micro(m, s, ready, false, &ignored);
+    exposed += (accumulation - 1) * ignored;
+  }
+  if (!s->reduce_each || s->world->ranks == 1)
+    quiet += (accumulation - 1) * 1e9 * accumulate_bytes(m) * m->numel / m->rates.memory;
+  out->update_ns = update_ns(m, s);
+  out->step_ns = with + quiet + out->update_ns;
+  out->exposed_ns = exposed;
+  out->head_ns = m->parts[0].head_forward + m->parts[0].head_backward;
+  const GraphTensor *tokens = &m->graph->tensors.data[m->graph->inputs.data[0].tensor];
+  double length = (double)(shape_rows(&tokens->shape, 1) * shape_cols(&tokens->shape));
+  out->tokens_per_s_per_rank = 1e9 * length * (double)m->micro_batch * accumulation / out->step_ns;
+  out->mfu = m->flops * accumulation / (1e-9 * out->step_ns * m->cluster->device.peak[m->graph->recipe.compute]);
+  for (uint32_t p = 0; p < m->part_count; p++) out->recompute_ns += accumulation * m->parts[p].recompute;
+  if (m->part_count < 2) return;
+  const Part *block = &m->parts[1];
+  out->block_forward_ns = block->forward;
+  out->block_backward_ns = block->backward;
+  out->block_recompute_ns = block->recompute;
+  out->gather_ns = s->gather_ns[1];
+  out->reduce_ns = s->reduce_ns[1];
+}
