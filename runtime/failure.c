@@ -1,4 +1,4 @@
-/* Owns: filling in a Failure. */
+/* Owns: filling in and saying a Failure. */
 #include "runtime/failure.h"
 
 #include <stdarg.h>
@@ -12,4 +12,8 @@ bool fail(Failure *failure, int code, const char *format, ...) {
   va_end(args);
   failure->code = code;
   return false;
+}
+
+void failure_say(const char *text) {
+  if (*text != '\0') fprintf(stderr, "fsdpc: error: %s\n", text);
 }

@@ -15,4 +15,7 @@ typedef struct Failure {
 /* Always false, so that a caller can `return fail(...)`. */
 bool fail(Failure *failure, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* To stderr, as the command line says its own; nothing where there is no text. */
+void failure_say(const char *text);
+
 #endif
