@@ -21,7 +21,7 @@ enum {
   TRY_MS = 2000,      /* one address */
   REACH_MS = 60000,   /* all of them */
   REPEAT_MS = 1000,   /* news are told again, so that a dead line is noticed */
-  SILENT_MS = 3000,
+  SILENT_MS = 2 * REPEAT_MS,
   STRANGERS = 8,      /* connections that have not said who they are */
   NOBODY = UINT32_MAX
 };

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#if FSDPC_HAVE_MPI
 enum {
   CHUNK_FLOATS = 1 << 16,       /* of one message of a sum */
   LEAST_CHUNK_FLOATS = 1 << 10,
@@ -385,3 +386,11 @@ Comm *comm_mpi_open(Arena *arena, const CommMpiConfig *config, Failure *failure)
   make_scratch(mpi, arena);
   return &mpi->comm;
 }
+#else
+Comm *comm_mpi_open(Arena *arena, const CommMpiConfig *config, Failure *failure) {
+  char version[MPI_VERSION_BYTES];
+  (void)arena, (void)config;
+  mpi_lib_version(version, failure); /* says what is missing */
+  return NULL;
+}
+#endif

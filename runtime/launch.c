@@ -19,7 +19,8 @@
 enum {
   GRACE_MS = 300, /* for ranks to end by themselves after stop was set; then they are killed */
   STALL_LOOK_MS = 200,
-  SETTLE_MS = 100 /* a rank killed by Ctrl-C may be seen before our own signal is, and a launcher's before the cause */
+  SETTLE_MS = 100, /* a rank killed by Ctrl-C may be seen before our own signal is */
+  CAUSE_MS = 500   /* and a launcher's signal, which ends what is left of a broken job, before who broke it */
 };
 
 static uint64_t now_ms(void) {
@@ -135,6 +136,7 @@ static void kill_ranks(const Watch *watch) {
 
 static void stop_ranks(Watch *watch) {
   atomic_store(&watch->memory.control->stop, 1);
+  watch_hosts(watch); /* they learn it before their launcher acts on it */
   uint64_t deadline = now_ms() + GRACE_MS;
   for (uint64_t now; watch->alive > 0 && (now = now_ms()) < deadline;) {
     reap(watch, false);
@@ -151,14 +153,22 @@ static bool ends_by_keyboard(int number) {
 /* What is seen first need not be the cause. */
 static void settle(Watch *watch) {
   bool killed = watch->died && WIFSIGNALED(watch->first_status) && ends_by_keyboard(WTERMSIG(watch->first_status));
-  uint64_t deadline = now_ms() + SETTLE_MS;
-  bool joined = watch->signal != 0 && watch->job->join != NULL && !watch->peer_failed;
-  if (!joined && (watch->signal != 0 || !killed)) return;
-  for (uint64_t now; (now = now_ms()) < deadline && (joined ? !watch->peer_failed : watch->signal == 0);) {
-    sleep_for_signal(watch, joined ? STALL_LOOK_MS / 10 : (int64_t)(deadline - now));
+  bool joined = watch->job->join != NULL;
+  uint64_t deadline = now_ms() + (joined ? CAUSE_MS : SETTLE_MS);
+  if (watch->peer_failed || (!killed && (watch->signal == 0 || !joined))) return;
+  for (uint64_t now; (now = now_ms()) < deadline && !watch->peer_failed && (joined || watch->signal == 0);) {
+    sleep_for_signal(watch, joined ? BRIDGE_TICK_MS : (int64_t)(deadline - now));
     watch_hosts(watch);
-    watch->peer_failed = atomic_load(&watch->memory.control->stop) != 0;
+    watch->peer_failed = joined && atomic_load(&watch->memory.control->stop) != 0;
   }
+}
+
+/* Who speaks for this host to others stays until all its ranks have ended. */
+static bool all_ended(const Watch *watch) {
+  const Join *join = watch->job->join;
+  for (uint32_t i = 0; watch->bridge != NULL && i < join->local_ranks; i++)
+    if (atomic_load(&watch->memory.statuses[join->locals[i]].finished) == 0) return false;
+  return watch->alive == 0;
 }
 
 static void watch_ranks(Watch *watch) {
@@ -169,7 +179,7 @@ static void watch_ranks(Watch *watch) {
     watch_hosts(watch);
     watch_progress(watch);
     watch_peers(watch);
-    if (watch->alive == 0 || stopping(watch)) break;
+    if (all_ended(watch) || stopping(watch)) break;
     sleep_for_signal(watch, look_ms);
   }
   watch->peer_failed = watch->signal == 0 && !watch->died && watch->job->join != NULL && stopping(watch);
@@ -235,8 +245,8 @@ static int report(const Watch *watch) {
       say_failure(control->failure.text);
     return control->failure.code;
   }
+  if (watch->peer_failed && !own_finished(watch)) return RUN_PEER_FAILED; /* whose process says it */
   if (watch->died) return report_death(watch);
-  if (atomic_load(&control->stop) != 0 && watch->job->join != NULL && !own_finished(watch)) return RUN_PEER_FAILED;
   return watch->asked != 0 ? report_asked(watch) : RUN_OK;
 }
 

@@ -1,7 +1,6 @@
 /* Owns: finding and loading Open MPI. */
 #include "runtime/mpi_lib.h"
 
-#include "runtime/comm_mpi.h"
 #include "runtime/runtime.h"
 
 #if FSDPC_HAVE_MPI
@@ -47,20 +46,10 @@ bool mpi_lib_version(char out[MPI_VERSION_BYTES], Failure *failure) {
   return true;
 }
 #else
-static bool not_built(Failure *failure) {
+bool mpi_lib_version(char out[MPI_VERSION_BYTES], Failure *failure) {
+  out[0] = '\0';
   return fail(failure, RUN_INVALID,
               "mpi: this build joins the ranks of one host only; apt-get install libopenmpi-dev and openmpi-bin, and "
               "build again");
-}
-
-bool mpi_lib_version(char out[MPI_VERSION_BYTES], Failure *failure) {
-  out[0] = '\0';
-  return not_built(failure);
-}
-
-Comm *comm_mpi_open(Arena *arena, const CommMpiConfig *config, Failure *failure) {
-  (void)arena, (void)config;
-  not_built(failure);
-  return NULL;
 }
 #endif

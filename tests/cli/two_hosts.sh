@@ -61,3 +61,4 @@ rank_pid() {
   done
   return 1
 }
+parent_of() { awk '/^PPid:/ { print $2 }' "/proc/$1/status"; }

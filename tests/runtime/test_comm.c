@@ -182,7 +182,7 @@ static void a_failure_frees_the_waiting(void **state) {
   double begin = seconds_now();
   capture_stderr(scratch);
   int code = launch_run(&job);
-  assert_string_equal(captured_stderr(scratch), "error: on purpose\n");
+  assert_string_equal(captured_stderr(scratch), "fsdpc: error: on purpose\n");
   assert_int_equal(code, RUN_INVALID);
   assert_true(seconds_now() - begin < 2);
 }
