@@ -31,7 +31,6 @@ same_bits 3 1 full_shard
 
 # A checkpoint of two hosts: goes on on one host to the bits of a run that never stopped, and on one rank.
 hosts 0 1 1 --steps 10 --save half
-"$compare" weights half/model.safetensors half/model.safetensors
 expect 0 "${run[@]}" --ranks 2 --save half --resume auto --metrics rest.jsonl
 expect 0 "${run[@]}" --ranks 2 --save whole
 "$compare" weights half/model.safetensors whole/model.safetensors
@@ -45,7 +44,7 @@ start() {
   rm -f metrics.jsonl
   over_hosts "$a" "$b" "$fsdpc" "${run[@]}" --strategy full_shard --steps 300000 --metrics metrics.jsonl "$@" >out 2>err &
   mpi=$!
-  for ((i = 0; i < 600; i++)); do
+  for ((i = 0; i < 2000; i++)); do
     if [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ]; then return; fi
     sleep 0.05
   done
@@ -57,7 +56,7 @@ ended() {
   local want=$1 code=0 since=$SECONDS i
   wait $mpi 2>/dev/null || code=$?
   [ "$code" = "$want" ] || { cat err >&2 && fail "exit code $code, expected $want"; }
-  [ $((SECONDS - since)) -le 20 ] || fail "the run took $((SECONDS - since)) s to end"
+  [ $((SECONDS - since)) -le 60 ] || fail "the run took $((SECONDS - since)) s to end"
   for ((i = 0; i < 100; i++)); do
     if [ -z "$(on_hosts)" ]; then break; fi
     sleep 0.05
@@ -81,18 +80,17 @@ kill -9 "$(parent_of "$(rank_pid 2)")"
 ended 137
 grep -qE 'the process of rank [23] is gone, in step [0-9]+' err || { cat err >&2 && fail 'who is gone is not said'; }
 
-for victim in 0 3; do
-  start 2 2 --timeout 2
-  kill -STOP "$(rank_pid $victim)"
-  ended 4
-  grep -qE "no rank has got on for 2 s: rank $victim is stuck in step [0-9]+ at .*instruction" err || { cat err >&2 && fail 'who is stuck is not said'; }
-  once
-done
+# Who does not get on, though its host is well. (Seconds, since on a busy machine the others need some to begin.)
+start 3 1 --timeout 15
+kill -STOP "$(rank_pid 3)"
+ended 4
+grep -qE "no rank has got on for 15 s: rank 3 is stuck in step [0-9]+ at .*instruction" err || { cat err >&2 && fail 'who is stuck is not said'; }
+once
 
 # A signal to one process on one host: all save after the same step, and go on.
 start 1 1 --save signalled
 kill -USR1 "$(parent_of "$(rank_pid 1)")"
-for ((i = 0; i < 200; i++)); do
+for ((i = 0; i < 1000; i++)); do
   if [ -n "$(find signalled -name checkpoint.json)" ]; then break; fi
   sleep 0.05
 done
