@@ -329,11 +329,20 @@ static bool run(Trainer *trainer, Arena *arena) {
   return finish(trainer);
 }
 
+/* A launcher that has asked the job to stop answers nobody until all have ended, so Open MPI could not be closed then: it
+ * is enough that nobody needs this rank any more. */
+static void leave(const Trainer *trainer) {
+  Comm *comm = trainer->machine.comm;
+  if (comm->close == NULL) return;
+  if (trainer->stopped) comm->barrier(comm);
+  else comm->close(comm);
+}
+
 static int rank_main(void *user, const RankEnv *env) {
   Arena *arena = arena_new();
   Trainer trainer = {.job = user, .env = env};
   bool ok = run(&trainer, arena);
-  if (ok && trainer.machine.comm->close != NULL) trainer.machine.comm->close(trainer.machine.comm);
+  if (ok) leave(&trainer);
   if (trainer.report != NULL) report_break(trainer.report);
   if (!ok) control_fail(env->control, env->rank, &trainer.failure);
   if (trainer.report != NULL) report_close(trainer.report);
