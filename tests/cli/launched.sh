@@ -104,7 +104,8 @@ for ((i = 0; i < 400; i++)); do
   [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ] && break
   sleep 0.05
 done
-for rank in 0 1; do kill -TERM "$(cat "/proc/${pids[rank]}/task/${pids[rank]}/children")"; done
+mapfile -t processes < <(for rank in 0 1; do cat "/proc/${pids[rank]}/task/${pids[rank]}/children" && echo; done)
+kill -TERM ${processes[*]} # one signal stops both, so the second may come too late
 for rank in 0 1; do
   code=0
   wait "${pids[rank]}" || code=$?
@@ -126,7 +127,7 @@ refuse 'RANK is not set' WORLD_SIZE=2
 refuse 'contradict' RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
 refuse 'must be a number' RANK=x WORLD_SIZE=2
 refuse 'MASTER_PORT is not set' RANK=0 WORLD_SIZE=2
-refuse 'start it with mpirun -n 4' RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
+refuse 'start it with mpirun -n 4' RANK=0 LOCAL_RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
 refuse "by torchrun's variables this is rank 0 of 2, by Open MPI's rank 1 of 2" RANK=0 WORLD_SIZE=2 MASTER_ADDR=a \
   MASTER_PORT=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=x
 refuse 'MPICH' PMI_SIZE=2 PMI_RANK=0
