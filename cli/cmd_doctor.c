@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "kernels/gemm.h"
+#include "runtime/mpi_lib.h"
 #if FSDPC_HAVE_CUDA
 #include "runtime/cuda_doctor.h"
 #endif
@@ -80,7 +81,16 @@ static void find_devices(Arena *arena, Findings *list) {
 #else
   add(arena, list, "devices", "CUDA", "not in this build", "build with -DFSDPC_CUDA=ON; it needs nvcc of the CUDA toolkit");
 #endif
-  add(arena, list, "devices", "MPI", "not in this build", NULL);
+}
+
+/* Wanted by runs on several hosts only. */
+static void find_mpi(Arena *arena, Findings *list) {
+  char version[MPI_VERSION_BYTES];
+  Failure failure = {0};
+  if (mpi_lib_version(version, &failure))
+    add(arena, list, "several hosts", "MPI", arena_printf(arena, "%s loads", version), NULL);
+  else
+    add(arena, list, "several hosts", "MPI", "missing", arena_strdup(arena, failure.text));
 }
 
 static void find_launcher(Arena *arena, Findings *list) {
@@ -121,6 +131,7 @@ int cmd_doctor(Cli *cli) {
   find_machine(cli->arena, &list);
   find_gemm(cli->arena, &list);
   find_devices(cli->arena, &list);
+  find_mpi(cli->arena, &list);
   find_launcher(cli->arena, &list);
   if (option_given(&cli->options, OPTION_JSON))
     print_json(&list);

@@ -144,7 +144,7 @@ int cmd_run(Cli *cli) {
   const Plan *plan = planned.plan;
   check_own(cli, plan);
   if (!plan->training) return cli_error("this plan has no backward pass: it was made to generate");
-  if (plan->world.ranks > MOST_LOCAL_RANKS)
+  if (launcher.ranks == 1 && plan->world.ranks > MOST_LOCAL_RANKS)
     return cli_error(
         "the plan is for %u ranks, and this machine can start at most %d; --ranks N plans for fewer",
         plan->world.ranks, MOST_LOCAL_RANKS);

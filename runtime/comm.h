@@ -4,8 +4,9 @@
  * power of two below n. Aligned power-of-two groups are subtrees, so a sum in a group followed by one across groups has
  * the bits of the sum over all.
  *
- * Every rank calls the same collectives in the same order from one thread (the communication thread). Buffers are
- * arena offsets: equal on every rank by the plan's contract, so that peers can be read in place. */
+ * Every rank calls the same collectives in the same order, from one thread at a time: the communication thread while a
+ * segment runs, the rank's own between segments. Buffers are
+ * arena offsets: equal on every rank by the plan's contract, so that peers on the same host can be read in place. */
 #ifndef FSDPC_RUNTIME_COMM_H
 #define FSDPC_RUNTIME_COMM_H
 
@@ -31,7 +32,11 @@ struct Comm {
   CommStatus (*allreduce_exact)(Comm *, uint64_t acc_offset);
   /* x = sum over the shard group, i64. */
   CommStatus (*allreduce_int)(Comm *, uint64_t x_offset, uint64_t count);
+  /* words[0 .. ranks) = the `word` of every rank, in their order. Not of the arena. */
+  CommStatus (*share)(Comm *, uint64_t word, uint64_t *words);
   CommStatus (*barrier)(Comm *); /* all ranks */
+  /* After the last collective of a job that went well; all ranks call it. NULL: there is nothing to close. */
+  void (*close)(Comm *);
 };
 
 #endif

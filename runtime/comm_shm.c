@@ -9,82 +9,78 @@
 
 enum { SUM_CHUNK = 64 };
 
-/* Ranks first, first + stride, ...: `count` of them, this rank being number `self`. */
-typedef struct Group {
-  uint32_t first, stride, count, self;
-} Group;
-
 typedef struct CommShm {
   Comm comm; /* first: methods are given &shm->comm */
   CommShmConfig config;
   uint32_t sequence; /* of the latest phase; arrivals and departures count separately but alike */
   const float **sources; /* one a rank */
+  const double **vectors; /* one a rank */
 } CommShm;
 
-static uint32_t member(const Group *group, uint32_t i) { return group->first + i * group->stride; }
-
-static Group shard_group(const Comm *comm) {
-  uint32_t position = comm->rank % comm->shard;
-  return (Group){comm->rank - position, 1, comm->shard, position};
+CommGroup comm_shard_group(const Comm *comm, uint32_t rank) {
+  uint32_t position = rank % comm->shard;
+  return (CommGroup){rank - position, 1, comm->shard, position};
 }
 
-static Group replica_group(const Comm *comm) {
-  return (Group){comm->rank % comm->shard, comm->shard, comm->replicas, comm->rank / comm->shard};
+CommGroup comm_replica_group(const Comm *comm, uint32_t rank) {
+  return (CommGroup){rank % comm->shard, comm->shard, comm->replicas, rank / comm->shard};
 }
 
-static Group world_group(const Comm *comm) { return (Group){0, 1, comm->ranks, comm->rank}; }
+static CommGroup world_group(const Comm *comm) { return (CommGroup){0, 1, comm->ranks, comm->rank}; }
 
-static unsigned char *at(const CommShm *shm, const Group *group, uint32_t i, uint64_t offset) {
-  return shm->config.arenas[member(group, i)] + offset;
+static unsigned char *at(const CommShm *shm, const CommGroup *group, uint32_t i, uint64_t offset) {
+  return shm->config.arenas[comm_member(group, i)] + offset;
 }
 
-static CommStatus arrive(CommShm *shm, const Group *group) {
+CommStatus comm_shm_arrive(Comm *comm, const CommGroup *group) {
+  CommShm *shm = (CommShm *)comm;
   CommLane *lanes = shm->config.lanes;
   uint32_t target = ++shm->sequence;
   counter_set(&lanes[shm->comm.rank].arrived, target);
   for (uint32_t i = 0; i < group->count; i++)
-    if (!counter_wait(&lanes[member(group, i)].arrived, target, shm->config.spins, shm->config.stop))
+    if (!counter_wait(&lanes[comm_member(group, i)].arrived, target, shm->config.spins, shm->config.stop))
       return COMM_PEER_FAILED;
   return COMM_OK;
 }
 
-static CommStatus depart(CommShm *shm, const Group *group) {
+CommStatus comm_shm_depart(Comm *comm, const CommGroup *group) {
+  CommShm *shm = (CommShm *)comm;
   CommLane *lanes = shm->config.lanes;
   uint32_t target = shm->sequence;
   counter_set(&lanes[shm->comm.rank].departed, target);
   for (uint32_t i = 0; i < group->count; i++)
-    if (!counter_wait(&lanes[member(group, i)].departed, target, shm->config.spins, shm->config.stop))
+    if (!counter_wait(&lanes[comm_member(group, i)].departed, target, shm->config.spins, shm->config.stop))
       return COMM_PEER_FAILED;
   return COMM_OK;
 }
 
 static CommStatus allgather(Comm *comm, uint64_t shard_offset, uint64_t full_offset, uint64_t count, uint32_t size) {
   CommShm *shm = (CommShm *)comm;
-  Group group = shard_group(comm);
+  CommGroup group = comm_shard_group(comm, comm->rank);
   uint64_t bytes = count * size;
-  if (arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   for (uint32_t step = 0; step < group.count; step++) { /* each rank starts at itself, so that no one is read by all */
     uint32_t i = (group.self + step) % group.count;
     unsigned char *to = at(shm, &group, group.self, full_offset + i * bytes);
     const unsigned char *from = at(shm, &group, i, shard_offset);
     if (to != from) memcpy(to, from, bytes);
   }
-  return depart(shm, &group);
+  return comm_shm_depart(comm, &group);
 }
 
-/* y[0, count) (+)= tree sum over the group of what lies at x_offset in every arena. */
-static void sum(CommShm *shm, const Group *group, uint64_t x_offset, float *y, uint64_t count, bool add) {
+void comm_shm_sum(Comm *comm, const CommGroup *group, uint64_t x_offset, float *y, uint64_t count, bool add) {
+  CommShm *shm = (CommShm *)comm;
   for (uint32_t i = 0; i < group->count; i++) shm->sources[i] = (const float *)at(shm, group, i, x_offset);
   shm->config.kernels->tree_sum((int64_t)count, (int32_t)group->count, shm->sources, y, add);
 }
 
 static CommStatus reduce_scatter(Comm *comm, uint64_t full_offset, uint64_t shard_offset, uint64_t count, bool add) {
   CommShm *shm = (CommShm *)comm;
-  Group group = shard_group(comm);
-  if (arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  CommGroup group = comm_shard_group(comm, comm->rank);
+  if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   float *own = (float *)at(shm, &group, group.self, shard_offset);
-  sum(shm, &group, full_offset + group.self * count * sizeof(float), own, count, add);
-  return depart(shm, &group);
+  comm_shm_sum(comm, &group, full_offset + group.self * count * sizeof(float), own, count, add);
+  return comm_shm_depart(comm, &group);
 }
 
 /* First element of the i-th of n nearly equal parts, on cache-line borders. */
@@ -96,53 +92,53 @@ static uint64_t part(uint64_t count, uint32_t i, uint32_t n) {
  * others' parts. With add, the parts would be sums plus what one rank held before, so every rank sums everything. */
 static CommStatus allreduce(Comm *comm, uint64_t x_offset, uint64_t y_offset, uint64_t count, bool add) {
   CommShm *shm = (CommShm *)comm;
-  Group group = replica_group(comm);
-  if (arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  CommGroup group = comm_replica_group(comm, comm->rank);
+  if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   float *y = (float *)at(shm, &group, group.self, y_offset);
   if (add) {
-    sum(shm, &group, x_offset, y, count, true);
-    return depart(shm, &group);
+    comm_shm_sum(comm, &group, x_offset, y, count, true);
+    return comm_shm_depart(comm, &group);
   }
   uint64_t begin = part(count, group.self, group.count), end = part(count, group.self + 1, group.count);
-  sum(shm, &group, x_offset + begin * sizeof(float), y + begin, end - begin, false);
-  if (depart(shm, &group) != COMM_OK || arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  comm_shm_sum(comm, &group, x_offset + begin * sizeof(float), y + begin, end - begin, false);
+  if (comm_shm_depart(comm, &group) != COMM_OK || comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   for (uint32_t step = 1; step < group.count; step++) {
     uint32_t i = (group.self + step) % group.count;
     uint64_t first = part(count, i, group.count), bytes = (part(count, i + 1, group.count) - first) * sizeof(float);
     memcpy(y + first, at(shm, &group, i, y_offset + first * sizeof(float)), bytes);
   }
-  return depart(shm, &group);
+  return comm_shm_depart(comm, &group);
 }
 
-/* The fixed tree of comm.h over element k of each rank's vector. */
-static double tree(const CommShm *shm, const Group *group, uint64_t offset, uint32_t lo, uint32_t n) {
-  if (n == 1) return *(const double *)at(shm, group, lo, offset);
+double comm_tree_sum(const double *const *vectors, uint64_t k, uint32_t lo, uint32_t n) {
+  if (n == 1) return vectors[lo][k];
   uint32_t p = 1;
   while (p * 2 < n) p *= 2;
-  return tree(shm, group, offset, lo, p) + tree(shm, group, offset, lo + p, n - p);
+  return comm_tree_sum(vectors, k, lo, p) + comm_tree_sum(vectors, k, lo + p, n - p);
 }
 
 static CommStatus allreduce_sum(Comm *comm, uint64_t x_offset, uint64_t count) {
   CommShm *shm = (CommShm *)comm;
-  Group group = world_group(comm);
+  CommGroup group = world_group(comm);
   double sums[SUM_CHUNK];
+  for (uint32_t i = 0; i < group.count; i++) shm->vectors[i] = (const double *)at(shm, &group, i, x_offset);
   for (uint64_t first = 0; first < count; first += SUM_CHUNK) {
-    uint64_t n = count - first < SUM_CHUNK ? count - first : SUM_CHUNK, offset = x_offset + first * sizeof(double);
-    if (arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
-    for (uint64_t k = 0; k < n; k++) sums[k] = tree(shm, &group, offset + k * sizeof(double), 0, group.count);
-    if (depart(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
-    memcpy(at(shm, &group, group.self, offset), sums, n * sizeof(double));
+    uint64_t n = count - first < SUM_CHUNK ? count - first : SUM_CHUNK;
+    if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
+    for (uint64_t k = 0; k < n; k++) sums[k] = comm_tree_sum(shm->vectors, first + k, 0, group.count);
+    if (comm_shm_depart(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
+    memcpy(at(shm, &group, group.self, x_offset + first * sizeof(double)), sums, n * sizeof(double));
   }
   return COMM_OK;
 }
 
 static CommStatus allreduce_exact(Comm *comm, uint64_t acc_offset) {
   CommShm *shm = (CommShm *)comm;
-  Group group = shard_group(comm);
+  CommGroup group = comm_shard_group(comm, comm->rank);
   int64_t total[EXACT_WORDS] = {0};
-  if (arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   for (uint32_t i = 0; i < group.count; i++) exact_merge(total, (const int64_t *)at(shm, &group, i, acc_offset));
-  if (depart(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  if (comm_shm_depart(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   memcpy(at(shm, &group, group.self, acc_offset), total, sizeof total);
   return COMM_OK;
 }
@@ -150,34 +146,43 @@ static CommStatus allreduce_exact(Comm *comm, uint64_t acc_offset) {
 /* Each rank sums one part of all x into its own, where nobody else looks, and then copies the others' parts. */
 static CommStatus allreduce_int(Comm *comm, uint64_t x_offset, uint64_t count) {
   CommShm *shm = (CommShm *)comm;
-  Group group = shard_group(comm);
-  if (arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  CommGroup group = comm_shard_group(comm, comm->rank);
+  if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   int64_t *x = (int64_t *)at(shm, &group, group.self, x_offset);
   uint64_t begin = part(count, group.self, group.count), end = part(count, group.self + 1, group.count);
   for (uint32_t step = 1; step < group.count; step++) {
     const int64_t *other = (const int64_t *)at(shm, &group, (group.self + step) % group.count, x_offset);
     for (uint64_t i = begin; i < end; i++) x[i] += other[i];
   }
-  if (depart(shm, &group) != COMM_OK || arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  if (comm_shm_depart(comm, &group) != COMM_OK || comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   for (uint32_t step = 1; step < group.count; step++) {
     uint32_t i = (group.self + step) % group.count;
     uint64_t first = part(count, i, group.count), bytes = (part(count, i + 1, group.count) - first) * sizeof *x;
     memcpy(x + first, at(shm, &group, i, x_offset + first * sizeof *x), bytes);
   }
-  return depart(shm, &group);
+  return comm_shm_depart(comm, &group);
+}
+
+static CommStatus share(Comm *comm, uint64_t word, uint64_t *words) {
+  CommShm *shm = (CommShm *)comm;
+  CommGroup group = world_group(comm);
+  shm->config.lanes[comm->rank].word = word;
+  if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  for (uint32_t rank = 0; rank < comm->ranks; rank++) words[rank] = shm->config.lanes[rank].word;
+  return comm_shm_depart(comm, &group);
 }
 
 static CommStatus barrier(Comm *comm) {
-  CommShm *shm = (CommShm *)comm;
-  Group group = world_group(comm);
-  if (arrive(shm, &group) != COMM_OK) return COMM_PEER_FAILED;
-  return depart(shm, &group);
+  CommGroup group = world_group(comm);
+  if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
+  return comm_shm_depart(comm, &group);
 }
 
 Comm *comm_shm_open(Arena *arena, const CommShmConfig *config) {
   CommShm *shm = ARENA_NEW(arena, CommShm);
   shm->config = *config;
   shm->sources = ARENA_ARRAY(arena, const float *, config->ranks);
+  shm->vectors = ARENA_ARRAY(arena, const double *, config->ranks);
   shm->comm = (Comm){.rank = config->rank,
                      .ranks = config->ranks,
                      .shard = config->shard,
@@ -188,6 +193,7 @@ Comm *comm_shm_open(Arena *arena, const CommShmConfig *config) {
                      .allreduce_sum = allreduce_sum,
                      .allreduce_exact = allreduce_exact,
                      .allreduce_int = allreduce_int,
+                     .share = share,
                      .barrier = barrier};
   return &shm->comm;
 }

@@ -1,4 +1,4 @@
-/* Owns: what the ranks of a job and their parent share besides the arenas: the stop flag, the first failure, where each
+/* Owns: what the ranks on a host and their parents share besides the arenas: the stop flag, the first failure, where each
  * rank is, and the counters of the communicator. Lies in anonymous shared memory mapped before the fork, so nothing
  * has a name that could be left behind. All zero is its start. */
 #ifndef FSDPC_RUNTIME_CONTROL_H
@@ -6,10 +6,12 @@
 
 #include "runtime/counter.h"
 #include "runtime/failure.h"
+#include <netinet/in.h>
 
 /* How often this rank has arrived at, and departed from, a collective. A cache line each: peers poll them. */
 typedef struct CommLane {
   _Alignas(64) Counter arrived;
+  uint64_t word; /* that this rank shares: read by all between the two */
   _Alignas(64) Counter departed;
 } CommLane;
 
@@ -21,12 +23,19 @@ typedef struct RankStatus {
   uint64_t saved_bytes;
   uint32_t saved_crc;
   Counter saved;
-  double loss_sum; /* of this rank in the evaluation under way: read by all between two barriers */
   _Atomic uint32_t finished; /* not 0: ended well, so that its process may end too */
 } RankStatus;
 
-/* What the parent asks for and rank 0 makes the decision of one step, which all ranks then carry out after it. */
-enum { REQUEST_SAVE = 1, REQUEST_STOP = 2, DECISIONS = 4 /* ranks are never more than a step apart */ };
+/* What a parent asks of the ranks; they share it after each step and carry it out together. */
+enum { REQUEST_SAVE = 1, REQUEST_STOP = 2 };
+
+/* Where rank 0's host awaits the other hosts, and the proof that they are of this job. */
+enum { OFFER_ADDRESSES = 8 };
+typedef struct Offer {
+  struct sockaddr_in6 addresses[OFFER_ADDRESSES]; /* or sockaddr_in, by their family */
+  uint32_t count;
+  unsigned char token[32];
+} Offer;
 
 enum { CONTROL_FREE, CONTROL_CLAIMED, CONTROL_SAID };
 
@@ -36,7 +45,8 @@ typedef struct Control {
   uint32_t failed_rank;    /* whose process says so */
   Failure failure;
   _Atomic uint32_t request;              /* REQUEST_* */
-  _Atomic uint64_t decision[DECISIONS];  /* of step n at n % DECISIONS: n * 4 + REQUEST_* */
+  Offer offer;                           /* on several hosts: rank 0's host's from the start, elsewhere once `offered` */
+  _Atomic uint32_t offered;
   Counter committed;                     /* checkpoints of this run that are in their place */
   _Atomic uint64_t saved_step;           /* of the latest of them, 0: none */
   /* The file being saved, for the other ranks: /proc/<pid>/fd/<fd> of rank 0. */

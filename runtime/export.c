@@ -283,7 +283,7 @@ int runtime_export(const Plan *plan, const ExportOptions *options) {
   Failure failure = {0};
   Exporter self = {.plan = plan, .options = options};
   if (!export_all(arena, &self, &failure))
-    fprintf(stderr, "error: %s\n", failure.text);
+    failure_say(failure.text);
   else
     for (uint32_t i = 0; i < self.file_count; i++) printf("%s\n", self.files[i].path);
   free(self.values);

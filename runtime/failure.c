@@ -1,4 +1,4 @@
-/* Owns: filling in a Failure. */
+/* Owns: filling in and saying a Failure. */
 #include "runtime/failure.h"
 
 #include "runtime/runtime.h"
@@ -43,4 +43,8 @@ static const char *remedy_for(int error) {
 bool fail_file(Failure *failure, const char *part, const char *path, const char *what) {
   int error = errno;
   return fail(failure, RUN_INVALID, "%s: %s: %s: %s%s", part, path, what, strerror(error), remedy_for(error));
+}
+
+void failure_say(const char *text) {
+  if (*text != '\0') fprintf(stderr, "fsdpc: error: %s\n", text);
 }

@@ -18,4 +18,7 @@ bool fail(Failure *failure, int code, const char *format, ...) __attribute__((fo
 /* Of a file or folder, by errno: "part: path: what: reason; remedy", with exit code 1. Always false. */
 bool fail_file(Failure *failure, const char *part, const char *path, const char *what);
 
+/* To stderr, as the command line says its own; nothing where there is no text. */
+void failure_say(const char *text);
+
 #endif

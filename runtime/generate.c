@@ -113,6 +113,7 @@ static bool run(Arena *arena, Generator *generator, Failure *failure) {
   if (!shared_open(arena, &generator->memory, 1, plan->arena_bytes, failure)) return false;
   const SharedMemory *memory = &generator->memory;
   RankEnv env = {.ranks = 1,
+                 .local_ranks = 1,
                  .arenas = memory->arenas,
                  .lanes = memory->lanes,
                  .status = &memory->statuses[0],
@@ -132,7 +133,7 @@ int runtime_generate(const Plan *plan, const GenerateOptions *options) {
   Arena *arena = arena_new();
   Failure failure = {0};
   Generator generator = {.plan = plan, .options = options};
-  if (!run(arena, &generator, &failure)) fprintf(stderr, "error: %s\n", failure.text);
+  if (!run(arena, &generator, &failure)) failure_say(failure.text);
   rank_close(&generator.machine);
   if (generator.memory.ranks > 0) shared_close(&generator.memory);
   pretrained_close(&generator.weights);

@@ -3,6 +3,7 @@
 #include "runtime/launch.h"
 
 #include "runtime/runtime.h"
+#include "runtime/watch.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -18,24 +19,9 @@
 enum {
   GRACE_MS = 300, /* for ranks to end by themselves after stop was set; then they are killed */
   STALL_LOOK_MS = 200,
-  SETTLE_MS = 100 /* a rank killed by Ctrl-C may be seen before our own signal is */
+  SETTLE_MS = 100, /* a rank killed by Ctrl-C may be seen before our own signal is */
+  CAUSE_MS = 500   /* and a launcher's signal, which ends what is left of a broken job, before who broke it */
 };
-
-typedef struct Watch {
-  const LaunchJob *job;
-  SharedMemory memory;
-  pid_t *pids;                 /* 0: not started, or reaped */
-  uint32_t first_own, end_own; /* the ranks that are started here */
-  uint32_t alive;
-  sigset_t signals, old_mask;
-  struct sigaction old_child;
-  int signal;     /* that asked us to stop at once, or 0 */
-  int asked;      /* that asked the ranks to save and stop, or 0 */
-  bool died;      /* a rank ended other than well */
-  uint32_t first; /* which */
-  int first_status;
-  uint64_t mark, mark_ms; /* the ranks' progress, and since when it is that */
-} Watch;
 
 static uint64_t now_ms(void) {
   struct timespec time;
@@ -63,6 +49,7 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   const SharedMemory *memory = &watch->memory;
   RankEnv env = {.rank = rank,
                  .ranks = watch->job->ranks,
+                 .local_ranks = watch->job->join != NULL ? watch->job->join->local_ranks : watch->job->ranks,
                  .arenas = memory->arenas,
                  .lanes = memory->lanes,
                  .status = &memory->statuses[rank],
@@ -149,6 +136,7 @@ static void kill_ranks(const Watch *watch) {
 
 static void stop_ranks(Watch *watch) {
   atomic_store(&watch->memory.control->stop, 1);
+  watch_hosts(watch); /* they learn it before their launcher acts on it */
   uint64_t deadline = now_ms() + GRACE_MS;
   for (uint64_t now; watch->alive > 0 && (now = now_ms()) < deadline;) {
     reap(watch, false);
@@ -158,103 +146,45 @@ static void stop_ranks(Watch *watch) {
   reap(watch, true);
 }
 
+static bool ends_by_keyboard(int number) {
+  return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+}
+
+/* What is seen first need not be the cause. */
 static void settle(Watch *watch) {
-  int killer = watch->died && WIFSIGNALED(watch->first_status) ? WTERMSIG(watch->first_status) : 0;
-  if (watch->signal != 0 || (killer != SIGINT && killer != SIGTERM && killer != SIGHUP && killer != SIGQUIT)) return;
-  uint64_t deadline = now_ms() + SETTLE_MS;
-  for (uint64_t now; watch->signal == 0 && (now = now_ms()) < deadline;)
-    sleep_for_signal(watch, (int64_t)(deadline - now));
-}
-
-/* --- ranks that live but do not get on ------------------------------------------------------------------------------
- */
-
-/* Changes whenever any rank does anything. */
-static uint64_t progress_mark(const Watch *watch) {
-  uint64_t mark = 0;
-  for (uint32_t rank = 0; rank < watch->job->ranks; rank++) {
-    const RankStatus *status = &watch->memory.statuses[rank];
-    const CommLane *lane = &watch->memory.lanes[rank];
-    uint64_t parts[] = {atomic_load(&status->step), (uint64_t)atomic_load(&status->instr), atomic_load(&status->beats),
-                        counter_get(&lane->arrived), counter_get(&lane->departed)};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) mark = (mark ^ parts[i]) * 0x100000001b3u;
-  }
-  return mark;
-}
-
-/* Whom the others wait for: who has met them least often. */
-static uint32_t laggard(const Watch *watch) {
-  const CommLane *lanes = watch->memory.lanes;
-  uint32_t found = 0;
-  for (uint32_t rank = 1; rank < watch->job->ranks; rank++) {
-    uint32_t behind = counter_get(&lanes[found].arrived) - counter_get(&lanes[rank].arrived);
-    uint32_t same = counter_get(&lanes[found].departed) - counter_get(&lanes[rank].departed);
-    if ((behind != 0 && behind < 0x80000000u) || (behind == 0 && same != 0 && same < 0x80000000u)) found = rank;
-  }
-  return found;
-}
-
-static void describe_place(const Watch *watch, uint32_t rank, char *out, size_t bytes);
-
-static void fail_stalled(Watch *watch) {
-  char place[320], others[400] = "";
-  Failure failure = {0};
-  uint32_t rank = laggard(watch), other = rank == 0 ? 1 : 0;
-  describe_place(watch, rank, place, sizeof place);
-  if (watch->job->ranks > 1) {
-    char where[320];
-    describe_place(watch, other, where, sizeof where);
-    snprintf(others, sizeof others, "; rank %u waits %s", other, where);
-  }
-  fail(&failure, RUN_PEER_FAILED, "no rank has got on for %u s: rank %u is stuck %s%s", watch->job->timeout_s, rank,
-       place, others);
-  control_fail(watch->memory.control, watch->first_own, &failure);
-}
-
-static void look_for_stall(Watch *watch) {
-  uint64_t mark = progress_mark(watch), now = now_ms();
-  if (watch->job->timeout_s == 0 || watch->first_own != 0) return;
-  if (mark != watch->mark || watch->mark_ms == 0) {
-    watch->mark = mark;
-    watch->mark_ms = now;
-  } else if (now - watch->mark_ms > (uint64_t)watch->job->timeout_s * 1000) {
-    fail_stalled(watch);
+  bool killed = watch->died && WIFSIGNALED(watch->first_status) && ends_by_keyboard(WTERMSIG(watch->first_status));
+  bool joined = watch->job->join != NULL;
+  uint64_t deadline = now_ms() + (joined ? CAUSE_MS : SETTLE_MS);
+  if (watch->peer_failed || (!killed && (watch->signal == 0 || !joined))) return;
+  for (uint64_t now; (now = now_ms()) < deadline && !watch->peer_failed && (joined || watch->signal == 0);) {
+    sleep_for_signal(watch, joined ? BRIDGE_TICK_MS : (int64_t)(deadline - now));
+    watch_hosts(watch);
+    watch->peer_failed = joined && atomic_load(&watch->memory.control->stop) != 0;
   }
 }
 
-/* Another process of the job ended though its rank had not. */
-static void look_for_peers(Watch *watch) {
-  Failure failure = {0};
-  int32_t gone = watch->job->join != NULL ? join_gone(watch->job->join) : -1;
-  if (gone < 0 || atomic_load(&watch->memory.statuses[gone].finished) != 0) return;
-  fail(&failure, RUN_PEER_FAILED, "the process of rank %d is gone", (int)gone);
-  control_fail(watch->memory.control, watch->first_own, &failure);
+/* Who speaks for this host to others stays until all its ranks have ended. */
+static bool all_ended(const Watch *watch) {
+  const Join *join = watch->job->join;
+  for (uint32_t i = 0; watch->bridge != NULL && i < join->local_ranks; i++)
+    if (atomic_load(&watch->memory.statuses[join->locals[i]].finished) == 0) return false;
+  return watch->alive == 0;
 }
 
 static void watch_ranks(Watch *watch) {
   bool looks = watch->job->timeout_s != 0 || watch->job->join != NULL;
+  int64_t look_ms = watch->bridge != NULL ? BRIDGE_TICK_MS : looks ? STALL_LOOK_MS : -1;
   for (;;) {
     reap(watch, false);
-    look_for_stall(watch);
-    look_for_peers(watch);
-    if (watch->alive == 0 || stopping(watch)) break;
-    sleep_for_signal(watch, looks ? STALL_LOOK_MS : -1);
+    watch_hosts(watch);
+    watch_progress(watch);
+    watch_peers(watch);
+    if (all_ended(watch) || stopping(watch)) break;
+    sleep_for_signal(watch, look_ms);
   }
+  watch->peer_failed = watch->signal == 0 && !watch->died && watch->job->join != NULL && stopping(watch);
   settle(watch);
   if (watch->alive > 0 || watch->died) stop_ranks(watch); /* else ranks elsewhere may still be busy, and well */
-}
-
-static void describe_place(const Watch *watch, uint32_t rank, char *out, size_t bytes) {
-  const RankStatus *status = &watch->memory.statuses[rank];
-  uint64_t step = atomic_load(&status->step);
-  int32_t instr = atomic_load(&status->instr) - 1;
-  char what[256] = "";
-  if (step == 0) {
-    snprintf(out, bytes, "before the first step");
-    return;
-  }
-  if (instr >= 0 && watch->job->describe != NULL) watch->job->describe(watch->job->user, instr, what, sizeof what);
-  snprintf(out, bytes, "in step %llu%s%s", (unsigned long long)step, what[0] != '\0' ? " at " : "", what);
 }
 
 /* torchrun shows the earliest of its workers' error files as the root cause. */
@@ -269,14 +199,14 @@ static void tell_torchrun(const char *text) {
 }
 
 static void say_failure(const char *text) {
-  fprintf(stderr, "error: %s\n", text);
+  failure_say(text);
   tell_torchrun(text);
 }
 
 static int report_death(const Watch *watch) {
   char place[320], text[600];
   int status = watch->first_status;
-  describe_place(watch, watch->first, place, sizeof place);
+  watch_place(watch, watch->first, place, sizeof place);
   if (WIFSIGNALED(status)) {
     int number = WTERMSIG(status);
     const char *hint = number == SIGKILL  ? "; was it killed by hand, or by the system for want of memory?"
@@ -304,8 +234,10 @@ static bool own_finished(const Watch *watch) {
 
 static int report(const Watch *watch) {
   const Control *control = watch->memory.control;
-  if (watch->signal != 0) {
-    fprintf(stderr, "error: stopped by signal %d (%s)\n", watch->signal, strsignal(watch->signal));
+  if (watch->signal != 0 && !watch->peer_failed) {
+    char text[80];
+    snprintf(text, sizeof text, "stopped by signal %d (%s)", watch->signal, strsignal(watch->signal));
+    failure_say(text);
     return LAUNCH_INTERRUPTED + watch->signal;
   }
   if (atomic_load(&control->failed) == CONTROL_SAID) {
@@ -313,8 +245,8 @@ static int report(const Watch *watch) {
       say_failure(control->failure.text);
     return control->failure.code;
   }
+  if (watch->peer_failed && !own_finished(watch)) return RUN_PEER_FAILED; /* whose process says it */
   if (watch->died) return report_death(watch);
-  if (atomic_load(&control->stop) != 0 && watch->job->join != NULL && !own_finished(watch)) return RUN_PEER_FAILED;
   return watch->asked != 0 ? report_asked(watch) : RUN_OK;
 }
 
@@ -341,25 +273,31 @@ static void restore_signals(const Watch *watch) {
   sigprocmask(SIG_SETMASK, &watch->old_mask, NULL);
 }
 
+static bool open_bridge(Arena *arena, Watch *watch, Failure *failure) {
+  const Join *join = watch->job->join;
+  if (join == NULL || !join_spans_hosts(join) || !join_leads(join)) return true;
+  watch->bridge = bridge_open(arena, join, &watch->memory, failure);
+  return watch->bridge != NULL;
+}
+
 int launch_run(const LaunchJob *job) {
   Arena *arena = arena_new();
   Watch watch = {.job = job, .end_own = job->ranks};
-  int file = -1;
   Failure failure = {0};
   watch.pids = ARENA_ARRAY(arena, pid_t, job->ranks);
   int code;
   if (job->join != NULL) {
     watch.first_own = job->join->rank;
     watch.end_own = watch.first_own + 1;
-    file = job->join->memory;
   }
-  if (!shared_open_file(arena, &watch.memory, job->ranks, job->arena_bytes, file, &failure)) {
-    fprintf(stderr, "error: %s\n", failure.text);
+  if (!shared_open_joined(arena, &watch.memory, job->ranks, job->arena_bytes, job->join, &failure)) {
+    failure_say(failure.text);
     code = failure.code;
   } else {
     block_signals(&watch);
-    if (!start_ranks(&watch, &failure)) control_fail(watch.memory.control, watch.first_own, &failure);
+    if (!open_bridge(arena, &watch, &failure) || !start_ranks(&watch, &failure)) control_fail(watch.memory.control, watch.first_own, &failure);
     watch_ranks(&watch);
+    bridge_close(watch.bridge);
     restore_signals(&watch);
     code = report(&watch);
     if (watch.first_own == 0 && watch.memory.control->save_temp[0] != '\0') unlink(watch.memory.control->save_temp);

@@ -13,8 +13,8 @@
 
 /* One rank's view of the job. */
 typedef struct RankEnv {
-  uint32_t rank, ranks;
-  unsigned char *const *arenas; /* of all ranks, arena_bytes each, zeroed; a guard page follows */
+  uint32_t rank, ranks, local_ranks; /* local: on this host */
+  unsigned char *const *arenas; /* of local ranks, else NULL; arena_bytes each, zeroed; a guard page follows */
   CommLane *lanes;
   RankStatus *status;           /* own */
   RankStatus *statuses;         /* of all ranks */
@@ -54,9 +54,10 @@ typedef struct SharedMemory {
 } SharedMemory;
 
 bool shared_open(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, Failure *failure);
-/* In a file of shared_file_bytes, all zero at first, that several processes open. */
-bool shared_open_file(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, int file,
-                      Failure *failure);
+/* Of this host's ranks, in the memory that they share. NULL: all are, and the memory is this process's and its
+ * children's. */
+bool shared_open_joined(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, const Join *join,
+                        Failure *failure);
 uint64_t shared_file_bytes(uint32_t ranks, uint64_t arena_bytes);
 void shared_close(SharedMemory *memory);
 

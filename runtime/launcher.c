@@ -36,26 +36,36 @@ static bool number(const Environment *env, const char *name, const char *why, lo
   return true;
 }
 
-/* A launcher's names for the same things. local: how many of the job's processes are on this host, NULL: told
+/* A launcher's names for the same things. local_ranks: how many of the job's processes are on this host, NULL: told
  * otherwise. */
 typedef struct Dialect {
-  const char *name, *rank, *ranks, *local, *why;
+  const char *name, *rank, *ranks, *local_rank, *local_ranks, *why;
 } Dialect;
 
-static const Dialect torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+static const Dialect torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                  "RANK or WORLD_SIZE says that torchrun started this process"};
 static const Dialect open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                 "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                 "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
                                  "an OMPI_COMM_WORLD variable says that Open MPI started this process"};
-static const Dialect slurm = {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL,
+static const Dialect slurm = {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL,
                               "SLURM_STEP_ID says that a Slurm step started this process"};
 
-static bool several_hosts(const Dialect *dialect, Failure *failure) {
-  return fail(
-      failure, RUN_INVALID,
-      "launch: %s started this job on several hosts; this version joins the ranks of one host only, so start them "
-      "all on one",
-      dialect->name);
+static bool contradict(const char *a, uint32_t a_is, const char *b, uint32_t b_is, Failure *failure) {
+  return fail(failure, RUN_INVALID, "launch: %s is %u, but %s is %u: the two contradict each other", a, a_is, b, b_is);
+}
+
+/* This host has local_ranks of the ranks. */
+static bool read_place(const Environment *env, const Dialect *dialect, uint32_t local_ranks, Launcher *out,
+                       Failure *failure) {
+  out->local_ranks = local_ranks;
+  if (!launcher_spans_hosts(out)) {
+    out->local_rank = out->rank;
+    return true;
+  }
+  if (!number(env, dialect->local_rank, dialect->why, 0, MOST_RANKS, &out->local_rank, failure)) return false;
+  return out->local_rank < local_ranks ||
+         fail(failure, RUN_INVALID, "launch: %s is %u, but this host has %u of the ranks: the two contradict each other",
+              dialect->local_rank, out->local_rank, local_ranks);
 }
 
 static bool read_world(const Environment *env, const Dialect *dialect, Launcher *out, Failure *failure) {
@@ -63,16 +73,14 @@ static bool read_world(const Environment *env, const Dialect *dialect, Launcher 
   if (!number(env, dialect->ranks, dialect->why, 1, MOST_RANKS, &out->ranks, failure) ||
       !number(env, dialect->rank, dialect->why, 0, MOST_RANKS, &out->rank, failure))
     return false;
-  if (out->rank >= out->ranks)
-    return fail(failure, RUN_INVALID, "launch: %s is %u, but %s is %u: the two contradict each other", dialect->rank,
-                out->rank, dialect->ranks, out->ranks);
+  if (out->rank >= out->ranks) return contradict(dialect->rank, out->rank, dialect->ranks, out->ranks, failure);
   out->name = dialect->name;
-  if (dialect->local == NULL || out->ranks == 1 || variable(env, dialect->local) == NULL) return true;
-  if (!number(env, dialect->local, dialect->why, 1, MOST_RANKS, &local, failure)) return false;
-  if (local > out->ranks)
-    return fail(failure, RUN_INVALID, "launch: %s is %u, but %s is %u: the two contradict each other", dialect->local,
-                local, dialect->ranks, out->ranks);
-  return local == out->ranks || several_hosts(dialect, failure);
+  local = out->ranks;
+  if (dialect->local_ranks != NULL && out->ranks > 1 && variable(env, dialect->local_ranks) != NULL &&
+      !number(env, dialect->local_ranks, dialect->why, 1, MOST_RANKS, &local, failure))
+    return false;
+  if (local > out->ranks) return contradict(dialect->local_ranks, local, dialect->ranks, out->ranks, failure);
+  return read_place(env, dialect, local, out, failure);
 }
 
 /* --- one function a launcher
@@ -82,8 +90,14 @@ static const char *or_nothing(const char *text) {
   return text != NULL ? text : "";
 }
 
+/* Open MPI connects the hosts, and torchrun starts no job of Open MPI. */
 static bool read_torchrun(const Environment *env, Launcher *out, Failure *failure) {
   if (!read_world(env, &torchrun, out, failure)) return false;
+  if (launcher_spans_hosts(out))
+    return fail(failure, RUN_INVALID,
+                "launch: torchrun started this job on several hosts, between which ranks talk through Open MPI; start it "
+                "with mpirun -n %u --map-by ppr:%u:node, or with srun --mpi=pmix",
+                out->ranks, out->local_ranks);
   const char *address = variable(env, "MASTER_ADDR"), *port = variable(env, "MASTER_PORT");
   if (out->ranks > 1 && (address == NULL || port == NULL))
     return fail(failure, RUN_INVALID,
@@ -109,13 +123,46 @@ static bool read_open_mpi(const Environment *env, Launcher *out, Failure *failur
   return true;
 }
 
+/* Entry `node` of Slurm's "2(x3),1": two tasks on each of three nodes, one on the next. 0: there is none. */
+static uint32_t tasks_on(const char *list, uint32_t node) {
+  while (list != NULL && *list != '\0') {
+    unsigned tasks = 0, times = 1;
+    int used = 0;
+    if (sscanf(list, "%u%n", &tasks, &used) != 1) return 0;
+    list += used;
+    used = 0;
+    if (sscanf(list, "(x%u)%n", &times, &used) == 1 && used > 0) list += used;
+    else times = 1;
+    if (node < times) return tasks;
+    node -= times;
+    list += *list == ',';
+  }
+  return 0;
+}
+
+static bool read_slurm_hosts(const Environment *env, Launcher *out, Failure *failure) {
+  uint32_t node, local;
+  if (!number(env, "SLURM_NODEID", slurm.why, 0, MOST_RANKS, &node, failure)) return false;
+  const char *list = variable(env, "SLURM_STEP_TASKS_PER_NODE");
+  local = tasks_on(list, node);
+  if (local == 0 || local > out->ranks)
+    return fail(failure, RUN_INVALID,
+                "launch: SLURM_STEP_TASKS_PER_NODE is \"%.60s\", which does not say how many of %u tasks node %u has",
+                or_nothing(list), out->ranks, node);
+  if (variable(env, "PMIX_NAMESPACE") == NULL)
+    return fail(failure, RUN_INVALID,
+                "launch: Slurm started this job on several hosts, between which ranks talk through Open MPI, but without "
+                "PMIx for it; use srun --mpi=pmix, or mpirun inside the allocation");
+  return read_place(env, &slurm, local, out, failure);
+}
+
 static bool read_slurm(const Environment *env, Launcher *out, Failure *failure) {
   uint32_t nodes = 1;
   if (!read_world(env, &slurm, out, failure)) return false;
   if (variable(env, "SLURM_STEP_NUM_NODES") != NULL &&
       !number(env, "SLURM_STEP_NUM_NODES", slurm.why, 1, MOST_RANKS, &nodes, failure))
     return false;
-  if (nodes > 1 && out->ranks > 1) return several_hosts(&slurm, failure);
+  if (nodes > 1 && out->ranks > 1 && !read_slurm_hosts(env, out, failure)) return false;
   snprintf(out->job, sizeof out->job, "slurm %.100s %.100s %.20s", or_nothing(variable(env, "SLURM_JOB_ID")),
            or_nothing(variable(env, "SLURM_STEP_ID")), or_nothing(variable(env, "SLURM_RESTART_COUNT")));
   return true;
@@ -139,9 +186,10 @@ static bool agree(const Launcher *a, const Launcher *b, Failure *failure) {
 bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user,
                      Failure *failure) {
   const Environment env = {get, user};
-  Launcher torch = {.ranks = 1}, mpi = {.ranks = 1}, step = {.ranks = 1};
+  const Launcher alone = {.ranks = 1, .local_ranks = 1};
+  Launcher torch = alone, mpi = alone, step = alone;
   bool by_torch = any(&env, torchrun.rank, torchrun.ranks), by_mpi = any(&env, open_mpi.rank, open_mpi.ranks);
-  *launcher = (Launcher){.ranks = 1};
+  *launcher = alone;
   if (by_torch && !read_torchrun(&env, &torch, failure)) return false;
   if (by_mpi && !read_open_mpi(&env, &mpi, failure)) return false;
   if (by_torch && by_mpi && !agree(&torch, &mpi, failure)) return false;

@@ -10,8 +10,12 @@
 typedef struct Launcher {
   const char *name;     /* "torchrun", ...; NULL: none, or it started one process only */
   uint32_t rank, ranks; /* of the job */
+  uint32_t local_rank, local_ranks; /* of the job's processes on this host; all of them where there is one host */
   char job[512];        /* what the processes of this job, and no others, have in common */
 } Launcher;
+
+/* Whether the job has ranks on other hosts. */
+static inline bool launcher_spans_hosts(const Launcher *launcher) { return launcher->local_ranks < launcher->ranks; }
 
 /* get: getenv, or a test's own. Precedence: torchrun, Open MPI, Slurm step. */
 bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user,

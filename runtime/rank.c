@@ -3,7 +3,7 @@
 
 #include "runtime/backend_cpu.h"
 #include "runtime/backends.h"
-#include "runtime/comm_shm.h"
+#include "runtime/comm_mpi.h"
 #include "runtime/runtime.h"
 
 #include <sched.h>
@@ -26,7 +26,7 @@ static bool open_kernels(RankMachine *machine, const char *gemm, Failure *failur
 }
 
 static bool open_pool(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
-  uint32_t ranks = setup->env->ranks, cores = core_count() / ranks;
+  uint32_t ranks = setup->env->ranks, cores = core_count() / setup->env->local_ranks;
   machine->threads = setup->threads != 0 ? setup->threads : cores > 1 ? cores : 1;
   /* The communication thread of a lone rank has nobody to wait for. */
   machine->spins = machine->threads + (ranks > 1) <= cores ? SPIN_LONG : SPIN_SHORT;
@@ -37,26 +37,48 @@ static bool open_pool(Arena *arena, RankMachine *machine, const RankSetup *setup
   return true;
 }
 
-bool rank_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
+/* Tells the process that leads on this host where rank 0's is. */
+static void pass_on(const RankEnv *env, const Offer *offer) {
+  uint32_t lowest = 0;
+  while (env->arenas[lowest] == NULL) lowest++;
+  if (env->rank != lowest || env->rank == 0) return;
+  env->control->offer = *offer;
+  atomic_store(&env->control->offered, 1);
+}
+
+static Comm *open_comm_of_hosts(Arena *arena, const CommShmConfig *local, const RankEnv *env, Failure *failure) {
+  Offer offer = env->rank == 0 ? env->control->offer : (Offer){0};
+  Comm *comm = comm_mpi_open(arena, &(CommMpiConfig){*local, &offer, sizeof offer}, failure);
+  if (comm != NULL) pass_on(env, &offer);
+  return comm;
+}
+
+static bool open_comm(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
   const PlanWorld *world = &setup->plan->world;
   const RankEnv *env = setup->env;
+  const CommShmConfig config = {.rank = env->rank,
+                                .ranks = world->ranks,
+                                .shard = world->shard,
+                                .replicas = world->replicas,
+                                .arenas = env->arenas,
+                                .lanes = env->lanes,
+                                .stop = &env->control->stop,
+                                .kernels = machine->kernels,
+                                .spins = machine->spins};
+  machine->comm = env->local_ranks < env->ranks ? open_comm_of_hosts(arena, &config, env, failure)
+                                                : comm_shm_open(arena, &config);
+  return machine->comm != NULL;
+}
+
+bool rank_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
   *machine = (RankMachine){0};
   if (!open_kernels(machine, setup->gemm, failure)) return false;
   machine->kernels_name = machine->kernels->name;
   machine->gemm_name = machine->gemm->name;
   cpu_thread_init((void *)(uintptr_t)machine->gemm);
   if (!open_pool(arena, machine, setup, failure)) return false;
-  machine->ranges = unit_ranges(arena, setup->plan, env->rank % world->shard);
-  machine->comm = comm_shm_open(arena, &(CommShmConfig){.rank = env->rank,
-                                                        .ranks = world->ranks,
-                                                        .shard = world->shard,
-                                                        .replicas = world->replicas,
-                                                        .arenas = env->arenas,
-                                                        .lanes = env->lanes,
-                                                        .stop = &env->control->stop,
-                                                        .kernels = machine->kernels,
-                                                        .spins = machine->spins});
-  if (setup->kind->open(arena, machine, setup, failure)) return true;
+  machine->ranges = unit_ranges(arena, setup->plan, setup->env->rank % setup->plan->world.shard);
+  if (open_comm(arena, machine, setup, failure) && setup->kind->open(arena, machine, setup, failure)) return true;
   rank_close(machine);
   return false;
 }

@@ -122,11 +122,15 @@ static void print_header(const ReportConfig *config) {
   fprintf(stderr, "fsdpc %s: %s, %s parameters in %u unit%s, plan %016" PRIx64 "\n", FSDPC_VERSION,
           plan_str(plan, plan->model), text_count(params, (double)plan->param_numel), plan->units.count,
           plan->units.count == 1 ? "" : "s", config->plan_hash);
-  fprintf(stderr, "  ranks      %u on this machine (shard %u x replicas %u), %u compute thread%s each; %s, %s\n",
-          plan->world.ranks, plan->world.shard, plan->world.replicas, config->threads, config->threads == 1 ? "" : "s",
+  const Launcher *launcher = config->options->launcher;
+  char here[32] = "on this machine";
+  if (launcher != NULL && launcher_spans_hosts(launcher)) snprintf(here, sizeof here, "(%u here)", launcher->local_ranks);
+  fprintf(stderr, "  ranks      %u %s (shard %u x replicas %u), %u compute thread%s each; %s, %s\n",
+          plan->world.ranks, here, plan->world.shard, plan->world.replicas, config->threads, config->threads == 1 ? "" : "s",
           config->kernels, config->gemm);
-  if (config->options->launcher != NULL && config->options->launcher->ranks > 1)
-    fprintf(stderr, "  launcher   %s, one process a rank\n", config->options->launcher->name);
+  if (launcher != NULL && launcher->ranks > 1)
+    fprintf(stderr, "  launcher   %s, one process a rank%s\n", launcher->name,
+            launcher_spans_hosts(launcher) ? "; Open MPI between hosts" : "");
   print_batch(config);
   print_optimizer(&plan->recipe, config->steps);
   print_data(config);

@@ -72,7 +72,7 @@ static bool lay_out(Arena *arena, Saver *saver, const Plan *plan, Failure *failu
 bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, Failure *failure) {
   *saver = (Saver){.plan = plan, .dir = dir};
   saver->path = arena_printf(arena, "%s/%s", dir, file_name);
-  saver->temp = arena_printf(arena, "%s/.%s.%ld", dir, file_name, (long)getpid());
+  saver->temp = arena_printf(arena, "%s/.%s.tmp", dir, file_name); /* the folder is locked: one job has it */
   return make_folder(arena, dir, failure) && lay_out(arena, saver, plan, failure);
 }
 
@@ -101,6 +101,10 @@ static bool name_temp(const Saver *saver, Control *control) {
   return true;
 }
 
+static int open_named_temp(const Saver *saver, Control *control) {
+  return !name_temp(saver, control) ? -1 : open(saver->temp, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
+}
+
 static int open_temp(const Saver *saver, Control *control) {
   char path[64];
   int fd = open(saver->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
@@ -111,12 +115,13 @@ static int open_temp(const Saver *saver, Control *control) {
   } else if (errno == EACCES || errno == EROFS || errno == EMFILE || errno == ENFILE) {
     return -1;
   }
-  return !name_temp(saver, control) ? -1 : open(saver->temp, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
+  return open_named_temp(saver, control);
 }
 
 /* Rank 0: an empty file of the right size, with its header. */
-static bool begin_file(const Saver *saver, Control *control, int *fd, Failure *failure) {
-  *fd = open_temp(saver, control);
+static bool begin_file(const Saver *saver, const SaveRank *self, int *fd, Failure *failure) {
+  Control *control = self->control;
+  *fd = self->one_host ? open_temp(saver, control) : open_named_temp(saver, control);
   if (*fd < 0) return failed(saver, failure, "cannot be created");
   if (fallocate(*fd, 0, 0, (off_t)saver->file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
     return failed(saver, failure, "no room for it");
@@ -159,7 +164,7 @@ static bool publish(const Saver *saver, Control *control, int fd, Failure *failu
     fd_path(path, (long)getpid(), fd);
     if (linkat(AT_FDCWD, path, AT_FDCWD, saver->path, AT_SYMLINK_FOLLOW) == 0) return true;
     if (errno != EEXIST) return failed(saver, failure, "cannot be put in place");
-    unlink(saver->temp); /* of a process that was killed right here and had our number */
+    unlink(saver->temp); /* of a run that was killed right here */
     if (!name_temp(saver, control) || linkat(AT_FDCWD, path, AT_FDCWD, saver->temp, AT_SYMLINK_FOLLOW) != 0)
       return failed(saver, failure, "cannot be put in place");
   }
@@ -178,9 +183,10 @@ static void sync_folder(const char *dir) {
   close(fd);
 }
 
-static int open_peers_file(Control *control) {
+static int open_peers_file(const Saver *saver, const SaveRank *self) {
   char path[64];
-  fd_path(path, (long)atomic_load(&control->save_pid), atomic_load(&control->save_fd));
+  if (!self->one_host) return open(saver->temp, O_RDWR | O_CLOEXEC); /* the folder is all that hosts share */
+  fd_path(path, (long)atomic_load(&self->control->save_pid), atomic_load(&self->control->save_fd));
   return open(path, O_RDWR | O_CLOEXEC);
 }
 
@@ -191,12 +197,13 @@ static bool meet(const SaveRank *self, Failure *failure) {
 
 static bool save(const Saver *saver, const SaveRank *self, int *fd, Failure *failure) {
   bool writes = self->rank < saver->plan->world.shard; /* replica 0 */
-  if (self->rank == 0 && !begin_file(saver, self->control, fd, failure)) return false;
+  if (self->rank == 0 && !begin_file(saver, self, fd, failure)) return false;
   if (!meet(self, failure)) return false;
-  if (writes && self->rank != 0) *fd = open_peers_file(self->control);
+  if (writes && self->rank != 0) *fd = open_peers_file(saver, self);
   if (writes && *fd < 0) return failed(saver, failure, "cannot be opened by every rank");
   if (!meet(self, failure)) return false; /* or a rank 0 that fails would close the file before others opened it */
   if (writes && !write_shard(saver, self, *fd, failure)) return false;
+  if (writes && !self->one_host && fsync(*fd) != 0) return failed(saver, failure, "cannot be written");
   if (!meet(self, failure)) return false;
   if (self->rank != 0) return true;
   if (!publish(saver, self->control, *fd, failure)) return false;

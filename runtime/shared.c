@@ -48,6 +48,9 @@ uint64_t shared_file_bytes(uint32_t ranks, uint64_t arena_bytes) {
   return arena_offset(ranks, page_bytes(arena_bytes), ranks);
 }
 
+/* The i-th rank on this host. */
+static uint32_t local(const Join *join, uint32_t i) { return join != NULL ? join->locals[i] : i; }
+
 static bool map_arena(SharedMemory *memory, uint32_t rank, uint64_t bytes, int file, Failure *failure) {
   char size[32];
   unsigned char *reserved =
@@ -68,16 +71,18 @@ static bool map_arena(SharedMemory *memory, uint32_t rank, uint64_t bytes, int f
 }
 
 bool shared_open(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, Failure *failure) {
-  return shared_open_file(arena, memory, ranks, arena_bytes, -1, failure);
+  return shared_open_joined(arena, memory, ranks, arena_bytes, NULL, failure);
 }
 
-bool shared_open_file(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, int file,
-                      Failure *failure) {
+bool shared_open_joined(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, const Join *join,
+                        Failure *failure) {
   uint64_t bytes = page_bytes(arena_bytes);
+  uint32_t locals = join != NULL ? join->local_ranks : ranks;
+  int file = join != NULL ? join->memory : -1;
   *memory = (SharedMemory){.ranks = ranks, .reserved_bytes = round_up(bytes, huge_page) + 2 * huge_page};
   memory->arenas = ARENA_ARRAY(arena, unsigned char *, ranks);
   memory->reserved = ARENA_ARRAY(arena, unsigned char *, ranks);
-  if (!enough_memory(ranks, bytes, failure)) return false;
+  if (!enough_memory(locals, bytes, failure)) return false;
 
   uint64_t control_bytes = round_up(sizeof(Control), 64), status_bytes = ranks * sizeof(RankStatus);
   memory->block_bytes = block_bytes(ranks);
@@ -89,8 +94,8 @@ bool shared_open_file(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64
   memory->control = memory->block;
   memory->statuses = (RankStatus *)((unsigned char *)memory->block + control_bytes);
   memory->lanes = (CommLane *)((unsigned char *)memory->statuses + status_bytes);
-  for (uint32_t rank = 0; rank < ranks; rank++)
-    if (!map_arena(memory, rank, bytes, file, failure)) {
+  for (uint32_t i = 0; i < locals; i++)
+    if (!map_arena(memory, local(join, i), bytes, file, failure)) {
       shared_close(memory);
       return false;
     }

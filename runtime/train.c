@@ -5,6 +5,7 @@
 #include "runtime/checkpoint.h"
 #include "runtime/feed.h"
 #include "runtime/launch.h"
+#include "runtime/mpi_lib.h"
 #include "runtime/profile.h"
 #include "runtime/rank.h"
 #include "runtime/report.h"
@@ -37,6 +38,7 @@ typedef struct TrainJob {
   CheckpointChoice resume;
   Checkpoint checkpoint; /* to go on from; path NULL: none */
   FILE *metrics;
+  JoinTerms terms; /* under a launcher: what all ranks must have in common */
 } TrainJob;
 
 /* One rank's. */
@@ -46,6 +48,7 @@ typedef struct Trainer {
   TokenFeed feed;
   RankMachine machine;
   Checkpoint checkpoint;      /* the job's, or an older one when that turns out damaged */
+  uint64_t *words;            /* one a rank, to share */
   Checkpointer *checkpointer; /* NULL: nothing is saved */
   Standing standing;          /* after the latest step */
   uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
@@ -64,14 +67,25 @@ static uint64_t now_ns(void) {
 /* --- a rank ----------------------------------------------------------------------------------------------------------
  */
 
-/* In the order of ranks, so that every rank gets the same bits. */
-static bool sum_over_ranks(const Trainer *trainer, double *value) {
+static bool share(Trainer *trainer, uint64_t word) {
   Comm *comm = trainer->machine.comm;
-  trainer->env->status->loss_sum = *value;
-  if (comm->barrier(comm) != COMM_OK) return false;
+  return comm->share(comm, word, trainer->words) == COMM_OK ||
+         fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed after step %llu", comm->rank,
+              (unsigned long long)trainer->standing.step);
+}
+
+/* In the order of ranks, so that every rank gets the same bits. */
+static bool sum_over_ranks(Trainer *trainer, double *value) {
+  uint64_t word;
+  memcpy(&word, value, sizeof word);
+  if (!share(trainer, word)) return false;
   *value = 0;
-  for (uint32_t rank = 0; rank < comm->ranks; rank++) *value += trainer->env->statuses[rank].loss_sum;
-  return comm->barrier(comm) == COMM_OK;
+  for (uint32_t rank = 0; rank < trainer->env->ranks; rank++) {
+    double one;
+    memcpy(&one, &trainer->words[rank], sizeof one);
+    *value += one;
+  }
+  return true;
 }
 
 /* How many ranks found the checkpoint damaged, which only shows when values are read. False: failed otherwise. */
@@ -212,25 +226,22 @@ static bool open_checkpointer(Trainer *trainer, Arena *arena) {
   return trainer->checkpointer != NULL;
 }
 
-/* Rank 0 decides before a step what happens after it; the step's collectives carry the decision to the others. */
-static void decide(const Trainer *trainer, uint64_t number) {
-  Control *control = trainer->env->control;
-  if (trainer->env->rank != 0) return;
-  atomic_store(&control->decision[number % DECISIONS], number * 4 + atomic_exchange(&control->request, 0));
-}
-
-static uint32_t decision(const Trainer *trainer, uint64_t number) {
-  uint64_t decided = atomic_load(&trainer->env->control->decision[number % DECISIONS]);
-  return decided / 4 == number ? (uint32_t)(decided % 4) : 0;
+/* What any host's parent has asked for since the last step, all ranks do. */
+static bool take_requests(Trainer *trainer, uint32_t *requests) {
+  if (!share(trainer, atomic_exchange(&trainer->env->control->request, 0))) return false;
+  *requests = 0;
+  for (uint32_t rank = 0; rank < trainer->env->ranks; rank++) *requests |= (uint32_t)trainer->words[rank];
+  return true;
 }
 
 static bool checkpoint_if_due(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   uint64_t number = trainer->standing.step, every = job->options->save_every;
-  uint32_t decided = decision(trainer, number);
+  uint32_t requests;
   if (trainer->checkpointer == NULL) return true;
-  trainer->stopped = (decided & REQUEST_STOP) != 0;
-  bool due = number == job->steps || decided != 0 || (every != 0 && number % every == 0);
+  if (!take_requests(trainer, &requests)) return false;
+  trainer->stopped = (requests & REQUEST_STOP) != 0;
+  bool due = number == job->steps || requests != 0 || (every != 0 && number % every == 0);
   if (!due || number == trainer->saved_step) return true;
   trainer->saved_step = number;
   return checkpointer_save(trainer->checkpointer, &trainer->standing, &trainer->failure);
@@ -238,6 +249,7 @@ static bool checkpoint_if_due(Trainer *trainer) {
 
 static bool export_weights(Trainer *trainer) {
   SaveRank self = {.rank = trainer->env->rank,
+                   .one_host = trainer->env->local_ranks == trainer->env->ranks,
                    .control = trainer->env->control,
                    .ranges = trainer->machine.ranges,
                    .backend = trainer->machine.backend,
@@ -287,9 +299,7 @@ static bool evaluate(Trainer *trainer) {
   if (!ok) return false;
   uint64_t bad = atomic_load(&trainer->feed.bad);
   if (bad != UINT64_MAX) return data_fail_id(&job->eval_data, bad, job->vocab, &trainer->failure);
-  if (!sum_over_ranks(trainer, &loss))
-    return fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed while evaluating",
-                trainer->env->rank);
+  if (!sum_over_ranks(trainer, &loss)) return false;
   if (trainer->report == NULL) return true;
   return report_eval(trainer->report, trainer->standing.step, loss / count, (uint64_t)count, &trainer->failure);
 }
@@ -310,7 +320,6 @@ static bool step(Trainer *trainer, uint64_t number) {
                          schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
                      .first_sample = trainer->standing.samples};
   uint64_t begin = now_ns();
-  decide(trainer, number);
   atomic_store(&trainer->env->status->step, number);
   if (job->kind->guarded) guard_enter();
   bool ran = run_segments(trainer, &state);
@@ -352,6 +361,15 @@ static bool finish(Trainer *trainer) {
   return true;
 }
 
+/* Processes on one host have agreed before they had ranks. Rank 0's host says what is wrong. */
+static bool agree_over_hosts(Trainer *trainer, Arena *arena) {
+  const RankEnv *env = trainer->env;
+  if (env->local_ranks == env->ranks) return true;
+  if (join_agree_all(arena, trainer->machine.comm, &trainer->job->terms, &trainer->failure)) return true;
+  if (env->arenas[0] == NULL) trainer->failure.text[0] = '\0';
+  return false;
+}
+
 static bool run(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   feed_open(&trainer->feed, job->plan, &job->data, job->ctx, trainer->env->rank);
@@ -361,18 +379,28 @@ static bool run(Trainer *trainer, Arena *arena) {
                      .feed = &trainer->feed.feed,
                      .gemm = job->options->gemm,
                      .threads = job->options->threads};
-  if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure)) return false;
-  if (!prepare_weights(trainer, arena) || !open_checkpointer(trainer, arena)) return false;
-  if (!open_report(trainer, arena)) return false;
+  trainer->words = ARENA_ARRAY(arena, uint64_t, trainer->env->ranks);
+  if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure) || !agree_over_hosts(trainer, arena)) return false;
+  if (!prepare_weights(trainer, arena) || !open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
   return finish(trainer);
+}
+
+/* A launcher that has asked the job to stop answers nobody until all have ended, so Open MPI could not be closed then: it
+ * is enough that nobody needs this rank any more. */
+static void leave(const Trainer *trainer) {
+  Comm *comm = trainer->machine.comm;
+  if (comm->close == NULL) return;
+  if (trainer->stopped) comm->barrier(comm);
+  else comm->close(comm);
 }
 
 static int rank_main(void *user, const RankEnv *env) {
   Arena *arena = arena_new();
   Trainer trainer = {.job = user, .env = env};
   bool ok = run(&trainer, arena);
+  if (ok) leave(&trainer);
   if (trainer.report != NULL) report_break(trainer.report);
   if (!ok) control_fail(env->control, env->rank, &trainer.failure);
   if (trainer.report != NULL) report_close(trainer.report);
@@ -520,19 +548,29 @@ static uint64_t hash_options(const TrainJob *job) {
   return hash_text(hash, options->save_dir);
 }
 
-static bool open_join(Arena *arena, const TrainJob *job, Join *join, Failure *failure) {
+static bool check_hosts(const TrainJob *job, Failure *failure) {
+  char version[MPI_VERSION_BYTES];
+  if (strcmp(job->kind->name, "cpu") != 0)
+    return fail(failure, RUN_INVALID, "launch: backend \"%s\" joins the ranks of one host only in this version",
+                job->kind->name);
+  return mpi_lib_version(version, failure);
+}
+
+static bool open_join(Arena *arena, TrainJob *job, Join *join, Failure *failure) {
   const TrainOptions *options = job->options;
   if (!joins(options)) return true;
   if (options->launcher->ranks != job->plan->world.ranks)
     return fail(failure, RUN_INVALID, "launch: %s started %u processes, but the plan is for %u ranks",
                 options->launcher->name, options->launcher->ranks, job->plan->world.ranks);
-  const JoinTerms terms = {.plan_hash = plan_hash(job->plan),
-                           .options_hash = hash_options(job),
-                           .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->kind->shared_bytes(job->plan)),
-                           .first_step = job->checkpoint.standing.step};
+  if (launcher_spans_hosts(options->launcher) && !check_hosts(job, failure)) return false;
+  job->terms = (JoinTerms){
+      .plan_hash = plan_hash(job->plan),
+      .options_hash = hash_options(job),
+      .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->kind->shared_bytes(job->plan)),
+      .first_step = job->checkpoint.standing.step};
   uint32_t timeout_s =
       options->timeout_s != 0 && options->timeout_s < JOIN_TIMEOUT_S ? options->timeout_s : JOIN_TIMEOUT_S;
-  return join_open(arena, join, options->launcher, &terms, timeout_s, failure);
+  return join_open(arena, join, options->launcher, &job->terms, timeout_s, failure);
 }
 
 int runtime_train(const Plan *plan, const TrainOptions *options) {
@@ -554,7 +592,7 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
     join_close(&join);
     if (options->save_dir != NULL && leads(options)) folder_clean(options->save_dir);
   } else {
-    if (failure.text[0] != '\0') fprintf(stderr, "error: %s\n", failure.text);
+    failure_say(failure.text);
     code = failure.code;
   }
   if (job.metrics != NULL) fclose(job.metrics);

@@ -33,6 +33,7 @@ bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, F
 
 typedef struct SaveRank {
   uint32_t rank;
+  bool one_host; /* all ranks are on it */
   Control *control;
   const UnitRanges *ranges;
   Backend *backend;

@@ -20,6 +20,9 @@ test_packages=(
   libcmocka-dev        # unit tests
   libopenblas0-pthread # the second library of matrix products
   graphviz             # checks that drawings of units are valid
+  libopenmpi-dev       # ranks on several hosts: the headers
+  openmpi-bin          # the same: the library, loaded at run time, and mpirun
+  iproute2             # two hosts as network namespaces
 )
 
 as_root() {

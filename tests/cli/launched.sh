@@ -116,8 +116,8 @@ for ((i = 0; i < 400; i++)); do
   [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ] && break
   sleep 0.05
 done
-# (The first may end both before the second is told.)
-for rank in 0 1; do kill -TERM "$(cat "/proc/${pids[rank]}/task/${pids[rank]}/children")" 2>/dev/null || true; done
+mapfile -t processes < <(for rank in 0 1; do cat "/proc/${pids[rank]}/task/${pids[rank]}/children" && echo; done)
+kill -TERM ${processes[*]} # one signal stops both, so the second may come too late
 for rank in 0 1; do
   code=0
   wait "${pids[rank]}" || code=$?
@@ -139,11 +139,24 @@ refuse 'RANK is not set' WORLD_SIZE=2
 refuse 'contradict' RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
 refuse 'must be a number' RANK=x WORLD_SIZE=2
 refuse 'MASTER_PORT is not set' RANK=0 WORLD_SIZE=2
-refuse 'several hosts' RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
+refuse 'start it with mpirun -n 4' RANK=0 LOCAL_RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
 refuse "by torchrun's variables this is rank 0 of 2, by Open MPI's rank 1 of 2" RANK=0 WORLD_SIZE=2 MASTER_ADDR=a \
   MASTER_PORT=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=x
 refuse 'MPICH' PMI_SIZE=2 PMI_RANK=0
-refuse 'several hosts' SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 SLURM_JOB_ID=1
+step=(SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 SLURM_JOB_ID=1)
+refuse 'SLURM_NODEID is not set' "${step[@]}"
+refuse 'srun --mpi=pmix' "${step[@]}" SLURM_NODEID=0 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE='3,1'
+refuse 'does not say how many of 4 tasks node 2 has' "${step[@]}" SLURM_NODEID=2 SLURM_STEP_TASKS_PER_NODE='1(x2)'
+refuse 'SLURM_LOCALID is 2, but this host has 2' "${step[@]}" SLURM_NODEID=1 SLURM_LOCALID=2 SLURM_STEP_TASKS_PER_NODE='2(x2)' \
+  PMIX_NAMESPACE=x
+# Of several hosts, so Open MPI must connect them; but nothing of Open MPI has started this process.
+if "$fsdpc" doctor | grep -q 'Open MPI .* loads'; then
+  refuse 'Open MPI rank 0 of 1' OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 \
+    OMPI_COMM_WORLD_LOCAL_RANK=0 PMIX_NAMESPACE="alone$$" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+else
+  refuse 'apt-get install' OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 \
+    OMPI_COMM_WORLD_LOCAL_RANK=0 PMIX_NAMESPACE="alone$$"
+fi
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 expect 64 "${run[@]}" --ranks 4
 said err 'torchrun started 2 processes'
 # A batch script is no step, and a step of one task starts its ranks itself.

@@ -134,7 +134,7 @@ static void a_second_signal_ends_at_once(void **state) {
   usleep(100000);
   kill(job, SIGTERM);
   assert_int_equal(end_training(job), 128 + SIGTERM);
-  assert_said(read_text(scratch->arena, scratch_path(scratch, "log"), NULL), "error: stopped by signal 15");
+  assert_said(read_text(scratch->arena, scratch_path(scratch, "log"), NULL), "fsdpc: error: stopped by signal 15");
   assert_clean(scratch, "out");
 }
 

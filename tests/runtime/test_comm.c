@@ -1,18 +1,22 @@
-/* Owns: tests of the shared-memory communicator, over forked ranks. Each rank checks its own results; a rank that finds
- * one wrong ends with a code that names the check. */
+/* Owns: tests of the communicators: in shared memory over forked ranks, and, started by comm_hosts.sh through mpirun, of
+ * several hosts. Each rank checks its own results; a rank that finds one wrong ends with a code that names the check. */
 #include "testing.h"
 
+#include "base/checked.h"
 #include "kernels/kernels.h"
-#include "runtime/comm_shm.h"
+#include "runtime/comm_mpi.h"
 #include "runtime/launch.h"
+#include "runtime/launcher.h"
 #include "runtime/runtime.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-enum { COUNT = 1000, ARENA_BYTES = 1 << 17, FULL = 0, SHARD = 1 << 16, OTHER = (1 << 16) + (1 << 15) };
+enum { MOST_FLOATS = 1 << 20, REGION = MOST_FLOATS * 4, FULL = 0, SHARD = REGION, OTHER = 2 * REGION, ARENA_BYTES = 3 * REGION };
 
 typedef struct World {
   uint32_t shard, replicas;
@@ -41,8 +45,8 @@ static float tree(uint32_t lo, uint32_t n, uint64_t i, uint64_t round) {
   return tree(lo, p, i, round) + tree(lo + p, n - p, i, round);
 }
 
-static Comm *open_comm(Arena *arena, const RankEnv *env, const World *world) {
-  CommShmConfig config = {.rank = env->rank,
+static CommShmConfig comm_config(const RankEnv *env, const World *world) {
+  return (CommShmConfig){.rank = env->rank,
                           .ranks = env->ranks,
                           .shard = world->shard,
                           .replicas = world->replicas,
@@ -51,6 +55,10 @@ static Comm *open_comm(Arena *arena, const RankEnv *env, const World *world) {
                           .stop = &env->control->stop,
                           .kernels = kernels_cpu(),
                           .spins = SPIN_SHORT};
+}
+
+static Comm *open_comm(Arena *arena, const RankEnv *env, const World *world) {
+  CommShmConfig config = comm_config(env, world);
   kernels_thread_init();
   return comm_shm_open(arena, &config);
 }
@@ -138,22 +146,36 @@ static int integers(const RankEnv *env, Comm *comm, uint64_t count, uint64_t rou
   return 0;
 }
 
-static int everything(void *user, const RankEnv *env) {
-  Arena *arena = arena_new();
-  Comm *comm = open_comm(arena, env, user);
+static int share(const RankEnv *env, Comm *comm, uint64_t round) {
+  uint64_t words[64];
+  CHECK(comm->share(comm, round * 100 + env->rank, words) == COMM_OK);
+  for (uint32_t r = 0; r < comm->ranks; r++) CHECK(words[r] == round * 100 + r);
+  return 0;
+}
+
+static int one_round(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
+  if (round % 50 == env->rank) usleep(300); /* let the others overtake */
+  int code = gather(env, comm, count, round);
+  if (code == 0) code = scatter(env, comm, count, round);
+  if (code == 0) code = hybrid(env, comm, count, round);
+  if (code == 0) code = sums(env, comm, count < 200 ? count : 200, round);
+  if (code == 0) code = exact(env, comm, 20, round);
+  if (code == 0) code = integers(env, comm, count < 200 ? count : 200, round);
+  if (code == 0) code = share(env, comm, round);
+  if (code == 0 && comm->barrier(comm) != COMM_OK) code = 11;
+  return code;
+}
+
+static int rounds(const RankEnv *env, Comm *comm, uint64_t most) {
   static const uint64_t counts[] = {64, 1, 1000, 17, 128, 3};
   int code = 0;
-  for (uint64_t round = 0; code == 0 && round < 200; round++) {
-    uint64_t count = counts[round % 6];
-    if (round % 50 == env->rank) usleep(300); /* let the others overtake */
-    code = gather(env, comm, count, round);
-    if (code == 0) code = scatter(env, comm, count, round);
-    if (code == 0) code = hybrid(env, comm, count, round);
-    if (code == 0) code = sums(env, comm, count < 200 ? count : 200, round);
-    if (code == 0) code = exact(env, comm, 20, round);
-    if (code == 0) code = integers(env, comm, count < 200 ? count : 200, round);
-    if (code == 0 && comm->barrier(comm) != COMM_OK) code = 11;
-  }
+  for (uint64_t round = 0; code == 0 && round < most; round++) code = one_round(env, comm, counts[round % 6], round);
+  return code;
+}
+
+static int everything(void *user, const RankEnv *env) {
+  Arena *arena = arena_new();
+  int code = rounds(env, open_comm(arena, env, user), 200);
   arena_free(arena);
   return code;
 }
@@ -197,12 +219,51 @@ static void a_failure_frees_the_waiting(void **state) {
   double begin = seconds_now();
   capture_stderr(scratch);
   int code = launch_run(&job);
-  assert_string_equal(captured_stderr(scratch), "error: on purpose\n");
+  assert_string_equal(captured_stderr(scratch), "fsdpc: error: on purpose\n");
   assert_int_equal(code, RUN_INVALID);
   assert_true(seconds_now() - begin < 2);
 }
 
-int main(void) {
+/* --- several hosts: MEMORY is a file that the ranks of this machine share; each run of PER_HOST ranks is a host -------- */
+
+static bool join_hosts(Arena *arena, RankEnv *env, const Launcher *launcher, const char *path, uint32_t per_host) {
+  uint64_t lanes = round_up(launcher->ranks * sizeof(CommLane), 4096);
+  int fd = open(path, O_RDWR);
+  if (fd < 0 || ftruncate(fd, (off_t)(lanes + (uint64_t)launcher->ranks * ARENA_BYTES)) != 0) return false;
+  unsigned char *memory = mmap(NULL, lanes + (uint64_t)launcher->ranks * ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  unsigned char **arenas = ARENA_ARRAY(arena, unsigned char *, launcher->ranks);
+  if (memory == MAP_FAILED) return false;
+  for (uint32_t rank = 0; rank < launcher->ranks; rank++)
+    if (rank / per_host == launcher->rank / per_host) arenas[rank] = memory + lanes + (uint64_t)rank * ARENA_BYTES;
+  *env = (RankEnv){.rank = launcher->rank,
+                   .ranks = launcher->ranks,
+                   .arenas = arenas,
+                   .lanes = (CommLane *)memory,
+                   .control = ARENA_NEW(arena, Control)};
+  return true;
+}
+
+static int one_of_hosts(uint32_t shard, uint32_t per_host, const char *path) {
+  Arena *arena = arena_new();
+  Launcher launcher;
+  RankEnv env;
+  Failure failure = {0};
+  uint64_t word = 0;
+  if (!launcher_detect_here(&launcher, &failure) || !join_hosts(arena, &env, &launcher, path, per_host)) return 12;
+  const World world = {shard, launcher.ranks / shard};
+  CommMpiConfig config = {comm_config(&env, &world), &word, sizeof word};
+  if (env.rank == 0) word = 42;
+  kernels_thread_init();
+  Comm *comm = comm_mpi_open(arena, &config, &failure);
+  if (comm == NULL || word != 42) return fprintf(stderr, "rank %u: %s\n", env.rank, failure.text), 13;
+  int code = rounds(&env, comm, 24);
+  if (code == 0) code = one_round(&env, comm, (MOST_FLOATS - 100) / shard, 24); /* more than one message */
+  if (code == 0) comm->close(comm);
+  _exit(code); /* MPI's leaks are its own */
+}
+
+int main(int count, char **arguments) {
+  if (count == 4) return one_of_hosts((uint32_t)atoi(arguments[1]), (uint32_t)atoi(arguments[2]), arguments[3]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_group),
       cmocka_unit_test(hybrid_groups),

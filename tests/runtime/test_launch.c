@@ -92,10 +92,10 @@ static void a_dead_rank_is_named(void **state) {
     Case c;
     const char *said[3];
   } cases[] = {
-      {{1, SIGKILL, 0}, {"error: rank 1 was killed by signal 9", "in step 7 at instruction 42", "memory"}},
-      {{0, SIGSEGV, 0}, {"error: rank 0 was killed by signal 11", "in step 7", "(Segmentation fault)"}},
-      {{2, SIGTERM, 0}, {"error: rank 2 was killed by signal 15", "in step 7", "(Terminated)"}},
-      {{2, -9, 0}, {"error: rank 2 ended with exit code 9", "in step 7", "instruction 42"}},
+      {{1, SIGKILL, 0}, {"fsdpc: error: rank 1 was killed by signal 9", "in step 7 at instruction 42", "memory"}},
+      {{0, SIGSEGV, 0}, {"fsdpc: error: rank 0 was killed by signal 11", "in step 7", "(Segmentation fault)"}},
+      {{2, SIGTERM, 0}, {"fsdpc: error: rank 2 was killed by signal 15", "in step 7", "(Terminated)"}},
+      {{2, -9, 0}, {"fsdpc: error: rank 2 ended with exit code 9", "in step 7", "instruction 42"}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Case c = cases[i].c;
@@ -129,7 +129,7 @@ static int complain(void *user, const RankEnv *env) {
 
 static void failures_are_said_once(void **state) {
   Case c = {.victim = 2};
-  assert_string_equal(run_case(*state, complain, &c, RUN_INVALID), "error: rank 2: the disk is full\n");
+  assert_string_equal(run_case(*state, complain, &c, RUN_INVALID), "fsdpc: error: rank 2: the disk is full\n");
 }
 
 static int complain_all(void *user, const RankEnv *env) {
@@ -142,7 +142,7 @@ static int complain_all(void *user, const RankEnv *env) {
 
 static void simultaneous_failures_are_one(void **state) {
   Case c = {0};
-  for (int i = 0; i < 20; i++) assert_string_equal(run_case(*state, complain_all, &c, RUN_INVALID), "error: all of us\n");
+  for (int i = 0; i < 20; i++) assert_string_equal(run_case(*state, complain_all, &c, RUN_INVALID), "fsdpc: error: all of us\n");
 }
 
 static int overrun(void *user, const RankEnv *env) {

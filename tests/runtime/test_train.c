@@ -367,7 +367,7 @@ static void a_killed_rank_ends_the_run(void **state) {
   assert_true(seconds_now() - begin < 2);
   assert_true(WIFEXITED(status));
   assert_int_equal(WEXITSTATUS(status), RUN_PEER_FAILED);
-  assert_said(text, "error: rank 1 was killed by signal 9 (Killed) in step ");
+  assert_said(text, "fsdpc: error: rank 1 was killed by signal 9 (Killed) in step ");
   assert_int_equal(kill((pid_t)first, 0), -1); /* its peers are gone */
   assert_int_equal(folder_entries(options.save_dir), 1); /* and so is what it was saving; a checkpoint stays */
 }

@@ -1,0 +1,23 @@
+# Owns: whether collectives between hosts are built, and with what. Sets FSDPC_HAVE_MPI, and the interface library
+# mpi_headers. Open MPI itself is loaded at run time, by runs on several hosts only.
+set(FSDPC_HAVE_MPI OFF)
+set(FSDPC_MPI AUTO CACHE STRING "Runs on several hosts through Open MPI: AUTO, ON or OFF")
+set_property(CACHE FSDPC_MPI PROPERTY STRINGS AUTO ON OFF)
+if(FSDPC_MPI STREQUAL "OFF")
+  return()
+endif()
+
+pkg_check_modules(OPENMPI ompi-c)
+if(NOT OPENMPI_FOUND)
+  set(why "Open MPI's headers were not found: install libopenmpi-dev")
+  if(FSDPC_MPI STREQUAL "ON")
+    message(FATAL_ERROR "FSDPC_MPI=ON, but ${why}")
+  endif()
+  message(STATUS "Several hosts: not built (${why}); runs on one host are complete without it")
+  return()
+endif()
+add_library(mpi_headers INTERFACE)
+target_include_directories(mpi_headers SYSTEM INTERFACE ${OPENMPI_INCLUDE_DIRS})
+target_compile_definitions(mpi_headers INTERFACE FSDPC_HAVE_MPI=1)
+set(FSDPC_HAVE_MPI ON)
+message(STATUS "Several hosts: through Open MPI, built against ${OPENMPI_VERSION}")
