@@ -16,7 +16,7 @@ static const char *const block_keys[][2] = {
     {"gpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link shared_queue"},
     {"node", "devices bandwidth reduce_bandwidth latency gather reduce all_reduce efficiency"},
     {"network", "bandwidth latency efficiency"},
-    {"plan", "memory strategy wrap unit reshard checkpoint save recompute executor prefetch micro_batch"}};
+    {"plan", "memory strategy wrap unit reshard gather reduce checkpoint save recompute executor prefetch micro_batch"}};
 
 static const char *const keywords[] = {"use", "model", "module", "let", "input", "repeat", "return", "as", "in", "init", "freeze", "train", "cluster", "plan"};
 

@@ -56,7 +56,7 @@ static void open_single(Scratch *scratch, Single *single, bool one_queue) {
   assert_true(shared_open(scratch->arena, &single->memory, 1, single->plan->arena_bytes, &failure));
   assert_true(data_open(scratch->arena, &single->data, &path, 1, BIGRAM_VOCAB, BIGRAM_CTX + 1, &failure));
   feed_open(&single->feed, single->plan, &single->data, BIGRAM_CTX, 0);
-  RankEnv env = {.ranks = 1,
+  RankEnv env = {.ranks = 1, .local_ranks = 1,
                  .arenas = single->memory.arenas,
                  .lanes = single->memory.lanes,
                  .status = single->memory.statuses,
@@ -97,8 +97,10 @@ static void close_single(Single *single) {
 static bool run_step(Single *single, InstrTime *times) {
   StepState state = {.step = 1, .lr = 0.01};
   for (uint32_t s = 0; s < single->plan->segments.count; s++)
-    for (state.repetition = 0; state.repetition < single->plan->segments.data[s].count; state.repetition++)
+    for (state.repetition = 0; state.repetition < single->plan->segments.data[s].count; state.repetition++) {
       if (!single->backend->run_segment(single->backend, (int32_t)s, &state, times)) return false;
+      state.micro_batch += plan_segment_feeds(single->plan, s);
+    }
   return true;
 }
 

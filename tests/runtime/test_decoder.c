@@ -73,7 +73,7 @@ static void open_machine(Arena *arena, Machine *machine, const Plan *plan, Feed 
   *machine = (Machine){.plan = plan};
   assert_true(shared_open(arena, &machine->memory, 1, plan->arena_bytes, &failure));
   const SharedMemory *memory = &machine->memory;
-  machine->env = (RankEnv){.ranks = 1,
+  machine->env = (RankEnv){.ranks = 1, .local_ranks = 1,
                            .arenas = memory->arenas,
                            .lanes = memory->lanes,
                            .status = &memory->statuses[0],

@@ -32,12 +32,12 @@ static void step_samples(const Plan *plan, const TokenData *data, uint64_t step,
     TokenFeed feed;
     feed_open(&feed, plan, data, CTX, rank);
     StepState state = {.step = step, .first_sample = (step - 1) * feed_samples_per_step(plan)};
-    for (; state.repetition < world->accumulation; state.repetition++) {
+    for (; state.micro_batch < world->accumulation; state.micro_batch++) {
       int32_t tokens[64], targets[64];
       feed.feed.fill(&feed.feed, &state, 0, tokens, world->micro_batch * CTX);
       feed.feed.fill(&feed.feed, &state, 1, targets, world->micro_batch * CTX);
       for (uint64_t j = 0; j < world->micro_batch; j++) {
-        uint64_t k = (state.repetition * world->ranks + rank) * world->micro_batch + j;
+        uint64_t k = (state.micro_batch * world->ranks + rank) * world->micro_batch + j;
         firsts[k] = tokens[j * CTX];
         for (int t = 0; t < CTX; t++) {
           assert_int_equal(tokens[j * CTX + (uint64_t)t], firsts[k] + t);
