@@ -82,11 +82,14 @@ typedef int (*Order)(const void *, const void *);
 
 static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_area, by_lifetime_then_class};
 
+/* With many buffers the last two never won. */
+enum { MANY_BUFFERS = 3000, ORDERS_OF_MANY = 3 };
+
 /* Beyond this many buffers only the fast way is tried: the others are quadratic. */
 enum { QUADRATIC_BUFFERS = 9000 };
 
-/* Bytes of arena that this order needs; offsets are set. */
-static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, Order order, Placed *placed) {
+/* Bytes of arena that this order needs; offsets are set. UINT64_MAX: `limit` at least. */
+static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, uint64_t limit, Order order, Placed *placed) {
   uint64_t most = base;
   qsort(bufs, count, sizeof *bufs, order);
   for (uint32_t i = 0; i < count; i++) {
@@ -95,6 +98,7 @@ static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, Or
     uint64_t end = bufs[i]->offset + size;
     insert(placed, i, (Placed){bufs[i]->offset, end, bufs[i]->first, bufs[i]->last});
     if (end > most) most = end;
+    if (most >= limit) return UINT64_MAX;
   }
   return most;
 }
@@ -130,14 +134,15 @@ static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t
   Order best = NULL;
   for (uint32_t b = 0; b < plan->bufs.count; b++)
     if (lives_in(&plan->bufs.data[b], segment)) bufs[count++] = &plan->bufs.data[b];
-  for (; tried < sizeof orders / sizeof *orders && bytes > goal; tried++) {
-    uint64_t needed = place_in_order(bufs, count, base, orders[tried], placed);
+  uint32_t all = count > MANY_BUFFERS ? ORDERS_OF_MANY : sizeof orders / sizeof *orders;
+  for (; tried < all && bytes > goal; tried++) {
+    uint64_t needed = place_in_order(bufs, count, base, bytes, orders[tried], placed);
     if (needed >= bytes) continue;
     bytes = needed;
     best = orders[tried];
     last = tried;
   }
-  if (best && last + 1 != tried) place_in_order(bufs, count, base, best, placed);
+  if (best && last + 1 != tried) place_in_order(bufs, count, base, UINT64_MAX, best, placed);
   arena_free(scratch);
   return bytes;
 }

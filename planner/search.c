@@ -141,7 +141,9 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
     search_emit(s, s->arena, in, &decisions, &next);
     next.estimate_ns = in->pool[i].ns;
     if (!next.fits) {
-      if (next.plan->arena_bytes - s->budget < least) least = next.plan->arena_bytes - s->budget;
+      uint64_t excess = next.plan->arena_bytes - s->budget;
+      if (excess < least) least = excess;
+      if (!small && excess > s->budget / 200) break; /* the next one is hardly smaller */
       continue;
     }
     plan_simulate(s->arena, next.plan, &next.sim);
