@@ -184,6 +184,7 @@ typedef struct Graph {
   VEC(GraphInput) inputs;
   int32_t loss_op;           /* last op, a CROSS_ENTROPY or MSE */
   Recipe recipe;
+  LossScaling loss_scaling; /* used where the recipe computes or reduces in f16 */
   Cluster cluster;           /* cluster.device.kind DEVICE_NONE when the file names none */
   PlanSettings plan;
   VEC(const char *) no_decay; /* patterns of parameters without weight decay, whatever their rank */

@@ -15,6 +15,7 @@ void settings_defaults(Graph *graph) {
                            .seed = 1337,
                            .compute = DTYPE_F32,
                            .reduce = DTYPE_F32};
+  graph->loss_scaling = (LossScaling){.init = 65536, .growth = 2, .backoff = 0.5, .interval = 2000};
   graph->plan =
       (PlanSettings){.prefetch = SETTING_AUTO, .micro_batch = SETTING_AUTO, .reshard = SETTING_AUTO};
   graph->cluster = (Cluster){
@@ -126,8 +127,8 @@ static bool read_optimizer(Reader *reader, const Key *key) {
 
 /* precision bf16 reduce f32 */
 static bool read_precision(Reader *reader, const Key *key) {
-  static const char *const names[] = {"f32", "bf16", "f16", NULL};
-  static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+  static const char *const names[] = {"f32", "bf16", "f16", "fp16", NULL};
+  static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F16};
   Recipe *recipe = reader->target;
   int32_t compute, reduce = 0;
   if (!read_word(reader, key, names, &compute)) return false;
@@ -138,6 +139,23 @@ static bool read_precision(Reader *reader, const Key *key) {
   }
   recipe->compute = dtypes[compute];
   recipe->reduce = dtypes[reduce];
+  return true;
+}
+
+#define SCALING(member) offsetof(LossScaling, member)
+
+static const Key loss_scale_keys[] = {
+    {"init", KEY_REAL, SCALING(init), .least = 1, .usage = "init SCALE"},
+    {"growth", KEY_REAL, SCALING(growth), .least = 1, .usage = "growth FACTOR"},
+    {"backoff", KEY_REAL, SCALING(backoff), .least = 1e-3, .most = 1, .usage = "backoff FACTOR"},
+    {"interval", KEY_COUNT, SCALING(interval), .least = 1, .usage = "interval STEPS"},
+};
+
+/* loss_scale { init 65536 growth 2 backoff 0.5 interval 2000 } */
+static bool read_loss_scale(Reader *reader, const Key *key) {
+  const Item *block = read_block_item(reader, key);
+  if (!block) return false;
+  READ_BLOCK(reader->sema, "loss_scale", loss_scale_keys, block->items, &reader->sema->graph->loss_scaling);
   return true;
 }
 
@@ -159,6 +177,8 @@ static const Key train_keys[] = {
     {"batch", KEY_COUNT, FIELD(samples_per_step), .least = 1, .usage = "batch SAMPLES"},
     {"precision", KEY_CUSTOM, .read = read_precision,
      .usage = "precision f32|bf16|f16 [reduce f32|bf16|f16]"},
+    {"loss_scale", KEY_CUSTOM, .read = read_loss_scale,
+     .usage = "loss_scale { init 65536 growth 2 backoff 0.5 interval 2000 }"},
     {"clip", KEY_REAL, FIELD(clip), .usage = "clip NORM"},
     {"seed", KEY_COUNT, FIELD(seed), .usage = "seed NUMBER"},
     {"steps", KEY_COUNT, FIELD(steps), .least = 1, .usage = "steps NUMBER"},

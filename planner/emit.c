@@ -20,7 +20,7 @@ typedef struct Emitter {
   int32_t *grad_full;    /* by unit */
   uint64_t *param_offset; /* by graph param */
   int32_t *step_instr;     /* by step */
-  int32_t scale_buf, acc_buf;
+  int32_t scale_buf, acc_buf, scaler_buf, scaled_count_buf; /* the last two: where the loss is scaled */
 } Emitter;
 
 /* --- buffers and instructions ----------------------------------------------------------------------------------------------- */
@@ -123,6 +123,12 @@ static void add_units(Emitter *e) {
   }
 }
 
+/* f16 alone has too few exponents for gradients. */
+static bool scales_loss(const Emitter *e) {
+  const Recipe *recipe = &e->plan->recipe;
+  return recipe->compute == DTYPE_F16 || recipe->reduce == DTYPE_F16;
+}
+
 static void add_scalars(Emitter *e) {
   Plan *plan = e->plan;
   plan->loss_buf = plan->count_buf = plan->norm_buf = PLAN_NONE;
@@ -131,8 +137,12 @@ static void add_scalars(Emitter *e) {
   plan->count_buf = add_buf(e, "count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   plan->norm_buf = add_buf(e, "norm", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   e->scale_buf = add_buf(e, "scale", BUF_SCALAR, DTYPE_F32, 1, PLAN_NONE, true);
+  if (scales_loss(e)) {
+    e->scaler_buf = add_buf(e, "scaler", BUF_OPTIM, DTYPE_F64, SCALER_WORDS, PLAN_NONE, true);
+    e->scaled_count_buf = add_buf(e, "scaled_count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
+  }
   e->acc_buf = add_buf(e, "acc", BUF_SCALAR, DTYPE_I64, EXACT_DIGITS, PLAN_NONE, true);
-  e->buf_of[e->program->count_value] = plan->count_buf;
+  e->buf_of[e->program->count_value] = scales_loss(e) ? e->scaled_count_buf : plan->count_buf;
   e->buf_of[e->program->loss_value] = plan->loss_buf;
 }
 
@@ -160,6 +170,9 @@ static void emit_begin(Emitter *e) {
   add_instr(e, INSTR_COUNT_TARGETS, PHASE_BEGIN, "count", OPERANDS(WHOLE(plan->count_buf)), INTS(targets, ignore), NULL);
   if (plan->world.ranks > 1)
     add_instr(e, INSTR_ALLREDUCE_SUM, PHASE_BEGIN, "count", OPERANDS(WHOLE(plan->count_buf)), INTS(1), NULL);
+  if (scales_loss(e))
+    add_instr(e, INSTR_SCALE_COUNT, PHASE_BEGIN, "count",
+              OPERANDS(WHOLE(plan->count_buf), WHOLE(e->scaler_buf), WHOLE(e->scaled_count_buf)), NULL, NULL);
   add_instr(e, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
   for (uint32_t u = 0; u < plan->units.count && plan->world.accumulation > 1; u++) {
     const PlanUnit *unit = &plan->units.data[u];
@@ -297,8 +310,16 @@ static void emit_norm(Emitter *e) {
   }
   if (plan->world.shard > 1)
     add_instr(e, INSTR_ALLREDUCE_EXACT, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf)), NULL, NULL);
-  add_instr(e, INSTR_CLIP, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf), WHOLE(plan->norm_buf), WHOLE(e->scale_buf)),
-            NULL, &plan->recipe.clip);
+  if (!scales_loss(e)) {
+    add_instr(e, INSTR_CLIP, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf), WHOLE(plan->norm_buf), WHOLE(e->scale_buf)),
+              NULL, &plan->recipe.clip);
+    return;
+  }
+  const LossScaling *scaling = &e->program->graph->loss_scaling;
+  const double reals[] = {plan->recipe.clip, scaling->growth, scaling->backoff, scaling->init};
+  add_instr(e, INSTR_CLIP_SCALED, PHASE_UPDATE, "norm",
+            OPERANDS(WHOLE(e->acc_buf), WHOLE(e->scaler_buf), WHOLE(plan->norm_buf), WHOLE(e->scale_buf)),
+            INTS((int64_t)scaling->interval), reals);
 }
 
 static void emit_update(Emitter *e) {

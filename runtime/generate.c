@@ -57,9 +57,14 @@ static bool logits(Generator *generator, float out[BYTE_VALUES], Failure *failur
   for (uint32_t s = 0; s < plan->segments.count; s++) /* once, whatever its count: repetitions would see the same input */
     if (!backend->run_segment(backend, (int32_t)s, &state, NULL))
       return fail(failure, RUN_INVALID, "generate: %s", backend->error(backend));
-  uint64_t bytes = (uint64_t)generator->vocab * sizeof *out;
-  if (backend->read(backend, plan->output_buf, (generator->filled - 1) * bytes, out, bytes)) return true;
-  return fail(failure, RUN_INVALID, "generate: %s", backend->error(backend));
+  DType dtype = plan->bufs.data[plan->output_buf].dtype;
+  Half halves[BYTE_VALUES];
+  uint64_t bytes = (uint64_t)generator->vocab * dtype_bytes(dtype);
+  if (!backend->read(backend, plan->output_buf, (generator->filled - 1) * bytes, dtype == DTYPE_F32 ? (void *)out : halves,
+                     bytes))
+    return fail(failure, RUN_INVALID, "generate: %s", backend->error(backend));
+  for (int64_t i = 0; dtype != DTYPE_F32 && i < generator->vocab; i++) out[i] = float_of_half((FloatType)dtype, halves[i]);
+  return true;
 }
 
 /* The k-th largest logit, or less than all: what top-k sampling leaves out is below it. */
@@ -141,8 +146,9 @@ static bool check_plan(Generator *generator, Failure *failure) {
                 "generate: the model's vocabulary has %lld entries; only models of bytes (256) can be sampled as text",
                 (long long)generator->vocab);
   const PlanBuf *output = &plan->bufs.data[plan->output_buf];
-  if (output->dtype == DTYPE_F32 && output->numel >= generator->ctx * (uint64_t)generator->vocab) return true;
-  return fail(failure, RUN_INVALID, "generate: the plan's output \"%s\" does not hold one row of f32 logits a token",
+  bool known = output->dtype == DTYPE_F32 || output->dtype == DTYPE_BF16 || output->dtype == DTYPE_F16;
+  if (known && output->numel >= generator->ctx * (uint64_t)generator->vocab) return true;
+  return fail(failure, RUN_INVALID, "generate: the plan's output \"%s\" does not hold one row of logits a token",
               plan_str(plan, output->name));
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/tasks.h"
 
 enum { TILE_M = 256, TILE_N = 768, TILE_GRAIN = 64, FEW_TASKS = 8, MIN_FLOPS_LOG2 = 22 };
+enum { STAGE = 256 }; /* rows and columns of a panel that is widened: three of them are 768 KiB of stack */
 
 typedef struct Job {
   Matmul mm;
@@ -39,8 +40,9 @@ static Cut cut_product(int64_t m, int64_t n, int64_t inner) {
   return cut;
 }
 
-/* out[i] (+)= sum over p of a[p*lda + i]; partial sums of 64 rows keep the error of long sums down. */
-static void sum_columns(int64_t rows, int64_t cols, const real *a, int64_t lda, real *out, int add) {
+/* out[first + i] (+)= sum over p of a[p*lda + i]; partial sums of 64 rows keep the error of long sums down. */
+static void sum_columns(int64_t rows, int64_t cols, const stored *a, int64_t lda, FloatType type, void *out,
+                        int64_t first, int add) {
   for (int64_t col = 0; col < cols; col += 4 * VL) {
     int64_t width = least(4 * VL, cols - col);
     vec total[4] = {{0}};
@@ -54,12 +56,84 @@ static void sum_columns(int64_t rows, int64_t cols, const real *a, int64_t lda, 
       for (int v = 0; v < 4; v++) total[v] += sum[v];
     }
     for (int v = 0; v < 4 && v * VL < width; v++) {
-      real *to = out + col + v * VL;
-      int64_t left = width - v * VL;
-      vec_put(to, add ? vec_take(to, left) + total[v] : total[v], left);
+      int64_t to = first + col + v * VL, left = width - v * VL;
+      typed_put(type, out, to, add ? typed_take(type, out, to, left) + total[v] : total[v], left);
     }
   }
 }
+
+#if KERNELS_STORED == 0
+/* C is `real`, as all the rest: straight into it. */
+static void multiply(const Matmul *mm, const Piece *p, const real *a, const real *b) {
+  real *c = (real *)mm->c + p->row * mm->ldc + p->col;
+#if KERNELS_DOUBLE
+  SYM(gemm_blocked)
+  (mm->ta, mm->tb, p->rows, p->cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c, mm->ldc);
+#else
+  mm->k->gemm->sgemm(mm->ta, mm->tb, p->rows, p->cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c,
+                     mm->ldc);
+#endif
+  if (!mm->bias) return;
+  for (int64_t r = 0; r < p->rows; r++) {
+    real *row = c + r * mm->ldc;
+    for (int64_t j = 0; j < p->cols; j += VL) {
+      vec_put(row + j, vec_take(row + j, p->cols - j) + vec_take(mm->bias + p->col + j, p->cols - j),
+              p->cols - j);
+    }
+  }
+}
+#endif
+
+#if !KERNELS_DOUBLE
+/* A panel of STAGE x STAGE elements at most, widened. */
+static void widen_panel(int64_t rows, int64_t cols, const stored *x, int64_t ld, real *to) {
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < cols; j += VL) vec_put(to + r * STAGE + j, vec_take(x + r * ld + j, cols - j), cols - j);
+  }
+}
+
+/* Sums of one tile, rounded into C. */
+static void put_tile(const Matmul *mm, const Piece *p, const real *tile) {
+  for (int64_t r = 0; r < p->rows; r++) {
+    for (int64_t j = 0; j < p->cols; j += VL) {
+      int64_t left = p->cols - j, to = (p->row + r) * mm->ldc + p->col + j;
+      vec sum = vec_take(tile + r * STAGE + j, left);
+      if (mm->bias) sum += vec_take(mm->bias + p->col + j, left);
+      if (mm->add) sum += typed_take(mm->c_type, mm->c, to, left);
+      typed_put(mm->c_type, mm->c, to, sum, left);
+    }
+  }
+}
+
+/* Elements of 16 bits: panels are widened and multiplied in float, a stretch of the inner dimension after the other, and
+ * the tile is rounded when it is whole. */
+static void multiply_tile(const Matmul *mm, const Piece *p) {
+  real a[STAGE * STAGE], b[STAGE * STAGE], tile[STAGE * STAGE];
+  if (mm->inner <= 0) memset(tile, 0, sizeof tile);
+  for (int64_t first = 0; first < mm->inner; first += STAGE) {
+    int64_t depth = least(STAGE, mm->inner - first);
+    if (mm->ta == 'N')
+      widen_panel(p->rows, depth, mm->a + p->row * mm->lda + first, mm->lda, a);
+    else
+      widen_panel(depth, p->rows, mm->a + first * mm->lda + p->row, mm->lda, a);
+    if (mm->tb == 'N')
+      widen_panel(depth, p->cols, mm->b + first * mm->ldb + p->col, mm->ldb, b);
+    else
+      widen_panel(p->cols, depth, mm->b + p->col * mm->ldb + first, mm->ldb, b);
+    mm->k->gemm->sgemm(mm->ta, mm->tb, p->rows, p->cols, depth, 1, a, STAGE, b, STAGE, first > 0 ? 1 : 0, tile, STAGE);
+  }
+  put_tile(mm, p, tile);
+}
+
+static void multiply_staged(const Matmul *mm, const Piece *p) {
+  Cut cut = cut_by(p->rows, p->cols, STAGE, STAGE);
+  for (int64_t i = 0; i < cut_tasks(&cut); i++) {
+    Piece part = cut_piece(&cut, i);
+    part.row += p->row, part.col += p->col;
+    multiply_tile(mm, &part);
+  }
+}
+#endif
 
 static void matmul_task(void *arg, int64_t index) {
   const Job *job = arg;
@@ -68,27 +142,19 @@ static void matmul_task(void *arg, int64_t index) {
     index = index % job->cut.row_tasks * job->cut.col_tasks + index / job->cut.row_tasks;
   }
   Piece p = cut_piece(&job->cut, index);
-  const real *a = mm->ta == 'N' ? mm->a + p.row * mm->lda : mm->a + p.row;
-  const real *b = mm->tb == 'N' ? mm->b + p.col : mm->b + p.col * mm->ldb;
-  real *c = mm->c + p.row * mm->ldc + p.col;
+  const stored *a = mm->ta == 'N' ? mm->a + p.row * mm->lda : mm->a + p.row;
   if (mm->row_sums && p.col == 0) {
-    sum_columns(mm->inner, p.rows, a, mm->lda, mm->row_sums + p.row, mm->add_row_sums);
+    sum_columns(mm->inner, p.rows, a, mm->lda, mm->c_type, mm->row_sums, p.row, mm->add_row_sums);
   }
-#if KERNELS_DOUBLE
-  SYM(gemm_blocked)
-  (mm->ta, mm->tb, p.rows, p.cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c, mm->ldc);
-#else
-  mm->k->gemm->sgemm(mm->ta, mm->tb, p.rows, p.cols, mm->inner, 1, a, mm->lda, b, mm->ldb, mm->add ? 1 : 0, c,
-                     mm->ldc);
+#if KERNELS_STORED == 0
+  if (mm->c_type == FLOAT_REAL) {
+    multiply(mm, &p, a, mm->tb == 'N' ? mm->b + p.col : mm->b + p.col * mm->ldb);
+    return;
+  }
 #endif
-  if (!mm->bias) return;
-  for (int64_t r = 0; r < p.rows; r++) {
-    real *row = c + r * mm->ldc;
-    for (int64_t j = 0; j < p.cols; j += VL) {
-      vec_put(row + j, vec_take(row + j, p.cols - j) + vec_take(mm->bias + p.col + j, p.cols - j),
-              p.cols - j);
-    }
-  }
+#if !KERNELS_DOUBLE
+  multiply_staged(mm, &p);
+#endif
 }
 
 void SYM(matmul)(const Matmul *mm) {

@@ -201,7 +201,7 @@ static void check_step(Flow *flow) {
   Check *check = flow->check;
   bool clipped = false;
   for (uint32_t i = 0; i < check->plan->instrs.count; i++)
-    clipped |= check->plan->instrs.data[i].op == INSTR_CLIP;
+    clipped |= check->plan->instrs.data[i].op == INSTR_CLIP || check->plan->instrs.data[i].op == INSTR_CLIP_SCALED;
   for (uint32_t u = 0; u < check->plan->units.count; u++) {
     const PlanUnit *unit = &check->plan->units.data[u];
     uint32_t expected = unit->grad_buf != PLAN_NONE; /* a frozen unit has none */

@@ -2,15 +2,16 @@
 # Owns: a plan never changes the arithmetic. At 2 ranks, random units (non-contiguous ones too), strategies,
 # checkpointing, prefetch depths and resharding must give bit-identical losses, norms and weights.
 #
-#   random_plans.sh FSDPC COMPARE [COUNT [SEED]]
+#   random_plans.sh FSDPC COMPARE [COUNT [SEED [PRECISION]]]
 source "$(dirname "$0")/../cli/lib.sh"
 count=${3:-100}
 RANDOM=${4:-1}
+precision=${5:-f32 reduce f32}
 
 # The GPT of the fixtures with 4 blocks and a short schedule; two repetitions of the micro-batch, so that gradients
 # accumulate over repetitions too.
 model() {
-  sed -E '$d; s/layers = 2/layers = 4/; s/d = 24/d = 12/; s/steps 20/steps 3/' \
+  sed -E -e '$d; s/layers = 2/layers = 4/; s/d = 24/d = 12/; s/steps 20/steps 3/' -e "s/precision f32 reduce f32/precision $precision/" \
     "$fixtures/gpt-tiny.fsdp"
   printf 'plan { memory %s micro_batch 2 %s }\n' "$1" "$2"
 }
