@@ -25,10 +25,10 @@ done
 # Gathered parameters and activations have two bytes, gradients what `reduce` says, master weights and moments four.
 expect 0 plan gpt-tiny-bf16.fsdp --ranks 2 -o bf16.plan
 grep -E '^buf .*(\.full|c_fc|\.cast)"' bf16.plan >bufs && ! grep -vE ' bf16 ' bufs || fail 'an activation or gathered parameter is not bf16'
-grep -E '^buf .*\.(param|m|v|grad|gradfull)"' bf16.plan >bufs && ! grep -vE ' f32 ' bufs || fail 'state is not f32'
+grep -E '^buf .*"u[0-9]+\.(param|m|v|grad|gradfull)"' bf16.plan >bufs && ! grep -vE ' f32 ' bufs || fail 'state is not f32'
 with_precision gpt-tiny 'bf16 reduce bf16' >reduce.fsdp
 expect 0 plan reduce.fsdp --ranks 2 -o reduce.plan
-grep -E '^buf .*\.(grad|gradfull)"' reduce.plan >bufs && ! grep -vE ' bf16 ' bufs || fail 'gradients are not bf16'
+grep -E '^buf .*"u[0-9]+\.(grad|gradfull)"' reduce.plan >bufs && ! grep -vE ' bf16 ' bufs || fail 'gradients are not bf16'
 
 # Also with gradients of 16 bits, and f32 with them; hybrid groups of ranks keep the bits of one group.
 for words in 'bf16 reduce bf16' 'f32 reduce bf16' 'f16 reduce f16'; do
@@ -64,17 +64,11 @@ train over-all over.fsdp --ranks 2 --strategy no_shard
 cmp -s skipped-2 <(field over-all.jsonl skipped) || fail 'ranks that hold everything skip other steps'
 
 # What was skipped left the weights alone: a run of overflows only ends with the weights that it began with.
-with_precision gpt-tiny 'f16 loss_scale { init 1e30 backoff 0.9 }' >never.fsdp
+with_precision gpt-tiny 'f16 loss_scale { init 1e15 backoff 0.9 }' >never.fsdp
 train never never.fsdp --ranks 2 --steps 3
 ! field never.jsonl skipped | grep -q false || fail 'a step went through'
 train begin never.fsdp --ranks 1 --steps 1
 "$compare" weights never.weights/model.safetensors begin.weights/model.safetensors
-
-# Gradients that overflow at any scale end the run with a reason.
-with_precision gpt-tiny 'f16 loss_scale { init 1e30 backoff 0.001 }' |
-  sed 's/steps 20/steps 100/; s/lr 3e-3/lr 1e30/' >hopeless.fsdp
-expect 1 run hopeless.fsdp --ranks 1 --data "$fixtures/tokens.bin" --quiet
-said err 'diverged'
 
 # The scaler goes on from a checkpoint as if the run had never stopped, in the middle of skipped steps too.
 for stop in 2 9; do
@@ -102,6 +96,6 @@ expect 0 export gpt-tiny-bf16.fsdp half --to safetensors --weights gpt-tiny-bf16
 expect 0 generate gpt-tiny-bf16.fsdp --weights gpt-tiny-bf16.weights --prompt '!' --tokens 4 --temperature 0
 
 # Mistakes in the block are said where they are.
-with_precision gpt-tiny 'f16 loss_scale { grow 2 }' >typo.fsdp
+with_precision gpt-tiny 'f16 loss_scale { backof 0.5 }' >typo.fsdp
 expect 1 check typo.fsdp
-said err 'did you mean "growth"?'
+said err 'did you mean "backoff"?'
