@@ -189,8 +189,8 @@ static void emit_inputs(Emitter *e) {
     const Value *value = &e->program->values.data[i];
     if (value->kind != VALUE_INPUT) continue;
     bool used = false;
-    for (uint32_t s = 0; s < e->schedule.steps.count && !used; s++) {
-      const ProgramOp *op = &e->program->ops.data[e->schedule.steps.data[s].op];
+    for (uint32_t s = 0; s < (uint32_t)e->schedule.step_count && !used; s++) {
+      const ProgramOp *op = &e->program->ops.data[e->schedule.steps[s].op];
       for (int32_t k = 0; k < op->ref_count; k++) used |= op->refs[k].value == (int32_t)i;
     }
     if (!used) continue; /* targets, when nothing is learned */
@@ -205,7 +205,7 @@ static int32_t gather_source(const PlanUnit *unit) { return unit->cast_buf >= 0 
 static void emit_gather(Emitter *e, const Use *use) {
   Plan *plan = e->plan;
   const PlanUnit *unit = &plan->units.data[use->unit];
-  Phase phase = e->schedule.steps.data[use->first].phase == PHASE_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
+  Phase phase = e->schedule.steps[use->first].phase == PHASE_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
   int32_t full = add_buf(e, unit_text(e, (uint32_t)use->unit, "full"), BUF_GATHERED, plan->recipe.compute,
                          unit->shard * plan->world.shard, use->unit, false);
   add_instr(e, INSTR_ALLGATHER, phase, plan_str(plan, unit->name), OPERANDS(WHOLE(gather_source(unit)), WHOLE(full)),
@@ -285,14 +285,14 @@ static int32_t emit_step(Emitter *e, const Step *step) {
 
 static void emit_micro(Emitter *e) {
   uint32_t next = 0, reduce = 0;
-  const Reduction *reductions = e->schedule.reductions.data;
+  const Reduction *reductions = e->schedule.reductions;
   begin_segment(e, "micro", e->plan->world.accumulation);
   emit_inputs(e);
-  for (int32_t s = 0; s < (int32_t)e->schedule.steps.count; s++) {
-    while (e->plan->world.shard > 1 && next < e->schedule.uses.count && e->schedule.uses.data[next].issue <= s)
-      emit_gather(e, &e->schedule.uses.data[next++]);
-    e->step_instr[s] = emit_step(e, &e->schedule.steps.data[s]);
-    for (; reduce < e->schedule.reductions.count && reductions[reduce].after == s; reduce++)
+  for (int32_t s = 0; s < e->schedule.step_count; s++) {
+    while (e->plan->world.shard > 1 && next < e->schedule.use_count && e->schedule.uses[next].issue <= s)
+      emit_gather(e, &e->schedule.uses[next++]);
+    e->step_instr[s] = emit_step(e, &e->schedule.steps[s]);
+    for (; reduce < e->schedule.reduction_count && reductions[reduce].after == s; reduce++)
       if (e->plan->world.ranks > 1) emit_reduce(e, reductions[reduce].unit);
   }
   end_segment(e);
@@ -368,8 +368,8 @@ static void find_lifetimes(Emitter *e) {
 
 /* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
 static void hold_reduced_gradients(Emitter *e) {
-  for (uint32_t r = 0; r < e->schedule.reductions.count; r++) {
-    const Reduction *reduction = &e->schedule.reductions.data[r];
+  for (uint32_t r = 0; r < e->schedule.reduction_count; r++) {
+    const Reduction *reduction = &e->schedule.reductions[r];
     if (e->grad_full[reduction->unit] < 0) continue;
     PlanBuf *buf = &e->plan->bufs.data[e->grad_full[reduction->unit]];
     int32_t release = e->step_instr[reduction->release];
@@ -461,8 +461,8 @@ Plan *emit_plan(Arena *arena, const EmitInput *input) {
   for (uint32_t i = 0; i < program->values.count; i++) e.buf_of[i] = PLAN_NONE;
   for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = PLAN_NONE;
   e.plan = new_plan(&e);
-  schedule_build(&e.schedule, arena, program, input->decisions, input->figures, input->shared_queue);
-  e.step_instr = ARENA_ARRAY(arena, int32_t, e.schedule.steps.count);
+  schedule_build(&e.schedule, arena, input->skeleton, input->decisions);
+  e.step_instr = ARENA_ARRAY(arena, int32_t, (uint32_t)e.schedule.step_count);
   add_plan_inputs(&e);
   add_units(&e);
   add_scalars(&e);

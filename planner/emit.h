@@ -8,8 +8,7 @@ typedef struct EmitInput {
   const Program *program;
   const Decisions *decisions;
   const Cluster *cluster;
-  const UnitFigures *figures; /* by unit */
-  bool shared_queue; /* gathers and reductions serialise */
+  const Skeleton *skeleton;
   const PlanSpan *spans; /* by graph op; paths are in `paths` */
   const char *const *span_paths; /* by graph op */
 } EmitInput;

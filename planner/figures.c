@@ -21,6 +21,7 @@ void figures_of_program(Program *program, const Cluster *cluster) {
     ProgramOp *op = &program->ops.data[i];
     op->bytes = op_bytes(program, op);
     cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, op->bytes, &op->flops, &op->ns);
+    program->flow.op_ns[i] = op->ns;
   }
 }
 

@@ -155,25 +155,33 @@ static int compare_ranked(const void *a, const void *b) {
   return (x->item > y->item) - (x->item < y->item);
 }
 
-void items_choose(const Items *items, const Prices *prices, const int64_t *live, int32_t slots, bool *recompute, bool *keep) {
+Ranking items_rank(Arena *arena, const Items *items, double compute_price, double gather_price) {
   Arena *scratch = arena_new();
   Ranked *ranked = ARENA_ARRAY(scratch, Ranked, items->count);
-  uint32_t count = 0;
+  Ranking out = {ARENA_ARRAY(arena, uint32_t, items->count), 0};
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
-    double price = item->op >= 0 ? prices->compute : prices->gather;
+    double price = item->op >= 0 ? compute_price : gather_price;
     double worth = price * (double)item->ns / (double)(item->bytes ? item->bytes : 1);
-    if (worth > 0) ranked[count++] = (Ranked){worth, item->rank, i};
+    if (worth > 0) ranked[out.count++] = (Ranked){worth, item->rank, i};
   }
-  qsort(ranked, count, sizeof *ranked, compare_ranked);
+  qsort(ranked, out.count, sizeof *ranked, compare_ranked);
+  for (uint32_t i = 0; i < out.count; i++) out.items[i] = ranked[i].item;
+  arena_free(scratch);
+  return out;
+}
+
+void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, const int64_t *live, int32_t slots, bool *recompute,
+                  bool *keep) {
+  Arena *scratch = arena_new();
   Room room;
   room_build(scratch, &room, live, slots);
-  for (uint32_t i = 0; i < count; i++) {
-    const Item *item = &items->data[ranked[i].item];
+  for (uint32_t i = 0; i < ranking->count; i++) {
+    const Item *item = &items->data[ranking->items[i]];
     int32_t first = item->first + 1, end = item->last;
     if (end > first) {
       int64_t most = room_most(&room, 1, 0, room.size, first, end);
-      if (most + (int64_t)item->bytes > (int64_t)prices->room) continue;
+      if (most + (int64_t)item->bytes > (int64_t)limit) continue;
       room_add(&room, 1, 0, room.size, first, end, (int64_t)item->bytes);
     }
     if (item->op >= 0)

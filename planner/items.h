@@ -24,13 +24,17 @@ typedef VEC(Item) Items;
 /* pinned: by op, decided by the file or by a policy: no item. recompute[] receives the all-recompute start for the others. */
 void items_list(Arena *arena, const Program *program, const bool *pinned, bool *recompute, Items *out);
 
-typedef struct Prices {
-  double compute, gather; /* worth of a ns of recomputation and of a repeated gather */
-  uint64_t room;          /* bytes that slots may hold */
-} Prices;
+/* Items by worth per byte, best first: what a ns of recomputation and of a repeated gather is worth. Those worth nothing are
+ * left out. */
+typedef struct Ranking {
+  uint32_t *items, count;
+} Ranking;
 
-/* From all-recompute, takes items by worth per byte, each if its slots have room. live: bytes at each op slot with nothing
- * kept. unit_items follow items of ops. */
-void items_choose(const Items *items, const Prices *prices, const int64_t *live, int32_t slots, bool *recompute, bool *keep);
+Ranking items_rank(Arena *arena, const Items *items, double compute_price, double gather_price);
+
+/* From all-recompute, takes items in that order, each if its slots have room for it. live: bytes at each op slot with nothing
+ * kept; room: bytes that slots may hold. */
+void items_choose(const Items *items, const Ranking *ranking, uint64_t room, const int64_t *live, int32_t slots, bool *recompute,
+                  bool *keep);
 
 #endif

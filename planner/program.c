@@ -287,29 +287,62 @@ static void mark_producers(Program *program) {
   }
 }
 
+static bool is_param(ValueKind kind) { return kind == VALUE_PARAM || kind == VALUE_PARAM_GRADIENT; }
+
+static bool is_transient(ValueKind kind) {
+  return kind == VALUE_ACTIVATION || kind == VALUE_GRADIENT || kind == VALUE_WORKSPACE || kind == VALUE_INPUT;
+}
+
+static void note_touch(Flow *flow, const Program *program, int32_t value, int32_t op) {
+  if (flow->first_op[value] < 0) flow->first_op[value] = program->values.data[value].kind == VALUE_INPUT ? 0 : op;
+  if (op < program->turn) flow->last_forward[value] = op;
+  flow->last_op[value] = op;
+}
+
+static void add_flow(Program *program, int32_t op, uint32_t *count) {
+  Flow *flow = &program->flow;
+  const ProgramOp *from = &program->ops.data[op];
+  flow->first[op] = *count;
+  for (int32_t k = 0; k < from->ref_count; k++) {
+    int32_t v = from->refs[k].value;
+    if (v < 0) continue;
+    const Value *value = &program->values.data[v];
+    OperandMode mode = program->specs[from->op].operands[k].mode;
+    if (is_param(value->kind)) {
+      flow->params[flow->param_count++] = (ParamRef){op, value->param, value->kind == VALUE_PARAM_GRADIENT};
+      continue;
+    }
+    bool reads = mode == MODE_READ || mode == MODE_UPDATE;
+    flow->refs[(*count)++] = (FlowRef){v, flow->transient[v], reads, mode == MODE_WRITE};
+    note_touch(flow, program, v, op);
+  }
+}
+
 static void build_flow(Program *program) {
   Flow *flow = &program->flow;
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < program->ops.count; i++) count += (uint32_t)program->ops.data[i].ref_count;
-  flow->refs = ARENA_ARRAY(program->arena, FlowRef, count);
-  flow->first = ARENA_ARRAY(program->arena, uint32_t, program->ops.count + 1);
-  flow->value_bytes = ARENA_ARRAY(program->arena, uint64_t, program->values.count);
-  for (uint32_t v = 0; v < program->values.count; v++)
-    flow->value_bytes[v] = program->values.data[v].numel * dtype_bytes(program->values.data[v].dtype);
-  count = 0;
-  for (uint32_t i = 0; i < program->ops.count; i++) {
-    const ProgramOp *op = &program->ops.data[i];
-    flow->first[i] = count;
-    for (int32_t k = 0; k < op->ref_count; k++) {
-      if (op->refs[k].value < 0) continue;
-      const Value *value = &program->values.data[op->refs[k].value];
-      OperandMode mode = program->specs[op->op].operands[k].mode;
-      FlowRef *ref = &flow->refs[count++];
-      *ref = (FlowRef){value->param >= 0 ? value->param : op->refs[k].value, (uint8_t)value->kind, false, mode == MODE_WRITE};
-      ref->reads = mode == MODE_READ || mode == MODE_UPDATE;
-    }
+  Arena *arena = program->arena;
+  uint32_t count = 0, values = program->values.count, ops = program->ops.count;
+  for (uint32_t i = 0; i < ops; i++) count += (uint32_t)program->ops.data[i].ref_count;
+  *flow = (Flow){.refs = ARENA_ARRAY(arena, FlowRef, count),
+                 .first = ARENA_ARRAY(arena, uint32_t, ops + 1),
+                 .params = ARENA_ARRAY(arena, ParamRef, count),
+                 .value_bytes = ARENA_ARRAY(arena, uint64_t, values),
+                 .transient = ARENA_ARRAY(arena, bool, values),
+                 .producer = ARENA_ARRAY(arena, int32_t, values),
+                 .first_op = ARENA_ARRAY(arena, int32_t, values),
+                 .last_forward = ARENA_ARRAY(arena, int32_t, values),
+                 .last_op = ARENA_ARRAY(arena, int32_t, values),
+                 .op_ns = ARENA_ARRAY(arena, uint64_t, ops)};
+  for (uint32_t v = 0; v < values; v++) {
+    const Value *value = &program->values.data[v];
+    flow->value_bytes[v] = value->numel * dtype_bytes(value->dtype);
+    flow->transient[v] = is_transient(value->kind);
+    flow->producer[v] = value->kind == VALUE_ACTIVATION ? value->producer : PLAN_NONE;
+    flow->first_op[v] = flow->last_forward[v] = flow->last_op[v] = PLAN_NONE;
   }
-  flow->first[program->ops.count] = count;
+  count = 0;
+  for (int32_t i = 0; i < (int32_t)ops; i++) add_flow(program, i, &count);
+  flow->first[ops] = count;
 }
 
 static void build_forward(ProgramBuilder *builder, bool inference) {

@@ -50,17 +50,30 @@ typedef struct ProgramOp {
   uint64_t flops, bytes, ns; /* filled by cost.c */
 } ProgramOp;
 
-/* What schedules need of an op's ref, packed: they walk all of them for every candidate. */
+/* What schedules need of an op's ref to a value that is no parameter, packed: they walk them for every candidate. */
 typedef struct FlowRef {
-  int32_t index; /* PARAM, PARAM_GRADIENT: graph param; else value */
-  uint8_t kind;  /* ValueKind */
+  int32_t value;
+  bool transient; /* activation, gradient of one, workspace or input */
   bool reads, writes;
 } FlowRef;
 
+/* An op reads a parameter or adds to its gradient. */
+typedef struct ParamRef {
+  int32_t op, param;
+  bool gradient;
+} ParamRef;
+
+/* The program as its schedules see it. */
 typedef struct Flow {
   FlowRef *refs;
-  uint32_t *first;       /* by op, and one past the last: range of refs */
-  uint64_t *value_bytes; /* by value */
+  uint32_t *first; /* by op, and one past the last: range of refs */
+  ParamRef *params; /* by op */
+  uint32_t param_count;
+  uint64_t *value_bytes;                       /* by value */
+  bool *transient;                             /* by value: it takes room while it lives */
+  int32_t *producer;                           /* by value: forward op that writes it, PLAN_NONE */
+  int32_t *first_op, *last_forward, *last_op;  /* by value: ops that touch it; PLAN_NONE: none; inputs start with op 0 */
+  uint64_t *op_ns;                             /* filled with the ops' costs */
 } Flow;
 
 typedef struct Program {

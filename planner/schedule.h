@@ -27,10 +27,13 @@ typedef struct Reduction {
 
 typedef struct Schedule {
   Arena *arena;
-  VEC(Step) steps;
-  VEC(Use) uses;             /* by issue: order of the gather queue */
-  VEC(Reduction) reductions; /* in order of the reduce queue */
-  int64_t *live;             /* bytes of non-persistent buffers at each step */
+  Step *steps;
+  int32_t step_count;
+  Use *uses; /* by issue: order of the gather queue */
+  uint32_t use_count;
+  Reduction *reductions; /* in order of the reduce queue */
+  uint32_t reduction_count;
+  int64_t *live; /* bytes of non-persistent buffers at each step */
   int64_t max_live;
   uint64_t micro_ns;  /* simulated, one micro-batch */
   uint64_t update_ns; /* segments "begin" and "update" */
@@ -44,9 +47,26 @@ typedef struct UnitFigures {
   uint64_t update_ns;                  /* squares and optimizer */
 } UnitFigures;
 
+/* Where units are touched, in ops: the same for all decisions about one grouping. */
+typedef struct UnitOps {
+  int32_t first_forward, last_forward, first_backward, last_backward; /* its parameters are read; PLAN_NONE: never */
+  int32_t first_gradient, last_gradient;
+} UnitOps;
+
+typedef struct Skeleton {
+  const Program *program;
+  const UnitSet *units;
+  const UnitFigures *figures;
+  bool shared_queue; /* gathers and reductions serialise */
+  UnitOps *ops;      /* by unit */
+  uint32_t *first;   /* by op, and one past the last: range of touched */
+  int32_t *touched;  /* units whose parameters an op reads, each once */
+} Skeleton;
+
+const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
+                                 bool shared_queue);
 /* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are
  * issued as early as decisions->room bytes of live buffers allow. Deterministic: emission repeats it. */
-void schedule_build(Schedule *schedule, Arena *arena, const Program *program, const Decisions *decisions,
-                    const UnitFigures *figures, bool shared_queue);
+void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions);
 
 #endif

@@ -15,12 +15,13 @@ typedef struct Inner {
   const Program *program;
   const UnitSet *units;
   const UnitFigures *figures;
+  const Skeleton *skeleton;
   PlanWorld world;
   Decisions base; /* recompute and keep: the start, with pins */
   Items items;
   int64_t *live; /* by op slot, nothing kept */
   uint64_t room;
-  bool shared_queue, keep_free;
+  bool keep_free;
 } Inner;
 
 typedef struct Trial {
@@ -73,7 +74,7 @@ static bool judge(const Inner *in, Trial *trial) {
   d.recompute = trial->recompute;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
-  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->shared_queue);
+  schedule_build(&schedule, scratch, in->skeleton, &d);
   trial->ns = schedule.step_ns;
   bool fits = schedule.max_live <= (int64_t)in->room;
   in->search->candidates++;
@@ -89,13 +90,13 @@ static void find_live(Inner *in) {
   d.prefetch = 0;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, in->base.keep, in->units->units.count * sizeof(bool));
-  schedule_build(&schedule, scratch, in->program, &d, in->figures, in->shared_queue);
+  schedule_build(&schedule, scratch, in->skeleton, &d);
   in->live = ARENA_ARRAY(in->arena, int64_t, in->program->ops.count);
   int64_t most = 0;
-  for (uint32_t s = 0; s < schedule.steps.count; s++) {
+  for (uint32_t s = 0; s < (uint32_t)schedule.step_count; s++) {
     if (schedule.live[s] > most) most = schedule.live[s];
-    if (schedule.steps.data[s].phase == PHASE_RECOMPUTE) continue; /* part of the next backward slot */
-    in->live[schedule.steps.data[s].op] = most;
+    if (schedule.steps[s].phase == PHASE_RECOMPUTE) continue; /* part of the next backward slot */
+    in->live[schedule.steps[s].op] = most;
     most = 0;
   }
   arena_free(scratch);
@@ -131,7 +132,7 @@ static bool open_inner(Search *s, Arena *arena, const Outer *outer, WrapKind wra
   in->units = units_choose(arena, s->sink, in->program, s->settings, wrap, wrap_numel);
   if (!in->units) return false;
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world);
-  in->shared_queue = shared_queue(s);
+  in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, shared_queue(s));
   bool early = s->settings->prefetch == SETTING_AUTO;
   in->base = (Decisions){.ranks = s->ranks,
                          .shard = in->world.shard,
@@ -183,22 +184,31 @@ static uint64_t largest_unit(const Inner *in) {
   return most;
 }
 
-/* Seeds: what a ns of recomputation and of a gather is worth, and how much memory prefetch should find free. */
-static void try_seeds(const Inner *in, Trial *best) {
-  static const double gather_prices[] = {0, 0.001, 0.1, 0.3, 1, 1000}; /* from activations first to units first */
-  static const double reserves[] = {0, 0.5, 1, 2, 3};
+/* Seeds: what a gather is worth against recomputing for as long, from activations first to units first, and how much
+ * memory prefetch should find free, in largest units. The first of each are tried on every grouping. */
+static const double gather_prices[] = {0, 1000, 0.3, 0.001, 0.1, 1};
+static const double reserves[] = {0, 1, 0.5, 2, 3};
+enum { FIRST_PRICES = 3, FIRST_RESERVES = 2 };
+enum { ALL_PRICES = sizeof gather_prices / sizeof *gather_prices, ALL_RESERVES = sizeof reserves / sizeof *reserves };
+
+typedef struct Seeds {
+  size_t prices, reserves;
+} Seeds;
+
+static void try_seeds(const Inner *in, Seeds done, Seeds until, Trial *best) {
   Trial trial = new_trial(in);
   uint64_t unit = largest_unit(in);
-  start_trial(in, &trial);
-  if (judge(in, &trial) && trial.ns < best->ns) copy_trial(in, best, &trial);
-  for (size_t p = 0; p < sizeof gather_prices / sizeof *gather_prices; p++) {
-    if (p > 0 && !in->keep_free) break;
-    for (size_t r = 0; r < sizeof reserves / sizeof *reserves; r++) {
+  if (!done.prices) {
+    start_trial(in, &trial);
+    if (judge(in, &trial) && trial.ns < best->ns) copy_trial(in, best, &trial);
+  }
+  for (size_t p = 0; p < (in->keep_free ? until.prices : 1); p++) {
+    Ranking ranking = items_rank(in->arena, &in->items, 1, gather_prices[p]);
+    for (size_t r = p < done.prices ? done.reserves : 0; r < (unit ? until.reserves : 1); r++) {
       uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
-      if (r > 0 && !unit) break;
-      Prices prices = {1, gather_prices[p], in->room > reserve ? in->room - reserve : 0};
       start_trial(in, &trial);
-      items_choose(&in->items, &prices, in->live, (int32_t)in->program->ops.count, trial.recompute, trial.keep);
+      items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
+                   trial.recompute, trial.keep);
       if (judge(in, &trial) && trial.ns < best->ns) copy_trial(in, best, &trial);
     }
   }
@@ -395,16 +405,19 @@ static bool search_outer(Search *s, const Outer *outer, uint64_t budget, const B
   uint32_t count = list_groupings(s, outer, groupings), winner = 0;
   Arena *scratch = arena_new();
   uint64_t target = (uint64_t)((double)bound->ns * GOOD_ENOUGH);
+  const Seeds first = {FIRST_PRICES, FIRST_RESERVES}, all = {ALL_PRICES, ALL_RESERVES};
   for (uint32_t g = 0; g < count; g++) {
     best[g] = (Trial){.ns = UINT64_MAX};
     in[g] = (Inner){0};
     if (best[winner].ns <= target || !open_inner(s, scratch, outer, groupings[g].wrap, groupings[g].numel, &in[g])) continue;
     set_room(&in[g], budget);
     best[g] = new_trial(&in[g]);
-    try_seeds(&in[g], &best[g]);
+    try_seeds(&in[g], (Seeds){0, 0}, first, &best[g]);
     if (best[g].ns < best[winner].ns) winner = g;
   }
   uint32_t second = best_trial(best, count, winner);
+  for (uint32_t g = 0; g < count && best[winner].ns > target; g++)
+    if (in[g].search && (g == winner || g == second || in[g].items.count <= PAIR_ITEMS)) try_seeds(&in[g], first, all, &best[g]);
   for (uint32_t g = 0; g < count; g++) {
     bool open = in[g].search != NULL, small = open && in[g].items.count <= PAIR_ITEMS;
     bool exact = open && in[g].items.count <= EXACT_ITEMS;
@@ -424,7 +437,7 @@ static Plan *emit_found(Search *s, Arena *arena, Found *found) {
   Inner in;
   if (!open_inner(s, arena, &found->outer, found->wrap, found->wrap_numel, &in)) return NULL;
   found->units = found->decisions.units = in.units;
-  EmitInput input = {in.program, &found->decisions, s->cluster, in.figures, in.shared_queue, s->spans, s->span_paths};
+  EmitInput input = {in.program, &found->decisions, s->cluster, in.skeleton, s->spans, s->span_paths};
   Plan *plan = emit_plan(arena, &input);
   memory_place(plan, s->budget);
   events_insert(arena, plan, s->specs, true);
@@ -530,7 +543,7 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
 
 /* Policies people set by hand, where the settings leave that open: estimates rank groupings and issue slots, the simulator
  * has the last word, so the planner's own choice is never slower than these. */
-static void try_defaults(Search *s, const Bound *bound, Found *found) {
+static void try_defaults(Search *s, Found *found) {
   static const struct {
     CheckpointKind checkpoint;
     int64_t prefetch;
@@ -546,7 +559,8 @@ static void try_defaults(Search *s, const Bound *bound, Found *found) {
     if (own->prefetch == SETTING_AUTO) settings.prefetch = defaults[i].prefetch;
     if (own->reshard == SETTING_AUTO && own->strategy != STRATEGY_SHARD_GRAD_OP) settings.reshard = defaults[i].reshard;
     s->settings = &settings;
-    if (place_outer(s, &found->outer, bound, &next) && next.sim.step_ns < found->sim.step_ns) *found = next;
+    Bound bound = outer_bound(s, &found->outer);
+    if (bound.ns < found->sim.step_ns && place_outer(s, &found->outer, &bound, &next) && next.sim.step_ns < found->sim.step_ns) *found = next;
     s->settings = own;
   }
 }
@@ -565,7 +579,7 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
     }
     if (!found->plan || next.sim.step_ns < found->sim.step_ns) *found = next;
   }
-  if (found->plan) try_defaults(s, &candidates[0].bound, found);
+  if (found->plan) try_defaults(s, found);
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   found->bound = candidates[0].bound;
   return true;
