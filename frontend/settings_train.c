@@ -64,6 +64,10 @@ static bool read_no_decay(Reader *reader, const Key *key) {
          key_error(reader, key, reader->key_span, "\"no_decay\" needs the name of a parameter, layer or module");
 }
 
+bool graph_scales_loss(const Graph *graph) {
+  return graph->recipe.compute == DTYPE_F16 || graph->recipe.reduce == DTYPE_F16;
+}
+
 bool graph_excepts_decay(const Graph *graph, const char *param) {
   for (uint32_t i = 0; i < graph->no_decay.count; i++)
     if (path_matches(graph->no_decay.data[i], param)) return true;
@@ -127,8 +131,8 @@ static bool read_optimizer(Reader *reader, const Key *key) {
 
 /* precision bf16 reduce f32 */
 static bool read_precision(Reader *reader, const Key *key) {
-  static const char *const names[] = {"f32", "bf16", "f16", "fp16", NULL};
-  static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F16};
+  static const char *const names[] = {"f32", "bf16", "f16", NULL};
+  static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
   Recipe *recipe = reader->target;
   int32_t compute, reduce = 0;
   if (!read_word(reader, key, names, &compute)) return false;

@@ -123,12 +123,6 @@ static void add_units(Emitter *e) {
   }
 }
 
-/* f16 alone has too few exponents for gradients. */
-static bool scales_loss(const Emitter *e) {
-  const Recipe *recipe = &e->plan->recipe;
-  return recipe->compute == DTYPE_F16 || recipe->reduce == DTYPE_F16;
-}
-
 static void add_scalars(Emitter *e) {
   Plan *plan = e->plan;
   plan->loss_buf = plan->count_buf = plan->norm_buf = PLAN_NONE;
@@ -137,12 +131,12 @@ static void add_scalars(Emitter *e) {
   plan->count_buf = add_buf(e, "count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   plan->norm_buf = add_buf(e, "norm", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   e->scale_buf = add_buf(e, "scale", BUF_SCALAR, DTYPE_F32, 1, PLAN_NONE, true);
-  if (scales_loss(e)) {
+  if (graph_scales_loss(e->program->graph)) {
     e->scaler_buf = add_buf(e, "scaler", BUF_OPTIM, DTYPE_F64, SCALER_WORDS, PLAN_NONE, true);
     e->scaled_count_buf = add_buf(e, "scaled_count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   }
   e->acc_buf = add_buf(e, "acc", BUF_SCALAR, DTYPE_I64, EXACT_DIGITS, PLAN_NONE, true);
-  e->buf_of[e->program->count_value] = scales_loss(e) ? e->scaled_count_buf : plan->count_buf;
+  e->buf_of[e->program->count_value] = graph_scales_loss(e->program->graph) ? e->scaled_count_buf : plan->count_buf;
   e->buf_of[e->program->loss_value] = plan->loss_buf;
 }
 
@@ -170,7 +164,7 @@ static void emit_begin(Emitter *e) {
   add_instr(e, INSTR_COUNT_TARGETS, PHASE_BEGIN, "count", OPERANDS(WHOLE(plan->count_buf)), INTS(targets, ignore), NULL);
   if (plan->world.ranks > 1)
     add_instr(e, INSTR_ALLREDUCE_SUM, PHASE_BEGIN, "count", OPERANDS(WHOLE(plan->count_buf)), INTS(1), NULL);
-  if (scales_loss(e))
+  if (graph_scales_loss(e->program->graph))
     add_instr(e, INSTR_SCALE_COUNT, PHASE_BEGIN, "count",
               OPERANDS(WHOLE(plan->count_buf), WHOLE(e->scaler_buf), WHOLE(e->scaled_count_buf)), NULL, NULL);
   add_instr(e, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
@@ -310,7 +304,7 @@ static void emit_norm(Emitter *e) {
   }
   if (plan->world.shard > 1)
     add_instr(e, INSTR_ALLREDUCE_EXACT, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf)), NULL, NULL);
-  if (!scales_loss(e)) {
+  if (!graph_scales_loss(e->program->graph)) {
     add_instr(e, INSTR_CLIP, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf), WHOLE(plan->norm_buf), WHOLE(e->scale_buf)),
               NULL, &plan->recipe.clip);
     return;

@@ -342,7 +342,9 @@ static bool start_workers(CpuBackend *cpu, Arena *arena, Failure *failure) {
     if (worker->backend != NULL) continue; /* another stream has the same queue */
     worker->backend = cpu;
     worker->queue = queue;
-    worker->context = (KernelContext){.parallel = compute ? pool_parallel(cpu->config.pool) : serial, .gemm = cpu->config.gemm};
+    worker->context = (KernelContext){.parallel = compute ? pool_parallel(cpu->config.pool) : serial,
+                                      .gemm = cpu->config.gemm,
+                                      .gradient = (FloatType)plan->recipe.compute}; /* unless an instruction has one */
     if (compute) continue;
     int error = pthread_create(&worker->thread, NULL, worker_main, worker);
     if (error != 0)

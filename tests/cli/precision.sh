@@ -63,6 +63,13 @@ train over-all over.fsdp --ranks 2 --strategy no_shard
 "$compare" weights over-all.weights/model.safetensors over-2.weights/model.safetensors
 cmp -s skipped-2 <(field over-all.jsonl skipped) || fail 'ranks that hold everything skip other steps'
 
+# A plan that scales the loss but not what it divides by, or the other way round, is refused.
+expect 0 plan over.fsdp --ranks 2 -o over.plan
+plain=$(sed -n 's/^buf \(b[0-9]*\) "count".*/\1/p' over.plan) scaled=$(sed -n 's/^buf \(b[0-9]*\) "scaled_count".*/\1/p' over.plan)
+sed "/cross_entropy /s/ $scaled / $plain /" over.plan >unscaled.plan
+expect 1 verify unscaled.plan
+said err 'this loss is not scaled'
+
 # What was skipped left the weights alone: a run of overflows only ends with the weights that it began with.
 with_precision gpt-tiny 'f16 loss_scale { init 1e15 backoff 0.9 }' >never.fsdp
 train never never.fsdp --ranks 2 --steps 3
@@ -94,6 +101,11 @@ awk -F'"loss":' 'NR == FNR {want = $2 + 0; next} {got = $2 + 0; exit !(got > wan
 "$compare" metrics eval.jsonl gpt-tiny-bf16.jsonl 0
 expect 0 export gpt-tiny-bf16.fsdp half --to safetensors --weights gpt-tiny-bf16.weights --dtype bf16
 expect 0 generate gpt-tiny-bf16.fsdp --weights gpt-tiny-bf16.weights --prompt '!' --tokens 4 --temperature 0
+
+# What no kernel of 16 bits can do is said before the first step.
+with_precision gpt-tiny bf16 | sed 's/d = 24, heads = 3/d = 264, heads = 1/' >wide.fsdp
+expect 1 run wide.fsdp --ranks 1 --data "$fixtures/tokens.bin" --quiet
+said err 'heads of 264 dimensions'
 
 # Mistakes in the block are said where they are.
 with_precision gpt-tiny 'f16 loss_scale { backof 0.5 }' >typo.fsdp

@@ -4,6 +4,7 @@
 #include "tests/kernels/scenario.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
