@@ -68,7 +68,7 @@ expect 0 plan over.fsdp --ranks 2 -o over.plan
 plain=$(sed -n 's/^buf \(b[0-9]*\) "count".*/\1/p' over.plan) scaled=$(sed -n 's/^buf \(b[0-9]*\) "scaled_count".*/\1/p' over.plan)
 sed "/cross_entropy /s/ $scaled / $plain /" over.plan >unscaled.plan
 expect 1 verify unscaled.plan
-said err 'this loss is not scaled'
+said out 'this loss is not scaled'
 
 # What was skipped left the weights alone: a run of overflows only ends with the weights that it began with.
 with_precision gpt-tiny 'f16 loss_scale { init 1e15 backoff 0.9 }' >never.fsdp
