@@ -103,9 +103,10 @@ static void print_time(Arena *arena, const Planned *planned, const PlanFigures *
           100 * figures->mfu);
   fprintf(out, "  %-16s %12s   to %s, when each duration is off by as much as the cluster file admits\n", "between",
           duration(arena, planned->sim.fast_ns), duration(arena, planned->sim.slow_ns));
-  fprintf(out, "  %-16s %12s   gap %.1f %%, bound by %s\n", "lower bound",
-          duration(arena, summary->lower_bound_ns), 100 * figures->gap,
-          plan_str(planned->plan, summary->bound_by));
+  if (summary->lower_bound_ns)
+    fprintf(out, "  %-16s %12s   gap %.1f %%, bound by %s\n", "lower bound",
+            duration(arena, summary->lower_bound_ns), 100 * figures->gap,
+            plan_str(planned->plan, summary->bound_by));
   fprintf(out, "  %-16s %12s   communication that compute waits for\n", "exposed",
           duration(arena, planned->sim.exposed_comm_ns));
   if (figures->recompute_ns)

@@ -1,254 +1,325 @@
 /* Owns: bound.h. */
 #include "planner/bound.h"
 
-#include "planner/cost.h"
-#include "planner/figures.h"
-
 #include <stdlib.h>
 
 typedef struct Slice {
-  double bytes, ns; /* an item: what keeping it takes and saves */
+  double bytes, ns; /* what keeping takes and saves */
+  int32_t until;    /* the first backward op that has it live anyway */
 } Slice;
 
-typedef struct Relaxed {
-  Slice *slices; /* by ns per byte, best first */
+typedef struct Slices {
+  Slice *data; /* by ns per byte, best first */
   uint32_t count;
+} Slices;
+
+typedef struct Relaxed {
+  Slices items, units;
   double compute, recompute; /* A without items; all items again */
   double comm, again;        /* B with nothing gathered twice; everything that could be */
-  double resident;           /* bytes that pay for `again` */
-  double room;
-  double contention; /* compute lost for a second of B beside it */
+  double contention;         /* compute lost for a second of B beside it */
 } Relaxed;
+
+/* One memory row: the slices that take room at it. */
+typedef struct Row {
+  Slices items, units;
+  double room;
+} Row;
+
+enum { ROWS = 3, HALVINGS = 30 };
+
+#define NEVER 1e30 /* bytes of what may not stay */
+
+/* --- what is live at each operator whatever is decided ------------------------------------------------------------------------- */
+
+static int32_t *first_backward_uses(Arena *scratch, const Program *program) {
+  const Flow *flow = &program->flow;
+  int32_t *first = ARENA_ARRAY(scratch, int32_t, program->values.count);
+  for (uint32_t v = 0; v < program->values.count; v++) first[v] = PLAN_NONE;
+  for (int32_t i = (int32_t)program->ops.count - 1; i >= program->turn; i--)
+    for (uint32_t k = flow->first[i]; k < flow->first[i + 1]; k++) first[flow->refs[k].value] = i;
+  return first;
+}
+
+static void add_range(double *delta, int32_t first, int32_t last, double bytes) {
+  if (first < 0 || last < first) return;
+  delta[first] += bytes;
+  delta[last + 1] -= bytes;
+}
+
+static void add_values(const BoundInput *in, const int32_t *first_backward, double *delta) {
+  const Program *program = in->skeleton->program;
+  const Flow *flow = &program->flow;
+  for (uint32_t v = 0; v < program->values.count; v++) {
+    if (!flow->transient[v] || flow->first_op[v] < 0) continue;
+    bool again = flow->producer[v] >= 0 && in->start->recompute[flow->producer[v]];
+    add_range(delta, again ? first_backward[v] : flow->first_op[v], flow->last_op[v], (double)flow->value_bytes[v]);
+  }
+}
+
+static bool used_twice(const UnitOps *ops) { return ops->first_forward >= 0 && ops->first_backward >= 0; }
+
+static void add_units(const BoundInput *in, double *delta) {
+  const Skeleton *skeleton = in->skeleton;
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
+    const UnitOps *ops = &skeleton->ops[u];
+    bool kept = in->start->keep[u] && used_twice(ops);
+    if (in->start->shard > 1)
+      add_range(delta, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
+    if (in->start->ranks > 1) add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
+  }
+}
+
+/* By op; meaningful from the turn on. */
+static double *live_anyway(Arena *scratch, const BoundInput *in, const int32_t *first_backward) {
+  uint32_t ops = in->skeleton->program->ops.count;
+  double *live = ARENA_ARRAY(scratch, double, ops + 1), sum = 0;
+  add_values(in, first_backward, live);
+  add_units(in, live);
+  for (uint32_t i = 0; i < ops; i++) live[i] = sum += live[i];
+  return live;
+}
+
+/* --- slices ---------------------------------------------------------------------------------------------------------------------- */
 
 static int compare_slices(const void *a, const void *b) {
   const Slice *x = a, *y = b;
   double p = x->ns * y->bytes, q = y->ns * x->bytes;
-  return (p < q) - (p > q);
+  if (p != q) return (p < q) - (p > q);
+  return (x->until > y->until) - (x->until < y->until);
 }
 
-/* Least w (A + contention B) + (1 - w) B under the memory row. *again: recompute time that is left in A. */
-static double weigh(const Relaxed *r, double w, double *left) {
-  double room = r->room > 0 ? r->room : 0, a = r->compute + r->recompute, b = r->comm + r->again;
-  double weight = 1 - w + w * r->contention; /* of B */
-  double rate = r->resident > 0 ? weight * r->again / r->resident : 0;
-  bool taken = r->resident <= 0;
-  for (uint32_t i = 0; i <= r->count; i++) {
-    double worth = i < r->count ? w * r->slices[i].ns / (r->slices[i].bytes + 1e-9) : -1;
-    if (!taken && rate >= worth) {
-      double bytes = room < r->resident ? room : r->resident;
-      b -= r->again * bytes / r->resident;
-      room -= bytes;
-      taken = true;
-    }
-    if (i == r->count) break;
-    double share = r->slices[i].bytes <= room ? 1 : room / r->slices[i].bytes;
-    a -= share * r->slices[i].ns;
-    room -= share * r->slices[i].bytes;
+/* The first backward use of any value that keeping the op's results keeps. */
+static int32_t needed_until(const BoundInput *in, const int32_t *first_backward, const Item *item) {
+  const Flow *flow = &in->skeleton->program->flow;
+  int32_t until = item->last;
+  for (uint32_t k = flow->first[item->op]; k < flow->first[item->op + 1]; k++) {
+    int32_t use = first_backward[flow->refs[k].value];
+    if (flow->refs[k].writes && use >= 0 && use < until) until = use;
   }
-  *left = a - r->compute;
-  return w * a + weight * b;
+  return until;
 }
 
-static uint64_t param_bytes(const Graph *graph, uint32_t param, DType dtype) {
-  uint64_t numel = 0;
-  shape_numel(&graph->params.data[param].shape, 1, &numel);
-  return numel * dtype_bytes(dtype);
-}
-
-/* Bytes of parameters (or their gradients) that an op touches. */
-static uint64_t op_params(const Program *program, int32_t index, ValueKind kind, DType dtype) {
-  const ProgramOp *op = &program->ops.data[index];
-  uint64_t bytes = 0;
-  for (int32_t k = 0; k < op->ref_count; k++) {
-    if (op->refs[k].value < 0) continue;
-    const Value *value = &program->values.data[op->refs[k].value];
-    if (value->kind == kind) bytes += param_bytes(program->graph, (uint32_t)value->param, dtype);
-  }
-  return bytes;
-}
-
-/* Live while the loss runs, whatever is decided: what it reads and writes, and pinned activations. */
-static double loss_bytes(const BoundInput *in) {
-  const Program *program = in->program;
-  const Recipe *recipe = &program->graph->recipe;
-  double bytes = 0;
-  if (program->turn >= (int32_t)program->ops.count) return 0;
-  const ProgramOp *turn = &program->ops.data[program->turn];
-  for (int32_t k = 0; k < turn->ref_count; k++) {
-    if (turn->refs[k].value < 0) continue;
-    const Value *value = &program->values.data[turn->refs[k].value];
-    bool transient = value->kind == VALUE_GRADIENT || value->kind == VALUE_WORKSPACE || value->kind == VALUE_INPUT;
-    if (transient) bytes += (double)value->numel * dtype_bytes(value->dtype);
-  }
-  if (in->world->shard > 1) bytes += (double)op_params(program, program->turn, VALUE_PARAM, recipe->compute);
-  if (in->world->ranks > 1) bytes += (double)op_params(program, program->turn, VALUE_PARAM_GRADIENT, recipe->reduce);
-  return bytes;
-}
-
-static double pinned_bytes(const BoundInput *in) {
-  const Program *program = in->program;
-  bool *counted = calloc(program->values.count, 1);
-  double bytes = 0;
-  for (uint32_t i = (uint32_t)program->turn; counted && i < program->ops.count; i++) {
-    const ProgramOp *op = &program->ops.data[i];
-    for (int32_t k = 0; k < op->ref_count; k++) {
-      int32_t v = op->refs[k].value;
-      if (v < 0 || counted[v] || program->specs[op->op].operands[k].mode == MODE_WRITE) continue;
-      const Value *value = &program->values.data[v];
-      if (value->kind != VALUE_ACTIVATION || value->producer < 0 || !in->kept[value->producer]) continue;
-      counted[v] = true;
-      bytes += (double)value->numel * dtype_bytes(value->dtype);
-    }
-  }
-  free(counted);
-  return bytes;
-}
-
-static double persistent_bytes(const BoundInput *in) {
-  const Graph *graph = in->program->graph;
-  const Recipe *recipe = &graph->recipe;
-  uint64_t numel = 0;
-  for (uint32_t p = 0; p < graph->params.count; p++) numel += param_bytes(graph, p, DTYPE_U8);
-  double each = 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + dtype_bytes(recipe->reduce) +
-                figures_moment_bytes(recipe);
-  return each * (double)numel / in->world->shard;
-}
-
-static uint64_t all_params(const Graph *graph, DType dtype) {
-  uint64_t bytes = 0;
-  for (uint32_t p = 0; p < graph->params.count; p++) bytes += param_bytes(graph, p, dtype);
-  return bytes;
-}
-
-static double reduce_ns(const BoundInput *in, uint64_t bytes) {
-  const PlanWorld *world = in->world;
-  double ns = world->shard > 1 ? (double)cost_collective(in->cluster, world, INSTR_REDUCE_SCATTER, bytes) : 0;
-  if (world->replicas > 1) ns += (double)cost_collective(in->cluster, world, INSTR_ALLREDUCE, bytes / world->shard);
-  return ns;
-}
-
-/* The first op that reads a parameter waits for it; the last gradient is reduced after everything. What runs meanwhile is slowed. */
-static double head_and_tail(const BoundInput *in, double contention) {
-  const Program *program = in->program;
-  const Recipe *recipe = &program->graph->recipe;
-  if (contention >= 1) return 0;
-  double ns = 0, slower = 1 / (1 - contention);
-  for (int32_t i = 0; i < program->turn && in->world->shard > 1; i++) {
-    uint64_t bytes = op_params(program, i, VALUE_PARAM, recipe->compute);
-    if (!bytes) {
-      ns -= slower * (double)program->ops.data[i].ns; /* runs meanwhile */
-      continue;
-    }
-    ns += (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
-    break;
-  }
-  if (ns < 0) ns = 0;
-  for (int32_t i = (int32_t)program->ops.count - 1; i >= program->turn && in->world->ranks > 1; i--) {
-    uint64_t bytes = op_params(program, i, VALUE_PARAM_GRADIENT, recipe->reduce);
-    double after = 0;
-    for (int32_t j = i + 1; j < (int32_t)program->ops.count; j++) after += slower * (double)program->ops.data[j].ns;
-    if (bytes && reduce_ns(in, bytes) > after) ns += reduce_ns(in, bytes) - after;
-    if (bytes) break;
-  }
-  return ns;
-}
-
-static double update_ns(const BoundInput *in) {
-  const Graph *graph = in->program->graph;
-  const Recipe *recipe = &graph->recipe;
-  double numel = (double)all_params(graph, DTYPE_U8) / in->world->shard;
-  double moved = 2 * (4 + figures_moment_bytes(recipe)) + 2 * dtype_bytes(recipe->reduce);
-  if (recipe->compute != DTYPE_F32) moved += dtype_bytes(recipe->compute);
-  static const int64_t none[INSTR_MAX_INTS] = {0};
-  uint64_t flops, ns;
-  cost_work(in->cluster, in->program->specs, INSTR_ADAMW, none, recipe->compute, (uint64_t)(numel * moved), &flops, &ns);
-  return (double)ns + (double)figures_fixed_update(in->program, in->cluster, in->world);
-}
-
-static void relax(Arena *scratch, const BoundInput *in, Relaxed *r) {
-  const Graph *graph = in->program->graph;
-  const Recipe *recipe = &graph->recipe;
-  *r = (Relaxed){.slices = ARENA_ARRAY(scratch, Slice, in->items->count)};
+static void slice_items(Arena *scratch, const BoundInput *in, const int32_t *first_backward, Slices *out) {
+  *out = (Slices){ARENA_ARRAY(scratch, Slice, in->items->count), 0};
   for (uint32_t i = 0; i < in->items->count; i++) {
-    if (in->items->data[i].op < 0) continue;
-    r->slices[r->count] = (Slice){(double)in->items->data[i].bytes, (double)in->items->data[i].least_ns};
-    r->recompute += r->slices[r->count++].ns;
+    const Item *item = &in->items->data[i];
+    if (item->op < 0) continue;
+    out->data[out->count++] = (Slice){(double)item->bytes, (double)item->least_ns, needed_until(in, first_backward, item)};
   }
-  qsort(r->slices, r->count, sizeof *r->slices, compare_slices);
-  for (uint32_t i = 0; i < in->program->ops.count; i++) r->compute += (double)in->program->ops.data[i].ns;
-  r->contention = cost_overlap(in->cluster, in->world).contention;
-  r->compute += (1 - r->contention) * head_and_tail(in, r->contention);
-  uint64_t bytes = all_params(graph, recipe->compute);
-  double latency = in->world->shard > 1 ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, 0) : 0;
-  if (in->world->shard > 1) r->comm = (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, bytes);
-  if (in->shared_queue) r->comm += reduce_ns(in, all_params(graph, recipe->reduce));
-  if (in->world->shard > 1 && !in->keep_all && in->program->turn < (int32_t)in->program->ops.count) {
-    /* The embedding's table is not read again in backward, and the loss's parameters are there anyway. */
-    uint64_t twice = 0;
-    bool *forward = ARENA_ARRAY(scratch, bool, graph->params.count), *again = ARENA_ARRAY(scratch, bool, graph->params.count);
-    for (uint32_t i = 0; i < in->program->ops.count; i++)
-      for (int32_t k = 0; k < in->program->ops.data[i].ref_count; k++) {
-        int32_t v = in->program->ops.data[i].refs[k].value;
-        if (v < 0 || in->program->values.data[v].kind != VALUE_PARAM) continue;
-        *((int32_t)i < in->program->turn ? &forward[in->program->values.data[v].param] : &again[in->program->values.data[v].param]) = true;
-      }
-    for (uint32_t p = 0; p < graph->params.count; p++)
-      if (forward[p] && again[p]) twice += param_bytes(graph, p, recipe->compute);
-    r->resident = in->keep_free ? (double)twice : 0;
-    r->again = twice ? (double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, twice) - latency : 0;
-    if (!in->keep_free) r->again = 0;
-  }
-  r->room = (double)in->budget - persistent_bytes(in) - loss_bytes(in) - pinned_bytes(in);
+  qsort(out->data, out->count, sizeof(Slice), compare_slices);
 }
 
-static const char *binding(const BoundInput *in, double w, double recompute_left) {
-  if (w > 0.5) return recompute_left > 0 ? "memory through recompute" : "compute";
-  return in->shared_queue ? "communication" : "gather";
+static double gather_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].gather_ns / in->comm_slower; }
+static double reduce_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].reduce_ns / in->comm_slower; }
+
+static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
+  const Skeleton *skeleton = in->skeleton;
+  *out = (Slices){ARENA_ARRAY(scratch, Slice, skeleton->units->units.count), 0};
+  for (uint32_t u = 0; u < skeleton->units->units.count && in->start->shard > 1; u++) {
+    if (!used_twice(&skeleton->ops[u]) || in->start->keep[u]) continue;
+    double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
+    out->data[out->count++] = (Slice){bytes, gather_ns(in, u), skeleton->ops[u].first_backward};
+  }
+  qsort(out->data, out->count, sizeof(Slice), compare_slices);
+}
+
+/* --- rows ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Slices that take room at op `at`; equal ones as one. The others are free there. */
+static Slices at_row(Arena *scratch, const Slices *all, int32_t at) {
+  Slices out = {ARENA_ARRAY(scratch, Slice, all->count), 0};
+  for (uint32_t i = 0; i < all->count; i++) {
+    Slice slice = all->data[i];
+    if (slice.until <= at && slice.bytes < NEVER) slice.bytes = 0;
+    Slice *last = out.count ? &out.data[out.count - 1] : NULL;
+    if (last && (last->bytes > 0) == (slice.bytes > 0) && last->ns * slice.bytes == slice.ns * last->bytes) {
+      last->bytes += slice.bytes;
+      last->ns += slice.ns;
+    } else {
+      out.data[out.count++] = slice;
+    }
+  }
+  return out;
+}
+
+static void add_demand(const Slices *slices, int32_t turn, double *delta) {
+  for (uint32_t i = 0; i < slices->count; i++)
+    if (slices->data[i].bytes < NEVER) add_range(delta, turn, slices->data[i].until - 1, slices->data[i].bytes);
+}
+
+/* The ops of the rows: the loss, where most is wanted, where least is left. */
+static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Relaxed *r, const double *live, int32_t at[ROWS]) {
+  const Program *program = in->skeleton->program;
+  int32_t turn = program->turn, ops = (int32_t)program->ops.count, most = turn, least = turn;
+  if (turn >= ops) return 0;
+  double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), sum = 0;
+  add_demand(&r->items, turn, wanted);
+  add_demand(&r->units, turn, wanted);
+  for (int32_t j = turn; j < ops; j++) wanted[j] = sum += wanted[j];
+  for (int32_t j = turn; j < ops; j++) {
+    if (live[j] + wanted[j] > live[most] + wanted[most]) most = j;
+    if (live[j] > live[least]) least = j;
+  }
+  at[0] = turn;
+  at[1] = most;
+  at[2] = least;
+  return ROWS;
+}
+
+/* --- the bound of one row ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct Weighed {
+  double ns, recompute; /* recompute: time that is left in A */
+} Weighed;
+
+/* Takes as much of a slice as the room holds; what it saves. */
+static double take(const Slice *slice, double *room) {
+  double share = slice->bytes <= *room ? 1 : *room / slice->bytes;
+  *room -= share * slice->bytes;
+  return share * slice->ns;
+}
+
+/* Least w (A + contention B) + (1 - w) B under the row. */
+static Weighed weigh(const Relaxed *r, const Row *row, double w) {
+  double room = row->room, a = r->compute + r->recompute, b = r->comm + r->again;
+  double weight = 1 - w + w * r->contention; /* of B */
+  uint32_t i = 0, u = 0;
+  while (i < row->items.count || u < row->units.count) {
+    const Slice *item = i < row->items.count ? &row->items.data[i] : NULL, *unit = u < row->units.count ? &row->units.data[u] : NULL;
+    bool take_item = item && (!unit || item->bytes <= 0 || (unit->bytes > 0 && w * item->ns * unit->bytes >= weight * unit->ns * item->bytes));
+    if (take_item)
+      a -= take(item, &room), i++;
+    else
+      b -= take(unit, &room), u++;
+  }
+  return (Weighed){w * a + weight * b, a - r->compute};
 }
 
 typedef struct Most {
-  double ns, w, left;
+  double ns, w, recompute;
 } Most;
 
 /* The best weight: weigh is concave in w. */
-static Most maximise(const Relaxed *r) {
-  double low = 0, high = 1, left = 0;
-  for (int i = 0; i < 50; i++) {
+static void maximise(const Relaxed *r, const Row *row, Most *most) {
+  double low = 0, high = 1;
+  for (int i = 0; i < HALVINGS; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    if (weigh(r, a, &left) < weigh(r, b, &left))
+    if (weigh(r, row, a).ns < weigh(r, row, b).ns)
       low = a;
     else
       high = b;
   }
   double candidates[] = {(low + high) / 2, 0, 1};
-  Most most = {-1, 0, 0};
   for (int i = 0; i < 3; i++) {
-    double ns = weigh(r, candidates[i], &left);
-    if (ns > most.ns) most = (Most){ns, candidates[i], left};
+    Weighed weighed = weigh(r, row, candidates[i]);
+    if (weighed.ns > most->ns) *most = (Most){weighed.ns, candidates[i], weighed.recompute};
   }
-  return most;
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------------------------- */
+
+static double ops_ns(const Flow *flow, int32_t first, int32_t end) {
+  double ns = 0;
+  for (int32_t i = first; i < end; i++) ns += (double)flow->op_ns[i];
+  return ns;
+}
+
+/* The unit that is used first is waited for; the last gradient is reduced after everything. What runs meanwhile is slowed. */
+static double head_and_tail(const BoundInput *in, double contention) {
+  const Skeleton *skeleton = in->skeleton;
+  int32_t ops = (int32_t)skeleton->program->ops.count, head = PLAN_NONE, tail = PLAN_NONE;
+  double ns = 0, slower = 1 / (1 - contention);
+  for (int32_t u = 0; u < (int32_t)skeleton->units->units.count; u++) {
+    const UnitOps *of = &skeleton->ops[u];
+    if (of->first_forward >= 0 && (head < 0 || of->first_forward < skeleton->ops[head].first_forward)) head = u;
+    if (of->last_gradient >= 0 && (tail < 0 || of->last_gradient > skeleton->ops[tail].last_gradient)) tail = u;
+  }
+  if (head >= 0 && in->start->shard > 1) {
+    double wait = gather_ns(in, (uint32_t)head) - slower * ops_ns(&skeleton->program->flow, 0, skeleton->ops[head].first_forward);
+    if (wait > 0) ns += wait;
+  }
+  if (tail >= 0 && in->start->ranks > 1) {
+    double wait = reduce_ns(in, (uint32_t)tail) - slower * ops_ns(&skeleton->program->flow, skeleton->ops[tail].last_gradient + 1, ops);
+    if (wait > 0) ns += wait;
+  }
+  return ns;
+}
+
+static double all_reductions(const BoundInput *in) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->ranks > 1; u++)
+    if (in->skeleton->ops[u].last_gradient >= 0) ns += reduce_ns(in, u);
+  return ns;
+}
+
+static double first_gathers(const BoundInput *in, bool forward_only) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->shard > 1; u++) {
+    const UnitOps *ops = &in->skeleton->ops[u];
+    if (ops->first_forward >= 0 || (!forward_only && ops->first_backward >= 0)) ns += gather_ns(in, u);
+  }
+  return ns;
+}
+
+static Relaxed relax(Arena *scratch, const BoundInput *in, const int32_t *first_backward) {
+  Relaxed r = {.contention = in->start->contention < 1 ? in->start->contention : 1};
+  slice_items(scratch, in, first_backward, &r.items);
+  slice_units(scratch, in, &r.units);
+  for (uint32_t i = 0; i < r.items.count; i++) r.recompute += r.items.data[i].ns;
+  for (uint32_t i = 0; i < r.units.count; i++) r.again += r.units.data[i].ns;
+  r.compute = ops_ns(&in->skeleton->program->flow, 0, (int32_t)in->skeleton->program->ops.count);
+  if (r.contention < 1) r.compute += (1 - r.contention) * head_and_tail(in, r.contention);
+  r.comm = first_gathers(in, false) + (in->skeleton->shared_queue ? all_reductions(in) : 0);
+  return r;
+}
+
+static void maximise_row(const BoundInput *in, Relaxed r, const Row *row, Most *most) {
+  maximise(&r, row, most);
+  if (in->skeleton->shared_queue || in->skeleton->program->output_value >= 0) return;
+  /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
+   * compute is slowed by both, whatever is gathered again beside the reductions. */
+  r.compute += r.contention * (first_gathers(in, true) + all_reductions(in));
+  r.contention = 0;
+  maximise(&r, row, most);
+}
+
+static const char *binding(const BoundInput *in, const Most *most) {
+  if (most->w > 0.5) return most->recompute > 0 ? "memory through recompute" : "compute";
+  return in->skeleton->shared_queue ? "communication" : "gather";
+}
+
+/* Schedules count whole nanoseconds, rounded down at each operator and collective. */
+static uint64_t step_ns(const BoundInput *in, double micro) {
+  micro -= in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
+  uint64_t ns = micro > 0 ? (uint64_t)(micro * (double)in->start->accumulation) : 0;
+  ns += in->update_ns;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++) ns += in->skeleton->figures[u].update_ns;
+  return ns;
 }
 
 Bound bound_of(const BoundInput *in) {
   Arena *scratch = arena_new();
-  Relaxed r;
-  relax(scratch, in, &r);
-  Most most = maximise(&r);
-  bool reduces = in->program->output_value < 0;
-  double reduce = reduce_ns(in, all_params(in->program->graph, in->program->graph->recipe.reduce));
-  if (reduces && !in->shared_queue) {
-    /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
-     * compute is slowed by both, whatever is gathered again beside the reductions. */
-    r.compute += r.contention * (r.comm + reduce);
-    r.contention = 0;
-    Most both = maximise(&r);
-    if (both.ns > most.ns) most = both;
+  const int32_t *first_backward = first_backward_uses(scratch, in->skeleton->program);
+  Relaxed r = relax(scratch, in, first_backward);
+  const double *live = live_anyway(scratch, in, first_backward);
+  int32_t at[ROWS];
+  uint32_t rows = choose_rows(scratch, in, &r, live, at);
+  Most most = {-1, 0, 0};
+  bool fits = true;
+  for (uint32_t i = 0; i < rows; i++) {
+    Row row = {at_row(scratch, &r.items, at[i]), at_row(scratch, &r.units, at[i]), (double)in->room - live[at[i]]};
+    fits &= row.room >= 0;
+    if (fits) maximise_row(in, r, &row, &most);
   }
-  const char *by = binding(in, most.w, most.left);
-  if (reduces && !in->shared_queue && r.comm + reduce > most.ns) { /* one before the loss, the other after it */
-    most.ns = r.comm + reduce;
-    by = reduce > r.comm ? "reduce" : "gather";
+  if (!rows) maximise(&r, &(Row){.room = 0}, &most);
+  const char *by = binding(in, &most);
+  double halves = first_gathers(in, true) + all_reductions(in); /* one before the loss, the other after it */
+  if (rows && !in->skeleton->shared_queue && halves > most.ns) {
+    most.ns = halves;
+    by = all_reductions(in) > first_gathers(in, true) ? "reduce" : "gather";
   }
   arena_free(scratch);
-  return (Bound){(uint64_t)(most.ns * (double)in->world->accumulation + update_ns(in)), by};
+  if (!fits) return (Bound){UINT64_MAX, "memory"};
+  return (Bound){step_ns(in, most.ns), by};
 }

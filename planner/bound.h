@@ -1,40 +1,42 @@
-/* Owns: a lower bound on step time that no plan of the searched space can beat under the cost model, for one micro-batch
- * and sharding.
+/* Owns: a lower bound on step time that no plan of the searched space can beat under the cost model, for one micro-batch,
+ * sharding and grouping of units.
  *
- * At the loss every kept activation and every parameter that stays gathered is live at once. With x_i the kept share of
- * item i (bytes m_i, recompute time r_i) and y the share of parameters (bytes P, time g a byte) that is not gathered twice:
+ * At a backward operator j everything that was kept for later operators is live, with what j itself touches. x_i is the kept
+ * share of item i (bytes m_i, recompute time r_i), y_u that of unit u (bytes P_u, gather time g_u):
  *
- *   sum m_i x_i + P y <= M                     M: budget less shards less what the loss itself needs
+ *   sum over i needed after j of m_i x_i + sum over u used after j of P_u y_u <= M_j
+ *                M_j: room less what is live at j in every plan: values that j lies between the uses of in backward, the
+ *                gathered unit and the unreduced gradients that j lies within
  *   T >= A = head + compute + sum (1 - x_i) r_i + tail
- *   T >= B = gathers once + (1 - y) P g        (+ reductions where they share the queue)
+ *   T >= B = gathers once + sum (1 - y_u) g_u        (+ reductions where they share the queue)
  *
  * Where collectives slow compute by a share c of their time, T is compute + c overlap + idle, the busiest communicator is at
  * most overlap + idle, and so T >= compute + c B + (1 - c) idle: A gains c B, and head and tail count 1 - c. With two
  * communicators B may also be the first gather of all parameters and the reductions: those lie before the loss, these after.
  *
- * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under the memory row is a fractional knapsack:
- * a Lagrangian bound, valid for every w, maximised by ternary search (it is concave in w). Latencies count once, units may be
- * cut in any way. Head: the first operator's parameters are gathered before it; tail: the last gradient's reduction. */
+ * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under one row is a fractional knapsack: a
+ * Lagrangian bound, valid for every w and row, maximised over w by ternary search (it is concave in w) and over the rows of the
+ * loss, of the largest M_j short-fall and of the least M_j. Head: the first unit is gathered before its first operator; tail: the
+ * last gradient's reduction. */
 #ifndef FSDPC_PLANNER_BOUND_H
 #define FSDPC_PLANNER_BOUND_H
 
 #include "planner/items.h"
+#include "planner/schedule.h"
 
 typedef struct BoundInput {
-  const Program *program; /* costed */
-  const Items *items;     /* of operators; units among them are ignored */
-  const bool *kept;       /* by forward op: pinned to be kept */
-  const Cluster *cluster;
-  const PlanWorld *world;
-  uint64_t budget;
-  bool keep_free; /* whether units may stay gathered as the planner likes; otherwise keep_all says */
-  bool keep_all;
-  bool shared_queue;
+  const Skeleton *skeleton;
+  const Items *items;
+  const Decisions *start; /* everything recomputed and gathered again that is not pinned */
+  double comm_slower;     /* by which the figures' collectives are slower than alone */
+  uint64_t update_ns;     /* of begin and update, whatever units there are */
+  uint64_t room;          /* bytes for buffers that do not persist */
+  bool may_keep;          /* whether units that start as gathered again may stay */
 } BoundInput;
 
 typedef struct Bound {
-  uint64_t ns; /* of a step */
-  const char *by; /* "compute", "memory through recompute", "gather", "reduce", "communication" */
+  uint64_t ns; /* of a step; UINT64_MAX: nothing fits */
+  const char *by; /* "compute", "memory through recompute", "gather", "reduce", "communication", "memory" */
 } Bound;
 
 Bound bound_of(const BoundInput *input);

@@ -16,7 +16,14 @@ typedef struct UnitSet {
   int32_t *unit_of; /* by graph param */
 } UnitSet;
 
-/* Gathers as early as memory allows. */
+/* How far ahead gathers are issued: in uses, at most; as early as memory allows within that; then, if `late`, delayed to where
+ * they still are in time. */
+typedef struct IssueRule {
+  uint32_t ahead;
+  bool late;
+} IssueRule;
+
+/* Gathers by the issue rule and the room there is, not at a fixed depth. */
 #define PREFETCH_EARLY UINT32_MAX
 
 typedef struct Decisions {
@@ -27,6 +34,7 @@ typedef struct Decisions {
   bool *keep;      /* by unit: gathered from forward to backward */
   bool *recompute; /* by forward op of the program */
   uint32_t prefetch; /* depth in uses, or PREFETCH_EARLY */
+  IssueRule issue;   /* PREFETCH_EARLY */
   uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
   double contention; /* seconds of compute lost for a second of communication beside it */
   uint64_t fixed_update_ns; /* of the update that no unit causes */

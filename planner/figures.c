@@ -73,6 +73,8 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     if (world->replicas > 1) f->reduce_ns += cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
     f->gather_ns = (uint64_t)((double)f->gather_ns * slower);
     f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
+    f->full_bytes = round_up(f->full_bytes, PLAN_ALIGN_BYTES);
+    f->gradient_bytes = round_up(f->gradient_bytes, PLAN_ALIGN_BYTES);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
     uint64_t cast = recipe->compute != DTYPE_F32 ? compute : 0, moved = 2 * (state_bytes(recipe) - cast) + cast + reduce;
     f->update_ns = time_of(program, cluster, update, shard * moved) + time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
@@ -93,9 +95,15 @@ uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32
   return bytes;
 }
 
-uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world) {
-  uint64_t ns = 4 * time_of(program, cluster, INSTR_ZERO, 8);
-  if (world->ranks > 1) ns += 2 * cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8);
+uint64_t figures_least_update(const Cluster *cluster, const PlanWorld *world) {
+  uint64_t ns = 0;
+  if (world->ranks > 1) ns += cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8); /* of the count */
   if (world->shard > 1) ns += cost_collective(cluster, world, INSTR_ALLREDUCE_EXACT, 8 * EXACT_DIGITS);
+  return ns;
+}
+
+uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world) {
+  uint64_t ns = figures_least_update(cluster, world) + 4 * time_of(program, cluster, INSTR_ZERO, 8);
+  if (world->ranks > 1) ns += cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8); /* of the loss */
   return ns;
 }

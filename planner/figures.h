@@ -14,7 +14,8 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
 /* Of the optimizer's state of one parameter element. */
 uint32_t figures_moment_bytes(const Recipe *recipe);
 uint64_t figures_persistent(const Program *program, const UnitSet *units, uint32_t shard);
-/* Of the segments "begin" and "update": what does not depend on units. */
+/* Of the segments "begin" and "update": what does not depend on units; and what of it nothing can run beside. */
+uint64_t figures_least_update(const Cluster *cluster, const PlanWorld *world);
 uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world);
 
 #endif

@@ -157,9 +157,9 @@ static const char *strategy_text(const Plan *plan) {
 
 static const char *wrap_text(Arena *arena, const Found *found, const PlanSettings *settings) {
   const char *by_hand = settings->units.count ? "units by hand, then " : "";
-  if (found->wrap == WRAP_SIZE)
-    return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)found->wrap_numel);
-  return arena_printf(arena, "%s%s", by_hand, found->wrap == WRAP_WHOLE ? "whole" : "block");
+  if (found->grouping.wrap == WRAP_SIZE)
+    return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)found->grouping.numel);
+  return arena_printf(arena, "%s%s", by_hand, found->grouping.wrap == WRAP_WHOLE ? "whole" : "block");
 }
 
 static const char *checkpoint_text(Arena *arena, const Plan *plan, const PlanSettings *settings) {
@@ -228,7 +228,7 @@ static void summarise(Arena *arena, Search *search, const Found *found) {
   summary->prefetch = prefetch_depth(plan, search->specs);
   summary->budget_bytes = search->budget;
   summary->step_ns = found->sim.step_ns;
-  summary->lower_bound_ns = found->bound.ns < found->sim.step_ns ? found->bound.ns : found->sim.step_ns;
+  summary->lower_bound_ns = found->bound.ns;
   summary->bound_by = plan_intern(arena, plan, found->bound.by);
   summary->kept_bytes = kept_bytes(plan);
   summary->model_flops_per_sample = model_flops(plan);

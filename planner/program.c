@@ -335,7 +335,7 @@ static void build_flow(Program *program) {
                  .op_ns = ARENA_ARRAY(arena, uint64_t, ops)};
   for (uint32_t v = 0; v < values; v++) {
     const Value *value = &program->values.data[v];
-    flow->value_bytes[v] = value->numel * dtype_bytes(value->dtype);
+    flow->value_bytes[v] = round_up(value->numel * dtype_bytes(value->dtype), PLAN_ALIGN_BYTES);
     flow->transient[v] = is_transient(value->kind);
     flow->producer[v] = value->kind == VALUE_ACTIVATION ? value->producer : PLAN_NONE;
     flow->first_op[v] = flow->last_forward[v] = flow->last_op[v] = PLAN_NONE;

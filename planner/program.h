@@ -69,7 +69,7 @@ typedef struct Flow {
   uint32_t *first; /* by op, and one past the last: range of refs */
   ParamRef *params; /* by op */
   uint32_t param_count;
-  uint64_t *value_bytes;                       /* by value */
+  uint64_t *value_bytes;                       /* by value: what it takes in the arena */
   bool *transient;                             /* by value: it takes room while it lives */
   int32_t *producer;                           /* by value: forward op that writes it, PLAN_NONE */
   int32_t *first_op, *last_forward, *last_op;  /* by value: ops that touch it; PLAN_NONE: none; inputs start with op 0 */

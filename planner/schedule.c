@@ -211,18 +211,15 @@ static bool keep_overlapping(Schedule *schedule, const Decisions *decisions, int
 }
 
 /* Issues each gather as early as memory allows, in the order of use, not before the unit's own release, nor more than
- * PREFETCH_AHEAD uses ahead: further would only fill memory. */
-enum { PREFETCH_AHEAD = 6 };
-
-static void issue_early(Schedule *schedule, const UnitFigures *figures, int32_t *last, uint32_t units, uint64_t room) {
+ * `ahead` uses ahead: further would only fill memory. */
+static void issue_early(Schedule *schedule, const UnitFigures *figures, int32_t *last, uint32_t units, uint32_t ahead, uint64_t room) {
   int64_t *live = schedule->live;
   for (uint32_t u = 0; u < units; u++) last[u] = PLAN_NONE;
   for (uint32_t i = 0; i < schedule->use_count; i++) {
     Use *use = &schedule->uses[i];
     int64_t bytes = (int64_t)figures[use->unit].full_bytes;
     int32_t floor = i ? schedule->uses[i - 1].issue : 0;
-    if (i >= PREFETCH_AHEAD && schedule->uses[i - PREFETCH_AHEAD].first > floor)
-      floor = schedule->uses[i - PREFETCH_AHEAD].first;
+    if (i >= ahead && schedule->uses[i - ahead].first > floor) floor = schedule->uses[i - ahead].first;
     if (last[use->unit] + 1 > floor) floor = last[use->unit] + 1;
     while (use->issue > floor && live[use->issue - 1] + bytes <= (int64_t)room) live[--use->issue] += bytes;
     last[use->unit] = use->last;
@@ -328,7 +325,8 @@ static void issue_and_simulate(Builder *b, const Passes *passes) {
   list_uses(b, passes);
   if (!early) issue_fixed(b, passes);
   find_live(b);
-  if (early && b->decisions->shard > 1) issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, b->decisions->room);
+  if (early && b->decisions->shard > 1)
+    issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, b->decisions->issue.ahead, b->decisions->room);
   simulate(b);
 }
 
@@ -368,7 +366,7 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   const Passes *passes = find_passes(&b);
   issue_and_simulate(&b, passes);
   if (release_sooner(&b)) issue_and_simulate(&b, passes);
-  if (decisions->prefetch == PREFETCH_EARLY && decisions->shard > 1 && !skeleton->shared_queue) {
+  if (decisions->prefetch == PREFETCH_EARLY && decisions->issue.late && decisions->shard > 1) {
     issue_late(schedule, skeleton->figures, b.start);
     simulate(&b);
   }

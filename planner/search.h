@@ -1,7 +1,6 @@
-/* Owns: the joint search. Outer choices (micro-batch, sharding) are bounded first and tried best bound first; those whose bound
- * exceeds the best plan found are dropped. Inside one, units, recompute per operator, units kept gathered and the issue
- * slot of every gather are chosen together under the memory budget: seeds by price (items.h) on several groupings of
- * units, then moves of whole classes of items, all judged by the exact schedule (schedule.h). */
+/* Owns: the joint search. Outer choices (micro-batch, sharding) and groupings of units are bounded first and tried best bound
+ * first; those whose bound exceeds the best plan found are dropped. What is chosen inside one of them is inner.h's. The
+ * simulator has the last word on what has been placed. */
 #ifndef FSDPC_PLANNER_SEARCH_H
 #define FSDPC_PLANNER_SEARCH_H
 
@@ -31,15 +30,19 @@ typedef struct Search {
 /* One outer choice. */
 typedef struct Outer {
   int64_t micro_batch;
-  uint32_t shard; /* ranks a unit is spread over: all, or 1 */
+  uint32_t shard; /* ranks a unit is spread over */
 } Outer;
+
+typedef struct Grouping {
+  WrapKind wrap;
+  uint64_t numel; /* WRAP_SIZE: a unit is closed at that many elements */
+} Grouping;
 
 /* A complete set of decisions. */
 typedef struct Found {
   Outer outer;
+  Grouping grouping;
   const UnitSet *units;
-  WrapKind wrap;
-  uint64_t wrap_numel;
   Decisions decisions;
   uint64_t estimate_ns;
   Plan *plan; /* placed, with events; in search->arena */
@@ -48,11 +51,21 @@ typedef struct Found {
   bool fits;
 } Found;
 
+enum { MAX_GROUPINGS = 6 };
+
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);
+/* Replaces `best` by a better plan of this outer choice, if there is one. False after diagnostics. */
+bool search_outer(Search *search, const Outer *outer, Found *best);
+/* The decisions as a placed plan. */
+typedef struct Inner Inner;
+void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, Found *found);
 /* The smallest placed plan of an outer choice: everything recomputed that may be, nothing prefetched. NULL after diagnostics. */
 Plan *search_smallest(Search *search, Arena *arena, const Outer *outer, Found *found);
 /* The program of a micro-batch, costed; NULL after diagnostics. */
 const Program *search_program(Search *search, int64_t micro_batch);
+PlanWorld search_world(const Search *search, const Outer *outer);
+/* Groupings of units that the settings leave open for an outer choice whose program exists. */
+uint32_t search_groupings(Search *search, const Outer *outer, Grouping out[MAX_GROUPINGS]);
 
 #endif

@@ -25,13 +25,15 @@ static void print_mlp(Text *t, Random *r) {
 }
 
 static void print_cluster(Text *t, Random *r) {
+  static const char *const contentions[] = {"0", "0", "0.15", "0.44"};
   text_printf(t,
               "cluster {\n  device %s { memory 64GiB  bandwidth %lluGB/s  bandwidth_share 0.8\n    peak f32 %lluGFLOPS  "
               "gemm_share 0.8  attention_share 0.5  attention_backward 0.8  tile_units 1  launch %lluus }\n"
-              "  node { devices 8  bandwidth %lluMB/s  latency %lluus }\n}\n",
+              "  node { devices 8  bandwidth %lluMB/s  latency %lluus }\n  contention %s  comm_slowdown %s\n}\n",
               random_below(r, 2) ? "cpu" : "gpu", (unsigned long long)(5 + random_below(r, 40)),
               (unsigned long long)(50 + random_below(r, 400)), (unsigned long long)(1 + random_below(r, 8)),
-              (unsigned long long)(500 + random_below(r, 20000)), (unsigned long long)(2 + random_below(r, 100)));
+              (unsigned long long)(500 + random_below(r, 20000)), (unsigned long long)(2 + random_below(r, 100)),
+              contentions[random_below(r, 4)], contentions[random_below(r, 3)]);
 }
 
 const char *random_model(Arena *arena, uint64_t seed) {

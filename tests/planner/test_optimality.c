@@ -1,12 +1,13 @@
 /* Owns: how far the search is from the best of its space. On small random models everything that may be recomputed or kept
  * gathered is enumerated, on every grouping of units, under the same judge; the bound must not exceed the best found. */
-#include "planner/search.c" /* to drive the search's own parts */
+#include "planner/inner.h"
 
 #include "planner/plan/plan_text.h"
 #include "tests/planner/random_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -48,33 +49,100 @@ static void close_fixture(Fixture *f) {
   arena_free(f->arena);
 }
 
-/* The best of all subsets of the items of one grouping; UINT64_MAX when none fits. */
-static uint64_t enumerate(const Inner *in) {
-  uint64_t best = UINT64_MAX;
-  Trial trial = new_trial(in);
-  for (uint32_t subset = 0; subset < 1u << in->items.count; subset++) {
-    start_trial(in, &trial);
-    for (uint32_t i = 0; i < in->items.count; i++)
-      if (subset >> i & 1) flip(&trial, &in->items.data[i]);
-    if (judge(in, &trial) && trial.ns < best) best = trial.ns;
+static void flip_item(Trial *trial, const Item *item) {
+  if (item->op >= 0)
+    trial->recompute[item->op] = !trial->recompute[item->op];
+  else
+    trial->keep[item->unit] = !trial->keep[item->unit];
+}
+
+static const IssueRule rules[] = {{6, true}, {1, false}, {2, false}, {6, false}, {0, false}, {3, false}};
+
+typedef struct Candidate {
+  uint64_t ns; /* estimated */
+  uint32_t group, subset, rule;
+} Candidate;
+
+typedef VEC(Candidate) Candidates;
+
+static Trial trial_of(const Inner *in, const Candidate *c) {
+  Trial trial = inner_new_trial(in);
+  for (uint32_t i = 0; i < in->items.count; i++)
+    if (c->subset >> i & 1) flip_item(&trial, &in->items.data[i]);
+  trial.issue = rules[c->rule];
+  return trial;
+}
+
+/* All subsets of the items of one grouping under all issue rules. */
+static void enumerate(Arena *arena, Inner *in, uint32_t group, Candidates *out) {
+  Arena *scratch = arena_new(), *own = in->arena;
+  for (Candidate c = {.group = group}; c.subset < 1u << in->items.count; c.subset++) {
+    for (c.rule = 0; c.rule < sizeof rules / sizeof *rules; c.rule++) {
+      in->arena = scratch;
+      Trial trial = trial_of(in, &c);
+      in->arena = own;
+      if (inner_judge(in, &trial)) {
+        c.ns = trial.ns;
+        vec_push(arena, out, c);
+      }
+      arena_reset(scratch);
+    }
   }
+  arena_free(scratch);
+}
+
+static int compare_candidates(const void *a, const void *b) {
+  const Candidate *x = a, *y = b;
+  return (x->ns > y->ns) - (x->ns < y->ns);
+}
+
+/* The fastest placed plan of all candidates, as simulated. Estimates come close to the simulator: none that is 3 % slower by
+ * estimate is looked at. UINT64_MAX when none fits. */
+static uint64_t best_placed(Fixture *f, const Inner *in, Candidates *candidates) {
+  uint64_t best = UINT64_MAX;
+  Arena *own = f->search.arena, *scratch = arena_new();
+  qsort(candidates->data, candidates->count, sizeof(Candidate), compare_candidates);
+  for (uint32_t i = 0; i < candidates->count; i++) {
+    const Candidate *c = &candidates->data[i];
+    Found next;
+    if (best != UINT64_MAX && (double)c->ns > 1.03 * (double)best) break;
+    Trial trial = trial_of(&in[c->group], c);
+    f->search.arena = scratch;
+    Decisions decisions = inner_decisions(&in[c->group], &trial);
+    search_emit(&f->search, scratch, &in[c->group], &decisions, &next);
+    if (next.fits) {
+      plan_simulate(scratch, next.plan, &next.sim);
+      if (next.sim.step_ns < best) best = next.sim.step_ns;
+    }
+    f->search.arena = own;
+    arena_reset(scratch);
+  }
+  arena_free(scratch);
   return best;
 }
 
-/* False when the model has too many items to enumerate. */
-static bool best_of_all(Fixture *f, const Outer *outer, uint64_t budget, uint64_t *best) {
+/* False when the model has too many items to enumerate. bound: the least of the groupings'. */
+static bool best_of_all(Fixture *f, const Outer *outer, uint64_t *bound, uint64_t *best) {
   Grouping groupings[MAX_GROUPINGS];
-  uint32_t count = list_groupings(&f->search, outer, groupings);
-  *best = UINT64_MAX;
-  for (uint32_t g = 0; g < count; g++) {
-    Inner in;
-    assert_true(open_inner(&f->search, f->arena, outer, groupings[g].wrap, groupings[g].numel, &in));
-    if (in.items.count > MAX_ITEMS) return false;
-    set_room(&in, budget);
-    uint64_t ns = enumerate(&in);
-    if (ns < *best) *best = ns;
+  Inner in[MAX_GROUPINGS];
+  Arena *scratch = arena_new();
+  uint32_t count = search_groupings(&f->search, outer, groupings);
+  Candidates candidates = {0};
+  bool small = true;
+  *bound = UINT64_MAX;
+  for (uint32_t g = 0; g < count && small; g++) {
+    assert_true(inner_open(&f->search, scratch, outer, groupings[g], &in[g]));
+    small = in[g].items.count <= MAX_ITEMS;
+    uint32_t first = candidates.count;
+    if (small) enumerate(scratch, &in[g], g, &candidates);
+    for (uint32_t i = first; i < candidates.count; i++)
+      if (candidates.data[i].ns < in[g].bound.ns)
+        fail_msg("grouping %u: the bound %llu is above %llu", g, (unsigned long long)in[g].bound.ns, (unsigned long long)candidates.data[i].ns);
+    if (in[g].bound.ns < *bound) *bound = in[g].bound.ns;
   }
-  return true;
+  *best = small ? best_placed(f, in, &candidates) : UINT64_MAX;
+  arena_free(scratch);
+  return small;
 }
 
 /* Somewhere between the smallest plan and one that keeps everything. */
@@ -95,21 +163,24 @@ static void search_is_close_to_the_best_and_the_bound_below_it(void **state) {
   const uint64_t *models = *state;
   uint32_t compared = 0, apart = 0, missed = 0;
   double worst = 0;
-  for (uint64_t seed = 0; seed < *models; seed++) {
+  for (uint64_t seed = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 0; seed < *models; seed++) {
     Fixture f;
     Random r = {seed + 5};
     open_fixture(&f, seed);
     f.search.ranks = f.search.ranks_per_node = (uint32_t)(1u << random_below(&r, 3));
     Outer outer = {1, random_below(&r, 4) ? f.search.ranks : 1};
-    uint64_t budget = random_budget(&f, &r, &outer), best;
-    f.search.budget = budget;
-    if (best_of_all(&f, &outer, budget, &best) && best != UINT64_MAX) {
+    uint64_t bound, best;
+    f.search.budget = random_budget(&f, &r, &outer);
+    if (best_of_all(&f, &outer, &bound, &best) && best != UINT64_MAX) {
       Found found = {0};
-      Bound bound = outer_bound(&f.search, &outer);
-      if (!search_outer(&f.search, &outer, budget, &bound, &found)) missed++;
-      if (bound.ns > best) fail_msg("seed %llu: the bound %llu is above %llu", (unsigned long long)seed, (unsigned long long)bound.ns, (unsigned long long)best);
-      double gap = !found.estimate_ns ? 0 : (double)found.estimate_ns / (double)best - 1;
+      assert_true(search_outer(&f.search, &outer, &found));
+      if (!found.plan) missed++;
+      if (bound > best) fail_msg("seed %llu: the bound %llu is above %llu", (unsigned long long)seed, (unsigned long long)bound, (unsigned long long)best);
+      double gap = !found.plan ? 0 : (double)found.sim.step_ns / (double)best - 1;
       if (gap > 0.005) apart++;
+      if (gap > 0.005)
+        print_message("seed %llu: %.2f %%: grouping %d/%llu, %llu placed against %llu\n", (unsigned long long)seed, 100 * gap, found.grouping.wrap,
+                      (unsigned long long)found.grouping.numel, (unsigned long long)found.sim.step_ns, (unsigned long long)best);
       if (gap > worst) worst = gap;
       compared++;
     }

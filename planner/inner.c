@@ -1,0 +1,398 @@
+/* Owns: inner.h. Ties go to the earlier candidate and nothing depends on time, so equal inputs give equal plans. */
+#include "planner/inner.h"
+
+#include "planner/cost.h"
+
+#include <stdlib.h>
+
+enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, EXACT_ITEMS = 13, PAIR_ITEMS = 64 };
+static const double GOOD_ENOUGH = 1.001; /* of the bound: stop moving */
+
+/* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
+ * compute at once instead of one after the other. */
+static const IssueRule issue_rules[] = {{6, true}, {1, false}, {2, false}, {6, false}, {3, false}, {0, false}};
+enum { ISSUE_RULES = sizeof issue_rules / sizeof *issue_rules, FIRST_RULES = 2 };
+
+/* --- what is pinned ----------------------------------------------------------------------------------------------------- */
+
+static void pin_units(Inner *in) {
+  const PlanSettings *settings = in->search->settings;
+  uint32_t units = in->units->units.count;
+  bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0;
+  in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in->world.shard > 1;
+  for (uint32_t u = 0; u < units; u++) in->base.keep[u] = all;
+  for (uint32_t u = 0; u < settings->units.count; u++) /* units by hand come first, in order */
+    if (settings->units.data[u].reshard != SETTING_AUTO) in->base.keep[u] = !settings->units.data[u].reshard;
+}
+
+static bool unit_is_free(const Inner *in, uint32_t unit) {
+  const PlanSettings *settings = in->search->settings;
+  return in->keep_free && (unit >= settings->units.count || settings->units.data[unit].reshard == SETTING_AUTO);
+}
+
+/* --- judging -------------------------------------------------------------------------------------------------------------- */
+
+bool inner_judge(const Inner *in, Trial *trial) {
+  Arena *scratch = in->search->scratch;
+  Decisions d = in->base;
+  Schedule schedule;
+  d.recompute = trial->recompute;
+  d.issue = trial->issue;
+  d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
+  memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
+  schedule_build(&schedule, scratch, in->skeleton, &d);
+  bool fits = schedule.max_live <= (int64_t)in->room;
+  trial->ns = fits ? schedule.step_ns : UINT64_MAX;
+  trial->live = schedule.max_live;
+  in->search->candidates++;
+  arena_reset(scratch);
+  return fits;
+}
+
+/* Bytes at each op's slot when nothing free is kept: the room that items compete for. */
+static void find_live(Inner *in) {
+  Arena *scratch = arena_new();
+  Schedule schedule;
+  Decisions d = in->base;
+  d.prefetch = 0;
+  d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
+  memcpy(d.keep, in->base.keep, in->units->units.count * sizeof(bool));
+  schedule_build(&schedule, scratch, in->skeleton, &d);
+  in->live = ARENA_ARRAY(in->arena, int64_t, in->program->ops.count);
+  int64_t most = 0;
+  for (int32_t s = 0; s < schedule.step_count; s++) {
+    if (schedule.live[s] > most) most = schedule.live[s];
+    if (schedule.steps[s].phase == PHASE_RECOMPUTE) continue; /* part of the next backward slot */
+    in->live[schedule.steps[s].op] = most;
+    most = 0;
+  }
+  arena_free(scratch);
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+
+static void add_unit_items(Inner *in) {
+  uint32_t units = in->units->units.count;
+  for (uint32_t u = 0; u < units; u++) {
+    const UnitOps *ops = &in->skeleton->ops[u];
+    if (!unit_is_free(in, u) || in->base.keep[u] || ops->last_forward < 0 || ops->first_backward < 0) continue;
+    Item item = {.op = PLAN_NONE, .unit = (int32_t)u, .class = INT32_MAX, .first = ops->last_forward, .last = ops->first_backward};
+    item.rank = (int32_t)(units - u); /* the last units' gathers are the hardest to hide */
+    item.bytes = in->figures[u].full_bytes;
+    item.ns = in->figures[u].gather_ns;
+    vec_push(in->arena, &in->items, item);
+  }
+}
+
+static void open_base(Inner *in) {
+  const Search *s = in->search;
+  bool early = s->settings->prefetch == SETTING_AUTO;
+  in->base = (Decisions){.ranks = s->ranks,
+                         .shard = in->world.shard,
+                         .replicas = in->world.replicas,
+                         .ranks_per_node = s->ranks_per_node,
+                         .accumulation = in->world.accumulation,
+                         .units = in->units,
+                         .keep = ARENA_ARRAY(in->arena, bool, in->units->units.count),
+                         .recompute = ARENA_ARRAY(in->arena, bool, in->program->ops.count),
+                         .prefetch = early ? PREFETCH_EARLY : (uint32_t)s->settings->prefetch,
+                         .issue = issue_rules[0],
+                         .contention = cost_overlap(s->cluster, &in->world).contention,
+                         .fixed_update_ns = figures_fixed_update(in->program, s->cluster, &in->world)};
+}
+
+static Bound find_bound(const Inner *in) {
+  const PlanSettings *settings = in->search->settings;
+  bool depth = settings->prefetch != SETTING_AUTO; /* keeps units whose gathers would overlap */
+  BoundInput input = {.skeleton = in->skeleton,
+                      .items = &in->items,
+                      .start = &in->base,
+                      .comm_slower = 1 + cost_overlap(in->search->cluster, &in->world).comm_slowdown,
+                      .update_ns = figures_least_update(in->search->cluster, &in->world),
+                      .room = in->room,
+                      .may_keep = in->keep_free || depth};
+  return bound_of(&input);
+}
+
+bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Inner *in) {
+  *in = (Inner){.search = s, .arena = arena, .outer = *outer, .grouping = grouping, .program = search_program(s, outer->micro_batch)};
+  if (!in->program) return false;
+  in->world = search_world(s, outer);
+  in->units = units_choose(s->arena, s->sink, in->program, s->settings, grouping.wrap, grouping.numel);
+  if (!in->units) return false;
+  bool shared_queue = s->cluster->device.kind == DEVICE_CPU || s->cluster->device.shared_queue;
+  in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world);
+  in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, shared_queue);
+  open_base(in);
+  bool *pinned = ARENA_ARRAY(arena, bool, in->program->ops.count);
+  checkpoint_pin(in->program, s->settings, pinned, in->base.recompute);
+  pin_units(in);
+  items_list(arena, in->program, pinned, in->base.recompute, &in->items);
+  add_unit_items(in);
+  inner_set_budget(in, s->budget);
+  in->bound = find_bound(in);
+  return true;
+}
+
+void inner_set_budget(Inner *in, uint64_t budget) {
+  uint64_t persistent = figures_persistent(in->program, in->units, in->world.shard);
+  in->room = budget > persistent ? budget - persistent : 0;
+  in->base.room = in->room;
+  for (int i = 0; i < POOL; i++) in->pool[i].ns = UINT64_MAX;
+}
+
+/* --- trials ----------------------------------------------------------------------------------------------------------------- */
+
+static void copy_trial(const Inner *in, Trial *to, const Trial *from) {
+  memcpy(to->recompute, from->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(to->keep, from->keep, in->units->units.count * sizeof(bool));
+  to->issue = from->issue;
+  to->ns = from->ns;
+  to->live = from->live;
+}
+
+static void start_trial(const Inner *in, Trial *trial) {
+  memcpy(trial->recompute, in->base.recompute, in->program->ops.count * sizeof(bool));
+  memcpy(trial->keep, in->base.keep, in->units->units.count * sizeof(bool));
+  trial->ns = UINT64_MAX;
+}
+
+Trial inner_new_trial(const Inner *in) {
+  Trial trial = {ARENA_ARRAY(in->arena, bool, in->program->ops.count), ARENA_ARRAY(in->arena, bool, in->units->units.count),
+                 in->base.issue, UINT64_MAX, 0};
+  start_trial(in, &trial);
+  return trial;
+}
+
+/* Room for one more: drops the entry that is hardly smaller than the one before. */
+static void thin_pool(Inner *in) {
+  int drop = 1;
+  for (int i = 2; i < POOL; i++)
+    if (in->pool[i - 1].live - in->pool[i].live < in->pool[drop - 1].live - in->pool[drop].live) drop = i;
+  Trial freed = in->pool[drop];
+  memmove(in->pool + drop, in->pool + drop + 1, (size_t)(POOL - 1 - drop) * sizeof(Trial));
+  in->pool[POOL - 1] = freed;
+  in->pool[POOL - 1].ns = UINT64_MAX;
+}
+
+/* Into the pool, unless something as fast is as small; out goes what is neither faster nor smaller. */
+static void pool_trial(Inner *in, const Trial *trial) {
+  Trial next[POOL], spare[POOL];
+  int kept = 0, spares = 0, at = PLAN_NONE;
+  for (int i = 0; i < POOL; i++)
+    if (in->pool[i].ns <= trial->ns && in->pool[i].ns != UINT64_MAX && in->pool[i].live <= trial->live) return;
+  if (in->pool[POOL - 1].ns != UINT64_MAX) thin_pool(in);
+  for (int i = 0; i < POOL; i++) {
+    const Trial *entry = &in->pool[i];
+    bool beaten = entry->ns != UINT64_MAX && entry->ns >= trial->ns && entry->live >= trial->live;
+    if (at < 0 && (entry->ns > trial->ns || beaten)) at = kept++;
+    if (beaten || entry->ns == UINT64_MAX)
+      spare[spares++] = *entry;
+    else
+      next[kept++] = *entry;
+  }
+  next[at] = spare[--spares].recompute ? spare[spares] : inner_new_trial(in);
+  copy_trial(in, &next[at], trial);
+  for (int i = 0; i < spares; i++) spare[i].ns = UINT64_MAX;
+  memcpy(in->pool, next, (size_t)kept * sizeof(Trial));
+  memcpy(in->pool + kept, spare, (size_t)spares * sizeof(Trial));
+}
+
+/* Whether it is the best yet. */
+static bool try_trial(Inner *in, Trial *trial) {
+  uint64_t best = in->pool[0].ns;
+  if (!inner_judge(in, trial)) return false;
+  pool_trial(in, trial);
+  return trial->ns < best;
+}
+
+static bool has_issue_rules(const Inner *in) { return in->base.prefetch == PREFETCH_EARLY && in->world.shard > 1; }
+
+static void try_rules(Inner *in, Trial *trial, int from, int end) {
+  for (int r = from; r < (has_issue_rules(in) ? end : from + 1); r++) {
+    trial->issue = issue_rules[r];
+    (void)try_trial(in, trial);
+  }
+}
+
+static uint64_t largest_unit(const Inner *in) {
+  uint64_t most = 0;
+  for (uint32_t u = 0; u < in->units->units.count && in->world.shard > 1; u++)
+    if (in->figures[u].full_bytes > most) most = in->figures[u].full_bytes;
+  return most;
+}
+
+/* Seeds: what a gather is worth against recomputing for as long, from activations first to units first, and how much
+ * memory prefetch should find free, in largest units. The first of each are tried on every grouping. */
+static const double gather_prices[] = {0, 1000, 0.3, 0.001, 0.1, 1};
+static const double reserves[] = {0, 1, 0.5, 2, 3};
+enum { FIRST_PRICES = 3, FIRST_RESERVES = 2 };
+enum { ALL_PRICES = sizeof gather_prices / sizeof *gather_prices, ALL_RESERVES = sizeof reserves / sizeof *reserves };
+
+void inner_seed(Inner *in, bool more) {
+  Trial trial = inner_new_trial(in);
+  uint64_t unit = largest_unit(in);
+  if (!in->live) find_live(in);
+  if (!more) try_rules(in, &trial, 0, FIRST_RULES);
+  IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : issue_rules[0];
+  for (int p = 0; p < (in->keep_free ? (more ? ALL_PRICES : FIRST_PRICES) : 1); p++) {
+    Ranking ranking = items_rank(in->arena, &in->items, 1, gather_prices[p]);
+    for (int r = more && p < FIRST_PRICES ? FIRST_RESERVES : 0; r < (unit ? (more ? ALL_RESERVES : FIRST_RESERVES) : 1); r++) {
+      uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
+      start_trial(in, &trial);
+      items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
+                   trial.recompute, trial.keep);
+      trial.issue = settled;
+      if (more)
+        (void)try_trial(in, &trial);
+      else
+        try_rules(in, &trial, 0, FIRST_RULES);
+    }
+  }
+}
+
+/* --- moves -------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct Mover {
+  Inner *in;
+  Trial trial;
+  uint64_t target;
+  int64_t left; /* schedules that may still be judged */
+} Mover;
+
+static bool is_done(const Mover *m) { return m->left <= 0 || m->in->pool[0].ns <= m->target; }
+
+static bool try_move(Mover *m) {
+  m->left--;
+  return try_trial(m->in, &m->trial);
+}
+
+static int compare_class(const void *a, const void *b) {
+  const Item *x = *(const Item *const *)a, *y = *(const Item *const *)b;
+  if (x->class != y->class) return x->class < y->class ? -1 : 1;
+  return (x->first > y->first) - (x->first < y->first);
+}
+
+static bool is_kept(const Trial *trial, const Item *item) {
+  return item->op >= 0 ? !trial->recompute[item->op] : trial->keep[item->unit];
+}
+
+static void flip(Trial *trial, const Item *item) {
+  if (item->op >= 0)
+    trial->recompute[item->op] = !trial->recompute[item->op];
+  else
+    trial->keep[item->unit] = !trial->keep[item->unit];
+}
+
+/* Flips up to `count` items of a class that are in state `kept`, from the front or the back. */
+static uint32_t flip_run(Trial *trial, const Item *const *class, uint32_t size, bool kept, bool back, uint32_t count) {
+  uint32_t flipped = 0;
+  for (uint32_t i = 0; i < size && flipped < count; i++) {
+    const Item *item = class[back ? size - 1 - i : i];
+    if (is_kept(trial, item) != kept) continue;
+    flip(trial, item);
+    flipped++;
+  }
+  return flipped;
+}
+
+static bool move_class(Mover *m, const Item *const *class, uint32_t size, uint32_t count) {
+  bool improved = false;
+  for (int way = 0; way < 4 && !is_done(m); way++) {
+    copy_trial(m->in, &m->trial, &m->in->pool[0]);
+    if (!flip_run(&m->trial, class, size, way & 1, way & 2, count)) continue;
+    improved |= try_move(m);
+  }
+  return improved;
+}
+
+/* Moves whole classes, then halves of them, down to single items. */
+static void move_classes(Mover *m) {
+  uint32_t count = m->in->items.count;
+  const Item **order = ARENA_ARRAY(m->in->arena, const Item *, count);
+  for (uint32_t i = 0; i < count; i++) order[i] = &m->in->items.data[i];
+  qsort(order, count, sizeof *order, compare_class);
+  for (uint32_t run = m->in->units->units.count; run >= 1 && !is_done(m); run /= 2)
+    for (uint32_t i = 0, end; i < count; i = end) {
+      for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
+      while (move_class(m, order + i, end - i, run)) continue;
+    }
+}
+
+/* Few items: all subsets. */
+static void enumerate_subsets(Mover *m) {
+  const Items *items = &m->in->items;
+  for (uint32_t subset = 0; subset < 1u << items->count; subset++) {
+    start_trial(m->in, &m->trial);
+    for (uint32_t i = 0; i < items->count; i++)
+      if (subset >> i & 1) flip(&m->trial, &items->data[i]);
+    try_rules(m->in, &m->trial, 0, FIRST_RULES);
+  }
+}
+
+/* Flips two items at a time (or one, i = j), until no pair improves. */
+static bool move_pairs(Mover *m) {
+  const Items *items = &m->in->items;
+  bool improved = false;
+  for (uint32_t i = 0; i < items->count; i++)
+    for (uint32_t j = i; j < items->count; j++) {
+      if (is_done(m)) return false;
+      copy_trial(m->in, &m->trial, &m->in->pool[0]);
+      flip(&m->trial, &items->data[i]);
+      if (j != i) flip(&m->trial, &items->data[j]);
+      improved |= try_move(m);
+    }
+  return improved;
+}
+
+static void try_all_rules(Mover *m) {
+  copy_trial(m->in, &m->trial, &m->in->pool[0]);
+  try_rules(m->in, &m->trial, 0, ISSUE_RULES);
+}
+
+bool inner_is_small(const Inner *in) { return in->items.count <= PAIR_ITEMS; }
+
+void inner_improve(Inner *in, uint64_t target_ns) {
+  uint32_t count = in->items.count;
+  Mover m = {in, inner_new_trial(in), (uint64_t)((double)target_ns * GOOD_ENOUGH), 0};
+  if (count <= EXACT_ITEMS) {
+    enumerate_subsets(&m);
+    return;
+  }
+  if (in->pool[0].ns == UINT64_MAX) return;
+  try_all_rules(&m);
+  m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
+  if (m.left > MOST_MOVES) m.left = MOST_MOVES;
+  move_classes(&m);
+  m.left = count <= PAIR_ITEMS ? 3 * (int64_t)count * count : 0;
+  while (move_pairs(&m)) continue;
+  try_all_rules(&m);
+}
+
+/* --- decisions ---------------------------------------------------------------------------------------------------------------- */
+
+Decisions inner_decisions(const Inner *in, const Trial *trial) {
+  Arena *arena = in->search->arena;
+  Decisions d = in->base;
+  d.issue = trial->issue;
+  d.recompute = ARENA_ARRAY(arena, bool, in->program->ops.count);
+  d.keep = ARENA_ARRAY(arena, bool, in->units->units.count);
+  memcpy(d.recompute, trial->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
+  return d;
+}
+
+Decisions inner_smallest(const Inner *in) {
+  Trial trial = inner_new_trial(in);
+  Decisions d = inner_decisions(in, &trial);
+  if (in->search->settings->prefetch == SETTING_AUTO) d.prefetch = 0;
+  return d;
+}
+
+uint64_t inner_smallest_bytes(Inner *in) {
+  int64_t most = 0;
+  if (!in->live) find_live(in);
+  for (uint32_t i = 0; i < in->program->ops.count; i++)
+    if (in->live[i] > most) most = in->live[i];
+  return figures_persistent(in->program, in->units, in->world.shard) + (uint64_t)most;
+}

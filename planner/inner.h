@@ -1,0 +1,60 @@
+/* Owns: the inner search: for one outer choice and one grouping of units, recompute per operator, units kept gathered and
+ * the issue slots of gathers, chosen together under the room that a budget leaves. Seeds by price (items.h), then moves of whole
+ * classes of items, all judged by the exact schedule (schedule.h). */
+#ifndef FSDPC_PLANNER_INNER_H
+#define FSDPC_PLANNER_INNER_H
+
+#include "planner/bound.h"
+#include "planner/search.h"
+
+typedef struct Trial {
+  bool *recompute, *keep;
+  IssueRule issue;
+  uint64_t ns;  /* of a step; UINT64_MAX: does not fit */
+  int64_t live; /* most bytes at once */
+} Trial;
+
+/* Estimates leave out where buffers lie, so more than one trial is kept for placement. */
+enum { POOL = 32 };
+
+struct Inner {
+  Search *search;
+  Arena *arena;
+  const Program *program;
+  Outer outer;
+  Grouping grouping;
+  const UnitSet *units;
+  const UnitFigures *figures;
+  const Skeleton *skeleton;
+  PlanWorld world;
+  Decisions base; /* recompute and keep: the start, with pins */
+  Items items;
+  int64_t *live; /* by op slot, nothing kept; found when first needed */
+  uint64_t room;
+  bool keep_free;
+  Bound bound;   /* within the room */
+  Trial pool[POOL]; /* of the trials seen: ever slower ones, ever smaller; what does not exist has ns UINT64_MAX */
+};
+
+/* Everything but a trial: units, figures, items, the bound under search->budget. False after diagnostics. */
+bool inner_open(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Inner *inner);
+/* Sets the room that this budget leaves; forgets all trials. */
+void inner_set_budget(Inner *inner, uint64_t budget);
+/* A few seeds, then (more) all of them, into the pool. */
+void inner_seed(Inner *inner, bool more);
+/* Moves from the best trial until it is within a hair of target_ns or nothing improves. */
+void inner_improve(Inner *inner, uint64_t target_ns);
+/* Few enough items that improving is cheap, or even complete. */
+bool inner_is_small(const Inner *inner);
+/* The start's decisions, or a trial's, in search->arena. */
+Decisions inner_smallest(const Inner *inner);
+Decisions inner_decisions(const Inner *inner, const Trial *trial);
+
+/* Bytes that the start takes on one rank, before placement. */
+uint64_t inner_smallest_bytes(Inner *inner);
+
+/* For tests: whether the trial fits the room; sets its ns. */
+bool inner_judge(const Inner *inner, Trial *trial);
+Trial inner_new_trial(const Inner *inner); /* a copy of the start */
+
+#endif
