@@ -3,6 +3,7 @@
  * Floor: memory, 8 to 16 bytes an element; memcpy moves 28 GB/s here from L3. Achieved at 512 x 3072, one
  * thread: copy 30 GB/s, copy with add 45, mul 31, add_fwd 32, broadcast_bwd 46. */
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/gradient.h"
 
 typedef struct Elementwise {
   RunFunction run;
@@ -57,7 +58,7 @@ static void copy_task(void *arg, int64_t index) {
 
 void SYM(copy)(const KernelContext *k, int64_t rows, int64_t cols, const stored *x, int64_t ldx, void *y,
                int64_t ldy, int add) {
-  Copy c = {x, ldx, k->gradient, y, ldy, add, cut_elements(rows, cols)};
+  Copy c = {x, ldx, gradient_type(k), y, ldy, add, cut_elements(rows, cols)};
   tasks_run(k, cut_tasks(&c.cut), copy_task, &c);
 }
 
@@ -100,7 +101,7 @@ static void broadcast_task(void *arg, int64_t index) {
 void SYM(broadcast_bwd)(const KernelContext *k, int64_t rows, int64_t cols, int64_t brows, const stored *dy,
                         int64_t lddy, void *db, int64_t lddb, int add) {
   int64_t col_step = brows < 8 ? 16 * VL : TASK_ELEMENTS; /* few rows to own: share the columns */
-  Broadcast c = {rows, brows, dy,  lddy, k->gradient,
+  Broadcast c = {rows, brows, dy,  lddy, gradient_type(k),
                  db,   lddb,  add, cut_by(brows, cols, 1, least(most(1, cols), col_step))};
   if (brows >= 8)
     c.cut = cut_by(brows, cols, most(1, TASK_ELEMENTS / most(1, cols * ceil_div(rows, brows))), col_step);

@@ -4,6 +4,7 @@
  * Floor: forward 8 d bytes a row; backward 4 vocab d bytes to overwrite the gradient and 12 d a row. Achieved
  * with GPT-2's table, one thread: forward 29 GB/s, backward 47 into an old gradient, 13 when overwriting
  * (memory's rate of stores). */
+#include "kernels/cpu/gradient.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tasks.h"
 
@@ -69,7 +70,7 @@ static void add_task(void *arg, int64_t index) {
 void SYM(embedding_bwd)(const KernelContext *k, int64_t rows, int64_t vocab, int64_t d, const int32_t *tokens,
                         const stored *dy, int64_t lddy, void *dtable, int add) {
   Embedding e = {.rows = rows, .vocab = vocab, .d = d, .tokens = tokens, .from = dy, .ld_from = lddy};
-  e.type = k->gradient, e.dtable = dtable, e.cut = cut_rows(vocab, d);
+  e.type = gradient_type(k), e.dtable = dtable, e.cut = cut_rows(vocab, d);
   if (!add) tasks_run(k, cut_tasks(&e.cut), zero_task, &e);
   e.cut = cut_by(1, d, 1, OWN_COLUMNS * VL);
   tasks_run(k, cut_tasks(&e.cut), add_task, &e);

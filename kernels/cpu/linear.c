@@ -1,4 +1,5 @@
 /* Owns: the linear layer, y[rows,out] = x[rows,in] w[out,in]^T + bias. All of its time is matmul.c's. */
+#include "kernels/cpu/gradient.h"
 #include "kernels/cpu/matmul.h"
 
 void SYM(linear_fwd)(const KernelContext *k, int64_t rows, int64_t out, int64_t in, const stored *x,
@@ -19,7 +20,7 @@ void SYM(linear_bwd_w)(const KernelContext *k, int64_t rows, int64_t out, int64_
                        int64_t ldx, const stored *dy, int64_t lddy, void *dw, void *dbias, int add_w,
                        int add_b) {
   Matmul mm = {.k = k, .ta = 'T', .tb = 'N', .m = out, .n = in, .inner = rows, .add = add_w};
-  mm.a = dy, mm.lda = lddy, mm.b = x, mm.ldb = ldx, mm.c = dw, mm.ldc = in, mm.c_type = k->gradient;
+  mm.a = dy, mm.lda = lddy, mm.b = x, mm.ldb = ldx, mm.c = dw, mm.ldc = in, mm.c_type = gradient_type(k);
   mm.row_sums = dbias, mm.add_row_sums = add_b;
   SYM(matmul)(&mm);
 }
