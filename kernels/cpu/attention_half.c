@@ -211,4 +211,3 @@ void SYM(attention_bwd)(const KernelContext *k, const AttentionShape *shape, con
   tasks_run(k, shape->batch * shape->heads * h.blocks, query_task, &h);
   tasks_run(k, shape->batch * shape->kv_heads * ceil_div(shape->tk, ATT_BLOCK), key_task, &h);
 }
-

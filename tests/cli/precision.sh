@@ -133,6 +133,10 @@ expect 0 generate gpt-tiny-bf16.fsdp --weights gpt-tiny-bf16.weights --prompt '!
 with_precision gpt-tiny bf16 | sed 's/d = 24, heads = 3/d = 264, heads = 1/' >wide.fsdp
 expect 1 run wide.fsdp --ranks 1 --data "$fixtures/tokens.bin" --quiet
 said err 'heads of 264 dimensions'
+sed 's/d = 24, heads = 3/d = 264, heads = 1/' "$fixtures/gpt-tiny.fsdp" >wide-f32.fsdp
+train wide wide-f32.fsdp --ranks 1 --steps 1
+expect 1 generate wide.fsdp --weights wide.weights --prompt '!' --tokens 4
+said err 'heads of 264 dimensions'
 
 # Mistakes in the block are said where they are.
 with_precision gpt-tiny 'f16 loss_scale { backof 0.5 }' >typo.fsdp
