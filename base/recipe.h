@@ -27,6 +27,13 @@ typedef enum { OPTIMIZERS(OPTIMIZER_ID_) OPTIMIZER_COUNT } OptimizerKind;
 typedef enum { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD } ScheduleKind;
 typedef enum { ORDER_SEQUENTIAL, ORDER_SHUFFLED } SampleOrder;
 
+/* Of the loss in f16, so that small gradients do not vanish (arXiv 1710.03740); PyTorch's GradScaler. */
+typedef struct LossScaling {
+  double init;             /* loss scale of step 1 */
+  double growth, backoff;  /* its factors after `interval` good steps in a row, and after a step that overflowed */
+  uint64_t interval;
+} LossScaling;
+
 typedef struct Recipe {
   OptimizerKind optimizer;
   ScheduleKind schedule;

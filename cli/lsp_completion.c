@@ -7,7 +7,7 @@ enum { KIND_FUNCTION = 3, KIND_VARIABLE = 6, KIND_MODULE = 9, KIND_PROPERTY = 10
 
 /* Keys of each block, as docs/language.md lists them; tests/view/lsp.sh has every one accepted by the frontend. */
 static const char *const block_keys[][2] = {
-    {"train", "optimizer tokens_per_step batch steps precision clip seed order"},
+    {"train", "optimizer tokens_per_step batch steps precision loss_scale clip seed order"},
     {"adamw", "lr min_lr warmup cooldown no_decay betas eps decay"},
     {"sgd", "lr min_lr warmup cooldown no_decay momentum decay"},
     {"cluster", "use device node network nodes contention network_contention comm_slowdown compute_spread comm_spread price"},

@@ -217,8 +217,8 @@ enum { SHARD_AT = COMM_FLOATS * 4, ARENA_AT_MOST = 2 * COMM_FLOATS * 4 };
 static CommStatus collect(Comm *comm, Collective kind, uint64_t elements) {
   uint64_t count = elements / comm->shard;
   if (kind == COLLECTIVE_GATHER) return comm->allgather(comm, SHARD_AT, 0, count, 4);
-  if (kind == COLLECTIVE_REDUCE) return comm->reduce_scatter(comm, 0, SHARD_AT, count, false);
-  return comm->allreduce(comm, 0, SHARD_AT, elements, false);
+  if (kind == COLLECTIVE_REDUCE) return comm->reduce_scatter(comm, 0, SHARD_AT, count, DTYPE_F32, false);
+  return comm->allreduce(comm, 0, SHARD_AT, elements, DTYPE_F32, false);
 }
 
 static Times time_collective(Comm *comm, Collective kind, uint64_t elements) {

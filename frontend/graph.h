@@ -187,6 +187,7 @@ typedef struct Graph {
   VEC(GraphInput) inputs;
   int32_t loss_op;           /* last op, a CROSS_ENTROPY or MSE */
   Recipe recipe;
+  LossScaling loss_scaling; /* used where the recipe computes or reduces in f16 */
   Cluster cluster;           /* cluster.device.kind DEVICE_NONE when the file names none */
   PlanSettings plan;
   VEC(const char *) no_decay; /* patterns of parameters without weight decay, whatever their rank */
@@ -227,6 +228,8 @@ int64_t shape_cols(const Shape *shape);                /* last dim; 1 for rank 0
 void shape_print(Text *out, const Shape *shape);
 /* True when path equals pattern or lies inside it, component by component, '*' matching any one component. */
 bool path_matches(const char *pattern, const char *path);
+/* f16 has too few exponents for gradients as they are. */
+bool graph_scales_loss(const Graph *graph);
 /* True when a pattern of no_decay matches the parameter. */
 bool graph_excepts_decay(const Graph *graph, const char *param);
 

@@ -202,6 +202,9 @@ static void print_plan(Text *out, const PlanSettings *plan) {
 
 void settings_print(Text *out, const Graph *graph) {
   print_recipe(out, &graph->recipe);
+  if (graph_scales_loss(graph))
+    text_printf(out, "loss_scale init %g growth %g backoff %g interval %llu\n", graph->loss_scaling.init,
+                graph->loss_scaling.growth, graph->loss_scaling.backoff, (unsigned long long)graph->loss_scaling.interval);
   print_cluster(out, &graph->cluster);
   print_plan(out, &graph->plan);
 }

@@ -17,6 +17,7 @@ void settings_defaults(Graph *graph) {
                            .seed = 1337,
                            .compute = DTYPE_F32,
                            .reduce = DTYPE_F32};
+  graph->loss_scaling = (LossScaling){.init = 65536, .growth = 2, .backoff = 0.5, .interval = 2000};
   graph->plan =
       (PlanSettings){.prefetch = SETTING_AUTO, .micro_batch = SETTING_AUTO, .reshard = SETTING_AUTO};
   graph->cluster = (Cluster){
@@ -73,6 +74,10 @@ static bool read_no_decay(Reader *reader, const Key *key) {
     vec_push(reader->sema->arena, &graph->no_decay, read_pattern(reader, key->name));
   return graph->no_decay.count > before ||
          key_error(reader, key, reader->key_span, "\"no_decay\" needs the name of a parameter, layer or module");
+}
+
+bool graph_scales_loss(const Graph *graph) {
+  return graph->recipe.compute == DTYPE_F16 || graph->recipe.reduce == DTYPE_F16;
 }
 
 bool graph_excepts_decay(const Graph *graph, const char *param) {
@@ -172,6 +177,23 @@ static bool read_precision(Reader *reader, const Key *key) {
   return true;
 }
 
+#define SCALING(member) offsetof(LossScaling, member)
+
+static const Key loss_scale_keys[] = {
+    {"init", KEY_REAL, SCALING(init), .least = 1, .usage = "init SCALE"},
+    {"growth", KEY_REAL, SCALING(growth), .least = 1, .usage = "growth FACTOR"},
+    {"backoff", KEY_REAL, SCALING(backoff), .least = 1e-3, .most = 1, .usage = "backoff FACTOR"},
+    {"interval", KEY_COUNT, SCALING(interval), .least = 1, .usage = "interval STEPS"},
+};
+
+/* loss_scale { init 65536 growth 2 backoff 0.5 interval 2000 } */
+static bool read_loss_scale(Reader *reader, const Key *key) {
+  const Item *block = read_block_item(reader, key);
+  if (!block) return false;
+  READ_BLOCK(reader->sema, "loss_scale", loss_scale_keys, block->items, &reader->sema->graph->loss_scaling);
+  return true;
+}
+
 static bool read_tokens(Reader *reader, const Key *key) {
   Quantity quantity;
   if (!read_number(reader, key, QUANTITY_NUMBER, 1, 0, &quantity)) return false;
@@ -190,6 +212,8 @@ static const Key train_keys[] = {
     {"batch", KEY_COUNT, FIELD(samples_per_step), .least = 1, .usage = "batch SAMPLES"},
     {"precision", KEY_CUSTOM, .read = read_precision,
      .usage = "precision f32|bf16|f16 [reduce f32|bf16|f16]"},
+    {"loss_scale", KEY_CUSTOM, .read = read_loss_scale,
+     .usage = "loss_scale { init 65536 growth 2 backoff 0.5 interval 2000 }"},
     {"clip", KEY_REAL, FIELD(clip), .usage = "clip NORM"},
     {"seed", KEY_COUNT, FIELD(seed), .usage = "seed NUMBER"},
     {"steps", KEY_COUNT, FIELD(steps), .least = 1, .usage = "steps NUMBER"},

@@ -8,12 +8,14 @@
 
 #include "kernels/exact.h"
 #include "kernels/gemm.h"
+#include "kernels/half.h"
 #include "kernels/parallel.h"
 #include <stdint.h>
 
 typedef struct KernelContext {
   Parallel *parallel;
   const Gemm *gemm; /* ignored by the float64 variant, which multiplies by itself */
+  FloatType gradient; /* of the parameters, as kernels write it (`void *`) and optimizers read it */
 } KernelContext;
 
 typedef struct RopeShape {
@@ -29,6 +31,8 @@ typedef struct AttentionShape {
   int causal; /* query t sees keys 0 .. t + (tk - tq) */
   double scale;
 } AttentionShape;
+
+enum { HALF_MAX_HEAD_DIM = 256 }; /* of attention over elements of 16 bits */
 
 typedef struct DropoutSite {
   double p;
@@ -65,27 +69,44 @@ typedef struct InitFill {
 } InitFill;
 
 #define real float
+#define stored float
 typedef struct KernelTable {
   const char *name; /* "avx512", "avx2", "portable" */
 #define KERNEL(name, arguments) void(*name) arguments;
 #include "kernels/kernels.def"
 #undef KERNEL
 } KernelTable;
+#undef stored
+
+/* Activations and gathered parameters of 16 bits, arithmetic in float. */
+#define stored Half
+typedef struct KernelTable16 {
+  const char *name; /* "avx512_bf16" */
+#define KERNEL(name, arguments) void(*name) arguments;
+#include "kernels/kernels.def"
+#undef KERNEL
+} KernelTable16;
+#undef stored
 #undef real
 
 /* The same kernels in double, portable C: what finite differences are taken of. Tests only. */
 #define real double
+#define stored double
 typedef struct KernelTable64 {
   const char *name;
 #define KERNEL(name, arguments) void(*name) arguments;
 #include "kernels/kernels.def"
 #undef KERNEL
 } KernelTable64;
+#undef stored
 #undef real
 
 /* Best variant for this processor; FSDPC_ISA=portable|avx2|avx512 overrides (NULL when it cannot run here). */
 const KernelTable *kernels_cpu(void);
 const KernelTable *kernels_cpu_named(const char *name);
+/* The same variant with elements of 16 bits; type FLOAT_BF16 or FLOAT_F16. */
+const KernelTable16 *kernels_cpu_half(FloatType type);
+const KernelTable16 *kernels_cpu_half_named(FloatType type, const char *name);
 const KernelTable64 *kernels_cpu_f64(void);
 
 /* Flush denormals to zero in the calling thread: they cost up to 100 x in inner loops. */

@@ -28,7 +28,7 @@ typedef struct Emitter {
   uint64_t *param_offset; /* by graph param */
   int32_t *step_instr;     /* by step, of the pass that is emitted */
   VEC(Hold) holds;
-  int32_t scale_buf, acc_buf;
+  int32_t scale_buf, acc_buf, scaler_buf, scaled_count_buf; /* the last two: where the loss is scaled */
 } Emitter;
 
 /* --- buffers and instructions ----------------------------------------------------------------------------------------------- */
@@ -142,8 +142,12 @@ static void add_scalars(Emitter *e) {
   plan->count_buf = add_buf(e, "count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   plan->norm_buf = add_buf(e, "norm", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
   e->scale_buf = add_buf(e, "scale", BUF_SCALAR, DTYPE_F32, 1, PLAN_NONE, true);
+  if (graph_scales_loss(e->program->graph)) {
+    e->scaler_buf = add_buf(e, "scaler", BUF_OPTIM, DTYPE_F64, SCALER_WORDS, PLAN_NONE, true);
+    e->scaled_count_buf = add_buf(e, "scaled_count", BUF_SCALAR, DTYPE_F64, 1, PLAN_NONE, true);
+  }
   e->acc_buf = add_buf(e, "acc", BUF_SCALAR, DTYPE_I64, EXACT_DIGITS, PLAN_NONE, true);
-  e->buf_of[e->program->count_value] = plan->count_buf;
+  e->buf_of[e->program->count_value] = graph_scales_loss(e->program->graph) ? e->scaled_count_buf : plan->count_buf;
   e->buf_of[e->program->loss_value] = plan->loss_buf;
 }
 
@@ -197,6 +201,9 @@ static void emit_begin(Emitter *e) {
   add_instr(e, INSTR_COUNT_TARGETS, PHASE_BEGIN, "count", OPERANDS(WHOLE(plan->count_buf)), INTS(targets, ignore), NULL);
   if (plan->world.ranks > 1)
     add_instr(e, INSTR_ALLREDUCE_SUM, PHASE_BEGIN, "count", OPERANDS(WHOLE(plan->count_buf)), INTS(1), NULL);
+  if (graph_scales_loss(e->program->graph))
+    add_instr(e, INSTR_SCALE_COUNT, PHASE_BEGIN, "count",
+              OPERANDS(WHOLE(plan->count_buf), WHOLE(e->scaler_buf), WHOLE(e->scaled_count_buf)), NULL, NULL);
   add_instr(e, INSTR_ZERO, PHASE_BEGIN, "loss", OPERANDS(WHOLE(plan->loss_buf)), INTS(1), NULL);
   for (uint32_t u = 0; u < plan->units.count && plan->world.accumulation > 1; u++) {
     const PlanUnit *unit = &plan->units.data[u];
@@ -371,8 +378,16 @@ static void emit_norm(Emitter *e) {
   }
   if (plan->world.shard > 1)
     add_instr(e, INSTR_ALLREDUCE_EXACT, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf)), NULL, NULL);
-  add_instr(e, INSTR_CLIP, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf), WHOLE(plan->norm_buf), WHOLE(e->scale_buf)),
-            NULL, &plan->recipe.clip);
+  if (!graph_scales_loss(e->program->graph)) {
+    add_instr(e, INSTR_CLIP, PHASE_UPDATE, "norm", OPERANDS(WHOLE(e->acc_buf), WHOLE(plan->norm_buf), WHOLE(e->scale_buf)),
+              NULL, &plan->recipe.clip);
+    return;
+  }
+  const LossScaling *scaling = &e->program->graph->loss_scaling;
+  const double reals[] = {plan->recipe.clip, scaling->growth, scaling->backoff, scaling->init};
+  add_instr(e, INSTR_CLIP_SCALED, PHASE_UPDATE, "norm",
+            OPERANDS(WHOLE(e->acc_buf), WHOLE(e->scaler_buf), WHOLE(plan->norm_buf), WHOLE(e->scale_buf)),
+            INTS((int64_t)scaling->interval), reals);
 }
 
 /* Integer sums over the shard group come between the passes; units follow each other, so that they overlap. */

@@ -8,7 +8,8 @@
 
 /* What changes from step to step; everything else is in the plan. */
 typedef struct StepState {
-  uint64_t step;         /* 1-based, of the optimizer */
+  uint64_t step;         /* 1-based */
+  uint64_t skipped;      /* steps before this one that an overflow in f16 skipped: the optimizer does not count them */
   double lr;
   uint64_t repetition;   /* of the current segment */
   uint64_t micro_batch;  /* number in the step: segments with an `input` take one each time they run */

@@ -37,6 +37,7 @@ struct CpuBackend {
   Backend base; /* first: methods are given &cpu->base */
   CpuMachine machine;
   CpuBackendConfig config;
+  CpuFunction (*function)(InstrOp op); /* by the compute dtype */
   CpuOperand *operands; /* parallel to plan->operands */
   uint64_t *reach;      /* of each instruction: the arena offset that its operands end at */
   Counter *events;
@@ -105,7 +106,7 @@ static CommStatus execute(CpuBackend *cpu, QueueWorker *worker, int32_t position
                   .x = plan->reals.data + instr->reals};
   if (cpu->config.position != NULL) atomic_store_explicit(cpu->config.position, position + 1, memory_order_relaxed);
   if (cpu->times != NULL) cpu->times[position].start_ns = now_ns();
-  CommStatus status = cpu_function(instr->op)(&call);
+  CommStatus status = cpu->function(instr->op)(&call);
   if (cpu->times != NULL) cpu->times[position].end_ns = now_ns();
   if (cpu->reach[position] > worker->high_water) worker->high_water = cpu->reach[position];
   return status;
@@ -169,10 +170,26 @@ static bool inside(CpuBackend *cpu, int32_t buf, uint64_t first, uint64_t bytes)
   return false;
 }
 
+/* Master weights that change take their copy in the compute dtype with them. */
+static void refresh_cast(CpuBackend *cpu, int32_t buf, uint64_t first, uint64_t bytes) {
+  const Plan *plan = cpu->machine.plan;
+  const PlanBuf *master = &plan->bufs.data[buf];
+  if (master->unit == PLAN_NONE || plan->units.data[master->unit].param_buf != buf) return;
+  int32_t cast = plan->units.data[master->unit].cast_buf;
+  if (cast == PLAN_NONE) return;
+  const PlanBuf *copy = &plan->bufs.data[cast];
+  uint64_t from = first / sizeof(float), end = (first + bytes + sizeof(float) - 1) / sizeof(float);
+  const KernelContext serial = {.gemm = cpu->config.gemm};
+  cpu->machine.half->narrow(&serial, (int64_t)(end - from), (FloatType)copy->dtype,
+                            (const float *)(cpu->machine.arena + master->offset) + from,
+                            (Half *)(cpu->machine.arena + copy->offset) + from);
+}
+
 static bool write_buf(Backend *base, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
   CpuBackend *cpu = (CpuBackend *)base;
   if (!inside(cpu, buf, first, bytes)) return false;
   memcpy(cpu->machine.arena + cpu->machine.plan->bufs.data[buf].offset + first, data, bytes);
+  refresh_cast(cpu, buf, first, bytes);
   return true;
 }
 
@@ -213,34 +230,67 @@ static bool is_collective(InstrOp op) {
          op == INSTR_ALLREDUCE_EXACT || op == INSTR_ALLREDUCE_INT;
 }
 
-static bool check_operand(const Plan *plan, const PlanInstr *instr, const OperandSpec *spec, const PlanOperand *operand,
-                          Failure *failure) {
-  const PlanBuf *buf = &plan->bufs.data[operand->buf];
-  if (spec->dtype >= 0 || buf->dtype == DTYPE_F32 || instr->op == INSTR_ZERO) return true;
-  return fail(failure, RUN_INVALID,
-              "plan: \"%s\" of %s is %s, and the CPU backend computes in f32 only; set `precision f32` and `reduce f32` "
-              "in the train block",
-              plan_str(plan, buf->name), plan_str(plan, instr->name), dtype_name(buf->dtype));
+static bool is_float(DType dtype) { return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16; }
+
+/* Gradients of parameters, as instr.def calls them. */
+static bool is_gradient(const char *operand) {
+  static const char *const names[] = {"dw", "db", "dtable", "g"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(operand, names[i]) == 0) return true;
+  return false;
+}
+
+/* Kernels read activations and gathered parameters in the compute dtype, gradients of parameters in any, but all of one
+ * instruction in the same. */
+static bool check_operand(const Plan *plan, const InstrSpec *specs, const PlanInstr *instr, int k, Failure *failure) {
+  const OperandSpec *spec = &specs[instr->op].operands[k];
+  const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, instr, k)->buf];
+  if (spec->dtype != OPERAND_FLOAT) return true;
+  DType wanted = plan->recipe.compute;
+  bool any = is_collective(instr->op) || is_gradient(spec->name) || (instr->op == INSTR_COPY && spec->mode == MODE_ADD);
+  if (any) wanted = is_float(buf->dtype) ? buf->dtype : wanted;
+  for (int i = 0; i < k && is_gradient(spec->name); i++) {
+    int32_t other = plan_operand(plan, instr, i)->buf;
+    if (is_gradient(specs[instr->op].operands[i].name) && other != PLAN_NONE) wanted = plan->bufs.data[other].dtype;
+  }
+  if (buf->dtype == wanted) return true;
+  return fail(failure, RUN_INVALID, "plan: \"%s\" of %s is %s, and the CPU backend needs it in %s", plan_str(plan, buf->name),
+              plan_str(plan, instr->name), dtype_name(buf->dtype), dtype_name(wanted));
+}
+
+/* What kernels for elements of 16 bits cannot do. */
+static bool check_half(const Plan *plan, const InstrSpec *spec, const PlanInstr *instr, Failure *failure) {
+  if (plan->recipe.compute == DTYPE_F32) return true;
+  for (int k = 0; k < spec->int_count; k++) {
+    if (strcmp(spec->ints[k], "head_dim") != 0 || plan_int(plan, instr, k) <= HALF_MAX_HEAD_DIM) continue;
+    if (instr->op != INSTR_ATTENTION_FWD && instr->op != INSTR_ATTENTION_BWD && instr->op != INSTR_ATTENTION_CACHED) continue;
+    return fail(failure, RUN_INVALID, "plan: %s has heads of %lld dimensions, and in %s the CPU backend has at most %d; set "
+                "`precision f32`", plan_str(plan, instr->name), (long long)plan_int(plan, instr, k),
+                dtype_name(plan->recipe.compute), HALF_MAX_HEAD_DIM);
+  }
+  return true;
 }
 
 static bool resolve(CpuBackend *cpu, const InstrSpec *specs, int32_t position, Failure *failure) {
   const Plan *plan = cpu->machine.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   const InstrSpec *spec = &specs[instr->op];
-  if (cpu_function(instr->op) == NULL)
+  if (cpu->function(instr->op) == NULL)
     return fail(failure, RUN_INVALID, "plan: the CPU backend has no instruction \"%s\"", spec->name);
+  if (!check_half(plan, spec, instr, failure)) return false;
   for (int k = 0; k < spec->operand_count; k++) {
     const PlanOperand *operand = plan_operand(plan, instr, k);
     CpuOperand *out = &cpu->operands[instr->operands + (uint32_t)k];
     uint64_t rows, cols;
     if (operand->buf == PLAN_NONE) continue;
-    if (!check_operand(plan, instr, &spec->operands[k], operand, failure)) return false;
+    if (!check_operand(plan, specs, instr, k, failure)) return false;
     if (!plan_operand_dims(plan, specs, instr, k, &rows, &cols))
       return fail(failure, RUN_INVALID, "plan: instruction %d (%s) has sizes that overflow", (int)position, spec->name);
     const PlanBuf *buf = &plan->bufs.data[operand->buf];
     uint64_t size = dtype_bytes(buf->dtype), ld = operand->ld != 0 ? operand->ld : cols;
     uint64_t end = buf->offset + (operand->offset + (rows - 1) * ld + cols) * size;
-    *out = (CpuOperand){cpu->machine.arena + buf->offset + operand->offset * size, (int64_t)ld, operand->add};
+    *out = (CpuOperand){cpu->machine.arena + buf->offset + operand->offset * size, (int64_t)ld, operand->add,
+                        is_float(buf->dtype) ? (FloatType)buf->dtype : FLOAT_REAL};
     end = round_up(end, PLAN_ALIGN_BYTES); /* what a buffer occupies */
     if (end > cpu->reach[position]) cpu->reach[position] = end;
   }
@@ -292,7 +342,9 @@ static bool start_workers(CpuBackend *cpu, Arena *arena, Failure *failure) {
     if (worker->backend != NULL) continue; /* another stream has the same queue */
     worker->backend = cpu;
     worker->queue = queue;
-    worker->context = (KernelContext){compute ? pool_parallel(cpu->config.pool) : serial, cpu->config.gemm};
+    worker->context = (KernelContext){.parallel = compute ? pool_parallel(cpu->config.pool) : serial,
+                                      .gemm = cpu->config.gemm,
+                                      .gradient = (FloatType)plan->recipe.compute}; /* unless an instruction has one */
     if (compute) continue;
     int error = pthread_create(&worker->thread, NULL, worker_main, worker);
     if (error != 0)
@@ -303,12 +355,28 @@ static bool start_workers(CpuBackend *cpu, Arena *arena, Failure *failure) {
   return true;
 }
 
+static bool choose_kernels(CpuBackend *cpu, Failure *failure) {
+  const CpuBackendConfig *config = &cpu->config;
+  DType compute = config->plan->recipe.compute;
+  cpu->machine = (CpuMachine){.plan = config->plan,
+                              .arena = config->arena,
+                              .kernels = config->kernels,
+                              .comm = config->comm,
+                              .feed = config->feed,
+                              .ranges = config->ranges};
+  cpu->function = compute == DTYPE_F32 ? cpu_function : cpu_function_half;
+  if (compute == DTYPE_F32) return true;
+  if (is_float(compute)) cpu->machine.half = kernels_cpu_half((FloatType)compute);
+  if (cpu->machine.half != NULL) return true;
+  return fail(failure, RUN_INVALID, "plan: the CPU backend computes in f32, bf16 and f16, not in %s", dtype_name(compute));
+}
+
 Backend *backend_cpu_open(Arena *arena, const CpuBackendConfig *config, Failure *failure) {
   const Plan *plan = config->plan;
   CpuBackend *cpu = ARENA_NEW(arena, CpuBackend);
   const InstrSpec *specs = instr_specs(arena);
   cpu->config = *config;
-  cpu->machine = (CpuMachine){plan, config->arena, config->kernels, config->comm, config->feed, config->ranges};
+  if (!choose_kernels(cpu, failure)) return NULL;
   cpu->operands = ARENA_ARRAY(arena, CpuOperand, plan->operands.count);
   cpu->reach = ARENA_ARRAY(arena, uint64_t, plan->instrs.count);
   cpu->events = ARENA_ARRAY(arena, Counter, plan->event_count);

@@ -1,6 +1,7 @@
 /* Owns: checkpoints: everything that a run needs to go on as if it had never stopped.
  *
- *   DIR/step-00000020/checkpoint.json                      the index: step, sampler position, seed, files and checksums
+ *   DIR/step-00000020/checkpoint.json                      the index: step, sampler position, seed, loss
+ *                                                          scale, files and checksums
  *   DIR/step-00000020/rank-00001-of-00004.safetensors      one a rank of the first replica: its shard of parameters and
  *                                                          moments, tensor "m/h.0.ln_1.weight@64" being elements from
  *                                                          64 on; "crc32c" holds a checksum a tensor, in their order.
@@ -17,6 +18,7 @@
 #include "runtime/control.h"
 #include "runtime/ranges.h"
 #include "runtime/safetensors.h"
+#include "runtime/scaler.h"
 
 enum { CHECKPOINT_PATH_BYTES = 4096, CHECKPOINT_SCHEMA = 1 };
 
@@ -34,6 +36,7 @@ typedef struct Standing {
   uint64_t step;    /* steps done */
   uint64_t samples; /* consumed: global number of the next sample */
   uint64_t tokens;  /* trained on */
+  Scaler scaler;
 } Standing;
 
 /* --- the folder of checkpoints (checkpoint_folder.c); no function allocates but those with an arena --------------- */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 static const char *const optimizers[] = {OPTIMIZER_NAMES};
+static const char *const scaler_words[SCALER_WORDS] = {"scale", "good_steps", "skipped_steps"};
 static const char *const orders[] = {"sequential", "shuffled"};
 
 void checkpoint_file_name(char out[64], uint32_t index, uint32_t count) {
@@ -70,6 +71,13 @@ static json_t *files_of(const CheckpointerConfig *config, uint32_t count) {
   return files;
 }
 
+/* NULL where the loss was never scaled. */
+static json_t *scaler_of(const Scaler *scaler) {
+  if (scaler->word[SCALER_SCALE] == 0) return NULL;
+  return json_pack("{sf sf sf}", scaler_words[SCALER_SCALE], scaler->word[SCALER_SCALE], scaler_words[SCALER_GOOD],
+                   scaler->word[SCALER_GOOD], scaler_words[SCALER_SKIPPED], scaler->word[SCALER_SKIPPED]);
+}
+
 bool index_write(const CheckpointerConfig *config, const Standing *standing, const char *path, uint32_t files,
                  Failure *failure) {
   const Plan *plan = config->plan;
@@ -78,13 +86,13 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
   uint32_t crc = 0;
   /* A seed of 64 bits does not fit into JSON's signed integers. */
   json_t *root =
-      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so so}", "schema_version", CHECKPOINT_SCHEMA, "version",
+      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so so so*}", "schema_version", CHECKPOINT_SCHEMA, "version",
                 FSDPC_VERSION, "model", plan_str(plan, plan->model), "ranks", (int)plan->world.ranks, "shard",
                 (int)plan->world.shard, "step", (json_int_t)standing->step, "samples", (json_int_t)standing->samples,
                 "tokens", (json_int_t)standing->tokens, "seed", (json_int_t)(int64_t)recipe->seed, "optimizer",
                 optimizers[recipe->optimizer], "order", orders[recipe->order], "data_tokens",
                 (json_int_t)config->data_tokens, "params", params_of(plan), "frozen", frozen_of(plan),
-                "files", files_of(config, files));
+                "files", files_of(config, files), "loss_scale", scaler_of(&standing->scaler));
   bool ok =
       root != NULL && checksum(root, &crc) && json_object_set_new(root, "crc32c", json_string(hex(digits, crc))) == 0;
   char *text = ok ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -196,6 +204,18 @@ static bool check_frozen(const char *path, const Plan *plan, const json_t *froze
   return true;
 }
 
+/* Absent where the loss was never scaled. */
+static bool read_scaler(const char *path, const json_t *stored, Scaler *scaler, Failure *failure) {
+  if (stored == NULL) return true;
+  for (int i = 0; i < SCALER_WORDS; i++) {
+    const json_t *value = json_object_get(stored, scaler_words[i]);
+    scaler->word[i] = json_number_value(value);
+    if (!json_is_number(value) || !(scaler->word[i] >= 0))
+      return checkpoint_damaged(path, "its loss scale cannot be read", failure);
+  }
+  return scaler->word[SCALER_SCALE] > 0 || checkpoint_damaged(path, "its loss scale is zero", failure);
+}
+
 static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, json_t *root, bool to_train,
                       Failure *failure) {
   uint64_t schema;
@@ -209,7 +229,8 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
     return checkpoint_damaged(checkpoint->index, "it lacks an entry", failure);
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
-  return check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
+  return read_scaler(checkpoint->index, json_object_get(root, "loss_scale"), &standing->scaler, failure) &&
+         check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
          (!to_train || (check_recipe(checkpoint, plan, failure) &&
                         check_frozen(checkpoint->path, plan, json_object_get(root, "frozen"), failure))) &&
          read_files(arena, checkpoint, json_object_get(root, "files"), failure);

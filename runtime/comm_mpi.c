@@ -47,7 +47,7 @@ typedef struct CommMpi {
   uint64_t chunk;      /* floats a block */
   float *sent, *taken; /* chunk floats a block */
   float *result;       /* chunk floats a replica */
-  const float **sources;
+  const void **sources;
   double *vectors; /* SUM_CHUNK a rank */
   const double **vector_of;
   int64_t *accs; /* INT_CHUNK, more than EXACT_WORDS, a rank of the shard group */
@@ -137,6 +137,7 @@ static void set_out(CommMpi *mpi) {
 /* What the i-th rank of a group sums: elements [base + i * stride, ... + length), none from `end` on. */
 typedef struct Cut {
   uint64_t base, stride, length, end;
+  DType dtype;
 } Cut;
 
 static uint64_t cut_begin(const Cut *cut, uint32_t i) {
@@ -150,79 +151,82 @@ static uint64_t cut_length(const Cut *cut, uint32_t i) {
 }
 
 /* Our block's sum of the i-th rank's cut; where it lies. A block of one sums nothing. */
-static const float *sum_block(CommMpi *mpi, const Groups *groups, uint64_t x_offset, const Cut *cut, uint32_t i, float *to) {
+static const void *sum_block(CommMpi *mpi, const Groups *groups, uint64_t x_offset, const Cut *cut, uint32_t i, void *to) {
   CommGroup block = own_block(groups);
-  uint64_t offset = x_offset + cut_begin(cut, i) * sizeof(float);
-  if (groups->block == 1) return (const float *)at(mpi, mpi->comm.rank, offset);
-  comm_shm_sum(mpi->shm, &block, offset, to, cut_length(cut, i), false);
+  uint64_t offset = x_offset + cut_begin(cut, i) * dtype_bytes(cut->dtype);
+  if (groups->block == 1) return at(mpi, mpi->comm.rank, offset);
+  comm_shm_sum(mpi->shm, &block, offset, to, cut_length(cut, i), cut->dtype, false);
   return to;
 }
 
 /* y (+)= tree sum over the group of our cut of x. The block has arrived. */
-static CommStatus sum_cut(CommMpi *mpi, const Groups *groups, uint64_t x_offset, const Cut *cut, float *y, bool add) {
+static CommStatus sum_cut(CommMpi *mpi, const Groups *groups, uint64_t x_offset, const Cut *cut, void *y, bool add) {
   uint32_t blocks = block_count(groups), own = groups->own.self / groups->block;
   uint64_t length = cut_length(cut, groups->own.self);
   for (uint32_t b = 0; b < blocks; b++) {
     mpi->sources[b] = mpi->taken + b * mpi->chunk;
     if (b != own)
-      take(mpi, comm_member(&groups->own, column(groups, b)), mpi->taken + b * mpi->chunk, length * sizeof(float));
+      take(mpi, comm_member(&groups->own, column(groups, b)), mpi->taken + b * mpi->chunk, length * dtype_bytes(cut->dtype));
   }
   for (uint32_t step = 1; step < blocks; step++) { /* each begins with the next, so that no one is sent to by all */
     uint32_t b = (own + step) % blocks, i = column(groups, b);
-    const float *sum = sum_block(mpi, groups, x_offset, cut, i, mpi->sent + b * mpi->chunk);
-    give(mpi, comm_member(&groups->own, i), sum, cut_length(cut, i) * sizeof(float));
+    const void *sum = sum_block(mpi, groups, x_offset, cut, i, mpi->sent + b * mpi->chunk);
+    give(mpi, comm_member(&groups->own, i), sum, cut_length(cut, i) * dtype_bytes(cut->dtype));
   }
   mpi->sources[own] = sum_block(mpi, groups, x_offset, cut, groups->own.self, mpi->sent + own * mpi->chunk);
   if (finish(mpi) != COMM_OK) return COMM_PEER_FAILED;
-  mpi->config.kernels->tree_sum((int64_t)length, (int32_t)blocks, mpi->sources, y, add);
+  mpi->config.kernels->tree_sum((int64_t)length, (int32_t)blocks, (FloatType)cut->dtype, mpi->sources, y, add);
   return COMM_OK;
 }
 
-static CommStatus reduce_scatter(Comm *comm, uint64_t full_offset, uint64_t shard_offset, uint64_t count, bool add) {
+static CommStatus reduce_scatter(Comm *comm, uint64_t full_offset, uint64_t shard_offset, uint64_t count, DType dtype, bool add) {
   CommMpi *mpi = (CommMpi *)comm;
   const Groups *groups = &mpi->shards;
   CommGroup block = own_block(groups);
-  float *shard = (float *)at(mpi, comm->rank, shard_offset);
-  if (groups->local) return mpi->shm->reduce_scatter(mpi->shm, full_offset, shard_offset, count, add);
+  unsigned char *shard = at(mpi, comm->rank, shard_offset);
+  if (groups->local) return mpi->shm->reduce_scatter(mpi->shm, full_offset, shard_offset, count, dtype, add);
   if (comm_shm_arrive(mpi->shm, &block) != COMM_OK) return COMM_PEER_FAILED;
   for (uint64_t base = 0; base < count; base += mpi->chunk) {
     uint64_t length = count - base < mpi->chunk ? count - base : mpi->chunk;
-    Cut cut = {base, count, length, count * groups->own.count};
-    if (sum_cut(mpi, groups, full_offset, &cut, shard + base, add) != COMM_OK) return COMM_PEER_FAILED;
+    Cut cut = {base, count, length, count * groups->own.count, dtype};
+    if (sum_cut(mpi, groups, full_offset, &cut, shard + base * dtype_bytes(dtype), add) != COMM_OK) return COMM_PEER_FAILED;
   }
   return comm_shm_depart(mpi->shm, &block);
+}
+
+static unsigned char *result_at(const CommMpi *mpi, const Cut *cut, uint32_t i) {
+  return (unsigned char *)mpi->result + (cut_begin(cut, i) - cut->base) * dtype_bytes(cut->dtype);
 }
 
 /* result = the sums of all ranks' cuts, ours being there already. Without blocks: scratch is nobody else's to read. */
 static CommStatus gather_cuts(CommMpi *mpi, const CommGroup *group, const Cut *cut) {
   for (uint32_t step = 1; step < group->count; step++) {
     uint32_t i = (group->self + step) % group->count;
-    take(mpi, comm_member(group, i), mpi->result + (cut_begin(cut, i) - cut->base), cut_length(cut, i) * sizeof(float));
+    take(mpi, comm_member(group, i), result_at(mpi, cut, i), cut_length(cut, i) * dtype_bytes(cut->dtype));
   }
   for (uint32_t step = 1; step < group->count; step++)
-    give(mpi, comm_member(group, (group->self + step) % group->count),
-         mpi->result + (cut_begin(cut, group->self) - cut->base), cut_length(cut, group->self) * sizeof(float));
+    give(mpi, comm_member(group, (group->self + step) % group->count), result_at(mpi, cut, group->self),
+         cut_length(cut, group->self) * dtype_bytes(cut->dtype));
   return finish(mpi);
 }
 
 /* y may be x: when all cuts have come, everybody has read what is overwritten. */
-static CommStatus allreduce(Comm *comm, uint64_t x_offset, uint64_t y_offset, uint64_t count, bool add) {
+static CommStatus allreduce(Comm *comm, uint64_t x_offset, uint64_t y_offset, uint64_t count, DType dtype, bool add) {
   CommMpi *mpi = (CommMpi *)comm;
   const Groups *groups = &mpi->replicas;
   const CommGroup *group = &groups->own;
   CommGroup block = own_block(groups);
-  float *y = (float *)at(mpi, comm->rank, y_offset);
-  if (groups->local) return mpi->shm->allreduce(mpi->shm, x_offset, y_offset, count, add);
+  unsigned char *y = at(mpi, comm->rank, y_offset);
+  if (groups->local) return mpi->shm->allreduce(mpi->shm, x_offset, y_offset, count, dtype, add);
   if (comm_shm_arrive(mpi->shm, &block) != COMM_OK) return COMM_PEER_FAILED;
   for (uint64_t base = 0; base < count; base += mpi->chunk * group->count) {
     uint64_t left = count - base, each = round_up((left + group->count - 1) / group->count, 16);
     if (each > mpi->chunk) each = mpi->chunk;
     uint64_t all = left < each * group->count ? left : each * group->count;
-    Cut cut = {base, each, each, base + all};
-    float *own = mpi->result + (cut_begin(&cut, group->self) - base);
-    if (sum_cut(mpi, groups, x_offset, &cut, own, false) != COMM_OK || gather_cuts(mpi, group, &cut) != COMM_OK)
+    Cut cut = {base, each, each, base + all, dtype};
+    if (sum_cut(mpi, groups, x_offset, &cut, result_at(mpi, &cut, group->self), false) != COMM_OK || gather_cuts(mpi, group, &cut) != COMM_OK)
       return COMM_PEER_FAILED;
-    mpi->config.kernels->tree_sum((int64_t)all, 1, (const float *[]){mpi->result}, y + base, add);
+    mpi->config.kernels->tree_sum((int64_t)all, 1, (FloatType)dtype, (const void *[]){mpi->result}, y + base * dtype_bytes(dtype), add);
   }
   return comm_shm_depart(mpi->shm, &block);
 }
@@ -372,7 +376,7 @@ static void make_scratch(CommMpi *mpi, Arena *arena) {
   mpi->accs = ARENA_ARRAY(arena, int64_t, (uint64_t)mpi->comm.shard * INT_CHUNK);
   mpi->vectors = ARENA_ARRAY(arena, double, (uint64_t)mpi->comm.ranks * SUM_CHUNK);
   mpi->vector_of = ARENA_ARRAY(arena, const double *, mpi->comm.ranks);
-  mpi->sources = ARENA_ARRAY(arena, const float *, blocks);
+  mpi->sources = ARENA_ARRAY(arena, const void *, blocks);
 }
 
 Comm *comm_mpi_open(Arena *arena, const CommMpiConfig *config, Failure *failure) {

@@ -13,7 +13,7 @@ typedef struct CommShm {
   Comm comm; /* first: methods are given &shm->comm */
   CommShmConfig config;
   uint32_t sequence; /* of the latest phase; arrivals and departures count separately but alike */
-  const float **sources; /* one a rank */
+  const void **sources; /* one a rank */
   const double **vectors; /* one a rank */
 } CommShm;
 
@@ -68,44 +68,49 @@ static CommStatus allgather(Comm *comm, uint64_t shard_offset, uint64_t full_off
   return comm_shm_depart(comm, &group);
 }
 
-void comm_shm_sum(Comm *comm, const CommGroup *group, uint64_t x_offset, float *y, uint64_t count, bool add) {
+_Static_assert((int)FLOAT_REAL == (int)DTYPE_F32 && (int)FLOAT_BF16 == (int)DTYPE_BF16 && (int)FLOAT_F16 == (int)DTYPE_F16,
+               "kernels number element types as plans do");
+
+void comm_shm_sum(Comm *comm, const CommGroup *group, uint64_t x_offset, void *y, uint64_t count, DType dtype, bool add) {
   CommShm *shm = (CommShm *)comm;
-  for (uint32_t i = 0; i < group->count; i++) shm->sources[i] = (const float *)at(shm, group, i, x_offset);
-  shm->config.kernels->tree_sum((int64_t)count, (int32_t)group->count, shm->sources, y, add);
+  for (uint32_t i = 0; i < group->count; i++) shm->sources[i] = at(shm, group, i, x_offset);
+  shm->config.kernels->tree_sum((int64_t)count, (int32_t)group->count, (FloatType)dtype, shm->sources, y, add);
 }
 
-static CommStatus reduce_scatter(Comm *comm, uint64_t full_offset, uint64_t shard_offset, uint64_t count, bool add) {
+static CommStatus reduce_scatter(Comm *comm, uint64_t full_offset, uint64_t shard_offset, uint64_t count, DType dtype,
+                                 bool add) {
   CommShm *shm = (CommShm *)comm;
   CommGroup group = comm_shard_group(comm, comm->rank);
   if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
-  float *own = (float *)at(shm, &group, group.self, shard_offset);
-  comm_shm_sum(comm, &group, full_offset + group.self * count * sizeof(float), own, count, add);
+  unsigned char *own = at(shm, &group, group.self, shard_offset);
+  comm_shm_sum(comm, &group, full_offset + group.self * count * dtype_bytes(dtype), own, count, dtype, add);
   return comm_shm_depart(comm, &group);
 }
 
 /* First element of the i-th of n nearly equal parts, on cache-line borders. */
 static uint64_t part(uint64_t count, uint32_t i, uint32_t n) {
-  return i == n ? count : count / n * i / 16 * 16;
+  return i == n ? count : count / n * i / 32 * 32;
 }
 
 /* Without add, y may be x: each rank sums one part of all x into its own y, where nobody else reads, and then copies the
  * others' parts. With add, the parts would be sums plus what one rank held before, so every rank sums everything. */
-static CommStatus allreduce(Comm *comm, uint64_t x_offset, uint64_t y_offset, uint64_t count, bool add) {
+static CommStatus allreduce(Comm *comm, uint64_t x_offset, uint64_t y_offset, uint64_t count, DType dtype, bool add) {
   CommShm *shm = (CommShm *)comm;
   CommGroup group = comm_replica_group(comm, comm->rank);
   if (comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
-  float *y = (float *)at(shm, &group, group.self, y_offset);
+  uint64_t size = dtype_bytes(dtype);
+  unsigned char *y = at(shm, &group, group.self, y_offset);
   if (add) {
-    comm_shm_sum(comm, &group, x_offset, y, count, true);
+    comm_shm_sum(comm, &group, x_offset, y, count, dtype, true);
     return comm_shm_depart(comm, &group);
   }
   uint64_t begin = part(count, group.self, group.count), end = part(count, group.self + 1, group.count);
-  comm_shm_sum(comm, &group, x_offset + begin * sizeof(float), y + begin, end - begin, false);
+  comm_shm_sum(comm, &group, x_offset + begin * size, y + begin * size, end - begin, dtype, false);
   if (comm_shm_depart(comm, &group) != COMM_OK || comm_shm_arrive(comm, &group) != COMM_OK) return COMM_PEER_FAILED;
   for (uint32_t step = 1; step < group.count; step++) {
     uint32_t i = (group.self + step) % group.count;
-    uint64_t first = part(count, i, group.count), bytes = (part(count, i + 1, group.count) - first) * sizeof(float);
-    memcpy(y + first, at(shm, &group, i, y_offset + first * sizeof(float)), bytes);
+    uint64_t first = part(count, i, group.count), bytes = (part(count, i + 1, group.count) - first) * size;
+    memcpy(y + first * size, at(shm, &group, i, y_offset + first * size), bytes);
   }
   return comm_shm_depart(comm, &group);
 }
@@ -181,7 +186,7 @@ static CommStatus barrier(Comm *comm) {
 Comm *comm_shm_open(Arena *arena, const CommShmConfig *config) {
   CommShm *shm = ARENA_NEW(arena, CommShm);
   shm->config = *config;
-  shm->sources = ARENA_ARRAY(arena, const float *, config->ranks);
+  shm->sources = ARENA_ARRAY(arena, const void *, config->ranks);
   shm->vectors = ARENA_ARRAY(arena, const double *, config->ranks);
   shm->comm = (Comm){.rank = config->rank,
                      .ranks = config->ranks,

@@ -39,6 +39,6 @@ CommGroup comm_replica_group(const Comm *comm, uint32_t rank);
 CommStatus comm_shm_arrive(Comm *shm, const CommGroup *group);
 CommStatus comm_shm_depart(Comm *shm, const CommGroup *group);
 /* y[0, count) (+)= tree sum over the group, which has arrived, of what lies at x_offset in every arena. */
-void comm_shm_sum(Comm *shm, const CommGroup *group, uint64_t x_offset, float *y, uint64_t count, bool add);
+void comm_shm_sum(Comm *shm, const CommGroup *group, uint64_t x_offset, void *y, uint64_t count, DType dtype, bool add);
 
 #endif

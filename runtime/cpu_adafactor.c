@@ -17,6 +17,23 @@ typedef struct Factored {
 
 static const PlanUnit *unit_of(const CpuCall *c) { return &c->machine->plan->units.data[c->n[0]]; }
 
+/* Of operand 0, the gradient: its type, and its elements from `first` on. */
+static KernelContext with_gradient(const CpuCall *c) {
+  KernelContext k = *c->k;
+  k.gradient = c->o[0].type;
+  return k;
+}
+
+static const void *gradient_at(const CpuCall *c, uint64_t first) {
+  return (const unsigned char *)c->o[0].data + first * (c->o[0].type == FLOAT_REAL ? sizeof(float) : sizeof(Half));
+}
+
+/* Overflow in f16, by the scale of gradients: clip_scaled says that nothing is to be updated. */
+static bool skipped(float grad_scale) { return isnan(grad_scale); }
+
+/* Number of this update, from 1. */
+static double update_number(const CpuCall *c) { return (double)(c->state->step - c->state->skipped); }
+
 /* The parameter after `last`; false when there is none. {0} comes before the first. */
 static bool next_factored(const CpuCall *c, Factored *last) {
   const PlanUnit *unit = unit_of(c);
@@ -66,7 +83,9 @@ static double rms(const int64_t *norm, const Factored *f) { return sqrt(exact_va
 
 CommStatus cpu_adafactor_sums(const CpuCall *c) {
   const KernelTable *kernels = c->machine->kernels;
-  const float *g = c->o[0].data, *w = c->o[1].data;
+  const float *w = c->o[1].data;
+  KernelContext k = with_gradient(c), master = *c->k;
+  master.gradient = FLOAT_REAL;
   int64_t *sums = c->o[3].data, *norms = sums + plan_factored_numel(c->machine->plan, unit_of(c));
   double grid = grid_of(c->o[2].data);
   memset(sums, 0, (size_t)c->n[2] * sizeof *sums);
@@ -75,9 +94,9 @@ CommStatus cpu_adafactor_sums(const CpuCall *c) {
     if (range == NULL) continue;
     int64_t *columns = has_columns(&f) ? sums + f.col_at : NULL;
     if (grid > 0)
-      kernels->adafactor_sums(c->k, (int64_t)range->first, (int64_t)range->count, f.cols, grid, g + range->local,
-                              sums + f.row_at, columns);
-    kernels->sum_squares(c->k, (int64_t)range->count, w + range->local, norm_at(norms, &f));
+      kernels->adafactor_sums(&k, (int64_t)range->first, (int64_t)range->count, f.cols, grid,
+                              gradient_at(c, range->local), sums + f.row_at, columns);
+    kernels->sum_squares(&master, (int64_t)range->count, w + range->local, norm_at(norms, &f));
   }
   return COMM_OK;
 }
@@ -92,47 +111,55 @@ static AdafactorRates update_rates(const CpuCall *c, const Factored *f, double g
 
 static void average(const CpuCall *c, const Factored *f, double unit, const int64_t *sums, float *v) {
   const KernelTable *kernels = c->machine->kernels;
-  double weight = pow((double)c->state->step, c->machine->plan->recipe.beta2_decay);
+  double weight = pow(update_number(c), c->machine->plan->recipe.beta2_decay);
   kernels->adafactor_average(f->rows, weight, unit / (double)f->cols, sums + f->row_at, v + f->row_at);
   if (has_columns(f))
     kernels->adafactor_average(f->cols, weight, unit / (double)f->rows, sums + f->col_at, v + f->col_at);
 }
 
 CommStatus cpu_adafactor_moments(const CpuCall *c) {
-  const float *g = c->o[0].data;
+  KernelContext k = with_gradient(c);
   double grid = grid_of(c->o[1].data), scale = *(const float *)c->o[2].data;
   double unit = grid > 0 ? scale * scale / grid : 0; /* of one integer, after clipping */
   const int64_t *sums = c->o[3].data;
   float *v = c->o[4].data;
   int64_t *norms = c->o[5].data;
   memset(norms, 0, (size_t)c->n[4] * EXACT_DIGITS * sizeof *norms);
+  if (skipped((float)scale)) return COMM_OK;
   for (Factored f = {0}; next_factored(c, &f);) {
     average(c, &f, unit, sums, v);
     const ParamRange *range = range_of(c, &f);
     if (range == NULL) continue;
     AdafactorRates rates = update_rates(c, &f, scale, v);
-    c->machine->kernels->adafactor_norm(c->k, &rates, (int64_t)range->first, (int64_t)range->count, f.cols, v + f.row_at,
-                                        has_columns(&f) ? v + f.col_at : NULL, g + range->local, norm_at(norms, &f));
+    c->machine->kernels->adafactor_norm(&k, &rates, (int64_t)range->first, (int64_t)range->count, f.cols, v + f.row_at,
+                                        has_columns(&f) ? v + f.col_at : NULL, gradient_at(c, range->local),
+                                        norm_at(norms, &f));
   }
   return COMM_OK;
 }
 
 CommStatus cpu_adafactor(const CpuCall *c) {
   const Recipe *recipe = &c->machine->plan->recipe;
-  const float *g = c->o[0].data, *v = c->o[4].data;
+  KernelContext k = with_gradient(c);
+  float grad_scale = *(const float *)c->o[1].data;
+  const float *v = c->o[4].data;
   int64_t *sums = c->o[2].data, *norms = c->o[3].data;
   int64_t *squares = sums + plan_factored_numel(c->machine->plan, unit_of(c)); /* of the parameters */
   float *w = c->o[5].data;
-  double lr = c->state->lr, most = fmin(lr, 1 / sqrt((double)c->state->step));
+  if (skipped(grad_scale)) return COMM_OK;
+  double lr = c->state->lr, most = fmin(lr, 1 / sqrt(update_number(c)));
   for (Factored f = {0}; next_factored(c, &f);) {
     const ParamRange *range = range_of(c, &f);
     if (range == NULL) continue;
-    AdafactorRates rates = update_rates(c, &f, *(const float *)c->o[1].data, v);
+    AdafactorRates rates = update_rates(c, &f, grad_scale, v);
     rates.keep = 1 - (f.param->decay ? lr * recipe->decay : 0);
     rates.step = fmax(recipe->eps2, rms(norm_at(squares, &f), &f)) * most /
                  fmax(1, rms(norm_at(norms, &f), &f) / recipe->threshold);
-    c->machine->kernels->adafactor(c->k, &rates, (int64_t)range->first, (int64_t)range->count, f.cols, v + f.row_at,
-                                   has_columns(&f) ? v + f.col_at : NULL, g + range->local, w + range->local);
+    c->machine->kernels->adafactor(&k, &rates, (int64_t)range->first, (int64_t)range->count, f.cols, v + f.row_at,
+                                   has_columns(&f) ? v + f.col_at : NULL, gradient_at(c, range->local), w + range->local);
+    if (c->o[6].data != NULL) /* the copy in the compute dtype */
+      c->machine->kernels->narrow(c->k, (int64_t)range->count, c->o[6].type, w + range->local,
+                                  (Half *)c->o[6].data + range->local);
   }
   return COMM_OK;
 }

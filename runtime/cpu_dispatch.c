@@ -1,12 +1,26 @@
 /* Owns: one function an instruction, which hands its operands to the kernel. Operands, ints and reals are numbered as in
- * instr.def; layouts agree with kernels.def. The backend has checked that floats are f32. */
+ * instr.def; layouts agree with kernels.def. The backend has checked the types of floats.
+ *
+ * Compiled twice: as it stands for activations and gathered parameters of 32 bits, by cpu_dispatch_half.c for 16. */
 #include "runtime/cpu_dispatch.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Operand i of call c, as the kernels want it. */
-#define F(i)   ((float *)c->o[i].data)
+#if CPU_STORED_16
+typedef Half Stored;
+#define TABLE        (c->machine->half)
+#define CPU_FUNCTION cpu_function_half
+#else
+typedef float Stored;
+#define TABLE        (c->machine->kernels)
+#define CPU_FUNCTION cpu_function
+#endif
+
+/* Operand i of call c, as the kernels want it: F in the compute dtype, G in whatever type a gradient of parameters has. */
+#define F(i)   ((Stored *)c->o[i].data)
+#define G(i)   (c->o[i].data)
+#define F32(i) ((float *)c->o[i].data)
 #define I32(i) ((int32_t *)c->o[i].data)
 #define F64(i) ((double *)c->o[i].data)
 #define ACC(i) ((int64_t *)c->o[i].data)
@@ -19,9 +33,22 @@
 /* Runs a kernel, all of whose arguments but the context follow. */
 #define KERNEL(name, ...)                                                                                    \
   do {                                                                                                       \
-    c->machine->kernels->name(c->k, __VA_ARGS__);                                                            \
+    TABLE->name(c->k, __VA_ARGS__);                                                                          \
     return COMM_OK;                                                                                          \
   } while (0)
+/* The same for one whose operand g is a gradient of parameters, or may be one. */
+#define GRADIENT_KERNEL(g, name, ...)                                                                        \
+  do {                                                                                                       \
+    KernelContext k = with_gradient(c, g);                                                                   \
+    TABLE->name(&k, __VA_ARGS__);                                                                            \
+    return COMM_OK;                                                                                          \
+  } while (0)
+
+static KernelContext with_gradient(const CpuCall *c, int operand) {
+  KernelContext k = *c->k;
+  k.gradient = c->o[operand].type;
+  return k;
+}
 
 /* --- data -------------------------------------------------------------------------------------------------------- */
 
@@ -61,12 +88,12 @@ OP(zero) {
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
 OP(embedding_fwd) { KERNEL(embedding_fwd, N(0), N(1), N(2), I32(0), F(1), F(2), LD(2)); }
-OP(copy) { KERNEL(copy, N(0), N(1), F(0), LD(0), F(1), LD(1), ADD(1)); }
+OP(copy) { GRADIENT_KERNEL(1, copy, N(0), N(1), F(0), LD(0), G(1), LD(1), ADD(1)); }
 OP(linear_fwd) { KERNEL(linear_fwd, N(0), N(1), N(2), F(0), LD(0), F(1), F(2), F(3), LD(3)); }
 OP(layernorm_fwd) {
-  KERNEL(layernorm_fwd, N(0), N(1), X(0), F(0), LD(0), F(1), F(2), F(3), LD(3), F(4), F(5));
+  KERNEL(layernorm_fwd, N(0), N(1), X(0), F(0), LD(0), F(1), F(2), F(3), LD(3), F32(4), F32(5));
 }
-OP(rmsnorm_fwd) { KERNEL(rmsnorm_fwd, N(0), N(1), X(0), F(0), LD(0), F(1), F(2), LD(2), F(3)); }
+OP(rmsnorm_fwd) { KERNEL(rmsnorm_fwd, N(0), N(1), X(0), F(0), LD(0), F(1), F(2), LD(2), F32(3)); }
 
 static RopeShape rope_shape(const CpuCall *c) {
   return (RopeShape){.batch = N(0),
@@ -104,11 +131,11 @@ static AttentionShape attention_shape(const CpuCall *c) {
 
 OP(attention_fwd) {
   AttentionShape shape = attention_shape(c);
-  KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F(4));
+  KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F32(4));
 }
 OP(attention_bwd) {
   AttentionShape shape = attention_shape(c);
-  KERNEL(attention_bwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F(4), F(5), LD(5), F(6), LD(6),
+  KERNEL(attention_bwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F32(4), F(5), LD(5), F(6), LD(6),
          ADD(6), F(7), LD(7), ADD(7), F(8), LD(8), ADD(8));
 }
 
@@ -131,7 +158,7 @@ OP(attention_cached) {
                           .head_dim = N(4),
                           .causal = 1,
                           .scale = X(0)};
-  KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F(4));
+  KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F32(4));
 }
 
 OP(gelu_fwd) { KERNEL(gelu_fwd, N(0), N(1), (int)N(2), F(0), LD(0), F(1), LD(1)); }
@@ -158,36 +185,36 @@ OP(dropout) {
 
 /* --- the turn ------------------------------------------------------------------------------------------------------ */
 
-OP(cross_entropy) { KERNEL(cross_entropy, N(0), N(1), N(2), *F64(2), F(0), LD(0), I32(1), F64(3), F(4)); }
+OP(cross_entropy) { KERNEL(cross_entropy, N(0), N(1), N(2), *F64(2), F(0), LD(0), I32(1), F64(3), F32(4)); }
 OP(linear_cross_entropy) {
-  KERNEL(linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3), F64(5), F(6),
-         LD(6), ADD(6), F(7), ADD(7), F(8), ADD(8), F(9), F(10));
+  GRADIENT_KERNEL(7, linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3),
+                  F64(5), F(6), LD(6), ADD(6), G(7), ADD(7), G(8), ADD(8), F32(9), F(10));
 }
 OP(linear_cross_entropy_x) {
   KERNEL(linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3), F64(5), F(6),
-         LD(6), ADD(6), NULL, 0, NULL, 0, F(7), F(8));
+         LD(6), ADD(6), NULL, 0, NULL, 0, F32(7), F(8));
 }
-OP(mse) { KERNEL(mse, N(0), N(1), *F64(2), F(0), LD(0), F(1), LD(1), F64(3), F(4), LD(4), ADD(4), F(5)); }
+OP(mse) { KERNEL(mse, N(0), N(1), *F64(2), F(0), LD(0), F(1), LD(1), F64(3), F(4), LD(4), ADD(4), F32(5)); }
 
 /* --- backward ------------------------------------------------------------------------------------------------------ */
 
-OP(embedding_bwd) { KERNEL(embedding_bwd, N(0), N(1), N(2), I32(0), F(1), LD(1), F(2), ADD(2)); }
+OP(embedding_bwd) { GRADIENT_KERNEL(2, embedding_bwd, N(0), N(1), N(2), I32(0), F(1), LD(1), G(2), ADD(2)); }
 OP(linear_bwd_x) { KERNEL(linear_bwd_x, N(0), N(1), N(2), F(0), LD(0), F(1), F(2), LD(2), ADD(2)); }
 OP(linear_bwd_w) {
-  KERNEL(linear_bwd_w, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), F(2), F(3), ADD(2), ADD(3));
+  GRADIENT_KERNEL(2, linear_bwd_w, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), G(2), G(3), ADD(2), ADD(3));
 }
 OP(layernorm_bwd) {
-  KERNEL(layernorm_bwd, N(0), N(1), F(0), LD(0), F(1), F(2), F(3), F(4), LD(4), F(5), LD(5), F(6), F(7), ADD(5), ADD(6),
-         ADD(7));
+  GRADIENT_KERNEL(6, layernorm_bwd, N(0), N(1), F(0), LD(0), F(1), F32(2), F32(3), F(4), LD(4), F(5), LD(5), G(6), G(7),
+                  ADD(5), ADD(6), ADD(7));
 }
 OP(rmsnorm_bwd) {
-  KERNEL(rmsnorm_bwd, N(0), N(1), F(0), LD(0), F(1), F(2), F(3), LD(3), F(4), LD(4), F(5), ADD(4), ADD(5));
+  GRADIENT_KERNEL(5, rmsnorm_bwd, N(0), N(1), F(0), LD(0), F(1), F32(2), F(3), LD(3), F(4), LD(4), G(5), ADD(4), ADD(5));
 }
 OP(gelu_bwd) { KERNEL(gelu_bwd, N(0), N(1), (int)N(2), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
 OP(relu_bwd) { KERNEL(relu_bwd, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
 OP(silu_bwd) { KERNEL(silu_bwd, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
 OP(mul_bwd) { KERNEL(mul, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
-OP(broadcast_bwd) { KERNEL(broadcast_bwd, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), ADD(1)); }
+OP(broadcast_bwd) { GRADIENT_KERNEL(1, broadcast_bwd, N(0), N(1), N(2), F(0), LD(0), G(1), LD(1), ADD(1)); }
 
 /* --- collectives --------------------------------------------------------------------------------------------------- */
 
@@ -203,11 +230,11 @@ OP(allgather) {
 }
 OP(reduce_scatter) {
   Comm *comm = c->machine->comm;
-  return comm->reduce_scatter(comm, at(c, 0), at(c, 1), (uint64_t)N(1), ADD(1) != 0);
+  return comm->reduce_scatter(comm, at(c, 0), at(c, 1), (uint64_t)N(1), (DType)c->o[0].type, ADD(1) != 0);
 }
 OP(allreduce) {
   Comm *comm = c->machine->comm;
-  return comm->allreduce(comm, at(c, 0), at(c, 1), (uint64_t)N(1), ADD(1) != 0);
+  return comm->allreduce(comm, at(c, 0), at(c, 1), (uint64_t)N(1), (DType)c->o[0].type, ADD(1) != 0);
 }
 OP(allreduce_sum) {
   Comm *comm = c->machine->comm;
@@ -225,69 +252,117 @@ OP(allreduce_int) {
 
 /* --- update: parameter by parameter, so that padding is never read ------------------------------------------------- */
 
+/* Elements of operand 0, a gradient, from `first` on. */
+static const void *gradient_at(const CpuCall *c, uint64_t first) {
+  return (const unsigned char *)G(0) + first * (c->o[0].type == FLOAT_REAL ? sizeof(float) : sizeof(Half));
+}
+
 OP(sum_squares) {
   const UnitRanges *ranges = &c->machine->ranges[N(0)];
+  KernelContext k = with_gradient(c, 0);
   for (uint32_t i = 0; i < ranges->count; i++)
-    c->machine->kernels->sum_squares(c->k, (int64_t)ranges->data[i].count, F(0) + ranges->data[i].local, ACC(1));
+    TABLE->sum_squares(&k, (int64_t)ranges->data[i].count, gradient_at(c, ranges->data[i].local), ACC(1));
   return COMM_OK;
 }
 
 OP(clip) {
   double norm = sqrt(exact_value(ACC(0))), limit = X(0);
   *F64(1) = norm;
-  *F(2) = limit > 0 && limit < norm + 1e-6 ? (float)(limit / (norm + 1e-6)) : 1.0f;
+  *F32(2) = limit > 0 && limit < norm + 1e-6 ? (float)(limit / (norm + 1e-6)) : 1.0f;
   return COMM_OK;
 }
 
+OP(scale_count) {
+  *F64(2) = *F64(0) / F64(1)[SCALER_SCALE];
+  return COMM_OK;
+}
+
+OP(clip_scaled) {
+  double *scaler = F64(1), limit = X(0), scale = scaler[SCALER_SCALE], norm = sqrt(exact_value(ACC(0))) / scale;
+  *F64(2) = norm;
+  if (isfinite(norm)) {
+    double clipped = limit > 0 && limit < norm + 1e-6 ? limit / (norm + 1e-6) : 1;
+    *F32(3) = (float)(clipped / scale);
+    scaler[SCALER_GOOD]++;
+    if (scaler[SCALER_GOOD] < (double)N(0)) return COMM_OK;
+    scaler[SCALER_SCALE] *= X(1);
+  } else {
+    *F32(3) = NAN;
+    scaler[SCALER_SKIPPED]++;
+    scaler[SCALER_SCALE] *= X(2);
+  }
+  scaler[SCALER_GOOD] = 0;
+  return COMM_OK;
+}
+
+/* The copy of updated parameters in the compute dtype; operand w is always number 2. */
+static void narrow_range(const CpuCall *c, int cast, const ParamRange *range) {
+  if (c->o[cast].data == NULL) return;
+  TABLE->narrow(c->k, (int64_t)range->count, c->o[cast].type, F32(2) + range->local, (Half *)c->o[cast].data + range->local);
+}
+
+/* Overflow in f16: clip_scaled says that nothing is to be updated. */
+static bool skipped(const CpuCall *c) { return isnan(*F32(1)); }
+
 OP(adamw) {
   const CpuMachine *machine = c->machine;
+  if (skipped(c)) return COMM_OK;
+  KernelContext k = with_gradient(c, 0);
   const Recipe *recipe = &machine->plan->recipe;
   const UnitRanges *ranges = &machine->ranges[N(0)];
+  double update = (double)(c->state->step - c->state->skipped);
   AdamwRates rates = {.lr = c->state->lr,
                       .beta1 = recipe->beta1,
                       .beta2 = recipe->beta2,
                       .eps = recipe->eps,
-                      .bias1 = 1 - pow(recipe->beta1, (double)c->state->step),
-                      .bias2 = 1 - pow(recipe->beta2, (double)c->state->step),
-                      .grad_scale = *F(1)};
+                      .bias1 = 1 - pow(recipe->beta1, update),
+                      .bias2 = 1 - pow(recipe->beta2, update),
+                      .grad_scale = *F32(1)};
   for (uint32_t i = 0; i < ranges->count; i++) {
     const ParamRange *range = &ranges->data[i];
     rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    machine->kernels->adamw(c->k, (int64_t)range->count, &rates, F(0) + range->local, F(2) + range->local,
-                            F(3) + range->local, F(4) + range->local);
+    TABLE->adamw(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), F32(2) + range->local,
+                 F32(3) + range->local, F32(4) + range->local);
+    narrow_range(c, 5, range);
   }
   return COMM_OK;
 }
 
 OP(lion) {
   const CpuMachine *machine = c->machine;
+  if (skipped(c)) return COMM_OK;
+  KernelContext k = with_gradient(c, 0);
   const Recipe *recipe = &machine->plan->recipe;
   const UnitRanges *ranges = &machine->ranges[N(0)];
-  LionRates rates = {.lr = c->state->lr, .beta1 = recipe->beta1, .beta2 = recipe->beta2, .grad_scale = *F(1)};
+  LionRates rates = {.lr = c->state->lr, .beta1 = recipe->beta1, .beta2 = recipe->beta2, .grad_scale = *F32(1)};
   for (uint32_t i = 0; i < ranges->count; i++) {
     const ParamRange *range = &ranges->data[i];
     rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    machine->kernels->lion(c->k, (int64_t)range->count, &rates, F(0) + range->local, F(2) + range->local,
-                           F(3) + range->local);
+    TABLE->lion(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), F32(2) + range->local,
+                F32(3) + range->local);
+    narrow_range(c, 4, range);
   }
   return COMM_OK;
 }
 
 OP(sgd) {
   const CpuMachine *machine = c->machine;
+  if (skipped(c)) return COMM_OK;
+  KernelContext k = with_gradient(c, 0);
   const Recipe *recipe = &machine->plan->recipe;
   const UnitRanges *ranges = &machine->ranges[N(0)];
-  SgdRates rates = {.lr = c->state->lr, .momentum = recipe->momentum, .grad_scale = *F(1)};
+  SgdRates rates = {.lr = c->state->lr, .momentum = recipe->momentum, .grad_scale = *F32(1)};
   for (uint32_t i = 0; i < ranges->count; i++) {
     const ParamRange *range = &ranges->data[i];
     rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    machine->kernels->sgd(c->k, (int64_t)range->count, &rates, F(0) + range->local, F(2) + range->local,
-                          F(3) != NULL ? F(3) + range->local : NULL);
+    TABLE->sgd(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), F32(2) + range->local,
+               F32(3) != NULL ? F32(3) + range->local : NULL);
+    narrow_range(c, 4, range);
   }
   return COMM_OK;
 }
 
-CpuFunction cpu_function(InstrOp op) {
+CpuFunction CPU_FUNCTION(InstrOp op) {
   static const CpuFunction table[INSTR_COUNT] = {
       [INSTR_INPUT] = op_input,
       [INSTR_COUNT_TARGETS] = op_count_targets,
@@ -333,6 +408,8 @@ CpuFunction cpu_function(InstrOp op) {
       [INSTR_ALLREDUCE_INT] = op_allreduce_int,
       [INSTR_SUM_SQUARES] = op_sum_squares,
       [INSTR_CLIP] = op_clip,
+      [INSTR_SCALE_COUNT] = op_scale_count,
+      [INSTR_CLIP_SCALED] = op_clip_scaled,
       [INSTR_ADAMW] = op_adamw,
       [INSTR_LION] = op_lion,
       [INSTR_SGD] = op_sgd,

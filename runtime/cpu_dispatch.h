@@ -12,6 +12,7 @@ typedef struct CpuOperand {
   void *data; /* NULL: absent */
   int64_t ld;
   int add;
+  FloatType type; /* of floats */
 } CpuOperand;
 
 /* What instructions need besides their operands. */
@@ -19,6 +20,7 @@ typedef struct CpuMachine {
   const Plan *plan;
   unsigned char *arena;
   const KernelTable *kernels;
+  const KernelTable16 *half; /* for activations and parameters of 16 bits; NULL where they have 32 */
   Comm *comm;
   Feed *feed;
   const UnitRanges *ranges;
@@ -42,7 +44,8 @@ CommStatus cpu_adafactor_sums(const CpuCall *c);
 CommStatus cpu_adafactor_moments(const CpuCall *c);
 CommStatus cpu_adafactor(const CpuCall *c);
 
-/* NULL for an instruction that the CPU does not have. */
+/* NULL for an instruction that the CPU does not have. For activations and parameters of 32 bits, and of 16. */
 CpuFunction cpu_function(InstrOp op);
+CpuFunction cpu_function_half(InstrOp op);
 
 #endif

@@ -221,6 +221,10 @@ OP(allreduce_exact) {
 
 OP(sum_squares) { return cuda_sum_squares(S, c->machine->ranges[N(0)], N(1), T(0), ACC(1)); }
 OP(clip) { return cuda_clip(S, X(0), ACC(0), F64(1), F32(2)); }
+OP(scale_count) { return cuda_scale_count(S, F64(0), F64(1), F64(2)); }
+OP(clip_scaled) {
+  return cuda_clip_scaled(S, (CudaScaling){X(0), X(1), X(2), N(0)}, ACC(0), F64(1), F64(2), F32(3));
+}
 OP(adamw) {
   const Recipe *recipe = &c->machine->plan->recipe;
   return cuda_adamw(S, c->machine->step, recipe->beta1, recipe->beta2, recipe->eps, c->machine->ranges[N(0)], N(1), T(0),
@@ -273,6 +277,8 @@ CudaFunction cuda_function(InstrOp op) {
       [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
       [INSTR_SUM_SQUARES] = op_sum_squares,
       [INSTR_CLIP] = op_clip,
+      [INSTR_SCALE_COUNT] = op_scale_count,
+      [INSTR_CLIP_SCALED] = op_clip_scaled,
       [INSTR_ADAMW] = op_adamw,
       [INSTR_SGD] = op_sgd,
   };

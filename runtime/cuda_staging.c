@@ -69,8 +69,8 @@ bool cuda_stage_step(CudaBackend *cuda, const StepState *state) {
   *(CudaStep *)(void *)cuda->staging_host = (CudaStep){.step = state->step,
                                                        .first_sample = state->first_sample,
                                                        .lr = state->lr,
-                                                       .bias1 = 1 - pow(plan->recipe.beta1, (double)state->step),
-                                                       .bias2 = 1 - pow(plan->recipe.beta2, (double)state->step)};
+                                                       .bias1 = 1 - pow(plan->recipe.beta1, (double)(state->step - state->skipped)),
+                                                       .bias2 = 1 - pow(plan->recipe.beta2, (double)(state->step - state->skipped))};
   for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++)
     if (cuda->staged_at[i] != 0 && stager(plan, i) == i) fill(cuda, i, state);
   return cuda_ok((int)cudaMemcpyAsync(cuda->staging_device, cuda->staging_host, cuda->staging_bytes,

@@ -42,11 +42,8 @@ static bool check_plan(const Decoder *decoder, Failure *failure) {
       (decoder->prefill != PLAN_NONE && (decoder->rows == 0 || decoder->rows > decoder->ctx)))
     return fail(failure, RUN_INVALID, "generate: the plan is not a forward plan for one sample on one rank");
   const PlanBuf *output = &plan->bufs.data[plan->output_buf];
-  if (output->dtype != DTYPE_F32)
-    return fail(failure, RUN_INVALID,
-                "generate: the model computes in %s, and text is generated in f32 only; set `precision f32` in the train block",
-                dtype_name(output->dtype));
-  if (output->numel >= (uint64_t)decoder->vocab) return true;
+  bool known = output->dtype == DTYPE_F32 || output->dtype == DTYPE_BF16 || output->dtype == DTYPE_F16;
+  if (known && output->numel >= (uint64_t)decoder->vocab) return true;
   return fail(failure, RUN_INVALID, "generate: the plan's output \"%s\" does not hold a row of %lld logits",
               plan_str(plan, output->name), (long long)decoder->vocab);
 }
@@ -59,6 +56,8 @@ bool decoder_init(Arena *arena, Decoder *decoder, const Plan *plan, Failure *fai
   if (decoder->prefill != PLAN_NONE) decoder->rows = fed_rows(plan, decoder->prefill);
   if (!feed_shape(plan, &decoder->vocab, &decoder->ctx, failure) || !check_plan(decoder, failure)) return false;
   decoder->tokens = ARENA_ARRAY(arena, int32_t, decoder->ctx);
+  if (plan->bufs.data[plan->output_buf].dtype != DTYPE_F32)
+    decoder->halves = ARENA_ARRAY(arena, Half, (size_t)decoder->vocab);
   return true;
 }
 
@@ -105,7 +104,11 @@ bool decoder_logits(Decoder *decoder, float *logits, Failure *failure) {
   const Plan *plan = decoder->plan;
   if (!fill_caches(decoder, failure) || !run(decoder, decoder->decode, decoder->count - 1, failure)) return false;
   decoder->cached = decoder->count;
-  if (decoder->backend->read(decoder->backend, plan->output_buf, 0, logits, (uint64_t)decoder->vocab * sizeof *logits))
-    return true;
-  return fail(failure, RUN_INVALID, "generate: %s", decoder->backend->error(decoder->backend));
+  DType dtype = plan->bufs.data[plan->output_buf].dtype;
+  void *row = decoder->halves != NULL ? (void *)decoder->halves : logits;
+  if (!decoder->backend->read(decoder->backend, plan->output_buf, 0, row, (uint64_t)decoder->vocab * dtype_bytes(dtype)))
+    return fail(failure, RUN_INVALID, "generate: %s", decoder->backend->error(decoder->backend));
+  for (int64_t i = 0; decoder->halves != NULL && i < decoder->vocab; i++)
+    logits[i] = float_of_half((FloatType)dtype, decoder->halves[i]);
+  return true;
 }

@@ -6,6 +6,7 @@
 #ifndef FSDPC_RUNTIME_DECODER_H
 #define FSDPC_RUNTIME_DECODER_H
 
+#include "kernels/half.h"
 #include "runtime/backend.h"
 #include "runtime/failure.h"
 
@@ -17,6 +18,7 @@ typedef struct Decoder {
   uint64_t ctx, rows;      /* rows: of prefill */
   int64_t vocab;
   int32_t *tokens; /* ctx, the first `count` of them the window */
+  Half *halves;    /* a row of logits of 16 bits; NULL where they have 32 */
   uint64_t count, cached; /* the first `cached` tokens' keys and values are in the caches */
 } Decoder;
 

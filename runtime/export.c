@@ -1,6 +1,7 @@
 /* Owns: exporting weights to Hugging Face's .safetensors files, one tensor in memory at a time: from a checkpoint of
  * any number of ranks, or from other .safetensors. GPT-2's matrices are turned into its (in, out). Each file is written
  * under a temporary name and renamed when it is on disk; the index comes last. */
+#include "kernels/half.h"
 #include "runtime/checkpoint.h"
 #include "runtime/pretrained.h"
 #include "runtime/runtime.h"
@@ -166,33 +167,9 @@ static bool check_target(const Exporter *self, Failure *failure) {
 /* --- writing
  * ---------------------------------------------------------------------------------------------------------- */
 
-/* To nearest, ties to even; NaN stays one. */
-static uint16_t to_bf16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  if (value != value) return (uint16_t)(bits >> 16 | 64);
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static uint16_t to_f16(float value) {
-  uint32_t bits, sign, magnitude;
-  memcpy(&bits, &value, sizeof bits);
-  sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00);
-  if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* rounds beyond 65504 */
-  if (magnitude < 0x38800000) { /* subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits */
-    float shifted;
-    memcpy(&shifted, &magnitude, sizeof shifted);
-    shifted += 0.5f;
-    memcpy(&magnitude, &shifted, sizeof magnitude);
-    return (uint16_t)(sign | (magnitude - 0x3f000000));
-  }
-  return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
-}
-
 static void narrow(const Exporter *self, const float *from, uint64_t n, unsigned char *out) {
   for (uint64_t i = 0; i < n; i++) {
-    uint16_t half = self->options->dtype == DTYPE_BF16 ? to_bf16(from[i]) : to_f16(from[i]);
+    Half half = half_of_float((FloatType)self->options->dtype, from[i]);
     memcpy(out + 2 * i, &half, sizeof half);
   }
 }

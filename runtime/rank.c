@@ -33,7 +33,7 @@ static bool open_pool(Arena *arena, RankMachine *machine, const RankSetup *setup
   machine->pool =
       pool_open(arena, machine->threads, machine->spins, cpu_thread_init, (void *)(uintptr_t)machine->gemm, failure);
   if (machine->pool == NULL) return false;
-  machine->context = (KernelContext){pool_parallel(machine->pool), machine->gemm};
+  machine->context = (KernelContext){.parallel = pool_parallel(machine->pool), .gemm = machine->gemm};
   return true;
 }
 

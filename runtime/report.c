@@ -290,12 +290,16 @@ static const char *number(char out[32], double value) {
 static bool write_step(const Report *report, const StepResult *result) {
   char loss[32], norm[32], lr[32], rate[32];
   uint64_t tokens = tokens_per_step(&report->config);
+  char scale[64] = "";
+  if (result->loss_scale > 0)
+    snprintf(scale, sizeof scale, ",\"loss_scale\":%.17g,\"skipped\":%s", result->loss_scale,
+             result->skipped ? "true" : "false");
   return fprintf(report->config.metrics,
                  "{\"reason\":\"step\",\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-                 ",\"tokens_per_s\":%s,\"step_ns\":%" PRIu64 ",\"peak_bytes\":%" PRIu64 ",\"mfu\":%.6g}\n",
+                 ",\"tokens_per_s\":%s,\"step_ns\":%" PRIu64 ",\"peak_bytes\":%" PRIu64 ",\"mfu\":%.6g%s}\n",
                  result->step, number(loss, result->loss), number(norm, result->grad_norm), number(lr, result->lr),
                  tokens, number(rate, (double)tokens / ((double)result->step_ns * 1e-9)), result->step_ns,
-                 result->peak_bytes, mfu(&report->config, (double)result->step_ns)) > 0;
+                 result->peak_bytes, mfu(&report->config, (double)result->step_ns), scale) > 0;
 }
 
 static bool show_step(const Report *report, const StepResult *result, Failure *failure) {
@@ -304,8 +308,10 @@ static bool show_step(const Report *report, const StepResult *result, Failure *f
                             {"train/grad_norm", result->grad_norm},
                             {"train/lr", result->lr},
                             {"speed/tokens_per_s", (double)tokens_per_step(&report->config) / seconds},
-                            {"speed/mfu", mfu(&report->config, (double)result->step_ns)}};
-  return tensorboard_add(report->board, result->step, scalars, sizeof scalars / sizeof *scalars, failure);
+                            {"speed/mfu", mfu(&report->config, (double)result->step_ns)},
+                            {"train/loss_scale", result->loss_scale}};
+  size_t count = sizeof scalars / sizeof *scalars - (result->loss_scale == 0); /* the last is there in f16 only */
+  return tensorboard_add(report->board, result->step, scalars, (uint32_t)count, failure);
 }
 
 bool report_step(Report *report, const StepResult *result, Failure *failure) {

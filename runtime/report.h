@@ -24,6 +24,8 @@ typedef struct StepResult {
   uint64_t step;
   double loss, grad_norm, lr;
   uint64_t step_ns, peak_bytes;
+  double loss_scale; /* 0: the loss is not scaled */
+  bool skipped;      /* gradients overflowed: nothing was updated, and grad_norm is no number */
 } StepResult;
 
 typedef struct Report Report;

@@ -3,6 +3,7 @@
 #include "runtime/safetensors.h"
 
 #include "base/checked.h"
+#include "kernels/half.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
@@ -220,31 +221,12 @@ const SafeTensor *safetensors_find(const Safetensors *file, const char *name) {
 
 /* --- values -------------------------------------------------------------------------------------------------------- */
 
-static float from_bf16(uint16_t half) {
-  uint32_t bits = (uint32_t)half << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static float from_f16(uint16_t half) {
-  uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023, bits;
-  float value;
-  if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact */
-    value = (float)fraction * 0x1p-24f;
-    return sign != 0 ? -value : value;
-  }
-  bits = sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | fraction << 13;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 static void widen(const char *dtype, const unsigned char *bytes, uint64_t n, float *out) {
-  bool bf16 = dtype[0] == 'B';
+  FloatType type = dtype[0] == 'B' ? FLOAT_BF16 : FLOAT_F16;
   for (uint64_t i = 0; i < n; i++) {
-    uint16_t half;
+    Half half;
     memcpy(&half, bytes + 2 * i, sizeof half);
-    out[i] = bf16 ? from_bf16(half) : from_f16(half);
+    out[i] = float_of_half(type, half);
   }
 }
 

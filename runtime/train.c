@@ -201,7 +201,7 @@ static bool check_step(Trainer *trainer, const StepResult *result) {
     return fail(&trainer->failure, RUN_INVALID,
                 "the loss of step %llu is %g: training has diverged; lower the learning rate, warm up longer, or clip",
                 step, result->loss);
-  if (trainer->job->plan->norm_buf == PLAN_NONE || isfinite(result->grad_norm)) return true;
+  if (trainer->job->plan->norm_buf == PLAN_NONE || isfinite(result->grad_norm) || result->skipped) return true;
   return fail(
       &trainer->failure, RUN_INVALID,
       "the gradient norm of step %llu is %g (loss %g): training has diverged; lower the learning rate or warm up "
@@ -318,7 +318,8 @@ static bool step(Trainer *trainer, uint64_t number) {
   StepState state = {.step = number,
                      .lr =
                          schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
-                     .first_sample = trainer->standing.samples};
+                     .first_sample = trainer->standing.samples,
+                     .skipped = (uint64_t)trainer->standing.scaler.word[SCALER_SKIPPED]};
   uint64_t begin = now_ns();
   atomic_store(&trainer->env->status->step, number);
   if (job->kind->guarded) guard_enter();
@@ -331,6 +332,9 @@ static bool step(Trainer *trainer, uint64_t number) {
                        .lr = state.lr,
                        .step_ns = now_ns() - begin,
                        .peak_bytes = trainer->machine.backend->high_water(trainer->machine.backend)};
+  if (!scaler_end(&trainer->standing.scaler, plan, trainer->machine.backend, &result.skipped, &result.loss_scale,
+                  &trainer->failure))
+    return false;
   if (trainer->profile != NULL) profile_end_step(trainer->profile, result.step_ns);
   if (trainer->report != NULL && !report_step(trainer->report, &result, &trainer->failure)) return false;
   if (!check_step(trainer, &result)) return false;
@@ -382,6 +386,7 @@ static bool run(Trainer *trainer, Arena *arena) {
   trainer->words = ARENA_ARRAY(arena, uint64_t, trainer->env->ranks);
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure) || !agree_over_hosts(trainer, arena)) return false;
   if (!prepare_weights(trainer, arena) || !open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
+  if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
   return finish(trainer);

@@ -47,33 +47,33 @@ RUN_FUNCTION(run_gelu_erf_bwd, gelu_erf_slope(a) * b)
 RUN_FUNCTION(run_relu_bwd, where_positive(a, b))
 RUN_FUNCTION(run_silu_bwd, silu_slope(a) * b)
 
-void SYM(gelu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, int erf, const real *x, int64_t ldx,
-                   real *y, int64_t ldy) {
+void SYM(gelu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, int erf, const stored *x, int64_t ldx,
+                   stored *y, int64_t ldy) {
   SYM(elementwise)(k, rows, cols, erf ? run_gelu_erf : run_gelu_tanh, x, ldx, NULL, 0, 0, y, ldy, 0);
 }
 
-void SYM(gelu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, int erf, const real *x, int64_t ldx,
-                   const real *dy, int64_t lddy, real *dx, int64_t lddx, int add) {
+void SYM(gelu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, int erf, const stored *x, int64_t ldx,
+                   const stored *dy, int64_t lddy, stored *dx, int64_t lddx, int add) {
   RunFunction run = erf ? run_gelu_erf_bwd : run_gelu_tanh_bwd;
   SYM(elementwise)(k, rows, cols, run, x, ldx, dy, lddy, rows, dx, lddx, add);
 }
 
-void SYM(relu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, const real *x, int64_t ldx, real *y,
+void SYM(relu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, const stored *x, int64_t ldx, stored *y,
                    int64_t ldy) {
   SYM(elementwise)(k, rows, cols, run_relu, x, ldx, NULL, 0, 0, y, ldy, 0);
 }
 
-void SYM(relu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, const real *x, int64_t ldx,
-                   const real *dy, int64_t lddy, real *dx, int64_t lddx, int add) {
+void SYM(relu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, const stored *x, int64_t ldx,
+                   const stored *dy, int64_t lddy, stored *dx, int64_t lddx, int add) {
   SYM(elementwise)(k, rows, cols, run_relu_bwd, x, ldx, dy, lddy, rows, dx, lddx, add);
 }
 
-void SYM(silu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, const real *x, int64_t ldx, real *y,
+void SYM(silu_fwd)(const KernelContext *k, int64_t rows, int64_t cols, const stored *x, int64_t ldx, stored *y,
                    int64_t ldy) {
   SYM(elementwise)(k, rows, cols, run_silu, x, ldx, NULL, 0, 0, y, ldy, 0);
 }
 
-void SYM(silu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, const real *x, int64_t ldx,
-                   const real *dy, int64_t lddy, real *dx, int64_t lddx, int add) {
+void SYM(silu_bwd)(const KernelContext *k, int64_t rows, int64_t cols, const stored *x, int64_t ldx,
+                   const stored *dy, int64_t lddy, stored *dx, int64_t lddx, int add) {
   SYM(elementwise)(k, rows, cols, run_silu_bwd, x, ldx, dy, lddy, rows, dx, lddx, add);
 }

@@ -8,7 +8,6 @@
  * Achieved with head_dim 64 and tq = tk = 256, one thread: 128 GFLOP/s, causal 101 (masked halves of diagonal
  * blocks are computed). */
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/simd_math.h"
 
 typedef struct Forward {
   AttentionShape shape;
@@ -18,29 +17,7 @@ typedef struct Forward {
   int64_t blocks; /* of queries */
 } Forward;
 
-typedef struct Running {
-  real top[ATT_BLOCK], sum[ATT_BLOCK],
-      keep[ATT_BLOCK]; /* per query: maximum, denominator, factor of what was there */
-} Running;
-
-/* Scores of one block become exponentials under the new maximum. Scores below -1e30 count as masked. */
-static void softmax_block(int64_t keys, int64_t lanes, real s[ATT_BLOCK][ATT_BLOCK], Running *run) {
-  for (int64_t j = 0; j < lanes; j += VL) {
-    vec old = vec_load(run->top + j), top = old, sum = {0};
-    for (int64_t i = 0; i < keys; i++) top = vec_max(top, vec_load(&s[i][j]));
-    for (int64_t i = 0; i < keys; i++) {
-      vec p = vec_exp(vec_load(&s[i][j]) - top);
-      vec_store(&s[i][j], p);
-      sum += p;
-    }
-    vec keep = vec_exp(old - top);
-    vec_store(run->top + j, top);
-    vec_store(run->keep + j, keep);
-    vec_store(run->sum + j, vec_load(run->sum + j) * keep + sum);
-  }
-}
-
-static void finish_rows(const Forward *f, int64_t queries, const Running *run, real *o, real *lse) {
+static void finish_rows(const Forward *f, int64_t queries, const AttRunning *run, real *o, real *lse) {
   int64_t d = f->shape.head_dim;
   for (int64_t i = 0; i < queries; i++) {
     real factor = run->sum[i] > 0 ? 1 / run->sum[i] : run->sum[i] == 0 ? 0 : (real)NAN;
@@ -56,7 +33,7 @@ static void forward_task(void *arg, int64_t index) {
   const Forward *f = arg;
   const AttentionShape *a = &f->shape;
   real packed[ATT_DIMS][ATT_BLOCK], s[ATT_BLOCK][ATT_BLOCK];
-  Running run;
+  AttRunning run;
   int64_t first = index % f->blocks * ATT_BLOCK, head = index / f->blocks % a->heads,
           b = index / f->blocks / a->heads;
   int64_t kv_head = head / (a->heads / a->kv_heads), d = a->head_dim,
@@ -72,7 +49,7 @@ static void forward_task(void *arg, int64_t index) {
     att_scores(f->k + att_at(b, key, a->tk, kv_head, d, f->ldk), f->ldk, keys, q, f->ldq, queries, d,
                (real)a->scale, packed, s);
     if (a->causal) att_mask(keys, queries, reach - key, s);
-    softmax_block(keys, att_lanes(queries), s, &run);
+    att_softmax(keys, att_lanes(queries), s, &run);
     SYM(block_mm)
     (queries, d, keys, s[0], 1, ATT_BLOCK, f->v + att_at(b, key, a->tk, kv_head, d, f->ldv), f->ldv, o,
      f->ldo, key == 0 ? BLOCK_SET : BLOCK_SCALE, run.keep);

@@ -9,7 +9,6 @@
  * Floor: 10 batch heads tq tk head_dim flops (half when causal) at the rate of block_mm, plus tq tk exps.
  * Achieved with head_dim 64 and tq = tk = 256, causal, one thread: 106 GFLOP/s. */
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/simd_math.h"
 
 typedef struct Backward {
   AttentionShape shape;
@@ -55,18 +54,6 @@ static void load_block(const Backward *w, int64_t b, int64_t head, int64_t first
   att_pack(x->d_o, w->lddo, x->queries, 0, d, 1, x->do_packed);
 }
 
-/* Scores become P, products dP become ds. */
-static void probabilities(const QueryBlock *x, int64_t keys, real scale, real s[ATT_BLOCK][ATT_BLOCK],
-                          real dp[ATT_BLOCK][ATT_BLOCK]) {
-  for (int64_t i = 0; i < keys; i++) {
-    for (int64_t j = 0; j < att_lanes(x->queries); j += VL) {
-      vec p = vec_exp(vec_load(&s[i][j]) - vec_load(x->lse + j));
-      vec_store(&s[i][j], p);
-      vec_store(&dp[i][j], p * (vec_load(&dp[i][j]) - vec_load(x->dots + j)) * scale);
-    }
-  }
-}
-
 static void key_block(const Backward *w, QueryBlock *x, int64_t b, int64_t kv_head, int64_t key,
                       int visited) {
   const AttentionShape *a = &w->shape;
@@ -79,7 +66,7 @@ static void key_block(const Backward *w, QueryBlock *x, int64_t b, int64_t kv_he
   att_scores(k, w->ldk, keys, x->q, w->ldq, x->queries, d, (real)a->scale, x->q_packed, s);
   if (a->causal) att_mask(keys, x->queries, x->reach - key, s);
   att_scores(v, w->ldv, keys, x->d_o, w->lddo, x->queries, d, 1, x->do_packed, dp);
-  probabilities(x, keys, (real)a->scale, s, dp);
+  att_gradients(keys, x->queries, x->lse, x->dots, (real)a->scale, s, dp);
   SYM(block_mm)
   (keys, d, x->queries, s[0], ATT_BLOCK, 1, x->d_o, w->lddo, dv, w->lddv,
    visited || w->add_v ? BLOCK_ADD : BLOCK_SET, NULL);

@@ -15,7 +15,7 @@ enum { BLOCK_COLS = VEC_BYTES / sizeof(real) * (VEC_BYTES == 64 ? 4 : 2) }; /* w
 /* C[m,n] from A[m,k] B[k,n]; element (i, p) of A is a[i*ar + p*ap], rows of B and C are contiguous. Each
  * element of C is one chain of additions over p, whatever the tile it falls into. Fast while B[k, BLOCK_COLS]
  * fits in L1. */
-void SYM(block_mm)(int64_t m, int64_t n, int64_t k, const real *a, int64_t ar, int64_t ap, const real *b,
+void BASE(block_mm)(int64_t m, int64_t n, int64_t k, const real *a, int64_t ar, int64_t ap, const real *b,
                    int64_t ldb, real *c, int64_t ldc, BlockMode mode, const real *scale);
 
 /* C[m,n] = alpha op(A) op(B) + beta C, single-threaded; 256 KiB of stack. beta 0 overwrites. */

@@ -11,8 +11,8 @@
 
 typedef struct Dropout {
   DropoutSite site;
-  const real *x;
-  real *y;
+  const stored *x;
+  stored *y;
   int64_t ldx, ldy;
   int add;
   uint32_t threshold; /* of the mix: below is dropped */
@@ -47,21 +47,23 @@ static void dropout_task(void *arg, int64_t index) {
   const real scale = d->scale, keep_old = d->add ? 1 : 0;
   for (int64_t r = p.row; r < p.row + p.rows; r++) {
     RowKeys keys = row_keys(&d->site, r);
-    const real *x = d->x + r * d->ldx;
-    real *y = d->y + r * d->ldy;
+    const stored *x = d->x + r * d->ldx;
+    stored *y = d->y + r * d->ldy;
     int64_t end = p.col + p.cols;
     if (keep_old != 0) {
 #pragma omp simd
-      for (int64_t j = p.col; j < end; j++) y[j] += mix((uint32_t)j, keys) < threshold ? 0 : scale * x[j];
+      for (int64_t j = p.col; j < end; j++)
+        y[j] = to_stored(to_real(y[j]) + (mix((uint32_t)j, keys) < threshold ? 0 : scale * to_real(x[j])));
     } else {
 #pragma omp simd
-      for (int64_t j = p.col; j < end; j++) y[j] = mix((uint32_t)j, keys) < threshold ? 0 : scale * x[j];
+      for (int64_t j = p.col; j < end; j++)
+        y[j] = to_stored(mix((uint32_t)j, keys) < threshold ? 0 : scale * to_real(x[j]));
     }
   }
 }
 
-void SYM(dropout)(const KernelContext *k, const DropoutSite *site, int64_t rows, int64_t cols, const real *x,
-                  int64_t ldx, real *y, int64_t ldy, int add) {
+void SYM(dropout)(const KernelContext *k, const DropoutSite *site, int64_t rows, int64_t cols, const stored *x,
+                  int64_t ldx, stored *y, int64_t ldy, int add) {
   Dropout d = {*site, x, y, ldx, ldy, add, 0, 0, cut_elements(rows, cols)};
   double threshold = site->p * 0x1p32 + 0.5;
   d.threshold = threshold >= 0x1p32 ? UINT32_MAX : (uint32_t)threshold;

@@ -17,7 +17,7 @@ enum { SUM_BLOCK = 2048 }; /* elements summed in `real` before double takes over
 typedef struct CrossEntropy {
   int64_t vocab, ignore;
   double inverse; /* of the count */
-  real *logits;
+  stored *logits;
   int64_t ld;
   const int32_t *targets;
   real *row_loss;
@@ -28,7 +28,7 @@ static double inverse_count(double count) {
   return count > 0 ? 1 / count : 0;
 }
 
-static real row_top(const real *x, int64_t n) {
+static real row_top(const stored *x, int64_t n) {
   vec top[4];
   for (int v = 0; v < 4; v++) top[v] = vec_all((real)-INFINITY);
   int64_t j = 0;
@@ -39,8 +39,8 @@ static real row_top(const real *x, int64_t n) {
   return vec_top(vec_max(vec_max(top[0], top[1]), vec_max(top[2], top[3])));
 }
 
-/* x becomes exp(x - top); their sum. */
-static double row_exponentials(real *x, int64_t n, real top) {
+/* Sum of exp(x - top). x becomes it where `stored` holds it as it is; elsewhere it is computed again. */
+static double row_exponentials(stored *x, int64_t n, real top) {
   double total = 0;
   for (int64_t first = 0; first < n; first += SUM_BLOCK) {
     int64_t end = least(n, first + SUM_BLOCK), j = first;
@@ -48,13 +48,13 @@ static double row_exponentials(real *x, int64_t n, real top) {
     for (; j + 2 * VL <= end; j += 2 * VL) {
       for (int v = 0; v < 2; v++) {
         vec e = vec_exp(vec_load(x + j + v * VL) - top);
-        vec_store(x + j + v * VL, e);
+        if (STORED_TYPE == FLOAT_REAL) vec_store(x + j + v * VL, e);
         sum[v] += e;
       }
     }
     for (; j < end; j += VL) {
       vec e = vec_exp(vec_take_filled(x + j, end - j, (real)-INFINITY) - top);
-      vec_put(x + j, e, end - j);
+      if (STORED_TYPE == FLOAT_REAL) vec_put(x + j, e, end - j);
       sum[0] += e;
     }
     total += (double)vec_sum(sum[0] + sum[1]);
@@ -62,26 +62,35 @@ static double row_exponentials(real *x, int64_t n, real top) {
   return total;
 }
 
+/* After row_exponentials. */
+static double exponential_of(stored x, real top) {
+  return STORED_TYPE == FLOAT_REAL ? (double)to_real(x) : exp((double)to_real(x) - (double)top);
+}
+
 static void cross_entropy_row(const CrossEntropy *c, int64_t r) {
-  real *x = c->logits + r * c->ld;
+  stored *x = c->logits + r * c->ld;
   int64_t target = c->targets[r], n = c->vocab;
   if (target == c->ignore) {
-    memset(x, 0, (size_t)n * sizeof(real));
+    memset(x, 0, (size_t)n * sizeof *x);
     c->row_loss[r] = 0;
     return;
   }
   if (target < 0 || target >= n) {
-    for (int64_t j = 0; j < n; j++) x[j] = (real)NAN;
+    for (int64_t j = 0; j < n; j++) x[j] = to_stored((real)NAN);
     c->row_loss[r] = (real)NAN;
     return;
   }
   real top = row_top(x, n);
-  double at_target = (double)x[target], sum = row_exponentials(x, n, top);
+  double at_target = (double)to_real(x[target]), sum = row_exponentials(x, n, top);
   real factor = (real)(c->inverse / sum),
-       target_gradient = (real)(((double)x[target] / sum - 1) * c->inverse);
+       target_gradient = (real)((exponential_of(x[target], top) / sum - 1) * c->inverse);
   c->row_loss[r] = (real)(log(sum) + (double)top - at_target);
-  for (int64_t j = 0; j < n; j += VL) vec_put(x + j, vec_take(x + j, n - j) * factor, n - j);
-  x[target] = target_gradient;
+  for (int64_t j = 0; j < n; j += VL) {
+    vec e = vec_take(x + j, n - j);
+    if (STORED_TYPE != FLOAT_REAL) e = vec_exp(e - top);
+    vec_put(x + j, e * factor, n - j);
+  }
+  x[target] = to_stored(target_gradient);
 }
 
 static void cross_entropy_task(void *arg, int64_t index) {
@@ -102,20 +111,20 @@ static double row_sum(int64_t rows, const real *row_loss) {
 }
 
 void SYM(cross_entropy)(const KernelContext *k, int64_t rows, int64_t vocab, int64_t ignore, double count,
-                        real *logits, int64_t ld, const int32_t *targets, double *loss, real *row_loss) {
+                        stored *logits, int64_t ld, const int32_t *targets, double *loss, real *row_loss) {
   CrossEntropy c = {vocab, ignore, inverse_count(count), logits, ld, targets, row_loss, {0}};
   cross_entropy_rows(k, rows, &c);
   *loss += row_sum(rows, row_loss);
 }
 
 void SYM(linear_cross_entropy)(const KernelContext *k, int64_t rows, int64_t vocab, int64_t in,
-                               int64_t ignore, int64_t chunk, double count, const real *x, int64_t ldx,
-                               const real *w, const real *bias, const int32_t *targets, double *loss,
-                               real *dx, int64_t lddx, int add_x, real *dw, int add_w, real *dbias, int add_b,
-                               real *row_loss, real *logits) {
+                               int64_t ignore, int64_t chunk, double count, const stored *x, int64_t ldx,
+                               const stored *w, const stored *bias, const int32_t *targets, double *loss,
+                               stored *dx, int64_t lddx, int add_x, void *dw, int add_w, void *dbias, int add_b,
+                               real *row_loss, stored *logits) {
   for (int64_t first = 0; first < rows; first += chunk) {
     int64_t part = least(chunk, rows - first);
-    const real *part_x = x + first * ldx;
+    const stored *part_x = x + first * ldx;
     SYM(linear_fwd)(k, part, vocab, in, part_x, ldx, w, bias, logits, vocab);
     CrossEntropy c = {vocab, ignore,          inverse_count(count), logits,
                       vocab, targets + first, row_loss + first,     {0}};
@@ -131,9 +140,9 @@ void SYM(linear_cross_entropy)(const KernelContext *k, int64_t rows, int64_t voc
 typedef struct Mse {
   int64_t cols;
   real factor;
-  const real *x, *y;
+  const stored *x, *y;
   int64_t ldx, ldy;
-  real *dx;
+  stored *dx;
   int64_t lddx;
   int add;
   real *row_loss;
@@ -144,8 +153,8 @@ static void mse_task(void *arg, int64_t index) {
   const Mse *m = arg;
   Piece p = cut_piece(&m->cut, index);
   for (int64_t r = p.row; r < p.row + p.rows; r++) {
-    const real *x = m->x + r * m->ldx, *y = m->y + r * m->ldy;
-    real *dx = m->dx + r * m->lddx;
+    const stored *x = m->x + r * m->ldx, *y = m->y + r * m->ldy;
+    stored *dx = m->dx + r * m->lddx;
     double total = 0;
     for (int64_t first = 0; first < m->cols; first += SUM_BLOCK) {
       int64_t end = least(m->cols, first + SUM_BLOCK);
@@ -161,8 +170,8 @@ static void mse_task(void *arg, int64_t index) {
   }
 }
 
-void SYM(mse)(const KernelContext *k, int64_t rows, int64_t cols, double count, const real *x, int64_t ldx,
-              const real *y, int64_t ldy, double *loss, real *dx, int64_t lddx, int add, real *row_loss) {
+void SYM(mse)(const KernelContext *k, int64_t rows, int64_t cols, double count, const stored *x, int64_t ldx,
+              const stored *y, int64_t ldy, double *loss, stored *dx, int64_t lddx, int add, real *row_loss) {
   Mse m = {
       cols, (real)(2 * inverse_count(count)), x, y, ldx, ldy, dx, lddx, add, row_loss, cut_rows(rows, cols)};
   tasks_run(k, cut_tasks(&m.cut), mse_task, &m);

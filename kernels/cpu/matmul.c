@@ -15,6 +15,7 @@ enum { TILE_M = 256, TILE_N = 768, TILE_GRAIN = 64, FEW_TASKS = 8, MIN_FLOPS_LOG
 /* A panel takes 192 KiB in float, and pays from so many rows or columns of a tile on. It is made once for a column of
  * tiles: so their columns are its own, and tall. */
 enum { PANEL = 192, PANEL_DEPTH = 256, PANEL_PAYS = 128, PANEL_TILE_M = 1024 };
+enum { STAGE = 256 }; /* rows and columns of a panel that is widened: three of them are 768 KiB of stack */
 
 typedef struct Job {
   Matmul mm;
@@ -29,7 +30,7 @@ static int64_t part(int64_t whole, int64_t largest) {
 
 static Cut cut_product(const Matmul *mm) {
   int64_t m = mm->m, n = mm->n, inner = mm->inner;
-  bool turned = mm->ta == 'N' && mm->tb == 'T';
+  bool turned = KERNELS_STORED == 0 && mm->ta == 'N' && mm->tb == 'T';
   if (2.0 * (double)m * (double)n * (double)inner < (double)(1 << MIN_FLOPS_LOG2)) {
     return cut_by(m, n, most(1, m), most(1, n));
   }
@@ -46,8 +47,9 @@ static Cut cut_product(const Matmul *mm) {
   return cut;
 }
 
-/* out[i] (+)= sum over p of a[p*lda + i]; partial sums of 64 rows keep the error of long sums down. */
-static void sum_columns(int64_t rows, int64_t cols, const real *a, int64_t lda, real *out, int add) {
+/* out[first + i] (+)= sum over p of a[p*lda + i]; partial sums of 64 rows keep the error of long sums down. */
+static void sum_columns(int64_t rows, int64_t cols, const stored *a, int64_t lda, FloatType type, void *out,
+                        int64_t first, int add) {
   for (int64_t col = 0; col < cols; col += 4 * VL) {
     int64_t width = least(4 * VL, cols - col);
     vec total[4] = {{0}};
@@ -61,14 +63,14 @@ static void sum_columns(int64_t rows, int64_t cols, const real *a, int64_t lda, 
       for (int v = 0; v < 4; v++) total[v] += sum[v];
     }
     for (int v = 0; v < 4 && v * VL < width; v++) {
-      real *to = out + col + v * VL;
-      int64_t left = width - v * VL;
-      vec_put(to, add ? vec_take(to, left) + total[v] : total[v], left);
+      int64_t to = first + col + v * VL, left = width - v * VL;
+      typed_put(type, out, to, add ? typed_take(type, out, to, left) + total[v] : total[v], left);
     }
   }
 }
 
-/* C[m,n] (+)= op(A) op(B) of one tile, or a part of one. */
+#if KERNELS_STORED == 0
+/* C[m,n] (+)= op(A) op(B) of one tile, or a part of one; C is `real`, as all the rest. */
 static void multiply(const Matmul *mm, char ta, char tb, int64_t m, int64_t n, int64_t inner, const real *a,
                      int64_t lda, const real *b, int64_t ldb, int add, real *c) {
 #if KERNELS_DOUBLE
@@ -80,7 +82,7 @@ static void multiply(const Matmul *mm, char ta, char tb, int64_t m, int64_t n, i
 
 static void multiply_in_place(const Matmul *mm, const Piece *p, const real *a, const real *b, real *c) {
   if (mm->row_sums && p->col == 0)
-    sum_columns(mm->inner, p->rows, a, mm->lda, mm->row_sums + p->row, mm->add_row_sums);
+    sum_columns(mm->inner, p->rows, a, mm->lda, FLOAT_REAL, mm->row_sums, p->row, mm->add_row_sums);
   multiply(mm, mm->ta, mm->tb, p->rows, p->cols, mm->inner, a, mm->lda, b, mm->ldb, mm->add, c);
 }
 
@@ -108,12 +110,86 @@ static void multiply_gathered_a(const Matmul *mm, const Piece *p, const real *a,
       for (int64_t r = 0; r < depth; r++)
         memcpy(panel + r * PANEL, a + (k + r) * mm->lda + i, (size_t)rows * sizeof(real));
       if (mm->row_sums && p->col == 0)
-        sum_columns(depth, rows, panel, PANEL, mm->row_sums + p->row + i, k > 0 || mm->add_row_sums);
+        sum_columns(depth, rows, panel, PANEL, FLOAT_REAL, mm->row_sums, p->row + i, k > 0 || mm->add_row_sums);
       multiply(mm, 'T', 'N', rows, p->cols, depth, panel, PANEL, b + k * mm->ldb, mm->ldb, k > 0 || mm->add,
                c + i * mm->ldc);
     }
   }
 }
+
+static void multiply_real(const Matmul *mm, const Piece *p) {
+  const real *a = mm->ta == 'N' ? mm->a + p->row * mm->lda : mm->a + p->row;
+  const real *b = mm->tb == 'N' ? mm->b + p->col : mm->b + p->col * mm->ldb;
+  real *c = (real *)mm->c + p->row * mm->ldc + p->col;
+  if (mm->ta == 'N' && mm->tb == 'T' && p->rows >= PANEL_PAYS)
+    multiply_turned_b(mm, p, a, b, c);
+  else if (mm->ta == 'T' && mm->tb == 'N' && p->cols >= PANEL_PAYS)
+    multiply_gathered_a(mm, p, a, b, c);
+  else
+    multiply_in_place(mm, p, a, b, c);
+  if (!mm->bias) return;
+  for (int64_t r = 0; r < p->rows; r++) {
+    real *row = c + r * mm->ldc;
+    for (int64_t j = 0; j < p->cols; j += VL) {
+      vec_put(row + j, vec_take(row + j, p->cols - j) + vec_take(mm->bias + p->col + j, p->cols - j),
+              p->cols - j);
+    }
+  }
+}
+#endif
+
+#if !KERNELS_DOUBLE
+/* A panel of STAGE x STAGE elements at most, widened. */
+static void widen_panel(int64_t rows, int64_t cols, const stored *x, int64_t ld, real *to) {
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < cols; j += VL) vec_put(to + r * STAGE + j, vec_take(x + r * ld + j, cols - j), cols - j);
+  }
+}
+
+/* Sums of one tile, rounded into C. */
+static void put_tile(const Matmul *mm, const Piece *p, const real *tile) {
+  for (int64_t r = 0; r < p->rows; r++) {
+    for (int64_t j = 0; j < p->cols; j += VL) {
+      int64_t left = p->cols - j, to = (p->row + r) * mm->ldc + p->col + j;
+      vec sum = vec_take(tile + r * STAGE + j, left);
+      if (mm->bias) sum += vec_take(mm->bias + p->col + j, left);
+      if (mm->add) sum += typed_take(mm->c_type, mm->c, to, left);
+      typed_put(mm->c_type, mm->c, to, sum, left);
+    }
+  }
+}
+
+/* Elements of 16 bits: panels are widened and multiplied in float, a stretch of the inner dimension after the other, and
+ * the tile is rounded when it is whole. */
+static void multiply_tile(const Matmul *mm, const Piece *p) {
+  real a[STAGE * STAGE], b[STAGE * STAGE], tile[STAGE * STAGE];
+  if (mm->inner <= 0) memset(tile, 0, sizeof tile);
+  for (int64_t first = 0; first < mm->inner; first += STAGE) {
+    int64_t depth = least(STAGE, mm->inner - first);
+    if (mm->ta == 'N')
+      widen_panel(p->rows, depth, mm->a + p->row * mm->lda + first, mm->lda, a);
+    else
+      widen_panel(depth, p->rows, mm->a + first * mm->lda + p->row, mm->lda, a);
+    if (mm->tb == 'N')
+      widen_panel(depth, p->cols, mm->b + first * mm->ldb + p->col, mm->ldb, b);
+    else
+      widen_panel(p->cols, depth, mm->b + p->col * mm->ldb + first, mm->ldb, b);
+    mm->k->gemm->sgemm(mm->ta, mm->tb, p->rows, p->cols, depth, 1, a, STAGE, b, STAGE, first > 0 ? 1 : 0, tile, STAGE);
+  }
+  put_tile(mm, p, tile);
+}
+
+static void multiply_staged(const Matmul *mm, const Piece *p) {
+  if (mm->row_sums && p->col == 0)
+    sum_columns(mm->inner, p->rows, mm->a + p->row, mm->lda, mm->c_type, mm->row_sums, p->row, mm->add_row_sums);
+  Cut cut = cut_by(p->rows, p->cols, STAGE, STAGE);
+  for (int64_t i = 0; i < cut_tasks(&cut); i++) {
+    Piece part = cut_piece(&cut, i);
+    part.row += p->row, part.col += p->col;
+    multiply_tile(mm, &part);
+  }
+}
+#endif
 
 static void matmul_task(void *arg, int64_t index) {
   const Job *job = arg;
@@ -122,23 +198,15 @@ static void matmul_task(void *arg, int64_t index) {
     index = index % job->cut.row_tasks * job->cut.col_tasks + index / job->cut.row_tasks;
   }
   Piece p = cut_piece(&job->cut, index);
-  const real *a = mm->ta == 'N' ? mm->a + p.row * mm->lda : mm->a + p.row;
-  const real *b = mm->tb == 'N' ? mm->b + p.col : mm->b + p.col * mm->ldb;
-  real *c = mm->c + p.row * mm->ldc + p.col;
-  if (mm->ta == 'N' && mm->tb == 'T' && p.rows >= PANEL_PAYS)
-    multiply_turned_b(mm, &p, a, b, c);
-  else if (mm->ta == 'T' && mm->tb == 'N' && p.cols >= PANEL_PAYS)
-    multiply_gathered_a(mm, &p, a, b, c);
-  else
-    multiply_in_place(mm, &p, a, b, c);
-  if (!mm->bias) return;
-  for (int64_t r = 0; r < p.rows; r++) {
-    real *row = c + r * mm->ldc;
-    for (int64_t j = 0; j < p.cols; j += VL) {
-      vec_put(row + j, vec_take(row + j, p.cols - j) + vec_take(mm->bias + p.col + j, p.cols - j),
-              p.cols - j);
-    }
+#if KERNELS_STORED == 0
+  if (mm->c_type == FLOAT_REAL) {
+    multiply_real(mm, &p);
+    return;
   }
+#endif
+#if !KERNELS_DOUBLE
+  multiply_staged(mm, &p);
+#endif
 }
 
 void SYM(matmul)(const Matmul *mm) {

@@ -2,23 +2,25 @@
 #ifndef FSDPC_KERNELS_CPU_MATMUL_H
 #define FSDPC_KERNELS_CPU_MATMUL_H
 
-#include "kernels/cpu/variant.h"
+#include "kernels/cpu/simd.h"
 
 /* C[m,n] = op(A)[m,inner] op(B)[inner,n] (+ C when add), then bias[n] added to each row; and, when row_sums
- * is given, row_sums[m] (+)= sums of op(A)'s rows, taken while A is in cache. */
+ * is given, row_sums[m] (+)= sums of op(A)'s rows, taken while A is in cache. C and row_sums have c_type. Sums are
+ * `real`: a C of 16 bits is rounded once. */
 typedef struct Matmul {
   const KernelContext *k;
   char ta, tb;
   int64_t m, n, inner;
-  const real *a;
+  const stored *a;
   int64_t lda;
-  const real *b;
+  const stored *b;
   int64_t ldb;
-  real *c;
+  FloatType c_type;
+  void *c;
   int64_t ldc;
   int add;
-  const real *bias; /* or NULL */
-  real *row_sums;   /* or NULL; needs ta 'T' */
+  const stored *bias; /* or NULL */
+  void *row_sums;     /* or NULL; needs ta 'T' */
   int add_row_sums;
 } Matmul;
 

@@ -5,6 +5,7 @@
  *
  * Floor: forward 8 bytes an element, backward 16 (dx, added) + 8 (weights), where copy moves 30 GB/s.
  * Achieved at 512 x 768, one thread: layernorm 28 and 36 GB/s, rmsnorm 32 and 37. */
+#include "kernels/cpu/gradient.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tasks.h"
 
@@ -16,13 +17,15 @@ enum {
 typedef struct Norm {
   int64_t d;
   double eps;
-  const real *x, *w, *bias;
-  real *y;
+  const stored *x, *w, *bias;
+  stored *y;
   int64_t ldx, ldy;
   real *mean, *rstd; /* mean NULL: root mean square */
-  const real *dy;
+  const stored *dy;
   int64_t lddy;
-  real *dx, *dw, *dbias;
+  stored *dx;
+  FloatType type; /* of dw and dbias */
+  void *dw, *dbias;
   int64_t lddx;
   int add_x, add_w, add_b;
   Cut cut;
@@ -32,7 +35,7 @@ typedef struct Pair {
   vec a, b;
 } Pair;
 
-INLINE real row_sum(const real *x, int64_t n) {
+INLINE real row_sum(const stored *x, int64_t n) {
   vec sum[4] = {{0}};
   int64_t j = 0;
   for (; j + 4 * VL <= n; j += 4 * VL) {
@@ -43,7 +46,7 @@ INLINE real row_sum(const real *x, int64_t n) {
 }
 
 /* Sum of (x - mean)^2; lanes beyond n count as mean. */
-INLINE real row_squares(const real *x, int64_t n, real mean) {
+INLINE real row_squares(const stored *x, int64_t n, real mean) {
   vec sum[4] = {{0}};
   int64_t j = 0;
   for (; j + 4 * VL <= n; j += 4 * VL) {
@@ -64,8 +67,8 @@ static void forward_task(void *arg, int64_t index) {
   Piece p = cut_piece(&l->cut, index);
   int64_t d = l->d;
   for (int64_t r = p.row; r < p.row + p.rows; r++) {
-    const real *x = l->x + r * l->ldx;
-    real *y = l->y + r * l->ldy;
+    const stored *x = l->x + r * l->ldx;
+    stored *y = l->y + r * l->ldy;
     real mean = l->mean ? row_sum(x, d) / (real)d : 0;
     real rstd = (real)(1 / sqrt((double)(row_squares(x, d, mean) / (real)d) + l->eps));
     for (int64_t j = 0; j < d; j += VL) {
@@ -79,7 +82,7 @@ static void forward_task(void *arg, int64_t index) {
 }
 
 /* Sums of g and of g xhat over a row, g = dy w. */
-INLINE Pair row_products(const Norm *l, const real *x, const real *dy, real mean, real rstd) {
+INLINE Pair row_products(const Norm *l, const stored *x, const stored *dy, real mean, real rstd) {
   Pair s[2] = {{{0}, {0}}, {{0}, {0}}};
   int64_t j = 0, d = l->d;
   for (; j + 2 * VL <= d; j += 2 * VL) {
@@ -102,8 +105,8 @@ static void input_task(void *arg, int64_t index) {
   Piece p = cut_piece(&l->cut, index);
   int64_t d = l->d;
   for (int64_t r = p.row; r < p.row + p.rows; r++) {
-    const real *x = l->x + r * l->ldx, *dy = l->dy + r * l->lddy;
-    real *dx = l->dx + r * l->lddx;
+    const stored *x = l->x + r * l->ldx, *dy = l->dy + r * l->lddy;
+    stored *dx = l->dx + r * l->lddx;
     real mean = l->mean ? l->mean[r] : 0, rstd = l->rstd[r];
     Pair sums = row_products(l, x, dy, mean, rstd);
     real mean_g = l->mean ? vec_sum(sums.a) / (real)d : 0, mean_gx = vec_sum(sums.b) / (real)d;
@@ -117,12 +120,17 @@ static void input_task(void *arg, int64_t index) {
   }
 }
 
+/* Columns from `col` on of a gradient. */
+INLINE void put_gradient(const Norm *l, void *gradient, int add, int64_t col, vec v, int64_t left) {
+  typed_put(l->type, gradient, col, add ? typed_take(l->type, gradient, col, left) + v : v, left);
+}
+
 /* Adds the rows [row, row + rows) of one column block to its sums of dy xhat and dy. */
 INLINE void column_sums(const Norm *l, int64_t row, int64_t rows, int64_t col, int64_t cols, Pair *total) {
   Pair sum[COLUMNS];
   for (int v = 0; v < COLUMNS; v++) sum[v] = (Pair){{0}, {0}};
   for (int64_t r = row; r < row + rows; r++) {
-    const real *x = l->x + r * l->ldx + col, *dy = l->dy + r * l->lddy + col;
+    const stored *x = l->x + r * l->ldx + col, *dy = l->dy + r * l->lddy + col;
     real mean = l->mean ? l->mean[r] : 0, rstd = l->rstd[r];
     for (int v = 0; v < COLUMNS; v++) {
       if (v * VL >= cols) break;
@@ -145,12 +153,9 @@ static void weight_task(void *arg, int64_t index) {
   for (int64_t r = 0; r < p.rows; r += ROW_BLOCK)
     column_sums(l, r, least(ROW_BLOCK, p.rows - r), p.col, p.cols, total);
   for (int v = 0; v < COLUMNS && v * VL < p.cols; v++) {
-    int64_t left = p.cols - v * VL;
-    real *dw = l->dw + p.col + v * VL;
-    vec_put(dw, l->add_w ? vec_take(dw, left) + total[v].a : total[v].a, left);
-    if (!l->dbias) continue;
-    real *db = l->dbias + p.col + v * VL;
-    vec_put(db, l->add_b ? vec_take(db, left) + total[v].b : total[v].b, left);
+    int64_t col = p.col + v * VL, left = p.cols - v * VL;
+    put_gradient(l, l->dw, l->add_w, col, total[v].a, left);
+    if (l->dbias) put_gradient(l, l->dbias, l->add_b, col, total[v].b, left);
   }
 }
 
@@ -167,35 +172,35 @@ static void backward(const KernelContext *k, int64_t rows, Norm *l) {
   tasks_run(k, cut_tasks(&l->cut), input_task, l);
 }
 
-void SYM(layernorm_fwd)(const KernelContext *k, int64_t rows, int64_t d, double eps, const real *x,
-                        int64_t ldx, const real *w, const real *bias, real *y, int64_t ldy, real *mean,
+void SYM(layernorm_fwd)(const KernelContext *k, int64_t rows, int64_t d, double eps, const stored *x,
+                        int64_t ldx, const stored *w, const stored *bias, stored *y, int64_t ldy, real *mean,
                         real *rstd) {
   Norm l = {.d = d, .eps = eps, .x = x, .ldx = ldx, .w = w, .bias = bias, .y = y, .ldy = ldy};
   l.mean = mean, l.rstd = rstd;
   forward(k, rows, &l);
 }
 
-void SYM(rmsnorm_fwd)(const KernelContext *k, int64_t rows, int64_t d, double eps, const real *x, int64_t ldx,
-                      const real *w, real *y, int64_t ldy, real *rstd) {
+void SYM(rmsnorm_fwd)(const KernelContext *k, int64_t rows, int64_t d, double eps, const stored *x, int64_t ldx,
+                      const stored *w, stored *y, int64_t ldy, real *rstd) {
   Norm l = {.d = d, .eps = eps, .x = x, .ldx = ldx, .w = w, .y = y, .ldy = ldy, .rstd = rstd};
   forward(k, rows, &l);
 }
 
 /* mean and rstd are only read in backward: the struct is shared with forward, which writes them. */
-void SYM(layernorm_bwd)(const KernelContext *k, int64_t rows, int64_t d, const real *x, int64_t ldx,
-                        const real *w, const real *mean, const real *rstd, const real *dy, int64_t lddy,
-                        real *dx, int64_t lddx, real *dw, real *dbias, int add_x, int add_w, int add_b) {
+void SYM(layernorm_bwd)(const KernelContext *k, int64_t rows, int64_t d, const stored *x, int64_t ldx,
+                        const stored *w, const real *mean, const real *rstd, const stored *dy, int64_t lddy,
+                        stored *dx, int64_t lddx, void *dw, void *dbias, int add_x, int add_w, int add_b) {
   Norm l = {
       .d = d, .x = x, .ldx = ldx, .w = w, .mean = (real *)mean, .rstd = (real *)rstd, .dy = dy, .lddy = lddy};
-  l.dx = dx, l.lddx = lddx, l.dw = dw, l.dbias = dbias;
+  l.dx = dx, l.lddx = lddx, l.type = gradient_type(k), l.dw = dw, l.dbias = dbias;
   l.add_x = add_x, l.add_w = add_w, l.add_b = add_b;
   backward(k, rows, &l);
 }
 
-void SYM(rmsnorm_bwd)(const KernelContext *k, int64_t rows, int64_t d, const real *x, int64_t ldx,
-                      const real *w, const real *rstd, const real *dy, int64_t lddy, real *dx, int64_t lddx,
-                      real *dw, int add_x, int add_w) {
+void SYM(rmsnorm_bwd)(const KernelContext *k, int64_t rows, int64_t d, const stored *x, int64_t ldx,
+                      const stored *w, const real *rstd, const stored *dy, int64_t lddy, stored *dx, int64_t lddx,
+                      void *dw, int add_x, int add_w) {
   Norm l = {.d = d, .x = x, .ldx = ldx, .w = w, .rstd = (real *)rstd, .dy = dy, .lddy = lddy};
-  l.dx = dx, l.lddx = lddx, l.dw = dw, l.add_x = add_x, l.add_w = add_w;
+  l.dx = dx, l.lddx = lddx, l.type = gradient_type(k), l.dw = dw, l.add_x = add_x, l.add_w = add_w;
   backward(k, rows, &l);
 }

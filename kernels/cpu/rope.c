@@ -13,8 +13,8 @@ enum { PAIRS = 128, POSITIONS = 16 }; /* pairs treated at a time; positions of a
 typedef struct Rope {
   RopeShape shape;
   int backward, add;
-  const real *x;
-  real *y;
+  const stored *x;
+  stored *y;
   int64_t ldx, ldy;
 } Rope;
 
@@ -40,8 +40,8 @@ static double frequency(const RopeShape *s, int64_t pair) {
 static void turn_row(const Rope *r, int64_t row, int64_t first, int64_t pairs, const Turn *turn) {
   int64_t half = r->shape.head_dim / 2;
   for (int64_t h = 0; h < r->shape.heads; h++) {
-    const real *x = r->x + row * r->ldx + 2 * h * half + first;
-    real *y = r->y + row * r->ldy + 2 * h * half + first;
+    const stored *x = r->x + row * r->ldx + 2 * h * half + first;
+    stored *y = r->y + row * r->ldy + 2 * h * half + first;
     for (int64_t i = 0; i < pairs; i += VL) {
       int64_t left = pairs - i;
       vec a = vec_take(x + i, left), b = vec_take(x + half + i, left);
@@ -77,8 +77,8 @@ static void rope_task(void *arg, int64_t index) {
   }
 }
 
-void SYM(rope)(const KernelContext *k, const RopeShape *shape, int backward, const real *x, int64_t ldx,
-               real *y, int64_t ldy, int add) {
+void SYM(rope)(const KernelContext *k, const RopeShape *shape, int backward, const stored *x, int64_t ldx,
+               stored *y, int64_t ldy, int add) {
   Rope r = {*shape, backward, add, x, y, ldx, ldy};
   tasks_run(k, ceil_div(shape->seq, POSITIONS), rope_task, &r);
 }

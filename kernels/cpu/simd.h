@@ -145,4 +145,6 @@ INLINE real vec_top(vec v) {
   return top;
 }
 
+#include "kernels/cpu/storage.h"
+
 #endif

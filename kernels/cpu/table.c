@@ -8,11 +8,12 @@ extern const Table SYM(kernel_table);
 const Table SYM(kernel_table) = {
     .name = TEXT(KERNELS_VARIANT),
 #define KERNEL(name, arguments) .name = SYM(name),
+#define STATE_KERNEL(name, arguments) .name = BASE(name),
 #include "kernels/kernels.def"
 #undef KERNEL
 };
 
-#if !KERNELS_DOUBLE
+#if !KERNELS_DOUBLE && KERNELS_STORED == 0
 extern const Gemm SYM(gemm_builtin);
 const Gemm SYM(gemm_builtin) = {"builtin", SYM(gemm_blocked), NULL};
 #endif

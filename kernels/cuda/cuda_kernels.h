@@ -119,6 +119,15 @@ int cuda_sum_loss(CudaStream stream, int64_t rows, const float *row_loss, double
 /* --- update ---------------------------------------------------------------------------------------------------- */
 int cuda_sum_squares(CudaStream stream, CudaRanges ranges, int64_t shard, CudaTensor g, int64_t *acc);
 int cuda_clip(CudaStream stream, double max_norm, const int64_t *acc, double *norm, float *scale);
+/* scaler: loss scale, good steps in a row, skipped steps; see scale_count and clip_scaled in instr.def. */
+typedef struct CudaScaling {
+  double max_norm, growth, backoff;
+  int64_t interval;
+} CudaScaling;
+int cuda_scale_count(CudaStream stream, const double *count, const double *scaler, double *scaled);
+int cuda_clip_scaled(CudaStream stream, CudaScaling scaling, const int64_t *acc, double *scaler, double *norm,
+                     float *scale);
+/* A scale of NaN: nothing is updated. */
 int cuda_adamw(CudaStream stream, const CudaStep *step, double beta1, double beta2, double eps, CudaRanges ranges,
                int64_t shard, CudaTensor g, const float *scale, float *w, float *m, float *v, CudaTensor cast);
 int cuda_sgd(CudaStream stream, const CudaStep *step, double momentum, CudaRanges ranges, int64_t shard, CudaTensor g,

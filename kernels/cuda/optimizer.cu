@@ -81,6 +81,7 @@ template <class G, class C, bool ADAMW> struct Step {
 
 template <class G, class C, bool ADAMW>
 __global__ void update_kernel(Update u, int64_t pieces, const G *g, C *cast) {
+  if (*u.scale != *u.scale) return; /* NaN: this step is skipped */
   Step<G, C, ADAMW> s = {u, (float)u.step->lr, (float)(u.step->lr / u.step->bias1),
                          (float)(1 / sqrt(u.step->bias2)), *u.scale};
   for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < pieces; p += (int64_t)gridDim.x * THREADS) {
@@ -184,5 +185,39 @@ static __global__ void clip_kernel(double max_norm, const int64_t *acc, double *
 
 int cuda_clip(CudaStream stream, double max_norm, const int64_t *acc, double *norm, float *scale) {
   LAUNCH(clip_kernel, 1, 1, 0, stream, max_norm, acc, norm, scale);
+  return LAUNCHED();
+}
+
+/* --- loss scaling ---------------------------------------------------------------------------------------------- */
+
+/* Words of the scaler, as planner/plan/plan.h numbers them. */
+enum { SCALE, GOOD, SKIPPED };
+
+static __global__ void scale_count_kernel(const double *count, const double *scaler, double *scaled) {
+  *scaled = *count / scaler[SCALE];
+}
+
+int cuda_scale_count(CudaStream stream, const double *count, const double *scaler, double *scaled) {
+  LAUNCH(scale_count_kernel, 1, 1, 0, stream, count, scaler, scaled);
+  return LAUNCHED();
+}
+
+static __global__ void clip_scaled_kernel(CudaScaling s, const int64_t *acc, double *scaler, double *norm, float *scale) {
+  double value = sqrt(exact_round(acc)) / scaler[SCALE];
+  bool good = value - value == 0; /* neither NaN nor infinite */
+  *norm = value;
+  double clipped = s.max_norm > 0 && s.max_norm < value + 1e-6 ? s.max_norm / (value + 1e-6) : 1;
+  *scale = good ? (float)(clipped / scaler[SCALE]) : NAN;
+  scaler[GOOD] = good ? scaler[GOOD] + 1 : 0;
+  if (!good) scaler[SKIPPED] += 1;
+  if (!good) scaler[SCALE] *= s.backoff;
+  if (scaler[GOOD] < (double)s.interval) return;
+  scaler[SCALE] *= s.growth;
+  scaler[GOOD] = 0;
+}
+
+int cuda_clip_scaled(CudaStream stream, CudaScaling scaling, const int64_t *acc, double *scaler, double *norm,
+                     float *scale) {
+  LAUNCH(clip_scaled_kernel, 1, 1, 0, stream, scaling, acc, scaler, norm, scale);
   return LAUNCHED();
 }

@@ -61,7 +61,7 @@ typedef enum {
 #define BUF_CLASSES(X)                                                                                       \
   X(PARAM, "parameters")      /* persistent: master shard, and its copy in the compute dtype */              \
   X(GRAD, "gradients")        /* persistent: reduced gradient shard */                                       \
-  X(OPTIM, "optimizer")       /* persistent: moments */                                                      \
+  X(OPTIM, "optimizer")       /* persistent: moments, loss scaling */                                                      \
   X(SCALAR, "scalars")        /* persistent: loss, count, norm */                                            \
   X(GATHERED, "gathered")     /* a unit's full parameters */                                                 \
   X(GRADFULL, "full_gradients") /* a unit's unreduced gradients */                                           \
@@ -84,6 +84,14 @@ typedef enum {
 #undef X
       PHASE_COUNT
 } Phase;
+
+/* Loss scaling in f16: what the persistent buffer of SCALE_COUNT and CLIP_SCALED holds. */
+typedef enum {
+  SCALER_SCALE,   /* what gradients are multiplied by */
+  SCALER_GOOD,    /* steps since it changed or a step was skipped */
+  SCALER_SKIPPED, /* steps skipped so far */
+  SCALER_WORDS    /* instr.def spells it as the literal 3 */
+} ScalerWord;
 
 typedef uint32_t StrId; /* offset into Plan.strings; 0 is "" */
 

@@ -211,7 +211,7 @@ static void check_step(Flow *flow) {
   Check *check = flow->check;
   bool clipped = false;
   for (uint32_t i = 0; i < check->plan->instrs.count; i++)
-    clipped |= check->plan->instrs.data[i].op == INSTR_CLIP;
+    clipped |= check->plan->instrs.data[i].op == INSTR_CLIP || check->plan->instrs.data[i].op == INSTR_CLIP_SCALED;
   for (uint32_t u = 0; u < check->plan->units.count; u++) {
     const PlanUnit *unit = &check->plan->units.data[u];
     uint32_t expected = unit->grad_buf != PLAN_NONE; /* a frozen unit has none */
@@ -228,6 +228,36 @@ static void check_step(Flow *flow) {
     if (flow->bufs[b].level != LEVEL_EMPTY && !flow->bufs[b].updated)
       violate(check, VERIFY_GRADIENT, PLAN_NONE, b, "the gradient in b%d \"%s\" is never reduced or used", b,
               check_buf_name(check, b));
+}
+
+static const PlanInstr *find_op(const Plan *plan, InstrOp op) {
+  for (uint32_t i = 0; i < plan->instrs.count; i++)
+    if (plan->instrs.data[i].op == op) return &plan->instrs.data[i];
+  return NULL;
+}
+
+/* Index of the operand that a loss divides by, or -1 of another instruction. */
+static int count_operand(const Check *check, const PlanInstr *instr) {
+  bool loss = instr->op == INSTR_CROSS_ENTROPY || instr->op == INSTR_LINEAR_CROSS_ENTROPY || instr->op == INSTR_MSE;
+  for (int k = 0; loss && k < check->specs[instr->op].operand_count; k++)
+    if (!strcmp(check->specs[instr->op].operands[k].name, "count")) return k;
+  return -1;
+}
+
+/* Gradients are multiplied by the loss scale where the loss is taken, and divided by the same where they are clipped. */
+static void check_scaling(Check *check) {
+  const Plan *plan = check->plan;
+  const PlanInstr *scale = find_op(plan, INSTR_SCALE_COUNT), *clip = find_op(plan, INSTR_CLIP_SCALED);
+  if (scale == NULL && clip == NULL) return;
+  if (scale == NULL || clip == NULL || plan_operand(plan, scale, 1)->buf != plan_operand(plan, clip, 1)->buf) {
+    violate(check, VERIFY_GRADIENT, PLAN_NONE, PLAN_NONE, "gradients are not divided by what the loss is multiplied by");
+    return;
+  }
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
+    int k = count_operand(check, &plan->instrs.data[i]);
+    if (k >= 0 && plan_operand(plan, &plan->instrs.data[i], k)->buf != plan_operand(plan, scale, 2)->buf)
+      violate(check, VERIFY_GRADIENT, i, PLAN_NONE, "gradients are divided by the loss scale, but this loss is not scaled");
+  }
 }
 
 void check_gradients(Check *check) {
@@ -252,5 +282,6 @@ void check_gradients(Check *check) {
     }
   }
   check_step(&flow);
+  check_scaling(check);
   arena_free(scratch);
 }

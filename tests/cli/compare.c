@@ -51,7 +51,8 @@ static void take_line(Series *series, const char *line, const char *path) {
     int i = series->steps++;
     if ((int)number(object, "step", path) != i + 1) fail("%s: step %d is missing", path, i + 1);
     series->loss[i] = number(object, "loss", path);
-    series->norm[i] = number(object, "grad_norm", path);
+    bool skipped = json_is_true(json_object_get(object, "skipped")); /* gradients overflowed: they have no norm */
+    series->norm[i] = skipped ? -1 : number(object, "grad_norm", path);
     series->rate[i] = number(object, "lr", path);
   }
   json_decref(object);

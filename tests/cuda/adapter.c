@@ -92,7 +92,8 @@ static void *scratch(Call *c, uint64_t bytes) {
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-#define real float
+#define real   float
+#define stored float
 #define KERNEL(name, arguments) static void name arguments;
 #include "kernels/kernels.def"
 #undef KERNEL
@@ -105,14 +106,14 @@ static void embedding_fwd(const KernelContext *k, int64_t rows, int64_t vocab, i
 }
 
 static void embedding_bwd(const KernelContext *k, int64_t rows, int64_t vocab, int64_t d, const int32_t *tokens,
-                          const float *dy, int64_t lddy, float *dtable, int add) {
+                          const float *dy, int64_t lddy, void *dtable, int add) {
   Call c = call_of(k);
   const int32_t *ids = raw(&c, tokens, (size_t)rows * sizeof *tokens, 0);
   CudaTensor dt = typed(&c, CUDA_F32, dtable, vocab, d, d, add, 1);
   RUN(cuda_embedding_bwd, rows, vocab, d, ids, in(&c, dy, rows, d, lddy), dt);
 }
 
-static void copy(const KernelContext *k, int64_t rows, int64_t cols, const float *x, int64_t ldx, float *y, int64_t ldy,
+static void copy(const KernelContext *k, int64_t rows, int64_t cols, const float *x, int64_t ldx, void *y, int64_t ldy,
                  int add) {
   Call c = call_of(k);
   RUN(cuda_copy, rows, cols, in(&c, x, rows, cols, ldx), out(&c, y, rows, cols, ldy, add));
@@ -135,7 +136,7 @@ static void linear_bwd_x(const KernelContext *k, int64_t rows, int64_t width, in
 }
 
 static void linear_bwd_w(const KernelContext *k, int64_t rows, int64_t width, int64_t width_in, const float *x, int64_t ldx,
-                         const float *dy, int64_t lddy, float *dw, float *dbias, int add_w, int add_b) {
+                         const float *dy, int64_t lddy, void *dw, void *dbias, int add_w, int add_b) {
   Call c = call_of(k);
   CudaTensor tx = in(&c, x, rows, width_in, ldx), tdy = in(&c, dy, rows, width, lddy);
   CudaTensor tdw = typed(&c, CUDA_F32, dw, width, width_in, width_in, add_w, 1);
@@ -156,7 +157,7 @@ static void layernorm_fwd(const KernelContext *k, int64_t rows, int64_t d, doubl
 
 static void layernorm_bwd(const KernelContext *k, int64_t rows, int64_t d, const float *x, int64_t ldx, const float *w,
                           const float *mean, const float *rstd, const float *dy, int64_t lddy, float *dx, int64_t lddx,
-                          float *dw, float *dbias, int add_x, int add_w, int add_b) {
+                          void *dw, void *dbias, int add_x, int add_w, int add_b) {
   Call c = call_of(k);
   const float *m = mean != NULL ? f32_in(&c, mean, rows) : NULL, *r = f32_in(&c, rstd, rows);
   CudaTensor tdw = typed(&c, CUDA_F32, dw, 1, d, d, add_w, 1), tdb = typed(&c, CUDA_F32, dbias, 1, d, d, add_b, 1);
@@ -171,7 +172,7 @@ static void rmsnorm_fwd(const KernelContext *k, int64_t rows, int64_t d, double 
 }
 
 static void rmsnorm_bwd(const KernelContext *k, int64_t rows, int64_t d, const float *x, int64_t ldx, const float *w,
-                        const float *rstd, const float *dy, int64_t lddy, float *dx, int64_t lddx, float *dw, int add_x,
+                        const float *rstd, const float *dy, int64_t lddy, float *dx, int64_t lddx, void *dw, int add_x,
                         int add_w) {
   layernorm_bwd(k, rows, d, x, ldx, w, NULL, rstd, dy, lddy, dx, lddx, dw, NULL, add_x, add_w, 0);
 }
@@ -257,7 +258,7 @@ static void add_fwd(const KernelContext *k, int64_t rows, int64_t cols, int64_t 
 }
 
 static void broadcast_bwd(const KernelContext *k, int64_t rows, int64_t cols, int64_t brows, const float *dy,
-                          int64_t lddy, float *db, int64_t lddb, int add) {
+                          int64_t lddy, void *db, int64_t lddb, int add) {
   Call c = call_of(k);
   void *space = brows == 1 ? scratch(&c, cuda_column_scratch(rows, cols)) : NULL;
   RUN(cuda_broadcast_bwd, rows, cols, brows, in(&c, dy, rows, cols, lddy), out(&c, db, brows, cols, lddb, add), space);
@@ -288,7 +289,7 @@ static void cross_entropy(const KernelContext *k, int64_t rows, int64_t vocab, i
 static void linear_cross_entropy(const KernelContext *k, int64_t rows, int64_t vocab, int64_t width, int64_t ignore,
                                  int64_t chunk, double count, const float *x, int64_t ldx, const float *w,
                                  const float *bias, const int32_t *targets, double *loss, float *dx, int64_t lddx,
-                                 int add_x, float *dw, int add_w, float *dbias, int add_b, float *row_loss,
+                                 int add_x, void *dw, int add_w, void *dbias, int add_b, float *row_loss,
                                  float *logits) {
   for (int64_t first = 0; first < rows; first += chunk) {
     int64_t part = first + chunk < rows ? chunk : rows - first;
@@ -317,14 +318,14 @@ static CudaRanges whole(Call *c, int64_t n, double decay) {
   return (CudaRanges){raw(c, &range, sizeof range, 0), 1};
 }
 
-static void sum_squares(const KernelContext *k, int64_t n, const float *g, int64_t *acc) {
+static void sum_squares(const KernelContext *k, int64_t n, const void *g, int64_t *acc) {
   Call c = call_of(k);
   int64_t *to = raw(&c, acc, EXACT_WORDS * sizeof *acc, 1);
   CudaRanges ranges = whole(&c, n, 0);
   RUN(cuda_sum_squares, ranges, n, in(&c, g, 1, n, n), to);
 }
 
-static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, const float *g, float *w, float *m, float *v) {
+static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, const void *g, float *w, float *m, float *v) {
   Call c = call_of(k);
   float scale = (float)rates->grad_scale;
   CudaStep step = {.lr = rates->lr, .bias1 = rates->bias1, .bias2 = rates->bias2};
@@ -336,7 +337,7 @@ static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, co
 }
 
 /* No CUDA kernels yet: the backend refuses the instructions when it opens. */
-static void adafactor_sums(const KernelContext *k, int64_t first, int64_t n, int64_t cols, double grid, const float *g,
+static void adafactor_sums(const KernelContext *k, int64_t first, int64_t n, int64_t cols, double grid, const void *g,
                            int64_t *row_sums, int64_t *col_sums) {
   (void)k, (void)first, (void)n, (void)cols, (void)grid, (void)g, (void)row_sums, (void)col_sums;
   abort();
@@ -348,23 +349,23 @@ static void adafactor_average(int64_t n, double weight, double factor, const int
 }
 
 static void adafactor_norm(const KernelContext *k, const AdafactorRates *rates, int64_t first, int64_t n, int64_t cols,
-                           const float *row, const float *col, const float *g, int64_t *acc) {
+                           const float *row, const float *col, const void *g, int64_t *acc) {
   (void)k, (void)rates, (void)first, (void)n, (void)cols, (void)row, (void)col, (void)g, (void)acc;
   abort();
 }
 
 static void adafactor(const KernelContext *k, const AdafactorRates *rates, int64_t first, int64_t n, int64_t cols,
-                      const float *row, const float *col, const float *g, float *w) {
+                      const float *row, const float *col, const void *g, float *w) {
   (void)k, (void)rates, (void)first, (void)n, (void)cols, (void)row, (void)col, (void)g, (void)w;
   abort();
 }
 
-static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const float *g, float *w, float *m) {
+static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, float *w, float *m) {
   (void)k, (void)n, (void)rates, (void)g, (void)w, (void)m;
   abort();
 }
 
-static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const float *g, float *w, float *m) {
+static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, float *w, float *m) {
   Call c = call_of(k);
   float scale = (float)rates->grad_scale;
   CudaStep step = {.lr = rates->lr, .bias1 = 1, .bias2 = 1};
@@ -375,11 +376,16 @@ static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const 
   RUN(cuda_sgd, at, rates->momentum, ranges, n, in(&c, g, 1, n, n), by, f32_out(&c, w, n), momentum, (CudaTensor){0});
 }
 
-static void tree_sum(int64_t n, int32_t ranks, const float *const *sources, float *y, int add) {
-  Call c = {.type = CUDA_F32};
+static void tree_sum(int64_t n, int32_t ranks, FloatType type, const void *const *sources, void *y, int add) {
+  Call c = {.type = (int)type};
   const void *from[CUDA_MAX_PEERS];
   for (int32_t r = 0; r < ranks; r++) from[r] = in(&c, sources[r], 1, n, n).x;
   RUN(cuda_tree_sum, n, ranks, from, out(&c, y, 1, n, n, add));
+}
+
+/* GPUs have cuda_copy. */
+static void narrow(const KernelContext *k, int64_t n, FloatType type, const float *x, Half *y) {
+  kernels_cpu_named("portable")->narrow(k, n, type, x, y);
 }
 
 /* Initial values are drawn on the host, also for GPUs. */

@@ -69,6 +69,14 @@ train bf16-2 bf16.fsdp --ranks 2 --steps 4 --backend cuda
 train bf16-again bf16.fsdp --ranks 1 --steps 8 --backend cuda --micro-batch 2
 "$compare" metrics bf16-again.jsonl gpt-tiny-cpu.jsonl 2e-2
 
+# f16: gradients overflow at first, the steps are skipped, and training goes on with a smaller loss scale, as on the CPU.
+sed 's/precision f32 reduce f32/precision f16 reduce f32 loss_scale { init 1e9 interval 3 }/' "$fixtures/gpt-tiny.fsdp" >f16.fsdp
+train f16 f16.fsdp --ranks 2 --steps 16 --backend cuda
+train f16-cpu f16.fsdp --ranks 2 --steps 16
+steps() { grep -o "\"skipped\":[a-z]*" "$1"; }
+[ "$(steps f16.jsonl)" = "$(steps f16-cpu.jsonl)" ] || fail 'the backends skip different steps'
+steps f16.jsonl | grep -q true || fail 'nothing overflowed'
+
 # The peak is the plan's.
 expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 1 --json
 arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')

@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-__extension__ typedef _Float16 Half;
+__extension__ typedef _Float16 Binary16;
 
 float element_get(int type, const void *from, int64_t i) {
   uint32_t bits;
   float x;
-  Half half;
+  Binary16 half;
   switch (type) {
     case CUDA_F32: return ((const float *)from)[i];
     case CUDA_BF16:
@@ -21,7 +21,7 @@ float element_get(int type, const void *from, int64_t i) {
 
 void element_set(int type, void *to, int64_t i, float x) {
   uint32_t bits;
-  Half half = (Half)x;
+  Binary16 half = (Binary16)x;
   memcpy(&bits, &x, sizeof bits);
   if (type == CUDA_F32) ((float *)to)[i] = x;
   if (type == CUDA_BF16) ((uint16_t *)to)[i] = x != x ? 0x7fff : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);

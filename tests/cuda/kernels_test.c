@@ -49,7 +49,7 @@ static int64_t shift_of(const Scenario *s, int type) {
 
 static void test_against_double(void **unused) {
   (void)unused;
-  KernelContext alone = {NULL, NULL};
+  KernelContext alone = {0};
   for (int i = 0; i < SCENARIO_COUNT; i++) {
     Scene expected = {.state = 5};
     SCENARIOS[i].f64(&expected, kernels_cpu_f64(), &alone);

@@ -124,8 +124,47 @@ static void test_average(void **unused) {
   assert_true(v[0] == 6 && v[1] == 6.25f && v[2] == 0.25f * 0x1p23f);
 }
 
+/* Gradients of 16 bits: what the same values in 32 give, however they are cut. */
+static void test_half_gradients(void **unused) {
+  (void)unused;
+  for (int i = 0; i < CASES_COUNT; i++) {
+    const Case *c = &CASES[i];
+    const KernelTable *t = kernels_cpu();
+    float *g, *w, *v;
+    open_case(c, &g, &w, &v);
+    AdafactorRates rates = rates_of(v, c);
+    const float *col = c->cols ? v + c->rows : NULL;
+    int64_t cols = c->cols ? c->cols : 1, parts[] = {numel(c), 64 * 601};
+    for (int type = FLOAT_BF16; type <= FLOAT_F16; type++) {
+      Half *halves = memory_get((size_t)numel(c) * sizeof *halves);
+      for (int64_t e = 0; e < numel(c); e++) {
+        halves[e] = half_of_float((FloatType)type, g[e]);
+        g[e] = float_of_half((FloatType)type, halves[e]);
+      }
+      Result want = run(t, 0, c, g, w, v, numel(c));
+      for (int p = 0; p < 2; p++) {
+        KernelContext k = {.gradient = (FloatType)type};
+        Result got = {memory_get((size_t)moments(c) * sizeof(int64_t)), {0}, memory_get((size_t)numel(c) * sizeof(float))};
+        memcpy(got.w, w, (size_t)numel(c) * sizeof(float));
+        for (int64_t first = 0; first < numel(c); first += parts[p]) {
+          int64_t n = numel(c) - first < parts[p] ? numel(c) - first : parts[p];
+          t->adafactor_sums(&k, first, n, cols, grid_of(g, numel(c)), halves + first, got.sums,
+                            c->cols ? got.sums + c->rows : NULL);
+          t->adafactor_norm(&k, &rates, first, n, cols, v, col, halves + first, got.norm);
+          t->adafactor(&k, &rates, first, n, cols, v, col, halves + first, got.w + first);
+        }
+        assert_memory_equal(want.sums, got.sums, (size_t)moments(c) * sizeof(int64_t));
+        assert_memory_equal(want.norm, got.norm, sizeof want.norm);
+        assert_memory_equal(want.w, got.w, (size_t)numel(c) * sizeof(float));
+      }
+    }
+    memory_free();
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_cut), cmocka_unit_test(test_formulas),
-                                     cmocka_unit_test(test_average)};
+                                     cmocka_unit_test(test_average),
+                                     cmocka_unit_test(test_half_gradients)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,7 +181,7 @@ static void tree(Bench *x, int ranks) {
   const float *source[8] = {x->g, x->g + N / 4, x->g + N / 2, x->g + 3 * (N / 4),
                             x->h, x->h + N / 4, x->h + N / 2};
   source[7] = x->h + 3 * (N / 4);
-  x->t->tree_sum(N / 4, ranks, source, x->g + N, 0);
+  x->t->tree_sum(N / 4, ranks, FLOAT_REAL, (const void *const *)source, x->g + N, 0);
 }
 
 static void tree_2(Bench *x) {
@@ -270,7 +270,7 @@ int main(int argc, char **argv) {
   kernels_thread_init();
   Pool pool = pool_of(threads);
   Bench x = {.t = kernels_cpu(),
-             .k = {threads > 1 ? &pool.parallel : NULL, gemm_open(getenv("FSDPC_GEMM"), NULL)}};
+             .k = {.parallel = threads > 1 ? &pool.parallel : NULL, .gemm = gemm_open(getenv("FSDPC_GEMM"), NULL)}};
   if (!x.t || !x.k.gemm) return 1;
   x.rows = argc > 2 ? atoi(argv[2]) : 512, x.seq = x.rows < SEQ ? x.rows : SEQ;
   x.only = argc > 3 ? argv[3] : NULL;

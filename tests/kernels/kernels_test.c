@@ -73,6 +73,7 @@ static void test_tree(void **unused) {
   enum { RANKS = 21, N = 1500 };
   uint64_t state = 2;
   const float *x[RANKS];
+  const void *const *sources = (const void *const *)x;
   for (int r = 0; r < RANKS; r++) {
     float *values = memory_get(N * sizeof *values);
     fill_f32(&state, N, values);
@@ -81,19 +82,19 @@ static void test_tree(void **unused) {
   float *y = memory_get(N * sizeof *y), *parts[4];
   const KernelTable *t = kernels_cpu();
   for (int ranks = 1; ranks <= RANKS; ranks++) {
-    t->tree_sum(N, ranks, x, y, 0);
+    t->tree_sum(N, ranks, FLOAT_REAL, sources, y, 0);
     for (int i = 0; i < N; i++) assert_true(y[i] == tree(x, 0, ranks, i));
     for (int i = 0; i < N; i++) y[i] = 5;
-    t->tree_sum(N, ranks, x, y, 1);
+    t->tree_sum(N, ranks, FLOAT_REAL, sources, y, 1);
     for (int i = 0; i < N; i++) assert_true(y[i] == 5 + tree(x, 0, ranks, i));
   }
   /* Groups of four, then the groups: the bits of the whole. */
   for (int g = 0; g < 4; g++) {
     parts[g] = memory_get(N * sizeof *y);
-    t->tree_sum(N, 4, x + 4 * g, parts[g], 0);
+    t->tree_sum(N, 4, FLOAT_REAL, sources + 4 * g, parts[g], 0);
   }
-  t->tree_sum(N, 4, (const float *const *)parts, parts[2], 0); /* into one of its sources */
-  t->tree_sum(N, 16, x, y, 0);
+  t->tree_sum(N, 4, FLOAT_REAL, (const void *const *)parts, parts[2], 0); /* into one of its sources */
+  t->tree_sum(N, 16, FLOAT_REAL, sources, y, 0);
   assert_memory_equal(y, parts[2], N * sizeof *y);
   memory_free();
 }

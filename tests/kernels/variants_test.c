@@ -11,7 +11,7 @@ enum { VARIANT_COUNT = 3 };
 static Scene run_f32(const Scenario *scenario, const KernelTable *table, const Gemm *gemm, int threads,
                      int64_t misaligned) {
   Pool pool = pool_of(threads);
-  KernelContext k = {threads ? &pool.parallel : NULL, gemm};
+  KernelContext k = {.parallel = threads ? &pool.parallel : NULL, .gemm = gemm};
   Scene s = {.state = 5, .misaligned = misaligned};
   scenario->f32(&s, table, &k);
   return s;
@@ -37,7 +37,7 @@ static void compare(const Scenario *scenario, const char *variant, const Scene *
 
 static void test_float_against_double(void **unused) {
   (void)unused;
-  KernelContext alone = {NULL, NULL};
+  KernelContext alone = {0};
   for (int i = 0; i < SCENARIO_COUNT; i++) {
     Scene expected = {.state = 5};
     SCENARIOS[i].f64(&expected, kernels_cpu_f64(), &alone);

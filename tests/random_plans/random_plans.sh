@@ -4,11 +4,12 @@
 #
 # variant: `plain`, or `mixed`: Adafactor, dropout and frozen parameters in the middle of units.
 #
-#   random_plans.sh FSDPC COMPARE [COUNT [SEED [VARIANT]]]
+#   random_plans.sh FSDPC COMPARE [COUNT [SEED [VARIANT [PRECISION]]]]
 source "$(dirname "$0")/../cli/lib.sh"
 count=${3:-100}
 RANDOM=${4:-1}
 variant=${5:-plain}
+precision=${6:-f32 reduce f32}
 
 # The GPT of the fixtures with 4 blocks and a short schedule; two repetitions of the micro-batch, so that gradients
 # accumulate over repetitions too.
@@ -19,8 +20,8 @@ declare -A edits=(
            s/^  loss = /  freeze "wpe"\n  freeze "*.ln_1.weight"\n  freeze "h.0.mlp"\n  freeze "h.2.attn.c_attn"\n&/'
 )
 model() {
-  sed -E '$d; s/layers = 2/layers = 4/; s/d = 24/d = 12/; s/steps 20/steps 3/' "$fixtures/gpt-tiny.fsdp" |
-    sed -E "${edits[$variant]}"
+  sed -E -e '$d; s/layers = 2/layers = 4/; s/d = 24/d = 12/; s/steps 20/steps 3/' -e "s/precision f32 reduce f32/precision $precision/" \
+    "$fixtures/gpt-tiny.fsdp" | sed -E "${edits[$variant]}"
   printf 'plan { memory %s micro_batch 2 %s }\n' "$1" "$2"
 }
 

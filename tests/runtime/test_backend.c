@@ -30,7 +30,8 @@ static CommStatus count(Comm *comm) {
     return status != COMM_OK ? status : real->name arguments;                                                \
   }
 FAULTY(allgather, (Comm * comm, uint64_t a, uint64_t b, uint64_t n, uint32_t size), (real, a, b, n, size))
-FAULTY(reduce_scatter, (Comm * comm, uint64_t a, uint64_t b, uint64_t n, bool add), (real, a, b, n, add))
+FAULTY(reduce_scatter, (Comm * comm, uint64_t a, uint64_t b, uint64_t n, DType dtype, bool add),
+       (real, a, b, n, dtype, add))
 FAULTY(allreduce_sum, (Comm * comm, uint64_t a, uint64_t n), (real, a, n))
 FAULTY(allreduce_exact, (Comm * comm, uint64_t a), (real, a))
 

@@ -85,7 +85,7 @@ static int scatter(const RankEnv *env, Comm *comm, uint64_t count, uint64_t roun
   bool add = round % 2 == 1;
   fill(env, FULL, count * comm->shard, round);
   for (uint64_t i = 0; i < count; i++) floats(env, SHARD)[i] = 3;
-  CHECK(comm->reduce_scatter(comm, FULL, SHARD, count, add) == COMM_OK);
+  CHECK(comm->reduce_scatter(comm, FULL, SHARD, count, DTYPE_F32, add) == COMM_OK);
   fill(env, FULL, count * comm->shard, round + 1); /* whoever still read here would see it */
   for (uint64_t i = 0; i < count; i++) {
     float sum = tree(base, comm->shard, self * count + i, round);
@@ -99,11 +99,11 @@ static int hybrid(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round
   uint64_t to = round % 2 == 0 ? SHARD : OTHER;
   uint32_t self = comm->rank % comm->shard;
   fill(env, FULL, count * comm->shard, round);
-  CHECK(comm->reduce_scatter(comm, FULL, SHARD, count, false) == COMM_OK);
-  CHECK(comm->allreduce(comm, SHARD, to, count, false) == COMM_OK);
+  CHECK(comm->reduce_scatter(comm, FULL, SHARD, count, DTYPE_F32, false) == COMM_OK);
+  CHECK(comm->allreduce(comm, SHARD, to, count, DTYPE_F32, false) == COMM_OK);
   for (uint64_t i = 0; i < count; i++) CHECK(floats(env, to)[i] == tree(0, comm->ranks, self * count + i, round));
   if (to == SHARD) return 0;
-  CHECK(comm->allreduce(comm, SHARD, to, count, true) == COMM_OK);
+  CHECK(comm->allreduce(comm, SHARD, to, count, DTYPE_F32, true) == COMM_OK);
   for (uint64_t i = 0; i < count; i++) {
     float sum = tree(0, comm->ranks, self * count + i, round);
     CHECK(floats(env, to)[i] == sum + sum);

@@ -276,7 +276,7 @@ static void other_dtypes_are_refused(void **state) {
   TrainOptions options = options_of(scratch, &data);
   for (uint32_t b = 0; b < plan->bufs.count; b++)
     if (strcmp(plan_str(plan, plan->bufs.data[b].name), "logits") == 0) plan->bufs.data[b].dtype = DTYPE_BF16;
-  refused(scratch, plan, &options, "computes in f32 only; set `precision f32`");
+  refused(scratch, plan, &options, "is bf16, and the CPU backend needs it in f32");
 }
 
 static void divergence_is_said(void **state) {
