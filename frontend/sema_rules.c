@@ -4,6 +4,8 @@
  * must match something in one of its expansions. */
 #include "frontend/sema.h"
 
+#include <stdlib.h>
+
 /* A name that a parameter goes by; a tied weight has one for each layer that uses it. */
 typedef struct Alias {
   const char *name;
@@ -68,12 +70,31 @@ static void check_match(Sema *sema, const Map *matched, const Aliases *names, co
 
 /* --- initial values ------------------------------------------------------------------------------------- */
 
-static bool apply_init(Graph *graph, const InitRule *rule) {
+static int compare_names(const void *a, const void *b) {
+  return strcmp(((const Alias *)a)->name, ((const Alias *)b)->name);
+}
+
+/* The first of the names in the scope, which stand together when sorted. */
+static uint32_t scope_begin(const Aliases *sorted, const char *scope) {
+  size_t length = strlen(scope);
+  uint32_t low = 0, high = sorted->count;
+  while (low < high && length) {
+    uint32_t middle = (low + high) / 2;
+    int order = strncmp(sorted->data[middle].name, scope, length);
+    if (order < 0 || (order == 0 && sorted->data[middle].name[length] < '.'))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* Rules in modules are as many as the modules' expansions: each looks at its own names only. */
+static bool apply_init(Graph *graph, const Aliases *sorted, const InitRule *rule) {
   bool matched = false;
-  for (uint32_t i = 0; i < graph->params.count; i++) {
-    GraphParam *param = &graph->params.data[i];
-    if (!in_scope(rule->scope, rule->pattern, param->name)) continue;
-    param->init = rule->init;
+  for (uint32_t i = scope_begin(sorted, rule->scope); i < sorted->count && inside(rule->scope, sorted->data[i].name); i++) {
+    if (!in_scope(rule->scope, rule->pattern, sorted->data[i].name)) continue;
+    graph->params.data[sorted->data[i].param].init = rule->init;
     matched = true;
   }
   return matched;
@@ -82,10 +103,13 @@ static bool apply_init(Graph *graph, const InitRule *rule) {
 /* Modules first, the model last: what the user of a module says wins. */
 static void apply_inits(Sema *sema, const Aliases *names) {
   Map matched = {0};
+  Aliases sorted = {ARENA_ARRAY(sema->arena, Alias, names->count), names->count, names->count};
+  memcpy(sorted.data, names->data, names->count * sizeof(Alias));
+  qsort(sorted.data, sorted.count, sizeof(Alias), compare_names);
   for (int model = 0; model < 2; model++)
     for (uint32_t i = 0; i < sema->inits.count; i++) {
       const InitRule *rule = &sema->inits.data[i];
-      if (rule->model == (model == 1)) note_match(sema, &matched, rule->span, apply_init(sema->graph, rule));
+      if (rule->model == (model == 1)) note_match(sema, &matched, rule->span, apply_init(sema->graph, &sorted, rule));
     }
   for (uint32_t i = 0; i < sema->inits.count; i++) {
     const InitRule *rule = &sema->inits.data[i];

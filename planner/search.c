@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3 };
+/* Beyond this a model is seeded on the groupings of the best bounds only: thousands of layers, where seeds come close. */
+enum { LARGE_ITEMS = 20000 };
 static const double GOOD_ENOUGH = 1.001; /* of the bound: look no further */
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 
@@ -199,12 +201,13 @@ static uint32_t best_inner(const Inner *in, uint32_t count, uint32_t except) {
 static void search_groups(Inner *in, uint32_t count, uint64_t target_ns) {
   for (uint32_t g = 0; g < count; g++) {
     bool reached = g && in[best_inner(in, g, g)].pool[0].ns <= target_ns;
+    reached |= in[g].items.count > LARGE_ITEMS && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
     if (!reached || inner_is_small(&in[g])) inner_seed(&in[g], false);
   }
   uint32_t winner = best_inner(in, count, count), second = best_inner(in, count, winner);
   for (uint32_t g = 0; g < count; g++) {
     uint64_t best = in[best_inner(in, count, count)].pool[0].ns;
-    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best;
+    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && in[g].items.count <= LARGE_ITEMS;
     if (!promising && !inner_is_small(&in[g])) continue;
     inner_seed(&in[g], true);
     inner_improve(&in[g], in[g].bound.ns);
