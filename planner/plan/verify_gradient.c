@@ -238,8 +238,7 @@ static const PlanInstr *find_op(const Plan *plan, InstrOp op) {
 
 /* Index of the operand that a loss divides by, or -1 of another instruction. */
 static int count_operand(const Check *check, const PlanInstr *instr) {
-  bool loss = instr->op == INSTR_CROSS_ENTROPY || instr->op == INSTR_LINEAR_CROSS_ENTROPY || instr->op == INSTR_MSE;
-  for (int k = 0; loss && k < check->specs[instr->op].operand_count; k++)
+  for (int k = 0; instr_is_loss(instr->op) && k < check->specs[instr->op].operand_count; k++)
     if (!strcmp(check->specs[instr->op].operands[k].name, "count")) return k;
   return -1;
 }

@@ -111,6 +111,35 @@ static int hybrid(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round
   return 0;
 }
 
+static Half *halves(const RankEnv *env, uint64_t offset) { return (Half *)(env->arenas[env->rank] + offset); }
+
+/* comm.h's tree in 16 bits: rounded after every addition. */
+static float half_tree(FloatType type, uint32_t lo, uint32_t n, uint64_t i, uint64_t round) {
+  if (n == 1) return float_of_half(type, half_of_float(type, value(lo, i, round)));
+  uint32_t p = 1;
+  while (p * 2 < n) p *= 2;
+  float sum = half_tree(type, lo, p, i, round) + half_tree(type, lo + p, n - p, i, round);
+  return float_of_half(type, half_of_float(type, sum));
+}
+
+/* The same as hybrid, in 16 bits, then added once more. */
+static int hybrid_half(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
+  FloatType type = round % 2 == 0 ? FLOAT_BF16 : FLOAT_F16;
+  uint32_t self = comm->rank % comm->shard;
+  for (uint64_t i = 0; i < count * comm->shard; i++)
+    halves(env, FULL)[i] = half_of_float(type, value(env->rank, i, round));
+  CHECK(comm->reduce_scatter(comm, FULL, SHARD, count, (DType)type, false) == COMM_OK);
+  CHECK(comm->allreduce(comm, SHARD, OTHER, count, (DType)type, false) == COMM_OK);
+  for (uint64_t i = 0; i < count; i++)
+    CHECK(float_of_half(type, halves(env, OTHER)[i]) == half_tree(type, 0, comm->ranks, self * count + i, round));
+  CHECK(comm->allreduce(comm, SHARD, OTHER, count, (DType)type, true) == COMM_OK);
+  for (uint64_t i = 0; i < count; i++) {
+    float sum = half_tree(type, 0, comm->ranks, self * count + i, round);
+    CHECK(float_of_half(type, halves(env, OTHER)[i]) == sum + sum);
+  }
+  return 0;
+}
+
 static int sums(const RankEnv *env, Comm *comm, uint64_t count, uint64_t round) {
   double *x = (double *)(env->arenas[env->rank] + OTHER), expected = 0;
   for (uint64_t i = 0; i < count; i++) x[i] = (double)(i + 1) * (env->rank + 1 + (double)round);
@@ -158,6 +187,7 @@ static int one_round(const RankEnv *env, Comm *comm, uint64_t count, uint64_t ro
   int code = gather(env, comm, count, round);
   if (code == 0) code = scatter(env, comm, count, round);
   if (code == 0) code = hybrid(env, comm, count, round);
+  if (code == 0) code = hybrid_half(env, comm, count, round);
   if (code == 0) code = sums(env, comm, count < 200 ? count : 200, round);
   if (code == 0) code = exact(env, comm, 20, round);
   if (code == 0) code = integers(env, comm, count < 200 ? count : 200, round);
