@@ -175,8 +175,8 @@ typedef struct Weighed {
 
 /* Takes as much of a slice as the room holds; what it saves. */
 static double take(const Slice *slice, double *room) {
-  double share = slice->bytes <= *room ? 1 : *room / slice->bytes;
-  *room -= share * slice->bytes;
+  double share = slice->bytes <= *room || slice->bytes <= 0 ? 1 : *room / slice->bytes;
+  *room = share < 1 ? 0 : *room - slice->bytes; /* never below zero by rounding */
   return share * slice->ns;
 }
 

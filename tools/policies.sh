@@ -13,10 +13,10 @@ trap 'rm -rf "$scratch"' EXIT
 policies=$(
   cat <<'TEXT'
 auto|
-block, full checkpointing|--wrap block --checkpoint full --prefetch 1 --reshard yes
-block, no checkpointing|--wrap block --checkpoint none --prefetch 1 --reshard yes
-size 100M, full checkpointing|--wrap size:100M --checkpoint full --prefetch 1 --reshard yes
-block, kept gathered, full checkpointing|--wrap block --checkpoint full --prefetch 1 --reshard no
+block, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint full --prefetch 1 --reshard yes
+block, no checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --reshard yes
+size 100M, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --wrap size:100M --checkpoint full --prefetch 1 --reshard yes
+block, kept gathered, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint full --prefetch 1 --reshard no
 TEXT
 )
 
