@@ -127,7 +127,7 @@ awk -F'"loss":' 'NR == FNR {want = $2 + 0; next} {got = $2 + 0; exit !(got > wan
   fail 'the held-out loss in bf16 is not that of f32'
 "$compare" metrics eval.jsonl gpt-tiny-bf16.jsonl 0
 expect 0 export gpt-tiny-bf16.fsdp half --to safetensors --weights gpt-tiny-bf16.weights --dtype bf16
-expect 0 generate gpt-tiny-bf16.fsdp --weights gpt-tiny-bf16.weights --prompt '!' --tokens 4 --temperature 0
+expect 0 generate gpt-tiny-bf16.fsdp --weights gpt-tiny-bf16.weights --prompt '!' --tokens 4 --temperature 0 --gemm builtin
 
 # What no kernel of 16 bits can do is said before the first step.
 with_precision gpt-tiny bf16 | sed 's/d = 24, heads = 3/d = 264, heads = 1/' >wide.fsdp
