@@ -6,6 +6,7 @@
 #if FSDPC_HAVE_MPI
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The name of Open MPI 2 to 5's interface. */
@@ -41,8 +42,7 @@ bool mpi_lib_version(char out[MPI_VERSION_BYTES], Failure *failure) {
   if (!mpi_lib_open(&lib, failure)) return false;
   lib.Get_library_version(text, &length);
   text[strcspn(text, ",")] = '\0'; /* package, ident and date follow */
-  strncpy(out, text, MPI_VERSION_BYTES - 1);
-  out[MPI_VERSION_BYTES - 1] = '\0';
+  snprintf(out, MPI_VERSION_BYTES, "%.*s", MPI_VERSION_BYTES - 1, text);
   return true;
 }
 #else

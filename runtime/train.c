@@ -237,7 +237,7 @@ static bool take_requests(Trainer *trainer, uint32_t *requests) {
 static bool checkpoint_if_due(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   uint64_t number = trainer->standing.step, every = job->options->save_every;
-  uint32_t requests;
+  uint32_t requests = 0;
   if (trainer->checkpointer == NULL) return true;
   if (!take_requests(trainer, &requests)) return false;
   trainer->stopped = (requests & REQUEST_STOP) != 0;

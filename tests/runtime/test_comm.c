@@ -190,7 +190,7 @@ static int one_round(const RankEnv *env, Comm *comm, uint64_t count, uint64_t ro
   if (code == 0) code = hybrid_half(env, comm, count, round);
   if (code == 0) code = sums(env, comm, count < 200 ? count : 200, round);
   if (code == 0) code = exact(env, comm, 20, round);
-  if (code == 0) code = integers(env, comm, count < 200 ? count : 200, round);
+  if (code == 0) code = integers(env, comm, count < 10000 ? count : 10000, round);
   if (code == 0) code = share(env, comm, round);
   if (code == 0 && comm->barrier(comm) != COMM_OK) code = 11;
   return code;
