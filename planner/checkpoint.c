@@ -16,15 +16,8 @@ uint32_t checkpoint_block_count(const Program *program) {
   return count;
 }
 
-static void recompute_blocks(const Program *program, uint32_t full_blocks, bool *recompute) {
-  uint32_t number = 0;
-  int32_t last = PLAN_NONE;
-  for (int32_t i = 0; i < program->turn; i++) {
-    int32_t block = program->block[program->ops.data[i].graph_op];
-    if (block >= 0 && block != last) number++;
-    last = block;
-    recompute[i] = block >= 0 && number <= full_blocks;
-  }
+static void recompute_blocks(const Program *program, bool *recompute) {
+  for (int32_t i = 0; i < program->turn; i++) recompute[i] = program->block[program->ops.data[i].graph_op] >= 0;
 }
 
 /* A value read by an operator outside its block is what the block hands on. */
@@ -56,7 +49,7 @@ static void keep_loss_inputs(const Program *program, bool *pinned, bool *recompu
 static void pin_policy(const Program *program, const PlanSettings *settings, bool *pinned, bool *recompute) {
   uint32_t blocks = checkpoint_block_count(program);
   bool automatic = settings->checkpoint == CHECKPOINT_AUTO;
-  recompute_blocks(program, settings->checkpoint == CHECKPOINT_NONE ? 0 : blocks, recompute);
+  if (settings->checkpoint != CHECKPOINT_NONE) recompute_blocks(program, recompute);
   if (automatic && !blocks)
     for (int32_t i = 0; i < program->turn; i++) recompute[i] = true;
   keep_block_outputs(program, recompute);

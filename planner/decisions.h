@@ -28,7 +28,6 @@ typedef struct IssueRule {
 #define PREFETCH_EARLY UINT32_MAX
 
 typedef struct Decisions {
-  Strategy strategy;
   uint32_t ranks, shard, replicas, ranks_per_node;
   uint64_t accumulation;
   bool gather_once, reduce_once; /* a step: parameters stay gathered, gradients add up unreduced, over its micro-batches */

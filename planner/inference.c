@@ -64,8 +64,7 @@ static const Skeleton *prepare(const Search *s, const Program *program, const Un
 }
 
 static Decisions decide(const Search *s, const Program *program, const UnitSet *units) {
-  return (Decisions){.strategy = STRATEGY_NO_SHARD,
-                     .ranks = 1,
+  return (Decisions){.ranks = 1,
                      .shard = 1,
                      .replicas = 1,
                      .ranks_per_node = 1,

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, EXACT_ITEMS = 13, PAIR_ITEMS = 64 };
-static const double GOOD_ENOUGH = 1.001; /* of the bound: stop moving */
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
@@ -357,9 +356,9 @@ static void try_all_rules(Mover *m) {
 
 bool inner_is_small(const Inner *in) { return in->items.count <= PAIR_ITEMS; }
 
-void inner_improve(Inner *in, uint64_t target_ns) {
+void inner_improve(Inner *in) {
   uint32_t count = in->items.count;
-  Mover m = {in, inner_new_trial(in), (uint64_t)((double)target_ns * GOOD_ENOUGH), 0};
+  Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
   if (count <= EXACT_ITEMS) {
     enumerate_subsets(&m);
     return;

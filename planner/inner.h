@@ -42,8 +42,8 @@ bool inner_open(Search *search, Arena *arena, const Outer *outer, Grouping group
 void inner_set_budget(Inner *inner, uint64_t budget);
 /* A few seeds, then (more) all of them, into the pool. */
 void inner_seed(Inner *inner, bool more);
-/* Moves from the best trial until it is within a hair of target_ns or nothing improves. */
-void inner_improve(Inner *inner, uint64_t target_ns);
+/* Moves from the best trial until it has reached the bound or nothing improves. */
+void inner_improve(Inner *inner);
 /* Few enough items that improving is cheap, or even complete. */
 bool inner_is_small(const Inner *inner);
 /* The start's decisions, or a trial's, in search->arena. */

@@ -8,7 +8,6 @@
 enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3 };
 /* Beyond this a model is seeded on the groupings of the best bounds only: thousands of layers, where seeds come close. */
 enum { LARGE_ITEMS = 20000 };
-static const double GOOD_ENOUGH = 1.001; /* of the bound: look no further */
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 
 const Program *search_program(Search *s, int64_t micro_batch) {
@@ -157,7 +156,7 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
 }
 
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
-static void place(Search *s, Inner *in, uint64_t target_ns, Found *best) {
+static void place(Search *s, Inner *in, Found *best) {
   uint64_t budget = s->budget;
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
     uint64_t excess = place_pool(s, in, best);
@@ -170,7 +169,7 @@ static void place(Search *s, Inner *in, uint64_t target_ns, Found *best) {
       if (any) budget -= excess;
     }
     inner_seed(in, true);
-    inner_improve(in, target_ns);
+    inner_improve(in);
   }
 }
 
@@ -198,7 +197,8 @@ static uint32_t best_inner(const Inner *in, uint32_t count, uint32_t except) {
 
 /* Seeds on every grouping whose bound leaves hope, moves on the best two of them, on all where models are small: there the
  * best estimate is less likely to be the one that can be placed. */
-static void search_groups(Inner *in, uint32_t count, uint64_t target_ns) {
+static void search_groups(Inner *in, uint32_t count) {
+  uint64_t target_ns = bound_reached(&in[0].bound);
   for (uint32_t g = 0; g < count; g++) {
     bool reached = g && in[best_inner(in, g, g)].pool[0].ns <= target_ns;
     reached |= in[g].items.count > LARGE_ITEMS && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
@@ -210,7 +210,7 @@ static void search_groups(Inner *in, uint32_t count, uint64_t target_ns) {
     bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && in[g].items.count <= LARGE_ITEMS;
     if (!promising && !inner_is_small(&in[g])) continue;
     inner_seed(&in[g], true);
-    inner_improve(&in[g], in[g].bound.ns);
+    inner_improve(&in[g]);
   }
 }
 
@@ -228,10 +228,9 @@ bool search_outer(Search *s, const Outer *outer, Found *best) {
   }
   if (hopeful) {
     qsort(in, hopeful, sizeof *in, compare_bound);
-    uint64_t target = (uint64_t)((double)in[0].bound.ns * GOOD_ENOUGH);
-    search_groups(in, hopeful, target);
+    search_groups(in, hopeful);
     qsort(in, hopeful, sizeof *in, compare_best);
-    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) place(s, &in[g], target, best);
+    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) place(s, &in[g], best);
   }
   arena_free(scratch);
   return true;
@@ -326,31 +325,6 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
   return true;
 }
 
-/* Policies people set by hand, where the settings leave that open: estimates rank groupings and issue slots, the simulator
- * has the last word, so the planner's own choice is never slower than these. */
-static bool try_defaults(Search *s, Found *found) {
-  static const struct {
-    CheckpointKind checkpoint;
-    int64_t prefetch;
-    int32_t reshard;
-  } defaults[] = {{CHECKPOINT_NONE, 1, 1}, {CHECKPOINT_FULL, 1, 1}};
-  const PlanSettings *own = s->settings;
-  const Outer outer = found->outer;
-  bool good = true;
-  if (own->wrap != WRAP_AUTO || s->ranks == 1) return true;
-  for (size_t i = 0; i < sizeof defaults / sizeof *defaults && good; i++) {
-    PlanSettings settings = *own;
-    settings.wrap = WRAP_BLOCK;
-    if (own->checkpoint == CHECKPOINT_AUTO) settings.checkpoint = defaults[i].checkpoint;
-    if (own->prefetch == SETTING_AUTO) settings.prefetch = defaults[i].prefetch;
-    if (own->reshard == SETTING_AUTO && own->strategy != STRATEGY_SHARD_GRAD_OP) settings.reshard = defaults[i].reshard;
-    s->settings = &settings;
-    good = search_outer(s, &outer, found);
-    s->settings = own;
-  }
-  return good;
-}
-
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 12 * (size_t)count);
   uint32_t total;
@@ -360,7 +334,6 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
     if (found->plan && candidates[i].bound.ns >= found->sim.step_ns) break;
     if (!search_outer(s, &candidates[i].outer, found)) return false;
   }
-  if (found->plan && !try_defaults(s, found)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};
   return true;

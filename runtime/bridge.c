@@ -154,7 +154,7 @@ static bool known(const Bridge *bridge, Line *line, const News *news) {
   return line->leader == news->leader;
 }
 
-/* One message, or a part of it; false when there is no more for now. */
+/* Reads on in a message, and takes it when it is whole; false when the socket holds nothing more. */
 static bool hear_some(Bridge *bridge, Line *line) {
   News news;
   bool headed = line->have >= sizeof news;

@@ -53,7 +53,7 @@ echo '| model | ranks | budget | policy | step | peak | step / auto |'
 echo '|---|---|---|---|---|---|---|'
 for entry in "$@"; do
   model=${entry%:*} ranks=${entry#*:}
-  plan_json "$model" "$ranks" --memory 100TiB --micro-batch 1 --wrap block --checkpoint none --prefetch 1 --reshard yes
+  plan_json "$model" "$ranks" --memory 100TiB --micro-batch 1 --strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --reshard yes
   peak=$(field "$scratch/json" peak_bytes) states=$(field "$scratch/json" persistent_bytes)
   for share in 100 80 60 40; do
     bytes=$(budget "$peak" "$states" "$share")
