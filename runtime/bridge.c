@@ -38,7 +38,8 @@ typedef struct News {
 typedef struct RankNews {
   uint64_t step, beats, saved_bytes;
   uint32_t rank, arrived, departed, saved, saved_crc, finished;
-  int32_t instr, reserved;
+  uint32_t polls;
+  int32_t instr;
 } RankNews;
 
 typedef struct Line {
@@ -83,6 +84,7 @@ static RankNews rank_news(const SharedMemory *memory, uint32_t rank) {
   news.instr = atomic_load(&status->instr);
   news.arrived = counter_get(&lane->arrived);
   news.departed = counter_get(&lane->departed);
+  news.polls = atomic_load(&lane->polls);
   news.finished = atomic_load(&status->finished);
   return news;
 }
@@ -119,6 +121,7 @@ static void take_rank(Bridge *bridge, uint32_t leader, const RankNews *news) {
   counter_set(&status->saved, news->saved);
   counter_set(&lane->arrived, news->arrived);
   counter_set(&lane->departed, news->departed);
+  atomic_store(&lane->polls, news->polls);
   atomic_store(&status->finished, news->finished);
 }
 

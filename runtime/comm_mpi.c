@@ -79,6 +79,7 @@ static CommStatus finish(CommMpi *mpi) {
   for (uint32_t polls = 0; done == 0; polls++) {
     if (mpi->lib.Testall(mpi->pending, mpi->requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return await_cause(mpi);
     if (done == 0 && stopped(mpi)) return COMM_PEER_FAILED;
+    if (done == 0) atomic_fetch_add_explicit(&mpi->config.lanes[mpi->comm.rank].polls, 1, memory_order_relaxed);
     if (done == 0 && polls >= mpi->config.spins) doze(POLL_NS);
   }
   mpi->pending = 0;

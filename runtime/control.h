@@ -13,6 +13,7 @@ typedef struct CommLane {
   _Alignas(64) Counter arrived;
   uint64_t word; /* that this rank shares: read by all between the two */
   _Alignas(64) Counter departed;
+  _Atomic uint32_t polls; /* grows while this rank waits for messages: of those who met equally often, it is not stuck */
 } CommLane;
 
 typedef struct RankStatus {

@@ -285,6 +285,7 @@ int launch_run(const LaunchJob *job) {
   Watch watch = {.job = job, .end_own = job->ranks};
   Failure failure = {0};
   watch.pids = ARENA_ARRAY(arena, pid_t, job->ranks);
+  watch.polls = ARENA_ARRAY(arena, uint32_t, job->ranks);
   int code;
   if (job->join != NULL) {
     watch.first_own = job->join->rank;

@@ -40,15 +40,30 @@ static uint64_t progress_mark(const Watch *watch) {
   return mark;
 }
 
-/* Whom the others wait for: who has met them least often. */
-static uint32_t laggard(const Watch *watch) {
+static void note_polls(Watch *watch) {
+  for (uint32_t rank = 0; rank < watch->job->ranks; rank++)
+    watch->polls[rank] = atomic_load(&watch->memory.lanes[rank].polls);
+}
+
+static bool polls_on(const Watch *watch, uint32_t rank) {
+  return atomic_load(&watch->memory.lanes[rank].polls) != watch->polls[rank];
+}
+
+/* Whether `rank` has met the others less often than `other`, or as often without waiting for them now. */
+static bool lags(const Watch *watch, uint32_t rank, uint32_t other) {
   const CommLane *lanes = watch->memory.lanes;
+  int32_t arrived = (int32_t)(counter_get(&lanes[other].arrived) - counter_get(&lanes[rank].arrived));
+  int32_t departed = (int32_t)(counter_get(&lanes[other].departed) - counter_get(&lanes[rank].departed));
+  if (arrived != 0) return arrived > 0;
+  if (departed != 0) return departed > 0;
+  return !polls_on(watch, rank) && polls_on(watch, other);
+}
+
+/* Whom the others wait for. */
+static uint32_t laggard(const Watch *watch) {
   uint32_t found = 0;
-  for (uint32_t rank = 1; rank < watch->job->ranks; rank++) {
-    uint32_t behind = counter_get(&lanes[found].arrived) - counter_get(&lanes[rank].arrived);
-    uint32_t same = counter_get(&lanes[found].departed) - counter_get(&lanes[rank].departed);
-    if ((behind != 0 && behind < 0x80000000u) || (behind == 0 && same != 0 && same < 0x80000000u)) found = rank;
-  }
+  for (uint32_t rank = 1; rank < watch->job->ranks; rank++)
+    if (lags(watch, rank, found)) found = rank;
   return found;
 }
 
@@ -85,6 +100,9 @@ void watch_progress(Watch *watch) {
   if (mark != watch->mark || watch->mark_ms == 0) {
     watch->mark = mark;
     watch->mark_ms = now;
+  }
+  if (now - watch->mark_ms <= patience_s * 500) {
+    note_polls(watch);
   } else if (now - watch->mark_ms > patience_s * 1000) {
     uint64_t silent_s = 0;
     int32_t unheard = watch->bridge != NULL ? bridge_silent(watch->bridge, &silent_s) : -1;
