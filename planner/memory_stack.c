@@ -49,6 +49,14 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+static int by_area(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  double p = (double)x->bytes * (x->last - x->first + 1), q = (double)y->bytes * (y->last - y->first + 1);
+  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static int (*const orders[STACK_ORDERS])(const void *, const void *) = {[STACK_BY_SIZE] = by_size, [STACK_BY_AREA] = by_area};
+
 static int by_begin(const void *a, const void *b) {
   const Interval *x = a, *y = b;
   return (x->begin > y->begin) - (x->begin < y->begin);
@@ -139,7 +147,7 @@ uint64_t memory_stack(Plan *plan, const StackInput *in) {
   uint32_t buckets = (uint32_t)s.length / BUCKET + 1;
   s.bucket = ARENA_ARRAY(s.arena, int32_t, buckets);
   for (uint32_t b = 0; b < buckets; b++) s.bucket[b] = PLAN_NONE;
-  qsort(brief, brief_count, sizeof *brief, by_size);
+  qsort(brief, brief_count, sizeof *brief, orders[in->order]);
   for (uint32_t i = 0; i < brief_count; i++) {
     uint64_t end = hang(&s, brief[i]);
     if (end > most) most = end;

@@ -131,12 +131,14 @@ Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found)
   return found->plan;
 }
 
+static bool is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
+
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
  * those that do not fit exceeds the budget, 0 when the first one fits. */
 static uint64_t place_pool(Search *s, Inner *in, Found *best) {
   uint64_t least = UINT64_MAX;
   bool small = inner_is_small(in);
-  for (int i = 0; i < (small ? POOL : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
+  for (int i = 0; i < (small ? POOL : is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
     Found next;
     if (best->plan && (double)in->pool[i].ns > WITHIN_REACH * (double)best->sim.step_ns) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
@@ -169,6 +171,7 @@ static void place(Search *s, Inner *in, Found *best) {
       any = in->pool[0].ns != UINT64_MAX;
       if (any) budget -= excess;
     }
+    if (is_large(in)) continue;
     inner_seed(in, true);
     inner_improve(in);
   }
@@ -202,13 +205,13 @@ static void search_groups(Inner *in, uint32_t count) {
   uint64_t target_ns = bound_reached(&in[0].bound);
   for (uint32_t g = 0; g < count; g++) {
     bool reached = g && in[best_inner(in, g, g)].pool[0].ns <= target_ns;
-    reached |= in[g].items.count > LARGE_ITEMS && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
+    reached |= is_large(&in[g]) && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
     if (!reached || inner_is_small(&in[g])) inner_seed(&in[g], false);
   }
   uint32_t winner = best_inner(in, count, count), second = best_inner(in, count, winner);
   for (uint32_t g = 0; g < count; g++) {
     uint64_t best = in[best_inner(in, count, count)].pool[0].ns;
-    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && in[g].items.count <= LARGE_ITEMS;
+    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && !is_large(&in[g]);
     if (!promising && !inner_is_small(&in[g])) continue;
     inner_seed(&in[g], true);
     inner_improve(&in[g]);
