@@ -131,6 +131,12 @@ Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found)
   return found->plan;
 }
 
+static void keep_better(Found *best, const Found *next) {
+  bool better = !best->plan || next->sim.step_ns < best->sim.step_ns;
+  arena_free(better ? best->arena : next->arena);
+  if (better) *best = *next;
+}
+
 static bool is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
 
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
@@ -142,16 +148,19 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
     Found next;
     if (best->plan && (double)in->pool[i].ns > WITHIN_REACH * (double)best->sim.step_ns) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
-    search_emit(s, s->arena, in, &decisions, &next);
+    Arena *arena = arena_new();
+    search_emit(s, arena, in, &decisions, &next);
     next.estimate_ns = in->pool[i].ns;
+    next.arena = arena;
     if (!next.fits) {
       uint64_t excess = next.plan->arena_bytes - s->budget;
+      arena_free(arena);
       if (excess < least) least = excess;
       if (!small && excess > s->budget / 200) break; /* the next one is hardly smaller */
       continue;
     }
-    plan_simulate(s->arena, next.plan, &next.sim);
-    if (!best->plan || next.sim.step_ns < best->sim.step_ns) *best = next;
+    plan_simulate(arena, next.plan, &next.sim);
+    keep_better(best, &next);
     if (!small) return 0;
     if (i == 0) least = 0;
   }
@@ -237,6 +246,8 @@ bool search_outer(Search *s, const Outer *outer, Found *best) {
     for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) place(s, &in[g], best);
   }
   arena_free(scratch);
+  if (best->arena) arena_adopt(s->arena, best->arena);
+  best->arena = NULL;
   return true;
 }
 

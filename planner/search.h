@@ -46,7 +46,8 @@ typedef struct Found {
   const UnitSet *units;
   Decisions decisions;
   uint64_t estimate_ns;
-  Plan *plan; /* placed, with events; in search->arena */
+  Plan *plan; /* placed, with events */
+  Arena *arena; /* of the plan, while the search may still find a better one; then search->arena has it */
   SimResult sim;
   Bound bound;
   bool fits;
