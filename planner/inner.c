@@ -119,6 +119,29 @@ static Bound find_bound(const Inner *in) {
   return bound_of(&input);
 }
 
+static const Start *find_start(Search *s, const Program *program) {
+  for (uint32_t i = 0; i < s->starts.count; i++)
+    if (s->starts.data[i]->program == program && s->starts.data[i]->checkpoint == s->settings->checkpoint) return s->starts.data[i];
+  Start *start = ARENA_NEW(s->arena, Start);
+  Arena *scratch = arena_new();
+  bool *pinned = ARENA_ARRAY(scratch, bool, program->ops.count);
+  *start = (Start){.program = program, .checkpoint = s->settings->checkpoint, .recompute = ARENA_ARRAY(s->arena, bool, program->ops.count)};
+  checkpoint_pin(program, s->settings, pinned, start->recompute);
+  items_list(s->arena, program, pinned, start->recompute, &start->items);
+  arena_free(scratch);
+  vec_push(s->arena, &s->starts, start);
+  return start;
+}
+
+static void open_items(Inner *in) {
+  const Start *start = find_start(in->search, in->program);
+  memcpy(in->base.recompute, start->recompute, in->program->ops.count * sizeof(bool));
+  vec_reserve(in->arena, &in->items, start->items.count + in->units->units.count);
+  in->items.count = start->items.count;
+  if (start->items.count) memcpy(in->items.data, start->items.data, start->items.count * sizeof(Item));
+  add_unit_items(in);
+}
+
 bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Inner *in) {
   *in = (Inner){.search = s, .arena = arena, .outer = *outer, .grouping = grouping, .program = search_program(s, outer->micro_batch)};
   if (!in->program) return false;
@@ -129,11 +152,8 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, outer->offload);
   in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, shared_queue);
   open_base(in);
-  bool *pinned = ARENA_ARRAY(arena, bool, in->program->ops.count);
-  checkpoint_pin(in->program, s->settings, pinned, in->base.recompute);
   pin_units(in);
-  items_list(arena, in->program, pinned, in->base.recompute, &in->items);
-  add_unit_items(in);
+  open_items(in);
   inner_set_budget(in, s->budget);
   in->bound = find_bound(in);
   return true;

@@ -65,9 +65,10 @@ static int32_t reverse_bits(uint32_t value) {
 }
 
 void items_list(Arena *arena, const Program *program, const bool *pinned, bool *recompute, Items *out) {
-  const Span2 *spans = find_spans(arena, program);
-  const int32_t *readers = count_readers(arena, program);
-  bool *needed = ARENA_ARRAY(arena, bool, program->ops.count);
+  Arena *scratch = arena_new();
+  const Span2 *spans = find_spans(scratch, program);
+  const int32_t *readers = count_readers(scratch, program);
+  bool *needed = ARENA_ARRAY(scratch, bool, program->ops.count);
   for (uint32_t v = 0; v < program->values.count; v++) {
     const Value *value = &program->values.data[v];
     if (value->kind == VALUE_ACTIVATION && value->producer >= 0 && spans[v].first_backward >= 0) needed[value->producer] = true;
@@ -99,6 +100,7 @@ void items_list(Arena *arena, const Program *program, const bool *pinned, bool *
     item.least_ns = chain_ns(program, needed, recompute, readers, i);
     vec_push(arena, out, item);
   }
+  arena_free(scratch);
 }
 
 /* --- room ------------------------------------------------------------------------------------------------------------ */

@@ -9,6 +9,14 @@
 #include "planner/figures.h"
 #include "planner/planner.h"
 
+/* What no outer choice and no grouping changes: the items of a program under a checkpoint policy, and the start for them. */
+typedef struct Start {
+  const Program *program;
+  CheckpointKind checkpoint;
+  bool *recompute; /* by op */
+  Items items;
+} Start;
+
 typedef struct Search {
   Arena *arena;
   Arena *scratch; /* of one judgement */
@@ -23,6 +31,7 @@ typedef struct Search {
   uint64_t samples; /* a step, 0: one micro-batch a rank */
   uint64_t budget;
   VEC(Program *) programs; /* one a micro-batch tried */
+  VEC(Start *) starts;
   uint32_t candidates;     /* schedules judged */
 } Search;
 
