@@ -8,6 +8,8 @@
 enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3 };
 /* Beyond this a model is seeded on the groupings of the best bounds only: thousands of layers, where seeds come close. */
 enum { LARGE_ITEMS = 20000 };
+/* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
+static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 
 const Program *search_program(Search *s, int64_t micro_batch) {
@@ -167,9 +169,14 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
   return least == UINT64_MAX ? 0 : least;
 }
 
+static uint64_t first_budget(const Inner *in) {
+  uint64_t budget = in->search->budget;
+  return is_large(in) ? budget - (uint64_t)(LARGE_MARGIN * (double)budget) : budget;
+}
+
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
 static void place(Search *s, Inner *in, Found *best) {
-  uint64_t budget = s->budget;
+  uint64_t budget = first_budget(in);
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
     uint64_t excess = place_pool(s, in, best);
     if (!excess) return;
@@ -227,20 +234,29 @@ static void search_groups(Inner *in, uint32_t count) {
   }
 }
 
-bool search_outer(Search *s, const Outer *outer, Found *best) {
+/* Opens the groupings that may hold a better plan than `best`, best bound first. False after diagnostics. */
+static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Found *best, Inner in[MAX_GROUPINGS], uint32_t *hopeful) {
   Grouping groupings[MAX_GROUPINGS];
-  Inner in[MAX_GROUPINGS];
-  uint32_t count = search_groupings(s, outer, groupings), hopeful = 0;
-  Arena *scratch = arena_new();
+  *hopeful = 0;
+  if (!search_program(s, outer->micro_batch)) return false;
+  uint32_t count = search_groupings(s, outer, groupings);
   for (uint32_t g = 0; g < count; g++) {
-    if (!inner_open(s, scratch, outer, groupings[g], &in[hopeful])) {
-      arena_free(scratch);
-      return false;
-    }
-    if (in[hopeful].bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) hopeful++;
+    Inner *next = &in[*hopeful];
+    if (!inner_open(s, arena, outer, groupings[g], next)) return false;
+    if (is_large(next)) inner_set_budget(next, first_budget(next));
+    if (next->bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) ++*hopeful;
   }
-  if (hopeful) {
-    qsort(in, hopeful, sizeof *in, compare_bound);
+  if (*hopeful) qsort(in, *hopeful, sizeof *in, compare_bound);
+  return true;
+}
+
+bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
+  Inner in[MAX_GROUPINGS];
+  uint32_t hopeful;
+  Arena *scratch = arena_new();
+  bool good = open_hopeful(s, scratch, outer, best, in, &hopeful);
+  *least = good && hopeful ? in[0].bound : (Bound){UINT64_MAX, "memory"};
+  if (good && hopeful) {
     search_groups(in, hopeful);
     qsort(in, hopeful, sizeof *in, compare_best);
     for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) place(s, &in[g], best);
@@ -248,7 +264,7 @@ bool search_outer(Search *s, const Outer *outer, Found *best) {
   arena_free(scratch);
   if (best->arena) arena_adopt(s->arena, best->arena);
   best->arena = NULL;
-  return true;
+  return good;
 }
 
 /* --- the outer search ------------------------------------------------------------------------------------------------------------ */
@@ -308,15 +324,8 @@ static uint32_t pinned_offload(const Search *s) {
   return s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
 }
 
-static bool add_candidate(Search *s, Outer outer, Candidate *out, uint32_t *total) {
-  Candidate *candidate = &out[*total];
-  *candidate = (Candidate){.outer = outer, .order = (*total)++};
-  return bound_outer(s, &candidate->outer, &candidate->bound);
-}
-
-static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out, uint32_t *total) {
-  uint32_t widths[3], width_count = list_widths(s, widths);
-  *total = 0;
+static uint32_t list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out) {
+  uint32_t widths[3], width_count = list_widths(s, widths), total = 0;
   for (uint32_t m = 0; m < count; m++)
     for (uint32_t w = 0; w < width_count; w++) {
       Outer outer = {.micro_batch = micro[m], .shard = widths[w], .offload = pinned_offload(s)};
@@ -327,10 +336,18 @@ static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Can
         outer.gather_once = k & 1;
         outer.reduce_once = k & 2;
         if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
-        if (!add_candidate(s, outer, out, total)) return false;
+        out[total] = (Candidate){.outer = outer, .order = total};
+        total++;
       }
     }
-  qsort(out, *total, sizeof *out, compare_candidates);
+  return total;
+}
+
+/* Best bound first. Where there is no choice, the bound is found with the plan. */
+static bool bound_candidates(Search *s, Candidate *candidates, uint32_t total) {
+  for (uint32_t i = 0; i < total && total > 1; i++)
+    if (!bound_outer(s, &candidates[i].outer, &candidates[i].bound)) return false;
+  qsort(candidates, total, sizeof *candidates, compare_candidates);
   return true;
 }
 
@@ -346,12 +363,14 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
 
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 12 * (size_t)count);
-  uint32_t total;
+  uint32_t total = list_candidates(s, micro, count, candidates);
   *found = (Found){0};
-  if (!list_candidates(s, micro, count, candidates, &total)) return false;
+  if (!bound_candidates(s, candidates, total)) return false;
   for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
     if (found->plan && candidates[i].bound.ns >= found->sim.step_ns) break;
-    if (!search_outer(s, &candidates[i].outer, found)) return false;
+    Bound least;
+    if (!search_outer(s, &candidates[i].outer, found, &least)) return false;
+    if (total == 1) candidates[i].bound = least;
   }
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};

@@ -66,8 +66,9 @@ enum { MAX_GROUPINGS = 6 };
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);
-/* Replaces `best` by a better plan of this outer choice, if there is one. False after diagnostics. */
-bool search_outer(Search *search, const Outer *outer, Found *best);
+/* Replaces `best` by a better plan of this outer choice, if there is one. least: the bound of the groupings that may hold one.
+ * False after diagnostics. */
+bool search_outer(Search *search, const Outer *outer, Found *best, Bound *least);
 /* The decisions as a placed plan. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, Found *found);

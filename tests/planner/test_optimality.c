@@ -175,7 +175,8 @@ static void search_is_close_to_the_best_and_the_bound_below_it(void **state) {
     f.search.budget = random_budget(&f, &r, &outer);
     if (best_of_all(&f, &outer, &bound, &best) && best != UINT64_MAX) {
       Found found = {0};
-      assert_true(search_outer(&f.search, &outer, &found));
+      Bound least;
+      assert_true(search_outer(&f.search, &outer, &found, &least));
       if (!found.plan) missed++;
       if (bound > best) fail_msg("seed %llu: the bound %llu is above %llu", (unsigned long long)seed, (unsigned long long)bound, (unsigned long long)best);
       double gap = !found.plan ? 0 : (double)found.sim.step_ns / (double)best - 1;
