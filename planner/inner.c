@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, EXACT_ITEMS = 13, PAIR_ITEMS = 64 };
+enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, EXACT_ITEMS = 13, PAIR_ITEMS = 64, LARGE_ITEMS = 20000 };
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
@@ -270,7 +270,7 @@ void inner_seed(Inner *in, bool more) {
       items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
                    trial.recompute, trial.keep);
       trial.issue = settled;
-      if (more)
+      if (more || inner_is_large(in))
         (void)try_trial(in, &trial);
       else
         try_rules(in, &trial, 0, FIRST_RULES);
@@ -378,6 +378,7 @@ static void try_all_rules(Mover *m) {
 }
 
 bool inner_is_small(const Inner *in) { return in->items.count <= PAIR_ITEMS; }
+bool inner_is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
 
 void inner_improve(Inner *in) {
   uint32_t count = in->items.count;

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 
 enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3 };
-/* Beyond this a model is seeded on the groupings of the best bounds only: thousands of layers, where seeds come close. */
-enum { LARGE_ITEMS = 20000 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
@@ -139,14 +137,12 @@ static void keep_better(Found *best, const Found *next) {
   if (better) *best = *next;
 }
 
-static bool is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
-
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
  * those that do not fit exceeds the budget, 0 when the first one fits. */
 static uint64_t place_pool(Search *s, Inner *in, Found *best) {
   uint64_t least = UINT64_MAX;
   bool small = inner_is_small(in);
-  for (int i = 0; i < (small ? POOL : is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
+  for (int i = 0; i < (small ? POOL : inner_is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
     Found next;
     if (best->plan && (double)in->pool[i].ns > WITHIN_REACH * (double)best->sim.step_ns) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
@@ -171,7 +167,7 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
 
 static uint64_t first_budget(const Inner *in) {
   uint64_t budget = in->search->budget;
-  return is_large(in) ? budget - (uint64_t)(LARGE_MARGIN * (double)budget) : budget;
+  return inner_is_large(in) ? budget - (uint64_t)(LARGE_MARGIN * (double)budget) : budget;
 }
 
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
@@ -187,7 +183,7 @@ static void place(Search *s, Inner *in, Found *best) {
       any = in->pool[0].ns != UINT64_MAX;
       if (any) budget -= excess;
     }
-    if (is_large(in)) continue;
+    if (inner_is_large(in)) continue;
     inner_seed(in, true);
     inner_improve(in);
   }
@@ -221,13 +217,13 @@ static void search_groups(Inner *in, uint32_t count) {
   uint64_t target_ns = bound_reached(&in[0].bound);
   for (uint32_t g = 0; g < count; g++) {
     bool reached = g && in[best_inner(in, g, g)].pool[0].ns <= target_ns;
-    reached |= is_large(&in[g]) && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
+    reached |= inner_is_large(&in[g]) && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
     if (!reached || inner_is_small(&in[g])) inner_seed(&in[g], false);
   }
   uint32_t winner = best_inner(in, count, count), second = best_inner(in, count, winner);
   for (uint32_t g = 0; g < count; g++) {
     uint64_t best = in[best_inner(in, count, count)].pool[0].ns;
-    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && !is_large(&in[g]);
+    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && !inner_is_large(&in[g]);
     if (!promising && !inner_is_small(&in[g])) continue;
     inner_seed(&in[g], true);
     inner_improve(&in[g]);
@@ -243,7 +239,7 @@ static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Foun
   for (uint32_t g = 0; g < count; g++) {
     Inner *next = &in[*hopeful];
     if (!inner_open(s, arena, outer, groupings[g], next)) return false;
-    if (is_large(next)) inner_set_budget(next, first_budget(next));
+    if (inner_is_large(next)) inner_set_budget(next, first_budget(next));
     if (next->bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) ++*hopeful;
   }
   if (*hopeful) qsort(in, *hopeful, sizeof *in, compare_bound);
