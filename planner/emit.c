@@ -272,8 +272,9 @@ static void forget_buffers(Emitter *e) {
 /* Room for a pass, so that nothing is copied while it grows. */
 static void reserve_pass(Emitter *e) {
   Plan *plan = e->plan;
-  uint32_t collectives = e->schedule.use_count + 2 * e->schedule.reduction_count, operands = 2 * collectives, ints = 2 * collectives;
-  uint32_t instrs = (uint32_t)e->schedule.step_count + collectives;
+  uint32_t collectives = e->schedule.use_count + 2 * e->schedule.reduction_count, updates = 2 * plan->units.count;
+  uint32_t instrs = (uint32_t)e->schedule.step_count + collectives + updates;
+  uint32_t operands = 2 * collectives + 4 * updates, ints = 2 * (collectives + updates);
   for (int32_t s = 0; s < e->schedule.step_count; s++) {
     const InstrSpec *spec = &e->program->specs[e->program->ops.data[e->schedule.steps[s].op].op];
     operands += (uint32_t)spec->operand_count;
