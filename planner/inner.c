@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, EXACT_ITEMS = 13, PAIR_ITEMS = 64, LARGE_ITEMS = 5000 };
+enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, EXACT_ITEMS = 13, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
