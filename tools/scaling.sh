@@ -53,7 +53,7 @@ for layers in "$@"; do
   read -r seconds mib < <(sort -n "$scratch/runs" | head -n 1)
   echo "$layers $seconds $mib" >>"$scratch/points"
   gap=$(jq '.gap * 10000 | round / 100' "$scratch/json")
-  awk -v l="$layers" -v s="$seconds" -v m="$mib" -v g="$gap" -v i="$(grep -c '^instr ' "$scratch/plan")" \
+  awk -v l="$layers" -v s="$seconds" -v m="$mib" -v g="$gap" -v i="$(grep -c '^  i[0-9]' "$scratch/plan")" \
     'BEGIN { printf "| %d | %d | %.2f s | %.0f us | %d MiB | %.2f %% |\n", l, i, s, s / l * 1e6, m, g }'
 done
 
