@@ -11,6 +11,7 @@
 
 /* What all outer choices of one micro-batch share. */
 typedef struct Prepared {
+  CheckpointKind checkpoint; /* under which policy */
   Program *program;       /* costed */
   bool *recompute, *away; /* the start, with pins */
   Items items;            /* of operators */
