@@ -41,6 +41,7 @@ bool inner_judge(const Inner *in, Trial *trial) {
   d.recompute = trial->recompute;
   d.away = trial->away;
   d.issue = trial->issue;
+  d.slots = trial->slots;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
   schedule_build(&schedule, scratch, in->skeleton, &d);
@@ -161,6 +162,7 @@ static void copy_trial(const Inner *in, Trial *to, const Trial *from) {
   memcpy(to->away, from->away, in->program->ops.count * sizeof(bool));
   memcpy(to->keep, from->keep, in->units->units.count * sizeof(bool));
   to->issue = from->issue;
+  to->slots = from->slots;
   to->ns = from->ns;
   to->live = from->live;
 }
@@ -169,13 +171,14 @@ static void start_trial(const Inner *in, Trial *trial) {
   memcpy(trial->recompute, in->base.recompute, in->program->ops.count * sizeof(bool));
   memcpy(trial->away, in->base.away, in->program->ops.count * sizeof(bool));
   memcpy(trial->keep, in->base.keep, in->units->units.count * sizeof(bool));
+  trial->slots = NULL;
   trial->ns = UINT64_MAX;
 }
 
 Trial inner_new_trial(const Inner *in) {
   uint32_t ops = in->program->ops.count;
   Trial trial = {ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, in->units->units.count),
-                 in->base.issue, UINT64_MAX, 0};
+                 in->base.issue, NULL, UINT64_MAX, 0};
   start_trial(in, &trial);
   return trial;
 }
@@ -476,6 +479,7 @@ Decisions inner_decisions(const Inner *in, const Trial *trial) {
   Arena *arena = in->search->arena;
   Decisions d = in->base;
   d.issue = trial->issue;
+  d.slots = trial->slots;
   d.recompute = ARENA_ARRAY(arena, bool, in->program->ops.count);
   d.away = ARENA_ARRAY(arena, bool, in->program->ops.count);
   d.keep = ARENA_ARRAY(arena, bool, in->units->units.count);

@@ -10,6 +10,7 @@
 typedef struct Trial {
   bool *recompute, *away, *keep; /* Decisions */
   IssueRule issue;
+  const int32_t *slots; /* Decisions; NULL: by the rule */
   uint64_t ns;  /* of a step; UINT64_MAX: does not fit */
   int64_t live; /* most bytes at once */
 } Trial;
