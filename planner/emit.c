@@ -104,9 +104,9 @@ static uint64_t lay_out_unit(Emitter *e, uint32_t u) {
 static void add_unit_state(Emitter *e, uint32_t u) {
   PlanUnit *unit = &e->plan->units.data[u];
   const Recipe *recipe = &e->plan->recipe;
-  unit->param_buf = add_buf(e, unit_text(e, u, "param"), BUF_PARAM, DTYPE_F32, unit->shard, (int32_t)u, true);
+  unit->param_buf = add_buf(e, unit_text(e, u, "param"), BUF_PARAM, recipe->master, unit->shard, (int32_t)u, true);
   unit->cast_buf = unit->grad_buf = unit->m_buf = unit->v_buf = PLAN_NONE;
-  if (recipe->compute != DTYPE_F32)
+  if (recipe->compute != recipe->master)
     unit->cast_buf = add_buf(e, unit_text(e, u, "cast"), BUF_PARAM, recipe->compute, unit->shard, (int32_t)u, true);
   if (!e->plan->training || e->decisions->units->units.data[u].frozen) return;
   unit->grad_buf = add_buf(e, unit_text(e, u, "grad"), BUF_GRAD, recipe->reduce, unit->shard, (int32_t)u, true);
