@@ -27,7 +27,7 @@ sed '/^master/d' none.plan >other.plan
 expect 1 verify other.plan
 said out "is not in the recipe's master dtype"
 
-# Every plan gives the same bits: units, shards, replicas, recompute, threads; and so does the plan as a file.
+# Every plan gives the same bits: units, shards, replicas, recompute, offload, threads; and so does the plan as a file.
 for model in gpt-tiny llama-tiny; do
   with_master $model 'bf16 master bf16' >none.fsdp
   train none none.fsdp --ranks 4
@@ -39,6 +39,7 @@ for model in gpt-tiny llama-tiny; do
   same --strategy hybrid_shard:2 --wrap block
   same --strategy no_shard --wrap whole
   same --strategy shard_grad_op --checkpoint full --prefetch 2
+  same --offload parameters,gradients,optimizer
   [ "$(field none.jsonl planned_peak_bytes)" = "$(tail -1 none.jsonl | field /dev/stdin peak_bytes | sed 's/"/"planned_/')" ] ||
     fail "$model: the peak is not the plan's"
   train f32 "$fixtures/$model.fsdp" --ranks 4

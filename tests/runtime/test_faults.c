@@ -29,7 +29,7 @@ typedef struct FaultKind {
 typedef struct Fault {
   _Atomic long calls; /* so far, in all processes */
   long fails;         /* the number of the call that fails; 0: none */
-  bool lasts;         /* reads of a file's contents fail from there on */
+  bool lasts;         /* from there on, calls that move bytes all fail, and no other does */
   FaultKind kind;
 } Fault;
 
@@ -39,7 +39,7 @@ static Fault *fault;
 static bool strikes(CallKind call, bool divisible) {
   if (fault == NULL || fault->kind.calls != call || (fault->kind.error == 0 && !divisible)) return false;
   long call_number = atomic_fetch_add(&fault->calls, 1) + 1;
-  if (call_number != fault->fails && !(fault->lasts && divisible && call_number > fault->fails)) return false;
+  if (fault->lasts ? !divisible || call_number < fault->fails : call_number != fault->fails) return false;
   errno = fault->kind.error;
   return true;
 }
