@@ -157,12 +157,12 @@ static bool read_unit(Reader *reader, const Key *key) {
   return true;
 }
 
-/* save PATTERN ..., recompute PATTERN ... */
+/* save PATTERN ..., recompute PATTERN ..., host PATTERN ... */
 static bool read_checkpoints(Reader *reader, const Key *key) {
   PlanSettings *plan = reader->target;
   bool any = false;
   while (!next_is_key(reader) && is_pattern(next_item(reader))) {
-    CheckpointRule rule = {.recompute = *key->name == 'r', .span = next_item(reader)->span};
+    CheckpointRule rule = {.recompute = *key->name == 'r', .host = *key->name == 'h', .span = next_item(reader)->span};
     rule.pattern = read_pattern(reader, key->name);
     vec_push(reader->sema->arena, &plan->checkpoints, rule);
     any = true;
@@ -282,6 +282,7 @@ static const Key plan_keys[] = {
     {"offload", KEY_CUSTOM, .read = read_offload, .usage = "offload auto|none|parameters gradients optimizer activations"},
     {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
     {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
+    {"host", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "host PATTERN ..."},
     {"executor", KEY_CUSTOM, .read = read_executor, .usage = "executor native|pytorch-fsdp2 [eager|compiled]|... [{ states f32|bf16 ... }]"},
     {"prefetch", KEY_CUSTOM, .read = read_prefetch, .usage = "prefetch auto|UNITS"},
     {"micro_batch", KEY_CUSTOM, .read = read_micro_batch, .usage = "micro_batch auto|SAMPLES"},

@@ -250,8 +250,30 @@ static void forget_buffers(Emitter *e) {
   }
 }
 
+static void emit_departure(Emitter *e, const Trip *trip) {
+  const Value *value = &e->program->values.data[trip->value];
+  const char *name = arena_printf(e->arena, "%s.host", value->name);
+  int32_t host = emit_buf(e, name, BUF_ACTIVATION, value->dtype, value->numel, PLAN_NONE, false);
+  e->plan->bufs.data[host].host = true;
+  emit_store(e, e->buf_of[trip->value], host, PHASE_FORWARD, value->name);
+  e->away[trip->value] = host;
+}
+
+static void emit_return(Emitter *e, const Trip *trip) {
+  const Value *value = &e->program->values.data[trip->value];
+  e->left[trip - e->schedule.trips] = e->buf_of[trip->value];
+  e->buf_of[trip->value] = emit_buf(e, value->name, BUF_ACTIVATION, value->dtype, value->numel, PLAN_NONE, false);
+  emit_fetch(e, e->away[trip->value], e->buf_of[trip->value], PHASE_BACKWARD, value->name);
+}
+
+/* Compute runs on while a value is stored: its buffer is free for reuse only after the schedule's release. */
+static void hold_departures(Emitter *e) {
+  for (uint32_t t = 0; t < e->schedule.trip_count; t++) emit_hold(e, e->left[t], e->step_instr[e->schedule.trips[t].release]);
+}
+
 static void emit_pass(Emitter *e, const MicroPass *pass) {
-  uint32_t next = 0, reduce = 0;
+  uint32_t next = 0, reduce = 0, departed = 0, returned = 0;
+  const Trip *trips = e->schedule.trips;
   const Reduction *reductions = e->schedule.reductions;
   bool gathers = pass->gathers && decisions_gather(e->decisions), reduces = pass->reduces && decisions_reduce(e->decisions);
   bool fetches = reduces && e->plan->world.ranks == 1; /* gradients that are offloaded */
@@ -262,12 +284,16 @@ static void emit_pass(Emitter *e, const MicroPass *pass) {
     while (gathers && next < e->schedule.use_count && e->schedule.uses[next].issue <= s) emit_gather(e, &e->schedule.uses[next++]);
     for (uint32_t r = 0; fetches && r < e->schedule.reduction_count; r++)
       if (reductions[r].first == s) emit_first_gradient(e, reductions[r].unit);
+    for (; returned < e->schedule.trip_count && trips[e->schedule.returns[returned]].issue <= s; returned++)
+      emit_return(e, &trips[e->schedule.returns[returned]]);
     e->step_instr[s] = emit_step(e, &e->schedule.steps[s]);
+    for (; departed < e->schedule.trip_count && trips[departed].after == s; departed++) emit_departure(e, &trips[departed]);
     for (; reduce < e->schedule.reduction_count && reductions[reduce].after == s; reduce++)
       if (reduces) emit_reduce(e, reductions[reduce].unit);
   }
   emit_end_segment(e);
   if (reduces) hold_reduced_gradients(e);
+  hold_departures(e);
 }
 
 /* --- lifetimes --------------------------------------------------------------------------------------------------------------- */
@@ -376,6 +402,8 @@ static void start_program(Emitter *e, const Skeleton *skeleton) {
   for (uint32_t i = 0; i < program->values.count; i++) e->buf_of[i] = PLAN_NONE;
   schedule_build(&e->schedule, e->arena, skeleton, e->decisions);
   e->step_instr = ARENA_ARRAY(e->arena, int32_t, (uint32_t)e->schedule.step_count);
+  e->away = ARENA_ARRAY(e->arena, int32_t, e->schedule.trip_count ? program->values.count : 0);
+  e->left = ARENA_ARRAY(e->arena, int32_t, e->schedule.trip_count);
 }
 
 static void emit_training(Emitter *e) {

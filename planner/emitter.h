@@ -19,6 +19,7 @@ typedef struct Emitter {
   Schedule schedule;
   int32_t *buf_of;       /* by value: its present buffer */
   int32_t *away;         /* by value: the host buffer that it was stored to */
+  int32_t *left;         /* by trip: the device buffer that was stored */
   int32_t *gathered;     /* by unit: its present full buffer */
   int32_t *grad_full;    /* by unit */
   int32_t *grad_image;   /* by unit: the device's side of a gradient that is offloaded, in this micro-batch */

@@ -22,6 +22,8 @@ void figures_of_program(Program *program, const Cluster *cluster) {
     op->bytes = op_bytes(program, op);
     cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, op->bytes, &op->flops, &op->ns);
     program->flow.op_ns[i] = op->ns;
+    int32_t moved = program->flow.moved[i];
+    if (moved >= 0) program->flow.moved_ns[i] = cost_transfer(cluster, program->flow.value_bytes[moved]);
   }
 }
 
@@ -148,6 +150,12 @@ uint64_t figures_persistent(const Program *program, const UnitSet *units, const 
     if (decisions->reduce_once && held) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
   }
   return bytes;
+}
+
+uint64_t figures_host(const Program *program, const UnitSet *units, const Decisions *decisions) {
+  Decisions here = *decisions;
+  here.offload = 0;
+  return figures_persistent(program, units, &here) - figures_persistent(program, units, decisions);
 }
 
 uint64_t figures_least_update(const Cluster *cluster, const PlanWorld *world) {

@@ -8,7 +8,7 @@
 #include "planner/search.h"
 
 typedef struct Trial {
-  bool *recompute, *keep;
+  bool *recompute, *away, *keep; /* Decisions */
   IssueRule issue;
   uint64_t ns;  /* of a step; UINT64_MAX: does not fit */
   int64_t live; /* most bytes at once */
@@ -30,8 +30,8 @@ struct Inner {
   Decisions base; /* recompute and keep: the start, with pins */
   Items items;
   int64_t *live; /* by op slot, nothing kept; found when first needed */
-  uint64_t room;
-  bool keep_free;
+  uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */
+  bool keep_free, movable; /* units may stay gathered; results may go to the host */
   Bound bound;   /* within the room */
   Trial pool[POOL]; /* of the trials seen: ever slower ones, ever smaller; what does not exist has ns UINT64_MAX */
 };

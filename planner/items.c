@@ -1,6 +1,7 @@
 /* Owns: items.h. Room is kept in a tree over slots: range add and range maximum in O(log n). */
 #include "planner/items.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* --- listing --------------------------------------------------------------------------------------------------------- */
@@ -64,7 +65,13 @@ static int32_t reverse_bits(uint32_t value) {
   return (int32_t)out;
 }
 
-void items_list(Arena *arena, const Program *program, const bool *pinned, bool *recompute, Items *out) {
+/* A result that the policy keeps, but not where. */
+static Item held_item(const Program *program, const Span2 *spans, int32_t op) {
+  int32_t v = program->flow.moved[op];
+  return (Item){.first = spans[v].last_forward, .last = spans[v].first_backward, .bytes = program->flow.value_bytes[v], .held = true};
+}
+
+void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out) {
   const Span2 *spans = find_spans(arena, program);
   const int32_t *readers = count_readers(arena, program);
   bool *needed = ARENA_ARRAY(arena, bool, program->ops.count);
@@ -73,7 +80,7 @@ void items_list(Arena *arena, const Program *program, const bool *pinned, bool *
     if (value->kind == VALUE_ACTIVATION && value->producer >= 0 && spans[v].first_backward >= 0) needed[value->producer] = true;
   }
   for (int32_t i = 0; i < program->turn; i++)
-    if (!pinned[i]) recompute[i] = true;
+    if (pins[i] == PIN_NONE) recompute[i] = true;
   uint32_t number = 0;
   int32_t block = PLAN_NONE, start = 0;
   for (int32_t i = 0; i < program->turn; i++) {
@@ -83,10 +90,19 @@ void items_list(Arena *arena, const Program *program, const bool *pinned, bool *
       start = i;
       number++;
     }
-    if (!needed[i] || pinned[i]) continue;
-    Item item = {.op = i, .unit = PLAN_NONE, .class = own >= 0 ? i - start : -1 - i, .rank = reverse_bits(number)};
-    item.first = INT32_MAX;
-    item.last = PLAN_NONE;
+    bool moves = movable && program->flow.moved[i] >= 0;
+    if (!needed[i] || pins[i] == PIN_EXACT || (pins[i] == PIN_KEPT && !moves)) continue;
+    Item item = {.first = INT32_MAX, .last = PLAN_NONE};
+    if (pins[i] == PIN_KEPT) item = held_item(program, spans, i);
+    item.op = i;
+    item.unit = PLAN_NONE;
+    item.class = own >= 0 ? i - start : -1 - i;
+    item.rank = reverse_bits(number);
+    item.away_ns = moves ? program->flow.moved_ns[i] : 0;
+    if (item.held) {
+      vec_push(arena, out, item);
+      continue;
+    }
     const ProgramOp *op = &program->ops.data[i];
     for (int32_t k = 0; k < op->ref_count; k++) {
       int32_t v = op->refs[k].value;
@@ -163,7 +179,7 @@ Ranking items_rank(Arena *arena, const Items *items, double compute_price, doubl
     const Item *item = &items->data[i];
     double price = item->op >= 0 ? compute_price : gather_price;
     double worth = price * (double)item->ns / (double)(item->bytes ? item->bytes : 1);
-    if (worth > 0) ranked[out.count++] = (Ranked){worth, item->rank, i};
+    if (worth > 0 && !item->held) ranked[out.count++] = (Ranked){worth, item->rank, i};
   }
   qsort(ranked, out.count, sizeof *ranked, compare_ranked);
   for (uint32_t i = 0; i < out.count; i++) out.items[i] = ranked[i].item;
@@ -171,13 +187,45 @@ Ranking items_rank(Arena *arena, const Items *items, double compute_price, doubl
   return out;
 }
 
-void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, const int64_t *live, int32_t slots, bool *recompute,
-                  bool *keep) {
+static int compare_moves(const void *a, const void *b) {
+  const Ranked *x = a, *y = b;
+  if (x->worth != y->worth) return x->worth > y->worth ? -1 : 1;
+  if (x->rank != y->rank) return x->rank > y->rank ? -1 : 1;
+  return (x->item > y->item) - (x->item < y->item);
+}
+
+void items_move(Arena *arena, const Items *items, uint64_t link_ns, uint64_t room, bool held_first, bool *recompute, bool *away) {
+  Ranked *ranked = ARENA_ARRAY(arena, Ranked, items->count);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < items->count; i++) {
+    const Item *item = &items->data[i];
+    if (!item->away_ns) continue;
+    double worth = item->held ? (held_first ? INFINITY : 0) : (double)item->ns / (double)item->bytes;
+    ranked[count++] = (Ranked){worth, item->last, i};
+  }
+  qsort(ranked, count, sizeof *ranked, compare_moves);
+  for (uint32_t i = 0; i < count; i++) {
+    const Item *item = &items->data[ranked[i].item];
+    if (item->away_ns > link_ns || item->bytes > room) continue;
+    link_ns -= item->away_ns;
+    room -= item->bytes;
+    away[item->op] = true;
+    recompute[item->op] = false;
+  }
+}
+
+void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, const int64_t *live, int32_t slots, const bool *away,
+                  bool *recompute, bool *keep) {
   Arena *scratch = arena_new();
   Room room;
   room_build(scratch, &room, live, slots);
+  for (uint32_t i = 0; i < items->count; i++) {
+    const Item *item = &items->data[i];
+    if (item->held && away[item->op]) room_add(&room, 1, 0, room.size, item->first + 1, item->last, -(int64_t)item->bytes);
+  }
   for (uint32_t i = 0; i < ranking->count; i++) {
     const Item *item = &items->data[ranking->items[i]];
+    if (item->op >= 0 && away[item->op]) continue;
     int32_t first = item->first + 1, end = item->last;
     if (end > first) {
       int64_t most = room_most(&room, 1, 0, room.size, first, end);

@@ -45,6 +45,11 @@ static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSetting
     Diag *diag = diag_error(sink, SPAN_NONE, "resharding to fewer ranks is what PyTorch executors can do, this runtime cannot");
     diag_help(diag, "use reshard yes, no or auto; 'fsdpc plan --executor pytorch-fsdp2' plans for PyTorch");
   }
+  uint32_t states = OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER;
+  if (settings->offload != SETTING_AUTO && ((uint32_t)settings->offload & states) && graph->recipe.optimizer == OPTIMIZER_ADAFACTOR) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "parameters, gradients and optimizer state cannot be offloaded with adafactor");
+    diag_help(diag, "use offload activations, or another optimizer");
+  }
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
     bool matched = false;

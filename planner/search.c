@@ -8,16 +8,45 @@
 enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3 };
 /* Beyond this a model is seeded on the groupings of the best bounds only: thousands of layers, where seeds come close. */
 enum { LARGE_ITEMS = 20000 };
+/* State goes to the host unasked only where that promises more than this. */
+static const double WORTH_OFFLOADING = 1.04;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 
+/* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
+static bool offers_host(const Search *s) {
+  const Device *device = &s->cluster->device;
+  return device->kind != DEVICE_CPU && device->host_link > 0 && device->host_memory > 0;
+}
+
+bool search_movable(const Search *s) {
+  return s->settings->offload == SETTING_AUTO ? offers_host(s) : (s->settings->offload & OFFLOAD_ACTIVATIONS) != 0;
+}
+
+static void prepare_items(const Search *s, Prepared *prepared) {
+  uint32_t ops = prepared->program->ops.count;
+  Arena *scratch = arena_new();
+  Pin *pins = ARENA_ARRAY(scratch, Pin, ops);
+  prepared->recompute = ARENA_ARRAY(s->arena, bool, ops);
+  prepared->away = ARENA_ARRAY(s->arena, bool, ops);
+  checkpoint_pin(prepared->program, s->settings, pins, prepared->recompute, prepared->away);
+  items_list(s->arena, prepared->program, pins, search_movable(s), prepared->recompute, &prepared->items);
+  arena_free(scratch);
+}
+
+const Prepared *search_prepare(Search *s, int64_t micro_batch) {
+  for (uint32_t i = 0; i < s->prepared.count; i++)
+    if (s->prepared.data[i].program->batch == micro_batch) return &s->prepared.data[i];
+  Prepared prepared = {.program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, NULL)};
+  if (!prepared.program) return NULL;
+  figures_of_program(prepared.program, s->cluster);
+  prepare_items(s, &prepared);
+  vec_push(s->arena, &s->prepared, prepared);
+  return &s->prepared.data[s->prepared.count - 1];
+}
+
 const Program *search_program(Search *s, int64_t micro_batch) {
-  for (uint32_t i = 0; i < s->programs.count; i++)
-    if (s->programs.data[i]->batch == micro_batch) return s->programs.data[i];
-  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, NULL);
-  if (!program) return NULL;
-  figures_of_program(program, s->cluster);
-  vec_push(s->arena, &s->programs, program);
-  return program;
+  const Prepared *prepared = search_prepare(s, micro_batch);
+  return prepared ? prepared->program : NULL;
 }
 
 PlanWorld search_world(const Search *s, const Outer *outer) {
@@ -266,8 +295,10 @@ static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
   return good;
 }
 
+enum { MAX_WIDTHS = 3, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
+
 /* Shard widths that the strategy allows, widest first: all ranks, one node's, or what is pinned; 1 replicates. */
-static uint32_t list_widths(const Search *s, uint32_t out[3]) {
+static uint32_t list_widths(const Search *s, uint32_t out[MAX_WIDTHS]) {
   uint32_t count = 0;
   switch (s->settings->strategy) {
   case STRATEGY_NO_SHARD: out[count++] = 1; break;
@@ -290,8 +321,17 @@ static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accu
   return pinned == CADENCE_STEP ? 2 : 3;
 }
 
-static uint32_t pinned_offload(const Search *s) {
-  return s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
+/* What of the state may lie in host memory: what is pinned; unasked nothing, or more and more of it. Adafactor's update is not made for it. */
+static uint32_t list_offloads(const Search *s, uint32_t out[MAX_OFFLOADS]) {
+  static const uint32_t levels[MAX_OFFLOADS] = {0, OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_GRADIENTS | OFFLOAD_PARAMETERS};
+  bool open = s->settings->offload == SETTING_AUTO && offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+  out[0] = s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
+  for (uint32_t i = 0; open && i < MAX_OFFLOADS; i++) out[i] = levels[i];
+  return open ? MAX_OFFLOADS : 1;
+}
+
+static bool offloads_unasked(const Search *s, const Outer *outer) {
+  return s->settings->offload == SETTING_AUTO && outer->offload != 0;
 }
 
 static bool add_candidate(Search *s, Outer outer, Candidate *out, uint32_t *total) {
@@ -300,22 +340,27 @@ static bool add_candidate(Search *s, Outer outer, Candidate *out, uint32_t *tota
   return bound_outer(s, &candidate->outer, &candidate->bound);
 }
 
+/* With every cadence of gathers and reductions that is open. */
+static bool add_cadences(Search *s, Outer outer, Candidate *out, uint32_t *total) {
+  uint64_t accumulation = search_world(s, &outer).accumulation;
+  int gathers = cadences(s, s->settings->gather, outer.shard > 1, accumulation);
+  int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);
+  for (int k = 0; k < MAX_CADENCES; k++) {
+    outer.gather_once = k & 1;
+    outer.reduce_once = k & 2;
+    if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
+    if (!add_candidate(s, outer, out, total)) return false;
+  }
+  return true;
+}
+
 static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out, uint32_t *total) {
-  uint32_t widths[3], width_count = list_widths(s, widths);
+  uint32_t widths[MAX_WIDTHS], width_count = list_widths(s, widths), offloads[MAX_OFFLOADS], offload_count = list_offloads(s, offloads);
   *total = 0;
   for (uint32_t m = 0; m < count; m++)
-    for (uint32_t w = 0; w < width_count; w++) {
-      Outer outer = {.micro_batch = micro[m], .shard = widths[w], .offload = pinned_offload(s)};
-      uint64_t accumulation = search_world(s, &outer).accumulation;
-      int gathers = cadences(s, s->settings->gather, widths[w] > 1, accumulation);
-      int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);
-      for (int k = 0; k < 4; k++) {
-        outer.gather_once = k & 1;
-        outer.reduce_once = k & 2;
-        if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
-        if (!add_candidate(s, outer, out, total)) return false;
-      }
-    }
+    for (uint32_t w = 0; w < width_count; w++)
+      for (uint32_t o = 0; o < offload_count; o++)
+        if (!add_cadences(s, (Outer){.micro_batch = micro[m], .shard = widths[w], .offload = offloads[o]}, out, total)) return false;
   qsort(out, *total, sizeof *out, compare_candidates);
   return true;
 }
@@ -330,15 +375,22 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
   return true;
 }
 
+/* Tries candidates, those that offload state or the others, whose bound leaves hope for a plan `gain` times as fast as the best. */
+static bool try_candidates(Search *s, const Candidate *candidates, uint32_t total, bool unasked, double gain, Found *found) {
+  for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
+    if (offloads_unasked(s, &candidates[i].outer) != unasked) continue;
+    if (found->plan && gain * (double)candidates[i].bound.ns >= (double)found->sim.step_ns) break;
+    if (!search_outer(s, &candidates[i].outer, found)) return false;
+  }
+  return true;
+}
+
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
-  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 12 * (size_t)count);
+  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, (size_t)MAX_WIDTHS * MAX_OFFLOADS * MAX_CADENCES * count);
   uint32_t total;
   *found = (Found){0};
   if (!list_candidates(s, micro, count, candidates, &total)) return false;
-  for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
-    if (found->plan && candidates[i].bound.ns >= found->sim.step_ns) break;
-    if (!search_outer(s, &candidates[i].outer, found)) return false;
-  }
+  if (!try_candidates(s, candidates, total, false, 1, found) || !try_candidates(s, candidates, total, true, WORTH_OFFLOADING, found)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};
   return true;

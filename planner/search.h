@@ -9,6 +9,13 @@
 #include "planner/figures.h"
 #include "planner/planner.h"
 
+/* What all outer choices of one micro-batch share. */
+typedef struct Prepared {
+  Program *program;       /* costed */
+  bool *recompute, *away; /* the start, with pins */
+  Items items;            /* of operators */
+} Prepared;
+
 typedef struct Search {
   Arena *arena;
   Arena *scratch; /* of one judgement */
@@ -22,7 +29,7 @@ typedef struct Search {
   uint32_t ranks, ranks_per_node;
   uint64_t samples; /* a step, 0: one micro-batch a rank */
   uint64_t budget;
-  VEC(Program *) programs; /* one a micro-batch tried */
+  VEC(Prepared) prepared; /* one a micro-batch tried */
   uint32_t candidates;     /* schedules judged */
 } Search;
 
@@ -63,8 +70,11 @@ typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, Found *found);
 /* The smallest placed plan of an outer choice: everything recomputed that may be, nothing prefetched. NULL after diagnostics. */
 Plan *search_smallest(Search *search, Arena *arena, const Outer *outer, Found *found);
-/* The program of a micro-batch, costed; NULL after diagnostics. */
+/* Of a micro-batch; NULL after diagnostics. */
+const Prepared *search_prepare(Search *search, int64_t micro_batch);
 const Program *search_program(Search *search, int64_t micro_batch);
+/* Whether results may go to host memory. */
+bool search_movable(const Search *search);
 PlanWorld search_world(const Search *search, const Outer *outer);
 /* Groupings of units that the settings leave open for an outer choice whose program exists. */
 uint32_t search_groupings(Search *search, const Outer *outer, Grouping out[MAX_GROUPINGS]);
