@@ -22,6 +22,11 @@ for ranks in 1 2; do
   [ $(($(number kept.plan persistent) - $(number none.plan persistent))) = $((4 * elements)) ] ||
     fail "not four bytes a parameter are saved with $ranks ranks"
   expect 0 verify none.plan
+  # What the planner counts is what it lays out: the smallest peak that it names is enough, to the byte.
+  expect 3 plan none.fsdp --ranks $ranks --memory 1KiB --json
+  least=$(field out smallest_peak_bytes | tr -dc 0-9)
+  expect 0 plan none.fsdp --ranks $ranks --memory "${least}B" -o least.plan
+  expect 0 verify least.plan
 done
 sed '/^master/d' none.plan >other.plan
 expect 1 verify other.plan
