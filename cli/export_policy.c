@@ -257,7 +257,7 @@ static void write_accelerate(Text *out, Policy *p) {
 static int refuse_losses(const Policy *p, const char *target) {
   cli_error("--to %s cannot say all of this policy", target);
   for (uint32_t i = 0; i < p->losses.count; i++) fprintf(stderr, "note: %s\n", p->losses.data[i]);
-  fprintf(stderr, "help: plan with the options in parentheses, or pass --lossy; --to torch says everything\n");
+  fprintf(stderr, "help: plan with the options in parentheses, or pass --lossy; --to torch says the most\n");
   return EXIT_INVALID;
 }
 
