@@ -272,6 +272,23 @@ BREAK(attribute_state) {
   operand_of(plan, AT_ADAMW, 4)->buf = find_buf(plan, "wte.m");
 }
 
+/* A host arena appears, and the buffer lies in it. */
+static void move_to_host(Plan *plan, const char *name) {
+  buf(plan, name)->host = true;
+  buf(plan, name)->offset = 0;
+  plan->host_bytes = (buf(plan, name)->bytes + 255) / 256 * 256;
+}
+BREAK(computes_on_the_host) {
+  UNUSED;
+  move_to_host(plan, "x1");
+}
+BREAK(fetches_from_the_device) {
+  UNUSED;
+  PlanInstr *instr = &plan->instrs.data[AT_LINEAR];
+  instr->op = INSTR_FETCH;
+  instr->stream = STREAM_COPY_IN;
+}
+
 BREAK(misaligned) {
   UNUSED;
   buf(plan, "scale")->offset += 4;
@@ -534,6 +551,8 @@ static const Breakage breakages[] = {
     CASE(GRADIENT, update_twice),
     CASE(GRADIENT, reduce_twice),
     CASE(SUMS, norm_of_one_shard),
+    CASE(OFFLOAD, computes_on_the_host),
+    CASE(OFFLOAD, fetches_from_the_device),
     CASE(SUMMARY, persistent_sum),
     CASE(SUMMARY, max_live),
     CASE(SUMMARY, arena_long),
