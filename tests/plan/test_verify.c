@@ -170,6 +170,22 @@ BREAK(unit_buf) {
   UNUSED;
   plan->units.data[1].m_buf = plan->units.data[0].m_buf;
 }
+BREAK(master_dtype) { /* parameters lie in f32 */
+  UNUSED;
+  plan->recipe.master = DTYPE_BF16;
+}
+BREAK(master_wider) {
+  UNUSED;
+  plan->recipe.master = DTYPE_F64;
+}
+BREAK(rounding_of_f32) {
+  UNUSED;
+  plan->recipe.rounding = ROUNDING_STOCHASTIC;
+}
+BREAK(spare_cast) {
+  UNUSED;
+  plan->recipe.compute = DTYPE_F32;
+}
 BREAK(string) {
   UNUSED;
   plan->instrs.data[0].name = 1u << 30;
@@ -478,6 +494,10 @@ static const Breakage breakages[] = {
     CASE(STRUCTURE, unit_numel),
     CASE(STRUCTURE, unit_params),
     CASE(STRUCTURE, unit_buf),
+    CASE(STRUCTURE, master_dtype),
+    CASE(STRUCTURE, master_wider),
+    CASE(STRUCTURE, rounding_of_f32),
+    CASE(STRUCTURE, spare_cast),
     CASE(STRUCTURE, string),
     CASE(STRUCTURE, wrong_stream),
     CASE(STRUCTURE, times),
