@@ -38,6 +38,8 @@ static bool instr_ok(CudaBackend *cuda, int32_t position, int error) {
   }
   if (error == CUDA_UNSUPPORTED)
     return instr_failed(cuda, position, "the GPU has no kernel for these element types or this shape", RUN_INVALID);
+  if (error == CUDA_FLASH_FAILED)
+    return instr_failed(cuda, position, "cuDNN does not launch it; FSDPC_CUDA_ATTENTION=own uses own kernels", RUN_INVALID);
   return instr_failed(cuda, position, cudaGetErrorString((cudaError_t)error), RUN_INVALID);
 }
 

@@ -152,12 +152,33 @@ static AttentionShape attention_shape(const int64_t *n, const double *x) {
                           .scale = x[0]};
 }
 
+/* What only prepares is done; what cuDNN took is launched; the rest is left to an own kernel: true. */
+static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *result) {
+  CudaFlash *flash = c->machine->flash;
+  *result = 0;
+  if (c->prepare) {
+    const char *why;
+    if (flash != NULL && !cuda_flash_prepare(flash, c->position, call, &why)) *c->refused = why;
+    return false;
+  }
+  if (flash == NULL || !cuda_flash_takes(flash, c->position)) return true;
+  if (!cuda_flash_run(flash, S, c->position)) *result = CUDA_FLASH_FAILED;
+  return false;
+}
+
 OP(attention_fwd) {
   AttentionShape shape = attention_shape(c->n, c->x);
+  CudaFlashCall call = {.shape = shape, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4)};
+  int result;
+  if (!own_attention(c, &call, &result)) return result;
   return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4));
 }
 OP(attention_bwd) {
   AttentionShape shape = attention_shape(c->n, c->x);
+  CudaFlashCall call = {.shape = shape, .backward = true, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4),
+                        .d_o = T(5), .dq = T(6), .dk = T(7), .dv = T(8)};
+  int result;
+  if (!own_attention(c, &call, &result)) return result;
   return cuda_attention_bwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->scratch);
 }
 
@@ -286,7 +307,8 @@ CudaFunction cuda_function(InstrOp op) {
 }
 
 bool cuda_needs_preparing(InstrOp op) {
-  return op == INSTR_LINEAR_FWD || op == INSTR_LINEAR_BWD_X || op == INSTR_LINEAR_BWD_W || op == INSTR_LINEAR_CROSS_ENTROPY;
+  return op == INSTR_LINEAR_FWD || op == INSTR_LINEAR_BWD_X || op == INSTR_LINEAR_BWD_W ||
+         op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD;
 }
 
 uint64_t cuda_scratch_bytes(const Plan *plan, const PlanInstr *instr) {

@@ -4,6 +4,7 @@
 
 #include "planner/plan/plan.h"
 #include "runtime/cuda_comm.h"
+#include "runtime/cuda_flash.h"
 #include "runtime/cuda_product.h"
 
 /* Where the host puts what a step reads anew, by instruction: an INPUT's tokens of all repetitions side by side, a
@@ -11,6 +12,7 @@
 typedef struct CudaMachine {
   const Plan *plan;
   CudaProducts *products;
+  CudaFlash *flash; /* NULL: attention is left to own kernels */
   CudaComm *comm; /* NULL: one rank */
   uint32_t rank;
   const CudaStep *step;
@@ -28,11 +30,13 @@ typedef struct CudaCall {
   const int64_t *n;    /* ints */
   const double *x;     /* reals */
   bool prepare;        /* choose algorithms, launch nothing */
+  const char **refused; /* when preparing: why cuDNN leaves an attention to an own kernel */
   Failure *failure;    /* may be filled in */
 } CudaCall;
 
-/* 0; or a cudaError_t; or CUDA_COMM_FAILED, and the communicator says why; or, when preparing, CUDA_NOT_PREPARED. */
-enum { CUDA_COMM_FAILED = -1, CUDA_NOT_PREPARED = -2 };
+/* 0; or a cudaError_t; or CUDA_COMM_FAILED, and the communicator says why; or CUDA_FLASH_FAILED; or, when preparing,
+ * CUDA_NOT_PREPARED. */
+enum { CUDA_COMM_FAILED = -1, CUDA_NOT_PREPARED = -2, CUDA_FLASH_FAILED = -3 };
 typedef int (*CudaFunction)(const CudaCall *call);
 
 /* NULL for an instruction that the GPU does not have. */

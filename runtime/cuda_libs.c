@@ -24,7 +24,7 @@ static const Library cublaslt = {"cuBLASLt", cublaslt_files,
                                  "folder into LD_LIBRARY_PATH"};
 static const Library nccl = {"NCCL", nccl_files,
                              "install libnccl2, or pip install nvidia-nccl-cu13, and set NCCL_HOME to its folder"};
-static const Library cudnn = {"cuDNN", cudnn_files, NULL}; /* nothing uses it yet */
+static const Library cudnn = {"cuDNN", cudnn_files, NULL}; /* can be done without */
 
 static void *open_in(const char *folder, size_t length, const char *file) {
   char path[PATH_BYTES];

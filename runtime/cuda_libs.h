@@ -53,7 +53,7 @@ typedef struct CudaLibs {
 /* Each fills its part of the table; false with a message that says what is missing and how to get it. */
 bool cuda_libs_cublaslt(CudaLibs *libs, Failure *failure);
 bool cuda_libs_nccl(CudaLibs *libs, Failure *failure);
-/* A handle for dlsym, or NULL: nothing but `doctor` asks for cuDNN yet. */
+/* A handle for dlsym (cuda_dnn.h), or NULL. */
 void *cuda_libs_cudnn(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* Owns: opening the CUDA backend: device, memory, streams, events, communicator, operands, algorithms; and closing it.
  *
  * Device memory: the arena, as planned, and beside it a constant known before the first step: the workspace of products,
- * the compute stream's scratch, inputs, ranges of parameters, the communicator's scratch (and what CUDA, cuBLASLt and NCCL
+ * the compute stream's scratch, cuDNN's, inputs, ranges of parameters, the communicator's scratch (and what CUDA, cuBLASLt and NCCL
  * take for themselves). */
 #include "runtime/cuda_state.h"
 
@@ -50,6 +50,7 @@ static bool open_device(CudaBackend *cuda, int *devices, Failure *failure) {
     return fail(failure, RUN_INVALID, "backend \"cuda\": no usable GPU: %s; `fsdpc doctor` says what this machine has",
                 error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
   int chosen = (int)cuda->machine.rank % *devices;
+  cuda->device = chosen;
   if (!cuda_ok((int)cudaSetDevice(chosen), "choosing a GPU", failure) ||
       !cuda_ok((int)cudaGetDeviceProperties(&device, chosen), "asking a GPU what it is", failure))
     return false;
@@ -132,7 +133,7 @@ static bool resolve(CudaBackend *cuda, const InstrSpec *specs, int32_t position,
   return true;
 }
 
-static bool prepare(CudaBackend *cuda, int32_t position, Failure *failure) {
+static bool prepare(CudaBackend *cuda, int32_t position, const char **refused, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   CudaCall call = {.machine = &cuda->machine,
@@ -142,8 +143,44 @@ static bool prepare(CudaBackend *cuda, int32_t position, Failure *failure) {
                    .n = plan->ints.data + instr->ints,
                    .x = plan->reals.data + instr->reals,
                    .prepare = true,
+                   .refused = refused,
                    .failure = failure};
   return !cuda_needs_preparing(instr->op) || cuda_function(instr->op)(&call) == 0;
+}
+
+/* --- attention by cuDNN --------------------------------------------------------------------------------------------- */
+
+static bool wants(const char *attention) {
+  const char *value = getenv("FSDPC_CUDA_ATTENTION");
+  return value != NULL && strcmp(value, attention) == 0;
+}
+
+/* False: FSDPC_CUDA_ATTENTION=cudnn, and cuDNN does not do it all. */
+static bool without_flash(const char *why, Failure *failure) {
+  if (!wants("cudnn")) return true;
+  return fail(failure, RUN_INVALID, "cuda: FSDPC_CUDA_ATTENTION=cudnn, but cuDNN: %s; unset it to use own kernels", why);
+}
+
+static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  const char *why = "";
+  if (wants("own")) return true;
+  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, &why);
+  return cuda->machine.flash != NULL || without_flash(why, failure);
+}
+
+/* After all attentions are prepared. refused: why one was left to own kernels, or NULL. */
+static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure) {
+  CudaFlash *flash = cuda->machine.flash;
+  char *name = cuda->device_name, size[32];
+  size_t length = strlen(name);
+  if (refused != NULL && !without_flash(refused, failure)) return false;
+  uint64_t bytes = flash != NULL ? cuda_flash_workspace_bytes(flash) : 0;
+  if (bytes == 0) return true;
+  if (!allocate(&cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
+  if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
+  snprintf(name + length, sizeof cuda->device_name - length, ", attention by cuDNN with %s beside the plan",
+           text_bytes(size, bytes));
+  return true;
 }
 
 static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
@@ -151,9 +188,13 @@ static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const InstrSpec *specs = instr_specs(arena);
   cuda->operands = ARENA_ARRAY(arena, CudaTensor, plan->operands.count);
   cuda->reach = ARENA_ARRAY(arena, uint64_t, plan->instrs.count);
-  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++)
-    if (!resolve(cuda, specs, i, failure) || !prepare(cuda, i, failure)) return false;
-  return true;
+  const char *refused = NULL;
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
+    const char *why = NULL;
+    if (!resolve(cuda, specs, i, failure) || !prepare(cuda, i, &why, failure)) return false;
+    if (why != NULL) refused = why;
+  }
+  return bind_flash(cuda, refused, failure);
 }
 
 /* Every unit's parameters, side by side in device memory. */
@@ -204,7 +245,9 @@ static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
       !open_ranges(cuda, arena, failure))
     return false;
   cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, WORKSPACE_BYTES, failure);
-  if (cuda->machine.products == NULL || !open_comm(cuda, arena, devices, failure)) return false;
+  if (cuda->machine.products == NULL || !open_comm(cuda, arena, devices, failure) ||
+      !open_flash(cuda, arena, failure))
+    return false;
   return open_plan(cuda, arena, failure) && cuda_ok((int)cudaDeviceSynchronize(), "opening", failure);
 }
 
@@ -236,6 +279,7 @@ void cuda_release(CudaBackend *cuda) {
   if (!broken) cudaDeviceSynchronize();
   if (cuda->machine.comm != NULL) cuda->machine.comm->close(cuda->machine.comm, broken);
   if (cuda->machine.products != NULL) cuda_products_close(cuda->machine.products);
+  if (cuda->machine.flash != NULL) cuda_flash_close(cuda->machine.flash);
   for (uint32_t s = 0; s < plan->segments.count; s++)
     if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);
   for (uint32_t i = 0; i < plan->instrs.count; i++) destroy_event(cuda->timers[i].start), destroy_event(cuda->timers[i].end);
@@ -247,5 +291,6 @@ void cuda_release(CudaBackend *cuda) {
   destroy_event(cuda->fork), destroy_event(cuda->done);
   cudaFreeHost(cuda->staging_host);
   cudaFree(cuda->staging_device), cudaFree(cuda->range_memory), cudaFree(cuda->scratch), cudaFree(cuda->workspace);
+  cudaFree(cuda->flash_memory);
   cudaFree(cuda->arena);
 }

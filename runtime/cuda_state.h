@@ -19,11 +19,13 @@ typedef struct CudaBackend {
   CudaMachine machine;
   CudaTensor *operands; /* parallel to plan->operands */
   uint64_t *reach;      /* of each instruction: the arena offset that its operands end at */
-  char device_name[300];
+  int device;
+  char device_name[400]; /* and what was chosen on it */
 
   unsigned char *arena;    /* plan->arena_bytes */
   void *workspace;         /* of products */
   void *scratch;           /* of the compute stream */
+  void *flash_memory;      /* of cuDNN's attention */
   CudaRange *range_memory; /* of all units */
 
   /* What a step reads anew: the same layout on both sides. */
