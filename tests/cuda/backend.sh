@@ -69,18 +69,6 @@ train bf16-2 bf16.fsdp --ranks 2 --steps 4 --backend cuda
 train bf16-again bf16.fsdp --ranks 1 --steps 8 --backend cuda --micro-batch 2
 "$compare" metrics bf16-again.jsonl gpt-tiny-cpu.jsonl 2e-2
 
-# Attention that cuDNN takes is cuDNN's, forward and backward; the own kernels can be asked for, and cuDNN insisted on.
-FAKE_CUDNN=1 train flash bf16.fsdp --ranks 1 --steps 8 --backend cuda
-"$compare" metrics flash.jsonl bf16.jsonl 0
-FAKE_CUDNN=1 expect 0 run bf16.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
-said err 'attention by cuDNN with'
-FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=own expect 0 run bf16.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
-! grep -q 'attention by cuDNN' err || fail 'own kernels were asked for'
-FSDPC_CUDA_ATTENTION=cudnn expect 1 run bf16.fsdp --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
-said err 'FSDPC_CUDA_ATTENTION=cudnn, but cuDNN: missing'
-FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=cudnn expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
-said err 'it takes bf16 and f16'
-
 # f16: gradients overflow at first, the steps are skipped, and training goes on with a smaller loss scale, as on the CPU.
 sed 's/precision f32 reduce f32/precision f16 reduce f32 loss_scale { init 1e9 interval 3 }/' "$fixtures/gpt-tiny.fsdp" >f16.fsdp
 train f16 f16.fsdp --ranks 2 --steps 16 --backend cuda
