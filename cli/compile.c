@@ -121,6 +121,28 @@ static bool override_executor(const Cli *cli, ExecutorId *out) {
   return false;
 }
 
+/* --offload auto | none | parameters,gradients,optimizer,activations */
+static bool override_offload(const Cli *cli, int32_t *out) {
+  static const char *const names[] = {"parameters", "gradients", "optimizer", "activations"}; /* in the order of OFFLOAD_* */
+  const char *text = option_text(&cli->options, OPTION_OFFLOAD, NULL);
+  if (!text) return true;
+  *out = !strcmp(text, "auto") ? SETTING_AUTO : 0;
+  if (!strcmp(text, "auto") || !strcmp(text, "none")) return true;
+  char *rest = arena_strdup(cli->arena, text);
+  for (char *word; (word = strsep(&rest, ",")) != NULL;) {
+    int which = 0;
+    while (which < 4 && strcmp(word, names[which])) which++;
+    if (which == 4) {
+      const char *meant = text_nearest(word, names, 4);
+      usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : "give auto, none, or a comma list of parameters, gradients, optimizer, activations",
+                  "option --offload knows no \"%s\"", word);
+      return false;
+    }
+    *out |= 1 << which;
+  }
+  return true;
+}
+
 static bool override_settings(const Cli *cli, PlanSettings *settings) {
   static const char *const checkpoints[] = {"auto", "none", "full"};
   static const CheckpointKind kinds[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
@@ -131,7 +153,7 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
       !option_word(&cli->options, OPTION_CHECKPOINT, checkpoints, 3, &checkpoint) ||
       !override_reshard(cli, &settings->reshard) || !override_executor(cli, &settings->executor.id) ||
       !option_word(&cli->options, OPTION_GATHER, cadences, 3, &gather) ||
-      !option_word(&cli->options, OPTION_REDUCE, cadences, 3, &reduce) ||
+      !option_word(&cli->options, OPTION_REDUCE, cadences, 3, &reduce) || !override_offload(cli, &settings->offload) ||
       !override_auto(cli, OPTION_PREFETCH, 0, MOST_PREFETCH, &settings->prefetch) ||
       !override_auto(cli, OPTION_MICRO_BATCH, 1, MOST_SAMPLES, &settings->micro_batch))
     return false;

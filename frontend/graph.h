@@ -104,6 +104,8 @@ typedef struct GraphInput {
 typedef enum { STRATEGY_AUTO, STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_NO_SHARD,
                STRATEGY_SHARD_OPTIM, STRATEGY_HYBRID_SHARD } Strategy;
 typedef enum { WRAP_AUTO, WRAP_BLOCK, WRAP_SIZE, WRAP_WHOLE } WrapKind;
+/* What plan { offload ... } names: the first three lie in host memory between uses, activations may. */
+enum { OFFLOAD_PARAMETERS = 1, OFFLOAD_GRADIENTS = 2, OFFLOAD_OPTIMIZER = 4, OFFLOAD_ACTIVATIONS = 8 };
 typedef enum { CADENCE_AUTO, CADENCE_MICRO_BATCH, CADENCE_STEP } Cadence; /* how often collectives run in a step */
 typedef enum { CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL } CheckpointKind;
 
@@ -138,7 +140,7 @@ typedef enum { REDUCE_DEFAULT, REDUCE_MICRO_BATCH, REDUCE_STEP } ReduceWhen;
 typedef enum { SELECTIVE_NONE, SELECTIVE_OPERATORS, SELECTIVE_BLOCKS } SelectiveKind;
 typedef enum { UPDATE_DEFAULT, UPDATE_UNFUSED, UPDATE_FOREACH, UPDATE_FUSED } UpdateKind;
 typedef enum { ATTENTION_DEFAULT, ATTENTION_FLASH1, ATTENTION_FLASH2, ATTENTION_CUDNN, ATTENTION_UNFUSED, ATTENTION_KIND_COUNT } AttentionKind;
-enum { OFFLOAD_M = 1, OFFLOAD_V = 2, OFFLOAD_MASTER = 4, OFFLOAD_RESIDUAL = 8 };
+enum { TRAINER_OFFLOADS_M = 1, TRAINER_OFFLOADS_V = 2, TRAINER_OFFLOADS_MASTER = 4, TRAINER_OFFLOADS_RESIDUAL = 8 };
 
 /* executor NAME { ... }: who runs the plan, and what that trainer was told. Zero is "native, as it comes". */
 typedef struct ExecutorSettings {
@@ -151,7 +153,7 @@ typedef struct ExecutorSettings {
   SelectiveKind selective; /* with checkpoint none: operators as torchtitan's per-op policy, or every second block */
   UpdateKind update;
   bool update_in_backward;
-  uint32_t offload; /* OFFLOAD_ bits */
+  uint32_t offload; /* TRAINER_OFFLOADS_ bits */
 } ExecutorSettings;
 
 const char *executor_name(ExecutorId id);
@@ -171,6 +173,7 @@ typedef struct PlanSettings {
   int64_t micro_batch;   /* samples, or SETTING_AUTO */
   int32_t reshard;       /* after forward: 0 no, 1 yes, N > 1 to groups of N ranks (other executors only), SETTING_AUTO */
   Cadence gather, reduce;
+  int32_t offload; /* OFFLOAD_ bits, or SETTING_AUTO */
   VEC(UnitRule) units;
   VEC(CheckpointRule) checkpoints;
   ExecutorSettings executor;

@@ -69,6 +69,6 @@ bool key_error(Reader *reader, const Key *key, Span span, const char *saw);
 extern const char *const settings_strategy[], *const settings_wrap[], *const settings_checkpoint[], *const settings_cadence[],
     *const settings_states[],
     *const settings_loss[], *const settings_attention[], *const settings_reduce[], *const settings_selective[],
-    *const settings_update[], *const settings_offload[];
+    *const settings_update[], *const settings_trainer_offload[], *const settings_offload[];
 
 #endif

@@ -15,7 +15,8 @@ const char *const settings_attention[] = {"default", "flash1", "flash2", "cudnn"
 const char *const settings_reduce[] = {"default", "micro_batch", "step", NULL};
 const char *const settings_selective[] = {"none", "operators", "blocks", NULL};
 const char *const settings_update[] = {"default", "unfused", "foreach", "fused", NULL};
-const char *const settings_offload[] = {"m", "v", "master", "residual", NULL};
+const char *const settings_trainer_offload[] = {"m", "v", "master", "residual", NULL};
+const char *const settings_offload[] = {"parameters", "gradients", "optimizer", "activations", NULL};
 
 static bool read_memory(Reader *reader, const Key *key) {
   PlanSettings *plan = reader->target;
@@ -171,6 +172,25 @@ static bool read_checkpoints(Reader *reader, const Key *key) {
                                        key->name));
 }
 
+/* offload auto | none | parameters gradients optimizer activations */
+static bool read_offload(Reader *reader, const Key *key) {
+  PlanSettings *plan = reader->target;
+  static const char *const whole[] = {"auto", "none", NULL};
+  const Item *item = next_item(reader);
+  int32_t which;
+  if (item && item->kind == ITEM_WORD && (!strcmp(item->text, "auto") || !strcmp(item->text, "none"))) {
+    if (!read_word(reader, key, whole, &which)) return false;
+    plan->offload = which == 0 ? SETTING_AUTO : 0;
+    return true;
+  }
+  plan->offload = 0;
+  do {
+    if (!read_word(reader, key, settings_offload, &which)) return false;
+    plan->offload |= 1 << which;
+  } while (!next_is_key(reader));
+  return true;
+}
+
 static bool read_prefetch(Reader *reader, const Key *key) {
   return read_auto_count(reader, key, 0, &((PlanSettings *)reader->target)->prefetch);
 }
@@ -198,11 +218,11 @@ int executor_find(const char *name) {
   return -1;
 }
 
-static bool read_offload(Reader *reader, const Key *key) {
+static bool read_trainer_offload(Reader *reader, const Key *key) {
   ExecutorSettings *executor = reader->target;
   int32_t which;
   do {
-    if (!read_word(reader, key, settings_offload, &which)) return false;
+    if (!read_word(reader, key, settings_trainer_offload, &which)) return false;
     executor->offload |= 1u << which;
   } while (!next_is_key(reader));
   return true;
@@ -219,7 +239,7 @@ static const Key executor_keys[] = {
     {"selective", KEY_WORD, EXECUTOR_FIELD(selective), .words = settings_selective, .usage = "selective operators|blocks"},
     {"update", KEY_WORD, EXECUTOR_FIELD(update), .words = settings_update, .usage = "update unfused|foreach|fused"},
     {"update_in_backward", KEY_YES_NO, EXECUTOR_FIELD(update_in_backward), .usage = "update_in_backward yes|no"},
-    {"offload", KEY_CUSTOM, .read = read_offload, .usage = "offload m v master residual"},
+    {"offload", KEY_CUSTOM, .read = read_trainer_offload, .usage = "offload m v master residual"},
 };
 
 /* executor pytorch-fsdp2 compiled { states bf16 } */
@@ -259,6 +279,7 @@ static const Key plan_keys[] = {
      .usage = "checkpoint auto|none|full"},
     {"gather", KEY_WORD, FIELD(gather), .words = settings_cadence, .usage = "gather auto|micro_batch|step"},
     {"reduce", KEY_WORD, FIELD(reduce), .words = settings_cadence, .usage = "reduce auto|micro_batch|step"},
+    {"offload", KEY_CUSTOM, .read = read_offload, .usage = "offload auto|none|parameters gradients optimizer activations"},
     {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
     {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
     {"executor", KEY_CUSTOM, .read = read_executor, .usage = "executor native|pytorch-fsdp2 [eager|compiled]|... [{ states f32|bf16 ... }]"},

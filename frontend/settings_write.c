@@ -25,8 +25,8 @@ static void write_executor(Text *out, const ExecutorSettings *e) {
   if (e->update) text_printf(out, " update %s", settings_update[e->update]);
   if (e->update_in_backward) text_printf(out, " update_in_backward yes");
   if (e->offload) text_printf(out, " offload");
-  for (int i = 0; settings_offload[i]; i++)
-    if (e->offload & (1u << i)) text_printf(out, " %s", settings_offload[i]);
+  for (int i = 0; settings_trainer_offload[i]; i++)
+    if (e->offload & (1u << i)) text_printf(out, " %s", settings_trainer_offload[i]);
   text_printf(out, " }\n");
 }
 
@@ -39,6 +39,14 @@ static void write_checkpoints(Text *out, const PlanSettings *s) {
     text_printf(out, " %s", rule->pattern);
   }
   if (s->checkpoints.count) text_printf(out, "\n");
+}
+
+static void write_offload(Text *out, int32_t offload) {
+  if (offload == SETTING_AUTO) return;
+  text_printf(out, "  offload%s", offload ? "" : " none");
+  for (int i = 0; settings_offload[i]; i++)
+    if (offload & 1 << i) text_printf(out, " %s", settings_offload[i]);
+  text_printf(out, "\n");
 }
 
 void settings_write_plan(Text *out, const PlanSettings *s) {
@@ -58,6 +66,7 @@ void settings_write_plan(Text *out, const PlanSettings *s) {
   write_checkpoints(out, s);
   if (s->gather) text_printf(out, "  gather %s\n", settings_cadence[s->gather]);
   if (s->reduce) text_printf(out, "  reduce %s\n", settings_cadence[s->reduce]);
+  write_offload(out, s->offload);
   if (s->prefetch != SETTING_AUTO) text_printf(out, "  prefetch %lld\n", (long long)s->prefetch);
   if (s->micro_batch != SETTING_AUTO) text_printf(out, "  micro_batch %lld\n", (long long)s->micro_batch);
   write_executor(out, &s->executor);

@@ -64,9 +64,9 @@ static void add_units(const BoundInput *in, double *delta) {
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
     const UnitOps *ops = &skeleton->ops[u];
     bool kept = in->start->keep[u] && used_twice(ops);
-    if (in->start->shard > 1 && !in->start->gather_once)
+    if (decisions_gather(in->start) && !in->start->gather_once)
       add_range(delta, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
-    if (in->start->ranks > 1 && !in->start->reduce_once) add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
+    if (decisions_reduce(in->start) && !in->start->reduce_once) add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
   }
 }
 
@@ -110,13 +110,17 @@ static void slice_items(Arena *scratch, const BoundInput *in, const int32_t *fir
   qsort(out->data, out->count, sizeof(Slice), compare_slices);
 }
 
-static double gather_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].gather_ns / in->comm_slower; }
+/* Reductions wait for gathers and gathers for reductions; not where fetching the shards takes longer than gathering them. */
+static bool shares_queue(const BoundInput *in) { return in->skeleton->shared_queue && !in->fetch_bound; }
+static double gather_ns(const BoundInput *in, uint32_t u) {
+  return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : (double)in->skeleton->figures[u].gather_ns / in->comm_slower;
+}
 static double reduce_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].reduce_ns / in->comm_slower; }
 
 static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
   const Skeleton *skeleton = in->skeleton;
   *out = (Slices){ARENA_ARRAY(scratch, Slice, skeleton->units->units.count), 0};
-  for (uint32_t u = 0; u < skeleton->units->units.count && in->start->shard > 1; u++) {
+  for (uint32_t u = 0; u < skeleton->units->units.count && decisions_gather(in->start); u++) {
     if (!used_twice(&skeleton->ops[u]) || in->start->keep[u] || in->start->gather_once) continue;
     double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
     out->data[out->count++] = (Slice){bytes, gather_ns(in, u), skeleton->ops[u].first_backward};
@@ -235,7 +239,7 @@ static double head_and_tail(const BoundInput *in, const MicroPass *pass, double 
     if (of->first_forward >= 0 && (head < 0 || of->first_forward < skeleton->ops[head].first_forward)) head = u;
     if (of->last_gradient >= 0 && (tail < 0 || of->last_gradient > skeleton->ops[tail].last_gradient)) tail = u;
   }
-  if (head >= 0 && in->start->shard > 1 && pass->gathers) {
+  if (head >= 0 && decisions_gather(in->start) && pass->gathers) {
     double wait = gather_ns(in, (uint32_t)head) - slower * ops_ns(&skeleton->program->flow, 0, skeleton->ops[head].first_forward);
     if (wait > 0) ns += wait;
   }
@@ -255,7 +259,7 @@ static double all_reductions(const BoundInput *in, const MicroPass *pass) {
 
 static double first_gathers(const BoundInput *in, const MicroPass *pass, bool forward_only) {
   double ns = 0;
-  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->shard > 1 && pass->gathers; u++) {
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && decisions_gather(in->start) && pass->gathers; u++) {
     const UnitOps *ops = &in->skeleton->ops[u];
     if (ops->first_forward >= 0 || (!forward_only && ops->first_backward >= 0)) ns += gather_ns(in, u);
   }
@@ -263,20 +267,20 @@ static double first_gathers(const BoundInput *in, const MicroPass *pass, bool fo
 }
 
 static Relaxed relax(Arena *scratch, const BoundInput *in, const MicroPass *pass, const int32_t *first_backward) {
-  Relaxed r = {.contention = in->start->contention < 1 ? in->start->contention : 1};
+  Relaxed r = {.contention = in->fetch_bound ? 0 : in->start->contention < 1 ? in->start->contention : 1};
   slice_items(scratch, in, first_backward, &r.items);
   slice_units(scratch, in, &r.units);
   for (uint32_t i = 0; i < r.items.count; i++) r.recompute += r.items.data[i].ns;
   for (uint32_t i = 0; i < r.units.count; i++) r.again += r.units.data[i].ns;
   r.compute = ops_ns(&in->skeleton->program->flow, 0, (int32_t)in->skeleton->program->ops.count);
   if (r.contention < 1) r.compute += (1 - r.contention) * head_and_tail(in, pass, r.contention);
-  r.comm = first_gathers(in, pass, false) + (in->skeleton->shared_queue ? all_reductions(in, pass) : 0);
+  r.comm = first_gathers(in, pass, false) + (shares_queue(in) ? all_reductions(in, pass) : 0);
   return r;
 }
 
 static void maximise_row(const BoundInput *in, const MicroPass *pass, Relaxed r, const Row *row, Most *most) {
   maximise(&r, row, most);
-  if (in->skeleton->shared_queue) return;
+  if (shares_queue(in)) return;
   /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
    * compute is slowed by both, whatever is gathered again beside the reductions. */
   r.compute += r.contention * (first_gathers(in, pass, true) + all_reductions(in, pass));
@@ -286,7 +290,7 @@ static void maximise_row(const BoundInput *in, const MicroPass *pass, Relaxed r,
 
 static const char *binding(const BoundInput *in, const Most *most) {
   if (most->w > 0.5) return most->recompute > 0 ? "memory through recompute" : "compute";
-  return in->skeleton->shared_queue ? "communication" : "gather";
+  return shares_queue(in) ? "communication" : "gather";
 }
 
 /* Of one micro-batch; ns below 0: nothing fits. */
@@ -308,7 +312,7 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
   if (!rows) maximise(&r, &(Row){.room = 0}, &most);
   const char *by = binding(in, &most);
   double before = first_gathers(in, pass, true), after = all_reductions(in, pass); /* the loss lies between them */
-  if (rows && !in->skeleton->shared_queue && before + after > most.ns) {
+  if (rows && !shares_queue(in) && before + after > most.ns) {
     most.ns = before + after;
     by = after > before ? "reduce" : "gather";
   }
@@ -317,7 +321,20 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
   return (MicroBound){most.ns > 0 ? most.ns : 0, by};
 }
 
-Bound bound_of(const BoundInput *in) {
+/* Parameters that the host holds are fetched before they are gathered: the queue that takes longer bounds. */
+static bool is_fetch_bound(const BoundInput *in) {
+  double fetch = 0, gather = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++) {
+    fetch += (double)in->skeleton->figures[u].fetch_ns;
+    gather += (double)in->skeleton->figures[u].gather_ns / in->comm_slower;
+  }
+  return fetch > gather;
+}
+
+Bound bound_of(const BoundInput *input) {
+  BoundInput own = *input, *in = &own;
+  own.fetch_bound = is_fetch_bound(input);
+  if (in->skeleton->update_bytes > in->room) return (Bound){UINT64_MAX, "memory"};
   Arena *scratch = arena_new();
   const int32_t *first_backward = first_backward_uses(scratch, in->skeleton->program);
   const double *live = live_anyway(scratch, in, first_backward);
@@ -329,7 +346,7 @@ Bound bound_of(const BoundInput *in) {
     if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;
     bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * (double)passes[p].count);
   }
-  for (uint32_t u = 0; u < in->skeleton->units->units.count && bound.ns != UINT64_MAX; u++) bound.ns += in->skeleton->figures[u].update_ns;
+  if (bound.ns != UINT64_MAX) bound.ns += schedule_update_ns(in->skeleton);
   arena_free(scratch);
   return bound;
 }

@@ -31,6 +31,7 @@ typedef struct BoundInput {
   double comm_slower;     /* by which the figures' collectives are slower than alone */
   uint64_t update_ns;     /* of begin and update, whatever units there are */
   uint64_t room;          /* bytes for buffers that do not persist */
+  bool fetch_bound;       /* bound_of's own */
   bool may_keep;          /* whether units that start as gathered again may stay */
 } BoundInput;
 

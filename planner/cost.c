@@ -282,11 +282,23 @@ void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const
   *ns_out = (uint64_t)((ns > work ? ns : work) + rates.launch_ns);
 }
 
+uint64_t cost_transfer(const Cluster *cluster, uint64_t bytes) {
+  Rates rates = cost_rates(cluster, DTYPE_F32);
+  double ns = 1e9 * (double)bytes / cluster->device.host_link;
+  if (cluster->device.host_link <= 0) ns = 2e9 * (double)bytes / rates.memory; /* read and written in one memory */
+  return (uint64_t)(ns + rates.launch_ns);
+}
+
 void cost_instr(const Cluster *cluster, const Plan *plan, const InstrSpec *specs, PlanInstr *instr) {
   if (is_collective(instr->stream)) {
     int full = instr->op == INSTR_ALLGATHER ? 1 : 0;
     instr->bytes = plan->bufs.data[plan_operand(plan, instr, full)->buf].bytes;
     instr->ns = cost_collective(cluster, &plan->world, instr->op, instr->bytes);
+    return;
+  }
+  if (instr->op == INSTR_FETCH || instr->op == INSTR_STORE) {
+    instr->bytes = plan->bufs.data[plan_operand(plan, instr, 0)->buf].bytes;
+    instr->ns = cost_transfer(cluster, instr->bytes);
     return;
   }
   instr->bytes = operand_bytes(plan, specs, instr);

@@ -46,6 +46,8 @@ double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint3
  * move `bytes`. */
 void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute,
                uint64_t bytes, uint64_t *flops, uint64_t *ns);
+/* Of a copy between the device and the host, one way. Without a host link (CPUs) it is one within memory. */
+uint64_t cost_transfer(const Cluster *cluster, uint64_t bytes);
 /* Time of a collective instruction of a plan with this world; bytes: of the full tensor (ALLREDUCE: of what
  * is reduced). */
 uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp op, uint64_t bytes);

@@ -31,6 +31,8 @@ typedef struct Decisions {
   uint32_t ranks, shard, replicas, ranks_per_node;
   uint64_t accumulation;
   bool gather_once, reduce_once; /* a step: parameters stay gathered, gradients add up unreduced, over its micro-batches */
+  uint32_t offload;              /* OFFLOAD_* bits of what lies in host memory between its uses: parameters are the shards that
+                                    gathers read; gradients reduced ones; optimizer moments, and masters that gathers do not read */
   const UnitSet *units;
   bool *keep;      /* by unit: gathered from forward to backward */
   bool *recompute; /* by forward op of the program */
@@ -40,6 +42,11 @@ typedef struct Decisions {
   double contention; /* seconds of compute lost for a second of communication beside it */
   uint64_t fixed_update_ns; /* of the update that no unit causes */
 } Decisions;
+
+/* Whether a unit's parameters come from elsewhere before each use: from other ranks or the host. */
+static inline bool decisions_gather(const Decisions *d) { return d->shard > 1 || (d->offload & OFFLOAD_PARAMETERS) != 0; }
+/* Whether its gradient goes elsewhere after backward. */
+static inline bool decisions_reduce(const Decisions *d) { return d->ranks > 1 || (d->offload & OFFLOAD_GRADIENTS) != 0; }
 
 /* units.c: requires a program (for execution order). NULL with diagnostics when a pattern matches nothing. */
 const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program, const PlanSettings *settings,

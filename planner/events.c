@@ -65,7 +65,7 @@ static void splice(Ordering *o, uint32_t from, uint32_t to, const Region *with, 
 /* The buffer takes over its addresses: every access of earlier owners must come first. */
 static void take_over(Ordering *o, int32_t b, int32_t needed[STREAM_COUNT]) {
   const PlanBuf *buf = &o->plan->bufs.data[b];
-  uint64_t begin = buf->offset, end = buf->offset + buf->bytes;
+  uint64_t begin = plan_address(o->plan, buf), end = begin + buf->bytes;
   uint32_t from = first_region_after(o, begin), to = from, count = 0;
   Region pieces[3];
   while (to < o->regions.count && o->regions.data[to].begin < end) {

@@ -23,9 +23,9 @@ static ExecutorBytes states(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
   double each = state_bytes(m), local = each * m->numel / s->shard, whole = s->strategy == STRATEGY_SHARD_OPTIM ? each * m->numel : local;
   ExecutorBytes bytes = {.parameters = whole, .gradients = whole, .workspace = m->profile->workspace_bytes};
-  if (executor->offload & OFFLOAD_MASTER) bytes.parameters -= local;
-  if (!(executor->offload & OFFLOAD_M)) bytes.optimizer += local;
-  if (!(executor->offload & OFFLOAD_V)) bytes.optimizer += local;
+  if (executor->offload & TRAINER_OFFLOADS_MASTER) bytes.parameters -= local;
+  if (!(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
+  if (!(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;
   return bytes;
 }
 
@@ -116,7 +116,7 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
   ExecutorBytes all = states(m, s);
   double saved = saved_bytes(m);
-  if (executor->offload & OFFLOAD_RESIDUAL)
+  if (executor->offload & TRAINER_OFFLOADS_RESIDUAL)
     for (uint32_t p = 1; p < m->part_count; p++) saved -= m->parts[p].width;
   Peaks out = {.forward = all, .update = all};
   out.forward.gradients = fmax(0, old_gradients(m, s, &all));

@@ -278,7 +278,7 @@ static double update_ns(const Model *m, const Sharding *s) {
   double local = m->numel / s->shard, each = executor->states == STATES_BF16 ? 2 : 4, link = m->cluster->device.host_link;
   double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), executor->states)) + m->profile->update_ns;
   double host = 0;
-  for (uint32_t bit = OFFLOAD_M; bit <= OFFLOAD_MASTER; bit *= 2)
+  for (uint32_t bit = TRAINER_OFFLOADS_M; bit <= TRAINER_OFFLOADS_MASTER; bit *= 2)
     if (executor->offload & bit) host += local * each;
   if (link > 0) ns = fmax(ns, 1e9 * host / link);
   if (s->strategy == STRATEGY_SHARD_OPTIM && s->shard > 1)

@@ -48,6 +48,33 @@ static uint64_t state_bytes(const Recipe *recipe) { /* of one element, moments i
   return 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + figures_moment_bytes(recipe);
 }
 
+typedef struct Offloaded {
+  uint64_t fetched, stored, images; /* bytes of one element, in an update */
+} Offloaded;
+
+/* Everything is fetched but the copy, which is fetched only where the update may be skipped; gradients also for the norm. */
+static Offloaded offloaded_state(const Program *program, uint32_t offload) {
+  const Recipe *recipe = &program->graph->recipe;
+  uint64_t copy = recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0, reduce = dtype_bytes(recipe->reduce);
+  uint64_t master = offload & (copy ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS) ? 4 : 0;
+  uint64_t moments = offload & OFFLOAD_OPTIMIZER ? figures_moment_bytes(recipe) : 0;
+  copy = offload & OFFLOAD_PARAMETERS ? copy : 0;
+  reduce = offload & OFFLOAD_GRADIENTS ? reduce : 0;
+  uint64_t fetched = 2 * reduce + master + moments + (graph_scales_loss(program->graph) ? copy : 0);
+  return (Offloaded){fetched, master + moments + copy, reduce + master + moments + copy};
+}
+
+static void add_transfers(const Program *program, const Cluster *cluster, uint32_t offload, bool learns, uint64_t shard, UnitFigures *f) {
+  uint64_t compute = dtype_bytes(program->graph->recipe.compute), reduce = dtype_bytes(program->graph->recipe.reduce);
+  Offloaded state = offloaded_state(program, offload);
+  if (offload & OFFLOAD_PARAMETERS) f->shard_bytes = shard * compute, f->fetch_ns = cost_transfer(cluster, shard * compute);
+  if (!learns) return;
+  if (offload & OFFLOAD_GRADIENTS) f->image_bytes = shard * reduce, f->image_ns = cost_transfer(cluster, shard * reduce);
+  f->state_bytes = shard * state.images;
+  if (state.fetched) f->bring_ns = cost_transfer(cluster, shard * state.fetched);
+  if (state.stored) f->return_ns = cost_transfer(cluster, shard * state.stored);
+}
+
 /* Adafactor's moments of a unit, which every rank holds whole. */
 static uint64_t factored_bytes(const Program *program, const Unit *unit) {
   uint64_t numel = 0;
@@ -76,7 +103,7 @@ static uint64_t factored_ns(const Program *program, const Cluster *cluster, cons
 }
 
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
-                              const PlanWorld *world) {
+                              const PlanWorld *world, uint32_t offload) {
   const Recipe *recipe = &program->graph->recipe;
   double slower = 1 + cost_overlap(cluster, world).comm_slowdown; /* compute runs beside nearly all of it */
   uint64_t compute = dtype_bytes(recipe->compute), reduce = dtype_bytes(recipe->reduce);
@@ -87,6 +114,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     f->full_bytes = full * compute;
     if (world->shard > 1) f->gather_ns = (uint64_t)((double)cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes) * slower);
     f->full_bytes = round_up(f->full_bytes, PLAN_ALIGN_BYTES);
+    add_transfers(program, cluster, offload, !units->units.data[u].frozen, shard, f);
     if (units->units.data[u].frozen) continue;
     f->gradient_bytes = full * reduce;
     if (world->shard > 1) f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
@@ -109,12 +137,16 @@ uint64_t figures_persistent(const Program *program, const UnitSet *units, const 
   uint64_t bytes = 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES); /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
     uint64_t elements = unit_shard(program, &units->units.data[u], shard);
-    bytes += elements * 4 + round_up(elements * cast, PLAN_ALIGN_BYTES);
+    uint32_t offload = decisions->offload;
+    if (!(offload & (cast ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS))) bytes += elements * 4;
+    if (!(offload & OFFLOAD_PARAMETERS)) bytes += round_up(elements * cast, PLAN_ALIGN_BYTES);
     bytes += round_up(factored_bytes(program, &units->units.data[u]), PLAN_ALIGN_BYTES);
-    if (decisions->gather_once && shard > 1) bytes += round_up(elements * shard * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES);
+    if (decisions->gather_once && decisions_gather(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES);
     if (units->units.data[u].frozen) continue;
-    bytes += elements * (figures_moment_bytes(recipe) + dtype_bytes(recipe->reduce));
-    if (decisions->reduce_once && shard > 1) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
+    if (!(offload & OFFLOAD_OPTIMIZER)) bytes += elements * figures_moment_bytes(recipe);
+    if (!(offload & OFFLOAD_GRADIENTS)) bytes += elements * dtype_bytes(recipe->reduce);
+    bool held = shard > 1 || (offload & OFFLOAD_GRADIENTS);
+    if (decisions->reduce_once && held) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
   }
   return bytes;
 }

@@ -7,9 +7,9 @@
 
 /* Fills flops, bytes and ns of every op. */
 void figures_of_program(Program *program, const Cluster *cluster);
-/* By unit. world: ranks, shard, replicas and ranks_per_node are set. */
+/* By unit. world: ranks, shard, replicas and ranks_per_node are set. offload: OFFLOAD_* bits. */
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
-                              const PlanWorld *world);
+                              const PlanWorld *world, uint32_t offload);
 /* Of the optimizer's state of one parameter element. */
 uint32_t figures_moment_bytes(const Recipe *recipe);
 /* Bytes that persist on one rank: master, cast, gradient and optimizer shards of all units, and what decisions hold over

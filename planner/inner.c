@@ -14,11 +14,13 @@ enum { ISSUE_RULES = sizeof issue_rules / sizeof *issue_rules, FIRST_RULES = 2 }
 
 /* --- what is pinned ----------------------------------------------------------------------------------------------------- */
 
+static bool in_gathers(const Inner *in) { return in->world.shard > 1 || (in->outer.offload & OFFLOAD_PARAMETERS); }
+
 static void pin_units(Inner *in) {
   const PlanSettings *settings = in->search->settings;
   uint32_t units = in->units->units.count;
   bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0;
-  in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in->world.shard > 1 &&
+  in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in_gathers(in) &&
                   !in->outer.gather_once;
   for (uint32_t u = 0; u < units; u++) {
     int32_t pinned = in->units->units.data[u].reshard;
@@ -79,7 +81,7 @@ static void add_unit_items(Inner *in) {
     Item item = {.op = PLAN_NONE, .unit = (int32_t)u, .class = INT32_MAX, .first = ops->last_forward, .last = ops->first_backward};
     item.rank = (int32_t)(units - u); /* the last units' gathers are the hardest to hide */
     item.bytes = in->figures[u].full_bytes;
-    item.ns = in->figures[u].gather_ns;
+    item.ns = in->figures[u].gather_ns > in->figures[u].fetch_ns ? in->figures[u].gather_ns : in->figures[u].fetch_ns;
     vec_push(in->arena, &in->items, item);
   }
 }
@@ -92,6 +94,7 @@ static void open_base(Inner *in) {
                          .replicas = in->world.replicas,
                          .ranks_per_node = s->ranks_per_node,
                          .accumulation = in->world.accumulation,
+                         .offload = in->outer.offload,
                          .gather_once = in->outer.gather_once,
                          .reduce_once = in->outer.reduce_once,
                          .units = in->units,
@@ -123,7 +126,7 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
   in->units = units_choose(s->arena, s->sink, in->program, s->settings, grouping.wrap, grouping.numel);
   if (!in->units) return false;
   bool shared_queue = s->cluster->device.kind == DEVICE_CPU || s->cluster->device.shared_queue;
-  in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world);
+  in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, outer->offload);
   in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, shared_queue);
   open_base(in);
   bool *pinned = ARENA_ARRAY(arena, bool, in->program->ops.count);
@@ -209,7 +212,7 @@ static bool try_trial(Inner *in, Trial *trial) {
 }
 
 static bool has_issue_rules(const Inner *in) {
-  return in->base.prefetch == PREFETCH_EARLY && in->world.shard > 1 && !in->base.gather_once;
+  return in->base.prefetch == PREFETCH_EARLY && decisions_gather(&in->base) && !in->base.gather_once;
 }
 
 static void try_rules(Inner *in, Trial *trial, int from, int end) {
@@ -221,7 +224,7 @@ static void try_rules(Inner *in, Trial *trial, int from, int end) {
 
 static uint64_t largest_unit(const Inner *in) {
   uint64_t most = 0;
-  for (uint32_t u = 0; u < in->units->units.count && in->world.shard > 1; u++)
+  for (uint32_t u = 0; u < in->units->units.count && in_gathers(in); u++)
     if (in->figures[u].full_bytes > most) most = in->figures[u].full_bytes;
   return most;
 }
@@ -398,5 +401,6 @@ uint64_t inner_smallest_bytes(Inner *in) {
   if (!in->live) find_live(in);
   for (uint32_t i = 0; i < in->program->ops.count; i++)
     if (in->live[i] > most) most = in->live[i];
+  if ((int64_t)in->skeleton->update_bytes > most) most = (int64_t)in->skeleton->update_bytes;
   return figures_persistent(in->program, in->units, &in->base) + (uint64_t)most;
 }

@@ -110,15 +110,19 @@ static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
   return i;
 }
 
+static bool is_in(const PlanBuf *buf, const PlanSegment *segment) {
+  return buf->first >= segment->first && buf->first < segment->end;
+}
+
 static bool lives_in(const PlanBuf *buf, const PlanSegment *segment) {
-  return !buf->persistent && buf->first >= segment->first && buf->first < segment->end;
+  return !buf->persistent && !buf->host && is_in(buf, segment);
 }
 
 static uint64_t place_persistent(Plan *plan) {
   uint64_t base = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     PlanBuf *buf = &plan->bufs.data[b];
-    if (!buf->persistent) continue;
+    if (!buf->persistent || buf->host) continue;
     buf->offset = base;
     base += round_up(buf->bytes, PLAN_ALIGN_BYTES);
   }
@@ -161,7 +165,26 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   return end;
 }
 
+/* Buffers of the host arena: there is room, and what is offloaded in one segment is away at the same time, so that they simply
+ * follow each other, each segment's above those that persist. */
+static void place_host(Plan *plan) {
+  uint64_t base = 0;
+  for (int32_t s = PLAN_NONE; s < (int32_t)plan->segments.count; s++) {
+    uint64_t at = s == PLAN_NONE ? 0 : base;
+    for (uint32_t b = 0; b < plan->bufs.count; b++) {
+      PlanBuf *buf = &plan->bufs.data[b];
+      bool here = s == PLAN_NONE ? buf->persistent : !buf->persistent && is_in(buf, &plan->segments.data[s]);
+      if (!buf->host || !here) continue;
+      buf->offset = at;
+      at += round_up(buf->bytes, PLAN_ALIGN_BYTES);
+    }
+    if (s == PLAN_NONE) base = at;
+    if (at > plan->host_bytes) plan->host_bytes = at;
+  }
+}
+
 void memory_place(Plan *plan, uint64_t goal) {
+  place_host(plan);
   uint64_t base = place_persistent(plan), least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
   plan->arena_bytes = base;
   for (uint32_t s = 0; s < plan->segments.count; s++) {

@@ -128,7 +128,7 @@ uint64_t memory_stack(Plan *plan, const StackInput *in) {
   PlanBuf **stacked = ARENA_ARRAY(s.arena, PlanBuf *, plan->bufs.count), **brief = ARENA_ARRAY(s.arena, PlanBuf *, plan->bufs.count);
   uint32_t stacked_count = 0, brief_count = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
-    if (plan->bufs.data[b].persistent || plan->bufs.data[b].first < in->first || plan->bufs.data[b].first >= in->end) continue;
+    if (plan->bufs.data[b].persistent || plan->bufs.data[b].host || plan->bufs.data[b].first < in->first || plan->bufs.data[b].first >= in->end) continue;
     if (crosses(&s, &plan->bufs.data[b]))
       stacked[stacked_count++] = &plan->bufs.data[b];
     else

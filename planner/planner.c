@@ -218,7 +218,7 @@ static uint64_t kept_bytes(const Plan *plan) {
   uint64_t bytes = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
-    if (buf->class == BUF_ACTIVATION && buf->first < turn && buf->last > turn) bytes += buf->bytes;
+    if (!buf->host && buf->class == BUF_ACTIVATION && buf->first < turn && buf->last > turn) bytes += buf->bytes;
   }
   return bytes;
 }
@@ -259,7 +259,7 @@ static void list_largest(Arena *arena, const Plan *plan, int32_t at, Infeasible 
   VEC(LargestBuffer) all = {0};
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
-    if (buf->first > at || buf->last < at) continue;
+    if (buf->host || buf->first > at || buf->last < at) continue;
     const char *name = plan_str(plan, buf->name);
     if (buf->unit >= 0) name = arena_printf(arena, "%s of unit %s", name, plan_str(plan, plan->units.data[buf->unit].name));
     LargestBuffer entry = {name, buf_class_name(buf->class), buf->bytes};

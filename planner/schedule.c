@@ -21,12 +21,31 @@ static void note_param(Skeleton *skeleton, const ParamRef *ref, int32_t unit) {
     widen(&ops->first_backward, &ops->last_backward, ref->op);
 }
 
+/* The update has images of three units that follow each other: one is stored, one computed, one fetched. */
+static uint64_t find_update_bytes(const UnitSet *units, const UnitFigures *figures) {
+  uint64_t most = 0, before = 0, now = 0;
+  for (uint32_t u = 0; u < units->units.count; u++) {
+    if (units->units.data[u].frozen) continue;
+    uint64_t all = before + now + figures[u].state_bytes;
+    if (all > most) most = all;
+    before = now;
+    now = figures[u].state_bytes;
+  }
+  return most;
+}
+
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  bool shared_queue) {
   const Flow *flow = &program->flow;
   Skeleton *skeleton = ARENA_NEW(arena, Skeleton);
-  *skeleton = (Skeleton){program, units, figures, shared_queue, ARENA_ARRAY(arena, UnitOps, units->units.count),
-                         ARENA_ARRAY(arena, uint32_t, program->ops.count + 1), ARENA_ARRAY(arena, int32_t, flow->param_count)};
+  *skeleton = (Skeleton){.program = program,
+                         .units = units,
+                         .figures = figures,
+                         .shared_queue = shared_queue,
+                         .update_bytes = find_update_bytes(units, figures),
+                         .ops = ARENA_ARRAY(arena, UnitOps, units->units.count),
+                         .first = ARENA_ARRAY(arena, uint32_t, program->ops.count + 1),
+                         .touched = ARENA_ARRAY(arena, int32_t, flow->param_count)};
   for (uint32_t u = 0; u < units->units.count; u++)
     skeleton->ops[u] = (UnitOps){PLAN_NONE, PLAN_NONE, PLAN_NONE, PLAN_NONE, PLAN_NONE, PLAN_NONE};
   uint32_t count = 0, next = 0;
@@ -238,19 +257,28 @@ static void issue_early(Schedule *schedule, const UnitFigures *figures, int32_t 
   }
 }
 
+/* Whether a micro-batch adds to the reduced gradient of those before it. */
+static bool adds_up(const Decisions *d) { return d->accumulation > 1 && !d->reduce_once; }
+
 static void find_live(Builder *b) {
   Schedule *schedule = b->schedule;
   const UnitFigures *figures = b->skeleton->figures;
+  /* A full gradient that is reduced in place, or not at all, is its own image. */
+  bool images = b->decisions->shard > 1 || (b->decisions->ranks > 1 && adds_up(b->decisions));
   int64_t *delta = ARENA_ARRAY(schedule->arena, int64_t, (size_t)schedule->step_count + 1);
   add_values(b, delta);
-  for (uint32_t r = 0; r < schedule->reduction_count && b->decisions->ranks > 1; r++) {
+  for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
     const UnitFigures *of = &figures[reduction->unit];
     if (!b->decisions->reduce_once) add_range(delta, reduction->first, reduction->release, of->gradient_bytes);
-    add_range(delta, reduction->after, reduction->release, of->part_bytes);
+    add_range(delta, reduction->after, reduction->release, of->part_bytes + (images ? of->image_bytes : 0));
   }
-  for (uint32_t i = 0; i < schedule->use_count && b->decisions->shard > 1 && !b->decisions->gather_once; i++)
-    add_range(delta, schedule->uses[i].issue, schedule->uses[i].last, figures[schedule->uses[i].unit].full_bytes);
+  for (uint32_t i = 0; i < schedule->use_count && decisions_gather(b->decisions); i++) {
+    const Use *use = &schedule->uses[i];
+    const UnitFigures *of = &figures[use->unit];
+    if (!b->decisions->gather_once) add_range(delta, use->issue, use->last, of->full_bytes);
+    if (b->decisions->shard > 1) add_range(delta, use->issue, use->issue, of->shard_bytes);
+  }
   int64_t sum = 0;
   for (int32_t s = 0; s < schedule->step_count; s++) schedule->live[s] = sum += delta[s];
 }
@@ -275,28 +303,38 @@ static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
   const Use *uses = schedule->uses;
   const Reduction *reductions = schedule->reductions;
   uint32_t next_use = 0, next_reduction = 0, next_release = 0, next_done = 0;
-  uint32_t use_count = decisions->shard > 1 && gathers ? schedule->use_count : 0;
-  uint32_t reduction_count = decisions->ranks > 1 && reduces ? schedule->reduction_count : 0;
-  uint64_t compute = 0, gather = 0, reduce = 0;
+  uint32_t use_count = decisions_gather(decisions) && gathers ? schedule->use_count : 0;
+  uint32_t reduction_count = decisions_reduce(decisions) && reduces ? schedule->reduction_count : 0;
+  uint64_t compute = 0, gather = 0, reduce = 0, in = 0, out = 0;
+  bool adds = adds_up(decisions);
   uint64_t *ready = ARENA_ARRAY(schedule->arena, uint64_t, b->skeleton->units->units.count); /* by unit: gathered */
   uint64_t *reduced = ARENA_ARRAY(schedule->arena, uint64_t, reduction_count);
   for (int32_t s = 0; s < schedule->step_count; s++) {
     int32_t op = schedule->steps[s].op;
     for (; next_use < use_count && uses[next_use].issue <= s; next_use++) {
       uint64_t *queue = b->skeleton->shared_queue ? &reduce : &gather;
-      *queue = later(*queue, compute) + figures[uses[next_use].unit].gather_ns;
-      ready[uses[next_use].unit] = *queue;
+      const UnitFigures *of = &figures[uses[next_use].unit];
+      uint64_t begin = compute;
+      if (of->fetch_ns) begin = in = later(in, compute) + of->fetch_ns;
+      if (decisions->shard > 1) begin = *queue = later(*queue, begin) + of->gather_ns;
+      ready[uses[next_use].unit] = begin;
     }
     while (next_release < next_reduction && reductions[next_release].release < s) compute = later(compute, reduced[next_release++]);
     for EACH_UNIT(b->skeleton, op, at) compute = later(compute, ready[b->skeleton->touched[at]]);
     b->start[s] = compute;
     while (next_done < next_reduction && reduced[next_done] <= compute) b->done[next_done++] = s;
     compute += beside(b->flow->op_ns[op], compute, later(gather, reduce), decisions->contention);
-    for (; next_reduction < reduction_count && reductions[next_reduction].after == s; next_reduction++)
-      reduced[next_reduction] = reduce = later(reduce, compute) + figures[reductions[next_reduction].unit].reduce_ns;
+    for (; next_reduction < reduction_count && reductions[next_reduction].after == s; next_reduction++) {
+      const UnitFigures *of = &figures[reductions[next_reduction].unit];
+      if (of->image_ns && adds) in = later(in, compute) + of->image_ns;
+      uint64_t end = later(compute, of->image_ns && adds ? in : 0);
+      if (decisions->ranks > 1) end = reduce = later(reduce, end) + of->reduce_ns;
+      if (of->image_ns) end = out = later(out, end) + of->image_ns;
+      reduced[next_reduction] = end;
+    }
   }
   while (next_done < schedule->reduction_count) b->done[next_done++] = schedule->step_count;
-  return later(later(compute, gather), reduce);
+  return later(later(compute, gather), later(reduce, out));
 }
 
 /* Delays each gather to the last step whose start still lets everything start on time: less memory, the same time. */
@@ -304,7 +342,8 @@ static void issue_late(Schedule *schedule, const UnitFigures *figures, const uin
   uint64_t latest = UINT64_MAX;
   for (uint32_t i = schedule->use_count; i-- > 0;) {
     Use *use = &schedule->uses[i];
-    uint64_t need = start[use->first], ns = figures[use->unit].gather_ns;
+    const UnitFigures *of = &figures[use->unit];
+    uint64_t need = start[use->first], ns = of->gather_ns > of->fetch_ns ? of->gather_ns : of->fetch_ns;
     if (need < latest) latest = need;
     latest = latest > ns ? latest - ns : 0;
     int64_t bytes = (int64_t)figures[use->unit].full_bytes;
@@ -336,7 +375,7 @@ static bool release_sooner(Builder *b) {
   return sooner;
 }
 
-static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && d->shard > 1 && !d->gather_once; }
+static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once; }
 
 static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
   const Decisions *d = b->decisions;
@@ -370,13 +409,22 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .start = ARENA_ARRAY(arena, uint64_t, steps)};
 }
 
+uint64_t schedule_update_ns(const Skeleton *skeleton) {
+  uint64_t work = 0, bring = 0, back = 0;
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
+    work += skeleton->figures[u].update_ns;
+    bring += skeleton->figures[u].bring_ns;
+    back += skeleton->figures[u].return_ns;
+  }
+  return later(work, later(bring, back));
+}
+
 /* whole_ns: of a micro-batch that gathers and reduces. */
 static void total_times(Builder *b, uint64_t whole_ns) {
   Schedule *schedule = b->schedule;
   MicroPass passes[MICRO_PASSES];
   uint32_t count = schedule_passes(b->decisions, passes);
-  schedule->update_ns = b->decisions->fixed_update_ns;
-  for (uint32_t u = 0; u < b->skeleton->units->units.count; u++) schedule->update_ns += b->skeleton->figures[u].update_ns;
+  schedule->update_ns = b->decisions->fixed_update_ns + schedule_update_ns(b->skeleton);
   schedule->step_ns = schedule->update_ns;
   for (uint32_t p = 0; p < count; p++) {
     bool whole = passes[p].gathers && passes[p].reduces;
@@ -399,4 +447,5 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   total_times(&b, ns);
   for (int32_t s = 0; s < schedule->step_count; s++)
     if (schedule->live[s] > schedule->max_live) schedule->max_live = schedule->live[s];
+  if ((int64_t)skeleton->update_bytes > schedule->max_live) schedule->max_live = (int64_t)skeleton->update_bytes;
 }

@@ -57,6 +57,10 @@ typedef struct UnitFigures {
   uint64_t part_bytes;                 /* reduced over the shard group, not yet over the replicas */
   uint64_t gather_ns, reduce_ns;       /* reduce: all collectives of its gradient */
   uint64_t update_ns;                  /* squares and optimizer */
+  /* Of what is offloaded; 0 where nothing is: */
+  uint64_t shard_bytes, fetch_ns;           /* the shard that a gather reads, where it must be fetched */
+  uint64_t image_bytes, image_ns;           /* the reduced gradient; one way */
+  uint64_t state_bytes, bring_ns, return_ns; /* images of everything that the update touches; all it fetches; all it stores */
 } UnitFigures;
 
 /* Where units are touched, in ops: the same for all decisions about one grouping. */
@@ -70,11 +74,14 @@ typedef struct Skeleton {
   const UnitSet *units;
   const UnitFigures *figures;
   bool shared_queue; /* gathers and reductions serialise */
+  uint64_t update_bytes; /* images that the update has on the device at once */
   UnitOps *ops;      /* by unit */
   uint32_t *first;   /* by op, and one past the last: range of touched */
   int32_t *touched;  /* units whose parameters an op reads, each once */
 } Skeleton;
 
+/* Of all units' updates at least: the busiest of compute and the two directions of the host link. */
+uint64_t schedule_update_ns(const Skeleton *skeleton);
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  bool shared_queue);
 /* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are

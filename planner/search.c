@@ -86,6 +86,7 @@ static int compare_small(const void *a, const void *b) {
   if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
   if (x->outer.micro_batch != y->outer.micro_batch) return x->outer.micro_batch < y->outer.micro_batch ? -1 : 1;
   if (x->outer.shard != y->outer.shard) return x->outer.shard > y->outer.shard ? -1 : 1;
+  if (x->outer.offload != y->outer.offload) return x->outer.offload < y->outer.offload ? -1 : 1;
   if (x->outer.gather_once != y->outer.gather_once) return x->outer.gather_once - y->outer.gather_once;
   if (x->outer.reduce_once != y->outer.reduce_once) return x->outer.reduce_once - y->outer.reduce_once;
   if (x->grouping.wrap != y->grouping.wrap) return x->grouping.wrap < y->grouping.wrap ? -1 : 1;
@@ -289,6 +290,10 @@ static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accu
   return pinned == CADENCE_STEP ? 2 : 3;
 }
 
+static uint32_t pinned_offload(const Search *s) {
+  return s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
+}
+
 static bool add_candidate(Search *s, Outer outer, Candidate *out, uint32_t *total) {
   Candidate *candidate = &out[*total];
   *candidate = (Candidate){.outer = outer, .order = (*total)++};
@@ -300,7 +305,7 @@ static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Can
   *total = 0;
   for (uint32_t m = 0; m < count; m++)
     for (uint32_t w = 0; w < width_count; w++) {
-      Outer outer = {.micro_batch = micro[m], .shard = widths[w]};
+      Outer outer = {.micro_batch = micro[m], .shard = widths[w], .offload = pinned_offload(s)};
       uint64_t accumulation = search_world(s, &outer).accumulation;
       int gathers = cadences(s, s->settings->gather, widths[w] > 1, accumulation);
       int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);

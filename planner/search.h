@@ -31,6 +31,7 @@ typedef struct Outer {
   int64_t micro_batch;
   uint32_t shard; /* ranks a unit is spread over */
   bool gather_once, reduce_once; /* Decisions */
+  uint32_t offload;
 } Outer;
 
 typedef struct Grouping {

@@ -39,7 +39,7 @@ struct CpuBackend {
   CpuBackendConfig config;
   CpuFunction (*function)(InstrOp op); /* by the compute dtype */
   CpuOperand *operands; /* parallel to plan->operands */
-  uint64_t *reach;      /* of each instruction: the arena offset that its operands end at */
+  uint64_t *reach;      /* of each instruction: the offset in the device's arena that its operands end at */
   Counter *events;
   QueueList *lists; /* segment * STREAM_COUNT + queue */
   QueueWorker *workers; /* STREAM_COUNT; the compute queue's has no thread */
@@ -170,6 +170,10 @@ static bool inside(CpuBackend *cpu, int32_t buf, uint64_t first, uint64_t bytes)
   return false;
 }
 
+static unsigned char *address(const CpuBackend *cpu, const PlanBuf *buf) {
+  return cpu->machine.arena + plan_address(cpu->machine.plan, buf);
+}
+
 /* Master weights that change take their copy in the compute dtype with them. */
 static void refresh_cast(CpuBackend *cpu, int32_t buf, uint64_t first, uint64_t bytes) {
   const Plan *plan = cpu->machine.plan;
@@ -181,14 +185,13 @@ static void refresh_cast(CpuBackend *cpu, int32_t buf, uint64_t first, uint64_t 
   uint64_t from = first / sizeof(float), end = (first + bytes + sizeof(float) - 1) / sizeof(float);
   const KernelContext serial = {.gemm = cpu->config.gemm};
   cpu->machine.half->narrow(&serial, (int64_t)(end - from), (FloatType)copy->dtype,
-                            (const float *)(cpu->machine.arena + master->offset) + from,
-                            (Half *)(cpu->machine.arena + copy->offset) + from);
+                            (const float *)address(cpu, master) + from, (Half *)address(cpu, copy) + from);
 }
 
 static bool write_buf(Backend *base, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
   CpuBackend *cpu = (CpuBackend *)base;
   if (!inside(cpu, buf, first, bytes)) return false;
-  memcpy(cpu->machine.arena + cpu->machine.plan->bufs.data[buf].offset + first, data, bytes);
+  memcpy(address(cpu, &cpu->machine.plan->bufs.data[buf]) + first, data, bytes);
   refresh_cast(cpu, buf, first, bytes);
   return true;
 }
@@ -196,7 +199,7 @@ static bool write_buf(Backend *base, int32_t buf, uint64_t first, const void *da
 static bool read_buf(Backend *base, int32_t buf, uint64_t first, void *data, uint64_t bytes) {
   CpuBackend *cpu = (CpuBackend *)base;
   if (!inside(cpu, buf, first, bytes)) return false;
-  memcpy(data, cpu->machine.arena + cpu->machine.plan->bufs.data[buf].offset + first, bytes);
+  memcpy(data, address(cpu, &cpu->machine.plan->bufs.data[buf]) + first, bytes);
   return true;
 }
 
@@ -289,10 +292,10 @@ static bool resolve(CpuBackend *cpu, const InstrSpec *specs, int32_t position, F
     const PlanBuf *buf = &plan->bufs.data[operand->buf];
     uint64_t size = dtype_bytes(buf->dtype), ld = operand->ld != 0 ? operand->ld : cols;
     uint64_t end = buf->offset + (operand->offset + (rows - 1) * ld + cols) * size;
-    *out = (CpuOperand){cpu->machine.arena + buf->offset + operand->offset * size, (int64_t)ld, operand->add,
+    *out = (CpuOperand){address(cpu, buf) + operand->offset * size, (int64_t)ld, operand->add,
                         is_float(buf->dtype) ? (FloatType)buf->dtype : FLOAT_REAL};
     end = round_up(end, PLAN_ALIGN_BYTES); /* what a buffer occupies */
-    if (end > cpu->reach[position]) cpu->reach[position] = end;
+    if (!buf->host && end > cpu->reach[position]) cpu->reach[position] = end;
   }
   return true;
 }

@@ -12,7 +12,7 @@
 
 typedef struct CpuBackendConfig {
   const Plan *plan;
-  unsigned char *arena;          /* this rank's, plan->arena_bytes, zeroed */
+  unsigned char *arena;          /* this rank's, plan->arena_bytes and behind them plan->host_bytes, zeroed */
   Comm *comm;
   Feed *feed;
   const KernelTable *kernels;

@@ -213,8 +213,8 @@ static int refresh_cast(CudaBackend *cuda, int32_t buf, uint64_t first, uint64_t
   if (cast == PLAN_NONE) return 0;
   int64_t from = (int64_t)(first / sizeof(float)), count = (int64_t)((bytes + first % sizeof(float)) / sizeof(float));
   const PlanBuf *copy = &plan->bufs.data[cast];
-  CudaTensor x = {cuda->arena + master->offset + (uint64_t)from * sizeof(float), count, CUDA_F32, 0};
-  CudaTensor y = {cuda->arena + copy->offset + (uint64_t)from * dtype_bytes(copy->dtype), count, (int)copy->dtype, 0};
+  CudaTensor x = {cuda_address(cuda, master) + (uint64_t)from * sizeof(float), count, CUDA_F32, 0};
+  CudaTensor y = {cuda_address(cuda, copy) + (uint64_t)from * dtype_bytes(copy->dtype), count, (int)copy->dtype, 0};
   return cuda_copy(cuda->streams[cuda->origin], 1, count, x, y);
 }
 
@@ -222,8 +222,8 @@ static bool write_buf(Backend *base, int32_t buf, uint64_t first, const void *da
   CudaBackend *cuda = (CudaBackend *)base;
   cudaStream_t stream = cuda->streams[cuda->origin];
   if (!inside(cuda, buf, first, bytes)) return false;
-  int error = (int)cudaMemcpyAsync(cuda->arena + cuda->config.plan->bufs.data[buf].offset + first, data, bytes,
-                                   cudaMemcpyHostToDevice, stream);
+  int error = (int)cudaMemcpyAsync(cuda_address(cuda, &cuda->config.plan->bufs.data[buf]) + first, data, bytes, cudaMemcpyDefault,
+                                   stream);
   if (error == 0) error = refresh_cast(cuda, buf, first, bytes);
   if (error == 0) error = (int)cudaStreamSynchronize(stream);
   return cuda_ok(error, "writing to the GPU", &cuda->failure);
@@ -233,8 +233,8 @@ static bool read_buf(Backend *base, int32_t buf, uint64_t first, void *data, uin
   CudaBackend *cuda = (CudaBackend *)base;
   cudaStream_t stream = cuda->streams[cuda->origin];
   if (!inside(cuda, buf, first, bytes)) return false;
-  int error = (int)cudaMemcpyAsync(data, cuda->arena + cuda->config.plan->bufs.data[buf].offset + first, bytes,
-                                   cudaMemcpyDeviceToHost, stream);
+  int error = (int)cudaMemcpyAsync(data, cuda_address(cuda, &cuda->config.plan->bufs.data[buf]) + first, bytes, cudaMemcpyDefault,
+                                   stream);
   if (error == 0) error = (int)cudaStreamSynchronize(stream);
   return cuda_ok(error, "reading from the GPU", &cuda->failure);
 }

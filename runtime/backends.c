@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static uint64_t cpu_shared(const Plan *plan) { return plan->arena_bytes; }
+static uint64_t cpu_shared(const Plan *plan) { return plan->arena_bytes + plan->host_bytes; }
 
 static bool cpu_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
   const RankEnv *env = setup->env;

@@ -64,7 +64,7 @@ OP(count_targets) {
   return COMM_OK;
 }
 
-enum { ZERO_BYTES = 1 << 20 }; /* of one task */
+enum { TASK_BYTES = 1 << 20 }; /* of one task that clears or copies */
 
 typedef struct ZeroJob {
   unsigned char *data;
@@ -73,15 +73,34 @@ typedef struct ZeroJob {
 
 static void zero_part(void *arg, int64_t index) {
   const ZeroJob *job = arg;
-  uint64_t first = (uint64_t)index * ZERO_BYTES, left = job->bytes - first;
-  memset(job->data + first, 0, left < ZERO_BYTES ? left : ZERO_BYTES);
+  uint64_t first = (uint64_t)index * TASK_BYTES, left = job->bytes - first;
+  memset(job->data + first, 0, left < TASK_BYTES ? left : TASK_BYTES);
 }
 
 OP(zero) {
   const Plan *plan = c->machine->plan;
   const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, c->instr, 0)->buf];
   ZeroJob job = {c->o[0].data, (uint64_t)N(0) * dtype_bytes(buf->dtype)};
-  c->k->parallel->run(c->k->parallel, (int64_t)((job.bytes + ZERO_BYTES - 1) / ZERO_BYTES), zero_part, &job);
+  c->k->parallel->run(c->k->parallel, (int64_t)((job.bytes + TASK_BYTES - 1) / TASK_BYTES), zero_part, &job);
+  return COMM_OK;
+}
+
+typedef struct TransferJob {
+  const unsigned char *from;
+  unsigned char *to;
+  uint64_t bytes;
+} TransferJob;
+
+static void transfer_part(void *arg, int64_t index) {
+  const TransferJob *job = arg;
+  uint64_t first = (uint64_t)index * TASK_BYTES, left = job->bytes - first;
+  memcpy(job->to + first, job->from + first, left < TASK_BYTES ? left : TASK_BYTES);
+}
+
+OP(transfer) {
+  const Plan *plan = c->machine->plan;
+  TransferJob job = {c->o[0].data, c->o[1].data, plan->bufs.data[plan_operand(plan, c->instr, 0)->buf].bytes};
+  c->k->parallel->run(c->k->parallel, (int64_t)((job.bytes + TASK_BYTES - 1) / TASK_BYTES), transfer_part, &job);
   return COMM_OK;
 }
 
@@ -406,6 +425,8 @@ CpuFunction CPU_FUNCTION(InstrOp op) {
       [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
       [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
       [INSTR_ALLREDUCE_INT] = op_allreduce_int,
+      [INSTR_FETCH] = op_transfer,
+      [INSTR_STORE] = op_transfer,
       [INSTR_SUM_SQUARES] = op_sum_squares,
       [INSTR_CLIP] = op_clip,
       [INSTR_SCALE_COUNT] = op_scale_count,

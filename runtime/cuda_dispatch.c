@@ -34,6 +34,13 @@ OP(zero) {
   return (int)cudaMemsetAsync(T(0).x, 0, (size_t)N(0) * dtype_bytes(buf->dtype), (cudaStream_t)S);
 }
 
+/* Between the device's arena and the pinned host arena. */
+static int transfer(const CudaCall *c) {
+  const Plan *plan = c->machine->plan;
+  const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, c->instr, 0)->buf];
+  return (int)cudaMemcpyAsync(T(1).x, T(0).x, buf->bytes, cudaMemcpyDefault, (cudaStream_t)S);
+}
+
 /* --- products ----------------------------------------------------------------------------------------------------- */
 
 static int product(const CudaCall *c, CudaProduct p) {
@@ -296,6 +303,8 @@ CudaFunction cuda_function(InstrOp op) {
       [INSTR_ALLREDUCE] = op_allreduce,
       [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
       [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
+      [INSTR_FETCH] = transfer,
+      [INSTR_STORE] = transfer,
       [INSTR_SUM_SQUARES] = op_sum_squares,
       [INSTR_CLIP] = op_clip,
       [INSTR_SCALE_COUNT] = op_scale_count,

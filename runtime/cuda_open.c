@@ -68,6 +68,24 @@ static bool allocate(void **to, uint64_t bytes, const char *what, Failure *failu
               text_bytes(size, bytes), cudaGetErrorString(error));
 }
 
+static bool open_host(CudaBackend *cuda, Failure *failure) {
+  const Plan *plan = cuda->config.plan;
+  char size[32];
+  void *host = NULL;
+  if (plan->host_bytes == 0) return true;
+  cudaError_t error = cudaHostAlloc(&host, plan->host_bytes, cudaHostAllocDefault);
+  if (error != cudaSuccess)
+    return fail(failure, RUN_INVALID, "cuda: %s of pinned host memory for what is offloaded: %s; plan with less --offload",
+                text_bytes(size, plan->host_bytes), cudaGetErrorString(error));
+  cuda->host = host;
+  memset(host, 0, plan->host_bytes);
+  return true;
+}
+
+unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf) {
+  return (buf->host ? cuda->host : cuda->arena) + buf->offset;
+}
+
 static bool open_memory(CudaBackend *cuda, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   uint64_t scratch = 0;
@@ -83,7 +101,7 @@ static bool open_memory(CudaBackend *cuda, Failure *failure) {
       !allocate(&cuda->scratch, scratch, "scratch memory", failure))
     return false;
   cuda->machine.scratch = cuda->scratch;
-  return cuda_ok((int)cudaMemset(cuda->arena, 0, plan->arena_bytes), "clearing the arena", failure);
+  return open_host(cuda, failure) && cuda_ok((int)cudaMemset(cuda->arena, 0, plan->arena_bytes), "clearing the arena", failure);
 }
 
 static bool open_streams(CudaBackend *cuda, Arena *arena, Failure *failure) {
@@ -126,9 +144,9 @@ static bool resolve(CudaBackend *cuda, const InstrSpec *specs, int32_t position,
     uint64_t end = buf->offset + (operand->offset + (rows - 1) * ld + cols) * size;
     bool is_float = buf->dtype == DTYPE_F32 || buf->dtype == DTYPE_BF16 || buf->dtype == DTYPE_F16;
     cuda->operands[instr->operands + (uint32_t)k] = (CudaTensor){
-        cuda->arena + buf->offset + operand->offset * size, (int64_t)ld, is_float ? (int)buf->dtype : -1, operand->add};
+        cuda_address(cuda, buf) + operand->offset * size, (int64_t)ld, is_float ? (int)buf->dtype : -1, operand->add};
     end = round_up(end, PLAN_ALIGN_BYTES);
-    if (end > cuda->reach[position]) cuda->reach[position] = end;
+    if (!buf->host && end > cuda->reach[position]) cuda->reach[position] = end;
   }
   return true;
 }
@@ -289,7 +307,7 @@ void cuda_release(CudaBackend *cuda) {
     if (cuda->streams[q] != NULL) cudaStreamDestroy(cuda->streams[q]);
   }
   destroy_event(cuda->fork), destroy_event(cuda->done);
-  cudaFreeHost(cuda->staging_host);
+  cudaFreeHost(cuda->staging_host), cudaFreeHost(cuda->host);
   cudaFree(cuda->staging_device), cudaFree(cuda->range_memory), cudaFree(cuda->scratch), cudaFree(cuda->workspace);
   cudaFree(cuda->flash_memory);
   cudaFree(cuda->arena);

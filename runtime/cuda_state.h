@@ -18,11 +18,12 @@ typedef struct CudaBackend {
   CudaLibs libs;
   CudaMachine machine;
   CudaTensor *operands; /* parallel to plan->operands */
-  uint64_t *reach;      /* of each instruction: the arena offset that its operands end at */
+  uint64_t *reach;      /* of each instruction: the offset in the device's arena that its operands end at */
   int device;
   char device_name[400]; /* and what was chosen on it */
 
   unsigned char *arena;    /* plan->arena_bytes */
+  unsigned char *host;     /* plan->host_bytes of pinned memory, which kernels can read and write too; NULL: nothing is offloaded */
   void *workspace;         /* of products */
   void *scratch;           /* of the compute stream */
   void *flash_memory;      /* of cuDNN's attention */
@@ -50,6 +51,8 @@ typedef struct CudaBackend {
 /* The backend's methods, to be copied into `base`. */
 extern const Backend cuda_methods;
 
+/* Of a buffer, in whichever arena it lies. */
+unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf);
 /* Fails with what was being done and CUDA's reason; true when error is 0. */
 bool cuda_ok(int error, const char *what, Failure *failure);
 /* Fills the host's staging memory for the step that begins and queues its copy to the device. */

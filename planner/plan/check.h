@@ -15,6 +15,7 @@ typedef struct Check {
   /* Filled by check_order: */
   int queues; /* in use, numbered densely */
   int queue_of[STREAM_COUNT];
+  int32_t *image; /* by buffer: the host buffer it was fetched from, or is stored to after an update; PLAN_NONE (check_offload) */
   int32_t *clock; /* [instr * queues + q]: what queue q runs at list positions below this has finished when
                      instr starts */
 } Check;
@@ -23,6 +24,7 @@ void violate(Check *check, VerifyRule rule, int32_t instr, int32_t buf, const ch
     __attribute__((format(printf, 5, 6)));
 
 void check_structure(Check *check); /* structure */
+void check_offload(Check *check);   /* offload; fills the images */
 void check_operands(Check *check);  /* operand, attribute */
 void check_placement(Check *check); /* misaligned, out-of-arena, over-budget, overlap, summary */
 void check_order(Check *check);     /* never-recorded, wait-cycle, collective-order; fills the clocks */
@@ -39,6 +41,8 @@ static inline bool is_collective(InstrOp op) {
 static inline bool is_update(InstrOp op) {
   return op == INSTR_ADAMW || op == INSTR_LION || op == INSTR_SGD || op == INSTR_ADAFACTOR;
 }
+/* Between the arenas. */
+static inline bool is_transfer(InstrOp op) { return op == INSTR_FETCH || op == INSTR_STORE; }
 static inline const PlanBuf *check_buf(const Check *check, int32_t id) {
   return &check->plan->bufs.data[id];
 }

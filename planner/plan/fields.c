@@ -60,6 +60,7 @@ const LineSpec header_lines[HEADER_LINES] = {
     [LINE_MEMORY] = {"memory",
                      {PLAN(SIZE, "arena", arena_bytes), PLAN(SIZE, "persistent", persistent_bytes),
                       PLAN(SIZE, "max_live", max_live_bytes)}},
+    [LINE_HOST] = {"host", {PLAN(SIZE, "arena", host_bytes)}},
     [LINE_QUEUES] = {"queues",
                      {
 #define X(id, name) PLAN(U32, name, queue[STREAM_##id]),

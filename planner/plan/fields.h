@@ -34,7 +34,7 @@ typedef struct LineSpec {
 } LineSpec;
 
 /* Lines that describe the Plan itself; each stands once, before the first of another kind. LINE_ADAFACTOR stands only
- * where that is the recipe's optimizer. */
+ * where that is the recipe's optimizer, LINE_HOST where something is offloaded. */
 enum {
   LINE_MODEL,
   LINE_SOURCE,
@@ -43,6 +43,7 @@ enum {
   LINE_ADAFACTOR,
   LINE_SUMMARY,
   LINE_MEMORY,
+  LINE_HOST,
   LINE_QUEUES,
   LINE_OVERLAP,
   LINE_RESULTS,
@@ -58,6 +59,7 @@ extern const char *const init_names[], *const dtype_names[], *const stream_names
 
 /* The line belongs into this plan. */
 static inline bool header_applies(const Plan *plan, int line) {
+  if (line == LINE_HOST) return plan->host_bytes != 0;
   return line != LINE_ADAFACTOR || plan->recipe.optimizer == OPTIMIZER_ADAFACTOR;
 }
 int field_count(const LineSpec *line);

@@ -118,6 +118,7 @@ static int32_t find_peak(const Plan *plan) {
   int64_t *change = ARENA_ARRAY(scratch, int64_t, (size_t)plan->instrs.count + 1);
   for (uint32_t i = 0; i < plan->bufs.count; i++) {
     const PlanBuf *buf = &plan->bufs.data[i];
+    if (buf->host) continue;
     change[buf->first] += (int64_t)buf->bytes;
     change[buf->last + 1] -= (int64_t)buf->bytes;
   }
@@ -146,6 +147,6 @@ void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at
   memset(by_class, 0, BUF_CLASS_COUNT * sizeof by_class[0]);
   for (uint32_t i = 0; i < plan->bufs.count; i++) {
     const PlanBuf *buf = &plan->bufs.data[i];
-    if (buf->first <= *at && *at <= buf->last) by_class[buf->class] += buf->bytes;
+    if (!buf->host && buf->first <= *at && *at <= buf->last) by_class[buf->class] += buf->bytes;
   }
 }

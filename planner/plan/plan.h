@@ -11,7 +11,9 @@
  * - A forward plan generates. Segments, any of which but the last may be missing: "begin" clears the caches; "prefill" takes
  *   several rows of the one sample and only fills the caches; "decode" takes one row and ends with its logits. The runtime runs
  *   the first once and then, at whatever `position` (see instr.def) each time, the others as often as it likes.
- * - Addresses: one arena a rank, `arena_bytes` long, at the same offsets on every rank. Persistent buffers keep their
+ * - Addresses: one arena a rank on its device, `arena_bytes` long, at the same offsets on every rank, and where something is
+ *   offloaded a second one in host memory, `host_bytes` long. Only `fetch` and `store` touch buffers of the host arena: they copy
+ *   whole buffers. Persistent buffers keep their
  *   contents between steps; others exist from instruction `first` to `last` (list positions, inclusive), which covers
  *   every access, asynchronous ones until the event that orders their end.
  *
@@ -126,7 +128,8 @@ typedef struct PlanBuf {
   BufClass class;
   DType dtype;
   uint64_t numel, bytes; /* bytes = numel * dtype size */
-  uint64_t offset;       /* in the arena, multiple of PLAN_ALIGN_BYTES */
+  uint64_t offset;       /* in its arena, multiple of PLAN_ALIGN_BYTES */
+  bool host;             /* lies in the host arena */
   bool persistent;
   int32_t first, last;   /* list positions; 0 and the last instruction when persistent */
   int32_t unit;          /* or PLAN_NONE */
@@ -205,7 +208,8 @@ typedef struct Plan {
   PlanOverlap overlap;
   uint32_t layers; /* iterations of the outermost repeat, for reports */
   uint64_t param_numel;
-  uint64_t arena_bytes, persistent_bytes, max_live_bytes; /* max_live <= arena: largest sum of live sizes */
+  uint64_t arena_bytes, persistent_bytes, max_live_bytes; /* of the device. max_live <= arena: largest sum of live sizes */
+  uint64_t host_bytes; /* of the host arena; 0: there is none */
   uint32_t queue[STREAM_COUNT]; /* stream -> queue; streams with one queue serialise in list order */
   int32_t loss_buf, count_buf, norm_buf; /* f64 scalars, after the update segment: sums over all ranks */
   uint32_t event_count;
@@ -306,7 +310,11 @@ static inline uint64_t plan_factored_words(const Plan *plan, const PlanUnit *uni
   return plan_factored_numel(plan, unit) + (uint64_t)unit->param_count * EXACT_DIGITS;
 }
 uint64_t plan_frozen_numel(const Plan *plan);
-/* Bytes of rank r's arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
+/* One number for both arenas: the host's addresses follow the device's. */
+static inline uint64_t plan_address(const Plan *plan, const PlanBuf *buf) {
+  return buf->offset + (buf->host ? plan->arena_bytes : 0);
+}
+/* Bytes of rank r's device arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
  * of live buffers is largest. */
 void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at);
 

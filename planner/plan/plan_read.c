@@ -207,6 +207,8 @@ static void read_buf(Reader *r) {
   scan_blanks(&r->scan);
   scan_expect(&r->scan, "@");
   buf->offset = scan_hex(&r->scan, size_most);
+  scan_blanks(&r->scan);
+  buf->host = scan_accept(&r->scan, "host");
   read_life(r, buf);
   scan_blanks(&r->scan);
   buf->unit = scan_accept(&r->scan, "unit") ? scan_id(&r->scan, 'u', r->units, "units") : PLAN_NONE;

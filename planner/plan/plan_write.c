@@ -179,6 +179,7 @@ static void put_buf(Text *out, const Plan *plan, uint32_t index) {
   put(out, " ");
   put_u64(out, buf->numel);
   text_printf(out, " @ 0x%" PRIx64, buf->offset);
+  if (buf->host) put(out, " host");
   if (buf->persistent) {
     put(out, " persistent");
   } else {

@@ -43,6 +43,7 @@ bool plan_verify(Arena *arena, const Plan *plan, VerifyResult *result) {
   Arena *scratch = arena_new();
   Check check = {.arena = arena, .plan = plan, .specs = instr_specs(scratch), .result = result};
   check_structure(&check);
+  if (!result->total) check_offload(&check);
   if (!result->total) check_operands(&check); /* the rest indexes without looking */
   if (!result->total) {
     check_placement(&check);

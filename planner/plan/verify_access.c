@@ -50,8 +50,8 @@ static const char *op_name(const Check *check, int32_t instr) {
  * own. */
 static void inherit(Accesses *all, int32_t b) {
   const PlanBuf *buf = check_buf(all->check, b);
-  uint64_t end = buf->offset + buf->bytes;
-  for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, buf->offset);
+  uint64_t begin = plan_address(all->check->plan, buf), end = begin + buf->bytes;
+  for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, begin);
        old && old->begin < end; old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
     for (int q = 0; q < all->check->queues; q++) {
       int32_t *mine = ready(all, b, q), theirs = *ready(all, old->value, q);
@@ -60,7 +60,7 @@ static void inherit(Accesses *all, int32_t b) {
       if (theirs > *mine) *mine = theirs;
     }
   }
-  intervals_set(&all->pool.intervals, &all->owner, buf->offset, end, b);
+  intervals_set(&all->pool.intervals, &all->owner, begin, end, b);
 }
 
 static void check_one_segment(Accesses *all, int32_t b) {
@@ -175,7 +175,7 @@ static void check_written(Accesses *all, const Access *access) {
 static void check_whole(Accesses *all, const Access *access) {
   InstrOp op = all->check->plan->instrs.data[access->instr].op;
   if (check_buf(all->check, access->buf)->class != BUF_PARAM || all->check->plan->world.shard == 1) return;
-  if (op == INSTR_ALLGATHER || is_update(op) || op == INSTR_ADAFACTOR_SUMS || op == INSTR_COPY) return;
+  if (op == INSTR_ALLGATHER || is_update(op) || is_transfer(op) || op == INSTR_ADAFACTOR_SUMS || op == INSTR_COPY) return;
   violate(all->check, VERIFY_GATHER_BEFORE_USE, access->instr, access->buf,
           "%s reads b%d \"%s\", which is one rank's shard", access->name, access->buf,
           check_buf_name(all->check, access->buf));

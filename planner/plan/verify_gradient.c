@@ -6,7 +6,8 @@
  * With one rank a shard LOCAL is SHARDED already, with one replica SHARDED is GLOBAL. Whatever was
  * contributed is taken exactly once: not dropped, not overwritten, not taken twice, not added to after it was
  * taken. A segment that repeats is followed twice, which shows what a second micro-batch does to the first
- * one's gradient. */
+ * one's gradient. A gradient that is offloaded moves between its host buffer and images of it: an image may be dropped where it
+ * is as it was fetched. */
 #include "planner/plan/check.h"
 
 typedef enum { LEVEL_EMPTY, LEVEL_LOCAL, LEVEL_SHARDED, LEVEL_GLOBAL } Level;
@@ -14,6 +15,7 @@ typedef enum { LEVEL_EMPTY, LEVEL_LOCAL, LEVEL_SHARDED, LEVEL_GLOBAL } Level;
 typedef struct Gradient {
   Level level;
   bool tracked, taken, updated;
+  bool image; /* as its host buffer holds it */
   Coverage parts; /* contributed directly */
 } Gradient;
 
@@ -56,6 +58,7 @@ static void contribute(Flow *flow, int32_t buf, Region region, bool add) {
   else if (!add && coverage_touches(&flow->pool, &gradient->parts, region))
     blame(flow, buf, "overwrites an earlier contribution");
   gradient->level = LEVEL_LOCAL;
+  gradient->image = false;
   coverage_add(&flow->pool, &gradient->parts, region);
 }
 
@@ -84,6 +87,7 @@ static void deliver(Flow *flow, int32_t buf, Level level, bool add) {
   else if (gradient->taken || effective(flow, gradient->level) != effective(flow, level))
     blame(flow, buf, "adds gradients that are not reduced alike");
   gradient->level = level;
+  gradient->image = false;
 }
 
 static void collective(Flow *flow, const PlanInstr *instr, bool scatter) {
@@ -124,6 +128,8 @@ static void consume(Flow *flow, const PlanInstr *instr, bool update) {
   look(flow, buf);
   if (update && gradient->updated) blame(flow, buf, "updates a second time");
   if (update) gradient->updated = true;
+  int32_t host = flow->check->image[buf];
+  if (update && host != PLAN_NONE) flow->bufs[host].updated = true;
 }
 
 /* A copy from one gradient buffer to another moves what it holds. */
@@ -136,6 +142,22 @@ static void copy(Flow *flow, const PlanInstr *instr) {
     contribute(flow, to->buf, operand_region(flow->check, instr, 1), to->add);
   else
     deliver(flow, to->buf, level, to->add);
+}
+
+/* Between a gradient's host buffer and its image. What lies in another image is no longer of interest. */
+static void transfer(Flow *flow, const PlanInstr *instr) {
+  int32_t from = plan_operand(flow->check->plan, instr, 0)->buf, to = plan_operand(flow->check->plan, instr, 1)->buf;
+  Gradient *source = &flow->bufs[from], *target = &flow->bufs[to];
+  if (!source->tracked || !target->tracked) return;
+  if (instr->op == INSTR_FETCH && target->level != LEVEL_EMPTY && !target->image && !target->taken)
+    blame(flow, to, "fetches over a gradient that was not reduced");
+  empty(flow, target);
+  target->level = source->level;
+  target->taken = source->taken;
+  target->updated = source->updated;
+  target->parts = source->parts;
+  source->parts = (Coverage){0};
+  *(instr->op == INSTR_FETCH ? &target->image : &source->image) = true;
 }
 
 static void compute(Flow *flow, const PlanInstr *instr) {
@@ -179,6 +201,10 @@ static void follow(Flow *flow, int32_t i) {
   case INSTR_ADAFACTOR_MOMENTS:
     look(flow, plan_operand(flow->check->plan, instr, 0)->buf);
     break;
+  case INSTR_FETCH:
+  case INSTR_STORE:
+    transfer(flow, instr);
+    break;
   case INSTR_COPY:
     if (is_gradient(flow, instr, 0) && is_gradient(flow, instr, 1))
       copy(flow, instr);
@@ -198,7 +224,7 @@ static void end_pass(Flow *flow, const PlanSegment *segment) {
     Gradient *gradient = &flow->bufs[b];
     const PlanBuf *buf = check_buf(flow->check, b);
     if (!gradient->tracked || gradient->level == LEVEL_EMPTY) continue;
-    if (!buf->persistent && !gradient->taken && !gradient->updated && !flow->blamed[buf->last] &&
+    if (!buf->persistent && !gradient->taken && !gradient->updated && !gradient->image && !flow->blamed[buf->last] &&
         segment->end > buf->last) {
       flow->instr = buf->last;
       blame(flow, b, "the gradient is never reduced");
@@ -225,7 +251,7 @@ static void check_step(Flow *flow) {
               plan_str(check->plan, unit->name), flow->norms[u], expected);
   }
   for (int32_t b = 0; b < (int32_t)check->plan->bufs.count; b++)
-    if (flow->bufs[b].level != LEVEL_EMPTY && !flow->bufs[b].updated)
+    if (flow->bufs[b].level != LEVEL_EMPTY && !flow->bufs[b].updated && !flow->bufs[b].image)
       violate(check, VERIFY_GRADIENT, PLAN_NONE, b, "the gradient in b%d \"%s\" is never reduced or used", b,
               check_buf_name(check, b));
 }

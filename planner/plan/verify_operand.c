@@ -231,6 +231,11 @@ static int32_t state_buf(const PlanUnit *unit, const char *operand, bool *known)
   return PLAN_NONE;
 }
 
+/* It is that buffer, or on the device the image of that host buffer. */
+static bool stands_for(const Check *check, int32_t buf, int32_t state) {
+  return buf == state || (buf != PLAN_NONE && state != PLAN_NONE && check->image[buf] == state);
+}
+
 static void check_class(Check *check, int32_t i, int k, BufClass class) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
   if (check_buf(check, plan_operand(check->plan, instr, k)->buf)->class != class)
@@ -247,14 +252,14 @@ static void check_unit_operands(Check *check, int32_t i, int64_t u) {
     const char *name = spec->operands[k].name;
     bool known;
     int32_t expected = state_buf(unit, name, &known);
-    if (known && buf != expected) WRONG("operand %s is not the %s buffer of u%lld", name, name, (long long)u);
+    if (known && !stands_for(check, buf, expected)) WRONG("operand %s is not the %s buffer of u%lld", name, name, (long long)u);
     if (known || buf == PLAN_NONE || !strcmp(name, "acc") || !strcmp(name, "scale")) continue;
     if (check_buf(check, buf)->unit != u)
       WRONG("operand %s, b%d, does not belong to u%lld", name, buf, (long long)u);
   }
   if (instr->op == INSTR_ALLGATHER) {
     int32_t shard = plan_operand(check->plan, instr, 0)->buf;
-    if (shard != unit->param_buf && shard != unit->cast_buf)
+    if (!stands_for(check, shard, unit->param_buf) && !stands_for(check, shard, unit->cast_buf))
       WRONG("operand shard is no parameter shard of u%lld", (long long)u);
     check_class(check, i, 1, BUF_GATHERED);
   }

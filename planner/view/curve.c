@@ -56,6 +56,7 @@ Curve memory_curve(Arena *arena, const Plan *plan, const InstrSpec *specs, const
   CurvePoint now = {.ns = begin_ns};
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
+    if (buf->host) continue;
     if (buf->persistent) {
       now.by_class[buf->class] += buf->bytes;
       now.total += buf->bytes;

@@ -68,6 +68,7 @@ static void find_live(Facts *f) {
   f->live_bytes = ARENA_ARRAY(f->arena, uint64_t, plan->instrs.count);
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
+    if (buf->host) continue;
     change[buf->first] += (int64_t)buf->bytes;
     change[buf->last + 1] -= (int64_t)buf->bytes;
   }
@@ -352,7 +353,7 @@ LiveGroups live_groups(Arena *arena, const Plan *plan, int32_t at) {
   LiveGroups all = {0}, groups = {0};
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
-    if (buf->first > at || buf->last < at) continue;
+    if (buf->host || buf->first > at || buf->last < at) continue;
     LiveGroup one = {name_pattern(arena, plan_str(plan, buf->name)), buf->class, 1, buf->bytes};
     vec_push(arena, &all, one);
   }

@@ -144,7 +144,7 @@ static void test_habits(void **state) {
   run.settings.executor.states = STATES_BF16;
   predict(&run);
   assert_true(run.out.states_bytes == full.states_bytes / 2);
-  run.settings.executor.offload = OFFLOAD_M | OFFLOAD_V;
+  run.settings.executor.offload = TRAINER_OFFLOADS_M | TRAINER_OFFLOADS_V;
   predict(&run);
   assert_true(run.out.states_bytes == full.states_bytes / 6);
   arena_free(run.arena);
