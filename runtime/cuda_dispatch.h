@@ -3,6 +3,7 @@
 #define FSDPC_RUNTIME_CUDA_DISPATCH_H
 
 #include "planner/plan/plan.h"
+#include "runtime/backend.h"
 #include "runtime/cuda_comm.h"
 #include "runtime/cuda_flash.h"
 #include "runtime/cuda_product.h"
@@ -15,6 +16,7 @@ typedef struct CudaMachine {
   CudaFlash *flash; /* NULL: attention is left to own kernels */
   CudaComm *comm; /* NULL: one rank */
   uint32_t rank;
+  const StepState *state; /* of the run: only what a graph may hold for good, or what only runs without graphs change */
   const CudaStep *step;
   const CudaRanges *ranges; /* by unit */
   void *scratch;            /* of the compute stream */

@@ -55,8 +55,9 @@ extern const Backend cuda_methods;
 unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf);
 /* Fails with what was being done and CUDA's reason; true when error is 0. */
 bool cuda_ok(int error, const char *what, Failure *failure);
-/* Fills the host's staging memory for the step that begins and queues its copy to the device. */
-bool cuda_stage_step(CudaBackend *cuda, const StepState *state);
+/* Fills the host's staging memory for the step that begins, or for the one segment of a forward plan that is to run, and
+ * queues its copy to the device. */
+bool cuda_stage_step(CudaBackend *cuda, const StepState *state, int32_t segment);
 /* Lays out the staging memory and allocates it. */
 bool cuda_stage_open(CudaBackend *cuda, Arena *arena, Failure *failure);
 /* Frees whatever open has made so far. */
