@@ -43,10 +43,18 @@
   X(ncclReduceScatter)                                                                                       \
   X(ncclSend)
 
+/*  X(name): functions of NCCL 2.27 and later, NULL in earlier ones */
+#define NCCL_WINDOW_FUNCTIONS(X)                                                                             \
+  X(ncclCommWindowDeregister)                                                                                \
+  X(ncclCommWindowRegister)                                                                                  \
+  X(ncclMemAlloc)                                                                                            \
+  X(ncclMemFree)
+
 typedef struct CudaLibs {
 #define X(name) __typeof__(&name) name;
   CUBLASLT_FUNCTIONS(X)
   NCCL_FUNCTIONS(X)
+  NCCL_WINDOW_FUNCTIONS(X)
 #undef X
 } CudaLibs;
 

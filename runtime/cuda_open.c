@@ -68,6 +68,12 @@ static bool allocate(void **to, uint64_t bytes, const char *what, Failure *failu
               text_bytes(size, bytes), cudaGetErrorString(error));
 }
 
+/* One more thing that the run's header says of the device. */
+static void say(CudaBackend *cuda, const char *what) {
+  size_t length = strlen(cuda->device_name);
+  snprintf(cuda->device_name + length, sizeof cuda->device_name - length, ", %s", what);
+}
+
 static bool open_host(CudaBackend *cuda, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   char size[32];
@@ -86,18 +92,28 @@ unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf) {
   return (buf->host ? cuda->host : cuda->arena) + buf->offset;
 }
 
+/* From ncclMemAlloc where gathers can make use of it, which the communicator sees to; else, or if it cannot, as always. */
+static bool open_arena(CudaBackend *cuda, Failure *failure) {
+  const CudaLibs *libs = &cuda->libs;
+  void *arena = NULL;
+  cuda->arena_bytes = round_up(cuda->config.plan->arena_bytes, GPU_PAGE_BYTES); /* sharing it shares nothing else */
+  cuda->nccl_memory = cuda->nccl && flag("FSDPC_NCCL_WINDOWS", true) && libs->ncclMemAlloc != NULL &&
+                      libs->ncclMemFree != NULL && libs->ncclCommWindowRegister != NULL &&
+                      libs->ncclCommWindowDeregister != NULL &&
+                      libs->ncclMemAlloc(&arena, cuda->arena_bytes) == ncclSuccess && arena != NULL;
+  if (!cuda->nccl_memory && !allocate(&arena, cuda->arena_bytes, "the arena", failure)) return false;
+  cuda->arena = arena;
+  return true;
+}
+
 static bool open_memory(CudaBackend *cuda, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   uint64_t scratch = 0;
-  void *arena = NULL;
   for (uint32_t i = 0; i < plan->instrs.count; i++) {
     uint64_t bytes = cuda_scratch_bytes(plan, &plan->instrs.data[i]);
     if (bytes > scratch) scratch = bytes;
   }
-  /* Whole pages of the GPU, so that sharing it between processes shares nothing else. */
-  if (!allocate(&arena, round_up(plan->arena_bytes, GPU_PAGE_BYTES), "the arena", failure)) return false;
-  cuda->arena = arena;
-  if (!allocate(&cuda->workspace, WORKSPACE_BYTES, "the workspace of products", failure) ||
+  if (!open_arena(cuda, failure) || !allocate(&cuda->workspace, WORKSPACE_BYTES, "the workspace of products", failure) ||
       !allocate(&cuda->scratch, scratch, "scratch memory", failure))
     return false;
   cuda->machine.scratch = cuda->scratch;
@@ -189,15 +205,14 @@ static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
 /* After all attentions are prepared. refused: why one was left to own kernels, or NULL. */
 static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure) {
   CudaFlash *flash = cuda->machine.flash;
-  char *name = cuda->device_name, size[32];
-  size_t length = strlen(name);
+  char size[32], what[96];
   if (refused != NULL && !without_flash(refused, failure)) return false;
   uint64_t bytes = flash != NULL ? cuda_flash_workspace_bytes(flash) : 0;
   if (bytes == 0) return true;
   if (!allocate(&cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
   if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
-  snprintf(name + length, sizeof cuda->device_name - length, ", attention by cuDNN with %s beside the plan",
-           text_bytes(size, bytes));
+  snprintf(what, sizeof what, "attention by cuDNN with %s beside the plan", text_bytes(size, bytes));
+  say(cuda, what);
   return true;
 }
 
@@ -239,17 +254,25 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
 
 /* --- communicator -------------------------------------------------------------------------------------------------- */
 
-static bool open_comm(CudaBackend *cuda, Arena *arena, int devices, Failure *failure) {
-  const Plan *plan = cuda->config.plan;
+/* Before memory is allocated: the communicators want it from different places. */
+static bool choose_comm(CudaBackend *cuda, int devices, Failure *failure) {
+  uint32_t ranks = cuda->config.plan->world.ranks;
   const char *wanted = getenv("FSDPC_CUDA_COMM");
-  CudaCommConfig config = {&cuda->libs, cuda->config.host, cuda->config.exchange, cuda->arena};
-  bool local = plan->world.ranks > (uint32_t)devices;
-  if (plan->world.ranks == 1) return true;
-  if (wanted != NULL && strcmp(wanted, "local") == 0) local = true;
-  if (wanted != NULL && strcmp(wanted, "nccl") == 0) local = false;
-  if (!local && !cuda_libs_nccl(&cuda->libs, failure)) return false;
-  cuda->machine.comm = local ? cuda_comm_local_open(arena, &config, failure) : cuda_comm_nccl_open(arena, &config, failure);
+  cuda->nccl = ranks <= (uint32_t)devices;
+  if (wanted != NULL && strcmp(wanted, "local") == 0) cuda->nccl = false;
+  if (wanted != NULL && strcmp(wanted, "nccl") == 0) cuda->nccl = true;
+  cuda->nccl = cuda->nccl && ranks > 1;
+  return !cuda->nccl || cuda_libs_nccl(&cuda->libs, failure);
+}
+
+static bool open_comm(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  CudaCommConfig config = {&cuda->libs, cuda->config.host, cuda->config.exchange, cuda->arena, cuda->arena_bytes,
+                           cuda->nccl_memory};
+  if (cuda->config.plan->world.ranks == 1) return true;
+  cuda->machine.comm =
+      cuda->nccl ? cuda_comm_nccl_open(arena, &config, failure) : cuda_comm_local_open(arena, &config, failure);
   if (cuda->machine.comm == NULL) return false;
+  say(cuda, cuda->machine.comm->name);
   cuda->use_graphs = cuda->use_graphs && cuda->machine.comm->capturable;
   return true;
 }
@@ -259,11 +282,11 @@ static bool open_comm(CudaBackend *cuda, Arena *arena, int devices, Failure *fai
 static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
   int devices = 0;
   if (!open_device(cuda, &devices, failure) || !cuda_libs_cublaslt(&cuda->libs, failure) ||
-      !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) || !cuda_stage_open(cuda, arena, failure) ||
+      !choose_comm(cuda, devices, failure) || !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) || !cuda_stage_open(cuda, arena, failure) ||
       !open_ranges(cuda, arena, failure))
     return false;
   cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, WORKSPACE_BYTES, failure);
-  if (cuda->machine.products == NULL || !open_comm(cuda, arena, devices, failure) ||
+  if (cuda->machine.products == NULL || !open_comm(cuda, arena, failure) ||
       !open_flash(cuda, arena, failure))
     return false;
   return open_plan(cuda, arena, failure) && cuda_ok((int)cudaDeviceSynchronize(), "opening", failure);
@@ -310,5 +333,6 @@ void cuda_release(CudaBackend *cuda) {
   cudaFreeHost(cuda->staging_host), cudaFreeHost(cuda->host);
   cudaFree(cuda->staging_device), cudaFree(cuda->range_memory), cudaFree(cuda->scratch), cudaFree(cuda->workspace);
   cudaFree(cuda->flash_memory);
-  cudaFree(cuda->arena);
+  if (cuda->nccl_memory) cuda->libs.ncclMemFree(cuda->arena);
+  else cudaFree(cuda->arena);
 }

@@ -22,7 +22,10 @@ typedef struct CudaBackend {
   int device;
   char device_name[400]; /* and what was chosen on it */
 
-  unsigned char *arena;    /* plan->arena_bytes */
+  unsigned char *arena;
+  uint64_t arena_bytes;    /* plan->arena_bytes, in whole pages of the GPU */
+  bool nccl;               /* ranks communicate through NCCL */
+  bool nccl_memory;        /* the arena is from ncclMemAlloc */
   unsigned char *host;     /* plan->host_bytes of pinned memory, which kernels can read and write too; NULL: nothing is offloaded */
   void *workspace;         /* of products */
   void *scratch;           /* of the compute stream */

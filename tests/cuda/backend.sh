@@ -29,6 +29,19 @@ for ranks in 2 4; do
   FAKE_GPUS=4 train "nccl-$ranks" "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --steps 4 --backend cuda
   "$compare" metrics "nccl-$ranks.jsonl" "gpt-$ranks.jsonl" 0
 done
+
+# Gathers go through a symmetric window; where NCCL has no memory of its own, or one rank gets no window, without: the same
+# bits.
+FAKE_GPUS=4 expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4 --backend cuda --data "$fixtures/tokens.bin" \
+  --strategy full_shard --metrics window.jsonl
+said err 'nccl, symmetric window, sums along the tree'
+"$compare" metrics window.jsonl gpt-2.jsonl 0
+for setting in FAKE_NCCL_MEMORY=none FAKE_NCCL_WINDOW=decline FSDPC_NCCL_WINDOWS=0; do
+  export "${setting?}" FAKE_GPUS=4
+  train windowless "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4 --backend cuda --strategy full_shard
+  unset "${setting%=*}" FAKE_GPUS
+  "$compare" metrics windowless.jsonl gpt-2.jsonl 0
+done
 FAKE_GPUS=4 train nccl-replicas "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 4 --backend cuda --strategy no_shard
 "$compare" metrics nccl-replicas.jsonl gpt-4.jsonl 0
 expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 4 --cluster "$root/models/clusters/dgx-h100.fsdp" -o gpu.plan

@@ -27,6 +27,7 @@ bool cuda_libs_nccl(CudaLibs *libs, Failure *failure) {
   (void)failure;
 #define X(name) libs->name = name;
   NCCL_FUNCTIONS(X)
+  NCCL_WINDOW_FUNCTIONS(X)
 #undef X
   return true;
 }
