@@ -117,9 +117,13 @@ static void print_recipe(Text *out, const Recipe *recipe) {
     text_printf(out, " momentum %g", recipe->momentum);
   if (recipe->schedule == SCHEDULE_WSD) text_printf(out, " cooldown %llu", (unsigned long long)recipe->cooldown_steps);
   text_printf(out, " decay %g\n", recipe->decay);
+  text_printf(out, "train samples_per_step %llu precision %s reduce %s", (unsigned long long)recipe->samples_per_step,
+              dtype_name(recipe->compute), dtype_name(recipe->reduce));
+  if (recipe->master != DTYPE_F32)
+    text_printf(out, " master %s rounding %s", dtype_name(recipe->master),
+                recipe->rounding == ROUNDING_STOCHASTIC ? "stochastic" : "nearest");
   text_printf(
-      out, "train samples_per_step %llu precision %s reduce %s clip %g seed %llu steps %llu order %s\n",
-      (unsigned long long)recipe->samples_per_step, dtype_name(recipe->compute), dtype_name(recipe->reduce),
+      out, " clip %g seed %llu steps %llu order %s\n",
       recipe->clip, (unsigned long long)recipe->seed, (unsigned long long)recipe->steps,
       recipe->order == ORDER_SEQUENTIAL ? "sequential" : "shuffled");
 }

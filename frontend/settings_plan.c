@@ -174,20 +174,16 @@ static bool read_checkpoints(Reader *reader, const Key *key) {
 
 /* offload auto | none | parameters gradients optimizer activations */
 static bool read_offload(Reader *reader, const Key *key) {
+  enum { NAMED = 4, AUTO = 4 };
+  static const char *const words[] = {"parameters", "gradients", "optimizer", "activations", "auto", "none", NULL};
   PlanSettings *plan = reader->target;
-  static const char *const whole[] = {"auto", "none", NULL};
-  const Item *item = next_item(reader);
   int32_t which;
-  if (item && item->kind == ITEM_WORD && (!strcmp(item->text, "auto") || !strcmp(item->text, "none"))) {
-    if (!read_word(reader, key, whole, &which)) return false;
-    plan->offload = which == 0 ? SETTING_AUTO : 0;
-    return true;
-  }
   plan->offload = 0;
   do {
-    if (!read_word(reader, key, settings_offload, &which)) return false;
-    plan->offload |= 1 << which;
-  } while (!next_is_key(reader));
+    if (!read_word(reader, key, words, &which)) return false;
+    if (which < NAMED) plan->offload |= 1 << which;
+  } while (which < NAMED && !next_is_key(reader));
+  if (which == AUTO) plan->offload = SETTING_AUTO;
   return true;
 }
 

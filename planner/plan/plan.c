@@ -2,6 +2,7 @@
  * every reader needs: an operand's shape and the memory peak. */
 #include "planner/plan/plan.h"
 #include "base/checked.h"
+#include "base/text.h"
 #include "planner/plan/fields.h"
 
 const char *stream_name(StreamId stream) {
@@ -144,6 +145,37 @@ bool plan_segment_feeds(const Plan *plan, uint32_t segment) {
   for (int32_t i = range->first; i < range->end; i++)
     if (plan->instrs.data[i].op == INSTR_INPUT) return true;
   return false;
+}
+
+static bool is_of_segment(const PlanBuf *buf, const PlanSegment *segment) {
+  return buf->persistent || (buf->first >= segment->first && buf->first < segment->end);
+}
+
+void plan_host(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT]) {
+  uint64_t most = 0;
+  memset(by_class, 0, BUF_CLASS_COUNT * sizeof by_class[0]);
+  for (uint32_t s = 0; s < plan->segments.count && plan->host_bytes; s++) {
+    uint64_t here[BUF_CLASS_COUNT] = {0}, total = 0;
+    for (uint32_t b = 0; b < plan->bufs.count; b++) {
+      const PlanBuf *buf = &plan->bufs.data[b];
+      if (!buf->host || !is_of_segment(buf, &plan->segments.data[s])) continue;
+      here[buf->class] += buf->bytes;
+      total += buf->bytes;
+    }
+    if (total <= most) continue;
+    most = total;
+    memcpy(by_class, here, sizeof here);
+  }
+}
+
+const char *plan_host_text(Arena *arena, const Plan *plan) {
+  uint64_t by_class[BUF_CLASS_COUNT];
+  Text text = {.arena = arena};
+  char size[32];
+  plan_host(plan, by_class);
+  for (int c = 0; c < BUF_CLASS_COUNT; c++)
+    if (by_class[c]) text_printf(&text, "%s%s %s", text.length ? ", " : "", buf_class_name((BufClass)c), text_bytes(size, by_class[c]));
+  return text.length ? text.data : "";
 }
 
 void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at) {
