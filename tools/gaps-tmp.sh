@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Owns: how far plans are from the planner's lower bound: every shipped model on every cluster that can hold it, at shares of
+# what block units without checkpointing need beside the sharded states, one sample a micro-batch.
+#
+#   [OFFLOAD=none] tools/gaps.sh [SHARE ...]     prints a Markdown table, then median and worst (default: auto, and 80 60 40)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+cd "$root"
+[ -x /root/t/fsdpc-gaps ] || build_release >&2
+command -v jq >/dev/null || die "jq is needed: apt-get install jq"
+[ $# -gt 0 ] || set -- 80 60 40
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+models='gpt2:8 gpt2-medium:8 gpt2-large:8 gpt2-xl:8 llama3.2-1b:8 llama3-8b:16 llama3-70b:64 gpt3-175b:512 llama3-405b:1024'
+clusters='dgx-a100-40 dgx-a100-80 dgx-h100 dgx-h200 hgx-b200 aws-p4d aws-p5 gcp-a3-mega ethernet-a100'
+
+plan() { /root/t/fsdpc-gaps plan "models/$1.fsdp" --cluster "models/clusters/$2.fsdp" --ranks "$3" --micro-batch 1 --json "${@:4}" 2>/dev/null; }
+
+echo '| model | ranks | cluster | share | budget | gap | bound by |'
+echo '|---|---|---|---|---|---|---|'
+for cluster in $clusters; do
+  for entry in $models; do
+    model=${entry%:*} ranks=${entry#*:}
+    plan "$model" "$cluster" "$ranks" --offload none --strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --memory 64TiB >"$scratch/none" || continue
+    for share in "$@"; do
+      bytes=$(jq -r --argjson share "$share" '.persistent_bytes + (.peak_bytes - .persistent_bytes) * $share / 100 | floor' "$scratch/none")
+      plan "$model" "$cluster" "$ranks" --offload "${OFFLOAD:-auto}" --memory "${bytes}B" >"$scratch/auto" || true
+      jq -r --arg m "$model" --arg r "$ranks" --arg c "$cluster" --arg s "$share" --argjson b "$bytes" \
+        'if .fits then "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | \(.gap * 10000 | round / 100) % | \(.bound_by) |"
+         else "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | does not fit | |" end' "$scratch/auto"
+    done
+  done
+done | tee "$scratch/table"
+grep -oE '[0-9.]+ % \| [a-z ]+ \|$' "$scratch/table" | cut -d' ' -f1 | sort -n |
+  awk '{ a[NR] = $1 } END { print "\nmedian " a[int((NR + 1) / 2)] " %, worst " a[NR] " % of " NR " plans" }'
