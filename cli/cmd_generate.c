@@ -9,7 +9,8 @@ static bool read_options(const Cli *cli, GenerateOptions *generate) {
   const Options *options = &cli->options;
   int64_t tokens = 200, top_k = 0, seed = 0, threads = 0;
   double temperature = 0.8;
-  if (!option_integer(options, OPTION_TOKENS, 1, MOST_TOKENS, &tokens) ||
+  const char *backend;
+  if (!option_backend(options, &backend) || !option_integer(options, OPTION_TOKENS, 1, MOST_TOKENS, &tokens) ||
       !option_integer(options, OPTION_TOP_K, 0, MOST_VOCABULARY, &top_k) ||
       !option_integer(options, OPTION_SEED, 0, INT64_MAX, &seed) ||
       !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads) ||
@@ -21,6 +22,7 @@ static bool read_options(const Cli *cli, GenerateOptions *generate) {
                                 .temperature = temperature,
                                 .top_k = (uint32_t)top_k,
                                 .seed = (uint64_t)seed,
+                                .backend = backend,
                                 .gemm = option_text(options, OPTION_GEMM, NULL),
                                 .threads = (uint32_t)threads};
   if (generate->weights) return true;

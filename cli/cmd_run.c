@@ -23,10 +23,9 @@ static bool check_saving(const Options *options) {
 
 static bool read_options(const Cli *cli, TrainOptions *train) {
   const Options *options = &cli->options;
-  static const char *const backends[] = {"cpu", "cuda"};
   int64_t steps = 0, every = 0, threads = 0, keep = 0, timeout = 600, eval_every = 0, eval_batches = 0;
-  int backend = 0;
-  if (!option_word(options, OPTION_BACKEND, backends, 2, &backend) ||
+  const char *backend;
+  if (!option_backend(options, &backend) ||
       !option_integer(options, OPTION_STEPS, 1, MOST_STEPS, &steps) ||
       !option_integer(options, OPTION_SAVE_EVERY, 1, MOST_STEPS, &every) ||
       !option_integer(options, OPTION_EVAL_EVERY, 1, MOST_STEPS, &eval_every) ||
@@ -42,7 +41,7 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
   if ((eval_every || eval_batches) && !option_given(options, OPTION_EVAL))
     return usage_error("add --eval PATH", "--eval-every and --eval-batches have no effect without --eval"), false;
   if (!check_saving(options)) return false;
-  *train = (TrainOptions){.backend = backends[backend],
+  *train = (TrainOptions){.backend = backend,
                           .data = options->given[OPTION_DATA].data,
                           .data_count = options->given[OPTION_DATA].count,
                           .steps = (uint64_t)steps,

@@ -226,3 +226,11 @@ bool option_word(const Options *options, OptionId id, const char *const *words, 
   usage_error(meant ? help : NULL, "option --%s expects %s, but got \"%s\"", infos[id].name, expected, text);
   return false;
 }
+
+bool option_backend(const Options *options, const char **out) {
+  static const char *const backends[] = {"cpu", "cuda"};
+  int chosen = 0;
+  if (!option_word(options, OPTION_BACKEND, backends, 2, &chosen)) return false;
+  *out = backends[chosen];
+  return true;
+}

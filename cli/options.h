@@ -63,6 +63,8 @@ bool option_real(const Options *options, OptionId id, double least, double most,
 bool option_bytes(const Options *options, OptionId id, uint64_t *out);
 /* One of words[count]; *out is its index. */
 bool option_word(const Options *options, OptionId id, const char *const *words, uint32_t count, int *out);
+/* --backend; cpu where it is not given. */
+bool option_backend(const Options *options, const char **out);
 
 /* "fsdpc: error: ..." and "help: ..." (NULL: none) on stderr. Return EXIT_USAGE. */
 int usage_error(const char *help, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -38,6 +38,8 @@ find_path(FSDPC_NCCL_INCLUDE nccl.h
   HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME ENV NCCL_ROOT ${FSDPC_PIP_NVIDIA}/nccl ${FSDPC_PIP_NVIDIA}/cu13 PATH_SUFFIXES include)
 find_path(FSDPC_CUBLAS_INCLUDE cublasLt.h
   HINTS ${CUDAToolkit_INCLUDE_DIRS} ${FSDPC_PIP_NVIDIA}/cublas ${FSDPC_PIP_NVIDIA}/cu13 PATH_SUFFIXES include)
+find_path(FSDPC_CUDNN_INCLUDE cudnn.h
+  HINTS ${CUDAToolkit_INCLUDE_DIRS} ${FSDPC_PIP_NVIDIA}/cudnn ENV CUDNN_HOME PATH_SUFFIXES include)
 if(NOT FSDPC_NCCL_INCLUDE)
   cuda_unavailable("nccl.h was not found: install libnccl-dev, or pip install nvidia-nccl-cu13, or set NCCL_HOME")
   return()
@@ -50,13 +52,19 @@ endif()
 add_library(cuda_headers INTERFACE)
 target_include_directories(cuda_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${FSDPC_NCCL_INCLUDE}
                                                          ${FSDPC_CUBLAS_INCLUDE})
+if(FSDPC_CUDNN_INCLUDE)
+  target_include_directories(cuda_headers SYSTEM INTERFACE ${FSDPC_CUDNN_INCLUDE})
+else()
+  message(STATUS "CUDA backend: without cuDNN (cudnn.h was not found: pip install nvidia-cudnn-cu13): attention uses own kernels")
+endif()
 target_compile_definitions(cuda_headers INTERFACE FSDPC_HAVE_CUDA=1)
 target_link_libraries(cuda_headers INTERFACE CUDA::cudart_static)
 set(FSDPC_HAVE_CUDA ON)
 # Where libraries are looked for at run time besides the loader's own folders.
 set(folders ${CUDAToolkit_LIBRARY_DIR})
 if(FSDPC_PIP_NVIDIA)
-  list(APPEND folders ${FSDPC_PIP_NVIDIA}/cu13/lib ${FSDPC_PIP_NVIDIA}/cublas/lib ${FSDPC_PIP_NVIDIA}/nccl/lib)
+  list(APPEND folders ${FSDPC_PIP_NVIDIA}/cu13/lib ${FSDPC_PIP_NVIDIA}/cublas/lib ${FSDPC_PIP_NVIDIA}/nccl/lib
+       ${FSDPC_PIP_NVIDIA}/cudnn/lib)
 endif()
 list(JOIN folders ":" FSDPC_CUDA_LIBRARY_PATH)
 message(STATUS "CUDA backend: ${CMAKE_CUDA_COMPILER_VERSION} for ${FSDPC_CUDA_ARCHITECTURES}, NCCL from ${FSDPC_NCCL_INCLUDE}")

@@ -39,6 +39,7 @@ typedef struct Decisions {
   bool *away;      /* by forward op: its result (Flow.moved) is in host memory from forward to backward; not recomputed then */
   uint32_t prefetch; /* depth in uses, or PREFETCH_EARLY */
   IssueRule issue;   /* PREFETCH_EARLY */
+  const int32_t *slots; /* PREFETCH_EARLY: by gather in the order of their queue, the step it is issued before; NULL: by the rule */
   uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
   double contention; /* seconds of compute lost for a second of communication beside it */
   uint64_t fixed_update_ns; /* of the update that no unit causes */

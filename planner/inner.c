@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, MOST_SETTINGS = 8192, PAIR_ITEMS = 64 };
+enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, MOST_SETTINGS = 8192, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
@@ -41,6 +41,7 @@ bool inner_judge(const Inner *in, Trial *trial) {
   d.recompute = trial->recompute;
   d.away = trial->away;
   d.issue = trial->issue;
+  d.slots = trial->slots;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
   schedule_build(&schedule, scratch, in->skeleton, &d);
@@ -77,7 +78,9 @@ static void find_live(Inner *in) {
 /* Those of operators, then those of units. */
 static void list_items(Inner *in, const Items *operators) {
   uint32_t units = in->units->units.count;
-  for (uint32_t i = 0; i < operators->count; i++) vec_push(in->arena, &in->items, operators->data[i]);
+  vec_reserve(in->arena, &in->items, operators->count + units);
+  if (operators->count) memcpy(in->items.data, operators->data, operators->count * sizeof(Item));
+  in->items.count = operators->count;
   for (uint32_t u = 0; u < units; u++) {
     const UnitOps *ops = &in->skeleton->ops[u];
     if (!unit_is_free(in, u) || in->base.keep[u] || ops->last_forward < 0 || ops->first_backward < 0) continue;
@@ -159,6 +162,7 @@ static void copy_trial(const Inner *in, Trial *to, const Trial *from) {
   memcpy(to->away, from->away, in->program->ops.count * sizeof(bool));
   memcpy(to->keep, from->keep, in->units->units.count * sizeof(bool));
   to->issue = from->issue;
+  to->slots = from->slots;
   to->ns = from->ns;
   to->live = from->live;
 }
@@ -167,13 +171,14 @@ static void start_trial(const Inner *in, Trial *trial) {
   memcpy(trial->recompute, in->base.recompute, in->program->ops.count * sizeof(bool));
   memcpy(trial->away, in->base.away, in->program->ops.count * sizeof(bool));
   memcpy(trial->keep, in->base.keep, in->units->units.count * sizeof(bool));
+  trial->slots = NULL;
   trial->ns = UINT64_MAX;
 }
 
 Trial inner_new_trial(const Inner *in) {
   uint32_t ops = in->program->ops.count;
   Trial trial = {ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, in->units->units.count),
-                 in->base.issue, UINT64_MAX, 0};
+                 in->base.issue, NULL, UINT64_MAX, 0};
   start_trial(in, &trial);
   return trial;
 }
@@ -291,7 +296,7 @@ void inner_seed(Inner *in, bool more) {
       items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
                    trial.away, trial.recompute, trial.keep);
       trial.issue = settled;
-      if (more)
+      if (more || inner_is_large(in))
         (void)try_trial(in, &trial);
       else
         try_rules(in, &trial, 0, FIRST_RULES);
@@ -448,6 +453,7 @@ static void try_all_rules(Mover *m) {
 }
 
 bool inner_is_small(const Inner *in) { return in->items.count <= PAIR_ITEMS; }
+bool inner_is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
 
 void inner_improve(Inner *in) {
   uint32_t count = in->items.count;
@@ -473,6 +479,7 @@ Decisions inner_decisions(const Inner *in, const Trial *trial) {
   Arena *arena = in->search->arena;
   Decisions d = in->base;
   d.issue = trial->issue;
+  d.slots = trial->slots;
   d.recompute = ARENA_ARRAY(arena, bool, in->program->ops.count);
   d.away = ARENA_ARRAY(arena, bool, in->program->ops.count);
   d.keep = ARENA_ARRAY(arena, bool, in->units->units.count);

@@ -10,6 +10,7 @@
 typedef struct Trial {
   bool *recompute, *away, *keep; /* Decisions */
   IssueRule issue;
+  const int32_t *slots; /* Decisions; NULL: by the rule */
   uint64_t ns;  /* of a step; UINT64_MAX: does not fit */
   int64_t live; /* most bytes at once */
 } Trial;
@@ -46,6 +47,8 @@ void inner_seed(Inner *inner, bool more);
 void inner_improve(Inner *inner);
 /* Few enough items that improving is cheap, or even complete. */
 bool inner_is_small(const Inner *inner);
+/* So many items, those of thousands of layers, that seeds come close and each look takes long: no moves, few seeds. */
+bool inner_is_large(const Inner *inner);
 /* The start's decisions, or a trial's, in search->arena. */
 Decisions inner_smallest(const Inner *inner);
 Decisions inner_decisions(const Inner *inner, const Trial *trial);

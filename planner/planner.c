@@ -137,18 +137,23 @@ static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanS
   return true;
 }
 
+/* Layers of a block that is repeated come from the same lines again and again. */
 static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans, const char **paths) {
+  enum { RECENT = 64 };
+  uint32_t recent[RECENT] = {0}; /* by offset in its file, the last op that came from there */
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     Span span = graph->ops.data[i].span;
     paths[i] = "";
     if (span.file < 0) continue;
     paths[i] = sink->sources->files.data[span.file].path;
-    if (i > 0 && graph->ops.data[i - 1].span.file == span.file && graph->ops.data[i - 1].span.begin == span.begin) {
-      spans[i] = spans[i - 1];
-      continue;
+    uint32_t *last = &recent[span.begin % RECENT];
+    if (*last < i && graph->ops.data[*last].span.file == span.file && graph->ops.data[*last].span.begin == span.begin) {
+      spans[i] = spans[*last];
+    } else {
+      Position at = source_position(sink->sources, span.file, span.begin);
+      spans[i] = (PlanSpan){0, at.line, at.column};
     }
-    Position at = source_position(sink->sources, span.file, span.begin);
-    spans[i] = (PlanSpan){0, at.line, at.column};
+    *last = i;
   }
 }
 

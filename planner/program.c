@@ -434,6 +434,9 @@ Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const I
                             .forward_of = ARENA_ARRAY(arena, int32_t, graph->ops.count),
                             .parameter_written = ARENA_ARRAY(arena, bool, graph->params.count)};
   for (uint32_t t = 0; t < tensors; t++) builder.gradient_of[t] = builder.value_of[t] = PLAN_NONE;
+  enum { OPS = 3, VALUES = 5 }; /* of a layer, about */
+  vec_reserve(arena, &program->ops, OPS * graph->ops.count);
+  vec_reserve(arena, &program->values, VALUES * graph->ops.count);
   find_blocks(program);
   link_views(&builder);
   mark_needs_gradient(&builder);

@@ -485,13 +485,14 @@ static bool release_sooner(Builder *b) {
   return sooner;
 }
 
-static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once; }
+static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
 
 static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
   const Decisions *d = b->decisions;
   list_uses(b, passes);
   for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) b->schedule->uses[i].issue = 0;
   if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b, passes);
+  for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) b->schedule->uses[i].issue = d->slots[i];
   find_live(b);
   if (issues_early(d)) issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, d->issue.ahead, d->room);
   return simulate(b, true, true);

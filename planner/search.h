@@ -11,6 +11,7 @@
 
 /* What all outer choices of one micro-batch share. */
 typedef struct Prepared {
+  CheckpointKind checkpoint; /* under which policy */
   Program *program;       /* costed */
   bool *recompute, *away; /* the start, with pins */
   Items items;            /* of operators */
@@ -53,7 +54,8 @@ typedef struct Found {
   const UnitSet *units;
   Decisions decisions;
   uint64_t estimate_ns;
-  Plan *plan; /* placed, with events; in search->arena */
+  Plan *plan; /* placed, with events */
+  Arena *arena; /* of the plan, while the search may still find a better one; then search->arena has it */
   SimResult sim;
   Bound bound;
   bool fits;
@@ -63,8 +65,9 @@ enum { MAX_GROUPINGS = 6 };
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);
-/* Replaces `best` by a better plan of this outer choice, if there is one. False after diagnostics. */
-bool search_outer(Search *search, const Outer *outer, Found *best);
+/* Replaces `best` by a better plan of this outer choice, if there is one. least: the bound of the groupings that may hold one.
+ * False after diagnostics. */
+bool search_outer(Search *search, const Outer *outer, Found *best, Bound *least);
 /* The decisions as a placed plan. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, Found *found);

@@ -38,6 +38,8 @@ static bool instr_ok(CudaBackend *cuda, int32_t position, int error) {
   }
   if (error == CUDA_UNSUPPORTED)
     return instr_failed(cuda, position, "the GPU has no kernel for these element types or this shape", RUN_INVALID);
+  if (error == CUDA_FLASH_FAILED)
+    return instr_failed(cuda, position, "cuDNN does not launch it; FSDPC_CUDA_ATTENTION=own uses own kernels", RUN_INVALID);
   return instr_failed(cuda, position, cudaGetErrorString((cudaError_t)error), RUN_INVALID);
 }
 
@@ -80,7 +82,9 @@ static bool issue_segment(CudaBackend *cuda, int32_t index, CudaTimer *timers) {
   for (uint32_t q = 0; q < STREAM_COUNT && error == 0; q++)
     if (q != cuda->origin && cuda->streams[q] != NULL) error = (int)cudaStreamWaitEvent(cuda->streams[q], cuda->fork, 0);
   if (!cuda_ok(error, "starting the streams", &cuda->failure)) return false;
-  for (int32_t i = segment->first; i < segment->end; i++)
+  const StepState *state = cuda->machine.state;
+  int32_t end = state->forward_only && state->turn < segment->end ? state->turn + 1 : segment->end;
+  for (int32_t i = segment->first; i < end; i++)
     if (!issue_instr(cuda, i, timers != NULL ? &timers[i] : NULL)) return false;
   for (uint32_t q = 0; q < STREAM_COUNT && error == 0; q++) {
     if (q == cuda->origin || cuda->streams[q] == NULL) continue;
@@ -171,8 +175,9 @@ static bool run_timed(CudaBackend *cuda, int32_t index, const StepState *state, 
 
 /* --- methods ------------------------------------------------------------------------------------------------------ */
 
+/* Evaluation and sampling leave no graphs: what they run ends, or stands, elsewhere. */
 static bool queue_segment(CudaBackend *cuda, int32_t index) {
-  if (!cuda->use_graphs || !cuda->warm) return issue_segment(cuda, index, NULL);
+  if (!cuda->use_graphs || !cuda->warm || cuda->machine.state->forward_only) return issue_segment(cuda, index, NULL);
   if (cuda->graphs[index] == NULL && !capture(cuda, index)) return false;
   return cuda_ok((int)cudaGraphLaunch(cuda->graphs[index], cuda->streams[cuda->origin]), "launching a segment",
                  &cuda->failure);
@@ -182,12 +187,15 @@ static bool run_segment(Backend *base, int32_t index, const StepState *state, In
   CudaBackend *cuda = (CudaBackend *)base;
   const Plan *plan = cuda->config.plan;
   if (cuda->failure.code != 0) return false;
-  if (index == 0 && state->repetition == 0 && !cuda_stage_step(cuda, state)) return false;
+  cuda->machine.state = state;
+  bool begins = plan->training ? index == 0 && state->repetition == 0 : true; /* of a sampled position, whatever the segment */
+  if (begins && !cuda_stage_step(cuda, state, index)) return false;
   if (times != NULL) {
     if (!run_timed(cuda, index, state, times)) return false;
   } else if (!queue_segment(cuda, index)) {
     return false;
   }
+  if (state->forward_only) return wait_step(cuda, state);
   bool last = (uint32_t)index + 1 == plan->segments.count && state->repetition + 1 == plan->segments.data[index].count;
   if (!last) return true;
   cuda->warm = times != NULL || wait_step(cuda, state);

@@ -34,6 +34,8 @@ typedef struct CudaCommConfig {
   Comm *host;                     /* for its numbers and its barrier */
   unsigned char *const *exchange; /* memory that every rank sees, one block of CUDA_EXCHANGE_BYTES a rank, zeroed */
   unsigned char *arena;           /* own, on the device: the start of an allocation */
+  uint64_t arena_bytes;           /* the same on every rank */
+  bool nccl_memory;               /* the arena is from ncclMemAlloc */
 } CudaCommConfig;
 
 enum { CUDA_EXCHANGE_BYTES = 4096 };

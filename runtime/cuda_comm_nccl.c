@@ -6,6 +6,9 @@
  * them along the tree. Pieces go through scratch memory of bounded size, chunk by chunk. With FSDPC_NCCL_SUM=nccl NCCL
  * adds (ncclSum; averages and scaling would keep it from its best algorithms, so scales are folded in elsewhere).
  *
+ * Where NCCL can, the arena is a symmetric window (equal offsets on all ranks, as one plan gives them) of the gathers'
+ * communicator, which is asked to gather by copy engines, without multiprocessors. All ranks do so or none.
+ *
  * Nothing here has run on GPUs yet. */
 #include "runtime/cuda_comm.h"
 
@@ -31,6 +34,7 @@ typedef struct NcclComm {
   bool tree; /* sum along the tree of comm.h */
   ncclComm_t world;
   Channel gather, reduce, replicate; /* the first two over the shard group */
+  ncclWindow_t window;               /* of the arena, for gather; NULL: none */
 } NcclComm;
 
 static bool check(NcclComm *n, ncclResult_t result, const char *what) {
@@ -199,6 +203,7 @@ static bool poll_errors(CudaComm *base) {
 static void close_comm(CudaComm *base, bool broken) {
   NcclComm *n = (NcclComm *)base;
   ncclComm_t comms[] = {n->gather.comm, n->reduce.comm, n->replicate.comm, n->world};
+  if (n->window != NULL && !broken) n->libs->ncclCommWindowDeregister(n->gather.comm, n->window);
   for (int i = 0; i < 4; i++)
     if (comms[i] != NULL) (broken ? n->libs->ncclCommAbort : n->libs->ncclCommDestroy)(comms[i]);
   cudaFree(n->reduce.scratch);
@@ -208,12 +213,13 @@ static void close_comm(CudaComm *base, bool broken) {
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
 /* The ranks of one colour get a communicator; they are numbered in order of their rank. */
-static bool open_channel(NcclComm *n, Channel *channel, uint32_t color, uint32_t self, uint32_t count, bool sums) {
+static bool open_channel(NcclComm *n, Channel *channel, uint32_t color, uint32_t self, uint32_t count, bool sums,
+                         ncclConfig_t *config) {
   *channel = (Channel){.count = count, .self = self};
   if (count > CUDA_MAX_PEERS && n->tree)
     return fail(&n->base.failure, RUN_INVALID, "cuda: %u ranks in a group; at most %d can sum along a tree; set FSDPC_NCCL_SUM=nccl",
                 count, (int)CUDA_MAX_PEERS);
-  return check(n, n->libs->ncclCommSplit(n->world, (int)color, (int)n->host->rank, &channel->comm, NULL), "ncclCommSplit") &&
+  return check(n, n->libs->ncclCommSplit(n->world, (int)color, (int)n->host->rank, &channel->comm, config), "ncclCommSplit") &&
          (!sums || launched(n, (int)cudaMalloc(&channel->scratch, CHUNK_BYTES), "scratch memory of collectives"));
 }
 
@@ -229,13 +235,53 @@ static bool open_world(NcclComm *n, const CudaCommConfig *config) {
   return check(n, n->libs->ncclCommInitRank(&n->world, (int)host->ranks, id, (int)host->rank), "ncclCommInitRank");
 }
 
+/* Do all ranks say yes? question: each is asked once. False: a rank is gone. */
+static bool all_agree(NcclComm *n, const CudaCommConfig *config, int question, bool own, bool *all) {
+  size_t at = sizeof(ncclUniqueId) + (size_t)question;
+  config->exchange[n->host->rank][at] = own;
+  if (n->host->barrier(n->host) != COMM_OK) return fail(&n->base.failure, RUN_PEER_FAILED, "another rank failed");
+  *all = true;
+  for (uint32_t r = 0; r < n->host->ranks; r++) *all = *all && config->exchange[r][at] != 0;
+  return true;
+}
+
+/* Needs memory of ncclMemAlloc on all ranks. NCCL may decline; a window that not all ranks have must not be used. */
+static bool open_window(NcclComm *n, const CudaCommConfig *config) {
+  bool all;
+  ncclResult_t result = n->libs->ncclCommWindowRegister(n->gather.comm, config->arena, config->arena_bytes, &n->window,
+                                                        NCCL_WIN_COLL_SYMMETRIC);
+  if (result != ncclSuccess) n->window = NULL;
+  if (!all_agree(n, config, 1, n->window != NULL, &all)) return false;
+  if (!all && n->window != NULL) n->libs->ncclCommWindowDeregister(n->gather.comm, n->window);
+  if (!all) n->window = NULL;
+  if (all) n->base.name = n->tree ? "nccl, symmetric window, sums along the tree" : "nccl, symmetric window";
+  return true;
+}
+
+/* An NCCL that is older than the header would not understand the whole of a configuration. */
+static bool takes_config(const NcclComm *n) {
+  int version = 0;
+  return n->libs->ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION_CODE;
+}
+
+static bool open_channels(NcclComm *n, const CudaCommConfig *config) {
+  Comm *host = n->host;
+  uint32_t position = host->rank % host->shard, replica = host->rank / host->shard;
+  ncclConfig_t gather = NCCL_CONFIG_INITIALIZER;
+  bool windows;
+  gather.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  if (!all_agree(n, config, 0, config->nccl_memory && host->shard > 1 && takes_config(n), &windows)) return false;
+  return open_channel(n, &n->gather, replica, position, host->shard, false, windows ? &gather : NULL) &&
+         open_channel(n, &n->reduce, replica, position, host->shard, true, NULL) &&
+         open_channel(n, &n->replicate, position, replica, host->replicas, host->replicas > 1, NULL) &&
+         (!windows || open_window(n, config));
+}
+
 CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failure *failure) {
   NcclComm *n = ARENA_NEW(arena, NcclComm);
   const char *sum = getenv("FSDPC_NCCL_SUM");
-  Comm *host = config->host;
-  uint32_t position = host->rank % host->shard, replica = host->rank / host->shard;
   n->libs = config->libs;
-  n->host = host;
+  n->host = config->host;
   n->tree = sum == NULL || strcmp(sum, "nccl") != 0;
   n->base = (CudaComm){.name = n->tree ? "nccl, sums along the tree" : "nccl",
                        .capturable = true,
@@ -246,10 +292,7 @@ CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failur
                        .allreduce_exact = allreduce_exact,
                        .poll = poll_errors,
                        .close = close_comm};
-  if (open_world(n, config) && open_channel(n, &n->gather, replica, position, host->shard, false) &&
-      open_channel(n, &n->reduce, replica, position, host->shard, true) &&
-      open_channel(n, &n->replicate, position, replica, host->replicas, host->replicas > 1))
-    return &n->base;
+  if (open_world(n, config) && open_channels(n, config)) return &n->base;
   *failure = n->base.failure;
   close_comm(&n->base, true);
   return NULL;

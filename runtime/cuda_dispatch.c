@@ -81,25 +81,31 @@ static CudaTensor row(CudaTensor t, int64_t r) {
   return t;
 }
 
-/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and both gradients of linear. ld: of the logits. */
-static int classify(const CudaCall *c, int64_t first, int64_t part, int64_t ld) {
+/* What differs between linear_cross_entropy and its twin for frozen parameters, which have no gradients (x NULL). */
+typedef struct Turn {
+  CudaTensor dw, db, logits;
+  float *row_loss;
+} Turn;
+
+/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and the gradients of linear. ld: of the logits. */
+static int classify(const CudaCall *c, const Turn *turn, int64_t first, int64_t part, int64_t ld) {
   int64_t vocab = N(1), in = N(2);
-  CudaTensor x = row(T(0), first), dx = row(T(6), first), dw = T(7), db = T(8), logits = T(10);
+  CudaTensor x = row(T(0), first), dx = row(T(6), first), dw = turn->dw, db = turn->db, logits = turn->logits;
   dw.add = dw.add || first > 0;
   db.add = db.add || first > 0;
   logits.ld = ld;
   logits.add = 0;
   int failed = linear_fwd(c, part, vocab, in, x, T(1), T(2), logits);
   if (!failed && !c->prepare)
-    failed = cuda_cross_entropy(S, part, vocab, N(3), F64(4), logits, I32(3) + first, F32(9) + first);
+    failed = cuda_cross_entropy(S, part, vocab, N(3), F64(4), logits, I32(3) + first, turn->row_loss + first);
   if (!failed) failed = linear_bwd_x(c, part, vocab, in, logits, T(1), dx);
-  if (!failed) failed = linear_bwd_w(c, part, vocab, in, x, logits, dw, db);
+  if (!failed && dw.x != NULL) failed = linear_bwd_w(c, part, vocab, in, x, logits, dw, db);
   return failed;
 }
 
 /* Rows of logits start on 16 bytes where they can, for products are slow otherwise and vocabularies are odd: then fewer
  * rows fit into the buffer at a time, and the rows are shared out evenly over the passes. */
-OP(linear_cross_entropy) {
+static int linear_cross_entropy(const CudaCall *c, const Turn *turn) {
   enum { ALIGN = 8 };
   int64_t rows = N(0), vocab = N(1), chunk = N(4), ld = (vocab + ALIGN - 1) / ALIGN * ALIGN, fit = chunk * vocab / ld;
   int failed = 0;
@@ -107,10 +113,13 @@ OP(linear_cross_entropy) {
   if (fit > rows) fit = rows;
   int64_t passes = (rows + fit - 1) / fit, part = (rows + passes - 1) / passes;
   for (int64_t first = 0; first < rows && !failed; first += part)
-    failed = classify(c, first, rows - first < part ? rows - first : part, ld);
+    failed = classify(c, turn, first, rows - first < part ? rows - first : part, ld);
   if (failed || c->prepare) return failed;
-  return cuda_sum_loss(S, rows, F32(9), F64(5));
+  return cuda_sum_loss(S, rows, turn->row_loss, F64(5));
 }
+
+OP(linear_cross_entropy) { return linear_cross_entropy(c, &(Turn){T(7), T(8), T(10), F32(9)}); }
+OP(linear_cross_entropy_x) { return linear_cross_entropy(c, &(Turn){absent, absent, T(8), F32(7)}); }
 
 /* --- the rest of forward and backward ------------------------------------------------------------------------------- */
 
@@ -136,7 +145,8 @@ static RopeShape rope_shape(const CudaCall *c) {
                      .theta = X(0),
                      .factor = X(1),
                      .low = X(2),
-                     .high = X(3)};
+                     .high = X(3),
+                     .first = (int64_t)c->machine->state->position};
 }
 
 OP(rope_fwd) {
@@ -146,6 +156,23 @@ OP(rope_fwd) {
 OP(rope_bwd) {
   RopeShape shape = rope_shape(c);
   return cuda_rope(S, &shape, 1, T(0), T(1));
+}
+
+/* --- forward at a position: the verifier has seen that caches and tables hold the whole context ----------------------- */
+
+OP(positions_fwd) { return cuda_copy(S, N(0), N(2), row(T(0), (int64_t)c->machine->state->position), T(1)); }
+OP(cache_append) { return cuda_copy(S, N(0), N(2), T(0), row(T(1), (int64_t)c->machine->state->position)); }
+
+OP(attention_cached) {
+  AttentionShape shape = {.batch = 1,
+                          .tq = N(0),
+                          .tk = (int64_t)c->machine->state->position + N(0),
+                          .heads = N(2),
+                          .kv_heads = N(3),
+                          .head_dim = N(4),
+                          .causal = true,
+                          .scale = X(0)};
+  return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4));
 }
 
 static AttentionShape attention_shape(const int64_t *n, const double *x) {
@@ -159,12 +186,33 @@ static AttentionShape attention_shape(const int64_t *n, const double *x) {
                           .scale = x[0]};
 }
 
+/* What only prepares is done; what cuDNN took is launched; the rest is left to an own kernel: true. */
+static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *result) {
+  CudaFlash *flash = c->machine->flash;
+  *result = 0;
+  if (c->prepare) {
+    const char *why;
+    if (flash != NULL && !cuda_flash_prepare(flash, c->position, call, &why)) *c->refused = why;
+    return false;
+  }
+  if (flash == NULL || !cuda_flash_takes(flash, c->position)) return true;
+  if (!cuda_flash_run(flash, S, c->position)) *result = CUDA_FLASH_FAILED;
+  return false;
+}
+
 OP(attention_fwd) {
   AttentionShape shape = attention_shape(c->n, c->x);
+  CudaFlashCall call = {.shape = shape, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4)};
+  int result;
+  if (!own_attention(c, &call, &result)) return result;
   return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4));
 }
 OP(attention_bwd) {
   AttentionShape shape = attention_shape(c->n, c->x);
+  CudaFlashCall call = {.shape = shape, .backward = true, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4),
+                        .d_o = T(5), .dq = T(6), .dk = T(7), .dv = T(8)};
+  int result;
+  if (!own_attention(c, &call, &result)) return result;
   return cuda_attention_bwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->scratch);
 }
 
@@ -180,7 +228,7 @@ OP(broadcast_bwd) { return cuda_broadcast_bwd(S, N(0), N(1), N(2), T(0), T(1), c
 
 OP(dropout) {
   const Plan *plan = c->machine->plan;
-  CudaDropout site = {.p = X(0),
+  CudaDropout site = {.p = c->machine->state->forward_only ? 0 : X(0),
                       .seed = plan->recipe.seed,
                       .site = (uint64_t)N(2),
                       .rows_per_sample = N(3),
@@ -237,6 +285,11 @@ OP(adamw) {
   return cuda_adamw(S, c->machine->step, recipe->beta1, recipe->beta2, recipe->eps, c->machine->ranges[N(0)], N(1), T(0),
                     F32(1), F32(2), F32(3), F32(4), T(5));
 }
+OP(lion) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  return cuda_lion(S, c->machine->step, recipe->beta1, recipe->beta2, c->machine->ranges[N(0)], N(1), T(0), F32(1),
+                   F32(2), F32(3), T(4));
+}
 OP(sgd) {
   const Recipe *recipe = &c->machine->plan->recipe;
   return cuda_sgd(S, c->machine->step, recipe->momentum, c->machine->ranges[N(0)], N(1), T(0), F32(1), F32(2), F32(3),
@@ -254,6 +307,9 @@ CudaFunction cuda_function(InstrOp op) {
       [INSTR_LAYERNORM_FWD] = op_layernorm_fwd,
       [INSTR_RMSNORM_FWD] = op_rmsnorm_fwd,
       [INSTR_ROPE_FWD] = op_rope_fwd,
+      [INSTR_POSITIONS_FWD] = op_positions_fwd,
+      [INSTR_CACHE_APPEND] = op_cache_append,
+      [INSTR_ATTENTION_CACHED] = op_attention_cached,
       [INSTR_ATTENTION_FWD] = op_attention_fwd,
       [INSTR_GELU_FWD] = op_gelu_fwd,
       [INSTR_RELU_FWD] = op_relu_fwd,
@@ -263,6 +319,7 @@ CudaFunction cuda_function(InstrOp op) {
       [INSTR_DROPOUT_FWD] = op_dropout,
       [INSTR_CROSS_ENTROPY] = op_cross_entropy,
       [INSTR_LINEAR_CROSS_ENTROPY] = op_linear_cross_entropy,
+      [INSTR_LINEAR_CROSS_ENTROPY_X] = op_linear_cross_entropy_x,
       [INSTR_MSE] = op_mse,
       [INSTR_EMBEDDING_BWD] = op_embedding_bwd,
       [INSTR_LINEAR_BWD_X] = op_linear_bwd_x,
@@ -289,13 +346,15 @@ CudaFunction cuda_function(InstrOp op) {
       [INSTR_SCALE_COUNT] = op_scale_count,
       [INSTR_CLIP_SCALED] = op_clip_scaled,
       [INSTR_ADAMW] = op_adamw,
+      [INSTR_LION] = op_lion,
       [INSTR_SGD] = op_sgd,
   };
   return table[op];
 }
 
 bool cuda_needs_preparing(InstrOp op) {
-  return op == INSTR_LINEAR_FWD || op == INSTR_LINEAR_BWD_X || op == INSTR_LINEAR_BWD_W || op == INSTR_LINEAR_CROSS_ENTROPY;
+  return op == INSTR_LINEAR_FWD || op == INSTR_LINEAR_BWD_X || op == INSTR_LINEAR_BWD_W ||
+         op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY_X || op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD;
 }
 
 uint64_t cuda_scratch_bytes(const Plan *plan, const PlanInstr *instr) {

@@ -3,7 +3,9 @@
 #define FSDPC_RUNTIME_CUDA_DISPATCH_H
 
 #include "planner/plan/plan.h"
+#include "runtime/backend.h"
 #include "runtime/cuda_comm.h"
+#include "runtime/cuda_flash.h"
 #include "runtime/cuda_product.h"
 
 /* Where the host puts what a step reads anew, by instruction: an INPUT's tokens of all repetitions side by side, a
@@ -11,8 +13,10 @@
 typedef struct CudaMachine {
   const Plan *plan;
   CudaProducts *products;
+  CudaFlash *flash; /* NULL: attention is left to own kernels */
   CudaComm *comm; /* NULL: one rank */
   uint32_t rank;
+  const StepState *state; /* of the run: only what a graph may hold for good, or what only runs without graphs change */
   const CudaStep *step;
   const CudaRanges *ranges; /* by unit */
   void *scratch;            /* of the compute stream */
@@ -28,11 +32,13 @@ typedef struct CudaCall {
   const int64_t *n;    /* ints */
   const double *x;     /* reals */
   bool prepare;        /* choose algorithms, launch nothing */
+  const char **refused; /* when preparing: why cuDNN leaves an attention to an own kernel */
   Failure *failure;    /* may be filled in */
 } CudaCall;
 
-/* 0; or a cudaError_t; or CUDA_COMM_FAILED, and the communicator says why; or, when preparing, CUDA_NOT_PREPARED. */
-enum { CUDA_COMM_FAILED = -1, CUDA_NOT_PREPARED = -2 };
+/* 0; or a cudaError_t; or CUDA_COMM_FAILED, and the communicator says why; or CUDA_FLASH_FAILED; or, when preparing,
+ * CUDA_NOT_PREPARED. */
+enum { CUDA_COMM_FAILED = -1, CUDA_NOT_PREPARED = -2, CUDA_FLASH_FAILED = -3 };
 typedef int (*CudaFunction)(const CudaCall *call);
 
 /* NULL for an instruction that the GPU does not have. */

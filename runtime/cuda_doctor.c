@@ -1,10 +1,11 @@
 /* Owns: looking at the CUDA side of a machine: driver, GPUs, libraries. */
 #include "runtime/cuda_doctor.h"
 
+#include "runtime/cuda_flash.h"
 #include "runtime/cuda_libs.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Findings {
@@ -52,11 +53,15 @@ static void find_devices(Findings *f) {
 }
 
 static void find_cudnn(Findings *f) {
-  void *handle = cuda_libs_cudnn(), *symbol = handle != NULL ? dlsym(handle, "cudnnGetVersion") : NULL;
-  size_t (*get)(void) = NULL;
-  memcpy(&get, &symbol, sizeof get);
-  if (get == NULL) add(f, "cuDNN", "missing; attention uses own kernels", NULL);
-  else add(f, "cuDNN", arena_printf(f->arena, "%s loads; attention uses own kernels", version(f, (int)get(), 10000, 100)), NULL);
+  const char *why, *wanted = getenv("FSDPC_CUDA_ATTENTION");
+  int number = cuda_flash_version(&why);
+  if (number == 0) add(f, "cuDNN", arena_printf(f->arena, "%s; attention uses own kernels", why), NULL);
+  else
+    add(f, "cuDNN",
+        arena_printf(f->arena, "%s loads; attention %s", version(f, number, 10000, 100),
+                     wanted != NULL && strcmp(wanted, "own") == 0 ? "uses own kernels, as FSDPC_CUDA_ATTENTION says"
+                                                                  : "of bf16 and f16 uses it where it has a kernel"),
+        NULL);
 }
 
 int cuda_findings(Arena *arena, CudaFinding out[CUDA_FINDINGS]) {

@@ -24,7 +24,7 @@ static const Library cublaslt = {"cuBLASLt", cublaslt_files,
                                  "folder into LD_LIBRARY_PATH"};
 static const Library nccl = {"NCCL", nccl_files,
                              "install libnccl2, or pip install nvidia-nccl-cu13, and set NCCL_HOME to its folder"};
-static const Library cudnn = {"cuDNN", cudnn_files, NULL}; /* nothing uses it yet */
+static const Library cudnn = {"cuDNN", cudnn_files, NULL}; /* can be done without */
 
 static void *open_in(const char *folder, size_t length, const char *file) {
   char path[PATH_BYTES];
@@ -67,10 +67,14 @@ static void *library_open(const Library *library) {
 }
 
 /* Function pointers pass through memory: ISO C has no cast from void *. */
-static bool resolve(void *handle, const char *name, void *to, const Library *library, Failure *failure) {
+static bool find(void *handle, const char *name, void *to) {
   void *function = dlsym(handle, name);
   memcpy(to, &function, sizeof function);
-  if (function != NULL) return true;
+  return function != NULL;
+}
+
+static bool resolve(void *handle, const char *name, void *to, const Library *library, Failure *failure) {
+  if (find(handle, name, to)) return true;
   return fail(failure, RUN_INVALID, "cuda: the %s found here has no function %s: it is too old; %s", library->name, name,
               library->help);
 }
@@ -96,7 +100,11 @@ bool cuda_libs_nccl(CudaLibs *libs, Failure *failure) {
 #define X(name) ok = ok && resolve(handle, #name, &libs->name, &nccl, failure);
   NCCL_FUNCTIONS(X)
 #undef X
-  return ok;
+  if (!ok) return false;
+#define X(name) find(handle, #name, &libs->name);
+  NCCL_WINDOW_FUNCTIONS(X)
+#undef X
+  return true;
 }
 
 void *cuda_libs_cudnn(void) { return library_open(&cudnn); }

@@ -43,17 +43,25 @@
   X(ncclReduceScatter)                                                                                       \
   X(ncclSend)
 
+/*  X(name): functions of NCCL 2.27 and later, NULL in earlier ones */
+#define NCCL_WINDOW_FUNCTIONS(X)                                                                             \
+  X(ncclCommWindowDeregister)                                                                                \
+  X(ncclCommWindowRegister)                                                                                  \
+  X(ncclMemAlloc)                                                                                            \
+  X(ncclMemFree)
+
 typedef struct CudaLibs {
 #define X(name) __typeof__(&name) name;
   CUBLASLT_FUNCTIONS(X)
   NCCL_FUNCTIONS(X)
+  NCCL_WINDOW_FUNCTIONS(X)
 #undef X
 } CudaLibs;
 
 /* Each fills its part of the table; false with a message that says what is missing and how to get it. */
 bool cuda_libs_cublaslt(CudaLibs *libs, Failure *failure);
 bool cuda_libs_nccl(CudaLibs *libs, Failure *failure);
-/* A handle for dlsym, or NULL: nothing but `doctor` asks for cuDNN yet. */
+/* A handle for dlsym (cuda_dnn.h), or NULL. */
 void *cuda_libs_cudnn(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* Owns: opening the CUDA backend: device, memory, streams, events, communicator, operands, algorithms; and closing it.
  *
  * Device memory: the arena, as planned, and beside it a constant known before the first step: the workspace of products,
- * the compute stream's scratch, inputs, ranges of parameters, the communicator's scratch (and what CUDA, cuBLASLt and NCCL
+ * the compute stream's scratch, cuDNN's, inputs, ranges of parameters, the communicator's scratch (and what CUDA, cuBLASLt and NCCL
  * take for themselves). */
 #include "runtime/cuda_state.h"
 
@@ -55,6 +55,7 @@ static bool open_device(CudaBackend *cuda, int *devices, Failure *failure) {
     return fail(failure, RUN_INVALID, "backend \"cuda\": no usable GPU: %s; `fsdpc doctor` says what this machine has",
                 error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
   int chosen = (int)cuda->machine.rank % *devices;
+  cuda->device = chosen;
   if (!cuda_ok((int)cudaSetDevice(chosen), "choosing a GPU", failure) ||
       !cuda_ok((int)cudaGetDeviceProperties(&device, chosen), "asking a GPU what it is", failure))
     return false;
@@ -70,6 +71,12 @@ static bool allocate(void **to, uint64_t bytes, const char *what, Failure *failu
   if (error == cudaSuccess) return true;
   return fail(failure, RUN_INVALID, "cuda: %s of %s: %s; plan with a smaller --memory, or use an emptier GPU", what,
               text_bytes(size, bytes), cudaGetErrorString(error));
+}
+
+/* One more thing that the run's header says of the device. */
+static void say(CudaBackend *cuda, const char *what) {
+  size_t length = strlen(cuda->device_name);
+  snprintf(cuda->device_name + length, sizeof cuda->device_name - length, ", %s", what);
 }
 
 static bool open_host(CudaBackend *cuda, Failure *failure) {
@@ -90,18 +97,28 @@ unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf) {
   return (buf->host ? cuda->host : cuda->arena) + buf->offset;
 }
 
+/* From ncclMemAlloc where gathers can make use of it, which the communicator sees to; else, or if it cannot, as always. */
+static bool open_arena(CudaBackend *cuda, Failure *failure) {
+  const CudaLibs *libs = &cuda->libs;
+  void *arena = NULL;
+  cuda->arena_bytes = round_up(cuda->config.plan->arena_bytes, GPU_PAGE_BYTES); /* sharing it shares nothing else */
+  cuda->nccl_memory = cuda->nccl && flag("FSDPC_NCCL_WINDOWS", true) && libs->ncclMemAlloc != NULL &&
+                      libs->ncclMemFree != NULL && libs->ncclCommWindowRegister != NULL &&
+                      libs->ncclCommWindowDeregister != NULL &&
+                      libs->ncclMemAlloc(&arena, cuda->arena_bytes) == ncclSuccess && arena != NULL;
+  if (!cuda->nccl_memory && !allocate(&arena, cuda->arena_bytes, "the arena", failure)) return false;
+  cuda->arena = arena;
+  return true;
+}
+
 static bool open_memory(CudaBackend *cuda, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   uint64_t scratch = 0;
-  void *arena = NULL;
   for (uint32_t i = 0; i < plan->instrs.count; i++) {
     uint64_t bytes = cuda_scratch_bytes(plan, &plan->instrs.data[i]);
     if (bytes > scratch) scratch = bytes;
   }
-  /* Whole pages of the GPU, so that sharing it between processes shares nothing else. */
-  if (!allocate(&arena, round_up(plan->arena_bytes, GPU_PAGE_BYTES), "the arena", failure)) return false;
-  cuda->arena = arena;
-  if (!allocate(&cuda->workspace, WORKSPACE_BYTES, "the workspace of products", failure) ||
+  if (!open_arena(cuda, failure) || !allocate(&cuda->workspace, WORKSPACE_BYTES, "the workspace of products", failure) ||
       !allocate(&cuda->scratch, scratch, "scratch memory", failure))
     return false;
   cuda->machine.scratch = cuda->scratch;
@@ -155,7 +172,7 @@ static bool resolve(CudaBackend *cuda, const InstrSpec *specs, int32_t position,
   return true;
 }
 
-static bool prepare(CudaBackend *cuda, int32_t position, Failure *failure) {
+static bool prepare(CudaBackend *cuda, int32_t position, const char **refused, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   CudaCall call = {.machine = &cuda->machine,
@@ -165,8 +182,43 @@ static bool prepare(CudaBackend *cuda, int32_t position, Failure *failure) {
                    .n = plan->ints.data + instr->ints,
                    .x = plan->reals.data + instr->reals,
                    .prepare = true,
+                   .refused = refused,
                    .failure = failure};
   return !cuda_needs_preparing(instr->op) || cuda_function(instr->op)(&call) == 0;
+}
+
+/* --- attention by cuDNN --------------------------------------------------------------------------------------------- */
+
+static bool wants(const char *attention) {
+  const char *value = getenv("FSDPC_CUDA_ATTENTION");
+  return value != NULL && strcmp(value, attention) == 0;
+}
+
+/* False: FSDPC_CUDA_ATTENTION=cudnn, and cuDNN does not do it all. */
+static bool without_flash(const char *why, Failure *failure) {
+  if (!wants("cudnn")) return true;
+  return fail(failure, RUN_INVALID, "cuda: FSDPC_CUDA_ATTENTION=cudnn, but cuDNN: %s; unset it to use own kernels", why);
+}
+
+static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  const char *why = "";
+  if (wants("own")) return true;
+  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, &why);
+  return cuda->machine.flash != NULL || without_flash(why, failure);
+}
+
+/* After all attentions are prepared. refused: why one was left to own kernels, or NULL. */
+static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure) {
+  CudaFlash *flash = cuda->machine.flash;
+  char size[32], what[96];
+  if (refused != NULL && !without_flash(refused, failure)) return false;
+  uint64_t bytes = flash != NULL ? cuda_flash_workspace_bytes(flash) : 0;
+  if (bytes == 0) return true;
+  if (!allocate(&cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
+  if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
+  snprintf(what, sizeof what, "attention by cuDNN with %s beside the plan", text_bytes(size, bytes));
+  say(cuda, what);
+  return true;
 }
 
 static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
@@ -174,9 +226,13 @@ static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const InstrSpec *specs = instr_specs(arena);
   cuda->operands = ARENA_ARRAY(arena, CudaTensor, plan->operands.count);
   cuda->reach = ARENA_ARRAY(arena, uint64_t, plan->instrs.count);
-  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++)
-    if (!resolve(cuda, specs, i, failure) || !prepare(cuda, i, failure)) return false;
-  return true;
+  const char *refused = NULL;
+  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
+    const char *why = NULL;
+    if (!resolve(cuda, specs, i, failure) || !prepare(cuda, i, &why, failure)) return false;
+    if (why != NULL) refused = why;
+  }
+  return bind_flash(cuda, refused, failure);
 }
 
 /* Every unit's parameters, side by side in device memory. */
@@ -203,17 +259,25 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
 
 /* --- communicator -------------------------------------------------------------------------------------------------- */
 
-static bool open_comm(CudaBackend *cuda, Arena *arena, int devices, Failure *failure) {
-  const Plan *plan = cuda->config.plan;
+/* Before memory is allocated: the communicators want it from different places. */
+static bool choose_comm(CudaBackend *cuda, int devices, Failure *failure) {
+  uint32_t ranks = cuda->config.plan->world.ranks;
   const char *wanted = getenv("FSDPC_CUDA_COMM");
-  CudaCommConfig config = {&cuda->libs, cuda->config.host, cuda->config.exchange, cuda->arena};
-  bool local = plan->world.ranks > (uint32_t)devices;
-  if (plan->world.ranks == 1) return true;
-  if (wanted != NULL && strcmp(wanted, "local") == 0) local = true;
-  if (wanted != NULL && strcmp(wanted, "nccl") == 0) local = false;
-  if (!local && !cuda_libs_nccl(&cuda->libs, failure)) return false;
-  cuda->machine.comm = local ? cuda_comm_local_open(arena, &config, failure) : cuda_comm_nccl_open(arena, &config, failure);
+  cuda->nccl = ranks <= (uint32_t)devices;
+  if (wanted != NULL && strcmp(wanted, "local") == 0) cuda->nccl = false;
+  if (wanted != NULL && strcmp(wanted, "nccl") == 0) cuda->nccl = true;
+  cuda->nccl = cuda->nccl && ranks > 1;
+  return !cuda->nccl || cuda_libs_nccl(&cuda->libs, failure);
+}
+
+static bool open_comm(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  CudaCommConfig config = {&cuda->libs, cuda->config.host, cuda->config.exchange, cuda->arena, cuda->arena_bytes,
+                           cuda->nccl_memory};
+  if (cuda->config.plan->world.ranks == 1) return true;
+  cuda->machine.comm =
+      cuda->nccl ? cuda_comm_nccl_open(arena, &config, failure) : cuda_comm_local_open(arena, &config, failure);
   if (cuda->machine.comm == NULL) return false;
+  say(cuda, cuda->machine.comm->name);
   cuda->use_graphs = cuda->use_graphs && cuda->machine.comm->capturable;
   return true;
 }
@@ -223,11 +287,13 @@ static bool open_comm(CudaBackend *cuda, Arena *arena, int devices, Failure *fai
 static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
   int devices = 0;
   if (!open_device(cuda, &devices, failure) || !cuda_libs_cublaslt(&cuda->libs, failure) ||
-      !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) || !cuda_stage_open(cuda, arena, failure) ||
+      !choose_comm(cuda, devices, failure) || !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) || !cuda_stage_open(cuda, arena, failure) ||
       !open_ranges(cuda, arena, failure))
     return false;
   cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, WORKSPACE_BYTES, failure);
-  if (cuda->machine.products == NULL || !open_comm(cuda, arena, devices, failure)) return false;
+  if (cuda->machine.products == NULL || !open_comm(cuda, arena, failure) ||
+      !open_flash(cuda, arena, failure))
+    return false;
   return open_plan(cuda, arena, failure) && cuda_ok((int)cudaDeviceSynchronize(), "opening", failure);
 }
 
@@ -259,6 +325,7 @@ void cuda_release(CudaBackend *cuda) {
   if (!broken) cudaDeviceSynchronize();
   if (cuda->machine.comm != NULL) cuda->machine.comm->close(cuda->machine.comm, broken);
   if (cuda->machine.products != NULL) cuda_products_close(cuda->machine.products);
+  if (cuda->machine.flash != NULL) cuda_flash_close(cuda->machine.flash);
   for (uint32_t s = 0; s < plan->segments.count; s++)
     if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);
   for (uint32_t i = 0; i < plan->instrs.count; i++) destroy_event(cuda->timers[i].start), destroy_event(cuda->timers[i].end);
@@ -270,5 +337,7 @@ void cuda_release(CudaBackend *cuda) {
   destroy_event(cuda->fork), destroy_event(cuda->done);
   cudaFreeHost(cuda->staging_host), cudaFreeHost(cuda->host);
   cudaFree(cuda->staging_device), cudaFree(cuda->range_memory), cudaFree(cuda->scratch), cudaFree(cuda->workspace);
-  cudaFree(cuda->arena);
+  cudaFree(cuda->flash_memory);
+  if (cuda->nccl_memory) cuda->libs.ncclMemFree(cuda->arena);
+  else cudaFree(cuda->arena);
 }

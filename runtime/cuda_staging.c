@@ -13,9 +13,11 @@ static uint64_t bytes_of(const Plan *plan, int32_t position) {
   return plan->world.accumulation * (uint64_t)plan_int(plan, instr, 0) * sizeof(int32_t);
 }
 
-/* Segments of micro-batches share what is staged for a model input. Returns its first instruction. */
+/* Segments of micro-batches share what is staged for a model input; those of a forward plan read different rows of it.
+ * Returns its first instruction. */
 static int32_t stager(const Plan *plan, int32_t position) {
   const PlanInstr *instr = &plan->instrs.data[position];
+  if (!plan->training) return position;
   for (int32_t i = 0; i < position && instr->op == INSTR_INPUT; i++)
     if (plan->instrs.data[i].op == INSTR_INPUT && plan_int(plan, &plan->instrs.data[i], 1) == plan_int(plan, instr, 1)) return i;
   return position;
@@ -64,14 +66,16 @@ static void fill(CudaBackend *cuda, int32_t position, const StepState *state) {
     feed->fill(feed, &own, (int32_t)plan_int(plan, instr, 1), (int32_t *)to + own.micro_batch * count, count);
 }
 
-bool cuda_stage_step(CudaBackend *cuda, const StepState *state) {
+bool cuda_stage_step(CudaBackend *cuda, const StepState *state, int32_t segment) {
   const Plan *plan = cuda->config.plan;
+  const PlanSegment *only = &plan->segments.data[segment];
+  int32_t first = plan->training ? 0 : only->first, end = plan->training ? (int32_t)plan->instrs.count : only->end;
   *(CudaStep *)(void *)cuda->staging_host = (CudaStep){.step = state->step,
                                                        .first_sample = state->first_sample,
                                                        .lr = state->lr,
                                                        .bias1 = 1 - pow(plan->recipe.beta1, (double)(state->step - state->skipped)),
                                                        .bias2 = 1 - pow(plan->recipe.beta2, (double)(state->step - state->skipped))};
-  for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++)
+  for (int32_t i = first; i < end; i++)
     if (cuda->staged_at[i] != 0 && stager(plan, i) == i) fill(cuda, i, state);
   return cuda_ok((int)cudaMemcpyAsync(cuda->staging_device, cuda->staging_host, cuda->staging_bytes,
                                       cudaMemcpyHostToDevice, cuda->streams[cuda->origin]),

@@ -19,12 +19,17 @@ typedef struct CudaBackend {
   CudaMachine machine;
   CudaTensor *operands; /* parallel to plan->operands */
   uint64_t *reach;      /* of each instruction: the offset in the device's arena that its operands end at */
-  char device_name[300];
+  int device;
+  char device_name[400]; /* and what was chosen on it */
 
-  unsigned char *arena;    /* plan->arena_bytes */
+  unsigned char *arena;
+  uint64_t arena_bytes;    /* plan->arena_bytes, in whole pages of the GPU */
+  bool nccl;               /* ranks communicate through NCCL */
+  bool nccl_memory;        /* the arena is from ncclMemAlloc */
   unsigned char *host;     /* plan->host_bytes of pinned memory, which kernels can read and write too; NULL: nothing is offloaded */
   void *workspace;         /* of products */
   void *scratch;           /* of the compute stream */
+  void *flash_memory;      /* of cuDNN's attention */
   CudaRange *range_memory; /* of all units */
 
   /* What a step reads anew: the same layout on both sides. */
@@ -53,8 +58,9 @@ extern const Backend cuda_methods;
 unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf);
 /* Fails with what was being done and CUDA's reason; true when error is 0. */
 bool cuda_ok(int error, const char *what, Failure *failure);
-/* Fills the host's staging memory for the step that begins and queues its copy to the device. */
-bool cuda_stage_step(CudaBackend *cuda, const StepState *state);
+/* Fills the host's staging memory for the step that begins, or for the one segment of a forward plan that is to run, and
+ * queues its copy to the device. */
+bool cuda_stage_step(CudaBackend *cuda, const StepState *state, int32_t segment);
 /* Lays out the staging memory and allocates it. */
 bool cuda_stage_open(CudaBackend *cuda, Arena *arena, Failure *failure);
 /* Frees whatever open has made so far. */

@@ -19,6 +19,7 @@ typedef struct Decoder {
   int64_t vocab;
   int32_t *tokens; /* ctx, the first `count` of them the window */
   Half *halves;    /* a row of logits of 16 bits; NULL where they have 32 */
+  bool guarded;    /* the backend allocates nothing while it runs: that is checked (alloc_guard.h) */
   uint64_t count, cached; /* the first `cached` tokens' keys and values are in the caches */
 } Decoder;
 

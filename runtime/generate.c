@@ -110,7 +110,9 @@ static bool open_weights(Arena *arena, Generator *generator, Failure *failure) {
 static bool run(Arena *arena, Generator *generator, Failure *failure) {
   const Plan *plan = generator->plan;
   if (!open_decoder(arena, generator, failure) || !open_weights(arena, generator, failure)) return false;
-  if (!shared_open(arena, &generator->memory, 1, plan->arena_bytes, failure)) return false;
+  const BackendKind *kind = backend_find(generator->options->backend, failure);
+  if (kind == NULL || (kind->check != NULL && !kind->check(plan, failure))) return false;
+  if (!shared_open(arena, &generator->memory, 1, kind->shared_bytes(plan), failure)) return false;
   const SharedMemory *memory = &generator->memory;
   RankEnv env = {.ranks = 1,
                  .local_ranks = 1,
@@ -119,11 +121,12 @@ static bool run(Arena *arena, Generator *generator, Failure *failure) {
                  .status = &memory->statuses[0],
                  .control = memory->control};
   RankSetup setup = {.plan = plan,
-                     .kind = backend_find("cpu", failure),
+                     .kind = kind,
                      .env = &env,
                      .feed = &generator->decoder.feed,
                      .gemm = generator->options->gemm,
                      .threads = generator->options->threads};
+  generator->decoder.guarded = kind->guarded;
   return rank_open(arena, &generator->machine, &setup, failure) &&
          weights_load(plan, generator->machine.ranges, generator->machine.backend, &generator->weights, failure) &&
          decoder_start(&generator->decoder, generator->machine.backend, failure) && generate(generator, failure);

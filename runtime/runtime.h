@@ -67,6 +67,7 @@ typedef struct GenerateOptions {
   uint64_t tokens;
   double temperature;   /* 0: greedy */
   uint32_t top_k;       /* 0: off */
+  const char *backend;  /* NULL: cpu */
   uint64_t seed;
   const char *gemm;
   uint32_t threads;

@@ -317,9 +317,6 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   uint64_t samples_per_step = feed_samples_per_step(job->plan);
   if (options->eval_count == 0) return true;
-  if (strcmp(job->kind->name, "cpu") != 0)
-    return fail(failure, RUN_INVALID, "eval: backend \"%s\" cannot run forward only in this version; leave --eval out",
-                job->kind->name);
   if (!data_open(arena, &job->eval_data, options->eval_data, options->eval_count, job->vocab, job->ctx + 1, failure))
     return false;
   uint64_t all = (job->eval_data.count - 1) / job->ctx / samples_per_step;

@@ -130,6 +130,8 @@ int cuda_clip_scaled(CudaStream stream, CudaScaling scaling, const int64_t *acc,
 /* A scale of NaN: nothing is updated. */
 int cuda_adamw(CudaStream stream, const CudaStep *step, double beta1, double beta2, double eps, CudaRanges ranges,
                int64_t shard, CudaTensor g, const float *scale, float *w, float *m, float *v, CudaTensor cast);
+int cuda_lion(CudaStream stream, const CudaStep *step, double beta1, double beta2, CudaRanges ranges, int64_t shard,
+              CudaTensor g, const float *scale, float *w, float *m, CudaTensor cast);
 int cuda_sgd(CudaStream stream, const CudaStep *step, double momentum, CudaRanges ranges, int64_t shard, CudaTensor g,
              const float *scale, float *w, float *m /* or NULL */, CudaTensor cast);
 

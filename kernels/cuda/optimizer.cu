@@ -1,11 +1,11 @@
-/* Owns: AdamW (arXiv 1711.05101, bias-corrected) and SGD over a whole shard in one launch, with f32 master weights and
+/* Owns: AdamW (arXiv 1711.05101, bias-corrected), Lion (arXiv 2302.06675) and SGD over a whole shard in one launch, with f32 master weights and
  * their copy in the compute dtype; exact sums of squares; clipping.
  *
  * A shard's parameters start at multiples of 64 elements, so 4 neighbouring elements belong to one parameter or to the
  * padding, which is neither read nor written. Rates that change with the step are read from device memory.
  *
  * Moves an element: AdamW 4 f32 reads (or 3 and a gradient of 2 bytes), 3 f32 writes and the cast, 26 to 30 bytes for
- * 14 flops; SGD 12 to 22; sum_squares 2 or 4. Bound: memory. Rate: not measured yet (no GPU). */
+ * 14 flops; Lion 18 to 22; SGD 12 to 22; sum_squares 2 or 4. Bound: memory. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/exact.cuh"
 
 constexpr int THREADS = 256, PER = 4, RUN = 64, LANES = 8, MOST_BLOCKS = 1056;
@@ -23,6 +23,8 @@ DEVICE const CudaRange *range_of(CudaRanges ranges, int64_t i) {
   return i < range->first + range->count ? range : NULL;
 }
 
+typedef enum { SGD, LION, ADAMW } Kind;
+
 struct Update {
   const CudaStep *step;
   double beta1, beta2; /* SGD: beta1 is the momentum */
@@ -33,56 +35,54 @@ struct Update {
 };
 
 /* G: gradient, C: cast. Elements [i, i + n), n <= PER, of one range. */
-template <class G, class C, bool ADAMW> struct Step {
+template <class G, class C, Kind KIND> struct Step {
   Update u;
   float lr, step, root, scale;
 
-  DEVICE void one(int64_t i, float decay, const G *g, C *cast) const {
-    float grad = to_float(g[i]) * scale, w = u.w[i];
-    if (ADAMW) {
-      float m = (float)u.beta1 * u.m[i] + (float)(1 - u.beta1) * grad;
-      float v = (float)u.beta2 * u.v[i] + (float)(1 - u.beta2) * (grad * grad);
-      u.m[i] = m, u.v[i] = v;
+  DEVICE void update(float grad, float decay, float &w, float &m, float &v) const {
+    if (KIND == ADAMW) {
+      m = (float)u.beta1 * m + (float)(1 - u.beta1) * grad;
+      v = (float)u.beta2 * v + (float)(1 - u.beta2) * (grad * grad);
       w -= decay * w + step * m / (sqrtf(v) * root + u.eps);
+    } else if (KIND == LION) {
+      float c = (float)u.beta1 * m + (float)(1 - u.beta1) * grad;
+      m = (float)u.beta2 * m + (float)(1 - u.beta2) * grad;
+      w -= (c > 0 ? lr : c < 0 ? -lr : 0.0f) + decay * w;
     } else {
-      if (u.m != NULL) u.m[i] = grad = (float)u.beta1 * u.m[i] + grad;
+      if (u.m != NULL) m = grad = (float)u.beta1 * m + grad;
       w -= lr * grad + decay * w;
     }
+  }
+
+  DEVICE void one(int64_t i, float decay, const G *g, C *cast) const {
+    float w = u.w[i], m = u.m != NULL ? u.m[i] : 0, v = KIND == ADAMW ? u.v[i] : 0;
+    update(to_float(g[i]) * scale, decay, w, m, v);
+    if (u.m != NULL) u.m[i] = m;
+    if (KIND == ADAMW) u.v[i] = v;
     u.w[i] = w;
     if (cast != NULL) cast[i] = from_float<C>(w);
   }
 
   DEVICE void four(int64_t i, float decay, const G *g, C *cast) const {
-    float grad[PER], w[PER], m[PER] = {0}, v[PER] = {0};
-#pragma unroll
-    for (int j = 0; j < PER; j++) grad[j] = to_float(g[i + j]) * scale;
+    float w[PER], m[PER] = {0}, v[PER] = {0};
     load<float, PER>(u.w + i, w);
     if (u.m != NULL) load<float, PER>(u.m + i, m);
-    if (ADAMW) load<float, PER>(u.v + i, v);
+    if (KIND == ADAMW) load<float, PER>(u.v + i, v);
 #pragma unroll
-    for (int j = 0; j < PER; j++) {
-      if (ADAMW) {
-        m[j] = (float)u.beta1 * m[j] + (float)(1 - u.beta1) * grad[j];
-        v[j] = (float)u.beta2 * v[j] + (float)(1 - u.beta2) * (grad[j] * grad[j]);
-        w[j] -= decay * w[j] + step * m[j] / (sqrtf(v[j]) * root + u.eps);
-      } else {
-        m[j] = (float)u.beta1 * m[j] + grad[j];
-        w[j] -= lr * (u.m != NULL ? m[j] : grad[j]) + decay * w[j];
-      }
-    }
+    for (int j = 0; j < PER; j++) update(to_float(g[i + j]) * scale, decay, w[j], m[j], v[j]);
     store<float, PER>(u.w + i, w);
     if (u.m != NULL) store<float, PER>(u.m + i, m);
-    if (ADAMW) store<float, PER>(u.v + i, v);
+    if (KIND == ADAMW) store<float, PER>(u.v + i, v);
     if (cast == NULL) return;
 #pragma unroll
     for (int j = 0; j < PER; j++) cast[i + j] = from_float<C>(w[j]);
   }
 };
 
-template <class G, class C, bool ADAMW>
+template <class G, class C, Kind KIND>
 __global__ void update_kernel(Update u, int64_t pieces, const G *g, C *cast) {
   if (*u.scale != *u.scale) return; /* NaN: this step is skipped */
-  Step<G, C, ADAMW> s = {u, (float)u.step->lr, (float)(u.step->lr / u.step->bias1),
+  Step<G, C, KIND> s = {u, (float)u.step->lr, (float)(u.step->lr / u.step->bias1),
                          (float)(1 / sqrt(u.step->bias2)), *u.scale};
   for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < pieces; p += (int64_t)gridDim.x * THREADS) {
     int64_t i = p * PER;
@@ -103,35 +103,41 @@ static unsigned blocks_of(int64_t pieces) {
   return (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
 }
 
-template <class G, class C, bool ADAMW>
+template <class G, class C, Kind KIND>
 static int launch_update(CudaStream stream, const Update &u, int64_t shard, CudaTensor g, CudaTensor cast) {
   int64_t pieces = ceil_of(shard, PER);
   if (pieces == 0 || u.ranges.count == 0) return 0;
-  LAUNCH((update_kernel<G, C, ADAMW>), blocks_of(pieces), THREADS, 0, stream, u, pieces, (const G *)g.x, (C *)cast.x);
+  LAUNCH((update_kernel<G, C, KIND>), blocks_of(pieces), THREADS, 0, stream, u, pieces, (const G *)g.x, (C *)cast.x);
   return LAUNCHED();
 }
 
-template <bool ADAMW>
+template <Kind KIND>
 static int update(CudaStream stream, const Update &u, int64_t shard, CudaTensor g, CudaTensor cast) {
   int to = cast.x == NULL ? g.type : cast.type; /* absent: any type that is compiled with g's */
-  if (g.type == CUDA_F32 && to == CUDA_F32) return launch_update<float, float, ADAMW>(stream, u, shard, g, cast);
-  if (g.type == CUDA_F32 && to == CUDA_BF16) return launch_update<float, bf16, ADAMW>(stream, u, shard, g, cast);
-  if (g.type == CUDA_F32 && to == CUDA_F16) return launch_update<float, f16, ADAMW>(stream, u, shard, g, cast);
-  if (g.type == CUDA_BF16 && to == CUDA_BF16) return launch_update<bf16, bf16, ADAMW>(stream, u, shard, g, cast);
-  if (g.type == CUDA_F16 && to == CUDA_F16) return launch_update<f16, f16, ADAMW>(stream, u, shard, g, cast);
+  if (g.type == CUDA_F32 && to == CUDA_F32) return launch_update<float, float, KIND>(stream, u, shard, g, cast);
+  if (g.type == CUDA_F32 && to == CUDA_BF16) return launch_update<float, bf16, KIND>(stream, u, shard, g, cast);
+  if (g.type == CUDA_F32 && to == CUDA_F16) return launch_update<float, f16, KIND>(stream, u, shard, g, cast);
+  if (g.type == CUDA_BF16 && to == CUDA_BF16) return launch_update<bf16, bf16, KIND>(stream, u, shard, g, cast);
+  if (g.type == CUDA_F16 && to == CUDA_F16) return launch_update<f16, f16, KIND>(stream, u, shard, g, cast);
   return CUDA_UNSUPPORTED;
 }
 
 int cuda_adamw(CudaStream stream, const CudaStep *step, double beta1, double beta2, double eps, CudaRanges ranges,
                int64_t shard, CudaTensor g, const float *scale, float *w, float *m, float *v, CudaTensor cast) {
   Update u = {step, beta1, beta2, (float)eps, ranges, scale, w, m, v};
-  return update<true>(stream, u, shard, g, cast);
+  return update<ADAMW>(stream, u, shard, g, cast);
+}
+
+int cuda_lion(CudaStream stream, const CudaStep *step, double beta1, double beta2, CudaRanges ranges, int64_t shard,
+              CudaTensor g, const float *scale, float *w, float *m, CudaTensor cast) {
+  Update u = {step, beta1, beta2, 0, ranges, scale, w, m, NULL};
+  return update<LION>(stream, u, shard, g, cast);
 }
 
 int cuda_sgd(CudaStream stream, const CudaStep *step, double momentum, CudaRanges ranges, int64_t shard, CudaTensor g,
              const float *scale, float *w, float *m, CudaTensor cast) {
   Update u = {step, momentum, 0, 0, ranges, scale, w, m, NULL};
-  return update<false>(stream, u, shard, g, cast);
+  return update<SGD>(stream, u, shard, g, cast);
 }
 
 /* --- norms ----------------------------------------------------------------------------------------------------- */

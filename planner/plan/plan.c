@@ -30,39 +30,43 @@ static uint32_t hash_text(const char *text) {
   return hash;
 }
 
-/* The slot of plan->string_index that holds text, or the free one where it belongs. */
-static StrId *find_slot(Plan *plan, const char *text) {
+/* The entry of plan->string_index that holds text, or the free one where it belongs. text NULL: nothing equals it. */
+static StrSlot *find_slot(Plan *plan, uint32_t hash, const char *text) {
   uint32_t mask = plan->string_index.capacity - 1;
-  for (uint32_t at = hash_text(text) & mask;; at = (at + 1) & mask) {
-    StrId *slot = &plan->string_index.data[at];
-    if (!*slot || !strcmp(plan_str(plan, *slot), text)) return slot;
+  for (uint32_t at = hash & mask;; at = (at + 1) & mask) {
+    StrSlot *slot = &plan->string_index.data[at];
+    if (!slot->id || (text && slot->hash == hash && !strcmp(plan_str(plan, slot->id), text))) return slot;
   }
 }
 
 static void grow_index(Arena *arena, Plan *plan) {
-  StrId *old = plan->string_index.data;
+  StrSlot *old = plan->string_index.data;
   uint32_t count = plan->string_index.capacity;
   plan->string_index.capacity = count ? 2 * count : 64;
-  plan->string_index.data = ARENA_ARRAY(arena, StrId, plan->string_index.capacity);
+  plan->string_index.data = ARENA_ARRAY(arena, StrSlot, plan->string_index.capacity);
   for (uint32_t i = 0; i < count; i++)
-    if (old[i]) *find_slot(plan, plan_str(plan, old[i])) = old[i];
+    if (old[i].id) *find_slot(plan, old[i].hash, NULL) = old[i];
 }
 
 static StrId append(Arena *arena, Plan *plan, const char *text) {
   StrId id = plan->strings.count;
-  for (size_t i = 0, n = strlen(text) + 1; i < n; i++) vec_push(arena, &plan->strings, text[i]);
+  uint32_t size = (uint32_t)strlen(text) + 1;
+  vec_reserve(arena, &plan->strings, id + size);
+  memcpy(plan->strings.data + id, text, size);
+  plan->strings.count += size;
   return id;
 }
 
 StrId plan_intern(Arena *arena, Plan *plan, const char *text) {
   if (!*text) return 0;
   if (2 * plan->string_index.count >= plan->string_index.capacity) grow_index(arena, plan);
-  StrId *slot = find_slot(plan, text);
-  if (!*slot) {
-    *slot = append(arena, plan, text);
+  uint32_t hash = hash_text(text);
+  StrSlot *slot = find_slot(plan, hash, text);
+  if (!slot->id) {
+    *slot = (StrSlot){hash, append(arena, plan, text)};
     plan->string_index.count++;
   }
-  return *slot;
+  return slot->id;
 }
 
 /* --- shapes ------------------------------------------------------------------------------------------ */

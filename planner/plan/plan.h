@@ -97,6 +97,11 @@ typedef enum {
 
 typedef uint32_t StrId; /* offset into Plan.strings; 0 is "" */
 
+typedef struct StrSlot {
+  uint32_t hash;
+  StrId id; /* 0: free */
+} StrSlot;
+
 typedef struct PlanSpan {
   StrId path; /* 0: no position */
   uint32_t line, column;
@@ -225,7 +230,7 @@ typedef struct Plan {
   VEC(double) reals;
   VEC(int32_t) waits;
   VEC(char) strings; /* starts with "\0" */
-  VEC(StrId) string_index; /* plan_intern's hash table; no part of the plan's meaning */
+  VEC(StrSlot) string_index; /* plan_intern's hash table; no part of the plan's meaning */
 } Plan;
 
 /* --- instruction table ------------------------------------------------------------------------------------------- */

@@ -64,8 +64,8 @@ expect 64 run x.fsdp --data x --save-every 3
 said err 'no effect without --save'
 expect 64 generate x.fsdp
 said err '--weights DIR'
-expect 64 generate x.fsdp --weights out --backend cuda
-said err "--backend is an option of 'fsdpc run'"
+expect 64 generate x.fsdp --weights out --steps 3
+said err "--steps is an option of 'fsdpc run'"
 
 # Operands and options mix; after -- everything is an operand.
 expect 1 plan --ranks 2 missing.fsdp --memory=1GiB

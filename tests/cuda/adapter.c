@@ -361,8 +361,14 @@ static void adafactor(const KernelContext *k, const AdafactorRates *rates, int64
 }
 
 static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, void *w, float *m) {
-  (void)k, (void)n, (void)rates, (void)g, (void)w, (void)m;
-  abort();
+  Call c = call_of(k);
+  float scale = (float)rates->grad_scale;
+  CudaStep step = {.lr = rates->lr, .bias1 = 1, .bias2 = 1};
+  CudaStep *at = raw(&c, &step, sizeof step, 0);
+  const float *by = raw(&c, &scale, sizeof scale, 0);
+  CudaRanges ranges = whole(&c, n, rates->decay);
+  RUN(cuda_lion, at, rates->beta1, rates->beta2, ranges, n, in(&c, g, 1, n, n), by, f32_out(&c, w, n), f32_out(&c, m, n),
+      (CudaTensor){0});
 }
 
 static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, void *w, float *m) {

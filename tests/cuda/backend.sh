@@ -29,6 +29,19 @@ for ranks in 2 4; do
   FAKE_GPUS=4 train "nccl-$ranks" "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --steps 4 --backend cuda
   "$compare" metrics "nccl-$ranks.jsonl" "gpt-$ranks.jsonl" 0
 done
+
+# Gathers go through a symmetric window; where NCCL has no memory of its own, or one rank gets no window, without: the same
+# bits.
+FAKE_GPUS=4 expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4 --backend cuda --data "$fixtures/tokens.bin" \
+  --strategy full_shard --metrics window.jsonl
+said err 'nccl, symmetric window, sums along the tree'
+"$compare" metrics window.jsonl gpt-2.jsonl 0
+for setting in FAKE_NCCL_MEMORY=none FAKE_NCCL_WINDOW=decline FSDPC_NCCL_WINDOWS=0; do
+  export "${setting?}" FAKE_GPUS=4
+  train windowless "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4 --backend cuda --strategy full_shard
+  unset "${setting%=*}" FAKE_GPUS
+  "$compare" metrics windowless.jsonl gpt-2.jsonl 0
+done
 FAKE_GPUS=4 train nccl-replicas "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 4 --backend cuda --strategy no_shard
 "$compare" metrics nccl-replicas.jsonl gpt-4.jsonl 0
 expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 4 --cluster "$root/models/clusters/dgx-h100.fsdp" -o gpu.plan
@@ -60,6 +73,37 @@ for backend in cpu cuda; do train "frozen-$backend" frozen.fsdp --ranks 2 --step
 sed -E 's/optimizer adamw \{[^}]*\}/optimizer adafactor { lr 1e-2 }/' "$fixtures/gpt-tiny.fsdp" >adafactor.fsdp
 expect 1 run adafactor.fsdp --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
 said err 'the CUDA backend has no instruction "adafactor_sums"; run it with --backend cpu'
+
+# Lion, and a classifier whose weight is frozen, as on the CPU.
+sed -E 's/optimizer adamw \{[^}]*\}/optimizer lion { lr 1e-3 betas 0.9 0.99 decay 0.1 }/' "$fixtures/gpt-tiny.fsdp" >lion.fsdp
+sed -E 's/(loss = .*)/freeze "lm_head"\n  \1/' "$fixtures/llama-tiny.fsdp" >frozen-head.fsdp
+for model in lion frozen-head; do
+  for backend in cpu cuda; do train "$model-$backend" $model.fsdp --ranks 2 --steps 4 --backend $backend; done
+  "$compare" metrics "$model-cuda.jsonl" "$model-cpu.jsonl" 1e-4
+done
+
+# Evaluation in between drops nothing out, says what the CPU says, and leaves training as it is, graphs included.
+sed 's/gelu(linear(x, 4\*d) as c_fc)/dropout(gelu(linear(x, 4*d) as c_fc), 0.1)/' "$fixtures/gpt-tiny.fsdp" >dropout.fsdp
+train quiet dropout.fsdp --ranks 2 --steps 6 --backend cuda
+for backend in cpu cuda; do
+  train "eval-$backend" dropout.fsdp --ranks 2 --steps 6 --backend $backend --eval "$fixtures/tokens.bin" --eval-every 2
+  grep '"eval"' "eval-$backend.jsonl" >"eval-$backend"
+done
+"$compare" metrics eval-cuda.jsonl quiet.jsonl 0
+paste -d' ' <(grep -oE '"loss":[^,]*' eval-cuda | cut -d: -f2) <(grep -oE '"loss":[^,]*' eval-cpu | cut -d: -f2) |
+  awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) bad = 1; n++ } END { exit !(n == 3 && !bad) }' ||
+  fail "evaluations differ: $(cat eval-cuda eval-cpu)"
+
+# What was trained generates the same text on both, with caches of keys and values, positions learned or rotary.
+for model in gpt-tiny llama-tiny; do
+  sed 's/vocab = 67/vocab = 256/' "$fixtures/$model.fsdp" >bytes.fsdp
+  train bytes bytes.fsdp --ranks 1 --steps 4 --backend cuda
+  for backend in cpu cuda; do
+    expect 0 generate bytes.fsdp --weights bytes.weights --prompt 'fsdp and' --tokens 40 --seed 7 --gemm builtin --backend $backend
+    mv out "text-$backend"
+  done
+  cmp text-cpu text-cuda || fail "$model: the backends generate different texts"
+done
 
 # bf16 with f32 master weights and gradients follows f32; accumulation over micro-batches is one graph launched again.
 sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/gpt-tiny.fsdp" >bf16.fsdp

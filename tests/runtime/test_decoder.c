@@ -181,6 +181,7 @@ static void decode(Arena *arena, Model *model, uint64_t prompt, uint64_t tokens)
   if (!decoder_init(arena, &decoder, plan_of(arena, model, true), &failure)) fail_msg("%s", failure.text);
   open_machine(arena, &machine, decoder.plan, &decoder.feed);
   assert_int_equal(decoder.vocab, reference.vocab);
+  decoder.guarded = true;
   assert_true(decoder_start(&decoder, machine.rank.backend, &failure));
   uint64_t distinct = 0;
   for (uint64_t n = 0; n < prompt + tokens; n++) {

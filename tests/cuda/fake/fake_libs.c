@@ -5,6 +5,8 @@
 #include "tests/cuda/fake/fake_cuda.h"
 #include "tests/cuda/host_product.h"
 
+#include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_SHAPES = 256 };
@@ -25,10 +27,12 @@ bool cuda_libs_nccl(CudaLibs *libs, Failure *failure) {
   (void)failure;
 #define X(name) libs->name = name;
   NCCL_FUNCTIONS(X)
+  NCCL_WINDOW_FUNCTIONS(X)
 #undef X
   return true;
 }
-void *cuda_libs_cudnn(void) { return NULL; }
+/* This program itself: fake_dnn.cpp. */
+void *cuda_libs_cudnn(void) { return getenv("FAKE_CUDNN") != NULL ? dlopen(NULL, RTLD_NOW) : NULL; }
 
 CudaProducts *cuda_products_open(Arena *arena, const CudaLibs *libs, void *workspace, uint64_t workspace_bytes,
                                  Failure *failure) {

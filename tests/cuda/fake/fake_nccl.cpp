@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <memory>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,10 +23,11 @@ constexpr size_t SLOT_BYTES = 256 * 1024;
 struct Slot {
   std::atomic<uint32_t> full;
   uint32_t bytes;
+  bool window; /* sent from a window */
   unsigned char data[SLOT_BYTES];
 };
 struct Region {
-  std::atomic<int> arrived[PLANES];
+  std::atomic<int> arrived[PLANES], asked[PLANES];
   int color[PLANES][RANKS];
   Slot slot[PLANES][RANKS][RANKS]; /* from, to */
 };
@@ -38,6 +40,7 @@ struct Message {
   int peer;
   unsigned char *data;
   size_t bytes;
+  bool window = false;
 };
 
 struct Group {
@@ -66,6 +69,11 @@ struct ncclComm {
   Region *region;
   int plane, rank, splits; /* rank: of the world */
   std::vector<int> members;
+  unsigned char *window = nullptr; /* its start, and bytes */
+  size_t window_bytes = 0;
+  bool inside(const void *x, size_t bytes) const {
+    return (const unsigned char *)x >= window && (const unsigned char *)x + bytes <= window + window_bytes;
+  }
   int self() const {
     for (size_t i = 0; i < members.size(); i++)
       if (members[i] == rank) return (int)i;
@@ -88,7 +96,9 @@ bool move(ncclComm_t comm, Message *m) {
   if (m->send) {
     memcpy(slot->data, m->data, m->bytes);
     slot->bytes = (uint32_t)m->bytes;
+    slot->window = m->window;
   } else {
+    if (slot->window != m->window) fprintf(stderr, "fake nccl: one rank uses a window and another does not\n"), abort();
     if (slot->bytes != m->bytes) fprintf(stderr, "fake nccl: %zu bytes expected, %u sent\n", m->bytes, slot->bytes);
     memcpy(m->data, slot->data, m->bytes);
   }
@@ -125,7 +135,7 @@ extern "C" {
 
 const char *ncclGetErrorString(ncclResult_t) { return "refused by the fake"; }
 const char *ncclGetLastError(ncclComm_t) { return ""; }
-ncclResult_t ncclGetVersion(int *version) { return *version = 22800, ncclSuccess; }
+ncclResult_t ncclGetVersion(int *version) { return *version = NCCL_VERSION_CODE, ncclSuccess; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *state) { return *state = ncclSuccess, ncclSuccess; }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess; }
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return delete comm, ncclSuccess; }
@@ -144,7 +154,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId in, int r
   int fd = open(path, O_RDWR | O_CLOEXEC);
   void *region = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (region == MAP_FAILED || ranks > RANKS) return ncclSystemError;
-  *out = new ncclComm{(Region *)region, 0, rank, 0, {}};
+  *out = new ncclComm{(Region *)region, 0, rank, 0, {}, nullptr, 0};
   for (int i = 0; i < ranks; i++) (*out)->members.push_back(i);
   meet((*out)->region, 0, ranks);
   return ncclSuccess;
@@ -155,7 +165,7 @@ ncclResult_t ncclCommSplit(ncclComm_t world, int color, int, ncclComm_t *out, nc
   if (plane >= PLANES) return ncclInvalidUsage;
   world->region->color[plane][world->rank] = color;
   meet(world->region, plane, (int)world->members.size());
-  *out = new ncclComm{world->region, plane, world->rank, 0, {}};
+  *out = new ncclComm{world->region, plane, world->rank, 0, {}, nullptr, 0};
   for (int member : world->members)
     if (world->region->color[plane][member] == color) (*out)->members.push_back(member);
   return ncclSuccess;
@@ -183,7 +193,11 @@ ncclResult_t ncclAllGather(const void *x, void *out, size_t count, ncclDataType_
                            cudaStream_t stream) {
   std::vector<Message> messages;
   if (count * bytes_of(type) > SLOT_BYTES) return ncclInvalidUsage;
+  if (comm->window != nullptr && !(comm->inside(x, count * bytes_of(type)) &&
+                                   comm->inside(out, count * bytes_of(type) * comm->members.size())))
+    return ncclInvalidUsage;
   add_gather(&messages, comm, x, out, count * bytes_of(type));
+  for (Message &message : messages) message.window = comm->window != nullptr;
   return launch(comm, stream, messages, [] {}), ncclSuccess;
 }
 
@@ -201,6 +215,32 @@ ncclResult_t ncclAllReduce(const void *x, void *y, size_t count, ncclDataType_t 
       ((int64_t *)y)[i] = sum;
     }
   });
+  return ncclSuccess;
+}
+
+/* FAKE_NCCL_MEMORY=none: no memory of its own. FAKE_NCCL_WINDOW=decline: rank 1 gets no window. */
+ncclResult_t ncclMemAlloc(void **out, size_t bytes) {
+  const char *memory = getenv("FAKE_NCCL_MEMORY");
+  if (memory != nullptr && strcmp(memory, "none") == 0) return ncclSystemError;
+  return cudaMalloc(out, bytes) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
+ncclResult_t ncclMemFree(void *memory) { return cudaFree(memory), ncclSuccess; }
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *out, int flags) {
+  const char *answer = getenv("FAKE_NCCL_WINDOW");
+  std::atomic<int> &asked = comm->region->asked[comm->plane];
+  if (flags != NCCL_WIN_COLL_SYMMETRIC || (uintptr_t)memory % NCCL_WIN_REQUIRED_ALIGNMENT != 0) return ncclInvalidArgument;
+  asked++; /* all ranks are split over communicators of one plane, and all must ask */
+  while (asked < comm->region->arrived[comm->plane]) usleep(100);
+  *out = nullptr;
+  if (answer != nullptr && strcmp(answer, "decline") == 0 && comm->rank == 1) return ncclSuccess;
+  comm->window = (unsigned char *)memory, comm->window_bytes = bytes;
+  *out = (ncclWindow_t)memory;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  if ((void *)window != comm->window) return ncclInvalidArgument;
+  comm->window = nullptr;
   return ncclSuccess;
 }
 

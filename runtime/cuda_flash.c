@@ -1,0 +1,181 @@
+/* Owns: cuDNN's attention in the backend: one plan a shape, one variant pack (addresses) a launch, made when the backend
+ * opens, so that a step only launches. Nothing here has run on a GPU yet; plans have been built without one. */
+#include "runtime/cuda_flash.h"
+
+#include "runtime/cuda_flash_plan.h"
+#include "runtime/cuda_libs.h"
+
+#include <math.h>
+
+enum { MOST_PLANS = 64, MOST_TENSORS = 13 };
+
+typedef struct Entry {
+  CudaFlashCall call; /* addresses play no part */
+  FlashPlan plan;
+  bool usable;
+  float scale;
+} Entry;
+
+typedef struct Launches {
+  CudaFlashCall call;
+  Entry *entry;                    /* NULL: an own kernel */
+  cudnnBackendDescriptor_t *packs; /* batch / samples */
+  int64_t count;                   /* of packs made */
+} Launches;
+
+struct CudaFlash {
+  Arena *arena;
+  Dnn dnn;
+  cudnnHandle_t handle;
+  cudnnBackendDescriptor_t device;
+  Entry entries[MOST_PLANS];
+  uint32_t entry_count;
+  Launches *launches; /* by number */
+  uint32_t launch_count;
+  float hidden, one;
+};
+
+int cuda_flash_version(const char **why) {
+  Dnn dnn;
+  void *library = cuda_libs_cudnn();
+  *why = "missing";
+  if (library == NULL) return 0;
+  *why = "older than 9.8";
+  return dnn_load(&dnn, library) ? (int)dnn.cudnnGetVersion() : 0;
+}
+
+CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, const char **why) {
+  CudaFlash *flash = ARENA_NEW(arena, CudaFlash);
+  if (cuda_flash_version(why) == 0 || !dnn_load(&flash->dnn, cuda_libs_cudnn())) return NULL;
+  *why = "it does not take this GPU";
+  if (flash->dnn.cudnnCreate(&flash->handle) != CUDNN_STATUS_SUCCESS) return NULL;
+  flash->arena = arena;
+  flash->launches = ARENA_ARRAY(arena, Launches, calls);
+  flash->launch_count = calls;
+  flash->hidden = -INFINITY;
+  flash->one = 1;
+  flash->device = dnn_device(&flash->dnn, device);
+  if (flash->device != NULL) return flash;
+  flash->dnn.cudnnDestroy(flash->handle);
+  return NULL;
+}
+
+/* --- plans -------------------------------------------------------------------------------------------------------- */
+
+static bool same_tensor(CudaTensor a, CudaTensor b) { return a.ld == b.ld && a.type == b.type; }
+
+static bool same_shape(const CudaFlashCall *a, const CudaFlashCall *b) {
+  const AttentionShape *s = &a->shape, *t = &b->shape;
+  return a->backward == b->backward && s->batch == t->batch && s->tq == t->tq && s->tk == t->tk && s->heads == t->heads &&
+         s->kv_heads == t->kv_heads && s->head_dim == t->head_dim && s->causal == t->causal && s->scale == t->scale &&
+         same_tensor(a->q, b->q) && same_tensor(a->k, b->k) && same_tensor(a->v, b->v) && same_tensor(a->o, b->o) &&
+         (!a->backward || (same_tensor(a->d_o, b->d_o) && same_tensor(a->dq, b->dq) && same_tensor(a->dk, b->dk) &&
+                           same_tensor(a->dv, b->dv)));
+}
+
+static Entry *entry_of(CudaFlash *flash, const CudaFlashCall *call) {
+  for (uint32_t i = 0; i < flash->entry_count; i++)
+    if (same_shape(&flash->entries[i].call, call)) return &flash->entries[i];
+  if (flash->entry_count == MOST_PLANS) return NULL;
+  Entry *entry = &flash->entries[flash->entry_count++];
+  *entry = (Entry){.call = *call, .scale = (float)call->shape.scale};
+  entry->usable = flash_plan(&entry->plan, &flash->dnn, flash->device, call);
+  return entry;
+}
+
+bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *call, const char **why) {
+  Launches *l = &flash->launches[number];
+  *why = "it takes bf16 and f16, heads of 64, 96 or 128, rows on 16 bytes, and adds to no gradient";
+  if (!flash_fits(call)) return false;
+  Entry *entry = entry_of(flash, call);
+  *why = entry != NULL ? entry->plan.graph.error : "too many shapes";
+  if (entry == NULL || !entry->usable) return false;
+  int64_t count = call->shape.batch / entry->plan.samples;
+  *l = (Launches){.call = *call, .entry = entry, .packs = ARENA_ARRAY(flash->arena, cudnnBackendDescriptor_t, count)};
+  return true;
+}
+
+uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < flash->entry_count; i++) {
+    const Entry *entry = &flash->entries[i];
+    if (entry->usable && entry->plan.workspace_bytes > most) most = entry->plan.workspace_bytes;
+  }
+  return most;
+}
+
+/* --- launches ----------------------------------------------------------------------------------------------------- */
+
+/* Ids and addresses of a graph's tensors. */
+typedef struct Binding {
+  int64_t ids[MOST_TENSORS];
+  void *addresses[MOST_TENSORS];
+  int64_t count;
+} Binding;
+
+static void bind(Binding *b, FlashId id, void *address) {
+  b->ids[b->count] = id;
+  b->addresses[b->count++] = address;
+}
+
+/* From row `row` on; 16-bit elements. */
+static void bind_rows(Binding *b, FlashId id, CudaTensor t, int64_t row) {
+  bind(b, id, (unsigned char *)t.x + row * t.ld * 2);
+}
+
+static Binding binding_of(CudaFlash *flash, const Launches *l, int64_t first /* sample */, unsigned char *workspace) {
+  const CudaFlashCall *c = &l->call;
+  int64_t query = first * c->shape.tq, key = first * c->shape.tk;
+  Binding b = {.count = 0};
+  bind_rows(&b, FLASH_Q, c->q, query);
+  bind_rows(&b, FLASH_K, c->k, key);
+  bind_rows(&b, FLASH_V, c->v, key);
+  bind_rows(&b, FLASH_O, c->o, query);
+  bind(&b, FLASH_LSE, c->lse + query * c->shape.heads);
+  bind(&b, FLASH_SCALE, &l->entry->scale);
+  if (c->shape.causal) bind(&b, FLASH_HIDDEN, &flash->hidden);
+  if (!c->backward) return b;
+  bind(&b, FLASH_ONE, &flash->one);
+  bind(&b, FLASH_DELTA, workspace + l->entry->plan.delta_at);
+  bind_rows(&b, FLASH_D_O, c->d_o, query);
+  bind_rows(&b, FLASH_DQ, c->dq, query);
+  bind_rows(&b, FLASH_DK, c->dk, key);
+  bind_rows(&b, FLASH_DV, c->dv, key);
+  return b;
+}
+
+bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why) {
+  for (uint32_t i = 0; i < flash->launch_count; i++) {
+    Launches *l = &flash->launches[i];
+    if (l->entry == NULL) continue;
+    for (int64_t first = 0; first < l->call.shape.batch; first += l->entry->plan.samples) {
+      Binding b = binding_of(flash, l, first, workspace);
+      l->packs[l->count] = dnn_bind(&flash->dnn, b.ids, b.addresses, b.count, workspace);
+      *why = "it does not take the addresses of an attention";
+      if (l->packs[l->count] == NULL) return false;
+      l->count++;
+    }
+  }
+  return true;
+}
+
+bool cuda_flash_takes(const CudaFlash *flash, int32_t number) {
+  return flash->launches[number].entry != NULL;
+}
+
+bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number) {
+  const Launches *l = &flash->launches[number];
+  cudnnStatus_t status = flash->dnn.cudnnSetStream(flash->handle, (cudaStream_t)stream);
+  for (int64_t i = 0; i < l->count && status == CUDNN_STATUS_SUCCESS; i++)
+    status = flash->dnn.cudnnBackendExecute(flash->handle, l->entry->plan.graph.plan, l->packs[i]);
+  return status == CUDNN_STATUS_SUCCESS;
+}
+
+void cuda_flash_close(CudaFlash *flash) {
+  for (uint32_t i = 0; i < flash->launch_count; i++)
+    while (flash->launches[i].count > 0)
+      flash->dnn.cudnnBackendDestroyDescriptor(flash->launches[i].packs[--flash->launches[i].count]);
+  for (uint32_t i = 0; i < flash->entry_count; i++) dnn_destroy(&flash->entries[i].plan.graph);
+  flash->dnn.cudnnBackendDestroyDescriptor(flash->device);
+  flash->dnn.cudnnDestroy(flash->handle);
+}

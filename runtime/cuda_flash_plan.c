@@ -1,0 +1,216 @@
+/* Owns: the operations of attention forward and backward (arXiv 2205.14135), written so that cuDNN finds one fused kernel
+ * for them: it recognises patterns, so the order of operations and the views of intermediate results are those of
+ * NVIDIA's own front end (cudnn-frontend 1.18). No score ever reaches memory in the forward pass.
+ *
+ * The backward pass writes dq by a product instead of atomic additions, so sums have one order; on Hopper that costs a
+ * workspace of 2 tq tk bytes a head. */
+#include "runtime/cuda_flash_plan.h"
+
+#include "base/checked.h"
+
+#include <stdio.h>
+
+enum { STEP_BYTES = 256 };
+
+/* A graph while it is written. */
+typedef struct Sketch {
+  DnnGraph *g;
+  const CudaFlashCall *call;
+  AttentionShape s; /* batch: the samples taken at a time */
+  cudnnDataType_t io;
+  DnnView scores, rows; /* [batch, heads, tq, tk] and [.., tq, 1], whole in memory if they were there */
+  DnnTensor q, kt, scale;
+  int64_t next;
+} Sketch;
+
+/* --- views -------------------------------------------------------------------------------------------------------- */
+
+static DnnView dense(int64_t batch, int64_t heads, int64_t rows, int64_t cols) {
+  return (DnnView){{batch, heads, rows, cols}, {heads * rows * cols, rows * cols, cols, 1}};
+}
+
+/* Heads side by side in rows that are ld apart. */
+static DnnView packed(const Sketch *k, int64_t heads, int64_t rows, int64_t ld) {
+  return (DnnView){{k->s.batch, heads, rows, k->s.head_dim}, {rows * ld, k->s.head_dim, ld, 1}};
+}
+
+static DnnView turned(DnnView v) {
+  return (DnnView){{v.dim[0], v.dim[1], v.dim[3], v.dim[2]}, {v.stride[0], v.stride[1], v.stride[3], v.stride[2]}};
+}
+
+/* --- tensors ------------------------------------------------------------------------------------------------------ */
+
+static DnnTensor stored(Sketch *k, FlashId id, DnnView view) { return dnn_tensor(k->g, id, k->io, DNN_STORED, view); }
+static DnnTensor fresh(Sketch *k, cudnnDataType_t type, DnnView view) {
+  return dnn_tensor(k->g, k->next++, type, DNN_VIRTUAL, view);
+}
+static DnnTensor scalar(Sketch *k, FlashId id) {
+  return dnn_tensor(k->g, id, CUDNN_DATA_FLOAT, DNN_SCALAR, dense(1, 1, 1, 1));
+}
+static DnnTensor row_values(Sketch *k, FlashId id) { return dnn_tensor(k->g, id, CUDNN_DATA_FLOAT, DNN_STORED, k->rows); }
+
+/* --- operations --------------------------------------------------------------------------------------------------- */
+
+/* mode(x, b) as a new virtual tensor. */
+static DnnTensor apply(Sketch *k, cudnnPointwiseMode_t mode, DnnTensor x, DnnTensor b, DnnView view) {
+  DnnTensor y = fresh(k, CUDNN_DATA_FLOAT, view);
+  dnn_pointwise(k->g, mode, x, b, NULL, -1, CUDNN_DATA_FLOAT, y);
+  return y;
+}
+
+static DnnTensor product(Sketch *k, DnnTensor a, DnnTensor b, cudnnDataType_t type, DnnView view) {
+  DnnTensor c = fresh(k, type, view);
+  dnn_matmul(k->g, a, b, c);
+  return c;
+}
+
+static DnnTensor reduce(Sketch *k, cudnnReduceTensorOp_t op, DnnTensor x) {
+  DnnTensor y = fresh(k, CUDNN_DATA_FLOAT, k->rows);
+  dnn_reduce(k->g, op, x, y);
+  return y;
+}
+
+static DnnTensor number(Sketch *k, int64_t axis, DnnTensor like) {
+  DnnTensor y = fresh(k, CUDNN_DATA_INT32, k->scores);
+  dnn_pointwise(k->g, CUDNN_POINTWISE_GEN_INDEX, like, NULL, NULL, axis, CUDNN_DATA_FLOAT, y);
+  return y;
+}
+
+/* Scores of keys after the query become -infinity. */
+static DnnTensor mask(Sketch *k, DnnTensor s) {
+  if (!k->s.causal) return s;
+  DnnTensor hidden = scalar(k, FLASH_HIDDEN), row = number(k, 2, s), col = number(k, 3, s);
+  DnnTensor seen = fresh(k, CUDNN_DATA_BOOLEAN, k->scores), y = fresh(k, CUDNN_DATA_FLOAT, k->scores);
+  dnn_pointwise(k->g, CUDNN_POINTWISE_CMP_GE, row, col, NULL, -1, CUDNN_DATA_BOOLEAN, seen);
+  dnn_pointwise(k->g, CUDNN_POINTWISE_BINARY_SELECT, s, hidden, seen, -1, CUDNN_DATA_FLOAT, y);
+  return y;
+}
+
+static DnnTensor scaled_scores(Sketch *k) {
+  DnnTensor s = product(k, k->q, k->kt, CUDNN_DATA_FLOAT, k->scores);
+  return apply(k, CUDNN_POINTWISE_MUL, s, k->scale, k->scores);
+}
+
+/* --- the graphs --------------------------------------------------------------------------------------------------- */
+
+static void forward(Sketch *k) {
+  const CudaFlashCall *c = k->call;
+  DnnTensor s = mask(k, scaled_scores(k));
+  DnnTensor most = reduce(k, CUDNN_REDUCE_TENSOR_MAX, s);
+  DnnTensor e = apply(k, CUDNN_POINTWISE_SUB, s, most, k->scores);
+  e = apply(k, CUDNN_POINTWISE_EXP, e, NULL, k->scores);
+  DnnTensor sum = reduce(k, CUDNN_REDUCE_TENSOR_ADD, e);
+  DnnTensor log = apply(k, CUDNN_POINTWISE_LOG, sum, NULL, k->rows);
+  dnn_pointwise(k->g, CUDNN_POINTWISE_ADD, most, log, NULL, -1, CUDNN_DATA_FLOAT, row_values(k, FLASH_LSE));
+  DnnTensor p = fresh(k, k->io, k->scores);
+  dnn_pointwise(k->g, CUDNN_POINTWISE_DIV, e, sum, NULL, -1, CUDNN_DATA_FLOAT, p);
+  dnn_matmul(k->g, p, stored(k, FLASH_V, packed(k, k->s.kv_heads, k->s.tk, c->v.ld)),
+             stored(k, FLASH_O, packed(k, k->s.heads, k->s.tq, c->o.ld)));
+}
+
+/* Gradient of k or v: the transpose of `scores` times `other`, summed over the queries' heads that share it. */
+static void key_gradient(Sketch *k, DnnTensor scores, DnnTensor other, FlashId id, int64_t ld) {
+  DnnView across = dense(k->s.batch, k->s.heads, k->s.tq, k->s.tk);
+  DnnTensor turn = fresh(k, k->io, turned(across)), y = stored(k, id, packed(k, k->s.kv_heads, k->s.tk, ld));
+  dnn_reshape(k->g, scores, turn);
+  if (k->s.heads == k->s.kv_heads) {
+    dnn_matmul(k->g, turn, other, y);
+    return;
+  }
+  DnnTensor all = product(k, turn, other, k->io, dense(k->s.batch, k->s.heads, k->s.tk, k->s.head_dim));
+  dnn_reduce(k->g, CUDNN_REDUCE_TENSOR_ADD, all, y);
+}
+
+/* Sum of o do, as it is subtracted from the gradients of probabilities. */
+static DnnTensor delta(Sketch *k, DnnTensor d_o) {
+  const AttentionShape *s = &k->s;
+  DnnTensor o = stored(k, FLASH_O, packed(k, s->heads, s->tq, k->call->o.ld)), y = row_values(k, FLASH_DELTA);
+  DnnTensor x = apply(k, CUDNN_POINTWISE_MUL, d_o, o, dense(s->batch, s->heads, s->tq, s->head_dim));
+  x = reduce(k, CUDNN_REDUCE_TENSOR_ADD, x);
+  dnn_pointwise(k->g, CUDNN_POINTWISE_MUL, x, scalar(k, FLASH_ONE), NULL, -1, CUDNN_DATA_FLOAT, y);
+  return y;
+}
+
+static void backward(Sketch *k) {
+  const CudaFlashCall *c = k->call;
+  DnnView keys = packed(k, k->s.kv_heads, k->s.tk, c->k.ld);
+  DnnTensor d_o = stored(k, FLASH_D_O, packed(k, k->s.heads, k->s.tq, c->d_o.ld));
+  DnnTensor vt = stored(k, FLASH_V, turned(packed(k, k->s.kv_heads, k->s.tk, c->v.ld)));
+  DnnTensor sums = delta(k, d_o);
+  DnnTensor p = apply(k, CUDNN_POINTWISE_SUB, scaled_scores(k), row_values(k, FLASH_LSE), k->scores);
+  p = apply(k, CUDNN_POINTWISE_EXP, mask(k, p), NULL, k->scores);
+  key_gradient(k, p, d_o, FLASH_DV, c->dv.ld);
+  DnnTensor ds = product(k, d_o, vt, CUDNN_DATA_FLOAT, k->scores);
+  ds = apply(k, CUDNN_POINTWISE_SUB, ds, sums, k->scores);
+  ds = apply(k, CUDNN_POINTWISE_MUL, ds, p, k->scores);
+  ds = apply(k, CUDNN_POINTWISE_MUL, ds, k->scale, k->scores);
+  key_gradient(k, ds, k->q, FLASH_DK, c->dk.ld);
+  DnnTensor own = fresh(k, CUDNN_DATA_FLOAT, keys);
+  dnn_reshape(k->g, k->kt, own);
+  dnn_matmul(k->g, ds, own, stored(k, FLASH_DQ, packed(k, k->s.heads, k->s.tq, c->dq.ld)));
+}
+
+static void sketch(DnnGraph *g, const CudaFlashCall *call, int64_t samples) {
+  Sketch k = {.g = g, .call = call, .s = call->shape, .next = FLASH_VIRTUAL};
+  k.s.batch = samples;
+  k.io = call->q.type == CUDA_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
+  k.scores = dense(samples, k.s.heads, k.s.tq, k.s.tk);
+  k.rows = dense(samples, k.s.heads, k.s.tq, 1);
+  k.q = stored(&k, FLASH_Q, packed(&k, k.s.heads, k.s.tq, call->q.ld));
+  k.kt = stored(&k, FLASH_K, turned(packed(&k, k.s.kv_heads, k.s.tk, call->k.ld)));
+  k.scale = scalar(&k, FLASH_SCALE);
+  (call->backward ? backward : forward)(&k);
+}
+
+/* --- plans -------------------------------------------------------------------------------------------------------- */
+
+static bool tensor_fits(CudaTensor t, int type) {
+  return t.x != NULL && t.type == type && (uintptr_t)t.x % 16 == 0 && t.ld % 8 == 0 && !t.add;
+}
+
+bool flash_fits(const CudaFlashCall *c) {
+  const AttentionShape *s = &c->shape;
+  const CudaTensor outer[] = {c->q, c->k, c->v, c->o, c->d_o, c->dq, c->dk, c->dv};
+  if (c->q.type != CUDA_BF16 && c->q.type != CUDA_F16) return false;
+  if (s->head_dim != 64 && s->head_dim != 96 && s->head_dim != 128) return false;
+  if (s->causal && s->tq != s->tk) return false;
+  for (int i = 0; i < (c->backward ? 8 : 4); i++)
+    if (!tensor_fits(outer[i], c->q.type)) return false;
+  return s->batch > 0 && s->tq > 0 && s->tk > 0;
+}
+
+static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, const CudaFlashCall *call) {
+  const AttentionShape *s = &call->shape;
+  plan->graph = (DnnGraph){.dnn = dnn};
+  sketch(&plan->graph, call, plan->samples);
+  if (!dnn_build(&plan->graph, device)) return false;
+  plan->delta_at = round_up((uint64_t)plan->graph.workspace_bytes, STEP_BYTES);
+  plan->workspace_bytes = plan->delta_at;
+  if (call->backward)
+    plan->workspace_bytes += round_up((uint64_t)(plan->samples * s->heads * s->tq) * sizeof(float), STEP_BYTES);
+  return true;
+}
+
+/* The largest divisor of the batch whose share of `bytes` fits. */
+static int64_t share(int64_t batch, uint64_t bytes) {
+  int64_t samples = batch - 1;
+  while (samples > 1 && (batch % samples != 0 || bytes / (uint64_t)batch * (uint64_t)samples > FLASH_WORKSPACE_BYTES)) samples--;
+  return samples;
+}
+
+bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, const CudaFlashCall *call) {
+  plan->samples = call->shape.batch;
+  if (!build(plan, dnn, device, call)) return false;
+  if (plan->workspace_bytes <= FLASH_WORKSPACE_BYTES) return true;
+  uint64_t bytes = plan->workspace_bytes;
+  dnn_destroy(&plan->graph);
+  if (call->shape.batch > 1) {
+    plan->samples = share(call->shape.batch, bytes);
+    if (!build(plan, dnn, device, call)) return false;
+    if (plan->workspace_bytes <= FLASH_WORKSPACE_BYTES) return true;
+    dnn_destroy(&plan->graph);
+  }
+  snprintf(plan->graph.error, sizeof plan->graph.error, "one sample needs a workspace of more than %d MiB",
+           FLASH_WORKSPACE_BYTES >> 20);
+  return false;
+}

@@ -1,0 +1,40 @@
+/* Owns: attention as graphs of cuDNN, and their plans. */
+#ifndef FSDPC_RUNTIME_CUDA_FLASH_PLAN_H
+#define FSDPC_RUNTIME_CUDA_FLASH_PLAN_H
+
+#include "runtime/cuda_dnn.h"
+#include "runtime/cuda_flash.h"
+
+/* At most; a backward pass that needs more is cut along the batch. */
+enum { FLASH_WORKSPACE_BYTES = 512 << 20 };
+
+/* What dnn_bind calls a graph's tensors. DELTA: sum of o do, f32 [samples heads tq], in the workspace. */
+typedef enum {
+  FLASH_Q = 1,
+  FLASH_K,
+  FLASH_V,
+  FLASH_O,
+  FLASH_LSE,
+  FLASH_SCALE,
+  FLASH_HIDDEN,
+  FLASH_ONE,
+  FLASH_DELTA,
+  FLASH_D_O,
+  FLASH_DQ,
+  FLASH_DK,
+  FLASH_DV,
+  FLASH_VIRTUAL /* and on */
+} FlashId;
+
+typedef struct FlashPlan {
+  DnnGraph graph;
+  int64_t samples; /* of the batch at a time */
+  uint64_t delta_at, workspace_bytes;
+} FlashPlan;
+
+/* Could cuDNN take the call, as far as types, strides and sizes go? */
+bool flash_fits(const CudaFlashCall *call);
+/* False with plan->graph.error. Destroy plan->graph in either case. */
+bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, const CudaFlashCall *call);
+
+#endif

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Owns: attention by cuDNN in the CUDA backend, with a cuDNN that computes graphs on the CPU. Run as: flash.sh FSDPC_FAKE
+# COMPARE.
+source "$(dirname "$0")/../cli/lib.sh"
+
+# Attention that cuDNN takes is cuDNN's, forward and backward; the own kernels can be asked for, and cuDNN insisted on.
+sed -e 's/d = 24, heads = 3/d = 128, heads = 2/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/' \
+  "$fixtures/gpt-tiny.fsdp" >wide-gpt.fsdp
+sed -e 's/precision f32 reduce f32/precision f16 reduce f32/' "$fixtures/llama-tiny.fsdp" \
+  -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' >wide-llama.fsdp
+for model in wide-gpt wide-llama; do
+  train own $model.fsdp --ranks 1 --steps 2 --backend cuda
+  FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=cudnn train flash $model.fsdp --ranks 1 --steps 2 --backend cuda
+  "$compare" metrics flash.jsonl own.jsonl 1e-2
+done
+FAKE_CUDNN=1 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'attention by cuDNN with'
+FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=own expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+! grep -q 'attention by cuDNN' err || fail 'own kernels were asked for'
+FSDPC_CUDA_ATTENTION=cudnn expect 1 run wide-gpt.fsdp --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'FSDPC_CUDA_ATTENTION=cudnn, but cuDNN: missing'
+FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=cudnn expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'cuDNN: it takes bf16 and f16'

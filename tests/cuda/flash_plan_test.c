@@ -1,0 +1,124 @@
+/* Owns: what cuDNN says of attention's graphs without a GPU: they get deterministic plans with the workspaces that
+ * docs/gpu-results.md states. Nothing is executed. Exit code 77 where cuDNN is missing. */
+#include "runtime/cuda_flash_plan.h"
+#include "runtime/cuda_libs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+/* after those */
+#include <cmocka.h>
+
+enum { SKIPPED = 77, SLACK = 1024 /* bytes of a workspace that follow no formula */ };
+
+static Dnn dnn;
+
+/* NVIDIA's data sheet and the CUDA programming guide's table of compute 9.0; clocks and memory play no part here. */
+static const char h200[] =
+    "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,\"pciDeviceId\":0,"
+    "\"multiProcessorCount\":132,\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+    "\"regsPerBlock\":65536,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":232448,"
+    "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,"
+    "\"maxThreadsPerSM\":2048,\"isTccDriver\":0,\"supportCoopLaunch\":1,\"totalGlobalMem\":150754820096,"
+    "\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560}";
+
+/* q, k and v side by side in one buffer, as our models have them. */
+static CudaFlashCall call_of(int64_t batch, int64_t heads, int64_t kv_heads, int64_t t, int64_t head_dim, bool causal, int type,
+                             bool backward) {
+  static _Alignas(16) unsigned char somewhere[16];
+  CudaTensor packed = {somewhere, (heads + 2 * kv_heads) * head_dim, type, 0}, own = {somewhere, heads * head_dim, type, 0};
+  return (CudaFlashCall){.shape = {.batch = batch, .tq = t, .tk = t, .heads = heads, .kv_heads = kv_heads,
+                                   .head_dim = head_dim, .causal = causal, .scale = 0.125},
+                         .backward = backward,
+                         .q = packed, .k = packed, .v = packed, .o = own, .d_o = own, .dq = packed, .dk = packed, .dv = packed};
+}
+
+static FlashPlan planned(const CudaFlashCall *call, bool *ok) {
+  FlashPlan plan = {.samples = 0};
+  cudnnBackendDescriptor_t device = dnn_device_described(&dnn, h200);
+  assert_non_null(device);
+  *ok = flash_fits(call) && flash_plan(&plan, &dnn, device, call);
+  if (*ok) dnn_destroy(&plan.graph); /* what is checked are numbers */
+  dnn.cudnnBackendDestroyDescriptor(device);
+  return plan;
+}
+
+/* Scores and their gradients in 16 bits, dk and dv of all heads when they are shared, and sums of o do. */
+static uint64_t expected_backward(const AttentionShape *s, int64_t samples) {
+  uint64_t heads = (uint64_t)(samples * s->heads), t = (uint64_t)s->tq;
+  uint64_t whole = s->heads == s->kv_heads ? 0 : 4 * heads * t * (uint64_t)s->head_dim;
+  return 2 * heads * t * t + whole + 4 * heads * t;
+}
+
+static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples) {
+  bool ok;
+  FlashPlan plan = planned(&forward, &ok);
+  if (!ok) fail_msg("forward: %s", plan.graph.error);
+  assert_int_equal(plan.samples, forward.shape.batch);
+  assert_in_range(plan.workspace_bytes, 0, SLACK);
+  plan = planned(&backward, &ok);
+  if (!ok) fail_msg("backward: %s", plan.graph.error);
+  assert_int_equal(plan.samples, samples);
+  uint64_t expected = expected_backward(&backward.shape, samples);
+  assert_in_range(plan.workspace_bytes, expected, expected + SLACK);
+}
+#define CHECK(batch, heads, kv, t, dim, causal, type, samples)                                               \
+  check(call_of(batch, heads, kv, t, dim, causal, type, false), call_of(batch, heads, kv, t, dim, causal, type, true), samples)
+
+static void gpt_has_plans(void **state) {
+  (void)state;
+  CHECK(4, 12, 12, 1024, 64, true, CUDA_BF16, 4);
+}
+
+static void grouped_queries_have_plans_and_are_cut_along_the_batch(void **state) {
+  (void)state;
+  CHECK(8, 32, 8, 2048, 128, true, CUDA_BF16, 1);
+}
+
+static void heads_of_96_without_a_mask_in_f16_have_plans(void **state) {
+  (void)state;
+  CHECK(2, 8, 8, 512, 96, false, CUDA_F16, 2);
+}
+
+static void a_sample_that_needs_too_much_is_refused(void **state) {
+  (void)state;
+  bool ok;
+  CudaFlashCall call = call_of(1, 32, 8, 8192, 128, true, CUDA_BF16, true);
+  FlashPlan plan = planned(&call, &ok);
+  assert_false(ok);
+  assert_string_equal(plan.graph.error, "one sample needs a workspace of more than 512 MiB");
+}
+
+static void what_cudnn_would_compute_otherwise_is_left_to_own_kernels(void **state) {
+  (void)state;
+  CudaFlashCall good = call_of(1, 2, 2, 64, 64, true, CUDA_BF16, true), call = good;
+  assert_true(flash_fits(&call));
+  call.dk.add = 1;
+  assert_false(flash_fits(&call));
+  call = good, call.shape.tk = 128;
+  assert_false(flash_fits(&call));
+  call = good, call.q.ld = 100;
+  assert_false(flash_fits(&call));
+  call = good, call.v.x = (unsigned char *)call.v.x + 2;
+  assert_false(flash_fits(&call));
+  call = call_of(1, 2, 2, 64, 80, true, CUDA_BF16, true);
+  assert_false(flash_fits(&call));
+  call = call_of(1, 2, 2, 64, 64, true, CUDA_F32, true);
+  assert_false(flash_fits(&call));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gpt_has_plans),
+      cmocka_unit_test(grouped_queries_have_plans_and_are_cut_along_the_batch),
+      cmocka_unit_test(heads_of_96_without_a_mask_in_f16_have_plans),
+      cmocka_unit_test(a_sample_that_needs_too_much_is_refused),
+      cmocka_unit_test(what_cudnn_would_compute_otherwise_is_left_to_own_kernels),
+  };
+  void *library = cuda_libs_cudnn();
+  if (library == NULL || !dnn_load(&dnn, library)) {
+    puts("cuDNN 9.8 or later does not load here: skipped");
+    return SKIPPED;
+  }
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
