@@ -369,6 +369,13 @@ static double all_reductions(const BoundInput *in, const MicroPass *pass) {
   return ns;
 }
 
+/* They leave for the host after the loss. */
+static double stored_gradients(const BoundInput *in, const MicroPass *pass) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && pass->reduces; u++) ns += (double)in->skeleton->figures[u].image_ns;
+  return ns;
+}
+
 static double first_gathers(const BoundInput *in, const MicroPass *pass, bool forward_only) {
   double ns = 0;
   for (uint32_t u = 0; u < in->skeleton->units->units.count && decisions_gather(in->start) && pass->gathers; u++) {
@@ -448,24 +455,26 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
     most.ns = before + after;
     by = after > before ? "reduce" : "gather";
   }
+  if (r.before + stored_gradients(in, pass) > most.ns) {
+    most.ns = r.before + stored_gradients(in, pass);
+    by = "host link";
+  }
   /* Schedules count whole nanoseconds, rounded down at each operator and collective. */
   most.ns -= in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
   return (MicroBound){most.ns > 0 ? most.ns : 0, by};
 }
 
-/* Parameters that the host holds are fetched before they are gathered: the queue that takes longer bounds. */
-static bool is_fetch_bound(const BoundInput *in) {
-  double fetch = 0, gather = 0;
-  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++) {
-    fetch += (double)in->skeleton->figures[u].fetch_ns;
-    gather += (double)in->skeleton->figures[u].gather_ns / in->comm_slower;
-  }
-  return fetch > gather;
+/* Parameters that the host holds are fetched before they are gathered: either queue bounds. */
+static MicroBound bound_queues(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
+  BoundInput fetch = *in;
+  MicroBound gathered = bound_pass(scratch, in, pass, live);
+  fetch.fetch_bound = true;
+  if (gathered.ns < 0 || !(in->start->offload & OFFLOAD_PARAMETERS)) return gathered;
+  MicroBound fetched = bound_pass(scratch, &fetch, pass, live);
+  return fetched.ns > gathered.ns ? fetched : gathered;
 }
 
-Bound bound_of(const BoundInput *input) {
-  BoundInput own = *input, *in = &own;
-  own.fetch_bound = is_fetch_bound(input);
+Bound bound_of(const BoundInput *in) {
   if (in->skeleton->update_bytes > in->room) return (Bound){UINT64_MAX, "memory"};
   Arena *scratch = arena_new();
   const double *live = live_anyway(scratch, in);
@@ -473,7 +482,7 @@ Bound bound_of(const BoundInput *input) {
   uint32_t count = schedule_passes(in->start, passes), most = 0;
   Bound bound = {in->update_ns, ""};
   for (uint32_t p = 0; p < count && bound.ns != UINT64_MAX; p++) {
-    MicroBound micro = bound_pass(scratch, in, &passes[p], live);
+    MicroBound micro = bound_queues(scratch, in, &passes[p], live);
     if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;
     bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * (double)passes[p].count);
   }
