@@ -14,7 +14,7 @@
 
 enum { MODELS = 60, MAX_ITEMS = 13 };
 /* Of explicit issue slots: assignments of one set of items, of one model; sets of items and plans placed of a model. */
-enum { MOST_ASSIGNMENTS = 5000, MOST_JUDGED = 5000, MOST_SETS = 1000, MOST_PLACED = 60 };
+enum { MOST_ASSIGNMENTS = 5000, MOST_JUDGED = 5000, MOST_SETS = 3000, MOST_PLACED = 60 };
 
 typedef struct Fixture {
   Arena *arena;
