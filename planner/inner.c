@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, MOST_SETTINGS = 8192, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
+enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
@@ -392,32 +392,33 @@ static void move_classes(Mover *m) {
     }
 }
 
-/* How many ways there are to set all items; 0: too many to try. */
-static uint32_t count_settings(const Items *items) {
+uint32_t inner_settings(const Inner *in) {
   uint32_t total = 1;
-  for (uint32_t i = 0; i < items->count; i++) {
+  for (uint32_t i = 0; i < in->items.count; i++) {
     uint32_t states = 0;
-    for (int s = 0; s < ITEM_STATES; s++) states += may_be(&items->data[i], (ItemState)s);
+    for (int s = 0; s < ITEM_STATES; s++) states += may_be(&in->items.data[i], (ItemState)s);
     total *= states;
     if (total > MOST_SETTINGS) return 0;
   }
   return total;
 }
 
+void inner_set(const Inner *in, uint32_t number, Trial *trial) {
+  start_trial(in, trial);
+  for (uint32_t i = 0; i < in->items.count; i++) {
+    ItemState states[ITEM_STATES];
+    uint32_t count = 0;
+    for (int s = 0; s < ITEM_STATES; s++)
+      if (may_be(&in->items.data[i], (ItemState)s)) states[count++] = (ItemState)s;
+    set_state(trial, &in->items.data[i], states[number % count]);
+    number /= count;
+  }
+}
+
 /* Few items: all of their states. */
 static void enumerate_settings(Mover *m, uint32_t total) {
-  const Items *items = &m->in->items;
   for (uint32_t number = 0; number < total; number++) {
-    uint32_t left = number;
-    start_trial(m->in, &m->trial);
-    for (uint32_t i = 0; i < items->count; i++) {
-      ItemState states[ITEM_STATES];
-      uint32_t count = 0;
-      for (int s = 0; s < ITEM_STATES; s++)
-        if (may_be(&items->data[i], (ItemState)s)) states[count++] = (ItemState)s;
-      set_state(&m->trial, &items->data[i], states[left % count]);
-      left /= count;
-    }
+    inner_set(m->in, number, &m->trial);
     try_rules(m->in, &m->trial, 0, FIRST_RULES);
   }
 }
@@ -458,7 +459,7 @@ bool inner_is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
 void inner_improve(Inner *in) {
   uint32_t count = in->items.count;
   Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
-  uint32_t settings = count_settings(&in->items);
+  uint32_t settings = inner_settings(in);
   if (settings) {
     enumerate_settings(&m, settings);
     return;

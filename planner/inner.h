@@ -56,6 +56,10 @@ Decisions inner_decisions(const Inner *inner, const Trial *trial);
 /* Bytes that the start takes on one rank, before placement. */
 uint64_t inner_smallest_bytes(Inner *inner);
 
+/* How many ways there are to set the states of all items, 0: more than MOST_SETTINGS; the trial of one of them. */
+enum { MOST_SETTINGS = 8192 };
+uint32_t inner_settings(const Inner *inner);
+void inner_set(const Inner *inner, uint32_t number, Trial *trial);
 /* For tests: whether the trial fits the room; sets its ns. */
 bool inner_judge(const Inner *inner, Trial *trial);
 Trial inner_new_trial(const Inner *inner); /* a copy of the start */

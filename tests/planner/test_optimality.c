@@ -1,5 +1,5 @@
-/* Owns: how far the search is from the best of its space. On small random models everything that may be recomputed or kept
- * gathered is enumerated, on every grouping of units, under the same judge; the bound must not exceed the best found. */
+/* Owns: how far the search is from the best of its space. On small random models everything that may be recomputed, kept
+ * gathered or moved to the host is enumerated, on every grouping of units, under the same judge; the bound must not exceed the best found. */
 #include "planner/inner.h"
 
 #include "planner/plan/plan_text.h"
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MODELS = 60, MAX_ITEMS = 13 };
+enum { MODELS = 60 };
 /* Of explicit issue slots: assignments of one set of items, of one model; sets of items and plans placed of a model. */
 enum { MOST_ASSIGNMENTS = 5000, MOST_JUDGED = 5000, MOST_SETS = 3000, MOST_PLACED = 60 };
 
@@ -51,18 +51,11 @@ static void close_fixture(Fixture *f) {
   arena_free(f->arena);
 }
 
-static void flip_item(Trial *trial, const Item *item) {
-  if (item->op >= 0)
-    trial->recompute[item->op] = !trial->recompute[item->op];
-  else
-    trial->keep[item->unit] = !trial->keep[item->unit];
-}
-
 static const IssueRule rules[] = {{6, true}, {1, false}, {2, false}, {6, false}, {0, false}, {3, false}};
 
 typedef struct Candidate {
   uint64_t ns; /* estimated */
-  uint32_t group, subset, rule;
+  uint32_t group, setting, rule;
   const int32_t *slots; /* instead of the rule */
 } Candidate;
 
@@ -70,17 +63,16 @@ typedef VEC(Candidate) Candidates;
 
 static Trial trial_of(const Inner *in, const Candidate *c) {
   Trial trial = inner_new_trial(in);
-  for (uint32_t i = 0; i < in->items.count; i++)
-    if (c->subset >> i & 1) flip_item(&trial, &in->items.data[i]);
+  inner_set(in, c->setting, &trial);
   trial.issue = rules[c->rule];
   trial.slots = c->slots;
   return trial;
 }
 
-/* All subsets of the items of one grouping under all issue rules. */
+/* All states of the items of one grouping under all issue rules. */
 static void enumerate(Arena *arena, Inner *in, uint32_t group, Candidates *out) {
   Arena *scratch = arena_new(), *own = in->arena;
-  for (Candidate c = {.group = group}; c.subset < 1u << in->items.count; c.subset++) {
+  for (Candidate c = {.group = group}; c.setting < inner_settings(in); c.setting++) {
     for (c.rule = 0; c.rule < sizeof rules / sizeof *rules; c.rule++) {
       in->arena = scratch;
       Trial trial = trial_of(in, &c);
@@ -151,7 +143,7 @@ static bool open_space(Fixture *f, Arena *arena, const Outer *outer, Space *spac
   for (uint32_t g = 0; g < space->groups; g++) {
     Inner *in = &space->in[g];
     assert_true(inner_open(&f->search, arena, outer, groupings[g], in));
-    if (in->items.count > MAX_ITEMS) return false;
+    if (!inner_settings(in)) return false;
     uint32_t first = space->candidates.count;
     enumerate(arena, in, g, &space->candidates);
     for (uint32_t i = first; i < space->candidates.count; i++) check_bound(in, &space->candidates.data[i]);
@@ -265,13 +257,13 @@ static SlotResult best_with_slots(Fixture *f, Arena *arena, Space *space, uint64
   SlotResult result = {.best = UINT64_MAX, .complete = true};
   Arena *scratch = arena_new();
   Candidates faster = {0}, *all = &space->candidates;
-  bool *seen = ARENA_ARRAY(arena, bool, (size_t)space->groups << MAX_ITEMS);
+  bool *seen = ARENA_ARRAY(arena, bool, (size_t)space->groups * MOST_SETTINGS);
   uint32_t sets = 0;
   if (all->count) qsort(all->data, all->count, sizeof(Candidate), compare_candidates);
   for (uint32_t i = 0; i < all->count; i++) {
     const Candidate *c = &all->data[i];
-    if (seen[(c->group << MAX_ITEMS) + c->subset]) continue;
-    seen[(c->group << MAX_ITEMS) + c->subset] = true;
+    if (seen[c->group * MOST_SETTINGS + c->setting]) continue;
+    seen[c->group * MOST_SETTINGS + c->setting] = true;
     if (sets++ == MOST_SETS) {
       result.complete = false;
       break;
@@ -320,9 +312,18 @@ static void print_tally(const Tally *tally) {
   print_message("%s: %u models compared, %u more than 0.5 %% from the best, worst %.2f %%\n", tally->what, tally->compared, tally->apart, 100 * tally->worst);
 }
 
-static Outer random_outer(Fixture *f, Random *r) {
+/* Drawn apart, so that what else a seed gives does not depend on it. */
+static uint32_t random_offload(const Fixture *f, uint64_t seed) {
+  Random r = {seed + 999};
+  uint32_t states = OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER;
+  if (f->graph->recipe.optimizer == OPTIMIZER_ADAFACTOR || random_below(&r, 3)) return 0;
+  return (uint32_t)random_below(&r, states + 1);
+}
+
+static Outer random_outer(Fixture *f, Random *r, uint64_t seed) {
   f->search.ranks = f->search.ranks_per_node = (uint32_t)(1u << random_below(r, 3));
   Outer outer = {.micro_batch = 1, .shard = random_below(r, 4) ? f->search.ranks : 1};
+  outer.offload = random_offload(f, seed);
   outer.gather_once = outer.shard > 1 && !random_below(r, 4);
   outer.reduce_once = f->search.ranks > 1 && !random_below(r, 4);
   f->search.budget = random_budget(f, r, &outer);
@@ -365,7 +366,7 @@ static void search_is_close_to_the_best_also_by_explicit_issue_slots_and_the_bou
     Fixture f;
     Random r = {seed + 5};
     open_fixture(&f, seed);
-    Outer outer = random_outer(&f, &r);
+    Outer outer = random_outer(&f, &r, seed);
     Arena *arena = arena_new();
     compare_model(&f, arena, &outer, seed, &all);
     arena_free(arena);
