@@ -248,6 +248,10 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
                                plan->params.data[own->data[i].param].decay ? plan->recipe.decay : 0};
   }
   cuda->machine.ranges = ranges;
+  CudaFactoreds *factored = NULL;
+  int error = cuda_adafactor_open(arena, plan, cuda->config.ranges, &cuda->factored_memory, &factored);
+  if (!cuda_ok(error, "Adafactor's parameters", failure)) return false;
+  cuda->machine.factored = factored;
   return total == 0 || cuda_ok((int)cudaMemcpy(memory, host, total * sizeof *host, cudaMemcpyHostToDevice),
                                "ranges of parameters", failure);
 }
@@ -332,7 +336,7 @@ void cuda_release(CudaBackend *cuda) {
   destroy_event(cuda->fork), destroy_event(cuda->done);
   cudaFreeHost(cuda->staging_host), cudaFreeHost(cuda->host);
   cudaFree(cuda->staging_device), cudaFree(cuda->range_memory), cudaFree(cuda->scratch), cudaFree(cuda->workspace);
-  cudaFree(cuda->flash_memory);
+  cudaFree(cuda->flash_memory), cudaFree(cuda->factored_memory);
   if (cuda->nccl_memory) cuda->libs.ncclMemFree(cuda->arena);
   else cudaFree(cuda->arena);
 }

@@ -31,6 +31,7 @@ typedef struct CudaBackend {
   void *scratch;           /* of the compute stream */
   void *flash_memory;      /* of cuDNN's attention */
   CudaRange *range_memory; /* of all units */
+  void *factored_memory;   /* of all units; Adafactor's */
 
   /* What a step reads anew: the same layout on both sides. */
   unsigned char *staging_host, *staging_device;

@@ -66,20 +66,32 @@ for ranks in 1 4; do
   "$compare" metrics queues.jsonl shared.jsonl 0
 done
 
-# Frozen parameters stay as they were; an optimizer that GPUs lack is refused before anything runs.
+# Frozen parameters stay as they were.
 sed -E 's/^  loss = /  freeze "wte"\n  freeze "h.0.ln_1"\n  freeze "h.1.attn.c_attn.weight"\n&/' "$fixtures/gpt-tiny.fsdp" >frozen.fsdp
 for backend in cpu cuda; do train "frozen-$backend" frozen.fsdp --ranks 2 --steps 4 --backend $backend; done
 "$compare" metrics frozen-cuda.jsonl frozen-cpu.jsonl 1e-4
-sed -E 's/optimizer adamw \{[^}]*\}/optimizer adafactor { lr 1e-2 }/' "$fixtures/gpt-tiny.fsdp" >adafactor.fsdp
-expect 1 run adafactor.fsdp --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
-said err 'the CUDA backend has no instruction "adafactor_sums"; run it with --backend cpu'
 
-# Lion, and a classifier whose weight is frozen, as on the CPU.
+# Lion, Adafactor, and a classifier whose weight is frozen, as on the CPU; Adafactor also wherever shards begin and end.
+sed -E 's/optimizer adamw \{[^}]*\}/optimizer adafactor { lr 1e-2 decay 0.1 }/' "$fixtures/gpt-tiny.fsdp" >adafactor.fsdp
 sed -E 's/optimizer adamw \{[^}]*\}/optimizer lion { lr 1e-3 betas 0.9 0.99 decay 0.1 }/' "$fixtures/gpt-tiny.fsdp" >lion.fsdp
 sed -E 's/(loss = .*)/freeze "lm_head"\n  \1/' "$fixtures/llama-tiny.fsdp" >frozen-head.fsdp
-for model in lion frozen-head; do
+for model in lion adafactor frozen-head; do
   for backend in cpu cuda; do train "$model-$backend" $model.fsdp --ranks 2 --steps 4 --backend $backend; done
   "$compare" metrics "$model-cuda.jsonl" "$model-cpu.jsonl" 1e-4
+done
+
+sed 's/precision f32 reduce f32/precision bf16 reduce bf16/' adafactor.fsdp >adafactor-half.fsdp
+for backend in cpu cuda; do train "half-$backend" adafactor-half.fsdp --ranks 2 --steps 4 --backend $backend; done
+"$compare" metrics half-cuda.jsonl half-cpu.jsonl 2e-2
+for choice in '--ranks 2 --strategy full_shard' '--ranks 4 --strategy full_shard' '--ranks 4 --strategy no_shard'; do
+  # shellcheck disable=SC2086
+  train adafactor adafactor.fsdp --steps 4 --backend cuda $choice
+  case $choice in
+  *'2 '*) "$compare" metrics adafactor.jsonl adafactor-cuda.jsonl 0 ;;
+  *full*) cp adafactor.jsonl adafactor-4.jsonl && FAKE_GPUS=4 train adafactor adafactor.fsdp --steps 4 --backend cuda $choice &&
+    "$compare" metrics adafactor.jsonl adafactor-4.jsonl 0 ;;
+  *) "$compare" metrics adafactor.jsonl adafactor-4.jsonl 0 ;;
+  esac
 done
 
 # Evaluation in between drops nothing out, says what the CPU says, and leaves training as it is, graphs included.
