@@ -62,14 +62,23 @@ void arena_reset(Arena *arena) {
   if (total) add_block(arena, total);
 }
 
+/* What takes a block of its own goes behind the head, which small things go on filling. */
 static Block *add_block(Arena *arena, size_t size) {
   size_t bytes = size > BLOCK_BYTES ? size : BLOCK_BYTES;
-  Block *block = calloc(1, sizeof *block + bytes);
+  Block *block = calloc(1, sizeof *block + bytes), **link = &arena->head;
   if (!block) out_of_memory(size);
+  if (size > BLOCK_BYTES && arena->head) link = &arena->head->next;
   block->size = bytes;
-  block->next = arena->head;
-  arena->head = block;
+  block->next = *link;
+  *link = block;
   return block;
+}
+
+void arena_adopt(Arena *arena, Arena *from) {
+  Block **last = &arena->head;
+  while (*last) last = &(*last)->next;
+  *last = from->head;
+  free(from);
 }
 
 void *arena_alloc(Arena *arena, size_t size) {
@@ -117,10 +126,11 @@ char *arena_printf(Arena *arena, const char *format, ...) {
   return text;
 }
 
-void *vec_reserve_(Arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size) {
-  if (count < *capacity) return data;
+void *vec_reserve_(Arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size, uint32_t least) {
+  if (least <= *capacity) return data;
   if (*capacity > UINT32_MAX / 2) out_of_memory(SIZE_MAX);
   uint32_t grown = *capacity ? *capacity * 2 : 8;
+  if (grown < least) grown = least;
   void *copy = arena_array(arena, grown, size);
   if (count) memcpy(copy, data, count * size);
   *capacity = grown;

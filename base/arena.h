@@ -16,6 +16,9 @@ void arena_free(Arena *arena); /* NULL is allowed */
 /* Forgets everything allocated, keeping the memory for the next round: for scratch that is filled again and again. */
 void arena_reset(Arena *arena);
 
+/* Moves everything from `from`, which ceases to exist, into `arena`. */
+void arena_adopt(Arena *arena, Arena *from);
+
 /* Zeroed, aligned to 16 bytes. size 0 gives a valid unique pointer. */
 void *arena_alloc(Arena *arena, size_t size);
 /* count * size with overflow check (fatal). */

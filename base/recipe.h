@@ -27,6 +27,12 @@ typedef enum { OPTIMIZERS(OPTIMIZER_ID_) OPTIMIZER_COUNT } OptimizerKind;
 typedef enum { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD } ScheduleKind;
 typedef enum { ORDER_SEQUENTIAL, ORDER_SHUFFLED } SampleOrder;
 
+#define ROUNDINGS(X) X(NEAREST, "nearest") X(STOCHASTIC, "stochastic")
+#define ROUNDING_ID_(id, name) ROUNDING_##id,
+#define ROUNDING_NAME_(id, name) name,
+typedef enum { ROUNDINGS(ROUNDING_ID_) ROUNDING_COUNT } Rounding;
+#define ROUNDING_NAMES ROUNDINGS(ROUNDING_NAME_)
+
 /* Of the loss in f16, so that small gradients do not vanish (arXiv 1710.03740); PyTorch's GradScaler. */
 typedef struct LossScaling {
   double init;             /* loss scale of step 1 */
@@ -53,6 +59,8 @@ typedef struct Recipe {
   uint64_t samples_per_step; /* over all ranks and micro-batches; 0: one micro-batch a rank */
   DType compute;           /* parameters as gathered, activations */
   DType reduce;            /* gradients on the wire and accumulated */
+  DType master;            /* parameters as kept and updated: f32, or bf16 where `compute` is that too */
+  Rounding rounding;       /* of updated parameters; nearest where `master` is f32 */
 } Recipe;
 
 #endif

@@ -189,6 +189,8 @@ static bool override_precision(const Cli *cli, Recipe *recipe) {
   }
   recipe->compute = compute;
   recipe->reduce = reduce;
+  recipe->master = DTYPE_F32;
+  recipe->rounding = ROUNDING_NEAREST;
   return true;
 }
 

@@ -257,7 +257,7 @@ static void write_accelerate(Text *out, Policy *p) {
 static int refuse_losses(const Policy *p, const char *target) {
   cli_error("--to %s cannot say all of this policy", target);
   for (uint32_t i = 0; i < p->losses.count; i++) fprintf(stderr, "note: %s\n", p->losses.data[i]);
-  fprintf(stderr, "help: plan with the options in parentheses, or pass --lossy; --to torch says everything\n");
+  fprintf(stderr, "help: plan with the options in parentheses, or pass --lossy; --to torch says the most\n");
   return EXIT_INVALID;
 }
 
@@ -270,6 +270,7 @@ static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, 
   const char *path = option_text(&cli->options, OPTION_OUTPUT, NULL);
   find_blocks(&policy);
   find_checkpoints(&policy);
+  if (graph->recipe.master != DTYPE_F32) lose(&policy, "parameters kept without f32 masters: PyTorch keeps them in f32 (--precision bf16)");
   writers[target](&out, &policy);
   if (policy.losses.count && !option_given(&cli->options, OPTION_LOSSY)) return refuse_losses(&policy, names[target]);
   for (uint32_t i = 0; i < policy.losses.count; i++) fprintf(stderr, "warning: --to %s cannot say: %s\n", names[target], policy.losses.data[i]);

@@ -97,6 +97,8 @@ static void print_memory(Arena *arena, const Plan *plan, const PlanFigures *figu
           bytes(arena, plan->persistent_bytes));
   fprintf(out, "  %-16s %12s   of a budget of %s\n", "arena", bytes(arena, plan->arena_bytes),
           bytes(arena, plan->summary.budget_bytes));
+  if (plan->host_bytes)
+    fprintf(out, "  %-16s %12s   %s\n", "host memory", bytes(arena, plan->host_bytes), plan_host_text(arena, plan));
 }
 
 static void print_time(Arena *arena, const Planned *planned, const PlanFigures *figures, FILE *out) {

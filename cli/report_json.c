@@ -91,6 +91,7 @@ static void add_memory(json_t *object, const Planned *planned, const PlanFigures
   json_object_set_new(object, "persistent_bytes", integer(plan->persistent_bytes));
   json_object_set_new(object, "arena_bytes", integer(plan->arena_bytes));
   json_object_set_new(object, "max_live_bytes", integer(plan->max_live_bytes));
+  json_object_set_new(object, "host_bytes", integer(plan->host_bytes));
   json_object_set_new(object, "memory", memory_json(figures->by_class));
 }
 

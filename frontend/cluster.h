@@ -32,6 +32,7 @@ typedef struct Device {
   double tile_units;         /* SMs or cores that a product's tiles are spread over */
   double launch_ns;          /* fixed cost of one kernel */
   double host_link;          /* bytes/s between device and host, each way */
+  uint64_t host_memory;      /* bytes of the host's memory that one rank may take for what is offloaded; 0: not stated */
   bool shared_queue;         /* gathers and reduces share one communicator and serialise */
 } Device;
 

@@ -120,10 +120,11 @@ typedef struct UnitRule {
   Span span;
 } UnitRule;
 
-/* save / recompute PATTERN ...: overrides the checkpoint policy for outputs of ops whose name matches. Later wins. */
+/* save / recompute / host PATTERN ...: overrides the checkpoint policy for outputs of ops whose name matches. Later wins. */
 typedef struct CheckpointRule {
   const char *pattern;
   bool recompute;
+  bool host; /* kept in host memory */
   Span span;
 } CheckpointRule;
 

@@ -117,9 +117,13 @@ static void print_recipe(Text *out, const Recipe *recipe) {
     text_printf(out, " momentum %g", recipe->momentum);
   if (recipe->schedule == SCHEDULE_WSD) text_printf(out, " cooldown %llu", (unsigned long long)recipe->cooldown_steps);
   text_printf(out, " decay %g\n", recipe->decay);
+  text_printf(out, "train samples_per_step %llu precision %s reduce %s", (unsigned long long)recipe->samples_per_step,
+              dtype_name(recipe->compute), dtype_name(recipe->reduce));
+  if (recipe->master != DTYPE_F32)
+    text_printf(out, " master %s rounding %s", dtype_name(recipe->master),
+                recipe->rounding == ROUNDING_STOCHASTIC ? "stochastic" : "nearest");
   text_printf(
-      out, "train samples_per_step %llu precision %s reduce %s clip %g seed %llu steps %llu order %s\n",
-      (unsigned long long)recipe->samples_per_step, dtype_name(recipe->compute), dtype_name(recipe->reduce),
+      out, " clip %g seed %llu steps %llu order %s\n",
       recipe->clip, (unsigned long long)recipe->seed, (unsigned long long)recipe->steps,
       recipe->order == ORDER_SEQUENTIAL ? "sequential" : "shuffled");
 }
@@ -145,7 +149,8 @@ static void print_cluster(Text *out, const Cluster *cluster) {
   text_printf(out, " gemm_share %g attention_share %g attention_backward %g tile_units %g\n",
               device->gemm_share, device->attention_share, device->attention_backward, device->tile_units);
   if (device->gemm_prologue > 0) text_printf(out, "  gemm_prologue %g\n", device->gemm_prologue);
-  text_printf(out, "  launch_ns %g host_link %g shared_queue %s\n", device->launch_ns, device->host_link,
+  text_printf(out, "  launch_ns %g host_link %g host_memory %llu shared_queue %s\n", device->launch_ns, device->host_link,
+              (unsigned long long)device->host_memory,
               device->shared_queue ? "yes" : "no");
   print_link(out, "node", &cluster->node);
   print_link(out, "network", &cluster->network);
@@ -195,7 +200,7 @@ static void print_plan(Text *out, const PlanSettings *plan) {
     text_printf(out, "\n");
   }
   for (uint32_t i = 0; i < plan->checkpoints.count; i++)
-    text_printf(out, "  %s %s\n", plan->checkpoints.data[i].recompute ? "recompute" : "save",
+    text_printf(out, "  %s %s\n", plan->checkpoints.data[i].host ? "host" : plan->checkpoints.data[i].recompute ? "recompute" : "save",
                 plan->checkpoints.data[i].pattern);
   print_executor(out, &plan->executor);
 }

@@ -9,17 +9,17 @@ static uint32_t hash(const char *key) {
   return h;
 }
 
-static MapSlot *slot(const Map *map, const char *key) {
-  uint32_t i = hash(key);
-  for (;; i++) {
+/* key NULL: a free slot, for what is not in the map. */
+static MapSlot *slot(const Map *map, uint32_t hashed, const char *key) {
+  for (uint32_t i = hashed;; i++) {
     MapSlot *s = &map->slots[i & (map->capacity - 1)];
-    if (!s->key || !strcmp(s->key, key)) return s;
+    if (!s->key || (key && s->hash == hashed && !strcmp(s->key, key))) return s;
   }
 }
 
 int32_t map_get(const Map *map, const char *key) {
   if (!map->capacity) return MAP_NONE;
-  MapSlot *s = slot(map, key);
+  MapSlot *s = slot(map, hash(key), key);
   return s->key ? s->value : MAP_NONE;
 }
 
@@ -27,13 +27,14 @@ static void grow(Arena *arena, Map *map) {
   Map larger = {.capacity = map->capacity ? 2 * map->capacity : 8, .count = map->count};
   larger.slots = ARENA_ARRAY(arena, MapSlot, larger.capacity);
   for (uint32_t i = 0; i < map->capacity; i++)
-    if (map->slots[i].key) *slot(&larger, map->slots[i].key) = map->slots[i];
+    if (map->slots[i].key) *slot(&larger, map->slots[i].hash, NULL) = map->slots[i];
   *map = larger;
 }
 
 void map_put(Arena *arena, Map *map, const char *key, int32_t value) {
   if (4 * (map->count + 1) > 3 * map->capacity) grow(arena, map);
-  MapSlot *s = slot(map, key);
+  uint32_t hashed = hash(key);
+  MapSlot *s = slot(map, hashed, key);
   map->count += !s->key;
-  *s = (MapSlot){key, value};
+  *s = (MapSlot){key, value, hashed};
 }

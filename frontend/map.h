@@ -9,6 +9,7 @@
 typedef struct MapSlot {
   const char *key; /* borrowed; NULL: empty */
   int32_t value;
+  uint32_t hash; /* of the key */
 } MapSlot;
 
 typedef struct Map {

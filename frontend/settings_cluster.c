@@ -62,6 +62,7 @@ static const Key device_keys[] = {
     {"tile_units", KEY_REAL, DEVICE(tile_units), .least = 1, .usage = "tile_units 132"},
     {"launch", KEY_NS, DEVICE(launch_ns), .usage = "launch 2us"},
     {"host_link", KEY_RATE, DEVICE(host_link), .usage = "host_link 55GB/s"},
+    {"host_memory", KEY_BYTES, DEVICE(host_memory), .usage = "host_memory 220GB"},
     {"shared_queue", KEY_YES_NO, DEVICE(shared_queue), .usage = "shared_queue yes|no"},
 };
 

@@ -157,12 +157,12 @@ static bool read_unit(Reader *reader, const Key *key) {
   return true;
 }
 
-/* save PATTERN ..., recompute PATTERN ... */
+/* save PATTERN ..., recompute PATTERN ..., host PATTERN ... */
 static bool read_checkpoints(Reader *reader, const Key *key) {
   PlanSettings *plan = reader->target;
   bool any = false;
   while (!next_is_key(reader) && is_pattern(next_item(reader))) {
-    CheckpointRule rule = {.recompute = *key->name == 'r', .span = next_item(reader)->span};
+    CheckpointRule rule = {.recompute = *key->name == 'r', .host = *key->name == 'h', .span = next_item(reader)->span};
     rule.pattern = read_pattern(reader, key->name);
     vec_push(reader->sema->arena, &plan->checkpoints, rule);
     any = true;
@@ -174,20 +174,16 @@ static bool read_checkpoints(Reader *reader, const Key *key) {
 
 /* offload auto | none | parameters gradients optimizer activations */
 static bool read_offload(Reader *reader, const Key *key) {
+  enum { NAMED = 4, AUTO = 4 };
+  static const char *const words[] = {"parameters", "gradients", "optimizer", "activations", "auto", "none", NULL};
   PlanSettings *plan = reader->target;
-  static const char *const whole[] = {"auto", "none", NULL};
-  const Item *item = next_item(reader);
   int32_t which;
-  if (item && item->kind == ITEM_WORD && (!strcmp(item->text, "auto") || !strcmp(item->text, "none"))) {
-    if (!read_word(reader, key, whole, &which)) return false;
-    plan->offload = which == 0 ? SETTING_AUTO : 0;
-    return true;
-  }
   plan->offload = 0;
   do {
-    if (!read_word(reader, key, settings_offload, &which)) return false;
-    plan->offload |= 1 << which;
-  } while (!next_is_key(reader));
+    if (!read_word(reader, key, words, &which)) return false;
+    if (which < NAMED) plan->offload |= 1 << which;
+  } while (which < NAMED && !next_is_key(reader));
+  if (which == AUTO) plan->offload = SETTING_AUTO;
   return true;
 }
 
@@ -282,6 +278,7 @@ static const Key plan_keys[] = {
     {"offload", KEY_CUSTOM, .read = read_offload, .usage = "offload auto|none|parameters gradients optimizer activations"},
     {"save", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "save PATTERN ..."},
     {"recompute", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "recompute PATTERN ..."},
+    {"host", KEY_CUSTOM, .read = read_checkpoints, .repeats = true, .usage = "host PATTERN ..."},
     {"executor", KEY_CUSTOM, .read = read_executor, .usage = "executor native|pytorch-fsdp2 [eager|compiled]|... [{ states f32|bf16 ... }]"},
     {"prefetch", KEY_CUSTOM, .read = read_prefetch, .usage = "prefetch auto|UNITS"},
     {"micro_batch", KEY_CUSTOM, .read = read_micro_batch, .usage = "micro_batch auto|SAMPLES"},

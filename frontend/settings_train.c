@@ -16,7 +16,8 @@ void settings_defaults(Graph *graph) {
                            .steps = 100,
                            .seed = 1337,
                            .compute = DTYPE_F32,
-                           .reduce = DTYPE_F32};
+                           .reduce = DTYPE_F32,
+                           .master = DTYPE_F32};
   graph->loss_scaling = (LossScaling){.init = 65536, .growth = 2, .backoff = 0.5, .interval = 2000};
   graph->plan =
       (PlanSettings){.prefetch = SETTING_AUTO, .micro_batch = SETTING_AUTO, .reshard = SETTING_AUTO, .offload = SETTING_AUTO};
@@ -160,21 +161,44 @@ static bool read_optimizer(Reader *reader, const Key *key) {
 
 /* --- train ---------------------------------------------------------------------------------------------- */
 
-/* precision bf16 reduce f32 */
+static const char *const float_names[] = {"f32", "bf16", "f16", NULL};
+static const DType float_dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+
+/* Whether `word` stands next; it is then passed over. */
+static bool take_word(Reader *reader, const char *word) {
+  const Item *item = next_item(reader);
+  bool stands = item && item->kind == ITEM_WORD && !strcmp(item->text, word);
+  if (stands) reader->at++;
+  return stands;
+}
+
+/* master bf16 rounding stochastic, or nothing */
+static bool read_master(Reader *reader, const Key *key, Recipe *recipe) {
+  static const char *const roundings[] = {ROUNDING_NAMES NULL};
+  int32_t master = 0, rounding = ROUNDING_STOCHASTIC;
+  if (take_word(reader, "master") && !read_word(reader, key, float_names, &master)) return false;
+  recipe->master = float_dtypes[master];
+  recipe->rounding = ROUNDING_NEAREST;
+  Span span = reader->items->data[reader->at - 1].span;
+  if (recipe->master == DTYPE_F16 || (recipe->master != DTYPE_F32 && recipe->master != recipe->compute))
+    return key_error(reader, key, span, "parameters are kept in f32, or in bf16 with precision bf16");
+  bool stated = take_word(reader, "rounding");
+  if (stated && recipe->master == DTYPE_F32)
+    return key_error(reader, key, reader->items->data[reader->at - 1].span, "parameters kept in f32 are not rounded");
+  if (stated && !read_word(reader, key, roundings, &rounding)) return false;
+  if (recipe->master != DTYPE_F32) recipe->rounding = (Rounding)rounding;
+  return true;
+}
+
+/* precision bf16 reduce f32 master bf16 rounding stochastic */
 static bool read_precision(Reader *reader, const Key *key) {
-  static const char *const names[] = {"f32", "bf16", "f16", NULL};
-  static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
   Recipe *recipe = reader->target;
   int32_t compute, reduce = 0;
-  if (!read_word(reader, key, names, &compute)) return false;
-  const Item *item = next_item(reader);
-  if (item && item->kind == ITEM_WORD && !strcmp(item->text, "reduce")) {
-    reader->at++;
-    if (!read_word(reader, key, names, &reduce)) return false;
-  }
-  recipe->compute = dtypes[compute];
-  recipe->reduce = dtypes[reduce];
-  return true;
+  if (!read_word(reader, key, float_names, &compute)) return false;
+  if (take_word(reader, "reduce") && !read_word(reader, key, float_names, &reduce)) return false;
+  recipe->compute = float_dtypes[compute];
+  recipe->reduce = float_dtypes[reduce];
+  return read_master(reader, key, recipe);
 }
 
 #define SCALING(member) offsetof(LossScaling, member)
@@ -211,7 +235,7 @@ static const Key train_keys[] = {
     {"tokens_per_step", KEY_CUSTOM, .read = read_tokens, .usage = "tokens_per_step TOKENS"},
     {"batch", KEY_COUNT, FIELD(samples_per_step), .least = 1, .usage = "batch SAMPLES"},
     {"precision", KEY_CUSTOM, .read = read_precision,
-     .usage = "precision f32|bf16|f16 [reduce f32|bf16|f16]"},
+     .usage = "precision f32|bf16|f16 [reduce f32|bf16|f16] [master f32|bf16 [rounding stochastic|nearest]]"},
     {"loss_scale", KEY_CUSTOM, .read = read_loss_scale,
      .usage = "loss_scale { init 65536 growth 2 backoff 0.5 interval 2000 }"},
     {"clip", KEY_REAL, FIELD(clip), .usage = "clip NORM"},

@@ -34,8 +34,8 @@ static void write_checkpoints(Text *out, const PlanSettings *s) {
   text_printf(out, "  checkpoint %s\n", settings_checkpoint[s->checkpoint]);
   for (uint32_t i = 0; i < s->checkpoints.count; i++) {
     const CheckpointRule *rule = &s->checkpoints.data[i];
-    bool joins = i > 0 && rule[-1].recompute == rule->recompute;
-    if (!joins) text_printf(out, "%s  %s", i ? "\n" : "", rule->recompute ? "recompute" : "save");
+    bool joins = i > 0 && rule[-1].recompute == rule->recompute && rule[-1].host == rule->host;
+    if (!joins) text_printf(out, "%s  %s", i ? "\n" : "", rule->host ? "host" : rule->recompute ? "recompute" : "save");
     text_printf(out, " %s", rule->pattern);
   }
   if (s->checkpoints.count) text_printf(out, "\n");

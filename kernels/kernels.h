@@ -12,10 +12,21 @@
 #include "kernels/parallel.h"
 #include <stdint.h>
 
+/* How optimizers find and leave parameters that have no f32 master. Rounding is to nearest, or stochastic (bf16): up or
+ * down with the probabilities that keep the mean, drawn by (seed, step, name_hash, element of the parameter). */
+typedef struct WeightStore {
+  FloatType type;
+  int stochastic;
+  uint64_t seed, step;
+  uint64_t name_hash; /* of the parameter, as in InitFill */
+  int64_t first;      /* element of the parameter that a kernel is handed first */
+} WeightStore;
+
 typedef struct KernelContext {
   Parallel *parallel;
   const Gemm *gemm; /* ignored by the float64 variant, which multiplies by itself */
   FloatType gradient; /* of the parameters, as kernels write it (`void *`) and optimizers read it */
+  const WeightStore *weights; /* of parameters, as optimizers update them (`void *w`); NULL: the kernel's own type */
 } KernelContext;
 
 typedef struct RopeShape {

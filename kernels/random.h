@@ -34,6 +34,27 @@ RANDOM_INLINE Philox philox(uint64_t key, uint64_t high, uint64_t low) {
   return out;
 }
 
+/* Many cheap numbers: two Philox blocks give a row of elements its keys, a multiply-xorshift mix an element of it 32 bits
+ * in a few vector instructions. */
+typedef struct RowKeys {
+  uint32_t first, second;
+} RowKeys;
+
+/* One key per step and site, then one per row, which has a number of 128 bits. */
+RANDOM_INLINE RowKeys random_row_keys(uint64_t seed, uint64_t step, uint64_t site, uint64_t high, uint64_t low) {
+  Philox outer = philox(seed, step, site);
+  Philox inner = philox((uint64_t)outer.word[0] << 32 | outer.word[1], high, low);
+  RowKeys keys = {inner.word[0], inner.word[1]};
+  return keys;
+}
+
+RANDOM_INLINE uint32_t random_mix(uint32_t column, RowKeys keys) {
+  uint32_t x = column * 0x9E3779B9u + keys.first;
+  x = (x ^ x >> 16) * 0x7FEB352Du;
+  x = (x ^ x >> 15 ^ keys.second) * 0x846CA68Bu;
+  return x ^ x >> 16;
+}
+
 /* -2 ln((w + 0.5) / 2^32). ln m for m in [sqrt(1/2), sqrt(2)) is 2 atanh(s), s = (m - 1)/(m + 1), |s| <
  * 0.172. */
 RANDOM_INLINE double random_minus_2_log(uint32_t w) {

@@ -1,10 +1,13 @@
 /* Owns: bound.h. */
 #include "planner/bound.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct Slice {
   double bytes, ns; /* what keeping takes and saves */
+  double away;      /* or the time that copies need to the host and back; 0: it cannot go there */
+  bool link;        /* copies take the host link's time, else that of compute */
   int32_t until;    /* the first backward op that has it live anyway */
 } Slice;
 
@@ -15,31 +18,32 @@ typedef struct Slices {
 
 typedef struct Relaxed {
   Slices items, units;
-  double compute, recompute; /* A without items; all items again */
-  double comm, again;        /* B with nothing gathered twice; everything that could be */
+  double compute; /* A without items */
+  double comm;    /* B with nothing gathered twice */
   double contention;         /* compute lost for a second of B beside it */
 } Relaxed;
+
+/* An item and what not keeping it costs. */
+typedef struct Offer {
+  const Slice *slice;
+  double cost;
+  bool again; /* it would be run again */
+} Offer;
 
 /* One memory row: the slices that take room at it. */
 typedef struct Row {
   Slices items, units;
   double room;
+  double host_ns; /* what the link needs, there and back, for all that host memory holds; NEVER: no limit */
+  bool moves;     /* some item may be away */
+  Offer *offers;  /* one an item, in the order of the weights tried last */
 } Row;
 
-enum { ROWS = 3, HALVINGS = 30 };
+enum { ROWS = 3, HALVINGS = 30, LINK_HALVINGS = 7, ROUGH_HALVINGS = 6 };
 
 #define NEVER 1e30 /* bytes of what may not stay */
 
 /* --- what is live at each operator whatever is decided ------------------------------------------------------------------------- */
-
-static int32_t *first_backward_uses(Arena *scratch, const Program *program) {
-  const Flow *flow = &program->flow;
-  int32_t *first = ARENA_ARRAY(scratch, int32_t, program->values.count);
-  for (uint32_t v = 0; v < program->values.count; v++) first[v] = PLAN_NONE;
-  for (int32_t i = (int32_t)program->ops.count - 1; i >= program->turn; i--)
-    for (uint32_t k = flow->first[i]; k < flow->first[i + 1]; k++) first[flow->refs[k].value] = i;
-  return first;
-}
 
 static void add_range(double *delta, int32_t first, int32_t last, double bytes) {
   if (first < 0 || last < first) return;
@@ -47,13 +51,23 @@ static void add_range(double *delta, int32_t first, int32_t last, double bytes) 
   delta[last + 1] -= bytes;
 }
 
-static void add_values(const BoundInput *in, const int32_t *first_backward, double *delta) {
+/* Results that are kept but may be away are not there in every plan. */
+static const bool *find_held(Arena *scratch, const BoundInput *in) {
+  bool *held = ARENA_ARRAY(scratch, bool, in->skeleton->program->values.count);
+  for (uint32_t i = 0; i < in->items->count; i++)
+    if (in->items->data[i].held) held[in->skeleton->program->flow.moved[in->items->data[i].op]] = true;
+  return held;
+}
+
+static void add_values(Arena *scratch, const BoundInput *in, double *delta) {
   const Program *program = in->skeleton->program;
   const Flow *flow = &program->flow;
+  const bool *held = find_held(scratch, in);
   for (uint32_t v = 0; v < program->values.count; v++) {
     if (!flow->transient[v] || flow->first_op[v] < 0) continue;
-    bool again = flow->producer[v] >= 0 && in->start->recompute[flow->producer[v]];
-    add_range(delta, again ? first_backward[v] : flow->first_op[v], flow->last_op[v], (double)flow->value_bytes[v]);
+    int32_t op = flow->producer[v];
+    bool again = held[v] || (op >= 0 && (in->start->recompute[op] || (in->start->away[op] && flow->moved[op] == (int32_t)v)));
+    add_range(delta, again ? flow->first_backward[v] : flow->first_op[v], flow->last_op[v], (double)flow->value_bytes[v]);
   }
 }
 
@@ -71,10 +85,10 @@ static void add_units(const BoundInput *in, double *delta) {
 }
 
 /* By op; meaningful from the turn on. */
-static double *live_anyway(Arena *scratch, const BoundInput *in, const int32_t *first_backward) {
+static double *live_anyway(Arena *scratch, const BoundInput *in) {
   uint32_t ops = in->skeleton->program->ops.count;
   double *live = ARENA_ARRAY(scratch, double, ops + 1), sum = 0;
-  add_values(in, first_backward, live);
+  add_values(scratch, in, live);
   add_units(in, live);
   for (uint32_t i = 0; i < ops; i++) live[i] = sum += live[i];
   return live;
@@ -90,22 +104,23 @@ static int compare_slices(const void *a, const void *b) {
 }
 
 /* The first backward use of any value that keeping the op's results keeps. */
-static int32_t needed_until(const BoundInput *in, const int32_t *first_backward, const Item *item) {
+static int32_t needed_until(const BoundInput *in, const Item *item) {
   const Flow *flow = &in->skeleton->program->flow;
   int32_t until = item->last;
   for (uint32_t k = flow->first[item->op]; k < flow->first[item->op + 1]; k++) {
-    int32_t use = first_backward[flow->refs[k].value];
+    int32_t use = flow->first_backward[flow->refs[k].value];
     if (flow->refs[k].writes && use >= 0 && use < until) until = use;
   }
   return until;
 }
 
-static void slice_items(Arena *scratch, const BoundInput *in, const int32_t *first_backward, Slices *out) {
+static void slice_items(Arena *scratch, const BoundInput *in, Slices *out) {
   *out = (Slices){ARENA_ARRAY(scratch, Slice, in->items->count), 0};
   for (uint32_t i = 0; i < in->items->count; i++) {
     const Item *item = &in->items->data[i];
     if (item->op < 0) continue;
-    out->data[out->count++] = (Slice){(double)item->bytes, (double)item->least_ns, needed_until(in, first_backward, item)};
+    double again = item->held ? NEVER : (double)item->least_ns;
+    out->data[out->count++] = (Slice){(double)item->bytes, again, 2 * (double)item->away_ns, in->skeleton->copies_beside, needed_until(in, item)};
   }
   qsort(out->data, out->count, sizeof(Slice), compare_slices);
 }
@@ -123,12 +138,17 @@ static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
   for (uint32_t u = 0; u < skeleton->units->units.count && decisions_gather(in->start); u++) {
     if (!used_twice(&skeleton->ops[u]) || in->start->keep[u] || in->start->gather_once) continue;
     double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
-    out->data[out->count++] = (Slice){bytes, gather_ns(in, u), skeleton->ops[u].first_backward};
+    out->data[out->count++] = (Slice){bytes, gather_ns(in, u), 0, true, skeleton->ops[u].first_backward};
   }
   qsort(out->data, out->count, sizeof(Slice), compare_slices);
 }
 
 /* --- rows ------------------------------------------------------------------------------------------------------------------------ */
+
+/* They are worth as much a byte, whatever the weights. */
+static bool alike(const Slice *x, const Slice *y) {
+  return (x->bytes > 0) == (y->bytes > 0) && x->ns * y->bytes == y->ns * x->bytes && x->away * y->bytes == y->away * x->bytes;
+}
 
 /* Slices that take room at op `at`; equal ones as one. The others are free there. */
 static Slices at_row(Arena *scratch, const Slices *all, int32_t at) {
@@ -137,9 +157,10 @@ static Slices at_row(Arena *scratch, const Slices *all, int32_t at) {
     Slice slice = all->data[i];
     if (slice.until <= at && slice.bytes < NEVER) slice.bytes = 0;
     Slice *last = out.count ? &out.data[out.count - 1] : NULL;
-    if (last && (last->bytes > 0) == (slice.bytes > 0) && last->ns * slice.bytes == slice.ns * last->bytes) {
+    if (last && alike(last, &slice)) {
       last->bytes += slice.bytes;
       last->ns += slice.ns;
+      last->away += slice.away;
     } else {
       out.data[out.count++] = slice;
     }
@@ -173,52 +194,140 @@ static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Relaxed 
 
 /* --- the bound of one row ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct Weighed {
-  double ns, recompute; /* recompute: time that is left in A */
-} Weighed;
-
-/* Takes as much of a slice as the room holds; what it saves. */
-static double take(const Slice *slice, double *room) {
-  double share = slice->bytes <= *room || slice->bytes <= 0 ? 1 : *room / slice->bytes;
-  *room = share < 1 ? 0 : *room - slice->bytes; /* never below zero by rounding */
-  return share * slice->ns;
+/* Takes as much as the room holds; the share of it. */
+static double take(double bytes, double *room) {
+  double share = bytes <= *room || bytes <= 0 ? 1 : *room / bytes;
+  *room = share < 1 ? 0 : *room - bytes; /* never below zero by rounding */
+  return share;
 }
 
-/* Least w (A + contention B) + (1 - w) B under the row. */
-static Weighed weigh(const Relaxed *r, const Row *row, double w) {
-  double room = row->room, a = r->compute + r->recompute, b = r->comm + r->again;
-  double weight = 1 - w + w * r->contention; /* of B */
-  uint32_t i = 0, u = 0;
-  while (i < row->items.count || u < row->units.count) {
-    const Slice *item = i < row->items.count ? &row->items.data[i] : NULL, *unit = u < row->units.count ? &row->units.data[u] : NULL;
-    bool take_item = item && (!unit || item->bytes <= 0 || (unit->bytes > 0 && w * item->ns * unit->bytes >= weight * unit->ns * item->bytes));
-    if (take_item)
-      a -= take(item, &room), i++;
-    else
-      b -= take(unit, &room), u++;
+/* How the terms are weighed: `share` of A against B, `link` of C against both, `price` of the time that C takes, of which
+ * what host memory holds is free. */
+typedef struct Weighting {
+  double share, link, price;
+} Weighting;
+
+/* Of A, of B, of the time of what is away. */
+typedef struct Weights {
+  double a, b, away;
+} Weights;
+
+static Weights weights_at(const Relaxed *r, Weighting at) {
+  double a = (1 - at.link) * at.share;
+  return (Weights){a, (1 - at.link) * (1 - at.share) + a * r->contention, at.link + at.price};
+}
+
+/* What an item costs that is not kept: the cheaper of running it again and of being away. */
+static double item_cost(const Slice *slice, Weights w) {
+  double again = w.a * slice->ns, away = (slice->link ? w.away : w.a) * slice->away;
+  return slice->away > 0 && away < again ? away : again;
+}
+
+static bool is_better(const Offer *x, const Offer *y) {
+  double p = x->cost * y->slice->bytes, q = y->cost * x->slice->bytes;
+  return p != q ? p > q : x->slice < y->slice;
+}
+
+typedef struct Weighed {
+  double ns;
+  bool again; /* something is run again */
+} Weighed;
+
+/* Where results may be away, the order in which they are worth keeping depends on the weights. It is near that of the weights
+ * before, so that insertion sorts it in little more than one pass. */
+static void offer_items(const Row *row, Weights w) {
+  Offer *offers = row->offers;
+  for (uint32_t i = 0; i < row->items.count; i++) {
+    offers[i].cost = item_cost(offers[i].slice, w);
+    offers[i].again = offers[i].cost > 0 && offers[i].cost == w.a * offers[i].slice->ns;
   }
-  return (Weighed){w * a + weight * b, a - r->compute};
+  for (uint32_t i = 1; row->moves && i < row->items.count; i++) {
+    Offer offer = offers[i];
+    uint32_t at = i;
+    for (; at > 0 && is_better(&offer, &offers[at - 1]); at--) offers[at] = offers[at - 1];
+    offers[at] = offer;
+  }
+}
+
+/* Least of the weighed terms under the row: everything's cost, less that of what room is given to, best first. */
+static Weighed weigh(const Relaxed *r, const Row *row, Weighting at) {
+  Weights w = weights_at(r, at);
+  Weighed out = {.ns = w.a * r->compute + w.b * r->comm - (at.price > 0 ? at.price * row->host_ns : 0)};
+  double room = row->room;
+  uint32_t i = 0, u = 0;
+  offer_items(row, w);
+  while (i < row->items.count || u < row->units.count) {
+    const Offer *item = i < row->items.count ? &row->offers[i] : NULL;
+    const Slice *unit = u < row->units.count ? &row->units.data[u] : NULL;
+    bool take_item = item && (!unit || item->slice->bytes <= 0 ||
+                              (unit->bytes > 0 && item->cost * unit->bytes >= w.b * unit->ns * item->slice->bytes));
+    double kept = take(take_item ? item->slice->bytes : unit->bytes, &room);
+    out.ns += (1 - kept) * (take_item ? item->cost : w.b * unit->ns);
+    out.again |= take_item && kept < 1 && item->again;
+    if (take_item) i++;
+    else u++;
+  }
+  return out;
 }
 
 typedef struct Most {
-  double ns, w, recompute;
+  double ns;
+  Weighting at;
+  bool again;
 } Most;
 
-/* The best weight: weigh is concave in w. */
-static void maximise(const Relaxed *r, const Row *row, Most *most) {
-  double low = 0, high = 1;
-  for (int i = 0; i < HALVINGS; i++) {
+static double consider(const Relaxed *r, const Row *row, Weighting at, Most *most) {
+  Weighed weighed = weigh(r, row, at);
+  if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, weighed.again};
+  return weighed.ns;
+}
+
+/* The best share: weigh is concave in it. Returns what it reaches. */
+static double maximise_share(const Relaxed *r, const Row *row, Weighting at, int halvings, Most *most) {
+  double low = 0, high = 1, best;
+  for (int i = 0; i < halvings; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    if (weigh(r, row, a).ns < weigh(r, row, b).ns)
+    double at_a = weigh(r, row, (Weighting){a, at.link, at.price}).ns, at_b = weigh(r, row, (Weighting){b, at.link, at.price}).ns;
+    if (at_a < at_b)
       low = a;
     else
       high = b;
   }
-  double candidates[] = {(low + high) / 2, 0, 1};
-  for (int i = 0; i < 3; i++) {
-    Weighed weighed = weigh(r, row, candidates[i]);
-    if (weighed.ns > most->ns) *most = (Most){weighed.ns, candidates[i], weighed.recompute};
+  best = consider(r, row, (Weighting){(low + high) / 2, at.link, at.price}, most);
+  best = fmax(best, consider(r, row, (Weighting){0, at.link, at.price}, most));
+  return fmax(best, consider(r, row, (Weighting){1, at.link, at.price}, most));
+}
+
+/* Concave in the link's weight and in the price too: one of them is raised up to `high`. */
+static void maximise_away(const Relaxed *r, const Row *row, bool price, double high, Most *most) {
+  double low = 0;
+  for (int i = 0; i < LINK_HALVINGS; i++) {
+    double a = low + (high - low) / 3, b = high - (high - low) / 3;
+    double at_a = maximise_share(r, row, (Weighting){0, price ? 0 : a, price ? a : 0}, ROUGH_HALVINGS, most);
+    double at_b = maximise_share(r, row, (Weighting){0, price ? 0 : b, price ? b : 0}, ROUGH_HALVINGS, most);
+    if (at_a < at_b)
+      low = a;
+    else
+      high = b;
   }
+}
+
+/* No price is worth more than running everything again. */
+static double highest_price(const Row *row) {
+  double most = 0;
+  for (uint32_t i = 0; i < row->items.count; i++) {
+    const Slice *slice = &row->items.data[i];
+    if (slice->away > 0 && slice->ns < NEVER) most = fmax(most, slice->ns / slice->away);
+  }
+  return most;
+}
+
+static void maximise(const Relaxed *r, const Row *row, Most *most) {
+  (void)maximise_share(r, row, (Weighting){0}, HALVINGS, most);
+  if (!row->moves) return;
+  maximise_away(r, row, false, 1, most);
+  if (row->host_ns < NEVER) maximise_away(r, row, true, highest_price(row), most);
+  (void)maximise_share(r, row, most->at, HALVINGS, most);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------------------- */
@@ -266,16 +375,31 @@ static double first_gathers(const BoundInput *in, const MicroPass *pass, bool fo
   return ns;
 }
 
-static Relaxed relax(Arena *scratch, const BoundInput *in, const MicroPass *pass, const int32_t *first_backward) {
+static Relaxed relax(Arena *scratch, const BoundInput *in, const MicroPass *pass) {
   Relaxed r = {.contention = in->fetch_bound ? 0 : in->start->contention < 1 ? in->start->contention : 1};
-  slice_items(scratch, in, first_backward, &r.items);
+  slice_items(scratch, in, &r.items);
   slice_units(scratch, in, &r.units);
-  for (uint32_t i = 0; i < r.items.count; i++) r.recompute += r.items.data[i].ns;
-  for (uint32_t i = 0; i < r.units.count; i++) r.again += r.units.data[i].ns;
   r.compute = ops_ns(&in->skeleton->program->flow, 0, (int32_t)in->skeleton->program->ops.count);
   if (r.contention < 1) r.compute += (1 - r.contention) * head_and_tail(in, pass, r.contention);
   r.comm = first_gathers(in, pass, false) + (shares_queue(in) ? all_reductions(in, pass) : 0);
   return r;
+}
+
+static double most_ns_a_byte(const Row *row) {
+  double most = 0;
+  for (uint32_t i = 0; i < row->items.count; i++)
+    if (row->items.data[i].bytes > 0) most = fmax(most, row->items.data[i].away / row->items.data[i].bytes);
+  return most;
+}
+
+static Row row_at(Arena *scratch, const BoundInput *in, const Relaxed *r, int32_t at, double room) {
+  Row row = {.items = at_row(scratch, &r->items, at), .units = at_row(scratch, &r->units, at), .room = room};
+  double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
+  row.moves = slowest > 0;
+  row.host_ns = in->host_room == UINT64_MAX ? NEVER : (double)in->host_room * slowest;
+  row.offers = ARENA_ARRAY(scratch, Offer, row.items.count);
+  for (uint32_t i = 0; i < row.items.count; i++) row.offers[i].slice = &row.items.data[i];
+  return row;
 }
 
 static void maximise_row(const BoundInput *in, const MicroPass *pass, Relaxed r, const Row *row, Most *most) {
@@ -289,7 +413,9 @@ static void maximise_row(const BoundInput *in, const MicroPass *pass, Relaxed r,
 }
 
 static const char *binding(const BoundInput *in, const Most *most) {
-  if (most->w > 0.5) return most->recompute > 0 ? "memory through recompute" : "compute";
+  if (most->at.link > 0.3) return "host link";
+  if (most->at.price > 0 && most->again) return "host memory through recompute";
+  if (most->at.share > 0.5) return most->again ? "memory through recompute" : "compute";
   return shares_queue(in) ? "communication" : "gather";
 }
 
@@ -299,13 +425,13 @@ typedef struct MicroBound {
   const char *by;
 } MicroBound;
 
-static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const int32_t *first_backward, const double *live) {
-  Relaxed r = relax(scratch, in, pass, first_backward);
+static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
+  Relaxed r = relax(scratch, in, pass);
   int32_t at[ROWS];
   uint32_t rows = choose_rows(scratch, in, &r, live, at);
-  Most most = {-1, 0, 0};
+  Most most = {.ns = -1};
   for (uint32_t i = 0; i < rows; i++) {
-    Row row = {at_row(scratch, &r.items, at[i]), at_row(scratch, &r.units, at[i]), (double)in->room - live[at[i]]};
+    Row row = row_at(scratch, in, &r, at[i], (double)in->room - live[at[i]]);
     if (row.room < 0) return (MicroBound){-1, "memory"};
     maximise_row(in, pass, r, &row, &most);
   }
@@ -336,13 +462,12 @@ Bound bound_of(const BoundInput *input) {
   own.fetch_bound = is_fetch_bound(input);
   if (in->skeleton->update_bytes > in->room) return (Bound){UINT64_MAX, "memory"};
   Arena *scratch = arena_new();
-  const int32_t *first_backward = first_backward_uses(scratch, in->skeleton->program);
-  const double *live = live_anyway(scratch, in, first_backward);
+  const double *live = live_anyway(scratch, in);
   MicroPass passes[MICRO_PASSES];
   uint32_t count = schedule_passes(in->start, passes), most = 0;
   Bound bound = {in->update_ns, ""};
   for (uint32_t p = 0; p < count && bound.ns != UINT64_MAX; p++) {
-    MicroBound micro = bound_pass(scratch, in, &passes[p], first_backward, live);
+    MicroBound micro = bound_pass(scratch, in, &passes[p], live);
     if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;
     bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * (double)passes[p].count);
   }

@@ -34,39 +34,40 @@ static void keep_block_outputs(const Program *program, bool *recompute) {
   }
 }
 
-static void keep_loss_inputs(const Program *program, bool *pinned, bool *recompute) {
+static void keep_loss_inputs(const Program *program, Pin *pins, bool *recompute, bool *away) {
   if (program->turn >= (int32_t)program->ops.count) return;
   const ProgramOp *turn = &program->ops.data[program->turn];
   for (int32_t k = 0; k < turn->ref_count; k++) {
     if (turn->refs[k].value < 0) continue;
     const Value *value = &program->values.data[turn->refs[k].value];
     if (value->kind != VALUE_ACTIVATION || value->producer < 0) continue;
-    recompute[value->producer] = false;
-    pinned[value->producer] = true;
+    recompute[value->producer] = away[value->producer] = false;
+    pins[value->producer] = PIN_EXACT;
   }
 }
 
-static void pin_policy(const Program *program, const PlanSettings *settings, bool *pinned, bool *recompute) {
+static void pin_policy(const Program *program, const PlanSettings *settings, Pin *pins, bool *recompute) {
   uint32_t blocks = checkpoint_block_count(program);
   bool automatic = settings->checkpoint == CHECKPOINT_AUTO;
   if (settings->checkpoint != CHECKPOINT_NONE) recompute_blocks(program, recompute);
   if (automatic && !blocks)
     for (int32_t i = 0; i < program->turn; i++) recompute[i] = true;
   keep_block_outputs(program, recompute);
-  for (int32_t i = 0; i < program->turn; i++) pinned[i] = !automatic || !recompute[i];
+  for (int32_t i = 0; i < program->turn; i++) pins[i] = !recompute[i] ? PIN_KEPT : automatic ? PIN_NONE : PIN_EXACT;
 }
 
-void checkpoint_pin(const Program *program, const PlanSettings *settings, bool *pinned, bool *recompute) {
-  pin_policy(program, settings, pinned, recompute);
+void checkpoint_pin(const Program *program, const PlanSettings *settings, Pin *pins, bool *recompute, bool *away) {
+  pin_policy(program, settings, pins, recompute);
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
     for (int32_t i = 0; i < program->turn; i++) {
       if (!path_matches(rule->pattern, program->ops.data[i].name)) continue;
       recompute[i] = rule->recompute;
-      pinned[i] = true;
+      away[i] = rule->host && program->flow.moved[i] >= 0;
+      pins[i] = PIN_EXACT;
     }
   }
-  keep_loss_inputs(program, pinned, recompute);
+  keep_loss_inputs(program, pins, recompute, away);
 }
 
 void checkpoint_print(Text *out, const Program *program, const bool *recompute) {

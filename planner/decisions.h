@@ -36,8 +36,10 @@ typedef struct Decisions {
   const UnitSet *units;
   bool *keep;      /* by unit: gathered from forward to backward */
   bool *recompute; /* by forward op of the program */
+  bool *away;      /* by forward op: its result (Flow.moved) is in host memory from forward to backward; not recomputed then */
   uint32_t prefetch; /* depth in uses, or PREFETCH_EARLY */
   IssueRule issue;   /* PREFETCH_EARLY */
+  const int32_t *slots; /* PREFETCH_EARLY: by gather in the order of their queue, the step it is issued before; NULL: by the rule */
   uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
   double contention; /* seconds of compute lost for a second of communication beside it */
   uint64_t fixed_update_ns; /* of the update that no unit causes */
@@ -53,8 +55,15 @@ const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program
                             WrapKind wrap, uint64_t wrap_numel);
 void units_print(Text *out, const Program *program, const UnitSet *units);
 
-/* checkpoint.c: by forward op, whether it is decided, and how; the others start as recomputed. */
-void checkpoint_pin(const Program *program, const PlanSettings *settings, bool *pinned, bool *recompute);
+/* What is settled about an operator's results before the search. */
+typedef enum {
+  PIN_NONE,  /* nothing; they start as recomputed */
+  PIN_KEPT,  /* by the policy: they are not recomputed, but may lie in host memory */
+  PIN_EXACT  /* by name, or by how the loss works: as recompute and away say */
+} Pin;
+
+/* checkpoint.c: by forward op. */
+void checkpoint_pin(const Program *program, const PlanSettings *settings, Pin *pins, bool *recompute, bool *away);
 uint32_t checkpoint_block_count(const Program *program);
 void checkpoint_print(Text *out, const Program *program, const bool *recompute);
 

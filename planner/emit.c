@@ -9,10 +9,9 @@
 
 /* --- buffers and instructions ----------------------------------------------------------------------------------------------- */
 
-int32_t emit_buf(Emitter *e, const char *name, BufClass class, DType dtype, uint64_t numel, int32_t unit,
-                       bool persistent) {
+static int32_t add_buf(Emitter *e, StrId name, BufClass class, DType dtype, uint64_t numel, int32_t unit, bool persistent) {
   PlanBuf *buf = vec_add(e->arena, &e->plan->bufs);
-  *buf = (PlanBuf){.name = plan_intern(e->arena, e->plan, name),
+  *buf = (PlanBuf){.name = name,
                    .class = class,
                    .dtype = dtype,
                    .numel = numel,
@@ -24,8 +23,12 @@ int32_t emit_buf(Emitter *e, const char *name, BufClass class, DType dtype, uint
   return (int32_t)e->plan->bufs.count - 1;
 }
 
-int32_t emit_instr(Emitter *e, InstrOp op, Phase phase, const char *name, const PlanOperand *operands,
-                         const int64_t *ints, const double *reals) {
+int32_t emit_buf(Emitter *e, const char *name, BufClass class, DType dtype, uint64_t numel, int32_t unit, bool persistent) {
+  return add_buf(e, plan_intern(e->arena, e->plan, name), class, dtype, numel, unit, persistent);
+}
+
+static int32_t add_instr(Emitter *e, InstrOp op, Phase phase, StrId name, const PlanOperand *operands, const int64_t *ints,
+                         const double *reals) {
   Plan *plan = e->plan;
   const InstrSpec *spec = &e->program->specs[op];
   PlanInstr *instr = vec_add(e->arena, &plan->instrs);
@@ -36,9 +39,20 @@ int32_t emit_instr(Emitter *e, InstrOp op, Phase phase, const char *name, const 
   for (int k = 0; k < spec->operand_count; k++) vec_push(e->arena, &plan->operands, operands[k]);
   for (int k = 0; k < spec->int_count; k++) vec_push(e->arena, &plan->ints, ints[k]);
   for (int k = 0; k < spec->real_count; k++) vec_push(e->arena, &plan->reals, reals[k]);
-  instr->name = plan_intern(e->arena, plan, name);
+  instr->name = name;
   cost_instr(e->in->cluster, plan, e->program->specs, instr);
   return (int32_t)plan->instrs.count - 1;
+}
+
+int32_t emit_instr(Emitter *e, InstrOp op, Phase phase, const char *name, const PlanOperand *operands, const int64_t *ints,
+                   const double *reals) {
+  return add_instr(e, op, phase, plan_intern(e->arena, e->plan, name), operands, ints, reals);
+}
+
+/* Names of operators and values come again with every pass and recomputation. */
+static StrId intern_once(Emitter *e, StrId *id, const char *name) {
+  if (!*id) *id = plan_intern(e->arena, e->plan, name);
+  return *id;
 }
 
 const char *emit_unit_text(Emitter *e, uint32_t unit, const char *suffix) {
@@ -213,7 +227,7 @@ static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phas
   if (value->kind == VALUE_CACHE) return (PlanOperand){.buf = e->cache[value->input]};
   bool creates = e->buf_of[ref->value] < 0 || (mode == MODE_WRITE && phase == PHASE_RECOMPUTE);
   if (creates)
-    e->buf_of[ref->value] = emit_buf(e, value->name, class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
+    e->buf_of[ref->value] = add_buf(e, intern_once(e, &e->value_name[ref->value], value->name), class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
   return (PlanOperand){e->buf_of[ref->value], ref->column, ref->ld, ref->add};
 }
 
@@ -222,9 +236,14 @@ static int32_t emit_step(Emitter *e, const Step *step) {
   const InstrSpec *spec = &e->program->specs[op->op];
   PlanOperand operands[INSTR_MAX_OPERANDS];
   for (int32_t k = 0; k < op->ref_count; k++) operands[k] = operand_of(e, &op->refs[k], spec->operands[k].mode, step->phase);
-  int32_t instr = emit_instr(e, op->op, step->phase, op->name, operands, op->ints, op->reals);
+  StrId name = intern_once(e, &e->op_name[step->op], op->name);
+  int32_t instr = add_instr(e, op->op, step->phase, name, operands, op->ints, op->reals);
   PlanSpan span = e->in->spans[op->graph_op];
-  span.path = plan_intern(e->arena, e->plan, e->in->span_paths[op->graph_op]);
+  if (e->path != e->in->span_paths[op->graph_op]) {
+    e->path = e->in->span_paths[op->graph_op];
+    e->path_id = plan_intern(e->arena, e->plan, e->path);
+  }
+  span.path = e->path_id;
   e->plan->instrs.data[instr].span = span;
   return instr;
 }
@@ -250,24 +269,68 @@ static void forget_buffers(Emitter *e) {
   }
 }
 
+/* Room for a pass, so that nothing is copied while it grows. */
+static void reserve_pass(Emitter *e) {
+  Plan *plan = e->plan;
+  uint32_t collectives = e->schedule.use_count + 2 * e->schedule.reduction_count, updates = 2 * plan->units.count;
+  uint32_t instrs = (uint32_t)e->schedule.step_count + collectives + updates;
+  uint32_t operands = 2 * collectives + 4 * updates, ints = 2 * (collectives + updates);
+  for (int32_t s = 0; s < e->schedule.step_count; s++) {
+    const InstrSpec *spec = &e->program->specs[e->program->ops.data[e->schedule.steps[s].op].op];
+    operands += (uint32_t)spec->operand_count;
+    ints += (uint32_t)spec->int_count;
+  }
+  vec_reserve(e->arena, &plan->instrs, plan->instrs.count + instrs);
+  vec_reserve(e->arena, &plan->operands, plan->operands.count + operands);
+  vec_reserve(e->arena, &plan->ints, plan->ints.count + ints);
+  vec_reserve(e->arena, &plan->bufs, plan->bufs.count + e->program->values.count + instrs);
+}
+
+static void emit_departure(Emitter *e, const Trip *trip) {
+  const Value *value = &e->program->values.data[trip->value];
+  const char *name = arena_printf(e->arena, "%s.host", value->name);
+  int32_t host = emit_buf(e, name, BUF_ACTIVATION, value->dtype, value->numel, PLAN_NONE, false);
+  e->plan->bufs.data[host].host = true;
+  emit_store(e, e->buf_of[trip->value], host, PHASE_FORWARD, value->name);
+  e->away[trip->value] = host;
+}
+
+static void emit_return(Emitter *e, const Trip *trip) {
+  const Value *value = &e->program->values.data[trip->value];
+  e->left[trip - e->schedule.trips] = e->buf_of[trip->value];
+  e->buf_of[trip->value] = emit_buf(e, value->name, BUF_ACTIVATION, value->dtype, value->numel, PLAN_NONE, false);
+  emit_fetch(e, e->away[trip->value], e->buf_of[trip->value], PHASE_BACKWARD, value->name);
+}
+
+/* Compute runs on while a value is stored: its buffer is free for reuse only after the schedule's release. */
+static void hold_departures(Emitter *e) {
+  for (uint32_t t = 0; t < e->schedule.trip_count; t++) emit_hold(e, e->left[t], e->step_instr[e->schedule.trips[t].release]);
+}
+
 static void emit_pass(Emitter *e, const MicroPass *pass) {
-  uint32_t next = 0, reduce = 0;
+  uint32_t next = 0, reduce = 0, departed = 0, returned = 0;
+  const Trip *trips = e->schedule.trips;
   const Reduction *reductions = e->schedule.reductions;
   bool gathers = pass->gathers && decisions_gather(e->decisions), reduces = pass->reduces && decisions_reduce(e->decisions);
   bool fetches = reduces && e->plan->world.ranks == 1; /* gradients that are offloaded */
   forget_buffers(e);
+  reserve_pass(e);
   emit_begin_segment(e, pass->name, pass->count);
   emit_inputs(e);
   for (int32_t s = 0; s < e->schedule.step_count; s++) {
     while (gathers && next < e->schedule.use_count && e->schedule.uses[next].issue <= s) emit_gather(e, &e->schedule.uses[next++]);
     for (uint32_t r = 0; fetches && r < e->schedule.reduction_count; r++)
       if (reductions[r].first == s) emit_first_gradient(e, reductions[r].unit);
+    for (; returned < e->schedule.trip_count && trips[e->schedule.returns[returned]].issue <= s; returned++)
+      emit_return(e, &trips[e->schedule.returns[returned]]);
     e->step_instr[s] = emit_step(e, &e->schedule.steps[s]);
+    for (; departed < e->schedule.trip_count && trips[departed].after == s; departed++) emit_departure(e, &trips[departed]);
     for (; reduce < e->schedule.reduction_count && reductions[reduce].after == s; reduce++)
       if (reduces) emit_reduce(e, reductions[reduce].unit);
   }
   emit_end_segment(e);
   if (reduces) hold_reduced_gradients(e);
+  hold_departures(e);
 }
 
 /* --- lifetimes --------------------------------------------------------------------------------------------------------------- */
@@ -374,8 +437,12 @@ static void start_program(Emitter *e, const Skeleton *skeleton) {
   e->program = program;
   e->buf_of = ARENA_ARRAY(e->arena, int32_t, program->values.count);
   for (uint32_t i = 0; i < program->values.count; i++) e->buf_of[i] = PLAN_NONE;
+  e->value_name = ARENA_ARRAY(e->arena, StrId, program->values.count);
+  e->op_name = ARENA_ARRAY(e->arena, StrId, program->ops.count);
   schedule_build(&e->schedule, e->arena, skeleton, e->decisions);
   e->step_instr = ARENA_ARRAY(e->arena, int32_t, (uint32_t)e->schedule.step_count);
+  e->away = ARENA_ARRAY(e->arena, int32_t, e->schedule.trip_count ? program->values.count : 0);
+  e->left = ARENA_ARRAY(e->arena, int32_t, e->schedule.trip_count);
 }
 
 static void emit_training(Emitter *e) {

@@ -20,6 +20,8 @@ typedef struct Region {
   int32_t buf;
 } Region;
 
+typedef VEC(Region) Regions; /* disjoint, by address */
+
 typedef struct Ordering {
   Arena *arena;
   Plan *plan;
@@ -27,7 +29,7 @@ typedef struct Ordering {
   Access *access; /* by buffer */
   Clock *at;      /* by instruction: what was known when it ran, itself included */
   Clock queue[STREAM_COUNT];
-  VEC(Region) regions; /* disjoint, by address */
+  Regions regions[2]; /* of the device, of the host: what changes on the device leaves the host's where it lies */
   bool *placed;   /* by buffer: its region is in the map */
 } Ordering;
 
@@ -41,11 +43,11 @@ static void need(int32_t needed[STREAM_COUNT], const int32_t *last) {
     if (last[q] > needed[q]) needed[q] = last[q];
 }
 
-static uint32_t first_region_after(const Ordering *o, uint64_t begin) {
-  uint32_t low = 0, high = o->regions.count;
+static uint32_t first_region_after(const Regions *regions, uint64_t begin) {
+  uint32_t low = 0, high = regions->count;
   while (low < high) {
     uint32_t middle = (low + high) / 2;
-    if (o->regions.data[middle].end <= begin)
+    if (regions->data[middle].end <= begin)
       low = middle + 1;
     else
       high = middle;
@@ -54,32 +56,33 @@ static uint32_t first_region_after(const Ordering *o, uint64_t begin) {
 }
 
 /* Replaces regions [from, to) by `count` new ones. */
-static void splice(Ordering *o, uint32_t from, uint32_t to, const Region *with, uint32_t count) {
-  uint32_t old = o->regions.count, tail = old - to;
-  while (o->regions.count < old - (to - from) + count) (void)vec_add(o->arena, &o->regions);
-  memmove(o->regions.data + from + count, o->regions.data + to, tail * sizeof(Region));
-  memcpy(o->regions.data + from, with, count * sizeof(Region));
-  o->regions.count = from + count + tail;
+static void splice(Arena *arena, Regions *regions, uint32_t from, uint32_t to, const Region *with, uint32_t count) {
+  uint32_t tail = regions->count - to;
+  vec_reserve(arena, regions, from + count + tail);
+  memmove(regions->data + from + count, regions->data + to, tail * sizeof(Region));
+  memcpy(regions->data + from, with, count * sizeof(Region));
+  regions->count = from + count + tail;
 }
 
 /* The buffer takes over its addresses: every access of earlier owners must come first. */
 static void take_over(Ordering *o, int32_t b, int32_t needed[STREAM_COUNT]) {
   const PlanBuf *buf = &o->plan->bufs.data[b];
-  uint64_t begin = plan_address(o->plan, buf), end = begin + buf->bytes;
-  uint32_t from = first_region_after(o, begin), to = from, count = 0;
+  Regions *regions = &o->regions[buf->host];
+  uint64_t begin = buf->offset, end = begin + buf->bytes;
+  uint32_t from = first_region_after(regions, begin), to = from, count = 0;
   Region pieces[3];
-  while (to < o->regions.count && o->regions.data[to].begin < end) {
-    const Region *old = &o->regions.data[to];
+  while (to < regions->count && regions->data[to].begin < end) {
+    const Region *old = &regions->data[to];
     need(needed, o->access[old->buf].read);
     need(needed, o->access[old->buf].write);
     to++;
   }
-  if (to > from && o->regions.data[from].begin < begin)
-    pieces[count++] = (Region){o->regions.data[from].begin, begin, o->regions.data[from].buf};
+  if (to > from && regions->data[from].begin < begin)
+    pieces[count++] = (Region){regions->data[from].begin, begin, regions->data[from].buf};
   pieces[count++] = (Region){begin, end, b};
-  if (to > from && o->regions.data[to - 1].end > end)
-    pieces[count++] = (Region){end, o->regions.data[to - 1].end, o->regions.data[to - 1].buf};
-  splice(o, from, to, pieces, count);
+  if (to > from && regions->data[to - 1].end > end)
+    pieces[count++] = (Region){end, regions->data[to - 1].end, regions->data[to - 1].buf};
+  splice(o->arena, regions, from, to, pieces, count);
 }
 
 static void collect(Ordering *o, const PlanInstr *instr, bool use_addresses, int32_t needed[STREAM_COUNT]) {
@@ -132,7 +135,7 @@ static void note_access(Ordering *o, int32_t index, uint32_t queue) {
 
 static void order_segment(Ordering *o, const PlanSegment *segment, bool use_addresses) {
   join_all(o, segment->first - 1);
-  o->regions.count = 0;
+  o->regions[0].count = o->regions[1].count = 0;
   for (int32_t i = segment->first; i < segment->end; i++) {
     PlanInstr *instr = &o->plan->instrs.data[i];
     uint32_t queue = o->plan->queue[instr->stream];

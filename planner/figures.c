@@ -22,6 +22,8 @@ void figures_of_program(Program *program, const Cluster *cluster) {
     op->bytes = op_bytes(program, op);
     cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, op->bytes, &op->flops, &op->ns);
     program->flow.op_ns[i] = op->ns;
+    int32_t moved = program->flow.moved[i];
+    if (moved >= 0) program->flow.moved_ns[i] = cost_transfer(cluster, program->flow.value_bytes[moved]);
   }
 }
 
@@ -44,9 +46,8 @@ uint32_t figures_moment_bytes(const Recipe *recipe) {
   }
 }
 
-static uint64_t state_bytes(const Recipe *recipe) { /* of one element, moments included */
-  return 4 + (recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0) + figures_moment_bytes(recipe);
-}
+/* Of one element: the copy in the compute dtype, where the master is in another. */
+static uint64_t cast_bytes(const Recipe *recipe) { return recipe->compute != recipe->master ? dtype_bytes(recipe->compute) : 0; }
 
 typedef struct Offloaded {
   uint64_t fetched, stored, images; /* bytes of one element, in an update */
@@ -55,8 +56,8 @@ typedef struct Offloaded {
 /* Everything is fetched but the copy, which is fetched only where the update may be skipped; gradients also for the norm. */
 static Offloaded offloaded_state(const Program *program, uint32_t offload) {
   const Recipe *recipe = &program->graph->recipe;
-  uint64_t copy = recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0, reduce = dtype_bytes(recipe->reduce);
-  uint64_t master = offload & (copy ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS) ? 4 : 0;
+  uint64_t copy = cast_bytes(recipe), reduce = dtype_bytes(recipe->reduce);
+  uint64_t master = offload & (copy ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS) ? dtype_bytes(recipe->master) : 0;
   uint64_t moments = offload & OFFLOAD_OPTIMIZER ? figures_moment_bytes(recipe) : 0;
   copy = offload & OFFLOAD_PARAMETERS ? copy : 0;
   reduce = offload & OFFLOAD_GRADIENTS ? reduce : 0;
@@ -98,7 +99,7 @@ static uint64_t time_of(const Program *program, const Cluster *cluster, InstrOp 
 static uint64_t factored_ns(const Program *program, const Cluster *cluster, const Unit *unit, uint64_t shard) {
   uint64_t reduce = dtype_bytes(program->graph->recipe.reduce), norms = 8 * EXACT_DIGITS * (uint64_t)unit->params.count;
   uint64_t sums = 2 * factored_bytes(program, unit) + norms;
-  return time_of(program, cluster, INSTR_ADAFACTOR_SUMS, shard * (reduce + 4) + sums) +
+  return time_of(program, cluster, INSTR_ADAFACTOR_SUMS, shard * (reduce + dtype_bytes(program->graph->recipe.master)) + sums) +
          time_of(program, cluster, INSTR_ADAFACTOR_MOMENTS, shard * reduce + 2 * sums);
 }
 
@@ -123,7 +124,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
     f->gradient_bytes = round_up(f->gradient_bytes, PLAN_ALIGN_BYTES);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
-    uint64_t cast = recipe->compute != DTYPE_F32 ? compute : 0, moved = 2 * (state_bytes(recipe) - cast) + cast + reduce;
+    uint64_t state = dtype_bytes(recipe->master) + figures_moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe) + reduce;
     f->update_ns = time_of(program, cluster, update, shard * moved) + time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
     if (recipe->optimizer == OPTIMIZER_ADAFACTOR) f->update_ns += factored_ns(program, cluster, &units->units.data[u], shard);
   }
@@ -133,12 +134,12 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
 uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions) {
   uint32_t shard = decisions->shard;
   const Recipe *recipe = &program->graph->recipe;
-  uint64_t cast = recipe->compute != DTYPE_F32 ? dtype_bytes(recipe->compute) : 0;
+  uint64_t master = dtype_bytes(recipe->master), cast = cast_bytes(recipe);
   uint64_t bytes = 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES); /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
     uint64_t elements = unit_shard(program, &units->units.data[u], shard);
     uint32_t offload = decisions->offload;
-    if (!(offload & (cast ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS))) bytes += elements * 4;
+    if (!(offload & (cast ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS))) bytes += round_up(elements * master, PLAN_ALIGN_BYTES);
     if (!(offload & OFFLOAD_PARAMETERS)) bytes += round_up(elements * cast, PLAN_ALIGN_BYTES);
     bytes += round_up(factored_bytes(program, &units->units.data[u]), PLAN_ALIGN_BYTES);
     if (decisions->gather_once && decisions_gather(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES);
@@ -149,6 +150,12 @@ uint64_t figures_persistent(const Program *program, const UnitSet *units, const 
     if (decisions->reduce_once && held) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
   }
   return bytes;
+}
+
+uint64_t figures_host(const Program *program, const UnitSet *units, const Decisions *decisions) {
+  Decisions here = *decisions;
+  here.offload = 0;
+  return figures_persistent(program, units, &here) - figures_persistent(program, units, decisions);
 }
 
 uint64_t figures_least_update(const Cluster *cluster, const PlanWorld *world) {

@@ -15,6 +15,8 @@ uint32_t figures_moment_bytes(const Recipe *recipe);
 /* Bytes that persist on one rank: master, cast, gradient and optimizer shards of all units, and what decisions hold over
  * micro-batches. */
 uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions);
+/* Bytes of what the decisions leave in host memory for good. */
+uint64_t figures_host(const Program *program, const UnitSet *units, const Decisions *decisions);
 /* Of the segments "begin" and "update": what does not depend on units; and what of it nothing can run beside. */
 uint64_t figures_least_update(const Cluster *cluster, const PlanWorld *world);
 uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world);

@@ -60,7 +60,7 @@ static Program *build(const Search *s, int64_t ctx, int64_t rows, bool output) {
 
 static const Skeleton *prepare(const Search *s, const Program *program, const UnitSet *units) {
   PlanWorld world = {.ranks = 1, .shard = 1, .replicas = 1, .ranks_per_node = 1, .micro_batch = 1, .accumulation = 1};
-  return schedule_prepare(s->arena, program, units, figures_of_units(s->arena, program, units, s->cluster, &world, 0), true);
+  return schedule_prepare(s->arena, program, units, figures_of_units(s->arena, program, units, s->cluster, &world, 0), &s->cluster->device);
 }
 
 static Decisions decide(const Search *s, const Program *program, const UnitSet *units) {

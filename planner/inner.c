@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, EXACT_ITEMS = 13, PAIR_ITEMS = 64 };
+enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, MOST_SETTINGS = 8192, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
@@ -39,11 +39,13 @@ bool inner_judge(const Inner *in, Trial *trial) {
   Decisions d = in->base;
   Schedule schedule;
   d.recompute = trial->recompute;
+  d.away = trial->away;
   d.issue = trial->issue;
+  d.slots = trial->slots;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
   schedule_build(&schedule, scratch, in->skeleton, &d);
-  bool fits = schedule.max_live <= (int64_t)in->room;
+  bool fits = schedule.max_live <= (int64_t)in->room && schedule.host_bytes <= in->host_room;
   trial->ns = fits ? schedule.step_ns : UINT64_MAX;
   trial->live = schedule.max_live;
   in->search->candidates++;
@@ -73,8 +75,12 @@ static void find_live(Inner *in) {
 
 /* --- opening ---------------------------------------------------------------------------------------------------------------- */
 
-static void add_unit_items(Inner *in) {
+/* Those of operators, then those of units. */
+static void list_items(Inner *in, const Items *operators) {
   uint32_t units = in->units->units.count;
+  vec_reserve(in->arena, &in->items, operators->count + units);
+  if (operators->count) memcpy(in->items.data, operators->data, operators->count * sizeof(Item));
+  in->items.count = operators->count;
   for (uint32_t u = 0; u < units; u++) {
     const UnitOps *ops = &in->skeleton->ops[u];
     if (!unit_is_free(in, u) || in->base.keep[u] || ops->last_forward < 0 || ops->first_backward < 0) continue;
@@ -86,7 +92,7 @@ static void add_unit_items(Inner *in) {
   }
 }
 
-static void open_base(Inner *in) {
+static void open_base(Inner *in, const Prepared *prepared) {
   const Search *s = in->search;
   bool early = s->settings->prefetch == SETTING_AUTO;
   in->base = (Decisions){.ranks = s->ranks,
@@ -99,7 +105,8 @@ static void open_base(Inner *in) {
                          .reduce_once = in->outer.reduce_once,
                          .units = in->units,
                          .keep = ARENA_ARRAY(in->arena, bool, in->units->units.count),
-                         .recompute = ARENA_ARRAY(in->arena, bool, in->program->ops.count),
+                         .recompute = prepared->recompute,
+                         .away = prepared->away,
                          .prefetch = early ? PREFETCH_EARLY : (uint32_t)s->settings->prefetch,
                          .issue = issue_rules[0],
                          .contention = cost_overlap(s->cluster, &in->world).contention,
@@ -115,25 +122,25 @@ static Bound find_bound(const Inner *in) {
                       .comm_slower = 1 + cost_overlap(in->search->cluster, &in->world).comm_slowdown,
                       .update_ns = figures_least_update(in->search->cluster, &in->world),
                       .room = in->room,
+                      .host_room = in->host_room,
                       .may_keep = in->keep_free || depth};
   return bound_of(&input);
 }
 
 bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Inner *in) {
-  *in = (Inner){.search = s, .arena = arena, .outer = *outer, .grouping = grouping, .program = search_program(s, outer->micro_batch)};
-  if (!in->program) return false;
+  *in = (Inner){.search = s, .arena = arena, .outer = *outer, .grouping = grouping};
+  const Prepared *prepared = search_prepare(s, outer->micro_batch);
+  if (!prepared) return false;
+  in->program = prepared->program;
   in->world = search_world(s, outer);
   in->units = units_choose(s->arena, s->sink, in->program, s->settings, grouping.wrap, grouping.numel);
   if (!in->units) return false;
-  bool shared_queue = s->cluster->device.kind == DEVICE_CPU || s->cluster->device.shared_queue;
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, outer->offload);
-  in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, shared_queue);
-  open_base(in);
-  bool *pinned = ARENA_ARRAY(arena, bool, in->program->ops.count);
-  checkpoint_pin(in->program, s->settings, pinned, in->base.recompute);
+  in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, &s->cluster->device);
+  open_base(in, prepared);
+  in->movable = search_movable(s);
   pin_units(in);
-  items_list(arena, in->program, pinned, in->base.recompute, &in->items);
-  add_unit_items(in);
+  list_items(in, &prepared->items);
   inner_set_budget(in, s->budget);
   in->bound = find_bound(in);
   return true;
@@ -143,6 +150,8 @@ void inner_set_budget(Inner *in, uint64_t budget) {
   uint64_t persistent = figures_persistent(in->program, in->units, &in->base);
   in->room = budget > persistent ? budget - persistent : 0;
   in->base.room = in->room;
+  uint64_t host = in->search->cluster->device.host_memory, away = in->base.offload ? figures_host(in->program, in->units, &in->base) : 0;
+  in->host_room = host == 0 ? UINT64_MAX : host > away ? host - away : 0;
   for (int i = 0; i < POOL; i++) in->pool[i].ns = UINT64_MAX;
 }
 
@@ -150,21 +159,26 @@ void inner_set_budget(Inner *in, uint64_t budget) {
 
 static void copy_trial(const Inner *in, Trial *to, const Trial *from) {
   memcpy(to->recompute, from->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(to->away, from->away, in->program->ops.count * sizeof(bool));
   memcpy(to->keep, from->keep, in->units->units.count * sizeof(bool));
   to->issue = from->issue;
+  to->slots = from->slots;
   to->ns = from->ns;
   to->live = from->live;
 }
 
 static void start_trial(const Inner *in, Trial *trial) {
   memcpy(trial->recompute, in->base.recompute, in->program->ops.count * sizeof(bool));
+  memcpy(trial->away, in->base.away, in->program->ops.count * sizeof(bool));
   memcpy(trial->keep, in->base.keep, in->units->units.count * sizeof(bool));
+  trial->slots = NULL;
   trial->ns = UINT64_MAX;
 }
 
 Trial inner_new_trial(const Inner *in) {
-  Trial trial = {ARENA_ARRAY(in->arena, bool, in->program->ops.count), ARENA_ARRAY(in->arena, bool, in->units->units.count),
-                 in->base.issue, UINT64_MAX, 0};
+  uint32_t ops = in->program->ops.count;
+  Trial trial = {ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, in->units->units.count),
+                 in->base.issue, NULL, UINT64_MAX, 0};
   start_trial(in, &trial);
   return trial;
 }
@@ -236,6 +250,38 @@ static const double reserves[] = {0, 1, 0.5, 2, 3};
 enum { FIRST_PRICES = 3, FIRST_RESERVES = 2 };
 enum { ALL_PRICES = sizeof gather_prices / sizeof *gather_prices, ALL_RESERVES = sizeof reserves / sizeof *reserves };
 
+static uint64_t forward_ns(const Inner *in) {
+  uint64_t ns = 0;
+  for (int32_t i = 0; i < in->program->turn; i++) ns += in->program->flow.op_ns[i];
+  return ns;
+}
+
+static uint64_t largest_moved(const Inner *in) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < in->items.count; i++)
+    if (in->items.data[i].away_ns && in->items.data[i].bytes > most) most = in->items.data[i].bytes;
+  return most;
+}
+
+/* Shares of forward that the host link is busy in, and buffers under way, in largest results, that room is left for. */
+static const double link_shares[] = {1, 0.5, 0.25, 0.75};
+enum { FIRST_SHARES = 2, ALL_SHARES = sizeof link_shares / sizeof *link_shares, BUFFERS_UNDER_WAY = 3 };
+
+/* What the host link carries while forward computes costs next to nothing. budget: a share of that time, and of memory. */
+static void seed_moves(Inner *in, Trial *trial, bool more) {
+  Ranking ranking = items_rank(in->arena, &in->items, 1, 0);
+  uint64_t forward = forward_ns(in), reserve = BUFFERS_UNDER_WAY * largest_moved(in) + largest_unit(in);
+  for (int share = 0; share < (more ? ALL_SHARES : FIRST_SHARES); share++)
+    for (int held_first = 0; held_first < 2; held_first++) {
+      start_trial(in, trial);
+      uint64_t link_ns = (uint64_t)(link_shares[share] * (double)forward);
+      items_move(in->search->scratch, &in->items, link_ns, in->host_room, held_first, trial->recompute, trial->away);
+      items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
+                   trial->away, trial->recompute, trial->keep);
+      try_rules(in, trial, 0, FIRST_RULES);
+    }
+}
+
 void inner_seed(Inner *in, bool more) {
   Trial trial = inner_new_trial(in);
   uint64_t unit = largest_unit(in);
@@ -248,14 +294,15 @@ void inner_seed(Inner *in, bool more) {
       uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
       start_trial(in, &trial);
       items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
-                   trial.recompute, trial.keep);
+                   trial.away, trial.recompute, trial.keep);
       trial.issue = settled;
-      if (more)
+      if (more || inner_is_large(in))
         (void)try_trial(in, &trial);
       else
         try_rules(in, &trial, 0, FIRST_RULES);
     }
   }
+  if (in->movable && in->pool[0].ns > bound_reached(&in->bound)) seed_moves(in, &trial, more);
 }
 
 /* --- moves -------------------------------------------------------------------------------------------------------------------- */
@@ -280,34 +327,53 @@ static int compare_class(const void *a, const void *b) {
   return (x->first > y->first) - (x->first < y->first);
 }
 
-static bool is_kept(const Trial *trial, const Item *item) {
-  return item->op >= 0 ? !trial->recompute[item->op] : trial->keep[item->unit];
+/* What becomes of an item's bytes between forward and backward. */
+typedef enum { ITEM_AGAIN, ITEM_KEPT, ITEM_AWAY, ITEM_STATES } ItemState;
+
+static ItemState state_of(const Trial *trial, const Item *item) {
+  if (item->op < 0) return trial->keep[item->unit] ? ITEM_KEPT : ITEM_AGAIN;
+  return trial->recompute[item->op] ? ITEM_AGAIN : trial->away[item->op] ? ITEM_AWAY : ITEM_KEPT;
 }
 
-static void flip(Trial *trial, const Item *item) {
-  if (item->op >= 0)
-    trial->recompute[item->op] = !trial->recompute[item->op];
-  else
-    trial->keep[item->unit] = !trial->keep[item->unit];
+static bool may_be(const Item *item, ItemState state) {
+  return state == ITEM_AGAIN ? !item->held : state == ITEM_KEPT || item->away_ns > 0;
 }
 
-/* Flips up to `count` items of a class that are in state `kept`, from the front or the back. */
-static uint32_t flip_run(Trial *trial, const Item *const *class, uint32_t size, bool kept, bool back, uint32_t count) {
-  uint32_t flipped = 0;
-  for (uint32_t i = 0; i < size && flipped < count; i++) {
-    const Item *item = class[back ? size - 1 - i : i];
-    if (is_kept(trial, item) != kept) continue;
-    flip(trial, item);
-    flipped++;
+static void set_state(Trial *trial, const Item *item, ItemState state) {
+  if (item->op < 0) {
+    trial->keep[item->unit] = state == ITEM_KEPT;
+    return;
   }
-  return flipped;
+  trial->recompute[item->op] = state == ITEM_AGAIN;
+  trial->away[item->op] = state == ITEM_AWAY;
+}
+
+typedef struct Way {
+  ItemState from, to;
+} Way;
+
+/* Between kept and run again first: without a host link there is nothing else. */
+static const Way ways[] = {{ITEM_AGAIN, ITEM_KEPT}, {ITEM_KEPT, ITEM_AGAIN}, {ITEM_AGAIN, ITEM_AWAY},
+                           {ITEM_KEPT, ITEM_AWAY},  {ITEM_AWAY, ITEM_KEPT},  {ITEM_AWAY, ITEM_AGAIN}};
+enum { WAYS = sizeof ways / sizeof *ways, WAYS_ON_DEVICE = 2 };
+
+/* Moves up to `count` items of a class from one state to another, from the front or the back. */
+static uint32_t move_run(Trial *trial, const Item *const *class, uint32_t size, Way way, bool back, uint32_t count) {
+  uint32_t moved = 0;
+  for (uint32_t i = 0; i < size && moved < count; i++) {
+    const Item *item = class[back ? size - 1 - i : i];
+    if (state_of(trial, item) != way.from || !may_be(item, way.to)) continue;
+    set_state(trial, item, way.to);
+    moved++;
+  }
+  return moved;
 }
 
 static bool move_class(Mover *m, const Item *const *class, uint32_t size, uint32_t count) {
   bool improved = false;
-  for (int way = 0; way < 4 && !is_done(m); way++) {
+  for (int k = 0; k < 2 * (m->in->movable ? WAYS : WAYS_ON_DEVICE) && !is_done(m); k++) {
     copy_trial(m->in, &m->trial, &m->in->pool[0]);
-    if (!flip_run(&m->trial, class, size, way & 1, way & 2, count)) continue;
+    if (!move_run(&m->trial, class, size, ways[k % 2 + k / 4 * 2], k & 2, count)) continue;
     improved |= try_move(m);
   }
   return improved;
@@ -326,29 +392,58 @@ static void move_classes(Mover *m) {
     }
 }
 
-/* Few items: all subsets. */
-static void enumerate_subsets(Mover *m) {
+/* How many ways there are to set all items; 0: too many to try. */
+static uint32_t count_settings(const Items *items) {
+  uint32_t total = 1;
+  for (uint32_t i = 0; i < items->count; i++) {
+    uint32_t states = 0;
+    for (int s = 0; s < ITEM_STATES; s++) states += may_be(&items->data[i], (ItemState)s);
+    total *= states;
+    if (total > MOST_SETTINGS) return 0;
+  }
+  return total;
+}
+
+/* Few items: all of their states. */
+static void enumerate_settings(Mover *m, uint32_t total) {
   const Items *items = &m->in->items;
-  for (uint32_t subset = 0; subset < 1u << items->count; subset++) {
+  for (uint32_t number = 0; number < total; number++) {
+    uint32_t left = number;
     start_trial(m->in, &m->trial);
-    for (uint32_t i = 0; i < items->count; i++)
-      if (subset >> i & 1) flip(&m->trial, &items->data[i]);
+    for (uint32_t i = 0; i < items->count; i++) {
+      ItemState states[ITEM_STATES];
+      uint32_t count = 0;
+      for (int s = 0; s < ITEM_STATES; s++)
+        if (may_be(&items->data[i], (ItemState)s)) states[count++] = (ItemState)s;
+      set_state(&m->trial, &items->data[i], states[left % count]);
+      left /= count;
+    }
     try_rules(m->in, &m->trial, 0, FIRST_RULES);
   }
 }
 
-/* Flips two items at a time (or one, i = j), until no pair improves. */
+static ItemState other_state(const Trial *trial, const Item *item, uint32_t step) {
+  ItemState state = state_of(trial, item);
+  for (uint32_t i = 0; i < step; i++)
+    do state = (ItemState)((state + 1) % ITEM_STATES);
+    while (!may_be(item, state));
+  return state;
+}
+
+/* Changes two items at a time (or one, i = j), until no pair improves. */
 static bool move_pairs(Mover *m) {
   const Items *items = &m->in->items;
   bool improved = false;
+  uint32_t others = m->in->movable ? ITEM_STATES - 1 : 1;
   for (uint32_t i = 0; i < items->count; i++)
-    for (uint32_t j = i; j < items->count; j++) {
-      if (is_done(m)) return false;
-      copy_trial(m->in, &m->trial, &m->in->pool[0]);
-      flip(&m->trial, &items->data[i]);
-      if (j != i) flip(&m->trial, &items->data[j]);
-      improved |= try_move(m);
-    }
+    for (uint32_t j = i; j < items->count; j++)
+      for (uint32_t k = 0; k < (i == j ? others : others * others); k++) {
+        if (is_done(m)) return false;
+        copy_trial(m->in, &m->trial, &m->in->pool[0]);
+        set_state(&m->trial, &items->data[i], other_state(&m->trial, &items->data[i], k % others + 1));
+        if (j != i) set_state(&m->trial, &items->data[j], other_state(&m->trial, &items->data[j], k / others + 1));
+        improved |= try_move(m);
+      }
   return improved;
 }
 
@@ -358,12 +453,14 @@ static void try_all_rules(Mover *m) {
 }
 
 bool inner_is_small(const Inner *in) { return in->items.count <= PAIR_ITEMS; }
+bool inner_is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
 
 void inner_improve(Inner *in) {
   uint32_t count = in->items.count;
   Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
-  if (count <= EXACT_ITEMS) {
-    enumerate_subsets(&m);
+  uint32_t settings = count_settings(&in->items);
+  if (settings) {
+    enumerate_settings(&m, settings);
     return;
   }
   if (in->pool[0].ns == UINT64_MAX) return;
@@ -382,8 +479,11 @@ Decisions inner_decisions(const Inner *in, const Trial *trial) {
   Arena *arena = in->search->arena;
   Decisions d = in->base;
   d.issue = trial->issue;
+  d.slots = trial->slots;
   d.recompute = ARENA_ARRAY(arena, bool, in->program->ops.count);
+  d.away = ARENA_ARRAY(arena, bool, in->program->ops.count);
   d.keep = ARENA_ARRAY(arena, bool, in->units->units.count);
+  memcpy(d.away, trial->away, in->program->ops.count * sizeof(bool));
   memcpy(d.recompute, trial->recompute, in->program->ops.count * sizeof(bool));
   memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
   return d;

@@ -8,8 +8,9 @@
 #include "planner/search.h"
 
 typedef struct Trial {
-  bool *recompute, *keep;
+  bool *recompute, *away, *keep; /* Decisions */
   IssueRule issue;
+  const int32_t *slots; /* Decisions; NULL: by the rule */
   uint64_t ns;  /* of a step; UINT64_MAX: does not fit */
   int64_t live; /* most bytes at once */
 } Trial;
@@ -30,8 +31,8 @@ struct Inner {
   Decisions base; /* recompute and keep: the start, with pins */
   Items items;
   int64_t *live; /* by op slot, nothing kept; found when first needed */
-  uint64_t room;
-  bool keep_free;
+  uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */
+  bool keep_free, movable; /* units may stay gathered; results may go to the host */
   Bound bound;   /* within the room */
   Trial pool[POOL]; /* of the trials seen: ever slower ones, ever smaller; what does not exist has ns UINT64_MAX */
 };
@@ -46,6 +47,8 @@ void inner_seed(Inner *inner, bool more);
 void inner_improve(Inner *inner);
 /* Few enough items that improving is cheap, or even complete. */
 bool inner_is_small(const Inner *inner);
+/* So many items, those of thousands of layers, that seeds come close and each look takes long: no moves, few seeds. */
+bool inner_is_large(const Inner *inner);
 /* The start's decisions, or a trial's, in search->arena. */
 Decisions inner_smallest(const Inner *inner);
 Decisions inner_decisions(const Inner *inner, const Trial *trial);

@@ -1,6 +1,7 @@
 /* Owns: items.h. Room is kept in a tree over slots: range add and range maximum in O(log n). */
 #include "planner/items.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* --- listing --------------------------------------------------------------------------------------------------------- */
@@ -64,16 +65,23 @@ static int32_t reverse_bits(uint32_t value) {
   return (int32_t)out;
 }
 
-void items_list(Arena *arena, const Program *program, const bool *pinned, bool *recompute, Items *out) {
-  const Span2 *spans = find_spans(arena, program);
-  const int32_t *readers = count_readers(arena, program);
-  bool *needed = ARENA_ARRAY(arena, bool, program->ops.count);
+/* A result that the policy keeps, but not where. */
+static Item held_item(const Program *program, const Span2 *spans, int32_t op) {
+  int32_t v = program->flow.moved[op];
+  return (Item){.first = spans[v].last_forward, .last = spans[v].first_backward, .bytes = program->flow.value_bytes[v], .held = true};
+}
+
+void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out) {
+  Arena *scratch = arena_new();
+  const Span2 *spans = find_spans(scratch, program);
+  const int32_t *readers = count_readers(scratch, program);
+  bool *needed = ARENA_ARRAY(scratch, bool, program->ops.count);
   for (uint32_t v = 0; v < program->values.count; v++) {
     const Value *value = &program->values.data[v];
     if (value->kind == VALUE_ACTIVATION && value->producer >= 0 && spans[v].first_backward >= 0) needed[value->producer] = true;
   }
   for (int32_t i = 0; i < program->turn; i++)
-    if (!pinned[i]) recompute[i] = true;
+    if (pins[i] == PIN_NONE) recompute[i] = true;
   uint32_t number = 0;
   int32_t block = PLAN_NONE, start = 0;
   for (int32_t i = 0; i < program->turn; i++) {
@@ -83,10 +91,19 @@ void items_list(Arena *arena, const Program *program, const bool *pinned, bool *
       start = i;
       number++;
     }
-    if (!needed[i] || pinned[i]) continue;
-    Item item = {.op = i, .unit = PLAN_NONE, .class = own >= 0 ? i - start : -1 - i, .rank = reverse_bits(number)};
-    item.first = INT32_MAX;
-    item.last = PLAN_NONE;
+    bool moves = movable && program->flow.moved[i] >= 0;
+    if (!needed[i] || pins[i] == PIN_EXACT || (pins[i] == PIN_KEPT && !moves)) continue;
+    Item item = {.first = INT32_MAX, .last = PLAN_NONE};
+    if (pins[i] == PIN_KEPT) item = held_item(program, spans, i);
+    item.op = i;
+    item.unit = PLAN_NONE;
+    item.class = own >= 0 ? i - start : -1 - i;
+    item.rank = reverse_bits(number);
+    item.away_ns = moves ? program->flow.moved_ns[i] : 0;
+    if (item.held) {
+      vec_push(arena, out, item);
+      continue;
+    }
     const ProgramOp *op = &program->ops.data[i];
     for (int32_t k = 0; k < op->ref_count; k++) {
       int32_t v = op->refs[k].value;
@@ -99,6 +116,7 @@ void items_list(Arena *arena, const Program *program, const bool *pinned, bool *
     item.least_ns = chain_ns(program, needed, recompute, readers, i);
     vec_push(arena, out, item);
   }
+  arena_free(scratch);
 }
 
 /* --- room ------------------------------------------------------------------------------------------------------------ */
@@ -106,22 +124,35 @@ void items_list(Arena *arena, const Program *program, const bool *pinned, bool *
 typedef struct Room {
   int32_t size;        /* power of two */
   int64_t *most, *add; /* heap order: maximum of a node's slots, and what is added to all of them */
+  int32_t *at;         /* a slot that has the maximum */
 } Room;
+
+static void room_update(Room *room, int32_t node) {
+  int32_t larger = room->most[2 * node] >= room->most[2 * node + 1] ? 2 * node : 2 * node + 1;
+  room->most[node] = room->most[larger] + room->add[node];
+  room->at[node] = room->at[larger];
+}
 
 static void room_build(Arena *arena, Room *room, const int64_t *live, int32_t slots) {
   for (room->size = 1; room->size < slots; room->size *= 2) continue;
   room->most = ARENA_ARRAY(arena, int64_t, 2 * (size_t)room->size);
   room->add = ARENA_ARRAY(arena, int64_t, 2 * (size_t)room->size);
+  room->at = ARENA_ARRAY(arena, int32_t, 2 * (size_t)room->size);
+  for (int32_t i = 0; i < room->size; i++) room->at[room->size + i] = i;
   for (int32_t i = 0; i < slots; i++) room->most[room->size + i] = live[i];
-  for (int32_t i = room->size - 1; i > 0; i--)
-    room->most[i] = room->most[2 * i] > room->most[2 * i + 1] ? room->most[2 * i] : room->most[2 * i + 1];
+  for (int32_t i = room->size - 1; i > 0; i--) room_update(room, i);
 }
 
-static int64_t room_most(const Room *room, int32_t node, int32_t low, int32_t high, int32_t first, int32_t end) {
+/* The largest of slots [first, end), and where: INT64_MIN when the node has none of them. */
+static int64_t room_most(const Room *room, int32_t node, int32_t low, int32_t high, int32_t first, int32_t end, int32_t *at) {
   if (first >= high || end <= low) return INT64_MIN;
-  if (first <= low && high <= end) return room->most[node];
-  int32_t middle = (low + high) / 2;
-  int64_t a = room_most(room, 2 * node, low, middle, first, end), b = room_most(room, 2 * node + 1, middle, high, first, end);
+  if (first <= low && high <= end) {
+    *at = room->at[node];
+    return room->most[node];
+  }
+  int32_t middle = (low + high) / 2, other = 0;
+  int64_t a = room_most(room, 2 * node, low, middle, first, end, at), b = room_most(room, 2 * node + 1, middle, high, first, end, &other);
+  if (b > a) *at = other;
   int64_t most = a > b ? a : b;
   return most == INT64_MIN ? most : most + room->add[node];
 }
@@ -136,8 +167,7 @@ static void room_add(Room *room, int32_t node, int32_t low, int32_t high, int32_
   int32_t middle = (low + high) / 2;
   room_add(room, 2 * node, low, middle, first, end, bytes);
   room_add(room, 2 * node + 1, middle, high, first, end, bytes);
-  int64_t a = room->most[2 * node], b = room->most[2 * node + 1];
-  room->most[node] = (a > b ? a : b) + room->add[node];
+  room_update(room, node);
 }
 
 /* --- choosing ---------------------------------------------------------------------------------------------------------- */
@@ -163,7 +193,7 @@ Ranking items_rank(Arena *arena, const Items *items, double compute_price, doubl
     const Item *item = &items->data[i];
     double price = item->op >= 0 ? compute_price : gather_price;
     double worth = price * (double)item->ns / (double)(item->bytes ? item->bytes : 1);
-    if (worth > 0) ranked[out.count++] = (Ranked){worth, item->rank, i};
+    if (worth > 0 && !item->held) ranked[out.count++] = (Ranked){worth, item->rank, i};
   }
   qsort(ranked, out.count, sizeof *ranked, compare_ranked);
   for (uint32_t i = 0; i < out.count; i++) out.items[i] = ranked[i].item;
@@ -171,23 +201,107 @@ Ranking items_rank(Arena *arena, const Items *items, double compute_price, doubl
   return out;
 }
 
-void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, const int64_t *live, int32_t slots, bool *recompute,
-                  bool *keep) {
-  Arena *scratch = arena_new();
-  Room room;
-  room_build(scratch, &room, live, slots);
+static int compare_moves(const void *a, const void *b) {
+  const Ranked *x = a, *y = b;
+  if (x->worth != y->worth) return x->worth > y->worth ? -1 : 1;
+  if (x->rank != y->rank) return x->rank > y->rank ? -1 : 1;
+  return (x->item > y->item) - (x->item < y->item);
+}
+
+void items_move(Arena *arena, const Items *items, uint64_t link_ns, uint64_t room, bool held_first, bool *recompute, bool *away) {
+  Ranked *ranked = ARENA_ARRAY(arena, Ranked, items->count);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < items->count; i++) {
+    const Item *item = &items->data[i];
+    if (!item->away_ns) continue;
+    double worth = item->held ? (held_first ? INFINITY : 0) : (double)item->ns / (double)item->bytes;
+    ranked[count++] = (Ranked){worth, item->last, i};
+  }
+  qsort(ranked, count, sizeof *ranked, compare_moves);
+  for (uint32_t i = 0; i < count; i++) {
+    const Item *item = &items->data[ranked[i].item];
+    if (item->away_ns > link_ns || item->bytes > room) continue;
+    link_ns -= item->away_ns;
+    room -= item->bytes;
+    away[item->op] = true;
+    recompute[item->op] = false;
+  }
+}
+
+/* Slots fill up while items are taken. Until the fullest one could be full, whichever that is, nothing needs to be looked up;
+ * afterwards nearly all items meet the slot that last turned one away. */
+typedef struct Filling {
+  Arena *arena;
+  int64_t *live; /* by slot; before the room is built: differences */
+  int32_t slots;
+  int64_t limit, most; /* most: no slot holds more */
+  Room room;           /* size 0: not built yet */
+  int32_t full;        /* a slot that turned an item away */
+  int64_t full_bytes;
+} Filling;
+
+static int64_t largest(const int64_t *live, int32_t slots) {
+  int64_t most = 0;
+  for (int32_t i = 0; i < slots; i++)
+    if (live[i] > most) most = live[i];
+  return most;
+}
+
+static void look_up_from_now_on(Filling *f, const int64_t *live) {
+  int64_t sum = 0;
+  for (int32_t i = 0; i < f->slots; i++) {
+    sum += f->live[i];
+    f->live[i] = live[i] + sum;
+  }
+  room_build(f->arena, &f->room, f->live, f->slots);
+  f->full = PLAN_NONE;
+}
+
+static bool holds(const Filling *f, int32_t slot, int32_t first, int32_t end) { return f->room.size && slot >= first && slot < end; }
+
+/* Whether slots [first, end) have room for that much more. */
+static bool has_room(Filling *f, const int64_t *live, int32_t first, int32_t end, int64_t bytes) {
+  if (!f->room.size && f->most + bytes <= f->limit) return true;
+  if (!f->room.size) look_up_from_now_on(f, live);
+  if (holds(f, f->full, first, end) && f->full_bytes + bytes > f->limit) return false;
+  int32_t at = PLAN_NONE;
+  int64_t most = room_most(&f->room, 1, 0, f->room.size, first, end, &at);
+  if (most + bytes <= f->limit) return true;
+  f->full = at;
+  f->full_bytes = most;
+  return false;
+}
+
+static void fill(Filling *f, int32_t first, int32_t end, int64_t bytes) {
+  if (end <= first) return;
+  if (f->room.size) {
+    room_add(&f->room, 1, 0, f->room.size, first, end, bytes);
+    if (holds(f, f->full, first, end)) f->full_bytes += bytes;
+  } else {
+    f->live[first] += bytes;
+    f->live[end] -= bytes;
+    if (bytes > 0) f->most += bytes;
+  }
+}
+
+void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, const int64_t *live, int32_t slots, const bool *away,
+                  bool *recompute, bool *keep) {
+  Filling f = {.arena = arena_new(), .slots = slots, .limit = (int64_t)limit, .most = largest(live, slots)};
+  f.live = ARENA_ARRAY(f.arena, int64_t, (size_t)slots + 1);
+  for (uint32_t i = 0; i < items->count; i++) {
+    const Item *item = &items->data[i];
+    if (item->held && away[item->op]) fill(&f, item->first + 1, item->last, -(int64_t)item->bytes);
+  }
   for (uint32_t i = 0; i < ranking->count; i++) {
     const Item *item = &items->data[ranking->items[i]];
+    if (item->op >= 0 && away[item->op]) continue;
     int32_t first = item->first + 1, end = item->last;
-    if (end > first) {
-      int64_t most = room_most(&room, 1, 0, room.size, first, end);
-      if (most + (int64_t)item->bytes > (int64_t)limit) continue;
-      room_add(&room, 1, 0, room.size, first, end, (int64_t)item->bytes);
-    }
+    if (end > first && !has_room(&f, live, first, end, (int64_t)item->bytes)) continue;
+    fill(&f, first, end, (int64_t)item->bytes);
     if (item->op >= 0)
       recompute[item->op] = false;
     else
       keep[item->unit] = true;
   }
-  arena_free(scratch);
+  arena_free(f.arena);
 }

@@ -1,5 +1,5 @@
 /* Owns: what memory can buy. Each forward operator whose result backward needs is an item: keep its bytes from forward to
- * backward, or pay its time again. Each unit is an item too: stay gathered, or gather again. All have the same lifetime
+ * backward, pay its time again, or where the device has a host link pay for the way to the host and back. Each unit is an item too: stay gathered, or gather again. All have the same lifetime
  * (forward of i to backward of i), so they compete for one budget.
  *
  * A chain's operators that backward does not need themselves are run again only where an item's recomputation passes
@@ -17,24 +17,30 @@ typedef struct Item {
   int32_t first, last;  /* op slots between which keeping it costs memory */
   uint64_t bytes, ns;   /* of keeping; of running again, with what must run before it */
   uint64_t least_ns;    /* ns without what another item's recomputation may have run already: for bounds */
+  uint64_t away_ns;     /* of moving it to the host, one way; 0: cannot be */
+  bool held;            /* it is never run again: kept or away */
 } Item;
 
 typedef VEC(Item) Items;
 
-/* pinned: by op, decided by the file or by a policy: no item. recompute[] receives the all-recompute start for the others. */
-void items_list(Arena *arena, const Program *program, const bool *pinned, bool *recompute, Items *out);
+/* pins: by op. recompute[] receives the all-recompute start for those that are free. movable: results may go to the host. */
+void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out);
 
-/* Items by worth per byte, best first: what a ns of recomputation and of a repeated gather is worth. Those worth nothing are
- * left out. */
+/* Items by worth per byte, best first: what a ns of recomputation and of a repeated gather is worth. Those worth nothing, or
+ * held, are left out. */
 typedef struct Ranking {
   uint32_t *items, count;
 } Ranking;
 
 Ranking items_rank(Arena *arena, const Items *items, double compute_price, double gather_price);
 
-/* From all-recompute, takes items in that order, each if its slots have room for it. live: bytes at each op slot with nothing
- * kept; room: bytes that slots may hold. */
-void items_choose(const Items *items, const Ranking *ranking, uint64_t room, const int64_t *live, int32_t slots, bool *recompute,
-                  bool *keep);
+/* What is moved to the host: items by worth per byte until that takes `link_ns` each way or `room` bytes, those that end last first
+ * among equals; held ones come first or last. */
+void items_move(Arena *arena, const Items *items, uint64_t link_ns, uint64_t room, bool held_first, bool *recompute, bool *away);
+
+/* From all-recompute, takes items in that order, each if it is not away and its slots have room for it. live: bytes at each op slot
+ * with nothing kept but what is held; room: bytes that slots may hold. */
+void items_choose(const Items *items, const Ranking *ranking, uint64_t room, const int64_t *live, int32_t slots, const bool *away,
+                  bool *recompute, bool *keep);
 
 #endif

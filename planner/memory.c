@@ -85,7 +85,7 @@ static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_
 /* With many buffers the last two never won. */
 enum { MANY_BUFFERS = 3000, ORDERS_OF_MANY = 3 };
 
-/* Beyond this many buffers only the fast way is tried: the others are quadratic. */
+/* Beyond this many buffers only the fast way is tried, in two orders: the others are quadratic. */
 enum { QUADRATIC_BUFFERS = 9000 };
 
 /* Bytes of arena that this order needs; offsets are set. UINT64_MAX: `limit` at least. */
@@ -151,15 +151,25 @@ static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t
   return bytes;
 }
 
+/* The better one of two orders, of which the first has been tried. */
+static uint64_t stack_by_area(Plan *plan, StackInput input, uint64_t by_size) {
+  input.order = STACK_BY_AREA;
+  uint64_t by_area = memory_stack(plan, &input);
+  if (by_area <= by_size) return by_area;
+  input.order = STACK_BY_SIZE;
+  return memory_stack(plan, &input);
+}
+
 /* Buffers live within one segment, so each segment has the arena above `base` to itself. Returns where it ends. */
 static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t least) {
   uint64_t top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
-  StackInput input = {segment->first, segment->end, find_turn(plan, segment), base, top};
   uint32_t count = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) count += lives_in(&plan->bufs.data[b], segment);
   if (!count) return base;
+  StackInput input = {segment->first, segment->end, find_turn(plan, segment), base, top, STACK_BY_SIZE};
   uint64_t stacked = memory_stack(plan, &input);
-  if (stacked <= goal || (count > QUADRATIC_BUFFERS && stacked != UINT64_MAX)) return stacked;
+  if (stacked <= goal) return stacked;
+  if (count > QUADRATIC_BUFFERS && stacked != UINT64_MAX) return stack_by_area(plan, input, stacked);
   uint64_t end = place_by_orders(plan, segment, base, goal, stacked);
   if (end == stacked) memory_stack(plan, &input);
   return end;

@@ -2,15 +2,15 @@
  * stacks from the bottom without a gap in forward; in backward it is freed from the top, nearly in reverse. Everything
  * else lives briefly and hangs from the top of the arena, above the stack's height at its time.
  *
- * Briefly living buffers are found through buckets of list positions; the stack's height over a lifetime through a
- * sparse table. O(n log n) but for the handful of buffers that are live together. */
+ * Briefly living buffers are found through buckets of list positions. O(n log n) but for the handful of buffers that are live
+ * together. */
 #include "planner/memory_stack.h"
 
 #include "base/checked.h"
 
 #include <stdlib.h>
 
-enum { BUCKET = 64, LEVELS = 24 };
+enum { BUCKET = 64 };
 
 typedef struct Link {
   int32_t buf, next; /* next: index of a Link, PLAN_NONE */
@@ -25,7 +25,7 @@ typedef struct Stack {
   Plan *plan;
   const StackInput *in;
   int32_t length, turn;     /* of the segment; positions below count from its start */
-  uint64_t *height[LEVELS]; /* [k][i]: the stack's largest height over positions [i, i + 2^k) */
+  uint64_t *height;         /* by position: where the stack ends */
   int32_t *bucket;          /* by position / BUCKET: first Link */
   VEC(Link) links;
   VEC(Interval) near;       /* of one query */
@@ -49,6 +49,14 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+static int by_area(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  double p = (double)x->bytes * (x->last - x->first + 1), q = (double)y->bytes * (y->last - y->first + 1);
+  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static int (*const orders[STACK_ORDERS])(const void *, const void *) = {[STACK_BY_SIZE] = by_size, [STACK_BY_AREA] = by_area};
+
 static int by_begin(const void *a, const void *b) {
   const Interval *x = a, *y = b;
   return (x->begin > y->begin) - (x->begin < y->begin);
@@ -57,7 +65,7 @@ static int by_begin(const void *a, const void *b) {
 /* Offsets of the stack and its height at every position. Returns its top. */
 static uint64_t push_all(Stack *s, PlanBuf **bufs, uint32_t count) {
   uint32_t length = (uint32_t)s->length;
-  uint64_t at = s->in->base, *height = s->height[0] = ARENA_ARRAY(s->arena, uint64_t, length);
+  uint64_t at = s->in->base, *height = s->height = ARENA_ARRAY(s->arena, uint64_t, length);
   qsort(bufs, count, sizeof *bufs, by_first);
   for (uint32_t i = 0; i < length; i++) height[i] = s->in->base;
   for (uint32_t i = 0; i < count; i++) {
@@ -74,23 +82,11 @@ static uint64_t push_all(Stack *s, PlanBuf **bufs, uint32_t count) {
   return at;
 }
 
-static void build_heights(Stack *s) {
-  uint32_t length = (uint32_t)s->length;
-  for (uint32_t k = 1; k < LEVELS && 1u << k <= length; k++) {
-    uint32_t half = 1u << (k - 1);
-    s->height[k] = ARENA_ARRAY(s->arena, uint64_t, length);
-    for (uint32_t i = 0; i + 2 * half <= length; i++) {
-      uint64_t a = s->height[k - 1][i], b = s->height[k - 1][i + half];
-      s->height[k][i] = a > b ? a : b;
-    }
-  }
-}
-
+/* Over [first, last]: it never falls up to the turn, and never rises after it. */
 static uint64_t height_over(const Stack *s, int32_t first, int32_t last) {
-  uint32_t length = (uint32_t)(last - first + 1), k = 0;
-  while (2u << k <= length) k++;
-  uint64_t a = s->height[k][first], b = s->height[k][last + 1 - (1 << k)];
-  return a > b ? a : b;
+  uint64_t before = first <= s->turn ? s->height[last < s->turn ? last : s->turn] : 0;
+  uint64_t after = last > s->turn ? s->height[first > s->turn ? first : s->turn + 1] : 0;
+  return before > after ? before : after;
 }
 
 /* Intervals of briefly living buffers that are live together with buf, by address. */
@@ -135,11 +131,10 @@ uint64_t memory_stack(Plan *plan, const StackInput *in) {
       brief[brief_count++] = &plan->bufs.data[b];
   }
   uint64_t most = push_all(&s, stacked, stacked_count);
-  build_heights(&s);
   uint32_t buckets = (uint32_t)s.length / BUCKET + 1;
   s.bucket = ARENA_ARRAY(s.arena, int32_t, buckets);
   for (uint32_t b = 0; b < buckets; b++) s.bucket[b] = PLAN_NONE;
-  qsort(brief, brief_count, sizeof *brief, by_size);
+  qsort(brief, brief_count, sizeof *brief, orders[in->order]);
   for (uint32_t i = 0; i < brief_count; i++) {
     uint64_t end = hang(&s, brief[i]);
     if (end > most) most = end;

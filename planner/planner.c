@@ -45,6 +45,11 @@ static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSetting
     Diag *diag = diag_error(sink, SPAN_NONE, "resharding to fewer ranks is what PyTorch executors can do, this runtime cannot");
     diag_help(diag, "use reshard yes, no or auto; 'fsdpc plan --executor pytorch-fsdp2' plans for PyTorch");
   }
+  uint32_t states = OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER;
+  if (settings->offload != SETTING_AUTO && ((uint32_t)settings->offload & states) && graph->recipe.optimizer == OPTIMIZER_ADAFACTOR) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "parameters, gradients and optimizer state cannot be offloaded with adafactor");
+    diag_help(diag, "use offload activations, or another optimizer");
+  }
   for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
     const CheckpointRule *rule = &settings->checkpoints.data[r];
     bool matched = false;
@@ -132,18 +137,23 @@ static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanS
   return true;
 }
 
+/* Layers of a block that is repeated come from the same lines again and again. */
 static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans, const char **paths) {
+  enum { RECENT = 64 };
+  uint32_t recent[RECENT] = {0}; /* by offset in its file, the last op that came from there */
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     Span span = graph->ops.data[i].span;
     paths[i] = "";
     if (span.file < 0) continue;
     paths[i] = sink->sources->files.data[span.file].path;
-    if (i > 0 && graph->ops.data[i - 1].span.file == span.file && graph->ops.data[i - 1].span.begin == span.begin) {
-      spans[i] = spans[i - 1];
-      continue;
+    uint32_t *last = &recent[span.begin % RECENT];
+    if (*last < i && graph->ops.data[*last].span.file == span.file && graph->ops.data[*last].span.begin == span.begin) {
+      spans[i] = spans[*last];
+    } else {
+      Position at = source_position(sink->sources, span.file, span.begin);
+      spans[i] = (PlanSpan){0, at.line, at.column};
     }
-    Position at = source_position(sink->sources, span.file, span.begin);
-    spans[i] = (PlanSpan){0, at.line, at.column};
+    *last = i;
   }
 }
 

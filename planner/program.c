@@ -308,6 +308,7 @@ static bool is_transient(ValueKind kind) {
 static void note_touch(Flow *flow, const Program *program, int32_t value, int32_t op) {
   if (flow->first_op[value] < 0) flow->first_op[value] = program->values.data[value].kind == VALUE_INPUT ? 0 : op;
   if (op < program->turn) flow->last_forward[value] = op;
+  else if (flow->first_backward[value] < 0) flow->first_backward[value] = op;
   flow->last_op[value] = op;
 }
 
@@ -330,6 +331,24 @@ static void add_flow(Program *program, int32_t op, uint32_t *count) {
   }
 }
 
+/* The largest result of each forward op that backward reads later, and only reads: statistics beside it stay. What the loss
+ * itself reads would come back at once. */
+static void find_moved(Program *program) {
+  Flow *flow = &program->flow;
+  bool *changed = ARENA_ARRAY(program->arena, bool, program->values.count);
+  for (uint32_t i = (uint32_t)program->turn; i < program->ops.count; i++)
+    for (int32_t k = 0; k < program->ops.data[i].ref_count; k++) {
+      int32_t v = program->ops.data[i].refs[k].value;
+      if (v >= 0 && program->specs[program->ops.data[i].op].operands[k].mode != MODE_READ) changed[v] = true;
+    }
+  for (uint32_t i = 0; i < program->ops.count; i++) flow->moved[i] = PLAN_NONE;
+  for (uint32_t v = 0; v < program->values.count; v++) {
+    int32_t op = flow->producer[v];
+    if (op < 0 || op >= program->turn || changed[v] || flow->first_backward[v] <= program->turn) continue;
+    if (flow->moved[op] < 0 || flow->value_bytes[v] > flow->value_bytes[flow->moved[op]]) flow->moved[op] = (int32_t)v;
+  }
+}
+
 static void build_flow(Program *program) {
   Flow *flow = &program->flow;
   Arena *arena = program->arena;
@@ -344,17 +363,21 @@ static void build_flow(Program *program) {
                  .first_op = ARENA_ARRAY(arena, int32_t, values),
                  .last_forward = ARENA_ARRAY(arena, int32_t, values),
                  .last_op = ARENA_ARRAY(arena, int32_t, values),
-                 .op_ns = ARENA_ARRAY(arena, uint64_t, ops)};
+                 .first_backward = ARENA_ARRAY(arena, int32_t, values),
+                 .moved = ARENA_ARRAY(arena, int32_t, ops),
+                 .op_ns = ARENA_ARRAY(arena, uint64_t, ops),
+                 .moved_ns = ARENA_ARRAY(arena, uint64_t, ops)};
   for (uint32_t v = 0; v < values; v++) {
     const Value *value = &program->values.data[v];
     flow->value_bytes[v] = round_up(value->numel * dtype_bytes(value->dtype), PLAN_ALIGN_BYTES);
     flow->transient[v] = is_transient(value->kind);
     flow->producer[v] = value->kind == VALUE_ACTIVATION ? value->producer : PLAN_NONE;
-    flow->first_op[v] = flow->last_forward[v] = flow->last_op[v] = PLAN_NONE;
+    flow->first_op[v] = flow->last_forward[v] = flow->last_op[v] = flow->first_backward[v] = PLAN_NONE;
   }
   count = 0;
   for (int32_t i = 0; i < (int32_t)ops; i++) add_flow(program, i, &count);
   flow->first[ops] = count;
+  find_moved(program);
 }
 
 static void build_forward(ProgramBuilder *builder) {
@@ -411,6 +434,9 @@ Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const I
                             .forward_of = ARENA_ARRAY(arena, int32_t, graph->ops.count),
                             .parameter_written = ARENA_ARRAY(arena, bool, graph->params.count)};
   for (uint32_t t = 0; t < tensors; t++) builder.gradient_of[t] = builder.value_of[t] = PLAN_NONE;
+  enum { OPS = 3, VALUES = 5 }; /* of a layer, about */
+  vec_reserve(arena, &program->ops, OPS * graph->ops.count);
+  vec_reserve(arena, &program->values, VALUES * graph->ops.count);
   find_blocks(program);
   link_views(&builder);
   mark_needs_gradient(&builder);

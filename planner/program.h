@@ -74,7 +74,10 @@ typedef struct Flow {
   bool *transient;                             /* by value: it takes room while it lives */
   int32_t *producer;                           /* by value: forward op that writes it, PLAN_NONE */
   int32_t *first_op, *last_forward, *last_op;  /* by value: ops that touch it; PLAN_NONE: none; inputs start with op 0 */
+  int32_t *first_backward;                     /* by value: first op from the turn on that touches it, PLAN_NONE */
+  int32_t *moved;                              /* by forward op: its result that offloading moves to the host, PLAN_NONE */
   uint64_t *op_ns;                             /* filled with the ops' costs */
+  uint64_t *moved_ns;                          /* by forward op: of moving it one way; 0 where nothing can be moved */
 } Flow;
 
 /* Inference takes `rows` consecutive tokens of one sample at a time; what attention needs of earlier ones is in caches. */

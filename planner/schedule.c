@@ -35,13 +35,14 @@ static uint64_t find_update_bytes(const UnitSet *units, const UnitFigures *figur
 }
 
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
-                                 bool shared_queue) {
+                                 const Device *device) {
   const Flow *flow = &program->flow;
   Skeleton *skeleton = ARENA_NEW(arena, Skeleton);
   *skeleton = (Skeleton){.program = program,
                          .units = units,
                          .figures = figures,
-                         .shared_queue = shared_queue,
+                         .shared_queue = device->kind == DEVICE_CPU || device->shared_queue,
+                         .copies_beside = device->kind != DEVICE_CPU,
                          .update_bytes = find_update_bytes(units, figures),
                          .ops = ARENA_ARRAY(arena, UnitOps, units->units.count),
                          .first = ARENA_ARRAY(arena, uint32_t, program->ops.count + 1),
@@ -89,6 +90,8 @@ typedef struct Builder {
   int32_t again_count;
   int32_t *last;     /* scratch by unit */
   int32_t *done;     /* by reduction: the step before which it has finished although nothing waited for it */
+  int32_t *trip_of;  /* by value: trip + 1; NULL: no trips */
+  int32_t *gone;     /* by trip: the step before which it has been stored */
   uint64_t *start;   /* by step: when it starts to compute */
 } Builder;
 
@@ -152,6 +155,11 @@ static void add_values(Builder *b, int64_t *delta) {
   for (uint32_t v = 0; v < count; v++) {
     if (flow->first_op[v] < 0 || !flow->transient[v]) continue;
     int32_t first = b->step_of[flow->first_op[v]], end = b->step_of[flow->last_op[v]];
+    const Trip *trip = b->trip_of && b->trip_of[v] ? &b->schedule->trips[b->trip_of[v] - 1] : NULL;
+    if (trip) {
+      add_range(delta, first, trip->release > flow->last_forward[v] ? trip->release : flow->last_forward[v], flow->value_bytes[v]);
+      first = trip->issue;
+    }
     if (again[v]) {
       add_range(delta, first, flow->last_forward[v], flow->value_bytes[v]);
       first = again[v];
@@ -177,6 +185,74 @@ static void list_reductions(Builder *b) {
   }
   qsort(schedule->reductions, schedule->reduction_count, sizeof(Reduction), compare_reductions);
   for (uint32_t r = 0; r + 1 < schedule->reduction_count; r++) schedule->reductions[r].release = schedule->reductions[r + 1].after;
+}
+
+/* --- trips to the host -------------------------------------------------------------------------------------------------------- */
+
+static int32_t turn_step(const Builder *b) { return b->program->turn; } /* forward runs every op once */
+
+static int compare_returns(const void *a, const void *b, void *trips) {
+  const Trip *all = trips;
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  if (all[x].first != all[y].first) return all[x].first < all[y].first ? -1 : 1;
+  return (x < y) - (x > y);
+}
+
+/* Where backward, or what it runs again, first reads what was moved. */
+static void find_returns(Builder *b) {
+  Schedule *schedule = b->schedule;
+  uint32_t open = schedule->trip_count;
+  for (int32_t s = turn_step(b); s < schedule->step_count && open; s++)
+    for EACH_REF(b->flow, schedule->steps[s].op, ref) {
+      int32_t t = b->trip_of[ref->value] - 1;
+      if (t < 0 || schedule->trips[t].first >= 0) continue;
+      schedule->trips[t].first = s;
+      open--;
+    }
+  for (uint32_t t = 0; t < schedule->trip_count; t++) schedule->returns[t] = t;
+  qsort_r(schedule->returns, schedule->trip_count, sizeof(uint32_t), compare_returns, schedule->trips);
+}
+
+/* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
+static void list_trips(Builder *b) {
+  Schedule *schedule = b->schedule;
+  const bool *away = b->decisions->away;
+  uint32_t count = 0;
+  for (int32_t i = 0; away && i < b->program->turn; i++) count += away[i] && b->flow->moved[i] >= 0;
+  if (!count) return;
+  schedule->trips = ARENA_ARRAY(schedule->arena, Trip, count);
+  schedule->returns = ARENA_ARRAY(schedule->arena, uint32_t, count);
+  b->trip_of = ARENA_ARRAY(schedule->arena, int32_t, b->program->values.count);
+  b->gone = ARENA_ARRAY(schedule->arena, int32_t, count);
+  for (int32_t i = 0; i < b->program->turn; i++) {
+    if (!away[i] || b->flow->moved[i] < 0) continue;
+    schedule->trips[schedule->trip_count++] = (Trip){i, b->flow->moved[i], b->step_of[i], turn_step(b), PLAN_NONE, PLAN_NONE};
+    b->trip_of[b->flow->moved[i]] = (int32_t)schedule->trip_count;
+    schedule->host_bytes += b->flow->value_bytes[b->flow->moved[i]];
+  }
+  find_returns(b);
+  for (uint32_t t = 0; t + 1 < count; t++) schedule->trips[t].release = schedule->trips[t + 1].after;
+  for (uint32_t k = 0; k < count; k++)
+    schedule->trips[schedule->returns[k]].issue = k < 2 ? turn_step(b) : schedule->trips[schedule->returns[k - 2]].first;
+}
+
+/* Each fetch at the last step that still lets everything start on time. */
+static void time_trips(Builder *b) {
+  Schedule *schedule = b->schedule;
+  uint64_t latest = UINT64_MAX;
+  int32_t cap = INT32_MAX;
+  for (uint32_t t = 0; t < schedule->trip_count; t++)
+    if (b->gone[t] >= schedule->trips[t].after) schedule->trips[t].release = b->gone[t] < schedule->step_count ? b->gone[t] : schedule->step_count - 1;
+  for (uint32_t k = schedule->trip_count; k-- > 0;) {
+    Trip *trip = &schedule->trips[schedule->returns[k]];
+    int32_t floor = k < FETCHES_AHEAD ? turn_step(b) : schedule->trips[schedule->returns[k - FETCHES_AHEAD]].first;
+    uint64_t ns = b->flow->moved_ns[trip->op];
+    if (b->start[trip->first] < latest) latest = b->start[trip->first];
+    latest = latest > ns ? latest - ns : 0;
+    if (trip->first < cap) cap = trip->first;
+    while (cap > floor && b->start[cap] > latest) cap--;
+    trip->issue = cap;
+  }
 }
 
 /* --- gathers --------------------------------------------------------------------------------------------------------------------- */
@@ -295,6 +371,28 @@ static uint64_t beside(uint64_t work, uint64_t now, uint64_t busy, double conten
   return (uint64_t)(overlap + ((double)work - done));
 }
 
+typedef struct Travel {
+  uint64_t *stored, *fetched; /* by trip: when it has been */
+  uint32_t next_store, gone, next_fetch, next_return;
+} Travel;
+
+/* Fetches that are issued before step s, and when it may start for those that it reads. */
+static uint64_t meet_trips(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in) {
+  const Schedule *schedule = b->schedule;
+  for (; travel->next_fetch < schedule->trip_count; travel->next_fetch++) {
+    uint32_t t = schedule->returns[travel->next_fetch];
+    if (schedule->trips[t].issue > s) break;
+    *in = later(*in, later(compute, travel->stored[t])) + b->flow->moved_ns[schedule->trips[t].op];
+    travel->fetched[t] = *in;
+  }
+  for (; travel->next_return < schedule->trip_count; travel->next_return++) {
+    uint32_t t = schedule->returns[travel->next_return];
+    if (schedule->trips[t].first > s) break;
+    compute = b->skeleton->copies_beside ? later(compute, travel->fetched[t]) : compute + b->flow->moved_ns[schedule->trips[t].op];
+  }
+  return compute;
+}
+
 /* One micro-batch; returns its time. */
 static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
   Schedule *schedule = b->schedule;
@@ -309,6 +407,8 @@ static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
   bool adds = adds_up(decisions);
   uint64_t *ready = ARENA_ARRAY(schedule->arena, uint64_t, b->skeleton->units->units.count); /* by unit: gathered */
   uint64_t *reduced = ARENA_ARRAY(schedule->arena, uint64_t, reduction_count);
+  Travel travel = {.stored = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count),
+                   .fetched = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count)};
   for (int32_t s = 0; s < schedule->step_count; s++) {
     int32_t op = schedule->steps[s].op;
     for (; next_use < use_count && uses[next_use].issue <= s; next_use++) {
@@ -316,13 +416,16 @@ static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
       const UnitFigures *of = &figures[uses[next_use].unit];
       uint64_t begin = compute;
       if (of->fetch_ns) begin = in = later(in, compute) + of->fetch_ns;
+      if (of->fetch_ns && !b->skeleton->copies_beside) compute = in;
       if (decisions->shard > 1) begin = *queue = later(*queue, begin) + of->gather_ns;
       ready[uses[next_use].unit] = begin;
     }
+    if (schedule->trip_count) compute = meet_trips(b, &travel, s, compute, &in);
     while (next_release < next_reduction && reductions[next_release].release < s) compute = later(compute, reduced[next_release++]);
     for EACH_UNIT(b->skeleton, op, at) compute = later(compute, ready[b->skeleton->touched[at]]);
     b->start[s] = compute;
     while (next_done < next_reduction && reduced[next_done] <= compute) b->done[next_done++] = s;
+    while (travel.gone < travel.next_store && travel.stored[travel.gone] <= compute) b->gone[travel.gone++] = s;
     compute += beside(b->flow->op_ns[op], compute, later(gather, reduce), decisions->contention);
     for (; next_reduction < reduction_count && reductions[next_reduction].after == s; next_reduction++) {
       const UnitFigures *of = &figures[reductions[next_reduction].unit];
@@ -330,10 +433,17 @@ static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
       uint64_t end = later(compute, of->image_ns && adds ? in : 0);
       if (decisions->ranks > 1) end = reduce = later(reduce, end) + of->reduce_ns;
       if (of->image_ns) end = out = later(out, end) + of->image_ns;
+      if (of->image_ns && !b->skeleton->copies_beside) compute += (adds ? 2 : 1) * of->image_ns;
       reduced[next_reduction] = end;
+    }
+    while (travel.next_store < schedule->trip_count && schedule->trips[travel.next_store].after == s) {
+      out = later(out, compute) + b->flow->moved_ns[schedule->trips[travel.next_store].op];
+      if (!b->skeleton->copies_beside) compute = out;
+      travel.stored[travel.next_store++] = out;
     }
   }
   while (next_done < schedule->reduction_count) b->done[next_done++] = schedule->step_count;
+  while (travel.gone < schedule->trip_count) b->gone[travel.gone++] = schedule->step_count;
   return later(later(compute, gather), later(reduce, out));
 }
 
@@ -375,13 +485,14 @@ static bool release_sooner(Builder *b) {
   return sooner;
 }
 
-static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once; }
+static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
 
 static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
   const Decisions *d = b->decisions;
   list_uses(b, passes);
   for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) b->schedule->uses[i].issue = 0;
   if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b, passes);
+  for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) b->schedule->uses[i].issue = d->slots[i];
   find_live(b);
   if (issues_early(d)) issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, d->issue.ahead, d->room);
   return simulate(b, true, true);
@@ -416,7 +527,7 @@ uint64_t schedule_update_ns(const Skeleton *skeleton) {
     bring += skeleton->figures[u].bring_ns;
     back += skeleton->figures[u].return_ns;
   }
-  return later(work, later(bring, back));
+  return skeleton->copies_beside ? later(work, later(bring, back)) : work + bring + back;
 }
 
 /* whole_ns: of a micro-batch that gathers and reduces. */
@@ -437,9 +548,11 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   open_builder(&b, schedule, arena, skeleton, decisions);
   list_steps(&b);
   list_reductions(&b);
+  list_trips(&b);
   const Passes *passes = find_passes(&b);
   uint64_t ns = issue_and_simulate(&b, passes);
-  if (release_sooner(&b)) ns = issue_and_simulate(&b, passes);
+  time_trips(&b);
+  if (release_sooner(&b) || schedule->trip_count) ns = issue_and_simulate(&b, passes);
   if (issues_early(decisions) && decisions->issue.late) {
     issue_late(schedule, skeleton->figures, b.start);
     ns = simulate(&b, true, true);

@@ -4,7 +4,8 @@
  * Memory is exact: the sum of live sizes at each step is what the emitted plan will hold there. Time is close to the simulated
  * time of the emitted plan: a gather waits for the end of the step before its issue slot, and a step waits for every
  * reduction whose buffer was released before it, where the plan waits only for true address reuse.
- * A gradient is held until its reduction has finished, going by simulated time, at most until the next one is issued. */
+ * A gradient is held until its reduction has finished, going by simulated time, at most until the next one is issued; a value
+ * that goes to the host until it is there. It is fetched as late as is harmless, at most FETCHES_AHEAD fetches ahead. */
 #ifndef FSDPC_PLANNER_SCHEDULE_H
 #define FSDPC_PLANNER_SCHEDULE_H
 
@@ -25,6 +26,12 @@ typedef struct Reduction {
   int32_t unit, first, after, release;
 } Reduction;
 
+/* A value's stay in host memory: stored after step `after`, its device buffer held through `release`; fetched just before step
+ * `issue`, read again first by step `first`. */
+typedef struct Trip {
+  int32_t op, value, after, release, issue, first;
+} Trip;
+
 typedef struct Schedule {
   Arena *arena;
   Step *steps;
@@ -33,6 +40,10 @@ typedef struct Schedule {
   uint32_t use_count;
   Reduction *reductions; /* in order of the reduce queue */
   uint32_t reduction_count;
+  Trip *trips; /* in order of the stores */
+  uint32_t *returns; /* numbers of trips in order of the fetches */
+  uint32_t trip_count;
+  uint64_t host_bytes; /* of what is away at once: all trips */
   int64_t *live; /* bytes of non-persistent buffers at each step */
   int64_t max_live;
   uint64_t update_ns; /* segments "begin" and "update" */
@@ -46,7 +57,7 @@ typedef struct MicroPass {
   bool gathers, reduces;
 } MicroPass;
 
-enum { MICRO_PASSES = 3 };
+enum { MICRO_PASSES = 3, FETCHES_AHEAD = 8 };
 
 /* The micro-batches of a step, in order. Returns how many passes there are. */
 uint32_t schedule_passes(const Decisions *decisions, MicroPass out[MICRO_PASSES]);
@@ -74,16 +85,18 @@ typedef struct Skeleton {
   const UnitSet *units;
   const UnitFigures *figures;
   bool shared_queue; /* gathers and reductions serialise */
+  bool copies_beside; /* fetches and stores run beside compute; else they take its time */
   uint64_t update_bytes; /* images that the update has on the device at once */
   UnitOps *ops;      /* by unit */
   uint32_t *first;   /* by op, and one past the last: range of touched */
   int32_t *touched;  /* units whose parameters an op reads, each once */
 } Skeleton;
 
-/* Of all units' updates at least: the busiest of compute and the two directions of the host link. */
+/* Of all units' updates at least: the busiest of compute and the two directions of the host link, where they run beside each
+ * other. */
 uint64_t schedule_update_ns(const Skeleton *skeleton);
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
-                                 bool shared_queue);
+                                 const Device *device);
 /* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are
  * issued as early as decisions->room bytes of live buffers allow. Deterministic: emission repeats it. */
 void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions);

@@ -6,18 +6,47 @@
 #include <stdlib.h>
 
 enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3 };
-/* Beyond this a model is seeded on the groupings of the best bounds only: thousands of layers, where seeds come close. */
-enum { LARGE_ITEMS = 20000 };
+/* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
+static const double LARGE_MARGIN = 0.004;
+/* State goes to the host unasked only where that promises more than this. */
+static const double WORTH_OFFLOADING = 1.04;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 
+/* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
+static bool offers_host(const Search *s) {
+  const Device *device = &s->cluster->device;
+  return device->kind != DEVICE_CPU && device->host_link > 0 && device->host_memory > 0;
+}
+
+bool search_movable(const Search *s) {
+  return s->settings->offload == SETTING_AUTO ? offers_host(s) : (s->settings->offload & OFFLOAD_ACTIVATIONS) != 0;
+}
+
+static void prepare_items(const Search *s, Prepared *prepared) {
+  uint32_t ops = prepared->program->ops.count;
+  Arena *scratch = arena_new();
+  Pin *pins = ARENA_ARRAY(scratch, Pin, ops);
+  prepared->recompute = ARENA_ARRAY(s->arena, bool, ops);
+  prepared->away = ARENA_ARRAY(s->arena, bool, ops);
+  checkpoint_pin(prepared->program, s->settings, pins, prepared->recompute, prepared->away);
+  items_list(s->arena, prepared->program, pins, search_movable(s), prepared->recompute, &prepared->items);
+  arena_free(scratch);
+}
+
+const Prepared *search_prepare(Search *s, int64_t micro_batch) {
+  for (uint32_t i = 0; i < s->prepared.count; i++)
+    if (s->prepared.data[i].program->batch == micro_batch && s->prepared.data[i].checkpoint == s->settings->checkpoint) return &s->prepared.data[i];
+  Prepared prepared = {.checkpoint = s->settings->checkpoint, .program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, NULL)};
+  if (!prepared.program) return NULL;
+  figures_of_program(prepared.program, s->cluster);
+  prepare_items(s, &prepared);
+  vec_push(s->arena, &s->prepared, prepared);
+  return &s->prepared.data[s->prepared.count - 1];
+}
+
 const Program *search_program(Search *s, int64_t micro_batch) {
-  for (uint32_t i = 0; i < s->programs.count; i++)
-    if (s->programs.data[i]->batch == micro_batch) return s->programs.data[i];
-  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, NULL);
-  if (!program) return NULL;
-  figures_of_program(program, s->cluster);
-  vec_push(s->arena, &s->programs, program);
-  return program;
+  const Prepared *prepared = search_prepare(s, micro_batch);
+  return prepared ? prepared->program : NULL;
 }
 
 PlanWorld search_world(const Search *s, const Outer *outer) {
@@ -131,34 +160,48 @@ Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found)
   return found->plan;
 }
 
+static void keep_better(Found *best, const Found *next) {
+  bool better = !best->plan || next->sim.step_ns < best->sim.step_ns;
+  arena_free(better ? best->arena : next->arena);
+  if (better) *best = *next;
+}
+
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
  * those that do not fit exceeds the budget, 0 when the first one fits. */
 static uint64_t place_pool(Search *s, Inner *in, Found *best) {
   uint64_t least = UINT64_MAX;
   bool small = inner_is_small(in);
-  for (int i = 0; i < (small ? POOL : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
+  for (int i = 0; i < (small ? POOL : inner_is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
     Found next;
     if (best->plan && (double)in->pool[i].ns > WITHIN_REACH * (double)best->sim.step_ns) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
-    search_emit(s, s->arena, in, &decisions, &next);
+    Arena *arena = arena_new();
+    search_emit(s, arena, in, &decisions, &next);
     next.estimate_ns = in->pool[i].ns;
+    next.arena = arena;
     if (!next.fits) {
       uint64_t excess = next.plan->arena_bytes - s->budget;
+      arena_free(arena);
       if (excess < least) least = excess;
       if (!small && excess > s->budget / 200) break; /* the next one is hardly smaller */
       continue;
     }
-    plan_simulate(s->arena, next.plan, &next.sim);
-    if (!best->plan || next.sim.step_ns < best->sim.step_ns) *best = next;
+    plan_simulate(arena, next.plan, &next.sim);
+    keep_better(best, &next);
     if (!small) return 0;
     if (i == 0) least = 0;
   }
   return least == UINT64_MAX ? 0 : least;
 }
 
+static uint64_t first_budget(const Inner *in) {
+  uint64_t budget = in->search->budget;
+  return inner_is_large(in) ? budget - (uint64_t)(LARGE_MARGIN * (double)budget) : budget;
+}
+
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
 static void place(Search *s, Inner *in, Found *best) {
-  uint64_t budget = s->budget;
+  uint64_t budget = first_budget(in);
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
     uint64_t excess = place_pool(s, in, best);
     if (!excess) return;
@@ -169,6 +212,7 @@ static void place(Search *s, Inner *in, Found *best) {
       any = in->pool[0].ns != UINT64_MAX;
       if (any) budget -= excess;
     }
+    if (inner_is_large(in)) continue;
     inner_seed(in, true);
     inner_improve(in);
   }
@@ -202,39 +246,50 @@ static void search_groups(Inner *in, uint32_t count) {
   uint64_t target_ns = bound_reached(&in[0].bound);
   for (uint32_t g = 0; g < count; g++) {
     bool reached = g && in[best_inner(in, g, g)].pool[0].ns <= target_ns;
-    reached |= in[g].items.count > LARGE_ITEMS && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
+    reached |= inner_is_large(&in[g]) && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
     if (!reached || inner_is_small(&in[g])) inner_seed(&in[g], false);
   }
   uint32_t winner = best_inner(in, count, count), second = best_inner(in, count, winner);
   for (uint32_t g = 0; g < count; g++) {
     uint64_t best = in[best_inner(in, count, count)].pool[0].ns;
-    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && in[g].items.count <= LARGE_ITEMS;
+    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && !inner_is_large(&in[g]);
     if (!promising && !inner_is_small(&in[g])) continue;
     inner_seed(&in[g], true);
     inner_improve(&in[g]);
   }
 }
 
-bool search_outer(Search *s, const Outer *outer, Found *best) {
+/* Opens the groupings that may hold a better plan than `best`, best bound first. False after diagnostics. */
+static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Found *best, Inner in[MAX_GROUPINGS], uint32_t *hopeful) {
   Grouping groupings[MAX_GROUPINGS];
-  Inner in[MAX_GROUPINGS];
-  uint32_t count = search_groupings(s, outer, groupings), hopeful = 0;
-  Arena *scratch = arena_new();
+  *hopeful = 0;
+  if (!search_program(s, outer->micro_batch)) return false;
+  uint32_t count = search_groupings(s, outer, groupings);
   for (uint32_t g = 0; g < count; g++) {
-    if (!inner_open(s, scratch, outer, groupings[g], &in[hopeful])) {
-      arena_free(scratch);
-      return false;
-    }
-    if (in[hopeful].bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) hopeful++;
+    Inner *next = &in[*hopeful];
+    if (!inner_open(s, arena, outer, groupings[g], next)) return false;
+    if (inner_is_large(next)) inner_set_budget(next, first_budget(next));
+    if (next->bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) ++*hopeful;
   }
-  if (hopeful) {
-    qsort(in, hopeful, sizeof *in, compare_bound);
+  if (*hopeful) qsort(in, *hopeful, sizeof *in, compare_bound);
+  return true;
+}
+
+bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
+  Inner in[MAX_GROUPINGS];
+  uint32_t hopeful;
+  Arena *scratch = arena_new();
+  bool good = open_hopeful(s, scratch, outer, best, in, &hopeful);
+  *least = good && hopeful ? in[0].bound : (Bound){UINT64_MAX, "memory"};
+  if (good && hopeful) {
     search_groups(in, hopeful);
     qsort(in, hopeful, sizeof *in, compare_best);
     for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) place(s, &in[g], best);
   }
   arena_free(scratch);
-  return true;
+  if (best->arena) arena_adopt(s->arena, best->arena);
+  best->arena = NULL;
+  return good;
 }
 
 /* --- the outer search ------------------------------------------------------------------------------------------------------------ */
@@ -266,8 +321,10 @@ static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
   return good;
 }
 
+enum { MAX_WIDTHS = 3, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
+
 /* Shard widths that the strategy allows, widest first: all ranks, one node's, or what is pinned; 1 replicates. */
-static uint32_t list_widths(const Search *s, uint32_t out[3]) {
+static uint32_t list_widths(const Search *s, uint32_t out[MAX_WIDTHS]) {
   uint32_t count = 0;
   switch (s->settings->strategy) {
   case STRATEGY_NO_SHARD: out[count++] = 1; break;
@@ -290,33 +347,48 @@ static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accu
   return pinned == CADENCE_STEP ? 2 : 3;
 }
 
-static uint32_t pinned_offload(const Search *s) {
-  return s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
+/* What of the state may lie in host memory: what is pinned; unasked nothing, or more and more of it. Adafactor's update is not made for it. */
+static uint32_t list_offloads(const Search *s, uint32_t out[MAX_OFFLOADS]) {
+  static const uint32_t levels[MAX_OFFLOADS] = {0, OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_GRADIENTS | OFFLOAD_PARAMETERS};
+  bool open = s->settings->offload == SETTING_AUTO && offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+  out[0] = s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
+  for (uint32_t i = 0; open && i < MAX_OFFLOADS; i++) out[i] = levels[i];
+  return open ? MAX_OFFLOADS : 1;
 }
 
-static bool add_candidate(Search *s, Outer outer, Candidate *out, uint32_t *total) {
-  Candidate *candidate = &out[*total];
-  *candidate = (Candidate){.outer = outer, .order = (*total)++};
-  return bound_outer(s, &candidate->outer, &candidate->bound);
+static bool offloads_unasked(const Search *s, const Outer *outer) {
+  return s->settings->offload == SETTING_AUTO && outer->offload != 0;
 }
 
-static bool list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out, uint32_t *total) {
-  uint32_t widths[3], width_count = list_widths(s, widths);
-  *total = 0;
+/* With every cadence of gathers and reductions that is open. */
+static void add_cadences(Search *s, Outer outer, Candidate *out, uint32_t *total) {
+  uint64_t accumulation = search_world(s, &outer).accumulation;
+  int gathers = cadences(s, s->settings->gather, outer.shard > 1, accumulation);
+  int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);
+  for (int k = 0; k < MAX_CADENCES; k++) {
+    outer.gather_once = k & 1;
+    outer.reduce_once = k & 2;
+    if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
+    out[*total] = (Candidate){.outer = outer, .order = *total};
+    ++*total;
+  }
+}
+
+static uint32_t list_candidates(Search *s, const int64_t *micro, uint32_t count, Candidate *out) {
+  uint32_t widths[MAX_WIDTHS], width_count = list_widths(s, widths), offloads[MAX_OFFLOADS], offload_count = list_offloads(s, offloads);
+  uint32_t total = 0;
   for (uint32_t m = 0; m < count; m++)
-    for (uint32_t w = 0; w < width_count; w++) {
-      Outer outer = {.micro_batch = micro[m], .shard = widths[w], .offload = pinned_offload(s)};
-      uint64_t accumulation = search_world(s, &outer).accumulation;
-      int gathers = cadences(s, s->settings->gather, widths[w] > 1, accumulation);
-      int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);
-      for (int k = 0; k < 4; k++) {
-        outer.gather_once = k & 1;
-        outer.reduce_once = k & 2;
-        if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
-        if (!add_candidate(s, outer, out, total)) return false;
-      }
-    }
-  qsort(out, *total, sizeof *out, compare_candidates);
+    for (uint32_t w = 0; w < width_count; w++)
+      for (uint32_t o = 0; o < offload_count; o++)
+        add_cadences(s, (Outer){.micro_batch = micro[m], .shard = widths[w], .offload = offloads[o]}, out, &total);
+  return total;
+}
+
+/* Best bound first. Where there is no choice, the bound is found with the plan. */
+static bool bound_candidates(Search *s, Candidate *candidates, uint32_t total) {
+  for (uint32_t i = 0; i < total && total > 1; i++)
+    if (!bound_outer(s, &candidates[i].outer, &candidates[i].bound)) return false;
+  qsort(candidates, total, sizeof *candidates, compare_candidates);
   return true;
 }
 
@@ -330,15 +402,24 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
   return true;
 }
 
-bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
-  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, 12 * (size_t)count);
-  uint32_t total;
-  *found = (Found){0};
-  if (!list_candidates(s, micro, count, candidates, &total)) return false;
+/* Tries candidates, those that offload state or the others, whose bound leaves hope for a plan `gain` times as fast as the best. */
+static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, bool unasked, double gain, Found *found) {
   for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
-    if (found->plan && candidates[i].bound.ns >= found->sim.step_ns) break;
-    if (!search_outer(s, &candidates[i].outer, found)) return false;
+    if (offloads_unasked(s, &candidates[i].outer) != unasked) continue;
+    if (found->plan && gain * (double)candidates[i].bound.ns >= (double)found->sim.step_ns) break;
+    Bound least;
+    if (!search_outer(s, &candidates[i].outer, found, &least)) return false;
+    if (total == 1) candidates[i].bound = least;
   }
+  return true;
+}
+
+bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
+  Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, (size_t)MAX_WIDTHS * MAX_OFFLOADS * MAX_CADENCES * count);
+  uint32_t total = list_candidates(s, micro, count, candidates);
+  *found = (Found){0};
+  if (!bound_candidates(s, candidates, total)) return false;
+  if (!try_candidates(s, candidates, total, false, 1, found) || !try_candidates(s, candidates, total, true, WORTH_OFFLOADING, found)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};
   return true;

@@ -9,6 +9,14 @@
 #include "planner/figures.h"
 #include "planner/planner.h"
 
+/* What all outer choices of one micro-batch share. */
+typedef struct Prepared {
+  CheckpointKind checkpoint; /* under which policy */
+  Program *program;       /* costed */
+  bool *recompute, *away; /* the start, with pins */
+  Items items;            /* of operators */
+} Prepared;
+
 typedef struct Search {
   Arena *arena;
   Arena *scratch; /* of one judgement */
@@ -22,7 +30,7 @@ typedef struct Search {
   uint32_t ranks, ranks_per_node;
   uint64_t samples; /* a step, 0: one micro-batch a rank */
   uint64_t budget;
-  VEC(Program *) programs; /* one a micro-batch tried */
+  VEC(Prepared) prepared; /* one a micro-batch tried */
   uint32_t candidates;     /* schedules judged */
 } Search;
 
@@ -46,7 +54,8 @@ typedef struct Found {
   const UnitSet *units;
   Decisions decisions;
   uint64_t estimate_ns;
-  Plan *plan; /* placed, with events; in search->arena */
+  Plan *plan; /* placed, with events */
+  Arena *arena; /* of the plan, while the search may still find a better one; then search->arena has it */
   SimResult sim;
   Bound bound;
   bool fits;
@@ -56,15 +65,19 @@ enum { MAX_GROUPINGS = 6 };
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);
-/* Replaces `best` by a better plan of this outer choice, if there is one. False after diagnostics. */
-bool search_outer(Search *search, const Outer *outer, Found *best);
+/* Replaces `best` by a better plan of this outer choice, if there is one. least: the bound of the groupings that may hold one.
+ * False after diagnostics. */
+bool search_outer(Search *search, const Outer *outer, Found *best, Bound *least);
 /* The decisions as a placed plan. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, Found *found);
 /* The smallest placed plan of an outer choice: everything recomputed that may be, nothing prefetched. NULL after diagnostics. */
 Plan *search_smallest(Search *search, Arena *arena, const Outer *outer, Found *found);
-/* The program of a micro-batch, costed; NULL after diagnostics. */
+/* Of a micro-batch; NULL after diagnostics. */
+const Prepared *search_prepare(Search *search, int64_t micro_batch);
 const Program *search_program(Search *search, int64_t micro_batch);
+/* Whether results may go to host memory. */
+bool search_movable(const Search *search);
 PlanWorld search_world(const Search *search, const Outer *outer);
 /* Groupings of units that the settings leave open for an outer choice whose program exists. */
 uint32_t search_groupings(Search *search, const Outer *outer, Grouping out[MAX_GROUPINGS]);

@@ -243,13 +243,15 @@ static bool is_gradient(const char *operand) {
   return false;
 }
 
-/* Kernels read activations and gathered parameters in the compute dtype, gradients of parameters in any, but all of one
+/* Kernels read activations and gathered parameters in the compute dtype, optimizers update parameters in the master dtype,
+ * gradients of parameters in any, but all of one
  * instruction in the same. */
 static bool check_operand(const Plan *plan, const InstrSpec *specs, const PlanInstr *instr, int k, Failure *failure) {
   const OperandSpec *spec = &specs[instr->op].operands[k];
   const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, instr, k)->buf];
   if (spec->dtype != OPERAND_FLOAT) return true;
-  DType wanted = plan->recipe.compute;
+  bool updated = instr->phase == PHASE_UPDATE && strcmp(spec->name, "w") == 0;
+  DType wanted = updated ? plan->recipe.master : plan->recipe.compute;
   bool any = is_collective(instr->op) || is_gradient(spec->name) || (instr->op == INSTR_COPY && spec->mode == MODE_ADD);
   if (any) wanted = is_float(buf->dtype) ? buf->dtype : wanted;
   for (int i = 0; i < k && is_gradient(spec->name); i++) {

@@ -5,6 +5,7 @@
 #include "runtime/checkpoint.h"
 
 #include "runtime/crc32c.h"
+#include "runtime/floats.h"
 #include "runtime/runtime.h"
 
 #include <assert.h>
@@ -173,8 +174,8 @@ static bool copy_state(Checkpointer *self, Failure *failure) {
   for (uint32_t i = 0; i < self->piece_count; i++) {
     const Piece *piece = &self->pieces[i];
     const SafeTensor *tensor = &self->tensors[i + 1];
-    if (!backend->read(backend, piece->buf, piece->local * sizeof(float), self->host + (tensor->begin - begin),
-                       tensor->end - tensor->begin))
+    float *to = (float *)(void *)(self->host + (tensor->begin - begin));
+    if (!floats_read(backend, self->config.plan, piece->buf, piece->local, to, piece->count))
       return fail(failure, RUN_INVALID, "checkpoint: %s", backend->error(backend));
   }
   return true;
@@ -195,7 +196,7 @@ uint64_t runtime_checkpoint_bytes(const Plan *plan) {
   for (uint32_t u = 0; u < plan->units.count; u++)
     for (int kind = 0; kind < STATE_KINDS; kind++) {
       int32_t buf = state_buf(&plan->units.data[u], (StateKind)kind);
-      if (buf != PLAN_NONE) bytes += plan->bufs.data[buf].bytes;
+      if (buf != PLAN_NONE) bytes += plan->bufs.data[buf].numel * sizeof(float);
     }
   return bytes;
 }

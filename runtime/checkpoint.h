@@ -5,6 +5,7 @@
  *   DIR/step-00000020/rank-00001-of-00004.safetensors      one a rank of the first replica: its shard of parameters and
  *                                                          moments, tensor "m/h.0.ln_1.weight@64" being elements from
  *                                                          64 on; "crc32c" holds a checksum a tensor, in their order.
+ *                                                          All are f32, whatever the run keeps parameters in.
  *                                                          Adafactor's "v", which ranks hold whole, is in the first file
  *
  * A checkpoint is made in DIR/.step-00000020.tmp and renamed when it is whole and on disk, so a folder called step-* is

@@ -17,7 +17,7 @@ bool checkpoint_choose(Arena *arena, Checkpoint *checkpoint, const Plan *plan, c
     if (!folder_latest(arena, choice->dir, before, &path, failure)) return false;
     if (path == NULL && passed)
       return fail(failure, RUN_INVALID,
-                  "resume: %s: none of its checkpoints is whole; save elsewhere to start anew", choice->dir);
+                  "resume: %s: none of its checkpoints is whole and can be read; save elsewhere to start anew", choice->dir);
     if (path == NULL || checkpoint_open(arena, checkpoint, plan, path, true, &reason)) return true;
     *checkpoint = (Checkpoint){0};
     if (!reason.damaged || !choice->passes || !folder_step_of(path, &before)) {

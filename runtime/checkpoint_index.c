@@ -255,10 +255,12 @@ static char *read_text(const char *path, size_t *bytes, Failure *failure) {
   if (fd >= 0) close(fd);
   if (text != NULL) return text;
   errno = error;
-  if (error == ENOENT)
+  if (error == ENOENT) {
     checkpoint_damaged(path, "it is missing", failure);
-  else
+  } else {
+    failure->damaged = failure->code == 0 && errno_means_damage(error);
     fail_file(failure, "resume", path, "cannot be read");
+  }
   return NULL;
 }
 

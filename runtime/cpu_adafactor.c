@@ -17,15 +17,15 @@ typedef struct Factored {
 
 static const PlanUnit *unit_of(const CpuCall *c) { return &c->machine->plan->units.data[c->n[0]]; }
 
-/* Of operand 0, the gradient: its type, and its elements from `first` on. */
+/* Of operand 0, the gradient: its type. */
 static KernelContext with_gradient(const CpuCall *c) {
   KernelContext k = *c->k;
   k.gradient = c->o[0].type;
   return k;
 }
 
-static const void *gradient_at(const CpuCall *c, uint64_t first) {
-  return (const unsigned char *)c->o[0].data + first * (c->o[0].type == FLOAT_REAL ? sizeof(float) : sizeof(Half));
+static void *element_at(const CpuOperand *operand, uint64_t index) {
+  return (unsigned char *)operand->data + index * (operand->type == FLOAT_REAL ? sizeof(float) : sizeof(Half));
 }
 
 /* Overflow in f16, by the scale of gradients: clip_scaled says that nothing is to be updated. */
@@ -83,9 +83,8 @@ static double rms(const int64_t *norm, const Factored *f) { return sqrt(exact_va
 
 CommStatus cpu_adafactor_sums(const CpuCall *c) {
   const KernelTable *kernels = c->machine->kernels;
-  const float *w = c->o[1].data;
   KernelContext k = with_gradient(c), master = *c->k;
-  master.gradient = FLOAT_REAL;
+  master.gradient = c->o[1].type;
   int64_t *sums = c->o[3].data, *norms = sums + plan_factored_numel(c->machine->plan, unit_of(c));
   double grid = grid_of(c->o[2].data);
   memset(sums, 0, (size_t)c->n[2] * sizeof *sums);
@@ -95,8 +94,8 @@ CommStatus cpu_adafactor_sums(const CpuCall *c) {
     int64_t *columns = has_columns(&f) ? sums + f.col_at : NULL;
     if (grid > 0)
       kernels->adafactor_sums(&k, (int64_t)range->first, (int64_t)range->count, f.cols, grid,
-                              gradient_at(c, range->local), sums + f.row_at, columns);
-    kernels->sum_squares(&master, (int64_t)range->count, w + range->local, norm_at(norms, &f));
+                              element_at(&c->o[0], range->local), sums + f.row_at, columns);
+    kernels->sum_squares(&master, (int64_t)range->count, element_at(&c->o[1], range->local), norm_at(norms, &f));
   }
   return COMM_OK;
 }
@@ -132,7 +131,7 @@ CommStatus cpu_adafactor_moments(const CpuCall *c) {
     if (range == NULL) continue;
     AdafactorRates rates = update_rates(c, &f, scale, v);
     c->machine->kernels->adafactor_norm(&k, &rates, (int64_t)range->first, (int64_t)range->count, f.cols, v + f.row_at,
-                                        has_columns(&f) ? v + f.col_at : NULL, gradient_at(c, range->local),
+                                        has_columns(&f) ? v + f.col_at : NULL, element_at(&c->o[0], range->local),
                                         norm_at(norms, &f));
   }
   return COMM_OK;
@@ -145,7 +144,6 @@ CommStatus cpu_adafactor(const CpuCall *c) {
   const float *v = c->o[4].data;
   int64_t *sums = c->o[2].data, *norms = c->o[3].data;
   int64_t *squares = sums + plan_factored_numel(c->machine->plan, unit_of(c)); /* of the parameters */
-  float *w = c->o[5].data;
   if (skipped(grad_scale)) return COMM_OK;
   double lr = c->state->lr, most = fmin(lr, 1 / sqrt(update_number(c)));
   for (Factored f = {0}; next_factored(c, &f);) {
@@ -155,10 +153,13 @@ CommStatus cpu_adafactor(const CpuCall *c) {
     rates.keep = 1 - (f.param->decay ? lr * recipe->decay : 0);
     rates.step = fmax(recipe->eps2, rms(norm_at(squares, &f), &f)) * most /
                  fmax(1, rms(norm_at(norms, &f), &f) / recipe->threshold);
+    const WeightStore store = cpu_weight_store(c, c->o[5].type, range);
+    void *w = element_at(&c->o[5], range->local);
+    k.weights = &store;
     c->machine->kernels->adafactor(&k, &rates, (int64_t)range->first, (int64_t)range->count, f.cols, v + f.row_at,
-                                   has_columns(&f) ? v + f.col_at : NULL, gradient_at(c, range->local), w + range->local);
+                                   has_columns(&f) ? v + f.col_at : NULL, element_at(&c->o[0], range->local), w);
     if (c->o[6].data != NULL) /* the copy in the compute dtype */
-      c->machine->kernels->narrow(c->k, (int64_t)range->count, c->o[6].type, w + range->local,
+      c->machine->kernels->narrow(c->k, (int64_t)range->count, c->o[6].type, w,
                                   (Half *)c->o[6].data + range->local);
   }
   return COMM_OK;

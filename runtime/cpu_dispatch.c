@@ -314,10 +314,15 @@ OP(clip_scaled) {
   return COMM_OK;
 }
 
-/* The copy of updated parameters in the compute dtype; operand w is always number 2. */
+/* The copy of updated parameters in the compute dtype, of masters in f32; operand w is always number 2. */
 static void narrow_range(const CpuCall *c, int cast, const ParamRange *range) {
   if (c->o[cast].data == NULL) return;
   TABLE->narrow(c->k, (int64_t)range->count, c->o[cast].type, F32(2) + range->local, (Half *)c->o[cast].data + range->local);
+}
+
+/* Elements of operand 2, the parameters that an optimizer updates, from `first` on. */
+static void *weights_at(const CpuCall *c, uint64_t first) {
+  return (unsigned char *)c->o[2].data + first * (c->o[2].type == FLOAT_REAL ? sizeof(float) : sizeof(Half));
 }
 
 /* Overflow in f16: clip_scaled says that nothing is to be updated. */
@@ -339,8 +344,10 @@ OP(adamw) {
                       .grad_scale = *F32(1)};
   for (uint32_t i = 0; i < ranges->count; i++) {
     const ParamRange *range = &ranges->data[i];
+    const WeightStore store = cpu_weight_store(c, c->o[2].type, range);
+    k.weights = &store;
     rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    TABLE->adamw(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), F32(2) + range->local,
+    TABLE->adamw(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
                  F32(3) + range->local, F32(4) + range->local);
     narrow_range(c, 5, range);
   }
@@ -356,8 +363,10 @@ OP(lion) {
   LionRates rates = {.lr = c->state->lr, .beta1 = recipe->beta1, .beta2 = recipe->beta2, .grad_scale = *F32(1)};
   for (uint32_t i = 0; i < ranges->count; i++) {
     const ParamRange *range = &ranges->data[i];
+    const WeightStore store = cpu_weight_store(c, c->o[2].type, range);
+    k.weights = &store;
     rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    TABLE->lion(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), F32(2) + range->local,
+    TABLE->lion(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
                 F32(3) + range->local);
     narrow_range(c, 4, range);
   }
@@ -373,8 +382,10 @@ OP(sgd) {
   SgdRates rates = {.lr = c->state->lr, .momentum = recipe->momentum, .grad_scale = *F32(1)};
   for (uint32_t i = 0; i < ranges->count; i++) {
     const ParamRange *range = &ranges->data[i];
+    const WeightStore store = cpu_weight_store(c, c->o[2].type, range);
+    k.weights = &store;
     rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    TABLE->sgd(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), F32(2) + range->local,
+    TABLE->sgd(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
                F32(3) != NULL ? F32(3) + range->local : NULL);
     narrow_range(c, 4, range);
   }

@@ -36,6 +36,17 @@ typedef struct CpuCall {
   const double *x;  /* reals */
 } CpuCall;
 
+/* How an optimizer keeps a range of parameters whose elements have this type. */
+static inline WeightStore cpu_weight_store(const CpuCall *c, FloatType type, const ParamRange *range) {
+  const Plan *plan = c->machine->plan;
+  return (WeightStore){.type = type,
+                       .stochastic = plan->recipe.rounding == ROUNDING_STOCHASTIC,
+                       .seed = plan->recipe.seed,
+                       .step = c->state->step,
+                       .name_hash = param_name_hash(plan, &plan->params.data[range->param]),
+                       .first = (int64_t)range->first};
+}
+
 /* Only collectives can fail. */
 typedef CommStatus (*CpuFunction)(const CpuCall *call);
 

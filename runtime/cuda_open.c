@@ -24,6 +24,11 @@ bool backend_cuda_check(const Plan *plan, Failure *failure) {
   void *driver = dlopen(FSDPC_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
   Failure scratch = {0};
   CudaLibs libs;
+  if (plan->recipe.master != DTYPE_F32)
+    return fail(failure, RUN_INVALID,
+                "backend \"cuda\": parameters without f32 master weights are not supported in this version; leave `master %s` "
+                "out, or train with --backend cpu",
+                dtype_name(plan->recipe.master));
   if (driver == NULL)
     return fail(failure, RUN_INVALID,
                 "backend \"cuda\": no NVIDIA driver here (libcuda.so.1 does not load); install it, or train with --backend "

@@ -45,6 +45,13 @@ bool fail_file(Failure *failure, const char *part, const char *path, const char 
   return fail(failure, RUN_INVALID, "%s: %s: %s: %s%s", part, path, what, strerror(error), remedy_for(error));
 }
 
+bool errno_means_damage(int error) {
+  static const int damages[] = {ENOENT, ENODATA, EIO, EBADMSG, EUCLEAN}; /* missing, cut short, and what disks and file systems say */
+  for (size_t i = 0; i < sizeof damages / sizeof *damages; i++)
+    if (damages[i] == error) return true;
+  return false;
+}
+
 void failure_say(const char *text) {
   if (*text != '\0') fprintf(stderr, "fsdpc: error: %s\n", text);
 }

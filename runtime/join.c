@@ -58,17 +58,17 @@ static bool trouble(const char *what, Failure *failure) {
 /* Whether a rank's terms are the leader's; if not, why. */
 static bool agree(uint32_t leader, const JoinTerms *own, uint32_t rank, const JoinTerms *terms, Failure *failure) {
   if (terms->plan_hash != own->plan_hash)
-    return fail(failure, RUN_INVALID,
+    return fail(failure, RUN_PEER_FAILED,
                 "launch: rank %u has plan %016llx and rank %u has %016llx; give all ranks the same model, options and "
                 "version",
                 rank, (unsigned long long)terms->plan_hash, leader, (unsigned long long)own->plan_hash);
   if (terms->first_step != own->first_step)
-    return fail(failure, RUN_INVALID,
+    return fail(failure, RUN_PEER_FAILED,
                 "launch: rank %u would begin after step %llu and rank %u after step %llu; do they see the same "
                 "checkpoints?",
                 rank, (unsigned long long)terms->first_step, leader, (unsigned long long)own->first_step);
   if (memcmp(terms, own, sizeof *own) != 0)
-    return fail(failure, RUN_INVALID, "launch: rank %u was started with other options than rank %u", rank, leader);
+    return fail(failure, RUN_PEER_FAILED, "launch: rank %u was started with other options than rank %u", rank, leader);
   return true;
 }
 
@@ -85,10 +85,10 @@ static uint32_t place_of(const Join *join, uint32_t count, uint32_t rank) {
 static bool check_hello(const Join *join, uint32_t come, const Hello *own, const Hello *hello, Failure *failure) {
   if (hello->ranks != own->ranks || hello->rank >= own->ranks || hello->rank <= own->rank ||
       place_of(join, come, hello->rank) < come)
-    return fail(failure, RUN_INVALID,
+    return fail(failure, RUN_PEER_FAILED,
                 "launch: a process says that it is rank %u of %u, and this is rank %u of %u: are two jobs mixed up?",
                 hello->rank, hello->ranks, own->rank, own->ranks);
-  return agree(own->rank, &own->terms, hello->rank, &hello->terms, failure);
+  return true;
 }
 
 /* Keeps locals ascending. */
@@ -102,7 +102,8 @@ static void insert(Join *join, uint32_t come, uint32_t rank, int peer) {
   join->peers[i] = peer;
 }
 
-static bool accept_one(Join *join, int listener, uint32_t *come, const Hello *own, Failure *failure) {
+/* dispute: terms that are not the leader's. */
+static bool accept_one(Join *join, int listener, uint32_t *come, const Hello *own, Failure *dispute, Failure *failure) {
   Hello hello = {0};
   int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
   if (peer < 0) return errno == EINTR || errno == ECONNABORTED || trouble("accept", failure);
@@ -115,6 +116,7 @@ static bool accept_one(Join *join, int listener, uint32_t *come, const Hello *ow
     return false;
   }
   insert(join, (*come)++, hello.rank, peer);
+  agree(own->rank, &own->terms, hello.rank, &hello.terms, dispute);
   return true;
 }
 
@@ -127,7 +129,7 @@ static bool fail_missing(const Join *join, uint32_t come, uint32_t timeout_s, Fa
   return fail(failure, RUN_PEER_FAILED, "launch: rank %u of %u did not appear within %u s", rank, join->ranks, timeout_s);
 }
 
-static bool gather(Join *join, int listener, const Hello *own, uint32_t timeout_s, Failure *failure) {
+static bool gather_all(Join *join, int listener, const Hello *own, uint32_t timeout_s, Failure *dispute, Failure *failure) {
   uint64_t deadline = now_ms() + (uint64_t)timeout_s * 1000;
   uint32_t come = 1;
   while (come < join->local_ranks) {
@@ -137,9 +139,18 @@ static bool gather(Join *join, int listener, const Hello *own, uint32_t timeout_
     if (gone >= 0)
       return fail(failure, RUN_PEER_FAILED, "launch: the process of rank %d ended before the job began", (int)gone);
     if (now >= deadline) return fail_missing(join, come, timeout_s, failure);
-    if (poll(&ready, 1, 200) > 0 && !accept_one(join, listener, &come, own, failure)) return false;
+    if (poll(&ready, 1, 200) > 0 && !accept_one(join, listener, &come, own, dispute, failure)) return false;
   }
   return true;
+}
+
+/* A dispute is said once all have come, since who came later would wait for nobody. */
+static bool gather(Join *join, int listener, const Hello *own, uint32_t timeout_s, Failure *failure) {
+  Failure dispute = {0};
+  bool all = gather_all(join, listener, own, timeout_s, &dispute, failure);
+  if (dispute.code == 0) return all;
+  *failure = dispute;
+  return false;
 }
 
 /* With the ranks of this host. */

@@ -7,6 +7,13 @@ uint64_t param_numel(const PlanParam *param) {
   return numel;
 }
 
+uint64_t param_name_hash(const Plan *plan, const PlanParam *param) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char *text = plan_str(plan, param->name); *text != '\0'; text++)
+    hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+  return hash;
+}
+
 static UnitRanges ranges_of(Arena *arena, const Plan *plan, const PlanUnit *unit, uint32_t position) {
   UnitRanges ranges = {.data = ARENA_ARRAY(arena, ParamRange, (size_t)unit->param_count)};
   uint64_t begin = position * unit->shard, end = begin + unit->shard;

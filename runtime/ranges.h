@@ -21,5 +21,7 @@ typedef struct UnitRanges {
 /* One entry a unit. */
 UnitRanges *unit_ranges(Arena *arena, const Plan *plan, uint32_t position);
 uint64_t param_numel(const PlanParam *param);
+/* FNV-1a of its name: what random values of a parameter are drawn by. */
+uint64_t param_name_hash(const Plan *plan, const PlanParam *param);
 
 #endif

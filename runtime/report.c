@@ -32,6 +32,7 @@ struct Report {
 static const char *const optimizers[] = {OPTIMIZER_NAMES};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
 static const char *const orders[] = {"sequential", "shuffled"};
+static const char *const roundings[] = {ROUNDING_NAMES};
 
 static uint64_t now_ns(void) {
   struct timespec time;
@@ -242,13 +243,13 @@ static json_t *start_recipe(const ReportConfig *config) {
   json_t *data = json_array();
   for (uint32_t i = 0; i < config->options->data_count; i++)
     json_array_append_new(data, json_string(config->options->data[i]));
-  return json_pack("{sI ss ss sf sf sI sf sf sf sf sf sf sI ss ss ss so sI ss*}", "steps", (json_int_t)config->steps,
+  return json_pack("{sI ss ss sf sf sI sf sf sf sf sf sf sI ss ss ss ss ss so sI ss*}", "steps", (json_int_t)config->steps,
                    "optimizer", optimizers[recipe->optimizer], "schedule", schedules[recipe->schedule], "peak_lr",
                    recipe->lr, "min_lr", recipe->min_lr, "warmup_steps", (json_int_t)recipe->warmup_steps, "beta1",
                    recipe->beta1, "beta2", recipe->beta2, "eps", recipe->eps, "momentum", recipe->momentum, "decay",
                    recipe->decay, "clip", recipe->clip, "seed", (json_int_t)recipe->seed, "order",
                    orders[recipe->order], "compute_dtype", dtype_name(recipe->compute), "reduce_dtype",
-                   dtype_name(recipe->reduce), "data", data, "data_tokens", (json_int_t)config->data->count, "init",
+                   dtype_name(recipe->reduce), "master_dtype", dtype_name(recipe->master), "rounding", roundings[recipe->rounding], "data", data, "data_tokens", (json_int_t)config->data->count, "init",
                    config->options->init_path);
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/checkpoint.h"
 
 #include "runtime/crc32c.h"
+#include "runtime/floats.h"
 #include "runtime/runtime.h"
 
 #include <inttypes.h>
@@ -89,7 +90,8 @@ typedef struct Target {
 
 typedef struct Loader {
   const Plan *plan;
-  Backend *backend;
+  Backend *backend; /* NULL: values go to `out` instead */
+  float *out;
   Target *targets; /* one a parameter */
   uint32_t *order; /* parameters by name */
   unsigned char *chunk;
@@ -142,9 +144,11 @@ static bool keep(Loader *loader, Target *target, StateKind kind, uint64_t first,
   uint64_t low = first > range->first ? first : range->first;
   uint64_t high = first + n < range->first + range->count ? first + n : range->first + range->count;
   if (low >= high) return true;
-  if (!loader->backend->write(loader->backend, state_buf(target->unit, kind),
-                              (range->local + (low - range->first)) * sizeof(float),
-                              loader->chunk + (low - first) * sizeof(float), (high - low) * sizeof(float)))
+  const float *values = (const float *)(const void *)loader->chunk + (low - first);
+  uint64_t at = range->local + (low - range->first);
+  if (loader->backend == NULL)
+    memcpy(loader->out + at, values, (high - low) * sizeof *values);
+  else if (!floats_write(loader->backend, loader->plan, state_buf(target->unit, kind), at, values, high - low))
     return fail(failure, RUN_INVALID, "resume: %s", loader->backend->error(loader->backend));
   target->loaded[kind] += high - low;
   return true;
@@ -214,26 +218,12 @@ static void open_loader(Arena *arena, Loader *loader) {
   if (count > 1) qsort_r(loader->order, count, sizeof *loader->order, by_name, (void *)(uintptr_t)plan);
 }
 
-/* "Device" memory that is one parameter's values. */
-typedef struct ParamSink {
-  Backend backend;
-  float *out;
-} ParamSink;
-
-static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
-  (void)buf;
-  memcpy((unsigned char *)((ParamSink *)backend)->out + first, data, bytes);
-  return true;
-}
-
 bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t param, float *out, Failure *failure) {
-  ParamSink sink = {.backend = {.write = sink_write}, .out = out};
-  Loader loader = {.plan = plan, .backend = &sink.backend};
-  const PlanUnit only_values = {.param_buf = 0, .m_buf = PLAN_NONE, .v_buf = PLAN_NONE};
+  Loader loader = {.plan = plan, .out = out};
   const ParamRange all = {.param = (int32_t)param, .count = param_numel(&plan->params.data[param])};
   Arena *arena = arena_new();
   open_loader(arena, &loader);
-  loader.targets[param] = (Target){.unit = &only_values, .range[STATE_PARAM] = &all};
+  loader.targets[param] = (Target){.range[STATE_PARAM] = &all};
   bool ok = load_all(checkpoint, &loader, failure);
   arena_free(arena);
   return ok;

@@ -33,9 +33,9 @@ enum { READ_CHUNK = 65536 };
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */
 
-/* A system call failed. That a file is not there, or not all of it, is damage; that a disk fails is not. */
+/* A system call failed. */
 static bool unreadable(const char *path, const char *what, Failure *failure) {
-  failure->damaged = failure->code == 0 && (errno == ENOENT || errno == ENODATA);
+  failure->damaged = failure->code == 0 && errno_means_damage(errno);
   return fail_file(failure, "weights", path, what);
 }
 

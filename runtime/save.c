@@ -2,6 +2,7 @@
 #include "runtime/weights.h"
 
 #include "base/arena.h"
+#include "runtime/floats.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 1 << 20 };
+enum { CHUNK = 1 << 18 }; /* elements */
 
 static const char file_name[] = "model.safetensors";
 
@@ -132,22 +133,21 @@ static bool begin_file(const Saver *saver, const SaveRank *self, int *fd, Failur
 }
 
 static bool write_range(const Saver *saver, const SaveRank *self, int32_t unit, const ParamRange *range, int fd,
-                        unsigned char *chunk, Failure *failure) {
+                        float *chunk, Failure *failure) {
   const SafeTensor *tensor = &saver->tensors[saver->of_param[range->param]];
-  uint64_t bytes = range->count * sizeof(float), from = range->local * sizeof(float);
   uint64_t to = saver->header_bytes + tensor->begin + range->first * sizeof(float);
   int32_t buf = saver->plan->units.data[unit].param_buf;
-  for (uint64_t done = 0; done < bytes; done += CHUNK_BYTES) {
-    uint64_t n = bytes - done < CHUNK_BYTES ? bytes - done : CHUNK_BYTES;
-    if (!self->backend->read(self->backend, buf, from + done, chunk, n))
+  for (uint64_t done = 0; done < range->count; done += CHUNK) {
+    uint64_t n = range->count - done < CHUNK ? range->count - done : CHUNK;
+    if (!floats_read(self->backend, saver->plan, buf, range->local + done, chunk, n))
       return fail(failure, RUN_INVALID, "save: %s", self->backend->error(self->backend));
-    if (!write_all(fd, chunk, n, to + done)) return failed(saver, failure, "cannot be written");
+    if (!write_all(fd, chunk, n * sizeof *chunk, to + done * sizeof *chunk)) return failed(saver, failure, "cannot be written");
   }
   return true;
 }
 
 static bool write_shard(const Saver *saver, const SaveRank *self, int fd, Failure *failure) {
-  unsigned char *chunk = malloc(CHUNK_BYTES);
+  float *chunk = malloc(CHUNK * sizeof *chunk);
   bool ok = chunk != NULL || fail(failure, RUN_INVALID, "save: no memory for a copy buffer");
   for (uint32_t u = 0; ok && u < saver->plan->units.count; u++)
     for (uint32_t r = 0; ok && r < self->ranges[u].count; r++)

@@ -1,62 +1,18 @@
 /* Owns: the training loop. The parent checks everything that can be checked, then launches the ranks, which run the
  * plan's segments step by step. */
+#include "runtime/train_job.h"
+
 #include "runtime/alloc_guard.h"
-#include "runtime/backends.h"
-#include "runtime/checkpoint.h"
-#include "runtime/feed.h"
-#include "runtime/launch.h"
 #include "runtime/mpi_lib.h"
-#include "runtime/profile.h"
-#include "runtime/rank.h"
-#include "runtime/report.h"
-#include "runtime/runtime.h"
 #include "runtime/schedule.h"
-#include "runtime/weights.h"
 
 #include "planner/plan/plan_text.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-/* Made by the parent, inherited by every rank. */
-typedef struct TrainJob {
-  const Plan *plan;
-  const TrainOptions *options;
-  const BackendKind *kind;
-  uint64_t steps, ctx;
-  int64_t vocab;
-  TokenData data, eval_data; /* eval_data.count 0: none */
-  uint64_t eval_batches;
-  Pretrained init;
-  Saver saver;
-  int save_lock;         /* on the folder of checkpoints, or -1 */
-  CheckpointChoice resume;
-  Checkpoint checkpoint; /* to go on from; path NULL: none */
-  FILE *metrics;
-  JoinTerms terms; /* under a launcher: what all ranks must have in common */
-} TrainJob;
-
-/* One rank's. */
-typedef struct Trainer {
-  const TrainJob *job;
-  const RankEnv *env;
-  TokenFeed feed;
-  RankMachine machine;
-  Checkpoint checkpoint;      /* the job's, or an older one when that turns out damaged */
-  uint64_t *words;            /* one a rank, to share */
-  Checkpointer *checkpointer; /* NULL: nothing is saved */
-  Standing standing;          /* after the latest step */
-  uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
-  Profile *profile;           /* rank 0, when asked for */
-  bool stopped;               /* by request, before the last step */
-  Report *report;             /* rank 0 */
-  Failure failure;
-} Trainer;
 
 static uint64_t now_ns(void) {
   struct timespec time;
@@ -67,18 +23,17 @@ static uint64_t now_ns(void) {
 /* --- a rank ----------------------------------------------------------------------------------------------------------
  */
 
-static bool share(Trainer *trainer, uint64_t word) {
+bool train_share(Trainer *trainer, uint64_t word) {
   Comm *comm = trainer->machine.comm;
   return comm->share(comm, word, trainer->words) == COMM_OK ||
          fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed after step %llu", comm->rank,
               (unsigned long long)trainer->standing.step);
 }
 
-/* In the order of ranks, so that every rank gets the same bits. */
-static bool sum_over_ranks(Trainer *trainer, double *value) {
+bool train_sum(Trainer *trainer, double *value) {
   uint64_t word;
   memcpy(&word, value, sizeof word);
-  if (!share(trainer, word)) return false;
+  if (!train_share(trainer, word)) return false;
   *value = 0;
   for (uint32_t rank = 0; rank < trainer->env->ranks; rank++) {
     double one;
@@ -88,53 +43,10 @@ static bool sum_over_ranks(Trainer *trainer, double *value) {
   return true;
 }
 
-/* How many ranks found the checkpoint damaged, which only shows when values are read. False: failed otherwise. */
-static bool try_checkpoint(Trainer *trainer, double *damaged) {
-  const TrainJob *job = trainer->job;
-  const RankMachine *machine = &trainer->machine;
-  Failure reason = {0};
-  bool ok = checkpoint_load(&trainer->checkpoint, job->plan, machine->ranges, machine->backend, &reason);
-  if (!ok && (!reason.damaged || !job->resume.passes)) {
-    trainer->failure = reason;
-    return false;
-  }
-  if (!ok) fprintf(stderr, "warning: %s\n", reason.text);
-  *damaged = ok ? 0 : 1;
-  if (!job->resume.passes || sum_over_ranks(trainer, damaged)) return true;
-  return fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed while resuming", trainer->env->rank);
-}
-
-/* All ranks go on from one checkpoint: back to the one before where any finds damage. */
-static bool load_checkpoint(Trainer *trainer, Arena *arena) {
-  const TrainJob *job = trainer->job;
-  bool leader = trainer->env->rank == 0;
-  CheckpointChoice older = job->resume;
-  double damaged;
-  older.speaks = leader;
-  trainer->checkpoint = job->checkpoint;
-  for (;;) {
-    if (!try_checkpoint(trainer, &damaged)) return false;
-    if (!(damaged > 0)) break;
-    uint64_t step = trainer->checkpoint.standing.step;
-    checkpoint_close(&trainer->checkpoint);
-    if (!checkpoint_choose(arena, &trainer->checkpoint, job->plan, &older, step, &trainer->failure)) return false;
-    step = trainer->checkpoint.standing.step;
-    if (leader)
-      fprintf(stderr, "resuming from %s, after step %llu\n", trainer->checkpoint.path, (unsigned long long)step);
-    if (leader && job->options->save_dir != NULL &&
-        !folder_set_aside(job->options->save_dir, step, &trainer->failure))
-      return false;
-  }
-  trainer->standing = trainer->checkpoint.standing;
-  trainer->saved_step = trainer->standing.step;
-  if (leader) atomic_store(&trainer->env->control->saved_step, trainer->saved_step);
-  return true;
-}
-
 static bool prepare_weights(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   const RankMachine *machine = &trainer->machine;
-  if (job->checkpoint.path != NULL) return load_checkpoint(trainer, arena);
+  if (job->checkpoint.path != NULL) return train_load_checkpoint(trainer, arena);
   if (job->options->init_path != NULL)
     return weights_load(job->plan, machine->ranges, machine->backend, &job->init, &trainer->failure);
   return weights_init(job->plan, machine->ranges, machine->backend, machine->kernels, &machine->context,
@@ -209,54 +121,6 @@ static bool check_step(Trainer *trainer, const StepResult *result) {
       step, result->grad_norm, result->loss);
 }
 
-static bool open_checkpointer(Trainer *trainer, Arena *arena) {
-  const TrainJob *job = trainer->job;
-  const RankEnv *env = trainer->env;
-  if (job->options->save_dir == NULL) return true;
-  CheckpointerConfig config = {.plan = job->plan,
-                               .dir = job->options->save_dir,
-                               .keep = job->options->keep,
-                               .rank = env->rank,
-                               .data_tokens = job->data.count,
-                               .ranges = trainer->machine.ranges,
-                               .backend = trainer->machine.backend,
-                               .statuses = env->statuses,
-                               .control = env->control};
-  trainer->checkpointer = checkpointer_open(arena, &config, &trainer->failure);
-  return trainer->checkpointer != NULL;
-}
-
-/* What any host's parent has asked for since the last step, all ranks do. */
-static bool take_requests(Trainer *trainer, uint32_t *requests) {
-  if (!share(trainer, atomic_exchange(&trainer->env->control->request, 0))) return false;
-  *requests = 0;
-  for (uint32_t rank = 0; rank < trainer->env->ranks; rank++) *requests |= (uint32_t)trainer->words[rank];
-  return true;
-}
-
-static bool checkpoint_if_due(Trainer *trainer) {
-  const TrainJob *job = trainer->job;
-  uint64_t number = trainer->standing.step, every = job->options->save_every;
-  uint32_t requests = 0;
-  if (trainer->checkpointer == NULL) return true;
-  if (!take_requests(trainer, &requests)) return false;
-  trainer->stopped = (requests & REQUEST_STOP) != 0;
-  bool due = number == job->steps || requests != 0 || (every != 0 && number % every == 0);
-  if (!due || number == trainer->saved_step) return true;
-  trainer->saved_step = number;
-  return checkpointer_save(trainer->checkpointer, &trainer->standing, &trainer->failure);
-}
-
-static bool export_weights(Trainer *trainer) {
-  SaveRank self = {.rank = trainer->env->rank,
-                   .one_host = trainer->env->local_ranks == trainer->env->ranks,
-                   .control = trainer->env->control,
-                   .ranges = trainer->machine.ranges,
-                   .backend = trainer->machine.backend,
-                   .comm = trainer->machine.comm};
-  return saver_save(&trainer->job->saver, &self, &trainer->failure);
-}
-
 /* --- evaluation: begin and forward of the plan on other data, then on with the training data -------------------------
  */
 
@@ -299,7 +163,7 @@ static bool evaluate(Trainer *trainer) {
   if (!ok) return false;
   uint64_t bad = atomic_load(&trainer->feed.bad);
   if (bad != UINT64_MAX) return data_fail_id(&job->eval_data, bad, job->vocab, &trainer->failure);
-  if (!sum_over_ranks(trainer, &loss)) return false;
+  if (!train_sum(trainer, &loss)) return false;
   if (trainer->report == NULL) return true;
   return report_eval(trainer->report, trainer->standing.step, loss / count, (uint64_t)count, &trainer->failure);
 }
@@ -341,7 +205,7 @@ static bool step(Trainer *trainer, uint64_t number) {
   trainer->standing.step = number;
   trainer->standing.samples += feed_samples_per_step(plan);
   trainer->standing.tokens += feed_samples_per_step(plan) * job->ctx;
-  return evaluate_if_due(trainer) && checkpoint_if_due(trainer);
+  return evaluate_if_due(trainer) && train_checkpoint_if_due(trainer);
 }
 
 static bool show_last_step(Trainer *trainer) {
@@ -354,12 +218,10 @@ static bool show_last_step(Trainer *trainer) {
 
 static bool finish(Trainer *trainer) {
   const TrainJob *job = trainer->job;
-  bool saves = trainer->checkpointer != NULL;
-  if (saves && !checkpointer_wait(trainer->checkpointer, &trainer->failure)) return false;
-  bool exports = saves && !trainer->stopped;
-  if (exports && !export_weights(trainer)) return false;
+  bool exported;
+  if (!train_finish_saving(trainer, &exported)) return false;
   if (trainer->report == NULL) return true;
-  if (!report_end(trainer->report, exports ? job->saver.path : NULL, &trainer->failure)) return false;
+  if (!report_end(trainer->report, exported ? job->saver.path : NULL, &trainer->failure)) return false;
   if (!show_last_step(trainer)) return false;
   if (job->options->analyze) profile_print(trainer->profile, stdout);
   return true;
@@ -385,7 +247,7 @@ static bool run(Trainer *trainer, Arena *arena) {
                      .threads = job->options->threads};
   trainer->words = ARENA_ARRAY(arena, uint64_t, trainer->env->ranks);
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure) || !agree_over_hosts(trainer, arena)) return false;
-  if (!prepare_weights(trainer, arena) || !open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
+  if (!prepare_weights(trainer, arena) || !train_open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
   if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
@@ -440,66 +302,15 @@ static bool joins(const TrainOptions *options) {
   return options->launcher != NULL && options->launcher->ranks > 1;
 }
 
-/* Whether this process is that of rank 0: it speaks, and it alone touches what is not a rank's own. */
-static bool leads(const TrainOptions *options) {
+bool train_leads(const TrainOptions *options) {
   return !joins(options) || options->launcher->rank == 0;
 }
 
 static bool open_metrics(TrainJob *job, Failure *failure) {
   const char *path = job->options->metrics_path;
-  if (path == NULL || !leads(job->options)) return true;
+  if (path == NULL || !train_leads(job->options)) return true;
   job->metrics = report_open_metrics(path, job->checkpoint.path != NULL, failure);
   return job->metrics != NULL;
-}
-
-/* "Newest" must mean this run's: other runs' checkpoints are not to be mixed with its own. */
-static bool check_save_folder(Arena *arena, const TrainJob *job, Failure *failure) {
-  const TrainOptions *options = job->options;
-  const char *newest = NULL, *path = job->checkpoint.path;
-  if (options->save_dir == NULL || !leads(options)) return true;
-  if (!folder_latest(arena, options->save_dir, UINT64_MAX, &newest, failure)) return false;
-  if (newest == NULL) return true;
-  const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
-  struct stat here, there;
-  if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
-      here.st_dev == there.st_dev) {
-    return folder_set_aside(options->save_dir, job->checkpoint.standing.step, failure);
-  }
-  return fail(failure, RUN_INVALID,
-              "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
-              "remove it",
-              newest);
-}
-
-static void say_resume(const TrainJob *job) {
-  const Checkpoint *from = &job->checkpoint;
-  if (!leads(job->options)) return;
-  if (!job->options->quiet)
-    fprintf(stderr, "resuming from %s, after step %llu\n", from->path, (unsigned long long)from->standing.step);
-  if (from->data_tokens != job->data.count)
-    fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
-            (unsigned long long)job->data.count, (unsigned long long)from->data_tokens,
-            (unsigned long long)from->standing.samples);
-}
-
-static bool open_newest(Arena *arena, TrainJob *job, const char *dir, bool passes, Failure *failure) {
-  job->resume = (CheckpointChoice){.dir = dir, .passes = passes, .speaks = leads(job->options)};
-  if (!checkpoint_choose(arena, &job->checkpoint, job->plan, &job->resume, UINT64_MAX, failure)) return false;
-  if (job->checkpoint.path != NULL) say_resume(job);
-  return true;
-}
-
-static bool open_resume(Arena *arena, TrainJob *job, Failure *failure) {
-  const TrainOptions *options = job->options;
-  bool newest = options->resume != NULL && strcmp(options->resume, "auto") == 0;
-  if (newest && options->save_dir == NULL)
-    return fail(failure, RUN_INVALID, "resume: auto needs a folder to look in: add --save DIR");
-  if ((newest || options->restarted) && !open_newest(arena, job, options->save_dir, true, failure)) return false;
-  if (newest || options->resume == NULL || job->checkpoint.path != NULL)
-    return true; /* perhaps without: the first start of a run that may be restarted */
-  if (!open_newest(arena, job, options->resume, false, failure)) return false;
-  return job->checkpoint.path != NULL ||
-         fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", options->resume);
 }
 
 static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
@@ -527,9 +338,9 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (options->init_path != NULL && !pretrained_open(arena, &job->init, job->plan, options->init_path, failure))
     return false;
   if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
-                                    (leads(options) && !folder_lock(options->save_dir, &job->save_lock, failure))))
+                                    (train_leads(options) && !folder_lock(options->save_dir, &job->save_lock, failure))))
     return false;
-  return open_eval(arena, job, failure) && open_resume(arena, job, failure) && check_save_folder(arena, job, failure) &&
+  return open_eval(arena, job, failure) && train_open_resume(arena, job, failure) && train_check_save_folder(arena, job, failure) &&
          open_metrics(job, failure);
 }
 
@@ -592,7 +403,7 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
                         .user = &job};
     code = launch_run(&launch);
     join_close(&join);
-    if (options->save_dir != NULL && leads(options)) folder_clean(options->save_dir);
+    if (options->save_dir != NULL && train_leads(options)) folder_clean(options->save_dir);
   } else {
     failure_say(failure.text);
     code = failure.code;

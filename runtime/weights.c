@@ -1,18 +1,13 @@
 /* Owns: initialising and loading the shards of a rank. */
 #include "runtime/weights.h"
 
+#include "runtime/floats.h"
 #include "runtime/runtime.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 1 << 18 }; /* elements; a multiple of 64 */
-
-static uint64_t fnv1a(const char *text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-  return hash;
-}
 
 /* Where the values of a range come from: `n` elements of a parameter, from element `first` on. */
 typedef struct Source {
@@ -26,7 +21,7 @@ static bool write_range(const Plan *plan, const PlanUnit *unit, const ParamRange
   for (uint64_t done = 0; done < range->count; done += CHUNK) {
     uint64_t n = range->count - done < CHUNK ? range->count - done : CHUNK;
     if (!source->get(source->self, param, range->first + done, n, chunk, failure)) return false;
-    if (!backend->write(backend, unit->param_buf, (range->local + done) * sizeof(float), chunk, n * sizeof(float)))
+    if (!floats_write(backend, plan, unit->param_buf, range->local + done, chunk, n))
       return fail(failure, RUN_INVALID, "%s", backend->error(backend));
   }
   return true;
@@ -57,7 +52,7 @@ static bool get_initial(void *self, const PlanParam *param, uint64_t first, uint
   InitFill fill = {.kind = (int)param->init.kind,
                    .a = param->init.a,
                    .seed = source->plan->recipe.seed,
-                   .name_hash = fnv1a(plan_str(source->plan, param->name))};
+                   .name_hash = param_name_hash(source->plan, param)};
   source->kernels->init_fill(source->context, &fill, (int64_t)first, (int64_t)n, out);
   return true;
 }

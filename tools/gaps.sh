@@ -2,7 +2,7 @@
 # Owns: how far plans are from the planner's lower bound: every shipped model on every cluster that can hold it, at shares of
 # what block units without checkpointing need beside the sharded states, one sample a micro-batch.
 #
-#   tools/gaps.sh [SHARE ...]     prints a Markdown table, then median and worst (default: 80 60 40)
+#   [OFFLOAD=none] tools/gaps.sh [SHARE ...]     prints a Markdown table, then median and worst (default: auto, and 80 60 40)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cd "$root"
@@ -22,10 +22,10 @@ echo '|---|---|---|---|---|---|---|'
 for cluster in $clusters; do
   for entry in $models; do
     model=${entry%:*} ranks=${entry#*:}
-    plan "$model" "$cluster" "$ranks" --strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --memory 64TiB >"$scratch/none" || continue
+    plan "$model" "$cluster" "$ranks" --offload none --strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --memory 64TiB >"$scratch/none" || continue
     for share in "$@"; do
       bytes=$(jq -r --argjson share "$share" '.persistent_bytes + (.peak_bytes - .persistent_bytes) * $share / 100 | floor' "$scratch/none")
-      plan "$model" "$cluster" "$ranks" --memory "${bytes}B" >"$scratch/auto" || true
+      plan "$model" "$cluster" "$ranks" --offload "${OFFLOAD:-auto}" --memory "${bytes}B" >"$scratch/auto" || true
       jq -r --arg m "$model" --arg r "$ranks" --arg c "$cluster" --arg s "$share" --argjson b "$bytes" \
         'if .fits then "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | \(.gap * 10000 | round / 100) % | \(.bound_by) |"
          else "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | does not fit | |" end' "$scratch/auto"

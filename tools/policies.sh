@@ -13,10 +13,11 @@ trap 'rm -rf "$scratch"' EXIT
 policies=$(
   cat <<'TEXT'
 auto|
-block, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint full --prefetch 1 --reshard yes
-block, no checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --reshard yes
-size 100M, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --wrap size:100M --checkpoint full --prefetch 1 --reshard yes
-block, kept gathered, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint full --prefetch 1 --reshard no
+auto, nothing offloaded|--offload none
+block, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --offload none --wrap block --checkpoint full --prefetch 1 --reshard yes
+block, no checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --offload none --wrap block --checkpoint none --prefetch 1 --reshard yes
+size 100M, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --offload none --wrap size:100M --checkpoint full --prefetch 1 --reshard yes
+block, kept gathered, full checkpointing|--strategy full_shard --gather micro_batch --reduce micro_batch --offload none --wrap block --checkpoint full --prefetch 1 --reshard no
 TEXT
 )
 
@@ -53,7 +54,7 @@ echo '| model | ranks | budget | policy | step | peak | step / auto |'
 echo '|---|---|---|---|---|---|---|'
 for entry in "$@"; do
   model=${entry%:*} ranks=${entry#*:}
-  plan_json "$model" "$ranks" --memory 100TiB --micro-batch 1 --strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --reshard yes
+  plan_json "$model" "$ranks" --memory 100TiB --micro-batch 1 --offload none --strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --reshard yes
   peak=$(field "$scratch/json" peak_bytes) states=$(field "$scratch/json" persistent_bytes)
   for share in 100 80 60 40; do
     bytes=$(budget "$peak" "$states" "$share")

@@ -9,6 +9,7 @@
 #include "kernels/cpu/gradient.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tasks.h"
+#include "kernels/cpu/weights.h"
 
 enum { COLUMNS = 1024, CHUNK = 1024, SUM_TASKS = 16, SUM_CHUNK = 4096, RUN = 256, ROW_TASK = 4 * TASK_ELEMENTS };
 
@@ -90,7 +91,7 @@ typedef struct Update {
   const real *row, *col; /* col NULL: row holds a second moment for every element */
   FloatType type;
   const void *g;
-  real *w;
+  Weights w;
   int64_t acc[SUM_TASKS][EXACT_WORDS];
   int64_t step;
 } Update;
@@ -152,13 +153,13 @@ static void adafactor_task(void *arg, int64_t index) {
     int64_t n = least(CHUNK, end - at);
     updates(u, at, n, chunk);
     for (int64_t i = 0; i < n; i += VL)
-      vec_put(u->w + at + i, keep * vec_take(u->w + at + i, n - i) - step * vec_take(chunk + i, n - i), n - i);
+      weights_put(&u->w, at + i, keep * weights_take(&u->w, at + i, n - i) - step * vec_take(chunk + i, n - i), n - i);
   }
 }
 
 void SYM(adafactor)(const KernelContext *k, const AdafactorRates *rates, int64_t first, int64_t n, int64_t cols,
-                    const real *row, const real *col, const void *g, real *w) {
-  Update u = {.rates = rates, .first = first, .n = n, .cols = cols, .row = row, .col = col, .g = g, .w = w};
+                    const real *row, const real *col, const void *g, void *w) {
+  Update u = {.rates = rates, .first = first, .n = n, .cols = cols, .row = row, .col = col, .g = g, .w = weights_of(k, w)};
   u.type = gradient_type(k);
   tasks_run(k, ceil_div(n, TASK_ELEMENTS), adafactor_task, &u);
 }

@@ -6,6 +6,7 @@
 #include "kernels/cpu/gradient.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tasks.h"
+#include "kernels/cpu/weights.h"
 #include "kernels/exact_lazy.h"
 
 enum { SUM_RUN = 64, SUM_TASKS = 16 }; /* elements that become one exact addition; most tasks of a sum */
@@ -14,7 +15,8 @@ typedef struct Update {
   real lr, beta1, beta2, rest1, rest2, eps, decay, step, root_bias2, grad_scale; /* decay: lr decay */
   FloatType type; /* of the gradient */
   const void *g;
-  real *w, *m, *v;
+  Weights w;
+  real *m, *v;
   Cut cut;
 } Update;
 
@@ -27,20 +29,21 @@ static void adamw_task(void *arg, int64_t index) {
   const real step = u->step, root = u->root_bias2, scale = u->grad_scale;
   const FloatType type = u->type;
   const void *pg = u->g;
-  real *pw = u->w + p.col, *pm = u->m + p.col, *pv = u->v + p.col;
+  const Weights weights = u->w;
+  real *pm = u->m + p.col, *pv = u->v + p.col;
   for (int64_t i = 0; i < p.cols; i += VL) {
     int64_t left = p.cols - i;
-    vec g = typed_take(type, pg, p.col + i, left) * scale, w = vec_take(pw + i, left);
+    vec g = typed_take(type, pg, p.col + i, left) * scale, w = weights_take(&weights, p.col + i, left);
     vec m = beta1 * vec_take(pm + i, left) + rest1 * g, v = beta2 * vec_take(pv + i, left) + rest2 * (g * g);
     vec_put(pm + i, m, left);
     vec_put(pv + i, v, left);
-    vec_put(pw + i, w - (decay * w + step * m / (vec_sqrt(v) * root + eps)), left);
+    weights_put(&weights, p.col + i, w - (decay * w + step * m / (vec_sqrt(v) * root + eps)), left);
   }
 }
 
-void SYM(adamw)(const KernelContext *k, int64_t n, const AdamwRates *rates, const void *g, real *w, real *m,
+void SYM(adamw)(const KernelContext *k, int64_t n, const AdamwRates *rates, const void *g, void *w, real *m,
                 real *v) {
-  Update u = {.type = gradient_type(k), .g = g, .w = w, .m = m, .v = v, .cut = cut_elements(1, n)};
+  Update u = {.type = gradient_type(k), .g = g, .w = weights_of(k, w), .m = m, .v = v, .cut = cut_elements(1, n)};
   u.beta1 = (real)rates->beta1, u.rest1 = (real)(1 - rates->beta1);
   u.beta2 = (real)rates->beta2, u.rest2 = (real)(1 - rates->beta2);
   u.eps = (real)rates->eps, u.grad_scale = (real)rates->grad_scale;
@@ -57,16 +60,16 @@ static void lion_task(void *arg, int64_t index) {
   const vec zero = vec_all(0), plus = vec_all(u->lr), minus = vec_all(-u->lr);
   for (int64_t i = p.col; i < p.col + p.cols; i += VL) {
     int64_t left = p.col + p.cols - i;
-    vec g = typed_take(u->type, u->g, i, left) * scale, w = vec_take(u->w + i, left), m = vec_take(u->m + i, left);
+    vec g = typed_take(u->type, u->g, i, left) * scale, w = weights_take(&u->w, i, left), m = vec_take(u->m + i, left);
     vec c = beta1 * m + rest1 * g;
     vec step = vec_select((ivec)(c > zero), plus, vec_select((ivec)(c < zero), minus, zero));
     vec_put(u->m + i, beta2 * m + rest2 * g, left);
-    vec_put(u->w + i, w - (step + u->decay * w), left);
+    weights_put(&u->w, i, w - (step + u->decay * w), left);
   }
 }
 
-void SYM(lion)(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, real *w, real *m) {
-  Update u = {.type = gradient_type(k), .g = g, .w = w, .m = m, .cut = cut_elements(1, n)};
+void SYM(lion)(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, void *w, real *m) {
+  Update u = {.type = gradient_type(k), .g = g, .w = weights_of(k, w), .m = m, .cut = cut_elements(1, n)};
   u.lr = (real)rates->lr, u.grad_scale = (real)rates->grad_scale, u.decay = (real)(rates->lr * rates->decay);
   u.beta1 = (real)rates->beta1, u.rest1 = (real)(1 - rates->beta1);
   u.beta2 = (real)rates->beta2, u.rest2 = (real)(1 - rates->beta2);
@@ -79,17 +82,17 @@ static void sgd_task(void *arg, int64_t index) {
   const real lr = u->lr, momentum = u->beta1, decay = u->decay, scale = u->grad_scale;
   for (int64_t i = p.col; i < p.col + p.cols; i += VL) {
     int64_t left = p.col + p.cols - i;
-    vec g = typed_take(u->type, u->g, i, left) * scale, w = vec_take(u->w + i, left);
+    vec g = typed_take(u->type, u->g, i, left) * scale, w = weights_take(&u->w, i, left);
     if (u->m) {
       g = momentum * vec_take(u->m + i, left) + g;
       vec_put(u->m + i, g, left);
     }
-    vec_put(u->w + i, w - (lr * g + decay * w), left);
+    weights_put(&u->w, i, w - (lr * g + decay * w), left);
   }
 }
 
-void SYM(sgd)(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, real *w, real *m) {
-  Update u = {.type = gradient_type(k), .g = g, .w = w, .m = m, .cut = cut_elements(1, n)};
+void SYM(sgd)(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, void *w, real *m) {
+  Update u = {.type = gradient_type(k), .g = g, .w = weights_of(k, w), .m = m, .cut = cut_elements(1, n)};
   u.lr = (real)rates->lr, u.beta1 = (real)rates->momentum, u.grad_scale = (real)rates->grad_scale;
   u.decay = (real)(rates->lr * rates->decay);
   tasks_run(k, cut_tasks(&u.cut), sgd_task, &u);

@@ -31,10 +31,15 @@ INLINE vec bf16_widen(hvec h) {
   return (vec)(__builtin_convertvector(h, uvec) << 16);
 }
 
-INLINE hvec bf16_narrow(vec v) {
-  uvec bits = (uvec)v, rounded = bits + 0x7fff + (bits >> 16 & 1);
+/* Adds `up`, below 2^16, to what is cut off. NaN stays NaN. */
+INLINE hvec bf16_cut(vec v, uvec up) {
+  uvec bits = (uvec)v, rounded = bits + up;
   uvec nan = (uvec)((bits & 0x7fffffffu) > 0x7f800000u);
   return __builtin_convertvector((((bits | 0x400000u) & nan) | (rounded & ~nan)) >> 16, hvec);
+}
+
+INLINE hvec bf16_narrow(vec v) {
+  return bf16_cut(v, 0x7fff + ((uvec)v >> 16 & 1));
 }
 
 INLINE vec f16_widen(hvec h) {
@@ -83,8 +88,7 @@ INLINE vec half_take(FloatType type, const Half *p, int64_t left) {
   return half_widen(type, h);
 }
 
-INLINE void half_put(FloatType type, Half *p, vec v, int64_t left) {
-  hvec h = half_narrow(type, v);
+INLINE void hvec_put(Half *p, hvec h, int64_t left) {
   if (__builtin_expect(left >= VL, 1)) {
     memcpy(p, &h, sizeof h);
     return;
@@ -94,6 +98,10 @@ INLINE void half_put(FloatType type, Half *p, vec v, int64_t left) {
 #else
   for (int64_t i = 0; i < left; i++) p[i].bits = h[i];
 #endif
+}
+
+INLINE void half_put(FloatType type, Half *p, vec v, int64_t left) {
+  hvec_put(p, half_narrow(type, v), left);
 }
 
 /* `left` elements of the type remain from p[i] on, at least one. */

@@ -14,24 +14,10 @@ struct Mask {
   float scale;
 };
 
-struct RowKeys {
-  uint32_t first, second;
-};
-
 DEVICE RowKeys row_keys(const CudaStep *step, const CudaDropout &site, int64_t row) {
   uint64_t before = (step->micro_batch * site.ranks + site.rank) * site.micro_batch;
   uint64_t sample = step->first_sample + before + (uint64_t)(row / site.rows_per_sample);
-  Philox outer = philox(site.seed, step->step, site.site);
-  uint64_t key = (uint64_t)outer.word[0] << 32 | outer.word[1];
-  Philox inner = philox(key, sample, (uint64_t)(row % site.rows_per_sample));
-  return RowKeys{inner.word[0], inner.word[1]};
-}
-
-DEVICE uint32_t mix(uint32_t column, RowKeys keys) {
-  uint32_t x = column * 0x9E3779B9u + keys.first;
-  x = (x ^ x >> 16) * 0x7FEB352Du;
-  x = (x ^ x >> 15 ^ keys.second) * 0x846CA68Bu;
-  return x ^ x >> 16;
+  return random_row_keys(site.seed, step->step, site.site, sample, (uint64_t)(row % site.rows_per_sample));
 }
 
 template <class T, int N>
@@ -45,7 +31,7 @@ __global__ void dropout_kernel(const CudaStep *step, Mask mask, int64_t rows, in
     load<T, N>(x + row * ldx + col, value);
 #pragma unroll
     for (int j = 0; j < N; j++)
-      value[j] = mix((uint32_t)(col + j), keys) < mask.threshold ? 0.0f : mask.scale * value[j];
+      value[j] = random_mix((uint32_t)(col + j), keys) < mask.threshold ? 0.0f : mask.scale * value[j];
     put<T, N>(y + row * ldy + col, value, add);
   }
 }

@@ -4,6 +4,7 @@
 static const char *const optimizer_names[] = {OPTIMIZER_NAMES NULL};
 static const char *const schedule_names[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const order_names[] = {"sequential", "shuffled", NULL};
+static const char *const rounding_names[] = {ROUNDING_NAMES NULL};
 static const char *const feed_names[] = {"tokens", "targets", NULL};
 const char *const init_names[] = {"zeros", "ones", "normal", "uniform", NULL};
 
@@ -49,6 +50,9 @@ const LineSpec header_lines[HEADER_LINES] = {
                       ENUM_OF(Plan, "compute", recipe.compute, dtype_names),
                       ENUM_OF(Plan, "reduce", recipe.reduce, dtype_names)}},
     [LINE_ADAFACTOR] = {"adafactor", {RECIPE(REAL, beta2_decay), RECIPE(REAL, eps2), RECIPE(REAL, threshold)}},
+    [LINE_MASTER] = {"master",
+                     {ENUM_OF(Plan, "", recipe.master, dtype_names),
+                      ENUM_OF(Plan, "rounding", recipe.rounding, rounding_names)}},
     [LINE_SUMMARY] = {"summary",
                       {PLAN(TEXT, "strategy", summary.strategy), PLAN(TEXT, "wrap", summary.wrap),
                        PLAN(TEXT, "checkpoint", summary.checkpoint), PLAN(U32, "prefetch", summary.prefetch),

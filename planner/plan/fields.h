@@ -34,13 +34,15 @@ typedef struct LineSpec {
 } LineSpec;
 
 /* Lines that describe the Plan itself; each stands once, before the first of another kind. LINE_ADAFACTOR stands only
- * where that is the recipe's optimizer, LINE_HOST where something is offloaded. */
+ * where that is the recipe's optimizer, LINE_MASTER where parameters are not kept in f32, LINE_HOST where something is
+ * offloaded. */
 enum {
   LINE_MODEL,
   LINE_SOURCE,
   LINE_WORLD,
   LINE_RECIPE,
   LINE_ADAFACTOR,
+  LINE_MASTER,
   LINE_SUMMARY,
   LINE_MEMORY,
   LINE_HOST,
@@ -59,6 +61,7 @@ extern const char *const init_names[], *const dtype_names[], *const stream_names
 
 /* The line belongs into this plan. */
 static inline bool header_applies(const Plan *plan, int line) {
+  if (line == LINE_MASTER) return plan->recipe.master != DTYPE_F32;
   if (line == LINE_HOST) return plan->host_bytes != 0;
   return line != LINE_ADAFACTOR || plan->recipe.optimizer == OPTIMIZER_ADAFACTOR;
 }

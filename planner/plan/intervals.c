@@ -83,10 +83,27 @@ bool intervals_touch(const IntervalPool *pool, IntervalMap map, uint64_t begin, 
   return at && at->begin < end;
 }
 
+/* Down to where the new node outranks what is there, which becomes its children. */
 static void insert(IntervalPool *pool, IntervalMap *map, Interval interval) {
-  uint32_t id = new_node(pool, interval), left, right;
-  split(pool, *map, interval.begin, &left, &right);
-  *map = merge(pool, merge(pool, left, id), right);
+  uint32_t id = new_node(pool, interval), *at = map;
+  while (*at && node(pool, *at)->priority > node(pool, id)->priority) {
+    IntervalNode *above = node(pool, *at);
+    at = above->interval.begin < interval.begin ? &above->right : &above->left;
+  }
+  split(pool, *at, interval.begin, &node(pool, id)->left, &node(pool, id)->right);
+  *at = id;
+}
+
+/* Takes the node out whose interval begins there. */
+static void erase(IntervalPool *pool, IntervalMap *map, uint64_t begin) {
+  uint32_t *at = map;
+  while (node(pool, *at)->interval.begin != begin) {
+    IntervalNode *above = node(pool, *at);
+    at = above->interval.begin < begin ? &above->right : &above->left;
+  }
+  uint32_t id = *at;
+  *at = merge(pool, node(pool, id)->left, node(pool, id)->right);
+  free_node(pool, id);
 }
 
 /* Cuts the interval that strictly contains `at` in two, so that no interval crosses it. */
@@ -100,6 +117,12 @@ static void cut(IntervalPool *pool, IntervalMap *map, uint64_t at) {
 
 void intervals_clear(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
   uint32_t left, middle, right;
+  const Interval *found = intervals_after(pool, *map, begin);
+  if (!found || found->begin >= end) return;
+  if (found->begin == begin && found->end == end) {
+    erase(pool, map, begin);
+    return;
+  }
   cut(pool, map, begin);
   cut(pool, map, end);
   split(pool, *map, begin, &left, &middle);
@@ -109,7 +132,12 @@ void intervals_clear(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint6
 }
 
 void intervals_set(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end, int32_t value) {
-  intervals_clear(pool, map, begin, end);
+  const Interval *found = intervals_after(pool, *map, begin);
+  if (found && found->begin == begin && found->end == end) {
+    ((Interval *)found)->value = value;
+    return;
+  }
+  if (found && found->begin < end) intervals_clear(pool, map, begin, end);
   insert(pool, map, (Interval){begin, end, value});
 }
 

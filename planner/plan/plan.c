@@ -2,6 +2,7 @@
  * every reader needs: an operand's shape and the memory peak. */
 #include "planner/plan/plan.h"
 #include "base/checked.h"
+#include "base/text.h"
 #include "planner/plan/fields.h"
 
 const char *stream_name(StreamId stream) {
@@ -29,39 +30,43 @@ static uint32_t hash_text(const char *text) {
   return hash;
 }
 
-/* The slot of plan->string_index that holds text, or the free one where it belongs. */
-static StrId *find_slot(Plan *plan, const char *text) {
+/* The entry of plan->string_index that holds text, or the free one where it belongs. text NULL: nothing equals it. */
+static StrSlot *find_slot(Plan *plan, uint32_t hash, const char *text) {
   uint32_t mask = plan->string_index.capacity - 1;
-  for (uint32_t at = hash_text(text) & mask;; at = (at + 1) & mask) {
-    StrId *slot = &plan->string_index.data[at];
-    if (!*slot || !strcmp(plan_str(plan, *slot), text)) return slot;
+  for (uint32_t at = hash & mask;; at = (at + 1) & mask) {
+    StrSlot *slot = &plan->string_index.data[at];
+    if (!slot->id || (text && slot->hash == hash && !strcmp(plan_str(plan, slot->id), text))) return slot;
   }
 }
 
 static void grow_index(Arena *arena, Plan *plan) {
-  StrId *old = plan->string_index.data;
+  StrSlot *old = plan->string_index.data;
   uint32_t count = plan->string_index.capacity;
   plan->string_index.capacity = count ? 2 * count : 64;
-  plan->string_index.data = ARENA_ARRAY(arena, StrId, plan->string_index.capacity);
+  plan->string_index.data = ARENA_ARRAY(arena, StrSlot, plan->string_index.capacity);
   for (uint32_t i = 0; i < count; i++)
-    if (old[i]) *find_slot(plan, plan_str(plan, old[i])) = old[i];
+    if (old[i].id) *find_slot(plan, old[i].hash, NULL) = old[i];
 }
 
 static StrId append(Arena *arena, Plan *plan, const char *text) {
   StrId id = plan->strings.count;
-  for (size_t i = 0, n = strlen(text) + 1; i < n; i++) vec_push(arena, &plan->strings, text[i]);
+  uint32_t size = (uint32_t)strlen(text) + 1;
+  vec_reserve(arena, &plan->strings, id + size);
+  memcpy(plan->strings.data + id, text, size);
+  plan->strings.count += size;
   return id;
 }
 
 StrId plan_intern(Arena *arena, Plan *plan, const char *text) {
   if (!*text) return 0;
   if (2 * plan->string_index.count >= plan->string_index.capacity) grow_index(arena, plan);
-  StrId *slot = find_slot(plan, text);
-  if (!*slot) {
-    *slot = append(arena, plan, text);
+  uint32_t hash = hash_text(text);
+  StrSlot *slot = find_slot(plan, hash, text);
+  if (!slot->id) {
+    *slot = (StrSlot){hash, append(arena, plan, text)};
     plan->string_index.count++;
   }
-  return *slot;
+  return slot->id;
 }
 
 /* --- shapes ------------------------------------------------------------------------------------------ */
@@ -140,6 +145,37 @@ bool plan_segment_feeds(const Plan *plan, uint32_t segment) {
   for (int32_t i = range->first; i < range->end; i++)
     if (plan->instrs.data[i].op == INSTR_INPUT) return true;
   return false;
+}
+
+static bool is_of_segment(const PlanBuf *buf, const PlanSegment *segment) {
+  return buf->persistent || (buf->first >= segment->first && buf->first < segment->end);
+}
+
+void plan_host(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT]) {
+  uint64_t most = 0;
+  memset(by_class, 0, BUF_CLASS_COUNT * sizeof by_class[0]);
+  for (uint32_t s = 0; s < plan->segments.count && plan->host_bytes; s++) {
+    uint64_t here[BUF_CLASS_COUNT] = {0}, total = 0;
+    for (uint32_t b = 0; b < plan->bufs.count; b++) {
+      const PlanBuf *buf = &plan->bufs.data[b];
+      if (!buf->host || !is_of_segment(buf, &plan->segments.data[s])) continue;
+      here[buf->class] += buf->bytes;
+      total += buf->bytes;
+    }
+    if (total <= most) continue;
+    most = total;
+    memcpy(by_class, here, sizeof here);
+  }
+}
+
+const char *plan_host_text(Arena *arena, const Plan *plan) {
+  uint64_t by_class[BUF_CLASS_COUNT];
+  Text text = {.arena = arena};
+  char size[32];
+  plan_host(plan, by_class);
+  for (int c = 0; c < BUF_CLASS_COUNT; c++)
+    if (by_class[c]) text_printf(&text, "%s%s %s", text.length ? ", " : "", buf_class_name((BufClass)c), text_bytes(size, by_class[c]));
+  return text.length ? text.data : "";
 }
 
 void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at) {

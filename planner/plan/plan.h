@@ -97,6 +97,11 @@ typedef enum {
 
 typedef uint32_t StrId; /* offset into Plan.strings; 0 is "" */
 
+typedef struct StrSlot {
+  uint32_t hash;
+  StrId id; /* 0: free */
+} StrSlot;
+
 typedef struct PlanSpan {
   StrId path; /* 0: no position */
   uint32_t line, column;
@@ -119,7 +124,7 @@ typedef struct PlanUnit {
   uint64_t shard;                   /* elements on one rank, padded; full = shard * world.shard */
   bool reshard;                     /* released after forward and gathered again for backward */
   int32_t param_buf, grad_buf, m_buf, v_buf, cast_buf; /* persistent shards, PLAN_NONE where absent.
-                                       param: f32 master; cast: compute dtype copy when that is not f32;
+                                       param: in the recipe's master dtype; cast: copy in the compute dtype where that is another;
                                        v of Adafactor: no shard, but the unit's factored moments */
 } PlanUnit;
 
@@ -225,7 +230,7 @@ typedef struct Plan {
   VEC(double) reals;
   VEC(int32_t) waits;
   VEC(char) strings; /* starts with "\0" */
-  VEC(StrId) string_index; /* plan_intern's hash table; no part of the plan's meaning */
+  VEC(StrSlot) string_index; /* plan_intern's hash table; no part of the plan's meaning */
 } Plan;
 
 /* --- instruction table ------------------------------------------------------------------------------------------- */
@@ -314,6 +319,10 @@ uint64_t plan_frozen_numel(const Plan *plan);
 static inline uint64_t plan_address(const Plan *plan, const PlanBuf *buf) {
   return buf->offset + (buf->host ? plan->arena_bytes : 0);
 }
+/* Bytes of the host arena by class, in the segment that has most of it. */
+void plan_host(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT]);
+/* "activations 12.0 GiB, optimizer 3.00 GiB" of those; "" where nothing is offloaded. */
+const char *plan_host_text(Arena *arena, const Plan *plan);
 /* Bytes of rank r's device arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
  * of live buffers is largest. */
 void plan_peak(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT], int32_t *at);

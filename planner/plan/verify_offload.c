@@ -46,9 +46,19 @@ static void sides(const Check *check, const PlanInstr *instr, int32_t *host, int
   *device = plan_operand(check->plan, instr, fetch ? 1 : 0)->buf;
 }
 
+/* Without a shard group, fetching is gathering. */
+static bool is_gathered_from(const Check *check, int32_t buf, int32_t host) {
+  const PlanBuf *b = check_buf(check, buf);
+  if (b->class != BUF_GATHERED || b->unit == PLAN_NONE) return true;
+  return host == check->plan->units.data[b->unit].param_buf || host == check->plan->units.data[b->unit].cast_buf;
+}
+
 static void note_image(Check *check, int32_t i) {
   int32_t host, buf;
   sides(check, &check->plan->instrs.data[i], &host, &buf);
+  if (check_buf(check, buf)->unit != check_buf(check, host)->unit || !is_gathered_from(check, buf, host))
+    WRONG("b%d \"%s\" and b%d \"%s\" do not hold the same of one unit", buf, check_buf_name(check, buf), host,
+          check_buf_name(check, host));
   if (check->image[buf] != PLAN_NONE && check->image[buf] != host)
     WRONG("b%d \"%s\" is copied from or to b%d and b%d: it can be the image of one", buf, check_buf_name(check, buf),
           check->image[buf], host);

@@ -47,6 +47,10 @@ static void check_header(Check *check) {
   for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) check_string(check, ids[i]);
   if (plan->recipe.compute >= DTYPE_COUNT || plan->recipe.reduce >= DTYPE_COUNT)
     BROKEN("the recipe names no dtype");
+  bool bf16 = plan->recipe.master == DTYPE_BF16 && plan->recipe.compute == DTYPE_BF16;
+  if (plan->recipe.master != DTYPE_F32 && !bf16) BROKEN("parameters are kept in f32, or in bf16 where compute is bf16");
+  if (plan->recipe.rounding >= ROUNDING_COUNT || (plan->recipe.rounding != ROUNDING_NEAREST && !bf16))
+    BROKEN("the recipe rounds updated parameters in a way that is not known, or to f32");
   if (plan->event_count > plan->instrs.count)
     BROKEN("%u events, but only %u instructions to record them", plan->event_count, plan->instrs.count);
   for (uint32_t i = 0; i < plan->inputs.count; i++) {
@@ -203,6 +207,10 @@ static void check_units(Check *check) {
     if (unit->param_buf == PLAN_NONE) BROKEN("u%u has no param buffer", u);
     check_state(check, u, unit->param_buf, "param", BUF_PARAM, unit->shard);
     check_state(check, u, unit->cast_buf, "cast", BUF_PARAM, unit->shard);
+    if (is_buf(plan, unit->param_buf) && plan->bufs.data[unit->param_buf].dtype != plan->recipe.master)
+      BROKEN_BUF(unit->param_buf, "the param buffer of u%u is not in the recipe's master dtype, %s", u, dtype_name(plan->recipe.master));
+    if (unit->cast_buf != PLAN_NONE && plan->recipe.compute == plan->recipe.master)
+      BROKEN_BUF(unit->cast_buf, "u%u has a cast buffer, though its parameters are kept in the compute dtype", u);
     check_state(check, u, unit->grad_buf, "grad", BUF_GRAD, unit->shard);
     check_state(check, u, unit->m_buf, "m", BUF_OPTIM, unit->shard);
     if (unit->grad_buf == PLAN_NONE && (unit->m_buf != PLAN_NONE || unit->v_buf != PLAN_NONE))

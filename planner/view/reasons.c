@@ -66,6 +66,24 @@ static const char *checkpointing(const Facts *f, bool costs) {
                       size(f, bytes));
 }
 
+/* Time of one step on one direction of the host link. */
+static uint64_t link_ns(const Facts *f, InstrOp op) {
+  uint64_t ns = 0;
+  for (uint32_t s = 0; s < f->plan->segments.count; s++) {
+    const PlanSegment *segment = &f->plan->segments.data[s];
+    for (int32_t i = segment->first; i < segment->end; i++)
+      if (f->plan->instrs.data[i].op == op) ns += f->plan->instrs.data[i].ns * segment->count;
+  }
+  return ns;
+}
+
+static const char *offloading(const Facts *f, bool costs) {
+  const char *what = plan_host_text(f->arena, f->plan);
+  if (!costs) return arena_printf(f->arena, "Host memory holds %s.", what);
+  return arena_printf(f->arena, "Host memory holds %s: %s a step of storing and %s of fetching, beside compute where they have not to be waited for.",
+                      what, time(f, link_ns(f, INSTR_STORE)), time(f, link_ns(f, INSTR_FETCH)));
+}
+
 static const char *room(const Facts *f) {
   uint64_t budget = f->plan->summary.budget_bytes, arena = f->plan->arena_bytes;
   return arena_printf(f->arena, "Of the budget of %s, %s are left.", size(f, budget), size(f, budget > arena ? budget - arena : 0));
@@ -82,6 +100,7 @@ Reasons reasons_of(const Facts *f, bool costs) {
   Reasons reasons = {0};
   vec_push(f->arena, &reasons, sharding(f, costs));
   vec_push(f->arena, &reasons, checkpointing(f, costs));
+  if (f->plan->host_bytes) vec_push(f->arena, &reasons, offloading(f, costs));
   if (f->plan->summary.budget_bytes) vec_push(f->arena, &reasons, room(f));
   if (costs && f->plan->summary.lower_bound_ns) vec_push(f->arena, &reasons, bound(f));
   return reasons;

@@ -193,14 +193,15 @@ static const char *world_text(const Timeline *t) {
 }
 
 static const char *memory_text(const Timeline *t) {
-  char arena[32], budget[32], exposed[32];
+  char arena[32], budget[32], host[32], exposed[32];
   const char *limit = !t->plan->summary.budget_bytes
                           ? ""
                           : arena_printf(t->scratch, "   \xc2\xb7   budget %s",
                                          text_bytes(budget, t->plan->summary.budget_bytes));
+  const char *away = !t->plan->host_bytes ? "" : arena_printf(t->scratch, "   \xc2\xb7   host memory %s", text_bytes(host, t->plan->host_bytes));
   double share = t->sim->step_ns ? 100.0 * (double)t->sim->exposed_comm_ns / (double)t->sim->step_ns : 0;
-  return arena_printf(t->scratch, "arena %s%s   \xc2\xb7   communication exposed for %s (%.0f %%)",
-                      text_bytes(arena, t->plan->arena_bytes), limit,
+  return arena_printf(t->scratch, "arena %s%s%s   \xc2\xb7   communication exposed for %s (%.0f %%)",
+                      text_bytes(arena, t->plan->arena_bytes), limit, away,
                       text_time(exposed, (double)t->sim->exposed_comm_ns), share);
 }
 

@@ -109,6 +109,7 @@ EOF
 chmod +x unlike
 code=0
 over_hosts 1 1 ./unlike "${run[@]}" --strategy full_shard >out 2>err || code=$?
-[ $code = 1 ] || fail "exit code $code for different plans"
+[ $code = 4 ] || fail "exit code $code for different plans"
 said err 'rank 1 has plan '
 once
+[ -z "$(on_hosts)" ] || fail "left behind: $(on_hosts | xargs ps -o args= -p)"

@@ -59,15 +59,27 @@ said err "warning: resume: $file: the checksum of tensor"
 said err 'resuming from spoilt/step-00000016, after step 16'
 "$compare" weights spoilt/model.safetensors here-2.weights/model.safetensors
 
-# Ranks that do not run the same.
-port=$((port + 1))
-as torchrun 1 2 "$fsdpc" "${run[@]}" --wrap whole >/dev/null 2>err.1 &
-code=0
-as torchrun 0 2 "$fsdpc" "${run[@]}" --wrap block >out 2>err.0 || code=$?
-wait $! && fail 'a rank with another plan succeeds'
-[ $code = 1 ] || fail "exit code $code for different plans"
-said err.0 'rank 1 has plan '
-silent err.1
+# Ranks that do not run the same: one message, which names the rank that differs, and all of them end.
+disagree() { # MESSAGE ARGUMENT...: rank 2 of 4 has these arguments too
+  local message=$1 rank extra
+  shift
+  port=$((port + 1)) pids=() codes=()
+  for rank in 3 2 1 0; do
+    extra=()
+    [ $rank != 2 ] || extra=("$@")
+    as torchrun $rank 4 "$fsdpc" "${run[@]}" "${extra[@]}" >out.$rank 2>err.$rank </dev/null &
+    pids[rank]=$!
+  done
+  for rank in 0 1 2 3; do
+    codes[rank]=0
+    wait "${pids[rank]}" || codes[rank]=$?
+  done
+  [ "${codes[*]}" = '4 4 4 4' ] || { cat err.* >&2 && fail "$message: exit codes ${codes[*]}"; }
+  said err.0 "$message"
+  for rank in 1 2 3; do silent err.$rank; done
+}
+disagree 'rank 2 has plan ' --wrap whole
+disagree 'rank 2 was started with other options than rank 0' --steps 3
 
 # A rank that never comes.
 code=0

@@ -325,7 +325,7 @@ static void sum_squares(const KernelContext *k, int64_t n, const void *g, int64_
   RUN(cuda_sum_squares, ranges, n, in(&c, g, 1, n, n), to);
 }
 
-static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, const void *g, float *w, float *m, float *v) {
+static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, const void *g, void *w, float *m, float *v) {
   Call c = call_of(k);
   float scale = (float)rates->grad_scale;
   CudaStep step = {.lr = rates->lr, .bias1 = rates->bias1, .bias2 = rates->bias2};
@@ -355,12 +355,12 @@ static void adafactor_norm(const KernelContext *k, const AdafactorRates *rates, 
 }
 
 static void adafactor(const KernelContext *k, const AdafactorRates *rates, int64_t first, int64_t n, int64_t cols,
-                      const float *row, const float *col, const void *g, float *w) {
+                      const float *row, const float *col, const void *g, void *w) {
   (void)k, (void)rates, (void)first, (void)n, (void)cols, (void)row, (void)col, (void)g, (void)w;
   abort();
 }
 
-static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, float *w, float *m) {
+static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, void *w, float *m) {
   Call c = call_of(k);
   float scale = (float)rates->grad_scale;
   CudaStep step = {.lr = rates->lr, .bias1 = 1, .bias2 = 1};
@@ -371,7 +371,7 @@ static void lion(const KernelContext *k, int64_t n, const LionRates *rates, cons
       (CudaTensor){0});
 }
 
-static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, float *w, float *m) {
+static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, void *w, float *m) {
   Call c = call_of(k);
   float scale = (float)rates->grad_scale;
   CudaStep step = {.lr = rates->lr, .bias1 = 1, .bias2 = 1};

@@ -214,15 +214,15 @@ static void sum_squares(const KernelContext *k, int64_t n, const void *g, int64_
   RUN(sum_squares, n, GRADIENT((void *)(uintptr_t)g, 1, n, n), acc);
 }
 
-static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, const void *g, float *w, float *m, float *v) {
+static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, const void *g, void *w, float *m, float *v) {
   RUN(adamw, n, rates, GRADIENT((void *)(uintptr_t)g, 1, n, n), w, m, v);
 }
 
-static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, float *w, float *m) {
+static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, void *w, float *m) {
   RUN(lion, n, rates, GRADIENT((void *)(uintptr_t)g, 1, n, n), w, m);
 }
 
-static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, float *w, float *m) {
+static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, void *w, float *m) {
   RUN(sgd, n, rates, GRADIENT((void *)(uintptr_t)g, 1, n, n), w, m);
 }
 
@@ -237,7 +237,7 @@ static void adafactor_norm(const KernelContext *k, const AdafactorRates *rates, 
 }
 
 static void adafactor(const KernelContext *k, const AdafactorRates *rates, int64_t first, int64_t n, int64_t cols,
-                      const float *row, const float *col, const void *g, float *w) {
+                      const float *row, const float *col, const void *g, void *w) {
   RUN(adafactor, rates, first, n, cols, row, col, GRADIENT((void *)(uintptr_t)g, 1, n, n), w);
 }
 

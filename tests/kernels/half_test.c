@@ -1,5 +1,5 @@
 /* Owns: elements of 16 bits: conversions, one by one and in vectors; every kernel against double within what 8 and 11 bits
- * allow; results that must not move with threads and alignment; sums over ranks whose subtrees may be taken apart. */
+ * allow; results that must not move with threads and alignment; stochastic rounding of weights; sums over ranks whose subtrees may be taken apart. */
 #include "tests/kernels/half_adapter.h"
 #include "tests/kernels/scenario.h"
 
@@ -106,7 +106,7 @@ static bool through_adapter(const Scenario *s) {
 static Scene run(const Scenario *scenario, const KernelTable16 *table, FloatType type, FloatType gradient, int threads,
                  int64_t misaligned) {
   Pool pool = pool_of(threads);
-  HalfAdapter adapter = {{threads ? &pool.parallel : NULL, gemm_builtin(), gradient}, table, type};
+  HalfAdapter adapter = {{threads ? &pool.parallel : NULL, gemm_builtin(), gradient, NULL}, table, type};
   Scene s = {.state = 5, .misaligned = misaligned};
   scenario->f32(&s, &half_adapter, &adapter.context);
   return s;
@@ -196,12 +196,131 @@ static void test_subtrees_keep_the_bits(void **unused) {
   memory_free();
 }
 
+/* --- stochastic rounding ------------------------------------------------------------------------------------------- */
+
+/* One step of SGD that moves every weight from `from` by `move`, of elements [first, first + n) of a parameter. */
+static void move_all(const KernelTable *table, const WeightStore *store, int64_t n, float from, float move, Half *out) {
+  float *g = memory_get((size_t)n * sizeof *g);
+  const SgdRates rates = {.lr = 1, .grad_scale = 1};
+  const KernelContext k = {.weights = store};
+  for (int64_t i = 0; i < n; i++) g[i] = -move, out[i] = bf16_of_float(from);
+  table->sgd(&k, n, &rates, g, out, NULL);
+}
+
+static WeightStore stochastic(uint64_t step, uint64_t name_hash, int64_t first) {
+  return (WeightStore){
+      .type = FLOAT_BF16, .stochastic = 1, .seed = 7, .step = step, .name_hash = name_hash, .first = first};
+}
+
+/* A number between two neighbours becomes one of them, with probabilities that keep the mean: within 5 deviations. */
+static void test_stochastic_rounding_keeps_the_mean(void **unused) {
+  (void)unused;
+  enum { N = 1 << 16 };
+  const float froms[] = {1, -3, 0x1p-20F, 0x1.fep0F}, gap = 0x1p-7F; /* of 1 to its neighbour */
+  const double shares[] = {1.0 / 65536, 0.125, 0.5, 0.999};
+  Half *out = memory_get(N * sizeof *out);
+  for (size_t f = 0; f < sizeof froms / sizeof *froms; f++)
+    for (size_t s = 0; s < sizeof shares / sizeof *shares; s++) {
+      double from = (double)froms[f], ulp = ldexp((double)gap, ilogb(from)) * (from < 0 ? -1 : 1);
+      float move = (float)(ulp * shares[s]), sum = froms[f] + move;
+      double share = ((double)sum - from) / ulp, ups = 0;
+      WeightStore store = stochastic(f + 1, s, 0);
+      move_all(kernels_cpu(), &store, N, froms[f], move, out);
+      for (int i = 0; i < N; i++) {
+        double up = ((double)float_of_bf16(out[i]) - from) / ulp;
+        assert_true(up == 0 || up == 1);
+        ups += up;
+      }
+      double deviation = sqrt(N * share * (1 - share));
+      if (fabs(ups - N * share) > 5 * deviation)
+        fail_msg("%g + %g: %g of %d went up, not %g +- %g", from, (double)move, ups, N, N * share, deviation);
+    }
+  memory_free();
+}
+
+/* What an element becomes depends on seed, step, parameter and its number: on neither variant, nor where a range begins. */
+static void test_stochastic_rounding_is_of_the_element(void **unused) {
+  (void)unused;
+  enum { N = 1000, CUT = 333 };
+  Half want[N], got[N];
+  WeightStore whole = stochastic(3, 5, 0), rest = stochastic(3, 5, CUT), next = stochastic(4, 5, 0), other = stochastic(3, 6, 0);
+  const WeightStore *const others[] = {&next, &other};
+  move_all(kernels_cpu(), &whole, N, 1, 0x1p-9F, want);
+  for (int v = 0; v < VARIANT_COUNT; v++) {
+    const KernelTable *table = kernels_cpu_named(VARIANTS[v]);
+    if (!table) continue;
+    move_all(table, &whole, CUT, 1, 0x1p-9F, got);
+    move_all(table, &rest, N - CUT, 1, 0x1p-9F, got + CUT);
+    assert_memory_equal(got, want, sizeof want);
+  }
+  for (size_t o = 0; o < sizeof others / sizeof *others; o++) {
+    int differ = 0;
+    move_all(kernels_cpu(), others[o], N, 1, 0x1p-9F, got);
+    for (int i = 0; i < N; i++) differ += got[i].bits != want[i].bits;
+    assert_in_range(differ, 300, 450); /* 2 x 1/4 x 3/4 of them */
+  }
+  memory_free();
+}
+
+/* Infinity and NaN stay what they are; what bf16 holds is not moved. */
+static void test_stochastic_rounding_keeps_what_fits(void **unused) {
+  (void)unused;
+  enum { N = 64 };
+  Half out[N];
+  WeightStore store = stochastic(1, 1, 0);
+  const float kept[] = {0, -1.5F, 0x1.fep127F};
+  for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+    move_all(kernels_cpu(), &store, N, kept[i], 0, out);
+    for (int j = 0; j < N; j++) assert_true(float_of_bf16(out[j]) == kept[i]);
+  }
+  move_all(kernels_cpu(), &store, N, 1, -INFINITY, out);
+  for (int j = 0; j < N; j++) assert_true(float_of_bf16(out[j]) == -INFINITY);
+  move_all(kernels_cpu(), &store, N, 1, NAN, out);
+  for (int j = 0; j < N; j++) assert_true(isnan((double)float_of_bf16(out[j])));
+  memory_free();
+}
+
+/* Every optimizer updates weights of 16 bits as it does f32 ones, and then rounds. */
+static void test_optimizers_round_what_they_update(void **unused) {
+  (void)unused;
+  enum { N = 77 };
+  uint64_t state = 11;
+  const AdamwRates adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .bias1 = 0.1, .bias2 = 0.05, .grad_scale = 1};
+  const LionRates lion = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .decay = 0.1, .grad_scale = 1};
+  const SgdRates sgd = {.lr = 1e-2, .momentum = 0.9, .decay = 0.1, .grad_scale = 1};
+  const AdafactorRates adafactor = {.grad_scale = 1, .row_scale = 1, .floor = 1e-6, .keep = 0.99, .step = 1e-2};
+  const WeightStore nearest = {.type = FLOAT_BF16};
+  const KernelTable *t = kernels_cpu();
+  for (int which = 0; which < 4; which++) {
+    float g[N], w[N], m[2][N] = {{0}}, v[2][N];
+    Half h[N];
+    for (int i = 0; i < N; i++) {
+      g[i] = (float)value_next(&state), h[i] = bf16_of_float((float)value_next(&state)), w[i] = float_of_bf16(h[i]);
+      v[0][i] = v[1][i] = 1;
+    }
+    for (int half = 0; half < 2; half++) {
+      const KernelContext k = {.weights = half ? &nearest : NULL};
+      void *at = half ? (void *)h : (void *)w;
+      if (which == 0) t->adamw(&k, N, &adamw, g, at, m[half], v[half]);
+      if (which == 1) t->lion(&k, N, &lion, g, at, m[half]);
+      if (which == 2) t->sgd(&k, N, &sgd, g, at, m[half]);
+      if (which == 3) t->adafactor(&k, &adafactor, 0, N, 1, v[half], NULL, g, at);
+    }
+    assert_memory_equal(m[0], m[1], sizeof m[0]);
+    for (int i = 0; i < N; i++) assert_int_equal(h[i].bits, bf16_of_float(w[i]).bits);
+  }
+}
+
 int main(void) {
   kernels_thread_init();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_half_widens),      cmocka_unit_test(test_narrowing_is_to_nearest_even),
       cmocka_unit_test(test_vectors_convert_alike),  cmocka_unit_test(test_against_double),
       cmocka_unit_test(test_threads_and_alignment),  cmocka_unit_test(test_subtrees_keep_the_bits),
+      cmocka_unit_test(test_stochastic_rounding_keeps_the_mean),
+      cmocka_unit_test(test_stochastic_rounding_is_of_the_element),
+      cmocka_unit_test(test_stochastic_rounding_keeps_what_fits),
+      cmocka_unit_test(test_optimizers_round_what_they_update),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

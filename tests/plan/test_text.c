@@ -109,6 +109,8 @@ static void same_header(const Plan *a, const Plan *b) {
   SAME(recipe.samples_per_step);
   SAME(recipe.compute);
   SAME(recipe.reduce);
+  SAME(recipe.master);
+  SAME(recipe.rounding);
   SAME(inputs.count);
   SAME(params.count);
   SAME(units.count);
@@ -254,6 +256,8 @@ static void test_identity_odd(void **state) {
   plan->summary.peak_flops = 5e-324;
   plan->recipe.lr = -0.1;
   plan->recipe.seed = UINT64_MAX;
+  plan->recipe.master = DTYPE_BF16;
+  plan->recipe.rounding = ROUNDING_STOCHASTIC;
   plan->params.data[0].rank = 0;
   plan->params.data[0].dim[0] = plan->params.data[0].dim[1] = 0;
   plan->units.data[2].cast_buf = PLAN_NONE;

@@ -170,6 +170,22 @@ BREAK(unit_buf) {
   UNUSED;
   plan->units.data[1].m_buf = plan->units.data[0].m_buf;
 }
+BREAK(master_dtype) { /* parameters lie in f32 */
+  UNUSED;
+  plan->recipe.master = DTYPE_BF16;
+}
+BREAK(master_wider) {
+  UNUSED;
+  plan->recipe.master = DTYPE_F64;
+}
+BREAK(rounding_of_f32) {
+  UNUSED;
+  plan->recipe.rounding = ROUNDING_STOCHASTIC;
+}
+BREAK(spare_cast) {
+  UNUSED;
+  plan->recipe.compute = DTYPE_F32;
+}
 BREAK(string) {
   UNUSED;
   plan->instrs.data[0].name = 1u << 30;
@@ -254,6 +270,23 @@ BREAK(attribute_state) {
   UNUSED;
   operand_of(plan, AT_ADAMW, 3)->buf = find_buf(plan, "wte.v");
   operand_of(plan, AT_ADAMW, 4)->buf = find_buf(plan, "wte.m");
+}
+
+/* A host arena appears, and the buffer lies in it. */
+static void move_to_host(Plan *plan, const char *name) {
+  buf(plan, name)->host = true;
+  buf(plan, name)->offset = 0;
+  plan->host_bytes = (buf(plan, name)->bytes + 255) / 256 * 256;
+}
+BREAK(computes_on_the_host) {
+  UNUSED;
+  move_to_host(plan, "x1");
+}
+BREAK(fetches_from_the_device) {
+  UNUSED;
+  PlanInstr *instr = &plan->instrs.data[AT_LINEAR];
+  instr->op = INSTR_FETCH;
+  instr->stream = STREAM_COPY_IN;
 }
 
 BREAK(misaligned) {
@@ -461,6 +494,10 @@ static const Breakage breakages[] = {
     CASE(STRUCTURE, unit_numel),
     CASE(STRUCTURE, unit_params),
     CASE(STRUCTURE, unit_buf),
+    CASE(STRUCTURE, master_dtype),
+    CASE(STRUCTURE, master_wider),
+    CASE(STRUCTURE, rounding_of_f32),
+    CASE(STRUCTURE, spare_cast),
     CASE(STRUCTURE, string),
     CASE(STRUCTURE, wrong_stream),
     CASE(STRUCTURE, times),
@@ -514,6 +551,8 @@ static const Breakage breakages[] = {
     CASE(GRADIENT, update_twice),
     CASE(GRADIENT, reduce_twice),
     CASE(SUMS, norm_of_one_shard),
+    CASE(OFFLOAD, computes_on_the_host),
+    CASE(OFFLOAD, fetches_from_the_device),
     CASE(SUMMARY, persistent_sum),
     CASE(SUMMARY, max_live),
     CASE(SUMMARY, arena_long),

@@ -24,14 +24,22 @@ static void print_mlp(Text *t, Random *r) {
     text_printf(t, "  module mlp(x) { return linear(%s(linear(x, f) as fc), d) as proj }\n", random_below(r, 2) ? "gelu" : "relu");
 }
 
-static void print_cluster(Text *t, Random *r) {
+/* Drawn apart, so that what else a seed gives does not depend on it. */
+static const char *host_of(Arena *arena, uint64_t seed) {
+  Random random = {seed + 77777};
+  if (random_below(&random, 2)) return "";
+  return arena_printf(arena, " host_link %lluMB/s host_memory %lluKB", (unsigned long long)(100 + random_below(&random, 20000)),
+                      (unsigned long long)(16 << random_below(&random, 12)));
+}
+
+static void print_cluster(Text *t, Random *r, const char *host) {
   static const char *const contentions[] = {"0", "0", "0.15", "0.44"};
   text_printf(t,
               "cluster {\n  device %s { memory 64GiB  bandwidth %lluGB/s  bandwidth_share 0.8\n    peak f32 %lluGFLOPS  "
-              "gemm_share 0.8  attention_share 0.5  attention_backward 0.8  tile_units 1  launch %lluus }\n"
+              "gemm_share 0.8  attention_share 0.5  attention_backward 0.8  tile_units 1  launch %lluus%s }\n"
               "  node { devices 8  bandwidth %lluMB/s  latency %lluus }\n  contention %s  comm_slowdown %s\n}\n",
               random_below(r, 2) ? "cpu" : "gpu", (unsigned long long)(5 + random_below(r, 40)),
-              (unsigned long long)(50 + random_below(r, 400)), (unsigned long long)(1 + random_below(r, 8)),
+              (unsigned long long)(50 + random_below(r, 400)), (unsigned long long)(1 + random_below(r, 8)), host,
               (unsigned long long)(500 + random_below(r, 20000)), (unsigned long long)(2 + random_below(r, 100)),
               contentions[random_below(r, 4)], contentions[random_below(r, 3)]);
 }
@@ -61,6 +69,6 @@ const char *random_model(Arena *arena, uint64_t seed) {
   static const char *const optimizers[] = {"adamw", "sgd", "adafactor"};
   text_printf(t, "train { optimizer %s { lr 1e-3 } batch %llu precision f32 clip 1.0 seed 1 }\n", optimizers[random_below(r, 3)],
               (unsigned long long)(16u << random_below(r, 2)));
-  print_cluster(t, r);
+  print_cluster(t, r, host_of(arena, seed));
   return text.data;
 }

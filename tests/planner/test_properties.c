@@ -67,9 +67,12 @@ static void random_settings(Arena *arena, Random *r, PlannerOptions *options, co
   }
   for (uint64_t i = random_below(r, 4); i > 0; i--) {
     static const char *const patterns[] = {"h.*.attn", "h.*.mlp", "h.0", "h.*.n1", "h.*.n2"};
-    CheckpointRule rule = {patterns[random_below(r, 5)], random_below(r, 2), SPAN_NONE};
+    CheckpointRule rule = {.pattern = patterns[random_below(r, 5)], .recompute = random_below(r, 2), .span = SPAN_NONE};
     vec_push(arena, &s->checkpoints, rule);
   }
+  bool states = graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+  if (random_below(r, 2)) s->offload = (int32_t)random_below(r, 16) & (states ? 15 : OFFLOAD_ACTIVATIONS);
+  for (uint32_t i = 0; i < s->checkpoints.count; i++) s->checkpoints.data[i].host = !s->checkpoints.data[i].recompute && random_below(r, 2);
 }
 
 static PlannerResult plan_case(Case *c, const PlannerOptions *options) {
@@ -166,11 +169,76 @@ static void every_wait_is_needed(void **state) {
   assert_true(waits > 100);
 }
 
+/* The settings of a plan that offloads everything it can, where the case allows it. */
+static void offload_all(Case *c, PlannerOptions *options) {
+  bool states = c->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+  options->settings = c->graph->plan;
+  options->settings.offload = states ? OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS : OFFLOAD_ACTIVATIONS;
+  CheckpointRule rule = {.pattern = "h.*.mlp", .host = true, .span = SPAN_NONE};
+  vec_push(c->arena, &options->settings.checkpoints, rule);
+  options->ranks = 2;
+}
+
+/* Turned into one that neither reads nor writes, an instruction is as good as gone. */
+static bool passes_without(Arena *arena, Plan *plan, uint32_t i) {
+  PlanInstr kept = plan->instrs.data[i];
+  PlanOperand *operands = &plan->operands.data[kept.operands], first = operands[0], second = operands[1];
+  bool store = kept.op == INSTR_STORE;
+  VerifyResult verdict = {0};
+  operands[store ? 1 : 0].buf = operands[store ? 0 : 1].buf;
+  bool passes = plan_verify(arena, plan, &verdict);
+  operands[0] = first;
+  operands[1] = second;
+  return passes;
+}
+
+/* What is fetched from another host buffer of the same size is not what the plan needs. */
+static bool passes_with_another(Arena *arena, Plan *plan, uint32_t i) {
+  PlanOperand *from = &plan->operands.data[plan->instrs.data[i].operands];
+  int32_t own = from->buf;
+  bool passes = false;
+  for (int32_t b = 0; b < (int32_t)plan->bufs.count && !passes; b++) {
+    const PlanBuf *a = &plan->bufs.data[own], *other = &plan->bufs.data[b];
+    bool alike = other->host && b != own && other->numel == a->numel && other->dtype == a->dtype && a->persistent && other->persistent;
+    VerifyResult verdict = {0};
+    from->buf = b;
+    passes = alike && plan_verify(arena, plan, &verdict);
+  }
+  from->buf = own;
+  return passes;
+}
+
+static void every_transfer_is_needed(void **state) {
+  (void)state;
+  uint32_t transfers = 0, away = 0;
+  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+    Case c;
+    open_case(&c, seed);
+    PlannerOptions options = {0};
+    offload_all(&c, &options);
+    Plan *plan = plan_case(&c, &options).plan;
+    VerifyResult whole = {0};
+    assert_true(plan->host_bytes > 0 && plan_verify(c.arena, plan, &whole));
+    for (uint32_t i = 0; i < plan->instrs.count; i++) {
+      InstrOp op = plan->instrs.data[i].op;
+      if (op != INSTR_FETCH && op != INSTR_STORE) continue;
+      const char *name = plan_str(plan, plan->instrs.data[i].name);
+      if (passes_without(c.arena, plan, i)) fail_msg("seed %llu: i%u of %s can go", (unsigned long long)seed, i, name);
+      if (op == INSTR_FETCH && passes_with_another(c.arena, plan, i)) fail_msg("seed %llu: i%u of %s may fetch anything", (unsigned long long)seed, i, name);
+      transfers++;
+      away += plan->instrs.data[i].phase == PHASE_FORWARD && op == INSTR_STORE;
+    }
+    arena_free(c.arena);
+  }
+  assert_true(transfers > 500 && away > 20);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_plan_verifies_and_fits),
       cmocka_unit_test(equal_inputs_give_equal_bytes),
       cmocka_unit_test(every_wait_is_needed),
+      cmocka_unit_test(every_transfer_is_needed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,9 +50,18 @@ random_units() {
 random_rules() {
   local rules=$((RANDOM % 5)) i
   for ((i = 0; i < rules; i++)); do
-    printf '%s %s ' "$(pick save recompute)" \
+    printf '%s %s ' "$(pick save recompute host)" \
       "$(pick h.0 h.1 'h.*.mlp' 'h.*.attn' h.2.mlp.c_fc h.3.mlp.gelu 'h.*.ln_1' 'h.*.attn.attention' ln_f)"
   done
+}
+
+# Adafactor's state stays where it is.
+random_offload() {
+  local what=()
+  if [ "$variant" = plain ]; then for what_else in parameters gradients optimizer; do chance 50 && what+=("$what_else"); done; fi
+  chance 50 && what+=(activations)
+  [ ${#what[@]} -gt 0 ] || what=(none)
+  printf '%s' "${what[*]}"
 }
 
 # When gradients are reduced decides in which order they are added up, so it has a reference of its own.
@@ -67,6 +76,7 @@ random_block() { # CADENCE
   printf 'checkpoint %s ' "$(pick none full full auto)"
   printf 'prefetch %s ' "$(pick 0 1 2 3 auto)"
   chance 40 && printf 'reshard %s ' "$(pick yes no)"
+  chance 40 && printf 'offload %s ' "$(random_offload)"
   random_units
   random_rules
 }

@@ -361,7 +361,7 @@ static void without_a_whole_checkpoint_it_says_so(void **state) {
   options.steps = STEPS;
   capture_stderr(scratch);
   assert_int_equal(runtime_train(plan, &options), RUN_INVALID);
-  assert_said(captured_stderr(scratch), "none of its checkpoints is whole");
+  assert_said(captured_stderr(scratch), "none of its checkpoints is whole and can be read");
   assert_no_children();
 }
 

@@ -1,8 +1,8 @@
 /* Owns: the fault table of files. Every call that opens, reads, writes or renames fails once, the n-th over
  * all ranks for n = 1, 2, ... until none is left: the run ends with one message, which names the file, and
  * exit code 1, leaves whole checkpoints only, and goes on from the newest to the bits of an undisturbed run.
- * What is only done in part, as by signals, is no fault at all. The linker wraps the calls; their count lies
- * in shared memory. */
+ * With --resume auto a checkpoint that cannot be read gives way to the one before. What is only done in
+ * part, as by signals, is no fault at all. The linker wraps the calls; their count lies in shared memory. */
 #include "training.h"
 
 #include "runtime/checkpoint.h"
@@ -29,6 +29,7 @@ typedef struct FaultKind {
 typedef struct Fault {
   _Atomic long calls; /* so far, in all processes */
   long fails;         /* the number of the call that fails; 0: none */
+  bool lasts;         /* from there on, calls that move bytes all fail, and no other does */
   FaultKind kind;
 } Fault;
 
@@ -37,7 +38,8 @@ static Fault *fault;
 
 static bool strikes(CallKind call, bool divisible) {
   if (fault == NULL || fault->kind.calls != call || (fault->kind.error == 0 && !divisible)) return false;
-  if (atomic_fetch_add(&fault->calls, 1) + 1 != fault->fails) return false;
+  long call_number = atomic_fetch_add(&fault->calls, 1) + 1;
+  if (fault->lasts ? !divisible || call_number < fault->fails : call_number != fault->fails) return false;
   errno = fault->kind.error;
   return true;
 }
@@ -217,7 +219,78 @@ static void every_read_may_fail(void **state) {
   close_table();
 }
 
+/* A folder with the checkpoints of steps 2 and 3, to go on from with --resume auto. */
+static TrainOptions begun(const Table *table) {
+  TrainOptions options = options_for(table->scratch, &table->data, "out");
+  options.metrics_path = NULL;
+  options.save_every = 2;
+  options.steps = STEPS - 1;
+  assert_int_equal(runtime_train(table->plan, &options), RUN_OK);
+  options.steps = 0;
+  options.resume = "auto";
+  return options;
+}
+
+/* The n-th read fails, as of a bad sector. True: of a checkpoint, whose elder took its place. */
+static bool fell_back_at(const Table *table, long n, bool *struck) {
+  Scratch *scratch = table->scratch;
+  TrainOptions options = begun(table);
+  capture_stderr(scratch);
+  *fault = (Fault){.fails = n, .kind = unreadable};
+  int code = runtime_train(table->plan, &options);
+  *struck = atomic_load(&fault->calls) >= n;
+  *fault = (Fault){0};
+  const char *said = captured_stderr(scratch), *warning = strstr(said, "warning: ");
+  assert_no_children();
+  if (code != RUN_OK) { /* of other files, and of the folder itself */
+    assert_int_equal(code, RUN_INVALID);
+    if (strstr(said, "/out/step-") != NULL) fail_msg("read %ld of a checkpoint stops the run: %s", n, said);
+    assert_said(said, unreadable.said);
+    go_on(table, &options, "a read error", "out");
+  }
+  assert_same_weights(scratch, "whole", "out");
+  if (warning == NULL) return false;
+  assert_int_equal(code, RUN_OK);
+  assert_said(warning, "/out/step-00000003/");
+  assert_said(warning, unreadable.said);
+  return true;
+}
+
+static void an_unreadable_checkpoint_is_passed_over(void **state) {
+  Table table;
+  long n = 1, passed = 0;
+  open_table(&table, *state);
+  for (bool struck = true; struck && n < MOST_FAULTS; n++) {
+    passed += fell_back_at(&table, n, &struck);
+    scratch_remove(table.scratch, "out");
+  }
+  assert_true(n < MOST_FAULTS);
+  assert_true(passed > 20); /* the index, and of each file header, checksums and tensors */
+  close_table();
+}
+
+/* Every read fails: the run stops and says why, and what is there stays as it was. */
+static void where_none_can_be_read_the_run_stops(void **state) {
+  Table table;
+  open_table(&table, *state);
+  TrainOptions options = begun(&table);
+  capture_stderr(table.scratch);
+  *fault = (Fault){.fails = 1, .lasts = true, .kind = unreadable};
+  int code = runtime_train(table.plan, &options);
+  *fault = (Fault){0};
+  const char *said = captured_stderr(table.scratch);
+  assert_int_equal(code, RUN_INVALID);
+  assert_said(said, "none of its checkpoints is whole and can be read");
+  assert_said(said, "/out/step-00000003/");
+  assert_said(said, "/out/step-00000002/");
+  assert_no_children();
+  go_on(&table, &options, "read errors", "out");
+  close_table();
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {SCRATCH_TEST(every_write_may_fail), SCRATCH_TEST(every_read_may_fail)};
+  const struct CMUnitTest tests[] = {SCRATCH_TEST(every_write_may_fail), SCRATCH_TEST(every_read_may_fail),
+                                     SCRATCH_TEST(an_unreadable_checkpoint_is_passed_over),
+                                     SCRATCH_TEST(where_none_can_be_read_the_run_stops)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,157 @@
+/* Owns: when a run saves, and what it goes on from: before the fork the parent chooses a checkpoint, then all ranks load one,
+ * save together between steps, and write the weights at the end. What a checkpoint is, checkpoint.h says. */
+#include "runtime/train_job.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+/* --- the parent ------------------------------------------------------------------------------------------------------ */
+
+bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  const char *newest = NULL, *path = job->checkpoint.path;
+  if (options->save_dir == NULL || !train_leads(options)) return true;
+  if (!folder_latest(arena, options->save_dir, UINT64_MAX, &newest, failure)) return false;
+  if (newest == NULL) return true;
+  const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
+  struct stat here, there;
+  if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
+      here.st_dev == there.st_dev) {
+    return folder_set_aside(options->save_dir, job->checkpoint.standing.step, failure);
+  }
+  return fail(failure, RUN_INVALID,
+              "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
+              "remove it",
+              newest);
+}
+
+static void say_resume(const TrainJob *job) {
+  const Checkpoint *from = &job->checkpoint;
+  if (!train_leads(job->options)) return;
+  if (!job->options->quiet)
+    fprintf(stderr, "resuming from %s, after step %llu\n", from->path, (unsigned long long)from->standing.step);
+  if (from->data_tokens != job->data.count)
+    fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
+            (unsigned long long)job->data.count, (unsigned long long)from->data_tokens,
+            (unsigned long long)from->standing.samples);
+}
+
+static bool open_newest(Arena *arena, TrainJob *job, const char *dir, bool passes, Failure *failure) {
+  job->resume = (CheckpointChoice){.dir = dir, .passes = passes, .speaks = train_leads(job->options)};
+  if (!checkpoint_choose(arena, &job->checkpoint, job->plan, &job->resume, UINT64_MAX, failure)) return false;
+  if (job->checkpoint.path != NULL) say_resume(job);
+  return true;
+}
+
+bool train_open_resume(Arena *arena, TrainJob *job, Failure *failure) {
+  const TrainOptions *options = job->options;
+  bool newest = options->resume != NULL && strcmp(options->resume, "auto") == 0;
+  if (newest && options->save_dir == NULL)
+    return fail(failure, RUN_INVALID, "resume: auto needs a folder to look in: add --save DIR");
+  if ((newest || options->restarted) && !open_newest(arena, job, options->save_dir, true, failure)) return false;
+  if (newest || options->resume == NULL || job->checkpoint.path != NULL)
+    return true; /* perhaps without: the first start of a run that may be restarted */
+  if (!open_newest(arena, job, options->resume, false, failure)) return false;
+  return job->checkpoint.path != NULL ||
+         fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", options->resume);
+}
+
+/* --- a rank: going on ------------------------------------------------------------------------------------------------ */
+
+/* How many ranks found the checkpoint damaged, which only shows when values are read. False: failed otherwise. */
+static bool try_checkpoint(Trainer *trainer, double *damaged) {
+  const TrainJob *job = trainer->job;
+  const RankMachine *machine = &trainer->machine;
+  Failure reason = {0};
+  bool ok = checkpoint_load(&trainer->checkpoint, job->plan, machine->ranges, machine->backend, &reason);
+  if (!ok && (!reason.damaged || !job->resume.passes)) {
+    trainer->failure = reason;
+    return false;
+  }
+  if (!ok) fprintf(stderr, "warning: %s\n", reason.text);
+  *damaged = ok ? 0 : 1;
+  if (!job->resume.passes || train_sum(trainer, damaged)) return true;
+  return fail(&trainer->failure, RUN_PEER_FAILED, "rank %u: another rank failed while resuming", trainer->env->rank);
+}
+
+bool train_load_checkpoint(Trainer *trainer, Arena *arena) {
+  const TrainJob *job = trainer->job;
+  bool leader = trainer->env->rank == 0;
+  CheckpointChoice older = job->resume;
+  double damaged;
+  older.speaks = leader;
+  trainer->checkpoint = job->checkpoint;
+  for (;;) {
+    if (!try_checkpoint(trainer, &damaged)) return false;
+    if (!(damaged > 0)) break;
+    uint64_t step = trainer->checkpoint.standing.step;
+    checkpoint_close(&trainer->checkpoint);
+    if (!checkpoint_choose(arena, &trainer->checkpoint, job->plan, &older, step, &trainer->failure)) return false;
+    step = trainer->checkpoint.standing.step;
+    if (leader)
+      fprintf(stderr, "resuming from %s, after step %llu\n", trainer->checkpoint.path, (unsigned long long)step);
+    if (leader && job->options->save_dir != NULL &&
+        !folder_set_aside(job->options->save_dir, step, &trainer->failure))
+      return false;
+  }
+  trainer->standing = trainer->checkpoint.standing;
+  trainer->saved_step = trainer->standing.step;
+  if (leader) atomic_store(&trainer->env->control->saved_step, trainer->saved_step);
+  return true;
+}
+
+/* --- a rank: saving --------------------------------------------------------------------------------------------------- */
+
+bool train_open_checkpointer(Trainer *trainer, Arena *arena) {
+  const TrainJob *job = trainer->job;
+  const RankEnv *env = trainer->env;
+  if (job->options->save_dir == NULL) return true;
+  CheckpointerConfig config = {.plan = job->plan,
+                               .dir = job->options->save_dir,
+                               .keep = job->options->keep,
+                               .rank = env->rank,
+                               .data_tokens = job->data.count,
+                               .ranges = trainer->machine.ranges,
+                               .backend = trainer->machine.backend,
+                               .statuses = env->statuses,
+                               .control = env->control};
+  trainer->checkpointer = checkpointer_open(arena, &config, &trainer->failure);
+  return trainer->checkpointer != NULL;
+}
+
+/* What any host's parent has asked for since the last step, all ranks do. */
+static bool take_requests(Trainer *trainer, uint32_t *requests) {
+  if (!train_share(trainer, atomic_exchange(&trainer->env->control->request, 0))) return false;
+  *requests = 0;
+  for (uint32_t rank = 0; rank < trainer->env->ranks; rank++) *requests |= (uint32_t)trainer->words[rank];
+  return true;
+}
+
+bool train_checkpoint_if_due(Trainer *trainer) {
+  const TrainJob *job = trainer->job;
+  uint64_t number = trainer->standing.step, every = job->options->save_every;
+  uint32_t requests = 0;
+  if (trainer->checkpointer == NULL) return true;
+  if (!take_requests(trainer, &requests)) return false;
+  trainer->stopped = (requests & REQUEST_STOP) != 0;
+  bool due = number == job->steps || requests != 0 || (every != 0 && number % every == 0);
+  if (!due || number == trainer->saved_step) return true;
+  trainer->saved_step = number;
+  return checkpointer_save(trainer->checkpointer, &trainer->standing, &trainer->failure);
+}
+
+static bool export_weights(Trainer *trainer) {
+  SaveRank self = {.rank = trainer->env->rank,
+                   .one_host = trainer->env->local_ranks == trainer->env->ranks,
+                   .control = trainer->env->control,
+                   .ranges = trainer->machine.ranges,
+                   .backend = trainer->machine.backend,
+                   .comm = trainer->machine.comm};
+  return saver_save(&trainer->job->saver, &self, &trainer->failure);
+}
+
+bool train_finish_saving(Trainer *trainer, bool *exported) {
+  *exported = trainer->checkpointer != NULL && !trainer->stopped;
+  if (trainer->checkpointer != NULL && !checkpointer_wait(trainer->checkpointer, &trainer->failure)) return false;
+  return !*exported || export_weights(trainer);
+}
