@@ -6,7 +6,7 @@
 
 typedef struct Slice {
   double bytes, ns; /* what keeping takes and saves */
-  double away;      /* or the time that copies need to the host and back; 0: it cannot go there */
+  double away;      /* or the time that a copy to the host, or from it, needs; 0: it cannot go there */
   bool link;        /* copies take the host link's time, else that of compute */
   int32_t until;    /* the first backward op that has it live anyway */
 } Slice;
@@ -19,6 +19,7 @@ typedef struct Slices {
 typedef struct Relaxed {
   Slices items, units;
   double compute; /* A without items */
+  double before;  /* of it, what comes before the loss */
   double comm;    /* B with nothing gathered twice */
   double contention;         /* compute lost for a second of B beside it */
 } Relaxed;
@@ -34,7 +35,8 @@ typedef struct Offer {
 typedef struct Row {
   Slices items, units;
   double room;
-  double host_ns; /* what the link needs, there and back, for all that host memory holds; NEVER: no limit */
+  bool turn;      /* it is the loss's: recomputations follow it */
+  double host_ns; /* what the link needs, one way, for all that host memory holds; NEVER: no limit */
   bool moves;     /* some item may be away */
   Offer *offers;  /* one an item, in the order of the weights tried last */
 } Row;
@@ -120,7 +122,7 @@ static void slice_items(Arena *scratch, const BoundInput *in, Slices *out) {
     const Item *item = &in->items->data[i];
     if (item->op < 0) continue;
     double again = item->held ? NEVER : (double)item->least_ns;
-    out->data[out->count++] = (Slice){(double)item->bytes, again, 2 * (double)item->away_ns, in->skeleton->copies_beside, needed_until(in, item)};
+    out->data[out->count++] = (Slice){(double)item->bytes, again, (double)item->away_ns, in->skeleton->copies_beside, needed_until(in, item)};
   }
   qsort(out->data, out->count, sizeof(Slice), compare_slices);
 }
@@ -201,8 +203,8 @@ static double take(double bytes, double *room) {
   return share;
 }
 
-/* How the terms are weighed: `share` of A against B, `link` of C against both, `price` of the time that C takes, of which
- * what host memory holds is free. */
+/* How the terms are weighed: `share` of A against B, `link` of C against what it stands for in A, `price` of the time that C
+ * takes, of which what host memory holds is free. */
 typedef struct Weighting {
   double share, link, price;
 } Weighting;
@@ -212,14 +214,14 @@ typedef struct Weights {
   double a, b, away;
 } Weights;
 
-static Weights weights_at(const Relaxed *r, Weighting at) {
-  double a = (1 - at.link) * at.share;
-  return (Weights){a, (1 - at.link) * (1 - at.share) + a * r->contention, at.link + at.price};
+static Weights weights_at(const Relaxed *r, const Row *row, Weighting at) {
+  double a = at.share * (row->turn ? 1 : 1 - at.link), away = at.share * at.link * (row->turn ? 1 : 2);
+  return (Weights){a, (1 - at.share) + at.share * (1 - at.link) * r->contention, away + at.price};
 }
 
 /* What an item costs that is not kept: the cheaper of running it again and of being away. */
 static double item_cost(const Slice *slice, Weights w) {
-  double again = w.a * slice->ns, away = (slice->link ? w.away : w.a) * slice->away;
+  double again = w.a * slice->ns, away = (slice->link ? w.away : 2 * w.a) * slice->away;
   return slice->away > 0 && away < again ? away : again;
 }
 
@@ -251,8 +253,9 @@ static void offer_items(const Row *row, Weights w) {
 
 /* Least of the weighed terms under the row: everything's cost, less that of what room is given to, best first. */
 static Weighed weigh(const Relaxed *r, const Row *row, Weighting at) {
-  Weights w = weights_at(r, at);
+  Weights w = weights_at(r, row, at);
   Weighed out = {.ns = w.a * r->compute + w.b * r->comm - (at.price > 0 ? at.price * row->host_ns : 0)};
+  if (row->turn) out.ns -= at.share * at.link * r->before; /* the link stands for it */
   double room = row->room;
   uint32_t i = 0, u = 0;
   offer_items(row, w);
@@ -366,6 +369,13 @@ static double all_reductions(const BoundInput *in, const MicroPass *pass) {
   return ns;
 }
 
+/* They leave for the host after the loss. */
+static double stored_gradients(const BoundInput *in, const MicroPass *pass) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && pass->reduces; u++) ns += (double)in->skeleton->figures[u].image_ns;
+  return ns;
+}
+
 static double first_gathers(const BoundInput *in, const MicroPass *pass, bool forward_only) {
   double ns = 0;
   for (uint32_t u = 0; u < in->skeleton->units->units.count && decisions_gather(in->start) && pass->gathers; u++) {
@@ -380,6 +390,7 @@ static Relaxed relax(Arena *scratch, const BoundInput *in, const MicroPass *pass
   slice_items(scratch, in, &r.items);
   slice_units(scratch, in, &r.units);
   r.compute = ops_ns(&in->skeleton->program->flow, 0, (int32_t)in->skeleton->program->ops.count);
+  r.before = ops_ns(&in->skeleton->program->flow, 0, in->skeleton->program->turn);
   if (r.contention < 1) r.compute += (1 - r.contention) * head_and_tail(in, pass, r.contention);
   r.comm = first_gathers(in, pass, false) + (shares_queue(in) ? all_reductions(in, pass) : 0);
   return r;
@@ -396,6 +407,7 @@ static Row row_at(Arena *scratch, const BoundInput *in, const Relaxed *r, int32_
   Row row = {.items = at_row(scratch, &r->items, at), .units = at_row(scratch, &r->units, at), .room = room};
   double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
   row.moves = slowest > 0;
+  row.turn = at == in->skeleton->program->turn;
   row.host_ns = in->host_room == UINT64_MAX ? NEVER : (double)in->host_room * slowest;
   row.offers = ARENA_ARRAY(scratch, Offer, row.items.count);
   for (uint32_t i = 0; i < row.items.count; i++) row.offers[i].slice = &row.items.data[i];
@@ -407,6 +419,7 @@ static void maximise_row(const BoundInput *in, const MicroPass *pass, Relaxed r,
   if (shares_queue(in)) return;
   /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
    * compute is slowed by both, whatever is gathered again beside the reductions. */
+  r.before += r.contention * first_gathers(in, pass, true);
   r.compute += r.contention * (first_gathers(in, pass, true) + all_reductions(in, pass));
   r.contention = 0;
   maximise(&r, row, most);
@@ -442,24 +455,26 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
     most.ns = before + after;
     by = after > before ? "reduce" : "gather";
   }
+  if (r.before + stored_gradients(in, pass) > most.ns) {
+    most.ns = r.before + stored_gradients(in, pass);
+    by = "host link";
+  }
   /* Schedules count whole nanoseconds, rounded down at each operator and collective. */
   most.ns -= in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
   return (MicroBound){most.ns > 0 ? most.ns : 0, by};
 }
 
-/* Parameters that the host holds are fetched before they are gathered: the queue that takes longer bounds. */
-static bool is_fetch_bound(const BoundInput *in) {
-  double fetch = 0, gather = 0;
-  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++) {
-    fetch += (double)in->skeleton->figures[u].fetch_ns;
-    gather += (double)in->skeleton->figures[u].gather_ns / in->comm_slower;
-  }
-  return fetch > gather;
+/* Parameters that the host holds are fetched before they are gathered: either queue bounds. */
+static MicroBound bound_queues(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
+  BoundInput fetch = *in;
+  MicroBound gathered = bound_pass(scratch, in, pass, live);
+  fetch.fetch_bound = true;
+  if (gathered.ns < 0 || !(in->start->offload & OFFLOAD_PARAMETERS)) return gathered;
+  MicroBound fetched = bound_pass(scratch, &fetch, pass, live);
+  return fetched.ns > gathered.ns ? fetched : gathered;
 }
 
-Bound bound_of(const BoundInput *input) {
-  BoundInput own = *input, *in = &own;
-  own.fetch_bound = is_fetch_bound(input);
+Bound bound_of(const BoundInput *in) {
   if (in->skeleton->update_bytes > in->room) return (Bound){UINT64_MAX, "memory"};
   Arena *scratch = arena_new();
   const double *live = live_anyway(scratch, in);
@@ -467,7 +482,7 @@ Bound bound_of(const BoundInput *input) {
   uint32_t count = schedule_passes(in->start, passes), most = 0;
   Bound bound = {in->update_ns, ""};
   for (uint32_t p = 0; p < count && bound.ns != UINT64_MAX; p++) {
-    MicroBound micro = bound_pass(scratch, in, &passes[p], live);
+    MicroBound micro = bound_queues(scratch, in, &passes[p], live);
     if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;
     bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * (double)passes[p].count);
   }

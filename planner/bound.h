@@ -17,10 +17,11 @@
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
  * after it, on one link of rate h, and host memory holds H of it:
  *
- *   T >= C = sum z_i 2 m_i / h          sum m_i z_i <= H
+ *   T >= 2 C, C = sum z_i m_i / h          sum m_i z_i <= H
  *
- * so that C joins A and B with a weight of its own, or, by the price of the last row, with one that gives back its share of H. Where
- * copies take compute's time, they are in A.
+ * and at the loss, before which nothing is run again, C stands for forward's compute in A alone. So C has a weight against A, or against
+ * that part of it, or, by the price of the last row, one that gives back its share of H. Where copies take compute's time, they are
+ * in A.
  *
  * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under one row is a fractional knapsack: a
  * Lagrangian bound, valid for every w and row, maximised over w by ternary search (it is concave in w) and over the rows of the
@@ -40,7 +41,7 @@ typedef struct BoundInput {
   uint64_t update_ns;     /* of begin and update, whatever units there are */
   uint64_t room;          /* bytes for buffers that do not persist */
   uint64_t host_room;     /* bytes of host memory for them; UINT64_MAX: no limit */
-  bool fetch_bound;       /* bound_of's own */
+  bool fetch_bound;       /* bound_of's own: of gathers count the fetches of their shards */
   bool may_keep;          /* whether units that start as gathered again may stay */
 } BoundInput;
 

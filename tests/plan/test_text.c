@@ -86,6 +86,7 @@ static void same_header(const Plan *a, const Plan *b) {
   SAME(param_numel);
   SAME(arena_bytes);
   SAME(persistent_bytes);
+  SAME(host_bytes);
   SAME(max_live_bytes);
   SAME(queue);
   SAME(loss_buf);
@@ -157,6 +158,7 @@ static void same_tables(const Plan *a, const Plan *b) {
     SAME(bufs.data[i].bytes);
     SAME(bufs.data[i].offset);
     SAME(bufs.data[i].persistent);
+    SAME(bufs.data[i].host);
     SAME(bufs.data[i].first);
     SAME(bufs.data[i].last);
     SAME(bufs.data[i].unit);
@@ -256,6 +258,8 @@ static void test_identity_odd(void **state) {
   plan->summary.peak_flops = 5e-324;
   plan->recipe.lr = -0.1;
   plan->recipe.seed = UINT64_MAX;
+  plan->bufs.data[0].host = true;
+  plan->host_bytes = 65536;
   plan->recipe.master = DTYPE_BF16;
   plan->recipe.rounding = ROUNDING_STOCHASTIC;
   plan->params.data[0].rank = 0;
