@@ -60,6 +60,7 @@ static bool open_device(CudaBackend *cuda, int *devices, Failure *failure) {
       !cuda_ok((int)cudaGetDeviceProperties(&device, chosen), "asking a GPU what it is", failure))
     return false;
   snprintf(cuda->device_name, sizeof cuda->device_name, "%s, compute %d.%d", device.name, device.major, device.minor);
+  cuda->major = device.major;
   if (device.major >= 8) return true;
   return fail(failure, RUN_INVALID, "backend \"cuda\": GPU %d (%s) is too old: compute 8.0 is needed", chosen,
               cuda->device_name);
@@ -203,7 +204,7 @@ static bool without_flash(const char *why, Failure *failure) {
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
   if (wants("own")) return true;
-  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, &why);
+  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, cuda->major, &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
 

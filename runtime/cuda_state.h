@@ -19,7 +19,7 @@ typedef struct CudaBackend {
   CudaMachine machine;
   CudaTensor *operands; /* parallel to plan->operands */
   uint64_t *reach;      /* of each instruction: the offset in the device's arena that its operands end at */
-  int device;
+  int device, major; /* its number, and the first of its compute capability */
   char device_name[400]; /* and what was chosen on it */
 
   unsigned char *arena;
