@@ -37,7 +37,7 @@ TEXT
 # Room for about half of what no recomputation would keep.
 plan() { # LAYERS
   /usr/bin/time -o "$scratch/time" -f '%U %S %M' build/fsdpc plan "$scratch/deep.fsdp" --memory "$((1024 + $1 * 8))MiB" \
-    --strategy full_shard --micro-batch 1 --gather micro_batch --reduce micro_batch --json "${@:2}" >"$scratch/json"
+    --strategy full_shard --micro-batch 1 --gather micro_batch --reduce micro_batch --offload none --json "${@:2}" >"$scratch/json"
 }
 
 echo '| layers | instructions | processor time | a layer | peak memory | gap |'
