@@ -23,7 +23,7 @@ struct CudaComm {
   bool (*reduce_scatter)(CudaComm *, CudaStream, const void *full, void *shard, uint64_t count, DType dtype, bool add);
   bool (*allreduce)(CudaComm *, CudaStream, const void *x, void *y, uint64_t count, DType dtype, bool add);
   bool (*allreduce_sum)(CudaComm *, CudaStream, double *x, uint64_t count);
-  bool (*allreduce_exact)(CudaComm *, CudaStream, int64_t *acc);
+  bool (*allreduce_int)(CudaComm *, CudaStream, int64_t *x, uint64_t count); /* over the shard group */
   bool (*poll)(CudaComm *); /* false: a peer or the network has failed */
   void (*close)(CudaComm *, bool broken);
   Failure failure; /* of the last method that returned false */

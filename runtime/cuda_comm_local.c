@@ -11,7 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-enum { RESULT_BYTES = 4096 };
+enum { RESULT_BYTES = 1 << 20 };
 
 typedef struct LocalComm {
   CudaComm base; /* first */
@@ -125,12 +125,17 @@ static bool allreduce_sum(CudaComm *base, CudaStream stream, double *x, uint64_t
   return true;
 }
 
-static bool allreduce_exact(CudaComm *base, CudaStream stream, int64_t *acc) {
+static bool allreduce_int(CudaComm *base, CudaStream stream, int64_t *x, uint64_t count) {
   LocalComm *local = (LocalComm *)base;
   Group group = shard_group(local->host);
-  if (!meet(local, stream)) return false;
-  int launched = cuda_exact_sum(stream, (int32_t)group.count, sources(local, &group, acc), local->result);
-  return in_place(local, stream, acc, EXACT_WORDS * sizeof *acc, launched);
+  for (uint64_t first = 0; first < count; first += RESULT_BYTES / sizeof *x) {
+    uint64_t n = count - first < RESULT_BYTES / sizeof *x ? count - first : RESULT_BYTES / sizeof *x;
+    if (!meet(local, stream)) return false;
+    int launched = cuda_integer_sum(stream, (int64_t)n, (int32_t)group.count, sources(local, &group, x + first),
+                                    local->result);
+    if (!in_place(local, stream, x + first, n * sizeof *x, launched)) return false;
+  }
+  return true;
 }
 
 static bool poll_peers(CudaComm *base) {
@@ -182,7 +187,7 @@ CudaComm *cuda_comm_local_open(Arena *arena, const CudaCommConfig *config, Failu
                            .reduce_scatter = reduce_scatter,
                            .allreduce = allreduce,
                            .allreduce_sum = allreduce_sum,
-                           .allreduce_exact = allreduce_exact,
+                           .allreduce_int = allreduce_int,
                            .poll = poll_peers,
                            .close = close_comm};
   return open_peers(local, config, failure) ? &local->base : NULL;

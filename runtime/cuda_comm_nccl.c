@@ -181,10 +181,10 @@ static bool allreduce_sum(CudaComm *base, CudaStream stream, double *x, uint64_t
 }
 
 /* Integer sums: any order gives the same bits. */
-static bool allreduce_exact(CudaComm *base, CudaStream stream, int64_t *acc) {
+static bool allreduce_int(CudaComm *base, CudaStream stream, int64_t *x, uint64_t count) {
   NcclComm *n = (NcclComm *)base;
-  return check(n, n->libs->ncclAllReduce(acc, acc, EXACT_WORDS, ncclInt64, ncclSum, n->reduce.comm, (cudaStream_t)stream),
-               "allreduce_exact");
+  return check(n, n->libs->ncclAllReduce(x, x, count, ncclInt64, ncclSum, n->reduce.comm, (cudaStream_t)stream),
+               "allreduce_int");
 }
 
 static bool poll_errors(CudaComm *base) {
@@ -289,7 +289,7 @@ CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failur
                        .reduce_scatter = reduce_scatter,
                        .allreduce = allreduce,
                        .allreduce_sum = allreduce_sum,
-                       .allreduce_exact = allreduce_exact,
+                       .allreduce_int = allreduce_int,
                        .poll = poll_errors,
                        .close = close_comm};
   if (open_world(n, config) && open_channels(n, config)) return &n->base;

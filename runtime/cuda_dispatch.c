@@ -269,7 +269,11 @@ OP(allreduce_sum) {
 }
 OP(allreduce_exact) {
   CudaComm *comm = c->machine->comm;
-  return said(comm->allreduce_exact(comm, S, ACC(0)));
+  return said(comm->allreduce_int(comm, S, ACC(0), EXACT_WORDS));
+}
+OP(allreduce_int) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allreduce_int(comm, S, ACC(0), (uint64_t)N(0)));
 }
 
 /* --- update ------------------------------------------------------------------------------------------------------- */
@@ -339,6 +343,7 @@ CudaFunction cuda_function(InstrOp op) {
       [INSTR_ALLREDUCE] = op_allreduce,
       [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
       [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
+      [INSTR_ALLREDUCE_INT] = op_allreduce_int,
       [INSTR_FETCH] = transfer,
       [INSTR_STORE] = transfer,
       [INSTR_SUM_SQUARES] = op_sum_squares,
@@ -348,6 +353,9 @@ CudaFunction cuda_function(InstrOp op) {
       [INSTR_ADAMW] = op_adamw,
       [INSTR_LION] = op_lion,
       [INSTR_SGD] = op_sgd,
+      [INSTR_ADAFACTOR_SUMS] = cuda_op_adafactor_sums,
+      [INSTR_ADAFACTOR_MOMENTS] = cuda_op_adafactor_moments,
+      [INSTR_ADAFACTOR] = cuda_op_adafactor,
   };
   return table[op];
 }
@@ -366,6 +374,9 @@ uint64_t cuda_scratch_bytes(const Plan *plan, const PlanInstr *instr) {
     case INSTR_LAYERNORM_BWD:
     case INSTR_RMSNORM_BWD: return cuda_column_scratch(n[0], n[1]);
     case INSTR_BROADCAST_BWD: return n[2] == 1 ? cuda_column_scratch(n[0], n[1]) : 0;
+    case INSTR_ADAFACTOR_SUMS:
+    case INSTR_ADAFACTOR_MOMENTS:
+    case INSTR_ADAFACTOR: return cuda_adafactor_scratch(plan->units.data[n[0]].param_count);
     case INSTR_ATTENTION_BWD:
       shape = attention_shape(n, plan->reals.data + instr->reals);
       return cuda_attention_scratch(&shape);

@@ -7,6 +7,7 @@
 #include "runtime/cuda_comm.h"
 #include "runtime/cuda_flash.h"
 #include "runtime/cuda_product.h"
+#include "runtime/ranges.h"
 
 /* Where the host puts what a step reads anew, by instruction: an INPUT's tokens of all repetitions side by side, a
  * COUNT_TARGETS's number. On the device. */
@@ -19,6 +20,7 @@ typedef struct CudaMachine {
   const StepState *state; /* of the run: only what a graph may hold for good, or what only runs without graphs change */
   const CudaStep *step;
   const CudaRanges *ranges; /* by unit */
+  const CudaFactoreds *factored; /* by unit; NULL: not Adafactor */
   void *scratch;            /* of the compute stream */
   const void **staged;      /* by instruction; NULL for those that stage nothing */
 } CudaMachine;
@@ -40,6 +42,13 @@ typedef struct CudaCall {
  * CUDA_NOT_PREPARED. */
 enum { CUDA_COMM_FAILED = -1, CUDA_NOT_PREPARED = -2, CUDA_FLASH_FAILED = -3 };
 typedef int (*CudaFunction)(const CudaCall *call);
+
+/* cuda_adafactor.c */
+int cuda_op_adafactor_sums(const CudaCall *c);
+int cuda_op_adafactor_moments(const CudaCall *c);
+int cuda_op_adafactor(const CudaCall *c);
+/* Allocates and fills device memory, which is the caller's to free. 0, or a cudaError_t. */
+int cuda_adafactor_open(Arena *arena, const Plan *plan, const UnitRanges *ranges, void **memory, CudaFactoreds **out);
 
 /* NULL for an instruction that the GPU does not have. */
 CudaFunction cuda_function(InstrOp op);

@@ -6,8 +6,8 @@ int cuda_flash_version(const char **why) {
   return 0;
 }
 
-CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, const char **why) {
-  (void)arena, (void)calls, (void)device;
+CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int major, const char **why) {
+  (void)arena, (void)calls, (void)device, (void)major;
   cuda_flash_version(why);
   return NULL;
 }

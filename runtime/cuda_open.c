@@ -60,6 +60,7 @@ static bool open_device(CudaBackend *cuda, int *devices, Failure *failure) {
       !cuda_ok((int)cudaGetDeviceProperties(&device, chosen), "asking a GPU what it is", failure))
     return false;
   snprintf(cuda->device_name, sizeof cuda->device_name, "%s, compute %d.%d", device.name, device.major, device.minor);
+  cuda->major = device.major;
   if (device.major >= 8) return true;
   return fail(failure, RUN_INVALID, "backend \"cuda\": GPU %d (%s) is too old: compute 8.0 is needed", chosen,
               cuda->device_name);
@@ -203,7 +204,7 @@ static bool without_flash(const char *why, Failure *failure) {
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
   if (wants("own")) return true;
-  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, &why);
+  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, cuda->major, &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
 
@@ -253,6 +254,10 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
                                plan->params.data[own->data[i].param].decay ? plan->recipe.decay : 0};
   }
   cuda->machine.ranges = ranges;
+  CudaFactoreds *factored = NULL;
+  int error = cuda_adafactor_open(arena, plan, cuda->config.ranges, &cuda->factored_memory, &factored);
+  if (!cuda_ok(error, "Adafactor's parameters", failure)) return false;
+  cuda->machine.factored = factored;
   return total == 0 || cuda_ok((int)cudaMemcpy(memory, host, total * sizeof *host, cudaMemcpyHostToDevice),
                                "ranges of parameters", failure);
 }
@@ -337,7 +342,7 @@ void cuda_release(CudaBackend *cuda) {
   destroy_event(cuda->fork), destroy_event(cuda->done);
   cudaFreeHost(cuda->staging_host), cudaFreeHost(cuda->host);
   cudaFree(cuda->staging_device), cudaFree(cuda->range_memory), cudaFree(cuda->scratch), cudaFree(cuda->workspace);
-  cudaFree(cuda->flash_memory);
+  cudaFree(cuda->flash_memory), cudaFree(cuda->factored_memory);
   if (cuda->nccl_memory) cuda->libs.ncclMemFree(cuda->arena);
   else cudaFree(cuda->arena);
 }

@@ -73,6 +73,7 @@ bool cuda_stage_step(CudaBackend *cuda, const StepState *state, int32_t segment)
   *(CudaStep *)(void *)cuda->staging_host = (CudaStep){.step = state->step,
                                                        .first_sample = state->first_sample,
                                                        .lr = state->lr,
+                                                       .update = state->step - state->skipped,
                                                        .bias1 = 1 - pow(plan->recipe.beta1, (double)(state->step - state->skipped)),
                                                        .bias2 = 1 - pow(plan->recipe.beta2, (double)(state->step - state->skipped))};
   for (int32_t i = first; i < end; i++)

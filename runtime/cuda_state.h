@@ -19,7 +19,7 @@ typedef struct CudaBackend {
   CudaMachine machine;
   CudaTensor *operands; /* parallel to plan->operands */
   uint64_t *reach;      /* of each instruction: the offset in the device's arena that its operands end at */
-  int device;
+  int device, major; /* its number, and the first of its compute capability */
   char device_name[400]; /* and what was chosen on it */
 
   unsigned char *arena;
@@ -31,6 +31,7 @@ typedef struct CudaBackend {
   void *scratch;           /* of the compute stream */
   void *flash_memory;      /* of cuDNN's attention */
   CudaRange *range_memory; /* of all units */
+  void *factored_memory;   /* of all units; Adafactor's */
 
   /* What a step reads anew: the same layout on both sides. */
   unsigned char *staging_host, *staging_device;

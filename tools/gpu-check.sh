@@ -109,6 +109,35 @@ for model in gpt-tiny llama-tiny; do
   check "$model: bf16 trains" train bf16 "$scratch/bf16.fsdp" --ranks 1 --steps 50 --backend cuda &&
     check "$model: bf16 near f32" agree bf16 cpu 2e-2
 done
+# Attention by cuDNN (heads of 64 dimensions, which it takes), beside the own kernels and itself.
+sed -e 's/d = 24, heads = 3/d = 128, heads = 2/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/' \
+  "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
+sed -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' \
+  -e 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/llama-tiny.fsdp" >"$scratch/wide-llama.fsdp"
+for model in wide-gpt wide-llama; do
+  FSDPC_CUDA_ATTENTION=own check "$model: own attention" train own "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda
+  FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN's attention" train flash "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+    check "$model: cuDNN near own" agree flash own 2e-2 &&
+    FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN again" train again "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+    check "$model: cuDNN run to run" same again flash
+done
+
+# The other optimizers, evaluation in between, generating.
+for optimizer in 'lion { lr 1e-3 betas 0.9 0.99 decay 0.1 }' 'adafactor { lr 1e-2 decay 0.1 }'; do
+  sed -E "s/optimizer adamw \{[^}]*\}/optimizer $optimizer/" "$fixtures/gpt-tiny.fsdp" >"$scratch/other.fsdp"
+  train cpu "$scratch/other.fsdp" --ranks 1 --steps 20 || failures=$((failures + 1))
+  check "${optimizer%% *}" train other "$scratch/other.fsdp" --ranks 1 --steps 20 --backend cuda &&
+    check "${optimizer%% *} as on the CPU" agree other cpu 1e-4
+done
+text() { # BACKEND
+  "$fsdpc" generate "$scratch/bytes.fsdp" --weights "$scratch/bytes" --prompt 'fsdp and' --tokens 40 --seed 7 --backend "$1"
+}
+same_text() { cmp <(text cuda) <(text cpu) && echo 'equal bytes'; }
+export -f text same_text
+sed 's/vocab = 67/vocab = 256/' "$fixtures/gpt-tiny.fsdp" >"$scratch/bytes.fsdp"
+check 'training with evaluation' train bytes "$scratch/bytes.fsdp" --ranks 1 --steps 20 --backend cuda --save "$scratch/bytes" \
+  --eval "$fixtures/tokens.bin" --eval-every 5 && check 'generates what the CPU does' same_text
+
 for ranks in 2 4; do
   train cpu "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 || failures=$((failures + 1))
   check "$ranks ranks on one GPU" env FSDPC_CUDA_COMM=local "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 \

@@ -34,6 +34,7 @@ typedef struct CudaTensor {
 typedef struct CudaStep {
   uint64_t step, first_sample; /* as in StepState */
   uint64_t micro_batch;        /* number in the step; advanced by cuda_advance */
+  uint64_t update;             /* steps that were not skipped, this one included */
   double lr;
   double bias1, bias2; /* 1 - beta^step */
 } CudaStep;
@@ -135,12 +136,44 @@ int cuda_lion(CudaStream stream, const CudaStep *step, double beta1, double beta
 int cuda_sgd(CudaStream stream, const CudaStep *step, double momentum, CudaRanges ranges, int64_t shard, CudaTensor g,
              const float *scale, float *w, float *m /* or NULL */, CudaTensor cast);
 
+/* Adafactor. A parameter as rows x cols; a vector has no columns to sum over. Sums and moments of a unit lie parameter by
+ * parameter, rows, then columns. */
+typedef struct CudaFactored {
+  int64_t rows, cols;     /* a vector: its elements, and 1 */
+  int64_t row_at, col_at; /* col_at -1: a vector */
+  int64_t first, count;   /* elements in this shard: [first, first + count) of the parameter, maybe none */
+  int64_t local;          /* where they lie in the shard; a multiple of 64 */
+  double decay;
+} CudaFactored;
+
+typedef struct CudaFactoreds {
+  const CudaFactored *data; /* device */
+  int32_t count;
+  int64_t moments; /* of all of them */
+} CudaFactoreds;
+
+typedef struct CudaAdafactor {
+  double eps, eps2, threshold, beta2_decay;
+} CudaAdafactor;
+
+/* As adafactor_sums, adafactor_moments and adafactor of instr.def; sums and norms must be zero before. shard: elements.
+ * scratch: cuda_adafactor_scratch(parameters) bytes. */
+int cuda_adafactor_sums(CudaStream stream, CudaFactoreds params, int64_t shard, CudaTensor g, const float *w,
+                        const int64_t *acc, int64_t *sums, void *scratch);
+int cuda_adafactor_moments(CudaStream stream, const CudaStep *step, CudaAdafactor a, CudaFactoreds params, int64_t shard,
+                           CudaTensor g, const int64_t *acc, const float *scale, const int64_t *sums, float *v,
+                           int64_t *norms, void *scratch);
+int cuda_adafactor(CudaStream stream, const CudaStep *step, CudaAdafactor a, CudaFactoreds params, int64_t shard,
+                   CudaTensor g, const float *scale, const int64_t *sums, const int64_t *norms, const float *v, float *w,
+                   CudaTensor cast, void *scratch);
+uint64_t cuda_adafactor_scratch(int64_t params); /* bytes */
+
 /* --- sums over ranks, whose buffers this device can read ------------------------------------------------------- */
 /* y (+)= sum along the tree of comm.h; y may be one of the sources. */
 int cuda_tree_sum(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources /* host array */, CudaTensor y);
 int cuda_tree_sum_f64(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources, double *y);
-/* acc = word by word sums of exact accumulators; cuda_clip carries. */
-int cuda_exact_sum(CudaStream stream, int32_t ranks, const void *const *sources, int64_t *acc);
+/* Of integers, so of exact accumulators word by word: whoever reads those carries. */
+int cuda_integer_sum(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources, int64_t *y);
 
 #ifdef __cplusplus
 }

@@ -42,6 +42,20 @@ DEVICE void exact_put(unsigned long long *acc, double x) {
   exact_word(acc, word + 2, offset ? mantissa >> (64 - offset) : 0);
 }
 
+/* Lane j of 8 adds the squares of values j, j + 8, ... of a run of up to 64 in double, then the lanes are added: the order
+ * of kernels/cpu/optimizer.c, and so its bits. A float's square is exact in double. Whole warps. */
+template <class F> DEVICE double eight_squares(int64_t n, F value) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x % 8; i < n; i += 8) {
+    double x = (double)value(i);
+    sum += x * x;
+  }
+  sum += __shfl_xor_sync(WHOLE_WARP, sum, 4); /* l0+l4, l2+l6, l1+l5, l3+l7 */
+  sum += __shfl_xor_sync(WHOLE_WARP, sum, 2);
+  sum += __shfl_xor_sync(WHOLE_WARP, sum, 1);
+  return sum;
+}
+
 /* Nearest double, ties to even; NaN when marked. */
 DEVICE double exact_round(const int64_t *acc) {
   int64_t word[EXACT_WORDS];

@@ -142,21 +142,6 @@ int cuda_sgd(CudaStream stream, const CudaStep *step, double momentum, CudaRange
 
 /* --- norms ----------------------------------------------------------------------------------------------------- */
 
-/* Lane j of 8 adds squares j, j + 8, ... of a run of up to 64 in double, then the lanes are added: the order of
- * kernels/cpu/optimizer.c, and so its bits. A float's square is exact in double. */
-template <class G> DEVICE double run_squares(const G *g, int64_t n) {
-  int lane = threadIdx.x % LANES;
-  double sum = 0;
-  for (int64_t i = lane; i < n; i += LANES) {
-    double x = (double)to_float(g[i]);
-    sum += x * x;
-  }
-  sum += __shfl_xor_sync(WHOLE_WARP, sum, 4); /* l0+l4, l2+l6, l1+l5, l3+l7 */
-  sum += __shfl_xor_sync(WHOLE_WARP, sum, 2);
-  sum += __shfl_xor_sync(WHOLE_WARP, sum, 1);
-  return sum;
-}
-
 template <class G>
 __global__ void squares_kernel(CudaRanges ranges, int64_t runs, const G *g, unsigned long long *acc) {
   SHARED_ARRAY(unsigned long long, own, EXACT_WORDS);
@@ -167,7 +152,7 @@ __global__ void squares_kernel(CudaRanges ranges, int64_t runs, const G *g, unsi
     int64_t i = (run + threadIdx.x / LANES) * RUN;
     const CudaRange *range = i < runs * RUN ? range_of(ranges, i) : NULL;
     int64_t left = range != NULL ? range->first + range->count - i : 0;
-    double sum = run_squares(g + i, left < RUN ? left : RUN);
+    double sum = eight_squares(left < RUN ? left : RUN, [&](int64_t j) { return to_float(g[i + j]); });
     if (left > 0 && threadIdx.x % LANES == 0) exact_put(own, sum);
   }
   __syncthreads();

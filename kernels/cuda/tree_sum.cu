@@ -66,17 +66,19 @@ int cuda_tree_sum_f64(CudaStream stream, int64_t n, int32_t ranks, const void *c
   return LAUNCHED();
 }
 
-/* Thread i owns word i. */
-static __global__ void exact_kernel(int32_t ranks, Sources sources, int64_t *acc) {
-  int64_t sum = 0;
-  for (int32_t r = 0; r < ranks; r++) sum += ((const int64_t *)sources.x[r])[threadIdx.x];
-  acc[threadIdx.x] = sum;
+static __global__ void integer_kernel(int64_t n, int32_t ranks, Sources sources, int64_t *y) {
+  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+    int64_t sum = 0;
+    for (int32_t r = 0; r < ranks; r++) sum += ((const int64_t *)sources.x[r])[i];
+    y[i] = sum;
+  }
 }
 
-int cuda_exact_sum(CudaStream stream, int32_t ranks, const void *const *sources, int64_t *acc) {
+int cuda_integer_sum(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources, int64_t *y) {
   Sources list = {};
   if (ranks < 1 || ranks > CUDA_MAX_PEERS) return CUDA_UNSUPPORTED;
+  if (n == 0) return 0;
   for (int32_t r = 0; r < ranks; r++) list.x[r] = sources[r];
-  LAUNCH(exact_kernel, 1, EXACT_WORDS, 0, stream, ranks, list, acc);
+  LAUNCH(integer_kernel, map_blocks(n), MAP_THREADS, 0, stream, n, ranks, list, y);
   return LAUNCHED();
 }
