@@ -65,10 +65,14 @@ static Offloaded offloaded_state(const Program *program, uint32_t offload) {
   return (Offloaded){fetched, master + moments + copy, reduce + master + moments + copy};
 }
 
-static void add_transfers(const Program *program, const Cluster *cluster, uint32_t offload, bool learns, uint64_t shard, UnitFigures *f) {
+static void add_transfers(const Program *program, const Cluster *cluster, uint32_t offload, bool alone, bool learns, uint64_t shard,
+                          UnitFigures *f) {
   uint64_t compute = dtype_bytes(program->graph->recipe.compute), reduce = dtype_bytes(program->graph->recipe.reduce);
   Offloaded state = offloaded_state(program, offload);
-  if (offload & OFFLOAD_PARAMETERS) f->shard_bytes = shard * compute, f->fetch_ns = cost_transfer(cluster, shard * compute);
+  if (offload & OFFLOAD_PARAMETERS) {
+    f->shard_bytes = alone ? 0 : shard * compute; /* without a shard group they are fetched to where they are used */
+    f->fetch_ns = cost_transfer(cluster, shard * compute);
+  }
   if (!learns) return;
   if (offload & OFFLOAD_GRADIENTS) f->image_bytes = shard * reduce, f->image_ns = cost_transfer(cluster, shard * reduce);
   f->state_bytes = shard * state.images;
@@ -115,7 +119,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     f->full_bytes = full * compute;
     if (world->shard > 1) f->gather_ns = (uint64_t)((double)cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes) * slower);
     f->full_bytes = round_up(f->full_bytes, PLAN_ALIGN_BYTES);
-    add_transfers(program, cluster, offload, !units->units.data[u].frozen, shard, f);
+    add_transfers(program, cluster, offload, world->shard == 1, !units->units.data[u].frozen, shard, f);
     if (units->units.data[u].frozen) continue;
     f->gradient_bytes = full * reduce;
     if (world->shard > 1) f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);

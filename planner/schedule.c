@@ -328,7 +328,11 @@ static void issue_early(Schedule *schedule, const UnitFigures *figures, int32_t 
     int32_t floor = i ? schedule->uses[i - 1].issue : 0;
     if (i >= ahead && schedule->uses[i - ahead].first > floor) floor = schedule->uses[i - ahead].first;
     if (last[use->unit] + 1 > floor) floor = last[use->unit] + 1;
-    while (use->issue > floor && live[use->issue - 1] + bytes <= (int64_t)room) live[--use->issue] += bytes;
+    int64_t shard = (int64_t)figures[use->unit].shard_bytes; /* the shard that was fetched, while it is gathered */
+    while (use->issue > floor && live[use->issue - 1] + bytes + shard <= (int64_t)room) {
+      live[use->issue] -= shard;
+      live[--use->issue] += bytes + shard;
+    }
     last[use->unit] = use->last;
   }
 }
@@ -353,7 +357,7 @@ static void find_live(Builder *b) {
     const Use *use = &schedule->uses[i];
     const UnitFigures *of = &figures[use->unit];
     if (!b->decisions->gather_once) add_range(delta, use->issue, use->last, of->full_bytes);
-    if (b->decisions->shard > 1) add_range(delta, use->issue, use->issue, of->shard_bytes);
+    add_range(delta, use->issue, use->issue, of->shard_bytes);
   }
   int64_t sum = 0;
   for (int32_t s = 0; s < schedule->step_count; s++) schedule->live[s] = sum += delta[s];
@@ -447,19 +451,23 @@ static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
   return later(later(compute, gather), later(reduce, out));
 }
 
+static uint64_t before(uint64_t ns, uint64_t lasting) { return ns > lasting ? ns - lasting : 0; }
+
 /* Delays each gather to the last step whose start still lets everything start on time: less memory, the same time. */
 static void issue_late(Schedule *schedule, const UnitFigures *figures, const uint64_t *start) {
-  uint64_t latest = UINT64_MAX;
+  uint64_t gather = UINT64_MAX, fetch = UINT64_MAX; /* when each of them must begin */
   for (uint32_t i = schedule->use_count; i-- > 0;) {
     Use *use = &schedule->uses[i];
     const UnitFigures *of = &figures[use->unit];
-    uint64_t need = start[use->first], ns = of->gather_ns > of->fetch_ns ? of->gather_ns : of->fetch_ns;
-    if (need < latest) latest = need;
-    latest = latest > ns ? latest - ns : 0;
-    int64_t bytes = (int64_t)figures[use->unit].full_bytes;
+    gather = before(start[use->first] < gather ? start[use->first] : gather, of->gather_ns);
+    fetch = before(gather < fetch ? gather : fetch, of->fetch_ns);
+    int64_t bytes = (int64_t)of->full_bytes, shard = (int64_t)of->shard_bytes;
     int32_t cap = use->first;
     if (i + 1 < schedule->use_count && schedule->uses[i + 1].issue < cap) cap = schedule->uses[i + 1].issue;
-    while (use->issue < cap && start[use->issue + 1] <= latest) schedule->live[use->issue++] -= bytes;
+    while (use->issue < cap && start[use->issue + 1] <= fetch) {
+      schedule->live[use->issue++] -= bytes + shard;
+      schedule->live[use->issue] += shard;
+    }
   }
 }
 
