@@ -286,6 +286,19 @@ static void reserve_pass(Emitter *e) {
   vec_reserve(e->arena, &plan->bufs, plan->bufs.count + e->program->values.count + instrs);
 }
 
+static int compare_first(const void *a, const void *b, void *reductions) {
+  const Reduction *all = reductions;
+  int32_t x = all[*(const uint32_t *)a].first, y = all[*(const uint32_t *)b].first;
+  return (x > y) - (x < y);
+}
+
+static const uint32_t *reductions_by_first(const Emitter *e) {
+  uint32_t *order = ARENA_ARRAY(e->arena, uint32_t, e->schedule.reduction_count);
+  for (uint32_t r = 0; r < e->schedule.reduction_count; r++) order[r] = r;
+  qsort_r(order, e->schedule.reduction_count, sizeof *order, compare_first, e->schedule.reductions);
+  return order;
+}
+
 static void emit_departure(Emitter *e, const Trip *trip) {
   const Value *value = &e->program->values.data[trip->value];
   const char *name = arena_printf(e->arena, "%s.host", value->name);
@@ -308,19 +321,20 @@ static void hold_departures(Emitter *e) {
 }
 
 static void emit_pass(Emitter *e, const MicroPass *pass) {
-  uint32_t next = 0, reduce = 0, departed = 0, returned = 0;
+  uint32_t next = 0, reduce = 0, begun = 0, departed = 0, returned = 0;
   const Trip *trips = e->schedule.trips;
   const Reduction *reductions = e->schedule.reductions;
   bool gathers = pass->gathers && decisions_gather(e->decisions), reduces = pass->reduces && decisions_reduce(e->decisions);
   bool fetches = reduces && e->plan->world.ranks == 1; /* gradients that are offloaded */
+  const uint32_t *by_first = fetches ? reductions_by_first(e) : NULL;
   forget_buffers(e);
   reserve_pass(e);
   emit_begin_segment(e, pass->name, pass->count);
   emit_inputs(e);
   for (int32_t s = 0; s < e->schedule.step_count; s++) {
     while (gathers && next < e->schedule.use_count && e->schedule.uses[next].issue <= s) emit_gather(e, &e->schedule.uses[next++]);
-    for (uint32_t r = 0; fetches && r < e->schedule.reduction_count; r++)
-      if (reductions[r].first == s) emit_first_gradient(e, reductions[r].unit);
+    for (; fetches && begun < e->schedule.reduction_count && reductions[by_first[begun]].first == s; begun++)
+      emit_first_gradient(e, reductions[by_first[begun]].unit);
     for (; returned < e->schedule.trip_count && trips[e->schedule.returns[returned]].issue <= s; returned++)
       emit_return(e, &trips[e->schedule.returns[returned]]);
     e->step_instr[s] = emit_step(e, &e->schedule.steps[s]);

@@ -1,6 +1,6 @@
 /* Owns: schedule.h. The search builds thousands of these: everything that does not depend on what is decided comes from
  * the program's flow and the skeleton, and passes run over packed arrays. */
-#include "planner/schedule.h"
+#include "planner/schedule_build.h"
 
 #include <stdlib.h>
 
@@ -77,29 +77,6 @@ uint32_t schedule_passes(const Decisions *d, MicroPass out[MICRO_PASSES]) {
 }
 
 /* --- steps -------------------------------------------------------------------------------------------------------------- */
-
-typedef struct Builder {
-  Schedule *schedule;
-  const Skeleton *skeleton;
-  const Program *program;
-  const Flow *flow;
-  const Decisions *decisions;
-  bool *available;   /* by value: kept from forward, or already computed again */
-  int32_t *step_of;  /* by op: its forward or backward step */
-  int32_t *again;    /* recompute steps, in order */
-  int32_t again_count;
-  int32_t *last;     /* scratch by unit */
-  int32_t *done;     /* by reduction: the step before which it has finished although nothing waited for it */
-  int32_t *trip_of;  /* by value: trip + 1; NULL: no trips */
-  int32_t *gone;     /* by trip: the step before which it has been stored */
-  uint64_t *start;   /* by step: when it starts to compute */
-} Builder;
-
-#define EACH_REF(flow, op, ref)                                                                               \
-  (const FlowRef *ref = (flow)->refs + (flow)->first[op], *ref##_end = (flow)->refs + (flow)->first[(op) + 1]; \
-   ref < ref##_end; ref++)
-
-#define EACH_UNIT(skeleton, op, at) (uint32_t at = (skeleton)->first[op]; at < (skeleton)->first[(op) + 1]; at++)
 
 static int32_t push_step(Builder *b, int32_t op, Phase phase) {
   b->schedule->steps[b->schedule->step_count] = (Step){op, phase};
@@ -185,74 +162,6 @@ static void list_reductions(Builder *b) {
   }
   qsort(schedule->reductions, schedule->reduction_count, sizeof(Reduction), compare_reductions);
   for (uint32_t r = 0; r + 1 < schedule->reduction_count; r++) schedule->reductions[r].release = schedule->reductions[r + 1].after;
-}
-
-/* --- trips to the host -------------------------------------------------------------------------------------------------------- */
-
-static int32_t turn_step(const Builder *b) { return b->program->turn; } /* forward runs every op once */
-
-static int compare_returns(const void *a, const void *b, void *trips) {
-  const Trip *all = trips;
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  if (all[x].first != all[y].first) return all[x].first < all[y].first ? -1 : 1;
-  return (x < y) - (x > y);
-}
-
-/* Where backward, or what it runs again, first reads what was moved. */
-static void find_returns(Builder *b) {
-  Schedule *schedule = b->schedule;
-  uint32_t open = schedule->trip_count;
-  for (int32_t s = turn_step(b); s < schedule->step_count && open; s++)
-    for EACH_REF(b->flow, schedule->steps[s].op, ref) {
-      int32_t t = b->trip_of[ref->value] - 1;
-      if (t < 0 || schedule->trips[t].first >= 0) continue;
-      schedule->trips[t].first = s;
-      open--;
-    }
-  for (uint32_t t = 0; t < schedule->trip_count; t++) schedule->returns[t] = t;
-  qsort_r(schedule->returns, schedule->trip_count, sizeof(uint32_t), compare_returns, schedule->trips);
-}
-
-/* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
-static void list_trips(Builder *b) {
-  Schedule *schedule = b->schedule;
-  const bool *away = b->decisions->away;
-  uint32_t count = 0;
-  for (int32_t i = 0; away && i < b->program->turn; i++) count += away[i] && b->flow->moved[i] >= 0;
-  if (!count) return;
-  schedule->trips = ARENA_ARRAY(schedule->arena, Trip, count);
-  schedule->returns = ARENA_ARRAY(schedule->arena, uint32_t, count);
-  b->trip_of = ARENA_ARRAY(schedule->arena, int32_t, b->program->values.count);
-  b->gone = ARENA_ARRAY(schedule->arena, int32_t, count);
-  for (int32_t i = 0; i < b->program->turn; i++) {
-    if (!away[i] || b->flow->moved[i] < 0) continue;
-    schedule->trips[schedule->trip_count++] = (Trip){i, b->flow->moved[i], b->step_of[i], turn_step(b), PLAN_NONE, PLAN_NONE};
-    b->trip_of[b->flow->moved[i]] = (int32_t)schedule->trip_count;
-    schedule->host_bytes += b->flow->value_bytes[b->flow->moved[i]];
-  }
-  find_returns(b);
-  for (uint32_t t = 0; t + 1 < count; t++) schedule->trips[t].release = schedule->trips[t + 1].after;
-  for (uint32_t k = 0; k < count; k++)
-    schedule->trips[schedule->returns[k]].issue = k < 2 ? turn_step(b) : schedule->trips[schedule->returns[k - 2]].first;
-}
-
-/* Each fetch at the last step that still lets everything start on time. */
-static void time_trips(Builder *b) {
-  Schedule *schedule = b->schedule;
-  uint64_t latest = UINT64_MAX;
-  int32_t cap = INT32_MAX;
-  for (uint32_t t = 0; t < schedule->trip_count; t++)
-    if (b->gone[t] >= schedule->trips[t].after) schedule->trips[t].release = b->gone[t] < schedule->step_count ? b->gone[t] : schedule->step_count - 1;
-  for (uint32_t k = schedule->trip_count; k-- > 0;) {
-    Trip *trip = &schedule->trips[schedule->returns[k]];
-    int32_t floor = k < FETCHES_AHEAD ? turn_step(b) : schedule->trips[schedule->returns[k - FETCHES_AHEAD]].first;
-    uint64_t ns = b->flow->moved_ns[trip->op];
-    if (b->start[trip->first] < latest) latest = b->start[trip->first];
-    latest = latest > ns ? latest - ns : 0;
-    if (trip->first < cap) cap = trip->first;
-    while (cap > floor && b->start[cap] > latest) cap--;
-    trip->issue = cap;
-  }
 }
 
 /* --- gathers --------------------------------------------------------------------------------------------------------------------- */
@@ -365,36 +274,12 @@ static void find_live(Builder *b) {
 
 /* --- time ------------------------------------------------------------------------------------------------------------------------------ */
 
-static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
 /* Time that work takes from `now` on when communication runs beside it until `busy`. */
 static uint64_t beside(uint64_t work, uint64_t now, uint64_t busy, double contention) {
   if (busy <= now || contention <= 0) return work;
   double overlap = (double)(busy - now), done = overlap * (1 - contention);
   if ((double)work <= done) return (uint64_t)((double)work / (1 - contention));
   return (uint64_t)(overlap + ((double)work - done));
-}
-
-typedef struct Travel {
-  uint64_t *stored, *fetched; /* by trip: when it has been */
-  uint32_t next_store, gone, next_fetch, next_return;
-} Travel;
-
-/* Fetches that are issued before step s, and when it may start for those that it reads. */
-static uint64_t meet_trips(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in) {
-  const Schedule *schedule = b->schedule;
-  for (; travel->next_fetch < schedule->trip_count; travel->next_fetch++) {
-    uint32_t t = schedule->returns[travel->next_fetch];
-    if (schedule->trips[t].issue > s) break;
-    *in = later(*in, later(compute, travel->stored[t])) + b->flow->moved_ns[schedule->trips[t].op];
-    travel->fetched[t] = *in;
-  }
-  for (; travel->next_return < schedule->trip_count; travel->next_return++) {
-    uint32_t t = schedule->returns[travel->next_return];
-    if (schedule->trips[t].first > s) break;
-    compute = b->skeleton->copies_beside ? later(compute, travel->fetched[t]) : compute + b->flow->moved_ns[schedule->trips[t].op];
-  }
-  return compute;
 }
 
 /* One micro-batch; returns its time. */
@@ -424,7 +309,7 @@ static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
       if (decisions->shard > 1) begin = *queue = later(*queue, begin) + of->gather_ns;
       ready[uses[next_use].unit] = begin;
     }
-    if (schedule->trip_count) compute = meet_trips(b, &travel, s, compute, &in);
+    compute = trips_meet(b, &travel, s, compute, &in);
     while (next_release < next_reduction && reductions[next_release].release < s) compute = later(compute, reduced[next_release++]);
     for EACH_UNIT(b->skeleton, op, at) compute = later(compute, ready[b->skeleton->touched[at]]);
     b->start[s] = compute;
@@ -440,11 +325,7 @@ static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
       if (of->image_ns && !b->skeleton->copies_beside) compute += (adds ? 2 : 1) * of->image_ns;
       reduced[next_reduction] = end;
     }
-    while (travel.next_store < schedule->trip_count && schedule->trips[travel.next_store].after == s) {
-      out = later(out, compute) + b->flow->moved_ns[schedule->trips[travel.next_store].op];
-      if (!b->skeleton->copies_beside) compute = out;
-      travel.stored[travel.next_store++] = out;
-    }
+    compute = trips_leave(b, &travel, s, compute, &out);
   }
   while (next_done < schedule->reduction_count) b->done[next_done++] = schedule->step_count;
   while (travel.gone < schedule->trip_count) b->gone[travel.gone++] = schedule->step_count;
@@ -556,10 +437,10 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   open_builder(&b, schedule, arena, skeleton, decisions);
   list_steps(&b);
   list_reductions(&b);
-  list_trips(&b);
+  trips_list(&b);
   const Passes *passes = find_passes(&b);
   uint64_t ns = issue_and_simulate(&b, passes);
-  time_trips(&b);
+  trips_time(&b);
   if (release_sooner(&b) || schedule->trip_count) ns = issue_and_simulate(&b, passes);
   if (issues_early(decisions) && decisions->issue.late) {
     issue_late(schedule, skeleton->figures, b.start);

@@ -1,0 +1,49 @@
+/* Owns: nothing; what the files of the schedule share. schedule.c lists steps, gathers and reductions and times them,
+ * schedule_trips.c what goes to the host and back. */
+#ifndef FSDPC_PLANNER_SCHEDULE_BUILD_H
+#define FSDPC_PLANNER_SCHEDULE_BUILD_H
+
+#include "planner/schedule.h"
+
+typedef struct Builder {
+  Schedule *schedule;
+  const Skeleton *skeleton;
+  const Program *program;
+  const Flow *flow;
+  const Decisions *decisions;
+  bool *available;   /* by value: kept from forward, or already computed again */
+  int32_t *step_of;  /* by op: its forward or backward step */
+  int32_t *again;    /* recompute steps, in order */
+  int32_t again_count;
+  int32_t *last;     /* scratch by unit */
+  int32_t *done;     /* by reduction: the step before which it has finished although nothing waited for it */
+  int32_t *trip_of;  /* by value: trip + 1; NULL: no trips */
+  int32_t *gone;     /* by trip: the step before which it has been stored */
+  uint64_t *start;   /* by step: when it starts to compute */
+} Builder;
+
+#define EACH_REF(flow, op, ref)                                                                               \
+  (const FlowRef *ref = (flow)->refs + (flow)->first[op], *ref##_end = (flow)->refs + (flow)->first[(op) + 1]; \
+   ref < ref##_end; ref++)
+
+#define EACH_UNIT(skeleton, op, at) (uint32_t at = (skeleton)->first[op]; at < (skeleton)->first[(op) + 1]; at++)
+
+static inline uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* --- schedule_trips.c --------------------------------------------------------------------------------------------- */
+
+typedef struct Travel {
+  uint64_t *stored, *fetched; /* by trip: when it has been */
+  uint32_t next_store, gone, next_fetch, next_return;
+} Travel;
+
+/* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
+void trips_list(Builder *b);
+/* By the times of the last simulation: releases, and each fetch at the last step that still lets everything start on time. */
+void trips_time(Builder *b);
+/* Fetches that are issued before step s, and when it may start for those that it reads. */
+uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in);
+/* Stores after step s, which ends at `compute`; returns when compute goes on. */
+uint64_t trips_leave(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *out);
+
+#endif

@@ -1,0 +1,94 @@
+/* Owns: values that lie in host memory from forward to backward: when they are stored and fetched. */
+#include "planner/schedule_build.h"
+
+#include <stdlib.h>
+
+static int32_t turn_step(const Builder *b) { return b->program->turn; } /* forward runs every op once */
+
+static int compare_returns(const void *a, const void *b, void *trips) {
+  const Trip *all = trips;
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  if (all[x].first != all[y].first) return all[x].first < all[y].first ? -1 : 1;
+  return (x < y) - (x > y);
+}
+
+/* Where backward, or what it runs again, first reads what was moved. */
+static void find_returns(Builder *b) {
+  Schedule *schedule = b->schedule;
+  uint32_t open = schedule->trip_count;
+  for (int32_t s = turn_step(b); s < schedule->step_count && open; s++)
+    for EACH_REF(b->flow, schedule->steps[s].op, ref) {
+      int32_t t = b->trip_of[ref->value] - 1;
+      if (t < 0 || schedule->trips[t].first >= 0) continue;
+      schedule->trips[t].first = s;
+      open--;
+    }
+  for (uint32_t t = 0; t < schedule->trip_count; t++) schedule->returns[t] = t;
+  qsort_r(schedule->returns, schedule->trip_count, sizeof(uint32_t), compare_returns, schedule->trips);
+}
+
+void trips_list(Builder *b) {
+  Schedule *schedule = b->schedule;
+  const bool *away = b->decisions->away;
+  uint32_t count = 0;
+  for (int32_t i = 0; away && i < b->program->turn; i++) count += away[i] && b->flow->moved[i] >= 0;
+  if (!count) return;
+  schedule->trips = ARENA_ARRAY(schedule->arena, Trip, count);
+  schedule->returns = ARENA_ARRAY(schedule->arena, uint32_t, count);
+  b->trip_of = ARENA_ARRAY(schedule->arena, int32_t, b->program->values.count);
+  b->gone = ARENA_ARRAY(schedule->arena, int32_t, count);
+  for (int32_t i = 0; i < b->program->turn; i++) {
+    if (!away[i] || b->flow->moved[i] < 0) continue;
+    schedule->trips[schedule->trip_count++] = (Trip){i, b->flow->moved[i], b->step_of[i], turn_step(b), PLAN_NONE, PLAN_NONE};
+    b->trip_of[b->flow->moved[i]] = (int32_t)schedule->trip_count;
+    schedule->host_bytes += b->flow->value_bytes[b->flow->moved[i]];
+  }
+  find_returns(b);
+  for (uint32_t t = 0; t + 1 < count; t++) schedule->trips[t].release = schedule->trips[t + 1].after;
+  for (uint32_t k = 0; k < count; k++)
+    schedule->trips[schedule->returns[k]].issue = k < 2 ? turn_step(b) : schedule->trips[schedule->returns[k - 2]].first;
+}
+
+void trips_time(Builder *b) {
+  Schedule *schedule = b->schedule;
+  uint64_t latest = UINT64_MAX;
+  int32_t cap = INT32_MAX;
+  for (uint32_t t = 0; t < schedule->trip_count; t++)
+    if (b->gone[t] >= schedule->trips[t].after) schedule->trips[t].release = b->gone[t] < schedule->step_count ? b->gone[t] : schedule->step_count - 1;
+  for (uint32_t k = schedule->trip_count; k-- > 0;) {
+    Trip *trip = &schedule->trips[schedule->returns[k]];
+    int32_t floor = k < FETCHES_AHEAD ? turn_step(b) : schedule->trips[schedule->returns[k - FETCHES_AHEAD]].first;
+    uint64_t ns = b->flow->moved_ns[trip->op];
+    if (b->start[trip->first] < latest) latest = b->start[trip->first];
+    latest = latest > ns ? latest - ns : 0;
+    if (trip->first < cap) cap = trip->first;
+    while (cap > floor && b->start[cap] > latest) cap--;
+    trip->issue = cap;
+  }
+}
+
+uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in) {
+  const Schedule *schedule = b->schedule;
+  for (; travel->next_fetch < schedule->trip_count; travel->next_fetch++) {
+    uint32_t t = schedule->returns[travel->next_fetch];
+    if (schedule->trips[t].issue > s) break;
+    *in = later(*in, later(compute, travel->stored[t])) + b->flow->moved_ns[schedule->trips[t].op];
+    travel->fetched[t] = *in;
+  }
+  for (; travel->next_return < schedule->trip_count; travel->next_return++) {
+    uint32_t t = schedule->returns[travel->next_return];
+    if (schedule->trips[t].first > s) break;
+    compute = b->skeleton->copies_beside ? later(compute, travel->fetched[t]) : compute + b->flow->moved_ns[schedule->trips[t].op];
+  }
+  return compute;
+}
+
+uint64_t trips_leave(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *out) {
+  const Schedule *schedule = b->schedule;
+  for (; travel->next_store < schedule->trip_count && schedule->trips[travel->next_store].after == s; travel->next_store++) {
+    *out = later(*out, compute) + b->flow->moved_ns[schedule->trips[travel->next_store].op];
+    if (!b->skeleton->copies_beside) compute = *out;
+    travel->stored[travel->next_store] = *out;
+  }
+  return compute;
+}
