@@ -6,10 +6,11 @@
 
 #include <stdlib.h>
 
-typedef enum { FATE_DROPPED, FATE_KEPT, FATE_RECOMPUTED, FATE_SOME, FATE_COUNT } Fate;
-static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef", "#f3d3cf"};
+typedef enum { FATE_DROPPED, FATE_KEPT, FATE_RECOMPUTED, FATE_SOME, FATE_AWAY, FATE_SOME_AWAY, FATE_COUNT } Fate;
+static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef", "#f3d3cf", "#bfe3dd", "#dcefe0"};
 static const char *const fate_names[FATE_COUNT] = {"not needed later", "result kept for backward", "computed again in backward",
-                                                     "computed again in some blocks"};
+                                                    "computed again in some blocks",
+                                                    "kept in host memory for backward", "kept in host memory in some blocks"};
 
 typedef struct Group {
   int32_t first, last; /* units */
@@ -20,7 +21,7 @@ typedef struct Node {
   const char *pattern; /* "h.*.mlp.c_fc" */
   int32_t group;       /* or PLAN_NONE */
   uint32_t count;      /* layers */
-  uint32_t recomputed; /* of them */
+  uint32_t recomputed, away; /* of them: run again; in host memory */
   const char *op, *name; /* of the first layer */
   Fate fate;
 } Node;
@@ -36,6 +37,7 @@ typedef struct Drawing {
   Facts *f;
   int32_t *group_of; /* by unit */
   int32_t *node_of;  /* by instruction, PLAN_NONE: not drawn */
+  bool *stored;      /* by buffer: forward takes it to host memory */
   VEC(Group) groups;
   VEC(Node) nodes;
   VEC(Edge) edges;
@@ -89,6 +91,28 @@ static bool is_kept(const Drawing *d, int32_t i, int32_t turn) {
   return false;
 }
 
+static void find_stored(Drawing *d) {
+  d->stored = ARENA_ARRAY(d->arena, bool, d->plan->bufs.count);
+  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+    const PlanInstr *instr = &d->plan->instrs.data[i];
+    if (instr->op == INSTR_STORE && instr->phase == PHASE_FORWARD) d->stored[plan_operand(d->plan, instr, 0)->buf] = true;
+  }
+}
+
+static bool is_away(const Drawing *d, const PlanInstr *instr) {
+  for (int k = 0; k < d->f->specs[instr->op].operand_count; k++) {
+    int32_t buf = plan_operand(d->plan, instr, k)->buf;
+    if (buf != PLAN_NONE && d->stored[buf] && d->f->specs[instr->op].operands[k].mode == MODE_WRITE) return true;
+  }
+  return false;
+}
+
+static Fate fate_of(const Node *node, bool kept) {
+  if (node->recomputed) return node->recomputed == node->count ? FATE_RECOMPUTED : FATE_SOME;
+  if (node->away) return node->away == node->count ? FATE_AWAY : FATE_SOME_AWAY;
+  return kept ? FATE_KEPT : node->fate;
+}
+
 static int32_t turn_of(const Plan *plan) {
   for (uint32_t i = 0; i < plan->instrs.count; i++)
     if (plan->instrs.data[i].stream == STREAM_COMPUTE && plan->instrs.data[i].phase == PHASE_BACKWARD) return (int32_t)i;
@@ -97,6 +121,7 @@ static int32_t turn_of(const Plan *plan) {
 
 static void find_nodes(Drawing *d) {
   int32_t turn = turn_of(d->plan);
+  find_stored(d);
   d->node_of = ARENA_ARRAY(d->arena, int32_t, d->plan->instrs.count);
   for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
     const PlanInstr *instr = &d->plan->instrs.data[i];
@@ -112,8 +137,8 @@ static void find_nodes(Drawing *d) {
     Node *node = &d->nodes.data[n];
     node->count++;
     node->recomputed += is_recomputed(d, instr->name);
-    if (is_kept(d, (int32_t)i, turn)) node->fate = FATE_KEPT;
-    if (node->recomputed) node->fate = node->recomputed == node->count ? FATE_RECOMPUTED : FATE_SOME;
+    node->away += is_away(d, instr);
+    node->fate = fate_of(node, is_kept(d, (int32_t)i, turn));
     d->node_of[i] = n;
   }
 }
