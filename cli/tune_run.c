@@ -69,6 +69,8 @@ static void plan_point(const Tune *tune, uint32_t p) {
   PlannerResult result = {0};
   TunePoint *point = &tune->points[p];
   compile_options_of_planner(&cli, graph, &options); /* was checked before workers started */
+  /* Weighing host memory takes ten times as long; whoever asks for it gets it. */
+  if (options.settings.offload == SETTING_AUTO && !option_text(&cli.options, OPTION_OFFLOAD, NULL)) options.settings.offload = 0;
   planner_plan(arena, &cli.sink, graph, &options, 0, NULL, &result);
   if (result.plan)
     describe(point, graph, &result);
