@@ -123,17 +123,16 @@ static bool override_executor(const Cli *cli, ExecutorId *out) {
 
 /* --offload auto | none | parameters,gradients,optimizer,activations */
 static bool override_offload(const Cli *cli, int32_t *out) {
-  static const char *const names[] = {"parameters", "gradients", "optimizer", "activations"}; /* in the order of OFFLOAD_* */
-  const char *text = option_text(&cli->options, OPTION_OFFLOAD, NULL);
+  const char *const *names = offload_names(), *text = option_text(&cli->options, OPTION_OFFLOAD, NULL);
   if (!text) return true;
   *out = !strcmp(text, "auto") ? SETTING_AUTO : 0;
   if (!strcmp(text, "auto") || !strcmp(text, "none")) return true;
   char *rest = arena_strdup(cli->arena, text);
   for (char *word; (word = strsep(&rest, ",")) != NULL;) {
     int which = 0;
-    while (which < 4 && strcmp(word, names[which])) which++;
-    if (which == 4) {
-      const char *meant = text_nearest(word, names, 4);
+    while (which < OFFLOAD_KINDS && strcmp(word, names[which])) which++;
+    if (which == OFFLOAD_KINDS) {
+      const char *meant = text_nearest(word, names, OFFLOAD_KINDS);
       usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : "give auto, none, or a comma list of parameters, gradients, optimizer, activations",
                   "option --offload knows no \"%s\"", word);
       return false;

@@ -41,6 +41,8 @@ typedef struct Tune {
   double seconds;
 } Tune;
 
+/* Whether points offload nothing because nobody asked for it: weighing host memory takes ten times as long. */
+bool tune_leaves_host(const Cli *cli, const Graph *graph);
 /* Value of dimension d at a point. */
 const char *tune_value(const Tune *tune, uint32_t point, int d);
 /* The point that differs in dimension d only, value v there. */

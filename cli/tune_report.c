@@ -114,6 +114,8 @@ void tune_print(const Tune *t, FILE *out) {
   }
   fprintf(out, "\nTune: %u plans in %.1f s, %u fit, %u do not, %u are impossible, %u on the front\n", t->count, t->seconds,
           by_state[TUNE_FITS], by_state[TUNE_TOO_LARGE], by_state[TUNE_IMPOSSIBLE], t->front.count);
+  if (t->graphs[0]->cluster.device.host_memory && tune_leaves_host(t->cli, t->graphs[0]))
+    fprintf(out, "In these plans nothing lies in host memory; --offload auto weighs that too, and takes longer\n");
 }
 
 /* --- for scripts --------------------------------------------------------------------------------------- */

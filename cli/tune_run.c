@@ -61,6 +61,10 @@ static Cli cli_of(const Tune *tune, Arena *arena, uint32_t p) {
   return cli;
 }
 
+bool tune_leaves_host(const Cli *cli, const Graph *graph) {
+  return graph->plan.offload == SETTING_AUTO && !option_text(&cli->options, OPTION_OFFLOAD, NULL);
+}
+
 static void plan_point(const Tune *tune, uint32_t p) {
   Arena *arena = arena_new();
   Cli cli = cli_of(tune, arena, p);
@@ -69,8 +73,7 @@ static void plan_point(const Tune *tune, uint32_t p) {
   PlannerResult result = {0};
   TunePoint *point = &tune->points[p];
   compile_options_of_planner(&cli, graph, &options); /* was checked before workers started */
-  /* Weighing host memory takes ten times as long; whoever asks for it gets it. */
-  if (options.settings.offload == SETTING_AUTO && !option_text(&cli.options, OPTION_OFFLOAD, NULL)) options.settings.offload = 0;
+  if (tune_leaves_host(&cli, graph)) options.settings.offload = 0;
   planner_plan(arena, &cli.sink, graph, &options, 0, NULL, &result);
   if (result.plan)
     describe(point, graph, &result);

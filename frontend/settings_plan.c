@@ -16,7 +16,7 @@ const char *const settings_reduce[] = {"default", "micro_batch", "step", NULL};
 const char *const settings_selective[] = {"none", "operators", "blocks", NULL};
 const char *const settings_update[] = {"default", "unfused", "foreach", "fused", NULL};
 const char *const settings_trainer_offload[] = {"m", "v", "master", "residual", NULL};
-const char *const settings_offload[] = {"parameters", "gradients", "optimizer", "activations", NULL};
+const char *const settings_offload[] = {"parameters", "gradients", "optimizer", "activations", "auto", "none", NULL};
 
 static bool read_memory(Reader *reader, const Key *key) {
   PlanSettings *plan = reader->target;
@@ -172,18 +172,23 @@ static bool read_checkpoints(Reader *reader, const Key *key) {
                                        key->name));
 }
 
+const char *const *offload_names(void) { return settings_offload; }
+
 /* offload auto | none | parameters gradients optimizer activations */
 static bool read_offload(Reader *reader, const Key *key) {
-  enum { NAMED = 4, AUTO = 4 };
-  static const char *const words[] = {"parameters", "gradients", "optimizer", "activations", "auto", "none", NULL};
   PlanSettings *plan = reader->target;
   int32_t which;
-  plan->offload = 0;
-  do {
-    if (!read_word(reader, key, words, &which)) return false;
-    if (which < NAMED) plan->offload |= 1 << which;
-  } while (which < NAMED && !next_is_key(reader));
-  if (which == AUTO) plan->offload = SETTING_AUTO;
+  if (!read_word(reader, key, settings_offload, &which)) return false;
+  if (which >= OFFLOAD_KINDS) {
+    plan->offload = which == OFFLOAD_KINDS ? SETTING_AUTO : 0;
+    return true;
+  }
+  for (plan->offload = 1 << which; !next_is_key(reader); plan->offload |= 1 << which) {
+    if (!read_word(reader, key, settings_offload, &which)) return false;
+    if (which >= OFFLOAD_KINDS)
+      return key_error(reader, key, reader->items->data[reader->at - 1].span,
+                       arena_printf(reader->sema->arena, "\"%s\" stands alone", settings_offload[which]));
+  }
   return true;
 }
 

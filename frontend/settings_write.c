@@ -44,7 +44,7 @@ static void write_checkpoints(Text *out, const PlanSettings *s) {
 static void write_offload(Text *out, int32_t offload) {
   if (offload == SETTING_AUTO) return;
   text_printf(out, "  offload%s", offload ? "" : " none");
-  for (int i = 0; settings_offload[i]; i++)
+  for (int i = 0; i < OFFLOAD_KINDS; i++)
     if (offload & 1 << i) text_printf(out, " %s", settings_offload[i]);
   text_printf(out, "\n");
 }

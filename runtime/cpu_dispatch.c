@@ -66,43 +66,32 @@ OP(count_targets) {
 
 enum { TASK_BYTES = 1 << 20 }; /* of one task that clears or copies */
 
-typedef struct ZeroJob {
-  unsigned char *data;
-  uint64_t bytes;
-} ZeroJob;
-
-static void zero_part(void *arg, int64_t index) {
-  const ZeroJob *job = arg;
-  uint64_t first = (uint64_t)index * TASK_BYTES, left = job->bytes - first;
-  memset(job->data + first, 0, left < TASK_BYTES ? left : TASK_BYTES);
-}
-
-OP(zero) {
-  const Plan *plan = c->machine->plan;
-  const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, c->instr, 0)->buf];
-  ZeroJob job = {c->o[0].data, (uint64_t)N(0) * dtype_bytes(buf->dtype)};
-  c->k->parallel->run(c->k->parallel, (int64_t)((job.bytes + TASK_BYTES - 1) / TASK_BYTES), zero_part, &job);
-  return COMM_OK;
-}
-
-typedef struct TransferJob {
+/* to = from, or zeros where `from` is NULL. */
+typedef struct FillJob {
   const unsigned char *from;
   unsigned char *to;
   uint64_t bytes;
-} TransferJob;
+} FillJob;
 
-static void transfer_part(void *arg, int64_t index) {
-  const TransferJob *job = arg;
-  uint64_t first = (uint64_t)index * TASK_BYTES, left = job->bytes - first;
-  memcpy(job->to + first, job->from + first, left < TASK_BYTES ? left : TASK_BYTES);
+static void fill_part(void *arg, int64_t index) {
+  const FillJob *job = arg;
+  uint64_t first = (uint64_t)index * TASK_BYTES, left = job->bytes - first, bytes = left < TASK_BYTES ? left : TASK_BYTES;
+  if (job->from != NULL)
+    memcpy(job->to + first, job->from + first, bytes);
+  else
+    memset(job->to + first, 0, bytes);
 }
 
-OP(transfer) {
+/* n elements of what operand 0 holds. */
+static CommStatus fill(const CpuCall *c, const void *from, void *to) {
   const Plan *plan = c->machine->plan;
-  TransferJob job = {c->o[0].data, c->o[1].data, plan->bufs.data[plan_operand(plan, c->instr, 0)->buf].bytes};
-  c->k->parallel->run(c->k->parallel, (int64_t)((job.bytes + TASK_BYTES - 1) / TASK_BYTES), transfer_part, &job);
+  FillJob job = {from, to, (uint64_t)N(0) * dtype_bytes(plan->bufs.data[plan_operand(plan, c->instr, 0)->buf].dtype)};
+  c->k->parallel->run(c->k->parallel, (int64_t)((job.bytes + TASK_BYTES - 1) / TASK_BYTES), fill_part, &job);
   return COMM_OK;
 }
+
+OP(zero) { return fill(c, NULL, c->o[0].data); }
+OP(transfer) { return fill(c, c->o[0].data, c->o[1].data); }
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
