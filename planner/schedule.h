@@ -92,6 +92,8 @@ typedef struct Skeleton {
   int32_t *touched;  /* units whose parameters an op reads, each once */
 } Skeleton;
 
+/* Beside a unit's unreduced gradient, while that is reduced. */
+uint64_t schedule_reduced_bytes(const Decisions *decisions, const UnitFigures *figures);
 /* Of all units' updates at least: the busiest of compute and the two directions of the host link, where they run beside each
  * other. */
 uint64_t schedule_update_ns(const Skeleton *skeleton);

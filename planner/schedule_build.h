@@ -19,6 +19,7 @@ typedef struct Builder {
   int32_t *done;     /* by reduction: the step before which it has finished although nothing waited for it */
   int32_t *trip_of;  /* by value: trip + 1; NULL: no trips */
   int32_t *gone;     /* by trip: the step before which it has been stored */
+  bool stores_timed; /* releases of trips are those of a simulation: compute waits for them */
   uint64_t *start;   /* by step: when it starts to compute */
 } Builder;
 
@@ -34,14 +35,14 @@ static inline uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 typedef struct Travel {
   uint64_t *stored, *fetched; /* by trip: when it has been */
-  uint32_t next_store, gone, next_fetch, next_return;
+  uint32_t next_store, gone, next_fetch, next_return, next_release;
 } Travel;
 
 /* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
 void trips_list(Builder *b);
 /* By the times of the last simulation: releases, and each fetch at the last step that still lets everything start on time. */
 void trips_time(Builder *b);
-/* Fetches that are issued before step s, and when it may start for those that it reads. */
+/* Fetches that are issued before step s, and when it may start for those that it reads, and stores whose buffers it may reuse. */
 uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in);
 /* Stores after step s, which ends at `compute`; returns when compute goes on. */
 uint64_t trips_leave(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *out);

@@ -53,6 +53,7 @@ void trips_time(Builder *b) {
   Schedule *schedule = b->schedule;
   uint64_t latest = UINT64_MAX;
   int32_t cap = INT32_MAX;
+  b->stores_timed = true;
   for (uint32_t t = 0; t < schedule->trip_count; t++)
     if (b->gone[t] >= schedule->trips[t].after) schedule->trips[t].release = b->gone[t] < schedule->step_count ? b->gone[t] : schedule->step_count - 1;
   for (uint32_t k = schedule->trip_count; k-- > 0;) {
@@ -80,6 +81,8 @@ uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t comput
     if (schedule->trips[t].first > s) break;
     compute = b->skeleton->copies_beside ? later(compute, travel->fetched[t]) : compute + b->flow->moved_ns[schedule->trips[t].op];
   }
+  while (b->stores_timed && travel->next_release < travel->next_store && schedule->trips[travel->next_release].release < s)
+    compute = later(compute, travel->stored[travel->next_release++]);
   return compute;
 }
 
