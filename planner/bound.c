@@ -414,10 +414,51 @@ static double first_gradient(const BoundInput *in) {
   return ops_ns(&skeleton->program->flow, skeleton->program->turn, op + 1);
 }
 
-enum { PAIRS = 3 };
+/* Of a unit's gradient, from when it is whole until it has been reduced. */
+static double unreduced_bytes(const BoundInput *in, uint32_t u) {
+  const UnitFigures *of = &in->skeleton->figures[u];
+  return (double)schedule_reduced_bytes(in->start, of) + (in->start->reduce_once ? 0 : (double)of->gradient_bytes);
+}
 
-/* The header's pairs of A and B; returns how many. */
-static uint32_t list_pairs(const BoundInput *in, const MicroPass *pass, Terms out[PAIRS]) {
+static int compare_gradients(const void *a, const void *b, void *ops) {
+  const UnitOps *of = ops, *x = &of[*(const uint32_t *)a], *y = &of[*(const uint32_t *)b];
+  return x->last_gradient != y->last_gradient ? (x->last_gradient < y->last_gradient ? -1 : 1) : (x > y) - (x < y);
+}
+
+/* The header's backward pass with nothing but reductions: what the next gradients need must fit beside those that have not been
+ * reduced. */
+static double reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
+  const Skeleton *skeleton = in->skeleton;
+  uint32_t count = 0, next = 0, first = 0, *order = ARENA_ARRAY(scratch, uint32_t, skeleton->units->units.count);
+  double *end = ARENA_ARRAY(scratch, double, skeleton->units->units.count), now = 0, held = 0, kept = 1 - fmin(1, in->start->contention);
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
+    if (skeleton->ops[u].last_gradient >= 0) order[count++] = u;
+  qsort_r(order, count, sizeof *order, compare_gradients, skeleton->ops);
+  for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
+    for (; first < next && (end[first] <= now || live[j] + held > (double)in->room); first++) {
+      now = fmax(now, end[first]);
+      held -= unreduced_bytes(in, order[first]);
+    }
+    double work = (double)skeleton->program->flow.op_ns[j], busy = next ? fmax(0, end[next - 1] - now) : 0;
+    now += work <= busy * kept ? work / kept : busy + (work - busy * kept);
+    for (; next < count && skeleton->ops[order[next]].last_gradient == j; next++) {
+      end[next] = fmax(now, next ? end[next - 1] : 0) + reduce_ns(in, order[next]);
+      held += unreduced_bytes(in, order[next]);
+    }
+  }
+  return next ? fmax(now, end[next - 1]) : now;
+}
+
+enum { MOST_PAIRS = 3 };
+
+/* The header's pairs of A and B, and the least time until the loss. */
+typedef struct Pairs {
+  Terms data[MOST_PAIRS];
+  uint32_t count;
+  double forward;
+} Pairs;
+
+static Pairs list_pairs(const BoundInput *in, const MicroPass *pass) {
   const Flow *flow = &in->skeleton->program->flow;
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   bool slows = !in->fetch_bound, shared = shares_queue(in);
@@ -425,19 +466,22 @@ static uint32_t list_pairs(const BoundInput *in, const MicroPass *pass, Terms ou
   double before = ops_ns(flow, 0, turn), after = ops_ns(flow, turn, ops), reduced = all_reductions(in, pass);
   double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
   double idle_before = c < 1 ? (1 - c) * head_ns(in, pass) : 0, idle_after = c < 1 ? (1 - c) * tail_ns(in, pass) : 0;
-  out[0] = (Terms){.a = before + after + idle_before + idle_after + c * comm,
-                   .b = comm + k * (before + after),
-                   .before = before + c * comm,
-                   .again_b = k,
-                   .regather_a = c,
-                   .regather_b = 1,
-                   .by = shared ? "communication" : "gather"};
-  if (shared) return 1;
   double forward = fmax(before + c * gathered + idle_before, gathered + k * before), whole = fmin(after, first_gradient(in));
-  out[1] = out[2] = (Terms){.a = forward + after + c * reduced + idle_after, .before = forward, .again_b = k, .by = "reduce"};
-  out[1].b = forward + whole + reduced + k * (after - whole);
-  out[2].b = out[0].b, out[2].regather_b = 1, out[2].by = out[0].by;
-  return PAIRS;
+  Terms gather = {.a = before + after + idle_before + idle_after + c * comm,
+                  .b = comm + k * (before + after),
+                  .before = before + c * comm,
+                  .again_b = k,
+                  .regather_a = c,
+                  .regather_b = 1,
+                  .by = shared ? "communication" : "gather"};
+  Terms reduce = {.a = forward + after + c * reduced + idle_after,
+                  .b = forward + whole + reduced + k * (after - whole),
+                  .before = forward,
+                  .again_b = k,
+                  .by = "reduce"};
+  Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
+  both.b = gather.b, both.regather_b = 1, both.by = gather.by;
+  return (Pairs){{gather, reduce, both}, shared ? 1 : MOST_PAIRS, forward};
 }
 
 static double most_ns_a_byte(const Row *row) {
@@ -472,10 +516,9 @@ typedef struct MicroBound {
 } MicroBound;
 
 static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
-  Terms pairs[PAIRS];
+  const Pairs pairs = list_pairs(in, pass);
   Slices items, units;
   int32_t at[ROWS];
-  uint32_t pair_count = list_pairs(in, pass, pairs);
   slice_items(scratch, in, &items);
   slice_units(scratch, in, &units);
   uint32_t rows = choose_rows(scratch, in, &items, &units, live, at);
@@ -483,11 +526,16 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
   for (uint32_t i = 0; i < rows; i++) {
     Row row = row_at(scratch, in, &items, &units, at[i], (double)in->room - live[at[i]]);
     if (row.room < 0) return (MicroBound){-1, "memory"};
-    for (uint32_t p = 0; p < pair_count; p++) maximise(&pairs[p], &row, &most);
+    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
   }
-  for (uint32_t p = 0; p < pair_count && !rows; p++) maximise(&pairs[p], &(Row){.room = 0}, &most);
+  for (uint32_t p = 0; p < pairs.count && !rows; p++) maximise(&pairs.data[p], &(Row){.room = 0}, &most);
   const char *by = binding(&most);
-  double stored = pairs[pair_count - 1].before + stored_gradients(in, pass); /* they leave after the loss */
+  double reducing = pass->reduces && in->start->ranks > 1 ? pairs.forward + reducing_ns(scratch, in, live) : 0;
+  if (reducing > most.ns) {
+    most.ns = reducing;
+    by = "memory through reduce";
+  }
+  double stored = pairs.forward + stored_gradients(in, pass); /* they leave after the loss */
   if (stored > most.ns) {
     most.ns = stored;
     by = "host link";

@@ -16,9 +16,10 @@ typedef struct Step {
   Phase phase;
 } Step;
 
-/* A unit's parameters are needed in steps [first, last]; its gather is issued just before step `issue`. */
+/* A unit's parameters are needed in steps [first, last]; its gather is issued just before step `issue`. The shard that it reads,
+ * where that is fetched, is held through step `held`. */
 typedef struct Use {
-  int32_t unit, first, last, issue;
+  int32_t unit, first, last, issue, held;
 } Use;
 
 /* A unit's gradient is whole after step `after`; its buffers are held through step `release`. */
