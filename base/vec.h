@@ -1,4 +1,5 @@
-/* Owns: the one growable array. Storage comes from an Arena; growth copies, so keep indices, not pointers. */
+/* Owns: the one growable array. Storage comes from one Arena for all of its life. Growth moves it: keep indices, not pointers,
+ * and let only one copy of the struct grow. */
 #ifndef FSDPC_BASE_VEC_H
 #define FSDPC_BASE_VEC_H
 
@@ -23,7 +24,7 @@
 #define vec_reserve(arena, v, least)                                                                         \
   ((v)->data = vec_reserve_((arena), (v)->data, (v)->count, &(v)->capacity, sizeof *(v)->data, (least)))
 
-/* The elements of `size` bytes, with room for `least`. */
+/* The elements of `size` bytes, with room for `least`. What is beyond `count` is not zeroed. */
 void *vec_reserve_(Arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size, uint32_t least);
 
 #endif
