@@ -119,6 +119,15 @@ char *arena_strdup(Arena *arena, const char *text) {
   return arena_strndup(arena, text, strlen(text));
 }
 
+char *arena_join(Arena *arena, const char *left, const char *right) {
+  size_t before = strlen(left), after = strlen(right);
+  char *text = arena_alloc(arena, before + after + 2);
+  memcpy(text, left, before);
+  text[before] = '.';
+  memcpy(text + before + 1, right, after);
+  return text;
+}
+
 char *arena_vprintf(Arena *arena, const char *format, va_list args) {
   va_list again;
   va_copy(again, args);
