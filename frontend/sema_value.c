@@ -239,13 +239,7 @@ const char *env_nearest(Sema *sema, Env *env, const char *name, bool callable) {
 /* --- labels --------------------------------------------------------------------------------------------- */
 
 const char *path_join(Sema *sema, const char *scope, const char *name) {
-  size_t outer = strlen(scope), own = strlen(name);
-  if (!outer) return name;
-  char *path = arena_alloc(sema->arena, outer + own + 2);
-  memcpy(path, scope, outer);
-  path[outer] = '.';
-  memcpy(path + outer + 1, name, own);
-  return path;
+  return *scope ? arena_join(sema->arena, scope, name) : name;
 }
 
 Entity *label_find(Sema *sema, const char *name, const char **path) {
