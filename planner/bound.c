@@ -348,7 +348,7 @@ static double ops_ns(const Flow *flow, int32_t first, int32_t end) {
   return ns;
 }
 
-/* How long compute waits for the unit that is used first. What runs meanwhile is slowed. */
+/* How long compute waits for the unit that is used first, fetched before it is gathered. What runs meanwhile is slowed. */
 static double head_ns(const BoundInput *in, const MicroPass *pass) {
   const Skeleton *skeleton = in->skeleton;
   int32_t head = PLAN_NONE;
@@ -358,7 +358,8 @@ static double head_ns(const BoundInput *in, const MicroPass *pass) {
   }
   if (head < 0 || !decisions_gather(in->start) || !pass->gathers) return 0;
   double meanwhile = ops_ns(&skeleton->program->flow, 0, skeleton->ops[head].first_forward) / (1 - in->start->contention);
-  return fmax(0, gather_ns(in, (uint32_t)head) - meanwhile);
+  double gather = in->start->shard > 1 ? (double)skeleton->figures[head].gather_ns / in->comm_slower : 0;
+  return fmax(0, (double)skeleton->figures[head].fetch_ns + gather - meanwhile);
 }
 
 /* How long the last gradient's reduction takes after everything else, with the way of its image from the host and back. */

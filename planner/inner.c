@@ -257,8 +257,7 @@ static bool has_issue_rules(const Inner *in) {
   return in->base.prefetch == PREFETCH_EARLY && decisions_gather(&in->base) && !in->base.gather_once;
 }
 
-/* Rules that differ in nothing that matters are one. */
-static bool is_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
+bool inner_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
   bool gathers = has_issue_rules(in), reduces = decisions_reduce(&in->base);
   return (!gathers || (a->ahead == b->ahead && a->late == b->late)) && (!reduces || a->behind == b->behind);
 }
@@ -266,7 +265,7 @@ static bool is_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b
 static void try_rules(Inner *in, Trial *trial, int from, int end) {
   for (int r = from; r < end; r++) {
     bool known = false;
-    for (int k = from; k < r; k++) known |= is_same_rule(in, &issue_rules[k], &issue_rules[r]);
+    for (int k = from; k < r; k++) known |= inner_same_rule(in, &issue_rules[k], &issue_rules[r]);
     if (known) continue;
     trial->issue = issue_rules[r];
     (void)try_trial(in, trial);
