@@ -162,12 +162,9 @@ static int32_t gradient_buf(Emitter *e, int32_t u) {
   return e->grad_full[u];
 }
 
-/* Whether a micro-batch adds to the gradient of those before it. */
-static bool adds_up(const Emitter *e) { return e->plan->world.accumulation > 1 && !e->decisions->reduce_once; }
-
 /* Where the last collective of unit u's gradient delivers: on the device, with what earlier micro-batches left there. */
 static int32_t gradient_target(Emitter *e, int32_t u) {
-  int32_t own = e->plan->units.data[u].grad_buf, image = emit_image(e, own, PHASE_BACKWARD, adds_up(e));
+  int32_t own = e->plan->units.data[u].grad_buf, image = emit_image(e, own, PHASE_BACKWARD, decisions_adds_up(e->decisions));
   if (image != own) e->grad_image[u] = image;
   return image;
 }
@@ -177,7 +174,7 @@ static int32_t emit_reduce_scatter(Emitter *e, int32_t u, int32_t source) {
   bool last = e->plan->world.replicas == 1;
   int32_t to = last ? gradient_target(e, u)
                     : emit_buf(e, emit_unit_text(e, (uint32_t)u, "gradpart"), BUF_GRADFULL, e->plan->recipe.reduce, unit->shard, u, false);
-  emit_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, last && adds_up(e))),
+  emit_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, last && decisions_adds_up(e->decisions))),
              INTS(u, (int64_t)unit->shard), NULL);
   return to;
 }
@@ -185,10 +182,10 @@ static int32_t emit_reduce_scatter(Emitter *e, int32_t u, int32_t source) {
 /* In place where nothing is added and the sum need not lie apart. */
 static int32_t emit_allreduce(Emitter *e, int32_t u, int32_t source) {
   const PlanUnit *unit = &e->plan->units.data[u];
-  bool offloaded = e->plan->bufs.data[unit->grad_buf].host, in_place = offloaded && !adds_up(e);
+  bool offloaded = e->plan->bufs.data[unit->grad_buf].host, in_place = offloaded && !decisions_adds_up(e->decisions);
   int32_t to = in_place ? source : gradient_target(e, u);
   if (in_place) e->grad_image[u] = source;
-  emit_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, adds_up(e))),
+  emit_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, decisions_adds_up(e->decisions))),
              INTS(u, (int64_t)unit->shard), NULL);
   return to;
 }
@@ -203,7 +200,7 @@ static void emit_reduce(Emitter *e, int32_t u) {
 /* One rank adds contributions to the gradient itself, so that it must be there before the first. */
 static void emit_first_gradient(Emitter *e, int32_t u) {
   e->grad_full[u] = emit_gradfull(e, u, false);
-  if (adds_up(e)) emit_fetch(e, e->plan->units.data[u].grad_buf, e->grad_full[u], PHASE_BACKWARD, plan_str(e->plan, e->plan->units.data[u].name));
+  if (decisions_adds_up(e->decisions)) emit_fetch(e, e->plan->units.data[u].grad_buf, e->grad_full[u], PHASE_BACKWARD, plan_str(e->plan, e->plan->units.data[u].name));
 }
 
 static BufClass class_of(ValueKind kind) {

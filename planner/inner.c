@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
+enum { MOVE_BUDGET = 5000000, MOST_MOVES = 400, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
@@ -142,7 +142,6 @@ static Bound find_bound(const Inner *in) {
   BoundInput input = {.skeleton = in->skeleton,
                       .items = &in->items,
                       .start = &in->base,
-                      .comm_slower = 1 + cost_overlap(in->search->cluster, &in->world).comm_slowdown,
                       .update_ns = figures_least_update(in->search->cluster, &in->world),
                       .room = in->room,
                       .host_room = in->host_room,
