@@ -109,7 +109,7 @@ uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
     int32_t op = schedule->steps[s].op;
     for (; next_use < use_count && uses[next_use].issue <= s; next_use++)
       ready[uses[next_use].unit] = gathered[next_use] = gather_unit(b, &c, &figures[uses[next_use].unit]);
-    meet_trips(b, &c, &travel, s);
+    if (schedule->trip_count) meet_trips(b, &c, &travel, s);
     for (; next_freed < next_use && later_step(uses[next_freed].held, uses[next_freed].issue) < s; next_freed++)
       if (figures[uses[next_freed].unit].shard_bytes && b->timed) wait_for(&c, gathered[next_freed]);
     while (next_release < next_reduction && reductions[next_release].release < s) wait_for(&c, reduced[next_release++]);
@@ -121,7 +121,7 @@ uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
     c.compute += beside(&c, b->flow->op_ns[op], decisions->contention);
     for (; next_reduction < reduction_count && reductions[next_reduction].after == s; next_reduction++)
       reduced[next_reduction] = reduce_unit(b, &c, &figures[reductions[next_reduction].unit]);
-    c.compute = trips_leave(b, &travel, s, c.compute, &c.out);
+    if (schedule->trip_count) c.compute = trips_leave(b, &travel, s, c.compute, &c.out);
   }
   while (next_done < schedule->reduction_count) b->done[next_done++] = schedule->step_count;
   while (travel.gone < schedule->trip_count) b->gone[travel.gone++] = schedule->step_count;
