@@ -86,7 +86,7 @@ static void add_table(Arena *arena, Cluster *cluster, Collective kind, uint32_t 
   CollectiveTable *table = vec_add(arena, &cluster->tables);
   table->kind = kind;
   table->ranks = ranks;
-  const CollectivePoint points[] = {{1 * MiB, 30000}, {4 * MiB, 60000}, {64 * MiB, 480000}};
+  const TimedSize points[] = {{1 * MiB, 30000}, {4 * MiB, 60000}, {64 * MiB, 480000}};
   for (int i = 0; i < 3; i++) vec_push(arena, &table->points, points[i]);
 }
 
