@@ -98,8 +98,9 @@ static void fit_moves(Arena *arena, const ProfileStep *steps, MoveKind kind, Tim
   uint32_t at[2] = {0, 0};
   for (Sample s; next_sample(steps, at, &s);) {
     if (cost_move(s.instr->op) != kind || s.instr->bytes == 0) continue;
-    int point = (int)(log2((double)s.instr->bytes) / 2);
-    count[point]++, bytes[point] += log((double)s.instr->bytes), cost[point] += s.ns / (double)s.instr->bytes;
+    double moved = cost_moved(s.instr->op, s.plan->ints.data + s.instr->ints, DTYPE_F32, (double)s.instr->bytes);
+    int point = (int)(log2(moved) / 2);
+    count[point]++, bytes[point] += log(moved), cost[point] += s.ns / moved;
   }
   for (int i = FIRST; i < POINTS; i++) {
     if (count[i] == 0) continue;

@@ -313,9 +313,17 @@ static double fused_loss_ns(const Device *device, const Product *logits) {
   return sizes->count ? logits->count * sizes_ns(sizes, 2 * 4 * logits->m * logits->n) : 0;
 }
 
-static double moves_ns(const Device *device, InstrOp op, double bandwidth, double bytes) {
+double cost_moved(InstrOp op, const int64_t *ints, DType compute, double bytes) {
+  if (op != INSTR_EMBEDDING_FWD && op != INSTR_EMBEDDING_BWD) return bytes;
+  double width = (double)ints[2] * dtype_bytes(compute), table = (double)ints[1] * width;
+  bool clears = op == INSTR_EMBEDDING_BWD && bytes < 2 * table; /* what it adds into is read and written */
+  return clears ? bytes : fmin(bytes, (op == INSTR_EMBEDDING_FWD ? 2 : 3) * (double)ints[0] * width);
+}
+
+static double moves_ns(const Device *device, InstrOp op, const int64_t *ints, DType compute, double bandwidth, double bytes) {
   MoveKind kind = cost_move(op);
-  return kind < MOVE_COUNT && device->moves[kind].count ? sizes_ns(&device->moves[kind], bytes) : 1e9 * bytes / bandwidth;
+  const TimedSizes *sizes = kind < MOVE_COUNT ? &device->moves[kind] : NULL;
+  return sizes && sizes->count ? sizes_ns(sizes, cost_moved(op, ints, compute, bytes)) : 1e9 * bytes / bandwidth;
 }
 
 void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute,
@@ -324,7 +332,7 @@ void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const
   Rates rates = cost_rates(cluster, compute);
   double bandwidth = specs[op].stream == STREAM_COMPUTE ? rates.memory : device->host_link;
   if (bandwidth <= 0) bandwidth = rates.memory;
-  double ns = moves_ns(device, op, bandwidth, (double)bytes), work = 0, flops = 0;
+  double ns = moves_ns(device, op, ints, compute, bandwidth, (double)bytes), work = 0, flops = 0;
   double speed = device->peak[compute] / device->peak[DTYPE_F32];
   Product products[PRODUCT_PASSES];
   int count = specs[op].int_count ? cost_products(op, ints, products) : 0;

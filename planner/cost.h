@@ -53,6 +53,8 @@ typedef struct Product {
 int cost_products(InstrOp op, const int64_t *ints, Product out[PRODUCT_PASSES]);
 /* The kernel whose time by bytes stands for this instruction's; MOVE_COUNT: none does. */
 MoveKind cost_move(InstrOp op);
+/* Bytes that it is timed by, of those that its operands hold: lookups touch some rows of their table. */
+double cost_moved(InstrOp op, const int64_t *ints, DType compute, double bytes);
 
 /* --- what the planner asks ------------------------------------------------------------------------------ */
 
