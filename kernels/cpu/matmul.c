@@ -11,10 +11,10 @@
 #include "kernels/cpu/turn.h"
 #include <stdbool.h>
 
-enum { TILE_M = 256, TILE_N = 768, TILE_GRAIN = 64, FEW_TASKS = 8, MIN_FLOPS_LOG2 = 22 };
+enum { TILE_M = 256, TILE_N = 768, ROW_GRAIN = 8, COL_GRAIN = 64, EVEN_TASKS = 8, MANY_TASKS = 64, MIN_FLOPS_LOG2 = 22 };
 /* A panel takes 192 KiB in float, and pays from so many rows or columns of a tile on. It is made once for a column of
  * tiles: so their columns are its own, and tall. */
-enum { PANEL = 192, PANEL_DEPTH = 256, PANEL_PAYS = 128, PANEL_TILE_M = 1024 };
+enum { PANEL = 192, PANEL_DEPTH = 384, PANEL_PAYS = 128, PANEL_TILE_M = 512, GATHERED_DEPTH = 192 };
 enum { STAGE = 256 }; /* rows and columns of a panel that is widened: three of them are 768 KiB of stack */
 
 typedef struct Job {
@@ -22,29 +22,32 @@ typedef struct Job {
   Cut cut;
 } Job;
 
-/* Equal parts of at most `largest`, in multiples of TILE_GRAIN. */
-static int64_t part(int64_t whole, int64_t largest) {
-  int64_t parts = ceil_div(most(1, whole), largest);
-  return ceil_div(ceil_div(most(1, whole), parts), TILE_GRAIN) * TILE_GRAIN;
+/* A dimension in about equal parts, in multiples of `grain`. */
+static int64_t part(int64_t whole, int64_t parts, int64_t grain) {
+  return ceil_div(ceil_div(most(1, whole), parts), grain) * grain;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+  return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* Few tasks are a multiple of EVEN_TASKS, so that 2, 4 or 8 threads share them evenly. */
 static Cut cut_product(const Matmul *mm) {
   int64_t m = mm->m, n = mm->n, inner = mm->inner;
   bool turned = KERNELS_STORED == 0 && mm->ta == 'N' && mm->tb == 'T';
   if (2.0 * (double)m * (double)n * (double)inner < (double)(1 << MIN_FLOPS_LOG2)) {
     return cut_by(m, n, most(1, m), most(1, n));
   }
-  int64_t tile_m = turned ? PANEL_TILE_M : TILE_M, tile_n = turned ? PANEL : TILE_N;
-  Cut cut = cut_by(m, n, part(m, tile_m), part(n, tile_n));
-  while (cut_tasks(&cut) < FEW_TASKS && tile_n > TILE_GRAIN) {
-    if (tile_n > tile_m)
-      tile_n /= 2;
+  int64_t rows = ceil_div(m, turned ? PANEL_TILE_M : TILE_M), cols = ceil_div(n, turned ? PANEL : TILE_N);
+  while (rows * cols < EVEN_TASKS) {
+    if (n * rows > m * cols)
+      cols *= 2;
     else
-      tile_m /= 2;
-    if (tile_m < 2 * TILE_GRAIN) break;
-    cut = cut_by(m, n, part(m, tile_m), part(n, tile_n));
+      rows *= 2;
   }
-  return cut;
+  int64_t multiple = EVEN_TASKS / common_divisor(cols, EVEN_TASKS);
+  if (rows * cols < MANY_TASKS) rows = ceil_div(rows, multiple) * multiple;
+  return cut_by(m, n, part(m, rows, ROW_GRAIN), part(n, cols, COL_GRAIN));
 }
 
 /* out[first + i] (+)= sum over p of a[p*lda + i]; partial sums of 64 rows keep the error of long sums down. */
@@ -102,18 +105,14 @@ static void multiply_turned_b(const Matmul *mm, const Piece *p, const real *a, c
 /* A's columns are gathered panel by panel: read in place, rows a multiple of a large power of two apart evict each
  * other from the caches before the library has used the whole of a line. */
 static void multiply_gathered_a(const Matmul *mm, const Piece *p, const real *a, const real *b, real *c) {
-  real panel[PANEL_DEPTH * PANEL];
-  for (int64_t k = 0; k < mm->inner; k += PANEL_DEPTH) {
-    int64_t depth = least(PANEL_DEPTH, mm->inner - k);
-    for (int64_t i = 0; i < p->rows; i += PANEL) {
-      int64_t rows = least(PANEL, p->rows - i);
-      for (int64_t r = 0; r < depth; r++)
-        memcpy(panel + r * PANEL, a + (k + r) * mm->lda + i, (size_t)rows * sizeof(real));
-      if (mm->row_sums && p->col == 0)
-        sum_columns(depth, rows, panel, PANEL, FLOAT_REAL, mm->row_sums, p->row + i, k > 0 || mm->add_row_sums);
-      multiply(mm, 'T', 'N', rows, p->cols, depth, panel, PANEL, b + k * mm->ldb, mm->ldb, k > 0 || mm->add,
-               c + i * mm->ldc);
-    }
+  real panel[GATHERED_DEPTH * TILE_M];
+  for (int64_t k = 0; k < mm->inner; k += GATHERED_DEPTH) {
+    int64_t depth = least(GATHERED_DEPTH, mm->inner - k);
+    for (int64_t r = 0; r < depth; r++)
+      memcpy(panel + r * TILE_M, a + (k + r) * mm->lda, (size_t)p->rows * sizeof(real));
+    if (mm->row_sums && p->col == 0)
+      sum_columns(depth, p->rows, panel, TILE_M, FLOAT_REAL, mm->row_sums, p->row, k > 0 || mm->add_row_sums);
+    multiply(mm, 'T', 'N', p->rows, p->cols, depth, panel, TILE_M, b + k * mm->ldb, mm->ldb, k > 0 || mm->add, c);
   }
 }
 
