@@ -116,13 +116,18 @@ static void multiply_gathered_a(const Matmul *mm, const Piece *p, const real *a,
   }
 }
 
+/* Short rows are read in place: none of A's or B's evicts another. */
+static bool gathering_pays(const Matmul *mm, const Piece *p) {
+  return p->cols >= PANEL_PAYS && (mm->lda >= 512 || mm->ldb >= 1024);
+}
+
 static void multiply_real(const Matmul *mm, const Piece *p) {
   const real *a = mm->ta == 'N' ? mm->a + p->row * mm->lda : mm->a + p->row;
   const real *b = mm->tb == 'N' ? mm->b + p->col : mm->b + p->col * mm->ldb;
   real *c = (real *)mm->c + p->row * mm->ldc + p->col;
   if (mm->ta == 'N' && mm->tb == 'T' && p->rows >= PANEL_PAYS)
     multiply_turned_b(mm, p, a, b, c);
-  else if (mm->ta == 'T' && mm->tb == 'N' && p->cols >= PANEL_PAYS)
+  else if (mm->ta == 'T' && mm->tb == 'N' && gathering_pays(mm, p))
     multiply_gathered_a(mm, p, a, b, c);
   else
     multiply_in_place(mm, p, a, b, c);
