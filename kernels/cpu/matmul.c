@@ -4,7 +4,10 @@
  * Floor: the rate of one plain call. Two threads on 2 cores of a shared Sapphire Rapids, GFLOP/s, within training
  * steps of a 10M model: N N 330 to 380, T N 285 to 300 (229 to 300 where the library reads A in place), N T 300 to 320
  * (286 to 310 where it transposes B). The 50,257-wide output layer, 1024 rows of 768: 269, 285, 296. Which tiles
- * are taken matters little: 36 sizes of them were tried. Shapes with few tiles get smaller ones. */
+ * are taken matters little: 36 sizes of them were tried. Shapes with few tiles get smaller ones.
+ *
+ * One thread, operands and results in the shared cache, GFLOP/s of 2048 rows, 384 to 1536 and back: T N 188 and 192, N T
+ * 185 and 193, N N 214 and 195, and 215 in any of these forms where all lies in the core's own cache. */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/block_mm.h"
 #include "kernels/cpu/tasks.h"
@@ -12,8 +15,8 @@
 #include <stdbool.h>
 
 enum { TILE_M = 256, TILE_N = 768, ROW_GRAIN = 8, COL_GRAIN = 64, EVEN_TASKS = 8, MANY_TASKS = 64, MIN_FLOPS_LOG2 = 22 };
-/* A panel takes 192 KiB in float, and pays from so many rows or columns of a tile on. It is made once for a column of
- * tiles: so their columns are its own, and tall. */
+/* A panel takes 192 to 288 KiB in float, and pays from so many rows or columns of a tile on. What is transposed serves
+ * all rows of a tile: so its columns are the panel's, and tall; what is gathered, all its columns. */
 enum { PANEL = 192, PANEL_DEPTH = 384, PANEL_PAYS = 128, PANEL_TILE_M = 512, GATHERED_DEPTH = 192 };
 enum { STAGE = 256 }; /* rows and columns of a panel that is widened: three of them are 768 KiB of stack */
 
