@@ -27,8 +27,9 @@ int32_t emit_buf(Emitter *e, const char *name, BufClass class, DType dtype, uint
   return add_buf(e, plan_intern(e->arena, e->plan, name), class, dtype, numel, unit, persistent);
 }
 
-static int32_t add_instr(Emitter *e, InstrOp op, Phase phase, StrId name, const PlanOperand *operands, const int64_t *ints,
-                         const double *reals) {
+/* Without its cost. */
+static PlanInstr *add_instr(Emitter *e, InstrOp op, Phase phase, StrId name, const PlanOperand *operands, const int64_t *ints,
+                            const double *reals) {
   Plan *plan = e->plan;
   const InstrSpec *spec = &e->program->specs[op];
   PlanInstr *instr = vec_add(e->arena, &plan->instrs);
@@ -40,13 +41,14 @@ static int32_t add_instr(Emitter *e, InstrOp op, Phase phase, StrId name, const 
   for (int k = 0; k < spec->int_count; k++) vec_push(e->arena, &plan->ints, ints[k]);
   for (int k = 0; k < spec->real_count; k++) vec_push(e->arena, &plan->reals, reals[k]);
   instr->name = name;
-  cost_instr(e->in->cluster, plan, e->program->specs, instr);
-  return (int32_t)plan->instrs.count - 1;
+  return instr;
 }
 
 int32_t emit_instr(Emitter *e, InstrOp op, Phase phase, const char *name, const PlanOperand *operands, const int64_t *ints,
                    const double *reals) {
-  return add_instr(e, op, phase, plan_intern(e->arena, e->plan, name), operands, ints, reals);
+  PlanInstr *instr = add_instr(e, op, phase, plan_intern(e->arena, e->plan, name), operands, ints, reals);
+  cost_instr(e->in->cluster, e->plan, e->program->specs, instr);
+  return (int32_t)e->plan->instrs.count - 1;
 }
 
 /* Names of operators and values come again with every pass and recomputation. */
@@ -144,6 +146,7 @@ static void emit_gather(Emitter *e, const Use *use) {
   int32_t full = emit_gathers_once(e) ? e->gathered[use->unit] : emit_full(e, use->unit, false);
   if (plan->world.shard > 1) {
     int32_t source = emit_image(e, gather_source(unit), phase, true);
+    if (source != gather_source(&plan->units.data[use->unit])) e->shard_image[use - e->schedule.uses] = source;
     unit = &plan->units.data[use->unit];
     emit_instr(e, INSTR_ALLGATHER, phase, plan_str(plan, unit->name), OPERANDS(WHOLE(source), WHOLE(full)),
                INTS(use->unit, (int64_t)unit->shard), NULL);
@@ -219,6 +222,14 @@ static PlanOperand gradient_operand(Emitter *e, const Value *value, bool add) {
   return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || zeroed};
 }
 
+/* A layer's result has the layer's name. */
+static StrId value_name(Emitter *e, int32_t v) {
+  const Value *value = &e->program->values.data[v];
+  const ProgramOp *producer = value->producer >= 0 ? &e->program->ops.data[value->producer] : NULL;
+  bool same = producer && producer->name == value->name;
+  return intern_once(e, same ? &e->layer_name[producer->graph_op] : &e->value_name[v], value->name);
+}
+
 static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phase phase) {
   if (ref->value < 0) return (PlanOperand){.buf = PLAN_NONE};
   const Value *value = &e->program->values.data[ref->value];
@@ -227,8 +238,24 @@ static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phas
   if (value->kind == VALUE_CACHE) return (PlanOperand){.buf = e->cache[value->input]};
   bool creates = e->buf_of[ref->value] < 0 || (mode == MODE_WRITE && phase == PHASE_RECOMPUTE);
   if (creates)
-    e->buf_of[ref->value] = add_buf(e, intern_once(e, &e->value_name[ref->value], value->name), class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
+    e->buf_of[ref->value] = add_buf(e, value_name(e, ref->value), class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
   return (PlanOperand){e->buf_of[ref->value], ref->column, ref->ld, ref->add};
+}
+
+/* The program's costs hold, unless what is written once there is added to here. */
+static bool costs_hold(const Emitter *e, const ProgramOp *op, const PlanOperand *operands) {
+  bool hold = true;
+  for (int32_t k = 0; k < op->ref_count; k++)
+    hold &= operands[k].buf < 0 ? op->refs[k].value < 0
+                                : operands[k].add == op->refs[k].add &&
+                                      e->plan->bufs.data[operands[k].buf].dtype == e->program->values.data[op->refs[k].value].dtype;
+  return hold;
+}
+
+static void copy_cost(PlanInstr *instr, const ProgramOp *op) {
+  instr->ns = op->ns;
+  instr->flops = op->flops;
+  instr->bytes = op->bytes;
 }
 
 static int32_t emit_step(Emitter *e, const Step *step) {
@@ -236,16 +263,20 @@ static int32_t emit_step(Emitter *e, const Step *step) {
   const InstrSpec *spec = &e->program->specs[op->op];
   PlanOperand operands[INSTR_MAX_OPERANDS];
   for (int32_t k = 0; k < op->ref_count; k++) operands[k] = operand_of(e, &op->refs[k], spec->operands[k].mode, step->phase);
-  StrId name = intern_once(e, &e->op_name[step->op], op->name);
-  int32_t instr = add_instr(e, op->op, step->phase, name, operands, op->ints, op->reals);
+  StrId name = intern_once(e, &e->layer_name[op->graph_op], op->name);
+  PlanInstr *instr = add_instr(e, op->op, step->phase, name, operands, op->ints, op->reals);
+  if (costs_hold(e, op, operands))
+    copy_cost(instr, op);
+  else
+    cost_instr(e->in->cluster, e->plan, e->program->specs, instr);
   PlanSpan span = e->in->spans[op->graph_op];
   if (e->path != e->in->span_paths[op->graph_op]) {
     e->path = e->in->span_paths[op->graph_op];
     e->path_id = plan_intern(e->arena, e->plan, e->path);
   }
   span.path = e->path_id;
-  e->plan->instrs.data[instr].span = span;
-  return instr;
+  instr->span = span;
+  return (int32_t)e->plan->instrs.count - 1;
 }
 
 /* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
@@ -258,6 +289,14 @@ static void hold_reduced_gradients(Emitter *e) {
   }
 }
 
+/* Compute runs on while a unit is gathered from a shard that was fetched. */
+static void hold_fetched_shards(Emitter *e) {
+  for (uint32_t i = 0; i < e->schedule.use_count; i++) {
+    const Use *use = &e->schedule.uses[i];
+    if (e->shard_image[i] >= 0 && use->held >= use->issue) emit_hold(e, e->shard_image[i], e->step_instr[use->held]);
+  }
+}
+
 /* Every pass has buffers of its own, but for what is held over micro-batches. */
 static void forget_buffers(Emitter *e) {
   for (uint32_t v = 0; v < e->program->values.count; v++)
@@ -267,6 +306,7 @@ static void forget_buffers(Emitter *e) {
     if (!e->decisions->reduce_once) e->grad_full[u] = PLAN_NONE;
     e->grad_image[u] = PLAN_NONE;
   }
+  for (uint32_t i = 0; i < 2 * e->plan->units.count; i++) e->shard_image[i] = PLAN_NONE; /* at most two uses a unit */
 }
 
 /* Room for a pass, so that nothing is copied while it grows. */
@@ -343,6 +383,7 @@ static void emit_pass(Emitter *e, const MicroPass *pass) {
       if (reduces) emit_reduce(e, reductions[reduce].unit);
   }
   emit_end_segment(e);
+  if (gathers) hold_fetched_shards(e);
   if (reduces) hold_reduced_gradients(e);
   hold_departures(e);
 }
@@ -452,7 +493,7 @@ static void start_program(Emitter *e, const Skeleton *skeleton) {
   e->buf_of = ARENA_ARRAY(e->arena, int32_t, program->values.count);
   for (uint32_t i = 0; i < program->values.count; i++) e->buf_of[i] = PLAN_NONE;
   e->value_name = ARENA_ARRAY(e->arena, StrId, program->values.count);
-  e->op_name = ARENA_ARRAY(e->arena, StrId, program->ops.count);
+  e->layer_name = ARENA_ARRAY(e->arena, StrId, program->graph->ops.count);
   schedule_build(&e->schedule, e->arena, skeleton, e->decisions);
   e->step_instr = ARENA_ARRAY(e->arena, int32_t, (uint32_t)e->schedule.step_count);
   e->away = ARENA_ARRAY(e->arena, int32_t, e->schedule.trip_count ? program->values.count : 0);
@@ -490,6 +531,7 @@ Plan *emit_plan(Arena *arena, const EmitInput *input) {
   uint32_t units = input->decisions->units->units.count;
   Emitter e = {.arena = arena, .in = input, .program = program, .decisions = input->decisions};
   e.gathered = ARENA_ARRAY(arena, int32_t, units);
+  e.shard_image = ARENA_ARRAY(arena, int32_t, 2 * (size_t)units);
   e.grad_full = ARENA_ARRAY(arena, int32_t, units);
   e.grad_image = ARENA_ARRAY(arena, int32_t, units);
   for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = e.grad_image[i] = PLAN_NONE;

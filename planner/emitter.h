@@ -21,12 +21,13 @@ typedef struct Emitter {
   int32_t *away;         /* by value: the host buffer that it was stored to */
   int32_t *left;         /* by trip: the device buffer that was stored */
   int32_t *gathered;     /* by unit: its present full buffer */
+  int32_t *shard_image;  /* by use: the fetched shard that it gathers, in this micro-batch */
   int32_t *grad_full;    /* by unit */
   int32_t *grad_image;   /* by unit: the device's side of a gradient that is offloaded, in this micro-batch */
   int32_t *cache;        /* by number of the cache */
   uint64_t *param_offset; /* by graph param */
   int32_t *step_instr;     /* by step, of the pass that is emitted */
-  StrId *op_name, *value_name; /* by op and by value of the program; 0: not in the plan yet */
+  StrId *layer_name, *value_name; /* by graph op and by value of the program; 0: not in the plan yet */
   const char *path;            /* the last step's source */
   StrId path_id;
   VEC(Hold) holds;
