@@ -35,25 +35,19 @@ static void write_size(Text *out, const TimedSize *size) {
 }
 
 static void write_kernels(Text *out, const ProfileResult *r) {
-  static const char *const products[] = {"linear_fwd", "linear_bwd_x", "linear_bwd_w"}, *const attention[] = {"attention_fwd", "attention_bwd"};
-  static const char *const moves[] = {
-#define MOVE(id, word) word,
-#include "frontend/moves.def"
-#undef MOVE
-  };
   for (int i = 0; i < PRODUCT_PASSES; i++) {
     const PassRate *p = &r->products[i];
     if (p->rate > 0)
-      text_printf(out, "    product %s { rate %.4gGFLOPS m %.3g n %.3g k %.3g }\n", products[i], p->rate / 1e9, p->m, p->n, p->k);
+      text_printf(out, "    product %s { rate %.4gGFLOPS m %.3g n %.3g k %.3g }\n", cluster_products[i], p->rate / 1e9, p->m, p->n, p->k);
   }
   for (int i = 0; i < 2; i++) {
     const HeadRate *a = &r->attention[i];
     if (a->rate > 0)
-      text_printf(out, "    attention %s { rate %.4gGFLOPS tokens %.3g dims %.3g }\n", attention[i], a->rate / 1e9, a->tokens, a->dims);
+      text_printf(out, "    attention %s { rate %.4gGFLOPS tokens %.3g dims %.3g }\n", cluster_attention[i], a->rate / 1e9, a->tokens, a->dims);
   }
   for (int i = 0; i < MOVE_COUNT; i++) {
     if (!r->moves[i].count) continue;
-    text_printf(out, "    moves %s {", moves[i]);
+    text_printf(out, "    moves %s {", cluster_moves[i]);
     for (uint32_t k = 0; k < r->moves[i].count; k++) write_size(out, &r->moves[i].data[k]);
     text_printf(out, "  }\n");
   }

@@ -37,6 +37,10 @@ typedef enum {
   MOVE_COUNT
 } MoveKind;
 
+/* What cluster files call them, in the order of the enumerators, NULL at the end; attention: forward, backward
+ * (settings_cluster.c). */
+extern const char *const cluster_products[], *const cluster_attention[], *const cluster_moves[];
+
 typedef struct Device {
   DeviceKind kind;
   Generation generation;

@@ -79,35 +79,36 @@ static const Key attention_keys[] = {
     {"dims", KEY_REAL, offsetof(HeadRate, dims), .usage = "dims 20"},
 };
 
+const char *const cluster_products[] = {"linear_fwd", "linear_bwd_x", "linear_bwd_w", NULL};
+const char *const cluster_attention[] = {"attention_fwd", "attention_bwd", NULL};
+const char *const cluster_moves[] = {
+#define MOVE(id, word) word,
+#include "frontend/moves.def"
+#undef MOVE
+    NULL};
+
 /* product linear_fwd { rate 190GFLOPS m 1 n 10 k 20 } */
 static bool read_product(Reader *reader, const Key *key) {
-  static const char *const words[] = {"linear_fwd", "linear_bwd_x", "linear_bwd_w", NULL};
   int32_t pass;
   const Item *block;
-  if (!read_word(reader, key, words, &pass) || !(block = read_block_item(reader, key))) return false;
+  if (!read_word(reader, key, cluster_products, &pass) || !(block = read_block_item(reader, key))) return false;
   READ_BLOCK(reader->sema, "product", product_keys, block->items, &((Device *)reader->target)->products[pass]);
   return true;
 }
 
 static bool read_attention(Reader *reader, const Key *key) {
-  static const char *const words[] = {"attention_fwd", "attention_bwd", NULL};
   int32_t pass;
   const Item *block;
-  if (!read_word(reader, key, words, &pass) || !(block = read_block_item(reader, key))) return false;
+  if (!read_word(reader, key, cluster_attention, &pass) || !(block = read_block_item(reader, key))) return false;
   READ_BLOCK(reader->sema, "attention", attention_keys, block->items, &((Device *)reader->target)->attention[pass]);
   return true;
 }
 
 /* moves gelu_fwd { 1MiB 50us  16MiB 1ms } */
 static bool read_moves(Reader *reader, const Key *key) {
-  static const char *const words[] = {
-#define MOVE(id, word) word,
-#include "frontend/moves.def"
-#undef MOVE
-      NULL};
   int32_t kind;
   const Item *block;
-  if (!read_word(reader, key, words, &kind) || !(block = read_block_item(reader, key))) return false;
+  if (!read_word(reader, key, cluster_moves, &kind) || !(block = read_block_item(reader, key))) return false;
   TimedSizes *sizes = &((Device *)reader->target)->moves[kind];
   if (!read_sizes(reader, key, block, sizes)) return true;
   for (uint32_t i = 1; i < sizes->count; i++) /* more bytes are never faster */
