@@ -16,7 +16,7 @@
 
 /* Of each model: steps that warm up, steps that count. A model is run in several rounds, far apart in time: other
  * processes rarely disturb all. */
-enum { WARM_UP = 1, MEASURED = 4, ROUNDS = 2, QUIET = 1 /* of the measured steps, in order of time */ };
+enum { WARM_UP = 1, MEASURED = 3, ROUNDS = 3, QUIET = 1 /* of the measured steps, in order of time */ };
 
 /* Samples: of one rank. Heads have head_dim dimensions. */
 typedef struct Sizes {
