@@ -40,12 +40,16 @@ static bool same_file(const char *a, const char *b) {
   return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+const SourceFile *source_overlay(const SourceSet *set, const char *path) {
+  for (uint32_t i = 0; i < set->overlays.count; i++)
+    if (same_file(set->overlays.data[i].path, path)) return &set->overlays.data[i];
+  return NULL;
+}
+
 int32_t source_read_most(SourceSet *set, const char *path, size_t most, const char **why) {
   struct stat info;
-  for (uint32_t i = 0; i < set->overlays.count; i++) {
-    const SourceFile *overlay = &set->overlays.data[i];
-    if (same_file(overlay->path, path)) return source_add(set, path, overlay->text, overlay->length);
-  }
+  const SourceFile *overlay = source_overlay(set, path);
+  if (overlay) return source_add(set, path, overlay->text, overlay->length);
   /* Not fopen: opening a pipe would wait for its writer. */
   int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   FILE *in = fd < 0 ? NULL : fdopen(fd, "rb");

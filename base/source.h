@@ -22,7 +22,7 @@ typedef struct SourceFile {
 typedef struct SourceSet {
   Arena *arena; /* borrowed */
   VEC(SourceFile) files;
-  VEC(SourceFile) overlays; /* unsaved texts of an editor: read instead of the file that path names */
+  VEC(SourceFile) overlays; /* texts of an editor or of the program: read instead of the file that path names, if there is one */
 } SourceSet;
 
 enum { SOURCE_MAX_BYTES = 64 << 20 };
@@ -36,6 +36,8 @@ typedef struct Position {
 int32_t source_read(SourceSet *set, const char *path, const char **why);
 /* The same with another limit (below 4 GiB: spans are 32 bits): plans grow larger than models. */
 int32_t source_read_most(SourceSet *set, const char *path, size_t most, const char **why);
+/* What is read instead of this file, or NULL. */
+const SourceFile *source_overlay(const SourceSet *set, const char *path);
 /* Adds text that is already in memory (copied). */
 int32_t source_add(SourceSet *set, const char *path, const char *text, size_t length);
 Position source_position(const SourceSet *set, int32_t file, uint32_t offset);

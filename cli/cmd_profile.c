@@ -1,6 +1,5 @@
-/* Owns: `fsdpc profile`: measures this machine's cores as the CPU backend uses them (one thread a rank) and
- * writes a cluster file. Every figure is the median or best of several runs of the kernels and collectives
- * that training itself uses. */
+/* Owns: `fsdpc profile`: measures this machine's cores as the CPU backend uses them and writes a cluster file. Every figure
+ * is a quiet one of several runs of what training itself runs. */
 #include "cli/cli.h"
 
 #include "cli/profile.h"
@@ -8,7 +7,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 64 };
+enum { MOST_RANKS = 64, MOST_THREADS = 1024 };
 
 static int usable_cores(void) {
   cpu_set_t set;
@@ -31,46 +30,66 @@ static const char *processor(Arena *arena) {
   return name;
 }
 
-static void write_table(Text *out, const char *name, const ProfileResult *r, Collective kind) {
-  text_printf(out, "    %s %u {", name, r->ranks);
-  for (int i = 0; i < PROFILE_SIZES; i++)
-    text_printf(out, "  %dMiB %.1fus", 1 << (2 * i), r->collective_ns[kind][i] / 1e3);
-  text_printf(out, "  }  # measured\n");
+static void write_size(Text *out, const TimedSize *size) {
+  text_printf(out, "  %.5gKiB %.4gus", size->bytes / 1024, size->ns / 1e3);
+}
+
+static void write_kernels(Text *out, const ProfileResult *r) {
+  for (int i = 0; i < PRODUCT_PASSES; i++) {
+    const PassRate *p = &r->products[i];
+    if (p->rate > 0)
+      text_printf(out, "    product %s { rate %.4gGFLOPS m %.3g n %.3g k %.3g }\n", cluster_products[i], p->rate / 1e9, p->m, p->n, p->k);
+  }
+  for (int i = 0; i < 2; i++) {
+    const HeadRate *a = &r->attention[i];
+    if (a->rate > 0)
+      text_printf(out, "    attention %s { rate %.4gGFLOPS tokens %.3g dims %.3g }\n", cluster_attention[i], a->rate / 1e9, a->tokens, a->dims);
+  }
+  for (int i = 0; i < MOVE_COUNT; i++) {
+    if (!r->moves[i].count) continue;
+    text_printf(out, "    moves %s {", cluster_moves[i]);
+    for (uint32_t k = 0; k < r->moves[i].count; k++) write_size(out, &r->moves[i].data[k]);
+    text_printf(out, "  }\n");
+  }
 }
 
 static void write_device(Text *out, const ProfileResult *r, const char *name, uint64_t memory) {
-  text_printf(out, "  device cpu {\n    name \"one core of %s\"\n", name);
+  text_printf(out, "  device cpu {\n    name \"%u core%s of %s\"\n", r->threads, r->threads == 1 ? "" : "s", name);
   text_printf(
       out, "    memory %lluMiB  # an equal share of half of this machine's memory; --memory says otherwise\n",
       (unsigned long long)(memory >> 20));
-  text_printf(out, "    bandwidth %.3gGB/s  # measured: AdamW over 64 MiB\n", r->bandwidth / 1e9);
+  text_printf(out, "    bandwidth %.3gGB/s  # measured: AdamW\n", r->bandwidth / 1e9);
   text_printf(out, "    bandwidth_share %.3f  # measured: addition of tensors beside it\n",
               r->bandwidth_share);
   text_printf(out, "    peak f32 %.4gGFLOPS  # measured: fastest product, %s\n", r->peak / 1e9, r->gemm);
-  text_printf(out, "    gemm_share %.3f  # measured: linear layers of a transformer's shapes, forward and backward\n",
-              r->gemm_share);
-  text_printf(out, "    gemm_prologue %.1f  # measured: from the same\n", r->gemm_prologue);
-  text_printf(out, "    attention_share %.3f  # measured: causal, forward, long sequences\n",
-              r->attention_share);
-  text_printf(out, "    attention_backward %.3f  # measured: 1024 tokens\n", r->attention_backward);
-  text_printf(out, "    attention_tokens %.0f  # measured: from 128 and 1024 tokens\n", r->attention_tokens);
-  text_printf(out, "    launch %.3fus  # measured: the smallest kernel\n", r->launch_ns / 1e3);
-  text_printf(out, "    shared_queue yes  # one communication thread a rank\n  }\n");
+  text_printf(out, "    launch %.3fus  # measured: between two instructions\n", r->launch_ns / 1e3);
+  text_printf(out, "    shared_queue yes  # one communication thread a rank\n");
+  text_printf(out, "    # Measured within steps of small models: products and attention fitted, moves by size.\n");
+  write_kernels(out, r);
+  text_printf(out, "  }\n");
+}
+
+static void write_table(Text *out, const char *name, const ProfileResult *r, Collective kind) {
+  text_printf(out, "    %s %u {", name, r->ranks);
+  for (int i = 0; i < PROFILE_SIZES; i++) write_size(out, &r->collectives[kind][i]);
+  text_printf(out, "  }  # measured\n");
+}
+
+static double link_rate(const ProfileResult *r, Collective kind) {
+  const TimedSize *largest = &r->collectives[kind][PROFILE_SIZES - 1];
+  return largest->bytes * (r->ranks - 1.0) / r->ranks / largest->ns;
 }
 
 static void write_cluster(Text *out, const ProfileResult *r, const char *name, uint64_t memory) {
-  text_printf(out, "# Written by `fsdpc profile`: %s, %u rank%s of one thread each.\n", name, r->ranks,
-              r->ranks == 1 ? "" : "s");
+  text_printf(out, "# Written by `fsdpc profile`: %s, %u rank%s of %u thread%s each.\n", name, r->ranks,
+              r->ranks == 1 ? "" : "s", r->threads, r->threads == 1 ? "" : "s");
   text_printf(out, "cluster \"profile\" {\n");
   write_device(out, r, name, memory);
   text_printf(out, "  node {\n    devices %u\n", r->ranks);
   if (r->ranks > 1) {
-    double largest = 1ull << (20 + 2 * (PROFILE_SIZES - 1)), part = (r->ranks - 1.0) / r->ranks;
-    text_printf(out, "    bandwidth %.3gGB/s  # measured: largest gather\n",
-                largest * part / r->collective_ns[COLLECTIVE_GATHER][PROFILE_SIZES - 1]);
-    text_printf(out, "    reduce_bandwidth %.3gGB/s  # measured: largest reduction\n",
-                largest * part / r->collective_ns[COLLECTIVE_REDUCE][PROFILE_SIZES - 1]);
-    text_printf(out, "    latency %.2fus  # measured: gather of 4 KiB\n", r->latency_ns / 1e3);
+    text_printf(out, "    bandwidth %.3gGB/s  # measured: largest gather\n", link_rate(r, COLLECTIVE_GATHER));
+    text_printf(out, "    reduce_bandwidth %.3gGB/s  # measured: largest reduction\n", link_rate(r, COLLECTIVE_REDUCE));
+    text_printf(out, "    latency %.2fus  # measured: smallest gather\n", r->latency_ns / 1e3);
     write_table(out, "gather", r, COLLECTIVE_GATHER);
     write_table(out, "reduce", r, COLLECTIVE_REDUCE);
     write_table(out, "all_reduce", r, COLLECTIVE_ALLREDUCE);
@@ -90,10 +109,12 @@ static bool write_formatted(Cli *cli, const char *path, const Text *text) {
 }
 
 int cmd_profile(Cli *cli) {
-  int64_t ranks = usable_cores() > 1 ? 2 : 1;
+  int64_t ranks = usable_cores() > 1 ? 2 : 1, threads = 0;
   ProfileResult result;
-  if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks)) return EXIT_USAGE;
-  const char *failure = profile_measure(cli->arena, (uint32_t)ranks, &result);
+  if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks) ||
+      !option_integer(&cli->options, OPTION_THREADS, 1, MOST_THREADS, &threads))
+    return EXIT_USAGE;
+  const char *failure = profile_measure(cli->arena, (uint32_t)ranks, (uint32_t)threads, &result);
   if (failure) return cli_error("cannot measure: %s", failure);
   uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2 / (uint64_t)ranks;
   Text text = {.arena = cli->arena};

@@ -11,9 +11,9 @@ static const char *const block_keys[][2] = {
     {"adamw", "lr min_lr warmup cooldown no_decay betas eps decay"},
     {"sgd", "lr min_lr warmup cooldown no_decay momentum decay"},
     {"cluster", "use device node network nodes contention network_contention comm_slowdown compute_spread comm_spread price"},
-    {"device", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory shared_queue"},
-    {"cpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory shared_queue"},
-    {"gpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory shared_queue"},
+    {"device", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
+    {"cpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
+    {"gpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
     {"node", "devices bandwidth reduce_bandwidth latency gather reduce all_reduce efficiency"},
     {"network", "bandwidth latency efficiency"},
     {"plan", "memory strategy wrap unit reshard gather reduce checkpoint offload save recompute host executor prefetch micro_batch"}};

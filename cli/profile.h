@@ -2,22 +2,28 @@
 #ifndef FSDPC_CLI_PROFILE_H
 #define FSDPC_CLI_PROFILE_H
 
-#include "base/arena.h"
+#include "cli/profile_step.h"
 #include "frontend/cluster.h"
 
-enum { PROFILE_SIZES = 4 }; /* of collectives: 1, 4, 16, 64 MiB */
+enum { PROFILE_SIZES = 6 };
 
 typedef struct ProfileResult {
-  uint32_t ranks;
+  uint32_t ranks, threads;
   const char *gemm; /* library */
-  double peak, gemm_share, gemm_prologue, bandwidth, bandwidth_share;
-  double attention_share, attention_backward, attention_tokens;
+  double peak, bandwidth, bandwidth_share;
+  PassRate products[PRODUCT_PASSES];
+  HeadRate attention[2];
+  TimedSizes moves[MOVE_COUNT];
   double launch_ns, latency_ns;
-  double collective_ns[COLLECTIVE_COUNT][PROFILE_SIZES];
+  TimedSize collectives[COLLECTIVE_COUNT][PROFILE_SIZES];
   double contention, compute_spread, comm_spread;
 } ProfileResult;
 
-/* Takes some seconds; starts `ranks` processes for the collectives. NULL, or what went wrong. */
-const char *profile_measure(Arena *arena, uint32_t ranks, ProfileResult *result);
+/* Takes some ten seconds; starts `ranks` processes of `threads` computing threads, several times. NULL, or what went
+ * wrong. */
+const char *profile_measure(Arena *arena, uint32_t ranks, uint32_t threads, ProfileResult *result);
+
+/* From steps to rates of products, attention, what moves, and the launch. */
+void profile_fit(Arena *arena, const ProfileStep steps[PROFILE_MODELS], ProfileResult *out);
 
 #endif

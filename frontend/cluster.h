@@ -14,6 +14,33 @@ typedef enum { DEVICE_NONE, DEVICE_CPU, DEVICE_GPU } DeviceKind;
 typedef enum { GENERATION_OTHER, GENERATION_VOLTA, GENERATION_AMPERE, GENERATION_ADA, GENERATION_HOPPER, GENERATION_BLACKWELL,
                GENERATION_COUNT } Generation;
 
+/* A measured time by size. */
+typedef struct TimedSize {
+  double bytes, ns;
+} TimedSize;
+typedef VEC(TimedSize) TimedSizes; /* both ascend */
+
+/* What `fsdpc profile` measures of the kernels of a CPU, in f32; rates of 0: not measured. */
+typedef enum { PRODUCT_FORWARD, PRODUCT_BACKWARD_X, PRODUCT_BACKWARD_W, PRODUCT_PASSES } ProductPass;
+/* 2MNK/rate (1 + m/M + n/N + k/K) */
+typedef struct PassRate {
+  double rate, m, n, k;
+} PassRate;
+/* flops/rate (1 + tokens/T)(1 + dims/D) */
+typedef struct HeadRate {
+  double rate, tokens, dims;
+} HeadRate;
+typedef enum {
+#define MOVE(id, word) MOVE_##id,
+#include "frontend/moves.def"
+#undef MOVE
+  MOVE_COUNT
+} MoveKind;
+
+/* What cluster files call them, in the order of the enumerators, NULL at the end; attention: forward, backward
+ * (settings_cluster.c). */
+extern const char *const cluster_products[], *const cluster_attention[], *const cluster_moves[];
+
 typedef struct Device {
   DeviceKind kind;
   Generation generation;
@@ -34,21 +61,19 @@ typedef struct Device {
   double host_link;          /* bytes/s between device and host, each way */
   uint64_t host_memory;      /* bytes of the host's memory that one rank may take for what is offloaded; 0: not stated */
   bool shared_queue;         /* gathers and reduces share one communicator and serialise */
+  PassRate products[PRODUCT_PASSES]; /* where stated, instead of the shares above */
+  HeadRate attention[2];       /* forward, backward */
+  TimedSizes moves[MOVE_COUNT];     /* by bytes moved; empty: not measured */
 } Device;
 
 typedef enum { COLLECTIVE_GATHER, COLLECTIVE_REDUCE, COLLECTIVE_ALLREDUCE, COLLECTIVE_COUNT } Collective;
 
-/* A measured time of a collective. The cost of a byte never grows from one point to the next (see settings_cluster.c), so that
- * splitting a message never pays: lower bounds rely on it. */
-typedef struct CollectivePoint {
-  double bytes; /* of the full tensor */
-  double ns;
-} CollectivePoint;
-
+/* Measured times by bytes of the full tensor. The cost of a byte never grows from one point to the next (see
+ * settings_cluster.c), so that splitting a message never pays: lower bounds rely on it. */
 typedef struct CollectiveTable {
   Collective kind;
   uint32_t ranks;
-  VEC(CollectivePoint) points; /* ascending */
+  TimedSizes points;
 } CollectiveTable;
 
 typedef struct Link {

@@ -95,11 +95,11 @@ static void open_uses(Files *files, int32_t index) {
 int32_t files_open(Files *files, const char *path, Span at) {
   const char *where = resolve(files, path, at), *why = NULL;
   char *canonical = realpath(where, NULL);
-  if (!canonical) {
+  if (!canonical && !source_overlay(files->sources, where)) {
     missing(files, path, where, at, strerror(errno));
     return -1;
   }
-  const char *real = arena_strdup(files->arena, canonical);
+  const char *real = arena_strdup(files->arena, canonical ? canonical : where);
   free(canonical);
   int32_t known = find(files, real);
   if (known >= 0) {

@@ -40,6 +40,82 @@ static bool read_allocator(Reader *reader, const Key *key) {
   return true;
 }
 
+/* --- measured times ------------------------------------------------------------------------------------------------ */
+
+/* { 1MiB 31us  2MiB 32us ... }; false after an error. */
+static bool read_sizes(Reader *reader, const Key *key, const Item *block, TimedSizes *out) {
+  Reader inner = {.sema = reader->sema, .block = key->name, .items = block->items, .key_span = reader->key_span};
+  Quantity bytes, time;
+  out->count = 0; /* a later statement overrides an earlier one */
+  while (next_item(&inner)) {
+    Span at = next_item(&inner)->span;
+    if (!read_number(&inner, key, QUANTITY_BYTES, 1, 0, &bytes) || !read_number(&inner, key, QUANTITY_SECONDS, 1e-9, 0, &time))
+      return false;
+    if (out->count && bytes.value <= out->data[out->count - 1].bytes)
+      return key_error(&inner, key, at, "the sizes of a table must grow");
+    TimedSize point = {bytes.value, 1e9 * time.value};
+    vec_push(reader->sema->arena, out, point);
+  }
+  return out->count || key_error(reader, key, block->span, "a table needs a size and its time");
+}
+
+static bool read_rate(Reader *reader, const Key *key) {
+  Quantity quantity;
+  if (!read_number(reader, key, QUANTITY_FLOPS, 1, 0, &quantity)) return false;
+  *(double *)reader->target = quantity.value;
+  return true;
+}
+
+static const Key product_keys[] = {
+    {"rate", KEY_CUSTOM, .read = read_rate, .usage = "rate 190GFLOPS"}, /* both structures begin with it */
+    {"m", KEY_REAL, offsetof(PassRate, m), .usage = "m 10"},
+    {"n", KEY_REAL, offsetof(PassRate, n), .usage = "n 10"},
+    {"k", KEY_REAL, offsetof(PassRate, k), .usage = "k 10"},
+};
+
+static const Key attention_keys[] = {
+    {"rate", KEY_CUSTOM, .read = read_rate, .usage = "rate 150GFLOPS"},
+    {"tokens", KEY_REAL, offsetof(HeadRate, tokens), .usage = "tokens 64"},
+    {"dims", KEY_REAL, offsetof(HeadRate, dims), .usage = "dims 20"},
+};
+
+const char *const cluster_products[] = {"linear_fwd", "linear_bwd_x", "linear_bwd_w", NULL};
+const char *const cluster_attention[] = {"attention_fwd", "attention_bwd", NULL};
+const char *const cluster_moves[] = {
+#define MOVE(id, word) word,
+#include "frontend/moves.def"
+#undef MOVE
+    NULL};
+
+/* product linear_fwd { rate 190GFLOPS m 1 n 10 k 20 } */
+static bool read_product(Reader *reader, const Key *key) {
+  int32_t pass;
+  const Item *block;
+  if (!read_word(reader, key, cluster_products, &pass) || !(block = read_block_item(reader, key))) return false;
+  READ_BLOCK(reader->sema, "product", product_keys, block->items, &((Device *)reader->target)->products[pass]);
+  return true;
+}
+
+static bool read_attention(Reader *reader, const Key *key) {
+  int32_t pass;
+  const Item *block;
+  if (!read_word(reader, key, cluster_attention, &pass) || !(block = read_block_item(reader, key))) return false;
+  READ_BLOCK(reader->sema, "attention", attention_keys, block->items, &((Device *)reader->target)->attention[pass]);
+  return true;
+}
+
+/* moves gelu_fwd { 1MiB 50us  16MiB 1ms } */
+static bool read_moves(Reader *reader, const Key *key) {
+  int32_t kind;
+  const Item *block;
+  if (!read_word(reader, key, cluster_moves, &kind) || !(block = read_block_item(reader, key))) return false;
+  TimedSizes *sizes = &((Device *)reader->target)->moves[kind];
+  if (!read_sizes(reader, key, block, sizes)) return true;
+  for (uint32_t i = 1; i < sizes->count; i++) /* more bytes are never faster */
+    if (sizes->data[i].ns < sizes->data[i - 1].ns) sizes->data[i].ns = sizes->data[i - 1].ns;
+  return true;
+}
+
 static const char *const generation_words[] = {"other", "volta", "ampere", "ada", "hopper", "blackwell", NULL};
 
 static const Key device_keys[] = {
@@ -63,6 +139,9 @@ static const Key device_keys[] = {
     {"launch", KEY_NS, DEVICE(launch_ns), .usage = "launch 2us"},
     {"host_link", KEY_RATE, DEVICE(host_link), .usage = "host_link 55GB/s"},
     {"host_memory", KEY_BYTES, DEVICE(host_memory), .usage = "host_memory 220GB"},
+    {"product", KEY_CUSTOM, .read = read_product, .repeats = true, .usage = "product linear_fwd { rate 190GFLOPS  k 20 }"},
+    {"attention", KEY_CUSTOM, .read = read_attention, .repeats = true, .usage = "attention attention_fwd { rate 150GFLOPS  tokens 64 }"},
+    {"moves", KEY_CUSTOM, .read = read_moves, .repeats = true, .usage = "moves gelu_fwd { 1MiB 50us  16MiB 1ms }"},
     {"shared_queue", KEY_YES_NO, DEVICE(shared_queue), .usage = "shared_queue yes|no"},
 };
 
@@ -78,7 +157,6 @@ static CollectiveTable *table_of(Sema *sema, Cluster *cluster, Collective kind, 
   for (uint32_t i = 0; i < cluster->tables.count; i++) {
     CollectiveTable *table = &cluster->tables.data[i];
     if (table->kind != kind || table->ranks != ranks) continue;
-    table->points.count = 0; /* a later statement overrides an earlier one */
     return table;
   }
   CollectiveTable *table = vec_add(sema->arena, &cluster->tables);
@@ -90,7 +168,7 @@ static CollectiveTable *table_of(Sema *sema, Cluster *cluster, Collective kind, 
 /* Measurements are noisy below 8 MiB. A byte must not cost more in a longer message, nor a longer message less in all: the first
  * lets lower bounds add messages up, the second makes more bytes never faster. Points are raised, never lowered. */
 static void smooth(CollectiveTable *table) {
-  CollectivePoint *points = table->points.data;
+  TimedSize *points = table->points.data;
   for (uint32_t i = table->points.count; i-- > 1;) {
     double least = points[i].ns * points[i - 1].bytes / points[i].bytes;
     if (points[i - 1].ns < least) points[i - 1].ns = least;
@@ -102,23 +180,12 @@ static void smooth(CollectiveTable *table) {
 /* gather 8 { 1MiB 31us  2MiB 32us ... } */
 static bool read_table(Reader *reader, const Key *key) {
   Collective kind = *key->name == 'g' ? COLLECTIVE_GATHER : *key->name == 'r' ? COLLECTIVE_REDUCE : COLLECTIVE_ALLREDUCE;
-  Quantity ranks, bytes, time;
+  Quantity ranks;
   if (!read_number(reader, key, QUANTITY_NUMBER, 2, CLUSTER_MAX_DEVICES, &ranks)) return false;
   const Item *block = read_block_item(reader, key);
   if (!block) return false;
   CollectiveTable *table = table_of(reader->sema, reader->target, kind, (uint32_t)ranks.value);
-  Reader inner = {.sema = reader->sema, .block = key->name, .items = block->items, .key_span = reader->key_span};
-  double last = 0;
-  while (next_item(&inner)) {
-    Span at = next_item(&inner)->span;
-    if (!read_number(&inner, key, QUANTITY_BYTES, 1, 0, &bytes) || !read_number(&inner, key, QUANTITY_SECONDS, 1e-9, 0, &time)) return true;
-    if (bytes.value <= last) return key_error(&inner, key, at, "the sizes of a table must grow"), true;
-    CollectivePoint point = {bytes.value, 1e9 * time.value};
-    vec_push(reader->sema->arena, &table->points, point);
-    last = bytes.value;
-  }
-  if (!table->points.count) return key_error(reader, key, block->span, "a table needs a size and its time");
-  smooth(table);
+  if (read_sizes(reader, key, block, &table->points)) smooth(table);
   return true;
 }
 

@@ -8,9 +8,22 @@ enum { GEMM_PROLOGUE = 128, TILE_M = 128, TILE_N = 256, TILE_K_CAP = 4096 };
 /* Share of the network that a tree over nodes reaches, beside a ring [A]. */
 static const double tree_share = 0.75;
 
-typedef struct Product {
-  double m, n, k, count; /* count products of this shape */
-} Product;
+/* Straight lines between the logarithms of the points; beyond the first and the last a byte costs what it costs there. */
+static double sizes_ns(const TimedSizes *sizes, double bytes) {
+  const TimedSize *points = sizes->data;
+  uint32_t low = 0, high = sizes->count - 1;
+  if (bytes <= points[0].bytes) return points[0].ns * bytes / points[0].bytes;
+  if (bytes >= points[high].bytes) return points[high].ns * bytes / points[high].bytes;
+  while (high - low > 1) {
+    uint32_t middle = low + (high - low) / 2;
+    if (points[middle].bytes <= bytes)
+      low = middle;
+    else
+      high = middle;
+  }
+  double share = log(bytes / points[low].bytes) / log(points[high].bytes / points[low].bytes);
+  return points[low].ns * pow(points[high].ns / points[low].ns, share);
+}
 
 /* --- one device ----------------------------------------------------------------------------------------- */
 
@@ -33,11 +46,11 @@ static double product_alone_ns(const Rates *rates, Product p) {
   double wave = rates->tile_units > 0
                     ? 0.5 * 2 * TILE_M * TILE_N * fmin(p.k, TILE_K_CAP) / (rates->product / rates->tile_units)
                     : 0;
-  return 1e9 * p.count * (2 * p.m * p.n * p.k / rates->product * (1 + rates->prologue / p.k) + wave);
+  return 1e9 * (2 * p.m * p.n * p.k / rates->product * (1 + rates->prologue / p.k) + wave);
 }
 
 double cost_product_ns(const Rates *rates, double m, double n, double k, double element_bytes) {
-  double work = product_alone_ns(rates, (Product){m, n, k, 1});
+  double work = product_alone_ns(rates, (Product){.m = m, .n = n, .k = k});
   double bytes = 1e9 * element_bytes * (m * k + k * n + m * n) / rates->memory;
   return fmax(work, bytes) + rates->launch_ns;
 }
@@ -55,26 +68,25 @@ double cost_move_ns(const Rates *rates, double bytes) {
   return 1e9 * bytes / rates->memory + rates->launch_ns;
 }
 
-/* Products an instruction is made of; 0 when it is not a product. */
-static int products_of(InstrOp op, const int64_t *ints, Product out[3]) {
+int cost_products(InstrOp op, const int64_t *ints, Product out[PRODUCT_PASSES]) {
   double rows = (double)ints[0];
   switch (op) {
   case INSTR_LINEAR_FWD:
-    out[0] = (Product){rows, (double)ints[1], (double)ints[2], 1};
+    out[0] = (Product){PRODUCT_FORWARD, rows, (double)ints[1], (double)ints[2], 1};
     return 1;
   case INSTR_LINEAR_BWD_X:
-    out[0] = (Product){rows, (double)ints[2], (double)ints[1], 1};
+    out[0] = (Product){PRODUCT_BACKWARD_X, rows, (double)ints[2], (double)ints[1], 1};
     return 1;
   case INSTR_LINEAR_BWD_W:
-    out[0] = (Product){(double)ints[1], (double)ints[2], rows, 1};
+    out[0] = (Product){PRODUCT_BACKWARD_W, (double)ints[1], (double)ints[2], rows, 1};
     return 1;
   case INSTR_LINEAR_CROSS_ENTROPY:
   case INSTR_LINEAR_CROSS_ENTROPY_X: {
     double vocab = (double)ints[1], in = (double)ints[2];
     double chunk = (double)ints[4], chunks = ceil(rows / chunk);
-    out[0] = (Product){chunk, vocab, in, chunks};
-    out[1] = (Product){chunk, in, vocab, chunks};
-    out[2] = (Product){vocab, in, chunk, chunks};
+    out[0] = (Product){PRODUCT_FORWARD, chunk, vocab, in, chunks};
+    out[1] = (Product){PRODUCT_BACKWARD_X, chunk, in, vocab, chunks};
+    out[2] = (Product){PRODUCT_BACKWARD_W, vocab, in, chunk, chunks};
     return op == INSTR_LINEAR_CROSS_ENTROPY ? 3 : 2;
   }
   default:
@@ -122,24 +134,6 @@ static const CollectiveTable *find_table(const Cluster *cluster, Collective kind
   return best;
 }
 
-/* Straight lines between the logarithms of the points; the first point is a floor, beyond the last a byte
- * costs what it costs there. */
-static double table_ns(const CollectiveTable *table, double bytes) {
-  const CollectivePoint *points = table->points.data;
-  uint32_t count = table->points.count, low = 0, high = count - 1;
-  if (bytes <= points[0].bytes) return points[0].ns;
-  if (bytes >= points[high].bytes) return points[high].ns * bytes / points[high].bytes;
-  while (high - low > 1) {
-    uint32_t middle = low + (high - low) / 2;
-    if (points[middle].bytes <= bytes)
-      low = middle;
-    else
-      high = middle;
-  }
-  double share = log(bytes / points[low].bytes) / log(points[high].bytes / points[low].bytes);
-  return points[low].ns * pow(points[high].ns / points[low].ns, share);
-}
-
 static double node_bandwidth(const Cluster *cluster, Collective kind) {
   double bandwidth = kind == COLLECTIVE_GATHER || cluster->node.reduce_bandwidth <= 0
                          ? cluster->node.bandwidth
@@ -158,7 +152,8 @@ static double node_ns(const Cluster *cluster, Collective kind, double bytes, uin
   if (!table)
     return cluster->node.latency_ns + 1e9 * moved(kind, bytes, ranks) / node_bandwidth(cluster, kind);
   /* A group that was not measured moves less than the next larger one that was. */
-  return table_ns(table, bytes * moved(kind, 1, ranks) / moved(kind, 1, table->ranks));
+  bytes *= moved(kind, 1, ranks) / moved(kind, 1, table->ranks);
+  return sizes_ns(&table->points, fmax(bytes, table->points.data[0].bytes));
 }
 
 /* --- collectives across nodes --------------------------------------------------------------------------- */
@@ -261,22 +256,94 @@ static bool is_collective(StreamId stream) {
   return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;
 }
 
+/* --- measured kernels ------------------------------------------------------------------------------------ */
+
+MoveKind cost_move(InstrOp op) {
+  static const uint8_t kinds[INSTR_COUNT] = {/* + 1 */
+#define LIKE(op, kind) [INSTR_##op] = MOVE_##kind + 1
+                                             LIKE(ZERO, COPY),
+                                             LIKE(COPY, COPY),
+                                             LIKE(POSITIONS_FWD, COPY),
+                                             LIKE(CACHE_APPEND, COPY),
+                                             LIKE(ADD_FWD, ADD),
+                                             LIKE(RELU_FWD, COPY),
+                                             LIKE(RELU_BWD, ADD),
+                                             LIKE(MUL_FWD, MUL_FWD),
+                                             LIKE(MUL_BWD, MUL_BWD),
+                                             LIKE(GELU_FWD, GELU_FWD),
+                                             LIKE(GELU_BWD, GELU_BWD),
+                                             LIKE(SILU_FWD, SILU_FWD),
+                                             LIKE(SILU_BWD, SILU_BWD),
+                                             LIKE(LAYERNORM_FWD, LAYERNORM_FWD),
+                                             LIKE(LAYERNORM_BWD, LAYERNORM_BWD),
+                                             LIKE(RMSNORM_FWD, RMSNORM_FWD),
+                                             LIKE(RMSNORM_BWD, RMSNORM_BWD),
+                                             LIKE(ROPE_FWD, ROPE_FWD),
+                                             LIKE(ROPE_BWD, ROPE_BWD),
+                                             LIKE(EMBEDDING_FWD, EMBEDDING_FWD),
+                                             LIKE(EMBEDDING_BWD, EMBEDDING_BWD),
+                                             LIKE(BROADCAST_BWD, BROADCAST_BWD),
+                                             LIKE(CROSS_ENTROPY, CROSS_ENTROPY),
+                                             LIKE(SUM_SQUARES, SUM_SQUARES),
+                                             LIKE(ADAMW, ADAMW),
+                                             LIKE(LION, ADAMW),
+                                             LIKE(SGD, ADAMW)};
+#undef LIKE
+  return kinds[op] ? (MoveKind)(kinds[op] - 1) : MOVE_COUNT;
+}
+
+/* Times of f32 by the peaks of the types. */
+static double product_ns(const Device *device, const Rates *rates, double speed, const Product *p) {
+  const PassRate *r = &device->products[p->pass];
+  if (r->rate <= 0) return p->count * product_alone_ns(rates, *p);
+  return 1e9 * p->count * 2 * p->m * p->n * p->k / (r->rate * speed) * (1 + r->m / p->m + r->n / p->n + r->k / p->k);
+}
+
+static double attention_ns(const Device *device, const Rates *rates, double speed, InstrOp op, const int64_t *ints, double flops) {
+  bool cached = op == INSTR_ATTENTION_CACHED, backward = op == INSTR_ATTENTION_BWD;
+  double tokens = (double)ints[cached ? 1 : 2], dims = (double)ints[cached ? 4 : 5];
+  const HeadRate *r = &device->attention[backward];
+  if (r->rate <= 0) return attention_alone_ns(rates, flops, tokens, backward);
+  return 1e9 * flops / (r->rate * speed) * (1 + r->tokens / tokens) * (1 + r->dims / dims);
+}
+
+/* Between the products of a fused output layer: the loss of every chunk of logits. */
+static double fused_loss_ns(const Device *device, const Product *logits) {
+  const TimedSizes *sizes = &device->moves[MOVE_CROSS_ENTROPY];
+  return sizes->count ? logits->count * sizes_ns(sizes, 2 * 4 * logits->m * logits->n) : 0;
+}
+
+double cost_moved(InstrOp op, const int64_t *ints, DType compute, double bytes) {
+  if (op != INSTR_EMBEDDING_FWD && op != INSTR_EMBEDDING_BWD) return bytes;
+  double width = (double)ints[2] * dtype_bytes(compute), table = (double)ints[1] * width;
+  bool clears = op == INSTR_EMBEDDING_BWD && bytes < 2 * table; /* what it adds into is read and written */
+  return clears ? bytes : fmin(bytes, (op == INSTR_EMBEDDING_FWD ? 2 : 3) * (double)ints[0] * width);
+}
+
+static double moves_ns(const Device *device, InstrOp op, const int64_t *ints, DType compute, double bandwidth, double bytes) {
+  MoveKind kind = cost_move(op);
+  const TimedSizes *sizes = kind < MOVE_COUNT ? &device->moves[kind] : NULL;
+  return sizes && sizes->count ? sizes_ns(sizes, cost_moved(op, ints, compute, bytes)) : 1e9 * bytes / bandwidth;
+}
+
 void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const int64_t *ints, DType compute,
                uint64_t bytes, uint64_t *flops_out, uint64_t *ns_out) {
+  const Device *device = &cluster->device;
   Rates rates = cost_rates(cluster, compute);
-  double bandwidth = specs[op].stream == STREAM_COMPUTE ? rates.memory : cluster->device.host_link;
+  double bandwidth = specs[op].stream == STREAM_COMPUTE ? rates.memory : device->host_link;
   if (bandwidth <= 0) bandwidth = rates.memory;
-  double ns = 1e9 * (double)bytes / bandwidth, work = 0, flops = 0;
-  Product products[3];
-  int count = specs[op].int_count ? products_of(op, ints, products) : 0;
+  double ns = moves_ns(device, op, ints, compute, bandwidth, (double)bytes), work = 0, flops = 0;
+  double speed = device->peak[compute] / device->peak[DTYPE_F32];
+  Product products[PRODUCT_PASSES];
+  int count = specs[op].int_count ? cost_products(op, ints, products) : 0;
   for (int i = 0; i < count; i++) {
-    work += product_alone_ns(&rates, products[i]);
+    work += product_ns(device, &rates, speed, &products[i]);
     flops += 2 * products[i].m * products[i].n * products[i].k * products[i].count;
   }
+  if (count > 1) work += fused_loss_ns(device, &products[0]);
   if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD || op == INSTR_ATTENTION_CACHED) {
     flops = attention_flops(op, ints);
-    double tokens = (double)ints[op == INSTR_ATTENTION_CACHED ? 1 : 2];
-    work = attention_alone_ns(&rates, flops, tokens, op == INSTR_ATTENTION_BWD);
+    work = attention_ns(device, &rates, speed, op, ints, flops);
   }
   *flops_out = (uint64_t)flops;
   *ns_out = (uint64_t)((ns > work ? ns : work) + rates.launch_ns);

@@ -6,7 +6,9 @@
  * Tk/(Tk + s0) everything else        bytes/(share bandwidth) + launch; copies to and from the host at the
  * host link collectives in a node  the cluster's measured table of that group size (log bytes -> log time),
  * else latency + bytes/bandwidth collectives beyond     the fastest of a ring, a tree and a hierarchy of node
- * and network docs/cost-model.md derives each and says where its constants come from. */
+ * and network docs/cost-model.md derives each and says where its constants come from.
+ *
+ * Kernels whose measured times the cluster file states (PassRate, HeadRate, Device.moves) take those instead. */
 #ifndef FSDPC_PLANNER_COST_H
 #define FSDPC_PLANNER_COST_H
 
@@ -39,6 +41,20 @@ double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint
 /* The same without the hierarchy: what NCCL does for gathers and reductions over several nodes. */
 double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
                     uint32_t ranks_per_node);
+
+/* --- work of an instruction, as measured rates see it ---------------------------------------------------- */
+
+typedef struct Product {
+  ProductPass pass;
+  double m, n, k, count; /* count products of this shape */
+} Product;
+
+/* Products that an instruction is made of; 0 when it is not a product. */
+int cost_products(InstrOp op, const int64_t *ints, Product out[PRODUCT_PASSES]);
+/* The kernel whose time by bytes stands for this instruction's; MOVE_COUNT: none does. */
+MoveKind cost_move(InstrOp op);
+/* Bytes that it is timed by, of those that its operands hold: lookups touch some rows of their table. */
+double cost_moved(InstrOp op, const int64_t *ints, DType compute, double bytes);
 
 /* --- what the planner asks ------------------------------------------------------------------------------ */
 

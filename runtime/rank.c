@@ -25,11 +25,15 @@ static bool open_kernels(RankMachine *machine, const char *gemm, Failure *failur
               why);
 }
 
-static bool open_pool(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
-  uint32_t ranks = setup->env->ranks, cores = core_count() / setup->env->local_ranks;
-  machine->threads = setup->threads != 0 ? setup->threads : cores > 1 ? cores : 1;
+RankThreads rank_threads(const RankEnv *env, uint32_t wanted) {
+  uint32_t cores = core_count() / env->local_ranks, threads = wanted != 0 ? wanted : cores > 1 ? cores : 1;
   /* The communication thread of a lone rank has nobody to wait for. */
-  machine->spins = machine->threads + (ranks > 1) <= cores ? SPIN_LONG : SPIN_SHORT;
+  return (RankThreads){threads, threads + (env->ranks > 1) <= cores ? SPIN_LONG : SPIN_SHORT};
+}
+
+static bool open_pool(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
+  RankThreads threads = rank_threads(setup->env, setup->threads);
+  machine->threads = threads.count, machine->spins = threads.spins;
   machine->pool =
       pool_open(arena, machine->threads, machine->spins, cpu_thread_init, (void *)(uintptr_t)machine->gemm, failure);
   if (machine->pool == NULL) return false;

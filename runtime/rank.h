@@ -32,6 +32,13 @@ typedef struct RankSetup {
   uint32_t threads; /* 0: this machine's cores shared out among the ranks */
 } RankSetup;
 
+typedef struct RankThreads {
+  uint32_t count; /* that compute, the calling one included */
+  uint32_t spins; /* how long they look for work before they sleep */
+} RankThreads;
+
+RankThreads rank_threads(const RankEnv *env, uint32_t wanted);
+
 /* Runs in the rank's process: matrix libraries may start threads when they are loaded. */
 bool rank_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure);
 void rank_close(RankMachine *machine);

@@ -58,24 +58,18 @@ static void key_block(const Backward *w, QueryBlock *x, int64_t b, int64_t kv_he
                       int visited) {
   const AttentionShape *a = &w->shape;
   real s[ATT_BLOCK][ATT_BLOCK], dp[ATT_BLOCK][ATT_BLOCK];
-  int64_t d = a->head_dim, keys = least(ATT_BLOCK, x->end - key);
+  int64_t d = a->head_dim, keys = least(ATT_BLOCK, x->end - key), near = att_near(a->causal, x->reach - key, keys, x->queries);
   const real *k = w->k + att_at(b, key, a->tk, kv_head, d, w->ldk);
   const real *v = w->v + att_at(b, key, a->tk, kv_head, d, w->ldv);
   real *dk = w->dk + att_at(b, key, a->tk, kv_head, d, w->lddk);
   real *dv = w->dv + att_at(b, key, a->tk, kv_head, d, w->lddv);
-  att_scores(k, w->ldk, keys, x->q, w->ldq, x->queries, d, (real)a->scale, x->q_packed, s);
+  att_scores(k, w->ldk, keys, near, x->q, w->ldq, x->queries, d, (real)a->scale, x->q_packed, s);
   if (a->causal) att_mask(keys, x->queries, x->reach - key, s);
-  att_scores(v, w->ldv, keys, x->d_o, w->lddo, x->queries, d, 1, x->do_packed, dp);
-  att_gradients(keys, x->queries, x->lse, x->dots, (real)a->scale, s, dp);
-  SYM(block_mm)
-  (keys, d, x->queries, s[0], ATT_BLOCK, 1, x->d_o, w->lddo, dv, w->lddv,
-   visited || w->add_v ? BLOCK_ADD : BLOCK_SET, NULL);
-  SYM(block_mm)
-  (keys, d, x->queries, dp[0], ATT_BLOCK, 1, x->q, w->ldq, dk, w->lddk,
-   visited || w->add_k ? BLOCK_ADD : BLOCK_SET, NULL);
-  SYM(block_mm)
-  (x->queries, d, keys, dp[0], 1, ATT_BLOCK, k, w->ldk, x->dq, w->lddq,
-   key > 0 || w->add_q ? BLOCK_ADD : BLOCK_SET, NULL);
+  att_scores(v, w->ldv, keys, near, x->d_o, w->lddo, x->queries, d, 1, x->do_packed, dp);
+  att_gradients(keys, near, x->queries, x->lse, x->dots, (real)a->scale, s, dp);
+  att_over_queries(keys, near, x->queries, d, s, x->d_o, w->lddo, dv, w->lddv, visited || w->add_v ? BLOCK_ADD : BLOCK_SET);
+  att_over_queries(keys, near, x->queries, d, dp, x->q, w->ldq, dk, w->lddk, visited || w->add_k ? BLOCK_ADD : BLOCK_SET);
+  att_over_keys(keys, near, x->queries, d, dp, k, w->ldk, x->dq, w->lddq, key > 0 || w->add_q ? BLOCK_ADD : BLOCK_SET, NULL);
 }
 
 static void backward_task(void *arg, int64_t index) {

@@ -54,7 +54,7 @@ static void load_queries(const Attention *h, int64_t b, int64_t head, int64_t fi
 }
 
 static void scores(const Attention *h, Queries *x, Rows k, int64_t key, int64_t keys, real s[ATT_BLOCK][ATT_BLOCK]) {
-  att_scores(k[0], HALF_MAX_HEAD_DIM, keys, x->q[0], HALF_MAX_HEAD_DIM, x->count, h->shape.head_dim, (real)h->shape.scale,
+  att_scores(k[0], HALF_MAX_HEAD_DIM, keys, keys, x->q[0], HALF_MAX_HEAD_DIM, x->count, h->shape.head_dim, (real)h->shape.scale,
              x->packed, s);
   if (h->shape.causal) att_mask(keys, x->count, x->reach - key, s);
 }
@@ -85,7 +85,7 @@ static void forward_task(void *arg, int64_t index) {
     int64_t keys = least(ATT_BLOCK, x.end - key);
     widen_rows(h->k + att_at(b, key, a->tk, kv_head, d, h->ldk), h->ldk, keys, d, rows);
     scores(h, &x, rows, key, keys, s);
-    att_softmax(keys, att_lanes(x.count), s, &run);
+    att_softmax(keys, keys, att_lanes(x.count), s, &run);
     widen_rows(h->v + att_at(b, key, a->tk, kv_head, d, h->ldv), h->ldv, keys, d, rows);
     BASE(block_mm)
     (x.count, d, keys, s[0], 1, ATT_BLOCK, rows[0], HALF_MAX_HEAD_DIM, o[0], HALF_MAX_HEAD_DIM, BLOCK_SCALE, run.keep);
@@ -132,8 +132,8 @@ static void load_gradients(const Attention *h, int64_t b, int64_t head, int64_t 
 static void block_gradients(const Attention *h, Queries *x, Gradients *g, Rows k, Rows v, int64_t key, int64_t keys,
                             real s[ATT_BLOCK][ATT_BLOCK], real dp[ATT_BLOCK][ATT_BLOCK]) {
   scores(h, x, k, key, keys, s);
-  att_scores(v[0], HALF_MAX_HEAD_DIM, keys, g->d_o[0], HALF_MAX_HEAD_DIM, x->count, h->shape.head_dim, 1, g->packed, dp);
-  att_gradients(keys, x->count, g->lse, g->dots, (real)h->shape.scale, s, dp);
+  att_scores(v[0], HALF_MAX_HEAD_DIM, keys, keys, g->d_o[0], HALF_MAX_HEAD_DIM, x->count, h->shape.head_dim, 1, g->packed, dp);
+  att_gradients(keys, keys, x->count, g->lse, g->dots, (real)h->shape.scale, s, dp);
 }
 
 static void query_task(void *arg, int64_t index) {

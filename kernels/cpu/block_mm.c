@@ -82,6 +82,7 @@ void SYM(block_mm)(int64_t m, int64_t n, int64_t k, const real *a, int64_t ar, i
   Operands o = {k, a, ar, ap, b, ldb, c, ldc, mode, scale, n % VL};
   int64_t col = 0;
   for (; col + BLOCK_COLS <= n; col += BLOCK_COLS) strip(&o, m, TILE_VECS, 0, col);
+  for (; col + BLOCK_COLS / 2 <= n; col += BLOCK_COLS / 2) strip(&o, m, TILE_VECS / 2, 0, col);
   for (; col + VL <= n; col += VL) strip(&o, m, 1, 0, col);
   if (col < n) strip(&o, m, 1, 1, col);
 }

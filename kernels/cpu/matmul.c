@@ -4,17 +4,20 @@
  * Floor: the rate of one plain call. Two threads on 2 cores of a shared Sapphire Rapids, GFLOP/s, within training
  * steps of a 10M model: N N 330 to 380, T N 285 to 300 (229 to 300 where the library reads A in place), N T 300 to 320
  * (286 to 310 where it transposes B). The 50,257-wide output layer, 1024 rows of 768: 269, 285, 296. Which tiles
- * are taken matters little: 36 sizes of them were tried. Shapes with few tiles get smaller ones. */
+ * are taken matters little: 36 sizes of them were tried. Shapes with few tiles get smaller ones.
+ *
+ * One thread, operands and results in the shared cache, GFLOP/s of 2048 rows, 384 to 1536 and back: T N 188 and 192, N T
+ * 185 and 193, N N 214 and 195, and 215 in any of these forms where all lies in the core's own cache. */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/block_mm.h"
 #include "kernels/cpu/tasks.h"
 #include "kernels/cpu/turn.h"
 #include <stdbool.h>
 
-enum { TILE_M = 256, TILE_N = 768, TILE_GRAIN = 64, FEW_TASKS = 8, MIN_FLOPS_LOG2 = 22 };
-/* A panel takes 192 KiB in float, and pays from so many rows or columns of a tile on. It is made once for a column of
- * tiles: so their columns are its own, and tall. */
-enum { PANEL = 192, PANEL_DEPTH = 256, PANEL_PAYS = 128, PANEL_TILE_M = 1024 };
+enum { TILE_M = 256, TILE_N = 768, ROW_GRAIN = 8, COL_GRAIN = 64, EVEN_TASKS = 8, MANY_TASKS = 64, MIN_FLOPS_LOG2 = 22 };
+/* A panel takes 192 to 288 KiB in float, and pays from so many rows or columns of a tile on. What is transposed serves
+ * all rows of a tile: so its columns are the panel's, and tall; what is gathered, all its columns. */
+enum { PANEL = 192, PANEL_DEPTH = 384, PANEL_PAYS = 128, PANEL_TILE_M = 512, GATHERED_DEPTH = 192 };
 enum { STAGE = 256 }; /* rows and columns of a panel that is widened: three of them are 768 KiB of stack */
 
 typedef struct Job {
@@ -22,29 +25,32 @@ typedef struct Job {
   Cut cut;
 } Job;
 
-/* Equal parts of at most `largest`, in multiples of TILE_GRAIN. */
-static int64_t part(int64_t whole, int64_t largest) {
-  int64_t parts = ceil_div(most(1, whole), largest);
-  return ceil_div(ceil_div(most(1, whole), parts), TILE_GRAIN) * TILE_GRAIN;
+/* A dimension in about equal parts, in multiples of `grain`. */
+static int64_t part(int64_t whole, int64_t parts, int64_t grain) {
+  return ceil_div(ceil_div(most(1, whole), parts), grain) * grain;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+  return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* Few tasks are a multiple of EVEN_TASKS, so that 2, 4 or 8 threads share them evenly. */
 static Cut cut_product(const Matmul *mm) {
   int64_t m = mm->m, n = mm->n, inner = mm->inner;
   bool turned = KERNELS_STORED == 0 && mm->ta == 'N' && mm->tb == 'T';
   if (2.0 * (double)m * (double)n * (double)inner < (double)(1 << MIN_FLOPS_LOG2)) {
     return cut_by(m, n, most(1, m), most(1, n));
   }
-  int64_t tile_m = turned ? PANEL_TILE_M : TILE_M, tile_n = turned ? PANEL : TILE_N;
-  Cut cut = cut_by(m, n, part(m, tile_m), part(n, tile_n));
-  while (cut_tasks(&cut) < FEW_TASKS && tile_n > TILE_GRAIN) {
-    if (tile_n > tile_m)
-      tile_n /= 2;
+  int64_t rows = ceil_div(m, turned ? PANEL_TILE_M : TILE_M), cols = ceil_div(n, turned ? PANEL : TILE_N);
+  while (rows * cols < EVEN_TASKS) {
+    if (n * rows > m * cols)
+      cols *= 2;
     else
-      tile_m /= 2;
-    if (tile_m < 2 * TILE_GRAIN) break;
-    cut = cut_by(m, n, part(m, tile_m), part(n, tile_n));
+      rows *= 2;
   }
-  return cut;
+  int64_t multiple = EVEN_TASKS / common_divisor(cols, EVEN_TASKS);
+  if (rows * cols < MANY_TASKS) rows = ceil_div(rows, multiple) * multiple;
+  return cut_by(m, n, part(m, rows, ROW_GRAIN), part(n, cols, COL_GRAIN));
 }
 
 /* out[first + i] (+)= sum over p of a[p*lda + i]; partial sums of 64 rows keep the error of long sums down. */
@@ -102,19 +108,20 @@ static void multiply_turned_b(const Matmul *mm, const Piece *p, const real *a, c
 /* A's columns are gathered panel by panel: read in place, rows a multiple of a large power of two apart evict each
  * other from the caches before the library has used the whole of a line. */
 static void multiply_gathered_a(const Matmul *mm, const Piece *p, const real *a, const real *b, real *c) {
-  real panel[PANEL_DEPTH * PANEL];
-  for (int64_t k = 0; k < mm->inner; k += PANEL_DEPTH) {
-    int64_t depth = least(PANEL_DEPTH, mm->inner - k);
-    for (int64_t i = 0; i < p->rows; i += PANEL) {
-      int64_t rows = least(PANEL, p->rows - i);
-      for (int64_t r = 0; r < depth; r++)
-        memcpy(panel + r * PANEL, a + (k + r) * mm->lda + i, (size_t)rows * sizeof(real));
-      if (mm->row_sums && p->col == 0)
-        sum_columns(depth, rows, panel, PANEL, FLOAT_REAL, mm->row_sums, p->row + i, k > 0 || mm->add_row_sums);
-      multiply(mm, 'T', 'N', rows, p->cols, depth, panel, PANEL, b + k * mm->ldb, mm->ldb, k > 0 || mm->add,
-               c + i * mm->ldc);
-    }
+  real panel[GATHERED_DEPTH * TILE_M];
+  for (int64_t k = 0; k < mm->inner; k += GATHERED_DEPTH) {
+    int64_t depth = least(GATHERED_DEPTH, mm->inner - k);
+    for (int64_t r = 0; r < depth; r++)
+      memcpy(panel + r * TILE_M, a + (k + r) * mm->lda, (size_t)p->rows * sizeof(real));
+    if (mm->row_sums && p->col == 0)
+      sum_columns(depth, p->rows, panel, TILE_M, FLOAT_REAL, mm->row_sums, p->row, k > 0 || mm->add_row_sums);
+    multiply(mm, 'T', 'N', p->rows, p->cols, depth, panel, TILE_M, b + k * mm->ldb, mm->ldb, k > 0 || mm->add, c);
   }
+}
+
+/* Short rows are read in place: none of A's or B's evicts another. */
+static bool gathering_pays(const Matmul *mm, const Piece *p) {
+  return p->cols >= PANEL_PAYS && (mm->lda >= 512 || mm->ldb >= 1024);
 }
 
 static void multiply_real(const Matmul *mm, const Piece *p) {
@@ -123,7 +130,7 @@ static void multiply_real(const Matmul *mm, const Piece *p) {
   real *c = (real *)mm->c + p->row * mm->ldc + p->col;
   if (mm->ta == 'N' && mm->tb == 'T' && p->rows >= PANEL_PAYS)
     multiply_turned_b(mm, p, a, b, c);
-  else if (mm->ta == 'T' && mm->tb == 'N' && p->cols >= PANEL_PAYS)
+  else if (mm->ta == 'T' && mm->tb == 'N' && gathering_pays(mm, p))
     multiply_gathered_a(mm, p, a, b, c);
   else
     multiply_in_place(mm, p, a, b, c);

@@ -80,13 +80,68 @@ static void test_work_of_instructions(void **state) {
   arena_free(arena);
 }
 
+/* One device with measured kernels, f32 at 100 GFLOP/s and bf16 at twice that. */
+static Cluster measured_cluster(Arena *arena) {
+  static const TimedSize points[] = {{1024, 100}, {4096, 400}, {1 << 20, 1 << 20}};
+  Cluster cluster = round_cluster();
+  cluster.device.launch_ns = 0;
+  cluster.device.peak[DTYPE_F32] = cluster.device.peak[DTYPE_BF16] / 2;
+  cluster.device.products[PRODUCT_FORWARD] = (PassRate){1e11, 10, 20, 40};
+  cluster.device.products[PRODUCT_BACKWARD_X] = (PassRate){2e11, 0, 0, 0};
+  cluster.device.products[PRODUCT_BACKWARD_W] = (PassRate){4e11, 0, 0, 0};
+  cluster.device.attention[1] = (HeadRate){1e10, 64, 32};
+  for (int i = 0; i < 3; i++) {
+    vec_push(arena, &cluster.device.moves[MOVE_GELU_FWD], points[i]);
+    vec_push(arena, &cluster.device.moves[MOVE_EMBEDDING_FWD], points[i]);
+    vec_push(arena, &cluster.device.moves[MOVE_CROSS_ENTROPY], points[i]);
+  }
+  return cluster;
+}
+
+static double work_ns(const Cluster *cluster, InstrOp op, DType compute, uint64_t bytes, const int64_t *ints) {
+  Arena *arena = arena_new();
+  uint64_t flops, ns;
+  cost_work(cluster, instr_specs(arena), op, ints, compute, bytes, &flops, &ns);
+  arena_free(arena);
+  return (double)ns;
+}
+
+static void whole(double ns, double expected) {
+  assert_true(fabs(ns - expected) <= 1);
+}
+
+static void test_measured_kernels(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Cluster cluster = measured_cluster(arena);
+  int64_t product[INSTR_MAX_INTS] = {1000, 500, 200}; /* rows out in: M 1000, N 500, K 200 */
+  double flops = 2e8;
+  whole(work_ns(&cluster, INSTR_LINEAR_FWD, DTYPE_F32, 0, product), flops / 100 * (1 + 0.01 + 0.04 + 0.2));
+  whole(work_ns(&cluster, INSTR_LINEAR_FWD, DTYPE_BF16, 0, product), flops / 200 * (1 + 0.01 + 0.04 + 0.2));
+  whole(work_ns(&cluster, INSTR_LINEAR_BWD_X, DTYPE_F32, 0, product), flops / 200);
+  whole(work_ns(&cluster, INSTR_LINEAR_BWD_W, DTYPE_F32, 0, product), flops / 400);
+  int64_t heads[INSTR_MAX_INTS] = {1, 64, 64, 1, 1, 32, 0}; /* batch tq tk heads kv_heads head_dim causal */
+  whole(work_ns(&cluster, INSTR_ATTENTION_BWD, DTYPE_F32, 0, heads), 2.5 * 4 * 64 * 64 * 32 / 10 * 2 * 2);
+  int64_t gelu[INSTR_MAX_INTS] = {0};
+  whole(work_ns(&cluster, INSTR_GELU_FWD, DTYPE_F32, 512, gelu), 50);
+  whole(work_ns(&cluster, INSTR_GELU_FWD, DTYPE_F32, 2048, gelu), 200);
+  whole(work_ns(&cluster, INSTR_GELU_FWD, DTYPE_F32, 2 << 20, gelu), 2 << 20);
+  int64_t lookup[INSTR_MAX_INTS] = {4, 1000000, 128}; /* 4 of a million rows of 512 bytes, read and written */
+  whole(work_ns(&cluster, INSTR_EMBEDDING_FWD, DTYPE_F32, 512004096, lookup), 400);
+  int64_t fused[INSTR_MAX_INTS] = {256, 512, 128, -100, 64}; /* rows vocab in ignore chunk: four chunks */
+  double one = 2.0 * 64 * 512 * 128, logits = 2 * 4 * 64 * 512;
+  double forward = one / 100 * (1 + 10.0 / 64 + 20.0 / 512 + 40.0 / 128), loss = 400 * pow(1048576 / 400.0, log(logits / 4096) / log(256));
+  whole(work_ns(&cluster, INSTR_LINEAR_CROSS_ENTROPY, DTYPE_F32, 0, fused), 4 * (forward + one / 200 + one / 400 + loss));
+  arena_free(arena);
+}
+
 /* --- collectives ---------------------------------------------------------------------------------------- */
 
 static void add_table(Arena *arena, Cluster *cluster, Collective kind, uint32_t ranks) {
   CollectiveTable *table = vec_add(arena, &cluster->tables);
   table->kind = kind;
   table->ranks = ranks;
-  const CollectivePoint points[] = {{1 * MiB, 30000}, {4 * MiB, 60000}, {64 * MiB, 480000}};
+  const TimedSize points[] = {{1 * MiB, 30000}, {4 * MiB, 60000}, {64 * MiB, 480000}};
   for (int i = 0; i < 3; i++) vec_push(arena, &table->points, points[i]);
 }
 
@@ -149,6 +204,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_product),
                                      cmocka_unit_test(test_attention),
                                      cmocka_unit_test(test_work_of_instructions),
+                                     cmocka_unit_test(test_measured_kernels),
                                      cmocka_unit_test(test_table),
                                      cmocka_unit_test(test_nodes),
                                      cmocka_unit_test(test_monotone)};
