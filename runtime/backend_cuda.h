@@ -5,10 +5,7 @@
  * anew (rates, counts, the tokens of all its micro-batches) is staged in pinned memory and copied to the device once, at
  * its start. The first step runs without graphs: it loads kernels and lets NCCL connect.
  *
- * Environment: FSDPC_CUDA_GRAPH=0 launches every step instruction by instruction; FSDPC_CUDA_SYNC=1 also waits after each,
- * so that an error names its instruction; FSDPC_CUDA_TIMEOUT=SECONDS (600) limits a step; FSDPC_CUDA_COMM=nccl|local;
- * FSDPC_CUDA_ATTENTION=own|cudnn: own kernels only, or an error where cuDNN leaves an attention to them;
- * FSDPC_NCCL_WINDOWS=0: no symmetric windows. */
+ * environment.def lists the variables that change how it runs. */
 #ifndef FSDPC_RUNTIME_BACKEND_CUDA_H
 #define FSDPC_RUNTIME_BACKEND_CUDA_H
 

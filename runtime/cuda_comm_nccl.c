@@ -12,6 +12,7 @@
  * Nothing here has run on GPUs yet. */
 #include "runtime/cuda_comm.h"
 
+#include "runtime/environment.h"
 #include "runtime/runtime.h"
 
 #include <cuda_runtime_api.h>
@@ -279,10 +280,9 @@ static bool open_channels(NcclComm *n, const CudaCommConfig *config) {
 
 CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failure *failure) {
   NcclComm *n = ARENA_NEW(arena, NcclComm);
-  const char *sum = getenv("FSDPC_NCCL_SUM");
   n->libs = config->libs;
   n->host = config->host;
-  n->tree = sum == NULL || strcmp(sum, "nccl") != 0;
+  n->tree = environment_setting(SETTING_FSDPC_NCCL_SUM) == NCCL_SUM_TREE;
   n->base = (CudaComm){.name = n->tree ? "nccl, sums along the tree" : "nccl",
                        .capturable = true,
                        .allgather = allgather,

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "runtime/environment.h"
 #include "runtime/runtime.h"
 
 #include <dlfcn.h>
@@ -18,7 +19,7 @@
 #define FSDPC_CUDA_DRIVER "libcuda.so.1"
 #endif
 
-enum { WORKSPACE_BYTES = 32 << 20, GPU_PAGE_BYTES = 2 << 20, DEFAULT_TIMEOUT_S = 600 };
+enum { WORKSPACE_BYTES = 32 << 20, GPU_PAGE_BYTES = 2 << 20 };
 
 bool backend_cuda_check(const Plan *plan, Failure *failure) {
   void *driver = dlopen(FSDPC_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
@@ -37,11 +38,6 @@ bool backend_cuda_check(const Plan *plan, Failure *failure) {
   if (plan->world.ranks > 1 && !cuda_libs_nccl(&libs, &scratch))
     fprintf(stderr, "note: %s; ranks can only share one GPU without it\n", scratch.text);
   return true;
-}
-
-static bool flag(const char *name, bool otherwise) {
-  const char *value = getenv(name);
-  return value == NULL || *value == '\0' ? otherwise : strcmp(value, "0") != 0;
 }
 
 /* --- device ------------------------------------------------------------------------------------------------------- */
@@ -103,7 +99,7 @@ static bool open_arena(CudaBackend *cuda, Failure *failure) {
   const CudaLibs *libs = &cuda->libs;
   void *arena = NULL;
   cuda->arena_bytes = round_up(cuda->config.plan->arena_bytes, GPU_PAGE_BYTES); /* sharing it shares nothing else */
-  cuda->nccl_memory = cuda->nccl && flag("FSDPC_NCCL_WINDOWS", true) && libs->ncclMemAlloc != NULL &&
+  cuda->nccl_memory = cuda->nccl && environment_setting(SETTING_FSDPC_NCCL_WINDOWS) == 1 && libs->ncclMemAlloc != NULL &&
                       libs->ncclMemFree != NULL && libs->ncclCommWindowRegister != NULL &&
                       libs->ncclCommWindowDeregister != NULL &&
                       libs->ncclMemAlloc(&arena, cuda->arena_bytes) == ncclSuccess && arena != NULL;
@@ -190,20 +186,17 @@ static bool prepare(CudaBackend *cuda, int32_t position, const char **refused, F
 
 /* --- attention by cuDNN --------------------------------------------------------------------------------------------- */
 
-static bool wants(const char *attention) {
-  const char *value = getenv("FSDPC_CUDA_ATTENTION");
-  return value != NULL && strcmp(value, attention) == 0;
-}
+static bool wants(uint32_t attention) { return environment_setting(SETTING_FSDPC_CUDA_ATTENTION) == attention; }
 
 /* False: FSDPC_CUDA_ATTENTION=cudnn, and cuDNN does not do it all. */
 static bool without_flash(const char *why, Failure *failure) {
-  if (!wants("cudnn")) return true;
+  if (!wants(CUDA_ATTENTION_CUDNN)) return true;
   return fail(failure, RUN_INVALID, "cuda: FSDPC_CUDA_ATTENTION=cudnn, but cuDNN: %s; unset it to use own kernels", why);
 }
 
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
-  if (wants("own")) return true;
+  if (wants(CUDA_ATTENTION_OWN)) return true;
   cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, cuda->major, &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
@@ -267,11 +260,8 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
 /* Before memory is allocated: the communicators want it from different places. */
 static bool choose_comm(CudaBackend *cuda, int devices, Failure *failure) {
   uint32_t ranks = cuda->config.plan->world.ranks;
-  const char *wanted = getenv("FSDPC_CUDA_COMM");
-  cuda->nccl = ranks <= (uint32_t)devices;
-  if (wanted != NULL && strcmp(wanted, "local") == 0) cuda->nccl = false;
-  if (wanted != NULL && strcmp(wanted, "nccl") == 0) cuda->nccl = true;
-  cuda->nccl = cuda->nccl && ranks > 1;
+  uint32_t wanted = environment_setting(SETTING_FSDPC_CUDA_COMM);
+  cuda->nccl = ranks > 1 && (wanted == CUDA_COMM_NCCL || (wanted == CUDA_COMM_AUTO && ranks <= (uint32_t)devices));
   return !cuda->nccl || cuda_libs_nccl(&cuda->libs, failure);
 }
 
@@ -304,16 +294,14 @@ static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
 
 Backend *backend_cuda_open(Arena *arena, const CudaBackendConfig *config, Failure *failure) {
   CudaBackend *cuda = ARENA_NEW(arena, CudaBackend);
-  const char *timeout = getenv("FSDPC_CUDA_TIMEOUT");
-  long seconds = timeout != NULL ? strtol(timeout, NULL, 10) : 0;
   cuda->base = cuda_methods;
   cuda->config = *config;
   cuda->machine = (CudaMachine){.plan = config->plan, .rank = config->host->rank};
   cuda->graphs = ARENA_ARRAY(arena, cudaGraphExec_t, config->plan->segments.count);
   cuda->timers = ARENA_ARRAY(arena, CudaTimer, config->plan->instrs.count);
-  cuda->sync_each = flag("FSDPC_CUDA_SYNC", false);
-  cuda->use_graphs = flag("FSDPC_CUDA_GRAPH", true) && !cuda->sync_each;
-  cuda->timeout_s = seconds > 0 && seconds < 1000000 ? (uint32_t)seconds : DEFAULT_TIMEOUT_S;
+  cuda->sync_each = environment_setting(SETTING_FSDPC_CUDA_SYNC) == 1;
+  cuda->use_graphs = environment_setting(SETTING_FSDPC_CUDA_GRAPH) == 1 && !cuda->sync_each;
+  cuda->timeout_s = environment_setting(SETTING_FSDPC_CUDA_TIMEOUT);
   if (open_all(cuda, arena, failure)) return &cuda->base;
   cuda->failure = *failure;
   cuda_release(cuda);

@@ -3,6 +3,7 @@
 #include "runtime/train_job.h"
 
 #include "runtime/alloc_guard.h"
+#include "runtime/environment.h"
 #include "runtime/mpi_lib.h"
 #include "runtime/schedule.h"
 
@@ -290,6 +291,7 @@ static void describe(void *user, int32_t position, char *out, size_t bytes) {
 static bool check_options(TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   job->steps = options->steps != 0 ? options->steps : job->plan->recipe.steps;
+  if (!environment_check(failure)) return false;
   job->kind = backend_find(options->backend, failure);
   if (job->kind == NULL) return false;
   if (!job->plan->training) return fail(failure, RUN_INVALID, "this plan only runs forward; it cannot train");
