@@ -284,20 +284,31 @@ OP(scale_count) { return cuda_scale_count(S, F64(0), F64(1), F64(2)); }
 OP(clip_scaled) {
   return cuda_clip_scaled(S, (CudaScaling){X(0), X(1), X(2), N(0)}, ACC(0), F64(1), F64(2), F32(3));
 }
+CudaUpdate cuda_update(const CudaCall *c, int w, int cast) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  return (CudaUpdate){.step = c->machine->step,
+                      .ranges = c->machine->ranges[N(0)],
+                      .shard = N(1),
+                      .g = T(0),
+                      .scale = F32(1),
+                      .w = T(w),
+                      .cast = T(cast),
+                      .rounding = {recipe->rounding == ROUNDING_STOCHASTIC, recipe->seed}};
+}
+
 OP(adamw) {
   const Recipe *recipe = &c->machine->plan->recipe;
-  return cuda_adamw(S, c->machine->step, recipe->beta1, recipe->beta2, recipe->eps, c->machine->ranges[N(0)], N(1), T(0),
-                    F32(1), F32(2), F32(3), F32(4), T(5));
+  CudaUpdate update = cuda_update(c, 2, 5);
+  return cuda_adamw(S, &update, recipe->beta1, recipe->beta2, recipe->eps, F32(3), F32(4));
 }
 OP(lion) {
   const Recipe *recipe = &c->machine->plan->recipe;
-  return cuda_lion(S, c->machine->step, recipe->beta1, recipe->beta2, c->machine->ranges[N(0)], N(1), T(0), F32(1),
-                   F32(2), F32(3), T(4));
+  CudaUpdate update = cuda_update(c, 2, 4);
+  return cuda_lion(S, &update, recipe->beta1, recipe->beta2, F32(3));
 }
 OP(sgd) {
-  const Recipe *recipe = &c->machine->plan->recipe;
-  return cuda_sgd(S, c->machine->step, recipe->momentum, c->machine->ranges[N(0)], N(1), T(0), F32(1), F32(2), F32(3),
-                  T(4));
+  CudaUpdate update = cuda_update(c, 2, 4);
+  return cuda_sgd(S, &update, c->machine->plan->recipe.momentum, F32(3));
 }
 
 CudaFunction cuda_function(InstrOp op) {

@@ -25,11 +25,6 @@ bool backend_cuda_check(const Plan *plan, Failure *failure) {
   void *driver = dlopen(FSDPC_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
   Failure scratch = {0};
   CudaLibs libs;
-  if (plan->recipe.master != DTYPE_F32)
-    return fail(failure, RUN_INVALID,
-                "backend \"cuda\": parameters without f32 master weights are not supported in this version; leave `master %s` "
-                "out, or train with --backend cpu",
-                dtype_name(plan->recipe.master));
   if (driver == NULL)
     return fail(failure, RUN_INVALID,
                 "backend \"cuda\": no NVIDIA driver here (libcuda.so.1 does not load); install it, or train with --backend "
@@ -244,7 +239,8 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
     ranges[u] = (CudaRanges){cuda->range_memory + at, (int32_t)own->count};
     for (uint32_t i = 0; i < own->count; i++)
       host[at++] = (CudaRange){(int64_t)own->data[i].local, (int64_t)own->data[i].count,
-                               plan->params.data[own->data[i].param].decay ? plan->recipe.decay : 0};
+                               plan->params.data[own->data[i].param].decay ? plan->recipe.decay : 0,
+                               (int64_t)own->data[i].first, param_name_hash(plan, &plan->params.data[own->data[i].param])};
   }
   cuda->machine.ranges = ranges;
   CudaFactoreds *factored = NULL;

@@ -79,11 +79,6 @@ train bf16-2 bf16.fsdp --ranks 2 --steps 4 --backend cuda
 train bf16-again bf16.fsdp --ranks 1 --steps 8 --backend cuda --micro-batch 2
 "$compare" metrics bf16-again.jsonl gpt-tiny-cpu.jsonl 2e-2
 
-# Without f32 master weights: refused before anything runs.
-sed 's/precision f32 reduce f32/precision bf16 master bf16/' "$fixtures/gpt-tiny.fsdp" >master.fsdp
-expect 1 run master.fsdp --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
-said err 'parameters without f32 master weights are not supported in this version'
-
 # f16: gradients overflow at first, the steps are skipped, and training goes on with a smaller loss scale, as on the CPU.
 sed 's/precision f32 reduce f32/precision f16 reduce f32 loss_scale { init 1e9 interval 3 }/' "$fixtures/gpt-tiny.fsdp" >f16.fsdp
 train f16 f16.fsdp --ranks 2 --steps 16 --backend cuda
