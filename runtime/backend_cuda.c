@@ -256,6 +256,7 @@ static uint64_t high_water(Backend *base) { return ((CudaBackend *)base)->high_w
 static void close_backend(Backend *base) { cuda_release((CudaBackend *)base); }
 
 const char *backend_cuda_device(const Backend *backend) { return ((const CudaBackend *)backend)->device_name; }
+uint64_t backend_cuda_beside(const Backend *backend) { return ((const CudaBackend *)backend)->beside_bytes; }
 
 const Backend cuda_methods = {.name = "cuda",
                               .run_segment = run_segment,

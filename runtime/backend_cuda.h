@@ -17,8 +17,8 @@
 
 typedef struct CudaBackendConfig {
   const Plan *plan;
-  Comm *host;                     /* numbers and barrier; its buffers are not used */
-  unsigned char *const *exchange; /* CUDA_EXCHANGE_BYTES of every rank, shared, zeroed */
+  Comm *host;                     /* numbers, barrier and share; its buffers are not used */
+  unsigned char *const *exchange; /* CUDA_EXCHANGE_BYTES of every rank of this host, shared, zeroed; of others NULL */
   Feed *feed;
   const UnitRanges *ranges;
   const _Atomic uint32_t *stop; /* not 0: fail soon; NULL: never */
@@ -31,5 +31,7 @@ Backend *backend_cuda_open(Arena *arena, const CudaBackendConfig *config, Failur
 bool backend_cuda_check(const Plan *plan, Failure *failure);
 /* "NVIDIA H200, compute 9.0" */
 const char *backend_cuda_device(const Backend *backend);
+/* Device memory that it has taken beside the arena. */
+uint64_t backend_cuda_beside(const Backend *backend);
 
 #endif

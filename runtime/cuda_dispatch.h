@@ -57,7 +57,5 @@ int cuda_adafactor_open(Arena *arena, const Plan *plan, const UnitRanges *ranges
 CudaFunction cuda_function(InstrOp op);
 /* Must be called once with `prepare` before it runs. */
 bool cuda_needs_preparing(InstrOp op);
-/* Scratch memory of the compute stream that an instruction needs. */
-uint64_t cuda_scratch_bytes(const Plan *plan, const PlanInstr *instr);
 
 #endif

@@ -7,6 +7,7 @@
 #include "runtime/cuda_flash_plan.h"
 
 #include "base/checked.h"
+#include "runtime/beside.h"
 
 #include <stdio.h>
 
@@ -191,26 +192,21 @@ static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t devi
   return true;
 }
 
-/* The largest divisor of the batch whose share of `bytes` fits. */
-static int64_t share(int64_t batch, uint64_t bytes) {
-  int64_t samples = batch - 1;
-  while (samples > 1 && (batch % samples != 0 || bytes / (uint64_t)batch * (uint64_t)samples > FLASH_WORKSPACE_BYTES)) samples--;
-  return samples;
+/* The largest divisor of the batch below `samples`, of which these took `bytes`, whose share of them fits; else 0. */
+static int64_t fewer(int64_t batch, int64_t samples, uint64_t bytes) {
+  int64_t next = samples - 1;
+  while (next > 0 && (batch % next != 0 || bytes / (uint64_t)samples * (uint64_t)next > BESIDE_ATTENTION_MOST)) next--;
+  return next;
 }
 
 bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, const CudaFlashCall *call) {
-  plan->samples = call->shape.batch;
-  if (!build(plan, dnn, device, call)) return false;
-  if (plan->workspace_bytes <= FLASH_WORKSPACE_BYTES) return true;
-  uint64_t bytes = plan->workspace_bytes;
-  dnn_destroy(&plan->graph);
-  if (call->shape.batch > 1) {
-    plan->samples = share(call->shape.batch, bytes);
+  int64_t batch = call->shape.batch;
+  plan->samples = call->backward ? flash_samples(&call->shape) : batch;
+  for (; plan->samples > 0; plan->samples = fewer(batch, plan->samples, plan->workspace_bytes)) {
     if (!build(plan, dnn, device, call)) return false;
-    if (plan->workspace_bytes <= FLASH_WORKSPACE_BYTES) return true;
+    if (plan->workspace_bytes <= BESIDE_ATTENTION_MOST) return true; /* nearly always, for what it takes is known */
     dnn_destroy(&plan->graph);
   }
-  snprintf(plan->graph.error, sizeof plan->graph.error, "one sample needs a workspace of more than %d MiB",
-           FLASH_WORKSPACE_BYTES >> 20);
+  snprintf(plan->graph.error, sizeof plan->graph.error, "one sample needs a workspace of more than %d MiB", BESIDE_ATTENTION_MOST >> 20);
   return false;
 }

@@ -5,9 +5,6 @@
 #include "runtime/cuda_dnn.h"
 #include "runtime/cuda_flash.h"
 
-/* At most; a backward pass that needs more is cut along the batch. */
-enum { FLASH_WORKSPACE_BYTES = 512 << 20 };
-
 /* What dnn_bind calls a graph's tensors. DELTA: sum of o do, f32 [samples heads tq], in the workspace. */
 typedef enum {
   FLASH_Q = 1,

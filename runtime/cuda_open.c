@@ -1,12 +1,10 @@
 /* Owns: opening the CUDA backend: device, memory, streams, events, communicator, operands, algorithms; and closing it.
- *
- * Device memory: the arena, as planned, and beside it a constant known before the first step: the workspace of products,
- * the compute stream's scratch, cuDNN's, inputs, ranges of parameters, the communicator's scratch (and what CUDA, cuBLASLt and NCCL
- * take for themselves). */
+ * Device memory is the arena, as planned, and beside it what beside.h says. */
 #include "runtime/cuda_state.h"
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "runtime/beside.h"
 #include "runtime/environment.h"
 #include "runtime/runtime.h"
 
@@ -19,7 +17,7 @@
 #define FSDPC_CUDA_DRIVER "libcuda.so.1"
 #endif
 
-enum { WORKSPACE_BYTES = 32 << 20, GPU_PAGE_BYTES = 2 << 20 };
+enum { GPU_PAGE_BYTES = 2 << 20 };
 
 bool backend_cuda_check(const Plan *plan, Failure *failure) {
   void *driver = dlopen(FSDPC_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
@@ -35,34 +33,19 @@ bool backend_cuda_check(const Plan *plan, Failure *failure) {
   return true;
 }
 
-/* --- device ------------------------------------------------------------------------------------------------------- */
-
-/* One GPU a rank where there are enough; else ranks share them. */
-static bool open_device(CudaBackend *cuda, int *devices, Failure *failure) {
-  struct cudaDeviceProp device;
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* kernels that load lazily would load while a graph is captured */
-  cudaError_t error = cudaGetDeviceCount(devices);
-  if (error != cudaSuccess || *devices == 0)
-    return fail(failure, RUN_INVALID, "backend \"cuda\": no usable GPU: %s; `fsdpc doctor` says what this machine has",
-                error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
-  int chosen = (int)cuda->machine.rank % *devices;
-  cuda->device = chosen;
-  if (!cuda_ok((int)cudaSetDevice(chosen), "choosing a GPU", failure) ||
-      !cuda_ok((int)cudaGetDeviceProperties(&device, chosen), "asking a GPU what it is", failure))
-    return false;
-  snprintf(cuda->device_name, sizeof cuda->device_name, "%s, compute %d.%d", device.name, device.major, device.minor);
-  cuda->major = device.major;
-  if (device.major >= 8) return true;
-  return fail(failure, RUN_INVALID, "backend \"cuda\": GPU %d (%s) is too old: compute 8.0 is needed", chosen,
-              cuda->device_name);
-}
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 static bool allocate(void **to, uint64_t bytes, const char *what, Failure *failure) {
   char size[32];
   cudaError_t error = cudaMalloc(to, bytes == 0 ? 256 : bytes);
   if (error == cudaSuccess) return true;
-  return fail(failure, RUN_INVALID, "cuda: %s of %s: %s; plan with a smaller --memory, or use an emptier GPU", what,
+  return fail(failure, RUN_NO_FIT, "cuda: %s of %s: %s; plan with a smaller --memory, or use an emptier GPU", what,
               text_bytes(size, bytes), cudaGetErrorString(error));
+}
+
+static bool allocate_beside(CudaBackend *cuda, void **to, uint64_t bytes, const char *what, Failure *failure) {
+  cuda->beside_bytes += bytes;
+  return allocate(to, bytes, what, failure);
 }
 
 /* One more thing that the run's header says of the device. */
@@ -105,13 +88,9 @@ static bool open_arena(CudaBackend *cuda, Failure *failure) {
 
 static bool open_memory(CudaBackend *cuda, Failure *failure) {
   const Plan *plan = cuda->config.plan;
-  uint64_t scratch = 0;
-  for (uint32_t i = 0; i < plan->instrs.count; i++) {
-    uint64_t bytes = cuda_scratch_bytes(plan, &plan->instrs.data[i]);
-    if (bytes > scratch) scratch = bytes;
-  }
-  if (!open_arena(cuda, failure) || !allocate(&cuda->workspace, WORKSPACE_BYTES, "the workspace of products", failure) ||
-      !allocate(&cuda->scratch, scratch, "scratch memory", failure))
+  BesideArena beside = beside_arena(plan);
+  if (!open_arena(cuda, failure) || !allocate_beside(cuda, &cuda->workspace, beside.products, "the workspace of products", failure) ||
+      !allocate_beside(cuda, &cuda->scratch, beside.scratch, "scratch memory", failure))
     return false;
   cuda->machine.scratch = cuda->scratch;
   return open_host(cuda, failure) && cuda_ok((int)cudaMemset(cuda->arena, 0, plan->arena_bytes), "clearing the arena", failure);
@@ -203,9 +182,9 @@ static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure)
   if (refused != NULL && !without_flash(refused, failure)) return false;
   uint64_t bytes = flash != NULL ? cuda_flash_workspace_bytes(flash) : 0;
   if (bytes == 0) return true;
-  if (!allocate(&cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
+  if (!allocate_beside(cuda, &cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
   if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
-  snprintf(what, sizeof what, "attention by cuDNN with %s beside the plan", text_bytes(size, bytes));
+  snprintf(what, sizeof what, "attention by cuDNN with %s", text_bytes(size, bytes));
   say(cuda, what);
   return true;
 }
@@ -232,7 +211,7 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
   void *memory = NULL;
   for (uint32_t u = 0; u < plan->units.count; u++) total += cuda->config.ranges[u].count;
   CudaRange *host = ARENA_ARRAY(arena, CudaRange, total);
-  if (!allocate(&memory, total * sizeof *host, "ranges of parameters", failure)) return false;
+  if (!allocate_beside(cuda, &memory, total * sizeof *host, "ranges of parameters", failure)) return false;
   cuda->range_memory = memory;
   for (uint32_t u = 0; u < plan->units.count; u++) {
     const UnitRanges *own = &cuda->config.ranges[u];
@@ -247,17 +226,28 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
   int error = cuda_adafactor_open(arena, plan, cuda->config.ranges, &cuda->factored_memory, &factored);
   if (!cuda_ok(error, "Adafactor's parameters", failure)) return false;
   cuda->machine.factored = factored;
+  if (factored != NULL) cuda->beside_bytes += plan->params.count * sizeof(CudaFactored);
   return total == 0 || cuda_ok((int)cudaMemcpy(memory, host, total * sizeof *host, cudaMemcpyHostToDevice),
                                "ranges of parameters", failure);
 }
 
 /* --- communicator -------------------------------------------------------------------------------------------------- */
 
+static bool spans_hosts(const CudaBackendConfig *config) {
+  for (uint32_t r = 0; r < config->plan->world.ranks; r++)
+    if (config->exchange[r] == NULL) return true;
+  return false;
+}
+
 /* Before memory is allocated: the communicators want it from different places. */
-static bool choose_comm(CudaBackend *cuda, int devices, Failure *failure) {
-  uint32_t ranks = cuda->config.plan->world.ranks;
-  uint32_t wanted = environment_setting(SETTING_FSDPC_CUDA_COMM);
-  cuda->nccl = ranks > 1 && (wanted == CUDA_COMM_NCCL || (wanted == CUDA_COMM_AUTO && ranks <= (uint32_t)devices));
+static bool choose_comm(CudaBackend *cuda, Failure *failure) {
+  uint32_t ranks = cuda->config.plan->world.ranks, wanted = environment_setting(SETTING_FSDPC_CUDA_COMM);
+  cuda->nccl = ranks > 1 && (wanted == CUDA_COMM_NCCL || (wanted == CUDA_COMM_AUTO && cuda->own_gpus));
+  if (ranks > 1 && !cuda->nccl && spans_hosts(&cuda->config))
+    return fail(failure, RUN_INVALID, cuda->own_gpus
+                                          ? "cuda: FSDPC_CUDA_COMM=local, but ranks on several hosts need NCCL; unset it"
+                                          : "cuda: ranks on several hosts need a GPU each, and some share one here; start at "
+                                            "most as many processes on a host as it has GPUs");
   return !cuda->nccl || cuda_libs_nccl(&cuda->libs, failure);
 }
 
@@ -268,6 +258,7 @@ static bool open_comm(CudaBackend *cuda, Arena *arena, Failure *failure) {
   cuda->machine.comm =
       cuda->nccl ? cuda_comm_nccl_open(arena, &config, failure) : cuda_comm_local_open(arena, &config, failure);
   if (cuda->machine.comm == NULL) return false;
+  cuda->beside_bytes += cuda->machine.comm->device_bytes;
   say(cuda, cuda->machine.comm->name);
   cuda->use_graphs = cuda->use_graphs && cuda->machine.comm->capturable;
   return true;
@@ -276,12 +267,11 @@ static bool open_comm(CudaBackend *cuda, Arena *arena, Failure *failure) {
 /* --- the whole ----------------------------------------------------------------------------------------------------- */
 
 static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
-  int devices = 0;
-  if (!open_device(cuda, &devices, failure) || !cuda_libs_cublaslt(&cuda->libs, failure) ||
-      !choose_comm(cuda, devices, failure) || !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) || !cuda_stage_open(cuda, arena, failure) ||
-      !open_ranges(cuda, arena, failure))
+  if (!cuda_device_open(cuda, arena, failure) || !cuda_libs_cublaslt(&cuda->libs, failure) ||
+      !choose_comm(cuda, failure) || !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) ||
+      !cuda_stage_open(cuda, arena, failure) || !open_ranges(cuda, arena, failure))
     return false;
-  cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, WORKSPACE_BYTES, failure);
+  cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, BESIDE_PRODUCTS_BYTES, failure);
   if (cuda->machine.products == NULL || !open_comm(cuda, arena, failure) ||
       !open_flash(cuda, arena, failure))
     return false;

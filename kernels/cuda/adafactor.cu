@@ -21,8 +21,6 @@ static Handed handed_in(void *scratch, int32_t params) {
   return Handed{x, x + 1, x + 1 + params, x + 1 + 2 * params};
 }
 
-uint64_t cuda_adafactor_scratch(int64_t params) { return (uint64_t)(1 + 3 * params) * sizeof(double); }
-
 static __global__ void grid_kernel(const int64_t *acc, double *grid) {
   double squares = exact_round(acc);
   int exponent = 0;

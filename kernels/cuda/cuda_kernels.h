@@ -7,6 +7,7 @@
 #ifndef FSDPC_KERNELS_CUDA_CUDA_KERNELS_H
 #define FSDPC_KERNELS_CUDA_CUDA_KERNELS_H
 
+#include "kernels/cuda/scratch.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -107,7 +108,6 @@ int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, Cuda
                   const float *rstd, CudaTensor dy, CudaTensor dx, CudaTensor dw, CudaTensor dbias, void *scratch);
 /* db (+)= sums of dy's columns */
 int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor dy, CudaTensor db, void *scratch);
-uint64_t cuda_column_scratch(int64_t rows, int64_t cols); /* bytes, for norm_bwd too */
 int cuda_rope(CudaStream stream, const RopeShape *shape, int backward, CudaTensor x, CudaTensor y);
 
 /* --- attention ------------------------------------------------------------------------------------------------- */
@@ -116,7 +116,6 @@ int cuda_attention_fwd(CudaStream stream, const AttentionShape *shape, CudaTenso
 int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v,
                        CudaTensor o, const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv,
                        void *scratch);
-uint64_t cuda_attention_scratch(const AttentionShape *shape); /* bytes, of the backward pass */
 
 /* --- losses: loss += sum of row losses ------------------------------------------------------------------------- */
 int cuda_cross_entropy(CudaStream stream, int64_t rows, int64_t vocab, int64_t ignore, const double *count,
@@ -183,7 +182,6 @@ int cuda_adafactor_moments(CudaStream stream, const CudaStep *step, CudaAdafacto
 /* update->ranges is not used. */
 int cuda_adafactor(CudaStream stream, const CudaUpdate *update, CudaAdafactor a, CudaFactoreds params, const int64_t *sums,
                    const int64_t *norms, const float *v, void *scratch);
-uint64_t cuda_adafactor_scratch(int64_t params); /* bytes */
 
 /* --- sums over ranks, whose buffers this device can read ------------------------------------------------------- */
 /* y (+)= sum along the tree of comm.h; y may be one of the sources. */

@@ -93,6 +93,23 @@ arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')
 observed=$(sed -n 2p gpt-tiny-cuda.jsonl | grep -oE '"peak_bytes": *[0-9]+' | grep -oE '[0-9]+$')
 [ "$arena" = "$observed" ] || fail "the run reached $observed bytes, the plan says $arena"
 
+# Device memory is the arena and what the plan says lies beside it; where that is not free, the run is refused before it begins.
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --cluster "$root/models/clusters/dgx-h100.fsdp" -o gpu.plan
+said out 'beside the arena'
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --cluster "$root/models/clusters/dgx-h100.fsdp" --json
+figure() { grep -oE "\"$1\": *[0-9]+" "$2" | head -n 1 | grep -oE '[0-9]+$'; }
+arena=$(figure arena_bytes out) beside=$(figure beside_bytes out)
+FAKE_GPUS=2 FAKE_TAKEN=taken expect 0 run gpu.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin" --metrics memory.jsonl
+own=$(figure beside_bytes memory.jsonl) pages=$((2 << 20)) taken=$(cat taken)
+[ "$own" -le "$beside" ] && [ "$own" -ge $((beside - 100000)) ] || fail "the run took $own bytes beside the arena, the plan says $beside"
+rounded=$(((arena + pages - 1) / pages * pages + own))
+[ "$taken" -ge $((rounded - 1000)) ] && [ "$taken" -le $((rounded + 1000)) ] || fail "$taken bytes of device memory, $rounded expected"
+FAKE_GPUS=2 FAKE_FREE=$((arena + beside)) expect 0 run gpu.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+FAKE_GPUS=2 FAKE_FREE=$((arena + beside - 1)) expect 3 run gpu.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'free, and this run takes'
+FAKE_GPUS=1 FAKE_FREE=$((arena + beside)) expect 3 run gpu.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'for each of the 2 ranks that share it'
+
 # What doctor and a run say of the device.
 expect 0 doctor
 said out 'fake GPU, compute 9.0'

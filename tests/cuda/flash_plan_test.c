@@ -1,5 +1,6 @@
 /* Owns: what cuDNN says of attention's graphs without a GPU: they get deterministic plans with the workspaces that
  * docs/gpu-results.md states. Nothing is executed. Exit code 77 where cuDNN is missing. */
+#include "runtime/beside.h"
 #include "runtime/cuda_flash_plan.h"
 #include "runtime/cuda_libs.h"
 
@@ -43,13 +44,6 @@ static FlashPlan planned(const CudaFlashCall *call, bool *ok) {
   return plan;
 }
 
-/* Scores and their gradients in 16 bits, dk and dv of all heads when they are shared, and sums of o do. */
-static uint64_t expected_backward(const AttentionShape *s, int64_t samples) {
-  uint64_t heads = (uint64_t)(samples * s->heads), t = (uint64_t)s->tq;
-  uint64_t whole = s->heads == s->kv_heads ? 0 : 4 * heads * t * (uint64_t)s->head_dim;
-  return 2 * heads * t * t + whole + 4 * heads * t;
-}
-
 static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples) {
   bool ok;
   FlashPlan plan = planned(&forward, &ok);
@@ -59,8 +53,8 @@ static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples
   plan = planned(&backward, &ok);
   if (!ok) fail_msg("backward: %s", plan.graph.error);
   assert_int_equal(plan.samples, samples);
-  uint64_t expected = expected_backward(&backward.shape, samples);
-  assert_in_range(plan.workspace_bytes, expected, expected + SLACK);
+  uint64_t expected = flash_workspace_bytes(&backward.shape, samples);
+  assert_in_range(plan.workspace_bytes, expected - SLACK, expected);
 }
 #define CHECK(batch, heads, kv, t, dim, causal, type, samples)                                               \
   check(call_of(batch, heads, kv, t, dim, causal, type, false), call_of(batch, heads, kv, t, dim, causal, type, true), samples)
@@ -78,6 +72,11 @@ static void grouped_queries_have_plans_and_are_cut_along_the_batch(void **state)
 static void heads_of_96_without_a_mask_in_f16_have_plans(void **state) {
   (void)state;
   CHECK(2, 8, 8, 512, 96, false, CUDA_F16, 2);
+}
+
+static void lengths_that_are_no_round_number_are_rounded_up(void **state) {
+  (void)state;
+  CHECK(2, 8, 8, 1000, 96, true, CUDA_BF16, 2);
 }
 
 static void a_sample_that_needs_too_much_is_refused(void **state) {
@@ -112,6 +111,7 @@ int main(void) {
       cmocka_unit_test(gpt_has_plans),
       cmocka_unit_test(grouped_queries_have_plans_and_are_cut_along_the_batch),
       cmocka_unit_test(heads_of_96_without_a_mask_in_f16_have_plans),
+      cmocka_unit_test(lengths_that_are_no_round_number_are_rounded_up),
       cmocka_unit_test(a_sample_that_needs_too_much_is_refused),
       cmocka_unit_test(what_cudnn_would_compute_otherwise_is_left_to_own_kernels),
   };

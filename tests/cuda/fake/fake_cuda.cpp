@@ -142,10 +142,12 @@ cudaError_t cudaGetDeviceCount(int *count) {
   return *count = wanted ? atoi(wanted) : 1, cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) { return device >= 0 && device < 64 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int) {
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
   memset(prop, 0, sizeof *prop);
   snprintf(prop->name, sizeof prop->name, "fake GPU");
   prop->major = 9;
+  gethostname(prop->uuid.bytes, sizeof prop->uuid.bytes - 1);
+  prop->uuid.bytes[sizeof prop->uuid.bytes - 1] = (char)device;
   prop->totalGlobalMem = (size_t)1 << 30;
   return cudaSuccess;
 }
@@ -156,6 +158,23 @@ const char *cudaGetErrorString(cudaError_t error) {
 }
 cudaError_t cudaDeviceSynchronize(void) { return run_all(), cudaSuccess; }
 
+/* FAKE_FREE: bytes of free memory. */
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+  const char *left = getenv("FAKE_FREE");
+  *total = (size_t)1 << 30;
+  return *free = left ? strtoull(left, NULL, 10) : *total, cudaSuccess;
+}
+/* FAKE_TAKEN: a file for the bytes that this process has allocated on the device. */
+static void note_taken() {
+  const char *path = getenv("FAKE_TAKEN");
+  size_t taken = 0;
+  for (const auto &block : fake().blocks) taken += block.second.bytes;
+  FILE *file = path != NULL ? fopen(path, "w") : NULL;
+  if (file == NULL) return;
+  fprintf(file, "%zu\n", taken);
+  fclose(file);
+}
+
 cudaError_t cudaMalloc(void **to, size_t bytes) {
   int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) return cudaErrorMemoryAllocation;
@@ -163,6 +182,7 @@ cudaError_t cudaMalloc(void **to, size_t bytes) {
   if (*to == NULL) return cudaErrorMemoryAllocation;
   memset(*to, 0xff, bytes);
   fake().blocks[*to] = Block{bytes, fd};
+  note_taken();
   return cudaSuccess;
 }
 cudaError_t cudaFree(void *p) {
