@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct Node {
   std::vector<std::shared_ptr<Node>> after;
   CUgraph_st *graph = nullptr; /* captured into; null: to be run */
   bool done = false;
+  double at = 0; /* when, in milliseconds */
 };
 typedef std::shared_ptr<Node> NodeRef;
 
@@ -80,6 +82,12 @@ bool ready(const Node &node) {
   return true;
 }
 
+double now_ms() {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
+}
+
 /* Runs everything that was recorded. */
 void run_all() {
   std::vector<NodeRef> &pending = fake().pending;
@@ -97,6 +105,7 @@ void run_all() {
     NodeRef node = pending[(start + i) % n];
     pending.erase(pending.begin() + (ptrdiff_t)((start + i) % n));
     node->done = true;
+    node->at = now_ms();
     node->after.clear();
     node->work = nullptr;
   }
@@ -261,7 +270,11 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) { return cuda
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return event->node = stream->last, cudaSuccess; }
 cudaError_t cudaEventQuery(cudaEvent_t) { return run_all(), cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) { return *ms = 0, cudaSuccess; }
+/* An event behind nothing is as old as the first. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+  double end = to->node ? to->node->at : 0, begin = from->node ? from->node->at : end;
+  return *ms = (float)(to->node ? end - begin : 0), cudaSuccess;
+}
 
 /* A stream that waits for a captured event joins the capture. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
