@@ -16,13 +16,14 @@ typedef struct Slices {
   uint32_t count;
 } Slices;
 
-typedef struct Relaxed {
-  Slices items, units;
-  double compute; /* A without items */
-  double before;  /* of it, what comes before the loss */
-  double comm;    /* B with nothing gathered twice */
-  double contention;         /* compute lost for a second of B beside it */
-} Relaxed;
+/* One pair of A and B. */
+typedef struct Terms {
+  double a, b;                   /* with nothing run or gathered again */
+  double before;                 /* of a, what precedes the loss */
+  double again_b;                /* what B gains for a second of running again; A gains all of it */
+  double regather_a, regather_b; /* what they gain for a second of gathering again */
+  const char *by;                /* what binds where B does */
+} Terms;
 
 /* An item and what not keeping it costs. */
 typedef struct Offer {
@@ -82,7 +83,9 @@ static void add_units(const BoundInput *in, double *delta) {
     bool kept = in->start->keep[u] && used_twice(ops);
     if (decisions_gather(in->start) && !in->start->gather_once)
       add_range(delta, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
-    if (decisions_reduce(in->start) && !in->start->reduce_once) add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
+    if (!decisions_reduce(in->start)) continue;
+    if (!in->start->reduce_once) add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
+    add_range(delta, ops->last_gradient, ops->last_gradient, (double)schedule_reduced_bytes(in->start, &skeleton->figures[u]));
   }
 }
 
@@ -176,13 +179,13 @@ static void add_demand(const Slices *slices, int32_t turn, double *delta) {
 }
 
 /* The ops of the rows: the loss, where most is wanted, where least is left. */
-static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Relaxed *r, const double *live, int32_t at[ROWS]) {
+static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const double *live, int32_t at[ROWS]) {
   const Program *program = in->skeleton->program;
   int32_t turn = program->turn, ops = (int32_t)program->ops.count, most = turn, least = turn;
   if (turn >= ops) return 0;
   double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), sum = 0;
-  add_demand(&r->items, turn, wanted);
-  add_demand(&r->units, turn, wanted);
+  add_demand(items, turn, wanted);
+  add_demand(units, turn, wanted);
   for (int32_t j = turn; j < ops; j++) wanted[j] = sum += wanted[j];
   for (int32_t j = turn; j < ops; j++) {
     if (live[j] + wanted[j] > live[most] + wanted[most]) most = j;
@@ -209,19 +212,22 @@ typedef struct Weighting {
   double share, link, price;
 } Weighting;
 
-/* Of A, of B, of the time of what is away. */
+/* Of running again, of gathering again, of the time of what is away; of A's constant. */
 typedef struct Weights {
-  double a, b, away;
+  double again, regather, away, a;
 } Weights;
 
-static Weights weights_at(const Relaxed *r, const Row *row, Weighting at) {
-  double a = at.share * (row->turn ? 1 : 1 - at.link), away = at.share * at.link * (row->turn ? 1 : 2);
-  return (Weights){a, (1 - at.share) + at.share * (1 - at.link) * r->contention, away + at.price};
+static Weights weights_at(const Terms *t, const Row *row, Weighting at) {
+  double a = at.share * (row->turn ? 1 : 1 - at.link), b = 1 - at.share;
+  return (Weights){.again = a + b * t->again_b,
+                   .regather = at.share * (1 - at.link) * t->regather_a + b * t->regather_b,
+                   .away = at.share * at.link * (row->turn ? 1 : 2) + at.price,
+                   .a = a};
 }
 
 /* What an item costs that is not kept: the cheaper of running it again and of being away. */
 static double item_cost(const Slice *slice, Weights w) {
-  double again = w.a * slice->ns, away = (slice->link ? w.away : 2 * w.a) * slice->away;
+  double again = w.again * slice->ns, away = (slice->link ? w.away : 2 * w.again) * slice->away;
   return slice->away > 0 && away < again ? away : again;
 }
 
@@ -241,7 +247,7 @@ static void offer_items(const Row *row, Weights w) {
   Offer *offers = row->offers;
   for (uint32_t i = 0; i < row->items.count; i++) {
     offers[i].cost = item_cost(offers[i].slice, w);
-    offers[i].again = offers[i].cost > 0 && offers[i].cost == w.a * offers[i].slice->ns;
+    offers[i].again = offers[i].cost > 0 && offers[i].cost == w.again * offers[i].slice->ns;
   }
   for (uint32_t i = 1; row->moves && i < row->items.count; i++) {
     Offer offer = offers[i];
@@ -252,10 +258,10 @@ static void offer_items(const Row *row, Weights w) {
 }
 
 /* Least of the weighed terms under the row: everything's cost, less that of what room is given to, best first. */
-static Weighed weigh(const Relaxed *r, const Row *row, Weighting at) {
-  Weights w = weights_at(r, row, at);
-  Weighed out = {.ns = w.a * r->compute + w.b * r->comm - (at.price > 0 ? at.price * row->host_ns : 0)};
-  if (row->turn) out.ns -= at.share * at.link * r->before; /* the link stands for it */
+static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
+  Weights w = weights_at(t, row, at);
+  Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0)};
+  if (row->turn) out.ns -= at.share * at.link * t->before; /* the link stands for it */
   double room = row->room;
   uint32_t i = 0, u = 0;
   offer_items(row, w);
@@ -263,9 +269,9 @@ static Weighed weigh(const Relaxed *r, const Row *row, Weighting at) {
     const Offer *item = i < row->items.count ? &row->offers[i] : NULL;
     const Slice *unit = u < row->units.count ? &row->units.data[u] : NULL;
     bool take_item = item && (!unit || item->slice->bytes <= 0 ||
-                              (unit->bytes > 0 && item->cost * unit->bytes >= w.b * unit->ns * item->slice->bytes));
+                              (unit->bytes > 0 && item->cost * unit->bytes >= w.regather * unit->ns * item->slice->bytes));
     double kept = take(take_item ? item->slice->bytes : unit->bytes, &room);
-    out.ns += (1 - kept) * (take_item ? item->cost : w.b * unit->ns);
+    out.ns += (1 - kept) * (take_item ? item->cost : w.regather * unit->ns);
     out.again |= take_item && kept < 1 && item->again;
     if (take_item) i++;
     else u++;
@@ -276,38 +282,39 @@ static Weighed weigh(const Relaxed *r, const Row *row, Weighting at) {
 typedef struct Most {
   double ns;
   Weighting at;
+  const char *by; /* what B is of */
   bool again;
 } Most;
 
-static double consider(const Relaxed *r, const Row *row, Weighting at, Most *most) {
-  Weighed weighed = weigh(r, row, at);
-  if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, weighed.again};
+static double consider(const Terms *t, const Row *row, Weighting at, Most *most) {
+  Weighed weighed = weigh(t, row, at);
+  if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, t->by, weighed.again};
   return weighed.ns;
 }
 
 /* The best share: weigh is concave in it. Returns what it reaches. */
-static double maximise_share(const Relaxed *r, const Row *row, Weighting at, int halvings, Most *most) {
+static double maximise_share(const Terms *t, const Row *row, Weighting at, int halvings, Most *most) {
   double low = 0, high = 1, best;
   for (int i = 0; i < halvings; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    double at_a = weigh(r, row, (Weighting){a, at.link, at.price}).ns, at_b = weigh(r, row, (Weighting){b, at.link, at.price}).ns;
+    double at_a = weigh(t, row, (Weighting){a, at.link, at.price}).ns, at_b = weigh(t, row, (Weighting){b, at.link, at.price}).ns;
     if (at_a < at_b)
       low = a;
     else
       high = b;
   }
-  best = consider(r, row, (Weighting){(low + high) / 2, at.link, at.price}, most);
-  best = fmax(best, consider(r, row, (Weighting){0, at.link, at.price}, most));
-  return fmax(best, consider(r, row, (Weighting){1, at.link, at.price}, most));
+  best = consider(t, row, (Weighting){(low + high) / 2, at.link, at.price}, most);
+  best = fmax(best, consider(t, row, (Weighting){0, at.link, at.price}, most));
+  return fmax(best, consider(t, row, (Weighting){1, at.link, at.price}, most));
 }
 
 /* Concave in the link's weight and in the price too: one of them is raised up to `high`. */
-static void maximise_away(const Relaxed *r, const Row *row, bool price, double high, Most *most) {
+static void maximise_away(const Terms *t, const Row *row, bool price, double high, Most *most) {
   double low = 0;
   for (int i = 0; i < LINK_HALVINGS; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    double at_a = maximise_share(r, row, (Weighting){0, price ? 0 : a, price ? a : 0}, ROUGH_HALVINGS, most);
-    double at_b = maximise_share(r, row, (Weighting){0, price ? 0 : b, price ? b : 0}, ROUGH_HALVINGS, most);
+    double at_a = maximise_share(t, row, (Weighting){0, price ? 0 : a, price ? a : 0}, ROUGH_HALVINGS, most);
+    double at_b = maximise_share(t, row, (Weighting){0, price ? 0 : b, price ? b : 0}, ROUGH_HALVINGS, most);
     if (at_a < at_b)
       low = a;
     else
@@ -325,12 +332,12 @@ static double highest_price(const Row *row) {
   return most;
 }
 
-static void maximise(const Relaxed *r, const Row *row, Most *most) {
-  (void)maximise_share(r, row, (Weighting){0}, HALVINGS, most);
+static void maximise(const Terms *t, const Row *row, Most *most) {
+  (void)maximise_share(t, row, (Weighting){0}, HALVINGS, most);
   if (!row->moves) return;
-  maximise_away(r, row, false, 1, most);
-  if (row->host_ns < NEVER) maximise_away(r, row, true, highest_price(row), most);
-  (void)maximise_share(r, row, most->at, HALVINGS, most);
+  maximise_away(t, row, false, 1, most);
+  if (row->host_ns < NEVER) maximise_away(t, row, true, highest_price(row), most);
+  (void)maximise_share(t, row, most->at, HALVINGS, most);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------------------- */
@@ -341,25 +348,32 @@ static double ops_ns(const Flow *flow, int32_t first, int32_t end) {
   return ns;
 }
 
-/* The unit that is used first is waited for; the last gradient is reduced after everything. What runs meanwhile is slowed. */
-static double head_and_tail(const BoundInput *in, const MicroPass *pass, double contention) {
+/* How long compute waits for the unit that is used first. What runs meanwhile is slowed. */
+static double head_ns(const BoundInput *in, const MicroPass *pass) {
   const Skeleton *skeleton = in->skeleton;
-  int32_t ops = (int32_t)skeleton->program->ops.count, head = PLAN_NONE, tail = PLAN_NONE;
-  double ns = 0, slower = 1 / (1 - contention);
+  int32_t head = PLAN_NONE;
   for (int32_t u = 0; u < (int32_t)skeleton->units->units.count; u++) {
-    const UnitOps *of = &skeleton->ops[u];
-    if (of->first_forward >= 0 && (head < 0 || of->first_forward < skeleton->ops[head].first_forward)) head = u;
-    if (of->last_gradient >= 0 && (tail < 0 || of->last_gradient > skeleton->ops[tail].last_gradient)) tail = u;
+    int32_t first = skeleton->ops[u].first_forward;
+    if (first >= 0 && (head < 0 || first < skeleton->ops[head].first_forward)) head = u;
   }
-  if (head >= 0 && decisions_gather(in->start) && pass->gathers) {
-    double wait = gather_ns(in, (uint32_t)head) - slower * ops_ns(&skeleton->program->flow, 0, skeleton->ops[head].first_forward);
-    if (wait > 0) ns += wait;
+  if (head < 0 || !decisions_gather(in->start) || !pass->gathers) return 0;
+  double meanwhile = ops_ns(&skeleton->program->flow, 0, skeleton->ops[head].first_forward) / (1 - in->start->contention);
+  return fmax(0, gather_ns(in, (uint32_t)head) - meanwhile);
+}
+
+/* How long the last gradient's reduction takes after everything else, with the way of its image from the host and back. */
+static double tail_ns(const BoundInput *in, const MicroPass *pass) {
+  const Skeleton *skeleton = in->skeleton;
+  int32_t tail = PLAN_NONE, ops = (int32_t)skeleton->program->ops.count;
+  for (int32_t u = 0; u < (int32_t)skeleton->units->units.count; u++) {
+    int32_t last = skeleton->ops[u].last_gradient;
+    if (last >= 0 && (tail < 0 || last > skeleton->ops[tail].last_gradient)) tail = u;
   }
-  if (tail >= 0 && in->start->ranks > 1 && pass->reduces) {
-    double wait = reduce_ns(in, (uint32_t)tail) - slower * ops_ns(&skeleton->program->flow, skeleton->ops[tail].last_gradient + 1, ops);
-    if (wait > 0) ns += wait;
-  }
-  return ns;
+  if (tail < 0 || !pass->reduces) return 0;
+  double meanwhile = ops_ns(&skeleton->program->flow, skeleton->ops[tail].last_gradient + 1, ops) / (1 - in->start->contention);
+  double reduce = in->start->ranks > 1 ? reduce_ns(in, (uint32_t)tail) : 0, image = (double)skeleton->figures[tail].image_ns;
+  if (skeleton->copies_beside) reduce += (in->start->accumulation > 1 && !in->start->reduce_once ? 2 : 1) * image;
+  return fmax(0, reduce - meanwhile);
 }
 
 static double all_reductions(const BoundInput *in, const MicroPass *pass) {
@@ -385,15 +399,89 @@ static double first_gathers(const BoundInput *in, const MicroPass *pass, bool fo
   return ns;
 }
 
-static Relaxed relax(Arena *scratch, const BoundInput *in, const MicroPass *pass) {
-  Relaxed r = {.contention = in->fetch_bound ? 0 : in->start->contention < 1 ? in->start->contention : 1};
-  slice_items(scratch, in, &r.items);
-  slice_units(scratch, in, &r.units);
-  r.compute = ops_ns(&in->skeleton->program->flow, 0, (int32_t)in->skeleton->program->ops.count);
-  r.before = ops_ns(&in->skeleton->program->flow, 0, in->skeleton->program->turn);
-  if (r.contention < 1) r.compute += (1 - r.contention) * head_and_tail(in, pass, r.contention);
-  r.comm = first_gathers(in, pass, false) + (shares_queue(in) ? all_reductions(in, pass) : 0);
-  return r;
+/* The header's k. */
+static double slowing(const BoundInput *in) {
+  double lost = 1 - 1 / in->comm_slower, kept = 1 - in->start->contention;
+  return lost < kept ? lost / kept : lost > 0;
+}
+
+/* The least time from the loss to where the first gradient is whole. */
+static double first_gradient(const BoundInput *in) {
+  const Skeleton *skeleton = in->skeleton;
+  int32_t op = (int32_t)skeleton->program->ops.count - 1;
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
+    if (skeleton->ops[u].last_gradient >= 0 && skeleton->ops[u].last_gradient < op) op = skeleton->ops[u].last_gradient;
+  return ops_ns(&skeleton->program->flow, skeleton->program->turn, op + 1);
+}
+
+/* Of a unit's gradient, from when it is whole until it has been reduced. */
+static double unreduced_bytes(const BoundInput *in, uint32_t u) {
+  const UnitFigures *of = &in->skeleton->figures[u];
+  return (double)schedule_reduced_bytes(in->start, of) + (in->start->reduce_once ? 0 : (double)of->gradient_bytes);
+}
+
+static int compare_gradients(const void *a, const void *b, void *ops) {
+  const UnitOps *of = ops, *x = &of[*(const uint32_t *)a], *y = &of[*(const uint32_t *)b];
+  return x->last_gradient != y->last_gradient ? (x->last_gradient < y->last_gradient ? -1 : 1) : (x > y) - (x < y);
+}
+
+/* The header's backward pass with nothing but reductions: what the next gradients need must fit beside those that have not been
+ * reduced. */
+static double reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
+  const Skeleton *skeleton = in->skeleton;
+  uint32_t count = 0, next = 0, first = 0, *order = ARENA_ARRAY(scratch, uint32_t, skeleton->units->units.count);
+  double *end = ARENA_ARRAY(scratch, double, skeleton->units->units.count), now = 0, held = 0, kept = 1 - fmin(1, in->start->contention);
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
+    if (skeleton->ops[u].last_gradient >= 0) order[count++] = u;
+  qsort_r(order, count, sizeof *order, compare_gradients, skeleton->ops);
+  for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
+    for (; first < next && (end[first] <= now || live[j] + held > (double)in->room); first++) {
+      now = fmax(now, end[first]);
+      held -= unreduced_bytes(in, order[first]);
+    }
+    double work = (double)skeleton->program->flow.op_ns[j], busy = next ? fmax(0, end[next - 1] - now) : 0;
+    now += work <= busy * kept ? work / kept : busy + (work - busy * kept);
+    for (; next < count && skeleton->ops[order[next]].last_gradient == j; next++) {
+      end[next] = fmax(now, next ? end[next - 1] : 0) + reduce_ns(in, order[next]);
+      held += unreduced_bytes(in, order[next]);
+    }
+  }
+  return next ? fmax(now, end[next - 1]) : now;
+}
+
+enum { MOST_PAIRS = 3 };
+
+/* The header's pairs of A and B, and the least time until the loss. */
+typedef struct Pairs {
+  Terms data[MOST_PAIRS];
+  uint32_t count;
+  double forward;
+} Pairs;
+
+static Pairs list_pairs(const BoundInput *in, const MicroPass *pass) {
+  const Flow *flow = &in->skeleton->program->flow;
+  int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
+  bool slows = !in->fetch_bound, shared = shares_queue(in);
+  double c = slows ? fmin(1, in->start->contention * in->comm_slower) : 0, k = slows ? slowing(in) : 0;
+  double before = ops_ns(flow, 0, turn), after = ops_ns(flow, turn, ops), reduced = all_reductions(in, pass);
+  double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
+  double idle_before = c < 1 ? (1 - c) * head_ns(in, pass) : 0, idle_after = c < 1 ? (1 - c) * tail_ns(in, pass) : 0;
+  double forward = fmax(before + c * gathered + idle_before, gathered + k * before), whole = fmin(after, first_gradient(in));
+  Terms gather = {.a = before + after + idle_before + idle_after + c * comm,
+                  .b = comm + k * (before + after),
+                  .before = before + c * comm,
+                  .again_b = k,
+                  .regather_a = c,
+                  .regather_b = 1,
+                  .by = shared ? "communication" : "gather"};
+  Terms reduce = {.a = forward + after + c * reduced + idle_after,
+                  .b = forward + whole + reduced + k * (after - whole),
+                  .before = forward,
+                  .again_b = k,
+                  .by = "reduce"};
+  Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
+  both.b = gather.b, both.regather_b = 1, both.by = gather.by;
+  return (Pairs){{gather, reduce, both}, shared ? 1 : MOST_PAIRS, forward};
 }
 
 static double most_ns_a_byte(const Row *row) {
@@ -403,8 +491,8 @@ static double most_ns_a_byte(const Row *row) {
   return most;
 }
 
-static Row row_at(Arena *scratch, const BoundInput *in, const Relaxed *r, int32_t at, double room) {
-  Row row = {.items = at_row(scratch, &r->items, at), .units = at_row(scratch, &r->units, at), .room = room};
+static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, int32_t at, double room) {
+  Row row = {.items = at_row(scratch, items, at), .units = at_row(scratch, units, at), .room = room};
   double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
   row.moves = slowest > 0;
   row.turn = at == in->skeleton->program->turn;
@@ -414,22 +502,11 @@ static Row row_at(Arena *scratch, const BoundInput *in, const Relaxed *r, int32_
   return row;
 }
 
-static void maximise_row(const BoundInput *in, const MicroPass *pass, Relaxed r, const Row *row, Most *most) {
-  maximise(&r, row, most);
-  if (shares_queue(in)) return;
-  /* Every parameter is first gathered before the loss and every gradient reduced after it: these never run at once, so
-   * compute is slowed by both, whatever is gathered again beside the reductions. */
-  r.before += r.contention * first_gathers(in, pass, true);
-  r.compute += r.contention * (first_gathers(in, pass, true) + all_reductions(in, pass));
-  r.contention = 0;
-  maximise(&r, row, most);
-}
-
-static const char *binding(const BoundInput *in, const Most *most) {
+static const char *binding(const Most *most) {
   if (most->at.link > 0.3) return "host link";
   if (most->at.price > 0 && most->again) return "host memory through recompute";
   if (most->at.share > 0.5) return most->again ? "memory through recompute" : "compute";
-  return shares_queue(in) ? "communication" : "gather";
+  return most->by;
 }
 
 /* Of one micro-batch; ns below 0: nothing fits. */
@@ -439,24 +516,28 @@ typedef struct MicroBound {
 } MicroBound;
 
 static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
-  Relaxed r = relax(scratch, in, pass);
+  const Pairs pairs = list_pairs(in, pass);
+  Slices items, units;
   int32_t at[ROWS];
-  uint32_t rows = choose_rows(scratch, in, &r, live, at);
+  slice_items(scratch, in, &items);
+  slice_units(scratch, in, &units);
+  uint32_t rows = choose_rows(scratch, in, &items, &units, live, at);
   Most most = {.ns = -1};
   for (uint32_t i = 0; i < rows; i++) {
-    Row row = row_at(scratch, in, &r, at[i], (double)in->room - live[at[i]]);
+    Row row = row_at(scratch, in, &items, &units, at[i], (double)in->room - live[at[i]]);
     if (row.room < 0) return (MicroBound){-1, "memory"};
-    maximise_row(in, pass, r, &row, &most);
+    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
   }
-  if (!rows) maximise(&r, &(Row){.room = 0}, &most);
-  const char *by = binding(in, &most);
-  double before = first_gathers(in, pass, true), after = all_reductions(in, pass); /* the loss lies between them */
-  if (rows && !shares_queue(in) && before + after > most.ns) {
-    most.ns = before + after;
-    by = after > before ? "reduce" : "gather";
+  for (uint32_t p = 0; p < pairs.count && !rows; p++) maximise(&pairs.data[p], &(Row){.room = 0}, &most);
+  const char *by = binding(&most);
+  double reducing = pass->reduces && in->start->ranks > 1 ? pairs.forward + reducing_ns(scratch, in, live) : 0;
+  if (reducing > most.ns) {
+    most.ns = reducing;
+    by = "memory through reduce";
   }
-  if (r.before + stored_gradients(in, pass) > most.ns) {
-    most.ns = r.before + stored_gradients(in, pass);
+  double stored = pairs.forward + stored_gradients(in, pass); /* they leave after the loss */
+  if (stored > most.ns) {
+    most.ns = stored;
     by = "host link";
   }
   /* Schedules count whole nanoseconds, rounded down at each operator and collective. */

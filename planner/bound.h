@@ -11,7 +11,9 @@
  *   T >= B = gathers once + sum (1 - y_u) g_u        (+ reductions where they share the queue)
  *
  * Where collectives slow compute by a share c of their time, T is compute + c overlap + idle, the busiest communicator is at
- * most overlap + idle, and so T >= compute + c B + (1 - c) idle: A gains c B, and head and tail count 1 - c. With two
+ * most overlap + idle, and so T >= compute + c B + (1 - c) idle: A gains c B, and head and tail count 1 - c. Where compute
+ * slows collectives by a factor 1 + s, B is what they take alone, c above is c (1 + s), and since the busiest communicator
+ * overlaps with all compute but what runs while it rests, B gains k compute, k = s / (1 + s) / (1 - c), at most 1. With two
  * communicators B may also be the first gather of all parameters and the reductions: those lie before the loss, these after.
  *
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched

@@ -18,10 +18,12 @@ typedef struct UnitSet {
 } UnitSet;
 
 /* How far ahead gathers are issued: in uses, at most; as early as memory allows within that; then, if `late`, delayed to where
- * they still are in time. */
+ * they still are in time. How far compute runs ahead of reductions: a gradient is reduced, at the latest, when `behind` more
+ * reductions have been issued; 0: compute waits for each. */
 typedef struct IssueRule {
   uint32_t ahead;
   bool late;
+  uint32_t behind;
 } IssueRule;
 
 /* Gathers by the issue rule and the room there is, not at a fixed depth. */
@@ -38,10 +40,11 @@ typedef struct Decisions {
   bool *recompute; /* by forward op of the program */
   bool *away;      /* by forward op: its result (Flow.moved) is in host memory from forward to backward; not recomputed then */
   uint32_t prefetch; /* depth in uses, or PREFETCH_EARLY */
-  IssueRule issue;   /* PREFETCH_EARLY */
+  IssueRule issue;   /* ahead and late: PREFETCH_EARLY */
   const int32_t *slots; /* PREFETCH_EARLY: by gather in the order of their queue, the step it is issued before; NULL: by the rule */
   uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
   double contention; /* seconds of compute lost for a second of communication beside it */
+  double comm_slowdown; /* by which collectives take longer beside compute, as the figures of units count them */
   uint64_t fixed_update_ns; /* of the update that no unit causes */
 } Decisions;
 

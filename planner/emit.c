@@ -144,6 +144,7 @@ static void emit_gather(Emitter *e, const Use *use) {
   int32_t full = emit_gathers_once(e) ? e->gathered[use->unit] : emit_full(e, use->unit, false);
   if (plan->world.shard > 1) {
     int32_t source = emit_image(e, gather_source(unit), phase, true);
+    if (source != gather_source(&plan->units.data[use->unit])) e->shard_image[use - e->schedule.uses] = source;
     unit = &plan->units.data[use->unit];
     emit_instr(e, INSTR_ALLGATHER, phase, plan_str(plan, unit->name), OPERANDS(WHOLE(source), WHOLE(full)),
                INTS(use->unit, (int64_t)unit->shard), NULL);
@@ -258,6 +259,14 @@ static void hold_reduced_gradients(Emitter *e) {
   }
 }
 
+/* Compute runs on while a unit is gathered from a shard that was fetched. */
+static void hold_fetched_shards(Emitter *e) {
+  for (uint32_t i = 0; i < e->schedule.use_count; i++) {
+    const Use *use = &e->schedule.uses[i];
+    if (e->shard_image[i] >= 0 && use->held >= use->issue) emit_hold(e, e->shard_image[i], e->step_instr[use->held]);
+  }
+}
+
 /* Every pass has buffers of its own, but for what is held over micro-batches. */
 static void forget_buffers(Emitter *e) {
   for (uint32_t v = 0; v < e->program->values.count; v++)
@@ -267,6 +276,7 @@ static void forget_buffers(Emitter *e) {
     if (!e->decisions->reduce_once) e->grad_full[u] = PLAN_NONE;
     e->grad_image[u] = PLAN_NONE;
   }
+  for (uint32_t i = 0; i < 2 * e->plan->units.count; i++) e->shard_image[i] = PLAN_NONE; /* at most two uses a unit */
 }
 
 /* Room for a pass, so that nothing is copied while it grows. */
@@ -343,6 +353,7 @@ static void emit_pass(Emitter *e, const MicroPass *pass) {
       if (reduces) emit_reduce(e, reductions[reduce].unit);
   }
   emit_end_segment(e);
+  if (gathers) hold_fetched_shards(e);
   if (reduces) hold_reduced_gradients(e);
   hold_departures(e);
 }
@@ -490,6 +501,7 @@ Plan *emit_plan(Arena *arena, const EmitInput *input) {
   uint32_t units = input->decisions->units->units.count;
   Emitter e = {.arena = arena, .in = input, .program = program, .decisions = input->decisions};
   e.gathered = ARENA_ARRAY(arena, int32_t, units);
+  e.shard_image = ARENA_ARRAY(arena, int32_t, 2 * (size_t)units);
   e.grad_full = ARENA_ARRAY(arena, int32_t, units);
   e.grad_image = ARENA_ARRAY(arena, int32_t, units);
   for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = e.grad_image[i] = PLAN_NONE;

@@ -21,6 +21,7 @@ typedef struct Emitter {
   int32_t *away;         /* by value: the host buffer that it was stored to */
   int32_t *left;         /* by trip: the device buffer that was stored */
   int32_t *gathered;     /* by unit: its present full buffer */
+  int32_t *shard_image;  /* by use: the fetched shard that it gathers, in this micro-batch */
   int32_t *grad_full;    /* by unit */
   int32_t *grad_image;   /* by unit: the device's side of a gradient that is offloaded, in this micro-batch */
   int32_t *cache;        /* by number of the cache */

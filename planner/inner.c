@@ -9,8 +9,14 @@ enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, PAIR_ITEMS = 64, LARGE_ITEMS = 
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
-static const IssueRule issue_rules[] = {{6, true}, {1, false}, {2, false}, {6, false}, {3, false}, {0, false}};
-enum { ISSUE_RULES = sizeof issue_rules / sizeof *issue_rules, FIRST_RULES = 2 };
+static const IssueRule issue_rules[] = {{6, true, 1},  {1, false, 1}, {2, false, 1}, {6, false, 1}, {3, false, 1},
+                                        {0, false, 1}, {6, true, 3},  {2, false, 3}, {6, true, 0},  {0, false, 0}};
+enum { ISSUE_RULES = sizeof issue_rules / sizeof *issue_rules, FIRST_RULES = 2, WAITING_RULES = 8 };
+
+const IssueRule *inner_rules(uint32_t *count) {
+  *count = ISSUE_RULES;
+  return issue_rules;
+}
 
 /* --- what is pinned ----------------------------------------------------------------------------------------------------- */
 
@@ -54,23 +60,39 @@ bool inner_judge(const Inner *in, Trial *trial) {
 }
 
 /* Bytes at each op's slot when nothing free is kept: the room that items compete for. */
-static void find_live(Inner *in) {
+static int64_t *find_live(const Inner *in, const bool *away, uint32_t behind) {
   Arena *scratch = arena_new();
   Schedule schedule;
   Decisions d = in->base;
   d.prefetch = 0;
+  d.issue.behind = behind;
+  d.away = (bool *)away;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, in->base.keep, in->units->units.count * sizeof(bool));
   schedule_build(&schedule, scratch, in->skeleton, &d);
-  in->live = ARENA_ARRAY(in->arena, int64_t, in->program->ops.count);
-  int64_t most = 0;
+  int64_t *live = ARENA_ARRAY(in->arena, int64_t, in->program->ops.count), most = 0;
   for (int32_t s = 0; s < schedule.step_count; s++) {
     if (schedule.live[s] > most) most = schedule.live[s];
     if (schedule.steps[s].phase == PHASE_RECOMPUTE) continue; /* part of the next backward slot */
-    in->live[schedule.steps[s].op] = most;
+    live[schedule.steps[s].op] = most;
     most = 0;
   }
   arena_free(scratch);
+  return live;
+}
+
+/* The start where memory is tightest: what is never run again, and so lives through all of backward, is in host memory. */
+static const bool *held_away(const Inner *in) {
+  bool *away = ARENA_ARRAY(in->arena, bool, in->program->ops.count);
+  uint64_t bytes = 0;
+  memcpy(away, in->base.away, in->program->ops.count * sizeof(bool));
+  for (uint32_t i = 0; i < in->items.count; i++) {
+    const Item *item = &in->items.data[i];
+    if (!item->held || item->bytes > in->host_room - bytes) continue;
+    away[item->op] = true;
+    bytes += item->bytes;
+  }
+  return away;
 }
 
 /* --- opening ---------------------------------------------------------------------------------------------------------------- */
@@ -110,6 +132,7 @@ static void open_base(Inner *in, const Prepared *prepared) {
                          .prefetch = early ? PREFETCH_EARLY : (uint32_t)s->settings->prefetch,
                          .issue = issue_rules[0],
                          .contention = cost_overlap(s->cluster, &in->world).contention,
+                         .comm_slowdown = cost_overlap(s->cluster, &in->world).comm_slowdown,
                          .fixed_update_ns = figures_fixed_update(in->program, s->cluster, &in->world)};
 }
 
@@ -153,6 +176,7 @@ void inner_set_budget(Inner *in, uint64_t budget) {
   uint64_t host = in->search->cluster->device.host_memory, away = in->base.offload ? figures_host(in->program, in->units, &in->base) : 0;
   in->host_room = host == 0 ? UINT64_MAX : host > away ? host - away : 0;
   for (int i = 0; i < POOL; i++) in->pool[i].ns = UINT64_MAX;
+  in->start_away = NULL;
 }
 
 /* --- trials ----------------------------------------------------------------------------------------------------------------- */
@@ -167,13 +191,17 @@ static void copy_trial(const Inner *in, Trial *to, const Trial *from) {
   to->live = from->live;
 }
 
-static void start_trial(const Inner *in, Trial *trial) {
+static void start_from(const Inner *in, const bool *away, Trial *trial) {
   memcpy(trial->recompute, in->base.recompute, in->program->ops.count * sizeof(bool));
-  memcpy(trial->away, in->base.away, in->program->ops.count * sizeof(bool));
+  memcpy(trial->away, away, in->program->ops.count * sizeof(bool));
   memcpy(trial->keep, in->base.keep, in->units->units.count * sizeof(bool));
   trial->slots = NULL;
   trial->ns = UINT64_MAX;
 }
+
+static const bool *start_away(const Inner *in) { return in->start_away ? in->start_away : in->base.away; }
+
+static void start_trial(const Inner *in, Trial *trial) { start_from(in, start_away(in), trial); }
 
 Trial inner_new_trial(const Inner *in) {
   uint32_t ops = in->program->ops.count;
@@ -229,8 +257,17 @@ static bool has_issue_rules(const Inner *in) {
   return in->base.prefetch == PREFETCH_EARLY && decisions_gather(&in->base) && !in->base.gather_once;
 }
 
+/* Rules that differ in nothing that matters are one. */
+static bool is_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
+  bool gathers = has_issue_rules(in), reduces = decisions_reduce(&in->base);
+  return (!gathers || (a->ahead == b->ahead && a->late == b->late)) && (!reduces || a->behind == b->behind);
+}
+
 static void try_rules(Inner *in, Trial *trial, int from, int end) {
-  for (int r = from; r < (has_issue_rules(in) ? end : from + 1); r++) {
+  for (int r = from; r < end; r++) {
+    bool known = false;
+    for (int k = from; k < r; k++) known |= is_same_rule(in, &issue_rules[k], &issue_rules[r]);
+    if (known) continue;
     trial->issue = issue_rules[r];
     (void)try_trial(in, trial);
   }
@@ -273,7 +310,7 @@ static void seed_moves(Inner *in, Trial *trial, bool more) {
   uint64_t forward = forward_ns(in), reserve = BUFFERS_UNDER_WAY * largest_moved(in) + largest_unit(in);
   for (int share = 0; share < (more ? ALL_SHARES : FIRST_SHARES); share++)
     for (int held_first = 0; held_first < 2; held_first++) {
-      start_trial(in, trial);
+      start_from(in, in->base.away, trial);
       uint64_t link_ns = (uint64_t)(link_shares[share] * (double)forward);
       items_move(in->search->scratch, &in->items, link_ns, in->host_room, held_first, trial->recompute, trial->away);
       items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
@@ -282,21 +319,31 @@ static void seed_moves(Inner *in, Trial *trial, bool more) {
     }
 }
 
+/* Where everything that may be is recomputed: whether compute must wait for reductions, whether what remains must go too. */
+static void try_start(Inner *in, Trial *trial) {
+  try_rules(in, trial, 0, FIRST_RULES);
+  if (in->pool[0].ns == UINT64_MAX) try_rules(in, trial, WAITING_RULES, ISSUE_RULES);
+  if (in->pool[0].ns != UINT64_MAX || !in->movable) return;
+  in->start_away = held_away(in);
+  start_trial(in, trial);
+  try_rules(in, trial, WAITING_RULES, ISSUE_RULES);
+}
+
 void inner_seed(Inner *in, bool more) {
   Trial trial = inner_new_trial(in);
   uint64_t unit = largest_unit(in);
-  if (!in->live) find_live(in);
-  if (!more) try_rules(in, &trial, 0, FIRST_RULES);
+  if (!more) try_start(in, &trial);
   IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : issue_rules[0];
+  in->live = find_live(in, start_away(in), settled.behind);
   for (int p = 0; p < (in->keep_free ? (more ? ALL_PRICES : FIRST_PRICES) : 1); p++) {
     Ranking ranking = items_rank(in->arena, &in->items, 1, gather_prices[p]);
     for (int r = more && p < FIRST_PRICES ? FIRST_RESERVES : 0; r < (unit ? (more ? ALL_RESERVES : FIRST_RESERVES) : 1); r++) {
       uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
       start_trial(in, &trial);
       items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
-                   trial.away, trial.recompute, trial.keep);
+                   in->base.away, trial.recompute, trial.keep);
       trial.issue = settled;
-      if (more || inner_is_large(in))
+      if (more || inner_is_large(in) || !settled.behind)
         (void)try_trial(in, &trial);
       else
         try_rules(in, &trial, 0, FIRST_RULES);
@@ -492,16 +539,18 @@ Decisions inner_decisions(const Inner *in, const Trial *trial) {
 
 Decisions inner_smallest(const Inner *in) {
   Trial trial = inner_new_trial(in);
+  if (in->movable) memcpy(trial.away, held_away(in), in->program->ops.count * sizeof(bool));
   Decisions d = inner_decisions(in, &trial);
+  d.issue.behind = 0;
   if (in->search->settings->prefetch == SETTING_AUTO) d.prefetch = 0;
   return d;
 }
 
 uint64_t inner_smallest_bytes(Inner *in) {
+  const int64_t *live = find_live(in, in->movable ? held_away(in) : in->base.away, 0);
   int64_t most = 0;
-  if (!in->live) find_live(in);
   for (uint32_t i = 0; i < in->program->ops.count; i++)
-    if (in->live[i] > most) most = in->live[i];
+    if (live[i] > most) most = live[i];
   if ((int64_t)in->skeleton->update_bytes > most) most = (int64_t)in->skeleton->update_bytes;
   return figures_persistent(in->program, in->units, &in->base) + (uint64_t)most;
 }

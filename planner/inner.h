@@ -30,7 +30,8 @@ struct Inner {
   PlanWorld world;
   Decisions base; /* recompute and keep: the start, with pins */
   Items items;
-  int64_t *live; /* by op slot, nothing kept; found when first needed */
+  int64_t *live; /* by op slot, nothing kept */
+  const bool *start_away; /* where seeds start, if not at the base: what is held lies in host memory */
   uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */
   bool keep_free, movable; /* units may stay gathered; results may go to the host */
   Bound bound;   /* within the room */
@@ -60,6 +61,8 @@ uint64_t inner_smallest_bytes(Inner *inner);
 enum { MOST_SETTINGS = 8192 };
 uint32_t inner_settings(const Inner *inner);
 void inner_set(const Inner *inner, uint32_t number, Trial *trial);
+/* For tests: all rules that are tried. */
+const IssueRule *inner_rules(uint32_t *count);
 /* For tests: whether the trial fits the room; sets its ns. */
 bool inner_judge(const Inner *inner, Trial *trial);
 Trial inner_new_trial(const Inner *inner); /* a copy of the start */

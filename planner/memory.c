@@ -1,6 +1,7 @@
 /* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
  * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
- * left by those that are live at the same time, in several orders. The best is kept.
+ * left by those that are live at the same time, in several orders, the last of them with what lies highest put earlier again
+ * and again. The best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
  * fragmentation costs. */
@@ -88,10 +89,12 @@ enum { MANY_BUFFERS = 3000, ORDERS_OF_MANY = 3 };
 /* Beyond this many buffers only the fast way is tried, in two orders: the others are quadratic. */
 enum { QUADRATIC_BUFFERS = 9000 };
 
-/* Bytes of arena that this order needs; offsets are set. UINT64_MAX: `limit` at least. */
-static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, uint64_t limit, Order order, Placed *placed) {
+/* Pairs of buffers that promotions may look at, for one segment. */
+enum { PROMOTION_PAIRS = 4000000, MOST_PROMOTIONS = 200 };
+
+/* Bytes of arena that buffers need in this order; offsets are set. UINT64_MAX: `limit` at least. */
+static uint64_t place_listed(PlanBuf **bufs, uint32_t count, uint64_t base, uint64_t limit, Placed *placed) {
   uint64_t most = base;
-  qsort(bufs, count, sizeof *bufs, order);
   for (uint32_t i = 0; i < count; i++) {
     uint64_t size = round_up(bufs[i]->bytes, PLAN_ALIGN_BYTES);
     bufs[i]->offset = find_gap(placed, i, base, bufs[i], size);
@@ -101,6 +104,41 @@ static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, ui
     if (most >= limit) return UINT64_MAX;
   }
   return most;
+}
+
+static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, uint64_t limit, Order order, Placed *placed) {
+  qsort(bufs, count, sizeof *bufs, order);
+  return place_listed(bufs, count, base, limit, placed);
+}
+
+static uint32_t highest(PlanBuf *const *bufs, uint32_t count) {
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < count; i++)
+    if (bufs[i]->offset + bufs[i]->bytes > bufs[most]->offset + bufs[most]->bytes) most = i;
+  return most;
+}
+
+/* What lies highest is placed earlier, at half its position, until nothing exceeds the goal or nothing moves. bytes: what the
+ * order takes as it is. */
+static uint64_t promote(PlanBuf **bufs, uint32_t count, uint64_t base, uint64_t goal, uint64_t bytes, Placed *placed) {
+  Arena *scratch = arena_new();
+  PlanBuf **best = ARENA_ARRAY(scratch, PlanBuf *, count);
+  uint64_t tries = PROMOTION_PAIRS / ((uint64_t)count * count + 1), now = bytes;
+  memcpy(best, bufs, count * sizeof *best);
+  for (uint64_t t = 0; t < tries && t < MOST_PROMOTIONS && bytes > goal; t++) {
+    uint32_t at = highest(bufs, count);
+    if (at == 0) break;
+    PlanBuf *buf = bufs[at];
+    memmove(bufs + at / 2 + 1, bufs + at / 2, (at - at / 2) * sizeof *bufs);
+    bufs[at / 2] = buf;
+    now = place_listed(bufs, count, base, UINT64_MAX, placed);
+    if (now >= bytes) continue;
+    bytes = now;
+    memcpy(best, bufs, count * sizeof *best);
+  }
+  if (now > bytes) place_listed(best, count, base, UINT64_MAX, placed);
+  arena_free(scratch);
+  return bytes;
 }
 
 /* The segment's first instruction of backward; its end when there is none. */
@@ -129,8 +167,8 @@ static uint64_t place_persistent(Plan *plan) {
   return base;
 }
 
-/* The best of the quadratic orders, if one beats `bytes`. */
-static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t bytes) {
+/* The best of the quadratic orders, if one beats `bytes`; promotions where buffers are live that could fit the goal. */
+static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t least, uint64_t bytes) {
   Arena *scratch = arena_new();
   PlanBuf **bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
   Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
@@ -146,7 +184,10 @@ static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t
     best = orders[tried];
     last = tried;
   }
-  if (best && last + 1 != tried) place_in_order(bufs, count, base, UINT64_MAX, best, placed);
+  bool promotes = bytes > goal && goal >= least && bytes != UINT64_MAX;
+  if (promotes && !best) best = orders[0];
+  if (best && (promotes || last + 1 != tried)) bytes = place_in_order(bufs, count, base, UINT64_MAX, best, placed);
+  if (promotes) bytes = promote(bufs, count, base, goal, bytes, placed);
   arena_free(scratch);
   return bytes;
 }
@@ -170,9 +211,9 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   uint64_t stacked = memory_stack(plan, &input);
   if (stacked <= goal) return stacked;
   if (count > QUADRATIC_BUFFERS && stacked != UINT64_MAX) return stack_by_area(plan, input, stacked);
-  uint64_t end = place_by_orders(plan, segment, base, goal, stacked);
-  if (end == stacked) memory_stack(plan, &input);
-  return end;
+  uint64_t end = place_by_orders(plan, segment, base, goal, least, stacked);
+  if (end < stacked || stacked == UINT64_MAX) return end;
+  return memory_stack(plan, &input);
 }
 
 /* Buffers of the host arena: there is room, and what is offloaded in one segment is away at the same time, so that they simply

@@ -151,9 +151,10 @@ static int compare_reductions(const void *a, const void *b) {
   return (x->unit > y->unit) - (x->unit < y->unit);
 }
 
-/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when the next reduction is issued. */
+/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. */
 static void list_reductions(Builder *b) {
   Schedule *schedule = b->schedule;
+  uint32_t behind = b->decisions->issue.behind;
   for (int32_t u = 0; u < (int32_t)b->skeleton->units->units.count; u++) {
     const UnitOps *ops = &b->skeleton->ops[u];
     if (ops->last_gradient < 0) continue;
@@ -161,7 +162,7 @@ static void list_reductions(Builder *b) {
         (Reduction){u, b->step_of[ops->first_gradient], b->step_of[ops->last_gradient], schedule->step_count - 1};
   }
   qsort(schedule->reductions, schedule->reduction_count, sizeof(Reduction), compare_reductions);
-  for (uint32_t r = 0; r + 1 < schedule->reduction_count; r++) schedule->reductions[r].release = schedule->reductions[r + 1].after;
+  for (uint32_t r = 0; r + behind < schedule->reduction_count; r++) schedule->reductions[r].release = schedule->reductions[r + behind].after;
 }
 
 /* --- gathers --------------------------------------------------------------------------------------------------------------------- */
@@ -203,10 +204,11 @@ static void list_uses(Builder *b, const Passes *passes) {
     bool both = p.first[0] >= 0 && p.first[1] >= 0, stays = keep[u] || b->decisions->gather_once;
     for (int pass = 0; pass < 2; pass++) {
       if (p.first[pass] < 0 || (pass == 1 && both && stays)) continue;
-      schedule->uses[schedule->use_count++] = (Use){u, p.first[pass], both && stays ? p.last[1] : p.last[pass], p.first[pass]};
+      schedule->uses[schedule->use_count++] = (Use){u, p.first[pass], both && stays ? p.last[1] : p.last[pass], p.first[pass], 0};
     }
   }
   qsort(schedule->uses, schedule->use_count, sizeof(Use), compare_uses);
+  for (uint32_t i = 0; i < schedule->use_count; i++) schedule->uses[i].held = b->arrived[i] < schedule->uses[i].first ? b->arrived[i] : schedule->uses[i].first;
 }
 
 static void issue_by_depth(Schedule *schedule, uint32_t depth) {
@@ -237,9 +239,9 @@ static void issue_early(Schedule *schedule, const UnitFigures *figures, int32_t 
     int32_t floor = i ? schedule->uses[i - 1].issue : 0;
     if (i >= ahead && schedule->uses[i - ahead].first > floor) floor = schedule->uses[i - ahead].first;
     if (last[use->unit] + 1 > floor) floor = last[use->unit] + 1;
-    int64_t shard = (int64_t)figures[use->unit].shard_bytes; /* the shard that was fetched, while it is gathered */
+    int64_t shard = (int64_t)figures[use->unit].shard_bytes;
     while (use->issue > floor && live[use->issue - 1] + bytes + shard <= (int64_t)room) {
-      live[use->issue] -= shard;
+      if (use->held < use->issue) live[use->issue] -= shard;
       live[--use->issue] += bytes + shard;
     }
     last[use->unit] = use->last;
@@ -249,24 +251,35 @@ static void issue_early(Schedule *schedule, const UnitFigures *figures, int32_t 
 /* Whether a micro-batch adds to the reduced gradient of those before it. */
 static bool adds_up(const Decisions *d) { return d->accumulation > 1 && !d->reduce_once; }
 
+/* A full gradient that is reduced in place, or not at all, is its own image. */
+uint64_t schedule_reduced_bytes(const Decisions *d, const UnitFigures *figures) {
+  bool image = d->shard > 1 || (d->ranks > 1 && adds_up(d));
+  return figures->part_bytes + (image ? figures->image_bytes : 0);
+}
+
+/* Of a gradient from when it is whole until it has been reduced. */
+static int64_t held_bytes(const Builder *b, const Reduction *reduction) {
+  const UnitFigures *of = &b->skeleton->figures[reduction->unit];
+  if (!decisions_reduce(b->decisions)) return 0;
+  return (int64_t)(schedule_reduced_bytes(b->decisions, of) + (b->decisions->reduce_once ? 0 : of->gradient_bytes));
+}
+
 static void find_live(Builder *b) {
   Schedule *schedule = b->schedule;
   const UnitFigures *figures = b->skeleton->figures;
-  /* A full gradient that is reduced in place, or not at all, is its own image. */
-  bool images = b->decisions->shard > 1 || (b->decisions->ranks > 1 && adds_up(b->decisions));
   int64_t *delta = ARENA_ARRAY(schedule->arena, int64_t, (size_t)schedule->step_count + 1);
   add_values(b, delta);
   for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
     const UnitFigures *of = &figures[reduction->unit];
     if (!b->decisions->reduce_once) add_range(delta, reduction->first, reduction->release, of->gradient_bytes);
-    add_range(delta, reduction->after, reduction->release, of->part_bytes + (images ? of->image_bytes : 0));
+    add_range(delta, reduction->after, reduction->release, schedule_reduced_bytes(b->decisions, of));
   }
   for (uint32_t i = 0; i < schedule->use_count && decisions_gather(b->decisions); i++) {
     const Use *use = &schedule->uses[i];
     const UnitFigures *of = &figures[use->unit];
     if (!b->decisions->gather_once) add_range(delta, use->issue, use->last, of->full_bytes);
-    add_range(delta, use->issue, use->issue, of->shard_bytes);
+    add_range(delta, use->issue, later_step(use->held, use->issue), of->shard_bytes);
   }
   int64_t sum = 0;
   for (int32_t s = 0; s < schedule->step_count; s++) schedule->live[s] = sum += delta[s];
@@ -274,12 +287,92 @@ static void find_live(Builder *b) {
 
 /* --- time ------------------------------------------------------------------------------------------------------------------------------ */
 
-/* Time that work takes from `now` on when communication runs beside it until `busy`. */
-static uint64_t beside(uint64_t work, uint64_t now, uint64_t busy, double contention) {
-  if (busy <= now || contention <= 0) return work;
-  double overlap = (double)(busy - now), done = overlap * (1 - contention);
-  if ((double)work <= done) return (uint64_t)((double)work / (1 - contention));
-  return (uint64_t)(overlap + ((double)work - done));
+/* A communicator: busy until `before`, and from `from` until `until`. What is fetched first begins later than it is issued. */
+typedef struct Busy {
+  uint64_t before, from, until;
+} Busy;
+
+/* When each queue is free. Figures count collectives as slow as they are beside compute, so these clocks run too long while
+ * compute waits for them: by the share of it that `exposed` is taken back at the end. */
+typedef struct Clocks {
+  uint64_t compute, in, out;
+  Busy gather, reduce;
+  uint64_t exposed;
+} Clocks;
+
+/* Returns when work that is issued at `begin` has been done. */
+static uint64_t occupy(Busy *busy, uint64_t begin, uint64_t ns) {
+  if (begin > busy->until) {
+    busy->before = busy->until;
+    busy->from = busy->until = begin;
+  }
+  return busy->until += ns;
+}
+
+static bool is_busy(const Busy *busy, uint64_t now) { return now < busy->before || (now >= busy->from && now < busy->until); }
+
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* When it next begins or ends to be busy. */
+static uint64_t next_change(const Busy *busy, uint64_t now) {
+  if (now < busy->before) return busy->before;
+  return now < busy->from ? busy->from : now < busy->until ? busy->until : UINT64_MAX;
+}
+
+/* Time that work takes from now on, slowed while communication runs. */
+static uint64_t beside(const Clocks *c, uint64_t work, double contention) {
+  uint64_t now = c->compute;
+  double left = (double)work;
+  if (contention <= 0 || work == 0) return work;
+  for (;;) {
+    bool slowed = is_busy(&c->gather, now) || is_busy(&c->reduce, now);
+    uint64_t change = sooner(next_change(&c->gather, now), next_change(&c->reduce, now));
+    double rate = slowed ? 1 - contention : 1, done = change == UINT64_MAX ? left : (double)(change - now) * rate;
+    if (done >= left) return now - c->compute + (uint64_t)(left / rate);
+    left -= done;
+    now = change;
+  }
+}
+
+static void wait_for(Clocks *c, uint64_t until) {
+  uint64_t busy = later(c->gather.until, c->reduce.until);
+  if (until <= c->compute) return;
+  if (busy > c->compute) c->exposed += sooner(busy, until) - c->compute;
+  c->compute = until;
+}
+
+static uint64_t end_of(const Builder *b, Clocks *c) {
+  double slowdown = b->decisions->comm_slowdown;
+  wait_for(c, later(c->gather.until, c->reduce.until));
+  return later(c->compute, c->out) - (uint64_t)(slowdown / (1 + slowdown) * (double)c->exposed);
+}
+
+/* Returns when the unit is there. */
+static uint64_t gather_unit(const Builder *b, Clocks *c, const UnitFigures *of) {
+  uint64_t begin = c->compute;
+  if (of->fetch_ns) begin = c->in = later(c->in, c->compute) + of->fetch_ns;
+  if (of->fetch_ns && !b->skeleton->copies_beside) c->compute = c->in;
+  if (b->decisions->shard > 1) begin = occupy(b->skeleton->shared_queue ? &c->reduce : &c->gather, begin, of->gather_ns);
+  return begin;
+}
+
+/* Returns when its gradient is. */
+static uint64_t reduce_unit(const Builder *b, Clocks *c, const UnitFigures *of) {
+  bool adds = of->image_ns && adds_up(b->decisions);
+  if (adds) c->in = later(c->in, c->compute) + of->image_ns;
+  uint64_t end = later(c->compute, adds ? c->in : 0);
+  if (b->decisions->ranks > 1) end = occupy(&c->reduce, end, of->reduce_ns);
+  if (of->image_ns) end = c->out = later(c->out, end) + of->image_ns;
+  if (of->image_ns && !b->skeleton->copies_beside) c->compute += (adds ? 2 : 1) * of->image_ns;
+  return end;
+}
+
+static void meet_trips(const Builder *b, Clocks *c, Travel *travel, int32_t s) {
+  uint64_t met = trips_meet(b, travel, s, c->compute, &c->in);
+  if (b->skeleton->copies_beside)
+    wait_for(c, met);
+  else
+    c->compute = met;
 }
 
 /* One micro-batch; returns its time. */
@@ -289,48 +382,42 @@ static uint64_t simulate(Builder *b, bool gathers, bool reduces) {
   const Decisions *decisions = b->decisions;
   const Use *uses = schedule->uses;
   const Reduction *reductions = schedule->reductions;
-  uint32_t next_use = 0, next_reduction = 0, next_release = 0, next_done = 0;
+  uint32_t next_use = 0, next_freed = 0, next_arrived = 0, next_reduction = 0, next_release = 0, next_done = 0;
   uint32_t use_count = decisions_gather(decisions) && gathers ? schedule->use_count : 0;
   uint32_t reduction_count = decisions_reduce(decisions) && reduces ? schedule->reduction_count : 0;
-  uint64_t compute = 0, gather = 0, reduce = 0, in = 0, out = 0;
-  bool adds = adds_up(decisions);
+  Clocks c = {0};
   uint64_t *ready = ARENA_ARRAY(schedule->arena, uint64_t, b->skeleton->units->units.count); /* by unit: gathered */
+  uint64_t *gathered = ARENA_ARRAY(schedule->arena, uint64_t, use_count);
   uint64_t *reduced = ARENA_ARRAY(schedule->arena, uint64_t, reduction_count);
   Travel travel = {.stored = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count),
                    .fetched = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count)};
   for (int32_t s = 0; s < schedule->step_count; s++) {
     int32_t op = schedule->steps[s].op;
-    for (; next_use < use_count && uses[next_use].issue <= s; next_use++) {
-      uint64_t *queue = b->skeleton->shared_queue ? &reduce : &gather;
-      const UnitFigures *of = &figures[uses[next_use].unit];
-      uint64_t begin = compute;
-      if (of->fetch_ns) begin = in = later(in, compute) + of->fetch_ns;
-      if (of->fetch_ns && !b->skeleton->copies_beside) compute = in;
-      if (decisions->shard > 1) begin = *queue = later(*queue, begin) + of->gather_ns;
-      ready[uses[next_use].unit] = begin;
-    }
-    compute = trips_meet(b, &travel, s, compute, &in);
-    while (next_release < next_reduction && reductions[next_release].release < s) compute = later(compute, reduced[next_release++]);
-    for EACH_UNIT(b->skeleton, op, at) compute = later(compute, ready[b->skeleton->touched[at]]);
-    b->start[s] = compute;
-    while (next_done < next_reduction && reduced[next_done] <= compute) b->done[next_done++] = s;
-    while (travel.gone < travel.next_store && travel.stored[travel.gone] <= compute) b->gone[travel.gone++] = s;
-    compute += beside(b->flow->op_ns[op], compute, later(gather, reduce), decisions->contention);
-    for (; next_reduction < reduction_count && reductions[next_reduction].after == s; next_reduction++) {
-      const UnitFigures *of = &figures[reductions[next_reduction].unit];
-      if (of->image_ns && adds) in = later(in, compute) + of->image_ns;
-      uint64_t end = later(compute, of->image_ns && adds ? in : 0);
-      if (decisions->ranks > 1) end = reduce = later(reduce, end) + of->reduce_ns;
-      if (of->image_ns) end = out = later(out, end) + of->image_ns;
-      if (of->image_ns && !b->skeleton->copies_beside) compute += (adds ? 2 : 1) * of->image_ns;
-      reduced[next_reduction] = end;
-    }
-    compute = trips_leave(b, &travel, s, compute, &out);
+    for (; next_use < use_count && uses[next_use].issue <= s; next_use++)
+      ready[uses[next_use].unit] = gathered[next_use] = gather_unit(b, &c, &figures[uses[next_use].unit]);
+    meet_trips(b, &c, &travel, s);
+    for (; next_freed < next_use && later_step(uses[next_freed].held, uses[next_freed].issue) < s; next_freed++)
+      if (figures[uses[next_freed].unit].shard_bytes && b->timed) wait_for(&c, gathered[next_freed]);
+    while (next_release < next_reduction && reductions[next_release].release < s) wait_for(&c, reduced[next_release++]);
+    for EACH_UNIT(b->skeleton, op, at) wait_for(&c, ready[b->skeleton->touched[at]]);
+    b->start[s] = c.compute;
+    while (next_arrived < next_use && gathered[next_arrived] <= c.compute) b->arrived[next_arrived++] = s;
+    while (next_done < next_reduction && reduced[next_done] <= c.compute) b->done[next_done++] = s;
+    while (travel.gone < travel.next_store && travel.stored[travel.gone] <= c.compute) b->gone[travel.gone++] = s;
+    c.compute += beside(&c, b->flow->op_ns[op], decisions->contention);
+    for (; next_reduction < reduction_count && reductions[next_reduction].after == s; next_reduction++)
+      reduced[next_reduction] = reduce_unit(b, &c, &figures[reductions[next_reduction].unit]);
+    c.compute = trips_leave(b, &travel, s, c.compute, &c.out);
   }
   while (next_done < schedule->reduction_count) b->done[next_done++] = schedule->step_count;
   while (travel.gone < schedule->trip_count) b->gone[travel.gone++] = schedule->step_count;
-  return later(later(compute, gather), later(reduce, out));
+  return end_of(b, &c);
 }
+
+/* The pass that buffers are released by: parameters that are gathered once are there, gradients are reduced. */
+static bool gathers_mostly(const Decisions *d) { return !d->gather_once || d->accumulation == 1; }
+
+static uint64_t simulate_main(Builder *b) { return simulate(b, gathers_mostly(b->decisions), true); }
 
 static uint64_t before(uint64_t ns, uint64_t lasting) { return ns > lasting ? ns - lasting : 0; }
 
@@ -345,10 +432,9 @@ static void issue_late(Schedule *schedule, const UnitFigures *figures, const uin
     int64_t bytes = (int64_t)of->full_bytes, shard = (int64_t)of->shard_bytes;
     int32_t cap = use->first;
     if (i + 1 < schedule->use_count && schedule->uses[i + 1].issue < cap) cap = schedule->uses[i + 1].issue;
-    while (use->issue < cap && start[use->issue + 1] <= fetch) {
-      schedule->live[use->issue++] -= bytes + shard;
-      schedule->live[use->issue] += shard;
-    }
+    for (int32_t s = (later_step(use->held, use->issue)) + 1; s <= use->first; s++) schedule->live[s] += shard;
+    use->held = use->first; /* it is gathered at the last moment */
+    while (use->issue < cap && start[use->issue + 1] <= fetch) schedule->live[use->issue++] -= bytes + shard;
   }
 }
 
@@ -362,16 +448,35 @@ static void issue_fixed(Builder *b, const Passes *passes) {
   }
 }
 
-/* Gradients are first held until the next reduction; by simulated time their own has finished earlier. */
-static bool release_sooner(Builder *b) {
-  bool sooner = false;
+/* Gradients are first held for as long as the issue rule allows; by simulated time their own reduction may have ended earlier.
+ * From now on they are held no longer than needed at least, and than wanted at most. */
+static void bound_holds(Builder *b) {
   for (uint32_t r = 0; r < b->schedule->reduction_count; r++) {
     Reduction *reduction = &b->schedule->reductions[r];
-    if (b->done[r] >= reduction->release || b->done[r] < reduction->after) continue;
-    reduction->release = b->done[r];
-    sooner = true;
+    if (b->done[r] > reduction->release) b->done[r] = reduction->release;
+    reduction->release = reduction->after;
   }
-  return sooner;
+}
+
+static void add_live(int64_t *live, int32_t first, int32_t last, int64_t bytes) {
+  for (int32_t s = first; s <= last; s++) live[s] += bytes;
+}
+
+/* Holds each gradient longer where there is room: elsewhere compute waits for its reduction. */
+static void hold_gradients(Builder *b) {
+  Reduction *reductions = b->schedule->reductions;
+  int64_t *live = b->schedule->live;
+  for (uint32_t r = 0; r < b->schedule->reduction_count; r++) {
+    int64_t bytes = held_bytes(b, &reductions[r]);
+    while (reductions[r].release < b->done[r] && live[reductions[r].release + 1] + bytes <= (int64_t)b->decisions->room)
+      live[++reductions[r].release] += bytes;
+  }
+  for (uint32_t r = b->schedule->reduction_count; r-- > 1;) { /* what is waited for later is no use before */
+    int32_t least = later_step(reductions[r - 1].after, reductions[r].release);
+    if (reductions[r - 1].release <= least) continue;
+    add_live(live, least + 1, reductions[r - 1].release, -held_bytes(b, &reductions[r - 1]));
+    reductions[r - 1].release = least;
+  }
 }
 
 static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
@@ -383,8 +488,12 @@ static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
   if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b, passes);
   for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) b->schedule->uses[i].issue = d->slots[i];
   find_live(b);
+  if (b->timed) {
+    trips_hold(b);
+    hold_gradients(b);
+  }
   if (issues_early(d)) issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, d->issue.ahead, d->room);
-  return simulate(b, true, true);
+  return simulate_main(b);
 }
 
 static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions) {
@@ -405,6 +514,7 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .step_of = ARENA_ARRAY(arena, int32_t, ops),
                  .again = ARENA_ARRAY(arena, int32_t, program->turn),
                  .last = ARENA_ARRAY(arena, int32_t, units),
+                 .arrived = ARENA_ARRAY(arena, int32_t, 2 * (size_t)units),
                  .done = ARENA_ARRAY(arena, int32_t, units),
                  .start = ARENA_ARRAY(arena, uint64_t, steps)};
 }
@@ -419,16 +529,16 @@ uint64_t schedule_update_ns(const Skeleton *skeleton) {
   return skeleton->copies_beside ? later(work, later(bring, back)) : work + bring + back;
 }
 
-/* whole_ns: of a micro-batch that gathers and reduces. */
-static void total_times(Builder *b, uint64_t whole_ns) {
+/* main_ns: of the main pass. */
+static void total_times(Builder *b, uint64_t main_ns) {
   Schedule *schedule = b->schedule;
   MicroPass passes[MICRO_PASSES];
   uint32_t count = schedule_passes(b->decisions, passes);
   schedule->update_ns = b->decisions->fixed_update_ns + schedule_update_ns(b->skeleton);
   schedule->step_ns = schedule->update_ns;
   for (uint32_t p = 0; p < count; p++) {
-    bool whole = passes[p].gathers && passes[p].reduces;
-    schedule->step_ns += passes[p].count * (whole ? whole_ns : simulate(b, passes[p].gathers, passes[p].reduces));
+    bool main = passes[p].gathers == gathers_mostly(b->decisions) && passes[p].reduces;
+    schedule->step_ns += passes[p].count * (main ? main_ns : simulate(b, passes[p].gathers, passes[p].reduces));
   }
 }
 
@@ -441,10 +551,12 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   const Passes *passes = find_passes(&b);
   uint64_t ns = issue_and_simulate(&b, passes);
   trips_time(&b);
-  if (release_sooner(&b) || schedule->trip_count) ns = issue_and_simulate(&b, passes);
+  b.timed = true;
+  bound_holds(&b);
+  if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(&b, passes);
   if (issues_early(decisions) && decisions->issue.late) {
     issue_late(schedule, skeleton->figures, b.start);
-    ns = simulate(&b, true, true);
+    ns = simulate_main(&b);
   }
   total_times(&b, ns);
   for (int32_t s = 0; s < schedule->step_count; s++)

@@ -16,9 +16,10 @@ typedef struct Step {
   Phase phase;
 } Step;
 
-/* A unit's parameters are needed in steps [first, last]; its gather is issued just before step `issue`. */
+/* A unit's parameters are needed in steps [first, last]; its gather is issued just before step `issue`. The shard that it reads,
+ * where that is fetched, is held through step `held`. */
 typedef struct Use {
-  int32_t unit, first, last, issue;
+  int32_t unit, first, last, issue, held;
 } Use;
 
 /* A unit's gradient is whole after step `after`; its buffers are held through step `release`. */
@@ -92,6 +93,8 @@ typedef struct Skeleton {
   int32_t *touched;  /* units whose parameters an op reads, each once */
 } Skeleton;
 
+/* Beside a unit's unreduced gradient, while that is reduced. */
+uint64_t schedule_reduced_bytes(const Decisions *decisions, const UnitFigures *figures);
 /* Of all units' updates at least: the busiest of compute and the two directions of the host link, where they run beside each
  * other. */
 uint64_t schedule_update_ns(const Skeleton *skeleton);

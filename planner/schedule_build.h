@@ -16,9 +16,12 @@ typedef struct Builder {
   int32_t *again;    /* recompute steps, in order */
   int32_t again_count;
   int32_t *last;     /* scratch by unit */
+  int32_t *arrived;  /* by use: the step before which it has been gathered; 0: not known yet */
   int32_t *done;     /* by reduction: the step before which it has finished although nothing waited for it */
   int32_t *trip_of;  /* by value: trip + 1; NULL: no trips */
   int32_t *gone;     /* by trip: the step before which it has been stored */
+  int32_t *wanted;   /* by trip: the last issue that lets everything start on time */
+  bool timed;        /* how long buffers of copies and gathers are held is of a simulation: compute waits for what takes longer */
   uint64_t *start;   /* by step: when it starts to compute */
 } Builder;
 
@@ -29,19 +32,22 @@ typedef struct Builder {
 #define EACH_UNIT(skeleton, op, at) (uint32_t at = (skeleton)->first[op]; at < (skeleton)->first[(op) + 1]; at++)
 
 static inline uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static inline int32_t later_step(int32_t a, int32_t b) { return a > b ? a : b; }
 
 /* --- schedule_trips.c --------------------------------------------------------------------------------------------- */
 
 typedef struct Travel {
   uint64_t *stored, *fetched; /* by trip: when it has been */
-  uint32_t next_store, gone, next_fetch, next_return;
+  uint32_t next_store, gone, next_fetch, next_return, next_release;
 } Travel;
 
 /* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
 void trips_list(Builder *b);
-/* By the times of the last simulation: releases, and each fetch at the last step that still lets everything start on time. */
+/* By the times of the last simulation: when device buffers are wanted. They are held no longer than needed for now. */
 void trips_time(Builder *b);
-/* Fetches that are issued before step s, and when it may start for those that it reads. */
+/* Holds them longer where there is room: elsewhere compute waits for copies. */
+void trips_hold(Builder *b);
+/* Fetches that are issued before step s, and when it may start for those that it reads, and stores whose buffers it may reuse. */
 uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in);
 /* Stores after step s, which ends at `compute`; returns when compute goes on. */
 uint64_t trips_leave(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *out);

@@ -37,6 +37,7 @@ void trips_list(Builder *b) {
   schedule->returns = ARENA_ARRAY(schedule->arena, uint32_t, count);
   b->trip_of = ARENA_ARRAY(schedule->arena, int32_t, b->program->values.count);
   b->gone = ARENA_ARRAY(schedule->arena, int32_t, count);
+  b->wanted = ARENA_ARRAY(schedule->arena, int32_t, count);
   for (int32_t i = 0; i < b->program->turn; i++) {
     if (!away[i] || b->flow->moved[i] < 0) continue;
     schedule->trips[schedule->trip_count++] = (Trip){i, b->flow->moved[i], b->step_of[i], turn_step(b), PLAN_NONE, PLAN_NONE};
@@ -53,8 +54,7 @@ void trips_time(Builder *b) {
   Schedule *schedule = b->schedule;
   uint64_t latest = UINT64_MAX;
   int32_t cap = INT32_MAX;
-  for (uint32_t t = 0; t < schedule->trip_count; t++)
-    if (b->gone[t] >= schedule->trips[t].after) schedule->trips[t].release = b->gone[t] < schedule->step_count ? b->gone[t] : schedule->step_count - 1;
+  for (uint32_t t = 0; t < schedule->trip_count; t++) schedule->trips[t].release = schedule->trips[t].after;
   for (uint32_t k = schedule->trip_count; k-- > 0;) {
     Trip *trip = &schedule->trips[schedule->returns[k]];
     int32_t floor = k < FETCHES_AHEAD ? turn_step(b) : schedule->trips[schedule->returns[k - FETCHES_AHEAD]].first;
@@ -63,8 +63,44 @@ void trips_time(Builder *b) {
     latest = latest > ns ? latest - ns : 0;
     if (trip->first < cap) cap = trip->first;
     while (cap > floor && b->start[cap] > latest) cap--;
-    trip->issue = cap;
+    b->wanted[schedule->returns[k]] = cap;
+    trip->issue = trip->first;
   }
+}
+
+static int32_t held_until(const Builder *b, const Trip *trip) { return later_step(trip->release, b->flow->last_forward[trip->value]); }
+
+static void hold_stored(Builder *b) {
+  Schedule *schedule = b->schedule;
+  for (uint32_t t = 0; t < schedule->trip_count; t++) {
+    Trip *trip = &schedule->trips[t];
+    int64_t bytes = (int64_t)b->flow->value_bytes[trip->value];
+    int32_t until = held_until(b, trip), last = b->gone[t] < schedule->step_count ? b->gone[t] : schedule->step_count - 1;
+    while (until < last && schedule->live[until + 1] + bytes <= (int64_t)b->decisions->room) schedule->live[++until] += bytes;
+    trip->release = until;
+  }
+  for (uint32_t t = schedule->trip_count; t-- > 1;) { /* what is waited for later is no use before */
+    Trip *trip = &schedule->trips[t - 1];
+    int32_t least = later_step(later_step(trip->after, b->flow->last_forward[trip->value]), schedule->trips[t].release);
+    for (; trip->release > least; trip->release--) schedule->live[trip->release] -= (int64_t)b->flow->value_bytes[trip->value];
+  }
+}
+
+static void fetch_early(Builder *b) {
+  Schedule *schedule = b->schedule;
+  int32_t floor = 0;
+  for (uint32_t k = 0; k < schedule->trip_count; k++) {
+    Trip *trip = &schedule->trips[schedule->returns[k]];
+    int64_t bytes = (int64_t)b->flow->value_bytes[trip->value];
+    int32_t least = later_step(b->wanted[schedule->returns[k]], floor);
+    while (trip->issue > least && schedule->live[trip->issue - 1] + bytes <= (int64_t)b->decisions->room) schedule->live[--trip->issue] += bytes;
+    floor = trip->issue;
+  }
+}
+
+void trips_hold(Builder *b) {
+  hold_stored(b);
+  fetch_early(b);
 }
 
 uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in) {
@@ -80,6 +116,8 @@ uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t comput
     if (schedule->trips[t].first > s) break;
     compute = b->skeleton->copies_beside ? later(compute, travel->fetched[t]) : compute + b->flow->moved_ns[schedule->trips[t].op];
   }
+  while (b->timed && travel->next_release < travel->next_store && schedule->trips[travel->next_release].release < s)
+    compute = later(compute, travel->stored[travel->next_release++]);
   return compute;
 }
 

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3 };
+enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3, PLACED_WITH_LESS = 2 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 /* State goes to the host unasked only where that promises more than this. */
@@ -194,6 +194,30 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
   return least == UINT64_MAX ? 0 : least;
 }
 
+/* The best trial with less room for what may also be gathered or released at another time. Whether that was as good as it was
+ * estimated to be with all of it. */
+static bool place_with_less(Search *s, Inner *in, uint64_t excess, Found *best) {
+  if (in->pool[0].ns == UINT64_MAX) return false;
+  for (uint64_t less = excess + excess / 4, tries = 0; less < in->room && tries < PLACED_WITH_LESS; tries++, less *= 2) {
+    Found next;
+    Arena *arena = arena_new();
+    Decisions decisions = inner_decisions(in, &in->pool[0]);
+    decisions.room = in->room - less;
+    search_emit(s, arena, in, &decisions, &next);
+    next.estimate_ns = in->pool[0].ns;
+    next.arena = arena;
+    if (!next.fits) {
+      arena_free(arena);
+      continue;
+    }
+    plan_simulate(arena, next.plan, &next.sim);
+    bool as_good = (double)next.sim.step_ns <= WITHIN_REACH * (double)in->pool[0].ns;
+    keep_better(best, &next);
+    return as_good;
+  }
+  return false;
+}
+
 static uint64_t first_budget(const Inner *in) {
   uint64_t budget = in->search->budget;
   return inner_is_large(in) ? budget - (uint64_t)(LARGE_MARGIN * (double)budget) : budget;
@@ -204,7 +228,7 @@ static void place(Search *s, Inner *in, Found *best) {
   uint64_t budget = first_budget(in);
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
     uint64_t excess = place_pool(s, in, best);
-    if (!excess) return;
+    if (!excess || place_with_less(s, in, excess, best)) return;
     excess += (s->budget / 1000) << i;
     for (bool any = false; !any && excess > s->budget / 1000; excess /= 2) { /* less where that leaves nothing */
       inner_set_budget(in, budget > excess ? budget - excess : 0);

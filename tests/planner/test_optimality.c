@@ -51,8 +51,6 @@ static void close_fixture(Fixture *f) {
   arena_free(f->arena);
 }
 
-static const IssueRule rules[] = {{6, true}, {1, false}, {2, false}, {6, false}, {0, false}, {3, false}};
-
 typedef struct Candidate {
   uint64_t ns; /* estimated */
   uint32_t group, setting, rule;
@@ -64,7 +62,8 @@ typedef VEC(Candidate) Candidates;
 static Trial trial_of(const Inner *in, const Candidate *c) {
   Trial trial = inner_new_trial(in);
   inner_set(in, c->setting, &trial);
-  trial.issue = rules[c->rule];
+  uint32_t count;
+  trial.issue = inner_rules(&count)[c->rule];
   trial.slots = c->slots;
   return trial;
 }
@@ -72,8 +71,10 @@ static Trial trial_of(const Inner *in, const Candidate *c) {
 /* All states of the items of one grouping under all issue rules. */
 static void enumerate(Arena *arena, Inner *in, uint32_t group, Candidates *out) {
   Arena *scratch = arena_new(), *own = in->arena;
+  uint32_t rules;
+  (void)inner_rules(&rules);
   for (Candidate c = {.group = group}; c.setting < inner_settings(in); c.setting++) {
-    for (c.rule = 0; c.rule < sizeof rules / sizeof *rules; c.rule++) {
+    for (c.rule = 0; c.rule < rules; c.rule++) {
       in->arena = scratch;
       Trial trial = trial_of(in, &c);
       in->arena = own;
