@@ -139,6 +139,7 @@ static bool wait_step(CudaBackend *cuda, const StepState *state) {
       return fail(&cuda->failure, RUN_INVALID,
                   "rank %u: the GPU failed in step %llu: %s; FSDPC_CUDA_SYNC=1 names the instruction", cuda->machine.rank,
                   (unsigned long long)state->step, cudaGetErrorString(error));
+    cudaGetLastError(); /* "not ready" counts as an error, which the next launch would find */
     if (polls < SPINS) continue;
     if (!watch(cuda, begin, state->step)) return false;
     nanosleep(&nap, NULL);

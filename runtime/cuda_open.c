@@ -275,7 +275,9 @@ static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
   if (cuda->machine.products == NULL || !open_comm(cuda, arena, failure) ||
       !open_flash(cuda, arena, failure))
     return false;
-  return open_plan(cuda, arena, failure) && cuda_ok((int)cudaDeviceSynchronize(), "opening", failure);
+  if (!open_plan(cuda, arena, failure) || !cuda_ok((int)cudaDeviceSynchronize(), "opening", failure)) return false;
+  cudaGetLastError(); /* what libraries have tried and recovered from is not for the first launch to find */
+  return true;
 }
 
 Backend *backend_cuda_open(Arena *arena, const CudaBackendConfig *config, Failure *failure) {
@@ -302,11 +304,11 @@ void cuda_release(CudaBackend *cuda) {
   const Plan *plan = cuda->config.plan;
   bool broken = cuda->failure.code != 0;
   if (!broken) cudaDeviceSynchronize();
+  for (uint32_t s = 0; s < plan->segments.count; s++) /* NCCL waits for the graphs that hold its collectives */
+    if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);
   if (cuda->machine.comm != NULL) cuda->machine.comm->close(cuda->machine.comm, broken);
   if (cuda->machine.products != NULL) cuda_products_close(cuda->machine.products);
   if (cuda->machine.flash != NULL) cuda_flash_close(cuda->machine.flash);
-  for (uint32_t s = 0; s < plan->segments.count; s++)
-    if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);
   for (uint32_t i = 0; i < plan->instrs.count; i++) destroy_event(cuda->timers[i].start), destroy_event(cuda->timers[i].end);
   for (uint32_t i = 0; cuda->events != NULL && i < plan->event_count; i++) destroy_event(cuda->events[i]);
   for (uint32_t q = 0; q < STREAM_COUNT; q++) {

@@ -41,6 +41,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   NodeRef node;
+  bool asked = false;
 };
 
 namespace {
@@ -55,6 +56,8 @@ struct Fake {
   std::vector<CUstream_st *> streams;
   std::map<void *, Block> blocks;
   uint64_t random = 1;
+  cudaError_t last = cudaSuccess;
+  int graphs = 0; /* that exist */
 };
 Fake &fake() {
   static Fake state;
@@ -132,6 +135,10 @@ struct Handle {
 
 void shim_submit(void *stream, std::function<void()> work); /* of shim.h, whose names clash with CUDA's headers */
 void shim_submit(void *stream, std::function<void()> work) { add((CUstream_st *)stream, std::move(work)); }
+
+int shim_last_error(); /* instead of the shim's own */
+int shim_last_error() { return (int)cudaGetLastError(); }
+int fake_cuda_graphs() { return fake().graphs; }
 
 void fake_cuda_try(void *stream, std::function<bool()> work) { add_trying((CUstream_st *)stream, std::move(work)); }
 
@@ -269,7 +276,16 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) { return *event = new CUevent_st
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) { return cudaEventCreate(event); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return event->node = stream->last, cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return run_all(), cudaSuccess; }
+/* Not ready when first asked, which CUDA takes for an error of the thread. */
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->node && !event->node->done && !event->asked) return event->asked = true, fake().last = cudaErrorNotReady;
+  event->asked = false;
+  return run_all(), cudaSuccess;
+}
+cudaError_t cudaGetLastError(void) {
+  cudaError_t error = fake().last;
+  return fake().last = cudaSuccess, error;
+}
 /* An event behind nothing is as old as the first. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
   double end = to->node ? to->node->at : 0, begin = from->node ? from->node->at : end;
@@ -315,6 +331,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
   *out = new CUgraphExec_st;
+  fake().graphs++;
   (*out)->nodes = graph->nodes;
   return cudaSuccess;
 }
@@ -336,6 +353,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, fake().graphs--, cudaSuccess; }
 
 } /* extern "C" */
