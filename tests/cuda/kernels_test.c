@@ -235,10 +235,17 @@ static void losses(const KernelTable *t, const KernelContext *k, Both *b, int ad
   b->out[1][0] = (float)loss;
 }
 
+/* ROWS positions of two samples, heads of 32. */
+static void turns(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  RopeShape shape = {.batch = 2, .seq = ROWS / 2, .heads = COLS / 34, .head_dim = 32, .theta = 10000};
+  t->rope(k, &shape, 0, b->in[0], COLS, b->out[0], COLS, 0);
+  t->rope(k, &shape, 1, b->in[1], COLS, b->out[1], COLS, add);
+}
+
 static void test_wide_against_single(void **unused) {
   (void)unused;
   void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {element_wise, broadcasts, norms,
-                                                                                  embeddings, losses};
+                                                                                  embeddings, losses, turns};
   for (int type = CUDA_F32; type <= CUDA_F16; type++)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
       for (int add = 0; add < 2; add++) {
