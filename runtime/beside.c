@@ -45,18 +45,26 @@ uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr) {
 
 /* --- cuDNN's attention: measured without a GPU, docs/gpu-results.md -------------------------------------------------- */
 
-uint64_t flash_workspace_bytes(const AttentionShape *s, int64_t samples) {
+uint64_t flash_workspace_bytes(const AttentionShape *s) {
   enum { SCORE_ALIGN = 128, STEP = 256 };
-  uint64_t heads = (uint64_t)(samples * s->heads), rows = heads * (uint64_t)s->tq;
+  uint64_t heads = (uint64_t)(s->batch * s->heads), rows = heads * (uint64_t)s->tq;
   uint64_t scores = 2 * heads * round_up((uint64_t)s->tq, SCORE_ALIGN) * round_up((uint64_t)s->tk, SCORE_ALIGN);
   uint64_t shared = s->heads == s->kv_heads ? 0 : 4 * heads * (uint64_t)(s->tk * s->head_dim); /* dk and dv of all heads */
   return round_up(scores + shared + STEP, STEP) + round_up(rows * sizeof(float), STEP);
 }
 
-int64_t flash_samples(const AttentionShape *shape) {
-  int64_t samples = shape->batch;
-  while (samples > 0 && (shape->batch % samples != 0 || flash_workspace_bytes(shape, samples) > BESIDE_ATTENTION_MOST)) samples--;
-  return samples;
+AttentionShape flash_part(const AttentionShape *shape, uint64_t most) {
+  AttentionShape part = *shape;
+  for (; part.batch > 0; part.batch--)
+    if (shape->batch % part.batch == 0 && flash_workspace_bytes(&part) <= most) return part;
+  part.batch = 1;
+  for (int64_t groups = 2; groups <= shape->kv_heads; groups++) {
+    if (shape->kv_heads % groups != 0) continue;
+    part.heads = shape->heads / groups, part.kv_heads = shape->kv_heads / groups;
+    if (flash_workspace_bytes(&part) <= most) return part;
+  }
+  part.batch = 0;
+  return part;
 }
 
 static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
@@ -66,9 +74,8 @@ static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
 
 static uint64_t attention_bytes(const Plan *plan, const PlanInstr *instr) {
   if (instr->op != INSTR_ATTENTION_BWD) return 0;
-  AttentionShape shape = attention_shape(plan, instr);
-  int64_t samples = flash_may_take(plan, &shape) ? flash_samples(&shape) : 0;
-  return samples > 0 ? flash_workspace_bytes(&shape, samples) : 0;
+  AttentionShape shape = attention_shape(plan, instr), part = flash_part(&shape, BESIDE_ATTENTION_MOST);
+  return flash_may_take(plan, &shape) && part.batch > 0 ? flash_workspace_bytes(&part) : 0;
 }
 
 /* --- the whole --------------------------------------------------------------------------------------------------------- */

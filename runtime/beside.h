@@ -7,10 +7,14 @@
 #include "kernels/kernels.h"
 #include "planner/plan/plan.h"
 
+#ifndef FSDPC_ATTENTION_MOST /* tests cut tiny attentions */
+#define FSDPC_ATTENTION_MOST (576 << 20)
+#endif
+
 enum {
   BESIDE_PRODUCTS_BYTES = 32 << 20,     /* cuBLASLt's workspace */
   BESIDE_COLLECTIVE_BYTES = 64 << 20,   /* pieces of sums, of each communicator that adds */
-  BESIDE_ATTENTION_MOST = 512 << 20,    /* of cuDNN's workspace; a backward pass that needs more is cut along the batch */
+  BESIDE_ATTENTION_MOST = FSDPC_ATTENTION_MOST, /* of cuDNN's workspace; a backward pass that needs more is cut */
   BESIDE_LIBRARIES_BYTES = 1 << 30      /* contexts, loaded kernels, NCCL's buffers. Assumed, not measured yet (no GPU) */
 };
 
@@ -27,9 +31,10 @@ char *beside_text(const BesideArena *beside, char *out, size_t bytes);
 uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr);
 /* The operands of attention_fwd and attention_bwd. */
 AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr);
-/* cuDNN's workspace for a backward pass over so many samples of the batch. */
-uint64_t flash_workspace_bytes(const AttentionShape *shape, int64_t samples);
-/* Samples at a time: the largest divisor of the batch whose workspace fits; 0: not even one does. */
-int64_t flash_samples(const AttentionShape *shape);
+/* cuDNN's workspace for a backward pass. */
+uint64_t flash_workspace_bytes(const AttentionShape *shape);
+/* The largest part of an attention whose workspace is at most so many bytes: some samples of the batch; or, of one sample, some
+ * heads and the heads of keys and values that they share. batch 0: there is none. */
+AttentionShape flash_part(const AttentionShape *shape, uint64_t most);
 
 #endif
