@@ -1,7 +1,8 @@
-/* Owns: blocks of an Arena, chained newest first. */
+/* Owns: blocks of an Arena, chained newest first. What is larger than a block has one of its own, which can therefore grow. */
 #include "base/arena.h"
 #include "base/vec.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +11,14 @@
 enum { BLOCK_BYTES = 1 << 16, ALIGNMENT = 16 };
 
 typedef struct Block {
-  struct Block *next;
+  struct Block *next, **link; /* link: what points here */
   size_t used, size;
   _Alignas(ALIGNMENT) char data[];
 } Block;
 
 struct Arena {
   Block *head;
+  bool merged; /* reset: large things share the one block with others */
 };
 
 static void out_of_memory(size_t size) {
@@ -28,6 +30,13 @@ Arena *arena_new(void) {
   Arena *arena = calloc(1, sizeof *arena);
   if (!arena) out_of_memory(sizeof *arena);
   return arena;
+}
+
+static void attach(Block *block, Block *next, Block **link) {
+  block->next = next;
+  block->link = link;
+  *link = block;
+  if (next) next->link = &block->next;
 }
 
 static Block *add_block(Arena *arena, size_t size);
@@ -60,6 +69,7 @@ void arena_reset(Arena *arena) {
     old.head = next;
   }
   if (total) add_block(arena, total);
+  arena->merged = true;
 }
 
 /* What takes a block of its own goes behind the head, which small things go on filling. */
@@ -69,15 +79,15 @@ static Block *add_block(Arena *arena, size_t size) {
   if (!block) out_of_memory(size);
   if (size > BLOCK_BYTES && arena->head) link = &arena->head->next;
   block->size = bytes;
-  block->next = *link;
-  *link = block;
+  attach(block, *link, link);
   return block;
 }
 
 void arena_adopt(Arena *arena, Arena *from) {
   Block **last = &arena->head;
   while (*last) last = &(*last)->next;
-  *last = from->head;
+  if (from->head) attach(from->head, from->head->next, last);
+  arena->merged |= from->merged;
   free(from);
 }
 
@@ -86,7 +96,8 @@ void *arena_alloc(Arena *arena, size_t size) {
   size_t rounded = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
   if (!rounded) rounded = ALIGNMENT;
   Block *block = arena->head;
-  if (!block || block->size - block->used < rounded) block = add_block(arena, rounded);
+  bool alone = rounded > BLOCK_BYTES && !arena->merged;
+  if (!block || alone || block->size - block->used < rounded) block = add_block(arena, rounded);
   void *p = block->data + block->used;
   block->used += rounded;
   return p;
@@ -108,6 +119,15 @@ char *arena_strdup(Arena *arena, const char *text) {
   return arena_strndup(arena, text, strlen(text));
 }
 
+char *arena_join(Arena *arena, const char *left, const char *right) {
+  size_t before = strlen(left), after = strlen(right);
+  char *text = arena_alloc(arena, before + after + 2);
+  memcpy(text, left, before);
+  text[before] = '.';
+  memcpy(text + before + 1, right, after);
+  return text;
+}
+
 char *arena_vprintf(Arena *arena, const char *format, va_list args) {
   va_list again;
   va_copy(again, args);
@@ -126,13 +146,30 @@ char *arena_printf(Arena *arena, const char *format, ...) {
   return text;
 }
 
+/* The block that holds nothing but the array, or NULL. */
+static Block *own_block(const Arena *arena, void *data, size_t bytes) {
+  if (arena->merged || bytes <= BLOCK_BYTES) return NULL;
+  return (Block *)((char *)data - offsetof(Block, data));
+}
+
+/* Large arrays move as the C library can move them, mostly without a copy, and leave nothing behind. */
+static void *grow_block(Block *block, size_t bytes) {
+  Block *grown = realloc(block, sizeof *block + bytes);
+  if (!grown) out_of_memory(bytes);
+  grown->size = grown->used = bytes;
+  attach(grown, grown->next, grown->link);
+  return grown->data;
+}
+
 void *vec_reserve_(Arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size, uint32_t least) {
   if (least <= *capacity) return data;
   if (*capacity > UINT32_MAX / 2) out_of_memory(SIZE_MAX);
   uint32_t grown = *capacity ? *capacity * 2 : 8;
   if (grown < least) grown = least;
+  Block *own = own_block(arena, data, *capacity * size);
+  *capacity = grown;
+  if (own) return grow_block(own, grown * size);
   void *copy = arena_array(arena, grown, size);
   if (count) memcpy(copy, data, count * size);
-  *capacity = grown;
   return copy;
 }

@@ -25,6 +25,8 @@ void *arena_alloc(Arena *arena, size_t size);
 void *arena_array(Arena *arena, size_t count, size_t size);
 char *arena_strndup(Arena *arena, const char *text, size_t length);
 char *arena_strdup(Arena *arena, const char *text);
+/* "left.right" */
+char *arena_join(Arena *arena, const char *left, const char *right);
 char *arena_printf(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(Arena *arena, const char *format, va_list args);
 

@@ -31,10 +31,29 @@ static void grow(Arena *arena, Map *map) {
   *map = larger;
 }
 
-void map_put(Arena *arena, Map *map, const char *key, int32_t value) {
+/* The key's slot, with room for it to be new. */
+static MapSlot *slot_for(Arena *arena, Map *map, uint32_t hashed, const char *key) {
   if (4 * (map->count + 1) > 3 * map->capacity) grow(arena, map);
+  return slot(map, hashed, key);
+}
+
+void map_put(Arena *arena, Map *map, const char *key, int32_t value) {
   uint32_t hashed = hash(key);
-  MapSlot *s = slot(map, hashed, key);
+  MapSlot *s = slot_for(arena, map, hashed, key);
   map->count += !s->key;
   *s = (MapSlot){key, value, hashed};
+}
+
+int32_t map_add(Arena *arena, Map *map, const char *key, int32_t value) {
+  uint32_t hashed = hash(key);
+  MapSlot *s = slot_for(arena, map, hashed, key);
+  if (s->key) return s->value;
+  map->count++;
+  *s = (MapSlot){key, value, hashed};
+  return MAP_NONE;
+}
+
+void map_clear(Map *map) {
+  if (map->count) memset(map->slots, 0, map->capacity * sizeof *map->slots);
+  map->count = 0;
 }

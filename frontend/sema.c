@@ -145,7 +145,7 @@ static Sema *sema_new(Arena *arena, SourceSet *sources, DiagSink *sink, const Fr
   sema->sink = sink;
   sema->graph = ARENA_NEW(arena, Graph);
   sema->scope = "";
-  sema->specs = layer_specs(arena, &sema->words);
+  sema->specs = layer_specs(arena, &sema->layers, &sema->words);
   const char *models = options && options->models_path ? options->models_path : FSDPC_MODELS_DIR;
   files_init(&sema->files, arena, sources, sink, models);
   settings_defaults(sema->graph);

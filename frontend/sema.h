@@ -49,11 +49,13 @@ struct Value {
   ValueKind kind;
   bool exact; /* NUMBER: integer holds it */
   int32_t id;
-  int64_t integer;
+  uint32_t count; /* of items */
+  union {
+    int64_t integer;
+    const char *text;
+    const Value *items;
+  };
   double real;
-  const char *text;
-  const Value *items;
-  uint32_t count;
 };
 
 typedef enum { VAR_LET, VAR_INPUT, VAR_PARAMETER, VAR_LOCAL, VAR_INDEX } VarKind;
@@ -132,17 +134,20 @@ typedef struct Sema {
   Files files;
   Graph *graph;
   LayerSpec *specs; /* LAYER_COUNT */
+  Map layers;       /* their names */
   Map words;        /* all words that some layer takes */
 
   VEC(Module) modules;
   VEC(SetOption) sets;
   VEC(const char *) lets; /* names that --set may override */
   Env *file_env;          /* lets and modules of all files */
+  VEC(Env *) spare;       /* of expansions that are complete: a model has very many, but few at a time */
 
   const char *scope; /* path of the current instance, "" for the model */
   int32_t instance;  /* GraphModule */
   Map taken;         /* path -> entities */
   VEC(Entity) entities;
+  VEC(char) probe;   /* of label_find */
   VEC(InitRule) inits;
   VEC(FreezeRule) freezes;
 
@@ -186,6 +191,7 @@ Var *env_find_own(const Sema *sema, Env *env, const char *name);
 Var *env_hidden(Env *env, const char *name); /* exists, but beyond a module's border */
 Var *env_add(Sema *sema, Env *env, Name name, VarKind kind, Value value);
 void env_finish(Sema *sema, Env *env); /* warns of names never used */
+void env_close(Sema *sema, Env *env);  /* the same, and nobody looks at it again */
 int32_t env_module(const Env *env, const char *name);
 /* A suggestion among variables, modules, layers and labels in sight, or NULL. */
 const char *env_nearest(Sema *sema, Env *env, const char *name, bool callable);
@@ -233,6 +239,7 @@ typedef struct ArgSpec {
   const char *name;
   ArgType type;
   const char *fallback; /* default as spelled, NULL: required */
+  Value value;          /* INT, REAL: the default */
   const char *words[4]; /* WORD */
   uint32_t word_count;
 } ArgSpec;
@@ -267,7 +274,7 @@ typedef struct LayerCall {
   Init weight_init;
 } LayerCall;
 
-LayerSpec *layer_specs(Arena *arena, Map *words);
+LayerSpec *layer_specs(Arena *arena, Map *layers, Map *words);
 const LayerSpec *layer_find(const Sema *sema, const char *name);
 bool bind_layer(LayerCall *call, Env *env, const Expr *expr);
 const char *layer_signature(Arena *arena, const LayerSpec *spec);

@@ -30,6 +30,10 @@ static ArgSpec parse_arg(Arena *arena, Map *words, const char *text) {
     at++;
   }
   if (*at == '=') spec.fallback = at + 1;
+  Quantity quantity;
+  const char *why;
+  if (spec.fallback && quantity_parse(spec.fallback, &quantity, &why))
+    spec.value = spec.type == ARG_INT ? value_integer(quantity.integer) : value_real(quantity.value);
   return spec;
 }
 
@@ -41,7 +45,7 @@ static void parse_args(Arena *arena, Map *words, LayerSpec *spec, const char *te
   }
 }
 
-LayerSpec *layer_specs(Arena *arena, Map *words) {
+LayerSpec *layer_specs(Arena *arena, Map *layers, Map *words) {
   static const char *const arguments[] = {
 #define LAYER(id, name, arguments, meaning) arguments,
 #include "frontend/layers.def"
@@ -54,14 +58,14 @@ LayerSpec *layer_specs(Arena *arena, Map *words) {
     specs[i].kind = (LayerKind)i;
     specs[i].name = layer_name((LayerKind)i);
     parse_args(arena, words, &specs[i], arguments[i]);
+    map_put(arena, layers, specs[i].name, i);
   }
   return specs;
 }
 
 const LayerSpec *layer_find(const Sema *sema, const char *name) {
-  for (int i = 0; i < LAYER_COUNT; i++)
-    if (!strcmp(sema->specs[i].name, name)) return &sema->specs[i];
-  return NULL;
+  int32_t index = map_get(&sema->layers, name);
+  return index == MAP_NONE ? NULL : &sema->specs[index];
 }
 
 const char *layer_signature(Arena *arena, const LayerSpec *spec) {
@@ -114,7 +118,7 @@ static bool bind_bool(LayerCall *call, const ArgSpec *arg, Bound *bound) {
   if (bound->value.kind == VALUE_WORD)
     for (int i = 0; i < 4; i++)
       if (!strcmp(words[i], bound->value.text)) {
-        bound->value.integer = i & 1;
+        bound->value = value_integer(i & 1);
         return true;
       }
   return mismatch(call, arg, bound, "true or false");
@@ -185,13 +189,9 @@ static void bind_default(LayerCall *call, const ArgSpec *arg, Bound *bound) {
     bound->value = value_text(VALUE_WORD, arg->fallback);
     bind_word(call, arg, bound);
   } else if (arg->type == ARG_BOOL) {
-    bound->value = value_text(VALUE_WORD, arg->fallback);
-    bound->value.integer = !strcmp(arg->fallback, "true");
+    bound->value = value_integer(!strcmp(arg->fallback, "true"));
   } else if (bound->given) {
-    Quantity quantity = {0};
-    const char *why;
-    quantity_parse(arg->fallback, &quantity, &why);
-    bound->value = arg->type == ARG_INT ? value_integer(quantity.integer) : value_real(quantity.value);
+    bound->value = arg->value;
   }
 }
 

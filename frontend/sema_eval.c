@@ -279,7 +279,7 @@ static Value run_module(Sema *sema, Env *inner, int32_t index, const Expr *call)
   sema->modules.data[index].active = false; /* the body may have declared modules: no pointer is kept */
   if (!returned && !sema->stop)
     sema_error(sema, stmt->span, "module \"%s\" returns nothing", stmt->name.text);
-  env_finish(sema, inner);
+  env_close(sema, inner);
   return returned ? result : value_error();
 }
 

@@ -229,7 +229,7 @@ static void exec_repeat(Sema *sema, Env *env, const Stmt *stmt) {
     Value unused = value_error();
     exec_body(sema, inner, stmt->body, &unused);
     instance_close(sema, instance);
-    env_finish(sema, inner);
+    env_close(sema, inner);
   }
 }
 

@@ -45,12 +45,12 @@ static bool find_loss(Sema *sema, Env *env) {
 
 /* base, base_1, base_2, ...: the first that is free. */
 static const char *free_name(Sema *sema, Map *next, const char *base) {
+  if (map_add(sema->arena, &sema->taken, base, 0) == MAP_NONE) return base;
   int32_t n = map_get(next, base);
-  for (n = n == MAP_NONE ? 0 : n;; n++) {
-    const char *name = n ? arena_printf(sema->arena, "%s_%d", base, n) : base;
-    if (map_get(&sema->taken, name) != MAP_NONE) continue;
+  for (n = n == MAP_NONE ? 1 : n;; n++) {
+    const char *name = arena_printf(sema->arena, "%s_%d", base, n);
+    if (map_add(sema->arena, &sema->taken, name, 0) != MAP_NONE) continue;
     map_put(sema->arena, next, base, n + 1);
-    map_put(sema->arena, &sema->taken, name, 0);
     return name;
   }
 }

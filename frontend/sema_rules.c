@@ -168,6 +168,7 @@ static void add_tied_names(Sema *sema, Aliases *names) {
 }
 
 void apply_rules(Sema *sema) {
+  if (!sema->inits.count && !sema->freezes.count) return;
   Aliases names = own_names(sema);
   apply_inits(sema, &names);
   if (!sema->freezes.count) return;

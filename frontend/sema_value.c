@@ -135,7 +135,7 @@ void note_tensor(Sema *sema, Diag *diag, int32_t id, const char *what) {
 /* --- environments --------------------------------------------------------------------------------------- */
 
 Env *env_new(Sema *sema, Env *parent, bool barrier, bool quiet) {
-  Env *env = ARENA_NEW(sema->arena, Env);
+  Env *env = sema->spare.count ? sema->spare.data[--sema->spare.count] : ARENA_NEW(sema->arena, Env);
   env->parent = parent;
   env->barrier = barrier;
   env->quiet = quiet;
@@ -194,6 +194,15 @@ void env_finish(Sema *sema, Env *env) {
   }
 }
 
+/* Modules that were declared in it look back at it. */
+void env_close(Sema *sema, Env *env) {
+  env_finish(sema, env);
+  if (env->modules.count) return;
+  env->vars.count = 0;
+  map_clear(&env->names);
+  vec_push(sema->arena, &sema->spare, env);
+}
+
 int32_t env_module(const Env *env, const char *name) {
   for (; env; env = env->parent) {
     int32_t module = map_get(&env->modules, name);
@@ -230,23 +239,30 @@ const char *env_nearest(Sema *sema, Env *env, const char *name, bool callable) {
 /* --- labels --------------------------------------------------------------------------------------------- */
 
 const char *path_join(Sema *sema, const char *scope, const char *name) {
-  return *scope ? arena_printf(sema->arena, "%s.%s", scope, name) : name;
+  return *scope ? arena_join(sema->arena, scope, name) : name;
 }
 
 Entity *label_find(Sema *sema, const char *name, const char **path) {
-  const char *scope = sema->scope;
-  for (;;) {
-    *path = path_join(sema, scope, name);
-    int32_t index = map_get(&sema->taken, *path);
-    if (index != MAP_NONE) return &sema->entities.data[index];
-    if (!*scope) return NULL;
-    const char *dot = strrchr(scope, '.');
-    scope = dot ? arena_strndup(sema->arena, scope, (size_t)(dot - scope)) : "";
+  size_t outer = strlen(sema->scope), own = strlen(name);
+  vec_reserve(sema->arena, &sema->probe, (uint32_t)(outer + own + 2));
+  char *probe = sema->probe.data;
+  memcpy(probe, sema->scope, outer);
+  for (;;) { /* probe[0, outer) is the scope to look in */
+    size_t at = outer ? outer + 1 : 0;
+    if (outer) probe[outer] = '.';
+    memcpy(probe + at, name, own + 1);
+    int32_t index = map_get(&sema->taken, probe);
+    if (index != MAP_NONE) {
+      *path = arena_strdup(sema->arena, probe);
+      return &sema->entities.data[index];
+    }
+    if (!outer) return NULL;
+    while (outer && probe[--outer] != '.') continue;
   }
 }
 
 bool label_take(Sema *sema, const char *path, int kind, int32_t op, Span span) {
-  int32_t known = map_get(&sema->taken, path);
+  int32_t known = map_add(sema->arena, &sema->taken, path, (int32_t)sema->entities.count);
   if (known != MAP_NONE) {
     Diag *diag = sema_error(sema, span, "the name \"%s\" is taken already", path);
     diag_note(diag, sema->entities.data[known].span, "it is given here first");
@@ -257,6 +273,5 @@ bool label_take(Sema *sema, const char *path, int kind, int32_t op, Span span) {
   }
   Entity entity = {.kind = kind, .op = op, .span = span};
   vec_push(sema->arena, &sema->entities, entity);
-  map_put(sema->arena, &sema->taken, path, (int32_t)sema->entities.count - 1);
   return true;
 }

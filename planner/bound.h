@@ -10,11 +10,20 @@
  *   T >= A = head + compute + sum (1 - x_i) r_i + tail
  *   T >= B = gathers once + sum (1 - y_u) g_u        (+ reductions where they share the queue)
  *
- * Where collectives slow compute by a share c of their time, T is compute + c overlap + idle, the busiest communicator is at
- * most overlap + idle, and so T >= compute + c B + (1 - c) idle: A gains c B, and head and tail count 1 - c. Where compute
- * slows collectives by a factor 1 + s, B is what they take alone, c above is c (1 + s), and since the busiest communicator
- * overlaps with all compute but what runs while it rests, B gains k compute, k = s / (1 + s) / (1 - c), at most 1. With two
- * communicators B may also be the first gather of all parameters and the reductions: those lie before the loss, these after.
+ * Where collectives slow compute by a share c of their time, T is compute + c overlap + idle. Compute slows collectives by a
+ * factor 1 + s; B is what the busiest communicator takes alone, at most overlap / (1 + s) + idle. So T >= compute + c (1 + s) B +
+ * (1 - c (1 + s)) idle: A gains c (1 + s) B, and head and tail count 1 - c (1 + s). And since that communicator overlaps with all
+ * compute but what runs while it rests, T >= B + k compute, k = s / (1 + s) / (1 - c), at most 1.
+ *
+ * The loss divides a micro-batch: every parameter is first gathered before it and every gradient reduced after it. So with two
+ * communicators, W forward's compute, G its gathers, V and R those of backward, V' what of V precedes the first whole gradient:
+ *
+ *   T >= F + A', T >= F + B', F = max(head + W + c (1 + s) G, G + k W), A' = V + c (1 + s) R + sum (1 - x_i) r_i + tail,
+ *                             B' = V' + R + k (V - V')
+ *
+ * and A' goes with B as well. Gradients that do not fit beside each other wait: backward's compute and reductions alone, run one
+ * after the other as memory forces them to, take at least what bound_terms.c counts. Compute is slowed by reductions there,
+ * which cannot be put off, not by gathers, which can.
  *
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
  * after it, on one link of rate h, and host memory holds H of it:
@@ -39,7 +48,6 @@ typedef struct BoundInput {
   const Skeleton *skeleton;
   const Items *items;
   const Decisions *start; /* everything recomputed and gathered again that is not pinned */
-  double comm_slower;     /* by which the figures' collectives are slower than alone */
   uint64_t update_ns;     /* of begin and update, whatever units there are */
   uint64_t room;          /* bytes for buffers that do not persist */
   uint64_t host_room;     /* bytes of host memory for them; UINT64_MAX: no limit */
@@ -49,7 +57,7 @@ typedef struct BoundInput {
 
 typedef struct Bound {
   uint64_t ns; /* of a step; UINT64_MAX: nothing fits */
-  const char *by; /* "compute", "memory through recompute", "gather", "reduce", "communication", "memory" */
+  const char *by; /* what binds, in words */
 } Bound;
 
 Bound bound_of(const BoundInput *input);

@@ -52,6 +52,8 @@ typedef struct Decisions {
 static inline bool decisions_gather(const Decisions *d) { return d->shard > 1 || (d->offload & OFFLOAD_PARAMETERS) != 0; }
 /* Whether its gradient goes elsewhere after backward. */
 static inline bool decisions_reduce(const Decisions *d) { return d->ranks > 1 || (d->offload & OFFLOAD_GRADIENTS) != 0; }
+/* Whether a micro-batch adds to the reduced gradient of those before it. */
+static inline bool decisions_adds_up(const Decisions *d) { return d->accumulation > 1 && !d->reduce_once; }
 
 /* units.c: requires a program (for execution order). NULL with diagnostics when a pattern matches nothing. */
 const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program, const PlanSettings *settings,

@@ -27,8 +27,9 @@ int32_t emit_buf(Emitter *e, const char *name, BufClass class, DType dtype, uint
   return add_buf(e, plan_intern(e->arena, e->plan, name), class, dtype, numel, unit, persistent);
 }
 
-static int32_t add_instr(Emitter *e, InstrOp op, Phase phase, StrId name, const PlanOperand *operands, const int64_t *ints,
-                         const double *reals) {
+/* Without its cost. */
+static PlanInstr *add_instr(Emitter *e, InstrOp op, Phase phase, StrId name, const PlanOperand *operands, const int64_t *ints,
+                            const double *reals) {
   Plan *plan = e->plan;
   const InstrSpec *spec = &e->program->specs[op];
   PlanInstr *instr = vec_add(e->arena, &plan->instrs);
@@ -40,13 +41,14 @@ static int32_t add_instr(Emitter *e, InstrOp op, Phase phase, StrId name, const 
   for (int k = 0; k < spec->int_count; k++) vec_push(e->arena, &plan->ints, ints[k]);
   for (int k = 0; k < spec->real_count; k++) vec_push(e->arena, &plan->reals, reals[k]);
   instr->name = name;
-  cost_instr(e->in->cluster, plan, e->program->specs, instr);
-  return (int32_t)plan->instrs.count - 1;
+  return instr;
 }
 
 int32_t emit_instr(Emitter *e, InstrOp op, Phase phase, const char *name, const PlanOperand *operands, const int64_t *ints,
                    const double *reals) {
-  return add_instr(e, op, phase, plan_intern(e->arena, e->plan, name), operands, ints, reals);
+  PlanInstr *instr = add_instr(e, op, phase, plan_intern(e->arena, e->plan, name), operands, ints, reals);
+  cost_instr(e->in->cluster, e->plan, e->program->specs, instr);
+  return (int32_t)e->plan->instrs.count - 1;
 }
 
 /* Names of operators and values come again with every pass and recomputation. */
@@ -160,12 +162,9 @@ static int32_t gradient_buf(Emitter *e, int32_t u) {
   return e->grad_full[u];
 }
 
-/* Whether a micro-batch adds to the gradient of those before it. */
-static bool adds_up(const Emitter *e) { return e->plan->world.accumulation > 1 && !e->decisions->reduce_once; }
-
 /* Where the last collective of unit u's gradient delivers: on the device, with what earlier micro-batches left there. */
 static int32_t gradient_target(Emitter *e, int32_t u) {
-  int32_t own = e->plan->units.data[u].grad_buf, image = emit_image(e, own, PHASE_BACKWARD, adds_up(e));
+  int32_t own = e->plan->units.data[u].grad_buf, image = emit_image(e, own, PHASE_BACKWARD, decisions_adds_up(e->decisions));
   if (image != own) e->grad_image[u] = image;
   return image;
 }
@@ -175,7 +174,7 @@ static int32_t emit_reduce_scatter(Emitter *e, int32_t u, int32_t source) {
   bool last = e->plan->world.replicas == 1;
   int32_t to = last ? gradient_target(e, u)
                     : emit_buf(e, emit_unit_text(e, (uint32_t)u, "gradpart"), BUF_GRADFULL, e->plan->recipe.reduce, unit->shard, u, false);
-  emit_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, last && adds_up(e))),
+  emit_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, last && decisions_adds_up(e->decisions))),
              INTS(u, (int64_t)unit->shard), NULL);
   return to;
 }
@@ -183,10 +182,10 @@ static int32_t emit_reduce_scatter(Emitter *e, int32_t u, int32_t source) {
 /* In place where nothing is added and the sum need not lie apart. */
 static int32_t emit_allreduce(Emitter *e, int32_t u, int32_t source) {
   const PlanUnit *unit = &e->plan->units.data[u];
-  bool offloaded = e->plan->bufs.data[unit->grad_buf].host, in_place = offloaded && !adds_up(e);
+  bool offloaded = e->plan->bufs.data[unit->grad_buf].host, in_place = offloaded && !decisions_adds_up(e->decisions);
   int32_t to = in_place ? source : gradient_target(e, u);
   if (in_place) e->grad_image[u] = source;
-  emit_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, adds_up(e))),
+  emit_instr(e, INSTR_ALLREDUCE, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, decisions_adds_up(e->decisions))),
              INTS(u, (int64_t)unit->shard), NULL);
   return to;
 }
@@ -201,7 +200,7 @@ static void emit_reduce(Emitter *e, int32_t u) {
 /* One rank adds contributions to the gradient itself, so that it must be there before the first. */
 static void emit_first_gradient(Emitter *e, int32_t u) {
   e->grad_full[u] = emit_gradfull(e, u, false);
-  if (adds_up(e)) emit_fetch(e, e->plan->units.data[u].grad_buf, e->grad_full[u], PHASE_BACKWARD, plan_str(e->plan, e->plan->units.data[u].name));
+  if (decisions_adds_up(e->decisions)) emit_fetch(e, e->plan->units.data[u].grad_buf, e->grad_full[u], PHASE_BACKWARD, plan_str(e->plan, e->plan->units.data[u].name));
 }
 
 static BufClass class_of(ValueKind kind) {
@@ -220,6 +219,14 @@ static PlanOperand gradient_operand(Emitter *e, const Value *value, bool add) {
   return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || zeroed};
 }
 
+/* A layer's result has the layer's name. */
+static StrId value_name(Emitter *e, int32_t v) {
+  const Value *value = &e->program->values.data[v];
+  const ProgramOp *producer = value->producer >= 0 ? &e->program->ops.data[value->producer] : NULL;
+  bool same = producer && producer->name == value->name;
+  return intern_once(e, same ? &e->layer_name[producer->graph_op] : &e->value_name[v], value->name);
+}
+
 static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phase phase) {
   if (ref->value < 0) return (PlanOperand){.buf = PLAN_NONE};
   const Value *value = &e->program->values.data[ref->value];
@@ -228,8 +235,24 @@ static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phas
   if (value->kind == VALUE_CACHE) return (PlanOperand){.buf = e->cache[value->input]};
   bool creates = e->buf_of[ref->value] < 0 || (mode == MODE_WRITE && phase == PHASE_RECOMPUTE);
   if (creates)
-    e->buf_of[ref->value] = add_buf(e, intern_once(e, &e->value_name[ref->value], value->name), class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
+    e->buf_of[ref->value] = add_buf(e, value_name(e, ref->value), class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
   return (PlanOperand){e->buf_of[ref->value], ref->column, ref->ld, ref->add};
+}
+
+/* The program's costs hold, unless what is written once there is added to here. */
+static bool costs_hold(const Emitter *e, const ProgramOp *op, const PlanOperand *operands) {
+  bool hold = true;
+  for (int32_t k = 0; k < op->ref_count; k++)
+    hold &= operands[k].buf < 0 ? op->refs[k].value < 0
+                                : operands[k].add == op->refs[k].add &&
+                                      e->plan->bufs.data[operands[k].buf].dtype == e->program->values.data[op->refs[k].value].dtype;
+  return hold;
+}
+
+static void copy_cost(PlanInstr *instr, const ProgramOp *op) {
+  instr->ns = op->ns;
+  instr->flops = op->flops;
+  instr->bytes = op->bytes;
 }
 
 static int32_t emit_step(Emitter *e, const Step *step) {
@@ -237,16 +260,20 @@ static int32_t emit_step(Emitter *e, const Step *step) {
   const InstrSpec *spec = &e->program->specs[op->op];
   PlanOperand operands[INSTR_MAX_OPERANDS];
   for (int32_t k = 0; k < op->ref_count; k++) operands[k] = operand_of(e, &op->refs[k], spec->operands[k].mode, step->phase);
-  StrId name = intern_once(e, &e->op_name[step->op], op->name);
-  int32_t instr = add_instr(e, op->op, step->phase, name, operands, op->ints, op->reals);
+  StrId name = intern_once(e, &e->layer_name[op->graph_op], op->name);
+  PlanInstr *instr = add_instr(e, op->op, step->phase, name, operands, op->ints, op->reals);
+  if (costs_hold(e, op, operands))
+    copy_cost(instr, op);
+  else
+    cost_instr(e->in->cluster, e->plan, e->program->specs, instr);
   PlanSpan span = e->in->spans[op->graph_op];
   if (e->path != e->in->span_paths[op->graph_op]) {
     e->path = e->in->span_paths[op->graph_op];
     e->path_id = plan_intern(e->arena, e->plan, e->path);
   }
   span.path = e->path_id;
-  e->plan->instrs.data[instr].span = span;
-  return instr;
+  instr->span = span;
+  return (int32_t)e->plan->instrs.count - 1;
 }
 
 /* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
@@ -463,7 +490,7 @@ static void start_program(Emitter *e, const Skeleton *skeleton) {
   e->buf_of = ARENA_ARRAY(e->arena, int32_t, program->values.count);
   for (uint32_t i = 0; i < program->values.count; i++) e->buf_of[i] = PLAN_NONE;
   e->value_name = ARENA_ARRAY(e->arena, StrId, program->values.count);
-  e->op_name = ARENA_ARRAY(e->arena, StrId, program->ops.count);
+  e->layer_name = ARENA_ARRAY(e->arena, StrId, program->graph->ops.count);
   schedule_build(&e->schedule, e->arena, skeleton, e->decisions);
   e->step_instr = ARENA_ARRAY(e->arena, int32_t, (uint32_t)e->schedule.step_count);
   e->away = ARENA_ARRAY(e->arena, int32_t, e->schedule.trip_count ? program->values.count : 0);

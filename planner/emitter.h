@@ -27,7 +27,7 @@ typedef struct Emitter {
   int32_t *cache;        /* by number of the cache */
   uint64_t *param_offset; /* by graph param */
   int32_t *step_instr;     /* by step, of the pass that is emitted */
-  StrId *op_name, *value_name; /* by op and by value of the program; 0: not in the plan yet */
+  StrId *layer_name, *value_name; /* by graph op and by value of the program; 0: not in the plan yet */
   const char *path;            /* the last step's source */
   StrId path_id;
   VEC(Hold) holds;

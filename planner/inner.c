@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 20000000, MOST_MOVES = 400, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
+enum { MOVE_BUDGET = 5000000, MOST_MOVES = 400, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
@@ -142,7 +142,6 @@ static Bound find_bound(const Inner *in) {
   BoundInput input = {.skeleton = in->skeleton,
                       .items = &in->items,
                       .start = &in->base,
-                      .comm_slower = 1 + cost_overlap(in->search->cluster, &in->world).comm_slowdown,
                       .update_ns = figures_least_update(in->search->cluster, &in->world),
                       .room = in->room,
                       .host_room = in->host_room,
@@ -257,8 +256,7 @@ static bool has_issue_rules(const Inner *in) {
   return in->base.prefetch == PREFETCH_EARLY && decisions_gather(&in->base) && !in->base.gather_once;
 }
 
-/* Rules that differ in nothing that matters are one. */
-static bool is_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
+bool inner_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
   bool gathers = has_issue_rules(in), reduces = decisions_reduce(&in->base);
   return (!gathers || (a->ahead == b->ahead && a->late == b->late)) && (!reduces || a->behind == b->behind);
 }
@@ -266,7 +264,7 @@ static bool is_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b
 static void try_rules(Inner *in, Trial *trial, int from, int end) {
   for (int r = from; r < end; r++) {
     bool known = false;
-    for (int k = from; k < r; k++) known |= is_same_rule(in, &issue_rules[k], &issue_rules[r]);
+    for (int k = from; k < r; k++) known |= inner_same_rule(in, &issue_rules[k], &issue_rules[r]);
     if (known) continue;
     trial->issue = issue_rules[r];
     (void)try_trial(in, trial);

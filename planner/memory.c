@@ -194,11 +194,14 @@ static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t
 
 /* The better one of two orders, of which the first has been tried. */
 static uint64_t stack_by_area(Plan *plan, StackInput input, uint64_t by_size) {
+  Arena *scratch = arena_new();
+  uint64_t *first = ARENA_ARRAY(scratch, uint64_t, plan->bufs.count);
+  for (uint32_t b = 0; b < plan->bufs.count; b++) first[b] = plan->bufs.data[b].offset;
   input.order = STACK_BY_AREA;
   uint64_t by_area = memory_stack(plan, &input);
-  if (by_area <= by_size) return by_area;
-  input.order = STACK_BY_SIZE;
-  return memory_stack(plan, &input);
+  for (uint32_t b = 0; b < plan->bufs.count && by_area > by_size; b++) plan->bufs.data[b].offset = first[b];
+  arena_free(scratch);
+  return by_area <= by_size ? by_area : by_size;
 }
 
 /* Buffers live within one segment, so each segment has the arena above `base` to itself. Returns where it ends. */

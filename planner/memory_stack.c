@@ -7,10 +7,11 @@
 #include "planner/memory_stack.h"
 
 #include "base/checked.h"
+#include "base/sort.h"
 
 #include <stdlib.h>
 
-enum { BUCKET = 64 };
+enum { BUCKET = 16 };
 
 typedef struct Link {
   int32_t buf, next; /* next: index of a Link, PLAN_NONE */
@@ -35,43 +36,46 @@ static int32_t first_of(const Stack *s, const PlanBuf *buf) { return buf->first 
 static int32_t last_of(const Stack *s, const PlanBuf *buf) { return buf->last - s->in->first; }
 static bool crosses(const Stack *s, const PlanBuf *buf) { return first_of(s, buf) < s->turn && last_of(s, buf) > s->turn; }
 
-static int by_first(const void *a, const void *b) {
-  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  if (x->last != y->last) return x->last > y->last ? -1 : 1;
-  return (x > y) - (x < y);
+/* --- orders --------------------------------------------------------------------------------------------------------- */
+
+/* Keys that put the smallest first; what orders a list finally is sorted by last. */
+static uint64_t first_born(const PlanBuf *buf) { return (uint64_t)buf->first; }
+static uint64_t last_to_die(const PlanBuf *buf) { return UINT64_MAX - (uint64_t)buf->last; }
+static uint64_t largest(const PlanBuf *buf) { return UINT64_MAX - buf->bytes; }
+
+/* Numbers above 0 are in the order of their bits. */
+static uint64_t largest_area(const PlanBuf *buf) {
+  double area = (double)buf->bytes * (buf->last - buf->first + 1);
+  uint64_t bits;
+  memcpy(&bits, &area, sizeof bits);
+  return UINT64_MAX - bits;
 }
 
-static int by_size(const void *a, const void *b) {
-  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
-  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return (x > y) - (x < y);
+typedef uint64_t (*Key)(const PlanBuf *);
+enum { MOST_KEYS = 3 };
+static const Key of_stacked[MOST_KEYS] = {last_to_die, first_born};
+static const Key of_brief[STACK_ORDERS][MOST_KEYS] = {[STACK_BY_SIZE] = {first_born, largest},
+                                                      [STACK_BY_AREA] = {first_born, largest, largest_area}};
+
+static void sort_bufs(const Plan *plan, Keyed *bufs, Keyed *spare, uint32_t count, const Key keys[MOST_KEYS]) {
+  for (int k = 0; k < MOST_KEYS && keys[k]; k++) {
+    for (uint32_t i = 0; i < count; i++) bufs[i].key = keys[k](&plan->bufs.data[bufs[i].id]);
+    sort_by_key(bufs, spare, count);
+  }
 }
 
-static int by_area(const void *a, const void *b) {
-  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
-  double p = (double)x->bytes * (x->last - x->first + 1), q = (double)y->bytes * (y->last - y->first + 1);
-  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
-}
-
-static int (*const orders[STACK_ORDERS])(const void *, const void *) = {[STACK_BY_SIZE] = by_size, [STACK_BY_AREA] = by_area};
-
-static int by_begin(const void *a, const void *b) {
-  const Interval *x = a, *y = b;
-  return (x->begin > y->begin) - (x->begin < y->begin);
-}
+/* --- the stack ------------------------------------------------------------------------------------------------------ */
 
 /* Offsets of the stack and its height at every position. Returns its top. */
-static uint64_t push_all(Stack *s, PlanBuf **bufs, uint32_t count) {
+static uint64_t push_all(Stack *s, const Keyed *stacked, uint32_t count) {
   uint32_t length = (uint32_t)s->length;
   uint64_t at = s->in->base, *height = s->height = ARENA_ARRAY(s->arena, uint64_t, length);
-  qsort(bufs, count, sizeof *bufs, by_first);
   for (uint32_t i = 0; i < length; i++) height[i] = s->in->base;
   for (uint32_t i = 0; i < count; i++) {
-    bufs[i]->offset = at;
-    at += round_up(bufs[i]->bytes, PLAN_ALIGN_BYTES);
-    int32_t first = first_of(s, bufs[i]), last = last_of(s, bufs[i]);
+    PlanBuf *buf = &s->plan->bufs.data[stacked[i].id];
+    buf->offset = at;
+    at += round_up(buf->bytes, PLAN_ALIGN_BYTES);
+    int32_t first = first_of(s, buf), last = last_of(s, buf);
     if (height[first] < at) height[first] = at;
     if (height[last] < at) height[last] = at;
   }
@@ -89,17 +93,40 @@ static uint64_t height_over(const Stack *s, int32_t first, int32_t last) {
   return before > after ? before : after;
 }
 
+/* --- what lives briefly --------------------------------------------------------------------------------------------- */
+
+static int by_begin(const void *a, const void *b) {
+  const Interval *x = a, *y = b;
+  return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Nearly always a handful, for which calling qsort takes longer than sorting. */
+static void sort_near(Interval *near, uint32_t count) {
+  enum { HANDFUL = 32 };
+  if (count > HANDFUL) {
+    qsort(near, count, sizeof *near, by_begin);
+    return;
+  }
+  for (uint32_t i = 1; i < count; i++) {
+    Interval interval = near[i];
+    uint32_t at = i;
+    for (; at && near[at - 1].begin > interval.begin; at--) near[at] = near[at - 1];
+    near[at] = interval;
+  }
+}
+
 /* Intervals of briefly living buffers that are live together with buf, by address. */
 static void find_near(Stack *s, const PlanBuf *buf) {
+  int32_t begin = first_of(s, buf) / BUCKET;
   s->near.count = 0;
-  for (int32_t b = first_of(s, buf) / BUCKET; b <= last_of(s, buf) / BUCKET; b++)
+  for (int32_t b = begin; b <= last_of(s, buf) / BUCKET; b++)
     for (int32_t l = s->bucket[b]; l >= 0; l = s->links.data[l].next) {
       const PlanBuf *other = &s->plan->bufs.data[s->links.data[l].buf];
-      if (other->first > buf->last || other->last < buf->first) continue;
-      Interval interval = {other->offset, other->offset + round_up(other->bytes, PLAN_ALIGN_BYTES)};
-      vec_push(s->arena, &s->near, interval);
+      int32_t meets = first_of(s, other) / BUCKET; /* in the first bucket of both, and perhaps in others: counted once */
+      if (other->first > buf->last || other->last < buf->first || b != (meets > begin ? meets : begin)) continue;
+      vec_push(s->arena, &s->near, ((Interval){other->offset, other->offset + round_up(other->bytes, PLAN_ALIGN_BYTES)}));
     }
-  if (s->near.count > 1) qsort(s->near.data, s->near.count, sizeof(Interval), by_begin);
+  sort_near(s->near.data, s->near.count);
 }
 
 static uint64_t hang(Stack *s, PlanBuf *buf) {
@@ -121,22 +148,24 @@ static uint64_t hang(Stack *s, PlanBuf *buf) {
 uint64_t memory_stack(Plan *plan, const StackInput *in) {
   if (in->turn >= in->end) return UINT64_MAX;
   Stack s = {.arena = arena_new(), .plan = plan, .in = in, .length = in->end - in->first, .turn = in->turn - in->first};
-  PlanBuf **stacked = ARENA_ARRAY(s.arena, PlanBuf *, plan->bufs.count), **brief = ARENA_ARRAY(s.arena, PlanBuf *, plan->bufs.count);
+  Keyed *stacked = ARENA_ARRAY(s.arena, Keyed, plan->bufs.count), *brief = ARENA_ARRAY(s.arena, Keyed, plan->bufs.count);
+  Keyed *spare = ARENA_ARRAY(s.arena, Keyed, plan->bufs.count);
   uint32_t stacked_count = 0, brief_count = 0;
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     if (plan->bufs.data[b].persistent || plan->bufs.data[b].host || plan->bufs.data[b].first < in->first || plan->bufs.data[b].first >= in->end) continue;
     if (crosses(&s, &plan->bufs.data[b]))
-      stacked[stacked_count++] = &plan->bufs.data[b];
+      stacked[stacked_count++].id = (int32_t)b;
     else
-      brief[brief_count++] = &plan->bufs.data[b];
+      brief[brief_count++].id = (int32_t)b;
   }
+  sort_bufs(plan, stacked, spare, stacked_count, of_stacked);
+  sort_bufs(plan, brief, spare, brief_count, of_brief[in->order]);
   uint64_t most = push_all(&s, stacked, stacked_count);
   uint32_t buckets = (uint32_t)s.length / BUCKET + 1;
   s.bucket = ARENA_ARRAY(s.arena, int32_t, buckets);
   for (uint32_t b = 0; b < buckets; b++) s.bucket[b] = PLAN_NONE;
-  qsort(brief, brief_count, sizeof *brief, orders[in->order]);
   for (uint32_t i = 0; i < brief_count; i++) {
-    uint64_t end = hang(&s, brief[i]);
+    uint64_t end = hang(&s, &plan->bufs.data[brief[i].id]);
     if (end > most) most = end;
   }
   arena_free(s.arena);

@@ -28,7 +28,7 @@ int32_t builder_value(ProgramBuilder *builder, ValueKind kind, DType dtype, uint
   Value *value = vec_add(program->arena, &program->values);
   *value = (Value){.kind = kind, .dtype = dtype, .numel = numel, .param = PLAN_NONE, .input = PLAN_NONE};
   value->producer = PLAN_NONE;
-  value->name = *suffix ? arena_printf(program->arena, "%s.%s", name, suffix) : name;
+  value->name = *suffix ? arena_join(program->arena, name, suffix) : name;
   if (program->values.count > builder->value_capacity) {
     uint32_t grown = builder->value_capacity * 2 + 64;
     int32_t *holders = ARENA_ARRAY(program->arena, int32_t, grown);
@@ -47,8 +47,13 @@ ProgramOp *builder_op(ProgramBuilder *builder, InstrOp op, int32_t graph_op) {
   out->graph_op = graph_op;
   out->name = builder->graph->ops.data[graph_op].name;
   if (out->phase == PHASE_FORWARD) builder->forward_of[graph_op] = (int32_t)program->ops.count - 1;
-  out->ref_count = program->specs[op].operand_count;
-  for (int i = 0; i < INSTR_MAX_OPERANDS; i++) out->refs[i].value = PLAN_NONE;
+  const InstrSpec *spec = &program->specs[op];
+  out->ref_count = spec->operand_count;
+  out->int_count = spec->int_count;
+  out->refs = ARENA_ARRAY(program->arena, Ref, (size_t)spec->operand_count);
+  out->ints = ARENA_ARRAY(program->arena, int64_t, (size_t)spec->int_count);
+  if (spec->real_count) out->reals = ARENA_ARRAY(program->arena, double, (size_t)spec->real_count);
+  for (int i = 0; i < out->ref_count; i++) out->refs[i].value = PLAN_NONE;
   return out;
 }
 
@@ -56,7 +61,7 @@ static Ref view_ref(const ProgramBuilder *builder, int32_t tensor, int32_t value
   const GraphTensor *t = &builder->graph->tensors.data[tensor];
   if (t->view_of < 0) return (Ref){value, 0, 0, false};
   const Shape *base = &builder->graph->tensors.data[t->view_of].shape;
-  return (Ref){value, (uint64_t)t->view_column, (uint32_t)shape_cols(base), false};
+  return (Ref){value, (uint32_t)t->view_column, (uint32_t)shape_cols(base), false}; /* SEMA_MAX_DIM */
 }
 
 static int32_t base_of(const ProgramBuilder *builder, int32_t tensor) {

@@ -34,8 +34,7 @@ typedef struct Value {
 /* Columns [column, ..) of a value whose rows are ld elements apart; ld 0: contiguous. */
 typedef struct Ref {
   int32_t value; /* PLAN_NONE: absent */
-  uint64_t column;
-  uint32_t ld;
+  uint32_t column, ld;
   bool add;
 } Ref;
 
@@ -44,10 +43,10 @@ typedef struct ProgramOp {
   Phase phase; /* FORWARD or BACKWARD (the turn is BACKWARD) */
   int32_t graph_op;
   const char *name;
-  Ref refs[INSTR_MAX_OPERANDS];
-  int32_t ref_count;
-  int64_t ints[INSTR_MAX_INTS];
-  double reals[INSTR_MAX_REALS];
+  int32_t ref_count, int_count; /* as the table of instructions says; so for reals */
+  Ref *refs;
+  int64_t *ints;
+  double *reals;
   uint64_t flops, bytes, ns; /* filled by cost.c */
 } ProgramOp;
 

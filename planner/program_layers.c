@@ -28,7 +28,7 @@ static ProgramOp *emit(ProgramBuilder *builder, InstrOp op, int32_t index, const
 }
 
 static void set_ints(ProgramOp *op, const int64_t *ints, int count) {
-  for (int i = 0; i < count; i++) op->ints[i] = ints[i];
+  for (int i = 0; i < count && i < op->int_count; i++) op->ints[i] = ints[i];
 }
 
 #define EMIT(builder, op, index, ...)                                                                        \

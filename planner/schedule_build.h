@@ -1,5 +1,5 @@
-/* Owns: nothing; what the files of the schedule share. schedule.c lists steps, gathers and reductions and times them,
- * schedule_trips.c what goes to the host and back. */
+/* Owns: nothing; what the files of the schedule share. schedule.c lists steps, gathers and reductions and holds buffers,
+ * schedule_trips.c what goes to the host and back, schedule_time.c has the clocks. */
 #ifndef FSDPC_PLANNER_SCHEDULE_BUILD_H
 #define FSDPC_PLANNER_SCHEDULE_BUILD_H
 
@@ -33,6 +33,11 @@ typedef struct Builder {
 
 static inline uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static inline int32_t later_step(int32_t a, int32_t b) { return a > b ? a : b; }
+
+/* --- schedule_time.c ---------------------------------------------------------------------------------------------- */
+
+/* The time of one micro-batch; sets arrived, done, gone and start. */
+uint64_t schedule_time(Builder *b, bool gathers, bool reduces);
 
 /* --- schedule_trips.c --------------------------------------------------------------------------------------------- */
 

@@ -3,13 +3,15 @@
 
 #include "planner/inner.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3, PLACED_WITH_LESS = 2 };
+enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3, PLACED_WITH_LESS = 2, FEW_ITEMS = 500 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
-/* State goes to the host unasked only where that promises more than this. */
-static const double WORTH_OFFLOADING = 1.04;
+/* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
+ * unless that plan is far from its own bound, by bounds alone. */
+static const double WORTH_OFFLOADING = 1.01, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 
 /* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
@@ -242,6 +244,29 @@ static void place(Search *s, Inner *in, Found *best) {
   }
 }
 
+/* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules. */
+static void try_other_rules(Search *s, const Inner *in, Found *best) {
+  uint32_t count;
+  const IssueRule *rules = inner_rules(&count);
+  const Decisions decisions = best->decisions;
+  for (uint32_t r = 0; r < count; r++) {
+    Found next;
+    Decisions other = decisions;
+    other.issue = rules[r];
+    if (inner_same_rule(in, &other.issue, &decisions.issue)) continue;
+    Arena *arena = arena_new();
+    search_emit(s, arena, in, &other, &next);
+    next.estimate_ns = best->estimate_ns;
+    next.arena = arena;
+    if (next.fits) {
+      plan_simulate(arena, next.plan, &next.sim);
+      keep_better(best, &next);
+    } else {
+      arena_free(arena);
+    }
+  }
+}
+
 /* --- one outer choice ------------------------------------------------------------------------------------------------------------ */
 
 static int compare_bound(const void *a, const void *b) {
@@ -308,7 +333,11 @@ bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
   if (good && hopeful) {
     search_groups(in, hopeful);
     qsort(in, hopeful, sizeof *in, compare_best);
-    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) place(s, &in[g], best);
+    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) {
+      uint64_t before = best->plan ? best->sim.step_ns : UINT64_MAX;
+      place(s, &in[g], best);
+      if (best->plan && best->sim.step_ns < before && best->sim.step_ns > bound_reached(&in[g].bound) && in[g].items.count <= FEW_ITEMS) try_other_rules(s, &in[g], best);
+    }
   }
   arena_free(scratch);
   if (best->arena) arena_adopt(s->arena, best->arena);
@@ -426,11 +455,19 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
   return true;
 }
 
-/* Tries candidates, those that offload state or the others, whose bound leaves hope for a plan `gain` times as fast as the best. */
-static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, bool unasked, double gain, Found *found) {
+/* What a candidate's bound must be below to be tried. */
+static double hopeful_below(const Found *found, bool unasked) {
+  if (!found->plan) return INFINITY;
+  double ns = (double)found->sim.step_ns, bound = (double)found->bound.ns;
+  if (!unasked) return ns;
+  return ns > FAR_FROM_BOUND * bound ? ns / WORTH_OFFLOADING : fmin(ns / WORTH_OFFLOADING, bound / PROMISED_BY_BOUNDS);
+}
+
+/* Tries candidates, those that offload state or the others, best bound first. */
+static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, bool unasked, Found *found) {
   for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
     if (offloads_unasked(s, &candidates[i].outer) != unasked) continue;
-    if (found->plan && gain * (double)candidates[i].bound.ns >= (double)found->sim.step_ns) break;
+    if ((double)candidates[i].bound.ns >= hopeful_below(found, unasked)) break;
     Bound least;
     if (!search_outer(s, &candidates[i].outer, found, &least)) return false;
     if (total == 1) candidates[i].bound = least;
@@ -443,7 +480,7 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
   uint32_t total = list_candidates(s, micro, count, candidates);
   *found = (Found){0};
   if (!bound_candidates(s, candidates, total)) return false;
-  if (!try_candidates(s, candidates, total, false, 1, found) || !try_candidates(s, candidates, total, true, WORTH_OFFLOADING, found)) return false;
+  if (!try_candidates(s, candidates, total, false, found) || !try_candidates(s, candidates, total, true, found)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};
   return true;

@@ -6,12 +6,18 @@
 #include "planner/plan/coverage.h"
 #include "planner/plan/verify.h"
 
+/* Buffers that are born, and that die, at each list position, as linked lists in order of their numbers. */
+typedef struct Lives {
+  int32_t *born, *next_born, *dead, *next_dead; /* index + 1, 0 at the end */
+} Lives;
+
 typedef struct Check {
   Arena *arena;
   const Plan *plan;
   const InstrSpec *specs;
   VerifyResult *result;
   uint32_t by_rule[VERIFY_RULE_COUNT];
+  Lives lives; /* filled when the structure has been checked */
   /* Filled by check_order: */
   int queues; /* in use, numbered densely */
   int queue_of[STREAM_COUNT];

@@ -38,6 +38,19 @@ int check_find_int(const InstrSpec *spec, const char *name) {
   return -1;
 }
 
+static Lives list_lives(Arena *scratch, const Plan *plan) {
+  Lives lives = {ARENA_ARRAY(scratch, int32_t, plan->instrs.count), ARENA_ARRAY(scratch, int32_t, plan->bufs.count),
+                 ARENA_ARRAY(scratch, int32_t, plan->instrs.count), ARENA_ARRAY(scratch, int32_t, plan->bufs.count)};
+  for (int32_t b = (int32_t)plan->bufs.count - 1; b >= 0; b--) { /* backwards, so that lists run forwards */
+    const PlanBuf *buf = &plan->bufs.data[b];
+    lives.next_born[b] = lives.born[buf->first];
+    lives.born[buf->first] = b + 1;
+    lives.next_dead[b] = lives.dead[buf->last];
+    lives.dead[buf->last] = b + 1;
+  }
+  return lives;
+}
+
 bool plan_verify(Arena *arena, const Plan *plan, VerifyResult *result) {
   memset(result, 0, sizeof *result);
   Arena *scratch = arena_new();
@@ -46,6 +59,7 @@ bool plan_verify(Arena *arena, const Plan *plan, VerifyResult *result) {
   if (!result->total) check_offload(&check);
   if (!result->total) check_operands(&check); /* the rest indexes without looking */
   if (!result->total) {
+    check.lives = list_lives(scratch, plan);
     check_placement(&check);
     check_order(&check);
     check_accesses(&check);

@@ -3,7 +3,8 @@
  *
  * Per buffer and queue only the last read and the last write are kept, with the range that all of them
  * touched: what comes after the last one comes after all. Two accesses of one buffer conflict when these
- * ranges meet, one writes, and they are on different queues. */
+ * ranges meet, one writes, and they are on different queues. Of a dead buffer nothing is kept but when its memory
+ * is ready for the next, so that what is looked at stays small. */
 #include "planner/plan/check.h"
 
 typedef struct Use {
@@ -17,10 +18,12 @@ typedef struct Accesses {
   Check *check;
   CoveragePool pool;
   Coverage *written; /* by buffer */
-  Use *uses;         /* [(buf * queues + q) * KINDS + kind] */
-  int32_t *ready; /* [buf * queues + q]: list position + 1 of the last use of the memory's earlier owners */
-  IntervalMap owner;         /* address -> the buffer that had it last, in this segment */
-  int32_t *born, *next_born; /* buffers by first list position, index + 1 */
+  int32_t *slot;     /* by buffer: its place in `uses` + 1 while it lives, else 0 */
+  VEC(Use) uses;     /* [(slot * queues + q) * KINDS + kind] */
+  VEC(int32_t) spare; /* slots of the dead */
+  int32_t *ready; /* [buf * queues + q]: list position + 1 of the last use of the memory's earlier owners, once the buffer
+                     is dead also of its own */
+  IntervalMap owner; /* address -> the buffer that had it last, in this segment */
   int32_t segment;
 } Accesses;
 
@@ -32,7 +35,8 @@ typedef struct Access {
 } Access;
 
 static Use *use(const Accesses *all, int32_t buf, int queue, int kind) {
-  return &all->uses[((size_t)buf * (size_t)all->check->queues + (size_t)queue) * KINDS + (size_t)kind];
+  size_t slot = (size_t)all->slot[buf] - 1;
+  return &all->uses.data[(slot * (size_t)all->check->queues + (size_t)queue) * KINDS + (size_t)kind];
 }
 static int32_t *ready(const Accesses *all, int32_t buf, int queue) {
   return &all->ready[(size_t)buf * (size_t)all->check->queues + (size_t)queue];
@@ -44,7 +48,33 @@ static const char *op_name(const Check *check, int32_t instr) {
   return check->specs[check->plan->instrs.data[instr].op].name;
 }
 
-/* --- a buffer's birth -------------------------------------------------------------------------------- */
+/* --- a buffer's birth and death ---------------------------------------------------------------------- */
+
+static void take_slot(Accesses *all, int32_t b) {
+  uint32_t size = (uint32_t)all->check->queues * KINDS;
+  if (all->spare.count) {
+    all->slot[b] = all->spare.data[--all->spare.count];
+    memset(use(all, b, 0, 0), 0, size * sizeof(Use));
+    return;
+  }
+  for (uint32_t i = 0; i < size; i++) vec_add(all->pool.intervals.arena, &all->uses);
+  all->slot[b] = (int32_t)(all->uses.count / size);
+}
+
+/* List position + 1 of the last use of the buffer's memory, by itself or by earlier owners. */
+static int32_t last_use(const Accesses *all, int32_t b, int queue) {
+  int32_t last = *ready(all, b, queue);
+  for (int kind = 0; all->slot[b] && kind < KINDS; kind++)
+    if (use(all, b, queue, kind)->after > last) last = use(all, b, queue, kind)->after;
+  return last;
+}
+
+static void die(Accesses *all, int32_t b) {
+  for (int q = 0; q < all->check->queues; q++) *ready(all, b, q) = last_use(all, b, q);
+  vec_push(all->pool.intervals.arena, &all->spare, all->slot[b]);
+  all->slot[b] = 0;
+  coverage_drop(&all->pool, &all->written[b]);
+}
 
 /* The buffer may be used once every use of what lay at its addresses has finished; then the addresses are its
  * own. */
@@ -54,9 +84,7 @@ static void inherit(Accesses *all, int32_t b) {
   for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, begin);
        old && old->begin < end; old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
     for (int q = 0; q < all->check->queues; q++) {
-      int32_t *mine = ready(all, b, q), theirs = *ready(all, old->value, q);
-      for (int kind = 0; kind < KINDS; kind++)
-        if (use(all, old->value, q, kind)->after > theirs) theirs = use(all, old->value, q, kind)->after;
+      int32_t *mine = ready(all, b, q), theirs = last_use(all, old->value, q);
       if (theirs > *mine) *mine = theirs;
     }
   }
@@ -72,21 +100,29 @@ static void check_one_segment(Accesses *all, int32_t b) {
 }
 
 static void give_birth(Accesses *all, int32_t position) {
-  for (int32_t b = all->born[position]; b; b = all->next_born[b - 1]) {
+  const Lives *lives = &all->check->lives;
+  for (int32_t b = lives->born[position]; b; b = lives->next_born[b - 1]) {
+    take_slot(all, b - 1);
     if (check_buf(all->check, b - 1)->persistent) continue;
     inherit(all, b - 1);
     check_one_segment(all, b - 1);
   }
 }
 
+static void bury(Accesses *all, int32_t position) {
+  const Lives *lives = &all->check->lives;
+  for (int32_t b = lives->dead[position]; b; b = lives->next_dead[b - 1]) die(all, b - 1);
+}
+
 /* --- one access -------------------------------------------------------------------------------------- */
 
-static void check_live(Accesses *all, const Access *access) {
+static bool is_live(Accesses *all, const Access *access) {
+  if (all->slot[access->buf]) return true;
   const PlanBuf *buf = check_buf(all->check, access->buf);
-  if (access->instr < buf->first || access->instr > buf->last)
-    violate(all->check, VERIFY_LIVENESS, access->instr, access->buf,
-            "%s uses b%d \"%s\", which lives i%d..i%d", access->name, access->buf,
-            check_buf_name(all->check, access->buf), buf->first, buf->last);
+  violate(all->check, VERIFY_LIVENESS, access->instr, access->buf,
+          "%s uses b%d \"%s\", which lives i%d..i%d", access->name, access->buf,
+          check_buf_name(all->check, access->buf), buf->first, buf->last);
+  return false;
 }
 
 static void check_reuse(Accesses *all, const Access *access) {
@@ -188,9 +224,8 @@ static void visit_operand(Accesses *all, int32_t i, int k, int kind) {
   if (operand->buf == PLAN_NONE) return;
   if (kind == READ ? operand_overwrites(spec, operand) : spec->mode == MODE_READ) return;
   Access access = {i, operand->buf, spec->name, operand_region(all->check, instr, k)};
-  uint32_t before = all->check->result->total;
-  check_live(all, &access);
-  if (all->check->result->total == before) check_reuse(all, &access);
+  if (!is_live(all, &access)) return;
+  check_reuse(all, &access);
   check_races(all, &access, kind);
   if (kind == READ) {
     check_whole(all, &access);
@@ -206,6 +241,7 @@ static void visit(Accesses *all, int32_t i) {
   give_birth(all, i);
   for (int kind = 0; kind < KINDS; kind++)
     for (int k = 0; k < operands; k++) visit_operand(all, i, k, kind);
+  bury(all, i);
 }
 
 static void init(Accesses *all, Arena *scratch, Check *check) {
@@ -214,14 +250,10 @@ static void init(Accesses *all, Arena *scratch, Check *check) {
   *all = (Accesses){.check = check,
                     .pool = {.intervals = {.arena = scratch}},
                     .written = ARENA_ARRAY(scratch, Coverage, plan->bufs.count),
-                    .uses = ARENA_ARRAY(scratch, Use, slots * KINDS),
-                    .ready = ARENA_ARRAY(scratch, int32_t, slots),
-                    .born = ARENA_ARRAY(scratch, int32_t, plan->instrs.count),
-                    .next_born = ARENA_ARRAY(scratch, int32_t, plan->bufs.count)};
+                    .slot = ARENA_ARRAY(scratch, int32_t, plan->bufs.count),
+                    .ready = ARENA_ARRAY(scratch, int32_t, slots)};
   for (int32_t b = (int32_t)plan->bufs.count - 1; b >= 0; b--) {
     const PlanBuf *buf = check_buf(check, b);
-    all->next_born[b] = all->born[buf->first];
-    all->born[buf->first] = b + 1;
     if (buf->persistent && (buf->class == BUF_PARAM || buf->class == BUF_OPTIM)) /* the runtime fills these */
       coverage_add(&all->pool, &all->written[b], region_make(0, 1, buf->numel, 0));
   }

@@ -26,29 +26,11 @@ static void check_addresses(Check *check) {
 
 /* --- overlap ----------------------------------------------------------------------------------------- */
 
-/* Buffers that are born, and that die, at each list position, as linked lists. */
 typedef struct Sweep {
-  int32_t *born, *next_born, *dead, *next_dead; /* index + 1 */
   IntervalPool pool;
   IntervalMap live; /* address -> buffer */
   bool *placed;
 } Sweep;
-
-static void sweep_init(Sweep *sweep, Arena *scratch, const Plan *plan) {
-  *sweep = (Sweep){.born = ARENA_ARRAY(scratch, int32_t, plan->instrs.count),
-                   .next_born = ARENA_ARRAY(scratch, int32_t, plan->bufs.count),
-                   .dead = ARENA_ARRAY(scratch, int32_t, plan->instrs.count),
-                   .next_dead = ARENA_ARRAY(scratch, int32_t, plan->bufs.count),
-                   .pool = {.arena = scratch},
-                   .placed = ARENA_ARRAY(scratch, bool, plan->bufs.count)};
-  for (int32_t b = (int32_t)plan->bufs.count - 1; b >= 0; b--) { /* backwards, so that lists run forwards */
-    const PlanBuf *buf = &plan->bufs.data[b];
-    sweep->next_born[b] = sweep->born[buf->first];
-    sweep->born[buf->first] = b + 1;
-    sweep->next_dead[b] = sweep->dead[buf->last];
-    sweep->dead[buf->last] = b + 1;
-  }
-}
 
 static void place(Check *check, Sweep *sweep, int32_t b) {
   const PlanBuf *buf = check_buf(check, b);
@@ -75,16 +57,16 @@ static uint64_t device_bytes(const PlanBuf *buf) { return buf->host ? 0 : buf->b
 
 /* Returns the largest sum of live sizes on the device. */
 static uint64_t sweep_list(Check *check, Arena *scratch) {
-  Sweep sweep;
-  sweep_init(&sweep, scratch, check->plan);
+  Sweep sweep = {.pool = {.arena = scratch}, .placed = ARENA_ARRAY(scratch, bool, check->plan->bufs.count)};
+  const Lives *lives = &check->lives;
   uint64_t live = 0, most = 0;
   for (uint32_t i = 0; i < check->plan->instrs.count; i++) {
-    for (int32_t b = sweep.born[i]; b; b = sweep.next_born[b - 1]) {
+    for (int32_t b = lives->born[i]; b; b = lives->next_born[b - 1]) {
       place(check, &sweep, b - 1);
       live += device_bytes(check_buf(check, b - 1));
     }
     if (live > most) most = live;
-    for (int32_t b = sweep.dead[i]; b; b = sweep.next_dead[b - 1]) {
+    for (int32_t b = lives->dead[i]; b; b = lives->next_dead[b - 1]) {
       take_away(check, &sweep, b - 1);
       live -= device_bytes(check_buf(check, b - 1));
     }

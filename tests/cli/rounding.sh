@@ -12,7 +12,7 @@ number() { sed -n "s/^memory.* $2 \([0-9]*\).*/\1/p" "$1"; }
 for ranks in 1 2; do
   with_master gpt-tiny bf16 >kept.fsdp
   with_master gpt-tiny 'bf16 master bf16' >none.fsdp
-  for which in kept none; do expect 0 plan $which.fsdp --ranks $ranks --wrap block -o $which.plan; done
+  for which in kept none; do expect 0 plan $which.fsdp --ranks $ranks --wrap block --strategy full_shard -o $which.plan; done
   grep -qx 'master bf16 rounding stochastic' none.plan || fail 'the plan does not say how weights are kept'
   ! grep -q '^master' kept.plan || fail 'a plan with f32 master weights says otherwise'
   ! grep -qE '^buf .*\.cast"' none.plan || fail 'there is a copy of what needs none'
