@@ -55,6 +55,7 @@ bool inner_judge(const Inner *in, Trial *trial) {
   trial->ns = fits ? schedule.step_ns : UINT64_MAX;
   trial->live = schedule.max_live;
   in->search->candidates++;
+  in->search->effort += in->program->ops.count;
   arena_reset(scratch);
   return fits;
 }
@@ -332,7 +333,7 @@ void inner_seed(Inner *in, bool more) {
   uint64_t unit = largest_unit(in);
   if (!more) try_start(in, &trial);
   IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : issue_rules[0];
-  in->live = find_live(in, start_away(in), settled.behind);
+  in->live = find_live(in, start_away(in), 0);
   for (int p = 0; p < (in->keep_free ? (more ? ALL_PRICES : FIRST_PRICES) : 1); p++) {
     Ranking ranking = items_rank(in->arena, &in->items, 1, gather_prices[p]);
     for (int r = more && p < FIRST_PRICES ? FIRST_RESERVES : 0; r < (unit ? (more ? ALL_RESERVES : FIRST_RESERVES) : 1); r++) {
@@ -437,6 +438,47 @@ static void move_classes(Mover *m) {
     }
 }
 
+typedef struct Class {
+  const Item *const *items;
+  uint32_t count;
+} Class;
+
+static uint64_t run_bytes(const Class *class, uint32_t count) { return count * class->items[0]->bytes; }
+
+/* Gives room up in one class for what another is kept for. */
+static bool exchange(Mover *m, const Class *from, const Class *to, uint32_t count) {
+  bool improved = false;
+  for (int k = 0; k < (m->in->movable ? 4 : 2) && !is_done(m); k++) {
+    copy_trial(m->in, &m->trial, &m->in->pool[0]);
+    uint64_t freed = run_bytes(from, move_run(&m->trial, from->items, from->count, ways[k & 2 ? 3 : 1], k & 1, count));
+    uint32_t taken = from->items[0]->bytes && to->items[0]->bytes ? (uint32_t)((freed + to->items[0]->bytes - 1) / to->items[0]->bytes) : 0;
+    if (!taken || !move_run(&m->trial, to->items, to->count, ways[0], !(k & 1), taken)) continue;
+    improved |= try_move(m);
+  }
+  return improved;
+}
+
+static bool exchange_classes(Mover *m, const Class *classes, uint32_t count) {
+  bool improved = false;
+  for (uint32_t i = 0; i < count; i++)
+    for (uint32_t j = 0; j < count; j++)
+      for (uint32_t run = classes[i].count; run >= 1 && i != j && !is_done(m); run /= 2) improved |= exchange(m, &classes[i], &classes[j], run);
+  return improved;
+}
+
+static void exchange_all(Mover *m) {
+  uint32_t count = m->in->items.count, total = 0;
+  const Item **order = ARENA_ARRAY(m->in->arena, const Item *, count);
+  Class *classes = ARENA_ARRAY(m->in->arena, Class, count);
+  for (uint32_t i = 0; i < count; i++) order[i] = &m->in->items.data[i];
+  qsort(order, count, sizeof *order, compare_class);
+  for (uint32_t i = 0, end; i < count; i = end) {
+    for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
+    classes[total++] = (Class){order + i, end - i};
+  }
+  while (exchange_classes(m, classes, total)) continue;
+}
+
 uint32_t inner_settings(const Inner *in) {
   uint32_t total = 1;
   for (uint32_t i = 0; i < in->items.count; i++) {
@@ -514,6 +556,8 @@ void inner_improve(Inner *in) {
   m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
   if (m.left > MOST_MOVES) m.left = MOST_MOVES;
   move_classes(&m);
+  m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 4;
+  exchange_all(&m);
   m.left = count <= PAIR_ITEMS ? 3 * (int64_t)count * count : 0;
   while (move_pairs(&m)) continue;
   try_all_rules(&m);
