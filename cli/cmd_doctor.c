@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "kernels/gemm.h"
+#include "runtime/environment.h"
 #include "runtime/mpi_lib.h"
 #if FSDPC_HAVE_CUDA
 #include "runtime/cuda_doctor.h"
@@ -103,6 +104,15 @@ static void find_launcher(Arena *arena, Findings *list) {
   }
 }
 
+static void find_settings(Arena *arena, Findings *list) {
+  for (int s = 0; s < SETTING_COUNT; s++) {
+    const char *name = environment_name((Setting)s), *value = getenv(name);
+    if (value && *value) add(arena, list, "settings", name, value, NULL);
+  }
+  Failure failure = {0};
+  if (!environment_check(&failure)) add(arena, list, "settings", "invalid", "see help", arena_strdup(arena, failure.text));
+}
+
 static void print_text(const Findings *list) {
   for (uint32_t i = 0; i < list->count; i++) {
     const Finding *finding = &list->data[i];
@@ -133,6 +143,7 @@ int cmd_doctor(Cli *cli) {
   find_devices(cli->arena, &list);
   find_mpi(cli->arena, &list);
   find_launcher(cli->arena, &list);
+  find_settings(cli->arena, &list);
   if (option_given(&cli->options, OPTION_JSON))
     print_json(&list);
   else

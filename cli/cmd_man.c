@@ -1,6 +1,8 @@
 /* Owns: `fsdpc man`: the man page in roff, made from the two tables. */
 #include "cli/cli.h"
 
+#include "runtime/environment.h"
+
 /* A line of text: backslashes and leading dots mean something to roff, and hyphens of options must stay hyphens. */
 static void put(const char *text) {
   if (*text == '.' || *text == '\'') printf("\\&");
@@ -65,6 +67,11 @@ static void table(const char *const rows[][2], size_t count) {
   }
 }
 
+static void put_setting(Arena *arena, Setting setting) {
+  printf(".TP\n\\fB%s\\fR\n", environment_name(setting));
+  paragraph(arena_printf(arena, "%s; %s", environment_values(arena, setting), environment_summary(setting)));
+}
+
 int cmd_man(Cli *cli) {
   static const char *const exits[][2] = {{"0", "success"},
                                          {"1", "invalid input, or the command failed"},
@@ -77,7 +84,6 @@ int cmd_man(Cli *cli) {
   static const char *const variables[][2] = {{"FSDPC_MODELS", "folder where `use` and --cluster look last"},
                                              {"NO_COLOR", "when set and not empty: no colour"},
                                              {"COLUMNS", "width of tables where output is no terminal"}};
-  (void)cli;
   printf(".TH FSDPC 1 \"\" \"fsdpc %s\" \"User Commands\"\n.SH NAME\nfsdpc \\- plans and runs fully sharded data parallel training\n", FSDPC_VERSION);
   printf(".SH SYNOPSIS\n.B fsdpc\n.I COMMAND\n[\\fIOPTION\\fR]... [\\fIOPERAND\\fR]...\n.SH DESCRIPTION\n");
   paragraph("fsdpc compiles a model, a training recipe, a cluster and a memory budget into one static plan of a training step, and "
@@ -91,5 +97,6 @@ int cmd_man(Cli *cli) {
   table(exits, sizeof exits / sizeof *exits);
   printf(".SH ENVIRONMENT\n");
   table(variables, sizeof variables / sizeof *variables);
+  for (int s = 0; s < SETTING_COUNT; s++) put_setting(cli->arena, (Setting)s);
   return EXIT_OK;
 }

@@ -211,7 +211,13 @@ int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsi
   planner_plan(cli->arena, &cli->sink, graph, options, dump, dump_text, result);
   if (!cli_print_diags(cli)) return EXIT_INVALID;
   if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", graph->path);
-  *planned = (Planned){result->plan, result->sim, result->fits, &result->infeasible, result->seconds};
+  *planned = (Planned){.plan = result->plan,
+                       .sim = result->sim,
+                       .fits = result->fits,
+                       .infeasible = &result->infeasible,
+                       .seconds = result->seconds,
+                       .for_gpus = graph->cluster.device.kind == DEVICE_GPU,
+                       .device_bytes = graph->cluster.device.allocator_bytes};
   return EXIT_OK;
 }
 

@@ -2,6 +2,8 @@
  * prints as few lines as one of two. */
 #include "cli/cli.h"
 
+#include "runtime/beside.h"
+
 static const char *bytes(Arena *arena, uint64_t value) {
   char buffer[32];
   return arena_strdup(arena, text_bytes(buffer, value));
@@ -87,7 +89,20 @@ static void print_units(Arena *arena, const Plan *plan, FILE *out) {
 
 /* --- memory and time ----------------------------------------------------------------------------------- */
 
-static void print_memory(Arena *arena, const Plan *plan, const PlanFigures *figures, FILE *out) {
+/* What a run on GPUs takes that no plan decides, and what CUDA and NCCL may take. */
+static void print_beside(Arena *arena, const Planned *planned, FILE *out) {
+  BesideArena beside = beside_arena(planned->plan);
+  uint64_t all = planned->plan->arena_bytes + beside_total(&beside) + BESIDE_LIBRARIES_BYTES;
+  char parts[256];
+  fprintf(out, "  %-16s %12s   %s; CUDA and NCCL take some %s more\n", "beside the arena", bytes(arena, beside_total(&beside)),
+          beside_text(&beside, parts, sizeof parts), bytes(arena, BESIDE_LIBRARIES_BYTES));
+  if (planned->device_bytes && all > planned->device_bytes)
+    fprintf(out, "  warning: that is %s in all, and the device has %s: a run may be refused; plan with a smaller --memory\n",
+            bytes(arena, all), bytes(arena, planned->device_bytes));
+}
+
+static void print_memory(Arena *arena, const Planned *planned, const PlanFigures *figures, FILE *out) {
+  const Plan *plan = planned->plan;
   fprintf(out, "\nMemory of one rank at the peak (%s):\n", figures->peak_at);
   for (int class = 0; class < BUF_CLASS_COUNT; class ++)
     if (figures->by_class[class])
@@ -97,6 +112,7 @@ static void print_memory(Arena *arena, const Plan *plan, const PlanFigures *figu
           bytes(arena, plan->persistent_bytes));
   fprintf(out, "  %-16s %12s   of a budget of %s\n", "arena", bytes(arena, plan->arena_bytes),
           bytes(arena, plan->summary.budget_bytes));
+  if (planned->for_gpus) print_beside(arena, planned, out);
   if (plan->host_bytes)
     fprintf(out, "  %-16s %12s   %s\n", "host memory", bytes(arena, plan->host_bytes), plan_host_text(arena, plan));
 }
@@ -146,7 +162,7 @@ void report_print(const Cli *cli, const Planned *planned, FILE *out) {
   plan_figures(cli->arena, plan, &planned->sim, &figures);
   print_head(cli->arena, plan, out);
   print_units(cli->arena, plan, out);
-  print_memory(cli->arena, plan, &figures, out);
+  print_memory(cli->arena, planned, &figures, out);
   print_time(cli->arena, planned, &figures, out);
   fprintf(out, "\n");
   report_line(cli, planned, out);

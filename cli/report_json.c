@@ -2,6 +2,7 @@
  * rank. */
 #include "cli/cli.h"
 
+#include "runtime/beside.h"
 #include "runtime/runtime.h"
 
 #include <jansson.h>
@@ -91,6 +92,8 @@ static void add_memory(json_t *object, const Planned *planned, const PlanFigures
   json_object_set_new(object, "persistent_bytes", integer(plan->persistent_bytes));
   json_object_set_new(object, "arena_bytes", integer(plan->arena_bytes));
   json_object_set_new(object, "max_live_bytes", integer(plan->max_live_bytes));
+  BesideArena beside = beside_arena(plan);
+  json_object_set_new(object, "beside_bytes", planned->for_gpus ? integer(beside_total(&beside)) : json_null());
   json_object_set_new(object, "host_bytes", integer(plan->host_bytes));
   json_object_set_new(object, "memory", memory_json(figures->by_class));
 }

@@ -54,7 +54,7 @@ static Variant choose(const char *name) {
 
 static const char *wanted(void) {
   const char *name = getenv("FSDPC_ISA");
-  return name && *name ? name : NULL;
+  return name && *name && strcmp(name, "auto") ? name : NULL;
 }
 
 const KernelTable *kernels_cpu(void) {

@@ -139,6 +139,7 @@ static bool wait_step(CudaBackend *cuda, const StepState *state) {
       return fail(&cuda->failure, RUN_INVALID,
                   "rank %u: the GPU failed in step %llu: %s; FSDPC_CUDA_SYNC=1 names the instruction", cuda->machine.rank,
                   (unsigned long long)state->step, cudaGetErrorString(error));
+    cudaGetLastError(); /* "not ready" counts as an error, which the next launch would find */
     if (polls < SPINS) continue;
     if (!watch(cuda, begin, state->step)) return false;
     nanosleep(&nap, NULL);
@@ -256,6 +257,7 @@ static uint64_t high_water(Backend *base) { return ((CudaBackend *)base)->high_w
 static void close_backend(Backend *base) { cuda_release((CudaBackend *)base); }
 
 const char *backend_cuda_device(const Backend *backend) { return ((const CudaBackend *)backend)->device_name; }
+uint64_t backend_cuda_beside(const Backend *backend) { return ((const CudaBackend *)backend)->beside_bytes; }
 
 const Backend cuda_methods = {.name = "cuda",
                               .run_segment = run_segment,

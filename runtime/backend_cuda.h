@@ -5,10 +5,7 @@
  * anew (rates, counts, the tokens of all its micro-batches) is staged in pinned memory and copied to the device once, at
  * its start. The first step runs without graphs: it loads kernels and lets NCCL connect.
  *
- * Environment: FSDPC_CUDA_GRAPH=0 launches every step instruction by instruction; FSDPC_CUDA_SYNC=1 also waits after each,
- * so that an error names its instruction; FSDPC_CUDA_TIMEOUT=SECONDS (600) limits a step; FSDPC_CUDA_COMM=nccl|local;
- * FSDPC_CUDA_ATTENTION=own|cudnn: own kernels only, or an error where cuDNN leaves an attention to them;
- * FSDPC_NCCL_WINDOWS=0: no symmetric windows. */
+ * environment.def lists the variables that change how it runs. */
 #ifndef FSDPC_RUNTIME_BACKEND_CUDA_H
 #define FSDPC_RUNTIME_BACKEND_CUDA_H
 
@@ -20,8 +17,8 @@
 
 typedef struct CudaBackendConfig {
   const Plan *plan;
-  Comm *host;                     /* numbers and barrier; its buffers are not used */
-  unsigned char *const *exchange; /* CUDA_EXCHANGE_BYTES of every rank, shared, zeroed */
+  Comm *host;                     /* numbers, barrier and share; its buffers are not used */
+  unsigned char *const *exchange; /* CUDA_EXCHANGE_BYTES of every rank of this host, shared, zeroed; of others NULL */
   Feed *feed;
   const UnitRanges *ranges;
   const _Atomic uint32_t *stop; /* not 0: fail soon; NULL: never */
@@ -34,5 +31,7 @@ Backend *backend_cuda_open(Arena *arena, const CudaBackendConfig *config, Failur
 bool backend_cuda_check(const Plan *plan, Failure *failure);
 /* "NVIDIA H200, compute 9.0" */
 const char *backend_cuda_device(const Backend *backend);
+/* Device memory that it has taken beside the arena. */
+uint64_t backend_cuda_beside(const Backend *backend);
 
 #endif

@@ -49,6 +49,7 @@ static bool cuda_open(Arena *arena, RankMachine *machine, const RankSetup *setup
   if (machine->backend == NULL) return false;
   machine->gemm_name = "cuBLASLt";
   machine->kernels_name = backend_cuda_device(machine->backend);
+  machine->beside_bytes = backend_cuda_beside(machine->backend);
   return true;
 }
 #endif

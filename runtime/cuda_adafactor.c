@@ -17,6 +17,7 @@ static void describe(const Plan *plan, const PlanUnit *unit, const UnitRanges *r
     f.rows = (int64_t)param_numel(param) / f.cols;
     if (matrix) f.col_at = at + f.rows;
     f.decay = param->decay ? plan->recipe.decay : 0;
+    f.name_hash = param_name_hash(plan, param);
     at += (int64_t)factored_numel(param->rank, param->dim);
     if (next < ranges->count && ranges->data[next].param == unit->first_param + i) {
       f.first = (int64_t)ranges->data[next].first;
@@ -60,7 +61,7 @@ static int clear(const CudaCall *c, void *x, int64_t words) {
 int cuda_op_adafactor_sums(const CudaCall *c) {
   int failed = clear(c, c->o[3].x, c->n[2]);
   if (failed) return failed;
-  return cuda_adafactor_sums(c->stream, params_of(c), c->n[1], c->o[0], c->o[1].x, c->o[2].x, c->o[3].x, c->machine->scratch);
+  return cuda_adafactor_sums(c->stream, params_of(c), c->n[1], c->o[0], c->o[1], c->o[2].x, c->o[3].x, c->machine->scratch);
 }
 
 int cuda_op_adafactor_moments(const CudaCall *c) {
@@ -71,6 +72,6 @@ int cuda_op_adafactor_moments(const CudaCall *c) {
 }
 
 int cuda_op_adafactor(const CudaCall *c) {
-  return cuda_adafactor(c->stream, c->machine->step, recipe_of(c), params_of(c), c->n[1], c->o[0], c->o[1].x, c->o[2].x,
-                        c->o[3].x, c->o[4].x, c->o[5].x, c->o[6], c->machine->scratch);
+  CudaUpdate update = cuda_update(c, 5, 6);
+  return cuda_adafactor(c->stream, &update, recipe_of(c), params_of(c), c->o[2].x, c->o[3].x, c->o[4].x, c->machine->scratch);
 }

@@ -18,6 +18,7 @@
 typedef struct CudaComm CudaComm;
 struct CudaComm {
   const char *name;
+  uint64_t device_bytes; /* that it has taken */
   bool capturable; /* launches without waiting for anything, so that a step can be a graph */
   bool (*allgather)(CudaComm *, CudaStream, const void *shard, void *full, uint64_t count, DType dtype);
   bool (*reduce_scatter)(CudaComm *, CudaStream, const void *full, void *shard, uint64_t count, DType dtype, bool add);
@@ -31,8 +32,8 @@ struct CudaComm {
 
 typedef struct CudaCommConfig {
   const CudaLibs *libs;           /* NCCL's part loaded, for cuda_comm_nccl_open */
-  Comm *host;                     /* for its numbers and its barrier */
-  unsigned char *const *exchange; /* memory that every rank sees, one block of CUDA_EXCHANGE_BYTES a rank, zeroed */
+  Comm *host;                     /* for its numbers, share and barrier */
+  unsigned char *const *exchange; /* memory that every rank of this host sees, one block of CUDA_EXCHANGE_BYTES a rank, zeroed */
   unsigned char *arena;           /* own, on the device: the start of an allocation */
   uint64_t arena_bytes;           /* the same on every rank */
   bool nccl_memory;               /* the arena is from ncclMemAlloc */

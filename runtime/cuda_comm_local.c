@@ -183,6 +183,7 @@ CudaComm *cuda_comm_local_open(Arena *arena, const CudaCommConfig *config, Failu
   local->arenas = ARENA_ARRAY(arena, unsigned char *, ranks);
   local->sources = ARENA_ARRAY(arena, const void *, ranks);
   local->base = (CudaComm){.name = "peers read in place",
+                           .device_bytes = RESULT_BYTES,
                            .allgather = allgather,
                            .reduce_scatter = reduce_scatter,
                            .allreduce = allreduce,

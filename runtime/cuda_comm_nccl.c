@@ -1,4 +1,4 @@
-/* Owns: collectives over NCCL, one GPU a rank, for ranks of one host.
+/* Owns: collectives over NCCL, one GPU a rank, on one host or several.
  *
  * Gather, reduce and replicate have communicators of their own, so that they overlap; within each, calls come in the
  * plan's order, which is the same on every rank. Gathers need no copy before or after: a unit's shards lie so that one call
@@ -12,13 +12,15 @@
  * Nothing here has run on GPUs yet. */
 #include "runtime/cuda_comm.h"
 
+#include "runtime/beside.h"
+#include "runtime/environment.h"
 #include "runtime/runtime.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 64 << 20, CHUNK_ALIGN = 64 }; /* scratch of each of reduce and replicate; elements */
+enum { CHUNK_BYTES = BESIDE_COLLECTIVE_BYTES, CHUNK_ALIGN = 64 }; /* scratch of each of reduce and replicate; elements */
 
 /* One NCCL communicator and the memory in which its operands meet. */
 typedef struct Channel {
@@ -212,6 +214,11 @@ static void close_comm(CudaComm *base, bool broken) {
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
+static bool open_scratch(NcclComm *n, Channel *channel) {
+  n->base.device_bytes += CHUNK_BYTES;
+  return launched(n, (int)cudaMalloc(&channel->scratch, CHUNK_BYTES), "scratch memory of collectives");
+}
+
 /* The ranks of one colour get a communicator; they are numbered in order of their rank. */
 static bool open_channel(NcclComm *n, Channel *channel, uint32_t color, uint32_t self, uint32_t count, bool sums,
                          ncclConfig_t *config) {
@@ -220,38 +227,44 @@ static bool open_channel(NcclComm *n, Channel *channel, uint32_t color, uint32_t
     return fail(&n->base.failure, RUN_INVALID, "cuda: %u ranks in a group; at most %d can sum along a tree; set FSDPC_NCCL_SUM=nccl",
                 count, (int)CUDA_MAX_PEERS);
   return check(n, n->libs->ncclCommSplit(n->world, (int)color, (int)n->host->rank, &channel->comm, config), "ncclCommSplit") &&
-         (!sums || launched(n, (int)cudaMalloc(&channel->scratch, CHUNK_BYTES), "scratch memory of collectives"));
+         (!sums || open_scratch(n, channel));
 }
 
-static bool open_world(NcclComm *n, const CudaCommConfig *config) {
-  ncclUniqueId id;
-  Comm *host = config->host;
-  if (host->rank == 0) {
-    if (!check(n, n->libs->ncclGetUniqueId(&id), "ncclGetUniqueId")) return false;
-    memcpy(config->exchange[0], &id, sizeof id);
+/* words[0 .. ranks): the word of every rank. */
+static bool share(NcclComm *n, uint64_t word, uint64_t *words) {
+  return n->host->share(n->host, word, words) == COMM_OK || fail(&n->base.failure, RUN_PEER_FAILED, "another rank failed");
+}
+
+/* Rank 0's id reaches the others word by word, whatever joins the hosts. */
+static bool open_world(NcclComm *n, uint64_t *words) {
+  union {
+    ncclUniqueId id;
+    uint64_t word[sizeof(ncclUniqueId) / sizeof(uint64_t)];
+  } mine = {0};
+  Comm *host = n->host;
+  if (host->rank == 0 && !check(n, n->libs->ncclGetUniqueId(&mine.id), "ncclGetUniqueId")) return false;
+  for (size_t i = 0; i < sizeof mine.word / sizeof *mine.word; i++) {
+    if (!share(n, mine.word[i], words)) return false;
+    mine.word[i] = words[0];
   }
-  if (host->barrier(host) != COMM_OK) return fail(&n->base.failure, RUN_PEER_FAILED, "another rank failed");
-  memcpy(&id, config->exchange[0], sizeof id);
-  return check(n, n->libs->ncclCommInitRank(&n->world, (int)host->ranks, id, (int)host->rank), "ncclCommInitRank");
+  return check(n, n->libs->ncclCommInitRank(&n->world, (int)host->ranks, mine.id, (int)host->rank), "ncclCommInitRank");
 }
 
-/* Do all ranks say yes? question: each is asked once. False: a rank is gone. */
-static bool all_agree(NcclComm *n, const CudaCommConfig *config, int question, bool own, bool *all) {
-  size_t at = sizeof(ncclUniqueId) + (size_t)question;
-  config->exchange[n->host->rank][at] = own;
-  if (n->host->barrier(n->host) != COMM_OK) return fail(&n->base.failure, RUN_PEER_FAILED, "another rank failed");
+/* Do all ranks say yes? False: a rank is gone. */
+static bool all_agree(NcclComm *n, uint64_t *words, bool own, bool *all) {
   *all = true;
-  for (uint32_t r = 0; r < n->host->ranks; r++) *all = *all && config->exchange[r][at] != 0;
+  if (!share(n, own, words)) return false;
+  for (uint32_t r = 0; r < n->host->ranks; r++) *all = *all && words[r] != 0;
   return true;
 }
 
 /* Needs memory of ncclMemAlloc on all ranks. NCCL may decline; a window that not all ranks have must not be used. */
-static bool open_window(NcclComm *n, const CudaCommConfig *config) {
+static bool open_window(NcclComm *n, const CudaCommConfig *config, uint64_t *words) {
   bool all;
   ncclResult_t result = n->libs->ncclCommWindowRegister(n->gather.comm, config->arena, config->arena_bytes, &n->window,
                                                         NCCL_WIN_COLL_SYMMETRIC);
   if (result != ncclSuccess) n->window = NULL;
-  if (!all_agree(n, config, 1, n->window != NULL, &all)) return false;
+  if (!all_agree(n, words, n->window != NULL, &all)) return false;
   if (!all && n->window != NULL) n->libs->ncclCommWindowDeregister(n->gather.comm, n->window);
   if (!all) n->window = NULL;
   if (all) n->base.name = n->tree ? "nccl, symmetric window, sums along the tree" : "nccl, symmetric window";
@@ -264,25 +277,24 @@ static bool takes_config(const NcclComm *n) {
   return n->libs->ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION_CODE;
 }
 
-static bool open_channels(NcclComm *n, const CudaCommConfig *config) {
+static bool open_channels(NcclComm *n, const CudaCommConfig *config, uint64_t *words) {
   Comm *host = n->host;
   uint32_t position = host->rank % host->shard, replica = host->rank / host->shard;
   ncclConfig_t gather = NCCL_CONFIG_INITIALIZER;
   bool windows;
   gather.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-  if (!all_agree(n, config, 0, config->nccl_memory && host->shard > 1 && takes_config(n), &windows)) return false;
+  if (!all_agree(n, words, config->nccl_memory && host->shard > 1 && takes_config(n), &windows)) return false;
   return open_channel(n, &n->gather, replica, position, host->shard, false, windows ? &gather : NULL) &&
          open_channel(n, &n->reduce, replica, position, host->shard, true, NULL) &&
          open_channel(n, &n->replicate, position, replica, host->replicas, host->replicas > 1, NULL) &&
-         (!windows || open_window(n, config));
+         (!windows || open_window(n, config, words));
 }
 
 CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failure *failure) {
   NcclComm *n = ARENA_NEW(arena, NcclComm);
-  const char *sum = getenv("FSDPC_NCCL_SUM");
   n->libs = config->libs;
   n->host = config->host;
-  n->tree = sum == NULL || strcmp(sum, "nccl") != 0;
+  n->tree = environment_setting(SETTING_FSDPC_NCCL_SUM) == NCCL_SUM_TREE;
   n->base = (CudaComm){.name = n->tree ? "nccl, sums along the tree" : "nccl",
                        .capturable = true,
                        .allgather = allgather,
@@ -292,7 +304,8 @@ CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failur
                        .allreduce_int = allreduce_int,
                        .poll = poll_errors,
                        .close = close_comm};
-  if (open_world(n, config) && open_channels(n, config)) return &n->base;
+  uint64_t *words = ARENA_ARRAY(arena, uint64_t, n->host->ranks);
+  if (open_world(n, words) && open_channels(n, config, words)) return &n->base;
   *failure = n->base.failure;
   close_comm(&n->base, true);
   return NULL;

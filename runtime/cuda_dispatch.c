@@ -2,6 +2,8 @@
  * numbered as in instr.def. */
 #include "runtime/cuda_dispatch.h"
 
+#include "runtime/beside.h"
+
 #include <cuda_runtime_api.h>
 
 _Static_assert((int)CUDA_F32 == (int)DTYPE_F32 && (int)CUDA_BF16 == (int)DTYPE_BF16 && (int)CUDA_F16 == (int)DTYPE_F16,
@@ -175,17 +177,6 @@ OP(attention_cached) {
   return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4));
 }
 
-static AttentionShape attention_shape(const int64_t *n, const double *x) {
-  return (AttentionShape){.batch = n[0],
-                          .tq = n[1],
-                          .tk = n[2],
-                          .heads = n[3],
-                          .kv_heads = n[4],
-                          .head_dim = n[5],
-                          .causal = n[6] != 0,
-                          .scale = x[0]};
-}
-
 /* What only prepares is done; what cuDNN took is launched; the rest is left to an own kernel: true. */
 static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *result) {
   CudaFlash *flash = c->machine->flash;
@@ -201,14 +192,14 @@ static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *res
 }
 
 OP(attention_fwd) {
-  AttentionShape shape = attention_shape(c->n, c->x);
+  AttentionShape shape = attention_shape(c->machine->plan, c->instr);
   CudaFlashCall call = {.shape = shape, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4)};
   int result;
   if (!own_attention(c, &call, &result)) return result;
   return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4));
 }
 OP(attention_bwd) {
-  AttentionShape shape = attention_shape(c->n, c->x);
+  AttentionShape shape = attention_shape(c->machine->plan, c->instr);
   CudaFlashCall call = {.shape = shape, .backward = true, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4),
                         .d_o = T(5), .dq = T(6), .dk = T(7), .dv = T(8)};
   int result;
@@ -284,20 +275,31 @@ OP(scale_count) { return cuda_scale_count(S, F64(0), F64(1), F64(2)); }
 OP(clip_scaled) {
   return cuda_clip_scaled(S, (CudaScaling){X(0), X(1), X(2), N(0)}, ACC(0), F64(1), F64(2), F32(3));
 }
+CudaUpdate cuda_update(const CudaCall *c, int w, int cast) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  return (CudaUpdate){.step = c->machine->step,
+                      .ranges = c->machine->ranges[N(0)],
+                      .shard = N(1),
+                      .g = T(0),
+                      .scale = F32(1),
+                      .w = T(w),
+                      .cast = T(cast),
+                      .rounding = {recipe->rounding == ROUNDING_STOCHASTIC, recipe->seed}};
+}
+
 OP(adamw) {
   const Recipe *recipe = &c->machine->plan->recipe;
-  return cuda_adamw(S, c->machine->step, recipe->beta1, recipe->beta2, recipe->eps, c->machine->ranges[N(0)], N(1), T(0),
-                    F32(1), F32(2), F32(3), F32(4), T(5));
+  CudaUpdate update = cuda_update(c, 2, 5);
+  return cuda_adamw(S, &update, recipe->beta1, recipe->beta2, recipe->eps, F32(3), F32(4));
 }
 OP(lion) {
   const Recipe *recipe = &c->machine->plan->recipe;
-  return cuda_lion(S, c->machine->step, recipe->beta1, recipe->beta2, c->machine->ranges[N(0)], N(1), T(0), F32(1),
-                   F32(2), F32(3), T(4));
+  CudaUpdate update = cuda_update(c, 2, 4);
+  return cuda_lion(S, &update, recipe->beta1, recipe->beta2, F32(3));
 }
 OP(sgd) {
-  const Recipe *recipe = &c->machine->plan->recipe;
-  return cuda_sgd(S, c->machine->step, recipe->momentum, c->machine->ranges[N(0)], N(1), T(0), F32(1), F32(2), F32(3),
-                  T(4));
+  CudaUpdate update = cuda_update(c, 2, 4);
+  return cuda_sgd(S, &update, c->machine->plan->recipe.momentum, F32(3));
 }
 
 CudaFunction cuda_function(InstrOp op) {
@@ -363,23 +365,4 @@ CudaFunction cuda_function(InstrOp op) {
 bool cuda_needs_preparing(InstrOp op) {
   return op == INSTR_LINEAR_FWD || op == INSTR_LINEAR_BWD_X || op == INSTR_LINEAR_BWD_W ||
          op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY_X || op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD;
-}
-
-uint64_t cuda_scratch_bytes(const Plan *plan, const PlanInstr *instr) {
-  const int64_t *n = plan->ints.data + instr->ints;
-  AttentionShape shape;
-  switch (instr->op) {
-    case INSTR_LINEAR_BWD_W: return cuda_column_scratch(n[0], n[1]);
-    case INSTR_LINEAR_CROSS_ENTROPY: return cuda_column_scratch(n[4], n[1]);
-    case INSTR_LAYERNORM_BWD:
-    case INSTR_RMSNORM_BWD: return cuda_column_scratch(n[0], n[1]);
-    case INSTR_BROADCAST_BWD: return n[2] == 1 ? cuda_column_scratch(n[0], n[1]) : 0;
-    case INSTR_ADAFACTOR_SUMS:
-    case INSTR_ADAFACTOR_MOMENTS:
-    case INSTR_ADAFACTOR: return cuda_adafactor_scratch(plan->units.data[n[0]].param_count);
-    case INSTR_ATTENTION_BWD:
-      shape = attention_shape(n, plan->reals.data + instr->reals);
-      return cuda_attention_scratch(&shape);
-    default: return 0;
-  }
 }

@@ -43,6 +43,9 @@ typedef struct CudaCall {
 enum { CUDA_COMM_FAILED = -1, CUDA_NOT_PREPARED = -2, CUDA_FLASH_FAILED = -3 };
 typedef int (*CudaFunction)(const CudaCall *call);
 
+/* What an optimizer's instruction updates: gradient and scale are always operands 0 and 1, w and cast those of these numbers. */
+CudaUpdate cuda_update(const CudaCall *c, int w, int cast);
+
 /* cuda_adafactor.c */
 int cuda_op_adafactor_sums(const CudaCall *c);
 int cuda_op_adafactor_moments(const CudaCall *c);
@@ -54,7 +57,5 @@ int cuda_adafactor_open(Arena *arena, const Plan *plan, const UnitRanges *ranges
 CudaFunction cuda_function(InstrOp op);
 /* Must be called once with `prepare` before it runs. */
 bool cuda_needs_preparing(InstrOp op);
-/* Scratch memory of the compute stream that an instruction needs. */
-uint64_t cuda_scratch_bytes(const Plan *plan, const PlanInstr *instr);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "runtime/cuda_flash.h"
 #include "runtime/cuda_libs.h"
+#include "runtime/environment.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
@@ -53,14 +54,14 @@ static void find_devices(Findings *f) {
 }
 
 static void find_cudnn(Findings *f) {
-  const char *why, *wanted = getenv("FSDPC_CUDA_ATTENTION");
+  const char *why;
+  bool own = environment_setting(SETTING_FSDPC_CUDA_ATTENTION) == CUDA_ATTENTION_OWN;
   int number = cuda_flash_version(&why);
   if (number == 0) add(f, "cuDNN", arena_printf(f->arena, "%s; attention uses own kernels", why), NULL);
   else
     add(f, "cuDNN",
         arena_printf(f->arena, "%s loads; attention %s", version(f, number, 10000, 100),
-                     wanted != NULL && strcmp(wanted, "own") == 0 ? "uses own kernels, as FSDPC_CUDA_ATTENTION says"
-                                                                  : "of bf16 and f16 uses it where it has a kernel"),
+                     own ? "uses own kernels, as FSDPC_CUDA_ATTENTION says" : "of bf16 and f16 uses it where it has a kernel"),
         NULL);
 }
 

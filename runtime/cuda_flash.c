@@ -21,7 +21,7 @@ typedef struct Entry {
 typedef struct Launches {
   CudaFlashCall call;
   Entry *entry;                    /* NULL: an own kernel */
-  cudnnBackendDescriptor_t *packs; /* batch / samples */
+  cudnnBackendDescriptor_t *packs; /* of all parts */
   int64_t count;                   /* of packs made */
 } Launches;
 
@@ -96,7 +96,8 @@ bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *c
   Entry *entry = entry_of(flash, call);
   *why = entry != NULL ? entry->plan.graph.error : "too many shapes";
   if (entry == NULL || !entry->usable) return false;
-  int64_t count = call->shape.batch / entry->plan.samples;
+  const AttentionShape *part = &entry->plan.part;
+  int64_t count = call->shape.batch / part->batch * (call->shape.heads / part->heads);
   *l = (Launches){.call = *call, .entry = entry, .packs = ARENA_ARRAY(flash->arena, cudnnBackendDescriptor_t, count)};
   return true;
 }
@@ -124,44 +125,51 @@ static void bind(Binding *b, FlashId id, void *address) {
   b->addresses[b->count++] = address;
 }
 
-/* From row `row` on; 16-bit elements. */
-static void bind_rows(Binding *b, FlashId id, CudaTensor t, int64_t row) {
-  bind(b, id, (unsigned char *)t.x + row * t.ld * 2);
+/* From row `row` and column `col` on; 16-bit elements. */
+static void bind_rows(Binding *b, FlashId id, CudaTensor t, int64_t row, int64_t col) {
+  bind(b, id, (unsigned char *)t.x + (row * t.ld + col) * 2);
 }
 
-static Binding binding_of(CudaFlash *flash, const Launches *l, int64_t first /* sample */, unsigned char *workspace) {
+/* Of the part that begins with this sample and this group of heads. */
+static Binding binding_of(CudaFlash *flash, const Launches *l, int64_t sample, int64_t group, unsigned char *workspace) {
   const CudaFlashCall *c = &l->call;
-  int64_t query = first * c->shape.tq, key = first * c->shape.tk;
+  const AttentionShape *s = &c->shape, *part = &l->entry->plan.part;
+  int64_t row = sample * s->tq, key = sample * s->tk, head = group * part->heads, col = head * s->head_dim;
+  int64_t key_col = group * part->kv_heads * s->head_dim;
   Binding b = {.count = 0};
-  bind_rows(&b, FLASH_Q, c->q, query);
-  bind_rows(&b, FLASH_K, c->k, key);
-  bind_rows(&b, FLASH_V, c->v, key);
-  bind_rows(&b, FLASH_O, c->o, query);
-  bind(&b, FLASH_LSE, c->lse + query * c->shape.heads);
+  bind_rows(&b, FLASH_Q, c->q, row, col);
+  bind_rows(&b, FLASH_K, c->k, key, key_col);
+  bind_rows(&b, FLASH_V, c->v, key, key_col);
+  bind_rows(&b, FLASH_O, c->o, row, col);
+  bind(&b, FLASH_LSE, c->lse + (sample * s->heads + head) * s->tq);
   bind(&b, FLASH_SCALE, &l->entry->scale);
-  if (c->shape.causal) bind(&b, FLASH_HIDDEN, &flash->hidden);
+  if (s->causal) bind(&b, FLASH_HIDDEN, &flash->hidden);
   if (!c->backward) return b;
   bind(&b, FLASH_ONE, &flash->one);
   bind(&b, FLASH_DELTA, workspace + l->entry->plan.delta_at);
-  bind_rows(&b, FLASH_D_O, c->d_o, query);
-  bind_rows(&b, FLASH_DQ, c->dq, query);
-  bind_rows(&b, FLASH_DK, c->dk, key);
-  bind_rows(&b, FLASH_DV, c->dv, key);
+  bind_rows(&b, FLASH_D_O, c->d_o, row, col);
+  bind_rows(&b, FLASH_DQ, c->dq, row, col);
+  bind_rows(&b, FLASH_DK, c->dk, key, key_col);
+  bind_rows(&b, FLASH_DV, c->dv, key, key_col);
   return b;
 }
 
-bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why) {
-  for (uint32_t i = 0; i < flash->launch_count; i++) {
-    Launches *l = &flash->launches[i];
-    if (l->entry == NULL) continue;
-    for (int64_t first = 0; first < l->call.shape.batch; first += l->entry->plan.samples) {
-      Binding b = binding_of(flash, l, first, workspace);
+static bool bind_launches(CudaFlash *flash, Launches *l, unsigned char *workspace) {
+  const AttentionShape *part = &l->entry->plan.part;
+  for (int64_t sample = 0; sample < l->call.shape.batch; sample += part->batch)
+    for (int64_t group = 0; group < l->call.shape.heads / part->heads; group++) {
+      Binding b = binding_of(flash, l, sample, group, workspace);
       l->packs[l->count] = dnn_bind(&flash->dnn, b.ids, b.addresses, b.count, workspace);
-      *why = "it does not take the addresses of an attention";
       if (l->packs[l->count] == NULL) return false;
       l->count++;
     }
-  }
+  return true;
+}
+
+bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why) {
+  *why = "it does not take the addresses of an attention";
+  for (uint32_t i = 0; i < flash->launch_count; i++)
+    if (flash->launches[i].entry != NULL && !bind_launches(flash, &flash->launches[i], workspace)) return false;
   return true;
 }
 

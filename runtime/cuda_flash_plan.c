@@ -7,6 +7,7 @@
 #include "runtime/cuda_flash_plan.h"
 
 #include "base/checked.h"
+#include "runtime/beside.h"
 
 #include <stdio.h>
 
@@ -16,7 +17,7 @@ enum { STEP_BYTES = 256 };
 typedef struct Sketch {
   DnnGraph *g;
   const CudaFlashCall *call;
-  AttentionShape s; /* batch: the samples taken at a time */
+  AttentionShape s; /* of the part */
   cudnnDataType_t io;
   DnnView scores, rows; /* [batch, heads, tq, tk] and [.., tq, 1], whole in memory if they were there */
   DnnTensor q, kt, scale;
@@ -150,12 +151,11 @@ static void backward(Sketch *k) {
   dnn_matmul(k->g, ds, own, stored(k, FLASH_DQ, packed(k, k->s.heads, k->s.tq, c->dq.ld)));
 }
 
-static void sketch(DnnGraph *g, const CudaFlashCall *call, int64_t samples) {
-  Sketch k = {.g = g, .call = call, .s = call->shape, .next = FLASH_VIRTUAL};
-  k.s.batch = samples;
+static void sketch(DnnGraph *g, const CudaFlashCall *call, const AttentionShape *part) {
+  Sketch k = {.g = g, .call = call, .s = *part, .next = FLASH_VIRTUAL};
   k.io = call->q.type == CUDA_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
-  k.scores = dense(samples, k.s.heads, k.s.tq, k.s.tk);
-  k.rows = dense(samples, k.s.heads, k.s.tq, 1);
+  k.scores = dense(k.s.batch, k.s.heads, k.s.tq, k.s.tk);
+  k.rows = dense(k.s.batch, k.s.heads, k.s.tq, 1);
   k.q = stored(&k, FLASH_Q, packed(&k, k.s.heads, k.s.tq, call->q.ld));
   k.kt = stored(&k, FLASH_K, turned(packed(&k, k.s.kv_heads, k.s.tk, call->k.ld)));
   k.scale = scalar(&k, FLASH_SCALE);
@@ -180,37 +180,26 @@ bool flash_fits(const CudaFlashCall *c) {
 }
 
 static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, const CudaFlashCall *call) {
-  const AttentionShape *s = &call->shape;
+  const AttentionShape *s = &plan->part;
   plan->graph = (DnnGraph){.dnn = dnn};
-  sketch(&plan->graph, call, plan->samples);
+  sketch(&plan->graph, call, s);
   if (!dnn_build(&plan->graph, device)) return false;
   plan->delta_at = round_up((uint64_t)plan->graph.workspace_bytes, STEP_BYTES);
   plan->workspace_bytes = plan->delta_at;
   if (call->backward)
-    plan->workspace_bytes += round_up((uint64_t)(plan->samples * s->heads * s->tq) * sizeof(float), STEP_BYTES);
+    plan->workspace_bytes += round_up((uint64_t)(s->batch * s->heads * s->tq) * sizeof(float), STEP_BYTES);
   return true;
 }
 
-/* The largest divisor of the batch whose share of `bytes` fits. */
-static int64_t share(int64_t batch, uint64_t bytes) {
-  int64_t samples = batch - 1;
-  while (samples > 1 && (batch % samples != 0 || bytes / (uint64_t)batch * (uint64_t)samples > FLASH_WORKSPACE_BYTES)) samples--;
-  return samples;
-}
-
 bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, const CudaFlashCall *call) {
-  plan->samples = call->shape.batch;
-  if (!build(plan, dnn, device, call)) return false;
-  if (plan->workspace_bytes <= FLASH_WORKSPACE_BYTES) return true;
-  uint64_t bytes = plan->workspace_bytes;
-  dnn_destroy(&plan->graph);
-  if (call->shape.batch > 1) {
-    plan->samples = share(call->shape.batch, bytes);
+  plan->part = call->backward ? flash_part(&call->shape, BESIDE_ATTENTION_MOST) : call->shape;
+  while (plan->part.batch > 0) {
     if (!build(plan, dnn, device, call)) return false;
-    if (plan->workspace_bytes <= FLASH_WORKSPACE_BYTES) return true;
+    if (plan->workspace_bytes <= BESIDE_ATTENTION_MOST) return true; /* nearly always, for what it takes is known */
+    double too_much = (double)plan->workspace_bytes / BESIDE_ATTENTION_MOST;
     dnn_destroy(&plan->graph);
+    plan->part = flash_part(&call->shape, (uint64_t)((double)flash_workspace_bytes(&plan->part) / too_much));
   }
-  snprintf(plan->graph.error, sizeof plan->graph.error, "one sample needs a workspace of more than %d MiB",
-           FLASH_WORKSPACE_BYTES >> 20);
+  snprintf(plan->graph.error, sizeof plan->graph.error, "it needs a workspace of more than %d MiB for one head", BESIDE_ATTENTION_MOST >> 20);
   return false;
 }

@@ -5,10 +5,7 @@
 #include "runtime/cuda_dnn.h"
 #include "runtime/cuda_flash.h"
 
-/* At most; a backward pass that needs more is cut along the batch. */
-enum { FLASH_WORKSPACE_BYTES = 512 << 20 };
-
-/* What dnn_bind calls a graph's tensors. DELTA: sum of o do, f32 [samples heads tq], in the workspace. */
+/* What dnn_bind calls a graph's tensors. DELTA: sum of o do, f32 [samples heads tq] of a part, in the workspace. */
 typedef enum {
   FLASH_Q = 1,
   FLASH_K,
@@ -28,7 +25,7 @@ typedef enum {
 
 typedef struct FlashPlan {
   DnnGraph graph;
-  int64_t samples; /* of the batch at a time */
+  AttentionShape part; /* of the call, at a time */
   uint64_t delta_at, workspace_bytes;
 } FlashPlan;
 

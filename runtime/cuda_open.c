@@ -1,12 +1,11 @@
 /* Owns: opening the CUDA backend: device, memory, streams, events, communicator, operands, algorithms; and closing it.
- *
- * Device memory: the arena, as planned, and beside it a constant known before the first step: the workspace of products,
- * the compute stream's scratch, cuDNN's, inputs, ranges of parameters, the communicator's scratch (and what CUDA, cuBLASLt and NCCL
- * take for themselves). */
+ * Device memory is the arena, as planned, and beside it what beside.h says. */
 #include "runtime/cuda_state.h"
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "runtime/beside.h"
+#include "runtime/environment.h"
 #include "runtime/runtime.h"
 
 #include <dlfcn.h>
@@ -18,17 +17,12 @@
 #define FSDPC_CUDA_DRIVER "libcuda.so.1"
 #endif
 
-enum { WORKSPACE_BYTES = 32 << 20, GPU_PAGE_BYTES = 2 << 20, DEFAULT_TIMEOUT_S = 600 };
+enum { GPU_PAGE_BYTES = 2 << 20 };
 
 bool backend_cuda_check(const Plan *plan, Failure *failure) {
   void *driver = dlopen(FSDPC_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
   Failure scratch = {0};
   CudaLibs libs;
-  if (plan->recipe.master != DTYPE_F32)
-    return fail(failure, RUN_INVALID,
-                "backend \"cuda\": parameters without f32 master weights are not supported in this version; leave `master %s` "
-                "out, or train with --backend cpu",
-                dtype_name(plan->recipe.master));
   if (driver == NULL)
     return fail(failure, RUN_INVALID,
                 "backend \"cuda\": no NVIDIA driver here (libcuda.so.1 does not load); install it, or train with --backend "
@@ -39,39 +33,19 @@ bool backend_cuda_check(const Plan *plan, Failure *failure) {
   return true;
 }
 
-static bool flag(const char *name, bool otherwise) {
-  const char *value = getenv(name);
-  return value == NULL || *value == '\0' ? otherwise : strcmp(value, "0") != 0;
-}
-
-/* --- device ------------------------------------------------------------------------------------------------------- */
-
-/* One GPU a rank where there are enough; else ranks share them. */
-static bool open_device(CudaBackend *cuda, int *devices, Failure *failure) {
-  struct cudaDeviceProp device;
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* kernels that load lazily would load while a graph is captured */
-  cudaError_t error = cudaGetDeviceCount(devices);
-  if (error != cudaSuccess || *devices == 0)
-    return fail(failure, RUN_INVALID, "backend \"cuda\": no usable GPU: %s; `fsdpc doctor` says what this machine has",
-                error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
-  int chosen = (int)cuda->machine.rank % *devices;
-  cuda->device = chosen;
-  if (!cuda_ok((int)cudaSetDevice(chosen), "choosing a GPU", failure) ||
-      !cuda_ok((int)cudaGetDeviceProperties(&device, chosen), "asking a GPU what it is", failure))
-    return false;
-  snprintf(cuda->device_name, sizeof cuda->device_name, "%s, compute %d.%d", device.name, device.major, device.minor);
-  cuda->major = device.major;
-  if (device.major >= 8) return true;
-  return fail(failure, RUN_INVALID, "backend \"cuda\": GPU %d (%s) is too old: compute 8.0 is needed", chosen,
-              cuda->device_name);
-}
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 static bool allocate(void **to, uint64_t bytes, const char *what, Failure *failure) {
   char size[32];
   cudaError_t error = cudaMalloc(to, bytes == 0 ? 256 : bytes);
   if (error == cudaSuccess) return true;
-  return fail(failure, RUN_INVALID, "cuda: %s of %s: %s; plan with a smaller --memory, or use an emptier GPU", what,
+  return fail(failure, RUN_NO_FIT, "cuda: %s of %s: %s; plan with a smaller --memory, or use an emptier GPU", what,
               text_bytes(size, bytes), cudaGetErrorString(error));
+}
+
+static bool allocate_beside(CudaBackend *cuda, void **to, uint64_t bytes, const char *what, Failure *failure) {
+  cuda->beside_bytes += bytes;
+  return allocate(to, bytes, what, failure);
 }
 
 /* One more thing that the run's header says of the device. */
@@ -103,7 +77,7 @@ static bool open_arena(CudaBackend *cuda, Failure *failure) {
   const CudaLibs *libs = &cuda->libs;
   void *arena = NULL;
   cuda->arena_bytes = round_up(cuda->config.plan->arena_bytes, GPU_PAGE_BYTES); /* sharing it shares nothing else */
-  cuda->nccl_memory = cuda->nccl && flag("FSDPC_NCCL_WINDOWS", true) && libs->ncclMemAlloc != NULL &&
+  cuda->nccl_memory = cuda->nccl && environment_setting(SETTING_FSDPC_NCCL_WINDOWS) == 1 && libs->ncclMemAlloc != NULL &&
                       libs->ncclMemFree != NULL && libs->ncclCommWindowRegister != NULL &&
                       libs->ncclCommWindowDeregister != NULL &&
                       libs->ncclMemAlloc(&arena, cuda->arena_bytes) == ncclSuccess && arena != NULL;
@@ -114,13 +88,9 @@ static bool open_arena(CudaBackend *cuda, Failure *failure) {
 
 static bool open_memory(CudaBackend *cuda, Failure *failure) {
   const Plan *plan = cuda->config.plan;
-  uint64_t scratch = 0;
-  for (uint32_t i = 0; i < plan->instrs.count; i++) {
-    uint64_t bytes = cuda_scratch_bytes(plan, &plan->instrs.data[i]);
-    if (bytes > scratch) scratch = bytes;
-  }
-  if (!open_arena(cuda, failure) || !allocate(&cuda->workspace, WORKSPACE_BYTES, "the workspace of products", failure) ||
-      !allocate(&cuda->scratch, scratch, "scratch memory", failure))
+  BesideArena beside = beside_arena(plan);
+  if (!open_arena(cuda, failure) || !allocate_beside(cuda, &cuda->workspace, beside.products, "the workspace of products", failure) ||
+      !allocate_beside(cuda, &cuda->scratch, beside.scratch, "scratch memory", failure))
     return false;
   cuda->machine.scratch = cuda->scratch;
   return open_host(cuda, failure) && cuda_ok((int)cudaMemset(cuda->arena, 0, plan->arena_bytes), "clearing the arena", failure);
@@ -190,20 +160,17 @@ static bool prepare(CudaBackend *cuda, int32_t position, const char **refused, F
 
 /* --- attention by cuDNN --------------------------------------------------------------------------------------------- */
 
-static bool wants(const char *attention) {
-  const char *value = getenv("FSDPC_CUDA_ATTENTION");
-  return value != NULL && strcmp(value, attention) == 0;
-}
+static bool wants(uint32_t attention) { return environment_setting(SETTING_FSDPC_CUDA_ATTENTION) == attention; }
 
 /* False: FSDPC_CUDA_ATTENTION=cudnn, and cuDNN does not do it all. */
 static bool without_flash(const char *why, Failure *failure) {
-  if (!wants("cudnn")) return true;
+  if (!wants(CUDA_ATTENTION_CUDNN)) return true;
   return fail(failure, RUN_INVALID, "cuda: FSDPC_CUDA_ATTENTION=cudnn, but cuDNN: %s; unset it to use own kernels", why);
 }
 
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
-  if (wants("own")) return true;
+  if (wants(CUDA_ATTENTION_OWN)) return true;
   cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, cuda->major, &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
@@ -215,9 +182,9 @@ static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure)
   if (refused != NULL && !without_flash(refused, failure)) return false;
   uint64_t bytes = flash != NULL ? cuda_flash_workspace_bytes(flash) : 0;
   if (bytes == 0) return true;
-  if (!allocate(&cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
+  if (!allocate_beside(cuda, &cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
   if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
-  snprintf(what, sizeof what, "attention by cuDNN with %s beside the plan", text_bytes(size, bytes));
+  snprintf(what, sizeof what, "attention by cuDNN with %s", text_bytes(size, bytes));
   say(cuda, what);
   return true;
 }
@@ -244,34 +211,43 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
   void *memory = NULL;
   for (uint32_t u = 0; u < plan->units.count; u++) total += cuda->config.ranges[u].count;
   CudaRange *host = ARENA_ARRAY(arena, CudaRange, total);
-  if (!allocate(&memory, total * sizeof *host, "ranges of parameters", failure)) return false;
+  if (!allocate_beside(cuda, &memory, total * sizeof *host, "ranges of parameters", failure)) return false;
   cuda->range_memory = memory;
   for (uint32_t u = 0; u < plan->units.count; u++) {
     const UnitRanges *own = &cuda->config.ranges[u];
     ranges[u] = (CudaRanges){cuda->range_memory + at, (int32_t)own->count};
     for (uint32_t i = 0; i < own->count; i++)
       host[at++] = (CudaRange){(int64_t)own->data[i].local, (int64_t)own->data[i].count,
-                               plan->params.data[own->data[i].param].decay ? plan->recipe.decay : 0};
+                               plan->params.data[own->data[i].param].decay ? plan->recipe.decay : 0,
+                               (int64_t)own->data[i].first, param_name_hash(plan, &plan->params.data[own->data[i].param])};
   }
   cuda->machine.ranges = ranges;
   CudaFactoreds *factored = NULL;
   int error = cuda_adafactor_open(arena, plan, cuda->config.ranges, &cuda->factored_memory, &factored);
   if (!cuda_ok(error, "Adafactor's parameters", failure)) return false;
   cuda->machine.factored = factored;
+  if (factored != NULL) cuda->beside_bytes += plan->params.count * sizeof(CudaFactored);
   return total == 0 || cuda_ok((int)cudaMemcpy(memory, host, total * sizeof *host, cudaMemcpyHostToDevice),
                                "ranges of parameters", failure);
 }
 
 /* --- communicator -------------------------------------------------------------------------------------------------- */
 
+static bool spans_hosts(const CudaBackendConfig *config) {
+  for (uint32_t r = 0; r < config->plan->world.ranks; r++)
+    if (config->exchange[r] == NULL) return true;
+  return false;
+}
+
 /* Before memory is allocated: the communicators want it from different places. */
-static bool choose_comm(CudaBackend *cuda, int devices, Failure *failure) {
-  uint32_t ranks = cuda->config.plan->world.ranks;
-  const char *wanted = getenv("FSDPC_CUDA_COMM");
-  cuda->nccl = ranks <= (uint32_t)devices;
-  if (wanted != NULL && strcmp(wanted, "local") == 0) cuda->nccl = false;
-  if (wanted != NULL && strcmp(wanted, "nccl") == 0) cuda->nccl = true;
-  cuda->nccl = cuda->nccl && ranks > 1;
+static bool choose_comm(CudaBackend *cuda, Failure *failure) {
+  uint32_t ranks = cuda->config.plan->world.ranks, wanted = environment_setting(SETTING_FSDPC_CUDA_COMM);
+  cuda->nccl = ranks > 1 && (wanted == CUDA_COMM_NCCL || (wanted == CUDA_COMM_AUTO && cuda->own_gpus));
+  if (ranks > 1 && !cuda->nccl && spans_hosts(&cuda->config))
+    return fail(failure, RUN_INVALID, cuda->own_gpus
+                                          ? "cuda: FSDPC_CUDA_COMM=local, but ranks on several hosts need NCCL; unset it"
+                                          : "cuda: ranks on several hosts need a GPU each, and some share one here; start at "
+                                            "most as many processes on a host as it has GPUs");
   return !cuda->nccl || cuda_libs_nccl(&cuda->libs, failure);
 }
 
@@ -282,6 +258,7 @@ static bool open_comm(CudaBackend *cuda, Arena *arena, Failure *failure) {
   cuda->machine.comm =
       cuda->nccl ? cuda_comm_nccl_open(arena, &config, failure) : cuda_comm_local_open(arena, &config, failure);
   if (cuda->machine.comm == NULL) return false;
+  cuda->beside_bytes += cuda->machine.comm->device_bytes;
   say(cuda, cuda->machine.comm->name);
   cuda->use_graphs = cuda->use_graphs && cuda->machine.comm->capturable;
   return true;
@@ -290,30 +267,29 @@ static bool open_comm(CudaBackend *cuda, Arena *arena, Failure *failure) {
 /* --- the whole ----------------------------------------------------------------------------------------------------- */
 
 static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
-  int devices = 0;
-  if (!open_device(cuda, &devices, failure) || !cuda_libs_cublaslt(&cuda->libs, failure) ||
-      !choose_comm(cuda, devices, failure) || !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) || !cuda_stage_open(cuda, arena, failure) ||
-      !open_ranges(cuda, arena, failure))
+  if (!cuda_device_open(cuda, arena, failure) || !cuda_libs_cublaslt(&cuda->libs, failure) ||
+      !choose_comm(cuda, failure) || !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) ||
+      !cuda_stage_open(cuda, arena, failure) || !open_ranges(cuda, arena, failure))
     return false;
-  cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, WORKSPACE_BYTES, failure);
+  cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, BESIDE_PRODUCTS_BYTES, failure);
   if (cuda->machine.products == NULL || !open_comm(cuda, arena, failure) ||
       !open_flash(cuda, arena, failure))
     return false;
-  return open_plan(cuda, arena, failure) && cuda_ok((int)cudaDeviceSynchronize(), "opening", failure);
+  if (!open_plan(cuda, arena, failure) || !cuda_ok((int)cudaDeviceSynchronize(), "opening", failure)) return false;
+  cudaGetLastError(); /* what libraries have tried and recovered from is not for the first launch to find */
+  return true;
 }
 
 Backend *backend_cuda_open(Arena *arena, const CudaBackendConfig *config, Failure *failure) {
   CudaBackend *cuda = ARENA_NEW(arena, CudaBackend);
-  const char *timeout = getenv("FSDPC_CUDA_TIMEOUT");
-  long seconds = timeout != NULL ? strtol(timeout, NULL, 10) : 0;
   cuda->base = cuda_methods;
   cuda->config = *config;
   cuda->machine = (CudaMachine){.plan = config->plan, .rank = config->host->rank};
   cuda->graphs = ARENA_ARRAY(arena, cudaGraphExec_t, config->plan->segments.count);
   cuda->timers = ARENA_ARRAY(arena, CudaTimer, config->plan->instrs.count);
-  cuda->sync_each = flag("FSDPC_CUDA_SYNC", false);
-  cuda->use_graphs = flag("FSDPC_CUDA_GRAPH", true) && !cuda->sync_each;
-  cuda->timeout_s = seconds > 0 && seconds < 1000000 ? (uint32_t)seconds : DEFAULT_TIMEOUT_S;
+  cuda->sync_each = environment_setting(SETTING_FSDPC_CUDA_SYNC) == 1;
+  cuda->use_graphs = environment_setting(SETTING_FSDPC_CUDA_GRAPH) == 1 && !cuda->sync_each;
+  cuda->timeout_s = environment_setting(SETTING_FSDPC_CUDA_TIMEOUT);
   if (open_all(cuda, arena, failure)) return &cuda->base;
   cuda->failure = *failure;
   cuda_release(cuda);
@@ -328,11 +304,11 @@ void cuda_release(CudaBackend *cuda) {
   const Plan *plan = cuda->config.plan;
   bool broken = cuda->failure.code != 0;
   if (!broken) cudaDeviceSynchronize();
+  for (uint32_t s = 0; s < plan->segments.count; s++) /* NCCL waits for the graphs that hold its collectives */
+    if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);
   if (cuda->machine.comm != NULL) cuda->machine.comm->close(cuda->machine.comm, broken);
   if (cuda->machine.products != NULL) cuda_products_close(cuda->machine.products);
   if (cuda->machine.flash != NULL) cuda_flash_close(cuda->machine.flash);
-  for (uint32_t s = 0; s < plan->segments.count; s++)
-    if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);
   for (uint32_t i = 0; i < plan->instrs.count; i++) destroy_event(cuda->timers[i].start), destroy_event(cuda->timers[i].end);
   for (uint32_t i = 0; cuda->events != NULL && i < plan->event_count; i++) destroy_event(cuda->events[i]);
   for (uint32_t q = 0; q < STREAM_COUNT; q++) {

@@ -69,7 +69,8 @@ static bool check(cublasStatus_t status, const Shape *s, const char *what, Failu
               (long long)s->m, (long long)s->n, (long long)s->k, (int)status);
 }
 
-static bool describe(CudaProducts *products, Entry *e, Failure *failure) {
+/* bias: one of those that will be added; some heuristics want to see that there is one. */
+static bool describe(CudaProducts *products, Entry *e, const void *bias, Failure *failure) {
   const CudaLibs *l = products->libs;
   const Shape *s = &e->shape;
   cublasOperation_t first = s->tb ? CUBLAS_OP_T : CUBLAS_OP_N, second = s->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -81,6 +82,7 @@ static bool describe(CudaProducts *products, Entry *e, Failure *failure) {
          CHECK(cublasLtMatmulDescSetAttribute(e->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first)) &&
          CHECK(cublasLtMatmulDescSetAttribute(e->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second)) &&
          CHECK(cublasLtMatmulDescSetAttribute(e->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) &&
+         (bias == NULL || CHECK(cublasLtMatmulDescSetAttribute(e->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias))) &&
          CHECK(cublasLtMatrixLayoutCreate(&e->a, in, s->tb ? k : n, s->tb ? n : k, s->ldb)) &&
          CHECK(cublasLtMatrixLayoutCreate(&e->b, in, s->ta ? m : k, s->ta ? k : m, s->lda)) &&
          CHECK(cublasLtMatrixLayoutCreate(&e->c, out, n, m, s->ldc));
@@ -139,7 +141,7 @@ bool cuda_products_prepare(CudaProducts *products, const CudaProduct *product, F
   Entry *entry = &products->entries[products->count];
   *entry = (Entry){.shape = shape};
   products->count++; /* before it can fail: close destroys what was made */
-  return describe(products, entry, failure) && choose(products, entry, failure);
+  return describe(products, entry, product->bias.x, failure) && choose(products, entry, failure);
 }
 
 int cuda_products_run(CudaProducts *products, CudaStream stream, const CudaProduct *product) {

@@ -40,6 +40,7 @@ bool cuda_stage_open(CudaBackend *cuda, Arena *arena, Failure *failure) {
     at += round_up(bytes, PLAN_ALIGN_BYTES);
   }
   cuda->staging_bytes = at;
+  cuda->beside_bytes += at;
   void *host = NULL, *device = NULL;
   if (!cuda_ok((int)cudaHostAlloc(&host, at, cudaHostAllocDefault), "pinned memory for inputs", failure)) return false;
   cuda->staging_host = host;

@@ -20,6 +20,8 @@ typedef struct CudaBackend {
   CudaTensor *operands; /* parallel to plan->operands */
   uint64_t *reach;      /* of each instruction: the offset in the device's arena that its operands end at */
   int device, major; /* its number, and the first of its compute capability */
+  uint32_t sharers;  /* ranks on that device, this one included */
+  bool own_gpus;     /* no two ranks of the job are on one device */
   char device_name[400]; /* and what was chosen on it */
 
   unsigned char *arena;
@@ -27,6 +29,7 @@ typedef struct CudaBackend {
   bool nccl;               /* ranks communicate through NCCL */
   bool nccl_memory;        /* the arena is from ncclMemAlloc */
   unsigned char *host;     /* plan->host_bytes of pinned memory, which kernels can read and write too; NULL: nothing is offloaded */
+  uint64_t beside_bytes;   /* of device memory that was taken beside the arena */
   void *workspace;         /* of products */
   void *scratch;           /* of the compute stream */
   void *flash_memory;      /* of cuDNN's attention */
@@ -57,6 +60,8 @@ extern const Backend cuda_methods;
 
 /* Of a buffer, in whichever arena it lies. */
 unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf);
+/* Takes a GPU, tells the other ranks which, and checks that the run fits it. */
+bool cuda_device_open(CudaBackend *cuda, Arena *arena, Failure *failure);
 /* Fails with what was being done and CUDA's reason; true when error is 0. */
 bool cuda_ok(int error, const char *what, Failure *failure);
 /* Fills the host's staging memory for the step that begins, or for the one segment of a forward plan that is to run, and

@@ -1,6 +1,7 @@
 /* Owns: sampling text from a forward plan, in this process. */
 #include "runtime/backends.h"
 #include "runtime/decoder.h"
+#include "runtime/environment.h"
 #include "runtime/launch.h"
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
@@ -110,7 +111,7 @@ static bool open_weights(Arena *arena, Generator *generator, Failure *failure) {
 static bool run(Arena *arena, Generator *generator, Failure *failure) {
   const Plan *plan = generator->plan;
   if (!open_decoder(arena, generator, failure) || !open_weights(arena, generator, failure)) return false;
-  const BackendKind *kind = backend_find(generator->options->backend, failure);
+  const BackendKind *kind = environment_check(failure) ? backend_find(generator->options->backend, failure) : NULL;
   if (kind == NULL || (kind->check != NULL && !kind->check(plan, failure))) return false;
   if (!shared_open(arena, &generator->memory, 1, kind->shared_bytes(plan), failure)) return false;
   const SharedMemory *memory = &generator->memory;

@@ -18,7 +18,7 @@ static bool open_kernels(RankMachine *machine, const char *gemm, Failure *failur
   const char *why = "";
   machine->kernels = kernels_cpu();
   if (machine->kernels == NULL)
-    return fail(failure, RUN_INVALID, "FSDPC_ISA names kernels that this processor cannot run");
+    return fail(failure, RUN_INVALID, "environment: FSDPC_ISA names kernels that this processor cannot run; unset it to have the best there are");
   machine->gemm = gemm_open(gemm, &why);
   if (machine->gemm != NULL) return true;
   return fail(failure, RUN_INVALID, "gemm \"%s\": %s; leave it out to take the best there is, or name \"builtin\"", gemm,

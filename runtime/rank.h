@@ -12,6 +12,7 @@ typedef struct RankMachine {
   const KernelTable *kernels; /* of the CPU; GPUs use their own but for initial values */
   const Gemm *gemm;
   const char *kernels_name, *gemm_name; /* what computes, for reports */
+  uint64_t beside_bytes;                /* of device memory beside the arena, where that is not the host's */
   uint32_t threads; /* that compute, the calling one included */
   KernelContext context;
   uint32_t spins;

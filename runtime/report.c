@@ -138,6 +138,7 @@ static void print_header(const ReportConfig *config) {
   fprintf(stderr, "  memory     %s a rank, planned to the byte", text_bytes(bytes, plan->arena_bytes));
   if (config->checkpoint_bytes > 0)
     fprintf(stderr, "; %s more for writing checkpoints", text_bytes(bytes, config->checkpoint_bytes));
+  if (config->beside_bytes > 0) fprintf(stderr, "; %s beside it on the GPU", text_bytes(bytes, config->beside_bytes));
   fputc('\n', stderr);
 }
 
@@ -256,11 +257,11 @@ static json_t *start_recipe(const ReportConfig *config) {
 static json_t *start_machine(const Report *report) {
   const ReportConfig *config = &report->config;
   json_t *devices = json_array();
-  const char *device = processor(report->arena);
+  const char *device = config->beside_bytes > 0 ? config->kernels : processor(report->arena); /* a GPU's kernels name it */
   for (uint32_t rank = 0; rank < config->plan->world.ranks; rank++) json_array_append_new(devices, json_string(device));
-  return json_pack("{ss ss ss si ss sI so}", "version", FSDPC_VERSION, "backend", "cpu", "gemm", config->gemm, "threads",
+  return json_pack("{ss ss ss si ss sI sI so}", "version", FSDPC_VERSION, "backend", config->backend, "gemm", config->gemm, "threads",
                    (int)config->threads, "kernels", config->kernels, "checkpoint_host_bytes",
-                   (json_int_t)config->checkpoint_bytes, "devices", devices);
+                   (json_int_t)config->checkpoint_bytes, "beside_bytes", (json_int_t)config->beside_bytes, "devices", devices);
 }
 
 static bool write_start(const Report *report) {

@@ -15,7 +15,8 @@ typedef struct ReportConfig {
   const TokenData *data;
   uint64_t plan_hash, steps, samples_per_step, samples, ctx; /* samples: of the data */
   uint64_t checkpoint_bytes; /* of a rank's host buffer for checkpoints */
-  const char *gemm, *kernels;
+  uint64_t beside_bytes;     /* of device memory beside the arena; 0: there is none */
+  const char *backend, *gemm, *kernels;
   uint32_t threads;
   FILE *metrics; /* or NULL */
 } ReportConfig;

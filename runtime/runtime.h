@@ -8,7 +8,7 @@
 #include "runtime/launcher.h"
 
 /* Exit codes shared with the command line. */
-enum { RUN_OK = 0, RUN_INVALID = 1, RUN_PEER_FAILED = 4 };
+enum { RUN_OK = 0, RUN_INVALID = 1, RUN_NO_FIT = 3, RUN_PEER_FAILED = 4 };
 
 /* A step as rank 0 ran it. */
 typedef struct MeasuredRun {

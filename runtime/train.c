@@ -3,6 +3,7 @@
 #include "runtime/train_job.h"
 
 #include "runtime/alloc_guard.h"
+#include "runtime/environment.h"
 #include "runtime/mpi_lib.h"
 #include "runtime/schedule.h"
 
@@ -67,6 +68,8 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .samples = trainer->feed.samples,
                          .ctx = job->ctx,
                          .checkpoint_bytes = trainer->checkpointer != NULL ? runtime_checkpoint_bytes(job->plan) : 0,
+                         .backend = job->kind->name,
+                         .beside_bytes = trainer->machine.beside_bytes,
                          .gemm = trainer->machine.gemm_name,
                          .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
@@ -290,6 +293,7 @@ static void describe(void *user, int32_t position, char *out, size_t bytes) {
 static bool check_options(TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   job->steps = options->steps != 0 ? options->steps : job->plan->recipe.steps;
+  if (!environment_check(failure)) return false;
   job->kind = backend_find(options->backend, failure);
   if (job->kind == NULL) return false;
   if (!job->plan->training) return fail(failure, RUN_INVALID, "this plan only runs forward; it cannot train");
@@ -355,17 +359,15 @@ static uint64_t hash_options(const TrainJob *job) {
   uint64_t hash = 0xcbf29ce484222325u;
   const uint64_t numbers[] = {job->steps,        options->save_every,       options->eval_every,
                               job->eval_batches, options->save_dir != NULL, job->data.count,
-                              job->data.width};
+                              job->data.width,   environment_setting(SETTING_FSDPC_NCCL_SUM),
+                              environment_setting(SETTING_FSDPC_CUDA_COMM)};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = (hash ^ numbers[i]) * 0x100000001b3u;
   hash = hash_text(hash, options->init_path);
   return hash_text(hash, options->save_dir);
 }
 
-static bool check_hosts(const TrainJob *job, Failure *failure) {
+static bool check_hosts(Failure *failure) {
   char version[MPI_VERSION_BYTES];
-  if (strcmp(job->kind->name, "cpu") != 0)
-    return fail(failure, RUN_INVALID, "launch: backend \"%s\" joins the ranks of one host only in this version",
-                job->kind->name);
   return mpi_lib_version(version, failure);
 }
 
@@ -375,7 +377,7 @@ static bool open_join(Arena *arena, TrainJob *job, Join *join, Failure *failure)
   if (options->launcher->ranks != job->plan->world.ranks)
     return fail(failure, RUN_INVALID, "launch: %s started %u processes, but the plan is for %u ranks",
                 options->launcher->name, options->launcher->ranks, job->plan->world.ranks);
-  if (launcher_spans_hosts(options->launcher) && !check_hosts(job, failure)) return false;
+  if (launcher_spans_hosts(options->launcher) && !check_hosts(failure)) return false;
   job->terms = (JoinTerms){
       .plan_hash = plan_hash(job->plan),
       .options_hash = hash_options(job),

@@ -1,26 +1,36 @@
 #!/usr/bin/env bash
-# Owns: everything worth knowing about the CUDA backend on a machine with a GPU, in at most 8 minutes: builds, compares
-# kernels with float64, trains the same tiny models on CPU and GPU, several ranks on one GPU, compute-sanitizer, and the
-# GPT-2 124M benchmark. Writes a table to out/gpu-check.md; copy it into docs/gpu-results.md.
+# Owns: everything worth knowing about the CUDA backend on a machine with a GPU: builds, compares kernels with float64, trains
+# the same tiny models on CPU and GPU, several ranks on one GPU, compute-sanitizer, and benchmarks beside PyTorch. Each call
+# ends within 8 minutes. Writes a table to out/gpu-check.md; copy it into docs/gpu-results.md.
 #
-#   tools/gpu-check.sh                builds in build-gpu/ (needs nvcc, CMake, jansson; with cmocka also the kernel tests)
-#   tools/gpu-check.sh --build DIR    uses what was built there
+#   tools/gpu-check.sh [PART...]               builds in build-gpu/ (needs nvcc, CMake, jansson; with cmocka also the kernel tests)
+#   tools/gpu-check.sh --build DIR [PART...]   uses what was built there
+#   tools/gpu-check.sh --pack DIR              on a machine without a GPU: builds for compute 9.0 and puts all that a machine
+#                                              with one needs into DIR, so that its time is spent on checks
+#
+# --table FILE: somewhere else than out/gpu-check.md. Parts: kernels train attention optimizers ranks sanitizer bench bench-large; all but the last when none is named.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build=
+build='' pack='' table=$root/out/gpu-check.md parts=()
+known=(kernels train attention optimizers ranks sanitizer bench bench-large)
+usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 64; }
 while [ $# -gt 0 ]; do
   case $1 in
   --build) build=$(realpath "${2:?--build DIR}") && shift 2 ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 64 ;;
+  --table) table=${2:?--table FILE} && shift 2 ;;
+  --pack) pack=${2:?--pack DIR} && shift 2 ;;
+  *)
+    case " ${known[*]} " in *" $1 "*) parts+=("$1") && shift ;; *) usage ;; esac
+    ;;
   esac
 done
+[ ${#parts[@]} -gt 0 ] || parts=("${known[@]:0:${#known[@]}-1}")
 
 limit=470 # seconds for the whole
 begin=$SECONDS
-table=$root/out/gpu-check.md
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$root/out"
+mkdir -p "$(dirname "$table")"
 failures=0
 
 left() { echo $((limit - (SECONDS - begin) > 1 ? limit - (SECONDS - begin) : 1)); }
@@ -30,52 +40,74 @@ row() { printf '| %s | %s | %s |\n' "$1" "$2" "$3" | tee -a "$table"; }
 check() {
   local name=$1 code=0 said
   shift
-  timeout "$(left)" bash -c '"$@"' check "$@" >"$scratch/out" 2>&1 || code=$? # a shell, since some are functions
+  timeout -k 10 "$(left)" bash -c '"$@"' check "$@" >"$scratch/out" 2>&1 || code=$? # a shell, since some are functions
   said=$(grep -v '^$' "$scratch/out" | tail -n 1 | tr '|' '/' | cut -c1-120)
   case $code in
   0) row "$name" ok "$said" ;;
   77) row "$name" skipped "$said" ;;
-  124) row "$name" "out of time" "" ;;
+  124 | 137) row "$name" "out of time" "" ;;
   *) row "$name" "FAILED ($code)" "$said" && failures=$((failures + 1)) && sed 's/^/    /' "$scratch/out" | tail -n 15 >&2 ;;
   esac
   return "$code"
 }
 
+# --- build --------------------------------------------------------------------------------------------------------------
+# ARCHITECTURES
+make_build() {
+  local tests=OFF
+  pkg-config --exists cmocka 2>/dev/null && tests=ON
+  cmake -S "$root" -B "$build" -DFSDPC_CUDA=ON -DFSDPC_CUDA_ARCHITECTURES="$1" -DFSDPC_TESTS=$tests &&
+    cmake --build "$build" -j"$(nproc)" --target fsdpc &&
+    { [ $tests = OFF ] || cmake --build "$build" -j"$(nproc)" --target test_cuda_kernels_device; }
+}
+export -f make_build
+export root build scratch
+
+# Programs, and the libraries that a bare machine lacks.
+pack_build() {
+  make_build 90-real || return
+  mkdir -p "$pack/lib" && cp "$build/fsdpc" "$pack/" || return
+  [ ! -x "$build/tests/cuda/test_cuda_kernels_device" ] || cp "$build/tests/cuda/test_cuda_kernels_device" "$pack/" || return
+  ldd "$pack"/fsdpc "$pack"/test_* 2>/dev/null | awk '/libjansson|libcmocka/ { print $3 }' | sort -u | xargs -r cp -Lt "$pack/lib"
+}
+if [ -n "$pack" ]; then
+  mkdir -p "$pack" && pack=$(realpath "$pack") build=$root/build-gpu
+  pack_build && du -sh "$pack" && exit 0
+  exit 1
+fi
+
 # --- what is here -------------------------------------------------------------------------------------------------------
+gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)
 {
-  printf '# GPU check\n\n'
+  printf '# GPU check: %s\n\n' "${parts[*]}"
   printf -- '- date: %s\n- commit: %s\n' "$(date -u +%F)" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
-  printf -- '- device: %s\n\n' "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)"
+  printf -- '- device: %s\n\n' "$gpu"
   printf '| check | result | said |\n|---|---|---|\n'
 } >"$table"
 if ! nvidia-smi -L >/dev/null 2>&1; then
   row 'a GPU' 'FAILED' 'nvidia-smi finds none: nothing was checked'
   exit 1
 fi
-# pip's packages, where a toolkit without libraries finds cuBLASLt and NCCL
+# What was packed; and pip's packages, where a toolkit without libraries finds cuBLASLt and NCCL.
 pip=$(python3 -c "import importlib.util as u; print(list(u.find_spec('nvidia').submodule_search_locations)[0])" 2>/dev/null || true)
-for folder in "$pip"/*/lib; do [ -d "$folder" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; done
+for folder in "$build/lib" "$pip"/*/lib; do [ -d "$folder" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; done
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-} NO_COLOR=1
-
-# --- build --------------------------------------------------------------------------------------------------------------
-make_build() {
-  local tests=OFF
-  pkg-config --exists cmocka 2>/dev/null && tests=ON
-  cmake -S "$root" -B "$build" -DFSDPC_CUDA=ON -DFSDPC_CUDA_ARCHITECTURES=native -DFSDPC_TESTS=$tests &&
-    cmake --build "$build" -j"$(nproc)" --target fsdpc &&
-    { [ $tests = OFF ] || cmake --build "$build" -j"$(nproc)" --target compare test_cuda_kernels_device; }
-}
-export -f make_build
-export root build scratch
 if [ -z "$build" ]; then
   build=$root/build-gpu
-  check build make_build || exit 1
+  check build make_build native || exit 1
 fi
-fsdpc=$build/fsdpc kernels=$build/tests/cuda/test_cuda_kernels_device
-check doctor "$fsdpc" doctor
+fsdpc=$build/fsdpc
+devices() { "$fsdpc" doctor | grep -E '^ *(GPU 0|cuDNN|NCCL|cuBLASLt)' | tr -s ' ' | paste -sd';'; }
+export -f devices
+export fsdpc
+check doctor devices
 
 # --- kernels ------------------------------------------------------------------------------------------------------------
-if [ -x "$kernels" ]; then check 'kernels against float64' "$kernels"; else row 'kernels against float64' skipped 'cmocka is missing'; fi
+part_kernels() {
+  local kernels=$build/tests/cuda/test_cuda_kernels_device
+  [ -x "$kernels" ] || kernels=$build/test_cuda_kernels_device
+  if [ -x "$kernels" ]; then check 'kernels against float64' "$kernels"; else row 'kernels against float64' skipped 'cmocka is missing'; fi
+}
 
 # --- training -----------------------------------------------------------------------------------------------------------
 fixtures=$root/tests/fixtures
@@ -97,78 +129,155 @@ agree() {
 same() { cmp <(grep -oE '"(loss|grad_norm)":[^,]*' "$scratch/$1.jsonl") <(grep -oE '"(loss|grad_norm)":[^,]*' "$scratch/$2.jsonl") && echo 'equal bits'; }
 
 export -f train agree same
-export fsdpc fixtures
-for model in gpt-tiny llama-tiny; do
-  sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/$model.fsdp" >"$scratch/bf16.fsdp"
-  train cpu "$fixtures/$model.fsdp" --ranks 1 --steps 50 || failures=$((failures + 1))
-  check "$model: f32 trains" train f32 "$fixtures/$model.fsdp" --ranks 1 --steps 50 --backend cuda &&
-    check "$model: f32 as on the CPU" agree f32 cpu 1e-4
-  check "$model: f32 again" train again "$fixtures/$model.fsdp" --ranks 1 --steps 50 --backend cuda && check "$model: run to run" same again f32
-  FSDPC_CUDA_GRAPH=0 check "$model: without graphs" train eager "$fixtures/$model.fsdp" --ranks 1 --steps 50 --backend cuda &&
-    check "$model: graph or not" same eager f32
-  check "$model: bf16 trains" train bf16 "$scratch/bf16.fsdp" --ranks 1 --steps 50 --backend cuda &&
-    check "$model: bf16 near f32" agree bf16 cpu 2e-2
-done
-# Attention by cuDNN (heads of 64 dimensions, which it takes), beside the own kernels and itself.
-sed -e 's/d = 24, heads = 3/d = 128, heads = 2/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/' \
-  "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
-sed -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' \
-  -e 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/llama-tiny.fsdp" >"$scratch/wide-llama.fsdp"
-for model in wide-gpt wide-llama; do
-  FSDPC_CUDA_ATTENTION=own check "$model: own attention" train own "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda
-  FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN's attention" train flash "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
-    check "$model: cuDNN near own" agree flash own 2e-2 &&
-    FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN again" train again "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
-    check "$model: cuDNN run to run" same again flash
-done
+export fixtures
+part_train() {
+  for model in gpt-tiny llama-tiny; do
+    sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/$model.fsdp" >"$scratch/bf16.fsdp"
+    train cpu "$fixtures/$model.fsdp" --ranks 1 --steps 50 || failures=$((failures + 1))
+    check "$model: f32 trains" train f32 "$fixtures/$model.fsdp" --ranks 1 --steps 50 --backend cuda &&
+      check "$model: f32 as on the CPU" agree f32 cpu 1e-4
+    check "$model: f32 again" train again "$fixtures/$model.fsdp" --ranks 1 --steps 50 --backend cuda && check "$model: run to run" same again f32
+    FSDPC_CUDA_GRAPH=0 check "$model: without graphs" train eager "$fixtures/$model.fsdp" --ranks 1 --steps 50 --backend cuda &&
+      check "$model: graph or not" same eager f32
+    check "$model: bf16 trains" train bf16 "$scratch/bf16.fsdp" --ranks 1 --steps 50 --backend cuda &&
+      check "$model: bf16 near f32" agree bf16 cpu 2e-2
+  done
+}
 
-# The other optimizers, evaluation in between, generating.
-for optimizer in 'lion { lr 1e-3 betas 0.9 0.99 decay 0.1 }' 'adafactor { lr 1e-2 decay 0.1 }'; do
-  sed -E "s/optimizer adamw \{[^}]*\}/optimizer $optimizer/" "$fixtures/gpt-tiny.fsdp" >"$scratch/other.fsdp"
-  train cpu "$scratch/other.fsdp" --ranks 1 --steps 20 || failures=$((failures + 1))
-  check "${optimizer%% *}" train other "$scratch/other.fsdp" --ranks 1 --steps 20 --backend cuda &&
-    check "${optimizer%% *} as on the CPU" agree other cpu 1e-4
-done
+# Attention by cuDNN (heads of 64 dimensions, which it takes), beside the own kernels and itself.
+part_attention() {
+  sed -e 's/d = 24, heads = 3/d = 128, heads = 2/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/' \
+    "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
+  sed -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' \
+    -e 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/llama-tiny.fsdp" >"$scratch/wide-llama.fsdp"
+  for model in wide-gpt wide-llama; do
+    FSDPC_CUDA_ATTENTION=own check "$model: own attention" train own "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda
+    FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN's attention" train flash "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+      check "$model: cuDNN near own" agree flash own 2e-2 &&
+      FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN again" train again "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+      check "$model: cuDNN run to run" same again flash
+  done
+}
+
 text() { # BACKEND
   "$fsdpc" generate "$scratch/bytes.fsdp" --weights "$scratch/bytes" --prompt 'fsdp and' --tokens 40 --seed 7 --backend "$1"
 }
 same_text() { cmp <(text cuda) <(text cpu) && echo 'equal bytes'; }
 export -f text same_text
-sed 's/vocab = 67/vocab = 256/' "$fixtures/gpt-tiny.fsdp" >"$scratch/bytes.fsdp"
-check 'training with evaluation' train bytes "$scratch/bytes.fsdp" --ranks 1 --steps 20 --backend cuda --save "$scratch/bytes" \
-  --eval "$fixtures/tokens.bin" --eval-every 5 && check 'generates what the CPU does' same_text
-
-for ranks in 2 4; do
-  train cpu "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 || failures=$((failures + 1))
-  check "$ranks ranks on one GPU" env FSDPC_CUDA_COMM=local "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 \
-    --backend cuda --data "$fixtures/tokens.bin" --metrics "$scratch/ranks.jsonl" --quiet && check "$ranks ranks as on the CPU" agree ranks cpu 1e-4
-  for strategy in shard_grad_op no_shard; do
-    check "$ranks ranks, $strategy" train other "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 --backend cuda --strategy $strategy &&
-      check "$ranks ranks, $strategy: same bits" same other ranks
+# The other optimizers, evaluation in between, generating.
+part_optimizers() {
+  for optimizer in 'lion { lr 1e-3 betas 0.9 0.99 decay 0.1 }' 'adafactor { lr 1e-2 decay 0.1 }'; do
+    sed -E "s/optimizer adamw \{[^}]*\}/optimizer $optimizer/" "$fixtures/gpt-tiny.fsdp" >"$scratch/other.fsdp"
+    train cpu "$scratch/other.fsdp" --ranks 1 --steps 20 || failures=$((failures + 1))
+    check "${optimizer%% *}" train other "$scratch/other.fsdp" --ranks 1 --steps 20 --backend cuda &&
+      check "${optimizer%% *} as on the CPU" agree other cpu 1e-4
   done
-done
-if command -v compute-sanitizer >/dev/null; then
-  FSDPC_CUDA_GRAPH=0 check 'compute-sanitizer' compute-sanitizer --error-exitcode 1 --target-processes all \
-    "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 2 --backend cuda --data "$fixtures/tokens.bin" --quiet
-else
-  row 'compute-sanitizer' skipped 'not installed'
-fi
-
-# --- benchmark: GPT-2 124M, bf16 ----------------------------------------------------------------------------------------
-cat "$root"/*/*.c "$root"/kernels/*/*.c >"$scratch/text"
-# bench MODEL
-bench() {
-  "$fsdpc" run "$1" --ranks 1 --cluster "$root/models/clusters/dgx-h100.fsdp" --backend cuda --steps 10 \
-    --data "$scratch/text" --metrics "$scratch/bench.jsonl" --quiet || return
-  grep -oE '"tokens_per_s":[^,}]*' "$scratch/bench.jsonl" | cut -d: -f2 | tail -n 5 | sort -g |
-    awk '{ v[NR] = $1 } END { t = v[int((NR + 1) / 2)]; printf "%.0f tokens/s, %.1f %% of 989 TFLOP/s\n", t, t * 0.802e9 / 989e12 * 100 }'
+  sed 's/precision f32 reduce f32/precision bf16 master bf16/' "$fixtures/gpt-tiny.fsdp" >"$scratch/alone.fsdp"
+  train cpu "$scratch/alone.fsdp" --ranks 1 --steps 20 || failures=$((failures + 1))
+  check 'without f32 masters' train other "$scratch/alone.fsdp" --ranks 1 --steps 20 --backend cuda &&
+    check 'without f32 masters, as on the CPU' agree other cpu 2e-2
+  sed 's/vocab = 67/vocab = 256/' "$fixtures/gpt-tiny.fsdp" >"$scratch/bytes.fsdp"
+  check 'training with evaluation' train bytes "$scratch/bytes.fsdp" --ranks 1 --steps 20 --backend cuda --save "$scratch/bytes" \
+    --eval "$fixtures/tokens.bin" --eval-every 5 && check 'generates what the CPU does' same_text
 }
-export -f bench
-# Rows of 50257 logits start anywhere, which slows products down; in chunks the backend aligns them.
-cp -r "$root/models" "$scratch/models"
-sed -i 's/chunk = none/chunk = 4096/' "$scratch/models/families/gpt2.fsdp"
-check 'GPT-2 124M' bench "$root/models/gpt2.fsdp"
-check 'GPT-2 124M, loss in chunks' bench "$scratch/models/gpt2.fsdp"
 
+part_ranks() {
+  for ranks in 2 4; do
+    train cpu "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 || failures=$((failures + 1))
+    check "$ranks ranks on one GPU" env FSDPC_CUDA_COMM=local "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 \
+      --backend cuda --data "$fixtures/tokens.bin" --metrics "$scratch/ranks.jsonl" --quiet && check "$ranks ranks as on the CPU" agree ranks cpu 1e-4
+    for strategy in shard_grad_op no_shard; do
+      check "$ranks ranks, $strategy" train other "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 --backend cuda --strategy $strategy &&
+        check "$ranks ranks, $strategy: same bits" same other ranks
+    done
+  done
+}
+
+part_sanitizer() {
+  if command -v compute-sanitizer >/dev/null; then
+    FSDPC_CUDA_GRAPH=0 check 'compute-sanitizer' compute-sanitizer --error-exitcode 1 --target-processes all \
+      "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 2 --backend cuda --data "$fixtures/tokens.bin" --quiet
+  else
+    row 'compute-sanitizer' skipped 'not installed'
+  fi
+}
+
+# --- benchmarks: bf16, beside PyTorch -----------------------------------------------------------------------------------
+case $gpu in
+*H200*) cluster=dgx-h200 bandwidth=4.8e12 ;;
+*A100*) cluster=dgx-a100-80 bandwidth=2.04e12 ;;
+*) cluster=dgx-h100 bandwidth=3.35e12 ;;
+esac
+export cluster=$root/models/clusters/$cluster.fsdp bandwidth
+
+# field NAME: its number in a file of JSON; the median of the last steps' where there are several.
+field() { grep -oE "\"$1\": *[0-9.e+-]+" | grep -oE '[0-9.e+-]+$' | tail -n 5 | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+
+# The most device memory in use until the file "running" is gone, in MiB.
+watch_memory() {
+  local most=0 now
+  while [ -e "$scratch/running" ]; do
+    now=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -n 1)
+    [ "${now:-0}" -gt "$most" ] 2>/dev/null && most=$now && echo "$most" >"$scratch/most"
+    sleep 0.2
+  done
+}
+
+# bench MODEL STEPS: a plan of one rank, its step timed and traced.
+bench() {
+  local plan=$scratch/bench.plan watcher code=0
+  "$fsdpc" plan "$1" --ranks 1 --cluster "$cluster" --json -o "$plan" >"$scratch/plan.json" || return
+  : >"$scratch/running"
+  rm -f "$scratch/most"
+  watch_memory &
+  watcher=$!
+  "$fsdpc" run "$plan" --backend cuda --steps "$2" --data "$scratch/text" --metrics "$scratch/bench.jsonl" \
+    --trace "$scratch/bench.trace" --quiet || code=$?
+  rm -f "$scratch/running" && wait "$watcher"
+  [ "$code" = 0 ] || return "$code"
+  awk -v rate="$(field tokens_per_s <"$scratch/bench.jsonl")" -v planned="$(field tokens_per_s_per_rank <"$scratch/plan.json")" \
+    -v mfu="$(field mfu <"$scratch/plan.json")" 'BEGIN { printf "%.0f tokens/s, MFU %.1f %%; predicted %.0f, %.1f %%\n", rate, 100 * mfu * rate / planned, planned, 100 * mfu; exit !(rate > 0) }'
+}
+memory_of() {
+  awk -v most="$(cat "$scratch/most" 2>/dev/null || echo 0)" -v arena="$(field arena_bytes <"$scratch/plan.json")" -v beside="$(field beside_bytes <"$scratch/bench.jsonl")" \
+    'BEGIN { printf "%d MiB in use at most: arena %d, beside it %d, libraries %d\n", most, arena / 2^20, beside / 2^20, most - (arena + beside) / 2^20; exit !(most > 0) }'
+}
+pytorch() { (cd "$root/tools/pytorch" && PYTHONDONTWRITEBYTECODE=1 timeout 200 python3 gpu.py "$@") 2>&1 | tail -n 1 | grep 'tokens/s'; }
+export -f field watch_memory bench memory_of pytorch
+
+# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch
+compare() {
+  local name=$1 model=$2 steps=$3 micro=$4 line peak
+  check "$name" bench "$model" "$steps" || return
+  check "$name: memory" memory_of
+  peak=$(sed -nE 's/^ *peak bf16 ([0-9.]+)TFLOPS.*/\1e12/p' "$cluster" "$root/models/clusters/dgx-h100.fsdp" | head -n 1)
+  PYTHONDONTWRITEBYTECODE=1 python3 "$root/tools/top_instructions.py" "$scratch/bench.trace" "$peak" "$bandwidth" 2>&1 |
+    while IFS= read -r line; do row "$name: ${line%%:*}" '' "${line#*: }"; done
+  if python3 -c 'import torch' 2>/dev/null; then
+    check "$name: PyTorch" pytorch "$(basename "$model" .fsdp)" --micro "$micro"
+  else
+    row "$name: PyTorch" skipped 'not installed'
+  fi
+}
+prepare_bench() {
+  cat "$root"/*/*.c "$root"/kernels/*/*.c >"$scratch/text"
+  cp -r "$root/models" "$scratch/models"
+  sed -i -E 's/tokens_per_step [0-9]+/tokens_per_step 131072/' "$scratch"/models/gpt2-xl.fsdp "$scratch"/models/llama3.2-1b.fsdp
+}
+part_bench() {
+  prepare_bench
+  compare 'GPT-2 124M' "$scratch/models/gpt2.fsdp" 8 32
+  # Rows of 50257 logits start anywhere, which slows products down; in chunks the backend aligns them.
+  sed -i 's/chunk = none/chunk = 4096/' "$scratch/models/families/gpt2.fsdp"
+  check 'GPT-2 124M, loss in chunks' bench "$scratch/models/gpt2.fsdp" 5
+}
+# 131072 tokens a step, so that it ends soon.
+part_bench-large() {
+  prepare_bench
+  compare 'GPT-2 1.5B' "$scratch/models/gpt2-xl.fsdp" 7 16
+  compare 'llama 1B, 8192 tokens' "$scratch/models/llama3.2-1b.fsdp" 7 2
+}
+
+for part in "${parts[@]}"; do "part_$part"; done
 printf '\n%d checks failed; %d s.\n' "$failures" $((SECONDS - begin)) | tee -a "$table"
 [ "$failures" = 0 ]

@@ -5,6 +5,7 @@
  * Moves an element: gradient three times, weight twice and its update, the cast: 22 to 28 bytes, for some 20 flops.
  * Bound: memory. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/exact.cuh"
+#include "kernels/cuda/weights.cuh"
 
 constexpr int THREADS = 256, TILE_ROWS = 64, RUN = 64, LANES = 8, MOST_BLOCKS = 512, SUM_BITS = 62;
 
@@ -19,8 +20,6 @@ static Handed handed_in(void *scratch, int32_t params) {
   double *x = (double *)scratch;
   return Handed{x, x + 1, x + 1 + params, x + 1 + 2 * params};
 }
-
-uint64_t cuda_adafactor_scratch(int64_t params) { return (uint64_t)(1 + 3 * params) * sizeof(double); }
 
 static __global__ void grid_kernel(const int64_t *acc, double *grid) {
   double squares = exact_round(acc);
@@ -93,10 +92,10 @@ template <class F> DEVICE void exact_norm(int64_t count, F value, int64_t *norm)
     if (own[i] != 0) atomicAdd((unsigned long long *)&norm[i], own[i]);
 }
 
-static __global__ void weights_kernel(const CudaFactored *params, const float *w, int64_t *norms) {
+template <class W> __global__ void weights_kernel(const CudaFactored *params, const W *w, int64_t *norms) {
   const CudaFactored p = params[blockIdx.y];
   if (p.count == 0) return;
-  exact_norm(p.count, [&](int64_t i) { return w[p.local + i]; }, norms + (int64_t)blockIdx.y * EXACT_WORDS);
+  exact_norm(p.count, [&](int64_t i) { return to_float(w[p.local + i]); }, norms + (int64_t)blockIdx.y * EXACT_WORDS);
 }
 
 /* g / sqrt(second moment) of element i of the shard's part. */
@@ -163,16 +162,18 @@ static __global__ void rates_kernel(const CudaFactored *params, int32_t count, C
   h.step[i] = fmax(a.eps2, weights) * fmin(step->lr, 1 / sqrt((double)step->update)) / fmax(1.0, updates / a.threshold);
 }
 
-template <class G, class C>
-__global__ void update_kernel(const CudaFactored *params, CudaAdafactor a, const G *g, const float *scale, const float *v,
-                              Handed h, float *w, C *cast) {
+template <class G, class W, class C>
+__global__ void update_kernel(const CudaFactored *params, CudaAdafactor a, CudaUpdate t, const float *v, Handed h) {
   const CudaFactored p = params[blockIdx.y];
-  if (*scale != *scale) return;
-  Divided<G> u = {p, g, v, h.row_scale[blockIdx.y], *scale, (float)(a.eps * a.eps)};
+  if (*t.scale != *t.scale || p.count == 0) return;
+  Divided<G> u = {p, (const G *)t.g.x, v, h.row_scale[blockIdx.y], *t.scale, (float)(a.eps * a.eps)};
   float keep = (float)h.keep[blockIdx.y], step = (float)h.step[blockIdx.y];
+  W *w = (W *)t.w.x;
+  C *cast = (C *)t.cast.x;
+  Rounder rounder = rounder_of<W>(t.rounding, t.step, p.name_hash, p.local, p.first);
   for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.count; i += (int64_t)gridDim.x * THREADS) {
-    float x = keep * w[p.local + i] - step * u(i);
-    w[p.local + i] = x;
+    float x = keep * to_float(w[p.local + i]) - step * u(i);
+    w[p.local + i] = rounded<W>(x, p.local + i, rounder);
     if (cast != NULL) cast[p.local + i] = from_float<C>(x);
   }
 }
@@ -185,14 +186,15 @@ static dim3 blocks_of(const CudaFactoreds &params, int64_t n) {
   return dim3((unsigned)(blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), (unsigned)params.count);
 }
 
-int cuda_adafactor_sums(CudaStream stream, CudaFactoreds params, int64_t shard, CudaTensor g, const float *w,
+int cuda_adafactor_sums(CudaStream stream, CudaFactoreds params, int64_t shard, CudaTensor g, CudaTensor w,
                         const int64_t *acc, int64_t *sums, void *scratch) {
   if (params.count == 0) return 0;
   Handed h = handed_in(scratch, params.count);
   dim3 blocks = blocks_of(params, shard);
   LAUNCH(grid_kernel, 1, 1, 0, stream, acc, h.grid);
   FOR_TYPE(g.type, false, (void)N; LAUNCH((sums_kernel<T>), blocks, THREADS, 0, stream, params.data, (const T *)g.x, h.grid, sums);)
-  LAUNCH(weights_kernel, blocks, THREADS, 0, stream, params.data, w, sums + params.moments);
+  FOR_TYPE(w.type, false, (void)N; LAUNCH((weights_kernel<T>), blocks, THREADS, 0, stream, params.data, (const T *)w.x,
+                                          sums + params.moments);)
   return LAUNCHED();
 }
 
@@ -209,27 +211,29 @@ int cuda_adafactor_moments(CudaStream stream, const CudaStep *step, CudaAdafacto
   return LAUNCHED();
 }
 
-template <class G, class C>
-static int launch_update(CudaStream stream, const CudaAdafactor &a, const CudaFactoreds &params, int64_t shard,
-                         CudaTensor g, const float *scale, const float *v, const Handed &h, float *w, CudaTensor cast) {
-  LAUNCH((update_kernel<G, C>), blocks_of(params, shard), THREADS, 0, stream, params.data, a, (const G *)g.x, scale, v, h, w,
-         (C *)cast.x);
+template <class G, class W, class C>
+static int launch_update(CudaStream stream, const CudaUpdate &t, const CudaAdafactor &a, const CudaFactoreds &params,
+                         const float *v, const Handed &h) {
+  LAUNCH((update_kernel<G, W, C>), blocks_of(params, t.shard), THREADS, 0, stream, params.data, a, t, v, h);
   return LAUNCHED();
 }
 
-int cuda_adafactor(CudaStream stream, const CudaStep *step, CudaAdafactor a, CudaFactoreds params, int64_t shard,
-                   CudaTensor g, const float *scale, const int64_t *sums, const int64_t *norms, const float *v, float *w,
-                   CudaTensor cast, void *scratch) {
+int cuda_adafactor(CudaStream stream, const CudaUpdate *update, CudaAdafactor a, CudaFactoreds params, const int64_t *sums,
+                   const int64_t *norms, const float *v, void *scratch) {
   if (params.count == 0) return 0;
+  const CudaUpdate &t = *update;
   Handed h = handed_in(scratch, params.count);
-  int to = cast.x == NULL ? g.type : cast.type; /* absent: any type that is compiled with g's */
+  int from = t.g.type, to = t.cast.x == NULL ? from : t.cast.type; /* absent: any type that is compiled with g's */
   LAUNCH(row_scale_kernel, (unsigned)params.count, THREADS, 0, stream, params.data, a.eps, v, h.row_scale);
-  LAUNCH(rates_kernel, (unsigned)ceil_of(params.count, WARP), WARP, 0, stream, params.data, params.count, a, step,
+  LAUNCH(rates_kernel, (unsigned)ceil_of(params.count, WARP), WARP, 0, stream, params.data, params.count, a, t.step,
          sums + params.moments, norms, h);
-  if (g.type == CUDA_F32 && to == CUDA_F32) return launch_update<float, float>(stream, a, params, shard, g, scale, v, h, w, cast);
-  if (g.type == CUDA_F32 && to == CUDA_BF16) return launch_update<float, bf16>(stream, a, params, shard, g, scale, v, h, w, cast);
-  if (g.type == CUDA_F32 && to == CUDA_F16) return launch_update<float, f16>(stream, a, params, shard, g, scale, v, h, w, cast);
-  if (g.type == CUDA_BF16 && to == CUDA_BF16) return launch_update<bf16, bf16>(stream, a, params, shard, g, scale, v, h, w, cast);
-  if (g.type == CUDA_F16 && to == CUDA_F16) return launch_update<f16, f16>(stream, a, params, shard, g, scale, v, h, w, cast);
+  if (t.w.type == CUDA_BF16 && t.cast.x == NULL && from == CUDA_F32) return launch_update<float, bf16, bf16>(stream, t, a, params, v, h);
+  if (t.w.type == CUDA_BF16 && t.cast.x == NULL && from == CUDA_BF16) return launch_update<bf16, bf16, bf16>(stream, t, a, params, v, h);
+  if (t.w.type != CUDA_F32) return CUDA_UNSUPPORTED;
+  if (from == CUDA_F32 && to == CUDA_F32) return launch_update<float, float, float>(stream, t, a, params, v, h);
+  if (from == CUDA_F32 && to == CUDA_BF16) return launch_update<float, float, bf16>(stream, t, a, params, v, h);
+  if (from == CUDA_F32 && to == CUDA_F16) return launch_update<float, float, f16>(stream, t, a, params, v, h);
+  if (from == CUDA_BF16 && to == CUDA_BF16) return launch_update<bf16, float, bf16>(stream, t, a, params, v, h);
+  if (from == CUDA_F16 && to == CUDA_F16) return launch_update<f16, float, f16>(stream, t, a, params, v, h);
   return CUDA_UNSUPPORTED;
 }

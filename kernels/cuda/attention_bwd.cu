@@ -120,10 +120,6 @@ template <class T, int DP> static int backward(CudaStream stream, const Attentio
   return LAUNCHED();
 }
 
-uint64_t cuda_attention_scratch(const AttentionShape *shape) {
-  return (uint64_t)(shape->batch * shape->heads * shape->tq) * sizeof(float);
-}
-
 int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v,
                        CudaTensor o, const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv,
                        void *scratch) {

@@ -7,6 +7,7 @@
 #ifndef FSDPC_KERNELS_CUDA_CUDA_KERNELS_H
 #define FSDPC_KERNELS_CUDA_CUDA_KERNELS_H
 
+#include "kernels/cuda/scratch.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -43,7 +44,15 @@ typedef struct CudaStep {
 typedef struct CudaRange {
   int64_t first, count;
   double decay;
+  int64_t element;    /* of the parameter, that comes first */
+  uint64_t name_hash; /* of the parameter, as in WeightStore */
 } CudaRange;
+
+/* Of parameters without f32 masters; WeightStore says what it means. */
+typedef struct CudaRounding {
+  int stochastic; /* else to nearest */
+  uint64_t seed;
+} CudaRounding;
 
 typedef struct CudaRanges {
   const CudaRange *data; /* device, by first */
@@ -99,7 +108,6 @@ int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, Cuda
                   const float *rstd, CudaTensor dy, CudaTensor dx, CudaTensor dw, CudaTensor dbias, void *scratch);
 /* db (+)= sums of dy's columns */
 int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor dy, CudaTensor db, void *scratch);
-uint64_t cuda_column_scratch(int64_t rows, int64_t cols); /* bytes, for norm_bwd too */
 int cuda_rope(CudaStream stream, const RopeShape *shape, int backward, CudaTensor x, CudaTensor y);
 
 /* --- attention ------------------------------------------------------------------------------------------------- */
@@ -108,7 +116,6 @@ int cuda_attention_fwd(CudaStream stream, const AttentionShape *shape, CudaTenso
 int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v,
                        CudaTensor o, const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv,
                        void *scratch);
-uint64_t cuda_attention_scratch(const AttentionShape *shape); /* bytes, of the backward pass */
 
 /* --- losses: loss += sum of row losses ------------------------------------------------------------------------- */
 int cuda_cross_entropy(CudaStream stream, int64_t rows, int64_t vocab, int64_t ignore, const double *count,
@@ -128,13 +135,21 @@ typedef struct CudaScaling {
 int cuda_scale_count(CudaStream stream, const double *count, const double *scaler, double *scaled);
 int cuda_clip_scaled(CudaStream stream, CudaScaling scaling, const int64_t *acc, double *scaler, double *norm,
                      float *scale);
-/* A scale of NaN: nothing is updated. */
-int cuda_adamw(CudaStream stream, const CudaStep *step, double beta1, double beta2, double eps, CudaRanges ranges,
-               int64_t shard, CudaTensor g, const float *scale, float *w, float *m, float *v, CudaTensor cast);
-int cuda_lion(CudaStream stream, const CudaStep *step, double beta1, double beta2, CudaRanges ranges, int64_t shard,
-              CudaTensor g, const float *scale, float *w, float *m, CudaTensor cast);
-int cuda_sgd(CudaStream stream, const CudaStep *step, double momentum, CudaRanges ranges, int64_t shard, CudaTensor g,
-             const float *scale, float *w, float *m /* or NULL */, CudaTensor cast);
+/* The parameters that one instruction updates. A scale of NaN: nothing is updated. */
+typedef struct CudaUpdate {
+  const CudaStep *step;
+  CudaRanges ranges;
+  int64_t shard; /* elements */
+  CudaTensor g;
+  const float *scale;
+  CudaTensor w;    /* f32; or bf16, rounded, and then without a cast */
+  CudaTensor cast; /* w in the compute dtype, or x NULL */
+  CudaRounding rounding;
+} CudaUpdate;
+
+int cuda_adamw(CudaStream stream, const CudaUpdate *update, double beta1, double beta2, double eps, float *m, float *v);
+int cuda_lion(CudaStream stream, const CudaUpdate *update, double beta1, double beta2, float *m);
+int cuda_sgd(CudaStream stream, const CudaUpdate *update, double momentum, float *m /* or NULL */);
 
 /* Adafactor. A parameter as rows x cols; a vector has no columns to sum over. Sums and moments of a unit lie parameter by
  * parameter, rows, then columns. */
@@ -144,6 +159,7 @@ typedef struct CudaFactored {
   int64_t first, count;   /* elements in this shard: [first, first + count) of the parameter, maybe none */
   int64_t local;          /* where they lie in the shard; a multiple of 64 */
   double decay;
+  uint64_t name_hash;     /* as in CudaRange */
 } CudaFactored;
 
 typedef struct CudaFactoreds {
@@ -158,15 +174,14 @@ typedef struct CudaAdafactor {
 
 /* As adafactor_sums, adafactor_moments and adafactor of instr.def; sums and norms must be zero before. shard: elements.
  * scratch: cuda_adafactor_scratch(parameters) bytes. */
-int cuda_adafactor_sums(CudaStream stream, CudaFactoreds params, int64_t shard, CudaTensor g, const float *w,
+int cuda_adafactor_sums(CudaStream stream, CudaFactoreds params, int64_t shard, CudaTensor g, CudaTensor w,
                         const int64_t *acc, int64_t *sums, void *scratch);
 int cuda_adafactor_moments(CudaStream stream, const CudaStep *step, CudaAdafactor a, CudaFactoreds params, int64_t shard,
                            CudaTensor g, const int64_t *acc, const float *scale, const int64_t *sums, float *v,
                            int64_t *norms, void *scratch);
-int cuda_adafactor(CudaStream stream, const CudaStep *step, CudaAdafactor a, CudaFactoreds params, int64_t shard,
-                   CudaTensor g, const float *scale, const int64_t *sums, const int64_t *norms, const float *v, float *w,
-                   CudaTensor cast, void *scratch);
-uint64_t cuda_adafactor_scratch(int64_t params); /* bytes */
+/* update->ranges is not used. */
+int cuda_adafactor(CudaStream stream, const CudaUpdate *update, CudaAdafactor a, CudaFactoreds params, const int64_t *sums,
+                   const int64_t *norms, const float *v, void *scratch);
 
 /* --- sums over ranks, whose buffers this device can read ------------------------------------------------------- */
 /* y (+)= sum along the tree of comm.h; y may be one of the sources. */

@@ -1,14 +1,14 @@
 /* Owns: layer and root-mean-square normalisation over rows, and sums of columns (bias gradients).
  *
  * Forward and dx: a warp a row, three sweeps of which only the first leaves L1. Weight gradients: blocks sum pieces of
- * ROWS_A_PIECE rows into scratch, then one thread a column adds the pieces in order; no atomics, one order. They come
+ * COLUMN_PIECE_ROWS rows into scratch, then one thread a column adds the pieces in order; no atomics, one order. They come
  * first, so that dx may overwrite dy.
  *
  * Moves forward 2 elements an element, backward 3 for dx and 2 for the weights, of 2 or 4 bytes; 8 and 14 flops.
  * Bound: memory. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 
-constexpr int ROWS_A_BLOCK = 4, GROUPS = 8, ROWS_A_PIECE = 128, MOST_PIECES = 256;
+constexpr int ROWS_A_BLOCK = 4, GROUPS = 8;
 
 template <class T> struct Norm {
   int64_t rows, d;
@@ -84,15 +84,6 @@ template <class T, int N> __global__ void input_kernel(Norm<T> l) {
 
 /* --- columns --------------------------------------------------------------------------------------------------- */
 
-static int64_t piece_count(int64_t rows) {
-  int64_t pieces = ceil_of(rows, ROWS_A_PIECE);
-  return pieces < 1 ? 1 : pieces < MOST_PIECES ? pieces : MOST_PIECES;
-}
-
-uint64_t cuda_column_scratch(int64_t rows, int64_t cols) {
-  return (uint64_t)piece_count(rows) * 2 * (uint64_t)cols * sizeof(float);
-}
-
 /* Block (c, p): columns [c WARP N, ...) of piece p. A lane owns N columns, a warp every GROUPS-th row. out: [piece][2][d],
  * sums of dy xhat (when x is given) and of dy. */
 template <class T, int N> __global__ void column_kernel(Norm<T> l, int64_t rows_a_piece, float *out) {
@@ -142,7 +133,7 @@ __global__ void piece_kernel(int64_t pieces, int64_t d, const float *in, G *dw, 
 template <class T>
 static int columns(CudaStream stream, Norm<T> l, bool wide, CudaTensor dw, CudaTensor db, float *scratch) {
   constexpr int WIDE = Wide<T>::N;
-  int64_t pieces = piece_count(l.rows), per_piece = ceil_of(l.rows, pieces), n = wide ? (int64_t)WIDE : 1;
+  int64_t pieces = cuda_column_pieces(l.rows), per_piece = ceil_of(l.rows, pieces), n = wide ? (int64_t)WIDE : 1;
   dim3 grid((unsigned)ceil_of(l.d, WARP * n), (unsigned)pieces);
   if (wide) LAUNCH((column_kernel<T, WIDE>), grid, GROUPS * WARP, 0, stream, l, per_piece, scratch);
   else LAUNCH((column_kernel<T, 1>), grid, GROUPS * WARP, 0, stream, l, per_piece, scratch);

@@ -1,8 +1,8 @@
 /* Owns: rotary positions with split halves (arXiv 2104.09864), as kernels/cpu/rope.c: pairs (i, i + head_dim/2) of every
  * head turn by t freq_i, angles in double.
  *
- * A thread owns one position and pair: its sine and cosine, once computed, serve all heads and samples. Neighbouring
- * threads own neighbouring pairs. Moves 2 elements an element, one more with `add`; 3 flops each.
+ * A thread owns one position and 16 bytes of neighbouring pairs, or one pair where rows are not aligned: their sines and
+ * cosines, once computed, serve all heads and samples. Neighbouring threads own neighbouring pairs. Moves 2 elements an element, one more with `add`; 3 flops each.
  * Bound: memory. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 #include "kernels/random.h" /* sincos_quarters */
@@ -20,30 +20,40 @@ DEVICE double frequency(const RopeShape &s, int64_t pair) {
   return f * 4 / two_pi;
 }
 
-/* blockIdx.y: the part of the batch * heads this block walks. */
-template <class T>
+/* blockIdx.y: the part of the batch * heads this block walks. A thread's pairs are neighbours. */
+template <class T, int N>
 __global__ void rope_kernel(RopeShape s, int backward, const T *x, int64_t ldx, T *y, int64_t ldy, int add) {
-  int64_t half = s.head_dim / 2, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, t = i / half, pair = i % half;
+  int64_t half = s.head_dim / 2, i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, t = i / half, pair = i % half;
   if (t >= s.seq) return;
-  SinCos at = sincos_quarters((double)(s.first + t) * frequency(s, pair) * (backward ? -1 : 1));
-  float c = (float)at.cos, sn = (float)at.sin;
+  float c[N], sn[N];
+#pragma unroll
+  for (int j = 0; j < N; j++) {
+    SinCos at = sincos_quarters((double)(s.first + t) * frequency(s, pair + j) * (backward ? -1 : 1));
+    c[j] = (float)at.cos, sn[j] = (float)at.sin;
+  }
   for (int64_t n = blockIdx.y; n < s.batch * s.heads; n += gridDim.y) {
     int64_t row = n / s.heads * s.seq + t, col = n % s.heads * s.head_dim + pair;
     const T *from = x + row * ldx + col;
     T *to = y + row * ldy + col;
-    float a = to_float(from[0]), b = to_float(from[half]);
-    float first = a * c - b * sn, second = b * c + a * sn;
-    put<T, 1>(to, &first, add);
-    put<T, 1>(to + half, &second, add);
+    float a[N], b[N], first[N], second[N];
+    load<T, N>(from, a);
+    load<T, N>(from + half, b);
+#pragma unroll
+    for (int j = 0; j < N; j++) first[j] = a[j] * c[j] - b[j] * sn[j], second[j] = b[j] * c[j] + a[j] * sn[j];
+    put<T, N>(to, first, add);
+    put<T, N>(to + half, second, add);
   }
 }
 
 int cuda_rope(CudaStream stream, const RopeShape *shape, int backward, CudaTensor x, CudaTensor y) {
   if (x.type != y.type) return CUDA_UNSUPPORTED;
-  int64_t threads = shape->seq * (shape->head_dim / 2), parts = shape->batch * shape->heads / 8;
-  if (threads == 0) return 0;
-  dim3 grid((unsigned)ceil_of(threads, 128), (unsigned)(parts < 1 ? 1 : parts < 64 ? parts : 64));
-  FOR_TYPE(x.type, false, (void)N; LAUNCH((rope_kernel<T>), grid, 128, 0, stream, *shape, backward, (const T *)x.x, x.ld,
-                                          (T *)y.x, y.ld, y.add);)
+  int n = wide_of(x.type);
+  int64_t half = shape->head_dim / 2, rows = shape->batch * shape->seq, parts = shape->batch * shape->heads / 8;
+  if (shape->seq * half == 0) return 0;
+  bool wide = half % n == 0 && wide_ok(x, rows, half, n) && wide_ok(y, rows, half, n);
+  unsigned threads = (unsigned)ceil_of(shape->seq * half / (wide ? n : 1), 128);
+  dim3 grid(threads, (unsigned)(parts < 1 ? 1 : parts < 64 ? parts : 64));
+  FOR_TYPE(x.type, wide, LAUNCH((rope_kernel<T, N>), grid, 128, 0, stream, *shape, backward, (const T *)x.x, x.ld, (T *)y.x,
+                                y.ld, y.add);)
   return LAUNCHED();
 }

@@ -313,27 +313,43 @@ static void mse(const KernelContext *k, int64_t rows, int64_t cols, double count
 }
 
 /* One range, of the whole. */
-static CudaRanges whole(Call *c, int64_t n, double decay) {
-  CudaRange range = {0, n, decay};
+static CudaRanges whole(Call *c, int64_t n) {
+  CudaRange range = {.count = n};
   return (CudaRanges){raw(c, &range, sizeof range, 0), 1};
 }
 
 static void sum_squares(const KernelContext *k, int64_t n, const void *g, int64_t *acc) {
   Call c = call_of(k);
   int64_t *to = raw(&c, acc, EXACT_WORDS * sizeof *acc, 1);
-  CudaRanges ranges = whole(&c, n, 0);
+  CudaRanges ranges = whole(&c, n);
   RUN(cuda_sum_squares, ranges, n, in(&c, g, 1, n, n), to);
+}
+
+/* What an optimizer's kernel is handed: `rates` as its step, parameters as they are stored. */
+static CudaUpdate update_of(Call *c, const KernelContext *k, int64_t n, CudaStep step, double scale, double decay,
+                            const void *g, void *w) {
+  const WeightStore *store = k->weights;
+  float by = (float)scale;
+  CudaRange range = {0, n, decay, store != NULL ? store->first : 0, store != NULL ? store->name_hash : 0};
+  CudaUpdate u = {.shard = n, .g = in(c, g, 1, n, n)};
+  if (store != NULL) {
+    step.step = store->step;
+    u.w = (CudaTensor){raw(c, w, (size_t)n * sizeof(Half), 1), n, CUDA_BF16, 0};
+    u.rounding = (CudaRounding){store->stochastic, store->seed};
+  } else {
+    u.w = typed(c, CUDA_F32, w, 1, n, n, 0, 1);
+  }
+  u.ranges = (CudaRanges){raw(c, &range, sizeof range, 0), 1};
+  u.step = raw(c, &step, sizeof step, 0);
+  u.scale = raw(c, &by, sizeof by, 0);
+  return u;
 }
 
 static void adamw(const KernelContext *k, int64_t n, const AdamwRates *rates, const void *g, void *w, float *m, float *v) {
   Call c = call_of(k);
-  float scale = (float)rates->grad_scale;
   CudaStep step = {.lr = rates->lr, .bias1 = rates->bias1, .bias2 = rates->bias2};
-  CudaStep *at = raw(&c, &step, sizeof step, 0);
-  const float *by = raw(&c, &scale, sizeof scale, 0);
-  CudaRanges ranges = whole(&c, n, rates->decay);
-  RUN(cuda_adamw, at, rates->beta1, rates->beta2, rates->eps, ranges, n, in(&c, g, 1, n, n), by, f32_out(&c, w, n),
-      f32_out(&c, m, n), f32_out(&c, v, n), (CudaTensor){0});
+  CudaUpdate u = update_of(&c, k, n, step, rates->grad_scale, rates->decay, g, w);
+  RUN(cuda_adamw, &u, rates->beta1, rates->beta2, rates->eps, f32_out(&c, m, n), f32_out(&c, v, n));
 }
 
 /* GPUs do Adafactor a unit at a time; optimizers.sh compares it with the CPU's. */
@@ -362,24 +378,14 @@ static void adafactor(const KernelContext *k, const AdafactorRates *rates, int64
 
 static void lion(const KernelContext *k, int64_t n, const LionRates *rates, const void *g, void *w, float *m) {
   Call c = call_of(k);
-  float scale = (float)rates->grad_scale;
-  CudaStep step = {.lr = rates->lr, .bias1 = 1, .bias2 = 1};
-  CudaStep *at = raw(&c, &step, sizeof step, 0);
-  const float *by = raw(&c, &scale, sizeof scale, 0);
-  CudaRanges ranges = whole(&c, n, rates->decay);
-  RUN(cuda_lion, at, rates->beta1, rates->beta2, ranges, n, in(&c, g, 1, n, n), by, f32_out(&c, w, n), f32_out(&c, m, n),
-      (CudaTensor){0});
+  CudaUpdate u = update_of(&c, k, n, (CudaStep){.lr = rates->lr, .bias1 = 1, .bias2 = 1}, rates->grad_scale, rates->decay, g, w);
+  RUN(cuda_lion, &u, rates->beta1, rates->beta2, f32_out(&c, m, n));
 }
 
 static void sgd(const KernelContext *k, int64_t n, const SgdRates *rates, const void *g, void *w, float *m) {
   Call c = call_of(k);
-  float scale = (float)rates->grad_scale;
-  CudaStep step = {.lr = rates->lr, .bias1 = 1, .bias2 = 1};
-  CudaStep *at = raw(&c, &step, sizeof step, 0);
-  const float *by = raw(&c, &scale, sizeof scale, 0);
-  CudaRanges ranges = whole(&c, n, rates->decay);
-  float *momentum = m != NULL ? f32_out(&c, m, n) : NULL;
-  RUN(cuda_sgd, at, rates->momentum, ranges, n, in(&c, g, 1, n, n), by, f32_out(&c, w, n), momentum, (CudaTensor){0});
+  CudaUpdate u = update_of(&c, k, n, (CudaStep){.lr = rates->lr, .bias1 = 1, .bias2 = 1}, rates->grad_scale, rates->decay, g, w);
+  RUN(cuda_sgd, &u, rates->momentum, m != NULL ? f32_out(&c, m, n) : NULL);
 }
 
 static void tree_sum(int64_t n, int32_t ranks, FloatType type, const void *const *sources, void *y, int add) {

@@ -79,11 +79,6 @@ train bf16-2 bf16.fsdp --ranks 2 --steps 4 --backend cuda
 train bf16-again bf16.fsdp --ranks 1 --steps 8 --backend cuda --micro-batch 2
 "$compare" metrics bf16-again.jsonl gpt-tiny-cpu.jsonl 2e-2
 
-# Without f32 master weights: refused before anything runs.
-sed 's/precision f32 reduce f32/precision bf16 master bf16/' "$fixtures/gpt-tiny.fsdp" >master.fsdp
-expect 1 run master.fsdp --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
-said err 'parameters without f32 master weights are not supported in this version'
-
 # f16: gradients overflow at first, the steps are skipped, and training goes on with a smaller loss scale, as on the CPU.
 sed 's/precision f32 reduce f32/precision f16 reduce f32 loss_scale { init 1e9 interval 3 }/' "$fixtures/gpt-tiny.fsdp" >f16.fsdp
 train f16 f16.fsdp --ranks 2 --steps 16 --backend cuda
@@ -97,6 +92,23 @@ expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 1 --json
 arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')
 observed=$(sed -n 2p gpt-tiny-cuda.jsonl | grep -oE '"peak_bytes": *[0-9]+' | grep -oE '[0-9]+$')
 [ "$arena" = "$observed" ] || fail "the run reached $observed bytes, the plan says $arena"
+
+# Device memory is the arena and what the plan says lies beside it; where that is not free, the run is refused before it begins.
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --cluster "$root/models/clusters/dgx-h100.fsdp" -o gpu.plan
+said out 'beside the arena'
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --cluster "$root/models/clusters/dgx-h100.fsdp" --json
+figure() { grep -oE "\"$1\": *[0-9]+" "$2" | head -n 1 | grep -oE '[0-9]+$'; }
+arena=$(figure arena_bytes out) beside=$(figure beside_bytes out)
+FAKE_GPUS=2 FAKE_TAKEN=taken expect 0 run gpu.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin" --metrics memory.jsonl
+own=$(figure beside_bytes memory.jsonl) pages=$((2 << 20)) taken=$(cat taken)
+[ "$own" -le "$beside" ] && [ "$own" -ge $((beside - 100000)) ] || fail "the run took $own bytes beside the arena, the plan says $beside"
+rounded=$(((arena + pages - 1) / pages * pages + own))
+[ "$taken" -ge $((rounded - 1000)) ] && [ "$taken" -le $((rounded + 1000)) ] || fail "$taken bytes of device memory, $rounded expected"
+FAKE_GPUS=2 FAKE_FREE=$((arena + beside)) expect 0 run gpu.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+FAKE_GPUS=2 FAKE_FREE=$((arena + beside - 1)) expect 3 run gpu.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'free, and this run takes'
+FAKE_GPUS=1 FAKE_FREE=$((arena + beside)) expect 3 run gpu.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'for each of the 2 ranks that share it'
 
 # What doctor and a run say of the device.
 expect 0 doctor

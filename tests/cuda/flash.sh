@@ -21,3 +21,11 @@ FSDPC_CUDA_ATTENTION=cudnn expect 1 run wide-gpt.fsdp --ranks 1 --backend cuda -
 said err 'FSDPC_CUDA_ATTENTION=cudnn, but cuDNN: missing'
 FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=cudnn expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --backend cuda --data "$fixtures/tokens.bin"
 said err 'cuDNN: it takes bf16 and f16'
+
+# A variable that cannot be as it is set is an error, before anything runs and whatever the backend; doctor says it too.
+for backend in cpu cuda; do
+  FSDPC_CUDA_ATTENTION=foo expect 1 run wide-gpt.fsdp --ranks 1 --backend $backend --data "$fixtures/tokens.bin"
+  said err 'environment: FSDPC_CUDA_ATTENTION is "foo", but must be auto, own or cudnn; unset it to have its default'
+done
+FSDPC_NCCL_SUM=x expect 0 doctor
+said out 'environment: FSDPC_NCCL_SUM is "x", but must be tree or nccl'

@@ -1,5 +1,6 @@
 /* Owns: what cuDNN says of attention's graphs without a GPU: they get deterministic plans with the workspaces that
  * docs/gpu-results.md states. Nothing is executed. Exit code 77 where cuDNN is missing. */
+#include "runtime/beside.h"
 #include "runtime/cuda_flash_plan.h"
 #include "runtime/cuda_libs.h"
 
@@ -34,7 +35,7 @@ static CudaFlashCall call_of(int64_t batch, int64_t heads, int64_t kv_heads, int
 }
 
 static FlashPlan planned(const CudaFlashCall *call, bool *ok) {
-  FlashPlan plan = {.samples = 0};
+  FlashPlan plan = {.workspace_bytes = 0};
   cudnnBackendDescriptor_t device = dnn_device_described(&dnn, h200);
   assert_non_null(device);
   *ok = flash_fits(call) && flash_plan(&plan, &dnn, device, call);
@@ -43,50 +44,56 @@ static FlashPlan planned(const CudaFlashCall *call, bool *ok) {
   return plan;
 }
 
-/* Scores and their gradients in 16 bits, dk and dv of all heads when they are shared, and sums of o do. */
-static uint64_t expected_backward(const AttentionShape *s, int64_t samples) {
-  uint64_t heads = (uint64_t)(samples * s->heads), t = (uint64_t)s->tq;
-  uint64_t whole = s->heads == s->kv_heads ? 0 : 4 * heads * t * (uint64_t)s->head_dim;
-  return 2 * heads * t * t + whole + 4 * heads * t;
-}
-
-static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples) {
+static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples, int64_t heads) {
   bool ok;
   FlashPlan plan = planned(&forward, &ok);
   if (!ok) fail_msg("forward: %s", plan.graph.error);
-  assert_int_equal(plan.samples, forward.shape.batch);
+  assert_int_equal(plan.part.batch, forward.shape.batch);
+  assert_int_equal(plan.part.heads, forward.shape.heads);
   assert_in_range(plan.workspace_bytes, 0, SLACK);
   plan = planned(&backward, &ok);
   if (!ok) fail_msg("backward: %s", plan.graph.error);
-  assert_int_equal(plan.samples, samples);
-  uint64_t expected = expected_backward(&backward.shape, samples);
-  assert_in_range(plan.workspace_bytes, expected, expected + SLACK);
+  assert_int_equal(plan.part.batch, samples);
+  assert_int_equal(plan.part.heads, heads);
+  assert_int_equal(plan.part.kv_heads * backward.shape.heads, backward.shape.kv_heads * heads);
+  uint64_t expected = flash_workspace_bytes(&plan.part);
+  assert_in_range(plan.workspace_bytes, expected - SLACK, expected);
 }
-#define CHECK(batch, heads, kv, t, dim, causal, type, samples)                                               \
-  check(call_of(batch, heads, kv, t, dim, causal, type, false), call_of(batch, heads, kv, t, dim, causal, type, true), samples)
+#define CHECK(batch, heads, kv, t, dim, causal, type, samples, part_heads)                                   \
+  check(call_of(batch, heads, kv, t, dim, causal, type, false), call_of(batch, heads, kv, t, dim, causal, type, true), samples, part_heads)
 
 static void gpt_has_plans(void **state) {
   (void)state;
-  CHECK(4, 12, 12, 1024, 64, true, CUDA_BF16, 4);
+  CHECK(4, 12, 12, 1024, 64, true, CUDA_BF16, 4, 12);
 }
 
 static void grouped_queries_have_plans_and_are_cut_along_the_batch(void **state) {
   (void)state;
-  CHECK(8, 32, 8, 2048, 128, true, CUDA_BF16, 1);
+  CHECK(8, 32, 8, 2048, 128, true, CUDA_BF16, 1, 32);
 }
 
 static void heads_of_96_without_a_mask_in_f16_have_plans(void **state) {
   (void)state;
-  CHECK(2, 8, 8, 512, 96, false, CUDA_F16, 2);
+  CHECK(2, 8, 8, 512, 96, false, CUDA_F16, 2, 8);
 }
 
-static void a_sample_that_needs_too_much_is_refused(void **state) {
+static void lengths_that_are_no_round_number_are_rounded_up(void **state) {
+  (void)state;
+  CHECK(2, 8, 8, 1000, 96, true, CUDA_BF16, 2, 8);
+}
+
+static void long_samples_are_cut_along_the_heads(void **state) {
+  (void)state;
+  CHECK(1, 32, 8, 8192, 128, true, CUDA_BF16, 1, 4);
+}
+
+static void heads_that_need_too_much_are_refused(void **state) {
   (void)state;
   bool ok;
-  CudaFlashCall call = call_of(1, 32, 8, 8192, 128, true, CUDA_BF16, true);
+  CudaFlashCall call = call_of(1, 32, 8, 16384, 128, true, CUDA_BF16, true);
   FlashPlan plan = planned(&call, &ok);
   assert_false(ok);
-  assert_string_equal(plan.graph.error, "one sample needs a workspace of more than 512 MiB");
+  assert_string_equal(plan.graph.error, "it needs a workspace of more than 576 MiB for one head");
 }
 
 static void what_cudnn_would_compute_otherwise_is_left_to_own_kernels(void **state) {
@@ -112,7 +119,9 @@ int main(void) {
       cmocka_unit_test(gpt_has_plans),
       cmocka_unit_test(grouped_queries_have_plans_and_are_cut_along_the_batch),
       cmocka_unit_test(heads_of_96_without_a_mask_in_f16_have_plans),
-      cmocka_unit_test(a_sample_that_needs_too_much_is_refused),
+      cmocka_unit_test(lengths_that_are_no_round_number_are_rounded_up),
+      cmocka_unit_test(long_samples_are_cut_along_the_heads),
+      cmocka_unit_test(heads_that_need_too_much_are_refused),
       cmocka_unit_test(what_cudnn_would_compute_otherwise_is_left_to_own_kernels),
   };
   void *library = cuda_libs_cudnn();

@@ -130,6 +130,54 @@ static void test_tensor_core_attention(void **unused) {
   }
 }
 
+/* --- parameters without f32 masters --------------------------------------------------------------------------------- */
+
+enum { WEIGHTS = 333, ROOM = 336 /* rows stay aligned */, OPTIMIZERS = 3 };
+
+static void optimize(int which, const KernelTable *t, const KernelContext *k, const float *g, void *w, float *m, float *v) {
+  const AdamwRates adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .bias1 = 0.1, .bias2 = 0.05, .grad_scale = 1};
+  const LionRates lion = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .decay = 0.1, .grad_scale = 1};
+  const SgdRates sgd = {.lr = 1e-2, .momentum = 0.9, .decay = 0.1, .grad_scale = 1};
+  if (which == 0) t->adamw(k, WEIGHTS, &adamw, g, w, m, v);
+  if (which == 1) t->lion(k, WEIGHTS, &lion, g, w, m);
+  if (which == 2) t->sgd(k, WEIGHTS, &sgd, g, w, m);
+}
+
+/* x as the CPU's optimizers keep it: SGD moves zeros there. */
+static void keep_on_cpu(const WeightStore *store, const float *x, Half *out) {
+  const KernelContext k = {.weights = store};
+  const SgdRates rates = {.lr = 1, .grad_scale = 1};
+  float g[WEIGHTS];
+  for (int i = 0; i < WEIGHTS; i++) g[i] = -x[i], out[i] = (Half){0};
+  kernels_cpu_named("portable")->sgd(&k, WEIGHTS, &rates, g, out, NULL);
+}
+
+/* Weights of 16 bits are updated as f32 ones are, and then rounded by the CPU's random bits, or to nearest. */
+static void test_weights_without_masters(void **unused) {
+  (void)unused;
+  for (int n = 0; n < OPTIMIZERS * 4; n++) {
+    int which = n / 4, type = n % 2 ? CUDA_BF16 : CUDA_F32;
+    WeightStore store = {FLOAT_BF16, n / 2 % 2, 7, 3, 5, 1000 * n};
+    uint64_t state = 11;
+    _Alignas(64) float g[ROOM], w[ROOM], m[2][ROOM] = {{0}}, v[2][ROOM];
+    Half h[WEIGHTS], want[WEIGHTS];
+    for (int i = 0; i < WEIGHTS; i++) {
+      g[i] = (float)coarse_value_next(&state), w[i] = (float)coarse_value_next(&state), h[i] = bf16_of_float(w[i]);
+      v[0][i] = v[1][i] = 1;
+    }
+    g[5] = NAN, g[6] = INFINITY;
+    Adapter masters = {.type = type}, alone = {.context = {.weights = &store}, .type = type};
+    optimize(which, &adapter_table, &masters.context, g, w, m[0], v[0]);
+    optimize(which, &adapter_table, &alone.context, g, h, m[1], v[1]);
+    keep_on_cpu(&store, w, want);
+    assert_memory_equal(m[0], m[1], sizeof m[0]);
+    for (int i = 0; i < WEIGHTS; i++)
+      if (h[i].bits != want[i].bits && !isnan((double)float_of_bf16(want[i])))
+        fail_msg("optimizer %d, gradient %s, weight %d: %04x, the CPU keeps %04x", which, TYPE[type], i, h[i].bits, want[i].bits);
+    assert_true(isnan((double)float_of_bf16(h[5])) || which == 1); /* Lion takes a sign, and NaN has none */
+  }
+}
+
 /* --- 16-byte accesses against single ones -------------------------------------------------------------------------- */
 
 enum { ROWS = 70, COLS = 272, MOST = ROWS * COLS };
@@ -187,10 +235,17 @@ static void losses(const KernelTable *t, const KernelContext *k, Both *b, int ad
   b->out[1][0] = (float)loss;
 }
 
+/* ROWS positions of two samples, heads of 32. */
+static void turns(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  RopeShape shape = {.batch = 2, .seq = ROWS / 2, .heads = COLS / 34, .head_dim = 32, .theta = 10000};
+  t->rope(k, &shape, 0, b->in[0], COLS, b->out[0], COLS, 0);
+  t->rope(k, &shape, 1, b->in[1], COLS, b->out[1], COLS, add);
+}
+
 static void test_wide_against_single(void **unused) {
   (void)unused;
   void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {element_wise, broadcasts, norms,
-                                                                                  embeddings, losses};
+                                                                                  embeddings, losses, turns};
   for (int type = CUDA_F32; type <= CUDA_F16; type++)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
       for (int add = 0; add < 2; add++) {
@@ -211,6 +266,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_against_double),
       cmocka_unit_test(test_tensor_core_attention),
+      cmocka_unit_test(test_weights_without_masters),
       cmocka_unit_test(test_wide_against_single),
       cmocka_unit_test(test_same_in_any_order),
   };

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct Node {
   std::vector<std::shared_ptr<Node>> after;
   CUgraph_st *graph = nullptr; /* captured into; null: to be run */
   bool done = false;
+  double at = 0; /* when, in milliseconds */
 };
 typedef std::shared_ptr<Node> NodeRef;
 
@@ -39,6 +41,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   NodeRef node;
+  bool asked = false;
 };
 
 namespace {
@@ -53,6 +56,8 @@ struct Fake {
   std::vector<CUstream_st *> streams;
   std::map<void *, Block> blocks;
   uint64_t random = 1;
+  cudaError_t last = cudaSuccess;
+  int graphs = 0; /* that exist */
 };
 Fake &fake() {
   static Fake state;
@@ -80,6 +85,12 @@ bool ready(const Node &node) {
   return true;
 }
 
+double now_ms() {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
+}
+
 /* Runs everything that was recorded. */
 void run_all() {
   std::vector<NodeRef> &pending = fake().pending;
@@ -97,6 +108,7 @@ void run_all() {
     NodeRef node = pending[(start + i) % n];
     pending.erase(pending.begin() + (ptrdiff_t)((start + i) % n));
     node->done = true;
+    node->at = now_ms();
     node->after.clear();
     node->work = nullptr;
   }
@@ -124,6 +136,10 @@ struct Handle {
 void shim_submit(void *stream, std::function<void()> work); /* of shim.h, whose names clash with CUDA's headers */
 void shim_submit(void *stream, std::function<void()> work) { add((CUstream_st *)stream, std::move(work)); }
 
+int shim_last_error(); /* instead of the shim's own */
+int shim_last_error() { return (int)cudaGetLastError(); }
+int fake_cuda_graphs() { return fake().graphs; }
+
 void fake_cuda_try(void *stream, std::function<bool()> work) { add_trying((CUstream_st *)stream, std::move(work)); }
 
 extern "C" void fake_cuda_enqueue(void *stream, void (*call)(void *), const void *arg, size_t bytes) {
@@ -142,10 +158,12 @@ cudaError_t cudaGetDeviceCount(int *count) {
   return *count = wanted ? atoi(wanted) : 1, cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) { return device >= 0 && device < 64 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int) {
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
   memset(prop, 0, sizeof *prop);
   snprintf(prop->name, sizeof prop->name, "fake GPU");
   prop->major = 9;
+  gethostname(prop->uuid.bytes, sizeof prop->uuid.bytes - 1);
+  prop->uuid.bytes[sizeof prop->uuid.bytes - 1] = (char)device;
   prop->totalGlobalMem = (size_t)1 << 30;
   return cudaSuccess;
 }
@@ -156,6 +174,23 @@ const char *cudaGetErrorString(cudaError_t error) {
 }
 cudaError_t cudaDeviceSynchronize(void) { return run_all(), cudaSuccess; }
 
+/* FAKE_FREE: bytes of free memory. */
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+  const char *left = getenv("FAKE_FREE");
+  *total = (size_t)1 << 30;
+  return *free = left ? strtoull(left, NULL, 10) : *total, cudaSuccess;
+}
+/* FAKE_TAKEN: a file for the bytes that this process has allocated on the device. */
+static void note_taken() {
+  const char *path = getenv("FAKE_TAKEN");
+  size_t taken = 0;
+  for (const auto &block : fake().blocks) taken += block.second.bytes;
+  FILE *file = path != NULL ? fopen(path, "w") : NULL;
+  if (file == NULL) return;
+  fprintf(file, "%zu\n", taken);
+  fclose(file);
+}
+
 cudaError_t cudaMalloc(void **to, size_t bytes) {
   int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) return cudaErrorMemoryAllocation;
@@ -163,6 +198,7 @@ cudaError_t cudaMalloc(void **to, size_t bytes) {
   if (*to == NULL) return cudaErrorMemoryAllocation;
   memset(*to, 0xff, bytes);
   fake().blocks[*to] = Block{bytes, fd};
+  note_taken();
   return cudaSuccess;
 }
 cudaError_t cudaFree(void *p) {
@@ -240,8 +276,21 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) { return *event = new CUevent_st
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) { return cudaEventCreate(event); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return event->node = stream->last, cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return run_all(), cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) { return *ms = 0, cudaSuccess; }
+/* Not ready when first asked, which CUDA takes for an error of the thread. */
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->node && !event->node->done && !event->asked) return event->asked = true, fake().last = cudaErrorNotReady;
+  event->asked = false;
+  return run_all(), cudaSuccess;
+}
+cudaError_t cudaGetLastError(void) {
+  cudaError_t error = fake().last;
+  return fake().last = cudaSuccess, error;
+}
+/* An event behind nothing is as old as the first. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+  double end = to->node ? to->node->at : 0, begin = from->node ? from->node->at : end;
+  return *ms = (float)(to->node ? end - begin : 0), cudaSuccess;
+}
 
 /* A stream that waits for a captured event joins the capture. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -282,6 +331,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
   *out = new CUgraphExec_st;
+  fake().graphs++;
   (*out)->nodes = graph->nodes;
   return cudaSuccess;
 }
@@ -303,6 +353,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, fake().graphs--, cudaSuccess; }
 
 } /* extern "C" */

@@ -137,8 +137,12 @@ const char *ncclGetErrorString(ncclResult_t) { return "refused by the fake"; }
 const char *ncclGetLastError(ncclComm_t) { return ""; }
 ncclResult_t ncclGetVersion(int *version) { return *version = NCCL_VERSION_CODE, ncclSuccess; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *state) { return *state = ncclSuccess, ncclSuccess; }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess; }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return delete comm, ncclSuccess; }
+/* NCCL waits for graphs that hold its collectives, for ever when they are destroyed later. */
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (fake_cuda_graphs() > 0) fprintf(stderr, "fake nccl: a graph outlives its communicator\n"), abort();
+  return delete comm, ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) { return ncclCommDestroy(comm); }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
   Id id = {getpid(), memfd_create("fake-nccl", MFD_CLOEXEC)};

@@ -187,6 +187,7 @@ void run_block(int count) {
 
 const ShimThread *shim_now;
 
+__attribute__((weak)) int shim_last_error() { return 0; }
 __attribute__((weak)) void shim_submit(void *, std::function<void()> work) { work(); }
 
 void shim_fail(const char *what) {

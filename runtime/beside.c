@@ -1,0 +1,118 @@
+/* Owns: device memory beside the arena. */
+#include "runtime/beside.h"
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/scratch.h"
+
+#include <stdio.h>
+
+AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr) {
+  const int64_t *n = plan->ints.data + instr->ints;
+  return (AttentionShape){.batch = n[0],
+                          .tq = n[1],
+                          .tk = n[2],
+                          .heads = n[3],
+                          .kv_heads = n[4],
+                          .head_dim = n[5],
+                          .causal = n[6] != 0,
+                          .scale = plan->reals.data[instr->reals]};
+}
+
+static bool has(const Plan *plan, const PlanInstr *instr, int operand) {
+  return plan_operand(plan, instr, operand)->buf != PLAN_NONE;
+}
+
+uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr) {
+  const int64_t *n = plan->ints.data + instr->ints;
+  AttentionShape shape;
+  switch (instr->op) {
+    case INSTR_LINEAR_BWD_W: return has(plan, instr, 3) ? cuda_column_scratch(n[0], n[1]) : 0; /* of the bias */
+    case INSTR_LINEAR_CROSS_ENTROPY: return has(plan, instr, 8) ? cuda_column_scratch(n[4], n[1]) : 0;
+    case INSTR_LAYERNORM_BWD:
+    case INSTR_RMSNORM_BWD: return cuda_column_scratch(n[0], n[1]);
+    case INSTR_BROADCAST_BWD: return n[2] == 1 ? cuda_column_scratch(n[0], n[1]) : 0;
+    case INSTR_ADAFACTOR_SUMS:
+    case INSTR_ADAFACTOR_MOMENTS:
+    case INSTR_ADAFACTOR: return cuda_adafactor_scratch(plan->units.data[n[0]].param_count);
+    case INSTR_ATTENTION_BWD:
+      shape = attention_shape(plan, instr);
+      return cuda_attention_scratch(&shape);
+    default: return 0;
+  }
+}
+
+/* --- cuDNN's attention: measured without a GPU, docs/gpu-results.md -------------------------------------------------- */
+
+uint64_t flash_workspace_bytes(const AttentionShape *s) {
+  enum { SCORE_ALIGN = 128, STEP = 256 };
+  uint64_t heads = (uint64_t)(s->batch * s->heads), rows = heads * (uint64_t)s->tq;
+  uint64_t scores = 2 * heads * round_up((uint64_t)s->tq, SCORE_ALIGN) * round_up((uint64_t)s->tk, SCORE_ALIGN);
+  uint64_t shared = s->heads == s->kv_heads ? 0 : 4 * heads * (uint64_t)(s->tk * s->head_dim); /* dk and dv of all heads */
+  return round_up(scores + shared + STEP, STEP) + round_up(rows * sizeof(float), STEP);
+}
+
+AttentionShape flash_part(const AttentionShape *shape, uint64_t most) {
+  AttentionShape part = *shape;
+  for (; part.batch > 0; part.batch--)
+    if (shape->batch % part.batch == 0 && flash_workspace_bytes(&part) <= most) return part;
+  part.batch = 1;
+  for (int64_t groups = 2; groups <= shape->kv_heads; groups++) {
+    if (shape->kv_heads % groups != 0) continue;
+    part.heads = shape->heads / groups, part.kv_heads = shape->kv_heads / groups;
+    if (flash_workspace_bytes(&part) <= most) return part;
+  }
+  part.batch = 0;
+  return part;
+}
+
+static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
+  bool half = plan->recipe.compute == DTYPE_BF16 || plan->recipe.compute == DTYPE_F16;
+  return half && (s->head_dim == 64 || s->head_dim == 96 || s->head_dim == 128) && (!s->causal || s->tq == s->tk);
+}
+
+static uint64_t attention_bytes(const Plan *plan, const PlanInstr *instr) {
+  if (instr->op != INSTR_ATTENTION_BWD) return 0;
+  AttentionShape shape = attention_shape(plan, instr), part = flash_part(&shape, BESIDE_ATTENTION_MOST);
+  return flash_may_take(plan, &shape) && part.batch > 0 ? flash_workspace_bytes(&part) : 0;
+}
+
+/* --- the whole --------------------------------------------------------------------------------------------------------- */
+
+/* Tokens of all micro-batches of a step, rates and counts; where parameters lie in the shard. */
+static uint64_t input_bytes(const Plan *plan) {
+  uint64_t bytes = 2 * PLAN_ALIGN_BYTES + plan->params.count * (sizeof(CudaRange) + sizeof(CudaFactored));
+  for (uint32_t i = 0; i < plan->inputs.count; i++)
+    bytes += round_up(plan->world.accumulation * plan->world.micro_batch * (uint64_t)plan->inputs.data[i].sample_numel * sizeof(int32_t),
+                      PLAN_ALIGN_BYTES);
+  return bytes;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+BesideArena beside_arena(const Plan *plan) {
+  BesideArena beside = {.products = BESIDE_PRODUCTS_BYTES, .inputs = input_bytes(plan)};
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    const PlanInstr *instr = &plan->instrs.data[i];
+    beside.scratch = larger(beside.scratch, beside_scratch(plan, instr));
+    beside.attention = larger(beside.attention, attention_bytes(plan, instr));
+  }
+  if (plan->world.ranks > 1) beside.collectives = (plan->world.replicas > 1 ? 2 : 1) * (uint64_t)BESIDE_COLLECTIVE_BYTES;
+  return beside;
+}
+
+uint64_t beside_total(const BesideArena *b) { return b->products + b->scratch + b->attention + b->collectives + b->inputs; }
+
+char *beside_text(const BesideArena *b, char *out, size_t bytes) {
+  const struct {
+    const char *name;
+    uint64_t bytes;
+  } parts[] = {{"products", b->products}, {"cuDNN at most", b->attention}, {"collectives", b->collectives}, {"scratch", b->scratch}, {"inputs", b->inputs}};
+  char size[32];
+  int at = 0;
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (parts[i].bytes > 0 && at < (int)bytes)
+      at += snprintf(out + at, bytes - (size_t)at, "%s%s %s", at > 0 ? ", " : "", parts[i].name, text_bytes(size, parts[i].bytes));
+  return out;
+}

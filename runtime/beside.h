@@ -1,0 +1,40 @@
+/* Owns: device memory beside the arena: what a training plan's run on a GPU takes besides what the plan places, by part, for
+ * one rank. The CUDA backend allocates by it, `fsdpc plan` says it. Exact where the plan decides; attention at most,
+ * since cuDNN may be missing; what CUDA, cuBLASLt, cuDNN and NCCL take for themselves is a stated constant. */
+#ifndef FSDPC_RUNTIME_BESIDE_H
+#define FSDPC_RUNTIME_BESIDE_H
+
+#include "kernels/kernels.h"
+#include "planner/plan/plan.h"
+
+#ifndef FSDPC_ATTENTION_MOST /* tests cut tiny attentions */
+#define FSDPC_ATTENTION_MOST (576 << 20)
+#endif
+
+enum {
+  BESIDE_PRODUCTS_BYTES = 32 << 20,     /* cuBLASLt's workspace */
+  BESIDE_COLLECTIVE_BYTES = 64 << 20,   /* pieces of sums, of each communicator that adds */
+  BESIDE_ATTENTION_MOST = FSDPC_ATTENTION_MOST, /* of cuDNN's workspace; a backward pass that needs more is cut */
+  BESIDE_LIBRARIES_BYTES = 1 << 30      /* contexts, loaded kernels, NCCL's buffers. Assumed, not measured yet (no GPU) */
+};
+
+typedef struct BesideArena {
+  uint64_t products, scratch, attention, collectives, inputs;
+} BesideArena;
+
+BesideArena beside_arena(const Plan *plan);
+uint64_t beside_total(const BesideArena *beside); /* without the libraries' own */
+/* "products 32.0 MiB, attention 96.2 MiB at most, ..." Into out. */
+char *beside_text(const BesideArena *beside, char *out, size_t bytes);
+
+/* Scratch memory of the compute stream that an instruction needs. */
+uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr);
+/* The operands of attention_fwd and attention_bwd. */
+AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr);
+/* cuDNN's workspace for a backward pass. */
+uint64_t flash_workspace_bytes(const AttentionShape *shape);
+/* The largest part of an attention whose workspace is at most so many bytes: some samples of the batch; or, of one sample, some
+ * heads and the heads of keys and values that they share. batch 0: there is none. */
+AttentionShape flash_part(const AttentionShape *shape, uint64_t most);
+
+#endif
