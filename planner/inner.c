@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 5000000, MOST_MOVES = 400, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
+enum { MOVE_BUDGET = 2500000, MOST_MOVES = 400, PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
@@ -55,7 +55,6 @@ bool inner_judge(const Inner *in, Trial *trial) {
   trial->ns = fits ? schedule.step_ns : UINT64_MAX;
   trial->live = schedule.max_live;
   in->search->candidates++;
-  in->search->effort += in->program->ops.count;
   arena_reset(scratch);
   return fits;
 }
@@ -556,7 +555,7 @@ void inner_improve(Inner *in) {
   m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
   if (m.left > MOST_MOVES) m.left = MOST_MOVES;
   move_classes(&m);
-  m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 4;
+  m.left = in->program->ops.count > 2000 ? 0 : MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 4;
   exchange_all(&m);
   m.left = count <= PAIR_ITEMS ? 3 * (int64_t)count * count : 0;
   while (move_pairs(&m)) continue;

@@ -87,7 +87,7 @@ static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_
 enum { MANY_BUFFERS = 3000, ORDERS_OF_MANY = 3 };
 
 /* Beyond this many buffers only the fast way is tried, in two orders: the others are quadratic. */
-enum { QUADRATIC_BUFFERS = 9000 };
+enum { QUADRATIC_BUFFERS = 4000 };
 
 /* Pairs of buffers that promotions may look at, for one segment. */
 enum { PROMOTION_PAIRS = 4000000, MOST_PROMOTIONS = 200 };

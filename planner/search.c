@@ -6,13 +6,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3, PLACED_WITH_LESS = 2, FEW_ITEMS = 500 };
+enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3, PLACED_WITH_LESS = 2, FEW_ITEMS = 500, LONG_PLAN = 4000 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
  * where looking takes long and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.01, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
-static const uint64_t LONG_EFFORT = 6000000; /* operators in all schedules judged */
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 
 /* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
@@ -457,11 +456,11 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
 }
 
 /* What a candidate's bound must be below to be tried. */
-static double hopeful_below(const Search *s, const Found *found, bool unasked) {
+static double hopeful_below(const Found *found, bool unasked) {
   if (!found->plan) return INFINITY;
   double ns = (double)found->sim.step_ns, bound = (double)found->bound.ns;
   if (!unasked) return ns;
-  if (s->effort < LONG_EFFORT || ns > FAR_FROM_BOUND * bound) return ns / WORTH_OFFLOADING;
+  if (found->plan->instrs.count < LONG_PLAN || ns > FAR_FROM_BOUND * bound) return ns / WORTH_OFFLOADING;
   return fmin(ns / WORTH_OFFLOADING, bound / PROMISED_BY_BOUNDS);
 }
 
@@ -469,7 +468,7 @@ static double hopeful_below(const Search *s, const Found *found, bool unasked) {
 static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, bool unasked, Found *found) {
   for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
     if (offloads_unasked(s, &candidates[i].outer) != unasked) continue;
-    if ((double)candidates[i].bound.ns >= hopeful_below(s, found, unasked)) break;
+    if ((double)candidates[i].bound.ns >= hopeful_below(found, unasked)) break;
     Bound least;
     if (!search_outer(s, &candidates[i].outer, found, &least)) return false;
     if (total == 1) candidates[i].bound = least;

@@ -32,7 +32,6 @@ typedef struct Search {
   uint64_t budget;
   VEC(Prepared) prepared; /* one a micro-batch tried */
   uint32_t candidates;     /* schedules judged */
-  uint64_t effort;         /* operators in them */
 } Search;
 
 /* One outer choice. */
