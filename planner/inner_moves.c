@@ -1,0 +1,213 @@
+/* Owns: moves of the inner search: from the best trial, whole classes of items, exchanges between them, pairs of items. */
+#include "planner/inner_trials.h"
+
+#include <stdlib.h>
+
+enum { MOVE_BUDGET = 2500000, MOST_MOVES = 400, LONG_PROGRAM = 2000 };
+
+typedef struct Mover {
+  Inner *in;
+  Trial trial;
+  uint64_t target;
+  int64_t left; /* schedules that may still be judged */
+} Mover;
+
+static bool is_done(const Mover *m) { return m->left <= 0 || m->in->pool[0].ns <= m->target; }
+
+static bool try_move(Mover *m) {
+  m->left--;
+  return inner_try(m->in, &m->trial);
+}
+
+static int compare_class(const void *a, const void *b) {
+  const Item *x = *(const Item *const *)a, *y = *(const Item *const *)b;
+  if (x->class != y->class) return x->class < y->class ? -1 : 1;
+  return (x->first > y->first) - (x->first < y->first);
+}
+
+/* What becomes of an item's bytes between forward and backward. */
+typedef enum { ITEM_AGAIN, ITEM_KEPT, ITEM_AWAY, ITEM_STATES } ItemState;
+
+static ItemState state_of(const Trial *trial, const Item *item) {
+  if (item->op < 0) return trial->keep[item->unit] ? ITEM_KEPT : ITEM_AGAIN;
+  return trial->recompute[item->op] ? ITEM_AGAIN : trial->away[item->op] ? ITEM_AWAY : ITEM_KEPT;
+}
+
+static bool may_be(const Item *item, ItemState state) {
+  return state == ITEM_AGAIN ? !item->held : state == ITEM_KEPT || item->away_ns > 0;
+}
+
+static void set_state(Trial *trial, const Item *item, ItemState state) {
+  if (item->op < 0) {
+    trial->keep[item->unit] = state == ITEM_KEPT;
+    return;
+  }
+  trial->recompute[item->op] = state == ITEM_AGAIN;
+  trial->away[item->op] = state == ITEM_AWAY;
+}
+
+typedef struct Way {
+  ItemState from, to;
+} Way;
+
+/* Between kept and run again first: without a host link there is nothing else. */
+static const Way ways[] = {{ITEM_AGAIN, ITEM_KEPT}, {ITEM_KEPT, ITEM_AGAIN}, {ITEM_AGAIN, ITEM_AWAY},
+                           {ITEM_KEPT, ITEM_AWAY},  {ITEM_AWAY, ITEM_KEPT},  {ITEM_AWAY, ITEM_AGAIN}};
+enum { WAYS = sizeof ways / sizeof *ways, WAYS_ON_DEVICE = 2 };
+
+/* Moves up to `count` items of a class from one state to another, from the front or the back. */
+static uint32_t move_run(Trial *trial, const Item *const *class, uint32_t size, Way way, bool back, uint32_t count) {
+  uint32_t moved = 0;
+  for (uint32_t i = 0; i < size && moved < count; i++) {
+    const Item *item = class[back ? size - 1 - i : i];
+    if (state_of(trial, item) != way.from || !may_be(item, way.to)) continue;
+    set_state(trial, item, way.to);
+    moved++;
+  }
+  return moved;
+}
+
+static bool move_class(Mover *m, const Item *const *class, uint32_t size, uint32_t count) {
+  bool improved = false;
+  for (int k = 0; k < 2 * (m->in->movable ? WAYS : WAYS_ON_DEVICE) && !is_done(m); k++) {
+    inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
+    if (!move_run(&m->trial, class, size, ways[k % 2 + k / 4 * 2], k & 2, count)) continue;
+    improved |= try_move(m);
+  }
+  return improved;
+}
+
+/* Moves whole classes, then halves of them, down to single items. */
+static void move_classes(Mover *m) {
+  uint32_t count = m->in->items.count;
+  const Item **order = ARENA_ARRAY(m->in->arena, const Item *, count);
+  for (uint32_t i = 0; i < count; i++) order[i] = &m->in->items.data[i];
+  qsort(order, count, sizeof *order, compare_class);
+  for (uint32_t run = m->in->units->units.count; run >= 1 && !is_done(m); run /= 2)
+    for (uint32_t i = 0, end; i < count; i = end) {
+      for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
+      while (move_class(m, order + i, end - i, run)) continue;
+    }
+}
+
+typedef struct Class {
+  const Item *const *items;
+  uint32_t count;
+} Class;
+
+static uint64_t run_bytes(const Class *class, uint32_t count) { return count * class->items[0]->bytes; }
+
+/* Gives room up in one class for what another is kept for. */
+static bool exchange(Mover *m, const Class *from, const Class *to, uint32_t count) {
+  bool improved = false;
+  for (int k = 0; k < (m->in->movable ? 4 : 2) && !is_done(m); k++) {
+    inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
+    uint64_t freed = run_bytes(from, move_run(&m->trial, from->items, from->count, ways[k & 2 ? 3 : 1], k & 1, count));
+    uint32_t taken = from->items[0]->bytes && to->items[0]->bytes ? (uint32_t)((freed + to->items[0]->bytes - 1) / to->items[0]->bytes) : 0;
+    if (!taken || !move_run(&m->trial, to->items, to->count, ways[0], !(k & 1), taken)) continue;
+    improved |= try_move(m);
+  }
+  return improved;
+}
+
+static bool exchange_classes(Mover *m, const Class *classes, uint32_t count) {
+  bool improved = false;
+  for (uint32_t i = 0; i < count; i++)
+    for (uint32_t j = 0; j < count; j++)
+      for (uint32_t run = classes[i].count; run >= 1 && i != j && !is_done(m); run /= 2) improved |= exchange(m, &classes[i], &classes[j], run);
+  return improved;
+}
+
+static void exchange_all(Mover *m) {
+  uint32_t count = m->in->items.count, total = 0;
+  const Item **order = ARENA_ARRAY(m->in->arena, const Item *, count);
+  Class *classes = ARENA_ARRAY(m->in->arena, Class, count);
+  for (uint32_t i = 0; i < count; i++) order[i] = &m->in->items.data[i];
+  qsort(order, count, sizeof *order, compare_class);
+  for (uint32_t i = 0, end; i < count; i = end) {
+    for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
+    classes[total++] = (Class){order + i, end - i};
+  }
+  while (exchange_classes(m, classes, total)) continue;
+}
+
+uint32_t inner_settings(const Inner *in) {
+  uint32_t total = 1;
+  for (uint32_t i = 0; i < in->items.count; i++) {
+    uint32_t states = 0;
+    for (int s = 0; s < ITEM_STATES; s++) states += may_be(&in->items.data[i], (ItemState)s);
+    total *= states;
+    if (total > MOST_SETTINGS) return 0;
+  }
+  return total;
+}
+
+void inner_set(const Inner *in, uint32_t number, Trial *trial) {
+  inner_start_trial(in, trial);
+  for (uint32_t i = 0; i < in->items.count; i++) {
+    ItemState states[ITEM_STATES];
+    uint32_t count = 0;
+    for (int s = 0; s < ITEM_STATES; s++)
+      if (may_be(&in->items.data[i], (ItemState)s)) states[count++] = (ItemState)s;
+    set_state(trial, &in->items.data[i], states[number % count]);
+    number /= count;
+  }
+}
+
+/* Few items: all of their states. */
+static void enumerate_settings(Mover *m, uint32_t total) {
+  for (uint32_t number = 0; number < total; number++) {
+    inner_set(m->in, number, &m->trial);
+    inner_try_rules(m->in, &m->trial, 0, FIRST_RULES);
+  }
+}
+
+static ItemState other_state(const Trial *trial, const Item *item, uint32_t step) {
+  ItemState state = state_of(trial, item);
+  for (uint32_t i = 0; i < step; i++)
+    do state = (ItemState)((state + 1) % ITEM_STATES);
+    while (!may_be(item, state));
+  return state;
+}
+
+/* Changes two items at a time (or one, i = j), until no pair improves. */
+static bool move_pairs(Mover *m) {
+  const Items *items = &m->in->items;
+  bool improved = false;
+  uint32_t others = m->in->movable ? ITEM_STATES - 1 : 1;
+  for (uint32_t i = 0; i < items->count; i++)
+    for (uint32_t j = i; j < items->count; j++)
+      for (uint32_t k = 0; k < (i == j ? others : others * others); k++) {
+        if (is_done(m)) return false;
+        inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
+        set_state(&m->trial, &items->data[i], other_state(&m->trial, &items->data[i], k % others + 1));
+        if (j != i) set_state(&m->trial, &items->data[j], other_state(&m->trial, &items->data[j], k / others + 1));
+        improved |= try_move(m);
+      }
+  return improved;
+}
+
+static void try_all_rules(Mover *m) {
+  inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
+  inner_try_rules(m->in, &m->trial, 0, ISSUE_RULES);
+}
+
+void inner_improve(Inner *in) {
+  uint32_t count = in->items.count;
+  Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
+  uint32_t settings = inner_settings(in);
+  if (settings) {
+    enumerate_settings(&m, settings);
+    return;
+  }
+  if (in->pool[0].ns == UINT64_MAX) return;
+  try_all_rules(&m);
+  m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
+  if (m.left > MOST_MOVES) m.left = MOST_MOVES;
+  move_classes(&m);
+  m.left = in->program->ops.count > LONG_PROGRAM ? 0 : MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 4;
+  exchange_all(&m);
+  m.left = inner_is_small(in) ? 3 * (int64_t)count * count : 0;
+  while (move_pairs(&m)) continue;
+  try_all_rules(&m);
+}

@@ -1,0 +1,127 @@
+/* Owns: trials of the inner search: how one is judged, issue rules, the pool of the best. */
+#include "planner/inner_trials.h"
+
+/* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
+ * compute at once instead of one after the other. */
+static const IssueRule issue_rules[] = {{6, true, 1},  {1, false, 1}, {2, false, 1}, {6, false, 1}, {3, false, 1},
+                                        {0, false, 1}, {6, true, 3},  {2, false, 3}, {6, true, 0},  {0, false, 0}};
+_Static_assert(sizeof issue_rules / sizeof *issue_rules == ISSUE_RULES, "rules");
+
+const IssueRule *inner_rules(uint32_t *count) {
+  *count = ISSUE_RULES;
+  return issue_rules;
+}
+
+/* --- judging -------------------------------------------------------------------------------------------------------------- */
+
+bool inner_judge(const Inner *in, Trial *trial) {
+  Arena *scratch = in->search->scratch;
+  Decisions d = in->base;
+  Schedule schedule;
+  d.recompute = trial->recompute;
+  d.away = trial->away;
+  d.issue = trial->issue;
+  d.slots = trial->slots;
+  d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
+  memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
+  schedule_build(&schedule, scratch, in->skeleton, &d);
+  bool fits = schedule.max_live <= (int64_t)in->room && schedule.host_bytes <= in->host_room;
+  trial->ns = fits ? schedule.step_ns : UINT64_MAX;
+  trial->live = schedule.max_live;
+  in->search->candidates++;
+  arena_reset(scratch);
+  return fits;
+}
+
+/* --- trials ----------------------------------------------------------------------------------------------------------------- */
+
+void inner_copy_trial(const Inner *in, Trial *to, const Trial *from) {
+  memcpy(to->recompute, from->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(to->away, from->away, in->program->ops.count * sizeof(bool));
+  memcpy(to->keep, from->keep, in->units->units.count * sizeof(bool));
+  to->issue = from->issue;
+  to->slots = from->slots;
+  to->ns = from->ns;
+  to->live = from->live;
+}
+
+void inner_start_from(const Inner *in, const bool *away, Trial *trial) {
+  memcpy(trial->recompute, in->base.recompute, in->program->ops.count * sizeof(bool));
+  memcpy(trial->away, away, in->program->ops.count * sizeof(bool));
+  memcpy(trial->keep, in->base.keep, in->units->units.count * sizeof(bool));
+  trial->slots = NULL;
+  trial->ns = UINT64_MAX;
+}
+
+const bool *inner_start_away(const Inner *in) { return in->start_away ? in->start_away : in->base.away; }
+
+void inner_start_trial(const Inner *in, Trial *trial) { inner_start_from(in, inner_start_away(in), trial); }
+
+Trial inner_new_trial(const Inner *in) {
+  uint32_t ops = in->program->ops.count;
+  Trial trial = {ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, in->units->units.count),
+                 in->base.issue, NULL, UINT64_MAX, 0};
+  inner_start_trial(in, &trial);
+  return trial;
+}
+
+/* Room for one more: drops the entry that is hardly smaller than the one before. */
+static void thin_pool(Inner *in) {
+  int drop = 1;
+  for (int i = 2; i < POOL; i++)
+    if (in->pool[i - 1].live - in->pool[i].live < in->pool[drop - 1].live - in->pool[drop].live) drop = i;
+  Trial freed = in->pool[drop];
+  memmove(in->pool + drop, in->pool + drop + 1, (size_t)(POOL - 1 - drop) * sizeof(Trial));
+  in->pool[POOL - 1] = freed;
+  in->pool[POOL - 1].ns = UINT64_MAX;
+}
+
+/* Into the pool, unless something as fast is as small; out goes what is neither faster nor smaller. */
+static void pool_trial(Inner *in, const Trial *trial) {
+  Trial next[POOL], spare[POOL];
+  int kept = 0, spares = 0, at = PLAN_NONE;
+  for (int i = 0; i < POOL; i++)
+    if (in->pool[i].ns <= trial->ns && in->pool[i].ns != UINT64_MAX && in->pool[i].live <= trial->live) return;
+  if (in->pool[POOL - 1].ns != UINT64_MAX) thin_pool(in);
+  for (int i = 0; i < POOL; i++) {
+    const Trial *entry = &in->pool[i];
+    bool beaten = entry->ns != UINT64_MAX && entry->ns >= trial->ns && entry->live >= trial->live;
+    if (at < 0 && (entry->ns > trial->ns || beaten)) at = kept++;
+    if (beaten || entry->ns == UINT64_MAX)
+      spare[spares++] = *entry;
+    else
+      next[kept++] = *entry;
+  }
+  next[at] = spare[--spares].recompute ? spare[spares] : inner_new_trial(in);
+  inner_copy_trial(in, &next[at], trial);
+  for (int i = 0; i < spares; i++) spare[i].ns = UINT64_MAX;
+  memcpy(in->pool, next, (size_t)kept * sizeof(Trial));
+  memcpy(in->pool + kept, spare, (size_t)spares * sizeof(Trial));
+}
+
+/* Whether it is the best yet. */
+bool inner_try(Inner *in, Trial *trial) {
+  uint64_t best = in->pool[0].ns;
+  if (!inner_judge(in, trial)) return false;
+  pool_trial(in, trial);
+  return trial->ns < best;
+}
+
+static bool has_issue_rules(const Inner *in) {
+  return in->base.prefetch == PREFETCH_EARLY && decisions_gather(&in->base) && !in->base.gather_once;
+}
+
+bool inner_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
+  bool gathers = has_issue_rules(in), reduces = decisions_reduce(&in->base);
+  return (!gathers || (a->ahead == b->ahead && a->late == b->late)) && (!reduces || a->behind == b->behind);
+}
+
+void inner_try_rules(Inner *in, Trial *trial, int from, int end) {
+  for (int r = from; r < end; r++) {
+    bool known = false;
+    for (int k = from; k < r; k++) known |= inner_same_rule(in, &issue_rules[k], &issue_rules[r]);
+    if (known) continue;
+    trial->issue = issue_rules[r];
+    (void)inner_try(in, trial);
+  }
+}
