@@ -258,6 +258,19 @@ Decisions inner_smallest(const Inner *in) {
   return d;
 }
 
+bool inner_bring_back(const Inner *in, Decisions *decisions) {
+  bool any = false, *away = ARENA_ARRAY(in->search->arena, bool, in->program->ops.count);
+  memcpy(away, decisions->away, in->program->ops.count * sizeof(bool));
+  for (uint32_t i = 0; i < in->items.count; i++) {
+    int32_t op = in->items.data[i].op;
+    if (op < 0 || !away[op]) continue;
+    away[op] = false;
+    any = true;
+  }
+  decisions->away = away;
+  return any;
+}
+
 uint64_t inner_smallest_bytes(Inner *in) {
   const int64_t *live = find_live(in, in->movable ? held_away(in) : in->base.away, 0);
   int64_t most = 0;

@@ -54,6 +54,9 @@ bool inner_is_large(const Inner *inner);
 Decisions inner_smallest(const Inner *inner);
 Decisions inner_decisions(const Inner *inner, const Trial *trial);
 
+/* Keeps on the device what of the items is away; whether anything was. */
+bool inner_bring_back(const Inner *inner, Decisions *decisions);
+
 /* Bytes that the start takes on one rank, before placement. */
 uint64_t inner_smallest_bytes(Inner *inner);
 

@@ -476,6 +476,20 @@ static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, boo
   return true;
 }
 
+/* What is away unasked, for no gain in time, stays on the device if all of it fits there. */
+static bool bring_back(Search *s, Found *found) {
+  Inner in;
+  Found back;
+  if (!inner_open(s, s->arena, &found->outer, found->grouping, &in)) return false;
+  Decisions decisions = found->decisions;
+  if (!inner_bring_back(&in, &decisions)) return true;
+  search_emit(s, s->arena, &in, &decisions, &back);
+  if (back.fits) plan_simulate(s->arena, back.plan, &back.sim);
+  back.estimate_ns = found->estimate_ns;
+  if (back.fits && back.sim.step_ns <= found->sim.step_ns) *found = back;
+  return true;
+}
+
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, (size_t)MAX_WIDTHS * MAX_OFFLOADS * MAX_CADENCES * count);
   uint32_t total = list_candidates(s, micro, count, candidates);
@@ -483,6 +497,7 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
   if (!bound_candidates(s, candidates, total)) return false;
   if (!try_candidates(s, candidates, total, false, found) || !try_candidates(s, candidates, total, true, found)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
+  if (found->fits && s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};
   return true;
 }
