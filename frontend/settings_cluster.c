@@ -87,19 +87,24 @@ const char *const cluster_moves[] = {
 #undef MOVE
     NULL};
 
+/* A word of the table, then a block. NULL after diagnostics. */
+static const Item *read_kind(Reader *reader, const Key *key, const char *const *words, int32_t *kind) {
+  return read_word(reader, key, words, kind) ? read_block_item(reader, key) : NULL;
+}
+
 /* product linear_fwd { rate 190GFLOPS m 1 n 10 k 20 } */
 static bool read_product(Reader *reader, const Key *key) {
   int32_t pass;
-  const Item *block;
-  if (!read_word(reader, key, cluster_products, &pass) || !(block = read_block_item(reader, key))) return false;
+  const Item *block = read_kind(reader, key, cluster_products, &pass);
+  if (!block) return false;
   READ_BLOCK(reader->sema, "product", product_keys, block->items, &((Device *)reader->target)->products[pass]);
   return true;
 }
 
 static bool read_attention(Reader *reader, const Key *key) {
   int32_t pass;
-  const Item *block;
-  if (!read_word(reader, key, cluster_attention, &pass) || !(block = read_block_item(reader, key))) return false;
+  const Item *block = read_kind(reader, key, cluster_attention, &pass);
+  if (!block) return false;
   READ_BLOCK(reader->sema, "attention", attention_keys, block->items, &((Device *)reader->target)->attention[pass]);
   return true;
 }
@@ -107,8 +112,8 @@ static bool read_attention(Reader *reader, const Key *key) {
 /* moves gelu_fwd { 1MiB 50us  16MiB 1ms } */
 static bool read_moves(Reader *reader, const Key *key) {
   int32_t kind;
-  const Item *block;
-  if (!read_word(reader, key, cluster_moves, &kind) || !(block = read_block_item(reader, key))) return false;
+  const Item *block = read_kind(reader, key, cluster_moves, &kind);
+  if (!block) return false;
   TimedSizes *sizes = &((Device *)reader->target)->moves[kind];
   if (!read_sizes(reader, key, block, sizes)) return true;
   for (uint32_t i = 1; i < sizes->count; i++) /* more bytes are never faster */

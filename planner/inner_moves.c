@@ -55,11 +55,35 @@ static const Way ways[] = {{ITEM_AGAIN, ITEM_KEPT}, {ITEM_KEPT, ITEM_AGAIN}, {IT
                            {ITEM_KEPT, ITEM_AWAY},  {ITEM_AWAY, ITEM_KEPT},  {ITEM_AWAY, ITEM_AGAIN}};
 enum { WAYS = sizeof ways / sizeof *ways, WAYS_ON_DEVICE = 2 };
 
+/* Items that are moved together, by their place. */
+typedef struct Class {
+  const Item *const *items;
+  uint32_t count;
+} Class;
+
+typedef struct Classes {
+  Class *data;
+  uint32_t count;
+} Classes;
+
+static Classes list_classes(const Inner *in) {
+  uint32_t count = in->items.count;
+  const Item **order = ARENA_ARRAY(in->arena, const Item *, count);
+  Classes out = {ARENA_ARRAY(in->arena, Class, count), 0};
+  for (uint32_t i = 0; i < count; i++) order[i] = &in->items.data[i];
+  qsort(order, count, sizeof *order, compare_class);
+  for (uint32_t i = 0, end; i < count; i = end) {
+    for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
+    out.data[out.count++] = (Class){order + i, end - i};
+  }
+  return out;
+}
+
 /* Moves up to `count` items of a class from one state to another, from the front or the back. */
-static uint32_t move_run(Trial *trial, const Item *const *class, uint32_t size, Way way, bool back, uint32_t count) {
+static uint32_t move_run(Trial *trial, const Class *class, Way way, bool back, uint32_t count) {
   uint32_t moved = 0;
-  for (uint32_t i = 0; i < size && moved < count; i++) {
-    const Item *item = class[back ? size - 1 - i : i];
+  for (uint32_t i = 0; i < class->count && moved < count; i++) {
+    const Item *item = class->items[back ? class->count - 1 - i : i];
     if (state_of(trial, item) != way.from || !may_be(item, way.to)) continue;
     set_state(trial, item, way.to);
     moved++;
@@ -67,68 +91,44 @@ static uint32_t move_run(Trial *trial, const Item *const *class, uint32_t size, 
   return moved;
 }
 
-static bool move_class(Mover *m, const Item *const *class, uint32_t size, uint32_t count) {
+static bool move_class(Mover *m, const Class *class, uint32_t count) {
   bool improved = false;
   for (int k = 0; k < 2 * (m->in->movable ? WAYS : WAYS_ON_DEVICE) && !is_done(m); k++) {
     inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
-    if (!move_run(&m->trial, class, size, ways[k % 2 + k / 4 * 2], k & 2, count)) continue;
+    if (!move_run(&m->trial, class, ways[k % 2 + k / 4 * 2], k & 2, count)) continue;
     improved |= try_move(m);
   }
   return improved;
 }
 
 /* Moves whole classes, then halves of them, down to single items. */
-static void move_classes(Mover *m) {
-  uint32_t count = m->in->items.count;
-  const Item **order = ARENA_ARRAY(m->in->arena, const Item *, count);
-  for (uint32_t i = 0; i < count; i++) order[i] = &m->in->items.data[i];
-  qsort(order, count, sizeof *order, compare_class);
+static void move_classes(Mover *m, const Classes *classes) {
   for (uint32_t run = m->in->units->units.count; run >= 1 && !is_done(m); run /= 2)
-    for (uint32_t i = 0, end; i < count; i = end) {
-      for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
-      while (move_class(m, order + i, end - i, run)) continue;
-    }
+    for (uint32_t i = 0; i < classes->count; i++)
+      while (move_class(m, &classes->data[i], run)) continue;
 }
 
-typedef struct Class {
-  const Item *const *items;
-  uint32_t count;
-} Class;
-
-static uint64_t run_bytes(const Class *class, uint32_t count) { return count * class->items[0]->bytes; }
-
-/* Gives room up in one class for what another is kept for. */
+/* Gives up what one class is kept for, up to `count` of its items, and keeps as many bytes of another. */
 static bool exchange(Mover *m, const Class *from, const Class *to, uint32_t count) {
+  static const Way give_up[] = {{ITEM_KEPT, ITEM_AGAIN}, {ITEM_KEPT, ITEM_AWAY}}, keep = {ITEM_AGAIN, ITEM_KEPT};
+  uint64_t bytes = to->items[0]->bytes;
   bool improved = false;
-  for (int k = 0; k < (m->in->movable ? 4 : 2) && !is_done(m); k++) {
+  for (int k = 0; k < (m->in->movable ? 4 : 2) && bytes && !is_done(m); k++) {
     inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
-    uint64_t freed = run_bytes(from, move_run(&m->trial, from->items, from->count, ways[k & 2 ? 3 : 1], k & 1, count));
-    uint32_t taken = from->items[0]->bytes && to->items[0]->bytes ? (uint32_t)((freed + to->items[0]->bytes - 1) / to->items[0]->bytes) : 0;
-    if (!taken || !move_run(&m->trial, to->items, to->count, ways[0], !(k & 1), taken)) continue;
+    uint64_t freed = from->items[0]->bytes * move_run(&m->trial, from, give_up[k / 2], k & 1, count);
+    if (!freed || !move_run(&m->trial, to, keep, !(k & 1), (uint32_t)((freed + bytes - 1) / bytes))) continue;
     improved |= try_move(m);
   }
   return improved;
 }
 
-static bool exchange_classes(Mover *m, const Class *classes, uint32_t count) {
+static bool exchange_classes(Mover *m, const Classes *classes) {
   bool improved = false;
-  for (uint32_t i = 0; i < count; i++)
-    for (uint32_t j = 0; j < count; j++)
-      for (uint32_t run = classes[i].count; run >= 1 && i != j && !is_done(m); run /= 2) improved |= exchange(m, &classes[i], &classes[j], run);
+  for (uint32_t i = 0; i < classes->count; i++)
+    for (uint32_t j = 0; j < classes->count; j++)
+      for (uint32_t run = classes->data[i].count; run >= 1 && i != j && !is_done(m); run /= 2)
+        improved |= exchange(m, &classes->data[i], &classes->data[j], run);
   return improved;
-}
-
-static void exchange_all(Mover *m) {
-  uint32_t count = m->in->items.count, total = 0;
-  const Item **order = ARENA_ARRAY(m->in->arena, const Item *, count);
-  Class *classes = ARENA_ARRAY(m->in->arena, Class, count);
-  for (uint32_t i = 0; i < count; i++) order[i] = &m->in->items.data[i];
-  qsort(order, count, sizeof *order, compare_class);
-  for (uint32_t i = 0, end; i < count; i = end) {
-    for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
-    classes[total++] = (Class){order + i, end - i};
-  }
-  while (exchange_classes(m, classes, total)) continue;
 }
 
 uint32_t inner_settings(const Inner *in) {
@@ -204,9 +204,10 @@ void inner_improve(Inner *in) {
   try_all_rules(&m);
   m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
   if (m.left > MOST_MOVES) m.left = MOST_MOVES;
-  move_classes(&m);
+  const Classes classes = list_classes(in);
+  move_classes(&m, &classes);
   m.left = in->program->ops.count > LONG_PROGRAM ? 0 : MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 4;
-  exchange_all(&m);
+  while (exchange_classes(&m, &classes)) continue;
   m.left = inner_is_small(in) ? 3 * (int64_t)count * count : 0;
   while (move_pairs(&m)) continue;
   try_all_rules(&m);

@@ -185,7 +185,7 @@ static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t
     last = tried;
   }
   bool promotes = bytes > goal && goal >= least && bytes != UINT64_MAX;
-  if (promotes && !best) best = orders[0];
+  if (promotes && !best) best = orders[0]; /* worse than `bytes`, but a place to start */
   if (best && (promotes || last + 1 != tried)) bytes = place_in_order(bufs, count, base, UINT64_MAX, best, placed);
   if (promotes) bytes = promote(bufs, count, base, goal, bytes, placed);
   arena_free(scratch);

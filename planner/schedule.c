@@ -302,7 +302,7 @@ static void issue_late(Schedule *schedule, const UnitFigures *figures, const uin
     int64_t bytes = (int64_t)of->full_bytes, shard = (int64_t)of->shard_bytes;
     int32_t cap = use->first;
     if (i + 1 < schedule->use_count && schedule->uses[i + 1].issue < cap) cap = schedule->uses[i + 1].issue;
-    for (int32_t s = (later_step(use->held, use->issue)) + 1; s <= use->first; s++) schedule->live[s] += shard;
+    for (int32_t s = later_step(use->held, use->issue) + 1; s <= use->first; s++) schedule->live[s] += shard;
     use->held = use->first; /* it is gathered at the last moment */
     while (use->issue < cap && start[use->issue + 1] <= fetch) schedule->live[use->issue++] -= bytes + shard;
   }

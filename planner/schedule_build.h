@@ -48,7 +48,7 @@ typedef struct Travel {
 
 /* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
 void trips_list(Builder *b);
-/* By the times of the last simulation: when device buffers are wanted. They are held no longer than needed for now. */
+/* By the times of the last simulation: when device buffers are wanted; until trips_hold each is held for no longer than it must be. */
 void trips_time(Builder *b);
 /* Holds them longer where there is room: elsewhere compute waits for copies. */
 void trips_hold(Builder *b);
