@@ -6,13 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, PLACED_GROUPINGS = 2, PLACED_TRIALS = 2, PLACED_SMALL = 3, PLACED_WITH_LESS = 2, FEW_ITEMS = 500, LONG_PLAN = 4000 };
-/* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
-static const double LARGE_MARGIN = 0.004;
+enum { PLACED_GROUPINGS = 2, PLACED_SMALL = 3, LONG_PLAN = 4000 };
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
  * where looking takes long and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.01, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
-static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 
 /* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
 static bool offers_host(const Search *s) {
@@ -89,22 +86,7 @@ uint32_t search_groupings(Search *s, const Outer *outer, Grouping out[MAX_GROUPI
   return 6;
 }
 
-/* --- emission ------------------------------------------------------------------------------------------------------------------ */
-
-void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, Found *found) {
-  *found = (Found){.outer = in->outer, .grouping = in->grouping, .decisions = *decisions, .bound = in->bound};
-  found->units = found->decisions.units = in->units;
-  EmitInput input = {.program = in->program,
-                     .decisions = &found->decisions,
-                     .cluster = s->cluster,
-                     .skeleton = in->skeleton,
-                     .spans = s->spans,
-                     .span_paths = s->span_paths};
-  found->plan = emit_plan(arena, &input);
-  memory_place(found->plan, s->budget);
-  events_insert(arena, found->plan, s->specs, true);
-  found->fits = found->plan->arena_bytes <= s->budget;
-}
+/* --- the smallest -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct Small {
   Outer outer;
@@ -162,111 +144,6 @@ Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found)
   return found->plan;
 }
 
-static void keep_better(Found *best, const Found *next) {
-  bool better = !best->plan || next->sim.step_ns < best->sim.step_ns;
-  arena_free(better ? best->arena : next->arena);
-  if (better) *best = *next;
-}
-
-/* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
- * those that do not fit exceeds the budget, 0 when the first one fits. */
-static uint64_t place_pool(Search *s, Inner *in, Found *best) {
-  uint64_t least = UINT64_MAX;
-  bool small = inner_is_small(in);
-  for (int i = 0; i < (small ? POOL : inner_is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
-    Found next;
-    if (best->plan && (double)in->pool[i].ns > WITHIN_REACH * (double)best->sim.step_ns) break;
-    Decisions decisions = inner_decisions(in, &in->pool[i]);
-    Arena *arena = arena_new();
-    search_emit(s, arena, in, &decisions, &next);
-    next.estimate_ns = in->pool[i].ns;
-    next.arena = arena;
-    if (!next.fits) {
-      uint64_t excess = next.plan->arena_bytes - s->budget;
-      arena_free(arena);
-      if (excess < least) least = excess;
-      if (!small && excess > s->budget / 200) break; /* the next one is hardly smaller */
-      continue;
-    }
-    plan_simulate(arena, next.plan, &next.sim);
-    keep_better(best, &next);
-    if (!small) return 0;
-    if (i == 0) least = 0;
-  }
-  return least == UINT64_MAX ? 0 : least;
-}
-
-/* The best trial with less room for what may also be gathered or released at another time. Whether that was as good as it was
- * estimated to be with all of it. */
-static bool place_with_less(Search *s, Inner *in, uint64_t excess, Found *best) {
-  if (in->pool[0].ns == UINT64_MAX) return false;
-  for (uint64_t less = excess + excess / 4, tries = 0; less < in->room && tries < PLACED_WITH_LESS; tries++, less *= 2) {
-    Found next;
-    Arena *arena = arena_new();
-    Decisions decisions = inner_decisions(in, &in->pool[0]);
-    decisions.room = in->room - less;
-    search_emit(s, arena, in, &decisions, &next);
-    next.estimate_ns = in->pool[0].ns;
-    next.arena = arena;
-    if (!next.fits) {
-      arena_free(arena);
-      continue;
-    }
-    plan_simulate(arena, next.plan, &next.sim);
-    bool as_good = (double)next.sim.step_ns <= WITHIN_REACH * (double)in->pool[0].ns;
-    keep_better(best, &next);
-    return as_good;
-  }
-  return false;
-}
-
-static uint64_t first_budget(const Inner *in) {
-  uint64_t budget = in->search->budget;
-  return inner_is_large(in) ? budget - (uint64_t)(LARGE_MARGIN * (double)budget) : budget;
-}
-
-/* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
-static void place(Search *s, Inner *in, Found *best) {
-  uint64_t budget = first_budget(in);
-  for (int i = 0; i < PLACEMENT_TRIES; i++) {
-    uint64_t excess = place_pool(s, in, best);
-    if (!excess || place_with_less(s, in, excess, best)) return;
-    excess += (s->budget / 1000) << i;
-    for (bool any = false; !any && excess > s->budget / 1000; excess /= 2) { /* less where that leaves nothing */
-      inner_set_budget(in, budget > excess ? budget - excess : 0);
-      inner_seed(in, false);
-      any = in->pool[0].ns != UINT64_MAX;
-      if (any) budget -= excess;
-    }
-    if (inner_is_large(in)) continue;
-    inner_seed(in, true);
-    inner_improve(in);
-  }
-}
-
-/* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules. */
-static void try_other_rules(Search *s, const Inner *in, Found *best) {
-  uint32_t count;
-  const IssueRule *rules = inner_rules(&count);
-  const Decisions decisions = best->decisions;
-  for (uint32_t r = 0; r < count; r++) {
-    Found next;
-    Decisions other = decisions;
-    other.issue = rules[r];
-    if (inner_same_rule(in, &other.issue, &decisions.issue)) continue;
-    Arena *arena = arena_new();
-    search_emit(s, arena, in, &other, &next);
-    next.estimate_ns = best->estimate_ns;
-    next.arena = arena;
-    if (next.fits) {
-      plan_simulate(arena, next.plan, &next.sim);
-      keep_better(best, &next);
-    } else {
-      arena_free(arena);
-    }
-  }
-}
-
 /* --- one outer choice ------------------------------------------------------------------------------------------------------------ */
 
 static int compare_bound(const void *a, const void *b) {
@@ -317,7 +194,7 @@ static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Foun
   for (uint32_t g = 0; g < count; g++) {
     Inner *next = &in[*hopeful];
     if (!inner_open(s, arena, outer, groupings[g], next)) return false;
-    if (inner_is_large(next)) inner_set_budget(next, first_budget(next));
+    if (inner_is_large(next)) inner_set_budget(next, search_first_budget(next));
     if (next->bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) ++*hopeful;
   }
   if (*hopeful) qsort(in, *hopeful, sizeof *in, compare_bound);
@@ -333,11 +210,7 @@ bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
   if (good && hopeful) {
     search_groups(in, hopeful);
     qsort(in, hopeful, sizeof *in, compare_best);
-    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) {
-      uint64_t before = best->plan ? best->sim.step_ns : UINT64_MAX;
-      place(s, &in[g], best);
-      if (best->plan && best->sim.step_ns < before && best->sim.step_ns > bound_reached(&in[g].bound) && in[g].items.count <= FEW_ITEMS) try_other_rules(s, &in[g], best);
-    }
+    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) search_place(s, &in[g], best);
   }
   arena_free(scratch);
   if (best->arena) arena_adopt(s->arena, best->arena);

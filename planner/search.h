@@ -71,6 +71,11 @@ bool search_outer(Search *search, const Outer *outer, Found *best, Bound *least)
 /* The decisions as a placed plan. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, Found *found);
+/* Replaces `best` by a better placed plan among the trials of an inner search, which is searched again with less room where
+ * addresses take more than estimated. */
+void search_place(Search *search, Inner *inner, Found *best);
+/* The room that an inner search starts with: long plans leave a little for placing. */
+uint64_t search_first_budget(const Inner *inner);
 /* The smallest placed plan of an outer choice: everything recomputed that may be, nothing prefetched. NULL after diagnostics. */
 Plan *search_smallest(Search *search, Arena *arena, const Outer *outer, Found *found);
 /* Of a micro-batch; NULL after diagnostics. */

@@ -1,0 +1,116 @@
+/* Owns: from trials of the inner search to placed plans, of which the simulator chooses. Estimates leave addresses out. */
+#include "planner/inner.h"
+
+enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 500 };
+/* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
+static const double LARGE_MARGIN = 0.004;
+static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
+
+void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, Found *found) {
+  *found = (Found){.outer = in->outer, .grouping = in->grouping, .decisions = *decisions, .bound = in->bound};
+  found->units = found->decisions.units = in->units;
+  EmitInput input = {.program = in->program,
+                     .decisions = &found->decisions,
+                     .cluster = s->cluster,
+                     .skeleton = in->skeleton,
+                     .spans = s->spans,
+                     .span_paths = s->span_paths};
+  found->plan = emit_plan(arena, &input);
+  memory_place(found->plan, s->budget);
+  events_insert(arena, found->plan, s->specs, true);
+  found->fits = found->plan->arena_bytes <= s->budget;
+}
+
+/* Emits, places and simulates, and keeps the plan if it is better than `best`. What came of it: */
+typedef struct Placed {
+  uint64_t excess;  /* bytes over the budget; 0: it fits */
+  uint64_t step_ns; /* as simulated, if it fits */
+} Placed;
+
+static Placed place_decisions(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, Found *best) {
+  Found next;
+  Arena *arena = arena_new();
+  search_emit(s, arena, in, decisions, &next);
+  next.estimate_ns = estimate_ns;
+  next.arena = arena;
+  Placed placed = {.excess = next.fits ? 0 : next.plan->arena_bytes - s->budget};
+  if (next.fits) plan_simulate(arena, next.plan, &next.sim);
+  placed.step_ns = next.sim.step_ns;
+  bool better = next.fits && (!best->plan || next.sim.step_ns < best->sim.step_ns);
+  arena_free(better ? best->arena : arena);
+  if (better) *best = next;
+  return placed;
+}
+
+/* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
+ * those that do not fit exceeds the budget, 0 when the first one fits. */
+static uint64_t place_pool(Search *s, Inner *in, Found *best) {
+  uint64_t least = UINT64_MAX;
+  bool small = inner_is_small(in);
+  for (int i = 0; i < (small ? POOL : inner_is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
+    if (best->plan && (double)in->pool[i].ns > WITHIN_REACH * (double)best->sim.step_ns) break;
+    Decisions decisions = inner_decisions(in, &in->pool[i]);
+    uint64_t excess = place_decisions(s, in, &decisions, in->pool[i].ns, best).excess;
+    if (!excess && !small) return 0;
+    if (!excess && i > 0) continue;
+    if (excess < least) least = excess;
+    if (!small && excess > s->budget / 200) break; /* the next one is hardly smaller */
+  }
+  return least == UINT64_MAX ? 0 : least;
+}
+
+/* The best trial with less room for what may also be gathered or released at another time. Whether that was as good as it was
+ * estimated to be with all of it. */
+static bool place_with_less(Search *s, Inner *in, uint64_t excess, Found *best) {
+  if (in->pool[0].ns == UINT64_MAX) return false;
+  Decisions decisions = inner_decisions(in, &in->pool[0]);
+  for (uint64_t less = excess + excess / 4, tries = 0; less < in->room && tries < PLACED_WITH_LESS; tries++, less *= 2) {
+    decisions.room = in->room - less;
+    Placed placed = place_decisions(s, in, &decisions, in->pool[0].ns, best);
+    if (!placed.excess) return (double)placed.step_ns <= WITHIN_REACH * (double)in->pool[0].ns;
+  }
+  return false;
+}
+
+uint64_t search_first_budget(const Inner *in) {
+  uint64_t budget = in->search->budget;
+  return inner_is_large(in) ? budget - (uint64_t)(LARGE_MARGIN * (double)budget) : budget;
+}
+
+/* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
+static void place_within(Search *s, Inner *in, Found *best) {
+  uint64_t budget = search_first_budget(in);
+  for (int i = 0; i < PLACEMENT_TRIES; i++) {
+    uint64_t excess = place_pool(s, in, best);
+    if (!excess || place_with_less(s, in, excess, best)) return;
+    excess += (s->budget / 1000) << i;
+    for (bool any = false; !any && excess > s->budget / 1000; excess /= 2) { /* less where that leaves nothing */
+      inner_set_budget(in, budget > excess ? budget - excess : 0);
+      inner_seed(in, false);
+      any = in->pool[0].ns != UINT64_MAX;
+      if (any) budget -= excess;
+    }
+    if (inner_is_large(in)) continue;
+    inner_seed(in, true);
+    inner_improve(in);
+  }
+}
+
+/* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules. */
+static void try_other_rules(Search *s, const Inner *in, Found *best) {
+  uint32_t count;
+  const IssueRule *rules = inner_rules(&count);
+  const Decisions decisions = best->decisions;
+  for (uint32_t r = 0; r < count; r++) {
+    Decisions other = decisions;
+    other.issue = rules[r];
+    if (!inner_same_rule(in, &other.issue, &decisions.issue)) (void)place_decisions(s, in, &other, best->estimate_ns, best);
+  }
+}
+
+void search_place(Search *s, Inner *in, Found *best) {
+  uint64_t before = best->plan ? best->sim.step_ns : UINT64_MAX;
+  place_within(s, in, best);
+  bool found = best->plan && best->sim.step_ns < before;
+  if (found && best->sim.step_ns > bound_reached(&in->bound) && in->items.count <= FEW_ITEMS) try_other_rules(s, in, best);
+}
