@@ -27,7 +27,7 @@ typedef struct Offer {
 typedef struct Row {
   Slices items, units;
   double room;
-  bool turn;      /* it is the loss's: recomputations follow it */
+  double ran_ns, reduced_ns; /* of operators from the loss on, and of reductions, that may come before it */
   double host_ns; /* what the link needs, one way, for all that host memory holds; NEVER: no limit */
   bool moves;     /* some item may be away */
   Offer *offers;  /* one an item, in the order of the weights tried last */
@@ -148,11 +148,11 @@ typedef struct Weights {
   double again, regather, away, a;
 } Weights;
 
-static Weights weights_at(const Terms *t, const Row *row, Weighting at) {
-  double a = at.share * (row->turn ? 1 : 1 - at.link), b = 1 - at.share;
+static Weights weights_at(const Terms *t, Weighting at) {
+  double a = at.share, b = 1 - at.share;
   return (Weights){.again = a + b * t->again_b,
                    .regather = at.share * (1 - at.link) * t->regather_a + b * t->regather_b,
-                   .away = at.share * at.link * (row->turn ? 1 : 2) + at.price,
+                   .away = at.share * at.link + at.price,
                    .a = a};
 }
 
@@ -190,9 +190,9 @@ static void offer_items(const Row *row, Weights w) {
 
 /* Least of the weighed terms under the row: everything's cost, less that of what room is given to, best first. */
 static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
-  Weights w = weights_at(t, row, at);
+  Weights w = weights_at(t, at);
   Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0)};
-  if (row->turn) out.ns -= at.share * at.link * t->before; /* the link stands for it */
+  out.ns -= at.share * at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns); /* the link stands for it */
   double room = row->room;
   uint32_t i = 0, u = 0;
   offer_items(row, w);
@@ -284,7 +284,8 @@ static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, con
   Row row = {.items = at_row(scratch, items, at), .units = at_row(scratch, units, at), .room = room};
   double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
   row.moves = slowest > 0;
-  row.turn = at == in->skeleton->program->turn;
+  row.ran_ns = terms_ops_ns(in, in->skeleton->program->turn, at);
+  row.reduced_ns = terms_reduced_ns(in, at);
   row.host_ns = in->host_room == UINT64_MAX ? NEVER : (double)in->host_room * slowest;
   row.offers = ARENA_ARRAY(scratch, Offer, row.items.count);
   for (uint32_t i = 0; i < row.items.count; i++) row.offers[i].slice = &row.items.data[i];
@@ -350,13 +351,12 @@ Bound bound_of(const BoundInput *in) {
   const double *live = terms_live(scratch, in);
   MicroPass passes[MICRO_PASSES];
   uint32_t count = schedule_passes(in->start, passes), most = 0;
-  Bound bound = {in->update_ns, ""};
+  Bound bound = {schedule_ends_ns(in->skeleton), ""};
   for (uint32_t p = 0; p < count && bound.ns != UINT64_MAX; p++) {
     MicroBound micro = bound_queues(scratch, in, &passes[p], live);
     if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;
     bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * (double)passes[p].count);
   }
-  if (bound.ns != UINT64_MAX) bound.ns += schedule_update_ns(in->skeleton);
   arena_free(scratch);
   return bound;
 }

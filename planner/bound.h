@@ -48,7 +48,6 @@ typedef struct BoundInput {
   const Skeleton *skeleton;
   const Items *items;
   const Decisions *start; /* everything recomputed and gathered again that is not pinned */
-  uint64_t update_ns;     /* of begin and update, whatever units there are */
   uint64_t room;          /* bytes for buffers that do not persist */
   uint64_t host_room;     /* bytes of host memory for them; UINT64_MAX: no limit */
   bool fetch_bound;       /* bound_of's own: of gathers count the fetches of their shards */

@@ -59,9 +59,16 @@ double terms_gather_ns(const BoundInput *in, uint32_t u) {
 
 static double reduce_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].reduce_ns / (1 + in->start->comm_slowdown); }
 
-static double ops_ns(const Flow *flow, int32_t first, int32_t end) {
+double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end) {
   double ns = 0;
-  for (int32_t i = first; i < end; i++) ns += (double)flow->op_ns[i];
+  for (int32_t i = first; i < end; i++) ns += (double)in->skeleton->op_ns[i];
+  return ns;
+}
+
+double terms_reduced_ns(const BoundInput *in, int32_t op) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++)
+    if (in->skeleton->ops[u].last_gradient >= 0 && in->skeleton->ops[u].last_gradient < op) ns += reduce_ns(in, u);
   return ns;
 }
 
@@ -74,7 +81,7 @@ static double head_ns(const BoundInput *in, const MicroPass *pass) {
     if (first >= 0 && (head < 0 || first < skeleton->ops[head].first_forward)) head = u;
   }
   if (head < 0 || !decisions_gather(in->start) || !pass->gathers) return 0;
-  double meanwhile = ops_ns(&skeleton->program->flow, 0, skeleton->ops[head].first_forward) / (1 - in->start->contention);
+  double meanwhile = terms_ops_ns(in, 0, skeleton->ops[head].first_forward) / (1 - in->start->contention);
   double gather = in->start->shard > 1 ? (double)skeleton->figures[head].gather_ns / (1 + in->start->comm_slowdown) : 0;
   return fmax(0, (double)skeleton->figures[head].fetch_ns + gather - meanwhile);
 }
@@ -88,7 +95,7 @@ static double tail_ns(const BoundInput *in, const MicroPass *pass) {
     if (last >= 0 && (tail < 0 || last > skeleton->ops[tail].last_gradient)) tail = u;
   }
   if (tail < 0 || !pass->reduces) return 0;
-  double meanwhile = ops_ns(&skeleton->program->flow, skeleton->ops[tail].last_gradient + 1, ops) / (1 - in->start->contention);
+  double meanwhile = terms_ops_ns(in, skeleton->ops[tail].last_gradient + 1, ops) / (1 - in->start->contention);
   double reduce = in->start->ranks > 1 ? reduce_ns(in, (uint32_t)tail) : 0, image = (double)skeleton->figures[tail].image_ns;
   if (skeleton->copies_beside) reduce += (in->start->accumulation > 1 && !in->start->reduce_once ? 2 : 1) * image;
   return fmax(0, reduce - meanwhile);
@@ -129,7 +136,7 @@ static double first_gradient(const BoundInput *in) {
   int32_t op = (int32_t)skeleton->program->ops.count - 1;
   for (uint32_t u = 0; u < skeleton->units->units.count; u++)
     if (skeleton->ops[u].last_gradient >= 0 && skeleton->ops[u].last_gradient < op) op = skeleton->ops[u].last_gradient;
-  return ops_ns(&skeleton->program->flow, skeleton->program->turn, op + 1);
+  return terms_ops_ns(in, skeleton->program->turn, op + 1);
 }
 
 /* Of a unit's gradient, from when it is whole until it has been reduced. */
@@ -157,7 +164,7 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
       now = fmax(now, end[first]);
       held -= unreduced_bytes(in, order[first]);
     }
-    double work = (double)skeleton->program->flow.op_ns[j], busy = next ? fmax(0, end[next - 1] - now) : 0;
+    double work = (double)skeleton->op_ns[j], busy = next ? fmax(0, end[next - 1] - now) : 0;
     now += work <= busy * kept ? work / kept : busy + (work - busy * kept);
     for (; next < count && skeleton->ops[order[next]].last_gradient == j; next++) {
       end[next] = fmax(now, next ? end[next - 1] : 0) + reduce_ns(in, order[next]);
@@ -168,11 +175,10 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
 }
 
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass) {
-  const Flow *flow = &in->skeleton->program->flow;
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   bool slows = !in->fetch_bound, shared = terms_shared_queue(in);
   double c = slows ? fmin(1, in->start->contention * (1 + in->start->comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
-  double before = ops_ns(flow, 0, turn), after = ops_ns(flow, turn, ops), reduced = all_reductions(in, pass);
+  double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = all_reductions(in, pass);
   double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
   double idle_before = c < 1 ? (1 - c) * head_ns(in, pass) : 0, idle_after = c < 1 ? (1 - c) * tail_ns(in, pass) : 0;
   double forward = fmax(before + c * gathered + idle_before, gathered + k * before), whole = fmin(after, first_gradient(in));
@@ -186,6 +192,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass) {
   Terms reduce = {.a = forward + after + c * reduced + idle_after,
                   .b = forward + whole + reduced + k * (after - whole),
                   .before = forward,
+                  .reduced_a = c,
                   .again_b = k,
                   .by = "reduce"};
   Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */

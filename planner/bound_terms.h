@@ -9,6 +9,7 @@
 typedef struct Terms {
   double a, b;                   /* with nothing run or gathered again */
   double before;                 /* of a, what precedes the loss */
+  double reduced_a;              /* what A counts for a second of reductions, where not in before */
   double again_b;                /* what B gains for a second of running again; A gains all of it */
   double regather_a, regather_b; /* what they gain for a second of gathering again */
   const char *by;                /* what binds where B does */
@@ -30,6 +31,10 @@ double *terms_live(Arena *scratch, const BoundInput *in);
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live);
 /* Of gradients on their way to the host, all after the loss. */
 double terms_stored_ns(const BoundInput *in, const MicroPass *pass);
+/* Of operators [first, end). */
+double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end);
+/* Of reductions that may begin before an operator. */
+double terms_reduced_ns(const BoundInput *in, int32_t op);
 /* Of one gather, alone. */
 double terms_gather_ns(const BoundInput *in, uint32_t unit);
 /* Reductions wait for gathers and gathers for reductions. */

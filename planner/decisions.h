@@ -45,7 +45,6 @@ typedef struct Decisions {
   uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
   double contention; /* seconds of compute lost for a second of communication beside it */
   double comm_slowdown; /* by which collectives take longer beside compute, as the figures of units count them */
-  uint64_t fixed_update_ns; /* of the update that no unit causes */
 } Decisions;
 
 /* Whether a unit's parameters come from elsewhere before each use: from other ranks or the host. */
@@ -54,6 +53,12 @@ static inline bool decisions_gather(const Decisions *d) { return d->shard > 1 ||
 static inline bool decisions_reduce(const Decisions *d) { return d->ranks > 1 || (d->offload & OFFLOAD_GRADIENTS) != 0; }
 /* Whether a micro-batch adds to the reduced gradient of those before it. */
 static inline bool decisions_adds_up(const Decisions *d) { return d->accumulation > 1 && !d->reduce_once; }
+/* Whether operators add to parameter gradients that a step begins with as zeros, not write them first. */
+static inline bool decisions_zeroes(const Decisions *d) { return d->accumulation > 1 && (d->reduce_once || d->ranks == 1); }
+/* Whether gradients add up unreduced in buffers beside the reduced ones. */
+static inline bool decisions_holds_gradients(const Decisions *d) {
+  return d->reduce_once && (d->shard > 1 || (d->offload & OFFLOAD_GRADIENTS));
+}
 
 /* units.c: requires a program (for execution order). NULL with diagnostics when a pattern matches nothing. */
 const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program, const PlanSettings *settings,

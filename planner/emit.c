@@ -215,8 +215,7 @@ static PlanOperand param_operand(Emitter *e, const Value *value) {
 
 static PlanOperand gradient_operand(Emitter *e, const Value *value, bool add) {
   int32_t u = e->decisions->units->unit_of[value->param];
-  bool zeroed = e->plan->world.accumulation > 1 && (e->decisions->reduce_once || e->plan->world.ranks == 1); /* in "begin" */
-  return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || zeroed};
+  return (PlanOperand){.buf = gradient_buf(e, u), .offset = e->param_offset[value->param], .add = add || decisions_zeroes(e->decisions)};
 }
 
 /* A layer's result has the layer's name. */

@@ -112,7 +112,7 @@ void emit_held(Emitter *e) {
   for (int32_t u = 0; u < (int32_t)e->plan->units.count; u++) {
     if (emit_gathers_once(e)) e->gathered[u] = emit_full(e, u, true);
     bool learns = !plan_unit_frozen(e->plan, &e->plan->units.data[u]);
-    if (e->decisions->reduce_once && learns && !emit_adds_straight(e)) e->grad_full[u] = emit_gradfull(e, u, true);
+    if (decisions_holds_gradients(e->decisions) && learns) e->grad_full[u] = emit_gradfull(e, u, true);
   }
 }
 

@@ -4,14 +4,17 @@
 #include "base/checked.h"
 #include "planner/cost.h"
 
-static uint64_t op_bytes(const Program *program, const ProgramOp *op) {
+/* adds: to what gradients of parameters hold already. */
+static uint64_t op_bytes(const Program *program, const ProgramOp *op, bool adds) {
   uint64_t bytes = 0;
   for (int32_t k = 0; k < op->ref_count; k++) {
     uint64_t rows, cols;
     const OperandSpec *spec = &program->specs[op->op].operands[k];
     if (op->refs[k].value < 0 || !operand_dims(spec, op->ints, 1, &rows, &cols)) continue;
-    bool twice = spec->mode == MODE_UPDATE || (spec->mode == MODE_ADD && op->refs[k].add);
-    bytes += rows * cols * dtype_bytes(program->values.data[op->refs[k].value].dtype) * (twice ? 2 : 1);
+    const Value *value = &program->values.data[op->refs[k].value];
+    bool add = op->refs[k].add || (adds && value->kind == VALUE_PARAM_GRADIENT);
+    bool twice = spec->mode == MODE_UPDATE || (spec->mode == MODE_ADD && add);
+    bytes += rows * cols * dtype_bytes(value->dtype) * (twice ? 2 : 1);
   }
   return bytes;
 }
@@ -19,9 +22,11 @@ static uint64_t op_bytes(const Program *program, const ProgramOp *op) {
 void figures_of_program(Program *program, const Cluster *cluster) {
   for (uint32_t i = 0; i < program->ops.count; i++) {
     ProgramOp *op = &program->ops.data[i];
-    op->bytes = op_bytes(program, op);
+    uint64_t adding = op_bytes(program, op, true), *adding_ns = &program->flow.adding_ns[i];
+    op->bytes = op_bytes(program, op, false);
     cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, op->bytes, &op->flops, &op->ns);
-    program->flow.op_ns[i] = op->ns;
+    program->flow.op_ns[i] = *adding_ns = op->ns;
+    if (adding != op->bytes) cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, adding, &op->flops, adding_ns);
     int32_t moved = program->flow.moved[i];
     if (moved >= 0) program->flow.moved_ns[i] = cost_transfer(cluster, program->flow.value_bytes[moved]);
   }
@@ -49,35 +54,34 @@ uint32_t figures_moment_bytes(const Recipe *recipe) {
 /* Of one element: the copy in the compute dtype, where the master is in another. */
 static uint64_t cast_bytes(const Recipe *recipe) { return recipe->compute != recipe->master ? dtype_bytes(recipe->compute) : 0; }
 
-typedef struct Offloaded {
-  uint64_t fetched, stored, images; /* bytes of one element, in an update */
-} Offloaded;
+/* One buffer of `bytes` that lies in host memory, in the optimizer's pass. */
+static void add_image(const Cluster *cluster, uint64_t bytes, bool fetched, bool stored, UnitFigures *f) {
+  if (!bytes) return;
+  f->state_bytes += bytes;
+  if (fetched) f->bring_ns += cost_transfer(cluster, bytes);
+  if (stored) f->return_ns += cost_transfer(cluster, bytes);
+}
 
-/* Everything is fetched but the copy, which is fetched only where the update may be skipped; gradients also for the norm. */
-static Offloaded offloaded_state(const Program *program, uint32_t offload) {
+/* The copy is fetched only where the update may be skipped. */
+static void add_state(const Program *program, const Cluster *cluster, uint32_t offload, uint64_t shard, UnitFigures *f) {
   const Recipe *recipe = &program->graph->recipe;
-  uint64_t copy = cast_bytes(recipe), reduce = dtype_bytes(recipe->reduce);
-  uint64_t master = offload & (copy ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS) ? dtype_bytes(recipe->master) : 0;
-  uint64_t moments = offload & OFFLOAD_OPTIMIZER ? figures_moment_bytes(recipe) : 0;
-  copy = offload & OFFLOAD_PARAMETERS ? copy : 0;
-  reduce = offload & OFFLOAD_GRADIENTS ? reduce : 0;
-  uint64_t fetched = 2 * reduce + master + moments + (graph_scales_loss(program->graph) ? copy : 0);
-  return (Offloaded){fetched, master + moments + copy, reduce + master + moments + copy};
+  uint64_t copy = shard * cast_bytes(recipe), moments = shard * figures_moment_bytes(recipe);
+  add_image(cluster, f->image_bytes, true, false, f);
+  if (offload & (copy ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS)) add_image(cluster, shard * dtype_bytes(recipe->master), true, true, f);
+  for (uint64_t moment = 4 * shard; offload & OFFLOAD_OPTIMIZER && moments; moments -= moment) add_image(cluster, moment, true, true, f);
+  if (offload & OFFLOAD_PARAMETERS) add_image(cluster, copy, graph_scales_loss(program->graph), true, f);
 }
 
 static void add_transfers(const Program *program, const Cluster *cluster, uint32_t offload, bool alone, bool learns, uint64_t shard,
                           UnitFigures *f) {
   uint64_t compute = dtype_bytes(program->graph->recipe.compute), reduce = dtype_bytes(program->graph->recipe.reduce);
-  Offloaded state = offloaded_state(program, offload);
   if (offload & OFFLOAD_PARAMETERS) {
     f->shard_bytes = alone ? 0 : shard * compute; /* without a shard group they are fetched to where they are used */
     f->fetch_ns = cost_transfer(cluster, shard * compute);
   }
   if (!learns) return;
   if (offload & OFFLOAD_GRADIENTS) f->image_bytes = shard * reduce, f->image_ns = cost_transfer(cluster, shard * reduce);
-  f->state_bytes = shard * state.images;
-  if (state.fetched) f->bring_ns = cost_transfer(cluster, shard * state.fetched);
-  if (state.stored) f->return_ns = cost_transfer(cluster, shard * state.stored);
+  add_state(program, cluster, offload, shard, f);
 }
 
 /* Adafactor's moments of a unit, which every rank holds whole. */
@@ -108,7 +112,7 @@ static uint64_t factored_ns(const Program *program, const Cluster *cluster, cons
 }
 
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
-                              const PlanWorld *world, uint32_t offload) {
+                              const PlanWorld *world, const Decisions *outer) {
   const Recipe *recipe = &program->graph->recipe;
   double slower = 1 + cost_overlap(cluster, world).comm_slowdown; /* compute runs beside nearly all of it */
   uint64_t compute = dtype_bytes(recipe->compute), reduce = dtype_bytes(recipe->reduce);
@@ -119,7 +123,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     f->full_bytes = full * compute;
     if (world->shard > 1) f->gather_ns = (uint64_t)((double)cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes) * slower);
     f->full_bytes = round_up(f->full_bytes, PLAN_ALIGN_BYTES);
-    add_transfers(program, cluster, offload, world->shard == 1, !units->units.data[u].frozen, shard, f);
+    add_transfers(program, cluster, outer->offload, world->shard == 1, !units->units.data[u].frozen, shard, f);
     if (units->units.data[u].frozen) continue;
     f->gradient_bytes = full * reduce;
     if (world->shard > 1) f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
@@ -129,8 +133,12 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     f->gradient_bytes = round_up(f->gradient_bytes, PLAN_ALIGN_BYTES);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
     uint64_t state = dtype_bytes(recipe->master) + figures_moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe) + reduce;
-    f->update_ns = time_of(program, cluster, update, shard * moved) + time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
-    if (recipe->optimizer == OPTIMIZER_ADAFACTOR) f->update_ns += factored_ns(program, cluster, &units->units.data[u], shard);
+    f->squares_ns = time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
+    f->optimizer_ns = time_of(program, cluster, update, shard * moved);
+    if (recipe->optimizer == OPTIMIZER_ADAFACTOR) f->optimizer_ns += factored_ns(program, cluster, &units->units.data[u], shard);
+    if (outer->accumulation == 1) continue;
+    f->clear_ns = time_of(program, cluster, INSTR_ZERO, (decisions_holds_gradients(outer) ? full : shard) * reduce);
+    f->clears_image = f->image_ns && !decisions_holds_gradients(outer);
   }
   return figures;
 }
@@ -150,8 +158,7 @@ uint64_t figures_persistent(const Program *program, const UnitSet *units, const 
     if (units->units.data[u].frozen) continue;
     if (!(offload & OFFLOAD_OPTIMIZER)) bytes += elements * figures_moment_bytes(recipe);
     if (!(offload & OFFLOAD_GRADIENTS)) bytes += elements * dtype_bytes(recipe->reduce);
-    bool held = shard > 1 || (offload & OFFLOAD_GRADIENTS);
-    if (decisions->reduce_once && held) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
+    if (decisions_holds_gradients(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
   }
   return bytes;
 }
@@ -162,15 +169,10 @@ uint64_t figures_host(const Program *program, const UnitSet *units, const Decisi
   return figures_persistent(program, units, &here) - figures_persistent(program, units, decisions);
 }
 
-uint64_t figures_least_update(const Cluster *cluster, const PlanWorld *world) {
-  uint64_t ns = 0;
-  if (world->ranks > 1) ns += cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8); /* of the count */
-  if (world->shard > 1) ns += cost_collective(cluster, world, INSTR_ALLREDUCE_EXACT, 8 * EXACT_DIGITS);
-  return ns;
-}
-
-uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world) {
-  uint64_t ns = figures_least_update(cluster, world) + 4 * time_of(program, cluster, INSTR_ZERO, 8);
-  if (world->ranks > 1) ns += cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8); /* of the loss */
-  return ns;
+StepFigures figures_of_step(const Program *program, const Cluster *cluster, const PlanWorld *world) {
+  StepFigures of = {.rest_ns = 4 * time_of(program, cluster, INSTR_ZERO, 8)};
+  if (world->ranks > 1) of.count_ns = cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8);
+  if (world->shard > 1) of.norm_ns = cost_collective(cluster, world, INSTR_ALLREDUCE_EXACT, 8 * EXACT_DIGITS);
+  if (world->ranks > 1) of.rest_ns += cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8); /* of the loss */
+  return of;
 }

@@ -7,9 +7,10 @@
 
 /* Fills flops, bytes and ns of every op. */
 void figures_of_program(Program *program, const Cluster *cluster);
-/* By unit. world: ranks, shard, replicas and ranks_per_node are set. offload: OFFLOAD_* bits. */
+/* By unit. world and outer: ranks, shard, replicas and ranks_per_node are set, of outer accumulation, offload and reduce_once too. */
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
-                              const PlanWorld *world, uint32_t offload);
+                              const PlanWorld *world, const Decisions *outer);
+StepFigures figures_of_step(const Program *program, const Cluster *cluster, const PlanWorld *world);
 /* Of the optimizer's state of one parameter element. */
 uint32_t figures_moment_bytes(const Recipe *recipe);
 /* Bytes that persist on one rank: master, cast, gradient and optimizer shards of all units, and what decisions hold over
@@ -17,8 +18,5 @@ uint32_t figures_moment_bytes(const Recipe *recipe);
 uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions);
 /* Bytes of what the decisions leave in host memory for good. */
 uint64_t figures_host(const Program *program, const UnitSet *units, const Decisions *decisions);
-/* Of the segments "begin" and "update": what does not depend on units; and what of it nothing can run beside. */
-uint64_t figures_least_update(const Cluster *cluster, const PlanWorld *world);
-uint64_t figures_fixed_update(const Program *program, const Cluster *cluster, const PlanWorld *world);
 
 #endif

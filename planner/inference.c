@@ -58,11 +58,6 @@ static Program *build(const Search *s, int64_t ctx, int64_t rows, bool output) {
   return program;
 }
 
-static const Skeleton *prepare(const Search *s, const Program *program, const UnitSet *units) {
-  PlanWorld world = {.ranks = 1, .shard = 1, .replicas = 1, .ranks_per_node = 1, .micro_batch = 1, .accumulation = 1};
-  return schedule_prepare(s->arena, program, units, figures_of_units(s->arena, program, units, s->cluster, &world, 0), &s->cluster->device);
-}
-
 static Decisions decide(const Search *s, const Program *program, const UnitSet *units) {
   return (Decisions){.ranks = 1,
                      .shard = 1,
@@ -72,6 +67,12 @@ static Decisions decide(const Search *s, const Program *program, const UnitSet *
                      .units = units,
                      .keep = ARENA_ARRAY(s->arena, bool, units->units.count),
                      .recompute = ARENA_ARRAY(s->arena, bool, program->ops.count)};
+}
+
+static const Skeleton *prepare(const Search *s, const Program *program, const Decisions *decisions) {
+  PlanWorld world = {.ranks = 1, .shard = 1, .replicas = 1, .ranks_per_node = 1, .micro_batch = 1, .accumulation = 1};
+  const UnitFigures *figures = figures_of_units(s->arena, program, decisions->units, s->cluster, &world, decisions);
+  return schedule_prepare(s->arena, program, decisions->units, figures, figures_of_step(program, s->cluster, &world), decisions, &s->cluster->device);
 }
 
 bool inference_plan(Search *s, Found *found) {
@@ -87,8 +88,8 @@ bool inference_plan(Search *s, Found *found) {
   EmitInput input = {.program = decode,
                      .decisions = &found->decisions,
                      .cluster = s->cluster,
-                     .skeleton = prepare(s, decode, found->units),
-                     .prefill = prefill ? prepare(s, prefill, found->units) : NULL,
+                     .skeleton = prepare(s, decode, &found->decisions),
+                     .prefill = prefill ? prepare(s, prefill, &found->decisions) : NULL,
                      .spans = s->spans,
                      .span_paths = s->span_paths};
   found->plan = emit_plan(s->arena, &input);

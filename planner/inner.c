@@ -103,8 +103,7 @@ static void open_base(Inner *in, const Prepared *prepared) {
                          .prefetch = early ? PREFETCH_EARLY : (uint32_t)s->settings->prefetch,
                          .issue = inner_rules(&rules)[0],
                          .contention = cost_overlap(s->cluster, &in->world).contention,
-                         .comm_slowdown = cost_overlap(s->cluster, &in->world).comm_slowdown,
-                         .fixed_update_ns = figures_fixed_update(in->program, s->cluster, &in->world)};
+                         .comm_slowdown = cost_overlap(s->cluster, &in->world).comm_slowdown};
 }
 
 static Bound find_bound(const Inner *in) {
@@ -113,7 +112,6 @@ static Bound find_bound(const Inner *in) {
   BoundInput input = {.skeleton = in->skeleton,
                       .items = &in->items,
                       .start = &in->base,
-                      .update_ns = figures_least_update(in->search->cluster, &in->world),
                       .room = in->room,
                       .host_room = in->host_room,
                       .may_keep = in->keep_free || depth};
@@ -128,9 +126,10 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
   in->world = search_world(s, outer);
   in->units = units_choose(s->arena, s->sink, in->program, s->settings, grouping.wrap, grouping.numel);
   if (!in->units) return false;
-  in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, outer->offload);
-  in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, &s->cluster->device);
   open_base(in, prepared);
+  in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, &in->base);
+  in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, figures_of_step(in->program, s->cluster, &in->world),
+                                  &in->base, &s->cluster->device);
   in->movable = search_movable(s);
   pin_units(in);
   list_items(in, &prepared->items);
@@ -167,7 +166,7 @@ enum { ALL_PRICES = sizeof gather_prices / sizeof *gather_prices, ALL_RESERVES =
 
 static uint64_t forward_ns(const Inner *in) {
   uint64_t ns = 0;
-  for (int32_t i = 0; i < in->program->turn; i++) ns += in->program->flow.op_ns[i];
+  for (int32_t i = 0; i < in->program->turn; i++) ns += in->skeleton->op_ns[i];
   return ns;
 }
 

@@ -371,6 +371,7 @@ static void build_flow(Program *program) {
                  .first_backward = ARENA_ARRAY(arena, int32_t, values),
                  .moved = ARENA_ARRAY(arena, int32_t, ops),
                  .op_ns = ARENA_ARRAY(arena, uint64_t, ops),
+                 .adding_ns = ARENA_ARRAY(arena, uint64_t, ops),
                  .moved_ns = ARENA_ARRAY(arena, uint64_t, ops)};
   for (uint32_t v = 0; v < values; v++) {
     const Value *value = &program->values.data[v];

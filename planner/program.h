@@ -75,7 +75,7 @@ typedef struct Flow {
   int32_t *first_op, *last_forward, *last_op;  /* by value: ops that touch it; PLAN_NONE: none; inputs start with op 0 */
   int32_t *first_backward;                     /* by value: first op from the turn on that touches it, PLAN_NONE */
   int32_t *moved;                              /* by forward op: its result that offloading moves to the host, PLAN_NONE */
-  uint64_t *op_ns;                             /* filled with the ops' costs */
+  uint64_t *op_ns, *adding_ns;                 /* the ops' costs; where every write of a parameter's gradient adds to it */
   uint64_t *moved_ns;                          /* by forward op: of moving it one way; 0 where nothing can be moved */
 } Flow;
 

@@ -35,12 +35,14 @@ static uint64_t find_update_bytes(const UnitSet *units, const UnitFigures *figur
 }
 
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
-                                 const Device *device) {
+                                 StepFigures step, const Decisions *outer, const Device *device) {
   const Flow *flow = &program->flow;
   Skeleton *skeleton = ARENA_NEW(arena, Skeleton);
   *skeleton = (Skeleton){.program = program,
                          .units = units,
                          .figures = figures,
+                         .step = step,
+                         .op_ns = decisions_zeroes(outer) ? flow->adding_ns : flow->op_ns,
                          .shared_queue = device->kind == DEVICE_CPU || device->shared_queue,
                          .copies_beside = device->kind != DEVICE_CPU,
                          .update_bytes = find_update_bytes(units, figures),
@@ -389,23 +391,41 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .start = ARENA_ARRAY(arena, uint64_t, steps)};
 }
 
-uint64_t schedule_update_ns(const Skeleton *skeleton) {
-  uint64_t work = 0, bring = 0, back = 0;
+static uint64_t begin_ns(const Skeleton *skeleton) {
+  uint64_t compute = 0, out = 0;
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
-    work += skeleton->figures[u].update_ns;
-    bring += skeleton->figures[u].bring_ns;
-    back += skeleton->figures[u].return_ns;
+    const UnitFigures *of = &skeleton->figures[u];
+    compute += of->clear_ns;
+    if (of->clears_image) out = later(out, compute) + of->image_ns;
+    if (of->clears_image && !skeleton->copies_beside) compute += of->image_ns;
   }
-  return skeleton->copies_beside ? later(work, later(bring, back)) : work + bring + back;
+  return later(skeleton->step.count_ns, later(compute, out));
 }
+
+static uint64_t update_ns(const Skeleton *skeleton) {
+  uint64_t compute = 0, fetched = 0, stored = 0;
+  uint64_t *in = skeleton->copies_beside ? &fetched : &compute, *out = skeleton->copies_beside ? &stored : &compute;
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
+    *in += skeleton->figures[u].image_ns;
+    compute = later(compute, *in) + skeleton->figures[u].squares_ns;
+  }
+  compute += skeleton->step.norm_ns;
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
+    *in += skeleton->figures[u].bring_ns;
+    compute = later(compute, *in) + skeleton->figures[u].optimizer_ns;
+    *out = later(*out, compute) + skeleton->figures[u].return_ns;
+  }
+  return later(compute, *out);
+}
+
+uint64_t schedule_ends_ns(const Skeleton *skeleton) { return begin_ns(skeleton) + update_ns(skeleton); }
 
 /* main_ns: of the main pass. */
 static void total_times(Builder *b, uint64_t main_ns) {
   Schedule *schedule = b->schedule;
   MicroPass passes[MICRO_PASSES];
   uint32_t count = schedule_passes(b->decisions, passes);
-  schedule->update_ns = b->decisions->fixed_update_ns + schedule_update_ns(b->skeleton);
-  schedule->step_ns = schedule->update_ns;
+  schedule->step_ns = schedule_ends_ns(b->skeleton) + b->skeleton->step.rest_ns;
   for (uint32_t p = 0; p < count; p++) {
     bool main = passes[p].gathers == gathers_mostly(b->decisions) && passes[p].reduces;
     schedule->step_ns += passes[p].count * (main ? main_ns : schedule_time(b, passes[p].gathers, passes[p].reduces));

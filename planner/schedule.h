@@ -47,8 +47,7 @@ typedef struct Schedule {
   uint64_t host_bytes; /* of what is away at once: all trips */
   int64_t *live; /* bytes of non-persistent buffers at each step */
   int64_t max_live;
-  uint64_t update_ns; /* segments "begin" and "update" */
-  uint64_t step_ns;   /* all passes and the update */
+  uint64_t step_ns; /* all segments */
 } Schedule;
 
 /* A run of like micro-batches: a segment of the plan. They all run the same steps. */
@@ -68,12 +67,19 @@ typedef struct UnitFigures {
   uint64_t full_bytes, gradient_bytes; /* gathered; unreduced */
   uint64_t part_bytes;                 /* reduced over the shard group, not yet over the replicas */
   uint64_t gather_ns, reduce_ns;       /* reduce: all collectives of its gradient */
-  uint64_t update_ns;                  /* squares and optimizer */
+  uint64_t clear_ns, squares_ns, optimizer_ns; /* its gradient to zero as the step begins, 0 where it is written; at the end */
   /* Of what is offloaded; 0 where nothing is: */
   uint64_t shard_bytes, fetch_ns;           /* the shard that a gather reads, where it must be fetched */
   uint64_t image_bytes, image_ns;           /* the reduced gradient; one way */
-  uint64_t state_bytes, bring_ns, return_ns; /* images of everything that the update touches; all it fetches; all it stores */
+  uint64_t state_bytes, bring_ns, return_ns; /* images of everything that the optimizer touches; all it fetches; all it stores */
+  bool clears_image;                         /* what is cleared goes to the host */
 } UnitFigures;
+
+/* Of the segments "begin" and "update", what no unit causes. */
+typedef struct StepFigures {
+  uint64_t count_ns, norm_ns; /* collectives: of the targets' count as a step begins; between squares and optimizers */
+  uint64_t rest_ns;           /* of scalars; may run beside something else */
+} StepFigures;
 
 /* Where units are touched, in ops: the same for all decisions about one grouping. */
 typedef struct UnitOps {
@@ -85,6 +91,8 @@ typedef struct Skeleton {
   const Program *program;
   const UnitSet *units;
   const UnitFigures *figures;
+  StepFigures step;
+  const uint64_t *op_ns; /* by op, as gradients are written under these outer choices */
   bool shared_queue; /* gathers and reductions serialise */
   bool copies_beside; /* fetches and stores run beside compute; else they take its time */
   uint64_t update_bytes; /* images that the update has on the device at once */
@@ -95,11 +103,12 @@ typedef struct Skeleton {
 
 /* Beside a unit's unreduced gradient, while that is reduced. */
 uint64_t schedule_reduced_bytes(const Decisions *decisions, const UnitFigures *figures);
-/* Of all units' updates at least: the busiest of compute and the two directions of the host link, where they run beside each
- * other. */
-uint64_t schedule_update_ns(const Skeleton *skeleton);
+/* Of the segments "begin" and "update": compute and both directions of the host link, in the order of the plan, as if addresses made
+ * nothing wait; without StepFigures.rest_ns. No plan's take less. */
+uint64_t schedule_ends_ns(const Skeleton *skeleton);
+/* outer: ranks, shard, replicas, accumulation, offload, gather_once and reduce_once are set. */
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
-                                 const Device *device);
+                                 StepFigures step, const Decisions *outer, const Device *device);
 /* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are
  * issued as early as decisions->room bytes of live buffers allow. Deterministic: emission repeats it. */
 void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions);

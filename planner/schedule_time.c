@@ -118,7 +118,7 @@ uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
     while (next_arrived < next_use && gathered[next_arrived] <= c.compute) b->arrived[next_arrived++] = s;
     while (next_done < next_reduction && reduced[next_done] <= c.compute) b->done[next_done++] = s;
     while (travel.gone < travel.next_store && travel.stored[travel.gone] <= c.compute) b->gone[travel.gone++] = s;
-    c.compute += beside(&c, b->flow->op_ns[op], decisions->contention);
+    c.compute += beside(&c, b->skeleton->op_ns[op], decisions->contention);
     for (; next_reduction < reduction_count && reductions[next_reduction].after == s; next_reduction++)
       reduced[next_reduction] = reduce_unit(b, &c, &figures[reductions[next_reduction].unit]);
     if (schedule->trip_count) c.compute = trips_leave(b, &travel, s, c.compute, &c.out);

@@ -183,8 +183,8 @@ static void open_slots(Slots *s) {
  * nothing down. */
 static bool is_hopeless(Slots *s) {
   uint64_t ns = 0;
-  for (int32_t i = 0; i < s->schedule.step_count; i++) ns += s->in->program->flow.op_ns[s->schedule.steps[i].op];
-  if (ns * s->in->base.accumulation + s->schedule.update_ns >= s->target) return true;
+  for (int32_t i = 0; i < s->schedule.step_count; i++) ns += s->in->skeleton->op_ns[s->schedule.steps[i].op];
+  if (ns * s->in->base.accumulation + schedule_ends_ns(s->in->skeleton) >= s->target) return true;
   if (s->in->base.contention > 0 || s->in->skeleton->shared_queue) return false;
   Trial trial = trial_of(s->in, &s->base);
   Decisions d = inner_decisions(s->in, &trial);
