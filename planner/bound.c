@@ -30,6 +30,7 @@ typedef struct Row {
   double ran_ns, reduced_ns; /* of operators from the loss on, and of reductions, that may come before it */
   double host_ns; /* what the link needs, one way, for all that host memory holds; NEVER: no limit */
   bool moves;     /* some item may be away */
+  bool reorders;  /* what items are worth depends on the weights */
   Offer *offers;  /* one an item, in the order of the weights tried last */
 } Row;
 
@@ -68,6 +69,13 @@ static void slice_items(Arena *scratch, const BoundInput *in, Slices *out) {
   qsort(out->data, out->count, sizeof(Slice), compare_slices);
 }
 
+static int32_t latest_use(const Slices *items) {
+  int32_t latest = 0;
+  for (uint32_t i = 0; i < items->count; i++)
+    if (items->data[i].until > latest) latest = items->data[i].until;
+  return latest;
+}
+
 static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
   const Skeleton *skeleton = in->skeleton;
   *out = (Slices){ARENA_ARRAY(scratch, Slice, skeleton->units->units.count), 0};
@@ -81,19 +89,20 @@ static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
 
 /* --- rows ------------------------------------------------------------------------------------------------------------------------ */
 
-/* They are worth as much a byte, whatever the weights. */
-static bool alike(const Slice *x, const Slice *y) {
-  return (x->bytes > 0) == (y->bytes > 0) && x->ns * y->bytes == y->ns * x->bytes && x->away * y->bytes == y->away * x->bytes;
+/* They are worth as much a byte, whatever the weights and pair of terms. */
+static bool alike(const Slice *x, const Slice *y, int32_t split) {
+  return (x->bytes > 0) == (y->bytes > 0) && x->ns * y->bytes == y->ns * x->bytes && x->away * y->bytes == y->away * x->bytes &&
+         (x->until > split) == (y->until > split);
 }
 
-/* Slices that take room at op `at`; equal ones as one. The others are free there. */
-static Slices at_row(Arena *scratch, const Slices *all, int32_t at) {
+/* Slices that take room at op `at`; equal ones as one, each side of the op `split`. The others are free there. */
+static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t split) {
   Slices out = {ARENA_ARRAY(scratch, Slice, all->count), 0};
   for (uint32_t i = 0; i < all->count; i++) {
     Slice slice = all->data[i];
     if (slice.until <= at && slice.bytes < NEVER) slice.bytes = 0;
     Slice *last = out.count ? &out.data[out.count - 1] : NULL;
-    if (last && alike(last, &slice)) {
+    if (last && alike(last, &slice, split)) {
       last->bytes += slice.bytes;
       last->ns += slice.ns;
       last->away += slice.away;
@@ -143,22 +152,27 @@ typedef struct Weighting {
   double share, link, price;
 } Weighting;
 
-/* Of running again, of gathering again, of the time of what is away; of A's constant. */
+/* Of running again, for ops after Terms.until too, of gathering again, of the time of what is away; of A's constant. */
 typedef struct Weights {
-  double again, regather, away, a;
+  double again, late, regather, away, a;
 } Weights;
 
 static Weights weights_at(const Terms *t, Weighting at) {
   double a = at.share, b = 1 - at.share;
   return (Weights){.again = a + b * t->again_b,
+                   .late = b * t->again_b,
                    .regather = at.share * (1 - at.link) * t->regather_a + b * t->regather_b,
                    .away = at.share * at.link + at.price,
                    .a = a};
 }
 
+static double again_cost(const Terms *t, const Slice *slice, Weights w) {
+  return (slice->until > t->until ? w.late : w.again) * slice->ns;
+}
+
 /* What an item costs that is not kept: the cheaper of running it again and of being away. */
-static double item_cost(const Slice *slice, Weights w) {
-  double again = w.again * slice->ns, away = (slice->link ? w.away : 2 * w.again) * slice->away;
+static double item_cost(const Terms *t, const Slice *slice, Weights w) {
+  double again = again_cost(t, slice, w), away = (slice->link ? w.away : 2 * w.again) * slice->away;
   return slice->away > 0 && away < again ? away : again;
 }
 
@@ -174,13 +188,13 @@ typedef struct Weighed {
 
 /* Where results may be away, the order in which they are worth keeping depends on the weights. It is near that of the weights
  * before, so that insertion sorts it in little more than one pass. */
-static void offer_items(const Row *row, Weights w) {
+static void offer_items(const Terms *t, const Row *row, Weights w) {
   Offer *offers = row->offers;
   for (uint32_t i = 0; i < row->items.count; i++) {
-    offers[i].cost = item_cost(offers[i].slice, w);
-    offers[i].again = offers[i].cost > 0 && offers[i].cost == w.again * offers[i].slice->ns;
+    offers[i].cost = item_cost(t, offers[i].slice, w);
+    offers[i].again = offers[i].cost > 0 && offers[i].cost == again_cost(t, offers[i].slice, w);
   }
-  for (uint32_t i = 1; row->moves && i < row->items.count; i++) {
+  for (uint32_t i = 1; row->reorders && i < row->items.count; i++) {
     Offer offer = offers[i];
     uint32_t at = i;
     for (; at > 0 && is_better(&offer, &offers[at - 1]); at--) offers[at] = offers[at - 1];
@@ -195,7 +209,7 @@ static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
   out.ns -= at.share * at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns); /* the link stands for it */
   double room = row->room;
   uint32_t i = 0, u = 0;
-  offer_items(row, w);
+  offer_items(t, row, w);
   while (i < row->items.count || u < row->units.count) {
     const Offer *item = i < row->items.count ? &row->offers[i] : NULL;
     const Slice *unit = u < row->units.count ? &row->units.data[u] : NULL;
@@ -280,10 +294,11 @@ static double most_ns_a_byte(const Row *row) {
   return most;
 }
 
-static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, int32_t at, double room) {
-  Row row = {.items = at_row(scratch, items, at), .units = at_row(scratch, units, at), .room = room};
+static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, int32_t at, int32_t split, double room) {
+  Row row = {.items = at_row(scratch, items, at, split), .units = at_row(scratch, units, at, INT32_MAX), .room = room};
   double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
   row.moves = slowest > 0;
+  row.reorders = row.moves || split < INT32_MAX;
   row.ran_ns = terms_ops_ns(in, in->skeleton->program->turn, at);
   row.reduced_ns = terms_reduced_ns(in, at);
   row.host_ns = in->host_room == UINT64_MAX ? NEVER : (double)in->host_room * slowest;
@@ -306,15 +321,16 @@ typedef struct MicroBound {
 } MicroBound;
 
 static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
-  const Pairs pairs = terms_pairs(in, pass);
   Slices items, units;
   int32_t at[ROWS];
   slice_items(scratch, in, &items);
   slice_units(scratch, in, &units);
+  const Pairs pairs = terms_pairs(scratch, in, pass, latest_use(&items));
+  int32_t split = pairs.data[pairs.count - 1].until;
   uint32_t rows = choose_rows(scratch, in, &items, &units, live, at);
   Most most = {.ns = -1};
   for (uint32_t i = 0; i < rows; i++) {
-    Row row = row_at(scratch, in, &items, &units, at[i], (double)in->room - live[at[i]]);
+    Row row = row_at(scratch, in, &items, &units, at[i], split, (double)in->room - live[at[i]]);
     if (row.room < 0) return (MicroBound){-1, "memory"};
     for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
   }

@@ -72,33 +72,86 @@ double terms_reduced_ns(const BoundInput *in, int32_t op) {
   return ns;
 }
 
-/* How long compute waits for the unit that is used first, fetched before it is gathered. What runs meanwhile is slowed. */
-static double head_ns(const BoundInput *in, const MicroPass *pass) {
-  const Skeleton *skeleton = in->skeleton;
-  int32_t head = PLAN_NONE;
-  for (int32_t u = 0; u < (int32_t)skeleton->units->units.count; u++) {
-    int32_t first = skeleton->ops[u].first_forward;
-    if (first >= 0 && (head < 0 || first < skeleton->ops[head].first_forward)) head = u;
-  }
-  if (head < 0 || !decisions_gather(in->start) || !pass->gathers) return 0;
-  double meanwhile = terms_ops_ns(in, 0, skeleton->ops[head].first_forward) / (1 - in->start->contention);
-  double gather = in->start->shard > 1 ? (double)skeleton->figures[head].gather_ns / (1 + in->start->comm_slowdown) : 0;
-  return fmax(0, (double)skeleton->figures[head].fetch_ns + gather - meanwhile);
+/* Units in the order in which they are first used, or their gradients whole. */
+typedef struct Order {
+  uint32_t *units, count;
+} Order;
+
+static int compare_forward(const void *a, const void *b, void *ops) {
+  const UnitOps *of = ops;
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  if (of[x].first_forward != of[y].first_forward) return of[x].first_forward < of[y].first_forward ? -1 : 1;
+  return (x > y) - (x < y);
 }
 
-/* How long the last gradient's reduction takes after everything else, with the way of its image from the host and back. */
-static double tail_ns(const BoundInput *in, const MicroPass *pass) {
+static int compare_gradients(const void *a, const void *b, void *ops) {
+  const UnitOps *of = ops;
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  if (of[x].last_gradient != of[y].last_gradient) return of[x].last_gradient < of[y].last_gradient ? -1 : 1;
+  return (x > y) - (x < y);
+}
+
+static Order order_units(Arena *scratch, const Skeleton *skeleton, bool gradients) {
+  Order order = {ARENA_ARRAY(scratch, uint32_t, skeleton->units->units.count), 0};
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
+    if ((gradients ? skeleton->ops[u].last_gradient : skeleton->ops[u].first_forward) >= 0) order.units[order.count++] = u;
+  qsort_r(order.units, order.count, sizeof *order.units, gradients ? compare_gradients : compare_forward, skeleton->ops);
+  return order;
+}
+
+/* How long compute rests at least until a communicator has worked for `ns` and the host link, before or after, for `copying`, where
+ * it has only operators of `meanwhile` to do. They slow each other. */
+static double rests_ns(const BoundInput *in, double ns, double copying, double meanwhile) {
+  double active = meanwhile / (1 - fmin(0.99, in->start->contention));
+  return fmax(0, copying + ns - (copying > 0 ? active : active / (1 + in->start->comm_slowdown)));
+}
+
+/* For units that are used first: each is fetched and gathered after those before it. */
+static double head_ns(Arena *scratch, const BoundInput *in, const MicroPass *pass) {
   const Skeleton *skeleton = in->skeleton;
-  int32_t tail = PLAN_NONE, ops = (int32_t)skeleton->program->ops.count;
-  for (int32_t u = 0; u < (int32_t)skeleton->units->units.count; u++) {
-    int32_t last = skeleton->ops[u].last_gradient;
-    if (last >= 0 && (tail < 0 || last > skeleton->ops[tail].last_gradient)) tail = u;
+  const Order order = order_units(scratch, skeleton, false);
+  double gathered = 0, fetched = 0, meanwhile = 0, most = 0;
+  if (!decisions_gather(in->start) || !pass->gathers) return 0;
+  for (uint32_t i = 0, op = 0; i < order.count; i++) {
+    const UnitFigures *of = &skeleton->figures[order.units[i]];
+    int32_t first = skeleton->ops[order.units[i]].first_forward;
+    double gather = in->start->shard > 1 ? (double)of->gather_ns / (1 + in->start->comm_slowdown) : 0;
+    gathered += gather;
+    fetched += (double)of->fetch_ns;
+    meanwhile += terms_ops_ns(in, (int32_t)op, first);
+    op = (uint32_t)first;
+    most = fmax(most, rests_ns(in, gathered, (double)skeleton->figures[order.units[0]].fetch_ns, meanwhile));
+    most = fmax(most, rests_ns(in, gather, fetched, meanwhile));
   }
-  if (tail < 0 || !pass->reduces) return 0;
-  double meanwhile = terms_ops_ns(in, skeleton->ops[tail].last_gradient + 1, ops) / (1 - in->start->contention);
-  double reduce = in->start->ranks > 1 ? reduce_ns(in, (uint32_t)tail) : 0, image = (double)skeleton->figures[tail].image_ns;
-  if (skeleton->copies_beside) reduce += (in->start->accumulation > 1 && !in->start->reduce_once ? 2 : 1) * image;
-  return fmax(0, reduce - meanwhile);
+  return most;
+}
+
+/* What compute rests for at the end: the reductions of the gradients from one on. */
+typedef struct Tail {
+  double ns;
+  int32_t from; /* the op with which the first of those gradients is whole */
+} Tail;
+
+/* The longest of the last gradients' reductions, of those that are whole with op `settled` or later; the very last with the way of
+ * its image to the host. */
+static Tail tail_from(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled) {
+  const Skeleton *skeleton = in->skeleton;
+  const Order order = order_units(scratch, skeleton, true);
+  int32_t end = (int32_t)skeleton->program->ops.count;
+  double reduced = 0, copied = 0, meanwhile = 0;
+  Tail most = {0, end};
+  for (uint32_t i = order.count; pass->reduces && i-- > 0;) {
+    uint32_t u = order.units[i];
+    int32_t at = skeleton->ops[u].last_gradient;
+    if (i + 1 < order.count && at < settled) break;
+    if (in->start->ranks > 1) reduced += reduce_ns(in, u);
+    if (i + 1 == order.count && skeleton->copies_beside) copied = (double)skeleton->figures[u].image_ns;
+    meanwhile += terms_ops_ns(in, at + 1, end);
+    end = at + 1;
+    double ns = rests_ns(in, reduced, copied, meanwhile);
+    if (ns > most.ns) most = (Tail){ns, at};
+  }
+  return most;
 }
 
 static double all_reductions(const BoundInput *in, const MicroPass *pass) {
@@ -145,20 +198,14 @@ static double unreduced_bytes(const BoundInput *in, uint32_t u) {
   return (double)schedule_reduced_bytes(in->start, of) + (in->start->reduce_once ? 0 : (double)of->gradient_bytes);
 }
 
-static int compare_gradients(const void *a, const void *b, void *ops) {
-  const UnitOps *of = ops, *x = &of[*(const uint32_t *)a], *y = &of[*(const uint32_t *)b];
-  return x->last_gradient != y->last_gradient ? (x->last_gradient < y->last_gradient ? -1 : 1) : (x > y) - (x < y);
-}
-
 /* The header's backward pass with nothing but reductions: what the next gradients need must fit beside those that have not been
  * reduced. */
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
   const Skeleton *skeleton = in->skeleton;
-  uint32_t count = 0, next = 0, first = 0, *order = ARENA_ARRAY(scratch, uint32_t, skeleton->units->units.count);
+  const Order gradients = order_units(scratch, skeleton, true);
+  const uint32_t count = gradients.count, *order = gradients.units;
+  uint32_t next = 0, first = 0;
   double *end = ARENA_ARRAY(scratch, double, skeleton->units->units.count), now = 0, held = 0, kept = 1 - fmin(1, in->start->contention);
-  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
-    if (skeleton->ops[u].last_gradient >= 0) order[count++] = u;
-  qsort_r(order, count, sizeof *order, compare_gradients, skeleton->ops);
   for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
     for (; first < next && (end[first] <= now || live[j] + held > (double)in->room); first++) {
       now = fmax(now, end[first]);
@@ -174,17 +221,19 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
   return next ? fmax(now, end[next - 1]) : now;
 }
 
-Pairs terms_pairs(const BoundInput *in, const MicroPass *pass) {
+Pairs terms_pairs(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   bool slows = !in->fetch_bound, shared = terms_shared_queue(in);
   double c = slows ? fmin(1, in->start->contention * (1 + in->start->comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
   double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = all_reductions(in, pass);
   double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
-  double idle_before = c < 1 ? (1 - c) * head_ns(in, pass) : 0, idle_after = c < 1 ? (1 - c) * tail_ns(in, pass) : 0;
+  const Tail last = tail_from(scratch, in, pass, settled), longest = tail_from(scratch, in, pass, 0);
+  double idle_before = (1 - c) * head_ns(scratch, in, pass), idle_after = (1 - c) * last.ns;
   double forward = fmax(before + c * gathered + idle_before, gathered + k * before), whole = fmin(after, first_gradient(in));
   Terms gather = {.a = before + after + idle_before + idle_after + c * comm,
                   .b = comm + k * (before + after),
                   .before = before + c * comm,
+                  .until = INT32_MAX,
                   .again_b = k,
                   .regather_a = c,
                   .regather_b = 1,
@@ -193,9 +242,16 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass) {
                   .b = forward + whole + reduced + k * (after - whole),
                   .before = forward,
                   .reduced_a = c,
+                  .until = INT32_MAX,
                   .again_b = k,
                   .by = "reduce"};
   Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
   both.b = gather.b, both.regather_b = 1, both.by = gather.by;
-  return (Pairs){{gather, reduce, both}, shared ? 1 : MOST_PAIRS, forward};
+  Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = shared ? 1 : 3};
+  if (longest.from == last.from) return pairs;
+  Terms rested = shared ? gather : reduce; /* but what is run again meanwhile does not count */
+  rested.a += (1 - c) * (longest.ns - last.ns);
+  rested.until = longest.from;
+  pairs.data[pairs.count++] = rested;
+  return pairs;
 }

@@ -10,12 +10,13 @@ typedef struct Terms {
   double a, b;                   /* with nothing run or gathered again */
   double before;                 /* of a, what precedes the loss */
   double reduced_a;              /* what A counts for a second of reductions, where not in before */
+  int32_t until;                 /* A gains from what is run again for this op or earlier ones only */
   double again_b;                /* what B gains for a second of running again; A gains all of it */
   double regather_a, regather_b; /* what they gain for a second of gathering again */
   const char *by;                /* what binds where B does */
 } Terms;
 
-enum { MOST_PAIRS = 3 };
+enum { MOST_PAIRS = 4 };
 
 /* The header's pairs of A and B, and the least time until the loss. */
 typedef struct Pairs {
@@ -24,7 +25,8 @@ typedef struct Pairs {
   double forward;
 } Pairs;
 
-Pairs terms_pairs(const BoundInput *in, const MicroPass *pass);
+/* settled: the first op from which on nothing is run again. */
+Pairs terms_pairs(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled);
 /* Bytes that every plan has live at each op; meaningful from the turn on. */
 double *terms_live(Arena *scratch, const BoundInput *in);
 /* From the loss on, with nothing but operators and reductions. live: of terms_live. */
