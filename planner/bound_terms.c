@@ -2,7 +2,6 @@
 #include "planner/bound_terms.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* --- what is live at each operator whatever is decided ------------------------------------------------------------------------- */
 
@@ -138,20 +137,13 @@ static double unreduced_bytes(const BoundInput *in, uint32_t u) {
   return (double)schedule_reduced_bytes(in->start, of) + (in->start->reduce_once ? 0 : (double)of->gradient_bytes);
 }
 
-static int compare_gradients(const void *a, const void *b, void *ops) {
-  const UnitOps *of = ops, *x = &of[*(const uint32_t *)a], *y = &of[*(const uint32_t *)b];
-  return x->last_gradient != y->last_gradient ? (x->last_gradient < y->last_gradient ? -1 : 1) : (x > y) - (x < y);
-}
-
 /* The header's backward pass with nothing but reductions: what the next gradients need must fit beside those that have not been
  * reduced. */
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
   const Skeleton *skeleton = in->skeleton;
-  uint32_t count = 0, next = 0, first = 0, *order = ARENA_ARRAY(scratch, uint32_t, skeleton->units->units.count);
-  double *end = ARENA_ARRAY(scratch, double, skeleton->units->units.count), now = 0, held = 0, kept = 1 - fmin(1, in->start->contention);
-  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
-    if (skeleton->ops[u].last_gradient >= 0) order[count++] = u;
-  qsort_r(order, count, sizeof *order, compare_gradients, skeleton->ops);
+  uint32_t count = skeleton->reduced_count, next = 0, first = 0;
+  const uint32_t *order = skeleton->reduced;
+  double *end = ARENA_ARRAY(scratch, double, count), now = 0, held = 0, kept = 1 - fmin(1, in->start->contention);
   for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
     for (; first < next && (end[first] <= now || live[j] + held > (double)in->room); first++) {
       now = fmax(now, end[first]);

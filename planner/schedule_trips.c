@@ -1,30 +1,26 @@
 /* Owns: values that lie in host memory from forward to backward: when they are stored and fetched. */
 #include "planner/schedule_build.h"
 
-#include <stdlib.h>
-
 static int32_t turn_step(const Builder *b) { return b->program->turn; } /* forward runs every op once */
 
-static int compare_returns(const void *a, const void *b, void *trips) {
-  const Trip *all = trips;
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  if (all[x].first != all[y].first) return all[x].first < all[y].first ? -1 : 1;
-  return (x < y) - (x > y);
+/* Trip t is read again first by step s. Of those of one step the last one comes first. */
+static void add_return(Schedule *schedule, uint32_t count, uint32_t t, int32_t s) {
+  uint32_t at = count;
+  schedule->trips[t].first = s;
+  for (; at > 0 && schedule->trips[schedule->returns[at - 1]].first == s && schedule->returns[at - 1] < t; at--)
+    schedule->returns[at] = schedule->returns[at - 1];
+  schedule->returns[at] = t;
 }
 
 /* Where backward, or what it runs again, first reads what was moved. */
 static void find_returns(Builder *b) {
   Schedule *schedule = b->schedule;
-  uint32_t open = schedule->trip_count;
-  for (int32_t s = turn_step(b); s < schedule->step_count && open; s++)
+  uint32_t found = 0;
+  for (int32_t s = turn_step(b); s < schedule->step_count && found < schedule->trip_count; s++)
     for EACH_REF(b->flow, schedule->steps[s].op, ref) {
       int32_t t = b->trip_of[ref->value] - 1;
-      if (t < 0 || schedule->trips[t].first >= 0) continue;
-      schedule->trips[t].first = s;
-      open--;
+      if (t >= 0 && schedule->trips[t].first < 0) add_return(schedule, found++, (uint32_t)t, s);
     }
-  for (uint32_t t = 0; t < schedule->trip_count; t++) schedule->returns[t] = t;
-  qsort_r(schedule->returns, schedule->trip_count, sizeof(uint32_t), compare_returns, schedule->trips);
 }
 
 void trips_list(Builder *b) {
