@@ -99,6 +99,17 @@ void trips_hold(Builder *b) {
   fetch_early(b);
 }
 
+int32_t trips_due(const Builder *b, const Travel *travel) {
+  const Schedule *schedule = b->schedule;
+  const Trip *trips = schedule->trips;
+  int32_t due = INT32_MAX;
+  if (travel->next_fetch < schedule->trip_count) due = sooner_step(due, trips[schedule->returns[travel->next_fetch]].issue);
+  if (travel->next_return < schedule->trip_count) due = sooner_step(due, trips[schedule->returns[travel->next_return]].first);
+  if (travel->next_store < schedule->trip_count) due = sooner_step(due, trips[travel->next_store].after);
+  if (b->timed && travel->next_release < travel->next_store) due = sooner_step(due, trips[travel->next_release].release + 1);
+  return due;
+}
+
 uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in) {
   const Schedule *schedule = b->schedule;
   for (; travel->next_fetch < schedule->trip_count; travel->next_fetch++) {
