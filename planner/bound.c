@@ -27,6 +27,7 @@ typedef struct Offer {
 typedef struct Row {
   Slices items, units;
   double room;
+  bool fits;      /* all of them: nothing is given up, whatever the weights */
   bool turn;      /* it is the loss's: recomputations follow it */
   double host_ns; /* what the link needs, one way, for all that host memory holds; NEVER: no limit */
   bool moves;     /* some item may be away */
@@ -109,7 +110,7 @@ static void add_demand(const Slices *slices, int32_t turn, double *delta) {
     if (slices->data[i].bytes < NEVER) terms_add_range(delta, turn, slices->data[i].until - 1, slices->data[i].bytes);
 }
 
-/* The ops of the rows: the loss, where most is wanted, where least is left. */
+/* The ops of the rows, each once: the loss, where most is wanted, where least is left. */
 static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const double *live, int32_t at[ROWS]) {
   const Program *program = in->skeleton->program;
   int32_t turn = program->turn, ops = (int32_t)program->ops.count, most = turn, least = turn;
@@ -122,10 +123,11 @@ static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Slices *
     if (live[j] + wanted[j] > live[most] + wanted[most]) most = j;
     if (live[j] > live[least]) least = j;
   }
-  at[0] = turn;
-  at[1] = most;
-  at[2] = least;
-  return ROWS;
+  uint32_t rows = 0;
+  at[rows++] = turn;
+  if (most != turn) at[rows++] = most;
+  if (least != turn && least != most) at[rows++] = least;
+  return rows;
 }
 
 /* --- the bound of one row ---------------------------------------------------------------------------------------------------------- */
@@ -193,6 +195,7 @@ static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
   Weights w = weights_at(t, row, at);
   Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0)};
   if (row->turn) out.ns -= at.share * at.link * t->before; /* the link stands for it */
+  if (row->fits) return out;
   double room = row->room;
   uint32_t i = 0, u = 0;
   offer_items(row, w);
@@ -280,8 +283,15 @@ static double most_ns_a_byte(const Row *row) {
   return most;
 }
 
+static double all_bytes(const Slices *slices) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < slices->count; i++) bytes += slices->data[i].bytes;
+  return bytes;
+}
+
 static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, int32_t at, double room) {
   Row row = {.items = at_row(scratch, items, at), .units = at_row(scratch, units, at), .room = room};
+  row.fits = all_bytes(&row.items) + all_bytes(&row.units) <= room;
   double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
   row.moves = slowest > 0;
   row.turn = at == in->skeleton->program->turn;
