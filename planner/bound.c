@@ -4,18 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct Slice {
-  double bytes, ns; /* what keeping takes and saves */
-  double away;      /* or the time that a copy to the host, or from it, needs; 0: it cannot go there */
-  bool link;        /* copies take the host link's time, else that of compute */
-  int32_t until;    /* the first backward op that has it live anyway */
-} Slice;
-
-typedef struct Slices {
-  Slice *data; /* by ns per byte, best first */
-  uint32_t count;
-} Slices;
-
 /* An item and what not keeping it costs. */
 typedef struct Offer {
   const Slice *slice;
@@ -48,8 +36,7 @@ static int compare_slices(const void *a, const void *b) {
 }
 
 /* The first backward use of any value that keeping the op's results keeps. */
-static int32_t needed_until(const BoundInput *in, const Item *item) {
-  const Flow *flow = &in->skeleton->program->flow;
+static int32_t needed_until(const Flow *flow, const Item *item) {
   int32_t until = item->last;
   for (uint32_t k = flow->first[item->op]; k < flow->first[item->op + 1]; k++) {
     int32_t use = flow->first_backward[flow->refs[k].value];
@@ -58,15 +45,15 @@ static int32_t needed_until(const BoundInput *in, const Item *item) {
   return until;
 }
 
-static void slice_items(Arena *scratch, const BoundInput *in, Slices *out) {
-  *out = (Slices){ARENA_ARRAY(scratch, Slice, in->items->count), 0};
-  for (uint32_t i = 0; i < in->items->count; i++) {
-    const Item *item = &in->items->data[i];
-    if (item->op < 0) continue;
+Slices bound_slices(Arena *arena, const Program *program, const Items *items, bool copies_beside) {
+  Slices out = {ARENA_ARRAY(arena, Slice, items->count), 0};
+  for (uint32_t i = 0; i < items->count; i++) {
+    const Item *item = &items->data[i];
     double again = item->held ? NEVER : (double)item->least_ns;
-    out->data[out->count++] = (Slice){(double)item->bytes, again, (double)item->away_ns, in->skeleton->copies_beside, needed_until(in, item)};
+    out.data[out.count++] = (Slice){(double)item->bytes, again, (double)item->away_ns, copies_beside, needed_until(&program->flow, item)};
   }
-  qsort(out->data, out->count, sizeof(Slice), compare_slices);
+  qsort(out.data, out.count, sizeof(Slice), compare_slices);
+  return out;
 }
 
 static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
@@ -89,7 +76,7 @@ static bool alike(const Slice *x, const Slice *y) {
 
 /* Slices that take room at op `at`; equal ones as one. The others are free there. */
 static Slices at_row(Arena *scratch, const Slices *all, int32_t at) {
-  Slices out = {ARENA_ARRAY(scratch, Slice, all->count), 0};
+  VEC(Slice) out = {0};
   for (uint32_t i = 0; i < all->count; i++) {
     Slice slice = all->data[i];
     if (slice.until <= at && slice.bytes < NEVER) slice.bytes = 0;
@@ -99,10 +86,10 @@ static Slices at_row(Arena *scratch, const Slices *all, int32_t at) {
       last->ns += slice.ns;
       last->away += slice.away;
     } else {
-      out.data[out.count++] = slice;
+      vec_push(scratch, &out, slice);
     }
   }
-  return out;
+  return (Slices){out.data, out.count};
 }
 
 static void add_demand(const Slices *slices, int32_t turn, double *delta) {
@@ -316,14 +303,14 @@ typedef struct MicroBound {
 
 static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
   const Pairs pairs = terms_pairs(in, pass);
-  Slices items, units;
+  const Slices *items = in->slices;
+  Slices units;
   int32_t at[ROWS];
-  slice_items(scratch, in, &items);
   slice_units(scratch, in, &units);
-  uint32_t rows = choose_rows(scratch, in, &items, &units, live, at);
+  uint32_t rows = choose_rows(scratch, in, items, &units, live, at);
   Most most = {.ns = -1};
   for (uint32_t i = 0; i < rows; i++) {
-    Row row = row_at(scratch, in, &items, &units, at[i], (double)in->room - live[at[i]]);
+    Row row = row_at(scratch, in, items, &units, at[i], (double)in->room - live[at[i]]);
     if (row.room < 0) return (MicroBound){-1, "memory"};
     for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
   }

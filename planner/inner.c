@@ -112,6 +112,7 @@ static Bound find_bound(const Inner *in) {
   bool depth = settings->prefetch != SETTING_AUTO; /* keeps units whose gathers would overlap */
   BoundInput input = {.skeleton = in->skeleton,
                       .items = &in->items,
+                      .slices = &in->slices,
                       .start = &in->base,
                       .update_ns = figures_least_update(in->search->cluster, &in->world),
                       .room = in->room,
@@ -125,8 +126,9 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
   const Prepared *prepared = search_prepare(s, outer->micro_batch);
   if (!prepared) return false;
   in->program = prepared->program;
+  in->slices = prepared->slices;
   in->world = search_world(s, outer);
-  in->units = units_choose(s->arena, s->sink, in->program, s->settings, grouping.wrap, grouping.numel);
+  in->units = search_units(s, in->program, grouping);
   if (!in->units) return false;
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, outer->offload);
   in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, &s->cluster->device);
