@@ -129,20 +129,22 @@ static void add_range(int64_t *delta, int32_t first, int32_t last, uint64_t byte
   delta[last + 1] -= (int64_t)bytes;
 }
 
+/* Where values are computed again, and last read by what is run again. */
+static void find_copies(Builder *b) {
+  for (int32_t i = 0; i < b->again_count; i++) {
+    int32_t s = b->again[i];
+    for EACH_REF(b->flow, b->schedule->steps[s].op, ref) {
+      if (!ref->transient) continue;
+      if (ref->writes) b->copies[ref->value].first = s;
+      b->copies[ref->value].last = s;
+    }
+  }
+}
+
 /* A value computed again lives twice: until its last use of forward, and from its recomputation on. */
 static void add_values(Builder *b, int64_t *delta) {
   const Flow *flow = b->flow;
-  uint32_t count = b->program->values.count;
-  int32_t *again = ARENA_ARRAY(b->schedule->arena, int32_t, count), *last = ARENA_ARRAY(b->schedule->arena, int32_t, count);
-  for (int32_t i = 0; i < b->again_count; i++) {
-    int32_t s = b->again[i];
-    for EACH_REF(flow, b->schedule->steps[s].op, ref) {
-      if (!ref->transient) continue;
-      if (ref->writes) again[ref->value] = s;
-      last[ref->value] = s;
-    }
-  }
-  for (uint32_t v = 0; v < count; v++) {
+  for (uint32_t v = 0; v < b->program->values.count; v++) {
     if (flow->first_op[v] < 0 || !flow->transient[v]) continue;
     int32_t first = b->step_of[flow->first_op[v]], end = b->step_of[flow->last_op[v]];
     const Trip *trip = b->trip_of && b->trip_of[v] ? &b->schedule->trips[b->trip_of[v] - 1] : NULL;
@@ -150,11 +152,11 @@ static void add_values(Builder *b, int64_t *delta) {
       add_range(delta, first, trip->release > flow->last_forward[v] ? trip->release : flow->last_forward[v], flow->value_bytes[v]);
       first = trip->issue;
     }
-    if (again[v]) {
+    if (b->copies[v].first) {
       add_range(delta, first, flow->last_forward[v], flow->value_bytes[v]);
-      first = again[v];
+      first = b->copies[v].first;
     }
-    add_range(delta, first, end > last[v] ? end : last[v], flow->value_bytes[v]);
+    add_range(delta, first, later_step(end, b->copies[v].last), flow->value_bytes[v]);
   }
 }
 
@@ -281,7 +283,8 @@ static int64_t held_bytes(const Builder *b, const Reduction *reduction) {
 static void find_live(Builder *b) {
   Schedule *schedule = b->schedule;
   const UnitFigures *figures = b->skeleton->figures;
-  int64_t *delta = ARENA_ARRAY(schedule->arena, int64_t, (size_t)schedule->step_count + 1);
+  int64_t *delta = schedule->live, sum = 0; /* by step, what it has more than the one before */
+  memset(delta, 0, ((size_t)schedule->step_count + 1) * sizeof *delta);
   add_values(b, delta);
   for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
@@ -295,7 +298,6 @@ static void find_live(Builder *b) {
     if (!b->decisions->gather_once) add_range(delta, use->issue, use->last, of->full_bytes);
     add_range(delta, use->issue, later_step(use->held, use->issue), of->shard_bytes);
   }
-  int64_t sum = 0;
   for (int32_t s = 0; s < schedule->step_count; s++) schedule->live[s] = sum += delta[s];
 }
 
@@ -391,13 +393,14 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                          .steps = ARENA_ARRAY(arena, Step, steps),
                          .uses = ARENA_ARRAY(arena, Use, 2 * (size_t)units),
                          .reductions = ARENA_ARRAY(arena, Reduction, units),
-                         .live = ARENA_ARRAY(arena, int64_t, steps)};
+                         .live = ARENA_ARRAY(arena, int64_t, (size_t)steps + 1)};
   *b = (Builder){.schedule = schedule,
                  .skeleton = skeleton,
                  .program = program,
                  .flow = &program->flow,
                  .decisions = decisions,
                  .available = ARENA_ARRAY(arena, bool, program->values.count),
+                 .copies = ARENA_ARRAY(arena, Copy, program->values.count),
                  .step_of = ARENA_ARRAY(arena, int32_t, ops),
                  .again = ARENA_ARRAY(arena, int32_t, program->turn),
                  .last = ARENA_ARRAY(arena, int32_t, units),
@@ -433,6 +436,7 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   Builder b;
   open_builder(&b, schedule, arena, skeleton, decisions);
   list_steps(&b);
+  find_copies(&b);
   list_reductions(&b);
   trips_list(&b);
   const Passes passes = find_passes(&b);

@@ -5,6 +5,11 @@
 
 #include "planner/schedule.h"
 
+/* A value that is computed again: by step `first`, 0: it is not; read by what is run again last by step `last`. */
+typedef struct Copy {
+  int32_t first, last;
+} Copy;
+
 typedef struct Builder {
   Schedule *schedule;
   const Skeleton *skeleton;
@@ -12,6 +17,7 @@ typedef struct Builder {
   const Flow *flow;
   const Decisions *decisions;
   bool *available;   /* by value: kept from forward, or already computed again */
+  Copy *copies;      /* by value */
   int32_t *step_of;  /* by op: its forward or backward step */
   int32_t *again;    /* recompute steps, in order */
   int32_t again_count;
