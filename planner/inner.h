@@ -29,8 +29,10 @@ struct Inner {
   const Skeleton *skeleton;
   PlanWorld world;
   Decisions base; /* recompute and keep: the start, with pins */
-  Items items;
-  Slices slices; /* of operators */
+  Items items;        /* of operators, then of units */
+  uint32_t operators; /* how many of them are */
+  Slices slices;      /* of these */
+  Ranks ranks;
   int64_t *live; /* by op slot, nothing kept */
   const bool *start_away; /* where seeds start, if not at the base: what is held lies in host memory */
   uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */

@@ -16,6 +16,7 @@ typedef struct Prepared {
   bool *recompute, *away; /* the start, with pins */
   Items items;            /* of operators */
   Slices slices;          /* of these */
+  Ranks ranks;
 } Prepared;
 
 typedef struct Grouping {
