@@ -17,15 +17,26 @@ static void begin_values(uint32_t counts[VALUES]) {
   }
 }
 
+/* The bits in which keys differ. */
+static uint64_t differing(const Keyed *items, uint32_t count) {
+  uint64_t bits = 0;
+  for (uint32_t i = 1; i < count; i++) bits |= items[i].key ^ items[0].key;
+  return bits;
+}
+
+static void sort_by_digit(const Keyed *from, Keyed *to, uint32_t count, int d) {
+  uint32_t counts[VALUES] = {0};
+  for (uint32_t i = 0; i < count; i++) counts[digit(from[i].key, d)]++;
+  begin_values(counts);
+  for (uint32_t i = 0; i < count; i++) to[counts[digit(from[i].key, d)]++] = from[i];
+}
+
 void sort_by_key(Keyed *items, Keyed *spare, uint32_t count) {
-  uint32_t counts[DIGITS][VALUES] = {0};
+  uint64_t bits = differing(items, count);
   Keyed *from = items, *to = spare;
-  for (uint32_t i = 0; i < count; i++)
-    for (int d = 0; d < DIGITS; d++) counts[d][digit(items[i].key, d)]++;
-  for (int d = 0; d < DIGITS && count; d++) {
-    if (counts[d][digit(from[0].key, d)] == count) continue;
-    begin_values(counts[d]);
-    for (uint32_t i = 0; i < count; i++) to[counts[d][digit(from[i].key, d)]++] = from[i];
+  for (int d = 0; d < DIGITS; d++) {
+    if (!digit(bits, d)) continue;
+    sort_by_digit(from, to, count, d);
     Keyed *swap = from;
     from = to;
     to = swap;

@@ -4,18 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct Slice {
-  double bytes, ns; /* what keeping takes and saves */
-  double away;      /* or the time that a copy to the host, or from it, needs; 0: it cannot go there */
-  bool link;        /* copies take the host link's time, else that of compute */
-  int32_t until;    /* the first backward op that has it live anyway */
-} Slice;
-
-typedef struct Slices {
-  Slice *data; /* by ns per byte, best first */
-  uint32_t count;
-} Slices;
-
 /* An item and what not keeping it costs. */
 typedef struct Offer {
   const Slice *slice;
@@ -28,6 +16,7 @@ typedef struct Row {
   Slices items, units;
   double room;
   double ran_ns, reduced_ns; /* of operators from the loss on, and of reductions, that may come before it */
+  bool fits;      /* all of them: nothing is given up, whatever the weights */
   double host_ns; /* what the link needs, one way, for all that host memory holds; NEVER: no limit */
   bool moves;     /* some item may be away */
   bool reorders;  /* what items are worth depends on the weights */
@@ -48,8 +37,7 @@ static int compare_slices(const void *a, const void *b) {
 }
 
 /* The first backward use of any value that keeping the op's results keeps. */
-static int32_t needed_until(const BoundInput *in, const Item *item) {
-  const Flow *flow = &in->skeleton->program->flow;
+static int32_t needed_until(const Flow *flow, const Item *item) {
   int32_t until = item->last;
   for (uint32_t k = flow->first[item->op]; k < flow->first[item->op + 1]; k++) {
     int32_t use = flow->first_backward[flow->refs[k].value];
@@ -58,15 +46,15 @@ static int32_t needed_until(const BoundInput *in, const Item *item) {
   return until;
 }
 
-static void slice_items(Arena *scratch, const BoundInput *in, Slices *out) {
-  *out = (Slices){ARENA_ARRAY(scratch, Slice, in->items->count), 0};
-  for (uint32_t i = 0; i < in->items->count; i++) {
-    const Item *item = &in->items->data[i];
-    if (item->op < 0) continue;
+Slices bound_slices(Arena *arena, const Program *program, const Items *items, bool copies_beside) {
+  Slices out = {ARENA_ARRAY(arena, Slice, items->count), 0};
+  for (uint32_t i = 0; i < items->count; i++) {
+    const Item *item = &items->data[i];
     double again = item->held ? NEVER : (double)item->least_ns;
-    out->data[out->count++] = (Slice){(double)item->bytes, again, (double)item->away_ns, in->skeleton->copies_beside, needed_until(in, item)};
+    out.data[out.count++] = (Slice){(double)item->bytes, again, (double)item->away_ns, copies_beside, needed_until(&program->flow, item)};
   }
-  qsort(out->data, out->count, sizeof(Slice), compare_slices);
+  qsort(out.data, out.count, sizeof(Slice), compare_slices);
+  return out;
 }
 
 static int32_t latest_use(const Slices *items) {
@@ -97,7 +85,7 @@ static bool alike(const Slice *x, const Slice *y, int32_t split) {
 
 /* Slices that take room at op `at`; equal ones as one, each side of the op `split`. The others are free there. */
 static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t split) {
-  Slices out = {ARENA_ARRAY(scratch, Slice, all->count), 0};
+  VEC(Slice) out = {0};
   for (uint32_t i = 0; i < all->count; i++) {
     Slice slice = all->data[i];
     if (slice.until <= at && slice.bytes < NEVER) slice.bytes = 0;
@@ -107,10 +95,10 @@ static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t spli
       last->ns += slice.ns;
       last->away += slice.away;
     } else {
-      out.data[out.count++] = slice;
+      vec_push(scratch, &out, slice);
     }
   }
-  return out;
+  return (Slices){out.data, out.count};
 }
 
 static void add_demand(const Slices *slices, int32_t turn, double *delta) {
@@ -118,7 +106,7 @@ static void add_demand(const Slices *slices, int32_t turn, double *delta) {
     if (slices->data[i].bytes < NEVER) terms_add_range(delta, turn, slices->data[i].until - 1, slices->data[i].bytes);
 }
 
-/* The ops of the rows: the loss, where most is wanted, where least is left. */
+/* The ops of the rows, each once: the loss, where most is wanted, where least is left. */
 static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const double *live, int32_t at[ROWS]) {
   const Program *program = in->skeleton->program;
   int32_t turn = program->turn, ops = (int32_t)program->ops.count, most = turn, least = turn;
@@ -131,10 +119,11 @@ static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Slices *
     if (live[j] + wanted[j] > live[most] + wanted[most]) most = j;
     if (live[j] > live[least]) least = j;
   }
-  at[0] = turn;
-  at[1] = most;
-  at[2] = least;
-  return ROWS;
+  uint32_t rows = 0;
+  at[rows++] = turn;
+  if (most != turn) at[rows++] = most;
+  if (least != turn && least != most) at[rows++] = least;
+  return rows;
 }
 
 /* --- the bound of one row ---------------------------------------------------------------------------------------------------------- */
@@ -207,6 +196,7 @@ static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
   Weights w = weights_at(t, at);
   Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0)};
   out.ns -= at.share * at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns); /* the link stands for it */
+  if (row->fits) return out;
   double room = row->room;
   uint32_t i = 0, u = 0;
   offer_items(t, row, w);
@@ -294,8 +284,15 @@ static double most_ns_a_byte(const Row *row) {
   return most;
 }
 
+static double all_bytes(const Slices *slices) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < slices->count; i++) bytes += slices->data[i].bytes;
+  return bytes;
+}
+
 static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, int32_t at, int32_t split, double room) {
   Row row = {.items = at_row(scratch, items, at, split), .units = at_row(scratch, units, at, INT32_MAX), .room = room};
+  row.fits = all_bytes(&row.items) + all_bytes(&row.units) <= room;
   double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
   row.moves = slowest > 0;
   row.reorders = row.moves || split < INT32_MAX;
@@ -321,16 +318,16 @@ typedef struct MicroBound {
 } MicroBound;
 
 static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
-  Slices items, units;
+  const Slices *items = in->slices;
+  Slices units;
   int32_t at[ROWS];
-  slice_items(scratch, in, &items);
   slice_units(scratch, in, &units);
-  const Pairs pairs = terms_pairs(scratch, in, pass, latest_use(&items));
+  const Pairs pairs = terms_pairs(in, pass, latest_use(items));
   int32_t split = pairs.data[pairs.count - 1].until;
-  uint32_t rows = choose_rows(scratch, in, &items, &units, live, at);
+  uint32_t rows = choose_rows(scratch, in, items, &units, live, at);
   Most most = {.ns = -1};
   for (uint32_t i = 0; i < rows; i++) {
-    Row row = row_at(scratch, in, &items, &units, at[i], split, (double)in->room - live[at[i]]);
+    Row row = row_at(scratch, in, items, &units, at[i], split, (double)in->room - live[at[i]]);
     if (row.room < 0) return (MicroBound){-1, "memory"};
     for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
   }

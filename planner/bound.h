@@ -44,9 +44,26 @@
 #include "planner/items.h"
 #include "planner/schedule.h"
 
+/* What can be given up: an operator's item, or a unit that stays. */
+typedef struct Slice {
+  double bytes, ns; /* what keeping takes and saves */
+  double away;      /* or the time that a copy to the host, or from it, needs; 0: it cannot go there */
+  bool link;        /* copies take the host link's time, else that of compute */
+  int32_t until;    /* the first backward op that has it live anyway */
+} Slice;
+
+typedef struct Slices {
+  Slice *data; /* by ns per byte, best first */
+  uint32_t count;
+} Slices;
+
+/* Of operators: the same for all bounds of one program. */
+Slices bound_slices(Arena *arena, const Program *program, const Items *operators, bool copies_beside);
+
 typedef struct BoundInput {
   const Skeleton *skeleton;
   const Items *items;
+  const Slices *slices;   /* of those that are operators' */
   const Decisions *start; /* everything recomputed and gathered again that is not pinned */
   uint64_t room;          /* bytes for buffers that do not persist */
   uint64_t host_room;     /* bytes of host memory for them; UINT64_MAX: no limit */

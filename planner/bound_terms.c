@@ -2,7 +2,6 @@
 #include "planner/bound_terms.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* --- what is live at each operator whatever is decided ------------------------------------------------------------------------- */
 
@@ -72,33 +71,6 @@ double terms_reduced_ns(const BoundInput *in, int32_t op) {
   return ns;
 }
 
-/* Units in the order in which they are first used, or their gradients whole. */
-typedef struct Order {
-  uint32_t *units, count;
-} Order;
-
-static int compare_forward(const void *a, const void *b, void *ops) {
-  const UnitOps *of = ops;
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  if (of[x].first_forward != of[y].first_forward) return of[x].first_forward < of[y].first_forward ? -1 : 1;
-  return (x > y) - (x < y);
-}
-
-static int compare_gradients(const void *a, const void *b, void *ops) {
-  const UnitOps *of = ops;
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  if (of[x].last_gradient != of[y].last_gradient) return of[x].last_gradient < of[y].last_gradient ? -1 : 1;
-  return (x > y) - (x < y);
-}
-
-static Order order_units(Arena *scratch, const Skeleton *skeleton, bool gradients) {
-  Order order = {ARENA_ARRAY(scratch, uint32_t, skeleton->units->units.count), 0};
-  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
-    if ((gradients ? skeleton->ops[u].last_gradient : skeleton->ops[u].first_forward) >= 0) order.units[order.count++] = u;
-  qsort_r(order.units, order.count, sizeof *order.units, gradients ? compare_gradients : compare_forward, skeleton->ops);
-  return order;
-}
-
 /* How long compute rests at least until a communicator has worked for `ns` and the host link, before or after, for `copying`, where
  * it has only operators of `meanwhile` to do. They slow each other. */
 static double rests_ns(const BoundInput *in, double ns, double copying, double meanwhile) {
@@ -107,22 +79,20 @@ static double rests_ns(const BoundInput *in, double ns, double copying, double m
 }
 
 /* For units that are used first: each is fetched and gathered after those before it. */
-static double head_ns(Arena *scratch, const BoundInput *in, const MicroPass *pass) {
+static double head_ns(const BoundInput *in, const MicroPass *pass) {
   const Skeleton *skeleton = in->skeleton;
-  const Order order = order_units(scratch, skeleton, false);
-  double gathered = 0, fetched = 0, meanwhile = 0, most = 0;
+  double gathered = 0, fetched = 0, first_fetch = 0, meanwhile = 0, most = 0;
   if (!decisions_gather(in->start) || !pass->gathers) return 0;
-  for (uint32_t i = 0, op = 0; i < order.count; i++) {
-    const UnitFigures *of = &skeleton->figures[order.units[i]];
-    int32_t first = skeleton->ops[order.units[i]].first_forward;
-    double gather = in->start->shard > 1 ? (double)of->gather_ns / (1 + in->start->comm_slowdown) : 0;
-    gathered += gather;
-    fetched += (double)of->fetch_ns;
-    meanwhile += terms_ops_ns(in, (int32_t)op, first);
-    op = (uint32_t)first;
-    most = fmax(most, rests_ns(in, gathered, (double)skeleton->figures[order.units[0]].fetch_ns, meanwhile));
-    most = fmax(most, rests_ns(in, gather, fetched, meanwhile));
-  }
+  for (int32_t op = 0; op < skeleton->program->turn; meanwhile += (double)skeleton->op_ns[op++])
+    for (uint32_t at = skeleton->first[op]; at < skeleton->first[op + 1]; at++) {
+      const UnitFigures *of = &skeleton->figures[skeleton->touched[at]];
+      if (skeleton->ops[skeleton->touched[at]].first_forward != op) continue;
+      double gather = in->start->shard > 1 ? (double)of->gather_ns / (1 + in->start->comm_slowdown) : 0;
+      if (!fetched) first_fetch = (double)of->fetch_ns;
+      gathered += gather;
+      fetched += (double)of->fetch_ns;
+      most = fmax(most, fmax(rests_ns(in, gathered, first_fetch, meanwhile), rests_ns(in, gather, fetched, meanwhile)));
+    }
   return most;
 }
 
@@ -134,18 +104,18 @@ typedef struct Tail {
 
 /* The longest of the last gradients' reductions, of those that are whole with op `settled` or later; the very last with the way of
  * its image to the host. */
-static Tail tail_from(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled) {
+static Tail tail_from(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   const Skeleton *skeleton = in->skeleton;
-  const Order order = order_units(scratch, skeleton, true);
   int32_t end = (int32_t)skeleton->program->ops.count;
   double reduced = 0, copied = 0, meanwhile = 0;
   Tail most = {0, end};
-  for (uint32_t i = order.count; pass->reduces && i-- > 0;) {
-    uint32_t u = order.units[i];
+  for (uint32_t i = skeleton->reduced_count; pass->reduces && i-- > 0;) {
+    uint32_t u = skeleton->reduced[i];
+    bool very_last = i + 1 == skeleton->reduced_count;
     int32_t at = skeleton->ops[u].last_gradient;
-    if (i + 1 < order.count && at < settled) break;
+    if (!very_last && at < settled) break;
     if (in->start->ranks > 1) reduced += reduce_ns(in, u);
-    if (i + 1 == order.count && skeleton->copies_beside) copied = (double)skeleton->figures[u].image_ns;
+    if (very_last && skeleton->copies_beside) copied = (double)skeleton->figures[u].image_ns;
     meanwhile += terms_ops_ns(in, at + 1, end);
     end = at + 1;
     double ns = rests_ns(in, reduced, copied, meanwhile);
@@ -202,10 +172,9 @@ static double unreduced_bytes(const BoundInput *in, uint32_t u) {
  * reduced. */
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
   const Skeleton *skeleton = in->skeleton;
-  const Order gradients = order_units(scratch, skeleton, true);
-  const uint32_t count = gradients.count, *order = gradients.units;
-  uint32_t next = 0, first = 0;
-  double *end = ARENA_ARRAY(scratch, double, skeleton->units->units.count), now = 0, held = 0, kept = 1 - fmin(1, in->start->contention);
+  uint32_t count = skeleton->reduced_count, next = 0, first = 0;
+  const uint32_t *order = skeleton->reduced;
+  double *end = ARENA_ARRAY(scratch, double, count), now = 0, held = 0, kept = 1 - fmin(1, in->start->contention);
   for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
     for (; first < next && (end[first] <= now || live[j] + held > (double)in->room); first++) {
       now = fmax(now, end[first]);
@@ -221,14 +190,14 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
   return next ? fmax(now, end[next - 1]) : now;
 }
 
-Pairs terms_pairs(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled) {
+Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   bool slows = !in->fetch_bound, shared = terms_shared_queue(in);
   double c = slows ? fmin(1, in->start->contention * (1 + in->start->comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
   double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = all_reductions(in, pass);
   double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
-  const Tail last = tail_from(scratch, in, pass, settled), longest = tail_from(scratch, in, pass, 0);
-  double idle_before = (1 - c) * head_ns(scratch, in, pass), idle_after = (1 - c) * last.ns;
+  const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);
+  double idle_before = (1 - c) * head_ns(in, pass), idle_after = (1 - c) * last.ns;
   double forward = fmax(before + c * gathered + idle_before, gathered + k * before), whole = fmin(after, first_gradient(in));
   Terms gather = {.a = before + after + idle_before + idle_after + c * comm,
                   .b = comm + k * (before + after),

@@ -26,7 +26,7 @@ typedef struct Pairs {
 } Pairs;
 
 /* settled: the first op from which on nothing is run again. */
-Pairs terms_pairs(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled);
+Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled);
 /* Bytes that every plan has live at each op; meaningful from the turn on. */
 double *terms_live(Arena *scratch, const BoundInput *in);
 /* From the loss on, with nothing but operators and reductions. live: of terms_live. */

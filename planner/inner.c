@@ -72,7 +72,7 @@ static void list_items(Inner *in, const Items *operators) {
   uint32_t units = in->units->units.count;
   vec_reserve(in->arena, &in->items, operators->count + units);
   if (operators->count) memcpy(in->items.data, operators->data, operators->count * sizeof(Item));
-  in->items.count = operators->count;
+  in->items.count = in->operators = operators->count;
   for (uint32_t u = 0; u < units; u++) {
     const UnitOps *ops = &in->skeleton->ops[u];
     if (!unit_is_free(in, u) || in->base.keep[u] || ops->last_forward < 0 || ops->first_backward < 0) continue;
@@ -111,6 +111,7 @@ static Bound find_bound(const Inner *in) {
   bool depth = settings->prefetch != SETTING_AUTO; /* keeps units whose gathers would overlap */
   BoundInput input = {.skeleton = in->skeleton,
                       .items = &in->items,
+                      .slices = &in->slices,
                       .start = &in->base,
                       .room = in->room,
                       .host_room = in->host_room,
@@ -123,8 +124,10 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
   const Prepared *prepared = search_prepare(s, outer->micro_batch);
   if (!prepared) return false;
   in->program = prepared->program;
+  in->slices = prepared->slices;
+  in->ranks = prepared->ranks;
   in->world = search_world(s, outer);
-  in->units = units_choose(s->arena, s->sink, in->program, s->settings, grouping.wrap, grouping.numel);
+  in->units = search_units(s, in->program, grouping);
   if (!in->units) return false;
   open_base(in, prepared);
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, &in->base);
@@ -146,6 +149,7 @@ void inner_set_budget(Inner *in, uint64_t budget) {
   in->host_room = host == 0 ? UINT64_MAX : host > away ? host - away : 0;
   for (int i = 0; i < POOL; i++) in->pool[i].ns = UINT64_MAX;
   in->start_away = NULL;
+  if (in->judged) memset(in->judged, 0, JUDGED * sizeof *in->judged);
 }
 
 /* --- seeds ------------------------------------------------------------------------------------------------------------------- */
@@ -183,7 +187,7 @@ enum { FIRST_SHARES = 2, ALL_SHARES = sizeof link_shares / sizeof *link_shares, 
 
 /* What the host link carries while forward computes costs next to nothing. budget: a share of that time, and of memory. */
 static void seed_moves(Inner *in, Trial *trial, bool more) {
-  Ranking ranking = items_rank(in->arena, &in->items, 1, 0);
+  Ranking ranking = items_rank(in->arena, &in->items, in->operators, &in->ranks, 0);
   uint64_t forward = forward_ns(in), reserve = BUFFERS_UNDER_WAY * largest_moved(in) + largest_unit(in);
   for (int share = 0; share < (more ? ALL_SHARES : FIRST_SHARES); share++)
     for (int held_first = 0; held_first < 2; held_first++) {
@@ -213,7 +217,7 @@ void inner_seed(Inner *in, bool more) {
   IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : in->base.issue;
   in->live = find_live(in, inner_start_away(in), 0);
   for (int p = 0; p < (in->keep_free ? (more ? ALL_PRICES : FIRST_PRICES) : 1); p++) {
-    Ranking ranking = items_rank(in->arena, &in->items, 1, gather_prices[p]);
+    Ranking ranking = items_rank(in->arena, &in->items, in->operators, &in->ranks, gather_prices[p]);
     for (int r = more && p < FIRST_PRICES ? FIRST_RESERVES : 0; r < (unit ? (more ? ALL_RESERVES : FIRST_RESERVES) : 1); r++) {
       uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
       inner_start_trial(in, &trial);

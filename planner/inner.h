@@ -16,7 +16,7 @@ typedef struct Trial {
 } Trial;
 
 /* Estimates leave out where buffers lie, so more than one trial is kept for placement. */
-enum { POOL = 32 };
+enum { POOL = 32, JUDGED = 4096 };
 
 struct Inner {
   Search *search;
@@ -29,12 +29,16 @@ struct Inner {
   const Skeleton *skeleton;
   PlanWorld world;
   Decisions base; /* recompute and keep: the start, with pins */
-  Items items;
+  Items items;        /* of operators, then of units */
+  uint32_t operators; /* how many of them are */
+  Slices slices;      /* of these */
+  Ranks ranks;
   int64_t *live; /* by op slot, nothing kept */
   const bool *start_away; /* where seeds start, if not at the base: what is held lies in host memory */
   uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */
   bool keep_free, movable; /* units may stay gathered; results may go to the host */
   Bound bound;   /* within the room */
+  uint64_t *judged; /* by fingerprint % JUDGED: fingerprints of trials judged within the room; NULL: none yet */
   Trial pool[POOL]; /* of the trials seen: ever slower ones, ever smaller; what does not exist has ns UINT64_MAX */
 };
 

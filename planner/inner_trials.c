@@ -99,10 +99,42 @@ static void pool_trial(Inner *in, const Trial *trial) {
   memcpy(in->pool + kept, spare, (size_t)spares * sizeof(Trial));
 }
 
+/* --- trials seen before ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15u; /* 2^64 over the golden ratio */
+  return hash ^ hash >> 32;
+}
+
+static uint64_t mix_flags(uint64_t hash, const bool *flags, size_t count) {
+  for (size_t i = 0; i < count; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    memcpy(&word, flags + i, count - i < sizeof word ? count - i : sizeof word);
+    hash = mix(hash, word);
+  }
+  return hash;
+}
+
+static uint64_t fingerprint(const Inner *in, const Trial *trial) {
+  size_t ops = (size_t)in->program->turn;
+  uint64_t hash = mix(mix(0, (uint64_t)trial->issue.ahead << 32 | trial->issue.behind), trial->issue.late);
+  hash = mix_flags(mix_flags(hash, trial->recompute, ops), trial->away, ops);
+  return mix_flags(hash, trial->keep, in->units->units.count);
+}
+
+/* Different seeds and moves meet in the same trial, in nearly half of all cases: judging it again would change nothing. */
+static bool seen_before(Inner *in, const Trial *trial) {
+  if (!in->judged) in->judged = ARENA_ARRAY(in->arena, uint64_t, JUDGED);
+  uint64_t hash = fingerprint(in, trial), *entry = &in->judged[hash % JUDGED];
+  if (*entry == hash) return true;
+  *entry = hash;
+  return false;
+}
+
 /* Whether it is the best yet. */
 bool inner_try(Inner *in, Trial *trial) {
   uint64_t best = in->pool[0].ns;
-  if (!inner_judge(in, trial)) return false;
+  if (seen_before(in, trial) || !inner_judge(in, trial)) return false;
   pool_trial(in, trial);
   return trial->ns < best;
 }

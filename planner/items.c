@@ -172,12 +172,6 @@ static void room_add(Room *room, int32_t node, int32_t low, int32_t high, int32_
 
 /* --- choosing ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct Ranked {
-  double worth; /* per byte */
-  int32_t rank;
-  uint32_t item;
-} Ranked;
-
 static int compare_ranked(const void *a, const void *b) {
   const Ranked *x = a, *y = b;
   if (x->worth != y->worth) return x->worth > y->worth ? -1 : 1;
@@ -185,18 +179,28 @@ static int compare_ranked(const void *a, const void *b) {
   return (x->item > y->item) - (x->item < y->item);
 }
 
-Ranking items_rank(Arena *arena, const Items *items, double compute_price, double gather_price) {
-  Arena *scratch = arena_new();
-  Ranked *ranked = ARENA_ARRAY(scratch, Ranked, items->count);
-  Ranking out = {ARENA_ARRAY(arena, uint32_t, items->count), 0};
-  for (uint32_t i = 0; i < items->count; i++) {
+/* Items from `first` on, a ns of each worth `price`. */
+static Ranks rank_from(Arena *arena, const Items *items, uint32_t first, double price) {
+  Ranks out = {ARENA_ARRAY(arena, Ranked, items->count - first), 0};
+  for (uint32_t i = first; i < items->count; i++) {
     const Item *item = &items->data[i];
-    double price = item->op >= 0 ? compute_price : gather_price;
     double worth = price * (double)item->ns / (double)(item->bytes ? item->bytes : 1);
-    if (worth > 0 && !item->held) ranked[out.count++] = (Ranked){worth, item->rank, i};
+    if (worth > 0 && !item->held) out.data[out.count++] = (Ranked){worth, item->rank, i};
   }
-  qsort(ranked, out.count, sizeof *ranked, compare_ranked);
-  for (uint32_t i = 0; i < out.count; i++) out.items[i] = ranked[i].item;
+  qsort(out.data, out.count, sizeof *out.data, compare_ranked);
+  return out;
+}
+
+Ranks items_rank_operators(Arena *arena, const Items *operators) { return rank_from(arena, operators, 0, 1); }
+
+Ranking items_rank(Arena *arena, const Items *items, uint32_t operators, const Ranks *ranked, double gather_price) {
+  Arena *scratch = arena_new();
+  Ranks units = rank_from(scratch, items, operators, gather_price);
+  Ranking out = {ARENA_ARRAY(arena, uint32_t, ranked->count + units.count), 0};
+  for (uint32_t i = 0, u = 0; i < ranked->count || u < units.count;) {
+    bool unit = i == ranked->count || (u < units.count && compare_ranked(&units.data[u], &ranked->data[i]) < 0);
+    out.items[out.count++] = unit ? units.data[u++].item : ranked->data[i++].item;
+  }
   arena_free(scratch);
   return out;
 }

@@ -26,13 +26,26 @@ typedef VEC(Item) Items;
 /* pins: by op. recompute[] receives the all-recompute start for those that are free. movable: results may go to the host. */
 void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out);
 
-/* Items by worth per byte, best first: what a ns of recomputation and of a repeated gather is worth. Those worth nothing, or
- * held, are left out. */
+/* An item's place in a ranking: by worth, ties by Item.rank, then by number. */
+typedef struct Ranked {
+  double worth; /* ns per byte */
+  int32_t rank;
+  uint32_t item;
+} Ranked;
+
+typedef struct Ranks {
+  Ranked *data; /* best first */
+  uint32_t count;
+} Ranks;
+
 typedef struct Ranking {
   uint32_t *items, count;
 } Ranking;
 
-Ranking items_rank(Arena *arena, const Items *items, double compute_price, double gather_price);
+/* Operators by worth per byte, best first. Those worth nothing, or held, are left out. */
+Ranks items_rank_operators(Arena *arena, const Items *operators);
+/* With the units that follow these in `items`, a ns of a repeated gather worth gather_price of one of recomputation. */
+Ranking items_rank(Arena *arena, const Items *items, uint32_t operators, const Ranks *ranked, double gather_price);
 
 /* What is moved to the host: items by worth per byte until that takes `link_ns` each way or `room` bytes, those that end last first
  * among equals; held ones come first or last. */

@@ -2,7 +2,7 @@
  * the program's flow and the skeleton, and passes run over packed arrays. */
 #include "planner/schedule_build.h"
 
-#include <stdlib.h>
+#include "base/sort.h"
 
 /* --- what decisions do not change ---------------------------------------------------------------------------------------- */
 
@@ -34,6 +34,18 @@ static uint64_t find_update_bytes(const UnitSet *units, const UnitFigures *figur
   return most;
 }
 
+static void order_reductions(Arena *arena, Skeleton *skeleton) {
+  Arena *scratch = arena_new();
+  uint32_t units = skeleton->units->units.count;
+  Keyed *order = ARENA_ARRAY(scratch, Keyed, units), *spare = ARENA_ARRAY(scratch, Keyed, units);
+  for (uint32_t u = 0; u < units; u++)
+    if (skeleton->ops[u].last_gradient >= 0) order[skeleton->reduced_count++] = (Keyed){(uint64_t)skeleton->ops[u].last_gradient, (int32_t)u};
+  sort_by_key(order, spare, skeleton->reduced_count);
+  skeleton->reduced = ARENA_ARRAY(arena, uint32_t, skeleton->reduced_count);
+  for (uint32_t i = 0; i < skeleton->reduced_count; i++) skeleton->reduced[i] = (uint32_t)order[i].id;
+  arena_free(scratch);
+}
+
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  StepFigures step, const Decisions *outer, const Device *device) {
   const Flow *flow = &program->flow;
@@ -63,6 +75,7 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
     }
   }
   skeleton->first[program->ops.count] = count;
+  order_reductions(arena, skeleton);
   return skeleton;
 }
 
@@ -118,20 +131,22 @@ static void add_range(int64_t *delta, int32_t first, int32_t last, uint64_t byte
   delta[last + 1] -= (int64_t)bytes;
 }
 
+/* Where values are computed again, and last read by what is run again. */
+static void find_copies(Builder *b) {
+  for (int32_t i = 0; i < b->again_count; i++) {
+    int32_t s = b->again[i];
+    for EACH_REF(b->flow, b->schedule->steps[s].op, ref) {
+      if (!ref->transient) continue;
+      if (ref->writes) b->copies[ref->value].first = s;
+      b->copies[ref->value].last = s;
+    }
+  }
+}
+
 /* A value computed again lives twice: until its last use of forward, and from its recomputation on. */
 static void add_values(Builder *b, int64_t *delta) {
   const Flow *flow = b->flow;
-  uint32_t count = b->program->values.count;
-  int32_t *again = ARENA_ARRAY(b->schedule->arena, int32_t, count), *last = ARENA_ARRAY(b->schedule->arena, int32_t, count);
-  for (int32_t i = 0; i < b->again_count; i++) {
-    int32_t s = b->again[i];
-    for EACH_REF(flow, b->schedule->steps[s].op, ref) {
-      if (!ref->transient) continue;
-      if (ref->writes) again[ref->value] = s;
-      last[ref->value] = s;
-    }
-  }
-  for (uint32_t v = 0; v < count; v++) {
+  for (uint32_t v = 0; v < b->program->values.count; v++) {
     if (flow->first_op[v] < 0 || !flow->transient[v]) continue;
     int32_t first = b->step_of[flow->first_op[v]], end = b->step_of[flow->last_op[v]];
     const Trip *trip = b->trip_of && b->trip_of[v] ? &b->schedule->trips[b->trip_of[v] - 1] : NULL;
@@ -139,78 +154,82 @@ static void add_values(Builder *b, int64_t *delta) {
       add_range(delta, first, trip->release > flow->last_forward[v] ? trip->release : flow->last_forward[v], flow->value_bytes[v]);
       first = trip->issue;
     }
-    if (again[v]) {
+    if (b->copies[v].first) {
       add_range(delta, first, flow->last_forward[v], flow->value_bytes[v]);
-      first = again[v];
+      first = b->copies[v].first;
     }
-    add_range(delta, first, end > last[v] ? end : last[v], flow->value_bytes[v]);
+    add_range(delta, first, later_step(end, b->copies[v].last), flow->value_bytes[v]);
   }
-}
-
-static int compare_reductions(const void *a, const void *b) {
-  const Reduction *x = a, *y = b;
-  if (x->after != y->after) return x->after < y->after ? -1 : 1;
-  return (x->unit > y->unit) - (x->unit < y->unit);
 }
 
 /* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. */
 static void list_reductions(Builder *b) {
   Schedule *schedule = b->schedule;
   uint32_t behind = b->decisions->issue.behind;
-  for (int32_t u = 0; u < (int32_t)b->skeleton->units->units.count; u++) {
+  for (uint32_t r = 0; r < b->skeleton->reduced_count; r++) {
+    int32_t u = (int32_t)b->skeleton->reduced[r];
     const UnitOps *ops = &b->skeleton->ops[u];
-    if (ops->last_gradient < 0) continue;
     schedule->reductions[schedule->reduction_count++] =
         (Reduction){u, b->step_of[ops->first_gradient], b->step_of[ops->last_gradient], schedule->step_count - 1};
   }
-  qsort(schedule->reductions, schedule->reduction_count, sizeof(Reduction), compare_reductions);
   for (uint32_t r = 0; r + behind < schedule->reduction_count; r++) schedule->reductions[r].release = schedule->reductions[r + behind].after;
 }
 
 /* --- gathers --------------------------------------------------------------------------------------------------------------------- */
 
+/* Steps in which a unit's parameters are read: in forward, in the rest; PLAN_NONE: not there. */
+typedef struct Pass {
+  int32_t first[2], last[2];
+} Pass;
+
+/* Of all units; and what there is of them in the order of the first steps, so that listing uses again needs no sort. */
 typedef struct Passes {
-  int32_t first[2], last[2]; /* forward, the rest; PLAN_NONE: unused there */
+  Pass *data;
+  Keyed *order; /* id: 2 unit + pass */
+  uint32_t count;
 } Passes;
 
-static Passes *find_passes(Builder *b) {
-  uint32_t count = b->skeleton->units->units.count;
-  Passes *passes = ARENA_ARRAY(b->schedule->arena, Passes, count);
-  for (uint32_t u = 0; u < count; u++) {
+static void order_passes(Builder *b, Passes *passes) {
+  uint32_t units = b->skeleton->units->units.count;
+  Keyed *spare = ARENA_ARRAY(b->schedule->arena, Keyed, 2 * (size_t)units);
+  passes->order = ARENA_ARRAY(b->schedule->arena, Keyed, 2 * (size_t)units);
+  for (uint32_t i = 0; i < 2 * units; i++) {
+    int32_t first = passes->data[i / 2].first[i % 2];
+    if (first >= 0) passes->order[passes->count++] = (Keyed){(uint64_t)first, (int32_t)i};
+  }
+  sort_by_key(passes->order, spare, passes->count);
+}
+
+static Passes find_passes(Builder *b) {
+  uint32_t units = b->skeleton->units->units.count;
+  Passes passes = {.data = ARENA_ARRAY(b->schedule->arena, Pass, units)};
+  for (uint32_t u = 0; u < units; u++) {
     const UnitOps *ops = &b->skeleton->ops[u];
     bool backward = ops->first_backward >= 0;
-    passes[u] = (Passes){{ops->first_forward, backward ? b->step_of[ops->first_backward] : PLAN_NONE},
-                         {ops->last_forward, backward ? b->step_of[ops->last_backward] : PLAN_NONE}};
+    passes.data[u] = (Pass){{ops->first_forward, backward ? b->step_of[ops->first_backward] : PLAN_NONE},
+                            {ops->last_forward, backward ? b->step_of[ops->last_backward] : PLAN_NONE}};
   }
   for (int32_t i = 0; i < b->again_count; i++)
     for EACH_UNIT(b->skeleton, b->schedule->steps[b->again[i]].op, at) {
-      Passes *p = &passes[b->skeleton->touched[at]];
+      Pass *p = &passes.data[b->skeleton->touched[at]];
       if (p->first[1] < 0 || b->again[i] < p->first[1]) p->first[1] = b->again[i];
       if (b->again[i] > p->last[1]) p->last[1] = b->again[i];
     }
+  order_passes(b, &passes);
   return passes;
-}
-
-static int compare_uses(const void *a, const void *b) {
-  const Use *x = a, *y = b;
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return (x->unit > y->unit) - (x->unit < y->unit);
 }
 
 static void list_uses(Builder *b, const Passes *passes) {
   Schedule *schedule = b->schedule;
-  const bool *keep = b->decisions->keep;
   schedule->use_count = 0;
-  for (int32_t u = 0; u < (int32_t)b->skeleton->units->units.count; u++) {
-    Passes p = passes[u];
-    bool both = p.first[0] >= 0 && p.first[1] >= 0, stays = keep[u] || b->decisions->gather_once;
-    for (int pass = 0; pass < 2; pass++) {
-      if (p.first[pass] < 0 || (pass == 1 && both && stays)) continue;
-      schedule->uses[schedule->use_count++] = (Use){u, p.first[pass], both && stays ? p.last[1] : p.last[pass], p.first[pass], 0};
-    }
+  for (uint32_t i = 0; i < passes->count; i++) {
+    int32_t pass = passes->order[i].id % 2, unit = passes->order[i].id / 2, first = (int32_t)passes->order[i].key;
+    const Pass *p = &passes->data[unit];
+    bool both = p->first[0] >= 0 && p->first[1] >= 0, stays = both && (b->decisions->keep[unit] || b->decisions->gather_once);
+    if (stays && pass == 1) continue;
+    int32_t arrived = b->arrived[schedule->use_count], held = arrived < first ? arrived : first;
+    schedule->uses[schedule->use_count++] = (Use){unit, first, stays ? p->last[1] : p->last[pass], first, held};
   }
-  qsort(schedule->uses, schedule->use_count, sizeof(Use), compare_uses);
-  for (uint32_t i = 0; i < schedule->use_count; i++) schedule->uses[i].held = b->arrived[i] < schedule->uses[i].first ? b->arrived[i] : schedule->uses[i].first;
 }
 
 static void issue_by_depth(Schedule *schedule, uint32_t depth) {
@@ -266,7 +285,8 @@ static int64_t held_bytes(const Builder *b, const Reduction *reduction) {
 static void find_live(Builder *b) {
   Schedule *schedule = b->schedule;
   const UnitFigures *figures = b->skeleton->figures;
-  int64_t *delta = ARENA_ARRAY(schedule->arena, int64_t, (size_t)schedule->step_count + 1);
+  int64_t *delta = schedule->live, sum = 0; /* by step, what it has more than the one before */
+  memset(delta, 0, ((size_t)schedule->step_count + 1) * sizeof *delta);
   add_values(b, delta);
   for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
@@ -280,7 +300,6 @@ static void find_live(Builder *b) {
     if (!b->decisions->gather_once) add_range(delta, use->issue, use->last, of->full_bytes);
     add_range(delta, use->issue, later_step(use->held, use->issue), of->shard_bytes);
   }
-  int64_t sum = 0;
   for (int32_t s = 0; s < schedule->step_count; s++) schedule->live[s] = sum += delta[s];
 }
 
@@ -376,13 +395,14 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                          .steps = ARENA_ARRAY(arena, Step, steps),
                          .uses = ARENA_ARRAY(arena, Use, 2 * (size_t)units),
                          .reductions = ARENA_ARRAY(arena, Reduction, units),
-                         .live = ARENA_ARRAY(arena, int64_t, steps)};
+                         .live = ARENA_ARRAY(arena, int64_t, (size_t)steps + 1)};
   *b = (Builder){.schedule = schedule,
                  .skeleton = skeleton,
                  .program = program,
                  .flow = &program->flow,
                  .decisions = decisions,
                  .available = ARENA_ARRAY(arena, bool, program->values.count),
+                 .copies = ARENA_ARRAY(arena, Copy, program->values.count),
                  .step_of = ARENA_ARRAY(arena, int32_t, ops),
                  .again = ARENA_ARRAY(arena, int32_t, program->turn),
                  .last = ARENA_ARRAY(arena, int32_t, units),
@@ -436,14 +456,15 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   Builder b;
   open_builder(&b, schedule, arena, skeleton, decisions);
   list_steps(&b);
+  find_copies(&b);
   list_reductions(&b);
   trips_list(&b);
-  const Passes *passes = find_passes(&b);
-  uint64_t ns = issue_and_simulate(&b, passes);
+  const Passes passes = find_passes(&b);
+  uint64_t ns = issue_and_simulate(&b, &passes);
   trips_time(&b);
   b.timed = true;
   bound_holds(&b);
-  if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(&b, passes);
+  if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(&b, &passes);
   if (issues_early(decisions) && decisions->issue.late) {
     issue_late(schedule, skeleton->figures, b.start);
     ns = simulate_main(&b);

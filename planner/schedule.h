@@ -97,6 +97,7 @@ typedef struct Skeleton {
   bool copies_beside; /* fetches and stores run beside compute; else they take its time */
   uint64_t update_bytes; /* images that the update has on the device at once */
   UnitOps *ops;      /* by unit */
+  uint32_t *reduced, reduced_count; /* units that have a gradient, by its last operator: the order of the reduce queue */
   uint32_t *first;   /* by op, and one past the last: range of touched */
   int32_t *touched;  /* units whose parameters an op reads, each once */
 } Skeleton;

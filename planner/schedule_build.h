@@ -5,6 +5,11 @@
 
 #include "planner/schedule.h"
 
+/* A value that is computed again: by step `first`, 0: it is not; read by what is run again last by step `last`. */
+typedef struct Copy {
+  int32_t first, last;
+} Copy;
+
 typedef struct Builder {
   Schedule *schedule;
   const Skeleton *skeleton;
@@ -12,6 +17,7 @@ typedef struct Builder {
   const Flow *flow;
   const Decisions *decisions;
   bool *available;   /* by value: kept from forward, or already computed again */
+  Copy *copies;      /* by value */
   int32_t *step_of;  /* by op: its forward or backward step */
   int32_t *again;    /* recompute steps, in order */
   int32_t again_count;
@@ -33,6 +39,7 @@ typedef struct Builder {
 
 static inline uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static inline int32_t later_step(int32_t a, int32_t b) { return a > b ? a : b; }
+static inline int32_t sooner_step(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* --- schedule_time.c ---------------------------------------------------------------------------------------------- */
 
@@ -52,6 +59,8 @@ void trips_list(Builder *b);
 void trips_time(Builder *b);
 /* Holds them longer where there is room: elsewhere compute waits for copies. */
 void trips_hold(Builder *b);
+/* The next step before or after which any of the two below has something to do. */
+int32_t trips_due(const Builder *b, const Travel *travel);
 /* Fetches that are issued before step s, and when it may start for those that it reads, and stores whose buffers it may reuse. */
 uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in);
 /* Stores after step s, which ends at `compute`; returns when compute goes on. */

@@ -12,11 +12,14 @@ typedef struct Busy {
 typedef struct Clocks {
   uint64_t compute, in, out;
   Busy gather, reduce;
+  uint64_t change; /* until then compute runs at `rate`; 0: look again */
+  double rate;
   uint64_t exposed;
 } Clocks;
 
 /* Returns when work that is issued at `begin` has been done. */
-static uint64_t occupy(Busy *busy, uint64_t begin, uint64_t ns) {
+static uint64_t occupy(Clocks *c, Busy *busy, uint64_t begin, uint64_t ns) {
+  c->change = 0;
   if (begin > busy->until) {
     busy->before = busy->until;
     busy->from = busy->until = begin;
@@ -34,18 +37,22 @@ static uint64_t next_change(const Busy *busy, uint64_t now) {
   return now < busy->from ? busy->from : now < busy->until ? busy->until : UINT64_MAX;
 }
 
+static void look_ahead(Clocks *c, uint64_t now, double contention) {
+  c->rate = is_busy(&c->gather, now) || is_busy(&c->reduce, now) ? 1 - contention : 1;
+  c->change = sooner(next_change(&c->gather, now), next_change(&c->reduce, now));
+}
+
 /* Time that work takes from now on, slowed while communication runs. */
-static uint64_t beside(const Clocks *c, uint64_t work, double contention) {
+static uint64_t beside(Clocks *c, uint64_t work, double contention) {
   uint64_t now = c->compute;
   double left = (double)work;
   if (contention <= 0 || work == 0) return work;
   for (;;) {
-    bool slowed = is_busy(&c->gather, now) || is_busy(&c->reduce, now);
-    uint64_t change = sooner(next_change(&c->gather, now), next_change(&c->reduce, now));
-    double rate = slowed ? 1 - contention : 1, done = change == UINT64_MAX ? left : (double)(change - now) * rate;
-    if (done >= left) return now - c->compute + (uint64_t)(left / rate);
+    if (now >= c->change) look_ahead(c, now, contention);
+    double done = (double)(c->change - now) * c->rate;
+    if (done >= left) return now - c->compute + (uint64_t)(left / c->rate);
     left -= done;
-    now = change;
+    now = c->change;
   }
 }
 
@@ -67,7 +74,7 @@ static uint64_t gather_unit(const Builder *b, Clocks *c, const UnitFigures *of) 
   uint64_t begin = c->compute;
   if (of->fetch_ns) begin = c->in = later(c->in, c->compute) + of->fetch_ns;
   if (of->fetch_ns && !b->skeleton->copies_beside) c->compute = c->in;
-  if (b->decisions->shard > 1) begin = occupy(b->skeleton->shared_queue ? &c->reduce : &c->gather, begin, of->gather_ns);
+  if (b->decisions->shard > 1) begin = occupy(c, b->skeleton->shared_queue ? &c->reduce : &c->gather, begin, of->gather_ns);
   return begin;
 }
 
@@ -76,7 +83,7 @@ static uint64_t reduce_unit(const Builder *b, Clocks *c, const UnitFigures *of) 
   bool adds = of->image_ns && decisions_adds_up(b->decisions);
   if (adds) c->in = later(c->in, c->compute) + of->image_ns;
   uint64_t end = later(c->compute, adds ? c->in : 0);
-  if (b->decisions->ranks > 1) end = occupy(&c->reduce, end, of->reduce_ns);
+  if (b->decisions->ranks > 1) end = occupy(c, &c->reduce, end, of->reduce_ns);
   if (of->image_ns) end = c->out = later(c->out, end) + of->image_ns;
   if (of->image_ns && !b->skeleton->copies_beside) c->compute += (adds ? 2 : 1) * of->image_ns;
   return end;
@@ -90,40 +97,112 @@ static void meet_trips(const Builder *b, Clocks *c, Travel *travel, int32_t s) {
     c->compute = met;
 }
 
-uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
-  Schedule *schedule = b->schedule;
+/* One pass under way. Most steps neither issue nor release anything, nor does anything end before them: `due` and `ends` say when
+ * to look. */
+typedef struct Run {
+  Builder *b;
+  Clocks clocks;
+  Travel travel;
+  uint64_t *ready;              /* by unit: when it has been gathered */
+  uint64_t *gathered, *reduced; /* by use, by reduction: when it has been */
+  uint32_t use_count, reduction_count;
+  uint32_t next_use, next_freed, next_arrived, next_reduction, next_release, next_done;
+  int32_t due;   /* the next step with something before or after it */
+  uint64_t ends; /* when the next of what is under way does */
+} Run;
+
+static int32_t freed_after(const Use *use) { return later_step(use->held, use->issue); }
+
+static void look_for_work(Run *run) {
+  const Schedule *schedule = run->b->schedule;
+  int32_t due = schedule->trip_count ? trips_due(run->b, &run->travel) : INT32_MAX;
+  if (run->next_use < run->use_count) due = sooner_step(due, schedule->uses[run->next_use].issue);
+  if (run->next_freed < run->next_use) due = sooner_step(due, freed_after(&schedule->uses[run->next_freed]) + 1);
+  if (run->next_reduction < run->reduction_count) due = sooner_step(due, schedule->reductions[run->next_reduction].after);
+  if (run->next_release < run->next_reduction) due = sooner_step(due, schedule->reductions[run->next_release].release + 1);
+  run->due = due;
+}
+
+static void look_for_ends(Run *run) {
+  uint64_t ends = UINT64_MAX;
+  if (run->next_arrived < run->next_use) ends = sooner(ends, run->gathered[run->next_arrived]);
+  if (run->next_done < run->next_reduction) ends = sooner(ends, run->reduced[run->next_done]);
+  if (run->travel.gone < run->travel.next_store) ends = sooner(ends, run->travel.stored[run->travel.gone]);
+  run->ends = ends;
+}
+
+/* What is issued before step s, and what it waits for because memory is released before it. */
+static void before_step(Run *run, int32_t s) {
+  Builder *b = run->b;
+  Clocks *c = &run->clocks;
   const UnitFigures *figures = b->skeleton->figures;
-  const Decisions *decisions = b->decisions;
-  const Use *uses = schedule->uses;
-  const Reduction *reductions = schedule->reductions;
-  uint32_t next_use = 0, next_freed = 0, next_arrived = 0, next_reduction = 0, next_release = 0, next_done = 0;
-  uint32_t use_count = decisions_gather(decisions) && gathers ? schedule->use_count : 0;
-  uint32_t reduction_count = decisions_reduce(decisions) && reduces ? schedule->reduction_count : 0;
-  Clocks c = {0};
-  uint64_t *ready = ARENA_ARRAY(schedule->arena, uint64_t, b->skeleton->units->units.count); /* by unit: gathered */
-  uint64_t *gathered = ARENA_ARRAY(schedule->arena, uint64_t, use_count);
-  uint64_t *reduced = ARENA_ARRAY(schedule->arena, uint64_t, reduction_count);
-  Travel travel = {.stored = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count),
-                   .fetched = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count)};
-  for (int32_t s = 0; s < schedule->step_count; s++) {
-    int32_t op = schedule->steps[s].op;
-    for (; next_use < use_count && uses[next_use].issue <= s; next_use++)
-      ready[uses[next_use].unit] = gathered[next_use] = gather_unit(b, &c, &figures[uses[next_use].unit]);
-    if (schedule->trip_count) meet_trips(b, &c, &travel, s);
-    for (; next_freed < next_use && later_step(uses[next_freed].held, uses[next_freed].issue) < s; next_freed++)
-      if (figures[uses[next_freed].unit].shard_bytes && b->timed) wait_for(&c, gathered[next_freed]);
-    while (next_release < next_reduction && reductions[next_release].release < s) wait_for(&c, reduced[next_release++]);
-    for EACH_UNIT(b->skeleton, op, at) wait_for(&c, ready[b->skeleton->touched[at]]);
-    b->start[s] = c.compute;
-    while (next_arrived < next_use && gathered[next_arrived] <= c.compute) b->arrived[next_arrived++] = s;
-    while (next_done < next_reduction && reduced[next_done] <= c.compute) b->done[next_done++] = s;
-    while (travel.gone < travel.next_store && travel.stored[travel.gone] <= c.compute) b->gone[travel.gone++] = s;
-    c.compute += beside(&c, b->skeleton->op_ns[op], decisions->contention);
-    for (; next_reduction < reduction_count && reductions[next_reduction].after == s; next_reduction++)
-      reduced[next_reduction] = reduce_unit(b, &c, &figures[reductions[next_reduction].unit]);
-    if (schedule->trip_count) c.compute = trips_leave(b, &travel, s, c.compute, &c.out);
+  const Use *uses = b->schedule->uses;
+  const Reduction *reductions = b->schedule->reductions;
+  for (; run->next_use < run->use_count && uses[run->next_use].issue <= s; run->next_use++)
+    run->ready[uses[run->next_use].unit] = run->gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
+  if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
+  for (; run->next_freed < run->next_use && freed_after(&uses[run->next_freed]) < s; run->next_freed++)
+    if (figures[uses[run->next_freed].unit].shard_bytes && b->timed) wait_for(c, run->gathered[run->next_freed]);
+  while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, run->reduced[run->next_release++]);
+  look_for_ends(run);
+}
+
+/* What has ended when step s starts. */
+static void note_ends(Run *run, int32_t s) {
+  Builder *b = run->b;
+  uint64_t now = run->clocks.compute;
+  while (run->next_arrived < run->next_use && run->gathered[run->next_arrived] <= now) b->arrived[run->next_arrived++] = s;
+  while (run->next_done < run->next_reduction && run->reduced[run->next_done] <= now) b->done[run->next_done++] = s;
+  while (run->travel.gone < run->travel.next_store && run->travel.stored[run->travel.gone] <= now) b->gone[run->travel.gone++] = s;
+  look_for_ends(run);
+}
+
+static void after_step(Run *run, int32_t s) {
+  Builder *b = run->b;
+  Clocks *c = &run->clocks;
+  const Reduction *reductions = b->schedule->reductions;
+  for (; run->next_reduction < run->reduction_count && reductions[run->next_reduction].after == s; run->next_reduction++)
+    run->reduced[run->next_reduction] = reduce_unit(b, c, &b->skeleton->figures[reductions[run->next_reduction].unit]);
+  if (b->schedule->trip_count) c->compute = trips_leave(b, &run->travel, s, c->compute, &c->out);
+  look_for_work(run);
+  look_for_ends(run);
+}
+
+static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
+  Schedule *schedule = b->schedule;
+  *run = (Run){.b = b, .ends = UINT64_MAX};
+  run->use_count = decisions_gather(b->decisions) && gathers ? schedule->use_count : 0;
+  run->reduction_count = decisions_reduce(b->decisions) && reduces ? schedule->reduction_count : 0;
+  run->ready = ARENA_ARRAY(schedule->arena, uint64_t, b->skeleton->units->units.count);
+  run->gathered = ARENA_ARRAY(schedule->arena, uint64_t, run->use_count);
+  run->reduced = ARENA_ARRAY(schedule->arena, uint64_t, run->reduction_count);
+  run->travel.stored = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count);
+  run->travel.fetched = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count);
+  look_for_work(run);
+}
+
+static void note_rest(Run *run) {
+  Builder *b = run->b;
+  while (run->next_done < b->schedule->reduction_count) b->done[run->next_done++] = b->schedule->step_count;
+  while (run->travel.gone < b->schedule->trip_count) b->gone[run->travel.gone++] = b->schedule->step_count;
+}
+
+uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
+  const Step *steps = b->schedule->steps;
+  double contention = b->decisions->contention;
+  Run run;
+  open_run(&run, b, gathers, reduces);
+  Clocks *c = &run.clocks;
+  for (int32_t s = 0, count = b->schedule->step_count; s < count; s++) {
+    int32_t op = steps[s].op;
+    bool due = run.due <= s;
+    if (due) before_step(&run, s);
+    for EACH_UNIT(b->skeleton, op, at) wait_for(c, run.ready[b->skeleton->touched[at]]);
+    b->start[s] = c->compute;
+    if (run.ends <= c->compute) note_ends(&run, s);
+    c->compute += beside(c, b->skeleton->op_ns[op], contention);
+    if (due) after_step(&run, s);
   }
-  while (next_done < schedule->reduction_count) b->done[next_done++] = schedule->step_count;
-  while (travel.gone < schedule->trip_count) b->gone[travel.gone++] = schedule->step_count;
-  return end_of(b, &c);
+  note_rest(&run);
+  return end_of(b, c);
 }

@@ -1,30 +1,26 @@
 /* Owns: values that lie in host memory from forward to backward: when they are stored and fetched. */
 #include "planner/schedule_build.h"
 
-#include <stdlib.h>
-
 static int32_t turn_step(const Builder *b) { return b->program->turn; } /* forward runs every op once */
 
-static int compare_returns(const void *a, const void *b, void *trips) {
-  const Trip *all = trips;
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  if (all[x].first != all[y].first) return all[x].first < all[y].first ? -1 : 1;
-  return (x < y) - (x > y);
+/* Trip t is read again first by step s. Of those of one step the last one comes first. */
+static void add_return(Schedule *schedule, uint32_t count, uint32_t t, int32_t s) {
+  uint32_t at = count;
+  schedule->trips[t].first = s;
+  for (; at > 0 && schedule->trips[schedule->returns[at - 1]].first == s && schedule->returns[at - 1] < t; at--)
+    schedule->returns[at] = schedule->returns[at - 1];
+  schedule->returns[at] = t;
 }
 
 /* Where backward, or what it runs again, first reads what was moved. */
 static void find_returns(Builder *b) {
   Schedule *schedule = b->schedule;
-  uint32_t open = schedule->trip_count;
-  for (int32_t s = turn_step(b); s < schedule->step_count && open; s++)
+  uint32_t found = 0;
+  for (int32_t s = turn_step(b); s < schedule->step_count && found < schedule->trip_count; s++)
     for EACH_REF(b->flow, schedule->steps[s].op, ref) {
       int32_t t = b->trip_of[ref->value] - 1;
-      if (t < 0 || schedule->trips[t].first >= 0) continue;
-      schedule->trips[t].first = s;
-      open--;
+      if (t >= 0 && schedule->trips[t].first < 0) add_return(schedule, found++, (uint32_t)t, s);
     }
-  for (uint32_t t = 0; t < schedule->trip_count; t++) schedule->returns[t] = t;
-  qsort_r(schedule->returns, schedule->trip_count, sizeof(uint32_t), compare_returns, schedule->trips);
 }
 
 void trips_list(Builder *b) {
@@ -101,6 +97,17 @@ static void fetch_early(Builder *b) {
 void trips_hold(Builder *b) {
   hold_stored(b);
   fetch_early(b);
+}
+
+int32_t trips_due(const Builder *b, const Travel *travel) {
+  const Schedule *schedule = b->schedule;
+  const Trip *trips = schedule->trips;
+  int32_t due = INT32_MAX;
+  if (travel->next_fetch < schedule->trip_count) due = sooner_step(due, trips[schedule->returns[travel->next_fetch]].issue);
+  if (travel->next_return < schedule->trip_count) due = sooner_step(due, trips[schedule->returns[travel->next_return]].first);
+  if (travel->next_store < schedule->trip_count) due = sooner_step(due, trips[travel->next_store].after);
+  if (b->timed && travel->next_release < travel->next_store) due = sooner_step(due, trips[travel->next_release].release + 1);
+  return due;
 }
 
 uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in) {

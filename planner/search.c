@@ -29,6 +29,8 @@ static void prepare_items(const Search *s, Prepared *prepared) {
   prepared->away = ARENA_ARRAY(s->arena, bool, ops);
   checkpoint_pin(prepared->program, s->settings, pins, prepared->recompute, prepared->away);
   items_list(s->arena, prepared->program, pins, search_movable(s), prepared->recompute, &prepared->items);
+  prepared->ranks = items_rank_operators(s->arena, &prepared->items);
+  prepared->slices = bound_slices(s->arena, prepared->program, &prepared->items, s->cluster->device.kind != DEVICE_CPU);
   arena_free(scratch);
 }
 
@@ -46,6 +48,16 @@ const Prepared *search_prepare(Search *s, int64_t micro_batch) {
 const Program *search_program(Search *s, int64_t micro_batch) {
   const Prepared *prepared = search_prepare(s, micro_batch);
   return prepared ? prepared->program : NULL;
+}
+
+const UnitSet *search_units(Search *s, const Program *program, Grouping grouping) {
+  for (uint32_t i = 0; i < s->grouped.count; i++) {
+    const Grouped *known = &s->grouped.data[i];
+    if (known->program == program && known->grouping.wrap == grouping.wrap && known->grouping.numel == grouping.numel) return known->units;
+  }
+  const UnitSet *units = units_choose(s->arena, s->sink, program, s->settings, grouping.wrap, grouping.numel);
+  if (units) vec_push(s->arena, &s->grouped, ((Grouped){program, grouping, units}));
+  return units;
 }
 
 PlanWorld search_world(const Search *s, const Outer *outer) {

@@ -15,7 +15,21 @@ typedef struct Prepared {
   Program *program;       /* costed */
   bool *recompute, *away; /* the start, with pins */
   Items items;            /* of operators */
+  Slices slices;          /* of these */
+  Ranks ranks;
 } Prepared;
+
+typedef struct Grouping {
+  WrapKind wrap;
+  uint64_t numel; /* WRAP_SIZE: a unit is closed at that many elements */
+} Grouping;
+
+/* Units that were chosen once for all outer choices of a micro-batch. */
+typedef struct Grouped {
+  const Program *program;
+  Grouping grouping;
+  const UnitSet *units;
+} Grouped;
 
 typedef struct Search {
   Arena *arena;
@@ -31,6 +45,7 @@ typedef struct Search {
   uint64_t samples; /* a step, 0: one micro-batch a rank */
   uint64_t budget;
   VEC(Prepared) prepared; /* one a micro-batch tried */
+  VEC(Grouped) grouped;
   uint32_t candidates;     /* schedules judged */
 } Search;
 
@@ -41,11 +56,6 @@ typedef struct Outer {
   bool gather_once, reduce_once; /* Decisions */
   uint32_t offload;
 } Outer;
-
-typedef struct Grouping {
-  WrapKind wrap;
-  uint64_t numel; /* WRAP_SIZE: a unit is closed at that many elements */
-} Grouping;
 
 /* A complete set of decisions. */
 typedef struct Found {
@@ -81,6 +91,8 @@ Plan *search_smallest(Search *search, Arena *arena, const Outer *outer, Found *f
 /* Of a micro-batch; NULL after diagnostics. */
 const Prepared *search_prepare(Search *search, int64_t micro_batch);
 const Program *search_program(Search *search, int64_t micro_batch);
+/* Of a program that has been prepared; NULL after diagnostics. */
+const UnitSet *search_units(Search *search, const Program *program, Grouping grouping);
 /* Whether results may go to host memory. */
 bool search_movable(const Search *search);
 PlanWorld search_world(const Search *search, const Outer *outer);
