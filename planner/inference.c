@@ -93,7 +93,7 @@ bool inference_plan(Search *s, Found *found) {
                      .spans = s->spans,
                      .span_paths = s->span_paths};
   found->plan = emit_plan(s->arena, &input);
-  memory_place(found->plan, s->budget);
+  memory_place(found->plan, s->budget, &s->placing);
   events_insert(s->arena, found->plan, s->specs, true);
   found->fits = found->plan->arena_bytes <= s->budget;
   plan_simulate(s->arena, found->plan, &found->sim);

@@ -1,20 +1,16 @@
 /* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
  * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
- * left by those that are live at the same time, in several orders, the last of them with what lies highest put earlier again
- * and again. The best is kept.
+ * left by those that are live at the same time, in several orders, then by first fit with what ends above the goal placed earlier,
+ * again and again: squeaky wheel optimization (Joslin and Clements, JAIR 10, 1999). The best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
  * fragmentation costs. */
 #include "base/checked.h"
 #include "planner/emit.h"
+#include "planner/memory_gaps.h"
 #include "planner/memory_stack.h"
 
 #include <stdlib.h>
-
-typedef struct Placed {
-  uint64_t offset, end;
-  int32_t first, last;
-} Placed;
 
 static int by_id(const PlanBuf *x, const PlanBuf *y) { return (x > y) - (x < y); }
 
@@ -52,31 +48,12 @@ static int by_lifetime_then_class(const void *a, const void *b) {
   return is_unit_sized(x) ? by_size(a, b) : by_lifetime(a, b);
 }
 
-static uint64_t find_gap(const Placed *placed, uint32_t count, uint64_t base, const PlanBuf *buf, uint64_t size) {
-  uint64_t cursor = base, best = UINT64_MAX, best_waste = UINT64_MAX;
-  for (uint32_t i = 0; i < count; i++) {
-    const Placed *p = &placed[i];
-    if (p->first > buf->last || p->last < buf->first) continue;
-    if (p->offset >= cursor + size && p->offset - cursor - size < best_waste) {
-      best = cursor;
-      best_waste = p->offset - cursor - size;
-    }
-    if (p->end > cursor) cursor = p->end;
-  }
-  return best == UINT64_MAX ? cursor : best;
-}
-
-static void insert(Placed *placed, uint32_t count, Placed entry) {
-  uint32_t low = 0, high = count;
-  while (low < high) {
-    uint32_t middle = (low + high) / 2;
-    if (placed[middle].offset <= entry.offset)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  memmove(placed + low + 1, placed + low, (count - low) * sizeof *placed);
-  placed[low] = entry;
+/* The large ones as they come, which lets them take turns in the same places. */
+static int by_turns_then_area(const void *a, const void *b) {
+  const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
+  if (is_unit_sized(x) != is_unit_sized(y)) return is_unit_sized(x) ? -1 : 1;
+  if (!is_unit_sized(x)) return by_area(a, b);
+  return x->first != y->first ? (x->first < y->first ? -1 : 1) : by_size(a, b);
 }
 
 typedef int (*Order)(const void *, const void *);
@@ -89,56 +66,92 @@ enum { MANY_BUFFERS = 3000, ORDERS_OF_MANY = 3 };
 /* Beyond this many buffers only the fast way is tried, in two orders: the others are quadratic. */
 enum { QUADRATIC_BUFFERS = 4000 };
 
-/* Pairs of buffers that promotions may look at, for one segment. */
-enum { PROMOTION_PAIRS = 4000000, MOST_PROMOTIONS = 200 };
+/* Where blame begins, and how far ahead, in parts of its place, it puts a buffer. */
+typedef struct Blame {
+  Order order;
+  double ahead;
+} Blame;
+
+static const Blame blames[] = {{by_lifetime, 0.25}, {by_turns_then_area, 0.25}, {by_lifetime, 0.5}, {by_area, 0.5}};
+/* One way's share of the effort that is left. */
+enum { BLAMES = sizeof blames / sizeof *blames, EFFORT_SHARE = 8, MOST_ROUNDS = 150 };
+
+/* The ways of placing a segment's buffers, and the best one so far. */
+typedef struct Placing {
+  PlanBuf **bufs; /* in the order of the way tried last */
+  PlanBuf **all;  /* as they are listed */
+  uint32_t count;
+  uint64_t base, goal;
+  uint64_t bytes;    /* where the best way ends; UINT64_MAX: none yet */
+  uint64_t *offsets; /* of all, by it */
+  Gaps gaps;
+} Placing;
+
+static void keep_better(Placing *p, uint64_t bytes) {
+  if (bytes >= p->bytes) return;
+  p->bytes = bytes;
+  for (uint32_t i = 0; i < p->count; i++) p->offsets[i] = p->all[i]->offset;
+}
+
+static bool is_done(const Placing *p) { return p->bytes <= p->goal; }
 
 /* Bytes of arena that buffers need in this order; offsets are set. UINT64_MAX: `limit` at least. */
-static uint64_t place_listed(PlanBuf **bufs, uint32_t count, uint64_t base, uint64_t limit, Placed *placed) {
-  uint64_t most = base;
-  for (uint32_t i = 0; i < count; i++) {
-    uint64_t size = round_up(bufs[i]->bytes, PLAN_ALIGN_BYTES);
-    bufs[i]->offset = find_gap(placed, i, base, bufs[i], size);
-    uint64_t end = bufs[i]->offset + size;
-    insert(placed, i, (Placed){bufs[i]->offset, end, bufs[i]->first, bufs[i]->last});
+static uint64_t place_listed(Placing *p, uint64_t limit, Fit fit) {
+  uint64_t most = p->base;
+  gaps_clear(&p->gaps);
+  for (uint32_t i = 0; i < p->count; i++) {
+    PlanBuf *buf = p->bufs[i];
+    uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES), end;
+    buf->offset = gaps_find(&p->gaps, p->base, size, buf->first, buf->last, fit);
+    end = buf->offset + size;
+    gaps_take(&p->gaps, (Taken){buf->offset, end, buf->first, buf->last});
     if (end > most) most = end;
     if (most >= limit) return UINT64_MAX;
   }
   return most;
 }
 
-static uint64_t place_in_order(PlanBuf **bufs, uint32_t count, uint64_t base, uint64_t limit, Order order, Placed *placed) {
-  qsort(bufs, count, sizeof *bufs, order);
-  return place_listed(bufs, count, base, limit, placed);
-}
-
-static uint32_t highest(PlanBuf *const *bufs, uint32_t count) {
-  uint32_t most = 0;
-  for (uint32_t i = 1; i < count; i++)
-    if (bufs[i]->offset + bufs[i]->bytes > bufs[most]->offset + bufs[most]->bytes) most = i;
-  return most;
-}
-
-/* What lies highest is placed earlier, at half its position, until nothing exceeds the goal or nothing moves. bytes: what the
- * order takes as it is. */
-static uint64_t promote(PlanBuf **bufs, uint32_t count, uint64_t base, uint64_t goal, uint64_t bytes, Placed *placed) {
-  Arena *scratch = arena_new();
-  PlanBuf **best = ARENA_ARRAY(scratch, PlanBuf *, count);
-  uint64_t tries = PROMOTION_PAIRS / ((uint64_t)count * count + 1), now = bytes;
-  memcpy(best, bufs, count * sizeof *best);
-  for (uint64_t t = 0; t < tries && t < MOST_PROMOTIONS && bytes > goal; t++) {
-    uint32_t at = highest(bufs, count);
-    if (at == 0) break;
-    PlanBuf *buf = bufs[at];
-    memmove(bufs + at / 2 + 1, bufs + at / 2, (at - at / 2) * sizeof *bufs);
-    bufs[at / 2] = buf;
-    now = place_listed(bufs, count, base, UINT64_MAX, placed);
-    if (now >= bytes) continue;
-    bytes = now;
-    memcpy(best, bufs, count * sizeof *best);
+static void place_by_orders(Placing *p) {
+  uint32_t all = p->count > MANY_BUFFERS ? ORDERS_OF_MANY : sizeof orders / sizeof *orders;
+  for (uint32_t i = 0; i < all && !is_done(p); i++) {
+    qsort(p->bufs, p->count, sizeof *p->bufs, orders[i]);
+    keep_better(p, place_listed(p, p->bytes, BEST_FIT));
   }
-  if (now > bytes) place_listed(best, count, base, UINT64_MAX, placed);
+}
+
+/* Those that end above the goal, each put ahead by a part of its place among the others. Both keep their order: a merge. */
+static void put_ahead(Placing *p, double ahead, PlanBuf **next) {
+  PlanBuf **bufs = p->bufs;
+  uint32_t calm = 0, blamed = 0;
+  for (uint32_t i = 0; i < p->count; i++) {
+    while (blamed < p->count && bufs[blamed]->offset + bufs[blamed]->bytes <= p->goal) blamed++;
+    while (calm < p->count && bufs[calm]->offset + bufs[calm]->bytes > p->goal) calm++;
+    bool take_blamed = blamed < p->count && (calm == p->count || (1 - ahead) * blamed <= calm);
+    next[i] = bufs[take_blamed ? blamed++ : calm++];
+  }
+  memcpy(bufs, next, p->count * sizeof *bufs);
+}
+
+/* effort: entries that may be looked at. */
+static void place_by_blame(Placing *p, const Blame *way, uint64_t effort) {
+  Arena *scratch = arena_new();
+  PlanBuf **next = ARENA_ARRAY(scratch, PlanBuf *, p->count);
+  uint64_t before = p->gaps.looked;
+  qsort(p->bufs, p->count, sizeof *p->bufs, way->order);
+  for (int r = 0; r < MOST_ROUNDS && !is_done(p) && p->gaps.looked - before < effort; r++) {
+    if (r) put_ahead(p, way->ahead, next);
+    keep_better(p, place_listed(p, UINT64_MAX, FIRST_FIT));
+  }
   arena_free(scratch);
-  return bytes;
+}
+
+static void place_by_blames(Placing *p, uint64_t *effort) {
+  for (uint32_t i = 0; i < BLAMES && !is_done(p); i++) {
+    uint64_t before = p->gaps.looked;
+    place_by_blame(p, &blames[i], *effort / EFFORT_SHARE);
+    uint64_t spent = p->gaps.looked - before;
+    *effort = spent < *effort ? *effort - spent : 0;
+  }
 }
 
 /* The segment's first instruction of backward; its end when there is none. */
@@ -167,56 +180,39 @@ static uint64_t place_persistent(Plan *plan) {
   return base;
 }
 
-/* The best of the quadratic orders, if one beats `bytes`; promotions where buffers are live that could fit the goal. */
-static uint64_t place_by_orders(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t least, uint64_t bytes) {
-  Arena *scratch = arena_new();
-  PlanBuf **bufs = ARENA_ARRAY(scratch, PlanBuf *, plan->bufs.count);
-  Placed *placed = ARENA_ARRAY(scratch, Placed, plan->bufs.count);
-  uint32_t count = 0, tried = 0, last = UINT32_MAX;
-  Order best = NULL;
-  for (uint32_t b = 0; b < plan->bufs.count; b++)
-    if (lives_in(&plan->bufs.data[b], segment)) bufs[count++] = &plan->bufs.data[b];
-  uint32_t all = count > MANY_BUFFERS ? ORDERS_OF_MANY : sizeof orders / sizeof *orders;
-  for (; tried < all && bytes > goal; tried++) {
-    uint64_t needed = place_in_order(bufs, count, base, bytes, orders[tried], placed);
-    if (needed >= bytes) continue;
-    bytes = needed;
-    best = orders[tried];
-    last = tried;
-  }
-  bool promotes = bytes > goal && goal >= least && bytes != UINT64_MAX;
-  if (promotes && !best) best = orders[0]; /* worse than `bytes`, but a place to start */
-  if (best && (promotes || last + 1 != tried)) bytes = place_in_order(bufs, count, base, UINT64_MAX, best, placed);
-  if (promotes) bytes = promote(bufs, count, base, goal, bytes, placed);
-  arena_free(scratch);
-  return bytes;
+static void open_placing(Arena *arena, Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, Placing *p) {
+  uint32_t all = plan->bufs.count;
+  *p = (Placing){.bufs = ARENA_ARRAY(arena, PlanBuf *, all),
+                 .all = ARENA_ARRAY(arena, PlanBuf *, all),
+                 .base = base,
+                 .goal = goal,
+                 .bytes = UINT64_MAX,
+                 .offsets = ARENA_ARRAY(arena, uint64_t, all)};
+  for (uint32_t b = 0; b < all; b++)
+    if (lives_in(&plan->bufs.data[b], segment)) p->bufs[p->count] = p->all[p->count] = &plan->bufs.data[b], p->count++;
+  gaps_open(&p->gaps, arena, p->count, segment->first, segment->end);
 }
 
-/* The better one of two orders, of which the first has been tried. */
-static uint64_t stack_by_area(Plan *plan, StackInput input, uint64_t by_size) {
-  Arena *scratch = arena_new();
-  uint64_t *first = ARENA_ARRAY(scratch, uint64_t, plan->bufs.count);
-  for (uint32_t b = 0; b < plan->bufs.count; b++) first[b] = plan->bufs.data[b].offset;
-  input.order = STACK_BY_AREA;
-  uint64_t by_area = memory_stack(plan, &input);
-  for (uint32_t b = 0; b < plan->bufs.count && by_area > by_size; b++) plan->bufs.data[b].offset = first[b];
-  arena_free(scratch);
-  return by_area <= by_size ? by_area : by_size;
-}
-
-/* Buffers live within one segment, so each segment has the arena above `base` to itself. Returns where it ends. */
-static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t least) {
+/* Buffers live within one segment, so each segment has the arena above `base` to itself. least: what is live there at most, with
+ * what persists. Returns where it ends. */
+static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t least, uint64_t *effort) {
   uint64_t top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
-  uint32_t count = 0;
-  for (uint32_t b = 0; b < plan->bufs.count; b++) count += lives_in(&plan->bufs.data[b], segment);
-  if (!count) return base;
   StackInput input = {segment->first, segment->end, find_turn(plan, segment), base, top, STACK_BY_SIZE};
-  uint64_t stacked = memory_stack(plan, &input);
-  if (stacked <= goal) return stacked;
-  if (count > QUADRATIC_BUFFERS && stacked != UINT64_MAX) return stack_by_area(plan, input, stacked);
-  uint64_t end = place_by_orders(plan, segment, base, goal, least, stacked);
-  if (end < stacked || stacked == UINT64_MAX) return end;
-  return memory_stack(plan, &input);
+  Arena *scratch = arena_new();
+  Placing p;
+  open_placing(scratch, plan, segment, base, goal, &p);
+  if (p.count == 0) p.bytes = base;
+  if (!is_done(&p)) keep_better(&p, memory_stack(plan, &input));
+  if (!is_done(&p) && p.count > QUADRATIC_BUFFERS && p.bytes != UINT64_MAX) {
+    input.order = STACK_BY_AREA;
+    keep_better(&p, memory_stack(plan, &input));
+  } else {
+    place_by_orders(&p);
+    if (goal >= least && !is_done(&p)) place_by_blames(&p, effort);
+  }
+  for (uint32_t i = 0; i < p.count; i++) p.all[i]->offset = p.offsets[i];
+  arena_free(scratch);
+  return p.bytes;
 }
 
 /* Buffers of the host arena: there is room, and what is offloaded in one segment is away at the same time, so that they simply
@@ -237,12 +233,12 @@ static void place_host(Plan *plan) {
   }
 }
 
-void memory_place(Plan *plan, uint64_t goal) {
+void memory_place(Plan *plan, uint64_t goal, uint64_t *effort) {
   place_host(plan);
   uint64_t base = place_persistent(plan), least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
   plan->arena_bytes = base;
   for (uint32_t s = 0; s < plan->segments.count; s++) {
-    uint64_t end = place_segment(plan, &plan->segments.data[s], base, goal, least);
+    uint64_t end = place_segment(plan, &plan->segments.data[s], base, goal, least, effort);
     if (end > plan->arena_bytes) plan->arena_bytes = end;
   }
 }

@@ -370,6 +370,27 @@ static void hold_gradients(Builder *b) {
   }
 }
 
+/* Adds to each step the shards, fetched as the pass begins, of units that are first used there or later. Whether there was room. */
+static bool add_shards(const Builder *b, bool only_look) {
+  Schedule *schedule = b->schedule;
+  uint32_t i = schedule->use_count;
+  int64_t waiting = 0;
+  for (int32_t s = i ? schedule->uses[i - 1].first : 0; s > 0; s--) {
+    for (; i > 0 && schedule->uses[i - 1].first >= s; i--) waiting += (int64_t)b->skeleton->figures[schedule->uses[i - 1].unit].shard_bytes;
+    if (schedule->live[s] + waiting > (int64_t)b->decisions->room) return false;
+    if (!only_look) schedule->live[s] += waiting;
+  }
+  return true;
+}
+
+/* Where parameters are gathered once a step their shards are held until the units are used, if there is room for all: elsewhere
+ * the first micro-batch waits for every gather before it computes. */
+static void hold_shards(Builder *b) {
+  if (gathers_mostly(b->decisions) || !(b->decisions->offload & OFFLOAD_PARAMETERS) || !add_shards(b, true)) return;
+  add_shards(b, false);
+  for (uint32_t i = 0; i < b->schedule->use_count; i++) b->schedule->uses[i].held = b->schedule->uses[i].first;
+}
+
 static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
 
 static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
@@ -382,6 +403,7 @@ static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
   if (b->timed) {
     trips_hold(b);
     hold_gradients(b);
+    hold_shards(b);
   }
   if (issues_early(d)) issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, d->issue.ahead, d->room);
   return simulate_main(b);

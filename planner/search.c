@@ -9,7 +9,7 @@
 enum { PLACED_GROUPINGS = 2, PLACED_SMALL = 3, LONG_PLAN = 4000 };
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
  * where looking takes long and that plan is near its own bound, by bounds alone. */
-static const double WORTH_OFFLOADING = 1.01, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
+static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
 
 /* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
 static bool offers_host(const Search *s) {

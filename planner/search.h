@@ -47,6 +47,7 @@ typedef struct Search {
   VEC(Prepared) prepared; /* one a micro-batch tried */
   VEC(Grouped) grouped;
   uint32_t candidates;     /* schedules judged */
+  uint64_t placing;        /* effort left for memory_place: some 2 s where nothing but placing is hard */
 } Search;
 
 /* One outer choice. */
@@ -71,7 +72,7 @@ typedef struct Found {
   bool fits;
 } Found;
 
-enum { MAX_GROUPINGS = 6 };
+enum { MAX_GROUPINGS = 6, PLACING_EFFORT = 1000000000 };
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);

@@ -16,7 +16,7 @@ void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *deci
                      .spans = s->spans,
                      .span_paths = s->span_paths};
   found->plan = emit_plan(arena, &input);
-  memory_place(found->plan, s->budget);
+  memory_place(found->plan, s->budget, &s->placing);
   events_insert(arena, found->plan, s->specs, true);
   found->fits = found->plan->arena_bytes <= s->budget;
 }

@@ -1,0 +1,54 @@
+/* Owns: memory_gaps.h. */
+#include "planner/memory_gaps.h"
+
+#include <string.h>
+
+void gaps_open(Gaps *gaps, Arena *arena, uint32_t count, int32_t first, int32_t end) {
+  *gaps = (Gaps){.first = first, .step = (end - first) / GAP_WINDOWS + 1};
+  for (int w = 0; w <= GAP_WINDOWS; w++) gaps->taken[w] = ARENA_ARRAY(arena, Taken, count);
+}
+
+void gaps_clear(Gaps *gaps) { memset(gaps->count, 0, sizeof gaps->count); }
+
+static int window_of(const Gaps *gaps, int32_t first, int32_t last) {
+  int w = (first - gaps->first) / gaps->step;
+  return last < gaps->first + (w + 2) * gaps->step ? w : GAP_WINDOWS;
+}
+
+uint64_t gaps_find(Gaps *gaps, uint64_t base, uint64_t size, int32_t first, int32_t last, Fit fit) {
+  int window = window_of(gaps, first, last);
+  const Taken *taken = gaps->taken[window];
+  uint64_t cursor = base, best = UINT64_MAX, best_waste = UINT64_MAX;
+  gaps->looked += gaps->count[window];
+  for (uint32_t i = 0; i < gaps->count[window]; i++) {
+    const Taken *t = &taken[i];
+    if (t->first > last || t->last < first) continue;
+    if (t->offset >= cursor + size && t->offset - cursor - size < best_waste) {
+      if (fit == FIRST_FIT) return cursor;
+      best = cursor;
+      best_waste = t->offset - cursor - size;
+    }
+    if (t->end > cursor) cursor = t->end;
+  }
+  return best == UINT64_MAX ? cursor : best;
+}
+
+static void insert(Taken *taken, uint32_t count, Taken entry) {
+  uint32_t low = 0, high = count;
+  while (low < high) {
+    uint32_t middle = (low + high) / 2;
+    if (taken[middle].offset <= entry.offset)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  memmove(taken + low + 1, taken + low, (count - low) * sizeof *taken);
+  taken[low] = entry;
+}
+
+void gaps_take(Gaps *gaps, Taken entry) {
+  int from = (entry.first - gaps->first) / gaps->step - 1, to = (entry.last - gaps->first) / gaps->step;
+  for (int w = from < 0 ? 0 : from; w <= to && w < GAP_WINDOWS; w++) insert(gaps->taken[w], gaps->count[w], entry), gaps->count[w]++;
+  insert(gaps->taken[GAP_WINDOWS], gaps->count[GAP_WINDOWS], entry);
+  gaps->count[GAP_WINDOWS]++;
+}
