@@ -142,7 +142,7 @@ double executor_update_held(UpdateKind kind, StateKind states) {
 
 #define TORCH                                                                                                \
   .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulates = true,                             \
-  .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2
+  .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2, .straggle = 0.015 /* [F] */
 #define FSDP2      .live_units = 3, .keep_last = true, .copies = 2, .update = UPDATE_FOREACH
 #define FSDP1      .live_units = 2, .copies = 1
 #define EAGER      .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
@@ -176,6 +176,7 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products",
                               .gemm_share = GEMM_2025,
                               .attention = ATTENTION_FLASH2,
+                              .loss_extra = {0, -4}, /* torchtitan frees the logits before backward */
                               TORCH,
                               FSDP2,
                               EAGER_SDPA},
