@@ -154,8 +154,9 @@ static void count_whole(Model *m, int32_t part, int32_t tensor) {
 /* Bytes that are kept beside tensors of the graph: statistics, f32 copies, scores. */
 static double extra_kept(const Model *m, const GraphOp *op) {
   const LayerHabit *habit = &m->profile->layers[op->kind];
-  /* What is kept in f32 beside a tensor of 16 bits is that tensor itself where everything is f32. */
-  double each = habit->upcasts ? fmax(0, habit->extra + 2 - m->element) : habit->extra;
+  /* Where everything is f32 a copy in f32 is the tensor itself: one less beside it, and no narrower values in place of it. */
+  double wider = m->element - 2, each = habit->extra;
+  if (habit->upcasts) each = habit->saves ? fmax(0, each - wider) : each > 0 ? each + wider : 0;
   double out = numel_of(m, op->output), bytes = each * out;
   if (op->kind != LAYER_ATTENTION) return bytes;
   double heads = (double)op->as.attention.heads;
