@@ -59,6 +59,7 @@ typedef struct ExecutorProfile {
   double copies; /* passes over gathered parameters and over gradients to reduce, on the compute stream of a step */
   double live_units; /* gathered at once */
   bool keep_last;    /* the last block stays gathered */
+  bool stops_early;  /* a checkpointed block runs again only as far as its backward needs */
   bool reduce_each;  /* gradients are reduced every micro-batch */
   bool accumulates;                /* ... else into a tensor of the reduce dtype of their own; not: in the states */
   double host_op_ns, host_unit_ns; /* issuing one operator; one unit's hooks a pass */

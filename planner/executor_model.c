@@ -298,7 +298,7 @@ static void describe_op(Model *m, uint32_t i) {
     part->forward += forward;
     part->backward += backward;
   }
-  if (m->again[i] && (part->again || m->rerun[i])) {
+  if (m->again[i] && (m->rerun[i] || (part->again && !m->profile->stops_early))) {
     part->recompute += forward;
     part->operators_again++;
   }

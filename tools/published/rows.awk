@@ -1,5 +1,6 @@
 # Owns: published measurements (CSV, one metric a line) -> one .fsdp a run in folder `out`, and a manifest on stdout:
-# id <tab> group <tab> suspect <tab> metric=value;... <tab> tokens, GPUs and samples of a step <tab> 1 for eager on one GPU. Runs that lack what a prediction needs are named on stderr.
+# id <tab> group <tab> suspect <tab> metric=value;... <tab> tokens, GPUs and samples of a step <tab> 1 for eager on one GPU.
+# Runs that lack what a prediction needs are named on stderr.
 
 # Splits a CSV line with quoted fields into f[1..]; returns their number.
 function csv(line, f,    n, c, i, quoted, field) {
@@ -47,7 +48,7 @@ function is_old(notes,    version) {
 
 function executor_of(strategy, compile, precision, source, notes) {
   if (compile ~ /C\+\+/) return "native"
-  if (source ~ /llm-foundry/) return "pytorch-fsdp1-2023"
+  if (source ~ /llm-foundry/) return "pytorch-fsdp1-" (precision ~ /PURE/ ? 2022 : 2023) # what its tables call PURE ran before PyTorch 2.1
   if (precision ~ /fp16/) return "pytorch-fsdp1-autocast"
   if (strategy ~ /FSDP1/) return compile ~ /^yes/ ? "pytorch-fsdp1-compiled" : "pytorch-fsdp1-eager"
   return (compile ~ /^yes/ ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") (is_old(notes) ? "-2024" : "")
@@ -98,10 +99,8 @@ function executor_options(    text) {
 }
 
 # 3 for "selective, every 3rd block"; 0 where nothing of the kind is said.
-function every_nth(act,    text) {
-  if (!match(act, /every [0-9]+/)) return 0
-  text = substr(act, RSTART + 6, RLENGTH - 6) + 0
-  return text
+function every_nth(act) {
+  return match(act, /every [0-9]+/) ? substr(act, RSTART + 6, RLENGTH - 6) + 0 : 0
 }
 
 # Why no prediction can be made, naming the column; "" when one can.
@@ -116,7 +115,7 @@ function refusal(    act) {
   if (get("precision") " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/) return "adapters and experts are not described by these columns"
   if (get("precision") ~ /fp8|FP8|float8|e4m3|fp4/) return "precision \"" get("precision") "\": products of 8 bits are not calibrated"
   if (strategy_of(get("strategy"), 1) == "") return "strategy \"" get("strategy") "\" is not known"
-  if (act !~ /^(full|yes|true|none|no|false|selective|recompute)|^$/) return "act_ckpt \"" act "\" is not known"
+  if (act !~ /^(full|yes|true|none|no|false|selective|every|recompute)|^$/) return "act_ckpt \"" act "\" is not known"
   if (get("offload") ~ /param|gradients|CPUOffload|^(yes|true)/) return "offload \"" get("offload") "\": only optimizer states and residuals can be"
   return ""
 }
@@ -173,11 +172,11 @@ function network_of(text,    rate, bytes) {
 }
 
 function checkpointing(act,    text, nth, i) {
-  text = "  checkpoint " (act ~ /^(full|yes|true)|recompute-block/ ? "full" : "none") "\n"
+  nth = every_nth(act)
+  text = "  checkpoint " (act ~ /^(full|yes|true)|recompute-block/ && !nth ? "full" : "none") "\n"
   if (act ~ /recompute-ffn/) text = text "  recompute layers.*.mlp\n"
   if (act ~ /recompute-swiglu/) text = text "  recompute layers.*.mlp.silu layers.*.mlp.mul\n"
   if (act ~ /recompute-norm/) text = text "  recompute layers.*.input_norm layers.*.post_norm\n"
-  nth = every_nth(act)
   for (i = 0; nth && i < layers; i += nth) text = text "  recompute layers." i "\n"
   return text
 }
