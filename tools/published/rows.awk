@@ -18,12 +18,13 @@ function csv(line, f,    n, c, i, quoted, field) {
 function get(name) { return name in column ? f[column[name]] : "" }
 
 # Why a run is no evidence of accuracy, or "". Reasons stand in docs/cost-model.md.
-function suspect_reason(id, source, notes) {
+function suspect_reason(id, source, notes,    device) {
   if (id in listed) return listed[id]
   if (source ~ /gist/) return "trainer without published precision"
   if (notes ~ /cudaMalloc retries/) return "allocator-bound as published"
   if (notes ~ /power limited/) return "the board's power limit is not stated"
-  if (cluster_of(get("gpu"), get("gpu_mem_gib"), source) !~ /a100|h100|h200|workstation/) return "device is not calibrated"
+  device = cluster_of(get("gpu"), get("gpu_mem_gib"), source)
+  if (device !~ /a100|h100|h200/ && !(device ~ /workstation/ && get("compile") ~ /C\+\+/)) return "device is not calibrated"
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
   return ""
 }
