@@ -59,10 +59,12 @@ typedef struct ExecutorProfile {
   double copies; /* passes over gathered parameters and over gradients to reduce, on the compute stream of a step */
   double live_units; /* gathered at once */
   bool keep_last;    /* the last block stays gathered */
+  bool stops_early;  /* a checkpointed block runs again only as far as its backward needs */
   bool reduce_each;  /* gradients are reduced every micro-batch */
   bool accumulates;                /* ... else into a tensor of the reduce dtype of their own; not: in the states */
   double host_op_ns, host_unit_ns; /* issuing one operator; one unit's hooks a pass */
   double update_ns;                /* fixed cost of the optimizer step */
+  double straggle;                 /* of a step, for each doubling of nodes: all wait for the slowest */
   double reserved_factor; /* of backward's transients that do not reuse forward's segments; 1: an arena */
   double workspace_bytes;
 } ExecutorProfile;

@@ -24,7 +24,8 @@ static const char *number(Arena *arena, int64_t value) {
 /* FSDP1 takes neither groups of ranks, explicit prefetch nor lists of modules. */
 static bool is_fsdp1(const Grid *g) {
   ExecutorId id = g->asked->executor.id;
-  return id == EXECUTOR_FSDP1_EAGER || id == EXECUTOR_FSDP1_COMPILED || id == EXECUTOR_FSDP1_FOUNDRY || id == EXECUTOR_FSDP1_AUTOCAST;
+  return id == EXECUTOR_FSDP1_EAGER || id == EXECUTOR_FSDP1_COMPILED || id == EXECUTOR_FSDP1_FOUNDRY || id == EXECUTOR_FSDP1_FOUNDRY_2022 ||
+         id == EXECUTOR_FSDP1_AUTOCAST;
 }
 
 /* --- blocks --------------------------------------------------------------------------------------------------------------- */

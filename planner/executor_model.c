@@ -151,20 +151,31 @@ static void count_whole(Model *m, int32_t part, int32_t tensor) {
   m->parts[part].whole += bytes_of(m, tensor);
 }
 
-/* Bytes that are kept beside tensors of the graph: statistics, f32 copies, expanded heads, scores. */
+/* Bytes that are kept beside tensors of the graph: statistics, f32 copies, scores. */
 static double extra_kept(const Model *m, const GraphOp *op) {
   const LayerHabit *habit = &m->profile->layers[op->kind];
-  /* What is kept in f32 beside a tensor of 16 bits is that tensor itself where everything is f32. */
-  double each = habit->upcasts ? fmax(0, habit->extra + 2 - m->element) : habit->extra;
+  /* Where everything is f32 a copy in f32 is the tensor itself: one less beside it, and no narrower values in place of it. */
+  double wider = m->element - 2, each = habit->extra;
+  if (habit->upcasts) each = habit->saves ? fmax(0, each - wider) : each > 0 ? each + wider : 0;
   double out = numel_of(m, op->output), bytes = each * out;
   if (op->kind != LAYER_ATTENTION) return bytes;
-  double heads = (double)op->as.attention.heads, kv = (double)op->as.attention.kv_heads;
+  double heads = (double)op->as.attention.heads;
   double rows = out / (heads * (double)op->as.attention.head_dim);
   const Shape *keys = &m->graph->tensors.data[op->inputs[1]].shape;
   double length = keys->rank > 1 ? (double)keys->dim[keys->rank - 2] : 1;
-  bytes += 4 * heads * rows + m->attention->score_bytes * heads * rows * length;
-  if (m->profile->expands && kv < heads) bytes += 2 * m->element * out * (1 - kv / heads);
-  return bytes;
+  return bytes + 4 * heads * rows + m->attention->score_bytes * heads * rows * length;
+}
+
+/* Keys and values at the width of q where heads share them. They come again with the keys they are copied from. */
+static double expanded_kept(const Model *m, const GraphOp *op) {
+  if (op->kind != LAYER_ATTENTION || !m->profile->expands) return 0;
+  double heads = (double)op->as.attention.heads, kv = (double)op->as.attention.kv_heads;
+  return 2 * m->element * numel_of(m, op->output) * fmax(0, 1 - kv / heads);
+}
+
+static bool expands_again(const Model *m, const GraphOp *op) {
+  int32_t producer = op->input_count > 1 ? m->producer[base_of(m->graph, op->inputs[1])] : -1;
+  return producer >= 0 && m->again[producer];
 }
 
 static void keep_tensors(Model *m, uint32_t index) {
@@ -188,9 +199,9 @@ static void keep_tensors(Model *m, uint32_t index) {
   bool policy =
       m->settings->executor.selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL;
   if (policy && part > 0 && op->kind == LAYER_LINEAR && !m->again[index]) need(m, part, op->output);
-  double extra = extra_kept(m, op);
-  m->parts[part].whole += extra;
-  if (!m->again[index]) m->parts[part].saved += extra;
+  double extra = extra_kept(m, op), expanded = expanded_kept(m, op);
+  m->parts[part].whole += extra + expanded;
+  if (!m->again[index]) m->parts[part].saved += extra + (expands_again(m, op) ? 0 : expanded);
 }
 
 /* A checkpointed block keeps what it reads from outside even where no backward of its own needs it. */
@@ -287,7 +298,7 @@ static void describe_op(Model *m, uint32_t i) {
     part->forward += forward;
     part->backward += backward;
   }
-  if (m->again[i] && (part->again || m->rerun[i])) {
+  if (m->again[i] && (m->rerun[i] || (part->again && !m->profile->stops_early))) {
     part->recompute += forward;
     part->operators_again++;
   }

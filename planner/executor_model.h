@@ -16,7 +16,7 @@ typedef struct Part {
   double saved;                        /* bytes kept from forward to backward */
   double whole;                        /* what would be kept without recompute: held while the block's backward runs */
   double widest, width;                /* bytes of the widest tensor and of the output */
-  bool again;                          /* checkpointed as a whole: all of it runs again, needed or not */
+  bool again;                          /* checkpointed as a whole: without an early stop all of it runs again, needed or not */
 } Part;
 
 /* Neighbouring blocks that are gathered and reduced together; unit 0 is the root. */

@@ -8,13 +8,13 @@
 /* --- attention ------------------------------------------------------------------------------------------ */
 
 #define FLASH1_AMPERE                                                                                        \
-  { 0.414, 0.68, 1230 } /* [F] */
+  { 0.41, 0.69, 980 } /* [F] */
 #define FLASH1_HOPPER                                                                                        \
-  { 0.234, 0.68, 1230 } /* [F] */
+  { 0.23, 0.69, 980 } /* [F] */
 #define FLASH2_AMPERE                                                                                        \
-  { 0.58, 0.68, 1230 } /* share [D], backward and saturation as FLASH1 [A] */
+  { 0.58, 0.69, 980 } /* share [D], backward and saturation as FLASH1 [A] */
 #define FLASH2_HOPPER                                                                                        \
-  { 0.37, 0.68, 1230 }
+  { 0.37, 0.69, 980 }
 #define CUDNN_HOPPER                                                                                         \
   { 0.69, 0.85, 700 } /* [D] */
 
@@ -30,7 +30,7 @@ static const AttentionClass attention_classes[ATTENTION_KIND_COUNT] = {
                           .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE,
                                     [GENERATION_ADA] = FLASH2_AMPERE,
                                     [GENERATION_HOPPER] = FLASH2_HOPPER,
-                                    [GENERATION_BLACKWELL] = {0.25, 0.68, 1230}}},
+                                    [GENERATION_BLACKWELL] = {0.25, 0.69, 980}}},
     /* cuDNN 9 or FlashAttention-3; Ampere and Blackwell [A]. */
     [ATTENTION_CUDNN] = {.name = "cuDNN 9",
                          .rates = {[GENERATION_AMPERE] = FLASH2_AMPERE,
@@ -61,7 +61,7 @@ static const LayerHabit eager_layers[LAYER_COUNT] = {
     [LAYER_POSITIONS] = {0, 4, 0, 0},
     [LAYER_LINEAR] = {0, 0, SAVE_INPUT, 0},
     [LAYER_LAYERNORM] = {4, 10, SAVE_INPUT, 0},
-    [LAYER_RMSNORM] = {34, 60, SAVE_INPUT, 6, true}, /* kept too: the f32 copy and the normalised values */
+    [LAYER_RMSNORM] = {34, 60, 0, 6, true}, /* kept: the f32 copy in place of the input, and the normalised values */
     [LAYER_ROPE] = {20, 20, 0, 0, true},
     [LAYER_ATTENTION] = {0, 0, ATTENTION_SAVES, 0},
     [LAYER_GELU] = {4, 6, SAVE_INPUT, 0},
@@ -142,7 +142,10 @@ double executor_update_held(UpdateKind kind, StateKind states) {
 
 #define TORCH                                                                                                \
   .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulates = true,                             \
-  .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2
+  .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2, .straggle = 0.012 /* [F] */
+/* Since PyTorch 2.1 checkpointing without reentrance stops where the last value that backward needs is there again; torch.compile
+ * drops what nobody needs. */
+#define STOPS .stops_early = true
 #define FSDP2      .live_units = 3, .keep_last = true, .copies = 2, .update = UPDATE_FOREACH
 #define FSDP1      .live_units = 2, .copies = 1
 #define EAGER      .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
@@ -151,14 +154,19 @@ double executor_update_held(UpdateKind kind, StateKind states) {
   .layers = compiled_layers, .loss = LOSS_COMPILED, .fused_swiglu = true, .sum_first = 2, .sum_more = 4
 #define GEMM_2023                                                                                            \
   {                                                                                                          \
-    [GENERATION_VOLTA] = 0.7, [GENERATION_AMPERE] = 0.88, [GENERATION_ADA] = 0.85,                           \
-    [GENERATION_HOPPER] = 0.70, [GENERATION_BLACKWELL] = 0.7                                                 \
+    [GENERATION_VOLTA] = 0.7, [GENERATION_AMPERE] = 0.83, [GENERATION_ADA] = 0.85,                           \
+    [GENERATION_HOPPER] = 0.67, [GENERATION_BLACKWELL] = 0.7                                                 \
   }
 #define GEMM_2025                                                                                            \
   {                                                                                                          \
-    [GENERATION_VOLTA] = 0.7, [GENERATION_AMPERE] = 0.88, [GENERATION_ADA] = 0.85,                           \
-    [GENERATION_HOPPER] = 0.79, [GENERATION_BLACKWELL] = 0.75                                                \
+    [GENERATION_VOLTA] = 0.7, [GENERATION_AMPERE] = 0.83, [GENERATION_ADA] = 0.85,                           \
+    [GENERATION_HOPPER] = 0.74, [GENERATION_BLACKWELL] = 0.7                                                \
   }
+
+#define FOUNDRY                                                                                              \
+  .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH1, TORCH, FSDP1, .expand_bytes = 4, .expands = true,  \
+  .sum_first = 6, .sum_more = 6, .layers = eager_layers, .loss = LOSS_FUSED, .loss_extra = {26, 4},          \
+  .reduce_each = true, .update = UPDATE_UNFUSED
 
 static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_NATIVE] = {.source = "cluster file; llmq's published step times stand for fused kernels",
@@ -176,31 +184,37 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products",
                               .gemm_share = GEMM_2025,
                               .attention = ATTENTION_FLASH2,
+                              .loss_extra = {0, -4}, /* torchtitan frees the logits before backward */
                               TORCH,
+                              STOPS,
                               FSDP2,
                               EAGER_SDPA},
     [EXECUTOR_FSDP2_COMPILED] = {.source = "KempnerForge, torchao and torchtune runs of 2025",
                                  .gemm_share = GEMM_2025,
                                  .attention = ATTENTION_FLASH2,
                                  TORCH,
+                                 STOPS,
                                  FSDP2,
                                  COMPILED},
     [EXECUTOR_FSDP2_EAGER_2024] = {.source = "torchtitan pull request 165",
                                    .gemm_share = GEMM_2023,
                                    .attention = ATTENTION_FLASH2,
                                    TORCH,
+                                   STOPS,
                                    FSDP2,
                                    EAGER_SDPA},
     [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165",
                                       .gemm_share = GEMM_2023,
                                       .attention = ATTENTION_FLASH2,
                                       TORCH,
+                                      STOPS,
                                       FSDP2,
                                       COMPILED},
     [EXECUTOR_FSDP1_EAGER] = {.source = "torchtitan pull request 165",
                               .gemm_share = GEMM_2023,
                               .attention = ATTENTION_FLASH2,
                               TORCH,
+                              STOPS,
                               FSDP1,
                               EAGER_SDPA,
                               .update = UPDATE_FOREACH},
@@ -208,23 +222,12 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                                  .gemm_share = GEMM_2023,
                                  .attention = ATTENTION_FLASH2,
                                  TORCH,
+                                 STOPS,
                                  FSDP1,
                                  COMPILED,
                                  .update = UPDATE_FOREACH},
-    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023",
-                                .gemm_share = GEMM_2023,
-                                .attention = ATTENTION_FLASH1,
-                                TORCH,
-                                FSDP1,
-                                .expand_bytes = 4,
-                                .expands = true,
-                                .sum_first = 6,
-                                .sum_more = 6,
-                                .layers = eager_layers,
-                                .loss = LOSS_FUSED,
-                                .loss_extra = {28, 4},
-                                .reduce_each = true,
-                                .update = UPDATE_UNFUSED},
+    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", STOPS, FOUNDRY},
+    [EXECUTOR_FSDP1_FOUNDRY_2022] = {.source = "as pytorch-fsdp1-2023", FOUNDRY},
     [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed",
                                  .gemm_share = GEMM_2023,
                                  .attention = ATTENTION_UNFUSED,

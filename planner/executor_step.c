@@ -301,6 +301,12 @@ double compute_floor_ns(const Model *m, const ExecutorWorld *world) {
   return (double)world->accumulation * ns;
 }
 
+/* Ranks meet in every collective, so a step takes as long as the slowest node makes it. */
+static double straggled(const Model *m, const Sharding *s, double ns) {
+  double nodes = ceil((double)s->world->ranks / s->world->ranks_per_node);
+  return ns * (1 + m->profile->straggle * log2(fmax(1, nodes)));
+}
+
 void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPrediction *out) {
   double *ready = ARENA_ARRAY(arena, double, s->unit_count);
   double accumulation = (double)s->world->accumulation, quiet = 0, exposed = 0, ignored = 0;
@@ -316,7 +322,7 @@ void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPredi
   if (!s->reduce_each || s->world->ranks == 1)
     quiet += (accumulation - 1) * 1e9 * accumulate_bytes(m) * m->numel / m->rates.memory;
   out->update_ns = update_ns(m, s);
-  out->step_ns = with + quiet + out->update_ns;
+  out->step_ns = straggled(m, s, with + quiet + out->update_ns);
   out->exposed_ns = exposed;
   out->head_ns = m->parts[0].head_forward + m->parts[0].head_backward;
   const GraphTensor *tokens = &m->graph->tensors.data[m->graph->inputs.data[0].tensor];

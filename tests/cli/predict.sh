@@ -37,3 +37,29 @@ FSDPC=$fsdpc "$root/tools/against-published.sh" "$root/tests/cost/published.csv"
 said table 'fit: 9 runs, 0 predicted wrongly (0 more among suspect rows); 0 without a prediction'
 awk '$1 == "all" && $2 == "speed" { n = $3; worst = $8 } END { exit !(n == 7 && worst < 8 && worst > -8) }' table || { cat table >&2 && fail "speeds are off by more than 8 %"; }
 grep -q 'llmf-h100-003 .*suspect' table || fail 'a row to distrust is not marked'
+
+# Rows that are no FSDP run, or lack a figure, cost one line each and nothing else.
+{
+  printf '\357\273\277'
+  sed -n 1p "$root/tests/cost/published.csv"
+  row=$(grep '^tt-pr165-fsdp2-sac.tokens' "$root/tests/cost/published.csv")
+  echo "$row" | sed 's/FSDP2 full/FSDP2 + TP=2/; s/^[^.]*/a-tensor/'
+  echo "$row" | sed 's/bf16 params/float8 params/; s/^[^.]*/b-fp8/'
+  echo "$row" | sed 's/,H100,/,MI300X,/; s/^[^.]*/c-device/'
+  echo "$row" | sed 's/,32,4096,32,32,/,,4096,32,32,/; s/^[^.]*/d-layers/'
+  echo "$row" | sed 's/selective (SAC)/sometimes/; s/^[^.]*/e-checkpoint/'
+  echo "$row" | sed 's/,none,no,/,params to CPU,no,/; s/^[^.]*/f-offload/'
+  echo ',,,'
+  printf '%s\r\n' "$row"
+} >rows.csv
+FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv >table 2>why
+[ "$(wc -l <why)" = 6 ] && [ "$(grep -c '^skipped: [a-f]-' why)" = 6 ] || { cat why >&2 && fail 'not one line for each row'; }
+grep -q 'a-tensor: strategy "FSDP2 + TP=2"' why && grep -q 'd-layers: column layers is ""' why || fail 'the reason is not named'
+said table 'fit: 1 runs, 0 predicted wrongly'
+echo 'name,metric' >rows.csv
+! FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv 2>why >table || fail 'columns are missing'
+grep -q 'names no columns id' why || fail 'the missing columns are not named'
+
+# Rows that no constant was fitted to, but the pace of several nodes.
+FSDPC=$fsdpc "$root/tools/against-published.sh" "$root/tools/published/more.csv" >table 2>why
+awk '$1 == "all" && $2 == "speed" { n = $3; median = $4 } END { exit !(n > 180 && median < 3) }' table || fail "more rows are off by more than 3 % in the median"

@@ -10,18 +10,19 @@ function figure(id, name,    line, found) {
 
 function abs(x) { return x < 0 ? -x : x }
 
-function note(kind, id, published, predicted,    error, mark, key) {
+function add(key, error, id) {
+  if (!(key in count) && key !~ /^(all|eager on)/) keys[++groups] = key
+  value[key, ++count[key]] = abs(error); signed[key] += error
+  if (abs(error) > abs(worst[key])) { worst[key] = error; where[key] = id }
+}
+
+function note(kind, id, published, predicted,    error, mark) {
   error = 100 * (predicted / published - 1)
   mark = reason == "-" ? "" : "  suspect: " reason
   printf "%-34s %-10s %12.5g %12.5g %+7.1f %%%s\n", id, kind, published, predicted, error, mark
   if (reason != "-") return
-  key = group SUBSEP kind
-  if (!(key in count)) keys[++groups] = key
-  value[key, ++count[key]] = abs(error); signed[key] += error
-  if (abs(error) > abs(worst[key])) { worst[key] = error; where[key] = id }
-  key = "all" SUBSEP kind
-  value[key, ++count[key]] = abs(error); signed[key] += error
-  if (abs(error) > abs(worst[key])) { worst[key] = error; where[key] = id }
+  add(group SUBSEP kind, error, id)
+  add((single && kind == "speed" ? "eager on one GPU" : "all") SUBSEP kind, error, id)
 }
 
 function median(key,    i, j, n, a, x) {
@@ -41,19 +42,20 @@ function fit(id, kind, predicted_fits, did_fit) {
 
 BEGIN { FS = "\t"; printf "%-34s %-10s %12s %12s %9s\n", "run", "metric", "published", "predicted", "error" }
 {
-  id = $1; group = $2; reason = $3; tokens = $5; devices = $6; samples = $7; did_fit = 1; timed = 0
+  id = $1; group = $2; reason = $3; tokens = $5; devices = $6; samples = $7; single = $8; did_fit = 1; timed = 0
   speed = figure(id, "tokens_per_s_per_rank")
   if (speed == "") { printf "%-34s no prediction\n", id; failed++; next }
   n = split($4, metric, ";")
   for (i = 1; i <= n; i++) {
     split(metric[i], pair, "="); name = pair[1]; published = pair[2]
-    if (name == "oom") { did_fit = 0; continue }
+    if (name == "oom") { did_fit = published == 0; continue }
     if (name ~ /^peak_(active|allocated)_gib/) note("active", id, published, figure(id, "active_bytes") / 2 ^ 30)
     if (name ~ /^peak_allocated_gb/) note("active", id, published, figure(id, "active_bytes") / 1e9)
     if (name ~ /^peak_(reserved|mem)_gib/) note("reserved", id, published, figure(id, "reserved_bytes") / 2 ^ 30)
-    if (timed) continue
+    if (timed || published <= 0) continue
     if (name == "tokens_per_s_per_gpu") { note("speed", id, published, speed); timed = 1 }
     if (name == "tokens_per_s_global") { note("speed", id, published, speed * devices); timed = 1 }
+    if (name == "step_time_ms") { published /= 1000; name = "step_time_s" }
     if (name == "step_time_s") { note("speed", id, tokens / published / devices, speed); timed = 1 }
     if (name == "samples_per_s_global") { note("speed", id, published, speed * devices * samples / tokens); timed = 1 }
   }
@@ -61,7 +63,7 @@ BEGIN { FS = "\t"; printf "%-34s %-10s %12s %12s %9s\n", "run", "metric", "publi
 }
 END {
   printf "\n%-20s %-10s %5s %9s %9s %9s  %s\n", "group", "metric", "rows", "median", "mean", "worst", "at"
-  keys[++groups] = "all" SUBSEP "speed"; keys[++groups] = "all" SUBSEP "active"; keys[++groups] = "all" SUBSEP "reserved"
+  keys[++groups] = "all" SUBSEP "speed"; keys[++groups] = "eager on one GPU" SUBSEP "speed"; keys[++groups] = "all" SUBSEP "active"; keys[++groups] = "all" SUBSEP "reserved"
   for (g = 1; g <= groups; g++) {
     split(keys[g], k, SUBSEP)
     if (count[keys[g]]) printf "%-20s %-10s %5d %7.1f %% %+7.1f %% %+7.1f %%  %s\n", k[1], k[2], count[keys[g]], median(keys[g]), signed[keys[g]] / count[keys[g]], worst[keys[g]], where[keys[g]]

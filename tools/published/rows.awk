@@ -1,5 +1,6 @@
 # Owns: published measurements (CSV, one metric a line) -> one .fsdp a run in folder `out`, and a manifest on stdout:
-# id <tab> group <tab> suspect <tab> metric=value;... Runs that lack what a prediction needs are named on stderr.
+# id <tab> group <tab> suspect <tab> metric=value;... <tab> tokens, GPUs and samples of a step <tab> 1 for eager on one GPU.
+# Runs that lack what a prediction needs are named on stderr.
 
 # Splits a CSV line with quoted fields into f[1..]; returns their number.
 function csv(line, f,    n, c, i, quoted, field) {
@@ -14,15 +15,16 @@ function csv(line, f,    n, c, i, quoted, field) {
   return n
 }
 
-function get(name) { return f[column[name]] }
+function get(name) { return name in column ? f[column[name]] : "" }
 
 # Why a run is no evidence of accuracy, or "". Reasons stand in docs/cost-model.md.
-function suspect_reason(id, source, notes) {
+function suspect_reason(id, source, notes,    device) {
   if (id in listed) return listed[id]
   if (source ~ /gist/) return "trainer without published precision"
   if (notes ~ /cudaMalloc retries/) return "allocator-bound as published"
-  if (get("precision") ~ /fp8|FP8|float8/) return "fp8 is not calibrated"
-  if (cluster_of(get("gpu"), get("gpu_mem_gib"), source) !~ /a100|h100|h200/) return "device is not calibrated"
+  if (notes ~ /power limited/) return "the board's power limit is not stated"
+  device = cluster_of(get("gpu"), get("gpu_mem_gib"), source)
+  if (device !~ /a100|h100|h200/ && !(device ~ /workstation/ && get("compile") ~ /C\+\+/)) return "device is not calibrated"
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
   return ""
 }
@@ -35,26 +37,43 @@ function cluster_of(gpu, memory, source) {
   if (gpu ~ /A100|A800/) return memory > 0 && memory < 60 ? "dgx-a100-40" : "dgx-a100-80"
   if (gpu ~ /V100/) return memory > 0 && memory < 20 ? "aws-p3" : "v100-box"
   if (gpu ~ /4090/) return "workstation-pcie"
+  if (gpu ~ /PRO 6000/) return "workstation-pro6000"
   return ""
 }
 
-function executor_of(strategy, compile, precision, source, notes,    year) {
-  if (compile ~ /C\+\+/) return "native"
-  if (source ~ /llm-foundry/) return "pytorch-fsdp1-2023"
-  if (precision ~ /fp16/) return "pytorch-fsdp1-autocast"
-  if (strategy ~ /FSDP1/) return compile ~ /^yes/ ? "pytorch-fsdp1-compiled" : "pytorch-fsdp1-eager"
-  year = notes ~ /2024/ ? "-2024" : ""
-  return (compile ~ /^yes/ ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") year
+# Libraries before CUDA 12.4 (PyTorch 2.5, October 2024): the executors that carry a year.
+function is_old(notes,    version) {
+  if (match(notes, /torch 2\.[0-9]+/)) return substr(notes, RSTART + 8, RLENGTH - 8) + 0 < 5
+  return notes ~ /2024/ && notes !~ /(Oct|Nov|Dec)[a-z]* 2024|2024[-\/]1[012]/
 }
 
-function strategy_of(strategy, per_node) {
-  if (strategy ~ /^none/) return "no_shard"
+function executor_of(strategy, compile, precision, source, notes) {
+  if (compile ~ /C\+\+/) return "native"
+  if (source ~ /llm-foundry/) return "pytorch-fsdp1-" (precision ~ /PURE/ ? 2022 : 2023) # what its tables call PURE ran before PyTorch 2.1
+  if (precision ~ /fp16/) return "pytorch-fsdp1-autocast"
+  if (strategy ~ /FSDP1/) return compile ~ /^yes/ ? "pytorch-fsdp1-compiled" : "pytorch-fsdp1-eager"
+  return (compile ~ /^yes/ ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") (is_old(notes) ? "-2024" : "")
+}
+
+# "HSDP (shard 8, replicate 16)" says its width; without a number a group is a node. "" when nothing is recognised.
+function strategy_of(strategy, per_node,    width) {
+  if (strategy ~ /^none|NO_SHARD|DDP/) return "no_shard"
   if (strategy ~ /sharded weights/) return "full_shard"
-  if (strategy ~ /ZeRO-1/) return "shard_optim"
-  if (strategy ~ /ZeRO-2|GRAD_OP/) return "shard_grad_op"
-  if (strategy ~ /HYBRID|HSDP/) return "hybrid_shard:" per_node
-  if (strategy ~ /NO_SHARD|DDP/) return "no_shard"
-  return "full_shard"
+  if (strategy ~ /ZeRO-?1/) return "shard_optim"
+  if (strategy ~ /HYBRID|HSDP|[Hh]ybrid/) {
+    width = match(strategy, /shard[ =:]*[0-9]+/) ? substr(strategy, RSTART, RLENGTH) : per_node
+    gsub(/[^0-9]/, "", width)
+    return "hybrid_shard:" width (strategy ~ /ZERO2|ZeRO-?2/ ? "\n  reshard no" : "")
+  }
+  if (strategy ~ /ZeRO-?2|GRAD_OP/) return "shard_grad_op"
+  return strategy ~ /FSDP|FULL_SHARD|ZeRO-?3/ ? "full_shard" : ""
+}
+
+# dtype of products, and of gradients as they are reduced.
+function precision_of(text) {
+  if (text ~ /fp16|float16/ && text !~ /bf16|bfloat16/) return "f16 reduce f32"
+  if (text ~ /^ *(fp32|float32|tf32)/ && text !~ /bf16|bfloat16/) return "f32 reduce f32"
+  return "bf16 reduce " (text ~ /PURE|reduce bf16|bf16 reduce/ ? "bf16" : "f32")
 }
 
 # Options of the executor block, from what the row says about precision, loss, optimizer and offload.
@@ -63,7 +82,8 @@ function executor_options(    text) {
   if (get("precision") ~ /bf16 master|bf16 params, grads|BF16 states|bf16 states/) text = text " states bf16"
   if (get("notes") ~ /chunked cross-entropy|activation checkpointing \(cumul|optimizer in backward/) text = text " loss chunked"
   else if (get("strategy") ~ /^none/ && get("compile") ~ /^yes/) text = text " loss upcast"
-  if (get("act_ckpt") ~ /^selective/) text = text " selective " (get("act_ckpt") ~ /layer|every|block/ ? "blocks" : "operators")
+  else if (get("source") ~ /KempnerForge/) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
+  if (get("act_ckpt") ~ /^selective/ && !every_nth(get("act_ckpt"))) text = text " selective " (get("act_ckpt") ~ /layer|block/ ? "blocks" : "operators")
   # PyTorch 2.11 and later choose cuDNN on Hopper; this trainer leaves the choice to it and was measured in 2026.
   if (get("source") ~ /KempnerForge/) text = text " attention cudnn"
   if (match(get("notes"), /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(get("notes"), RSTART + 14, RLENGTH - 14)
@@ -77,6 +97,28 @@ function executor_options(    text) {
     if (get("offload") ~ /residual/) text = text " residual"
   }
   return text
+}
+
+# 3 for "selective, every 3rd block"; 0 where nothing of the kind is said.
+function every_nth(act) {
+  return match(act, /every [0-9]+/) ? substr(act, RSTART + 6, RLENGTH - 6) + 0 : 0
+}
+
+# Why no prediction can be made, naming the column; "" when one can.
+function refusal(    act) {
+  act = get("act_ckpt")
+  split("layers d_model heads ffn_dim seq_len gpus micro_batch_per_gpu", needed, " ")
+  for (i = 1; i in needed; i++)
+    if (get(needed[i]) !~ /^[0-9]+(\.0*)?$/ || get(needed[i]) + 0 < 1) return "column " needed[i] " is \"" get(needed[i]) "\", a number is needed"
+  if (cluster_of(get("gpu"), get("gpu_mem_gib"), get("source")) == "") return "gpu \"" get("gpu") "\" has no cluster file"
+  if (get("d_model") % get("heads")) return "d_model " get("d_model") " is no multiple of heads " get("heads")
+  if (get("strategy") ~ /(^|[^A-Za-z])(TP|PP|CP|EP|SP)[ =:0-9+]|(^|[^A-Za-z])(TP|PP|CP|EP|SP)$|[Tt]ensor.?[Pp]arallel|[Pp]ipeline/) return "strategy \"" get("strategy") "\" is more than FSDP"
+  if (get("precision") " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/) return "adapters and experts are not described by these columns"
+  if (get("precision") ~ /fp8|FP8|float8|e4m3|fp4/) return "precision \"" get("precision") "\": products of 8 bits are not calibrated"
+  if (strategy_of(get("strategy"), 1) == "") return "strategy \"" get("strategy") "\" is not known"
+  if (act !~ /^(full|yes|true|none|no|false|selective|every|recompute)|^$/) return "act_ckpt \"" act "\" is not known"
+  if (get("offload") ~ /param|gradients|CPUOffload|^(yes|true)/) return "offload \"" get("offload") "\": only optimizer states and residuals can be"
+  return ""
 }
 
 function gpt_model(tied) {
@@ -120,75 +162,102 @@ function is_tied(params, gpt, biased,    block, base) {
   return abs(base - params) <= abs(base + v * d - params)
 }
 
-function network_of(text,    rate) { # GB/s a node from "1600 Gb/s ..." or "3200 Gbps"
-  if (!match(text, /[0-9.]+ *Gb/)) return 0
-  rate = substr(text, RSTART, RLENGTH) + 0
-  return rate / 8
+# GB/s a node from "1600 Gb/s per node", "400 Gb/s per GPU", "8x 400 Gb/s", "3.2 Tbps" or "200 GB/s"; 0: nothing said.
+function network_of(text,    rate, bytes) {
+  if (!match(text, /[0-9.]+ *[GT](b|bit|B)/)) return 0
+  rate = substr(text, RSTART, RLENGTH)
+  bytes = rate ~ /B$/ ? 1 : 8
+  rate = (rate + 0) * (rate ~ /T/ ? 1000 : 1) / bytes
+  if (match(text, /[0-9]+ *x/)) return rate * (substr(text, RSTART, RLENGTH) + 0)
+  return text ~ /per GPU|per device|\/GPU/ ? rate * per_node : rate
 }
 
-function plan_block(    act, text) {
-  act = get("act_ckpt")
-  text = "plan {\n  strategy " strategy_of(get("strategy"), per_node) "\n  wrap block\n  micro_batch " mb "\n"
-  text = text "  checkpoint " (act ~ /^full/ ? "full" : "none") "\n"
+function checkpointing(act,    text, nth, i) {
+  nth = every_nth(act)
+  text = "  checkpoint " (act ~ /^(full|yes|true)|recompute-block/ && !nth ? "full" : "none") "\n"
   if (act ~ /recompute-ffn/) text = text "  recompute layers.*.mlp\n"
   if (act ~ /recompute-swiglu/) text = text "  recompute layers.*.mlp.silu layers.*.mlp.mul\n"
   if (act ~ /recompute-norm/) text = text "  recompute layers.*.input_norm layers.*.post_norm\n"
+  for (i = 0; nth && i < layers; i += nth) text = text "  recompute layers." i "\n"
+  return text
+}
+
+function plan_block(    text) {
+  text = "plan {\n  strategy " strategy_of(get("strategy"), per_node) "\n  wrap block\n  micro_batch " mb "\n"
+  text = text checkpointing(get("act_ckpt"))
   text = text "  executor " executor_of(get("strategy"), get("compile"), get("precision"), get("source"), get("notes"))
   return text " {" executor_options() " }\n}\n"
 }
 
-function write_run(id,    gpt, biased, tied, path, cluster, network, many, link) {
-  d = get("d_model"); heads = get("heads"); kv = get("kv_heads"); ffn = get("ffn_dim"); v = get("vocab"); s = get("seq_len")
-  layers = get("layers"); gpus = get("gpus"); per_node = get("gpus_per_node"); mb = get("micro_batch_per_gpu")
-  cluster = cluster_of(get("gpu"), get("gpu_mem_gib"), get("source"))
+# Reads the row's figures into variables of this file; returns why it cannot, or "".
+function read_figures(    why) {
+  why = refusal()
+  if (why != "") return why
+  d = get("d_model") + 0; heads = get("heads") + 0; kv = get("kv_heads"); ffn = get("ffn_dim") + 0; v = get("vocab"); s = get("seq_len") + 0
+  layers = get("layers") + 0; gpus = get("gpus") + 0; per_node = get("gpus_per_node"); mb = get("micro_batch_per_gpu") + 0
   if (v == "") v = 256
   if (kv == "") kv = heads
-  if (per_node == "" || per_node + 0 > gpus + 0) per_node = gpus < 8 ? gpus : 8
-  if (cluster == "" || layers == "" || d == "" || heads == "" || ffn == "" || s == "" || gpus == "" || mb == "") return 0
+  if (per_node == "" || per_node + 0 > gpus) per_node = gpus < 8 ? gpus : 8
+  if (gpus % per_node) return "gpus " gpus " are no whole nodes of " per_node
+  if (heads % kv) return "heads " heads " are no multiple of kv_heads " kv
   accumulation = get("grad_accum")
   if (accumulation == "") accumulation = get("global_batch_tokens") > 0 ? get("global_batch_tokens") / (gpus * mb * s) : 1
-  gpt = get("model_family") ~ /MPT|GPT|gpt/; biased = get("model_family") ~ /Qwen2/
+  if (accumulation < 1 || accumulation != int(accumulation)) return "global_batch_tokens " get("global_batch_tokens") " is no multiple of gpus x micro-batch x seq_len"
+  return ""
+}
+
+function write_run(id,    gpt, biased, tied, path, cluster, network, link) {
+  cluster = cluster_of(get("gpu"), get("gpu_mem_gib"), get("source"))
+  gpt = get("model_family") ~ /MPT|GPT|gpt|OPT/; biased = get("model_family") ~ /Qwen2/
   tied = is_tied(get("params"), gpt, biased)
   path = out "/" id ".fsdp"
   printf "%s", (gpt ? gpt_model(tied) : llama_model(tied, biased)) > path
-  printf "train { optimizer adamw { lr 1e-4 }  batch %d  precision %s reduce f32 }\n", gpus * mb * accumulation, get("precision") ~ /fp16/ ? "f16" : "bf16" > path
-  many = gpus + 0 > per_node + 0
+  printf "train { optimizer adamw { lr 1e-4 }  batch %d  precision %s }\n", gpus * mb * accumulation, precision_of(get("precision")) > path
   network = network_of(get("inter_node_link"))
-  link = many && network ? "  network { bandwidth " network "GB/s }\n" : ""
+  link = gpus > per_node && network ? "  network { bandwidth " network "GB/s }\n" : ""
   printf "cluster {\n  use \"clusters/%s.fsdp\"\n  node { devices %d }\n  nodes %d\n%s}\n", cluster, per_node, gpus / per_node, link > path
   printf "%s", plan_block() > path
   close(path)
-  return 1
 }
 
 BEGIN {
-  listed["llmf-h100-003"] = "75.6 of 79.1 GiB: allocator retries"
-  listed["llmf-a100-80-003"] = "75.6 of 79.1 GiB: allocator retries"
-  listed["llmf-a100-80-044"] = "slower than its 2048-token neighbour"
+  listed["llmf-h100-003"] = listed["llmf-a100-80-003"] = "75.6 of 79.1 GiB: allocator retries"
+  listed["llmf-a100-80-043"] = listed["llmf-a100-80-044"] = "slower than its 2048-token neighbour"
+  listed["llmf-a100-40-041"] = "a fifth slower than on half and on twice as many GPUs"
   listed["llmf-h100-050"] = "dips between its neighbours"
-  listed["tune-l32-3b-1"] = "eager torchtune saves less than the table"
 }
+NR == 1 { sub(/^\357\273\277/, "") } # a byte order mark
 { sub(/\r$/, "") }
-NR == 1 { n = csv($0, f); for (i = 1; i <= n; i++) column[f[i]] = i; next }
+NR == 1 {
+  n = csv($0, f)
+  for (i = 1; i <= n; i++) column[f[i]] = i
+  if ("id" in column && "metric" in column && "value" in column) next
+  print "error: the first line names no columns id, metric and value" > "/dev/stderr"
+  broken = 1; exit 1
+}
+/^[ ,]*$/ { next }
 {
   csv($0, f)
   id = get("id"); sub(/\.[a-z_0-9]+$/, "", id)
-  if (!(id in known)) {
+  gsub(/[^A-Za-z0-9._-]/, "_", id) # it names files
+  if (!(id in why)) {
     order[++count] = id
-    known[id] = write_run(id)
-    if (!known[id]) printf "skipped: %s lacks a figure or its device has no cluster file\n", id > "/dev/stderr"
+    why[id] = read_figures()
+    if (why[id] != "") { printf "skipped: %s: %s\n", id, why[id] > "/dev/stderr"; next }
+    write_run(id)
     parts = split(id, part, "-")
     group[id] = part[1] (parts > 1 ? "-" part[2] : "")
     if (id ~ /^llmf-a100/) group[id] = group[id] "-" part[3]
     reason[id] = suspect_reason(id, get("source"), get("notes"))
     tokens[id] = gpus * mb * accumulation * s; devices[id] = gpus; samples[id] = gpus * mb * accumulation
-    single[id] = gpus == 1 && get("compile") !~ /^yes|C\+\+/ # eager on one GPU: a wider target
+    single[id] = gpus == 1 && get("compile") !~ /^yes|C\+\+/ # a wider target
   }
   metrics[id] = metrics[id] ";" get("metric") "=" get("value")
 }
 END {
+  if (broken) exit 1
   for (i = 1; i <= count; i++) {
     id = order[i]
-    if (known[id]) printf "%s\t%s\t%s\t%s\t%g\t%d\t%g\t%d\n", id, group[id], reason[id] == "" ? "-" : reason[id], substr(metrics[id], 2), tokens[id], devices[id], samples[id], single[id]
+    if (why[id] == "") printf "%s\t%s\t%s\t%s\t%g\t%d\t%g\t%d\n", id, group[id], reason[id] == "" ? "-" : reason[id], substr(metrics[id], 2), tokens[id], devices[id], samples[id], single[id]
   }
 }
