@@ -1,6 +1,7 @@
 /* Owns: the way from argv to a command and back to an exit code. */
 #include "cli/cli.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -101,7 +102,14 @@ static int dispatch(int argc, char **argv) {
   return id < 0 ? unknown_command(first) : run_command((CommandId)id, argc - 1, argv + 1);
 }
 
+/* Passes take scratch memory by megabytes and give it back: it is kept for the next one, as the system zeroes what it hands out. */
+static void keep_freed_memory(void) {
+  (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
 int main(int argc, char **argv) {
+  keep_freed_memory();
   signal(SIGABRT, on_abort);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, which says which file */
   return finish_output(dispatch(argc, argv));

@@ -7,7 +7,7 @@
 /* An item and what not keeping it costs. */
 typedef struct Offer {
   const Slice *slice;
-  double cost;
+  double cost, slope; /* slope: what the cost gains with the share */
   bool again; /* it would be run again */
 } Offer;
 
@@ -23,7 +23,8 @@ typedef struct Row {
   Offer *offers;  /* one an item, in the order of the weights tried last */
 } Row;
 
-enum { ROWS = 3, HALVINGS = 30, LINK_HALVINGS = 7, ROUGH_HALVINGS = 6 };
+enum { ROWS = 3, TANGENTS = 30, LINK_HALVINGS = 7 };
+static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
 
 #define NEVER 1e30 /* bytes of what may not stay */
 
@@ -155,14 +156,26 @@ static Weights weights_at(const Terms *t, Weighting at) {
                    .a = a};
 }
 
+/* What they gain with the share, in which they are linear. */
+static Weights weights_slope(const Terms *t, Weighting at) {
+  Weights low = weights_at(t, (Weighting){0, at.link, at.price}), high = weights_at(t, (Weighting){1, at.link, at.price});
+  return (Weights){high.again - low.again, high.late - low.late, high.regather - low.regather, high.away - low.away, high.a - low.a};
+}
+
 static double again_cost(const Terms *t, const Slice *slice, Weights w) {
   return (slice->until > t->until ? w.late : w.again) * slice->ns;
 }
 
+static double away_cost(const Slice *slice, Weights w) { return (slice->link ? w.away : 2 * w.again) * slice->away; }
+
 /* What an item costs that is not kept: the cheaper of running it again and of being away. */
-static double item_cost(const Terms *t, const Slice *slice, Weights w) {
-  double again = again_cost(t, slice, w), away = (slice->link ? w.away : 2 * w.again) * slice->away;
-  return slice->away > 0 && away < again ? away : again;
+static void offer_item(const Terms *t, Offer *offer, Weights w, Weights slope) {
+  const Slice *slice = offer->slice;
+  double again = again_cost(t, slice, w), away = away_cost(slice, w);
+  bool leaves = slice->away > 0 && away < again;
+  offer->cost = leaves ? away : again;
+  offer->slope = leaves ? away_cost(slice, slope) : again_cost(t, slice, slope);
+  offer->again = !leaves && again > 0;
 }
 
 static bool is_better(const Offer *x, const Offer *y) {
@@ -171,18 +184,15 @@ static bool is_better(const Offer *x, const Offer *y) {
 }
 
 typedef struct Weighed {
-  double ns;
+  double ns, slope; /* slope: in the share, of what was chosen */
   bool again; /* something is run again */
 } Weighed;
 
 /* Where results may be away, the order in which they are worth keeping depends on the weights. It is near that of the weights
  * before, so that insertion sorts it in little more than one pass. */
-static void offer_items(const Terms *t, const Row *row, Weights w) {
+static void offer_items(const Terms *t, const Row *row, Weights w, Weights slope) {
   Offer *offers = row->offers;
-  for (uint32_t i = 0; i < row->items.count; i++) {
-    offers[i].cost = item_cost(t, offers[i].slice, w);
-    offers[i].again = offers[i].cost > 0 && offers[i].cost == again_cost(t, offers[i].slice, w);
-  }
+  for (uint32_t i = 0; i < row->items.count; i++) offer_item(t, &offers[i], w, slope);
   for (uint32_t i = 1; row->reorders && i < row->items.count; i++) {
     Offer offer = offers[i];
     uint32_t at = i;
@@ -193,21 +203,23 @@ static void offer_items(const Terms *t, const Row *row, Weights w) {
 
 /* Least of the weighed terms under the row: everything's cost, less that of what room is given to, best first. */
 static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
-  Weights w = weights_at(t, at);
-  Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0)};
-  out.ns -= at.share * at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns); /* the link stands for it */
+  Weights w = weights_at(t, at), slope = weights_slope(t, at);
+  double stood_for = at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns); /* by the link */
+  Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0) - at.share * stood_for,
+                 .slope = slope.a * t->a - t->b - stood_for};
   if (row->fits) return out;
   double room = row->room;
   uint32_t i = 0, u = 0;
-  offer_items(t, row, w);
+  offer_items(t, row, w, slope);
   while (i < row->items.count || u < row->units.count) {
     const Offer *item = i < row->items.count ? &row->offers[i] : NULL;
     const Slice *unit = u < row->units.count ? &row->units.data[u] : NULL;
     bool take_item = item && (!unit || item->slice->bytes <= 0 ||
                               (unit->bytes > 0 && item->cost * unit->bytes >= w.regather * unit->ns * item->slice->bytes));
-    double kept = take(take_item ? item->slice->bytes : unit->bytes, &room);
-    out.ns += (1 - kept) * (take_item ? item->cost : w.regather * unit->ns);
-    out.again |= take_item && kept < 1 && item->again;
+    double given = 1 - take(take_item ? item->slice->bytes : unit->bytes, &room);
+    out.ns += given * (take_item ? item->cost : w.regather * unit->ns);
+    out.slope += given * (take_item ? item->slope : slope.regather * unit->ns);
+    out.again |= take_item && given > 0 && item->again;
     if (take_item) i++;
     else u++;
   }
@@ -221,26 +233,31 @@ typedef struct Most {
   bool again;
 } Most;
 
-static double consider(const Terms *t, const Row *row, Weighting at, Most *most) {
+static Weighed consider(const Terms *t, const Row *row, Weighting at, Most *most) {
   Weighed weighed = weigh(t, row, at);
   if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, t->by, weighed.again};
-  return weighed.ns;
+  return weighed;
 }
 
-/* The best share: weigh is concave in it. Returns what it reaches. */
-static double maximise_share(const Terms *t, const Row *row, Weighting at, int halvings, Most *most) {
-  double low = 0, high = 1, best;
-  for (int i = 0; i < halvings; i++) {
-    double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    double at_a = weigh(t, row, (Weighting){a, at.link, at.price}).ns, at_b = weigh(t, row, (Weighting){b, at.link, at.price}).ns;
-    if (at_a < at_b)
-      low = a;
+/* The best share. weigh is concave in it and of straight pieces: it lies below its tangents, and where one that rises meets one that
+ * falls is the best place to look next, the last one when it reaches them. Returns what it reaches. */
+static double maximise_share(const Terms *t, const Row *row, Weighting at, Most *most) {
+  double low = 0, high = 1;
+  Weighed rising = consider(t, row, (Weighting){low, at.link, at.price}, most);
+  Weighed falling = consider(t, row, (Weighting){high, at.link, at.price}, most);
+  double best = fmax(rising.ns, falling.ns);
+  for (int i = 0; i < TANGENTS && rising.slope > 0 && falling.slope < 0; i++) {
+    double share = low + (falling.ns - rising.ns - falling.slope * (high - low)) / (rising.slope - falling.slope);
+    double reach = rising.ns + rising.slope * (share - low);
+    Weighed next = consider(t, row, (Weighting){share, at.link, at.price}, most);
+    best = fmax(best, next.ns);
+    if (next.ns >= reach * (1 - TOUCHING)) break;
+    if (next.slope > 0)
+      low = share, rising = next;
     else
-      high = b;
+      high = share, falling = next;
   }
-  best = consider(t, row, (Weighting){(low + high) / 2, at.link, at.price}, most);
-  best = fmax(best, consider(t, row, (Weighting){0, at.link, at.price}, most));
-  return fmax(best, consider(t, row, (Weighting){1, at.link, at.price}, most));
+  return best;
 }
 
 /* Concave in the link's weight and in the price too: one of them is raised up to `high`. */
@@ -248,8 +265,8 @@ static void maximise_away(const Terms *t, const Row *row, bool price, double hig
   double low = 0;
   for (int i = 0; i < LINK_HALVINGS; i++) {
     double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    double at_a = maximise_share(t, row, (Weighting){0, price ? 0 : a, price ? a : 0}, ROUGH_HALVINGS, most);
-    double at_b = maximise_share(t, row, (Weighting){0, price ? 0 : b, price ? b : 0}, ROUGH_HALVINGS, most);
+    double at_a = maximise_share(t, row, (Weighting){0, price ? 0 : a, price ? a : 0}, most);
+    double at_b = maximise_share(t, row, (Weighting){0, price ? 0 : b, price ? b : 0}, most);
     if (at_a < at_b)
       low = a;
     else
@@ -268,11 +285,11 @@ static double highest_price(const Row *row) {
 }
 
 static void maximise(const Terms *t, const Row *row, Most *most) {
-  (void)maximise_share(t, row, (Weighting){0}, HALVINGS, most);
+  (void)maximise_share(t, row, (Weighting){0}, most);
   if (!row->moves) return;
   maximise_away(t, row, false, 1, most);
   if (row->host_ns < NEVER) maximise_away(t, row, true, highest_price(row), most);
-  (void)maximise_share(t, row, most->at, HALVINGS, most);
+  (void)maximise_share(t, row, most->at, most);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------------------- */

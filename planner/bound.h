@@ -35,7 +35,7 @@
  * in A.
  *
  * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under one row is a fractional knapsack: a
- * Lagrangian bound, valid for every w and row, maximised over w by ternary search (it is concave in w) and over the rows of the
+ * Lagrangian bound, valid for every w and row, maximised over w by tangents (it is concave in w) and over the rows of the
  * loss, of the largest M_j short-fall and of the least M_j. Head: the first unit is gathered before its first operator; tail: the
  * last gradient's reduction. */
 #ifndef FSDPC_PLANNER_BOUND_H

@@ -94,13 +94,17 @@ static void insert(IntervalPool *pool, IntervalMap *map, Interval interval) {
   *at = id;
 }
 
-/* Takes the node out whose interval begins there. */
-static void erase(IntervalPool *pool, IntervalMap *map, uint64_t begin) {
+/* Where the interval [begin, end) hangs; NULL when there is none like it. */
+static uint32_t *find_exactly(const IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
   uint32_t *at = map;
-  while (node(pool, *at)->interval.begin != begin) {
+  while (*at && node(pool, *at)->interval.begin != begin) {
     IntervalNode *above = node(pool, *at);
     at = above->interval.begin < begin ? &above->right : &above->left;
   }
+  return *at && node(pool, *at)->interval.end == end ? at : NULL;
+}
+
+static void erase(IntervalPool *pool, uint32_t *at) {
   uint32_t id = *at;
   *at = merge(pool, node(pool, id)->left, node(pool, id)->right);
   free_node(pool, id);
@@ -116,13 +120,12 @@ static void cut(IntervalPool *pool, IntervalMap *map, uint64_t at) {
 }
 
 void intervals_clear(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
-  uint32_t left, middle, right;
-  const Interval *found = intervals_after(pool, *map, begin);
-  if (!found || found->begin >= end) return;
-  if (found->begin == begin && found->end == end) {
-    erase(pool, map, begin);
+  uint32_t left, middle, right, *whole = find_exactly(pool, map, begin, end);
+  if (whole) {
+    erase(pool, whole);
     return;
   }
+  if (!intervals_touch(pool, *map, begin, end)) return;
   cut(pool, map, begin);
   cut(pool, map, end);
   split(pool, *map, begin, &left, &middle);
