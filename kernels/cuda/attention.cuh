@@ -19,8 +19,9 @@ template <class T> struct Attention {
   float *lse, *delta; /* [batch heads][tq]; delta = sum of o do */
 };
 
+/* The backward pass holds two sides of ROWS and two of COLS: less than the 99 KiB that a block may have on any GPU. */
 template <int DP_> struct Tile {
-  static constexpr int DP = DP_, ROWS = DP <= 128 ? 64 : 32, COLS = DP <= 128 ? 32 : 16, THREADS = ROWS * 4;
+  static constexpr int DP = DP_, ROWS = DP <= 128 ? 64 : 32, COLS = DP <= 64 ? 32 : DP <= 128 ? 16 : 8, THREADS = ROWS * 4;
   static constexpr int LD = DP + 4, LDP = COLS + 1, PAIRS = COLS / 8, PARTS = DP / 32;
   static constexpr int ROW_FLOATS = ROWS * LD, COL_FLOATS = COLS * LD, P_FLOATS = ROWS * LDP + (4 - ROWS * LDP % 4) % 4;
 };
@@ -95,15 +96,17 @@ template <class T, class S>
 DEVICE void store_rows(T *to, int64_t ld, int first, int limit, int head_dim, const float factor[2],
                        float acc[2][S::PARTS][4], int add, S) {
   Own own = own_part();
+#pragma unroll /* so that acc stays in registers */
   for (int i = 0; i < 2; i++) {
     int row = first + own.group + i * (S::ROWS / 2);
     if (row >= limit) continue;
 #pragma unroll
     for (int n = 0; n < S::PARTS; n++) {
       int d = own.lane * 4 + 32 * n;
-      for (int j = 0; j < 4 && d + j < head_dim; j++) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
         float value = acc[i][n][j] * factor[i];
-        put<T, 1>(to + row * ld + d + j, &value, add);
+        if (d + j < head_dim) put<T, 1>(to + row * ld + d + j, &value, add);
       }
     }
   }

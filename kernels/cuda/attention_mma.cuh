@@ -82,7 +82,7 @@ template <int COLS, int D, class T> DEVICE void tile_scores(const T *a, const T 
   const T *left = a + lane % 16 * LD + lane / 16 * 8, *right = b + (lane % 8 + lane / 16 * 8) * LD + lane / 8 % 2 * 8;
 #pragma unroll
   for (int j = 0; j < COLS / 8; j++) s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0;
-#pragma unroll
+#pragma unroll 4 /* all at once, keys of 128 dimensions spill */
   for (int d = 0; d < D; d += 16) {
     uint32_t x[4], y[4];
     ldmatrix<false>(x, left + d);

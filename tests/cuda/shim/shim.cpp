@@ -207,7 +207,7 @@ void shim_run(dim3 blocks, dim3 threads, size_t shared_bytes, void (*call)(void 
   int count = (int)(threads.x * threads.y * threads.z), total = (int)(blocks.x * blocks.y * blocks.z);
   if (count < 1 || count > MOST_THREADS || total < 1) shim_fail("a launch of no thread, or of more than 1024");
   if (blocks.y > 65535 || blocks.z > 65535) shim_fail("a grid of more than 65535 blocks in y or z");
-  if (shared_bytes > 227 * 1024) shim_fail("more shared memory than a block may have");
+  if (shared_bytes > SHIM_SHARED_BYTES) shim_fail("more shared memory than a block may have");
   int *order = (int *)malloc(sizeof *order * (size_t)total);
   shuffle(total, order);
   machine.call = call, machine.arg = arg, machine.dynamic_bytes = shared_bytes;
