@@ -9,29 +9,39 @@ struct Sources {
   const void *x[CUDA_MAX_PEERS];
 };
 
-constexpr int LEVELS = 7; /* log2(CUDA_MAX_PEERS) + 1 */
+constexpr int BITS = 7; /* of a number of ranks */
+static_assert(CUDA_MAX_PEERS < 1 << BITS, "every number of ranks has a tree");
 
-/* Partial sums wait on a stack, their sizes falling powers of two, like a binary counter's digits; what is left at the end
- * is added from the smallest on. take(rank, to) reads N values. */
-template <int N, class V, class Take> DEVICE void tree(int32_t ranks, Take take, V *out) {
-  V stack[LEVELS][N];
-  int depth = 0;
-  for (int32_t rank = 0; rank < ranks; rank++) {
-    take(rank, stack[depth++]);
-    for (uint32_t done = (uint32_t)rank + 1; done % 2 == 0; done /= 2, depth--) {
-      for (int j = 0; j < N; j++) stack[depth - 2][j] += stack[depth - 1][j];
-    }
+/* Of 2^LOG ranks from `first` on. take(rank, to) reads N values. */
+template <int LOG, int N, class V, class Take> DEVICE void whole_tree(int32_t first, Take take, V *out) {
+  if constexpr (LOG == 0) {
+    take(first, out);
+  } else {
+    V right[N];
+    whole_tree<LOG - 1, N>(first, take, out);
+    whole_tree<LOG - 1, N>(first + (1 << (LOG - 1)), take, right);
+#pragma unroll
+    for (int j = 0; j < N; j++) out[j] += right[j];
   }
-  for (; depth > 1; depth--) {
-    for (int j = 0; j < N; j++) stack[depth - 2][j] += stack[depth - 1][j];
+}
+
+/* A number of ranks is a sum of powers of two, the largest first: whole trees, added from the smallest, last one on. All
+ * indices are constants, so that sums stay in registers. started: out holds the trees below 2^LOG. */
+template <int LOG, int N, class V, class Take> DEVICE void tree(int32_t ranks, Take take, bool started, V *out) {
+  if (ranks >> LOG & 1) {
+    V sum[N];
+    whole_tree<LOG, N>(ranks >> (LOG + 1) << (LOG + 1), take, sum);
+#pragma unroll
+    for (int j = 0; j < N; j++) out[j] = started ? sum[j] + out[j] : sum[j];
+    started = true;
   }
-  for (int j = 0; j < N; j++) out[j] = stack[0][j];
+  if constexpr (LOG + 1 < BITS) tree<LOG + 1, N>(ranks, take, started, out);
 }
 
 template <class T, int N> __global__ void tree_kernel(int64_t pieces, int32_t ranks, Sources sources, T *y, int add) {
   for (int64_t p = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; p < pieces; p += (int64_t)gridDim.x * blockDim.x) {
-    float sum[N];
-    tree<N>(ranks, [&](int32_t rank, float *to) { load<T, N>((const T *)sources.x[rank] + p * N, to); }, sum);
+    float sum[N] = {0};
+    tree<0, N>(ranks, [&](int32_t rank, float *to) { load<T, N>((const T *)sources.x[rank] + p * N, to); }, false, sum);
     put<T, N>(y + p * N, sum, add);
   }
 }
@@ -53,8 +63,11 @@ int cuda_tree_sum(CudaStream stream, int64_t n, int32_t ranks, const void *const
 }
 
 static __global__ void tree_f64_kernel(int64_t n, int32_t ranks, Sources sources, double *y) {
-  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
-    tree<1>(ranks, [&](int32_t rank, double *to) { *to = ((const double *)sources.x[rank])[i]; }, y + i);
+  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+    double sum = 0;
+    tree<0, 1>(ranks, [&](int32_t rank, double *to) { *to = ((const double *)sources.x[rank])[i]; }, false, &sum);
+    y[i] = sum;
+  }
 }
 
 int cuda_tree_sum_f64(CudaStream stream, int64_t n, int32_t ranks, const void *const *sources, double *y) {

@@ -18,7 +18,7 @@ static size_t width_of(int type) { return type == CUDA_F32 ? 4 : 2; }
 
 /* --- operands of one call ----------------------------------------------------------------------------------------- */
 
-enum { MOST_OPERANDS = 12 };
+enum { MOST_OPERANDS = CUDA_MAX_PEERS + 1 /* of tree_sum */ };
 
 typedef struct Operand {
   void *device;
