@@ -96,6 +96,7 @@ static bool issue_segment(CudaBackend *cuda, int32_t index, CudaTimer *timers) {
   return cuda_ok(error, "joining the streams", &cuda->failure);
 }
 
+/* Kernels keep the priorities of their streams, which a graph otherwise takes from the stream that it is launched on. */
 static bool capture(CudaBackend *cuda, int32_t index) {
   cudaStream_t origin = cuda->streams[cuda->origin];
   cudaGraph_t graph = NULL;
@@ -104,7 +105,8 @@ static bool capture(CudaBackend *cuda, int32_t index) {
   bool issued = issue_segment(cuda, index, NULL);
   int error = (int)cudaStreamEndCapture(origin, &graph); /* also after a failure: the stream must leave the mode */
   bool ok = issued && cuda_ok(error, "capturing a segment", &cuda->failure) &&
-            cuda_ok((int)cudaGraphInstantiate(&cuda->graphs[index], graph, 0), "building a segment's graph", &cuda->failure);
+            cuda_ok((int)cudaGraphInstantiate(&cuda->graphs[index], graph, cudaGraphInstantiateFlagUseNodePriority),
+                    "building a segment's graph", &cuda->failure);
   if (graph != NULL) cudaGraphDestroy(graph);
   return ok;
 }

@@ -30,6 +30,7 @@ typedef std::shared_ptr<Node> NodeRef;
 
 struct CUgraph_st {
   std::vector<NodeRef> nodes;
+  bool high = false; /* some of them from streams of high priority */
 };
 struct CUgraphExec_st {
   std::vector<NodeRef> nodes;
@@ -38,6 +39,7 @@ struct CUstream_st {
   NodeRef last;
   NodeRef before; /* what was last when the stream began to be captured */
   CUgraph_st *capture = nullptr;
+  bool high = false; /* its priority */
 };
 struct CUevent_st {
   NodeRef node;
@@ -71,7 +73,7 @@ void add_trying(CUstream_st *stream, std::function<bool()> work, NodeRef also = 
   if (also) node->after.push_back(also);
   node->graph = stream->capture;
   stream->last = node;
-  if (stream->capture) stream->capture->nodes.push_back(node);
+  if (stream->capture) stream->capture->nodes.push_back(node), stream->capture->high |= stream->high;
   else fake().pending.push_back(node);
 }
 
@@ -256,8 +258,9 @@ cudaError_t cudaIpcCloseMemHandle(void *p) { return cudaFree(p); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   return *least = 0, *greatest = -1, cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int priority) {
   *stream = new CUstream_st;
+  (*stream)->high = priority < 0;
   fake().streams.push_back(*stream);
   return cudaSuccess;
 }
@@ -329,7 +332,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
   *out = graph;
   return joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
 }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
+/* A graph that would run all its nodes at the priority of the stream it is launched on is refused; CUDA makes it so silently. */
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
+  if (graph->high && (flags & cudaGraphInstantiateFlagUseNodePriority) == 0) return cudaErrorInvalidValue;
   *out = new CUgraphExec_st;
   fake().graphs++;
   (*out)->nodes = graph->nodes;
