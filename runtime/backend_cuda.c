@@ -96,17 +96,19 @@ static bool issue_segment(CudaBackend *cuda, int32_t index, CudaTimer *timers) {
   return cuda_ok(error, "joining the streams", &cuda->failure);
 }
 
-/* Kernels keep the priorities of their streams, which a graph otherwise takes from the stream that it is launched on. */
-static bool capture(CudaBackend *cuda, int32_t index) {
+/* Segments [first, end) as one graph, kept as that of the first. Kernels keep the priorities of their streams, which a graph otherwise takes from the
+ * stream that it is launched on. */
+static bool capture(CudaBackend *cuda, int32_t first, int32_t end) {
   cudaStream_t origin = cuda->streams[cuda->origin];
   cudaGraph_t graph = NULL;
+  bool issued = true;
   if (!cuda_ok((int)cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal), "capturing", &cuda->failure))
     return false;
-  bool issued = issue_segment(cuda, index, NULL);
+  for (int32_t i = first; i < end && issued; i++) issued = issue_segment(cuda, i, NULL);
   int error = (int)cudaStreamEndCapture(origin, &graph); /* also after a failure: the stream must leave the mode */
-  bool ok = issued && cuda_ok(error, "capturing a segment", &cuda->failure) &&
-            cuda_ok((int)cudaGraphInstantiate(&cuda->graphs[index], graph, cudaGraphInstantiateFlagUseNodePriority),
-                    "building a segment's graph", &cuda->failure);
+  bool ok = issued && cuda_ok(error, "capturing a step", &cuda->failure) &&
+            cuda_ok((int)cudaGraphInstantiate(&cuda->graphs[first], graph, cudaGraphInstantiateFlagUseNodePriority),
+                    "building a step's graph", &cuda->failure);
   if (graph != NULL) cudaGraphDestroy(graph);
   return ok;
 }
@@ -178,11 +180,20 @@ static bool run_timed(CudaBackend *cuda, int32_t index, const StepState *state, 
 
 /* --- methods ------------------------------------------------------------------------------------------------------ */
 
+/* Without segments that repeat (micro-batches to accumulate over) a step is one graph. */
+static bool is_one_graph(const Plan *plan) {
+  for (uint32_t s = 0; s < plan->segments.count; s++)
+    if (plan->segments.data[s].count > 1) return false;
+  return true;
+}
+
 /* Evaluation and sampling leave no graphs: what they run ends, or stands, elsewhere. */
 static bool queue_segment(CudaBackend *cuda, int32_t index) {
   if (!cuda->use_graphs || !cuda->warm || cuda->machine.state->forward_only) return issue_segment(cuda, index, NULL);
-  if (cuda->graphs[index] == NULL && !capture(cuda, index)) return false;
-  return cuda_ok((int)cudaGraphLaunch(cuda->graphs[index], cuda->streams[cuda->origin]), "launching a segment",
+  bool one = is_one_graph(cuda->config.plan);
+  if (one && index > 0) return true; /* went with the first */
+  if (cuda->graphs[index] == NULL && !capture(cuda, index, one ? (int32_t)cuda->config.plan->segments.count : index + 1)) return false;
+  return cuda_ok((int)cudaGraphLaunch(cuda->graphs[index], cuda->streams[cuda->origin]), "launching a step's graph",
                  &cuda->failure);
 }
 

@@ -1,6 +1,7 @@
-/* Owns: the CUDA backend: a stream a queue, events as CUDA events, a segment as one captured graph.
+/* Owns: the CUDA backend: a stream a queue, events as CUDA events, a step as one captured graph; where it accumulates over
+ * micro-batches, a graph a segment.
  *
- * A step runs without the host waiting: run_segment queues a segment's graph and returns, and only the call for the last
+ * A step runs without the host waiting: run_segment queues a graph and returns, and only the call for the last
  * repetition of the plan's last segment waits, watching for errors, for `stop` and for a time limit. What the step reads
  * anew (rates, counts, the tokens of all its micro-batches) is staged in pinned memory and copied to the device once, at
  * its start. The first step runs without graphs: it loads kernels and lets NCCL connect.

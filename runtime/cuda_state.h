@@ -45,7 +45,7 @@ typedef struct CudaBackend {
   uint32_t origin;                    /* the compute queue: others fork from it and join it */
   cudaEvent_t *events;                /* the plan's */
   cudaEvent_t fork, join[STREAM_COUNT], done;
-  cudaGraphExec_t *graphs; /* by segment; NULL: not captured yet */
+  cudaGraphExec_t *graphs; /* by first segment; NULL: not captured yet, or part of another */
   CudaTimer *timers;       /* by instruction; NULL until times are asked for */
 
   bool use_graphs, sync_each;

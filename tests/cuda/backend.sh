@@ -17,6 +17,14 @@ for model in gpt-tiny llama-tiny; do
   done
 done
 
+# A step is one graph; where it accumulates over N micro-batches, N + 2 launches. The first step has none.
+launches() { # MICRO_BATCH LAUNCHES
+  FAKE_LAUNCHES=launches train launches "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 3 --backend cuda --micro-batch "$1"
+  [ "$(cat launches)" = "$2" ] || fail "$(cat launches) graphs were launched in two steps of micro-batches of $1"
+}
+launches 8 2
+launches 4 8
+
 # Several ranks on one GPU.
 for ranks in 2 4; do
   train "gpt-$ranks" "$fixtures/gpt-tiny.fsdp" --ranks "$ranks" --steps 4 --backend cuda

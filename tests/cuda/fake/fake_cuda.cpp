@@ -340,7 +340,18 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
   (*out)->nodes = graph->nodes;
   return cudaSuccess;
 }
+/* FAKE_LAUNCHES: a file for the number of graphs launched. */
+static void note_launch() {
+  static int launches = 0;
+  const char *path = getenv("FAKE_LAUNCHES");
+  FILE *file = path != NULL ? fopen(path, "w") : NULL;
+  launches++;
+  if (file == NULL) return;
+  fprintf(file, "%d\n", launches);
+  fclose(file);
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  note_launch();
   std::map<Node *, NodeRef> copies;
   NodeRef end = std::make_shared<Node>();
   end->work = [] { return true; };
