@@ -66,18 +66,23 @@ template <class G, class W, class C, Kind KIND> struct Step {
   }
 
   DEVICE void four(int64_t i, float decay, const Rounder &rounder) const {
-    float w[PER], m[PER] = {0}, v[PER] = {0};
-    weights_take(weights, i, w);
+    float grad[PER], w[PER], m[PER] = {0}, v[PER] = {0};
+    W kept[PER];
+    C copy[PER];
+    four_take(g + i, grad);
+    four_take(weights + i, w);
     if (u.m != NULL) load<float, PER>(u.m + i, m);
     if (KIND == ADAMW) load<float, PER>(u.v + i, v);
 #pragma unroll
-    for (int j = 0; j < PER; j++) update(to_float(g[i + j]) * scale, decay, w[j], m[j], v[j]);
-    weights_put(weights, i, w, rounder);
+    for (int j = 0; j < PER; j++) {
+      update(grad[j] * scale, decay, w[j], m[j], v[j]);
+      kept[j] = rounded<W>(w[j], i + j, rounder);
+      copy[j] = from_float<C>(w[j]);
+    }
+    four_put(weights + i, kept);
     if (u.m != NULL) store<float, PER>(u.m + i, m);
     if (KIND == ADAMW) store<float, PER>(u.v + i, v);
-    if (cast == NULL) return;
-#pragma unroll
-    for (int j = 0; j < PER; j++) cast[i + j] = from_float<C>(w[j]);
+    if (cast != NULL) four_put(cast + i, copy);
   }
 };
 
@@ -117,7 +122,11 @@ static int launch_update(CudaStream stream, const CudaUpdate &p, const Moments &
   return LAUNCHED();
 }
 
+/* As shards start. */
+static bool aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
+
 template <Kind KIND> static int update(CudaStream stream, const CudaUpdate &p, const Moments &u) {
+  if (!aligned(p.g.x) || !aligned(p.w.x) || !aligned(p.cast.x) || !aligned(u.m) || !aligned(u.v)) return CUDA_UNSUPPORTED;
   int from = p.g.type, to = p.cast.x == NULL ? from : p.cast.type; /* absent: any type that is compiled with g's */
   if (p.w.type == CUDA_BF16 && p.cast.x == NULL && from == CUDA_F32) return launch_update<float, bf16, bf16, KIND>(stream, p, u);
   if (p.w.type == CUDA_BF16 && p.cast.x == NULL && from == CUDA_BF16) return launch_update<bf16, bf16, bf16, KIND>(stream, p, u);
