@@ -8,6 +8,7 @@
 #include "planner/plan/plan.h"
 #include "planner/plan/sim.h"
 #include "planner/planner.h"
+#include "planner/view/facts.h"
 
 typedef struct Cli {
   Arena *arena; /* lives as long as the process's one command */
@@ -69,6 +70,9 @@ int open_plan(Cli *cli, const char *path, Planned *planned);
 SimResult *read_measured(const Cli *cli, const Plan *plan, const char *path);
 
 /* --- what is said about a plan (report.c, report_json.c) ----------------------------------------------- */
+
+/* Of a plan for GPUs; nothing where they are not known. */
+Beside planned_beside(Arena *arena, const Planned *planned);
 
 /* Figures that both reports print. */
 typedef struct PlanFigures {

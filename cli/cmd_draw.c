@@ -32,7 +32,7 @@ static bool draw_trace(Text *out, const Drawn *drawn) {
 }
 
 static bool draw_html(Text *out, const Drawn *drawn) {
-  view_html(out, drawn->planned->plan, &drawn->planned->sim, drawn->measured);
+  view_html(out, drawn->planned->plan, &drawn->planned->sim, drawn->measured, planned_beside(out->arena, drawn->planned));
   return true;
 }
 

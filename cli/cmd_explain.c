@@ -28,6 +28,7 @@ int cmd_explain(Cli *cli) {
   int code = open_plan(cli, cli->options.operands.data[0], &planned);
   if (code != EXIT_OK) return code;
   Facts *facts = facts_of(cli->arena, planned.plan, &planned.sim);
+  facts->beside = planned_beside(cli->arena, &planned);
   ExplainStyle style = {!option_given(&cli->options, OPTION_NO_COSTS), cli_color(cli, stdout), cli_width(stdout)};
   if (option_given(&cli->options, OPTION_WHY)) return explain_why(cli, &planned, facts, &style);
   Text text = {.arena = cli->arena};

@@ -90,12 +90,18 @@ static void print_units(Arena *arena, const Plan *plan, FILE *out) {
 /* --- memory and time ----------------------------------------------------------------------------------- */
 
 /* What a run on GPUs takes that no plan decides, and what CUDA and NCCL may take. */
-static void print_beside(Arena *arena, const Planned *planned, FILE *out) {
+Beside planned_beside(Arena *arena, const Planned *planned) {
   BesideArena beside = beside_arena(planned->plan);
-  uint64_t all = planned->plan->arena_bytes + beside_total(&beside) + BESIDE_LIBRARIES_BYTES;
   char parts[256];
-  fprintf(out, "  %-16s %12s   %s; CUDA and NCCL take some %s more\n", "beside the arena", bytes(arena, beside_total(&beside)),
-          beside_text(&beside, parts, sizeof parts), bytes(arena, BESIDE_LIBRARIES_BYTES));
+  if (!planned->for_gpus) return (Beside){0, NULL};
+  return (Beside){beside_total(&beside), arena_printf(arena, "%s; CUDA and NCCL take some %s more", beside_text(&beside, parts, sizeof parts),
+                                                      bytes(arena, BESIDE_LIBRARIES_BYTES))};
+}
+
+static void print_beside(Arena *arena, const Planned *planned, FILE *out) {
+  Beside beside = planned_beside(arena, planned);
+  uint64_t all = planned->plan->arena_bytes + beside.bytes + BESIDE_LIBRARIES_BYTES;
+  fprintf(out, "  %-16s %12s   %s\n", "beside the arena", bytes(arena, beside.bytes), beside.parts);
   if (planned->device_bytes && all > planned->device_bytes)
     fprintf(out, "  warning: that is %s in all, and the device has %s: a run may be refused; plan with a smaller --memory\n",
             bytes(arena, all), bytes(arena, planned->device_bytes));

@@ -264,6 +264,7 @@ static void print_peak(const Page *page) {
                   100 * (double)by_class[c] / (double)f->live_bytes[at]);
   text_printf(page->out, "  %-16s %10s", "arena", size(f, f->plan->arena_bytes));
   if (f->plan->summary.budget_bytes) text_printf(page->out, "  of a budget of %s", size(f, f->plan->summary.budget_bytes));
+  if (f->beside.parts) text_printf(page->out, "\n  %-16s %10s  %s", "beside the arena", size(f, f->beside.bytes), f->beside.parts);
   if (f->plan->host_bytes)
     text_printf(page->out, "\n  %-16s %10s  %s", "host memory", size(f, f->plan->host_bytes), plan_host_text(f->arena, f->plan));
   text_printf(page->out, "\n  largest there:\n");

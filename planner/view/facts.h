@@ -52,6 +52,12 @@ typedef enum {
       SHARE_COUNT
 } Share;
 
+/* Device memory that a run takes beside the arena, which the plan does not place. */
+typedef struct Beside {
+  uint64_t bytes;
+  const char *parts; /* in words; NULL: there is none, or it is not known */
+} Beside;
+
 typedef struct Facts {
   Arena *arena;
   const Plan *plan;
@@ -67,6 +73,7 @@ typedef struct Facts {
   uint64_t share_ns[SHARE_COUNT];
   uint32_t launches;             /* kernels of a step */
   uint64_t launch_ns;            /* predicted time of launching them, part of the shares of compute */
+  Beside beside;                 /* whoever knows it fills it in */
 } Facts;
 
 /* All memory is arena's. */

@@ -47,7 +47,8 @@ static void cards(const Report *r) {
          arena_printf(arena, "%.2f of the prediction", (double)r->measured->sim->step_ns / (double)sim->step_ns));
   card(r, "exposed communication", ms(r, sim->exposed_comm_ns), arena_printf(arena, "%.1f %% of the step", exposed));
   card(r, "memory", size(r, plan->arena_bytes),
-       plan->summary.budget_bytes ? arena_printf(arena, "%.0f %% of %s", used, size(r, plan->summary.budget_bytes)) : "no budget");
+       arena_printf(arena, "%s%s", plan->summary.budget_bytes ? arena_printf(arena, "%.0f %% of %s", used, size(r, plan->summary.budget_bytes)) : "no budget",
+                    r->f->beside.parts ? arena_printf(arena, ", and %s beside it", size(r, r->f->beside.bytes)) : ""));
   card(r, "units", arena_printf(arena, "%u", plan->units.count), arena_printf(arena, "%s parameters", number(r, (double)plan->param_numel)));
   card(r, "ranks", arena_printf(arena, "%u", plan->world.ranks),
        arena_printf(arena, "%u shard%s &times; %u replica%s", plan->world.shard, plan->world.shard == 1 ? "" : "s", plan->world.replicas,
@@ -224,9 +225,10 @@ static void head(const Report *r) {
   text_printf(r->out, "</p></header>\n<main>\n");
 }
 
-void view_html(Text *out, const Plan *plan, const SimResult *sim, const SimResult *measured) {
+void view_html(Text *out, const Plan *plan, const SimResult *sim, const SimResult *measured, Beside beside) {
   Arena *arena = arena_new();
   Report r = {out, facts_of(arena, plan, sim), measured ? facts_of(arena, plan, measured) : NULL};
+  r.f->beside = beside;
   head(&r);
   cards(&r);
   how_to_read(&r);

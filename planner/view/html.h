@@ -6,7 +6,7 @@
 
 /* No network, no other file. Without JavaScript: a drawing and tables; with it, a schedule that can be zoomed. measured:
  * spans of a real step on a clock that begins at 0, segments as long as they were, or NULL. */
-void view_html(Text *out, const Plan *plan, const SimResult *sim, const SimResult *measured);
+void view_html(Text *out, const Plan *plan, const SimResult *sim, const SimResult *measured, Beside beside);
 
 /* --- for the files of the report ------------------------------------------------------------------------- */
 
