@@ -109,6 +109,9 @@ static void find_settings(Arena *arena, Findings *list) {
     const char *name = environment_name((Setting)s), *value = getenv(name);
     if (value && *value) add(arena, list, "settings", name, value, NULL);
   }
+  Stray stray;
+  for (uint32_t at = 0; environment_stray(&at, &stray);)
+    add(arena, list, "settings", arena_strdup(arena, stray.name), "has no effect", arena_printf(arena, "did you mean %s?", stray.meant));
   Failure failure = {0};
   if (!environment_check(&failure)) add(arena, list, "settings", "invalid", "see help", arena_strdup(arena, failure.text));
 }

@@ -4,10 +4,13 @@
 #include "base/text.h"
 #include "runtime/runtime.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_WORDS = 4 };
+#define PREFIX "FSDPC_"
 
 typedef struct Row {
   const char *name;
@@ -65,6 +68,37 @@ bool environment_check(Failure *failure) {
                   rows[s].name, getenv(rows[s].name), environment_values(arena, (Setting)s));
   arena_free(arena);
   return fine;
+}
+
+/* What other names that begin alike are for (scripts, tests) is not known here, so only near ones count. The beginning itself
+ * must not make them near. */
+static const char *meant_by(const char *name) {
+  const char *ends[SETTING_COUNT], *end;
+  for (int s = 0; s < SETTING_COUNT; s++) {
+    if (strcmp(name, rows[s].name) == 0) return NULL;
+    ends[s] = rows[s].name + strlen(PREFIX);
+  }
+  end = text_nearest(name + strlen(PREFIX), ends, SETTING_COUNT);
+  return end != NULL ? end - strlen(PREFIX) : NULL;
+}
+
+bool environment_stray(uint32_t *at, Stray *out) {
+  while (environ[*at] != NULL) {
+    const char *variable = environ[(*at)++];
+    size_t length = strcspn(variable, "=");
+    if (length >= sizeof out->name || strncmp(variable, PREFIX, strlen(PREFIX)) != 0) continue;
+    memcpy(out->name, variable, length);
+    out->name[length] = '\0';
+    out->meant = meant_by(out->name);
+    if (out->meant != NULL) return true;
+  }
+  return false;
+}
+
+void environment_note_strays(void) {
+  Stray stray;
+  for (uint32_t at = 0; environment_stray(&at, &stray);)
+    fprintf(stderr, "note: the environment variable %s has no effect; did you mean %s?\n", stray.name, stray.meant);
 }
 
 uint32_t environment_setting(Setting setting) {

@@ -22,6 +22,15 @@ typedef enum Setting {
 
 /* False: one has a value that it cannot have. */
 bool environment_check(Failure *failure);
+/* A variable that is nearly one of these and is not: it has no effect. */
+typedef struct Stray {
+  char name[64];
+  const char *meant;
+} Stray;
+/* The first from place *at of the environment on, which then lies behind it; false: there is none. */
+bool environment_stray(uint32_t *at, Stray *out);
+/* One line on stderr for each of them. */
+void environment_note_strays(void);
 /* Checked before, or what it is where it is not set. */
 uint32_t environment_setting(Setting setting);
 const char *environment_name(Setting setting);

@@ -111,6 +111,7 @@ static bool open_weights(Arena *arena, Generator *generator, Failure *failure) {
 static bool run(Arena *arena, Generator *generator, Failure *failure) {
   const Plan *plan = generator->plan;
   if (!open_decoder(arena, generator, failure) || !open_weights(arena, generator, failure)) return false;
+  environment_note_strays();
   const BackendKind *kind = environment_check(failure) ? backend_find(generator->options->backend, failure) : NULL;
   if (kind == NULL || (kind->check != NULL && !kind->check(plan, failure))) return false;
   if (!shared_open(arena, &generator->memory, 1, kind->shared_bytes(plan), failure)) return false;

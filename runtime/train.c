@@ -294,6 +294,7 @@ static bool check_options(TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   job->steps = options->steps != 0 ? options->steps : job->plan->recipe.steps;
   if (!environment_check(failure)) return false;
+  if (train_leads(options)) environment_note_strays();
   job->kind = backend_find(options->backend, failure);
   if (job->kind == NULL) return false;
   if (!job->plan->training) return fail(failure, RUN_INVALID, "this plan only runs forward; it cannot train");

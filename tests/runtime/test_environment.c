@@ -60,6 +60,27 @@ static void empty_is_as_good_as_not_set(void **state) {
   unsetenv("FSDPC_CUDA_ATTENTION");
 }
 
+static uint32_t strays(const char *name, Stray *last) {
+  uint32_t count = 0;
+  assert_int_equal(setenv(name, "1", 1), 0);
+  for (uint32_t at = 0; environment_stray(&at, last);) count++;
+  unsetenv(name);
+  return count;
+}
+
+static void a_misspelt_variable_is_named_with_the_one_that_is_meant(void **state) {
+  Stray stray;
+  (void)state;
+  assert_int_equal(strays("FSDPC_CUDA_SYCN", &stray), 1);
+  assert_string_equal(stray.name, "FSDPC_CUDA_SYCN");
+  assert_string_equal(stray.meant, "FSDPC_CUDA_SYNC");
+  assert_int_equal(strays("FSDPC_NCCL_WINDOW", &stray), 1);
+  assert_string_equal(stray.meant, "FSDPC_NCCL_WINDOWS");
+  assert_int_equal(strays("FSDPC_CUDA_SYNC", &stray), 0);
+  assert_int_equal(strays("FSDPC_MODELS", &stray), 0);
+  assert_int_equal(strays("CUDA_SYCN", &stray), 0);
+}
+
 static void kernels_are_called_as_the_setting_says(void **state) {
   (void)state;
   setenv("FSDPC_ISA", "auto", 1);
@@ -77,6 +98,7 @@ int main(void) {
       cmocka_unit_test(every_setting_refuses_what_it_cannot_be),
       cmocka_unit_test(every_value_offered_is_taken),
       cmocka_unit_test(empty_is_as_good_as_not_set),
+      cmocka_unit_test(a_misspelt_variable_is_named_with_the_one_that_is_meant),
       cmocka_unit_test(kernels_are_called_as_the_setting_says),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
