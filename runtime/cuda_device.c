@@ -28,7 +28,7 @@ static bool choose_device(CudaBackend *cuda, struct cudaDeviceProp *device, Fail
       !cuda_ok((int)cudaGetDeviceProperties(device, cuda->device), "asking a GPU what it is", failure))
     return false;
   snprintf(cuda->device_name, sizeof cuda->device_name, "%s, compute %d.%d", device->name, device->major, device->minor);
-  cuda->major = device->major;
+  cuda->compute = 10 * device->major + device->minor;
   if (device->major >= 8) return true;
   return fail(failure, RUN_INVALID, "backend \"cuda\": GPU %d (%s) is too old: compute 8.0 is needed", cuda->device,
               cuda->device_name);

@@ -212,8 +212,29 @@ static bool try_config(DnnGraph *g, cudnnBackendDescriptor_t config, cudnnBacken
   return g->error[0] == '\0';
 }
 
-bool dnn_build(DnnGraph *g, cudnnBackendDescriptor_t device) {
+static cudnnBackendDescriptor_t config_of(DnnGraph *g, cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t device,
+                                          const DnnEngine *e) {
+  cudnnBackendDescriptor_t engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR), choices[DNN_KNOBS];
+  set_descriptor(g, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
+  set_descriptor(g, engine, CUDNN_ATTR_ENGINE_DEVICEPROP, device);
+  set(g, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &e->number);
+  finish(g, engine, "the engine");
+  for (int i = 0; i < e->knob_count; i++) {
+    choices[i] = make(g, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    set(g, choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &e->knobs[i].knob);
+    set(g, choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &e->knobs[i].value);
+    finish(g, choices[i], "a knob");
+  }
+  cudnnBackendDescriptor_t config = make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  set_descriptor(g, config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
+  set(g, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, e->knob_count, choices);
+  finish(g, config, "the engine's knobs");
+  return config;
+}
+
+bool dnn_build(DnnGraph *g, cudnnBackendDescriptor_t device, const DnnEngine *engine) {
   cudnnBackendDescriptor_t configs[MOST_CONFIGS], graph = operation_graph(g);
+  if (engine != NULL) return try_config(g, config_of(g, graph, device, engine), device);
   int64_t found = ask_heuristic(g, graph, device, configs);
   char last[sizeof g->error] = "no engine has this graph";
   for (int64_t i = 0; i < found && g->error[0] == '\0'; i++) {

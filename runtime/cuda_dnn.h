@@ -70,9 +70,20 @@ cudnnBackendDescriptor_t dnn_device(const Dnn *dnn, int32_t id);
 /* A GPU described in cuDNN's own JSON, which need not exist. */
 cudnnBackendDescriptor_t dnn_device_described(const Dnn *dnn, const char *json);
 
-/* Makes the plan: the heuristic's first choice that is deterministic and builds, so the same in every run. False with
- * graph->error. Takes about a second: kernels are compiled. */
-bool dnn_build(DnnGraph *graph, cudnnBackendDescriptor_t device);
+/* An engine by its number in cuDNN, and how it is to be set. */
+enum { DNN_KNOBS = 6 };
+typedef struct DnnEngine {
+  int64_t number;
+  int knob_count;
+  struct {
+    cudnnBackendKnobType_t knob;
+    int64_t value;
+  } knobs[DNN_KNOBS];
+} DnnEngine;
+
+/* Makes the plan: by this engine; or, NULL, by the heuristic's first choice that is deterministic and builds, so the same in
+ * every run. False with graph->error. Takes about a second: kernels are compiled. */
+bool dnn_build(DnnGraph *graph, cudnnBackendDescriptor_t device, const DnnEngine *engine);
 /* The plan with addresses of its stored tensors and scalars; NULL on failure. */
 cudnnBackendDescriptor_t dnn_bind(const Dnn *dnn, const int64_t *ids, void *const *addresses, int64_t count,
                                   void *workspace);

@@ -7,9 +7,7 @@
 
 #include <math.h>
 
-/* From compute 10 on NVIDIA's front end names an engine by hand for a deterministic backward pass, so what the heuristic
- * offers first is not to be relied on there. */
-enum { MOST_PLANS = 64, MOST_TENSORS = 13, FIRST_UNSURE = 10 };
+enum { MOST_PLANS = 64, MOST_TENSORS = 13 };
 
 typedef struct Entry {
   CudaFlashCall call; /* addresses play no part */
@@ -34,7 +32,7 @@ struct CudaFlash {
   uint32_t entry_count;
   Launches *launches; /* by number */
   uint32_t launch_count;
-  bool forward_only;
+  int compute; /* of the device, as 90 */
   float hidden, one;
 };
 
@@ -47,7 +45,7 @@ int cuda_flash_version(const char **why) {
   return dnn_load(&dnn, library) ? (int)dnn.cudnnGetVersion() : 0;
 }
 
-CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int major, const char **why) {
+CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int compute, const char **why) {
   CudaFlash *flash = ARENA_NEW(arena, CudaFlash);
   if (cuda_flash_version(why) == 0 || !dnn_load(&flash->dnn, cuda_libs_cudnn())) return NULL;
   *why = "it does not take this GPU";
@@ -55,7 +53,7 @@ CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int major, 
   flash->arena = arena;
   flash->launches = ARENA_ARRAY(arena, Launches, calls);
   flash->launch_count = calls;
-  flash->forward_only = major >= FIRST_UNSURE;
+  flash->compute = compute;
   flash->hidden = -INFINITY;
   flash->one = 1;
   flash->device = dnn_device(&flash->dnn, device);
@@ -83,7 +81,7 @@ static Entry *entry_of(CudaFlash *flash, const CudaFlashCall *call) {
   if (flash->entry_count == MOST_PLANS) return NULL;
   Entry *entry = &flash->entries[flash->entry_count++];
   *entry = (Entry){.call = *call, .scale = (float)call->shape.scale};
-  entry->usable = flash_plan(&entry->plan, &flash->dnn, flash->device, call);
+  entry->usable = flash_plan(&entry->plan, &flash->dnn, flash->device, flash->compute, call);
   return entry;
 }
 
@@ -91,8 +89,7 @@ bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *c
   Launches *l = &flash->launches[number];
   *why = "it takes bf16 and f16, heads of 64, 96 or 128, rows on 16 bytes, and adds to no gradient";
   if (!flash_fits(call)) return false;
-  *why = "its backward pass is not known to be deterministic on this GPU";
-  if (call->backward && flash->forward_only) return false;
+  if (!flash_sound(call, flash->compute, flash->dnn.cudnnGetVersion(), why)) return false;
   Entry *entry = entry_of(flash, call);
   *why = entry != NULL ? entry->plan.graph.error : "too many shapes";
   if (entry == NULL || !entry->usable) return false;

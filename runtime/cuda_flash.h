@@ -23,8 +23,8 @@ typedef struct CudaFlashCall {
 
 /* Of the cuDNN that would be used, as 91900; 0: there is none, *why says what is wrong. */
 int cuda_flash_version(const char **why);
-/* Calls are told apart by number, below `calls`. major: of the device's compute capability. NULL: *why. */
-CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int major, const char **why);
+/* Calls are told apart by number, below `calls`. compute: the device's capability, as 90. NULL: *why. */
+CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int compute, const char **why);
 /* Builds the plan of a call, about a second a shape. False: cuDNN does not take it, *why. */
 bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *call, const char **why);
 /* After all calls are prepared: the device memory that they need one at a time, then that memory. False: *why. */

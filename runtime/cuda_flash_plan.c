@@ -179,11 +179,43 @@ bool flash_fits(const CudaFlashCall *c) {
   return s->batch > 0 && s->tq > 0 && s->tk > 0;
 }
 
-static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, const CudaFlashCall *call) {
+/* Where what the heuristic offers first is not to be relied on, NVIDIA's front end names a deterministic backward pass by hand
+ * (cudnn-frontend, CompositeSDPABackwardNode::override_heuristics_query). Versions [from, below). */
+typedef struct Named {
+  int first_compute, last_compute;
+  size_t from, below;
+  DnnEngine engine;
+} Named;
+
+static const DnnEngine *named_engine(const CudaFlashCall *call, int compute, size_t version) {
+  static const Named table[] = {
+      {100, 103, 91800, 92300, {5, 2, {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}}}},
+      {100, 103, 92300, SIZE_MAX,
+       {5, 6, {{CUDNN_KNOB_TYPE_TILE_M, 3}, {CUDNN_KNOB_TYPE_TILE_N, 2}, {CUDNN_KNOB_TYPE_KERNEL_CFG, 2},
+               {CUDNN_KNOB_TYPE_STREAM_K, 0}, {CUDNN_KNOB_TYPE_TILE_CGA_M, 0}, {CUDNN_KNOB_TYPE_STAGES, 2}}}},
+  };
+  for (size_t i = 0; call->backward && i < sizeof table / sizeof *table; i++)
+    if (compute >= table[i].first_compute && compute <= table[i].last_compute && version >= table[i].from && version < table[i].below)
+      return &table[i].engine;
+  return NULL;
+}
+
+/* The front end refuses, or works around, what these versions get wrong. */
+bool flash_sound(const CudaFlashCall *call, int compute, size_t version, const char **why) {
+  enum { TILE = 128 };
+  *why = "versions 9.10.0 and 9.10.1 compute attention wrongly";
+  if (version == 91000 || version == 91001) return false;
+  *why = "versions up to 9.15.0 need keys in multiples of 128 for a right backward pass";
+  if (call->backward && version <= 91500 && call->shape.tk % TILE != 0) return false;
+  *why = "its backward pass is not known to be deterministic on this GPU, or only from version 9.18 on";
+  return !call->backward || compute / 10 != 10 || named_engine(call, compute, version) != NULL;
+}
+
+static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, int compute, const CudaFlashCall *call) {
   const AttentionShape *s = &plan->part;
   plan->graph = (DnnGraph){.dnn = dnn};
   sketch(&plan->graph, call, s);
-  if (!dnn_build(&plan->graph, device)) return false;
+  if (!dnn_build(&plan->graph, device, named_engine(call, compute, dnn->cudnnGetVersion()))) return false;
   plan->delta_at = round_up((uint64_t)plan->graph.workspace_bytes, STEP_BYTES);
   plan->workspace_bytes = plan->delta_at;
   if (call->backward)
@@ -191,10 +223,10 @@ static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t devi
   return true;
 }
 
-bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, const CudaFlashCall *call) {
+bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, int compute, const CudaFlashCall *call) {
   plan->part = call->backward ? flash_part(&call->shape, BESIDE_ATTENTION_MOST) : call->shape;
   while (plan->part.batch > 0) {
-    if (!build(plan, dnn, device, call)) return false;
+    if (!build(plan, dnn, device, compute, call)) return false;
     if (plan->workspace_bytes <= BESIDE_ATTENTION_MOST) return true; /* nearly always, for what it takes is known */
     double too_much = (double)plan->workspace_bytes / BESIDE_ATTENTION_MOST;
     dnn_destroy(&plan->graph);

@@ -19,7 +19,7 @@ typedef struct CudaBackend {
   CudaMachine machine;
   CudaTensor *operands; /* parallel to plan->operands */
   uint64_t *reach;      /* of each instruction: the offset in the device's arena that its operands end at */
-  int device, major; /* its number, and the first of its compute capability */
+  int device, compute; /* its number, and its capability, as 90 */
   uint32_t sharers;  /* ranks on that device, this one included */
   bool own_gpus;     /* no two ranks of the job are on one device */
   char device_name[400]; /* and what was chosen on it */

@@ -14,14 +14,27 @@ enum { SKIPPED = 77, SLACK = 1024 /* bytes of a workspace that follow no formula
 
 static Dnn dnn;
 
-/* NVIDIA's data sheet and the CUDA programming guide's table of compute 9.0; clocks and memory play no part here. */
-static const char h200[] =
-    "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,\"pciDeviceId\":0,"
-    "\"multiProcessorCount\":132,\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
-    "\"regsPerBlock\":65536,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":232448,"
-    "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,"
-    "\"maxThreadsPerSM\":2048,\"isTccDriver\":0,\"supportCoopLaunch\":1,\"totalGlobalMem\":150754820096,"
-    "\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560}";
+/* NVIDIA's data sheets and the CUDA programming guide's tables of compute capabilities; names, clocks and memory play no part
+ * here. */
+typedef struct Device {
+  int compute, processors, shared_bytes, threads, l2_bytes;
+} Device;
+static const Device h200 = {90, 132, 232448, 2048, 62914560}, b200 = {100, 148, 232448, 2048, 132644864},
+                    a100 = {80, 108, 166912, 2048, 41943040}, rtx4090 = {89, 128, 101376, 1536, 75497472},
+                    rtx5090 = {120, 170, 101376, 1536, 100663296};
+
+static cudnnBackendDescriptor_t described(const Device *d) {
+  char text[1024];
+  snprintf(text, sizeof text,
+           "{\"deviceName\":\"described\",\"deviceVer\":%d,\"driverVer\":13000,\"cudaDeviceId\":0,\"pciDeviceId\":0,"
+           "\"multiProcessorCount\":%d,\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+           "\"regsPerBlock\":65536,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%d,"
+           "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,"
+           "\"maxThreadsPerSM\":%d,\"isTccDriver\":0,\"supportCoopLaunch\":1,\"totalGlobalMem\":150754820096,"
+           "\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":%d}",
+           10 * d->compute, d->processors, d->shared_bytes, d->threads, d->l2_bytes);
+  return dnn_device_described(&dnn, text);
+}
 
 /* q, k and v side by side in one buffer, as our models have them. */
 static CudaFlashCall call_of(int64_t batch, int64_t heads, int64_t kv_heads, int64_t t, int64_t head_dim, bool causal, int type,
@@ -34,15 +47,17 @@ static CudaFlashCall call_of(int64_t batch, int64_t heads, int64_t kv_heads, int
                          .q = packed, .k = packed, .v = packed, .o = own, .d_o = own, .dq = packed, .dk = packed, .dv = packed};
 }
 
-static FlashPlan planned(const CudaFlashCall *call, bool *ok) {
+static FlashPlan planned_for(const Device *described_device, const CudaFlashCall *call, bool *ok) {
   FlashPlan plan = {.workspace_bytes = 0};
-  cudnnBackendDescriptor_t device = dnn_device_described(&dnn, h200);
+  cudnnBackendDescriptor_t device = described(described_device);
   assert_non_null(device);
-  *ok = flash_fits(call) && flash_plan(&plan, &dnn, device, call);
+  *ok = flash_fits(call) && flash_plan(&plan, &dnn, device, described_device->compute, call);
   if (*ok) dnn_destroy(&plan.graph); /* what is checked are numbers */
   dnn.cudnnBackendDestroyDescriptor(device);
   return plan;
 }
+
+static FlashPlan planned(const CudaFlashCall *call, bool *ok) { return planned_for(&h200, call, ok); }
 
 static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples, int64_t heads) {
   bool ok;
@@ -87,6 +102,47 @@ static void long_samples_are_cut_along_the_heads(void **state) {
   CHECK(1, 32, 8, 8192, 128, true, CUDA_BF16, 1, 4);
 }
 
+static void expect_plan(const Device *device, const CudaFlashCall *call) {
+  bool ok;
+  FlashPlan plan = planned_for(device, call, &ok);
+  if (!ok) fail_msg("compute %d, %s: %s", device->compute, call->backward ? "backward" : "forward", plan.graph.error);
+  assert_in_range(plan.workspace_bytes, 0, flash_workspace_bytes(&plan.part));
+}
+
+/* On compute 10 by the engine that NVIDIA's front end names. */
+static void other_devices_have_plans_that_need_no_more_memory(void **state) {
+  const Device *const devices[] = {&a100, &rtx4090, &b200, &rtx5090};
+  (void)state;
+  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+    for (int backward = 0; backward < 2; backward++) {
+      CudaFlashCall gpt = call_of(4, 12, 12, 1024, 64, true, CUDA_BF16, backward);
+      CudaFlashCall llama = call_of(2, 32, 8, 2048, 128, true, CUDA_BF16, backward);
+      expect_plan(devices[i], &gpt);
+      expect_plan(devices[i], &llama);
+    }
+}
+
+static void versions_that_are_known_to_be_wrong_are_left_alone(void **state) {
+  (void)state;
+  static const struct {
+    size_t version;
+    int compute;
+    int64_t t;
+    bool forward, backward;
+  } rows[] = {{91900, 90, 1000, true, true},  {91002, 90, 1024, true, true},   {91000, 90, 1024, false, false},
+              {91001, 90, 1024, false, false}, {91500, 90, 1000, true, false}, {91501, 90, 1000, true, true},
+              {91700, 100, 1024, true, false}, {91800, 100, 1024, true, true}, {91900, 103, 1024, true, true},
+              {92300, 100, 1024, true, true},  {91900, 107, 1024, true, false}, {91900, 120, 1024, true, true}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int backward = 0; backward < 2; backward++) {
+      const char *why;
+      CudaFlashCall call = call_of(1, 2, 2, rows[i].t, 64, true, CUDA_BF16, backward);
+      bool expected = backward ? rows[i].backward : rows[i].forward;
+      if (flash_sound(&call, rows[i].compute, rows[i].version, &why) != expected)
+        fail_msg("version %zu, compute %d, %s: not as expected", rows[i].version, rows[i].compute, backward ? "backward" : "forward");
+    }
+}
+
 static void heads_that_need_too_much_are_refused(void **state) {
   (void)state;
   bool ok;
@@ -121,6 +177,8 @@ int main(void) {
       cmocka_unit_test(heads_of_96_without_a_mask_in_f16_have_plans),
       cmocka_unit_test(lengths_that_are_no_round_number_are_rounded_up),
       cmocka_unit_test(long_samples_are_cut_along_the_heads),
+      cmocka_unit_test(other_devices_have_plans_that_need_no_more_memory),
+      cmocka_unit_test(versions_that_are_known_to_be_wrong_are_left_alone),
       cmocka_unit_test(heads_that_need_too_much_are_refused),
       cmocka_unit_test(what_cudnn_would_compute_otherwise_is_left_to_own_kernels),
   };
