@@ -23,10 +23,10 @@ bool cuda_ok(int error, const char *what, Failure *failure) {
 
 /* --- issuing ------------------------------------------------------------------------------------------------------ */
 
-static bool instr_failed(CudaBackend *cuda, int32_t position, const char *reason, int code) {
+bool cuda_instr_failed(const CudaBackend *cuda, int32_t position, const char *reason, int code, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
-  return fail(&cuda->failure, code, "rank %u, stream %s, instruction %d (%s): %s", cuda->machine.rank,
+  return fail(failure, code, "rank %u, stream %s, instruction %d (%s): %s", cuda->machine.rank,
               stream_name(instr->stream), (int)position, plan_str(plan, instr->name), reason);
 }
 
@@ -34,13 +34,13 @@ static bool instr_ok(CudaBackend *cuda, int32_t position, int error) {
   if (error == 0) return true;
   if (error == CUDA_COMM_FAILED) {
     const Failure *why = &cuda->machine.comm->failure;
-    return instr_failed(cuda, position, why->text, why->code);
+    return cuda_instr_failed(cuda, position, why->text, why->code, &cuda->failure);
   }
   if (error == CUDA_UNSUPPORTED)
-    return instr_failed(cuda, position, "the GPU has no kernel for these element types or this shape", RUN_INVALID);
+    return cuda_instr_failed(cuda, position, "the GPU has no kernel for these element types or this shape", RUN_INVALID, &cuda->failure);
   if (error == CUDA_FLASH_FAILED)
-    return instr_failed(cuda, position, "cuDNN does not launch it; FSDPC_CUDA_ATTENTION=own uses own kernels", RUN_INVALID);
-  return instr_failed(cuda, position, cudaGetErrorString((cudaError_t)error), RUN_INVALID);
+    return cuda_instr_failed(cuda, position, "cuDNN does not launch it; FSDPC_CUDA_ATTENTION=own uses own kernels", RUN_INVALID, &cuda->failure);
+  return cuda_instr_failed(cuda, position, cudaGetErrorString((cudaError_t)error), RUN_INVALID, &cuda->failure);
 }
 
 static int execute(CudaBackend *cuda, int32_t position, cudaStream_t stream) {

@@ -14,6 +14,7 @@
   X(cublasLtDestroy)                                                                                         \
   X(cublasLtGetVersion)                                                                                      \
   X(cublasLtMatmul)                                                                                          \
+  X(cublasLtMatmulAlgoConfigGetAttribute)                                                                    \
   X(cublasLtMatmulAlgoGetHeuristic)                                                                          \
   X(cublasLtMatmulDescCreate)                                                                                \
   X(cublasLtMatmulDescDestroy)                                                                               \

@@ -146,6 +146,7 @@ static bool resolve(CudaBackend *cuda, const InstrSpec *specs, int32_t position,
 static bool prepare(CudaBackend *cuda, int32_t position, const char **refused, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
+  Failure why = {0};
   CudaCall call = {.machine = &cuda->machine,
                    .position = position,
                    .instr = instr,
@@ -154,8 +155,9 @@ static bool prepare(CudaBackend *cuda, int32_t position, const char **refused, F
                    .x = plan->reals.data + instr->reals,
                    .prepare = true,
                    .refused = refused,
-                   .failure = failure};
-  return !cuda_needs_preparing(instr->op) || cuda_function(instr->op)(&call) == 0;
+                   .failure = &why};
+  if (!cuda_needs_preparing(instr->op) || cuda_function(instr->op)(&call) == 0) return true;
+  return cuda_instr_failed(cuda, position, why.text, why.code, failure);
 }
 
 /* --- attention by cuDNN --------------------------------------------------------------------------------------------- */
@@ -189,6 +191,25 @@ static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure)
   return true;
 }
 
+/* What products there are and how they are computed: the run's header says it in a word, so that runs whose bits differ can
+ * be compared; ranks that choose otherwise are told of. */
+static bool tell_products(CudaBackend *cuda, Arena *arena, Failure *failure) {
+  Comm *host = cuda->config.host;
+  uint64_t own = cuda_products_fingerprint(cuda->machine.products), *all = ARENA_ARRAY(arena, uint64_t, host->ranks);
+  char what[64];
+  bool same = true;
+  all[0] = own;
+  if (host->ranks > 1 && host->share(host, own, all) != COMM_OK) return fail(failure, RUN_PEER_FAILED, "another rank failed");
+  for (uint32_t r = 1; r < host->ranks; r++) same = same && all[r] == all[0];
+  if (host->rank == 0 && environment_setting(SETTING_FSDPC_CUDA_PRODUCTS) == 1) cuda_products_list(cuda->machine.products, stderr);
+  if (host->rank == 0 && !same)
+    fputs("note: ranks compute the same products by different algorithms (other GPUs, or another cuBLASLt): bits will differ from a "
+          "run where they agree\n", stderr);
+  snprintf(what, sizeof what, "products %08x", (unsigned)(own ^ own >> 32));
+  say(cuda, what);
+  return true;
+}
+
 static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   const InstrSpec *specs = instr_specs(arena);
@@ -200,7 +221,7 @@ static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
     if (!resolve(cuda, specs, i, failure) || !prepare(cuda, i, &why, failure)) return false;
     if (why != NULL) refused = why;
   }
-  return bind_flash(cuda, refused, failure);
+  return tell_products(cuda, arena, failure) && bind_flash(cuda, refused, failure);
 }
 
 /* Every unit's parameters, side by side in device memory. */

@@ -59,13 +59,15 @@ static Entry *find(CudaProducts *products, const Shape *shape) {
   return NULL;
 }
 
+static const char *type_name(int type) { return type == CUDA_F32 ? "f32" : type == CUDA_BF16 ? "bf16" : "f16"; }
+
 static cudaDataType_t data_type(int type) {
   return type == CUDA_F32 ? CUDA_R_32F : type == CUDA_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
 static bool check(cublasStatus_t status, const Shape *s, const char *what, Failure *failure) {
   if (status == CUBLAS_STATUS_SUCCESS) return true;
-  return fail(failure, RUN_INVALID, "cuda: cuBLASLt: %s for a product of %lld x %lld x %lld failed with status %d", what,
+  return fail(failure, RUN_INVALID, "cuBLASLt: %s for a product of %lld x %lld x %lld failed with status %d", what,
               (long long)s->m, (long long)s->n, (long long)s->k, (int)status);
 }
 
@@ -119,6 +121,62 @@ static bool choose(CudaProducts *products, Entry *e, Failure *failure) {
   return ok;
 }
 
+/* --- what was chosen ---------------------------------------------------------------------------------------------- */
+
+/* Of an algorithm all that can be set, in the order of cublasLt.h. */
+static const struct {
+  const char *name;
+  cublasLtMatmulAlgoConfigAttributes_t attribute;
+  size_t bytes;
+} traits[] = {{"algorithm", CUBLASLT_ALGO_CONFIG_ID, 4},        {"tile", CUBLASLT_ALGO_CONFIG_TILE_ID, 4},
+              {"splits", CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4},   {"reduction", CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4},
+              {"swizzle", CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4}, {"option", CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4},
+              {"stages", CUBLASLT_ALGO_CONFIG_STAGES_ID, 4},    {"inner", CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2},
+              {"cluster", CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2}};
+enum { TRAITS = sizeof traits / sizeof *traits };
+
+/* 0 where the algorithm says nothing of it. */
+static uint32_t trait(const CudaProducts *products, const Entry *e, int i) {
+  uint32_t value = 0; /* little-endian: shorter ones fill its low bytes */
+  size_t written;
+  if (products->libs->cublasLtMatmulAlgoConfigGetAttribute(&e->algorithm, traits[i].attribute, &value, traits[i].bytes, &written) !=
+      CUBLAS_STATUS_SUCCESS)
+    return 0;
+  return value;
+}
+
+static uint64_t hash(uint64_t h, const void *data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+  return h;
+}
+
+uint64_t cuda_products_fingerprint(const CudaProducts *products) {
+  uint64_t all = 0;
+  for (uint32_t e = 0; e < products->count; e++) {
+    const Entry *entry = &products->entries[e];
+    uint64_t one = hash(0xcbf29ce484222325u, &entry->shape, sizeof entry->shape);
+    for (int i = 0; i < TRAITS; i++) {
+      uint32_t value = trait(products, entry, i);
+      one = hash(one, &value, sizeof value);
+    }
+    all += one;
+  }
+  return all;
+}
+
+void cuda_products_list(const CudaProducts *products, FILE *out) {
+  for (uint32_t e = 0; e < products->count; e++) {
+    const Entry *entry = &products->entries[e];
+    const Shape *s = &entry->shape;
+    fprintf(out, "product %lld x %lld x %lld %c%c %s to %s%s%s:", (long long)s->m, (long long)s->n, (long long)s->k, s->ta ? 'T' : 'N',
+            s->tb ? 'T' : 'N', type_name(s->type), type_name(s->out_type), s->add ? ", adds" : "", s->bias ? ", bias" : "");
+    for (int i = 0; i < TRAITS; i++) fprintf(out, " %s %u", traits[i].name, trait(products, entry, i));
+    fputc('\n', out);
+  }
+}
+
+/* --- the interface ------------------------------------------------------------------------------------------------- */
+
 CudaProducts *cuda_products_open(Arena *arena, const CudaLibs *libs, void *workspace, uint64_t workspace_bytes,
                                  Failure *failure) {
   CudaProducts *products = ARENA_NEW(arena, CudaProducts);
@@ -134,10 +192,11 @@ bool cuda_products_prepare(CudaProducts *products, const CudaProduct *product, F
   Shape shape = shape_of(product);
   if (find(products, &shape) != NULL) return true;
   if (products->count == MOST_SHAPES)
-    return fail(failure, RUN_INVALID, "cuda: the plan has products of more than %d shapes", (int)MOST_SHAPES);
+    return fail(failure, RUN_INVALID, "the plan has products of more than %d shapes", (int)MOST_SHAPES);
   if (product->b.type != product->a.type || (product->c.type != product->a.type && product->c.type != CUDA_F32) ||
       (product->bias.x != NULL && product->bias.type != product->c.type))
-    return fail(failure, RUN_INVALID, "cuda: products of these element types are not supported");
+    return fail(failure, RUN_INVALID, "no product on a GPU has operands of %s and a result of %s; reduce in the type of `precision`, or in f32",
+                type_name(product->a.type), type_name(product->c.type));
   Entry *entry = &products->entries[products->count];
   *entry = (Entry){.shape = shape};
   products->count++; /* before it can fail: close destroys what was made */

@@ -62,6 +62,8 @@ extern const Backend cuda_methods;
 unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf);
 /* Takes a GPU, tells the other ranks which, and checks that the run fits it. */
 bool cuda_device_open(CudaBackend *cuda, Arena *arena, Failure *failure);
+/* Fails with the instruction at this list position, its stream and layer, and the reason. */
+bool cuda_instr_failed(const CudaBackend *cuda, int32_t position, const char *reason, int code, Failure *failure);
 /* Fails with what was being done and CUDA's reason; true when error is 0. */
 bool cuda_ok(int error, const char *what, Failure *failure);
 /* Fills the host's staging memory for the step that begins, or for the one segment of a forward plan that is to run, and

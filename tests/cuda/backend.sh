@@ -95,6 +95,23 @@ steps() { grep -o "\"skipped\":[a-z]*" "$1"; }
 [ "$(steps f16.jsonl)" = "$(steps f16-cpu.jsonl)" ] || fail 'the backends skip different steps'
 steps f16.jsonl | grep -q true || fail 'nothing overflowed'
 
+# An algorithm is chosen once a product, the same in every run and plan, and the header says which; ranks that choose otherwise
+# are told of.
+run_products() { FSDPC_CUDA_PRODUCTS=1 FAKE_CHOICES=choices expect 0 run "$fixtures/gpt-tiny.fsdp" --steps 3 --backend cuda --data "$fixtures/tokens.bin" "$@"; }
+header() { grep -oE 'products [0-9a-f]{8}' err; }
+run_products --ranks 1 --micro-batch 8
+[ "$(cat choices)" = "$(grep -c '^product ' err)" ] || fail 'an algorithm was chosen more than once'
+first=$(header)
+said err 'algorithm 7 tile 0 splits 0'
+run_products --ranks 1 --micro-batch 8 --checkpoint full
+[ "$(header)" = "$first" ] || fail 'another plan has other algorithms'
+FAKE_ALGORITHM=8 run_products --ranks 1 --micro-batch 8
+[ "$(header)" != "$first" ] || fail 'other algorithms have the same sign'
+run_products --ranks 2
+! grep -q 'by different algorithms' err || fail 'ranks that agree are said to differ'
+FAKE_ALGORITHM=own run_products --ranks 2
+said err 'note: ranks compute the same products by different algorithms'
+
 # The peak is the plan's.
 expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 1 --json
 arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')
@@ -128,7 +145,7 @@ said err 'for each of the 2 ranks that share it'
 expect 0 doctor
 said out 'fake GPU, compute 9.0'
 expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
-said err 'fake GPU, compute 9.0, cuBLASLt'
+said err 'fake GPU, compute 9.0, products '
 
 # An instruction that fails is named with its stream and layer; the other ranks end too.
 sed 's/precision f32 reduce f32/precision f32 reduce bf16/' "$fixtures/gpt-tiny.fsdp" >mixed.fsdp

@@ -1,0 +1,204 @@
+/* Owns: cuBLASLt on the CPU: what runtime/cuda_product.c calls. It knows nothing but the library's own conventions
+ * (column-major, opaque descriptors), so that a product described wrongly comes out wrong; and it insists on what the
+ * library's header says: sizes of attributes, leading dimensions, alignment as promised when the algorithm was chosen. */
+#include "tests/cuda/fake/fake_cublaslt.h"
+
+#include "tests/cuda/fake/fake_cuda.h"
+#include "tests/cuda/host_product.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct Operation {
+  int32_t turn_a, turn_b;
+  uint32_t epilogue;
+  const void *bias;
+} Operation;
+
+typedef struct Layout {
+  cudaDataType_t type;
+  int64_t rows, cols, ld;
+} Layout;
+
+typedef struct Preference {
+  uint64_t workspace_bytes;
+  uint32_t reductions, align_a, align_b, align_c, align_d;
+} Preference;
+
+/* What an algorithm was chosen for, in its opaque words. */
+typedef struct Chosen {
+  int64_t m, n, k;
+  uint32_t align_a, align_b, align_c, id;
+} Chosen;
+
+typedef struct Job {
+  Operation op;
+  Layout a, b, c;
+  const void *from_a, *from_b;
+  void *to;
+  float alpha, beta;
+} Job;
+
+#define OP(descriptor)     ((Operation *)(void *)(descriptor))
+#define LAYOUT(descriptor) ((Layout *)(void *)(descriptor))
+#define ALLOCATE(type)     ((type *)calloc(1, sizeof(type)))
+
+static cublasStatus_t fill(void *to, size_t size, const void *from, size_t given) {
+  if (given != size) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(to, from, size);
+  return CUBLAS_STATUS_SUCCESS;
+}
+#define FILL(member) fill(&(member), sizeof(member), value, size)
+
+static cublasStatus_t create(cublasLtHandle_t *out) { return *out = (cublasLtHandle_t)(void *)ALLOCATE(int), CUBLAS_STATUS_SUCCESS; }
+static cublasStatus_t destroy(cublasLtHandle_t handle) { return free(handle), CUBLAS_STATUS_SUCCESS; }
+static size_t version(void) { return 130000; }
+
+static cublasStatus_t operation_create(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType_t scale) {
+  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return *out = (cublasLtMatmulDesc_t)(void *)ALLOCATE(Operation), CUBLAS_STATUS_SUCCESS;
+}
+static cublasStatus_t operation_destroy(cublasLtMatmulDesc_t operation) { return free(operation), CUBLAS_STATUS_SUCCESS; }
+static cublasStatus_t operation_set(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t name, const void *value, size_t size) {
+  switch (name) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: return FILL(OP(to)->turn_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return FILL(OP(to)->turn_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return FILL(OP(to)->epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return FILL(OP(to)->bias);
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+}
+
+static cublasStatus_t layout_create(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows, uint64_t cols, int64_t ld) {
+  if (ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE; /* columns would overlap */
+  Layout *layout = ALLOCATE(Layout);
+  *layout = (Layout){type, (int64_t)rows, (int64_t)cols, ld};
+  return *out = (cublasLtMatrixLayout_t)(void *)layout, CUBLAS_STATUS_SUCCESS;
+}
+static cublasStatus_t layout_destroy(cublasLtMatrixLayout_t layout) { return free(layout), CUBLAS_STATUS_SUCCESS; }
+
+static cublasStatus_t preference_create(cublasLtMatmulPreference_t *out) {
+  return *out = (cublasLtMatmulPreference_t)(void *)ALLOCATE(Preference), CUBLAS_STATUS_SUCCESS;
+}
+static cublasStatus_t preference_destroy(cublasLtMatmulPreference_t preference) { return free(preference), CUBLAS_STATUS_SUCCESS; }
+static cublasStatus_t preference_set(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttributes_t name, const void *value,
+                                     size_t size) {
+  Preference *preference = (Preference *)(void *)to;
+  switch (name) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return FILL(preference->workspace_bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return FILL(preference->reductions);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return FILL(preference->align_a);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return FILL(preference->align_b);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return FILL(preference->align_c);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return FILL(preference->align_d);
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+}
+
+/* Sizes of C = op(A) op(B), which must fit each other. */
+static bool sizes(const Operation *op, const Layout *a, const Layout *b, const Layout *c, Chosen *out) {
+  out->m = op->turn_a ? a->cols : a->rows, out->k = op->turn_a ? a->rows : a->cols;
+  out->n = op->turn_b ? b->rows : b->cols;
+  return (op->turn_b ? b->cols : b->rows) == out->k && c->rows == out->m && c->cols == out->n && a->type == b->type;
+}
+
+/* FAKE_CHOICES: a file for the number of algorithms chosen. */
+static uint32_t note_choice(void) {
+  static uint32_t choices = 0;
+  const char *path = getenv("FAKE_CHOICES");
+  FILE *file = path != NULL ? fopen(path, "w") : NULL;
+  choices++;
+  if (file != NULL) fprintf(file, "%u\n", choices), fclose(file);
+  return choices;
+}
+
+/* FAKE_ALGORITHM: the number of all of them; "own": another one in every process. */
+static uint32_t algorithm_number(void) {
+  const char *number = getenv("FAKE_ALGORITHM");
+  if (number == NULL) return 7;
+  return strcmp(number, "own") == 0 ? (uint32_t)getpid() : (uint32_t)atoi(number);
+}
+
+static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
+                                cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t results[],
+                                int *found) {
+  const Preference *p = (const Preference *)(void *)preference;
+  Chosen chosen = {.id = algorithm_number()};
+  bool in_place = p->reductions == 0 || (p->reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE) != 0; /* sums by atomics */
+  if (handle == NULL || wanted < 1 || c != d || in_place || p->workspace_bytes == 0) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!sizes(OP(op), LAYOUT(a), LAYOUT(b), LAYOUT(c), &chosen)) return CUBLAS_STATUS_INVALID_VALUE;
+  chosen.align_a = p->align_a, chosen.align_b = p->align_b, chosen.align_c = p->align_c < p->align_d ? p->align_c : p->align_d;
+  memset(&results[0], 0, sizeof results[0]);
+  memcpy(results[0].algo.data, &chosen, sizeof chosen);
+  note_choice();
+  return *found = 1, CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t config_get(const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttributes_t name, void *to,
+                                 size_t size, size_t *written) {
+  static const size_t bytes[] = {4, 4, 4, 4, 4, 4, 4, 2, 2};
+  Chosen chosen;
+  memcpy(&chosen, algorithm->data, sizeof chosen);
+  if ((size_t)name >= sizeof bytes / sizeof *bytes || size != bytes[name]) return CUBLAS_STATUS_INVALID_VALUE;
+  memset(to, 0, size);
+  if (name == CUBLASLT_ALGO_CONFIG_ID) memcpy(to, &chosen.id, sizeof chosen.id);
+  return *written = size, CUBLAS_STATUS_SUCCESS;
+}
+
+/* --- products ------------------------------------------------------------------------------------------------------ */
+
+static int type_of(cudaDataType_t type) { return type == CUDA_R_32F ? CUDA_F32 : type == CUDA_R_16BF ? CUDA_BF16 : CUDA_F16; }
+
+static double element(const Layout *layout, const void *from, bool turn, int64_t row, int64_t col) {
+  return (double)element_get(type_of(layout->type), from, turn ? col + row * layout->ld : row + col * layout->ld);
+}
+
+static void multiply(void *arg) {
+  Job job;
+  Chosen s;
+  memcpy(&job, arg, sizeof job);
+  sizes(&job.op, &job.a, &job.b, &job.c, &s);
+  for (int64_t col = 0; col < s.n; col++)
+    for (int64_t row = 0; row < s.m; row++) {
+      double sum = 0;
+      for (int64_t i = 0; i < s.k; i++)
+        sum += element(&job.a, job.from_a, job.op.turn_a, row, i) * element(&job.b, job.from_b, job.op.turn_b, i, col);
+      sum *= (double)job.alpha;
+      if (job.beta != 0) sum += (double)job.beta * element(&job.c, job.to, false, row, col);
+      if (job.op.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += (double)element_get(type_of(job.c.type), job.op.bias, row);
+      element_set(type_of(job.c.type), job.to, row + col * job.c.ld, (float)sum);
+    }
+}
+
+static bool aligned(const void *p, uint32_t bytes) { return (uintptr_t)p % bytes == 0; }
+
+static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, const void *alpha, const void *a,
+                             cublasLtMatrixLayout_t layout_a, const void *b, cublasLtMatrixLayout_t layout_b, const void *beta,
+                             const void *c, cublasLtMatrixLayout_t layout_c, void *d, cublasLtMatrixLayout_t layout_d,
+                             const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes, cudaStream_t stream) {
+  Job job = {.op = *OP(op), .a = *LAYOUT(layout_a), .b = *LAYOUT(layout_b), .c = *LAYOUT(layout_c), .from_a = a, .from_b = b, .to = d};
+  Chosen chosen, now = {0};
+  memcpy(&chosen, algorithm->data, sizeof chosen);
+  memcpy(&job.alpha, alpha, sizeof job.alpha);
+  memcpy(&job.beta, beta, sizeof job.beta);
+  bool fits = sizes(&job.op, &job.a, &job.b, &job.c, &now) && now.m == chosen.m && now.n == chosen.n && now.k == chosen.k;
+  if (handle == NULL || c != d || layout_c != layout_d || !fits || workspace == NULL || workspace_bytes == 0) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!aligned(a, chosen.align_a) || !aligned(b, chosen.align_b) || !aligned(d, chosen.align_c)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (job.op.epilogue == CUBLASLT_EPILOGUE_BIAS && job.op.bias == NULL) return CUBLAS_STATUS_INVALID_VALUE;
+  fake_cuda_enqueue(stream, multiply, &job, sizeof job);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+void fake_cublaslt(CudaLibs *libs) {
+  libs->cublasLtCreate = create, libs->cublasLtDestroy = destroy, libs->cublasLtGetVersion = version;
+  libs->cublasLtMatmulDescCreate = operation_create, libs->cublasLtMatmulDescDestroy = operation_destroy;
+  libs->cublasLtMatmulDescSetAttribute = operation_set;
+  libs->cublasLtMatrixLayoutCreate = layout_create, libs->cublasLtMatrixLayoutDestroy = layout_destroy;
+  libs->cublasLtMatmulPreferenceCreate = preference_create, libs->cublasLtMatmulPreferenceDestroy = preference_destroy;
+  libs->cublasLtMatmulPreferenceSetAttribute = preference_set;
+  libs->cublasLtMatmulAlgoGetHeuristic = heuristic, libs->cublasLtMatmulAlgoConfigGetAttribute = config_get;
+  libs->cublasLtMatmul = matmul;
+}
