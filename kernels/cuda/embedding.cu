@@ -4,7 +4,8 @@
  * The gradient has no atomics: the block of a row whose token occurred in an earlier row leaves at once; the others walk
  * the rows after theirs and add those of their token in row order.
  *
- * Moves forward 2 d elements a row; backward d a row and d a distinct token, plus rows^2/2 comparisons out of L2.
+ * Moves forward 2 d elements a row; backward d a row and d a distinct token, plus rows^2/2 comparisons out of L2; 1 flop an
+ * element backward.
  * Bound: memory; from about 64k rows on, the comparisons. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 

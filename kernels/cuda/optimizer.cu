@@ -4,8 +4,8 @@
  * A shard's parameters start at multiples of 64 elements, so 4 neighbouring elements belong to one parameter or to the
  * padding, which is neither read nor written. Rates that change with the step are read from device memory.
  *
- * Moves an element: AdamW 4 f32 reads (or 3 and a gradient of 2 bytes), 3 f32 writes and the cast, 26 to 30 bytes for
- * 14 flops; Lion 18 to 22; SGD 12 to 22; 4 to 6 less with bf16 weights, and some 8 integer operations more for each that
+ * Moves an element: AdamW 4 f32 reads (or 3 and a gradient of 2 bytes), 3 f32 writes and the cast, 28 to 30 bytes for
+ * 14 flops; Lion 20 to 22; SGD 12 to 22; 4 to 6 less with bf16 weights, and some 8 integer operations more for each that
  * is rounded stochastically; sum_squares 2 or 4. Bound: memory. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/exact.cuh"
 #include "kernels/cuda/weights.cuh"

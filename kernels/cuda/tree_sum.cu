@@ -2,7 +2,7 @@
  * sum(lo, p) + sum(lo + p, n - p), p the largest power of two below n. In f32, whatever the element type.
  *
  * An element's sources are read before it is written, by the same thread: y may be one of them. Moves ranks + 1 elements
- * an element, one more with `add`. Bound: memory, or NVLink. Rate: not measured yet (no GPU). */
+ * an element, one more with `add`, for ranks - 1 flops. Bound: memory, or NVLink. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/elementwise.cuh"
 
 struct Sources {
