@@ -1,5 +1,6 @@
 /* Owns: sums over ranks whose buffers this device can read, along one fixed binary tree (comm.h): sum(lo, n) =
- * sum(lo, p) + sum(lo + p, n - p), p the largest power of two below n. In f32, whatever the element type.
+ * sum(lo, p) + sum(lo + p, n - p), p the largest power of two below n. Numbers of 16 bits are added in f32 and rounded after every addition, as
+ * kernels/cpu/tree_sum.c does: sums in groups followed by sums over groups then have the bits of the sum over all.
  *
  * An element's sources are read before it is written, by the same thread: y may be one of them. Moves ranks + 1 elements
  * an element, one more with `add`, for ranks - 1 flops. Bound: memory, or NVLink. Rate: not measured yet (no GPU). */
@@ -12,36 +13,40 @@ struct Sources {
 constexpr int BITS = 7; /* of a number of ranks */
 static_assert(CUDA_MAX_PEERS < 1 << BITS, "every number of ranks has a tree");
 
+/* As a partial sum of elements T is kept. */
+template <class T> DEVICE float kept(float x) { return to_float(from_float<T>(x)); }
+template <class T> DEVICE double kept(double x) { return x; }
+
 /* Of 2^LOG ranks from `first` on. take(rank, to) reads N values. */
-template <int LOG, int N, class V, class Take> DEVICE void whole_tree(int32_t first, Take take, V *out) {
+template <int LOG, int N, class T, class V, class Take> DEVICE void whole_tree(int32_t first, Take take, V *out) {
   if constexpr (LOG == 0) {
     take(first, out);
   } else {
     V right[N];
-    whole_tree<LOG - 1, N>(first, take, out);
-    whole_tree<LOG - 1, N>(first + (1 << (LOG - 1)), take, right);
+    whole_tree<LOG - 1, N, T>(first, take, out);
+    whole_tree<LOG - 1, N, T>(first + (1 << (LOG - 1)), take, right);
 #pragma unroll
-    for (int j = 0; j < N; j++) out[j] += right[j];
+    for (int j = 0; j < N; j++) out[j] = kept<T>(out[j] + right[j]);
   }
 }
 
 /* A number of ranks is a sum of powers of two, the largest first: whole trees, added from the smallest, last one on. All
  * indices are constants, so that sums stay in registers. started: out holds the trees below 2^LOG. */
-template <int LOG, int N, class V, class Take> DEVICE void tree(int32_t ranks, Take take, bool started, V *out) {
+template <int LOG, int N, class T, class V, class Take> DEVICE void tree(int32_t ranks, Take take, bool started, V *out) {
   if (ranks >> LOG & 1) {
     V sum[N];
-    whole_tree<LOG, N>(ranks >> (LOG + 1) << (LOG + 1), take, sum);
+    whole_tree<LOG, N, T>(ranks >> (LOG + 1) << (LOG + 1), take, sum);
 #pragma unroll
-    for (int j = 0; j < N; j++) out[j] = started ? sum[j] + out[j] : sum[j];
+    for (int j = 0; j < N; j++) out[j] = started ? kept<T>(sum[j] + out[j]) : sum[j];
     started = true;
   }
-  if constexpr (LOG + 1 < BITS) tree<LOG + 1, N>(ranks, take, started, out);
+  if constexpr (LOG + 1 < BITS) tree<LOG + 1, N, T>(ranks, take, started, out);
 }
 
 template <class T, int N> __global__ void tree_kernel(int64_t pieces, int32_t ranks, Sources sources, T *y, int add) {
   for (int64_t p = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; p < pieces; p += (int64_t)gridDim.x * blockDim.x) {
     float sum[N] = {0};
-    tree<0, N>(ranks, [&](int32_t rank, float *to) { load<T, N>((const T *)sources.x[rank] + p * N, to); }, false, sum);
+    tree<0, N, T>(ranks, [&](int32_t rank, float *to) { load<T, N>((const T *)sources.x[rank] + p * N, to); }, false, sum);
     put<T, N>(y + p * N, sum, add);
   }
 }
@@ -65,7 +70,7 @@ int cuda_tree_sum(CudaStream stream, int64_t n, int32_t ranks, const void *const
 static __global__ void tree_f64_kernel(int64_t n, int32_t ranks, Sources sources, double *y) {
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
     double sum = 0;
-    tree<0, 1>(ranks, [&](int32_t rank, double *to) { *to = ((const double *)sources.x[rank])[i]; }, false, &sum);
+    tree<0, 1, double>(ranks, [&](int32_t rank, double *to) { *to = ((const double *)sources.x[rank])[i]; }, false, &sum);
     y[i] = sum;
   }
 }

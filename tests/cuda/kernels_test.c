@@ -1,6 +1,7 @@
 /* Owns: every CUDA kernel against the CPU's in double, over the scenarios of tests/kernels: f32 closely, bf16 and f16
  * within what their 8 and 11 bits allow. Under the shim, in several orders of threads and blocks too. */
 #include "tests/cuda/adapter.h"
+#include "tests/cuda/host_product.h"
 #include "tests/kernels/scenario.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ void shim_seed(uint64_t seed); /* where there is no shim, nothing to seed */
 static const double TOLERANCE[] = {[CUDA_F32] = 6e-6, [CUDA_BF16] = 2.5e-2, [CUDA_F16] = 4e-3};
 static const char *const TYPE[] = {"f32", "bf16", "f16"};
 
-/* Initial values come from the CPU; tree_sum is tested in f32 only. */
+/* Initial values come from the CPU; sums over ranks of 16 bits are tested below. */
 static bool has_type(const Scenario *s, int type) {
   return type == CUDA_F32 || (strcmp(s->name, "init") != 0 && strcmp(s->name, "tree_sum") != 0);
 }
@@ -178,6 +179,38 @@ static void test_weights_without_masters(void **unused) {
   }
 }
 
+/* --- sums over ranks ------------------------------------------------------------------------------------------------- */
+
+enum { SUMMANDS = 200, PEERS = 43 };
+
+/* Bit by bit what the CPU's kernel gives, whose partial sums are rounded to 16 bits too. */
+static void test_sums_of_16_bits(void **unused) {
+  (void)unused;
+  static const int32_t counts[] = {1, 2, 3, 4, 7, 8, 21, PEERS};
+  for (int n = 0; n < 2 * 2 * (int)(sizeof counts / sizeof *counts); n++) {
+    int type = n % 2 ? CUDA_BF16 : CUDA_F16, add = n / 2 % 2;
+    uint64_t state = 21;
+    const float *floats[PEERS];
+    const void *halves[PEERS];
+    for (int r = 0; r < PEERS; r++) {
+      float *x = memory_get(SUMMANDS * sizeof *x);
+      uint16_t *h = memory_get(SUMMANDS * sizeof *h);
+      for (int i = 0; i < SUMMANDS; i++) element_set(type, h, i, 3 * (float)value_next(&state)), x[i] = element_get(type, h, i);
+      floats[r] = x, halves[r] = h;
+    }
+    float *sum = memory_get(SUMMANDS * sizeof *sum);
+    uint16_t *want = memory_get(SUMMANDS * sizeof *want);
+    for (int i = 0; i < SUMMANDS; i++) element_set(type, want, i, 1), sum[i] = 1;
+    adapter_table.tree_sum(SUMMANDS, counts[n / 4], (FloatType)type, (const void *const *)floats, sum, add);
+    kernels_cpu_named("portable")->tree_sum(SUMMANDS, counts[n / 4], (FloatType)type, halves, want, add);
+    for (int i = 0; i < SUMMANDS; i++)
+      if (sum[i] != element_get(type, want, i))
+        fail_msg("%s, %d ranks: sum %d is %g, on the CPU %g", TYPE[type], (int)counts[n / 4], i, (double)sum[i],
+                 (double)element_get(type, want, i));
+    memory_free();
+  }
+}
+
 /* --- 16-byte accesses against single ones -------------------------------------------------------------------------- */
 
 enum { ROWS = 70, COLS = 272, MOST = ROWS * COLS };
@@ -267,6 +300,7 @@ int main(void) {
       cmocka_unit_test(test_against_double),
       cmocka_unit_test(test_tensor_core_attention),
       cmocka_unit_test(test_weights_without_masters),
+      cmocka_unit_test(test_sums_of_16_bits),
       cmocka_unit_test(test_wide_against_single),
       cmocka_unit_test(test_same_in_any_order),
   };
