@@ -20,6 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef FSDPC_NCCL_FOLD /* tests have few ranks */
+#define FSDPC_NCCL_FOLD CUDA_MAX_PEERS
+#endif
+_Static_assert(FSDPC_NCCL_FOLD >= 2 && (FSDPC_NCCL_FOLD & (FSDPC_NCCL_FOLD - 1)) == 0, "neighbours that are folded are a whole tree");
+
 enum { CHUNK_BYTES = BESIDE_COLLECTIVE_BYTES, CHUNK_ALIGN = 64 }; /* scratch of each of reduce and replicate; elements */
 
 /* One NCCL communicator and the memory in which its operands meet. */
@@ -68,11 +73,28 @@ static uint64_t chunk_of(const Channel *c, DType dtype) {
   return CHUNK_BYTES / c->count / dtype_bytes(dtype) / CHUNK_ALIGN * CHUNK_ALIGN;
 }
 
-static bool sum_pieces(NcclComm *n, Channel *c, CudaStream stream, uint64_t count, DType dtype, void *to, bool add) {
-  const void *pieces[CUDA_MAX_PEERS];
-  for (uint32_t i = 0; i < c->count; i++) pieces[i] = (unsigned char *)c->scratch + i * count * dtype_bytes(dtype);
+/* to (+)= sum of pieces that lie `stride` bytes apart. */
+static bool sum_some(NcclComm *n, CudaStream stream, unsigned char *first, uint32_t pieces, uint64_t stride, uint64_t count, DType dtype,
+                     void *to, bool add) {
+  const void *sources[FSDPC_NCCL_FOLD];
   CudaTensor y = {to, (int64_t)count, (int)dtype, add};
-  return launched(n, cuda_tree_sum(stream, (int64_t)count, (int32_t)c->count, pieces, y), "sum of pieces");
+  for (uint32_t i = 0; i < pieces; i++) sources[i] = first + i * stride;
+  return launched(n, dtype == DTYPE_F64 ? cuda_tree_sum_f64(stream, (int64_t)count, (int32_t)pieces, sources, to)
+                                        : cuda_tree_sum(stream, (int64_t)count, (int32_t)pieces, sources, y),
+                  "sum of pieces");
+}
+
+/* to (+)= sum of the pieces of `count` elements side by side in x. A kernel adds FSDPC_NCCL_FOLD of them; so many neighbours are
+ * subtrees of the tree, and are first added in the place of their first. */
+static bool sum_pieces(NcclComm *n, CudaStream stream, void *x, uint32_t pieces, uint64_t count, DType dtype, void *to, bool add) {
+  uint64_t stride = count * dtype_bytes(dtype);
+  for (; pieces > FSDPC_NCCL_FOLD; pieces = (pieces + FSDPC_NCCL_FOLD - 1) / FSDPC_NCCL_FOLD, stride *= FSDPC_NCCL_FOLD)
+    for (uint32_t i = 0; i < pieces; i += FSDPC_NCCL_FOLD) {
+      uint32_t some = pieces - i < FSDPC_NCCL_FOLD ? pieces - i : FSDPC_NCCL_FOLD;
+      unsigned char *first = (unsigned char *)x + i * stride;
+      if (!sum_some(n, stream, first, some, stride, count, dtype, first, false)) return false;
+    }
+  return sum_some(n, stream, x, pieces, stride, count, dtype, to, add);
 }
 
 /* Every member sends member i its elements [i stride + first, ... + count) of x; what arrives lies side by side. */
@@ -99,7 +121,7 @@ static bool tree_reduce_scatter(NcclComm *n, CudaStream stream, const void *full
   for (uint64_t first = 0; first < count; first += chunk) {
     uint64_t part = count - first < chunk ? count - first : chunk;
     unsigned char *to = (unsigned char *)shard + first * dtype_bytes(dtype);
-    if (!exchange(n, c, stream, full, count, first, part, dtype) || !sum_pieces(n, c, stream, part, dtype, to, add))
+    if (!exchange(n, c, stream, full, count, first, part, dtype) || !sum_pieces(n, stream, c->scratch, c->count, part, dtype, to, add))
       return false;
   }
   return true;
@@ -113,7 +135,7 @@ static bool tree_allreduce(NcclComm *n, CudaStream stream, const void *x, void *
     const unsigned char *from = (const unsigned char *)x + first * size;
     if (!check(n, n->libs->ncclAllGather(from, c->scratch, part, data_type(dtype), c->comm, (cudaStream_t)stream),
                "allreduce") ||
-        !sum_pieces(n, c, stream, part, dtype, (unsigned char *)y + first * size, add))
+        !sum_pieces(n, stream, c->scratch, c->count, part, dtype, (unsigned char *)y + first * size, add))
       return false;
   }
   return true;
@@ -172,14 +194,12 @@ static bool allreduce(CudaComm *base, CudaStream stream, const void *x, void *y,
 /* Scalars: always along the tree. Runs on the reduce stream, whose scratch memory it uses. */
 static bool allreduce_sum(CudaComm *base, CudaStream stream, double *x, uint64_t count) {
   NcclComm *n = (NcclComm *)base;
-  const void *pieces[CUDA_MAX_PEERS];
   uint32_t ranks = n->host->ranks;
   if (count * sizeof *x * ranks > CHUNK_BYTES)
     return fail(&n->base.failure, RUN_INVALID, "allreduce_sum: more than %d MiB of scalars", CHUNK_BYTES >> 20);
-  for (uint32_t i = 0; i < ranks; i++) pieces[i] = (double *)n->reduce.scratch + i * count;
   return check(n, n->libs->ncclAllGather(x, n->reduce.scratch, count, ncclFloat64, n->world, (cudaStream_t)stream),
                "allreduce_sum") &&
-         launched(n, cuda_tree_sum_f64(stream, (int64_t)count, (int32_t)ranks, pieces, x), "allreduce_sum");
+         sum_pieces(n, stream, n->reduce.scratch, ranks, count, DTYPE_F64, x, false);
 }
 
 /* Integer sums: any order gives the same bits. */
@@ -223,9 +243,6 @@ static bool open_scratch(NcclComm *n, Channel *channel) {
 static bool open_channel(NcclComm *n, Channel *channel, uint32_t color, uint32_t self, uint32_t count, bool sums,
                          ncclConfig_t *config) {
   *channel = (Channel){.count = count, .self = self};
-  if (count > CUDA_MAX_PEERS && n->tree)
-    return fail(&n->base.failure, RUN_INVALID, "cuda: %u ranks in a group; at most %d can sum along a tree; set FSDPC_NCCL_SUM=nccl",
-                count, (int)CUDA_MAX_PEERS);
   return check(n, n->libs->ncclCommSplit(n->world, (int)color, (int)n->host->rank, &channel->comm, config), "ncclCommSplit") &&
          (!sums || open_scratch(n, channel));
 }
