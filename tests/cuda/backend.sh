@@ -67,11 +67,11 @@ done
 
 # Nor with gradients of 16 bits, whose partial sums are rounded wherever groups of ranks are cut; with NCCL too.
 sed 's/precision f32 reduce f32/precision bf16 reduce bf16/' "$fixtures/gpt-tiny.fsdp" >half.fsdp
-train half half.fsdp --ranks 4 --steps 4 --backend cuda --strategy full_shard
+train half half.fsdp --ranks 4 --steps 2 --backend cuda --strategy full_shard
 for strategy in hybrid_shard:2 no_shard; do
-  train choice half.fsdp --ranks 4 --steps 4 --backend cuda --strategy $strategy
+  train choice half.fsdp --ranks 4 --steps 2 --backend cuda --strategy $strategy
   "$compare" metrics choice.jsonl half.jsonl 0
-  FAKE_GPUS=4 train choice half.fsdp --ranks 4 --steps 4 --backend cuda --strategy $strategy
+  FAKE_GPUS=4 train choice half.fsdp --ranks 4 --steps 2 --backend cuda --strategy $strategy
   "$compare" metrics choice.jsonl half.jsonl 0
 done
 
@@ -107,7 +107,7 @@ steps f16.jsonl | grep -q true || fail 'nothing overflowed'
 
 # An algorithm is chosen once a product, the same in every run and plan, and the header says which; ranks that choose otherwise
 # are told of.
-run_products() { FSDPC_CUDA_PRODUCTS=1 FAKE_CHOICES=choices expect 0 run "$fixtures/gpt-tiny.fsdp" --steps 3 --backend cuda --data "$fixtures/tokens.bin" "$@"; }
+run_products() { FSDPC_CUDA_PRODUCTS=1 FAKE_CHOICES=choices expect 0 run "$fixtures/gpt-tiny.fsdp" --steps 2 --backend cuda --data "$fixtures/tokens.bin" "$@"; }
 header() { grep -oE 'products [0-9a-f]{8}' err; }
 run_products --ranks 1 --micro-batch 8
 [ "$(cat choices)" = "$(grep -c '^product ' err)" ] || fail 'an algorithm was chosen more than once'
