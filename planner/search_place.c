@@ -1,10 +1,13 @@
 /* Owns: from trials of the inner search to placed plans, of which the simulator chooses. Estimates leave addresses out. */
 #include "planner/inner.h"
 
-enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 500 };
+#include <stdlib.h>
+
+enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 500, PLACED_SETTINGS = 1000 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
+static const double NEARBY = 1.03;        /* likewise, in plans of so few operators that each wait counts */
 
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, Found *found) {
   *found = (Found){.outer = in->outer, .grouping = in->grouping, .decisions = *decisions, .bound = in->bound};
@@ -77,6 +80,68 @@ uint64_t search_first_budget(const Inner *in) {
   return inner_is_large(in) ? budget - (uint64_t)(LARGE_MARGIN * (double)budget) : budget;
 }
 
+/* --- few items: all of their settings ------------------------------------------------------------------------------------------- */
+
+typedef struct Setting {
+  uint64_t ns; /* estimated */
+  uint32_t number, rule;
+} Setting;
+
+typedef VEC(Setting) Settings;
+
+static int compare_settings(const void *a, const void *b) {
+  const Setting *x = a, *y = b;
+  if (x->ns != y->ns) return x->ns < y->ns ? -1 : 1;
+  return x->number != y->number ? (x->number < y->number ? -1 : 1) : (x->rule > y->rule) - (x->rule < y->rule);
+}
+
+static bool differs(const Inner *in, const IssueRule *rules, uint32_t r) {
+  for (uint32_t k = 0; k < r; k++)
+    if (inner_same_rule(in, &rules[k], &rules[r])) return false;
+  return true;
+}
+
+/* Those that fit and are estimated to take less than `below`, under every rule. */
+static Settings list_settings(Arena *arena, const Inner *in, double below) {
+  Settings out = {0};
+  Trial trial = inner_new_trial(in);
+  uint32_t count, total = inner_settings(in);
+  const IssueRule *rules = inner_rules(&count);
+  for (uint32_t number = 0; number < total; number++) {
+    inner_set(in, number, &trial);
+    for (uint32_t r = 0; r < count; r++) {
+      if (!differs(in, rules, r)) continue;
+      trial.issue = rules[r];
+      if (inner_judge(in, &trial) && (double)trial.ns < below) vec_push(arena, &out, ((Setting){trial.ns, number, r}));
+    }
+  }
+  return out;
+}
+
+/* Estimates and simulator may disagree on which of all settings is best: places those that are estimated to come near. */
+static void place_settings(Search *s, Inner *in, Found *best) {
+  uint64_t step = best->plan ? best->sim.step_ns : UINT64_MAX;
+  if (!inner_settings(in) || step <= bound_reached(&in->bound)) return;
+  Arena *scratch = arena_new();
+  inner_set_budget(in, s->budget);
+  Settings settings = list_settings(scratch, in, NEARBY * (double)step);
+  uint32_t count;
+  const IssueRule *rules = inner_rules(&count);
+  if (settings.count) qsort(settings.data, settings.count, sizeof(Setting), compare_settings);
+  Trial trial = inner_new_trial(in);
+  for (uint32_t i = 0; i < settings.count && i < PLACED_SETTINGS; i++) {
+    const Setting *setting = &settings.data[i];
+    if (best->plan && (double)setting->ns >= NEARBY * (double)best->sim.step_ns) break;
+    inner_set(in, setting->number, &trial);
+    trial.issue = rules[setting->rule];
+    Decisions decisions = inner_decisions(in, &trial);
+    (void)place_decisions(s, in, &decisions, setting->ns, best);
+  }
+  arena_free(scratch);
+}
+
+/* --- any number of items -------------------------------------------------------------------------------------------------------- */
+
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
 static void place_within(Search *s, Inner *in, Found *best) {
   uint64_t budget = search_first_budget(in);
@@ -113,4 +178,5 @@ void search_place(Search *s, Inner *in, Found *best) {
   place_within(s, in, best);
   bool found = best->plan && best->sim.step_ns < before;
   if (found && best->sim.step_ns > bound_reached(&in->bound) && in->items.count <= FEW_ITEMS) try_other_rules(s, in, best);
+  place_settings(s, in, best);
 }
