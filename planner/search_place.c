@@ -45,13 +45,19 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
   return placed;
 }
 
+/* Estimates are off alike in plans that are alike: one is compared with what the best plan was estimated to take. */
+static bool within_reach(const Found *best, uint64_t estimate_ns) {
+  uint64_t step = best->sim.step_ns > best->estimate_ns ? best->sim.step_ns : best->estimate_ns;
+  return !best->plan || (double)estimate_ns <= WITHIN_REACH * (double)step;
+}
+
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
  * those that do not fit exceeds the budget, 0 when the first one fits. */
 static uint64_t place_pool(Search *s, Inner *in, Found *best) {
   uint64_t least = UINT64_MAX;
   bool small = inner_is_small(in);
   for (int i = 0; i < (small ? POOL : inner_is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
-    if (best->plan && (double)in->pool[i].ns > WITHIN_REACH * (double)best->sim.step_ns) break;
+    if (!within_reach(best, in->pool[i].ns)) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
     uint64_t excess = place_decisions(s, in, &decisions, in->pool[i].ns, best).excess;
     if (!excess && !small) return 0;
