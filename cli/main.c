@@ -102,9 +102,10 @@ static int dispatch(int argc, char **argv) {
   return id < 0 ? unknown_command(first) : run_command((CommandId)id, argc - 1, argv + 1);
 }
 
-/* Passes take scratch memory by megabytes and give it back: it is kept for the next one, as the system zeroes what it hands out. */
+/* Passes take scratch memory by megabytes and give it back: it is kept for the next one, as the system zeroes what it hands out.
+ * Larger arrays than these go back, lest they lie unused beside what comes next. */
 static void keep_freed_memory(void) {
-  (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  (void)mallopt(M_MMAP_THRESHOLD, 8 << 20);
   (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
