@@ -185,18 +185,26 @@ static uint64_t largest_moved(const Inner *in) {
 static const double link_shares[] = {1, 0.5, 0.25, 0.75};
 enum { FIRST_SHARES = 2, ALL_SHARES = sizeof link_shares / sizeof *link_shares, BUFFERS_UNDER_WAY = 3 };
 
-/* What the host link carries while forward computes costs next to nothing. budget: a share of that time, and of memory. */
+static void seed_move(Inner *in, const Ranking *ranking, Moves moves, uint64_t limit, Trial *trial) {
+  inner_start_from(in, in->base.away, trial);
+  items_move(in->search->scratch, &in->items, moves, trial->recompute, trial->away);
+  items_choose(&in->items, ranking, limit, in->live, (int32_t)in->program->ops.count, trial->away, trial->recompute, trial->keep);
+  inner_try_rules(in, trial, 0, FIRST_RULES);
+}
+
+/* What the host link carries while forward computes costs next to nothing: a share of that time. */
 static void seed_moves(Inner *in, Trial *trial, bool more) {
   Ranking ranking = items_rank(in->arena, &in->items, in->operators, &in->ranks, 0);
   uint64_t forward = forward_ns(in), reserve = BUFFERS_UNDER_WAY * largest_moved(in) + largest_unit(in);
+  uint64_t limit = in->room > reserve ? in->room - reserve : 0, most = 0;
+  for (uint32_t i = 0; i < in->program->ops.count; i++)
+    if ((uint64_t)in->live[i] > most) most = (uint64_t)in->live[i];
   for (int share = 0; share < (more ? ALL_SHARES : FIRST_SHARES); share++)
-    for (int held_first = 0; held_first < 2; held_first++) {
-      inner_start_from(in, in->base.away, trial);
-      uint64_t link_ns = (uint64_t)(link_shares[share] * (double)forward);
-      items_move(in->search->scratch, &in->items, link_ns, in->host_room, held_first, trial->recompute, trial->away);
-      items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
-                   trial->away, trial->recompute, trial->keep);
-      inner_try_rules(in, trial, 0, FIRST_RULES);
+    for (int way = 0; way < 4; way++) {
+      Moves moves = {.link_ns = (uint64_t)(link_shares[share] * (double)forward), .room = in->host_room, .held_first = way & 1};
+      if (way & 2) moves.kept = limit > most ? limit - most : 0;
+      if ((way & 2) && !moves.kept) continue;
+      seed_move(in, &ranking, moves, limit, trial);
     }
 }
 

@@ -212,21 +212,40 @@ static int compare_moves(const void *a, const void *b) {
   return (x->item > y->item) - (x->item < y->item);
 }
 
-void items_move(Arena *arena, const Items *items, uint64_t link_ns, uint64_t room, bool held_first, bool *recompute, bool *away) {
-  Ranked *ranked = ARENA_ARRAY(arena, Ranked, items->count);
-  uint32_t count = 0;
+static int compare_lasts(const void *a, const void *b) {
+  const Ranked *x = a, *y = b;
+  return x->rank != y->rank ? (x->rank > y->rank ? -1 : 1) : compare_moves(a, b);
+}
+
+/* The most worthwhile that may be moved, for as long as the link or `kept` bytes hold them. */
+static uint32_t list_moves(const Items *items, uint64_t link_ns, uint64_t kept, bool held_first, Ranked *out) {
+  uint32_t count = 0, taken = 0;
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
     if (!item->away_ns) continue;
     double worth = item->held ? (held_first ? INFINITY : 0) : (double)item->ns / (double)item->bytes;
-    ranked[count++] = (Ranked){worth, item->last, i};
+    out[count++] = (Ranked){worth, item->last, i};
   }
-  qsort(ranked, count, sizeof *ranked, compare_moves);
+  qsort(out, count, sizeof *out, compare_moves);
+  for (uint32_t i = 0; i < count; i++) {
+    const Item *item = &items->data[out[i].item];
+    if (item->away_ns <= link_ns) link_ns -= item->away_ns;
+    else if (item->bytes <= kept) kept -= item->bytes;
+    else continue;
+    out[taken++] = out[i];
+  }
+  return taken;
+}
+
+void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, bool *away) {
+  Ranked *ranked = ARENA_ARRAY(arena, Ranked, items->count);
+  uint32_t count = list_moves(items, moves.link_ns, moves.kept, moves.held_first, ranked);
+  if (moves.kept) qsort(ranked, count, sizeof *ranked, compare_lasts);
   for (uint32_t i = 0; i < count; i++) {
     const Item *item = &items->data[ranked[i].item];
-    if (item->away_ns > link_ns || item->bytes > room) continue;
-    link_ns -= item->away_ns;
-    room -= item->bytes;
+    if (item->away_ns > moves.link_ns || item->bytes > moves.room) continue;
+    moves.link_ns -= item->away_ns;
+    moves.room -= item->bytes;
     away[item->op] = true;
     recompute[item->op] = false;
   }

@@ -47,9 +47,15 @@ Ranks items_rank_operators(Arena *arena, const Items *operators);
 /* With the units that follow these in `items`, a ns of a repeated gather worth gather_price of one of recomputation. */
 Ranking items_rank(Arena *arena, const Items *items, uint32_t operators, const Ranks *ranked, double gather_price);
 
-/* What is moved to the host: items by worth per byte until that takes `link_ns` each way or `room` bytes, those that end last first
- * among equals; held ones come first or last. */
-void items_move(Arena *arena, const Items *items, uint64_t link_ns, uint64_t room, bool held_first, bool *recompute, bool *away);
+/* What is moved to the host: for `link_ns` each way and `room` bytes there. */
+typedef struct Moves {
+  uint64_t link_ns, room;
+  uint64_t kept; /* device bytes that may be kept beside: of the items worth most a byte, as many as these and the link hold, those are
+                    moved that are wanted back last; 0: those worth most */
+  bool held_first; /* what is never run again first or last */
+} Moves;
+
+void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, bool *away);
 
 /* From all-recompute, takes items in that order, each if it is not away and its slots have room for it. live: bytes at each op slot
  * with nothing kept but what is held; room: bytes that slots may hold. */
