@@ -66,13 +66,16 @@ enum { MANY_BUFFERS = 3000, ORDERS_OF_MANY = 3 };
 /* Beyond this many buffers only the fast way is tried, in two orders: the others are quadratic. */
 enum { QUADRATIC_BUFFERS = 4000 };
 
-/* Where blame begins, and how far ahead, in parts of its place, it puts a buffer. */
+/* Where blame begins, how far ahead, in parts of its place, it puts a buffer, and whether every second large one hangs from the goal:
+ * large ones of unlike sizes that take turns in pairs then leave the middle to the others. */
 typedef struct Blame {
   Order order;
   double ahead;
+  bool hangs;
 } Blame;
 
-static const Blame blames[] = {{by_lifetime, 0.25}, {by_turns_then_area, 0.25}, {by_lifetime, 0.5}, {by_area, 0.5}};
+static const Blame blames[] = {
+    {by_turns_then_area, 0.25, true}, {by_lifetime, 0.25, false}, {by_lifetime, 0.5, false}, {by_turns_then_area, 0.25, false}};
 /* One way's share of the effort that is left. */
 enum { BLAMES = sizeof blames / sizeof *blames, EFFORT_SHARE = 8, MOST_ROUNDS = 150 };
 
@@ -84,6 +87,8 @@ typedef struct Placing {
   uint64_t base, goal;
   uint64_t bytes;    /* where the best way ends; UINT64_MAX: none yet */
   uint64_t *offsets; /* of all, by it */
+  bool *hangs;       /* by the plan's buffer: it takes the highest gap */
+  const PlanBuf *plan_bufs;
   Gaps gaps;
 } Placing;
 
@@ -102,7 +107,8 @@ static uint64_t place_listed(Placing *p, uint64_t limit, Fit fit) {
   for (uint32_t i = 0; i < p->count; i++) {
     PlanBuf *buf = p->bufs[i];
     uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES), end;
-    buf->offset = gaps_find(&p->gaps, p->base, size, buf->first, buf->last, fit);
+    buf->offset = p->hangs[buf - p->plan_bufs] ? gaps_find_last(&p->gaps, p->base, p->goal, size, buf->first, buf->last)
+                                               : gaps_find(&p->gaps, p->base, size, buf->first, buf->last, fit);
     end = buf->offset + size;
     gaps_take(&p->gaps, (Taken){buf->offset, end, buf->first, buf->last});
     if (end > most) most = end;
@@ -132,12 +138,22 @@ static void put_ahead(Placing *p, double ahead, PlanBuf **next) {
   memcpy(bufs, next, p->count * sizeof *bufs);
 }
 
+static void hang_every_second(Placing *p, bool hangs) {
+  bool second = false;
+  for (uint32_t i = 0; i < p->count; i++) {
+    if (!is_unit_sized(p->bufs[i])) continue;
+    p->hangs[p->bufs[i] - p->plan_bufs] = second && hangs;
+    second = !second;
+  }
+}
+
 /* effort: entries that may be looked at. */
 static void place_by_blame(Placing *p, const Blame *way, uint64_t effort) {
   Arena *scratch = arena_new();
   PlanBuf **next = ARENA_ARRAY(scratch, PlanBuf *, p->count);
   uint64_t before = p->gaps.looked;
   qsort(p->bufs, p->count, sizeof *p->bufs, way->order);
+  hang_every_second(p, way->hangs);
   for (int r = 0; r < MOST_ROUNDS && !is_done(p) && p->gaps.looked - before < effort; r++) {
     if (r) put_ahead(p, way->ahead, next);
     keep_better(p, place_listed(p, UINT64_MAX, FIRST_FIT));
@@ -185,9 +201,11 @@ static void open_placing(Arena *arena, Plan *plan, const PlanSegment *segment, u
   *p = (Placing){.bufs = ARENA_ARRAY(arena, PlanBuf *, all),
                  .all = ARENA_ARRAY(arena, PlanBuf *, all),
                  .base = base,
-                 .goal = goal,
+                 .goal = goal / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES, /* everything else is a multiple */
                  .bytes = UINT64_MAX,
-                 .offsets = ARENA_ARRAY(arena, uint64_t, all)};
+                 .offsets = ARENA_ARRAY(arena, uint64_t, all),
+                 .hangs = ARENA_ARRAY(arena, bool, all),
+                 .plan_bufs = plan->bufs.data};
   for (uint32_t b = 0; b < all; b++)
     if (lives_in(&plan->bufs.data[b], segment)) p->bufs[p->count] = p->all[p->count] = &plan->bufs.data[b], p->count++;
   gaps_open(&p->gaps, arena, p->count, segment->first, segment->end);

@@ -33,6 +33,21 @@ uint64_t gaps_find(Gaps *gaps, uint64_t base, uint64_t size, int32_t first, int3
   return best == UINT64_MAX ? cursor : best;
 }
 
+uint64_t gaps_find_last(Gaps *gaps, uint64_t base, uint64_t top, uint64_t size, int32_t first, int32_t last) {
+  int window = window_of(gaps, first, last);
+  uint64_t cursor = base, best = UINT64_MAX;
+  gaps->looked += gaps->count[window];
+  for (uint32_t i = 0; i < gaps->count[window]; i++) {
+    const Taken *t = &gaps->taken[window][i];
+    if (t->first > last || t->last < first) continue;
+    uint64_t end = t->offset < top ? t->offset : top;
+    if (end >= cursor + size) best = end - size;
+    if (t->end > cursor) cursor = t->end;
+  }
+  if (top >= cursor + size) return top - size;
+  return best == UINT64_MAX ? cursor : best;
+}
+
 static void insert(Taken *taken, uint32_t count, Taken entry) {
   uint32_t low = 0, high = count;
   while (low < high) {

@@ -29,6 +29,8 @@ void gaps_open(Gaps *gaps, Arena *arena, uint32_t count, int32_t first, int32_t 
 void gaps_clear(Gaps *gaps);
 /* The offset, `base` at least, for `size` bytes from instruction `first` to `last`. */
 uint64_t gaps_find(Gaps *gaps, uint64_t base, uint64_t size, int32_t first, int32_t last, Fit fit);
+/* The highest one that ends at `top` or below; the lowest where none does. */
+uint64_t gaps_find_last(Gaps *gaps, uint64_t base, uint64_t top, uint64_t size, int32_t first, int32_t last);
 void gaps_take(Gaps *gaps, Taken entry);
 
 #endif
