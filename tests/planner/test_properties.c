@@ -111,6 +111,41 @@ static void every_plan_verifies_and_fits(void **state) {
   }
 }
 
+/* The search is no more than close to the best, so a larger budget may miss what a smaller one met. How much slower, as a share, a plan of a larger budget was than the best of the smaller ones. */
+static double worst_of_rising_budgets(Case *c, PlannerOptions *options, uint32_t *slower) {
+  PlannerResult roomy = plan_case(c, options);
+  uint64_t all = roomy.plan->arena_bytes, best = UINT64_MAX;
+  double worst = 0;
+  for (uint64_t share = 40; share <= 112; share += 18) {
+    options->settings.memory_bytes = all * share / 100;
+    PlannerResult result = plan_case(c, options);
+    if (!result.fits) {
+      assert_true(best == UINT64_MAX); /* what fits less fits more */
+      continue;
+    }
+    uint64_t step = result.plan->summary.step_ns;
+    if (step > best) ++*slower;
+    if (step > best && (double)step / (double)best - 1 > worst) worst = (double)step / (double)best - 1;
+    if (step < best) best = step;
+  }
+  return worst;
+}
+
+static void a_larger_budget_is_hardly_ever_slower(void **state) {
+  (void)state;
+  uint32_t slower = 0;
+  for (uint64_t seed = 0; seed < MODELS / 2; seed++) {
+    Case c;
+    open_case(&c, seed);
+    Random r = {seed + 2000};
+    PlannerOptions options = {0};
+    random_settings(c.arena, &r, &options, c.graph);
+    assert_true(worst_of_rising_budgets(&c, &options, &slower) <= 0.01);
+    arena_free(c.arena);
+  }
+  assert_true(slower <= MODELS / 10);
+}
+
 static void equal_inputs_give_equal_bytes(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < MODELS / 4; seed++) {
@@ -236,6 +271,7 @@ static void every_transfer_is_needed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_plan_verifies_and_fits),
+      cmocka_unit_test(a_larger_budget_is_hardly_ever_slower),
       cmocka_unit_test(equal_inputs_give_equal_bytes),
       cmocka_unit_test(every_wait_is_needed),
       cmocka_unit_test(every_transfer_is_needed),
