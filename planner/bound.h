@@ -28,16 +28,18 @@
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
  * after it, on one link of rate h, and host memory holds H of it:
  *
- *   T >= 2 C, C = sum z_i m_i / h          sum m_i z_i <= H
+ *   C = sum z_i m_i / h          sum m_i z_i <= H
  *
- * and at the loss, before which nothing is run again, C stands for forward's compute in A alone. So C has a weight against A, or against
- * that part of it, or, by the price of the last row, one that gives back its share of H. Where copies take compute's time, they are
- * in A.
+ * so that C stands for all that A counts before j: forward, the operators from the loss to j, reductions that may begin before j;
+ * what is run again for operators after j comes after it. So C has a weight against that part of A and, by the price of the last
+ * row, one that gives back its share of H. Where copies take compute's time, they are in A.
  *
  * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under one row is a fractional knapsack: a
  * Lagrangian bound, valid for every w and row, maximised over w by tangents (it is concave in w) and over the rows of the
- * loss, of the largest M_j short-fall and of the least M_j. Head: the first unit is gathered before its first operator; tail: the
- * last gradient's reduction. */
+ * loss, of the largest M_j short-fall and of the least M_j. Head: the k units that are used first are gathered one after the other
+ * before the k-th computes, for the k where compute rests longest; nothing is run again in forward. Tail: the last k gradients are reduced one
+ * after the other, likewise; what is run again between them could fill the time, so that a fourth pair of A and B counts the longest tail
+ * without what is run again in it, and the others only a tail in which nothing is. */
 #ifndef FSDPC_PLANNER_BOUND_H
 #define FSDPC_PLANNER_BOUND_H
 
