@@ -167,9 +167,12 @@ static void place_within(Search *s, Inner *in, Found *best) {
   }
 }
 
-/* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules. */
+/* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules,
+ * where that is easy to place. */
 static void try_other_rules(Search *s, const Inner *in, Found *best) {
+  const uint64_t effort = s->placing;
   uint32_t count;
+  s->placing = 0;
   const IssueRule *rules = inner_rules(&count);
   const Decisions decisions = best->decisions;
   for (uint32_t r = 0; r < count; r++) {
@@ -177,6 +180,7 @@ static void try_other_rules(Search *s, const Inner *in, Found *best) {
     other.issue = rules[r];
     if (!inner_same_rule(in, &other.issue, &decisions.issue)) (void)place_decisions(s, in, &other, best->estimate_ns, best);
   }
+  s->placing = effort;
 }
 
 void search_place(Search *s, Inner *in, Found *best) {
