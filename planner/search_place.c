@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 500, PLACED_SETTINGS = 1000 };
+enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
@@ -129,7 +129,6 @@ static void place_settings(Search *s, Inner *in, Found *best) {
   uint64_t step = best->plan ? best->sim.step_ns : UINT64_MAX;
   if (!inner_settings(in) || step <= bound_reached(&in->bound)) return;
   Arena *scratch = arena_new();
-  inner_set_budget(in, s->budget);
   Settings settings = list_settings(scratch, in, NEARBY * (double)step);
   uint32_t count;
   const IssueRule *rules = inner_rules(&count);
@@ -167,20 +166,48 @@ static void place_within(Search *s, Inner *in, Found *best) {
   }
 }
 
-/* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules,
- * where that is easy to place. */
-static void try_other_rules(Search *s, const Inner *in, Found *best) {
-  const uint64_t effort = s->placing;
-  uint32_t count;
+/* --- what else is worth a look, where it is easy to place ------------------------------------------------------------------------- */
+
+static void place_easily(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, Found *best) {
+  uint64_t effort = s->placing;
   s->placing = 0;
+  (void)place_decisions(s, in, decisions, estimate_ns, best);
+  s->placing = effort;
+}
+
+/* With each gather a fixed number of uses ahead, as people set it. */
+static void place_at_depth(Search *s, const Inner *in, Decisions decisions, uint32_t depth, uint64_t estimate_ns, Found *best) {
+  uint32_t units = in->units->units.count;
+  bool *keep = ARENA_ARRAY(s->arena, bool, units); /* of its own: what would overlap is kept */
+  if (decisions.prefetch != PREFETCH_EARLY || decisions.gather_once) return;
+  memcpy(keep, decisions.keep, units * sizeof(bool));
+  decisions.keep = keep;
+  decisions.prefetch = depth;
+  place_easily(s, in, &decisions, estimate_ns, best);
+}
+
+/* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules,
+ * and at fixed depths. */
+static void try_other_rules(Search *s, const Inner *in, Found *best) {
+  uint32_t count;
   const IssueRule *rules = inner_rules(&count);
   const Decisions decisions = best->decisions;
+  const uint64_t estimate_ns = best->estimate_ns;
   for (uint32_t r = 0; r < count; r++) {
     Decisions other = decisions;
     other.issue = rules[r];
-    if (!inner_same_rule(in, &other.issue, &decisions.issue)) (void)place_decisions(s, in, &other, best->estimate_ns, best);
+    if (!inner_same_rule(in, &other.issue, &decisions.issue)) place_easily(s, in, &other, estimate_ns, best);
   }
-  s->placing = effort;
+  for (uint32_t depth = 1; depth <= FIXED_DEPTHS; depth++) place_at_depth(s, in, decisions, depth, estimate_ns, best);
+}
+
+/* Nothing run again, each unit gathered one use ahead: the policy most often set by hand, which `auto` is never slower than. */
+static void try_keeping_all(Search *s, Inner *in, Found *best) {
+  Trial trial = inner_new_trial(in);
+  if (best->plan && best->sim.step_ns <= bound_reached(&in->bound)) return;
+  for (uint32_t i = 0; i < in->items.count; i++)
+    if (in->items.data[i].op >= 0) trial.recompute[in->items.data[i].op] = false;
+  if (inner_judge(in, &trial)) place_at_depth(s, in, inner_decisions(in, &trial), 1, trial.ns, best);
 }
 
 void search_place(Search *s, Inner *in, Found *best) {
@@ -188,5 +215,7 @@ void search_place(Search *s, Inner *in, Found *best) {
   place_within(s, in, best);
   bool found = best->plan && best->sim.step_ns < before;
   if (found && best->sim.step_ns > bound_reached(&in->bound) && in->items.count <= FEW_ITEMS) try_other_rules(s, in, best);
+  inner_set_budget(in, s->budget);
   place_settings(s, in, best);
+  try_keeping_all(s, in, best);
 }
