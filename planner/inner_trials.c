@@ -28,7 +28,6 @@ bool inner_judge(const Inner *in, Trial *trial) {
   bool fits = schedule.max_live <= (int64_t)in->room && schedule.host_bytes <= in->host_room;
   trial->ns = fits ? schedule.step_ns : UINT64_MAX;
   trial->live = schedule.max_live;
-  in->search->candidates++;
   arena_reset(scratch);
   return fits;
 }

@@ -419,6 +419,5 @@ void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planne
   *result = (PlannerResult){0};
   plan(arena, sink, graph, options, dump, dump_text, &search, result);
   arena_free(search.scratch);
-  result->candidates = search.candidates;
   result->seconds = now_seconds() - start;
 }

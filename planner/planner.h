@@ -31,7 +31,6 @@ typedef struct PlannerResult {
   SimResult sim;
   bool fits;
   Infeasible infeasible; /* when !fits */
-  uint32_t candidates;   /* plans compared */
   double seconds;
 } PlannerResult;
 
