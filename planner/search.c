@@ -11,6 +11,10 @@ enum { PLACED_GROUPINGS = 2, PLACED_SMALL = 3, LONG_PLAN = 4000 };
  * where looking takes long and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
 
+/* Shares of the budget that are tried too where the best plan is this far from the bound. */
+static const double lesser_budgets[] = {0.94, 0.87}, STUCK = 1.01;
+enum { LESSER_BUDGETS = sizeof lesser_budgets / sizeof *lesser_budgets };
+
 /* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
 static bool offers_host(const Search *s) {
   const Device *device = &s->cluster->device;
@@ -341,10 +345,10 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
 }
 
 /* What a candidate's bound must be below to be tried. */
-static double hopeful_below(const Found *found, bool unasked) {
+static double hopeful_below(const Search *s, const Found *found, bool unasked) {
   if (!found->plan) return INFINITY;
   double ns = (double)found->sim.step_ns, bound = (double)found->bound.ns;
-  if (!unasked) return ns;
+  if (!unasked || offloads_unasked(s, &found->outer)) return ns;
   if (found->plan->instrs.count < LONG_PLAN || ns > FAR_FROM_BOUND * bound) return ns / WORTH_OFFLOADING;
   return fmin(ns / WORTH_OFFLOADING, bound / PROMISED_BY_BOUNDS);
 }
@@ -353,7 +357,7 @@ static double hopeful_below(const Found *found, bool unasked) {
 static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, bool unasked, Found *found) {
   for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
     if (offloads_unasked(s, &candidates[i].outer) != unasked) continue;
-    if ((double)candidates[i].bound.ns >= hopeful_below(found, unasked)) break;
+    if ((double)candidates[i].bound.ns >= hopeful_below(s, found, unasked)) break;
     Bound least;
     if (!search_outer(s, &candidates[i].outer, found, &least)) return false;
     if (total == 1) candidates[i].bound = least;
@@ -375,12 +379,32 @@ static bool bring_back(Search *s, Found *found) {
   return true;
 }
 
+static bool far_from_bound(const Found *found, const Bound *bound) { return (double)found->sim.step_ns > STUCK * (double)bound->ns; }
+
+static bool try_all(Search *s, Candidate *candidates, uint32_t total, Found *found) {
+  return try_candidates(s, candidates, total, false, found) && try_candidates(s, candidates, total, true, found);
+}
+
+/* Searches stop where nothing they try improves. Far from the bound less memory may lead elsewhere, to what is faster still. */
+static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Found *found) {
+  const uint64_t budget = s->budget;
+  const Bound bound = candidates[0].bound; /* of the whole budget */
+  bool good = true;
+  for (uint32_t i = 0; i < LESSER_BUDGETS && good && found->fits && far_from_bound(found, &bound); i++) {
+    s->budget = (uint64_t)(lesser_budgets[i] * (double)budget);
+    good = try_all(s, candidates, total, found);
+  }
+  s->budget = budget;
+  candidates[0].bound = bound;
+  return good;
+}
+
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidate *candidates = ARENA_ARRAY(s->arena, Candidate, (size_t)MAX_WIDTHS * MAX_OFFLOADS * MAX_CADENCES * count);
   uint32_t total = list_candidates(s, micro, count, candidates);
   *found = (Found){0};
   if (!bound_candidates(s, candidates, total)) return false;
-  if (!try_candidates(s, candidates, total, false, found) || !try_candidates(s, candidates, total, true, found)) return false;
+  if (!try_all(s, candidates, total, found) || !try_with_less(s, candidates, total, found)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   if (found->fits && s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};
