@@ -208,7 +208,6 @@ static void open_placing(Arena *arena, Plan *plan, const PlanSegment *segment, u
                  .plan_bufs = plan->bufs.data};
   for (uint32_t b = 0; b < all; b++)
     if (lives_in(&plan->bufs.data[b], segment)) p->bufs[p->count] = p->all[p->count] = &plan->bufs.data[b], p->count++;
-  gaps_open(&p->gaps, arena, p->count, segment->first, segment->end);
 }
 
 /* Buffers live within one segment, so each segment has the arena above `base` to itself. least: what is live there at most, with
@@ -224,7 +223,8 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   if (!is_done(&p) && p.count > QUADRATIC_BUFFERS && p.bytes != UINT64_MAX) {
     input.order = STACK_BY_AREA;
     keep_better(&p, memory_stack(plan, &input));
-  } else {
+  } else if (!is_done(&p)) {
+    gaps_open(&p.gaps, scratch, p.count, segment->first, segment->end);
     place_by_orders(&p);
     if (goal >= least && !is_done(&p)) place_by_blames(&p, effort);
   }
