@@ -11,7 +11,7 @@ enum { PLACED_GROUPINGS = 2, PLACED_SMALL = 3, LONG_PLAN = 4000 };
  * where looking takes long and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
 
-/* Shares of the budget that are tried too where the best plan is this far from the bound. */
+/* Shares of the budget that are tried too where the best plan is this far from the bound; of long plans the first. */
 static const double lesser_budgets[] = {0.94, 0.87}, STUCK = 1.01;
 enum { LESSER_BUDGETS = sizeof lesser_budgets / sizeof *lesser_budgets };
 
@@ -390,7 +390,8 @@ static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Foun
   const uint64_t budget = s->budget;
   const Bound bound = candidates[0].bound; /* of the whole budget */
   bool good = true;
-  for (uint32_t i = 0; i < LESSER_BUDGETS && good && found->fits && far_from_bound(found, &bound); i++) {
+  uint32_t count = found->fits && found->plan->instrs.count >= LONG_PLAN ? 1 : LESSER_BUDGETS;
+  for (uint32_t i = 0; i < count && good && found->fits && far_from_bound(found, &bound); i++) {
     s->budget = (uint64_t)(lesser_budgets[i] * (double)budget);
     good = try_all(s, candidates, total, found);
   }
