@@ -175,11 +175,17 @@ static void place_easily(Search *s, const Inner *in, const Decisions *decisions,
   s->placing = effort;
 }
 
+static bool may_keep_all(const Inner *in) {
+  for (uint32_t u = 0; u < in->units->units.count; u++)
+    if (in->units->units.data[u].reshard == 1) return false;
+  return in->keep_free;
+}
+
 /* With each gather a fixed number of uses ahead, as people set it. */
 static void place_at_depth(Search *s, const Inner *in, Decisions decisions, uint32_t depth, uint64_t estimate_ns, Found *best) {
   uint32_t units = in->units->units.count;
   bool *keep = ARENA_ARRAY(s->arena, bool, units); /* of its own: what would overlap is kept */
-  if (decisions.prefetch != PREFETCH_EARLY || decisions.gather_once) return;
+  if (decisions.prefetch != PREFETCH_EARLY || !may_keep_all(in)) return;
   memcpy(keep, decisions.keep, units * sizeof(bool));
   decisions.keep = keep;
   decisions.prefetch = depth;

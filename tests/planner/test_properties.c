@@ -146,6 +146,22 @@ static void a_larger_budget_is_hardly_ever_slower(void **state) {
   assert_true(slower <= MODELS / 10);
 }
 
+static void units_that_must_be_released_are(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+    Case c;
+    open_case(&c, seed);
+    PlannerOptions options = {.settings = c.graph->plan, .ranks = 4};
+    options.settings.strategy = STRATEGY_FULL_SHARD;
+    options.settings.gather = CADENCE_MICRO_BATCH;
+    options.settings.prefetch = SETTING_AUTO;
+    options.settings.reshard = 1;
+    PlannerResult result = plan_case(&c, &options);
+    for (uint32_t u = 0; u < result.plan->units.count; u++) assert_true(result.plan->units.data[u].reshard);
+    arena_free(c.arena);
+  }
+}
+
 static void equal_inputs_give_equal_bytes(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < MODELS / 4; seed++) {
@@ -271,6 +287,7 @@ static void every_transfer_is_needed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_plan_verifies_and_fits),
+      cmocka_unit_test(units_that_must_be_released_are),
       cmocka_unit_test(a_larger_budget_is_hardly_ever_slower),
       cmocka_unit_test(equal_inputs_give_equal_bytes),
       cmocka_unit_test(every_wait_is_needed),
