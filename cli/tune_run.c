@@ -74,6 +74,7 @@ static void plan_point(const Tune *tune, uint32_t p) {
   TunePoint *point = &tune->points[p];
   compile_options_of_planner(&cli, graph, &options); /* was checked before workers started */
   if (tune_leaves_host(&cli, graph)) options.settings.offload = 0;
+  options.brief = true;
   planner_plan(arena, &cli.sink, graph, &options, 0, NULL, &result);
   if (result.plan)
     describe(point, graph, &result);

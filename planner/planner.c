@@ -378,7 +378,8 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
                      .spans = spans,
                      .span_paths = paths,
                      .samples = graph->recipe.samples_per_step,
-                     .placing = PLACING_EFFORT};
+                     .brief = options->brief,
+                     .placing = options->brief ? 0 : PLACING_EFFORT};
   search->budget = options->settings.memory_bytes ? options->settings.memory_bytes : graph->cluster.device.memory_bytes;
   if (!search->budget) {
     Diag *diag = diag_error(sink, SPAN_NONE, "no memory budget: neither the plan block nor the cluster states one");

@@ -11,6 +11,7 @@ typedef struct PlannerOptions {
   int64_t ranks_per_node; /* 0: the cluster's node size (at most ranks) */
   PlanSettings settings;  /* the file's plan block with the command line's overrides */
   bool inference;         /* a forward plan (plan.h): one sample, output = input of the loss (logits); requires ranks 1 */
+  bool brief;             /* one of many: no second look where a plan is far from its bound, no effort for hard placements */
 } PlannerOptions;
 
 typedef struct LargestBuffer {

@@ -391,7 +391,7 @@ static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Foun
   const Bound bound = candidates[0].bound; /* of the whole budget */
   bool good = true;
   uint32_t count = found->fits && found->plan->instrs.count >= LONG_PLAN ? 1 : LESSER_BUDGETS;
-  for (uint32_t i = 0; i < count && good && found->fits && far_from_bound(found, &bound); i++) {
+  for (uint32_t i = 0; i < count && good && !s->brief && found->fits && far_from_bound(found, &bound); i++) {
     s->budget = (uint64_t)(lesser_budgets[i] * (double)budget);
     good = try_all(s, candidates, total, found);
   }

@@ -221,6 +221,7 @@ void search_place(Search *s, Inner *in, Found *best) {
   place_within(s, in, best);
   bool found = best->plan && best->sim.step_ns < before;
   if (found && best->sim.step_ns > bound_reached(&in->bound) && in->items.count <= FEW_ITEMS) try_other_rules(s, in, best);
+  if (s->brief) return;
   inner_set_budget(in, s->budget);
   place_settings(s, in, best);
   try_keeping_all(s, in, best);
