@@ -199,13 +199,13 @@ static void seed_moves(Inner *in, Trial *trial, bool more) {
   uint64_t limit = in->room > reserve ? in->room - reserve : 0, most = 0;
   for (uint32_t i = 0; i < in->program->ops.count; i++)
     if ((uint64_t)in->live[i] > most) most = (uint64_t)in->live[i];
+  const uint64_t kept[] = {0, limit > most ? limit - most : 0};
   for (int share = 0; share < (more ? ALL_SHARES : FIRST_SHARES); share++)
-    for (int way = 0; way < 4; way++) {
-      Moves moves = {.link_ns = (uint64_t)(link_shares[share] * (double)forward), .room = in->host_room, .held_first = way & 1};
-      if (way & 2) moves.kept = limit > most ? limit - most : 0;
-      if ((way & 2) && !moves.kept) continue;
-      seed_move(in, &ranking, moves, limit, trial);
-    }
+    for (int k = 0; k < (kept[1] ? 2 : 1); k++)
+      for (int held_first = 0; held_first < 2; held_first++) {
+        uint64_t link_ns = (uint64_t)(link_shares[share] * (double)forward);
+        seed_move(in, &ranking, (Moves){link_ns, in->host_room, kept[k], held_first}, limit, trial);
+      }
 }
 
 /* Where everything that may be is recomputed: whether compute must wait for reductions, whether what remains must go too. */

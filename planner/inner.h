@@ -68,9 +68,10 @@ uint64_t inner_smallest_bytes(Inner *inner);
 enum { MOST_SETTINGS = 8192 };
 uint32_t inner_settings(const Inner *inner);
 void inner_set(const Inner *inner, uint32_t number, Trial *trial);
-/* All rules that are tried; whether two of them differ in nothing that matters. */
+/* All rules that are tried; whether two of them differ in nothing that matters; whether rule r is like none from `from` on before it. */
 const IssueRule *inner_rules(uint32_t *count);
 bool inner_same_rule(const Inner *inner, const IssueRule *a, const IssueRule *b);
+bool inner_new_rule(const Inner *inner, uint32_t from, uint32_t r);
 /* For tests: whether the trial fits the room; sets its ns. */
 bool inner_judge(const Inner *inner, Trial *trial);
 Trial inner_new_trial(const Inner *inner); /* a copy of the start */

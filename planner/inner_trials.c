@@ -147,11 +147,15 @@ bool inner_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
   return (!gathers || (a->ahead == b->ahead && a->late == b->late)) && (!reduces || a->behind == b->behind);
 }
 
-void inner_try_rules(Inner *in, Trial *trial, int from, int end) {
-  for (int r = from; r < end; r++) {
-    bool known = false;
-    for (int k = from; k < r; k++) known |= inner_same_rule(in, &issue_rules[k], &issue_rules[r]);
-    if (known) continue;
+bool inner_new_rule(const Inner *in, uint32_t from, uint32_t r) {
+  for (uint32_t k = from; k < r; k++)
+    if (inner_same_rule(in, &issue_rules[k], &issue_rules[r])) return false;
+  return true;
+}
+
+void inner_try_rules(Inner *in, Trial *trial, uint32_t from, uint32_t end) {
+  for (uint32_t r = from; r < end; r++) {
+    if (!inner_new_rule(in, from, r)) continue;
     trial->issue = issue_rules[r];
     (void)inner_try(in, trial);
   }

@@ -16,6 +16,6 @@ void inner_start_from(const Inner *in, const bool *away, Trial *trial);
 /* Judges it and puts it into the pool; whether it is the best yet. */
 bool inner_try(Inner *in, Trial *trial);
 /* Under issue rules [from, end). */
-void inner_try_rules(Inner *in, Trial *trial, int from, int end);
+void inner_try_rules(Inner *in, Trial *trial, uint32_t from, uint32_t end);
 
 #endif

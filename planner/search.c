@@ -11,8 +11,9 @@ enum { PLACED_GROUPINGS = 2, PLACED_SMALL = 3, LONG_PLAN = 4000 };
  * where looking takes long and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
 
-/* Shares of the budget that are tried too where the best plan is this far from the bound; of long plans the first. */
-static const double lesser_budgets[] = {0.94, 0.87}, STUCK = 1.01;
+/* A plan this far from the bound is looked for with these shares of the budget too; a long one with the first. */
+static const double STUCK = 1.01;
+static const double lesser_budgets[] = {0.94, 0.87};
 enum { LESSER_BUDGETS = sizeof lesser_budgets / sizeof *lesser_budgets };
 
 /* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
@@ -147,7 +148,7 @@ static void place_small(Search *s, Arena *arena, Small *entries, uint32_t count,
     Inner in;
     if (!inner_open(s, arena, &entries[i].outer, entries[i].grouping, &in)) return;
     Decisions smallest = inner_smallest(&in);
-    search_emit(s, arena, &in, &smallest, &next);
+    search_emit(s, arena, &in, &smallest, &s->placing, &next);
     if (!found->plan || next.plan->arena_bytes < found->plan->arena_bytes) *found = next;
   }
 }
@@ -238,7 +239,7 @@ bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
 
 typedef struct Candidate {
   Outer outer;
-  Bound bound; /* the least of its groupings */
+  Bound bound; /* the least of its groupings; 0: found with the plan */
   uint32_t order;
 } Candidate;
 
@@ -360,7 +361,7 @@ static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, boo
     if ((double)candidates[i].bound.ns >= hopeful_below(s, found, unasked)) break;
     Bound least;
     if (!search_outer(s, &candidates[i].outer, found, &least)) return false;
-    if (total == 1) candidates[i].bound = least;
+    if (!candidates[i].bound.ns) candidates[i].bound = least;
   }
   return true;
 }
@@ -372,31 +373,29 @@ static bool bring_back(Search *s, Found *found) {
   if (!inner_open(s, s->arena, &found->outer, found->grouping, &in)) return false;
   Decisions decisions = found->decisions;
   if (!inner_bring_back(&in, &decisions)) return true;
-  search_emit(s, s->arena, &in, &decisions, &back);
+  search_emit(s, s->arena, &in, &decisions, &s->placing, &back);
   if (back.fits) plan_simulate(s->arena, back.plan, &back.sim);
   back.estimate_ns = found->estimate_ns;
   if (back.fits && back.sim.step_ns <= found->sim.step_ns) *found = back;
   return true;
 }
 
-static bool far_from_bound(const Found *found, const Bound *bound) { return (double)found->sim.step_ns > STUCK * (double)bound->ns; }
-
 static bool try_all(Search *s, Candidate *candidates, uint32_t total, Found *found) {
   return try_candidates(s, candidates, total, false, found) && try_candidates(s, candidates, total, true, found);
 }
 
-/* Searches stop where nothing they try improves. Far from the bound less memory may lead elsewhere, to what is faster still. */
+static bool is_stuck(const Found *found, const Bound *bound) { return found->fits && (double)found->sim.step_ns > STUCK * (double)bound->ns; }
+
+/* Moves stop where nothing they try improves: less memory may lead elsewhere, to what is faster still. */
 static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Found *found) {
   const uint64_t budget = s->budget;
-  const Bound bound = candidates[0].bound; /* of the whole budget */
   bool good = true;
-  uint32_t count = found->fits && found->plan->instrs.count >= LONG_PLAN ? 1 : LESSER_BUDGETS;
-  for (uint32_t i = 0; i < count && good && !s->brief && found->fits && far_from_bound(found, &bound); i++) {
+  for (uint32_t i = 0; i < LESSER_BUDGETS && good && is_stuck(found, &candidates[0].bound); i++) {
+    if (i && found->plan->instrs.count >= LONG_PLAN) break;
     s->budget = (uint64_t)(lesser_budgets[i] * (double)budget);
     good = try_all(s, candidates, total, found);
   }
   s->budget = budget;
-  candidates[0].bound = bound;
   return good;
 }
 
@@ -405,7 +404,8 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
   uint32_t total = list_candidates(s, micro, count, candidates);
   *found = (Found){0};
   if (!bound_candidates(s, candidates, total)) return false;
-  if (!try_all(s, candidates, total, found) || !try_with_less(s, candidates, total, found)) return false;
+  if (!try_all(s, candidates, total, found)) return false;
+  if (!s->brief && !try_with_less(s, candidates, total, found)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   if (found->fits && s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};

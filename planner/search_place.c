@@ -9,7 +9,7 @@ static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 static const double NEARBY = 1.03;        /* likewise, in plans of so few operators that each wait counts */
 
-void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, Found *found) {
+void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {
   *found = (Found){.outer = in->outer, .grouping = in->grouping, .decisions = *decisions, .bound = in->bound};
   found->units = found->decisions.units = in->units;
   EmitInput input = {.program = in->program,
@@ -19,7 +19,7 @@ void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *deci
                      .spans = s->spans,
                      .span_paths = s->span_paths};
   found->plan = emit_plan(arena, &input);
-  memory_place(found->plan, s->budget, &s->placing);
+  memory_place(found->plan, s->budget, effort);
   events_insert(arena, found->plan, s->specs, true);
   found->fits = found->plan->arena_bytes <= s->budget;
 }
@@ -30,10 +30,10 @@ typedef struct Placed {
   uint64_t step_ns; /* as simulated, if it fits */
 } Placed;
 
-static Placed place_decisions(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, Found *best) {
+static Placed place_decisions(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, uint64_t *effort, Found *best) {
   Found next;
   Arena *arena = arena_new();
-  search_emit(s, arena, in, decisions, &next);
+  search_emit(s, arena, in, decisions, effort, &next);
   next.estimate_ns = estimate_ns;
   next.arena = arena;
   Placed placed = {.excess = next.fits ? 0 : next.plan->arena_bytes - s->budget};
@@ -59,7 +59,7 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
   for (int i = 0; i < (small ? POOL : inner_is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
     if (!within_reach(best, in->pool[i].ns)) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
-    uint64_t excess = place_decisions(s, in, &decisions, in->pool[i].ns, best).excess;
+    uint64_t excess = place_decisions(s, in, &decisions, in->pool[i].ns, &s->placing, best).excess;
     if (!excess && !small) return 0;
     if (!excess && i > 0) continue;
     if (excess < least) least = excess;
@@ -75,7 +75,7 @@ static bool place_with_less(Search *s, Inner *in, uint64_t excess, Found *best) 
   Decisions decisions = inner_decisions(in, &in->pool[0]);
   for (uint64_t less = excess + excess / 4, tries = 0; less < in->room && tries < PLACED_WITH_LESS; tries++, less *= 2) {
     decisions.room = in->room - less;
-    Placed placed = place_decisions(s, in, &decisions, in->pool[0].ns, best);
+    Placed placed = place_decisions(s, in, &decisions, in->pool[0].ns, &s->placing, best);
     if (!placed.excess) return (double)placed.step_ns <= WITHIN_REACH * (double)in->pool[0].ns;
   }
   return false;
@@ -101,12 +101,6 @@ static int compare_settings(const void *a, const void *b) {
   return x->number != y->number ? (x->number < y->number ? -1 : 1) : (x->rule > y->rule) - (x->rule < y->rule);
 }
 
-static bool differs(const Inner *in, const IssueRule *rules, uint32_t r) {
-  for (uint32_t k = 0; k < r; k++)
-    if (inner_same_rule(in, &rules[k], &rules[r])) return false;
-  return true;
-}
-
 /* Those that fit and are estimated to take less than `below`, under every rule. */
 static Settings list_settings(Arena *arena, const Inner *in, double below) {
   Settings out = {0};
@@ -116,7 +110,7 @@ static Settings list_settings(Arena *arena, const Inner *in, double below) {
   for (uint32_t number = 0; number < total; number++) {
     inner_set(in, number, &trial);
     for (uint32_t r = 0; r < count; r++) {
-      if (!differs(in, rules, r)) continue;
+      if (!inner_new_rule(in, 0, r)) continue;
       trial.issue = rules[r];
       if (inner_judge(in, &trial) && (double)trial.ns < below) vec_push(arena, &out, ((Setting){trial.ns, number, r}));
     }
@@ -140,7 +134,7 @@ static void place_settings(Search *s, Inner *in, Found *best) {
     inner_set(in, setting->number, &trial);
     trial.issue = rules[setting->rule];
     Decisions decisions = inner_decisions(in, &trial);
-    (void)place_decisions(s, in, &decisions, setting->ns, best);
+    (void)place_decisions(s, in, &decisions, setting->ns, &s->placing, best);
   }
   arena_free(scratch);
 }
@@ -169,10 +163,8 @@ static void place_within(Search *s, Inner *in, Found *best) {
 /* --- what else is worth a look, where it is easy to place ------------------------------------------------------------------------- */
 
 static void place_easily(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, Found *best) {
-  uint64_t effort = s->placing;
-  s->placing = 0;
-  (void)place_decisions(s, in, decisions, estimate_ns, best);
-  s->placing = effort;
+  uint64_t none = 0;
+  (void)place_decisions(s, in, decisions, estimate_ns, &none, best);
 }
 
 static bool may_keep_all(const Inner *in) {

@@ -99,9 +99,9 @@ static uint64_t placed_ns(Fixture *f, Arena *scratch, const Inner *in, const Can
   Found found;
   Trial trial = trial_of(in, c);
   f->search.arena = scratch;
-  f->search.placing = PLACING_EFFORT;
   Decisions decisions = inner_decisions(in, &trial);
-  search_emit(&f->search, scratch, in, &decisions, &found);
+  uint64_t effort = PLACING_EFFORT;
+  search_emit(&f->search, scratch, in, &decisions, &effort, &found);
   if (found.fits) plan_simulate(scratch, found.plan, &found.sim);
   uint64_t ns = found.fits ? found.sim.step_ns : UINT64_MAX;
   f->search.arena = own;
@@ -353,7 +353,6 @@ static void compare_model(Fixture *f, Arena *arena, const Outer *outer, uint64_t
   Bound least;
   uint64_t best = open_space(f, arena, outer, &space) ? best_placed(f, space.in, &space.candidates, UINT32_MAX) : UINT64_MAX;
   if (best == UINT64_MAX) return;
-  f->search.placing = PLACING_EFFORT;
   assert_true(search_outer(&f->search, outer, &found, &least));
   uint64_t ns = found.plan ? found.sim.step_ns : best;
   if (!found.plan) out->missed++;

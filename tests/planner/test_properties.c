@@ -75,6 +75,15 @@ static void random_settings(Arena *arena, Random *r, PlannerOptions *options, co
   for (uint32_t i = 0; i < s->checkpoints.count; i++) s->checkpoints.data[i].host = !s->checkpoints.data[i].recompute && random_below(r, 2);
 }
 
+/* A model with random settings, drawn apart. */
+static PlannerOptions open_random(Case *c, uint64_t seed, uint64_t draw) {
+  Random r = {seed + draw};
+  PlannerOptions options = {0};
+  open_case(c, seed);
+  random_settings(c->arena, &r, &options, c->graph);
+  return options;
+}
+
 static PlannerResult plan_case(Case *c, const PlannerOptions *options) {
   PlannerResult result;
   planner_plan(c->arena, &c->sink, c->graph, options, 0, NULL, &result);
@@ -91,12 +100,10 @@ static char *text_of(Arena *arena, const Plan *plan) {
 
 static void every_plan_verifies_and_fits(void **state) {
   (void)state;
+  Random r = {1};
   for (uint64_t seed = 0; seed < MODELS; seed++) {
     Case c;
-    open_case(&c, seed);
-    Random r = {seed + 1000};
-    PlannerOptions options = {0};
-    random_settings(c.arena, &r, &options, c.graph);
+    PlannerOptions options = open_random(&c, seed, 1000);
     PlannerResult roomy = plan_case(&c, &options);
     assert_true(roomy.fits);
     assert_true(roomy.plan->max_live_bytes <= roomy.plan->arena_bytes);
@@ -111,7 +118,8 @@ static void every_plan_verifies_and_fits(void **state) {
   }
 }
 
-/* The search is no more than close to the best, so a larger budget may miss what a smaller one met. How much slower, as a share, a plan of a larger budget was than the best of the smaller ones. */
+/* The search is no more than close to the best, so a larger budget may miss what a smaller one met. How much slower, as a share,
+ * a plan of a larger budget was than the best of the smaller ones. */
 static double worst_of_rising_budgets(Case *c, PlannerOptions *options, uint32_t *slower) {
   PlannerResult roomy = plan_case(c, options);
   uint64_t all = roomy.plan->arena_bytes, best = UINT64_MAX;
@@ -136,10 +144,7 @@ static void a_larger_budget_is_hardly_ever_slower(void **state) {
   uint32_t slower = 0;
   for (uint64_t seed = 0; seed < MODELS / 2; seed++) {
     Case c;
-    open_case(&c, seed);
-    Random r = {seed + 2000};
-    PlannerOptions options = {0};
-    random_settings(c.arena, &r, &options, c.graph);
+    PlannerOptions options = open_random(&c, seed, 2000);
     assert_true(worst_of_rising_budgets(&c, &options, &slower) <= 0.01);
     arena_free(c.arena);
   }
@@ -207,10 +212,7 @@ static void every_wait_is_needed(void **state) {
   uint32_t waits = 0;
   for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
     Case c;
-    open_case(&c, seed);
-    Random r = {seed + 77};
-    PlannerOptions options = {0};
-    random_settings(c.arena, &r, &options, c.graph);
+    PlannerOptions options = open_random(&c, seed, 77);
     Plan *plan = plan_case(&c, &options).plan;
     for (uint32_t i = 0; i < plan->instrs.count; i++) waits += drop_each_wait(c.arena, plan, &plan->instrs.data[i], seed);
     VerifyResult whole = {0};
