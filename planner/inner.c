@@ -192,6 +192,13 @@ static void seed_move(Inner *in, const Ranking *ranking, Moves moves, uint64_t l
   inner_try_rules(in, trial, 0, FIRST_RULES);
 }
 
+/* Each was the best one for a tenth or more of the searches over models, clusters and budgets. */
+static const struct {
+  MoveOrder order;
+  bool held_first;
+} move_orders[] = {{MOVE_SPREAD, false}, {MOVE_WORTH, true}, {MOVE_WORTH, false}, {MOVE_LATEST, false}};
+enum { MOVE_ORDERS = sizeof move_orders / sizeof *move_orders };
+
 /* What the host link carries while forward computes costs next to nothing: a share of that time. */
 static void seed_moves(Inner *in, Trial *trial, bool more) {
   Ranking ranking = items_rank(in->arena, &in->items, in->operators, &in->ranks, 0);
@@ -199,13 +206,14 @@ static void seed_moves(Inner *in, Trial *trial, bool more) {
   uint64_t limit = in->room > reserve ? in->room - reserve : 0, most = 0;
   for (uint32_t i = 0; i < in->program->ops.count; i++)
     if ((uint64_t)in->live[i] > most) most = (uint64_t)in->live[i];
-  const uint64_t kept[] = {0, limit > most ? limit - most : 0};
+  const uint64_t kept = limit > most ? limit - most : 0;
   for (int share = 0; share < (more ? ALL_SHARES : FIRST_SHARES); share++)
-    for (int k = 0; k < (kept[1] ? 2 : 1); k++)
-      for (int held_first = 0; held_first < 2; held_first++) {
-        uint64_t link_ns = (uint64_t)(link_shares[share] * (double)forward);
-        seed_move(in, &ranking, (Moves){link_ns, in->host_room, kept[k], held_first}, limit, trial);
-      }
+    for (int o = 0; o < MOVE_ORDERS; o++) {
+      bool worth = move_orders[o].order == MOVE_WORTH;
+      uint64_t link_ns = (uint64_t)(link_shares[share] * (double)forward);
+      Moves moves = {move_orders[o].order, move_orders[o].held_first, link_ns, in->host_room, worth ? 0 : kept};
+      if (worth || kept) seed_move(in, &ranking, moves, limit, trial);
+    }
 }
 
 /* Where everything that may be is recomputed: whether compute must wait for reductions, whether what remains must go too. */

@@ -205,28 +205,34 @@ Ranking items_rank(Arena *arena, const Items *items, uint32_t operators, const R
   return out;
 }
 
-static int compare_moves(const void *a, const void *b) {
+static int compare_latest(const void *a, const void *b) {
   const Ranked *x = a, *y = b;
-  if (x->worth != y->worth) return x->worth > y->worth ? -1 : 1;
   if (x->rank != y->rank) return x->rank > y->rank ? -1 : 1;
+  if (x->worth != y->worth) return x->worth > y->worth ? -1 : 1;
   return (x->item > y->item) - (x->item < y->item);
 }
 
-static int compare_lasts(const void *a, const void *b) {
+static int compare_worth(const void *a, const void *b) {
   const Ranked *x = a, *y = b;
-  return x->rank != y->rank ? (x->rank > y->rank ? -1 : 1) : compare_moves(a, b);
+  return x->worth != y->worth ? (x->worth > y->worth ? -1 : 1) : compare_latest(a, b);
 }
 
-/* The most worthwhile that may be moved, for as long as the link or `kept` bytes hold them. */
-static uint32_t list_moves(const Items *items, uint64_t link_ns, uint64_t kept, bool held_first, Ranked *out) {
+static int compare_spread(const void *a, const void *b) {
+  const Ranked *x = a, *y = b;
+  return x->worth != y->worth ? (x->worth < y->worth ? -1 : 1) : compare_ranked(a, b);
+}
+
+/* The most worthwhile that may be moved, ranked by when they are wanted back, for as long as the link or `kept` bytes hold them. */
+static uint32_t list_moves(const Items *items, const Moves *moves, Ranked *out) {
+  uint64_t link_ns = moves->link_ns, kept = moves->kept;
   uint32_t count = 0, taken = 0;
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
     if (!item->away_ns) continue;
-    double worth = item->held ? (held_first ? INFINITY : 0) : (double)item->ns / (double)item->bytes;
+    double worth = item->held ? (moves->held_first ? INFINITY : 0) : (double)item->ns / (double)item->bytes;
     out[count++] = (Ranked){worth, item->last, i};
   }
-  qsort(out, count, sizeof *out, compare_moves);
+  qsort(out, count, sizeof *out, compare_worth);
   for (uint32_t i = 0; i < count; i++) {
     const Item *item = &items->data[out[i].item];
     if (item->away_ns <= link_ns) link_ns -= item->away_ns;
@@ -237,10 +243,21 @@ static uint32_t list_moves(const Items *items, uint64_t link_ns, uint64_t kept, 
   return taken;
 }
 
+static void order_moves(const Items *items, const Moves *moves, Ranked *ranked, uint32_t count) {
+  if (moves->order == MOVE_LATEST) qsort(ranked, count, sizeof *ranked, compare_latest);
+  if (moves->order != MOVE_SPREAD) return;
+  for (uint32_t i = 0; i < count; i++) {
+    const Item *item = &items->data[ranked[i].item];
+    ranked[i].rank = item->rank;
+    if (item->held) ranked[i].worth = moves->held_first ? 0 : INFINITY;
+  }
+  qsort(ranked, count, sizeof *ranked, compare_spread);
+}
+
 void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, bool *away) {
   Ranked *ranked = ARENA_ARRAY(arena, Ranked, items->count);
-  uint32_t count = list_moves(items, moves.link_ns, moves.kept, moves.held_first, ranked);
-  if (moves.kept) qsort(ranked, count, sizeof *ranked, compare_lasts);
+  uint32_t count = list_moves(items, &moves, ranked);
+  order_moves(items, &moves, ranked, count);
   for (uint32_t i = 0; i < count; i++) {
     const Item *item = &items->data[ranked[i].item];
     if (item->away_ns > moves.link_ns || item->bytes > moves.room) continue;

@@ -47,12 +47,19 @@ Ranks items_rank_operators(Arena *arena, const Items *operators);
 /* With the units that follow these in `items`, a ns of a repeated gather worth gather_price of one of recomputation. */
 Ranking items_rank(Arena *arena, const Items *items, uint32_t operators, const Ranks *ranked, double gather_price);
 
+/* In which order items are moved. */
+typedef enum {
+  MOVE_WORTH,  /* those worth most a byte: the device holds what it can of the others */
+  MOVE_LATEST, /* of those that are not run again, those that are wanted back last: the link carries least when both passes meet */
+  MOVE_SPREAD, /* of these, those worth least: all over the model, so that the link is busy all the time */
+} MoveOrder;
+
 /* What is moved to the host: for `link_ns` each way and `room` bytes there. */
 typedef struct Moves {
-  uint64_t link_ns, room;
-  uint64_t kept; /* device bytes that may be kept beside: of the items worth most a byte, as many as these and the link hold, those are
-                    moved that are wanted back last; 0: those worth most */
+  MoveOrder order;
   bool held_first; /* what is never run again first or last */
+  uint64_t link_ns, room;
+  uint64_t kept; /* device bytes for what is not run again either; not for MOVE_WORTH */
 } Moves;
 
 void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, bool *away);
