@@ -7,6 +7,7 @@ enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS =
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
+static const double AS_ESTIMATED = 1.001;
 static const double NEARBY = 1.03;        /* likewise, in plans of so few operators that each wait counts */
 
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {
@@ -141,12 +142,17 @@ static void place_settings(Search *s, Inner *in, Found *best) {
 
 /* --- any number of items -------------------------------------------------------------------------------------------------------- */
 
+/* Addresses can make a plan wait that fits. */
+static bool as_estimated(const Inner *in, const Found *best) {
+  return !best->plan || (double)best->sim.step_ns <= AS_ESTIMATED * (double)in->pool[0].ns;
+}
+
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
 static void place_within(Search *s, Inner *in, Found *best) {
   uint64_t budget = search_first_budget(in);
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
     uint64_t excess = place_pool(s, in, best);
-    if (!excess || place_with_less(s, in, excess, best)) return;
+    if (excess ? place_with_less(s, in, excess, best) : as_estimated(in, best)) return;
     excess += (s->budget / 1000) << i;
     for (bool any = false; !any && excess > s->budget / 1000; excess /= 2) { /* less where that leaves nothing */
       inner_set_budget(in, budget > excess ? budget - excess : 0);
