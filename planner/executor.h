@@ -58,6 +58,7 @@ typedef struct ExecutorProfile {
   double bias_bytes;          /* by output element, backward */
   double copies; /* passes over gathered parameters and over gradients to reduce, on the compute stream of a step */
   double live_units; /* gathered at once */
+  bool flat_units;   /* a unit has one gradient for all of it where any of it learns */
   bool keep_last;    /* the last block stays gathered */
   bool stops_early;  /* a checkpointed block runs again only as far as its backward needs */
   bool reduce_each;  /* gradients are reduced every micro-batch */
@@ -71,8 +72,9 @@ typedef struct ExecutorProfile {
 
 const ExecutorProfile *executor_profile(ExecutorId id);
 LossHabit executor_loss(LossKind kind, DType compute);
-double executor_update_bytes(UpdateKind kind, StateKind states); /* moved by local parameter */
-double executor_update_held(UpdateKind kind, StateKind states);  /* temporaries by local parameter */
+/* state: bytes of a parameter, a gradient, a moment */
+double executor_update_bytes(UpdateKind kind, double state); /* moved by local parameter */
+double executor_update_held(UpdateKind kind, double state);  /* temporaries by local parameter */
 const AttentionClass *executor_attention(const ExecutorSettings *executor);
 Rates executor_rates(const Cluster *cluster, const ExecutorSettings *executor, DType compute);
 

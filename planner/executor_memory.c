@@ -10,10 +10,6 @@ typedef struct Peaks {
   double transient; /* of backward: does not reuse what forward held */
 } Peaks;
 
-static double state_bytes(const Model *m) {
-  return m->settings->executor.states == STATES_BF16 ? 2 : 4;
-}
-
 double executor_bytes_total(const ExecutorBytes *bytes) {
   return bytes->parameters + bytes->gradients + bytes->optimizer + bytes->gathered + bytes->activations + bytes->workspace;
 }
@@ -21,8 +17,9 @@ double executor_bytes_total(const ExecutorBytes *bytes) {
 /* Persistent bytes of one rank without gradients, and its gradient shard. */
 static ExecutorBytes states(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
-  double each = state_bytes(m), local = each * m->numel / s->shard, whole = s->strategy == STRATEGY_SHARD_OPTIM ? each * m->numel : local;
-  ExecutorBytes bytes = {.parameters = whole, .gradients = whole, .workspace = m->profile->workspace_bytes};
+  bool whole = s->strategy == STRATEGY_SHARD_OPTIM;
+  double kept = m->state / (whole ? 1 : s->shard), local = m->state * m->updated_numel / s->shard;
+  ExecutorBytes bytes = {.parameters = kept * m->numel, .gradients = kept * m->gradient_numel, .workspace = m->profile->workspace_bytes};
   if (executor->offload & TRAINER_OFFLOADS_MASTER) bytes.parameters -= local;
   if (!(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
   if (!(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;
@@ -32,6 +29,12 @@ static ExecutorBytes states(const Model *m, const Sharding *s) {
 static double biggest_unit(const Sharding *s) {
   double biggest = 0;
   for (uint32_t u = 1; u < s->unit_count; u++) biggest = fmax(biggest, s->units[u].numel);
+  return biggest;
+}
+
+static double biggest_gradient(const Sharding *s) {
+  double biggest = 0;
+  for (uint32_t u = 1; u < s->unit_count; u++) biggest = fmax(biggest, s->units[u].gradient_numel);
   return biggest;
 }
 
@@ -59,7 +62,7 @@ static double gathered_bytes(const Model *m, const Sharding *s, uint32_t last) {
 }
 
 static double root_bytes(const Model *m, const Sharding *s) {
-  return s->gathers || m->settings->executor.states == STATES_F32 ? m->gathered * m->parts[0].numel : 0;
+  return s->gathers || m->state > 2 ? m->gathered * m->parts[0].numel : 0;
 }
 
 static double saved_bytes(const Model *m) {
@@ -73,32 +76,43 @@ static double working_bytes(const Model *m) {
   double most = 0;
   for (uint32_t p = 1; p < m->part_count; p++) {
     const Part *part = &m->parts[p];
-    most = fmax(most, fmax(0, part->whole - part->saved) + 3 * part->width + 2 * part->widest);
+    if (part->backs) most = fmax(most, fmax(0, part->whole - part->saved) + 3 * part->width + 2 * part->widest);
   }
   return most;
 }
 
 /* A unit's gradients beside what is sent of them; the root's wait for the end where they are reduced at once. */
 static double unreduced_unit_bytes(const Model *m, const Sharding *s) {
-  double biggest = biggest_unit(s);
+  double biggest = biggest_gradient(s);
   if (!s->scatters) return 0;
   if (!s->reduce_each) return (m->gathered + m->wire) * biggest; /* gradients are where they accumulate */
-  return (m->gathered + 2 * m->wire) * biggest + (m->gathered + m->wire) * m->parts[0].numel;
+  return (m->gathered + 2 * m->wire) * biggest + (m->gathered + m->wire) * m->parts[0].gradient_numel;
 }
 
 /* Gradients that earlier micro-batches left; negative: none, they appear as backward goes. */
 static double old_gradients(const Model *m, const Sharding *s, const ExecutorBytes *all) {
-  if (s->scatters && !s->reduce_each) return (m->profile->accumulates ? m->wire : state_bytes(m)) * m->numel;
+  if (s->scatters && !s->reduce_each) return (m->profile->accumulates ? m->wire : m->state) * m->gradient_numel;
   return s->world->accumulation > 1 ? all->gradients : -1;
 }
 
-/* Backward from the last block: saved bytes fall, gradients grow, kept units go. */
+/* Backward of what lies outside of all blocks alone. */
+static ExecutorBytes root_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double unreduced, double old) {
+  ExecutorBytes bytes = *all;
+  bool whole = !s->scatters && !m->settings->executor.update_in_backward;
+  bytes.gradients = unreduced + (old >= 0 ? old : whole ? m->state * m->parts[0].gradient_numel : 0);
+  bytes.activations = m->parts[0].saved;
+  bytes.gathered = root_bytes(m, s);
+  return bytes;
+}
+
+/* Backward from the last block to the lowest that a gradient passes through, if any does: saved bytes fall, gradients grow, kept units
+ * go. */
 static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double saved) {
   double old = old_gradients(m, s, all), working = working_bytes(m), unreduced = unreduced_unit_bytes(m, s);
-  double freed = 0, produced = 0, each = state_bytes(m);
-  ExecutorBytes most = {0};
+  double freed = 0, produced = 0, each = m->state;
+  ExecutorBytes most = root_peak(m, s, all, unreduced, old);
   for (uint32_t u = s->unit_count; u-- > 1;) {
-    for (uint32_t p = s->units[u].end; p-- > s->units[u].first;) {
+    for (uint32_t p = s->units[u].end; p-- > s->units[u].first && m->parts[p].backs;) {
       ExecutorBytes now = *all;
       double grown = s->scatters ? produced / s->shard : produced;
       now.gradients = unreduced + (old >= 0 ? old : m->settings->executor.update_in_backward ? 0 : each * grown);
@@ -106,7 +120,7 @@ static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const Exec
       now.gathered = gathered_bytes(m, s, u) + root_bytes(m, s);
       if (executor_bytes_total(&now) > executor_bytes_total(&most)) most = now;
       freed += m->parts[p].saved;
-      produced += m->parts[p].numel;
+      produced += m->parts[p].gradient_numel;
     }
   }
   return most;
@@ -125,7 +139,7 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   out.backward = backward_peak(m, s, &all, saved);
   out.transient = working_bytes(m) + window_bytes(m, s) + unreduced_unit_bytes(m, s);
   if (!executor->update_in_backward)
-    out.update.optimizer += executor_update_held(model_update(m), executor->states) * m->numel / s->shard;
+    out.update.optimizer += executor_update_held(model_update(m), m->state) * m->updated_numel / s->shard;
   return out;
 }
 

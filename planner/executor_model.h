@@ -10,19 +10,21 @@
 typedef struct Part {
   const char *name;
   double numel;                        /* parameters */
+  double gradient_numel, updated_numel; /* of these such as get a gradient; such as learn */
   double forward, backward, recompute; /* ns */
   double head_forward, head_backward;  /* of the root: what follows the blocks */
-  double operators, operators_again;   /* issued in one forward; in backward to recompute */
+  double operators, operators_back, operators_again; /* issued in one forward; in backward; there to recompute */
   double saved;                        /* bytes kept from forward to backward */
   double whole;                        /* what would be kept without recompute: held while the block's backward runs */
   double widest, width;                /* bytes of the widest tensor and of the output */
   bool again;                          /* checkpointed as a whole: without an early stop all of it runs again, needed or not */
+  bool backs;                          /* a gradient passes through it */
 } Part;
 
 /* Neighbouring blocks that are gathered and reduced together; unit 0 is the root. */
 typedef struct ExecutorUnit {
   uint32_t first, end; /* parts */
-  double numel;
+  double numel, gradient_numel;
   int32_t reshard; /* after forward: 0 kept gathered, 1 back to the shards, N > 1 to groups of N ranks */
 } ExecutorUnit;
 
@@ -40,11 +42,14 @@ typedef struct Model {
   int64_t micro_batch;
   Rates rates;
   double element;       /* bytes of the compute dtype */
+  double state;         /* of a kept parameter, its gradient and each of its moments */
   double gathered;      /* of a gathered parameter */
   double wire;          /* of a gradient as it is reduced */
   int32_t *part_of;     /* by op */
   int32_t *producer;    /* by base tensor */
   uint32_t *readers;    /* products that read a tensor */
+  bool *graded;         /* by parameter: gets a gradient */
+  bool *flows;          /* by base tensor: its gradient is asked for */
   bool *again;          /* by op: computed again in backward */
   bool *rerun;          /* by op: again, and somebody needs it */
   bool *kept, *counted; /* by base tensor: saved; saved if nothing were recomputed */
@@ -52,7 +57,7 @@ typedef struct Model {
   uint32_t part_count;
   int32_t head; /* op: the product that yields the logits, or -1 */
   int32_t last_block_op;
-  double numel; /* parameters of all parts */
+  double numel, gradient_numel, updated_numel; /* of all parts */
   double logits, logit_width;
   double flops; /* of products and attention on one micro-batch, both passes, nothing again */
 } Model;

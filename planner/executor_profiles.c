@@ -127,15 +127,15 @@ LossHabit executor_loss(LossKind kind, DType compute) {
   }
 }
 
-double executor_update_bytes(UpdateKind kind, StateKind states) {
-  if (kind == UPDATE_FUSED) return states == STATES_BF16 ? 14 : 36;
-  if (kind == UPDATE_UNFUSED) return states == STATES_BF16 ? 30 : 60;
-  return states == STATES_BF16 ? 20 : 36;
+double executor_update_bytes(UpdateKind kind, double state) {
+  bool narrow = state <= 2;
+  if (kind == UPDATE_FUSED) return narrow ? 14 : 36;
+  if (kind == UPDATE_UNFUSED) return narrow ? 30 : 60;
+  return narrow ? 20 : 36;
 }
 
-double executor_update_held(UpdateKind kind, StateKind states) {
-  if (kind == UPDATE_FUSED) return 0;
-  return states == STATES_BF16 ? 2 : 4;
+double executor_update_held(UpdateKind kind, double state) {
+  return kind == UPDATE_FUSED ? 0 : state;
 }
 
 /* --- executors ------------------------------------------------------------------------------------------ */
@@ -147,7 +147,7 @@ double executor_update_held(UpdateKind kind, StateKind states) {
  * drops what nobody needs. */
 #define STOPS .stops_early = true
 #define FSDP2      .live_units = 3, .keep_last = true, .copies = 2, .update = UPDATE_FOREACH
-#define FSDP1      .live_units = 2, .copies = 1
+#define FSDP1      .live_units = 2, .copies = 1, .flat_units = true
 #define EAGER      .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
 #define EAGER_SDPA EAGER, .layers = eager_layers, .layout_bytes = 4
 #define COMPILED                                                                                             \

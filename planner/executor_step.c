@@ -48,7 +48,7 @@ bool units_find(Arena *arena, DiagSink *sink, const Model *m, ExecutorUnits *s) 
   for (uint32_t p = 1; p < m->part_count; p++) rules[p] = rule_of(m, p);
   if (!check_rules(sink, m, rules)) return false;
   s->data = ARENA_ARRAY(arena, ExecutorUnit, m->part_count);
-  s->data[0] = (ExecutorUnit){.end = 1, .numel = m->parts[0].numel};
+  s->data[0] = (ExecutorUnit){.end = 1, .numel = m->parts[0].numel, .gradient_numel = m->parts[0].gradient_numel};
   s->count = 1;
   double least = m->settings->wrap == WRAP_SIZE ? (double)m->settings->wrap_numel : 0;
   for (uint32_t p = 1; p < m->part_count; p++) {
@@ -58,6 +58,7 @@ bool units_find(Arena *arena, DiagSink *sink, const Model *m, ExecutorUnits *s) 
     unit = &s->data[s->count - 1];
     unit->end = p + 1;
     unit->numel += m->parts[p].numel;
+    unit->gradient_numel += m->parts[p].gradient_numel;
   }
   for (uint32_t u = 1; u < s->count; u++)
     s->data[u].reshard = reshard_of(m, rules[s->data[u].first], u + 1 == s->count);
@@ -104,7 +105,8 @@ static void time_units(const Model *m, Sharding *s) {
     const ExecutorUnit *unit = &s->units[u];
     bool alike = u > 1 && s->units[u - 1].numel == unit->numel;
     s->gather_ns[u] = alike ? s->gather_ns[u - 1] : gather_ns(m, s, unit->numel, s->shard);
-    s->reduce_ns[u] = alike ? s->reduce_ns[u - 1] : s->world->ranks > 1 ? reduce_ns(m, s, unit->numel) : 0;
+    bool reduced_alike = alike && s->units[u - 1].gradient_numel == unit->gradient_numel;
+    s->reduce_ns[u] = reduced_alike ? s->reduce_ns[u - 1] : s->world->ranks > 1 ? reduce_ns(m, s, unit->gradient_numel) : 0;
     bool same = alike && s->units[u - 1].reshard == unit->reshard;
     s->regather_ns[u] = same ? s->regather_ns[u - 1] : unit->reshard == 1 && u ? s->gather_ns[u] : regather_ns(m, s, u);
   }
@@ -170,9 +172,10 @@ static double hosted(const Model *m, const Sharding *s, const Part *part, double
   return part == m->parts ? device : fmax(device, host);
 }
 
-/* Around a unit's collectives on the compute stream: `moved` bytes for each parameter and pass. */
-static double copies_ns(const Model *m, const Sharding *s, const ExecutorUnit *unit, double moved) {
-  double bytes = m->profile->copies / 2 * moved * unit->numel;
+/* Around a unit's collectives on the compute stream, in each pass: what is gathered and what is reduced. */
+static double copies_ns(const Model *m, const Sharding *s, const ExecutorUnit *unit, bool gathered, bool reduced) {
+  double moved = (gathered ? m->gathered * unit->numel : 0) + (reduced ? m->wire * unit->gradient_numel : 0);
+  double bytes = m->profile->copies / 2 * moved;
   return s->gathers && bytes > 0 ? cost_move_ns(&m->rates, bytes) : 0;
 }
 
@@ -212,7 +215,7 @@ static void run_forward(const Model *m, const Sharding *s, Clocks *c, double *re
     gather_until(c, &ahead, start, limited(&ahead, u + depth));
     for (uint32_t p = unit->first; p < unit->end; p++) {
       const Part *part = &m->parts[p];
-      double copies = p == unit->first ? copies_ns(m, s, unit, m->gathered + m->wire) : 0;
+      double copies = p == unit->first ? copies_ns(m, s, unit, true, true) : 0;
       compute(c, ready[u], hosted(m, s, part, part->forward + copies, part->operators, p == unit->first));
     }
   }
@@ -222,12 +225,18 @@ static void block_backward(const Model *m, const Sharding *s, Clocks *c, const E
                            bool reduces) {
   const Part *part = &m->parts[p];
   bool first = p + 1 == unit->end;
-  double moved = (unit->reshard ? m->gathered : 0) + (reduces ? m->wire : 0);
-  double device = part->backward + part->recompute + (first ? copies_ns(m, s, unit, moved) : 0);
-  compute(c, ready, hosted(m, s, part, device, 2 * part->operators + part->operators_again, first));
+  double device = part->backward + part->recompute + (first ? copies_ns(m, s, unit, unit->reshard != 0, reduces) : 0);
+  compute(c, ready, hosted(m, s, part, device, part->operators_back + part->operators_again, first));
 }
 
-/* The head's two passes, then blocks from last to first; a unit's reduction goes out as it ends. */
+static bool unit_backs(const Model *m, const ExecutorUnit *unit) {
+  for (uint32_t p = unit->first; p < unit->end; p++)
+    if (m->parts[p].backs) return true;
+  return false;
+}
+
+/* The head's two passes, then blocks from last to first; a unit's reduction goes out as it ends. Units below all that learns are not
+ * visited, but PyTorch gathers ahead without knowing where backward ends. */
 static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *ready, bool reduces) {
   const Part *root = &m->parts[0];
   int32_t last = (int32_t)s->unit_count - 1, depth = (int32_t)s->prefetch;
@@ -237,6 +246,7 @@ static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *r
   compute(c, c->compute, root->head_backward);
   for (int32_t u = last; u > 0; u--) {
     const ExecutorUnit *unit = &s->units[u];
+    if (!unit_backs(m, unit)) continue;
     if (ahead.issued > u) gather_until(c, &ahead, c->compute, u);
     double start = fmax(c->compute, ready[u]);
     gather_until(c, &ahead, start, limited(&ahead, u - depth));
@@ -275,21 +285,20 @@ static double run_micro(const Model *m, const Sharding *s, double *ready, bool r
 /* The optimizer, and what it waits for from host memory. */
 static double update_ns(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
-  double local = m->numel / s->shard, each = executor->states == STATES_BF16 ? 2 : 4, link = m->cluster->device.host_link;
-  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), executor->states)) + m->profile->update_ns;
+  double local = m->updated_numel / s->shard, each = m->state, link = m->cluster->device.host_link;
+  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), each)) + m->profile->update_ns;
   double host = 0;
   for (uint32_t bit = TRAINER_OFFLOADS_M; bit <= TRAINER_OFFLOADS_MASTER; bit *= 2)
     if (executor->offload & bit) host += local * each;
   if (link > 0) ns = fmax(ns, 1e9 * host / link);
   if (s->strategy == STRATEGY_SHARD_OPTIM && s->shard > 1)
-    ns += sharded_ns(m, s, COLLECTIVE_GATHER, m->element * m->numel, s->shard);
+    ns += sharded_ns(m, s, COLLECTIVE_GATHER, m->element * m->updated_numel, s->shard);
   return ns;
 }
 
 /* Of a parameter and micro-batch: the new gradient read, the sum read and written. */
 static double accumulate_bytes(const Model *m) {
-  double each = m->settings->executor.states == STATES_BF16 ? 2 : 4;
-  return m->profile->accumulates ? m->gathered + 2 * m->wire : 2 * each;
+  return m->profile->accumulates ? m->gathered + 2 * m->wire : 2 * m->state;
 }
 
 double compute_floor_ns(const Model *m, const ExecutorWorld *world) {
@@ -320,7 +329,7 @@ void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPredi
     exposed += (accumulation - 1) * ignored;
   }
   if (!s->reduce_each || s->world->ranks == 1)
-    quiet += (accumulation - 1) * 1e9 * accumulate_bytes(m) * m->numel / m->rates.memory;
+    quiet += (accumulation - 1) * 1e9 * accumulate_bytes(m) * m->gradient_numel / m->rates.memory;
   out->update_ns = update_ns(m, s);
   out->step_ns = straggled(m, s, with + quiet + out->update_ns);
   out->exposed_ns = exposed;
