@@ -75,6 +75,10 @@ static DType state_dtype(const Policy *p) {
   return told == STATES_RECIPE ? p->graph->recipe.master : told == STATES_BF16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
+static bool offloads(const Policy *p) {
+  return p->plan->settings.offload > 0;
+}
+
 /* Whether all parameters of this path are frozen, and there are any. */
 static bool is_frozen(const Graph *graph, const char *path) {
   bool any = false;
@@ -138,6 +142,7 @@ static void write_constants(Text *out, const Policy *p) {
   text_printf(out, "COMPILE = %s  # each block\n", compiled(p) ? "True" : "False");
   text_printf(out, "PARAM_DTYPE, REDUCE_DTYPE = %s, %s\n", torch_dtype(recipe->compute), torch_dtype(recipe->reduce));
   text_printf(out, "STATE_DTYPE = %s  # of shards, their gradients and moments\n", torch_dtype(state_dtype(p)));
+  text_printf(out, "OFFLOAD = %s  # shards, their gradients and moments in host memory; the optimizer runs there\n", offloads(p) ? "True" : "False");
   write_list(out, "FROZEN", p->frozen.data, p->frozen.count);
   text_printf(out, "UNITS = [  # modules gathered together, reshard_after_forward\n");
   for (uint32_t u = 1, b = 0; u < p->plan->units.count; b += p->plan->units.data[u++].blocks) {
@@ -201,6 +206,8 @@ static const char torch_code[] =
     "    if REPLICAS == 1:\n"
     "        mesh = mesh[\"shard\"]\n"
     "    options = {\"mesh\": mesh, \"mp_policy\": MixedPrecisionPolicy(param_dtype=PARAM_DTYPE, reduce_dtype=REDUCE_DTYPE)}\n"
+    "    if OFFLOAD:\n"
+    "        options[\"offload_policy\"] = CPUOffloadPolicy()\n"
     "    for name in CHECKPOINTED:\n"
     "        _checkpoint(model, name)\n"
     "    units = []\n"
@@ -237,7 +244,7 @@ static void write_torch(Text *out, Policy *p) {
               "import torch\n"
               "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper\n"
               "from torch.distributed.device_mesh import init_device_mesh\n"
-              "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n"
+              "from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard\n"
               "from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts\n\n",
               p->graph->name, executor_name(p->plan->settings.executor.id), p->plan->world.ranks, p->graph->cluster.name,
               text_time(time, predicted->step_ns), text_bytes(active, (uint64_t)predicted->active_bytes),
@@ -281,7 +288,7 @@ static void write_transformers(Text *out, Policy *p) {
   lose_units(p);
   lose_dtypes(p);
   if (w->shard < w->ranks) lose(p, "replicas: the Trainer's fsdp_config has none (--strategy full_shard)");
-  json_t *config = json_pack("{s:i, s:b, s:b, s:s, s:b}", "version", 2, "reshard_after_forward", common_reshard(p) != 0, "cpu_offload", 0,
+  json_t *config = json_pack("{s:i, s:b, s:b, s:s, s:b}", "version", 2, "reshard_after_forward", common_reshard(p) != 0, "cpu_offload", offloads(p),
                              "auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "activation_checkpointing", again_count(p) > 0);
   json_t *object = json_pack("{s:b, s:o, s:I, s:I, s:b, s:b, s:b}", "fsdp", 1, "fsdp_config", config, "per_device_train_batch_size",
                              (json_int_t)w->micro_batch, "gradient_accumulation_steps", (json_int_t)w->accumulation, "bf16",
@@ -307,9 +314,9 @@ static void write_accelerate(Text *out, Policy *p) {
   if (compiled(p)) text_printf(out, "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: true\n");
   text_printf(out,
               "fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_reshard_after_forward: %s\n"
-              "  fsdp_activation_checkpointing: %s\n  fsdp_offload_params: false\n  fsdp_cpu_ram_efficient_loading: true\n"
+              "  fsdp_activation_checkpointing: %s\n  fsdp_offload_params: %s\n  fsdp_cpu_ram_efficient_loading: true\n"
               "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
-              common_reshard(p) ? "true" : "false", again_count(p) ? "true" : "false");
+              common_reshard(p) ? "true" : "false", again_count(p) ? "true" : "false", offloads(p) ? "true" : "false");
   text_printf(out, "mixed_precision: %s\nnum_machines: %u\nnum_processes: %u\n",
               compute == DTYPE_BF16 ? "bf16" : compute == DTYPE_F16 ? "fp16" : "'no'", w->ranks / w->ranks_per_node, w->ranks);
   if (w->shard < w->ranks)
@@ -353,7 +360,7 @@ int export_policy(Cli *cli, const char *path, ExportTarget target) {
   int code = compile_settings(cli, path, &graph, &options);
   if (code != EXIT_OK) return code;
   ExecutorId id = options.settings.executor.id;
-  if (id < EXECUTOR_FSDP2_EAGER || id > EXECUTOR_FSDP2_COMPILED_2024)
+  if (!executor_is_fsdp2(id))
     return usage_error("pass --executor pytorch-fsdp2-compiled or pytorch-fsdp2-eager", "a policy is exported for FSDP2, not for %s",
                        executor_name(id));
   bool good = executor_plan(cli->arena, &cli->sink, graph, &options, &plan);

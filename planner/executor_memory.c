@@ -20,45 +20,23 @@ static ExecutorBytes states(const Model *m, const Sharding *s) {
   bool whole = s->strategy == STRATEGY_SHARD_OPTIM;
   double kept = m->state / (whole ? 1 : s->shard), local = m->state * m->updated_numel / s->shard;
   ExecutorBytes bytes = {.parameters = kept * m->numel, .gradients = kept * m->gradient_numel, .workspace = m->profile->workspace_bytes};
+  if (s->offloads) return (ExecutorBytes){.workspace = m->profile->workspace_bytes};
   if (executor->offload & TRAINER_OFFLOADS_MASTER) bytes.parameters -= local;
   if (!(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
   if (!(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;
   return bytes;
 }
 
-static double biggest_unit(const Sharding *s) {
-  double biggest = 0;
-  for (uint32_t u = 1; u < s->unit_count; u++) biggest = fmax(biggest, s->units[u].numel);
-  return biggest;
-}
-
-static double biggest_gradient(const Sharding *s) {
-  double biggest = 0;
-  for (uint32_t u = 1; u < s->unit_count; u++) biggest = fmax(biggest, s->units[u].gradient_numel);
-  return biggest;
-}
-
-/* Gathered at once while units come and go: one more for each that is fetched further ahead. */
+/* Gathered at once while units come and go: one more for each that is fetched further ahead; beside it the shards that come from the
+ * host. */
 static double window_bytes(const Model *m, const Sharding *s) {
-  double live = fmax(1, m->profile->live_units + (double)s->prefetch - 1);
-  return s->gathers ? live * m->gathered * biggest_unit(s) : 0;
+  double live = fmax(1, m->profile->live_units + (double)s->prefetch - 1), fetched = s->offloads ? m->state / s->shard : 0;
+  return s->gathers ? live * (m->gathered + fetched) * s->biggest : 0;
 }
 
-/* What units up to `last` keep between forward and backward: all of themselves, or a group's share. */
-static double kept_bytes(const Model *m, const Sharding *s, uint32_t last, double *partly) {
-  double whole = 0;
-  *partly = 0;
-  for (uint32_t u = 1; u <= last && s->gathers; u++) {
-    const ExecutorUnit *unit = &s->units[u];
-    if (unit->reshard == 0) whole += m->gathered * unit->numel;
-    if (unit->reshard > 1 && (uint32_t)unit->reshard < s->shard) *partly += m->gathered * unit->numel / unit->reshard;
-  }
-  return whole;
-}
-
+/* By units up to `last`. */
 static double gathered_bytes(const Model *m, const Sharding *s, uint32_t last) {
-  double partly, whole = kept_bytes(m, s, last, &partly);
-  return fmax(whole, window_bytes(m, s)) + partly;
+  return fmax(s->whole_bytes[last], window_bytes(m, s)) + s->partly_bytes[last];
 }
 
 static double root_bytes(const Model *m, const Sharding *s) {
@@ -83,15 +61,15 @@ static double working_bytes(const Model *m) {
 
 /* A unit's gradients beside what is sent of them; the root's wait for the end where they are reduced at once. */
 static double unreduced_unit_bytes(const Model *m, const Sharding *s) {
-  double biggest = biggest_gradient(s);
-  if (!s->scatters) return 0;
+  double biggest = s->biggest_gradient;
+  if (!s->scatters && !s->offloads) return 0;
   if (!s->reduce_each) return (m->gathered + m->wire) * biggest; /* gradients are where they accumulate */
   return (m->gathered + 2 * m->wire) * biggest + (m->gathered + m->wire) * m->parts[0].gradient_numel;
 }
 
 /* Gradients that earlier micro-batches left; negative: none, they appear as backward goes. */
 static double old_gradients(const Model *m, const Sharding *s, const ExecutorBytes *all) {
-  if (s->scatters && !s->reduce_each) return (m->profile->accumulates ? m->wire : m->state) * m->gradient_numel;
+  if ((s->scatters || s->offloads) && !s->reduce_each) return (m->profile->accumulates ? m->wire : m->state) * m->gradient_numel;
   return s->world->accumulation > 1 ? all->gradients : -1;
 }
 
@@ -114,7 +92,7 @@ static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const Exec
   for (uint32_t u = s->unit_count; u-- > 1;) {
     for (uint32_t p = s->units[u].end; p-- > s->units[u].first && m->parts[p].backs;) {
       ExecutorBytes now = *all;
-      double grown = s->scatters ? produced / s->shard : produced;
+      double grown = s->offloads ? 0 : s->scatters ? produced / s->shard : produced;
       now.gradients = unreduced + (old >= 0 ? old : m->settings->executor.update_in_backward ? 0 : each * grown);
       now.activations = saved - freed + working;
       now.gathered = gathered_bytes(m, s, u) + root_bytes(m, s);
@@ -138,9 +116,14 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   out.forward.gathered = gathered_bytes(m, s, s->unit_count - 1) + root_bytes(m, s);
   out.backward = backward_peak(m, s, &all, saved);
   out.transient = working_bytes(m) + window_bytes(m, s) + unreduced_unit_bytes(m, s);
-  if (!executor->update_in_backward)
+  if (!executor->update_in_backward && !s->offloads)
     out.update.optimizer += executor_update_held(model_update(m), m->state) * m->updated_numel / s->shard;
   return out;
+}
+
+/* Parameters, gradients and two moments of a rank. */
+static double host_bytes(const Model *m, const Sharding *s) {
+  return s->offloads ? m->state * (m->numel + m->gradient_numel + 2 * m->updated_numel) / s->shard : 0;
 }
 
 void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) {
@@ -159,5 +142,7 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
     out->reserved_bytes = fmax(out->active_bytes, forward + m->profile->reserved_factor * peak.transient);
   out->capacity_bytes = device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
   /* What allocator slack there is yields before the device is full: only live bytes must fit, and a little beside them. */
-  out->fits = fmin(out->reserved_bytes, 1.02 * out->active_bytes) <= out->capacity_bytes;
+  out->host_bytes = host_bytes(m, s);
+  out->host_fits = !device->host_memory || out->host_bytes <= (double)device->host_memory;
+  out->fits = out->host_fits && fmin(out->reserved_bytes, 1.02 * out->active_bytes) <= out->capacity_bytes;
 }

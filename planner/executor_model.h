@@ -69,15 +69,19 @@ typedef struct Sharding {
   uint32_t shard, replicas;
   bool gathers;     /* parameters are gathered by unit */
   bool scatters;    /* gradients end up sharded */
+  bool offloads;    /* shards, their gradients and moments lie in host memory, and the optimizer runs there */
   bool reduce_each; /* micro-batch */
   uint32_t prefetch; /* units gathered ahead of the one that computes */
   const ExecutorUnit *units; /* [unit_count], 0 is the root */
   uint32_t unit_count;
   double *gather_ns, *regather_ns, *reduce_ns; /* by unit, 0: nothing to do */
+  double *whole_bytes, *partly_bytes; /* up to a unit, kept gathered between forward and backward: by each rank, by groups */
+  double biggest, biggest_gradient;   /* elements of a unit, the root aside */
+  double *fetch_ns, *refetch_ns, *store_ns;    /* of its shards before a gather, in forward and in backward; of its gradients */
 } Sharding;
 
-/* Whether graph and world are such that a prediction makes sense; diagnostics otherwise. */
-bool executor_check(DiagSink *sink, const Graph *graph, const ExecutorWorld *world);
+/* Whether graph, settings and world are such that a prediction makes sense; diagnostics otherwise. */
+bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world);
 /* Describes every block under the settings' recompute choices, which `out` borrows. */
 void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, int64_t micro_batch, Model *out);
 LossHabit model_loss(const Model *model);
@@ -86,8 +90,8 @@ UpdateKind model_update(const Model *model);
 /* False with a diagnostic when units by hand are none that an executor can gather. Reads the blocks' names and sizes only. */
 bool units_find(Arena *arena, DiagSink *sink, const Model *model, ExecutorUnits *out);
 void sharding_open(Arena *arena, const Model *model, const ExecutorWorld *world, const ExecutorUnits *units, Sharding *out);
-/* No step of this model takes less than its compute. */
-double compute_floor_ns(const Model *model, const ExecutorWorld *world);
+/* No step of this model takes less than its compute and, on a host, its optimizer. */
+double step_floor_ns(const Model *model, const Sharding *sharding);
 void predict_time(Arena *arena, const Model *model, const Sharding *sharding, ExecutorPrediction *out);
 void predict_memory(const Model *model, const Sharding *sharding, ExecutorPrediction *out);
 

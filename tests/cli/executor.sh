@@ -47,3 +47,25 @@ recipe 'master bf16' >rounded.fsdp
 expect 1 export rounded.fsdp "${fsdp2[@]}" --to torch
 said err 'stochastic rounding of updates: torch.optim rounds to nearest'
 grep -q '^FROZEN = \[\]$' policy.py && grep -q '^STATE_DTYPE = torch.float32 ' policy.py || fail 'something is frozen or narrow that is not'
+
+# Offload: FSDP2's CPUOffloadPolicy, chosen where nothing else fits.
+fits() { expect 0 plan "$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-compiled --ranks 8 "$@" -o offload.fsdp; }
+fits
+grep -q '^  offload none$' offload.fsdp || fail 'states are offloaded that fit'
+fits --cluster dgx-a100-40
+grep -q '^  offload parameters gradients optimizer$' offload.fsdp || fail 'nothing fits without offload, and it is not chosen'
+said out '  offload      none                no fit '
+expect 3 plan "$root/models/llama3-8b.fsdp" "${fsdp2[@]}" --cluster dgx-a100-40 --offload none
+expect 0 predict offload.fsdp --ranks 8 --cluster dgx-a100-40
+said out '  host      15.0 GiB of parameters, gradients and moments' # 16 bytes of an eighth of 8.03 B parameters
+expect 0 export offload.fsdp --ranks 8 --cluster dgx-a100-40 --to torch -o offload.py
+grep -q '^OFFLOAD = True ' offload.py || fail 'the exported policy keeps states on the device'
+grep -q '^OFFLOAD = False ' policy.py || fail 'the exported policy offloads'
+expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --offload parameters,gradients,optimizer --micro-batch 1 --to accelerate
+said out 'fsdp_offload_params: true'
+expect 1 predict "$model" "${fsdp2[@]}" --offload optimizer
+said err 'offloads parameters, gradients and optimizer together (CPUOffloadPolicy), and no activations'
+expect 1 plan "$model" --executor pytorch-fsdp1-eager --ranks 8 --offload parameters,gradients,optimizer
+said err 'offload is not modelled for pytorch-fsdp1-eager'
+expect 1 predict "$model" --executor native --ranks 8 --offload optimizer
+said err "'fsdpc plan' plans it"

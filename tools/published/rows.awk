@@ -99,6 +99,8 @@ function executor_options(    text) {
   return text
 }
 
+function offloads_states() { return get("offload") ~ /CPUOffloadPolicy/ && get("strategy") ~ /FSDP/ && get("strategy") !~ /FSDP1/ }
+
 # 3 for "selective, every 3rd block"; 0 where nothing of the kind is said.
 function every_nth(act) {
   return match(act, /every [0-9]+/) ? substr(act, RSTART + 6, RLENGTH - 6) + 0 : 0
@@ -117,7 +119,7 @@ function refusal(    act) {
   if (get("precision") ~ /fp8|FP8|float8|e4m3|fp4/) return "precision \"" get("precision") "\": products of 8 bits are not calibrated"
   if (strategy_of(get("strategy"), 1) == "") return "strategy \"" get("strategy") "\" is not known"
   if (act !~ /^(full|yes|true|none|no|false|selective|every|recompute)|^$/) return "act_ckpt \"" act "\" is not known"
-  if (get("offload") ~ /param|gradients|CPUOffload|^(yes|true)/) return "offload \"" get("offload") "\": only optimizer states and residuals can be"
+  if (get("offload") ~ /param|gradients|CPUOffload|^(yes|true)/ && !offloads_states()) return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
   return ""
 }
 
@@ -185,6 +187,7 @@ function checkpointing(act,    text, nth, i) {
 function plan_block(    text) {
   text = "plan {\n  strategy " strategy_of(get("strategy"), per_node) "\n  wrap block\n  micro_batch " mb "\n"
   text = text checkpointing(get("act_ckpt"))
+  if (offloads_states()) text = text "  offload parameters gradients optimizer\n"
   text = text "  executor " executor_of(get("strategy"), get("compile"), get("precision"), get("source"), get("notes"))
   return text " {" executor_options() " }\n}\n"
 }
