@@ -59,7 +59,7 @@ static double working_bytes(const Model *m) {
   return most;
 }
 
-/* A unit's gradients beside what is sent of them; the root's wait for the end where they are reduced at once. */
+/* What the allocator sees of a unit's gradients and of what is sent of them, and of the root's, in one pass; not all of it at once. */
 static double unreduced_unit_bytes(const Model *m, const Sharding *s) {
   double biggest = s->biggest_gradient;
   if (!s->scatters && !s->offloads) return 0;
@@ -73,35 +73,62 @@ static double old_gradients(const Model *m, const Sharding *s, const ExecutorByt
   return s->world->accumulation > 1 ? all->gradients : -1;
 }
 
-/* Backward of what lies outside of all blocks alone. */
-static ExecutorBytes root_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double unreduced, double old) {
-  ExecutorBytes bytes = *all;
-  bool whole = !s->scatters && !m->settings->executor.update_in_backward;
-  bytes.gradients = unreduced + (old >= 0 ? old : whole ? m->state * m->parts[0].gradient_numel : 0);
-  bytes.activations = m->parts[0].saved;
-  bytes.gathered = root_bytes(m, s);
-  return bytes;
+/* The only gradient of the root that is there before the blocks'. */
+static double head_numel(const Model *m) {
+  const GraphOp *head = m->head >= 0 ? &m->graph->ops.data[m->head] : NULL;
+  if (!head || head->weight < 0 || !m->graded[head->weight]) return 0;
+  const Shape *shape = &m->graph->params.data[head->weight].shape;
+  return (double)shape_rows(shape, 1) * (double)shape_cols(shape);
+}
+
+/* The largest moment of a backward pass so far. */
+typedef struct Backward {
+  const Model *m;
+  const Sharding *s;
+  const ExecutorBytes *all;
+  double old;      /* as old_gradients() */
+  double produced; /* elements whose gradients this pass has left behind */
+  ExecutorBytes most;
+} Backward;
+
+static void consider(Backward *b, double unreduced, double activations, double gathered) {
+  const Model *m = b->m;
+  ExecutorBytes now = *b->all;
+  bool gone = b->s->offloads || m->settings->executor.update_in_backward;
+  double left = gone ? 0 : m->state * b->produced / (b->s->scatters ? b->s->shard : 1);
+  now.gradients = unreduced + (b->old >= 0 ? b->old : left);
+  now.activations = activations;
+  now.gathered = gathered + root_bytes(m, b->s);
+  if (executor_bytes_total(&now) > executor_bytes_total(&b->most)) b->most = now;
+}
+
+/* As a block's backward begins everything of it is still kept; as its unit's ends its gradients are there, what is sent of them, and
+ * what is still sent of the one before. */
+static void consider_unit(Backward *b, uint32_t u, double *saved, double working) {
+  const Sharding *s = b->s;
+  const Model *m = b->m;
+  bool at_once = s->reduce_each && (s->scatters || s->offloads);
+  double head = m->gathered * head_numel(m), sent = u + 1 < s->unit_count ? m->wire * s->units[u + 1].gradient_numel : 0,
+         own = (m->gathered + m->wire) * s->units[u].gradient_numel, gathered = gathered_bytes(m, s, u);
+  for (uint32_t p = s->units[u].end; p-- > s->units[u].first && m->parts[p].backs;) {
+    consider(b, at_once ? head + sent : unreduced_unit_bytes(m, s), *saved + working, gathered);
+    *saved -= m->parts[p].saved;
+    b->produced += m->parts[p].gradient_numel;
+  }
+  if (at_once) consider(b, head + sent + own, *saved, gathered);
 }
 
 /* Backward from the last block to the lowest that a gradient passes through, if any does: saved bytes fall, gradients grow, kept units
- * go. */
+ * go. The root's gradients leave last. */
 static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double saved) {
-  double old = old_gradients(m, s, all), working = working_bytes(m), unreduced = unreduced_unit_bytes(m, s);
-  double freed = 0, produced = 0, each = m->state;
-  ExecutorBytes most = root_peak(m, s, all, unreduced, old);
-  for (uint32_t u = s->unit_count; u-- > 1;) {
-    for (uint32_t p = s->units[u].end; p-- > s->units[u].first && m->parts[p].backs;) {
-      ExecutorBytes now = *all;
-      double grown = s->offloads ? 0 : s->scatters ? produced / s->shard : produced;
-      now.gradients = unreduced + (old >= 0 ? old : m->settings->executor.update_in_backward ? 0 : each * grown);
-      now.activations = saved - freed + working;
-      now.gathered = gathered_bytes(m, s, u) + root_bytes(m, s);
-      if (executor_bytes_total(&now) > executor_bytes_total(&most)) most = now;
-      freed += m->parts[p].saved;
-      produced += m->parts[p].gradient_numel;
-    }
-  }
-  return most;
+  Backward b = {.m = m, .s = s, .all = all, .old = old_gradients(m, s, all)};
+  double working = working_bytes(m), root = m->parts[0].gradient_numel;
+  for (uint32_t u = s->unit_count; u-- > 1;) consider_unit(&b, u, &saved, working);
+  bool apart = s->scatters || s->offloads;
+  double sent = s->unit_count > 1 ? m->wire * s->units[1].gradient_numel : 0;
+  b.produced += apart ? 0 : root;
+  consider(&b, apart ? (m->gathered + m->wire) * root + sent : 0, m->parts[0].saved, 0);
+  return b.most;
 }
 
 static Peaks peaks(const Model *m, const Sharding *s) {

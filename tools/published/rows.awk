@@ -73,6 +73,7 @@ function strategy_of(strategy, per_node,    width) {
 function precision_of(text) {
   if (text ~ /fp16|float16/ && text !~ /bf16|bfloat16/) return "f16 reduce f32"
   if (text ~ /^ *(fp32|float32|tf32)/ && text !~ /bf16|bfloat16/) return "f32 reduce f32"
+  if (get("compile") ~ /C\+\+/ && text ~ /bf16 master/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
   return "bf16 reduce " (text ~ /PURE|reduce bf16|bf16 reduce/ ? "bf16" : "f32")
 }
 
@@ -89,6 +90,7 @@ function executor_options(    text) {
   if (match(get("notes"), /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(get("notes"), RSTART + 14, RLENGTH - 14)
   if (get("source") ~ /torchtune/) text = text " update fused"
   if (get("notes") ~ /optimizer in backward/) text = text " update_in_backward yes"
+  if (get("strategy") ~ /sharded gradients/) text = text " reduce micro_batch" # they have no room of their own to add up in
   if (get("offload") ~ /offload-|optimizer to CPU/) {
     text = text " offload"
     if (get("offload") ~ /opt-m|optimizer/) text = text " m"
