@@ -22,8 +22,8 @@ static ExecutorBytes states(const Model *m, const Sharding *s) {
   ExecutorBytes bytes = {.parameters = kept * m->numel, .gradients = kept * m->gradient_numel, .workspace = m->profile->workspace_bytes};
   if (s->offloads) return (ExecutorBytes){.workspace = m->profile->workspace_bytes};
   if (executor->offload & TRAINER_OFFLOADS_MASTER) bytes.parameters -= local;
-  if (!(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
-  if (!(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;
+  if (m->moments > 0 && !(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
+  if (m->moments > 1 && !(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;
   return bytes;
 }
 
@@ -148,9 +148,9 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   return out;
 }
 
-/* Parameters, gradients and two moments of a rank. */
+/* Parameters, gradients and moments of a rank. */
 static double host_bytes(const Model *m, const Sharding *s) {
-  return s->offloads ? m->state * (m->numel + m->gradient_numel + 2 * m->updated_numel) / s->shard : 0;
+  return s->offloads ? m->state * (m->numel + m->gradient_numel + m->moments * m->updated_numel) / s->shard : 0;
 }
 
 void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) {

@@ -400,6 +400,13 @@ static double state_bytes(const Graph *graph, const PlanSettings *settings) {
   return told == STATES_RECIPE ? dtype_bytes(graph->recipe.master) : told == STATES_BF16 ? 2 : 4;
 }
 
+/* Of the size of their parameter: Adafactor's sums of rows and columns are nothing beside it. */
+static double moments_of(const Recipe *recipe) {
+  if (recipe->optimizer == OPTIMIZER_ADAMW) return 2;
+  if (recipe->optimizer == OPTIMIZER_SGD) return recipe->momentum > 0 ? 1 : 0;
+  return recipe->optimizer == OPTIMIZER_LION ? 1 : 0;
+}
+
 void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, int64_t micro_batch, Model *out) {
   const ExecutorProfile *profile = executor_profile(settings->executor.id);
   double element = dtype_bytes(graph->recipe.compute);
@@ -412,6 +419,7 @@ void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, 
                  .rates = executor_rates(&graph->cluster, &settings->executor, graph->recipe.compute),
                  .element = element,
                  .state = state_bytes(graph, settings),
+                 .moments = moments_of(&graph->recipe),
                  .gathered = profile->gathered_bytes > 0 ? profile->gathered_bytes : element,
                  .wire = dtype_bytes(graph->recipe.reduce)};
   describe(arena, out);

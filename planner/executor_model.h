@@ -43,6 +43,7 @@ typedef struct Model {
   Rates rates;
   double element;       /* bytes of the compute dtype */
   double state;         /* of a kept parameter, its gradient and each of its moments */
+  double moments;       /* of a parameter that learns */
   double gathered;      /* of a gathered parameter */
   double wire;          /* of a gradient as it is reduced */
   int32_t *part_of;     /* by op */

@@ -331,8 +331,14 @@ static double run_micro(const Model *m, const Sharding *s, double *ready, unsign
   return end;
 }
 
+/* Tables are of AdamW, which reads and writes two moments. */
+static double update_share(const Model *m) {
+  double adamw = executor_update_bytes(model_update(m), m->state);
+  return 1 - (2 - m->moments) * 2 * m->state / adamw;
+}
+
 static double host_update_ns(const Model *m, const Sharding *s) {
-  double bytes = executor_host_update_bytes(model_update(m), m->state) * m->updated_numel / s->shard;
+  double bytes = executor_host_update_bytes(model_update(m), m->state) * update_share(m) * m->updated_numel / s->shard;
   return 1e9 * bytes / executor_host_rate(m->cluster->device.generation);
 }
 
@@ -341,10 +347,9 @@ static double update_ns(const Model *m, const Sharding *s) {
   if (s->offloads) return host_update_ns(m, s);
   const ExecutorSettings *executor = &m->settings->executor;
   double local = m->updated_numel / s->shard, each = m->state, link = m->cluster->device.host_link;
-  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), each)) + m->profile->update_ns;
-  double host = 0;
-  for (uint32_t bit = TRAINER_OFFLOADS_M; bit <= TRAINER_OFFLOADS_MASTER; bit *= 2)
-    if (executor->offload & bit) host += local * each;
+  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), each) * update_share(m)) + m->profile->update_ns;
+  bool m_away = m->moments > 0 && executor->offload & TRAINER_OFFLOADS_M, v_away = m->moments > 1 && executor->offload & TRAINER_OFFLOADS_V;
+  double host = local * each * (m_away + v_away + !!(executor->offload & TRAINER_OFFLOADS_MASTER));
   if (link > 0) ns = fmax(ns, 1e9 * host / link);
   if (s->strategy == STRATEGY_SHARD_OPTIM && s->shard > 1)
     ns += sharded_ns(m, s, COLLECTIVE_GATHER, m->element * m->updated_numel, s->shard);

@@ -86,6 +86,26 @@ static void test_kept_in_16_bits(void **state) {
   arena_free(run.arena);
 }
 
+/* SGD keeps a moment only where it has momentum, Lion one, Adafactor none of a parameter's size; what is not there is not moved. */
+static void test_moments(void **state) {
+  (void)state;
+  static const struct { OptimizerKind kind; double momentum, moments; } rows[] = {
+      {OPTIMIZER_ADAMW, 0, 2}, {OPTIMIZER_LION, 0, 1}, {OPTIMIZER_SGD, 0.9, 1}, {OPTIMIZER_SGD, 0, 0}, {OPTIMIZER_ADAFACTOR, 0, 0}};
+  Run run;
+  open_run(&run, EXECUTOR_FSDP2_EAGER, 8);
+  predict(&run);
+  double adamw = run.out.update_ns;
+  Rates rates = executor_rates(&run.graph->cluster, &run.settings.executor, DTYPE_BF16);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    run.graph->recipe.optimizer = rows[i].kind;
+    run.graph->recipe.momentum = rows[i].momentum;
+    predict(&run);
+    near("states", run.out.states_bytes, (4 + 4 * rows[i].moments) * all_numel() / 8, 1e-9);
+    near("update", adamw - run.out.update_ns, 1e9 * 8 * (2 - rows[i].moments) * all_numel() / 8 / rates.memory, 1e-6);
+  }
+  arena_free(run.arena);
+}
+
 /* --- frozen blocks ------------------------------------------------------------------------------------------- */
 
 /* Only the last norm learns: no block has a backward, keeps anything or reduces. */
@@ -237,7 +257,7 @@ static void test_more_frozen_is_less(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kept_in_16_bits), cmocka_unit_test(test_backward_ends_above_frozen_blocks),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kept_in_16_bits), cmocka_unit_test(test_moments), cmocka_unit_test(test_backward_ends_above_frozen_blocks),
                                      cmocka_unit_test(test_half_of_the_blocks), cmocka_unit_test(test_frozen_weights),
                                      cmocka_unit_test(test_flat_units), cmocka_unit_test(test_accumulated_gradients),
                                      cmocka_unit_test(test_more_frozen_is_less)};
