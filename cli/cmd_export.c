@@ -28,7 +28,7 @@ static bool read_options(const Cli *cli, ExportOptions *export) {
 /* Options that only the other kind of export heeds. */
 static bool refuse_others(const Cli *cli, bool weights) {
   static const OptionId of_weights[] = {OPTION_WEIGHTS, OPTION_DTYPE, OPTION_MAX_FILE, OPTION_FORCE},
-                        of_policies[] = {OPTION_EXECUTOR, OPTION_LOSSY, OPTION_OUTPUT};
+                        of_policies[] = {OPTION_EXECUTOR, OPTION_PRECISION, OPTION_LOSSY, OPTION_OUTPUT};
   for (size_t i = 0; i < (weights ? sizeof of_policies : sizeof of_weights) / sizeof(OptionId); i++) {
     OptionId id = weights ? of_policies[i] : of_weights[i];
     if (!option_given(&cli->options, id)) continue;

@@ -14,6 +14,7 @@ static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                 "tokens_per_s_per_rank", p->tokens_per_s_per_rank, "exposed_ns", p->exposed_ns,
                 "active_bytes", p->active_bytes, "reserved_bytes", p->reserved_bytes, "states_bytes",
                 p->states_bytes, "saved_bytes", p->saved_bytes, "fits", p->fits);
+  json_object_set_new(object, "host_bytes", json_real(p->host_bytes));
   json_object_set_new(object, "capacity_bytes", json_real(p->capacity_bytes));
   json_object_set_new(object, "block",
                       json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward_ns", p->block_forward_ns, "backward_ns",
@@ -42,6 +43,9 @@ static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
          text_bytes(a, (uint64_t)p->active_bytes), text_bytes(b, (uint64_t)p->reserved_bytes),
          text_bytes(c, (uint64_t)p->capacity_bytes), text_bytes(d, (uint64_t)p->states_bytes),
          text_bytes(e, (uint64_t)p->saved_bytes), p->fits ? "fits" : "does not fit");
+  if (p->host_bytes > 0)
+    printf("  host      %s of parameters, gradients and moments%s\n", text_bytes(a, (uint64_t)p->host_bytes),
+           p->host_fits ? "" : ": more than host_memory");
   if (p->fits && p->reserved_bytes > 0.95 * p->capacity_bytes)
     printf("  warning: above 95 %% of what can be reserved, retries of the allocator cost up to a quarter of "
            "the speed\n");

@@ -11,6 +11,7 @@ typedef struct Policy {
   const ExecutorPlan *plan;
   bool *again; /* by block in order: checkpointed */
   VEC(const char *) blocks;
+  VEC(const char *) frozen; /* modules and parameters */
   VEC(const char *) losses; /* what the target cannot say */
 } Policy;
 
@@ -68,6 +69,44 @@ static bool reduces_each(const Policy *p) {
   return p->plan->world.accumulation > 1 && p->plan->settings.reduce == CADENCE_MICRO_BATCH;
 }
 
+/* What parameters, gradients and moments are kept in. */
+static DType state_dtype(const Policy *p) {
+  StateKind told = p->plan->settings.executor.states;
+  return told == STATES_RECIPE ? p->graph->recipe.master : told == STATES_BF16 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static bool offloads(const Policy *p) {
+  return p->plan->settings.offload > 0;
+}
+
+/* Whether all parameters of this path are frozen, and there are any. */
+static bool is_frozen(const Graph *graph, const char *path) {
+  bool any = false;
+  for (uint32_t i = 0; i < graph->params.count; i++) {
+    if (!path_matches(path, graph->params.data[i].name)) continue;
+    if (!graph->params.data[i].frozen) return false;
+    any = true;
+  }
+  return any;
+}
+
+/* Modules of which nothing learns, and else single parameters: few names for many. */
+static void find_frozen(Policy *p) {
+  for (uint32_t i = 0; i < p->graph->params.count; i++) {
+    const GraphParam *param = &p->graph->params.data[i];
+    uint32_t last = p->frozen.count;
+    if (!param->frozen || (last && path_matches(p->frozen.data[last - 1], param->name))) continue;
+    const char *path = param->name;
+    for (const char *dot = strchr(param->name, '.'); dot; dot = strchr(dot + 1, '.')) {
+      const char *module = arena_strndup(p->arena, param->name, (size_t)(dot - param->name));
+      if (!is_frozen(p->graph, module)) continue;
+      path = module;
+      break;
+    }
+    vec_push(p->arena, &p->frozen, path);
+  }
+}
+
 /* All units but the root alike: 0 kept, 1 released; else -1. */
 static int32_t common_reshard(const Policy *p) {
   int32_t reshard = p->plan->units.count > 1 ? p->plan->units.data[1].reshard : 1;
@@ -82,8 +121,14 @@ static const char *torch_dtype(DType type) {
   return type == DTYPE_BF16 ? "torch.bfloat16" : type == DTYPE_F16 ? "torch.float16" : "torch.float32";
 }
 
-static void write_names(Text *out, const Policy *p, uint32_t first, uint32_t count) {
-  for (uint32_t b = first; b < first + count; b++) text_printf(out, "%s\"%s\"", b > first ? ", " : "", p->blocks.data[b]);
+static void write_names(Text *out, const char *const *names, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) text_printf(out, "%s\"%s\"", i ? ", " : "", names[i]);
+}
+
+static void write_list(Text *out, const char *name, const char *const *names, uint32_t count) {
+  text_printf(out, "%s = [", name);
+  write_names(out, names, count);
+  text_printf(out, "]\n");
 }
 
 static void write_constants(Text *out, const Policy *p) {
@@ -96,11 +141,14 @@ static void write_constants(Text *out, const Policy *p) {
   text_printf(out, "PREFETCH = %lld  # units gathered ahead\n", (long long)p->plan->settings.prefetch);
   text_printf(out, "COMPILE = %s  # each block\n", compiled(p) ? "True" : "False");
   text_printf(out, "PARAM_DTYPE, REDUCE_DTYPE = %s, %s\n", torch_dtype(recipe->compute), torch_dtype(recipe->reduce));
+  text_printf(out, "STATE_DTYPE = %s  # of shards, their gradients and moments\n", torch_dtype(state_dtype(p)));
+  text_printf(out, "OFFLOAD = %s  # shards, their gradients and moments in host memory; the optimizer runs there\n", offloads(p) ? "True" : "False");
+  write_list(out, "FROZEN", p->frozen.data, p->frozen.count);
   text_printf(out, "UNITS = [  # modules gathered together, reshard_after_forward\n");
   for (uint32_t u = 1, b = 0; u < p->plan->units.count; b += p->plan->units.data[u++].blocks) {
     const PlannedUnit *unit = &p->plan->units.data[u];
     text_printf(out, "    ([");
-    write_names(out, p, b, unit->blocks);
+    write_names(out, p->blocks.data + b, unit->blocks);
     text_printf(out, unit->reshard > 1 ? "], %d),\n" : unit->reshard ? "], True),\n" : "], False),\n", unit->reshard);
   }
   text_printf(out, "]\nSELECTIVE = %s  # every second product and attention are kept, the rest runs again\n",
@@ -144,12 +192,22 @@ static const char torch_code[] =
     "    setattr(model.get_submodule(parent), child, wrapped)\n"
     "\n"
     "\n"
+    "def _prepare_parameters(model):\n"
+    "    for name, parameter in model.named_parameters():\n"
+    "        parameter.data = parameter.data.to(STATE_DTYPE)\n"
+    "        if any((name + \".\").startswith(frozen + \".\") for frozen in FROZEN):\n"
+    "            parameter.requires_grad_(False)\n"
+    "\n"
+    "\n"
     "def apply(model, device_type=\"cuda\"):\n"
-    "    \"\"\"Checkpoints, compiles and shards the model in place.\"\"\"\n"
+    "    \"\"\"Freezes, checkpoints, compiles and shards the model in place; make the optimizer of what requires_grad afterwards.\"\"\"\n"
+    "    _prepare_parameters(model)\n"
     "    mesh = init_device_mesh(device_type, (REPLICAS, SHARD), mesh_dim_names=(\"replicate\", \"shard\"))\n"
     "    if REPLICAS == 1:\n"
     "        mesh = mesh[\"shard\"]\n"
     "    options = {\"mesh\": mesh, \"mp_policy\": MixedPrecisionPolicy(param_dtype=PARAM_DTYPE, reduce_dtype=REDUCE_DTYPE)}\n"
+    "    if OFFLOAD:\n"
+    "        options[\"offload_policy\"] = CPUOffloadPolicy()\n"
     "    for name in CHECKPOINTED:\n"
     "        _checkpoint(model, name)\n"
     "    units = []\n"
@@ -186,7 +244,7 @@ static void write_torch(Text *out, Policy *p) {
               "import torch\n"
               "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper\n"
               "from torch.distributed.device_mesh import init_device_mesh\n"
-              "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n"
+              "from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard\n"
               "from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts\n\n",
               p->graph->name, executor_name(p->plan->settings.executor.id), p->plan->world.ranks, p->graph->cluster.name,
               text_time(time, predicted->step_ns), text_bytes(active, (uint64_t)predicted->active_bytes),
@@ -212,11 +270,25 @@ static void lose_units(Policy *p) {
   if (s->prefetch > 1) lose(p, "gathering more than one unit ahead (--prefetch 1)");
 }
 
+/* Both make one dtype of gathering, reducing and computing, over shards that they raise to f32; what learns is the script's. */
+static void lose_dtypes(Policy *p) {
+  const Recipe *recipe = &p->graph->recipe;
+  if (recipe->compute != recipe->reduce) {
+    const char *compute = dtype_name(recipe->compute);
+    lose(p, arena_printf(p->arena, "gradients reduced in %s: they are in %s (--precision %s:%s)", dtype_name(recipe->reduce), compute,
+                         compute, compute));
+  }
+  if (state_dtype(p) != DTYPE_F32) lose(p, "parameters kept without f32 masters: they are raised to f32 (--precision bf16)");
+  if (p->frozen.count)
+    lose(p, arena_printf(p->arena, "frozen parameters, \"%s\" and others: the script must freeze them (--to torch)", p->frozen.data[0]));
+}
+
 static void write_transformers(Text *out, Policy *p) {
   const ExecutorWorld *w = &p->plan->world;
   lose_units(p);
+  lose_dtypes(p);
   if (w->shard < w->ranks) lose(p, "replicas: the Trainer's fsdp_config has none (--strategy full_shard)");
-  json_t *config = json_pack("{s:i, s:b, s:b, s:s, s:b}", "version", 2, "reshard_after_forward", common_reshard(p) != 0, "cpu_offload", 0,
+  json_t *config = json_pack("{s:i, s:b, s:b, s:s, s:b}", "version", 2, "reshard_after_forward", common_reshard(p) != 0, "cpu_offload", offloads(p),
                              "auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "activation_checkpointing", again_count(p) > 0);
   json_t *object = json_pack("{s:b, s:o, s:I, s:I, s:b, s:b, s:b}", "fsdp", 1, "fsdp_config", config, "per_device_train_batch_size",
                              (json_int_t)w->micro_batch, "gradient_accumulation_steps", (json_int_t)w->accumulation, "bf16",
@@ -234,6 +306,7 @@ static void write_accelerate(Text *out, Policy *p) {
   const ExecutorWorld *w = &p->plan->world;
   DType compute = p->graph->recipe.compute;
   lose_units(p);
+  lose_dtypes(p);
   if (reduces_each(p)) lose(p, "reducing each micro-batch: pass GradientAccumulationPlugin(sync_each_batch=True) to Accelerator");
   text_printf(out, "# Micro-batches of %lld samples, %lld accumulated: the script says so.\n", (long long)w->micro_batch,
               (long long)w->accumulation);
@@ -241,9 +314,9 @@ static void write_accelerate(Text *out, Policy *p) {
   if (compiled(p)) text_printf(out, "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: true\n");
   text_printf(out,
               "fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_reshard_after_forward: %s\n"
-              "  fsdp_activation_checkpointing: %s\n  fsdp_offload_params: false\n  fsdp_cpu_ram_efficient_loading: true\n"
+              "  fsdp_activation_checkpointing: %s\n  fsdp_offload_params: %s\n  fsdp_cpu_ram_efficient_loading: true\n"
               "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
-              common_reshard(p) ? "true" : "false", again_count(p) ? "true" : "false");
+              common_reshard(p) ? "true" : "false", again_count(p) ? "true" : "false", offloads(p) ? "true" : "false");
   text_printf(out, "mixed_precision: %s\nnum_machines: %u\nnum_processes: %u\n",
               compute == DTYPE_BF16 ? "bf16" : compute == DTYPE_F16 ? "fp16" : "'no'", w->ranks / w->ranks_per_node, w->ranks);
   if (w->shard < w->ranks)
@@ -270,7 +343,9 @@ static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, 
   const char *path = option_text(&cli->options, OPTION_OUTPUT, NULL);
   find_blocks(&policy);
   find_checkpoints(&policy);
-  if (graph->recipe.master != DTYPE_F32) lose(&policy, "parameters kept without f32 masters: PyTorch keeps them in f32 (--precision bf16)");
+  find_frozen(&policy);
+  if (state_dtype(&policy) == DTYPE_BF16 && graph->recipe.rounding == ROUNDING_STOCHASTIC)
+    lose(&policy, "stochastic rounding of updates: torch.optim rounds to nearest (in train: precision bf16 master bf16 rounding nearest)");
   writers[target](&out, &policy);
   if (policy.losses.count && !option_given(&cli->options, OPTION_LOSSY)) return refuse_losses(&policy, names[target]);
   for (uint32_t i = 0; i < policy.losses.count; i++) fprintf(stderr, "warning: --to %s cannot say: %s\n", names[target], policy.losses.data[i]);
@@ -285,7 +360,7 @@ int export_policy(Cli *cli, const char *path, ExportTarget target) {
   int code = compile_settings(cli, path, &graph, &options);
   if (code != EXIT_OK) return code;
   ExecutorId id = options.settings.executor.id;
-  if (id < EXECUTOR_FSDP2_EAGER || id > EXECUTOR_FSDP2_COMPILED_2024)
+  if (!executor_is_fsdp2(id))
     return usage_error("pass --executor pytorch-fsdp2-compiled or pytorch-fsdp2-eager", "a policy is exported for FSDP2, not for %s",
                        executor_name(id));
   bool good = executor_plan(cli->arena, &cli->sink, graph, &options, &plan);

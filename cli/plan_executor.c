@@ -76,6 +76,8 @@ static void print_figures(const ExecutorPlan *plan) {
   printf("  %-12s %12s\n", "active", text_bytes(a, (uint64_t)p->active_bytes));
   printf("  %-12s %12s   of a budget of %s\n", "reserved", text_bytes(a, (uint64_t)p->reserved_bytes),
          text_bytes(b, (uint64_t)plan->budget_bytes));
+  if (p->host_bytes > 0)
+    printf("  %-12s %12s   of the host's memory: parameters, gradients, moments\n", "host", text_bytes(a, (uint64_t)p->host_bytes));
   printf("\nTime of one step:\n  %-12s %12s   %.0f tokens/s a rank, MFU %.1f %%\n", "predicted", text_time(a, p->step_ns),
          p->tokens_per_s_per_rank, 100 * p->mfu);
   printf("  %-12s %12s   communication that compute waits for\n", "exposed", text_time(a, p->exposed_ns));
@@ -172,6 +174,7 @@ static void add_memory(json_t *object, const ExecutorPlan *plan) {
   json_object_set_new(object, "active_bytes", json_integer((json_int_t)p->active_bytes));
   json_object_set_new(object, "reserved_bytes", json_integer((json_int_t)p->reserved_bytes));
   json_object_set_new(object, "peak_at", json_string(p->peak_at));
+  json_object_set_new(object, "host_bytes", json_integer((json_int_t)p->host_bytes));
   json_object_set_new(object, "persistent_bytes", json_integer((json_int_t)p->states_bytes));
   json_object_set_new(object, "memory",
                       json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)p->peak.parameters, "gradients",

@@ -1,6 +1,6 @@
 /* Owns: a graph as text: --dump=graph, one op a line, and the settings in effect. The format is for people
  * and goldens; nothing reads it back. */
-#include "frontend/graph.h"
+#include "frontend/settings.h"
 
 static void print_init(Text *out, Init init) {
   static const char *const names[] = {"zeros", "ones", "normal", "uniform"};
@@ -172,7 +172,7 @@ static void print_executor(Text *out, const ExecutorSettings *executor) {
   static const ExecutorSettings plain = {0};
   if (!memcmp(executor, &plain, sizeof plain)) return;
   text_printf(out, "  executor %s states %s attention %d loss %d chunks %lld reduce %d selective %d update %d in_backward %d offload %u\n",
-              executor_name(executor->id), executor->states == STATES_BF16 ? "bf16" : "f32", (int)executor->attention,
+              executor_name(executor->id), settings_states[executor->states], (int)executor->attention,
               (int)executor->loss, (long long)executor->loss_chunks, (int)executor->reduce, (int)executor->selective,
               (int)executor->update, executor->update_in_backward, executor->offload);
 }

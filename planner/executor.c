@@ -1,8 +1,31 @@
 /* Owns: executor.h's prediction: what is asked is checked, described, timed and summed. */
 #include "planner/executor_model.h"
 
-bool executor_check(DiagSink *sink, const Graph *graph, const ExecutorWorld *world) {
+/* What is asked to lie in host memory must be what the executor can put there. */
+static void check_offload(DiagSink *sink, const Graph *graph, const PlanSettings *settings) {
+  ExecutorId id = settings->executor.id;
+  if (settings->offload == SETTING_AUTO || !settings->offload) return;
+  if (id == EXECUTOR_NATIVE)
+    diag_help(diag_error(sink, SPAN_NONE, "offload is not predicted for the native executor"),
+              "'fsdpc plan' plans it, copy by copy; or --offload none");
+  else if (!executor_is_fsdp2(id))
+    diag_help(diag_error(sink, SPAN_NONE, "offload is not modelled for %s", executor_name(id)),
+              "--executor pytorch-fsdp2-eager has CPUOffloadPolicy; or --offload none");
+  else if (settings->offload != OFFLOAD_STATES)
+    diag_help(diag_error(sink, SPAN_NONE, "%s offloads parameters, gradients and optimizer together (CPUOffloadPolicy), and no activations",
+                         executor_name(id)),
+              "--offload parameters,gradients,optimizer, or none; of a trainer that moves moments itself say executor %s { offload m v }",
+              executor_name(id));
+  else if (settings->executor.offload)
+    diag_help(diag_error(sink, SPAN_NONE, "the plan offloads all states and the executor's block some of them"), "leave one of the two out");
+  else if (graph->cluster.device.host_link <= 0)
+    diag_help(diag_error(sink, SPAN_NONE, "cluster \"%s\" states no link to host memory", graph->cluster.name),
+              "device { host_link 25GB/s }, or --offload none");
+}
+
+bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
   uint32_t errors = sink->errors;
+  check_offload(sink, graph, settings);
   if (graph->cluster.device.kind == DEVICE_NONE)
     diag_error(sink, SPAN_NONE, "%s names no cluster, so nothing is known about time", graph->path);
   else if (graph->cluster.device.peak[graph->recipe.compute] <= 0)
@@ -33,7 +56,7 @@ static bool check_groups(DiagSink *sink, const ExecutorWorld *world, const Execu
 bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const PlanSettings *settings,
                       const ExecutorWorld *world, ExecutorPrediction *out) {
   *out = (ExecutorPrediction){0};
-  if (!executor_check(sink, graph, world)) return false;
+  if (!executor_check(sink, graph, settings, world)) return false;
   Model model;
   ExecutorUnits units;
   Sharding sharding;

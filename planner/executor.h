@@ -58,6 +58,7 @@ typedef struct ExecutorProfile {
   double bias_bytes;          /* by output element, backward */
   double copies; /* passes over gathered parameters and over gradients to reduce, on the compute stream of a step */
   double live_units; /* gathered at once */
+  bool flat_units;   /* a unit has one gradient for all of it where any of it learns */
   bool keep_last;    /* the last block stays gathered */
   bool stops_early;  /* a checkpointed block runs again only as far as its backward needs */
   bool reduce_each;  /* gradients are reduced every micro-batch */
@@ -70,9 +71,18 @@ typedef struct ExecutorProfile {
 } ExecutorProfile;
 
 const ExecutorProfile *executor_profile(ExecutorId id);
+/* What FSDP2's CPUOffloadPolicy keeps in host memory. */
+enum { OFFLOAD_STATES = OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER };
+
+bool executor_is_fsdp2(ExecutorId id);
+/* What a rank's share of its host moves in a fused optimizer step there, bytes/s. */
+double executor_host_rate(Generation generation);
+/* Of an optimizer that runs there, by local parameter: bytes that take as long in a fused one. */
+double executor_host_update_bytes(UpdateKind kind, double state);
 LossHabit executor_loss(LossKind kind, DType compute);
-double executor_update_bytes(UpdateKind kind, StateKind states); /* moved by local parameter */
-double executor_update_held(UpdateKind kind, StateKind states);  /* temporaries by local parameter */
+/* state: bytes of a parameter, a gradient, a moment */
+double executor_update_bytes(UpdateKind kind, double state); /* moved by local parameter */
+double executor_update_held(UpdateKind kind, double state);  /* temporaries by local parameter */
 const AttentionClass *executor_attention(const ExecutorSettings *executor);
 Rates executor_rates(const Cluster *cluster, const ExecutorSettings *executor, DType compute);
 
@@ -102,13 +112,14 @@ typedef struct ExecutorPrediction {
   double active_bytes, reserved_bytes; /* peaks; without context and communicator buffers */
   const char *peak_at;                 /* of the active bytes */
   ExecutorBytes peak;                  /* active bytes there */
-  double states_bytes, saved_bytes;
+  double states_bytes, saved_bytes; /* states: on the device */
+  double host_bytes;     /* of a rank, in host memory */
   double capacity_bytes; /* what the device lets an allocator reserve */
-  bool fits;
+  bool fits, host_fits;  /* host: unless the cluster states no host_memory */
 } ExecutorPrediction;
 
-/* Strategy auto counts as full_shard (no_shard on one rank), checkpoint auto as none. False with a diagnostic
- * when the model is none that a profile can describe, or the world does not fit the cluster. */
+/* Strategy auto counts as full_shard (no_shard on one rank), checkpoint and offload auto as none. False with a diagnostic when the model
+ * is none that a profile can describe, the world does not fit the cluster, or the executor cannot offload so. */
 bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const PlanSettings *settings,
                       const ExecutorWorld *world, ExecutorPrediction *out);
 

@@ -9,7 +9,7 @@ enum { UNITS_PINNED = 0 };                        /* else so many blocks a unit 
 enum { RESHARD_PINNED = -2, RESHARD_LAST = -1 };  /* else as PlanSettings.reshard; LAST: all but the last unit */
 
 const char *executor_axis_name(ExecutorAxis axis) {
-  static const char *const names[AXIS_COUNT] = {"shard", "micro_batch", "reduce", "checkpoint", "units", "reshard", "prefetch"};
+  static const char *const names[AXIS_COUNT] = {"shard", "micro_batch", "reduce", "checkpoint", "units", "reshard", "prefetch", "offload"};
   return names[axis];
 }
 
@@ -192,6 +192,17 @@ static void list_prefetches(Grid *g) {
   for (int64_t depth = 1; depth <= (is_fsdp1(g) ? 1 : MOST_PREFETCH_DEPTH); depth++) add(axis, number(g->arena, depth), depth);
 }
 
+/* Unasked only where the cluster says what the host can take. */
+static void list_offloads(Grid *g) {
+  Axis *axis = &g->axes[AXIS_OFFLOAD];
+  const Device *device = &g->graph->cluster.device;
+  int32_t asked = g->asked->offload;
+  bool open = asked == SETTING_AUTO && executor_is_fsdp2(g->asked->executor.id) && !g->asked->executor.offload && device->host_link > 0 &&
+              device->host_memory > 0;
+  if (asked <= 0) add(axis, "none", 0);
+  if (asked > 0 || open) add(axis, "states", asked > 0 ? asked : OFFLOAD_STATES);
+}
+
 /* --- what is asked -------------------------------------------------------------------------------------------------------- */
 
 ExecutorWorld executor_world(const Graph *graph, const PlannerOptions *options) {
@@ -239,6 +250,7 @@ bool grid_open(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOp
   list_units(out);
   list_reshards(out);
   list_prefetches(out);
+  list_offloads(out);
   return true;
 }
 
@@ -274,7 +286,8 @@ static void set_units(const Grid *g, const GridPoint *point, PlanSettings *s) {
 static bool repeats(const Grid *g, const GridPoint *point, const ExecutorWorld *w) {
   int64_t reshard = value_at(g, point, AXIS_RESHARD);
   if (w->accumulation == 1 && point->at[AXIS_REDUCE]) return true;
-  if (w->shard == 1 && (point->at[AXIS_RESHARD] || point->at[AXIS_PREFETCH])) return true;
+  bool whole = w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD);
+  if (whole && (point->at[AXIS_RESHARD] || point->at[AXIS_PREFETCH])) return true;
   return reshard > 1 && (w->shard <= reshard || w->shard % reshard);
 }
 
@@ -288,6 +301,7 @@ bool grid_point(const Grid *g, const GridPoint *point, PlanSettings *s, Executor
   s->shard = s->strategy == STRATEGY_HYBRID_SHARD ? w->shard : 0;
   s->micro_batch = w->micro_batch;
   s->prefetch = value_at(g, point, AXIS_PREFETCH);
+  s->offload = (int32_t)value_at(g, point, AXIS_OFFLOAD);
   s->reduce = (Cadence)value_at(g, point, AXIS_REDUCE);
   s->executor.reduce = REDUCE_DEFAULT; /* the plan's says it */
   set_checkpoint(g, point, s);

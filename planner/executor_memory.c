@@ -10,10 +10,6 @@ typedef struct Peaks {
   double transient; /* of backward: does not reuse what forward held */
 } Peaks;
 
-static double state_bytes(const Model *m) {
-  return m->settings->executor.states == STATES_BF16 ? 2 : 4;
-}
-
 double executor_bytes_total(const ExecutorBytes *bytes) {
   return bytes->parameters + bytes->gradients + bytes->optimizer + bytes->gathered + bytes->activations + bytes->workspace;
 }
@@ -21,45 +17,30 @@ double executor_bytes_total(const ExecutorBytes *bytes) {
 /* Persistent bytes of one rank without gradients, and its gradient shard. */
 static ExecutorBytes states(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
-  double each = state_bytes(m), local = each * m->numel / s->shard, whole = s->strategy == STRATEGY_SHARD_OPTIM ? each * m->numel : local;
-  ExecutorBytes bytes = {.parameters = whole, .gradients = whole, .workspace = m->profile->workspace_bytes};
+  bool whole = s->strategy == STRATEGY_SHARD_OPTIM;
+  double kept = m->state / (whole ? 1 : s->shard), local = m->state * m->updated_numel / s->shard;
+  ExecutorBytes bytes = {.parameters = kept * m->numel, .gradients = kept * m->gradient_numel, .workspace = m->profile->workspace_bytes};
+  if (s->offloads) return (ExecutorBytes){.workspace = m->profile->workspace_bytes};
   if (executor->offload & TRAINER_OFFLOADS_MASTER) bytes.parameters -= local;
-  if (!(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
-  if (!(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;
+  if (m->moments > 0 && !(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
+  if (m->moments > 1 && !(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;
   return bytes;
 }
 
-static double biggest_unit(const Sharding *s) {
-  double biggest = 0;
-  for (uint32_t u = 1; u < s->unit_count; u++) biggest = fmax(biggest, s->units[u].numel);
-  return biggest;
-}
-
-/* Gathered at once while units come and go: one more for each that is fetched further ahead. */
+/* Gathered at once while units come and go: one more for each that is fetched further ahead; beside it the shards that come from the
+ * host. */
 static double window_bytes(const Model *m, const Sharding *s) {
-  double live = fmax(1, m->profile->live_units + (double)s->prefetch - 1);
-  return s->gathers ? live * m->gathered * biggest_unit(s) : 0;
+  double live = fmax(1, m->profile->live_units + (double)s->prefetch - 1), fetched = s->offloads ? m->state / s->shard : 0;
+  return s->gathers ? live * (m->gathered + fetched) * s->biggest : 0;
 }
 
-/* What units up to `last` keep between forward and backward: all of themselves, or a group's share. */
-static double kept_bytes(const Model *m, const Sharding *s, uint32_t last, double *partly) {
-  double whole = 0;
-  *partly = 0;
-  for (uint32_t u = 1; u <= last && s->gathers; u++) {
-    const ExecutorUnit *unit = &s->units[u];
-    if (unit->reshard == 0) whole += m->gathered * unit->numel;
-    if (unit->reshard > 1 && (uint32_t)unit->reshard < s->shard) *partly += m->gathered * unit->numel / unit->reshard;
-  }
-  return whole;
-}
-
+/* By units up to `last`. */
 static double gathered_bytes(const Model *m, const Sharding *s, uint32_t last) {
-  double partly, whole = kept_bytes(m, s, last, &partly);
-  return fmax(whole, window_bytes(m, s)) + partly;
+  return fmax(s->whole_bytes[last], window_bytes(m, s)) + s->partly_bytes[last];
 }
 
 static double root_bytes(const Model *m, const Sharding *s) {
-  return s->gathers || m->settings->executor.states == STATES_F32 ? m->gathered * m->parts[0].numel : 0;
+  return s->gathers || m->state > 2 ? m->gathered * m->parts[0].numel : 0;
 }
 
 static double saved_bytes(const Model *m) {
@@ -73,43 +54,81 @@ static double working_bytes(const Model *m) {
   double most = 0;
   for (uint32_t p = 1; p < m->part_count; p++) {
     const Part *part = &m->parts[p];
-    most = fmax(most, fmax(0, part->whole - part->saved) + 3 * part->width + 2 * part->widest);
+    if (part->backs) most = fmax(most, fmax(0, part->whole - part->saved) + 3 * part->width + 2 * part->widest);
   }
   return most;
 }
 
-/* A unit's gradients beside what is sent of them; the root's wait for the end where they are reduced at once. */
+/* What the allocator sees of a unit's gradients and of what is sent of them, and of the root's, in one pass; not all of it at once. */
 static double unreduced_unit_bytes(const Model *m, const Sharding *s) {
-  double biggest = biggest_unit(s);
-  if (!s->scatters) return 0;
+  double biggest = s->biggest_gradient;
+  if (!s->scatters && !s->offloads) return 0;
   if (!s->reduce_each) return (m->gathered + m->wire) * biggest; /* gradients are where they accumulate */
-  return (m->gathered + 2 * m->wire) * biggest + (m->gathered + m->wire) * m->parts[0].numel;
+  return (m->gathered + 2 * m->wire) * biggest + (m->gathered + m->wire) * m->parts[0].gradient_numel;
 }
 
 /* Gradients that earlier micro-batches left; negative: none, they appear as backward goes. */
 static double old_gradients(const Model *m, const Sharding *s, const ExecutorBytes *all) {
-  if (s->scatters && !s->reduce_each) return (m->profile->accumulates ? m->wire : state_bytes(m)) * m->numel;
+  if ((s->scatters || s->offloads) && !s->reduce_each) return (m->profile->accumulates ? m->wire : m->state) * m->gradient_numel;
   return s->world->accumulation > 1 ? all->gradients : -1;
 }
 
-/* Backward from the last block: saved bytes fall, gradients grow, kept units go. */
-static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double saved) {
-  double old = old_gradients(m, s, all), working = working_bytes(m), unreduced = unreduced_unit_bytes(m, s);
-  double freed = 0, produced = 0, each = state_bytes(m);
-  ExecutorBytes most = {0};
-  for (uint32_t u = s->unit_count; u-- > 1;) {
-    for (uint32_t p = s->units[u].end; p-- > s->units[u].first;) {
-      ExecutorBytes now = *all;
-      double grown = s->scatters ? produced / s->shard : produced;
-      now.gradients = unreduced + (old >= 0 ? old : m->settings->executor.update_in_backward ? 0 : each * grown);
-      now.activations = saved - freed + working;
-      now.gathered = gathered_bytes(m, s, u) + root_bytes(m, s);
-      if (executor_bytes_total(&now) > executor_bytes_total(&most)) most = now;
-      freed += m->parts[p].saved;
-      produced += m->parts[p].numel;
-    }
+/* The only gradient of the root that is there before the blocks'. */
+static double head_numel(const Model *m) {
+  const GraphOp *head = m->head >= 0 ? &m->graph->ops.data[m->head] : NULL;
+  if (!head || head->weight < 0 || !m->graded[head->weight]) return 0;
+  const Shape *shape = &m->graph->params.data[head->weight].shape;
+  return (double)shape_rows(shape, 1) * (double)shape_cols(shape);
+}
+
+/* The largest moment of a backward pass so far. */
+typedef struct Backward {
+  const Model *m;
+  const Sharding *s;
+  const ExecutorBytes *all;
+  double old;      /* as old_gradients() */
+  double produced; /* elements whose gradients this pass has left behind */
+  ExecutorBytes most;
+} Backward;
+
+static void consider(Backward *b, double unreduced, double activations, double gathered) {
+  const Model *m = b->m;
+  ExecutorBytes now = *b->all;
+  bool gone = b->s->offloads || m->settings->executor.update_in_backward;
+  double left = gone ? 0 : m->state * b->produced / (b->s->scatters ? b->s->shard : 1);
+  now.gradients = unreduced + (b->old >= 0 ? b->old : left);
+  now.activations = activations;
+  now.gathered = gathered + root_bytes(m, b->s);
+  if (executor_bytes_total(&now) > executor_bytes_total(&b->most)) b->most = now;
+}
+
+/* As a block's backward begins everything of it is still kept; as its unit's ends its gradients are there, what is sent of them, and
+ * what is still sent of the one before. */
+static void consider_unit(Backward *b, uint32_t u, double *saved, double working) {
+  const Sharding *s = b->s;
+  const Model *m = b->m;
+  bool at_once = s->reduce_each && (s->scatters || s->offloads);
+  double head = m->gathered * head_numel(m), sent = u + 1 < s->unit_count ? m->wire * s->units[u + 1].gradient_numel : 0,
+         own = (m->gathered + m->wire) * s->units[u].gradient_numel, gathered = gathered_bytes(m, s, u);
+  for (uint32_t p = s->units[u].end; p-- > s->units[u].first && m->parts[p].backs;) {
+    consider(b, at_once ? head + sent : unreduced_unit_bytes(m, s), *saved + working, gathered);
+    *saved -= m->parts[p].saved;
+    b->produced += m->parts[p].gradient_numel;
   }
-  return most;
+  if (at_once) consider(b, head + sent + own, *saved, gathered);
+}
+
+/* Backward from the last block to the lowest that a gradient passes through, if any does: saved bytes fall, gradients grow, kept units
+ * go. The root's gradients leave last. */
+static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double saved) {
+  Backward b = {.m = m, .s = s, .all = all, .old = old_gradients(m, s, all)};
+  double working = working_bytes(m), root = m->parts[0].gradient_numel;
+  for (uint32_t u = s->unit_count; u-- > 1;) consider_unit(&b, u, &saved, working);
+  bool apart = s->scatters || s->offloads;
+  double sent = s->unit_count > 1 ? m->wire * s->units[1].gradient_numel : 0;
+  b.produced += apart ? 0 : root;
+  consider(&b, apart ? (m->gathered + m->wire) * root + sent : 0, m->parts[0].saved, 0);
+  return b.most;
 }
 
 static Peaks peaks(const Model *m, const Sharding *s) {
@@ -124,9 +143,14 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   out.forward.gathered = gathered_bytes(m, s, s->unit_count - 1) + root_bytes(m, s);
   out.backward = backward_peak(m, s, &all, saved);
   out.transient = working_bytes(m) + window_bytes(m, s) + unreduced_unit_bytes(m, s);
-  if (!executor->update_in_backward)
-    out.update.optimizer += executor_update_held(model_update(m), executor->states) * m->numel / s->shard;
+  if (!executor->update_in_backward && !s->offloads)
+    out.update.optimizer += executor_update_held(model_update(m), m->state) * m->updated_numel / s->shard;
   return out;
+}
+
+/* Parameters, gradients and moments of a rank. */
+static double host_bytes(const Model *m, const Sharding *s) {
+  return s->offloads ? m->state * (m->numel + m->gradient_numel + m->moments * m->updated_numel) / s->shard : 0;
 }
 
 void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) {
@@ -145,5 +169,7 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
     out->reserved_bytes = fmax(out->active_bytes, forward + m->profile->reserved_factor * peak.transient);
   out->capacity_bytes = device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
   /* What allocator slack there is yields before the device is full: only live bytes must fit, and a little beside them. */
-  out->fits = fmin(out->reserved_bytes, 1.02 * out->active_bytes) <= out->capacity_bytes;
+  out->host_bytes = host_bytes(m, s);
+  out->host_fits = !device->host_memory || out->host_bytes <= (double)device->host_memory;
+  out->fits = out->host_fits && fmin(out->reserved_bytes, 1.02 * out->active_bytes) <= out->capacity_bytes;
 }

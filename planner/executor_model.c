@@ -51,13 +51,60 @@ static void find_parts(Arena *arena, Model *m) {
     m->part_of[i] = module >= 0 ? part_of_module[module] : 0;
     if (module >= 0) m->last_block_op = (int32_t)i;
   }
+}
+
+/* --- what learns ---------------------------------------------------------------------------------------- */
+
+static Part *part_of_param(const Model *m, const GraphParam *param) {
+  int32_t first = m->part_of[param->first_op];
+  return &m->parts[first == m->part_of[param->last_op] ? first : 0];
+}
+
+/* A flat unit (FSDP1) has one gradient for all of it where any of it learns; else what is frozen has none. */
+static void find_params(Model *m) {
+  const Graph *graph = m->graph;
   for (uint32_t p = 0; p < graph->params.count; p++) {
     const GraphParam *param = &graph->params.data[p];
     uint64_t numel = 0;
     shape_numel(&param->shape, 1, &numel);
-    int32_t first = m->part_of[param->first_op];
-    m->parts[first == m->part_of[param->last_op] ? first : 0].numel += (double)numel;
-    m->numel += (double)numel;
+    part_of_param(m, param)->numel += (double)numel;
+    part_of_param(m, param)->updated_numel += param->frozen ? 0 : (double)numel;
+  }
+  for (uint32_t p = 0; p < graph->params.count; p++) {
+    const GraphParam *param = &graph->params.data[p];
+    m->graded[p] = !param->frozen || (m->profile->flat_units && part_of_param(m, param)->updated_numel > 0);
+    uint64_t numel = 0;
+    shape_numel(&param->shape, 1, &numel);
+    part_of_param(m, param)->gradient_numel += m->graded[p] ? (double)numel : 0;
+  }
+  for (uint32_t p = 0; p < m->part_count; p++) {
+    m->numel += m->parts[p].numel;
+    m->gradient_numel += m->parts[p].gradient_numel;
+    m->updated_numel += m->parts[p].updated_numel;
+  }
+}
+
+static bool graded(const Model *m, int32_t param) {
+  return param >= 0 && m->graded[param];
+}
+
+static bool flows_into(const Model *m, const GraphOp *op, int32_t input) {
+  return m->flows[base_of(m->graph, op->inputs[input])];
+}
+
+/* Autograd records the op: its output's gradient is asked for. */
+static bool backs(const Model *m, const GraphOp *op) {
+  return m->flows[base_of(m->graph, op->output)];
+}
+
+/* Gradients flow from whatever learns to the loss: below the lowest of them backward ends. */
+static void find_flows(Model *m) {
+  for (uint32_t i = 0; i < m->graph->ops.count; i++) {
+    const GraphOp *op = &m->graph->ops.data[i];
+    bool flows = graded(m, op->weight) || graded(m, op->bias);
+    for (int32_t k = 0; k < op->input_count; k++) flows |= flows_into(m, op, k);
+    m->flows[base_of(m->graph, op->output)] |= flows;
+    m->parts[m->part_of[i]].backs |= flows;
   }
 }
 
@@ -178,10 +225,17 @@ static bool expands_again(const Model *m, const GraphOp *op) {
   return producer >= 0 && m->again[producer];
 }
 
+/* A product reads its input in backward for its weight's gradient only. */
+static unsigned saves_of(const Model *m, const GraphOp *op) {
+  bool reads = op->kind != LAYER_LINEAR || graded(m, op->weight);
+  return reads ? m->profile->layers[op->kind].saves : 0;
+}
+
 static void keep_tensors(Model *m, uint32_t index) {
   const GraphOp *op = &m->graph->ops.data[index];
   int32_t part = m->part_of[index];
-  unsigned saves = m->profile->layers[op->kind].saves;
+  unsigned saves = saves_of(m, op);
+  if (!backs(m, op)) return;
   for (int32_t k = 0; k < op->input_count && k < 3; k++) {
     int32_t tensor = base_of(m->graph, op->inputs[k]), producer = m->producer[tensor];
     if (!(saves & (1u << k))) continue;
@@ -208,7 +262,8 @@ static void keep_tensors(Model *m, uint32_t index) {
 static void keep_block_inputs(Model *m) {
   for (uint32_t i = 0; i < m->graph->ops.count; i++) {
     const GraphOp *op = &m->graph->ops.data[i];
-    for (int32_t k = 0; k < op->input_count && m->part_of[i] > 0 && m->again[i]; k++) {
+    bool runs_again = m->part_of[i] > 0 && m->again[i] && m->parts[m->part_of[i]].backs;
+    for (int32_t k = 0; k < op->input_count && runs_again; k++) {
       int32_t tensor = base_of(m->graph, op->inputs[k]), producer = m->producer[tensor];
       if (producer >= 0 && m->part_of[producer] != m->part_of[i]) need(m, m->part_of[i], tensor);
     }
@@ -217,15 +272,16 @@ static void keep_block_inputs(Model *m) {
 
 /* --- times ---------------------------------------------------------------------------------------------- */
 
+/* The gradients of input and weight are a product each; what nobody asks for is not computed. */
 static void time_product(Model *m, const GraphOp *op, double *forward, double *backward) {
   const GraphTensor *x = &m->graph->tensors.data[op->inputs[0]], *y = &m->graph->tensors.data[op->output];
   double rows = (double)shape_rows(&x->shape, m->micro_batch);
   double in = (double)shape_cols(&x->shape), out = (double)shape_cols(&y->shape);
   *forward = cost_product_ns(&m->rates, rows, out, in, m->element);
-  m->flops += 6 * rows * in * out;
-  *backward = cost_product_ns(&m->rates, rows, in, out, m->element) +
-              cost_product_ns(&m->rates, out, in, rows, m->element);
-  if (op->bias >= 0 && m->profile->bias_bytes > 0)
+  m->flops += 2 * (1.0 + flows_into(m, op, 0) + graded(m, op->weight)) * rows * in * out;
+  if (flows_into(m, op, 0)) *backward += cost_product_ns(&m->rates, rows, in, out, m->element);
+  if (graded(m, op->weight)) *backward += cost_product_ns(&m->rates, out, in, rows, m->element);
+  if (graded(m, op->bias) && m->profile->bias_bytes > 0)
     *backward += cost_move_ns(&m->rates, scaled(m, m->profile->bias_bytes) * rows * out);
 }
 
@@ -236,7 +292,7 @@ static void time_attention(Model *m, const GraphOp *op, double *forward, double 
   const Shape *keys = &m->graph->tensors.data[op->inputs[1]].shape;
   double q = numel_of(m, op->output), length = (double)keys->dim[keys->rank - 2];
   double flops = 4 * q * length * (op->as.attention.causal ? 0.5 : 1);
-  m->flops += 3.5 * flops;
+  m->flops += (backs(m, op) ? 3.5 : 1) * flops;
   *forward = cost_attention_ns(&m->rates, flops, length, false);
   *backward = cost_attention_ns(&m->rates, 2.5 * flops, length, true);
   double copies = scaled(m, profile->layout_bytes) * q;
@@ -284,6 +340,13 @@ static void time_op(Model *m, const GraphOp *op, double *forward, double *backwa
   if (habit->forward > 0) *forward += cost_move_ns(&m->rates, habit->forward * out);
   if (habit->backward > 0) *backward += cost_move_ns(&m->rates, habit->backward * out);
   *backward += sum_gradients(m, op);
+  if (!backs(m, op)) *backward = 0;
+}
+
+/* Issued for it in backward: a product for each gradient, two kernels for anything else. */
+static double kernels_back(const Model *m, const GraphOp *op) {
+  if (!backs(m, op)) return 0;
+  return op->kind == LAYER_LINEAR ? (double)flows_into(m, op, 0) + graded(m, op->weight) : 2;
 }
 
 static void describe_op(Model *m, uint32_t i) {
@@ -298,11 +361,12 @@ static void describe_op(Model *m, uint32_t i) {
     part->forward += forward;
     part->backward += backward;
   }
-  if (m->again[i] && (m->rerun[i] || (part->again && !m->profile->stops_early))) {
+  if (m->again[i] && (m->rerun[i] || (part->again && part->backs && !m->profile->stops_early))) {
     part->recompute += forward;
     part->operators_again++;
   }
   part->operators++;
+  part->operators_back += kernels_back(m, op);
   if ((int32_t)i == m->head || op->kind == LAYER_CROSS_ENTROPY) return;
   part->width = out; /* of the last op */
   if (out > part->widest) part->widest = out;
@@ -317,8 +381,12 @@ static void describe(Arena *arena, Model *m) {
   m->readers = ARENA_ARRAY(arena, uint32_t, tensors);
   m->kept = ARENA_ARRAY(arena, bool, tensors);
   m->counted = ARENA_ARRAY(arena, bool, tensors);
+  m->flows = ARENA_ARRAY(arena, bool, tensors);
+  m->graded = ARENA_ARRAY(arena, bool, m->graph->params.count);
   find_parts(arena, m);
   find_tensors(m);
+  find_params(m);
+  find_flows(m);
   choose_again(m);
   keep_block_inputs(m);
   for (uint32_t i = 0; i < ops; i++)
@@ -326,6 +394,18 @@ static void describe(Arena *arena, Model *m) {
   for (uint32_t i = 0; i < ops; i++) describe_op(m, i);
 }
 
+/* What the trainer was told, else the recipe's: PyTorch keeps gradients and moments in the dtype of the parameters. */
+static double state_bytes(const Graph *graph, const PlanSettings *settings) {
+  StateKind told = settings->executor.states;
+  return told == STATES_RECIPE ? dtype_bytes(graph->recipe.master) : told == STATES_BF16 ? 2 : 4;
+}
+
+/* Of the size of their parameter: Adafactor's sums of rows and columns are nothing beside it. */
+static double moments_of(const Recipe *recipe) {
+  if (recipe->optimizer == OPTIMIZER_ADAMW) return 2;
+  if (recipe->optimizer == OPTIMIZER_SGD) return recipe->momentum > 0 ? 1 : 0;
+  return recipe->optimizer == OPTIMIZER_LION ? 1 : 0;
+}
 
 void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, int64_t micro_batch, Model *out) {
   const ExecutorProfile *profile = executor_profile(settings->executor.id);
@@ -338,6 +418,8 @@ void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, 
                  .micro_batch = micro_batch,
                  .rates = executor_rates(&graph->cluster, &settings->executor, graph->recipe.compute),
                  .element = element,
+                 .state = state_bytes(graph, settings),
+                 .moments = moments_of(&graph->recipe),
                  .gathered = profile->gathered_bytes > 0 ? profile->gathered_bytes : element,
                  .wire = dtype_bytes(graph->recipe.reduce)};
   describe(arena, out);

@@ -10,19 +10,21 @@
 typedef struct Part {
   const char *name;
   double numel;                        /* parameters */
+  double gradient_numel, updated_numel; /* of these such as get a gradient; such as learn */
   double forward, backward, recompute; /* ns */
   double head_forward, head_backward;  /* of the root: what follows the blocks */
-  double operators, operators_again;   /* issued in one forward; in backward to recompute */
+  double operators, operators_back, operators_again; /* issued in one forward; in backward; there to recompute */
   double saved;                        /* bytes kept from forward to backward */
   double whole;                        /* what would be kept without recompute: held while the block's backward runs */
   double widest, width;                /* bytes of the widest tensor and of the output */
   bool again;                          /* checkpointed as a whole: without an early stop all of it runs again, needed or not */
+  bool backs;                          /* a gradient passes through it */
 } Part;
 
 /* Neighbouring blocks that are gathered and reduced together; unit 0 is the root. */
 typedef struct ExecutorUnit {
   uint32_t first, end; /* parts */
-  double numel;
+  double numel, gradient_numel;
   int32_t reshard; /* after forward: 0 kept gathered, 1 back to the shards, N > 1 to groups of N ranks */
 } ExecutorUnit;
 
@@ -40,11 +42,15 @@ typedef struct Model {
   int64_t micro_batch;
   Rates rates;
   double element;       /* bytes of the compute dtype */
+  double state;         /* of a kept parameter, its gradient and each of its moments */
+  double moments;       /* of a parameter that learns */
   double gathered;      /* of a gathered parameter */
   double wire;          /* of a gradient as it is reduced */
   int32_t *part_of;     /* by op */
   int32_t *producer;    /* by base tensor */
   uint32_t *readers;    /* products that read a tensor */
+  bool *graded;         /* by parameter: gets a gradient */
+  bool *flows;          /* by base tensor: its gradient is asked for */
   bool *again;          /* by op: computed again in backward */
   bool *rerun;          /* by op: again, and somebody needs it */
   bool *kept, *counted; /* by base tensor: saved; saved if nothing were recomputed */
@@ -52,7 +58,7 @@ typedef struct Model {
   uint32_t part_count;
   int32_t head; /* op: the product that yields the logits, or -1 */
   int32_t last_block_op;
-  double numel; /* parameters of all parts */
+  double numel, gradient_numel, updated_numel; /* of all parts */
   double logits, logit_width;
   double flops; /* of products and attention on one micro-batch, both passes, nothing again */
 } Model;
@@ -64,15 +70,19 @@ typedef struct Sharding {
   uint32_t shard, replicas;
   bool gathers;     /* parameters are gathered by unit */
   bool scatters;    /* gradients end up sharded */
+  bool offloads;    /* shards, their gradients and moments lie in host memory, and the optimizer runs there */
   bool reduce_each; /* micro-batch */
   uint32_t prefetch; /* units gathered ahead of the one that computes */
   const ExecutorUnit *units; /* [unit_count], 0 is the root */
   uint32_t unit_count;
   double *gather_ns, *regather_ns, *reduce_ns; /* by unit, 0: nothing to do */
+  double *whole_bytes, *partly_bytes; /* up to a unit, kept gathered between forward and backward: by each rank, by groups */
+  double biggest, biggest_gradient;   /* elements of a unit, the root aside */
+  double *fetch_ns, *refetch_ns, *store_ns;    /* of its shards before a gather, in forward and in backward; of its gradients */
 } Sharding;
 
-/* Whether graph and world are such that a prediction makes sense; diagnostics otherwise. */
-bool executor_check(DiagSink *sink, const Graph *graph, const ExecutorWorld *world);
+/* Whether graph, settings and world are such that a prediction makes sense; diagnostics otherwise. */
+bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world);
 /* Describes every block under the settings' recompute choices, which `out` borrows. */
 void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, int64_t micro_batch, Model *out);
 LossHabit model_loss(const Model *model);
@@ -81,8 +91,8 @@ UpdateKind model_update(const Model *model);
 /* False with a diagnostic when units by hand are none that an executor can gather. Reads the blocks' names and sizes only. */
 bool units_find(Arena *arena, DiagSink *sink, const Model *model, ExecutorUnits *out);
 void sharding_open(Arena *arena, const Model *model, const ExecutorWorld *world, const ExecutorUnits *units, Sharding *out);
-/* No step of this model takes less than its compute. */
-double compute_floor_ns(const Model *model, const ExecutorWorld *world);
+/* No step of this model takes less than its compute and, on a host, its optimizer. */
+double step_floor_ns(const Model *model, const Sharding *sharding);
 void predict_time(Arena *arena, const Model *model, const Sharding *sharding, ExecutorPrediction *out);
 void predict_memory(const Model *model, const Sharding *sharding, ExecutorPrediction *out);
 

@@ -69,10 +69,11 @@ static void weigh(Hunt *h, const GridPoint *point, const Model *model, const Exe
   h->candidates++;
   sharding_open(h->scratch[1], model, world, &h->units[point->at[AXIS_UNITS]][point->at[AXIS_RESHARD]], &sharding);
   predict_memory(model, &sharding, &prediction);
+  if (!prediction.host_fits) return;
   keep_smallest(&h->best, point, prediction.reserved_bytes);
   for (int axis = 0; axis < AXIS_COUNT; axis++) keep_smallest(&h->by_value[axis][point->at[axis]], point, prediction.reserved_bytes);
   if (prediction.reserved_bytes > h->budget || h->memory_only) return;
-  if (hopeless(h, point, compute_floor_ns(model, world) / samples)) return;
+  if (hopeless(h, point, step_floor_ns(model, &sharding) / samples)) return;
   predict_time(h->scratch[1], model, &sharding, &prediction);
   double each = prediction.step_ns / samples;
   keep_fastest(&h->best, point, each, prediction.reserved_bytes);
@@ -84,7 +85,7 @@ static void weigh(Hunt *h, const GridPoint *point, const Model *model, const Exe
 
 /* Counts up the axes after AXIS_CHECKPOINT and before, but not the two that a model's description depends on. */
 static bool next_point(const Grid *grid, GridPoint *point) {
-  static const ExecutorAxis order[] = {AXIS_PREFETCH, AXIS_RESHARD, AXIS_UNITS, AXIS_REDUCE, AXIS_SHARD};
+  static const ExecutorAxis order[] = {AXIS_OFFLOAD, AXIS_PREFETCH, AXIS_RESHARD, AXIS_UNITS, AXIS_REDUCE, AXIS_SHARD};
   for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
     if (++point->at[order[i]] < grid->axes[order[i]].count) return true;
     point->at[order[i]] = 0;
@@ -125,7 +126,8 @@ static bool hunt(Hunt *h, DiagSink *sink) {
       found_units = true;
       do {
         arena_reset(h->scratch[1]);
-        if (grid_point(grid, &point, &settings, &world)) weigh(h, &point, &model, &world);
+        bool needs_more = h->memory_only && point.at[AXIS_PREFETCH] > 0; /* than with less fetched ahead */
+        if (!needs_more && grid_point(grid, &point, &settings, &world)) weigh(h, &point, &model, &world);
       } while (next_point(grid, &point));
     }
   return true;
@@ -196,7 +198,7 @@ static bool add_runner(Arena *arena, DiagSink *sink, const Hunt *h, int axis, ui
 /* Reserved bytes of the smallest policy. */
 static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, double *reserved) {
   Grid *grid = ARENA_NEW(arena, Grid);
-  if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, &grid->world)) return false;
+  if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, grid->asked, &grid->world)) return false;
   Hunt *h = hunt_open(arena, grid, 0);
   h->memory_only = true;
   bool good = hunt(h, sink) && h->best.any;
@@ -296,7 +298,7 @@ bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const Plann
 bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out) {
   Grid *grid = ARENA_NEW(arena, Grid);
   *out = (ExecutorPlan){0};
-  if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, &grid->world)) return false;
+  if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, grid->asked, &grid->world)) return false;
   out->budget_bytes = budget_of(graph, options);
   Hunt *h = hunt_open(arena, grid, out->budget_bytes);
   bool good = hunt(h, sink) && describe_choice(arena, sink, h, out);

@@ -16,6 +16,7 @@ typedef enum {
   AXIS_UNITS,       /* blocks in a unit */
   AXIS_RESHARD,
   AXIS_PREFETCH,
+  AXIS_OFFLOAD, /* of parameters, gradients and optimizer together */
   AXIS_COUNT
 } ExecutorAxis;
 

@@ -48,7 +48,7 @@ bool units_find(Arena *arena, DiagSink *sink, const Model *m, ExecutorUnits *s) 
   for (uint32_t p = 1; p < m->part_count; p++) rules[p] = rule_of(m, p);
   if (!check_rules(sink, m, rules)) return false;
   s->data = ARENA_ARRAY(arena, ExecutorUnit, m->part_count);
-  s->data[0] = (ExecutorUnit){.end = 1, .numel = m->parts[0].numel};
+  s->data[0] = (ExecutorUnit){.end = 1, .numel = m->parts[0].numel, .gradient_numel = m->parts[0].gradient_numel};
   s->count = 1;
   double least = m->settings->wrap == WRAP_SIZE ? (double)m->settings->wrap_numel : 0;
   for (uint32_t p = 1; p < m->part_count; p++) {
@@ -58,6 +58,7 @@ bool units_find(Arena *arena, DiagSink *sink, const Model *m, ExecutorUnits *s) 
     unit = &s->data[s->count - 1];
     unit->end = p + 1;
     unit->numel += m->parts[p].numel;
+    unit->gradient_numel += m->parts[p].gradient_numel;
   }
   for (uint32_t u = 1; u < s->count; u++)
     s->data[u].reshard = reshard_of(m, rules[s->data[u].first], u + 1 == s->count);
@@ -76,7 +77,7 @@ static double sharded_ns(const Model *m, const Sharding *s, Collective kind, dou
 }
 
 static double gather_ns(const Model *m, const Sharding *s, double numel, uint32_t ranks) {
-  if (!s->gathers || numel <= 0) return 0;
+  if (!s->gathers || numel <= 0 || ranks == 1) return 0;
   return slowed(m, sharded_ns(m, s, COLLECTIVE_GATHER, m->gathered * numel, ranks));
 }
 
@@ -98,15 +99,36 @@ static double regather_ns(const Model *m, const Sharding *s, uint32_t u) {
   return gather_ns(m, s, unit->numel, partly ? (uint32_t)unit->reshard : s->shard);
 }
 
+/* Of a unit's shards, or gradients of its shards, to or from the host. */
+static double link_ns(const Model *m, const Sharding *s, double numel) {
+  return s->offloads ? 1e9 * m->state * numel / s->shard / m->cluster->device.host_link : 0;
+}
+
 /* Like units cost alike: most are. */
 static void time_units(const Model *m, Sharding *s) {
   for (uint32_t u = 0; u < s->unit_count; u++) {
     const ExecutorUnit *unit = &s->units[u];
     bool alike = u > 1 && s->units[u - 1].numel == unit->numel;
     s->gather_ns[u] = alike ? s->gather_ns[u - 1] : gather_ns(m, s, unit->numel, s->shard);
-    s->reduce_ns[u] = alike ? s->reduce_ns[u - 1] : s->world->ranks > 1 ? reduce_ns(m, s, unit->numel) : 0;
+    bool reduced_alike = alike && s->units[u - 1].gradient_numel == unit->gradient_numel;
+    s->reduce_ns[u] = reduced_alike ? s->reduce_ns[u - 1] : s->world->ranks > 1 ? reduce_ns(m, s, unit->gradient_numel) : 0;
     bool same = alike && s->units[u - 1].reshard == unit->reshard;
     s->regather_ns[u] = same ? s->regather_ns[u - 1] : unit->reshard == 1 && u ? s->gather_ns[u] : regather_ns(m, s, u);
+    s->fetch_ns[u] = link_ns(m, s, unit->numel);
+    s->refetch_ns[u] = u && unit->reshard == 1 ? s->fetch_ns[u] : 0; /* groups keep theirs on the device */
+    s->store_ns[u] = link_ns(m, s, unit->gradient_numel);
+  }
+}
+
+/* What units keep between forward and backward: all of themselves, or a group's share. */
+static void size_units(const Model *m, Sharding *s) {
+  for (uint32_t u = 1; u < s->unit_count; u++) {
+    const ExecutorUnit *unit = &s->units[u];
+    bool whole = s->gathers && unit->reshard == 0, partly = s->gathers && unit->reshard > 1 && (uint32_t)unit->reshard < s->shard;
+    s->whole_bytes[u] = s->whole_bytes[u - 1] + (whole ? m->gathered * unit->numel : 0);
+    s->partly_bytes[u] = s->partly_bytes[u - 1] + (partly ? m->gathered * unit->numel / unit->reshard : 0);
+    s->biggest = fmax(s->biggest, unit->numel);
+    s->biggest_gradient = fmax(s->biggest_gradient, unit->gradient_numel);
   }
 }
 
@@ -116,6 +138,7 @@ void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, con
   if (strategy == STRATEGY_AUTO) strategy = STRATEGY_FULL_SHARD;
   if (world->ranks == 1) strategy = STRATEGY_NO_SHARD;
   uint32_t shard = strategy == STRATEGY_NO_SHARD ? 1 : world->shard;
+  bool offloads = m->settings->offload != SETTING_AUTO && m->settings->offload;
   bool asked = executor->reduce || m->settings->reduce;
   bool each = asked ? executor->reduce == REDUCE_MICRO_BATCH || (!executor->reduce && m->settings->reduce == CADENCE_MICRO_BATCH)
                     : m->profile->reduce_each;
@@ -124,8 +147,9 @@ void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, con
                     .strategy = strategy,
                     .shard = shard,
                     .replicas = world->ranks / shard,
-                    .gathers = shard > 1 && strategy != STRATEGY_SHARD_OPTIM,
+                    .gathers = (shard > 1 && strategy != STRATEGY_SHARD_OPTIM) || offloads,
                     .scatters = shard > 1,
+                    .offloads = offloads,
                     .reduce_each = each || world->accumulation == 1,
                     .prefetch = prefetch == SETTING_AUTO ? 1 : (uint32_t)prefetch,
                     .units = units->data,
@@ -133,7 +157,13 @@ void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, con
   out->gather_ns = ARENA_ARRAY(arena, double, out->unit_count);
   out->regather_ns = ARENA_ARRAY(arena, double, out->unit_count);
   out->reduce_ns = ARENA_ARRAY(arena, double, out->unit_count);
+  out->fetch_ns = ARENA_ARRAY(arena, double, out->unit_count);
+  out->refetch_ns = ARENA_ARRAY(arena, double, out->unit_count);
+  out->store_ns = ARENA_ARRAY(arena, double, out->unit_count);
+  out->whole_bytes = ARENA_ARRAY(arena, double, out->unit_count);
+  out->partly_bytes = ARENA_ARRAY(arena, double, out->unit_count);
   time_units(m, out);
+  size_units(m, out);
 }
 
 /* --- the timeline --------------------------------------------------------------------------------------------------------- */
@@ -141,6 +171,7 @@ void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, con
 /* One compute queue and one communication queue. Communication that was issued is known when compute over it is accounted for. */
 typedef struct Clocks {
   double compute, network;
+  double fetched, stored; /* the link to the host, each way */
   double busy_from;  /* communication runs without a pause from here to `network` (an earlier stretch ended in the past) */
   double contention; /* compute lost for a second of overlap */
   double exposed;
@@ -170,29 +201,46 @@ static double hosted(const Model *m, const Sharding *s, const Part *part, double
   return part == m->parts ? device : fmax(device, host);
 }
 
-/* Around a unit's collectives on the compute stream: `moved` bytes for each parameter and pass. */
-static double copies_ns(const Model *m, const Sharding *s, const ExecutorUnit *unit, double moved) {
-  double bytes = m->profile->copies / 2 * moved * unit->numel;
+/* Around a unit's collectives on the compute stream, in each pass: what is gathered and what is reduced. */
+static double copies_ns(const Model *m, const Sharding *s, const ExecutorUnit *unit, bool gathered, bool reduced) {
+  double moved = (gathered ? m->gathered * unit->numel : 0) + (reduced ? m->wire * unit->gradient_numel : 0);
+  double bytes = m->profile->copies / 2 * moved;
   return s->gathers && bytes > 0 ? cost_move_ns(&m->rates, bytes) : 0;
 }
 
-/* Issues the gather of a unit and returns when it can be used; no gather: it is there. */
-static double issue(Clocks *c, double now, double ns) {
-  return fmax(now, communicate(c, now, ns));
+/* Issues the gather of a unit, after the fetch of its shards if they are in host memory, and returns when it can be used; no gather: it
+ * is there. */
+static double issue(Clocks *c, double now, double fetch_ns, double ns) {
+  double ready = now;
+  if (fetch_ns > 0) ready = c->fetched = fmax(now, c->fetched) + fetch_ns;
+  return fmax(ready, communicate(c, ready, ns));
+}
+
+/* A unit's gradients are reduced and, where they belong in host memory, stored, in one queue. Added to what earlier micro-batches left
+ * there: the copy is awaited and the sum made by the host's thread, which issues nothing meanwhile. */
+static void reduce(const Model *m, const Sharding *s, Clocks *c, uint32_t unit, bool adds) {
+  double done = communicate(c, fmax(c->compute, c->stored), s->reduce_ns[unit]);
+  if (s->store_ns[unit] <= 0) return;
+  c->stored = fmax(done, c->stored) + s->store_ns[unit];
+  if (!adds) return;
+  double bytes = 3 * m->state * s->units[unit].gradient_numel / s->shard;
+  double added = c->stored + 1e9 * bytes / executor_host_rate(m->cluster->device.generation);
+  c->exposed += fmax(0, added - c->compute);
+  c->compute = fmax(c->compute, added);
 }
 
 /* Runs the units in this direction; ready[u] is when unit u can be used. A gather goes out as the unit `prefetch` uses earlier
  * starts to compute. */
 typedef struct Ahead {
   double *ready;
-  const double *ns;
+  const double *fetch_ns, *ns;
   int32_t issued, end, step; /* last unit whose gather is out; the one after the last; +1 or -1 */
 } Ahead;
 
 static void gather_until(Clocks *c, Ahead *ahead, double now, int32_t unit) {
   while (ahead->issued != unit && ahead->issued + ahead->step != ahead->end) {
     ahead->issued += ahead->step;
-    ahead->ready[ahead->issued] = issue(c, now, ahead->ns[ahead->issued]);
+    ahead->ready[ahead->issued] = issue(c, now, ahead->fetch_ns[ahead->issued], ahead->ns[ahead->issued]);
   }
 }
 
@@ -202,7 +250,7 @@ static int32_t limited(const Ahead *ahead, int32_t unit) {
 }
 
 static void run_forward(const Model *m, const Sharding *s, Clocks *c, double *ready) {
-  Ahead ahead = {ready, s->gather_ns, -1, (int32_t)s->unit_count, 1};
+  Ahead ahead = {ready, s->fetch_ns, s->gather_ns, -1, (int32_t)s->unit_count, 1};
   int32_t depth = (int32_t)s->prefetch;
   gather_until(c, &ahead, c->compute, 0);
   for (int32_t u = 0; u < (int32_t)s->unit_count; u++) {
@@ -212,7 +260,7 @@ static void run_forward(const Model *m, const Sharding *s, Clocks *c, double *re
     gather_until(c, &ahead, start, limited(&ahead, u + depth));
     for (uint32_t p = unit->first; p < unit->end; p++) {
       const Part *part = &m->parts[p];
-      double copies = p == unit->first ? copies_ns(m, s, unit, m->gathered + m->wire) : 0;
+      double copies = p == unit->first ? copies_ns(m, s, unit, true, true) : 0;
       compute(c, ready[u], hosted(m, s, part, part->forward + copies, part->operators, p == unit->first));
     }
   }
@@ -222,29 +270,40 @@ static void block_backward(const Model *m, const Sharding *s, Clocks *c, const E
                            bool reduces) {
   const Part *part = &m->parts[p];
   bool first = p + 1 == unit->end;
-  double moved = (unit->reshard ? m->gathered : 0) + (reduces ? m->wire : 0);
-  double device = part->backward + part->recompute + (first ? copies_ns(m, s, unit, moved) : 0);
-  compute(c, ready, hosted(m, s, part, device, 2 * part->operators + part->operators_again, first));
+  double device = part->backward + part->recompute + (first ? copies_ns(m, s, unit, unit->reshard != 0, reduces) : 0);
+  compute(c, ready, hosted(m, s, part, device, part->operators_back + part->operators_again, first));
 }
 
-/* The head's two passes, then blocks from last to first; a unit's reduction goes out as it ends. */
-static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *ready, bool reduces) {
+/* What a micro-batch does with its gradients: on to where they belong; beside those of earlier ones. */
+enum { REDUCES = 1, ADDS = 2 };
+
+static bool unit_backs(const Model *m, const ExecutorUnit *unit) {
+  for (uint32_t p = unit->first; p < unit->end; p++)
+    if (m->parts[p].backs) return true;
+  return false;
+}
+
+/* The head's two passes, then blocks from last to first; a unit's reduction goes out as it ends. Units below all that learns are not
+ * visited, but PyTorch gathers ahead without knowing where backward ends. */
+static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *ready, unsigned does) {
+  bool reduces = does & REDUCES, adds = does & ADDS;
   const Part *root = &m->parts[0];
   int32_t last = (int32_t)s->unit_count - 1, depth = (int32_t)s->prefetch;
-  Ahead ahead = {ready, s->regather_ns, last + 1, 0, -1};
+  Ahead ahead = {ready, s->refetch_ns, s->regather_ns, last + 1, 0, -1};
   compute(c, c->compute, root->head_forward);
   if (last > 0) gather_until(c, &ahead, c->compute, limited(&ahead, last + 1 - depth));
   compute(c, c->compute, root->head_backward);
   for (int32_t u = last; u > 0; u--) {
     const ExecutorUnit *unit = &s->units[u];
+    if (!unit_backs(m, unit)) continue;
     if (ahead.issued > u) gather_until(c, &ahead, c->compute, u);
     double start = fmax(c->compute, ready[u]);
     gather_until(c, &ahead, start, limited(&ahead, u - depth));
     for (uint32_t p = unit->end; p-- > unit->first;) block_backward(m, s, c, unit, p, ready[u], reduces);
-    if (reduces) communicate(c, c->compute, s->reduce_ns[u]);
+    if (reduces) reduce(m, s, c, (uint32_t)u, adds);
   }
   compute(c, c->compute, root->backward);
-  if (reduces) communicate(c, c->compute, s->reduce_ns[0]);
+  if (reduces) reduce(m, s, c, 0, adds);
 }
 
 /* Compute lost for a second of communication. Bytes that cross the network pass through the device as those within a node do,
@@ -263,42 +322,52 @@ static double contention_of(const Model *m, const Sharding *s) {
 }
 
 /* A micro-batch alone. */
-static double run_micro(const Model *m, const Sharding *s, double *ready, bool reduces, double *exposed) {
+static double run_micro(const Model *m, const Sharding *s, double *ready, unsigned does, double *exposed) {
   Clocks c = {.contention = contention_of(m, s)};
   run_forward(m, s, &c, ready);
-  run_backward(m, s, &c, ready, reduces);
-  double end = fmax(c.compute, c.network);
+  run_backward(m, s, &c, ready, does);
+  double end = fmax(fmax(c.compute, c.network), c.stored);
   *exposed += c.exposed + end - c.compute;
   return end;
 }
 
+/* Tables are of AdamW, which reads and writes two moments. */
+static double update_share(const Model *m) {
+  double adamw = executor_update_bytes(model_update(m), m->state);
+  return 1 - (2 - m->moments) * 2 * m->state / adamw;
+}
+
+static double host_update_ns(const Model *m, const Sharding *s) {
+  double bytes = executor_host_update_bytes(model_update(m), m->state) * update_share(m) * m->updated_numel / s->shard;
+  return 1e9 * bytes / executor_host_rate(m->cluster->device.generation);
+}
+
 /* The optimizer, and what it waits for from host memory. */
 static double update_ns(const Model *m, const Sharding *s) {
+  if (s->offloads) return host_update_ns(m, s);
   const ExecutorSettings *executor = &m->settings->executor;
-  double local = m->numel / s->shard, each = executor->states == STATES_BF16 ? 2 : 4, link = m->cluster->device.host_link;
-  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), executor->states)) + m->profile->update_ns;
-  double host = 0;
-  for (uint32_t bit = TRAINER_OFFLOADS_M; bit <= TRAINER_OFFLOADS_MASTER; bit *= 2)
-    if (executor->offload & bit) host += local * each;
+  double local = m->updated_numel / s->shard, each = m->state, link = m->cluster->device.host_link;
+  double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), each) * update_share(m)) + m->profile->update_ns;
+  bool m_away = m->moments > 0 && executor->offload & TRAINER_OFFLOADS_M, v_away = m->moments > 1 && executor->offload & TRAINER_OFFLOADS_V;
+  double host = local * each * (m_away + v_away + !!(executor->offload & TRAINER_OFFLOADS_MASTER));
   if (link > 0) ns = fmax(ns, 1e9 * host / link);
   if (s->strategy == STRATEGY_SHARD_OPTIM && s->shard > 1)
-    ns += sharded_ns(m, s, COLLECTIVE_GATHER, m->element * m->numel, s->shard);
+    ns += sharded_ns(m, s, COLLECTIVE_GATHER, m->element * m->updated_numel, s->shard);
   return ns;
 }
 
 /* Of a parameter and micro-batch: the new gradient read, the sum read and written. */
 static double accumulate_bytes(const Model *m) {
-  double each = m->settings->executor.states == STATES_BF16 ? 2 : 4;
-  return m->profile->accumulates ? m->gathered + 2 * m->wire : 2 * each;
+  return m->profile->accumulates ? m->gathered + 2 * m->wire : 2 * m->state;
 }
 
-double compute_floor_ns(const Model *m, const ExecutorWorld *world) {
+double step_floor_ns(const Model *m, const Sharding *s) {
   double ns = 0;
   for (uint32_t p = 0; p < m->part_count; p++) {
     const Part *part = &m->parts[p];
     ns += part->forward + part->backward + part->recompute + part->head_forward + part->head_backward;
   }
-  return (double)world->accumulation * ns;
+  return (double)s->world->accumulation * ns + (s->offloads ? host_update_ns(m, s) : 0);
 }
 
 /* Ranks meet in every collective, so a step takes as long as the slowest node makes it. */
@@ -310,17 +379,17 @@ static double straggled(const Model *m, const Sharding *s, double ns) {
 void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPrediction *out) {
   double *ready = ARENA_ARRAY(arena, double, s->unit_count);
   double accumulation = (double)s->world->accumulation, quiet = 0, exposed = 0, ignored = 0;
-  bool always = s->reduce_each || s->world->ranks == 1;
-  double with = run_micro(m, s, ready, s->world->ranks > 1, &exposed);
-  if (always) {
+  bool alone = s->world->ranks == 1 && !s->offloads, adds = s->offloads && s->reduce_each;
+  double with = run_micro(m, s, ready, alone ? 0 : REDUCES, &exposed);
+  if ((s->reduce_each && !adds) || alone) {
     quiet = (accumulation - 1) * with;
     exposed *= accumulation;
   } else {
-    quiet = (accumulation - 1) * run_micro(m, s, ready, false, &ignored);
+    quiet = (accumulation - 1) * run_micro(m, s, ready, adds ? REDUCES | ADDS : 0, &ignored);
     exposed += (accumulation - 1) * ignored;
   }
   if (!s->reduce_each || s->world->ranks == 1)
-    quiet += (accumulation - 1) * 1e9 * accumulate_bytes(m) * m->numel / m->rates.memory;
+    quiet += (accumulation - 1) * 1e9 * accumulate_bytes(m) * m->gradient_numel / m->rates.memory;
   out->update_ns = update_ns(m, s);
   out->step_ns = straggled(m, s, with + quiet + out->update_ns);
   out->exposed_ns = exposed;

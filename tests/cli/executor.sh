@@ -16,7 +16,7 @@ said out '"candidates": 1,'
 expect 0 export policy.fsdp --ranks 8 --to torch -o policy.py
 grep -q '"model.layers.0"' policy.py || fail 'the exported policy names no block'
 if command -v python3 >/dev/null; then python3 -c 'import ast; ast.parse(open("policy.py").read())' || fail 'policy.py is no Python'; fi
-block=(--strategy full_shard --wrap block --reshard yes --prefetch 1 --checkpoint full)
+block=(--strategy full_shard --wrap block --reshard yes --prefetch 1 --checkpoint full --precision bf16:bf16)
 expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --to transformers
 said out '"activation_checkpointing": true'
 expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --micro-batch 16 --memory 2TB --to accelerate
@@ -24,6 +24,8 @@ said out 'fsdp_reshard_after_forward: true'
 expect 1 export "$model" "${fsdp2[@]}" --prefetch 2 --to accelerate
 said err 'gathering more than one unit ahead'
 expect 0 export "$model" "${fsdp2[@]}" --prefetch 2 --to accelerate --lossy
+expect 1 export "$model" "${fsdp2[@]}" "${block[@]:0:10}" --to transformers
+said err 'gradients reduced in f32: they are in bf16 (--precision bf16:bf16)'
 expect 64 export "$model" --ranks 8 --to torch
 expect 3 plan "$model" "${fsdp2[@]}" --memory 4GiB
 said err 'would fit: memory'
@@ -31,3 +33,39 @@ expect 64 plan "$model" "${fsdp2[@]}" --dump units
 expect 64 predict "$model" --precision bf17
 expect 0 plan "$model" "${fsdp2[@]}" --micro-batch 1 --max ctx
 said out 'does not'
+
+# What is frozen and what parameters are kept in: PyTorch is told; the others cannot be.
+cp -r "$root/models/families" .
+recipe() { sed -e 's/^  loss = /  freeze "model.layers.0"\n  freeze "model.layers.*.mlp.up_proj"\n&/' -e "s/precision .*/precision bf16 reduce f32 $1/" "$model"; }
+recipe 'master bf16 rounding nearest' >frozen.fsdp
+expect 0 export frozen.fsdp "${fsdp2[@]}" --set layers=3 --to torch -o frozen.py
+grep -q '^STATE_DTYPE = torch.bfloat16 ' frozen.py || fail 'shards are not said to be bf16'
+grep -qx 'FROZEN = \["model.layers.0", "model.layers.1.mlp.up_proj", "model.layers.2.mlp.up_proj"\]' frozen.py || fail 'what is frozen is not said'
+expect 1 export frozen.fsdp "${fsdp2[@]}" "${block[@]}" --to accelerate
+said err 'frozen parameters, "model.layers.0" and others: the script must freeze them (--to torch)'
+recipe 'master bf16' >rounded.fsdp
+expect 1 export rounded.fsdp "${fsdp2[@]}" --to torch
+said err 'stochastic rounding of updates: torch.optim rounds to nearest'
+grep -q '^FROZEN = \[\]$' policy.py && grep -q '^STATE_DTYPE = torch.float32 ' policy.py || fail 'something is frozen or narrow that is not'
+
+# Offload: FSDP2's CPUOffloadPolicy, chosen where nothing else fits.
+fits() { expect 0 plan "$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-compiled --ranks 8 "$@" -o offload.fsdp; }
+fits
+grep -q '^  offload none$' offload.fsdp || fail 'states are offloaded that fit'
+fits --cluster dgx-a100-40
+grep -q '^  offload parameters gradients optimizer$' offload.fsdp || fail 'nothing fits without offload, and it is not chosen'
+said out '  offload      none                no fit '
+expect 3 plan "$root/models/llama3-8b.fsdp" "${fsdp2[@]}" --cluster dgx-a100-40 --offload none
+expect 0 predict offload.fsdp --ranks 8 --cluster dgx-a100-40
+said out '  host      15.0 GiB of parameters, gradients and moments' # 16 bytes of an eighth of 8.03 B parameters
+expect 0 export offload.fsdp --ranks 8 --cluster dgx-a100-40 --to torch -o offload.py
+grep -q '^OFFLOAD = True ' offload.py || fail 'the exported policy keeps states on the device'
+grep -q '^OFFLOAD = False ' policy.py || fail 'the exported policy offloads'
+expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --offload parameters,gradients,optimizer --micro-batch 1 --to accelerate
+said out 'fsdp_offload_params: true'
+expect 1 predict "$model" "${fsdp2[@]}" --offload optimizer
+said err 'offloads parameters, gradients and optimizer together (CPUOffloadPolicy), and no activations'
+expect 1 plan "$model" --executor pytorch-fsdp1-eager --ranks 8 --offload parameters,gradients,optimizer
+said err 'offload is not modelled for pytorch-fsdp1-eager'
+expect 1 predict "$model" --executor native --ranks 8 --offload optimizer
+said err "'fsdpc plan' plans it"

@@ -111,6 +111,7 @@ static void draw_policy(uint32_t *seed, const Run *run, PlanSettings *s, Executo
   s->prefetch = fsdp1 ? 1 : 1 + draw(seed, 3);
   s->checkpoint = draw(seed, 2) ? CHECKPOINT_FULL : CHECKPOINT_NONE;
   if (s->checkpoint == CHECKPOINT_NONE && draw(seed, 2)) s->executor.selective = SELECTIVE_OPERATORS;
+  s->offload = fsdp1 || draw(seed, 2) ? 0 : OFFLOAD_STATES;
   s->executor.reduce = draw(seed, 2) ? REDUCE_STEP : REDUCE_MICRO_BATCH;
   int64_t share = (int64_t)(run->graph->recipe.samples_per_step / w->ranks);
   do w->micro_batch = 1 + draw(seed, share < 32 ? (uint32_t)share : 32);
@@ -133,7 +134,7 @@ static void test_nothing_is_faster(void **state) {
       ExecutorPrediction other;
       draw_policy(&seed, &run, &settings, &world);
       assert_true(executor_predict(run.arena, &run.sink, run.graph, &settings, &world, &other));
-      if (other.reserved_bytes > (double)run.options.settings.memory_bytes) continue;
+      if (other.reserved_bytes > (double)run.options.settings.memory_bytes || !other.host_fits) continue;
       double each = other.step_ns / ((double)world.micro_batch * (double)world.accumulation * world.ranks);
       assert_true(per_sample(&run.plan) <= each * (1 + 1e-12));
       fitting++;
@@ -200,6 +201,9 @@ static void test_pins(void **state) {
   asked->executor.reduce = REDUCE_MICRO_BATCH;
   plan(&run);
   const PlanSettings *got = &run.plan.settings;
+  assert_int_equal(run.plan.candidates, 2); /* offload is open */
+  asked->offload = 0;
+  plan(&run);
   assert_int_equal(run.plan.candidates, 1);
   assert_true(got->strategy == STRATEGY_HYBRID_SHARD && got->shard == 8 && run.plan.world.shard == 8);
   assert_true(got->wrap == WRAP_BLOCK && got->reshard == 4 && got->checkpoint == CHECKPOINT_FULL && got->prefetch == 2);

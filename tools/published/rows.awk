@@ -73,6 +73,7 @@ function strategy_of(strategy, per_node,    width) {
 function precision_of(text) {
   if (text ~ /fp16|float16/ && text !~ /bf16|bfloat16/) return "f16 reduce f32"
   if (text ~ /^ *(fp32|float32|tf32)/ && text !~ /bf16|bfloat16/) return "f32 reduce f32"
+  if (get("compile") ~ /C\+\+/ && text ~ /bf16 master/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
   return "bf16 reduce " (text ~ /PURE|reduce bf16|bf16 reduce/ ? "bf16" : "f32")
 }
 
@@ -89,6 +90,7 @@ function executor_options(    text) {
   if (match(get("notes"), /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(get("notes"), RSTART + 14, RLENGTH - 14)
   if (get("source") ~ /torchtune/) text = text " update fused"
   if (get("notes") ~ /optimizer in backward/) text = text " update_in_backward yes"
+  if (get("strategy") ~ /sharded gradients/) text = text " reduce micro_batch" # they have no room of their own to add up in
   if (get("offload") ~ /offload-|optimizer to CPU/) {
     text = text " offload"
     if (get("offload") ~ /opt-m|optimizer/) text = text " m"
@@ -98,6 +100,8 @@ function executor_options(    text) {
   }
   return text
 }
+
+function offloads_states() { return get("offload") ~ /CPUOffloadPolicy/ && get("strategy") ~ /FSDP/ && get("strategy") !~ /FSDP1/ }
 
 # 3 for "selective, every 3rd block"; 0 where nothing of the kind is said.
 function every_nth(act) {
@@ -117,7 +121,7 @@ function refusal(    act) {
   if (get("precision") ~ /fp8|FP8|float8|e4m3|fp4/) return "precision \"" get("precision") "\": products of 8 bits are not calibrated"
   if (strategy_of(get("strategy"), 1) == "") return "strategy \"" get("strategy") "\" is not known"
   if (act !~ /^(full|yes|true|none|no|false|selective|every|recompute)|^$/) return "act_ckpt \"" act "\" is not known"
-  if (get("offload") ~ /param|gradients|CPUOffload|^(yes|true)/) return "offload \"" get("offload") "\": only optimizer states and residuals can be"
+  if (get("offload") ~ /param|gradients|CPUOffload|^(yes|true)/ && !offloads_states()) return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
   return ""
 }
 
@@ -185,6 +189,7 @@ function checkpointing(act,    text, nth, i) {
 function plan_block(    text) {
   text = "plan {\n  strategy " strategy_of(get("strategy"), per_node) "\n  wrap block\n  micro_batch " mb "\n"
   text = text checkpointing(get("act_ckpt"))
+  if (offloads_states()) text = text "  offload parameters gradients optimizer\n"
   text = text "  executor " executor_of(get("strategy"), get("compile"), get("precision"), get("source"), get("notes"))
   return text " {" executor_options() " }\n}\n"
 }
