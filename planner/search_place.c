@@ -3,11 +3,11 @@
 
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000 };
+enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000, PLACED_OTHERS = 12 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
-static const double AS_ESTIMATED = 1.001;
+static const double AS_ESTIMATED = 1.001, STUCK = 1.005;
 static const double NEARBY = 1.03;        /* likewise, in plans of so few operators that each wait counts */
 
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {
@@ -147,22 +147,37 @@ static bool as_estimated(const Inner *in, const Found *best) {
   return !best->plan || (double)best->sim.step_ns <= AS_ESTIMATED * (double)in->pool[0].ns;
 }
 
-/* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more. */
+/* Searches again with the room that `budget` leaves; whether anything fits it. */
+static bool search_again(Inner *in, uint64_t budget) {
+  inner_set_budget(in, budget);
+  inner_seed(in, false);
+  if (in->pool[0].ns == UINT64_MAX) return false;
+  if (inner_is_large(in)) return true;
+  inner_seed(in, true);
+  inner_improve(in);
+  return true;
+}
+
+/* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more; once it does,
+ * with more room again where giving that up costs much. */
 static void place_within(Search *s, Inner *in, Found *best) {
-  uint64_t budget = search_first_budget(in);
+  const uint64_t least = s->budget / 1000;
+  uint64_t budget = search_first_budget(in), failed = 0, failed_ns = UINT64_MAX, fitted = 0;
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
-    uint64_t excess = place_pool(s, in, best);
-    if (excess ? place_with_less(s, in, excess, best) : as_estimated(in, best)) return;
-    excess += (s->budget / 1000) << i;
-    for (bool any = false; !any && excess > s->budget / 1000; excess /= 2) { /* less where that leaves nothing */
-      inner_set_budget(in, budget > excess ? budget - excess : 0);
-      inner_seed(in, false);
-      any = in->pool[0].ns != UINT64_MAX;
-      if (any) budget -= excess;
+    uint64_t excess = place_pool(s, in, best), next;
+    if (excess ? place_with_less(s, in, excess, best) : as_estimated(in, best)) {
+      if (!failed || (double)in->pool[0].ns <= WITHIN_REACH * (double)failed_ns) return;
+      fitted = budget;
+      next = budget + (failed - budget) / 2;
+    } else {
+      failed = budget;
+      failed_ns = in->pool[0].ns;
+      excess += least << i;
+      next = budget > excess ? budget - excess : 0;
     }
-    if (inner_is_large(in)) continue;
-    inner_seed(in, true);
-    inner_improve(in);
+    if (next < fitted + least) return;
+    while (!search_again(in, next) && failed - next > least) next = failed - (failed - next) / 2; /* less where that leaves nothing */
+    budget = next;
   }
 }
 
@@ -205,6 +220,21 @@ static void try_other_rules(Search *s, const Inner *in, Found *best) {
   for (uint32_t depth = 1; depth <= FIXED_DEPTHS; depth++) place_at_depth(s, in, decisions, depth, estimate_ns, best);
 }
 
+/* Trials that are estimated to be slower, with the best plan's issue rule: estimates tell less than a hundredth apart. */
+static void try_others(Search *s, const Inner *in, Found *best) {
+  const IssueRule issue = best->decisions.issue;
+  const uint32_t prefetch = best->decisions.prefetch;
+  for (int i = 0; i < PLACED_OTHERS && in->pool[i].ns != UINT64_MAX; i++) {
+    if ((double)in->pool[i].ns > NEARBY * (double)best->estimate_ns) break;
+    Decisions decisions = inner_decisions(in, &in->pool[i]);
+    decisions.issue = issue;
+    if (prefetch == PREFETCH_EARLY)
+      place_easily(s, in, &decisions, in->pool[i].ns, best);
+    else
+      place_at_depth(s, in, decisions, prefetch, in->pool[i].ns, best);
+  }
+}
+
 /* Nothing run again, each unit gathered one use ahead: the policy most often set by hand, which `auto` is never slower than. */
 static void try_keeping_all(Search *s, Inner *in, Found *best) {
   Trial trial = inner_new_trial(in);
@@ -219,6 +249,7 @@ void search_place(Search *s, Inner *in, Found *best) {
   place_within(s, in, best);
   bool found = best->plan && best->sim.step_ns < before;
   if (found && best->sim.step_ns > bound_reached(&in->bound) && in->items.count <= FEW_ITEMS) try_other_rules(s, in, best);
+  if (found && !s->brief && (double)best->sim.step_ns > STUCK * (double)in->bound.ns && in->items.count <= FEW_ITEMS) try_others(s, in, best);
   if (s->brief) return;
   inner_set_budget(in, s->budget);
   place_settings(s, in, best);
