@@ -78,6 +78,9 @@ static const Blame blames[] = {
     {by_turns_then_area, 0.25, true}, {by_lifetime, 0.25, false}, {by_lifetime, 0.5, false}, {by_turns_then_area, 0.25, false}};
 /* One way's share of the effort that is left. */
 enum { BLAMES = sizeof blames / sizeof *blames, EFFORT_SHARE = 8, MOST_ROUNDS = 150 };
+/* A way that still ends this far above the goal after so many rounds never reached it. */
+enum { EARLY_ROUNDS = 12 };
+static const double OUT_OF_REACH = 1.02;
 
 /* The ways of placing a segment's buffers, and the best one so far. */
 typedef struct Placing {
@@ -154,9 +157,13 @@ static void place_by_blame(Placing *p, const Blame *way, uint64_t effort) {
   uint64_t before = p->gaps.looked;
   qsort(p->bufs, p->count, sizeof *p->bufs, way->order);
   hang_every_second(p, way->hangs);
+  uint64_t least = UINT64_MAX;
   for (int r = 0; r < MOST_ROUNDS && !is_done(p) && p->gaps.looked - before < effort; r++) {
+    if (r >= EARLY_ROUNDS && (double)least > OUT_OF_REACH * (double)p->goal) break;
     if (r) put_ahead(p, way->ahead, next);
-    keep_better(p, place_listed(p, UINT64_MAX, FIRST_FIT));
+    uint64_t bytes = place_listed(p, UINT64_MAX, FIRST_FIT);
+    if (bytes < least) least = bytes;
+    keep_better(p, bytes);
   }
   arena_free(scratch);
 }

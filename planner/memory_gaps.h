@@ -16,8 +16,9 @@ typedef struct Taken {
 enum { GAP_WINDOWS = 24 };
 
 typedef struct Gaps {
-  Taken *taken[GAP_WINDOWS + 1]; /* by offset: of each window, then of all */
-  uint32_t count[GAP_WINDOWS + 1];
+  Taken *taken[GAP_WINDOWS + 1]; /* of each window, then of all: the first `sorted` by offset, the others as they came */
+  uint32_t count[GAP_WINDOWS + 1], sorted[GAP_WINDOWS + 1];
+  Taken *spare;
   int32_t first, step; /* window i is [first + i step, first + (i + 2) step) */
   uint64_t looked;     /* at so many entries since it was opened */
 } Gaps;

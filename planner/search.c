@@ -12,7 +12,7 @@ enum { PLACED_GROUPINGS = 2, PLACED_SMALL = 3, LONG_PLAN = 4000 };
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
 
 /* A plan this far from the bound is looked for with these shares of the budget too; a long one with the first. */
-static const double STUCK = 1.01;
+static const double STUCK = 1.0025;
 static const double lesser_budgets[] = {0.94, 0.87};
 enum { LESSER_BUDGETS = sizeof lesser_budgets / sizeof *lesser_budgets };
 
@@ -390,12 +390,14 @@ static bool is_stuck(const Found *found, const Bound *bound) { return found->fit
 static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Found *found) {
   const uint64_t budget = s->budget;
   bool good = true;
+  s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
   for (uint32_t i = 0; i < LESSER_BUDGETS && good && is_stuck(found, &candidates[0].bound); i++) {
     if (i && found->plan->instrs.count >= LONG_PLAN) break;
     s->budget = (uint64_t)(lesser_budgets[i] * (double)budget);
     good = try_all(s, candidates, total, found);
   }
   s->budget = budget;
+  s->brief = false;
   return good;
 }
 

@@ -46,7 +46,7 @@ typedef struct Search {
   uint64_t budget;
   VEC(Prepared) prepared; /* one a micro-batch tried */
   VEC(Grouped) grouped;
-  bool brief;              /* PlannerOptions */
+  bool brief;              /* PlannerOptions; also while less memory than there is is tried */
   uint64_t placing;        /* effort left for memory_place: some 2 s where nothing but placing is hard */
 } Search;
 

@@ -4,10 +4,12 @@
 #include <stdlib.h>
 
 enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000, PLACED_OTHERS = 12 };
+/* Instructions in settings placed one after the other without any gain, after which the rest is left. */
+enum { PLACED_IN_VAIN = 40000 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
-static const double AS_ESTIMATED = 1.001, STUCK = 1.005;
+static const double AS_ESTIMATED = 1.001, OPEN_ABOVE = 1.005;
 static const double NEARBY = 1.03;        /* likewise, in plans of so few operators that each wait counts */
 
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {
@@ -29,6 +31,8 @@ void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *deci
 typedef struct Placed {
   uint64_t excess;  /* bytes over the budget; 0: it fits */
   uint64_t step_ns; /* as simulated, if it fits */
+  uint32_t instrs;
+  bool better;
 } Placed;
 
 static Placed place_decisions(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, uint64_t *effort, Found *best) {
@@ -40,9 +44,10 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
   Placed placed = {.excess = next.fits ? 0 : next.plan->arena_bytes - s->budget};
   if (next.fits) plan_simulate(arena, next.plan, &next.sim);
   placed.step_ns = next.sim.step_ns;
-  bool better = next.fits && (!best->plan || next.sim.step_ns < best->sim.step_ns);
-  arena_free(better ? best->arena : arena);
-  if (better) *best = next;
+  placed.instrs = next.plan->instrs.count;
+  placed.better = next.fits && (!best->plan || next.sim.step_ns < best->sim.step_ns);
+  arena_free(placed.better ? best->arena : arena);
+  if (placed.better) *best = next;
   return placed;
 }
 
@@ -129,13 +134,14 @@ static void place_settings(Search *s, Inner *in, Found *best) {
   const IssueRule *rules = inner_rules(&count);
   if (settings.count) qsort(settings.data, settings.count, sizeof(Setting), compare_settings);
   Trial trial = inner_new_trial(in);
-  for (uint32_t i = 0; i < settings.count && i < PLACED_SETTINGS; i++) {
+  for (uint32_t i = 0, vain = 0; i < settings.count && i < PLACED_SETTINGS && vain < PLACED_IN_VAIN; i++) {
     const Setting *setting = &settings.data[i];
     if (best->plan && (double)setting->ns >= NEARBY * (double)best->sim.step_ns) break;
     inner_set(in, setting->number, &trial);
     trial.issue = rules[setting->rule];
     Decisions decisions = inner_decisions(in, &trial);
-    (void)place_decisions(s, in, &decisions, setting->ns, &s->placing, best);
+    Placed placed = place_decisions(s, in, &decisions, setting->ns, &s->placing, best);
+    vain = placed.better ? 0 : vain + placed.instrs;
   }
   arena_free(scratch);
 }
@@ -249,7 +255,7 @@ void search_place(Search *s, Inner *in, Found *best) {
   place_within(s, in, best);
   bool found = best->plan && best->sim.step_ns < before;
   if (found && best->sim.step_ns > bound_reached(&in->bound) && in->items.count <= FEW_ITEMS) try_other_rules(s, in, best);
-  if (found && !s->brief && (double)best->sim.step_ns > STUCK * (double)in->bound.ns && in->items.count <= FEW_ITEMS) try_others(s, in, best);
+  if (found && !s->brief && (double)best->sim.step_ns > OPEN_ABOVE * (double)in->bound.ns && in->items.count <= FEW_ITEMS) try_others(s, in, best);
   if (s->brief) return;
   inner_set_budget(in, s->budget);
   place_settings(s, in, best);
