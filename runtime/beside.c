@@ -71,12 +71,14 @@ AttentionShape flash_part(const AttentionShape *shape, int compute, uint64_t mos
 }
 
 uint64_t flash_most_bytes(const AttentionShape *shape) {
-  static const int computes[] = {90, 100}; /* the hungrier first */
-  for (size_t i = 0; i < sizeof computes / sizeof *computes; i++) {
-    AttentionShape part = flash_part(shape, computes[i], BESIDE_ATTENTION_MOST);
-    if (part.batch > 0) return flash_workspace_bytes(&part, computes[i]);
-  }
-  return 0;
+  enum { HUNGRY = 90, MODEST = 100 };
+  AttentionShape part = flash_part(shape, HUNGRY, BESIDE_ATTENTION_MOST), group = *shape;
+  if (part.batch > 0) return flash_workspace_bytes(&part, HUNGRY);
+  group.batch = group.kv_heads = 1, group.heads = shape->heads / shape->kv_heads;
+  uint64_t bytes = flash_workspace_bytes(&group, HUNGRY);
+  if (bytes <= BESIDE_ATTENTION_GROUP) return bytes;
+  part = flash_part(shape, MODEST, BESIDE_ATTENTION_MOST);
+  return part.batch > 0 ? flash_workspace_bytes(&part, MODEST) : 0;
 }
 
 static bool flash_may_take(const Plan *plan, const AttentionShape *s) {

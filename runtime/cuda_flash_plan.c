@@ -233,6 +233,6 @@ bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device
     dnn_destroy(&plan->graph);
     plan->part = flash_part(&call->shape, compute, (uint64_t)((double)flash_workspace_bytes(&plan->part, compute) / too_much));
   }
-  snprintf(plan->graph.error, sizeof plan->graph.error, "it needs a workspace of more than %d MiB for one head of keys", BESIDE_ATTENTION_MOST >> 20);
+  snprintf(plan->graph.error, sizeof plan->graph.error, "it needs a workspace of more than %d MiB for one head of keys", BESIDE_ATTENTION_GROUP >> 20);
   return false;
 }

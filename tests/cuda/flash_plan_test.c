@@ -102,6 +102,12 @@ static void long_samples_are_cut_along_the_heads(void **state) {
   CHECK(1, 32, 8, 8192, 128, true, CUDA_BF16, 1, 4);
 }
 
+/* As llama3-70b has them: eight heads share one of keys, and cannot be cut. */
+static void groups_that_are_too_large_to_cut_have_plans(void **state) {
+  (void)state;
+  CHECK(1, 64, 8, 8192, 128, true, CUDA_BF16, 1, 8);
+}
+
 /* samples, heads: at a time */
 static void expect_plan(const Device *device, const CudaFlashCall *call, int64_t samples, int64_t heads) {
   bool ok;
@@ -164,7 +170,7 @@ static void heads_that_need_too_much_are_refused(void **state) {
   CudaFlashCall call = call_of(1, 32, 8, 16384, 128, true, CUDA_BF16, true);
   FlashPlan plan = planned(&call, &ok);
   assert_false(ok);
-  assert_string_equal(plan.graph.error, "it needs a workspace of more than 576 MiB for one head of keys");
+  assert_string_equal(plan.graph.error, "it needs a workspace of more than 1152 MiB for one head of keys");
 }
 
 static void what_cudnn_would_compute_otherwise_is_left_to_own_kernels(void **state) {
@@ -192,6 +198,7 @@ int main(void) {
       cmocka_unit_test(heads_of_96_without_a_mask_in_f16_have_plans),
       cmocka_unit_test(lengths_that_are_no_round_number_are_rounded_up),
       cmocka_unit_test(long_samples_are_cut_along_the_heads),
+      cmocka_unit_test(groups_that_are_too_large_to_cut_have_plans),
       cmocka_unit_test(other_devices_have_plans_in_the_memory_that_is_stated),
       cmocka_unit_test(compute_10_cuts_less_in_the_same_memory),
       cmocka_unit_test(versions_that_are_known_to_be_wrong_are_left_alone),
