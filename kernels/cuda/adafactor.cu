@@ -11,7 +11,7 @@
 #include "kernels/cuda/exact.cuh"
 #include "kernels/cuda/weights.cuh"
 
-constexpr int THREADS = EXACT_THREADS, TILE_ROWS = 64, PER = 4, MOST_BLOCKS = 512, SUM_BITS = 62;
+constexpr int THREADS = EXACT_THREADS, TILE_ROWS = 64, AT_ONCE = 4, PER = 4, MOST_BLOCKS = 512, SUM_BITS = 62;
 
 /* What the kernels of one instruction hand on, in scratch memory: doubles. */
 struct Handed {
@@ -44,39 +44,49 @@ DEVICE int64_t warp_total(int64_t x) {
   return x;
 }
 
-/* The squares of elements e to e + N - 1 of the parameter, cut to the grid; 0 for those that are not in this shard. */
-template <int N, class G>
-DEVICE void squares_of(const CudaFactored &p, const G *g, double grid, int64_t e, int64_t *squares) {
+/* Elements e to e + N - 1 of the parameter; 0 for those that are not in this shard. */
+template <int N, class G> DEVICE void own_elements(const CudaFactored &p, const G *g, int64_t e, float *x) {
   const G *at = g + (p.local + e - p.first);
-  float x[N] = {0};
   if (e >= p.first && e + N <= p.first + p.count) {
     load<G, N>(at, x);
-  } else {
-#pragma unroll
-    for (int j = 0; j < N; j++)
-      if (e + j >= p.first && e + j < p.first + p.count) load<G, 1>(at + j, x + j);
+    return;
   }
 #pragma unroll
-  for (int j = 0; j < N; j++) squares[j] = (int64_t)((double)x[j] * (double)x[j] * grid);
+  for (int j = 0; j < N; j++) {
+    x[j] = 0;
+    if (e + j >= p.first && e + j < p.first + p.count) load<G, 1>(at + j, x + j);
+  }
 }
 
-/* A warp walks down TILE_ROWS rows of WARP N columns, of which a lane owns N neighbours. */
+/* The square of x, cut to the grid. */
+DEVICE int64_t square_of(float x, double grid) { return (int64_t)((double)x * (double)x * grid); }
+
+/* A warp walks down TILE_ROWS rows of WARP N columns, of which a lane owns N neighbours; several rows are on their way at a
+ * time. */
 template <int N, class G>
 DEVICE void matrix_tile(const CudaFactored &p, const G *g, double grid, int64_t rows_end, int64_t row, int64_t column,
                         int64_t *sums) {
-  int64_t total[N] = {0}, square[N];
-  int64_t end = row + TILE_ROWS < rows_end ? row + TILE_ROWS : rows_end;
-  bool there = column < p.cols;
-  for (int64_t r = row; r < end; r++) {
-    int64_t sum = 0;
-    if (there) squares_of<N>(p, g, grid, r * p.cols + column, square);
+  int64_t total[N] = {0}, end = row + TILE_ROWS < rows_end ? row + TILE_ROWS : rows_end;
+  for (int64_t first = row; first < end; first += AT_ONCE) {
+    float x[AT_ONCE][N] = {};
 #pragma unroll
-    for (int j = 0; j < N && there; j++) total[j] += square[j], sum += square[j];
-    sum = warp_total(sum);
-    if (threadIdx.x % WARP == 0) add_integer(&sums[p.row_at + r], sum);
+    for (int k = 0; k < AT_ONCE; k++)
+      if (first + k < end && column < p.cols) own_elements<N>(p, g, (first + k) * p.cols + column, x[k]);
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      int64_t sum = 0;
+#pragma unroll
+      for (int j = 0; j < N; j++) {
+        int64_t square = square_of(x[k][j], grid);
+        total[j] += square, sum += square;
+      }
+      sum = warp_total(sum);
+      if (threadIdx.x % WARP == 0 && first + k < end) add_integer(&sums[p.row_at + first + k], sum);
+    }
   }
 #pragma unroll
-  for (int j = 0; j < N && there; j++) add_integer(&sums[p.col_at + column + j], total[j]);
+  for (int j = 0; j < N; j++)
+    if (column < p.cols) add_integer(&sums[p.col_at + column + j], total[j]);
 }
 
 template <int N, class G> DEVICE void matrix_sums(const CudaFactored &p, const G *g, double grid, int64_t *sums) {
@@ -92,7 +102,7 @@ template <int N, class G> DEVICE void matrix_sums(const CudaFactored &p, const G
 /* A vector: every element has its own. */
 template <class G> DEVICE void vector_sums(const CudaFactored &p, const G *g, double grid, int64_t *sums) {
   for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.count; i += (int64_t)gridDim.x * THREADS)
-    squares_of<1>(p, g, grid, p.first + i, &sums[p.row_at + p.first + i]);
+    sums[p.row_at + p.first + i] = square_of(to_float(g[p.local + i]), grid);
 }
 
 /* Rows of other lengths, and shards that begin elsewhere, are read one by one. */
