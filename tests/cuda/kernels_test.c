@@ -313,6 +313,22 @@ static void test_wide_against_single(void **unused) {
       }
 }
 
+/* More rows than a block compares tokens of at a time; sums are in row order, as the CPU's. */
+static void test_embedding_gradient_of_many_rows(void **unused) {
+  enum { TOKENS = 1301, VOCAB = 37, D = 8 };
+  static int32_t tokens[TOKENS];
+  static float dy[TOKENS * D], want[VOCAB * D], got[VOCAB * D];
+  uint64_t state = 51;
+  (void)unused;
+  for (int i = 0; i < TOKENS; i++) tokens[i] = i < 900 ? i * i % (VOCAB - 1) : i % VOCAB;
+  for (int i = 0; i < TOKENS * D; i++) dy[i] = (float)value_next(&state);
+  Adapter adapter = {.type = CUDA_F32};
+  KernelContext alone = {0};
+  kernels_cpu_named("portable")->embedding_bwd(&alone, TOKENS, VOCAB, D, tokens, dy, D, want, 0);
+  adapter_table.embedding_bwd(&adapter.context, TOKENS, VOCAB, D, tokens, dy, D, got, 0);
+  assert_memory_equal(got, want, sizeof want);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_against_double),
@@ -321,6 +337,7 @@ int main(void) {
       cmocka_unit_test(test_sums_of_16_bits),
       cmocka_unit_test(test_sums_of_squares),
       cmocka_unit_test(test_adafactor),
+      cmocka_unit_test(test_embedding_gradient_of_many_rows),
       cmocka_unit_test(test_wide_against_single),
       cmocka_unit_test(test_same_in_any_order),
   };
