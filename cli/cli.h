@@ -45,8 +45,6 @@ typedef struct Planned {
   bool fits;
   const Infeasible *infeasible; /* when !fits */
   double seconds;               /* spent planning; 0 for a plan that was read */
-  bool for_gpus;                /* the cluster has some; false also where that is not known: a plan that was read */
-  uint64_t device_bytes;        /* that a process can have on one; 0: not stated */
 } Planned;
 
 /* --set, --cluster, and FSDPC_MODELS: where `use` looks last. */

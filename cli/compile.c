@@ -215,9 +215,7 @@ int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsi
                        .sim = result->sim,
                        .fits = result->fits,
                        .infeasible = &result->infeasible,
-                       .seconds = result->seconds,
-                       .for_gpus = graph->cluster.device.kind == DEVICE_GPU,
-                       .device_bytes = graph->cluster.device.allocator_bytes};
+                       .seconds = result->seconds};
   return EXIT_OK;
 }
 

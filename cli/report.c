@@ -93,7 +93,7 @@ static void print_units(Arena *arena, const Plan *plan, FILE *out) {
 Beside planned_beside(Arena *arena, const Planned *planned) {
   BesideArena beside = beside_arena(planned->plan);
   char parts[256];
-  if (!planned->for_gpus) return (Beside){0, NULL};
+  if (planned->plan->summary.device != PLAN_DEVICE_GPU) return (Beside){0, NULL};
   return (Beside){beside_total(&beside), arena_printf(arena, "%s; CUDA and NCCL take some %s more", beside_text(&beside, parts, sizeof parts),
                                                       bytes(arena, BESIDE_LIBRARIES_BYTES))};
 }
@@ -102,9 +102,10 @@ static void print_beside(Arena *arena, const Planned *planned, FILE *out) {
   Beside beside = planned_beside(arena, planned);
   uint64_t all = planned->plan->arena_bytes + beside.bytes + BESIDE_LIBRARIES_BYTES;
   fprintf(out, "  %-16s %12s   %s\n", "beside the arena", bytes(arena, beside.bytes), beside.parts);
-  if (planned->device_bytes && all > planned->device_bytes)
+  uint64_t device = planned->plan->summary.device_bytes;
+  if (device && all > device)
     fprintf(out, "  warning: that is %s in all, and the device has %s: a run may be refused; plan with a smaller --memory\n",
-            bytes(arena, all), bytes(arena, planned->device_bytes));
+            bytes(arena, all), bytes(arena, device));
 }
 
 static void print_memory(Arena *arena, const Planned *planned, const PlanFigures *figures, FILE *out) {
@@ -118,7 +119,7 @@ static void print_memory(Arena *arena, const Planned *planned, const PlanFigures
           bytes(arena, plan->persistent_bytes));
   fprintf(out, "  %-16s %12s   of a budget of %s\n", "arena", bytes(arena, plan->arena_bytes),
           bytes(arena, plan->summary.budget_bytes));
-  if (planned->for_gpus) print_beside(arena, planned, out);
+  if (plan->summary.device == PLAN_DEVICE_GPU) print_beside(arena, planned, out);
   if (plan->host_bytes)
     fprintf(out, "  %-16s %12s   %s\n", "host memory", bytes(arena, plan->host_bytes), plan_host_text(arena, plan));
 }

@@ -93,7 +93,7 @@ static void add_memory(json_t *object, const Planned *planned, const PlanFigures
   json_object_set_new(object, "arena_bytes", integer(plan->arena_bytes));
   json_object_set_new(object, "max_live_bytes", integer(plan->max_live_bytes));
   BesideArena beside = beside_arena(plan);
-  json_object_set_new(object, "beside_bytes", planned->for_gpus ? integer(beside_total(&beside)) : json_null());
+  json_object_set_new(object, "beside_bytes", plan->summary.device == PLAN_DEVICE_GPU ? integer(beside_total(&beside)) : json_null());
   json_object_set_new(object, "host_bytes", integer(plan->host_bytes));
   json_object_set_new(object, "memory", memory_json(figures->by_class));
 }

@@ -256,6 +256,8 @@ static void summarise(Arena *arena, Search *search, const Found *found) {
   summary->model_flops_per_sample = model_flops(plan);
   summary->peak_flops = search->cluster->device.peak[plan->recipe.compute];
   summary->launch_ns = (uint64_t)search->cluster->device.launch_ns;
+  summary->device = search->cluster->device.kind == DEVICE_GPU ? PLAN_DEVICE_GPU : PLAN_DEVICE_CPU;
+  summary->device_bytes = summary->device == PLAN_DEVICE_GPU ? search->cluster->device.allocator_bytes : 0;
 }
 
 /* --- why a budget cannot be met -------------------------------------------------------------------------------------------- */

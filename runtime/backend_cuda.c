@@ -96,19 +96,24 @@ static bool issue_segment(CudaBackend *cuda, int32_t index, CudaTimer *timers) {
   return cuda_ok(error, "joining the streams", &cuda->failure);
 }
 
+static bool graph_ok(CudaBackend *cuda, int error, const char *what) {
+  if (error == 0) return true;
+  return fail(&cuda->failure, RUN_INVALID, "cuda: %s: %s; FSDPC_CUDA_GRAPH=0 runs steps without graphs", what,
+              cudaGetErrorString((cudaError_t)error));
+}
+
 /* Segments [first, end) as one graph, kept as that of the first. Kernels keep the priorities of their streams, which a graph otherwise takes from the
  * stream that it is launched on. */
 static bool capture(CudaBackend *cuda, int32_t first, int32_t end) {
   cudaStream_t origin = cuda->streams[cuda->origin];
   cudaGraph_t graph = NULL;
   bool issued = true;
-  if (!cuda_ok((int)cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal), "capturing", &cuda->failure))
-    return false;
+  if (!graph_ok(cuda, (int)cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal), "capturing")) return false;
   for (int32_t i = first; i < end && issued; i++) issued = issue_segment(cuda, i, NULL);
   int error = (int)cudaStreamEndCapture(origin, &graph); /* also after a failure: the stream must leave the mode */
-  bool ok = issued && cuda_ok(error, "capturing a step", &cuda->failure) &&
-            cuda_ok((int)cudaGraphInstantiate(&cuda->graphs[first], graph, cudaGraphInstantiateFlagUseNodePriority),
-                    "building a step's graph", &cuda->failure);
+  bool ok = issued && graph_ok(cuda, error, "capturing a step") &&
+            graph_ok(cuda, (int)cudaGraphInstantiate(&cuda->graphs[first], graph, cudaGraphInstantiateFlagUseNodePriority),
+                     "building a step's graph");
   if (graph != NULL) cudaGraphDestroy(graph);
   return ok;
 }
@@ -193,8 +198,7 @@ static bool queue_segment(CudaBackend *cuda, int32_t index) {
   bool one = is_one_graph(cuda->config.plan);
   if (one && index > 0) return true; /* went with the first */
   if (cuda->graphs[index] == NULL && !capture(cuda, index, one ? (int32_t)cuda->config.plan->segments.count : index + 1)) return false;
-  return cuda_ok((int)cudaGraphLaunch(cuda->graphs[index], cuda->streams[cuda->origin]), "launching a step's graph",
-                 &cuda->failure);
+  return graph_ok(cuda, (int)cudaGraphLaunch(cuda->graphs[index], cuda->streams[cuda->origin]), "launching a step's graph");
 }
 
 static bool run_segment(Backend *base, int32_t index, const StepState *state, InstrTime *times) {

@@ -45,26 +45,40 @@ uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr) {
 
 /* --- cuDNN's attention: measured without a GPU, docs/gpu-results.md -------------------------------------------------- */
 
-uint64_t flash_workspace_bytes(const AttentionShape *s) {
+/* Computes 8, 9 and 12 keep scores' gradients for dq's product, in 16 bits, as the dk and dv of heads that share theirs. The engine
+ * of compute 10 (cuda_flash_plan.c) keeps no scores, and those dk and dv in f32. */
+uint64_t flash_workspace_bytes(const AttentionShape *s, int compute) {
   enum { SCORE_ALIGN = 128, STEP = 256 };
-  uint64_t heads = (uint64_t)(s->batch * s->heads), rows = heads * (uint64_t)s->tq;
-  uint64_t scores = 2 * heads * round_up((uint64_t)s->tq, SCORE_ALIGN) * round_up((uint64_t)s->tk, SCORE_ALIGN);
-  uint64_t shared = s->heads == s->kv_heads ? 0 : 4 * heads * (uint64_t)(s->tk * s->head_dim); /* dk and dv of all heads */
-  return round_up(scores + shared + STEP, STEP) + round_up(rows * sizeof(float), STEP);
+  bool scores = compute / 10 != 10, shared = s->heads != s->kv_heads;
+  uint64_t heads = (uint64_t)(s->batch * s->heads), bytes = scores || shared ? STEP : 0;
+  if (scores) bytes += 2 * heads * round_up((uint64_t)s->tq, SCORE_ALIGN) * round_up((uint64_t)s->tk, SCORE_ALIGN);
+  if (shared) bytes += (scores ? 4 : 8) * heads * (uint64_t)(s->tk * s->head_dim);
+  return round_up(bytes, STEP) + round_up(heads * (uint64_t)s->tq * sizeof(float), STEP);
 }
 
-AttentionShape flash_part(const AttentionShape *shape, uint64_t most) {
+AttentionShape flash_part(const AttentionShape *shape, int compute, uint64_t most) {
   AttentionShape part = *shape;
   for (; part.batch > 0; part.batch--)
-    if (shape->batch % part.batch == 0 && flash_workspace_bytes(&part) <= most) return part;
+    if (shape->batch % part.batch == 0 && flash_workspace_bytes(&part, compute) <= most) return part;
   part.batch = 1;
   for (int64_t groups = 2; groups <= shape->kv_heads; groups++) {
     if (shape->kv_heads % groups != 0) continue;
     part.heads = shape->heads / groups, part.kv_heads = shape->kv_heads / groups;
-    if (flash_workspace_bytes(&part) <= most) return part;
+    if (flash_workspace_bytes(&part, compute) <= most) return part;
   }
   part.batch = 0;
   return part;
+}
+
+uint64_t flash_most_bytes(const AttentionShape *shape) {
+  enum { HUNGRY = 90, MODEST = 100 };
+  AttentionShape part = flash_part(shape, HUNGRY, BESIDE_ATTENTION_MOST), group = *shape;
+  if (part.batch > 0) return flash_workspace_bytes(&part, HUNGRY);
+  group.batch = group.kv_heads = 1, group.heads = shape->heads / shape->kv_heads;
+  uint64_t bytes = flash_workspace_bytes(&group, HUNGRY);
+  if (bytes <= BESIDE_ATTENTION_GROUP) return bytes;
+  part = flash_part(shape, MODEST, BESIDE_ATTENTION_MOST);
+  return part.batch > 0 ? flash_workspace_bytes(&part, MODEST) : 0;
 }
 
 static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
@@ -74,8 +88,8 @@ static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
 
 static uint64_t attention_bytes(const Plan *plan, const PlanInstr *instr) {
   if (instr->op != INSTR_ATTENTION_BWD) return 0;
-  AttentionShape shape = attention_shape(plan, instr), part = flash_part(&shape, BESIDE_ATTENTION_MOST);
-  return flash_may_take(plan, &shape) && part.batch > 0 ? flash_workspace_bytes(&part) : 0;
+  AttentionShape shape = attention_shape(plan, instr);
+  return flash_may_take(plan, &shape) ? flash_most_bytes(&shape) : 0;
 }
 
 /* --- the whole --------------------------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@ enum {
   BESIDE_PRODUCTS_BYTES = 32 << 20,     /* cuBLASLt's workspace */
   BESIDE_COLLECTIVE_BYTES = 64 << 20,   /* pieces of sums, of each communicator that adds */
   BESIDE_ATTENTION_MOST = FSDPC_ATTENTION_MOST, /* of cuDNN's workspace; a backward pass that needs more is cut */
+  BESIDE_ATTENTION_GROUP = 2 * FSDPC_ATTENTION_MOST, /* where nothing can be cut: of the heads that share one of keys */
   BESIDE_LIBRARIES_BYTES = 1 << 30      /* contexts, loaded kernels, NCCL's buffers. Assumed, not measured yet (no GPU) */
 };
 
@@ -31,10 +32,13 @@ char *beside_text(const BesideArena *beside, char *out, size_t bytes);
 uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr);
 /* The operands of attention_fwd and attention_bwd. */
 AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr);
-/* cuDNN's workspace for a backward pass. */
-uint64_t flash_workspace_bytes(const AttentionShape *shape);
+/* cuDNN's workspace for a backward pass on a GPU of this compute capability, as 90. */
+uint64_t flash_workspace_bytes(const AttentionShape *shape, int compute);
 /* The largest part of an attention whose workspace is at most so many bytes: some samples of the batch; or, of one sample, some
  * heads and the heads of keys and values that they share. batch 0: there is none. */
-AttentionShape flash_part(const AttentionShape *shape, uint64_t most);
+AttentionShape flash_part(const AttentionShape *shape, int compute, uint64_t most);
+/* What a backward pass may take, whichever GPU the plan meets: the workspace of its largest part that fits where most is
+ * needed, or of the smallest, if it may. 0: no part fits anywhere. */
+uint64_t flash_most_bytes(const AttentionShape *shape);
 
 #endif

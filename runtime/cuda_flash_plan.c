@@ -2,7 +2,7 @@
  * for them: it recognises patterns, so the order of operations and the views of intermediate results are those of
  * NVIDIA's own front end (cudnn-frontend 1.18). No score ever reaches memory in the forward pass.
  *
- * The backward pass writes dq by a product instead of atomic additions, so sums have one order; on Hopper that costs a
+ * The backward pass writes dq by a product instead of atomic additions, so sums have one order; but on compute 10 that costs a
  * workspace of 2 tq tk bytes a head. */
 #include "runtime/cuda_flash_plan.h"
 
@@ -224,14 +224,15 @@ static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t devi
 }
 
 bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, int compute, const CudaFlashCall *call) {
-  plan->part = call->backward ? flash_part(&call->shape, BESIDE_ATTENTION_MOST) : call->shape;
+  uint64_t most = call->backward ? flash_most_bytes(&call->shape) : BESIDE_ATTENTION_MOST; /* as was stated before the run */
+  plan->part = call->backward ? flash_part(&call->shape, compute, most) : call->shape;
   while (plan->part.batch > 0) {
     if (!build(plan, dnn, device, compute, call)) return false;
-    if (plan->workspace_bytes <= BESIDE_ATTENTION_MOST) return true; /* nearly always, for what it takes is known */
-    double too_much = (double)plan->workspace_bytes / BESIDE_ATTENTION_MOST;
+    if (plan->workspace_bytes <= most) return true; /* nearly always, for what it takes is known */
+    double too_much = (double)plan->workspace_bytes / (double)most;
     dnn_destroy(&plan->graph);
-    plan->part = flash_part(&call->shape, (uint64_t)((double)flash_workspace_bytes(&plan->part) / too_much));
+    plan->part = flash_part(&call->shape, compute, (uint64_t)((double)flash_workspace_bytes(&plan->part, compute) / too_much));
   }
-  snprintf(plan->graph.error, sizeof plan->graph.error, "it needs a workspace of more than %d MiB for one head", BESIDE_ATTENTION_MOST >> 20);
+  snprintf(plan->graph.error, sizeof plan->graph.error, "it needs a workspace of more than %d MiB for one head of keys", BESIDE_ATTENTION_GROUP >> 20);
   return false;
 }

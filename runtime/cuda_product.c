@@ -93,7 +93,7 @@ static bool describe(CudaProducts *products, Entry *e, const void *bias, Failure
 
 static bool prefer(CudaProducts *products, const Shape *s, cublasLtMatmulPreference_t preference, Failure *failure) {
   const CudaLibs *l = products->libs;
-  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* not in the output's type: sums are f32 */
 #define SET(attribute, value)                                                                                \
   check(l->cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), s, #attribute, failure)
   return SET(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, products->workspace_bytes) &&

@@ -3,12 +3,15 @@
  * threads, blocks or ranks shows.
  *
  * Moves an element: gradient three times, weight twice and its update, the cast: 20 to 26 bytes, 12 to 18 with
- * bf16 weights, for some 20 flops.
- * Bound: memory. Rate: not measured yet (no GPU). */
+ * bf16 weights, for some 20 flops; gradients and weights by 16 bytes (the update by 4 elements). Sums and moments, rows plus
+ * columns of them, lie at any multiple of 4 and come out of L1 and L2 one by one; a division of integers finds their row for
+ * each piece of 4 or 8.
+ * Bound: memory; for sums of 16-bit gradients, their two conversions from and to double an element, 16 a clock and multiprocessor on
+ * computes 8.0 and 9.0. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/exact.cuh"
 #include "kernels/cuda/weights.cuh"
 
-constexpr int THREADS = 256, TILE_ROWS = 64, RUN = 64, LANES = 8, MOST_BLOCKS = 512, SUM_BITS = 62;
+constexpr int THREADS = EXACT_THREADS, TILE_ROWS = 64, AT_ONCE = 4, PER = 4, MOST_BLOCKS = 512, SUM_BITS = 62;
 
 /* What the kernels of one instruction hand on, in scratch memory: doubles. */
 struct Handed {
@@ -41,86 +44,132 @@ DEVICE int64_t warp_total(int64_t x) {
   return x;
 }
 
-/* The square of element e of the parameter, cut to the grid; 0 where it is not in this shard. */
-template <class G> DEVICE int64_t square_of(const CudaFactored &p, const G *g, double grid, int64_t e) {
-  if (e < p.first || e >= p.first + p.count) return 0;
-  double x = (double)to_float(g[p.local + e - p.first]);
-  return (int64_t)(x * x * grid);
-}
-
-/* A thread walks down TILE_ROWS rows of one column; a warp's threads own neighbouring columns. */
-template <class G> DEVICE void matrix_tile(const CudaFactored &p, const G *g, double grid, int64_t tile, int64_t *sums) {
-  int64_t across = (p.cols + THREADS - 1) / THREADS, column = tile % across * THREADS + threadIdx.x, total = 0;
-  int64_t row = p.first / p.cols + tile / across * TILE_ROWS;
-  int64_t end = (p.first + p.count - 1) / p.cols + 1 < row + TILE_ROWS ? (p.first + p.count - 1) / p.cols + 1 : row + TILE_ROWS;
-  for (int64_t r = row; r < end; r++) {
-    int64_t square = column < p.cols ? square_of(p, g, grid, r * p.cols + column) : 0, sum = warp_total(square);
-    total += square;
-    if (threadIdx.x % WARP == 0) add_integer(&sums[p.row_at + r], sum);
+/* Elements e to e + N - 1 of the parameter; 0 for those that are not in this shard. */
+template <int N, class G> DEVICE void own_elements(const CudaFactored &p, const G *g, int64_t e, float *x) {
+  const G *at = g + (p.local + e - p.first);
+  if (e >= p.first && e + N <= p.first + p.count) {
+    load<G, N>(at, x);
+    return;
   }
-  if (column < p.cols) add_integer(&sums[p.col_at + column], total);
+#pragma unroll
+  for (int j = 0; j < N; j++) {
+    x[j] = 0;
+    if (e + j >= p.first && e + j < p.first + p.count) load<G, 1>(at + j, x + j);
+  }
 }
 
-template <class G>
+/* The square of x, cut to the grid. */
+DEVICE int64_t square_of(float x, double grid) { return (int64_t)((double)x * (double)x * grid); }
+
+/* A warp walks down TILE_ROWS rows of WARP N columns, of which a lane owns N neighbours; several rows are on their way at a
+ * time. */
+template <int N, class G>
+DEVICE void matrix_tile(const CudaFactored &p, const G *g, double grid, int64_t rows_end, int64_t row, int64_t column,
+                        int64_t *sums) {
+  int64_t total[N] = {0}, end = row + TILE_ROWS < rows_end ? row + TILE_ROWS : rows_end;
+  for (int64_t first = row; first < end; first += AT_ONCE) {
+    float x[AT_ONCE][N] = {};
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+      if (first + k < end && column < p.cols) own_elements<N>(p, g, (first + k) * p.cols + column, x[k]);
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      int64_t sum = 0;
+#pragma unroll
+      for (int j = 0; j < N; j++) {
+        int64_t square = square_of(x[k][j], grid);
+        total[j] += square, sum += square;
+      }
+      sum = warp_total(sum);
+      if (threadIdx.x % WARP == 0 && first + k < end) add_integer(&sums[p.row_at + first + k], sum);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < N; j++)
+    if (column < p.cols) add_integer(&sums[p.col_at + column + j], total[j]);
+}
+
+template <int N, class G> DEVICE void matrix_sums(const CudaFactored &p, const G *g, double grid, int64_t *sums) {
+  constexpr int WARPS = THREADS / WARP;
+  int64_t first = p.first / p.cols, end = (p.first + p.count - 1) / p.cols + 1;
+  int64_t across = (p.cols + WARP * N - 1) / (WARP * N), tiles = (end - first + TILE_ROWS - 1) / TILE_ROWS * across;
+  for (int64_t tile = blockIdx.x * WARPS + threadIdx.x / WARP; tile < tiles; tile += gridDim.x * WARPS) {
+    int64_t row = first + tile / across * TILE_ROWS, column = (tile % across * WARP + threadIdx.x % WARP) * N;
+    matrix_tile<N>(p, g, grid, end, row, column, sums);
+  }
+}
+
+/* A vector: every element has its own. */
+template <class G> DEVICE void vector_sums(const CudaFactored &p, const G *g, double grid, int64_t *sums) {
+  for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.count; i += (int64_t)gridDim.x * THREADS)
+    sums[p.row_at + p.first + i] = square_of(to_float(g[p.local + i]), grid);
+}
+
+/* Rows of other lengths, and shards that begin elsewhere, are read one by one. */
+template <class G, int N>
 __global__ void sums_kernel(const CudaFactored *params, const G *g, const double *grid, int64_t *sums) {
   const CudaFactored p = params[blockIdx.y];
   if (p.count == 0 || *grid == 0) return;
-  if (p.col_at < 0) { /* a vector: every element has its own */
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.count; i += (int64_t)gridDim.x * THREADS)
-      sums[p.row_at + p.first + i] = square_of(p, g, *grid, p.first + i);
-    return;
-  }
-  int64_t rows = (p.first + p.count - 1) / p.cols - p.first / p.cols + 1;
-  int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * ((p.cols + THREADS - 1) / THREADS);
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) matrix_tile(p, g, *grid, tile, sums);
+  if (p.col_at < 0) vector_sums(p, g, *grid, sums);
+  else if (p.cols % N == 0 && p.first % N == 0) matrix_sums<N>(p, g, *grid, sums);
+  else matrix_sums<1>(p, g, *grid, sums);
 }
 
 /* --- exact norms of what lies in this shard ---------------------------------------------------------------------- */
 
-/* value(i): of element i of the shard's part, by whose runs of 64 squares are summed: a run never crosses shards. */
-template <class F> DEVICE void exact_norm(int64_t count, F value, int64_t *norm) {
-  SHARED_ARRAY(unsigned long long, own, EXACT_WORDS);
-  for (int i = threadIdx.x; i < EXACT_WORDS; i += THREADS) own[i] = 0;
-  __syncthreads();
-  int64_t runs = (count + RUN - 1) / RUN, stride = (int64_t)gridDim.x * (THREADS / LANES);
-  for (int64_t first = (int64_t)blockIdx.x * (THREADS / LANES); first < runs; first += stride) { /* all threads together */
-    int64_t at = (first + threadIdx.x / LANES) * RUN, left = count - at;
-    double sum = eight_squares(left < RUN ? left : RUN, [&](int64_t i) { return value(at + i); });
-    if (left > 0 && threadIdx.x % LANES == 0) exact_put(own, sum);
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < EXACT_WORDS; i += THREADS)
-    if (own[i] != 0) atomicAdd((unsigned long long *)&norm[i], own[i]);
+/* value: of the elements of the shard's part, by whose runs squares are summed: a run never crosses shards. */
+template <int N, class F> DEVICE void exact_norm(int64_t count, const F &value, int64_t *norms) {
+  int64_t *norm = norms + (int64_t)blockIdx.y * EXACT_WORDS;
+  exact_squares<N>((count + RUN - 1) / RUN, [=](int64_t i) { return count - i; }, value, norm);
 }
 
-template <class W> __global__ void weights_kernel(const CudaFactored *params, const W *w, int64_t *norms) {
+template <class W, int N> __global__ void weights_kernel(const CudaFactored *params, const W *w, int64_t *norms) {
   const CudaFactored p = params[blockIdx.y];
-  if (p.count == 0) return;
-  exact_norm(p.count, [&](int64_t i) { return to_float(w[p.local + i]); }, norms + (int64_t)blockIdx.y * EXACT_WORDS);
+  if (p.count > 0) exact_norm<N>(p.count, Elements<W>{w + p.local}, norms);
 }
 
-/* g / sqrt(second moment) of element i of the shard's part. */
+/* g / sqrt(second moment) of elements of the shard's part. */
 template <class G> struct Divided {
   CudaFactored p;
   const G *g;
   const float *v;
   double row_scale;
   float scale, floor;
-  DEVICE float operator()(int64_t i) const {
-    int64_t e = p.first + i;
-    float second = p.col_at < 0 ? v[p.row_at + e]
-                                : (float)((double)v[p.row_at + e / p.cols] * row_scale) * v[p.col_at + e % p.cols];
-    return scale * to_float(g[p.local + i]) / sqrtf(fmaxf(second, floor));
+
+  /* Of a matrix: the row's moment over the mean of all. */
+  DEVICE float row_factor(int64_t row) const { return (float)((double)v[p.row_at + row] * row_scale); }
+
+  /* Second moments of n elements from e of the parameter on: one division finds row and column of the first. */
+  DEVICE void seconds(int64_t e, int n, float *out) const {
+    int64_t row = p.col_at < 0 ? 0 : e / p.cols, column = p.col_at < 0 ? 0 : e - row * p.cols;
+    float factor = p.col_at < 0 ? 1 : row_factor(row);
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+      if (p.col_at >= 0 && column == p.cols) column = 0, factor = row_factor(++row);
+      out[j] = p.col_at < 0 ? v[p.row_at + e + j] : factor * v[p.col_at + column++];
+    }
+  }
+
+  /* grad: of elements [i, i + N) of the part, in place */
+  template <int N> DEVICE void divide(int64_t i, float *grad) const {
+    float second[N];
+    seconds(p.first + i, N, second);
+#pragma unroll
+    for (int j = 0; j < N; j++) grad[j] = scale * grad[j] / sqrtf(fmaxf(second[j], floor));
+  }
+
+  template <int N> DEVICE void take(int64_t i, float *out) const {
+    load<G, N>(g + p.local + i, out);
+    divide<N>(i, out);
   }
 };
 
-template <class G>
+template <class G, int N>
 __global__ void norms_kernel(const CudaFactored *params, CudaAdafactor a, const G *g, const float *scale, const float *v,
                              Handed h, int64_t *norms) {
   const CudaFactored p = params[blockIdx.y];
   if (*scale != *scale || p.count == 0) return; /* NaN: this step is skipped */
-  Divided<G> u = {p, g, v, h.row_scale[blockIdx.y], *scale, (float)(a.eps * a.eps)};
-  exact_norm(p.count, u, norms + (int64_t)blockIdx.y * EXACT_WORDS);
+  exact_norm<N>(p.count, Divided<G>{p, g, v, h.row_scale[blockIdx.y], *scale, (float)(a.eps * a.eps)}, norms);
 }
 
 /* --- moments, rates, update ---------------------------------------------------------------------------------------- */
@@ -163,25 +212,65 @@ static __global__ void rates_kernel(const CudaFactored *params, int32_t count, C
   h.step[i] = fmax(a.eps2, weights) * fmin(step->lr, 1 / sqrt((double)step->update)) / fmax(1.0, updates / a.threshold);
 }
 
+/* G: gradient, W: weights, C: cast. Of the part of one parameter. */
+template <class G, class W, class C> struct Step {
+  Divided<G> u;
+  W *w;
+  C *cast;
+  float keep, step;
+  Rounder rounder;
+
+  DEVICE void one(int64_t i) const {
+    float grad;
+    u.template take<1>(i, &grad);
+    i += u.p.local;
+    float x = keep * to_float(w[i]) - step * grad;
+    w[i] = rounded<W>(x, i, rounder);
+    if (cast != NULL) cast[i] = from_float<C>(x);
+  }
+
+  DEVICE void four(int64_t i) const {
+    float grad[PER], x[PER];
+    W kept[PER];
+    C copy[PER];
+    four_take(u.g + u.p.local + i, grad);
+    u.template divide<PER>(i, grad);
+    i += u.p.local;
+    four_take(w + i, x);
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+      x[j] = keep * x[j] - step * grad[j];
+      kept[j] = rounded<W>(x[j], i + j, rounder);
+      copy[j] = from_float<C>(x[j]);
+    }
+    four_put(w + i, kept);
+    if (cast != NULL) four_put(cast + i, copy);
+  }
+};
+
 template <class G, class W, class C>
 __global__ void update_kernel(const CudaFactored *params, CudaAdafactor a, CudaUpdate t, const float *v, Handed h) {
   const CudaFactored p = params[blockIdx.y];
   if (*t.scale != *t.scale || p.count == 0) return;
   Divided<G> u = {p, (const G *)t.g.x, v, h.row_scale[blockIdx.y], *t.scale, (float)(a.eps * a.eps)};
-  float keep = (float)h.keep[blockIdx.y], step = (float)h.step[blockIdx.y];
-  W *w = (W *)t.w.x;
-  C *cast = (C *)t.cast.x;
-  Rounder rounder = rounder_of<W>(t.rounding, t.step, p.name_hash, p.local, p.first);
-  for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.count; i += (int64_t)gridDim.x * THREADS) {
-    float x = keep * to_float(w[p.local + i]) - step * u(i);
-    w[p.local + i] = rounded<W>(x, p.local + i, rounder);
-    if (cast != NULL) cast[p.local + i] = from_float<C>(x);
+  Step<G, W, C> s = {u, (W *)t.w.x, (C *)t.cast.x, (float)h.keep[blockIdx.y], (float)h.step[blockIdx.y],
+                     rounder_of<W>(t.rounding, t.step, p.name_hash, p.local, p.first)};
+  int64_t stride = (int64_t)gridDim.x * THREADS * PER;
+  for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * PER; i < p.count; i += stride) {
+    if (i + PER <= p.count) {
+      s.four(i);
+    } else {
+      for (int64_t j = i; j < p.count; j++) s.one(j);
+    }
   }
 }
 
 /* --- launches -------------------------------------------------------------------------------------------------------- */
 
-/* Blocks in x enough for the largest parameter's share of n elements. */
+/* As shards start; parts of parameters begin at multiples of 64 elements there. */
+static bool aligned(CudaTensor t) { return (uintptr_t)t.x % 16 == 0; }
+
+/* Blocks in x enough for the largest parameter's share of n elements, one a thread. */
 static dim3 blocks_of(const CudaFactoreds &params, int64_t n) {
   int64_t blocks = ceil_of(n, THREADS);
   return dim3((unsigned)(blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), (unsigned)params.count);
@@ -191,11 +280,11 @@ int cuda_adafactor_sums(CudaStream stream, CudaFactoreds params, int64_t shard, 
                         const int64_t *acc, int64_t *sums, void *scratch) {
   if (params.count == 0) return 0;
   Handed h = handed_in(scratch, params.count);
-  dim3 blocks = blocks_of(params, shard);
   LAUNCH(grid_kernel, 1, 1, 0, stream, acc, h.grid);
-  FOR_TYPE(g.type, false, (void)N; LAUNCH((sums_kernel<T>), blocks, THREADS, 0, stream, params.data, (const T *)g.x, h.grid, sums);)
-  FOR_TYPE(w.type, false, (void)N; LAUNCH((weights_kernel<T>), blocks, THREADS, 0, stream, params.data, (const T *)w.x,
-                                          sums + params.moments);)
+  FOR_TYPE(g.type, aligned(g), LAUNCH((sums_kernel<T, N>), blocks_of(params, ceil_of(shard, N)), THREADS, 0, stream, params.data,
+                                      (const T *)g.x, h.grid, sums);)
+  FOR_TYPE(w.type, aligned(w), LAUNCH((weights_kernel<T, N>), blocks_of(params, ceil_of(shard, N)), THREADS, 0, stream, params.data,
+                                      (const T *)w.x, sums + params.moments);)
   return LAUNCHED();
 }
 
@@ -207,22 +296,23 @@ int cuda_adafactor_moments(CudaStream stream, const CudaStep *step, CudaAdafacto
   LAUNCH(grid_kernel, 1, 1, 0, stream, acc, h.grid);
   LAUNCH(average_kernel, blocks_of(params, params.moments), THREADS, 0, stream, params.data, a, step, scale, h, sums, v);
   LAUNCH(row_scale_kernel, (unsigned)params.count, THREADS, 0, stream, params.data, a.eps, v, h.row_scale);
-  FOR_TYPE(g.type, false, (void)N; LAUNCH((norms_kernel<T>), blocks_of(params, shard), THREADS, 0, stream, params.data, a,
-                                          (const T *)g.x, scale, v, h, norms);)
+  FOR_TYPE(g.type, aligned(g), LAUNCH((norms_kernel<T, N>), blocks_of(params, ceil_of(shard, N)), THREADS, 0, stream, params.data, a,
+                                      (const T *)g.x, scale, v, h, norms);)
   return LAUNCHED();
 }
 
 template <class G, class W, class C>
 static int launch_update(CudaStream stream, const CudaUpdate &t, const CudaAdafactor &a, const CudaFactoreds &params,
                          const float *v, const Handed &h) {
-  LAUNCH((update_kernel<G, W, C>), blocks_of(params, t.shard), THREADS, 0, stream, params.data, a, t, v, h);
+  LAUNCH((update_kernel<G, W, C>), blocks_of(params, ceil_of(t.shard, PER)), THREADS, 0, stream, params.data, a, t, v, h);
   return LAUNCHED();
 }
 
 int cuda_adafactor(CudaStream stream, const CudaUpdate *update, CudaAdafactor a, CudaFactoreds params, const int64_t *sums,
                    const int64_t *norms, const float *v, void *scratch) {
-  if (params.count == 0) return 0;
   const CudaUpdate &t = *update;
+  if (!aligned(t.g) || !aligned(t.w) || !aligned(t.cast)) return CUDA_UNSUPPORTED;
+  if (params.count == 0) return 0;
   Handed h = handed_in(scratch, params.count);
   int from = t.g.type, to = t.cast.x == NULL ? from : t.cast.type; /* absent: any type that is compiled with g's */
   LAUNCH(row_scale_kernel, (unsigned)params.count, THREADS, 0, stream, params.data, a.eps, v, h.row_scale);

@@ -16,6 +16,7 @@ template <class T> struct Attention {
   T *out, *dq, *dk, *dv;
   int64_t ldout, lddq, lddk, lddv;
   int add_q, add_k, add_v;
+  bool wide; /* all of them may be accessed four elements at a time, and eight of 16 bits */
   float *lse, *delta; /* [batch heads][tq]; delta = sum of o do */
 };
 
@@ -38,13 +39,18 @@ struct Own {
 };
 DEVICE Own own_part() { return Own{(int)threadIdx.x / 8, (int)threadIdx.x % 8}; }
 
-/* to[i][d] = x[first + i][d] for `rows` rows, of which those at or beyond `limit` are zero. */
+/* to[i][d] = x[first + i][d] for `rows` rows, of which those at or beyond `limit` are zero: four dimensions at a time. */
 template <class T, class S>
-DEVICE void load_tile(float *to, const T *x, int64_t ld, int first, int rows, int limit, int head_dim, S) {
-  for (int i = threadIdx.x; i < rows * S::DP; i += S::THREADS) {
-    int r = i / S::DP, d = i % S::DP;
-    bool there = first + r < limit && d < head_dim;
-    to[r * S::LD + d] = there ? to_float(x[(int64_t)(first + r) * ld + d]) : 0.0f;
+DEVICE void load_tile(const Attention<T> &a, float *to, const T *x, int64_t ld, int first, int rows, int limit, S) {
+  for (int i = threadIdx.x * 4; i < rows * S::DP; i += S::THREADS * 4) {
+    int r = i / S::DP, d = i % S::DP, there = first + r < limit ? a.head_dim - d : 0;
+    const T *from = x + (int64_t)(first + r) * ld + d;
+    float v[4] = {0};
+    if (a.wide && there > 0) four_take(from, v);
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (!a.wide && j < there) v[j] = to_float(from[j]);
+    *(float4 *)(to + r * S::LD + d) = float4{v[0], v[1], v[2], v[3]};
   }
 }
 
@@ -91,9 +97,19 @@ template <class S> DEVICE void accumulate(const float *p, const float *b, float 
   }
 }
 
+/* to (+)= x, four neighbours at once */
+template <class T> DEVICE void put_four(T *to, float x[4], int add) {
+  float old[4] = {0};
+  T four[4];
+  if (add) four_take(to, old);
+#pragma unroll
+  for (int j = 0; j < 4; j++) four[j] = from_float<T>(add ? x[j] + old[j] : x[j]);
+  four_put(to, four);
+}
+
 /* Row first + own row (+)= factor acc, when it is below `limit`. */
 template <class T, class S>
-DEVICE void store_rows(T *to, int64_t ld, int first, int limit, int head_dim, const float factor[2],
+DEVICE void store_rows(const Attention<T> &a, T *to, int64_t ld, int first, int limit, const float factor[2],
                        float acc[2][S::PARTS][4], int add, S) {
   Own own = own_part();
 #pragma unroll /* so that acc stays in registers */
@@ -103,11 +119,13 @@ DEVICE void store_rows(T *to, int64_t ld, int first, int limit, int head_dim, co
 #pragma unroll
     for (int n = 0; n < S::PARTS; n++) {
       int d = own.lane * 4 + 32 * n;
+      float *x = acc[i][n];
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        float value = acc[i][n][j] * factor[i];
-        if (d + j < head_dim) put<T, 1>(to + row * ld + d + j, &value, add);
-      }
+      for (int j = 0; j < 4; j++) x[j] *= factor[i];
+      if (a.wide && d < a.head_dim) put_four(to + row * ld + d, x, add);
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (!a.wide && d + j < a.head_dim) put<T, 1>(to + row * ld + d + j, x + j, add);
     }
   }
 }
@@ -130,6 +148,15 @@ template <class T> DEVICE bool visible(const Attention<T> &a, int query, int key
 template <class T> DEVICE int keys_seen(const Attention<T> &a, int query_end) {
   int end = a.causal ? query_end + a.tk - a.tq : a.tk;
   return end < 0 ? 0 : end < a.tk ? end : a.tk;
+}
+
+/* May queries and keys be accessed 16 bytes at a time? */
+static inline bool attention_wide(const AttentionShape *s, CudaTensor q, CudaTensor k, CudaTensor v, CudaTensor o) {
+  const CudaTensor all[] = {q, k, v, o};
+  int n = wide_of(q.type);
+  bool wide = s->head_dim % n == 0;
+  for (int i = 0; i < 4; i++) wide = wide && wide_ok(all[i], 2, n, n); /* rows of heads, whole pieces each */
+  return wide;
 }
 
 template <class T>

@@ -3,19 +3,58 @@
  * group in order. Both compute the scores again.
  *
  * Moves q, k, v, o, do, dq, dk, dv once, and the walked side again per 64 owned rows out of L2; 14 tq tk head_dim flops
- * a head, half when causal. Bound: f32 multiply-adds and shared memory. Rate: not measured yet (no GPU). */
+ * a head, half when causal. Four elements an access where rows allow it. Bound: f32 multiply-adds and shared memory; of
+ * delta, which is also tensor cores', memory. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/attention_mma.cuh"
 
-/* A warp a row and head: delta = sum of o do. */
+/* Eight threads a row and head: delta = sum of o do. Each takes pieces of 16 bytes, or as many single elements: the order of the
+ * sum is the same. */
 template <class T> __global__ void delta_kernel(Attention<T> a) {
-  int64_t i = (int64_t)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP, rows = (int64_t)a.batch * a.tq;
-  if (i >= rows * a.heads) return;
+  constexpr int N = Wide<T>::N;
+  int64_t i = (int64_t)blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8;
+  bool there = i < (int64_t)a.batch * a.tq * a.heads;
   int64_t row = i / a.heads, head = i % a.heads, b = row / a.tq, t = row % a.tq;
+  const T *o = a.o + row * a.ldo + head * a.head_dim, *d_o = a.d_o + row * a.lddo + head * a.head_dim;
   float sum = 0;
-  for (int d = threadIdx.x % WARP; d < a.head_dim; d += WARP)
-    sum += to_float(a.o[row * a.ldo + head * a.head_dim + d]) * to_float(a.d_o[row * a.lddo + head * a.head_dim + d]);
-  sum = warp_sum(sum);
-  if (threadIdx.x % WARP == 0) a.delta[(b * a.heads + head) * a.tq + t] = sum;
+  for (int d = threadIdx.x % 8 * N; there && d < a.head_dim; d += 8 * N) {
+    float x[N] = {0}, y[N] = {0};
+    if (a.wide) load<T, N>(o + d, x), load<T, N>(d_o + d, y);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+      if (!a.wide && d + j < a.head_dim) load<T, 1>(o + d + j, x + j), load<T, 1>(d_o + d + j, y + j);
+#pragma unroll
+    for (int j = 0; j < N; j++) sum += x[j] * y[j];
+  }
+  sum = eight_sum(sum);
+  if (there && threadIdx.x % 8 == 0) a.delta[(b * a.heads + head) * a.tq + t] = sum;
+}
+
+/* Where one head begins: of queries and what is like them, of keys and what is like them. */
+template <class T> struct Head {
+  const T *q, *d_o, *k, *v;
+  const float *lse, *delta;
+};
+
+template <class T> DEVICE Head<T> head_of(const Attention<T> &a, int b, int head) {
+  int64_t kv = head / (a.heads / a.kv_heads), rows = (int64_t)b * a.tq, keys = (int64_t)b * a.tk;
+  int64_t from = (int64_t)head * a.head_dim, stats = ((int64_t)b * a.heads + head) * a.tq;
+  return Head<T>{a.q + rows * a.ldq + from, a.d_o + rows * a.lddo + from, a.k + keys * a.ldk + kv * a.head_dim,
+                 a.v + keys * a.ldv + kv * a.head_dim, a.lse + stats, a.delta + stats};
+}
+
+/* One tile of keys: s, scores, becomes their gradients, of own queries; dp: gradients of the probabilities. */
+template <class T, class S>
+DEVICE void query_tile(const Attention<T> &a, int first, int key, const float lse[2], const float delta[2],
+                       float s[2][S::PAIRS], const float dp[2][S::PAIRS], S) {
+  Own own = own_part();
+  for (int i = 0; i < 2; i++) {
+    int query = first + own.group + i * (S::ROWS / 2);
+#pragma unroll
+    for (int j = 0; j < S::PAIRS; j++) {
+      bool seen = visible(a, query, key + own.lane + 8 * j);
+      s[i][j] = seen ? expf(s[i][j] * a.scale - lse[i]) * (dp[i][j] - delta[i]) * a.scale : 0;
+    }
+  }
 }
 
 template <class T, int DP> __global__ void __launch_bounds__(Tile<DP>::THREADS) query_kernel(Attention<T> a) {
@@ -24,37 +63,29 @@ template <class T, int DP> __global__ void __launch_bounds__(Tile<DP>::THREADS) 
   DYNAMIC_SHARED(shared);
   float *q = (float *)shared, *d_o = q + S::ROW_FLOATS, *k = d_o + S::ROW_FLOATS, *v = k + S::COL_FLOATS;
   float *p = v + S::COL_FLOATS;
-  int first = blockIdx.x * S::ROWS, head = blockIdx.y, kv = head / (a.heads / a.kv_heads), b = blockIdx.z;
-  int64_t column = (int64_t)head * a.head_dim, stats = ((int64_t)b * a.heads + head) * a.tq;
-  load_tile(q, a.q + (int64_t)b * a.tq * a.ldq + column, a.ldq, first, S::ROWS, a.tq, a.head_dim, shape);
-  load_tile(d_o, a.d_o + (int64_t)b * a.tq * a.lddo + column, a.lddo, first, S::ROWS, a.tq, a.head_dim, shape);
-  Own own = own_part();
+  int first = blockIdx.x * S::ROWS, head = blockIdx.y, b = blockIdx.z;
+  Head<T> from = head_of(a, b, head);
+  load_tile(a, q, from.q, a.ldq, first, S::ROWS, a.tq, shape);
+  load_tile(a, d_o, from.d_o, a.lddo, first, S::ROWS, a.tq, shape);
   float acc[2][S::PARTS][4] = {}, s[2][S::PAIRS], dp[2][S::PAIRS], lse[2] = {0, 0}, delta[2] = {0, 0};
   for (int i = 0; i < 2; i++) {
-    int query = first + own.group + i * (S::ROWS / 2);
-    if (query < a.tq) lse[i] = a.lse[stats + query], delta[i] = a.delta[stats + query];
+    int query = first + own_part().group + i * (S::ROWS / 2);
+    if (query < a.tq) lse[i] = from.lse[query], delta[i] = from.delta[query];
   }
   int keys = keys_seen(a, first + S::ROWS);
   for (int key = 0; key < keys; key += S::COLS) {
     __syncthreads();
-    load_tile(k, a.k + (int64_t)b * a.tk * a.ldk + (int64_t)kv * a.head_dim, a.ldk, key, S::COLS, a.tk, a.head_dim, shape);
-    load_tile(v, a.v + (int64_t)b * a.tk * a.ldv + (int64_t)kv * a.head_dim, a.ldv, key, S::COLS, a.tk, a.head_dim, shape);
+    load_tile(a, k, from.k, a.ldk, key, S::COLS, a.tk, shape);
+    load_tile(a, v, from.v, a.ldv, key, S::COLS, a.tk, shape);
     __syncthreads();
     scores(q, k, s, shape);
     scores(d_o, v, dp, shape);
-    for (int i = 0; i < 2; i++) {
-      int query = first + own.group + i * (S::ROWS / 2);
-#pragma unroll
-      for (int j = 0; j < S::PAIRS; j++) {
-        bool seen = visible(a, query, key + own.lane + 8 * j);
-        s[i][j] = seen ? expf(s[i][j] * a.scale - lse[i]) * (dp[i][j] - delta[i]) * a.scale : 0;
-      }
-    }
+    query_tile(a, first, key, lse, delta, s, dp, shape);
     share(p, s, shape);
     accumulate(p, k, acc, shape);
   }
   const float one[2] = {1, 1};
-  store_rows(a.dq + (int64_t)b * a.tq * a.lddq + column, a.lddq, first, a.tq, a.head_dim, one, acc, a.add_q, shape);
+  store_rows(a, a.dq + (int64_t)b * a.tq * a.lddq + (int64_t)head * a.head_dim, a.lddq, first, a.tq, one, acc, a.add_q, shape);
 }
 
 /* One tile of queries of one head: s becomes the probabilities, ds their gradients, of own keys. */
@@ -74,6 +105,11 @@ DEVICE void key_tile(const Attention<T> &a, int first, int query, const float *l
   }
 }
 
+/* The first query of a tile that sees keys from `first` on. */
+template <class T> DEVICE int queries_before(const Attention<T> &a, int first, int cols) {
+  return a.causal && first > a.tk - a.tq ? (first - (a.tk - a.tq)) / cols * cols : 0;
+}
+
 template <class T, int DP> __global__ void __launch_bounds__(Tile<DP>::THREADS) key_kernel(Attention<T> a) {
   typedef Tile<DP> S;
   const S shape = {};
@@ -81,21 +117,20 @@ template <class T, int DP> __global__ void __launch_bounds__(Tile<DP>::THREADS) 
   float *k = (float *)shared, *v = k + S::ROW_FLOATS, *q = v + S::ROW_FLOATS, *d_o = q + S::COL_FLOATS;
   float *p = d_o + S::COL_FLOATS;
   int first = blockIdx.x * S::ROWS, kv = blockIdx.y, b = blockIdx.z, group = a.heads / a.kv_heads;
-  int64_t column = (int64_t)kv * a.head_dim;
-  load_tile(k, a.k + (int64_t)b * a.tk * a.ldk + column, a.ldk, first, S::ROWS, a.tk, a.head_dim, shape);
-  load_tile(v, a.v + (int64_t)b * a.tk * a.ldv + column, a.ldv, first, S::ROWS, a.tk, a.head_dim, shape);
+  Head<T> own = head_of(a, b, kv * group);
+  load_tile(a, k, own.k, a.ldk, first, S::ROWS, a.tk, shape);
+  load_tile(a, v, own.v, a.ldv, first, S::ROWS, a.tk, shape);
   float dk[2][S::PARTS][4] = {}, dv[2][S::PARTS][4] = {}, s[2][S::PAIRS], ds[2][S::PAIRS];
-  int begin = a.causal && first > a.tk - a.tq ? (first - (a.tk - a.tq)) / S::COLS * S::COLS : 0;
   for (int head = kv * group; head < (kv + 1) * group; head++) {
-    int64_t stats = ((int64_t)b * a.heads + head) * a.tq, from = (int64_t)head * a.head_dim;
-    for (int query = begin; query < a.tq; query += S::COLS) {
+    Head<T> from = head_of(a, b, head);
+    for (int query = queries_before(a, first, S::COLS); query < a.tq; query += S::COLS) {
       __syncthreads();
-      load_tile(q, a.q + (int64_t)b * a.tq * a.ldq + from, a.ldq, query, S::COLS, a.tq, a.head_dim, shape);
-      load_tile(d_o, a.d_o + (int64_t)b * a.tq * a.lddo + from, a.lddo, query, S::COLS, a.tq, a.head_dim, shape);
+      load_tile(a, q, from.q, a.ldq, query, S::COLS, a.tq, shape);
+      load_tile(a, d_o, from.d_o, a.lddo, query, S::COLS, a.tq, shape);
       __syncthreads();
       scores(k, q, s, shape);
       scores(v, d_o, ds, shape);
-      key_tile(a, first, query, a.lse + stats, a.delta + stats, s, ds, shape);
+      key_tile(a, first, query, from.lse, from.delta, s, ds, shape);
       share(p, s, shape);
       accumulate(p, d_o, dv, shape);
       share(p, ds, shape);
@@ -103,8 +138,9 @@ template <class T, int DP> __global__ void __launch_bounds__(Tile<DP>::THREADS) 
     }
   }
   const float one[2] = {1, 1};
-  store_rows(a.dk + (int64_t)b * a.tk * a.lddk + column, a.lddk, first, a.tk, a.head_dim, one, dk, a.add_k, shape);
-  store_rows(a.dv + (int64_t)b * a.tk * a.lddv + column, a.lddv, first, a.tk, a.head_dim, one, dv, a.add_v, shape);
+  int64_t keys = (int64_t)b * a.tk, column = (int64_t)kv * a.head_dim;
+  store_rows(a, a.dk + keys * a.lddk + column, a.lddk, first, a.tk, one, dk, a.add_k, shape);
+  store_rows(a, a.dv + keys * a.lddv + column, a.lddv, first, a.tk, one, dv, a.add_v, shape);
 }
 
 template <class T, int DP> static int backward(CudaStream stream, const Attention<T> &a) {
@@ -131,7 +167,8 @@ int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTenso
            a.d_o = (const T *)d_o.x; a.lddo = d_o.ld; a.lse = (float *)lse; a.delta = (float *)scratch;
            a.dq = (T *)dq.x; a.lddq = dq.ld; a.add_q = dq.add; a.dk = (T *)dk.x; a.lddk = dk.ld; a.add_k = dk.add;
            a.dv = (T *)dv.x; a.lddv = dv.ld; a.add_v = dv.add;
-           LAUNCH((delta_kernel<T>), (unsigned)ceil_of(shape->batch * shape->tq * shape->heads, 8), 8 * WARP, 0, stream, a);
+           a.wide = attention_wide(shape, q, k, v, o) && attention_wide(shape, dq, dk, dv, d_o);
+           LAUNCH((delta_kernel<T>), (unsigned)ceil_of(shape->batch * shape->tq * shape->heads, WARP), 8 * WARP, 0, stream, a);
            int failed = LAUNCHED(); if (failed) return failed;
            if constexpr (sizeof(T) == 2) {
              if (attention_mma_ok(shape, q, k, v, o) && attention_mma_ok(shape, dq, dk, dv, d_o))

@@ -121,19 +121,36 @@ template <int COLS, int D, class T> DEVICE void tile_accumulate(const float p[CO
   }
 }
 
-/* Rows first + 16 warp + g and + 8, below `limit`, (+)= factor acc. */
+/* acc: columns 8 j of four results, j below 4, times factor; of row g (i = 0) or g + 8, of which lanes t hold two columns each.
+ * out: all eight columns of j = t. Lanes with another last bit of t exchange first, then those with another first bit. */
+DEVICE void own_eight(const float (*acc)[4], int i, float factor, float out[8]) {
+  int t = lane_of().t;
+#pragma unroll
+  for (int j = 0; j < 4; j++) out[2 * j] = acc[j][2 * i] * factor, out[2 * j + 1] = acc[j][2 * i + 1] * factor;
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2) /* halves of pairs, then of all four */
+#pragma unroll
+    for (int low = 0; low < 8; low++) {
+      int high = low + 2 * bit;
+      if ((low & 2 * bit) != 0) continue;
+      float other = __shfl_xor_sync(WHOLE_WARP, (t & bit) != 0 ? out[low] : out[high & 7], bit);
+      if ((t & bit) != 0) out[low] = other;
+      else out[high & 7] = other;
+    }
+}
+
+/* Rows first + 16 warp + g and + 8, below `limit`, (+)= factor acc, eight columns at a time. */
 template <int D, class T>
 DEVICE void tile_store(T *to, int64_t ld, int first, int limit, const float factor[2], const float acc[D / 8][4], int add) {
   Lane l = lane_of();
+#pragma unroll
   for (int i = 0; i < 2; i++) {
     int row = first + l.warp * 16 + l.g + i * 8;
-    if (row >= limit) continue;
 #pragma unroll
-    for (int n = 0; n < D / 8; n++) {
-      T *at = to + (int64_t)row * ld + n * 8 + l.t * 2;
-      float low = acc[n][2 * i] * factor[i], high = acc[n][2 * i + 1] * factor[i];
-      if (add) low += to_float(at[0]), high += to_float(at[1]);
-      *reinterpret_cast<uint32_t *>(at) = pack<T>(low, high);
+    for (int n = 0; n < D / 8; n += 4) {
+      float x[8];
+      own_eight(acc + n, i, factor[i], x);
+      if (row < limit) put<T, 8>(to + (int64_t)row * ld + (n + l.t) * 8, x, add);
     }
   }
 }

@@ -57,7 +57,7 @@ template <> struct Wide<bf16> {
   static constexpr bool BF16 = true;
 };
 
-/* N elements as floats; N > 1 needs 16-byte alignment and N a multiple of Wide<T>::N. */
+/* N elements of device memory as floats; N > 1 needs 16-byte alignment and N a multiple of Wide<T>::N. */
 template <class T, int N> DEVICE void load(const T *p, float *out) {
   if constexpr (N == 1) {
     out[0] = to_float(p[0]);
@@ -74,6 +74,9 @@ template <class T, int N> DEVICE void load(const T *p, float *out) {
   }
 }
 
+/* To device memory, by the intrinsic: nvcc cuts some plain stores of 16 bytes into stores of 4. */
+template <class V> DEVICE void store_whole(V *to, V value) { __stwb(to, value); }
+
 template <class T, int N> DEVICE void store(T *p, const float *in) {
   if constexpr (N == 1) {
     p[0] = from_float<T>(in[0]);
@@ -86,9 +89,35 @@ template <class T, int N> DEVICE void store(T *p, const float *in) {
       for (int j = 0; j < PER; j++) x[j] = from_float<T>(in[i + j]);
       uint4 raw;
       memcpy(&raw, x, sizeof raw);
-      *reinterpret_cast<uint4 *>(p + i) = raw;
+      store_whole(reinterpret_cast<uint4 *>(p + i), raw);
     }
   }
+}
+
+/* Four elements as floats, in one access of 8 or 16 bytes: from a multiple of their size on. */
+template <class T> DEVICE void four_take(const T *p, float *x) {
+  if constexpr (sizeof(T) == 4) {
+    load<T, 4>(p, x);
+  } else {
+    uint64_t raw = *reinterpret_cast<const uint64_t *>(p);
+    T four[4];
+    memcpy(four, &raw, sizeof raw);
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] = to_float(four[j]);
+  }
+}
+
+/* What four elements of so many bytes are stored by. */
+template <int BYTES> struct FourBytes {
+  typedef uint4 type;
+};
+template <> struct FourBytes<2> {
+  typedef unsigned long long type;
+};
+template <class T> DEVICE void four_put(T *p, const T *four) {
+  typename FourBytes<sizeof(T)>::type raw;
+  memcpy(&raw, four, sizeof raw);
+  store_whole(reinterpret_cast<decltype(raw) *>(p), raw);
 }
 
 /* y (+)= value */

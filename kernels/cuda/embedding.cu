@@ -4,12 +4,12 @@
  * The gradient has no atomics: the block of a row whose token occurred in an earlier row leaves at once; the others walk
  * the rows after theirs and add those of their token in row order.
  *
- * Moves forward 2 d elements a row; backward d a row and d a distinct token, plus rows^2/2 comparisons out of L2; 1 flop an
- * element backward.
- * Bound: memory; from about 64k rows on, the comparisons. Rate: not measured yet (no GPU). */
+ * Moves forward 2 d elements a row; backward d a row and d a distinct token, plus rows^2/2 comparisons out of L2, of tokens
+ * four at a time; 1 flop an element backward.
+ * Bound: memory; with many rows the comparisons, which grow with their square. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 
-constexpr int FORWARD_ROWS = 4, THREADS = 128;
+constexpr int FORWARD_ROWS = 4, THREADS = 128, TILE = THREADS * 4; /* tokens that a block compares at a time */
 
 template <class T, int N>
 __global__ void forward_kernel(int64_t rows, int64_t vocab, int64_t d, const int32_t *tokens, const T *table, T *y,
@@ -44,29 +44,41 @@ template <class G, int N> __global__ void zero_kernel(int64_t chunks, G *to) {
     store<G, N>(to + i * N, zero);
 }
 
+/* Of rows r to r + 3, bit by bit: is it in [begin, end), and its token this one? r is a multiple of 4. */
+DEVICE unsigned same_tokens(const int32_t *tokens, int64_t begin, int64_t end, int64_t r, int32_t token) {
+  unsigned bits = 0, wanted = (unsigned)token;
+  if (r >= begin && r + 4 <= end && (uintptr_t)tokens % 16 == 0) {
+    uint4 four = *reinterpret_cast<const uint4 *>(tokens + r);
+    return (four.x == wanted ? 1u : 0u) | (four.y == wanted ? 2u : 0u) | (four.z == wanted ? 4u : 0u) | (four.w == wanted ? 8u : 0u);
+  }
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    if (r + j >= begin && r + j < end && tokens[r + j] == token) bits |= 1u << j;
+  return bits;
+}
+
 /* Is this token in a row before `row`? All threads agree. */
 DEVICE bool seen_before(const int32_t *tokens, int64_t row, int32_t token) {
-  for (int64_t base = 0; base < row; base += THREADS) {
-    int64_t r = base + threadIdx.x;
-    if (__syncthreads_or(r < row && tokens[r] == token)) return true;
-  }
+  for (int64_t base = 0; base < row; base += TILE)
+    if (__syncthreads_or(same_tokens(tokens, 0, row, base + threadIdx.x * 4, token) != 0)) return true;
   return false;
 }
 
-/* Adds to sum the rows of a tile of THREADS rows from `base` on whose token it is, in row order. */
+/* Adds to sum the rows of [begin, end) in a tile of TILE rows from `base` on whose token it is, in row order. */
 template <class T, int N>
-DEVICE void add_tile(const int32_t *tokens, int64_t rows, int64_t base, int32_t token, const T *dy, int64_t lddy,
-                     bool active, unsigned *found, float *sum) {
-  int64_t r = base + threadIdx.x;
-  unsigned bits = __ballot_sync(WHOLE_WARP, r < rows && tokens[r] == token);
-  __syncthreads(); /* found may still be read */
-  if (threadIdx.x % WARP == 0) found[threadIdx.x / WARP] = bits;
+DEVICE void add_tile(const int32_t *tokens, int64_t begin, int64_t end, int64_t base, int32_t token, const T *dy,
+                     int64_t lddy, bool active, unsigned *found, float *sum) {
+  unsigned bits = same_tokens(tokens, begin, end, base + threadIdx.x * 4, token);
+  if (!__syncthreads_or(bits != 0)) return; /* and found is read no more */
+  bits <<= threadIdx.x % 8 * 4; /* eight threads share a word */
+  for (int offset = 1; offset < 8; offset *= 2) bits |= __shfl_xor_sync(WHOLE_WARP, bits, offset);
+  if (threadIdx.x % 8 == 0) found[threadIdx.x / 8] = bits;
   __syncthreads();
-  for (int w = 0; w < THREADS / WARP; w++) {
+  for (int w = 0; w < TILE / 32; w++) {
     for (unsigned left = found[w]; left != 0; left &= left - 1) {
       if (!active) continue;
       float v[N];
-      load<T, N>(dy + (base + w * WARP + __ffs((int)left) - 1) * lddy, v);
+      load<T, N>(dy + (base + w * 32 + __ffs((int)left) - 1) * lddy, v);
 #pragma unroll
       for (int j = 0; j < N; j++) sum[j] += v[j];
     }
@@ -77,13 +89,13 @@ DEVICE void add_tile(const int32_t *tokens, int64_t rows, int64_t base, int32_t 
 template <class T, class G, int N>
 __global__ void backward_kernel(int64_t rows, int64_t vocab, int64_t d, const int32_t *tokens, const T *dy, int64_t lddy,
                                 G *dtable) {
-  SHARED_ARRAY(unsigned, found, THREADS / WARP);
+  SHARED_ARRAY(unsigned, found, TILE / 32);
   int64_t row = blockIdx.x, col = ((int64_t)blockIdx.y * THREADS + threadIdx.x) * N;
   int32_t token = tokens[row];
   if (token < 0 || token >= vocab || seen_before(tokens, row, token)) return;
   float sum[N] = {0};
-  for (int64_t base = row; base < rows; base += THREADS)
-    add_tile<T, N>(tokens, rows, base, token, dy + col, lddy, col < d, found, sum);
+  for (int64_t base = row / 4 * 4; base < rows; base += TILE)
+    add_tile<T, N>(tokens, row, rows, base, token, dy + col, lddy, col < d, found, sum);
   if (col < d) put<G, N>(dtable + (int64_t)token * d + col, sum, 1);
 }
 

@@ -42,18 +42,61 @@ DEVICE void exact_put(unsigned long long *acc, double x) {
   exact_word(acc, word + 2, offset ? mantissa >> (64 - offset) : 0);
 }
 
-/* Lane j of 8 adds the squares of values j, j + 8, ... of a run of up to 64 in double, then the lanes are added: the order
- * of kernels/cpu/optimizer.c, and so its bits. A float's square is exact in double. Whole warps. */
-template <class F> DEVICE double eight_squares(int64_t n, F value) {
-  double sum = 0;
-  for (int64_t i = threadIdx.x % 8; i < n; i += 8) {
-    double x = (double)value(i);
-    sum += x * x;
+constexpr int RUN = 64, LANES = 8, EXACT_THREADS = 256;
+
+/* Elements of device memory, N at a time; x on a 16-byte boundary where N > 1, and i a multiple of N. */
+template <class T> struct Elements {
+  const T *x;
+  template <int N> DEVICE void take(int64_t i, float *out) const { load<T, N>(x + i, out); }
+};
+
+/* Lane j of 8 adds the squares of values j, j + 8, ... of a run of n, at most RUN, from element `at` on, in double; then the
+ * lanes are added: the order of kernels/cpu/optimizer.c, and so its bits. A float's square is exact in double. N lanes are
+ * one thread's, which reads their values at once. Whole warps. */
+template <int N, class F> DEVICE double run_squares(int64_t at, int64_t n, const F &value) {
+  int first = (int)threadIdx.x % (LANES / N) * N;
+  double lane[N] = {0};
+  if (n == RUN) {
+#pragma unroll
+    for (int i = 0; i < RUN; i += LANES) {
+      float x[N];
+      value.template take<N>(at + first + i, x);
+#pragma unroll
+      for (int j = 0; j < N; j++) lane[j] += (double)x[j] * (double)x[j];
+    }
+  } else {
+    for (int64_t i = first; i < n; i += LANES)
+#pragma unroll
+      for (int j = 0; j < N; j++) {
+        float x = 0;
+        if (i + j < n) value.template take<1>(at + i + j, &x);
+        lane[j] += (double)x * (double)x;
+      }
   }
-  sum += __shfl_xor_sync(WHOLE_WARP, sum, 4); /* l0+l4, l2+l6, l1+l5, l3+l7 */
-  sum += __shfl_xor_sync(WHOLE_WARP, sum, 2);
-  sum += __shfl_xor_sync(WHOLE_WARP, sum, 1);
-  return sum;
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2) /* l0+l4, l2+l6, l1+l5, l3+l7 */
+#pragma unroll
+    for (int j = 0; j < (offset < N ? offset : N); j++)
+      lane[j] += offset < N ? lane[(j + offset) % N] : __shfl_xor_sync(WHOLE_WARP, lane[j], offset / N);
+  return lane[0];
+}
+
+/* acc += the squares of `runs` runs of RUN elements; left(i): how many count from element i, where a run begins, to the
+ * end of what it belongs to; maybe none. A grid of EXACT_THREADS a block, LANES / N of them a run. */
+template <int N, class Left, class F>
+DEVICE void exact_squares(int64_t runs, Left left, const F &value, int64_t *acc) {
+  SHARED_ARRAY(unsigned long long, own, EXACT_WORDS);
+  for (int i = threadIdx.x; i < EXACT_WORDS; i += EXACT_THREADS) own[i] = 0;
+  __syncthreads();
+  constexpr int TURN = EXACT_THREADS * N / LANES; /* runs */
+  for (int64_t run = (int64_t)blockIdx.x * TURN; run < runs; run += (int64_t)gridDim.x * TURN) { /* all threads together */
+    int64_t mine = run + threadIdx.x * N / LANES, n = mine < runs ? left(mine * RUN) : 0;
+    double sum = run_squares<N>(mine * RUN, n < RUN ? n : RUN, value);
+    if (n > 0 && threadIdx.x * N % LANES == 0) exact_put(own, sum);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < EXACT_WORDS; i += EXACT_THREADS)
+    if (own[i] != 0) atomicAdd((unsigned long long *)&acc[i], own[i]);
 }
 
 /* Nearest double, ties to even; NaN when marked. */

@@ -5,8 +5,10 @@
  * Count 0: zero gradient. A block owns a row. Rows need no alignment (a vocabulary of 50257 in bf16 has none): the
  * elements before the first 16-byte boundary and after the last are taken one by one.
  *
- * Moves 3 elements an element: a read for maximum and sum together, a read and a write for the gradient, of which the
- * second read mostly hits L2; about 6 flops and 2 exponentials. Bound: memory. Rate: not measured yet (no GPU). */
+ * Cross entropy moves 3 elements an element: a read for maximum and sum together, a read and a write for the gradient, of
+ * which the second read mostly hits L2; about 6 flops and 2 exponentials. Mean squared error moves 3, one more with `add`, for
+ * 4 flops; the sum of row losses 4 bytes a row, by one block. Bound: memory; of the sum, latency. Rate: not measured yet
+ * (no GPU). */
 #include "kernels/cuda/device.cuh"
 
 constexpr int THREADS = 512, WARPS = THREADS / WARP;
@@ -110,16 +112,42 @@ int cuda_cross_entropy(CudaStream stream, int64_t rows, int64_t vocab, int64_t i
   return LAUNCHED();
 }
 
+template <class T> struct Rows {
+  T *x;
+  int64_t ld;
+};
+
+/* N neighbours: g (+)= factor (x - y); the squares of the differences are added to sum one by one. */
+template <class T, int N> DEVICE void differ(const T *x, const T *y, T *g, float factor, int add, float &sum) {
+  float a[N], b[N];
+  load<T, N>(x, a);
+  load<T, N>(y, b);
+#pragma unroll
+  for (int j = 0; j < N; j++) {
+    a[j] -= b[j];
+    sum = fmaf(a[j], a[j], sum);
+    a[j] *= factor;
+  }
+  put<T, N>(g, a, add);
+}
+
+/* Thread t takes the row's pieces t, t + THREADS, ... of 16 bytes; where rows are not aligned, or end, element by element,
+ * in the same order. */
 template <class T>
-__global__ void mse_kernel(int64_t cols, const double *count, const T *x, int64_t ldx, const T *y, int64_t ldy, T *dx,
-                           int64_t lddx, int add, float *row_loss) {
+__global__ void mse_kernel(int64_t cols, const double *count, Rows<const T> x, Rows<const T> y, Rows<T> dx, bool wide,
+                           int add, float *row_loss) {
+  constexpr int N = Wide<T>::N;
   SHARED_ARRAY(float, space, WARPS);
   int64_t r = blockIdx.x;
+  const T *a = x.x + r * x.ld, *b = y.x + r * y.ld;
+  T *g = dx.x + r * dx.ld;
   float factor = *count > 0 ? (float)(2 / *count) : 0, sum = 0;
-  for (int64_t c = threadIdx.x; c < cols; c += THREADS) {
-    float d = to_float(x[r * ldx + c]) - to_float(y[r * ldy + c]), g = d * factor;
-    sum += d * d;
-    put<T, 1>(dx + r * lddx + c, &g, add);
+  for (int64_t c = threadIdx.x * N; c < cols; c += THREADS * N) {
+    if (wide && c + N <= cols) {
+      differ<T, N>(a + c, b + c, g + c, factor, add, sum);
+    } else {
+      for (int64_t i = c; i < cols && i < c + N; i++) differ<T, 1>(a + i, b + i, g + i, factor, add, sum);
+    }
   }
   sum = block_sum(sum, space);
   if (threadIdx.x == 0) row_loss[r] = sum;
@@ -129,9 +157,11 @@ int cuda_mse(CudaStream stream, int64_t rows, int64_t cols, const double *count,
              CudaTensor dx, float *row_loss) {
   if (x.type != dx.type || y.type != dx.type) return CUDA_UNSUPPORTED;
   if (rows == 0) return 0;
+  int n = wide_of(x.type);
+  bool wide = wide_ok(x, rows, n, n) && wide_ok(y, rows, n, n) && wide_ok(dx, rows, n, n);
   FOR_TYPE(x.type, false, (void)N;
-           LAUNCH((mse_kernel<T>), (unsigned)rows, THREADS, 0, stream, cols, count, (const T *)x.x, x.ld,
-                  (const T *)y.x, y.ld, (T *)dx.x, dx.ld, dx.add, row_loss);)
+           LAUNCH((mse_kernel<T>), (unsigned)rows, THREADS, 0, stream, cols, count, Rows<const T>{(const T *)x.x, x.ld},
+                  Rows<const T>{(const T *)y.x, y.ld}, Rows<T>{(T *)dx.x, dx.ld}, wide, dx.add, row_loss);)
   return LAUNCHED();
 }
 

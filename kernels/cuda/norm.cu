@@ -5,7 +5,7 @@
  * first, so that dx may overwrite dy.
  *
  * Moves forward 2 elements an element, backward 3 for dx and 2 for the weights, of 2 or 4 bytes; 8 and 14 flops.
- * Bound: memory. Rate: not measured yet (no GPU). */
+ * Bound: memory; of adding the pieces, latency. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 
 constexpr int ROWS_A_BLOCK = 4, GROUPS = 8;
@@ -113,8 +113,8 @@ template <class T, int N> __global__ void column_kernel(Norm<T> l, int64_t rows_
     for (int j = 0; j < N; j++) scale[j] += from[j], shift[j] += from[N + j];
   }
   float *to = out + (int64_t)blockIdx.y * 2 * l.d + col;
-#pragma unroll
-  for (int j = 0; j < N; j++) to[j] = scale[j], to[l.d + j] = shift[j];
+  store<float, N>(to, scale);
+  store<float, N>(to + l.d, shift);
 }
 
 template <class G>
@@ -122,6 +122,7 @@ __global__ void piece_kernel(int64_t pieces, int64_t d, const float *in, G *dw, 
   int64_t col = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (col >= d) return;
   float scale = 0, shift = 0;
+#pragma unroll 16 /* few threads: many loads of each on their way */
   for (int64_t p = 0; p < pieces; p++) {
     scale += in[p * 2 * d + col];
     shift += in[(p * 2 + 1) * d + col];

@@ -6,11 +6,14 @@
  *
  * Moves an element: AdamW 4 f32 reads (or 3 and a gradient of 2 bytes), 3 f32 writes and the cast, 28 to 30 bytes for
  * 14 flops; Lion 20 to 22; SGD 12 to 22; 4 to 6 less with bf16 weights, and some 8 integer operations more for each that
- * is rounded stochastically; sum_squares 2 or 4. Bound: memory. Rate: not measured yet (no GPU). */
+ * is rounded stochastically. Four elements an access, 16 bytes of f32 and 8 of 16 bits: with eight, the f32 ones would need two
+ * accesses 32 bytes apart. sum_squares: 2 or 4 bytes by 16, one conversion to double and one flop there. Bound: memory, sum_squares
+ * too: conversions, 16 a clock and multiprocessor on computes 8.0 and 9.0, need half its time with 16 bits.
+ * Rate: not measured yet (no GPU). */
 #include "kernels/cuda/exact.cuh"
 #include "kernels/cuda/weights.cuh"
 
-constexpr int THREADS = 256, PER = 4, RUN = 64, LANES = 8, MOST_BLOCKS = 1056;
+constexpr int THREADS = EXACT_THREADS, PER = 4, MOST_BLOCKS = 1056;
 
 /* The range that holds element i of the shard, or NULL in the padding. */
 DEVICE const CudaRange *range_of(CudaRanges ranges, int64_t i) {
@@ -153,29 +156,18 @@ int cuda_sgd(CudaStream stream, const CudaUpdate *p, double momentum, float *m) 
 
 /* --- norms ----------------------------------------------------------------------------------------------------- */
 
-template <class G>
-__global__ void squares_kernel(CudaRanges ranges, int64_t runs, const G *g, unsigned long long *acc) {
-  SHARED_ARRAY(unsigned long long, own, EXACT_WORDS);
-  for (int i = threadIdx.x; i < EXACT_WORDS; i += THREADS) own[i] = 0;
-  __syncthreads();
-  int64_t stride = (int64_t)gridDim.x * (THREADS / LANES), run = (int64_t)blockIdx.x * (THREADS / LANES);
-  for (; run < runs; run += stride) { /* the same number of turns for every thread: they shuffle together */
-    int64_t i = (run + threadIdx.x / LANES) * RUN;
-    const CudaRange *range = i < runs * RUN ? range_of(ranges, i) : NULL;
-    int64_t left = range != NULL ? range->first + range->count - i : 0;
-    double sum = eight_squares(left < RUN ? left : RUN, [&](int64_t j) { return to_float(g[i + j]); });
-    if (left > 0 && threadIdx.x % LANES == 0) exact_put(own, sum);
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < EXACT_WORDS; i += THREADS)
-    if (own[i] != 0) atomicAdd(&acc[i], own[i]);
+template <class G, int N> __global__ void squares_kernel(CudaRanges ranges, int64_t runs, const G *g, int64_t *acc) {
+  exact_squares<N>(runs, [&](int64_t i) {
+    const CudaRange *range = range_of(ranges, i);
+    return range != NULL ? range->first + range->count - i : 0;
+  }, Elements<G>{g}, acc);
 }
 
 int cuda_sum_squares(CudaStream stream, CudaRanges ranges, int64_t shard, CudaTensor g, int64_t *acc) {
   int64_t runs = ceil_of(shard, RUN);
   if (runs == 0 || ranges.count == 0) return 0;
-  FOR_TYPE(g.type, false, (void)N; LAUNCH((squares_kernel<T>), blocks_of(runs * LANES), THREADS, 0, stream, ranges, runs,
-                                          (const T *)g.x, (unsigned long long *)acc);)
+  FOR_TYPE(g.type, aligned(g.x), LAUNCH((squares_kernel<T, N>), blocks_of(runs * LANES / N), THREADS, 0, stream, ranges, runs,
+                                        (const T *)g.x, acc);)
   return LAUNCHED();
 }
 

@@ -40,30 +40,4 @@ template <> DEVICE bf16 rounded<bf16>(float x, int64_t i, const Rounder &r) {
   return r.stochastic ? bf16_drawn(x, random_mix(r.first + (uint32_t)i, r.keys)) : from_float<bf16>(x);
 }
 
-/* What four elements of so many bytes are stored by. */
-template <int BYTES> struct FourBytes {
-  typedef uint4 type;
-};
-template <> struct FourBytes<2> {
-  typedef uint64_t type;
-};
-
-/* Four elements as floats, in one access: from a multiple of their size on. */
-template <class T> DEVICE void four_take(const T *p, float *x) {
-  if constexpr (sizeof(T) == 4) {
-    load<T, 4>(p, x);
-  } else {
-    uint64_t raw = *reinterpret_cast<const uint64_t *>(p);
-    T four[4];
-    memcpy(four, &raw, sizeof raw);
-#pragma unroll
-    for (int j = 0; j < 4; j++) x[j] = to_float(four[j]);
-  }
-}
-template <class T> DEVICE void four_put(T *p, const T *four) {
-  typename FourBytes<sizeof(T)>::type raw;
-  memcpy(&raw, four, sizeof raw);
-  *reinterpret_cast<decltype(raw) *>(p) = raw;
-}
-
 #endif

@@ -5,6 +5,7 @@ static const char *const optimizer_names[] = {OPTIMIZER_NAMES NULL};
 static const char *const schedule_names[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const order_names[] = {"sequential", "shuffled", NULL};
 static const char *const rounding_names[] = {ROUNDING_NAMES NULL};
+static const char *const device_names[] = {"cpu", "gpu", NULL};
 static const char *const feed_names[] = {"tokens", "targets", NULL};
 const char *const init_names[] = {"zeros", "ones", "normal", "uniform", NULL};
 
@@ -18,7 +19,7 @@ const char *const class_names[] = {BUF_CLASSES(X) NULL};
 #undef X
 
 /* Enums are read and written as 32-bit words. */
-_Static_assert(sizeof(DType) == 4 && sizeof(OptimizerKind) == 4 && sizeof(FeedKind) == 4,
+_Static_assert(sizeof(DType) == 4 && sizeof(OptimizerKind) == 4 && sizeof(FeedKind) == 4 && sizeof(PlanDevice) == 4,
                "enums are 32 bits wide");
 
 #define OF(T, kind, key, member)                                                                             \
@@ -61,6 +62,8 @@ const LineSpec header_lines[HEADER_LINES] = {
                        PLAN(TEXT, "bound_by", summary.bound_by), PLAN(U64, "kept", summary.kept_bytes),
                        PLAN(REAL, "flops_per_sample", summary.model_flops_per_sample),
                        PLAN(REAL, "peak_flops", summary.peak_flops), PLAN(U64, "launch_ns", summary.launch_ns)}},
+    [LINE_DEVICE] = {"device",
+                     {ENUM_OF(Plan, "", summary.device, device_names), PLAN(SIZE, "memory", summary.device_bytes)}},
     [LINE_MEMORY] = {"memory",
                      {PLAN(SIZE, "arena", arena_bytes), PLAN(SIZE, "persistent", persistent_bytes),
                       PLAN(SIZE, "max_live", max_live_bytes)}},

@@ -34,8 +34,8 @@ typedef struct LineSpec {
 } LineSpec;
 
 /* Lines that describe the Plan itself; each stands once, before the first of another kind. LINE_ADAFACTOR stands only
- * where that is the recipe's optimizer, LINE_MASTER where parameters are not kept in f32, LINE_HOST where something is
- * offloaded. */
+ * where that is the recipe's optimizer, LINE_MASTER where parameters are not kept in f32, LINE_DEVICE where the plan is for
+ * GPUs, LINE_HOST where something is offloaded. */
 enum {
   LINE_MODEL,
   LINE_SOURCE,
@@ -44,6 +44,7 @@ enum {
   LINE_ADAFACTOR,
   LINE_MASTER,
   LINE_SUMMARY,
+  LINE_DEVICE,
   LINE_MEMORY,
   LINE_HOST,
   LINE_QUEUES,
@@ -62,6 +63,7 @@ extern const char *const init_names[], *const dtype_names[], *const stream_names
 /* The line belongs into this plan. */
 static inline bool header_applies(const Plan *plan, int line) {
   if (line == LINE_MASTER) return plan->recipe.master != DTYPE_F32;
+  if (line == LINE_DEVICE) return plan->summary.device != PLAN_DEVICE_CPU;
   if (line == LINE_HOST) return plan->host_bytes != 0;
   return line != LINE_ADAFACTOR || plan->recipe.optimizer == OPTIMIZER_ADAFACTOR;
 }

@@ -181,6 +181,9 @@ typedef struct PlanWorld {
   uint64_t accumulation; /* repetitions a step */
 } PlanWorld;
 
+/* What the plan was made for. */
+typedef enum { PLAN_DEVICE_CPU, PLAN_DEVICE_GPU } PlanDevice;
+
 /* What the planner knew and chose; not needed to run. */
 typedef struct PlanSummary {
   StrId strategy, wrap, checkpoint;
@@ -193,6 +196,8 @@ typedef struct PlanSummary {
   double model_flops_per_sample; /* forward and backward, without recompute */
   double peak_flops;             /* of one device in the compute dtype */
   uint64_t launch_ns;            /* part of every compute instruction's ns: starting one kernel; 0: unknown */
+  PlanDevice device;
+  uint64_t device_bytes; /* that a process can have on one GPU; 0: not stated */
 } PlanSummary;
 
 /* How predicted durations hold when streams run beside each other, and how far they may be off. All from 0 to 1. */

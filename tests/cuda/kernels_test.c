@@ -2,6 +2,7 @@
  * within what their 8 and 11 bits allow. Under the shim, in several orders of threads and blocks too. */
 #include "tests/cuda/adapter.h"
 #include "tests/cuda/host_product.h"
+#include "tests/cuda/updates_test.h"
 #include "tests/kernels/scenario.h"
 
 #include <math.h>
@@ -268,6 +269,23 @@ static void losses(const KernelTable *t, const KernelContext *k, Both *b, int ad
   b->out[1][0] = (float)loss;
 }
 
+/* Rows that end in the middle of an access, and that do not. */
+static void differences(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  double loss = 0;
+  t->mse(k, ROWS, COLS, 50, b->in[0], COLS, b->in[1], COLS, &loss, b->out[0], COLS, add, b->out[1]);
+  t->mse(k, ROWS, COLS - 5, 50, b->in[0], COLS, b->in[1], COLS, &loss, b->out[2], COLS, add, b->out[1] + ROWS);
+}
+
+/* Two samples, four heads of 40 over two. */
+static void attentions(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  AttentionShape a = {2, ROWS / 2, ROWS / 2, 4, 2, 40, 1, 0.2};
+  int64_t shift = (int64_t)((uintptr_t)b->in[0] % 64 / sizeof(float));
+  float *o = (float *)memory_get((MOST + 16) * sizeof(float)) + shift, *lse = memory_get(ROWS * 4 * sizeof(float));
+  t->attention_fwd(k, &a, b->in[0], COLS, b->in[1], COLS, b->in[2], COLS, o, COLS, lse);
+  t->attention_bwd(k, &a, b->in[0], COLS, b->in[1], COLS, b->in[2], COLS, o, COLS, lse, b->in[1], COLS, b->out[0], COLS, add,
+                   b->out[1], COLS, add, b->out[2], COLS, add);
+}
+
 /* ROWS positions of two samples, heads of 32. */
 static void turns(const KernelTable *t, const KernelContext *k, Both *b, int add) {
   RopeShape shape = {.batch = 2, .seq = ROWS / 2, .heads = COLS / 34, .head_dim = 32, .theta = 10000};
@@ -277,8 +295,8 @@ static void turns(const KernelTable *t, const KernelContext *k, Both *b, int add
 
 static void test_wide_against_single(void **unused) {
   (void)unused;
-  void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {element_wise, broadcasts, norms,
-                                                                                  embeddings, losses, turns};
+  void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {
+      element_wise, broadcasts, norms, embeddings, losses, differences, attentions, turns};
   for (int type = CUDA_F32; type <= CUDA_F16; type++)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
       for (int add = 0; add < 2; add++) {
@@ -295,12 +313,31 @@ static void test_wide_against_single(void **unused) {
       }
 }
 
+/* More rows than a block compares tokens of at a time; sums are in row order, as the CPU's. */
+static void test_embedding_gradient_of_many_rows(void **unused) {
+  enum { TOKENS = 1301, VOCAB = 37, D = 8 };
+  static int32_t tokens[TOKENS];
+  static float dy[TOKENS * D], want[VOCAB * D], got[VOCAB * D];
+  uint64_t state = 51;
+  (void)unused;
+  for (int i = 0; i < TOKENS; i++) tokens[i] = i < 900 ? i * i % (VOCAB - 1) : i % VOCAB;
+  for (int i = 0; i < TOKENS * D; i++) dy[i] = (float)value_next(&state);
+  Adapter adapter = {.type = CUDA_F32};
+  KernelContext alone = {0};
+  kernels_cpu_named("portable")->embedding_bwd(&alone, TOKENS, VOCAB, D, tokens, dy, D, want, 0);
+  adapter_table.embedding_bwd(&adapter.context, TOKENS, VOCAB, D, tokens, dy, D, got, 0);
+  assert_memory_equal(got, want, sizeof want);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_against_double),
       cmocka_unit_test(test_tensor_core_attention),
       cmocka_unit_test(test_weights_without_masters),
       cmocka_unit_test(test_sums_of_16_bits),
+      cmocka_unit_test(test_sums_of_squares),
+      cmocka_unit_test(test_adafactor),
+      cmocka_unit_test(test_embedding_gradient_of_many_rows),
       cmocka_unit_test(test_wide_against_single),
       cmocka_unit_test(test_same_in_any_order),
   };

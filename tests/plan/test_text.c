@@ -78,6 +78,9 @@ static void same_header(const Plan *a, const Plan *b) {
   SAME(summary.kept_bytes);
   SAME(summary.model_flops_per_sample);
   SAME(summary.peak_flops);
+  SAME(summary.launch_ns);
+  SAME(summary.device);
+  SAME(summary.device_bytes);
   SAME(layers);
   SAME(overlap.contention);
   SAME(overlap.comm_slowdown);
@@ -260,6 +263,8 @@ static void test_identity_odd(void **state) {
   plan->recipe.seed = UINT64_MAX;
   plan->bufs.data[0].host = true;
   plan->host_bytes = 65536;
+  plan->summary.device = PLAN_DEVICE_GPU;
+  plan->summary.device_bytes = 84933672960;
   plan->recipe.master = DTYPE_BF16;
   plan->recipe.rounding = ROUNDING_STOCHASTIC;
   plan->params.data[0].rank = 0;

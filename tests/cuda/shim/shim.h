@@ -29,6 +29,7 @@ struct alignas(16) uint4 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
+template <class V> static void __stwb(V *to, V value) { *to = value; }
 
 /* --- element types: conversions round to nearest, ties to even -------------------------------------------------- */
 

@@ -1,0 +1,212 @@
+/* Owns: updates_test.h. The CPU's kernels are the reference: integers and exact sums must be theirs to the bit. */
+#include "tests/cuda/updates_test.h"
+
+#include "kernels/exact.h"
+#include "tests/cuda/adapter.h"
+#include "tests/cuda/host_product.h"
+#include "tests/kernels/support.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+static const KernelTable *cpu(void) { return kernels_cpu_named("portable"); }
+static size_t bytes_of(int type) { return type == CUDA_F32 ? 4 : 2; }
+
+/* What a kernel is handed: a copy on the device of `bytes`, `shift` bytes behind an aligned address. */
+static void *on_device(const void *host, size_t bytes, size_t shift) {
+  char *at = device_get(bytes + shift);
+  assert_non_null(at);
+  device_put(at + shift, host, bytes);
+  return at + shift;
+}
+
+/* Random elements of a type; memory of memory_get. */
+static void *elements(int type, int64_t n, uint64_t *state) {
+  void *x = memory_get((size_t)n * bytes_of(type));
+  for (int64_t i = 0; i < n; i++) element_set(type, x, i, (float)value_next(state));
+  return x;
+}
+
+void test_sums_of_squares(void **unused) {
+  static const int64_t counts[] = {1, 7, 63, 64, 65, 300, 40000};
+  uint64_t state = 31;
+  (void)unused;
+  for (size_t n = 0; n < 6 * sizeof counts / sizeof *counts; n++) {
+    int type = (int)(n % 3);
+    int64_t count = counts[n / 6], want[EXACT_WORDS] = {0}, got[EXACT_WORDS] = {0};
+    KernelContext k = {.gradient = (FloatType)type};
+    void *g = elements(type, count, &state);
+    CudaRange range = {.count = count};
+    CudaRanges ranges = {on_device(&range, sizeof range, 0), 1};
+    CudaTensor x = {on_device(g, (size_t)count * bytes_of(type), n / 3 % 2 ? bytes_of(type) : 0), count, type, 0};
+    int64_t *acc = on_device(got, sizeof got, 0);
+    cpu()->sum_squares(&k, count, g, want);
+    assert_int_equal(cuda_sum_squares(device_stream(), ranges, count, x, acc), 0);
+    device_fetch(got, acc, sizeof got);
+    assert_true(exact_value(got) == exact_value(want));
+    device_free((void *)(uintptr_t)ranges.data), device_free(x.x), device_free(acc);
+    memory_free();
+  }
+}
+
+/* --- Adafactor ------------------------------------------------------------------------------------------------------ */
+
+/* Parameters of a unit and what of them lies in the shard. */
+static const struct Part {
+  int64_t rows, cols; /* cols 0: a vector */
+  int64_t first, count;
+} PARTS[] = {{5, 64, 0, 320},   {7, 36, 64, 130}, {9, 37, 64, 200},     {3, 200, 128, 472}, {130, 0, 64, 66},
+             {20, 40, 3, 500},  {6, 8, 0, 0},     {150, 520, 1000, 70001}, {40, 0, 0, 40}};
+enum { COUNT = sizeof PARTS / sizeof *PARTS, PADDING = 7 };
+
+/* Arrays lie on the host; what a kernel writes is fetched. */
+typedef struct Unit {
+  CudaFactored param[COUNT];
+  int64_t shard, moments;
+  void *g;      /* NaN between parameters */
+  float *w, *v; /* w: PADDING there */
+  int64_t acc[EXACT_WORDS], *sums, *norms; /* sums: then the weights' exact squares */
+  int type;
+} Unit;
+
+static int64_t words_of(const Unit *u) { return u->moments + COUNT * EXACT_WORDS; }
+
+static int64_t *zeros(int64_t words) {
+  return memset(memory_get((size_t)words * sizeof(int64_t)), 0, (size_t)words * sizeof(int64_t));
+}
+
+static Unit unit_of(int type) {
+  Unit u = {.type = type};
+  uint64_t state = 41;
+  KernelContext k = {.gradient = (FloatType)type};
+  for (int i = 0; i < COUNT; i++) {
+    int64_t rows = PARTS[i].rows, cols = PARTS[i].cols;
+    CudaFactored *p = &u.param[i];
+    *p = (CudaFactored){.rows = rows, .cols = cols > 0 ? cols : 1, .row_at = u.moments, .decay = i % 2 * 0.1};
+    p->col_at = cols > 0 ? u.moments + rows : -1;
+    p->first = PARTS[i].first, p->count = PARTS[i].count, p->local = u.shard;
+    u.moments += PARTS[i].rows + cols;
+    u.shard += (PARTS[i].count + 63) / 64 * 64;
+  }
+  u.g = elements(type, u.shard, &state), u.w = elements(CUDA_F32, u.shard, &state);
+  u.v = elements(CUDA_F32, u.moments, &state);
+  u.sums = zeros(words_of(&u)), u.norms = zeros(COUNT * EXACT_WORDS);
+  for (int64_t i = 0; i < u.moments; i++) u.v[i] *= u.v[i];
+  for (int i = 0; i < COUNT; i++) {
+    int64_t end = u.param[i].local + u.param[i].count, next = i + 1 < COUNT ? u.param[i + 1].local : u.shard;
+    for (int64_t j = end; j < next; j++) element_set(type, u.g, j, NAN), u.w[j] = PADDING;
+    cpu()->sum_squares(&k, u.param[i].count, (char *)u.g + (size_t)u.param[i].local * bytes_of(type), u.acc);
+  }
+  return u;
+}
+
+static const CudaAdafactor RATES = {.eps = 1e-3, .eps2 = 1e-3, .threshold = 1, .beta2_decay = -0.8};
+static const CudaStep STEP = {.step = 5, .update = 3, .lr = 1e-2};
+static const float SCALE = 0.5f;
+
+/* As runtime/cpu_adafactor.c does with a parameter. */
+static void expect_part(Unit *u, int i, double grid) {
+  const CudaFactored *p = &u->param[i];
+  KernelContext k = {.gradient = (FloatType)u->type}, f32 = {0};
+  const void *g = (char *)u->g + (size_t)p->local * bytes_of(u->type);
+  bool matrix = p->col_at >= 0;
+  int64_t *rows = u->sums + p->row_at, *cols = matrix ? u->sums + p->col_at : NULL;
+  int64_t *squares = u->sums + u->moments + i * EXACT_WORDS, *norm = u->norms + i * EXACT_WORDS;
+  float *row = u->v + p->row_at, *col = matrix ? u->v + p->col_at : NULL;
+  double weight = pow((double)STEP.update, RATES.beta2_decay), unit = (double)SCALE * SCALE / grid, mean = 0;
+  if (p->count > 0) cpu()->adafactor_sums(&k, p->first, p->count, p->cols, grid, g, rows, cols);
+  cpu()->sum_squares(&f32, p->count, u->w + p->local, squares);
+  cpu()->adafactor_average(p->rows, weight, unit / (double)p->cols, rows, row);
+  if (matrix) cpu()->adafactor_average(p->cols, weight, unit / (double)p->rows, cols, col);
+  for (int64_t r = 0; r < p->rows; r++) mean += (double)row[r] / (double)p->rows;
+  AdafactorRates rates = {.grad_scale = SCALE, .row_scale = 1 / fmax(mean, RATES.eps), .floor = RATES.eps * RATES.eps};
+  cpu()->adafactor_norm(&k, &rates, p->first, p->count, p->cols, row, col, g, norm);
+  double n = (double)(p->rows * p->cols);
+  rates.keep = 1 - STEP.lr * p->decay;
+  rates.step = fmax(RATES.eps2, sqrt(exact_value(squares) / n)) * fmin(STEP.lr, 1 / sqrt((double)STEP.update)) /
+               fmax(1, sqrt(exact_value(norm) / n) / RATES.threshold);
+  cpu()->adafactor(&k, &rates, p->first, p->count, p->cols, row, col, g, u->w + p->local);
+}
+
+static void expect(Unit *u) {
+  int exponent;
+  frexp(exact_value(u->acc), &exponent);
+  for (int i = 0; i < COUNT; i++) expect_part(u, i, ldexp(1, 62 - exponent));
+}
+
+/* The same by the three kernels' functions; the cast is in the gradient's type. Returns what the update's launch says. */
+static int run(Unit *u, size_t shift, void *cast_out) {
+  size_t n = (size_t)u->shard, words = (size_t)words_of(u) * sizeof(int64_t);
+  size_t norm_bytes = COUNT * EXACT_WORDS * sizeof(int64_t);
+  CudaFactoreds params = {on_device(u->param, sizeof u->param, 0), COUNT, u->moments};
+  CudaTensor g = {on_device(u->g, n * bytes_of(u->type), shift * bytes_of(u->type)), u->shard, u->type, 0};
+  CudaTensor w = {on_device(u->w, n * sizeof(float), shift * sizeof(float)), u->shard, CUDA_F32, 0};
+  CudaTensor cast = {cast_out != NULL ? on_device(u->g, n * bytes_of(u->type), 0) : NULL, u->shard, u->type, 0};
+  int64_t *acc = on_device(u->acc, sizeof u->acc, 0), *sums = on_device(u->sums, words, 0);
+  int64_t *norms = on_device(u->norms, norm_bytes, 0);
+  float *v = on_device(u->v, (size_t)u->moments * sizeof(float), 0), *scale = on_device(&SCALE, sizeof SCALE, 0);
+  CudaStep *step = on_device(&STEP, sizeof STEP, 0);
+  void *scratch = device_get(cuda_adafactor_scratch(COUNT));
+  CudaUpdate update = {.step = step, .shard = u->shard, .g = g, .scale = scale, .w = w, .cast = cast};
+  assert_int_equal(cuda_adafactor_sums(device_stream(), params, u->shard, g, w, acc, sums, scratch), 0);
+  int status = cuda_adafactor_moments(device_stream(), step, RATES, params, u->shard, g, acc, scale, sums, v, norms, scratch);
+  assert_int_equal(status, 0);
+  status = cuda_adafactor(device_stream(), &update, RATES, params, sums, norms, v, scratch);
+  device_fetch(u->sums, sums, words), device_fetch(u->norms, norms, norm_bytes);
+  device_fetch(u->v, v, (size_t)u->moments * sizeof(float)), device_fetch(u->w, w.x, n * sizeof(float));
+  if (cast_out != NULL) device_fetch(cast_out, cast.x, n * bytes_of(u->type));
+  void *all[] = {(void *)(uintptr_t)params.data, g.x, w.x, cast.x, acc, sums, norms, v, scale, step, scratch};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i] != NULL) device_free(all[i]);
+  return status;
+}
+
+static void close_to(const char *what, int64_t i, double got, double want) {
+  if (!(fabs(got - want) <= 1e-5 * fabs(want) + 1e-9))
+    fail_msg("%s %ld is %.9g, on the CPU %.9g", what, (long)i, got, want);
+}
+
+static void compare_sums(const Unit *got, const Unit *want) {
+  for (int64_t i = 0; i < got->moments; i++)
+    if (got->sums[i] != want->sums[i])
+      fail_msg("sum %ld is %ld, on the CPU %ld", (long)i, (long)got->sums[i], (long)want->sums[i]);
+  for (int64_t i = 0; i < got->moments; i++) close_to("moment", i, (double)got->v[i], (double)want->v[i]);
+  for (int64_t i = 0; i < COUNT; i++) {
+    int64_t squares = got->moments + i * EXACT_WORDS;
+    assert_true(exact_value(got->sums + squares) == exact_value(want->sums + squares));
+    close_to("norm", i, exact_value(got->norms + i * EXACT_WORDS), exact_value(want->norms + i * EXACT_WORDS));
+  }
+}
+
+/* Weights, their copies, and the padding, which stays as it was. */
+static void compare_weights(const Unit *got, const Unit *want, const void *cast) {
+  uint16_t rounded[1];
+  for (int p = 0; p < COUNT; p++)
+    for (int64_t i = got->param[p].local; i < got->param[p].local + got->param[p].count; i++) {
+      close_to("weight", i, (double)got->w[i], (double)want->w[i]);
+      if (cast == NULL) continue;
+      element_set(got->type, rounded, 0, got->w[i]);
+      assert_true(element_get(got->type, cast, i) == element_get(got->type, rounded, 0));
+    }
+  for (int p = 0; p + 1 < COUNT; p++)
+    for (int64_t i = got->param[p].local + got->param[p].count; i < got->param[p + 1].local; i++) {
+      assert_true(got->w[i] == PADDING);
+      if (cast != NULL) assert_true(isnan((double)element_get(got->type, cast, i)));
+    }
+}
+
+void test_adafactor(void **unused) {
+  (void)unused;
+  for (int type = CUDA_F32; type <= CUDA_F16; type++)
+    for (size_t shift = 0; shift < 2; shift++) {
+      Unit want = unit_of(type), got = unit_of(type);
+      void *cast = type == CUDA_F32 ? NULL : memory_get((size_t)got.shard * bytes_of(type));
+      expect(&want);
+      int status = run(&got, shift, cast);
+      compare_sums(&got, &want);
+      assert_int_equal(status, shift == 0 ? 0 : CUDA_UNSUPPORTED); /* shards begin aligned */
+      if (status == 0) compare_weights(&got, &want, cast);
+      memory_free();
+    }
+}
