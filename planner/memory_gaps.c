@@ -21,9 +21,14 @@ static int window_of(const Gaps *gaps, int32_t first, int32_t last) {
   return last < gaps->first + (w + 2) * gaps->step ? w : GAP_WINDOWS;
 }
 
-static int by_offset(const void *a, const void *b) {
-  const Taken *x = a, *y = b;
-  return (x->offset > y->offset) - (x->offset < y->offset);
+/* By offset, by insertion: few are fresh at a time, or they come nearly in order. */
+static void sort_fresh(Taken *fresh, uint32_t count) {
+  for (uint32_t i = 1; i < count; i++) {
+    Taken entry = fresh[i];
+    uint32_t at = i;
+    for (; at > 0 && fresh[at - 1].offset > entry.offset; at--) fresh[at] = fresh[at - 1];
+    fresh[at] = entry;
+  }
 }
 
 /* How many of them lie at `offset` or below. */
@@ -44,8 +49,8 @@ static uint32_t find_above(const Taken *taken, uint32_t count, uint64_t offset) 
 static const Taken *sort_window(Gaps *gaps, int window) {
   Taken *taken = gaps->taken[window];
   uint32_t sorted = gaps->sorted[window], fresh = gaps->count[window] - sorted;
-  if (fresh > 1) qsort(taken + sorted, fresh, sizeof *taken, by_offset);
   memcpy(gaps->spare, taken + sorted, fresh * sizeof *taken);
+  sort_fresh(gaps->spare, fresh);
   for (; fresh > 0; fresh--) {
     uint32_t at = find_above(taken, sorted, gaps->spare[fresh - 1].offset);
     memmove(taken + at + fresh, taken + at, (sorted - at) * sizeof *taken);

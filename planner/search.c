@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PLACED_GROUPINGS = 2, PLACED_SMALL = 3, LONG_PLAN = 4000 };
+enum { PLACED_GROUPINGS = 2, PLACED_SMALL = 3, SHORT_PLAN = 2000, LONG_PLAN = 4000 };
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
  * where looking takes long and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
@@ -15,6 +15,10 @@ static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FR
 static const double STUCK = 1.0025;
 static const double lesser_budgets[] = {0.94, 0.87};
 enum { LESSER_BUDGETS = sizeof lesser_budgets / sizeof *lesser_budgets };
+
+/* Units this much as large are tried where a plan is stuck, around what is found, until that does not change. */
+static const double nearby_sizes[] = {0.6, 0.8, 1.25, 1.6};
+enum { NEARBY_SIZES = sizeof nearby_sizes / sizeof *nearby_sizes, NEARBY_ROUNDS = 4 };
 
 /* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
 static bool offers_host(const Search *s) {
@@ -86,21 +90,30 @@ static uint64_t block_numel(const Program *program) {
   return blocks ? total / blocks : total;
 }
 
-uint32_t search_groupings(Search *s, const Outer *outer, Grouping out[MAX_GROUPINGS]) {
+bool search_groupings(Search *s, const Outer *outer, Groupings *out) {
   const PlanSettings *settings = s->settings;
-  if (settings->wrap != WRAP_AUTO) {
-    out[0] = (Grouping){settings->wrap, settings->wrap_numel};
-    return 1;
-  }
-  out[0] = (Grouping){WRAP_BLOCK, 0};
-  if (s->ranks == 1) return 1;
-  uint64_t block = block_numel(search_program(s, outer->micro_batch));
-  out[1] = (Grouping){WRAP_SIZE, block * 9 / 20}; /* finer where memory is tight */
-  out[2] = (Grouping){WRAP_SIZE, block / 5};
-  out[3] = (Grouping){WRAP_SIZE, block + block / 2}; /* coarser where latency binds */
-  out[4] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
-  out[5] = (Grouping){WRAP_WHOLE, 0};
-  return 6;
+  const Program *program = search_program(s, outer->micro_batch);
+  if (!program) return false;
+  *out = (Groupings){{{settings->wrap, settings->wrap_numel}}, 1};
+  if (settings->wrap != WRAP_AUTO) return true;
+  out->data[0] = (Grouping){WRAP_BLOCK, 0};
+  if (s->ranks == 1) return true;
+  uint64_t block = block_numel(program);
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block * 9 / 20}; /* finer where memory is tight */
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block / 5};
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block + block / 2}; /* coarser where latency binds */
+  out->data[out->count++] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
+  out->data[out->count++] = (Grouping){WRAP_WHOLE, 0};
+  return true;
+}
+
+/* Somewhat finer and coarser than what was found. */
+static Groupings groupings_near(Search *s, const Found *found) {
+  const Program *program = search_program(s, found->outer.micro_batch);
+  uint64_t numel = found->grouping.wrap == WRAP_SIZE ? found->grouping.numel : block_numel(program);
+  Groupings out = {.count = NEARBY_SIZES};
+  for (uint32_t i = 0; i < NEARBY_SIZES; i++) out.data[i] = (Grouping){WRAP_SIZE, (uint64_t)((double)numel * nearby_sizes[i])};
+  return out;
 }
 
 /* --- the smallest -------------------------------------------------------------------------------------------------------------- */
@@ -125,15 +138,13 @@ static int compare_small(const void *a, const void *b) {
 
 /* Appends one entry a grouping. False after diagnostics. */
 static bool list_small(Search *s, const Outer *outer, Small *out, uint32_t *count) {
-  Grouping groupings[MAX_GROUPINGS];
-  if (!search_program(s, outer->micro_batch)) return false;
-  uint32_t total = search_groupings(s, outer, groupings);
+  Groupings groupings;
+  bool good = search_groupings(s, outer, &groupings);
   Arena *scratch = arena_new();
-  bool good = true;
-  for (uint32_t g = 0; g < total && good; g++) {
+  for (uint32_t g = 0; good && g < groupings.count; g++) {
     Inner in;
-    good = inner_open(s, scratch, outer, groupings[g], &in);
-    if (good) out[(*count)++] = (Small){*outer, groupings[g], inner_smallest_bytes(&in)};
+    good = inner_open(s, scratch, outer, groupings.data[g], &in);
+    if (good) out[(*count)++] = (Small){*outer, groupings.data[g], inner_smallest_bytes(&in)};
   }
   arena_free(scratch);
   return good;
@@ -203,14 +214,12 @@ static void search_groups(Inner *in, uint32_t count) {
 }
 
 /* Opens the groupings that may hold a better plan than `best`, best bound first. False after diagnostics. */
-static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Found *best, Inner in[MAX_GROUPINGS], uint32_t *hopeful) {
-  Grouping groupings[MAX_GROUPINGS];
+static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Groupings *of, const Found *best, Inner in[MAX_GROUPINGS],
+                         uint32_t *hopeful) {
   *hopeful = 0;
-  if (!search_program(s, outer->micro_batch)) return false;
-  uint32_t count = search_groupings(s, outer, groupings);
-  for (uint32_t g = 0; g < count; g++) {
+  for (uint32_t g = 0; g < of->count; g++) {
     Inner *next = &in[*hopeful];
-    if (!inner_open(s, arena, outer, groupings[g], next)) return false;
+    if (!inner_open(s, arena, outer, of->data[g], next)) return false;
     if (inner_is_large(next)) inner_set_budget(next, search_first_budget(next));
     if (next->bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) ++*hopeful;
   }
@@ -218,11 +227,11 @@ static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Foun
   return true;
 }
 
-bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
+static bool search_with(Search *s, const Outer *outer, const Groupings *groupings, Found *best, Bound *least) {
   Inner in[MAX_GROUPINGS];
   uint32_t hopeful;
   Arena *scratch = arena_new();
-  bool good = open_hopeful(s, scratch, outer, best, in, &hopeful);
+  bool good = open_hopeful(s, scratch, outer, groupings, best, in, &hopeful);
   *least = good && hopeful ? in[0].bound : (Bound){UINT64_MAX, "memory"};
   if (good && hopeful) {
     search_groups(in, hopeful);
@@ -233,6 +242,11 @@ bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
   if (best->arena) arena_adopt(s->arena, best->arena);
   best->arena = NULL;
   return good;
+}
+
+bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
+  Groupings groupings;
+  return search_groupings(s, outer, &groupings) && search_with(s, outer, &groupings, best, least);
 }
 
 /* --- the outer search ------------------------------------------------------------------------------------------------------------ */
@@ -250,14 +264,13 @@ static int compare_candidates(const void *a, const void *b) {
 }
 
 static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
-  Grouping groupings[MAX_GROUPINGS];
+  Groupings groupings;
   Arena *scratch = arena_new();
-  bool good = search_program(s, outer->micro_batch) != NULL;
-  uint32_t count = good ? search_groupings(s, outer, groupings) : 0;
+  bool good = search_groupings(s, outer, &groupings);
   *least = (Bound){UINT64_MAX, "memory"};
-  for (uint32_t g = 0; g < count && good; g++) {
+  for (uint32_t g = 0; good && g < groupings.count; g++) {
     Inner in;
-    good = inner_open(s, scratch, outer, groupings[g], &in);
+    good = inner_open(s, scratch, outer, groupings.data[g], &in);
     if (good && in.bound.ns < least->ns) *least = in.bound;
   }
   arena_free(scratch);
@@ -386,6 +399,26 @@ static bool try_all(Search *s, Candidate *candidates, uint32_t total, Found *fou
 
 static bool is_stuck(const Found *found, const Bound *bound) { return found->fits && (double)found->sim.step_ns > STUCK * (double)bound->ns; }
 
+static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
+  uint32_t instrs = found->plan ? found->plan->instrs.count : LONG_PLAN;
+  if (instrs >= LONG_PLAN || !is_stuck(found, bound)) return false;
+  return instrs < SHORT_PLAN || (double)found->sim.step_ns > FAR_FROM_BOUND * (double)bound->ns;
+}
+
+/* least: falls to the bound of what is tried. */
+static bool try_nearby_sizes(Search *s, Found *found, Bound *least) {
+  if (s->settings->wrap != WRAP_AUTO || s->ranks == 1) return true;
+  for (int i = 0; i < NEARBY_ROUNDS && is_worth_other_sizes(found, least); i++) {
+    Groupings groupings = groupings_near(s, found);
+    const Plan *before = found->plan;
+    Bound bound;
+    if (!search_with(s, &found->outer, &groupings, found, &bound)) return false;
+    if (bound.ns < least->ns) *least = bound;
+    if (found->plan == before) break;
+  }
+  return true;
+}
+
 /* Moves stop where nothing they try improves: less memory may lead elsewhere, to what is faster still. */
 static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Found *found) {
   const uint64_t budget = s->budget;
@@ -408,6 +441,7 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
   if (!bound_candidates(s, candidates, total)) return false;
   if (!try_all(s, candidates, total, found)) return false;
   if (!s->brief && !try_with_less(s, candidates, total, found)) return false;
+  if (!s->brief && !try_nearby_sizes(s, found, &candidates[0].bound)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   if (found->fits && s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};

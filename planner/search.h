@@ -47,7 +47,7 @@ typedef struct Search {
   VEC(Prepared) prepared; /* one a micro-batch tried */
   VEC(Grouped) grouped;
   bool brief;              /* PlannerOptions; also while less memory than there is is tried */
-  uint64_t placing;        /* effort left for memory_place: some 2 s where nothing but placing is hard */
+  uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
 } Search;
 
 /* One outer choice. */
@@ -72,7 +72,12 @@ typedef struct Found {
   bool fits;
 } Found;
 
-enum { MAX_GROUPINGS = 6, PLACING_EFFORT = 1000000000 };
+enum { MAX_GROUPINGS = 6, PLACING_EFFORT = 350000000 };
+
+typedef struct Groupings {
+  Grouping data[MAX_GROUPINGS];
+  uint32_t count;
+} Groupings;
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);
@@ -97,7 +102,7 @@ const UnitSet *search_units(Search *search, const Program *program, Grouping gro
 /* Whether results may go to host memory. */
 bool search_movable(const Search *search);
 PlanWorld search_world(const Search *search, const Outer *outer);
-/* Groupings of units that the settings leave open for an outer choice whose program exists. */
-uint32_t search_groupings(Search *search, const Outer *outer, Grouping out[MAX_GROUPINGS]);
+/* Groupings of units that the settings leave open for an outer choice. False after diagnostics. */
+bool search_groupings(Search *search, const Outer *outer, Groupings *out);
 
 #endif

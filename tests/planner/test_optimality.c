@@ -140,11 +140,12 @@ static void check_bound(const Inner *in, const Candidate *c) {
 
 /* False when the model has too many items to enumerate. */
 static bool open_space(Fixture *f, Arena *arena, const Outer *outer, Space *space) {
-  Grouping groupings[MAX_GROUPINGS];
-  *space = (Space){.groups = search_groupings(&f->search, outer, groupings), .bound = UINT64_MAX};
+  Groupings groupings;
+  assert_true(search_groupings(&f->search, outer, &groupings));
+  *space = (Space){.groups = groupings.count, .bound = UINT64_MAX};
   for (uint32_t g = 0; g < space->groups; g++) {
     Inner *in = &space->in[g];
-    assert_true(inner_open(&f->search, arena, outer, groupings[g], in));
+    assert_true(inner_open(&f->search, arena, outer, groupings.data[g], in));
     if (!inner_settings(in)) return false;
     uint32_t first = space->candidates.count;
     enumerate(arena, in, g, &space->candidates);
