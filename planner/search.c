@@ -358,20 +358,20 @@ static bool find_smallest(Search *s, const Candidate *candidates, uint32_t total
   return true;
 }
 
-/* What a candidate's bound must be below to be tried. */
-static double hopeful_below(const Search *s, const Found *found, bool unasked) {
-  if (!found->plan) return INFINITY;
-  double ns = (double)found->sim.step_ns, bound = (double)found->bound.ns;
-  if (!unasked || offloads_unasked(s, &found->outer)) return ns;
-  if (found->plan->instrs.count < LONG_PLAN || ns > FAR_FROM_BOUND * bound) return ns / WORTH_OFFLOADING;
-  return fmin(ns / WORTH_OFFLOADING, bound / PROMISED_BY_BOUNDS);
+/* State goes to host memory unasked only for a gain; where plans are long, for one that bounds promise. */
+static bool is_hopeful(const Search *s, const Candidate *candidate, const Found *found, bool unasked) {
+  if (!found->plan) return true;
+  double ns = (double)found->sim.step_ns, bound = (double)candidate->bound.ns;
+  if (!unasked || offloads_unasked(s, &found->outer)) return bound < ns;
+  if (found->plan->instrs.count < LONG_PLAN || ns > FAR_FROM_BOUND * bound) return bound < ns / WORTH_OFFLOADING;
+  return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
 }
 
 /* Tries candidates, those that offload state or the others, best bound first. */
 static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, bool unasked, Found *found) {
   for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
     if (offloads_unasked(s, &candidates[i].outer) != unasked) continue;
-    if ((double)candidates[i].bound.ns >= hopeful_below(s, found, unasked)) break;
+    if (!is_hopeful(s, &candidates[i], found, unasked)) break;
     Bound least;
     if (!search_outer(s, &candidates[i].outer, found, &least)) return false;
     if (!candidates[i].bound.ns) candidates[i].bound = least;
