@@ -314,7 +314,7 @@ static void print_ceilings(const Page *page) {
     text_printf(page->out, "\n");
   }
   if (f->plan->summary.lower_bound_ns)
-    text_printf(page->out, "  %-24s %10s  bound by %s: no plan is faster under this cost model\n", "(lower bound)",
+    text_printf(page->out, "  %-24s %10s  bound by %s: no plan with units of the sizes tried is faster under this cost model\n", "(lower bound)",
                 ms(f, f->plan->summary.lower_bound_ns), plan_str(f->plan, f->plan->summary.bound_by));
 }
 

@@ -209,7 +209,7 @@ static const char *bound_text(const Timeline *t) {
   const PlanSummary *summary = &t->plan->summary;
   char bound[32];
   if (!summary->lower_bound_ns) return "";
-  return arena_printf(t->scratch, "bound by %s: no plan for this machine takes less than %s", plan_str(t->plan, summary->bound_by),
+  return arena_printf(t->scratch, "bound by %s: no plan with units of the sizes tried takes less than %s", plan_str(t->plan, summary->bound_by),
                       text_time(bound, (double)summary->lower_bound_ns));
 }
 
