@@ -409,6 +409,7 @@ static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
 static bool try_nearby_sizes(Search *s, Found *found, Bound *least) {
   if (s->settings->wrap != WRAP_AUTO || s->ranks == 1) return true;
   for (int i = 0; i < NEARBY_ROUNDS && is_worth_other_sizes(found, least); i++) {
+    if (s->placing < PLACING_EFFORT / 2) s->placing = PLACING_EFFORT / 2; /* what was spent, was spent on other units */
     Groupings groupings = groupings_near(s, found);
     const Plan *before = found->plan;
     Bound bound;
