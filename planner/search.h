@@ -84,6 +84,8 @@ bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *fo
 /* Replaces `best` by a better plan of this outer choice, if there is one. least: the bound of the groupings that may hold one.
  * False after diagnostics. */
 bool search_outer(Search *search, const Outer *outer, Found *best, Bound *least);
+/* Likewise, of its own outer choice with somewhat finer and coarser units. */
+bool search_nearby(Search *search, Found *best, Bound *least);
 /* The decisions as a placed plan. effort: memory_place's. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);

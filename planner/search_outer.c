@@ -1,0 +1,132 @@
+/* Owns: one outer choice: the groupings of units that are looked at, those that leave hope, and how much each is searched. */
+#include "planner/inner.h"
+
+#include <stdlib.h>
+
+enum { PLACED_GROUPINGS = 2 };
+
+/* Units this much as large are near. */
+static const double nearby_sizes[] = {0.6, 0.8, 1.25, 1.6};
+enum { NEARBY_SIZES = sizeof nearby_sizes / sizeof *nearby_sizes };
+
+/* --- groupings --------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t block_numel(const Program *program) {
+  const Graph *graph = program->graph;
+  uint64_t total = 0;
+  for (uint32_t p = 0; p < graph->params.count; p++) {
+    uint64_t numel = 0;
+    shape_numel(&graph->params.data[p].shape, 1, &numel);
+    if (program->block[graph->params.data[p].first_op] >= 0) total += numel;
+  }
+  uint32_t blocks = checkpoint_block_count(program);
+  return blocks ? total / blocks : total;
+}
+
+bool search_groupings(Search *s, const Outer *outer, Groupings *out) {
+  const PlanSettings *settings = s->settings;
+  const Program *program = search_program(s, outer->micro_batch);
+  if (!program) return false;
+  *out = (Groupings){{{settings->wrap, settings->wrap_numel}}, 1};
+  if (settings->wrap != WRAP_AUTO) return true;
+  out->data[0] = (Grouping){WRAP_BLOCK, 0};
+  if (s->ranks == 1) return true;
+  uint64_t block = block_numel(program);
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block * 9 / 20}; /* finer where memory is tight */
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block / 5};
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block + block / 2}; /* coarser where latency binds */
+  out->data[out->count++] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
+  out->data[out->count++] = (Grouping){WRAP_WHOLE, 0};
+  return true;
+}
+
+/* Somewhat finer and coarser than what was found. */
+static Groupings groupings_near(Search *s, const Found *found) {
+  const Program *program = search_program(s, found->outer.micro_batch);
+  uint64_t numel = found->grouping.wrap == WRAP_SIZE ? found->grouping.numel : block_numel(program);
+  Groupings out = {.count = NEARBY_SIZES};
+  for (uint32_t i = 0; i < NEARBY_SIZES; i++) out.data[i] = (Grouping){WRAP_SIZE, (uint64_t)((double)numel * nearby_sizes[i])};
+  return out;
+}
+
+/* --- seeds, moves, plans ---------------------------------------------------------------------------------------------------------- */
+
+static int compare_bound(const void *a, const void *b) {
+  const Inner *x = a, *y = b;
+  if (x->bound.ns != y->bound.ns) return x->bound.ns < y->bound.ns ? -1 : 1;
+  if (x->grouping.wrap != y->grouping.wrap) return x->grouping.wrap < y->grouping.wrap ? -1 : 1;
+  return (x->grouping.numel > y->grouping.numel) - (x->grouping.numel < y->grouping.numel);
+}
+
+static int compare_best(const void *a, const void *b) {
+  const Inner *x = a, *y = b;
+  if (x->pool[0].ns != y->pool[0].ns) return x->pool[0].ns < y->pool[0].ns ? -1 : 1;
+  return compare_bound(a, b);
+}
+
+static uint32_t best_inner(const Inner *in, uint32_t count, uint32_t except) {
+  uint32_t best = except;
+  for (uint32_t g = 0; g < count; g++)
+    if (g != except && (best == except || in[g].pool[0].ns < in[best].pool[0].ns)) best = g;
+  return best;
+}
+
+/* Seeds on every grouping whose bound leaves hope, moves on the best two of them, on all where models are small: there the
+ * best estimate is less likely to be the one that can be placed. */
+static void search_groups(Inner *in, uint32_t count) {
+  uint64_t target_ns = bound_reached(&in[0].bound);
+  for (uint32_t g = 0; g < count; g++) {
+    bool reached = g && in[best_inner(in, g, g)].pool[0].ns <= target_ns;
+    reached |= inner_is_large(&in[g]) && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
+    if (!reached || inner_is_small(&in[g])) inner_seed(&in[g], false);
+  }
+  uint32_t winner = best_inner(in, count, count), second = best_inner(in, count, winner);
+  for (uint32_t g = 0; g < count; g++) {
+    uint64_t best = in[best_inner(in, count, count)].pool[0].ns;
+    bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && !inner_is_large(&in[g]);
+    if (!promising && !inner_is_small(&in[g])) continue;
+    inner_seed(&in[g], true);
+    inner_improve(&in[g]);
+  }
+}
+
+/* Opens the groupings that may hold a better plan than `best`, best bound first. False after diagnostics. */
+static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Groupings *of, const Found *best, Inner in[MAX_GROUPINGS],
+                         uint32_t *hopeful) {
+  *hopeful = 0;
+  for (uint32_t g = 0; g < of->count; g++) {
+    Inner *next = &in[*hopeful];
+    if (!inner_open(s, arena, outer, of->data[g], next)) return false;
+    if (inner_is_large(next)) inner_set_budget(next, search_first_budget(next));
+    if (next->bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) ++*hopeful;
+  }
+  if (*hopeful) qsort(in, *hopeful, sizeof *in, compare_bound);
+  return true;
+}
+
+static bool search_with(Search *s, const Outer *outer, const Groupings *groupings, Found *best, Bound *least) {
+  Inner in[MAX_GROUPINGS];
+  uint32_t hopeful;
+  Arena *scratch = arena_new();
+  bool good = open_hopeful(s, scratch, outer, groupings, best, in, &hopeful);
+  *least = good && hopeful ? in[0].bound : (Bound){UINT64_MAX, "memory"};
+  if (good && hopeful) {
+    search_groups(in, hopeful);
+    qsort(in, hopeful, sizeof *in, compare_best);
+    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) search_place(s, &in[g], best);
+  }
+  arena_free(scratch);
+  if (best->arena) arena_adopt(s->arena, best->arena);
+  best->arena = NULL;
+  return good;
+}
+
+bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
+  Groupings groupings;
+  return search_groupings(s, outer, &groupings) && search_with(s, outer, &groupings, best, least);
+}
+
+bool search_nearby(Search *s, Found *best, Bound *least) {
+  Groupings groupings = groupings_near(s, best);
+  return search_with(s, &best->outer, &groupings, best, least);
+}
