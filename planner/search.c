@@ -11,8 +11,9 @@ enum { PLACED_SMALL = 3, SHORT_PLAN = 2000, LONG_PLAN = 4000 };
  * where looking takes long and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FROM_BOUND = 1.025;
 
-/* A plan this far from the bound is looked for with these shares of the budget too; a long one with the first. */
+/* This far from the bound a plan is stuck: moves found nothing better, which need not mean that there is nothing. */
 static const double STUCK = 1.0025;
+/* It is then looked for with these shares of the budget too; a long one with the first. */
 static const double lesser_budgets[] = {0.94, 0.87};
 enum { LESSER_BUDGETS = sizeof lesser_budgets / sizeof *lesser_budgets };
 
@@ -279,12 +280,11 @@ static bool try_all(Search *s, Candidate *candidates, uint32_t total, Found *fou
   return try_candidates(s, candidates, total, false, found) && try_candidates(s, candidates, total, true, found);
 }
 
-static bool is_stuck(const Found *found, const Bound *bound) { return found->fits && (double)found->sim.step_ns > STUCK * (double)bound->ns; }
+bool search_is_stuck(const Found *found, const Bound *bound) { return found->fits && (double)found->sim.step_ns > STUCK * (double)bound->ns; }
 
 static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
-  uint32_t instrs = found->plan ? found->plan->instrs.count : LONG_PLAN;
-  if (instrs >= LONG_PLAN || !is_stuck(found, bound)) return false;
-  return instrs < SHORT_PLAN || (double)found->sim.step_ns > FAR_FROM_BOUND * (double)bound->ns;
+  if (!search_is_stuck(found, bound) || found->plan->instrs.count >= LONG_PLAN) return false;
+  return found->plan->instrs.count < SHORT_PLAN || (double)found->sim.step_ns > FAR_FROM_BOUND * (double)bound->ns;
 }
 
 /* least: falls to the bound of what is tried. */
@@ -306,7 +306,7 @@ static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Foun
   const uint64_t budget = s->budget;
   bool good = true;
   s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
-  for (uint32_t i = 0; i < LESSER_BUDGETS && good && is_stuck(found, &candidates[0].bound); i++) {
+  for (uint32_t i = 0; i < LESSER_BUDGETS && good && search_is_stuck(found, &candidates[0].bound); i++) {
     if (i && found->plan->instrs.count >= LONG_PLAN) break;
     s->budget = (uint64_t)(lesser_budgets[i] * (double)budget);
     good = try_all(s, candidates, total, found);

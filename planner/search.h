@@ -86,6 +86,8 @@ bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *fo
 bool search_outer(Search *search, const Outer *outer, Found *best, Bound *least);
 /* Likewise, of its own outer choice with somewhat finer and coarser units. */
 bool search_nearby(Search *search, Found *best, Bound *least);
+/* It fits, so far from the bound that it is worth looking elsewhere. */
+bool search_is_stuck(const Found *found, const Bound *bound);
 /* The decisions as a placed plan. effort: memory_place's. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);

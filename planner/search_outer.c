@@ -8,6 +8,7 @@ enum { PLACED_GROUPINGS = 2 };
 /* Units this much as large are near. */
 static const double nearby_sizes[] = {0.6, 0.8, 1.25, 1.6};
 enum { NEARBY_SIZES = sizeof nearby_sizes / sizeof *nearby_sizes };
+_Static_assert((int)NEARBY_SIZES <= (int)MAX_GROUPINGS, "one Groupings holds them");
 
 /* --- groupings --------------------------------------------------------------------------------------------------------------- */
 

@@ -9,8 +9,8 @@ enum { PLACED_IN_VAIN = 40000 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
-static const double AS_ESTIMATED = 1.001, OPEN_ABOVE = 1.005;
-static const double NEARBY = 1.03;        /* likewise, in plans of so few operators that each wait counts */
+static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts */
+static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
 
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {
   *found = (Found){.outer = in->outer, .grouping = in->grouping, .decisions = *decisions, .bound = in->bound};
@@ -129,14 +129,14 @@ static void place_settings(Search *s, Inner *in, Found *best) {
   uint64_t step = best->plan ? best->sim.step_ns : UINT64_MAX;
   if (!inner_settings(in) || step <= bound_reached(&in->bound)) return;
   Arena *scratch = arena_new();
-  Settings settings = list_settings(scratch, in, NEARBY * (double)step);
+  Settings settings = list_settings(scratch, in, COMPARABLE * (double)step);
   uint32_t count;
   const IssueRule *rules = inner_rules(&count);
   if (settings.count) qsort(settings.data, settings.count, sizeof(Setting), compare_settings);
   Trial trial = inner_new_trial(in);
   for (uint32_t i = 0, vain = 0; i < settings.count && i < PLACED_SETTINGS && vain < PLACED_IN_VAIN; i++) {
     const Setting *setting = &settings.data[i];
-    if (best->plan && (double)setting->ns >= NEARBY * (double)best->sim.step_ns) break;
+    if (best->plan && (double)setting->ns >= COMPARABLE * (double)best->sim.step_ns) break;
     inner_set(in, setting->number, &trial);
     trial.issue = rules[setting->rule];
     Decisions decisions = inner_decisions(in, &trial);
@@ -231,7 +231,7 @@ static void try_others(Search *s, const Inner *in, Found *best) {
   const IssueRule issue = best->decisions.issue;
   const uint32_t prefetch = best->decisions.prefetch;
   for (int i = 0; i < PLACED_OTHERS && in->pool[i].ns != UINT64_MAX; i++) {
-    if ((double)in->pool[i].ns > NEARBY * (double)best->estimate_ns) break;
+    if ((double)in->pool[i].ns > COMPARABLE * (double)best->estimate_ns) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
     decisions.issue = issue;
     if (prefetch == PREFETCH_EARLY)
@@ -253,9 +253,9 @@ static void try_keeping_all(Search *s, Inner *in, Found *best) {
 void search_place(Search *s, Inner *in, Found *best) {
   uint64_t before = best->plan ? best->sim.step_ns : UINT64_MAX;
   place_within(s, in, best);
-  bool found = best->plan && best->sim.step_ns < before;
-  if (found && best->sim.step_ns > bound_reached(&in->bound) && in->items.count <= FEW_ITEMS) try_other_rules(s, in, best);
-  if (found && !s->brief && (double)best->sim.step_ns > OPEN_ABOVE * (double)in->bound.ns && in->items.count <= FEW_ITEMS) try_others(s, in, best);
+  bool found = best->plan && best->sim.step_ns < before, few = in->items.count <= FEW_ITEMS;
+  if (found && few && best->sim.step_ns > bound_reached(&in->bound)) try_other_rules(s, in, best);
+  if (found && few && !s->brief && search_is_stuck(best, &in->bound)) try_others(s, in, best);
   if (s->brief) return;
   inner_set_budget(in, s->budget);
   place_settings(s, in, best);

@@ -92,7 +92,8 @@ static const char *room(const Facts *f) {
 static const char *bound(const Facts *f) {
   const PlanSummary *s = &f->plan->summary;
   double gap = 100 * ((double)f->sim->step_ns / (double)s->lower_bound_ns - 1);
-  return arena_printf(f->arena, "The step is bound by %s: no plan for this machine, with units of the sizes tried, is faster than %s under the same cost model, and this one is %.1f %% above that.",
+  return arena_printf(f->arena, "The step is bound by %s: no plan for this machine, with units of the sizes tried, is faster than %s under the "
+                                "same cost model, and this one is %.1f %% above that.",
                       plan_str(f->plan, s->bound_by), time(f, s->lower_bound_ns), gap > 0 ? gap : 0);
 }
 
