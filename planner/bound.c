@@ -381,7 +381,7 @@ Bound bound_of(const BoundInput *in) {
   const double *live = terms_live(scratch, in);
   MicroPass passes[MICRO_PASSES];
   uint32_t count = schedule_passes(in->start, passes), most = 0;
-  Bound bound = {schedule_ends_ns(in->skeleton), ""};
+  Bound bound = {in->skeleton->ends_ns, ""};
   for (uint32_t p = 0; p < count && bound.ns != UINT64_MAX; p++) {
     MicroBound micro = bound_queues(scratch, in, &passes[p], live);
     if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;

@@ -102,13 +102,15 @@ static uint64_t time_of(const Program *program, const Cluster *cluster, InstrOp 
   return ns;
 }
 
-/* The two passes before Adafactor's update. Their sums over the shard group run beside those of other units and are
- * left out: the lower bound rests on this. */
-static uint64_t factored_ns(const Program *program, const Cluster *cluster, const Unit *unit, uint64_t shard) {
+/* The two passes before Adafactor's update. */
+static void add_factored(const Program *program, const Cluster *cluster, const PlanWorld *world, const Unit *unit, uint64_t shard, UnitFigures *f) {
   uint64_t reduce = dtype_bytes(program->graph->recipe.reduce), norms = 8 * EXACT_DIGITS * (uint64_t)unit->params.count;
   uint64_t sums = 2 * factored_bytes(program, unit) + norms;
-  return time_of(program, cluster, INSTR_ADAFACTOR_SUMS, shard * (reduce + dtype_bytes(program->graph->recipe.master)) + sums) +
-         time_of(program, cluster, INSTR_ADAFACTOR_MOMENTS, shard * reduce + 2 * sums);
+  f->factored_ns[0] = time_of(program, cluster, INSTR_ADAFACTOR_SUMS, shard * (reduce + dtype_bytes(program->graph->recipe.master)) + sums);
+  f->factored_ns[1] = time_of(program, cluster, INSTR_ADAFACTOR_MOMENTS, shard * reduce + 2 * sums);
+  if (world->shard == 1) return;
+  f->factored_sum_ns[0] = cost_collective(cluster, world, INSTR_ALLREDUCE_INT, sums);
+  f->factored_sum_ns[1] = cost_collective(cluster, world, INSTR_ALLREDUCE_INT, norms);
 }
 
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
@@ -135,7 +137,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     uint64_t state = dtype_bytes(recipe->master) + figures_moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe) + reduce;
     f->squares_ns = time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
     f->optimizer_ns = time_of(program, cluster, update, shard * moved);
-    if (recipe->optimizer == OPTIMIZER_ADAFACTOR) f->optimizer_ns += factored_ns(program, cluster, &units->units.data[u], shard);
+    if (recipe->optimizer == OPTIMIZER_ADAFACTOR) add_factored(program, cluster, world, &units->units.data[u], shard, f);
     if (outer->accumulation == 1) continue;
     f->clear_ns = time_of(program, cluster, INSTR_ZERO, (decisions_holds_gradients(outer) ? full : shard) * reduce);
     f->clears_image = f->image_ns && !decisions_holds_gradients(outer);
@@ -171,8 +173,7 @@ uint64_t figures_host(const Program *program, const UnitSet *units, const Decisi
 
 StepFigures figures_of_step(const Program *program, const Cluster *cluster, const PlanWorld *world) {
   StepFigures of = {.rest_ns = 4 * time_of(program, cluster, INSTR_ZERO, 8)};
-  if (world->ranks > 1) of.count_ns = cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8);
+  if (world->ranks > 1) of.count_ns = of.loss_ns = cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8);
   if (world->shard > 1) of.norm_ns = cost_collective(cluster, world, INSTR_ALLREDUCE_EXACT, 8 * EXACT_DIGITS);
-  if (world->ranks > 1) of.rest_ns += cost_collective(cluster, world, INSTR_ALLREDUCE_SUM, 8); /* of the loss */
   return of;
 }

@@ -76,6 +76,7 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
   }
   skeleton->first[program->ops.count] = count;
   order_reductions(arena, skeleton);
+  skeleton->ends_ns = schedule_ends(arena, skeleton);
   return skeleton;
 }
 
@@ -433,41 +434,12 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .start = ARENA_ARRAY(arena, uint64_t, steps)};
 }
 
-static uint64_t begin_ns(const Skeleton *skeleton) {
-  uint64_t compute = 0, out = 0;
-  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
-    const UnitFigures *of = &skeleton->figures[u];
-    compute += of->clear_ns;
-    if (of->clears_image) out = later(out, compute) + of->image_ns;
-    if (of->clears_image && !skeleton->copies_beside) compute += of->image_ns;
-  }
-  return later(skeleton->step.count_ns, later(compute, out));
-}
-
-static uint64_t update_ns(const Skeleton *skeleton) {
-  uint64_t compute = 0, fetched = 0, stored = 0;
-  uint64_t *in = skeleton->copies_beside ? &fetched : &compute, *out = skeleton->copies_beside ? &stored : &compute;
-  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
-    *in += skeleton->figures[u].image_ns;
-    compute = later(compute, *in) + skeleton->figures[u].squares_ns;
-  }
-  compute += skeleton->step.norm_ns;
-  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
-    *in += skeleton->figures[u].bring_ns;
-    compute = later(compute, *in) + skeleton->figures[u].optimizer_ns;
-    *out = later(*out, compute) + skeleton->figures[u].return_ns;
-  }
-  return later(compute, *out);
-}
-
-uint64_t schedule_ends_ns(const Skeleton *skeleton) { return begin_ns(skeleton) + update_ns(skeleton); }
-
 /* main_ns: of the main pass. */
 static void total_times(Builder *b, uint64_t main_ns) {
   Schedule *schedule = b->schedule;
   MicroPass passes[MICRO_PASSES];
   uint32_t count = schedule_passes(b->decisions, passes);
-  schedule->step_ns = schedule_ends_ns(b->skeleton) + b->skeleton->step.rest_ns;
+  schedule->step_ns = b->skeleton->ends_ns + b->skeleton->step.rest_ns;
   for (uint32_t p = 0; p < count; p++) {
     bool main = passes[p].gathers == gathers_mostly(b->decisions) && passes[p].reduces;
     schedule->step_ns += passes[p].count * (main ? main_ns : schedule_time(b, passes[p].gathers, passes[p].reduces));

@@ -62,12 +62,15 @@ enum { MICRO_PASSES = 3, FETCHES_AHEAD = 8 };
 /* The micro-batches of a step, in order. Returns how many passes there are. */
 uint32_t schedule_passes(const Decisions *decisions, MicroPass out[MICRO_PASSES]);
 
+enum { FACTORED_PASSES = 2 };
+
 /* What is fixed while decisions vary: figures of units under one world. */
 typedef struct UnitFigures {
   uint64_t full_bytes, gradient_bytes; /* gathered; unreduced */
   uint64_t part_bytes;                 /* reduced over the shard group, not yet over the replicas */
   uint64_t gather_ns, reduce_ns;       /* reduce: all collectives of its gradient */
   uint64_t clear_ns, squares_ns, optimizer_ns; /* its gradient to zero as the step begins, 0 where it is written; at the end */
+  uint64_t factored_ns[FACTORED_PASSES], factored_sum_ns[FACTORED_PASSES]; /* before Adafactor's update: compute; sums over the shard group */
   /* Of what is offloaded; 0 where nothing is: */
   uint64_t shard_bytes, fetch_ns;           /* the shard that a gather reads, where it must be fetched */
   uint64_t image_bytes, image_ns;           /* the reduced gradient; one way */
@@ -77,8 +80,8 @@ typedef struct UnitFigures {
 
 /* Of the segments "begin" and "update", what no unit causes. */
 typedef struct StepFigures {
-  uint64_t count_ns, norm_ns; /* collectives: of the targets' count as a step begins; between squares and optimizers */
-  uint64_t rest_ns;           /* of scalars; may run beside something else */
+  uint64_t count_ns, norm_ns, loss_ns; /* collectives: of the targets' count as a step begins; between squares and optimizers; beside these */
+  uint64_t rest_ns;                    /* of scalars; may run beside something else */
 } StepFigures;
 
 /* Where units are touched, in ops: the same for all decisions about one grouping. */
@@ -96,6 +99,7 @@ typedef struct Skeleton {
   bool shared_queue; /* gathers and reductions serialise */
   bool copies_beside; /* fetches and stores run beside compute; else they take its time */
   uint64_t update_bytes; /* images that the update has on the device at once */
+  uint64_t ends_ns;      /* of the segments "begin" and "update" without StepFigures.rest_ns; no plan's take less */
   UnitOps *ops;      /* by unit */
   uint32_t *reduced, reduced_count; /* units that have a gradient, by its last operator: the order of the reduce queue */
   uint32_t *first;   /* by op, and one past the last: range of touched */
@@ -104,9 +108,6 @@ typedef struct Skeleton {
 
 /* Beside a unit's unreduced gradient, while that is reduced. */
 uint64_t schedule_reduced_bytes(const Decisions *decisions, const UnitFigures *figures);
-/* Of the segments "begin" and "update": compute and both directions of the host link, in the order of the plan, as if addresses made
- * nothing wait; without StepFigures.rest_ns. No plan's take less. */
-uint64_t schedule_ends_ns(const Skeleton *skeleton);
 /* outer: ranks, shard, replicas, accumulation, offload, gather_once and reduce_once are set. */
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  StepFigures step, const Decisions *outer, const Device *device);

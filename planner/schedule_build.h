@@ -1,5 +1,6 @@
 /* Owns: nothing; what the files of the schedule share. schedule.c lists steps, gathers and reductions and holds buffers,
- * schedule_trips.c what goes to the host and back, schedule_time.c has the clocks. */
+ * schedule_trips.c what goes to the host and back, schedule_time.c has the clocks of a
+ * micro-batch, schedule_ends.c those of what comes before and after all of them. */
 #ifndef FSDPC_PLANNER_SCHEDULE_BUILD_H
 #define FSDPC_PLANNER_SCHEDULE_BUILD_H
 
@@ -45,6 +46,11 @@ static inline int32_t sooner_step(int32_t a, int32_t b) { return a < b ? a : b; 
 
 /* The time of one micro-batch; sets arrived, done, gone and start. */
 uint64_t schedule_time(Builder *b, bool gathers, bool reduces);
+
+/* --- schedule_ends.c ---------------------------------------------------------------------------------------------- */
+
+/* Skeleton.ends_ns, of a skeleton that is complete but for it. */
+uint64_t schedule_ends(Arena *arena, const Skeleton *skeleton);
 
 /* --- schedule_trips.c --------------------------------------------------------------------------------------------- */
 

@@ -78,14 +78,15 @@ static uint64_t gather_unit(const Builder *b, Clocks *c, const UnitFigures *of) 
   return begin;
 }
 
-/* Returns when its gradient is. */
+/* Returns when its gradient is. Copies that do not run beside compute hold it up until they can begin. */
 static uint64_t reduce_unit(const Builder *b, Clocks *c, const UnitFigures *of) {
-  bool adds = of->image_ns && decisions_adds_up(b->decisions);
+  bool beside = b->skeleton->copies_beside, adds = of->image_ns && decisions_adds_up(b->decisions);
   if (adds) c->in = later(c->in, c->compute) + of->image_ns;
+  if (adds && !beside) c->compute = c->in;
   uint64_t end = later(c->compute, adds ? c->in : 0);
   if (b->decisions->ranks > 1) end = occupy(c, &c->reduce, end, of->reduce_ns);
   if (of->image_ns) end = c->out = later(c->out, end) + of->image_ns;
-  if (of->image_ns && !b->skeleton->copies_beside) c->compute += (adds ? 2 : 1) * of->image_ns;
+  if (of->image_ns && !beside) wait_for(c, end);
   return end;
 }
 
