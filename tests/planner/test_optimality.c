@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 enum { MODELS = 60 };
-/* Of explicit issue slots: assignments of one set of items, of one model; sets of items and plans placed of a model. */
-enum { MOST_ASSIGNMENTS = 5000, MOST_JUDGED = 5000, MOST_SETS = 3000, MOST_PLACED = 60 };
+/* Of explicit issue slots, for one model: schedules built; plans placed. */
+enum { MOST_JUDGED = 200000, MOST_PLACED = 2000 };
 
 typedef struct Fixture {
   Arena *arena;
@@ -162,65 +162,64 @@ typedef struct Slots {
   Arena *arena, *scratch; /* of the model; of this set of items */
   Inner *in;
   Candidate base;
+  Trial trial; /* its slots are `slot` */
   Schedule schedule;
   int32_t *floor, *slot; /* by use */
   uint64_t target; /* only what is faster is of interest */
-  uint32_t judged;
+  uint32_t judged, left; /* schedules built; that may still be */
   Candidates *out;
 } Slots;
 
 static void open_slots(Slots *s) {
-  Trial trial = trial_of(s->in, &s->base);
-  Decisions d = inner_decisions(s->in, &trial);
+  s->trial = trial_of(s->in, &s->base);
+  Decisions d = inner_decisions(s->in, &s->trial);
   d.prefetch = 0; /* each gather at its use */
   schedule_build(&s->schedule, s->scratch, s->in->skeleton, &d);
   s->floor = ARENA_ARRAY(s->scratch, int32_t, s->schedule.use_count);
-  s->slot = ARENA_ARRAY(s->scratch, int32_t, s->schedule.use_count);
+  s->trial.slots = s->slot = ARENA_ARRAY(s->scratch, int32_t, s->schedule.use_count);
   for (uint32_t i = 0; i < s->schedule.use_count; i++)
     for (uint32_t j = 0; j < i; j++)
       if (s->schedule.uses[j].unit == s->schedule.uses[i].unit) s->floor[i] = s->schedule.uses[j].last + 1;
 }
 
-/* Whether no assignment reaches the target: compute alone takes as long, or the earliest slots do, where communication slows
- * nothing down. */
-static bool is_hopeless(Slots *s) {
-  uint64_t ns = 0;
-  for (int32_t i = 0; i < s->schedule.step_count; i++) ns += s->in->skeleton->op_ns[s->schedule.steps[i].op];
-  if (ns * s->in->base.accumulation + schedule_ends_ns(s->in->skeleton) >= s->target) return true;
-  if (s->in->base.contention > 0 || s->in->skeleton->shared_queue) return false;
-  Trial trial = trial_of(s->in, &s->base);
-  Decisions d = inner_decisions(s->in, &trial);
-  Schedule earliest;
-  for (uint32_t i = 0; i < s->schedule.use_count; i++) s->slot[i] = i && s->slot[i - 1] > s->floor[i] ? s->slot[i - 1] : s->floor[i];
-  d.slots = s->slot;
-  schedule_build(&earliest, s->scratch, s->in->skeleton, &d);
-  return earliest.step_ns >= s->target;
+static int32_t earliest(const Slots *s, uint32_t use) {
+  return use && s->slot[use - 1] > s->floor[use] ? s->slot[use - 1] : s->floor[use];
 }
 
-/* How many assignments there are, counted over the last slot taken; more than the most that are of interest end the count. */
-static uint64_t count_slots(const Slots *s) {
-  uint64_t total = 1, *ways = ARENA_ARRAY(s->scratch, uint64_t, (size_t)s->schedule.step_count + 1);
-  ways[0] = 1;
-  for (uint32_t i = 0; i < s->schedule.use_count && total <= MOST_ASSIGNMENTS; i++) {
-    uint64_t sum = 0;
-    total = 0;
-    for (int32_t q = 0; q <= s->schedule.step_count; q++) {
-      sum += ways[q];
-      ways[q] = q >= s->floor[i] && q <= s->schedule.uses[i].first ? sum : 0;
-      total += ways[q];
-    }
-  }
-  return total;
+/* Whether compute alone takes as long as the target, whatever the slots. */
+static bool is_hopeless(const Slots *s) {
+  uint64_t ns = 0;
+  for (int32_t i = 0; i < s->schedule.step_count; i++) ns += s->in->skeleton->op_ns[s->schedule.steps[i].op];
+  return ns * s->in->base.accumulation + s->in->skeleton->ends_ns >= s->target;
+}
+
+/* Whether the slots before `use` leave hope: with the others as early as can be, where communication slows nothing down and gathers
+ * wait for no reductions, they are fast enough. */
+static bool may_be_fast(Slots *s, uint32_t use) {
+  Inner relaxed = *s->in;
+  Skeleton skeleton = *relaxed.skeleton;
+  skeleton.shared_queue = false;
+  relaxed.skeleton = &skeleton;
+  relaxed.base.contention = 0;
+  relaxed.room = INT64_MAX;
+  for (uint32_t i = use; i < s->schedule.use_count; i++) s->slot[i] = earliest(s, i);
+  s->judged++;
+  return inner_judge(&relaxed, &s->trial) && s->trial.ns < s->target;
+}
+
+/* Likewise: with the others at their uses, where they take the least memory, they fit. */
+static bool may_fit(Slots *s, uint32_t use) {
+  for (uint32_t i = use; i < s->schedule.use_count; i++) s->slot[i] = s->schedule.uses[i].first;
+  s->judged++;
+  return inner_judge(s->in, &s->trial);
 }
 
 static void judge_slots(Slots *s) {
   Candidate c = s->base;
   uint32_t bytes = s->schedule.use_count * (uint32_t)sizeof(int32_t);
-  c.slots = s->slot;
-  Trial trial = trial_of(s->in, &c);
   s->judged++;
-  if (!inner_judge(s->in, &trial)) return;
-  c.ns = trial.ns;
+  if (!inner_judge(s->in, &s->trial)) return;
+  c.ns = s->trial.ns;
   check_bound(s->in, &c);
   if (c.ns >= s->target) return;
   c.slots = memcpy(ARENA_ARRAY(s->arena, int32_t, s->schedule.use_count), s->slot, bytes);
@@ -228,55 +227,54 @@ static void judge_slots(Slots *s) {
 }
 
 static void assign_slots(Slots *s, uint32_t use) {
+  if (s->judged >= s->left) return;
   if (use == s->schedule.use_count) {
     judge_slots(s);
     return;
   }
-  int32_t before = use ? s->slot[use - 1] : 0, floor = s->floor[use] > before ? s->floor[use] : before;
-  for (s->slot[use] = floor; s->slot[use] <= s->schedule.uses[use].first; s->slot[use]++) assign_slots(s, use + 1);
+  if (!may_fit(s, use) || !may_be_fast(s, use)) return;
+  for (int32_t slot = earliest(s, use); slot <= s->schedule.uses[use].first; slot++) {
+    s->slot[use] = slot;
+    assign_slots(s, use + 1);
+  }
 }
 
 typedef struct SlotResult {
   uint64_t best;       /* placed; UINT64_MAX: nothing faster */
   uint32_t judged;
-  bool complete; /* no set of items was left out */
+  bool complete; /* nothing was left out */
 } SlotResult;
 
-/* False when there are too many assignments. */
-static bool enumerate_slots(Fixture *f, Slots *s, uint32_t left) {
+/* False when there were too many. */
+static bool enumerate_slots(Fixture *f, Slots *s) {
   Arena *own = f->search.arena, *inner = s->in->arena;
   f->search.arena = s->in->arena = s->scratch;
   open_slots(s);
-  uint64_t count = is_hopeless(s) ? 0 : count_slots(s);
-  bool few = count <= MOST_ASSIGNMENTS && count <= left;
-  if (count && few) assign_slots(s, 0);
+  if (!is_hopeless(s)) assign_slots(s, 0);
   f->search.arena = own;
   s->in->arena = inner;
-  return few;
+  return s->judged < s->left;
 }
 
-/* Sets of items that fit under some rule, those that a rule makes fastest first, under all assignments of slots where these are few. */
+/* Sets of items that fit under some rule, those that a rule makes fastest first, under all assignments of slots, as far as the
+ * schedules that may be built for a model reach. */
 static SlotResult best_with_slots(Fixture *f, Arena *arena, Space *space, uint64_t target) {
   SlotResult result = {.best = UINT64_MAX, .complete = true};
   Arena *scratch = arena_new();
   Candidates faster = {0}, *all = &space->candidates;
   bool *seen = ARENA_ARRAY(arena, bool, (size_t)space->groups * MOST_SETTINGS);
-  uint32_t sets = 0;
   if (all->count) qsort(all->data, all->count, sizeof(Candidate), compare_candidates);
   for (uint32_t i = 0; i < all->count; i++) {
     const Candidate *c = &all->data[i];
     if (seen[c->group * MOST_SETTINGS + c->setting]) continue;
     seen[c->group * MOST_SETTINGS + c->setting] = true;
-    if (sets++ == MOST_SETS) {
-      result.complete = false;
-      break;
-    }
-    Slots slots = {.arena = arena, .scratch = scratch, .in = &space->in[c->group], .base = *c, .target = target, .out = &faster};
-    if (!enumerate_slots(f, &slots, MOST_JUDGED - result.judged)) result.complete = false;
+    Slots slots = {.arena = arena, .scratch = scratch, .in = &space->in[c->group], .base = *c, .target = target, .left = MOST_JUDGED - result.judged, .out = &faster};
+    if (!enumerate_slots(f, &slots)) result.complete = false;
     result.judged += slots.judged;
     arena_reset(scratch);
   }
   arena_free(scratch);
+  if (faster.count > MOST_PLACED) result.complete = false;
   if (faster.count) result.best = best_placed(f, space->in, &faster, MOST_PLACED);
   return result;
 }
@@ -364,8 +362,9 @@ static void compare_model(Fixture *f, Arena *arena, const Outer *outer, uint64_t
 
 static void search_is_close_to_the_best_also_by_explicit_issue_slots_and_the_bound_below_it(void **state) {
   const uint64_t *models = *state;
+  const uint64_t first = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 0;
   Comparison all = {.search = {.what = "the search"}, .rules = {.what = "issue rules beside issue slots"}};
-  for (uint64_t seed = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 0; seed < *models; seed++) {
+  for (uint64_t seed = first; seed < *models; seed++) {
     Fixture f;
     Random r = {seed + 5};
     open_fixture(&f, seed);
@@ -377,10 +376,9 @@ static void search_is_close_to_the_best_also_by_explicit_issue_slots_and_the_bou
   }
   print_tally(&all.search);
   print_tally(&all.rules);
-  print_message("%u assignments of slots, all that matter of %u models; %u models missed\n", all.judged, all.complete, all.missed);
-  assert_true(2 * all.search.compared >= *models);
-  assert_true(all.search.apart <= 1 + all.search.compared / 30);
-  assert_true(all.rules.apart <= 1 + all.rules.compared / 30);
+  print_message("%u schedules with explicit slots, all that could be 0.5 %% faster of %u models; %u models missed\n", all.judged, all.complete, all.missed);
+  assert_true(2 * all.search.compared >= *models - first);
+  assert_int_equal(all.search.apart, 0);
 }
 
 int main(int argc, char **argv) {
