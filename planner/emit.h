@@ -20,7 +20,7 @@ Plan *emit_plan(Arena *arena, const EmitInput *input);
 /* memory.c. requires: lifetimes. provides: offsets, arena_bytes; stops trying once they are at most `goal`. effort: what may be
  * spent on hard cases beyond the quick ways; less what was. */
 void memory_place(Plan *plan, uint64_t goal, uint64_t *effort);
-/* events.c. requires: offsets (or use_addresses false: data dependencies only, for estimates). provides: waits, records. */
-void events_insert(Arena *arena, Plan *plan, const InstrSpec *specs, bool use_addresses);
+/* events.c. requires: offsets. provides: waits, records. paced: gathers also wait for the compute that they are issued after. */
+void events_insert(Arena *arena, Plan *plan, const InstrSpec *specs, bool paced);
 
 #endif

@@ -1,10 +1,13 @@
-/* Owns: the fewest events that order everything that must be ordered across queues.
+/* Owns: the fewest events that order everything that must be ordered across queues, and those that pace gathers.
  *
  * requires: instructions in list order, addresses. provides: waits and records.
  * Dependencies: a read after a write, a write after a read or write of the same buffer, and the first access of a
  * buffer after every access of whatever lay at its addresses. Queues are FIFO and join between segments, so only the
  * latest access of each queue matters. A wait that another wait of the same instruction, or an earlier one of the same
- * queue, already implies is left out: each queue carries a vector clock of what it has seen of the others. */
+ * queue, already implies is left out: each queue carries a vector clock of what it has seen of the others.
+ *
+ * Where communication slows compute, when it runs matters: the search issues gathers beside reductions, so that both slow compute at
+ * once. A gather then starts no earlier than the compute that it is issued after, even if its addresses are free. */
 #include "planner/emit.h"
 
 typedef struct Access {
@@ -31,6 +34,7 @@ typedef struct Ordering {
   Clock queue[STREAM_COUNT];
   Regions regions[2]; /* of the device, of the host: what changes on the device leaves the host's where it lies */
   bool *placed;   /* by buffer: its region is in the map */
+  bool paced;
 } Ordering;
 
 static void join_all(Ordering *o, int32_t before) {
@@ -85,11 +89,11 @@ static void take_over(Ordering *o, int32_t b, int32_t needed[STREAM_COUNT]) {
   splice(o->arena, regions, from, to, pieces, count);
 }
 
-static void collect(Ordering *o, const PlanInstr *instr, bool use_addresses, int32_t needed[STREAM_COUNT]) {
+static void collect(Ordering *o, const PlanInstr *instr, int32_t needed[STREAM_COUNT]) {
   for (int k = 0; k < o->specs[instr->op].operand_count; k++) {
     int32_t b = plan_operand(o->plan, instr, k)->buf;
     if (b < 0) continue;
-    if (use_addresses && !o->placed[b] && !o->plan->bufs.data[b].persistent && o->plan->bufs.data[b].bytes) {
+    if (!o->placed[b] && !o->plan->bufs.data[b].persistent && o->plan->bufs.data[b].bytes) {
       take_over(o, b, needed);
       o->placed[b] = true;
     }
@@ -133,7 +137,13 @@ static void note_access(Ordering *o, int32_t index, uint32_t queue) {
   }
 }
 
-static void order_segment(Ordering *o, const PlanSegment *segment, bool use_addresses) {
+static void pace(const Ordering *o, const PlanInstr *instr, int32_t computes, int32_t needed[STREAM_COUNT]) {
+  int32_t *compute = &needed[o->plan->queue[STREAM_COMPUTE]];
+  if (instr->op == INSTR_ALLGATHER && o->paced && computes > *compute) *compute = computes;
+}
+
+static void order_segment(Ordering *o, const PlanSegment *segment) {
+  int32_t computes = PLAN_NONE; /* the last one */
   join_all(o, segment->first - 1);
   o->regions[0].count = o->regions[1].count = 0;
   for (int32_t i = segment->first; i < segment->end; i++) {
@@ -141,17 +151,19 @@ static void order_segment(Ordering *o, const PlanSegment *segment, bool use_addr
     uint32_t queue = o->plan->queue[instr->stream];
     int32_t needed[STREAM_COUNT];
     for (int q = 0; q < STREAM_COUNT; q++) needed[q] = PLAN_NONE;
-    collect(o, instr, use_addresses, needed);
+    collect(o, instr, needed);
+    pace(o, instr, computes, needed);
     add_waits(o, instr, queue, needed);
     o->queue[queue].seen[queue] = i;
     o->at[i] = o->queue[queue];
     note_access(o, i, queue);
+    if (instr->stream == STREAM_COMPUTE) computes = i;
   }
 }
 
-void events_insert(Arena *arena, Plan *plan, const InstrSpec *specs, bool use_addresses) {
+void events_insert(Arena *arena, Plan *plan, const InstrSpec *specs, bool paced) {
   Arena *scratch = arena_new();
-  Ordering o = {.arena = scratch, .plan = plan, .specs = specs};
+  Ordering o = {.arena = scratch, .plan = plan, .specs = specs, .paced = paced};
   o.access = ARENA_ARRAY(scratch, Access, plan->bufs.count);
   o.at = ARENA_ARRAY(scratch, Clock, plan->instrs.count);
   o.placed = ARENA_ARRAY(scratch, bool, plan->bufs.count);
@@ -165,6 +177,6 @@ void events_insert(Arena *arena, Plan *plan, const InstrSpec *specs, bool use_ad
     plan->instrs.data[i].wait_count = 0;
   }
   o.arena = arena; /* waits belong to the plan; regions may as well */
-  for (uint32_t s = 0; s < plan->segments.count; s++) order_segment(&o, &plan->segments.data[s], use_addresses);
+  for (uint32_t s = 0; s < plan->segments.count; s++) order_segment(&o, &plan->segments.data[s]);
   arena_free(scratch);
 }

@@ -13,9 +13,8 @@ static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FR
 
 /* This far from the bound a plan is stuck: moves found nothing better, which need not mean that there is nothing. */
 static const double STUCK = 1.0025;
-/* It is then looked for with these shares of the budget too; a long one with the first. */
-static const double lesser_budgets[] = {0.94, 0.87};
-enum { LESSER_BUDGETS = sizeof lesser_budgets / sizeof *lesser_budgets };
+/* It is then looked for with less memory too, a long one once: at steps of a fixed grid, where nearby budgets meet. */
+enum { LESSER_BUDGETS = 2, STEPS_AN_OCTAVE = 8, CLEARLY_LESS = 40 };
 
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
 enum { NEARBY_ROUNDS = 4 };
@@ -270,7 +269,6 @@ static bool bring_back(Search *s, Found *found) {
   Decisions decisions = found->decisions;
   if (!inner_bring_back(&in, &decisions)) return true;
   search_emit(s, s->arena, &in, &decisions, &s->placing, &back);
-  if (back.fits) plan_simulate(s->arena, back.plan, &back.sim);
   back.estimate_ns = found->estimate_ns;
   if (back.fits && back.sim.step_ns <= found->sim.step_ns) *found = back;
   return true;
@@ -301,6 +299,14 @@ static bool try_nearby_sizes(Search *s, Found *found, Bound *least) {
   return true;
 }
 
+/* The grid's step number i below a budget, the first one at least a fortieth less. */
+static uint64_t lesser_budget(uint64_t budget, uint64_t i) {
+  uint64_t below = budget - budget / CLEARLY_LESS, octave = 1;
+  while (octave <= below / 2) octave *= 2;
+  uint64_t step = octave / STEPS_AN_OCTAVE;
+  return step ? below - below % step - i * step : below;
+}
+
 /* Moves stop where nothing they try improves: less memory may lead elsewhere, to what is faster still. */
 static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Found *found) {
   const uint64_t budget = s->budget;
@@ -308,7 +314,7 @@ static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Foun
   s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
   for (uint32_t i = 0; i < LESSER_BUDGETS && good && search_is_stuck(found, &candidates[0].bound); i++) {
     if (i && found->plan->instrs.count >= LONG_PLAN) break;
-    s->budget = (uint64_t)(lesser_budgets[i] * (double)budget);
+    s->budget = lesser_budget(budget, i);
     good = try_all(s, candidates, total, found);
   }
   s->budget = budget;

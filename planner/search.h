@@ -88,7 +88,7 @@ bool search_outer(Search *search, const Outer *outer, Found *best, Bound *least)
 bool search_nearby(Search *search, Found *best, Bound *least);
 /* It fits, so far from the bound that it is worth looking elsewhere. */
 bool search_is_stuck(const Found *found, const Bound *bound);
-/* The decisions as a placed plan. effort: memory_place's. */
+/* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
 /* Replaces `best` by a better placed plan among the trials of an inner search, which is searched again with less room where

@@ -102,7 +102,6 @@ static uint64_t placed_ns(Fixture *f, Arena *scratch, const Inner *in, const Can
   Decisions decisions = inner_decisions(in, &trial);
   uint64_t effort = PLACING_EFFORT;
   search_emit(&f->search, scratch, in, &decisions, &effort, &found);
-  if (found.fits) plan_simulate(scratch, found.plan, &found.sim);
   uint64_t ns = found.fits ? found.sim.step_ns : UINT64_MAX;
   f->search.arena = own;
   arena_reset(scratch);
