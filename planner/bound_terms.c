@@ -53,10 +53,10 @@ double *terms_live(Arena *scratch, const BoundInput *in) {
 bool terms_shared_queue(const BoundInput *in) { return in->skeleton->shared_queue && !in->fetch_bound; }
 
 double terms_gather_ns(const BoundInput *in, uint32_t u) {
-  return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : (double)in->skeleton->figures[u].gather_ns / (1 + in->start->comm_slowdown);
+  return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : (double)in->skeleton->figures[u].gather_ns / (1 + in->start->overlap.comm_slowdown);
 }
 
-static double reduce_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].reduce_ns / (1 + in->start->comm_slowdown); }
+static double reduce_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].reduce_ns / (1 + in->start->overlap.comm_slowdown); }
 
 double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end) {
   double ns = 0;
@@ -74,8 +74,8 @@ double terms_reduced_ns(const BoundInput *in, int32_t op) {
 /* How long compute rests at least until a communicator has worked for `ns` and the host link, before or after, for `copying`, where
  * it has only operators of `meanwhile` to do. They slow each other. */
 static double rests_ns(const BoundInput *in, double ns, double copying, double meanwhile) {
-  double active = meanwhile / (1 - fmin(0.99, in->start->contention));
-  return fmax(0, copying + ns - (copying > 0 ? active : active / (1 + in->start->comm_slowdown)));
+  double active = meanwhile / (1 - fmin(0.99, in->start->overlap.contention));
+  return fmax(0, copying + ns - (copying > 0 ? active : active / (1 + in->start->overlap.comm_slowdown)));
 }
 
 /* For units that are used first: each is fetched and gathered after those before it. */
@@ -87,7 +87,7 @@ static double head_ns(const BoundInput *in, const MicroPass *pass) {
     for (uint32_t at = skeleton->first[op]; at < skeleton->first[op + 1]; at++) {
       const UnitFigures *of = &skeleton->figures[skeleton->touched[at]];
       if (skeleton->ops[skeleton->touched[at]].first_forward != op) continue;
-      double gather = in->start->shard > 1 ? (double)of->gather_ns / (1 + in->start->comm_slowdown) : 0;
+      double gather = in->start->shard > 1 ? (double)of->gather_ns / (1 + in->start->overlap.comm_slowdown) : 0;
       if (!fetched) first_fetch = (double)of->fetch_ns;
       gathered += gather;
       fetched += (double)of->fetch_ns;
@@ -149,7 +149,7 @@ static double first_gathers(const BoundInput *in, const MicroPass *pass, bool fo
 
 /* The header's k. */
 static double slowing(const BoundInput *in) {
-  double lost = 1 - 1 / (1 + in->start->comm_slowdown), kept = 1 - in->start->contention;
+  double lost = 1 - 1 / (1 + in->start->overlap.comm_slowdown), kept = 1 - in->start->overlap.contention;
   return lost < kept ? lost / kept : lost > 0;
 }
 
@@ -174,7 +174,7 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
   const Skeleton *skeleton = in->skeleton;
   uint32_t count = skeleton->reduced_count, next = 0, first = 0;
   const uint32_t *order = skeleton->reduced;
-  double *end = ARENA_ARRAY(scratch, double, count), now = 0, held = 0, kept = 1 - fmin(1, in->start->contention);
+  double *end = ARENA_ARRAY(scratch, double, count), now = 0, held = 0, kept = 1 - fmin(1, in->start->overlap.contention);
   for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
     for (; first < next && (end[first] <= now || live[j] + held > (double)in->room); first++) {
       now = fmax(now, end[first]);
@@ -193,7 +193,7 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   bool slows = !in->fetch_bound, shared = terms_shared_queue(in);
-  double c = slows ? fmin(1, in->start->contention * (1 + in->start->comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
+  double c = slows ? fmin(1, in->start->overlap.contention * (1 + in->start->overlap.comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
   double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = all_reductions(in, pass);
   double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
   const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);

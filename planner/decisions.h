@@ -43,8 +43,7 @@ typedef struct Decisions {
   IssueRule issue;   /* ahead and late: PREFETCH_EARLY */
   const int32_t *slots; /* PREFETCH_EARLY: by gather in the order of their queue, the step it is issued before; NULL: by the rule */
   uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
-  double contention; /* seconds of compute lost for a second of communication beside it */
-  double comm_slowdown; /* by which collectives take longer beside compute, as the figures of units count them */
+  PlanOverlap overlap;
 } Decisions;
 
 /* Whether a unit's parameters come from elsewhere before each use: from other ranks or the host. */

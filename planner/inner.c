@@ -102,8 +102,7 @@ static void open_base(Inner *in, const Prepared *prepared) {
                          .away = prepared->away,
                          .prefetch = early ? PREFETCH_EARLY : (uint32_t)s->settings->prefetch,
                          .issue = inner_rules(&rules)[0],
-                         .contention = cost_overlap(s->cluster, &in->world).contention,
-                         .comm_slowdown = cost_overlap(s->cluster, &in->world).comm_slowdown};
+                         .overlap = cost_overlap(s->cluster, &in->world)};
 }
 
 static Bound find_bound(const Inner *in) {

@@ -4,6 +4,8 @@
 
 #include "base/sort.h"
 
+#include <math.h>
+
 /* --- what decisions do not change ---------------------------------------------------------------------------------------- */
 
 static void widen(int32_t *first, int32_t *last, int32_t op) {
@@ -313,13 +315,16 @@ static uint64_t simulate_main(Builder *b) { return schedule_time(b, gathers_most
 
 static uint64_t before(uint64_t ns, uint64_t lasting) { return ns > lasting ? ns - lasting : 0; }
 
+/* How long before its use a gather is issued, by its own time: predicted durations are off, compute's perhaps by being shorter. */
+static double safe_share(const PlanOverlap *overlap) { return (1 + overlap->comm_spread) / (1 - fmin(overlap->compute_spread, 0.5)); }
+
 /* Delays each gather to the last step whose start still lets everything start on time: less memory, the same time. */
-static void issue_late(Schedule *schedule, const UnitFigures *figures, const uint64_t *start) {
+static void issue_late(Schedule *schedule, const UnitFigures *figures, const uint64_t *start, double safe) {
   uint64_t gather = UINT64_MAX, fetch = UINT64_MAX; /* when each of them must begin */
   for (uint32_t i = schedule->use_count; i-- > 0;) {
     Use *use = &schedule->uses[i];
     const UnitFigures *of = &figures[use->unit];
-    gather = before(start[use->first] < gather ? start[use->first] : gather, of->gather_ns);
+    gather = before(start[use->first] < gather ? start[use->first] : gather, (uint64_t)(safe * (double)of->gather_ns));
     fetch = before(gather < fetch ? gather : fetch, of->fetch_ns);
     int64_t bytes = (int64_t)of->full_bytes, shard = (int64_t)of->shard_bytes;
     int32_t cap = use->first;
@@ -460,7 +465,7 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   bound_holds(&b);
   if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(&b, &passes);
   if (issues_early(decisions) && decisions->issue.late) {
-    issue_late(schedule, skeleton->figures, b.start);
+    issue_late(schedule, skeleton->figures, b.start, safe_share(&decisions->overlap));
     ns = simulate_main(&b);
   }
   total_times(&b, ns);

@@ -64,7 +64,7 @@ static void wait_for(Clocks *c, uint64_t until) {
 }
 
 static uint64_t end_of(const Builder *b, Clocks *c) {
-  double slowdown = b->decisions->comm_slowdown;
+  double slowdown = b->decisions->overlap.comm_slowdown;
   wait_for(c, later(c->gather.until, c->reduce.until));
   return later(c->compute, c->out) - (uint64_t)(slowdown / (1 + slowdown) * (double)c->exposed);
 }
@@ -190,7 +190,7 @@ static void note_rest(Run *run) {
 
 uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
   const Step *steps = b->schedule->steps;
-  double contention = b->decisions->contention;
+  double contention = b->decisions->overlap.contention;
   Run run;
   open_run(&run, b, gathers, reduces);
   Clocks *c = &run.clocks;

@@ -199,7 +199,7 @@ static bool may_be_fast(Slots *s, uint32_t use) {
   Skeleton skeleton = *relaxed.skeleton;
   skeleton.shared_queue = false;
   relaxed.skeleton = &skeleton;
-  relaxed.base.contention = 0;
+  relaxed.base.overlap.contention = 0;
   relaxed.room = INT64_MAX;
   for (uint32_t i = use; i < s->schedule.use_count; i++) s->slot[i] = earliest(s, i);
   s->judged++;
