@@ -69,7 +69,7 @@ typedef struct Found {
   Arena *arena; /* of the plan, while the search may still find a better one; then search->arena has it */
   SimResult sim;
   Bound bound;
-  bool fits;
+  bool fits, paced; /* paced: gathers wait for the compute that they are issued after (events.c) */
 } Found;
 
 enum { MAX_GROUPINGS = 6, PLACING_EFFORT = 350000000 };
@@ -91,6 +91,8 @@ bool search_is_stuck(const Found *found, const Bound *bound);
 /* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
+/* Lets a plan's gathers start as early as they can, if that is faster. */
+void search_unpace(Search *search, Arena *arena, Found *found);
 /* Replaces `best` by a better placed plan among the trials of an inner search, which is searched again with less room where
  * addresses take more than estimated. */
 void search_place(Search *search, Inner *inner, Found *best);

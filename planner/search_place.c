@@ -6,7 +6,7 @@
 enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000, PLACED_OTHERS = 12 };
 /* Instructions in settings placed one after the other without any gain, after which the rest is left. */
 enum { PLACED_IN_VAIN = 40000 };
-/* Longer plans are close to their estimates: their gathers are always paced. */
+/* Of longer plans only the one that is chosen is tried with gathers that start as early as they can. */
 enum { PACED_INSTRS = 4000 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
@@ -14,13 +14,12 @@ static const double WITHIN_REACH = 1.003; /* estimates this close may change pla
 static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts */
 static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
 
-static bool slows_compute(const Plan *plan) { return plan->overlap.contention > 0; }
+/* Large plans are placed once, and fast: their gathers start as early as they can. */
+static bool is_paced(const Inner *in, const Plan *plan) { return plan->overlap.contention > 0 && !inner_is_large(in); }
 
-/* Gathers that wait for their slots take the estimated time. As early as addresses let them is sometimes faster, where that says
- * little: in short plans, and where other waits come in between. */
-static void unpace(Search *s, Arena *arena, Found *found) {
+/* Gathers that wait for their slots take the estimated time. As early as addresses let them is sometimes faster. */
+void search_unpace(Search *s, Arena *arena, Found *found) {
   SimResult paced = found->sim;
-  if (!slows_compute(found->plan) || found->plan->instrs.count > PACED_INSTRS) return;
   events_insert(arena, found->plan, s->specs, false);
   plan_simulate(arena, found->plan, &found->sim);
   if (found->sim.step_ns < paced.step_ns) return;
@@ -38,12 +37,13 @@ void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *deci
                      .spans = s->spans,
                      .span_paths = s->span_paths};
   found->plan = emit_plan(arena, &input);
+  found->paced = is_paced(in, found->plan);
   memory_place(found->plan, s->budget, effort);
-  events_insert(arena, found->plan, s->specs, slows_compute(found->plan));
+  events_insert(arena, found->plan, s->specs, found->paced);
   found->fits = found->plan->arena_bytes <= s->budget;
   if (!found->fits) return;
   plan_simulate(arena, found->plan, &found->sim);
-  unpace(s, arena, found);
+  if (found->paced && found->plan->instrs.count <= PACED_INSTRS) search_unpace(s, arena, found);
 }
 
 /* Emits, places and simulates, and keeps the plan if it is better than `best`. What came of it: */
