@@ -43,7 +43,7 @@ typedef struct Decisions {
   IssueRule issue;   /* ahead and late: PREFETCH_EARLY */
   const int32_t *slots; /* PREFETCH_EARLY: by gather in the order of their queue, the step it is issued before; NULL: by the rule */
   uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
-  PlanOverlap overlap;
+  PlanOverlap overlap; /* figures of units count comm_slowdown */
 } Decisions;
 
 /* Whether a unit's parameters come from elsewhere before each use: from other ranks or the host. */

@@ -94,7 +94,7 @@ bool inference_plan(Search *s, Found *found) {
                      .span_paths = s->span_paths};
   found->plan = emit_plan(s->arena, &input);
   memory_place(found->plan, s->budget, &s->placing);
-  events_insert(s->arena, found->plan, s->specs, found->plan->overlap.contention > 0);
+  events_insert(s->arena, found->plan, s->specs, false);
   found->fits = found->plan->arena_bytes <= s->budget;
   plan_simulate(s->arena, found->plan, &found->sim);
   found->bound = (Bound){found->sim.step_ns, "compute"}; /* nothing was chosen */

@@ -91,7 +91,7 @@ bool search_is_stuck(const Found *found, const Bound *bound);
 /* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
-/* Lets a plan's gathers start as early as they can, if that is faster. */
+/* Lets a paced plan's gathers start as early as they can, if that is faster. */
 void search_unpace(Search *search, Arena *arena, Found *found);
 /* Replaces `best` by a better placed plan among the trials of an inner search, which is searched again with less room where
  * addresses take more than estimated. */

@@ -22,7 +22,8 @@ void search_unpace(Search *s, Arena *arena, Found *found) {
   SimResult paced = found->sim;
   events_insert(arena, found->plan, s->specs, false);
   plan_simulate(arena, found->plan, &found->sim);
-  if (found->sim.step_ns < paced.step_ns) return;
+  found->paced = found->sim.step_ns >= paced.step_ns;
+  if (!found->paced) return;
   events_insert(arena, found->plan, s->specs, true);
   found->sim = paced;
 }

@@ -98,6 +98,13 @@ static char *text_of(Arena *arena, const Plan *plan) {
   return text.data;
 }
 
+/* What is said of a plan is what the simulator says of it as it is emitted, events included. */
+static void assert_time_is_of_plan(Arena *arena, const Plan *plan) {
+  SimResult sim;
+  plan_simulate(arena, plan, &sim);
+  assert_int_equal(sim.step_ns, plan->summary.step_ns);
+}
+
 static void every_plan_verifies_and_fits(void **state) {
   (void)state;
   Random r = {1};
@@ -108,8 +115,10 @@ static void every_plan_verifies_and_fits(void **state) {
     assert_true(roomy.fits);
     assert_true(roomy.plan->max_live_bytes <= roomy.plan->arena_bytes);
     assert_true(roomy.plan->summary.lower_bound_ns <= roomy.plan->summary.step_ns);
+    assert_time_is_of_plan(c.arena, roomy.plan);
     options.settings.memory_bytes = roomy.plan->arena_bytes * (60 + random_below(&r, 40)) / 100;
     PlannerResult tight = plan_case(&c, &options); /* verifies by itself when it fits */
+    assert_time_is_of_plan(c.arena, tight.plan);
     if (tight.fits)
       assert_true(tight.plan->arena_bytes <= options.settings.memory_bytes);
     else
