@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-void gaps_open(Gaps *gaps, Arena *arena, uint32_t count, int32_t first, int32_t end) {
-  *gaps = (Gaps){.first = first, .step = (end - first) / GAP_WINDOWS + 1};
+void gaps_open(Gaps *gaps, Arena *arena, uint32_t count) {
+  *gaps = (Gaps){0};
   for (int w = 0; w <= GAP_WINDOWS; w++) gaps->taken[w] = ARENA_ARRAY(arena, Taken, count);
   gaps->spare = ARENA_ARRAY(arena, Taken, count);
 }
 
-void gaps_clear(Gaps *gaps) {
+void gaps_aim(Gaps *gaps, int32_t first, int32_t end) {
+  gaps->first = first;
+  gaps->step = (end - first) / GAP_WINDOWS + 1;
   memset(gaps->count, 0, sizeof gaps->count);
   memset(gaps->sorted, 0, sizeof gaps->sorted);
 }

@@ -25,9 +25,10 @@ typedef struct Gaps {
 
 typedef enum { BEST_FIT, FIRST_FIT } Fit;
 
-/* For at most `count` buffers of the instructions [first, end). */
-void gaps_open(Gaps *gaps, Arena *arena, uint32_t count, int32_t first, int32_t end);
-void gaps_clear(Gaps *gaps);
+/* For at most `count` buffers. */
+void gaps_open(Gaps *gaps, Arena *arena, uint32_t count);
+/* Forgets what is taken; from now on all are of the instructions [first, end). */
+void gaps_aim(Gaps *gaps, int32_t first, int32_t end);
 /* The offset, `base` at least, for `size` bytes from instruction `first` to `last`. */
 uint64_t gaps_find(Gaps *gaps, uint64_t base, uint64_t size, int32_t first, int32_t last, Fit fit);
 /* The highest one that ends at `top` or below; the lowest where none does. */
