@@ -44,6 +44,7 @@ typedef struct Planned {
   SimResult sim;
   bool fits;
   const Infeasible *infeasible; /* when !fits */
+  uint64_t unplaced_ns;         /* PlannerResult; 0 for a plan that was read */
   double seconds;               /* spent planning; 0 for a plan that was read */
 } Planned;
 

@@ -215,6 +215,7 @@ int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsi
                        .sim = result->sim,
                        .fits = result->fits,
                        .infeasible = &result->infeasible,
+                       .unplaced_ns = result->unplaced_ns,
                        .seconds = result->seconds};
   return EXIT_OK;
 }

@@ -108,6 +108,7 @@ static void add_time(json_t *object, const Planned *planned, const PlanFigures *
   json_object_set_new(object, "slow_ns", integer(planned->sim.slow_ns));
   json_object_set_new(object, "lower_bound_ns", integer(plan->summary.lower_bound_ns));
   json_object_set_new(object, "gap", json_real(figures->gap));
+  json_object_set_new(object, "unplaced_step_ns", planned->unplaced_ns ? integer(planned->unplaced_ns) : json_null());
   json_object_set_new(object, "bound_by", text(plan, plan->summary.bound_by));
   json_object_set_new(object, "plan_seconds", json_real(planned->seconds));
 }

@@ -58,9 +58,7 @@ static bool meets(const PlanBuf *buf, int32_t first, int32_t last) {
   return buf->first <= last && buf->last >= first;
 }
 
-/* --- the core
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- the core ------------------------------------------------------------------------------------------ */
 
 static int by_end(const void *a, const void *b) {
   const PlanBuf *x = *(PlanBuf *const *)a, *y = *(PlanBuf *const *)b;
@@ -114,9 +112,7 @@ static uint64_t place_rest(Core *c, int32_t first, int32_t last) {
   return c->part.bytes;
 }
 
-/* --- placing again
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- placing again ------------------------------------------------------------------------------------- */
 
 static int by_offset(const void *a, const void *b) {
   const Taken *x = a, *y = b;

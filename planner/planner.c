@@ -413,6 +413,7 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
   result->plan = found.plan;
   result->sim = found.sim;
   result->fits = found.fits;
+  result->unplaced_ns = found.fits ? search->unplaced_ns : 0;
 }
 
 void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,

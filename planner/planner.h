@@ -31,6 +31,7 @@ typedef struct PlannerResult {
   Plan *plan;      /* NULL after diagnostics; when !fits, the smallest plan found */
   SimResult sim;
   bool fits;
+  uint64_t unplaced_ns; /* the best step that was estimated before addresses were known: what placing cost; 0: nothing was searched */
   Infeasible infeasible; /* when !fits */
   double seconds;
 } PlannerResult;

@@ -47,6 +47,7 @@ typedef struct Search {
   VEC(Prepared) prepared; /* one a micro-batch tried */
   VEC(Grouped) grouped;
   bool brief;              /* PlannerOptions; also while less memory than there is is tried */
+  uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
 } Search;
 

@@ -183,11 +183,17 @@ static bool search_again(Inner *in, uint64_t budget) {
   return true;
 }
 
+static void note_unplaced(Search *s, const Inner *in) {
+  uint64_t ns = in->pool[0].ns;
+  if (!s->brief && ns != UINT64_MAX && (!s->unplaced_ns || ns < s->unplaced_ns)) s->unplaced_ns = ns;
+}
+
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more; once it does,
  * with more room again where giving that up costs much. */
 static void place_within(Search *s, Inner *in, Found *best) {
   const uint64_t least = s->budget / 1000;
   uint64_t budget = search_first_budget(in), failed = 0, failed_ns = UINT64_MAX, fitted = 0;
+  note_unplaced(s, in);
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
     uint64_t excess = place_pool(s, in, best), next;
     if (excess ? place_with_less(s, in, excess, best) : as_estimated(in, best)) {

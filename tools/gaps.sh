@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Owns: how far plans are from the planner's lower bound: every shipped model on every cluster that can hold it, at shares of
-# what block units without checkpointing need beside the sharded states, one sample a micro-batch.
+# what block units without checkpointing need beside the sharded states, one sample a micro-batch. Also what addresses cost:
+# how much longer the plan's step is than the best that was estimated without them.
 #
-#   [OFFLOAD=none] tools/gaps.sh [SHARE ...]     prints a Markdown table, then median and worst (default: auto, and 80 60 40)
+#   [OFFLOAD=none] tools/gaps.sh [SHARE ...]     prints a Markdown table, then medians and worst (default: auto, and 80 60 40)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cd "$root"
@@ -17,8 +18,8 @@ clusters='dgx-a100-40 dgx-a100-80 dgx-h100 dgx-h200 hgx-b200 aws-p4d aws-p5 gcp-
 
 plan() { build/fsdpc plan "models/$1.fsdp" --cluster "models/clusters/$2.fsdp" --ranks "$3" --micro-batch 1 --json "${@:4}" 2>/dev/null; }
 
-echo '| model | ranks | cluster | share | budget | gap | bound by |'
-echo '|---|---|---|---|---|---|---|'
+echo '| model | ranks | cluster | share | budget | placing | gap | bound by |'
+echo '|---|---|---|---|---|---|---|---|'
 for cluster in $clusters; do
   for entry in $models; do
     model=${entry%:*} ranks=${entry#*:}
@@ -27,10 +28,15 @@ for cluster in $clusters; do
       bytes=$(jq -r --argjson share "$share" '.persistent_bytes + (.peak_bytes - .persistent_bytes) * $share / 100 | floor' "$scratch/none")
       plan "$model" "$cluster" "$ranks" --offload "${OFFLOAD:-auto}" --memory "${bytes}B" >"$scratch/auto" || true
       jq -r --arg m "$model" --arg r "$ranks" --arg c "$cluster" --arg s "$share" --argjson b "$bytes" \
-        'if .fits then "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | \(.gap * 10000 | round / 100) % | \(.bound_by) |"
-         else "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | does not fit | |" end' "$scratch/auto"
+        'if .fits then "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | \([.step_ns / (.unplaced_step_ns // .step_ns) - 1, 0] | max * 10000 | round / 100) % | \(.gap * 10000 | round / 100) % | \(.bound_by) |"
+         else "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | | does not fit | |" end' "$scratch/auto"
     done
   done
 done | tee "$scratch/table"
-grep -oE '[0-9.]+ % \| [a-z ]+ \|$' "$scratch/table" | cut -d' ' -f1 | sort -n |
-  awk '{ a[NR] = $1 } END { print "\nmedian " a[int((NR + 1) / 2)] " %, worst " a[NR] " % of " NR " plans" }'
+summary() { # COLUMN of the table, what it says
+  awk -F'|' -v column="$1" '$8 ~ /[0-9] %/ { sub(/ %/, "", $column); print $column + 0 }' "$scratch/table" | sort -n |
+    awk -v what="$2" '{ a[NR] = $1 } END { printf "%s: median %s %%, worst %s %% of %d plans\n", what, a[int((NR + 1) / 2)], a[NR], NR }'
+}
+echo
+summary 8 gap
+summary 7 placing

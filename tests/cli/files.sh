@@ -46,7 +46,7 @@ expect 0 plan "$model" --ranks 2 -o a.plan --json
 "$compare" fields out schema_version model.name model.params model.layers world.ranks world.shard world.replicas \
   world.ranks_per_node micro_batch accumulation strategy budget_bytes fits peak_bytes peak_at persistent_bytes \
   arena_bytes max_live_bytes memory.parameters memory.gradients memory.optimizer memory.gathered memory.activations \
-  memory.workspace step_ns tokens_per_s_per_rank mfu exposed_comm_ns lower_bound_ns gap bound_by plan_seconds \
+  memory.workspace step_ns tokens_per_s_per_rank mfu exposed_comm_ns lower_bound_ns gap unplaced_step_ns bound_by plan_seconds \
   units.name units.params units.numel units.padded units.reshard units.gather_bytes units.gather_ns \
   checkpoint.kept_bytes checkpoint.recompute_ns prefetch instructions
 expect 0 plan "$model" --ranks 2 -o b.plan
