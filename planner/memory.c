@@ -53,7 +53,7 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   Arena *scratch = arena_new();
   Gaps gaps;
   Placing p;
-  placing_open(scratch, &p, plan->bufs.count, base, goal / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES, &gaps);
+  placing_open(scratch, &p, plan->bufs.count, base, goal / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES);
   list_buffers(plan, segment, &p);
   if (p.count == 0) p.bytes = base;
   if (!placing_done(&p)) placing_keep(&p, memory_stack(plan, &input));
@@ -62,6 +62,7 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
     placing_keep(&p, memory_stack(plan, &input));
   } else if (!placing_done(&p)) {
     gaps_open(&gaps, scratch, p.count);
+    placing_prepare(scratch, &p, p.count, &gaps);
     place_by_orders(&p);
     if (goal >= least && !placing_done(&p)) memory_core(&p, effort);
   }

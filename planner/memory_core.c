@@ -187,7 +187,8 @@ static uint64_t end_of_all(const Placing *p) {
 void memory_core(Placing *p, uint64_t *effort) {
   Arena *scratch = arena_new();
   Core c = {.whole = p, .through = ARENA_ARRAY(scratch, PlanBuf *, p->count)};
-  placing_open(scratch, &c.part, p->count, p->base, p->goal, p->gaps);
+  placing_open(scratch, &c.part, p->count, p->base, p->goal);
+  placing_prepare(scratch, &c.part, p->count, p->gaps);
   int32_t at = find_tightest(p);
   for (uint32_t i = 0; i < CORES && !placing_done(p) && *effort; i++) {
     uint64_t before = p->gaps->looked;

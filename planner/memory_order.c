@@ -85,16 +85,19 @@ static const double OUT_OF_REACH = 1.05;
 
 /* --- one placing --------------------------------------------------------------------------------------- */
 
-void placing_open(Arena *arena, Placing *p, uint32_t most, uint64_t base, uint64_t goal, Gaps *gaps) {
+void placing_open(Arena *arena, Placing *p, uint32_t most, uint64_t base, uint64_t goal) {
   *p = (Placing){.all = ARENA_ARRAY(arena, PlanBuf *, most),
-                 .pieces = ARENA_ARRAY(arena, Piece, most),
-                 .spare = ARENA_ARRAY(arena, Piece, most),
-                 .fixed = ARENA_ARRAY(arena, Taken, most),
                  .base = base,
                  .goal = goal,
                  .bytes = UINT64_MAX,
-                 .offsets = ARENA_ARRAY(arena, uint64_t, most),
-                 .gaps = gaps};
+                 .offsets = ARENA_ARRAY(arena, uint64_t, most)};
+}
+
+void placing_prepare(Arena *arena, Placing *p, uint32_t most, Gaps *gaps) {
+  p->pieces = ARENA_ARRAY(arena, Piece, most);
+  p->spare = ARENA_ARRAY(arena, Piece, most);
+  p->fixed = ARENA_ARRAY(arena, Taken, most);
+  p->gaps = gaps;
 }
 
 void placing_aim(Placing *p, int32_t first, int32_t last) {
@@ -105,8 +108,7 @@ void placing_aim(Placing *p, int32_t first, int32_t last) {
 }
 
 void placing_add(Placing *p, PlanBuf *buf) {
-  p->all[p->count] = buf;
-  p->pieces[p->count++] = (Piece){buf, false};
+  p->all[p->count++] = buf;
 }
 
 uint64_t placed_end(const PlanBuf *buf) {
@@ -154,15 +156,20 @@ static uint64_t place_listed(Placing *p, uint64_t limit, Fit fit) {
   return most;
 }
 
+static void sort_pieces(Placing *p, Order order) {
+  for (uint32_t i = 0; i < p->count; i++) p->pieces[i] = (Piece){p->all[i], false};
+  if (p->count) qsort(p->pieces, p->count, sizeof *p->pieces, order);
+}
+
 void place_once(Placing *p) {
-  if (p->count) qsort(p->pieces, p->count, sizeof *p->pieces, by_lifetime);
+  sort_pieces(p, by_lifetime);
   placing_keep(p, place_listed(p, UINT64_MAX, FIRST_FIT));
 }
 
 void place_by_orders(Placing *p) {
   uint32_t all = p->count > MANY_BUFFERS ? ORDERS_OF_MANY : sizeof orders / sizeof *orders;
   for (uint32_t i = 0; i < all && !placing_done(p); i++) {
-    qsort(p->pieces, p->count, sizeof *p->pieces, orders[i]);
+    sort_pieces(p, orders[i]);
     placing_keep(p, place_listed(p, p->bytes, BEST_FIT));
   }
 }
@@ -191,7 +198,7 @@ static void hang(Placing *p, Hanging hanging) {
 
 static void blame(Placing *p, const Blame *way, uint64_t until) {
   uint64_t least = UINT64_MAX;
-  qsort(p->pieces, p->count, sizeof *p->pieces, way->order);
+  sort_pieces(p, way->order);
   hang(p, way->hanging);
   for (int r = 0, found = 0;
        r < MOST_ROUNDS && r - found <= PATIENCE && !placing_done(p) && p->gaps->looked < until; r++) {

@@ -27,7 +27,10 @@ typedef struct Placing {
 } Placing;
 
 /* For at most `most` buffers, none yet. */
-void placing_open(Arena *arena, Placing *placing, uint32_t most, uint64_t base, uint64_t goal, Gaps *gaps);
+void placing_open(Arena *arena, Placing *placing, uint32_t most, uint64_t base, uint64_t goal);
+/* Makes room for what follows but placing_add, placing_keep and placing_restore, which large segments do
+ * without. gaps: for `most` too. */
+void placing_prepare(Arena *arena, Placing *placing, uint32_t most, Gaps *gaps);
 /* Forgets all buffers, and looks at instructions [first, last] from now on. */
 void placing_aim(Placing *placing, int32_t first, int32_t last);
 void placing_add(Placing *placing, PlanBuf *buf);
