@@ -66,6 +66,14 @@ typedef struct Classes {
   uint32_t count;
 } Classes;
 
+static void reverse(Classes *classes) {
+  for (uint32_t i = 0; i < classes->count / 2; i++) {
+    Class class = classes->data[i];
+    classes->data[i] = classes->data[classes->count - 1 - i];
+    classes->data[classes->count - 1 - i] = class;
+  }
+}
+
 static Classes list_classes(const Inner *in) {
   uint32_t count = in->items.count;
   const Item **order = ARENA_ARRAY(in->arena, const Item *, count);
@@ -76,6 +84,7 @@ static Classes list_classes(const Inner *in) {
     for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
     out.data[out.count++] = (Class){order + i, end - i};
   }
+  if (in->search->reversed) reverse(&out);
   return out;
 }
 

@@ -200,9 +200,9 @@ static void blame(Placing *p, const Blame *way, uint64_t until) {
   uint64_t least = UINT64_MAX;
   sort_pieces(p, way->order);
   hang(p, way->hanging);
-  for (int r = 0, found = 0;
-       r < MOST_ROUNDS && r - found <= PATIENCE && !placing_done(p) && p->gaps->looked < until; r++) {
+  for (int r = 0, found = 0; r < MOST_ROUNDS && r - found <= PATIENCE && !placing_done(p); r++) {
     if (r >= EARLY_ROUNDS && (double)least > OUT_OF_REACH * (double)p->goal) break;
+    if (r && p->gaps->looked >= until) break;
     if (r) put_first(p);
     uint64_t bytes = place_listed(p, UINT64_MAX, FIRST_FIT);
     if (bytes < least) {
@@ -215,5 +215,6 @@ static void blame(Placing *p, const Blame *way, uint64_t until) {
 
 void place_by_blame(Placing *p, uint64_t effort) {
   uint64_t until = p->gaps->looked + effort;
-  for (uint32_t i = 0; i < BLAMES && !placing_done(p); i++) blame(p, &blames[i], until);
+  for (uint32_t i = 0; i < BLAMES && !placing_done(p) && (i == 0 || p->gaps->looked < until); i++)
+    blame(p, &blames[i], until);
 }

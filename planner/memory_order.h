@@ -41,8 +41,8 @@ bool placing_done(const Placing *placing);
 void placing_keep(Placing *placing, uint64_t bytes);
 void placing_restore(const Placing *placing);
 
-/* Each tries until the goal is reached, and keeps the best. effort: entries of `gaps` that may be looked at.
- */
+/* Each tries until the goal is reached, and keeps the best. At least one way is tried.
+ * effort: entries of `gaps` that may be looked at. */
 void place_by_orders(Placing *placing);
 void place_by_blame(Placing *placing, uint64_t effort);
 /* By first fit, those that live longest first. */

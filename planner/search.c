@@ -15,6 +15,8 @@ static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, FAR_FR
 static const double STUCK = 1.0025;
 /* It is then looked for with less memory too, a long one once: at steps of a fixed grid, where nearby budgets meet. */
 enum { LESSER_BUDGETS = 2, STEPS_AN_OCTAVE = 8, CLEARLY_LESS = 40 };
+/* And this far, or FAR_FROM_BOUND where looking takes long, with moves in another order. */
+static const double WORTH_OTHER_MOVES = 1.005;
 
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
 enum { NEARBY_ROUNDS = 4 };
@@ -307,8 +309,14 @@ static uint64_t lesser_budget(uint64_t budget, uint64_t i) {
   return step ? below - below % step - i * step : below;
 }
 
-/* Moves stop where nothing they try improves: less memory may lead elsewhere, to what is faster still. */
-static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Found *found) {
+static bool is_worth_other_moves(const Found *found, const Bound *bound) {
+  if (!found->fits) return false;
+  return (double)found->sim.step_ns > (found->plan->instrs.count < LONG_PLAN ? WORTH_OTHER_MOVES : FAR_FROM_BOUND) * (double)bound->ns;
+}
+
+/* Moves stop where nothing they try improves: less memory, or moving the classes of items in the other order, may lead elsewhere, to
+ * what is faster still. */
+static bool try_elsewhere(Search *s, Candidate *candidates, uint32_t total, Found *found) {
   const uint64_t budget = s->budget;
   bool good = true;
   s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
@@ -318,6 +326,9 @@ static bool try_with_less(Search *s, Candidate *candidates, uint32_t total, Foun
     good = try_all(s, candidates, total, found);
   }
   s->budget = budget;
+  s->reversed = good && is_worth_other_moves(found, &candidates[0].bound);
+  if (s->reversed) good = try_all(s, candidates, total, found);
+  s->reversed = false;
   s->brief = false;
   return good;
 }
@@ -328,7 +339,7 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
   *found = (Found){0};
   if (!bound_candidates(s, candidates, total)) return false;
   if (!try_all(s, candidates, total, found)) return false;
-  if (!s->brief && !try_with_less(s, candidates, total, found)) return false;
+  if (!s->brief && !try_elsewhere(s, candidates, total, found)) return false;
   if (!s->brief && !try_nearby_sizes(s, found, &candidates[0].bound)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   if (found->fits && s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;

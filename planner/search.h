@@ -46,7 +46,8 @@ typedef struct Search {
   uint64_t budget;
   VEC(Prepared) prepared; /* one a micro-batch tried */
   VEC(Grouped) grouped;
-  bool brief;              /* PlannerOptions; also while less memory than there is is tried */
+  bool brief;              /* PlannerOptions; also while a stuck plan is looked for elsewhere */
+  bool reversed;           /* moves begin with the last class of items */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
 } Search;
