@@ -1,0 +1,118 @@
+/* Owns: addresses on made-up segments: nothing that is live together overlaps, whatever the goal and the effort; effort reaches goals that
+ * the quick ways miss. */
+#include "base/checked.h"
+#include "planner/emit.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { SEGMENTS = 24, LAYERS = 14, STEPS = 6 /* instructions of a layer, each way */ };
+
+typedef struct Made {
+  Arena *arena;
+  Plan plan;
+  uint64_t state;
+} Made;
+
+static uint32_t pick(Made *m, uint32_t below) {
+  m->state = m->state * 6364136223846793005u + 1442695040888963407u; /* Knuth, MMIX */
+  return (uint32_t)(m->state >> 33) % below;
+}
+
+static void add_buf(Made *m, BufClass class, uint64_t units, int32_t first, int32_t last) {
+  PlanBuf buf = {.class = class, .bytes = units * PLAN_ALIGN_BYTES - pick(m, 200), .first = first, .last = last, .unit = PLAN_NONE};
+  vec_push(m->arena, &m->plan.bufs, buf);
+}
+
+/* One layer: what backward needs of forward, parameters gathered for both, a gradient, and what lives briefly; sizes alike in all. */
+static void add_layer(Made *m, const uint32_t sizes[STEPS], int32_t layer, int32_t end) {
+  int32_t forward = layer * STEPS, backward = end - (layer + 1) * STEPS, before = forward < 2 ? forward : 2;
+  add_buf(m, BUF_ACTIVATION, sizes[0], forward + 1, backward + 4);
+  add_buf(m, BUF_GATHERED, 4 * sizes[1], forward - before, forward + STEPS - 1);
+  add_buf(m, BUF_GATHERED, 4 * sizes[1], backward - 2, backward + 4);
+  add_buf(m, BUF_GRADFULL, 5 * sizes[1], backward + 1, backward + STEPS + 1 < end ? backward + STEPS + 1 : end - 1);
+  for (int32_t i = 0; i + 1 < STEPS; i++) {
+    add_buf(m, BUF_ACTIVATION, 2 * sizes[i], forward + i, forward + i + 1);
+    add_buf(m, BUF_ACTIVATION, 3 * sizes[i], backward + i, backward + i + 1);
+  }
+}
+
+static uint64_t most_live(const Plan *plan, int32_t end) {
+  uint64_t most = 0;
+  for (int32_t t = 0; t < end; t++) {
+    uint64_t live = 0;
+    for (uint32_t b = 0; b < plan->bufs.count; b++)
+      if (plan->bufs.data[b].first <= t && plan->bufs.data[b].last >= t) live += round_up(plan->bufs.data[b].bytes, PLAN_ALIGN_BYTES);
+    if (live > most) most = live;
+  }
+  return most;
+}
+
+static void make(Made *m, uint64_t seed) {
+  const int32_t end = 2 * LAYERS * STEPS;
+  uint32_t sizes[STEPS];
+  *m = (Made){.arena = arena_new(), .state = seed};
+  for (int i = 0; i < STEPS; i++) sizes[i] = 20 + pick(m, 200);
+  for (int32_t i = 0; i < end; i++)
+    vec_push(m->arena, &m->plan.instrs, ((PlanInstr){.stream = STREAM_COMPUTE, .phase = i < end / 2 ? PHASE_FORWARD : PHASE_BACKWARD}));
+  vec_push(m->arena, &m->plan.segments, ((PlanSegment){0, 0, end, 1}));
+  for (int32_t layer = 0; layer < LAYERS; layer++) add_layer(m, sizes, layer, end);
+  m->plan.max_live_bytes = most_live(&m->plan, end);
+}
+
+static void assert_placed(const Plan *plan) {
+  for (uint32_t i = 0; i < plan->bufs.count; i++) {
+    const PlanBuf *x = &plan->bufs.data[i];
+    assert_int_equal(x->offset % PLAN_ALIGN_BYTES, 0);
+    assert_true(x->offset + x->bytes <= plan->arena_bytes);
+    for (uint32_t k = 0; k < i; k++) {
+      const PlanBuf *y = &plan->bufs.data[k];
+      bool together = x->first <= y->last && y->first <= x->last;
+      assert_false(together && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes);
+    }
+  }
+}
+
+/* In parts of a thousand of what is live at most. */
+static const uint64_t goals[] = {999, 1000, 1010, 1040, 1100};
+enum { GOALS = sizeof goals / sizeof *goals };
+
+static void nothing_overlaps_whatever_the_effort(void **state) {
+  (void)state;
+  static const uint64_t efforts[] = {0, 1, 15, 17, 5000, 200000, 50000000};
+  for (uint64_t seed = 1; seed <= SEGMENTS / 4; seed++)
+    for (uint32_t e = 0; e < sizeof efforts / sizeof *efforts; e++)
+      for (uint32_t g = 0; g < GOALS; g++) {
+        Made m;
+        make(&m, seed);
+        uint64_t effort = efforts[e];
+        memory_place(&m.plan, m.plan.max_live_bytes / 1000 * goals[g], &effort);
+        assert_placed(&m.plan);
+        assert_true(effort <= efforts[e]);
+        arena_free(m.arena);
+      }
+}
+
+static void effort_reaches_goals_that_the_quick_ways_miss(void **state) {
+  (void)state;
+  int reached[2] = {0};
+  for (uint64_t seed = 1; seed <= SEGMENTS; seed++)
+    for (int hard = 0; hard < 2; hard++) {
+      Made m;
+      make(&m, seed);
+      uint64_t effort = hard ? 50000000 : 0, goal = m.plan.max_live_bytes / 1000 * 1010;
+      memory_place(&m.plan, goal, &effort);
+      reached[hard] += m.plan.arena_bytes <= goal;
+      arena_free(m.arena);
+    }
+  print_message("within 1 %% of what is live: %d of %d segments, %d without effort\n", reached[1], SEGMENTS, reached[0]);
+  assert_true(reached[1] > reached[0] + SEGMENTS / 2); /* a single round a window reaches 5 */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_overlaps_whatever_the_effort),
+                                     cmocka_unit_test(effort_reaches_goals_that_the_quick_ways_miss)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
