@@ -149,8 +149,10 @@ static uint64_t place_listed(Placing *p, uint64_t limit, Fit fit) {
     Taken at = taken_by(p, buf);
     buf->offset = p->pieces[i].hangs ? gaps_find_last(p->gaps, p->base, p->goal, size, at.first, at.last)
                                      : gaps_find(p->gaps, p->base, size, at.first, at.last, fit);
-    gaps_take(p->gaps, taken_by(p, buf));
-    if (placed_end(buf) > most) most = placed_end(buf);
+    at.offset = buf->offset;
+    at.end = placed_end(buf);
+    gaps_take(p->gaps, at);
+    if (at.end > most) most = at.end;
     if (most >= limit) return UINT64_MAX;
   }
   return most;
