@@ -89,7 +89,9 @@ static void how_to_read(const Report *r) {
                       "what stands above each other overlaps. Compute waits wherever its lane is empty while gather or reduce is busy: "
                       "that is exposed communication. Memory peaks at %s, in <code>%s ", size(r, r->f->live_bytes[at]), r->f->specs[peak->op].name);
   escaped(r, plan_str(r->f->plan, peak->name));
-  text_printf(r->out, "</code> (%s).</p>\n", phase_name(peak->phase));
+  text_printf(r->out, "</code> (%s), counted in the order of the plan's list, by which addresses are given; over time, as drawn, it can differ a "
+                      "little.</p>\n",
+              phase_name(peak->phase));
 }
 
 /* --- tables -------------------------------------------------------------------------------------------- */
