@@ -72,15 +72,19 @@ static uint32_t best_inner(const Inner *in, uint32_t count, uint32_t except) {
   return best;
 }
 
+/* Nothing of grouping g can be better by far, going by estimates of those before it. Long models are looked at less. */
+static bool is_settled(const Inner *in, uint32_t g, uint64_t target_ns) {
+  uint64_t best = g ? in[best_inner(in, g, g)].pool[0].ns : UINT64_MAX;
+  if (best <= target_ns) return true;
+  return inner_is_large(&in[g]) && best != UINT64_MAX && (g >= PLACED_GROUPINGS || best <= in[g].bound.ns);
+}
+
 /* Seeds on every grouping whose bound leaves hope, moves on the best two of them, on all where models are small: there the
  * best estimate is less likely to be the one that can be placed. */
 static void search_groups(Inner *in, uint32_t count) {
   uint64_t target_ns = bound_reached(&in[0].bound);
-  for (uint32_t g = 0; g < count; g++) {
-    bool reached = g && in[best_inner(in, g, g)].pool[0].ns <= target_ns;
-    reached |= inner_is_large(&in[g]) && g >= PLACED_GROUPINGS && in[best_inner(in, g, g)].pool[0].ns != UINT64_MAX;
-    if (!reached || inner_is_small(&in[g])) inner_seed(&in[g], false);
-  }
+  for (uint32_t g = 0; g < count; g++)
+    if (!is_settled(in, g, target_ns) || inner_is_small(&in[g])) inner_seed(&in[g], false);
   uint32_t winner = best_inner(in, count, count), second = best_inner(in, count, winner);
   for (uint32_t g = 0; g < count; g++) {
     uint64_t best = in[best_inner(in, count, count)].pool[0].ns;
