@@ -16,6 +16,7 @@ typedef struct StepState {
   uint64_t first_sample; /* global number of the first sample of the step */
   bool forward_only;     /* evaluation: nothing after list position `turn` runs, nothing is dropped out */
   int32_t turn;          /* of the last instruction that adds to the loss */
+  bool timed;            /* on some rank: collectives are issued alike on all, by graphs or one by one */
   uint64_t position;     /* of the first row in its context (instr.def); 0 in training */
 } StepState;
 

@@ -192,9 +192,11 @@ static bool is_one_graph(const Plan *plan) {
   return true;
 }
 
-/* Evaluation and sampling leave no graphs: what they run ends, or stands, elsewhere. */
+/* Evaluation and sampling leave no graphs: what they run ends, or stands, elsewhere. NCCL wants all ranks to launch a collective from
+ * a graph or none, so a step that is timed on one rank is launched as there on the others. */
 static bool queue_segment(CudaBackend *cuda, int32_t index) {
-  if (!cuda->use_graphs || !cuda->warm || cuda->machine.state->forward_only) return issue_segment(cuda, index, NULL);
+  const StepState *state = cuda->machine.state;
+  if (!cuda->use_graphs || !cuda->warm || state->forward_only || state->timed) return issue_segment(cuda, index, NULL);
   bool one = is_one_graph(cuda->config.plan);
   if (one && index > 0) return true; /* went with the first */
   if (cuda->graphs[index] == NULL && !capture(cuda, index, one ? (int32_t)cuda->config.plan->segments.count : index + 1)) return false;

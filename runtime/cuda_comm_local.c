@@ -148,6 +148,7 @@ static void close_comm(CudaComm *base, bool broken) {
   if (!broken) local->host->barrier(local->host); /* nobody reads an arena that is about to be freed */
   for (uint32_t r = 0; r < local->host->ranks; r++)
     if (r != local->host->rank && local->arenas[r] != NULL) cudaIpcCloseMemHandle(local->arenas[r]);
+  if (!broken) local->host->barrier(local->host); /* nor frees one that a peer has open */
   cudaFree(local->result);
 }
 

@@ -6,8 +6,9 @@
  * them along the tree. Pieces go through scratch memory of bounded size, chunk by chunk. With FSDPC_NCCL_SUM=nccl NCCL
  * adds (ncclSum; averages and scaling would keep it from its best algorithms, so scales are folded in elsewhere).
  *
- * Where NCCL can, the arena is a symmetric window (equal offsets on all ranks, as one plan gives them) of the gathers'
- * communicator, which is asked to gather by copy engines, without multiprocessors. All ranks do so or none.
+ * On one host the arena is registered as a symmetric window (equal offsets on all ranks, as one plan gives them) of the gathers'
+ * communicator, which is asked to gather by copy engines, without multiprocessors. All ranks do so or none; where GPUs do not
+ * reach each other directly NCCL takes the window and gathers by kernels (`NCCL_DEBUG=INFO` says).
  *
  * Nothing here has run on GPUs yet. */
 #include "runtime/cuda_comm.h"
@@ -284,14 +285,16 @@ static bool open_window(NcclComm *n, const CudaCommConfig *config, uint64_t *wor
   if (!all_agree(n, words, n->window != NULL, &all)) return false;
   if (!all && n->window != NULL) n->libs->ncclCommWindowDeregister(n->gather.comm, n->window);
   if (!all) n->window = NULL;
-  if (all) n->base.name = n->tree ? "nccl, symmetric window, sums along the tree" : "nccl, symmetric window";
+  if (all) n->base.name = n->tree ? "nccl, window registered, sums along the tree" : "nccl, window registered";
   return true;
 }
 
-/* An NCCL that is older than the header would not understand the whole of a configuration. */
-static bool takes_config(const NcclComm *n) {
+/* An NCCL that is older than the header would not understand the whole of a configuration. From 2.29 to 2.31.1 a pair of ranks hangs in
+ * its first gather by copy engines (NVIDIA/nccl, issue 2241). */
+static bool takes_windows(const NcclComm *n) {
   int version = 0;
-  return n->libs->ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION_CODE;
+  if (n->libs->ncclGetVersion(&version) != ncclSuccess || version < NCCL_VERSION_CODE) return false;
+  return n->host->shard != 2 || version < NCCL_VERSION(2, 29, 0) || version >= NCCL_VERSION(2, 31, 2);
 }
 
 static bool open_channels(NcclComm *n, const CudaCommConfig *config, uint64_t *words) {
@@ -300,7 +303,7 @@ static bool open_channels(NcclComm *n, const CudaCommConfig *config, uint64_t *w
   ncclConfig_t gather = NCCL_CONFIG_INITIALIZER;
   bool windows;
   gather.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-  if (!all_agree(n, words, config->nccl_memory && host->shard > 1 && takes_config(n), &windows)) return false;
+  if (!all_agree(n, words, config->nccl_memory && host->shard > 1 && takes_windows(n), &windows)) return false;
   return open_channel(n, &n->gather, replica, position, host->shard, false, windows ? &gather : NULL) &&
          open_channel(n, &n->reduce, replica, position, host->shard, true, NULL) &&
          open_channel(n, &n->replicate, position, replica, host->replicas, host->replicas > 1, NULL) &&

@@ -15,17 +15,11 @@ static uint32_t place_on_host(const CudaBackendConfig *config) {
   return place;
 }
 
-/* Loading a kernel may wait for all that runs on the device, and NCCL's kernels run until those of other ranks do: with several
- * ranks kernels are loaded before any is launched. One rank loads those that it uses, which takes less memory; the first
- * step loads them before a graph is captured. */
-static void choose_loading(const Plan *plan) {
-  if (plan->world.ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-}
-
-/* One GPU a rank where there are enough; else ranks share them. */
+/* One GPU a rank where there are enough; else ranks share them. Kernels are loaded as they are first used, in the first step, before
+ * any graph. Loading may wait for all that runs on the device, collectives included: these wait only for what comes before them in
+ * the plan's list, which every rank issues in the same order, so some rank can always go on. */
 static bool choose_device(CudaBackend *cuda, struct cudaDeviceProp *device, Failure *failure) {
   int devices = 0;
-  choose_loading(cuda->config.plan); /* before CUDA is first called */
   cudaError_t error = cudaGetDeviceCount(&devices);
   if (error != cudaSuccess || devices == 0)
     return fail(failure, RUN_INVALID, "backend \"cuda\": no usable GPU: %s; `fsdpc doctor` says what this machine has",

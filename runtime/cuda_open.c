@@ -72,13 +72,33 @@ unsigned char *cuda_address(const CudaBackend *cuda, const PlanBuf *buf) {
   return (buf->host ? cuda->host : cuda->arena) + buf->offset;
 }
 
+static bool spans_hosts(const CudaBackendConfig *config) {
+  for (uint32_t r = 0; r < config->plan->world.ranks; r++)
+    if (config->exchange[r] == NULL) return true;
+  return false;
+}
+
+static uint64_t gathers_a_step(const Plan *plan) {
+  uint64_t gathers = 0;
+  for (uint32_t s = 0; s < plan->segments.count; s++)
+    for (int32_t i = plan->segments.data[s].first; i < plan->segments.data[s].end; i++)
+      if (plan->instrs.data[i].op == INSTR_ALLGATHER) gathers += plan->segments.data[s].count;
+  return gathers;
+}
+
+/* Copy engines gather within a host. NCCL's ranks tell each other that they are ready by a number, which counts calls, but is 1 in graphs: where the
+ * first step, outside graphs, has one call, a rank that is late in the second would seem ready (ce_coll.cc of NCCL 2.28). */
+static bool wants_window(const CudaBackend *cuda) {
+  return cuda->nccl && environment_setting(SETTING_FSDPC_NCCL_WINDOWS) == 1 && !spans_hosts(&cuda->config) &&
+         gathers_a_step(cuda->config.plan) > 1;
+}
+
 /* From ncclMemAlloc where gathers can make use of it, which the communicator sees to; else, or if it cannot, as always. */
 static bool open_arena(CudaBackend *cuda, Failure *failure) {
   const CudaLibs *libs = &cuda->libs;
   void *arena = NULL;
   cuda->arena_bytes = round_up(cuda->config.plan->arena_bytes, GPU_PAGE_BYTES); /* sharing it shares nothing else */
-  cuda->nccl_memory = cuda->nccl && environment_setting(SETTING_FSDPC_NCCL_WINDOWS) == 1 && libs->ncclMemAlloc != NULL &&
-                      libs->ncclMemFree != NULL && libs->ncclCommWindowRegister != NULL &&
+  cuda->nccl_memory = wants_window(cuda) && libs->ncclMemAlloc != NULL && libs->ncclMemFree != NULL && libs->ncclCommWindowRegister != NULL &&
                       libs->ncclCommWindowDeregister != NULL &&
                       libs->ncclMemAlloc(&arena, cuda->arena_bytes) == ncclSuccess && arena != NULL;
   if (!cuda->nccl_memory && !allocate(&arena, cuda->arena_bytes, "the arena", failure)) return false;
@@ -253,12 +273,6 @@ static bool open_ranges(CudaBackend *cuda, Arena *arena, Failure *failure) {
 }
 
 /* --- communicator -------------------------------------------------------------------------------------------------- */
-
-static bool spans_hosts(const CudaBackendConfig *config) {
-  for (uint32_t r = 0; r < config->plan->world.ranks; r++)
-    if (config->exchange[r] == NULL) return true;
-  return false;
-}
 
 /* Before memory is allocated: the communicators want it from different places. */
 static bool choose_comm(CudaBackend *cuda, Failure *failure) {

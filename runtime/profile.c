@@ -36,11 +36,15 @@ static uint64_t repetitions(const Plan *plan) {
   return count;
 }
 
-Profile *profile_open(Arena *arena, const Plan *plan, uint64_t first_step, uint64_t last_step) {
+uint64_t profile_begin(uint64_t first_step, uint64_t last_step) {
+  return first_step + WARM_UP_STEPS < last_step ? first_step + WARM_UP_STEPS : last_step;
+}
+
+Profile *profile_open(Arena *arena, const Plan *plan, uint64_t begin) {
   Profile *self = ARENA_NEW(arena, Profile);
   self->arena = arena;
   self->plan = plan;
-  self->first_measured = first_step + WARM_UP_STEPS < last_step ? first_step + WARM_UP_STEPS : last_step;
+  self->first_measured = begin;
   self->capacity = runs_a_step(plan);
   self->times = ARENA_ARRAY(arena, InstrTime, plan->instrs.count);
   self->kept = ARENA_ARRAY(arena, InstrTime, self->capacity);

@@ -13,8 +13,10 @@
 
 typedef struct Profile Profile;
 
-/* first_step: of this run; the first steps warm up and are not measured, unless the run is as short as that. */
-Profile *profile_open(Arena *arena, const Plan *plan, uint64_t first_step, uint64_t last_step);
+/* Which step is the first to be measured. first_step: of this run; the first steps warm up and are not measured, unless the run is
+ * as short as that. */
+uint64_t profile_begin(uint64_t first_step, uint64_t last_step);
+Profile *profile_open(Arena *arena, const Plan *plan, uint64_t begin);
 /* At a step's start: where a backend puts the times of each segment's repetition, which profile_take then keeps; NULL:
  * the step is not measured. */
 InstrTime *profile_times(Profile *profile, uint64_t step);

@@ -54,11 +54,13 @@ static bool prepare_weights(Trainer *trainer, Arena *arena) {
                       &trainer->failure);
 }
 
+static bool wants_times(const TrainOptions *options) { return options->observer != NULL || options->analyze; }
+
 static bool open_report(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
+  if (wants_times(job->options)) trainer->timed_from = profile_begin(trainer->standing.step + 1, job->steps);
   if (trainer->env->rank != 0) return true;
-  if (job->options->observer != NULL || job->options->analyze)
-    trainer->profile = profile_open(arena, job->plan, trainer->standing.step + 1, job->steps);
+  if (wants_times(job->options)) trainer->profile = profile_open(arena, job->plan, trainer->timed_from);
   ReportConfig config = {.plan = job->plan,
                          .options = job->options,
                          .data = &job->data,
@@ -186,6 +188,7 @@ static bool step(Trainer *trainer, uint64_t number) {
                      .lr =
                          schedule_lr(&plan->recipe, plan->recipe.steps != 0 ? plan->recipe.steps : job->steps, number),
                      .first_sample = trainer->standing.samples,
+                     .timed = number >= trainer->timed_from,
                      .skipped = (uint64_t)trainer->standing.scaler.word[SCALER_SKIPPED]};
   uint64_t begin = now_ns();
   atomic_store(&trainer->env->status->step, number);
@@ -268,7 +271,7 @@ static void leave(const Trainer *trainer) {
 
 static int rank_main(void *user, const RankEnv *env) {
   Arena *arena = arena_new();
-  Trainer trainer = {.job = user, .env = env};
+  Trainer trainer = {.job = user, .env = env, .timed_from = UINT64_MAX};
   bool ok = run(&trainer, arena);
   if (ok) leave(&trainer);
   if (trainer.report != NULL) report_break(trainer.report);
@@ -354,14 +357,15 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
   return hash * 0x100000001b3u;
 }
 
-/* What decides how often ranks meet, and what they compute. */
+/* What decides how often ranks meet, how they issue what they meet in, and what they compute. */
 static uint64_t hash_options(const TrainJob *job) {
   const TrainOptions *options = job->options;
   uint64_t hash = 0xcbf29ce484222325u;
   const uint64_t numbers[] = {job->steps,        options->save_every,       options->eval_every,
                               job->eval_batches, options->save_dir != NULL, job->data.count,
-                              job->data.width,   environment_setting(SETTING_FSDPC_NCCL_SUM),
-                              environment_setting(SETTING_FSDPC_CUDA_COMM)};
+                              job->data.width,   wants_times(options),
+                              environment_setting(SETTING_FSDPC_NCCL_SUM),   environment_setting(SETTING_FSDPC_CUDA_COMM),
+                              environment_setting(SETTING_FSDPC_CUDA_GRAPH), environment_setting(SETTING_FSDPC_CUDA_SYNC)};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = (hash ^ numbers[i]) * 0x100000001b3u;
   hash = hash_text(hash, options->init_path);
   return hash_text(hash, options->save_dir);

@@ -43,6 +43,7 @@ typedef struct Trainer {
   Checkpointer *checkpointer; /* NULL: nothing is saved */
   Standing standing;          /* after the latest step */
   uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
+  uint64_t timed_from;        /* step from which rank 0's instructions are timed; UINT64_MAX: none are */
   Profile *profile;           /* rank 0, when asked for */
   bool stopped;               /* by request, before the last step */
   Report *report;             /* rank 0 */

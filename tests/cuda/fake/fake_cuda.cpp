@@ -141,6 +141,7 @@ void shim_submit(void *stream, std::function<void()> work) { add((CUstream_st *)
 int shim_last_error(); /* instead of the shim's own */
 int shim_last_error() { return (int)cudaGetLastError(); }
 int fake_cuda_graphs() { return fake().graphs; }
+bool fake_cuda_captures(void *stream) { return ((CUstream_st *)stream)->capture != nullptr; }
 
 void fake_cuda_try(void *stream, std::function<bool()> work) { add_trying((CUstream_st *)stream, std::move(work)); }
 

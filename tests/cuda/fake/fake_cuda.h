@@ -15,6 +15,8 @@ void fake_cuda_enqueue(void *stream, void (*call)(void *), const void *arg, size
 #include <functional>
 /* Queues work that is tried until it returns true. */
 void fake_cuda_try(void *stream, std::function<bool()> work);
+/* Whether what is queued now goes into a graph. */
+bool fake_cuda_captures(void *stream);
 /* Graphs that could be launched. */
 int fake_cuda_graphs();
 #endif

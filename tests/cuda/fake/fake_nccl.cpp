@@ -1,6 +1,7 @@
 /* Owns: NCCL between processes on the CPU: what runtime/cuda_comm_nccl.c calls. Messages go through mailboxes in memory
  * that the ranks share; like NCCL's kernels, an operation runs when its stream reaches it and waits for its peers without
- * keeping other streams from running. Sums other than of integers are refused: the runtime adds by itself. */
+ * keeping other streams from running. All ranks must launch a call from a graph, or none. Sums other than of integers are refused: the
+ * runtime adds by itself. */
 #include "tests/cuda/fake/fake_cuda.h"
 
 #include <nccl.h>
@@ -23,7 +24,7 @@ constexpr size_t SLOT_BYTES = 256 * 1024;
 struct Slot {
   std::atomic<uint32_t> full;
   uint32_t bytes;
-  bool window; /* sent from a window */
+  bool window, graph; /* sent from a window; from a graph */
   unsigned char data[SLOT_BYTES];
 };
 struct Region {
@@ -40,7 +41,7 @@ struct Message {
   int peer;
   unsigned char *data;
   size_t bytes;
-  bool window = false;
+  bool window = false, graph = false;
 };
 
 struct Group {
@@ -96,9 +97,10 @@ bool move(ncclComm_t comm, Message *m) {
   if (m->send) {
     memcpy(slot->data, m->data, m->bytes);
     slot->bytes = (uint32_t)m->bytes;
-    slot->window = m->window;
+    slot->window = m->window, slot->graph = m->graph;
   } else {
     if (slot->window != m->window) fprintf(stderr, "fake nccl: one rank uses a window and another does not\n"), abort();
+    if (slot->graph != m->graph) fprintf(stderr, "fake nccl: one rank launches a graph and another does not\n"), abort();
     if (slot->bytes != m->bytes) fprintf(stderr, "fake nccl: %zu bytes expected, %u sent\n", m->bytes, slot->bytes);
     memcpy(m->data, slot->data, m->bytes);
   }
@@ -109,6 +111,8 @@ bool move(ncclComm_t comm, Message *m) {
 /* The messages of one launch; captured work may run again, so it starts from a copy. */
 void launch(ncclComm_t comm, cudaStream_t stream, const std::vector<Message> &messages, std::function<void()> then) {
   std::shared_ptr<std::vector<Message>> live = std::make_shared<std::vector<Message>>(messages);
+  for (Message &m : *live) m.graph = fake_cuda_captures(stream);
+  const std::vector<Message> fresh = *live;
   fake_cuda_try(stream, [=] {
     bool all = true;
     for (Message &m : *live) {
@@ -116,7 +120,7 @@ void launch(ncclComm_t comm, cudaStream_t stream, const std::vector<Message> &me
       all = all && m.done;
     }
     if (!all) return false;
-    *live = messages;
+    *live = fresh;
     then();
     return true;
   });
@@ -135,7 +139,10 @@ extern "C" {
 
 const char *ncclGetErrorString(ncclResult_t) { return "refused by the fake"; }
 const char *ncclGetLastError(ncclComm_t) { return ""; }
-ncclResult_t ncclGetVersion(int *version) { return *version = NCCL_VERSION_CODE, ncclSuccess; }
+ncclResult_t ncclGetVersion(int *version) {
+  const char *other = getenv("FAKE_NCCL_VERSION");
+  return *version = other != nullptr ? atoi(other) : NCCL_VERSION_CODE, ncclSuccess;
+}
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *state) { return *state = ncclSuccess, ncclSuccess; }
 /* NCCL waits for graphs that hold its collectives, for ever when they are destroyed later. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
