@@ -344,6 +344,7 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   if (found->fits && s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
   if (found->fits && found->paced) search_unpace(s, s->arena, found);
+  if (found->fits) search_compact(s, s->arena, found);
   found->bound = found->fits ? candidates[0].bound : (Bound){0, "memory"};
   return true;
 }

@@ -95,6 +95,8 @@ typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
 /* Lets a paced plan's gathers start as early as they can, if that is faster. */
 void search_unpace(Search *search, Arena *arena, Found *found);
+/* Places a plan that fits in less of the budget, as long as that makes nothing wait. */
+void search_compact(Search *search, Arena *arena, Found *found);
 /* Replaces `best` by a better placed plan among the trials of an inner search, which is searched again with less room where
  * addresses take more than estimated. */
 void search_place(Search *search, Inner *inner, Found *best);

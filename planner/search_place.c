@@ -8,6 +8,8 @@ enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS =
 enum { PLACED_IN_VAIN = 40000 };
 /* Of longer plans only the one that is chosen is tried with gathers that start as early as they can. */
 enum { PACED_INSTRS = 4000 };
+/* A finished plan with so much more arena than is live at once, a share of it, is placed again, with ever more of that. */
+enum { WORTH_COMPACTING = 100, COMPACTINGS = 4 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
@@ -26,6 +28,35 @@ void search_unpace(Search *s, Arena *arena, Found *found) {
   if (!found->paced) return;
   events_insert(arena, found->plan, s->specs, true);
   found->sim = paced;
+}
+
+/* Addresses and events anew, for this goal. Whether less memory serves, at no cost in time; if not, nothing has changed. */
+static bool place_again(Search *s, Arena *arena, Found *found, uint64_t goal) {
+  Plan *plan = found->plan;
+  uint64_t before = plan->arena_bytes, none = 0, *offsets = ARENA_ARRAY(arena, uint64_t, plan->bufs.count);
+  SimResult sim;
+  for (uint32_t b = 0; b < plan->bufs.count; b++) offsets[b] = plan->bufs.data[b].offset;
+  memory_place(plan, goal, &none);
+  if (plan->arena_bytes < before) {
+    events_insert(arena, plan, s->specs, found->paced);
+    plan_simulate(arena, plan, &sim);
+    if (sim.step_ns <= found->sim.step_ns) {
+      found->sim = sim;
+      return true;
+    }
+  }
+  for (uint32_t b = 0; b < plan->bufs.count; b++) plan->bufs.data[b].offset = offsets[b];
+  plan->arena_bytes = before;
+  events_insert(arena, plan, s->specs, found->paced);
+  return false;
+}
+
+void search_compact(Search *s, Arena *arena, Found *found) {
+  uint64_t arena_bytes = found->plan->arena_bytes, live = found->plan->max_live_bytes;
+  uint64_t spare = arena_bytes > live ? arena_bytes - live : 0;
+  if (spare < arena_bytes / WORTH_COMPACTING) return;
+  for (uint64_t i = 0; i < COMPACTINGS; i++)
+    if (place_again(s, arena, found, live + i * spare / COMPACTINGS)) return;
 }
 
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {

@@ -160,6 +160,20 @@ static void a_larger_budget_is_hardly_ever_slower(void **state) {
   assert_true(slower <= MODELS / 10);
 }
 
+/* Buffers hang from where the budget ends while plans are searched; in the end they lie close. */
+static void what_a_budget_leaves_is_not_taken(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+    Case c;
+    PlannerOptions options = open_random(&c, seed, 3000);
+    PlannerResult roomy = plan_case(&c, &options);
+    options.settings.memory_bytes = roomy.plan->max_live_bytes * 7 / 4;
+    PlannerResult roomier = plan_case(&c, &options);
+    assert_true(roomier.plan->arena_bytes <= roomier.plan->max_live_bytes + roomier.plan->max_live_bytes / 4);
+    arena_free(c.arena);
+  }
+}
+
 static void units_that_must_be_released_are(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
@@ -309,6 +323,7 @@ int main(void) {
       cmocka_unit_test(every_plan_verifies_and_fits),
       cmocka_unit_test(units_that_must_be_released_are),
       cmocka_unit_test(a_larger_budget_is_hardly_ever_slower),
+      cmocka_unit_test(what_a_budget_leaves_is_not_taken),
       cmocka_unit_test(equal_inputs_give_equal_bytes),
       cmocka_unit_test(every_wait_is_needed),
       cmocka_unit_test(every_transfer_is_needed),
