@@ -8,7 +8,7 @@
 typedef struct Offer {
   const Slice *slice;
   double cost, slope; /* slope: what the cost gains with the share */
-  bool again; /* it would be run again */
+  bool again; /* it would be run again for want of memory */
 } Offer;
 
 /* One memory row: the slices that take room at it. */
@@ -26,7 +26,7 @@ typedef struct Row {
 enum { ROWS = 3, TANGENTS = 30, LINK_HALVINGS = 7 };
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
 
-#define NEVER 1e30 /* bytes of what may not stay */
+#define NEVER 1e30 /* bytes of what may not stay, or is pinned to be run again */
 
 /* --- slices ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -47,13 +47,15 @@ static int32_t needed_until(const Flow *flow, const Item *item) {
   return until;
 }
 
-Slices bound_slices(Arena *arena, const Program *program, const Items *items, bool copies_beside) {
-  Slices out = {ARENA_ARRAY(arena, Slice, items->count), 0};
+Slices bound_slices(Arena *arena, const Program *program, const Items *items, const Items *again, bool copies_beside) {
+  Slices out = {ARENA_ARRAY(arena, Slice, items->count + again->count), 0};
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
     double again = item->held ? NEVER : (double)item->least_ns;
     out.data[out.count++] = (Slice){(double)item->bytes, again, (double)item->away_ns, copies_beside, needed_until(&program->flow, item)};
   }
+  for (uint32_t i = 0; i < again->count; i++)
+    out.data[out.count++] = (Slice){NEVER, (double)again->data[i].least_ns, 0, copies_beside, needed_until(&program->flow, &again->data[i])};
   qsort(out.data, out.count, sizeof(Slice), compare_slices);
   return out;
 }
@@ -175,7 +177,7 @@ static void offer_item(const Terms *t, Offer *offer, Weights w, Weights slope) {
   bool leaves = slice->away > 0 && away < again;
   offer->cost = leaves ? away : again;
   offer->slope = leaves ? away_cost(slice, slope) : again_cost(t, slice, slope);
-  offer->again = !leaves && again > 0;
+  offer->again = !leaves && again > 0 && slice->bytes < NEVER;
 }
 
 static bool is_better(const Offer *x, const Offer *y) {

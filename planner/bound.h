@@ -59,8 +59,8 @@ typedef struct Slices {
   uint32_t count;
 } Slices;
 
-/* Of operators: the same for all bounds of one program. */
-Slices bound_slices(Arena *arena, const Program *program, const Items *operators, bool copies_beside);
+/* Of operators, and of those that are pinned to be run again: the same for all bounds of one program. */
+Slices bound_slices(Arena *arena, const Program *program, const Items *operators, const Items *again, bool copies_beside);
 
 typedef struct BoundInput {
   const Skeleton *skeleton;

@@ -71,7 +71,7 @@ static Item held_item(const Program *program, const Span2 *spans, int32_t op) {
   return (Item){.first = spans[v].last_forward, .last = spans[v].first_backward, .bytes = program->flow.value_bytes[v], .held = true};
 }
 
-void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out) {
+void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out, Items *again) {
   Arena *scratch = arena_new();
   const Span2 *spans = find_spans(scratch, program);
   const int32_t *readers = count_readers(scratch, program);
@@ -91,8 +91,8 @@ void items_list(Arena *arena, const Program *program, const Pin *pins, bool mova
       start = i;
       number++;
     }
-    bool moves = movable && program->flow.moved[i] >= 0;
-    if (!needed[i] || pins[i] == PIN_EXACT || (pins[i] == PIN_KEPT && !moves)) continue;
+    bool moves = movable && program->flow.moved[i] >= 0, pinned = pins[i] == PIN_EXACT;
+    if (!needed[i] || (pinned && !recompute[i]) || (pins[i] == PIN_KEPT && !moves)) continue;
     Item item = {.first = INT32_MAX, .last = PLAN_NONE};
     if (pins[i] == PIN_KEPT) item = held_item(program, spans, i);
     item.op = i;
@@ -114,7 +114,7 @@ void items_list(Arena *arena, const Program *program, const Pin *pins, bool mova
     }
     item.ns = chain_ns(program, needed, recompute, NULL, i);
     item.least_ns = chain_ns(program, needed, recompute, readers, i);
-    vec_push(arena, out, item);
+    vec_push(arena, pinned ? again : out, item);
   }
   arena_free(scratch);
 }

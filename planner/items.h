@@ -23,8 +23,9 @@ typedef struct Item {
 
 typedef VEC(Item) Items;
 
-/* pins: by op. recompute[] receives the all-recompute start for those that are free. movable: results may go to the host. */
-void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out);
+/* pins: by op. recompute[] receives the all-recompute start for those that are free. movable: results may go to the host.
+ * again: those that would be items, but are pinned to be run again. */
+void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out, Items *again);
 
 /* An item's place in a ranking: by worth, ties by Item.rank, then by number. */
 typedef struct Ranked {

@@ -38,9 +38,10 @@ static void prepare_items(const Search *s, Prepared *prepared) {
   prepared->recompute = ARENA_ARRAY(s->arena, bool, ops);
   prepared->away = ARENA_ARRAY(s->arena, bool, ops);
   checkpoint_pin(prepared->program, s->settings, pins, prepared->recompute, prepared->away);
-  items_list(s->arena, prepared->program, pins, search_movable(s), prepared->recompute, &prepared->items);
+  Items again = {0};
+  items_list(s->arena, prepared->program, pins, search_movable(s), prepared->recompute, &prepared->items, &again);
   prepared->ranks = items_rank_operators(s->arena, &prepared->items);
-  prepared->slices = bound_slices(s->arena, prepared->program, &prepared->items, s->cluster->device.kind != DEVICE_CPU);
+  prepared->slices = bound_slices(s->arena, prepared->program, &prepared->items, &again, s->cluster->device.kind != DEVICE_CPU);
   arena_free(scratch);
 }
 

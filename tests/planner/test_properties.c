@@ -174,6 +174,27 @@ static void what_a_budget_leaves_is_not_taken(void **state) {
   }
 }
 
+/* On one rank with room for all, keeping everything and running everything again are as far from their bounds. */
+static void the_bound_counts_what_is_pinned_to_run_again(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+    Case c;
+    open_case(&c, seed);
+    PlannerOptions options = {.settings = c.graph->plan, .ranks = 1};
+    options.settings.micro_batch = 1;
+    uint64_t step[2], above[2];
+    for (int full = 0; full < 2; full++) {
+      options.settings.checkpoint = full ? CHECKPOINT_FULL : CHECKPOINT_NONE;
+      const PlanSummary *summary = &plan_case(&c, &options).plan->summary;
+      step[full] = summary->step_ns;
+      assert_true(summary->lower_bound_ns <= summary->step_ns);
+      above[full] = summary->step_ns - summary->lower_bound_ns;
+    }
+    assert_true(step[0] <= step[1] && above[1] <= above[0] + step[1] / 200);
+    arena_free(c.arena);
+  }
+}
+
 static void units_that_must_be_released_are(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
@@ -324,6 +345,7 @@ int main(void) {
       cmocka_unit_test(units_that_must_be_released_are),
       cmocka_unit_test(a_larger_budget_is_hardly_ever_slower),
       cmocka_unit_test(what_a_budget_leaves_is_not_taken),
+      cmocka_unit_test(the_bound_counts_what_is_pinned_to_run_again),
       cmocka_unit_test(equal_inputs_give_equal_bytes),
       cmocka_unit_test(every_wait_is_needed),
       cmocka_unit_test(every_transfer_is_needed),
