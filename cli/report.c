@@ -21,6 +21,12 @@ static const char *count(Arena *arena, double value) {
 
 /* --- head ---------------------------------------------------------------------------------------------- */
 
+/* With one micro-batch a step there is nothing to say. */
+static void print_cadence(const Plan *plan, const char *what, StreamId stream, FILE *out) {
+  const char *cadence = plan_cadence(plan, stream);
+  if (plan->world.accumulation > 1 && cadence) fprintf(out, ", %s %s", what, cadence);
+}
+
 static void print_head(Arena *arena, const Plan *plan, FILE *out) {
   const PlanWorld *world = &plan->world;
   uint64_t frozen = plan_frozen_numel(plan);
@@ -34,9 +40,11 @@ static void print_head(Arena *arena, const Plan *plan, FILE *out) {
   fprintf(out, "Batch: %llu samples a step = micro-batch %llu x %llu accumulated x %u ranks\n",
           (unsigned long long)(world->micro_batch * world->accumulation * world->ranks),
           (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation, world->ranks);
-  fprintf(out, "Chosen: strategy %s, wrap %s, checkpoint %s, prefetch %u\n\n",
-          plan_str(plan, plan->summary.strategy), plan_str(plan, plan->summary.wrap),
-          plan_str(plan, plan->summary.checkpoint), plan->summary.prefetch);
+  fprintf(out, "Chosen: strategy %s, wrap %s, checkpoint %s, prefetch %u", plan_str(plan, plan->summary.strategy),
+          plan_str(plan, plan->summary.wrap), plan_str(plan, plan->summary.checkpoint), plan->summary.prefetch);
+  print_cadence(plan, "gather", STREAM_GATHER, out);
+  print_cadence(plan, "reduce", STREAM_REDUCE, out);
+  fputs("\n\n", out);
 }
 
 /* --- units --------------------------------------------------------------------------------------------- */

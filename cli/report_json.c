@@ -113,6 +113,11 @@ static void add_time(json_t *object, const Planned *planned, const PlanFigures *
   json_object_set_new(object, "plan_seconds", json_real(planned->seconds));
 }
 
+static json_t *cadence_json(const Plan *plan, StreamId stream) {
+  const char *cadence = plan_cadence(plan, stream);
+  return cadence ? json_string(cadence) : json_null();
+}
+
 static json_t *checkpoint_json(const Plan *plan, const PlanFigures *figures) {
   json_t *object = json_object();
   json_object_set_new(object, "kept_bytes", integer(plan->summary.kept_bytes));
@@ -131,6 +136,8 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out) {
   json_object_set_new(object, "micro_batch", integer(plan->world.micro_batch));
   json_object_set_new(object, "accumulation", integer(plan->world.accumulation));
   json_object_set_new(object, "strategy", text(plan, plan->summary.strategy));
+  json_object_set_new(object, "gather", cadence_json(plan, STREAM_GATHER));
+  json_object_set_new(object, "reduce", cadence_json(plan, STREAM_REDUCE));
   add_memory(object, planned, &figures);
   add_time(object, planned, &figures);
   json_object_set_new(object, "units", units_json(cli->arena, plan));

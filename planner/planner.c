@@ -45,6 +45,10 @@ static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSetting
     Diag *diag = diag_error(sink, SPAN_NONE, "resharding to fewer ranks is what PyTorch executors can do, this runtime cannot");
     diag_help(diag, "use reshard yes, no or auto; 'fsdpc plan --executor pytorch-fsdp2' plans for PyTorch");
   }
+  if (settings->strategy == STRATEGY_SHARD_OPTIM && (settings->gather == CADENCE_MICRO_BATCH || settings->reduce == CADENCE_MICRO_BATCH)) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "strategy shard_optim gathers and reduces once a step, not every micro-batch");
+    diag_help(diag, "use strategy shard_grad_op or auto, or leave gather and reduce to the strategy");
+  }
   uint32_t states = OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER;
   if (settings->offload != SETTING_AUTO && ((uint32_t)settings->offload & states) && graph->recipe.optimizer == OPTIMIZER_ADAFACTOR) {
     Diag *diag = diag_error(sink, SPAN_NONE, "parameters, gradients and optimizer state cannot be offloaded with adafactor");

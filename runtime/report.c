@@ -86,12 +86,14 @@ Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure) 
 
 static void print_batch(const ReportConfig *config) {
   const PlanWorld *world = &config->plan->world;
+  const char *reduce = world->accumulation > 1 ? plan_cadence(config->plan, STREAM_REDUCE) : NULL; /* last bits depend on it */
   char tokens[32];
   fprintf(stderr,
           "  batch      %" PRIu64 " samples of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64 " x %" PRIu64
-          " x %u rank%s\n",
+          " x %u rank%s%s%s\n",
           config->samples_per_step, config->ctx, text_count(tokens, (double)tokens_per_step(config)),
-          world->micro_batch, world->accumulation, world->ranks, world->ranks == 1 ? "" : "s");
+          world->micro_batch, world->accumulation, world->ranks, world->ranks == 1 ? "" : "s", reduce != NULL ? ", reduce " : "",
+          reduce != NULL ? reduce : "");
 }
 
 static void print_optimizer(const Recipe *recipe, uint64_t steps) {

@@ -147,6 +147,21 @@ bool plan_segment_feeds(const Plan *plan, uint32_t segment) {
   return false;
 }
 
+static bool segment_has(const Plan *plan, const PlanSegment *segment, StreamId stream) {
+  for (int32_t i = segment->first; i < segment->end; i++) {
+    StreamId own = plan->instrs.data[i].stream;
+    if (own == stream || (stream == STREAM_REDUCE && own == STREAM_REPLICATE)) return true;
+  }
+  return false;
+}
+
+const char *plan_cadence(const Plan *plan, StreamId stream) {
+  uint64_t times = 0;
+  for (uint32_t s = 0; s < plan->segments.count; s++)
+    if (plan_segment_feeds(plan, s) && segment_has(plan, &plan->segments.data[s], stream)) times += plan->segments.data[s].count;
+  return times == 0 ? NULL : times == plan->world.accumulation ? "micro_batch" : "step";
+}
+
 static bool is_of_segment(const PlanBuf *buf, const PlanSegment *segment) {
   return buf->persistent || (buf->first >= segment->first && buf->first < segment->end);
 }

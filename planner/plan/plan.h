@@ -307,6 +307,8 @@ static inline double plan_real(const Plan *plan, const PlanInstr *instr, int k) 
 }
 /* A run of micro-batches: the segment has an `input`. */
 bool plan_segment_feeds(const Plan *plan, uint32_t segment);
+/* How often collectives of this kind (STREAM_GATHER, STREAM_REDUCE) serve each unit: "micro_batch", "step", or NULL where there are none. */
+const char *plan_cadence(const Plan *plan, StreamId stream);
 /* Its parameters do not learn: no gradient, no moments, no reduction, no update. */
 static inline bool plan_unit_frozen(const Plan *plan, const PlanUnit *unit) {
   return plan->training && unit->grad_buf == PLAN_NONE;
