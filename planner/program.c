@@ -57,9 +57,22 @@ ProgramOp *builder_op(ProgramBuilder *builder, InstrOp op, int32_t graph_op) {
   return out;
 }
 
+/* Rows of logits start on 16 bytes: vocabularies are odd, and products of rows that start anywhere are slow on GPUs. 0: contiguous, as
+ * all other rows are. */
+static uint32_t row_stride(const ProgramBuilder *builder, int32_t tensor) {
+  enum { ALIGN = 8 };
+  const Graph *graph = builder->graph;
+  const GraphOp *loss = &graph->ops.data[graph->loss_op];
+  if (builder->program->window || loss->kind != LAYER_CROSS_ENTROPY || loss->inputs[0] != tensor) return 0;
+  int32_t from = graph->tensors.data[tensor].op;
+  if (from < 0 || graph->ops.data[from].kind != LAYER_LINEAR) return 0;
+  uint64_t cols = (uint64_t)shape_cols(&graph->tensors.data[tensor].shape), stride = round_up(cols, ALIGN);
+  return stride == cols ? 0 : (uint32_t)stride; /* SEMA_MAX_DIM */
+}
+
 static Ref view_ref(const ProgramBuilder *builder, int32_t tensor, int32_t value) {
   const GraphTensor *t = &builder->graph->tensors.data[tensor];
-  if (t->view_of < 0) return (Ref){value, 0, 0, false};
+  if (t->view_of < 0) return (Ref){value, 0, row_stride(builder, tensor), false};
   const Shape *base = &builder->graph->tensors.data[t->view_of].shape;
   return (Ref){value, (uint32_t)t->view_column, (uint32_t)shape_cols(base), false}; /* SEMA_MAX_DIM */
 }
@@ -92,10 +105,11 @@ Ref builder_param_gradient(ProgramBuilder *builder, int32_t param) {
 Ref builder_output(ProgramBuilder *builder, int32_t graph_op) {
   const GraphOp *op = &builder->graph->ops.data[graph_op];
   Rows size = builder_rows(builder, op->output);
-  uint64_t numel = (uint64_t)size.rows * (uint64_t)size.cols; /* sizes_fit */
+  uint32_t stride = row_stride(builder, op->output);
+  uint64_t numel = (uint64_t)size.rows * (stride ? stride : (uint64_t)size.cols); /* sizes_fit */
   int32_t value = builder_value(builder, VALUE_ACTIVATION, builder->graph->recipe.compute, numel, op->name, "");
   builder->value_of[op->output] = value;
-  return (Ref){.value = value};
+  return (Ref){.value = value, .ld = stride};
 }
 
 /* --- gradients ---------------------------------------------------------------------------------------------------- */
@@ -419,7 +433,7 @@ static void build_backward(ProgramBuilder *builder) {
     if (i == graph->loss_op || i == builder->fused_linear || !builder->needs_gradient[op->output]) continue;
     int32_t gradient = builder->gradient_of[op->output];
     if (gradient < 0) continue; /* nothing that learns is reached through it */
-    layer_rules[op->kind].backward(builder, i, (Ref){.value = gradient});
+    layer_rules[op->kind].backward(builder, i, (Ref){.value = gradient, .ld = row_stride(builder, op->output)});
     builder->holders[gradient]--;
   }
 }

@@ -66,12 +66,15 @@ random_offload() {
 
 # When gradients are reduced decides in which order they are added up, so it has a reference of its own.
 random_block() { # CADENCE
+  local strategy gather
   if [ "$1" = step ]; then
-    printf 'strategy %s reduce step ' "$(pick full_shard shard_optim shard_grad_op no_shard)"
+    strategy=$(pick full_shard shard_optim shard_grad_op no_shard)
   else
-    printf 'strategy %s reduce micro_batch ' "$(pick full_shard full_shard shard_grad_op no_shard)"
+    strategy=$(pick full_shard full_shard shard_grad_op no_shard)
   fi
-  printf 'gather %s ' "$(pick auto micro_batch step)"
+  gather=$(pick auto micro_batch step)
+  [ "$strategy" != shard_optim ] || gather=${gather/micro_batch/step} # or it would contradict itself
+  printf 'strategy %s reduce %s gather %s ' "$strategy" "$1" "$gather"
   printf 'wrap %s ' "$(pick auto block whole 'size 500' 'size 2K' 'size 5K')"
   printf 'checkpoint %s ' "$(pick none full full auto)"
   printf 'prefetch %s ' "$(pick 0 1 2 3 auto)"

@@ -143,13 +143,14 @@ static void reference_append(Reference *reference, int32_t token) {
 static void reference_logits(Reference *reference, float *out) {
   StepState state = {.step = 1, .forward_only = true, .turn = reference->loss - 1};
   Backend *backend = reference->machine.rank.backend;
-  int32_t logits = plan_operand(reference->plan, &reference->plan->instrs.data[reference->loss], 0)->buf;
+  const PlanOperand *logits = plan_operand(reference->plan, &reference->plan->instrs.data[reference->loss], 0);
+  uint64_t stride = logits->ld ? logits->ld : (uint64_t)reference->vocab;
   DType dtype = reference->plan->recipe.compute;
   Half halves[MOST_VOCABULARY];
   void *row = dtype == DTYPE_F32 ? (void *)out : halves;
   uint64_t bytes = (uint64_t)reference->vocab * dtype_bytes(dtype);
   assert_true(backend->run_segment(backend, reference->micro, &state, NULL));
-  assert_true(backend->read(backend, logits, (reference->count - 1) * bytes, row, bytes));
+  assert_true(backend->read(backend, logits->buf, (reference->count - 1) * stride * dtype_bytes(dtype), row, bytes));
   for (int64_t i = 0; dtype != DTYPE_F32 && i < reference->vocab; i++) out[i] = float_of_half((FloatType)dtype, halves[i]);
 }
 
