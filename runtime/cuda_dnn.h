@@ -12,7 +12,7 @@ typedef cudnnBackendDescriptor_t DnnTensor;
 enum {
   DNN_DESCRIPTORS = 192, /* of one graph */
   DNN_OPERATIONS = 32,
-  DNN_MINIMUM = 90800 /* the version of cuDNN that knows descriptions of devices */
+  DNN_MINIMUM = 91002 /* before 9.10 a mask of -infinity is not safe, and 9.10.0 and 9.10.1 compute attention wrongly */
 };
 
 /*  X(name): functions of cuDNN */

@@ -41,7 +41,7 @@ int cuda_flash_version(const char **why) {
   void *library = cuda_libs_cudnn();
   *why = "missing";
   if (library == NULL) return 0;
-  *why = "older than 9.8";
+  *why = "older than 9.10.2";
   return dnn_load(&dnn, library) ? (int)dnn.cudnnGetVersion() : 0;
 }
 

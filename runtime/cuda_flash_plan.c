@@ -204,8 +204,6 @@ static const DnnEngine *named_engine(const CudaFlashCall *call, int compute, siz
 bool flash_sound(const CudaFlashCall *call, int compute, size_t version, const char **why) {
   enum { TILE = 128 };
   const AttentionShape *s = &call->shape;
-  *why = "versions 9.10.0 and 9.10.1 compute attention wrongly";
-  if (version == 91000 || version == 91001) return false;
   *why = "versions up to 9.15.0 need keys in multiples of 128 for a right backward pass";
   if (call->backward && version <= 91500 && s->tk % TILE != 0) return false;
   /* Half a tile of keys too many enters sums unless the mask hides it; rows of low scores overflow (cudnn-frontend, pull request 628). */
