@@ -180,7 +180,8 @@ bool flash_fits(const CudaFlashCall *c) {
 }
 
 /* Where what the heuristic offers first is not to be relied on, NVIDIA's front end names a deterministic backward pass by hand
- * (cudnn-frontend, CompositeSDPABackwardNode::override_heuristics_query). Versions [from, below). */
+ * (cudnn-frontend, CompositeSDPABackwardNode::override_heuristics_query). Versions [from, below); the front end lets 9.18.0 pass,
+ * TransformerEngine does not (pull request 2584). */
 typedef struct Named {
   int first_compute, last_compute;
   size_t from, below;
@@ -189,7 +190,7 @@ typedef struct Named {
 
 static const DnnEngine *named_engine(const CudaFlashCall *call, int compute, size_t version) {
   static const Named table[] = {
-      {100, 103, 91800, 92300, {5, 2, {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}}}},
+      {100, 103, 91801, 92300, {5, 2, {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}}}},
       {100, 103, 92300, SIZE_MAX,
        {5, 6, {{CUDNN_KNOB_TYPE_TILE_M, 3}, {CUDNN_KNOB_TYPE_TILE_N, 2}, {CUDNN_KNOB_TYPE_KERNEL_CFG, 2},
                {CUDNN_KNOB_TYPE_STREAM_K, 0}, {CUDNN_KNOB_TYPE_TILE_CGA_M, 0}, {CUDNN_KNOB_TYPE_STAGES, 2}}}},
@@ -209,7 +210,7 @@ bool flash_sound(const CudaFlashCall *call, int compute, size_t version, const c
   /* Half a tile of keys too many enters sums unless the mask hides it; rows of low scores overflow (cudnn-frontend, pull request 628). */
   *why = "versions before 9.26 compute NaN where keys without a mask end in half a tile of 128, on compute 9";
   if (call->backward && version < 92600 && compute / 10 == 9 && !s->causal && s->tk % TILE == TILE / 2) return false;
-  *why = "its backward pass is not known to be deterministic on this GPU, or only from version 9.18 on";
+  *why = "its backward pass is not known to be deterministic on this GPU, or only from version 9.18.1 on";
   return !call->backward || compute / 10 != 10 || named_engine(call, compute, version) != NULL;
 }
 

@@ -151,7 +151,7 @@ static void versions_that_are_known_to_be_wrong_are_left_alone(void **state) {
     int64_t t;
     bool causal, sound;
   } rows[] = {{91900, 90, 1000, true, true},   {91002, 90, 1024, true, true},   {91500, 90, 1000, true, false}, {91501, 90, 1000, true, true},
-              {91700, 100, 1024, true, false}, {91800, 100, 1024, true, true},  {91900, 103, 1024, true, true}, {92300, 100, 1024, true, true},
+              {91800, 100, 1024, true, false}, {91801, 100, 1024, true, true},  {91900, 103, 1024, true, true}, {92300, 100, 1024, true, true},
               {91900, 107, 1024, true, false}, {91900, 120, 1024, true, true},  {91900, 90, 192, false, false}, {91900, 90, 192, true, true},
               {91900, 90, 256, false, true},   {91900, 80, 192, false, true},   {92501, 90, 64, false, false},  {92600, 90, 64, false, true}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
