@@ -83,7 +83,7 @@ uint64_t flash_most_bytes(const AttentionShape *shape) {
 
 static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
   bool half = plan->recipe.compute == DTYPE_BF16 || plan->recipe.compute == DTYPE_F16;
-  return half && (s->head_dim == 64 || s->head_dim == 96 || s->head_dim == 128) && (!s->causal || s->tq == s->tk);
+  return half && (s->head_dim == 64 || s->head_dim == 96 || s->head_dim == 128) && (!s->causal || s->tq == s->tk) && s->tq > 1 && s->tk > 1;
 }
 
 static uint64_t attention_bytes(const Plan *plan, const PlanInstr *instr) {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_CONFIGS = 16, MOST_NOTES = 16, ALIGNMENT = 16 /* bytes of stored tensors */ };
+enum { MOST_CONFIGS = 16, MOST_NOTES = 16 };
 
 /* Function pointers pass through memory: ISO C has no cast from void *. */
 static bool resolve(void *library, const char *name, void *to) {
@@ -75,7 +75,7 @@ static void add_operation(DnnGraph *g, cudnnBackendDescriptor_t operation, const
 
 DnnTensor dnn_tensor(DnnGraph *g, int64_t id, cudnnDataType_t type, DnnKind kind, DnnView view) {
   cudnnBackendDescriptor_t tensor = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  const int64_t alignment = ALIGNMENT;
+  const int64_t alignment = kind == DNN_LOOSE ? (int64_t)sizeof(float) : 16;
   const bool is_virtual = kind == DNN_VIRTUAL, by_value = kind == DNN_SCALAR;
   set_type(g, tensor, CUDNN_ATTR_TENSOR_DATA_TYPE, type);
   set(g, tensor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, view.dim);

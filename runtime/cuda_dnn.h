@@ -44,7 +44,12 @@ typedef struct DnnView {
   int64_t dim[4], stride[4];
 } DnnView;
 
-typedef enum { DNN_STORED, DNN_VIRTUAL, DNN_SCALAR /* by value: the address given to dnn_bind is the host's */ } DnnKind;
+typedef enum {
+  DNN_STORED, /* on 16 bytes */
+  DNN_LOOSE,  /* stored, aligned as its elements only */
+  DNN_VIRTUAL,
+  DNN_SCALAR /* by value: the address given to dnn_bind is the host's */
+} DnnKind;
 
 typedef struct DnnGraph {
   const Dnn *dnn;

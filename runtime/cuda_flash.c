@@ -87,7 +87,7 @@ static Entry *entry_of(CudaFlash *flash, const CudaFlashCall *call) {
 
 bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *call, const char **why) {
   Launches *l = &flash->launches[number];
-  *why = "it takes bf16 and f16, heads of 64, 96 or 128, rows on 16 bytes, and adds to no gradient";
+  *why = "it takes bf16 and f16, heads of 64, 96 or 128, rows on 16 bytes, more than one, and adds to no gradient";
   if (!flash_fits(call)) return false;
   if (!flash_sound(call, flash->compute, flash->dnn.cudnnGetVersion(), why)) return false;
   Entry *entry = entry_of(flash, call);

@@ -48,7 +48,8 @@ static DnnTensor fresh(Sketch *k, cudnnDataType_t type, DnnView view) {
 static DnnTensor scalar(Sketch *k, FlashId id) {
   return dnn_tensor(k->g, id, CUDNN_DATA_FLOAT, DNN_SCALAR, dense(1, 1, 1, 1));
 }
-static DnnTensor row_values(Sketch *k, FlashId id) { return dnn_tensor(k->g, id, CUDNN_DATA_FLOAT, DNN_STORED, k->rows); }
+/* Those of a part begin where those of the part before end, which may be anywhere. */
+static DnnTensor row_values(Sketch *k, FlashId id) { return dnn_tensor(k->g, id, CUDNN_DATA_FLOAT, DNN_LOOSE, k->rows); }
 
 /* --- operations --------------------------------------------------------------------------------------------------- */
 
@@ -176,7 +177,7 @@ bool flash_fits(const CudaFlashCall *c) {
   if (s->causal && s->tq != s->tk) return false;
   for (int i = 0; i < (c->backward ? 8 : 4); i++)
     if (!tensor_fits(outer[i], c->q.type)) return false;
-  return s->batch > 0 && s->tq > 0 && s->tk > 0;
+  return s->batch > 0 && s->tq > 1 && s->tk > 1; /* NVIDIA's front end and PyTorch refuse single rows */
 }
 
 /* Where what the heuristic offers first is not to be relied on, NVIDIA's front end names a deterministic backward pass by hand

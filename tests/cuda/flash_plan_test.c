@@ -180,6 +180,8 @@ static void what_cudnn_would_compute_otherwise_is_left_to_own_kernels(void **sta
   assert_false(flash_fits(&call));
   call = good, call.shape.tk = 128;
   assert_false(flash_fits(&call));
+  call = good, call.shape.tq = call.shape.tk = 1;
+  assert_false(flash_fits(&call));
   call = good, call.q.ld = 100;
   assert_false(flash_fits(&call));
   call = good, call.v.x = (unsigned char *)call.v.x + 2;

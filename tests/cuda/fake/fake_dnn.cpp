@@ -99,11 +99,19 @@ void deposit(void *p, cudnnDataType_t type, int64_t at, float x) {
 
 cudnnDataType_t type_of(const Descriptor &t) { return t.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE); }
 
+/* Where it is stored; it must be aligned as the descriptor promised. */
+void *place_of(const Run &run, const Descriptor &t) {
+  void *at = run.stored.at(t.one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
+  if (!t.one<char>(CUDNN_ATTR_TENSOR_IS_BY_VALUE) && (uintptr_t)at % (uintptr_t)t.one<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT) != 0)
+    fprintf(stderr, "fake cuDNN: a tensor is not aligned as was said\n"), abort();
+  return at;
+}
+
 Values read(Run &run, const Descriptor &t) {
   int64_t id = t.one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
   if (t.one<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL)) return run.made.at(id);
   View view(t);
-  const void *from = run.stored.at(id);
+  const void *from = place_of(run, t);
   Values out((size_t)view.count());
   for (size_t i = 0; i < out.size(); i++) out[i] = fetch(from, type_of(t), view.place((int64_t)i));
   return out;
@@ -113,7 +121,7 @@ void write(Run &run, const Descriptor &t, Values values) {
   int64_t id = t.one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
   View view(t);
   cudnnDataType_t type = type_of(t);
-  void *to = t.one<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) ? nullptr : run.stored.at(id);
+  void *to = t.one<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) ? nullptr : place_of(run, t);
   for (size_t i = 0; i < values.size(); i++) {
     values[i] = rounded(type, values[i]);
     if (to != nullptr) deposit(to, type, view.place((int64_t)i), values[i]);
