@@ -51,12 +51,24 @@ typedef enum {
   DNN_SCALAR /* by value: the address given to dnn_bind is the host's */
 } DnnKind;
 
+/* An engine by its number in cuDNN, and how it is set. */
+enum { DNN_KNOBS = 12 };
+typedef struct DnnEngine {
+  int64_t number;
+  int knob_count;
+  struct {
+    cudnnBackendKnobType_t knob;
+    int64_t value;
+  } knobs[DNN_KNOBS];
+} DnnEngine;
+
 typedef struct DnnGraph {
   const Dnn *dnn;
   cudnnBackendDescriptor_t made[DNN_DESCRIPTORS], operations[DNN_OPERATIONS];
   uint32_t made_count, operation_count;
   cudnnBackendDescriptor_t plan; /* of dnn_build */
   int64_t workspace_bytes;       /* exact, known without a GPU */
+  DnnEngine engine;              /* what the plan runs by */
   char error[256];               /* "": none */
 } DnnGraph;
 
@@ -75,19 +87,10 @@ cudnnBackendDescriptor_t dnn_device(const Dnn *dnn, int32_t id);
 /* A GPU described in cuDNN's own JSON, which need not exist. */
 cudnnBackendDescriptor_t dnn_device_described(const Dnn *dnn, const char *json);
 
-/* An engine by its number in cuDNN, and how it is to be set. */
-enum { DNN_KNOBS = 6 };
-typedef struct DnnEngine {
-  int64_t number;
-  int knob_count;
-  struct {
-    cudnnBackendKnobType_t knob;
-    int64_t value;
-  } knobs[DNN_KNOBS];
-} DnnEngine;
-
-/* Makes the plan: by this engine; or, NULL, by the heuristic's first choice that is deterministic and builds, so the same in
- * every run. False with graph->error. Takes about a second: kernels are compiled. */
+/* Makes the plan: by this engine; or, NULL, by the heuristic's first choice that builds and does not call itself
+ * nondeterministic: the same in every run. That results repeat is the graph's doing, not this choice's: engines that add in any
+ * order by atomics (dq in attention, where it is an accumulator) say nothing of it.
+ * False with graph->error. Takes about a second: kernels are compiled. */
 bool dnn_build(DnnGraph *graph, cudnnBackendDescriptor_t device, const DnnEngine *engine);
 /* The plan with addresses of its stored tensors and scalars; NULL on failure. */
 cudnnBackendDescriptor_t dnn_bind(const Dnn *dnn, const int64_t *ids, void *const *addresses, int64_t count,

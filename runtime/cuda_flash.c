@@ -108,6 +108,25 @@ uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash) {
   return most;
 }
 
+static void list_entry(const Entry *entry, FILE *out) {
+  const AttentionShape *s = &entry->call.shape, *part = &entry->plan.part;
+  const DnnEngine *e = &entry->plan.graph.engine;
+  fprintf(out, "attention %s %lld x %lld/%lld x %lld x %lld x %lld %s%s:", entry->call.backward ? "backward" : "forward", (long long)s->batch,
+          (long long)s->heads, (long long)s->kv_heads, (long long)s->tq, (long long)s->tk, (long long)s->head_dim,
+          entry->call.q.type == CUDA_BF16 ? "bf16" : "f16", s->causal ? ", causal" : "");
+  if (!entry->usable) {
+    fprintf(out, " own kernels, for cuDNN: %s\n", entry->plan.graph.error);
+    return;
+  }
+  fprintf(out, " %lld x %lld at a time, cuDNN's engine %lld", (long long)part->batch, (long long)part->heads, (long long)e->number);
+  for (int i = 0; i < e->knob_count; i++) fprintf(out, "%s %d=%lld", i == 0 ? ", knobs" : "", (int)e->knobs[i].knob, (long long)e->knobs[i].value);
+  fputc('\n', out);
+}
+
+void cuda_flash_list(const CudaFlash *flash, FILE *out) {
+  for (uint32_t i = 0; i < flash->entry_count; i++) list_entry(&flash->entries[i], out);
+}
+
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
 /* Ids and addresses of a graph's tensors. */

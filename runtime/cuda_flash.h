@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 typedef struct CudaFlash CudaFlash;
 
@@ -30,6 +31,8 @@ bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *c
 /* After all calls are prepared: the device memory that they need one at a time, then that memory. False: *why. */
 uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash);
 bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why);
+/* A line a shape: the part computed at a time, and the engine of cuDNN with its knobs. */
+void cuda_flash_list(const CudaFlash *flash, FILE *out);
 bool cuda_flash_takes(const CudaFlash *flash, int32_t number);
 /* Launches; false: cuDNN refused. */
 bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number);

@@ -2,8 +2,8 @@
  * for them: it recognises patterns, so the order of operations and the views of intermediate results are those of
  * NVIDIA's own front end (cudnn-frontend 1.18). No score ever reaches memory in the forward pass.
  *
- * The backward pass writes dq by a product instead of atomic additions, so sums have one order; but on compute 10 that costs a
- * workspace of 2 tq tk bytes a head. */
+ * The backward pass writes dq by a product instead of atomic additions, so sums have one order; but other than on compute 10 that
+ * costs a workspace of 2 tq tk bytes a head. */
 #include "runtime/cuda_flash_plan.h"
 
 #include "base/checked.h"

@@ -16,6 +16,8 @@ for model in wide-gpt wide-llama; do
 done
 FAKE_CUDNN=1 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 said err 'attention by cuDNN with'
+FAKE_CUDNN=1 FSDPC_CUDA_PRODUCTS=1 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err "attention backward 8 x 2/2 x 15 x 15 x 64 bf16, causal: 1 x 2 at a time, cuDNN's engine 1"
 FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=own expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 ! grep -q 'attention by cuDNN' err || fail 'own kernels were asked for'
 FSDPC_CUDA_ATTENTION=cudnn expect 1 run wide-gpt.fsdp --ranks 1 --backend cuda --data "$fixtures/tokens.bin"

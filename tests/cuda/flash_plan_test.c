@@ -1,4 +1,4 @@
-/* Owns: what cuDNN says of attention's graphs without a GPU: they get deterministic plans with the workspaces that
+/* Owns: what cuDNN says of attention's graphs without a GPU: they get plans with the workspaces that
  * docs/gpu-results.md states. Nothing is executed. Exit code 77 where cuDNN is missing. */
 #include "runtime/beside.h"
 #include "runtime/cuda_flash_plan.h"
@@ -52,6 +52,7 @@ static FlashPlan planned_for(const Device *described_device, const CudaFlashCall
   cudnnBackendDescriptor_t device = described(described_device);
   assert_non_null(device);
   *ok = flash_fits(call) && flash_plan(&plan, &dnn, device, described_device->compute, call);
+  if (*ok) assert_in_range(plan.graph.engine.number, 0, 99); /* it can be told which one */
   if (*ok) dnn_destroy(&plan.graph); /* what is checked are numbers */
   dnn.cudnnBackendDestroyDescriptor(device);
   return plan;

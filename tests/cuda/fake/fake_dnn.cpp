@@ -275,6 +275,7 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t from, cudn
   const Descriptor *d = (const Descriptor *)from;
   *count = 1;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) return *(int64_t *)values = WORKSPACE_BYTES, CUDNN_STATUS_SUCCESS;
+  if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) return *(int64_t *)values = d->one<int64_t>(name), CUDNN_STATUS_SUCCESS;
   if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
     *(cudnnBackendNumericalNote_t *)values =
         d->one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == 0 ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
