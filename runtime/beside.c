@@ -70,14 +70,15 @@ AttentionShape flash_part(const AttentionShape *shape, int compute, uint64_t mos
   return part;
 }
 
-uint64_t flash_most_bytes(const AttentionShape *shape) {
+uint64_t flash_most_bytes(const AttentionShape *shape, uint64_t device_bytes) {
   enum { HUNGRY = 90, MODEST = 100 };
-  AttentionShape part = flash_part(shape, HUNGRY, BESIDE_ATTENTION_MOST), group = *shape;
+  uint64_t most = device_bytes >> 30 >= BESIDE_ROOMY_GIB ? BESIDE_ATTENTION_GROUP : BESIDE_ATTENTION_MOST;
+  AttentionShape part = flash_part(shape, HUNGRY, most), group = *shape;
   if (part.batch > 0) return flash_workspace_bytes(&part, HUNGRY);
   group.batch = group.kv_heads = 1, group.heads = shape->heads / shape->kv_heads;
   uint64_t bytes = flash_workspace_bytes(&group, HUNGRY);
   if (bytes <= BESIDE_ATTENTION_GROUP) return bytes;
-  part = flash_part(shape, MODEST, BESIDE_ATTENTION_MOST);
+  part = flash_part(shape, MODEST, most);
   return part.batch > 0 ? flash_workspace_bytes(&part, MODEST) : 0;
 }
 
@@ -89,7 +90,7 @@ static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
 static uint64_t attention_bytes(const Plan *plan, const PlanInstr *instr) {
   if (instr->op != INSTR_ATTENTION_BWD) return 0;
   AttentionShape shape = attention_shape(plan, instr);
-  return flash_may_take(plan, &shape) ? flash_most_bytes(&shape) : 0;
+  return flash_may_take(plan, &shape) ? flash_most_bytes(&shape, plan->summary.device_bytes) : 0;
 }
 
 /* --- the whole --------------------------------------------------------------------------------------------------------- */

@@ -15,7 +15,8 @@ enum {
   BESIDE_PRODUCTS_BYTES = 32 << 20,     /* cuBLASLt's workspace */
   BESIDE_COLLECTIVE_BYTES = 64 << 20,   /* pieces of sums, of each communicator that adds */
   BESIDE_ATTENTION_MOST = FSDPC_ATTENTION_MOST, /* of cuDNN's workspace; a backward pass that needs more is cut */
-  BESIDE_ATTENTION_GROUP = 2 * FSDPC_ATTENTION_MOST, /* where nothing can be cut: of the heads that share one of keys */
+  BESIDE_ATTENTION_GROUP = 2 * FSDPC_ATTENTION_MOST, /* where nothing can be cut: of the heads that share one of keys; on roomy GPUs always */
+  BESIDE_ROOMY_GIB = 128, /* GPUs whose cluster files leave that much more */
   BESIDE_LIBRARIES_BYTES = 1 << 30      /* contexts, loaded kernels, NCCL's buffers. Assumed, not measured yet (no GPU) */
 };
 
@@ -38,7 +39,7 @@ uint64_t flash_workspace_bytes(const AttentionShape *shape, int compute);
  * heads and the heads of keys and values that they share. batch 0: there is none. */
 AttentionShape flash_part(const AttentionShape *shape, int compute, uint64_t most);
 /* What a backward pass may take, whichever GPU the plan meets: the workspace of its largest part that fits where most is
- * needed, or of the smallest, if it may. 0: no part fits anywhere. */
-uint64_t flash_most_bytes(const AttentionShape *shape);
+ * needed, or of the smallest, if it may. 0: no part fits anywhere. device_bytes: of the GPU that was planned for, or 0. */
+uint64_t flash_most_bytes(const AttentionShape *shape, uint64_t device_bytes);
 
 #endif

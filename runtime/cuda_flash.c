@@ -27,12 +27,11 @@ struct CudaFlash {
   Arena *arena;
   Dnn dnn;
   cudnnHandle_t handle;
-  cudnnBackendDescriptor_t device;
+  FlashTarget target;
   Entry entries[MOST_PLANS];
   uint32_t entry_count;
   Launches *launches; /* by number */
   uint32_t launch_count;
-  int compute; /* of the device, as 90 */
   float hidden, one;
 };
 
@@ -45,19 +44,18 @@ int cuda_flash_version(const char **why) {
   return dnn_load(&dnn, library) ? (int)dnn.cudnnGetVersion() : 0;
 }
 
-CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int compute, const char **why) {
+CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, const char **why) {
   CudaFlash *flash = ARENA_NEW(arena, CudaFlash);
   if (cuda_flash_version(why) == 0 || !dnn_load(&flash->dnn, cuda_libs_cudnn())) return NULL;
   *why = "it does not take this GPU";
   if (flash->dnn.cudnnCreate(&flash->handle) != CUDNN_STATUS_SUCCESS) return NULL;
   flash->arena = arena;
-  flash->launches = ARENA_ARRAY(arena, Launches, calls);
-  flash->launch_count = calls;
-  flash->compute = compute;
+  flash->launches = ARENA_ARRAY(arena, Launches, plan->instrs.count);
+  flash->launch_count = plan->instrs.count;
   flash->hidden = -INFINITY;
   flash->one = 1;
-  flash->device = dnn_device(&flash->dnn, device);
-  if (flash->device != NULL) return flash;
+  flash->target = (FlashTarget){dnn_device(&flash->dnn, device), compute, plan->summary.device_bytes};
+  if (flash->target.device != NULL) return flash;
   flash->dnn.cudnnDestroy(flash->handle);
   return NULL;
 }
@@ -81,7 +79,7 @@ static Entry *entry_of(CudaFlash *flash, const CudaFlashCall *call) {
   if (flash->entry_count == MOST_PLANS) return NULL;
   Entry *entry = &flash->entries[flash->entry_count++];
   *entry = (Entry){.call = *call, .scale = (float)call->shape.scale};
-  entry->usable = flash_plan(&entry->plan, &flash->dnn, flash->device, flash->compute, call);
+  entry->usable = flash_plan(&entry->plan, &flash->dnn, &flash->target, call);
   return entry;
 }
 
@@ -89,7 +87,7 @@ bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *c
   Launches *l = &flash->launches[number];
   *why = "it takes bf16 and f16, heads of 64, 96 or 128, rows on 16 bytes, more than one, and adds to no gradient";
   if (!flash_fits(call)) return false;
-  if (!flash_sound(call, flash->compute, flash->dnn.cudnnGetVersion(), why)) return false;
+  if (!flash_sound(call, flash->target.compute, flash->dnn.cudnnGetVersion(), why)) return false;
   Entry *entry = entry_of(flash, call);
   *why = entry != NULL ? entry->plan.graph.error : "too many shapes";
   if (entry == NULL || !entry->usable) return false;
@@ -206,6 +204,6 @@ void cuda_flash_close(CudaFlash *flash) {
     while (flash->launches[i].count > 0)
       flash->dnn.cudnnBackendDestroyDescriptor(flash->launches[i].packs[--flash->launches[i].count]);
   for (uint32_t i = 0; i < flash->entry_count; i++) dnn_destroy(&flash->entries[i].plan.graph);
-  flash->dnn.cudnnBackendDestroyDescriptor(flash->device);
+  flash->dnn.cudnnBackendDestroyDescriptor(flash->target.device);
   flash->dnn.cudnnDestroy(flash->handle);
 }

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "planner/plan/plan.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,8 +25,8 @@ typedef struct CudaFlashCall {
 
 /* Of the cuDNN that would be used, as 91900; 0: there is none, *why says what is wrong. */
 int cuda_flash_version(const char **why);
-/* Calls are told apart by number, below `calls`. compute: the device's capability, as 90. NULL: *why. */
-CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int compute, const char **why);
+/* Calls are told apart by the number of their instruction. compute: the device's capability, as 90. NULL: *why. */
+CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, const char **why);
 /* Builds the plan of a call, about a second a shape. False: cuDNN does not take it, *why. */
 bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *call, const char **why);
 /* After all calls are prepared: the device memory that they need one at a time, then that memory. False: *why. */

@@ -215,11 +215,11 @@ bool flash_sound(const CudaFlashCall *call, int compute, size_t version, const c
   return !call->backward || compute / 10 != 10 || named_engine(call, compute, version) != NULL;
 }
 
-static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, int compute, const CudaFlashCall *call) {
+static bool build(FlashPlan *plan, const Dnn *dnn, const FlashTarget *target, const CudaFlashCall *call) {
   const AttentionShape *s = &plan->part;
   plan->graph = (DnnGraph){.dnn = dnn};
   sketch(&plan->graph, call, s);
-  if (!dnn_build(&plan->graph, device, named_engine(call, compute, dnn->cudnnGetVersion()))) return false;
+  if (!dnn_build(&plan->graph, target->device, named_engine(call, target->compute, dnn->cudnnGetVersion()))) return false;
   plan->delta_at = round_up((uint64_t)plan->graph.workspace_bytes, STEP_BYTES);
   plan->workspace_bytes = plan->delta_at;
   if (call->backward)
@@ -227,15 +227,16 @@ static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t devi
   return true;
 }
 
-bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, int compute, const CudaFlashCall *call) {
-  uint64_t most = call->backward ? flash_most_bytes(&call->shape) : BESIDE_ATTENTION_MOST; /* as was stated before the run */
-  plan->part = call->backward ? flash_part(&call->shape, compute, most) : call->shape;
+bool flash_plan(FlashPlan *plan, const Dnn *dnn, const FlashTarget *target, const CudaFlashCall *call) {
+  uint64_t most = call->backward ? flash_most_bytes(&call->shape, target->bytes) : BESIDE_ATTENTION_MOST; /* as was stated before the run */
+  plan->part = call->backward ? flash_part(&call->shape, target->compute, most) : call->shape;
   while (plan->part.batch > 0) {
-    if (!build(plan, dnn, device, compute, call)) return false;
+    if (!build(plan, dnn, target, call)) return false;
     if (plan->workspace_bytes <= most) return true; /* nearly always, for what it takes is known */
     double too_much = (double)plan->workspace_bytes / (double)most;
     dnn_destroy(&plan->graph);
-    plan->part = flash_part(&call->shape, compute, (uint64_t)((double)flash_workspace_bytes(&plan->part, compute) / too_much));
+    uint64_t less = (uint64_t)((double)flash_workspace_bytes(&plan->part, target->compute) / too_much);
+    plan->part = flash_part(&call->shape, target->compute, less);
   }
   snprintf(plan->graph.error, sizeof plan->graph.error, "it needs a workspace of more than %d MiB for one head of keys", BESIDE_ATTENTION_GROUP >> 20);
   return false;

@@ -29,11 +29,18 @@ typedef struct FlashPlan {
   uint64_t delta_at, workspace_bytes;
 } FlashPlan;
 
+/* What plans are made for. */
+typedef struct FlashTarget {
+  cudnnBackendDescriptor_t device;
+  int compute;    /* as 90 */
+  uint64_t bytes; /* of the device, as the training plan has them; 0: not stated */
+} FlashTarget;
+
 /* Could cuDNN take the call, as far as types, strides and sizes go? */
 bool flash_fits(const CudaFlashCall *call);
 /* Is this version of cuDNN known to compute it right, and the same each time? compute: of the GPU, as 90. False: *why. */
 bool flash_sound(const CudaFlashCall *call, int compute, size_t version, const char **why);
 /* False with plan->graph.error. Destroy plan->graph in either case. */
-bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, int compute, const CudaFlashCall *call);
+bool flash_plan(FlashPlan *plan, const Dnn *dnn, const FlashTarget *target, const CudaFlashCall *call);
 
 #endif

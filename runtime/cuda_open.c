@@ -173,7 +173,7 @@ static bool without_flash(const char *why, Failure *failure) {
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
   if (wants(CUDA_ATTENTION_OWN)) return true;
-  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, cuda->compute, &why);
+  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan, cuda->device, cuda->compute, &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
 

@@ -47,18 +47,18 @@ static CudaFlashCall call_of(int64_t batch, int64_t heads, int64_t kv_heads, int
                          .q = packed, .k = packed, .v = packed, .o = own, .d_o = own, .dq = packed, .dk = packed, .dv = packed};
 }
 
-static FlashPlan planned_for(const Device *described_device, const CudaFlashCall *call, bool *ok) {
+static FlashPlan planned_for(const Device *device, uint64_t bytes, const CudaFlashCall *call, bool *ok) {
   FlashPlan plan = {.workspace_bytes = 0};
-  cudnnBackendDescriptor_t device = described(described_device);
-  assert_non_null(device);
-  *ok = flash_fits(call) && flash_plan(&plan, &dnn, device, described_device->compute, call);
+  FlashTarget target = {described(device), device->compute, bytes};
+  assert_non_null(target.device);
+  *ok = flash_fits(call) && flash_plan(&plan, &dnn, &target, call);
   if (*ok) assert_in_range(plan.graph.engine.number, 0, 99); /* it can be told which one */
   if (*ok) dnn_destroy(&plan.graph); /* what is checked are numbers */
-  dnn.cudnnBackendDestroyDescriptor(device);
+  dnn.cudnnBackendDestroyDescriptor(target.device);
   return plan;
 }
 
-static FlashPlan planned(const CudaFlashCall *call, bool *ok) { return planned_for(&h200, call, ok); }
+static FlashPlan planned(const CudaFlashCall *call, bool *ok) { return planned_for(&h200, 0, call, ok); }
 
 static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples, int64_t heads) {
   bool ok;
@@ -103,6 +103,21 @@ static void long_samples_are_cut_along_the_heads(void **state) {
   CHECK(1, 32, 8, 8192, 128, true, CUDA_BF16, 1, 4);
 }
 
+/* As llama3.2-1b has them on an H200. */
+static void roomy_devices_compute_more_heads_at_a_time(void **state) {
+  (void)state;
+  bool ok;
+  CudaFlashCall call = call_of(8, 32, 8, 8192, 64, true, CUDA_BF16, true);
+  FlashPlan plan = planned_for(&h200, UINT64_C(139) << 30, &call, &ok);
+  assert_true(ok);
+  assert_int_equal(plan.part.batch, 1);
+  assert_int_equal(plan.part.heads, 8);
+  uint64_t stated = flash_most_bytes(&call.shape, UINT64_C(139) << 30);
+  assert_in_range(plan.workspace_bytes, stated - SLACK, stated);
+  assert_in_range(stated, BESIDE_ATTENTION_MOST, 2 * BESIDE_ATTENTION_MOST);
+  assert_in_range(flash_most_bytes(&call.shape, UINT64_C(79) << 30), 0, BESIDE_ATTENTION_MOST);
+}
+
 /* As llama3-70b has them: eight heads share one of keys, and cannot be cut. */
 static void groups_that_are_too_large_to_cut_have_plans(void **state) {
   (void)state;
@@ -112,13 +127,13 @@ static void groups_that_are_too_large_to_cut_have_plans(void **state) {
 /* samples, heads: at a time */
 static void expect_plan(const Device *device, const CudaFlashCall *call, int64_t samples, int64_t heads) {
   bool ok;
-  FlashPlan plan = planned_for(device, call, &ok);
+  FlashPlan plan = planned_for(device, 0, call, &ok);
   if (!ok) fail_msg("compute %d, %s: %s", device->compute, call->backward ? "backward" : "forward", plan.graph.error);
   assert_int_equal(plan.part.batch, samples);
   assert_int_equal(plan.part.heads, heads);
   uint64_t expected = call->backward ? flash_workspace_bytes(&plan.part, device->compute) : SLACK;
   assert_in_range(plan.workspace_bytes, call->backward ? expected - expected / 64 : 0, expected);
-  if (call->backward) assert_in_range(plan.workspace_bytes, 0, flash_most_bytes(&call->shape));
+  if (call->backward) assert_in_range(plan.workspace_bytes, 0, flash_most_bytes(&call->shape, 0));
 }
 
 static void other_devices_have_plans_in_the_memory_that_is_stated(void **state) {
@@ -200,6 +215,7 @@ int main(void) {
       cmocka_unit_test(heads_of_96_without_a_mask_in_f16_have_plans),
       cmocka_unit_test(lengths_that_are_no_round_number_are_rounded_up),
       cmocka_unit_test(long_samples_are_cut_along_the_heads),
+      cmocka_unit_test(roomy_devices_compute_more_heads_at_a_time),
       cmocka_unit_test(groups_that_are_too_large_to_cut_have_plans),
       cmocka_unit_test(other_devices_have_plans_in_the_memory_that_is_stated),
       cmocka_unit_test(compute_10_cuts_less_in_the_same_memory),
