@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { MOST_PLANS = 64, MOST_TENSORS = 13 };
+enum { MOST_PLANS = 64, MOST_TENSORS = 14 };
 
 typedef struct Entry {
   CudaFlashCall call; /* addresses play no part */
@@ -44,7 +44,7 @@ int cuda_flash_version(const char **why) {
   return dnn_load(&dnn, library) ? (int)dnn.cudnnGetVersion() : 0;
 }
 
-CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, const char **why) {
+CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, bool fast, const char **why) {
   CudaFlash *flash = ARENA_NEW(arena, CudaFlash);
   if (cuda_flash_version(why) == 0 || !dnn_load(&flash->dnn, cuda_libs_cudnn())) return NULL;
   *why = "it does not take this GPU";
@@ -54,7 +54,7 @@ CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compu
   flash->launch_count = plan->instrs.count;
   flash->hidden = -INFINITY;
   flash->one = 1;
-  flash->target = (FlashTarget){dnn_device(&flash->dnn, device), compute, plan->summary.device_bytes};
+  flash->target = (FlashTarget){dnn_device(&flash->dnn, device), compute, plan->summary.device_bytes, fast};
   if (flash->target.device != NULL) return flash;
   flash->dnn.cudnnDestroy(flash->handle);
   return NULL;
@@ -87,7 +87,7 @@ bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *c
   Launches *l = &flash->launches[number];
   *why = "it takes bf16 and f16, heads of 64, 96 or 128, rows on 16 bytes, more than one, and adds to no gradient";
   if (!flash_fits(call)) return false;
-  if (!flash_sound(call, flash->target.compute, flash->dnn.cudnnGetVersion(), why)) return false;
+  if (!flash_sound(call, &flash->target, flash->dnn.cudnnGetVersion(), why)) return false;
   Entry *entry = entry_of(flash, call);
   *why = entry != NULL ? entry->plan.graph.error : "too many shapes";
   if (entry == NULL || !entry->usable) return false;
@@ -161,6 +161,7 @@ static Binding binding_of(CudaFlash *flash, const Launches *l, int64_t sample, i
   if (!c->backward) return b;
   bind(&b, FLASH_ONE, &flash->one);
   bind(&b, FLASH_DELTA, workspace + l->entry->plan.delta_at);
+  if (flash->target.fast) bind(&b, FLASH_DQ_SUMS, workspace + l->entry->plan.sums_at); /* cuDNN clears them, from 9.6 on */
   bind_rows(&b, FLASH_D_O, c->d_o, row, col);
   bind_rows(&b, FLASH_DQ, c->dq, row, col);
   bind_rows(&b, FLASH_DK, c->dk, key, key_col);

@@ -25,8 +25,9 @@ typedef struct CudaFlashCall {
 
 /* Of the cuDNN that would be used, as 91900; 0: there is none, *why says what is wrong. */
 int cuda_flash_version(const char **why);
-/* Calls are told apart by the number of their instruction. compute: the device's capability, as 90. NULL: *why. */
-CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, const char **why);
+/* Calls are told apart by the number of their instruction. compute: the device's capability, as 90. fast: results need not
+ * repeat bit by bit. NULL: *why. */
+CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, bool fast, const char **why);
 /* Builds the plan of a call, about a second a shape. False: cuDNN does not take it, *why. */
 bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *call, const char **why);
 /* After all calls are prepared: the device memory that they need one at a time, then that memory. False: *why. */

@@ -6,8 +6,8 @@ int cuda_flash_version(const char **why) {
   return 0;
 }
 
-CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, const char **why) {
-  (void)arena, (void)plan, (void)device, (void)compute;
+CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, bool fast, const char **why) {
+  (void)arena, (void)plan, (void)device, (void)compute, (void)fast;
   cuda_flash_version(why);
   return NULL;
 }

@@ -173,7 +173,7 @@ static bool without_flash(const char *why, Failure *failure) {
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
   if (wants(CUDA_ATTENTION_OWN)) return true;
-  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan, cuda->device, cuda->compute, &why);
+  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan, cuda->device, cuda->compute, wants(CUDA_ATTENTION_FAST), &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
 
@@ -187,7 +187,7 @@ static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure)
   if (bytes == 0) return true;
   if (!allocate_beside(cuda, &cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
   if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
-  snprintf(what, sizeof what, "attention by cuDNN with %s", text_bytes(size, bytes));
+  snprintf(what, sizeof what, "%sattention by cuDNN with %s", wants(CUDA_ATTENTION_FAST) ? "fast " : "", text_bytes(size, bytes));
   say(cuda, what);
   return true;
 }

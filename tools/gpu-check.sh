@@ -160,6 +160,8 @@ part_attention() {
       check "$model: cuDNN near own" agree flash own 2e-2 &&
       FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN again" train again "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
       check "$model: cuDNN run to run" same again flash
+    FSDPC_CUDA_ATTENTION=fast check "$model: cuDNN's fast attention" train fast "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+      check "$model: fast near own" agree fast own 2e-2
   done
 }
 

@@ -157,6 +157,7 @@ void matmul(Run &run, const Descriptor &op) {
 
 float pointwise(cudnnPointwiseMode_t mode, float x, float b, float t) {
   switch (mode) {
+    case CUDNN_POINTWISE_IDENTITY: return x;
     case CUDNN_POINTWISE_ADD: return x + b;
     case CUDNN_POINTWISE_SUB: return x - b;
     case CUDNN_POINTWISE_MUL: return x * b;
