@@ -45,51 +45,62 @@ uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr) {
 
 /* --- cuDNN's attention: measured without a GPU, docs/gpu-results.md -------------------------------------------------- */
 
-/* Computes 8, 9 and 12 keep scores' gradients for dq's product, in 16 bits, as the dk and dv of heads that share theirs. The engine
- * of compute 10 (cuda_flash_plan.c) keeps no scores, and those dk and dv in f32. */
-uint64_t flash_workspace_bytes(const AttentionShape *s, int compute) {
+FlashWay flash_way(int compute, bool fast) {
+  bool lean = compute / 10 == 10;
+  if (fast) return lean || compute / 10 == 9 ? FLASH_FAST : FLASH_FAST_TWICE;
+  return lean ? FLASH_LEAN : FLASH_SCORES;
+}
+
+uint64_t flash_workspace_bytes(const AttentionShape *s, FlashWay way) {
   enum { SCORE_ALIGN = 128, STEP = 256 };
-  bool scores = compute / 10 != 10, shared = s->heads != s->kv_heads;
-  uint64_t heads = (uint64_t)(s->batch * s->heads), bytes = scores || shared ? STEP : 0;
-  if (scores) bytes += 2 * heads * round_up((uint64_t)s->tq, SCORE_ALIGN) * round_up((uint64_t)s->tk, SCORE_ALIGN);
-  if (shared) bytes += (scores ? 4 : 8) * heads * (uint64_t)(s->tk * s->head_dim);
+  static const struct {
+    uint64_t scores, queries, shared_keys; /* bytes of an element */
+  } keeps[] = {[FLASH_SCORES] = {2, 0, 4}, [FLASH_LEAN] = {0, 0, 8}, [FLASH_FAST] = {0, 4, 4}, [FLASH_FAST_TWICE] = {0, 8, 4}};
+  uint64_t heads = (uint64_t)(s->batch * s->heads), keys = s->heads != s->kv_heads ? keeps[way].shared_keys : 0;
+  uint64_t bytes = STEP + keeps[way].scores * heads * round_up((uint64_t)s->tq, SCORE_ALIGN) * round_up((uint64_t)s->tk, SCORE_ALIGN);
+  bytes += heads * (uint64_t)s->head_dim * (keeps[way].queries * (uint64_t)s->tq + keys * (uint64_t)s->tk);
   return round_up(bytes, STEP) + round_up(heads * (uint64_t)s->tq * sizeof(float), STEP);
 }
 
-AttentionShape flash_part(const AttentionShape *shape, int compute, uint64_t most) {
+AttentionShape flash_part(const AttentionShape *shape, FlashWay way, uint64_t most) {
   AttentionShape part = *shape;
   for (; part.batch > 0; part.batch--)
-    if (shape->batch % part.batch == 0 && flash_workspace_bytes(&part, compute) <= most) return part;
+    if (shape->batch % part.batch == 0 && flash_workspace_bytes(&part, way) <= most) return part;
   part.batch = 1;
   for (int64_t groups = 2; groups <= shape->kv_heads; groups++) {
     if (shape->kv_heads % groups != 0) continue;
     part.heads = shape->heads / groups, part.kv_heads = shape->kv_heads / groups;
-    if (flash_workspace_bytes(&part, compute) <= most) return part;
+    if (flash_workspace_bytes(&part, way) <= most) return part;
   }
   part.batch = 0;
   return part;
 }
 
-uint64_t flash_most_bytes(const AttentionShape *shape) {
-  enum { HUNGRY = 90, MODEST = 100 };
-  AttentionShape part = flash_part(shape, HUNGRY, BESIDE_ATTENTION_MOST), group = *shape;
-  if (part.batch > 0) return flash_workspace_bytes(&part, HUNGRY);
+static uint64_t part_bytes(const AttentionShape *shape, FlashWay way, uint64_t most) {
+  AttentionShape part = flash_part(shape, way, most);
+  return part.batch > 0 ? flash_workspace_bytes(&part, way) : 0;
+}
+
+uint64_t flash_most_bytes(const AttentionShape *shape, uint64_t device_bytes) {
+  uint64_t most = device_bytes >> 30 >= BESIDE_ROOMY_GIB ? BESIDE_ATTENTION_GROUP : BESIDE_ATTENTION_MOST;
+  uint64_t bytes = part_bytes(shape, FLASH_SCORES, most);
+  AttentionShape group = *shape;
   group.batch = group.kv_heads = 1, group.heads = shape->heads / shape->kv_heads;
-  uint64_t bytes = flash_workspace_bytes(&group, HUNGRY);
-  if (bytes <= BESIDE_ATTENTION_GROUP) return bytes;
-  part = flash_part(shape, MODEST, BESIDE_ATTENTION_MOST);
-  return part.batch > 0 ? flash_workspace_bytes(&part, MODEST) : 0;
+  if (bytes == 0) bytes = flash_workspace_bytes(&group, FLASH_SCORES);
+  if (bytes > BESIDE_ATTENTION_GROUP) bytes = part_bytes(shape, FLASH_LEAN, most);
+  uint64_t fast = flash_workspace_bytes(&group, FLASH_FAST_TWICE); /* more for short samples only: its least is enough to state */
+  return fast > bytes && fast <= most ? fast : bytes;
 }
 
 static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
   bool half = plan->recipe.compute == DTYPE_BF16 || plan->recipe.compute == DTYPE_F16;
-  return half && (s->head_dim == 64 || s->head_dim == 96 || s->head_dim == 128) && (!s->causal || s->tq == s->tk);
+  return half && (s->head_dim == 64 || s->head_dim == 96 || s->head_dim == 128) && (!s->causal || s->tq == s->tk) && s->tq > 1 && s->tk > 1;
 }
 
 static uint64_t attention_bytes(const Plan *plan, const PlanInstr *instr) {
   if (instr->op != INSTR_ATTENTION_BWD) return 0;
   AttentionShape shape = attention_shape(plan, instr);
-  return flash_may_take(plan, &shape) ? flash_most_bytes(&shape) : 0;
+  return flash_may_take(plan, &shape) ? flash_most_bytes(&shape, plan->summary.device_bytes) : 0;
 }
 
 /* --- the whole --------------------------------------------------------------------------------------------------------- */

@@ -15,7 +15,8 @@ enum {
   BESIDE_PRODUCTS_BYTES = 32 << 20,     /* cuBLASLt's workspace */
   BESIDE_COLLECTIVE_BYTES = 64 << 20,   /* pieces of sums, of each communicator that adds */
   BESIDE_ATTENTION_MOST = FSDPC_ATTENTION_MOST, /* of cuDNN's workspace; a backward pass that needs more is cut */
-  BESIDE_ATTENTION_GROUP = 2 * FSDPC_ATTENTION_MOST, /* where nothing can be cut: of the heads that share one of keys */
+  BESIDE_ATTENTION_GROUP = 2 * FSDPC_ATTENTION_MOST, /* where nothing can be cut: of the heads that share one of keys; on roomy GPUs always */
+  BESIDE_ROOMY_GIB = 128, /* GPUs whose cluster files leave that much more */
   BESIDE_LIBRARIES_BYTES = 1 << 30      /* contexts, loaded kernels, NCCL's buffers. Assumed, not measured yet (no GPU) */
 };
 
@@ -32,13 +33,20 @@ char *beside_text(const BesideArena *beside, char *out, size_t bytes);
 uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr);
 /* The operands of attention_fwd and attention_bwd. */
 AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr);
-/* cuDNN's workspace for a backward pass on a GPU of this compute capability, as 90. */
-uint64_t flash_workspace_bytes(const AttentionShape *shape, int compute);
+/* What cuDNN's backward pass keeps in its workspace, besides sums of rows and, of heads that share their keys, dk and dv. */
+typedef enum {
+  FLASH_SCORES,    /* all gradients of scores, in 16 bits */
+  FLASH_LEAN,      /* nothing: the engine of compute 10 */
+  FLASH_FAST,      /* dq in f32, to which blocks add in any order */
+  FLASH_FAST_TWICE /* and, on computes 8 and 12, another one */
+} FlashWay;
+FlashWay flash_way(int compute /* as 90 */, bool fast);
+uint64_t flash_workspace_bytes(const AttentionShape *shape, FlashWay way);
 /* The largest part of an attention whose workspace is at most so many bytes: some samples of the batch; or, of one sample, some
  * heads and the heads of keys and values that they share. batch 0: there is none. */
-AttentionShape flash_part(const AttentionShape *shape, int compute, uint64_t most);
-/* What a backward pass may take, whichever GPU the plan meets: the workspace of its largest part that fits where most is
- * needed, or of the smallest, if it may. 0: no part fits anywhere. */
-uint64_t flash_most_bytes(const AttentionShape *shape);
+AttentionShape flash_part(const AttentionShape *shape, FlashWay way, uint64_t most);
+/* What a backward pass may take, whichever GPU the plan meets, fast or not: the workspace of its largest part that fits where most
+ * is needed, or of the smallest, if it may. 0: no part fits anywhere. device_bytes: of the GPU that was planned for, or 0. */
+uint64_t flash_most_bytes(const AttentionShape *shape, uint64_t device_bytes);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_CONFIGS = 16, MOST_NOTES = 16, ALIGNMENT = 16 /* bytes of stored tensors */ };
+enum { MOST_CONFIGS = 16, MOST_NOTES = 16 };
 
 /* Function pointers pass through memory: ISO C has no cast from void *. */
 static bool resolve(void *library, const char *name, void *to) {
@@ -75,7 +75,7 @@ static void add_operation(DnnGraph *g, cudnnBackendDescriptor_t operation, const
 
 DnnTensor dnn_tensor(DnnGraph *g, int64_t id, cudnnDataType_t type, DnnKind kind, DnnView view) {
   cudnnBackendDescriptor_t tensor = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  const int64_t alignment = ALIGNMENT;
+  const int64_t alignment = kind == DNN_LOOSE ? (int64_t)sizeof(float) : 16;
   const bool is_virtual = kind == DNN_VIRTUAL, by_value = kind == DNN_SCALAR;
   set_type(g, tensor, CUDNN_ATTR_TENSOR_DATA_TYPE, type);
   set(g, tensor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, view.dim);
@@ -183,20 +183,42 @@ static int64_t ask_heuristic(DnnGraph *g, cudnnBackendDescriptor_t graph, cudnnB
   return found < MOST_CONFIGS ? found : MOST_CONFIGS;
 }
 
+/* Returns how many there are, at most `room`; 0 where cuDNN does not say. */
+static int64_t get(DnnGraph *g, cudnnBackendDescriptor_t from, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                   int64_t room, void *values) {
+  int64_t count = 0;
+  if (from == NULL || g->dnn->cudnnBackendGetAttribute(from, name, type, room, &count, values) != CUDNN_STATUS_SUCCESS) return 0;
+  return count < room ? count : room;
+}
+
+static cudnnBackendDescriptor_t engine_of(DnnGraph *g, cudnnBackendDescriptor_t config) {
+  cudnnBackendDescriptor_t engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  return engine != NULL && get(g, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine) == 1 ? engine : NULL;
+}
+
 /* Says the engine of itself that results may differ from run to run, or does it say nothing at all? */
 static bool unsteady(DnnGraph *g, cudnnBackendDescriptor_t config) {
-  cudnnBackendDescriptor_t engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendNumericalNote_t notes[MOST_NOTES];
-  int64_t count = 0;
-  if (engine == NULL ||
-      g->dnn->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                        &engine) != CUDNN_STATUS_SUCCESS ||
-      g->dnn->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES,
-                                        &count, notes) != CUDNN_STATUS_SUCCESS)
-    return true;
-  for (int64_t i = 0; i < count && i < MOST_NOTES; i++)
+  int64_t count = get(g, engine_of(g, config), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, notes);
+  if (count == 0) return true;
+  for (int64_t i = 0; i < count; i++)
     if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return true;
   return false;
+}
+
+/* For people to read: what cuDNN does not say is left out. */
+static DnnEngine engine_described(DnnGraph *g, cudnnBackendDescriptor_t config) {
+  DnnEngine e = {.number = -1};
+  cudnnBackendDescriptor_t choices[DNN_KNOBS];
+  get(g, engine_of(g, config), CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &e.number);
+  for (int i = 0; i < DNN_KNOBS; i++) choices[i] = make(g, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+  if (g->error[0] == '\0')
+    e.knob_count = (int)get(g, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, DNN_KNOBS, choices);
+  for (int i = 0; i < e.knob_count; i++) {
+    get(g, choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &e.knobs[i].knob);
+    get(g, choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &e.knobs[i].value);
+  }
+  return e;
 }
 
 static bool try_config(DnnGraph *g, cudnnBackendDescriptor_t config, cudnnBackendDescriptor_t device) {
@@ -209,6 +231,7 @@ static bool try_config(DnnGraph *g, cudnnBackendDescriptor_t config, cudnnBacken
                                              &g->workspace_bytes),
         "the workspace's size");
   g->plan = plan;
+  g->engine = engine_described(g, config);
   return g->error[0] == '\0';
 }
 

@@ -12,7 +12,7 @@ typedef cudnnBackendDescriptor_t DnnTensor;
 enum {
   DNN_DESCRIPTORS = 192, /* of one graph */
   DNN_OPERATIONS = 32,
-  DNN_MINIMUM = 90800 /* the version of cuDNN that knows descriptions of devices */
+  DNN_MINIMUM = 91002 /* before 9.10 a mask of -infinity is not safe, and 9.10.0 and 9.10.1 compute attention wrongly */
 };
 
 /*  X(name): functions of cuDNN */
@@ -44,7 +44,23 @@ typedef struct DnnView {
   int64_t dim[4], stride[4];
 } DnnView;
 
-typedef enum { DNN_STORED, DNN_VIRTUAL, DNN_SCALAR /* by value: the address given to dnn_bind is the host's */ } DnnKind;
+typedef enum {
+  DNN_STORED, /* on 16 bytes */
+  DNN_LOOSE,  /* stored, aligned as its elements only */
+  DNN_VIRTUAL,
+  DNN_SCALAR /* by value: the address given to dnn_bind is the host's */
+} DnnKind;
+
+/* An engine by its number in cuDNN, and how it is set. */
+enum { DNN_KNOBS = 12 };
+typedef struct DnnEngine {
+  int64_t number;
+  int knob_count;
+  struct {
+    cudnnBackendKnobType_t knob;
+    int64_t value;
+  } knobs[DNN_KNOBS];
+} DnnEngine;
 
 typedef struct DnnGraph {
   const Dnn *dnn;
@@ -52,6 +68,7 @@ typedef struct DnnGraph {
   uint32_t made_count, operation_count;
   cudnnBackendDescriptor_t plan; /* of dnn_build */
   int64_t workspace_bytes;       /* exact, known without a GPU */
+  DnnEngine engine;              /* what the plan runs by */
   char error[256];               /* "": none */
 } DnnGraph;
 
@@ -70,19 +87,10 @@ cudnnBackendDescriptor_t dnn_device(const Dnn *dnn, int32_t id);
 /* A GPU described in cuDNN's own JSON, which need not exist. */
 cudnnBackendDescriptor_t dnn_device_described(const Dnn *dnn, const char *json);
 
-/* An engine by its number in cuDNN, and how it is to be set. */
-enum { DNN_KNOBS = 6 };
-typedef struct DnnEngine {
-  int64_t number;
-  int knob_count;
-  struct {
-    cudnnBackendKnobType_t knob;
-    int64_t value;
-  } knobs[DNN_KNOBS];
-} DnnEngine;
-
-/* Makes the plan: by this engine; or, NULL, by the heuristic's first choice that is deterministic and builds, so the same in
- * every run. False with graph->error. Takes about a second: kernels are compiled. */
+/* Makes the plan: by this engine; or, NULL, by the heuristic's first choice that builds and does not call itself
+ * nondeterministic: the same in every run. That results repeat is the graph's doing, not this choice's: engines that add in any
+ * order by atomics (dq in attention, where it is an accumulator) say nothing of it.
+ * False with graph->error. Takes about a second: kernels are compiled. */
 bool dnn_build(DnnGraph *graph, cudnnBackendDescriptor_t device, const DnnEngine *engine);
 /* The plan with addresses of its stored tensors and scalars; NULL on failure. */
 cudnnBackendDescriptor_t dnn_bind(const Dnn *dnn, const int64_t *ids, void *const *addresses, int64_t count,

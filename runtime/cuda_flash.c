@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { MOST_PLANS = 64, MOST_TENSORS = 13 };
+enum { MOST_PLANS = 64, MOST_TENSORS = 14 };
 
 typedef struct Entry {
   CudaFlashCall call; /* addresses play no part */
@@ -27,12 +27,11 @@ struct CudaFlash {
   Arena *arena;
   Dnn dnn;
   cudnnHandle_t handle;
-  cudnnBackendDescriptor_t device;
+  FlashTarget target;
   Entry entries[MOST_PLANS];
   uint32_t entry_count;
   Launches *launches; /* by number */
   uint32_t launch_count;
-  int compute; /* of the device, as 90 */
   float hidden, one;
 };
 
@@ -41,23 +40,22 @@ int cuda_flash_version(const char **why) {
   void *library = cuda_libs_cudnn();
   *why = "missing";
   if (library == NULL) return 0;
-  *why = "older than 9.8";
+  *why = "older than 9.10.2";
   return dnn_load(&dnn, library) ? (int)dnn.cudnnGetVersion() : 0;
 }
 
-CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int compute, const char **why) {
+CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, bool fast, const char **why) {
   CudaFlash *flash = ARENA_NEW(arena, CudaFlash);
   if (cuda_flash_version(why) == 0 || !dnn_load(&flash->dnn, cuda_libs_cudnn())) return NULL;
   *why = "it does not take this GPU";
   if (flash->dnn.cudnnCreate(&flash->handle) != CUDNN_STATUS_SUCCESS) return NULL;
   flash->arena = arena;
-  flash->launches = ARENA_ARRAY(arena, Launches, calls);
-  flash->launch_count = calls;
-  flash->compute = compute;
+  flash->launches = ARENA_ARRAY(arena, Launches, plan->instrs.count);
+  flash->launch_count = plan->instrs.count;
   flash->hidden = -INFINITY;
   flash->one = 1;
-  flash->device = dnn_device(&flash->dnn, device);
-  if (flash->device != NULL) return flash;
+  flash->target = (FlashTarget){dnn_device(&flash->dnn, device), compute, plan->summary.device_bytes, fast};
+  if (flash->target.device != NULL) return flash;
   flash->dnn.cudnnDestroy(flash->handle);
   return NULL;
 }
@@ -81,15 +79,15 @@ static Entry *entry_of(CudaFlash *flash, const CudaFlashCall *call) {
   if (flash->entry_count == MOST_PLANS) return NULL;
   Entry *entry = &flash->entries[flash->entry_count++];
   *entry = (Entry){.call = *call, .scale = (float)call->shape.scale};
-  entry->usable = flash_plan(&entry->plan, &flash->dnn, flash->device, flash->compute, call);
+  entry->usable = flash_plan(&entry->plan, &flash->dnn, &flash->target, call);
   return entry;
 }
 
 bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *call, const char **why) {
   Launches *l = &flash->launches[number];
-  *why = "it takes bf16 and f16, heads of 64, 96 or 128, rows on 16 bytes, and adds to no gradient";
+  *why = "it takes bf16 and f16, heads of 64, 96 or 128, rows on 16 bytes, more than one, and adds to no gradient";
   if (!flash_fits(call)) return false;
-  if (!flash_sound(call, flash->compute, flash->dnn.cudnnGetVersion(), why)) return false;
+  if (!flash_sound(call, &flash->target, flash->dnn.cudnnGetVersion(), why)) return false;
   Entry *entry = entry_of(flash, call);
   *why = entry != NULL ? entry->plan.graph.error : "too many shapes";
   if (entry == NULL || !entry->usable) return false;
@@ -106,6 +104,25 @@ uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash) {
     if (entry->usable && entry->plan.workspace_bytes > most) most = entry->plan.workspace_bytes;
   }
   return most;
+}
+
+static void list_entry(const Entry *entry, FILE *out) {
+  const AttentionShape *s = &entry->call.shape, *part = &entry->plan.part;
+  const DnnEngine *e = &entry->plan.graph.engine;
+  fprintf(out, "attention %s %lld x %lld/%lld x %lld x %lld x %lld %s%s:", entry->call.backward ? "backward" : "forward", (long long)s->batch,
+          (long long)s->heads, (long long)s->kv_heads, (long long)s->tq, (long long)s->tk, (long long)s->head_dim,
+          entry->call.q.type == CUDA_BF16 ? "bf16" : "f16", s->causal ? ", causal" : "");
+  if (!entry->usable) {
+    fprintf(out, " own kernels, for cuDNN: %s\n", entry->plan.graph.error);
+    return;
+  }
+  fprintf(out, " %lld x %lld at a time, cuDNN's engine %lld", (long long)part->batch, (long long)part->heads, (long long)e->number);
+  for (int i = 0; i < e->knob_count; i++) fprintf(out, "%s %d=%lld", i == 0 ? ", knobs" : "", (int)e->knobs[i].knob, (long long)e->knobs[i].value);
+  fputc('\n', out);
+}
+
+void cuda_flash_list(const CudaFlash *flash, FILE *out) {
+  for (uint32_t i = 0; i < flash->entry_count; i++) list_entry(&flash->entries[i], out);
 }
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
@@ -144,6 +161,7 @@ static Binding binding_of(CudaFlash *flash, const Launches *l, int64_t sample, i
   if (!c->backward) return b;
   bind(&b, FLASH_ONE, &flash->one);
   bind(&b, FLASH_DELTA, workspace + l->entry->plan.delta_at);
+  if (flash->target.fast) bind(&b, FLASH_DQ_SUMS, workspace + l->entry->plan.sums_at); /* cuDNN clears them, from 9.6 on */
   bind_rows(&b, FLASH_D_O, c->d_o, row, col);
   bind_rows(&b, FLASH_DQ, c->dq, row, col);
   bind_rows(&b, FLASH_DK, c->dk, key, key_col);
@@ -187,6 +205,6 @@ void cuda_flash_close(CudaFlash *flash) {
     while (flash->launches[i].count > 0)
       flash->dnn.cudnnBackendDestroyDescriptor(flash->launches[i].packs[--flash->launches[i].count]);
   for (uint32_t i = 0; i < flash->entry_count; i++) dnn_destroy(&flash->entries[i].plan.graph);
-  flash->dnn.cudnnBackendDestroyDescriptor(flash->device);
+  flash->dnn.cudnnBackendDestroyDescriptor(flash->target.device);
   flash->dnn.cudnnDestroy(flash->handle);
 }

@@ -8,8 +8,10 @@
 
 #include "base/arena.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "planner/plan/plan.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 typedef struct CudaFlash CudaFlash;
 
@@ -23,13 +25,16 @@ typedef struct CudaFlashCall {
 
 /* Of the cuDNN that would be used, as 91900; 0: there is none, *why says what is wrong. */
 int cuda_flash_version(const char **why);
-/* Calls are told apart by number, below `calls`. compute: the device's capability, as 90. NULL: *why. */
-CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int compute, const char **why);
+/* Calls are told apart by the number of their instruction. compute: the device's capability, as 90. fast: results need not
+ * repeat bit by bit. NULL: *why. */
+CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, bool fast, const char **why);
 /* Builds the plan of a call, about a second a shape. False: cuDNN does not take it, *why. */
 bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *call, const char **why);
 /* After all calls are prepared: the device memory that they need one at a time, then that memory. False: *why. */
 uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash);
 bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why);
+/* A line a shape: the part computed at a time, and the engine of cuDNN with its knobs. */
+void cuda_flash_list(const CudaFlash *flash, FILE *out);
 bool cuda_flash_takes(const CudaFlash *flash, int32_t number);
 /* Launches; false: cuDNN refused. */
 bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number);

@@ -6,8 +6,8 @@ int cuda_flash_version(const char **why) {
   return 0;
 }
 
-CudaFlash *cuda_flash_open(Arena *arena, uint32_t calls, int device, int compute, const char **why) {
-  (void)arena, (void)calls, (void)device, (void)compute;
+CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, bool fast, const char **why) {
+  (void)arena, (void)plan, (void)device, (void)compute, (void)fast;
   cuda_flash_version(why);
   return NULL;
 }
@@ -19,6 +19,7 @@ bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *c
 }
 uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash) { return (void)flash, 0; }
 bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why) { return (void)flash, (void)workspace, (void)why, false; }
+void cuda_flash_list(const CudaFlash *flash, FILE *out) { (void)flash, (void)out; }
 bool cuda_flash_takes(const CudaFlash *flash, int32_t number) { return (void)flash, (void)number, false; }
 bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number) { return (void)flash, (void)stream, (void)number, false; }
 void cuda_flash_close(CudaFlash *flash) { (void)flash; }

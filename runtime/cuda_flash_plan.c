@@ -2,8 +2,8 @@
  * for them: it recognises patterns, so the order of operations and the views of intermediate results are those of
  * NVIDIA's own front end (cudnn-frontend 1.18). No score ever reaches memory in the forward pass.
  *
- * The backward pass writes dq by a product instead of atomic additions, so sums have one order; but on compute 10 that costs a
- * workspace of 2 tq tk bytes a head. */
+ * The backward pass writes dq by a product instead of atomic additions, so sums have one order; but other than on compute 10 that
+ * costs a workspace of 2 tq tk bytes a head. A fast one adds to f32 sums by atomics, as NVIDIA's front end does unless told otherwise. */
 #include "runtime/cuda_flash_plan.h"
 
 #include "base/checked.h"
@@ -21,6 +21,7 @@ typedef struct Sketch {
   cudnnDataType_t io;
   DnnView scores, rows; /* [batch, heads, tq, tk] and [.., tq, 1], whole in memory if they were there */
   DnnTensor q, kt, scale;
+  bool fast;
   int64_t next;
 } Sketch;
 
@@ -48,7 +49,8 @@ static DnnTensor fresh(Sketch *k, cudnnDataType_t type, DnnView view) {
 static DnnTensor scalar(Sketch *k, FlashId id) {
   return dnn_tensor(k->g, id, CUDNN_DATA_FLOAT, DNN_SCALAR, dense(1, 1, 1, 1));
 }
-static DnnTensor row_values(Sketch *k, FlashId id) { return dnn_tensor(k->g, id, CUDNN_DATA_FLOAT, DNN_STORED, k->rows); }
+/* Those of a part begin where those of the part before end, which may be anywhere. */
+static DnnTensor row_values(Sketch *k, FlashId id) { return dnn_tensor(k->g, id, CUDNN_DATA_FLOAT, DNN_LOOSE, k->rows); }
 
 /* --- operations --------------------------------------------------------------------------------------------------- */
 
@@ -148,11 +150,18 @@ static void backward(Sketch *k) {
   key_gradient(k, ds, k->q, FLASH_DK, c->dk.ld);
   DnnTensor own = fresh(k, CUDNN_DATA_FLOAT, keys);
   dnn_reshape(k->g, k->kt, own);
-  dnn_matmul(k->g, ds, own, stored(k, FLASH_DQ, packed(k, k->s.heads, k->s.tq, c->dq.ld)));
+  DnnTensor dq = stored(k, FLASH_DQ, packed(k, k->s.heads, k->s.tq, c->dq.ld));
+  if (!k->fast) {
+    dnn_matmul(k->g, ds, own, dq);
+    return;
+  }
+  DnnTensor sum = dnn_tensor(k->g, FLASH_DQ_SUMS, CUDNN_DATA_FLOAT, DNN_STORED, dense(k->s.batch, k->s.heads, k->s.tq, k->s.head_dim));
+  dnn_matmul(k->g, ds, own, sum);
+  dnn_pointwise(k->g, CUDNN_POINTWISE_IDENTITY, sum, NULL, NULL, -1, CUDNN_DATA_FLOAT, dq);
 }
 
-static void sketch(DnnGraph *g, const CudaFlashCall *call, const AttentionShape *part) {
-  Sketch k = {.g = g, .call = call, .s = *part, .next = FLASH_VIRTUAL};
+static void sketch(DnnGraph *g, const CudaFlashCall *call, const AttentionShape *part, bool fast) {
+  Sketch k = {.g = g, .call = call, .s = *part, .next = FLASH_VIRTUAL, .fast = fast};
   k.io = call->q.type == CUDA_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
   k.scores = dense(k.s.batch, k.s.heads, k.s.tq, k.s.tk);
   k.rows = dense(k.s.batch, k.s.heads, k.s.tq, 1);
@@ -176,62 +185,70 @@ bool flash_fits(const CudaFlashCall *c) {
   if (s->causal && s->tq != s->tk) return false;
   for (int i = 0; i < (c->backward ? 8 : 4); i++)
     if (!tensor_fits(outer[i], c->q.type)) return false;
-  return s->batch > 0 && s->tq > 0 && s->tk > 0;
+  return s->batch > 0 && s->tq > 1 && s->tk > 1; /* NVIDIA's front end and PyTorch refuse single rows */
 }
 
 /* Where what the heuristic offers first is not to be relied on, NVIDIA's front end names a deterministic backward pass by hand
- * (cudnn-frontend, CompositeSDPABackwardNode::override_heuristics_query). Versions [from, below). */
+ * (cudnn-frontend, CompositeSDPABackwardNode::override_heuristics_query). Versions [from, below); the front end lets 9.18.0 pass,
+ * TransformerEngine does not (pull request 2584). */
 typedef struct Named {
   int first_compute, last_compute;
   size_t from, below;
   DnnEngine engine;
 } Named;
 
-static const DnnEngine *named_engine(const CudaFlashCall *call, int compute, size_t version) {
+static const DnnEngine *named_engine(const CudaFlashCall *call, const FlashTarget *target, size_t version) {
   static const Named table[] = {
-      {100, 103, 91800, 92300, {5, 2, {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}}}},
+      {100, 103, 91801, 92300, {5, 2, {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}}}},
       {100, 103, 92300, SIZE_MAX,
        {5, 6, {{CUDNN_KNOB_TYPE_TILE_M, 3}, {CUDNN_KNOB_TYPE_TILE_N, 2}, {CUDNN_KNOB_TYPE_KERNEL_CFG, 2},
                {CUDNN_KNOB_TYPE_STREAM_K, 0}, {CUDNN_KNOB_TYPE_TILE_CGA_M, 0}, {CUDNN_KNOB_TYPE_STAGES, 2}}}},
   };
-  for (size_t i = 0; call->backward && i < sizeof table / sizeof *table; i++)
+  int compute = target->compute;
+  for (size_t i = 0; call->backward && !target->fast && i < sizeof table / sizeof *table; i++)
     if (compute >= table[i].first_compute && compute <= table[i].last_compute && version >= table[i].from && version < table[i].below)
       return &table[i].engine;
   return NULL;
 }
 
-/* The front end refuses, or works around, what these versions get wrong. */
-bool flash_sound(const CudaFlashCall *call, int compute, size_t version, const char **why) {
+/* What NVIDIA's front end refuses or works around, or its maintainers report, of these versions. */
+bool flash_sound(const CudaFlashCall *call, const FlashTarget *target, size_t version, const char **why) {
   enum { TILE = 128 };
-  *why = "versions 9.10.0 and 9.10.1 compute attention wrongly";
-  if (version == 91000 || version == 91001) return false;
+  const AttentionShape *s = &call->shape;
   *why = "versions up to 9.15.0 need keys in multiples of 128 for a right backward pass";
-  if (call->backward && version <= 91500 && call->shape.tk % TILE != 0) return false;
-  *why = "its backward pass is not known to be deterministic on this GPU, or only from version 9.18 on";
-  return !call->backward || compute / 10 != 10 || named_engine(call, compute, version) != NULL;
+  if (call->backward && version <= 91500 && s->tk % TILE != 0) return false;
+  /* Half a tile of keys too many enters sums unless the mask hides it; rows of low scores overflow (cudnn-frontend, pull request 628). */
+  *why = "versions before 9.26 compute NaN where keys without a mask end in half a tile of 128, on compute 9";
+  if (call->backward && version < 92600 && target->compute / 10 == 9 && !s->causal && s->tk % TILE == TILE / 2) return false;
+  *why = "its backward pass is not known to be deterministic on this GPU, or only from version 9.18.1 on";
+  return !call->backward || target->fast || target->compute / 10 != 10 || named_engine(call, target, version) != NULL;
 }
 
-static bool build(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, int compute, const CudaFlashCall *call) {
+static bool build(FlashPlan *plan, const Dnn *dnn, const FlashTarget *target, const CudaFlashCall *call) {
   const AttentionShape *s = &plan->part;
   plan->graph = (DnnGraph){.dnn = dnn};
-  sketch(&plan->graph, call, s);
-  if (!dnn_build(&plan->graph, device, named_engine(call, compute, dnn->cudnnGetVersion()))) return false;
+  sketch(&plan->graph, call, s, target->fast);
+  if (!dnn_build(&plan->graph, target->device, named_engine(call, target, dnn->cudnnGetVersion()))) return false;
   plan->delta_at = round_up((uint64_t)plan->graph.workspace_bytes, STEP_BYTES);
-  plan->workspace_bytes = plan->delta_at;
-  if (call->backward)
-    plan->workspace_bytes += round_up((uint64_t)(s->batch * s->heads * s->tq) * sizeof(float), STEP_BYTES);
+  plan->sums_at = plan->workspace_bytes = plan->delta_at;
+  if (!call->backward) return true;
+  uint64_t rows = (uint64_t)(s->batch * s->heads * s->tq);
+  plan->sums_at += round_up(rows * sizeof(float), STEP_BYTES);
+  plan->workspace_bytes = plan->sums_at + (target->fast ? round_up(rows * (uint64_t)s->head_dim * sizeof(float), STEP_BYTES) : 0);
   return true;
 }
 
-bool flash_plan(FlashPlan *plan, const Dnn *dnn, cudnnBackendDescriptor_t device, int compute, const CudaFlashCall *call) {
-  uint64_t most = call->backward ? flash_most_bytes(&call->shape) : BESIDE_ATTENTION_MOST; /* as was stated before the run */
-  plan->part = call->backward ? flash_part(&call->shape, compute, most) : call->shape;
+bool flash_plan(FlashPlan *plan, const Dnn *dnn, const FlashTarget *target, const CudaFlashCall *call) {
+  FlashWay way = flash_way(target->compute, target->fast);
+  uint64_t most = call->backward ? flash_most_bytes(&call->shape, target->bytes) : BESIDE_ATTENTION_MOST; /* as was stated before the run */
+  plan->part = call->backward ? flash_part(&call->shape, way, most) : call->shape;
   while (plan->part.batch > 0) {
-    if (!build(plan, dnn, device, compute, call)) return false;
+    if (!build(plan, dnn, target, call)) return false;
     if (plan->workspace_bytes <= most) return true; /* nearly always, for what it takes is known */
     double too_much = (double)plan->workspace_bytes / (double)most;
     dnn_destroy(&plan->graph);
-    plan->part = flash_part(&call->shape, compute, (uint64_t)((double)flash_workspace_bytes(&plan->part, compute) / too_much));
+    uint64_t less = (uint64_t)((double)flash_workspace_bytes(&plan->part, way) / too_much);
+    plan->part = flash_part(&call->shape, way, less);
   }
   snprintf(plan->graph.error, sizeof plan->graph.error, "it needs a workspace of more than %d MiB for one head of keys", BESIDE_ATTENTION_GROUP >> 20);
   return false;

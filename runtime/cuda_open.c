@@ -193,7 +193,7 @@ static bool without_flash(const char *why, Failure *failure) {
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
   if (wants(CUDA_ATTENTION_OWN)) return true;
-  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan->instrs.count, cuda->device, cuda->compute, &why);
+  cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan, cuda->device, cuda->compute, wants(CUDA_ATTENTION_FAST), &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
 
@@ -203,10 +203,11 @@ static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure)
   char size[32], what[96];
   if (refused != NULL && !without_flash(refused, failure)) return false;
   uint64_t bytes = flash != NULL ? cuda_flash_workspace_bytes(flash) : 0;
+  if (flash != NULL && cuda->config.host->rank == 0 && environment_setting(SETTING_FSDPC_CUDA_PRODUCTS) == 1) cuda_flash_list(flash, stderr);
   if (bytes == 0) return true;
   if (!allocate_beside(cuda, &cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
   if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
-  snprintf(what, sizeof what, "attention by cuDNN with %s", text_bytes(size, bytes));
+  snprintf(what, sizeof what, "%sattention by cuDNN with %s", wants(CUDA_ATTENTION_FAST) ? "fast " : "", text_bytes(size, bytes));
   say(cuda, what);
   return true;
 }

@@ -2,8 +2,8 @@
  *
  * cuBLASLt is column-major: row-major C[m,n] = op(A) op(B) is column-major C'[n,m] = op(B)' op(A)', so B is handed over
  * first. The algorithm is the heuristic's first choice, never the fastest of a race: the same shape must get the same
- * algorithm, and so the same bits, in every run and every plan. Reductions across blocks go through the workspace, not
- * through atomics. Nothing here has run on a GPU yet. */
+ * algorithm, and so the same bits, in every run and every plan. Reductions across blocks go through the workspace or in
+ * sequence, not through atomics that add. Nothing here has run on a GPU yet. */
 #include "runtime/cuda_product.h"
 
 #include "runtime/runtime.h"
@@ -93,7 +93,9 @@ static bool describe(CudaProducts *products, Entry *e, const void *bias, Failure
 
 static bool prefer(CudaProducts *products, const Shape *s, cublasLtMatmulPreference_t preference, Failure *failure) {
   const CudaLibs *l = products->libs;
-  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* not in the output's type: sums are f32 */
+  /* Sums across blocks are f32, so in the output's type only where that is f32. "In place" is one block after another, by counters
+   * that "guarantee the sequentiality" (cublasLt.h). */
+  uint32_t reductions = s->out_type == CUDA_F32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 #define SET(attribute, value)                                                                                \
   check(l->cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), s, #attribute, failure)
   return SET(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, products->workspace_bytes) &&

@@ -8,16 +8,18 @@
 #   tools/gpu-check.sh --pack DIR              on a machine without a GPU: builds for compute 9.0 and puts all that a machine
 #                                              with one needs into DIR, so that its time is spent on checks
 #
-# --table FILE: somewhere else than out/gpu-check.md. Parts: kernels train attention optimizers ranks sanitizer bench bench-large; all but the last when none is named.
+# --table FILE: somewhere else than out/gpu-check.md. --context N: tokens of a sample in the checks of attention, 2048 otherwise.
+# Parts: kernels train attention optimizers ranks sanitizer bench bench-large; all but the last when none is named.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build='' pack='' table=$root/out/gpu-check.md parts=()
+build='' pack='' table=$root/out/gpu-check.md context=2048 parts=()
 known=(kernels train attention optimizers ranks sanitizer bench bench-large)
-usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 64; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 64; }
 while [ $# -gt 0 ]; do
   case $1 in
   --build) build=$(realpath "${2:?--build DIR}") && shift 2 ;;
   --table) table=${2:?--table FILE} && shift 2 ;;
+  --context) context=${2:?--context N} && shift 2 ;;
   --pack) pack=${2:?--pack DIR} && shift 2 ;;
   *)
     case " ${known[*]} " in *" $1 "*) parts+=("$1") && shift ;; *) usage ;; esac
@@ -144,18 +146,22 @@ part_train() {
   done
 }
 
-# Attention by cuDNN (heads of 64 dimensions, which it takes), beside the own kernels and itself.
+# Attention by cuDNN (heads of 64 dimensions, which it takes), beside the own kernels and itself. Samples are long, since sums of
+# one tile of keys repeat in whichever order tiles are added.
 part_attention() {
-  sed -e 's/d = 24, heads = 3/d = 128, heads = 2/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/' \
-    "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
-  sed -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' \
-    -e 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/llama-tiny.fsdp" >"$scratch/wide-llama.fsdp"
+  local longer=(-e "s/ctx = 16/ctx = $context/" -e "s/tokens_per_step 128/tokens_per_step $((8 * context))/"
+    -e 's/plan { memory 64MiB }/plan { memory 900MiB }/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/')
+  sed "${longer[@]}" -e 's/d = 24, heads = 3/d = 128, heads = 2/' "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
+  sed "${longer[@]}" -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' \
+    "$fixtures/llama-tiny.fsdp" >"$scratch/wide-llama.fsdp"
   for model in wide-gpt wide-llama; do
     FSDPC_CUDA_ATTENTION=own check "$model: own attention" train own "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda
-    FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN's attention" train flash "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+    FSDPC_CUDA_ATTENTION=cudnn FSDPC_CUDA_PRODUCTS=1 check "$model: cuDNN's attention" train flash "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
       check "$model: cuDNN near own" agree flash own 2e-2 &&
       FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN again" train again "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
       check "$model: cuDNN run to run" same again flash
+    FSDPC_CUDA_ATTENTION=fast check "$model: cuDNN's fast attention" train fast "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+      check "$model: fast near own" agree fast own 2e-2
   done
 }
 
@@ -193,10 +199,22 @@ part_ranks() {
   done
 }
 
+# Only the rank, a child that is forked, uses CUDA. A sanitizer that did not follow it, or whose injected libraries are missing,
+# may end well without a word on errors, or without having run anything.
+sanitize() {
+  local log=$scratch/sanitizer.log code=0
+  rm -f "$scratch/sanitized.jsonl"
+  compute-sanitizer --error-exitcode 1 --target-processes all --require-cuda-init=no "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 2 \
+    --backend cuda --data "$fixtures/tokens.bin" --metrics "$scratch/sanitized.jsonl" --quiet >"$log" 2>&1 || code=$?
+  cat "$log"
+  grep -q '"reason":"end"' "$scratch/sanitized.jsonl" 2>/dev/null || { echo 'the run did not end' && return 1; }
+  grep -q 'ERROR SUMMARY' "$log" || { echo 'no error summary: the process that uses CUDA was not watched' && return 1; }
+  return "$code"
+}
+export -f sanitize
 part_sanitizer() {
   if command -v compute-sanitizer >/dev/null; then
-    FSDPC_CUDA_GRAPH=0 check 'compute-sanitizer' compute-sanitizer --error-exitcode 1 --target-processes all \
-      "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 2 --backend cuda --data "$fixtures/tokens.bin" --quiet
+    FSDPC_CUDA_GRAPH=0 FSDPC_CUDA_ATTENTION=own check 'compute-sanitizer' sanitize
   else
     row 'compute-sanitizer' skipped 'not installed'
   fi
@@ -223,33 +241,40 @@ watch_memory() {
   done
 }
 
-# bench MODEL STEPS: a plan of one rank, its step timed and traced.
+run_bench() { "$fsdpc" run "$scratch/bench.plan" --backend cuda --data "$scratch/text" --quiet "$@"; } # ARGUMENT...
+
+# bench MODEL STEPS: a plan of one rank, its step timed as it trains: in graphs.
 bench() {
-  local plan=$scratch/bench.plan watcher code=0
-  "$fsdpc" plan "$1" --ranks 1 --cluster "$cluster" --json -o "$plan" >"$scratch/plan.json" || return
+  local watcher code=0
+  "$fsdpc" plan "$1" --ranks 1 --cluster "$cluster" --json -o "$scratch/bench.plan" >"$scratch/plan.json" || return
   : >"$scratch/running"
   rm -f "$scratch/most"
   watch_memory &
   watcher=$!
-  "$fsdpc" run "$plan" --backend cuda --steps "$2" --data "$scratch/text" --metrics "$scratch/bench.jsonl" \
-    --trace "$scratch/bench.trace" --quiet || code=$?
+  run_bench --steps "$2" --metrics "$scratch/bench.jsonl" || code=$?
   rm -f "$scratch/running" && wait "$watcher"
   [ "$code" = 0 ] || return "$code"
   awk -v rate="$(field tokens_per_s <"$scratch/bench.jsonl")" -v planned="$(field tokens_per_s_per_rank <"$scratch/plan.json")" \
     -v mfu="$(field mfu <"$scratch/plan.json")" 'BEGIN { printf "%.0f tokens/s, MFU %.1f %%; predicted %.0f, %.1f %%\n", rate, 100 * mfu * rate / planned, planned, 100 * mfu; exit !(rate > 0) }'
+}
+# The same plan once more, traced: instruction by instruction, with events between.
+traced() {
+  run_bench --steps 3 --metrics "$scratch/traced.jsonl" --trace "$scratch/bench.trace" || return
+  printf '%.0f tokens/s\n' "$(field tokens_per_s <"$scratch/traced.jsonl")"
 }
 memory_of() {
   awk -v most="$(cat "$scratch/most" 2>/dev/null || echo 0)" -v arena="$(field arena_bytes <"$scratch/plan.json")" -v beside="$(field beside_bytes <"$scratch/bench.jsonl")" \
     'BEGIN { printf "%d MiB in use at most: arena %d, beside it %d, libraries %d\n", most, arena / 2^20, beside / 2^20, most - (arena + beside) / 2^20; exit !(most > 0) }'
 }
 pytorch() { (cd "$root/tools/pytorch" && PYTHONDONTWRITEBYTECODE=1 timeout 200 python3 gpu.py "$@") 2>&1 | tail -n 1 | grep 'tokens/s'; }
-export -f field watch_memory bench memory_of pytorch
+export -f field watch_memory run_bench bench traced memory_of pytorch
 
 # compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch
 compare() {
   local name=$1 model=$2 steps=$3 micro=$4 line peak
   check "$name" bench "$model" "$steps" || return
   check "$name: memory" memory_of
+  check "$name: traced" traced || return
   peak=$(sed -nE 's/^ *peak bf16 ([0-9.]+)TFLOPS.*/\1e12/p' "$cluster" "$root/models/clusters/dgx-h100.fsdp" | head -n 1)
   PYTHONDONTWRITEBYTECODE=1 python3 "$root/tools/top_instructions.py" "$scratch/bench.trace" "$peak" "$bandwidth" 2>&1 |
     while IFS= read -r line; do row "$name: ${line%%:*}" '' "${line#*: }"; done
@@ -261,6 +286,7 @@ compare() {
 }
 prepare_bench() {
   cat "$root"/*/*.c "$root"/kernels/*/*.c >"$scratch/text"
+  rm -rf "$scratch/models" # of the part before, which changed it
   cp -r "$root/models" "$scratch/models"
   sed -i -E 's/tokens_per_step [0-9]+/tokens_per_step 131072/' "$scratch"/models/gpt2-xl.fsdp "$scratch"/models/llama3.2-1b.fsdp
 }

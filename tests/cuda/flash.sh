@@ -13,7 +13,15 @@ for model in wide-gpt wide-llama; do
   FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=cudnn train flash $model.fsdp --ranks 1 --steps 2 --backend cuda
   "$compare" metrics flash.jsonl own.jsonl 1e-2
 done
-FAKE_CUDNN=1 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=fast train fast wide-llama.fsdp --ranks 1 --steps 2 --backend cuda
+"$compare" metrics fast.jsonl own.jsonl 1e-2
+# With fifteen rows a part's sums lie where only floats may.
+sed -e 's/ctx = 16/ctx = 15/' -e 's/tokens_per_step 128/tokens_per_step 30/' wide-gpt.fsdp >odd-gpt.fsdp
+train own odd-gpt.fsdp --ranks 1 --steps 1 --backend cuda
+FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=cudnn train flash odd-gpt.fsdp --ranks 1 --steps 1 --backend cuda
+"$compare" metrics flash.jsonl own.jsonl 1e-2
+FAKE_CUDNN=1 FSDPC_CUDA_PRODUCTS=1 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err "attention backward 8 x 2/2 x 16 x 16 x 64 bf16, causal: 1 x 2 at a time, cuDNN's engine 1"
 said err 'attention by cuDNN with'
 FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=own expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 ! grep -q 'attention by cuDNN' err || fail 'own kernels were asked for'
@@ -25,7 +33,7 @@ said err 'cuDNN: it takes bf16 and f16'
 # A variable that cannot be as it is set is an error, before anything runs and whatever the backend; doctor says it too.
 for backend in cpu cuda; do
   FSDPC_CUDA_ATTENTION=foo expect 1 run wide-gpt.fsdp --ranks 1 --backend $backend --data "$fixtures/tokens.bin"
-  said err 'environment: FSDPC_CUDA_ATTENTION is "foo", but must be auto, own or cudnn; unset it to have its default'
+  said err 'environment: FSDPC_CUDA_ATTENTION is "foo", but must be auto, own, cudnn or fast; unset it to have its default'
 done
 FSDPC_NCCL_SUM=x expect 0 doctor
 said out 'environment: FSDPC_NCCL_SUM is "x", but must be tree or nccl'

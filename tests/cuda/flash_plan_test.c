@@ -1,4 +1,4 @@
-/* Owns: what cuDNN says of attention's graphs without a GPU: they get deterministic plans with the workspaces that
+/* Owns: what cuDNN says of attention's graphs without a GPU: they get plans with the workspaces that
  * docs/gpu-results.md states. Nothing is executed. Exit code 77 where cuDNN is missing. */
 #include "runtime/beside.h"
 #include "runtime/cuda_flash_plan.h"
@@ -47,17 +47,18 @@ static CudaFlashCall call_of(int64_t batch, int64_t heads, int64_t kv_heads, int
                          .q = packed, .k = packed, .v = packed, .o = own, .d_o = own, .dq = packed, .dk = packed, .dv = packed};
 }
 
-static FlashPlan planned_for(const Device *described_device, const CudaFlashCall *call, bool *ok) {
+static FlashPlan planned_for(const Device *device, uint64_t bytes, bool fast, const CudaFlashCall *call, bool *ok) {
   FlashPlan plan = {.workspace_bytes = 0};
-  cudnnBackendDescriptor_t device = described(described_device);
-  assert_non_null(device);
-  *ok = flash_fits(call) && flash_plan(&plan, &dnn, device, described_device->compute, call);
+  FlashTarget target = {described(device), device->compute, bytes, fast};
+  assert_non_null(target.device);
+  *ok = flash_fits(call) && flash_plan(&plan, &dnn, &target, call);
+  if (*ok) assert_in_range(plan.graph.engine.number, 0, 99); /* it can be told which one */
   if (*ok) dnn_destroy(&plan.graph); /* what is checked are numbers */
-  dnn.cudnnBackendDestroyDescriptor(device);
+  dnn.cudnnBackendDestroyDescriptor(target.device);
   return plan;
 }
 
-static FlashPlan planned(const CudaFlashCall *call, bool *ok) { return planned_for(&h200, call, ok); }
+static FlashPlan planned(const CudaFlashCall *call, bool *ok) { return planned_for(&h200, 0, false, call, ok); }
 
 static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples, int64_t heads) {
   bool ok;
@@ -71,7 +72,7 @@ static void check(CudaFlashCall forward, CudaFlashCall backward, int64_t samples
   assert_int_equal(plan.part.batch, samples);
   assert_int_equal(plan.part.heads, heads);
   assert_int_equal(plan.part.kv_heads * backward.shape.heads, backward.shape.kv_heads * heads);
-  uint64_t expected = flash_workspace_bytes(&plan.part, h200.compute);
+  uint64_t expected = flash_workspace_bytes(&plan.part, FLASH_SCORES);
   assert_in_range(plan.workspace_bytes, expected - SLACK, expected);
 }
 #define CHECK(batch, heads, kv, t, dim, causal, type, samples, part_heads)                                   \
@@ -102,6 +103,21 @@ static void long_samples_are_cut_along_the_heads(void **state) {
   CHECK(1, 32, 8, 8192, 128, true, CUDA_BF16, 1, 4);
 }
 
+/* As llama3.2-1b has them on an H200. */
+static void roomy_devices_compute_more_heads_at_a_time(void **state) {
+  (void)state;
+  bool ok;
+  CudaFlashCall call = call_of(8, 32, 8, 8192, 64, true, CUDA_BF16, true);
+  FlashPlan plan = planned_for(&h200, UINT64_C(139) << 30, false, &call, &ok);
+  assert_true(ok);
+  assert_int_equal(plan.part.batch, 1);
+  assert_int_equal(plan.part.heads, 8);
+  uint64_t stated = flash_most_bytes(&call.shape, UINT64_C(139) << 30);
+  assert_in_range(plan.workspace_bytes, stated - SLACK, stated);
+  assert_in_range(stated, BESIDE_ATTENTION_MOST, 2 * BESIDE_ATTENTION_MOST);
+  assert_in_range(flash_most_bytes(&call.shape, UINT64_C(79) << 30), 0, BESIDE_ATTENTION_MOST);
+}
+
 /* As llama3-70b has them: eight heads share one of keys, and cannot be cut. */
 static void groups_that_are_too_large_to_cut_have_plans(void **state) {
   (void)state;
@@ -111,13 +127,13 @@ static void groups_that_are_too_large_to_cut_have_plans(void **state) {
 /* samples, heads: at a time */
 static void expect_plan(const Device *device, const CudaFlashCall *call, int64_t samples, int64_t heads) {
   bool ok;
-  FlashPlan plan = planned_for(device, call, &ok);
+  FlashPlan plan = planned_for(device, 0, false, call, &ok);
   if (!ok) fail_msg("compute %d, %s: %s", device->compute, call->backward ? "backward" : "forward", plan.graph.error);
   assert_int_equal(plan.part.batch, samples);
   assert_int_equal(plan.part.heads, heads);
-  uint64_t expected = call->backward ? flash_workspace_bytes(&plan.part, device->compute) : SLACK;
+  uint64_t expected = call->backward ? flash_workspace_bytes(&plan.part, flash_way(device->compute, false)) : SLACK;
   assert_in_range(plan.workspace_bytes, call->backward ? expected - expected / 64 : 0, expected);
-  if (call->backward) assert_in_range(plan.workspace_bytes, 0, flash_most_bytes(&call->shape));
+  if (call->backward) assert_in_range(plan.workspace_bytes, 0, flash_most_bytes(&call->shape, 0));
 }
 
 static void other_devices_have_plans_in_the_memory_that_is_stated(void **state) {
@@ -143,24 +159,41 @@ static void compute_10_cuts_less_in_the_same_memory(void **state) {
   expect_plan(&b200, &longer, 1, 32);
 }
 
+/* No scores anywhere, so that longer samples are computed too. */
+static void fast_backward_passes_take_the_memory_that_is_stated(void **state) {
+  const Device *const devices[] = {&h200, &b200, &a100};
+  const CudaFlashCall calls[] = {call_of(4, 12, 12, 1024, 64, true, CUDA_BF16, true), call_of(1, 32, 8, 16384, 128, true, CUDA_BF16, true),
+                                 call_of(2, 16, 4, 1000, 96, false, CUDA_F16, true)};
+  (void)state;
+  for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+      bool ok;
+      FlashPlan plan = planned_for(devices[d], 0, true, &calls[i], &ok);
+      if (!ok) fail_msg("compute %d, call %zu: %s", devices[d]->compute, i, plan.graph.error);
+      uint64_t expected = flash_workspace_bytes(&plan.part, flash_way(devices[d]->compute, true));
+      assert_in_range(plan.workspace_bytes, expected - SLACK, expected);
+      assert_in_range(plan.workspace_bytes, 0, flash_most_bytes(&calls[i].shape, 0));
+    }
+}
+
 static void versions_that_are_known_to_be_wrong_are_left_alone(void **state) {
   (void)state;
   static const struct {
     size_t version;
     int compute;
     int64_t t;
-    bool forward, backward;
-  } rows[] = {{91900, 90, 1000, true, true},  {91002, 90, 1024, true, true},   {91000, 90, 1024, false, false},
-              {91001, 90, 1024, false, false}, {91500, 90, 1000, true, false}, {91501, 90, 1000, true, true},
-              {91700, 100, 1024, true, false}, {91800, 100, 1024, true, true}, {91900, 103, 1024, true, true},
-              {92300, 100, 1024, true, true},  {91900, 107, 1024, true, false}, {91900, 120, 1024, true, true}};
+    bool causal, sound;
+  } rows[] = {{91900, 90, 1000, true, true},   {91002, 90, 1024, true, true},   {91500, 90, 1000, true, false}, {91501, 90, 1000, true, true},
+              {91800, 100, 1024, true, false}, {91801, 100, 1024, true, true},  {91900, 103, 1024, true, true}, {92300, 100, 1024, true, true},
+              {91900, 107, 1024, true, false}, {91900, 120, 1024, true, true},  {91900, 90, 192, false, false}, {91900, 90, 192, true, true},
+              {91900, 90, 256, false, true},   {91900, 80, 192, false, true},   {92501, 90, 64, false, false},  {92600, 90, 64, false, true}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     for (int backward = 0; backward < 2; backward++) {
       const char *why;
-      CudaFlashCall call = call_of(1, 2, 2, rows[i].t, 64, true, CUDA_BF16, backward);
-      bool expected = backward ? rows[i].backward : rows[i].forward;
-      if (flash_sound(&call, rows[i].compute, rows[i].version, &why) != expected)
-        fail_msg("version %zu, compute %d, %s: not as expected", rows[i].version, rows[i].compute, backward ? "backward" : "forward");
+      CudaFlashCall call = call_of(1, 2, 2, rows[i].t, 64, rows[i].causal, CUDA_BF16, backward);
+      FlashTarget target = {.compute = rows[i].compute};
+      if (flash_sound(&call, &target, rows[i].version, &why) != (!backward || rows[i].sound))
+        fail_msg("row %zu, version %zu, compute %d, %s: not as expected", i, rows[i].version, rows[i].compute, backward ? "backward" : "forward");
     }
 }
 
@@ -181,6 +214,8 @@ static void what_cudnn_would_compute_otherwise_is_left_to_own_kernels(void **sta
   assert_false(flash_fits(&call));
   call = good, call.shape.tk = 128;
   assert_false(flash_fits(&call));
+  call = good, call.shape.tq = call.shape.tk = 1;
+  assert_false(flash_fits(&call));
   call = good, call.q.ld = 100;
   assert_false(flash_fits(&call));
   call = good, call.v.x = (unsigned char *)call.v.x + 2;
@@ -198,16 +233,18 @@ int main(void) {
       cmocka_unit_test(heads_of_96_without_a_mask_in_f16_have_plans),
       cmocka_unit_test(lengths_that_are_no_round_number_are_rounded_up),
       cmocka_unit_test(long_samples_are_cut_along_the_heads),
+      cmocka_unit_test(roomy_devices_compute_more_heads_at_a_time),
       cmocka_unit_test(groups_that_are_too_large_to_cut_have_plans),
       cmocka_unit_test(other_devices_have_plans_in_the_memory_that_is_stated),
       cmocka_unit_test(compute_10_cuts_less_in_the_same_memory),
+      cmocka_unit_test(fast_backward_passes_take_the_memory_that_is_stated),
       cmocka_unit_test(versions_that_are_known_to_be_wrong_are_left_alone),
       cmocka_unit_test(heads_that_need_too_much_are_refused),
       cmocka_unit_test(what_cudnn_would_compute_otherwise_is_left_to_own_kernels),
   };
   void *library = cuda_libs_cudnn();
   if (library == NULL || !dnn_load(&dnn, library)) {
-    puts("cuDNN 9.8 or later does not load here: skipped");
+    puts("cuDNN 9.10.2 or later does not load here: skipped");
     return SKIPPED;
   }
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,7 +127,7 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op
                                 int *found) {
   const Preference *p = (const Preference *)(void *)preference;
   Chosen chosen = {.id = algorithm_number()};
-  bool f32_sums = p->reductions == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* others sum by atomics, or parts that are rounded */
+  bool f32_sums = LAYOUT(c)->type == CUDA_R_32F || p->reductions == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* others sum parts that are rounded */
   if (handle == NULL || wanted < 1 || c != d || !f32_sums || p->workspace_bytes == 0) return CUBLAS_STATUS_INVALID_VALUE;
   if (!sizes(OP(op), LAYOUT(a), LAYOUT(b), LAYOUT(c), &chosen)) return CUBLAS_STATUS_INVALID_VALUE;
   chosen.align_a = p->align_a, chosen.align_b = p->align_b, chosen.align_c = p->align_c < p->align_d ? p->align_c : p->align_d;

@@ -99,11 +99,19 @@ void deposit(void *p, cudnnDataType_t type, int64_t at, float x) {
 
 cudnnDataType_t type_of(const Descriptor &t) { return t.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE); }
 
+/* Where it is stored; it must be aligned as the descriptor promised. */
+void *place_of(const Run &run, const Descriptor &t) {
+  void *at = run.stored.at(t.one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
+  if (!t.one<char>(CUDNN_ATTR_TENSOR_IS_BY_VALUE) && (uintptr_t)at % (uintptr_t)t.one<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT) != 0)
+    fprintf(stderr, "fake cuDNN: a tensor is not aligned as was said\n"), abort();
+  return at;
+}
+
 Values read(Run &run, const Descriptor &t) {
   int64_t id = t.one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
   if (t.one<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL)) return run.made.at(id);
   View view(t);
-  const void *from = run.stored.at(id);
+  const void *from = place_of(run, t);
   Values out((size_t)view.count());
   for (size_t i = 0; i < out.size(); i++) out[i] = fetch(from, type_of(t), view.place((int64_t)i));
   return out;
@@ -113,7 +121,7 @@ void write(Run &run, const Descriptor &t, Values values) {
   int64_t id = t.one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
   View view(t);
   cudnnDataType_t type = type_of(t);
-  void *to = t.one<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) ? nullptr : run.stored.at(id);
+  void *to = t.one<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) ? nullptr : place_of(run, t);
   for (size_t i = 0; i < values.size(); i++) {
     values[i] = rounded(type, values[i]);
     if (to != nullptr) deposit(to, type, view.place((int64_t)i), values[i]);
@@ -149,6 +157,7 @@ void matmul(Run &run, const Descriptor &op) {
 
 float pointwise(cudnnPointwiseMode_t mode, float x, float b, float t) {
   switch (mode) {
+    case CUDNN_POINTWISE_IDENTITY: return x;
     case CUDNN_POINTWISE_ADD: return x + b;
     case CUDNN_POINTWISE_SUB: return x - b;
     case CUDNN_POINTWISE_MUL: return x * b;
@@ -267,6 +276,7 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t from, cudn
   const Descriptor *d = (const Descriptor *)from;
   *count = 1;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) return *(int64_t *)values = WORKSPACE_BYTES, CUDNN_STATUS_SUCCESS;
+  if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) return *(int64_t *)values = d->one<int64_t>(name), CUDNN_STATUS_SUCCESS;
   if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
     *(cudnnBackendNumericalNote_t *)values =
         d->one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == 0 ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
