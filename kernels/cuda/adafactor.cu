@@ -130,6 +130,7 @@ template <class W, int N> __global__ void weights_kernel(const CudaFactored *par
 
 /* g / sqrt(second moment) of elements of the shard's part. */
 template <class G> struct Divided {
+  typedef G Element;
   CudaFactored p;
   const G *g;
   const float *v;
@@ -150,17 +151,14 @@ template <class G> struct Divided {
     }
   }
 
+  DEVICE const G *at(int64_t i) const { return g + p.local + i; }
+
   /* grad: of elements [i, i + N) of the part, in place */
-  template <int N> DEVICE void divide(int64_t i, float *grad) const {
+  template <int N> DEVICE void finish(int64_t i, float *grad) const {
     float second[N];
     seconds(p.first + i, N, second);
 #pragma unroll
     for (int j = 0; j < N; j++) grad[j] = scale * grad[j] / sqrtf(fmaxf(second[j], floor));
-  }
-
-  template <int N> DEVICE void take(int64_t i, float *out) const {
-    load<G, N>(g + p.local + i, out);
-    divide<N>(i, out);
   }
 };
 
@@ -221,8 +219,8 @@ template <class G, class W, class C> struct Step {
   Rounder rounder;
 
   DEVICE void one(int64_t i) const {
-    float grad;
-    u.template take<1>(i, &grad);
+    float grad = to_float(*u.at(i));
+    u.template finish<1>(i, &grad);
     i += u.p.local;
     float x = keep * to_float(w[i]) - step * grad;
     w[i] = rounded<W>(x, i, rounder);
@@ -233,8 +231,8 @@ template <class G, class W, class C> struct Step {
     float grad[PER], x[PER];
     W kept[PER];
     C copy[PER];
-    four_take(u.g + u.p.local + i, grad);
-    u.template divide<PER>(i, grad);
+    four_take(u.at(i), grad);
+    u.template finish<PER>(i, grad);
     i += u.p.local;
     four_take(w + i, x);
 #pragma unroll
