@@ -313,20 +313,24 @@ static void test_wide_against_single(void **unused) {
       }
 }
 
-/* More rows than a block compares tokens of at a time; sums are in row order, as the CPU's. */
+/* More rows than a block compares tokens of at a time, and tokens that are everywhere, rare, or once at each end. Sums are in
+ * row order, as the CPU's. */
 static void test_embedding_gradient_of_many_rows(void **unused) {
-  enum { TOKENS = 1301, VOCAB = 37, D = 8 };
+  enum { TOKENS = 6301, VOCAB = 37, D = 8 };
   static int32_t tokens[TOKENS];
   static float dy[TOKENS * D], want[VOCAB * D], got[VOCAB * D];
-  uint64_t state = 51;
   (void)unused;
-  for (int i = 0; i < TOKENS; i++) tokens[i] = i < 900 ? i * i % (VOCAB - 1) : i % VOCAB;
-  for (int i = 0; i < TOKENS * D; i++) dy[i] = (float)value_next(&state);
-  Adapter adapter = {.type = CUDA_F32};
-  KernelContext alone = {0};
-  kernels_cpu_named("portable")->embedding_bwd(&alone, TOKENS, VOCAB, D, tokens, dy, D, want, 0);
-  adapter_table.embedding_bwd(&adapter.context, TOKENS, VOCAB, D, tokens, dy, D, got, 0);
-  assert_memory_equal(got, want, sizeof want);
+  for (int i = 0; i < TOKENS; i++) tokens[i] = i % 4 != 0 ? 7 : i < 900 ? i * i % (VOCAB - 2) : i / 4 % 30;
+  tokens[0] = tokens[TOKENS - 1] = VOCAB - 2, tokens[700] = VOCAB, tokens[5000] = -1;
+  for (int type = CUDA_F32; type <= CUDA_BF16; type++) {
+    uint64_t state = 51;
+    for (int i = 0; i < TOKENS * D; i++) dy[i] = (float)(type == CUDA_F32 ? value_next(&state) : coarse_value_next(&state));
+    Adapter adapter = {.type = type};
+    KernelContext alone = {0};
+    kernels_cpu_named("portable")->embedding_bwd(&alone, TOKENS, VOCAB, D, tokens, dy, D, want, 0);
+    adapter_table.embedding_bwd(&adapter.context, TOKENS, VOCAB, D, tokens, dy, D, got, 0);
+    assert_memory_equal(got, want, sizeof want);
+  }
 }
 
 int main(void) {
