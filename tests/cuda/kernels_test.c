@@ -333,6 +333,54 @@ static void test_embedding_gradient_of_many_rows(void **unused) {
   }
 }
 
+/* --- logits that are no numbers, rows of any length --------------------------------------------------------------------- */
+
+enum { LOGIT_ROWS = 9, MOST_LOGITS = 9001 };
+
+/* Row by row: what a row of logits must survive, or show. */
+static void logits_of(int type, int64_t vocab, float *x) {
+  uint64_t state = 61;
+  for (int64_t i = 0; i < LOGIT_ROWS * vocab; i++) x[i] = 20 * (float)coarse_value_next(&state);
+  for (int64_t i = 0; i < vocab; i++) x[1 * vocab + i] = -INFINITY, x[3 * vocab + i] = NAN;
+  for (int64_t i = 0; i + 1 < vocab; i++) x[2 * vocab + i] = -INFINITY; /* but for the last */
+  x[4 * vocab + vocab / 2] = NAN;
+  x[5 * vocab + vocab / 3] = INFINITY;
+  x[6 * vocab + vocab / 2] = 16000, x[7 * vocab] = -16000;
+  for (int64_t i = 0; i < vocab; i++) x[8 * vocab + i] = i % 3 != 0 ? -INFINITY : i % 2 == 0 ? 3 : 3.5f;
+  uint16_t h[1];
+  for (int64_t i = 0; type != CUDA_F32 && i < LOGIT_ROWS * vocab; i++) element_set(type, h, 0, x[i]), x[i] = element_get(type, h, 0);
+}
+
+static void same_numbers(int type, int64_t vocab, int64_t n, const float *got, const float *want) {
+  for (int64_t i = 0; i < n; i++)
+    if (isnan((double)got[i]) != isnan((double)want[i]) ||
+        (!isnan((double)want[i]) && got[i] != want[i] && !(fabsf(got[i] - want[i]) <= (float)TOLERANCE[type] * (0.05f + fabsf(want[i])))))
+      fail_msg("%s, %ld logits: output %ld is %.9g, on the CPU %.9g", TYPE[type], (long)vocab, (long)i, (double)got[i], (double)want[i]);
+}
+
+/* Rows lie one behind the other, so that they begin anywhere in 16 bytes. */
+static void test_cross_entropy_of_odd_logits(void **unused) {
+  static const int64_t sizes[] = {1, 5, 8, 17, 515, 4099, 8192, MOST_LOGITS};
+  (void)unused;
+  for (size_t n = 0; n < 3 * sizeof sizes / sizeof *sizes; n++) {
+    int type = (int)(n % 3);
+    int64_t vocab = sizes[n / 3];
+    float *want = memory_get((size_t)(LOGIT_ROWS * vocab) * sizeof *want), *got = memory_get((size_t)(LOGIT_ROWS * vocab) * sizeof *got);
+    float losses[2][LOGIT_ROWS];
+    double loss[2] = {0, 0};
+    int32_t targets[LOGIT_ROWS];
+    KernelContext alone = {0};
+    Adapter adapter = {.type = type};
+    for (int i = 0; i < LOGIT_ROWS; i++) targets[i] = i < 3 ? (int32_t)vocab - 1 : (int32_t)(i * vocab / LOGIT_ROWS);
+    logits_of(type, vocab, want), logits_of(type, vocab, got);
+    kernels_cpu_named("portable")->cross_entropy(&alone, LOGIT_ROWS, vocab, -100, 4, want, vocab, targets, &loss[0], losses[0]);
+    adapter_table.cross_entropy(&adapter.context, LOGIT_ROWS, vocab, -100, 4, got, vocab, targets, &loss[1], losses[1]);
+    same_numbers(type, vocab, LOGIT_ROWS, losses[1], losses[0]);
+    same_numbers(type, vocab, LOGIT_ROWS * vocab, got, want);
+    memory_free();
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_against_double),
@@ -343,6 +391,7 @@ int main(void) {
       cmocka_unit_test(test_sums_of_spread_squares),
       cmocka_unit_test(test_adafactor),
       cmocka_unit_test(test_embedding_gradient_of_many_rows),
+      cmocka_unit_test(test_cross_entropy_of_odd_logits),
       cmocka_unit_test(test_wide_against_single),
       cmocka_unit_test(test_same_in_any_order),
   };
