@@ -117,7 +117,9 @@ static void test_tensor_core_attention(void **unused) {
   static const AttentionShape shapes[] = {{1, 150, 150, 2, 2, 64, 1, 0},
                                           {2, 70, 70, 4, 2, 96, 0, 0},
                                           {1, 33, 100, 2, 1, 128, 1, 0},
-                                          {1, 64, 64, 1, 1, 128, 0, 0}};
+                                          {1, 64, 64, 1, 1, 128, 0, 0},
+                                          {1, 70, 132, 2, 1, 64, 1, 0}, /* of a tile, all but one pair is seen */
+                                          {1, 70, 127, 1, 1, 96, 0, 0}};
   KernelContext alone = {0};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     Scene expected = attend(kernels_cpu_named("portable"), &alone, shapes[i]);

@@ -143,7 +143,7 @@ static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long
 }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
-static inline float fast_exp(float x) { return expf(x); }
+static inline float fast_exp2(float x) { return exp2f(x); }
 
 /* --- tensor cores ------------------------------------------------------------------------------------------------- */
 
