@@ -25,13 +25,6 @@ template <class T> int attention_mma_fwd(CudaStream stream, const Attention<T> &
 template <class T> int attention_mma_bwd(CudaStream stream, const Attention<T> &a);
 
 #ifndef FSDPC_SHIM
-/* 2^x, of a relative error below 2^-22 for every x: 0 for -infinity. Results below 2^-126 are 0. */
-DEVICE float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 template <bool TRANSPOSE> DEVICE void ldmatrix(uint32_t r[4], const void *row) {
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);

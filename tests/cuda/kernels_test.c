@@ -335,6 +335,34 @@ static void test_embedding_gradient_of_many_rows(void **unused) {
   }
 }
 
+/* --- every number of 16 bits ------------------------------------------------------------------------------------------- */
+
+enum { NUMBERS = 1 << 16 };
+
+/* gelu's erf form and its gradient are as close as rounding lets them be, and 1e-4 of the result. */
+static void test_gelu_of_all_halves(void **unused) {
+  static const double ROUNDING[] = {[CUDA_BF16] = 0x1p-8, [CUDA_F16] = 0x1p-11}, LEAST[] = {[CUDA_BF16] = 1e-36, [CUDA_F16] = 0x1p-25};
+  (void)unused;
+  for (int type = CUDA_BF16; type <= CUDA_F16; type++) {
+    float *x = memory_get(3 * NUMBERS * sizeof *x), *y = x + NUMBERS, *one = y + NUMBERS, *dx = memory_get(NUMBERS * sizeof *dx);
+    for (int i = 0; i < NUMBERS; i++) x[i] = element_get(type, &(uint16_t){(uint16_t)i}, 0), one[i] = 1;
+    Adapter adapter = {.type = type};
+    adapter_table.gelu_fwd(&adapter.context, 1, NUMBERS, 1, x, NUMBERS, y, NUMBERS);
+    adapter_table.gelu_bwd(&adapter.context, 1, NUMBERS, 1, x, NUMBERS, one, NUMBERS, dx, NUMBERS, 0);
+    for (int i = 0; i < NUMBERS; i++) {
+      double v = (double)x[i], cdf = erfc(-v * sqrt(0.5)) / 2, slope = cdf + v * exp(-v * v / 2) / sqrt(2 * acos(-1.0));
+      double allowed = ROUNDING[type] + 1e-4, want = v * cdf;
+      if (isnan(v)) assert_true(isnan((double)y[i]) && isnan((double)dx[i]));
+      if (!isfinite(v)) continue;
+      if (!(fabs((double)y[i] - want) <= allowed * fabs(want) + LEAST[type]))
+        fail_msg("%s: gelu(%g) is %g, not %g", TYPE[type], v, (double)y[i], want);
+      if (!(fabs((double)dx[i] - slope) <= allowed * fabs(slope) + 1e-5 * fmin(cdf, 1 - cdf) * (1 + fabs(v)) + LEAST[type]))
+        fail_msg("%s: the slope at %g is %g, not %g", TYPE[type], v, (double)dx[i], slope);
+    }
+    memory_free();
+  }
+}
+
 /* --- logits that are no numbers, rows of any length --------------------------------------------------------------------- */
 
 enum { LOGIT_ROWS = 9, MOST_LOGITS = 9001 };
@@ -393,6 +421,7 @@ int main(void) {
       cmocka_unit_test(test_sums_of_spread_squares),
       cmocka_unit_test(test_adafactor),
       cmocka_unit_test(test_embedding_gradient_of_many_rows),
+      cmocka_unit_test(test_gelu_of_all_halves),
       cmocka_unit_test(test_cross_entropy_of_odd_logits),
       cmocka_unit_test(test_wide_against_single),
       cmocka_unit_test(test_same_in_any_order),
