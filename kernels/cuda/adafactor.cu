@@ -130,6 +130,7 @@ template <class W, int N> __global__ void weights_kernel(const CudaFactored *par
 
 /* g / sqrt(second moment) of elements of the shard's part. */
 template <class G> struct Divided {
+  typedef G Element;
   CudaFactored p;
   const G *g;
   const float *v;
@@ -139,28 +140,37 @@ template <class G> struct Divided {
   /* Of a matrix: the row's moment over the mean of all. */
   DEVICE float row_factor(int64_t row) const { return (float)((double)v[p.row_at + row] * row_scale); }
 
-  /* Second moments of n elements from e of the parameter on: one division finds row and column of the first. */
-  DEVICE void seconds(int64_t e, int n, float *out) const {
-    int64_t row = p.col_at < 0 ? 0 : e / p.cols, column = p.col_at < 0 ? 0 : e - row * p.cols;
-    float factor = p.col_at < 0 ? 1 : row_factor(row);
+  /* Second moments of elements e to e + N - 1 of the parameter; e is a multiple of N in the part. One division finds row and
+   * column of the first; mostly they are all of one row. */
+  template <int N> DEVICE void seconds(int64_t e, float *out) const {
+    if (p.col_at < 0) {
 #pragma unroll
-    for (int j = 0; j < n; j++) {
-      if (p.col_at >= 0 && column == p.cols) column = 0, factor = row_factor(++row);
-      out[j] = p.col_at < 0 ? v[p.row_at + e + j] : factor * v[p.col_at + column++];
+      for (int j = 0; j < N; j++) out[j] = v[p.row_at + e + j];
+      return;
+    }
+    const float *moment = v + p.col_at;
+    int64_t row = e / p.cols, column = e - row * p.cols;
+    float factor = row_factor(row);
+    if (p.cols % N == 0 && p.first % N == 0) {
+#pragma unroll
+      for (int j = 0; j < N; j++) out[j] = factor * moment[column + j];
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+      if (column == p.cols) column = 0, factor = row_factor(++row);
+      out[j] = factor * moment[column++];
     }
   }
 
-  /* grad: of elements [i, i + N) of the part, in place */
-  template <int N> DEVICE void divide(int64_t i, float *grad) const {
+  DEVICE const G *at(int64_t i) const { return g + p.local + i; }
+
+  /* grad: of elements [i, i + N) of the part, i a multiple of N, in place */
+  template <int N> DEVICE void finish(int64_t i, float *grad) const {
     float second[N];
-    seconds(p.first + i, N, second);
+    seconds<N>(p.first + i, second);
 #pragma unroll
     for (int j = 0; j < N; j++) grad[j] = scale * grad[j] / sqrtf(fmaxf(second[j], floor));
-  }
-
-  template <int N> DEVICE void take(int64_t i, float *out) const {
-    load<G, N>(g + p.local + i, out);
-    divide<N>(i, out);
   }
 };
 
@@ -221,8 +231,8 @@ template <class G, class W, class C> struct Step {
   Rounder rounder;
 
   DEVICE void one(int64_t i) const {
-    float grad;
-    u.template take<1>(i, &grad);
+    float grad = to_float(*u.at(i));
+    u.template finish<1>(i, &grad);
     i += u.p.local;
     float x = keep * to_float(w[i]) - step * grad;
     w[i] = rounded<W>(x, i, rounder);
@@ -233,8 +243,8 @@ template <class G, class W, class C> struct Step {
     float grad[PER], x[PER];
     W kept[PER];
     C copy[PER];
-    four_take(u.g + u.p.local + i, grad);
-    u.template divide<PER>(i, grad);
+    four_take(u.at(i), grad);
+    u.template finish<PER>(i, grad);
     i += u.p.local;
     four_take(w + i, x);
 #pragma unroll

@@ -25,20 +25,19 @@ template <class T> int attention_mma_fwd(CudaStream stream, const Attention<T> &
 template <class T> int attention_mma_bwd(CudaStream stream, const Attention<T> &a);
 
 #ifndef FSDPC_SHIM
-/* 2 ulp, which 16-bit results do not show. */
-DEVICE float fast_exp(float x) { return __expf(x); }
-
 /* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 template <bool TRANSPOSE> DEVICE void ldmatrix(uint32_t r[4], const void *row) {
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
   if constexpr (TRANSPOSE)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at));
+                 : "r"(at)
+                 : "memory");
   else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at));
+                 : "r"(at)
+                 : "memory");
 }
 
 /* c += a b */
@@ -55,6 +54,10 @@ template <class T> DEVICE void mma(float c[4], const uint32_t a[4], const uint32
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #endif
+
+/* Exponents are of 2: the factor goes into the scale. */
+#define LOG2_E 1.44269504f
+#define LN_2 0.69314718f
 
 struct Lane {
   int warp, lane, g, t;
@@ -163,6 +166,11 @@ DEVICE float four_sum(float x) {
 DEVICE float four_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(WHOLE_WARP, x, 1));
   return fmaxf(x, __shfl_xor_sync(WHOLE_WARP, x, 2));
+}
+
+/* Do all of these queries see all of these keys? Only tiles at the diagonal or at an end ask pair by pair. */
+template <class T> DEVICE bool all_visible(const Attention<T> &a, int query, int queries, int key, int keys) {
+  return query + queries <= a.tq && visible(a, query, key + keys - 1);
 }
 
 #define FOR_MMA_DIM(head_dim, ...)                                                                           \

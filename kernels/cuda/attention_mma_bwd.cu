@@ -7,6 +7,21 @@
 
 constexpr int COLS = 32;
 
+/* Of a row of queries: its softmax's logarithm in units of ln 2, and delta times the scale. */
+struct RowStats {
+  float lse, delta;
+};
+template <class T> DEVICE RowStats stats_of(const Attention<T> &a, int64_t stats, int query) {
+  if (query >= a.tq) return RowStats{0, 0};
+  return RowStats{a.lse[stats + query] * LOG2_E, a.delta[stats + query] * a.scale};
+}
+
+/* A score becomes its probability, d of a probability that of its score before scaling. */
+DEVICE void slope(float scale, RowStats row, float &s, float &d) {
+  s = fast_exp2(s * (scale * LOG2_E) - row.lse);
+  d = s * (d * scale - row.delta);
+}
+
 template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_query_kernel(Attention<T> a) {
   constexpr int LD = D + MMA_PAD;
   DYNAMIC_SHARED(shared);
@@ -16,10 +31,9 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_que
   tile_load<MMA_ROWS, D>(q, a.q + (int64_t)b * a.tq * a.ldq + (int64_t)head * D, a.ldq, first, a.tq);
   tile_load<MMA_ROWS, D>(d_o, a.d_o + (int64_t)b * a.tq * a.lddo + (int64_t)head * D, a.lddo, first, a.tq);
   Lane l = lane_of();
-  float acc[D / 8][4] = {}, s[COLS / 8][4], ds[COLS / 8][4], lse[2] = {0, 0}, delta[2] = {0, 0};
+  float acc[D / 8][4] = {}, s[COLS / 8][4], ds[COLS / 8][4];
   int query[2] = {first + l.warp * 16 + l.g, first + l.warp * 16 + l.g + 8};
-  for (int i = 0; i < 2; i++)
-    if (query[i] < a.tq) lse[i] = a.lse[stats + query[i]], delta[i] = a.delta[stats + query[i]];
+  RowStats row[2] = {stats_of(a, stats, query[0]), stats_of(a, stats, query[1])};
   int keys = keys_seen(a, first + MMA_ROWS);
   for (int key = 0; key < keys; key += COLS) {
     __syncthreads();
@@ -30,35 +44,37 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_que
     tile_scores<COLS, D>(d_o + l.warp * 16 * LD, v, ds);
 #pragma unroll
     for (int j = 0; j < COLS / 8; j++)
-      for (int c = 0; c < 4; c++) {
-        bool seen = visible(a, query[c / 2], key + 8 * j + 2 * l.t + c % 2);
-        ds[j][c] = seen ? fast_exp(s[j][c] * a.scale - lse[c / 2]) * (ds[j][c] - delta[c / 2]) * a.scale : 0;
-      }
+      for (int c = 0; c < 4; c++) slope(a.scale, row[c / 2], s[j][c], ds[j][c]);
+    if (!all_visible(a, first, MMA_ROWS, key, COLS))
+#pragma unroll
+      for (int j = 0; j < COLS / 8; j++)
+        for (int c = 0; c < 4; c++)
+          if (!visible(a, query[c / 2], key + 8 * j + 2 * l.t + c % 2)) ds[j][c] = 0;
     tile_accumulate<COLS, D>(ds, k, acc);
   }
   const float one[2] = {1, 1};
   tile_store<D>(a.dq + (int64_t)b * a.tq * a.lddq + (int64_t)head * D, a.lddq, first, a.tq, one, acc, a.add_q);
 }
 
-/* Own keys against a tile of queries: s becomes the probabilities, ds their gradients. */
+/* Own keys against a tile of queries: s becomes the probabilities, ds their gradients. row: the tile's, in shared memory. */
 template <class T>
-DEVICE void key_scores(const Attention<T> &a, int first, int query, const float *lse, const float *delta,
-                       float s[COLS / 8][4], float ds[COLS / 8][4]) {
+DEVICE void key_scores(const Attention<T> &a, int first, int query, const RowStats *row, float s[COLS / 8][4], float ds[COLS / 8][4]) {
   Lane l = lane_of();
 #pragma unroll
   for (int j = 0; j < COLS / 8; j++)
-    for (int c = 0; c < 4; c++) {
-      int t = query + 8 * j + 2 * l.t + c % 2, key = first + l.warp * 16 + l.g + c / 2 * 8;
-      bool seen = visible(a, t, key);
-      s[j][c] = seen ? fast_exp(s[j][c] * a.scale - lse[t]) : 0;
-      ds[j][c] = seen ? s[j][c] * (ds[j][c] - delta[t]) * a.scale : 0;
-    }
+    for (int c = 0; c < 4; c++) slope(a.scale, row[8 * j + 2 * l.t + c % 2], s[j][c], ds[j][c]);
+  if (all_visible(a, query, COLS, first, MMA_ROWS)) return;
+#pragma unroll
+  for (int j = 0; j < COLS / 8; j++)
+    for (int c = 0; c < 4; c++)
+      if (!visible(a, query + 8 * j + 2 * l.t + c % 2, first + l.warp * 16 + l.g + c / 2 * 8)) s[j][c] = ds[j][c] = 0;
 }
 
 template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_key_kernel(Attention<T> a) {
   constexpr int LD = D + MMA_PAD;
   DYNAMIC_SHARED(shared);
   T *k = (T *)shared, *v = k + MMA_ROWS * LD, *q = v + MMA_ROWS * LD, *d_o = q + COLS * LD;
+  RowStats *row = (RowStats *)(d_o + COLS * LD);
   int first = blockIdx.x * MMA_ROWS, kv = blockIdx.y, b = blockIdx.z, group = a.heads / a.kv_heads;
   tile_load<MMA_ROWS, D>(k, a.k + (int64_t)b * a.tk * a.ldk + (int64_t)kv * D, a.ldk, first, a.tk);
   tile_load<MMA_ROWS, D>(v, a.v + (int64_t)b * a.tk * a.ldv + (int64_t)kv * D, a.ldv, first, a.tk);
@@ -71,10 +87,11 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_key
       __syncthreads();
       tile_load<COLS, D>(q, a.q + (int64_t)b * a.tq * a.ldq + (int64_t)head * D, a.ldq, query, a.tq);
       tile_load<COLS, D>(d_o, a.d_o + (int64_t)b * a.tq * a.lddo + (int64_t)head * D, a.lddo, query, a.tq);
+      if (threadIdx.x < COLS) row[threadIdx.x] = stats_of(a, stats, query + threadIdx.x);
       __syncthreads();
       tile_scores<COLS, D>(k + l.warp * 16 * LD, q, s);
       tile_scores<COLS, D>(v + l.warp * 16 * LD, d_o, ds);
-      key_scores(a, first, query, a.lse + stats, a.delta + stats, s, ds);
+      key_scores(a, first, query, row, s, ds);
       tile_accumulate<COLS, D>(s, d_o, dv);
       tile_accumulate<COLS, D>(ds, q, dk);
     }
@@ -85,14 +102,14 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_key
 }
 
 template <class T, int D> static int backward(CudaStream stream, const Attention<T> &a) {
-  int64_t bytes = (2 * MMA_ROWS + 2 * COLS) * (D + MMA_PAD) * (int64_t)sizeof(T);
+  int64_t bytes = (2 * MMA_ROWS + 2 * COLS) * (D + MMA_PAD) * (int64_t)sizeof(T), stats = COLS * (int64_t)sizeof(RowStats);
   int failed = ALLOW_SHARED((mma_query_kernel<T, D>), bytes);
-  if (!failed) failed = ALLOW_SHARED((mma_key_kernel<T, D>), bytes);
+  if (!failed) failed = ALLOW_SHARED((mma_key_kernel<T, D>), bytes + stats);
   if (failed) return failed;
   dim3 queries((unsigned)ceil_of(a.tq, MMA_ROWS), (unsigned)a.heads, (unsigned)a.batch);
   dim3 keys((unsigned)ceil_of(a.tk, MMA_ROWS), (unsigned)a.kv_heads, (unsigned)a.batch);
   LAUNCH((mma_query_kernel<T, D>), queries, MMA_THREADS, bytes, stream, a);
-  LAUNCH((mma_key_kernel<T, D>), keys, MMA_THREADS, bytes, stream, a);
+  LAUNCH((mma_key_kernel<T, D>), keys, MMA_THREADS, bytes + stats, stream, a);
   return LAUNCHED();
 }
 

@@ -27,9 +27,15 @@ __global__ void map_kernel(uint32_t total, uint32_t chunks, uint32_t brows, cons
   }
 }
 
-template <class F>
+/* half: f for elements of 16 bits, where it may be less exact than f. */
+template <class T, class F, class H> static auto f_for(F f, H half) {
+  if constexpr (sizeof(T) == 2) return half;
+  else return f;
+}
+
+template <class F, class H = F>
 static int map(CudaStream stream, int64_t rows, int64_t cols, int64_t brows, CudaTensor a, CudaTensor b, CudaTensor y,
-               F f) {
+               F f, H half = H()) {
   if (a.type != y.type || (b.x != NULL && b.type != y.type)) return CUDA_UNSUPPORTED;
   int n = wide_of(y.type);
   bool wide = wide_ok(a, rows, cols, n) && wide_ok(b, brows, cols, n) && wide_ok(y, rows, cols, n);
@@ -37,8 +43,9 @@ static int map(CudaStream stream, int64_t rows, int64_t cols, int64_t brows, Cud
   if (total > INT32_MAX) return CUDA_UNSUPPORTED;
   if (total == 0) return 0;
   FOR_TYPE(y.type, wide,
-           LAUNCH((map_kernel<T, N, F>), map_blocks(total), MAP_THREADS, 0, stream, (uint32_t)total, (uint32_t)chunks,
-                  (uint32_t)brows, (const T *)a.x, a.ld, (const T *)b.x, b.ld, (T *)y.x, y.ld, y.add, f);)
+           auto g = f_for<T>(f, half);
+           LAUNCH((map_kernel<T, N, decltype(g)>), map_blocks(total), MAP_THREADS, 0, stream, (uint32_t)total,
+                  (uint32_t)chunks, (uint32_t)brows, (const T *)a.x, a.ld, (const T *)b.x, b.ld, (T *)y.x, y.ld, y.add, g);)
   return LAUNCHED();
 }
 

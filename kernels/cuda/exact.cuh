@@ -1,5 +1,6 @@
-/* Owns: the exact sums of kernels/exact.c on the device: the same digits, added with integer atomics, so that the sum
- * does not depend on the order. Carries are left to exact_round: a digit is below 2^32, so 2^30 of them fit a word. */
+/* Owns: the exact sums of kernels/exact.c on the device: the same digits, added as integers, so that the sum does not depend on
+ * the order: over a warp by shuffles, then by atomics. Carries are left to exact_round: a digit is below 2^32, so 2^30 of them
+ * fit a word. */
 #ifndef FSDPC_KERNELS_CUDA_EXACT_CUH
 #define FSDPC_KERNELS_CUDA_EXACT_CUH
 
@@ -10,69 +11,121 @@
 #define LOWEST (-640) /* word 0 weighs 2^LOWEST */
 #define MARKER (EXACT_WORDS - 1)
 
-DEVICE void exact_word(unsigned long long *acc, int word, uint64_t digit) {
-  if (digit != 0) atomicAdd(&acc[word], (unsigned long long)digit);
-}
+/* One double: three neighbouring digits from `word` on. */
+struct Digits {
+  int word;
+  uint64_t digit[3];
+};
+constexpr int NOWHERE = 2 * EXACT_WORDS; /* where nothing lies: all digits are 0 */
 
-/* x >= 0. acc may lie in shared memory. */
-DEVICE void exact_put(unsigned long long *acc, double x) {
+/* x >= 0 */
+DEVICE Digits digits_of(double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
   int exponent = (int)(bits >> 52 & 0x7ff);
-  uint64_t mantissa = bits & 0xfffffffffffffull;
-  if (exponent == 0x7ff || x < 0) {
-    exact_word(acc, MARKER, 1);
-    return;
-  }
-  if (exponent == 0) return; /* zero, or below 2^-1022 */
+  if (exponent == 0) return Digits{NOWHERE, {0, 0, 0}}; /* zero, or below 2^-1022 */
+  uint64_t mantissa = (bits & 0xfffffffffffffull) | 1ull << 52;
   int shift = exponent - 1075 - LOWEST; /* the mantissa's lowest bit above 2^LOWEST */
-  mantissa |= 1ull << 52;
   if (shift < 0) {
     mantissa = shift > -64 ? mantissa >> -shift : 0;
     shift = 0;
   }
   int word = shift / DIGIT_BITS, offset = shift % DIGIT_BITS;
-  if (word + 2 >= MARKER) {
-    exact_word(acc, MARKER, 1);
+  if (exponent == 0x7ff || x < 0 || word + 2 >= MARKER) return Digits{MARKER, {1, 0, 0}};
+  uint64_t low = mantissa << offset;
+  return Digits{word, {low & DIGIT_MASK, low >> DIGIT_BITS, offset ? mantissa >> (64 - offset) : 0}};
+}
+
+DEVICE void exact_word(unsigned long long *acc, int word, uint64_t digit) {
+  if (digit != 0) atomicAdd(&acc[word], (unsigned long long)digit);
+}
+
+DEVICE int warp_least(int x) {
+#pragma unroll
+  for (int offset = WARP / 2; offset > 0; offset /= 2) {
+    int other = __shfl_xor_sync(WHOLE_WARP, x, offset);
+    x = other < x ? other : x;
+  }
+  return x;
+}
+
+/* acc, in shared memory, += the lanes' x >= 0. Values of one tensor mostly begin in one word or the next: then four words of
+ * the warp are summed first, for an atomic addition of 64 bits to shared memory is a loop that lanes leave one by one. A word
+ * of 32 digits stays below 2^37. Whole warps. */
+DEVICE void exact_put(unsigned long long *acc, double x) {
+  Digits d = digits_of(x);
+  int base = warp_least(d.word);
+  bool near = d.word <= base + 1 || d.word == NOWHERE;
+  if (__ballot_sync(WHOLE_WARP, near) != WHOLE_WARP) {
+#pragma unroll
+    for (int i = 0; i < 3; i++) exact_word(acc, d.word + i, d.digit[i]);
     return;
   }
-  uint64_t low = mantissa << offset;
-  exact_word(acc, word, low & DIGIT_MASK);
-  exact_word(acc, word + 1, low >> DIGIT_BITS);
-  exact_word(acc, word + 2, offset ? mantissa >> (64 - offset) : 0);
+  bool next = d.word != base;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    uint64_t sum = next ? (i > 0 ? d.digit[i - 1] : 0) : (i < 3 ? d.digit[i] : 0);
+#pragma unroll
+    for (int offset = WARP / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(WHOLE_WARP, sum, offset);
+    if (threadIdx.x % WARP == 0) exact_word(acc, base + i, sum);
+  }
 }
 
 constexpr int RUN = 64, LANES = 8, EXACT_THREADS = 256;
 
-/* Elements of device memory, N at a time; x on a 16-byte boundary where N > 1, and i a multiple of N. */
+/* Elements of device memory; x on a 16-byte boundary where they are read N > 1 at a time, from multiples of N on. */
 template <class T> struct Elements {
+  typedef T Element;
   const T *x;
-  template <int N> DEVICE void take(int64_t i, float *out) const { load<T, N>(x + i, out); }
+  DEVICE const T *at(int64_t i) const { return x + i; }
+  template <int N> DEVICE void finish(int64_t, float *) const {} /* of elements i to i + N - 1, in place: what is squared */
 };
 
-/* Lane j of 8 adds the squares of values j, j + 8, ... of a run of n, at most RUN, from element `at` on, in double; then the
- * lanes are added: the order of kernels/cpu/optimizer.c, and so its bits. A float's square is exact in double. N lanes are
- * one thread's, which reads their values at once. Whole warps. */
-template <int N, class F> DEVICE double run_squares(int64_t at, int64_t n, const F &value) {
-  int first = (int)threadIdx.x % (LANES / N) * N;
-  double lane[N] = {0};
-  if (n == RUN) {
+/* A warp's runs side by side, 4 KiB from a 16-byte boundary on, as they come fastest; `stage` is the warp's. There a run is a
+ * run, LANES / N pieces of 16 bytes from the next, so that eight lanes which read theirs meet no bank twice. */
+constexpr int PIECES = RUN / LANES, STAGE = (PIECES + 1) * WARP;
+template <int N> DEVICE void stage_runs(const void *from, uint4 *stage) {
+  int lane = threadIdx.x % WARP;
+  uint4 piece[PIECES];
 #pragma unroll
-    for (int i = 0; i < RUN; i += LANES) {
-      float x[N];
-      value.template take<N>(at + first + i, x);
+  for (int k = 0; k < PIECES; k++) piece[k] = reinterpret_cast<const uint4 *>(from)[k * WARP + lane];
+  __syncwarp(); /* the runs before these have been read */
 #pragma unroll
-      for (int j = 0; j < N; j++) lane[j] += (double)x[j] * (double)x[j];
-    }
-  } else {
-    for (int64_t i = first; i < n; i += LANES)
-#pragma unroll
-      for (int j = 0; j < N; j++) {
-        float x = 0;
-        if (i + j < n) value.template take<1>(at + i + j, &x);
-        lane[j] += (double)x * (double)x;
-      }
+  for (int k = 0; k < PIECES; k++) {
+    int i = k * WARP + lane;
+    stage[i + i / (RUN / N) * (LANES / N)] = piece[k];
   }
+  __syncwarp();
+}
+
+/* Lane j of 8 adds the squares of values j, j + 8, ... of a run in double; then the lanes are added: the order of
+ * kernels/cpu/optimizer.c, and so its bits. A float's square is exact in double. N lanes are one thread's.
+ * run_whole: of the run of RUN at `x` which is element `at`. run_part: of n, maybe none; read one by one. */
+template <int N, class F>
+DEVICE void run_whole(const typename F::Element *x, int64_t at, const F &value, double lane[N]) {
+  int first = (int)threadIdx.x % (LANES / N) * N;
+#pragma unroll
+  for (int i = 0; i < RUN; i += LANES) {
+    float v[N];
+    load<typename F::Element, N>(x + first + i, v);
+    value.template finish<N>(at + first + i, v);
+#pragma unroll
+    for (int j = 0; j < N; j++) lane[j] += (double)v[j] * (double)v[j];
+  }
+}
+template <int N, class F> DEVICE void run_part(int64_t at, int64_t n, const F &value, double lane[N]) {
+  for (int64_t i = (int)threadIdx.x % (LANES / N) * N; i < n; i += LANES)
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+      float v = 0;
+      if (i + j < n) {
+        load<typename F::Element, 1>(value.at(at + i + j), &v);
+        value.template finish<1>(at + i + j, &v);
+      }
+      lane[j] += (double)v * (double)v;
+    }
+}
+template <int N> DEVICE double lanes_sum(double lane[N]) {
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2) /* l0+l4, l2+l6, l1+l5, l3+l7 */
 #pragma unroll
@@ -81,18 +134,33 @@ template <int N, class F> DEVICE double run_squares(int64_t at, int64_t n, const
   return lane[0];
 }
 
+/* Of this thread's run, from element `at` on, of which n count; the warp's lie side by side. In its first thread. */
+template <int N, class F> DEVICE double run_squares(int64_t at, int64_t n, const F &value, uint4 *stage) {
+  double lane[N] = {0};
+  if (N > 1 && __ballot_sync(WHOLE_WARP, n >= RUN) == WHOLE_WARP) {
+    int run = (int)threadIdx.x % WARP * N / LANES;
+    stage += threadIdx.x / WARP * STAGE;
+    stage_runs<N>(value.at(at - run * RUN), stage);
+    run_whole<N>((const typename F::Element *)(stage + run * (RUN + LANES) / N), at, value, lane);
+  } else {
+    run_part<N>(at, n < RUN ? n : RUN, value, lane);
+  }
+  return lanes_sum<N>(lane);
+}
+
 /* acc += the squares of `runs` runs of RUN elements; left(i): how many count from element i, where a run begins, to the
  * end of what it belongs to; maybe none. A grid of EXACT_THREADS a block, LANES / N of them a run. */
 template <int N, class Left, class F>
 DEVICE void exact_squares(int64_t runs, Left left, const F &value, int64_t *acc) {
   SHARED_ARRAY(unsigned long long, own, EXACT_WORDS);
+  SHARED_ARRAY(uint4, stage, N > 1 ? EXACT_THREADS / WARP * STAGE : 1);
   for (int i = threadIdx.x; i < EXACT_WORDS; i += EXACT_THREADS) own[i] = 0;
   __syncthreads();
   constexpr int TURN = EXACT_THREADS * N / LANES; /* runs */
   for (int64_t run = (int64_t)blockIdx.x * TURN; run < runs; run += (int64_t)gridDim.x * TURN) { /* all threads together */
     int64_t mine = run + threadIdx.x * N / LANES, n = mine < runs ? left(mine * RUN) : 0;
-    double sum = run_squares<N>(mine * RUN, n < RUN ? n : RUN, value);
-    if (n > 0 && threadIdx.x * N % LANES == 0) exact_put(own, sum);
+    double sum = run_squares<N>(mine * RUN, n, value, stage);
+    exact_put(own, threadIdx.x * N % LANES == 0 ? sum : 0);
   }
   __syncthreads();
   for (int i = threadIdx.x; i < EXACT_WORDS; i += EXACT_THREADS)

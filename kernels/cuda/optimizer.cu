@@ -7,8 +7,9 @@
  * Moves an element: AdamW 4 f32 reads (or 3 and a gradient of 2 bytes), 3 f32 writes and the cast, 28 to 30 bytes for
  * 14 flops; Lion 20 to 22; SGD 12 to 22; 4 to 6 less with bf16 weights, and some 8 integer operations more for each that
  * is rounded stochastically. Four elements an access, 16 bytes of f32 and 8 of 16 bits: with eight, the f32 ones would need two
- * accesses 32 bytes apart. sum_squares: 2 or 4 bytes by 16, one conversion to double and one flop there. Bound: memory, sum_squares
- * too: conversions, 16 a clock and multiprocessor on computes 8.0 and 9.0, need half its time with 16 bits.
+ * accesses 32 bytes apart. sum_squares: 2 or 4 bytes by 16, once more through shared memory, one conversion to double and one
+ * flop there. Bound: memory, sum_squares too: conversions, 16 a clock and multiprocessor on computes 8.0 and 9.0, need half its
+ * time with 16 bits.
  * Rate: not measured yet (no GPU). */
 #include "kernels/cuda/exact.cuh"
 #include "kernels/cuda/weights.cuh"

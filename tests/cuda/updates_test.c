@@ -28,6 +28,23 @@ static void *elements(int type, int64_t n, uint64_t *state) {
   return x;
 }
 
+/* The exact sum of g's squares over the ranges of a shard, as the kernel leaves its digits. */
+static void squares_of(CudaRanges ranges, int64_t shard, int type, const void *g, size_t shift, int64_t *got) {
+  CudaRanges there = {on_device(ranges.data, (size_t)ranges.count * sizeof *ranges.data, 0), ranges.count};
+  CudaTensor x = {on_device(g, (size_t)shard * bytes_of(type), shift * bytes_of(type)), shard, type, 0};
+  int64_t *acc = on_device(got, EXACT_WORDS * sizeof *got, 0);
+  assert_int_equal(cuda_sum_squares(device_stream(), there, shard, x, acc), 0);
+  device_fetch(got, acc, EXACT_WORDS * sizeof *got);
+  device_free((void *)(uintptr_t)there.data), device_free(x.x), device_free(acc);
+}
+
+/* Digit by digit, carried. */
+static void same_sums(const int64_t *got, const int64_t *want) {
+  int64_t a[EXACT_WORDS] = {0}, b[EXACT_WORDS] = {0};
+  exact_merge(a, got), exact_merge(b, want);
+  assert_memory_equal(a, b, sizeof a);
+}
+
 void test_sums_of_squares(void **unused) {
   static const int64_t counts[] = {1, 7, 63, 64, 65, 300, 40000};
   uint64_t state = 31;
@@ -38,14 +55,44 @@ void test_sums_of_squares(void **unused) {
     KernelContext k = {.gradient = (FloatType)type};
     void *g = elements(type, count, &state);
     CudaRange range = {.count = count};
-    CudaRanges ranges = {on_device(&range, sizeof range, 0), 1};
-    CudaTensor x = {on_device(g, (size_t)count * bytes_of(type), n / 3 % 2 ? bytes_of(type) : 0), count, type, 0};
-    int64_t *acc = on_device(got, sizeof got, 0);
     cpu()->sum_squares(&k, count, g, want);
-    assert_int_equal(cuda_sum_squares(device_stream(), ranges, count, x, acc), 0);
-    device_fetch(got, acc, sizeof got);
-    assert_true(exact_value(got) == exact_value(want));
-    device_free((void *)(uintptr_t)ranges.data), device_free(x.x), device_free(acc);
+    squares_of((CudaRanges){&range, 1}, count, type, g, n / 3 % 2, got);
+    same_sums(got, want);
+    memory_free();
+  }
+}
+
+/* Runs whose squares begin in words far apart, next to each other, nowhere, or are no numbers. */
+typedef enum { FAR_APART, NEIGHBOURS, MOSTLY_ZERO, INFINITE, SPREADS } Spread;
+
+static float spread_value(Spread spread, int64_t run, uint64_t *state) {
+  float x = (float)value_next(state);
+  if (spread == FAR_APART) return ldexpf(x, (int)(run * 37 % 230) - 120);
+  if (spread == NEIGHBOURS) return ldexpf(x, (int)(run % 30));
+  if (spread == MOSTLY_ZERO) return run % 23 == 5 ? x : 0;
+  return run == 77 ? INFINITY : x;
+}
+
+/* A shard of several parameters, with NaN in the padding between them. */
+void test_sums_of_spread_squares(void **unused) {
+  static const CudaRange ranges[] = {{.first = 0, .count = 5000}, {.first = 5056, .count = 64}, {.first = 5248, .count = 14001}};
+  enum { RANGES = sizeof ranges / sizeof *ranges, SHARD = 5248 + 14016 };
+  uint64_t state = 37;
+  (void)unused;
+  for (int n = 0; n < 2 * 2 * SPREADS; n++) {
+    int type = n % 2 ? CUDA_BF16 : CUDA_F32;
+    int64_t want[EXACT_WORDS] = {0}, got[EXACT_WORDS] = {0};
+    KernelContext k = {.gradient = (FloatType)type};
+    char *g = memory_get((size_t)SHARD * bytes_of(type));
+    for (int64_t i = 0; i < SHARD; i++) element_set(type, g, i, NAN);
+    for (int r = 0; r < RANGES; r++) {
+      for (int64_t i = ranges[r].first; i < ranges[r].first + ranges[r].count; i++)
+        element_set(type, g, i, spread_value((Spread)(n / 4), i / 64, &state));
+      cpu()->sum_squares(&k, ranges[r].count, g + (size_t)ranges[r].first * bytes_of(type), want);
+    }
+    squares_of((CudaRanges){ranges, RANGES}, SHARD, type, g, (size_t)n / 2 % 2, got);
+    same_sums(got, want);
+    assert_int_equal(isnan(exact_value(got)), n / 4 == INFINITE);
     memory_free();
   }
 }

@@ -4,6 +4,7 @@
 #define FSDPC_TESTS_CUDA_UPDATES_TEST_H
 
 void test_sums_of_squares(void **unused);
+void test_sums_of_spread_squares(void **unused);
 void test_adafactor(void **unused);
 
 #endif

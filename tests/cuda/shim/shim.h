@@ -143,7 +143,8 @@ static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long
 }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
-static inline float fast_exp(float x) { return expf(x); }
+static inline float fast_exp2(float x) { return exp2f(x); }
+static inline float fast_inverse(float x) { return 1 / x; }
 
 /* --- tensor cores ------------------------------------------------------------------------------------------------- */
 
