@@ -147,6 +147,16 @@ bool plan_segment_feeds(const Plan *plan, uint32_t segment) {
   return false;
 }
 
+const PlanSegment *plan_first_micro(const Plan *plan) {
+  const PlanSegment *longest = plan->segments.data;
+  for (uint32_t s = 0; s < plan->segments.count; s++) {
+    const PlanSegment *segment = &plan->segments.data[s];
+    if (plan_segment_feeds(plan, s)) return segment;
+    if (segment->end - segment->first > longest->end - longest->first) longest = segment;
+  }
+  return longest;
+}
+
 static bool is_of_segment(const PlanBuf *buf, const PlanSegment *segment) {
   return buf->persistent || (buf->first >= segment->first && buf->first < segment->end);
 }

@@ -307,6 +307,9 @@ static inline double plan_real(const Plan *plan, const PlanInstr *instr, int k) 
 }
 /* A run of micro-batches: the segment has an `input`. */
 bool plan_segment_feeds(const Plan *plan, uint32_t segment);
+/* All micro-batches run the same operators: the first segment of them speaks for the others. The
+ * longest segment where none is fed. */
+const PlanSegment *plan_first_micro(const Plan *plan);
 /* Its parameters do not learn: no gradient, no moments, no reduction, no update. */
 static inline bool plan_unit_frozen(const Plan *plan, const PlanUnit *unit) {
   return plan->training && unit->grad_buf == PLAN_NONE;

@@ -1,6 +1,6 @@
 /* Owns: the drawing of the model as a layer graph: layers are clustered by unit and coloured by what becomes of their
  * results. Units that are alike and follow each other are one cluster, and layers that differ in nothing but block
- * numbers are one node, so that 126 blocks are as easy to read as three. */
+ * numbers are one node, so that 126 blocks are as easy to read as three. One micro-batch is drawn: the others run the same. */
 #include "planner/view/facts.h"
 #include "planner/view/view.h"
 
@@ -34,9 +34,10 @@ typedef struct Drawing {
   Arena *arena;
   Text *out;
   const Plan *plan;
+  const PlanSegment *micro; /* whose layers are drawn */
   Facts *f;
   int32_t *group_of; /* by unit */
-  int32_t *node_of;  /* by instruction, PLAN_NONE: not drawn */
+  int32_t *node_of;  /* by instruction of `micro`, PLAN_NONE: not drawn */
   bool *stored;      /* by buffer: forward takes it to host memory */
   VEC(Group) groups;
   VEC(Node) nodes;
@@ -74,7 +75,7 @@ static int32_t find_node(const Drawing *d, const char *pattern, int32_t group) {
 
 /* Layers with results that a recomputation writes again, by name. */
 static bool is_recomputed(const Drawing *d, StrId name) {
-  for (uint32_t i = 0; i < d->plan->instrs.count; i++)
+  for (int32_t i = d->micro->first; i < d->micro->end; i++)
     if (d->plan->instrs.data[i].phase == PHASE_RECOMPUTE && d->plan->instrs.data[i].name == name) return true;
   return false;
 }
@@ -93,7 +94,7 @@ static bool is_kept(const Drawing *d, int32_t i, int32_t turn) {
 
 static void find_stored(Drawing *d) {
   d->stored = ARENA_ARRAY(d->arena, bool, d->plan->bufs.count);
-  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+  for (int32_t i = d->micro->first; i < d->micro->end; i++) {
     const PlanInstr *instr = &d->plan->instrs.data[i];
     if (instr->op == INSTR_STORE && instr->phase == PHASE_FORWARD) d->stored[plan_operand(d->plan, instr, 0)->buf] = true;
   }
@@ -113,17 +114,17 @@ static Fate fate_of(const Node *node, bool kept) {
   return kept ? FATE_KEPT : node->fate;
 }
 
-static int32_t turn_of(const Plan *plan) {
-  for (uint32_t i = 0; i < plan->instrs.count; i++)
-    if (plan->instrs.data[i].stream == STREAM_COMPUTE && plan->instrs.data[i].phase == PHASE_BACKWARD) return (int32_t)i;
+static int32_t turn_of(const Drawing *d) {
+  for (int32_t i = d->micro->first; i < d->micro->end; i++)
+    if (d->plan->instrs.data[i].stream == STREAM_COMPUTE && d->plan->instrs.data[i].phase == PHASE_BACKWARD) return i;
   return INT32_MAX;
 }
 
 static void find_nodes(Drawing *d) {
-  int32_t turn = turn_of(d->plan);
+  int32_t turn = turn_of(d);
   find_stored(d);
   d->node_of = ARENA_ARRAY(d->arena, int32_t, d->plan->instrs.count);
-  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+  for (int32_t i = d->micro->first; i < d->micro->end; i++) {
     const PlanInstr *instr = &d->plan->instrs.data[i];
     d->node_of[i] = PLAN_NONE;
     if (!is_layer(instr)) continue;
@@ -138,7 +139,7 @@ static void find_nodes(Drawing *d) {
     node->count++;
     node->recomputed += is_recomputed(d, instr->name);
     node->away += is_away(d, instr);
-    node->fate = fate_of(node, is_kept(d, (int32_t)i, turn));
+    node->fate = fate_of(node, is_kept(d, i, turn));
     d->node_of[i] = n;
   }
 }
@@ -153,7 +154,7 @@ static void add_edge(Drawing *d, int32_t from, int32_t to) {
 static void find_edges(Drawing *d) {
   int32_t *writer = ARENA_ARRAY(d->arena, int32_t, d->plan->bufs.count);
   for (uint32_t b = 0; b < d->plan->bufs.count; b++) writer[b] = PLAN_NONE;
-  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+  for (int32_t i = d->micro->first; i < d->micro->end; i++) {
     const PlanInstr *instr = &d->plan->instrs.data[i];
     const InstrSpec *spec = &d->f->specs[instr->op];
     int32_t node = d->node_of[i];
@@ -300,7 +301,7 @@ static void add_edges(const Drawing *d) {
 
 void view_units_dot(Text *out, const Plan *plan, const SimResult *sim) {
   Arena *scratch = arena_new();
-  Drawing d = {.arena = scratch, .out = out, .plan = plan, .f = facts_of(scratch, plan, sim)};
+  Drawing d = {.arena = scratch, .out = out, .plan = plan, .micro = plan_first_micro(plan), .f = facts_of(scratch, plan, sim)};
   find_groups(&d);
   find_nodes(&d);
   find_edges(&d);

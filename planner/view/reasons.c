@@ -38,10 +38,11 @@ static bool is_recomputation(const PlanInstr *instr) {
   return instr->stream == STREAM_COMPUTE && instr->phase == PHASE_RECOMPUTE;
 }
 
-/* Of what recomputations write. */
+/* Of what recomputations of one micro-batch write. */
 static uint64_t recomputed_bytes(const Facts *f, uint32_t *count) {
+  const PlanSegment *micro = plan_first_micro(f->plan);
   uint64_t bytes = 0;
-  for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
+  for (int32_t i = micro->first; i < micro->end; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
     if (!is_recomputation(instr)) continue;
     ++*count;

@@ -18,10 +18,9 @@ static bool writes(OperandMode mode) {
 }
 
 /* The first instruction of backward on the compute stream: what lives across it is saved. */
-static int32_t turn_of(const Facts *f) {
-  for (uint32_t i = 0; i < f->plan->instrs.count; i++)
-    if (f->plan->instrs.data[i].stream == STREAM_COMPUTE && f->plan->instrs.data[i].phase == PHASE_BACKWARD)
-      return (int32_t)i;
+static int32_t turn_of(const Plan *plan, const PlanSegment *micro) {
+  for (int32_t i = micro->first; i < micro->end; i++)
+    if (plan->instrs.data[i].stream == STREAM_COMPUTE && plan->instrs.data[i].phase == PHASE_BACKWARD) return i;
   return INT32_MAX;
 }
 
@@ -38,9 +37,11 @@ static void note_result(const Facts *f, Subject *s, const PlanInstr *instr, int3
   }
 }
 
+/* In one micro-batch: the others hold the same at other times. */
 static bool find_tensor(const Facts *f, const char *name, Subject *s) {
-  int32_t turn = turn_of(f);
-  for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
+  const PlanSegment *micro = plan_first_micro(f->plan);
+  int32_t turn = turn_of(f->plan, micro);
+  for (int32_t i = micro->first; i < micro->end; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
     bool forward = instr->phase == PHASE_FORWARD || instr->phase == PHASE_RECOMPUTE;
     if (!forward || instr->stream != STREAM_COMPUTE || strcmp(plan_str(f->plan, instr->name), name)) continue;

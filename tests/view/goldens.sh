@@ -66,6 +66,23 @@ golden timeline.svg draw figure2.plan --timeline OUT
 golden trace.json draw figure2.plan --trace OUT
 golden against-json.txt plan ../../models/fsdp-figure2.fsdp --against figure2.plan --json
 
+# Micro-batches of a step are drawn, counted and described once, into however many segments they fall.
+once() {
+  "$fsdpc" plan ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --checkpoint "$1" --micro-batch "$2" -o "$scratch/$2.plan" >/dev/null
+  "$fsdpc" draw "$scratch/$2.plan" --dot "$scratch/dot" >/dev/null
+  grep -E '^    n[0-9]' "$scratch/dot"
+  "$fsdpc" explain "$scratch/$2.plan" --no-costs | grep -Eo 'Nothing is computed twice|[0-9]+ operators run again'
+}
+for checkpoint in none full; do
+  once "$checkpoint" 4 >"$scratch/one"
+  once "$checkpoint" 1 >"$scratch/several"
+  if ! grep -q 'segment "last"' "$scratch/1.plan" || ! diff "$scratch/one" "$scratch/several"; then
+    echo "FAILED micro-batches in several segments, --checkpoint $checkpoint" >&2
+    failed=1
+  fi
+done
+"$fsdpc" explain "$scratch/1.plan" --why h.1.mlp.c_fc | grep -q '^h.1.mlp.c_fc: 6.00 KiB of results' || { echo "FAILED results of one micro-batch" >&2; failed=1; }
+
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
 same tune.csv
