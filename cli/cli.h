@@ -89,7 +89,7 @@ typedef struct UnitFigures {
 } UnitFigures;
 
 void plan_figures(Arena *arena, const Plan *plan, const SimResult *sim, PlanFigures *out);
-UnitFigures *unit_figures(Arena *arena, const Plan *plan); /* one a unit */
+UnitFigures *unit_figures(Arena *arena, const Plan *plan, const SimResult *sim); /* one a unit */
 void report_print(const Cli *cli, const Planned *planned, FILE *out);
 /* "Plan: 34 units, peak 61.2/80.0 GiB ..., fits" */
 void report_line(const Cli *cli, const Planned *planned, FILE *out);

@@ -72,8 +72,8 @@ static uint32_t row_end(const Plan *plan, const UnitFigures *figures, uint32_t f
   return end;
 }
 
-static void print_units(Arena *arena, const Plan *plan, FILE *out) {
-  const UnitFigures *figures = unit_figures(arena, plan);
+static void print_units(Arena *arena, const Plan *plan, const SimResult *sim, FILE *out) {
+  const UnitFigures *figures = unit_figures(arena, plan, sim);
   int width = 4;
   for (uint32_t first = 0; first < plan->units.count; first = row_end(plan, figures, first)) {
     int length = (int)strlen(row_name(arena, plan, first, row_end(plan, figures, first)));
@@ -168,7 +168,7 @@ void report_print(const Cli *cli, const Planned *planned, FILE *out) {
   PlanFigures figures;
   plan_figures(cli->arena, plan, &planned->sim, &figures);
   print_head(cli->arena, plan, out);
-  print_units(cli->arena, plan, out);
+  print_units(cli->arena, plan, &planned->sim, out);
   print_memory(cli->arena, planned, &figures, out);
   print_time(cli->arena, planned, &figures, out);
   fprintf(out, "\n");

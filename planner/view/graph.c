@@ -191,9 +191,14 @@ static void add_line(const Drawing *d, const char *line) {
   text_printf(d->out, "<tr><td align=\"left\"><font point-size=\"10\" color=\"#4a5563\">%s&#160;&#160;</font></td></tr>", line);
 }
 
+/* In the mean of a step: compute beside it slows one more than another. */
+static double of_one(uint64_t ns, uint64_t count) {
+  return (double)ns / (double)count;
+}
+
 static const char *gather_text(const Drawing *d, const PlanUnit *unit, const UnitFact *fact) {
   char full[32], time[32];
-  return arena_printf(d->arena, "gather %s in %s%s", text_bytes(full, fact->gather_bytes), text_time(time, (double)fact->one_gather_ns),
+  return arena_printf(d->arena, "gather %s in %s%s", text_bytes(full, fact->gather_bytes), text_time(time, of_one(fact->gather_ns, fact->gathers)),
                       unit->reshard ? ", again for backward" : ", kept until backward");
 }
 
@@ -213,8 +218,8 @@ static void add_cluster_text(const Drawing *d, int32_t g) {
   add_line(d, arena_printf(d->arena, "%s elements in %d tensor%s%s%s", text_count(numel, (double)unit->numel), unit->param_count,
                            unit->param_count == 1 ? "" : "s", group->count > 1 ? ", each" : "", plan_unit_frozen(plan, unit) ? ", frozen" : ""));
   if (fact->gathers) add_line(d, gather_text(d, unit, fact));
-  if (fact->reduces) add_line(d, arena_printf(d->arena, "reduce gradients in %s", text_time(time, (double)fact->one_reduce_ns)));
-  if (fact->replicates) add_line(d, arena_printf(d->arena, "replicate in %s", text_time(time, (double)fact->one_replicate_ns)));
+  if (fact->reduces) add_line(d, arena_printf(d->arena, "reduce gradients in %s", text_time(time, of_one(fact->reduce_ns, fact->reduces))));
+  if (fact->replicates) add_line(d, arena_printf(d->arena, "replicate in %s", text_time(time, of_one(fact->replicate_ns, fact->replicates))));
   text_printf(d->out, "</table>>]\n");
 }
 

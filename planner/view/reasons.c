@@ -73,7 +73,7 @@ static uint64_t link_ns(const Facts *f, InstrOp op) {
   for (uint32_t s = 0; s < f->plan->segments.count; s++) {
     const PlanSegment *segment = &f->plan->segments.data[s];
     for (int32_t i = segment->first; i < segment->end; i++)
-      if (f->plan->instrs.data[i].op == op) ns += f->plan->instrs.data[i].ns * segment->count;
+      if (f->plan->instrs.data[i].op == op) ns += (f->sim->spans[i].end - f->sim->spans[i].start) * segment->count;
   }
   return ns;
 }

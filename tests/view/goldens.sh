@@ -83,6 +83,16 @@ for checkpoint in none full; do
 done
 "$fsdpc" explain "$scratch/1.plan" --why h.1.mlp.c_fc | grep -q '^h.1.mlp.c_fc: 6.00 KiB of results' || { echo "FAILED results of one micro-batch" >&2; failed=1; }
 
+# The summary's figures are those of the drawings, where streams slow each other too.
+"$fsdpc" plan ../../models/gpt2.fsdp --ranks 8 --memory 16GiB --wrap size:25M --reshard no --gather step -o "$scratch/plan" >"$scratch/summary"
+"$fsdpc" draw "$scratch/plan" --dot "$scratch/dot" >/dev/null
+sed -nE 's/^.* no +([0-9.]+ [mu]s).*/\1/p' "$scratch/summary" >"$scratch/one"
+sed -nE 's/.*gather [0-9.]+ [KMG]iB in ([0-9.]+ [mu]s).*/\1/p' "$scratch/dot" >"$scratch/several"
+if ! [ -s "$scratch/one" ] || ! diff "$scratch/one" "$scratch/several"; then
+  echo "FAILED times of gathers, told and drawn" >&2
+  failed=1
+fi
+
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
 same tune.csv
