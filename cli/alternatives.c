@@ -156,8 +156,10 @@ static void hold(PlannerOptions *options, const Plan *plan) {
   } strategies[] = {{"full_shard", STRATEGY_FULL_SHARD}, {"shard_grad_op", STRATEGY_SHARD_GRAD_OP},
                     {"no_shard", STRATEGY_NO_SHARD},     {"shard_optim", STRATEGY_SHARD_OPTIM},
                     {"hybrid_shard", STRATEGY_HYBRID_SHARD}};
+  const char *strategy = plan_str(plan, plan->summary.strategy);
+  size_t length = strcspn(strategy, ":"); /* hybrid_shard:8 */
   for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++)
-    if (!strcmp(plan_str(plan, plan->summary.strategy), strategies[s].name))
+    if (strlen(strategies[s].name) == length && !strncmp(strategy, strategies[s].name, length))
       options->settings.strategy = strategies[s].strategy;
   if (options->settings.strategy == STRATEGY_HYBRID_SHARD) options->settings.shard = plan->world.shard;
   options->settings.micro_batch = (int64_t)plan->world.micro_batch;

@@ -71,8 +71,6 @@ static const char *value_text(const Tune *t, uint32_t p, int d) {
   const char *value = tune_value(t, p, d), *why;
   Quantity quantity;
   if (t->dims[d].option == OPTION_MEMORY && quantity_parse(value, &quantity, &why)) return bytes(t, (uint64_t)quantity.value);
-  if (!strncmp(value, "size:", 5) && quantity_parse(value + 5, &quantity, &why))
-    return arena_printf(t->cli->arena, "size:%s", count(t, quantity.value));
   return value;
 }
 

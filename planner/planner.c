@@ -159,9 +159,10 @@ static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans
 
 /* --- what was found ------------------------------------------------------------------------------------------------------ */
 
-static const char *strategy_text(const Plan *plan, const Decisions *decisions) {
+/* As --strategy takes it. */
+static const char *strategy_text(Arena *arena, const Plan *plan, const Decisions *decisions) {
   if (plan->world.shard == 1) return "no_shard";
-  if (plan->world.replicas > 1) return "hybrid_shard";
+  if (plan->world.replicas > 1) return arena_printf(arena, "hybrid_shard:%u", plan->world.shard);
   if (decisions->gather_once && decisions->reduce_once) return "shard_optim";
   for (uint32_t u = 0; u < plan->units.count; u++)
     if (plan->units.data[u].reshard) return "full_shard";
@@ -237,7 +238,7 @@ static double model_flops(const Plan *plan) {
 static void summarise(Arena *arena, Search *search, const Found *found) {
   Plan *plan = found->plan;
   PlanSummary *summary = &plan->summary;
-  summary->strategy = plan_intern(arena, plan, strategy_text(plan, &found->decisions));
+  summary->strategy = plan_intern(arena, plan, strategy_text(arena, plan, &found->decisions));
   summary->wrap = plan_intern(arena, plan, wrap_text(arena, found, search->settings));
   summary->checkpoint = plan_intern(arena, plan, checkpoint_text(arena, plan, search->settings));
   summary->prefetch = prefetch_depth(plan, search->specs);
