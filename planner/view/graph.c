@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 typedef enum { FATE_DROPPED, FATE_KEPT, FATE_RECOMPUTED, FATE_SOME, FATE_AWAY, FATE_SOME_AWAY, FATE_COUNT } Fate;
-static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef", "#f3d3cf", "#bfe3dd", "#dcefe0"};
+static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef", "#f3d3cf", "#74c3d6", "#b9e3ec"};
 static const char *const fate_names[FATE_COUNT] = {"not needed later", "result kept for backward", "computed again in backward",
                                                     "computed again in some blocks",
                                                     "kept in host memory for backward", "kept in host memory in some blocks"};
@@ -212,9 +212,8 @@ static void add_cluster_text(const Drawing *d, int32_t g) {
   text_printf(d->out, "    t%d [shape=plain style=\"\" label=<<table border=\"0\" cellspacing=\"0\" cellpadding=\"0\">"
                       "<tr><td align=\"left\"><font point-size=\"14\"><b>", g);
   add_html(d->out, range_name(d->arena, plan_str(plan, unit->name), plan_str(plan, plan->units.data[group->last].name)));
-  text_printf(d->out, "</b>");
-  if (group->count > 1) text_printf(d->out, "&#160; \xc3\x97 %u", group->count);
-  text_printf(d->out, "</font></td></tr>");
+  if (group->count > 1) text_printf(d->out, " \xc3\x97 %u", group->count); /* in one run of text: viewers' fonts are wider than Graphviz expects */
+  text_printf(d->out, "</b></font></td></tr>");
   add_line(d, arena_printf(d->arena, "%s elements in %d tensor%s%s%s", text_count(numel, (double)unit->numel), unit->param_count,
                            unit->param_count == 1 ? "" : "s", group->count > 1 ? ", each" : "", plan_unit_frozen(plan, unit) ? ", frozen" : ""));
   if (fact->gathers) add_line(d, gather_text(d, unit, fact));
@@ -264,6 +263,13 @@ static bool policy_is_used(const Drawing *d, bool reshard) {
   return false;
 }
 
+/* Labels of these edges would lie on others, and on the borders of clusters. */
+static bool goes_on(const Drawing *d) {
+  for (uint32_t e = 0; e < d->edges.count; e++)
+    if (d->edges.data[e].from > d->edges.data[e].to) return true;
+  return false;
+}
+
 static void add_legend(const Drawing *d) {
   bool used[FATE_COUNT] = {false};
   for (uint32_t n = 0; n < d->nodes.count; n++) used[d->nodes.data[n].fate] = true;
@@ -276,6 +282,7 @@ static void add_legend(const Drawing *d) {
     if (used[fate])
       text_printf(d->out, "<tr><td bgcolor=\"%s\" border=\"1\">  </td><td align=\"left\">%s</td></tr>", fate_fills[fate],
                   fate_names[fate]);
+  if (goes_on(d)) text_printf(d->out, "<tr><td><font color=\"#5f6b7a\"><b>- - &gt;</b></font></td><td align=\"left\">into the next block</td></tr>");
   text_printf(d->out, "</table>>]\n");
 }
 
@@ -299,7 +306,7 @@ static void add_head(const Drawing *d) {
 static void add_edges(const Drawing *d) {
   for (uint32_t e = 0; e < d->edges.count; e++) {
     const Edge *edge = &d->edges.data[e];
-    const char *back = edge->from > edge->to ? " [style=dashed constraint=false label=\"next block\"]" : "";
+    const char *back = edge->from > edge->to ? " [style=dashed constraint=false]" : "";
     text_printf(d->out, "  n%d -> n%d%s\n", edge->from, edge->to, back);
   }
 }

@@ -97,7 +97,7 @@ static void how_to_read(const Report *r) {
 /* --- tables -------------------------------------------------------------------------------------------- */
 
 static void bar(const Report *r, double share) {
-  text_printf(r->out, "<td class=\"bar\"><i style=\"width:%.1f%%\"></i><span>%.1f %%</span></td>", share, share);
+  text_printf(r->out, "<td class=\"bar\"><i style=\"--share:%.3f\"></i><span>%.1f %%</span></td>", share / 100, share);
 }
 
 static void shares(const Report *r) {

@@ -93,6 +93,17 @@ if ! [ -s "$scratch/one" ] || ! diff "$scratch/one" "$scratch/several"; then
   failed=1
 fi
 
+# Labels: a run of parameters says where it begins; blocks are numbered all or none; the axis has the step's unit.
+fails() { echo "FAILED $1" >&2; failed=1; }
+"$fsdpc" draw "$scratch/plan" --timeline "$scratch/svg" --html "$scratch/html" >/dev/null
+grep -qE '>(h\.)?[0-9]+\.\.<' "$scratch/svg" && ! grep -qE '>(mlp|c_proj|ln_1)[^<]*\+' "$scratch/svg" || fails "names of runs of parameters"
+grep -q '<i style="--share:0\.[0-9]*"></i><span>' "$scratch/html" && grep -q 'td.bar i {[^}]*left: 70px' "$scratch/html" || fails "bars beside their figures"
+"$fsdpc" draw ../../models/llama3-8b.fsdp --ranks 8 --memory 77GiB --micro-batch 2 --checkpoint none --wrap block --strategy full_shard --timeline "$scratch/svg" --dot "$scratch/dot" >/dev/null
+[ "$(grep -c '>31</text>' "$scratch/svg")" = "$(grep -c '>9</text>' "$scratch/svg")" ] || fails "numbers of blocks"
+grep -q '> *[0-9.]* s a step<' "$scratch/svg" && grep -q '>0 s<' "$scratch/svg" || fails "the unit of the axis"
+grep -qE '<b>model[.]layers[^<]* . [0-9]+<.b>' <(sed 's|×|.|' "$scratch/dot") || fails "a space before a count"
+grep -q 'into the next block' "$scratch/dot" && ! grep -q 'label="next block"' "$scratch/dot" || fails "edges to the next block"
+
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
 same tune.csv
