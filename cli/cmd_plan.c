@@ -133,8 +133,6 @@ int cmd_plan(Cli *cli) {
       (option_given(&cli->options, OPTION_JSON) || option_given(&cli->options, OPTION_DUMP)))
     return usage_error("write the plan with -o and use 'fsdpc diff --json'", "--against goes with neither --json nor --dump");
   if (option_given(&cli->options, OPTION_DUMP) && !dump_mask(cli, &mask)) return EXIT_USAGE;
-  if (plan_is_plan_file(path))
-    return cli_error("%s is a finished plan; 'fsdpc explain' and 'fsdpc verify' read plans", path);
   if (option_given(&cli->options, OPTION_MAX)) return print_largest(cli, path, option_text(&cli->options, OPTION_MAX, ""));
   int code = compile_settings(cli, path, &graph, &options);
   if (code == EXIT_OK && options.settings.executor.id != EXECUTOR_NATIVE) return plan_for_executor(cli, graph, &options);

@@ -66,8 +66,14 @@ said err 'smallest peak'
 expect 3 run "$model" --ranks 2 --memory 4KiB --data "$fixtures/tokens.bin"
 silent out
 expect 1 plan "$model" --ranks 3 # 8 samples a step
-expect 1 plan a.plan
-said err 'is a finished plan'
+for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' 'tune a.plan' 'predict a.plan' 'generate a.plan --weights o' 'export a.plan --to torch'; do
+  # shellcheck disable=SC2086
+  expect 1 $command
+  said err 'a.plan:1:1: error: this is a finished plan; a model is wanted here'
+  said err "it was planned from $model: give that"
+  [ "$(grep -c error err)" = 1 ] || fail "several errors of fsdpc $command"
+done
+cmp a.plan b.plan || fail 'a plan was formatted'
 expect 1 plan "$model" --ranks 2 -o no/such/folder/x.plan
 said err 'cannot write'
 
