@@ -114,10 +114,11 @@ static bool override_executor(const Cli *cli, ExecutorId *out) {
   const char *name = option_text(&cli->options, OPTION_EXECUTOR, NULL);
   int which = name ? executor_find(name) : (int)*out;
   if (which >= 0) return *out = (ExecutorId)which, true;
-  uint32_t count = 0;
-  while (executor_names()[count]) count++;
-  const char *meant = text_nearest(name, executor_names(), count);
-  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL, "option --executor knows no \"%s\"", name);
+  const char *meant = executor_nearest(name);
+  Text all = {.arena = cli->arena};
+  for (const char *const *known = executor_names(); *known; known++) text_printf(&all, "%s%s", !all.length ? "" : known[1] ? ", " : " or ", *known);
+  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : "'fsdpc predict --help' says what each is",
+              "option --executor expects %s, but got \"%s\"", all.data, name);
   return false;
 }
 

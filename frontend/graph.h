@@ -162,8 +162,12 @@ typedef struct ExecutorSettings {
 const char *executor_name(ExecutorId id);
 /* Takes "pytorch-fsdp2" for its eager form too. -1 when there is none of this name. */
 int executor_find(const char *name);
-/* All names, NULL at the end. */
+/* All names that executor_find takes, NULL at the end. */
 const char *const *executor_names(void);
+/* What one of these names stands for, in words. */
+const char *executor_meaning(const char *name);
+/* The name that was meant, or NULL. */
+const char *executor_nearest(const char *name);
 
 typedef struct PlanSettings {
   uint64_t memory_bytes; /* 0: what the cluster's device can use */

@@ -72,6 +72,19 @@ bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least
   return true;
 }
 
+bool refuse_word(Reader *reader, const Key *key, const char *const *words, const char *near) {
+  const Item *item = next_item(reader);
+  uint32_t count = 0;
+  while (words[count]) count++;
+  Text wanted = {.arena = reader->sema->arena};
+  for (uint32_t i = 0; i < count; i++)
+    text_printf(&wanted, "%s%s", i == 0 ? "" : i + 1 == count ? " or " : ", ", words[i]);
+  Diag *diag = sema_error(reader->sema, item ? item->span : reader->key_span, "\"%s\" must be %s, saw %s",
+                          key->name, wanted.data, saw(reader, item));
+  if (near) diag_help(diag, "did you mean \"%s\"?", near);
+  return false;
+}
+
 bool read_word(Reader *reader, const Key *key, const char *const *words, int32_t *out) {
   const Item *item = next_item(reader);
   uint32_t count = 0;
@@ -81,14 +94,7 @@ bool read_word(Reader *reader, const Key *key, const char *const *words, int32_t
       reader->at++;
       return true;
     }
-  Text wanted = {.arena = reader->sema->arena};
-  for (uint32_t i = 0; i < count; i++)
-    text_printf(&wanted, "%s%s", i == 0 ? "" : i + 1 == count ? " or " : ", ", words[i]);
-  Diag *diag = sema_error(reader->sema, item ? item->span : reader->key_span, "\"%s\" must be %s, saw %s",
-                          key->name, wanted.data, saw(reader, item));
-  const char *near = item && item->kind == ITEM_WORD ? text_nearest(item->text, words, count) : NULL;
-  if (near) diag_help(diag, "did you mean \"%s\"?", near);
-  return false;
+  return refuse_word(reader, key, words, item && item->kind == ITEM_WORD ? text_nearest(item->text, words, count) : NULL);
 }
 
 static bool whole(Reader *reader, const Key *key, const Quantity *quantity, int64_t *out) {
