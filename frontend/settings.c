@@ -3,6 +3,8 @@
  * message. */
 #include "frontend/settings.h"
 
+#include <math.h>
+
 const Item *next_item(const Reader *reader) {
   return reader->at < reader->items->count ? &reader->items->data[reader->at] : NULL;
 }
@@ -51,6 +53,25 @@ static const char *kind_name(QuantityKind kind) {
   return names[kind];
 }
 
+/* "16 GiB": what it would be without the space, or NULL. */
+static const char *joined(Reader *reader, const Item *number, QuantityKind kind) {
+  const Item *unit = reader->at + 1 < reader->items->count ? &reader->items->data[reader->at + 1] : NULL;
+  const char *why;
+  Quantity quantity;
+  if (!unit || unit->kind != ITEM_WORD || strlen(number->text) > 60 || strlen(unit->text) > 20) return NULL;
+  const char *text = arena_printf(reader->sema->arena, "%s%s", number->text, unit->text);
+  return quantity_parse(text, &quantity, &why) && quantity.kind == kind ? text : NULL;
+}
+
+static bool other_kind(Reader *reader, const Key *key, const Item *item, QuantityKind kind) {
+  const char *meant = joined(reader, item, kind);
+  if (!meant) return expected(reader, key, kind_name(kind));
+  Diag *diag = sema_error(reader->sema, item->span, "\"%s\" needs %s, saw \"%s %s\"", key->name, kind_name(kind), item->text,
+                          item[1].text);
+  diag_help(diag, "write %s: no space between number and unit", meant);
+  return false;
+}
+
 bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least, double most,
                  Quantity *out) {
   const Item *item = next_item(reader);
@@ -61,11 +82,13 @@ bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least
                why ? why : "it has too many digits");
     return false;
   }
-  if (out->kind != kind) return expected(reader, key, kind_name(kind));
+  if (out->kind != kind) return other_kind(reader, key, item, kind);
   const char *bound = out->value < least ? "at least" : most > 0 && out->value > most ? "at most" : NULL;
   if (bound) {
-    sema_error(reader->sema, item->span, "\"%s\" must be %s %g, this is %s", key->name, bound,
-               *(bound + 3) == 'l' ? least : most, item->text);
+    double limit = *(bound + 3) == 'l' ? least : most;
+    bool whole = limit == floor(limit) && fabs(limit) < 1e15;
+    sema_error(reader->sema, item->span, whole ? "\"%s\" must be %s %.0f, this is %s" : "\"%s\" must be %s %g, this is %s", key->name,
+               bound, limit, item->text);
     return false;
   }
   reader->at++;
