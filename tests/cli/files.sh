@@ -77,6 +77,25 @@ cmp a.plan b.plan || fail 'a plan was formatted'
 expect 1 plan "$model" --ranks 2 -o no/such/folder/x.plan
 said err 'cannot write'
 
+# --- the largest value: bracketed to a hundredth, or to neighbours
+expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap block --max layers
+most=$(sed -n 's/^layers \([0-9]*\) fits$/\1/p' out) least=$(sed -n 's/^layers \([0-9]*\) does not$/\1/p' out)
+[ "$((least - most))" -le "$((most / 100 > 1 ? most / 100 : 1))" ] || fail "a wide bracket: $most to $least"
+for layers in "$most 0" "$least 3"; do
+  expect "${layers#* }" plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap block --set layers="${layers% *}"
+done
+expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap block --set d=24 --max d --json
+"$compare" fields out schema_version let step tried fits does_not_fit
+[ "$(($(sed -n 's/.*"fits": \([0-9]*\).*/\1/p' out) % 24))" = 0 ] || fail 'no multiple of 24'
+expect 1 plan "$model" --max foo
+said err 'error: model "gpt_tiny" has no let named "foo"'
+for wrong in '-o x.plan' '--dump graph' '--against a.plan'; do
+  # shellcheck disable=SC2086
+  expect 64 plan "$model" --max d $wrong
+  said err '--max finds a value'
+done
+expect 64 plan "$model" --max d=3
+
 # --- verify
 expect 0 verify a.plan
 said out 'valid'
