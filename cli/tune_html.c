@@ -253,9 +253,9 @@ static void head(const Plot *plot) {
   svg_escaped(plot->out, plot->t->graphs[0]->name);
   text_printf(plot->out, ": plans compared</title>\n<style>\n%sfigure.plot { background: var(--raised); }\nsvg.mark { vertical-align: -2px; }\n@media (min-width: 1140px) { figure.plot svg { width: 100%%; } }</style></head><body><header><h1>", asset_report_css);
   svg_escaped(plot->out, plot->t->graphs[0]->name);
-  text_printf(plot->out, "</h1><p class=\"soft\">%u plans compared by fsdpc tune; %u are on the front: nothing is better in time, memory%s and ranks at once. "
+  text_printf(plot->out, "</h1><p class=\"soft\">%u plan%s compared by fsdpc tune; %u are on the front: nothing is better in time, memory%s and ranks at once. "
                          "Point at one to see what it is.</p></header>\n<main>\n",
-              plot->t->count, plot->t->front.count, plot->t->priced ? ", cost" : "");
+              plot->t->count, text_plural(plot->t->count), plot->t->front.count, plot->t->priced ? ", cost" : "");
 }
 
 void tune_html(const Tune *t, Text *out) {

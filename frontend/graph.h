@@ -111,7 +111,7 @@ const char *const *offload_names(void);
 typedef enum { CADENCE_AUTO, CADENCE_MICRO_BATCH, CADENCE_STEP } Cadence; /* how often collectives run in a step */
 typedef enum { CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL } CheckpointKind;
 
-enum { SETTING_AUTO = -1 };
+enum { SETTING_AUTO = -1, SETTING_MOST_PREFETCH = 1000, SETTING_MOST_SAMPLES = 1 << 20 };
 
 /* unit NAME { pattern ... }: params whose module path matches one of the patterns form one unit. A pattern is a
  * path ("h.0"), with '*' standing for any one component. A path matches itself and everything inside. */

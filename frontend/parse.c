@@ -475,8 +475,9 @@ static const char *source_of_plan(Arena *arena, const char *text) {
 /* Begins as planner/plan/plan_read.c wants it: each line would be an error. */
 static bool is_plan(Arena *arena, const SourceFile *file, int32_t index, DiagSink *sink) {
   static const char first[] = "fsdpc-plan ";
-  if (strncmp(file->text, first, sizeof first - 1)) return false;
-  Diag *diag = diag_error(sink, (Span){index, 0, sizeof first - 2}, "this is a finished plan; a model is wanted here");
+  uint32_t at = strncmp(file->text, "\xef\xbb\xbf", 3) ? 0 : 3; /* behind a byte order mark */
+  if (strncmp(file->text + at, first, sizeof first - 1)) return false;
+  Diag *diag = diag_error(sink, (Span){index, at, at + sizeof first - 2}, "this is a finished plan; a model is wanted here");
   const char *source = source_of_plan(arena, file->text);
   diag_help(diag, "%s; explain, verify, draw, diff and run read plans",
             source ? arena_printf(arena, "it was planned from %s: give that", source) : "give the model that it was planned from");

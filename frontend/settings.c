@@ -129,13 +129,13 @@ static bool whole(Reader *reader, const Key *key, const Quantity *quantity, int6
   return false;
 }
 
-bool read_auto_count(Reader *reader, const Key *key, double least, int64_t *out) {
+bool read_auto_count(Reader *reader, const Key *key, double least, double most, int64_t *out) {
   static const char *const words[] = {"auto", NULL};
   Quantity quantity;
   int32_t word;
   const Item *item = next_item(reader);
   if (item && item->kind == ITEM_NUMBER)
-    return read_number(reader, key, QUANTITY_NUMBER, least, 0, &quantity) &&
+    return read_number(reader, key, QUANTITY_NUMBER, least, most, &quantity) &&
            whole(reader, key, &quantity, out);
   if (!item || item->kind != ITEM_WORD || strcmp(item->text, "auto"))
     return expected(reader, key, "auto or a number");

@@ -193,11 +193,11 @@ static bool read_offload(Reader *reader, const Key *key) {
 }
 
 static bool read_prefetch(Reader *reader, const Key *key) {
-  return read_auto_count(reader, key, 0, &((PlanSettings *)reader->target)->prefetch);
+  return read_auto_count(reader, key, 0, SETTING_MOST_PREFETCH, &((PlanSettings *)reader->target)->prefetch);
 }
 
 static bool read_micro_batch(Reader *reader, const Key *key) {
-  return read_auto_count(reader, key, 1, &((PlanSettings *)reader->target)->micro_batch);
+  return read_auto_count(reader, key, 1, SETTING_MOST_SAMPLES, &((PlanSettings *)reader->target)->micro_batch);
 }
 
 /* --- executor ------------------------------------------------------------------------------------------------------ */

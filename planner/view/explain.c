@@ -200,8 +200,8 @@ static void print_wrapped(const Page *page, const char *text) {
 static void print_head(const Page *page) {
   const Plan *plan = page->f->plan;
   const PlanWorld *world = &plan->world;
-  text_printf(page->out, "%s%s%s: %s parameters in %u units, %u rank%s (shard %u x replicas %u)", on(page, BOLD),
-              plan_str(plan, plan->model), on(page, PLAIN), number(page->f, (double)plan->param_numel), plan->units.count,
+  text_printf(page->out, "%s%s%s: %s parameters in %u unit%s, %u rank%s (shard %u x replicas %u)", on(page, BOLD),
+              plan_str(plan, plan->model), on(page, PLAIN), number(page->f, (double)plan->param_numel), plan->units.count, text_plural(plan->units.count),
               world->ranks, world->ranks == 1 ? "" : "s", world->shard, world->replicas);
   if (*plan_str(plan, plan->cluster)) text_printf(page->out, " on %s", plan_str(plan, plan->cluster));
   text_printf(page->out, "\nmicro-batch %llu x %llu, strategy %s, wrap %s, checkpoint %s, prefetch %u\n",

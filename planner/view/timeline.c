@@ -209,9 +209,9 @@ static const char *world_text(const Timeline *t) {
                                                           world->shard, world->replicas)
                                            : "";
   return arena_printf(t->scratch,
-                      "%s parameters in %u units   \xc2\xb7   %u rank%s%s   \xc2\xb7   micro-batch %llu "
+                      "%s parameters in %u unit%s   \xc2\xb7   %u rank%s%s   \xc2\xb7   micro-batch %llu "
                       "\xc3\x97 %llu   \xc2\xb7   %s, wrap %s, checkpoint %s",
-                      params, t->plan->units.count, world->ranks, world->ranks == 1 ? "" : "s", groups,
+                      params, t->plan->units.count, text_plural(t->plan->units.count), world->ranks, world->ranks == 1 ? "" : "s", groups,
                       (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
                       plan_str(t->plan, t->plan->summary.strategy), plan_str(t->plan, t->plan->summary.wrap),
                       plan_str(t->plan, t->plan->summary.checkpoint));

@@ -107,7 +107,7 @@ static void why_unit(Text *out, const Facts *f, int32_t u, bool costs) {
   const PlanUnit *unit = &plan->units.data[u];
   const UnitFact *fact = &f->units[u];
   const char *name = plan_str(plan, unit->name);
-  text_printf(out, "unit %s: %d tensors, %llu elements, padded to %llu; %llu a rank\n", name, unit->param_count,
+  text_printf(out, "unit %s: %d tensor%s, %llu elements, padded to %llu; %llu a rank\n", name, unit->param_count, text_plural((uint64_t)unit->param_count),
               (unsigned long long)unit->numel, (unsigned long long)(unit->shard * plan->world.shard),
               (unsigned long long)unit->shard);
   text_printf(out, "  wrap %s put these together:", plan_str(plan, plan->summary.wrap));

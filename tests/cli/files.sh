@@ -77,6 +77,26 @@ cmp a.plan b.plan || fail 'a plan was formatted'
 expect 1 plan "$model" --ranks 2 -o no/such/folder/x.plan
 said err 'cannot write'
 
+# --- one of a thing; a byte order mark
+expect 0 plan "$model" --ranks 2 --wrap whole -o whole.plan
+said out 'Plan: 1 unit, '
+expect 0 explain whole.plan --no-costs
+said out 'parameters in 1 unit, 2 ranks'
+! grep -E '(^|[ (])1 (units|ranks|steps|layers|samples|operators)|All 1' out || fail 'one, and an s'
+expect 0 plan "$model" --ranks 1
+! grep -E '(^|[ (])1 (units|ranks|steps|layers|samples)' out || fail 'one, and an s'
+expect 0 run "$model" --ranks 1 --data "$fixtures/tokens.bin" --steps 1
+said out '1 step in'
+said err '; 1 step, seed'
+{ printf '\357\273\277' && cat a.plan; } >marked.plan
+expect 0 verify marked.plan
+expect 0 explain marked.plan
+expect 1 check marked.plan
+said err 'this is a finished plan'
+sed 's/^plan {/plan { prefetch 1001 /' "$model" >deep.fsdp
+expect 1 check deep.fsdp
+said err '"prefetch" must be at most 1000'
+
 # --- the largest value: bracketed to a hundredth, or to neighbours
 expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap block --max layers
 most=$(sed -n 's/^layers \([0-9]*\) fits$/\1/p' out) least=$(sed -n 's/^layers \([0-9]*\) does not$/\1/p' out)
