@@ -162,11 +162,11 @@ const char *text_nearest(const char *word, const char *const *names, uint32_t co
 
 static char *scaled(char buffer[32], double value, double step, const char *const *names, int count) {
   int i = 0;
-  while (i + 1 < count && value >= step) {
+  while (i + 1 < count && value >= step - 0.5) { /* what would be rounded to the step has reached it */
     value /= step;
     i++;
   }
-  const char *format = i == 0 && value == floor(value) ? "%.0f%s" : value < 10 ? "%.2f%s" : value < 100 ? "%.1f%s" : "%.0f%s";
+  const char *format = i == 0 && value == floor(value) ? "%.0f%s" : value < 9.995 ? "%.2f%s" : value < 99.95 ? "%.1f%s" : "%.0f%s";
   snprintf(buffer, 32, format, value, names[i]);
   return buffer;
 }

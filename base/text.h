@@ -39,6 +39,10 @@ bool quantity_parse(const char *text, Quantity *out, const char **why);
 /* The entry of names[count] nearest to word (Damerau-Levenshtein), or NULL when none is near enough to offer. */
 const char *text_nearest(const char *word, const char *const *names, uint32_t count);
 
+/* "1 unit", "2 units". */
+static inline const char *text_plural(uint64_t count) {
+  return count == 1 ? "" : "s";
+}
 /* "61.2 GiB", "512 B"; "412 ms", "3.2 us"; "124.4 M". Written into buffer (at least 32 bytes), which is returned. */
 char *text_bytes(char buffer[32], uint64_t bytes);
 char *text_time(char buffer[32], double ns);

@@ -89,7 +89,7 @@ typedef struct UnitFigures {
 } UnitFigures;
 
 void plan_figures(Arena *arena, const Plan *plan, const SimResult *sim, PlanFigures *out);
-UnitFigures *unit_figures(Arena *arena, const Plan *plan); /* one a unit */
+UnitFigures *unit_figures(Arena *arena, const Plan *plan, const SimResult *sim); /* one a unit */
 void report_print(const Cli *cli, const Planned *planned, FILE *out);
 /* "Plan: 34 units, peak 61.2/80.0 GiB ..., fits" */
 void report_line(const Cli *cli, const Planned *planned, FILE *out);
@@ -97,6 +97,8 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out);
 /* Why it does not fit, and the cheapest ways out. */
 void report_infeasible(const Planned *planned, FILE *out);
 
+/* `plan --max NAME` (largest.c). */
+int plan_largest(Cli *cli, const char *path, const char *name);
 /* `plan` for another executor than ours (plan_executor.c): the choice, its runners-up, and with -o the model with its policy. */
 int plan_for_executor(Cli *cli, const Graph *graph, const PlannerOptions *options);
 

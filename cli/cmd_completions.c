@@ -3,6 +3,14 @@
 
 static const char *const shells[] = {"bash", "zsh", "fish"};
 
+static const char *executor_words(void) {
+  static char words[512];
+  size_t used = 0;
+  for (const char *const *name = executor_names(); *name && used < sizeof words; name++)
+    used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", used ? " " : "", *name);
+  return words;
+}
+
 /* Words that an option's argument may be; NULL: none are known. */
 static const char *words_of(OptionId id) {
   switch (id) {
@@ -15,6 +23,7 @@ static const char *words_of(OptionId id) {
   case OPTION_PREFETCH:
   case OPTION_MICRO_BATCH: return "auto";
   case OPTION_DUMP: return "graph program units checkpoint memory plan";
+  case OPTION_EXECUTOR: return executor_words();
   case OPTION_COLOR: return "auto always never";
   case OPTION_GEMM: return "onednn openblas builtin";
   default: return NULL;

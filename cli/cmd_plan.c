@@ -1,7 +1,6 @@
 /* Owns: `fsdpc plan`: the summary, the JSON, the dumps and the plan file. */
 #include "cli/cli.h"
 
-#include "planner/executor_search.h"
 #include "planner/plan/plan_text.h"
 
 /* --dump=graph,units -> DumpMask. */
@@ -59,66 +58,6 @@ static int show(Cli *cli, const Planned *planned, const Text *dump, bool *differ
   return code;
 }
 
-/* Whether a plan fits with this value of a `let`, or -1: no model, or no step of whole samples, has it. */
-static int fits_with(Cli *cli, const char *path, const char *name, int64_t value) {
-  Cli trial = *cli;
-  Graph *graph;
-  PlannerOptions options;
-  PlannerResult native;
-  bool executor;
-  int fits = -1;
-  trial.arena = arena_new();
-  trial.sources = (SourceSet){.arena = trial.arena};
-  trial.sink = (DiagSink){.arena = trial.arena, .sources = &trial.sources};
-  trial.options.given[OPTION_SET] = (Words){0};
-  for (uint32_t i = 0; i < cli->options.given[OPTION_SET].count; i++)
-    vec_push(trial.arena, &trial.options.given[OPTION_SET], cli->options.given[OPTION_SET].data[i]);
-  vec_push(trial.arena, &trial.options.given[OPTION_SET], arena_printf(trial.arena, "%s=%lld", name, (long long)value));
-  FrontendOptions frontend = compile_options(&trial);
-  graph = frontend_compile(trial.arena, &trial.sources, &trial.sink, path, &frontend);
-  if (graph && compile_options_of_planner(&trial, graph, &options)) {
-    if (options.settings.executor.id == EXECUTOR_NATIVE) {
-      planner_plan(trial.arena, &trial.sink, graph, &options, 0, NULL, &native);
-      if (native.plan) fits = native.fits;
-    } else if (executor_fits(trial.arena, &trial.sink, graph, &options, &executor)) {
-      fits = executor;
-    }
-  }
-  arena_free(trial.arena);
-  return fits;
-}
-
-/* No value is a model: says what is wrong with the first. */
-static int explain_value(Cli *cli, const char *path, const char *name) {
-  Graph *graph;
-  PlannerOptions options;
-  vec_push(cli->arena, &cli->options.given[OPTION_SET], arena_printf(cli->arena, "%s=1", name));
-  int code = compile_settings(cli, path, &graph, &options);
-  return code == EXIT_OK ? cli_error("no value of %s makes a step that can be planned", name) : code;
-}
-
-enum { MAX_DOUBLINGS = 40, STEPS_BETWEEN = 8 };
-
-/* --max NAME: doubles what `--set NAME=` starts from (else 1) while plans fit, then tries eighths in between. */
-static int print_largest(Cli *cli, const char *path, const char *name) {
-  int64_t largest = 0, first = 0, value = 1;
-  for (int i = 0; i < MAX_DOUBLINGS; i++, value *= 2) {
-    int fits = fits_with(cli, path, name, value);
-    if (fits > 0) largest = value;
-    if (fits == 0) {
-      first = value;
-      break;
-    }
-  }
-  for (int64_t i = 1, base = largest; base >= STEPS_BETWEEN && i < STEPS_BETWEEN; i++)
-    if (fits_with(cli, path, name, base + base / STEPS_BETWEEN * i) > 0) largest = base + base / STEPS_BETWEEN * i;
-  if (!largest && !first) return explain_value(cli, path, name);
-  if (!largest) return cli_error("no value of %s makes a plan that fits", name), EXIT_NO_FIT;
-  printf("%s %lld fits%s\n", name, (long long)largest, first ? "" : ", and nothing larger was tried");
-  if (first) printf("%s %lld does not\n", name, (long long)first);
-  return EXIT_OK;
-}
-
 int cmd_plan(Cli *cli) {
   bool differ = false;
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL), *path = cli->options.operands.data[0];
@@ -133,9 +72,7 @@ int cmd_plan(Cli *cli) {
       (option_given(&cli->options, OPTION_JSON) || option_given(&cli->options, OPTION_DUMP)))
     return usage_error("write the plan with -o and use 'fsdpc diff --json'", "--against goes with neither --json nor --dump");
   if (option_given(&cli->options, OPTION_DUMP) && !dump_mask(cli, &mask)) return EXIT_USAGE;
-  if (plan_is_plan_file(path))
-    return cli_error("%s is a finished plan; 'fsdpc explain' and 'fsdpc verify' read plans", path);
-  if (option_given(&cli->options, OPTION_MAX)) return print_largest(cli, path, option_text(&cli->options, OPTION_MAX, ""));
+  if (option_given(&cli->options, OPTION_MAX)) return plan_largest(cli, path, option_text(&cli->options, OPTION_MAX, ""));
   int code = compile_settings(cli, path, &graph, &options);
   if (code == EXIT_OK && options.settings.executor.id != EXECUTOR_NATIVE) return plan_for_executor(cli, graph, &options);
   if (code == EXIT_OK) code = plan_graph(cli, graph, &options, mask, &dump, &planned);

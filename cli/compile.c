@@ -6,7 +6,7 @@
 #include "planner/plan/verify.h"
 #include <stdlib.h>
 
-enum { MOST_RANKS = 1 << 20, MOST_SAMPLES = 1 << 20, MOST_PREFETCH = 1000 };
+enum { MOST_RANKS = 1 << 20 };
 
 FrontendOptions compile_options(const Cli *cli) {
   const Words *sets = &cli->options.given[OPTION_SET];
@@ -114,10 +114,11 @@ static bool override_executor(const Cli *cli, ExecutorId *out) {
   const char *name = option_text(&cli->options, OPTION_EXECUTOR, NULL);
   int which = name ? executor_find(name) : (int)*out;
   if (which >= 0) return *out = (ExecutorId)which, true;
-  uint32_t count = 0;
-  while (executor_names()[count]) count++;
-  const char *meant = text_nearest(name, executor_names(), count);
-  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : NULL, "option --executor knows no \"%s\"", name);
+  const char *meant = executor_nearest(name);
+  Text all = {.arena = cli->arena};
+  for (const char *const *known = executor_names(); *known; known++) text_printf(&all, "%s%s", !all.length ? "" : known[1] ? ", " : " or ", *known);
+  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : "'fsdpc predict --help' says what each is",
+              "option --executor expects %s, but got \"%s\"", all.data, name);
   return false;
 }
 
@@ -153,8 +154,8 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
       !override_reshard(cli, &settings->reshard) || !override_executor(cli, &settings->executor.id) ||
       !option_word(&cli->options, OPTION_GATHER, cadences, 3, &gather) ||
       !option_word(&cli->options, OPTION_REDUCE, cadences, 3, &reduce) || !override_offload(cli, &settings->offload) ||
-      !override_auto(cli, OPTION_PREFETCH, 0, MOST_PREFETCH, &settings->prefetch) ||
-      !override_auto(cli, OPTION_MICRO_BATCH, 1, MOST_SAMPLES, &settings->micro_batch))
+      !override_auto(cli, OPTION_PREFETCH, 0, SETTING_MOST_PREFETCH, &settings->prefetch) ||
+      !override_auto(cli, OPTION_MICRO_BATCH, 1, SETTING_MOST_SAMPLES, &settings->micro_batch))
     return false;
   settings->gather = (Cadence)gather;
   settings->reduce = (Cadence)reduce;

@@ -44,6 +44,11 @@ static void print_option(const OptionInfo *option, FILE *out) {
           option->help);
 }
 
+static void print_executors(FILE *out) {
+  fprintf(out, "\nExecutors:\n");
+  for (const char *const *name = executor_names(); *name; name++) fprintf(out, "  %-27s %s\n", *name, executor_meaning(*name));
+}
+
 void help_command(CommandId command, FILE *out) {
   const CommandText *text = &commands[command];
   fprintf(out, "fsdpc %s: %s\n\nExamples:\n", text->name, text->summary);
@@ -54,6 +59,7 @@ void help_command(CommandId command, FILE *out) {
     const OptionInfo *option = option_info((OptionId)id);
     if (!option->later && option->commands >> command & 1) print_option(option, out);
   }
+  if (option_info(OPTION_EXECUTOR)->commands >> command & 1) print_executors(out);
 }
 
 void help_version(bool json, FILE *out) {

@@ -48,13 +48,14 @@ static const char *strategy_text(Arena *arena, const PlanSettings *settings) {
 static void print_head(const Graph *graph, const ExecutorPlan *plan) {
   const ExecutorWorld *w = &plan->world;
   char count[32];
-  printf("Model %s: %s parameters, %u blocks, run by %s\n", graph->name, text_count(count, (double)numel_of(graph)), blocks_of(plan),
-         executor_name(plan->settings.executor.id));
-  printf("World: %u ranks, sharded over %u, %u replica%s, %u ranks a node, on %s\n", w->ranks, w->shard, w->ranks / w->shard,
-         w->ranks == w->shard ? "" : "s", w->ranks_per_node, graph->cluster.name);
-  printf("Batch: %llu samples a step = micro-batch %lld x %lld accumulated x %u ranks\n",
-         (unsigned long long)w->ranks * (uint64_t)(w->micro_batch * w->accumulation), (long long)w->micro_batch,
-         (long long)w->accumulation, w->ranks);
+  printf("Model %s: %s parameters, %u block%s, run by %s\n", graph->name, text_count(count, (double)numel_of(graph)), blocks_of(plan),
+         text_plural(blocks_of(plan)), executor_name(plan->settings.executor.id));
+  printf("World: %u rank%s, sharded over %u, %u replica%s, %u rank%s a node, on %s\n", w->ranks, text_plural(w->ranks), w->shard,
+         w->ranks / w->shard, text_plural(w->ranks / w->shard), w->ranks_per_node, text_plural(w->ranks_per_node), graph->cluster.name);
+  printf("Batch: %llu sample%s a step = micro-batch %lld x %lld accumulated x %u rank%s\n",
+         (unsigned long long)w->ranks * (uint64_t)(w->micro_batch * w->accumulation),
+         text_plural(w->ranks * (uint64_t)(w->micro_batch * w->accumulation)), (long long)w->micro_batch, (long long)w->accumulation, w->ranks,
+         text_plural(w->ranks));
 }
 
 static void print_choice(const ExecutorPlan *plan) {

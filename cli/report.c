@@ -30,17 +30,18 @@ static void print_cadence(const Plan *plan, const char *what, StreamId stream, F
 static void print_head(Arena *arena, const Plan *plan, FILE *out) {
   const PlanWorld *world = &plan->world;
   uint64_t frozen = plan_frozen_numel(plan);
-  fprintf(out, "Model %s: %s parameters%s, %u layers\n", plan_str(plan, plan->model),
+  fprintf(out, "Model %s: %s parameters%s, %u layer%s\n", plan_str(plan, plan->model),
           count(arena, (double)plan->param_numel),
-          frozen ? arena_printf(arena, ", %s of them frozen", count(arena, (double)frozen)) : "", plan->layers);
+          frozen ? arena_printf(arena, ", %s of them frozen", count(arena, (double)frozen)) : "", plan->layers, text_plural(plan->layers));
   const char *cluster = plan_str(plan, plan->cluster);
-  fprintf(out, "World: %u ranks, sharded over %u, %u replica%s, %u ranks a node%s%s\n", world->ranks,
-          world->shard, world->replicas, world->replicas == 1 ? "" : "s", world->ranks_per_node,
+  fprintf(out, "World: %u rank%s, sharded over %u, %u replica%s, %u rank%s a node%s%s\n", world->ranks, text_plural(world->ranks),
+          world->shard, world->replicas, text_plural(world->replicas), world->ranks_per_node, text_plural(world->ranks_per_node),
           *cluster ? ", on " : "", cluster);
-  fprintf(out, "Batch: %llu samples a step = micro-batch %llu x %llu accumulated x %u ranks\n",
+  fprintf(out, "Batch: %llu sample%s a step = micro-batch %llu x %llu accumulated x %u rank%s\n",
           (unsigned long long)(world->micro_batch * world->accumulation * world->ranks),
-          (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation, world->ranks);
-  fprintf(out, "Chosen: strategy %s, wrap %s, checkpoint %s, prefetch %u", plan_str(plan, plan->summary.strategy),
+          text_plural(world->micro_batch * world->accumulation * world->ranks), (unsigned long long)world->micro_batch,
+          (unsigned long long)world->accumulation, world->ranks, text_plural(world->ranks));
+  fprintf(out, "Chosen: strategy %s, wrap %s, checkpoint %s, prefetch %u", plan_strategy(arena, plan),
           plan_str(plan, plan->summary.wrap), plan_str(plan, plan->summary.checkpoint), plan->summary.prefetch);
   print_cadence(plan, "gather", STREAM_GATHER, out);
   print_cadence(plan, "reduce", STREAM_REDUCE, out);
@@ -80,8 +81,8 @@ static uint32_t row_end(const Plan *plan, const UnitFigures *figures, uint32_t f
   return end;
 }
 
-static void print_units(Arena *arena, const Plan *plan, FILE *out) {
-  const UnitFigures *figures = unit_figures(arena, plan);
+static void print_units(Arena *arena, const Plan *plan, const SimResult *sim, FILE *out) {
+  const UnitFigures *figures = unit_figures(arena, plan, sim);
   int width = 4;
   for (uint32_t first = 0; first < plan->units.count; first = row_end(plan, figures, first)) {
     int length = (int)strlen(row_name(arena, plan, first, row_end(plan, figures, first)));
@@ -141,7 +142,7 @@ static void print_time(Arena *arena, const Planned *planned, const PlanFigures *
           duration(arena, planned->sim.fast_ns), duration(arena, planned->sim.slow_ns));
   if (summary->lower_bound_ns)
     fprintf(out, "  %-16s %12s   gap %.1f %%, bound by %s\n", "lower bound",
-            duration(arena, summary->lower_bound_ns), 100 * figures->gap,
+            duration(arena, summary->lower_bound_ns), 100 * (figures->gap > 0 ? figures->gap : 0),
             plan_str(planned->plan, summary->bound_by));
   fprintf(out, "  %-16s %12s   communication that compute waits for\n", "exposed",
           duration(arena, planned->sim.exposed_comm_ns));
@@ -166,7 +167,7 @@ void report_line(const Cli *cli, const Planned *planned, FILE *out) {
   const Plan *plan = planned->plan;
   PlanFigures figures;
   plan_figures(cli->arena, plan, &planned->sim, &figures);
-  fprintf(out, "Plan: %u units, peak %s (%s), %s/step predicted, %s\n", plan->units.count,
+  fprintf(out, "Plan: %u unit%s, peak %s (%s), %s/step predicted, %s\n", plan->units.count, text_plural(plan->units.count),
           share(cli->arena, plan->arena_bytes, plan->summary.budget_bytes), figures.peak_at,
           duration(cli->arena, planned->sim.step_ns), planned->fits ? "fits" : "does not fit");
 }
@@ -176,7 +177,7 @@ void report_print(const Cli *cli, const Planned *planned, FILE *out) {
   PlanFigures figures;
   plan_figures(cli->arena, plan, &planned->sim, &figures);
   print_head(cli->arena, plan, out);
-  print_units(cli->arena, plan, out);
+  print_units(cli->arena, plan, &planned->sim, out);
   print_memory(cli->arena, planned, &figures, out);
   print_time(cli->arena, planned, &figures, out);
   fprintf(out, "\n");

@@ -57,9 +57,9 @@ static json_t *unit_json(const Plan *plan, const PlanUnit *unit, const UnitFigur
   return object;
 }
 
-static json_t *units_json(Arena *arena, const Plan *plan) {
+static json_t *units_json(Arena *arena, const Plan *plan, const SimResult *sim) {
   json_t *array = json_array();
-  const UnitFigures *figures = unit_figures(arena, plan);
+  const UnitFigures *figures = unit_figures(arena, plan, sim);
   for (uint32_t i = 0; i < plan->units.count; i++)
     json_array_append_new(array, unit_json(plan, &plan->units.data[i], &figures[i]));
   return array;
@@ -140,7 +140,7 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out) {
   json_object_set_new(object, "reduce", cadence_json(plan, STREAM_REDUCE));
   add_memory(object, planned, &figures);
   add_time(object, planned, &figures);
-  json_object_set_new(object, "units", units_json(cli->arena, plan));
+  json_object_set_new(object, "units", units_json(cli->arena, plan, &planned->sim));
   json_object_set_new(object, "checkpoint", checkpoint_json(plan, &figures));
   json_object_set_new(object, "checkpoint_host_bytes", integer(runtime_checkpoint_bytes(plan)));
   json_object_set_new(object, "prefetch", integer(plan->summary.prefetch));

@@ -63,7 +63,8 @@ static void print_front(const Tune *t, FILE *out) {
 /* --- neighbours ---------------------------------------------------------------------------------------- */
 
 static const char *changed_by(const Tune *t, double now, double then) {
-  return arena_printf(t->cli->arena, "%+.1f %%", 100 * (now / then - 1));
+  double percent = 100 * (now / then - 1);
+  return fabs(percent) < 0.05 ? "0.0 %" : arena_printf(t->cli->arena, "%+.1f %%", percent);
 }
 
 /* "memory 38.5 GiB": a value as people would write it. */
@@ -71,8 +72,6 @@ static const char *value_text(const Tune *t, uint32_t p, int d) {
   const char *value = tune_value(t, p, d), *why;
   Quantity quantity;
   if (t->dims[d].option == OPTION_MEMORY && quantity_parse(value, &quantity, &why)) return bytes(t, (uint64_t)quantity.value);
-  if (!strncmp(value, "size:", 5) && quantity_parse(value + 5, &quantity, &why))
-    return arena_printf(t->cli->arena, "size:%s", count(t, quantity.value));
   return value;
 }
 
@@ -92,7 +91,7 @@ const char *tune_why_lost(const Tune *t, uint32_t p, uint32_t neighbour, int d) 
 
 static void print_neighbours(const Tune *t, uint32_t p, FILE *out) {
   const TunePoint *point = &t->points[p];
-  fprintf(out, "\nAround the fastest on %u ranks (%s, micro-batch %llu, wrap %s, checkpoint %s) lost\n", point->ranks, point->strategy,
+  fprintf(out, "\nAround the fastest on %u rank%s (%s, micro-batch %llu, wrap %s, checkpoint %s) lost\n", point->ranks, text_plural(point->ranks), point->strategy,
           (unsigned long long)point->micro_batch, point->wrap, point->checkpoint);
   for (int d = 0; d < TUNE_DIMS; d++)
     for (uint32_t v = 0; v < t->dims[d].values.count; v++) {
@@ -112,7 +111,7 @@ void tune_print(const Tune *t, FILE *out) {
     if (t->points[p].ranks != ranks) print_neighbours(t, p, out);
     ranks = t->points[p].ranks;
   }
-  fprintf(out, "\nTune: %u plans in %.1f s, %u fit, %u do not, %u are impossible, %u on the front\n", t->count, t->seconds,
+  fprintf(out, "\nTune: %u plan%s in %.1f s, %u fit, %u do not, %u are impossible, %u on the front\n", t->count, text_plural(t->count), t->seconds,
           by_state[TUNE_FITS], by_state[TUNE_TOO_LARGE], by_state[TUNE_IMPOSSIBLE], t->front.count);
   if (t->graphs[0]->cluster.device.host_memory && tune_leaves_host(t->cli, t->graphs[0]))
     fprintf(out, "In these plans nothing lies in host memory; --offload auto weighs that too, and takes longer\n");

@@ -26,7 +26,7 @@ static void copy_text(char out[TUNE_TEXT], const char *text) {
   snprintf(out, TUNE_TEXT, "%s", text);
 }
 
-static void describe(TunePoint *point, const Graph *graph, const PlannerResult *result) {
+static void describe(Arena *arena, TunePoint *point, const Graph *graph, const PlannerResult *result) {
   const Plan *plan = result->plan;
   point->state = result->fits ? TUNE_FITS : TUNE_TOO_LARGE;
   point->ranks = plan->world.ranks;
@@ -43,7 +43,7 @@ static void describe(TunePoint *point, const Graph *graph, const PlannerResult *
   double tokens = point->samples * (plan->inputs.count ? (double)plan->inputs.data[0].sample_numel : 1);
   point->ns_per_token = (double)point->step_ns / tokens;
   point->usd_per_million = graph->cluster.price_per_hour * plan->world.ranks * point->ns_per_token * 1e6 / 3600e9;
-  copy_text(point->strategy, plan_str(plan, plan->summary.strategy));
+  copy_text(point->strategy, plan_strategy(arena, plan));
   copy_text(point->wrap, plan_str(plan, plan->summary.wrap));
   copy_text(point->checkpoint, plan_str(plan, plan->summary.checkpoint));
 }
@@ -77,7 +77,7 @@ static void plan_point(const Tune *tune, uint32_t p) {
   options.brief = true;
   planner_plan(arena, &cli.sink, graph, &options, 0, NULL, &result);
   if (result.plan)
-    describe(point, graph, &result);
+    describe(arena, point, graph, &result);
   else
     snprintf(point->why, sizeof point->why, "%s", cli.sink.list.count ? cli.sink.list.data[0]->text : "no plan");
   if (!result.plan) point->state = TUNE_IMPOSSIBLE;

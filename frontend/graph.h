@@ -111,7 +111,7 @@ const char *const *offload_names(void);
 typedef enum { CADENCE_AUTO, CADENCE_MICRO_BATCH, CADENCE_STEP } Cadence; /* how often collectives run in a step */
 typedef enum { CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL } CheckpointKind;
 
-enum { SETTING_AUTO = -1 };
+enum { SETTING_AUTO = -1, SETTING_MOST_PREFETCH = 1000, SETTING_MOST_SAMPLES = 1 << 20 };
 
 /* unit NAME { pattern ... }: params whose module path matches one of the patterns form one unit. A pattern is a
  * path ("h.0"), with '*' standing for any one component. A path matches itself and everything inside. */
@@ -162,8 +162,12 @@ typedef struct ExecutorSettings {
 const char *executor_name(ExecutorId id);
 /* Takes "pytorch-fsdp2" for its eager form too. -1 when there is none of this name. */
 int executor_find(const char *name);
-/* All names, NULL at the end. */
+/* All names that executor_find takes, NULL at the end. */
 const char *const *executor_names(void);
+/* What one of these names stands for, in words. */
+const char *executor_meaning(const char *name);
+/* The name that was meant, or NULL. */
+const char *executor_nearest(const char *name);
 
 typedef struct PlanSettings {
   uint64_t memory_bytes; /* 0: what the cluster's device can use */

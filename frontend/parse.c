@@ -463,12 +463,33 @@ Expr *expr_around(Parser *parser, ExprKind kind, Expr *inner, Span span) {
   return expr;
 }
 
+/* --- a plan in place of a model -------------------------------------------------------------------------- */
+
+/* The model that it was planned from, as its third line names it, or NULL. */
+static const char *source_of_plan(Arena *arena, const char *text) {
+  const char *line = strstr(text, "\nsource \""), *path = line ? line + 9 : "";
+  size_t length = strcspn(path, "\"\n");
+  return length && path[length] == '"' ? arena_strndup(arena, path, length) : NULL;
+}
+
+/* Begins as planner/plan/plan_read.c wants it: each line would be an error. */
+static bool is_plan(Arena *arena, const SourceFile *file, int32_t index, DiagSink *sink) {
+  static const char first[] = "fsdpc-plan ";
+  uint32_t at = strncmp(file->text, "\xef\xbb\xbf", 3) ? 0 : 3; /* behind a byte order mark */
+  if (strncmp(file->text + at, first, sizeof first - 1)) return false;
+  Diag *diag = diag_error(sink, (Span){index, at, at + sizeof first - 2}, "this is a finished plan; a model is wanted here");
+  const char *source = source_of_plan(arena, file->text);
+  diag_help(diag, "%s; explain, verify, draw, diff and run read plans",
+            source ? arena_printf(arena, "it was planned from %s: give that", source) : "give the model that it was planned from");
+  return true;
+}
+
 /* --- the door ------------------------------------------------------------------------------------------- */
 
 Ast *parse_file(Arena *arena, const SourceSet *sources, DiagSink *sink, int32_t file) {
   const SourceFile *source = &sources->files.data[file];
   uint32_t errors = sink->errors;
-  if (!is_text(source, file, sink)) return NULL;
+  if (!is_text(source, file, sink) || is_plan(arena, source, file, sink)) return NULL;
   Parser parser = {.arena = arena,
                    .sink = sink,
                    .file = file,

@@ -39,8 +39,8 @@ static void check_sets(Sema *sema) {
     bool known = false;
     for (uint32_t k = 0; k < sema->lets.count; k++) known |= !strcmp(sema->lets.data[k], set->name);
     if (known) continue;
-    Diag *diag = diag_error(sema->sink, SPAN_NONE, "--set %s: model \"%s\" has no let of this name",
-                            set->name, sema->graph->name);
+    Diag *diag = diag_error(sema->sink, SPAN_NONE, "model \"%s\" has no let named \"%s\"",
+                            sema->graph->name, set->name);
     const char *near = text_nearest(set->name, sema->lets.data, sema->lets.count);
     Text all = {.arena = sema->arena};
     for (uint32_t k = 0; k < sema->lets.count; k++)

@@ -90,7 +90,7 @@ typedef struct Module {
 
 /* A name in the hierarchy that is taken: by a layer, a module instance, a repeat, an input. */
 typedef struct Entity {
-  enum { ENTITY_LAYER, ENTITY_SCOPE, ENTITY_OTHER } kind;
+  enum { ENTITY_LAYER, ENTITY_SCOPE, ENTITY_OTHER, ENTITY_FAILED } kind; /* FAILED: reported; who names it stays silent */
   int32_t op;
   Span span;
 } Entity;
@@ -200,6 +200,8 @@ const char *env_nearest(Sema *sema, Env *env, const char *name, bool callable);
 Entity *label_find(Sema *sema, const char *name, const char **path);
 /* Takes a full path; false after an error when it is taken. */
 bool label_take(Sema *sema, const char *path, int kind, int32_t op, Span span);
+/* Of a call in this scope that went wrong: the name counts as defined. */
+void label_fail(Sema *sema, Name label);
 const char *path_join(Sema *sema, const char *scope, const char *name);
 
 /* sema_eval.c */

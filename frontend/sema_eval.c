@@ -78,6 +78,7 @@ static Value eval_binary(Sema *sema, Env *env, const Expr *expr) {
 /* --- names ---------------------------------------------------------------------------------------------- */
 
 static Value entity_value(const Entity *entity, const char *path) {
+  if (entity->kind == ENTITY_FAILED) return value_error();
   if (entity->kind == ENTITY_LAYER) return (Value){.kind = VALUE_LAYER, .id = entity->op, .text = path};
   return value_text(VALUE_SCOPE, path);
 }
@@ -347,7 +348,9 @@ static Value eval_call(Sema *sema, Env *env, const Expr *expr) {
     if (!sema->modules.data[module].active && !label_take(sema, path, ENTITY_SCOPE, -1, expr->label.span))
       return value_error();
   }
-  return call_module(sema, expr, module, path, -1, args);
+  Value value = call_module(sema, expr, module, path, -1, args);
+  if (value.kind == VALUE_ERROR) label_fail(sema, expr->label);
+  return value;
 }
 
 bool within_limits(Sema *sema, Span span) {

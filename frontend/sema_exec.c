@@ -207,6 +207,7 @@ static void exec_repeat_call(Sema *sema, Env *env, const Stmt *stmt) {
     value = name ? call_module(sema, call, module, name, (int32_t)i, args) : value_error();
     if (value.kind == VALUE_ERROR || (i + 1 < count && !feed_back(sema, call, value, args))) break;
   }
+  if (value.kind == VALUE_ERROR) label_fail(sema, call->label);
   assign_all(sema, env, stmt, value);
 }
 

@@ -523,9 +523,11 @@ static Value split(LayerCall *call) {
 
 Value layer_call(Sema *sema, Env *env, const Expr *expr, const LayerSpec *spec) {
   LayerCall call = {.sema = sema, .spec = spec, .span = expr->span, .label = expr->label};
-  if (!bind_layer(&call, env, expr)) return value_error();
-  if (spec->kind == LAYER_SPLIT) return split(&call);
-  return rules[spec->kind](&call) ? emit(&call) : value_error();
+  Value value = value_error();
+  if (bind_layer(&call, env, expr) && (spec->kind == LAYER_SPLIT || rules[spec->kind](&call)))
+    value = spec->kind == LAYER_SPLIT ? split(&call) : emit(&call);
+  if (value.kind == VALUE_ERROR) label_fail(sema, expr->label);
+  return value;
 }
 
 Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, Value left, Value right) {

@@ -65,7 +65,8 @@ static void check_match(Sema *sema, const Map *matched, const Aliases *names, co
   if (near)
     diag_help(diag, "did you mean \"%s\"?", near);
   else
-    diag_help(diag, "`fsdpc check --dump=graph` lists the parameters; a leading \"*.\" matches at any depth");
+    diag_help(diag, "a leading \"*.\" matches at any depth; without this line `fsdpc plan %s --dump=graph` lists the parameters",
+              sema->graph->path);
 }
 
 /* --- initial values ------------------------------------------------------------------------------------- */

@@ -263,6 +263,11 @@ Entity *label_find(Sema *sema, const char *name, const char **path) {
 
 bool label_take(Sema *sema, const char *path, int kind, int32_t op, Span span) {
   int32_t known = map_add(sema->arena, &sema->taken, path, (int32_t)sema->entities.count);
+  Entity entity = {.kind = kind, .op = op, .span = span};
+  if (known != MAP_NONE && sema->entities.data[known].kind == ENTITY_FAILED) {
+    sema->entities.data[known] = entity;
+    return true;
+  }
   if (known != MAP_NONE) {
     Diag *diag = sema_error(sema, span, "the name \"%s\" is taken already", path);
     diag_note(diag, sema->entities.data[known].span, "it is given here first");
@@ -271,7 +276,16 @@ bool label_take(Sema *sema, const char *path, int kind, int32_t op, Span span) {
                 sema->calls.data[sema->calls.count - 1].module);
     return false;
   }
-  Entity entity = {.kind = kind, .op = op, .span = span};
   vec_push(sema->arena, &sema->entities, entity);
   return true;
+}
+
+void label_fail(Sema *sema, Name label) {
+  if (!label.text) return;
+  int32_t next = (int32_t)sema->entities.count, known = map_add(sema->arena, &sema->taken, path_join(sema, sema->scope, label.text), next);
+  if (known == MAP_NONE) {
+    vec_push(sema->arena, &sema->entities, ((Entity){.kind = ENTITY_FAILED, .op = -1, .span = label.span}));
+  } else if (sema->entities.data[known].kind == ENTITY_SCOPE) { /* a module's call: nothing can be said of what it holds */
+    sema->entities.data[known].kind = ENTITY_FAILED;
+  }
 }

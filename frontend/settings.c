@@ -3,6 +3,8 @@
  * message. */
 #include "frontend/settings.h"
 
+#include <math.h>
+
 const Item *next_item(const Reader *reader) {
   return reader->at < reader->items->count ? &reader->items->data[reader->at] : NULL;
 }
@@ -51,6 +53,25 @@ static const char *kind_name(QuantityKind kind) {
   return names[kind];
 }
 
+/* "16 GiB": what it would be without the space, or NULL. */
+static const char *joined(Reader *reader, const Item *number, QuantityKind kind) {
+  const Item *unit = reader->at + 1 < reader->items->count ? &reader->items->data[reader->at + 1] : NULL;
+  const char *why;
+  Quantity quantity;
+  if (!unit || unit->kind != ITEM_WORD || strlen(number->text) > 60 || strlen(unit->text) > 20) return NULL;
+  const char *text = arena_printf(reader->sema->arena, "%s%s", number->text, unit->text);
+  return quantity_parse(text, &quantity, &why) && quantity.kind == kind ? text : NULL;
+}
+
+static bool other_kind(Reader *reader, const Key *key, const Item *item, QuantityKind kind) {
+  const char *meant = joined(reader, item, kind);
+  if (!meant) return expected(reader, key, kind_name(kind));
+  Diag *diag = sema_error(reader->sema, item->span, "\"%s\" needs %s, saw \"%s %s\"", key->name, kind_name(kind), item->text,
+                          item[1].text);
+  diag_help(diag, "write %s: no space between number and unit", meant);
+  return false;
+}
+
 bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least, double most,
                  Quantity *out) {
   const Item *item = next_item(reader);
@@ -61,15 +82,30 @@ bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least
                why ? why : "it has too many digits");
     return false;
   }
-  if (out->kind != kind) return expected(reader, key, kind_name(kind));
+  if (out->kind != kind) return other_kind(reader, key, item, kind);
   const char *bound = out->value < least ? "at least" : most > 0 && out->value > most ? "at most" : NULL;
   if (bound) {
-    sema_error(reader->sema, item->span, "\"%s\" must be %s %g, this is %s", key->name, bound,
-               *(bound + 3) == 'l' ? least : most, item->text);
+    double limit = *(bound + 3) == 'l' ? least : most;
+    bool whole = limit == floor(limit) && fabs(limit) < 1e15;
+    sema_error(reader->sema, item->span, whole ? "\"%s\" must be %s %.0f, this is %s" : "\"%s\" must be %s %g, this is %s", key->name,
+               bound, limit, item->text);
     return false;
   }
   reader->at++;
   return true;
+}
+
+bool refuse_word(Reader *reader, const Key *key, const char *const *words, const char *near) {
+  const Item *item = next_item(reader);
+  uint32_t count = 0;
+  while (words[count]) count++;
+  Text wanted = {.arena = reader->sema->arena};
+  for (uint32_t i = 0; i < count; i++)
+    text_printf(&wanted, "%s%s", i == 0 ? "" : i + 1 == count ? " or " : ", ", words[i]);
+  Diag *diag = sema_error(reader->sema, item ? item->span : reader->key_span, "\"%s\" must be %s, saw %s",
+                          key->name, wanted.data, saw(reader, item));
+  if (near) diag_help(diag, "did you mean \"%s\"?", near);
+  return false;
 }
 
 bool read_word(Reader *reader, const Key *key, const char *const *words, int32_t *out) {
@@ -81,14 +117,7 @@ bool read_word(Reader *reader, const Key *key, const char *const *words, int32_t
       reader->at++;
       return true;
     }
-  Text wanted = {.arena = reader->sema->arena};
-  for (uint32_t i = 0; i < count; i++)
-    text_printf(&wanted, "%s%s", i == 0 ? "" : i + 1 == count ? " or " : ", ", words[i]);
-  Diag *diag = sema_error(reader->sema, item ? item->span : reader->key_span, "\"%s\" must be %s, saw %s",
-                          key->name, wanted.data, saw(reader, item));
-  const char *near = item && item->kind == ITEM_WORD ? text_nearest(item->text, words, count) : NULL;
-  if (near) diag_help(diag, "did you mean \"%s\"?", near);
-  return false;
+  return refuse_word(reader, key, words, item && item->kind == ITEM_WORD ? text_nearest(item->text, words, count) : NULL);
 }
 
 static bool whole(Reader *reader, const Key *key, const Quantity *quantity, int64_t *out) {
@@ -100,13 +129,13 @@ static bool whole(Reader *reader, const Key *key, const Quantity *quantity, int6
   return false;
 }
 
-bool read_auto_count(Reader *reader, const Key *key, double least, int64_t *out) {
+bool read_auto_count(Reader *reader, const Key *key, double least, double most, int64_t *out) {
   static const char *const words[] = {"auto", NULL};
   Quantity quantity;
   int32_t word;
   const Item *item = next_item(reader);
   if (item && item->kind == ITEM_NUMBER)
-    return read_number(reader, key, QUANTITY_NUMBER, least, 0, &quantity) &&
+    return read_number(reader, key, QUANTITY_NUMBER, least, most, &quantity) &&
            whole(reader, key, &quantity, out);
   if (!item || item->kind != ITEM_WORD || strcmp(item->text, "auto"))
     return expected(reader, key, "auto or a number");

@@ -57,7 +57,9 @@ const Item *next_item(const Reader *reader); /* NULL at the end; does not advanc
 bool next_is_key(const Reader *reader);      /* also at the end */
 bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least, double most, Quantity *out);
 bool read_word(Reader *reader, const Key *key, const char *const *words, int32_t *out);
-bool read_auto_count(Reader *reader, const Key *key, double least, int64_t *out); /* auto or a number */
+/* Says which words there are; near: the one that was meant, or NULL. Returns false. */
+bool refuse_word(Reader *reader, const Key *key, const char *const *words, const char *near);
+bool read_auto_count(Reader *reader, const Key *key, double least, double most, int64_t *out); /* auto or a number */
 bool is_pattern(const Item *item); /* NULL is none */
 /* The next item, which is a pattern; settings_plan_finish checks that it matches. key: "unit" or "no_decay" for parameters,
  * else it is of layers. */

@@ -193,30 +193,55 @@ static bool read_offload(Reader *reader, const Key *key) {
 }
 
 static bool read_prefetch(Reader *reader, const Key *key) {
-  return read_auto_count(reader, key, 0, &((PlanSettings *)reader->target)->prefetch);
+  return read_auto_count(reader, key, 0, SETTING_MOST_PREFETCH, &((PlanSettings *)reader->target)->prefetch);
 }
 
 static bool read_micro_batch(Reader *reader, const Key *key) {
-  return read_auto_count(reader, key, 1, &((PlanSettings *)reader->target)->micro_batch);
+  return read_auto_count(reader, key, 1, SETTING_MOST_SAMPLES, &((PlanSettings *)reader->target)->micro_batch);
 }
 
 /* --- executor ------------------------------------------------------------------------------------------------------ */
 
-static const char *const executor_words[] = {
+static const char *const executor_words[] = { /* by id, then the short ones */
 #define EXECUTOR(id, name, meaning) name,
+#define EXECUTOR_SHORT(id, name) name,
 #include "frontend/executors.def"
 #undef EXECUTOR
     NULL};
+static const char *const executor_meanings[] = {
+#define EXECUTOR(id, name, meaning) meaning,
+#include "frontend/executors.def"
+#undef EXECUTOR
+};
+static const ExecutorId executor_short[] = {
+#define EXECUTOR(id, name, meaning)
+#define EXECUTOR_SHORT(id, name) EXECUTOR_##id,
+#include "frontend/executors.def"
+#undef EXECUTOR
+};
 
 const char *executor_name(ExecutorId id) { return executor_words[id]; }
 const char *const *executor_names(void) { return executor_words; }
 
 int executor_find(const char *name) {
-  if (!strcmp(name, "pytorch-fsdp2")) return EXECUTOR_FSDP2_EAGER;
-  if (!strcmp(name, "pytorch-fsdp1")) return EXECUTOR_FSDP1_EAGER;
   for (int i = 0; executor_words[i]; i++)
-    if (!strcmp(name, executor_words[i])) return i;
+    if (!strcmp(name, executor_words[i])) return i < EXECUTOR_COUNT ? i : (int)executor_short[i - EXECUTOR_COUNT];
   return -1;
+}
+
+const char *executor_meaning(const char *name) {
+  for (int i = 0; executor_words[i]; i++)
+    if (!strcmp(name, executor_words[i]))
+      return i < EXECUTOR_COUNT ? executor_meanings[i] : executor_words[executor_short[i - EXECUTOR_COUNT]];
+  return "";
+}
+
+const char *executor_nearest(const char *name) {
+  uint32_t count = 0;
+  while (executor_words[count]) count++;
+  for (uint32_t i = EXECUTOR_COUNT; strlen(name) > 2 && i < count; i++)
+    if (strstr(executor_words[i], name)) return executor_words[i];
+  return text_nearest(name, executor_words, count);
 }
 
 static bool read_trainer_offload(Reader *reader, const Key *key) {
@@ -257,8 +282,8 @@ static bool read_executor(Reader *reader, const Key *key) {
       reader->at++;
     }
     which = executor_find(text);
-  } else if (!read_word(reader, key, executor_words, &which)) {
-    return false;
+  } else {
+    return refuse_word(reader, key, executor_words, name && name->kind == ITEM_WORD ? executor_nearest(name->text) : NULL);
   }
   plan->executor.id = (ExecutorId)which;
   const Item *block = next_item(reader);

@@ -179,16 +179,9 @@ static const char *wrap_text(Arena *arena, const Found *found, const PlanSetting
   return arena_printf(arena, "%s%s", by_hand, found->grouping.wrap == WRAP_WHOLE ? "whole" : "block");
 }
 
-/* All micro-batches run the same operators: the first segment of them speaks for the others. */
-static const PlanSegment *first_micro(const Plan *plan) {
-  uint32_t s = 0;
-  while (s + 1 < plan->segments.count && !plan_segment_feeds(plan, s)) s++;
-  return &plan->segments.data[s];
-}
-
 static const char *checkpoint_text(Arena *arena, const Plan *plan, const PlanSettings *settings) {
   uint32_t again = 0, forward = 0;
-  const PlanSegment *micro = first_micro(plan);
+  const PlanSegment *micro = plan_first_micro(plan);
   for (int32_t i = micro->first; i < micro->end; i++) {
     again += plan->instrs.data[i].phase == PHASE_RECOMPUTE;
     forward += plan->instrs.data[i].phase == PHASE_FORWARD && plan->instrs.data[i].stream == STREAM_COMPUTE;
@@ -239,7 +232,7 @@ static uint64_t kept_bytes(const Plan *plan) {
 
 static double model_flops(const Plan *plan) {
   double flops = 0;
-  const PlanSegment *micro = first_micro(plan);
+  const PlanSegment *micro = plan_first_micro(plan);
   for (int32_t i = micro->first; i < micro->end; i++)
     if (plan->instrs.data[i].phase != PHASE_RECOMPUTE) flops += (double)plan->instrs.data[i].flops;
   return flops / (double)plan->world.micro_batch;

@@ -175,7 +175,7 @@ static void print_units(const Profile *self, FILE *out) {
   fprintf(out, "  %-28s %12s %12s %8s\n", "unit, all its instructions", "predicted", "measured", "ratio");
   for (uint32_t u = 0; u < plan->units.count && u < UNIT_ROWS; u++)
     print_row(out, plan_str(plan, plan->units.data[u].name), &rows[u]);
-  if (plan->units.count > UNIT_ROWS) fprintf(out, "  ... and %u units more\n", plan->units.count - UNIT_ROWS);
+  if (plan->units.count > UNIT_ROWS) fprintf(out, "  ... and %u unit%s more\n", plan->units.count - UNIT_ROWS, text_plural(plan->units.count - UNIT_ROWS));
 }
 
 static void print_streams(const Profile *self, FILE *out) {

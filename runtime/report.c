@@ -102,11 +102,18 @@ static void print_optimizer(const Recipe *recipe, uint64_t steps) {
   if (recipe->warmup_steps > 0) fprintf(stderr, ", warmup %" PRIu64, recipe->warmup_steps);
   if (recipe->decay > 0) fprintf(stderr, ", decay %g", recipe->decay);
   if (recipe->clip > 0) fprintf(stderr, ", clip %g", recipe->clip);
-  fprintf(stderr, "; %" PRIu64 " steps, seed %" PRIu64 "\n", steps, recipe->seed);
+  fprintf(stderr, "; %" PRIu64 " step%s, seed %" PRIu64 "\n", steps, text_plural(steps), recipe->seed);
+}
+
+/* "1.0 times" would not say why it is said. */
+static const char *times_over(char buffer[32], double times) {
+  if (times < 1.05) return "more than once";
+  snprintf(buffer, 32, "%.1f times over", times);
+  return buffer;
 }
 
 static void print_data(const ReportConfig *config) {
-  char count[32];
+  char count[32], over[32];
   uint64_t wanted = config->steps * config->samples_per_step;
   fprintf(stderr, "  data       %s %s of %s", text_count(count, (double)config->data->count),
           config->data->width == 1 ? "bytes" : "tokens", config->data->kind);
@@ -115,8 +122,9 @@ static void print_data(const ReportConfig *config) {
   fprintf(stderr, "%s; %s\n", config->options->data_count > 4 ? ", ..." : "", orders[config->plan->recipe.order]);
   if (wanted > config->samples)
     fprintf(stderr,
-            "             read %.1f times over: %" PRIu64 " steps take %" PRIu64 " samples, and it has %" PRIu64 "\n",
-            (double)wanted / (double)config->samples, config->steps, wanted, config->samples);
+            "             read %s: %" PRIu64 " step%s %" PRIu64 " sample%s, and it has %" PRIu64 "\n",
+            times_over(over, (double)wanted / (double)config->samples), config->steps, config->steps == 1 ? " takes" : "s take", wanted,
+            text_plural(wanted), config->samples);
 }
 
 static void print_header(const ReportConfig *config) {
@@ -148,9 +156,9 @@ static void print_footer(const Report *report, double seconds, double rate, cons
   const ReportConfig *config = &report->config;
   char tokens[32], peak[32], planned[32];
   if (report->done_steps == 0)
-    printf("all %" PRIu64 " steps had been done before\n", config->steps);
+    printf("all %" PRIu64 " step%s had been done before\n", config->steps, text_plural(config->steps));
   else
-    printf("%" PRIu64 " steps in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps,
+    printf("%" PRIu64 " step%s in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps, text_plural(report->done_steps),
            seconds, report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
            text_bytes(planned, config->plan->arena_bytes));
   if (saved != NULL) printf("weights: %s\n", saved);

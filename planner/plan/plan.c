@@ -147,6 +147,11 @@ bool plan_segment_feeds(const Plan *plan, uint32_t segment) {
   return false;
 }
 
+const char *plan_strategy(Arena *arena, const Plan *plan) {
+  const char *name = plan_str(plan, plan->summary.strategy);
+  return plan->world.shard > 1 && plan->world.replicas > 1 ? arena_printf(arena, "%s:%u", name, plan->world.shard) : name;
+}
+
 static bool segment_has(const Plan *plan, const PlanSegment *segment, StreamId stream) {
   for (int32_t i = segment->first; i < segment->end; i++) {
     StreamId own = plan->instrs.data[i].stream;
@@ -160,6 +165,16 @@ const char *plan_cadence(const Plan *plan, StreamId stream) {
   for (uint32_t s = 0; s < plan->segments.count; s++)
     if (plan_segment_feeds(plan, s) && segment_has(plan, &plan->segments.data[s], stream)) times += plan->segments.data[s].count;
   return times == 0 ? NULL : times == plan->world.accumulation ? "micro_batch" : "step";
+}
+
+const PlanSegment *plan_first_micro(const Plan *plan) {
+  const PlanSegment *longest = plan->segments.data;
+  for (uint32_t s = 0; s < plan->segments.count; s++) {
+    const PlanSegment *segment = &plan->segments.data[s];
+    if (plan_segment_feeds(plan, s)) return segment;
+    if (segment->end - segment->first > longest->end - longest->first) longest = segment;
+  }
+  return longest;
 }
 
 static bool is_of_segment(const PlanBuf *buf, const PlanSegment *segment) {

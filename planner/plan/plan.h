@@ -307,8 +307,13 @@ static inline double plan_real(const Plan *plan, const PlanInstr *instr, int k) 
 }
 /* A run of micro-batches: the segment has an `input`. */
 bool plan_segment_feeds(const Plan *plan, uint32_t segment);
+/* What was chosen as --strategy takes it: "hybrid_shard:8". */
+const char *plan_strategy(Arena *arena, const Plan *plan);
 /* How often collectives of this kind (STREAM_GATHER, STREAM_REDUCE) serve each unit: "micro_batch", "step", or NULL where there are none. */
 const char *plan_cadence(const Plan *plan, StreamId stream);
+/* All micro-batches run the same operators: the first segment of them speaks for the others. The
+ * longest segment where none is fed. */
+const PlanSegment *plan_first_micro(const Plan *plan);
 /* Its parameters do not learn: no gradient, no moments, no reduction, no update. */
 static inline bool plan_unit_frozen(const Plan *plan, const PlanUnit *unit) {
   return plan->training && unit->grad_buf == PLAN_NONE;

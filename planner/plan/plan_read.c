@@ -513,10 +513,15 @@ static void set_line(Reader *r, const char *at, const char *end) {
   r->scan.failed = false;
 }
 
+/* Behind a byte order mark, which editors may put there. */
+static const char *after_mark(const char *text) {
+  return strncmp(text, "\xef\xbb\xbf", 3) ? text : text + 3;
+}
+
 static void read_lines(Reader *r, const SourceFile *file) {
-  const char *end = file->text + file->length, *at = line_end(file->text, end);
-  for (const char *c = file->text; c < end; c = line_end(c, end) + 1) count_line(r, c, line_end(c, end));
-  set_line(r, file->text, at);
+  const char *begin_text = after_mark(file->text), *end = file->text + file->length, *at = line_end(begin_text, end);
+  for (const char *c = begin_text; c < end; c = line_end(c, end) + 1) count_line(r, c, line_end(c, end));
+  set_line(r, begin_text, at);
   if (!read_first_line(r)) return;
   while (at < end && r->scan.sink->errors < ERRORS_MOST) {
     const char *begin = at + 1;
@@ -552,11 +557,12 @@ Plan *plan_read(Arena *arena, SourceSet *sources, DiagSink *sink, const char *pa
 }
 
 bool plan_is_plan_file(const char *path) {
-  char start[sizeof magic];
+  char text[sizeof magic + 4] = "";
   FILE *in = fopen(path, "rb");
   if (!in) return false;
-  bool is = fread(start, 1, sizeof start, in) == sizeof start && !memcmp(start, magic, sizeof magic - 1) &&
-            start[sizeof magic - 1] == ' ';
+  text[fread(text, 1, sizeof text - 1, in)] = 0;
+  const char *start = after_mark(text);
+  bool is = !strncmp(start, magic, sizeof magic - 1) && start[sizeof magic - 1] == ' ';
   fclose(in);
   return is;
 }

@@ -200,13 +200,13 @@ static void print_wrapped(const Page *page, const char *text) {
 static void print_head(const Page *page) {
   const Plan *plan = page->f->plan;
   const PlanWorld *world = &plan->world;
-  text_printf(page->out, "%s%s%s: %s parameters in %u units, %u rank%s (shard %u x replicas %u)", on(page, BOLD),
-              plan_str(plan, plan->model), on(page, PLAIN), number(page->f, (double)plan->param_numel), plan->units.count,
+  text_printf(page->out, "%s%s%s: %s parameters in %u unit%s, %u rank%s (shard %u x replicas %u)", on(page, BOLD),
+              plan_str(plan, plan->model), on(page, PLAIN), number(page->f, (double)plan->param_numel), plan->units.count, text_plural(plan->units.count),
               world->ranks, world->ranks == 1 ? "" : "s", world->shard, world->replicas);
   if (*plan_str(plan, plan->cluster)) text_printf(page->out, " on %s", plan_str(plan, plan->cluster));
   text_printf(page->out, "\nmicro-batch %llu x %llu, strategy %s, wrap %s, checkpoint %s, prefetch %u\n",
               (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
-              plan_str(plan, plan->summary.strategy), plan_str(plan, plan->summary.wrap),
+              plan_strategy(page->f->arena, plan), plan_str(plan, plan->summary.wrap),
               plan_str(plan, plan->summary.checkpoint), plan->summary.prefetch);
   if (page->style->costs)
     text_printf(page->out, "step %s (%s to %s), of which %s of communication is exposed\n", ms(page->f, page->f->sim->step_ns),

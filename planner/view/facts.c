@@ -142,17 +142,14 @@ static void add_collective(const Facts *f, UnitFact *unit, int32_t i, uint64_t c
     unit->gathers += count;
     unit->gather_bytes = collective_bytes(f, instr);
     unit->gather_ns += ns * count;
-    unit->one_gather_ns = ns;
     unit->dtype = f->plan->bufs.data[plan_operand(f->plan, instr, 1)->buf].dtype;
   } else if (instr->op == INSTR_REDUCE_SCATTER) {
     unit->reduces += count;
     unit->reduce_bytes = collective_bytes(f, instr);
     unit->reduce_ns += ns * count;
-    unit->one_reduce_ns = ns;
   } else if (instr->op == INSTR_ALLREDUCE) {
     unit->replicates += count;
     unit->replicate_ns += ns * count;
-    unit->one_replicate_ns = ns;
   }
 }
 

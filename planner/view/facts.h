@@ -30,7 +30,6 @@ typedef struct UnitFact {
   uint64_t gathers, reduces, replicates; /* over all repetitions */
   uint64_t gather_bytes, reduce_bytes;   /* of one */
   uint64_t gather_ns, reduce_ns, replicate_ns, exposed_ns, compute_ns, recompute_ns, update_ns;
-  uint64_t one_gather_ns, one_reduce_ns, one_replicate_ns;
   DType dtype; /* as gathered */
 } UnitFact;
 

@@ -1,13 +1,13 @@
 /* Owns: the drawing of the model as a layer graph: layers are clustered by unit and coloured by what becomes of their
  * results. Units that are alike and follow each other are one cluster, and layers that differ in nothing but block
- * numbers are one node, so that 126 blocks are as easy to read as three. */
+ * numbers are one node, so that 126 blocks are as easy to read as three. One micro-batch is drawn: the others run the same. */
 #include "planner/view/facts.h"
 #include "planner/view/view.h"
 
 #include <stdlib.h>
 
 typedef enum { FATE_DROPPED, FATE_KEPT, FATE_RECOMPUTED, FATE_SOME, FATE_AWAY, FATE_SOME_AWAY, FATE_COUNT } Fate;
-static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef", "#f3d3cf", "#bfe3dd", "#dcefe0"};
+static const char *const fate_fills[FATE_COUNT] = {"#ffffff", "#f7dfa5", "#d9c8ef", "#f3d3cf", "#74c3d6", "#b9e3ec"};
 static const char *const fate_names[FATE_COUNT] = {"not needed later", "result kept for backward", "computed again in backward",
                                                     "computed again in some blocks",
                                                     "kept in host memory for backward", "kept in host memory in some blocks"};
@@ -34,9 +34,10 @@ typedef struct Drawing {
   Arena *arena;
   Text *out;
   const Plan *plan;
+  const PlanSegment *micro; /* whose layers are drawn */
   Facts *f;
   int32_t *group_of; /* by unit */
-  int32_t *node_of;  /* by instruction, PLAN_NONE: not drawn */
+  int32_t *node_of;  /* by instruction of `micro`, PLAN_NONE: not drawn */
   bool *stored;      /* by buffer: forward takes it to host memory */
   VEC(Group) groups;
   VEC(Node) nodes;
@@ -74,7 +75,7 @@ static int32_t find_node(const Drawing *d, const char *pattern, int32_t group) {
 
 /* Layers with results that a recomputation writes again, by name. */
 static bool is_recomputed(const Drawing *d, StrId name) {
-  for (uint32_t i = 0; i < d->plan->instrs.count; i++)
+  for (int32_t i = d->micro->first; i < d->micro->end; i++)
     if (d->plan->instrs.data[i].phase == PHASE_RECOMPUTE && d->plan->instrs.data[i].name == name) return true;
   return false;
 }
@@ -93,7 +94,7 @@ static bool is_kept(const Drawing *d, int32_t i, int32_t turn) {
 
 static void find_stored(Drawing *d) {
   d->stored = ARENA_ARRAY(d->arena, bool, d->plan->bufs.count);
-  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+  for (int32_t i = d->micro->first; i < d->micro->end; i++) {
     const PlanInstr *instr = &d->plan->instrs.data[i];
     if (instr->op == INSTR_STORE && instr->phase == PHASE_FORWARD) d->stored[plan_operand(d->plan, instr, 0)->buf] = true;
   }
@@ -113,17 +114,17 @@ static Fate fate_of(const Node *node, bool kept) {
   return kept ? FATE_KEPT : node->fate;
 }
 
-static int32_t turn_of(const Plan *plan) {
-  for (uint32_t i = 0; i < plan->instrs.count; i++)
-    if (plan->instrs.data[i].stream == STREAM_COMPUTE && plan->instrs.data[i].phase == PHASE_BACKWARD) return (int32_t)i;
+static int32_t turn_of(const Drawing *d) {
+  for (int32_t i = d->micro->first; i < d->micro->end; i++)
+    if (d->plan->instrs.data[i].stream == STREAM_COMPUTE && d->plan->instrs.data[i].phase == PHASE_BACKWARD) return i;
   return INT32_MAX;
 }
 
 static void find_nodes(Drawing *d) {
-  int32_t turn = turn_of(d->plan);
+  int32_t turn = turn_of(d);
   find_stored(d);
   d->node_of = ARENA_ARRAY(d->arena, int32_t, d->plan->instrs.count);
-  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+  for (int32_t i = d->micro->first; i < d->micro->end; i++) {
     const PlanInstr *instr = &d->plan->instrs.data[i];
     d->node_of[i] = PLAN_NONE;
     if (!is_layer(instr)) continue;
@@ -138,7 +139,7 @@ static void find_nodes(Drawing *d) {
     node->count++;
     node->recomputed += is_recomputed(d, instr->name);
     node->away += is_away(d, instr);
-    node->fate = fate_of(node, is_kept(d, (int32_t)i, turn));
+    node->fate = fate_of(node, is_kept(d, i, turn));
     d->node_of[i] = n;
   }
 }
@@ -153,7 +154,7 @@ static void add_edge(Drawing *d, int32_t from, int32_t to) {
 static void find_edges(Drawing *d) {
   int32_t *writer = ARENA_ARRAY(d->arena, int32_t, d->plan->bufs.count);
   for (uint32_t b = 0; b < d->plan->bufs.count; b++) writer[b] = PLAN_NONE;
-  for (uint32_t i = 0; i < d->plan->instrs.count; i++) {
+  for (int32_t i = d->micro->first; i < d->micro->end; i++) {
     const PlanInstr *instr = &d->plan->instrs.data[i];
     const InstrSpec *spec = &d->f->specs[instr->op];
     int32_t node = d->node_of[i];
@@ -190,9 +191,14 @@ static void add_line(const Drawing *d, const char *line) {
   text_printf(d->out, "<tr><td align=\"left\"><font point-size=\"10\" color=\"#4a5563\">%s&#160;&#160;</font></td></tr>", line);
 }
 
+/* In the mean of a step: compute beside it slows one more than another. */
+static double of_one(uint64_t ns, uint64_t count) {
+  return (double)ns / (double)count;
+}
+
 static const char *gather_text(const Drawing *d, const PlanUnit *unit, const UnitFact *fact) {
   char full[32], time[32];
-  return arena_printf(d->arena, "gather %s in %s%s", text_bytes(full, fact->gather_bytes), text_time(time, (double)fact->one_gather_ns),
+  return arena_printf(d->arena, "gather %s in %s%s", text_bytes(full, fact->gather_bytes), text_time(time, of_one(fact->gather_ns, fact->gathers)),
                       unit->reshard ? ", again for backward" : ", kept until backward");
 }
 
@@ -206,14 +212,13 @@ static void add_cluster_text(const Drawing *d, int32_t g) {
   text_printf(d->out, "    t%d [shape=plain style=\"\" label=<<table border=\"0\" cellspacing=\"0\" cellpadding=\"0\">"
                       "<tr><td align=\"left\"><font point-size=\"14\"><b>", g);
   add_html(d->out, range_name(d->arena, plan_str(plan, unit->name), plan_str(plan, plan->units.data[group->last].name)));
-  text_printf(d->out, "</b>");
-  if (group->count > 1) text_printf(d->out, "&#160; \xc3\x97 %u", group->count);
-  text_printf(d->out, "</font></td></tr>");
+  if (group->count > 1) text_printf(d->out, " \xc3\x97 %u", group->count); /* in one run of text: viewers' fonts are wider than Graphviz expects */
+  text_printf(d->out, "</b></font></td></tr>");
   add_line(d, arena_printf(d->arena, "%s elements in %d tensor%s%s%s", text_count(numel, (double)unit->numel), unit->param_count,
                            unit->param_count == 1 ? "" : "s", group->count > 1 ? ", each" : "", plan_unit_frozen(plan, unit) ? ", frozen" : ""));
   if (fact->gathers) add_line(d, gather_text(d, unit, fact));
-  if (fact->reduces) add_line(d, arena_printf(d->arena, "reduce gradients in %s", text_time(time, (double)fact->one_reduce_ns)));
-  if (fact->replicates) add_line(d, arena_printf(d->arena, "replicate in %s", text_time(time, (double)fact->one_replicate_ns)));
+  if (fact->reduces) add_line(d, arena_printf(d->arena, "reduce gradients in %s", text_time(time, of_one(fact->reduce_ns, fact->reduces))));
+  if (fact->replicates) add_line(d, arena_printf(d->arena, "replicate in %s", text_time(time, of_one(fact->replicate_ns, fact->replicates))));
   text_printf(d->out, "</table>>]\n");
 }
 
@@ -258,6 +263,13 @@ static bool policy_is_used(const Drawing *d, bool reshard) {
   return false;
 }
 
+/* Labels of these edges would lie on others, and on the borders of clusters. */
+static bool goes_on(const Drawing *d) {
+  for (uint32_t e = 0; e < d->edges.count; e++)
+    if (d->edges.data[e].from > d->edges.data[e].to) return true;
+  return false;
+}
+
 static void add_legend(const Drawing *d) {
   bool used[FATE_COUNT] = {false};
   for (uint32_t n = 0; n < d->nodes.count; n++) used[d->nodes.data[n].fate] = true;
@@ -270,6 +282,7 @@ static void add_legend(const Drawing *d) {
     if (used[fate])
       text_printf(d->out, "<tr><td bgcolor=\"%s\" border=\"1\">  </td><td align=\"left\">%s</td></tr>", fate_fills[fate],
                   fate_names[fate]);
+  if (goes_on(d)) text_printf(d->out, "<tr><td><font color=\"#5f6b7a\"><b>- - &gt;</b></font></td><td align=\"left\">into the next block</td></tr>");
   text_printf(d->out, "</table>>]\n");
 }
 
@@ -293,14 +306,14 @@ static void add_head(const Drawing *d) {
 static void add_edges(const Drawing *d) {
   for (uint32_t e = 0; e < d->edges.count; e++) {
     const Edge *edge = &d->edges.data[e];
-    const char *back = edge->from > edge->to ? " [style=dashed constraint=false label=\"next block\"]" : "";
+    const char *back = edge->from > edge->to ? " [style=dashed constraint=false]" : "";
     text_printf(d->out, "  n%d -> n%d%s\n", edge->from, edge->to, back);
   }
 }
 
 void view_units_dot(Text *out, const Plan *plan, const SimResult *sim) {
   Arena *scratch = arena_new();
-  Drawing d = {.arena = scratch, .out = out, .plan = plan, .f = facts_of(scratch, plan, sim)};
+  Drawing d = {.arena = scratch, .out = out, .plan = plan, .micro = plan_first_micro(plan), .f = facts_of(scratch, plan, sim)};
   find_groups(&d);
   find_nodes(&d);
   find_edges(&d);

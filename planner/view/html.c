@@ -38,7 +38,7 @@ static void cards(const Report *r) {
   const SimResult *sim = r->f->sim;
   Arena *arena = r->f->arena;
   double exposed = sim->step_ns ? 100 * (double)sim->exposed_comm_ns / (double)sim->step_ns : 0,
-         gap = plan->summary.lower_bound_ns ? 100 * ((double)sim->step_ns / (double)plan->summary.lower_bound_ns - 1) : 0,
+         gap = plan->summary.lower_bound_ns && sim->step_ns > plan->summary.lower_bound_ns ? 100 * ((double)sim->step_ns / (double)plan->summary.lower_bound_ns - 1) : 0,
          used = plan->summary.budget_bytes ? 100 * (double)plan->arena_bytes / (double)plan->summary.budget_bytes : 0;
   text_printf(r->out, "<section class=\"cards\">\n");
   card(r, "step, predicted", ms(r, sim->step_ns), plan->summary.lower_bound_ns ? arena_printf(arena, "%.1f %% above the lower bound", gap) : "");
@@ -97,7 +97,7 @@ static void how_to_read(const Report *r) {
 /* --- tables -------------------------------------------------------------------------------------------- */
 
 static void bar(const Report *r, double share) {
-  text_printf(r->out, "<td class=\"bar\"><i style=\"width:%.1f%%\"></i><span>%.1f %%</span></td>", share, share);
+  text_printf(r->out, "<td class=\"bar\"><i style=\"--share:%.3f\"></i><span>%.1f %%</span></td>", share / 100, share);
 }
 
 static void shares(const Report *r) {

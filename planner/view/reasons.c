@@ -27,21 +27,24 @@ static const char *sharding(const Facts *f, bool costs) {
     gather_ns += f->units[u].gather_ns;
   }
   const char *cost = cost_text(f, gather_ns, f->share_ns[SHARE_GATHER], costs);
+  if (kept == plan->units.count && kept == 1)
+    return arena_printf(f->arena, "The one unit stays gathered from forward to backward, so that it is gathered once%s.", cost);
   if (kept == plan->units.count)
     return arena_printf(f->arena, "All %u units stay gathered from forward to backward, so that each is gathered once%s.", kept, cost);
-  return arena_printf(f->arena, "%u of %u units stay gathered from forward to backward; the others are released after forward and gathered again%s. "
+  return arena_printf(f->arena, "%u of %u unit%s stay%s gathered from forward to backward; the others are released after forward and gathered again%s. "
                                 "Keeping them too would take up to %s more.",
-                      kept, plan->units.count, cost, size(f, released_bytes));
+                      kept, plan->units.count, text_plural(plan->units.count), kept == 1 ? "s" : "", cost, size(f, released_bytes));
 }
 
 static bool is_recomputation(const PlanInstr *instr) {
   return instr->stream == STREAM_COMPUTE && instr->phase == PHASE_RECOMPUTE;
 }
 
-/* Of what recomputations write. */
+/* Of what recomputations of one micro-batch write. */
 static uint64_t recomputed_bytes(const Facts *f, uint32_t *count) {
+  const PlanSegment *micro = plan_first_micro(f->plan);
   uint64_t bytes = 0;
-  for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
+  for (int32_t i = micro->first; i < micro->end; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
     if (!is_recomputation(instr)) continue;
     ++*count;
@@ -62,8 +65,8 @@ static const char *checkpointing(const Facts *f, bool costs) {
   if (!count)
     return arena_printf(f->arena, "Nothing is computed twice: what backward needs is kept, %s at the peak.", size(f, by_class[BUF_ACTIVATION]));
   const char *cost = costs ? arena_printf(f->arena, ", %s a step", time(f, f->share_ns[SHARE_RECOMPUTE])) : "";
-  return arena_printf(f->arena, "%u operators run again in backward%s: keeping their results would take up to %s more.", count, cost,
-                      size(f, bytes));
+  return arena_printf(f->arena, "%u operator%s again in backward%s: keeping %s would take up to %s more.", count, count == 1 ? " runs" : "s run", cost,
+                      count == 1 ? "its result" : "their results", size(f, bytes));
 }
 
 /* Time of one step on one direction of the host link. */
@@ -72,7 +75,7 @@ static uint64_t link_ns(const Facts *f, InstrOp op) {
   for (uint32_t s = 0; s < f->plan->segments.count; s++) {
     const PlanSegment *segment = &f->plan->segments.data[s];
     for (int32_t i = segment->first; i < segment->end; i++)
-      if (f->plan->instrs.data[i].op == op) ns += f->plan->instrs.data[i].ns * segment->count;
+      if (f->plan->instrs.data[i].op == op) ns += (f->sim->spans[i].end - f->sim->spans[i].start) * segment->count;
   }
   return ns;
 }

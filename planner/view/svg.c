@@ -46,9 +46,25 @@ double svg_text_width(const char *text, double size) {
   return 0.58 * size * (double)count;
 }
 
-const char *svg_fit(const char *name, double width) {
-  for (; name; name = strchr(name, '.') ? strchr(name, '.') + 1 : NULL)
-    if (*name && svg_text_width(name, 11) + 6 <= width) return name;
+static bool fits(const char *name, double width) {
+  return *name && svg_text_width(name, 11) + 6 <= width;
+}
+
+/* Length of the part that is a number at the start of `name`, or 0. */
+static size_t number_length(const char *name) {
+  size_t digits = strspn(name, "0123456789");
+  return name[digits] == '.' || !name[digits] ? digits : 0;
+}
+
+const char *svg_fit(Arena *arena, const char *name, double width) {
+  const char *dot;
+  for (const char *tail = name; tail; tail = (dot = strchr(tail, '.')) ? dot + 1 : NULL) {
+    if (fits(tail, width)) return tail;
+    size_t length = number_length(tail);
+    if (!length || !strchr(name, '+')) continue;
+    const char *head = arena_printf(arena, "%.*s..", (int)(tail + length - name), name), *block = head + (tail - name);
+    return fits(head, width) ? head : fits(block, width) ? block : NULL;
+  }
   return NULL;
 }
 

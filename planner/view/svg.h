@@ -22,6 +22,7 @@ typedef struct Timeline {
   uint64_t begin_ns[8], shift_ns[8]; /* of segments: where they are drawn; simulated less drawn time */
   uint64_t total_ns;                 /* drawn */
   double y;                          /* where the next part begins */
+  size_t digits;                     /* of the largest number of a block */
 } Timeline;
 
 static inline double timeline_x(const Timeline *t, uint64_t drawn_ns) {
@@ -37,8 +38,9 @@ void svg_text(Text *out, double x, double y, double size, const char *anchor, co
 void svg_escaped(Text *out, const char *text);
 /* Estimated: the font is not known. */
 double svg_text_width(const char *text, double size);
-/* The longest tail of a dotted name's whole parts that fits at size 11, or NULL. */
-const char *svg_fit(const char *name, double width);
+/* The longest tail of a dotted name's whole parts that fits at size 11, or NULL. Of a run of parameters ("h.3.mlp.c_proj+20") what
+ * remains tells where it begins: "h.3.." or "3..". */
+const char *svg_fit(Arena *arena, const char *name, double width);
 
 /* A coloured square and its name at *x, wrapped to the next line behind the right edge. */
 void svg_legend(Text *out, double *x, double *y, const char *fill, const char *text);

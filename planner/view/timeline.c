@@ -29,14 +29,41 @@ static const char *const stream_fills[STREAM_COUNT][2] = {[STREAM_GATHER] = {"#3
 
 static const char *const unit_fills[UNIT_HUES] = {"#cfe0f8", "#d3eeda", "#f8dcc6", "#e3d4f4", "#f9e9ae", "#c9e9ec", "#f5cbdb", "#d9e0e8"};
 
+/* --- labels ------------------------------------------------------------------------------------------- */
+
+/* Digits of the last block's number: blocks are numbered where all numbers fit, in a smaller size before none. */
+static size_t widest_number(const Timeline *t) {
+  size_t widest = 0;
+  for (uint32_t i = 0; i < t->plan->instrs.count; i++) {
+    const char *name = plan_str(t->plan, t->plan->instrs.data[i].name);
+    for (size_t length; *name; name += length + (name[length] == '.')) {
+      length = strcspn(name, ".");
+      if (strspn(name, "0123456789") == length && length > widest) widest = length;
+    }
+  }
+  return widest;
+}
+
+/* In the middle of x and its width. */
+static void draw_label(Timeline *t, const char *layer, double x, double width, double y, const char *ink) {
+  const char *label = svg_fit(t->scratch, layer, width), *tail = strrchr(layer, '.');
+  const char *number = tail ? tail + 1 : layer;
+  double size = 11;
+  if (*number && !number[strspn(number, "0123456789")] && (!label || label == number)) {
+    const char *widest = "9999999" + (t->digits < 7 ? 7 - t->digits : 0);
+    if (svg_text_width(widest, size) + 6 > width) size = 9;
+    label = svg_text_width(widest, size) + 2 <= width ? number : NULL;
+  }
+  if (label) svg_text(t->out, x + width / 2, y, size, "middle", ink, "", label);
+}
+
 /* --- units -------------------------------------------------------------------------------------------- */
 
 static void draw_unit(Timeline *t, int32_t unit, uint64_t begin, uint64_t end) {
   double x = timeline_x(t, begin), width = timeline_x(t, end) - x;
   if (unit == PLAN_NONE || width <= 0) return;
-  const char *name = plan_str(t->plan, t->plan->units.data[unit].name), *label = svg_fit(name, width);
   svg_rect(t->out, x, t->y, width > 1 ? width - 0.5 : width, STRIP_HEIGHT, unit_fills[unit_hue(t->plan, unit)], "");
-  if (label) svg_text(t->out, x + width / 2, t->y + 14, 11, "middle", INK, "", label);
+  draw_label(t, plan_str(t->plan, t->plan->units.data[unit].name), x, width, t->y + 14, INK);
 }
 
 /* A strip above the lanes: whose layers compute, from the first to the last of a run. */
@@ -93,9 +120,7 @@ static void draw_block(Timeline *t, const Block *block, StreamId stream) {
   text_printf(t->out, " %s, %u instruction%s, %s</title>", phase_name(block->phase), block->instrs,
               block->instrs == 1 ? "" : "s", text_time(time, (double)(block->end - block->begin)));
   svg_rect(t->out, x, t->y, width, LANE_HEIGHT, fills[block->number % 2], width > 5 ? " rx=\"2\"" : "");
-  const char *label = svg_fit(block->layer, width);
-  if (label)
-    svg_text(t->out, x + width / 2, t->y + LANE_HEIGHT / 2.0 + 4, 11, "middle", "#ffffff", "", label);
+  draw_label(t, block->layer, x, width, t->y + LANE_HEIGHT / 2.0 + 4, "#ffffff");
   text_printf(t->out, "</g>\n");
 }
 
@@ -184,11 +209,11 @@ static const char *world_text(const Timeline *t) {
                                                           world->shard, world->replicas)
                                            : "";
   return arena_printf(t->scratch,
-                      "%s parameters in %u units   \xc2\xb7   %u rank%s%s   \xc2\xb7   micro-batch %llu "
+                      "%s parameters in %u unit%s   \xc2\xb7   %u rank%s%s   \xc2\xb7   micro-batch %llu "
                       "\xc3\x97 %llu   \xc2\xb7   %s, wrap %s, checkpoint %s",
-                      params, t->plan->units.count, world->ranks, world->ranks == 1 ? "" : "s", groups,
+                      params, t->plan->units.count, text_plural(t->plan->units.count), world->ranks, world->ranks == 1 ? "" : "s", groups,
                       (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
-                      plan_str(t->plan, t->plan->summary.strategy), plan_str(t->plan, t->plan->summary.wrap),
+                      plan_strategy(t->scratch, t->plan), plan_str(t->plan, t->plan->summary.wrap),
                       plan_str(t->plan, t->plan->summary.checkpoint));
 }
 
@@ -253,9 +278,9 @@ typedef struct TimeUnit {
   double ns;
 } TimeUnit;
 
+/* As text_time chooses it. */
 static TimeUnit time_unit(uint64_t total_ns) {
-  if (total_ns < 100000) return (TimeUnit){"us", 1e3};
-  return total_ns < 20000000000u ? (TimeUnit){"ms", 1e6} : (TimeUnit){"s", 1e9};
+  return total_ns < 1000000 ? (TimeUnit){"us", 1e3} : total_ns < 1000000000 ? (TimeUnit){"ms", 1e6} : (TimeUnit){"s", 1e9};
 }
 
 /* Lines behind everything else, over the lanes and over the memory curve; figures below. */
@@ -280,6 +305,7 @@ static Timeline start(Arena *scratch, Text *out, const Plan *plan, const SimResu
     simulated += sim->segment_ns[s] * plan->segments.data[s].count;
   }
   if (!t.total_ns) t.total_ns = 1;
+  t.digits = widest_number(&t);
   return t;
 }
 

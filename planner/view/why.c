@@ -18,10 +18,9 @@ static bool writes(OperandMode mode) {
 }
 
 /* The first instruction of backward on the compute stream: what lives across it is saved. */
-static int32_t turn_of(const Facts *f) {
-  for (uint32_t i = 0; i < f->plan->instrs.count; i++)
-    if (f->plan->instrs.data[i].stream == STREAM_COMPUTE && f->plan->instrs.data[i].phase == PHASE_BACKWARD)
-      return (int32_t)i;
+static int32_t turn_of(const Plan *plan, const PlanSegment *micro) {
+  for (int32_t i = micro->first; i < micro->end; i++)
+    if (plan->instrs.data[i].stream == STREAM_COMPUTE && plan->instrs.data[i].phase == PHASE_BACKWARD) return i;
   return INT32_MAX;
 }
 
@@ -38,9 +37,11 @@ static void note_result(const Facts *f, Subject *s, const PlanInstr *instr, int3
   }
 }
 
+/* In one micro-batch: the others hold the same at other times. */
 static bool find_tensor(const Facts *f, const char *name, Subject *s) {
-  int32_t turn = turn_of(f);
-  for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
+  const PlanSegment *micro = plan_first_micro(f->plan);
+  int32_t turn = turn_of(f->plan, micro);
+  for (int32_t i = micro->first; i < micro->end; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
     bool forward = instr->phase == PHASE_FORWARD || instr->phase == PHASE_RECOMPUTE;
     if (!forward || instr->stream != STREAM_COMPUTE || strcmp(plan_str(f->plan, instr->name), name)) continue;
@@ -106,7 +107,7 @@ static void why_unit(Text *out, const Facts *f, int32_t u, bool costs) {
   const PlanUnit *unit = &plan->units.data[u];
   const UnitFact *fact = &f->units[u];
   const char *name = plan_str(plan, unit->name);
-  text_printf(out, "unit %s: %d tensors, %llu elements, padded to %llu; %llu a rank\n", name, unit->param_count,
+  text_printf(out, "unit %s: %d tensor%s, %llu elements, padded to %llu; %llu a rank\n", name, unit->param_count, text_plural((uint64_t)unit->param_count),
               (unsigned long long)unit->numel, (unsigned long long)(unit->shard * plan->world.shard),
               (unsigned long long)unit->shard);
   text_printf(out, "  wrap %s put these together:", plan_str(plan, plan->summary.wrap));

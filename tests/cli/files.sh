@@ -66,10 +66,55 @@ said err 'smallest peak'
 expect 3 run "$model" --ranks 2 --memory 4KiB --data "$fixtures/tokens.bin"
 silent out
 expect 1 plan "$model" --ranks 3 # 8 samples a step
-expect 1 plan a.plan
-said err 'is a finished plan'
+for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' 'tune a.plan' 'predict a.plan' 'generate a.plan --weights o' 'export a.plan --to torch'; do
+  # shellcheck disable=SC2086
+  expect 1 $command
+  said err 'a.plan:1:1: error: this is a finished plan; a model is wanted here'
+  said err "it was planned from $model: give that"
+  [ "$(grep -c error err)" = 1 ] || fail "several errors of fsdpc $command"
+done
+cmp a.plan b.plan || fail 'a plan was formatted'
 expect 1 plan "$model" --ranks 2 -o no/such/folder/x.plan
 said err 'cannot write'
+
+# --- one of a thing; a byte order mark
+expect 0 plan "$model" --ranks 2 --wrap whole -o whole.plan
+said out 'Plan: 1 unit, '
+expect 0 explain whole.plan --no-costs
+said out 'parameters in 1 unit, 2 ranks'
+! grep -E '(^|[ (])1 (units|ranks|steps|layers|samples|operators)|All 1' out || fail 'one, and an s'
+expect 0 plan "$model" --ranks 1
+! grep -E '(^|[ (])1 (units|ranks|steps|layers|samples)' out || fail 'one, and an s'
+expect 0 run "$model" --ranks 1 --data "$fixtures/tokens.bin" --steps 1
+said out '1 step in'
+said err '; 1 step, seed'
+{ printf '\357\273\277' && cat a.plan; } >marked.plan
+expect 0 verify marked.plan
+expect 0 explain marked.plan
+expect 1 check marked.plan
+said err 'this is a finished plan'
+sed 's/^plan {/plan { prefetch 1001 /' "$model" >deep.fsdp
+expect 1 check deep.fsdp
+said err '"prefetch" must be at most 1000'
+
+# --- the largest value: bracketed to a hundredth, or to neighbours
+expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap block --max layers
+most=$(sed -n 's/^layers \([0-9]*\) fits$/\1/p' out) least=$(sed -n 's/^layers \([0-9]*\) does not$/\1/p' out)
+[ "$((least - most))" -le "$((most / 100 > 1 ? most / 100 : 1))" ] || fail "a wide bracket: $most to $least"
+for layers in "$most 0" "$least 3"; do
+  expect "${layers#* }" plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap block --set layers="${layers% *}"
+done
+expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap block --set d=24 --max d --json
+"$compare" fields out schema_version let step tried fits does_not_fit
+[ "$(($(sed -n 's/.*"fits": \([0-9]*\).*/\1/p' out) % 24))" = 0 ] || fail 'no multiple of 24'
+expect 1 plan "$model" --max foo
+said err 'error: model "gpt_tiny" has no let named "foo"'
+for wrong in '-o x.plan' '--dump graph' '--against a.plan'; do
+  # shellcheck disable=SC2086
+  expect 64 plan "$model" --max d $wrong
+  said err '--max finds a value'
+done
+expect 64 plan "$model" --max d=3
 
 # --- verify
 expect 0 verify a.plan

@@ -45,6 +45,20 @@ expect 64 plan x.fsdp --strategy hybrid_shard:x
 expect 64 plan x.fsdp --wrap size
 expect 64 plan x.fsdp --wrap size:-3
 expect 64 plan x.fsdp --prefetch deep
+expect 64 plan x.fsdp --executor torch
+said err 'expects native, pytorch-fsdp2-eager,'
+said err 'or pytorch-fsdp1, but got "torch"'
+said err 'did you mean pytorch-fsdp2?'
+expect 64 plan x.fsdp --executor pytorch-fsdp2-eagr
+said err 'did you mean pytorch-fsdp2-eager?'
+for name in native pytorch-fsdp2 pytorch-fsdp1-2022; do
+  for command in plan predict export; do
+    expect 0 "$command" --help
+    grep -q "^  $name  " out || fail "help of $command does not list $name"
+  done
+  expect 0 completions bash
+  grep -q -- "--executor) .*$name[ ']" out || fail "bash does not complete $name"
+done
 expect 64 plan x.fsdp --dump=grph
 said err 'did you mean graph?'
 expect 64 check x.fsdp --color sometimes

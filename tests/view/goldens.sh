@@ -66,6 +66,44 @@ golden timeline.svg draw figure2.plan --timeline OUT
 golden trace.json draw figure2.plan --trace OUT
 golden against-json.txt plan ../../models/fsdp-figure2.fsdp --against figure2.plan --json
 
+# Micro-batches of a step are drawn, counted and described once, into however many segments they fall.
+once() {
+  "$fsdpc" plan ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --checkpoint "$1" --micro-batch "$2" -o "$scratch/$2.plan" >/dev/null
+  "$fsdpc" draw "$scratch/$2.plan" --dot "$scratch/dot" >/dev/null
+  grep -E '^    n[0-9]' "$scratch/dot"
+  "$fsdpc" explain "$scratch/$2.plan" --no-costs | grep -Eo 'Nothing is computed twice|[0-9]+ operators run again'
+}
+for checkpoint in none full; do
+  once "$checkpoint" 4 >"$scratch/one"
+  once "$checkpoint" 1 >"$scratch/several"
+  if ! grep -q 'segment "last"' "$scratch/1.plan" || ! diff "$scratch/one" "$scratch/several"; then
+    echo "FAILED micro-batches in several segments, --checkpoint $checkpoint" >&2
+    failed=1
+  fi
+done
+"$fsdpc" explain "$scratch/1.plan" --why h.1.mlp.c_fc | grep -q '^h.1.mlp.c_fc: 6.00 KiB of results' || { echo "FAILED results of one micro-batch" >&2; failed=1; }
+
+# The summary's figures are those of the drawings, where streams slow each other too.
+"$fsdpc" plan ../../models/gpt2.fsdp --ranks 8 --memory 16GiB --wrap size:25M --reshard no --gather step -o "$scratch/plan" >"$scratch/summary"
+"$fsdpc" draw "$scratch/plan" --dot "$scratch/dot" >/dev/null
+sed -nE 's/^.* no +([0-9.]+ [mu]s).*/\1/p' "$scratch/summary" >"$scratch/one"
+sed -nE 's/.*gather [0-9.]+ [KMG]iB in ([0-9.]+ [mu]s).*/\1/p' "$scratch/dot" >"$scratch/several"
+if ! [ -s "$scratch/one" ] || ! diff "$scratch/one" "$scratch/several"; then
+  echo "FAILED times of gathers, told and drawn" >&2
+  failed=1
+fi
+
+# Labels: a run of parameters says where it begins; blocks are numbered all or none; the axis has the step's unit.
+fails() { echo "FAILED $1" >&2; failed=1; }
+"$fsdpc" draw "$scratch/plan" --timeline "$scratch/svg" --html "$scratch/html" >/dev/null
+grep -qE '>(h\.)?[0-9]+\.\.<' "$scratch/svg" && ! grep -qE '>(mlp|c_proj|ln_1)[^<]*\+' "$scratch/svg" || fails "names of runs of parameters"
+grep -q '<i style="--share:0\.[0-9]*"></i><span>' "$scratch/html" && grep -q 'td.bar i {[^}]*left: 70px' "$scratch/html" || fails "bars beside their figures"
+"$fsdpc" draw ../../models/llama3-8b.fsdp --ranks 8 --memory 77GiB --micro-batch 2 --checkpoint none --wrap block --strategy full_shard --timeline "$scratch/svg" --dot "$scratch/dot" >/dev/null
+[ "$(grep -c '>31</text>' "$scratch/svg")" = "$(grep -c '>9</text>' "$scratch/svg")" ] || fails "numbers of blocks"
+grep -q '> *[0-9.]* s a step<' "$scratch/svg" && grep -q '>0 s<' "$scratch/svg" || fails "the unit of the axis"
+grep -qE '<b>model[.]layers[^<]* . [0-9]+<.b>' <(sed 's|×|.|' "$scratch/dot") || fails "a space before a count"
+grep -q 'into the next block' "$scratch/dot" && ! grep -q 'label="next block"' "$scratch/dot" || fails "edges to the next block"
+
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
 same tune.csv

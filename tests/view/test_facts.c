@@ -102,8 +102,22 @@ static void test_repeats(void **state) {
   }
 }
 
+/* Three digits, whatever rounding does; and no thousand of a unit that has a next one. */
+static void test_figures(void **state) {
+  (void)state;
+  char text[32];
+  assert_string_equal(text_bytes(text, (10ull << 30) - 1), "10.0 GiB");
+  assert_string_equal(text_bytes(text, (100ull << 20) - 1), "100 MiB");
+  assert_string_equal(text_bytes(text, (1ull << 30) - 1), "1.00 GiB");
+  assert_string_equal(text_bytes(text, 1023), "1023 B");
+  assert_string_equal(text_time(text, 999.9e3), "1.00 ms");
+  assert_string_equal(text_time(text, 9.994e6), "9.99 ms");
+  assert_string_equal(text_count(text, 999), "999");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_peak), cmocka_unit_test(test_owners),
-                                     cmocka_unit_test(test_ceilings), cmocka_unit_test(test_ranges), cmocka_unit_test(test_repeats)};
+                                     cmocka_unit_test(test_ceilings), cmocka_unit_test(test_ranges), cmocka_unit_test(test_repeats),
+                                     cmocka_unit_test(test_figures)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,6 +54,21 @@ sed 's/^\("[^"]*",\)\{9\}//' "$scratch/priced.csv" | tail -n +2 | awk -F, '
 grep -q 'USD a million tokens' "$scratch/priced.html" || fail "the plot says nothing of money"
 grep -q 'Why their neighbours lost' "$scratch/plot.html" || fail "the page does not say why neighbours lost"
 
+
+# Clusters are told apart, axes have round numbers, and what is chosen reads as options take it.
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --cluster models/clusters/dgx-h100.fsdp,models/clusters/v100-box.fsdp --ranks 4 --micro-batch 1,2 --memory 64MiB \
+  --strategy hybrid_shard:2 --wrap size:5000 --html "$scratch/clusters.html" >"$scratch/clusters.txt"
+grep -q '4 ranks on models/clusters/v100-box.fsdp</span>' "$scratch/clusters.html" || fail "no legend of clusters"
+[ "$(grep -oE '(circle|path).* fill="#[0-9a-f]*" opacity' "$scratch/clusters.html" | grep -oE '#[0-9a-f]{6}' | sort -u | wc -l)" = 2 ] || fail "two clusters in one colour"
+grep -q '<path d=' "$scratch/clusters.html" || fail "two clusters in one shape"
+grep -q 'log scale' "$scratch/clusters.html" || fail "the scale of time"
+grep -E 'text-anchor="middle".*>[0-9.]+ [num]?s<' "$scratch/clusters.html" >"$scratch/ticks"
+[ "$(wc -l <"$scratch/ticks")" -ge 3 ] && ! grep -vE '>([125]0*|[0-9]{0,2}\.?[05]|[0-9]{1,3}) [num]?s<' "$scratch/ticks" || fail "ticks of time: $(cat "$scratch/ticks")"
+grep -q ' hybrid_shard:2 ' "$scratch/clusters.txt" || fail "the F of hybrid_shard"
+"$fsdpc" tune models/gpt2.fsdp --ranks 8 --memory 40GiB --micro-batch 4 --prefetch 1 --strategy full_shard --wrap size:25000000,size:60000000 >"$scratch/wraps.txt"
+grep -q "^  wrap size:" "$scratch/wraps.txt" || fail "no size lost"
+if grep -oE 'wrap size:[^ :,]*' "$scratch/wraps.txt" | grep -vE 'size:(25|60)000000$'; then fail "units' sizes as nobody gave them"; fi
+
 code=0
 "$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --memory 10KiB >"$scratch/none.txt" || code=$?
 [ "$code" = 3 ] || fail "nothing fits, but exit code $code"

@@ -74,14 +74,30 @@
   const fill = slice => color(slice[S.STREAM] ? streamColors[slice[S.STREAM]] : phaseColors[slice[S.PHASE]]);
   const clip = v => Math.min(Math.max(v, LEFT), state.width - RIGHT);
 
+  // Tails of a dotted name; of a run of parameters ("h.3.mlp.c_proj+20") what tells where it begins.
+  const pieces = text => {
+    const parts = text.split('.'), number = text.includes('+') ? parts.findIndex(part => /^\d+$/.test(part)) : -1;
+    const tails = parts.map((_, k) => parts.slice(k).join('.'));
+    return number < 0 ? tails : [...tails.slice(0, number + 1), parts.slice(0, number + 1).join('.') + '..', parts[number] + '..'];
+  };
+
+  // Blocks are numbered where all numbers fit, in a smaller size before none.
+  const digits = Math.max(1, ...data.units.flatMap(unit => unit[0].split('.').filter(part => /^\d+$/.test(part)).map(part => part.length)));
+
   const label = (g, text, a, b, y, ink) => {
-    const room = Math.min(b, state.width - RIGHT) - Math.max(a, LEFT) - 8;
-    for (let rest = text; rest; rest = rest.includes('.') ? rest.slice(rest.indexOf('.') + 1) : '') {
-      if (g.measureText(rest).width > room) continue;
-      g.fillStyle = ink;
-      g.textAlign = 'center';
-      g.fillText(rest, (Math.max(a, LEFT) + Math.min(b, state.width - RIGHT)) / 2, y);
-      return;
+    const room = Math.min(b, state.width - RIGHT) - Math.max(a, LEFT) - 8, font = g.font;
+    for (const rest of pieces(text)) {
+      const number = /^\d+$/.test(rest), widest = number ? '9'.repeat(digits) : rest;
+      const small = number && g.measureText(widest).width > room;
+      if (small) g.font = font.replace('12px', '9px');
+      if (g.measureText(widest).width <= room + (small ? 6 : 0)) {
+        g.fillStyle = ink;
+        g.textAlign = 'center';
+        g.fillText(rest, (Math.max(a, LEFT) + Math.min(b, state.width - RIGHT)) / 2, y);
+        g.font = font;
+        return;
+      }
+      g.font = font;
     }
   };
 
