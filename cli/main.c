@@ -74,7 +74,7 @@ static int run_command(CommandId id, int argc, char **argv) {
     help_command(id, stderr);
   } else if (operands->count > command->most) {
     usage_error(NULL, "unexpected operand \"%s\"", operands->data[command->most]);
-  } else {
+  } else if (paths_check(&cli)) {
     code = command->run(&cli);
   }
 done:

@@ -31,6 +31,8 @@ typedef enum {
   OPTION_COUNT
 } OptionId;
 
+typedef enum { PATH_NONE, PATH_READ, PATH_WRITTEN } PathUse;
+
 typedef struct OptionInfo {
   const char *name, *value, *help; /* value NULL: takes none */
   char letter;                     /* 0: none */
