@@ -68,6 +68,23 @@ expect 0 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --
 [ -e hf/model.safetensors.index.json ] || fail 'no index'
 expect 1 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --max-file 20KB
 said err 'exists; --force'
+# One set of weights in a folder: others are refused, and with --force removed when the new ones are whole.
+exported() { # CODE ARGUMENT...: to ./one, from step 20
+  local code=$1
+  shift
+  expect "$code" export "$fixtures/gpt-tiny.fsdp" one --to safetensors --weights $step "$@"
+}
+exported 0
+exported 1 --max-file 20KB
+said err 'one/model.safetensors exists; --force'
+exported 0 --max-file 20KB --force
+[ ! -e one/model.safetensors ] && [ "$(ls one/model-*)" = "$(sort out)" ] || fail 'old weights beside new ones'
+exported 1
+said err 'exists; --force'
+exported 0 --max-file 40KB --force
+[ "$(ls one/model-*)" = "$(sort out)" ] || fail 'old parts beside new ones'
+exported 0 --force
+[ "$(ls -A one)" = model.safetensors ] || fail 'old parts beside new weights'
 expect 0 export "$fixtures/gpt-tiny.fsdp" half --to safetensors --weights gpt-tiny-4.weights --dtype bf16
 [ "$(stat -c %s half/model.safetensors)" -lt "$(stat -c %s gpt-tiny-4.weights/model.safetensors)" ] || fail 'bf16 is not smaller'
 train from-hf "$fixtures/gpt-tiny.fsdp" --ranks 2 --init hf
