@@ -4,15 +4,27 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* --- the parent ------------------------------------------------------------------------------------------------------ */
+
+/* Weights that no run of ours left: its checkpoints would stand beside them. */
+static bool check_foreign_weights(Arena *arena, const char *dir, Failure *failure) {
+  static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *path = arena_printf(arena, "%s/%s", dir, names[i]);
+    if (access(path, F_OK) == 0)
+      return fail(failure, RUN_INVALID, "save: %s is not of this run, which would write over it; save elsewhere, or remove it", path);
+  }
+  return true;
+}
 
 bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   const char *newest = NULL, *path = job->checkpoint.path;
   if (options->save_dir == NULL || !train_leads(options)) return true;
   if (!folder_latest(arena, options->save_dir, UINT64_MAX, &newest, failure)) return false;
-  if (newest == NULL) return true;
+  if (newest == NULL) return check_foreign_weights(arena, options->save_dir, failure);
   const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
   struct stat here, there;
   if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&

@@ -62,6 +62,15 @@ sed 's/causal/full/' "$fixtures/gpt-tiny.fsdp" >full.fsdp
 expect 1 generate full.fsdp --weights gpt-tiny-2.weights
 said err '"h.0.attn.attention" sees tokens that are still to come'
 
+# Weights that are somebody's own are not written over.
+for name in model.safetensors model.safetensors.index.json; do
+  rm -rf foreign && mkdir foreign && cp gpt-tiny-4.weights/model.safetensors foreign/$name
+  expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 1 --data "$fixtures/tokens.bin" --save foreign
+  said err "foreign/$name is not of this run"
+  cmp foreign/$name gpt-tiny-4.weights/model.safetensors || fail 'weights of others were written over'
+  [ "$(ls -A foreign)" = $name ] || fail 'a refused run wrote into the folder'
+done
+
 # A checkpoint of 4 ranks exports to Hugging Face's files, which initialise as the weights themselves do.
 step=gpt-tiny-4.weights/step-00000020
 expect 0 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --max-file 20KB
