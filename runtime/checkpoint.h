@@ -124,9 +124,10 @@ bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const ch
 /* index_read, then opens and checks every file. On failure nothing stays open. */
 bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
                      Failure *failure);
-/* This rank's shard, from whichever files hold it; every tensor that is read is checked against its checksum. */
+/* This rank's shard, from whichever files hold it, of what the plan keeps up to `last`; every tensor that is read is checked
+ * against its checksum. */
 bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitRanges *ranges, Backend *backend,
-                     Failure *failure);
+                     StateKind last, Failure *failure);
 /* All of one parameter. */
 bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t param, float *out, Failure *failure);
 void checkpoint_close(Checkpoint *checkpoint);

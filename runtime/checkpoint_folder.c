@@ -150,7 +150,7 @@ bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **
     return true;
   }
   if (!take_census(dir, before, &census))
-    return errno == ENOENT || fail_file(failure, "resume", dir, "cannot be listed");
+    return errno == ENOENT || fail_file(failure, "checkpoint", dir, "cannot be listed");
   if (!census.any_before) return true;
   folder_step_path(out, dir, census.before);
   *path = arena_strdup(arena, out);

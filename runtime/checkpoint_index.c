@@ -141,12 +141,12 @@ static bool check_params(const Plan *plan, const char *path, const json_t *param
     const json_t *shape = json_object_get(params, name);
     if (shape == NULL)
       return fail(failure, RUN_INVALID,
-                  "resume: %s: parameter \"%s\" of the model is not in it; it is of another model", path, name);
+                  "checkpoint: %s: parameter \"%s\" of the model is not in it; it is of another model", path, name);
     if (!same_shape(&plan->params.data[i], shape))
-      return fail(failure, RUN_INVALID, "resume: %s: parameter \"%s\" has another shape than the model's", path, name);
+      return fail(failure, RUN_INVALID, "checkpoint: %s: parameter \"%s\" has another shape than the model's", path, name);
   }
   if (json_object_size(params) == plan->params.count) return true;
-  return fail(failure, RUN_INVALID, "resume: %s: it holds %zu parameters and the model has %u; it is of another model",
+  return fail(failure, RUN_INVALID, "checkpoint: %s: it holds %zu parameters and the model has %u; it is of another model",
               path, json_object_size(params), plan->params.count);
 }
 
@@ -222,7 +222,7 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
   Standing *standing = &checkpoint->standing;
   if (!check_sum(checkpoint->index, root, failure)) return false;
   if (!number(root, "schema_version", &schema) || schema != CHECKPOINT_SCHEMA)
-    return fail(failure, RUN_INVALID, "resume: %s: a checkpoint of another version of fsdpc", checkpoint->path);
+    return fail(failure, RUN_INVALID, "checkpoint: %s: a checkpoint of another version of fsdpc", checkpoint->path);
   if (!number(root, "step", &standing->step) || !number(root, "samples", &standing->samples) ||
       !number(root, "tokens", &standing->tokens) || !number(root, "seed", &checkpoint->seed) ||
       !number(root, "data_tokens", &checkpoint->data_tokens))
@@ -259,7 +259,7 @@ static char *read_text(const char *path, size_t *bytes, Failure *failure) {
     checkpoint_damaged(path, "it is missing", failure);
   } else {
     failure->damaged = failure->code == 0 && errno_means_damage(error);
-    fail_file(failure, "resume", path, "cannot be read");
+    fail_file(failure, "checkpoint", path, "cannot be read");
   }
   return NULL;
 }

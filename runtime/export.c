@@ -2,9 +2,8 @@
  * any number of ranks, or from other .safetensors. GPT-2's matrices are turned into its (in, out). Files are written
  * under temporary names and renamed when all are on disk; the index comes after them, and then earlier weights go. */
 #include "kernels/half.h"
-#include "runtime/checkpoint.h"
-#include "runtime/pretrained.h"
 #include "runtime/runtime.h"
+#include "runtime/trained.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -32,8 +31,7 @@ typedef struct Exporter {
   const Plan *plan;
   const ExportOptions *options;
   bool gpt2;
-  Checkpoint checkpoint; /* path NULL: weights */
-  Pretrained weights;
+  Trained weights;
   uint32_t *order;     /* parameters by name */
   SafeTensor *tensors; /* parallel to order */
   OutFile *files;
@@ -48,22 +46,6 @@ static bool failed(const char *path, const char *what, Failure *failure) {
 
 /* --- what is exported ------------------------------------------------------------------------------------------------
  */
-
-static bool open_source(Arena *arena, Exporter *self, Failure *failure) {
-  const char *path = self->options->weights, *newest = NULL;
-  struct stat info;
-  if (stat(path, &info) != 0) return failed(path, "cannot be read", failure);
-  if (S_ISDIR(info.st_mode) && !folder_latest(arena, path, UINT64_MAX, &newest, failure)) return false;
-  if (newest == NULL) return pretrained_open(arena, &self->weights, self->plan, path, failure);
-  return checkpoint_open(arena, &self->checkpoint, self->plan, newest, false, failure);
-}
-
-static bool read_param(Exporter *self, uint32_t index, Failure *failure) {
-  const PlanParam *param = &self->plan->params.data[index];
-  if (self->checkpoint.path != NULL)
-    return checkpoint_read(&self->checkpoint, self->plan, index, self->values, failure);
-  return pretrained_read(&self->weights, param, index, 0, param_numel(param), self->values, failure);
-}
 
 static bool is_gpt2(const Plan *plan) {
   for (uint32_t i = 0; i < plan->params.count; i++)
@@ -227,7 +209,7 @@ static bool write_tensor(Exporter *self, const OutFile *out, FILE *file, uint32_
   const PlanParam *param = &self->plan->params.data[self->order[i]];
   uint64_t numel = self->tensors[i].numel;
   float row[1024];
-  if (!read_param(self, self->order[i], failure)) return false;
+  if (!trained_read(&self->weights, self->plan, self->order[i], self->values, failure)) return false;
   for (uint64_t first = 0; first < numel; first += 1024) {
     uint64_t n = numel - first < 1024 ? numel - first : 1024;
     const float *from = self->values + first;
@@ -292,7 +274,7 @@ static bool write_files(Arena *arena, Exporter *self, Failure *failure) {
 }
 
 static bool export_all(Arena *arena, Exporter *self, Failure *failure) {
-  if (!open_source(arena, self, failure)) return false;
+  if (!trained_open(arena, &self->weights, self->plan, self->options->weights, true, failure)) return false;
   lay_out(arena, self);
   if (self->values == NULL || self->chunk == NULL)
     return fail(failure, RUN_INVALID, "export: no memory for the largest tensor");
@@ -310,8 +292,7 @@ int runtime_export(const Plan *plan, const ExportOptions *options) {
     for (uint32_t i = 0; i < self.file_count; i++) printf("%s\n", self.files[i].path);
   free(self.values);
   free(self.chunk);
-  checkpoint_close(&self.checkpoint);
-  pretrained_close(&self.weights);
+  trained_close(&self.weights);
   arena_free(arena);
   return failure.code;
 }

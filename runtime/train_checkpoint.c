@@ -75,7 +75,7 @@ static bool try_checkpoint(Trainer *trainer, double *damaged) {
   const TrainJob *job = trainer->job;
   const RankMachine *machine = &trainer->machine;
   Failure reason = {0};
-  bool ok = checkpoint_load(&trainer->checkpoint, job->plan, machine->ranges, machine->backend, &reason);
+  bool ok = checkpoint_load(&trainer->checkpoint, job->plan, machine->ranges, machine->backend, STATE_V, &reason);
   if (!ok && (!reason.damaged || !job->resume.passes)) {
     trainer->failure = reason;
     return false;

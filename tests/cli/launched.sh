@@ -55,7 +55,7 @@ port=$((port + 1))
 together slurm 2 "${run[@]}" --save spoilt --strategy full_shard --resume auto
 [ "${codes[*]}" = '0 0' ] || { cat err.* >&2 && fail "resuming from the one before: exit codes ${codes[*]}"; }
 cat err.0 err.1 >err
-said err "warning: resume: $file: the checksum of tensor"
+said err "warning: checkpoint: $file: the checksum of tensor"
 said err 'resuming from spoilt/step-00000016, after step 16'
 "$compare" weights spoilt/model.safetensors here-2.weights/model.safetensors
 

@@ -46,9 +46,9 @@ file=damaged.weights/step-00000012/rank-00002-of-00002.safetensors
 printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 2)) conv=notrunc status=none
 expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --data "$fixtures/tokens.bin" --resume damaged.weights --quiet
 said err "$file: the checksum of tensor"
-said err 'resume from an older one'
+said err 'the checkpoint is damaged: use an older one'
 train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --resume auto
-said err "warning: resume: $file: the checksum of tensor"
+said err "warning: checkpoint: $file: the checksum of tensor"
 said err 'resuming from damaged.weights/step-00000008, after step 8'
 said err 'superseded-step-00000012'
 "$compare" weights damaged.weights/model.safetensors whole.weights/model.safetensors

@@ -104,6 +104,33 @@ train from-half "$fixtures/gpt-tiny.fsdp" --ranks 1 --init half
 expect 1 run "$fixtures/llama-tiny.fsdp" --ranks 1 --init hf --data "$fixtures/tokens.bin"
 said err 'of the model is missing'
 
+# Of a run's folder the latest weights count: a step's, where the run did not get to its end.
+sampled() { # WEIGHTS
+  expect 0 generate "$fixtures/gpt-tiny.fsdp" --weights "$1" --prompt '!!' --tokens 20 --seed 7 --gemm builtin
+}
+train latest "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 9 --save-every 4
+sampled latest.weights
+silent err
+mv out early
+sampled latest.weights/step-00000009
+cmp out early || fail "a checkpoint's weights are not those of model.safetensors"
+cp -r gpt-tiny-2.weights/step-00000020 latest.weights
+sampled latest.weights
+said err 'note: latest.weights/step-00000020 is newer than model.safetensors'
+mv out late
+sampled gpt-tiny-2.weights
+cmp out late || fail 'old weights were used'
+rm latest.weights/model.safetensors
+sampled latest.weights
+cmp out late || fail 'the newest checkpoint was not used'
+for kind in latest.weights gpt-tiny-2.weights; do
+  train "from-$kind" "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 2 --init $kind
+done
+"$compare" metrics from-latest.weights.jsonl from-gpt-tiny-2.weights.jsonl 0
+expect 1 generate "$fixtures/gpt-tiny.fsdp" --weights nowhere
+said err 'nowhere'
+expect 1 export "$fixtures/gpt-tiny.fsdp" none --to safetensors --weights nowhere
+
 # Stopped and resumed: the bits of a run that never stopped.
 train parts "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 9 --save-every 4
 train parts "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume auto --keep 2
