@@ -37,11 +37,11 @@ const char *write_file(Arena *arena, const char *path, const char *bytes, size_t
 /* The same; false after a message. */
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length);
 
-/* --- paths.c: no output may be an input, or another output. False after a message: exit 64. ----------------------------- */
+/* --- paths.c ---------------------------------------------------------------------------------------------- */
 
-/* Of what the command line names. */
-bool paths_check(const Cli *cli);
-/* Of the files that the model was read from, with those that it uses. */
+/* That no output which the command line names is an input, or another output, and that each can be written. An exit code. */
+int paths_check(const Cli *cli);
+/* That none is a file that the model was read from, with those that it uses. False after a message: EXIT_USAGE. */
 bool paths_spare_sources(const Cli *cli);
 
 /* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------ */

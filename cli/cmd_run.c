@@ -133,7 +133,7 @@ int cmd_run(Cli *cli) {
   TraceWriter writer;
   const char *trace = option_text(&cli->options, OPTION_TRACE, NULL);
   if (!read_options(cli, &train)) return EXIT_USAGE;
-  if (trace && !trace_writer_open(cli, trace, &writer)) return EXIT_INVALID;
+  if (trace) writer = trace_writer(cli, trace);
   train.observer = trace ? &writer.observer : NULL;
   int trouble = heed_launcher(cli, &launcher);
   if (trouble != EXIT_OK) return trouble;

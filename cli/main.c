@@ -74,8 +74,9 @@ static int run_command(CommandId id, int argc, char **argv) {
     help_command(id, stderr);
   } else if (operands->count > command->most) {
     usage_error(NULL, "unexpected operand \"%s\"", operands->data[command->most]);
-  } else if (paths_check(&cli)) {
-    code = command->run(&cli);
+  } else {
+    code = paths_check(&cli);
+    if (code == EXIT_OK) code = command->run(&cli);
   }
 done:
   arena_free(cli.arena);

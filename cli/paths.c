@@ -1,14 +1,16 @@
-/* Owns: the paths that a command line names for output, compared with those it names for input before anything is written:
- * a mistyped output must not cost the data, the model or the plan that it was to be made from. Which options name what stands in
- * options.def; operands are read. */
+/* Owns: the paths that a command line names for output, looked at before any work: they are compared with those it names for
+ * input, since a mistyped output must not cost the data, the model or the plan that it was to be made from, and can be written
+ * to, since minutes of work must not end without a result. Which options name what stands in options.def; operands are read. */
 #include "cli/cli.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fnmatch.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MOST_DEPTH = 32 };
 
@@ -36,7 +38,7 @@ static bool same_file(const struct stat *a, const struct stat *b) {
 }
 
 static const char *output_of(const Cli *cli, OptionId id) {
-  return uses[id].use == PATH_WRITTEN ? option_text(&cli->options, id, NULL) : NULL;
+  return uses[id].use == PATH_WRITTEN || uses[id].use == PATH_OPENED ? option_text(&cli->options, id, NULL) : NULL;
 }
 
 /* --- inputs -------------------------------------------------------------------------------------------- */
@@ -104,15 +106,25 @@ static const char *find_output(const Cli *cli, int id, const char *output) {
   return NULL;
 }
 
-bool paths_check(const Cli *cli) {
+/* As write_file would find it: files are renamed into their folder, all else is opened. Where a link leads to nothing, that is left to see. */
+static bool can_write(const Cli *cli, const char *path) {
+  struct stat info, link;
+  bool exists = stat(path, &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return errno = EISDIR, false;
+  if (lstat(path, &link) == 0 && !S_ISREG(link.st_mode)) return !exists || access(path, W_OK) == 0;
+  return access(dirname(arena_strdup(cli->arena, path)), W_OK | X_OK) == 0;
+}
+
+int paths_check(const Cli *cli) {
   for (int id = 0; id < OPTION_COUNT; id++) {
     struct stat info;
     const char *output = output_of(cli, (OptionId)id), *other;
     if (!output) continue;
-    if ((other = find_output(cli, id, output)) != NULL) return refuse((OptionId)id, output, "output", other), false;
-    if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse((OptionId)id, output, "input", other), false;
+    if ((other = find_output(cli, id, output)) != NULL) return refuse((OptionId)id, output, "output", other);
+    if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse((OptionId)id, output, "input", other);
+    if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("cannot write %s: %s", output, strerror(errno));
   }
-  return true;
+  return EXIT_OK;
 }
 
 bool paths_spare_sources(const Cli *cli) {

@@ -119,6 +119,16 @@ said err 'apt-get install graphviz'
 [ ! -e none.svg ] || fail 'a picture without Graphviz'
 expect 0 draw "$model" --ranks 4 --dot b.dot
 
+# --- what cannot be written is said before the work, not after it
+for output in no/such/folder/x linked; do
+  expect 1 tune "$model" --csv $output
+  said err "cannot write $output: "
+  silent out
+  expect 1 run a.plan --data "$fixtures/tokens.bin" --trace $output
+  said err "cannot write $output: "
+  silent out
+done
+
 # --- no output is an input, by any name, or another output; nothing is written
 spared() { # FILE ARGUMENT...
   local file=$1

@@ -44,6 +44,16 @@ said err 'a step of 512 samples cannot be split into micro-batches of 3 on 8 ran
 expect 1 predict "${policy[@]}" --ranks 7
 said err 'cannot be split into micro-batches of 1 on 7 ranks'
 
+# What cannot be written is found before anything is measured; an interrupt is one.
+before=$SECONDS
+expect 1 profile -o no/such/folder/x
+said err 'cannot write no/such/folder/x: No such file or directory'
+[ $((SECONDS - before)) -lt 5 ] || fail 'profile measured first'
+code=0
+timeout --preserve-status -s INT 2 "$fsdpc" profile --ranks 2 >out 2>err || code=$?
+[ "$code" = 130 ] || fail "profile, interrupted: exit code $code"
+[ "$(cat err)" = 'fsdpc: error: stopped by signal 2 (Interrupt)' ] || { cat err >&2 && fail 'not one message'; }
+
 expect 0 profile --ranks 2 -o here.fsdp
 expect 0 fmt --check here.fsdp
 expect 0 plan "$root/models/quickstart.fsdp" --cluster "$PWD/here.fsdp"
