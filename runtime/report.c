@@ -2,6 +2,7 @@
 #include "runtime/report.h"
 
 #include "base/text.h"
+#include "runtime/lock.h"
 #include "runtime/tensorboard.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -211,10 +213,20 @@ static long after_last_line(FILE *file) {
   return after;
 }
 
+/* Cut only once it is ours: lines of two runs would make none that can be read. Pipes and devices may be shared. */
+static bool take_metrics(FILE *file, const char *path, bool goes_on, Failure *failure) {
+  struct stat info;
+  if (file == NULL || fstat(fileno(file), &info) != 0) return fail_file(failure, "metrics", path, "cannot be opened");
+  if (!S_ISREG(info.st_mode)) return true;
+  if (!lock_take(fileno(file)))
+    return fail(failure, RUN_INVALID, "metrics: %s: another run is writing to it; stop it or name another file", path);
+  return ftruncate(fileno(file), goes_on ? after_last_line(file) : 0) == 0 ||
+         fail_file(failure, "metrics", path, "cannot be written");
+}
+
 FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure) {
-  FILE *file = fopen(path, goes_on ? "a+e" : "we");
-  if (file != NULL && (!goes_on || ftruncate(fileno(file), after_last_line(file)) == 0)) return file;
-  fail_file(failure, "metrics", path, "cannot be opened");
+  FILE *file = fopen(path, goes_on ? "a+e" : "ae");
+  if (take_metrics(file, path, goes_on, failure)) return file;
   if (file != NULL) fclose(file);
   return NULL;
 }
