@@ -159,3 +159,11 @@ grep -q 'param p0 "wte.weight" .* decay no' out || fail 'no_decay has no effect'
 sed 's/no_decay wte wpe/no_decay wtf/' lion.fsdp >typo.fsdp
 expect 1 check typo.fsdp
 said err 'matches no parameter'
+
+# On a terminal progress is one line, however narrow: what does not fit is left out.
+for columns in 200 60; do
+  (unset CI && TERM=xterm script -qec "stty cols $columns && '$fsdpc' run '$fixtures/gpt-tiny.fsdp' --ranks 1 --data '$fixtures/tokens.bin'" /dev/null) </dev/null >typed
+  tr '\r' '\n' <typed | sed -n 's/\x1b\[K//; /^step/p' >lines
+  awk -v most="$columns" 'length >= most { wide = 1 } END { exit wide || !NR }' lines || { cat lines >&2 && fail "progress is wider than $columns columns"; }
+done
+tail -n 1 lines | grep -qE 'step +20/20  loss [0-9.]+  norm [0-9.]+  lr [0-9.e+-]+' || fail "progress: $(tail -n 1 lines)"
