@@ -78,11 +78,11 @@ static int heed_launcher(Cli *cli, Launcher *launcher) {
   Failure failure = {0};
   int64_t ranks = 0;
   if (!launcher_detect_here(launcher, &failure)) return cli_error("%s", failure.text);
-  if (launcher->ranks == 1) return EXIT_OK;
+  if (launcher->name == NULL) return EXIT_OK;
   if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_STEPS, &ranks)) return EXIT_USAGE;
   if (ranks != 0 && ranks != (int64_t)launcher->ranks)
-    return usage_error("leave --ranks out under a launcher", "--ranks is %lld, but %s started %u processes",
-                       (long long)ranks, launcher->name, launcher->ranks);
+    return usage_error("leave --ranks out under a launcher", "--ranks is %lld, but %s started %u process%s, each of them one rank",
+                       (long long)ranks, launcher->name, launcher->ranks, launcher->ranks == 1 ? "" : "es");
   if (ranks == 0)
     vec_push(cli->arena, &cli->options.given[OPTION_RANKS], arena_printf(cli->arena, "%u", launcher->ranks));
   return EXIT_OK;
