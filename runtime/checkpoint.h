@@ -21,6 +21,8 @@
 #include "runtime/safetensors.h"
 #include "runtime/scaler.h"
 
+#include <jansson.h>
+
 enum { CHECKPOINT_PATH_BYTES = 4096, CHECKPOINT_SCHEMA = 1 };
 
 /* What is kept of a parameter. */
@@ -113,6 +115,7 @@ typedef struct Checkpoint {
   Standing standing;
   uint64_t seed, data_tokens;
   const char *optimizer, *order;
+  VEC(const char *) changes; /* to train on: "lr is 0.001, and was 0.003 at the checkpoint" */
   CheckpointFile *files;
   Safetensors *opened; /* one a file */
   uint32_t file_count;
@@ -133,6 +136,14 @@ bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t pa
 void checkpoint_close(Checkpoint *checkpoint);
 /* fail(): a checkpoint's file is not as it was written. */
 bool checkpoint_damaged(const char *path, const char *what, Failure *failure);
+
+/* --- the recipe in it (checkpoint_recipe.c) ------------------------------------------------------------------------
+ */
+
+/* Owned by the caller. */
+json_t *recipe_pack(const Plan *plan);
+/* Fills in checkpoint->changes. stored: what recipe_pack gave; NULL in older checkpoints. */
+void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored);
 
 /* --- choosing (checkpoint_choose.c) --------------------------------------------------------------------------------
  */

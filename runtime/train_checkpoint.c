@@ -46,6 +46,7 @@ static void say_resume(const TrainJob *job) {
     fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
             (unsigned long long)job->data.count, (unsigned long long)from->data_tokens,
             (unsigned long long)from->standing.samples);
+  for (uint32_t i = 0; i < from->changes.count; i++) fprintf(stderr, "note: %s\n", from->changes.data[i]);
 }
 
 static bool open_newest(Arena *arena, TrainJob *job, const char *dir, bool passes, Failure *failure) {
