@@ -217,12 +217,16 @@ ExecutorWorld executor_world(const Graph *graph, const PlannerOptions *options) 
   int64_t shard = settings->strategy == STRATEGY_HYBRID_SHARD ? settings->shard : settings->strategy == STRATEGY_NO_SHARD ? 1 : ranks;
   return (ExecutorWorld){.ranks = (uint32_t)ranks,
                          .shard = (uint32_t)shard,
-                         .ranks_per_node = (uint32_t)(per_node < ranks ? per_node : ranks),
+                         .ranks_per_node = (uint32_t)(per_node < ranks || options->ranks_per_node ? per_node : ranks),
                          .micro_batch = micro,
                          .accumulation = accumulation > 0 ? accumulation : 1};
 }
 
 bool executor_check_step(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
+  if (world->ranks % world->ranks_per_node) {
+    diag_error(sink, SPAN_NONE, "%u ranks do not fill nodes of %u", world->ranks, world->ranks_per_node);
+    return false;
+  }
   uint64_t samples = graph->recipe.samples_per_step, micro = settings->micro_batch > 0 ? (uint64_t)settings->micro_batch : 1;
   uint64_t least = world->ranks * micro;
   if (samples % least == 0) return true;
@@ -238,8 +242,6 @@ static bool check_asked(DiagSink *sink, const Grid *g) {
   if (asked->strategy == STRATEGY_SHARD_OPTIM)
     diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)),
               "shard_grad_op is the nearest");
-  if (g->world.ranks % g->world.ranks_per_node)
-    diag_error(sink, SPAN_NONE, "%u ranks do not fill nodes of %u", g->world.ranks, g->world.ranks_per_node);
   executor_check_step(sink, g->graph, asked, &g->world);
   return sink->errors == errors;
 }

@@ -64,6 +64,7 @@ bool train_open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   if ((newest || options->restarted) && !open_newest(arena, job, options->save_dir, true, failure)) return false;
   if (newest || options->resume == NULL || job->checkpoint.path != NULL)
     return true; /* perhaps without: the first start of a run that may be restarted */
+  if (access(options->resume, F_OK) != 0) return fail_file(failure, "resume", options->resume, "cannot be found");
   if (!open_newest(arena, job, options->resume, false, failure)) return false;
   return job->checkpoint.path != NULL ||
          fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", options->resume);

@@ -186,7 +186,7 @@ static void other_runs_are_refused(void **state) {
   plan = bigram_plan(scratch->arena, &(BigramOptions){2, 1, 6, 1, STEPS, false, false, false});
   plan->params.data[0].name = plan_intern(scratch->arena, plan, "other.weight");
   refused(scratch, plan, out, "parameter \"other.weight\" of the model is not in it");
-  refused(scratch, plan, scratch_path(scratch, "nowhere"), "there is no checkpoint in it");
+  refused(scratch, plan, scratch_path(scratch, "nowhere"), "cannot be found: No such file or directory");
   refused(scratch, plan, "auto", "add --save DIR");
   mkdir(scratch_path(scratch, "empty"), 0700);
   refused(scratch, plan, scratch_path(scratch, "empty"), "there is no checkpoint in it");
