@@ -169,5 +169,6 @@ int cmd_tune(Cli *cli) {
   else
     tune_print(&tune, stdout);
   if (!write_text(&tune, OPTION_CSV, tune_csv) || !write_text(&tune, OPTION_HTML, tune_html)) return EXIT_INVALID;
-  return tune.front.count ? EXIT_OK : EXIT_NO_FIT;
+  fflush(stdout);
+  return tune.front.count ? EXIT_OK : tune_explain(&tune);
 }
