@@ -346,7 +346,7 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (options->init_path != NULL &&
       !trained_open(arena, &job->init, job->plan, options->init_path, train_leads(options), failure))
     return false;
-  if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
+  if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, job->steps, failure) ||
                                     (train_leads(options) && !folder_lock(options->save_dir, &job->save_lock, failure))))
     return false;
   return open_eval(arena, job, failure) && train_open_resume(arena, job, failure) && train_check_save_folder(arena, job, failure) &&

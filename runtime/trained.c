@@ -6,25 +6,34 @@
 
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static bool is_folder(const char *path) {
   struct stat info;
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Of two files, of which the second is written no earlier where a run ends well. */
-static bool is_newer(const struct stat *a, const struct stat *b) {
-  return a->st_mtim.tv_sec != b->st_mtim.tv_sec ? a->st_mtim.tv_sec > b->st_mtim.tv_sec : a->st_mtim.tv_nsec > b->st_mtim.tv_nsec;
+/* Whether model.safetensors was written at the end of the run. Where it states no step, as others' do not, its time tells. */
+static bool is_as_late(Arena *arena, const char *weights, const char *newest) {
+  Safetensors file;
+  Failure ignored = {0};
+  struct stat one, two;
+  uint64_t step;
+  if (!safetensors_open(arena, &file, weights, &ignored)) return false;
+  safetensors_close(&file);
+  if (file.step != SAFETENSORS_NO_STEP && folder_step_of(newest, &step)) return file.step >= step;
+  if (stat(weights, &one) != 0 || stat(arena_printf(arena, "%s/checkpoint.json", newest), &two) != 0) return false;
+  return one.st_mtim.tv_sec != two.st_mtim.tv_sec ? one.st_mtim.tv_sec > two.st_mtim.tv_sec : one.st_mtim.tv_nsec >= two.st_mtim.tv_nsec;
 }
 
 /* The checkpoint that a folder stands for; NULL: its files. */
 static bool find_checkpoint(Arena *arena, const char *dir, bool speaks, const char **newest, Failure *failure) {
-  struct stat index, weights;
+  const char *weights = arena_printf(arena, "%s/model.safetensors", dir);
   *newest = NULL;
   if (!is_folder(dir)) return true;
   if (!folder_latest(arena, dir, UINT64_MAX, newest, failure)) return false;
-  if (*newest == NULL || stat(arena_printf(arena, "%s/model.safetensors", dir), &weights) != 0) return true;
-  if (stat(arena_printf(arena, "%s/checkpoint.json", *newest), &index) == 0 && !is_newer(&index, &weights))
+  if (*newest == NULL || access(weights, F_OK) != 0) return true;
+  if (is_as_late(arena, weights, *newest))
     *newest = NULL;
   else if (speaks)
     fprintf(stderr, "note: %s is newer than model.safetensors beside it, and is what is used\n", *newest);

@@ -1,5 +1,5 @@
 /* Owns: weights as commands name them: .safetensors, ours or Hugging Face's, a checkpoint, or the folder of a run, of which
- * the latest weights count: those of its newest checkpoint, unless model.safetensors was written after that. */
+ * the latest weights count: those of its newest checkpoint, unless model.safetensors is of as late a step. */
 #ifndef FSDPC_RUNTIME_TRAINED_H
 #define FSDPC_RUNTIME_TRAINED_H
 
