@@ -37,6 +37,13 @@ const char *write_file(Arena *arena, const char *path, const char *bytes, size_t
 /* The same; false after a message. */
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length);
 
+/* --- paths.c ---------------------------------------------------------------------------------------------- */
+
+/* That no output which the command line names is an input, or another output, and that each can be written. An exit code. */
+int paths_check(const Cli *cli);
+/* That none is a file that the model was read from, with those that it uses. False after a message: EXIT_USAGE. */
+bool paths_spare_sources(const Cli *cli);
+
 /* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------ */
 
 typedef struct Planned {

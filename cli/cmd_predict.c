@@ -5,6 +5,15 @@
 
 #include <jansson.h>
 
+/* What reserved memory is compared with: a budget stands for the device, as in `plan`. */
+static double limit_of(const PlanSettings *settings, const ExecutorPrediction *p) {
+  return settings->memory_bytes ? (double)settings->memory_bytes : p->capacity_bytes;
+}
+
+static void heed_budget(const PlanSettings *settings, ExecutorPrediction *p) {
+  if (settings->memory_bytes) p->fits = p->host_fits && p->reserved_bytes <= (double)settings->memory_bytes;
+}
+
 static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                        const ExecutorPrediction *p) {
   json_t *object =
@@ -16,6 +25,7 @@ static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                 p->states_bytes, "saved_bytes", p->saved_bytes, "fits", p->fits);
   json_object_set_new(object, "host_bytes", json_real(p->host_bytes));
   json_object_set_new(object, "capacity_bytes", json_real(p->capacity_bytes));
+  json_object_set_new(object, "budget_bytes", json_real(limit_of(settings, p)));
   json_object_set_new(object, "block",
                       json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward_ns", p->block_forward_ns, "backward_ns",
                                 p->block_backward_ns, "recompute_ns", p->block_recompute_ns, "gather_ns",
@@ -41,7 +51,7 @@ static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
   printf("  head      %s; optimizer %s\n", text_time(a, p->head_ns), text_time(b, p->update_ns));
   printf("  memory    peak %s active, %s reserved of %s; states %s, saved %s: %s\n",
          text_bytes(a, (uint64_t)p->active_bytes), text_bytes(b, (uint64_t)p->reserved_bytes),
-         text_bytes(c, (uint64_t)p->capacity_bytes), text_bytes(d, (uint64_t)p->states_bytes),
+         text_bytes(c, (uint64_t)limit_of(settings, p)), text_bytes(d, (uint64_t)p->states_bytes),
          text_bytes(e, (uint64_t)p->saved_bytes), p->fits ? "fits" : "does not fit");
   if (p->host_bytes > 0)
     printf("  host      %s of parameters, gradients and moments%s\n", text_bytes(a, (uint64_t)p->host_bytes),
@@ -59,8 +69,10 @@ int cmd_predict(Cli *cli) {
   int code = compile_settings(cli, cli->options.operands.data[0], &graph, &options);
   if (code != EXIT_OK) return code;
   world = executor_world(graph, &options);
-  bool good = executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction);
+  bool good = executor_check_step(&cli->sink, graph, &options.settings, &world) &&
+              executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
+  heed_budget(&options.settings, &prediction);
   if (option_given(&cli->options, OPTION_JSON))
     print_json(&options.settings, &world, &prediction);
   else

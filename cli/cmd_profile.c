@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "cli/profile.h"
+#include "runtime/failure.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -111,11 +112,14 @@ static bool write_formatted(Cli *cli, const char *path, const Text *text) {
 int cmd_profile(Cli *cli) {
   int64_t ranks = usable_cores() > 1 ? 2 : 1, threads = 0;
   ProfileResult result;
+  Failure failure = {0};
   if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks) ||
       !option_integer(&cli->options, OPTION_THREADS, 1, MOST_THREADS, &threads))
     return EXIT_USAGE;
-  const char *failure = profile_measure(cli->arena, (uint32_t)ranks, (uint32_t)threads, &result);
-  if (failure) return cli_error("cannot measure: %s", failure);
+  if (!profile_measure(cli->arena, (uint32_t)ranks, (uint32_t)threads, &result, &failure)) {
+    if (*failure.text) cli_error("cannot measure: %s", failure.text);
+    return failure.code;
+  }
   uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2 / (uint64_t)ranks;
   Text text = {.arena = cli->arena};
   write_cluster(&text, &result, processor(cli->arena), memory);

@@ -78,11 +78,11 @@ static int heed_launcher(Cli *cli, Launcher *launcher) {
   Failure failure = {0};
   int64_t ranks = 0;
   if (!launcher_detect_here(launcher, &failure)) return cli_error("%s", failure.text);
-  if (launcher->ranks == 1) return EXIT_OK;
+  if (launcher->name == NULL) return EXIT_OK;
   if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_STEPS, &ranks)) return EXIT_USAGE;
   if (ranks != 0 && ranks != (int64_t)launcher->ranks)
-    return usage_error("leave --ranks out under a launcher", "--ranks is %lld, but %s started %u processes",
-                       (long long)ranks, launcher->name, launcher->ranks);
+    return usage_error("leave --ranks out under a launcher", "--ranks is %lld, but %s started %u process%s, each of them one rank",
+                       (long long)ranks, launcher->name, launcher->ranks, launcher->ranks == 1 ? "" : "es");
   if (ranks == 0)
     vec_push(cli->arena, &cli->options.given[OPTION_RANKS], arena_printf(cli->arena, "%u", launcher->ranks));
   return EXIT_OK;
@@ -133,7 +133,7 @@ int cmd_run(Cli *cli) {
   TraceWriter writer;
   const char *trace = option_text(&cli->options, OPTION_TRACE, NULL);
   if (!read_options(cli, &train)) return EXIT_USAGE;
-  if (trace && !trace_writer_open(cli, trace, &writer)) return EXIT_INVALID;
+  if (trace) writer = trace_writer(cli, trace);
   train.observer = trace ? &writer.observer : NULL;
   int trouble = heed_launcher(cli, &launcher);
   if (trouble != EXIT_OK) return trouble;

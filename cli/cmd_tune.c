@@ -28,14 +28,20 @@ uint32_t tune_neighbour(const Tune *t, uint32_t p, int d, uint32_t v) {
   return p + (v - now) * stride;
 }
 
-/* --ranks 8,16 --ranks 32 */
-static void split_values(Cli *cli, TuneDim *dim) {
+/* --ranks 8,16 --ranks 32. False after a message. */
+static bool split_values(Cli *cli, TuneDim *dim) {
   const Words *given = &cli->options.given[dim->option];
   for (uint32_t g = 0; g < given->count; g++) {
     char *rest = arena_strdup(cli->arena, given->data[g]);
-    for (char *one = strsep(&rest, ","); one; one = strsep(&rest, ","))
-      if (*one) vec_push(cli->arena, &dim->values, one);
+    for (char *one = strsep(&rest, ","); one; one = strsep(&rest, ",")) {
+      if (!*one)
+        return usage_error(NULL, "option --%s expects values with a comma between, but got \"%s\"", option_info(dim->option)->name,
+                           given->data[g]),
+               false;
+      vec_push(cli->arena, &dim->values, one);
+    }
   }
+  return true;
 }
 
 static void add(Tune *t, int d, const char *value) {
@@ -124,7 +130,7 @@ static int make_grid(Tune *t) {
   uint64_t count = 1;
   for (int d = 0; d < TUNE_DIMS; d++) {
     t->dims[d].option = dim_options[d];
-    split_values(t->cli, &t->dims[d]);
+    if (!split_values(t->cli, &t->dims[d])) return EXIT_USAGE;
   }
   if (!check_values(t)) return EXIT_USAGE;
   int code = compile_graphs(t);
@@ -163,5 +169,6 @@ int cmd_tune(Cli *cli) {
   else
     tune_print(&tune, stdout);
   if (!write_text(&tune, OPTION_CSV, tune_csv) || !write_text(&tune, OPTION_HTML, tune_html)) return EXIT_INVALID;
-  return tune.front.count ? EXIT_OK : EXIT_NO_FIT;
+  fflush(stdout);
+  return tune.front.count ? EXIT_OK : tune_explain(&tune);
 }

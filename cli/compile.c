@@ -19,7 +19,7 @@ FrontendOptions compile_options(const Cli *cli) {
 int compile_graph(Cli *cli, const char *path, Graph **graph) {
   FrontendOptions options = compile_options(cli);
   *graph = frontend_compile(cli->arena, &cli->sources, &cli->sink, path, &options);
-  if (*graph) return EXIT_OK;
+  if (*graph) return paths_spare_sources(cli) ? EXIT_OK : EXIT_USAGE;
   cli_print_diags(cli);
   return EXIT_INVALID;
 }

@@ -52,10 +52,11 @@ static int finish_output(int code) {
   return code == EXIT_OK ? EXIT_INVALID : code;
 }
 
-static bool color_is_known(const Options *options) {
+/* Of options that many commands take. */
+static bool check_shared(const Options *options) {
   static const char *const words[] = {"auto", "always", "never"};
   int which;
-  return option_word(options, OPTION_COLOR, words, 3, &which);
+  return option_word(options, OPTION_COLOR, words, 3, &which) && option_pairs(options, OPTION_SET);
 }
 
 static int run_command(CommandId id, int argc, char **argv) {
@@ -65,7 +66,7 @@ static int run_command(CommandId id, int argc, char **argv) {
   cli.sink.sources = &cli.sources;
   int code = EXIT_USAGE;
   const Words *operands = &cli.options.operands;
-  if (!options_parse(cli.arena, id, argc, argv, &cli.options) || !color_is_known(&cli.options)) goto done;
+  if (!options_parse(cli.arena, id, argc, argv, &cli.options) || !check_shared(&cli.options)) goto done;
   if (option_given(&cli.options, OPTION_HELP)) {
     help_command(id, stdout);
     code = EXIT_OK;
@@ -75,7 +76,8 @@ static int run_command(CommandId id, int argc, char **argv) {
   } else if (operands->count > command->most) {
     usage_error(NULL, "unexpected operand \"%s\"", operands->data[command->most]);
   } else {
-    code = command->run(&cli);
+    code = paths_check(&cli);
+    if (code == EXIT_OK) code = command->run(&cli);
   }
 done:
   arena_free(cli.arena);

@@ -227,6 +227,17 @@ bool option_word(const Options *options, OptionId id, const char *const *words, 
   return false;
 }
 
+bool option_pairs(const Options *options, OptionId id) {
+  const Words *words = &options->given[id];
+  for (uint32_t i = 0; i < words->count; i++) {
+    const char *text = words->data[i], *equal = strchr(text, '=');
+    if (equal && equal > text && equal[1]) continue;
+    usage_error(NULL, "option --%s expects %s, but got \"%s\"", infos[id].name, infos[id].value, text);
+    return false;
+  }
+  return true;
+}
+
 bool option_backend(const Options *options, const char **out) {
   static const char *const backends[] = {"cpu", "cuda"};
   int chosen = 0;

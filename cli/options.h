@@ -31,6 +31,8 @@ typedef enum {
   OPTION_COUNT
 } OptionId;
 
+typedef enum { PATH_NONE, PATH_READ, PATH_WRITTEN, PATH_OPENED } PathUse;
+
 typedef struct OptionInfo {
   const char *name, *value, *help; /* value NULL: takes none */
   char letter;                     /* 0: none */
@@ -63,6 +65,8 @@ bool option_real(const Options *options, OptionId id, double least, double most,
 bool option_bytes(const Options *options, OptionId id, uint64_t *out);
 /* One of words[count]; *out is its index. */
 bool option_word(const Options *options, OptionId id, const char *const *words, uint32_t count, int *out);
+/* Every argument is NAME=VALUE. */
+bool option_pairs(const Options *options, OptionId id);
 /* --backend; cpu where it is not given. */
 bool option_backend(const Options *options, const char **out);
 

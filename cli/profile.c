@@ -227,29 +227,27 @@ static int rank_main(void *user, const RankEnv *env) {
   return 0;
 }
 
-static const char *measure_ranks(uint32_t ranks, uint32_t threads, ProfileResult *out) {
+static bool measure_ranks(uint32_t ranks, uint32_t threads, ProfileResult *out, Failure *failure) {
   Shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) return "not enough memory";
+  if (shared == MAP_FAILED) return fail(failure, RUN_INVALID, "not enough memory");
   RankJob mine = {shared, threads};
   LaunchJob job = {.ranks = ranks, .arena_bytes = ARENA_AT_MOST + (1 << 20), .rank_main = rank_main, .user = &mine};
-  const char *failure = launch_run(&job) == 0 ? shared->failure : "a rank failed";
+  if (profile_launch(&job, failure) && shared->failure) fail(failure, RUN_INVALID, "%s", shared->failure);
   *out = shared->result;
   munmap(shared, sizeof *shared);
-  return failure;
+  return failure->code == RUN_OK;
 }
 
 static double rate_of_last(const TimedSizes *sizes) {
   return sizes->count ? 1e9 * sizes->data[sizes->count - 1].bytes / sizes->data[sizes->count - 1].ns : 0;
 }
 
-const char *profile_measure(Arena *arena, uint32_t ranks, uint32_t threads, ProfileResult *result) {
+bool profile_measure(Arena *arena, uint32_t ranks, uint32_t threads, ProfileResult *result, Failure *failure) {
   ProfileStep steps[PROFILE_MODELS];
   *result = (ProfileResult){.ranks = ranks};
-  const char *why = measure_ranks(ranks, threads, result);
-  if (!why) why = profile_steps(arena, ranks, threads, steps);
-  if (why) return why;
+  if (!measure_ranks(ranks, threads, result, failure) || !profile_steps(arena, ranks, threads, steps, failure)) return false;
   profile_fit(arena, steps, result);
   result->bandwidth = rate_of_last(&result->moves[MOVE_ADAMW]);
   result->bandwidth_share = fmin(1, rate_of_last(&result->moves[MOVE_ADD]) / result->bandwidth);
-  return NULL;
+  return true;
 }

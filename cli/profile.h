@@ -19,9 +19,8 @@ typedef struct ProfileResult {
   double contention, compute_spread, comm_spread;
 } ProfileResult;
 
-/* Takes some ten seconds; starts `ranks` processes of `threads` computing threads, several times. NULL, or what went
- * wrong. */
-const char *profile_measure(Arena *arena, uint32_t ranks, uint32_t threads, ProfileResult *result);
+/* Takes some ten seconds; starts `ranks` processes of `threads` computing threads, several times. */
+bool profile_measure(Arena *arena, uint32_t ranks, uint32_t threads, ProfileResult *result, Failure *failure);
 
 /* From steps to rates of products, attention, what moves, and the launch. */
 void profile_fit(Arena *arena, const ProfileStep steps[PROFILE_MODELS], ProfileResult *out);

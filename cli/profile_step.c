@@ -6,6 +6,7 @@
 #include "frontend/graph.h"
 #include "planner/planner.h"
 #include "runtime/backends.h"
+#include "runtime/launch.h"
 #include "runtime/runtime.h"
 #include "runtime/weights.h"
 
@@ -159,30 +160,34 @@ static int rank_main(void *user, const RankEnv *env) {
 
 /* --- all of them ----------------------------------------------------------------------------------------- */
 
-static const char *run_model(Job *job, uint32_t ranks) {
-  LaunchJob launch = {.ranks = ranks, .arena_bytes = job->kind->shared_bytes(job->plan), .rank_main = rank_main, .user = job};
-  return launch_run(&launch) == RUN_OK ? NULL : "a rank failed";
+bool profile_launch(const LaunchJob *job, Failure *failure) {
+  failure->code = launch_run(job);
+  return failure->code == RUN_OK;
 }
 
-static const char *open_step(Arena *arena, const Sizes *sizes, uint32_t ranks, ProfileStep *step) {
+static bool run_model(Job *job, uint32_t ranks, Failure *failure) {
+  LaunchJob launch = {.ranks = ranks, .arena_bytes = job->kind->shared_bytes(job->plan), .rank_main = rank_main, .user = job};
+  return profile_launch(&launch, failure);
+}
+
+static bool open_step(Arena *arena, const Sizes *sizes, uint32_t ranks, ProfileStep *step, Failure *failure) {
   const char *why = plan_model(arena, sizes, ranks, &step->plan);
-  if (why) return why;
+  if (why) return fail(failure, RUN_INVALID, "%s", why);
   size_t count = step->plan->instrs.count + 1u;
   step->ns = mmap(NULL, count * sizeof(double), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (step->ns == MAP_FAILED) return "not enough memory";
+  if (step->ns == MAP_FAILED) return fail(failure, RUN_INVALID, "not enough memory");
   for (size_t i = 0; i < count; i++) step->ns[i] = INFINITY;
-  return NULL;
+  return true;
 }
 
-const char *profile_steps(Arena *arena, uint32_t ranks, uint32_t threads, ProfileStep steps[PROFILE_MODELS]) {
-  Failure failure = {0};
-  Job job = {.kind = backend_find(NULL, &failure), .threads = threads};
-  const char *why = NULL;
-  for (int m = 0; m < PROFILE_MODELS && !why; m++) why = open_step(arena, &sizes_of[m], ranks, &steps[m]);
-  for (int i = 0; i < ROUNDS * PROFILE_MODELS && !why; i++) {
+bool profile_steps(Arena *arena, uint32_t ranks, uint32_t threads, ProfileStep steps[PROFILE_MODELS], Failure *failure) {
+  Job job = {.kind = backend_find(NULL, failure), .threads = threads};
+  for (int m = 0; m < PROFILE_MODELS; m++)
+    if (!open_step(arena, &sizes_of[m], ranks, &steps[m], failure)) return false;
+  for (int i = 0; i < ROUNDS * PROFILE_MODELS; i++) {
     job.plan = steps[i % PROFILE_MODELS].plan, job.ns = steps[i % PROFILE_MODELS].ns;
-    why = run_model(&job, ranks);
+    if (!run_model(&job, ranks, failure)) return false;
   }
-  for (int m = 0; m < PROFILE_MODELS && !why; m++) steps[m].gap_ns = steps[m].ns[steps[m].plan->instrs.count];
-  return why;
+  for (int m = 0; m < PROFILE_MODELS; m++) steps[m].gap_ns = steps[m].ns[steps[m].plan->instrs.count];
+  return true;
 }

@@ -13,7 +13,12 @@ typedef struct ProfileStep {
   double gap_ns; /* between two instructions that compute */
 } ProfileStep;
 
-/* Plans and runs every model on as many ranks and threads a rank. NULL, or what went wrong. */
-const char *profile_steps(Arena *arena, uint32_t ranks, uint32_t threads, ProfileStep steps[PROFILE_MODELS]);
+typedef struct LaunchJob LaunchJob; /* runtime/launch.h */
+typedef struct Failure Failure;     /* runtime/failure.h */
+
+/* Starts the ranks. Of what ended them launch_run has spoken: the failure has its exit code and no text. */
+bool profile_launch(const LaunchJob *job, Failure *failure);
+/* Plans and runs every model on as many ranks and threads a rank. */
+bool profile_steps(Arena *arena, uint32_t ranks, uint32_t threads, ProfileStep steps[PROFILE_MODELS], Failure *failure);
 
 #endif

@@ -11,7 +11,6 @@ typedef struct TraceWriter {
   const char *path;
 } TraceWriter;
 
-/* False after a message: nothing could be written there once the run has ended. */
-bool trace_writer_open(Cli *cli, const char *path, TraceWriter *writer);
+TraceWriter trace_writer(Cli *cli, const char *path);
 
 #endif

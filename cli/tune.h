@@ -23,7 +23,7 @@ typedef struct TunePoint {
   double ns_per_token;    /* of the whole job */
   double usd_per_million; /* tokens; 0: the cluster has no price */
   char strategy[TUNE_TEXT], wrap[TUNE_TEXT], checkpoint[TUNE_TEXT];
-  char why[160]; /* IMPOSSIBLE: the first diagnostic */
+  char why[160], help[120]; /* IMPOSSIBLE: the first diagnostic */
 } TunePoint;
 
 typedef struct Tune {
@@ -58,6 +58,8 @@ void tune_print(const Tune *tune, FILE *out);
 void tune_json(const Tune *tune, FILE *out);
 void tune_csv(const Tune *tune, Text *out);
 void tune_html(const Tune *tune, Text *out);
+/* Of a sweep in which nothing fits: what is the matter, on stderr, and the exit code. */
+int tune_explain(const Tune *tune);
 /* "checkpoint none: does not fit, 61.9 GiB": why the neighbour lost against a point; NULL: it did not. */
 const char *tune_why_lost(const Tune *tune, uint32_t point, uint32_t neighbour, int d);
 

@@ -104,17 +104,66 @@ static void print_neighbours(const Tune *t, uint32_t p, FILE *out) {
 void tune_print(const Tune *t, FILE *out) {
   uint32_t by_state[4] = {0}, ranks = 0;
   for (uint32_t p = 0; p < t->count; p++) by_state[t->points[p].state]++;
-  fprintf(out, "Pareto front of %s in time, memory%s and ranks\n", t->graphs[0]->name, t->priced ? ", cost" : "");
-  print_front(t, out);
+  if (t->front.count) {
+    fprintf(out, "Pareto front of %s in time, memory%s and ranks\n", t->graphs[0]->name, t->priced ? ", cost" : "");
+    print_front(t, out);
+  }
   for (uint32_t k = 0; k < t->front.count; k++) { /* sorted: the first of each number of ranks is its fastest */
     uint32_t p = t->front.data[k];
     if (t->points[p].ranks != ranks) print_neighbours(t, p, out);
     ranks = t->points[p].ranks;
   }
-  fprintf(out, "\nTune: %u plan%s in %.1f s, %u fit, %u do not, %u are impossible, %u on the front\n", t->count, text_plural(t->count), t->seconds,
+  fprintf(out, "%sTune: %u plan%s in %.1f s, %u fit, %u do not, %u are impossible, %u on the front\n", t->front.count ? "\n" : "",
+          t->count, text_plural(t->count), t->seconds,
           by_state[TUNE_FITS], by_state[TUNE_TOO_LARGE], by_state[TUNE_IMPOSSIBLE], t->front.count);
   if (t->graphs[0]->cluster.device.host_memory && tune_leaves_host(t->cli, t->graphs[0]))
     fprintf(out, "In these plans nothing lies in host memory; --offload auto weighs that too, and takes longer\n");
+}
+
+/* --- nothing fits -------------------------------------------------------------------------------------- */
+
+static const TunePoint *smallest(const Tune *t) {
+  const TunePoint *found = NULL;
+  for (uint32_t p = 0; p < t->count; p++) {
+    const TunePoint *point = &t->points[p];
+    if (point->state == TUNE_TOO_LARGE && (!found || point->arena_bytes < found->arena_bytes)) found = point;
+  }
+  return found;
+}
+
+/* Points that are impossible for the same reason, this one and those after it; 0: it has been counted. */
+static uint32_t count_alike(const Tune *t, uint32_t p) {
+  uint32_t alike = 1;
+  if (t->points[p].state != TUNE_IMPOSSIBLE) return 0;
+  for (uint32_t k = 0; k < p; k++)
+    if (t->points[k].state == TUNE_IMPOSSIBLE && !strcmp(t->points[k].why, t->points[p].why)) return 0;
+  for (uint32_t k = p + 1; k < t->count; k++)
+    alike += t->points[k].state == TUNE_IMPOSSIBLE && !strcmp(t->points[k].why, t->points[p].why);
+  return alike;
+}
+
+static void explain_impossible(const Tune *t) {
+  enum { REASONS_MOST = 8 };
+  int reasons = 0;
+  for (uint32_t p = 0; p < t->count && reasons < REASONS_MOST; p++) {
+    uint32_t alike = count_alike(t, p);
+    if (!alike) continue;
+    reasons++;
+    fprintf(stderr, "note: %u plan%s: %s\n", alike, alike == 1 ? "" : "s", t->points[p].why);
+    if (*t->points[p].help) fprintf(stderr, "help: %s\n", t->points[p].help);
+  }
+}
+
+int tune_explain(const Tune *t) {
+  const TunePoint *least = smallest(t);
+  if (!least) {
+    cli_error("none of %u plans is possible", t->count);
+    return explain_impossible(t), EXIT_INVALID;
+  }
+  cli_error("no plan fits; the smallest needs %s of the budget of %s", bytes(t, least->arena_bytes), bytes(t, least->budget_bytes));
+  fprintf(stderr, "note: it is for %u rank%s: %s, micro-batch %llu, wrap %s, checkpoint %s\n", least->ranks, least->ranks == 1 ? "" : "s",
+          least->strategy, (unsigned long long)least->micro_batch, least->wrap, least->checkpoint);
+  return explain_impossible(t), EXIT_NO_FIT;
 }
 
 /* --- for scripts --------------------------------------------------------------------------------------- */

@@ -48,6 +48,13 @@ static void describe(Arena *arena, TunePoint *point, const Graph *graph, const P
   copy_text(point->checkpoint, plan_str(plan, plan->summary.checkpoint));
 }
 
+static void describe_impossible(TunePoint *point, const DiagSink *sink) {
+  const Diag *first = sink->list.count ? sink->list.data[0] : NULL;
+  point->state = TUNE_IMPOSSIBLE;
+  snprintf(point->why, sizeof point->why, "%s", first ? first->text : "no plan");
+  snprintf(point->help, sizeof point->help, "%s", first && first->helps.count ? first->helps.data[0] : "");
+}
+
 /* The command line of this point alone. */
 static Cli cli_of(const Tune *tune, Arena *arena, uint32_t p) {
   Cli cli = *tune->cli;
@@ -79,8 +86,7 @@ static void plan_point(const Tune *tune, uint32_t p) {
   if (result.plan)
     describe(arena, point, graph, &result);
   else
-    snprintf(point->why, sizeof point->why, "%s", cli.sink.list.count ? cli.sink.list.data[0]->text : "no plan");
-  if (!result.plan) point->state = TUNE_IMPOSSIBLE;
+    describe_impossible(point, &cli.sink);
   arena_free(arena);
 }
 

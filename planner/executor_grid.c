@@ -217,9 +217,23 @@ ExecutorWorld executor_world(const Graph *graph, const PlannerOptions *options) 
   int64_t shard = settings->strategy == STRATEGY_HYBRID_SHARD ? settings->shard : settings->strategy == STRATEGY_NO_SHARD ? 1 : ranks;
   return (ExecutorWorld){.ranks = (uint32_t)ranks,
                          .shard = (uint32_t)shard,
-                         .ranks_per_node = (uint32_t)(per_node < ranks ? per_node : ranks),
+                         .ranks_per_node = (uint32_t)(per_node < ranks || options->ranks_per_node ? per_node : ranks),
                          .micro_batch = micro,
                          .accumulation = accumulation > 0 ? accumulation : 1};
+}
+
+bool executor_check_step(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
+  if (world->ranks % world->ranks_per_node) {
+    diag_error(sink, SPAN_NONE, "%u ranks do not fill nodes of %u", world->ranks, world->ranks_per_node);
+    return false;
+  }
+  uint64_t samples = graph->recipe.samples_per_step, micro = settings->micro_batch > 0 ? (uint64_t)settings->micro_batch : 1;
+  uint64_t least = world->ranks * micro;
+  if (samples % least == 0) return true;
+  diag_help(diag_error(sink, SPAN_NONE, "a step of %llu samples cannot be split into micro-batches of %llu on %u ranks",
+                       (unsigned long long)samples, (unsigned long long)micro, world->ranks),
+            "a step of %llu samples can; or change --micro-batch or --ranks", (unsigned long long)((samples / least + 1) * least));
+  return false;
 }
 
 static bool check_asked(DiagSink *sink, const Grid *g) {
@@ -228,13 +242,7 @@ static bool check_asked(DiagSink *sink, const Grid *g) {
   if (asked->strategy == STRATEGY_SHARD_OPTIM)
     diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)),
               "shard_grad_op is the nearest");
-  if (g->world.ranks % g->world.ranks_per_node)
-    diag_error(sink, SPAN_NONE, "%u ranks do not fill nodes of %u", g->world.ranks, g->world.ranks_per_node);
-  uint64_t least = (uint64_t)g->world.ranks * (uint64_t)(asked->micro_batch > 0 ? asked->micro_batch : 1);
-  if (g->samples % least)
-    diag_help(diag_error(sink, SPAN_NONE, "a step of %llu samples cannot be split into micro-batches of %lld on %u ranks",
-                         (unsigned long long)g->samples, (long long)(asked->micro_batch > 0 ? asked->micro_batch : 1), g->world.ranks),
-              "a step of %llu samples can; or change --micro-batch or --ranks", (unsigned long long)((g->samples / least + 1) * least));
+  executor_check_step(sink, g->graph, asked, &g->world);
   return sink->errors == errors;
 }
 

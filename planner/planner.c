@@ -75,7 +75,7 @@ static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOption
   /* On one host ranks are processes: any number of them fits, if slowly. */
   bool one_host = cluster->device.kind == DEVICE_CPU && cluster->nodes <= 1;
   if (!per_node) per_node = cluster->node_devices > 0 && !one_host ? (uint64_t)cluster->node_devices : ranks;
-  if (per_node > ranks) per_node = ranks;
+  if (!options->ranks_per_node && per_node > ranks) per_node = ranks;
   if (ranks > MAX_RANKS) {
     diag_error(sink, SPAN_NONE, "%llu ranks are more than the %d this version plans for", (unsigned long long)ranks, MAX_RANKS);
     return false;

@@ -8,8 +8,9 @@ enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS =
 enum { PLACED_IN_VAIN = 40000 };
 /* Of longer plans only the one that is chosen is tried with gathers that start as early as they can. */
 enum { PACED_INSTRS = 4000 };
-/* A finished plan with so much more arena than is live at once, a share of it, is placed again, with ever more of that. */
-enum { WORTH_COMPACTING = 100, COMPACTINGS = 4 };
+/* A finished plan with so much more arena than is live at once, a share of it, is placed again, with ever more of that: a long one only
+ * for a gain that shows, since placing it takes long. */
+enum { WORTH_COMPACTING = 100, WORTH_COMPACTING_LONG = 10, COMPACTINGS = 4 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
@@ -54,7 +55,7 @@ static bool place_again(Search *s, Arena *arena, Found *found, uint64_t goal) {
 void search_compact(Search *s, Arena *arena, Found *found) {
   uint64_t arena_bytes = found->plan->arena_bytes, live = found->plan->max_live_bytes;
   uint64_t spare = arena_bytes > live ? arena_bytes - live : 0;
-  if (spare < arena_bytes / WORTH_COMPACTING) return;
+  if (spare < arena_bytes / (found->plan->instrs.count > PACED_INSTRS ? WORTH_COMPACTING_LONG : WORTH_COMPACTING)) return;
   for (uint64_t i = 0; i < COMPACTINGS; i++)
     if (place_again(s, arena, found, live + i * spare / COMPACTINGS)) return;
 }

@@ -21,6 +21,8 @@
 #include "runtime/safetensors.h"
 #include "runtime/scaler.h"
 
+#include <jansson.h>
+
 enum { CHECKPOINT_PATH_BYTES = 4096, CHECKPOINT_SCHEMA = 1 };
 
 /* What is kept of a parameter. */
@@ -113,6 +115,7 @@ typedef struct Checkpoint {
   Standing standing;
   uint64_t seed, data_tokens;
   const char *optimizer, *order;
+  VEC(const char *) changes; /* to train on: "lr is 0.001, and was 0.003 at the checkpoint" */
   CheckpointFile *files;
   Safetensors *opened; /* one a file */
   uint32_t file_count;
@@ -124,14 +127,23 @@ bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const ch
 /* index_read, then opens and checks every file. On failure nothing stays open. */
 bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
                      Failure *failure);
-/* This rank's shard, from whichever files hold it; every tensor that is read is checked against its checksum. */
+/* This rank's shard, from whichever files hold it, of what the plan keeps up to `last`; every tensor that is read is checked
+ * against its checksum. */
 bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitRanges *ranges, Backend *backend,
-                     Failure *failure);
+                     StateKind last, Failure *failure);
 /* All of one parameter. */
 bool checkpoint_read(const Checkpoint *checkpoint, const Plan *plan, uint32_t param, float *out, Failure *failure);
 void checkpoint_close(Checkpoint *checkpoint);
 /* fail(): a checkpoint's file is not as it was written. */
 bool checkpoint_damaged(const char *path, const char *what, Failure *failure);
+
+/* --- the recipe in it (checkpoint_recipe.c) ------------------------------------------------------------------------
+ */
+
+/* Owned by the caller. */
+json_t *recipe_pack(const Plan *plan);
+/* Fills in checkpoint->changes. stored: what recipe_pack gave; NULL in older checkpoints. */
+void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored);
 
 /* --- choosing (checkpoint_choose.c) --------------------------------------------------------------------------------
  */

@@ -1,6 +1,7 @@
 /* Owns: the folder that checkpoints lie in: names, the lock, the one rename that makes a checkpoint, pruning. */
 #include "runtime/checkpoint.h"
 
+#include "runtime/lock.h"
 #include "runtime/runtime.h"
 
 #include <dirent.h>
@@ -9,12 +10,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-enum { LOCK_TRIES = 40, LOCK_WAIT_MS = 50 /* ranks of a killed run need a moment to die */ };
 
 bool folder_failed(const char *path, const char *what, Failure *failure) {
   return fail_file(failure, "checkpoint", path, what);
@@ -96,19 +93,14 @@ void folder_clean(const char *dir) {
 }
 
 bool folder_lock(const char *dir, int *fd, Failure *failure) {
-  const struct timespec pause = {.tv_nsec = LOCK_WAIT_MS * 1000000L};
   if (strlen(dir) > CHECKPOINT_PATH_BYTES - 256)
     return fail(failure, RUN_INVALID, "save: the folder's name is too long");
   *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (*fd < 0) return folder_failed(dir, "cannot be opened", failure);
-  for (int i = 0; flock(*fd, LOCK_EX | LOCK_NB) != 0; i++) {
-    if (errno != EWOULDBLOCK) break; /* a file system without locks: one run at a time is then the user's care */
-    if (i == LOCK_TRIES) {
-      close(*fd);
-      *fd = -1;
-      return fail(failure, RUN_INVALID, "save: %s: another run is saving here; stop it or save elsewhere", dir);
-    }
-    nanosleep(&pause, NULL);
+  if (!lock_take(*fd)) {
+    close(*fd);
+    *fd = -1;
+    return fail(failure, RUN_INVALID, "save: %s: another run is saving here; stop it or save elsewhere", dir);
   }
   folder_clean(dir);
   return true;
@@ -150,7 +142,7 @@ bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **
     return true;
   }
   if (!take_census(dir, before, &census))
-    return errno == ENOENT || fail_file(failure, "resume", dir, "cannot be listed");
+    return errno == ENOENT || fail_file(failure, "checkpoint", dir, "cannot be listed");
   if (!census.any_before) return true;
   folder_step_path(out, dir, census.before);
   *path = arena_strdup(arena, out);

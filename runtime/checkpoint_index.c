@@ -86,13 +86,13 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
   uint32_t crc = 0;
   /* A seed of 64 bits does not fit into JSON's signed integers. */
   json_t *root =
-      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so so so*}", "schema_version", CHECKPOINT_SCHEMA, "version",
+      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so so so so*}", "schema_version", CHECKPOINT_SCHEMA, "version",
                 FSDPC_VERSION, "model", plan_str(plan, plan->model), "ranks", (int)plan->world.ranks, "shard",
                 (int)plan->world.shard, "step", (json_int_t)standing->step, "samples", (json_int_t)standing->samples,
                 "tokens", (json_int_t)standing->tokens, "seed", (json_int_t)(int64_t)recipe->seed, "optimizer",
                 optimizers[recipe->optimizer], "order", orders[recipe->order], "data_tokens",
                 (json_int_t)config->data_tokens, "params", params_of(plan), "frozen", frozen_of(plan),
-                "files", files_of(config, files), "loss_scale", scaler_of(&standing->scaler));
+                "recipe", recipe_pack(plan), "files", files_of(config, files), "loss_scale", scaler_of(&standing->scaler));
   bool ok =
       root != NULL && checksum(root, &crc) && json_object_set_new(root, "crc32c", json_string(hex(digits, crc))) == 0;
   char *text = ok ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -141,12 +141,12 @@ static bool check_params(const Plan *plan, const char *path, const json_t *param
     const json_t *shape = json_object_get(params, name);
     if (shape == NULL)
       return fail(failure, RUN_INVALID,
-                  "resume: %s: parameter \"%s\" of the model is not in it; it is of another model", path, name);
+                  "checkpoint: %s: parameter \"%s\" of the model is not in it; it is of another model", path, name);
     if (!same_shape(&plan->params.data[i], shape))
-      return fail(failure, RUN_INVALID, "resume: %s: parameter \"%s\" has another shape than the model's", path, name);
+      return fail(failure, RUN_INVALID, "checkpoint: %s: parameter \"%s\" has another shape than the model's", path, name);
   }
   if (json_object_size(params) == plan->params.count) return true;
-  return fail(failure, RUN_INVALID, "resume: %s: it holds %zu parameters and the model has %u; it is of another model",
+  return fail(failure, RUN_INVALID, "checkpoint: %s: it holds %zu parameters and the model has %u; it is of another model",
               path, json_object_size(params), plan->params.count);
 }
 
@@ -222,13 +222,14 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
   Standing *standing = &checkpoint->standing;
   if (!check_sum(checkpoint->index, root, failure)) return false;
   if (!number(root, "schema_version", &schema) || schema != CHECKPOINT_SCHEMA)
-    return fail(failure, RUN_INVALID, "resume: %s: a checkpoint of another version of fsdpc", checkpoint->path);
+    return fail(failure, RUN_INVALID, "checkpoint: %s: a checkpoint of another version of fsdpc", checkpoint->path);
   if (!number(root, "step", &standing->step) || !number(root, "samples", &standing->samples) ||
       !number(root, "tokens", &standing->tokens) || !number(root, "seed", &checkpoint->seed) ||
       !number(root, "data_tokens", &checkpoint->data_tokens))
     return checkpoint_damaged(checkpoint->index, "it lacks an entry", failure);
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
+  if (to_train) recipe_compare(arena, checkpoint, plan, json_object_get(root, "recipe"));
   return read_scaler(checkpoint->index, json_object_get(root, "loss_scale"), &standing->scaler, failure) &&
          check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
          (!to_train || (check_recipe(checkpoint, plan, failure) &&
@@ -259,7 +260,7 @@ static char *read_text(const char *path, size_t *bytes, Failure *failure) {
     checkpoint_damaged(path, "it is missing", failure);
   } else {
     failure->damaged = failure->code == 0 && errno_means_damage(error);
-    fail_file(failure, "resume", path, "cannot be read");
+    fail_file(failure, "checkpoint", path, "cannot be read");
   }
   return NULL;
 }

@@ -1,11 +1,11 @@
 /* Owns: exporting weights to Hugging Face's .safetensors files, one tensor in memory at a time: from a checkpoint of
- * any number of ranks, or from other .safetensors. GPT-2's matrices are turned into its (in, out). Each file is written
- * under a temporary name and renamed when it is on disk; the index comes last. */
+ * any number of ranks, or from other .safetensors. GPT-2's matrices are turned into its (in, out). Files are written
+ * under temporary names and renamed when all are on disk; the index comes after them, and then earlier weights go. */
 #include "kernels/half.h"
-#include "runtime/checkpoint.h"
-#include "runtime/pretrained.h"
 #include "runtime/runtime.h"
+#include "runtime/trained.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,6 +19,8 @@
 
 enum { CHUNK = 1 << 18 /* elements */ };
 
+static const char one_file[] = "model.safetensors", index_file[] = "model.safetensors.index.json";
+
 /* A file to be written: parameters order[first .. end). */
 typedef struct OutFile {
   const char *name, *path, *temp;
@@ -29,8 +31,7 @@ typedef struct Exporter {
   const Plan *plan;
   const ExportOptions *options;
   bool gpt2;
-  Checkpoint checkpoint; /* path NULL: weights */
-  Pretrained weights;
+  Trained weights;
   uint32_t *order;     /* parameters by name */
   SafeTensor *tensors; /* parallel to order */
   OutFile *files;
@@ -45,22 +46,6 @@ static bool failed(const char *path, const char *what, Failure *failure) {
 
 /* --- what is exported ------------------------------------------------------------------------------------------------
  */
-
-static bool open_source(Arena *arena, Exporter *self, Failure *failure) {
-  const char *path = self->options->weights, *newest = NULL;
-  struct stat info;
-  if (stat(path, &info) != 0) return failed(path, "cannot be read", failure);
-  if (S_ISDIR(info.st_mode) && !folder_latest(arena, path, UINT64_MAX, &newest, failure)) return false;
-  if (newest == NULL) return pretrained_open(arena, &self->weights, self->plan, path, failure);
-  return checkpoint_open(arena, &self->checkpoint, self->plan, newest, false, failure);
-}
-
-static bool read_param(Exporter *self, uint32_t index, Failure *failure) {
-  const PlanParam *param = &self->plan->params.data[index];
-  if (self->checkpoint.path != NULL)
-    return checkpoint_read(&self->checkpoint, self->plan, index, self->values, failure);
-  return pretrained_read(&self->weights, param, index, 0, param_numel(param), self->values, failure);
-}
 
 static bool is_gpt2(const Plan *plan) {
   for (uint32_t i = 0; i < plan->params.count; i++)
@@ -120,7 +105,7 @@ static void cut(Arena *arena, Exporter *self) {
   }
   for (uint32_t i = 0; i < self->file_count; i++) {
     OutFile *file = &self->files[i];
-    file->name = self->file_count == 1 ? "model.safetensors"
+    file->name = self->file_count == 1 ? one_file
                                        : arena_printf(arena, "model-%05u-of-%05u.safetensors", i + 1, self->file_count);
     file->path = arena_printf(arena, "%s/%s", self->options->dir, file->name);
     file->temp = arena_printf(arena, "%s/.%s.tmp", self->options->dir, file->name);
@@ -150,15 +135,51 @@ static uint64_t total_bytes(const Exporter *self) {
   return total;
 }
 
+/* --- what lies there already
+ * ------------------------------------------------------------------------------------------ */
+
+/* A file that loaders would take for the model's weights, or a part of them. */
+static bool is_weights(const char *name) {
+  unsigned index, count;
+  int used = 0;
+  if (strcmp(name, one_file) == 0 || strcmp(name, index_file) == 0) return true;
+  return sscanf(name, "model-%5u-of-%5u.safetensors%n", &index, &count, &used) == 2 && used > 0 && name[used] == '\0';
+}
+
+static bool is_written(const Exporter *self, const char *name) {
+  for (uint32_t i = 0; i < self->file_count; i++)
+    if (strcmp(self->files[i].name, name) == 0) return true;
+  return self->file_count > 1 && strcmp(name, index_file) == 0;
+}
+
+static bool refuse_weights(const Exporter *self, Failure *failure) {
+  struct dirent *entry;
+  DIR *folder = opendir(self->options->dir);
+  while (folder != NULL && failure->code == 0 && (entry = readdir(folder)) != NULL)
+    if (is_weights(entry->d_name))
+      fail(failure, RUN_INVALID, "export: %s/%s exists; --force overwrites the weights there", self->options->dir, entry->d_name);
+  if (folder != NULL) closedir(folder);
+  return failure->code == 0;
+}
+
+/* What the new files do not replace: loaders prefer one file to an index, and believe an index that names others. */
+static bool remove_stale(const Exporter *self, Failure *failure) {
+  struct dirent *entry;
+  DIR *folder = opendir(self->options->dir);
+  while (folder != NULL && failure->code == 0 && (entry = readdir(folder)) != NULL)
+    if (is_weights(entry->d_name) && !is_written(self, entry->d_name) && unlinkat(dirfd(folder), entry->d_name, 0) != 0)
+      failed(entry->d_name, "cannot be removed", failure);
+  if (folder != NULL) closedir(folder);
+  return failure->code == 0;
+}
+
 /* Before hours of writing: the folder, what would be overwritten, the room. */
 static bool check_target(const Exporter *self, Failure *failure) {
   struct statvfs disk;
   const char *dir = self->options->dir;
   uint64_t total = total_bytes(self);
   if (mkdir(dir, 0777) != 0 && errno != EEXIST) return failed(dir, "cannot be made", failure);
-  for (uint32_t i = 0; !self->options->force && i < self->file_count; i++)
-    if (access(self->files[i].path, F_OK) == 0)
-      return fail(failure, RUN_INVALID, "export: %s exists; --force overwrites it", self->files[i].path);
+  if (!self->options->force && !refuse_weights(self, failure)) return false;
   if (statvfs(dir, &disk) != 0 || (uint64_t)disk.f_bavail * disk.f_frsize >= total) return true;
   return fail(failure, RUN_INVALID, "export: %s: %" PRIu64 " bytes are needed, and %" PRIu64 " are free", dir, total,
               (uint64_t)disk.f_bavail * disk.f_frsize);
@@ -188,7 +209,7 @@ static bool write_tensor(Exporter *self, const OutFile *out, FILE *file, uint32_
   const PlanParam *param = &self->plan->params.data[self->order[i]];
   uint64_t numel = self->tensors[i].numel;
   float row[1024];
-  if (!read_param(self, self->order[i], failure)) return false;
+  if (!trained_read(&self->weights, self->plan, self->order[i], self->values, failure)) return false;
   for (uint64_t first = 0; first < numel; first += 1024) {
     uint64_t n = numel - first < 1024 ? numel - first : 1024;
     const float *from = self->values + first;
@@ -221,8 +242,6 @@ static bool write_file(Arena *arena, Exporter *self, const OutFile *out, Failure
   if (file == NULL) return failed(out->temp, "cannot be created", failure);
   bool ok = fill_file(arena, self, out, file, failure);
   if (fclose(file) != 0 && ok) ok = failed(out->path, "cannot be written", failure);
-  if (ok && rename(out->temp, out->path) != 0) ok = failed(out->path, "cannot be put in place", failure);
-  if (!ok) unlink(out->temp);
   return ok;
 }
 
@@ -235,8 +254,8 @@ static bool write_index(Arena *arena, const Exporter *self, Failure *failure) {
                            (json_int_t)self->plan->param_numel, "weight_map", map);
   char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
   json_decref(root);
-  const char *path = arena_printf(arena, "%s/model.safetensors.index.json", self->options->dir);
-  const char *temp = arena_printf(arena, "%s/.model.safetensors.index.json.tmp", self->options->dir);
+  const char *path = arena_printf(arena, "%s/%s", self->options->dir, index_file);
+  const char *temp = arena_printf(arena, "%s/.%s.tmp", self->options->dir, index_file);
   bool ok = text != NULL && folder_write(temp, text, strlen(text), failure);
   if (ok && rename(temp, path) != 0) ok = failed(path, "cannot be put in place", failure);
   if (!ok) unlink(temp);
@@ -244,15 +263,23 @@ static bool write_index(Arena *arena, const Exporter *self, Failure *failure) {
   return ok;
 }
 
+/* Old weights stay whole until all of the new ones are on disk. */
+static bool write_files(Arena *arena, Exporter *self, Failure *failure) {
+  bool ok = true;
+  for (uint32_t i = 0; ok && i < self->file_count; i++) ok = write_file(arena, self, &self->files[i], failure);
+  for (uint32_t i = 0; ok && i < self->file_count; i++)
+    if (rename(self->files[i].temp, self->files[i].path) != 0) ok = failed(self->files[i].path, "cannot be put in place", failure);
+  for (uint32_t i = 0; !ok && i < self->file_count; i++) unlink(self->files[i].temp);
+  return ok;
+}
+
 static bool export_all(Arena *arena, Exporter *self, Failure *failure) {
-  if (!open_source(arena, self, failure)) return false;
+  if (!trained_open(arena, &self->weights, self->plan, self->options->weights, true, failure)) return false;
   lay_out(arena, self);
   if (self->values == NULL || self->chunk == NULL)
     return fail(failure, RUN_INVALID, "export: no memory for the largest tensor");
-  if (!check_target(self, failure)) return false;
-  for (uint32_t i = 0; i < self->file_count; i++)
-    if (!write_file(arena, self, &self->files[i], failure)) return false;
-  return self->file_count == 1 || write_index(arena, self, failure);
+  return check_target(self, failure) && write_files(arena, self, failure) &&
+         (self->file_count == 1 || write_index(arena, self, failure)) && remove_stale(self, failure);
 }
 
 int runtime_export(const Plan *plan, const ExportOptions *options) {
@@ -265,8 +292,7 @@ int runtime_export(const Plan *plan, const ExportOptions *options) {
     for (uint32_t i = 0; i < self.file_count; i++) printf("%s\n", self.files[i].path);
   free(self.values);
   free(self.chunk);
-  checkpoint_close(&self.checkpoint);
-  pretrained_close(&self.weights);
+  trained_close(&self.weights);
   arena_free(arena);
   return failure.code;
 }

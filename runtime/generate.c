@@ -5,7 +5,7 @@
 #include "runtime/launch.h"
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
-#include "runtime/weights.h"
+#include "runtime/trained.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ typedef struct Generator {
   const GenerateOptions *options;
   Decoder decoder;
   uint64_t drawn;
-  Pretrained weights;
+  Trained weights;
   SharedMemory memory;
   RankMachine machine;
 } Generator;
@@ -105,7 +105,7 @@ static bool open_decoder(Arena *arena, Generator *generator, Failure *failure) {
 static bool open_weights(Arena *arena, Generator *generator, Failure *failure) {
   const char *path = generator->options->weights;
   if (path == NULL) return fail(failure, RUN_INVALID, "generate: name the weights with --weights FILE or DIR");
-  return pretrained_open(arena, &generator->weights, generator->plan, path, failure);
+  return trained_open(arena, &generator->weights, generator->plan, path, true, failure);
 }
 
 static bool run(Arena *arena, Generator *generator, Failure *failure) {
@@ -130,7 +130,7 @@ static bool run(Arena *arena, Generator *generator, Failure *failure) {
                      .threads = generator->options->threads};
   generator->decoder.guarded = kind->guarded;
   return rank_open(arena, &generator->machine, &setup, failure) &&
-         weights_load(plan, generator->machine.ranges, generator->machine.backend, &generator->weights, failure) &&
+         trained_load(&generator->weights, plan, generator->machine.ranges, generator->machine.backend, failure) &&
          decoder_start(&generator->decoder, generator->machine.backend, failure) && generate(generator, failure);
 }
 
@@ -141,7 +141,7 @@ int runtime_generate(const Plan *plan, const GenerateOptions *options) {
   if (!run(arena, &generator, &failure)) failure_say(failure.text);
   rank_close(&generator.machine);
   if (generator.memory.ranks > 0) shared_close(&generator.memory);
-  pretrained_close(&generator.weights);
+  trained_close(&generator.weights);
   arena_free(arena);
   return failure.code;
 }

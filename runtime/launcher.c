@@ -196,7 +196,8 @@ bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const ch
   /* torchrun and mpirun may themselves run in a step, one a node: then the step's numbers mean something else. */
   bool by_step = !by_torch && !by_mpi && variable(&env, "SLURM_STEP_ID") != NULL && variable(&env, slurm.rank) != NULL;
   if (by_step && !read_slurm(&env, &step, failure)) return false;
-  *launcher = torch.ranks > 1 ? torch : mpi.ranks > 1 ? mpi : step.ranks > 1 ? step : *launcher;
+  const Launcher single = by_torch ? torch : by_mpi ? mpi : alone; /* their variables are in nothing but what they start */
+  *launcher = torch.ranks > 1 ? torch : mpi.ranks > 1 ? mpi : step.ranks > 1 ? step : single;
   const char *size = variable(&env, "PMI_SIZE");
   if (!by_torch && !by_mpi && !by_step && size != NULL && strcmp(size, "1") != 0)
     return fail(failure, RUN_INVALID,

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef struct Launcher {
-  const char *name;     /* "torchrun", ...; NULL: none, or it started one process only */
+  const char *name;     /* "torchrun", ...; NULL: none, or a Slurm step of one task, as an interactive shell is */
   uint32_t rank, ranks; /* of the job */
   uint32_t local_rank, local_ranks; /* of the job's processes on this host; all of them where there is one host */
   char job[512];        /* what the processes of this job, and no others, have in common */

@@ -82,8 +82,7 @@ static bool open_files(Arena *arena, Pretrained *weights, const char *path, Fail
                *index = arena_printf(arena, "%s/%s", path, index_file);
     if (access(whole, F_OK) != 0 && access(index, F_OK) != 0)
       return fail(failure, RUN_INVALID,
-                  "%s: there is neither %s nor %s in it; 'fsdpc export' makes one from a checkpoint", path, one_file,
-                  index_file);
+                  "%s: there is neither %s nor %s in it, and no checkpoint", path, one_file, index_file);
     path = access(whole, F_OK) == 0 ? whole : index;
   }
   if (ends_with(path, ".json")) return open_index(arena, weights, path, failure);

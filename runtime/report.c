@@ -2,6 +2,7 @@
 #include "runtime/report.h"
 
 #include "base/text.h"
+#include "runtime/lock.h"
 #include "runtime/tensorboard.h"
 
 #include <errno.h>
@@ -10,6 +11,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -180,16 +183,30 @@ static double mfu(const ReportConfig *config, double step_ns) {
   return peak > 0 && step_ns > 0 ? flops * (double)config->samples_per_step / (step_ns * 1e-9) / peak : 0;
 }
 
+/* A line that wraps could not be drawn over: fields that do not fit before the last column are left out. */
+static void cut_to_terminal(char *line) {
+  struct winsize size;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || strlen(line) < size.ws_col) return;
+  line[size.ws_col - 1] = '\0';
+  for (char *end = line + strlen(line); end > line; end--)
+    if (end[-1] == ' ' && end[0] == ' ') {
+      end[-1] = '\0';
+      return;
+    }
+}
+
 static void draw(Report *report, const StepResult *result) {
   const ReportConfig *config = &report->config;
-  char rate[32], left[32], memory[32];
+  char line[400], rate[32], left[32], memory[32];
   double tokens = (double)tokens_per_step(config) / (report->smooth_ns * 1e-9);
   double remaining = (double)(config->steps - result->step) * report->smooth_ns;
-  fprintf(stderr,
-          "%sstep %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s left%s",
-          report->terminal ? "\r" : "", snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps,
-          result->loss, result->grad_norm, result->lr, text_count(rate, tokens), 100 * mfu(config, report->smooth_ns),
-          text_bytes(memory, result->peak_bytes), text_time(left, remaining), report->terminal ? "\x1b[K" : "\n");
+  snprintf(line, sizeof line,
+           "step %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s left",
+           snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps, result->loss, result->grad_norm,
+           result->lr, text_count(rate, tokens), 100 * mfu(config, report->smooth_ns),
+           text_bytes(memory, result->peak_bytes), text_time(left, remaining));
+  if (report->terminal) cut_to_terminal(line);
+  fprintf(stderr, report->terminal ? "\r%s\x1b[K" : "%s\n", line);
   report->line_open = report->terminal;
   fflush(stderr);
 }
@@ -221,10 +238,20 @@ static long after_last_line(FILE *file) {
   return after;
 }
 
+/* Cut only once it is ours: lines of two runs would make none that can be read. Pipes and devices may be shared. */
+static bool take_metrics(FILE *file, const char *path, bool goes_on, Failure *failure) {
+  struct stat info;
+  if (file == NULL || fstat(fileno(file), &info) != 0) return fail_file(failure, "metrics", path, "cannot be opened");
+  if (!S_ISREG(info.st_mode)) return true;
+  if (!lock_take(fileno(file)))
+    return fail(failure, RUN_INVALID, "metrics: %s: another run is writing to it; stop it or name another file", path);
+  return ftruncate(fileno(file), goes_on ? after_last_line(file) : 0) == 0 ||
+         fail_file(failure, "metrics", path, "cannot be written");
+}
+
 FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure) {
-  FILE *file = fopen(path, goes_on ? "a+e" : "we");
-  if (file != NULL && (!goes_on || ftruncate(fileno(file), after_last_line(file)) == 0)) return file;
-  fail_file(failure, "metrics", path, "cannot be opened");
+  FILE *file = fopen(path, goes_on ? "a+e" : "ae");
+  if (take_metrics(file, path, goes_on, failure)) return file;
   if (file != NULL) fclose(file);
   return NULL;
 }

@@ -16,7 +16,7 @@ enum { CHUNK_BYTES = 1 << 20 };
 
 bool checkpoint_damaged(const char *path, const char *what, Failure *failure) {
   failure->damaged = failure->code == 0;
-  return fail(failure, RUN_INVALID, "resume: %s: %s; the checkpoint is damaged: resume from an older one", path, what);
+  return fail(failure, RUN_INVALID, "checkpoint: %s: %s; the checkpoint is damaged: use an older one", path, what);
 }
 
 /* --- opening --------------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ static bool check_file(const CheckpointFile *wanted, const Safetensors *file, Fa
   if (sums == NULL) return checkpoint_damaged(wanted->path, "it has no table of checksums", failure);
   uint64_t bytes = file->buffer + sums->end; /* "crc32c" lies first */
   unsigned char *head = malloc(bytes);
-  if (head == NULL) return fail(failure, RUN_INVALID, "resume: %s: no memory for its header", wanted->path);
+  if (head == NULL) return fail(failure, RUN_INVALID, "checkpoint: %s: no memory for its header", wanted->path);
   const SafeTensor from_start = {.name = "header"};
   Safetensors whole = *file;
   whole.buffer = 0;
@@ -51,9 +51,9 @@ static bool check_file(const CheckpointFile *wanted, const Safetensors *file, Fa
 /* What is wrong with a safetensors file is, in a checkpoint, damage. */
 static bool refuse_file(const Failure *reason, Failure *failure) {
   failure->damaged = reason->damaged && failure->code == 0;
-  bool said = strncmp(reason->text, "resume: ", 8) == 0;
-  return fail(failure, reason->code, "%s%s%s", said ? "" : "resume: ", reason->text,
-              reason->damaged && !said ? "; the checkpoint is damaged: resume from an older one" : "");
+  bool said = strncmp(reason->text, "checkpoint: ", 12) == 0;
+  return fail(failure, reason->code, "%s%s%s", said ? "" : "checkpoint: ", reason->text,
+              reason->damaged && !said ? "; the checkpoint is damaged: use an older one" : "");
 }
 
 bool checkpoint_open(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,
@@ -149,7 +149,7 @@ static bool keep(Loader *loader, Target *target, StateKind kind, uint64_t first,
   if (loader->backend == NULL)
     memcpy(loader->out + at, values, (high - low) * sizeof *values);
   else if (!floats_write(loader->backend, loader->plan, state_buf(target->unit, kind), at, values, high - low))
-    return fail(failure, RUN_INVALID, "resume: %s", loader->backend->error(loader->backend));
+    return fail(failure, RUN_INVALID, "checkpoint: %s", loader->backend->error(loader->backend));
   target->loaded[kind] += high - low;
   return true;
 }
@@ -178,7 +178,7 @@ static bool load_file(Loader *loader, const Safetensors *file, Failure *failure)
     uint32_t sum;
     Target *target = parse_name(tensor->name, &name) ? find_target(loader, name.param) : NULL;
     if (target == NULL || strcmp(tensor->dtype, "F32") != 0)
-      return fail(failure, RUN_INVALID, "resume: %s: tensor \"%.200s\" is not known", file->path, tensor->name);
+      return fail(failure, RUN_INVALID, "checkpoint: %s: tensor \"%.200s\" is not known", file->path, tensor->name);
     const ParamRange *range = target->range[name.kind];
     if (range == NULL || name.first >= range->first + range->count ||
         name.first + tensor->numel <= range->first)
@@ -195,7 +195,7 @@ static bool check_complete(const Loader *loader, const char *path, Failure *fail
     const Target *target = &loader->targets[p];
     for (int kind = 0; kind < STATE_KINDS; kind++) {
       if (target->range[kind] == NULL || target->loaded[kind] == target->range[kind]->count) continue;
-      return fail(failure, RUN_INVALID, "resume: %s: it does not hold all of \"%s\" of parameter \"%s\"", path,
+      return fail(failure, RUN_INVALID, "checkpoint: %s: it does not hold all of \"%s\" of parameter \"%s\"", path,
                   state_name((StateKind)kind), plan_str(loader->plan, loader->plan->params.data[p].name));
     }
   }
@@ -241,12 +241,12 @@ static void find_targets(Arena *arena, Loader *loader, uint32_t unit, StateKind 
 }
 
 bool checkpoint_load(const Checkpoint *checkpoint, const Plan *plan, const UnitRanges *ranges, Backend *backend,
-                     Failure *failure) {
+                     StateKind last, Failure *failure) {
   Loader loader = {.plan = plan, .backend = backend};
   Arena *arena = arena_new();
   open_loader(arena, &loader);
   for (uint32_t u = 0; u < plan->units.count; u++)
-    for (int kind = 0; kind < STATE_KINDS; kind++) find_targets(arena, &loader, u, (StateKind)kind, ranges);
+    for (int kind = 0; kind <= (int)last; kind++) find_targets(arena, &loader, u, (StateKind)kind, ranges);
   bool ok = load_all(checkpoint, &loader, failure);
   arena_free(arena);
   return ok;

@@ -33,7 +33,7 @@ typedef struct TrainOptions {
   const char *const *data;      /* paths: llm.c .bin, nanoGPT .bin, text file, folder */
   uint32_t data_count;
   uint64_t steps;               /* 0: the recipe's */
-  const char *init_path;        /* .safetensors with every parameter by name, or NULL: initialise from the seed */
+  const char *init_path;        /* weights, as of GenerateOptions, or NULL: initialise from the seed */
   const char *save_dir;         /* for checkpoints, and at the end DIR/model.safetensors; NULL: nothing is saved */
   uint64_t save_every;          /* steps between checkpoints; 0: at the end only */
   uint32_t keep;                /* newest checkpoints that stay; 0: all */
@@ -62,7 +62,7 @@ uint64_t runtime_checkpoint_bytes(const Plan *plan);
 int runtime_train(const Plan *plan, const TrainOptions *options);
 
 typedef struct GenerateOptions {
-  const char *weights;  /* .safetensors, or a folder with model.safetensors */
+  const char *weights;  /* .safetensors, a folder or index of those, a checkpoint, or a run's folder (the latest) */
   const char *prompt;   /* bytes (vocabulary 256) */
   uint64_t tokens;
   double temperature;   /* 0: greedy */
@@ -74,7 +74,7 @@ typedef struct GenerateOptions {
 } GenerateOptions;
 
 typedef struct ExportOptions {
-  const char *weights; /* a checkpoint, a folder of them (the newest), .safetensors, or a folder or index of those */
+  const char *weights; /* as of GenerateOptions */
   const char *dir;     /* to write to */
   DType dtype;         /* F32, BF16 or F16 */
   uint64_t max_bytes;  /* of one file; 0: one file */

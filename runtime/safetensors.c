@@ -112,13 +112,17 @@ static bool parse_tensor(Arena *arena, Safetensors *file, const char *name, cons
   return true;
 }
 
-static bool parse_metadata(const Safetensors *file, json_t *metadata, Failure *failure) {
+static const char step_key[] = "fsdpc.step";
+
+static bool parse_metadata(Safetensors *file, json_t *metadata, Failure *failure) {
   const char *key;
   json_t *value;
   if (!json_is_object(metadata)) return bad(file, failure, NULL, "\"__metadata__\" is not an object");
   json_object_foreach(metadata, key, value) {
     if (!json_is_string(value)) return bad(file, failure, NULL, "\"__metadata__\" holds something other than strings");
   }
+  const char *step = json_string_value(json_object_get(metadata, step_key));
+  if (step != NULL) file->step = strtoull(step, NULL, 10);
   return true;
 }
 
@@ -200,7 +204,7 @@ static bool read_file(Arena *arena, Safetensors *file, Failure *failure) {
 }
 
 bool safetensors_open(Arena *arena, Safetensors *file, const char *path, Failure *failure) {
-  *file = (Safetensors){.path = arena_strdup(arena, path)};
+  *file = (Safetensors){.path = arena_strdup(arena, path), .step = SAFETENSORS_NO_STEP};
   file->fd = open(path, O_RDONLY | O_CLOEXEC);
   if (file->fd < 0) return unreadable(path, "cannot be opened", failure);
   if (read_file(arena, file, failure)) return true;
@@ -278,10 +282,15 @@ static json_t *entry_of(const SafeTensor *tensor) {
 }
 
 const char *safetensors_layout(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t *header_bytes) {
+  return safetensors_layout_step(arena, tensors, count, SAFETENSORS_NO_STEP, header_bytes);
+}
+
+const char *safetensors_layout_step(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t step, uint64_t *header_bytes) {
   uint64_t end = 0;
   if (count > 1) qsort(tensors, count, sizeof *tensors, by_name);
   json_t *root = json_object(), *metadata = json_object();
   json_object_set_new(metadata, "format", json_string("pt")); /* older loaders crash without it */
+  if (step != SAFETENSORS_NO_STEP) json_object_set_new(metadata, step_key, json_sprintf("%" PRIu64, step));
   json_object_set_new(root, "__metadata__", metadata);
   for (uint32_t i = 0; i < count; i++) {
     if (tensors[i].dtype == NULL) tensors[i].dtype = "F32", tensors[i].bits = 32;

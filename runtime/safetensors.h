@@ -6,6 +6,8 @@
 #include "base/vec.h"
 #include "runtime/failure.h"
 
+#define SAFETENSORS_NO_STEP UINT64_MAX
+
 enum { SAFETENSORS_MAX_HEADER = 100000000, SAFETENSORS_MAX_RANK = 8 };
 
 typedef struct SafeTensor {
@@ -22,6 +24,7 @@ typedef struct Safetensors {
   const char *path;
   int fd;
   uint64_t buffer; /* file offset of the buffer */
+  uint64_t step;   /* of a run of ours after which it was written; SAFETENSORS_NO_STEP: not stated */
   VEC(SafeTensor) tensors; /* by name */
 } Safetensors;
 
@@ -40,5 +43,7 @@ bool safetensors_read_f32(const Safetensors *file, const SafeTensor *tensor, uin
 /* What a file will look like: entries sorted by name get begin and end, and are F32 where dtype is NULL; the header text
  * (length prefix included) is returned and its length set. NULL when names are not distinct UTF-8 texts. */
 const char *safetensors_layout(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t *header_bytes);
+/* The same with the step in its metadata. */
+const char *safetensors_layout_step(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t step, uint64_t *header_bytes);
 
 #endif

@@ -63,15 +63,15 @@ static bool lay_out(Arena *arena, Saver *saver, const Plan *plan, Failure *failu
     tensor->numel = param_numel(param);
     memcpy(tensor->dim, param->dim, sizeof param->dim);
   }
-  saver->header = safetensors_layout(arena, saver->tensors, count, &saver->header_bytes);
+  saver->header = safetensors_layout_step(arena, saver->tensors, count, saver->step, &saver->header_bytes);
   if (saver->header == NULL)
     return fail(failure, RUN_INVALID, "save: the plan's parameter names are not distinct UTF-8 texts");
   saver->file_bytes = saver->header_bytes + (count > 0 ? saver->tensors[count - 1].end : 0);
   return true;
 }
 
-bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, Failure *failure) {
-  *saver = (Saver){.plan = plan, .dir = dir};
+bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, uint64_t step, Failure *failure) {
+  *saver = (Saver){.plan = plan, .dir = dir, .step = step};
   saver->path = arena_printf(arena, "%s/%s", dir, file_name);
   saver->temp = arena_printf(arena, "%s/.%s.tmp", dir, file_name); /* the folder is locked: one job has it */
   return make_folder(arena, dir, failure) && lay_out(arena, saver, plan, failure);

@@ -49,7 +49,7 @@ static bool prepare_weights(Trainer *trainer, Arena *arena) {
   const RankMachine *machine = &trainer->machine;
   if (job->checkpoint.path != NULL) return train_load_checkpoint(trainer, arena);
   if (job->options->init_path != NULL)
-    return weights_load(job->plan, machine->ranges, machine->backend, &job->init, &trainer->failure);
+    return trained_load(&job->init, job->plan, machine->ranges, machine->backend, &trainer->failure);
   return weights_init(job->plan, machine->ranges, machine->backend, machine->kernels, &machine->context,
                       &trainer->failure);
 }
@@ -343,9 +343,10 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure))
     return false;
   if (job->kind->check != NULL && !job->kind->check(job->plan, failure)) return false;
-  if (options->init_path != NULL && !pretrained_open(arena, &job->init, job->plan, options->init_path, failure))
+  if (options->init_path != NULL &&
+      !trained_open(arena, &job->init, job->plan, options->init_path, train_leads(options), failure))
     return false;
-  if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, failure) ||
+  if (options->save_dir != NULL && (!saver_open(arena, &job->saver, job->plan, options->save_dir, job->steps, failure) ||
                                     (train_leads(options) && !folder_lock(options->save_dir, &job->save_lock, failure))))
     return false;
   return open_eval(arena, job, failure) && train_open_resume(arena, job, failure) && train_check_save_folder(arena, job, failure) &&
@@ -416,7 +417,7 @@ int runtime_train(const Plan *plan, const TrainOptions *options) {
     code = failure.code;
   }
   if (job.metrics != NULL) fclose(job.metrics);
-  pretrained_close(&job.init);
+  trained_close(&job.init);
   checkpoint_close(&job.checkpoint);
   if (job.save_lock >= 0) close(job.save_lock);
   data_close(&job.data);

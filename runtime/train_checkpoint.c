@@ -4,15 +4,27 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* --- the parent ------------------------------------------------------------------------------------------------------ */
+
+/* Weights that no run of ours left: its checkpoints would stand beside them. */
+static bool check_foreign_weights(Arena *arena, const char *dir, Failure *failure) {
+  static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *path = arena_printf(arena, "%s/%s", dir, names[i]);
+    if (access(path, F_OK) == 0)
+      return fail(failure, RUN_INVALID, "save: %s is not of this run, which would write over it; save elsewhere, or remove it", path);
+  }
+  return true;
+}
 
 bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   const char *newest = NULL, *path = job->checkpoint.path;
   if (options->save_dir == NULL || !train_leads(options)) return true;
   if (!folder_latest(arena, options->save_dir, UINT64_MAX, &newest, failure)) return false;
-  if (newest == NULL) return true;
+  if (newest == NULL) return check_foreign_weights(arena, options->save_dir, failure);
   const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
   struct stat here, there;
   if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
@@ -34,6 +46,7 @@ static void say_resume(const TrainJob *job) {
     fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
             (unsigned long long)job->data.count, (unsigned long long)from->data_tokens,
             (unsigned long long)from->standing.samples);
+  for (uint32_t i = 0; i < from->changes.count; i++) fprintf(stderr, "note: %s\n", from->changes.data[i]);
 }
 
 static bool open_newest(Arena *arena, TrainJob *job, const char *dir, bool passes, Failure *failure) {
@@ -51,6 +64,7 @@ bool train_open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   if ((newest || options->restarted) && !open_newest(arena, job, options->save_dir, true, failure)) return false;
   if (newest || options->resume == NULL || job->checkpoint.path != NULL)
     return true; /* perhaps without: the first start of a run that may be restarted */
+  if (access(options->resume, F_OK) != 0) return fail_file(failure, "resume", options->resume, "cannot be found");
   if (!open_newest(arena, job, options->resume, false, failure)) return false;
   return job->checkpoint.path != NULL ||
          fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", options->resume);
@@ -63,7 +77,7 @@ static bool try_checkpoint(Trainer *trainer, double *damaged) {
   const TrainJob *job = trainer->job;
   const RankMachine *machine = &trainer->machine;
   Failure reason = {0};
-  bool ok = checkpoint_load(&trainer->checkpoint, job->plan, machine->ranges, machine->backend, &reason);
+  bool ok = checkpoint_load(&trainer->checkpoint, job->plan, machine->ranges, machine->backend, STATE_V, &reason);
   if (!ok && (!reason.damaged || !job->resume.passes)) {
     trainer->failure = reason;
     return false;

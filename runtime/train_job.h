@@ -10,6 +10,7 @@
 #include "runtime/rank.h"
 #include "runtime/report.h"
 #include "runtime/runtime.h"
+#include "runtime/trained.h"
 #include "runtime/weights.h"
 
 #include <stdio.h>
@@ -23,7 +24,7 @@ typedef struct TrainJob {
   int64_t vocab;
   TokenData data, eval_data; /* eval_data.count 0: none */
   uint64_t eval_batches;
-  Pretrained init;
+  Trained init;
   Saver saver;
   int save_lock;         /* on the folder of checkpoints, or -1 */
   CheckpointChoice resume;

@@ -22,6 +22,7 @@ bool weights_load(const Plan *plan, const UnitRanges *ranges, Backend *backend, 
 typedef struct Saver {
   const Plan *plan;
   const char *dir, *path, *temp;
+  uint64_t step;       /* after which it will be written: stands in the file */
   SafeTensor *tensors; /* by name */
   uint32_t *of_param;  /* param -> index in tensors */
   const char *header;
@@ -29,7 +30,7 @@ typedef struct Saver {
 } Saver;
 
 /* Lays the file out, creates DIR, checks that it can be written to. Before the fork. */
-bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, Failure *failure);
+bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, uint64_t step, Failure *failure);
 
 typedef struct SaveRank {
   uint32_t rank;

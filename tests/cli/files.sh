@@ -163,3 +163,47 @@ PATH=$PWD/no-programs expect 1 draw a.plan --svg none.svg
 said err 'apt-get install graphviz'
 [ ! -e none.svg ] || fail 'a picture without Graphviz'
 expect 0 draw "$model" --ranks 4 --dot b.dot
+
+# --- what cannot be written is said before the work, not after it
+for output in no/such/folder/x linked; do
+  expect 1 tune "$model" --csv $output
+  said err "cannot write $output: "
+  silent out
+  expect 1 run a.plan --data "$fixtures/tokens.bin" --trace $output
+  said err "cannot write $output: "
+  silent out
+done
+
+# --- no output is an input, by any name, or another output; nothing is written
+spared() { # FILE ARGUMENT...
+  local file=$1
+  shift
+  cp "$file" before
+  expect 64 "$@"
+  said err 'is the same file as'
+  cmp "$file" before || fail "fsdpc $*: $file was written"
+}
+cp "$model" own.fsdp
+cp a.plan own.plan
+cp "$fixtures/tokens.bin" own.bin
+mkdir data && cp own.bin data/own.bin
+ln -s own.bin linked.bin && ln own.bin again.bin
+spared own.fsdp plan own.fsdp --ranks 2 -o own.fsdp
+said err 'output own.fsdp (--output) is the same file as input own.fsdp'
+spared own.fsdp tune own.fsdp --csv own.fsdp
+spared own.plan draw own.plan --dot ./own.plan
+spared own.plan run own.plan --data own.bin --metrics own.plan
+for name in own.bin linked.bin again.bin; do
+  spared own.bin run "$model" --ranks 2 --data own.bin --metrics $name
+  spared own.bin run "$model" --ranks 2 --data linked.bin --trace $name
+done
+spared data/own.bin run "$model" --ranks 2 --data data --steps 1 --metrics data/own.bin
+mkdir hf && echo '{}' >hf/config.json
+spared hf/config.json import hf -o hf/config.json
+cp -r "$root/models" models
+spared models/families/gpt2.fsdp plan models/gpt2.fsdp -o models/families/gpt2.fsdp # what the model uses
+expect 64 draw a.plan --dot new --timeline ./new
+said err 'output new (--dot) is the same file as output ./new (--timeline)'
+[ ! -e new ] || fail 'two outputs were written to one file'
+expect 0 draw a.plan --dot /dev/null --timeline /dev/null
+expect 0 run "$model" --ranks 2 --data own.bin --steps 1 --metrics data/new.jsonl --quiet

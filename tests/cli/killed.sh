@@ -58,7 +58,13 @@ kill -INT "$run"
 wait_code
 [ "$code" = 130 ] || { cat err >&2 && fail "exit code $code after SIGINT"; }
 nothing_left
+# Two runs do not write to one file of metrics. (The first one's output is not expect's.)
 start_run
+mv out first.out && mv err first.err
+size=$(stat -c %s metrics.jsonl)
+expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 1 --data "$fixtures/tokens.bin" --metrics metrics.jsonl --quiet
+said err 'metrics: metrics.jsonl: another run is writing to it'
+[ "$(stat -c %s metrics.jsonl)" -ge "$size" ] || fail "a refused run cut another's metrics"
 kill -TERM "$run"
 wait_code
 [ "$code" = 143 ] || { cat err >&2 && fail "exit code $code after SIGTERM"; }

@@ -55,7 +55,7 @@ port=$((port + 1))
 together slurm 2 "${run[@]}" --save spoilt --strategy full_shard --resume auto
 [ "${codes[*]}" = '0 0' ] || { cat err.* >&2 && fail "resuming from the one before: exit codes ${codes[*]}"; }
 cat err.0 err.1 >err
-said err "warning: resume: $file: the checksum of tensor"
+said err "warning: checkpoint: $file: the checksum of tensor"
 said err 'resuming from spoilt/step-00000016, after step 16'
 "$compare" weights spoilt/model.safetensors here-2.weights/model.safetensors
 
@@ -171,6 +171,15 @@ else
 fi
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 expect 64 "${run[@]}" --ranks 4
 said err 'torchrun started 2 processes'
+# One process is one rank.
+for one in 'RANK=0 WORLD_SIZE=1' 'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1'; do
+  env $one "$fsdpc" "${run[@]}" --metrics one.jsonl >out 2>err </dev/null || { cat err >&2 && fail "one process, $one"; }
+  head -n 1 one.jsonl | grep -q '"ranks":1,' || fail "not one rank with $one"
+  code=0
+  env $one "$fsdpc" "${run[@]}" --ranks 2 >out 2>err </dev/null || code=$?
+  [ $code = 64 ] || fail "exit code $code with --ranks 2 and $one"
+  said err 'started 1 process, each of them one rank'
+done
 # A batch script is no step, and a step of one task starts its ranks itself.
 SLURM_PROCID=0 SLURM_NTASKS=4 expect 0 "${run[@]}" --ranks 2
 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 expect 0 "${run[@]}" --ranks 2

@@ -9,7 +9,7 @@ expect 0 predict "$run" --executor pytorch-fsdp2-compiled --json
 said out '"executor": "pytorch-fsdp2-compiled"'
 expect 64 predict "$run" --executor pytorch-fsdp2-compild
 said err 'did you mean pytorch-fsdp2-compiled?'
-expect 3 predict "$run" --micro-batch 64
+expect 3 predict "$run" --ranks 1 --micro-batch 64
 said out 'does not fit'
 
 sed 's/executor .*/executor pytorch-fsdp2 compiled { states bf16 loss chunkd }/' "$run" >typo.fsdp
@@ -21,11 +21,38 @@ expect 0 predict good.fsdp
 said out 'executor pytorch-fsdp2-compiled,'
 
 # More nodes shrink the optimizer's share, and cost communication: much of it over Ethernet.
+sed 's/batch 64/batch 512/' good.fsdp >large.fsdp
 speed() { sed -n 's/.*"tokens_per_s_per_rank": \([0-9]*\).*/\1/p' out; }
 expect 0 predict good.fsdp --cluster dgx-a100-80 --ranks 8 --json && one=$(speed)
-expect 0 predict good.fsdp --cluster dgx-a100-80 --ranks 64 --json && many=$(speed)
-expect 0 predict good.fsdp --cluster ethernet-a100 --ranks 64 --json && slow=$(speed)
+expect 0 predict large.fsdp --cluster dgx-a100-80 --ranks 64 --json && many=$(speed)
+expect 0 predict large.fsdp --cluster ethernet-a100 --ranks 64 --json && slow=$(speed)
 [ $((slow * 3)) -lt $((many * 2)) ] && [ $((many * 10)) -le $((one * 11)) ] || fail "speeds $one $many $slow"
+
+# A budget stands for the device, on the command line or in the file; a step must be of whole micro-batches.
+policy=("$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-compiled --ranks 8 --wrap block --checkpoint full --micro-batch 1)
+expect 0 predict "${policy[@]}"
+said out 'of 79.1 GiB; '
+expect 3 predict "${policy[@]}" --memory 20GiB
+said out 'of 20.0 GiB; '
+said out ': does not fit'
+sed 's/^plan {/&\n  memory 20GiB/' "$root/models/llama3-8b.fsdp" >budget.fsdp
+expect 3 predict budget.fsdp "${policy[@]:1}" --json
+"$compare" fields out fits capacity_bytes budget_bytes
+said out '"budget_bytes": 2.1474836'
+expect 1 predict "${policy[@]}" --micro-batch 3
+said err 'a step of 512 samples cannot be split into micro-batches of 3 on 8 ranks'
+expect 1 predict "${policy[@]}" --ranks 7
+said err 'cannot be split into micro-batches of 1 on 7 ranks'
+
+# What cannot be written is found before anything is measured; an interrupt is one.
+before=$SECONDS
+expect 1 profile -o no/such/folder/x
+said err 'cannot write no/such/folder/x: No such file or directory'
+[ $((SECONDS - before)) -lt 5 ] || fail 'profile measured first'
+code=0
+timeout --preserve-status -s INT 2 "$fsdpc" profile --ranks 2 >out 2>err || code=$?
+[ "$code" = 130 ] || fail "profile, interrupted: exit code $code"
+[ "$(cat err)" = 'fsdpc: error: stopped by signal 2 (Interrupt)' ] || { cat err >&2 && fail 'not one message'; }
 
 expect 0 profile --ranks 2 -o here.fsdp
 expect 0 fmt --check here.fsdp

@@ -39,6 +39,23 @@ train torn gpt-tiny.fsdp --ranks 2 --resume auto
 train untorn gpt-tiny.fsdp --ranks 2
 "$compare" metrics torn.jsonl untorn.jsonl 0 # every line can be read
 
+# --- another recipe is gone on with, but not silently
+train recipe "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4
+sed -e 's/lr 3e-3 cosine min_lr 3e-4 warmup 4 betas 0.9 0.95/lr 1e-3 linear min_lr 3e-4 warmup 4 betas 0.8 0.95/' \
+  -e 's/tokens_per_step 128/tokens_per_step 256/; s/clip 1.0/clip 0.5/; s/precision f32 reduce f32/precision bf16 reduce f32/' \
+  "$fixtures/gpt-tiny.fsdp" >changed.fsdp
+train again "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy no_shard --resume recipe.weights --steps 6
+silent err
+train changed changed.fsdp --ranks 2 --resume recipe.weights --steps 6
+{
+  echo 'batch is 16, and was 8'
+  echo 'schedule is linear, and was cosine'
+  echo 'lr is 0.001, and was 0.003'
+  echo 'beta1 is 0.8, and was 0.9'
+  echo 'clip is 0.5, and was 1'
+  echo 'precision is bf16, and was f32'
+} | sed 's/.*/note: & at the checkpoint/' | diff - err || fail 'not each change of the recipe, and nothing else, is said'
+
 # --- a damaged checkpoint: --resume auto takes the one before, and loses nothing of it
 train whole "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard
 train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --steps 12 --save-every 4
@@ -46,9 +63,9 @@ file=damaged.weights/step-00000012/rank-00002-of-00002.safetensors
 printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 2)) conv=notrunc status=none
 expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --data "$fixtures/tokens.bin" --resume damaged.weights --quiet
 said err "$file: the checksum of tensor"
-said err 'resume from an older one'
+said err 'the checkpoint is damaged: use an older one'
 train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --resume auto
-said err "warning: resume: $file: the checksum of tensor"
+said err "warning: checkpoint: $file: the checksum of tensor"
 said err 'resuming from damaged.weights/step-00000008, after step 8'
 said err 'superseded-step-00000012'
 "$compare" weights damaged.weights/model.safetensors whole.weights/model.safetensors

@@ -62,12 +62,38 @@ sed 's/causal/full/' "$fixtures/gpt-tiny.fsdp" >full.fsdp
 expect 1 generate full.fsdp --weights gpt-tiny-2.weights
 said err '"h.0.attn.attention" sees tokens that are still to come'
 
+# Weights that are somebody's own are not written over.
+for name in model.safetensors model.safetensors.index.json; do
+  rm -rf foreign && mkdir foreign && cp gpt-tiny-4.weights/model.safetensors foreign/$name
+  expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 1 --data "$fixtures/tokens.bin" --save foreign
+  said err "foreign/$name is not of this run"
+  cmp foreign/$name gpt-tiny-4.weights/model.safetensors || fail 'weights of others were written over'
+  [ "$(ls -A foreign)" = $name ] || fail 'a refused run wrote into the folder'
+done
+
 # A checkpoint of 4 ranks exports to Hugging Face's files, which initialise as the weights themselves do.
 step=gpt-tiny-4.weights/step-00000020
 expect 0 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --max-file 20KB
 [ -e hf/model.safetensors.index.json ] || fail 'no index'
 expect 1 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --max-file 20KB
 said err 'exists; --force'
+# One set of weights in a folder: others are refused, and with --force removed when the new ones are whole.
+exported() { # CODE ARGUMENT...: to ./one, from step 20
+  local code=$1
+  shift
+  expect "$code" export "$fixtures/gpt-tiny.fsdp" one --to safetensors --weights $step "$@"
+}
+exported 0
+exported 1 --max-file 20KB
+said err 'one/model.safetensors exists; --force'
+exported 0 --max-file 20KB --force
+[ ! -e one/model.safetensors ] && [ "$(ls one/model-*)" = "$(sort out)" ] || fail 'old weights beside new ones'
+exported 1
+said err 'exists; --force'
+exported 0 --max-file 40KB --force
+[ "$(ls one/model-*)" = "$(sort out)" ] || fail 'old parts beside new ones'
+exported 0 --force
+[ "$(ls -A one)" = model.safetensors ] || fail 'old parts beside new weights'
 expect 0 export "$fixtures/gpt-tiny.fsdp" half --to safetensors --weights gpt-tiny-4.weights --dtype bf16
 [ "$(stat -c %s half/model.safetensors)" -lt "$(stat -c %s gpt-tiny-4.weights/model.safetensors)" ] || fail 'bf16 is not smaller'
 train from-hf "$fixtures/gpt-tiny.fsdp" --ranks 2 --init hf
@@ -77,6 +103,34 @@ train from-half "$fixtures/gpt-tiny.fsdp" --ranks 1 --init half
 "$compare" metrics from-half.jsonl from-ours.jsonl 2e-2
 expect 1 run "$fixtures/llama-tiny.fsdp" --ranks 1 --init hf --data "$fixtures/tokens.bin"
 said err 'of the model is missing'
+
+# Of a run's folder the latest weights count: a step's, where the run did not get to its end.
+sampled() { # WEIGHTS
+  expect 0 generate "$fixtures/gpt-tiny.fsdp" --weights "$1" --prompt '!!' --tokens 20 --seed 7 --gemm builtin
+}
+train latest "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 9 --save-every 4
+sampled latest.weights
+silent err
+mv out early
+sampled latest.weights/step-00000009
+cmp out early || fail "a checkpoint's weights are not those of model.safetensors"
+cp -r gpt-tiny-2.weights/step-00000020 latest.weights
+touch latest.weights/model.safetensors # a copy's times tell nothing
+sampled latest.weights
+said err 'note: latest.weights/step-00000020 is newer than model.safetensors'
+mv out late
+sampled gpt-tiny-2.weights
+cmp out late || fail 'old weights were used'
+rm latest.weights/model.safetensors
+sampled latest.weights
+cmp out late || fail 'the newest checkpoint was not used'
+for kind in latest.weights gpt-tiny-2.weights; do
+  train "from-$kind" "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 2 --init $kind
+done
+"$compare" metrics from-latest.weights.jsonl from-gpt-tiny-2.weights.jsonl 0
+expect 1 generate "$fixtures/gpt-tiny.fsdp" --weights nowhere
+said err 'nowhere'
+expect 1 export "$fixtures/gpt-tiny.fsdp" none --to safetensors --weights nowhere
 
 # Stopped and resumed: the bits of a run that never stopped.
 train parts "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 9 --save-every 4
@@ -106,3 +160,11 @@ grep -q 'param p0 "wte.weight" .* decay no' out || fail 'no_decay has no effect'
 sed 's/no_decay wte wpe/no_decay wtf/' lion.fsdp >typo.fsdp
 expect 1 check typo.fsdp
 said err 'matches no parameter'
+
+# On a terminal progress is one line, however narrow: what does not fit is left out.
+for columns in 200 60; do
+  (unset CI && TERM=xterm script -qec "stty cols $columns && '$fsdpc' run '$fixtures/gpt-tiny.fsdp' --ranks 1 --data '$fixtures/tokens.bin'" /dev/null) </dev/null >typed
+  tr '\r' '\n' <typed | sed -n 's/\x1b\[K//; /^step/p' >lines
+  awk -v most="$columns" 'length >= most { wide = 1 } END { exit wide || !NR }' lines || { cat lines >&2 && fail "progress is wider than $columns columns"; }
+done
+tail -n 1 lines | grep -qE 'step +20/20  loss [0-9.]+  norm [0-9.]+  lr [0-9.e+-]+' || fail "progress: $(tail -n 1 lines)"

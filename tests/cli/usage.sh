@@ -35,6 +35,16 @@ expect 64 plan x.fsdp --memory
 said err 'option --memory needs an argument (SIZE)'
 expect 64 plan x.fsdp --memory 40
 said err 'expects a size with a unit'
+for set in layers =3 layers=; do
+  expect 64 plan x.fsdp --set d=8 --set $set
+  said err "expects NAME=VALUE, but got \"$set\""
+done
+for list in '' 2,,4 ,2 2,; do
+  expect 64 tune "$fixtures/gpt-tiny.fsdp" --ranks "$list"
+  said err "but got \"$list\""
+done
+expect 1 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --ranks-per-node 3
+said err '2 ranks do not fill nodes of 3'
 expect 64 plan x.fsdp --ranks 0
 expect 64 plan x.fsdp --ranks many
 expect 64 plan x.fsdp --ranks 1.5

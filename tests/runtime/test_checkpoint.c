@@ -186,7 +186,7 @@ static void other_runs_are_refused(void **state) {
   plan = bigram_plan(scratch->arena, &(BigramOptions){2, 1, 6, 1, STEPS, false, false, false});
   plan->params.data[0].name = plan_intern(scratch->arena, plan, "other.weight");
   refused(scratch, plan, out, "parameter \"other.weight\" of the model is not in it");
-  refused(scratch, plan, scratch_path(scratch, "nowhere"), "there is no checkpoint in it");
+  refused(scratch, plan, scratch_path(scratch, "nowhere"), "cannot be found: No such file or directory");
   refused(scratch, plan, "auto", "add --save DIR");
   mkdir(scratch_path(scratch, "empty"), 0700);
   refused(scratch, plan, scratch_path(scratch, "empty"), "there is no checkpoint in it");
@@ -245,7 +245,7 @@ static bool loads(const Plan *plan, const char *path, Failure *failure) {
   Backend sink = {.write = sink_write};
   bool ok = checkpoint_open(arena, &checkpoint, plan, path, true, failure);
   for (uint32_t rank = 0; ok && rank < plan->world.shard; rank++)
-    ok = checkpoint_load(&checkpoint, plan, unit_ranges(arena, plan, rank), &sink, failure);
+    ok = checkpoint_load(&checkpoint, plan, unit_ranges(arena, plan, rank), &sink, STATE_V, failure);
   checkpoint_close(&checkpoint);
   arena_free(arena);
   return ok;
@@ -255,8 +255,8 @@ static bool loads(const Plan *plan, const char *path, Failure *failure) {
 static void expect_refusal(const Plan *plan, const char *path, const char *file, const char *what, size_t at) {
   Failure failure = {0};
   if (loads(plan, path, &failure)) fail_msg("%s of %s at byte %zu was not noticed", what, file, at);
-  if (strncmp(failure.text, "resume: ", 8) != 0 || strstr(failure.text, file) == NULL || !failure.damaged ||
-      strstr(failure.text, "damaged: resume from an older one") == NULL)
+  if (strncmp(failure.text, "checkpoint: ", 12) != 0 || strstr(failure.text, file) == NULL || !failure.damaged ||
+      strstr(failure.text, "damaged: use an older one") == NULL)
     fail_msg("%s of %s at byte %zu: %s", what, file, at, failure.text);
 }
 

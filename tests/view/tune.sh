@@ -70,8 +70,14 @@ grep -q "^  wrap size:" "$scratch/wraps.txt" || fail "no size lost"
 if grep -oE 'wrap size:[^ :,]*' "$scratch/wraps.txt" | grep -vE 'size:(25|60)000000$'; then fail "units' sizes as nobody gave them"; fi
 
 code=0
-"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --memory 10KiB >"$scratch/none.txt" || code=$?
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --memory 10KiB >"$scratch/none.txt" 2>"$scratch/err" || code=$?
 [ "$code" = 3 ] || fail "nothing fits, but exit code $code"
+grep -q 'no plan fits; the smallest needs .* of the budget of 10.0 KiB' "$scratch/err" || fail "the smallest need is not named"
+code=0
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 3 >"$scratch/none.txt" 2>"$scratch/err" || code=$?
+[ "$code" = 1 ] || fail "nothing is possible, but exit code $code"
+[ "$(wc -l <"$scratch/none.txt")" = 1 ] || fail "an empty table"
+grep -q 'plans: a step of 8 samples cannot be split into micro-batches of 1 on 3 ranks' "$scratch/err" || fail "it is not said why nothing is possible"
 code=0
 "$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 2,many 2>"$scratch/err" || code=$?
 [ "$code" = 64 ] || fail "a bad value, but exit code $code"

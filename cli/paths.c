@@ -1,0 +1,140 @@
+/* Owns: the paths that a command line names for output, looked at before any work: they are compared with those it names for
+ * input, since a mistyped output must not cost the data, the model or the plan that it was to be made from, and can be written
+ * to, since minutes of work must not end without a result. Which options name what stands in options.def; operands are read. */
+#include "cli/cli.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_DEPTH = 32 };
+
+typedef struct OptionPath {
+  PathUse use;
+  const char *inside; /* of a folder, which files are read */
+} OptionPath;
+
+static const OptionPath uses[OPTION_COUNT] = {
+#define OPTION(id, letter, name, value, commands, help)
+#define OPTION_LATER(id, name, value, commands)
+#define OPTION_PATH(id, use, inside) [OPTION_##id] = {use, inside},
+#include "cli/options.def"
+#undef OPTION
+#undef OPTION_LATER
+};
+
+/* Pipes and devices may be shared: only what is in a file can be lost. */
+static bool is_file(const char *path, struct stat *info) {
+  return stat(path, info) == 0 && S_ISREG(info->st_mode);
+}
+
+static bool same_file(const struct stat *a, const struct stat *b) {
+  return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static const char *output_of(const Cli *cli, OptionId id) {
+  return uses[id].use == PATH_WRITTEN || uses[id].use == PATH_OPENED ? option_text(&cli->options, id, NULL) : NULL;
+}
+
+/* --- inputs -------------------------------------------------------------------------------------------- */
+
+/* The file among those that a folder is read for, or NULL. Links to folders could go in circles. */
+static const char *find_inside(Arena *arena, const char *folder, const char *inside, const struct stat *wanted, int depth) {
+  struct dirent *entry;
+  const char *found = NULL;
+  DIR *listed = depth < MOST_DEPTH ? opendir(folder) : NULL;
+  while (listed && !found && (entry = readdir(listed))) {
+    struct stat link, info;
+    const char *path = arena_printf(arena, "%s/%s", folder, entry->d_name);
+    if (entry->d_name[0] == '.' || lstat(path, &link) != 0 || stat(path, &info) != 0) continue;
+    if (S_ISDIR(link.st_mode))
+      found = find_inside(arena, path, inside, wanted, depth + 1);
+    else if (same_file(&info, wanted) && fnmatch(inside, entry->d_name, 0) == 0)
+      found = path;
+  }
+  if (listed) closedir(listed);
+  return found;
+}
+
+static const char *find_in(Arena *arena, const char *input, const char *inside, const struct stat *wanted) {
+  struct stat info;
+  if (stat(input, &info) != 0) return NULL;
+  if (S_ISDIR(info.st_mode)) return inside ? find_inside(arena, input, inside, wanted, 0) : NULL;
+  return same_file(&info, wanted) ? input : NULL;
+}
+
+static const char *find_among(Arena *arena, const Words *inputs, const char *inside, const struct stat *wanted) {
+  const char *found = NULL;
+  for (uint32_t i = 0; i < inputs->count && !found; i++) found = find_in(arena, inputs->data[i], inside, wanted);
+  return found;
+}
+
+static const char *find_input(const Cli *cli, const struct stat *wanted) {
+  const char *found = find_among(cli->arena, &cli->options.operands, "config.json", wanted); /* what import reads of a folder */
+  for (int id = 0; id < OPTION_COUNT && !found; id++)
+    if (uses[id].use == PATH_READ) found = find_among(cli->arena, &cli->options.given[id], uses[id].inside, wanted);
+  return found;
+}
+
+/* --- outputs ------------------------------------------------------------------------------------------- */
+
+static int refuse(OptionId id, const char *output, const char *kind, const char *other) {
+  return usage_error("name another file", "output %s (--%s) is the same file as %s %s", output, option_info(id)->name, kind, other);
+}
+
+/* Also before either exists: the same name in the same folder. */
+static bool same_place(const Cli *cli, const char *a, const char *b) {
+  struct stat one, two;
+  char left[PATH_MAX], right[PATH_MAX];
+  if (is_file(a, &one) && is_file(b, &two)) return same_file(&one, &two);
+  if (stat(a, &one) == 0 || stat(b, &two) == 0) return false;
+  return realpath(dirname(arena_strdup(cli->arena, a)), left) && realpath(dirname(arena_strdup(cli->arena, b)), right) &&
+         !strcmp(left, right) && !strcmp(basename(arena_strdup(cli->arena, a)), basename(arena_strdup(cli->arena, b)));
+}
+
+/* An option before this one that writes to the same file, or NULL. */
+static const char *find_output(const Cli *cli, int id, const char *output) {
+  for (int other = 0; other < id; other++) {
+    const char *path = output_of(cli, (OptionId)other);
+    if (path && same_place(cli, path, output)) return arena_printf(cli->arena, "%s (--%s)", path, option_info((OptionId)other)->name);
+  }
+  return NULL;
+}
+
+/* As write_file would find it: files are renamed into their folder, all else is opened. Where a link leads to nothing, that is left to see. */
+static bool can_write(const Cli *cli, const char *path) {
+  struct stat info, link;
+  bool exists = stat(path, &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return errno = EISDIR, false;
+  if (lstat(path, &link) == 0 && !S_ISREG(link.st_mode)) return !exists || access(path, W_OK) == 0;
+  return access(dirname(arena_strdup(cli->arena, path)), W_OK | X_OK) == 0;
+}
+
+int paths_check(const Cli *cli) {
+  for (int id = 0; id < OPTION_COUNT; id++) {
+    struct stat info;
+    const char *output = output_of(cli, (OptionId)id), *other;
+    if (!output) continue;
+    if ((other = find_output(cli, id, output)) != NULL) return refuse((OptionId)id, output, "output", other);
+    if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse((OptionId)id, output, "input", other);
+    if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("cannot write %s: %s", output, strerror(errno));
+  }
+  return EXIT_OK;
+}
+
+bool paths_spare_sources(const Cli *cli) {
+  for (int id = 0; id < OPTION_COUNT; id++) {
+    struct stat output, source;
+    const char *path = output_of(cli, (OptionId)id);
+    if (!path || !is_file(path, &output)) continue;
+    for (uint32_t i = 0; i < cli->sources.files.count; i++)
+      if (is_file(cli->sources.files.data[i].path, &source) && same_file(&output, &source))
+        return refuse((OptionId)id, path, "input", cli->sources.files.data[i].path), false;
+  }
+  return true;
+}
