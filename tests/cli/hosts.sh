@@ -51,6 +51,8 @@ start() {
   cat err >&2
   fail 'the run did not begin'
 }
+shared_memory() { find /dev/shm -name '*fsdpc*' | sort; }
+before=$(shared_memory) # of others
 # ended CODE: it has, with that code, and nothing is left of it.
 ended() {
   local want=$1 code=0 since=$SECONDS i
@@ -62,7 +64,7 @@ ended() {
     sleep 0.05
   done
   [ -z "$(on_hosts)" ] || fail "left behind: $(on_hosts | xargs ps -o args= -p)"
-  [ -z "$(find /dev/shm -name '*fsdpc*')" ] || fail 'left in /dev/shm'
+  [ "$(shared_memory)" = "$before" ] || fail "left in /dev/shm: $(shared_memory)"
 }
 once() { [ "$(grep -c 'fsdpc: error' err)" = 1 ] || { cat err >&2 && fail 'not one message'; }; }
 
