@@ -45,13 +45,13 @@ static void list_buffers(Plan *plan, const PlanSegment *segment, Placing *p) {
     if (lives_in(&plan->bufs.data[b], segment)) placing_add(p, &plan->bufs.data[b]);
 }
 
-/* The fast way in its other order; then in both, hung from as much lower as they ended too high: what finds no gap, and lies above the
- * rest, then still ends below the goal. */
-static void place_fast(Plan *plan, StackInput input, Placing *p) {
+/* The fast way in its other order; then in both, hung from as much lower as they ended too high, if all that is live at once still
+ * fits there: what finds no gap, and lies above the rest, then ends below the goal. */
+static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p) {
   static const StackOrder orders[] = {STACK_BY_AREA, STACK_BY_AREA, STACK_BY_SIZE};
   for (uint32_t i = 0; i < sizeof orders / sizeof *orders && !placing_done(p); i++) {
     uint64_t excess = p->bytes - p->goal;
-    if (i == 1 && (input.top > p->goal || excess > input.top - input.base)) return;
+    if (i == 1 && (p->goal < least || excess > p->goal - least)) return;
     if (i == 1) input.top -= excess;
     input.order = orders[i];
     placing_keep(p, memory_stack(plan, &input));
@@ -71,7 +71,7 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   if (p.count == 0) p.bytes = base;
   if (!placing_done(&p)) placing_keep(&p, memory_stack(plan, &input));
   if (!placing_done(&p) && p.count > QUADRATIC_BUFFERS && p.bytes != UINT64_MAX) {
-    place_fast(plan, input, &p);
+    place_fast(plan, input, least, &p);
   } else if (!placing_done(&p)) {
     gaps_open(&gaps, scratch, p.count);
     placing_prepare(scratch, &p, p.count, &gaps);
