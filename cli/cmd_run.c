@@ -4,6 +4,8 @@
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
 
+#include <sys/stat.h>
+
 enum { MOST_STEPS = 1 << 30, MOST_THREADS = 4096, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
 
 static bool check_saving(const Options *options) {
@@ -126,6 +128,15 @@ static int train_with_restarts(Cli *cli, Planned *planned, TrainOptions *train) 
   }
 }
 
+/* What a plan's hash of its source covers, such as --set, is not known any more: times of files tell enough for a note. */
+static void note_stale(const Plan *plan, const char *path) {
+  struct stat made, source;
+  const char *model = plan_str(plan, plan->source_path);
+  if (!plan_is_plan_file(path) || stat(path, &made) != 0 || stat(model, &source) != 0) return;
+  if (source.st_mtim.tv_sec > made.st_mtim.tv_sec)
+    fprintf(stderr, "note: %s has been changed since %s was planned from it; the plan is what runs\n", model, path);
+}
+
 int cmd_run(Cli *cli) {
   TrainOptions train;
   Planned planned;
@@ -142,6 +153,7 @@ int cmd_run(Cli *cli) {
   if (code != EXIT_OK) return code;
   const Plan *plan = planned.plan;
   check_own(cli, plan);
+  if (launcher.rank == 0) note_stale(plan, cli->options.operands.data[0]);
   if (!plan->training) return cli_error("this plan has no backward pass: it was made to generate");
   if (launcher.ranks == 1 && plan->world.ranks > MOST_LOCAL_RANKS)
     return cli_error(

@@ -59,6 +59,15 @@ expect 0 plan "$model" --ranks 2 --dump=plan
 cmp out a.plan || fail '--dump=plan is not what -o writes'
 
 # A budget that cannot be met: explained, exit 3, no file.
+# A plan outlives changes to its model, and says so.
+cp "$model" own.fsdp
+expect 0 plan own.fsdp --ranks 1 -o own.plan
+touch -d '1 hour ago' own.fsdp
+expect 0 run own.plan --steps 1 --data "$fixtures/tokens.bin"
+! grep -q 'has been changed' err || fail 'a plan is said to be old that is not'
+touch -d '1 hour' own.fsdp
+expect 0 run own.plan --steps 1 --data "$fixtures/tokens.bin"
+said err 'note: own.fsdp has been changed since own.plan was planned from it'
 expect 3 plan "$model" --ranks 2 --memory 4KiB -o none.plan --json
 "$compare" fields out fits infeasible.smallest_peak_bytes infeasible.peak_at infeasible.largest.name infeasible.relaxations
 said err 'smallest peak'
