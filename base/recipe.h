@@ -24,7 +24,11 @@ typedef struct Init {
 #define OPTIMIZER_NAME_(id, name) name,
 typedef enum { OPTIMIZERS(OPTIMIZER_ID_) OPTIMIZER_COUNT } OptimizerKind;
 #define OPTIMIZER_NAMES OPTIMIZERS(OPTIMIZER_NAME_) /* elements of an array of names */
-typedef enum { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD } ScheduleKind;
+#define SCHEDULES(X) X(CONSTANT, "constant") X(LINEAR, "linear") X(COSINE, "cosine") X(WSD, "wsd")
+#define SCHEDULE_ID_(id, name) SCHEDULE_##id,
+#define SCHEDULE_NAME_(id, name) name,
+typedef enum { SCHEDULES(SCHEDULE_ID_) SCHEDULE_COUNT } ScheduleKind;
+#define SCHEDULE_NAMES SCHEDULES(SCHEDULE_NAME_)
 typedef enum { ORDER_SEQUENTIAL, ORDER_SHUFFLED } SampleOrder;
 
 #define ROUNDINGS(X) X(NEAREST, "nearest") X(STOCHASTIC, "stochastic")

@@ -5,15 +5,6 @@
 
 #include <jansson.h>
 
-/* What reserved memory is compared with: a budget stands for the device, as in `plan`. */
-static double limit_of(const PlanSettings *settings, const ExecutorPrediction *p) {
-  return settings->memory_bytes ? (double)settings->memory_bytes : p->capacity_bytes;
-}
-
-static void heed_budget(const PlanSettings *settings, ExecutorPrediction *p) {
-  if (settings->memory_bytes) p->fits = p->host_fits && p->reserved_bytes <= (double)settings->memory_bytes;
-}
-
 static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                        const ExecutorPrediction *p) {
   json_t *object =
@@ -25,7 +16,7 @@ static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                 p->states_bytes, "saved_bytes", p->saved_bytes, "fits", p->fits);
   json_object_set_new(object, "host_bytes", json_real(p->host_bytes));
   json_object_set_new(object, "capacity_bytes", json_real(p->capacity_bytes));
-  json_object_set_new(object, "budget_bytes", json_real(limit_of(settings, p)));
+  json_object_set_new(object, "budget_bytes", json_real(p->limit_bytes));
   json_object_set_new(object, "block",
                       json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward_ns", p->block_forward_ns, "backward_ns",
                                 p->block_backward_ns, "recompute_ns", p->block_recompute_ns, "gather_ns",
@@ -41,7 +32,7 @@ static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
                        const ExecutorPrediction *p) {
   char a[32], b[32], c[32], d[32], e[32];
   printf("executor %s, %u rank%s, micro-batch %lld x %lld\n", executor_name(settings->executor.id),
-         world->ranks, world->ranks == 1 ? "" : "s", (long long)world->micro_batch,
+         world->ranks, text_plural(world->ranks), (long long)world->micro_batch,
          (long long)world->accumulation);
   printf("  step      %s, %.0f tokens/s/rank; waiting for communication %s\n", text_time(a, p->step_ns),
          p->tokens_per_s_per_rank, text_time(b, p->exposed_ns));
@@ -51,7 +42,7 @@ static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
   printf("  head      %s; optimizer %s\n", text_time(a, p->head_ns), text_time(b, p->update_ns));
   printf("  memory    peak %s active, %s reserved of %s; states %s, saved %s: %s\n",
          text_bytes(a, (uint64_t)p->active_bytes), text_bytes(b, (uint64_t)p->reserved_bytes),
-         text_bytes(c, (uint64_t)limit_of(settings, p)), text_bytes(d, (uint64_t)p->states_bytes),
+         text_bytes(c, (uint64_t)p->limit_bytes), text_bytes(d, (uint64_t)p->states_bytes),
          text_bytes(e, (uint64_t)p->saved_bytes), p->fits ? "fits" : "does not fit");
   if (p->host_bytes > 0)
     printf("  host      %s of parameters, gradients and moments%s\n", text_bytes(a, (uint64_t)p->host_bytes),
@@ -72,7 +63,6 @@ int cmd_predict(Cli *cli) {
   bool good = executor_check_step(&cli->sink, graph, &options.settings, &world) &&
               executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
-  heed_budget(&options.settings, &prediction);
   if (option_given(&cli->options, OPTION_JSON))
     print_json(&options.settings, &world, &prediction);
   else

@@ -55,7 +55,7 @@ static void write_kernels(Text *out, const ProfileResult *r) {
 }
 
 static void write_device(Text *out, const ProfileResult *r, const char *name, uint64_t memory) {
-  text_printf(out, "  device cpu {\n    name \"%u core%s of %s\"\n", r->threads, r->threads == 1 ? "" : "s", name);
+  text_printf(out, "  device cpu {\n    name \"%u core%s of %s\"\n", r->threads, text_plural(r->threads), name);
   text_printf(
       out, "    memory %lluMiB  # an equal share of half of this machine's memory; --memory says otherwise\n",
       (unsigned long long)(memory >> 20));
@@ -83,7 +83,7 @@ static double link_rate(const ProfileResult *r, Collective kind) {
 
 static void write_cluster(Text *out, const ProfileResult *r, const char *name, uint64_t memory) {
   text_printf(out, "# Written by `fsdpc profile`: %s, %u rank%s of %u thread%s each.\n", name, r->ranks,
-              r->ranks == 1 ? "" : "s", r->threads, r->threads == 1 ? "" : "s");
+              text_plural(r->ranks), r->threads, text_plural(r->threads));
   text_printf(out, "cluster \"profile\" {\n");
   write_device(out, r, name, memory);
   text_printf(out, "  node {\n    devices %u\n", r->ranks);

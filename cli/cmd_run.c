@@ -121,7 +121,7 @@ static int train_with_restarts(Cli *cli, Planned *planned, TrainOptions *train) 
     if (code != EXIT_PEER || restart == most) return code;
     uint32_t ranks = fewer_ranks(&planned->plan->world, least);
     fprintf(stderr, "restart %lld of %lld, with %u rank%s\n", (long long)restart + 1, (long long)most, ranks,
-            ranks == 1 ? "" : "s");
+            text_plural(ranks));
     train->restarted = true;
     code = plan_again(cli, ranks, planned);
     if (code != EXIT_OK) return code;

@@ -25,7 +25,7 @@ static void print_text(const char *path, const Plan *plan, const VerifyResult *r
   for (int rule = 0; rule < VERIFY_RULE_COUNT; rule++) print_rule(result, (VerifyRule)rule);
   if (result->total > result->violations.count)
     printf("and %u more\n", result->total - result->violations.count);
-  printf("%s: invalid: %u violation%s\n", path, result->total, result->total == 1 ? "" : "s");
+  printf("%s: invalid: %u violation%s\n", path, result->total, text_plural(result->total));
 }
 
 static json_t *violation_json(const Violation *violation) {

@@ -231,7 +231,7 @@ int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Pla
 /* --- reading ------------------------------------------------------------------------------------------- */
 
 static void print_violations(const char *path, const VerifyResult *result) {
-  cli_error("%s violates %u rule%s of a plan", path, result->total, result->total == 1 ? "" : "s");
+  cli_error("%s violates %u rule%s of a plan", path, result->total, text_plural(result->total));
   for (uint32_t i = 0; i < result->violations.count; i++) {
     const Violation *violation = &result->violations.data[i];
     fprintf(stderr, "  %s: %s\n", verify_rule_name(violation->rule), violation->text);
@@ -253,7 +253,7 @@ static bool refuse_planning_options(const Cli *cli, const Plan *plan, const char
   if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks)) return false;
   if (ranks == (int64_t)plan->world.ranks) return true;
   usage_error("leave --ranks out, or plan again", "--ranks is %lld, but %s is a plan for %u rank%s",
-              (long long)ranks, path, plan->world.ranks, plan->world.ranks == 1 ? "" : "s");
+              (long long)ranks, path, plan->world.ranks, text_plural(plan->world.ranks));
   return false;
 }
 

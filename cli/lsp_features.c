@@ -107,7 +107,7 @@ static void hover_op(Text *out, const Analysis *a, const GraphOp *op, uint32_t c
   shape_print(out, &result->shape);
   if (shape_numel(&result->shape, batch, &numel))
     text_printf(out, ", %s with %lld sample%s", text_bytes(bytes, numel * dtype_bytes(graph->recipe.compute)), (long long)batch,
-                batch == 1 ? "" : "s");
+                text_plural(batch));
   text_printf(out, "\n");
   add_param(out, graph, plan, op->weight);
   add_param(out, graph, plan, op->bias);

@@ -139,7 +139,7 @@ static void draw_point(const Plot *plot, uint32_t p, bool front) {
             front ? " stroke=\"var(--ink)\" stroke-width=\"1.5\"" : " opacity=\"0.3\"");
   text_printf(plot->out, "<title>");
   svg_escaped(plot->out, arena_printf(plot->t->cli->arena, "%u rank%s on %s, %s a step, %s%s; %s, micro-batch %llu x %llu, wrap %s, checkpoint %s",
-                                      point->ranks, point->ranks == 1 ? "" : "s", tune_value(plot->t, p, 0), text_time(time, (double)point->step_ns),
+                                      point->ranks, text_plural(point->ranks), tune_value(plot->t, p, 0), text_time(time, (double)point->step_ns),
                                       text_bytes(bytes, point->arena_bytes), cost_text(plot, point), point->strategy,
                                       (unsigned long long)point->micro_batch, (unsigned long long)point->accumulation, point->wrap, point->checkpoint));
   text_printf(plot->out, "</title>");
@@ -216,7 +216,7 @@ static void legend(const Plot *plot) {
     if (plot->t->points[p].state != TUNE_FITS || !is_new(plot, p)) continue;
     text_printf(plot->out, "<span>");
     draw_key(plot, p);
-    text_printf(plot->out, "%u rank%s", ranks, ranks == 1 ? "" : "s");
+    text_printf(plot->out, "%u rank%s", ranks, text_plural(ranks));
     if (cluster_count(plot) > 1) {
       text_printf(plot->out, " on ");
       svg_escaped(plot->out, tune_value(plot->t, p, 0));

@@ -149,7 +149,7 @@ static void explain_impossible(const Tune *t) {
     uint32_t alike = count_alike(t, p);
     if (!alike) continue;
     reasons++;
-    fprintf(stderr, "note: %u plan%s: %s\n", alike, alike == 1 ? "" : "s", t->points[p].why);
+    fprintf(stderr, "note: %u plan%s: %s\n", alike, text_plural(alike), t->points[p].why);
     if (*t->points[p].help) fprintf(stderr, "help: %s\n", t->points[p].help);
   }
 }
@@ -161,7 +161,7 @@ int tune_explain(const Tune *t) {
     return explain_impossible(t), EXIT_INVALID;
   }
   cli_error("no plan fits; the smallest needs %s of the budget of %s", bytes(t, least->arena_bytes), bytes(t, least->budget_bytes));
-  fprintf(stderr, "note: it is for %u rank%s: %s, micro-batch %llu, wrap %s, checkpoint %s\n", least->ranks, least->ranks == 1 ? "" : "s",
+  fprintf(stderr, "note: it is for %u rank%s: %s, micro-batch %llu, wrap %s, checkpoint %s\n", least->ranks, text_plural(least->ranks),
           least->strategy, (unsigned long long)least->micro_batch, least->wrap, least->checkpoint);
   return explain_impossible(t), EXIT_NO_FIT;
 }

@@ -101,7 +101,7 @@ void graph_print(Text *out, const Graph *graph) {
 /* --- settings ------------------------------------------------------------------------------------------- */
 
 static void print_recipe(Text *out, const Recipe *recipe) {
-  static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
+  static const char *const schedules[] = {SCHEDULE_NAMES};
   static const char *const optimizers[] = {OPTIMIZER_NAMES};
   text_printf(out, "optimizer %s lr %g %s min_lr %g warmup %llu",
               optimizers[recipe->optimizer], recipe->lr, schedules[recipe->schedule],

@@ -216,7 +216,7 @@ static bool unknown_argument(LayerCall *call, const Arg *arg) {
 
 static bool too_many(LayerCall *call, const Expr *expr, const Arg *arg) {
   Diag *diag = sema_error(call->sema, arg->value->span, "%s takes at most %u argument%s, but %u are given",
-                          call->spec->name, call->spec->arg_count, call->spec->arg_count == 1 ? "" : "s",
+                          call->spec->name, call->spec->arg_count, text_plural(call->spec->arg_count),
                           expr->args->count);
   diag_help(diag, "its arguments are %s", layer_signature(call->sema->arena, call->spec));
   return false;

@@ -204,7 +204,7 @@ static bool bind_module(Sema *sema, const Expr *call, const Stmt *module, const 
     } else if ((uint32_t)index >= module->bindings->count) {
       Diag *diag = sema_error(sema, arg->value->span, "module \"%s\" takes %u argument%s, but %u are given",
                               module->name.text, module->bindings->count,
-                              module->bindings->count == 1 ? "" : "s", call->args->count);
+                              text_plural(module->bindings->count), call->args->count);
       diag_note(diag, module->span, "it is declared here");
       return false;
     } else if (given[index]) {

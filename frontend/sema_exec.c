@@ -145,7 +145,7 @@ static void assign_all(Sema *sema, Env *env, const Stmt *stmt, Value value) {
   uint32_t got = value.kind == VALUE_TUPLE ? value.count : 1;
   if (value.kind != VALUE_ERROR && got != count) {
     sema_error(sema, stmt->exprs->data[0]->span, "this gives %u value%s, but %u name%s %s on the left", got,
-               got == 1 ? "" : "s", count, count == 1 ? "" : "s", count == 1 ? "stands" : "stand");
+               text_plural(got), count, text_plural(count), count == 1 ? "stands" : "stand");
     value = value_error();
   }
   for (uint32_t i = 0; i < count; i++) {
@@ -178,7 +178,7 @@ static bool feed_back(Sema *sema, const Expr *call, Value value, Value *args) {
   if (count > positional) {
     sema_error(sema, call->span,
                "\"%s\" returns %u value%s, but only %u of its arguments can take them for the next round",
-               call->name.text, count, count == 1 ? "" : "s", positional);
+               call->name.text, count, text_plural(count), positional);
     return false;
   }
   for (uint32_t k = 0; k < count; k++) args[k] = value.kind == VALUE_TUPLE ? value.items[k] : value;

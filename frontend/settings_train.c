@@ -29,7 +29,7 @@ void settings_defaults(Graph *graph) {
 
 /* lr 6e-4 cosine */
 static bool read_lr(Reader *reader, const Key *key) {
-  static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
+  static const char *const schedules[] = {SCHEDULE_NAMES NULL};
   Recipe *recipe = reader->target;
   Quantity quantity;
   int32_t schedule = SCHEDULE_CONSTANT;

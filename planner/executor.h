@@ -115,6 +115,7 @@ typedef struct ExecutorPrediction {
   double states_bytes, saved_bytes; /* states: on the device */
   double host_bytes;     /* of a rank, in host memory */
   double capacity_bytes; /* what the device lets an allocator reserve */
+  double limit_bytes;    /* what must hold it: a budget stands for the device, as in executor_plan */
   bool fits, host_fits;  /* host: unless the cluster states no host_memory */
 } ExecutorPrediction;
 

@@ -168,8 +168,11 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
   if (m->profile->reserved_factor > 1)
     out->reserved_bytes = fmax(out->active_bytes, forward + m->profile->reserved_factor * peak.transient);
   out->capacity_bytes = device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
-  /* What allocator slack there is yields before the device is full: only live bytes must fit, and a little beside them. */
+  out->limit_bytes = m->settings->memory_bytes ? (double)m->settings->memory_bytes : out->capacity_bytes;
   out->host_bytes = host_bytes(m, s);
   out->host_fits = !device->host_memory || out->host_bytes <= (double)device->host_memory;
-  out->fits = out->host_fits && fmin(out->reserved_bytes, 1.02 * out->active_bytes) <= out->capacity_bytes;
+  /* What allocator slack there is yields before the device is full: only live bytes must fit, and a little beside them. Not so before
+   * a budget, which nothing but the plan heeds. */
+  double least = m->settings->memory_bytes ? out->reserved_bytes : fmin(out->reserved_bytes, 1.02 * out->active_bytes);
+  out->fits = out->host_fits && least <= out->limit_bytes;
 }

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
+static const char *const schedules[] = {SCHEDULE_NAMES};
 static const char *const roundings[] = {ROUNDING_NAMES};
 
 /* As text, since several texts of JSON are one double: a flipped bit must show in the checksum. */

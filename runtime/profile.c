@@ -196,7 +196,7 @@ void profile_print(const Profile *self, FILE *out) {
   if (self->steps == 0) return;
   Row step = {(double)self->plan->summary.step_ns, (double)self->steps_ns / (double)self->steps};
   fprintf(out, "rank 0, mean of %" PRIu64 " step%s; collectives include waiting for other ranks\n", self->steps,
-          self->steps == 1 ? "" : "s");
+          text_plural(self->steps));
   fprintf(out, "  %-28s %12s %12s %8s\n", "", "predicted", "measured", "ratio");
   print_row(out, "step", &step);
   print_streams(self, out);

@@ -33,7 +33,7 @@ struct Report {
 };
 
 static const char *const optimizers[] = {OPTIMIZER_NAMES};
-static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
+static const char *const schedules[] = {SCHEDULE_NAMES};
 static const char *const orders[] = {"sequential", "shuffled"};
 static const char *const roundings[] = {ROUNDING_NAMES};
 
@@ -95,7 +95,7 @@ static void print_batch(const ReportConfig *config) {
           "  batch      %" PRIu64 " samples of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64 " x %" PRIu64
           " x %u rank%s%s%s\n",
           config->samples_per_step, config->ctx, text_count(tokens, (double)tokens_per_step(config)),
-          world->micro_batch, world->accumulation, world->ranks, world->ranks == 1 ? "" : "s", reduce != NULL ? ", reduce " : "",
+          world->micro_batch, world->accumulation, world->ranks, text_plural(world->ranks), reduce != NULL ? ", reduce " : "",
           reduce != NULL ? reduce : "");
 }
 
@@ -135,12 +135,12 @@ static void print_header(const ReportConfig *config) {
   char params[32], bytes[32];
   fprintf(stderr, "fsdpc %s: %s, %s parameters in %u unit%s, plan %016" PRIx64 "\n", FSDPC_VERSION,
           plan_str(plan, plan->model), text_count(params, (double)plan->param_numel), plan->units.count,
-          plan->units.count == 1 ? "" : "s", config->plan_hash);
+          text_plural(plan->units.count), config->plan_hash);
   const Launcher *launcher = config->options->launcher;
   char here[32] = "on this machine";
   if (launcher != NULL && launcher_spans_hosts(launcher)) snprintf(here, sizeof here, "(%u here)", launcher->local_ranks);
   fprintf(stderr, "  ranks      %u %s (shard %u x replicas %u), %u compute thread%s each; %s, %s\n",
-          plan->world.ranks, here, plan->world.shard, plan->world.replicas, config->threads, config->threads == 1 ? "" : "s",
+          plan->world.ranks, here, plan->world.shard, plan->world.replicas, config->threads, text_plural(config->threads),
           config->kernels, config->gemm);
   if (launcher != NULL && launcher->ranks > 1)
     fprintf(stderr, "  launcher   %s, one process a rank%s\n", launcher->name,

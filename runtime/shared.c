@@ -27,7 +27,7 @@ static bool enough_memory(uint32_t ranks, uint64_t arena_bytes, Failure *failure
   return fail(failure, RUN_INVALID,
               "memory: %u rank%s of %s each do not fit into this machine's %s (%s free); plan with a smaller --memory "
               "or fewer ranks",
-              ranks, ranks == 1 ? "" : "s", text_bytes(a, arena_bytes), text_bytes(b, have),
+              ranks, text_plural(ranks), text_bytes(a, arena_bytes), text_bytes(b, have),
               text_bytes(c, (uint64_t)info.freeram * info.mem_unit));
 }
 

@@ -2,7 +2,7 @@
 #include "planner/plan/fields.h"
 
 static const char *const optimizer_names[] = {OPTIMIZER_NAMES NULL};
-static const char *const schedule_names[] = {"constant", "linear", "cosine", "wsd", NULL};
+static const char *const schedule_names[] = {SCHEDULE_NAMES NULL};
 static const char *const order_names[] = {"sequential", "shuffled", NULL};
 static const char *const rounding_names[] = {ROUNDING_NAMES NULL};
 static const char *const device_names[] = {"cpu", "gpu", NULL};

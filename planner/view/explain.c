@@ -202,7 +202,7 @@ static void print_head(const Page *page) {
   const PlanWorld *world = &plan->world;
   text_printf(page->out, "%s%s%s: %s parameters in %u unit%s, %u rank%s (shard %u x replicas %u)", on(page, BOLD),
               plan_str(plan, plan->model), on(page, PLAIN), number(page->f, (double)plan->param_numel), plan->units.count, text_plural(plan->units.count),
-              world->ranks, world->ranks == 1 ? "" : "s", world->shard, world->replicas);
+              world->ranks, text_plural(world->ranks), world->shard, world->replicas);
   if (*plan_str(plan, plan->cluster)) text_printf(page->out, " on %s", plan_str(plan, plan->cluster));
   text_printf(page->out, "\nmicro-batch %llu x %llu, strategy %s, wrap %s, checkpoint %s, prefetch %u\n",
               (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
@@ -233,7 +233,7 @@ static void print_unit(const Page *page, int32_t first, int32_t last, uint32_t c
   int room = page->name_width - 2 - (int)strlen(times);
   const char *name = cut(page, range_name(f->arena, unit_name(f, first), unit_name(f, last)), room);
   text_printf(page->out, "  %s%-*s %9s elements, %d tensor%s; %s%s\n", name, page->name_width - 2 - (int)strlen(name), times,
-              number(f, (double)unit->numel), unit->param_count, unit->param_count == 1 ? "" : "s",
+              number(f, (double)unit->numel), unit->param_count, text_plural(unit->param_count),
               plan_unit_frozen(f->plan, unit) ? "frozen, " : "", policy(f, first));
 }
 

@@ -215,7 +215,7 @@ static void add_cluster_text(const Drawing *d, int32_t g) {
   if (group->count > 1) text_printf(d->out, " \xc3\x97 %u", group->count); /* in one run of text: viewers' fonts are wider than Graphviz expects */
   text_printf(d->out, "</b></font></td></tr>");
   add_line(d, arena_printf(d->arena, "%s elements in %d tensor%s%s%s", text_count(numel, (double)unit->numel), unit->param_count,
-                           unit->param_count == 1 ? "" : "s", group->count > 1 ? ", each" : "", plan_unit_frozen(plan, unit) ? ", frozen" : ""));
+                           text_plural(unit->param_count), group->count > 1 ? ", each" : "", plan_unit_frozen(plan, unit) ? ", frozen" : ""));
   if (fact->gathers) add_line(d, gather_text(d, unit, fact));
   if (fact->reduces) add_line(d, arena_printf(d->arena, "reduce gradients in %s", text_time(time, of_one(fact->reduce_ns, fact->reduces))));
   if (fact->replicates) add_line(d, arena_printf(d->arena, "replicate in %s", text_time(time, of_one(fact->replicate_ns, fact->replicates))));
@@ -293,8 +293,8 @@ static void add_head(const Drawing *d) {
   add_html(d->out, plan_str(d->plan, d->plan->model));
   text_printf(d->out, "</b>: %s parameters in %u unit%s, %u rank%s<br align=\"left\"/><font point-size=\"11\" color=\"#4a5563\">%s</font>"
                       "<br align=\"left\"/>>\n",
-              text_count(params, (double)d->plan->param_numel), d->plan->units.count, d->plan->units.count == 1 ? "" : "s",
-              d->plan->world.ranks, d->plan->world.ranks == 1 ? "" : "s",
+              text_count(params, (double)d->plan->param_numel), d->plan->units.count, text_plural(d->plan->units.count),
+              d->plan->world.ranks, text_plural(d->plan->world.ranks),
               d->plan->world.shard == 1 ? "A box is a unit: its gradients are reduced together. Every rank holds it whole."
                                         : "A box is a unit: its parameters lie sharded over the ranks and are gathered"
                                           "<br align=\"left\"/>before its first layer computes; its gradients are reduced after its last.");

@@ -51,8 +51,8 @@ static void cards(const Report *r) {
                     r->f->beside.parts ? arena_printf(arena, ", and %s beside it", size(r, r->f->beside.bytes)) : ""));
   card(r, "units", arena_printf(arena, "%u", plan->units.count), arena_printf(arena, "%s parameters", number(r, (double)plan->param_numel)));
   card(r, "ranks", arena_printf(arena, "%u", plan->world.ranks),
-       arena_printf(arena, "%u shard%s &times; %u replica%s", plan->world.shard, plan->world.shard == 1 ? "" : "s", plan->world.replicas,
-                    plan->world.replicas == 1 ? "" : "s"));
+       arena_printf(arena, "%u shard%s &times; %u replica%s", plan->world.shard, text_plural(plan->world.shard), plan->world.replicas,
+                    text_plural(plan->world.replicas)));
   card(r, "micro-batch", arena_printf(arena, "%llu &times; %llu", (unsigned long long)plan->world.micro_batch, (unsigned long long)plan->world.accumulation),
        "samples a rank &times; accumulated");
   text_printf(r->out, "</section>\n");
@@ -70,7 +70,7 @@ static void policy(const Report *r) {
   escaped(r, plan_str(plan, s->wrap));
   text_printf(r->out, "</code>, checkpoint <code>");
   escaped(r, plan_str(plan, s->checkpoint));
-  text_printf(r->out, "</code>, gathered %u unit%s ahead.", s->prefetch, s->prefetch == 1 ? "" : "s");
+  text_printf(r->out, "</code>, gathered %u unit%s ahead.", s->prefetch, text_plural(s->prefetch));
   for (uint32_t k = 0; k < reasons.count; k++) {
     text_printf(r->out, " ");
     escaped(r, reasons.data[k]);

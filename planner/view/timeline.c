@@ -118,7 +118,7 @@ static void draw_block(Timeline *t, const Block *block, StreamId stream) {
   text_printf(t->out, "<g><title>");
   svg_escaped(t->out, block->layer);
   text_printf(t->out, " %s, %u instruction%s, %s</title>", phase_name(block->phase), block->instrs,
-              block->instrs == 1 ? "" : "s", text_time(time, (double)(block->end - block->begin)));
+              text_plural(block->instrs), text_time(time, (double)(block->end - block->begin)));
   svg_rect(t->out, x, t->y, width, LANE_HEIGHT, fills[block->number % 2], width > 5 ? " rx=\"2\"" : "");
   draw_label(t, block->layer, x, width, t->y + LANE_HEIGHT / 2.0 + 4, "#ffffff");
   text_printf(t->out, "</g>\n");
@@ -211,7 +211,7 @@ static const char *world_text(const Timeline *t) {
   return arena_printf(t->scratch,
                       "%s parameters in %u unit%s   \xc2\xb7   %u rank%s%s   \xc2\xb7   micro-batch %llu "
                       "\xc3\x97 %llu   \xc2\xb7   %s, wrap %s, checkpoint %s",
-                      params, t->plan->units.count, text_plural(t->plan->units.count), world->ranks, world->ranks == 1 ? "" : "s", groups,
+                      params, t->plan->units.count, text_plural(t->plan->units.count), world->ranks, text_plural(world->ranks), groups,
                       (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
                       plan_strategy(t->scratch, t->plan), plan_str(t->plan, t->plan->summary.wrap),
                       plan_str(t->plan, t->plan->summary.checkpoint));
