@@ -3,16 +3,14 @@
 
 static const char *const shells[] = {"bash", "zsh", "fish"};
 
-static const char *executor_words(void) {
-  static char words[512];
-  size_t used = 0;
-  for (const char *const *name = executor_names(); *name && used < sizeof words; name++)
-    used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", used ? " " : "", *name);
-  return words;
+static const char *executor_words(Arena *arena) {
+  Text words = {.arena = arena};
+  for (const char *const *name = executor_names(); *name; name++) text_printf(&words, "%s%s", words.length ? " " : "", *name);
+  return words.data;
 }
 
 /* Words that an option's argument may be; NULL: none are known. */
-static const char *words_of(OptionId id) {
+static const char *words_of(Arena *arena, OptionId id) {
   switch (id) {
   case OPTION_STRATEGY: return "auto full_shard shard_grad_op shard_optim hybrid_shard: no_shard";
   case OPTION_WRAP: return "auto block size: whole";
@@ -23,7 +21,7 @@ static const char *words_of(OptionId id) {
   case OPTION_PREFETCH:
   case OPTION_MICRO_BATCH: return "auto";
   case OPTION_DUMP: return "graph program units checkpoint memory plan";
-  case OPTION_EXECUTOR: return executor_words();
+  case OPTION_EXECUTOR: return executor_words(arena);
   case OPTION_COLOR: return "auto always never";
   case OPTION_GEMM: return "onednn openblas builtin";
   default: return NULL;
@@ -56,11 +54,11 @@ static void put_quoted(const char *text, bool zsh) {
 
 /* --- bash ---------------------------------------------------------------------------------------------- */
 
-static void bash_values(void) {
+static void bash_values(Arena *arena) {
   printf("  case $prev in\n");
   for (int id = 0; id < OPTION_COUNT; id++) {
     const OptionInfo *option = option_info((OptionId)id);
-    const char *words = words_of((OptionId)id);
+    const char *words = words_of(arena, (OptionId)id);
     if (option->later || !option->value) continue;
     if (words)
       printf("    --%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", option->name, words);
@@ -72,13 +70,13 @@ static void bash_values(void) {
   printf("  esac\n");
 }
 
-static void bash(void) {
+static void bash(Arena *arena) {
   printf("# bash completion of fsdpc, made by 'fsdpc completions bash'\n_fsdpc() {\n"
          "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=\n"
          "  if [ \"$COMP_CWORD\" = 1 ]; then COMPREPLY=($(compgen -W '");
   for (int c = 0; c < COMMAND_COUNT; c++) printf("%s%s", c ? " " : "", command_text((CommandId)c)->name);
   printf("' -- \"$cur\")); return; fi\n");
-  bash_values();
+  bash_values(arena);
   printf("  case ${COMP_WORDS[1]} in\n");
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("    %s) options='", command_text((CommandId)c)->name);
@@ -92,9 +90,9 @@ static void bash(void) {
 
 /* --- zsh ----------------------------------------------------------------------------------------------- */
 
-static void zsh_option(OptionId id) {
+static void zsh_option(Arena *arena, OptionId id) {
   const OptionInfo *option = option_info(id);
-  const char *words = words_of(id);
+  const char *words = words_of(arena, id);
   printf("        '--%s[", option->name);
   put_quoted(option->help, true);
   printf("]");
@@ -112,7 +110,7 @@ static void zsh_option(OptionId id) {
   printf("' \\\n");
 }
 
-static void zsh(void) {
+static void zsh(Arena *arena) {
   printf("#compdef fsdpc\n# zsh completion of fsdpc, made by 'fsdpc completions zsh'\n_fsdpc() {\n  local -a commands\n  commands=(\n");
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("    '%s:", command_text((CommandId)c)->name);
@@ -123,7 +121,7 @@ static void zsh(void) {
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("    %s)\n      _arguments \\\n", command_text((CommandId)c)->name);
     for (int id = 0; id < OPTION_COUNT; id++)
-      if (applies((OptionId)id, c)) zsh_option((OptionId)id);
+      if (applies((OptionId)id, c)) zsh_option(arena, (OptionId)id);
     printf("        '*:file:_files' ;;\n");
   }
   printf("  esac\n}\n_fsdpc \"$@\"\n");
@@ -131,7 +129,7 @@ static void zsh(void) {
 
 /* --- fish ---------------------------------------------------------------------------------------------- */
 
-static void fish(void) {
+static void fish(Arena *arena) {
   printf("# fish completion of fsdpc, made by 'fsdpc completions fish'\n");
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("complete -c fsdpc -f -n __fish_use_subcommand -a %s -d '", command_text((CommandId)c)->name);
@@ -141,7 +139,7 @@ static void fish(void) {
   for (int c = 0; c < COMMAND_COUNT; c++)
     for (int id = 0; id < OPTION_COUNT; id++) {
       const OptionInfo *option = option_info((OptionId)id);
-      const char *words = words_of((OptionId)id);
+      const char *words = words_of(arena, (OptionId)id);
       if (!applies((OptionId)id, c)) continue;
       printf("complete -c fsdpc -n '__fish_seen_subcommand_from %s' -l %s", command_text((CommandId)c)->name, option->name);
       if (option->letter) printf(" -s %c", option->letter);
@@ -154,9 +152,9 @@ static void fish(void) {
 }
 
 int cmd_completions(Cli *cli) {
-  static void (*const make[])(void) = {bash, zsh, fish};
+  static void (*const make[])(Arena *) = {bash, zsh, fish};
   const char *shell = cli->options.operands.data[0];
   for (int k = 0; k < 3; k++)
-    if (!strcmp(shell, shells[k])) return make[k](), EXIT_OK;
+    if (!strcmp(shell, shells[k])) return make[k](cli->arena), EXIT_OK;
   return usage_error("there are completions for bash, zsh and fish", "unknown shell \"%s\"", shell);
 }
