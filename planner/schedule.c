@@ -252,23 +252,26 @@ static bool keep_overlapping(Schedule *schedule, const Decisions *decisions, int
   return changed;
 }
 
-/* Issues each gather as early as memory allows, in the order of use, not before the unit's own release, nor more than
- * `ahead` uses ahead: further would only fill memory. */
-static void issue_early(Schedule *schedule, const UnitFigures *figures, int32_t *last, uint32_t units, uint32_t ahead, uint64_t room) {
-  int64_t *live = schedule->live;
-  for (uint32_t u = 0; u < units; u++) last[u] = PLAN_NONE;
+/* Issues each gather as early as memory allows, in the order of use, not before the unit's own release, nor more than the issue rule's
+ * number of uses ahead: further would only fill memory. */
+static void issue_early(Builder *b) {
+  const Decisions *d = b->decisions;
+  Schedule *schedule = b->schedule;
+  int64_t *live = schedule->live, room = (int64_t)d->room;
+  uint32_t ahead = d->prefetch == PREFETCH_EARLY ? d->issue.ahead : d->prefetch;
+  for (uint32_t u = 0; u < b->skeleton->units->units.count; u++) b->last[u] = PLAN_NONE;
   for (uint32_t i = 0; i < schedule->use_count; i++) {
     Use *use = &schedule->uses[i];
-    int64_t bytes = (int64_t)figures[use->unit].full_bytes;
+    const UnitFigures *of = &b->skeleton->figures[use->unit];
+    int64_t bytes = d->gather_once ? 0 : (int64_t)of->full_bytes, shard = (int64_t)of->shard_bytes;
     int32_t floor = i ? schedule->uses[i - 1].issue : 0;
     if (i >= ahead && schedule->uses[i - ahead].first > floor) floor = schedule->uses[i - ahead].first;
-    if (last[use->unit] + 1 > floor) floor = last[use->unit] + 1;
-    int64_t shard = (int64_t)figures[use->unit].shard_bytes;
-    while (use->issue > floor && live[use->issue - 1] + bytes + shard <= (int64_t)room) {
+    if (b->last[use->unit] + 1 > floor) floor = b->last[use->unit] + 1;
+    while (use->issue > floor && live[use->issue - 1] + bytes + shard <= room) {
       if (use->held < use->issue) live[use->issue] -= shard;
       live[--use->issue] += bytes + shard;
     }
-    last[use->unit] = use->last;
+    b->last[use->unit] = use->last;
   }
 }
 
@@ -376,25 +379,10 @@ static void hold_gradients(Builder *b) {
   }
 }
 
-/* Adds to each step the shards, fetched as the pass begins, of units that are first used there or later. Whether there was room. */
-static bool add_shards(const Builder *b, bool only_look) {
-  Schedule *schedule = b->schedule;
-  uint32_t i = schedule->use_count;
-  int64_t waiting = 0;
-  for (int32_t s = i ? schedule->uses[i - 1].first : 0; s > 0; s--) {
-    for (; i > 0 && schedule->uses[i - 1].first >= s; i--) waiting += (int64_t)b->skeleton->figures[schedule->uses[i - 1].unit].shard_bytes;
-    if (schedule->live[s] + waiting > (int64_t)b->decisions->room) return false;
-    if (!only_look) schedule->live[s] += waiting;
-  }
-  return true;
-}
-
-/* Where parameters are gathered once a step their shards are held until the units are used, if there is room for all: elsewhere
- * the first micro-batch waits for every gather before it computes. */
-static void hold_shards(Builder *b) {
-  if (gathers_mostly(b->decisions) || !(b->decisions->offload & OFFLOAD_PARAMETERS) || !add_shards(b, true)) return;
-  add_shards(b, false);
-  for (uint32_t i = 0; i < b->schedule->use_count; i++) b->schedule->uses[i].held = b->schedule->uses[i].first;
+/* Where parameters are gathered once a step, and fetched for it, each shard needs memory from then until it is gathered: the first
+ * micro-batch fetches them as it goes. */
+static bool staggers(const Decisions *d) {
+  return d->gather_once && !gathers_mostly(d) && (d->offload & OFFLOAD_PARAMETERS) && !d->slots;
 }
 
 static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
@@ -402,16 +390,19 @@ static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EA
 static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
   const Decisions *d = b->decisions;
   list_uses(b, passes);
-  for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) b->schedule->uses[i].issue = 0;
+  for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) {
+    Use *use = &b->schedule->uses[i];
+    if (staggers(d)) use->held = use->first; /* main passes do not know when it is gathered */
+    else use->issue = 0;
+  }
   if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b, passes);
   for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) b->schedule->uses[i].issue = d->slots[i];
   find_live(b);
   if (b->timed) {
     trips_hold(b);
     hold_gradients(b);
-    hold_shards(b);
   }
-  if (issues_early(d)) issue_early(b->schedule, b->skeleton->figures, b->last, b->skeleton->units->units.count, d->issue.ahead, d->room);
+  if (issues_early(d) || staggers(d)) issue_early(b);
   return simulate_main(b);
 }
 
