@@ -139,6 +139,7 @@ Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found)
 typedef struct Candidate {
   Outer outer;
   Bound bound; /* the least of its groupings; 0: found with the plan */
+  Grouping grouping; /* Tried's, when it was tried first */
   uint32_t order;
 } Candidate;
 
@@ -252,14 +253,20 @@ static bool is_hopeful(const Search *s, const Candidate *candidate, const Found 
   return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
 }
 
+static bool same_outer(const Outer *a, const Outer *b) {
+  return a->micro_batch == b->micro_batch && a->shard == b->shard && a->gather_once == b->gather_once && a->reduce_once == b->reduce_once &&
+         a->offload == b->offload;
+}
+
 /* Tries candidates, those that offload state or the others, best bound first. */
 static bool try_candidates(Search *s, Candidate *candidates, uint32_t total, bool unasked, Found *found) {
   for (uint32_t i = 0; i < total && candidates[i].bound.ns != UINT64_MAX; i++) {
     if (offloads_unasked(s, &candidates[i].outer) != unasked) continue;
     if (!is_hopeful(s, &candidates[i], found, unasked)) break;
-    Bound least;
-    if (!search_outer(s, &candidates[i].outer, found, &least)) return false;
-    if (!candidates[i].bound.ns) candidates[i].bound = least;
+    Tried tried;
+    if (!search_outer(s, &candidates[i].outer, found, &tried)) return false;
+    if (!candidates[i].bound.ns) candidates[i].bound = tried.least;
+    if (candidates[i].grouping.wrap == WRAP_AUTO) candidates[i].grouping = tried.grouping;
   }
   return true;
 }
@@ -288,18 +295,34 @@ static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
   return found->plan->instrs.count < SHORT_PLAN || (double)found->sim.step_ns > FAR_FROM_BOUND * (double)bound->ns;
 }
 
-/* least: falls to the bound of what is tried. */
+/* Around what is found. least: falls to the bound of what is tried. */
 static bool try_nearby_sizes(Search *s, Found *found, Bound *least) {
-  if (s->settings->wrap != WRAP_AUTO || s->ranks == 1) return true;
   for (int i = 0; i < NEARBY_ROUNDS && is_worth_other_sizes(found, least); i++) {
     if (s->placing < PLACING_EFFORT / 2) s->placing = PLACING_EFFORT / 2; /* what was spent, was spent on other units */
     const Plan *before = found->plan;
-    Bound bound;
-    if (!search_nearby(s, found, &bound)) return false;
-    if (bound.ns < least->ns) *least = bound;
+    if (!search_nearby(s, &found->outer, found->grouping, found, least)) return false;
     if (found->plan == before) break;
   }
   return true;
+}
+
+/* An outer choice that promises far more than was found may lack but units that fit it. */
+static bool try_nearby_others(Search *s, const Candidate *candidates, uint32_t total, Found *found, Bound *least) {
+  for (uint32_t i = 0; i < total && is_worth_other_sizes(found, least); i++) {
+    const Candidate *other = &candidates[i];
+    if ((double)found->sim.step_ns <= FAR_FROM_BOUND * (double)other->bound.ns) break;
+    if (other->grouping.wrap == WRAP_AUTO || same_outer(&other->outer, &found->outer)) continue;
+    if (!search_nearby(s, &other->outer, other->grouping, found, least)) return false;
+  }
+  return true;
+}
+
+static bool try_other_sizes(Search *s, const Candidate *candidates, uint32_t total, Found *found, Bound *least) {
+  if (s->settings->wrap != WRAP_AUTO || s->ranks == 1) return true;
+  if (!try_nearby_sizes(s, found, least)) return false;
+  const Plan *before = found->plan;
+  if (!try_nearby_others(s, candidates, total, found, least)) return false;
+  return found->plan == before || try_nearby_sizes(s, found, least);
 }
 
 /* The grid's step number i below a budget, the first one at least a fortieth less. */
@@ -341,7 +364,7 @@ bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) 
   if (!bound_candidates(s, candidates, total)) return false;
   if (!try_all(s, candidates, total, found)) return false;
   if (!s->brief && !try_elsewhere(s, candidates, total, found)) return false;
-  if (!s->brief && !try_nearby_sizes(s, found, &candidates[0].bound)) return false;
+  if (!s->brief && !try_other_sizes(s, candidates, total, found, &candidates[0].bound)) return false;
   if (!found->plan && !find_smallest(s, candidates, total, found)) return false;
   if (found->fits && s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
   if (found->fits && found->paced) search_unpace(s, s->arena, found);

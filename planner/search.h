@@ -83,11 +83,16 @@ typedef struct Groupings {
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);
-/* Replaces `best` by a better plan of this outer choice, if there is one. least: the bound of the groupings that may hold one.
- * False after diagnostics. */
-bool search_outer(Search *search, const Outer *outer, Found *best, Bound *least);
-/* Likewise, of its own outer choice with somewhat finer and coarser units. */
-bool search_nearby(Search *search, Found *best, Bound *least);
+/* What is known of an outer choice once it has been searched. */
+typedef struct Tried {
+  Bound least;       /* of the groupings that may hold a better plan than was known */
+  Grouping grouping; /* of those the one with the best estimate; WRAP_AUTO: there are none */
+} Tried;
+
+/* Replaces `best` by a better plan of this outer choice, if there is one. False after diagnostics. */
+bool search_outer(Search *search, const Outer *outer, Found *best, Tried *tried);
+/* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
+bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
 /* It fits, so far from the bound that it is worth looking elsewhere. */
 bool search_is_stuck(const Found *found, const Bound *bound);
 /* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */

@@ -41,10 +41,10 @@ bool search_groupings(Search *s, const Outer *outer, Groupings *out) {
   return true;
 }
 
-/* Somewhat finer and coarser than what was found. */
-static Groupings groupings_near(Search *s, const Found *found) {
-  const Program *program = search_program(s, found->outer.micro_batch);
-  uint64_t numel = found->grouping.wrap == WRAP_SIZE ? found->grouping.numel : block_numel(program);
+/* Somewhat finer and coarser. */
+static Groupings groupings_near(Search *s, const Outer *outer, Grouping grouping) {
+  const Program *program = search_program(s, outer->micro_batch);
+  uint64_t numel = grouping.wrap == WRAP_SIZE ? grouping.numel : block_numel(program);
   Groupings out = {.count = NEARBY_SIZES};
   for (uint32_t i = 0; i < NEARBY_SIZES; i++) out.data[i] = (Grouping){WRAP_SIZE, (uint64_t)((double)numel * nearby_sizes[i])};
   return out;
@@ -109,15 +109,16 @@ static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Grou
   return true;
 }
 
-static bool search_with(Search *s, const Outer *outer, const Groupings *groupings, Found *best, Bound *least) {
+static bool search_with(Search *s, const Outer *outer, const Groupings *groupings, Found *best, Tried *tried) {
   Inner in[MAX_GROUPINGS];
   uint32_t hopeful;
   Arena *scratch = arena_new();
   bool good = open_hopeful(s, scratch, outer, groupings, best, in, &hopeful);
-  *least = good && hopeful ? in[0].bound : (Bound){UINT64_MAX, "memory"};
+  *tried = (Tried){good && hopeful ? in[0].bound : (Bound){UINT64_MAX, "memory"}, {0}};
   if (good && hopeful) {
     search_groups(in, hopeful);
     qsort(in, hopeful, sizeof *in, compare_best);
+    tried->grouping = in[0].grouping;
     for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) search_place(s, &in[g], best);
   }
   arena_free(scratch);
@@ -126,12 +127,15 @@ static bool search_with(Search *s, const Outer *outer, const Groupings *grouping
   return good;
 }
 
-bool search_outer(Search *s, const Outer *outer, Found *best, Bound *least) {
+bool search_outer(Search *s, const Outer *outer, Found *best, Tried *tried) {
   Groupings groupings;
-  return search_groupings(s, outer, &groupings) && search_with(s, outer, &groupings, best, least);
+  return search_groupings(s, outer, &groupings) && search_with(s, outer, &groupings, best, tried);
 }
 
-bool search_nearby(Search *s, Found *best, Bound *least) {
-  Groupings groupings = groupings_near(s, best);
-  return search_with(s, &best->outer, &groupings, best, least);
+bool search_nearby(Search *s, const Outer *outer, Grouping grouping, Found *best, Bound *least) {
+  const Groupings groupings = groupings_near(s, outer, grouping);
+  Tried tried;
+  bool good = search_with(s, outer, &groupings, best, &tried);
+  if (tried.least.ns < least->ns) *least = tried.least;
+  return good;
 }

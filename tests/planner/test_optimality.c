@@ -348,10 +348,10 @@ static uint64_t compare_slots(Fixture *f, Arena *arena, Space *space, uint64_t s
 static void compare_model(Fixture *f, Arena *arena, const Outer *outer, uint64_t seed, Comparison *out) {
   Space space;
   Found found = {0};
-  Bound least;
+  Tried tried;
   uint64_t best = open_space(f, arena, outer, &space) ? best_placed(f, space.in, &space.candidates, UINT32_MAX) : UINT64_MAX;
   if (best == UINT64_MAX) return;
-  assert_true(search_outer(&f->search, outer, &found, &least));
+  assert_true(search_outer(&f->search, outer, &found, &tried));
   uint64_t ns = found.plan ? found.sim.step_ns : best;
   if (!found.plan) out->missed++;
   if (outer->shard > 1 && !outer->gather_once) best = compare_slots(f, arena, &space, seed, ns, best, out);

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Owns: units, shardings and cadences other than auto chooses, set by hand, gain nothing worth having.
+#   tests/planner/by_hand.sh FSDPC
+set -euo pipefail
+fsdpc=$1
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+# MODEL CLUSTER MEMORY OPTION...: nanoseconds of the step; nothing if it does not fit
+step() { "$fsdpc" plan "models/$1.fsdp" --cluster "models/clusters/$2.fsdp" --ranks 8 --micro-batch 1 --memory "$3" "${@:4}" --json |
+  sed -n 's/.*"step_ns": *\([0-9]*\).*/\1/p'; }
+
+# AUTO BY_HAND WHAT
+near() { [ $(($1 * 1000)) -le $(($2 * 1005)) ] || { echo "auto takes $1 ns, $3 $2 ns" >&2; exit 1; }; }
+
+# Where memory is this tight, the best units lie between the sizes that auto begins with.
+auto=$(step gpt2 hgx-b200 578MiB --wrap auto)
+for size in 4M 6M 8M 13M 20M; do near "$auto" "$(step gpt2 hgx-b200 578MiB --wrap "size:$size")" "units of $size elements"; done
+
+# So they do for this sharding, which is slower than another one with the sizes that auto begins with.
+near "$(step gpt2 hgx-b200 851797570B)" "$(step gpt2 hgx-b200 851797570B --strategy shard_optim)" shard_optim
+
+# It fits here because the shards that are gathered once a step do not all wait on the device until they are.
+near "$(step gpt2-large dgx-h200 4833598710B)" "$(step gpt2-large dgx-h200 4833598710B --strategy shard_optim)" shard_optim
