@@ -143,6 +143,7 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   out.forward.gathered = gathered_bytes(m, s, s->unit_count - 1) + root_bytes(m, s);
   out.backward = backward_peak(m, s, &all, saved);
   out.transient = working_bytes(m) + window_bytes(m, s) + unreduced_unit_bytes(m, s);
+  if (executor->update_in_backward) out.update.gradients = 0; /* each is used and gone as it appears */
   if (!executor->update_in_backward && !s->offloads)
     out.update.optimizer += executor_update_held(model_update(m), m->state) * m->updated_numel / s->shard;
   return out;

@@ -119,7 +119,7 @@ LossHabit executor_loss(LossKind kind, DType compute) {
   case LOSS_UPCAST:
     return f32 ? (LossHabit){16, 12} : (LossHabit){10, 14}; /* compiled, the logits in f32 beside their gradient */
   case LOSS_CHUNKED:
-    return f32 ? (LossHabit){16, 9} : (LossHabit){10, 5};
+    return f32 ? (LossHabit){16, 8} : (LossHabit){10, 4}; /* logits and their gradient; a chunk's f32 comes and goes */
   case LOSS_FUSED:
     return f32 ? (LossHabit){12, 4} : (LossHabit){6, 2}; /* the gradient replaces the logits */
   default:

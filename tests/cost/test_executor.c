@@ -125,6 +125,24 @@ static void test_shared_heads(void **state) {
   arena_free(run.arena);
 }
 
+/* Where each gradient is used as it appears, the optimizer never sees all of them at once. */
+static void test_update_in_backward(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "models/llama3-8b.fsdp", 1);
+  run.settings.executor = (ExecutorSettings){.id = EXECUTOR_FSDP2_COMPILED, .states = STATES_BF16, .update = UPDATE_FUSED};
+  run.settings.checkpoint = CHECKPOINT_FULL;
+  run.world.micro_batch = run.world.accumulation = 1;
+  predict(&run);
+  double together = run.out.active_bytes;
+  within("gradients", run.out.peak.gradients, 2 * 8.03e9, 0.1);
+  run.settings.executor.update_in_backward = true;
+  predict(&run);
+  assert_string_equal(run.out.peak_at, "end of forward");
+  assert_true(run.out.active_bytes < together && run.out.peak.gradients == 0);
+  arena_free(run.arena);
+}
+
 /* The slowest node sets the pace: beyond what links take, more nodes cost more. */
 static void test_stragglers(void **state) {
   (void)state;
@@ -198,7 +216,7 @@ static void test_habits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
-                                     cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_stragglers),
+                                     cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_update_in_backward), cmocka_unit_test(test_stragglers),
                                      cmocka_unit_test(test_properties), cmocka_unit_test(test_habits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
