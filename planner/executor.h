@@ -65,6 +65,7 @@ typedef struct ExecutorProfile {
   bool accumulates;                /* ... else into a tensor of the reduce dtype of their own; not: in the states */
   double host_op_ns, host_unit_ns; /* issuing one operator; one unit's hooks a pass */
   double update_ns;                /* fixed cost of the optimizer step */
+  double network_contention;       /* compute lost for a second of a collective across the network; 0: the cluster's */
   double straggle;                 /* of a step, for each doubling of nodes: all wait for the slowest */
   double reserved_factor; /* of backward's transients that do not reuse forward's segments; 1: an arena */
   double workspace_bytes;

@@ -157,7 +157,8 @@ double executor_host_update_bytes(UpdateKind kind, double state) {
 
 #define TORCH                                                                                                \
   .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulates = true,                             \
-  .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2, .straggle = 0.012 /* [F] */
+  .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2,                                    \
+  .network_contention = 0.18 /* [F] 14 runs whose slow links are stated */, .straggle = 0.012 /* [F] */
 /* Since PyTorch 2.1 checkpointing without reentrance stops where the last value that backward needs is there again; torch.compile
  * drops what nobody needs. */
 #define STOPS .stops_early = true

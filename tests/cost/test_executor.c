@@ -163,6 +163,26 @@ static void test_stragglers(void **state) {
   arena_free(run.arena);
 }
 
+/* Where shards lie in a node, what crosses a slow network takes most of the time of communication and moves few bytes a second of it: compute
+ * loses to it by the network's share, not by that of the node's links. */
+static void test_hybrid_over_a_slow_network(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "tests/cost/tt-pr165-fsdp2-sac.fsdp", 16);
+  run.world = (ExecutorWorld){.ranks = 16, .shard = 8, .ranks_per_node = 8, .micro_batch = 8, .accumulation = 1};
+  run.settings.strategy = STRATEGY_HYBRID_SHARD;
+  run.graph->cluster.network.bandwidth = 50e9;
+  double step[2], near[2] = {0.18, 0.44};
+  for (int i = 0; i < 2; i++) {
+    run.graph->cluster.contention = near[i];
+    predict(&run);
+    step[i] = run.out.step_ns;
+  }
+  double communicating = 32 * (2 * run.out.gather_ns + run.out.reduce_ns);
+  assert_true(step[1] > step[0] && step[1] - step[0] < 0.5 * (near[1] - near[0]) * communicating);
+  arena_free(run.arena);
+}
+
 static void test_properties(void **state) {
   (void)state;
   Run run;
@@ -216,7 +236,8 @@ static void test_habits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
-                                     cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_update_in_backward), cmocka_unit_test(test_stragglers),
+                                     cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_update_in_backward),
+                                     cmocka_unit_test(test_stragglers), cmocka_unit_test(test_hybrid_over_a_slow_network),
                                      cmocka_unit_test(test_properties), cmocka_unit_test(test_habits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
