@@ -79,10 +79,10 @@ static void test_optimizer_on_the_host(void **state) {
   Run run;
   open_run(&run, 8);
   predict(&run, OFFLOAD_STATES);
-  near("loop", run.out.update_ns, 1e9 * 187 * all_numel() / 8 / 12e9, 1e-9);
+  near("loop", run.out.update_ns, 1e9 * 187 * all_numel() / 8 / 36e9, 1e-9);
   run.options.settings.executor.update = UPDATE_FUSED;
   predict(&run, OFFLOAD_STATES);
-  near("fused", run.out.update_ns, 1e9 * 36 * all_numel() / 8 / 12e9, 1e-9);
+  near("fused", run.out.update_ns, 1e9 * 36 * all_numel() / 8 / 36e9, 1e-9);
   arena_free(run.arena);
 }
 
@@ -117,7 +117,7 @@ static void test_accumulating_on_the_host(void **state) {
   ExecutorPrediction once = run.out;
   run.options.settings.executor.reduce = REDUCE_MICRO_BATCH;
   predict(&run, OFFLOAD_STATES);
-  double copy = 4 * all_numel() / 8 / run.graph->cluster.device.host_link, add = 12 * all_numel() / 8 / 12e9;
+  double copy = 4 * all_numel() / 8 / run.graph->cluster.device.host_link, add = 12 * all_numel() / 8 / 36e9;
   assert_true(run.out.exposed_ns - once.exposed_ns > 0.9 * 2e9 * (copy + add));
   assert_true(run.out.active_bytes < once.active_bytes);
   arena_free(run.arena);
