@@ -26,23 +26,30 @@ function suspect_reason(id, source, notes,    device) {
   device = cluster_of(get("gpu"), get("gpu_mem_gib"), source)
   if (device !~ /a100|h100|h200/ && !(device ~ /workstation/ && get("compile") ~ /C\+\+/)) return "device is not calibrated"
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
+  if (notes ~ /precision, links/) return "precision and links are not stated"
+  if (notes ~ /rate from MFU/) return "a rate from a rounded MFU whose definition is not stated"
+  if (notes ~ /autocast/) return "autocast keeps its casts of weights, which is not modelled"
   return ""
 }
 
 # The PyTorch team measures on H100 of 96 GB held to 500 W where it says which board; taken so where it does not.
 function cluster_of(gpu, memory, source) {
-  if (gpu ~ /H100/) return memory > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
+  if (gpu ~ /H100/) return memory + 0 > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
   if (gpu ~ /H200/) return "dgx-h200"
   if (gpu ~ /B200/) return "hgx-b200"
-  if (gpu ~ /A100|A800/) return memory > 0 && memory < 60 ? "dgx-a100-40" : "dgx-a100-80"
-  if (gpu ~ /V100/) return memory > 0 && memory < 20 ? "aws-p3" : "v100-box"
+  if (gpu ~ /A100|A800/) return memory + 0 > 0 && memory + 0 < 60 ? "dgx-a100-40" : "dgx-a100-80"
+  if (gpu ~ /V100/) return memory + 0 > 0 && memory + 0 < 20 ? "aws-p3" : "v100-box"
   if (gpu ~ /4090/) return "workstation-pcie"
   if (gpu ~ /PRO 6000/) return "workstation-pro6000"
   return ""
 }
 
+# NVIDIA's containers are months ahead of releases: cuBLAS of the newest CUDA, and attention by cuDNN.
+function in_container(notes) { return notes ~ /container/ }
+
 # Libraries before CUDA 12.4 (PyTorch 2.5, October 2024): the executors that carry a year.
 function is_old(notes,    version) {
+  if (in_container(notes)) return 0
   if (match(notes, /torch 2\.[0-9]+/)) return substr(notes, RSTART + 8, RLENGTH - 8) + 0 < 5
   return notes ~ /2024/ && notes !~ /(Oct|Nov|Dec)[a-z]* 2024|2024[-\/]1[012]/
 }
@@ -74,6 +81,7 @@ function precision_of(text) {
   if (text ~ /fp16|float16/ && text !~ /bf16|bfloat16/) return "f16 reduce f32"
   if (text ~ /^ *(fp32|float32|tf32)/ && text !~ /bf16|bfloat16/) return "f32 reduce f32"
   if (get("compile") ~ /C\+\+/ && text ~ /bf16 master/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
+  if (text ~ /bf16 params, grads/ && text !~ /fp32/) return "bf16 reduce bf16" # PyTorch reduces in the dtype of gradients where no policy says otherwise
   return "bf16 reduce " (text ~ /PURE|reduce bf16|bf16 reduce/ ? "bf16" : "f32")
 }
 
@@ -86,11 +94,12 @@ function executor_options(    text) {
   else if (get("source") ~ /KempnerForge/) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
   if (get("act_ckpt") ~ /^selective/ && !every_nth(get("act_ckpt"))) text = text " selective " (get("act_ckpt") ~ /layer|block/ ? "blocks" : "operators")
   # PyTorch 2.11 and later choose cuDNN on Hopper; this trainer leaves the choice to it and was measured in 2026.
-  if (get("source") ~ /KempnerForge/) text = text " attention cudnn"
+  if (get("source") ~ /KempnerForge/ || in_container(get("notes"))) text = text " attention cudnn"
   if (match(get("notes"), /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(get("notes"), RSTART + 14, RLENGTH - 14)
   if (get("source") ~ /torchtune/) text = text " update fused"
   if (get("notes") ~ /optimizer in backward/) text = text " update_in_backward yes"
   if (get("strategy") ~ /sharded gradients/) text = text " reduce micro_batch" # they have no room of their own to add up in
+  if (get("offload") ~ /activation/ && get("act_ckpt") ~ /^(full|yes|true)/) text = text " offload residual" # all that checkpointing keeps
   if (get("offload") ~ /offload-|optimizer to CPU/) {
     text = text " offload"
     if (get("offload") ~ /opt-m|optimizer/) text = text " m"
@@ -118,6 +127,7 @@ function refusal(    act) {
   if (get("d_model") % get("heads")) return "d_model " get("d_model") " is no multiple of heads " get("heads")
   if (get("strategy") ~ /(^|[^A-Za-z])(TP|PP|CP|EP|SP)[ =:0-9+]|(^|[^A-Za-z])(TP|PP|CP|EP|SP)$|[Tt]ensor.?[Pp]arallel|[Pp]ipeline/) return "strategy \"" get("strategy") "\" is more than FSDP"
   if (get("precision") " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/) return "adapters and experts are not described by these columns"
+  if (get("precision") " " get("notes") ~ /(8|4)-bit/) return "precision \"" get("precision") "\": states or weights of 8 bits or less are not modelled"
   if (get("precision") ~ /fp8|FP8|float8|e4m3|fp4/) return "precision \"" get("precision") "\": products of 8 bits are not calibrated"
   if (strategy_of(get("strategy"), 1) == "") return "strategy \"" get("strategy") "\" is not known"
   if (act !~ /^(full|yes|true|none|no|false|selective|every|recompute)|^$/) return "act_ckpt \"" act "\" is not known"
@@ -203,6 +213,7 @@ function read_figures(    why) {
   if (v == "") v = 256
   if (kv == "") kv = heads
   if (per_node == "" || per_node + 0 > gpus) per_node = gpus < 8 ? gpus : 8
+  per_node += 0 # as text "64" is less than "8"
   if (gpus % per_node) return "gpus " gpus " are no whole nodes of " per_node
   if (heads % kv) return "heads " heads " are no multiple of kv_heads " kv
   accumulation = get("grad_accum")
