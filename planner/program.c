@@ -102,14 +102,18 @@ Ref builder_param_gradient(ProgramBuilder *builder, int32_t param) {
   return ref;
 }
 
+Ref builder_part(ProgramBuilder *builder, ValueKind kind, int32_t tensor, int64_t rows, const char *name, const char *suffix) {
+  uint32_t stride = row_stride(builder, tensor);
+  uint64_t width = stride ? stride : (uint64_t)builder_rows(builder, tensor).cols;
+  DType dtype = builder->graph->recipe.compute;
+  return (Ref){.value = builder_value(builder, kind, dtype, (uint64_t)rows * width, name, suffix), .ld = stride}; /* sizes_fit */
+}
+
 Ref builder_output(ProgramBuilder *builder, int32_t graph_op) {
   const GraphOp *op = &builder->graph->ops.data[graph_op];
-  Rows size = builder_rows(builder, op->output);
-  uint32_t stride = row_stride(builder, op->output);
-  uint64_t numel = (uint64_t)size.rows * (stride ? stride : (uint64_t)size.cols); /* sizes_fit */
-  int32_t value = builder_value(builder, VALUE_ACTIVATION, builder->graph->recipe.compute, numel, op->name, "");
-  builder->value_of[op->output] = value;
-  return (Ref){.value = value, .ld = stride};
+  Ref y = builder_part(builder, VALUE_ACTIVATION, op->output, builder_rows(builder, op->output).rows, op->name, "");
+  builder->value_of[op->output] = y.value;
+  return y;
 }
 
 /* --- gradients ---------------------------------------------------------------------------------------------------- */

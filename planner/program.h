@@ -149,6 +149,8 @@ Ref builder_gradient(ProgramBuilder *builder, int32_t tensor);
 void builder_pass_gradient(ProgramBuilder *builder, int32_t tensor, Ref dy);
 int32_t builder_value(ProgramBuilder *builder, ValueKind kind, DType dtype, uint64_t numel, const char *name,
                       const char *suffix);
+/* A new value of `rows` rows of an operator's output, as far apart as that output's. */
+Ref builder_part(ProgramBuilder *builder, ValueKind kind, int32_t tensor, int64_t rows, const char *name, const char *suffix);
 Ref builder_output(ProgramBuilder *builder, int32_t graph_op);
 /* Appends an op; refs and ints are filled by the caller through the returned pointer (valid until the next one). */
 ProgramOp *builder_op(ProgramBuilder *builder, InstrOp op, int32_t graph_op);

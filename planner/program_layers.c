@@ -343,7 +343,7 @@ static void fused_cross_entropy(ProgramBuilder *b, int32_t i) {
   Ref x = builder_read(b, linear->inputs[0]), w = builder_param(b, linear->weight), bias = builder_param(b, linear->bias);
   Ref targets = builder_read(b, op->inputs[1]), dx = gradient_or_scratch(b, i, linear->inputs[0], "dx");
   Ref row_loss = workspace(b, i, DTYPE_F32, in.rows, "row_loss");
-  Ref logits = workspace(b, i, b->graph->recipe.compute, chunk * vocab, "logits");
+  Ref logits = builder_part(b, VALUE_WORKSPACE, op->inputs[0], chunk, op->name, "logits");
   if (!builder_learns(b, linear->weight) && !builder_learns(b, linear->bias)) {
     INTS(EMIT(b, INSTR_LINEAR_CROSS_ENTROPY_X, i, x, w, bias, targets, count_ref(b), loss_ref(b), dx, row_loss, logits),
          in.rows, vocab, in.cols, op->as.cross_entropy.ignore_index, chunk);

@@ -196,11 +196,11 @@ OP(dropout) {
 OP(cross_entropy) { KERNEL(cross_entropy, N(0), N(1), N(2), *F64(2), F(0), LD(0), I32(1), F64(3), F32(4)); }
 OP(linear_cross_entropy) {
   GRADIENT_KERNEL(7, linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3),
-                  F64(5), F(6), LD(6), ADD(6), G(7), ADD(7), G(8), ADD(8), F32(9), F(10));
+                  F64(5), F(6), LD(6), ADD(6), G(7), ADD(7), G(8), ADD(8), F32(9), F(10), LD(10));
 }
 OP(linear_cross_entropy_x) {
   KERNEL(linear_cross_entropy, N(0), N(1), N(2), N(3), N(4), *F64(4), F(0), LD(0), F(1), F(2), I32(3), F64(5), F(6),
-         LD(6), ADD(6), NULL, 0, NULL, 0, F32(7), F(8));
+         LD(6), ADD(6), NULL, 0, NULL, 0, F32(7), F(8), LD(8));
 }
 OP(mse) { KERNEL(mse, N(0), N(1), *F64(2), F(0), LD(0), F(1), LD(1), F64(3), F(4), LD(4), ADD(4), F32(5)); }
 

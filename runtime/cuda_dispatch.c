@@ -89,33 +89,25 @@ typedef struct Turn {
   float *row_loss;
 } Turn;
 
-/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and the gradients of linear. ld: of the logits. */
-static int classify(const CudaCall *c, const Turn *turn, int64_t first, int64_t part, int64_t ld) {
+/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and the gradients of linear. */
+static int classify(const CudaCall *c, const Turn *turn, int64_t first, int64_t part) {
   int64_t vocab = N(1), in = N(2);
-  CudaTensor x = row(T(0), first), dx = row(T(6), first), dw = turn->dw, db = turn->db, logits = turn->logits;
+  CudaTensor x = row(T(0), first), dx = row(T(6), first), dw = turn->dw, db = turn->db;
   dw.add = dw.add || first > 0;
   db.add = db.add || first > 0;
-  logits.ld = ld;
-  logits.add = 0;
-  int failed = linear_fwd(c, part, vocab, in, x, T(1), T(2), logits);
+  int failed = linear_fwd(c, part, vocab, in, x, T(1), T(2), turn->logits);
   if (!failed && !c->prepare)
-    failed = cuda_cross_entropy(S, part, vocab, N(3), F64(4), logits, I32(3) + first, turn->row_loss + first);
-  if (!failed) failed = linear_bwd_x(c, part, vocab, in, logits, T(1), dx);
-  if (!failed && dw.x != NULL) failed = linear_bwd_w(c, part, vocab, in, x, logits, dw, db);
+    failed = cuda_cross_entropy(S, part, vocab, N(3), F64(4), turn->logits, I32(3) + first, turn->row_loss + first);
+  if (!failed) failed = linear_bwd_x(c, part, vocab, in, turn->logits, T(1), dx);
+  if (!failed && dw.x != NULL) failed = linear_bwd_w(c, part, vocab, in, x, turn->logits, dw, db);
   return failed;
 }
 
-/* Rows of logits start on 16 bytes where they can, for products are slow otherwise and vocabularies are odd: then fewer
- * rows fit into the buffer at a time, and the rows are shared out evenly over the passes. */
 static int linear_cross_entropy(const CudaCall *c, const Turn *turn) {
-  enum { ALIGN = 8 };
-  int64_t rows = N(0), vocab = N(1), chunk = N(4), ld = (vocab + ALIGN - 1) / ALIGN * ALIGN, fit = chunk * vocab / ld;
+  int64_t rows = N(0), chunk = N(4);
   int failed = 0;
-  if (fit == 0) ld = vocab, fit = chunk;
-  if (fit > rows) fit = rows;
-  int64_t passes = (rows + fit - 1) / fit, part = (rows + passes - 1) / passes;
-  for (int64_t first = 0; first < rows && !failed; first += part)
-    failed = classify(c, turn, first, rows - first < part ? rows - first : part, ld);
+  for (int64_t first = 0; first < rows && !failed; first += chunk)
+    failed = classify(c, turn, first, rows - first < chunk ? rows - first : chunk);
   if (failed || c->prepare) return failed;
   return cuda_sum_loss(S, rows, turn->row_loss, F64(5));
 }

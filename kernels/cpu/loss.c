@@ -121,18 +121,17 @@ void SYM(linear_cross_entropy)(const KernelContext *k, int64_t rows, int64_t voc
                                int64_t ignore, int64_t chunk, double count, const stored *x, int64_t ldx,
                                const stored *w, const stored *bias, const int32_t *targets, double *loss,
                                stored *dx, int64_t lddx, int add_x, void *dw, int add_w, void *dbias, int add_b,
-                               real *row_loss, stored *logits) {
+                               real *row_loss, stored *logits, int64_t ld) {
   for (int64_t first = 0; first < rows; first += chunk) {
     int64_t part = least(chunk, rows - first);
     const stored *part_x = x + first * ldx;
-    SYM(linear_fwd)(k, part, vocab, in, part_x, ldx, w, bias, logits, vocab);
-    CrossEntropy c = {vocab, ignore,          inverse_count(count), logits,
-                      vocab, targets + first, row_loss + first,     {0}};
+    SYM(linear_fwd)(k, part, vocab, in, part_x, ldx, w, bias, logits, ld);
+    CrossEntropy c = {vocab, ignore, inverse_count(count), logits, ld, targets + first, row_loss + first, {0}};
     cross_entropy_rows(k, part, &c);
-    SYM(linear_bwd_x)(k, part, vocab, in, logits, vocab, w, dx + first * lddx, lddx, add_x);
+    SYM(linear_bwd_x)(k, part, vocab, in, logits, ld, w, dx + first * lddx, lddx, add_x);
     if (dw == NULL) continue;
     SYM(linear_bwd_w)
-    (k, part, vocab, in, part_x, ldx, logits, vocab, dw, dbias, add_w || first, add_b || first);
+    (k, part, vocab, in, part_x, ldx, logits, ld, dw, dbias, add_w || first, add_b || first);
   }
   *loss += row_sum(rows, row_loss);
 }

@@ -290,13 +290,13 @@ static void linear_cross_entropy(const KernelContext *k, int64_t rows, int64_t v
                                  int64_t chunk, double count, const float *x, int64_t ldx, const float *w,
                                  const float *bias, const int32_t *targets, double *loss, float *dx, int64_t lddx,
                                  int add_x, void *dw, int add_w, void *dbias, int add_b, float *row_loss,
-                                 float *logits) {
+                                 float *logits, int64_t ld) {
   for (int64_t first = 0; first < rows; first += chunk) {
     int64_t part = first + chunk < rows ? chunk : rows - first;
-    linear_fwd(k, part, vocab, width, x + first * ldx, ldx, w, bias, logits, vocab);
-    cross_entropy(k, part, vocab, ignore, count, logits, vocab, targets + first, loss, row_loss + first);
-    linear_bwd_x(k, part, vocab, width, logits, vocab, w, dx + first * lddx, lddx, add_x);
-    linear_bwd_w(k, part, vocab, width, x + first * ldx, ldx, logits, vocab, dw, dbias, add_w || first, add_b || first);
+    linear_fwd(k, part, vocab, width, x + first * ldx, ldx, w, bias, logits, ld);
+    cross_entropy(k, part, vocab, ignore, count, logits, ld, targets + first, loss, row_loss + first);
+    linear_bwd_x(k, part, vocab, width, logits, ld, w, dx + first * lddx, lddx, add_x);
+    linear_bwd_w(k, part, vocab, width, x + first * ldx, ldx, logits, ld, dw, dbias, add_w || first, add_b || first);
   }
 }
 

@@ -393,7 +393,7 @@ static double fused_run(Case *c, double *dx, int64_t lddx, double *dw, double *d
   double loss = 0;
   t()->linear_cross_entropy(&c->k, c->in[0].rows, c->in[1].rows, c->in[0].cols, c->a, c->b, c->real,
                             c->in[0].x, c->in[0].ld, c->in[1].x, bias_of(c, c->in), c->tokens, &loss, dx,
-                            lddx, add, dw, add, db, add, c->scratch[0].x, c->scratch[1].x);
+                            lddx, add, dw, add, db, add, c->scratch[0].x, c->scratch[1].x, c->scratch[1].ld);
   return loss / c->real;
 }
 
@@ -430,7 +430,7 @@ static void test_losses(void **unused) {
         .loss = fused_loss, .backward = fused_backward, .inputs = 2 + bias, .tokens = targets, .a = -100};
     f.real = 5, f.b = 3, f.flag = bias; /* chunks of 3, 3 and 1 rows */
     f.in[0] = matrix(7, 4), f.in[1] = dense(9, 4), f.in[2] = dense(1, 9), f.weight = dense(1, 9);
-    f.scratch[0] = dense(1, 7), f.scratch[1] = dense(3, 9), f.scratch[2] = matrix(7, 4),
+    f.scratch[0] = dense(1, 7), f.scratch[1] = matrix(3, 9), f.scratch[2] = matrix(7, 4),
     f.scratch[3] = dense(9, 4);
     check(&f, "linear_cross_entropy");
   }

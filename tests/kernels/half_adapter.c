@@ -198,10 +198,10 @@ static void linear_cross_entropy(const KernelContext *k, int64_t rows, int64_t v
                                  int64_t chunk, double count, const float *x, int64_t ldx, const float *w,
                                  const float *bias, const int32_t *targets, double *loss, float *dx, int64_t lddx,
                                  int add_x, void *dw, int add_w, void *dbias, int add_b, float *row_loss,
-                                 float *logits) {
+                                 float *logits, int64_t ld) {
   RUN(linear_cross_entropy, rows, vocab, width, ignore, chunk, count, IN(x, rows, width, ldx), VECTOR(w, vocab * width),
       VECTOR(bias, vocab), targets, loss, OUT(dx, rows, width, lddx), add_x, GRADIENT(dw, vocab, width, width), add_w,
-      GRADIENT(dbias, 1, vocab, vocab), add_b, row_loss, VECTOR(logits, chunk * vocab));
+      GRADIENT(dbias, 1, vocab, vocab), add_b, row_loss, OUT(logits, chunk, vocab, ld));
 }
 
 static void mse(const KernelContext *k, int64_t rows, int64_t cols, double count, const float *x, int64_t ldx,

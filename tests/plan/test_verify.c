@@ -223,6 +223,10 @@ BREAK(operand_ld) {
   UNUSED;
   operand_of(plan, AT_LINEAR, 0)->ld = 63;
 }
+BREAK(operand_ld_behind) {
+  UNUSED;
+  operand_of(plan, AT_LINEAR, 0)->ld = 65;
+}
 BREAK(operand_add) {
   UNUSED;
   operand_of(plan, AT_LINEAR, 3)->add = true;
@@ -507,6 +511,7 @@ static const Breakage breakages[] = {
     CASE(OPERAND, operand_outside),
     CASE(OPERAND, operand_huge),
     CASE(OPERAND, operand_ld),
+    CASE(OPERAND, operand_ld_behind),
     CASE(OPERAND, operand_add),
     CASE(OPERAND, operand_alias),
     CASE(OPERAND, gather_dtype),

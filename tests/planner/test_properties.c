@@ -105,9 +105,25 @@ static void assert_time_is_of_plan(Arena *arena, const Plan *plan) {
   assert_int_equal(sim.step_ns, plan->summary.step_ns);
 }
 
+/* Rows of logits start on 16 bytes, of the whole tensor as of a chunk. padded: of how many operands that took padding. */
+static void assert_logits_are_aligned(const Plan *plan, const InstrSpec *specs, uint32_t padded[INSTR_COUNT]) {
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    const PlanInstr *instr = &plan->instrs.data[i];
+    for (int k = 0; k < specs[instr->op].operand_count; k++) {
+      if (strcmp(specs[instr->op].operands[k].name, "logits")) continue;
+      uint32_t ld = plan_operand(plan, instr, k)->ld;
+      uint64_t rows, vocab;
+      assert_true(plan_operand_dims(plan, specs, instr, k, &rows, &vocab));
+      assert_int_equal((ld ? ld : vocab) % 8, 0);
+      padded[instr->op] += ld != 0;
+    }
+  }
+}
+
 static void every_plan_verifies_and_fits(void **state) {
   (void)state;
   Random r = {1};
+  uint32_t padded[INSTR_COUNT] = {0};
   for (uint64_t seed = 0; seed < MODELS; seed++) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 1000);
@@ -116,6 +132,7 @@ static void every_plan_verifies_and_fits(void **state) {
     assert_true(roomy.plan->max_live_bytes <= roomy.plan->arena_bytes);
     assert_true(roomy.plan->summary.lower_bound_ns <= roomy.plan->summary.step_ns);
     assert_time_is_of_plan(c.arena, roomy.plan);
+    assert_logits_are_aligned(roomy.plan, instr_specs(c.arena), padded);
     options.settings.memory_bytes = roomy.plan->arena_bytes * (60 + random_below(&r, 40)) / 100;
     PlannerResult tight = plan_case(&c, &options); /* verifies by itself when it fits */
     assert_time_is_of_plan(c.arena, tight.plan);
@@ -125,6 +142,7 @@ static void every_plan_verifies_and_fits(void **state) {
       assert_true(tight.infeasible.smallest_peak_bytes > options.settings.memory_bytes && tight.infeasible.largest.count > 0);
     arena_free(c.arena);
   }
+  assert_true(padded[INSTR_CROSS_ENTROPY] && padded[INSTR_LINEAR_CROSS_ENTROPY] && padded[INSTR_LINEAR_CROSS_ENTROPY_X]);
 }
 
 /* The search is no more than close to the best, so a larger budget may miss what a smaller one met. How much slower, as a share,
