@@ -247,15 +247,18 @@ static bool rule_activation(LayerCall *call) {
   return true;
 }
 
+static Diag *shapes_differ(LayerCall *call, const char *a, const char *b) {
+  Diag *diag = sema_error(call->sema, call->span, "%s needs two tensors of one shape, but these are %s and %s", call->spec->name,
+                          text_of(call, shape(call, a)), text_of(call, shape(call, b)));
+  note_operand(call, diag, a);
+  note_operand(call, diag, b);
+  return diag;
+}
+
 static bool rule_mul(LayerCall *call) {
-  const Shape *a = shape(call, "a"), *b = shape(call, "b");
-  call->out = *a;
-  if (same(a, b)) return true;
-  Diag *diag =
-      sema_error(call->sema, call->span, "mul needs two tensors of one shape, but these are %s and %s",
-                 text_of(call, a), text_of(call, b));
-  note_operand(call, diag, "a");
-  note_operand(call, diag, "b");
+  call->out = *shape(call, "a");
+  if (same(shape(call, "a"), shape(call, "b"))) return true;
+  shapes_differ(call, "a", "b");
   return false;
 }
 
@@ -271,11 +274,7 @@ static bool rule_add(LayerCall *call) {
   }
   call->out = *a;
   if (same(a, b) || is_suffix(a, b)) return true;
-  Diag *diag =
-      sema_error(call->sema, call->span, "add needs two tensors of one shape, but these are %s and %s",
-                 text_of(call, a), text_of(call, b));
-  note_operand(call, diag, "a");
-  note_operand(call, diag, "b");
+  Diag *diag = shapes_differ(call, "a", "b");
   if (a->rank != b->rank)
     diag_help(diag, "the smaller one may only lack leading axes: its shape must be the end of the other's");
   return false;
@@ -335,15 +334,10 @@ static bool rule_cross_entropy(LayerCall *call) {
 }
 
 static bool rule_mse(LayerCall *call) {
-  const Shape *x = shape(call, "x"), *y = shape(call, "y");
   if (!is_input(call, "y")) return false;
   call->out = (Shape){0};
-  if (same(x, y)) return true;
-  Diag *diag =
-      sema_error(call->sema, call->span, "mse needs two tensors of one shape, but these are %s and %s",
-                 text_of(call, x), text_of(call, y));
-  note_operand(call, diag, "x");
-  note_operand(call, diag, "y");
+  if (same(shape(call, "x"), shape(call, "y"))) return true;
+  shapes_differ(call, "x", "y");
   return false;
 }
 
