@@ -317,69 +317,55 @@ static void *weights_at(const CpuCall *c, uint64_t first) {
 /* Overflow in f16: clip_scaled says that nothing is to be updated. */
 static bool skipped(const CpuCall *c) { return isnan(*F32(1)); }
 
-OP(adamw) {
-  const CpuMachine *machine = c->machine;
+/* One optimizer on one range of the shard; decay: of its parameter. */
+typedef void UpdateRange(const CpuCall *c, const KernelContext *k, const ParamRange *range, double decay);
+
+static CommStatus update(const CpuCall *c, UpdateRange *update_range, int cast) {
+  const Plan *plan = c->machine->plan;
   if (skipped(c)) return COMM_OK;
   KernelContext k = with_gradient(c, 0);
-  const Recipe *recipe = &machine->plan->recipe;
-  const UnitRanges *ranges = &machine->ranges[N(0)];
-  double update = (double)(c->state->step - c->state->skipped);
-  AdamwRates rates = {.lr = c->state->lr,
-                      .beta1 = recipe->beta1,
-                      .beta2 = recipe->beta2,
-                      .eps = recipe->eps,
-                      .bias1 = 1 - pow(recipe->beta1, update),
-                      .bias2 = 1 - pow(recipe->beta2, update),
-                      .grad_scale = *F32(1)};
+  const UnitRanges *ranges = &c->machine->ranges[N(0)];
   for (uint32_t i = 0; i < ranges->count; i++) {
     const ParamRange *range = &ranges->data[i];
     const WeightStore store = cpu_weight_store(c, c->o[2].type, range);
     k.weights = &store;
-    rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    TABLE->adamw(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
-                 F32(3) + range->local, F32(4) + range->local);
-    narrow_range(c, 5, range);
+    update_range(c, &k, range, plan->params.data[range->param].decay ? plan->recipe.decay : 0);
+    narrow_range(c, cast, range);
   }
   return COMM_OK;
 }
 
-OP(lion) {
-  const CpuMachine *machine = c->machine;
-  if (skipped(c)) return COMM_OK;
-  KernelContext k = with_gradient(c, 0);
-  const Recipe *recipe = &machine->plan->recipe;
-  const UnitRanges *ranges = &machine->ranges[N(0)];
-  LionRates rates = {.lr = c->state->lr, .beta1 = recipe->beta1, .beta2 = recipe->beta2, .grad_scale = *F32(1)};
-  for (uint32_t i = 0; i < ranges->count; i++) {
-    const ParamRange *range = &ranges->data[i];
-    const WeightStore store = cpu_weight_store(c, c->o[2].type, range);
-    k.weights = &store;
-    rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    TABLE->lion(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
-                F32(3) + range->local);
-    narrow_range(c, 4, range);
-  }
-  return COMM_OK;
+static void adamw_range(const CpuCall *c, const KernelContext *k, const ParamRange *range, double decay) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  double updates = (double)(c->state->step - c->state->skipped);
+  const AdamwRates rates = {.lr = c->state->lr,
+                            .beta1 = recipe->beta1,
+                            .beta2 = recipe->beta2,
+                            .eps = recipe->eps,
+                            .decay = decay,
+                            .bias1 = 1 - pow(recipe->beta1, updates),
+                            .bias2 = 1 - pow(recipe->beta2, updates),
+                            .grad_scale = *F32(1)};
+  TABLE->adamw(k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
+               F32(3) + range->local, F32(4) + range->local);
 }
 
-OP(sgd) {
-  const CpuMachine *machine = c->machine;
-  if (skipped(c)) return COMM_OK;
-  KernelContext k = with_gradient(c, 0);
-  const Recipe *recipe = &machine->plan->recipe;
-  const UnitRanges *ranges = &machine->ranges[N(0)];
-  SgdRates rates = {.lr = c->state->lr, .momentum = recipe->momentum, .grad_scale = *F32(1)};
-  for (uint32_t i = 0; i < ranges->count; i++) {
-    const ParamRange *range = &ranges->data[i];
-    const WeightStore store = cpu_weight_store(c, c->o[2].type, range);
-    k.weights = &store;
-    rates.decay = machine->plan->params.data[range->param].decay ? recipe->decay : 0;
-    TABLE->sgd(&k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
-               F32(3) != NULL ? F32(3) + range->local : NULL);
-    narrow_range(c, 4, range);
-  }
-  return COMM_OK;
+static void lion_range(const CpuCall *c, const KernelContext *k, const ParamRange *range, double decay) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  const LionRates rates = {.lr = c->state->lr, .beta1 = recipe->beta1, .beta2 = recipe->beta2, .decay = decay, .grad_scale = *F32(1)};
+  TABLE->lion(k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
+              F32(3) + range->local);
 }
+
+static void sgd_range(const CpuCall *c, const KernelContext *k, const ParamRange *range, double decay) {
+  const SgdRates rates = {.lr = c->state->lr, .momentum = c->machine->plan->recipe.momentum, .decay = decay, .grad_scale = *F32(1)};
+  TABLE->sgd(k, (int64_t)range->count, &rates, gradient_at(c, range->local), weights_at(c, range->local),
+             F32(3) != NULL ? F32(3) + range->local : NULL);
+}
+
+OP(adamw) { return update(c, adamw_range, 5); }
+OP(lion) { return update(c, lion_range, 4); }
+OP(sgd) { return update(c, sgd_range, 4); }
 
 CpuFunction CPU_FUNCTION(InstrOp op) {
   static const CpuFunction table[INSTR_COUNT] = {
