@@ -51,48 +51,56 @@ static void print_head(Arena *arena, const Plan *plan, FILE *out) {
 /* --- units --------------------------------------------------------------------------------------------- */
 
 /* Units of one row differ in nothing but their name and gather time, which is shown for all together. */
-static bool alike(const Plan *plan, const UnitFigures *figures, uint32_t a, uint32_t b) {
-  const PlanUnit *x = &plan->units.data[a], *y = &plan->units.data[b];
-  return x->param_count == y->param_count && x->numel == y->numel && x->shard == y->shard &&
-         x->reshard == y->reshard && plan_unit_frozen(plan, x) == plan_unit_frozen(plan, y) && figures[a].gather_bytes == figures[b].gather_bytes;
+typedef struct UnitTable {
+  Arena *arena;
+  const Plan *plan;
+  const UnitFigures *figures;
+} UnitTable;
+
+static bool alike(const void *context, uint32_t a, uint32_t b) {
+  const UnitTable *t = context;
+  return units_alike(t->plan, (int32_t)a, (int32_t)b) && t->figures[a].gather_bytes == t->figures[b].gather_bytes;
 }
 
-static const char *row_name(Arena *arena, const Plan *plan, uint32_t first, uint32_t end) {
-  const char *name = plan_str(plan, plan->units.data[first].name);
-  if (end - first == 1) return name;
-  return arena_printf(arena, "%s .. %s", name, plan_str(plan, plan->units.data[end - 1].name));
+/* Every `period`-th unit from `first` on. */
+static const char *row_name(const UnitTable *t, uint32_t first, Repeat repeat) {
+  uint32_t last = first + (repeat.count - 1) * repeat.period;
+  return range_name(t->arena, plan_str(t->plan, t->plan->units.data[first].name), plan_str(t->plan, t->plan->units.data[last].name));
 }
 
-static void print_row(Arena *arena, const Plan *plan, const UnitFigures *figures, uint32_t first,
-                      uint32_t end, int width, FILE *out) {
-  const PlanUnit *unit = &plan->units.data[first];
+static void print_row(const UnitTable *t, uint32_t first, Repeat repeat, int width, FILE *out) {
+  const PlanUnit *unit = &t->plan->units.data[first];
   uint64_t gather_ns = 0;
-  for (uint32_t i = first; i < end; i++) gather_ns += figures[i].gather_ns;
-  fprintf(out, "  %-*s %5u  %9s  %10s  %10s  %-7s  %s%s\n", width, row_name(arena, plan, first, end),
-          end - first, count(arena, (double)unit->numel), bytes(arena, unit->shard * 4),
-          figures[first].gather_bytes ? bytes(arena, figures[first].gather_bytes) : "-",
-          unit->reshard ? "yes" : "no", gather_ns ? duration(arena, gather_ns) : "-",
-          plan_unit_frozen(plan, unit) ? "  frozen" : "");
+  for (uint32_t k = 0; k < repeat.count; k++) gather_ns += t->figures[first + k * repeat.period].gather_ns;
+  fprintf(out, "  %-*s %5u  %9s  %10s  %10s  %-7s  %s%s\n", width, row_name(t, first, repeat),
+          repeat.count, count(t->arena, (double)unit->numel), bytes(t->arena, unit->shard * dtype_bytes(t->plan->recipe.master)),
+          t->figures[first].gather_bytes ? bytes(t->arena, t->figures[first].gather_bytes) : "-",
+          unit->reshard ? "yes" : "no", gather_ns ? duration(t->arena, gather_ns) : "-",
+          plan_unit_frozen(t->plan, unit) ? "  frozen" : "");
 }
 
-static uint32_t row_end(const Plan *plan, const UnitFigures *figures, uint32_t first) {
-  uint32_t end = first + 1;
-  while (end < plan->units.count && alike(plan, figures, first, end)) end++;
-  return end;
+static int widest_row(const UnitTable *t) {
+  int width = 4;
+  for (uint32_t first = 0; first < t->plan->units.count;) {
+    Repeat repeat = find_repeat(first, t->plan->units.count, alike, t);
+    for (uint32_t place = first; place < first + repeat.period; place++) {
+      int length = (int)strlen(row_name(t, place, repeat));
+      if (length > width) width = length;
+    }
+    first += repeat.period * repeat.count;
+  }
+  return width;
 }
 
 static void print_units(Arena *arena, const Plan *plan, const SimResult *sim, FILE *out) {
-  const UnitFigures *figures = unit_figures(arena, plan, sim);
-  int width = 4;
-  for (uint32_t first = 0; first < plan->units.count; first = row_end(plan, figures, first)) {
-    int length = (int)strlen(row_name(arena, plan, first, row_end(plan, figures, first)));
-    if (length > width) width = length;
-  }
-  fprintf(out, "  %-*s %5s  %9s  %10s  %10s  %-7s  %s\n", width, "unit", "units", "elements", "f32 shard",
-          "gathered", "reshard", "gathering, all");
-  for (uint32_t first = 0, end; first < plan->units.count; first = end) {
-    end = row_end(plan, figures, first);
-    print_row(arena, plan, figures, first, end, width, out);
+  UnitTable table = {arena, plan, unit_figures(arena, plan, sim)};
+  int width = widest_row(&table);
+  fprintf(out, "  %-*s %5s  %9s  %10s  %10s  %-7s  %s\n", width, "unit", "units", "elements",
+          arena_printf(arena, "%s shard", dtype_name(plan->recipe.master)), "gathered", "reshard", "gathering, all");
+  for (uint32_t first = 0; first < plan->units.count;) {
+    Repeat repeat = find_repeat(first, plan->units.count, alike, &table);
+    for (uint32_t place = first; place < first + repeat.period; place++) print_row(&table, place, repeat, width, out);
+    first += repeat.period * repeat.count;
   }
 }
 
