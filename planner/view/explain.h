@@ -20,7 +20,7 @@ void view_measured(Text *out, const Facts *predicted, const Facts *measured, con
 typedef struct Subject {
   int32_t unit, param; /* PLAN_NONE where it is not one */
   const char *tensor;  /* name of a layer whose result is meant, or NULL */
-  bool saved, recomputed;
+  bool saved, away, recomputed; /* kept on the device until backward, or in host memory; run again there */
   uint64_t bytes;      /* of that result's buffers */
 } Subject;
 

@@ -24,7 +24,16 @@ static int32_t turn_of(const Plan *plan, const PlanSegment *micro) {
   return INT32_MAX;
 }
 
-static void note_result(const Facts *f, Subject *s, const PlanInstr *instr, int32_t turn) {
+/* Host memory takes it in forward. */
+static bool is_stored(const Facts *f, const PlanSegment *micro, int32_t buf) {
+  for (int32_t i = micro->first; i < micro->end; i++) {
+    const PlanInstr *instr = &f->plan->instrs.data[i];
+    if (instr->op == INSTR_STORE && instr->phase == PHASE_FORWARD && plan_operand(f->plan, instr, 0)->buf == buf) return true;
+  }
+  return false;
+}
+
+static void note_result(const Facts *f, Subject *s, const PlanInstr *instr, const PlanSegment *micro, int32_t turn) {
   const InstrSpec *spec = &f->specs[instr->op];
   if (instr->phase == PHASE_RECOMPUTE) s->recomputed = true;
   for (int k = 0; k < spec->operand_count; k++) {
@@ -32,8 +41,10 @@ static void note_result(const Facts *f, Subject *s, const PlanInstr *instr, int3
     if (buf == PLAN_NONE || !writes(spec->operands[k].mode)) continue;
     const PlanBuf *b = &f->plan->bufs.data[buf];
     if (b->class != BUF_ACTIVATION) continue;
-    if (instr->phase == PHASE_FORWARD) s->bytes += b->bytes;
-    if (instr->phase == PHASE_FORWARD && b->last > turn) s->saved = true;
+    if (instr->phase != PHASE_FORWARD) continue;
+    s->bytes += b->bytes;
+    if (b->last > turn) s->saved = true;
+    if (is_stored(f, micro, buf)) s->away = true;
   }
 }
 
@@ -47,7 +58,7 @@ static bool find_tensor(const Facts *f, const char *name, Subject *s) {
     if (!forward || instr->stream != STREAM_COMPUTE || strcmp(plan_str(f->plan, instr->name), name)) continue;
     s->tensor = plan_str(f->plan, instr->name);
     s->unit = f->unit_of[i];
-    note_result(f, s, instr, turn);
+    note_result(f, s, instr, micro, turn);
   }
   return s->tensor != NULL;
 }
@@ -146,6 +157,8 @@ static void why_tensor(Text *out, const Facts *f, const Subject *s, bool costs) 
   text_printf(out, "  checkpoint %s: ", plan_str(f->plan, f->plan->summary.checkpoint));
   if (s->recomputed)
     text_printf(out, "released after use in forward and computed again in backward");
+  else if (s->away)
+    text_printf(out, "kept in host memory from forward to backward");
   else if (s->saved)
     text_printf(out, "kept from forward to backward");
   else
