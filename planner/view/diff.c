@@ -129,7 +129,8 @@ static const char *batch(const Facts *f) {
 
 static const char *world(const Facts *f) {
   const PlanWorld *w = &f->plan->world;
-  return arena_printf(f->arena, "%u = %u shards x %u replicas, %u a node", w->ranks, w->shard, w->replicas, w->ranks_per_node);
+  return arena_printf(f->arena, "%u = %u shard%s x %u replica%s, %u a node", w->ranks, w->shard, text_plural(w->shard), w->replicas,
+                      text_plural(w->replicas), w->ranks_per_node);
 }
 
 static const char *whole(const Facts *f, uint64_t value) {

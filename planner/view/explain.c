@@ -308,10 +308,7 @@ static void print_ceilings(const Page *page) {
     if (rows[r].what == WITHOUT_RECOMPUTE && !f->share_ns[SHARE_RECOMPUTE]) continue;
     if (rows[r].what == WITHOUT_LAUNCH && !f->plan->summary.launch_ns) continue;
     uint64_t ns = step_without(f->plan, rows[r].what);
-    double faster = ns ? (double)f->sim->step_ns / (double)ns : 0;
-    text_printf(page->out, "  %-24s %10s", rows[r].text, ms(f, ns));
-    if (faster > 0) text_printf(page->out, "  %.2fx as fast", faster);
-    text_printf(page->out, "\n");
+    text_printf(page->out, "  %-24s %10s  %sx as fast\n", rows[r].text, ms(f, ns), speed_up(f->arena, f->sim->step_ns, ns));
   }
   if (f->plan->summary.lower_bound_ns)
     text_printf(page->out, "  %-24s %10s  bound by %s: no plan with units of the sizes tried is faster under this cost model\n", "(lower bound)",

@@ -317,6 +317,10 @@ uint64_t step_without(const Plan *plan, Without what) {
   return sim.step_ns;
 }
 
+const char *speed_up(Arena *arena, uint64_t step_ns, uint64_t ns) {
+  return step_ns > 100 * ns ? "over 100" : arena_printf(arena, "%.2f", (double)step_ns / (double)ns);
+}
+
 /* --- what is live -------------------------------------------------------------------------------------- */
 
 const char *name_pattern(Arena *arena, const char *name) {

@@ -109,6 +109,8 @@ Repeat find_unit_repeat(const UnitOrder *order, uint32_t first);
 /* The step if work of one kind took no time, all else as planned: a ceiling for what improving it can bring. */
 typedef enum { WITHOUT_GATHER, WITHOUT_REDUCE, WITHOUT_RECOMPUTE, WITHOUT_UPDATE, WITHOUT_COMPUTE, WITHOUT_LAUNCH } Without;
 uint64_t step_without(const Plan *plan, Without what);
+/* How many times as fast a step of `ns` is: "1.04"; of one in which hardly anything is left, "over 100". */
+const char *speed_up(Arena *arena, uint64_t step_ns, uint64_t ns);
 
 /* Buffers live at one list position, those of repeated blocks together: "h.*.mlp.c_fc". */
 typedef struct LiveGroup {

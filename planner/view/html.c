@@ -128,8 +128,8 @@ static void ceilings(const Report *r) {
   for (int w = WITHOUT_GATHER; w <= WITHOUT_LAUNCH; w++) {
     uint64_t ns = step_without(r->f->plan, (Without)w);
     if (ns == r->f->sim->step_ns) continue;
-    text_printf(r->out, "<tr><td>%s<td class=\"n\">%s<td class=\"n\">%.2f&times;</tr>\n", names[w], ms(r, ns),
-                ns ? (double)r->f->sim->step_ns / (double)ns : 0);
+    text_printf(r->out, "<tr><td>%s<td class=\"n\">%s<td class=\"n\">%s&times;</tr>\n", names[w], ms(r, ns),
+                speed_up(r->f->arena, r->f->sim->step_ns, ns));
   }
   text_printf(r->out, "</table></div>\n");
 }

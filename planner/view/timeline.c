@@ -205,8 +205,8 @@ static const char *world_text(const Timeline *t) {
   const PlanWorld *world = &t->plan->world;
   char params[32];
   text_count(params, (double)t->plan->param_numel);
-  const char *groups = world->replicas > 1 ? arena_printf(t->scratch, " = %u shards \xc3\x97 %u replicas",
-                                                          world->shard, world->replicas)
+  const char *groups = world->replicas > 1 ? arena_printf(t->scratch, " = %u shard%s \xc3\x97 %u replicas",
+                                                          world->shard, text_plural(world->shard), world->replicas)
                                            : "";
   return arena_printf(t->scratch,
                       "%s parameters in %u unit%s   \xc2\xb7   %u rank%s%s   \xc2\xb7   micro-batch %llu "
