@@ -59,8 +59,7 @@ int cmd_predict(Cli *cli) {
   Graph *graph;
   int code = compile_settings(cli, cli->options.operands.data[0], &graph, &options);
   if (code != EXIT_OK) return code;
-  world = executor_world(graph, &options);
-  bool good = executor_check_step(&cli->sink, graph, &options.settings, &world) &&
+  bool good = executor_world(&cli->sink, graph, &options, &world) &&
               executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))

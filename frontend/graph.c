@@ -58,3 +58,12 @@ bool path_matches(const char *pattern, const char *path) {
     path++;
   }
 }
+
+uint64_t graph_sample_tokens(const Graph *graph) {
+  uint64_t tokens = 0;
+  for (uint32_t i = 0; i < graph->inputs.count && !tokens; i++) {
+    const GraphTensor *tensor = &graph->tensors.data[graph->inputs.data[i].tensor];
+    if (tensor->is_index) shape_numel(&tensor->shape, 1, &tokens);
+  }
+  return tokens;
+}

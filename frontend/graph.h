@@ -238,6 +238,8 @@ int64_t shape_cols(const Shape *shape);                /* last dim; 1 for rank 0
 void shape_print(Text *out, const Shape *shape);
 /* True when path equals pattern or lies inside it, component by component, '*' matching any one component. */
 bool path_matches(const char *pattern, const char *path);
+/* What counts as tokens of a sample: the elements of the first input of integers; 0 where there is none. */
+uint64_t graph_sample_tokens(const Graph *graph);
 /* f16 has too few exponents for gradients as they are. */
 bool graph_scales_loss(const Graph *graph);
 /* True when a pattern of no_decay matches the parameter. */

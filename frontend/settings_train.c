@@ -252,15 +252,9 @@ void settings_train(Sema *sema, const Stmt *block) {
                "\"tokens_per_step\" and \"batch\" state the same thing; keep one of them");
 }
 
-/* Tokens of a sample: the elements of the first integer input. */
 void settings_train_finish(Sema *sema) {
-  const Graph *graph = sema->graph;
-  uint64_t sample = 0;
+  uint64_t sample = graph_sample_tokens(sema->graph);
   if (!sema->tokens_per_step) return;
-  for (uint32_t i = 0; i < graph->inputs.count && !sample; i++) {
-    const GraphTensor *tensor = &graph->tensors.data[graph->inputs.data[i].tensor];
-    if (tensor->is_index) shape_numel(&tensor->shape, 1, &sample);
-  }
   if (!sample) {
     Diag *diag = sema_error(sema, sema->tokens_span,
                             "\"tokens_per_step\" counts tokens, but the model has no input of integers");

@@ -33,9 +33,6 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
                dtype_name(graph->recipe.compute));
   if (!world->shard || world->ranks % world->shard)
     diag_error(sink, SPAN_NONE, "%u ranks cannot be sharded in groups of %u", world->ranks, world->shard);
-  if (world->ranks > world->ranks_per_node && graph->cluster.network.bandwidth <= 0)
-    diag_error(sink, SPAN_NONE, "%u ranks need several nodes, but cluster \"%s\" states no network",
-               world->ranks, graph->cluster.name);
   if (!graph->inputs.count || world->micro_batch < 1 || world->accumulation < 1)
     diag_error(sink, SPAN_NONE, "a prediction needs a model with inputs, and at least one sample a rank");
   return sink->errors == errors;

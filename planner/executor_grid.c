@@ -1,9 +1,9 @@
 /* Owns: executor_grid.h. Values come simplest first: where two policies are equal the earlier one is chosen. */
 #include "planner/executor_grid.h"
 
-#include "base/checked.h"
+#include "planner/world.h"
 
-enum { MOST_MICRO_BATCH = 256, MOST_PREFETCH_DEPTH = 3, MOST_WORLD = 1 << 20 };
+enum { MOST_MICRO_BATCH = 256, MOST_PREFETCH_DEPTH = 3 };
 enum { AGAIN_PINNED = -1, AGAIN_OPERATORS = -2 }; /* else so many blocks */
 enum { UNITS_PINNED = 0 };                        /* else so many blocks a unit */
 enum { RESHARD_PINNED = -2, RESHARD_LAST = -1 };  /* else as PlanSettings.reshard; LAST: all but the last unit */
@@ -205,51 +205,31 @@ static void list_offloads(Grid *g) {
 
 /* --- what is asked -------------------------------------------------------------------------------------------------------- */
 
-ExecutorWorld executor_world(const Graph *graph, const PlannerOptions *options) {
-  const Cluster *cluster = &graph->cluster;
+bool executor_world(DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorWorld *out) {
   const PlanSettings *settings = &options->settings;
-  uint64_t devices = 0;
-  if (!checked_mul((uint64_t)cluster->node_devices, (uint64_t)cluster->nodes, &devices) || devices > MOST_WORLD) devices = MOST_WORLD;
-  int64_t ranks = options->ranks ? options->ranks : devices ? (int64_t)devices : 1;
-  int64_t per_node = options->ranks_per_node ? options->ranks_per_node : cluster->node_devices > 0 ? cluster->node_devices : ranks;
   int64_t micro = settings->micro_batch > 0 ? settings->micro_batch : 1, accumulation = 1;
-  if (graph->recipe.samples_per_step) accumulation = (int64_t)(graph->recipe.samples_per_step / (uint64_t)(ranks * micro));
-  int64_t shard = settings->strategy == STRATEGY_HYBRID_SHARD ? settings->shard : settings->strategy == STRATEGY_NO_SHARD ? 1 : ranks;
-  return (ExecutorWorld){.ranks = (uint32_t)ranks,
+  World world;
+  if (!world_choose(sink, graph, options, &world) || !world_cuts_step(sink, graph, world.ranks, micro)) return false;
+  if (graph->recipe.samples_per_step) accumulation = (int64_t)(graph->recipe.samples_per_step / (uint64_t)(world.ranks * micro));
+  int64_t shard = settings->strategy == STRATEGY_HYBRID_SHARD ? settings->shard : settings->strategy == STRATEGY_NO_SHARD ? 1 : world.ranks;
+  *out = (ExecutorWorld){.ranks = world.ranks,
                          .shard = (uint32_t)shard,
-                         .ranks_per_node = (uint32_t)(per_node < ranks || options->ranks_per_node ? per_node : ranks),
+                         .ranks_per_node = world.ranks_per_node,
                          .micro_batch = micro,
-                         .accumulation = accumulation > 0 ? accumulation : 1};
+                         .accumulation = accumulation};
+  return true;
 }
 
-bool executor_check_step(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
-  if (world->ranks % world->ranks_per_node) {
-    diag_error(sink, SPAN_NONE, "%u ranks do not fill nodes of %u", world->ranks, world->ranks_per_node);
-    return false;
-  }
-  uint64_t samples = graph->recipe.samples_per_step, micro = settings->micro_batch > 0 ? (uint64_t)settings->micro_batch : 1;
-  uint64_t least = world->ranks * micro;
-  if (samples % least == 0) return true;
-  diag_help(diag_error(sink, SPAN_NONE, "a step of %llu samples cannot be split into micro-batches of %llu on %u ranks",
-                       (unsigned long long)samples, (unsigned long long)micro, world->ranks),
-            "a step of %llu samples can; or change --micro-batch or --ranks", (unsigned long long)((samples / least + 1) * least));
+static bool check_asked(DiagSink *sink, const PlanSettings *asked) {
+  if (asked->strategy != STRATEGY_SHARD_OPTIM) return true;
+  diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)),
+            "shard_grad_op is the nearest");
   return false;
-}
-
-static bool check_asked(DiagSink *sink, const Grid *g) {
-  const PlanSettings *asked = g->asked;
-  uint32_t errors = sink->errors;
-  if (asked->strategy == STRATEGY_SHARD_OPTIM)
-    diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)),
-              "shard_grad_op is the nearest");
-  executor_check_step(sink, g->graph, asked, &g->world);
-  return sink->errors == errors;
 }
 
 bool grid_open(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, Grid *out) {
   *out = (Grid){.arena = arena, .graph = graph, .asked = &options->settings, .samples = graph->recipe.samples_per_step};
-  out->world = executor_world(graph, options);
-  if (!check_asked(sink, out)) return false;
+  if (!check_asked(sink, out->asked) || !executor_world(sink, graph, options, &out->world)) return false;
   find_blocks(out);
   list_widths(out);
   list_micro_batches(out);

@@ -61,9 +61,7 @@ bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const Plann
 bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, bool *fits);
 
 /* The world of a policy that is pinned: all devices, one sample a rank, as many micro-batches as a step's samples ask for, unless
- * options and settings say otherwise. */
-ExecutorWorld executor_world(const Graph *graph, const PlannerOptions *options);
-/* That its ranks fill nodes, and its samples micro-batches on every rank. False with a diagnostic. */
-bool executor_check_step(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world);
+ * options and settings say otherwise. False with a diagnostic: as of world.h. */
+bool executor_world(DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorWorld *out);
 
 #endif

@@ -1,15 +1,15 @@
 /* Owns: the order of planning: check what is asked, search, describe what was found, verify it. */
 #include "planner/planner.h"
 
-#include "base/checked.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
 #include "planner/inference.h"
+#include "planner/world.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-enum { MAX_MICRO_BATCHES = 8, MAX_RANKS = 1 << 20 };
+enum { MAX_MICRO_BATCHES = 8 };
 
 static double now_seconds(void) {
   struct timespec t;
@@ -65,57 +65,12 @@ static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSetting
   return sink->errors == errors;
 }
 
-static bool choose_world(DiagSink *sink, const Graph *graph, const PlannerOptions *options, Search *search) {
-  const Cluster *cluster = &graph->cluster;
-  uint64_t ranks = (uint64_t)options->ranks;
-  uint64_t devices = 0;
-  if (!checked_mul((uint64_t)cluster->node_devices, (uint64_t)cluster->nodes, &devices)) devices = MAX_RANKS + 1;
-  if (!ranks) ranks = devices ? devices : 1;
-  uint64_t per_node = (uint64_t)options->ranks_per_node;
-  /* On one host ranks are processes: any number of them fits, if slowly. */
-  bool one_host = cluster->device.kind == DEVICE_CPU && cluster->nodes <= 1;
-  if (!per_node) per_node = cluster->node_devices > 0 && !one_host ? (uint64_t)cluster->node_devices : ranks;
-  if (!options->ranks_per_node && per_node > ranks) per_node = ranks;
-  if (ranks > MAX_RANKS) {
-    diag_error(sink, SPAN_NONE, "%llu ranks are more than the %d this version plans for", (unsigned long long)ranks, MAX_RANKS);
-    return false;
-  }
-  if (ranks % per_node) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks do not fill nodes of %llu", (unsigned long long)ranks,
-                            (unsigned long long)per_node);
-    diag_help(diag, "choose --ranks as a multiple of --ranks-per-node");
-    return false;
-  }
-  if (ranks > per_node && cluster->network.bandwidth <= 0) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks need %llu nodes, but cluster \"%s\" states no network between nodes",
-                            (unsigned long long)ranks, (unsigned long long)(ranks / per_node), cluster->name);
-    diag_help(diag, "add a `network { bandwidth ... latency ... }` block to the cluster, or pass --ranks-per-node %llu",
-              (unsigned long long)ranks);
-    return false;
-  }
-  search->ranks = (uint32_t)ranks;
-  search->ranks_per_node = (uint32_t)per_node;
-  return true;
-}
-
 static bool check_width(DiagSink *sink, const Search *search) {
   const PlanSettings *settings = search->settings;
   if (settings->strategy != STRATEGY_HYBRID_SHARD) return true;
   if (settings->shard > 1 && settings->shard <= (int64_t)search->ranks && search->ranks % settings->shard == 0) return true;
   Diag *diag = diag_error(sink, SPAN_NONE, "hybrid_shard:%lld does not divide %u ranks", (long long)settings->shard, search->ranks);
   diag_help(diag, "the shard group's size must be above 1 and divide the number of ranks; one node's is %u", search->ranks_per_node);
-  return false;
-}
-
-static bool indivisible(DiagSink *sink, uint64_t samples, uint64_t ranks, int64_t micro) {
-  Diag *diag = diag_error(sink, SPAN_NONE, "a step of %llu samples cannot be split into micro-batches of %lld on %llu ranks",
-                          (unsigned long long)samples, (long long)micro, (unsigned long long)ranks);
-  uint64_t unit = ranks * (uint64_t)micro, below = samples / unit * unit;
-  if (below)
-    diag_help(diag, "a step of %llu or %llu samples can; or change --micro-batch or --ranks", (unsigned long long)below,
-              (unsigned long long)(below + unit));
-  else
-    diag_help(diag, "a step needs at least %llu samples; or change --micro-batch or --ranks", (unsigned long long)unit);
   return false;
 }
 
@@ -130,11 +85,9 @@ static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanS
   }
   if (settings->micro_batch != SETTING_AUTO) {
     out[(*count)++] = settings->micro_batch;
-    return !samples || samples % (search->ranks * (uint64_t)settings->micro_batch) == 0
-               ? true
-               : indivisible(sink, samples, search->ranks, settings->micro_batch);
+    return world_cuts_step(sink, search->graph, search->ranks, settings->micro_batch);
   }
-  if (samples % search->ranks) return indivisible(sink, samples, search->ranks, 1);
+  if (!world_cuts_step(sink, search->graph, search->ranks, 1)) return false;
   uint64_t share = samples / search->ranks;
   for (uint64_t m = share < 64 ? share : 64; m >= 1 && *count < MAX_MICRO_BATCHES; m--)
     if (share % m == 0) out[(*count)++] = (int64_t)m;
@@ -294,6 +247,14 @@ static void try_relaxation(Search *search, const Outer *outer, const PlanSetting
   arena_free(scratch);
 }
 
+/* Twice the ranks in the cluster's nodes, which may be as many as it takes where there is a network. */
+static bool can_double(const Search *search) {
+  PlannerOptions twice = {.ranks = 2 * (int64_t)search->ranks};
+  DiagSink sink = {.arena = search->scratch, .sources = search->sink->sources}; /* what is impossible is not proposed */
+  World world;
+  return world_choose(&sink, search->graph, &twice, &world);
+}
+
 static void list_relaxations(Arena *arena, Search *search, const Found *found, Infeasible *out) {
   PlanSettings relaxed = *search->settings;
   Outer outer = found->outer;
@@ -315,7 +276,7 @@ static void list_relaxations(Arena *arena, Search *search, const Found *found, I
     outer = found->outer;
   }
   bool divides = !search->samples || search->samples % (2ull * search->ranks * (uint64_t)outer.micro_batch) == 0;
-  if (outer.shard > 1 && search->ranks <= MAX_RANKS / 2 && divides) {
+  if (outer.shard > 1 && can_double(search) && divides) {
     outer.shard = search->ranks *= 2;
     try_relaxation(search, &outer, &relaxed, arena_printf(arena, "ranks %u", search->ranks), out);
     search->ranks /= 2;
@@ -385,7 +346,11 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
     diag_help(diag, "pass --memory 16GiB or add `memory 16GiB` to the plan block");
     return false;
   }
-  return choose_world(sink, graph, options, search) && check_width(sink, search);
+  World world;
+  if (!world_choose(sink, graph, options, &world)) return false;
+  search->ranks = world.ranks;
+  search->ranks_per_node = world.ranks_per_node;
+  return check_width(sink, search);
 }
 
 static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,

@@ -98,10 +98,10 @@ static uint32_t draw(uint32_t *seed, uint32_t below) {
 }
 
 /* A policy drawn by hand, not by way of the grid. */
-static void draw_policy(uint32_t *seed, const Run *run, PlanSettings *s, ExecutorWorld *w) {
+static void draw_policy(uint32_t *seed, Run *run, PlanSettings *s, ExecutorWorld *w) {
   static const Strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_HYBRID_SHARD, STRATEGY_NO_SHARD};
   *s = run->options.settings;
-  *w = executor_world(run->graph, &run->options);
+  assert_true(executor_world(&run->sink, run->graph, &run->options, w));
   bool fsdp1 = s->executor.id >= EXECUTOR_FSDP1_EAGER;
   s->wrap = WRAP_BLOCK;
   s->strategy = w->ranks > 1 ? strategies[draw(seed, 4)] : STRATEGY_NO_SHARD;
@@ -162,7 +162,8 @@ static void test_written_policy(void **state) {
     assert_true(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) && close(file) == 0);
     open_file(&read, path, &jobs[j]);
     unlink(path);
-    ExecutorWorld world = executor_world(read.graph, &read.options);
+    ExecutorWorld world;
+    assert_true(executor_world(&read.sink, read.graph, &read.options, &world));
     ExecutorPrediction again;
     assert_true(executor_predict(read.arena, &read.sink, read.graph, &read.options.settings, &world, &again));
     assert_true(again.step_ns == run.plan.prediction.step_ns);

@@ -1,0 +1,20 @@
+/* Owns: how many ranks a job has, how they fill nodes, and whether a step's samples can be cut over them: the same for this
+ * project's runtime and for other executors. */
+#ifndef FSDPC_PLANNER_WORLD_H
+#define FSDPC_PLANNER_WORLD_H
+
+#include "planner/planner.h"
+
+enum { MOST_RANKS_OF_A_JOB = 1 << 20 };
+
+typedef struct World {
+  uint32_t ranks, ranks_per_node;
+} World;
+
+/* All devices of the cluster in its nodes, unless the options say otherwise. False with a diagnostic where ranks do not fill
+ * nodes, or nodes have no network between them. */
+bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *options, World *out);
+/* That a step can be cut into micro-batches of so many samples on every rank. False with a diagnostic. */
+bool world_cuts_step(DiagSink *sink, const Graph *graph, uint32_t ranks, int64_t micro_batch);
+
+#endif
