@@ -272,13 +272,15 @@ static void keep_block_inputs(Model *m) {
 
 /* --- times ---------------------------------------------------------------------------------------------- */
 
-/* The gradients of input and weight are a product each; what nobody asks for is not computed. */
+/* The gradients of input and weight are a product each; what nobody asks for is not computed. A flat unit's gradients of what is
+ * frozen take time, but are no arithmetic of the model. */
 static void time_product(Model *m, const GraphOp *op, double *forward, double *backward) {
   const GraphTensor *x = &m->graph->tensors.data[op->inputs[0]], *y = &m->graph->tensors.data[op->output];
   double rows = (double)shape_rows(&x->shape, m->micro_batch);
   double in = (double)shape_cols(&x->shape), out = (double)shape_cols(&y->shape);
   *forward = cost_product_ns(&m->rates, rows, out, in, m->element);
-  m->flops += 2 * (1.0 + flows_into(m, op, 0) + graded(m, op->weight)) * rows * in * out;
+  bool learns = op->weight >= 0 && !m->graph->params.data[op->weight].frozen;
+  m->flops += 2 * (1.0 + flows_into(m, op, 0) + learns) * rows * in * out;
   if (flows_into(m, op, 0)) *backward += cost_product_ns(&m->rates, rows, in, out, m->element);
   if (graded(m, op->weight)) *backward += cost_product_ns(&m->rates, out, in, rows, m->element);
   if (graded(m, op->bias) && m->profile->bias_bytes > 0)

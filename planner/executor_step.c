@@ -411,9 +411,8 @@ void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPredi
   out->step_ns = straggled(m, s, with + quiet + out->update_ns);
   out->exposed_ns = exposed;
   out->head_ns = m->parts[0].head_forward + m->parts[0].head_backward;
-  const GraphTensor *tokens = &m->graph->tensors.data[m->graph->inputs.data[0].tensor];
-  double length = (double)(shape_rows(&tokens->shape, 1) * shape_cols(&tokens->shape));
-  out->tokens_per_s_per_rank = 1e9 * length * (double)m->micro_batch * accumulation / out->step_ns;
+  double tokens = fmax((double)graph_sample_tokens(m->graph), 1); /* where there are none, samples */
+  out->tokens_per_s_per_rank = 1e9 * tokens * (double)m->micro_batch * accumulation / out->step_ns;
   out->mfu = m->flops * accumulation / (1e-9 * out->step_ns * m->cluster->device.peak[m->graph->recipe.compute]);
   for (uint32_t p = 0; p < m->part_count; p++) out->recompute_ns += accumulation * m->parts[p].recompute;
   if (m->part_count < 2) return;
