@@ -135,19 +135,35 @@ static void ask_about_unit(const Asked *asked, int32_t u) {
 
 /* --- results ------------------------------------------------------------------------------------------- */
 
-static void ask_about_tensor(const Asked *asked, const Subject *subject) {
+static void try_rule(const Asked *asked, const char *what, CheckpointRule rule) {
   PlannerOptions options = asked->held;
-  CheckpointRule rule = {.pattern = subject->tensor, .recompute = !subject->recomputed, .span = SPAN_NONE};
-  options.settings.checkpoints.capacity = options.settings.checkpoints.count;
+  options.settings.checkpoints.capacity = options.settings.checkpoints.count; /* the graph's array is not ours: a new one */
   vec_push(asked->cli->arena, &options.settings.checkpoints, rule);
-  if (!subject->recomputed && !subject->saved) {
+  try_out(asked, what, &options);
+}
+
+/* Whichever of the three the plan did not decide. */
+static void ask_about_tensor(const Asked *asked, const Subject *subject) {
+  CheckpointRule rule = {.pattern = subject->tensor, .span = SPAN_NONE}, again = rule, host = rule;
+  again.recompute = host.host = true;
+  bool gpu = asked->planned->plan->summary.device == PLAN_DEVICE_GPU;
+  if (!subject->recomputed && !subject->saved && !subject->away) {
     printf("    (none: backward does not read it)\n");
     return;
   }
-  try_out(asked, subject->recomputed ? "kept from forward to backward" : "computed again in backward", &options);
+  if (subject->recomputed || subject->away) try_rule(asked, "kept from forward to backward", rule);
+  if (!subject->recomputed) try_rule(asked, "computed again in backward", again);
+  if (gpu && (subject->recomputed || !subject->away)) try_rule(asked, "kept in host memory meanwhile", host);
 }
 
 /* --- the outer choices --------------------------------------------------------------------------------- */
+
+/* With one micro-batch a step there is nothing to hold. */
+static Cadence held_cadence(const Plan *plan, StreamId stream) {
+  const char *cadence = plan_cadence(plan, stream);
+  if (plan->world.accumulation == 1 || !cadence) return CADENCE_AUTO;
+  return strcmp(cadence, "step") ? CADENCE_MICRO_BATCH : CADENCE_STEP;
+}
 
 static void hold(PlannerOptions *options, const Plan *plan) {
   static const struct {
@@ -162,6 +178,8 @@ static void hold(PlannerOptions *options, const Plan *plan) {
   if (options->settings.strategy == STRATEGY_HYBRID_SHARD) options->settings.shard = plan->world.shard;
   options->settings.micro_batch = (int64_t)plan->world.micro_batch;
   options->settings.prefetch = plan->summary.prefetch;
+  options->settings.gather = held_cadence(plan, STREAM_GATHER);
+  options->settings.reduce = held_cadence(plan, STREAM_REDUCE);
   if (!strcmp(plan_str(plan, plan->summary.checkpoint), "none")) options->settings.checkpoint = CHECKPOINT_NONE;
   if (!strcmp(plan_str(plan, plan->summary.wrap), "block")) options->settings.wrap = WRAP_BLOCK;
   if (!strcmp(plan_str(plan, plan->summary.wrap), "whole")) options->settings.wrap = WRAP_WHOLE;

@@ -72,8 +72,8 @@ static void default_wrap(Tune *t, const Graph *graph) {
 
 /* Over several nodes also shards within a node and replicas across. */
 static void default_strategies(Tune *t, const Cluster *cluster) {
-  static const char *const names[] = {"full_shard", "shard_grad_op", "no_shard"};
-  for (int k = 0; k < 3; k++) add(t, DIM_STRATEGY, names[k]);
+  static const char *const names[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard"};
+  for (int k = 0; k < 4; k++) add(t, DIM_STRATEGY, names[k]);
   if (cluster->node_devices > 1 && cluster->nodes > 1)
     add(t, DIM_STRATEGY, arena_printf(t->cli->arena, "hybrid_shard:%lld", (long long)cluster->node_devices));
 }

@@ -1,6 +1,7 @@
 /* Owns: executor_grid.h. Values come simplest first: where two policies are equal the earlier one is chosen. */
 #include "planner/executor_grid.h"
 
+#include "planner/pins.h"
 #include "planner/world.h"
 
 enum { MOST_MICRO_BATCH = 256, MOST_PREFETCH_DEPTH = 3 };
@@ -221,7 +222,7 @@ bool executor_world(DiagSink *sink, const Graph *graph, const PlannerOptions *op
 }
 
 static bool check_asked(DiagSink *sink, const PlanSettings *asked) {
-  if (asked->strategy != STRATEGY_SHARD_OPTIM) return true;
+  if (asked->strategy != STRATEGY_SHARD_OPTIM) return pins_agree(sink, asked);
   diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)),
             "shard_grad_op is the nearest");
   return false;

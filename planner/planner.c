@@ -4,6 +4,7 @@
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
 #include "planner/inference.h"
+#include "planner/pins.h"
 #include "planner/world.h"
 
 #include <stdlib.h>
@@ -45,10 +46,7 @@ static bool check_settings(DiagSink *sink, const Graph *graph, const PlanSetting
     Diag *diag = diag_error(sink, SPAN_NONE, "resharding to fewer ranks is what PyTorch executors can do, this runtime cannot");
     diag_help(diag, "use reshard yes, no or auto; 'fsdpc plan --executor pytorch-fsdp2' plans for PyTorch");
   }
-  if (settings->strategy == STRATEGY_SHARD_OPTIM && (settings->gather == CADENCE_MICRO_BATCH || settings->reduce == CADENCE_MICRO_BATCH)) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "strategy shard_optim gathers and reduces once a step, not every micro-batch");
-    diag_help(diag, "use strategy shard_grad_op or auto, or leave gather and reduce to the strategy");
-  }
+  pins_agree(sink, settings);
   uint32_t states = OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER;
   if (settings->offload != SETTING_AUTO && ((uint32_t)settings->offload & states) && graph->recipe.optimizer == OPTIMIZER_ADAFACTOR) {
     Diag *diag = diag_error(sink, SPAN_NONE, "parameters, gradients and optimizer state cannot be offloaded with adafactor");
@@ -328,12 +326,14 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
   PlanSpan *spans = ARENA_ARRAY(arena, PlanSpan, graph->ops.count);
   const char **paths = ARENA_ARRAY(arena, const char *, graph->ops.count);
   find_spans(sink, graph, spans, paths);
+  PlanSettings *settings = ARENA_NEW(arena, PlanSettings);
+  *settings = pins_completed(options->settings);
   *search = (Search){.arena = arena,
                      .scratch = search->scratch,
                      .sink = sink,
                      .graph = graph,
                      .cluster = &graph->cluster,
-                     .settings = &options->settings,
+                     .settings = settings,
                      .specs = instr_specs(arena),
                      .spans = spans,
                      .span_paths = paths,

@@ -58,6 +58,7 @@ static void random_settings(Arena *arena, Random *r, PlannerOptions *options, co
   s->prefetch = random_below(r, 2) ? SETTING_AUTO : (int64_t)random_below(r, 4);
   s->micro_batch = random_below(r, 2) ? SETTING_AUTO : 1;
   s->reshard = random_below(r, 3) ? SETTING_AUTO : (int32_t)random_below(r, 2);
+  if (s->strategy == STRATEGY_SHARD_GRAD_OP && s->reshard == 1) s->reshard = SETTING_AUTO; /* it would contradict itself */
   if (random_below(r, 2)) {
     UnitRule *rule = vec_add(arena, &s->units);
     rule->name = "by_hand";
@@ -220,7 +221,6 @@ static void units_that_must_be_released_are(void **state) {
     open_case(&c, seed);
     PlannerOptions options = {.settings = c.graph->plan, .ranks = 4};
     options.settings.strategy = STRATEGY_FULL_SHARD;
-    options.settings.gather = CADENCE_MICRO_BATCH;
     options.settings.prefetch = SETTING_AUTO;
     options.settings.reshard = 1;
     PlannerResult result = plan_case(&c, &options);

@@ -34,7 +34,7 @@ chance() { [ $((RANDOM % 100)) -lt "$1" ]; }
 
 # Modules of the model, each in one random unit or in none: units of any neighbours and strangers.
 modules="wte wpe ln_f h.0.attn h.0.mlp h.0.ln_1 h.1 h.2.attn h.2.mlp.c_fc h.2.mlp.c_proj h.3.mlp h.3.attn.c_attn h.3.ln_2"
-random_units() {
+random_units() { # RESHARD...: to be drawn from
   local units=$((RANDOM % 5)) module unit members
   local -A of=()
   [ "$units" -gt 0 ] || return 0
@@ -44,7 +44,7 @@ random_units() {
   done
   for unit in "${!of[@]}"; do
     members=${of[$unit]}
-    printf 'unit m%d {%s%s } ' "$unit" "$members" "$(chance 30 && printf ' reshard %s' "$(pick yes no)")"
+    printf 'unit m%d {%s%s } ' "$unit" "$members" "$(chance 30 && printf ' reshard %s' "$(pick "$@")")"
   done
 }
 
@@ -67,21 +67,26 @@ random_offload() {
 
 # When gradients are reduced decides in which order they are added up, so it has a reference of its own.
 random_block() { # CADENCE
-  local strategy gather
+  local strategy gather resharding=(yes no)
   if [ "$1" = step ]; then
     strategy=$(pick full_shard shard_optim shard_grad_op no_shard)
   else
     strategy=$(pick full_shard full_shard shard_grad_op no_shard)
   fi
   gather=$(pick auto micro_batch step)
-  [ "$strategy" != shard_optim ] || gather=${gather/micro_batch/step} # or it would contradict itself
+  case $strategy in # or it would contradict itself
+  full_shard) gather=${gather/step/auto} ;;
+  shard_optim) gather=${gather/micro_batch/step} resharding=(no) ;;
+  shard_grad_op) [ "$1" = micro_batch ] || gather=${gather/step/auto} ;;
+  esac
+  [ "$gather" != step ] || resharding=(no)
   printf 'strategy %s reduce %s gather %s ' "$strategy" "$1" "$gather"
   printf 'wrap %s ' "$(pick auto block whole 'size 500' 'size 2K' 'size 5K')"
   printf 'checkpoint %s ' "$(pick none full full auto)"
   printf 'prefetch %s ' "$(pick 0 1 2 3 auto)"
-  chance 40 && printf 'reshard %s ' "$(pick yes no)"
+  if [ "$strategy" != shard_grad_op ]; then chance 40 && printf 'reshard %s ' "$(pick "${resharding[@]}")"; fi
   chance 40 && printf 'offload %s ' "$(random_offload)"
-  random_units
+  random_units "${resharding[@]}"
   random_rules
 }
 

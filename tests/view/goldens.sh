@@ -68,7 +68,7 @@ golden against-json.txt plan ../../models/fsdp-figure2.fsdp --against figure2.pl
 
 # Micro-batches of a step are drawn, counted and described once, into however many segments they fall.
 once() {
-  "$fsdpc" plan ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --checkpoint "$1" --micro-batch "$2" -o "$scratch/$2.plan" >/dev/null
+  "$fsdpc" plan ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy shard_optim --checkpoint "$1" --micro-batch "$2" -o "$scratch/$2.plan" >/dev/null
   "$fsdpc" draw "$scratch/$2.plan" --dot "$scratch/dot" >/dev/null
   grep -E '^    n[0-9]' "$scratch/dot"
   "$fsdpc" explain "$scratch/$2.plan" --no-costs | grep -Eo 'Nothing is computed twice|[0-9]+ operators run again'

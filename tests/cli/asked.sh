@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Owns: what is asked of a plan, whoever runs it: ranks and steps that cannot be cut, pins that contradict each other or say
+# something of each other, and what the summary and `explain --why` say of what was pinned.
+source "$(dirname "$0")/lib.sh"
+
+# A step is cut into samples and tokens; only what was given can be changed. Other executors say the same.
+llama=("$root/models/llama3-8b.fsdp" --ranks 8)
+for executor in native pytorch-fsdp2; do
+  expect 1 plan "${llama[@]}" --ranks 5 --ranks-per-node 5 --executor $executor
+  said err 'a step of 510 or 515 samples (4177920 or 4218880 tokens) can; or change --ranks'
+  expect 1 plan "${llama[@]}" --ranks 1024 --executor $executor
+  said err 'a step needs at least 1024 samples (8388608 tokens); or change --ranks'
+  expect 1 plan "${llama[@]}" --micro-batch 3 --executor $executor
+  said err 'can; or change --micro-batch or --ranks'
+  expect 1 plan "${llama[@]}" --cluster workstation-pcie --executor $executor
+  said err '8 ranks need 2 nodes, but cluster "workstation-pcie" states no network'
+  said err 'or pass --ranks-per-node 8'
+done
+# More ranks are no way out where nothing connects them; and in one host they are.
+expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 4 --memory 1GiB --micro-batch 1
+grep -q 'help: or: ranks' err && fail 'ranks are proposed that no network connects'
+expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --memory 1GiB --micro-batch 1
+said err 'help: or: ranks 4'
+
+# A strategy says how often is gathered and reduced, and whether parameters are released between forward and backward.
+pinned=("${llama[@]}" --micro-batch 1 --wrap block --checkpoint full --offload none --memory 77GiB)
+expect 0 plan "${pinned[@]}" --strategy full_shard
+said out 'strategy full_shard,' && said out 'gather micro_batch'
+expect 0 plan "${pinned[@]}" --reshard yes --prefetch 1
+grep -qE '^  model.layers.0 .. 31 .* yes ' out || fail 'units that must be released are kept'
+expect 0 plan "${pinned[@]}" --strategy shard_grad_op
+said out 'strategy shard_grad_op,' && said out 'reduce micro_batch'
+expect 0 plan "${pinned[@]}" --strategy shard_optim
+said out 'gather step, reduce step'
+contradicts() { expect 1 plan "${pinned[@]}" "${@:2}" && said err "$1"; }
+contradicts 'strategy shard_grad_op keeps parameters gathered until backward' --strategy shard_grad_op --reshard yes
+contradicts 'strategy shard_grad_op keeps parameters gathered until backward' --strategy shard_grad_op --reshard yes --executor pytorch-fsdp2
+contradicts 'that is strategy shard_optim' --strategy shard_grad_op --gather step --reduce step
+contradicts 'strategy shard_optim gathers and reduces once a step' --strategy shard_optim --gather micro_batch
+contradicts 'strategy full_shard releases parameters after use' --strategy full_shard --gather step
+contradicts 'reshard releases parameters after use' --reshard yes --gather step
+sed 's/^plan {/& unit first { model.layers.0 reshard yes }/' "$root/models/llama3-8b.fsdp" >unit.fsdp
+expect 1 plan unit.fsdp --strategy shard_optim --ranks 8
+said err 'unit.fsdp:30:13: error: unit "first" is to be released after forward, but strategy shard_optim'
+
+# Units that recur in a pattern are a row each, and shards have the recipe's master dtype.
+expect 0 plan "${pinned[@]}" --strategy full_shard --wrap size:60M --prefetch 1
+[ "$(grep -c '^  model.layers' out)" -le 8 ] || fail 'a pattern of units is not folded'
+grep -qE '^  unit .* f32 shard' out || fail 'shards are not f32'
+whole=$(grep -oE '^  model.embed_tokens +1 +525 M +[0-9]+' out | grep -oE '[0-9]+$')
+sed 's/precision bf16 reduce f32/precision bf16 master bf16/' "$root/models/llama3-8b.fsdp" >master.fsdp
+expect 0 plan master.fsdp "${pinned[@]:1}" --strategy full_shard --wrap size:60M --prefetch 1
+grep -qE '^  unit .* bf16 shard' out || fail 'shards are not bf16'
+[ "$(grep -oE '^  model.embed_tokens +1 +525 M +[0-9]+' out | grep -oE '[0-9]+$')" = $((whole / 2)) ] || fail 'shards of bf16 are not half as large'
+
+# What lies in host memory is not what backward does not need.
+sed 's/^plan {/& host model.layers.3.mlp.up_proj/' "$root/models/llama3-8b.fsdp" >host.fsdp
+expect 0 explain host.fsdp "${pinned[@]:1}" --strategy full_shard --prefetch 1 --reshard yes --why model.layers.3.mlp.up_proj
+said out 'kept in host memory from forward to backward'
+said out '    kept from forward to backward '
+said out '    computed again in backward '
+expect 0 explain "${pinned[@]}" --strategy full_shard --prefetch 1 --reshard yes --why model.layers.3.mlp.up_proj
+said out 'released after use in forward and computed again in backward'
+said out '    kept in host memory meanwhile '
+
+# Tokens are those of the first input of integers, for executors that take float inputs too.
+cat >vit.fsdp <<'VIT'
+model vit {
+  input images: float[batch, 16, 48]
+  input labels: int[batch, 16]
+  x = linear(images, 32) as embed
+  loss = cross_entropy(linear(x, 10) as head, labels)
+}
+train { optimizer adamw { lr 1e-3 } batch 64 precision bf16 }
+cluster { use "clusters/dgx-a100-80.fsdp" }
+VIT
+expect 0 predict vit.fsdp --executor pytorch-fsdp2 --ranks 8 --json
+step=$(sed -n 's/.*"step_ns": \([0-9]*\).*/\1/p' out) rate=$(sed -n 's/.*"tokens_per_s_per_rank": \([0-9]*\).*/\1/p' out)
+tokens=$(((rate * step + 500000000) / 1000000000))
+[ "$tokens" = $((16 * 64 / 8)) ] || fail "$tokens tokens of a rank in a step"
+expect 1 plan vit.fsdp --ranks 8
+said err 'input "images" is float'
