@@ -14,8 +14,8 @@ static json_t *side(const Facts *f, int32_t unit) {
 }
 
 static json_t *whole(const Facts *f) {
-  return json_pack("{s:I, s:I, s:I}", "step_ns", (json_int_t)f->sim->step_ns, "arena_bytes", (json_int_t)f->plan->arena_bytes,
-                   "exposed_comm_ns", (json_int_t)f->sim->exposed_comm_ns);
+  return json_pack("{s:I, s:I, s:I, s:I}", "step_ns", (json_int_t)f->sim->step_ns, "arena_bytes", (json_int_t)f->plan->arena_bytes,
+                   "host_bytes", (json_int_t)f->plan->host_bytes, "exposed_comm_ns", (json_int_t)f->sim->exposed_comm_ns);
 }
 
 static void print_json(const Facts *a, const Facts *b, const PlanDiff *diff) {

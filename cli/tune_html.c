@@ -129,7 +129,7 @@ static void draw_axes(const Plot *plot) {
 }
 
 static const char *cost_text(const Plot *plot, const TunePoint *point) {
-  return plot->t->priced ? arena_printf(plot->t->cli->arena, ", %.3f USD a million tokens", point->usd_per_million) : "";
+  return plot->t->priced ? arena_printf(plot->t->cli->arena, ", %.3g USD a million tokens", point->usd_per_million) : "";
 }
 
 static void draw_point(const Plot *plot, uint32_t p, bool front) {
@@ -189,7 +189,7 @@ static void table(const Plot *plot) {
     cell(plot, text_time(buffer, (double)point->step_ns), true);
     cell(plot, text_count(buffer, 1e9 / point->ns_per_token), true);
     cell(plot, text_bytes(buffer, point->arena_bytes), true);
-    if (t->priced) cell(plot, arena_printf(arena, "%.3f", point->usd_per_million), true);
+    if (t->priced) cell(plot, arena_printf(arena, "%.3g", point->usd_per_million), true);
     cell(plot, point->strategy, false);
     cell(plot, arena_printf(arena, "%llu x %llu", (unsigned long long)point->micro_batch, (unsigned long long)point->accumulation), true);
     cell(plot, point->wrap, false);

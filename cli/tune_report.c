@@ -27,7 +27,7 @@ static void print_row(const Tune *t, uint32_t p, FILE *out) {
   const TunePoint *point = &t->points[p];
   fprintf(out, "  %6u  %9s  %9s  %9s", point->ranks, duration(t, (double)point->step_ns), count(t, 1e9 / point->ns_per_token),
           bytes(t, point->arena_bytes));
-  if (t->priced) fprintf(out, "  %8.3f", point->usd_per_million);
+  if (t->priced) fprintf(out, "  %8.3g", point->usd_per_million);
   fprintf(out, "  %-13s  %5llu x %-5llu  %-14s  %s", point->strategy, (unsigned long long)point->micro_batch,
           (unsigned long long)point->accumulation, point->wrap, point->checkpoint);
   if (t->dims[0].values.count > 1) fprintf(out, "  on %s", tune_value(t, p, 0));

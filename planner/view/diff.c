@@ -137,6 +137,11 @@ static const char *whole(const Facts *f, uint64_t value) {
   return arena_printf(f->arena, "%llu", (unsigned long long)value);
 }
 
+static const char *cadence(const Facts *f, StreamId stream) {
+  const char *text = plan_cadence(f->plan, stream);
+  return text ? text : "never";
+}
+
 static void print_head(const Sides *s) {
   const Plan *a = s->a->plan, *b = s->b->plan;
   char x[32], y[32];
@@ -148,7 +153,11 @@ static void print_head(const Sides *s) {
   head_text(s, "wrap", a->summary.wrap, b->summary.wrap);
   head_text(s, "checkpoint", a->summary.checkpoint, b->summary.checkpoint);
   head_line(s, "prefetch", whole(s->a, a->summary.prefetch), whole(s->b, b->summary.prefetch));
+  head_line(s, "gather", cadence(s->a, STREAM_GATHER), cadence(s->b, STREAM_GATHER));
+  head_line(s, "reduce", cadence(s->a, STREAM_REDUCE), cadence(s->b, STREAM_REDUCE));
+  head_line(s, "precision", dtype_name(a->recipe.compute), dtype_name(b->recipe.compute));
   head_line(s, "budget", text_bytes(x, a->summary.budget_bytes), text_bytes(y, b->summary.budget_bytes));
+  head_line(s, "host memory", text_bytes(x, a->host_bytes), text_bytes(y, b->host_bytes));
   head_line(s, "instructions", whole(s->a, a->instrs.count), whole(s->b, b->instrs.count));
 }
 

@@ -63,6 +63,12 @@ expect 0 explain "${pinned[@]}" --strategy full_shard --prefetch 1 --reshard yes
 said out 'released after use in forward and computed again in backward'
 said out '    kept in host memory meanwhile '
 
+# What differs between plans is said of cadences and host memory too.
+expect 0 plan host.fsdp "${pinned[@]:1}" --strategy full_shard --prefetch 1 --reshard yes -o away.plan
+expect 0 plan "${pinned[@]}" --strategy shard_optim --against away.plan
+said out '  gather       micro_batch -> step'
+grep -qE '^  host memory  [0-9.]+ MiB -> 0 B$' out || fail 'host memory is not compared'
+
 # Tokens are those of the first input of integers, for executors that take float inputs too.
 cat >vit.fsdp <<'VIT'
 model vit {
