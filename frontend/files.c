@@ -44,28 +44,53 @@ static int32_t find(const Files *files, const char *real) {
   return -1;
 }
 
-/* The entry of a folder that is spelled nearly like the last component of path, or NULL. */
-static const char *nearest_in(Files *files, const char *path) {
-  const char *folder = folder_of(files->arena, path);
-  VEC(const char *) names = {0};
+typedef VEC(const char *) Names;
+
+static int by_text(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Files of the language in a folder, in order. */
+static Names list_folder(Files *files, const char *folder) {
+  Names names = {0};
   DIR *dir = opendir(*folder ? folder : ".");
-  if (!dir) return NULL;
+  if (!dir) return names;
   for (struct dirent *entry = readdir(dir); entry && names.count < FILES_MAX; entry = readdir(dir)) {
     size_t length = strlen(entry->d_name);
     if (length > 5 && !strcmp(entry->d_name + length - 5, ".fsdp"))
       vec_push(files->arena, &names, arena_strdup(files->arena, entry->d_name));
   }
   closedir(dir);
+  if (names.count) qsort(names.data, names.count, sizeof *names.data, by_text);
+  return names;
+}
+
+/* The entry of a folder that is spelled nearly like the last component of path, or NULL. */
+static const char *nearest_in(Files *files, const char *path) {
+  const char *folder = folder_of(files->arena, path);
+  Names names = list_folder(files, folder);
   return text_nearest(path + strlen(folder), names.data, names.count);
+}
+
+/* "clusters/ holds cpu.fsdp, ..." of a folder of the models folder, or NULL. */
+static const char *listed(Files *files, const char *path) {
+  const char *folder = folder_of(files->arena, path);
+  Names names = {0};
+  Text text = {.arena = files->arena};
+  if (*folder && *folder != '/') names = list_folder(files, arena_printf(files->arena, "%s/%s", files->models, folder));
+  for (uint32_t i = 0; i < names.count; i++) text_printf(&text, i ? ", %s" : "%s", names.data[i]);
+  return names.count ? arena_printf(files->arena, "%s holds %s", folder, text.data) : NULL;
 }
 
 static void missing(Files *files, const char *path, const char *where, Span at, const char *why) {
   Diag *diag = diag_error(files->sink, at, "cannot read \"%s\": %s", path, why);
   if (exists(where)) return;
-  const char *near = nearest_in(files, where);
+  const char *near = nearest_in(files, where), *others = listed(files, path);
   if (!near) near = nearest_in(files, arena_printf(files->arena, "%s/%s", files->models, path));
   if (near)
     diag_help(diag, "did you mean \"%s%s\"?", folder_of(files->arena, path), near);
+  else if (others)
+    diag_help(diag, "%s", others);
   else if (at.file >= 0)
     diag_help(diag, "a path is relative to the file that uses it, then to the models folder");
 }

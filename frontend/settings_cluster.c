@@ -4,6 +4,8 @@
  * overrides. */
 #include "frontend/settings.h"
 
+#include <unistd.h>
+
 static void read_cluster(Sema *sema, const Stmt *block, uint32_t depth);
 
 enum { CLUSTER_MAX_USES = 16, CLUSTER_MAX_DEVICES = 1 << 20 };
@@ -336,6 +338,10 @@ void settings_cluster(Sema *sema, const Stmt *block) {
 void settings_cluster_file(Sema *sema, const char *path) {
   uint32_t errors = sema->sink->errors;
   bool bare = !strchr(path, '/') && !strchr(path, '.');
-  read_file(sema, bare ? arena_printf(sema->arena, "clusters/%s.fsdp", path) : path, SPAN_NONE, 0);
+  const char *own = arena_printf(sema->arena, "%s.fsdp", path), *named = arena_printf(sema->arena, "clusters/%s", own);
+  if (bare && access(own, R_OK) == 0 && access(arena_printf(sema->arena, "%s/%s", sema->files.models, named), R_OK) != 0)
+    diag_help(diag_error(sema->sink, SPAN_NONE, "the models folder has no cluster \"%s\"", path), "the file in this folder is --cluster %s", own);
+  else
+    read_file(sema, bare ? named : path, SPAN_NONE, 0);
   if (sema->sink->errors == errors) check_cluster(sema, SPAN_NONE);
 }
