@@ -148,7 +148,7 @@ static int distance(const char *a, const char *b) {
 
 const char *text_nearest(const char *word, const char *const *names, uint32_t count) {
   int length = (int)strnlen(word, WORD_MAX);
-  int best = length <= 3 ? 2 : 1 + length / 3; /* exclusive */
+  int best = length <= 1 ? 1 : length <= 3 ? 2 : 1 + length / 3; /* exclusive: any letter is one away from any other */
   const char *nearest = NULL;
   for (uint32_t i = 0; i < count; i++) {
     int d = distance(word, names[i]);

@@ -5,6 +5,7 @@
 #include "cli/options.h"
 
 #include "base/text.h"
+#include "frontend/graph.h"
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -220,7 +221,7 @@ bool option_word(const Options *options, OptionId id, const char *const *words, 
                              : " or ",
              words[i]);
   }
-  const char *meant = text_nearest(text, words, count);
+  const char *meant = setting_meant(text, words, count);
   char help[100];
   if (meant) snprintf(help, sizeof help, "did you mean %s?", meant);
   usage_error(meant ? help : NULL, "option --%s expects %s, but got \"%s\"", infos[id].name, expected, text);

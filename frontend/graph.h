@@ -229,6 +229,9 @@ void settings_write_plan(Text *out, const PlanSettings *settings);
  * parse. */
 const char *frontend_with_plan(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const char *block);
 
+/* Which of the words that a setting takes was meant: what others call it ("zero3"), else the nearest; or NULL. */
+const char *setting_meant(const char *word, const char *const *words, uint32_t count);
+
 const char *layer_name(LayerKind kind);
 /* Elements of a shape with `batch` samples; false on overflow. */
 bool shape_numel(const Shape *shape, int64_t batch, uint64_t *out);

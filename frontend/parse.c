@@ -157,7 +157,9 @@ static void bad_token(Parser *parser, int kind) {
     diag_error(parser->sink, here(parser), "this string is not closed on its line");
     parser->fatal = true;
   } else if (parser->junk++ < MAX_JUNK) {
-    diag_error(parser->sink, here(parser), "unexpected character '%s'", shown(parser, here(parser)));
+    const char *character = shown(parser, here(parser));
+    Diag *diag = diag_error(parser->sink, here(parser), "unexpected character '%s'", character);
+    if (!strcmp(character, ";")) diag_help(diag, "nothing separates statements");
   }
 }
 
@@ -349,6 +351,18 @@ static const char *either(Parser *parser, const Names *names) {
   return text.data;
 }
 
+/* What other languages begin a statement with, and what stands for it here. */
+static const char *foreign(const char *word) {
+  static const char *const words[][2] = {{"for", "what is repeated is written `repeat i in N as h { ... }`"},
+                                         {"while", "what is repeated is written `repeat i in N as h { ... }`"},
+                                         {"if", "models have no conditions: give a module an argument, or state another model"},
+                                         {"def", "a module is written `module name(x) { ... return y }`"},
+                                         {"class", "a module is written `module name(x) { ... return y }`"}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (!strcmp(word, words[i][0])) return words[i][1];
+  return NULL;
+}
+
 /* A misspelt keyword shows at itself outside braces, and at the word after it inside. */
 static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) {
   const char *words[10];
@@ -357,12 +371,18 @@ static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) 
   for (uint32_t i = 0; i < count; i++) words[i] = parser->braces ? body_words[i].text : top_words[i].text;
   uint32_t tokens = parser->ast->tokens.count, index = parser->braces ? tokens - 2 : tokens - 1;
   if (at_end || tokens < 2 || parser->ast->tokens.data[index].kind != IDENT) return;
-  if (parser->braces && parser->held_kind != IDENT) {
-    if (parser->held_kind == '(') diag_help(diag, "a result needs a name: `x = ...`");
+  const Token *token = &parser->ast->tokens.data[index];
+  const char *word = shown(parser, (Span){span.file, token->begin, token->end}), *instead = foreign(word);
+  if (instead) {
+    diag_help(diag, "%s", instead);
     return;
   }
-  const Token *token = &parser->ast->tokens.data[index];
-  const char *near = text_nearest(shown(parser, (Span){span.file, token->begin, token->end}), words, count);
+  if (parser->braces && parser->held_kind != IDENT) {
+    bool dotted = index > 0 && token[-1].kind == '.';
+    if (parser->held_kind == '(') diag_help(diag, dotted ? "layers and modules have plain names: `%s(...)`" : "a result needs a name: `x = ...`", word);
+    return;
+  }
+  const char *near = text_nearest(word, words, count);
   if (near) diag_help(diag, "did you mean \"%s\"?", near);
 }
 

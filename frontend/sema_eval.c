@@ -72,6 +72,7 @@ static Value eval_binary(Sema *sema, Env *env, const Expr *expr) {
   Diag *diag = sema_error(sema, expr->span, "'%s' cannot combine %s with %s", signs[expr->op],
                           value_describe(sema, a), value_describe(sema, b));
   if (tensors) diag_help(diag, "tensors can be added and multiplied, element by element");
+  else if (a.kind == VALUE_TENSOR || b.kind == VALUE_TENSOR) diag_help(diag, "tensors can be added and multiplied with tensors only; no layer scales by a number");
   return value_error();
 }
 
@@ -329,7 +330,13 @@ void undefined_call(Sema *sema, Env *env, const Expr *expr) {
   const char *name = expr->name.text;
   Diag *diag = sema_error(sema, expr->name.span, "there is no layer or module \"%s\"", name);
   const char *near = env_nearest(sema, env, name, true);
-  if (near) diag_help(diag, "did you mean \"%s\"?", near);
+  if (near) {
+    diag_help(diag, "did you mean \"%s\"?", near);
+    return;
+  }
+  Text all = {.arena = sema->arena};
+  for (int kind = 0; kind < LAYER_COUNT; kind++) text_printf(&all, "%s%s", kind ? ", " : "", layer_name((LayerKind)kind));
+  diag_help(diag, "the layers are %s", all.data);
 }
 
 static Value eval_call(Sema *sema, Env *env, const Expr *expr) {

@@ -95,6 +95,20 @@ bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least
   return true;
 }
 
+const char *setting_meant(const char *word, const char *const *words, uint32_t count) {
+  static const char *const elsewhere[][2] = {
+      {"fsdp", "full_shard"},  {"zero3", "full_shard"}, {"zero2", "shard_grad_op"}, {"zero1", "shard_optim"}, {"ddp", "no_shard"},
+      {"hsdp", "hybrid_shard"}, {"fp16", "f16"},         {"float16", "f16"},         {"half", "f16"},          {"bfloat16", "bf16"},
+      {"fp32", "f32"},          {"float32", "f32"},      {"float", "f32"},           {"adam", "adamw"}};
+  for (size_t k = 0; k < sizeof elsewhere / sizeof *elsewhere; k++) {
+    if (strcmp(word, elsewhere[k][0])) continue;
+    size_t length = strlen(elsewhere[k][1]);
+    for (uint32_t i = 0; i < count; i++) /* "hybrid_shard:F" too */
+      if (!strncmp(words[i], elsewhere[k][1], length) && (!words[i][length] || words[i][length] == ':')) return words[i];
+  }
+  return text_nearest(word, words, count);
+}
+
 bool refuse_word(Reader *reader, const Key *key, const char *const *words, const char *near) {
   const Item *item = next_item(reader);
   uint32_t count = 0;
@@ -117,7 +131,7 @@ bool read_word(Reader *reader, const Key *key, const char *const *words, int32_t
       reader->at++;
       return true;
     }
-  return refuse_word(reader, key, words, item && item->kind == ITEM_WORD ? text_nearest(item->text, words, count) : NULL);
+  return refuse_word(reader, key, words, item && item->kind == ITEM_WORD ? setting_meant(item->text, words, count) : NULL);
 }
 
 static bool whole(Reader *reader, const Key *key, const Quantity *quantity, int64_t *out) {

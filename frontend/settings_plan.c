@@ -340,6 +340,7 @@ void settings_plan_finish(Sema *sema) {
     for (uint32_t k = 0; k < names.count && !matched; k++)
       matched = path_matches(use->pattern, names.data[k]);
     if (matched) continue;
+    if (unit) candidates(sema, false, &names); /* a layer's name stands for its parameters */
     for (uint32_t k = 1; k < sema->graph->modules.count; k++)
       vec_push(sema->arena, &names, sema->graph->modules.data[k].name);
     Diag *diag = sema_error(sema, use->span, "\"%s\" matches no %s of the model", use->pattern,

@@ -86,3 +86,13 @@ tokens=$(((rate * step + 500000000) / 1000000000))
 [ "$tokens" = $((16 * 64 / 8)) ] || fail "$tokens tokens of a rank in a step"
 expect 1 plan vit.fsdp --ranks 8
 said err 'input "images" is float'
+
+# A layer is suggested for a unit; a cluster's bare name is one of the models folder's, which are listed.
+sed 's/^plan {/& unit u { lm_hed }/' "$root/models/llama3-8b.fsdp" >unit.fsdp
+expect 1 check unit.fsdp
+said err 'did you mean "lm_head"?'
+echo 'cluster "mine" { device cpu { peak f32 1TFLOPS memory 1GiB bandwidth 1GB/s } }' >mine.fsdp
+expect 1 plan "${llama[@]}" --cluster mine
+said err 'the file in this folder is --cluster mine.fsdp'
+expect 1 plan "${llama[@]}" --cluster superpod
+said err 'clusters/ holds aws-p3.fsdp, '
