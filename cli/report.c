@@ -146,8 +146,9 @@ static void print_time(Arena *arena, const Planned *planned, const PlanFigures *
   fprintf(out, "\nTime of one step:\n  %-16s %12s   %s tokens/s a rank, MFU %.1f %%\n", "predicted",
           duration(arena, planned->sim.step_ns), count(arena, figures->tokens_per_s_per_rank),
           100 * figures->mfu);
-  fprintf(out, "  %-16s %12s   to %s, when each duration is off by as much as the cluster file admits\n", "between",
-          duration(arena, planned->sim.fast_ns), duration(arena, planned->sim.slow_ns));
+  if (planned->plan->overlap.compute_spread > 0 || planned->plan->overlap.comm_spread > 0)
+    fprintf(out, "  %-16s %12s   to %s, when each duration is off by as much as the cluster file admits\n", "between",
+            duration(arena, planned->sim.fast_ns), duration(arena, planned->sim.slow_ns));
   if (summary->lower_bound_ns)
     fprintf(out, "  %-16s %12s   gap %.1f %%, bound by %s\n", "lower bound",
             duration(arena, summary->lower_bound_ns), 100 * (figures->gap > 0 ? figures->gap : 0),

@@ -208,9 +208,13 @@ static void print_head(const Page *page) {
               (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
               plan_strategy(page->f->arena, plan), plan_str(plan, plan->summary.wrap),
               plan_str(plan, plan->summary.checkpoint), plan->summary.prefetch);
-  if (page->style->costs)
-    text_printf(page->out, "step %s (%s to %s), of which %s of communication is exposed\n", ms(page->f, page->f->sim->step_ns),
-                ms(page->f, page->f->sim->fast_ns), ms(page->f, page->f->sim->slow_ns), ms(page->f, page->f->sim->exposed_comm_ns));
+  if (!page->style->costs) return;
+  const SimResult *sim = page->f->sim;
+  text_printf(page->out, "step %s", ms(page->f, sim->step_ns));
+  if (plan->overlap.compute_spread > 0 || plan->overlap.comm_spread > 0)
+    text_printf(page->out, " (%s to %s)", ms(page->f, sim->fast_ns), ms(page->f, sim->slow_ns));
+  if (sim->exposed_comm_ns) text_printf(page->out, ", of which %s of communication is exposed\n", ms(page->f, sim->exposed_comm_ns));
+  else text_printf(page->out, ", no communication is exposed\n");
 }
 
 static void print_reasons(const Page *page) {
