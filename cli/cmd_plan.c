@@ -71,6 +71,8 @@ int cmd_plan(Cli *cli) {
   if (option_given(&cli->options, OPTION_AGAINST) &&
       (option_given(&cli->options, OPTION_JSON) || option_given(&cli->options, OPTION_DUMP)))
     return usage_error("write the plan with -o and use 'fsdpc diff --json'", "--against goes with neither --json nor --dump");
+  if (option_given(&cli->options, OPTION_JSON) && option_given(&cli->options, OPTION_DUMP))
+    return usage_error("give one of them", "--json prints one object, --dump text instead of it");
   if (option_given(&cli->options, OPTION_DUMP) && !dump_mask(cli, &mask)) return EXIT_USAGE;
   if (option_given(&cli->options, OPTION_MAX)) return plan_largest(cli, path, option_text(&cli->options, OPTION_MAX, ""));
   int code = compile_settings(cli, path, &graph, &options);

@@ -128,7 +128,7 @@ void executor_print_infeasible(const ExecutorPlan *plan) {
   char size[32];
   fprintf(stderr, "fsdpc: error: no policy of %s fits the budget of %s\n", executor_name(plan->settings.executor.id),
           text_bytes(size, (uint64_t)plan->budget_bytes));
-  fprintf(stderr, "note: the smallest reserves %s, most of it at the %s\n",
+  fprintf(stderr, "note: the smallest reserves %s, at its peak (%s)\n",
           text_bytes(size, (uint64_t)plan->prediction.reserved_bytes), plan->prediction.peak_at);
   for (uint32_t i = 0; i < plan->relaxations.count; i++)
     fprintf(stderr, "help: %s%s\n", i == 0 ? "would fit: " : "or: ", plan->relaxations.data[i]);

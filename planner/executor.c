@@ -26,6 +26,9 @@ static void check_offload(DiagSink *sink, const Graph *graph, const PlanSettings
 bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
   uint32_t errors = sink->errors;
   check_offload(sink, graph, settings);
+  if (settings->gather == CADENCE_STEP)
+    diag_help(diag_error(sink, SPAN_NONE, "%s is predicted to gather for every micro-batch, not once a step", executor_name(settings->executor.id)),
+              "use gather micro_batch or auto");
   if (graph->cluster.device.kind == DEVICE_NONE)
     diag_error(sink, SPAN_NONE, "%s names no cluster, so nothing is known about time", graph->path);
   else if (graph->cluster.device.peak[graph->recipe.compute] <= 0)

@@ -35,10 +35,13 @@ said out 'gather step, reduce step'
 contradicts() { expect 1 plan "${pinned[@]}" "${@:2}" && said err "$1"; }
 contradicts 'strategy shard_grad_op keeps parameters gathered until backward' --strategy shard_grad_op --reshard yes
 contradicts 'strategy shard_grad_op keeps parameters gathered until backward' --strategy shard_grad_op --reshard yes --executor pytorch-fsdp2
+contradicts 'pytorch-fsdp2-eager is predicted to gather for every micro-batch' --gather step --executor pytorch-fsdp2
 contradicts 'that is strategy shard_optim' --strategy shard_grad_op --gather step --reduce step
 contradicts 'strategy shard_optim gathers and reduces once a step' --strategy shard_optim --gather micro_batch
 contradicts 'strategy full_shard releases parameters after use' --strategy full_shard --gather step
 contradicts 'reshard releases parameters after use' --reshard yes --gather step
+expect 64 plan "${llama[@]}" --json --dump units
+said err '--json prints one object, --dump text'
 sed 's/^plan {/& unit first { model.layers.0 reshard yes }/' "$root/models/llama3-8b.fsdp" >unit.fsdp
 expect 1 plan unit.fsdp --strategy shard_optim --ranks 8
 said err 'unit.fsdp:30:13: error: unit "first" is to be released after forward, but strategy shard_optim'
