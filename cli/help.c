@@ -49,6 +49,12 @@ static void print_executors(FILE *out) {
   for (const char *const *name = executor_names(); *name; name++) fprintf(out, "  %-27s %s\n", *name, executor_meaning(*name));
 }
 
+static void print_sweep(FILE *out) {
+  fprintf(out, "\n--cluster, --ranks, --memory, --strategy, --wrap, --checkpoint, --prefetch, --reshard and --micro-batch take several values with commas\n"
+               "between; every combination is planned. Left out, ranks from one node up, the budget, three quarters and half of it, strategies, wraps,\n"
+               "checkpoint and micro-batch are swept.\n");
+}
+
 void help_command(CommandId command, FILE *out) {
   const CommandText *text = &commands[command];
   fprintf(out, "fsdpc %s: %s\n\nExamples:\n", text->name, text->summary);
@@ -60,6 +66,7 @@ void help_command(CommandId command, FILE *out) {
     if (!option->later && option->commands >> command & 1) print_option(option, out);
   }
   if (option_info(OPTION_EXECUTOR)->commands >> command & 1) print_executors(out);
+  if (command == COMMAND_TUNE) print_sweep(out);
 }
 
 void help_version(bool json, FILE *out) {

@@ -23,7 +23,7 @@ typedef struct TunePoint {
   double ns_per_token;    /* of the whole job */
   double usd_per_million; /* tokens; 0: the cluster has no price */
   char strategy[TUNE_TEXT], wrap[TUNE_TEXT], checkpoint[TUNE_TEXT];
-  char why[160], help[120]; /* IMPOSSIBLE: the first diagnostic */
+  char why[160], help[160]; /* IMPOSSIBLE: the first diagnostic */
 } TunePoint;
 
 typedef struct Tune {
