@@ -222,19 +222,21 @@ static void add_cluster_text(const Drawing *d, int32_t g) {
   text_printf(d->out, "</table>>]\n");
 }
 
-/* The node's name without what its cluster's name says: "mlp.c_fc" in h.0 .. 11. */
-static const char *short_name(const Drawing *d, const Node *node) {
-  if (node->group == PLAN_NONE) return node->pattern;
-  const char *unit = name_pattern(d->arena, plan_str(d->plan, d->plan->units.data[d->groups.data[node->group].first].name));
+/* The node's name without what its cluster's name says: "mlp.c_fc" in h.0 and in h.0 .. 11. */
+static const char *short_name(const Drawing *d, const Node *node, bool alone) {
+  const char *name = alone ? node->name : node->pattern;
+  if (node->group == PLAN_NONE) return name;
+  const char *unit = plan_str(d->plan, d->plan->units.data[d->groups.data[node->group].first].name);
+  if (!alone) unit = name_pattern(d->arena, unit);
   size_t length = strlen(unit);
-  return !strncmp(node->pattern, unit, length) && node->pattern[length] == '.' ? node->pattern + length + 1 : node->pattern;
+  return !strncmp(name, unit, length) && name[length] == '.' ? name + length + 1 : name;
 }
 
 static void add_node(const Drawing *d, uint32_t n) {
   const Node *node = &d->nodes.data[n];
   uint32_t blocks = node->group == PLAN_NONE ? 1 : d->groups.data[node->group].count;
   text_printf(d->out, "    n%u [fillcolor=\"%s\" label=<", n, fate_fills[node->fate]);
-  add_html(d->out, node->count == 1 && blocks == 1 ? node->name : short_name(d, node));
+  add_html(d->out, short_name(d, node, node->count == 1 && blocks == 1));
   if (node->count > blocks) text_printf(d->out, " \xc3\x97 %u", node->count);
   text_printf(d->out, "<br/><font point-size=\"9\" color=\"#5f6b7a\">");
   add_html(d->out, node->op);
