@@ -21,12 +21,12 @@ static const char *signed_bytes(Arena *arena, uint64_t now, uint64_t then) {
   return arena_printf(arena, "%s%s", now < then ? "-" : "+", text_bytes(buffer, now < then ? then - now : now - then));
 }
 
-static void print_outcome(const Asked *asked, const char *what, const PlannerResult *result) {
+static void print_outcome(const Asked *asked, const char *what, const PlannerResult *result, const DiagSink *sink) {
   Arena *arena = asked->cli->arena;
   const Plan *plan = asked->planned->plan;
   char arena_size[32], time[32];
   if (!result->plan) {
-    printf("    %-44s not possible\n", what);
+    printf("    %-44s not possible%s%s\n", what, sink->list.count ? ": " : "", sink->list.count ? sink->list.data[0]->text : "");
     return;
   }
   printf("    %-44s", what);
@@ -49,7 +49,7 @@ static void try_out(const Asked *asked, const char *what, const PlannerOptions *
   DiagSink sink = {.arena = cli->arena, .sources = &cli->sources}; /* what is impossible is an answer, not an error */
   PlannerResult result = {0};
   planner_plan(cli->arena, &sink, asked->graph, options, 0, NULL, &result);
-  print_outcome(asked, what, &result);
+  print_outcome(asked, what, &result, &sink);
 }
 
 /* --- units --------------------------------------------------------------------------------------------- */

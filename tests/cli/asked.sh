@@ -66,6 +66,9 @@ expect 0 explain "${pinned[@]}" --strategy full_shard --prefetch 1 --reshard yes
 said out 'released after use in forward and computed again in backward'
 said out '    kept in host memory meanwhile '
 
+expect 0 explain "${pinned[@]}" --strategy shard_optim --why model.layers.3
+said out 'released after forward                       not possible: unit "model.layers.3" is to be released after forward, but strategy shard_optim'
+
 # What differs between plans is said of cadences and host memory too.
 expect 0 plan host.fsdp "${pinned[@]:1}" --strategy full_shard --prefetch 1 --reshard yes -o away.plan
 expect 0 plan "${pinned[@]}" --strategy shard_optim --against away.plan
