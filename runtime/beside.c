@@ -20,6 +20,18 @@ AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr) {
                           .scale = plan->reals.data[instr->reals]};
 }
 
+AttentionShape cached_shape(const Plan *plan, const PlanInstr *instr, int64_t keys) {
+  const int64_t *n = plan->ints.data + instr->ints;
+  return (AttentionShape){.batch = 1,
+                          .tq = n[0],
+                          .tk = keys,
+                          .heads = n[2],
+                          .kv_heads = n[3],
+                          .head_dim = n[4],
+                          .causal = true,
+                          .scale = plan->reals.data[instr->reals]};
+}
+
 static bool has(const Plan *plan, const PlanInstr *instr, int operand) {
   return plan_operand(plan, instr, operand)->buf != PLAN_NONE;
 }
@@ -36,9 +48,9 @@ uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr) {
     case INSTR_ADAFACTOR_SUMS:
     case INSTR_ADAFACTOR_MOMENTS:
     case INSTR_ADAFACTOR: return cuda_adafactor_scratch(plan->units.data[n[0]].param_count);
-    case INSTR_ATTENTION_BWD:
-      shape = attention_shape(plan, instr);
-      return cuda_attention_scratch(&shape);
+    case INSTR_ATTENTION_FWD: shape = attention_shape(plan, instr); return cuda_attention_fwd_scratch(&shape);
+    case INSTR_ATTENTION_CACHED: shape = cached_shape(plan, instr, n[1]); return cuda_attention_fwd_scratch(&shape);
+    case INSTR_ATTENTION_BWD: shape = attention_shape(plan, instr); return cuda_attention_bwd_scratch(&shape);
     default: return 0;
   }
 }

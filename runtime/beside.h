@@ -33,6 +33,8 @@ char *beside_text(const BesideArena *beside, char *out, size_t bytes);
 uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr);
 /* The operands of attention_fwd and attention_bwd. */
 AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr);
+/* Those of attention_cached, its last row seeing so many keys; scratch memory is for the whole context. */
+AttentionShape cached_shape(const Plan *plan, const PlanInstr *instr, int64_t keys);
 /* What cuDNN's backward pass keeps in its workspace, besides sums of rows and, of heads that share their keys, dk and dv. */
 typedef enum {
   FLASH_SCORES,    /* all gradients of scores, in 16 bits */

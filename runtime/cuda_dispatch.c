@@ -158,15 +158,8 @@ OP(positions_fwd) { return cuda_copy(S, N(0), N(2), row(T(0), (int64_t)c->machin
 OP(cache_append) { return cuda_copy(S, N(0), N(2), T(0), row(T(1), (int64_t)c->machine->state->position)); }
 
 OP(attention_cached) {
-  AttentionShape shape = {.batch = 1,
-                          .tq = N(0),
-                          .tk = (int64_t)c->machine->state->position + N(0),
-                          .heads = N(2),
-                          .kv_heads = N(3),
-                          .head_dim = N(4),
-                          .causal = true,
-                          .scale = X(0)};
-  return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4));
+  AttentionShape shape = cached_shape(c->machine->plan, c->instr, (int64_t)c->machine->state->position + N(0));
+  return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), c->machine->scratch);
 }
 
 /* What only prepares is done; what cuDNN took is launched; the rest is left to an own kernel: true. */
@@ -188,7 +181,7 @@ OP(attention_fwd) {
   CudaFlashCall call = {.shape = shape, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4)};
   int result;
   if (!own_attention(c, &call, &result)) return result;
-  return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4));
+  return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), c->machine->scratch);
 }
 OP(attention_bwd) {
   AttentionShape shape = attention_shape(c->machine->plan, c->instr);

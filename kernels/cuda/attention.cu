@@ -1,7 +1,7 @@
 /* Owns: attention's forward pass (arXiv 2205.14135): o = softmax(scale q k^T) v and the logarithm of the softmax's
  * denominators, block by block, without the scores ever reaching memory. Causal or full, grouped queries, any head
  * dimension up to 256, in f32 arithmetic without tensor cores: the reference and the path of f32 and of odd shapes;
- * attention_mma.cu is the fast one.
+ * attention_mma.cu is the fast one, attention_split.cu that of single rows.
  *
  * Moves q, k, v, o once and k, v once more per 64 queries out of L2; 4 tq tk head_dim flops a head, half when causal.
  * Four elements an access where rows allow it, 16 bytes of f32, which saves instructions.
@@ -35,7 +35,7 @@ template <class T, int DP> __global__ void __launch_bounds__(Tile<DP>::THREADS) 
         most = fmaxf(most, s[i][j]);
       }
       most = eight_max(most);
-      float base = most == -INFINITY ? 0 : most, shrink = expf(top[i] - base);
+      float base = base_of(most), shrink = expf(top[i] - base);
 #pragma unroll
       for (int j = 0; j < S::PAIRS; j++) total += s[i][j] = expf(s[i][j] - base);
       sum[i] = sum[i] * shrink + eight_sum(total);
@@ -67,13 +67,15 @@ template <class T, int DP> static int forward(CudaStream stream, const Attention
 }
 
 int cuda_attention_fwd(CudaStream stream, const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v,
-                       CudaTensor o, float *lse) {
+                       CudaTensor o, float *lse, void *scratch) {
   if (q.type != o.type || k.type != o.type || v.type != o.type) return CUDA_UNSUPPORTED;
   if (shape->batch * shape->tq == 0) return 0;
   FOR_TYPE(o.type, false, (void)N; Attention<T> a = attention_of<T>(shape, q, k, v); a.out = (T *)o.x; a.ldout = o.ld;
            a.lse = lse; a.wide = attention_wide(shape, q, k, v, o);
+           bool mma = attention_mma_ok(shape, q, k, v, o);
+           if (shape->tq == 1) return attention_split_fwd<T>(stream, shape, a, mma, scratch);
            if constexpr (sizeof(T) == 2) {
-             if (attention_mma_ok(shape, q, k, v, o)) return attention_mma_fwd<T>(stream, a);
+             if (mma) return attention_mma_fwd<T>(stream, a);
            }
            FOR_HEAD_DIM(shape->head_dim, return forward<T, DP>(stream, a);))
 }

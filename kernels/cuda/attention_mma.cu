@@ -8,41 +8,6 @@
 
 constexpr int COLS = 64;
 
-/* One row's softmax over a tile of scores, in place: new maximum and sum, and what earlier results shrink by. */
-struct RowState {
-  float top, sum; /* of scores in units of ln 2 */
-};
-
-/* The own row `half` of scores, scaled; whole: all of it is seen. */
-template <class T>
-DEVICE float soften(const Attention<T> &a, int query, int key, bool whole, float s[COLS / 8][4], int half, RowState &row) {
-  int t = lane_of().t;
-  float scale = a.scale * LOG2_E, most = row.top, total = 0;
-#pragma unroll
-  for (int j = 0; j < COLS / 8; j++)
-    for (int c = 0; c < 2; c++) s[j][2 * half + c] *= scale;
-  if (!whole)
-#pragma unroll
-    for (int j = 0; j < COLS / 8; j++)
-      for (int c = 0; c < 2; c++)
-        if (!visible(a, query, key + 8 * j + 2 * t + c)) s[j][2 * half + c] = -INFINITY;
-#pragma unroll
-  for (int j = 0; j < COLS / 8; j++)
-    for (int c = 0; c < 2; c++) most = fmaxf(most, s[j][2 * half + c]);
-  most = four_max(most);
-  float base = most == -INFINITY ? 0 : most, shrink = fast_exp2(row.top - base);
-#pragma unroll
-  for (int j = 0; j < COLS / 8; j++)
-    for (int c = 0; c < 2; c++) {
-      float &x = s[j][2 * half + c];
-      x = fast_exp2(x - base);
-      total += x;
-    }
-  row.sum = row.sum * shrink + four_sum(total);
-  row.top = most;
-  return shrink;
-}
-
 template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_forward_kernel(Attention<T> a) {
   DYNAMIC_SHARED(shared);
   T *q = (T *)shared, *k = q + MMA_ROWS * (D + MMA_PAD), *v = k + COLS * (D + MMA_PAD);
@@ -61,7 +26,7 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_for
     tile_scores<COLS, D>(q + l.warp * 16 * (D + MMA_PAD), k, s);
     bool whole = all_visible(a, first, MMA_ROWS, key, COLS);
     for (int i = 0; i < 2; i++) {
-      float shrink = soften(a, first + l.warp * 16 + l.g + 8 * i, key, whole, s, i, row[i]);
+      float shrink = soften<COLS>(a, first + l.warp * 16 + l.g + 8 * i, key, whole, s, i, row[i]);
 #pragma unroll
       for (int n = 0; n < D / 8; n++) acc[n][2 * i] *= shrink, acc[n][2 * i + 1] *= shrink;
     }

@@ -24,6 +24,10 @@ static inline bool attention_mma_ok(const AttentionShape *s, CudaTensor a, CudaT
 template <class T> int attention_mma_fwd(CudaStream stream, const Attention<T> &a);
 template <class T> int attention_mma_bwd(CudaStream stream, const Attention<T> &a);
 
+/* Of single rows of queries, of any type: tq is 1. mma: on tensor cores. scratch: cuda_attention_fwd_scratch(shape) bytes. */
+template <class T>
+int attention_split_fwd(CudaStream stream, const AttentionShape *shape, const Attention<T> &a, bool mma, void *scratch);
+
 #ifndef FSDPC_SHIM
 /* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 template <bool TRANSPOSE> DEVICE void ldmatrix(uint32_t r[4], const void *row) {
@@ -171,6 +175,41 @@ DEVICE float four_max(float x) {
 /* Do all of these queries see all of these keys? Only tiles at the diagonal or at an end ask pair by pair. */
 template <class T> DEVICE bool all_visible(const Attention<T> &a, int query, int queries, int key, int keys) {
   return query + queries <= a.tq && visible(a, query, key + keys - 1);
+}
+
+/* One row's softmax over a tile of scores, in place: new maximum and sum, and what earlier results shrink by. */
+struct RowState {
+  float top, sum; /* of scores in units of ln 2 */
+};
+
+/* The own row `half` of scores, scaled; whole: all of it is seen. */
+template <int COLS, class T>
+DEVICE float soften(const Attention<T> &a, int query, int key, bool whole, float s[COLS / 8][4], int half, RowState &row) {
+  int t = lane_of().t;
+  float scale = a.scale * LOG2_E, most = row.top, total = 0;
+#pragma unroll
+  for (int j = 0; j < COLS / 8; j++)
+    for (int c = 0; c < 2; c++) s[j][2 * half + c] *= scale;
+  if (!whole)
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++)
+      for (int c = 0; c < 2; c++)
+        if (!visible(a, query, key + 8 * j + 2 * t + c)) s[j][2 * half + c] = -INFINITY;
+#pragma unroll
+  for (int j = 0; j < COLS / 8; j++)
+    for (int c = 0; c < 2; c++) most = fmaxf(most, s[j][2 * half + c]);
+  most = four_max(most);
+  float base = base_of(most), shrink = fast_exp2(row.top - base);
+#pragma unroll
+  for (int j = 0; j < COLS / 8; j++)
+    for (int c = 0; c < 2; c++) {
+      float &x = s[j][2 * half + c];
+      x = fast_exp2(x - base);
+      total += x;
+    }
+  row.sum = row.sum * shrink + four_sum(total);
+  row.top = most;
+  return shrink;
 }
 
 #define FOR_MMA_DIM(head_dim, ...)                                                                           \

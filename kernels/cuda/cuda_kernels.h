@@ -111,8 +111,10 @@ int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor d
 int cuda_rope(CudaStream stream, const RopeShape *shape, int backward, CudaTensor x, CudaTensor y);
 
 /* --- attention ------------------------------------------------------------------------------------------------- */
+/* scratch: cuda_attention_fwd_scratch(shape) bytes, none but for single rows of queries */
 int cuda_attention_fwd(CudaStream stream, const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v,
-                       CudaTensor o, float *lse);
+                       CudaTensor o, float *lse, void *scratch);
+/* scratch: cuda_attention_bwd_scratch(shape) bytes */
 int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v,
                        CudaTensor o, const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv,
                        void *scratch);

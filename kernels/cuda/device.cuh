@@ -143,6 +143,9 @@ template <class T, int N> DEVICE void put(T *p, float *value, int add) {
   store<T, N>(p, value);
 }
 
+/* What a softmax's exponents are relative to: where nothing is above -infinity, to 0. */
+DEVICE float base_of(float top) { return top == -INFINITY ? 0 : top; }
+
 /* --- reductions: every lane, or thread, gets the result -------------------------------------------------------- */
 
 DEVICE float warp_sum(float x) {
@@ -166,6 +169,16 @@ template <class T> DEVICE T block_sum(T x, T *space) {
   T sum = 0;
   for (unsigned w = 0; w < blockDim.x / WARP; w++) sum += space[w];
   return sum;
+}
+
+DEVICE float block_max(float x, float *space) {
+#pragma unroll
+  for (int offset = WARP / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(WHOLE_WARP, x, offset));
+  __syncthreads(); /* as there */
+  if (threadIdx.x % WARP == 0) space[threadIdx.x / WARP] = x;
+  __syncthreads();
+  for (unsigned w = 0; w < blockDim.x / WARP; w++) x = fmaxf(x, space[w]);
+  return x;
 }
 
 /* --- choosing instantiations on the host ----------------------------------------------------------------------- */

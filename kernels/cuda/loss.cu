@@ -38,9 +38,6 @@ struct Softmax {
   float top, sum; /* sum of exp(x - top); 0 while top is -infinity */
 };
 
-/* What exponents are relative to: no logit above -infinity, then to 0. */
-DEVICE float base_of(float top) { return top == -INFINITY ? 0 : top; }
-
 DEVICE Softmax join(Softmax a, Softmax b) {
   float top = fmaxf(a.top, b.top), base = base_of(top);
   return Softmax{top, a.sum * expf(a.top - base) + b.sum * expf(b.top - base)};

@@ -18,7 +18,27 @@ static inline uint64_t cuda_column_scratch(int64_t rows, int64_t cols) { /* for 
   return (uint64_t)cuda_column_pieces(rows) * 2 * (uint64_t)cols * sizeof(float);
 }
 
-static inline uint64_t cuda_attention_scratch(const AttentionShape *shape) { /* of the backward pass */
+/* Of single rows of queries, keys are cut into parts of whole tiles: into so many that the blocks, one a part and head of keys, keep any
+ * GPU busy. The shape alone decides, so results are the same on all GPUs. */
+enum { SPLIT_TILE = 64, SPLIT_BLOCKS = 512, SPLIT_ALIGN = 8 /* floats of a part's result */ };
+
+static inline int64_t cuda_attention_parts(const AttentionShape *shape) {
+  int64_t tiles = (shape->tk + SPLIT_TILE - 1) / SPLIT_TILE, parts = SPLIT_BLOCKS / (shape->batch * shape->kv_heads);
+  if (parts > tiles) parts = tiles;
+  return parts < 1 ? 1 : parts;
+}
+
+static inline int64_t cuda_attention_part_floats(const AttentionShape *shape) {
+  return (shape->head_dim + SPLIT_ALIGN - 1) / SPLIT_ALIGN * SPLIT_ALIGN;
+}
+
+/* Grows with tk, and so is enough for every position of a context. Of a part: a row of o, a maximum and a sum. */
+static inline uint64_t cuda_attention_fwd_scratch(const AttentionShape *shape) {
+  if (shape->batch < 1 || shape->tq != 1) return 0;
+  return (uint64_t)(shape->batch * shape->heads * cuda_attention_parts(shape) * (cuda_attention_part_floats(shape) + 2)) * sizeof(float);
+}
+
+static inline uint64_t cuda_attention_bwd_scratch(const AttentionShape *shape) {
   return (uint64_t)(shape->batch * shape->heads * shape->tq) * sizeof(float);
 }
 

@@ -82,9 +82,9 @@ static void finish(Call *c, int failed, const char *kernel) {
   for (int i = 0; i < c->count; i++) device_free(c->operand[i].device);
 }
 
-static void *scratch(Call *c, uint64_t bytes) {
-  void *zero = calloc(1, bytes), *p = raw(c, zero, bytes, 0);
-  free(zero);
+static void *scratch(Call *c, uint64_t bytes) { /* NaN: what was never written shows */
+  void *nan = malloc(bytes + 1), *p = raw(c, memset(nan, 0xff, bytes), bytes, 0);
+  free(nan);
   return p;
 }
 
@@ -190,7 +190,7 @@ static void attention_fwd(const KernelContext *k, const AttentionShape *s, const
   int64_t rows = s->batch * s->tq, keys = s->batch * s->tk, qd = s->heads * s->head_dim, kd = s->kv_heads * s->head_dim;
   float *statistics = f32_out(&c, lse, s->batch * s->heads * s->tq);
   RUN(cuda_attention_fwd, s, in(&c, q, rows, qd, ldq), in(&c, key, keys, kd, ldk), in(&c, v, keys, kd, ldv),
-      out(&c, o, rows, qd, ldo, 0), statistics);
+      out(&c, o, rows, qd, ldo, 0), statistics, scratch(&c, cuda_attention_fwd_scratch(s)));
 }
 
 static void attention_bwd(const KernelContext *k, const AttentionShape *s, const float *q, int64_t ldq, const float *key,
@@ -200,7 +200,7 @@ static void attention_bwd(const KernelContext *k, const AttentionShape *s, const
   Call c = call_of(k);
   int64_t rows = s->batch * s->tq, keys = s->batch * s->tk, qd = s->heads * s->head_dim, kd = s->kv_heads * s->head_dim;
   const float *statistics = f32_in(&c, lse, s->batch * s->heads * s->tq);
-  void *space = scratch(&c, cuda_attention_scratch(s));
+  void *space = scratch(&c, cuda_attention_bwd_scratch(s));
   RUN(cuda_attention_bwd, s, in(&c, q, rows, qd, ldq), in(&c, key, keys, kd, ldk), in(&c, v, keys, kd, ldv),
       in(&c, o, rows, qd, ldo), statistics, in(&c, d_o, rows, qd, lddo), out(&c, dq, rows, qd, lddq, add_q),
       out(&c, dk, keys, kd, lddk, add_k), out(&c, dv, keys, kd, lddv, add_v), space);
