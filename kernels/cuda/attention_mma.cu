@@ -1,9 +1,9 @@
-/* Owns: attention's forward pass on tensor cores (arXiv 2307.08691 without its asynchronous copies): head dimensions 64,
+/* Owns: attention's forward pass on tensor cores (arXiv 2307.08691): head dimensions 64,
  * 96, 128 in bf16 or f16, causal or full, grouped queries.
  *
  * Moves q, k, v, o once and k, v once more per 64 queries out of L2; 4 tq tk head_dim flops a head, half when causal.
- * Bound: tensor cores; here also the latency of copies to shared memory, which nothing hides but other blocks. Rate: not
- * measured yet (no GPU). */
+ * Values are copied to shared memory while scores are computed, the next keys while values are added up: one tile of each is enough.
+ * Bound: tensor cores. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/attention_mma.cuh"
 
 constexpr int COLS = 64;
@@ -13,16 +13,16 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_for
   T *q = (T *)shared, *k = q + MMA_ROWS * (D + MMA_PAD), *v = k + COLS * (D + MMA_PAD);
   int first = blockIdx.x * MMA_ROWS, head = blockIdx.y, kv = head / (a.heads / a.kv_heads), b = blockIdx.z;
   const T *from_k = a.k + (int64_t)b * a.tk * a.ldk + (int64_t)kv * D, *from_v = a.v + (int64_t)b * a.tk * a.ldv + (int64_t)kv * D;
-  tile_load<MMA_ROWS, D>(q, a.q + (int64_t)b * a.tq * a.ldq + (int64_t)head * D, a.ldq, first, a.tq);
+  tile_copy<MMA_ROWS, D>(q, a.q + (int64_t)b * a.tq * a.ldq + (int64_t)head * D, a.ldq, first, a.tq);
   Lane l = lane_of();
   RowState row[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
   float acc[D / 8][4] = {}, s[COLS / 8][4];
   int keys = keys_seen(a, first + MMA_ROWS);
+  tile_copy<COLS, D>(k, from_k, a.ldk, 0, a.tk);
   for (int key = 0; key < keys; key += COLS) {
-    __syncthreads(); /* the tiles have been read */
-    tile_load<COLS, D>(k, from_k, a.ldk, key, a.tk);
-    tile_load<COLS, D>(v, from_v, a.ldv, key, a.tk);
-    __syncthreads();
+    copies_wait();
+    __syncthreads(); /* these keys are there, and the values before them have been read */
+    tile_copy<COLS, D>(v, from_v, a.ldv, key, a.tk);
     tile_scores<COLS, D>(q + l.warp * 16 * (D + MMA_PAD), k, s);
     bool whole = all_visible(a, first, MMA_ROWS, key, COLS);
     for (int i = 0; i < 2; i++) {
@@ -30,6 +30,9 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_for
 #pragma unroll
       for (int n = 0; n < D / 8; n++) acc[n][2 * i] *= shrink, acc[n][2 * i + 1] *= shrink;
     }
+    copies_wait();
+    __syncthreads(); /* the values are there, and the keys have been read */
+    if (key + COLS < keys) tile_copy<COLS, D>(k, from_k, a.ldk, key + COLS, a.tk);
     tile_accumulate<COLS, D>(s, v, acc);
   }
   float factor[2];

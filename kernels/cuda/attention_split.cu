@@ -3,8 +3,8 @@
  * share a head of keys, 16 at most on tensor cores and 8 else. Each part leaves its result in scratch memory; a second kernel
  * joins them in order. bf16 and f16 with head dimensions 64, 96, 128 on tensor cores, anything else in f32 arithmetic.
  *
- * Moves k and v once, 16 bytes an access where rows allow it: on tensor cores through shared memory; else each head's warps read
- * them, at the same pace, so that all but the first find them in L1. 4 tk head_dim flops a head. Parts cost 2 parts (head_dim + 2)
+ * Moves k and v once, 16 bytes an access where rows allow it: on tensor cores by asynchronous copies to shared memory; else each
+ * head's warps read them, at the same pace, so that all but the first find them in L1. 4 tk head_dim flops a head. Parts cost 2 parts (head_dim + 2)
  * floats a head more, written and read in L2: at most 512 (heads / kv_heads) of them for a sample. Bound: memory; of few keys,
  * the latency of two launches. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/attention_mma.cuh"
@@ -65,15 +65,15 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_spl
   T *q = (T *)shared, *k = q + MMA_HEADS * LD, *v = k + SPLIT_TILE * LD;
   Task task = task_of(a, parts.count, MMA_HEADS);
   const T *from_k = a.k + task.sample * a.tk * a.ldk + (int64_t)task.kv * D, *from_v = a.v + task.sample * a.tk * a.ldv + (int64_t)task.kv * D;
-  tile_load<MMA_HEADS, D>(q, a.q + task.sample * a.ldq + (int64_t)task.head * D, D, 0, task.heads);
+  tile_copy<MMA_HEADS, D>(q, a.q + task.sample * a.ldq + (int64_t)task.head * D, D, 0, task.heads);
   Lane l = lane_of();
   RowState row[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
   float acc[D / 8][4] = {}, s[MMA_KEYS / 8][4];
-  for (int key = task.begin; key < task.end; key += SPLIT_TILE) {
-    __syncthreads(); /* the tiles have been read */
-    tile_load<SPLIT_TILE, D>(k, from_k, a.ldk, key, a.tk);
-    tile_load<SPLIT_TILE, D>(v, from_v, a.ldv, key, a.tk);
+  tile_copy<SPLIT_TILE, D>(k, from_k, a.ldk, task.begin, a.tk);
+  for (int key = task.begin; key < task.end; key += SPLIT_TILE) { /* as in attention_mma.cu */
+    copies_wait();
     __syncthreads();
+    tile_copy<SPLIT_TILE, D>(v, from_v, a.ldv, key, a.tk);
     tile_scores<MMA_KEYS, D>(q, k + l.warp * MMA_KEYS * LD, s);
     int own = key + l.warp * MMA_KEYS;
     bool whole = all_visible(a, 0, 1, own, MMA_KEYS);
@@ -82,8 +82,12 @@ template <class T, int D> __global__ void __launch_bounds__(MMA_THREADS) mma_spl
 #pragma unroll
       for (int n = 0; n < D / 8; n++) acc[n][2 * i] *= shrink, acc[n][2 * i + 1] *= shrink;
     }
+    copies_wait();
+    __syncthreads();
+    if (key + SPLIT_TILE < task.end) tile_copy<SPLIT_TILE, D>(k, from_k, a.ldk, key + SPLIT_TILE, a.tk);
     tile_accumulate<MMA_KEYS, D>(s, v + l.warp * MMA_KEYS * LD, acc);
   }
+  copies_wait(); /* where there were no keys */
   __syncthreads();
   static_assert(MMA_WARPS * MMA_HEADS * sizeof(float) <= 2 * SPLIT_TILE * sizeof(T), "the warps' results fit where keys and values were");
   float *sums = (float *)k;

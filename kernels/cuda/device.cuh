@@ -2,7 +2,8 @@
  *
  * FSDPC_SHIM: the file is being compiled as plain C++ for the CPU (tests/cuda/shim, included before this), which supplies
  * the same names. Kernels therefore keep to: threadIdx, blockIdx, blockDim, gridDim, SHARED_ARRAY, DYNAMIC_SHARED,
- * __syncthreads, __syncwarp, warp shuffles and ballots of whole warps, integer atomics, fast_exp2, fast_inverse. */
+ * __syncthreads, __syncwarp, warp shuffles and ballots of whole warps, integer atomics, fast_exp2, fast_inverse; and to
+ * attention_mma.cuh's copies and products. */
 #ifndef FSDPC_KERNELS_CUDA_DEVICE_CUH
 #define FSDPC_KERNELS_CUDA_DEVICE_CUH
 

@@ -46,6 +46,7 @@ for ptx in "$scratch"/*.ptx; do
     }
     /\.entry / { finish(); name = $0; sub(/.*\.entry /, "", name); sub(/\(.*/, "", name); loads = stores = wide_loads = wide_stores = 0 }
     /ld\.global/ { loads++; wide_loads += wide() }
+    /cp\.async\.c[ag]\.shared\.global/ { loads++; wide_loads += /cp\.async\.cg/ } # by which only 16 bytes go
     /st\.global/ { stores++; wide_stores += wide() }
     END { finish() }' "$ptx"
 done | sed 's/ \([a-z_]*\):\(_Z.*\)$/ \2 \1/' | c++filt |

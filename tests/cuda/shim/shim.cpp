@@ -1,10 +1,11 @@
-/* Owns: running CUDA blocks as fibers. Threads of a block run in a seeded order until they wait; whoever waits for a
- * barrier is passed over until it opens. A barrier that can never open ends the program with a message. */
+/* Owns: running CUDA blocks as fibers. Threads of a block run in a seeded order, at one pace or warp by warp, until they wait;
+ * whoever waits for a barrier is passed over until it opens. A barrier that can never open ends the program with a message. */
 #include "tests/cuda/shim/shim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <vector>
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
@@ -34,6 +35,13 @@ struct Warp {
   alignas(16) unsigned char slot[2][32][16];
 };
 
+struct Copy {
+  void *to;
+  const void *from;
+  size_t bytes;
+  bool there;
+};
+
 struct Fiber {
   void *sp;
 #if !defined(__x86_64__)
@@ -44,6 +52,7 @@ struct Fiber {
   int index;
   size_t shared; /* next array */
   int turn;      /* of __syncthreads_or */
+  std::vector<Copy> copies; /* on their way */
   bool done;
   const Barrier *waiting; /* while its phase is `phase` */
   unsigned phase;
@@ -161,25 +170,37 @@ void start_block(dim3 block, dim3 threads, dim3 blocks, int count) {
     f->thread = ShimThread{dim3(u % threads.x, u / threads.x % threads.y, u / threads.x / threads.y), block, threads,
                            blocks};
     f->index = i, f->shared = (machine.dynamic_bytes + RED_ZONE + 255) / 256 * 256, f->done = false, f->waiting = NULL, f->turn = 0;
+    f->copies.clear();
     machine.warp[i / 32].barrier.live++;
     prepare(f);
   }
 }
 
+/* Runs each of these threads until it waits. How many ended; -1: all wait. */
+int run_once(const int *threads, int count) {
+  int ended = -1;
+  for (int i = 0; i < count; i++) {
+    Fiber *f = &machine.fiber[threads[i]];
+    if (f->done || (f->waiting != NULL && f->waiting->phase == f->phase)) continue;
+    f->waiting = NULL, machine.now = f, shim_now = &f->thread;
+    enter(f);
+    ended = (ended < 0 ? 0 : ended) + (f->done ? 1 : 0);
+  }
+  return ended;
+}
+
+/* In half the blocks all threads keep pace; in the others each warp in turn runs as far ahead as barriers let it, which shows where
+ * one is missing. */
 void run_block(int count) {
-  int order[MOST_THREADS], left = count;
+  int order[MOST_THREADS], left = count, part = random_next() % 2 == 0 ? count : 32, parts = (count + part - 1) / part, idle = 0;
   shuffle(count, order);
-  while (left > 0) {
+  for (int i = 0; part == 32 && i < count; i++) order[i] = i;
+  for (int turn = (int)(random_next() % (uint64_t)parts); left > 0; turn = (turn + 1) % parts) {
+    int first = turn * part, most = count - first < part ? count - first : part;
     bool moved = false;
-    for (int i = 0; i < count; i++) {
-      Fiber *f = &machine.fiber[order[i]];
-      if (f->done || (f->waiting != NULL && f->waiting->phase == f->phase)) continue;
-      f->waiting = NULL, machine.now = f, shim_now = &f->thread;
-      enter(f);
-      moved = true;
-      left -= f->done ? 1 : 0;
-    }
-    if (!moved) shim_fail("threads wait for a barrier that others never reach");
+    for (int ended; (ended = run_once(order + first, most)) >= 0; moved = true) left -= ended;
+    idle = moved ? 0 : idle + 1;
+    if (idle == parts) shim_fail("threads wait for a barrier that others never reach");
   }
 }
 
@@ -253,6 +274,25 @@ ShimExchange shim_exchange(const void *value, size_t bytes) {
   memcpy(w->slot[phase][f->index % 32], value, bytes);
   wait(&w->barrier);
   return ShimExchange{w->slot[phase], w->lanes[phase]};
+}
+
+/* --- asynchronous copies ------------------------------------------------------------------------------------------ */
+
+static void copy_now(const Copy &c) {
+  if (c.there) memcpy(c.to, c.from, c.bytes);
+  else memset(c.to, 0, c.bytes);
+}
+
+void shim_copy_async(void *to, const void *from, size_t bytes, bool there) {
+  Copy copy = {to, from, bytes, there};
+  if ((uintptr_t)to % bytes != 0 || (uintptr_t)from % bytes != 0) shim_fail("a misaligned asynchronous copy");
+  if (random_next() % 2 == 0) copy_now(copy);
+  else machine.now->copies.push_back(copy);
+}
+
+void copies_wait(void) {
+  for (const Copy &c : machine.now->copies) copy_now(c);
+  machine.now->copies.clear();
 }
 
 /* --- halves ------------------------------------------------------------------------------------------------------- */

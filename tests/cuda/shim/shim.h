@@ -146,6 +146,13 @@ static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline float fast_exp2(float x) { return exp2f(x); }
 static inline float fast_inverse(float x) { return 1 / x; }
 
+/* --- asynchronous copies ------------------------------------------------------------------------------------------- */
+
+/* Each comes to be at once or when it is waited for, as it happens. */
+void shim_copy_async(void *to, const void *from, size_t bytes, bool there);
+template <int BYTES> static void copy_async(void *to, const void *from, bool there) { shim_copy_async(to, from, BYTES, there); }
+void copies_wait(void);
+
 /* --- tensor cores ------------------------------------------------------------------------------------------------- */
 
 /* ldmatrix.x4: lane l gives the address of row l % 8 of matrix l / 8, 16 bytes. */
