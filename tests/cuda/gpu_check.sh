@@ -6,7 +6,7 @@ shift 2
 mkdir bin build
 cat >bin/nvidia-smi <<'END'
 #!/bin/sh
-case "$*" in *memory.used*) echo 777 ;; *) echo 'NVIDIA H200, 580.0, 1024 MiB' ;; esac
+case "$*" in *memory.used*) echo 777 ;; *) yes 'NVIDIA H200, 580.0, 1024 MiB' | head -n "$FAKE_GPUS" ;; esac
 END
 cat >build/fsdpc <<END
 #!/bin/bash
@@ -18,26 +18,48 @@ exec "$fsdpc" "\${arguments[@]}"
 END
 cat >bin/compute-sanitizer <<'END'
 #!/bin/sh
-while [ "${1#--}" != "$1" ]; do case $1 in --target-processes | --error-exitcode) shift 2 ;; *) shift ;; esac; done
-"$@" && [ -z "${FAKE_UNWATCHED:-}" ] && echo '========= ERROR SUMMARY: 0 errors'
+summary=ERROR
+while [ "${1#--}" != "$1" ]; do
+  case $1 in
+  --tool | --report-api-errors | --error-exitcode | --target-processes | --kernel-name-exclude) [ "$2" != racecheck ] || summary=RACECHECK; shift 2 ;;
+  --require-cuda-init=no) shift ;;
+  *) echo "unrecognised option $1" && exit 2 ;;
+  esac
+done
+"$@" && [ -z "${FAKE_UNWATCHED:-}" ] && echo "========= $summary SUMMARY: 0 errors"
 exit 0
 END
-chmod +x bin/* build/fsdpc
+echo 'echo "[  PASSED  ] 1 test(s)."' >build/test_cuda_kernels_device
+chmod +x bin/* build/*
 sed -e 's/precision f32 reduce f32/precision bf16 reduce f32/' -e 's/vocab = 67/vocab = 256/' "$fixtures/gpt-tiny.fsdp" >tiny.fsdp
-export PATH=$PWD/bin:$PATH FAKE_CUDNN=1
+export PATH=$PWD/bin:$PATH FAKE_CUDNN=1 FAKE_GPUS=2
 "$root/tools/gpu-check.sh" --build build --table table.md --context 16 "$@" >out 2>err || { cat out err >&2 && fail "gpu-check.sh $*"; }
 said table.md '- device: NVIDIA H200'
 said out '0 checks failed'
-! grep -E 'FAILED|out of time' table.md || fail 'a check went wrong'
+! grep -E 'FAILED|out of time|not run' table.md || fail 'a check went wrong'
 case " $* " in *' bench '*)
   said out 'tokens/s, MFU'
   said out 'in use at most'
+  said table.log 'fake GPU, compute 9.0, products '
   [ "$(grep -c 'of its bound' out)" = 5 ] || { cat out >&2 && fail 'not five instructions'; }
+  ;;
+esac
+case " $* " in *' ranks '*)
+  said table.log 'peers read in place'
+  said table.log 'nccl, window registered'
+  said table.md '| 2 ranks, FSDPC_NCCL_WINDOWS=0: same bits | ok |'
   ;;
 esac
 case " $* " in *' sanitizer '*)
   said table.md '| compute-sanitizer | ok |'
+  said table.md '| races in shared memory | ok | ========= RACECHECK SUMMARY'
   ! FAKE_UNWATCHED=1 "$root/tools/gpu-check.sh" --build build --table table.md sanitizer >out 2>err || fail 'nothing was watched, and nobody said so'
   said table.md 'no error summary: the process that uses CUDA was not watched'
   ;;
 esac
+
+# A check that hangs costs its own time, not that of others, and is no success.
+printf '#!/bin/sh\nexec sleep 100\n' >build/fsdpc
+! "$root/tools/gpu-check.sh" --build build --table table.md --patience 1 optimizers >out 2>err || fail 'all hung, and nobody said so'
+[ "$(grep -c 'out of time' table.md)" = 8 ] || { cat table.md >&2 && fail 'not every check was tried'; }
+said out '0 checks failed, 8 had too little time'
