@@ -175,8 +175,9 @@ static bool run_timed(CudaBackend *cuda, int32_t index, const StepState *state, 
   cudaEvent_t base = cuda->timers[segment->first].start;
   for (int32_t i = segment->first; i < segment->end; i++) {
     float start = 0, end = 0; /* milliseconds */
-    cudaEventElapsedTime(&start, base, cuda->timers[i].start);
-    cudaEventElapsedTime(&end, base, cuda->timers[i].end);
+    int error = (int)cudaEventElapsedTime(&start, base, cuda->timers[i].start);
+    if (error == 0) error = (int)cudaEventElapsedTime(&end, base, cuda->timers[i].end);
+    if (!cuda_ok(error, "timing an instruction", &cuda->failure)) return false;
     times[i] = (InstrTime){begin + (uint64_t)(1e6 * (double)(start > 0 ? start : 0)),
                            begin + (uint64_t)(1e6 * (double)(end > 0 ? end : 0))};
   }

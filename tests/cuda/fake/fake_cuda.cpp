@@ -2,7 +2,9 @@
  * events and graphs that behave as CUDA's may behave at worst. Work is only recorded; when something is waited for, all
  * that was recorded runs, in a random order that streams and events allow. So a missing event shows as a wrong result, and
  * a value that a graph should read anew and does not shows as a stale one. Device memory starts as NaN, and is shared
- * between processes by file descriptor, as CUDA's is by interprocess handle. */
+ * between processes by file descriptor, as CUDA's is by interprocess handle. What CUDA forbids is an error here too: calls that
+ * wait or allocate while a graph is captured, events that belong to another capture or were never recorded. What it would do silently
+ * wrong ends the program: a device taken before a fork, or used by a thread that has chosen none. */
 #include <cuda_runtime_api.h>
 
 #include "tests/cuda/fake/fake_cuda.h"
@@ -22,13 +24,14 @@
 struct Node {
   std::function<bool()> work; /* false: not yet, try again (what waits for another process) */
   std::vector<std::shared_ptr<Node>> after;
-  CUgraph_st *graph = nullptr; /* captured into; null: to be run */
+  unsigned capture = 0; /* the number of the capture that it was recorded in; 0: to be run */
   bool done = false;
   double at = 0; /* when, in milliseconds */
 };
 typedef std::shared_ptr<Node> NodeRef;
 
 struct CUgraph_st {
+  unsigned number; /* of its capture */
   std::vector<NodeRef> nodes;
   bool high = false; /* some of them from streams of high priority */
 };
@@ -43,7 +46,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   NodeRef node;
-  bool asked = false;
+  bool timed = true, recorded = false, asked = false;
 };
 
 namespace {
@@ -57,21 +60,49 @@ struct Fake {
   std::vector<NodeRef> pending;
   std::vector<CUstream_st *> streams;
   std::map<void *, Block> blocks;
+  std::map<void *, size_t> pinned; /* host memory, in bytes */
   uint64_t random = 1;
   cudaError_t last = cudaSuccess;
   int graphs = 0; /* that exist */
+  unsigned captures = 0;
+  pid_t process = getpid();
 };
+[[noreturn]] void die(const char *what) {
+  fprintf(stderr, "fake cuda: %s\n", what);
+  abort();
+}
 Fake &fake() {
   static Fake state;
+  if (state.process != getpid()) die("a process uses CUDA whose parent had used it before the fork");
   return state;
 }
 
+cudaError_t failed(cudaError_t error) { return fake().last = error; }
+
+thread_local bool device_chosen = false;
+/* Before work or memory is given to a device: a thread that has chosen none would get the first. */
+void need_device() {
+  if (!device_chosen) die("a thread uses a device that has chosen none");
+}
+
+bool capturing() {
+  for (const CUstream_st *stream : fake().streams)
+    if (stream->capture != nullptr) return true;
+  return false;
+}
+/* What waits or allocates may not be called by a thread that captures. */
+cudaError_t allowed() {
+  need_device();
+  return capturing() ? failed(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+}
+
 void add_trying(CUstream_st *stream, std::function<bool()> work, NodeRef also = nullptr) {
+  need_device();
   NodeRef node = std::make_shared<Node>();
   node->work = std::move(work);
   if (stream->last) node->after.push_back(stream->last);
   if (also) node->after.push_back(also);
-  node->graph = stream->capture;
+  node->capture = stream->capture != nullptr ? stream->capture->number : 0;
   stream->last = node;
   if (stream->capture) stream->capture->nodes.push_back(node), stream->capture->high |= stream->high;
   else fake().pending.push_back(node);
@@ -103,8 +134,7 @@ void run_all() {
     if (i == n) {
       usleep(100); /* another process may be behind */
       if (++idle < 300000) continue;
-      fprintf(stderr, "fake cuda: work waits for itself\n");
-      abort();
+      die("work waits for itself");
     }
     idle = 0;
     NodeRef node = pending[(start + i) % n];
@@ -119,8 +149,24 @@ void run_all() {
 bool reaches(const NodeRef &from, const NodeRef &to) {
   if (from == to) return true;
   for (const NodeRef &before : from->after)
-    if (before->graph == from->graph && reaches(before, to)) return true;
+    if (before->capture == from->capture && reaches(before, to)) return true;
   return false;
+}
+
+cudaError_t settle() {
+  cudaError_t error = allowed();
+  if (error == cudaSuccess) run_all();
+  return error;
+}
+
+/* Host memory that is not pinned: a copy waits for it, or would. */
+bool pageable(const void *p) {
+  const char *at = (const char *)p;
+  for (const auto &block : fake().blocks)
+    if (at >= (const char *)block.first && at < (const char *)block.first + block.second.bytes) return false;
+  for (const auto &block : fake().pinned)
+    if (at >= (const char *)block.first && at < (const char *)block.first + block.second) return false;
+  return true;
 }
 
 void *map_fd(int fd, size_t bytes) {
@@ -158,9 +204,15 @@ cudaError_t cudaDriverGetVersion(int *version) { return *version = CUDART_VERSIO
 /* FAKE_GPUS: so many; one when it is not set. */
 cudaError_t cudaGetDeviceCount(int *count) {
   const char *wanted = getenv("FAKE_GPUS");
+  fake();
   return *count = wanted ? atoi(wanted) : 1, cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device >= 0 && device < 64 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device) {
+  int count = 0;
+  cudaGetDeviceCount(&count);
+  if (device < 0 || device >= count) return failed(cudaErrorInvalidDevice);
+  return device_chosen = true, cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
   memset(prop, 0, sizeof *prop);
   snprintf(prop->name, sizeof prop->name, "fake GPU");
@@ -175,7 +227,7 @@ const char *cudaGetErrorString(cudaError_t error) {
   snprintf(text, sizeof text, "CUDA error %d", (int)error);
   return text;
 }
-cudaError_t cudaDeviceSynchronize(void) { return run_all(), cudaSuccess; }
+cudaError_t cudaDeviceSynchronize(void) { return settle(); }
 
 /* FAKE_FREE: bytes of free memory. */
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
@@ -195,6 +247,7 @@ static void note_taken() {
 }
 
 cudaError_t cudaMalloc(void **to, size_t bytes) {
+  if (allowed() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
   int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) return cudaErrorMemoryAllocation;
   *to = map_fd(fd, bytes);
@@ -206,37 +259,43 @@ cudaError_t cudaMalloc(void **to, size_t bytes) {
 }
 cudaError_t cudaFree(void *p) {
   auto block = fake().blocks.find(p);
-  if (block == fake().blocks.end()) return p == NULL ? cudaSuccess : cudaErrorInvalidValue;
-  run_all();
+  if (block == fake().blocks.end()) return p == NULL ? cudaSuccess : failed(cudaErrorInvalidValue);
+  if (settle() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
   munmap(p, block->second.bytes);
   close(block->second.fd);
   fake().blocks.erase(block);
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **to, size_t bytes, unsigned) {
+  if (allowed() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
   *to = malloc(bytes);
-  return *to != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+  if (*to == NULL) return failed(cudaErrorMemoryAllocation);
+  return fake().pinned[*to] = bytes, cudaSuccess;
 }
-cudaError_t cudaFreeHost(void *p) { return free(p), cudaSuccess; }
+cudaError_t cudaFreeHost(void *p) {
+  if (p != NULL && fake().pinned.erase(p) == 0) return failed(cudaErrorInvalidValue);
+  return free(p), cudaSuccess;
+}
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  if (stream->capture != nullptr && (pageable(to) || pageable(from))) return failed(cudaErrorStreamCaptureUnsupported);
   return add(stream, [=] { memcpy(to, from, bytes); }), cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
   return add(stream, [=] { memset(to, value, bytes); }), cudaSuccess;
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
-  run_all();
+  if (settle() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
   return memcpy(to, from, bytes), cudaSuccess;
 }
 cudaError_t cudaMemset(void *to, int value, size_t bytes) {
-  run_all();
+  if (settle() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
   return memset(to, value, bytes), cudaSuccess;
 }
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *p) {
   auto block = fake().blocks.find(p);
-  if (block == fake().blocks.end()) return cudaErrorInvalidValue;
+  if (block == fake().blocks.end()) return failed(cudaErrorInvalidValue);
   Handle handle = {getpid(), block->second.fd, block->second.bytes};
   static_assert(sizeof handle <= sizeof *out, "a handle must fit");
   return memcpy(out, &handle, sizeof handle), cudaSuccess;
@@ -245,6 +304,7 @@ cudaError_t cudaIpcOpenMemHandle(void **to, cudaIpcMemHandle_t in, unsigned) {
   Handle handle;
   char path[64];
   memcpy(&handle, &in, sizeof handle);
+  if (handle.pid == getpid()) return failed(cudaErrorDeviceUninitialized); /* nobody opens what is its own */
   snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
   int fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd < 0) return cudaErrorMapBufferObjectFailed;
@@ -260,6 +320,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   return *least = 0, *greatest = -1, cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int priority) {
+  need_device();
   *stream = new CUstream_st;
   (*stream)->high = priority < 0;
   fake().streams.push_back(*stream);
@@ -272,19 +333,24 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (all[i] == stream) all.erase(all.begin() + (ptrdiff_t)i--);
   return delete stream, cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream->capture) return cudaErrorStreamCaptureUnsupported;
-  return run_all(), cudaSuccess;
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return settle(); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+  need_device();
+  *event = new CUevent_st;
+  return (*event)->timed = (flags & cudaEventDisableTiming) == 0, cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t *event) { return *event = new CUevent_st, cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) { return cudaEventCreate(event); }
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return event->node = stream->last, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->recorded = true;
+  return event->node = stream->last, cudaSuccess;
+}
 /* Not ready when first asked, which CUDA takes for an error of the thread. */
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (event->node && !event->node->done && !event->asked) return event->asked = true, fake().last = cudaErrorNotReady;
+  if (event->node && event->node->capture != 0) return failed(cudaErrorCapturedEvent);
+  if (event->node && !event->node->done && !event->asked) return event->asked = true, failed(cudaErrorNotReady);
   event->asked = false;
-  return run_all(), cudaSuccess;
+  return settle();
 }
 cudaError_t cudaGetLastError(void) {
   cudaError_t error = fake().last;
@@ -292,21 +358,28 @@ cudaError_t cudaGetLastError(void) {
 }
 /* An event behind nothing is as old as the first. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+  for (cudaEvent_t event : {from, to}) {
+    if (!event->timed || !event->recorded) return failed(cudaErrorInvalidResourceHandle);
+    if (event->node && event->node->capture != 0) return failed(cudaErrorCapturedEvent);
+    if (event->node && !event->node->done) return failed(cudaErrorNotReady);
+  }
   double end = to->node ? to->node->at : 0, begin = from->node ? from->node->at : end;
   return *ms = (float)(to->node ? end - begin : 0), cudaSuccess;
 }
 
-/* A stream that waits for a captured event joins the capture. */
+/* A stream that waits for a captured event joins the capture, as long as that has not ended. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event->node) return cudaSuccess;
-  CUgraph_st *graph = event->node->graph;
-  if (graph != nullptr && stream->capture == nullptr) {
-    stream->capture = graph;
+  unsigned capture = event->node->capture;
+  if (capture != 0 && stream->capture == nullptr) {
+    for (CUstream_st *other : fake().streams)
+      if (other->capture != nullptr && other->capture->number == capture) stream->capture = other->capture;
+    if (stream->capture == nullptr) return failed(cudaErrorCapturedEvent);
     stream->before = stream->last;
     stream->last = event->node;
     return cudaSuccess;
   }
-  if (graph != stream->capture) return cudaErrorStreamCaptureIsolation;
+  if (capture != (stream->capture != nullptr ? stream->capture->number : 0)) return failed(cudaErrorStreamCaptureIsolation);
   if (event->node != stream->last) add(stream, [] {}, event->node);
   return cudaSuccess;
 }
@@ -314,7 +387,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 /* --- graphs ---------------------------------------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  stream->capture = new CUgraph_st;
+  if (stream->capture != nullptr) return failed(cudaErrorIllegalState);
+  stream->capture = new CUgraph_st{++fake().captures, {}};
   stream->before = stream->last;
   stream->last = nullptr;
   add(stream, [] {}); /* a root, so that an event can be recorded at once */
@@ -331,11 +405,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
   }
   stream->last = stream->before;
   *out = graph;
-  return joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+  return joined ? cudaSuccess : failed(cudaErrorStreamCaptureUnjoined);
 }
 /* A graph that would run all its nodes at the priority of the stream it is launched on is refused; CUDA makes it so silently. */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
-  if (graph->high && (flags & cudaGraphInstantiateFlagUseNodePriority) == 0) return cudaErrorInvalidValue;
+  if (graph->high && (flags & cudaGraphInstantiateFlagUseNodePriority) == 0) return failed(cudaErrorInvalidValue);
   *out = new CUgraphExec_st;
   fake().graphs++;
   (*out)->nodes = graph->nodes;
