@@ -10,11 +10,11 @@
 #                                              with one needs into DIR, so that its time is spent on checks
 #
 # --table FILE: somewhere else than out/gpu-check.md. --context N: tokens of a sample in the checks of attention, 2048 otherwise.
-# --patience N: seconds that a check may take, 120 otherwise; long ones may take twice that.
+# --limit N: seconds for the whole, 470 otherwise. --patience N: for a check, 120 otherwise; long ones may take twice that.
 # Parts: kernels train attention optimizers ranks sanitizer bench bench-large; all but the last when none is named.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build='' pack='' table=$root/out/gpu-check.md context=2048 patience=120 parts=()
+build='' pack='' table=$root/out/gpu-check.md context=2048 limit=470 patience=120 parts=()
 known=(kernels train attention optimizers ranks sanitizer bench bench-large)
 usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 64; }
 while [ $# -gt 0 ]; do
@@ -22,6 +22,7 @@ while [ $# -gt 0 ]; do
   --build) build=$(realpath "${2:?--build DIR}") && shift 2 ;;
   --table) table=${2:?--table FILE} && shift 2 ;;
   --context) context=${2:?--context N} && shift 2 ;;
+  --limit) limit=${2:?--limit N} && shift 2 ;;
   --patience) patience=${2:?--patience N} && shift 2 ;;
   --pack) pack=${2:?--pack DIR} && shift 2 ;;
   *)
@@ -31,7 +32,6 @@ while [ $# -gt 0 ]; do
 done
 [ ${#parts[@]} -gt 0 ] || parts=("${known[@]:0:${#known[@]}-1}")
 
-limit=470 # seconds for the whole
 begin=$SECONDS
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -79,10 +79,11 @@ make_build() {
 export -f make_build
 export root build scratch
 
-# Programs, and the libraries that a bare machine lacks.
+commit() { git -C "$root" describe --always --dirty --exclude '*' 2>/dev/null || echo unknown; }
+# Programs, what they were built from, and the libraries that a bare machine lacks.
 pack_build() {
   make_build 90-real || return
-  mkdir -p "$pack/lib" && cp "$build/fsdpc" "$pack/" || return
+  mkdir -p "$pack/lib" && cp "$build/fsdpc" "$pack/" && commit >"$pack/commit" || return
   [ ! -x "$build/tests/cuda/test_cuda_kernels_device" ] || cp "$build/tests/cuda/test_cuda_kernels_device" "$pack/" || return
   ldd "$pack"/fsdpc "$pack"/test_* 2>/dev/null | awk '/libjansson|libcmocka/ { print $3 }' | sort -u | xargs -r cp -Lt "$pack/lib"
 }
@@ -100,7 +101,7 @@ done
 gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)
 {
   printf '# GPU check: %s\n\n' "${parts[*]}"
-  printf -- '- date: %s\n- commit: %s\n' "$(date -u +%F)" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
+  printf -- '- date: %s\n- commit: %s\n' "$(date -u +%F)" "$(cat "$build/commit" 2>/dev/null || commit)"
   printf -- '- device: %s\n\n' "$gpu"
   printf '| check | result | said |\n|---|---|---|\n'
 } >"$table"
@@ -137,12 +138,13 @@ part_kernels() {
 # --- training -----------------------------------------------------------------------------------------------------------
 fixtures=$root/tests/fixtures
 
-# train NAME ARGUMENT...
+# train NAME ARGUMENT...: on $data
 train() {
   local name=$1
   shift
-  "$fsdpc" run "$@" --data "$fixtures/tokens.bin" --metrics "$scratch/$name.jsonl"
+  "$fsdpc" run "$@" --data "$data" --metrics "$scratch/$name.jsonl"
 }
+write_text() { cat "$root"/*/*.c "$root"/kernels/*/*.c >"$scratch/text"; } # more than fixtures have
 
 # agree A B TOLERANCE: losses of every step, without needing jansson or Python.
 agree() {
@@ -159,7 +161,7 @@ same() {
 }
 
 export -f train agree same
-export fixtures
+export fixtures data=$fixtures/tokens.bin
 part_train() {
   for model in gpt-tiny llama-tiny; do
     sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/$model.fsdp" >"$scratch/bf16.fsdp"
@@ -175,13 +177,15 @@ part_train() {
 }
 
 # Attention by cuDNN (heads of 64 dimensions, which it takes), beside the own kernels and itself. Samples are long, since sums of
-# one tile of keys repeat in whichever order tiles are added.
+# one tile of keys repeat in whichever order tiles are added; and they differ, or it would not show which of them was read.
 part_attention() {
-  local longer=(-e "s/ctx = 16/ctx = $context/" -e "s/tokens_per_step 128/tokens_per_step $((8 * context))/"
+  local -x data=$scratch/text
+  local longer=(-e 's/vocab = 67/vocab = 256/' -e "s/ctx = 16/ctx = $context/" -e "s/tokens_per_step 128/tokens_per_step $((8 * context))/"
     -e 's/plan { memory 64MiB }/plan { memory 900MiB }/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/')
   sed "${longer[@]}" -e 's/d = 24, heads = 3/d = 128, heads = 2/' "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
   sed "${longer[@]}" -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' \
     "$fixtures/llama-tiny.fsdp" >"$scratch/wide-llama.fsdp"
+  write_text
   for model in wide-gpt wide-llama; do
     FSDPC_CUDA_ATTENTION=own check "$model: own attention" train own "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda
     FSDPC_CUDA_ATTENTION=cudnn FSDPC_CUDA_PRODUCTS=1 check "$model: cuDNN's attention" train flash "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
@@ -334,7 +338,7 @@ compare() {
   fi
 }
 prepare_bench() {
-  cat "$root"/*/*.c "$root"/kernels/*/*.c >"$scratch/text"
+  write_text
   rm -rf "$scratch/models" # of the part before, which changed it
   cp -r "$root/models" "$scratch/models"
   sed -i -E 's/tokens_per_step [0-9]+/tokens_per_step 131072/' "$scratch"/models/gpt2-xl.fsdp "$scratch"/models/llama3.2-1b.fsdp

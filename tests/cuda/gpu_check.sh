@@ -33,7 +33,7 @@ echo 'echo "[  PASSED  ] 1 test(s)."' >build/test_cuda_kernels_device
 chmod +x bin/* build/*
 sed -e 's/precision f32 reduce f32/precision bf16 reduce f32/' -e 's/vocab = 67/vocab = 256/' "$fixtures/gpt-tiny.fsdp" >tiny.fsdp
 export PATH=$PWD/bin:$PATH FAKE_CUDNN=1 FAKE_GPUS=2
-"$root/tools/gpu-check.sh" --build build --table table.md --context 16 "$@" >out 2>err || { cat out err >&2 && fail "gpu-check.sh $*"; }
+"$root/tools/gpu-check.sh" --build build --table table.md --context 16 --limit 100000 --patience 100000 "$@" >out 2>err || { cat out err >&2 && fail "gpu-check.sh $*"; }
 said table.md '- device: NVIDIA H200'
 said out '0 checks failed'
 ! grep -E 'FAILED|out of time|not run' table.md || fail 'a check went wrong'
@@ -53,7 +53,7 @@ esac
 case " $* " in *' sanitizer '*)
   said table.md '| compute-sanitizer | ok |'
   said table.md '| races in shared memory | ok | ========= RACECHECK SUMMARY'
-  ! FAKE_UNWATCHED=1 "$root/tools/gpu-check.sh" --build build --table table.md sanitizer >out 2>err || fail 'nothing was watched, and nobody said so'
+  ! FAKE_UNWATCHED=1 "$root/tools/gpu-check.sh" --build build --table table.md --limit 100000 --patience 100000 sanitizer >out 2>err || fail 'nothing was watched, and nobody said so'
   said table.md 'no error summary: the process that uses CUDA was not watched'
   ;;
 esac
