@@ -16,9 +16,13 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
+static const char *reason_of(int error) {
+  return error == CUDA_UNSUPPORTED ? "the GPU has no kernel for these element types or this shape" : cudaGetErrorString((cudaError_t)error);
+}
+
 bool cuda_ok(int error, const char *what, Failure *failure) {
   if (error == 0) return true;
-  return fail(failure, RUN_INVALID, "cuda: %s: %s", what, cudaGetErrorString((cudaError_t)error));
+  return fail(failure, RUN_INVALID, "cuda: %s: %s", what, reason_of(error));
 }
 
 /* --- issuing ------------------------------------------------------------------------------------------------------ */
@@ -30,20 +34,19 @@ bool cuda_instr_failed(const CudaBackend *cuda, int32_t position, const char *re
               stream_name(instr->stream), (int)position, plan_str(plan, instr->name), reason);
 }
 
-static bool instr_ok(CudaBackend *cuda, int32_t position, int error) {
+/* why: of a call that failed. What an earlier kernel did wrong is heard of by whoever calls CUDA next, in libraries too. */
+static bool instr_ok(CudaBackend *cuda, int32_t position, int error, const Failure *why) {
+  char text[FAILURE_TEXT_BYTES + 96];
   if (error == 0) return true;
-  if (error == CUDA_COMM_FAILED) {
-    const Failure *why = &cuda->machine.comm->failure;
-    return cuda_instr_failed(cuda, position, why->text, why->code, &cuda->failure);
-  }
-  if (error == CUDA_UNSUPPORTED)
-    return cuda_instr_failed(cuda, position, "the GPU has no kernel for these element types or this shape", RUN_INVALID, &cuda->failure);
-  if (error == CUDA_FLASH_FAILED)
-    return cuda_instr_failed(cuda, position, "cuDNN does not launch it; FSDPC_CUDA_ATTENTION=own uses own kernels", RUN_INVALID, &cuda->failure);
-  return cuda_instr_failed(cuda, position, cudaGetErrorString((cudaError_t)error), RUN_INVALID, &cuda->failure);
+  if (error == CUDA_COMM_FAILED)
+    return cuda_instr_failed(cuda, position, cuda->machine.comm->failure.text, cuda->machine.comm->failure.code, &cuda->failure);
+  bool own = cuda->sync_each || error == CUDA_UNSUPPORTED;
+  snprintf(text, sizeof text, "%s%s", error == CUDA_CALL_FAILED ? why->text : reason_of(error),
+           own ? "" : "; it may be of an earlier instruction: FSDPC_CUDA_SYNC=1 names it");
+  return cuda_instr_failed(cuda, position, text, RUN_INVALID, &cuda->failure);
 }
 
-static int execute(CudaBackend *cuda, int32_t position, cudaStream_t stream) {
+static int execute(CudaBackend *cuda, int32_t position, cudaStream_t stream, Failure *why) {
   const Plan *plan = cuda->config.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   CudaCall call = {.machine = &cuda->machine,
@@ -53,7 +56,7 @@ static int execute(CudaBackend *cuda, int32_t position, cudaStream_t stream) {
                    .o = &cuda->operands[instr->operands],
                    .n = plan->ints.data + instr->ints,
                    .x = plan->reals.data + instr->reals,
-                   .failure = &cuda->failure};
+                   .failure = why};
   return cuda_function(instr->op)(&call);
 }
 
@@ -61,17 +64,18 @@ static bool issue_instr(CudaBackend *cuda, int32_t position, CudaTimer *timer) {
   const Plan *plan = cuda->config.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   cudaStream_t stream = cuda->streams[plan->queue[instr->stream]];
+  Failure why = {0};
   int error = 0;
   if (cuda->config.position != NULL) atomic_store_explicit(cuda->config.position, position + 1, memory_order_relaxed);
   for (uint32_t i = 0; i < instr->wait_count && error == 0; i++)
     error = (int)cudaStreamWaitEvent(stream, cuda->events[plan->waits.data[instr->waits + i]], 0);
   if (error == 0 && timer != NULL) error = (int)cudaEventRecord(timer->start, stream);
-  if (error == 0) error = execute(cuda, position, stream);
+  if (error == 0) error = execute(cuda, position, stream, &why);
   if (error == 0 && timer != NULL) error = (int)cudaEventRecord(timer->end, stream);
   if (error == 0 && instr->record != PLAN_NONE) error = (int)cudaEventRecord(cuda->events[instr->record], stream);
   if (error == 0 && cuda->sync_each) error = (int)cudaStreamSynchronize(stream);
   if (cuda->reach[position] > cuda->high_water) cuda->high_water = cuda->reach[position];
-  return instr_ok(cuda, position, error);
+  return instr_ok(cuda, position, error, &why);
 }
 
 /* All queues start when the compute queue's earlier work is done, and it goes on when all are. */

@@ -25,7 +25,11 @@ static bool choose_device(CudaBackend *cuda, struct cudaDeviceProp *device, Fail
     return fail(failure, RUN_INVALID, "backend \"cuda\": no usable GPU: %s; `fsdpc doctor` says what this machine has",
                 error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
   cuda->device = (int)(place_on_host(&cuda->config) % (uint32_t)devices);
-  if (!cuda_ok((int)cudaSetDevice(cuda->device), "choosing a GPU", failure) ||
+  error = cudaSetDevice(cuda->device);
+  if (error == cudaErrorDevicesUnavailable)
+    return fail(failure, RUN_INVALID, "cuda: GPU %d is busy or unavailable; where its compute mode lets one process have it, or none, `nvidia-smi -c DEFAULT` lets several",
+                cuda->device);
+  if (!cuda_ok((int)error, "choosing a GPU", failure) ||
       !cuda_ok((int)cudaGetDeviceProperties(device, cuda->device), "asking a GPU what it is", failure))
     return false;
   snprintf(cuda->device_name, sizeof cuda->device_name, "%s, compute %d.%d", device->name, device->major, device->minor);

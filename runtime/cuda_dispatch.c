@@ -47,8 +47,8 @@ static int transfer(const CudaCall *c) {
 
 static int product(const CudaCall *c, CudaProduct p) {
   CudaProducts *products = c->machine->products;
-  if (!c->prepare) return cuda_products_run(products, S, &p);
-  return cuda_products_prepare(products, &p, c->failure) ? 0 : CUDA_NOT_PREPARED;
+  bool ok = c->prepare ? cuda_products_prepare(products, &p, c->failure) : cuda_products_run(products, S, &p, c->failure);
+  return ok ? 0 : CUDA_CALL_FAILED;
 }
 
 static const CudaTensor absent = {0};
@@ -172,7 +172,7 @@ static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *res
     return false;
   }
   if (flash == NULL || !cuda_flash_takes(flash, c->position)) return true;
-  if (!cuda_flash_run(flash, S, c->position)) *result = CUDA_FLASH_FAILED;
+  if (!cuda_flash_run(flash, S, c->position, c->failure)) *result = CUDA_CALL_FAILED;
   return false;
 }
 

@@ -35,12 +35,12 @@ typedef struct CudaCall {
   const double *x;     /* reals */
   bool prepare;        /* choose algorithms, launch nothing */
   const char **refused; /* when preparing: why cuDNN leaves an attention to an own kernel */
-  Failure *failure;    /* may be filled in */
+  Failure *failure;    /* of the call alone */
 } CudaCall;
 
-/* 0; or a cudaError_t; or CUDA_COMM_FAILED, and the communicator says why; or CUDA_FLASH_FAILED; or, when preparing,
- * CUDA_NOT_PREPARED. */
-enum { CUDA_COMM_FAILED = -1, CUDA_NOT_PREPARED = -2, CUDA_FLASH_FAILED = -3 };
+/* 0; or a cudaError_t; or CUDA_UNSUPPORTED; or CUDA_COMM_FAILED, and the communicator says why; or CUDA_CALL_FAILED, and the call's
+ * `failure` does. */
+enum { CUDA_COMM_FAILED = -1, CUDA_CALL_FAILED = -2 };
 typedef int (*CudaFunction)(const CudaCall *call);
 
 /* What an optimizer's instruction updates: gradient and scale are always operands 0 and 1, w and cast those of these numbers. */

@@ -4,6 +4,7 @@
 
 #include "runtime/cuda_flash_plan.h"
 #include "runtime/cuda_libs.h"
+#include "runtime/runtime.h"
 
 #include <math.h>
 
@@ -192,12 +193,16 @@ bool cuda_flash_takes(const CudaFlash *flash, int32_t number) {
   return flash->launches[number].entry != NULL;
 }
 
-bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number) {
+bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number, Failure *failure) {
   const Launches *l = &flash->launches[number];
   cudnnStatus_t status = flash->dnn.cudnnSetStream(flash->handle, (cudaStream_t)stream);
   for (int64_t i = 0; i < l->count && status == CUDNN_STATUS_SUCCESS; i++)
     status = flash->dnn.cudnnBackendExecute(flash->handle, l->entry->plan.graph.plan, l->packs[i]);
-  return status == CUDNN_STATUS_SUCCESS;
+  if (status == CUDNN_STATUS_SUCCESS) return true;
+  char reason[160] = "";
+  flash->dnn.cudnnGetLastErrorString(reason, sizeof reason);
+  return fail(failure, RUN_INVALID, "cuDNN: the launch failed: %s %s; FSDPC_CUDA_ATTENTION=own uses own kernels",
+              flash->dnn.cudnnGetErrorString(status), reason);
 }
 
 void cuda_flash_close(CudaFlash *flash) {

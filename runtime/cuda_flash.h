@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "planner/plan/plan.h"
+#include "runtime/failure.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,8 +37,8 @@ bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why);
 /* A line a shape: the part computed at a time, and the engine of cuDNN with its knobs. */
 void cuda_flash_list(const CudaFlash *flash, FILE *out);
 bool cuda_flash_takes(const CudaFlash *flash, int32_t number);
-/* Launches; false: cuDNN refused. */
-bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number);
+/* Launches. */
+bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number, Failure *failure);
 void cuda_flash_close(CudaFlash *flash);
 
 #endif

@@ -21,5 +21,7 @@ uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash) { return (void)flash
 bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why) { return (void)flash, (void)workspace, (void)why, false; }
 void cuda_flash_list(const CudaFlash *flash, FILE *out) { (void)flash, (void)out; }
 bool cuda_flash_takes(const CudaFlash *flash, int32_t number) { return (void)flash, (void)number, false; }
-bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number) { return (void)flash, (void)stream, (void)number, false; }
+bool cuda_flash_run(CudaFlash *flash, CudaStream stream, int32_t number, Failure *failure) {
+  return (void)flash, (void)stream, (void)number, (void)failure, false;
+}
 void cuda_flash_close(CudaFlash *flash) { (void)flash; }

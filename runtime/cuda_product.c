@@ -205,21 +205,21 @@ bool cuda_products_prepare(CudaProducts *products, const CudaProduct *product, F
   return describe(products, entry, product->bias.x, failure) && choose(products, entry, failure);
 }
 
-int cuda_products_run(CudaProducts *products, CudaStream stream, const CudaProduct *product) {
+bool cuda_products_run(CudaProducts *products, CudaStream stream, const CudaProduct *product, Failure *failure) {
   Shape shape = shape_of(product);
   const Entry *e = find(products, &shape);
   const CudaLibs *l = products->libs;
   float alpha = 1, beta = product->c.add ? 1 : 0;
-  if (e == NULL) return CUDA_UNSUPPORTED;
+  if (e == NULL) return check(CUBLAS_STATUS_NOT_INITIALIZED, &shape, "the algorithm", failure);
   if (product->bias.x != NULL &&
-      l->cublasLtMatmulDescSetAttribute(e->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product->bias.x,
-                                        sizeof product->bias.x) != CUBLAS_STATUS_SUCCESS)
-    return CUDA_UNSUPPORTED;
+      !check(l->cublasLtMatmulDescSetAttribute(e->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product->bias.x, sizeof product->bias.x),
+             &shape, "the bias", failure))
+    return false;
   cublasStatus_t status =
       l->cublasLtMatmul(products->handle, e->operation, &alpha, product->b.x, e->a, product->a.x, e->b, &beta,
                         product->c.x, e->c, product->c.x, e->c, &e->algorithm, products->workspace,
                         products->workspace_bytes, (cudaStream_t)stream);
-  return status == CUBLAS_STATUS_SUCCESS ? 0 : CUDA_UNSUPPORTED;
+  return check(status, &shape, "the launch", failure);
 }
 
 void cuda_products_close(CudaProducts *products) {

@@ -20,8 +20,8 @@ CudaProducts *cuda_products_open(Arena *arena, const CudaLibs *libs, void *works
                                  Failure *failure);
 /* Chooses and stores the algorithm for products of this shape, types and strides; addresses play no part. */
 bool cuda_products_prepare(CudaProducts *products, const CudaProduct *product, Failure *failure);
-/* Launches; the shape must have been prepared. 0, or CUDA_UNSUPPORTED. */
-int cuda_products_run(CudaProducts *products, CudaStream stream, const CudaProduct *product);
+/* Launches; the shape must have been prepared. */
+bool cuda_products_run(CudaProducts *products, CudaStream stream, const CudaProduct *product, Failure *failure);
 /* Of all products prepared and their algorithms, whatever the order: equal where products have the same algorithms. */
 uint64_t cuda_products_fingerprint(const CudaProducts *products);
 /* A line a product: its shape, and the algorithm. */

@@ -2,7 +2,7 @@
  *
  * Same arithmetic as kernels.def, in f32 (or wider) whatever the element type. Matrices are row-major; `ld` is the
  * distance between rows in elements; `add` non-zero: add into the output. Every function launches on the stream and
- * returns at once: 0, or the cudaError_t of the launch. None allocates; those that need scratch memory say how much.
+ * returns at once: 0, CUDA_UNSUPPORTED, or the cudaError_t of the launch. None allocates; those that need scratch memory say how much.
  * Every sum has one fixed order, or is exact: results do not change from run to run. */
 #ifndef FSDPC_KERNELS_CUDA_CUDA_KERNELS_H
 #define FSDPC_KERNELS_CUDA_CUDA_KERNELS_H
@@ -19,7 +19,7 @@ typedef void *CudaStream; /* cudaStream_t */
 typedef enum { CUDA_F32, CUDA_BF16, CUDA_F16 } CudaType; /* numbered as the floats of base/dtype.h */
 
 enum {
-  CUDA_UNSUPPORTED = 1, /* cudaErrorInvalidValue: element types or a shape that no kernel was compiled for */
+  CUDA_UNSUPPORTED = -3, /* no cudaError_t: element types or a shape that no kernel was compiled for */
   CUDA_MAX_PEERS = 64,  /* ranks of one tree sum */
   CUDA_MAX_HEAD_DIM = 256
 };

@@ -173,7 +173,17 @@ said out 'fake GPU, compute 9.0'
 expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 said err 'fake GPU, compute 9.0, products '
 
+# Ranks cannot share a GPU that its compute mode gives to one process.
+FAKE_EXCLUSIVE=1 expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'GPU 0 is busy or unavailable; where its compute mode'
+
 # An instruction that fails is named with its stream and layer; the other ranks end too.
 sed 's/precision f32 reduce f32/precision f32 reduce bf16/' "$fixtures/gpt-tiny.fsdp" >mixed.fsdp
 expect 1 run mixed.fsdp --ranks 2 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 said err 'stream compute, instruction'
+# So is what a library said.
+FAKE_PRODUCTS=13 expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'stream compute, instruction'
+said err 'cuBLASLt: the launch for a product of 128 x 72 x 24 failed with status 13; it may be of an earlier instruction: FSDPC_CUDA_SYNC=1 names it'
+FSDPC_CUDA_SYNC=1 FAKE_PRODUCTS=13 expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+! grep -q 'an earlier instruction' err || fail 'an instruction that was waited for is said to hear of another'

@@ -62,7 +62,9 @@ int device_product(const CudaProduct *product) {
     fprintf(stderr, "%s\n", failure.text);
     return CUDA_UNSUPPORTED;
   }
-  return cuda_products_run(device()->products, device_stream(), product);
+  if (cuda_products_run(device()->products, device_stream(), product, &failure)) return 0;
+  fprintf(stderr, "%s\n", failure.text);
+  return CUDA_UNSUPPORTED;
 }
 
 void shim_seed(uint64_t seed);

@@ -207,10 +207,12 @@ cudaError_t cudaGetDeviceCount(int *count) {
   fake();
   return *count = wanted ? atoi(wanted) : 1, cudaSuccess;
 }
+/* FAKE_EXCLUSIVE: other processes have them, and no other may. */
 cudaError_t cudaSetDevice(int device) {
   int count = 0;
   cudaGetDeviceCount(&count);
   if (device < 0 || device >= count) return failed(cudaErrorInvalidDevice);
+  if (getenv("FAKE_EXCLUSIVE") != NULL) return failed(cudaErrorDevicesUnavailable);
   return device_chosen = true, cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {

@@ -293,9 +293,10 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t from, cudn
   return CUDNN_STATUS_SUCCESS;
 }
 
+/* FAKE_CUDNN=refuses: nothing is launched. */
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
   const Descriptor &config = ((Descriptor *)plan)->at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-  if (config.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == 0) return CUDNN_STATUS_EXECUTION_FAILED;
+  if (config.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == 0 || strcmp(getenv("FAKE_CUDNN"), "refuses") == 0) return CUDNN_STATUS_EXECUTION_FAILED;
   Job job = {&config.at(CUDNN_ATTR_ENGINE_OPERATION_GRAPH), (const Descriptor *)pack};
   fake_cuda_enqueue(stream_of_handle, compute, &job, sizeof job);
   return CUDNN_STATUS_SUCCESS;
