@@ -222,7 +222,7 @@ part_optimizers() {
 # Ranks that have a GPU each meet in NCCL unless told otherwise; others read each other's memory in place, which is the reference.
 part_ranks() {
   local gpus ranks how strategy setting
-  gpus=$(nvidia-smi -L | wc -l)
+  gpus=$(grep -cE '^ *GPU [0-9]' "$scratch/doctor") # that are visible
   for ranks in 2 4 $([ "$gpus" -lt 8 ] || echo 8); do
     how='on one GPU'
     [ "$gpus" -lt 2 ] || how='reading in place'
@@ -319,7 +319,8 @@ memory_of() {
   awk -v most="$(cat "$scratch/most" 2>/dev/null || echo 0)" -v arena="$(field arena_bytes <"$scratch/plan.json")" -v beside="$(field beside_bytes <"$scratch/bench.jsonl")" \
     'BEGIN { printf "%d MiB in use at most: arena %d, beside it %d, libraries %d\n", most, arena / 2^20, beside / 2^20, most - (arena + beside) / 2^20; exit !(most > 0) }'
 }
-pytorch() { cd "$root/tools/pytorch" && PYTHONDONTWRITEBYTECODE=1 python3 gpu.py "$@"; }
+# What is measured is said last, after warnings.
+pytorch() { cd "$root/tools/pytorch" && PYTHONDONTWRITEBYTECODE=1 python3 gpu.py "$@" >"$scratch/pytorch" && cat "$scratch/pytorch"; }
 export -f field watch_memory run_bench bench traced memory_of pytorch
 
 # compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch

@@ -6,7 +6,7 @@ shift 2
 mkdir bin build
 cat >bin/nvidia-smi <<'END'
 #!/bin/sh
-case "$*" in *memory.used*) echo 777 ;; *) yes 'NVIDIA H200, 580.0, 1024 MiB' | head -n "$FAKE_GPUS" ;; esac
+case "$*" in *memory.used*) echo 777 ;; *) echo 'NVIDIA H200, 580.0, 1024 MiB' ;; esac
 END
 cat >build/fsdpc <<END
 #!/bin/bash
