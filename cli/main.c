@@ -1,6 +1,7 @@
 /* Owns: the way from argv to a command and back to an exit code. */
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
@@ -111,7 +112,15 @@ static void keep_freed_memory(void) {
   (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
+/* A standard stream that came closed would be the next file that is opened, and messages would land among its bytes. In its place
+ * comes one that fails as a closed one does. */
+static void hold_standard_streams(void) {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
+    if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) _exit(EXIT_INVALID);
+}
+
 int main(int argc, char **argv) {
+  hold_standard_streams();
   keep_freed_memory();
   signal(SIGABRT, on_abort);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, which says which file */

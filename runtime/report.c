@@ -165,7 +165,6 @@ static void print_footer(const Report *report, double seconds, double rate, cons
            seconds, report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
            text_bytes(planned, config->plan->arena_bytes));
   if (saved != NULL) printf("weights: %s\n", saved);
-  fflush(stdout);
 }
 
 /* --- progress --------------------------------------------------------------------------------------------------------
@@ -276,11 +275,12 @@ static json_t *start_plan(const ReportConfig *config) {
                    "predicted_step_ns", (json_int_t)plan->summary.step_ns);
 }
 
-static json_t *start_recipe(const ReportConfig *config) {
+static json_t *start_recipe(const Report *report) {
+  const ReportConfig *config = &report->config;
   const Recipe *recipe = &config->plan->recipe;
   json_t *data = json_array();
   for (uint32_t i = 0; i < config->options->data_count; i++)
-    json_array_append_new(data, json_string(config->options->data[i]));
+    json_array_append_new(data, json_string(text_utf8(report->arena, config->options->data[i])));
   return json_pack("{sI ss ss sf sf sI sf sf sf sf sf sf sI ss ss ss ss ss so sI ss*}", "steps", (json_int_t)config->steps,
                    "optimizer", optimizers[recipe->optimizer], "schedule", schedules[recipe->schedule], "peak_lr",
                    recipe->lr, "min_lr", recipe->min_lr, "warmup_steps", (json_int_t)recipe->warmup_steps, "beta1",
@@ -288,7 +288,7 @@ static json_t *start_recipe(const ReportConfig *config) {
                    recipe->decay, "clip", recipe->clip, "seed", (json_int_t)recipe->seed, "order",
                    orders[recipe->order], "compute_dtype", dtype_name(recipe->compute), "reduce_dtype",
                    dtype_name(recipe->reduce), "master_dtype", dtype_name(recipe->master), "rounding", roundings[recipe->rounding], "data", data, "data_tokens", (json_int_t)config->data->count, "init",
-                   config->options->init_path);
+                   text_utf8(report->arena, config->options->init_path));
 }
 
 static json_t *start_machine(const Report *report) {
@@ -302,7 +302,7 @@ static json_t *start_machine(const Report *report) {
 }
 
 static bool write_start(const Report *report) {
-  json_t *record = start_plan(&report->config), *recipe = start_recipe(&report->config);
+  json_t *record = start_plan(&report->config), *recipe = start_recipe(report);
   json_t *machine = start_machine(report);
   bool ok = record != NULL && json_object_update(record, recipe) == 0 && json_object_update(record, machine) == 0 &&
             json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
@@ -384,7 +384,7 @@ static bool write_end(const Report *report, double seconds, double rate, const c
   json_t *record = json_pack("{ss sI sI sf sf sI sI ss*}", "reason", "end", "steps", (json_int_t)report->done_steps,
                              "tokens", (json_int_t)(report->done_steps * tokens_per_step(&report->config)), "seconds",
                              seconds, "tokens_per_s", rate, "peak_bytes", (json_int_t)report->last.peak_bytes,
-                             "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", saved);
+                             "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", text_utf8(report->arena, saved));
   bool ok = record != NULL && json_object_set_new(record, "loss", json_real(report->last.loss)) == 0 &&
             json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
             fputc('\n', report->config.metrics) != EOF;

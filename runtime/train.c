@@ -9,6 +9,7 @@
 
 #include "planner/plan/plan_text.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -230,7 +231,8 @@ static bool finish(Trainer *trainer) {
   if (!report_end(trainer->report, exported ? job->saver.path : NULL, &trainer->failure)) return false;
   if (!show_last_step(trainer)) return false;
   if (job->options->analyze) profile_print(trainer->profile, stdout);
-  return true;
+  return fflush(stdout) == 0 ||
+         fail(&trainer->failure, RUN_INVALID, "cannot write to standard output: %s", strerror(errno));
 }
 
 /* Processes on one host have agreed before they had ranks. Rank 0's host says what is wrong. */
