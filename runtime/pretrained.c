@@ -5,6 +5,7 @@
 #include "runtime/runtime.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,10 @@ static bool open_mapped(Arena *arena, Pretrained *weights, const char *path, jso
 
 static bool open_index(Arena *arena, Pretrained *weights, const char *path, Failure *failure) {
   json_error_t error;
-  json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for its writer */
+  if (fd < 0) return fail_file(failure, "weights", path, "cannot be opened");
+  json_t *root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
+  close(fd);
   if (root == NULL) return fail(failure, RUN_INVALID, "%s: cannot be read as JSON: %s", path, error.text);
   json_t *map = json_object_get(root, "weight_map");
   bool ok = json_is_object(map) ? open_mapped(arena, weights, path, map, failure)

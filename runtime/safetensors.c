@@ -205,7 +205,7 @@ static bool read_file(Arena *arena, Safetensors *file, Failure *failure) {
 
 bool safetensors_open(Arena *arena, Safetensors *file, const char *path, Failure *failure) {
   *file = (Safetensors){.path = arena_strdup(arena, path), .step = SAFETENSORS_NO_STEP};
-  file->fd = open(path, O_RDONLY | O_CLOEXEC);
+  file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for its writer */
   if (file->fd < 0) return unreadable(path, "cannot be opened", failure);
   if (read_file(arena, file, failure)) return true;
   safetensors_close(file);

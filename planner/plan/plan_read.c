@@ -8,6 +8,7 @@
 #include "base/checked.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <stdio.h>
 
 enum { ERRORS_MOST = DIAG_LIMIT };
@@ -558,7 +559,8 @@ Plan *plan_read(Arena *arena, SourceSet *sources, DiagSink *sink, const char *pa
 
 bool plan_is_plan_file(const char *path) {
   char text[sizeof magic + 4] = "";
-  FILE *in = fopen(path, "rb");
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for its writer */
+  FILE *in = fd < 0 ? NULL : fdopen(fd, "rb");
   if (!in) return false;
   text[fread(text, 1, sizeof text - 1, in)] = 0;
   const char *start = after_mark(text);
