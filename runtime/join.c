@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RETRY_MS = 20, FAREWELL_MS = 2000, MAGIC = 0x63736466 };
+enum { RETRY_MS = 20, FAREWELL_MS = 2000, ANSWER_S = 5 /* who leads is the first to say who is missing */, MAGIC = 0x63736466 };
 
 typedef struct Hello {
   uint32_t magic, rank, ranks, pid;
@@ -30,6 +30,14 @@ static uint64_t now_ms(void) {
 static void pause_ms(long ms) {
   const struct timespec time = {ms / 1000, ms % 1000 * 1000000};
   nanosleep(&time, NULL);
+}
+
+/* Whether a peer says something, or hangs up, before the deadline: one that was stopped, or is no rank, may never. */
+static bool speaks_before(int peer, uint64_t deadline) {
+  struct pollfd ready = {.fd = peer, .events = POLLIN};
+  for (uint64_t now; (now = now_ms()) < deadline;)
+    if (poll(&ready, 1, (int)(deadline - now)) > 0) return true;
+  return false;
 }
 
 /* Abstract: starts with a zero byte, lies in no folder. The user's number keeps users apart. */
@@ -103,11 +111,11 @@ static void insert(Join *join, uint32_t come, uint32_t rank, int peer) {
 }
 
 /* dispute: terms that are not the leader's. */
-static bool accept_one(Join *join, int listener, uint32_t *come, const Hello *own, Failure *dispute, Failure *failure) {
+static bool accept_one(Join *join, int listener, uint64_t deadline, uint32_t *come, const Hello *own, Failure *dispute, Failure *failure) {
   Hello hello = {0};
   int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
   if (peer < 0) return errno == EINTR || errno == ECONNABORTED || trouble("accept", failure);
-  if (!same_user(peer) || recv(peer, &hello, sizeof hello, 0) != (ssize_t)sizeof hello || hello.magic != MAGIC) {
+  if (!same_user(peer) || !speaks_before(peer, deadline) || recv(peer, &hello, sizeof hello, 0) != (ssize_t)sizeof hello || hello.magic != MAGIC) {
     close(peer); /* none of ours */
     return true;
   }
@@ -139,7 +147,7 @@ static bool gather_all(Join *join, int listener, const Hello *own, uint32_t time
     if (gone >= 0)
       return fail(failure, RUN_PEER_FAILED, "launch: the process of rank %d ended before the job began", (int)gone);
     if (now >= deadline) return fail_missing(join, come, timeout_s, failure);
-    if (poll(&ready, 1, 200) > 0 && !accept_one(join, listener, &come, own, dispute, failure)) return false;
+    if (poll(&ready, 1, 200) > 0 && !accept_one(join, listener, deadline, &come, own, dispute, failure)) return false;
   }
   return true;
 }
@@ -186,6 +194,8 @@ static bool lead(Join *join, const struct sockaddr_un *address, socklen_t length
 /* --- the others
  * ------------------------------------------------------------------------------------------------------- */
 
+static const char *leader_name(const Join *join) { return join_spans_hosts(join) ? "this host's first rank" : "rank 0"; }
+
 static bool reach(Join *join, const struct sockaddr_un *address, socklen_t length, uint32_t timeout_s,
                   Failure *failure) {
   uint64_t deadline = now_ms() + (uint64_t)timeout_s * 1000;
@@ -199,7 +209,7 @@ static bool reach(Join *join, const struct sockaddr_un *address, socklen_t lengt
     join->peers[0] = -1;
     if (now_ms() >= deadline)
       return fail(failure, RUN_PEER_FAILED, "launch: rank %u waited %u s for %s, which did not appear", join->rank,
-                  timeout_s, join_spans_hosts(join) ? "this host's first rank" : "rank 0");
+                  timeout_s, leader_name(join));
     pause_ms(RETRY_MS);
   }
 }
@@ -220,7 +230,12 @@ static bool receive_memory(Join *join) {
 static bool follow(Join *join, const struct sockaddr_un *address, socklen_t length, const Hello *own,
                    uint32_t timeout_s, Failure *failure) {
   if (!reach(join, address, length, timeout_s, failure)) return false;
-  if (send(join->peers[0], own, sizeof *own, MSG_NOSIGNAL) == (ssize_t)sizeof *own && receive_memory(join)) return true;
+  bool sent = send(join->peers[0], own, sizeof *own, MSG_NOSIGNAL) == (ssize_t)sizeof *own;
+  uint32_t patience_s = timeout_s + ANSWER_S;
+  if (sent && !speaks_before(join->peers[0], now_ms() + (uint64_t)patience_s * 1000))
+    return fail(failure, RUN_PEER_FAILED, "launch: rank %u waited %u s for an answer of %s, which is stuck", join->rank,
+                patience_s, leader_name(join));
+  if (sent && receive_memory(join)) return true;
   return fail(failure, RUN_PEER_FAILED, "%s", ""); /* who leads has said why */
 }
 

@@ -91,6 +91,30 @@ as torchrun 1 2 "$fsdpc" "${run[@]}" --timeout 1 >out 2>err || code=$?
 [ $code = 4 ] || fail "exit code $code without rank 0"
 said err 'waited 1 s for rank 0'
 
+# A leader that is stopped while others come: they end by themselves.
+listens() { # PID: it has a socket at which others could meet it
+  local link
+  for link in "/proc/$1"/fd/*; do
+    link=$(readlink "$link") || continue
+    [[ $link != socket:* ]] || ! grep -q " 00010000 .* ${link//[^0-9]/} @fsdpc" /proc/net/unix || return 0
+  done
+  return 1
+}
+port=$((port + 1))
+as torchrun 0 2 "$fsdpc" "${run[@]}" --timeout 60 >out 2>err.0 </dev/null &
+as_shell=$!
+for ((i = 0; i < 400; i++)); do
+  leader=$(cat "/proc/$as_shell/task/$as_shell/children" 2>/dev/null) && leader=${leader// /} && [ -n "$leader" ] && listens "$leader" && break
+  sleep 0.05
+done
+kill -STOP "$leader"
+code=0
+as torchrun 1 2 "$fsdpc" "${run[@]}" --timeout 1 >out 2>err </dev/null || code=$?
+kill -KILL "$leader"
+wait "$as_shell" 2>/dev/null || true
+[ $code = 4 ] || { cat err >&2 && fail "exit code $code where the leader is stopped"; }
+said err 'launch: rank 1 waited 6 s for an answer of rank 0, which is stuck'
+
 # A process that is killed takes the others with it.
 for victim in 0 1 2; do
   port=$((port + 1))
