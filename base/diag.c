@@ -1,6 +1,7 @@
 /* Owns: collecting, ordering and printing diagnostics. */
 #include "base/diag.h"
 
+#include "base/text.h"
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -87,20 +88,12 @@ static Line line_around(const SourceFile *file, uint32_t offset) {
   return (Line){begin, (uint32_t)(end - begin), (uint32_t)(at - begin)};
 }
 
-/* Bytes of the UTF-8 character at text, 0 when there is none: a terminal should see no other bytes. */
-static uint32_t character_length(const char *text, uint32_t left) {
-  unsigned char c = (unsigned char)*text;
-  uint32_t length = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
-  if (length > left) return 0;
-  for (uint32_t i = 1; i < length; i++)
-    if (((unsigned char)text[i] & 0xc0) != 0x80) return 0;
-  return length;
-}
-
+/* A terminal should see no bytes that are no characters. */
 static void print_line(FILE *out, const Line *line) {
   for (uint32_t i = 0, length; i < line->length; i += length) {
     unsigned char c = (unsigned char)line->start[i];
-    length = character_length(line->start + i, line->length - i);
+    length = text_utf8_length(line->start + i);
+    if (length > line->length - i) length = 0;
     bool shown = length > 1 || c == '\t' || (c >= 0x20 && c < 0x7f);
     if (shown)
       fwrite(line->start + i, 1, length, out);
@@ -155,7 +148,7 @@ static void set_place(const DiagSink *sink, json_t *object, Span span) {
   if (span.file < 0) return;
   Position begin = source_position(sink->sources, span.file, span.begin);
   Position end = source_position(sink->sources, span.file, span.end);
-  json_object_set_new(object, "file", json_string(sink->sources->files.data[span.file].path));
+  json_object_set_new(object, "file", json_string(text_utf8(sink->arena, sink->sources->files.data[span.file].path)));
   json_object_set_new(object, "line", json_integer(begin.line));
   json_object_set_new(object, "column", json_integer(begin.column));
   json_object_set_new(object, "end_line", json_integer(end.line));
@@ -166,14 +159,14 @@ static json_t *diag_json(const DiagSink *sink, const Diag *diag) {
   json_t *object = json_object(), *notes = json_array(), *helps = json_array();
   json_object_set_new(object, "level", json_string(level_names[diag->level]));
   set_place(sink, object, diag->span);
-  json_object_set_new(object, "message", json_string(diag->text));
+  json_object_set_new(object, "message", json_string(text_utf8(sink->arena, diag->text)));
   for (uint32_t i = 0; i < diag->notes.count; i++) {
     json_t *note = json_object();
     set_place(sink, note, diag->notes.data[i].span);
-    json_object_set_new(note, "message", json_string(diag->notes.data[i].text));
+    json_object_set_new(note, "message", json_string(text_utf8(sink->arena, diag->notes.data[i].text)));
     json_array_append_new(notes, note);
   }
-  for (uint32_t i = 0; i < diag->helps.count; i++) json_array_append_new(helps, json_string(diag->helps.data[i]));
+  for (uint32_t i = 0; i < diag->helps.count; i++) json_array_append_new(helps, json_string(text_utf8(sink->arena, diag->helps.data[i])));
   json_object_set_new(object, "notes", notes);
   json_object_set_new(object, "helps", helps);
   return object;

@@ -37,6 +37,33 @@ void text_printf(Text *text, const char *format, ...) {
   text->length += (size_t)length;
 }
 
+uint32_t text_utf8_length(const char *text) {
+  const unsigned char *s = (const unsigned char *)text;
+  uint32_t length = s[0] < 0x80                   ? 1
+                    : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                    : s[0] >= 0xe0                ? 3
+                    : s[0] >= 0xc2                ? 2
+                                                  : 0;
+  if (s[0] >= 0xf5) return 0;
+  for (uint32_t i = 1; i < length; i++)
+    if ((s[i] & 0xc0) != 0x80) return 0;
+  if (s[0] == 0xe0 && s[1] < 0xa0) return 0; /* overlong */
+  if (s[0] == 0xed && s[1] > 0x9f) return 0; /* surrogate */
+  if (s[0] == 0xf0 && s[1] < 0x90) return 0;
+  if (s[0] == 0xf4 && s[1] > 0x8f) return 0;
+  return length;
+}
+
+const char *text_utf8(Arena *arena, const char *text) {
+  Text whole = {.arena = arena};
+  for (const char *at = text; text && *at;) {
+    uint32_t length = text_utf8_length(at);
+    text_add(&whole, length ? at : "\uFFFD", length ? length : 3);
+    at += length ? length : 1;
+  }
+  return whole.length ? whole.data : text;
+}
+
 static const struct {
   const char *suffix;
   QuantityKind kind;

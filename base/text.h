@@ -16,6 +16,11 @@ typedef struct Text {
 void text_add(Text *text, const char *bytes, size_t length);
 void text_printf(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Bytes of the UTF-8 sequence that a NUL-terminated text begins with; 0: there is none. */
+uint32_t text_utf8_length(const char *text);
+/* The same with U+FFFD for each byte that is not UTF-8, as names of files may hold: JSON takes no others. NULL stays NULL. */
+const char *text_utf8(Arena *arena, const char *text);
+
 /* Kinds of quantity; the unit decides. */
 typedef enum {
   QUANTITY_NUMBER,    /* 12, 1e-4, 100M (M = 10^6, K, G, T likewise) */

@@ -125,12 +125,12 @@ static void print_text(const Findings *list) {
   }
 }
 
-static void print_json(const Findings *list) {
+static void print_json(Arena *arena, const Findings *list) {
   json_t *array = json_array();
   for (uint32_t i = 0; i < list->count; i++) {
     const Finding *finding = &list->data[i];
     json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s?}", "group", finding->group, "name",
-                                           finding->name, "value", finding->value, "help", finding->help));
+                                           finding->name, "value", text_utf8(arena, finding->value), "help", text_utf8(arena, finding->help)));
   }
   json_t *object = json_pack("{s:i, s:o}", "schema_version", 1, "findings", array);
   json_dumpf(object, stdout, JSON_INDENT(2));
@@ -148,7 +148,7 @@ int cmd_doctor(Cli *cli) {
   find_launcher(cli->arena, &list);
   find_settings(cli->arena, &list);
   if (option_given(&cli->options, OPTION_JSON))
-    print_json(&list);
+    print_json(cli->arena, &list);
   else
     print_text(&list);
   return EXIT_OK;

@@ -18,7 +18,7 @@ static json_t *location(const DiagSink *sink, Span span) {
   Position begin = source_position(sink->sources, span.file, span.begin), end = source_position(sink->sources, span.file, end_offset);
   json_t *region = json_pack("{s:I, s:I, s:I, s:I}", "startLine", (json_int_t)begin.line, "startColumn", column_of(file, span.begin), "endLine",
                              (json_int_t)end.line, "endColumn", column_of(file, end_offset));
-  return json_pack("{s:{s:{s:s}, s:o}}", "physicalLocation", "artifactLocation", "uri", file->path, "region", region);
+  return json_pack("{s:{s:{s:s}, s:o}}", "physicalLocation", "artifactLocation", "uri", text_utf8(sink->arena, file->path), "region", region);
 }
 
 /* Stays the same while the message and the line's text do, wherever the line moves. */
@@ -40,7 +40,7 @@ static json_t *result(const DiagSink *sink, const Diag *diag) {
   for (uint32_t h = 0; h < diag->helps.count; h++) text_printf(&text, "\nhelp: %s", diag->helps.data[h]);
   bool error = diag->level == DIAG_ERROR;
   json_t *object = json_pack("{s:s, s:i, s:s, s:{s:s}, s:{s:s}}", "ruleId", error ? "error" : "warning", "ruleIndex", error ? 0 : 1, "level",
-                             error ? "error" : "warning", "message", "text", text.data, "partialFingerprints", "fsdpc/v1",
+                             error ? "error" : "warning", "message", "text", text_utf8(sink->arena, text.data), "partialFingerprints", "fsdpc/v1",
                              fingerprint(sink, diag));
   json_t *places = json_array(), *notes = json_array();
   if (diag->span.file >= 0) json_array_append_new(places, location(sink, diag->span));
@@ -48,7 +48,7 @@ static json_t *result(const DiagSink *sink, const Diag *diag) {
     const DiagNote *note = &diag->notes.data[n];
     if (note->span.file < 0) continue;
     json_t *place = location(sink, note->span);
-    json_object_set_new(place, "message", json_pack("{s:s}", "text", note->text));
+    json_object_set_new(place, "message", json_pack("{s:s}", "text", text_utf8(sink->arena, note->text)));
     json_array_append_new(notes, place);
   }
   json_object_set_new(object, "locations", places);

@@ -5,6 +5,7 @@
  * outside the bracket where the error stood, or to the closing brace around it. There SYNC is handed to the
  * parser, which resumes. A whole block in braces is skipped with the head that was wrong. */
 #include "frontend/parse.h"
+#include "base/text.h"
 #include "parser.h"
 #include "lexer.h"
 
@@ -19,27 +20,10 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
 
 /* --- text or not ---------------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 sequence at s, 0 when it is malformed. s is NUL-terminated. */
-static uint32_t utf8_length(const unsigned char *s) {
-  uint32_t length = s[0] < 0x80                   ? 1
-                    : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                    : s[0] >= 0xe0                ? 3
-                    : s[0] >= 0xc2                ? 2
-                                                  : 0;
-  if (s[0] >= 0xf5) return 0;
-  for (uint32_t i = 1; i < length; i++)
-    if ((s[i] & 0xc0) != 0x80) return 0;
-  if (s[0] == 0xe0 && s[1] < 0xa0) return 0; /* overlong */
-  if (s[0] == 0xed && s[1] > 0x9f) return 0; /* surrogate */
-  if (s[0] == 0xf0 && s[1] < 0x90) return 0;
-  if (s[0] == 0xf4 && s[1] > 0x8f) return 0;
-  return length;
-}
-
 static bool is_text(const SourceFile *file, int32_t index, DiagSink *sink) {
   const unsigned char *text = (const unsigned char *)file->text;
   for (uint32_t i = 0; i < file->length;) {
-    uint32_t length = utf8_length(text + i);
+    uint32_t length = text_utf8_length(file->text + i);
     Span at = {index, i, i + 1};
     if (!length) {
       diag_error(sink, at, "this file is not UTF-8 text: byte 0x%02x cannot stand here", text[i]);

@@ -2,6 +2,7 @@
  * waits for them. */
 #include "runtime/launch.h"
 
+#include "base/text.h"
 #include "runtime/runtime.h"
 #include "runtime/watch.h"
 
@@ -190,12 +191,14 @@ static void watch_ranks(Watch *watch) {
 /* torchrun shows the earliest of its workers' error files as the root cause. */
 static void tell_torchrun(const char *text) {
   const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+  Arena *arena = arena_new();
   json_t *root = path == NULL || *path == '\0'
                      ? NULL
-                     : json_pack("{s{ss s{ss so}}}", "message", "message", text, "extraInfo", "py_callstack", "",
+                     : json_pack("{s{ss s{ss so}}}", "message", "message", text_utf8(arena, text), "extraInfo", "py_callstack", "",
                                  "timestamp", json_sprintf("%lld", (long long)time(NULL)));
   if (root != NULL) json_dump_file(root, path, JSON_COMPACT);
   json_decref(root);
+  arena_free(arena);
 }
 
 static void say_failure(const char *text) {
