@@ -7,16 +7,29 @@
 #include <jansson.h>
 #include <math.h>
 
+#define MOST_US 1e12 /* of a step: eleven days */
+
 /* Sums over the repetitions, in us: of segments, and of each instruction from the start of its repetition. */
 typedef struct Sums {
   double begin[8], length[8]; /* begin: of the present repetition */
   uint64_t seen[8];
   double *start, *end; /* by instruction */
   uint64_t *ran;
+  bool wild; /* a time is none that a step can have */
 } Sums;
 
-static double number(const json_t *object, const char *key) {
-  return json_number_value(json_object_get(object, key));
+/* A time of an event. */
+static double time_of(Sums *sums, const json_t *event, const char *key) {
+  double us = json_number_value(json_object_get(event, key));
+  if (us >= 0 && us <= MOST_US) return us;
+  sums->wild = true;
+  return 0;
+}
+
+/* -1: none. */
+static json_int_t process_of(const json_t *event) {
+  const json_t *pid = json_object_get(event, "pid");
+  return json_is_integer(pid) ? json_integer_value(pid) : -1;
 }
 
 static const char *string(const json_t *object, const char *key) {
@@ -25,12 +38,12 @@ static const char *string(const json_t *object, const char *key) {
 }
 
 /* A file holds the prediction beside it. -1: nothing in it was measured. */
-static int measured_process(const json_t *events) {
+static json_int_t measured_process(const json_t *events) {
   size_t i;
   const json_t *event;
   json_array_foreach(events, i, event)
     if (!strcmp(string(event, "name"), "process_name") && strstr(string(json_object_get(event, "args"), "name"), "measured"))
-      return (int)number(event, "pid");
+      return process_of(event);
   return -1;
 }
 
@@ -53,8 +66,8 @@ static int segment_of(const Plan *plan, int32_t i) {
 static void take_segment(const Plan *plan, const json_t *event, Sums *sums) {
   int s = find_segment(plan, string(event, "name"));
   if (s < 0) return;
-  sums->begin[s] = number(event, "ts");
-  sums->length[s] += number(event, "dur");
+  sums->begin[s] = time_of(sums, event, "ts");
+  sums->length[s] += time_of(sums, event, "dur");
   sums->seen[s]++;
 }
 
@@ -64,17 +77,17 @@ static void take_instr(const Plan *plan, const json_t *event, Sums *sums) {
   json_int_t i = json_is_integer(instr) ? json_integer_value(instr) : -1;
   if (i < 0 || i >= (json_int_t)plan->instrs.count) return;
   int s = segment_of(plan, (int32_t)i);
-  double start = number(event, "ts") - (s < 0 ? 0 : sums->begin[s]);
+  double start = time_of(sums, event, "ts") - (s < 0 ? 0 : sums->begin[s]);
   sums->start[i] += start;
-  sums->end[i] += start + number(event, "dur");
+  sums->end[i] += start + time_of(sums, event, "dur");
   sums->ran[i]++;
 }
 
-static void walk(const Plan *plan, const json_t *events, int pid, Sums *sums) {
+static void walk(const Plan *plan, const json_t *events, json_int_t pid, Sums *sums) {
   size_t i;
   const json_t *event;
   json_array_foreach(events, i, event) {
-    if (strcmp(string(event, "ph"), "X") || (int)number(event, "pid") != pid) continue;
+    if (strcmp(string(event, "ph"), "X") || process_of(event) != pid) continue;
     if (!strcmp(string(event, "cat"), "segment"))
       take_segment(plan, event, sums);
     else
@@ -111,16 +124,18 @@ SimResult *read_measured(const Cli *cli, const Plan *plan, const char *path) {
                .end = ARENA_ARRAY(cli->arena, double, plan->instrs.count),
                .ran = ARENA_ARRAY(cli->arena, uint64_t, plan->instrs.count)};
   sim->spans = ARENA_ARRAY(cli->arena, SimSpan, plan->instrs.count);
-  int pid = measured_process(events);
+  json_int_t pid = measured_process(events);
   bool same = events && is_of_plan(cli->arena, trace, plan);
-  if (same) walk(plan, events, pid, &sums);
-  set_result(plan, &sums, sim);
+  if (same && pid >= 0) walk(plan, events, pid, &sums);
+  if (same && !sums.wild) set_result(plan, &sums, sim);
   if (!events)
     cli_error("%s is not a trace: %s", path, trace ? "it has no traceEvents" : error.text);
   else if (!same)
     cli_error("%s is the trace of another plan: write it with 'fsdpc run PLAN --trace FILE', PLAN being this one", path);
+  else if (sums.wild)
+    cli_error("%s holds times that no step has: write it again with 'fsdpc run PLAN --trace FILE'", path);
   else if (!sim->step_ns)
     cli_error("%s holds no measured step: write it with 'fsdpc run PLAN --trace FILE'", path);
   json_decref(trace);
-  return same && sim->step_ns ? sim : NULL;
+  return sim->step_ns ? sim : NULL;
 }
