@@ -2,6 +2,7 @@
  * any number of ranks, or from other .safetensors. GPT-2's matrices are turned into its (in, out). Files are written
  * under temporary names and renamed when all are on disk; the index comes after them, and then earlier weights go. */
 #include "kernels/half.h"
+#include "runtime/lock.h"
 #include "runtime/runtime.h"
 #include "runtime/trained.h"
 
@@ -38,6 +39,7 @@ typedef struct Exporter {
   uint32_t file_count;
   float *values;
   unsigned char *chunk;
+  int lock; /* of the folder; -1: none */
 } Exporter;
 
 static bool failed(const char *path, const char *what, Failure *failure) {
@@ -173,12 +175,22 @@ static bool remove_stale(const Exporter *self, Failure *failure) {
   return failure->code == 0;
 }
 
+/* Temporary names are the same in every export: two at once would write into one file. */
+static bool lock_target(Exporter *self, Failure *failure) {
+  const char *dir = self->options->dir;
+  self->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (self->lock < 0) return failed(dir, "cannot be opened", failure);
+  return lock_take(self->lock) ||
+         fail(failure, RUN_INVALID, "export: %s: another export or run is writing there; wait for it, or name another folder", dir);
+}
+
 /* Before hours of writing: the folder, what would be overwritten, the room. */
-static bool check_target(const Exporter *self, Failure *failure) {
+static bool check_target(Exporter *self, Failure *failure) {
   struct statvfs disk;
   const char *dir = self->options->dir;
   uint64_t total = total_bytes(self);
   if (mkdir(dir, 0777) != 0 && errno != EEXIST) return failed(dir, "cannot be made", failure);
+  if (!lock_target(self, failure)) return false;
   if (!self->options->force && !refuse_weights(self, failure)) return false;
   if (statvfs(dir, &disk) != 0 || (uint64_t)disk.f_bavail * disk.f_frsize >= total) return true;
   return fail(failure, RUN_INVALID, "export: %s: %" PRIu64 " bytes are needed, and %" PRIu64 " are free", dir, total,
@@ -285,11 +297,12 @@ static bool export_all(Arena *arena, Exporter *self, Failure *failure) {
 int runtime_export(const Plan *plan, const ExportOptions *options) {
   Arena *arena = arena_new();
   Failure failure = {0};
-  Exporter self = {.plan = plan, .options = options};
+  Exporter self = {.plan = plan, .options = options, .lock = -1};
   if (!export_all(arena, &self, &failure))
     failure_say(failure.text);
   else
     for (uint32_t i = 0; i < self.file_count; i++) printf("%s\n", self.files[i].path);
+  if (self.lock >= 0) close(self.lock);
   free(self.values);
   free(self.chunk);
   trained_close(&self.weights);
