@@ -20,18 +20,22 @@ bool folder_failed(const char *path, const char *what, Failure *failure) {
 /* --- names
  * ------------------------------------------------------------------------------------------------------------ */
 
+#define STEP_NAME "step-%08" PRIu64
+
 void folder_step_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step) {
-  snprintf(out, CHECKPOINT_PATH_BYTES, "%s/step-%08" PRIu64, dir, step);
+  snprintf(out, CHECKPOINT_PATH_BYTES, "%s/" STEP_NAME, dir, step);
 }
 
 void folder_temp_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step) {
   snprintf(out, CHECKPOINT_PATH_BYTES, "%s/.step-%08" PRIu64 ".tmp", dir, step);
 }
 
-/* "step-00000020" -> 20. */
+/* "step-00000020" -> 20. Another spelling of the number would not be found again by it. */
 static bool parse_step(const char *name, uint64_t *step) {
-  char end;
-  return sscanf(name, "step-%" SCNu64 "%c", step, &end) == 1;
+  char own[32];
+  if (sscanf(name, "step-%" SCNu64, step) != 1) return false;
+  snprintf(own, sizeof own, STEP_NAME, *step);
+  return strcmp(name, own) == 0;
 }
 
 bool folder_step_of(const char *path, uint64_t *step) {

@@ -207,6 +207,22 @@ static void one_run_saves_in_a_folder(void **state) {
   close(lock);
 }
 
+/* Only what this program names so is a checkpoint: no other folder is looked for in vain, or keeps old ones from going. */
+static void other_folders_are_no_checkpoints(void **state) {
+  static const char *const others[] = {"step-9", "step-+0000099", "step- 0000098", "step-00000097 ", "step-00000096-copy"};
+  Scratch *scratch = *state;
+  Failure failure = {0};
+  const char *newest = NULL, *out = scratch_path(scratch, "out");
+  mkdir(out, 0700);
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) mkdir(arena_printf(scratch->arena, "%s/%s", out, others[i]), 0700);
+  assert_true(folder_latest(scratch->arena, out, UINT64_MAX, &newest, &failure));
+  assert_null(newest);
+  mkdir(arena_printf(scratch->arena, "%s/step-00000007", out), 0700);
+  mkdir(arena_printf(scratch->arena, "%s/step-123456789", out), 0700); /* more digits than the least */
+  assert_true(folder_latest(scratch->arena, out, UINT64_MAX, &newest, &failure));
+  assert_said(newest, "/step-123456789");
+}
+
 static void runs_are_not_mixed(void **state) {
   Scratch *scratch = *state;
   const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
@@ -396,6 +412,7 @@ int main(void) {
       SCRATCH_TEST(other_runs_are_refused),
       SCRATCH_TEST(runs_are_not_mixed),
       SCRATCH_TEST(one_run_saves_in_a_folder),
+      SCRATCH_TEST(other_folders_are_no_checkpoints),
       SCRATCH_TEST(every_damage_is_noticed),
       SCRATCH_TEST(an_older_checkpoint_takes_a_damaged_ones_place),
       SCRATCH_TEST(without_a_whole_checkpoint_it_says_so),
