@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Owns: odd surroundings: standard streams that are closed or take no more, pipes where files belong, names that are no UTF-8,
+# times that no step has, two commands that write to one folder.
+source "$(dirname "$0")/lib.sh"
+model=$fixtures/gpt-tiny.fsdp data=$fixtures/tokens.bin
+run=("$fsdpc" run "$model" --ranks 2 --steps 2 --data "$data" --threads 1)
+# code COMMAND...: its exit code in $code, within 20 s: nothing here takes long, and a hang ends.
+code() {
+  code=0
+  timeout 20 "$@" || code=$?
+}
+only_records() { ! grep -v '^{' "$1" || fail "$1 holds what was printed"; }
+
+# --- a closed stream is not the next file that is opened, and a result that is not printed is a failure
+code "${run[@]}" --metrics metrics.jsonl --save closed 2>&- >out
+[ "$code" = 0 ] || fail "exit code $code with standard error closed"
+only_records metrics.jsonl
+code "${run[@]}" --metrics metrics.jsonl >&- 2>err
+[ "$code" = 1 ] || fail "exit code $code with standard output closed"
+said err 'cannot write to standard output: Bad file descriptor'
+only_records metrics.jsonl
+code "${run[@]}" --metrics metrics.jsonl --save none <&- >&- 2>&-
+[ "$code" = 1 ] || fail "exit code $code with all streams closed"
+only_records metrics.jsonl
+"$compare" weights none/model.safetensors closed/model.safetensors
+code "${run[@]}" --quiet >&- 2>err
+[ "$code" = 0 ] || fail "exit code $code where nothing is to be printed"
+for more in --gemm=builtin --analyze; do
+  code "${run[@]}" "$more" >/dev/full 2>err
+  [ "$code" = 1 ] || fail "exit code $code on a full disk with $more"
+  said err 'cannot write to standard output: No space left on device'
+done
+
+# --- pipes that nobody writes to: refused, not waited for
+mkfifo pipe
+mkdir -p folder whole/step-00000005 && mkfifo folder/model.safetensors whole/step-00000005/checkpoint.json
+pipe() { # MESSAGE ARGUMENT...
+  code "$fsdpc" "${@:2}" >out 2>err </dev/null
+  [ "$code" = 1 ] || fail "fsdpc ${*:2}: exit code $code"
+  said err "$1"
+  [ "$(wc -l <err)" = 1 ] || { cat err >&2 && fail "fsdpc ${*:2}: not one message"; }
+}
+for command in explain verify check 'draw --dot x' "run --data $data"; do
+  # shellcheck disable=SC2086
+  pipe 'it is not a regular file' $command pipe
+done
+pipe 'not a plain file' "${run[@]:1}" --init pipe
+pipe 'not a plain file' "${run[@]:1}" --init folder
+pipe 'the checkpoint is damaged' "${run[@]:1}" --resume whole
+mv folder/model.safetensors folder/model.safetensors.index.json
+pipe 'cannot be read as JSON' "${run[@]:1}" --init folder
+
+# --- a name in Latin-1: JSON gets it with U+FFFD
+name=$(printf 'caf\xe9') shown=$(printf 'caf\xef\xbf\xbd')
+mkdir "$name" && cp "$data" "$name/t.bin" && { cat "$model" && echo 'junk('; } >"$name/broken.fsdp"
+expect 0 run "$model" --ranks 1 --steps 1 --data "$name/t.bin" --metrics metrics.jsonl --save "$name/out" --quiet
+said metrics.jsonl "\"data\":[\"$shown/t.bin\"]"
+said metrics.jsonl "\"weights\":\"$shown/out/model.safetensors\""
+expect 1 check "$name/broken.fsdp" --json
+said out "\"file\": \"$shown/broken.fsdp\""
+expect 1 check "$name/none.fsdp" --json
+said out "cannot read \\\"$shown/none.fsdp\\\""
+code=0
+
+# --- a trace that something else has changed
+expect 0 plan "$model" --ranks 1 -o one.plan
+expect 0 run one.plan --steps 2 --data "$data" --trace step.json --quiet
+expect 0 explain one.plan --measured step.json
+for wild in -1 1e300; do
+  sed -E "s/\"dur\":[0-9.]+/\"dur\":$wild/g" step.json >wild.json
+  cmp -s step.json wild.json && fail 'the trace is as it was'
+  expect 1 explain one.plan --measured wild.json
+  said err 'wild.json holds times that no step has'
+done
+sed -E 's/"pid":[0-9]+/"pid":1e300/g' step.json >wild.json
+expect 1 explain one.plan --measured wild.json
+said err 'wild.json holds no measured step'
+
+# --- one folder, two writers: who comes second says so, and nothing is mixed
+mkdir hf
+exec 9<hf && flock 9
+expect 1 export "$model" hf --to safetensors --weights closed
+exec 9<&-
+said err 'export: hf: another export or run is writing there'
+[ -z "$(ls -A hf)" ] || fail "a refused export wrote $(ls -A hf)"
+expect 0 export "$model" hf --to safetensors --weights closed
