@@ -86,7 +86,7 @@ static void missing(Files *files, const char *path, const char *where, Span at, 
   Diag *diag = diag_error(files->sink, at, "cannot read \"%s\": %s", path, why);
   if (exists(where)) return;
   const char *near = nearest_in(files, where), *others = listed(files, path);
-  if (!near) near = nearest_in(files, arena_printf(files->arena, "%s/%s", files->models, path));
+  if (!near && *path != '/') near = nearest_in(files, arena_printf(files->arena, "%s/%s", files->models, path));
   if (near)
     diag_help(diag, "did you mean \"%s%s\"?", folder_of(files->arena, path), near);
   else if (others)

@@ -232,14 +232,18 @@ double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks
   return fmin(both, fmin(gather, reduce));
 }
 
+/* Rates that are off by powers of ten give times that no integer holds: they stay too long for the planner to take. */
+static uint64_t whole_ns(double ns) {
+  return ns < 0x1p62 ? (uint64_t)ns : UINT64_C(1) << 62;
+}
+
 uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp op, uint64_t bytes) {
   bool sharded = op == INSTR_ALLGATHER || op == INSTR_REDUCE_SCATTER, replicated = op == INSTR_ALLREDUCE;
   Collective kind = op == INSTR_ALLGATHER        ? COLLECTIVE_GATHER
                     : op == INSTR_REDUCE_SCATTER ? COLLECTIVE_REDUCE
                                                  : COLLECTIVE_ALLREDUCE;
   uint32_t ranks = sharded ? world->shard : replicated ? world->replicas : world->ranks;
-  return (uint64_t)cost_group_ns(cluster, kind, (double)bytes, ranks, replicated ? world->shard : 1,
-                                 world->ranks_per_node);
+  return whole_ns(cost_group_ns(cluster, kind, (double)bytes, ranks, replicated ? world->shard : 1, world->ranks_per_node));
 }
 
 PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world) {
@@ -346,14 +350,14 @@ void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const
     work = attention_ns(device, &rates, speed, op, ints, flops);
   }
   *flops_out = (uint64_t)flops;
-  *ns_out = (uint64_t)((ns > work ? ns : work) + rates.launch_ns);
+  *ns_out = whole_ns((ns > work ? ns : work) + rates.launch_ns);
 }
 
 uint64_t cost_transfer(const Cluster *cluster, uint64_t bytes) {
   Rates rates = cost_rates(cluster, DTYPE_F32);
   double ns = 1e9 * (double)bytes / cluster->device.host_link;
   if (cluster->device.host_link <= 0) ns = 2e9 * (double)bytes / rates.memory; /* read and written in one memory */
-  return (uint64_t)(ns + rates.launch_ns);
+  return whole_ns(ns + rates.launch_ns);
 }
 
 void cost_instr(const Cluster *cluster, const Plan *plan, const InstrSpec *specs, PlanInstr *instr) {

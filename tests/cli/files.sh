@@ -15,6 +15,8 @@ expect 1 check broken.fsdp --json
 silent err
 expect 1 check missing.fsdp
 said err 'missing.fsdp'
+expect 1 check /gpt2.fsdp
+! grep -q 'did you mean' err || fail 'a file is proposed in place of itself'
 expect 1 check broken.fsdp --color always
 grep -q "$(printf '\033')" err || fail '--color always gives no colour'
 expect 1 check broken.fsdp
@@ -75,6 +77,11 @@ said err 'smallest peak'
 expect 3 run "$model" --ranks 2 --memory 4KiB --data "$fixtures/tokens.bin"
 silent out
 expect 1 plan "$model" --ranks 3 # 8 samples a step
+for tokens in 2251799813685248 4611686018427387904; do # times, and then counts, that no plan can hold
+  sed "s/tokens_per_step 128/tokens_per_step $tokens/" "$model" >vast.fsdp
+  expect 1 plan vast.fsdp --ranks 2
+  said err 'years or more by the cluster'
+done
 for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' 'tune a.plan' 'predict a.plan' 'generate a.plan --weights o' 'export a.plan --to torch'; do
   # shellcheck disable=SC2086
   expect 1 $command
