@@ -82,10 +82,15 @@ static bool known(const TokenData *data, const struct stat *info) {
   return false;
 }
 
-static bool map_file(DataPiece *piece, int fd, Failure *failure) {
+static bool map_file(const TokenData *data, DataPiece *piece, int fd, Failure *failure) {
   piece->map = mmap(NULL, piece->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   if (piece->map != MAP_FAILED) return true;
   piece->map = NULL;
+  if (errno == ENOMEM)
+    return fail(failure, RUN_INVALID,
+                "data: %s: cannot be mapped beside %u other files: %s; join small files, or raise the limits of mappings "
+                "(vm.max_map_count) and of address space (ulimit -v)",
+                piece->path, data->pieces.count, strerror(errno));
   return fail_file(failure, "data", piece->path, "cannot be mapped");
 }
 
@@ -109,7 +114,7 @@ static bool add_open_file(Arena *arena, TokenData *data, const char *path, int f
   uint32_t width = 1;
   const char *kind = "text";
   if (piece.map_bytes == 0) return true;
-  if (!map_file(&piece, fd, failure)) return false;
+  if (!map_file(data, &piece, fd, failure)) return false;
   vec_push(arena, &data->pieces, piece); /* from here on data_close unmaps it */
   DataPiece *kept = &data->pieces.data[data->pieces.count - 1];
   kept->tokens = kept->map;

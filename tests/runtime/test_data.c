@@ -5,6 +5,7 @@
 #include "runtime/runtime.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -124,6 +125,15 @@ static void wrong_files_are_refused(void **state) {
   refused(scratch, scratch_path(scratch, "bare"), 256, 2, "only 0");
 }
 
+/* As many small files do, one that is too large exhausts what a process may map. */
+static void what_cannot_be_mapped_says_why(void **state) {
+  Scratch *scratch = *state;
+  int fd = memfd_create("vast", MFD_CLOEXEC);
+  assert_int_equal(ftruncate(fd, (off_t)1 << 60), 0);
+  refused(scratch, arena_printf(scratch->arena, "/proc/self/fd/%d", fd), 256, 2, "cannot be mapped beside 0 other files: Cannot allocate memory; join");
+  close(fd);
+}
+
 static void ids_are_checked_against_the_vocabulary(void **state) {
   Scratch *scratch = *state;
   TokenData data;
@@ -151,6 +161,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SCRATCH_TEST(text_is_bytes),           SCRATCH_TEST(folders_are_sorted_and_joined),
       SCRATCH_TEST(token_files_are_recognised), SCRATCH_TEST(wrong_files_are_refused),
+      SCRATCH_TEST(what_cannot_be_mapped_says_why),
       SCRATCH_TEST(ids_are_checked_against_the_vocabulary), SCRATCH_TEST(no_data_is_said),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
