@@ -45,6 +45,15 @@ static void on_abort(int signal) {
   _exit(EXIT_BUG);
 }
 
+/* Data are mapped, and so this is how it shows that they cannot be read. Of ranks their parent says so, and where. */
+static void on_bus_error(int signal) {
+  static const char text[] = "fsdpc: error: data: a file could not be read to its end: is something else writing it, or its disk in trouble?\n";
+  (void)signal;
+  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+  (void)written;
+  _exit(EXIT_INVALID);
+}
+
 /* A full disk must not look like success. */
 static int finish_output(int code) {
   bool failed = fflush(stdout) != 0 || ferror(stdout);
@@ -123,6 +132,7 @@ int main(int argc, char **argv) {
   hold_standard_streams();
   keep_freed_memory();
   signal(SIGABRT, on_abort);
+  signal(SIGBUS, on_bus_error);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, which says which file */
   return finish_output(dispatch(argc, argv));
 }

@@ -41,6 +41,7 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   /* A full file system, a file-size limit or a closed pipe are errors of write, not ends of the world. */
   signal(SIGXFSZ, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGBUS, SIG_DFL); /* the parent names the rank and its place */
   if (watch->job->saves) { /* sent to the whole group, they are the parent's to answer */
     signal(SIGTERM, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);

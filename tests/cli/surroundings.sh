@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Owns: odd surroundings: standard streams that are closed or take no more, pipes where files belong, names that are no UTF-8,
-# times that no step has, two commands that write to one folder.
+# times that no step has, data that cannot be read, two commands that write to one folder.
 source "$(dirname "$0")/lib.sh"
 model=$fixtures/gpt-tiny.fsdp data=$fixtures/tokens.bin
 run=("$fsdpc" run "$model" --ranks 2 --steps 2 --data "$data" --threads 1)
@@ -84,3 +84,15 @@ exec 9<&-
 said err 'export: hf: another export or run is writing there'
 [ -z "$(ls -A hf)" ] || fail "a refused export wrote $(ls -A hf)"
 expect 0 export "$model" hf --to safetensors --weights closed
+
+# --- data that cannot be read, though they could be mapped: holes of a file on a full disk
+mkdir full
+if unshare -m true 2>/dev/null; then
+  # shellcheck disable=SC2016
+  code unshare -m bash -c 'mount -t tmpfs -o size=64k tmpfs full && truncate -s 1M full/holes.bin && exec "$@"' - \
+    "$fsdpc" run "$model" --ranks 2 --steps 2 --data full/holes.bin --quiet >out 2>err
+  [ "$code" = 1 ] || { cat err >&2 && fail "exit code $code with data that cannot be read"; }
+  said err 'data: a file could not be read to its end'
+else
+  echo 'not tested: data that cannot be read (no right to mount)'
+fi
