@@ -151,6 +151,8 @@ static bool fault_at(const Table *table, TrainOptions *options, const FaultKind 
       strstr(said, scratch->dir) != NULL || strstr(said, ": /tmp: ") != NULL; /* what the folder is made in */
   bool named = file && kind->said != NULL && strstr(said, kind->said) != NULL;
   const char *error = strstr(said, "error: "); /* the one message, after notes if any */
+  bool later = strstr(said, "/.step-00000004.tmp") != NULL; /* than one that was saved before */
+  if (later && strstr(said, "; the checkpoint of step 2 is whole") == NULL) fail_msg("%s: what stays is not said: %s", what, said);
   if (code != RUN_INVALID || !named || error == NULL || strchr(error, '\n')[1] != '\0')
     fail_msg("%s: exit code %d, and it says: %s", what, code, said);
   go_on(table, options, what, dir);
