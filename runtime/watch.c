@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { STALL_MARGIN_S = 5 /* rank 0's host is the first to say that nobody gets on */ };
+enum {
+  STALL_MARGIN_S = 5, /* rank 0's host is the first to say that nobody gets on */
+  SUSPENDED_MS = 5000 /* between two looks, which are 200 ms apart: this process did not run, nor perhaps did the ranks */
+};
 
 static uint64_t now_ms(void) {
   struct timespec time;
@@ -101,6 +104,8 @@ void watch_progress(Watch *watch) {
     watch->mark = mark;
     watch->mark_ms = now;
   }
+  if (watch->looked_ms != 0 && now - watch->looked_ms > SUSPENDED_MS) watch->mark_ms = now;
+  watch->looked_ms = now;
   if (now - watch->mark_ms <= patience_s * 500) {
     note_polls(watch);
   } else if (now - watch->mark_ms > patience_s * 1000) {

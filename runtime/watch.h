@@ -22,6 +22,7 @@ typedef struct Watch {
   uint32_t first; /* which */
   int first_status;
   uint64_t mark, mark_ms; /* the ranks' progress, and since when it is that */
+  uint64_t looked_ms;     /* when it was last looked at; 0: not yet */
   uint32_t *polls;        /* one a rank: CommLane.polls when half the patience was over */
 } Watch;
 

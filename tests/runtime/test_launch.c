@@ -3,6 +3,7 @@
 
 #include "runtime/launch.h"
 #include "runtime/runtime.h"
+#include "runtime/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -166,6 +167,31 @@ static void a_guard_page_follows_every_arena(void **state) {
   }
 }
 
+/* How the ranks are judged at a look this long after the one before, when nothing has moved for 10 s. */
+static uint32_t stopped_at_look(uint64_t after_ms) {
+  Arena *arena = arena_new();
+  Failure failure = {0};
+  LaunchJob job = job_of(2, write_to_peers, NULL);
+  Watch watch = {.job = &job, .polls = ARENA_ARRAY(arena, uint32_t, 2), .end_own = 2};
+  job.timeout_s = 9;
+  assert_true(shared_open(arena, &watch.memory, 2, ARENA_BYTES, &failure));
+  watch_progress(&watch); /* sets the mark, and the time of the look */
+  watch.mark_ms -= 10000;
+  watch.looked_ms -= after_ms;
+  watch_progress(&watch);
+  uint32_t stop = atomic_load(&watch.memory.control->stop);
+  shared_close(&watch.memory);
+  arena_free(arena);
+  return stop;
+}
+
+/* A whole job is stopped and goes on later, as by Slurm or Ctrl-Z. */
+static void suspended_jobs_have_their_patience_anew(void **state) {
+  (void)state;
+  assert_int_equal(stopped_at_look(10000), 0);
+  assert_int_equal(stopped_at_look(200), 1);
+}
+
 static void memory_that_is_not_there_is_said(void **state) {
   Scratch *scratch = *state;
   LaunchJob job = job_of(2, write_to_peers, NULL);
@@ -251,6 +277,7 @@ int main(void) {
       cmocka_unit_test(ranks_share_their_arenas), SCRATCH_TEST(a_dead_rank_is_named),
       SCRATCH_TEST(deaf_ranks_are_killed),        SCRATCH_TEST(failures_are_said_once),
       SCRATCH_TEST(simultaneous_failures_are_one), SCRATCH_TEST(a_guard_page_follows_every_arena),
+      cmocka_unit_test(suspended_jobs_have_their_patience_anew),
       SCRATCH_TEST(memory_that_is_not_there_is_said), SCRATCH_TEST(signals_stop_the_job),
       SCRATCH_TEST(ranks_die_with_a_killed_parent), cmocka_unit_test(signal_state_is_restored),
   };
