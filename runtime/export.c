@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,11 +201,15 @@ static bool check_target(Exporter *self, Failure *failure) {
 /* --- writing
  * ---------------------------------------------------------------------------------------------------------- */
 
-static void narrow(const Exporter *self, const float *from, uint64_t n, unsigned char *out) {
+/* False where a value has no place in the narrower type: it would become infinite. */
+static bool narrow(const Exporter *self, const float *from, uint64_t n, unsigned char *out) {
   for (uint64_t i = 0; i < n; i++) {
-    Half half = half_of_float((FloatType)self->options->dtype, from[i]);
+    FloatType type = (FloatType)self->options->dtype;
+    Half half = half_of_float(type, from[i]);
+    if (isinf(float_of_half(type, half)) && isfinite(from[i])) return false;
     memcpy(out + 2 * i, &half, sizeof half);
   }
+  return true;
 }
 
 static bool put(FILE *file, const void *data, uint64_t bytes) {
@@ -229,7 +234,9 @@ static bool write_tensor(Exporter *self, const OutFile *out, FILE *file, uint32_
       for (uint64_t k = 0; k < n; k++) row[k] = value_at(self, param, first + k);
       from = row;
     }
-    if (self->options->dtype != DTYPE_F32) narrow(self, from, n, self->chunk);
+    if (self->options->dtype != DTYPE_F32 && !narrow(self, from, n, self->chunk))
+      return fail(failure, RUN_INVALID, "export: tensor \"%s\" holds values that are too large for %s; choose another --dtype",
+                  self->tensors[i].name, self->tensors[i].dtype);
     const void *bytes = self->options->dtype == DTYPE_F32 ? (const void *)from : self->chunk;
     if (!put(file, bytes, n * self->tensors[i].bits / 8))
       return failed(out->path, "cannot be written", failure);

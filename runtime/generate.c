@@ -59,9 +59,21 @@ static int32_t sample(Generator *generator, const float *logit) {
   return last;
 }
 
+/* That standard output cannot be written to, whoever ends the process says, as of all commands. */
 static bool say(const char *bytes, size_t count, Failure *failure) {
   if (fwrite(bytes, 1, count, stdout) == count && fflush(stdout) == 0) return true;
-  return fail(failure, RUN_INVALID, "generate: the output cannot be written");
+  return fail(failure, RUN_INVALID, "%s", "");
+}
+
+/* What is drawn from others would only look like text. */
+static bool check_logits(const Generator *generator, const float *logit, Failure *failure) {
+  for (int32_t i = 0; i < generator->decoder.vocab; i++)
+    if (!(logit[i] < INFINITY))
+      return fail(failure, RUN_INVALID,
+                  "generate: %s: the model gives %g for byte %d: its weights are of a run that diverged, or too large for the precision "
+                  "of its train block",
+                  generator->options->weights, (double)logit[i], (int)i);
+  return true;
 }
 
 /* Of a longer prompt the model sees the end. */
@@ -83,7 +95,7 @@ static bool generate(Generator *generator, Failure *failure) {
   float row[BYTE_VALUES];
   if (!start(generator, failure)) return false;
   for (uint64_t i = 0; i < generator->options->tokens; i++) {
-    if (!decoder_logits(&generator->decoder, row, failure)) return false;
+    if (!decoder_logits(&generator->decoder, row, failure) || !check_logits(generator, row, failure)) return false;
     int32_t token = sample(generator, row);
     char byte = (char)token;
     decoder_append(&generator->decoder, token);

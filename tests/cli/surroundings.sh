@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Owns: odd surroundings: standard streams that are closed or take no more, pipes where files belong, names that are no UTF-8,
-# times that no step has, data that cannot be read, two commands that write to one folder.
+# weights that are no numbers, times that no step has, data that cannot be read, two commands that write to one folder.
 source "$(dirname "$0")/lib.sh"
 model=$fixtures/gpt-tiny.fsdp data=$fixtures/tokens.bin
 run=("$fsdpc" run "$model" --ranks 2 --steps 2 --data "$data" --threads 1)
@@ -30,6 +30,27 @@ for more in --gemm=builtin --analyze; do
   [ "$code" = 1 ] || fail "exit code $code on a full disk with $more"
   said err 'cannot write to standard output: No space left on device'
 done
+
+code "$fsdpc" generate "$model" --weights closed --prompt '!' --tokens 4 >/dev/full 2>err
+[ "$code" = 1 ] || fail "exit code $code of a text on a full disk"
+[ "$(cat err)" = 'fsdpc: error: cannot write to standard output' ] || { cat err >&2 && fail 'not one message'; }
+
+# --- weights that are no numbers, or too large: no text is drawn from them, and none becomes infinite on its way
+spoil() { # BYTE FILE: the last 1000 bytes of closed's weights are this one, in octal
+  cp closed/model.safetensors "$2"
+  head -c 1000 /dev/zero | tr '\0' "\\$1" | dd of="$2" bs=1 seek=$(($(stat -c %s "$2") - 1000)) conv=notrunc status=none
+}
+spoil 377 nan.safetensors
+spoil 177 vast.safetensors
+for weights in nan vast; do
+  expect 1 generate "$model" --weights $weights.safetensors --prompt '!' --tokens 4
+  said err "generate: $weights.safetensors: the model gives "
+  [ "$(cat out)" = '!' ] || fail 'a text was drawn from no numbers'
+done
+expect 1 export "$model" narrow --to safetensors --weights vast.safetensors --dtype f16
+said err 'holds values that are too large for F16; choose another --dtype'
+[ -z "$(ls -A narrow)" ] || fail "left behind: $(ls -A narrow)"
+expect 0 export "$model" narrow --to safetensors --weights vast.safetensors --dtype bf16
 
 # --- pipes that nobody writes to: refused, not waited for
 mkfifo pipe
