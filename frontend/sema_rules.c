@@ -69,10 +69,17 @@ static void check_match(Sema *sema, const Map *matched, const Aliases *names, co
               sema->graph->path);
 }
 
-/* --- initial values ------------------------------------------------------------------------------------- */
+/* --- rules of a scope: those in modules are as many as the modules' expansions, and each looks at its own names only */
 
 static int compare_names(const void *a, const void *b) {
   return strcmp(((const Alias *)a)->name, ((const Alias *)b)->name);
+}
+
+static Aliases sort_names(Arena *arena, const Aliases *names) {
+  Aliases sorted = {ARENA_ARRAY(arena, Alias, names->count), names->count, names->count};
+  memcpy(sorted.data, names->data, names->count * sizeof(Alias));
+  qsort(sorted.data, sorted.count, sizeof(Alias), compare_names);
+  return sorted;
 }
 
 /* The first of the names in the scope, which stand together when sorted. */
@@ -90,7 +97,8 @@ static uint32_t scope_begin(const Aliases *sorted, const char *scope) {
   return low;
 }
 
-/* Rules in modules are as many as the modules' expansions: each looks at its own names only. */
+/* --- initial values ------------------------------------------------------------------------------------- */
+
 static bool apply_init(Graph *graph, const Aliases *sorted, const InitRule *rule) {
   bool matched = false;
   for (uint32_t i = scope_begin(sorted, rule->scope); i < sorted->count && inside(rule->scope, sorted->data[i].name); i++) {
@@ -104,9 +112,7 @@ static bool apply_init(Graph *graph, const Aliases *sorted, const InitRule *rule
 /* Modules first, the model last: what the user of a module says wins. */
 static void apply_inits(Sema *sema, const Aliases *names) {
   Map matched = {0};
-  Aliases sorted = {ARENA_ARRAY(sema->arena, Alias, names->count), names->count, names->count};
-  memcpy(sorted.data, names->data, names->count * sizeof(Alias));
-  qsort(sorted.data, sorted.count, sizeof(Alias), compare_names);
+  Aliases sorted = sort_names(sema->arena, names);
   for (int model = 0; model < 2; model++)
     for (uint32_t i = 0; i < sema->inits.count; i++) {
       const InitRule *rule = &sema->inits.data[i];
@@ -129,17 +135,22 @@ static void check_something_learns(Sema *sema) {
   diag_help(diag, "freeze less: a pattern such as \"h.0\" freezes that module alone");
 }
 
+static bool apply_freeze(Graph *graph, const Aliases *sorted, const FreezeRule *rule) {
+  bool matched = false;
+  for (uint32_t i = scope_begin(sorted, rule->scope); i < sorted->count && inside(rule->scope, sorted->data[i].name); i++) {
+    if (!in_scope(rule->scope, rule->pattern, sorted->data[i].name)) continue;
+    graph->params.data[sorted->data[i].param].frozen = matched = true;
+  }
+  return matched;
+}
+
 /* A parameter is frozen when any of its names matches any of the patterns. */
 static void apply_freezes(Sema *sema, const Aliases *names) {
   Map matched = {0};
+  Aliases sorted = sort_names(sema->arena, names);
   for (uint32_t i = 0; i < sema->freezes.count; i++) {
     const FreezeRule *rule = &sema->freezes.data[i];
-    bool hit = false;
-    for (uint32_t k = 0; k < names->count; k++) {
-      if (!in_scope(rule->scope, rule->pattern, names->data[k].name)) continue;
-      sema->graph->params.data[names->data[k].param].frozen = hit = true;
-    }
-    note_match(sema, &matched, rule->span, hit);
+    note_match(sema, &matched, rule->span, apply_freeze(sema->graph, &sorted, rule));
   }
   for (uint32_t i = 0; i < sema->freezes.count; i++) {
     const FreezeRule *rule = &sema->freezes.data[i];

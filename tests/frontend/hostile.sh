@@ -100,6 +100,23 @@ expect "3,000 members" "more than 200 terms"
 } > x.fsdp
 expect "a chain of 2,000 modules" "nest too deeply"
 
+# As many rules as modules: each looks at its own module only.
+cat > x.fsdp <<'MODEL'
+model m {
+  input x: float[batch, 8]
+  input y: float[batch, 8]
+  module f(x) {
+    init "a" zeros
+    freeze "b"
+    return linear(linear(x, 8) as a, 8) as b
+  }
+  freeze "nothing"
+  r = repeat 40000 f(x) as h
+  loss = mse(r, y)
+}
+MODEL
+expect "40,000 modules with rules" "matches no parameter"
+
 # 200 files, each using the next.
 for (( i = 0; i < 200; i++ )); do echo "use \"f$(( i + 1 )).fsdp\"" > "f$i.fsdp"; done
 echo 'use "f0.fsdp"' > x.fsdp
