@@ -139,7 +139,7 @@ static void write_constants(Text *out, const Policy *p) {
               (long long)w->accumulation);
   text_printf(out, "REDUCE_EACH_MICRO_BATCH = %s\n", reduces_each(p) || w->accumulation == 1 ? "True" : "False");
   text_printf(out, "PREFETCH = %lld  # units gathered ahead\n", (long long)p->plan->settings.prefetch);
-  text_printf(out, "COMPILE = %s  # each block\n", compiled(p) ? "True" : "False");
+  text_printf(out, "COMPILE = %s  # each module of UNITS\n", compiled(p) ? "True" : "False");
   text_printf(out, "PARAM_DTYPE, REDUCE_DTYPE = %s, %s\n", torch_dtype(recipe->compute), torch_dtype(recipe->reduce));
   text_printf(out, "STATE_DTYPE = %s  # of shards, their gradients and moments\n", torch_dtype(state_dtype(p)));
   text_printf(out, "OFFLOAD = %s  # shards, their gradients and moments in host memory; the optimizer runs there\n", offloads(p) ? "True" : "False");
@@ -148,10 +148,14 @@ static void write_constants(Text *out, const Policy *p) {
   for (uint32_t u = 1, b = 0; u < p->plan->units.count; b += p->plan->units.data[u++].blocks) {
     const PlannedUnit *unit = &p->plan->units.data[u];
     text_printf(out, "    ([");
-    write_names(out, p->blocks.data + b, unit->blocks);
+    if (unit->blocks) write_names(out, p->blocks.data + b, unit->blocks);
+    else write_names(out, unit->modules.data, unit->modules.count);
     text_printf(out, unit->reshard > 1 ? "], %d),\n" : unit->reshard ? "], True),\n" : "], False),\n", unit->reshard);
   }
-  text_printf(out, "]\nSELECTIVE = %s  # every second product and attention are kept, the rest runs again\n",
+  int32_t root = p->plan->units.data[0].reshard;
+  text_printf(out, root > 1 ? "]\nROOT_RESHARD = %d" : root ? "]\nROOT_RESHARD = True" : "]\nROOT_RESHARD = False", root);
+  text_printf(out, "  # what is in no unit; PyTorch before 2.8 keeps it gathered whatever this says\n");
+  text_printf(out, "SELECTIVE = %s  # every second product and attention are kept, the rest runs again\n",
               p->plan->settings.executor.selective == SELECTIVE_OPERATORS ? "True" : "False");
   text_printf(out, "CHECKPOINTED = [");
   const char *separator = "";
@@ -218,7 +222,7 @@ static const char torch_code[] =
     "                module.compile()\n"
     "        fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=reshard, **options)\n"
     "        units.append(modules[0])\n"
-    "    fully_shard(model, reshard_after_forward=False, **options)\n"
+    "    fully_shard(model, reshard_after_forward=ROOT_RESHARD, **options)\n"
     "    for i, unit in enumerate(units):\n"
     "        if PREFETCH > 1:\n"
     "            unit.set_modules_to_forward_prefetch(units[i + 1 : i + 1 + PREFETCH])\n"
@@ -259,8 +263,13 @@ static void write_torch(Text *out, Policy *p) {
 static void lose_units(Policy *p) {
   const PlanSettings *s = &p->plan->settings;
   uint32_t largest = 0, again = again_count(p);
-  for (uint32_t u = 1; u < p->plan->units.count; u++)
-    if (p->plan->units.data[u].blocks > largest) largest = p->plan->units.data[u].blocks;
+  bool apart = p->plan->units.data[0].reshard != 0;
+  for (uint32_t u = 1; u < p->plan->units.count; u++) {
+    uint32_t blocks = p->plan->units.data[u].blocks;
+    if (blocks > largest) largest = blocks;
+    apart |= !blocks;
+  }
+  if (apart) lose(p, "units outside of blocks, or a root that is resharded: all of it is the root, and kept (--to torch)");
   if (largest > 1) lose(p, arena_printf(p->arena, "units of up to %u blocks: every block becomes one (--wrap block)", largest));
   if (common_reshard(p) < 0) lose(p, "resharding that differs by unit, or to groups: all become resharded (--reshard yes or no)");
   if (s->executor.selective == SELECTIVE_OPERATORS)

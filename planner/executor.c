@@ -43,7 +43,7 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
 
 /* Groups that a unit is resharded to divide its shards. */
 static bool check_groups(DiagSink *sink, const ExecutorWorld *world, const ExecutorUnits *units) {
-  for (uint32_t u = 1; u < units->count; u++) {
+  for (uint32_t u = 0; u < units->count; u++) {
     int32_t reshard = units->data[u].reshard;
     if (reshard < 2 || world->shard == 1 || (reshard < (int32_t)world->shard && world->shard % (uint32_t)reshard == 0)) continue;
     Diag *diag = diag_error(sink, SPAN_NONE, "shards of %u ranks cannot be resharded to groups of %d", world->shard, reshard);

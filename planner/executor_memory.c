@@ -27,20 +27,35 @@ static ExecutorBytes states(const Model *m, const Sharding *s) {
   return bytes;
 }
 
-/* Gathered at once while units come and go: one more for each that is fetched further ahead; beside it the shards that come from the
- * host. */
-static double window_bytes(const Model *m, const Sharding *s) {
-  double live = fmax(1, m->profile->live_units + (double)s->prefetch - 1), fetched = s->offloads ? m->state / s->shard : 0;
-  return s->gathers ? live * (m->gathered + fetched) * s->biggest : 0;
+/* Gathered at once while this unit computes: what is fetched ahead, of its larger neighbour's size; itself, with FSDP2 in the buffer that
+ * it came in as well; beside them the shards that come from the host. */
+static double window_bytes(const Model *m, const Sharding *s, uint32_t u) {
+  double fetched = s->offloads ? m->state / s->shard : 0;
+  double before = u > 1 ? s->units[u - 1].numel : 0, after = u + 1 < s->unit_count ? s->units[u + 1].numel : 0;
+  double numel = (m->profile->live_units - 1) * s->units[u].numel + s->prefetch * fmax(before, after);
+  return s->gathers && u ? (m->gathered + fetched) * numel : 0;
 }
 
 /* By units up to `last`. */
 static double gathered_bytes(const Model *m, const Sharding *s, uint32_t last) {
-  return fmax(s->whole_bytes[last], window_bytes(m, s)) + s->partly_bytes[last];
+  return fmax(s->whole_bytes[last], window_bytes(m, s, last)) + s->partly_bytes[last];
 }
 
 static double root_bytes(const Model *m, const Sharding *s) {
-  return s->gathers || m->state > 2 ? m->gathered * m->parts[0].numel : 0;
+  return s->gathers || m->state > 2 ? m->gathered * s->units[0].numel : 0;
+}
+
+/* A head that is not the root's to keep: as forward ends PyTorch lets go of everything but what is kept for backward. */
+static bool lets_go(const Sharding *s) {
+  return s->gathers && (s->exit_apart || s->units[0].reshard != 0);
+}
+
+/* While the loss is computed. */
+static double loss_gathered_bytes(const Model *m, const Sharding *s) {
+  uint32_t last = s->unit_count - 1, groups = (uint32_t)s->units[0].reshard;
+  if (!lets_go(s)) return gathered_bytes(m, s, last) + root_bytes(m, s);
+  double root = groups == 0 ? 1 : groups > 1 && groups < s->shard ? 1.0 / groups : 0; /* its share that is kept */
+  return s->whole_bytes[last] + s->partly_bytes[last] + root * root_bytes(m, s);
 }
 
 static double saved_bytes(const Model *m) {
@@ -52,19 +67,29 @@ static double saved_bytes(const Model *m) {
 /* Values computed again and gradients of activations (6 d + 4 f) in the worst block's backward. */
 static double working_bytes(const Model *m) {
   double most = 0;
-  for (uint32_t p = 1; p < m->part_count; p++) {
+  for (uint32_t p = 1; p <= m->block_count; p++) {
     const Part *part = &m->parts[p];
     if (part->backs) most = fmax(most, fmax(0, part->whole - part->saved) + 3 * part->width + 2 * part->widest);
   }
   return most;
 }
 
+/* As the head's backward begins: the logits and their gradient, which a loss may hold in one. */
+static double logits_bytes(const Model *m) {
+  return fmin(model_loss(m).held, 2 * m->element) * m->logits;
+}
+
+/* Of the unit after this one, whose reduction may not be over. */
+static double sent_bytes(const Model *m, const Sharding *s, uint32_t u) {
+  return u + 1 < s->unit_count ? m->wire * s->units[u + 1].gradient_numel : 0;
+}
+
 /* What the allocator sees of a unit's gradients and of what is sent of them, and of the root's, in one pass; not all of it at once. */
-static double unreduced_unit_bytes(const Model *m, const Sharding *s) {
-  double biggest = s->biggest_gradient;
+static double unreduced_unit_bytes(const Model *m, const Sharding *s, uint32_t u) {
+  double own = (m->gathered + m->wire) * (u ? s->units[u].gradient_numel : 0);
   if (!s->scatters && !s->offloads) return 0;
-  if (!s->reduce_each) return (m->gathered + m->wire) * biggest; /* gradients are where they accumulate */
-  return (m->gathered + 2 * m->wire) * biggest + (m->gathered + m->wire) * m->parts[0].gradient_numel;
+  if (!s->reduce_each) return own; /* gradients are where they accumulate */
+  return own + sent_bytes(m, s, u) + (m->gathered + m->wire) * s->units[0].gradient_numel;
 }
 
 /* Gradients that earlier micro-batches left; negative: none, they appear as backward goes. */
@@ -74,8 +99,8 @@ static double old_gradients(const Model *m, const Sharding *s, const ExecutorByt
 }
 
 /* The only gradient of the root that is there before the blocks'. */
-static double head_numel(const Model *m) {
-  const GraphOp *head = m->head >= 0 ? &m->graph->ops.data[m->head] : NULL;
+static double head_numel(const Model *m, const Sharding *s) {
+  const GraphOp *head = m->head >= 0 && !s->exit_apart ? &m->graph->ops.data[m->head] : NULL;
   if (!head || head->weight < 0 || !m->graded[head->weight]) return 0;
   const Shape *shape = &m->graph->params.data[head->weight].shape;
   return (double)shape_rows(shape, 1) * (double)shape_cols(shape);
@@ -102,33 +127,54 @@ static void consider(Backward *b, double unreduced, double activations, double g
   if (executor_bytes_total(&now) > executor_bytes_total(&b->most)) b->most = now;
 }
 
+/* Beside what is kept: in a block's backward its working set, in the head's the logits. */
+static double beside_bytes(const Model *m, uint32_t part, double working) {
+  if (model_is_block(m, (int32_t)part)) return working;
+  return part ? logits_bytes(m) : 0;
+}
+
 /* As a block's backward begins everything of it is still kept; as its unit's ends its gradients are there, what is sent of them, and
  * what is still sent of the one before. */
 static void consider_unit(Backward *b, uint32_t u, double *saved, double working) {
   const Sharding *s = b->s;
   const Model *m = b->m;
   bool at_once = s->reduce_each && (s->scatters || s->offloads);
-  double head = m->gathered * head_numel(m), sent = u + 1 < s->unit_count ? m->wire * s->units[u + 1].gradient_numel : 0,
-         own = (m->gathered + m->wire) * s->units[u].gradient_numel, gathered = gathered_bytes(m, s, u);
+  double head = m->gathered * head_numel(m, s), sent = sent_bytes(m, s, u);
+  double own = (m->gathered + m->wire) * s->units[u].gradient_numel, gathered = gathered_bytes(m, s, u);
   for (uint32_t p = s->units[u].end; p-- > s->units[u].first && m->parts[p].backs;) {
-    consider(b, at_once ? head + sent : unreduced_unit_bytes(m, s), *saved + working, gathered);
+    consider(b, at_once ? head + sent : unreduced_unit_bytes(m, s, u), *saved + beside_bytes(m, p, working), gathered);
     *saved -= m->parts[p].saved;
-    b->produced += m->parts[p].gradient_numel;
+    b->produced += model_is_block(m, (int32_t)p) ? m->parts[p].gradient_numel : s->units[u].gradient_numel;
   }
   if (at_once) consider(b, head + sent + own, *saved, gathered);
 }
 
-/* Backward from the last block to the lowest that a gradient passes through, if any does: saved bytes fall, gradients grow, kept units
- * go. The root's gradients leave last. */
+/* Kept by what the root computes. */
+static double root_saved(const Model *m, const Sharding *s) {
+  return (s->entry_apart ? 0 : m->parts[0].saved) + (s->exit_apart ? 0 : m->parts[m->part_count - 1].saved);
+}
+
+/* Backward from the last unit to the lowest that a gradient passes through, if any does: saved bytes fall, gradients grow, kept units
+ * go. The root's gradients leave last; one that was let go is back before the head's backward. */
 static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double saved) {
   Backward b = {.m = m, .s = s, .all = all, .old = old_gradients(m, s, all)};
-  double working = working_bytes(m), root = m->parts[0].gradient_numel;
+  double working = working_bytes(m), root = s->units[0].gradient_numel;
+  if (lets_go(s) && !s->exit_apart) consider(&b, 0, saved + logits_bytes(m), gathered_bytes(m, s, s->unit_count - 1));
   for (uint32_t u = s->unit_count; u-- > 1;) consider_unit(&b, u, &saved, working);
   bool apart = s->scatters || s->offloads;
-  double sent = s->unit_count > 1 ? m->wire * s->units[1].gradient_numel : 0;
   b.produced += apart ? 0 : root;
-  consider(&b, apart ? (m->gathered + m->wire) * root + sent : 0, m->parts[0].saved, 0);
+  consider(&b, apart ? (m->gathered + m->wire) * root + sent_bytes(m, s, 0) : 0, root_saved(m, s), 0);
   return b.most;
+}
+
+/* Of backward's units: the most that does not reuse what forward held. */
+static double transient_bytes(const Model *m, const Sharding *s) {
+  double window = 0, unreduced = unreduced_unit_bytes(m, s, 0);
+  for (uint32_t u = 1; u < s->unit_count; u++) {
+    window = fmax(window, window_bytes(m, s, u));
+    unreduced = fmax(unreduced, unreduced_unit_bytes(m, s, u));
+  }
+  return working_bytes(m) + window + unreduced;
 }
 
 static Peaks peaks(const Model *m, const Sharding *s) {
@@ -136,13 +182,13 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   ExecutorBytes all = states(m, s);
   double saved = saved_bytes(m);
   if (executor->offload & TRAINER_OFFLOADS_RESIDUAL)
-    for (uint32_t p = 1; p < m->part_count; p++) saved -= m->parts[p].width;
+    for (uint32_t p = 1; p <= m->block_count; p++) saved -= m->parts[p].width;
   Peaks out = {.forward = all, .update = all};
   out.forward.gradients = fmax(0, old_gradients(m, s, &all));
   out.forward.activations = saved + model_loss(m).held * m->logits;
-  out.forward.gathered = gathered_bytes(m, s, s->unit_count - 1) + root_bytes(m, s);
+  out.forward.gathered = loss_gathered_bytes(m, s);
   out.backward = backward_peak(m, s, &all, saved);
-  out.transient = working_bytes(m) + window_bytes(m, s) + unreduced_unit_bytes(m, s);
+  out.transient = transient_bytes(m, s);
   if (executor->update_in_backward) out.update.gradients = 0; /* each is used and gone as it appears */
   if (!executor->update_in_backward && !s->offloads)
     out.update.optimizer += executor_update_held(model_update(m), m->state) * m->updated_numel / s->shard;

@@ -38,26 +38,29 @@ static int32_t block_module(const Graph *graph, int32_t op) {
 static void find_parts(Arena *arena, Model *m) {
   const Graph *graph = m->graph;
   int32_t *part_of_module = ARENA_ARRAY(arena, int32_t, graph->modules.count);
-  m->parts = ARENA_ARRAY(arena, Part, graph->modules.count + 1);
-  m->parts[0].name = "root";
-  m->part_count = 1;
-  m->last_block_op = -1;
-  for (uint32_t i = 0; i < graph->ops.count; i++) {
-    int32_t module = m->settings->wrap == WRAP_WHOLE ? -1 : block_module(graph, (int32_t)i);
+  int32_t last_block_op = -1;
+  m->parts = ARENA_ARRAY(arena, Part, graph->modules.count + 2);
+  m->first_block_op = (int32_t)graph->ops.count;
+  for (int32_t i = 0; i < (int32_t)graph->ops.count; i++) {
+    int32_t module = m->settings->wrap == WRAP_WHOLE ? -1 : block_module(graph, i);
     if (module >= 0 && !part_of_module[module]) {
-      m->parts[m->part_count].name = graph->modules.data[module].name;
-      part_of_module[module] = (int32_t)m->part_count++;
+      part_of_module[module] = (int32_t)++m->block_count;
+      m->parts[m->block_count].name = graph->modules.data[module].name;
     }
     m->part_of[i] = module >= 0 ? part_of_module[module] : 0;
-    if (module >= 0) m->last_block_op = (int32_t)i;
+    if (module < 0) continue;
+    if (last_block_op < 0) m->first_block_op = i;
+    last_block_op = i;
   }
+  m->part_count = m->block_count + 2;
+  for (uint32_t i = (uint32_t)(last_block_op + 1); i < graph->ops.count; i++) m->part_of[i] = (int32_t)m->block_count + 1;
 }
 
 /* --- what learns ---------------------------------------------------------------------------------------- */
 
 static Part *part_of_param(const Model *m, const GraphParam *param) {
   int32_t first = m->part_of[param->first_op];
-  return &m->parts[first == m->part_of[param->last_op] ? first : 0];
+  return &m->parts[model_is_block(m, first) && first == m->part_of[param->last_op] ? first : 0];
 }
 
 /* A flat unit (FSDP1) has one gradient for all of it where any of it learns; else what is frozen has none. */
@@ -140,7 +143,7 @@ static void heed_rule(Model *m, const CheckpointRule *rule) {
   for (uint32_t i = 0; i < m->graph->ops.count; i++) {
     if (m->part_of[i] != part) {
       part = m->part_of[i];
-      whole = part > 0 && components(m->parts[part].name) >= depth;
+      whole = model_is_block(m, part) && components(m->parts[part].name) >= depth;
       hit = whole && path_matches(rule->pattern, m->parts[part].name);
     }
     if (whole ? hit : path_matches(rule->pattern, m->graph->ops.data[i].name)) m->again[i] = rule->recompute;
@@ -154,17 +157,17 @@ static void choose_again(Model *m) {
   uint32_t products = 0;
   for (uint32_t i = 0; i < m->graph->ops.count; i++) {
     const GraphOp *op = &m->graph->ops.data[i];
-    bool again = m->part_of[i] > 0 && m->settings->checkpoint == CHECKPOINT_FULL;
+    bool block = model_is_block(m, m->part_of[i]), again = block && m->settings->checkpoint == CHECKPOINT_FULL;
     if (m->part_of[i] != part) products = 0;
     part = m->part_of[i];
     if (op->kind == LAYER_LINEAR) products++;
-    if (part > 0 && executor->selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL)
+    if (block && executor->selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL)
       again = op->kind == LAYER_LINEAR ? products % 2 == 0 : op->kind != LAYER_ATTENTION;
-    if (part > 0 && executor->selective == SELECTIVE_BLOCKS) again = part % 2 == 1;
+    if (block && executor->selective == SELECTIVE_BLOCKS) again = part % 2 == 1;
     m->again[i] = again;
   }
   for (uint32_t r = 0; r < m->settings->checkpoints.count; r++) heed_rule(m, &m->settings->checkpoints.data[r]);
-  for (uint32_t p = 1; p < m->part_count; p++) m->parts[p].again = true;
+  for (uint32_t p = 1; p <= m->block_count; p++) m->parts[p].again = true;
   for (uint32_t i = 0; i < m->graph->ops.count; i++)
     if (!m->again[i]) m->parts[m->part_of[i]].again = false;
 }
@@ -252,7 +255,7 @@ static void keep_tensors(Model *m, uint32_t index) {
   /* The policy keeps its products' outputs, needed or not. */
   bool policy =
       m->settings->executor.selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL;
-  if (policy && part > 0 && op->kind == LAYER_LINEAR && !m->again[index]) need(m, part, op->output);
+  if (policy && model_is_block(m, part) && op->kind == LAYER_LINEAR && !m->again[index]) need(m, part, op->output);
   double extra = extra_kept(m, op), expanded = expanded_kept(m, op);
   m->parts[part].whole += extra + expanded;
   if (!m->again[index]) m->parts[part].saved += extra + (expands_again(m, op) ? 0 : expanded);
@@ -262,7 +265,7 @@ static void keep_tensors(Model *m, uint32_t index) {
 static void keep_block_inputs(Model *m) {
   for (uint32_t i = 0; i < m->graph->ops.count; i++) {
     const GraphOp *op = &m->graph->ops.data[i];
-    bool runs_again = m->part_of[i] > 0 && m->again[i] && m->parts[m->part_of[i]].backs;
+    bool runs_again = model_is_block(m, m->part_of[i]) && m->again[i] && m->parts[m->part_of[i]].backs;
     for (int32_t k = 0; k < op->input_count && runs_again; k++) {
       int32_t tensor = base_of(m->graph, op->inputs[k]), producer = m->producer[tensor];
       if (producer >= 0 && m->part_of[producer] != m->part_of[i]) need(m, m->part_of[i], tensor);
@@ -356,13 +359,8 @@ static void describe_op(Model *m, uint32_t i) {
   Part *part = &m->parts[m->part_of[i]];
   double forward, backward, out = m->element * numel_of(m, op->output);
   time_op(m, op, &forward, &backward);
-  if (m->part_of[i] == 0 && (int32_t)i > m->last_block_op) {
-    part->head_forward += forward;
-    part->head_backward += backward;
-  } else {
-    part->forward += forward;
-    part->backward += backward;
-  }
+  part->forward += forward;
+  part->backward += backward;
   if (m->again[i] && (m->rerun[i] || (part->again && part->backs && !m->profile->stops_early))) {
     part->recompute += forward;
     part->operators_again++;
@@ -388,6 +386,7 @@ static void describe(Arena *arena, Model *m) {
   find_parts(arena, m);
   find_tensors(m);
   find_params(m);
+  units_find_outside(arena, m);
   find_flows(m);
   choose_again(m);
   keep_block_inputs(m);

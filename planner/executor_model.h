@@ -1,18 +1,17 @@
-/* Owns: what one policy costs under one executor, as the parts of executor.c hand it on: the graph becomes blocks with times and
- * kept bytes (executor_model.c), blocks become units and a step's timeline (executor_step.c) and its peaks (executor_memory.c).
+/* Owns: what one policy costs under one executor, as the parts of executor.c hand it on: the graph becomes parts with times and
+ * kept bytes (executor_model.c), parts become units (executor_units.c), these a step's timeline (executor_step.c) and its peaks (executor_memory.c).
  * Nobody else includes this. */
 #ifndef FSDPC_PLANNER_EXECUTOR_MODEL_H
 #define FSDPC_PLANNER_EXECUTOR_MODEL_H
 
 #include "planner/executor.h"
 
-/* What one block costs on one micro-batch; part 0 is the root: what lies outside of all blocks. */
+/* What one block costs on one micro-batch. Part 0 is what comes before the blocks (and between), the last part what comes after. */
 typedef struct Part {
   const char *name;
-  double numel;                        /* parameters */
+  double numel;                        /* parameters; of part 0: all that lie outside of blocks, on whichever side */
   double gradient_numel, updated_numel; /* of these such as get a gradient; such as learn */
   double forward, backward, recompute; /* ns */
-  double head_forward, head_backward;  /* of the root: what follows the blocks */
   double operators, operators_back, operators_again; /* issued in one forward; in backward; there to recompute */
   double saved;                        /* bytes kept from forward to backward */
   double whole;                        /* what would be kept without recompute: held while the block's backward runs */
@@ -21,15 +20,25 @@ typedef struct Part {
   bool backs;                          /* a gradient passes through it */
 } Part;
 
-/* Neighbouring blocks that are gathered and reduced together; unit 0 is the root. */
+/* Parameters of one layer outside of blocks. */
+typedef struct Outside {
+  const char *module; /* "norm" */
+  unsigned sides;     /* SIDE_ bits */
+  double numel, gradient_numel;
+} Outside;
+
+enum { SIDE_BEFORE = 1, SIDE_AFTER = 2, SIDE_ELSE = 4 }; /* of the blocks; between them, or in one as well */
+
+/* Gathered and reduced together: neighbouring blocks, or what a rule names of one side of them. Unit 0 is the root: what is left. */
 typedef struct ExecutorUnit {
-  uint32_t first, end; /* parts */
+  uint32_t first, end; /* parts that wait for it; of the root without those after the blocks */
+  int32_t rule;        /* of the settings' units, -1: none */
   double numel, gradient_numel;
   int32_t reshard; /* after forward: 0 kept gathered, 1 back to the shards, N > 1 to groups of N ranks */
 } ExecutorUnit;
 
 typedef struct ExecutorUnits {
-  ExecutorUnit *data; /* 0 is the root */
+  ExecutorUnit *data; /* 0 is the root, then in the order of forward */
   uint32_t count;
 } ExecutorUnits;
 
@@ -54,10 +63,11 @@ typedef struct Model {
   bool *again;          /* by op: computed again in backward */
   bool *rerun;          /* by op: again, and somebody needs it */
   bool *kept, *counted; /* by base tensor: saved; saved if nothing were recomputed */
-  Part *parts;          /* [part_count], 0 is the root */
-  uint32_t part_count;
-  int32_t head; /* op: the product that yields the logits, or -1 */
-  int32_t last_block_op;
+  Part *parts;          /* [part_count], blocks 1 .. block_count */
+  uint32_t part_count, block_count;
+  VEC(Outside) outside;
+  int32_t first_block_op; /* op_count: none */
+  int32_t head;           /* op: the product that yields the logits, or -1 */
   double numel, gradient_numel, updated_numel; /* of all parts */
   double logits, logit_width;
   double flops; /* of products and attention on one micro-batch, both passes, nothing again */
@@ -75,9 +85,9 @@ typedef struct Sharding {
   uint32_t prefetch; /* units gathered ahead of the one that computes */
   const ExecutorUnit *units; /* [unit_count], 0 is the root */
   uint32_t unit_count;
+  bool entry_apart, exit_apart; /* units of their own before the blocks, after them; else the root */
   double *gather_ns, *regather_ns, *reduce_ns; /* by unit, 0: nothing to do */
   double *whole_bytes, *partly_bytes; /* up to a unit, kept gathered between forward and backward: by each rank, by groups */
-  double biggest, biggest_gradient;   /* elements of a unit, the root aside */
   double *fetch_ns, *refetch_ns, *store_ns;    /* of its shards before a gather, in forward and in backward; of its gradients */
 } Sharding;
 
@@ -88,7 +98,15 @@ void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, 
 LossHabit model_loss(const Model *model);
 UpdateKind model_update(const Model *model);
 
-/* False with a diagnostic when units by hand are none that an executor can gather. Reads the blocks' names and sizes only. */
+static inline bool model_is_block(const Model *m, int32_t part) {
+  return part > 0 && part <= (int32_t)m->block_count;
+}
+
+/* Fills m->outside, after parts and what gets a gradient are known. */
+void units_find_outside(Arena *arena, Model *m);
+/* Of the settings' units the first that names this path, or -1. */
+int32_t units_rule(const Model *model, const char *path);
+/* False with a diagnostic when units by hand are none that an executor can gather. Reads names and sizes only. */
 bool units_find(Arena *arena, DiagSink *sink, const Model *model, ExecutorUnits *out);
 void sharding_open(Arena *arena, const Model *model, const ExecutorWorld *world, const ExecutorUnits *units, Sharding *out);
 /* No step of this model takes less than its compute and, on a host, its optimizer. */

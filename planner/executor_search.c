@@ -247,6 +247,17 @@ static void list_relaxations(Arena *arena, const Graph *graph, const PlannerOpti
 
 /* --- the door ------------------------------------------------------------------------------------------------------------- */
 
+/* Modules outside of blocks, unless they are the root. */
+static void describe_modules(Arena *arena, const Model *model, const ExecutorUnit *unit, PlannedUnit *out) {
+  out->name = out->last = model->settings->units.data[unit->rule].name;
+  for (uint32_t i = 0; i < model->outside.count; i++) {
+    const char *module = model->outside.data[i].module;
+    if (units_rule(model, module) != unit->rule) continue;
+    if (!out->modules.count || strcmp(out->modules.data[out->modules.count - 1], module))
+      vec_push(arena, &out->modules, arena_strndup(arena, module, strlen(module)));
+  }
+}
+
 static void list_units(Arena *arena, const Hunt *h, const GridPoint *point, ExecutorPlan *out) {
   Model model;
   Sharding sharding;
@@ -254,13 +265,15 @@ static void list_units(Arena *arena, const Hunt *h, const GridPoint *point, Exec
   sharding_open(h->scratch[0], &model, &out->world, &h->units[point->at[AXIS_UNITS]][point->at[AXIS_RESHARD]], &sharding);
   for (uint32_t u = 0; u < sharding.unit_count; u++) {
     const ExecutorUnit *unit = &sharding.units[u];
-    PlannedUnit planned = {.name = model.parts[unit->first].name,
-                           .last = model.parts[unit->end - 1].name,
-                           .blocks = u ? unit->end - unit->first : 0,
+    bool blocks = model_is_block(&model, (int32_t)unit->first);
+    PlannedUnit planned = {.name = blocks ? model.parts[unit->first].name : "root",
+                           .last = blocks ? model.parts[unit->end - 1].name : "root",
+                           .blocks = blocks ? unit->end - unit->first : 0,
                            .numel = unit->numel,
                            .reshard = unit->reshard,
                            .gather_bytes = sharding.gathers ? model.gathered * unit->numel : 0,
                            .gather_ns = (sharding.gather_ns[u] + sharding.regather_ns[u]) * (double)out->world.accumulation};
+    if (u && !blocks) describe_modules(arena, &model, unit, &planned);
     vec_push(arena, &out->units, planned);
   }
 }

@@ -32,10 +32,11 @@ typedef struct RunnerUp {
   const char *lost; /* why: "recompute +1.2 s", "needs 81 GiB" */
 } RunnerUp;
 
-/* As it is gathered: blocks first .. last, or the root, which is what lies outside of all blocks. */
+/* As it is gathered: blocks first .. last; or modules before the blocks or after them; or the root, which is what is left. */
 typedef struct PlannedUnit {
   const char *name, *last;
-  uint32_t blocks; /* 0: the root */
+  uint32_t blocks;           /* 0: the root, or modules outside of blocks */
+  VEC(const char *) modules; /* of such a unit, in order */
   double numel;
   int32_t reshard;                /* as PlanSettings.reshard */
   double gather_bytes, gather_ns; /* of the gathered unit; over the whole step */

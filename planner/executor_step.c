@@ -1,69 +1,8 @@
-/* Owns: executor_model.h's units and timeline: which blocks are gathered together, what crosses the links, and the order of an
- * FSDP step on one compute and one communication queue. */
+/* Owns: executor_model.h's communication and timeline: what crosses the links, and the order of an FSDP step on one compute and one
+ * communication queue. */
 #include "planner/executor_model.h"
 
 #include <math.h>
-
-/* --- units ---------------------------------------------------------------------------------------------------------------- */
-
-static bool names_block(const Model *m, const UnitRule *rule, uint32_t part) {
-  for (uint32_t i = 0; i < rule->patterns.count; i++)
-    if (path_matches(rule->patterns.data[i], m->parts[part].name)) return true;
-  return false;
-}
-
-static int32_t rule_of(const Model *m, uint32_t part) {
-  for (uint32_t r = 0; r < m->settings->units.count; r++)
-    if (names_block(m, &m->settings->units.data[r], part)) return (int32_t)r;
-  return -1;
-}
-
-static int32_t reshard_of(const Model *m, int32_t rule, bool last) {
-  if (rule >= 0 && m->settings->units.data[rule].reshard != SETTING_AUTO) return m->settings->units.data[rule].reshard;
-  if (m->settings->strategy == STRATEGY_SHARD_GRAD_OP) return 0;
-  if (m->settings->reshard != SETTING_AUTO) return m->settings->reshard;
-  return last && m->profile->keep_last ? 0 : 1;
-}
-
-/* A unit by hand must hold neighbours, and nothing smaller than a block. */
-static bool check_rules(DiagSink *sink, const Model *m, const int32_t *rules) {
-  uint32_t errors = sink->errors;
-  for (uint32_t r = 0; r < m->settings->units.count; r++) {
-    const UnitRule *rule = &m->settings->units.data[r];
-    uint32_t runs = 0;
-    for (uint32_t p = 1; p < m->part_count; p++)
-      runs += rules[p] == (int32_t)r && rules[p - 1] != (int32_t)r;
-    if (runs == 1) continue;
-    Diag *diag = diag_error(sink, rule->span, runs ? "unit \"%s\" holds blocks that are not neighbours" : "unit \"%s\" holds no whole block",
-                            rule->name);
-    diag_help(diag, "%s gathers neighbouring blocks together, and what lies outside of all blocks as its root; list blocks such as \"%s\"",
-              executor_name(m->settings->executor.id), m->part_count > 1 ? m->parts[1].name : "h.0");
-  }
-  return sink->errors == errors;
-}
-
-bool units_find(Arena *arena, DiagSink *sink, const Model *m, ExecutorUnits *s) {
-  int32_t *rules = ARENA_ARRAY(arena, int32_t, m->part_count);
-  rules[0] = -1;
-  for (uint32_t p = 1; p < m->part_count; p++) rules[p] = rule_of(m, p);
-  if (!check_rules(sink, m, rules)) return false;
-  s->data = ARENA_ARRAY(arena, ExecutorUnit, m->part_count);
-  s->data[0] = (ExecutorUnit){.end = 1, .numel = m->parts[0].numel, .gradient_numel = m->parts[0].gradient_numel};
-  s->count = 1;
-  double least = m->settings->wrap == WRAP_SIZE ? (double)m->settings->wrap_numel : 0;
-  for (uint32_t p = 1; p < m->part_count; p++) {
-    ExecutorUnit *unit = &s->data[s->count - 1];
-    bool joins = s->count > 1 && rules[p] == rules[p - 1] && (rules[p] >= 0 || unit->numel < least);
-    if (!joins) s->data[s->count++] = (ExecutorUnit){.first = p, .reshard = rules[p]};
-    unit = &s->data[s->count - 1];
-    unit->end = p + 1;
-    unit->numel += m->parts[p].numel;
-    unit->gradient_numel += m->parts[p].gradient_numel;
-  }
-  for (uint32_t u = 1; u < s->count; u++)
-    s->data[u].reshard = reshard_of(m, rules[s->data[u].first], u + 1 == s->count);
-  return true;
-}
 
 /* --- communication -------------------------------------------------------------------------------------------------------- */
 
@@ -91,10 +30,10 @@ static double reduce_ns(const Model *m, const Sharding *s, double numel) {
   return slowed(m, ns);
 }
 
-/* In backward, from the group that kept it; the root stays gathered. */
+/* In backward, from the group that kept it. */
 static double regather_ns(const Model *m, const Sharding *s, uint32_t u) {
   const ExecutorUnit *unit = &s->units[u];
-  if (u == 0 || unit->reshard == 0) return 0;
+  if (unit->reshard == 0) return 0;
   bool partly = unit->reshard > 1 && (uint32_t)unit->reshard < s->shard;
   return gather_ns(m, s, unit->numel, partly ? (uint32_t)unit->reshard : s->shard);
 }
@@ -113,9 +52,9 @@ static void time_units(const Model *m, Sharding *s) {
     bool reduced_alike = alike && s->units[u - 1].gradient_numel == unit->gradient_numel;
     s->reduce_ns[u] = reduced_alike ? s->reduce_ns[u - 1] : s->world->ranks > 1 ? reduce_ns(m, s, unit->gradient_numel) : 0;
     bool same = alike && s->units[u - 1].reshard == unit->reshard;
-    s->regather_ns[u] = same ? s->regather_ns[u - 1] : unit->reshard == 1 && u ? s->gather_ns[u] : regather_ns(m, s, u);
+    s->regather_ns[u] = same ? s->regather_ns[u - 1] : unit->reshard == 1 ? s->gather_ns[u] : regather_ns(m, s, u);
     s->fetch_ns[u] = link_ns(m, s, unit->numel);
-    s->refetch_ns[u] = u && unit->reshard == 1 ? s->fetch_ns[u] : 0; /* groups keep theirs on the device */
+    s->refetch_ns[u] = unit->reshard == 1 ? s->fetch_ns[u] : 0; /* groups keep theirs on the device */
     s->store_ns[u] = link_ns(m, s, unit->gradient_numel);
   }
 }
@@ -127,8 +66,6 @@ static void size_units(const Model *m, Sharding *s) {
     bool whole = s->gathers && unit->reshard == 0, partly = s->gathers && unit->reshard > 1 && (uint32_t)unit->reshard < s->shard;
     s->whole_bytes[u] = s->whole_bytes[u - 1] + (whole ? m->gathered * unit->numel : 0);
     s->partly_bytes[u] = s->partly_bytes[u - 1] + (partly ? m->gathered * unit->numel / unit->reshard : 0);
-    s->biggest = fmax(s->biggest, unit->numel);
-    s->biggest_gradient = fmax(s->biggest_gradient, unit->gradient_numel);
   }
 }
 
@@ -153,7 +90,9 @@ void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, con
                     .reduce_each = each || world->accumulation == 1,
                     .prefetch = prefetch == SETTING_AUTO ? 1 : (uint32_t)prefetch,
                     .units = units->data,
-                    .unit_count = units->count};
+                    .unit_count = units->count,
+                    .entry_apart = units->count > 1 && units->data[1].first == 0,
+                    .exit_apart = units->count > 1 && units->data[units->count - 1].end == m->part_count};
   out->gather_ns = ARENA_ARRAY(arena, double, out->unit_count);
   out->regather_ns = ARENA_ARRAY(arena, double, out->unit_count);
   out->reduce_ns = ARENA_ARRAY(arena, double, out->unit_count);
@@ -198,7 +137,7 @@ static void compute(Clocks *c, double ready, double ns) {
 /* A block takes the longer of host and device; hooks run once a unit. */
 static double hosted(const Model *m, const Sharding *s, const Part *part, double device, double operators, bool hooks) {
   double host = operators * m->profile->host_op_ns + (hooks && s->world->ranks > 1 ? m->profile->host_unit_ns : 0);
-  return part == m->parts ? device : fmax(device, host);
+  return model_is_block(m, (int32_t)(part - m->parts)) ? fmax(device, host) : device;
 }
 
 /* Around a unit's collectives on the compute stream, in each pass: what is gathered and what is reduced. */
@@ -249,6 +188,11 @@ static int32_t limited(const Ahead *ahead, int32_t unit) {
   return ahead->step > 0 ? (unit < last ? unit : last) : (unit > last ? unit : last);
 }
 
+static const Part *head_part(const Model *m) {
+  return &m->parts[m->part_count - 1];
+}
+
+/* Units in order; the head where it is the root's. A root that nothing waits for is copied all the same. */
 static void run_forward(const Model *m, const Sharding *s, Clocks *c, double *ready) {
   Ahead ahead = {ready, s->fetch_ns, s->gather_ns, -1, (int32_t)s->unit_count, 1};
   int32_t depth = (int32_t)s->prefetch;
@@ -258,12 +202,14 @@ static void run_forward(const Model *m, const Sharding *s, Clocks *c, double *re
     if (ahead.issued < u) gather_until(c, &ahead, c->compute, u);
     double start = fmax(c->compute, ready[u]);
     gather_until(c, &ahead, start, limited(&ahead, u + depth));
+    if (unit->first == unit->end) compute(c, ready[u], copies_ns(m, s, unit, true, true));
     for (uint32_t p = unit->first; p < unit->end; p++) {
       const Part *part = &m->parts[p];
       double copies = p == unit->first ? copies_ns(m, s, unit, true, true) : 0;
       compute(c, ready[u], hosted(m, s, part, part->forward + copies, part->operators, p == unit->first));
     }
   }
+  if (!s->exit_apart) compute(c, c->compute, head_part(m)->forward);
 }
 
 static void block_backward(const Model *m, const Sharding *s, Clocks *c, const ExecutorUnit *unit, uint32_t p, double ready,
@@ -283,16 +229,16 @@ static bool unit_backs(const Model *m, const ExecutorUnit *unit) {
   return false;
 }
 
-/* The head's two passes, then blocks from last to first; a unit's reduction goes out as it ends. Units below all that learns are not
- * visited, but PyTorch gathers ahead without knowing where backward ends. */
+/* The root is back before all others if it was let go. Then the units from last to first; a unit's reduction goes out as it ends. Units
+ * below all that learns are not visited, but PyTorch gathers ahead without knowing where backward ends. */
 static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *ready, unsigned does) {
   bool reduces = does & REDUCES, adds = does & ADDS;
-  const Part *root = &m->parts[0];
+  const ExecutorUnit *root = &s->units[0];
   int32_t last = (int32_t)s->unit_count - 1, depth = (int32_t)s->prefetch;
   Ahead ahead = {ready, s->refetch_ns, s->regather_ns, last + 1, 0, -1};
-  compute(c, c->compute, root->head_forward);
+  double root_ready = issue(c, c->compute, s->refetch_ns[0], s->regather_ns[0]);
   if (last > 0) gather_until(c, &ahead, c->compute, limited(&ahead, last + 1 - depth));
-  compute(c, c->compute, root->head_backward);
+  compute(c, root_ready, (s->exit_apart ? 0 : head_part(m)->backward) + copies_ns(m, s, root, root->reshard != 0, false));
   for (int32_t u = last; u > 0; u--) {
     const ExecutorUnit *unit = &s->units[u];
     if (!unit_backs(m, unit)) continue;
@@ -302,7 +248,7 @@ static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *r
     for (uint32_t p = unit->end; p-- > unit->first;) block_backward(m, s, c, unit, p, ready[u], reduces);
     if (reduces) reduce(m, s, c, (uint32_t)u, adds);
   }
-  compute(c, c->compute, root->backward);
+  if (!s->entry_apart) compute(c, c->compute, m->parts[0].backward);
   if (reduces) reduce(m, s, c, 0, adds);
 }
 
@@ -325,10 +271,15 @@ static double hybrid_contention(const Model *m, const Sharding *s, double numel)
   return (within * cluster->contention + across * far_contention(m, inside, across)) / (within + across);
 }
 
+/* Of the first block. */
+static uint32_t block_unit(const Sharding *s) {
+  return s->entry_apart ? 2 : 1;
+}
+
 /* Compute lost for a second of communication, by what a block sends. */
 static double contention_of(const Model *m, const Sharding *s) {
   const ExecutorWorld *w = s->world;
-  double numel = s->unit_count > 1 ? s->units[1].numel : s->units[0].numel;
+  double numel = s->units[m->block_count ? block_unit(s) : 0].numel;
   if (w->ranks <= w->ranks_per_node || numel <= 0) return m->cluster->contention;
   if (s->gathers && s->shard <= w->ranks_per_node) return hybrid_contention(m, s, numel);
   Collective kind = s->gathers ? COLLECTIVE_GATHER : COLLECTIVE_ALLREDUCE;
@@ -382,7 +333,7 @@ double step_floor_ns(const Model *m, const Sharding *s) {
   double ns = 0;
   for (uint32_t p = 0; p < m->part_count; p++) {
     const Part *part = &m->parts[p];
-    ns += part->forward + part->backward + part->recompute + part->head_forward + part->head_backward;
+    ns += part->forward + part->backward + part->recompute;
   }
   return (double)s->world->accumulation * ns + (s->offloads ? host_update_ns(m, s) : 0);
 }
@@ -410,16 +361,16 @@ void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPredi
   out->update_ns = update_ns(m, s);
   out->step_ns = straggled(m, s, with + quiet + out->update_ns);
   out->exposed_ns = exposed;
-  out->head_ns = m->parts[0].head_forward + m->parts[0].head_backward;
+  out->head_ns = head_part(m)->forward + head_part(m)->backward;
   double tokens = fmax((double)graph_sample_tokens(m->graph), 1); /* where there are none, samples */
   out->tokens_per_s_per_rank = 1e9 * tokens * (double)m->micro_batch * accumulation / out->step_ns;
   out->mfu = m->flops * accumulation / (1e-9 * out->step_ns * m->cluster->device.peak[m->graph->recipe.compute]);
   for (uint32_t p = 0; p < m->part_count; p++) out->recompute_ns += accumulation * m->parts[p].recompute;
-  if (m->part_count < 2) return;
+  if (!m->block_count) return;
   const Part *block = &m->parts[1];
   out->block_forward_ns = block->forward;
   out->block_backward_ns = block->backward;
   out->block_recompute_ns = block->recompute;
-  out->gather_ns = s->gather_ns[1];
-  out->reduce_ns = s->reduce_ns[1];
+  out->gather_ns = s->gather_ns[block_unit(s)];
+  out->reduce_ns = s->reduce_ns[block_unit(s)];
 }

@@ -69,3 +69,29 @@ expect 1 plan "$model" --executor pytorch-fsdp1-eager --ranks 8 --offload parame
 said err 'offload is not modelled for pytorch-fsdp1-eager'
 expect 1 predict "$model" --executor native --ranks 8 --offload optimizer
 said err "'fsdpc plan' plans it"
+
+# What lies outside of blocks, as units of its own: predicted, planned and exported alike.
+by_hand() { sed "s/^  wrap auto/  wrap block\n  unit $1/" "$root/models/${2:-llama3-8b}.fsdp"; }
+by_hand 'embedding { model.embed_tokens }\n  unit head { model.norm lm_head }' >ends.fsdp
+expect 0 plan ends.fsdp "${fsdp2[@]}" --reshard yes --json -o ends.policy.fsdp
+grep -q '"name": "head", "last": "head", "blocks": 0,' <(tr -d '\n' <out | tr -s ' ') || fail 'the head is no unit of the plan'
+planned=$(step)
+expect 0 predict ends.policy.fsdp --ranks 8 --json
+awk -F'[:,]' -v planned="$planned" '/"step_ns"/ { off = $2 / planned - 1; found = off * off < 1e-16 } END { exit !found }' out ||
+  fail "planned $planned with ends apart, and the written policy takes something else"
+expect 0 export ends.policy.fsdp --ranks 8 --to torch -o ends.py
+grep -A1 '^UNITS = ' ends.py | grep -qF '(["model.embed_tokens"], True),' || fail 'the embedding is not the first unit'
+grep -B1 '^]$' ends.py | grep -qF '(["model.norm", "lm_head"], True),' || fail 'norm and head are not the last unit'
+grep -q '^ROOT_RESHARD = False ' ends.py || fail 'the root is resharded unasked'
+expect 1 export ends.policy.fsdp --ranks 8 --to accelerate
+said err 'units outside of blocks, or a root that is resharded: all of it is the root, and kept (--to torch)'
+by_hand 'rest { model.embed_tokens model.norm lm_head reshard yes }' >rest.fsdp
+expect 0 export rest.fsdp "${fsdp2[@]}" --to torch -o rest.py
+grep -q '^ROOT_RESHARD = True ' rest.py && ! grep -q '"lm_head"' rest.py || fail 'a root by hand is no root'
+by_hand 'embedding { model.embed_tokens }' llama3.2-1b >tied.fsdp
+expect 1 predict tied.fsdp "${fsdp2[@]}"
+said err 'unit "embedding" holds what is used on both sides of the blocks, or between them'
+said err 'what both sides share stays in the root, which a unit of "model.embed_tokens model.norm" names'
+by_hand 'head { lm_head }' >head.fsdp
+expect 1 predict head.fsdp --executor pytorch-fsdp1-eager --ranks 8
+said err 'unit "head" holds what lies outside of all blocks'

@@ -1,0 +1,186 @@
+/* Owns: what lies outside of blocks as units of its own, worked out by hand: what is gathered while the loss is computed, what stays for
+ * backward, what the ends of a step wait for; and which units are none. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "planner/executor.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Llama 2 7B in bf16, reduced in f32, on 8 ranks. */
+static const double D = 4096, V = 32000, BLOCK = 4 * 4096.0 * 4096 + 3 * 4096.0 * 11008 + 2 * 4096;
+enum { RANKS = 8, GATHERED = 2, WIRE = 4 };
+
+typedef struct Run {
+  Arena *arena;
+  SourceSet sources;
+  DiagSink sink;
+  Graph *graph;
+  PlanSettings settings;
+  ExecutorWorld world;
+  ExecutorPrediction out;
+} Run;
+
+static void open_run(Run *run) {
+  memset(run, 0, sizeof *run);
+  run->arena = arena_new();
+  run->sources.arena = run->arena;
+  run->sink = (DiagSink){.arena = run->arena, .sources = &run->sources};
+  run->graph = frontend_compile(run->arena, &run->sources, &run->sink, "tests/cost/tt-pr165-fsdp2-sac.fsdp", &(FrontendOptions){0});
+  assert_non_null(run->graph);
+  run->settings = run->graph->plan;
+  run->world = (ExecutorWorld){.ranks = RANKS, .shard = RANKS, .ranks_per_node = RANKS, .micro_batch = 8, .accumulation = 1};
+}
+
+static void add_unit(Run *run, const char *first, const char *second, const char *third, int32_t reshard) {
+  UnitRule rule = {.name = "by hand", .reshard = reshard, .span = SPAN_NONE};
+  const char *patterns[] = {first, second, third};
+  for (int i = 0; i < 3; i++)
+    if (patterns[i]) vec_push(run->arena, &rule.patterns, patterns[i]);
+  vec_push(run->arena, &run->settings.units, rule);
+}
+
+static ExecutorPrediction predict(Run *run) {
+  assert_true(executor_predict(run->arena, &run->sink, run->graph, &run->settings, &run->world, &run->out));
+  return run->out;
+}
+
+/* With no other units. */
+static ExecutorPrediction with_ends(Run *run, bool whole_head, int32_t reshard) {
+  run->settings.units.count = 0;
+  add_unit(run, "wte", NULL, NULL, SETTING_AUTO);
+  add_unit(run, "head", whole_head ? "norm" : NULL, NULL, reshard);
+  return predict(run);
+}
+
+static ExecutorPrediction with_root(Run *run, int32_t reshard) {
+  run->settings.units.count = 0;
+  add_unit(run, "wte", "norm", "head", reshard);
+  return predict(run);
+}
+
+static void near(const char *what, double value, double expected, double relative) {
+  if (fabs(value - expected) > relative * fabs(expected)) fprintf(stderr, "%s: %.9g, expected %.9g\n", what, value, expected);
+  assert_true(fabs(value - expected) <= relative * fabs(expected));
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------------- */
+
+static void less_at_loss(const char *what, const ExecutorPrediction *than, const ExecutorPrediction *out, double numel) {
+  assert_string_equal(than->peak_at, "end of forward");
+  assert_string_equal(out->peak_at, "end of forward");
+  near(what, than->active_bytes - out->active_bytes, GATHERED * numel, 1e-9);
+}
+
+/* Nothing is gathered while the loss is computed but what stays of the root; three blocks were before. */
+static void test_root_let_go(void **state) {
+  (void)state;
+  Run run;
+  double root = 2 * V * D + D;
+  open_run(&run);
+  run.settings.reshard = 1;
+  ExecutorPrediction kept = predict(&run), named = with_root(&run, SETTING_AUTO);
+  assert_memory_equal(&kept, &named, sizeof kept);
+  ExecutorPrediction gone = with_root(&run, 1), groups = with_root(&run, 2);
+  less_at_loss("all", &kept, &gone, root + 3 * BLOCK);
+  less_at_loss("half", &kept, &groups, root / 2 + 3 * BLOCK);
+  assert_true(gone.exposed_ns > groups.exposed_ns && groups.exposed_ns > kept.exposed_ns);
+  arena_free(run.arena);
+}
+
+/* By PyTorch's habit the last unit stays, and that is the head then. */
+static void test_sides_let_go(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run);
+  ExecutorPrediction root = predict(&run);
+  ExecutorPrediction kept = with_ends(&run, true, SETTING_AUTO), gone = with_ends(&run, true, 1), norm = with_ends(&run, false, 1);
+  less_at_loss("head kept", &root, &kept, 3 * BLOCK + V * D);
+  less_at_loss("head gone", &root, &gone, 3 * BLOCK + 2 * V * D + D);
+  less_at_loss("norm is the root", &root, &norm, 3 * BLOCK + 2 * V * D);
+  assert_true(gone.exposed_ns > kept.exposed_ns);
+  arena_free(run.arena);
+}
+
+/* With little kept for backward the peak is in the last block's. There the head's gradient waits for the root's others; apart from it, only
+ * its shard is left, in f32. */
+static void test_gradients_leave_apart(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run);
+  run.world.micro_batch = 1;
+  run.settings.executor.selective = SELECTIVE_NONE;
+  run.settings.executor.update = UPDATE_FUSED; /* no temporaries */
+  run.settings.checkpoint = CHECKPOINT_FULL;
+  ExecutorPrediction root = predict(&run), apart = with_ends(&run, true, 1);
+  assert_string_equal(root.peak_at, "backward");
+  assert_string_equal(apart.peak_at, "backward");
+  near("states", apart.states_bytes, root.states_bytes, 1e-9);
+  near("gradients", root.peak.gradients - apart.peak.gradients, GATHERED * V * D - 4 * (V * D + D) / RANKS, 1e-9);
+  near("gathered", root.peak.gathered - apart.peak.gathered, GATHERED * (2 * V * D + D), 1e-9);
+  arena_free(run.arena);
+}
+
+/* --- time ------------------------------------------------------------------------------------------------------ */
+
+/* A gather and a reduction. */
+static double ends_ns(const Run *run, double numel) {
+  const Cluster *cluster = &run->graph->cluster;
+  double gather = cost_flat_ns(cluster, COLLECTIVE_GATHER, GATHERED * numel, RANKS, 1, RANKS),
+         reduce = cost_flat_ns(cluster, COLLECTIVE_REDUCE, WIRE * numel, RANKS, 1, RANKS);
+  return (1 + cluster->comm_slowdown) * (gather + reduce);
+}
+
+/* A step begins with a gather and ends with a reduction that nothing hides: of the root, or of the embedding alone. */
+static void test_ends_of_a_step(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run);
+  double root = predict(&run).exposed_ns, apart = with_ends(&run, true, SETTING_AUTO).exposed_ns;
+  double of_root = ends_ns(&run, 2 * V * D + D), of_embedding = ends_ns(&run, V * D);
+  assert_true(root >= of_root);
+  assert_true(apart >= of_embedding && apart < of_root);
+  arena_free(run.arena);
+}
+
+/* --- what is no unit ------------------------------------------------------------------------------------------- */
+
+static void refused(Run *run, ExecutorId id) {
+  ExecutorPrediction out;
+  run->sink.errors = 0;
+  run->settings.executor.id = id;
+  assert_false(executor_predict(run->arena, &run->sink, run->graph, &run->settings, &run->world, &out));
+  assert_int_equal(run->sink.errors, 1);
+  run->settings.units.count = 0;
+}
+
+static void test_no_units(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run);
+  add_unit(&run, "wte", "head", NULL, SETTING_AUTO); /* both sides, but not all */
+  refused(&run, EXECUTOR_FSDP2_EAGER);
+  add_unit(&run, "head", "layers.31", NULL, SETTING_AUTO);
+  refused(&run, EXECUTOR_FSDP2_EAGER);
+  add_unit(&run, "head", NULL, NULL, SETTING_AUTO);
+  add_unit(&run, "norm", NULL, NULL, SETTING_AUTO); /* a second one on this side */
+  refused(&run, EXECUTOR_FSDP2_EAGER);
+  add_unit(&run, "head", NULL, NULL, SETTING_AUTO);
+  refused(&run, EXECUTOR_FSDP1_EAGER);
+  add_unit(&run, "wte", "norm", "head", 3); /* no group of 8 ranks */
+  refused(&run, EXECUTOR_FSDP2_EAGER);
+  arena_free(run.arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_root_let_go), cmocka_unit_test(test_sides_let_go),
+                                     cmocka_unit_test(test_gradients_leave_apart), cmocka_unit_test(test_ends_of_a_step),
+                                     cmocka_unit_test(test_no_units)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
