@@ -196,8 +196,17 @@ function checkpointing(act,    text, nth, i) {
   return text
 }
 
-function plan_block(    text) {
-  text = "plan {\n  strategy " strategy_of(get("strategy"), per_node) "\n  wrap block\n  micro_batch " mb "\n"
+# What is gathered apart from the blocks, and when it is let go; models of this file call it wte, norm and head.
+function units(tied) {
+  if (get("strategy") !~ /^FSDP2 full/) return ""
+  if (get("wrap") ~ /tok_embeddings, output/ && !tied) return "  reshard yes\n  unit embedding { wte }\n  unit head { head }\n"
+  # It tells fully_shard(model) to reshard as well (kempnerforge/distributed/parallel.py).
+  if (get("source") ~ /KempnerForge/) return "  reshard yes\n  unit root { wte norm " (tied ? "" : "head ") "reshard yes }\n"
+  return ""
+}
+
+function plan_block(tied,    text) {
+  text = "plan {\n  strategy " strategy_of(get("strategy"), per_node) "\n  wrap block\n" units(tied) "  micro_batch " mb "\n"
   text = text checkpointing(get("act_ckpt"))
   if (offloads_states()) text = text "  offload parameters gradients optimizer\n"
   text = text "  executor " executor_of(get("strategy"), get("compile"), get("precision"), get("source"), get("notes"))
@@ -232,7 +241,7 @@ function write_run(id,    gpt, biased, tied, path, cluster, network, link) {
   network = network_of(get("inter_node_link"))
   link = gpus > per_node && network ? "  network { bandwidth " network "GB/s }\n" : ""
   printf "cluster {\n  use \"clusters/%s.fsdp\"\n  node { devices %d }\n  nodes %d\n%s}\n", cluster, per_node, gpus / per_node, link > path
-  printf "%s", plan_block() > path
+  printf "%s", plan_block(tied) > path
   close(path)
 }
 
