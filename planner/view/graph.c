@@ -2,6 +2,7 @@
  * results. Units that are alike and follow each other are one cluster, and layers that differ in nothing but block
  * numbers are one node, so that 126 blocks are as easy to read as three. One micro-batch is drawn: the others run the same. */
 #include "planner/view/facts.h"
+#include "planner/view/svg.h"
 #include "planner/view/view.h"
 
 #include <stdlib.h>
@@ -170,22 +171,6 @@ static void find_edges(Drawing *d) {
 
 /* --- text ---------------------------------------------------------------------------------------------- */
 
-/* Inside an HTML-like label. */
-static void add_html(Text *out, const char *text) {
-  for (; *text; text++) {
-    if (*text == '<')
-      text_add(out, "&lt;", 4);
-    else if (*text == '>')
-      text_add(out, "&gt;", 4);
-    else if (*text == '&')
-      text_add(out, "&amp;", 5);
-    else if (*text == '"')
-      text_add(out, "&quot;", 6);
-    else
-      text_add(out, (unsigned char)*text < 0x20 ? " " : text, 1);
-  }
-}
-
 /* One line of a cluster's text. */
 static void add_line(const Drawing *d, const char *line) {
   text_printf(d->out, "<tr><td align=\"left\"><font point-size=\"10\" color=\"#4a5563\">%s&#160;&#160;</font></td></tr>", line);
@@ -211,7 +196,7 @@ static void add_cluster_text(const Drawing *d, int32_t g) {
   char numel[32], time[32];
   text_printf(d->out, "    t%d [shape=plain style=\"\" label=<<table border=\"0\" cellspacing=\"0\" cellpadding=\"0\">"
                       "<tr><td align=\"left\"><font point-size=\"14\"><b>", g);
-  add_html(d->out, range_name(d->arena, plan_str(plan, unit->name), plan_str(plan, plan->units.data[group->last].name)));
+  svg_escaped(d->out, range_name(d->arena, plan_str(plan, unit->name), plan_str(plan, plan->units.data[group->last].name)));
   if (group->count > 1) text_printf(d->out, " \xc3\x97 %u", group->count); /* in one run of text: viewers' fonts are wider than Graphviz expects */
   text_printf(d->out, "</b></font></td></tr>");
   add_line(d, arena_printf(d->arena, "%s elements in %d tensor%s%s%s", text_count(numel, (double)unit->numel), unit->param_count,
@@ -236,10 +221,10 @@ static void add_node(const Drawing *d, uint32_t n) {
   const Node *node = &d->nodes.data[n];
   uint32_t blocks = node->group == PLAN_NONE ? 1 : d->groups.data[node->group].count;
   text_printf(d->out, "    n%u [fillcolor=\"%s\" label=<", n, fate_fills[node->fate]);
-  add_html(d->out, short_name(d, node, node->count == 1 && blocks == 1));
+  svg_escaped(d->out, short_name(d, node, node->count == 1 && blocks == 1));
   if (node->count > blocks) text_printf(d->out, " \xc3\x97 %u", node->count);
   text_printf(d->out, "<br/><font point-size=\"9\" color=\"#5f6b7a\">");
-  add_html(d->out, node->op);
+  svg_escaped(d->out, node->op);
   text_printf(d->out, "</font>>]\n");
 }
 
@@ -292,7 +277,7 @@ static void add_head(const Drawing *d) {
   char params[32];
   text_printf(d->out, "digraph units {\n  rankdir=TB bgcolor=white labelloc=t labeljust=l nodesep=0.25 ranksep=0.3 newrank=true "
                       "fontname=\"Helvetica\" fontsize=15\n  label=<<b>");
-  add_html(d->out, plan_str(d->plan, d->plan->model));
+  svg_escaped(d->out, plan_str(d->plan, d->plan->model));
   text_printf(d->out, "</b>: %s parameters in %u unit%s, %u rank%s<br align=\"left\"/><font point-size=\"11\" color=\"#4a5563\">%s</font>"
                       "<br align=\"left\"/>>\n",
               text_count(params, (double)d->plan->param_numel), d->plan->units.count, text_plural(d->plan->units.count),

@@ -34,7 +34,7 @@ void svg_line(Text *out, double x1, double y1, double x2, double y2, const char 
 /* anchor: start, middle, end. The text is escaped. */
 void svg_text(Text *out, double x, double y, double size, const char *anchor, const char *fill,
               const char *more, const char *text);
-/* For places that escape themselves: <title>. */
+/* Text inside an element, of HTML and of Graphviz' labels too. */
 void svg_escaped(Text *out, const char *text);
 /* Estimated: the font is not known. */
 double svg_text_width(const char *text, double size);
