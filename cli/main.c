@@ -36,22 +36,23 @@ static int unknown_command(const char *name) {
   return EXIT_USAGE;
 }
 
+/* All that a handler of signals may do. */
+static void leave(const char *text, int code) {
+  ssize_t written = write(STDERR_FILENO, text, strlen(text));
+  (void)written;
+  _exit(code);
+}
+
 /* An assertion that failed is our bug, not the user's signal. */
 static void on_abort(int signal) {
-  static const char text[] = "fsdpc: internal error: this is a bug in fsdpc, not in your input\n";
   (void)signal;
-  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
-  (void)written;
-  _exit(EXIT_BUG);
+  leave("fsdpc: internal error: this is a bug in fsdpc, not in your input\n", EXIT_BUG);
 }
 
 /* Data are mapped, and so this is how it shows that they cannot be read. Of ranks their parent says so, and where. */
 static void on_bus_error(int signal) {
-  static const char text[] = "fsdpc: error: data: a file could not be read to its end: is something else writing it, or its disk in trouble?\n";
   (void)signal;
-  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
-  (void)written;
-  _exit(EXIT_INVALID);
+  leave("fsdpc: error: data: a file could not be read to its end: is something else writing it, or its disk in trouble?\n", EXIT_INVALID);
 }
 
 /* A full disk must not look like success. */

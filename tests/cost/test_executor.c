@@ -1,49 +1,12 @@
 /* Owns: predictions under other executors against three published configurations worked out by hand (the test
  * vectors of the cost model), and properties: a longer step for more work, less memory for more recompute,
  * equal results for equal input. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "planner/executor.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
-typedef struct Run {
-  Arena *arena;
-  SourceSet sources;
-  DiagSink sink;
-  Graph *graph;
-  PlanSettings settings;
-  ExecutorWorld world;
-  ExecutorPrediction out;
-} Run;
+#include "tests/cost/executor_run.h"
 
 static void open_run(Run *run, const char *path, uint32_t ranks) {
-  memset(run, 0, sizeof *run);
-  run->arena = arena_new();
-  run->sources.arena = run->arena;
-  run->sink = (DiagSink){.arena = run->arena, .sources = &run->sources};
-  run->graph = frontend_compile(run->arena, &run->sources, &run->sink, path, &(FrontendOptions){0});
-  if (!run->graph) fprintf(stderr, "%s does not compile\n", path);
-  assert_non_null(run->graph);
-  run->settings = run->graph->plan;
-  int64_t micro = run->settings.micro_batch;
-  run->world =
-      (ExecutorWorld){.ranks = ranks,
-                      .shard = ranks,
-                      .ranks_per_node = ranks,
-                      .micro_batch = micro,
-                      .accumulation = (int64_t)run->graph->recipe.samples_per_step / (ranks * micro)};
-}
-
-static void predict(Run *run) {
-  assert_true(executor_predict(run->arena, &run->sink, run->graph, &run->settings, &run->world, &run->out));
+  run_open(run, path, ranks, 1);
+  run->world.micro_batch = run->settings.micro_batch;
+  run->world.accumulation = (int64_t)run->graph->recipe.samples_per_step / (ranks * run->settings.micro_batch);
 }
 
 static void within(const char *what, double value, double expected, double percent) {

@@ -1,42 +1,12 @@
 /* Owns: what lies outside of blocks as units of its own, worked out by hand: what is gathered while the loss is computed, what stays for
  * backward, what the ends of a step wait for; and which units are none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "planner/executor.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/cost/executor_run.h"
 
 /* Llama 2 7B in bf16, reduced in f32, on 8 ranks. */
 static const double D = 4096, V = 32000, BLOCK = 4 * 4096.0 * 4096 + 3 * 4096.0 * 11008 + 2 * 4096;
 enum { RANKS = 8, GATHERED = 2, WIRE = 4 };
 
-typedef struct Run {
-  Arena *arena;
-  SourceSet sources;
-  DiagSink sink;
-  Graph *graph;
-  PlanSettings settings;
-  ExecutorWorld world;
-  ExecutorPrediction out;
-} Run;
-
-static void open_run(Run *run) {
-  memset(run, 0, sizeof *run);
-  run->arena = arena_new();
-  run->sources.arena = run->arena;
-  run->sink = (DiagSink){.arena = run->arena, .sources = &run->sources};
-  run->graph = frontend_compile(run->arena, &run->sources, &run->sink, "tests/cost/tt-pr165-fsdp2-sac.fsdp", &(FrontendOptions){0});
-  assert_non_null(run->graph);
-  run->settings = run->graph->plan;
-  run->world = (ExecutorWorld){.ranks = RANKS, .shard = RANKS, .ranks_per_node = RANKS, .micro_batch = 8, .accumulation = 1};
-}
+static void open_run(Run *run) { run_open(run, "tests/cost/tt-pr165-fsdp2-sac.fsdp", RANKS, 8); }
 
 static void add_unit(Run *run, const char *first, const char *second, const char *third, int32_t reshard) {
   UnitRule rule = {.name = "by hand", .reshard = reshard, .span = SPAN_NONE};
@@ -44,11 +14,6 @@ static void add_unit(Run *run, const char *first, const char *second, const char
   for (int i = 0; i < 3; i++)
     if (patterns[i]) vec_push(run->arena, &rule.patterns, patterns[i]);
   vec_push(run->arena, &run->settings.units, rule);
-}
-
-static ExecutorPrediction predict(Run *run) {
-  assert_true(executor_predict(run->arena, &run->sink, run->graph, &run->settings, &run->world, &run->out));
-  return run->out;
 }
 
 /* With no other units. */
@@ -63,11 +28,6 @@ static ExecutorPrediction with_root(Run *run, int32_t reshard) {
   run->settings.units.count = 0;
   add_unit(run, "wte", "norm", "head", reshard);
   return predict(run);
-}
-
-static void near(const char *what, double value, double expected, double relative) {
-  if (fabs(value - expected) > relative * fabs(expected)) fprintf(stderr, "%s: %.9g, expected %.9g\n", what, value, expected);
-  assert_true(fabs(value - expected) <= relative * fabs(expected));
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------------- */

@@ -1,45 +1,13 @@
 /* Owns: what other executors do for parameters that never learn, and for parameters kept in 16 bits, worked out by hand: states, kept
  * tensors, products and reductions that fall away. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "planner/executor.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/cost/executor_run.h"
 
 /* The model of llmf-h100-021: 32 blocks of d = 4,096 with four products and two norms, biases; one sample is 2,048 tokens. */
 static const double D = 4096, F = 16384, V = 50368, LENGTH = 2048, LAYERS = 32;
 
-typedef struct Run {
-  Arena *arena;
-  SourceSet sources;
-  DiagSink sink;
-  Graph *graph;
-  PlanSettings settings;
-  ExecutorWorld world;
-  ExecutorPrediction out;
-} Run;
-
 static void open_run(Run *run, ExecutorId executor, uint32_t ranks) {
-  memset(run, 0, sizeof *run);
-  run->arena = arena_new();
-  run->sources.arena = run->arena;
-  run->sink = (DiagSink){.arena = run->arena, .sources = &run->sources};
-  run->graph = frontend_compile(run->arena, &run->sources, &run->sink, "tests/cost/llmf-h100-021.fsdp", &(FrontendOptions){0});
-  assert_non_null(run->graph);
-  run->settings = run->graph->plan;
+  run_open(run, "tests/cost/llmf-h100-021.fsdp", ranks, 6);
   run->settings.executor.id = executor;
-  run->world = (ExecutorWorld){.ranks = ranks, .shard = ranks, .ranks_per_node = ranks, .micro_batch = 6, .accumulation = 1};
-}
-
-static void predict(Run *run) {
-  assert_true(executor_predict(run->arena, &run->sink, run->graph, &run->settings, &run->world, &run->out));
 }
 
 /* Freezes what matches; returns how many elements still learn. */
@@ -53,11 +21,6 @@ static double freeze(Run *run, const char *pattern) {
     learn += param->frozen ? 0 : (double)numel;
   }
   return learn;
-}
-
-static void near(const char *what, double value, double expected, double relative) {
-  if (fabs(value - expected) > relative * fabs(expected)) fprintf(stderr, "%s: %.9g, expected %.9g\n", what, value, expected);
-  assert_true(fabs(value - expected) <= relative * fabs(expected));
 }
 
 static double block_numel(void) { return 4 * D * D + 2 * D * F + 3 * D + D + F + D + 4 * D; }
