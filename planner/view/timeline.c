@@ -249,25 +249,25 @@ static void draw_title(Timeline *t) {
   t->y = 126;
 }
 
-/* A strip with the name of each segment and how often it runs; the name stands where it fits. */
+/* The longest text that fits: how often a segment runs says more than how long it takes. NULL: none does. */
+static const char *segment_label(const Timeline *t, uint32_t s, double width) {
+  const PlanSegment *segment = &t->plan->segments.data[s];
+  char time[32];
+  text_time(time, (double)t->sim->segment_ns[s]);
+  const char *name = plan_str(t->plan, segment->name), *often = name;
+  if (segment->count > 1) often = arena_printf(t->scratch, "%s \xc3\x97 %llu", name, (unsigned long long)segment->count);
+  const char *labels[] = {arena_printf(t->scratch, "%s, %s%s", often, time, segment->count > 1 ? " each" : ""), often, name};
+  for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
+    if (svg_text_width(labels[i], 12) + 8 < width) return labels[i];
+  return NULL;
+}
+
+/* A strip with the name of each segment and how often it runs. */
 static void draw_segments(Timeline *t) {
   for (uint32_t s = 0; s < t->plan->segments.count; s++) {
-    const PlanSegment *segment = &t->plan->segments.data[s];
-    double x = timeline_x(t, t->begin_ns[s]),
-           width = timeline_x(t, t->begin_ns[s] + t->sim->segment_ns[s]) - x;
-    char time[32];
-    const char *name = plan_str(t->plan, segment->name), *long_name = name;
-    text_time(time, (double)t->sim->segment_ns[s]);
-    if (segment->count > 1)
-      long_name = arena_printf(t->scratch, "%s \xc3\x97 %llu, %s each", name,
-                               (unsigned long long)segment->count, time);
-    else
-      long_name = arena_printf(t->scratch, "%s, %s", name, time);
-    svg_rect(t->out, x + 0.5, t->y, width > 1 ? width - 1 : width, STRIP_HEIGHT, s % 2 ? "#dfe6ef" : "#ebeff5",
-             " rx=\"3\"");
-    const char *label = svg_text_width(long_name, 12) + 8 < width ? long_name
-                        : svg_text_width(name, 12) + 8 < width    ? name
-                                                                  : NULL;
+    double x = timeline_x(t, t->begin_ns[s]), width = timeline_x(t, t->begin_ns[s] + t->sim->segment_ns[s]) - x;
+    svg_rect(t->out, x + 0.5, t->y, width > 1 ? width - 1 : width, STRIP_HEIGHT, s % 2 ? "#dfe6ef" : "#ebeff5", " rx=\"3\"");
+    const char *label = segment_label(t, s, width);
     if (label) svg_text(t->out, x + width / 2, t->y + 14, 12, "middle", INK, "", label);
   }
   t->y += 28;
