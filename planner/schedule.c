@@ -382,7 +382,7 @@ static void hold_gradients(Builder *b) {
 /* Where parameters are gathered once a step, and fetched for it, each shard needs memory from then until it is gathered: the first
  * micro-batch fetches them as it goes. */
 static bool staggers(const Decisions *d) {
-  return d->gather_once && !gathers_mostly(d) && (d->offload & OFFLOAD_PARAMETERS) && !d->slots;
+  return !gathers_mostly(d) && (d->offload & OFFLOAD_PARAMETERS) && !d->slots;
 }
 
 static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
