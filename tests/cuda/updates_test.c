@@ -1,8 +1,11 @@
-/* Owns: updates_test.h. The CPU's kernels are the reference: integers and exact sums must be theirs to the bit. */
-#include "tests/cuda/updates_test.h"
+/* Owns: tests of what updates weights: optimizers of weights without f32 masters, and what reads a whole shard, which is sums of squares
+ * and Adafactor, aligned and not, of shards that begin in the middle of a row. The CPU's kernels are the reference: integers and exact
+ * sums must be theirs to the bit. */
+#include "tests/cuda/kernel_tests.h"
 
 #include "kernels/exact.h"
 #include "tests/cuda/adapter.h"
+#include "tests/cuda/closeness.h"
 #include "tests/cuda/host_product.h"
 #include "tests/kernels/support.h"
 
@@ -12,6 +15,56 @@
 
 static const KernelTable *cpu(void) { return kernels_cpu_named("portable"); }
 static size_t bytes_of(int type) { return type == CUDA_F32 ? 4 : 2; }
+
+/* --- weights without f32 masters ------------------------------------------------------------------------------------ */
+
+enum { WEIGHTS = 333, ROOM = 336 /* rows stay aligned */, OPTIMIZERS = 3 };
+
+static void optimize(int which, const KernelTable *t, const KernelContext *k, const float *g, void *w, float *m, float *v) {
+  const AdamwRates adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .bias1 = 0.1, .bias2 = 0.05, .grad_scale = 1};
+  const LionRates lion = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .decay = 0.1, .grad_scale = 1};
+  const SgdRates sgd = {.lr = 1e-2, .momentum = 0.9, .decay = 0.1, .grad_scale = 1};
+  if (which == 0) t->adamw(k, WEIGHTS, &adamw, g, w, m, v);
+  if (which == 1) t->lion(k, WEIGHTS, &lion, g, w, m);
+  if (which == 2) t->sgd(k, WEIGHTS, &sgd, g, w, m);
+}
+
+/* x as the CPU's optimizers keep it: SGD moves zeros there. */
+static void keep_on_cpu(const WeightStore *store, const float *x, Half *out) {
+  const KernelContext k = {.weights = store};
+  const SgdRates rates = {.lr = 1, .grad_scale = 1};
+  float g[WEIGHTS];
+  for (int i = 0; i < WEIGHTS; i++) g[i] = -x[i], out[i] = (Half){0};
+  cpu()->sgd(&k, WEIGHTS, &rates, g, out, NULL);
+}
+
+/* Weights of 16 bits are updated as f32 ones are, and then rounded by the CPU's random bits, or to nearest. */
+void test_weights_without_masters(void **unused) {
+  (void)unused;
+  for (int n = 0; n < OPTIMIZERS * 4; n++) {
+    int which = n / 4, type = n % 2 ? CUDA_BF16 : CUDA_F32;
+    WeightStore store = {FLOAT_BF16, n / 2 % 2, 7, 3, 5, 1000 * n};
+    uint64_t state = 11;
+    _Alignas(64) float g[ROOM], w[ROOM], m[2][ROOM] = {{0}}, v[2][ROOM];
+    Half h[WEIGHTS], want[WEIGHTS];
+    for (int i = 0; i < WEIGHTS; i++) {
+      g[i] = (float)coarse_value_next(&state), w[i] = (float)coarse_value_next(&state), h[i] = bf16_of_float(w[i]);
+      v[0][i] = v[1][i] = 1;
+    }
+    g[5] = NAN, g[6] = INFINITY;
+    Adapter masters = {.type = type}, alone = {.context = {.weights = &store}, .type = type};
+    optimize(which, &adapter_table, &masters.context, g, w, m[0], v[0]);
+    optimize(which, &adapter_table, &alone.context, g, h, m[1], v[1]);
+    keep_on_cpu(&store, w, want);
+    assert_memory_equal(m[0], m[1], sizeof m[0]);
+    for (int i = 0; i < WEIGHTS; i++)
+      if (h[i].bits != want[i].bits && !isnan((double)float_of_bf16(want[i])))
+        fail_msg("optimizer %d, gradient %s, weight %d: %04x, the CPU keeps %04x", which, TYPE[type], i, h[i].bits, want[i].bits);
+    assert_true(isnan((double)float_of_bf16(h[5])) || which == 1); /* Lion takes a sign, and NaN has none */
+  }
+}
+
+/* --- sums of squares ------------------------------------------------------------------------------------------------- */
 
 /* What a kernel is handed: a copy on the device of `bytes`, `shift` bytes behind an aligned address. */
 static void *on_device(const void *host, size_t bytes, size_t shift) {
