@@ -3,8 +3,10 @@
 
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
+#include "planner/infeasible.h"
 #include "planner/inference.h"
 #include "planner/pins.h"
+#include "planner/summary.h"
 #include "planner/world.h"
 
 #include <stdlib.h>
@@ -112,189 +114,6 @@ static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans
   }
 }
 
-/* --- what was found ------------------------------------------------------------------------------------------------------ */
-
-static const char *strategy_text(const Plan *plan, const Decisions *decisions) {
-  if (plan->world.shard == 1) return "no_shard";
-  if (plan->world.replicas > 1) return "hybrid_shard";
-  if (decisions->gather_once && decisions->reduce_once) return "shard_optim";
-  for (uint32_t u = 0; u < plan->units.count; u++)
-    if (plan->units.data[u].reshard) return "full_shard";
-  return "shard_grad_op";
-}
-
-static const char *wrap_text(Arena *arena, const Found *found, const PlanSettings *settings) {
-  const char *by_hand = settings->units.count ? "units by hand, then " : "";
-  if (found->grouping.wrap == WRAP_SIZE)
-    return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)found->grouping.numel);
-  return arena_printf(arena, "%s%s", by_hand, found->grouping.wrap == WRAP_WHOLE ? "whole" : "block");
-}
-
-static const char *checkpoint_text(Arena *arena, const Plan *plan, const PlanSettings *settings) {
-  uint32_t again = 0, forward = 0;
-  const PlanSegment *micro = plan_first_micro(plan);
-  for (int32_t i = micro->first; i < micro->end; i++) {
-    again += plan->instrs.data[i].phase == PHASE_RECOMPUTE;
-    forward += plan->instrs.data[i].phase == PHASE_FORWARD && plan->instrs.data[i].stream == STREAM_COMPUTE;
-  }
-  if (!again) return "none";
-  if (settings->checkpoint == CHECKPOINT_FULL && !settings->checkpoints.count) return "full";
-  return arena_printf(arena, "%u of %u operators run again", again, forward);
-}
-
-/* Gathers issued whose parameters are not in use yet: at most this many besides the next. */
-static uint32_t prefetch_depth(const Plan *plan, const InstrSpec *specs) {
-  Arena *scratch = arena_new();
-  bool *waiting = ARENA_ARRAY(scratch, bool, plan->bufs.count);
-  uint32_t ahead = 0, most = 1;
-  for (uint32_t i = 0; i < plan->instrs.count; i++) {
-    const PlanInstr *instr = &plan->instrs.data[i];
-    if (instr->op == INSTR_ALLGATHER) {
-      waiting[plan_operand(plan, instr, 1)->buf] = true;
-      if (++ahead > most) most = ahead;
-      continue;
-    }
-    for (int k = 0; k < specs[instr->op].operand_count; k++) {
-      int32_t b = plan_operand(plan, instr, k)->buf;
-      if (b < 0 || !waiting[b]) continue;
-      waiting[b] = false;
-      ahead--;
-    }
-  }
-  arena_free(scratch);
-  return most - 1;
-}
-
-static int32_t turn_instr(const Plan *plan) {
-  for (uint32_t i = 0; i < plan->instrs.count; i++)
-    if (plan->instrs.data[i].phase == PHASE_BACKWARD && plan->instrs.data[i].stream == STREAM_COMPUTE) return (int32_t)i;
-  return (int32_t)plan->instrs.count;
-}
-
-static uint64_t kept_bytes(const Plan *plan) {
-  int32_t turn = turn_instr(plan);
-  uint64_t bytes = 0;
-  for (uint32_t b = 0; b < plan->bufs.count; b++) {
-    const PlanBuf *buf = &plan->bufs.data[b];
-    if (!buf->host && buf->class == BUF_ACTIVATION && buf->first < turn && buf->last > turn) bytes += buf->bytes;
-  }
-  return bytes;
-}
-
-static double model_flops(const Plan *plan) {
-  double flops = 0;
-  const PlanSegment *micro = plan_first_micro(plan);
-  for (int32_t i = micro->first; i < micro->end; i++)
-    if (plan->instrs.data[i].phase != PHASE_RECOMPUTE) flops += (double)plan->instrs.data[i].flops;
-  return flops / (double)plan->world.micro_batch;
-}
-
-static void summarise(Arena *arena, Search *search, const Found *found) {
-  Plan *plan = found->plan;
-  PlanSummary *summary = &plan->summary;
-  summary->strategy = plan_intern(arena, plan, strategy_text(plan, &found->decisions));
-  summary->wrap = plan_intern(arena, plan, wrap_text(arena, found, search->settings));
-  summary->checkpoint = plan_intern(arena, plan, checkpoint_text(arena, plan, search->settings));
-  summary->prefetch = prefetch_depth(plan, search->specs);
-  summary->budget_bytes = search->budget;
-  summary->step_ns = found->sim.step_ns;
-  summary->lower_bound_ns = found->bound.ns;
-  summary->bound_by = plan_intern(arena, plan, found->bound.by);
-  summary->kept_bytes = kept_bytes(plan);
-  summary->model_flops_per_sample = model_flops(plan);
-  summary->peak_flops = search->cluster->device.peak[plan->recipe.compute];
-  summary->launch_ns = (uint64_t)search->cluster->device.launch_ns;
-  summary->device = search->cluster->device.kind == DEVICE_GPU ? PLAN_DEVICE_GPU : PLAN_DEVICE_CPU;
-  summary->device_bytes = summary->device == PLAN_DEVICE_GPU ? search->cluster->device.allocator_bytes : 0;
-}
-
-/* --- why a budget cannot be met -------------------------------------------------------------------------------------------- */
-
-static int compare_largest(const void *a, const void *b) {
-  const LargestBuffer *x = a, *y = b;
-  return (x->bytes < y->bytes) - (x->bytes > y->bytes);
-}
-
-static void list_largest(Arena *arena, const Plan *plan, int32_t at, Infeasible *out) {
-  VEC(LargestBuffer) all = {0};
-  for (uint32_t b = 0; b < plan->bufs.count; b++) {
-    const PlanBuf *buf = &plan->bufs.data[b];
-    if (buf->host || buf->first > at || buf->last < at) continue;
-    const char *name = plan_str(plan, buf->name);
-    if (buf->unit >= 0) name = arena_printf(arena, "%s of unit %s", name, plan_str(plan, plan->units.data[buf->unit].name));
-    LargestBuffer entry = {name, buf_class_name(buf->class), buf->bytes};
-    vec_push(arena, &all, entry);
-  }
-  qsort(all.data, all.count, sizeof *all.data, compare_largest);
-  for (uint32_t i = 0; i < all.count && i < 8; i++) vec_push(arena, &out->largest, all.data[i]);
-}
-
-/* The smallest plan under changed settings, as one line. */
-static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
-  Arena *scratch = arena_new();
-  const PlanSettings *own = search->settings;
-  Found found;
-  char peak[32];
-  search->settings = settings;
-  Plan *plan = search_smallest(search, scratch, outer, &found);
-  search->settings = own;
-  if (plan)
-    vec_push(search->arena, &out->relaxations,
-             arena_printf(search->arena, "%s: peak %s, %s", what, text_bytes(peak, plan->arena_bytes),
-                          plan->arena_bytes <= search->budget ? "fits" : "still too much"));
-  arena_free(scratch);
-}
-
-/* Twice the ranks in the cluster's nodes, which may be as many as it takes where there is a network. */
-static bool can_double(const Search *search) {
-  PlannerOptions twice = {.ranks = 2 * (int64_t)search->ranks};
-  DiagSink sink = {.arena = search->scratch, .sources = search->sink->sources}; /* what is impossible is not proposed */
-  World world;
-  return world_choose(&sink, search->graph, &twice, &world);
-}
-
-static void list_relaxations(Arena *arena, Search *search, const Found *found, Infeasible *out) {
-  PlanSettings relaxed = *search->settings;
-  Outer outer = found->outer;
-  if (relaxed.checkpoint == CHECKPOINT_NONE) {
-    relaxed.checkpoint = CHECKPOINT_FULL;
-    try_relaxation(search, &outer, &relaxed, "checkpoint full", out);
-    relaxed = *search->settings;
-  }
-  if (outer.shard < search->ranks || relaxed.strategy == STRATEGY_SHARD_GRAD_OP) {
-    relaxed.strategy = STRATEGY_FULL_SHARD;
-    outer.shard = search->ranks;
-    try_relaxation(search, &outer, &relaxed, "strategy full_shard", out);
-    relaxed = *search->settings;
-    outer = found->outer;
-  }
-  if (outer.micro_batch > 1 && !(outer.micro_batch % 2)) {
-    outer.micro_batch /= 2;
-    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "micro_batch %lld", (long long)outer.micro_batch), out);
-    outer = found->outer;
-  }
-  bool divides = !search->samples || search->samples % (2ull * search->ranks * (uint64_t)outer.micro_batch) == 0;
-  if (outer.shard > 1 && can_double(search) && divides) {
-    outer.shard = search->ranks *= 2;
-    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "ranks %u", search->ranks), out);
-    search->ranks /= 2;
-  }
-}
-
-static void explain_infeasible(Arena *arena, Search *search, const Found *found, Infeasible *out) {
-  const Plan *plan = found->plan;
-  uint64_t by_class[BUF_CLASS_COUNT];
-  int32_t at;
-  char size[32];
-  plan_peak(plan, by_class, &at);
-  const PlanInstr *instr = &plan->instrs.data[at];
-  out->smallest_peak_bytes = plan->arena_bytes;
-  out->peak_at = arena_printf(arena, "%s of %s (%s)", search->specs[instr->op].name, plan_str(plan, instr->name),
-                              phase_name(instr->phase));
-  list_largest(arena, plan, at, out);
-  vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes(size, plan->arena_bytes)));
-}
-
 /* --- the door ------------------------------------------------------------------------------------------------------------------ */
 
 /* A plan states its times as integers. What is beyond them comes from a batch, or from rates, that are off by powers of ten. */
@@ -380,12 +199,12 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
     return;
   }
   if (!check_time(sink, found.plan)) return;
-  summarise(arena, search, &found);
+  summary_fill(arena, search, &found);
   if (found.fits)
     verify_own(arena, found.plan);
   else
-    explain_infeasible(arena, search, &found, &result->infeasible);
-  if (!found.fits && !options->inference) list_relaxations(arena, search, &found, &result->infeasible);
+    infeasible_explain(arena, search, &found, &result->infeasible);
+  if (!found.fits && !options->inference) infeasible_relax(arena, search, &found, &result->infeasible);
   if (dump) write_dumps(search, &found, dump, dump_text);
   result->plan = found.plan;
   result->sim = found.sim;

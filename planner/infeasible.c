@@ -1,0 +1,91 @@
+/* Owns: infeasible.h. */
+#include "planner/infeasible.h"
+
+#include "planner/world.h"
+
+#include <stdlib.h>
+
+static int compare_largest(const void *a, const void *b) {
+  const LargestBuffer *x = a, *y = b;
+  return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+static void list_largest(Arena *arena, const Plan *plan, int32_t at, Infeasible *out) {
+  VEC(LargestBuffer) all = {0};
+  for (uint32_t b = 0; b < plan->bufs.count; b++) {
+    const PlanBuf *buf = &plan->bufs.data[b];
+    if (buf->host || buf->first > at || buf->last < at) continue;
+    const char *name = plan_str(plan, buf->name);
+    if (buf->unit >= 0) name = arena_printf(arena, "%s of unit %s", name, plan_str(plan, plan->units.data[buf->unit].name));
+    LargestBuffer entry = {name, buf_class_name(buf->class), buf->bytes};
+    vec_push(arena, &all, entry);
+  }
+  qsort(all.data, all.count, sizeof *all.data, compare_largest);
+  for (uint32_t i = 0; i < all.count && i < 8; i++) vec_push(arena, &out->largest, all.data[i]);
+}
+
+void infeasible_explain(Arena *arena, const Search *search, const Found *found, Infeasible *out) {
+  const Plan *plan = found->plan;
+  uint64_t by_class[BUF_CLASS_COUNT];
+  int32_t at;
+  char size[32];
+  plan_peak(plan, by_class, &at);
+  const PlanInstr *instr = &plan->instrs.data[at];
+  out->smallest_peak_bytes = plan->arena_bytes;
+  out->peak_at = arena_printf(arena, "%s of %s (%s)", search->specs[instr->op].name, plan_str(plan, instr->name),
+                              phase_name(instr->phase));
+  list_largest(arena, plan, at, out);
+  vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes(size, plan->arena_bytes)));
+}
+
+/* The smallest plan under changed settings, as one line. */
+static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
+  Arena *scratch = arena_new();
+  const PlanSettings *own = search->settings;
+  Found found;
+  char peak[32];
+  search->settings = settings;
+  Plan *plan = search_smallest(search, scratch, outer, &found);
+  search->settings = own;
+  if (plan)
+    vec_push(search->arena, &out->relaxations,
+             arena_printf(search->arena, "%s: peak %s, %s", what, text_bytes(peak, plan->arena_bytes),
+                          plan->arena_bytes <= search->budget ? "fits" : "still too much"));
+  arena_free(scratch);
+}
+
+/* Twice the ranks in the cluster's nodes, which may be as many as it takes where there is a network. */
+static bool can_double(const Search *search) {
+  PlannerOptions twice = {.ranks = 2 * (int64_t)search->ranks};
+  DiagSink sink = {.arena = search->scratch, .sources = search->sink->sources}; /* what is impossible is not proposed */
+  World world;
+  return world_choose(&sink, search->graph, &twice, &world);
+}
+
+void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasible *out) {
+  PlanSettings relaxed = *search->settings;
+  Outer outer = found->outer;
+  if (relaxed.checkpoint == CHECKPOINT_NONE) {
+    relaxed.checkpoint = CHECKPOINT_FULL;
+    try_relaxation(search, &outer, &relaxed, "checkpoint full", out);
+    relaxed = *search->settings;
+  }
+  if (outer.shard < search->ranks || relaxed.strategy == STRATEGY_SHARD_GRAD_OP) {
+    relaxed.strategy = STRATEGY_FULL_SHARD;
+    outer.shard = search->ranks;
+    try_relaxation(search, &outer, &relaxed, "strategy full_shard", out);
+    relaxed = *search->settings;
+    outer = found->outer;
+  }
+  if (outer.micro_batch > 1 && !(outer.micro_batch % 2)) {
+    outer.micro_batch /= 2;
+    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "micro_batch %lld", (long long)outer.micro_batch), out);
+    outer = found->outer;
+  }
+  bool divides = !search->samples || search->samples % (2ull * search->ranks * (uint64_t)outer.micro_batch) == 0;
+  if (outer.shard > 1 && can_double(search) && divides) {
+    outer.shard = search->ranks *= 2;
+    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "ranks %u", search->ranks), out);
+    search->ranks /= 2;
+  }
+}

@@ -1,0 +1,96 @@
+/* Owns: summary.h. */
+#include "planner/summary.h"
+
+static const char *strategy_text(const Plan *plan, const Decisions *decisions) {
+  if (plan->world.shard == 1) return "no_shard";
+  if (plan->world.replicas > 1) return "hybrid_shard";
+  if (decisions->gather_once && decisions->reduce_once) return "shard_optim";
+  for (uint32_t u = 0; u < plan->units.count; u++)
+    if (plan->units.data[u].reshard) return "full_shard";
+  return "shard_grad_op";
+}
+
+static const char *wrap_text(Arena *arena, const Found *found, const PlanSettings *settings) {
+  const char *by_hand = settings->units.count ? "units by hand, then " : "";
+  if (found->grouping.wrap == WRAP_SIZE)
+    return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)found->grouping.numel);
+  return arena_printf(arena, "%s%s", by_hand, found->grouping.wrap == WRAP_WHOLE ? "whole" : "block");
+}
+
+static const char *checkpoint_text(Arena *arena, const Plan *plan, const PlanSettings *settings) {
+  uint32_t again = 0, forward = 0;
+  const PlanSegment *micro = plan_first_micro(plan);
+  for (int32_t i = micro->first; i < micro->end; i++) {
+    again += plan->instrs.data[i].phase == PHASE_RECOMPUTE;
+    forward += plan->instrs.data[i].phase == PHASE_FORWARD && plan->instrs.data[i].stream == STREAM_COMPUTE;
+  }
+  if (!again) return "none";
+  if (settings->checkpoint == CHECKPOINT_FULL && !settings->checkpoints.count) return "full";
+  return arena_printf(arena, "%u of %u operators run again", again, forward);
+}
+
+/* Gathers issued whose parameters are not in use yet: at most this many besides the next. */
+static uint32_t prefetch_depth(const Plan *plan, const InstrSpec *specs) {
+  Arena *scratch = arena_new();
+  bool *waiting = ARENA_ARRAY(scratch, bool, plan->bufs.count);
+  uint32_t ahead = 0, most = 1;
+  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+    const PlanInstr *instr = &plan->instrs.data[i];
+    if (instr->op == INSTR_ALLGATHER) {
+      waiting[plan_operand(plan, instr, 1)->buf] = true;
+      if (++ahead > most) most = ahead;
+      continue;
+    }
+    for (int k = 0; k < specs[instr->op].operand_count; k++) {
+      int32_t b = plan_operand(plan, instr, k)->buf;
+      if (b < 0 || !waiting[b]) continue;
+      waiting[b] = false;
+      ahead--;
+    }
+  }
+  arena_free(scratch);
+  return most - 1;
+}
+
+static int32_t turn_instr(const Plan *plan) {
+  for (uint32_t i = 0; i < plan->instrs.count; i++)
+    if (plan->instrs.data[i].phase == PHASE_BACKWARD && plan->instrs.data[i].stream == STREAM_COMPUTE) return (int32_t)i;
+  return (int32_t)plan->instrs.count;
+}
+
+static uint64_t kept_bytes(const Plan *plan) {
+  int32_t turn = turn_instr(plan);
+  uint64_t bytes = 0;
+  for (uint32_t b = 0; b < plan->bufs.count; b++) {
+    const PlanBuf *buf = &plan->bufs.data[b];
+    if (!buf->host && buf->class == BUF_ACTIVATION && buf->first < turn && buf->last > turn) bytes += buf->bytes;
+  }
+  return bytes;
+}
+
+static double model_flops(const Plan *plan) {
+  double flops = 0;
+  const PlanSegment *micro = plan_first_micro(plan);
+  for (int32_t i = micro->first; i < micro->end; i++)
+    if (plan->instrs.data[i].phase != PHASE_RECOMPUTE) flops += (double)plan->instrs.data[i].flops;
+  return flops / (double)plan->world.micro_batch;
+}
+
+void summary_fill(Arena *arena, const Search *search, const Found *found) {
+  Plan *plan = found->plan;
+  PlanSummary *summary = &plan->summary;
+  summary->strategy = plan_intern(arena, plan, strategy_text(plan, &found->decisions));
+  summary->wrap = plan_intern(arena, plan, wrap_text(arena, found, search->settings));
+  summary->checkpoint = plan_intern(arena, plan, checkpoint_text(arena, plan, search->settings));
+  summary->prefetch = prefetch_depth(plan, search->specs);
+  summary->budget_bytes = search->budget;
+  summary->step_ns = found->sim.step_ns;
+  summary->lower_bound_ns = found->bound.ns;
+  summary->bound_by = plan_intern(arena, plan, found->bound.by);
+  summary->kept_bytes = kept_bytes(plan);
+  summary->model_flops_per_sample = model_flops(plan);
+  summary->peak_flops = search->cluster->device.peak[plan->recipe.compute];
+  summary->launch_ns = (uint64_t)search->cluster->device.launch_ns;
+  summary->device = search->cluster->device.kind == DEVICE_GPU ? PLAN_DEVICE_GPU : PLAN_DEVICE_CPU;
+  summary->device_bytes = summary->device == PLAN_DEVICE_GPU ? search->cluster->device.allocator_bytes : 0;
+}

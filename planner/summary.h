@@ -1,0 +1,10 @@
+/* Owns: what a plan says of itself at its head (PlanSummary): which policy was found, what it costs, how far it is from the bound. */
+#ifndef FSDPC_PLANNER_SUMMARY_H
+#define FSDPC_PLANNER_SUMMARY_H
+
+#include "planner/search.h"
+
+/* requires: a placed plan with events; where it does not fit, times are 0. provides: found->plan->summary, its texts in the arena. */
+void summary_fill(Arena *arena, const Search *search, const Found *found);
+
+#endif
