@@ -1,15 +1,8 @@
-/* Owns: building forward and backward from the graph: values, gradient bookkeeping, the turn.
- *
- * Gradients: every tensor's gradient is a value. Its first contribution overwrites, later ones add. A residual addition
- * hands its gradient on without a copy: several tensors then hold one value, and the last of them may add into it.
- * Views share their base's gradient; when they do not tile it exactly it starts at zero and everything adds.
- * Omitted: gradients of model inputs and of frozen parameters, which nobody asks for, and every operator that would only
- * lead to one. */
-#include "planner/program.h"
+/* Owns: building forward and backward from the graph: values, operators, the turn.
+ * Omitted: every operator that would only lead to a gradient that nobody asks for (program_gradient.c). */
+#include "planner/program_builder.h"
 
 #include "base/checked.h"
-
-#include <stdlib.h>
 
 /* Rows, or all values of an index tensor: all of the context's, or the window's share of them. */
 static int64_t in_window(const ProgramBuilder *builder, int64_t count) {
@@ -59,7 +52,7 @@ ProgramOp *builder_op(ProgramBuilder *builder, InstrOp op, int32_t graph_op) {
 
 /* Rows of logits start on 16 bytes: vocabularies are odd, and products of rows that start anywhere are slow on GPUs. 0: contiguous, as
  * all other rows are. */
-static uint32_t row_stride(const ProgramBuilder *builder, int32_t tensor) {
+uint32_t builder_stride(const ProgramBuilder *builder, int32_t tensor) {
   enum { ALIGN = 8 };
   const Graph *graph = builder->graph;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
@@ -70,20 +63,20 @@ static uint32_t row_stride(const ProgramBuilder *builder, int32_t tensor) {
   return stride == cols ? 0 : (uint32_t)stride; /* SEMA_MAX_DIM */
 }
 
-static Ref view_ref(const ProgramBuilder *builder, int32_t tensor, int32_t value) {
+Ref builder_view(const ProgramBuilder *builder, int32_t tensor, int32_t value) {
   const GraphTensor *t = &builder->graph->tensors.data[tensor];
-  if (t->view_of < 0) return (Ref){value, 0, row_stride(builder, tensor), false};
+  if (t->view_of < 0) return (Ref){value, 0, builder_stride(builder, tensor), false};
   const Shape *base = &builder->graph->tensors.data[t->view_of].shape;
   return (Ref){value, (uint32_t)t->view_column, (uint32_t)shape_cols(base), false}; /* SEMA_MAX_DIM */
 }
 
-static int32_t base_of(const ProgramBuilder *builder, int32_t tensor) {
+int32_t builder_base(const ProgramBuilder *builder, int32_t tensor) {
   int32_t base = builder->graph->tensors.data[tensor].view_of;
   return base < 0 ? tensor : base;
 }
 
 Ref builder_read(ProgramBuilder *builder, int32_t tensor) {
-  return view_ref(builder, tensor, builder->value_of[base_of(builder, tensor)]);
+  return builder_view(builder, tensor, builder->value_of[builder_base(builder, tensor)]);
 }
 
 bool builder_learns(const ProgramBuilder *builder, int32_t param) {
@@ -95,15 +88,8 @@ Ref builder_param(ProgramBuilder *builder, int32_t param) {
   return (Ref){.value = builder->program->param_value[param]};
 }
 
-Ref builder_param_gradient(ProgramBuilder *builder, int32_t param) {
-  if (!builder_learns(builder, param)) return (Ref){.value = PLAN_NONE};
-  Ref ref = {.value = builder->program->param_gradient[param], .add = builder->parameter_written[param]};
-  builder->parameter_written[param] = true;
-  return ref;
-}
-
 Ref builder_part(ProgramBuilder *builder, ValueKind kind, int32_t tensor, int64_t rows, const char *name, const char *suffix) {
-  uint32_t stride = row_stride(builder, tensor);
+  uint32_t stride = builder_stride(builder, tensor);
   uint64_t width = stride ? stride : (uint64_t)builder_rows(builder, tensor).cols;
   DType dtype = builder->graph->recipe.compute;
   return (Ref){.value = builder_value(builder, kind, dtype, (uint64_t)rows * width, name, suffix), .ld = stride}; /* sizes_fit */
@@ -116,142 +102,7 @@ Ref builder_output(ProgramBuilder *builder, int32_t graph_op) {
   return y;
 }
 
-/* --- gradients ---------------------------------------------------------------------------------------------------- */
-
-static int32_t new_gradient(ProgramBuilder *builder, int32_t base) {
-  const GraphTensor *t = &builder->graph->tensors.data[base];
-  uint64_t numel = 0;
-  shape_numel(&t->shape, builder->program->batch, &numel);
-  int32_t value = builder_value(builder, VALUE_GRADIENT, builder->graph->recipe.compute, numel, t->name, "grad");
-  builder->gradient_of[base] = value;
-  builder->holders[value] = 1;
-  return value;
-}
-
-static void zero_gradient(ProgramBuilder *builder, int32_t base, int32_t graph_op) {
-  int32_t value = new_gradient(builder, base);
-  ProgramOp *op = builder_op(builder, INSTR_ZERO, graph_op);
-  op->refs[0] = (Ref){.value = value};
-  op->ints[0] = (int64_t)builder->program->values.data[value].numel;
-}
-
-static void copy_gradient(ProgramBuilder *builder, int32_t tensor, Ref from, Ref to) {
-  Rows size = builder_rows(builder, tensor);
-  int32_t producer = builder->graph->tensors.data[tensor].op;
-  if (producer < 0) producer = builder->graph->tensors.data[base_of(builder, tensor)].op;
-  ProgramOp *op = builder_op(builder, INSTR_COPY, producer);
-  op->refs[0] = from;
-  op->refs[0].add = false;
-  op->refs[1] = to;
-  op->ints[0] = size.rows;
-  op->ints[1] = size.cols;
-}
-
-/* Gives `base` a gradient value that nobody else still needs. */
-static void own_gradient(ProgramBuilder *builder, int32_t base) {
-  int32_t shared = builder->gradient_of[base];
-  if (builder->holders[shared] == 1) return;
-  builder->holders[shared]--;
-  int32_t own = new_gradient(builder, base);
-  copy_gradient(builder, base, (Ref){.value = shared}, (Ref){.value = own});
-}
-
-Ref builder_gradient(ProgramBuilder *builder, int32_t tensor) {
-  if (!builder->needs_gradient[tensor]) return (Ref){.value = PLAN_NONE};
-  int32_t base = base_of(builder, tensor);
-  if (builder->gradient_of[base] < 0) {
-    if (builder->mixed[base])
-      zero_gradient(builder, base, builder->graph->tensors.data[base].op);
-    else
-      new_gradient(builder, base);
-  } else if (builder->written[tensor]) {
-    own_gradient(builder, base);
-  }
-  Ref ref = view_ref(builder, tensor, builder->gradient_of[base]);
-  ref.add = builder->written[tensor] || builder->mixed[base];
-  builder->written[tensor] = true;
-  return ref;
-}
-
-static bool may_take_over(const ProgramBuilder *builder, int32_t tensor) {
-  return builder->graph->tensors.data[tensor].view_of < 0 && !builder->mixed[tensor] && builder->gradient_of[tensor] < 0;
-}
-
-void builder_pass_gradient(ProgramBuilder *builder, int32_t tensor, Ref dy) {
-  if (!builder->needs_gradient[tensor]) return;
-  if (may_take_over(builder, tensor) && dy.ld == 0 && builder->view_head[tensor] < 0) {
-    builder->gradient_of[tensor] = dy.value;
-    builder->holders[dy.value]++;
-    builder->written[tensor] = true;
-    return;
-  }
-  Ref to = builder_gradient(builder, tensor);
-  copy_gradient(builder, tensor, dy, to);
-}
-
-/* --- analysis before building --------------------------------------------------------------------------------------- */
-
-static void mark_needs_gradient(ProgramBuilder *builder) {
-  const Graph *graph = builder->graph;
-  for (uint32_t i = 0; i < graph->ops.count; i++) {
-    const GraphOp *op = &graph->ops.data[i];
-    bool needs = builder_learns(builder, op->weight) || builder_learns(builder, op->bias);
-    for (int32_t k = 0; k < op->input_count; k++) needs |= builder->needs_gradient[op->inputs[k]];
-    if (op->output < 0) continue;
-    builder->needs_gradient[op->output] = needs;
-    for (int32_t v = builder->view_head[op->output]; v >= 0; v = builder->view_next[v]) builder->needs_gradient[v] = needs;
-  }
-}
-
-static void link_views(ProgramBuilder *builder) {
-  const Graph *graph = builder->graph;
-  uint32_t count = graph->tensors.count;
-  builder->view_head = ARENA_ARRAY(builder->program->arena, int32_t, count);
-  builder->view_next = ARENA_ARRAY(builder->program->arena, int32_t, count);
-  for (uint32_t t = 0; t < count; t++) builder->view_head[t] = builder->view_next[t] = PLAN_NONE;
-  for (int32_t v = (int32_t)count - 1; v >= 0; v--) {
-    int32_t base = graph->tensors.data[v].view_of;
-    if (base < 0) continue;
-    builder->view_next[v] = builder->view_head[base];
-    builder->view_head[base] = v;
-  }
-}
-
-static int compare_columns(const void *a, const void *b) {
-  const int64_t *x = a, *y = b;
-  return (x[0] > y[0]) - (x[0] < y[0]);
-}
-
-/* A base's gradient must start at zero unless its used views tile it exactly and nothing reads it directly. */
-static void mark_mixed(ProgramBuilder *builder, const bool *used) {
-  const Graph *graph = builder->graph;
-  Arena *scratch = arena_new();
-  for (uint32_t t = 0; t < graph->tensors.count; t++) {
-    VEC(int64_t) spans = {0};
-    for (int32_t v = builder->view_head[t]; v >= 0; v = builder->view_next[v]) {
-      const GraphTensor *view = &graph->tensors.data[v];
-      if (!used[v]) builder->mixed[t] = true;
-      vec_push(scratch, &spans, view->view_column);
-      vec_push(scratch, &spans, view->view_column + shape_cols(&view->shape));
-    }
-    if (!spans.count) continue;
-    qsort(spans.data, spans.count / 2, 2 * sizeof *spans.data, compare_columns);
-    int64_t at = 0;
-    for (uint32_t i = 0; i < spans.count; i += 2) {
-      if (spans.data[i] != at) builder->mixed[t] = true;
-      at = spans.data[i + 1];
-    }
-    if (at != shape_cols(&graph->tensors.data[t].shape) || used[t]) builder->mixed[t] = true;
-  }
-  arena_free(scratch);
-}
-
-static bool *find_used(Arena *arena, const Graph *graph) {
-  bool *used = ARENA_ARRAY(arena, bool, graph->tensors.count);
-  for (uint32_t i = 0; i < graph->ops.count; i++)
-    for (int32_t k = 0; k < graph->ops.data[i].input_count; k++) used[graph->ops.data[i].inputs[k]] = true;
-  return used;
-}
+/* --- building ------------------------------------------------------------------------------------------------------- */
 
 static void find_blocks(Program *program) {
   const Graph *graph = program->graph;
@@ -262,8 +113,6 @@ static void find_blocks(Program *program) {
       if (graph->modules.data[m].repeat >= 0) program->block[i] = m;
   }
 }
-
-/* --- building ------------------------------------------------------------------------------------------------------- */
 
 static void add_inputs(ProgramBuilder *builder) {
   const Graph *graph = builder->graph;
@@ -311,99 +160,6 @@ static bool sizes_fit(DiagSink *sink, const Graph *graph, int64_t batch) {
   return true;
 }
 
-static void mark_producers(Program *program) {
-  for (uint32_t i = 0; i < program->ops.count; i++) {
-    const ProgramOp *op = &program->ops.data[i];
-    if (op->phase != PHASE_FORWARD) return;
-    for (int32_t k = 0; k < op->ref_count; k++) {
-      if (op->refs[k].value < 0 || program->specs[op->op].operands[k].mode != MODE_WRITE) continue;
-      program->values.data[op->refs[k].value].producer = (int32_t)i;
-    }
-  }
-}
-
-static bool is_param(ValueKind kind) { return kind == VALUE_PARAM || kind == VALUE_PARAM_GRADIENT; }
-
-static bool is_transient(ValueKind kind) {
-  return kind == VALUE_ACTIVATION || kind == VALUE_GRADIENT || kind == VALUE_WORKSPACE || kind == VALUE_INPUT;
-}
-
-static void note_touch(Flow *flow, const Program *program, int32_t value, int32_t op) {
-  if (flow->first_op[value] < 0) flow->first_op[value] = program->values.data[value].kind == VALUE_INPUT ? 0 : op;
-  if (op < program->turn) flow->last_forward[value] = op;
-  else if (flow->first_backward[value] < 0) flow->first_backward[value] = op;
-  flow->last_op[value] = op;
-}
-
-static void add_flow(Program *program, int32_t op, uint32_t *count) {
-  Flow *flow = &program->flow;
-  const ProgramOp *from = &program->ops.data[op];
-  flow->first[op] = *count;
-  for (int32_t k = 0; k < from->ref_count; k++) {
-    int32_t v = from->refs[k].value;
-    if (v < 0) continue;
-    const Value *value = &program->values.data[v];
-    OperandMode mode = program->specs[from->op].operands[k].mode;
-    if (is_param(value->kind)) {
-      flow->params[flow->param_count++] = (ParamRef){op, value->param, value->kind == VALUE_PARAM_GRADIENT};
-      continue;
-    }
-    bool reads = mode == MODE_READ || mode == MODE_UPDATE;
-    flow->refs[(*count)++] = (FlowRef){v, flow->transient[v], reads, mode == MODE_WRITE};
-    note_touch(flow, program, v, op);
-  }
-}
-
-/* The largest result of each forward op that backward reads later, and only reads: statistics beside it stay. What the loss
- * itself reads would come back at once. */
-static void find_moved(Program *program) {
-  Flow *flow = &program->flow;
-  bool *changed = ARENA_ARRAY(program->arena, bool, program->values.count);
-  for (uint32_t i = (uint32_t)program->turn; i < program->ops.count; i++)
-    for (int32_t k = 0; k < program->ops.data[i].ref_count; k++) {
-      int32_t v = program->ops.data[i].refs[k].value;
-      if (v >= 0 && program->specs[program->ops.data[i].op].operands[k].mode != MODE_READ) changed[v] = true;
-    }
-  for (uint32_t i = 0; i < program->ops.count; i++) flow->moved[i] = PLAN_NONE;
-  for (uint32_t v = 0; v < program->values.count; v++) {
-    int32_t op = flow->producer[v];
-    if (op < 0 || op >= program->turn || changed[v] || flow->first_backward[v] <= program->turn) continue;
-    if (flow->moved[op] < 0 || flow->value_bytes[v] > flow->value_bytes[flow->moved[op]]) flow->moved[op] = (int32_t)v;
-  }
-}
-
-static void build_flow(Program *program) {
-  Flow *flow = &program->flow;
-  Arena *arena = program->arena;
-  uint32_t count = 0, values = program->values.count, ops = program->ops.count;
-  for (uint32_t i = 0; i < ops; i++) count += (uint32_t)program->ops.data[i].ref_count;
-  *flow = (Flow){.refs = ARENA_ARRAY(arena, FlowRef, count),
-                 .first = ARENA_ARRAY(arena, uint32_t, ops + 1),
-                 .params = ARENA_ARRAY(arena, ParamRef, count),
-                 .value_bytes = ARENA_ARRAY(arena, uint64_t, values),
-                 .transient = ARENA_ARRAY(arena, bool, values),
-                 .producer = ARENA_ARRAY(arena, int32_t, values),
-                 .first_op = ARENA_ARRAY(arena, int32_t, values),
-                 .last_forward = ARENA_ARRAY(arena, int32_t, values),
-                 .last_op = ARENA_ARRAY(arena, int32_t, values),
-                 .first_backward = ARENA_ARRAY(arena, int32_t, values),
-                 .moved = ARENA_ARRAY(arena, int32_t, ops),
-                 .op_ns = ARENA_ARRAY(arena, uint64_t, ops),
-                 .adding_ns = ARENA_ARRAY(arena, uint64_t, ops),
-                 .moved_ns = ARENA_ARRAY(arena, uint64_t, ops)};
-  for (uint32_t v = 0; v < values; v++) {
-    const Value *value = &program->values.data[v];
-    flow->value_bytes[v] = round_up(value->numel * dtype_bytes(value->dtype), PLAN_ALIGN_BYTES);
-    flow->transient[v] = is_transient(value->kind);
-    flow->producer[v] = value->kind == VALUE_ACTIVATION ? value->producer : PLAN_NONE;
-    flow->first_op[v] = flow->last_forward[v] = flow->last_op[v] = flow->first_backward[v] = PLAN_NONE;
-  }
-  count = 0;
-  for (int32_t i = 0; i < (int32_t)ops; i++) add_flow(program, i, &count);
-  flow->first[ops] = count;
-  find_moved(program);
-}
-
 static void build_forward(ProgramBuilder *builder) {
   const Graph *graph = builder->graph;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
@@ -425,7 +181,7 @@ static void end_forward(ProgramBuilder *builder) {
   const Graph *graph = builder->graph;
   if (!program->window->output) drop_output(program);
   program->turn = (int32_t)program->ops.count;
-  program->output_value = builder->value_of[base_of(builder, graph->ops.data[graph->loss_op].inputs[0])];
+  program->output_value = builder->value_of[builder_base(builder, graph->ops.data[graph->loss_op].inputs[0])];
 }
 
 static void build_backward(ProgramBuilder *builder) {
@@ -437,7 +193,7 @@ static void build_backward(ProgramBuilder *builder) {
     if (i == graph->loss_op || i == builder->fused_linear || !builder->needs_gradient[op->output]) continue;
     int32_t gradient = builder->gradient_of[op->output];
     if (gradient < 0) continue; /* nothing that learns is reached through it */
-    layer_rules[op->kind].backward(builder, i, (Ref){.value = gradient, .ld = row_stride(builder, op->output)});
+    layer_rules[op->kind].backward(builder, i, (Ref){.value = gradient, .ld = builder_stride(builder, op->output)});
     builder->holders[gradient]--;
   }
 }
@@ -462,9 +218,7 @@ Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const I
   vec_reserve(arena, &program->ops, OPS * graph->ops.count);
   vec_reserve(arena, &program->values, VALUES * graph->ops.count);
   find_blocks(program);
-  link_views(&builder);
-  mark_needs_gradient(&builder);
-  mark_mixed(&builder, find_used(arena, graph));
+  builder_prepare_gradients(&builder);
   add_inputs(&builder);
   add_params(&builder);
   program->count_value = builder_value(&builder, VALUE_COUNT, DTYPE_F64, 1, "count", "");
@@ -474,10 +228,11 @@ Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const I
     end_forward(&builder);
   else
     build_backward(&builder);
-  mark_producers(program);
-  build_flow(program);
+  program_find_flow(program);
   return program;
 }
+
+/* --- as text ------------------------------------------------------------------------------------------------------ */
 
 static void print_refs(Text *out, const Program *program, const ProgramOp *op) {
   for (int32_t k = 0; k < op->ref_count; k++) {

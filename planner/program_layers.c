@@ -1,6 +1,6 @@
 /* Owns: how each layer becomes forward and backward operators, one row a layer. Refs are collected before an op is
  * appended, since asking for a gradient may itself append a copy. Operand and attribute order is that of instr.def. */
-#include "planner/program.h"
+#include "planner/program_builder.h"
 
 #include <math.h>
 
