@@ -148,3 +148,18 @@ void emit_begin(Emitter *e) {
   emit_end_segment(e);
 }
 
+/* --- caches of inference ---------------------------------------------------------------------------------------------- */
+
+void emit_caches(Emitter *e) {
+  int32_t count = e->program->caches;
+  if (count == 0) return;
+  e->cache = ARENA_ARRAY(e->arena, int32_t, (size_t)count);
+  emit_begin_segment(e, "begin", 1);
+  for (uint32_t v = 0; v < e->program->values.count; v++) {
+    const Value *value = &e->program->values.data[v];
+    if (value->kind != VALUE_CACHE) continue;
+    int32_t buf = e->cache[value->input] = emit_buf(e, value->name, BUF_CACHE, value->dtype, value->numel, PLAN_NONE, true);
+    emit_instr(e, INSTR_ZERO, PHASE_BEGIN, value->name, OPERANDS(WHOLE(buf)), INTS((int64_t)value->numel), NULL);
+  }
+  emit_end_segment(e);
+}

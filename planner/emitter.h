@@ -1,5 +1,5 @@
-/* Owns: nothing; what the files of emission share. emit.c lists micro-batches, emit_state.c what persists between them, and
- * emit_update.c the step's end. */
+/* Owns: emission under way, and what its files share. emit.c is the order of segments; emit_state.c lists what persists between
+ * micro-batches, emit_micro.c these, and emit_update.c the step's end. */
 #ifndef FSDPC_PLANNER_EMITTER_H
 #define FSDPC_PLANNER_EMITTER_H
 
@@ -35,9 +35,13 @@ typedef struct Emitter {
 } Emitter;
 
 /* A non-persistent buffer's lifetime is found from its accesses and holds. */
+int32_t emit_named_buf(Emitter *e, StrId name, BufClass class, DType dtype, uint64_t numel, int32_t unit, bool persistent);
 int32_t emit_buf(Emitter *e, const char *name, BufClass class, DType dtype, uint64_t numel, int32_t unit, bool persistent);
 int32_t emit_instr(Emitter *e, InstrOp op, Phase phase, const char *name, const PlanOperand *operands, const int64_t *ints,
                    const double *reals);
+/* The same without its cost; valid until the next one. */
+PlanInstr *emit_costless(Emitter *e, InstrOp op, Phase phase, StrId name, const PlanOperand *operands, const int64_t *ints,
+                         const double *reals);
 /* "u3.full" */
 const char *emit_unit_text(Emitter *e, uint32_t unit, const char *suffix);
 void emit_hold(Emitter *e, int32_t buf, int32_t last);
@@ -61,11 +65,18 @@ void emit_scalars(Emitter *e);
 void emit_held(Emitter *e);
 /* Segment "begin". */
 void emit_begin(Emitter *e);
+/* The same for inference: caches hold zeros until they are filled, since attention over a cache is handed all of it. */
+void emit_caches(Emitter *e);
 bool emit_gathers_once(const Emitter *e);
 /* Contributions go straight into the persistent gradient: nothing is reduced, or all of it in place, once. */
 bool emit_adds_straight(const Emitter *e);
 int32_t emit_full(Emitter *e, int32_t u, bool persistent);
 int32_t emit_gradfull(Emitter *e, int32_t u, bool persistent);
+
+/* --- emit_micro.c ---------------------------------------------------------------------------------------------------- */
+
+/* The segment of a pass. requires: the program's schedule. */
+void emit_pass(Emitter *e, const MicroPass *pass);
 
 /* --- emit_update.c --------------------------------------------------------------------------------------------------- */
 
