@@ -110,8 +110,7 @@ static const char *const inert[] = {
     "tokenizer_class",
 };
 
-/* --- messages
- * -------------------------------------------------------------------------------------------------------- */
+/* --- messages ----------------------------------------------------------------------------------------------------- */
 
 static bool wrong(Reader *reader, const char *key, const char *reason, const char *remedy) {
   const json_t *value = json_object_get(reader->root, key);
@@ -126,9 +125,7 @@ static bool wrong(Reader *reader, const char *key, const char *reason, const cha
   return false;
 }
 
-/* --- one key
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- one key ------------------------------------------------------------------------------------------------------ */
 
 static bool absent(const json_t *value) {
   return value == NULL || json_is_null(value);
@@ -190,8 +187,7 @@ static const char *read_word(const Reader *reader, const json_t *object, const c
   return json_is_string(value) ? arena_strdup(reader->arena, json_string_value(value)) : "";
 }
 
-/* --- rotary positions: "rope_parameters" of transformers 5, "rope_theta" and "rope_scaling" before
- * ----------------------- */
+/* --- rotary positions: "rope_parameters" of transformers 5, "rope_theta" and "rope_scaling" before ---------------- */
 
 static void read_llama3(Reader *reader, const json_t *from, const char *key) {
   ImportedRope *rope = &reader->model->rope;
@@ -224,8 +220,7 @@ static void read_rope(Reader *reader) {
           "set it to null to train on sequences of the original length");
 }
 
-/* --- architectures
- * ------------------------------------------------------------------------------------------------------- */
+/* --- architectures ------------------------------------------------------------------------------------------------ */
 
 static void check_heads(Reader *reader, const char *key) {
   const Imported *model = reader->model;
@@ -293,8 +288,7 @@ static const Architecture *find_architecture(Reader *reader) {
   return NULL;
 }
 
-/* --- keys that nobody asked for
- * -------------------------------------------------------------------------------------------- */
+/* --- keys that nobody asked for ----------------------------------------------------------------------------------- */
 
 static bool matches(const char *pattern, const char *key) {
   size_t length = strcspn(pattern, "*");
@@ -321,9 +315,7 @@ static void note_unknown(const Reader *reader, const Architecture *architecture)
   }
 }
 
-/* --- the file
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- the file ----------------------------------------------------------------------------------------------------- */
 
 static void read_precision(Reader *reader) {
   static const char *const words[][2] = {{"float32", "f32"}, {"bfloat16", "bf16"}, {"float16", "f16"}};

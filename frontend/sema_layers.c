@@ -412,8 +412,7 @@ static bool add_params(LayerCall *call) {
   return true;
 }
 
-/* --- ops --------------------------------------------------------------------------------------------------
- */
+/* --- ops ---------------------------------------------------------------------------------------------------------- */
 
 static int32_t new_tensor(LayerCall *call, int32_t op, int32_t base, int64_t column, const char *name) {
   Sema *sema = call->sema;

@@ -1,4 +1,4 @@
-/* Owns: what a kernel table holds. Include once per element type: KERNELS_REAL names the type's struct suffix.
+/* Owns: what a kernel table holds, one struct for each element type.
  *
  *   const KernelTable *kernels_cpu(void)   the best variant this processor runs
  *

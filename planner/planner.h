@@ -19,7 +19,7 @@ typedef struct LargestBuffer {
   uint64_t bytes;
 } LargestBuffer;
 
-/* Why a budget cannot be met (design promise 7). */
+/* Why a budget cannot be met. */
 typedef struct Infeasible {
   uint64_t smallest_peak_bytes; /* arena of the smallest plan found */
   const char *peak_at;          /* instruction and layer where that plan peaks */

@@ -73,8 +73,7 @@ UnitRanges state_ranges(Arena *arena, const Plan *plan, uint32_t unit, StateKind
   return ranges;
 }
 
-/* --- in the thread --------------------------------------------------------------------------------------------------
- */
+/* --- in the thread ------------------------------------------------------------------------------------------------ */
 
 static bool put(Checkpointer *self, int fd, const void *data, uint64_t bytes, uint64_t offset) {
   const unsigned char *from = data;
@@ -167,8 +166,7 @@ static void *writer_main(void *arg) {
   }
 }
 
-/* --- in the rank ----------------------------------------------------------------------------------------------------
- */
+/* --- in the rank -------------------------------------------------------------------------------------------------- */
 
 bool checkpointer_wait(Checkpointer *self, Failure *failure) {
   Control *control = self->config.control;
@@ -219,8 +217,7 @@ void checkpointer_close(Checkpointer *self) {
   free(self->host);
 }
 
-/* --- opening --------------------------------------------------------------------------------------------------------
- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 /* What this rank writes of a unit's state; what all hold, the first one does. */
 static UnitRanges written_ranges(Arena *arena, const Checkpointer *self, uint32_t unit, StateKind kind) {

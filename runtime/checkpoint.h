@@ -66,8 +66,7 @@ bool folder_write(const char *path, const char *text, uint64_t bytes, Failure *f
 /* fail() with errno, and what to do about it. */
 bool folder_failed(const char *path, const char *what, Failure *failure);
 
-/* --- writing (checkpoint.c) ----------------------------------------------------------------------------------------
- */
+/* --- writing (checkpoint.c) --------------------------------------------------------------------------------------- */
 
 typedef struct CheckpointerConfig {
   const Plan *plan;
@@ -92,8 +91,7 @@ bool checkpointer_save(Checkpointer *self, const Standing *standing, Failure *fa
 bool checkpointer_wait(Checkpointer *self, Failure *failure);
 void checkpointer_close(Checkpointer *self); /* NULL is allowed */
 
-/* --- the index (checkpoint_index.c) --------------------------------------------------------------------------------
- */
+/* --- the index (checkpoint_index.c) ------------------------------------------------------------------------------- */
 
 typedef struct CheckpointFile {
   const char *path;
@@ -107,8 +105,7 @@ void checkpoint_file_name(char out[64], uint32_t index, uint32_t count);
 bool index_write(const CheckpointerConfig *config, const Standing *standing, const char *path, uint32_t files,
                  Failure *failure);
 
-/* --- reading (resume.c) --------------------------------------------------------------------------------------------
- */
+/* --- reading (resume.c) ------------------------------------------------------------------------------------------- */
 
 typedef struct Checkpoint {
   const char *path, *index; /* folder, and checkpoint.json in it */
@@ -137,16 +134,14 @@ void checkpoint_close(Checkpoint *checkpoint);
 /* fail(): a checkpoint's file is not as it was written. */
 bool checkpoint_damaged(const char *path, const char *what, Failure *failure);
 
-/* --- the recipe in it (checkpoint_recipe.c) ------------------------------------------------------------------------
- */
+/* --- the recipe in it (checkpoint_recipe.c) ----------------------------------------------------------------------- */
 
 /* Owned by the caller. */
 json_t *recipe_pack(const Plan *plan);
 /* Fills in checkpoint->changes. stored: what recipe_pack gave; NULL in older checkpoints. */
 void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored);
 
-/* --- choosing (checkpoint_choose.c) --------------------------------------------------------------------------------
- */
+/* --- choosing (checkpoint_choose.c) ------------------------------------------------------------------------------- */
 
 typedef struct CheckpointChoice {
   const char *dir; /* a checkpoint, or a folder of them */

@@ -17,8 +17,7 @@ bool folder_failed(const char *path, const char *what, Failure *failure) {
   return fail_file(failure, "checkpoint", path, what);
 }
 
-/* --- names
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- names -------------------------------------------------------------------------------------------------------- */
 
 #define STEP_NAME "step-%08" PRIu64
 
@@ -48,8 +47,7 @@ static bool is_unfinished(const char *name) {
   return strncmp(name, ".step-", 6) == 0 && length > 10 && strcmp(name + length - 4, ".tmp") == 0;
 }
 
-/* --- files and folders
- * ------------------------------------------------------------------------------------------------ */
+/* --- files and folders -------------------------------------------------------------------------------------------- */
 
 static void remove_folder(const char *path) {
   struct dirent *entry;
@@ -110,8 +108,7 @@ bool folder_lock(const char *dir, int *fd, Failure *failure) {
   return true;
 }
 
-/* --- finding, committing, pruning
- * -------------------------------------------------------------------------------------- */
+/* --- finding, committing, pruning --------------------------------------------------------------------------------- */
 
 /* The checkpoints in DIR: how many, the newest, the newest before `bound`, and the oldest but `bound`. */
 typedef struct Census {

@@ -37,8 +37,7 @@ static bool checksum(const json_t *root, uint32_t *crc) {
   return true;
 }
 
-/* --- writing -------------------------------------------------------------------------------------------------------
- */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static json_t *params_of(const Plan *plan) {
   json_t *params = json_object();
@@ -103,8 +102,7 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
   return ok;
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------
- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static bool number(const json_t *root, const char *key, uint64_t *out) {
   const json_t *value = json_object_get(root, key);

@@ -47,8 +47,7 @@ static bool failed(const char *path, const char *what, Failure *failure) {
   return fail_file(failure, "export", path, what);
 }
 
-/* --- what is exported ------------------------------------------------------------------------------------------------
- */
+/* --- what is exported --------------------------------------------------------------------------------------------- */
 
 static bool is_gpt2(const Plan *plan) {
   for (uint32_t i = 0; i < plan->params.count; i++)
@@ -60,8 +59,7 @@ static bool turned(const Exporter *self, const PlanParam *param) {
   return self->gpt2 && param->rank == 2 && is_conv1d(plan_str(self->plan, param->name));
 }
 
-/* --- layout
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- layout ------------------------------------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b, void *plan) {
   const PlanParam *params = ((const Plan *)plan)->params.data;
@@ -138,8 +136,7 @@ static uint64_t total_bytes(const Exporter *self) {
   return total;
 }
 
-/* --- what lies there already
- * ------------------------------------------------------------------------------------------ */
+/* --- what lies there already -------------------------------------------------------------------------------------- */
 
 /* A file that loaders would take for the model's weights, or a part of them. */
 static bool is_weights(const char *name) {
@@ -198,8 +195,7 @@ static bool check_target(Exporter *self, Failure *failure) {
               (uint64_t)disk.f_bavail * disk.f_frsize);
 }
 
-/* --- writing
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 /* False where a value has no place in the narrower type: it would become infinite. */
 static bool narrow(const Exporter *self, const float *from, uint64_t n, unsigned char *out) {

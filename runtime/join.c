@@ -80,8 +80,7 @@ static bool agree(uint32_t leader, const JoinTerms *own, uint32_t rank, const Jo
   return true;
 }
 
-/* --- who leads
- * -------------------------------------------------------------------------------------------------------- */
+/* --- who leads ---------------------------------------------------------------------------------------------------- */
 
 /* Place of a rank in locals, or local_ranks. */
 static uint32_t place_of(const Join *join, uint32_t count, uint32_t rank) {
@@ -191,8 +190,7 @@ static bool lead(Join *join, const struct sockaddr_un *address, socklen_t length
   return true;
 }
 
-/* --- the others
- * ------------------------------------------------------------------------------------------------------- */
+/* --- the others --------------------------------------------------------------------------------------------------- */
 
 static const char *leader_name(const Join *join) { return join_spans_hosts(join) ? "this host's first rank" : "rank 0"; }
 
@@ -239,8 +237,7 @@ static bool follow(Join *join, const struct sockaddr_un *address, socklen_t leng
   return fail(failure, RUN_PEER_FAILED, "%s", ""); /* who leads has said why */
 }
 
-/* --- both
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- both --------------------------------------------------------------------------------------------------------- */
 
 bool join_open(Arena *arena, Join *join, const Launcher *launcher, const JoinTerms *terms, uint32_t timeout_s,
                Failure *failure) {

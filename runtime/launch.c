@@ -62,8 +62,7 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   _exit(code); /* not exit: the parent's atexit handlers are not ours to run */
 }
 
-/* --- in the parent -------------------------------------------------------------------------------------------------
- */
+/* --- in the parent ------------------------------------------------------------------------------------------------ */
 
 static bool start_ranks(Watch *watch, Failure *failure) {
   pid_t parent = getpid();

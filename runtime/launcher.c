@@ -83,8 +83,7 @@ static bool read_world(const Environment *env, const Dialect *dialect, Launcher 
   return read_place(env, dialect, local, out, failure);
 }
 
-/* --- one function a launcher
- * ------------------------------------------------------------------------------------------ */
+/* --- one function a launcher -------------------------------------------------------------------------------------- */
 
 static const char *or_nothing(const char *text) {
   return text != NULL ? text : "";
@@ -168,8 +167,7 @@ static bool read_slurm(const Environment *env, Launcher *out, Failure *failure) 
   return true;
 }
 
-/* --- choosing
- * --------------------------------------------------------------------------------------------------------- */
+/* --- choosing ----------------------------------------------------------------------------------------------------- */
 
 static bool any(const Environment *env, const char *a, const char *b) {
   return variable(env, a) != NULL || variable(env, b) != NULL;

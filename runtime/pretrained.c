@@ -26,8 +26,7 @@ bool is_conv1d(const char *name) {
   return ends_with(name, ".c_attn.weight") || ends_with(name, ".c_fc.weight") || ends_with(name, ".c_proj.weight");
 }
 
-/* --- opening files --------------------------------------------------------------------------------------------------
- */
+/* --- opening files ------------------------------------------------------------------------------------------------ */
 
 static bool add_file(Arena *arena, Pretrained *weights, const char *path, Failure *failure) {
   for (uint32_t i = 0; i < weights->file_count; i++)
@@ -94,8 +93,7 @@ static bool open_files(Arena *arena, Pretrained *weights, const char *path, Fail
   return add_file(arena, weights, path, failure);
 }
 
-/* --- matching -------------------------------------------------------------------------------------------------------
- */
+/* --- matching ----------------------------------------------------------------------------------------------------- */
 
 static const SafeTensor *find(const Pretrained *weights, const char *name, const Safetensors **file) {
   for (uint32_t i = 0; i < weights->file_count; i++) {
@@ -169,8 +167,7 @@ static bool match_params(Arena *arena, Pretrained *weights, const Plan *plan, Fa
   return true;
 }
 
-/* --- what the model has no parameter for -----------------------------------------------------------------------------
- */
+/* --- what the model has no parameter for -------------------------------------------------------------------------- */
 
 static bool is_buffer(const char *name) {
   return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
@@ -232,8 +229,7 @@ void pretrained_close(Pretrained *weights) {
   weights->file_count = 0;
 }
 
-/* --- values ---------------------------------------------------------------------------------------------------------
- */
+/* --- values ------------------------------------------------------------------------------------------------------- */
 
 /* Element (o, i) of the parameter, out x in, is element (i, o) of the tensor: each row of the tensor is read where our
  * rows [low, high) cross it. */

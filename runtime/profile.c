@@ -72,8 +72,7 @@ void profile_take(Profile *self, int32_t segment) {
   }
 }
 
-/* --- exposed communication
- * --------------------------------------------------------------------------------------------- */
+/* --- exposed communication ---------------------------------------------------------------------------------------- */
 
 static StreamId stream_of(const Profile *self, uint64_t k) {
   return self->plan->instrs.data[self->kept_instr[k]].stream;
@@ -115,16 +114,14 @@ void profile_end_step(Profile *self, uint64_t step_ns) {
   self->exposed_ns += exposed(self);
 }
 
-/* --- for others
- * --------------------------------------------------------------------------------------------------------- */
+/* --- for others --------------------------------------------------------------------------------------------------- */
 
 MeasuredStep profile_measured(const Profile *self) {
   MeasuredStep step = {.number = self->number, .runs = self->runs, .run_count = self->run_count};
   return step;
 }
 
-/* --- the table
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 typedef struct Row {
   double predicted_ns, measured_ns; /* a step */

@@ -84,8 +84,7 @@ Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure) 
   return report;
 }
 
-/* --- header and footer -----------------------------------------------------------------------------------------------
- */
+/* --- header and footer -------------------------------------------------------------------------------------------- */
 
 static void print_batch(const ReportConfig *config) {
   const PlanWorld *world = &config->plan->world;
@@ -167,8 +166,7 @@ static void print_footer(const Report *report, double seconds, double rate, cons
   if (saved != NULL) printf("weights: %s\n", saved);
 }
 
-/* --- progress --------------------------------------------------------------------------------------------------------
- */
+/* --- progress ----------------------------------------------------------------------------------------------------- */
 
 void report_break(Report *report) {
   if (report->line_open) fputc('\n', stderr);
@@ -224,8 +222,7 @@ static void progress(Report *report, const StepResult *result) {
   if (last) report_break(report);
 }
 
-/* --- metrics ---------------------------------------------------------------------------------------------------------
- */
+/* --- metrics ------------------------------------------------------------------------------------------------------ */
 
 /* The place after the last whole line. */
 static long after_last_line(FILE *file) {

@@ -1,4 +1,4 @@
-/* Owns: everything that a training run says: header, progress, footer, and the metrics file (cli.md, "run --metrics").
+/* Owns: everything that a training run says: header, progress, footer, and the metrics file.
  * Only rank 0 has a Report. Header and progress go to stderr, the footer to stdout. */
 #ifndef FSDPC_RUNTIME_REPORT_H
 #define FSDPC_RUNTIME_REPORT_H

@@ -19,8 +19,7 @@ bool checkpoint_damaged(const char *path, const char *what, Failure *failure) {
   return fail(failure, RUN_INVALID, "checkpoint: %s: %s; the checkpoint is damaged: use an older one", path, what);
 }
 
-/* --- opening --------------------------------------------------------------------------------------------------------
- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static const SafeTensor *sums_of(const Safetensors *file) {
   const SafeTensor *sums = safetensors_find(file, "crc32c");
@@ -78,8 +77,7 @@ void checkpoint_close(Checkpoint *checkpoint) {
   checkpoint->opened = NULL;
 }
 
-/* --- loading --------------------------------------------------------------------------------------------------------
- */
+/* --- loading ------------------------------------------------------------------------------------------------------ */
 
 /* A parameter's place in this rank's shard, and how much of it has been read. */
 typedef struct Target {

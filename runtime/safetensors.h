@@ -1,5 +1,5 @@
 /* Owns: reading and laying out .safetensors files. A file is untrusted input: everything that the format promises is
- * checked before a tensor is believed (formats.md B1). */
+ * checked before a tensor is believed. */
 #ifndef FSDPC_RUNTIME_SAFETENSORS_H
 #define FSDPC_RUNTIME_SAFETENSORS_H
 

@@ -1,5 +1,4 @@
-/* Owns: the format: records of length, checksum, data, checksum; data are protocol buffers of a few fields
- * (formats.md B8). */
+/* Owns: the format: records of length, checksum, data, checksum; data are protocol buffers of a few fields. */
 #include "runtime/tensorboard.h"
 
 #include "runtime/crc32c.h"

@@ -127,8 +127,7 @@ static bool check_step(Trainer *trainer, const StepResult *result) {
       step, result->grad_norm, result->loss);
 }
 
-/* --- evaluation: begin and forward of the plan on other data, then on with the training data -------------------------
- */
+/* --- evaluation: begin and forward of the plan on other data, then on with the training data ---------------------- */
 
 /* The segment's last instruction that adds to the loss, PLAN_NONE when it has none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
@@ -285,8 +284,7 @@ static int rank_main(void *user, const RankEnv *env) {
   return ok ? RUN_OK : trainer.failure.code;
 }
 
-/* --- the parent
- * -------------------------------------------------------------------------------------------------------- */
+/* --- the parent --------------------------------------------------------------------------------------------------- */
 
 static void describe(void *user, int32_t position, char *out, size_t bytes) {
   const Plan *plan = ((const TrainJob *)user)->plan;

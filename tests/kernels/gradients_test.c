@@ -121,8 +121,7 @@ static void check(Case *c, const char *what) {
   memory_free();
 }
 
-/* --- linear
- * ---------------------------------------------------------------------------------------------------- */
+/* --- linear ------------------------------------------------------------------------------------------------------- */
 
 static double *bias_of(const Case *c, const Matrix *m) {
   return c->flag ? m[2].x : NULL;
@@ -194,8 +193,7 @@ static void test_embedding(void **unused) {
   check(&c, "embedding");
 }
 
-/* --- normalisation
- * --------------------------------------------------------------------------------------------- */
+/* --- normalisation ------------------------------------------------------------------------------------------------ */
 
 static void layernorm_forward(Case *c) {
   t()->layernorm_fwd(&c->k, c->out.rows, c->out.cols, 1e-3, c->in[0].x, c->in[0].ld, c->in[1].x,
@@ -230,8 +228,7 @@ static void test_norms(void **unused) {
   }
 }
 
-/* --- positions and attention
- * ------------------------------------------------------------------------------------- */
+/* --- positions and attention -------------------------------------------------------------------------------------- */
 
 static void rope_forward(Case *c) {
   t()->rope(&c->k, &c->rope, 0, c->in[0].x, c->in[0].ld, c->out.x, c->out.ld, 0);
@@ -285,8 +282,7 @@ static void test_attention(void **unused) {
   attention_case(1, 2, 3, 1, 1, 131, 0); /* dimensions beyond what is packed at a time */
 }
 
-/* --- element by element
- * ------------------------------------------------------------------------------------------ */
+/* --- element by element ------------------------------------------------------------------------------------------- */
 
 static void activation_forward(Case *c) {
   int64_t rows = c->out.rows, cols = c->out.cols, ldx = c->in[0].ld, ldy = c->out.ld;
@@ -363,8 +359,7 @@ static void test_elementwise(void **unused) {
   check(&d, "dropout");
 }
 
-/* --- losses
- * ------------------------------------------------------------------------------------------------------ */
+/* --- losses ------------------------------------------------------------------------------------------------------- */
 
 /* a: ignored target, b: chunk, real: count. The kernel gives the sum; its gradient is of sum / count. */
 static double logits_loss(Case *c) {

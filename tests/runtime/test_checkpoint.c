@@ -84,8 +84,7 @@ static void only_the_newest_are_kept(void **state) {
   assert_int_equal(stat(scratch_path(scratch, "out/step-00000021"), &info), 0);
 }
 
-/* --- signals ---------------------------------------------------------------------------------------------------------
- */
+/* --- signals ------------------------------------------------------------------------------------------------------ */
 
 static void wait_for_size(const char *path, long bytes) {
   struct stat info;
@@ -154,8 +153,7 @@ static void a_stuck_rank_is_named(void **state) {
   assert_said(said, "rank 0 waits in step ");
 }
 
-/* --- what does not fit
- * ------------------------------------------------------------------------------------------------ */
+/* --- what does not fit -------------------------------------------------------------------------------------------- */
 
 static void refused(Scratch *scratch, const Plan *plan, const char *resume, const char *said) {
   const char *data = corpus(scratch);
@@ -246,8 +244,7 @@ static void runs_are_not_mixed(void **state) {
   assert_string_equal(newest, scratch_path(scratch, "out/step-00000014"));
 }
 
-/* --- damage
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- damage ------------------------------------------------------------------------------------------------------- */
 
 static bool sink_write(Backend *backend, int32_t buf, uint64_t first, const void *data, uint64_t bytes) {
   (void)backend, (void)buf, (void)first, (void)data, (void)bytes;

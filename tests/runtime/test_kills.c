@@ -134,8 +134,7 @@ static void kills_cost_no_bit(void **state) {
   assert_true(table.hits[KILL_RANK] + table.hits[KILL_PARENT] + table.hits[TELL_TERM] > 0);
 }
 
-/* --- told to save, once a run is on its way: the only checkpoint before the last is the one asked for
- * --------------------- */
+/* --- told to save, once a run is on its way: the only checkpoint before the last is the one asked for ------------- */
 
 static void told_to_save_it_saves(void **state) {
   Table table = {.scratch = *state, .random = 7};
