@@ -1,10 +1,11 @@
 /* Owns: `fsdpc plan --executor`: the policy chosen for somebody else's executor, what else was considered and why it lost, as text
  * and as JSON, and the file that pins it. */
 #include "cli/cli.h"
+
+#include "base/clock.h"
 #include "cli/executor.h"
 
 #include <jansson.h>
-#include <time.h>
 
 /* What of a prediction rests on assumptions alone, or NULL. */
 static const char *uncalibrated(const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
@@ -237,23 +238,17 @@ static int save_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, c
   return cli_write_file(cli, path, text, strlen(text)) ? EXIT_OK : EXIT_INVALID;
 }
 
-static double now_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 int plan_for_executor(Cli *cli, const Graph *graph, const PlannerOptions *options) {
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL);
   ExecutorPlan plan;
-  double start = now_seconds();
+  double start = clock_seconds();
   if (option_given(&cli->options, OPTION_DUMP) || option_given(&cli->options, OPTION_AGAINST))
     return usage_error(NULL, "--dump and --against need a plan of our own runtime, not of %s",
                        executor_name(options->settings.executor.id));
   bool good = executor_plan(cli->arena, &cli->sink, graph, options, &plan);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))
-    print_json(cli->arena, graph, &plan, now_seconds() - start);
+    print_json(cli->arena, graph, &plan, clock_seconds() - start);
   else
     print_text(graph, &plan);
   executor_note_assumed(graph, &plan.settings, &plan.world);

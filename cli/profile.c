@@ -2,6 +2,7 @@
  * side by side share power and memory; rank 0 leaves its times in memory shared with this process. */
 #include "cli/profile.h"
 
+#include "base/clock.h"
 #include "kernels/kernels.h"
 #include "runtime/backend_cpu.h"
 #include "runtime/comm_shm.h"
@@ -16,15 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 enum { REPEATS = 9, COMM_FLOATS = 16 << 20 };
-
-static double now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return 1e9 * (double)time.tv_sec + (double)time.tv_nsec;
-}
 
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -61,9 +55,9 @@ static Times time_products(const Bench *bench, const Square *s) {
   double ns[REPEATS];
   multiply(bench, s);
   for (int i = 0; i < REPEATS; i++) {
-    double start = now_ns();
+    uint64_t start = clock_ns();
     multiply(bench, s);
-    ns[i] = now_ns() - start;
+    ns[i] = (double)(clock_ns() - start);
   }
   return sorted(ns);
 }
@@ -128,10 +122,10 @@ static Times time_collective(Courier *courier, Collective kind, uint64_t element
   double ns[REPEATS];
   for (int i = -1; i < REPEATS; i++) {
     courier->comm->barrier(courier->comm);
-    double start = now_ns();
+    uint64_t start = clock_ns();
     ask(courier, kind, elements);
     await(courier);
-    if (i >= 0) ns[i] = now_ns() - start;
+    if (i >= 0) ns[i] = (double)(clock_ns() - start);
   }
   return sorted(ns);
 }
@@ -161,10 +155,11 @@ static double measure_contention(const Bench *bench, Courier *courier, float *fl
   double lost = 0;
   for (int i = 0; i < GATHERS; i++) {
     courier->comm->barrier(courier->comm);
-    double start = now_ns(), products = 0;
+    uint64_t start = clock_ns();
+    double products = 0;
     ask(courier, COLLECTIVE_GATHER, COMM_FLOATS);
     while (!counter_reached(&courier->done, counter_get(&courier->asked))) multiply(bench, &s), products++;
-    lost += (now_ns() - start - products * alone) / gather / GATHERS;
+    lost += ((double)(clock_ns() - start) - products * alone) / gather / GATHERS;
   }
   return fmin(1, fmax(0, lost));
 }

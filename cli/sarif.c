@@ -1,7 +1,10 @@
 /* Owns: diagnostics as SARIF 2.1.0, which code hosts show beside the lines of a change. Columns count code points. */
 #include "cli/cli.h"
 
+#include "base/hash.h"
+
 #include <jansson.h>
+#include <string.h>
 
 /* Code points of the line before `offset`, and one: SARIF columns begin at 1. */
 static json_int_t column_of(const SourceFile *file, uint32_t offset) {
@@ -23,13 +26,12 @@ static json_t *location(const DiagSink *sink, Span span) {
 
 /* Stays the same while the message and the line's text do, wherever the line moves. */
 static char *fingerprint(const DiagSink *sink, const Diag *diag) {
-  uint64_t hash = 14695981039346656037u;
-  for (const char *c = diag->text; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+  uint64_t hash = hash_bytes(HASH_START, diag->text, strlen(diag->text));
   if (diag->span.file >= 0) {
     const SourceFile *file = &sink->sources->files.data[diag->span.file];
     uint32_t begin = diag->span.begin;
     while (begin && file->text[begin - 1] != '\n') begin--;
-    for (const char *c = file->text + begin; *c && *c != '\n'; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    hash = hash_bytes(hash, file->text + begin, strcspn(file->text + begin, "\n"));
   }
   return arena_printf(sink->arena, "%016llx", (unsigned long long)hash);
 }

@@ -2,23 +2,18 @@
  * results are plain data in shared memory. Each worker takes the next point that nobody has taken. */
 #include "cli/tune.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct Counters {
   atomic_uint next, done;
 } Counters;
-
-static double now_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* --- one point ------------------------------------------------------------------------------------------- */
 
@@ -124,16 +119,16 @@ static bool wait_for(const Tune *tune, const Counters *counters, int64_t workers
     } else if (ended < 0 && errno != EINTR) {
       return false;
     } else if (ended == 0) {
-      progress(tune, counters, now_seconds() - start, false);
+      progress(tune, counters, clock_seconds() - start, false);
       usleep(100000);
     }
   }
-  if (shows) progress(tune, counters, now_seconds() - start, true);
+  if (shows) progress(tune, counters, clock_seconds() - start, true);
   return fine;
 }
 
 bool tune_run(Tune *tune, int64_t jobs) {
-  double start = now_seconds();
+  double start = clock_seconds();
   Counters *counters = shared(sizeof *counters);
   tune->points = shared(tune->count * sizeof *tune->points);
   if (!counters || !tune->points) return cli_error("no memory for %u plans", tune->count), false;
@@ -148,6 +143,6 @@ bool tune_run(Tune *tune, int64_t jobs) {
   if (!started) return cli_error("cannot start workers: %s", strerror(errno)), false;
   if (!wait_for(tune, counters, started, start)) return cli_error("a worker failed; its message stands above"), false;
   munmap(counters, sizeof *counters);
-  tune->seconds = now_seconds() - start;
+  tune->seconds = clock_seconds() - start;
   return true;
 }

@@ -1,6 +1,7 @@
 /* Owns: path resolution and the list of files read. */
 #include "frontend/files.h"
 
+#include "base/hash.h"
 #include "frontend/parse.h"
 #include <dirent.h>
 #include <errno.h>
@@ -9,12 +10,11 @@
 
 void files_init(Files *files, Arena *arena, SourceSet *sources, DiagSink *sink, const char *models) {
   *files = (Files){
-      .arena = arena, .sources = sources, .sink = sink, .models = models, .hash = 14695981039346656037u};
+      .arena = arena, .sources = sources, .sink = sink, .models = models, .hash = HASH_START};
 }
 
 void files_hash(Files *files, const void *bytes, size_t length) {
-  const unsigned char *p = bytes;
-  for (size_t i = 0; i < length; i++) files->hash = (files->hash ^ p[i]) * 1099511628211u;
+  files->hash = hash_bytes(files->hash, bytes, length);
 }
 
 /* The folder of a path with its slash, "" for the current one. */

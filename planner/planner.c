@@ -1,6 +1,7 @@
 /* Owns: the order of planning: check what is asked, search, describe what was found, verify it. */
 #include "planner/planner.h"
 
+#include "base/clock.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
 #include "planner/infeasible.h"
@@ -10,15 +11,8 @@
 #include "planner/world.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { MAX_MICRO_BATCHES = 8 };
-
-static double now_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* --- what is asked ------------------------------------------------------------------------------------------------------ */
 
@@ -214,10 +208,10 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
 
 void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,
                   Text *dump_text, PlannerResult *result) {
-  double start = now_seconds();
+  double start = clock_seconds();
   Search search = {.scratch = arena_new()};
   *result = (PlannerResult){0};
   plan(arena, sink, graph, options, dump, dump_text, &search, result);
   arena_free(search.scratch);
-  result->seconds = now_seconds() - start;
+  result->seconds = clock_seconds() - start;
 }

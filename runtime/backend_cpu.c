@@ -6,13 +6,13 @@
 #include "runtime/backend_cpu.h"
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "runtime/cpu_dispatch.h"
 #include "runtime/runtime.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* List positions of one queue in one segment. */
 typedef struct QueueList {
@@ -62,12 +62,6 @@ void cpu_thread_init(void *gemm) {
 
 /* --- running --------------------------------------------------------------------------------------------------------- */
 
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 static void set_failed(CpuBackend *cpu, int32_t position, CommStatus status) {
   const Plan *plan = cpu->machine.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
@@ -105,9 +99,9 @@ static CommStatus execute(CpuBackend *cpu, QueueWorker *worker, int32_t position
                   .n = plan->ints.data + instr->ints,
                   .x = plan->reals.data + instr->reals};
   if (cpu->config.position != NULL) atomic_store_explicit(cpu->config.position, position + 1, memory_order_relaxed);
-  if (cpu->times != NULL) cpu->times[position].start_ns = now_ns();
+  if (cpu->times != NULL) cpu->times[position].start_ns = clock_ns();
   CommStatus status = cpu->function(instr->op)(&call);
-  if (cpu->times != NULL) cpu->times[position].end_ns = now_ns();
+  if (cpu->times != NULL) cpu->times[position].end_ns = clock_ns();
   if (cpu->reach[position] > worker->high_water) worker->high_water = cpu->reach[position];
   return status;
 }

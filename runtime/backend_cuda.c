@@ -1,6 +1,7 @@
 /* Owns: executing a plan's segments on CUDA streams, waiting for a step, reading and writing buffers. */
 #include "runtime/backend_cuda.h"
 
+#include "base/clock.h"
 #include "runtime/cuda_state.h"
 #include "runtime/runtime.h"
 
@@ -9,12 +10,6 @@
 #include <time.h>
 
 enum { SPINS = 2000, NAP_NS = 50000 }; /* of the wait for a step: polls in a row, then naps between polls */
-
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static const char *reason_of(int error) {
   return error == CUDA_UNSUPPORTED ? "the GPU has no kernel for these element types or this shape" : cudaGetErrorString((cudaError_t)error);
@@ -133,7 +128,7 @@ static bool watch(CudaBackend *cuda, uint64_t begin, uint64_t step) {
   if (stopped(cuda)) return fail(&cuda->failure, RUN_PEER_FAILED, "rank %u: another rank failed", cuda->machine.rank);
   if (comm != NULL && !comm->poll(comm))
     return fail(&cuda->failure, comm->failure.code, "rank %u: %s", cuda->machine.rank, comm->failure.text);
-  if (now_ns() - begin < (uint64_t)cuda->timeout_s * 1000000000u) return true;
+  if (clock_ns() - begin < (uint64_t)cuda->timeout_s * 1000000000u) return true;
   return fail(&cuda->failure, RUN_PEER_FAILED,
               "rank %u: the GPU has not finished step %llu after %u s; is another rank stuck? FSDPC_CUDA_SYNC=1 names the "
               "instruction, FSDPC_CUDA_TIMEOUT=SECONDS waits longer",
@@ -142,7 +137,7 @@ static bool watch(CudaBackend *cuda, uint64_t begin, uint64_t step) {
 
 /* Asynchronous errors surface here, too late to say where they arose. */
 static bool wait_step(CudaBackend *cuda, const StepState *state) {
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   const struct timespec nap = {.tv_nsec = NAP_NS};
   if (!cuda_ok((int)cudaEventRecord(cuda->done, cuda->streams[cuda->origin]), "ending a step", &cuda->failure)) return false;
   for (uint64_t polls = 0;; polls++) {
@@ -174,7 +169,7 @@ static bool make_timers(CudaBackend *cuda) {
 static bool run_timed(CudaBackend *cuda, int32_t index, const StepState *state, InstrTime *times) {
   const PlanSegment *segment = &cuda->config.plan->segments.data[index];
   if (!make_timers(cuda)) return false;
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   if (!issue_segment(cuda, index, cuda->timers) || !wait_step(cuda, state)) return false;
   cudaEvent_t base = cuda->timers[segment->first].start;
   for (int32_t i = segment->first; i < segment->end; i++) {

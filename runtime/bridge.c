@@ -1,6 +1,7 @@
 /* Owns: the connections between hosts and what goes over them. */
 #include "runtime/bridge.h"
 
+#include "base/clock.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -62,12 +62,6 @@ struct Bridge {
   uint32_t address; /* being tried */
   uint64_t since_ms, try_ms;
 };
-
-static uint64_t now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
-}
 
 static bool is_center(const Bridge *bridge) { return bridge->join->rank == 0; }
 
@@ -166,7 +160,7 @@ static bool hear_some(Bridge *bridge, Line *line) {
   uint64_t all = sizeof news + (headed ? news.count * sizeof(RankNews) : 0);
   if (headed && line->have == all) {
     take_news(bridge, &news, line->in + sizeof news);
-    line->heard_ms = now_ms();
+    line->heard_ms = clock_ms();
     line->have = 0;
     return true;
   }
@@ -193,7 +187,7 @@ static bool tell(const Bridge *bridge, const Line *line, uint64_t bytes) {
 }
 
 static void tell_all(Bridge *bridge) {
-  uint64_t bytes = write_news(bridge), now = now_ms();
+  uint64_t bytes = write_news(bridge), now = clock_ms();
   bool told = true, same = bytes == bridge->told_bytes && memcmp(bridge->out, bridge->told, bytes) == 0;
   if (same && now - bridge->told_ms < REPEAT_MS) return;
   for (uint32_t i = 0; i < bridge->line_count; i++)
@@ -284,7 +278,7 @@ static void accept_lines(Bridge *bridge) {
 static void try_next(Bridge *bridge, const Offer *offer) {
   const struct sockaddr_in6 *address = &offer->addresses[bridge->address++ % offer->count];
   int fd = socket(address->sin6_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  bridge->try_ms = now_ms();
+  bridge->try_ms = clock_ms();
   if (fd < 0) return;
   if (connect(fd, (const struct sockaddr *)address, address_bytes(address->sin6_family)) == 0 || errno == EINPROGRESS)
     take_line(bridge, &bridge->lines[0], fd);
@@ -294,7 +288,7 @@ static void try_next(Bridge *bridge, const Offer *offer) {
 /* Until rank 0's host has answered, whoever ends the connection was another. */
 static bool reach(Bridge *bridge, Failure *failure) {
   const Control *control = bridge->memory->control;
-  uint64_t now = now_ms();
+  uint64_t now = clock_ms();
   Line *line = &bridge->lines[0];
   if (atomic_load(&control->offered) == 0 || line->leader == 0 || bridge->gone[0]) return true;
   if (bridge->since_ms == 0) bridge->since_ms = now;
@@ -346,7 +340,7 @@ int32_t bridge_gone(const Bridge *bridge) {
 }
 
 int32_t bridge_silent(const Bridge *bridge, uint64_t *silent_s) {
-  uint64_t now = now_ms();
+  uint64_t now = clock_ms();
   for (uint32_t i = 0; i < bridge->line_count; i++) {
     const Line *line = &bridge->lines[i];
     if (line->leader == NOBODY || now - line->heard_ms < SILENT_MS) continue;

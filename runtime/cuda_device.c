@@ -1,6 +1,7 @@
 /* Owns: which GPU a rank takes, whether other ranks have it too, and whether the run fits it. */
 #include "runtime/cuda_state.h"
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "runtime/beside.h"
 #include "runtime/runtime.h"
@@ -41,9 +42,7 @@ static bool choose_device(CudaBackend *cuda, struct cudaDeviceProp *device, Fail
 
 /* The same for one device wherever it is seen from, whatever CUDA_VISIBLE_DEVICES calls it; another for each device. */
 static uint64_t identity(const struct cudaDeviceProp *device) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (size_t i = 0; i < sizeof device->uuid.bytes; i++) hash = (hash ^ (unsigned char)device->uuid.bytes[i]) * 0x100000001b3u;
-  return hash;
+  return hash_bytes(HASH_START, device->uuid.bytes, sizeof device->uuid.bytes);
 }
 
 static int by_value(const void *a, const void *b) {

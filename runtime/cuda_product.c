@@ -6,6 +6,7 @@
  * sequence, not through atomics that add. Nothing here has run on a GPU yet. */
 #include "runtime/cuda_product.h"
 
+#include "base/hash.h"
 #include "runtime/runtime.h"
 
 #include <string.h>
@@ -147,19 +148,14 @@ static uint32_t trait(const CudaProducts *products, const Entry *e, int i) {
   return value;
 }
 
-static uint64_t hash(uint64_t h, const void *data, size_t bytes) {
-  for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
-  return h;
-}
-
 uint64_t cuda_products_fingerprint(const CudaProducts *products) {
   uint64_t all = 0;
   for (uint32_t e = 0; e < products->count; e++) {
     const Entry *entry = &products->entries[e];
-    uint64_t one = hash(0xcbf29ce484222325u, &entry->shape, sizeof entry->shape);
+    uint64_t one = hash_bytes(HASH_START, &entry->shape, sizeof entry->shape);
     for (int i = 0; i < TRAITS; i++) {
       uint32_t value = trait(products, entry, i);
-      one = hash(one, &value, sizeof value);
+      one = hash_bytes(one, &value, sizeof value);
     }
     all += one;
   }

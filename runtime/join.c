@@ -1,6 +1,8 @@
 /* Owns: the meeting of a job's processes. */
 #include "runtime/join.h"
 
+#include "base/clock.h"
+#include "base/hash.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
@@ -21,12 +23,6 @@ typedef struct Hello {
   JoinTerms terms;
 } Hello;
 
-static uint64_t now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
-}
-
 static void pause_ms(long ms) {
   const struct timespec time = {ms / 1000, ms % 1000 * 1000000};
   nanosleep(&time, NULL);
@@ -35,18 +31,16 @@ static void pause_ms(long ms) {
 /* Whether a peer says something, or hangs up, before the deadline: one that was stopped, or is no rank, may never. */
 static bool speaks_before(int peer, uint64_t deadline) {
   struct pollfd ready = {.fd = peer, .events = POLLIN};
-  for (uint64_t now; (now = now_ms()) < deadline;)
+  for (uint64_t now; (now = clock_ms()) < deadline;)
     if (poll(&ready, 1, (int)(deadline - now)) > 0) return true;
   return false;
 }
 
 /* Abstract: starts with a zero byte, lies in no folder. The user's number keeps users apart. */
 static socklen_t address_of(const Launcher *launcher, struct sockaddr_un *out) {
-  uint64_t hash = 0xcbf29ce484222325u;
   char host[HOST_NAME_MAX + 1] = ""; /* containers that share a network are hosts of their own */
   gethostname(host, sizeof host - 1);
-  for (const char *c = launcher->job; *c != '\0'; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
-  for (const char *c = host; *c != '\0'; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+  uint64_t hash = hash_bytes(hash_bytes(HASH_START, launcher->job, strlen(launcher->job)), host, strlen(host));
   *out = (struct sockaddr_un){.sun_family = AF_UNIX};
   int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "fsdpc.%u.%016llx", (unsigned)getuid(),
                         (unsigned long long)hash);
@@ -137,11 +131,11 @@ static bool fail_missing(const Join *join, uint32_t come, uint32_t timeout_s, Fa
 }
 
 static bool gather_all(Join *join, int listener, const Hello *own, uint32_t timeout_s, Failure *dispute, Failure *failure) {
-  uint64_t deadline = now_ms() + (uint64_t)timeout_s * 1000;
+  uint64_t deadline = clock_ms() + (uint64_t)timeout_s * 1000;
   uint32_t come = 1;
   while (come < join->local_ranks) {
     struct pollfd ready = {.fd = listener, .events = POLLIN};
-    uint64_t now = now_ms();
+    uint64_t now = clock_ms();
     int32_t gone = join_gone(join);
     if (gone >= 0)
       return fail(failure, RUN_PEER_FAILED, "launch: the process of rank %d ended before the job began", (int)gone);
@@ -196,7 +190,7 @@ static const char *leader_name(const Join *join) { return join_spans_hosts(join)
 
 static bool reach(Join *join, const struct sockaddr_un *address, socklen_t length, uint32_t timeout_s,
                   Failure *failure) {
-  uint64_t deadline = now_ms() + (uint64_t)timeout_s * 1000;
+  uint64_t deadline = clock_ms() + (uint64_t)timeout_s * 1000;
   for (;;) {
     int leader = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (leader < 0) return trouble("socket", failure);
@@ -205,7 +199,7 @@ static bool reach(Join *join, const struct sockaddr_un *address, socklen_t lengt
       return same_user(leader) || trouble("who leads is another user", failure);
     close(leader);
     join->peers[0] = -1;
-    if (now_ms() >= deadline)
+    if (clock_ms() >= deadline)
       return fail(failure, RUN_PEER_FAILED, "launch: rank %u waited %u s for %s, which did not appear", join->rank,
                   timeout_s, leader_name(join));
     pause_ms(RETRY_MS);
@@ -230,7 +224,7 @@ static bool follow(Join *join, const struct sockaddr_un *address, socklen_t leng
   if (!reach(join, address, length, timeout_s, failure)) return false;
   bool sent = send(join->peers[0], own, sizeof *own, MSG_NOSIGNAL) == (ssize_t)sizeof *own;
   uint32_t patience_s = timeout_s + ANSWER_S;
-  if (sent && !speaks_before(join->peers[0], now_ms() + (uint64_t)patience_s * 1000))
+  if (sent && !speaks_before(join->peers[0], clock_ms() + (uint64_t)patience_s * 1000))
     return fail(failure, RUN_PEER_FAILED, "launch: rank %u waited %u s for an answer of %s, which is stuck", join->rank,
                 patience_s, leader_name(join));
   if (sent && receive_memory(join)) return true;
@@ -283,10 +277,10 @@ int32_t join_gone(const Join *join) {
 }
 
 void join_close(Join *join) {
-  uint64_t deadline = now_ms() + FAREWELL_MS;
+  uint64_t deadline = clock_ms() + FAREWELL_MS;
   for (uint32_t i = 0; i < join->local_ranks; i++) {
     struct pollfd end = {.fd = join->peers[i], .events = POLLIN};
-    uint64_t now = now_ms();
+    uint64_t now = clock_ms();
     if (join->peers[i] < 0) continue;
     if (join_leads(join) && join->memory >= 0 && now < deadline) poll(&end, 1, (int)(deadline - now));
     close(join->peers[i]);

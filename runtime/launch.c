@@ -2,6 +2,7 @@
  * waits for them. */
 #include "runtime/launch.h"
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "runtime/runtime.h"
 #include "runtime/watch.h"
@@ -23,12 +24,6 @@ enum {
   SETTLE_MS = 100, /* a rank killed by Ctrl-C may be seen before our own signal is */
   CAUSE_MS = 500   /* and a launcher's signal, which ends what is left of a broken job, before who broke it */
 };
-
-static uint64_t now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
-}
 
 /* --- in the child ------------------------------------------------------------------------------------------------- */
 
@@ -138,8 +133,8 @@ static void kill_ranks(const Watch *watch) {
 static void stop_ranks(Watch *watch) {
   atomic_store(&watch->memory.control->stop, 1);
   watch_hosts(watch); /* they learn it before their launcher acts on it */
-  uint64_t deadline = now_ms() + GRACE_MS;
-  for (uint64_t now; watch->alive > 0 && (now = now_ms()) < deadline;) {
+  uint64_t deadline = clock_ms() + GRACE_MS;
+  for (uint64_t now; watch->alive > 0 && (now = clock_ms()) < deadline;) {
     reap(watch, false);
     if (watch->alive > 0) sleep_for_signal(watch, (int64_t)(deadline - now));
   }
@@ -155,9 +150,9 @@ static bool ends_by_keyboard(int number) {
 static void settle(Watch *watch) {
   bool killed = watch->died && WIFSIGNALED(watch->first_status) && ends_by_keyboard(WTERMSIG(watch->first_status));
   bool joined = watch->job->join != NULL;
-  uint64_t deadline = now_ms() + (joined ? CAUSE_MS : SETTLE_MS);
+  uint64_t deadline = clock_ms() + (joined ? CAUSE_MS : SETTLE_MS);
   if (watch->peer_failed || (!killed && (watch->signal == 0 || !joined))) return;
-  for (uint64_t now; (now = now_ms()) < deadline && !watch->peer_failed && (joined || watch->signal == 0);) {
+  for (uint64_t now; (now = clock_ms()) < deadline && !watch->peer_failed && (joined || watch->signal == 0);) {
     sleep_for_signal(watch, joined ? BRIDGE_TICK_MS : (int64_t)(deadline - now));
     watch_hosts(watch);
     watch->peer_failed = joined && atomic_load(&watch->memory.control->stop) != 0;

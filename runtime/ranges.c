@@ -1,6 +1,10 @@
 /* Owns: intersecting parameters with shards. */
 #include "runtime/ranges.h"
 
+#include "base/hash.h"
+
+#include <string.h>
+
 uint64_t param_numel(const PlanParam *param) {
   uint64_t numel = 1;
   for (int32_t i = 0; i < param->rank; i++) numel *= (uint64_t)param->dim[i];
@@ -8,10 +12,8 @@ uint64_t param_numel(const PlanParam *param) {
 }
 
 uint64_t param_name_hash(const Plan *plan, const PlanParam *param) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char *text = plan_str(plan, param->name); *text != '\0'; text++)
-    hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-  return hash;
+  const char *name = plan_str(plan, param->name);
+  return hash_bytes(HASH_START, name, strlen(name));
 }
 
 static UnitRanges ranges_of(Arena *arena, const Plan *plan, const PlanUnit *unit, uint32_t position) {

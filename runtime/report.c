@@ -1,6 +1,7 @@
 /* Owns: the words of a training run. */
 #include "runtime/report.h"
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "runtime/lock.h"
 #include "runtime/tensorboard.h"
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -36,12 +36,6 @@ static const char *const optimizers[] = {OPTIMIZER_NAMES};
 static const char *const schedules[] = {SCHEDULE_NAMES};
 static const char *const orders[] = {"sequential", "shuffled"};
 static const char *const roundings[] = {ROUNDING_NAMES};
-
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static uint64_t tokens_per_step(const ReportConfig *config) {
   return config->samples_per_step * config->ctx;
@@ -77,7 +71,7 @@ Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure) 
   report->config = *config;
   report->arena = arena;
   report->terminal = on_terminal();
-  report->begin_ns = now_ns();
+  report->begin_ns = clock_ns();
   report->every = (config->steps + LINES_A_RUN - 1) / LINES_A_RUN;
   const char *dir = config->options->tensorboard;
   if (dir != NULL && (report->board = tensorboard_open(arena, dir, failure)) == NULL) return NULL;
@@ -211,7 +205,7 @@ static void draw(Report *report, const StepResult *result) {
 static void progress(Report *report, const StepResult *result) {
   const ReportConfig *config = &report->config;
   bool last = result->step == config->steps;
-  uint64_t now = now_ns();
+  uint64_t now = clock_ns();
   if (report->terminal) {
     if (!last && now - report->drawn_ns < REDRAW_NS) return;
   } else if (!last && result->step != 1 && result->step % report->every != 0) {
@@ -312,7 +306,7 @@ static bool write_start(const Report *report) {
 
 bool report_start(Report *report, Failure *failure) {
   if (!report->config.options->quiet) print_header(&report->config);
-  report->begin_ns = now_ns();
+  report->begin_ns = clock_ns();
   return report->config.metrics == NULL || written(report, write_start(report), failure);
 }
 
@@ -390,7 +384,7 @@ static bool write_end(const Report *report, double seconds, double rate, const c
 }
 
 bool report_end(Report *report, const char *saved, Failure *failure) {
-  double seconds = (double)(now_ns() - report->begin_ns) * 1e-9;
+  double seconds = (double)(clock_ns() - report->begin_ns) * 1e-9;
   double rate = seconds > 0 ? (double)(report->done_steps * tokens_per_step(&report->config)) / seconds : 0;
   report_break(report);
   if (report->config.metrics != NULL && !written(report, write_end(report, seconds, rate, saved), failure))

@@ -2,6 +2,8 @@
  * plan's segments step by step. */
 #include "runtime/train_job.h"
 
+#include "base/clock.h"
+#include "base/hash.h"
 #include "runtime/alloc_guard.h"
 #include "runtime/environment.h"
 #include "runtime/mpi_lib.h"
@@ -13,17 +15,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
-/* --- a rank ----------------------------------------------------------------------------------------------------------
- */
+/* --- a rank ------------------------------------------------------------------------------------------------------- */
 
 bool train_share(Trainer *trainer, uint64_t word) {
   Comm *comm = trainer->machine.comm;
@@ -190,7 +184,7 @@ static bool step(Trainer *trainer, uint64_t number) {
                      .first_sample = trainer->standing.samples,
                      .timed = number >= trainer->timed_from,
                      .skipped = (uint64_t)trainer->standing.scaler.word[SCALER_SKIPPED]};
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   atomic_store(&trainer->env->status->step, number);
   if (job->kind->guarded) guard_enter();
   bool ran = run_segments(trainer, &state);
@@ -200,7 +194,7 @@ static bool step(Trainer *trainer, uint64_t number) {
                        .loss = read_scalar(trainer, plan->loss_buf) / read_scalar(trainer, plan->count_buf),
                        .grad_norm = read_scalar(trainer, plan->norm_buf),
                        .lr = state.lr,
-                       .step_ns = now_ns() - begin,
+                       .step_ns = clock_ns() - begin,
                        .peak_bytes = trainer->machine.backend->high_water(trainer->machine.backend)};
   if (!scaler_end(&trainer->standing.scaler, plan, trainer->machine.backend, &result.skipped, &result.loss_scale,
                   &trainer->failure))
@@ -354,20 +348,19 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text) {
-  for (; text != NULL && *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-  return hash * 0x100000001b3u;
+  return hash_word(text != NULL ? hash_bytes(hash, text, strlen(text)) : hash, 0);
 }
 
 /* What decides how often ranks meet, how they issue what they meet in, and what they compute. */
 static uint64_t hash_options(const TrainJob *job) {
   const TrainOptions *options = job->options;
-  uint64_t hash = 0xcbf29ce484222325u;
+  uint64_t hash = HASH_START;
   const uint64_t numbers[] = {job->steps,        options->save_every,       options->eval_every,
                               job->eval_batches, options->save_dir != NULL, job->data.count,
                               job->data.width,   wants_times(options),
                               environment_setting(SETTING_FSDPC_NCCL_SUM),   environment_setting(SETTING_FSDPC_CUDA_COMM),
                               environment_setting(SETTING_FSDPC_CUDA_GRAPH), environment_setting(SETTING_FSDPC_CUDA_SYNC)};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = (hash ^ numbers[i]) * 0x100000001b3u;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = hash_word(hash, numbers[i]);
   hash = hash_text(hash, options->init_path);
   return hash_text(hash, options->save_dir);
 }

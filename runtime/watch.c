@@ -1,21 +1,16 @@
 /* Owns: noticing, from outside, ranks that live but do not get on, and processes and hosts that are gone. */
 #include "runtime/watch.h"
 
+#include "base/clock.h"
+#include "base/hash.h"
 #include "runtime/runtime.h"
 
 #include <stdio.h>
-#include <time.h>
 
 enum {
   STALL_MARGIN_S = 5, /* rank 0's host is the first to say that nobody gets on */
   SUSPENDED_MS = 5000 /* between two looks, which are 200 ms apart: this process did not run, nor perhaps did the ranks */
 };
-
-static uint64_t now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
-}
 
 void watch_place(const Watch *watch, uint32_t rank, char *out, size_t bytes) {
   const RankStatus *status = &watch->memory.statuses[rank];
@@ -38,7 +33,7 @@ static uint64_t progress_mark(const Watch *watch) {
     const CommLane *lane = &watch->memory.lanes[rank];
     uint64_t parts[] = {atomic_load(&status->step), (uint64_t)atomic_load(&status->instr), atomic_load(&status->beats),
                         counter_get(&lane->arrived), counter_get(&lane->departed)};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) mark = (mark ^ parts[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) mark = hash_word(mark, parts[i]);
   }
   return mark;
 }
@@ -97,7 +92,7 @@ static void fail_unheard(Watch *watch, uint32_t rank, uint64_t silent_s) {
 }
 
 void watch_progress(Watch *watch) {
-  uint64_t mark = progress_mark(watch), now = now_ms();
+  uint64_t mark = progress_mark(watch), now = clock_ms();
   uint64_t patience_s = watch->job->timeout_s + (watch->first_own != 0 ? STALL_MARGIN_S : 0);
   if (watch->job->timeout_s == 0 || (watch->first_own != 0 && watch->bridge == NULL)) return;
   if (mark != watch->mark || watch->mark_ms == 0) {

@@ -3,6 +3,7 @@
  *
  *   bench_products PLAN [GEMM]      prints {"products_ns": ..., "gemm": "..."}: the slowest rank's best of
  * three */
+#include "base/clock.h"
 #include "base/diag.h"
 #include "kernels/gemm.h"
 #include "planner/plan/plan_text.h"
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { REPEATS = 3 };
@@ -21,12 +21,6 @@ typedef struct Bench {
   const Gemm *gemm;
   float *a, *b, *c; /* large enough for any operand */
 } Bench;
-
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static void forward(const Bench *bench, int64_t rows, int64_t out, int64_t in) {
   bench->gemm->sgemm('N', 'T', rows, out, in, 1, bench->a, in, bench->b, in, 0, bench->c, out);
@@ -101,9 +95,9 @@ static uint64_t time_rank(const Plan *plan, const Gemm *gemm) {
   if (gemm->thread_init) gemm->thread_init();
   run_step(&bench, plan);
   for (int i = 0; i < REPEATS; i++) {
-    uint64_t start = now_ns();
+    uint64_t start = clock_ns();
     run_step(&bench, plan);
-    uint64_t took = now_ns() - start;
+    uint64_t took = clock_ns() - start;
     if (took < best) best = took;
   }
   return best;

@@ -1,5 +1,6 @@
 /* Owns: plan -> text. Numbers are formatted by hand where there are many: a plan of 300,000 instructions is
  * written in well under a second. Changes together with plan_read.c, fields.c and docs/plan-format.md. */
+#include "base/hash.h"
 #include "planner/plan/fields.h"
 #include "planner/plan/instr.h"
 #include "planner/plan/plan_text.h"
@@ -311,8 +312,7 @@ uint64_t plan_hash(const Plan *plan) {
   Arena *scratch = arena_new();
   Text text = {.arena = scratch};
   plan_write(&text, plan);
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (size_t i = 0; i < text.length; i++) hash = (hash ^ (unsigned char)text.data[i]) * 0x100000001b3u;
+  uint64_t hash = hash_bytes(HASH_START, text.data, text.length);
   arena_free(scratch);
   return hash;
 }

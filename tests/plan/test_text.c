@@ -1,5 +1,7 @@
 /* Owns: plan -> text -> plan -> text is the identity; what the reader says to malformed text. */
 #include "planner/plan/plan_text.h"
+
+#include "base/clock.h"
 #include "planner/plan/verify.h"
 #include "tests/plan/build.h"
 
@@ -7,7 +9,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -477,12 +478,6 @@ static void test_files(void **state) {
 
 /* --- size -------------------------------------------------------------------------------------------- */
 
-static double seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* The good plan and a segment of a long chain of activations that take turns in two places. */
 static Plan *large_plan(Arena *arena, int links) {
   Build build = {.arena = arena, .plan = good_plan(arena), .specs = instr_specs(arena)};
@@ -513,17 +508,17 @@ static void test_large(void **state) {
   enum { INSTRS = 300000 };
   Arena *arena = arena_new();
   Plan *plan = large_plan(arena, INSTRS);
-  double start = seconds();
+  double start = clock_seconds();
   Text text = written(arena, plan);
-  double write_s = seconds() - start;
+  double write_s = clock_seconds() - start;
   Read *read = read_text(arena, text.data, text.length);
-  double read_s = seconds() - start - write_s;
+  double read_s = clock_seconds() - start - write_s;
   if (!read->plan) fail_with(&read->sink);
   VerifyResult result;
-  double before = seconds();
+  double before = clock_seconds();
   bool good = plan_verify(arena, read->plan, &result);
   print_message("%u instructions, %zu bytes: write %.2f s, read %.2f s, verify %.2f s\n", plan->instrs.count,
-                text.length, write_s, read_s, seconds() - before);
+                text.length, write_s, read_s, clock_seconds() - before);
   for (uint32_t i = 0; i < result.violations.count; i++)
     print_message("%s\n", result.violations.data[i].text);
   assert_true(good);

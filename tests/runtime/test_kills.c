@@ -98,11 +98,11 @@ static void one_moment(Table *table, uint32_t moment) {
   pid_t job = start_training(scratch, table->plan, &options, "log");
   usleep((useconds_t)(wait * 1e6));
   strike(table, action, job);
-  double begin = seconds_now();
+  double begin = clock_seconds();
   int code = end_training(job);
   const char *said = read_text(scratch->arena, scratch_path(scratch, "log"), NULL);
-  if (seconds_now() - begin > PATIENCE_S)
-    fail_msg("moment %u: it took %.1f s to end", moment, seconds_now() - begin);
+  if (clock_seconds() - begin > PATIENCE_S)
+    fail_msg("moment %u: it took %.1f s to end", moment, clock_seconds() - begin);
   if (!fits(action, code, said))
     fail_msg("moment %u, action %d: exit code %d, and it says: %s", moment, action, code, said);
   if (code < 0 && action != KILL_PARENT &&
@@ -125,9 +125,9 @@ static void kills_cost_no_bit(void **state) {
   table.data = corpus(table.scratch);
   table.plan = plan_for(table.scratch->arena, RANKS, 1, STEPS);
   TrainOptions options = options_at(&table, "whole");
-  double begin = seconds_now();
+  double begin = clock_seconds();
   assert_int_equal(runtime_train(table.plan, &options), RUN_OK);
-  table.run_seconds = seconds_now() - begin;
+  table.run_seconds = clock_seconds() - begin;
   for (uint32_t moment = 0; moment < moments; moment++) one_moment(&table, moment);
   printf("%u moments; while ranks ran: %u ranks killed, %u parents killed, %u told to stop\n", moments,
          table.hits[KILL_RANK], table.hits[KILL_PARENT], table.hits[TELL_TERM]);

@@ -75,13 +75,13 @@ static int die(void *user, const RankEnv *env) {
 }
 
 static const char *run_case(Scratch *scratch, int (*rank_main)(void *, const RankEnv *), Case *c, int code) {
-  double begin = seconds_now();
+  double begin = clock_seconds();
   LaunchJob job = job_of(3, rank_main, c);
   capture_stderr(scratch);
   int got = launch_run(&job);
   const char *text = captured_stderr(scratch);
   assert_int_equal(got, code);
-  assert_true(seconds_now() - begin < 2);
+  assert_true(clock_seconds() - begin < 2);
   assert_no_children();
   assert_string_equal(strchr(text, '\n'), "\n"); /* one message */
   return text;

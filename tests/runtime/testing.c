@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 int scratch_setup(void **state) {
@@ -98,12 +97,6 @@ const char *captured_stderr(Scratch *scratch) {
 
 void assert_said(const char *text, const char *part) {
   if (strstr(text, part) == NULL) fail_msg("expected \"%s\" in:\n%s", part, text);
-}
-
-double seconds_now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
 void assert_no_children(void) {

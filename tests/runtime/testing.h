@@ -16,6 +16,7 @@
 #define fail_msg(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
 
 #include "base/arena.h"
+#include "base/clock.h"
 
 /* Setup and teardown of a test: *state is a Scratch with a fresh folder. */
 typedef struct Scratch {
@@ -41,7 +42,6 @@ const char *captured_stderr(Scratch *scratch);
 
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 void assert_said(const char *text, const char *part);
-double seconds_now(void);
 /* This process has no children, dead or alive. */
 void assert_no_children(void);
 /* Nothing of ours has a name in /dev/shm. */
