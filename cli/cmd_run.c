@@ -79,7 +79,7 @@ static void check_own(Cli *cli, const Plan *plan) {
 static int heed_launcher(Cli *cli, Launcher *launcher) {
   Failure failure = {0};
   int64_t ranks = 0;
-  if (!launcher_detect_here(launcher, &failure)) return cli_error("%s", failure.text);
+  if (!launcher_detect(launcher, &failure)) return cli_error("%s", failure.text);
   if (launcher->name == NULL) return EXIT_OK;
   if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_STEPS, &ranks)) return EXIT_USAGE;
   if (ranks != 0 && ranks != (int64_t)launcher->ranks)

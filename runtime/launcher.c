@@ -1,4 +1,4 @@
-/* Owns: reading launchers' variables (formats.md B9). */
+/* Owns: reading launchers' variables. */
 #include "runtime/launcher.h"
 
 #include "runtime/runtime.h"
@@ -10,20 +10,14 @@
 
 enum { MOST_RANKS = 1 << 20 };
 
-typedef struct Environment {
-  const char *(*get)(void *user, const char *name);
-  void *user;
-} Environment;
-
-static const char *variable(const Environment *env, const char *name) {
-  const char *value = env->get(env->user, name);
+static const char *variable(const char *name) {
+  const char *value = getenv(name);
   return value != NULL && *value != '\0' ? value : NULL;
 }
 
 /* A number in [least, most]; it must be there. `why` names who should have set it. */
-static bool number(const Environment *env, const char *name, const char *why, long least, long most, uint32_t *out,
-                   Failure *failure) {
-  const char *text = variable(env, name);
+static bool number(const char *name, const char *why, long least, long most, uint32_t *out, Failure *failure) {
+  const char *text = variable(name);
   char *end;
   if (text == NULL)
     return fail(failure, RUN_INVALID, "launch: %s, but %s is not set; start again or unset the others", why, name);
@@ -55,32 +49,31 @@ static bool contradict(const char *a, uint32_t a_is, const char *b, uint32_t b_i
 }
 
 /* This host has local_ranks of the ranks. */
-static bool read_place(const Environment *env, const Dialect *dialect, uint32_t local_ranks, Launcher *out,
-                       Failure *failure) {
+static bool read_place(const Dialect *dialect, uint32_t local_ranks, Launcher *out, Failure *failure) {
   out->local_ranks = local_ranks;
   if (!launcher_spans_hosts(out)) {
     out->local_rank = out->rank;
     return true;
   }
-  if (!number(env, dialect->local_rank, dialect->why, 0, MOST_RANKS, &out->local_rank, failure)) return false;
+  if (!number(dialect->local_rank, dialect->why, 0, MOST_RANKS, &out->local_rank, failure)) return false;
   return out->local_rank < local_ranks ||
          fail(failure, RUN_INVALID, "launch: %s is %u, but this host has %u of the ranks: the two contradict each other",
               dialect->local_rank, out->local_rank, local_ranks);
 }
 
-static bool read_world(const Environment *env, const Dialect *dialect, Launcher *out, Failure *failure) {
+static bool read_world(const Dialect *dialect, Launcher *out, Failure *failure) {
   uint32_t local;
-  if (!number(env, dialect->ranks, dialect->why, 1, MOST_RANKS, &out->ranks, failure) ||
-      !number(env, dialect->rank, dialect->why, 0, MOST_RANKS, &out->rank, failure))
+  if (!number(dialect->ranks, dialect->why, 1, MOST_RANKS, &out->ranks, failure) ||
+      !number(dialect->rank, dialect->why, 0, MOST_RANKS, &out->rank, failure))
     return false;
   if (out->rank >= out->ranks) return contradict(dialect->rank, out->rank, dialect->ranks, out->ranks, failure);
   out->name = dialect->name;
   local = out->ranks;
-  if (dialect->local_ranks != NULL && out->ranks > 1 && variable(env, dialect->local_ranks) != NULL &&
-      !number(env, dialect->local_ranks, dialect->why, 1, MOST_RANKS, &local, failure))
+  if (dialect->local_ranks != NULL && out->ranks > 1 && variable(dialect->local_ranks) != NULL &&
+      !number(dialect->local_ranks, dialect->why, 1, MOST_RANKS, &local, failure))
     return false;
   if (local > out->ranks) return contradict(dialect->local_ranks, local, dialect->ranks, out->ranks, failure);
-  return read_place(env, dialect, local, out, failure);
+  return read_place(dialect, local, out, failure);
 }
 
 /* --- one function a launcher -------------------------------------------------------------------------------------- */
@@ -90,29 +83,29 @@ static const char *or_nothing(const char *text) {
 }
 
 /* Open MPI connects the hosts, and torchrun starts no job of Open MPI. */
-static bool read_torchrun(const Environment *env, Launcher *out, Failure *failure) {
-  if (!read_world(env, &torchrun, out, failure)) return false;
+static bool read_torchrun(Launcher *out, Failure *failure) {
+  if (!read_world(&torchrun, out, failure)) return false;
   if (launcher_spans_hosts(out))
     return fail(failure, RUN_INVALID,
                 "launch: torchrun started this job on several hosts, between which ranks talk through Open MPI; start it "
                 "with mpirun -n %u --map-by ppr:%u:node, or with srun --mpi=pmix",
                 out->ranks, out->local_ranks);
-  const char *address = variable(env, "MASTER_ADDR"), *port = variable(env, "MASTER_PORT");
+  const char *address = variable("MASTER_ADDR"), *port = variable("MASTER_PORT");
   if (out->ranks > 1 && (address == NULL || port == NULL))
     return fail(failure, RUN_INVALID,
                 "launch: WORLD_SIZE is %u, but MASTER_ADDR or MASTER_PORT is not set; start the "
                 "ranks with torchrun",
                 out->ranks);
   snprintf(out->job, sizeof out->job, "torchrun %.100s %.20s %.100s %.20s", or_nothing(address), or_nothing(port),
-           or_nothing(variable(env, "TORCHELASTIC_RUN_ID")), or_nothing(variable(env, "TORCHELASTIC_RESTART_COUNT")));
+           or_nothing(variable("TORCHELASTIC_RUN_ID")), or_nothing(variable("TORCHELASTIC_RESTART_COUNT")));
   return true;
 }
 
-static bool read_open_mpi(const Environment *env, Launcher *out, Failure *failure) {
+static bool read_open_mpi(Launcher *out, Failure *failure) {
   static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"};
   const char *job = NULL;
-  if (!read_world(env, &open_mpi, out, failure)) return false;
-  for (size_t i = 0; job == NULL && i < sizeof names / sizeof *names; i++) job = variable(env, names[i]);
+  if (!read_world(&open_mpi, out, failure)) return false;
+  for (size_t i = 0; job == NULL && i < sizeof names / sizeof *names; i++) job = variable(names[i]);
   if (job == NULL && out->ranks > 1)
     return fail(failure, RUN_INVALID,
                 "launch: OMPI_COMM_WORLD_SIZE is %u, but neither PMIX_NAMESPACE nor "
@@ -139,38 +132,38 @@ static uint32_t tasks_on(const char *list, uint32_t node) {
   return 0;
 }
 
-static bool read_slurm_hosts(const Environment *env, Launcher *out, Failure *failure) {
+static bool read_slurm_hosts(Launcher *out, Failure *failure) {
   uint32_t node, local;
-  if (!number(env, "SLURM_NODEID", slurm.why, 0, MOST_RANKS, &node, failure)) return false;
-  const char *list = variable(env, "SLURM_STEP_TASKS_PER_NODE");
+  if (!number("SLURM_NODEID", slurm.why, 0, MOST_RANKS, &node, failure)) return false;
+  const char *list = variable("SLURM_STEP_TASKS_PER_NODE");
   local = tasks_on(list, node);
   if (local == 0 || local > out->ranks)
     return fail(failure, RUN_INVALID,
                 "launch: SLURM_STEP_TASKS_PER_NODE is \"%.60s\", which does not say how many of %u tasks node %u has",
                 or_nothing(list), out->ranks, node);
-  if (variable(env, "PMIX_NAMESPACE") == NULL)
+  if (variable("PMIX_NAMESPACE") == NULL)
     return fail(failure, RUN_INVALID,
                 "launch: Slurm started this job on several hosts, between which ranks talk through Open MPI, but without "
                 "PMIx for it; use srun --mpi=pmix, or mpirun inside the allocation");
-  return read_place(env, &slurm, local, out, failure);
+  return read_place(&slurm, local, out, failure);
 }
 
-static bool read_slurm(const Environment *env, Launcher *out, Failure *failure) {
+static bool read_slurm(Launcher *out, Failure *failure) {
   uint32_t nodes = 1;
-  if (!read_world(env, &slurm, out, failure)) return false;
-  if (variable(env, "SLURM_STEP_NUM_NODES") != NULL &&
-      !number(env, "SLURM_STEP_NUM_NODES", slurm.why, 1, MOST_RANKS, &nodes, failure))
+  if (!read_world(&slurm, out, failure)) return false;
+  if (variable("SLURM_STEP_NUM_NODES") != NULL &&
+      !number("SLURM_STEP_NUM_NODES", slurm.why, 1, MOST_RANKS, &nodes, failure))
     return false;
-  if (nodes > 1 && out->ranks > 1 && !read_slurm_hosts(env, out, failure)) return false;
-  snprintf(out->job, sizeof out->job, "slurm %.100s %.100s %.20s", or_nothing(variable(env, "SLURM_JOB_ID")),
-           or_nothing(variable(env, "SLURM_STEP_ID")), or_nothing(variable(env, "SLURM_RESTART_COUNT")));
+  if (nodes > 1 && out->ranks > 1 && !read_slurm_hosts(out, failure)) return false;
+  snprintf(out->job, sizeof out->job, "slurm %.100s %.100s %.20s", or_nothing(variable("SLURM_JOB_ID")),
+           or_nothing(variable("SLURM_STEP_ID")), or_nothing(variable("SLURM_RESTART_COUNT")));
   return true;
 }
 
 /* --- choosing ----------------------------------------------------------------------------------------------------- */
 
-static bool any(const Environment *env, const char *a, const char *b) {
-  return variable(env, a) != NULL || variable(env, b) != NULL;
+static bool any(const char *a, const char *b) {
+  return variable(a) != NULL || variable(b) != NULL;
 }
 
 static bool agree(const Launcher *a, const Launcher *b, Failure *failure) {
@@ -181,35 +174,24 @@ static bool agree(const Launcher *a, const Launcher *b, Failure *failure) {
               a->name, a->rank, a->ranks, b->name, b->rank, b->ranks);
 }
 
-bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user,
-                     Failure *failure) {
-  const Environment env = {get, user};
+bool launcher_detect(Launcher *launcher, Failure *failure) {
   const Launcher alone = {.ranks = 1, .local_ranks = 1};
   Launcher torch = alone, mpi = alone, step = alone;
-  bool by_torch = any(&env, torchrun.rank, torchrun.ranks), by_mpi = any(&env, open_mpi.rank, open_mpi.ranks);
+  bool by_torch = any(torchrun.rank, torchrun.ranks), by_mpi = any(open_mpi.rank, open_mpi.ranks);
   *launcher = alone;
-  if (by_torch && !read_torchrun(&env, &torch, failure)) return false;
-  if (by_mpi && !read_open_mpi(&env, &mpi, failure)) return false;
+  if (by_torch && !read_torchrun(&torch, failure)) return false;
+  if (by_mpi && !read_open_mpi(&mpi, failure)) return false;
   if (by_torch && by_mpi && !agree(&torch, &mpi, failure)) return false;
   /* torchrun and mpirun may themselves run in a step, one a node: then the step's numbers mean something else. */
-  bool by_step = !by_torch && !by_mpi && variable(&env, "SLURM_STEP_ID") != NULL && variable(&env, slurm.rank) != NULL;
-  if (by_step && !read_slurm(&env, &step, failure)) return false;
+  bool by_step = !by_torch && !by_mpi && variable("SLURM_STEP_ID") != NULL && variable(slurm.rank) != NULL;
+  if (by_step && !read_slurm(&step, failure)) return false;
   const Launcher single = by_torch ? torch : by_mpi ? mpi : alone; /* their variables are in nothing but what they start */
   *launcher = torch.ranks > 1 ? torch : mpi.ranks > 1 ? mpi : step.ranks > 1 ? step : single;
-  const char *size = variable(&env, "PMI_SIZE");
+  const char *size = variable("PMI_SIZE");
   if (!by_torch && !by_mpi && !by_step && size != NULL && strcmp(size, "1") != 0)
     return fail(failure, RUN_INVALID,
                 "launch: PMI_SIZE is %.20s: an MPICH launcher started this process, which this version "
                 "does not join; use torchrun, Open MPI or srun",
                 size);
   return true;
-}
-
-static const char *from_environment(void *user, const char *name) {
-  (void)user;
-  return getenv(name);
-}
-
-bool launcher_detect_here(Launcher *launcher, Failure *failure) {
-  return launcher_detect(launcher, from_environment, NULL, failure);
 }

@@ -17,9 +17,7 @@ typedef struct Launcher {
 /* Whether the job has ranks on other hosts. */
 static inline bool launcher_spans_hosts(const Launcher *launcher) { return launcher->local_ranks < launcher->ranks; }
 
-/* get: getenv, or a test's own. Precedence: torchrun, Open MPI, Slurm step. */
-bool launcher_detect(Launcher *launcher, const char *(*get)(void *user, const char *name), void *user,
-                     Failure *failure);
-bool launcher_detect_here(Launcher *launcher, Failure *failure);
+/* By this process's environment. Precedence: torchrun, Open MPI, Slurm step. */
+bool launcher_detect(Launcher *launcher, Failure *failure);
 
 #endif

@@ -279,7 +279,7 @@ static int one_of_hosts(uint32_t shard, uint32_t per_host, const char *path) {
   RankEnv env;
   Failure failure = {0};
   uint64_t word = 0;
-  if (!launcher_detect_here(&launcher, &failure) || !join_hosts(arena, &env, &launcher, path, per_host)) return 12;
+  if (!launcher_detect(&launcher, &failure) || !join_hosts(arena, &env, &launcher, path, per_host)) return 12;
   const World world = {shard, launcher.ranks / shard};
   CommMpiConfig config = {comm_config(&env, &world), &word, sizeof word};
   if (env.rank == 0) word = 42;
