@@ -63,10 +63,8 @@ int compile_graph(Cli *cli, const char *path, Graph **graph);
 bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options);
 /* FILE -> checked graph, and its plan block with the command line's overrides. */
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options);
+/* dump: DumpMask, its text into *dump_text. EXIT_OK also when the plan does not fit: see planned->fits. */
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned);
-/* FILE -> plan, with every planning option. dump: DumpMask, its text into *dump_text. EXIT_OK also when it
- * does not fit: see planned->fits. */
-int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned);
 /* PLAN -> plan that the verifier accepts. Planning options are refused. */
 int read_plan(Cli *cli, const char *path, Planned *planned);
 /* PLAN or FILE, told apart by the first line; a FILE that does not fit is EXIT_NO_FIT, explained. */

@@ -4,9 +4,9 @@
 
 #include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
-#include <stdlib.h>
+#include "planner/world.h"
 
-enum { MOST_RANKS = 1 << 20 };
+#include <stdlib.h>
 
 FrontendOptions compile_options(const Cli *cli) {
   const Words *sets = &cli->options.given[OPTION_SET];
@@ -102,7 +102,7 @@ static bool override_reshard(const Cli *cli, int32_t *out) {
   int64_t ranks = *out;
   int word = -1;
   bool number = *text >= '0' && *text <= '9';
-  if (number ? !option_integer(&cli->options, OPTION_RESHARD, 2, MOST_RANKS, &ranks)
+  if (number ? !option_integer(&cli->options, OPTION_RESHARD, 2, MOST_RANKS_OF_A_JOB, &ranks)
              : !option_word(&cli->options, OPTION_RESHARD, words, 4, &word))
     return false;
   if (word == 3) return usage_error(NULL, "option --reshard N needs a number for N, such as 8"), false;
@@ -165,8 +165,8 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
 
 bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options) {
   *options = (PlannerOptions){.settings = graph->plan};
-  return option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &options->ranks) &&
-         option_integer(&cli->options, OPTION_RANKS_PER_NODE, 1, MOST_RANKS, &options->ranks_per_node) &&
+  return option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS_OF_A_JOB, &options->ranks) &&
+         option_integer(&cli->options, OPTION_RANKS_PER_NODE, 1, MOST_RANKS_OF_A_JOB, &options->ranks_per_node) &&
          override_settings(cli, &options->settings);
 }
 
@@ -221,13 +221,6 @@ int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsi
   return EXIT_OK;
 }
 
-int compile_plan(Cli *cli, const char *path, unsigned dump, Text *dump_text, Planned *planned) {
-  Graph *graph;
-  PlannerOptions options;
-  int code = compile_settings(cli, path, &graph, &options);
-  return code == EXIT_OK ? plan_graph(cli, graph, &options, dump, dump_text, planned) : code;
-}
-
 /* --- reading ------------------------------------------------------------------------------------------- */
 
 static void print_violations(const char *path, const VerifyResult *result) {
@@ -250,7 +243,7 @@ static bool refuse_planning_options(const Cli *cli, const Plan *plan, const char
     return false;
   }
   int64_t ranks = plan->world.ranks;
-  if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks)) return false;
+  if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS_OF_A_JOB, &ranks)) return false;
   if (ranks == (int64_t)plan->world.ranks) return true;
   usage_error("leave --ranks out, or plan again", "--ranks is %lld, but %s is a plan for %u rank%s",
               (long long)ranks, path, plan->world.ranks, text_plural(plan->world.ranks));
@@ -270,7 +263,10 @@ int read_plan(Cli *cli, const char *path, Planned *planned) {
 
 int open_plan(Cli *cli, const char *path, Planned *planned) {
   if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
-  int code = compile_plan(cli, path, 0, NULL, planned);
+  Graph *graph;
+  PlannerOptions options;
+  int code = compile_settings(cli, path, &graph, &options);
+  if (code == EXIT_OK) code = plan_graph(cli, graph, &options, 0, NULL, planned);
   if (code != EXIT_OK || planned->fits) return code;
   report_infeasible(planned, stderr);
   return EXIT_NO_FIT;

@@ -138,7 +138,7 @@ typedef enum {
 } ExecutorId;
 
 typedef enum { STATES_RECIPE, STATES_F32, STATES_BF16 } StateKind;     /* master parameters, gradients and moments; RECIPE: its master */
-typedef enum { LOSS_DEFAULT, LOSS_EAGER, LOSS_COMPILED, LOSS_UPCAST, LOSS_CHUNKED, LOSS_FUSED, LOSS_KIND_COUNT } LossKind;
+typedef enum { LOSS_DEFAULT, LOSS_EAGER, LOSS_COMPILED, LOSS_UPCAST, LOSS_CHUNKED, LOSS_FUSED } LossKind;
 typedef enum { REDUCE_DEFAULT, REDUCE_MICRO_BATCH, REDUCE_STEP } ReduceWhen;
 typedef enum { SELECTIVE_NONE, SELECTIVE_OPERATORS, SELECTIVE_BLOCKS } SelectiveKind;
 typedef enum { UPDATE_DEFAULT, UPDATE_UNFUSED, UPDATE_FOREACH, UPDATE_FUSED } UpdateKind;

@@ -279,7 +279,6 @@ typedef struct LayerCall {
 LayerSpec *layer_specs(Arena *arena, Map *layers, Map *words);
 const LayerSpec *layer_find(const Sema *sema, const char *name);
 bool bind_layer(LayerCall *call, Env *env, const Expr *expr);
-const char *layer_signature(Arena *arena, const LayerSpec *spec);
 
 /* sema_layers.c */
 Value layer_call(Sema *sema, Env *env, const Expr *expr, const LayerSpec *spec);

@@ -68,7 +68,7 @@ const LayerSpec *layer_find(const Sema *sema, const char *name) {
   return index == MAP_NONE ? NULL : &sema->specs[index];
 }
 
-const char *layer_signature(Arena *arena, const LayerSpec *spec) {
+static const char *layer_signature(Arena *arena, const LayerSpec *spec) {
   Text text = {.arena = arena};
   text_printf(&text, "%s(", spec->name);
   for (uint32_t i = 0; i < spec->arg_count; i++) {

@@ -42,7 +42,8 @@ static uint64_t unit_shard(const Program *program, const Unit *unit, uint32_t sh
   return round_up((flat + shards - 1) / shards, PLAN_ALIGN_ELEMENTS);
 }
 
-uint32_t figures_moment_bytes(const Recipe *recipe) {
+/* Of the optimizer's state of one parameter element. */
+static uint32_t moment_bytes(const Recipe *recipe) {
   switch (recipe->optimizer) {
   case OPTIMIZER_ADAMW: return 8;
   case OPTIMIZER_LION: return 4;
@@ -65,7 +66,7 @@ static void add_image(const Cluster *cluster, uint64_t bytes, bool fetched, bool
 /* The copy is fetched only where the update may be skipped. */
 static void add_state(const Program *program, const Cluster *cluster, uint32_t offload, uint64_t shard, UnitFigures *f) {
   const Recipe *recipe = &program->graph->recipe;
-  uint64_t copy = shard * cast_bytes(recipe), moments = shard * figures_moment_bytes(recipe);
+  uint64_t copy = shard * cast_bytes(recipe), moments = shard * moment_bytes(recipe);
   add_image(cluster, f->image_bytes, true, false, f);
   if (offload & (copy ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS)) add_image(cluster, shard * dtype_bytes(recipe->master), true, true, f);
   for (uint64_t moment = 4 * shard; offload & OFFLOAD_OPTIMIZER && moments; moments -= moment) add_image(cluster, moment, true, true, f);
@@ -134,7 +135,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
     f->gradient_bytes = round_up(f->gradient_bytes, PLAN_ALIGN_BYTES);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
-    uint64_t state = dtype_bytes(recipe->master) + figures_moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe) + reduce;
+    uint64_t state = dtype_bytes(recipe->master) + moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe) + reduce;
     f->squares_ns = time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
     f->optimizer_ns = time_of(program, cluster, update, shard * moved);
     if (recipe->optimizer == OPTIMIZER_ADAFACTOR) add_factored(program, cluster, world, &units->units.data[u], shard, f);
@@ -158,7 +159,7 @@ uint64_t figures_persistent(const Program *program, const UnitSet *units, const 
     bytes += round_up(factored_bytes(program, &units->units.data[u]), PLAN_ALIGN_BYTES);
     if (decisions->gather_once && decisions_gather(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES);
     if (units->units.data[u].frozen) continue;
-    if (!(offload & OFFLOAD_OPTIMIZER)) bytes += elements * figures_moment_bytes(recipe);
+    if (!(offload & OFFLOAD_OPTIMIZER)) bytes += elements * moment_bytes(recipe);
     if (!(offload & OFFLOAD_GRADIENTS)) bytes += elements * dtype_bytes(recipe->reduce);
     if (decisions_holds_gradients(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
   }

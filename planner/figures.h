@@ -11,8 +11,6 @@ void figures_of_program(Program *program, const Cluster *cluster);
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
                               const PlanWorld *world, const Decisions *outer);
 StepFigures figures_of_step(const Program *program, const Cluster *cluster, const PlanWorld *world);
-/* Of the optimizer's state of one parameter element. */
-uint32_t figures_moment_bytes(const Recipe *recipe);
 /* Bytes that persist on one rank: master, cast, gradient and optimizer shards of all units, and what decisions hold over
  * micro-batches. */
 uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions);

@@ -36,7 +36,8 @@ static bool has(const Plan *plan, const PlanInstr *instr, int operand) {
   return plan_operand(plan, instr, operand)->buf != PLAN_NONE;
 }
 
-uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr) {
+/* Scratch memory of the compute stream that an instruction needs. */
+static uint64_t scratch_of(const Plan *plan, const PlanInstr *instr) {
   const int64_t *n = plan->ints.data + instr->ints;
   AttentionShape shape;
   switch (instr->op) {
@@ -132,7 +133,7 @@ BesideArena beside_arena(const Plan *plan) {
   BesideArena beside = {.products = BESIDE_PRODUCTS_BYTES, .inputs = input_bytes(plan)};
   for (uint32_t i = 0; i < plan->instrs.count; i++) {
     const PlanInstr *instr = &plan->instrs.data[i];
-    beside.scratch = larger(beside.scratch, beside_scratch(plan, instr));
+    beside.scratch = larger(beside.scratch, scratch_of(plan, instr));
     beside.attention = larger(beside.attention, attention_bytes(plan, instr));
   }
   if (plan->world.ranks > 1) beside.collectives = (plan->world.replicas > 1 ? 2 : 1) * (uint64_t)BESIDE_COLLECTIVE_BYTES;

@@ -29,8 +29,6 @@ uint64_t beside_total(const BesideArena *beside); /* without the libraries' own 
 /* "products 32.0 MiB, attention 96.2 MiB at most, ..." Into out. */
 char *beside_text(const BesideArena *beside, char *out, size_t bytes);
 
-/* Scratch memory of the compute stream that an instruction needs. */
-uint64_t beside_scratch(const Plan *plan, const PlanInstr *instr);
 /* The operands of attention_fwd and attention_bwd. */
 AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr);
 /* Those of attention_cached, its last row seeing so many keys; scratch memory is for the whole context. */

@@ -56,7 +56,8 @@ int32_t state_buf(const PlanUnit *unit, StateKind kind) {
   return bufs[kind];
 }
 
-bool state_is_whole(const Plan *plan, StateKind kind) {
+/* Every rank holds all of it, instead of its shard: Adafactor's factored moments. */
+static bool state_is_whole(const Plan *plan, StateKind kind) {
   return kind == STATE_V && plan->recipe.optimizer == OPTIMIZER_ADAFACTOR;
 }
 

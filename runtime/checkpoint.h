@@ -29,8 +29,6 @@ enum { CHECKPOINT_PATH_BYTES = 4096, CHECKPOINT_SCHEMA = 1 };
 typedef enum { STATE_PARAM, STATE_M, STATE_V, STATE_KINDS } StateKind;
 const char *state_name(StateKind kind);
 int32_t state_buf(const PlanUnit *unit, StateKind kind); /* or PLAN_NONE */
-/* Every rank holds all of it, instead of its shard: Adafactor's factored moments. */
-bool state_is_whole(const Plan *plan, StateKind kind);
 /* Which elements of which parameters lie where in state_buf; shard: unit_ranges of this rank. */
 UnitRanges state_ranges(Arena *arena, const Plan *plan, uint32_t unit, StateKind kind, const UnitRanges *shard);
 
@@ -59,7 +57,6 @@ bool folder_set_aside(const char *dir, uint64_t step, Failure *failure);
 bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failure);
 /* The N of a path that ends in step-N; false for another. */
 bool folder_step_of(const char *path, uint64_t *step);
-void folder_step_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step);
 void folder_temp_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step);
 /* Writes a file whole and to disk. */
 bool folder_write(const char *path, const char *text, uint64_t bytes, Failure *failure);

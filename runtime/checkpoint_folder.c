@@ -21,7 +21,7 @@ bool folder_failed(const char *path, const char *what, Failure *failure) {
 
 #define STEP_NAME "step-%08" PRIu64
 
-void folder_step_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step) {
+static void folder_step_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step) {
   snprintf(out, CHECKPOINT_PATH_BYTES, "%s/" STEP_NAME, dir, step);
 }
 

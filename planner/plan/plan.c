@@ -181,7 +181,7 @@ static bool is_of_segment(const PlanBuf *buf, const PlanSegment *segment) {
   return buf->persistent || (buf->first >= segment->first && buf->first < segment->end);
 }
 
-void plan_host(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT]) {
+static void sum_host(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT]) {
   uint64_t most = 0;
   memset(by_class, 0, BUF_CLASS_COUNT * sizeof by_class[0]);
   for (uint32_t s = 0; s < plan->segments.count && plan->host_bytes; s++) {
@@ -202,7 +202,7 @@ const char *plan_host_text(Arena *arena, const Plan *plan) {
   uint64_t by_class[BUF_CLASS_COUNT];
   Text text = {.arena = arena};
   char size[32];
-  plan_host(plan, by_class);
+  sum_host(plan, by_class);
   for (int c = 0; c < BUF_CLASS_COUNT; c++)
     if (by_class[c]) text_printf(&text, "%s%s %s", text.length ? ", " : "", buf_class_name((BufClass)c), text_bytes(size, by_class[c]));
   return text.length ? text.data : "";

@@ -331,9 +331,7 @@ uint64_t plan_frozen_numel(const Plan *plan);
 static inline uint64_t plan_address(const Plan *plan, const PlanBuf *buf) {
   return buf->offset + (buf->host ? plan->arena_bytes : 0);
 }
-/* Bytes of the host arena by class, in the segment that has most of it. */
-void plan_host(const Plan *plan, uint64_t by_class[BUF_CLASS_COUNT]);
-/* "activations 12.0 GiB, optimizer 3.00 GiB" of those; "" where nothing is offloaded. */
+/* Bytes of the host arena by class, in the segment that has most of it: "activations 12.0 GiB, optimizer 3.00 GiB"; "" where nothing is offloaded. */
 const char *plan_host_text(Arena *arena, const Plan *plan);
 /* Bytes of rank r's device arena by class at the instant of the peak, that is at list position *at where the sum of the sizes
  * of live buffers is largest. */

@@ -320,7 +320,7 @@ static void read_position(Reader *r, PlanInstr *instr) {
   instr->span.column = (uint32_t)scan_number(&r->scan, UINT32_MAX);
 }
 
-enum { CLAUSE_WAIT, CLAUSE_RECORD, CLAUSE_NS, CLAUSE_FLOPS, CLAUSE_BYTES, CLAUSE_FOR, CLAUSE_AT, CLAUSES };
+enum { CLAUSE_WAIT, CLAUSE_RECORD, CLAUSE_NS, CLAUSE_FLOPS, CLAUSE_BYTES, CLAUSE_FOR, CLAUSE_AT };
 
 static void read_clause(Reader *r, PlanInstr *instr, uint32_t *seen) {
   static const char *const names[] = {"wait", "record", "ns", "flops", "bytes", "for", "at", NULL};

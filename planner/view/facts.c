@@ -26,7 +26,7 @@ const char *pass_name(Pass pass) {
   return names[pass];
 }
 
-Pass pass_of(Phase phase) {
+static Pass pass_of(Phase phase) {
   static const Pass passes[PHASE_COUNT] = {[PHASE_BEGIN] = PASS_BEGIN,
                                            [PHASE_FORWARD] = PASS_FORWARD,
                                            [PHASE_BACKWARD] = PASS_BACKWARD,

@@ -80,7 +80,6 @@ Facts *facts_of(Arena *arena, const Plan *plan, const SimResult *sim);
 
 const char *share_name(Share share);
 const char *pass_name(Pass pass);
-Pass pass_of(Phase phase);
 /* Index of the int attribute "unit", or -1. */
 int instr_unit_index(const InstrSpec *spec);
 
