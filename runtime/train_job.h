@@ -53,12 +53,19 @@ typedef struct Trainer {
 
 /* --- train.c --------------------------------------------------------------------------------------------------------- */
 
+/* Whether this process is that of rank 0: it speaks, and it alone touches what is not a rank's own. */
+bool train_leads(const TrainOptions *options);
+/* Whether instructions are timed. */
+bool train_wants_times(const TrainOptions *options);
+
+/* --- train_loop.c ---------------------------------------------------------------------------------------------------- */
+
+/* A rank's process, from opening to its exit code; user: the TrainJob. */
+int train_rank(void *user, const RankEnv *env);
 /* One word of every rank, in trainer->words. */
 bool train_share(Trainer *trainer, uint64_t word);
 /* In the order of ranks, so that every rank gets the same bits. */
 bool train_sum(Trainer *trainer, double *value);
-/* Whether this process is that of rank 0: it speaks, and it alone touches what is not a rank's own. */
-bool train_leads(const TrainOptions *options);
 
 /* --- train_checkpoint.c: the parent, before the fork ------------------------------------------------------------------ */
 
