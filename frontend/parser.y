@@ -1,6 +1,6 @@
 /* Owns: the grammar. Actions only build the raw tree; nothing is looked up here.
  *
- * Line breaks separate nothing: a statement ends where the next one begins. After an error parse.c skips to the next
+ * Line breaks separate nothing: a statement ends where the next one begins. After an error parse_tokens.c skips to the next
  * statement and hands over SYNC, so that one run reports several errors. */
 %require "3.8"
 %define api.pure full
@@ -37,10 +37,6 @@ union FsdpValue {
 #define YYLLOC_DEFAULT(current, rhs, n)                                                                      \
   ((current) = (n) ? span_join(YYRHSLOC(rhs, 1), YYRHSLOC(rhs, n))                                           \
                    : (Span){YYRHSLOC(rhs, 0).file, YYRHSLOC(rhs, 0).end, YYRHSLOC(rhs, 0).end})
-
-int fsdp_lex(union FsdpValue *value, Span *span, Parser *parser);
-void fsdp_error(const Span *span, Parser *parser, const char *text);
-void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count);
 
 static Name name_of(const char *text, Span span) { return (Name){text, span}; }
 

@@ -1,0 +1,165 @@
+/* Owns: the wording of syntax errors: what was expected, what else it may have been meant to be. */
+#include "frontend/parse.h"
+#include "base/text.h"
+#include "parser.h"
+
+enum { SHOWN_BYTES = 40 };
+
+const char *parse_shown(Parser *parser, Span span) {
+  uint32_t length = span.end - span.begin;
+  if (length <= SHOWN_BYTES) return arena_strndup(parser->arena, parser->text + span.begin, length);
+  length = SHOWN_BYTES;
+  while (((unsigned char)parser->text[span.begin + length] & 0xc0) == 0x80) length--;
+  return arena_printf(parser->arena, "%.*s...", (int)length, parser->text + span.begin);
+}
+
+void parse_give_up(Parser *parser, Diag *diag, const char *help) {
+  if (help) diag_help(diag, "%s", help);
+  parser->fatal = true;
+}
+
+static bool expects(const char *const *names, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(names[i], name)) return true;
+  return false;
+}
+
+typedef VEC(const char *) Names;
+
+static void drop(Names *names, const char *const *unwanted) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < names->count; i++) {
+    bool found = false;
+    for (int k = 0; unwanted[k]; k++) found |= !strcmp(names->data[i], unwanted[k]);
+    if (!found) names->data[kept++] = names->data[i];
+  }
+  names->count = kept;
+}
+
+/* Replaces long lists by the notion behind them: "an expression", "a statement". */
+static void summarise(Parser *parser, Names *names) {
+  static const char *const internal[] = {"SYNC", "BAD_STRING", "JUNK", "error", "end of file", NULL};
+  static const char *const call[] = {"'('", "'='", NULL}; /* what else could follow a name among arguments */
+  static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'//'", "'.'", "'as'", NULL};
+  static const char *const expression[] = {"a name", "a number", "a string", "'('", "'['", "'-'", NULL};
+  static const char *const statement[] = {"'let'",    "'module'", "'input'", "'init'", "'freeze'",
+                                          "'return'", "'repeat'", "a name",  NULL};
+  static const char *const declaration[] = {"'use'",   "'let'",     "'module'", "'model'",
+                                            "'train'", "'cluster'", "'plan'",   NULL};
+  static const char *const item[] = {"a word", "a number", "a string", "'-'", "'{'", NULL};
+  drop(names, internal);
+  const char *notion = NULL;
+  const char *const *parts = NULL;
+  if (expects(names->data, (int)names->count, "'model'")) {
+    notion = "a declaration (model, module, let, use, train, cluster or plan)";
+    parts = declaration;
+  } else if (expects(names->data, (int)names->count, "'input'")) {
+    notion = "a statement";
+    parts = statement;
+  } else if (expects(names->data, (int)names->count, "a word")) {
+    notion = "a key or a value";
+    parts = item;
+  } else if (expects(names->data, (int)names->count, "'['") &&
+             expects(names->data, (int)names->count, "a number")) {
+    notion = "an expression";
+    parts = expression;
+  }
+  static const char *const repeat[] = {"'repeat'", NULL};
+  if (parts) drop(names, parts);
+  if (parts == expression) drop(names, repeat);
+  if (!parts &&
+      (expects(names->data, (int)names->count, "')'") || expects(names->data, (int)names->count, "']'")))
+    drop(names, call);
+  if (!parts || names->count) {
+    uint32_t all = names->count;
+    drop(names, operators);
+    if (!names->count && !parts) names->count = all;
+  }
+  if (!notion) return;
+  vec_push(parser->arena, names, notion);
+  const char *last = names->data[names->count - 1];
+  memmove(names->data + 1, names->data, (names->count - 1) * sizeof *names->data);
+  names->data[0] = last;
+}
+
+/* "')' or ','" */
+static const char *either(Parser *parser, const Names *names) {
+  Text text = {.arena = parser->arena};
+  for (uint32_t i = 0; i < names->count; i++)
+    text_printf(&text, "%s%s", i == 0 ? "" : i + 1 == names->count ? " or " : ", ", names->data[i]);
+  return text.data;
+}
+
+/* What other languages begin a statement with, and what stands for it here. */
+static const char *foreign(const char *word) {
+  static const char *const words[][2] = {{"for", "what is repeated is written `repeat i in N as h { ... }`"},
+                                         {"while", "what is repeated is written `repeat i in N as h { ... }`"},
+                                         {"if", "models have no conditions: give a module an argument, or state another model"},
+                                         {"def", "a module is written `module name(x) { ... return y }`"},
+                                         {"class", "a module is written `module name(x) { ... return y }`"}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (!strcmp(word, words[i][0])) return words[i][1];
+  return NULL;
+}
+
+/* A misspelt keyword shows at itself outside braces, and at the word after it inside. */
+static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) {
+  const char *words[PARSE_MOST_KEYWORDS];
+  uint32_t count = parse_keywords(parser, words), tokens = parser->ast->tokens.count, index = parser->braces ? tokens - 2 : tokens - 1;
+  if (at_end || tokens < 2 || parser->ast->tokens.data[index].kind != IDENT) return;
+  const Token *token = &parser->ast->tokens.data[index];
+  const char *word = parse_shown(parser, (Span){span.file, token->begin, token->end}), *instead = foreign(word);
+  if (instead) {
+    diag_help(diag, "%s", instead);
+    return;
+  }
+  if (parser->braces && parser->held_kind != IDENT) {
+    bool dotted = index > 0 && token[-1].kind == '.';
+    if (parser->held_kind == '(') diag_help(diag, dotted ? "layers and modules have plain names: `%s(...)`" : "a result needs a name: `x = ...`", word);
+    return;
+  }
+  const char *near = text_nearest(word, words, count);
+  if (near) diag_help(diag, "did you mean \"%s\"?", near);
+}
+
+static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
+  if (parser->held_kind == '}' && parser->cut_short.kind && !at_end) {
+    diag_note(diag, parser->cut_short.span, "this '%c' is not closed yet", parser->cut_short.kind);
+  } else if (parser->open.count) {
+    Opener opener = parser->open.data[parser->open.count - 1];
+    bool newly = opener.span.begin == span.begin && parser->open.count > 1;
+    if (newly) opener = parser->open.data[parser->open.count - 2];
+    if (at_end || (opener.kind != '{' && opener.span.begin != span.begin))
+      diag_note(diag, opener.span, "this '%c' is not closed yet", opener.kind);
+  }
+  uint32_t count = parser->ast->tokens.count;
+  suggest_keyword(parser, diag, span, at_end);
+  if (parser->held_kind == '=' && count > 1 && parser->ast->tokens.data[count - 2].kind == WORD)
+    diag_help(diag, "here a key is followed by its values alone, as in `lr 6e-4`");
+}
+
+void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count) {
+  parser->recovering = true;
+  if (!at_end) parser->pending = true; /* look at the rejected token again: it may begin the next statement */
+  bool again =
+      parser->reported_at == (int64_t)span.begin; /* where recovery resumed at the token that was wrong */
+  if (parser->fatal || parser->junk || again) return;
+  parser->reported_at = span.begin;
+  Names names = {0};
+  for (int i = 0; i < count; i++) vec_push(parser->arena, &names, expected[i]);
+  summarise(parser, &names);
+  const char *saw =
+      at_end ? "the end of the file" : arena_printf(parser->arena, "\"%s\"", parse_shown(parser, span));
+  if (parser->text[span.begin] == '"')
+    saw = arena_printf(parser->arena, "the string %s", parse_shown(parser, span));
+  Diag *diag = names.count && names.count <= 4
+                   ? diag_error(parser->sink, span, "expected %s, saw %s", either(parser, &names), saw)
+                   : diag_error(parser->sink, span, "unexpected %s", saw);
+  explain(parser, diag, span, at_end);
+}
+
+void fsdp_error(const Span *span, Parser *parser, const char *text) {
+  (void)text; /* only when the parser's stack is full, which brackets cannot do */
+  if (!parser->fatal) diag_error(parser->sink, *span, "this expression nests too deeply");
+  parser->fatal = true;
+}
