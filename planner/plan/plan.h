@@ -17,7 +17,7 @@
  *   contents between steps; others exist from instruction `first` to `last` (list positions, inclusive), which covers
  *   every access, asynchronous ones until the event that orders their end.
  *
- * Files that change together: plan.h, instr.def, fields.c, plan_read.c, plan_write.c, verify*.c, emit*.c, docs/plan-format.md. */
+ * Files that change together: plan.h, instr.def, fields.c, plan_write.c, read_*.c, verify*.c, emit*.c, docs/plan-format.md. */
 #ifndef FSDPC_PLANNER_PLAN_PLAN_H
 #define FSDPC_PLANNER_PLAN_PLAN_H
 

@@ -1,5 +1,5 @@
 /* Owns: plan -> text. Numbers are formatted by hand where there are many: a plan of 300,000 instructions is
- * written in well under a second. Changes together with plan_read.c, fields.c and docs/plan-format.md. */
+ * written in well under a second. Changes together with read_*.c, fields.c and docs/plan-format.md. */
 #include "base/hash.h"
 #include "planner/plan/fields.h"
 #include "planner/plan/instr.h"
