@@ -33,6 +33,10 @@ int64_t shape_cols(const Shape *shape) {
   return shape->rank ? shape->dim[shape->rank - 1] : 1;
 }
 
+bool shape_same(const Shape *a, const Shape *b) {
+  return a->rank == b->rank && !memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim);
+}
+
 void shape_print(Text *out, const Shape *shape) {
   text_printf(out, "[");
   for (int32_t i = 0; i < shape->rank; i++) {

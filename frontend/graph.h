@@ -237,6 +237,7 @@ const char *layer_name(LayerKind kind);
 bool shape_numel(const Shape *shape, int64_t batch, uint64_t *out);
 int64_t shape_rows(const Shape *shape, int64_t batch); /* product of all dims but the last */
 int64_t shape_cols(const Shape *shape);                /* last dim; 1 for rank 0 */
+bool shape_same(const Shape *a, const Shape *b);
 /* "[batch, 1024, 768]" */
 void shape_print(Text *out, const Shape *shape);
 /* True when path equals pattern or lies inside it, component by component, '*' matching any one component. */

@@ -8,7 +8,8 @@
  *   sema_exec.c    statements, repeat
  *   sema_value.c   values, environments, errors with their calls
  *   sema_bind.c    arguments of layer calls, driven by layers.def
- *   sema_layers.c  one shape rule a layer
+ *   sema_shapes.c  one shape rule a layer
+ *   sema_layers.c  calls of layers become ops
  *   sema_finish.c  names, dropping what does not reach the loss, checks of the whole
  *   sema_rules.c   init and freeze: rules by name pattern
  *   settings*.c    train, cluster and plan blocks */
@@ -262,6 +263,8 @@ typedef struct Bound {
   int32_t word;     /* WORD: index in ArgSpec.words */
 } Bound;
 
+enum { WEIGHT_DIMS = 2 }; /* of a weight that another layer may share */
+
 /* A call of a layer on its way into the graph. Its shape rule fills op.as, out and the parameters wanted. */
 typedef struct LayerCall {
   Sema *sema;
@@ -279,6 +282,13 @@ typedef struct LayerCall {
 LayerSpec *layer_specs(Arena *arena, Map *layers, Map *words);
 const LayerSpec *layer_find(const Sema *sema, const char *name);
 bool bind_layer(LayerCall *call, Env *env, const Expr *expr);
+
+/* sema_shapes.c */
+/* By the layer's shape rule; split has none. False after an error. */
+bool layer_check(LayerCall *call);
+Bound *layer_arg(LayerCall *call, const char *name);
+/* Where the operand is declared. Called by its variable when it has one, else by the argument's name. */
+void layer_note_operand(LayerCall *call, Diag *diag, const char *name);
 
 /* sema_layers.c */
 Value layer_call(Sema *sema, Env *env, const Expr *expr, const LayerSpec *spec);
