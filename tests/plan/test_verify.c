@@ -57,11 +57,10 @@ static void test_every_wait_is_needed(void **state) {
 typedef struct Breakage {
   VerifyRule rule;
   const char *what;
-  void (*apply)(Arena *arena, Plan *plan);
+  void (*apply)(Plan *plan);
 } Breakage;
 
-#define BREAK(name) static void name(Arena *arena, Plan *plan)
-#define UNUSED      (void)arena
+#define BREAK(name) static void name(Plan *plan)
 
 static PlanBuf *buf(Plan *plan, const char *name) {
   return &plan->bufs.data[find_buf(plan, name)];
@@ -70,208 +69,62 @@ static int64_t *int_of(Plan *plan, int32_t instr, int k) {
   return &plan->ints.data[plan->instrs.data[instr].ints + (uint32_t)k];
 }
 
-BREAK(frozen_with_moments) {
-  UNUSED;
-  plan->units.data[1].grad_buf = PLAN_NONE;
-}
-BREAK(ranks) {
-  UNUSED;
-  plan->world.replicas = 3;
-}
-BREAK(no_ranks) {
-  UNUSED;
-  plan->world.ranks = plan->world.shard = 0;
-}
-BREAK(queue) {
-  UNUSED;
-  plan->queue[STREAM_GATHER] = 99;
-}
-BREAK(segment_gap) {
-  UNUSED;
-  plan->segments.data[1].first++;
-}
-BREAK(segment_short) {
-  UNUSED;
-  plan->segments.data[2].end--;
-}
-BREAK(segment_never) {
-  UNUSED;
-  plan->segments.data[0].count = 0;
-}
-BREAK(micro_count) {
-  UNUSED;
-  plan->segments.data[1].count = 3;
-}
-BREAK(no_instrs) {
-  UNUSED;
-  plan->instrs.count = 0;
-}
-BREAK(unknown_op) {
-  UNUSED;
-  plan->instrs.data[3].op = (InstrOp)999;
-}
-BREAK(operand_range) {
-  UNUSED;
-  plan->instrs.data[3].operands = UINT32_MAX;
-}
-BREAK(wait_range) {
-  UNUSED;
-  plan->instrs.data[3].wait_count = UINT32_MAX;
-}
-BREAK(event_range) {
-  UNUSED;
-  plan->waits.data[0] = 1000;
-}
-BREAK(many_events) {
-  UNUSED;
-  plan->event_count = UINT32_MAX;
-}
-BREAK(buf_range) {
-  UNUSED;
-  operand_of(plan, AT_LINEAR, 0)->buf = 4000;
-}
-BREAK(buf_bytes) {
-  UNUSED;
-  buf(plan, "x0")->bytes += 2;
-}
-BREAK(buf_life) {
-  UNUSED;
-  buf(plan, "x0")->last = 4000;
-}
-BREAK(buf_unit) {
-  UNUSED;
-  buf(plan, "x0")->unit = 77;
-}
-BREAK(shard_small) {
-  UNUSED;
-  plan->params.data[0].offset = 128;
-}
-BREAK(param_overlap) {
-  UNUSED;
-  plan->params.data[2].offset = 64;
-}
-BREAK(param_unaligned) {
-  UNUSED;
-  plan->params.data[2].offset += 1;
-}
-BREAK(param_dim) {
-  UNUSED;
-  plan->params.data[0].dim[0] = INT64_MAX;
-}
-BREAK(unit_numel) {
-  UNUSED;
-  plan->units.data[0].numel--;
-}
-BREAK(unit_params) {
-  UNUSED;
-  plan->units.data[1].param_count = 1;
-}
-BREAK(unit_buf) {
-  UNUSED;
-  plan->units.data[1].m_buf = plan->units.data[0].m_buf;
-}
-BREAK(master_dtype) { /* parameters lie in f32 */
-  UNUSED;
-  plan->recipe.master = DTYPE_BF16;
-}
-BREAK(master_wider) {
-  UNUSED;
-  plan->recipe.master = DTYPE_F64;
-}
-BREAK(rounding_of_f32) {
-  UNUSED;
-  plan->recipe.rounding = ROUNDING_STOCHASTIC;
-}
-BREAK(spare_cast) {
-  UNUSED;
-  plan->recipe.compute = DTYPE_F32;
-}
-BREAK(string) {
-  UNUSED;
-  plan->instrs.data[0].name = 1u << 30;
-}
-BREAK(wrong_stream) {
-  UNUSED;
-  plan->instrs.data[AT_LINEAR].stream = STREAM_GATHER;
-}
-BREAK(times) {
-  UNUSED;
-  plan->instrs.data[AT_LINEAR].ns = UINT64_MAX / 2;
-}
-BREAK(loss_missing) {
-  UNUSED;
-  plan->loss_buf = PLAN_NONE;
-}
+BREAK(frozen_with_moments) { plan->units.data[1].grad_buf = PLAN_NONE; }
+BREAK(ranks) { plan->world.replicas = 3; }
+BREAK(no_ranks) { plan->world.ranks = plan->world.shard = 0; }
+BREAK(queue) { plan->queue[STREAM_GATHER] = 99; }
+BREAK(segment_gap) { plan->segments.data[1].first++; }
+BREAK(segment_short) { plan->segments.data[2].end--; }
+BREAK(segment_never) { plan->segments.data[0].count = 0; }
+BREAK(micro_count) { plan->segments.data[1].count = 3; }
+BREAK(no_instrs) { plan->instrs.count = 0; }
+BREAK(unknown_op) { plan->instrs.data[3].op = (InstrOp)999; }
+BREAK(operand_range) { plan->instrs.data[3].operands = UINT32_MAX; }
+BREAK(wait_range) { plan->instrs.data[3].wait_count = UINT32_MAX; }
+BREAK(event_range) { plan->waits.data[0] = 1000; }
+BREAK(many_events) { plan->event_count = UINT32_MAX; }
+BREAK(buf_range) { operand_of(plan, AT_LINEAR, 0)->buf = 4000; }
+BREAK(buf_bytes) { buf(plan, "x0")->bytes += 2; }
+BREAK(buf_life) { buf(plan, "x0")->last = 4000; }
+BREAK(buf_unit) { buf(plan, "x0")->unit = 77; }
+BREAK(shard_small) { plan->params.data[0].offset = 128; }
+BREAK(param_overlap) { plan->params.data[2].offset = 64; }
+BREAK(param_unaligned) { plan->params.data[2].offset += 1; }
+BREAK(param_dim) { plan->params.data[0].dim[0] = INT64_MAX; }
+BREAK(unit_numel) { plan->units.data[0].numel--; }
+BREAK(unit_params) { plan->units.data[1].param_count = 1; }
+BREAK(unit_buf) { plan->units.data[1].m_buf = plan->units.data[0].m_buf; }
+BREAK(master_dtype) { plan->recipe.master = DTYPE_BF16; } /* parameters lie in f32 */
+BREAK(master_wider) { plan->recipe.master = DTYPE_F64; }
+BREAK(rounding_of_f32) { plan->recipe.rounding = ROUNDING_STOCHASTIC; }
+BREAK(spare_cast) { plan->recipe.compute = DTYPE_F32; }
+BREAK(string) { plan->instrs.data[0].name = 1u << 30; }
+BREAK(wrong_stream) { plan->instrs.data[AT_LINEAR].stream = STREAM_GATHER; }
+BREAK(times) { plan->instrs.data[AT_LINEAR].ns = UINT64_MAX / 2; }
+BREAK(loss_missing) { plan->loss_buf = PLAN_NONE; }
 
-BREAK(operand_missing) {
-  UNUSED;
-  *operand_of(plan, AT_LINEAR, 0) = B_NONE;
-}
-BREAK(operand_dtype) {
-  UNUSED;
-  operand_of(plan, AT_EMBED, 0)->buf = find_buf(plan, "x1");
-}
-BREAK(operand_outside) {
-  UNUSED;
-  operand_of(plan, AT_LINEAR, 1)->offset = 1000;
-}
-BREAK(operand_huge) {
-  UNUSED;
-  operand_of(plan, AT_LINEAR, 1)->offset = UINT64_MAX - 5;
-}
-BREAK(operand_ld) {
-  UNUSED;
-  operand_of(plan, AT_LINEAR, 0)->ld = 63;
-}
-BREAK(operand_ld_behind) {
-  UNUSED;
-  operand_of(plan, AT_LINEAR, 0)->ld = 65;
-}
-BREAK(operand_add) {
-  UNUSED;
-  operand_of(plan, AT_LINEAR, 3)->add = true;
-}
+BREAK(operand_missing) { *operand_of(plan, AT_LINEAR, 0) = B_NONE; }
+BREAK(operand_dtype) { operand_of(plan, AT_EMBED, 0)->buf = find_buf(plan, "x1"); }
+BREAK(operand_outside) { operand_of(plan, AT_LINEAR, 1)->offset = 1000; }
+BREAK(operand_huge) { operand_of(plan, AT_LINEAR, 1)->offset = UINT64_MAX - 5; }
+BREAK(operand_ld) { operand_of(plan, AT_LINEAR, 0)->ld = 63; }
+BREAK(operand_ld_behind) { operand_of(plan, AT_LINEAR, 0)->ld = 65; }
+BREAK(operand_add) { operand_of(plan, AT_LINEAR, 3)->add = true; }
 BREAK(operand_alias) {
-  UNUSED;
   operand_of(plan, AT_HEAD_DX, 2)->buf = find_buf(plan, "logits");
   operand_of(plan, AT_HEAD_DX, 2)->ld = 0;
   *int_of(plan, AT_HEAD_DX, 2) = 32;
 }
-BREAK(gather_dtype) {
-  UNUSED;
-  operand_of(plan, AT_GATHER0, 0)->buf = find_buf(plan, "wte.param");
-}
+BREAK(gather_dtype) { operand_of(plan, AT_GATHER0, 0)->buf = find_buf(plan, "wte.param"); }
 
-BREAK(attribute_zero) {
-  UNUSED;
-  *int_of(plan, AT_LINEAR, 1) = 0;
-}
-BREAK(attribute_huge) {
-  UNUSED;
-  *int_of(plan, AT_LINEAR, 1) = INT64_MAX;
-}
-BREAK(attribute_unit) {
-  UNUSED;
-  *int_of(plan, AT_GATHER0, 0) = 9;
-}
-BREAK(attribute_other_unit) {
-  UNUSED;
-  *int_of(plan, AT_GATHER0, 0) = 2;
-}
-BREAK(attribute_shard) {
-  UNUSED;
-  *int_of(plan, AT_GATHER0, 1) = 512;
-}
-BREAK(attribute_input) {
-  UNUSED;
-  *int_of(plan, AT_TOKENS, 1) = 2;
-}
-BREAK(attribute_nan) {
-  UNUSED;
-  plan->reals.data[plan->instrs.data[AT_CLIP].reals] = NAN;
-}
+BREAK(attribute_zero) { *int_of(plan, AT_LINEAR, 1) = 0; }
+BREAK(attribute_huge) { *int_of(plan, AT_LINEAR, 1) = INT64_MAX; }
+BREAK(attribute_unit) { *int_of(plan, AT_GATHER0, 0) = 9; }
+BREAK(attribute_other_unit) { *int_of(plan, AT_GATHER0, 0) = 2; }
+BREAK(attribute_shard) { *int_of(plan, AT_GATHER0, 1) = 512; }
+BREAK(attribute_input) { *int_of(plan, AT_TOKENS, 1) = 2; }
+BREAK(attribute_nan) { plan->reals.data[plan->instrs.data[AT_CLIP].reals] = NAN; }
 BREAK(attribute_state) {
-  UNUSED;
   operand_of(plan, AT_ADAMW, 3)->buf = find_buf(plan, "wte.v");
   operand_of(plan, AT_ADAMW, 4)->buf = find_buf(plan, "wte.m");
 }
@@ -282,174 +135,78 @@ static void move_to_host(Plan *plan, const char *name) {
   buf(plan, name)->offset = 0;
   plan->host_bytes = (buf(plan, name)->bytes + 255) / 256 * 256;
 }
-BREAK(computes_on_the_host) {
-  UNUSED;
-  move_to_host(plan, "x1");
-}
+BREAK(computes_on_the_host) { move_to_host(plan, "x1"); }
 BREAK(fetches_from_the_device) {
-  UNUSED;
   PlanInstr *instr = &plan->instrs.data[AT_LINEAR];
   instr->op = INSTR_FETCH;
   instr->stream = STREAM_COPY_IN;
 }
 
-BREAK(misaligned) {
-  UNUSED;
-  buf(plan, "scale")->offset += 4;
-}
-BREAK(outside) {
-  UNUSED;
-  buf(plan, "dx0")->offset = plan->arena_bytes;
-}
-BREAK(budget) {
-  UNUSED;
-  plan->summary.budget_bytes--;
-}
-BREAK(overlap) {
-  UNUSED;
-  buf(plan, "x1")->offset = buf(plan, "x0")->offset;
-}
-BREAK(overlap_persistent) {
-  UNUSED;
-  buf(plan, "dx0")->offset = buf(plan, "wte.m")->offset;
-}
+BREAK(misaligned) { buf(plan, "scale")->offset += 4; }
+BREAK(outside) { buf(plan, "dx0")->offset = plan->arena_bytes; }
+BREAK(budget) { plan->summary.budget_bytes--; }
+BREAK(overlap) { buf(plan, "x1")->offset = buf(plan, "x0")->offset; }
+BREAK(overlap_persistent) { buf(plan, "dx0")->offset = buf(plan, "wte.m")->offset; }
 BREAK(too_early) {
-  UNUSED;
   buf(plan, "x0")->last = AT_LINEAR;
   restate_memory(plan);
 }
 BREAK(two_segments) {
-  UNUSED;
   buf(plan, "dx0")->last = AT_LOSS_SUM;
   restate_memory(plan);
 }
-BREAK(gather_late) {
-  UNUSED;
-  drop_wait(plan, AT_HEAD, 0);
-}
+BREAK(gather_late) { drop_wait(plan, AT_HEAD, 0); }
 BREAK(gather_missing) {
-  UNUSED;
   *operand_of(plan, AT_LINEAR, 1) = B(find_buf(plan, "fc.full.2"));
   *operand_of(plan, AT_LINEAR, 2) = B_AT(find_buf(plan, "fc.full.2"), 4096);
   buf(plan, "fc.full.2")->first = AT_LINEAR;
   buf(plan, "fc.full")->last = AT_GATHER1;
   restate_memory(plan);
 }
-BREAK(shard_as_whole) {
-  UNUSED;
-  *operand_of(plan, AT_LINEAR, 2) = B(find_buf(plan, "fc.cast"));
-}
+BREAK(shard_as_whole) { *operand_of(plan, AT_LINEAR, 2) = B(find_buf(plan, "fc.cast")); }
 BREAK(unwritten) {
-  UNUSED;
   operand_of(plan, AT_LINEAR, 0)->buf = find_buf(plan, "dx1");
   buf(plan, "dx1")->first = AT_LINEAR;
   restate_memory(plan);
 }
-BREAK(half_written) {
-  UNUSED;
-  *int_of(plan, AT_EMBED, 0) = 4;
-}
-BREAK(no_zero) {
-  UNUSED;
-  drop_instr(plan, AT_ZERO_GRAD);
-}
-BREAK(no_bias_gradient) {
-  UNUSED;
-  *operand_of(plan, AT_LINEAR_DW, 3) = B_NONE;
-}
-BREAK(no_path) {
-  UNUSED;
-  drop_wait(plan, AT_EMBED, 0);
-}
-BREAK(no_path_back) {
-  UNUSED;
-  drop_wait(plan, AT_REDUCE2, 0);
-}
-BREAK(reuse) {
-  UNUSED;
-  drop_wait(plan, AT_GATHER2, 0);
-}
-BREAK(reuse_gradient) {
-  UNUSED;
-  drop_wait(plan, AT_EMBED_DW, 0);
-}
-BREAK(never) {
-  UNUSED;
-  plan->instrs.data[AT_TOKENS].record = PLAN_NONE;
-}
-BREAK(never_here) {
-  UNUSED;
-  plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_COUNT].record;
-}
-BREAK(cycle) {
-  UNUSED;
-  plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_EMBED_DW].record;
-}
-BREAK(cycle_self) {
-  UNUSED;
-  plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_EMBED].record;
-}
-BREAK(recorded_twice) {
-  UNUSED;
-  plan->instrs.data[AT_HEAD].record = plan->instrs.data[AT_EMBED].record;
-}
-BREAK(collective_stream) {
-  UNUSED;
-  plan->instrs.data[AT_GATHER1].stream = STREAM_REDUCE;
-}
-BREAK(collective_compute) {
-  UNUSED;
-  plan->instrs.data[AT_LOSS_SUM].stream = STREAM_COMPUTE;
-}
-BREAK(no_reduce) {
-  UNUSED;
-  drop_instr(plan, AT_REDUCE0);
-}
-BREAK(no_update) {
-  UNUSED;
-  drop_instr(plan, AT_ADAMW + 1);
-}
-BREAK(no_norm) {
-  UNUSED;
-  drop_instr(plan, AT_SQUARES);
-}
-BREAK(reduce_overwrites) {
-  UNUSED;
-  operand_of(plan, AT_REDUCE1, 1)->add = false;
-}
+BREAK(half_written) { *int_of(plan, AT_EMBED, 0) = 4; }
+BREAK(no_zero) { drop_instr(plan, AT_ZERO_GRAD); }
+BREAK(no_bias_gradient) { *operand_of(plan, AT_LINEAR_DW, 3) = B_NONE; }
+BREAK(no_path) { drop_wait(plan, AT_EMBED, 0); }
+BREAK(no_path_back) { drop_wait(plan, AT_REDUCE2, 0); }
+BREAK(reuse) { drop_wait(plan, AT_GATHER2, 0); }
+BREAK(reuse_gradient) { drop_wait(plan, AT_EMBED_DW, 0); }
+BREAK(never) { plan->instrs.data[AT_TOKENS].record = PLAN_NONE; }
+BREAK(never_here) { plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_COUNT].record; }
+BREAK(cycle) { plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_EMBED_DW].record; }
+BREAK(cycle_self) { plan->waits.data[plan->instrs.data[AT_EMBED].waits] = plan->instrs.data[AT_EMBED].record; }
+BREAK(recorded_twice) { plan->instrs.data[AT_HEAD].record = plan->instrs.data[AT_EMBED].record; }
+BREAK(collective_stream) { plan->instrs.data[AT_GATHER1].stream = STREAM_REDUCE; }
+BREAK(collective_compute) { plan->instrs.data[AT_LOSS_SUM].stream = STREAM_COMPUTE; }
+BREAK(no_reduce) { drop_instr(plan, AT_REDUCE0); }
+BREAK(no_update) { drop_instr(plan, AT_ADAMW + 1); }
+BREAK(no_norm) { drop_instr(plan, AT_SQUARES); }
+BREAK(reduce_overwrites) { operand_of(plan, AT_REDUCE1, 1)->add = false; }
 BREAK(second_contribution) {
-  UNUSED;
   *operand_of(plan, AT_LOSS, 4) = B(find_buf(plan, "head.gradfull"));
   buf(plan, "head.gradfull")->first = AT_LOSS;
   restate_memory(plan);
 }
-BREAK(update_twice) {
-  UNUSED;
-  plan->segments.data[2].count = 2;
-}
+BREAK(update_twice) { plan->segments.data[2].count = 2; }
 /* The loss is summed again in place of the norm. */
 BREAK(norm_of_one_shard) {
-  UNUSED;
   PlanInstr *norm = &plan->instrs.data[AT_NORM_SUM], *loss = &plan->instrs.data[AT_LOSS_SUM];
   norm->op = loss->op, norm->operands = loss->operands, norm->ints = loss->ints;
 }
-BREAK(persistent_sum) {
-  UNUSED;
-  plan->persistent_bytes++;
-}
-BREAK(max_live) {
-  UNUSED;
-  plan->max_live_bytes--;
-}
+BREAK(persistent_sum) { plan->persistent_bytes++; }
+BREAK(max_live) { plan->max_live_bytes--; }
 BREAK(arena_long) {
-  UNUSED;
   plan->arena_bytes += 4096;
   plan->summary.budget_bytes += 4096;
 }
 
 /* The same reduce again, at the end of the micro-batch. */
 BREAK(reduce_twice) {
-  UNUSED;
   PlanInstr *last = &plan->instrs.data[AT_REDUCE0], *again = &plan->instrs.data[AT_LOSS_SUM];
   plan->segments.data[1].end++;
   plan->segments.data[2].first++;
@@ -460,7 +217,6 @@ BREAK(reduce_twice) {
 
 /* Nothing may contribute after the reduction. */
 BREAK(late_contribution) {
-  UNUSED;
   PlanInstr dw = plan->instrs.data[AT_HEAD_DW];
   memmove(&plan->instrs.data[AT_HEAD_DW], &plan->instrs.data[AT_HEAD_DW + 1], 2 * sizeof dw);
   plan->instrs.data[AT_REDUCE2] = dw; /* now dx, reduce, dw */
@@ -571,7 +327,7 @@ static void test_broken(void **state) {
     const Breakage *breakage = &breakages[i];
     Arena *arena = arena_new();
     Plan *plan = good_plan(arena);
-    breakage->apply(arena, plan);
+    breakage->apply(plan);
     VerifyResult result;
     if (plan_verify(arena, plan, &result)) fail_msg("%s passed", breakage->what);
     if (result.violations.data[0].rule != breakage->rule) {
