@@ -11,8 +11,6 @@ require_packages "${build_packages[@]}"
 build_release
 quietly cmake --build build --target bench_products
 
-# field FILE NAME: a number of one JSON object.
-field() { grep -oE "\"$2\": *[-+.0-9eE]+" "$1" | head -n 1 | sed 's/.*: *//'; }
 divide() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
 
 # Median of step_ns without the first steps, which touch memory for the first time.

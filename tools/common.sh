@@ -52,6 +52,12 @@ require_packages() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
 }
 
+# require_tool NAME: of a package of that name.
+require_tool() { command -v "$1" >/dev/null || die "$1 is needed: apt-get install $1"; }
+
+# field FILE NAME: a number of one JSON object.
+field() { grep -oE "\"$2\": *[-+.0-9eE]+" "$1" | head -n 1 | sed 's/.*: *//'; }
+
 build_jobs() {
   local cores
   cores=$(nproc)

@@ -8,7 +8,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cd "$root"
 [ -x build/fsdpc ] || build_release >&2
-command -v jq >/dev/null || die "jq is needed: apt-get install jq"
+require_tool jq
 [ $# -gt 0 ] || set -- 80 60 40
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

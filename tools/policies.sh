@@ -21,8 +21,6 @@ block, kept gathered, full checkpointing|--strategy full_shard --gather micro_ba
 TEXT
 )
 
-field() { grep -oE "\"$2\": *[-+.0-9eE]+|\"$2\": *(true|false)" "$1" | head -n 1 | sed 's/.*: *//'; }
-
 # plan_json MODEL RANKS OPTION...: exit code 0 or 3 in $code.
 plan_json() {
   code=0

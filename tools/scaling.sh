@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cd "$root"
 [ -x build/fsdpc ] || build_release >&2
 [ -x /usr/bin/time ] || die "GNU time is needed: apt-get install time"
-command -v jq >/dev/null || die "jq is needed: apt-get install jq"
+require_tool jq
 [ $# -gt 0 ] || set -- 100 300 1000 3000 10000
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -1,7 +1,7 @@
 /* Owns: the shipped models and clusters. Each compiles without a word, in canonical layout, to a graph that
  * keeps what graph.h promises; the published ones have exactly the published number of parameters and the
  * names of Hugging Face. */
-#include "frontend/graph.h"
+#include "tests/frontend/world.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -37,18 +37,6 @@ static const Published published[] = {
     {"models/llama3-405b.fsdp", 405853388800, {"model.layers.125.self_attn.v_proj.weight"}},
     {"models/quickstart.fsdp", 842496, {"wte.weight"}},
 };
-
-typedef struct World {
-  Arena *arena;
-  SourceSet sources;
-  DiagSink sink;
-} World;
-
-static void open_world(World *world) {
-  *world = (World){.arena = arena_new()};
-  world->sources.arena = world->arena;
-  world->sink = (DiagSink){.arena = world->arena, .sources = &world->sources};
-}
 
 static void assert_silent(World *world) {
   if (world->sink.errors + world->sink.warnings) diag_print(&world->sink, stderr, false);

@@ -1,23 +1,11 @@
 /* Owns: tests of the small functions that other folders call: paths, shapes, names; of --set and --cluster;
  * of hashes. */
-#include "frontend/graph.h"
+#include "tests/frontend/world.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-
-typedef struct World {
-  Arena *arena;
-  SourceSet sources;
-  DiagSink sink;
-} World;
-
-static void open_world(World *world) {
-  *world = (World){.arena = arena_new()};
-  world->sources.arena = world->arena;
-  world->sink = (DiagSink){.arena = world->arena, .sources = &world->sources};
-}
 
 static Graph *compile(World *world, const char *path, const FrontendOptions *options) {
   return frontend_compile(world->arena, &world->sources, &world->sink, path, options);
