@@ -4,7 +4,8 @@
  * call appends an op to the graph. Modules are inlined where they are called.
  *
  *   sema.c         the door; files, lets, --set; order of the steps
- *   sema_eval.c    expressions, calls of modules
+ *   sema_eval.c    expressions
+ *   sema_module.c  calls of modules
  *   sema_exec.c    statements, repeat
  *   sema_value.c   values, environments, errors with their calls
  *   sema_bind.c    arguments of layer calls, driven by layers.def
@@ -206,6 +207,17 @@ void label_fail(Sema *sema, Name label);
 const char *path_join(Sema *sema, const char *scope, const char *name);
 
 /* sema_eval.c */
+Value eval(Sema *sema, Env *env, const Expr *expr);
+Value eval_list(Sema *sema, Env *env, const ExprList *list); /* a VALUE_TUPLE */
+bool eval_integer(Sema *sema, Env *env, const Expr *expr, const char *what, int64_t least, int64_t most,
+                  int64_t *out);
+/* The values of a call's arguments, in the order written. */
+Value *eval_args(Sema *sema, Env *env, const Expr *call);
+void undefined_call(Sema *sema, Env *env, const Expr *expr);
+/* False once the model has grown too large; the error is reported here. */
+bool within_limits(Sema *sema, Span span);
+
+/* sema_module.c */
 /* An instance of a module or a round of a repeat, open while its body runs. */
 typedef struct Instance {
   const char *outer_scope;
@@ -214,19 +226,10 @@ typedef struct Instance {
 
 Instance instance_open(Sema *sema, const char *path, const char *kind, int32_t repeat, Span span);
 void instance_close(Sema *sema, Instance instance);
-Value eval(Sema *sema, Env *env, const Expr *expr);
-Value eval_list(Sema *sema, Env *env, const ExprList *list); /* a VALUE_TUPLE */
-bool eval_integer(Sema *sema, Env *env, const Expr *expr, const char *what, int64_t least, int64_t most,
-                  int64_t *out);
-/* The values of a call's arguments, in the order written. */
-Value *eval_args(Sema *sema, Env *env, const Expr *call);
 /* Calls modules[index]; path is the instance's full name or NULL when it has none. */
 Value call_module(Sema *sema, const Expr *call, int32_t index, const char *path, int32_t repeat,
                   const Value *args);
-void undefined_call(Sema *sema, Env *env, const Expr *expr);
 int32_t parameter_index(const Stmt *module, const char *name);
-/* False once the model has grown too large; the error is reported here. */
-bool within_limits(Sema *sema, Span span);
 
 /* sema_exec.c */
 void declare_modules(Sema *sema, Env *env, const StmtList *body);

@@ -20,13 +20,24 @@ const char *corpus(Scratch *scratch) {
   return scratch_file(scratch, "corpus.txt", text, length * copies);
 }
 
+static void print_violations(const VerifyResult *result) {
+  for (uint32_t i = 0; i < result->violations.count; i++)
+    print_error("%s: %s\n", verify_rule_name(result->violations.data[i].rule), result->violations.data[i].text);
+}
+
+Plan *verified_plan(Arena *arena, const BigramOptions *options) {
+  VerifyResult result = {0};
+  Plan *plan = bigram_plan(arena, options);
+  bool good = plan_verify(arena, plan, &result);
+  if (!good) print_violations(&result);
+  assert_true(good);
+  return plan;
+}
+
 const Plan *plan_for(Arena *arena, uint32_t shard, uint32_t replicas, uint64_t steps) {
   BigramOptions options = {
       .shard = shard, .replicas = replicas, .micro_batch = 12 / (shard * replicas), .accumulation = 1, .steps = steps};
-  VerifyResult result = {0};
-  Plan *plan = bigram_plan(arena, &options);
-  assert_true(plan_verify(arena, plan, &result));
-  return plan;
+  return verified_plan(arena, &options);
 }
 
 TrainOptions options_for(Scratch *scratch, const char *const *data, const char *dir) {
@@ -38,6 +49,21 @@ TrainOptions options_for(Scratch *scratch, const char *const *data, const char *
                         .threads = 1,
                         .gemm = "builtin",
                         .quiet = true};
+}
+
+json_t *read_metrics(const char *path) {
+  json_t *records = json_array();
+  char line[8192];
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file) != NULL) {
+    json_error_t error;
+    json_t *record = json_loads(line, 0, &error);
+    if (record == NULL) fail_msg("metrics are not JSON: %s in %s", error.text, line);
+    json_array_append_new(records, record);
+  }
+  fclose(file);
+  return records;
 }
 
 char *weights_of(Scratch *scratch, const char *dir, size_t *bytes) {

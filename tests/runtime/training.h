@@ -8,14 +8,19 @@
 #include "bigram.h"
 #include "runtime/runtime.h"
 
+#include <jansson.h>
 #include <sys/types.h>
 
 /* A text with structure that a bigram can learn. */
 const char *corpus(Scratch *scratch);
-/* A bigram's plan for a number of ranks that divides 12 samples a step, shard x replicas. */
+/* A bigram's plan, which the verifier accepts. */
+Plan *verified_plan(Arena *arena, const BigramOptions *options);
+/* The same for a number of ranks that divides 12 samples a step, shard x replicas. */
 const Plan *plan_for(Arena *arena, uint32_t shard, uint32_t replicas, uint64_t steps);
 /* Trains into DIR of the scratch folder; metrics into DIR.jsonl. `data` points to the corpus. */
 TrainOptions options_for(Scratch *scratch, const char *const *data, const char *dir);
+/* An array of a metrics file's records; the caller drops it. */
+json_t *read_metrics(const char *path);
 /* DIR/model.safetensors. */
 char *weights_of(Scratch *scratch, const char *dir, size_t *bytes);
 /* Fails the test unless both folders hold the same weights. */
