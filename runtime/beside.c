@@ -8,30 +8,6 @@
 
 #include <stdio.h>
 
-AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr) {
-  const int64_t *n = plan->ints.data + instr->ints;
-  return (AttentionShape){.batch = n[0],
-                          .tq = n[1],
-                          .tk = n[2],
-                          .heads = n[3],
-                          .kv_heads = n[4],
-                          .head_dim = n[5],
-                          .causal = n[6] != 0,
-                          .scale = plan->reals.data[instr->reals]};
-}
-
-AttentionShape cached_shape(const Plan *plan, const PlanInstr *instr, int64_t keys) {
-  const int64_t *n = plan->ints.data + instr->ints;
-  return (AttentionShape){.batch = 1,
-                          .tq = n[0],
-                          .tk = keys,
-                          .heads = n[2],
-                          .kv_heads = n[3],
-                          .head_dim = n[4],
-                          .causal = true,
-                          .scale = plan->reals.data[instr->reals]};
-}
-
 static bool has(const Plan *plan, const PlanInstr *instr, int operand) {
   return plan_operand(plan, instr, operand)->buf != PLAN_NONE;
 }

@@ -4,8 +4,7 @@
 #ifndef FSDPC_RUNTIME_BESIDE_H
 #define FSDPC_RUNTIME_BESIDE_H
 
-#include "kernels/kernels.h"
-#include "planner/plan/plan.h"
+#include "runtime/shapes.h"
 
 #ifndef FSDPC_ATTENTION_MOST /* tests cut tiny attentions */
 #define FSDPC_ATTENTION_MOST (576 << 20)
@@ -29,10 +28,6 @@ uint64_t beside_total(const BesideArena *beside); /* without the libraries' own 
 /* "products 32.0 MiB, attention 96.2 MiB at most, ..." Into out. */
 char *beside_text(const BesideArena *beside, char *out, size_t bytes);
 
-/* The operands of attention_fwd and attention_bwd. */
-AttentionShape attention_shape(const Plan *plan, const PlanInstr *instr);
-/* Those of attention_cached, its last row seeing so many keys; scratch memory is for the whole context. */
-AttentionShape cached_shape(const Plan *plan, const PlanInstr *instr, int64_t keys);
 /* What cuDNN's backward pass keeps in its workspace, besides sums of rows and, of heads that share their keys, dk and dv. */
 typedef enum {
   FLASH_SCORES,    /* all gradients of scores, in 16 bits */

@@ -4,6 +4,8 @@
  * Compiled twice: as it stands for activations and gathered parameters of 32 bits, by cpu_dispatch_half.c for 16. */
 #include "runtime/cpu_dispatch.h"
 
+#include "runtime/shapes.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -103,46 +105,21 @@ OP(layernorm_fwd) {
 }
 OP(rmsnorm_fwd) { KERNEL(rmsnorm_fwd, N(0), N(1), X(0), F(0), LD(0), F(1), F(2), LD(2), F32(3)); }
 
-static RopeShape rope_shape(const CpuCall *c) {
-  return (RopeShape){.batch = N(0),
-                     .seq = N(1),
-                     .heads = N(2),
-                     .head_dim = N(3),
-                     .llama3 = N(4) != 0,
-                     .original = N(5),
-                     .theta = X(0),
-                     .factor = X(1),
-                     .low = X(2),
-                     .high = X(3),
-                     .first = (int64_t)c->state->position};
-}
-
 OP(rope_fwd) {
-  RopeShape shape = rope_shape(c);
+  RopeShape shape = rope_shape(c->machine->plan, c->instr, c->state->position);
   KERNEL(rope, &shape, 0, F(0), LD(0), F(1), LD(1), 0);
 }
 OP(rope_bwd) {
-  RopeShape shape = rope_shape(c);
+  RopeShape shape = rope_shape(c->machine->plan, c->instr, c->state->position);
   KERNEL(rope, &shape, 1, F(0), LD(0), F(1), LD(1), ADD(1));
 }
 
-static AttentionShape attention_shape(const CpuCall *c) {
-  return (AttentionShape){.batch = N(0),
-                          .tq = N(1),
-                          .tk = N(2),
-                          .heads = N(3),
-                          .kv_heads = N(4),
-                          .head_dim = N(5),
-                          .causal = N(6) != 0,
-                          .scale = X(0)};
-}
-
 OP(attention_fwd) {
-  AttentionShape shape = attention_shape(c);
+  AttentionShape shape = attention_shape(c->machine->plan, c->instr);
   KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F32(4));
 }
 OP(attention_bwd) {
-  AttentionShape shape = attention_shape(c);
+  AttentionShape shape = attention_shape(c->machine->plan, c->instr);
   KERNEL(attention_bwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F32(4), F(5), LD(5), F(6), LD(6),
          ADD(6), F(7), LD(7), ADD(7), F(8), LD(8), ADD(8));
 }
@@ -158,14 +135,7 @@ OP(cache_append) {
 }
 
 OP(attention_cached) {
-  AttentionShape shape = {.batch = 1,
-                          .tq = N(0),
-                          .tk = (int64_t)c->state->position + N(0),
-                          .heads = N(2),
-                          .kv_heads = N(3),
-                          .head_dim = N(4),
-                          .causal = 1,
-                          .scale = X(0)};
+  AttentionShape shape = cached_shape(c->machine->plan, c->instr, (int64_t)c->state->position + N(0));
   KERNEL(attention_fwd, &shape, F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), F32(4));
 }
 

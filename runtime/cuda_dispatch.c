@@ -2,7 +2,7 @@
  * numbered as in instr.def. */
 #include "runtime/cuda_dispatch.h"
 
-#include "runtime/beside.h"
+#include "runtime/shapes.h"
 
 #include <cuda_runtime_api.h>
 
@@ -129,26 +129,12 @@ OP(rmsnorm_bwd) {
   return cuda_norm_bwd(S, N(0), N(1), T(0), T(1), NULL, F32(2), T(3), T(4), T(5), absent, c->machine->scratch);
 }
 
-static RopeShape rope_shape(const CudaCall *c) {
-  return (RopeShape){.batch = N(0),
-                     .seq = N(1),
-                     .heads = N(2),
-                     .head_dim = N(3),
-                     .llama3 = N(4) != 0,
-                     .original = N(5),
-                     .theta = X(0),
-                     .factor = X(1),
-                     .low = X(2),
-                     .high = X(3),
-                     .first = (int64_t)c->machine->state->position};
-}
-
 OP(rope_fwd) {
-  RopeShape shape = rope_shape(c);
+  RopeShape shape = rope_shape(c->machine->plan, c->instr, c->machine->state->position);
   return cuda_rope(S, &shape, 0, T(0), T(1));
 }
 OP(rope_bwd) {
-  RopeShape shape = rope_shape(c);
+  RopeShape shape = rope_shape(c->machine->plan, c->instr, c->machine->state->position);
   return cuda_rope(S, &shape, 1, T(0), T(1));
 }
 
