@@ -115,7 +115,7 @@ static void print_text(const Search *s) {
 }
 
 static bool takes_options(const Cli *cli, const char *name) {
-  static const OptionId refused[] = {OPTION_OUTPUT, OPTION_DUMP, OPTION_AGAINST};
+  static const OptionId refused[] = {OPTION_OUTPUT, OPTION_DUMP, OPTION_AGAINST, OPTION_THOROUGH};
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
     if (option_given(&cli->options, refused[i]))
       return usage_error(arena_printf(cli->arena, "leave it out, and plan with --set %s=VALUE afterwards", name),

@@ -245,6 +245,9 @@ int plan_for_executor(Cli *cli, const Graph *graph, const PlannerOptions *option
   if (option_given(&cli->options, OPTION_DUMP) || option_given(&cli->options, OPTION_AGAINST))
     return usage_error(NULL, "--dump and --against need a plan of our own runtime, not of %s",
                        executor_name(options->settings.executor.id));
+  if (option_given(&cli->options, OPTION_THOROUGH))
+    return usage_error("leave it out", "--thorough is for plans of our own runtime; what %s can be told is tried in full anyway",
+                       executor_name(options->settings.executor.id));
   bool good = executor_plan(cli->arena, &cli->sink, graph, options, &plan);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))

@@ -166,6 +166,9 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
                      .span_paths = paths,
                      .samples = graph->recipe.samples_per_step,
                      .brief = options->brief,
+                     .thorough = options->thorough,
+                     .progress = options->progress,
+                     .watcher = options->watcher,
                      .placing = options->brief ? 0 : PLACING_EFFORT};
   search->budget = options->settings.memory_bytes ? options->settings.memory_bytes : graph->cluster.device.memory_bytes;
   if (!search->budget) {

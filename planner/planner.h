@@ -6,12 +6,18 @@
 #include "planner/plan/plan.h"
 #include "planner/plan/sim.h"
 
+/* Of a thorough search, after each budget: how many there were, the last one's bytes, the best step yet (0: no plan fits yet). */
+typedef void PlannerProgress(void *watcher, uint32_t tried, uint64_t bytes, uint64_t step_ns);
+
 typedef struct PlannerOptions {
   int64_t ranks;          /* 0: all devices of the cluster */
   int64_t ranks_per_node; /* 0: the cluster's node size (at most ranks) */
   PlanSettings settings;  /* the file's plan block with the command line's overrides */
   bool inference;         /* a forward plan (plan.h): one sample, output = input of the loss (logits); requires ranks 1 */
   bool brief;             /* one of many: no second look where a plan is far from its bound, no effort for hard placements */
+  bool thorough;          /* the fastest plan of all budgets of a fixed grid up to this one: never slower with a larger budget (search_anchors.h) */
+  PlannerProgress *progress; /* or NULL */
+  void *watcher;
 } PlannerOptions;
 
 typedef struct LargestBuffer {

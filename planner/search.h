@@ -47,6 +47,9 @@ typedef struct Search {
   VEC(Prepared) prepared; /* one a micro-batch tried */
   VEC(Grouped) grouped;
   bool brief;              /* PlannerOptions; also while a stuck plan is looked for elsewhere */
+  bool thorough;           /* PlannerOptions */
+  PlannerProgress *progress; /* PlannerOptions */
+  void *watcher;
   bool reversed;           /* moves begin with the last class of items */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
@@ -93,8 +96,9 @@ typedef struct Tried {
 bool search_outer(Search *search, const Outer *outer, Found *best, Tried *tried);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
-/* It fits, so far from the bound that it is worth looking elsewhere. */
+/* It fits, so far from the bound that it is worth looking elsewhere; however long that takes. */
 bool search_is_stuck(const Found *found, const Bound *bound);
+bool search_is_far(const Found *found, const Bound *bound);
 /* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */
 typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
@@ -116,6 +120,8 @@ const Program *search_program(Search *search, int64_t micro_batch);
 const UnitSet *search_units(Search *search, const Program *program, Grouping grouping);
 /* Whether results may go to host memory. */
 bool search_movable(const Search *search);
+/* Whether state may go there unasked. */
+bool search_offers_host(const Search *search);
 PlanWorld search_world(const Search *search, const Outer *outer);
 /* Groupings of units that the settings leave open for an outer choice. False after diagnostics. */
 bool search_groupings(Search *search, const Outer *outer, Groupings *out);

@@ -30,6 +30,8 @@ expect 64 export "$model" --ranks 8 --to torch
 expect 3 plan "$model" "${fsdp2[@]}" --memory 4GiB
 said err 'would fit: memory'
 expect 64 plan "$model" "${fsdp2[@]}" --dump units
+expect 64 plan "$model" "${fsdp2[@]}" --thorough
+said err '--thorough is for plans of our own runtime'
 expect 64 predict "$model" --precision bf17
 expect 0 plan "$model" "${fsdp2[@]}" --micro-batch 1 --max ctx
 said out 'does not'

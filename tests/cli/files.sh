@@ -125,12 +125,23 @@ expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap bloc
 [ "$(($(sed -n 's/.*"fits": \([0-9]*\).*/\1/p' out) % 24))" = 0 ] || fail 'no multiple of 24'
 expect 1 plan "$model" --max foo
 said err 'error: model "gpt_tiny" has no let named "foo"'
-for wrong in '-o x.plan' '--dump graph' '--against a.plan'; do
+for wrong in '-o x.plan' '--dump graph' '--against a.plan' --thorough; do
   # shellcheck disable=SC2086
   expect 64 plan "$model" --max d $wrong
   said err '--max finds a value'
 done
 expect 64 plan "$model" --max d=3
+
+# --- every budget up to this one
+for budget in 400 415; do
+  expect 0 plan "$model" --ranks 2 --memory ${budget}KiB --thorough -o "$budget.plan" --json
+  cp out "$budget.json"
+  expect 0 verify "$budget.plan"
+done
+step() { sed -n 's/^ *"step_ns": \([0-9]*\),*$/\1/p' "$1"; }
+[ "$(step 415.json)" -le "$(step 400.json)" ] || fail 'slower with more memory'
+expect 0 plan "$model" --ranks 2 --memory 415KiB --thorough -o again.plan
+cmp again.plan 415.plan || fail 'a thorough search is not deterministic'
 
 # --- verify
 expect 0 verify a.plan

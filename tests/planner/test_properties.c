@@ -179,6 +179,29 @@ static void a_larger_budget_is_hardly_ever_slower(void **state) {
   assert_true(slower <= MODELS / 10);
 }
 
+/* Strictly, where the quick search is slower with the larger budget of these: in shares of what a roomy plan takes. */
+static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t seed, small, large;
+  } cases[] = {{20, 72, 78}, {4, 36, 42}, {66, 84, 90}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Case c;
+    PlannerOptions options = open_random(&c, cases[i].seed, 2000);
+    uint64_t all = plan_case(&c, &options).plan->arena_bytes;
+    options.thorough = true;
+    options.settings.memory_bytes = all * cases[i].small / 100;
+    PlannerResult small = plan_case(&c, &options);
+    options.settings.memory_bytes = all * cases[i].large / 100;
+    PlannerResult large = plan_case(&c, &options);
+    assert_true(small.fits && large.fits);
+    assert_true(large.plan->summary.step_ns <= small.plan->summary.step_ns);
+    assert_true(large.plan->summary.lower_bound_ns <= large.plan->summary.step_ns);
+    assert_time_is_of_plan(c.arena, large.plan);
+    arena_free(c.arena);
+  }
+}
+
 /* Buffers hang from where the budget ends while plans are searched; in the end they lie close. */
 static void what_a_budget_leaves_is_not_taken(void **state) {
   (void)state;
@@ -362,6 +385,7 @@ int main(void) {
       cmocka_unit_test(every_plan_verifies_and_fits),
       cmocka_unit_test(units_that_must_be_released_are),
       cmocka_unit_test(a_larger_budget_is_hardly_ever_slower),
+      cmocka_unit_test(a_thorough_plan_is_never_slower_with_more_memory),
       cmocka_unit_test(what_a_budget_leaves_is_not_taken),
       cmocka_unit_test(the_bound_counts_what_is_pinned_to_run_again),
       cmocka_unit_test(equal_inputs_give_equal_bytes),
