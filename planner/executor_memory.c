@@ -14,6 +14,11 @@ double executor_bytes_total(const ExecutorBytes *bytes) {
   return bytes->parameters + bytes->gradients + bytes->optimizer + bytes->gathered + bytes->activations + bytes->workspace;
 }
 
+/* DistributedDataParallel copies gradients into buckets of its own. */
+static bool reduces_in_buckets(const Model *m, const Sharding *s) {
+  return m->settings->executor.id != EXECUTOR_NATIVE && s->strategy == STRATEGY_NO_SHARD && s->world->ranks > 1;
+}
+
 /* Persistent bytes of one rank without gradients, and its gradient shard. */
 static ExecutorBytes states(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
@@ -21,6 +26,7 @@ static ExecutorBytes states(const Model *m, const Sharding *s) {
   double kept = m->state / (whole ? 1 : s->shard), local = m->state * m->updated_numel / s->shard;
   ExecutorBytes bytes = {.parameters = kept * m->numel, .gradients = kept * m->gradient_numel, .workspace = m->profile->workspace_bytes};
   if (s->offloads) return (ExecutorBytes){.workspace = m->profile->workspace_bytes};
+  if (reduces_in_buckets(m, s)) bytes.workspace += m->state * m->gradient_numel;
   if (executor->offload & TRAINER_OFFLOADS_MASTER) bytes.parameters -= local;
   if (m->moments > 0 && !(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
   if (m->moments > 1 && !(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;

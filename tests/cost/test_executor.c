@@ -88,6 +88,21 @@ static void test_shared_heads(void **state) {
   arena_free(run.arena);
 }
 
+/* DistributedDataParallel's buckets hold all gradients again, in the dtype of states. */
+static void test_buckets(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "models/gpt2-xl.fsdp", 1);
+  run.settings.executor.id = EXECUTOR_FSDP2_COMPILED;
+  run.settings.strategy = STRATEGY_NO_SHARD;
+  run.settings.checkpoint = CHECKPOINT_NONE;
+  run.world.micro_batch = run.world.accumulation = 1;
+  ExecutorPrediction alone = predict(&run);
+  run.world.ranks = run.world.ranks_per_node = 2;
+  near("buckets", predict(&run).active_bytes - alone.active_bytes, 4 * 1557611200.0, 1e-6);
+  arena_free(run.arena);
+}
+
 /* Where each gradient is used as it appears, the optimizer never sees all of them at once. */
 static void test_update_in_backward(void **state) {
   (void)state;
@@ -199,7 +214,7 @@ static void test_habits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
-                                     cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_update_in_backward),
+                                     cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_buckets), cmocka_unit_test(test_update_in_backward),
                                      cmocka_unit_test(test_stragglers), cmocka_unit_test(test_hybrid_over_a_slow_network),
                                      cmocka_unit_test(test_properties), cmocka_unit_test(test_habits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
