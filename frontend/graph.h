@@ -138,7 +138,7 @@ typedef enum {
 } ExecutorId;
 
 typedef enum { STATES_RECIPE, STATES_F32, STATES_BF16 } StateKind;     /* master parameters, gradients and moments; RECIPE: its master */
-typedef enum { LOSS_DEFAULT, LOSS_EAGER, LOSS_COMPILED, LOSS_UPCAST, LOSS_CHUNKED, LOSS_FUSED } LossKind;
+typedef enum { LOSS_DEFAULT, LOSS_EAGER, LOSS_COMPILED, LOSS_UPCAST, LOSS_CHUNKED, LOSS_FUSED, LOSS_NARROW, LOSS_JOINT } LossKind;
 typedef enum { REDUCE_DEFAULT, REDUCE_MICRO_BATCH, REDUCE_STEP } ReduceWhen;
 typedef enum { SELECTIVE_NONE, SELECTIVE_OPERATORS, SELECTIVE_BLOCKS } SelectiveKind;
 typedef enum { UPDATE_DEFAULT, UPDATE_UNFUSED, UPDATE_FOREACH, UPDATE_FUSED } UpdateKind;
@@ -156,6 +156,8 @@ typedef struct ExecutorSettings {
   SelectiveKind selective; /* with checkpoint none: operators as torchtitan's per-op policy, or every second block */
   UpdateKind update;
   bool update_in_backward;
+  bool packed;              /* one product for q, k and v, whose output is kept beside what attention reads */
+  bool expandable_segments; /* of PyTorch's allocator: a stream's memory serves any size */
   uint32_t offload; /* TRAINER_OFFLOADS_ bits */
 } ExecutorSettings;
 

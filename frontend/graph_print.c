@@ -175,6 +175,8 @@ static void print_executor(Text *out, const ExecutorSettings *executor) {
               executor_name(executor->id), settings_states[executor->states], (int)executor->attention,
               (int)executor->loss, (long long)executor->loss_chunks, (int)executor->reduce, (int)executor->selective,
               (int)executor->update, executor->update_in_backward, executor->offload);
+  if (executor->packed) text_printf(out, "  executor packed\n");
+  if (executor->expandable_segments) text_printf(out, "  executor expandable_segments\n");
 }
 
 static void print_plan(Text *out, const PlanSettings *plan) {

@@ -24,6 +24,8 @@ static void write_executor(Text *out, const ExecutorSettings *e) {
   if (e->selective) text_printf(out, " selective %s", settings_selective[e->selective]);
   if (e->update) text_printf(out, " update %s", settings_update[e->update]);
   if (e->update_in_backward) text_printf(out, " update_in_backward yes");
+  if (e->packed) text_printf(out, " packed yes");
+  if (e->expandable_segments) text_printf(out, " expandable_segments yes");
   if (e->offload) text_printf(out, " offload");
   for (int i = 0; settings_trainer_offload[i]; i++)
     if (e->offload & (1u << i)) text_printf(out, " %s", settings_trainer_offload[i]);

@@ -206,6 +206,13 @@ static double host_bytes(const Model *m, const Sharding *s) {
   return s->offloads ? m->state * (m->numel + m->gradient_numel + m->moments * m->updated_numel) / s->shard : 0;
 }
 
+/* Reserved beside what forward reserves: segments are of one stream, and unless they can grow of about one size. Reduced gradients are the
+ * reductions' stream's. */
+static double slack_bytes(const Model *m, const Sharding *s, const Peaks *peak) {
+  if (!m->settings->executor.expandable_segments) return m->profile->reserved_factor * peak->transient;
+  return s->scatters && peak->forward.gradients <= 0 ? m->state * m->gradient_numel / s->shard : 0;
+}
+
 void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) {
   Peaks peak = peaks(m, s);
   const Device *device = &m->cluster->device;
@@ -218,8 +225,7 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
   out->peak_at = forward >= out->active_bytes ? "end of forward" : backward >= out->active_bytes ? "backward" : "optimizer";
   out->peak = forward >= out->active_bytes ? peak.forward : backward >= out->active_bytes ? peak.backward : peak.update;
   out->reserved_bytes = out->active_bytes;
-  if (m->profile->reserved_factor > 1)
-    out->reserved_bytes = fmax(out->active_bytes, forward + m->profile->reserved_factor * peak.transient);
+  if (m->profile->reserved_factor > 1) out->reserved_bytes = fmax(out->active_bytes, forward + slack_bytes(m, s, &peak));
   out->capacity_bytes = device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
   out->limit_bytes = m->settings->memory_bytes ? (double)m->settings->memory_bytes : out->capacity_bytes;
   out->host_bytes = host_bytes(m, s);

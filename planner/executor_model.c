@@ -216,11 +216,14 @@ static double extra_kept(const Model *m, const GraphOp *op) {
   return bytes + 4 * heads * rows + m->attention->score_bytes * heads * rows * length;
 }
 
-/* Keys and values at the width of q where heads share them. They come again with the keys they are copied from. */
+/* Keys and values at the width of q where heads share them, and what a packed product made of them and q. They come again with the keys
+ * they are copied from. */
 static double expanded_kept(const Model *m, const GraphOp *op) {
-  if (op->kind != LAYER_ATTENTION || !m->profile->expands) return 0;
+  bool packed = m->settings->executor.packed;
+  if (op->kind != LAYER_ATTENTION || !(m->profile->expands || packed)) return 0;
   double heads = (double)op->as.attention.heads, kv = (double)op->as.attention.kv_heads;
-  return 2 * m->element * numel_of(m, op->output) * fmax(0, 1 - kv / heads);
+  double expanded = 2 * fmax(0, 1 - kv / heads), product = packed ? 1 + 2 * kv / heads : 0;
+  return m->element * numel_of(m, op->output) * (expanded + product);
 }
 
 static bool expands_again(const Model *m, const GraphOp *op) {

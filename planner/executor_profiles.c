@@ -120,6 +120,10 @@ LossHabit executor_loss(LossKind kind, DType compute) {
     return f32 ? (LossHabit){16, 12} : (LossHabit){10, 14}; /* compiled, the logits in f32 beside their gradient */
   case LOSS_CHUNKED:
     return f32 ? (LossHabit){16, 8} : (LossHabit){10, 4}; /* logits and their gradient; a chunk's f32 comes and goes */
+  case LOSS_NARROW:
+    return f32 ? (LossHabit){20, 12} : (LossHabit){12, 6}; /* no copy in f32: logits, their logarithms and their gradient */
+  case LOSS_JOINT:
+    return f32 ? (LossHabit){12, 8} : (LossHabit){6, 4}; /* one kernel a pass: logits and their gradient */
   case LOSS_FUSED:
     return f32 ? (LossHabit){12, 4} : (LossHabit){6, 2}; /* the gradient replaces the logits */
   default:

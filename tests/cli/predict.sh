@@ -20,6 +20,11 @@ sed 's/executor .*/executor pytorch-fsdp2 compiled { states bf16 loss chunked }/
 expect 0 predict good.fsdp
 said out 'executor pytorch-fsdp2-compiled,'
 
+# What a trainer does with its products and its allocator is kept with the policy.
+sed 's/loss chunked/loss joint packed yes expandable_segments yes/' good.fsdp >told.fsdp
+expect 0 plan told.fsdp --micro-batch 1 -o policy.fsdp
+said policy.fsdp 'loss joint packed yes expandable_segments yes }'
+
 # More nodes shrink the optimizer's share, and cost communication: much of it over Ethernet.
 sed 's/batch 64/batch 512/' good.fsdp >large.fsdp
 speed() { sed -n 's/.*"tokens_per_s_per_rank": \([0-9]*\).*/\1/p' out; }

@@ -88,6 +88,57 @@ static void test_shared_heads(void **state) {
   arena_free(run.arena);
 }
 
+/* One product for q, k and v: its output stays beside what attention reads, keys and values at the width of q. */
+static void test_packed(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "models/llama3-8b.fsdp", 8);
+  run.settings.executor.id = EXECUTOR_FSDP2_COMPILED;
+  run.settings.checkpoint = CHECKPOINT_NONE;
+  run.world.micro_batch = run.world.accumulation = 1;
+  double apart = predict(&run).saved_bytes;
+  run.settings.executor.packed = true;
+  near("packed", predict(&run).saved_bytes - apart, 32 * 8192.0 * 2 * (4096 + 2 * 1024 + 2 * (4096 - 1024)), 1e-6);
+  arena_free(run.arena);
+}
+
+/* Bytes by logit as forward ends. */
+static void test_loss_held(void **state) {
+  (void)state;
+  static const struct {
+    LossKind kind;
+    double held;
+  } losses[] = {{LOSS_FUSED, 2}, {LOSS_JOINT, 4}, {LOSS_NARROW, 6}, {LOSS_COMPILED, 8}, {LOSS_UPCAST, 14}, {LOSS_EAGER, 16}, {LOSS_DEFAULT, 8}};
+  Run run;
+  open_run(&run, "models/llama3-8b.fsdp", 8);
+  run.settings.executor.id = EXECUTOR_FSDP2_COMPILED;
+  run.settings.checkpoint = CHECKPOINT_NONE;
+  run.world.micro_batch = run.world.accumulation = 1;
+  run.settings.executor.loss = losses[0].kind;
+  double least = predict(&run).active_bytes;
+  for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+    run.settings.executor.loss = losses[i].kind;
+    predict(&run);
+    assert_string_equal(run.out.peak_at, "end of forward");
+    assert_true(run.out.active_bytes - least == (losses[i].held - 2) * 8192 * 128256);
+  }
+  arena_free(run.arena);
+}
+
+/* Segments that grow serve backward as they served forward; only the reductions' stream has its own, for the gradients' shards. */
+static void test_growing_segments(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "tests/cost/tt-pr165-fsdp2-sac.fsdp", 8);
+  ExecutorPrediction fixed = predict(&run);
+  run.settings.executor.expandable_segments = true;
+  ExecutorPrediction growing = predict(&run);
+  assert_string_equal(growing.peak_at, "end of forward");
+  assert_true(growing.active_bytes == fixed.active_bytes && growing.reserved_bytes < fixed.reserved_bytes);
+  near("gradients", growing.reserved_bytes - growing.active_bytes, 4 * 6738415616.0 / 8, 1e-6);
+  arena_free(run.arena);
+}
+
 /* DistributedDataParallel's buckets hold all gradients again, in the dtype of states. */
 static void test_buckets(void **state) {
   (void)state;
@@ -214,7 +265,9 @@ static void test_habits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
-                                     cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_buckets), cmocka_unit_test(test_update_in_backward),
+                                     cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_packed),
+                                     cmocka_unit_test(test_loss_held), cmocka_unit_test(test_growing_segments),
+                                     cmocka_unit_test(test_buckets), cmocka_unit_test(test_update_in_backward),
                                      cmocka_unit_test(test_stragglers), cmocka_unit_test(test_hybrid_over_a_slow_network),
                                      cmocka_unit_test(test_properties), cmocka_unit_test(test_habits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
