@@ -59,8 +59,9 @@ static bool lets_go(const Sharding *s) {
 /* While the loss is computed. */
 static double loss_gathered_bytes(const Model *m, const Sharding *s) {
   uint32_t last = s->unit_count - 1, groups = (uint32_t)s->units[0].reshard;
-  if (!lets_go(s)) return gathered_bytes(m, s, last) + root_bytes(m, s);
-  double root = groups == 0 ? 1 : groups > 1 && groups < s->shard ? 1.0 / groups : 0; /* its share that is kept */
+  bool frees = !m->profile->flat_units && s->units[last].reshard; /* FSDP1's blocks wait for other streams, and are active until then */
+  if (!lets_go(s) && !frees) return gathered_bytes(m, s, last) + root_bytes(m, s);
+  double root = !lets_go(s) || groups == 0 ? 1 : groups > 1 && groups < s->shard ? 1.0 / groups : 0; /* its share that is kept */
   return s->whole_bytes[last] + s->partly_bytes[last] + root * root_bytes(m, s);
 }
 
