@@ -53,6 +53,7 @@ typedef struct ExecutorProfile {
   double expand_bytes;   /* by element of q and k where heads share keys, each way */
   bool expands;          /* keys and values are kept at the width of q */
   bool fused_swiglu;     /* silu(a) b is one kernel that keeps a and b only */
+  bool keeps_unread;     /* a checkpointing policy's tensors, though backward reads them not */
   double sum_first, sum_more; /* bytes by element where several products read a tensor: the second reader,
                                  each further one */
   double bias_bytes;          /* by output element, backward */

@@ -255,9 +255,9 @@ static void keep_tensors(Model *m, uint32_t index) {
     need(m, part, op->output);
     count_whole(m, part, op->output);
   }
-  /* The policy keeps its products' outputs, needed or not. */
-  bool policy =
-      m->settings->executor.selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL;
+  /* The policy keeps its products' outputs, needed or not; a compiler drops what nobody reads. */
+  bool policy = m->profile->keeps_unread && m->settings->executor.selective == SELECTIVE_OPERATORS &&
+                m->settings->checkpoint != CHECKPOINT_FULL;
   if (policy && model_is_block(m, part) && op->kind == LAYER_LINEAR && !m->again[index]) need(m, part, op->output);
   double extra = extra_kept(m, op), expanded = expanded_kept(m, op);
   m->parts[part].whole += extra + expanded;

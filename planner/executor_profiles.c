@@ -169,7 +169,7 @@ double executor_host_update_bytes(UpdateKind kind, double state) {
 #define STOPS .stops_early = true
 #define FSDP2      .live_units = 3, .keep_last = true, .copies = 2, .update = UPDATE_FOREACH
 #define FSDP1      .live_units = 2, .copies = 1, .flat_units = true
-#define EAGER      .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
+#define EAGER      .keeps_unread = true, .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
 #define EAGER_SDPA EAGER, .layers = eager_layers, .layout_bytes = 4
 #define COMPILED                                                                                             \
   .layers = compiled_layers, .loss = LOSS_COMPILED, .fused_swiglu = true, .sum_first = 2, .sum_more = 4
@@ -205,7 +205,7 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products",
                               .gemm_share = GEMM_2025,
                               .attention = ATTENTION_FLASH2,
-                              .loss_extra = {0, -4}, /* torchtitan frees the logits before backward */
+                              .loss_extra = {0, -4}, /* the logits are freed before backward */
                               TORCH,
                               STOPS,
                               FSDP2,
@@ -227,6 +227,7 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165",
                                       .gemm_share = GEMM_2023,
                                       .attention = ATTENTION_FLASH2,
+                                      .loss_extra = {0, 4}, /* not compiled, and its copy in f32 is freed before backward */
                                       TORCH,
                                       STOPS,
                                       FSDP2,

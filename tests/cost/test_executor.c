@@ -83,8 +83,9 @@ static void test_shared_heads(void **state) {
     }
     saved[selective] = both[1] - both[0];
   }
-  assert_true(saved[0] > expanded);       /* beside what else eager kernels keep */
-  assert_true(saved[1] < 0.1 * expanded); /* made again */
+  double unread = 32 * 8192.0 * 2 * 4096;
+  assert_true(saved[0] > expanded); /* beside what else eager kernels keep */
+  assert_true(saved[1] > unread && saved[1] < unread + 0.1 * expanded); /* made again; a policy's output that nobody reads is kept */
   arena_free(run.arena);
 }
 

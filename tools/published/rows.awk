@@ -28,6 +28,11 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
   if (notes ~ /precision, links/) return "precision and links are not stated"
   if (notes ~ /rate from MFU/) return "a rate from a rounded MFU whose definition is not stated"
+  if (notes ~ /checkpointing not stated/) return "checkpointing is not stated"
+  if (notes ~ /number of GPUs not/) return "the number of GPUs is not clear"
+  if (notes ~ /median of micro-steps/) return "a median of micro-steps, most without an update"
+  if (notes ~ /tokenized as it trains/) return "text is fetched and tokenized while it trains"
+  if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
   if (notes ~ /autocast/) return "autocast keeps its casts of weights, which is not modelled"
   return ""
 }
@@ -53,6 +58,24 @@ function is_old(notes,    version) {
   if (match(notes, /torch 2\.[0-9]+/)) return substr(notes, RSTART + 8, RLENGTH - 8) + 0 < 5
   return notes ~ /2024/ && notes !~ /(Oct|Nov|Dec)[a-z]* 2024|2024[-\/]1[012]/
 }
+
+# Months since year 0 of the first "2025-03" or "Mar 2025" in a text, or of a year since 2026 by itself; 0 where none is.
+function month_of(text,    word) {
+  if (match(text, /20[12][0-9]-[01][0-9]/)) return substr(text, RSTART, 4) * 12 + substr(text, RSTART + 5, 2)
+  if (match(text, /(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]* 20[0-9][0-9]/)) {
+    word = substr(text, RSTART, RLENGTH)
+    return substr(word, length(word) - 3) * 12 + (index("JanFebMarAprMayJunJulAugSepOctNovDec", substr(word, 1, 3)) + 2) / 3
+  }
+  return match(text, /202[6-9]/) ? substr(text, RSTART, 4) * 12 : 0
+}
+
+function is_titan() { return get("source") " " get("notes") ~ /torchtitan/ }
+
+# torchtitan since April 2025: it compiles the loss, shards embedding and head by themselves, and lets go of the last block too.
+function is_new_titan() { return is_titan() && month_of(get("notes")) >= 2025 * 12 + 4 }
+
+# Lightning's models: one product for q, k and v, the loss of logits as they are, every block resharded.
+function is_litgpt() { return get("source") " " get("notes") ~ /litgpt|lit-gpt|lightning-thunder/ }
 
 function executor_of(strategy, compile, precision, source, notes) {
   if (compile ~ /C\+\+/) return "native"
@@ -90,13 +113,18 @@ function executor_options(    text) {
   text = ""
   if (get("precision") ~ /bf16 master|bf16 params, grads|BF16 states|bf16 states/) text = text " states bf16"
   if (get("notes") ~ /chunked cross-entropy|activation checkpointing \(cumul|optimizer in backward/) text = text " loss chunked"
+  else if (compiles_loss()) text = text " loss joint"
+  else if (is_litgpt()) text = text " loss narrow"
+  else if (is_titan() && !is_old(get("notes"))) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
   else if (get("strategy") ~ /^none/ && get("compile") ~ /^yes/) text = text " loss upcast"
   else if (get("source") ~ /KempnerForge/) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
   if (get("act_ckpt") ~ /^selective/ && !every_nth(get("act_ckpt"))) text = text " selective " (get("act_ckpt") ~ /layer|block/ ? "blocks" : "operators")
   # PyTorch 2.11 and later choose cuDNN on Hopper; this trainer leaves the choice to it and was measured in 2026.
   if (get("source") ~ /KempnerForge/ || in_container(get("notes"))) text = text " attention cudnn"
   if (match(get("notes"), /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(get("notes"), RSTART + 14, RLENGTH - 14)
-  if (get("source") ~ /torchtune/) text = text " update fused"
+  if (is_litgpt()) text = text " packed yes"
+  if (get("notes") ~ /expandable segments/ || (is_titan() && get("strategy") ~ /FSDP2/ && !is_old(get("notes")))) text = text " expandable_segments yes"
+  if (get("source") ~ /torchtune/ || get("notes") ~ /fused (AdamW|optimizer)/ || is_litgpt() || is_new_titan()) text = text " update fused"
   if (get("notes") ~ /optimizer in backward/) text = text " update_in_backward yes"
   if (get("strategy") ~ /sharded gradients/) text = text " reduce micro_batch" # they have no room of their own to add up in
   if (get("offload") ~ /activation/ && get("act_ckpt") ~ /^(full|yes|true)/) text = text " offload residual" # all that checkpointing keeps
@@ -108,6 +136,15 @@ function executor_options(    text) {
     if (get("offload") ~ /residual/) text = text " residual"
   }
   return text
+}
+
+# By itself or with the model.
+function compiles_loss() {
+  return get("compile") ~ /^yes/ && (is_new_titan() || get("source") " " get("notes") ~ /lingua|loss (is )?compiled|compiled with its loss/)
+}
+
+function optimizer_of(notes) {
+  return notes ~ /SGD/ ? "sgd" : notes ~ /Lion/ ? "lion" : notes ~ /Adafactor/ ? "adafactor" : "adamw"
 }
 
 function offloads_states() { return get("offload") ~ /CPUOffloadPolicy/ && get("strategy") ~ /FSDP/ && get("strategy") !~ /FSDP1/ }
@@ -196,13 +233,18 @@ function checkpointing(act,    text, nth, i) {
   return text
 }
 
-# What is gathered apart from the blocks, and when it is let go; models of this file call it wte, norm and head.
-function units(tied) {
-  if (get("strategy") !~ /^FSDP2 full/) return ""
-  if (get("wrap") ~ /tok_embeddings, output/ && !tied) return "  reshard yes\n  unit embedding { wte }\n  unit head { head }\n"
+# What is gathered apart from the blocks, and when it is let go; models of this file call it wte, norm and head. A loss needs a head that
+# is a unit of its own at once, so it stays unless the trainer says otherwise.
+function units(tied,    text, wrap) {
+  wrap = get("wrap")
+  if (get("strategy") !~ /^FSDP2/) return ""
   # It tells fully_shard(model) to reshard as well (kempnerforge/distributed/parallel.py).
   if (get("source") ~ /KempnerForge/) return "  reshard yes\n  unit root { wte norm " (tied ? "" : "head ") "reshard yes }\n"
-  return ""
+  text = get("strategy") ~ /^FSDP2 full/ && (is_litgpt() || is_new_titan() || wrap ~ /tok_embeddings, output/) ? "  reshard yes\n" : ""
+  if (tied) return text
+  if (is_new_titan() || wrap ~ /tok_embeddings|wte|embed/) text = text "  unit embedding { wte }\n"
+  if (is_new_titan()) return text "  unit head { norm head reshard no }\n"
+  return text (wrap ~ /output|head/ ? "  unit head { head }\n" : "")
 }
 
 function plan_block(tied,    text) {
@@ -237,7 +279,7 @@ function write_run(id,    gpt, biased, tied, path, cluster, network, link) {
   tied = is_tied(get("params"), gpt, biased)
   path = out "/" id ".fsdp"
   printf "%s", (gpt ? gpt_model(tied) : llama_model(tied, biased)) > path
-  printf "train { optimizer adamw { lr 1e-4 }  batch %d  precision %s }\n", gpus * mb * accumulation, precision_of(get("precision")) > path
+  printf "train { optimizer %s { lr 1e-4 }  batch %d  precision %s }\n", optimizer_of(get("notes")), gpus * mb * accumulation, precision_of(get("precision")) > path
   network = network_of(get("inter_node_link"))
   link = gpus > per_node && network ? "  network { bandwidth " network "GB/s }\n" : ""
   printf "cluster {\n  use \"clusters/%s.fsdp\"\n  node { devices %d }\n  nodes %d\n%s}\n", cluster, per_node, gpus / per_node, link > path
