@@ -58,7 +58,9 @@ typedef struct ExecutorProfile {
                                  each further one */
   double bias_bytes;          /* by output element, backward */
   double copies; /* passes over gathered parameters and over gradients to reduce, on the compute stream of a step */
-  double live_units; /* gathered at once */
+  double live_units; /* gathered at once: one fetched ahead, the one that computes, the buffer it came in */
+  double back_units; /* in backward; 0: as many */
+  bool frees_first;  /* what is reduced is copied when the unit and what was sent before it are gone */
   bool flat_units;   /* a unit has one gradient for all of it where any of it learns */
   bool keep_last;    /* the last block stays gathered */
   bool stops_early;  /* a checkpointed block runs again only as far as its backward needs */

@@ -33,18 +33,29 @@ static ExecutorBytes states(const Model *m, const Sharding *s) {
   return bytes;
 }
 
-/* Gathered at once while this unit computes: what is fetched ahead, of its larger neighbour's size; itself, with FSDP2 in the buffer that
- * it came in as well; beside them the shards that come from the host. */
-static double window_bytes(const Model *m, const Sharding *s, uint32_t u) {
+/* Gathered at once while this unit computes, `own` times itself: what is fetched ahead, of its larger neighbour's size; itself, in FSDP2's
+ * forward in the buffer that it came in as well; beside them the shards that come from the host. */
+static double window_bytes(const Model *m, const Sharding *s, uint32_t u, double own) {
   double fetched = s->offloads ? m->state / s->shard : 0;
   double before = u > 1 ? s->units[u - 1].numel : 0, after = u + 1 < s->unit_count ? s->units[u + 1].numel : 0;
-  double numel = (m->profile->live_units - 1) * s->units[u].numel + s->prefetch * fmax(before, after);
+  double numel = own * s->units[u].numel + s->prefetch * fmax(before, after);
   return s->gathers && u ? (m->gathered + fetched) * numel : 0;
 }
 
-/* By units up to `last`. */
+/* By units up to `last`, in forward. */
 static double gathered_bytes(const Model *m, const Sharding *s, uint32_t last) {
-  return fmax(s->whole_bytes[last], window_bytes(m, s, last)) + s->partly_bytes[last];
+  return fmax(s->whole_bytes[last], window_bytes(m, s, last, m->profile->live_units - 1)) + s->partly_bytes[last];
+}
+
+/* The same in backward. */
+static double gathered_again_bytes(const Model *m, const Sharding *s, uint32_t last) {
+  double units = m->profile->back_units > 0 ? m->profile->back_units : m->profile->live_units;
+  return fmax(s->whole_bytes[last], window_bytes(m, s, last, units - 1)) + s->partly_bytes[last];
+}
+
+/* Once it is let go in backward. */
+static double gathered_ahead_bytes(const Model *m, const Sharding *s, uint32_t u) {
+  return fmax(s->whole_bytes[u - 1], window_bytes(m, s, u, 0)) + s->partly_bytes[u - 1];
 }
 
 static double root_bytes(const Model *m, const Sharding *s) {
@@ -130,7 +141,7 @@ static void consider(Backward *b, double unreduced, double activations, double g
   double left = gone ? 0 : m->state * b->produced / (b->s->scatters ? b->s->shard : 1);
   now.gradients = unreduced + (b->old >= 0 ? b->old : left);
   now.activations = activations;
-  now.gathered = gathered + root_bytes(m, b->s);
+  now.gathered = gathered;
   if (executor_bytes_total(&now) > executor_bytes_total(&b->most)) b->most = now;
 }
 
@@ -147,13 +158,17 @@ static void consider_unit(Backward *b, uint32_t u, double *saved, double working
   const Model *m = b->m;
   bool at_once = s->reduce_each && (s->scatters || s->offloads);
   double head = m->gathered * head_numel(m, s), sent = sent_bytes(m, s, u);
-  double own = (m->gathered + m->wire) * s->units[u].gradient_numel, gathered = gathered_bytes(m, s, u);
+  double root = root_bytes(m, s), gathered = root + gathered_again_bytes(m, s, u);
+  double own = m->gathered * s->units[u].gradient_numel, copied = m->wire * s->units[u].gradient_numel;
   for (uint32_t p = s->units[u].end; p-- > s->units[u].first && m->parts[p].backs;) {
     consider(b, at_once ? head + sent : unreduced_unit_bytes(m, s, u), *saved + beside_bytes(m, p, working), gathered);
     *saved -= m->parts[p].saved;
     b->produced += model_is_block(m, (int32_t)p) ? m->parts[p].gradient_numel : s->units[u].gradient_numel;
   }
-  if (at_once) consider(b, head + sent + own, *saved, gathered);
+  if (!at_once) return;
+  bool frees_first = m->profile->frees_first;
+  consider(b, head + sent + own + (frees_first ? 0 : copied), *saved, gathered);
+  if (frees_first) consider(b, head + own + copied, *saved, root + gathered_ahead_bytes(m, s, u));
 }
 
 /* Kept by what the root computes. */
@@ -166,11 +181,12 @@ static double root_saved(const Model *m, const Sharding *s) {
 static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double saved) {
   Backward b = {.m = m, .s = s, .all = all, .old = old_gradients(m, s, all)};
   double working = working_bytes(m), root = s->units[0].gradient_numel;
-  if (lets_go(s) && !s->exit_apart) consider(&b, 0, saved + logits_bytes(m), gathered_bytes(m, s, s->unit_count - 1));
+  if (lets_go(s) && !s->exit_apart) consider(&b, 0, saved + logits_bytes(m), root_bytes(m, s) + gathered_again_bytes(m, s, s->unit_count - 1));
   for (uint32_t u = s->unit_count; u-- > 1;) consider_unit(&b, u, &saved, working);
-  bool apart = s->scatters || s->offloads;
+  bool apart = s->scatters || s->offloads, frees_first = apart && m->profile->frees_first;
+  double sent = frees_first ? 0 : sent_bytes(m, s, 0);
   b.produced += apart ? 0 : root;
-  consider(&b, apart ? (m->gathered + m->wire) * root + sent_bytes(m, s, 0) : 0, root_saved(m, s), 0);
+  consider(&b, apart ? (m->gathered + m->wire) * root + sent : 0, root_saved(m, s), frees_first ? 0 : root_bytes(m, s));
   return b.most;
 }
 
@@ -178,7 +194,7 @@ static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const Exec
 static double transient_bytes(const Model *m, const Sharding *s) {
   double window = 0, unreduced = unreduced_unit_bytes(m, s, 0);
   for (uint32_t u = 1; u < s->unit_count; u++) {
-    window = fmax(window, window_bytes(m, s, u));
+    window = fmax(window, window_bytes(m, s, u, m->profile->live_units - 1));
     unreduced = fmax(unreduced, unreduced_unit_bytes(m, s, u));
   }
   return working_bytes(m) + window + unreduced;

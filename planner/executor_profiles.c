@@ -167,7 +167,7 @@ double executor_host_update_bytes(UpdateKind kind, double state) {
 /* Since PyTorch 2.1 checkpointing without reentrance stops where the last value that backward needs is there again; torch.compile
  * drops what nobody needs. */
 #define STOPS .stops_early = true
-#define FSDP2      .live_units = 3, .keep_last = true, .copies = 2, .update = UPDATE_FOREACH
+#define FSDP2      .live_units = 3, .back_units = 2, .frees_first = true, .keep_last = true, .copies = 2, .update = UPDATE_FOREACH
 #define FSDP1      .live_units = 2, .copies = 1, .flat_units = true
 #define EAGER      .keeps_unread = true, .loss = LOSS_EAGER, .expand_bytes = 4, .expands = true, .sum_first = 6, .sum_more = 6
 #define EAGER_SDPA EAGER, .layers = eager_layers, .layout_bytes = 4

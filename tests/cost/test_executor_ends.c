@@ -70,8 +70,9 @@ static void test_sides_let_go(void **state) {
   arena_free(run.arena);
 }
 
-/* With little kept for backward the peak is in the last block's. There the head's gradient waits for the root's others; apart from it, only
- * its shard is left, in f32. */
+/* With little kept for backward the peak is in a block's: the one above it is being reduced, of its own parameters and those fetched ahead one
+ * copy is there, and when its gradients are copied, or the root's, these and the block above are gone. The head's gradient waits for the
+ * root's others; apart from it, only its shard is left, in f32. */
 static void test_gradients_leave_apart(void **state) {
   (void)state;
   Run run;
@@ -83,6 +84,8 @@ static void test_gradients_leave_apart(void **state) {
   ExecutorPrediction root = predict(&run), apart = with_ends(&run, true, 1);
   assert_string_equal(root.peak_at, "backward");
   assert_string_equal(apart.peak_at, "backward");
+  near("reduced", root.peak.gradients, GATHERED * V * D + WIRE * BLOCK + 4 * 31 * BLOCK / RANKS, 1e-9);
+  near("two units", root.peak.gathered, GATHERED * (2 * V * D + D + 2 * BLOCK), 1e-9);
   near("states", apart.states_bytes, root.states_bytes, 1e-9);
   near("gradients", root.peak.gradients - apart.peak.gradients, GATHERED * V * D - 4 * (V * D + D) / RANKS, 1e-9);
   near("gathered", root.peak.gathered - apart.peak.gathered, GATHERED * (2 * V * D + D), 1e-9);
