@@ -17,8 +17,8 @@ typedef struct Walk {
   Search *search;
   Candidates *candidates;
   Found *best;
-  uint64_t budget;   /* that was asked for */
-  uint64_t from;     /* no anchor above this is looked at */
+  uint64_t budget; /* that was asked for */
+  uint64_t from;   /* no anchor above this is looked at */
   uint32_t tried;
   bool done;
 } Walk;
