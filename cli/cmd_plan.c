@@ -1,11 +1,9 @@
 /* Owns: `fsdpc plan`: the summary, the JSON, the dumps and the plan file. */
 #include "cli/cli.h"
 
+#include "base/terminal.h"
 #include "base/text.h"
 #include "planner/plan/plan_text.h"
-
-#include <stdlib.h>
-#include <unistd.h>
 
 /* --dump=graph,units -> DumpMask. */
 static bool dump_mask(const Cli *cli, unsigned *mask) {
@@ -72,7 +70,7 @@ static void show_progress(void *watcher, uint32_t tried, uint64_t bytes, uint64_
 }
 
 static int plan_thoroughly(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned) {
-  bool shows = isatty(STDERR_FILENO) && !getenv("CI");
+  bool shows = terminal_shows_progress();
   PlannerOptions thorough = *options;
   thorough.thorough = true;
   if (shows) thorough.progress = show_progress;

@@ -1,11 +1,11 @@
 /* Owns: `fsdpc plan --max`: the largest value of a `let` with which a plan fits. */
 #include "cli/cli.h"
 
+#include "base/terminal.h"
 #include "planner/executor_search.h"
 
 #include <jansson.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { MOST_DOUBLINGS = 40, NARROW = 100, MOST_NARROWINGS = 20 };
 
@@ -54,7 +54,7 @@ static int try_value(Search *s, int64_t value) {
   s->tried++;
   if (fits > 0) s->largest = value;
   if (fits == 0) s->first = value;
-  if (isatty(STDERR_FILENO) && !getenv("CI"))
+  if (terminal_shows_progress())
     fprintf(stderr, "\r%u tried; %s %lld %s\033[K", s->tried, s->name, (long long)value, fits > 0 ? "fits" : fits ? "makes no step" : "does not fit");
   return fits;
 }
@@ -86,7 +86,7 @@ static void search(Search *s) {
     int64_t apart = s->first - s->largest;
     if (apart <= s->unit || apart <= s->largest / NARROW || !narrow(s)) break;
   }
-  if (isatty(STDERR_FILENO) && !getenv("CI")) fprintf(stderr, "\r\033[K");
+  if (terminal_shows_progress()) fprintf(stderr, "\r\033[K");
 }
 
 /* --- the answer ---------------------------------------------------------------------------------------- */

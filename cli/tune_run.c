@@ -3,10 +3,10 @@
 #include "cli/tune.h"
 
 #include "base/clock.h"
+#include "base/terminal.h"
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -109,7 +109,7 @@ static void progress(const Tune *tune, const Counters *counters, double seconds,
 
 /* Waits for the workers; shows how far they are on a terminal. False when one was killed. */
 static bool wait_for(const Tune *tune, const Counters *counters, int64_t workers, double start) {
-  bool shows = isatty(STDERR_FILENO) && !getenv("CI"), fine = true;
+  bool shows = terminal_shows_progress(), fine = true;
   while (workers > 0) {
     int status;
     pid_t ended = waitpid(-1, &status, shows ? WNOHANG : 0);

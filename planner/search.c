@@ -66,12 +66,16 @@ static bool try_other_sizes(Search *s, const Candidates *candidates, Found *foun
 
 /* --- elsewhere --------------------------------------------------------------------------------------------------------------------- */
 
+uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave) {
+  uint64_t octave = 1;
+  while (octave <= budget / 2) octave *= 2;
+  return octave > to_the_octave ? octave / to_the_octave : 1;
+}
+
 /* The grid's step number i below a budget, the first one at least a fortieth less. */
 static uint64_t lesser_budget(uint64_t budget, uint64_t i) {
-  uint64_t below = budget - budget / CLEARLY_LESS, octave = 1;
-  while (octave <= below / 2) octave *= 2;
-  uint64_t step = octave / STEPS_AN_OCTAVE;
-  return step ? below - below % step - i * step : below;
+  uint64_t below = budget - budget / CLEARLY_LESS, step = search_grid_step(below, STEPS_AN_OCTAVE);
+  return below - below % step - i * step;
 }
 
 /* A thorough search looks there anyway. */

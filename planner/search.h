@@ -96,6 +96,8 @@ typedef struct Tried {
 bool search_outer(Search *search, const Outer *outer, Found *best, Tried *tried);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
+/* The bytes between budgets of a fixed grid, so many to the octave of `budget`; at least 1. */
+uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave);
 /* It fits, so far from the bound that it is worth looking elsewhere; however long that takes. */
 bool search_is_stuck(const Found *found, const Bound *bound);
 bool search_is_far(const Found *found, const Bound *bound);

@@ -23,13 +23,6 @@ typedef struct Walk {
   bool done;
 } Walk;
 
-/* Cells of one budget are as long as those of all between the same powers of two. */
-static uint64_t cell_bytes(uint64_t budget) {
-  uint64_t octave = 1;
-  while (octave <= budget / 2) octave *= 2;
-  return octave > CELLS_AN_OCTAVE ? octave / CELLS_AN_OCTAVE : 1;
-}
-
 static bool bound_at(Walk *walk, uint64_t budget, Bound *bound) {
   walk->search->budget = budget;
   if (!candidates_bound(walk->search, walk->candidates)) return false;
@@ -88,12 +81,12 @@ static bool try_cell(Walk *walk, uint64_t begin, uint64_t bytes, Bound *high) {
 }
 
 static bool walk_down(Walk *walk) {
-  uint64_t bytes = cell_bytes(walk->from), begin = walk->from - walk->from % bytes;
+  uint64_t bytes = search_grid_step(walk->from, CELLS_AN_OCTAVE), begin = walk->from - walk->from % bytes;
   Bound high;
   if (!bound_at(walk, begin + bytes, &high)) return false;
   while (!walk->done && begin > 0) {
     if (!try_cell(walk, begin, bytes, &high)) return false;
-    bytes = cell_bytes(begin - 1);
+    bytes = search_grid_step(begin - 1, CELLS_AN_OCTAVE);
     begin -= bytes;
   }
   return true;

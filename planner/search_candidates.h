@@ -26,6 +26,8 @@ Candidates candidates_list(Search *search, const int64_t *micro, uint32_t count)
 bool candidates_bound(Search *search, Candidates *candidates);
 /* Replaces `found` by a better plan of those that leave hope for one. False after diagnostics. */
 bool candidates_try(Search *search, Candidates *candidates, Found *found);
+/* The fastest plan that a search of them, bounded, finds under search->budget; found->plan is NULL if it finds none. False after diagnostics. */
+bool search_within(Search *search, Candidates *candidates, Found *found);
 /* The smallest placed plan of all, which may exceed the budget. False after diagnostics. */
 bool search_find_smallest(Search *search, const Candidates *candidates, Found *found);
 

@@ -2,6 +2,7 @@
 #include "runtime/report.h"
 
 #include "base/clock.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "runtime/lock.h"
 #include "runtime/tensorboard.h"
@@ -57,11 +58,6 @@ static const char *processor(Arena *arena) {
   return name;
 }
 
-static bool on_terminal(void) {
-  const char *term = getenv("TERM");
-  return isatty(STDERR_FILENO) && getenv("CI") == NULL && (term == NULL || strcmp(term, "dumb") != 0);
-}
-
 void report_close(Report *report) {
   tensorboard_close(report->board);
 }
@@ -70,7 +66,7 @@ Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure) 
   Report *report = ARENA_NEW(arena, Report);
   report->config = *config;
   report->arena = arena;
-  report->terminal = on_terminal();
+  report->terminal = terminal_shows_progress();
   report->begin_ns = clock_ns();
   report->every = (config->steps + LINES_A_RUN - 1) / LINES_A_RUN;
   const char *dir = config->options->tensorboard;
