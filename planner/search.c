@@ -10,6 +10,8 @@ enum { SHORT_PLAN = 2000 };
 static const double STUCK = 1.0025, FAR_FROM_BOUND = 1.025;
 /* It is then looked for with less memory too, a long one once: at steps of a fixed grid, where nearby budgets meet. */
 enum { LESSER_BUDGETS = 2, STEPS_AN_OCTAVE = 8, CLEARLY_LESS = 40 };
+/* A short one in the end once more, at finer steps. */
+enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 /* And this far, or FAR_FROM_BOUND where looking takes long, with moves in another order. */
 static const double WORTH_OTHER_MOVES = 1.005;
 
@@ -72,9 +74,9 @@ uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave) {
   return octave > to_the_octave ? octave / to_the_octave : 1;
 }
 
-/* The grid's step number i below a budget, the first one at least a fortieth less. */
-static uint64_t lesser_budget(uint64_t budget, uint64_t i) {
-  uint64_t below = budget - budget / CLEARLY_LESS, step = search_grid_step(below, STEPS_AN_OCTAVE);
+/* The step number i of a grid below a budget, the first one at least a fortieth less. */
+static uint64_t lesser_budget(uint64_t budget, uint64_t i, uint64_t to_the_octave) {
+  uint64_t below = budget - budget / CLEARLY_LESS, step = search_grid_step(below, to_the_octave);
   return below - below % step - i * step;
 }
 
@@ -84,10 +86,25 @@ static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) 
   bool good = true;
   for (uint32_t i = 0; i < LESSER_BUDGETS && good && !s->thorough && search_is_stuck(found, &candidates->data[0].bound); i++) {
     if (i && found->plan->instrs.count >= LONG_PLAN) break;
-    s->budget = lesser_budget(budget, i);
+    s->budget = lesser_budget(budget, i, STEPS_AN_OCTAVE);
     good = candidates_try(s, candidates, found);
   }
   s->budget = budget;
+  return good;
+}
+
+/* With units of the size found, which may not be among those that lesser budgets were tried with. */
+static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
+  const uint64_t budget = s->budget;
+  bool good = true;
+  s->brief = true;
+  for (uint64_t i = 0; i < LESSER_AS_FOUND && good && !s->thorough && search_is_stuck(found, bound); i++) {
+    if (found->plan->instrs.count >= SHORT_PLAN) break;
+    s->budget = lesser_budget(budget, i, FINER_STEPS);
+    good = search_as(s, &found->outer, found->grouping, found);
+  }
+  s->budget = budget;
+  s->brief = false;
   return good;
 }
 
@@ -134,7 +151,8 @@ bool search_within(Search *s, Candidates *candidates, Found *found) {
   Bound *least = &candidates->data[0].bound;
   *found = (Found){0};
   if (!candidates_try(s, candidates, found)) return false;
-  if (!s->brief && !(try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least))) return false;
+  if (!s->brief && !(try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) && try_lesser_as_found(s, found, least)))
+    return false;
   return !found->plan || finish(s, found);
 }
 

@@ -94,6 +94,8 @@ typedef struct Tried {
 
 /* Replaces `best` by a better plan of this outer choice, if there is one. False after diagnostics. */
 bool search_outer(Search *search, const Outer *outer, Found *best, Tried *tried);
+/* Likewise, with these units. */
+bool search_as(Search *search, const Outer *outer, Grouping grouping, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
 /* The bytes between budgets of a fixed grid, so many to the octave of `budget`; at least 1. */

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
- * where looking takes long and that plan is near its own bound, by bounds alone. */
+ * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
+enum { OFFLOADED_PLAN = 6000 };
 
 /* --- which there are -------------------------------------------------------------------------------------------------------------- */
 
@@ -115,7 +116,7 @@ static bool is_hopeful(const Search *s, const Candidate *candidate, const Found 
   if (!found->plan) return true;
   double ns = (double)found->sim.step_ns, bound = (double)candidate->bound.ns;
   if (!unasked || offloads_unasked(s, &found->outer)) return bound < ns;
-  if (found->plan->instrs.count < LONG_PLAN || search_is_far(found, &candidate->bound)) return bound < ns / WORTH_OFFLOADING;
+  if (found->plan->instrs.count < OFFLOADED_PLAN || search_is_far(found, &candidate->bound)) return bound < ns / WORTH_OFFLOADING;
   return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
 }
 

@@ -132,6 +132,12 @@ bool search_outer(Search *s, const Outer *outer, Found *best, Tried *tried) {
   return search_groupings(s, outer, &groupings) && search_with(s, outer, &groupings, best, tried);
 }
 
+bool search_as(Search *s, const Outer *outer, Grouping grouping, Found *best) {
+  const Groupings groupings = {{grouping}, 1};
+  Tried tried;
+  return search_with(s, outer, &groupings, best, &tried);
+}
+
 bool search_nearby(Search *s, const Outer *outer, Grouping grouping, Found *best, Bound *least) {
   const Groupings groupings = groupings_near(s, outer, grouping);
   Tried tried;

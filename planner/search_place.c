@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000, PLACED_OTHERS = 12 };
+/* Goals below the budget that plans of so many instructions are placed for, on a grid of so many to the octave. */
+enum { AIMS = 12, AIMS_AN_OCTAVE = 32, AIMED_INSTRS = 1000 };
 /* Instructions in settings placed one after the other without any gain, after which the rest is left. */
 enum { PLACED_IN_VAIN = 40000 };
 /* Of longer plans only the one that is chosen is tried with gathers that start as early as they can. */
@@ -31,17 +33,19 @@ void search_unpace(Search *s, Arena *arena, Found *found) {
   found->sim = paced;
 }
 
-/* Addresses and events anew, for this goal. Whether less memory serves, at no cost in time; if not, nothing has changed. */
-static bool place_again(Search *s, Arena *arena, Found *found, uint64_t goal) {
+/* Addresses and events anew, for this goal. Whether that is faster, or as fast in less memory, within `most` bytes; if not, nothing has
+ * changed. */
+static bool place_again(Search *s, Arena *arena, Found *found, uint64_t goal, uint64_t most) {
   Plan *plan = found->plan;
-  uint64_t before = plan->arena_bytes, none = 0, *offsets = ARENA_ARRAY(arena, uint64_t, plan->bufs.count);
+  const uint64_t before = plan->arena_bytes, step_ns = found->sim.step_ns;
+  uint64_t none = 0, *offsets = ARENA_ARRAY(arena, uint64_t, plan->bufs.count);
   SimResult sim;
   for (uint32_t b = 0; b < plan->bufs.count; b++) offsets[b] = plan->bufs.data[b].offset;
   memory_place(plan, goal, &none);
-  if (plan->arena_bytes < before) {
+  if (plan->arena_bytes <= most) {
     events_insert(arena, plan, s->specs, found->paced);
     plan_simulate(arena, plan, &sim);
-    if (sim.step_ns <= found->sim.step_ns) {
+    if (sim.step_ns < step_ns || (sim.step_ns == step_ns && plan->arena_bytes < before)) {
       found->sim = sim;
       return true;
     }
@@ -57,7 +61,7 @@ void search_compact(Search *s, Arena *arena, Found *found) {
   uint64_t spare = arena_bytes > live ? arena_bytes - live : 0;
   if (spare < arena_bytes / (found->plan->instrs.count > PACED_INSTRS ? WORTH_COMPACTING_LONG : WORTH_COMPACTING)) return;
   for (uint64_t i = 0; i < COMPACTINGS; i++)
-    if (place_again(s, arena, found, live + i * spare / COMPACTINGS)) return;
+    if (place_again(s, arena, found, live + i * spare / COMPACTINGS, arena_bytes - 1)) return;
 }
 
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {
@@ -79,6 +83,20 @@ void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *deci
   if (found->paced && found->plan->instrs.count <= PACED_INSTRS) search_unpace(s, arena, found);
 }
 
+/* Which buffers follow each other at an address, and so what waits for what, depends on where they are to end: a plan of few instructions
+ * is aimed lower too, at steps of a fixed grid, where nearby budgets meet. */
+static void aim_lower(Search *s, Arena *arena, const Inner *in, Found *found) {
+  const uint64_t step = search_grid_step(s->budget, AIMS_AN_OCTAVE), live = found->plan->max_live_bytes;
+  uint64_t goal = s->budget - s->budget % step;
+  for (int i = 0; i < AIMS && goal >= live && search_is_stuck(found, &in->bound); i++, goal -= step)
+    (void)place_again(s, arena, found, goal, s->budget);
+}
+
+static bool is_worth_aiming(const Found *next, const Found *best) {
+  if (!next->fits || next->plan->instrs.count > AIMED_INSTRS) return false;
+  return !best->plan || (double)next->sim.step_ns < COMPARABLE * (double)best->sim.step_ns;
+}
+
 /* Emits, places and simulates, and keeps the plan if it is better than `best`. What came of it: */
 typedef struct Placed {
   uint64_t excess;  /* bytes over the budget; 0: it fits */
@@ -93,6 +111,7 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
   search_emit(s, arena, in, decisions, effort, &next);
   next.estimate_ns = estimate_ns;
   next.arena = arena;
+  if (is_worth_aiming(&next, best)) aim_lower(s, arena, in, &next);
   Placed placed = {.excess = next.fits ? 0 : next.plan->arena_bytes - s->budget};
   placed.step_ns = next.sim.step_ns;
   placed.instrs = next.plan->instrs.count;

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MODELS = 60 };
+enum { MODELS = 48 };
 
 typedef struct Case {
   Arena *arena;
@@ -173,13 +173,14 @@ static void a_larger_budget_is_hardly_ever_slower(void **state) {
   for (uint64_t seed = 0; seed < MODELS / 2; seed++) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 2000);
-    assert_true(worst_of_rising_budgets(&c, &options, &slower) <= 0.01);
+    assert_true(worst_of_rising_budgets(&c, &options, &slower) <= 0.003);
     arena_free(c.arena);
   }
-  assert_true(slower <= MODELS / 10);
+  assert_true(slower <= MODELS / 24);
 }
 
-/* Strictly, where the quick search is slower with the larger budget of these: in shares of what a roomy plan takes. */
+/* Strictly, where a search that looks nowhere but at its own budget is slower with the larger one of these: in shares of what a roomy
+ * plan takes. */
 static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
   (void)state;
   static const struct {
