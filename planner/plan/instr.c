@@ -14,7 +14,7 @@ typedef struct Row {
 
 static const Row rows[INSTR_COUNT] = {
 #define INSTR(id, name, stream, operands, ints, reals, meaning)                                              \
-  {name, STREAM_##stream, operands, ints, reals, meaning},
+  {#name, STREAM_##stream, operands, ints, reals, meaning},
 #include "planner/plan/instr.def"
 #undef INSTR
 };
