@@ -143,12 +143,6 @@ const InstrSpec *instr_specs(Arena *arena) {
   return specs;
 }
 
-int instr_find(const InstrSpec *specs, const char *name) {
-  for (int i = 0; i < INSTR_COUNT; i++)
-    if (!strcmp(specs[i].name, name)) return i;
-  return -1;
-}
-
 int instr_arrow(const InstrSpec *spec) {
   int k = spec->operand_count;
   while (k > 0 && spec->operands[k - 1].mode != MODE_READ) k--;
