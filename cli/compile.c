@@ -164,7 +164,7 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
 }
 
 bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options) {
-  *options = (PlannerOptions){.settings = graph->plan};
+  *options = (PlannerOptions){.settings = graph->plan, .thorough = option_given(&cli->options, OPTION_THOROUGH)};
   return option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS_OF_A_JOB, &options->ranks) &&
          option_integer(&cli->options, OPTION_RANKS_PER_NODE, 1, MOST_RANKS_OF_A_JOB, &options->ranks_per_node) &&
          override_settings(cli, &options->settings);
@@ -209,7 +209,7 @@ int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *
 
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned) {
   PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
-  planner_plan(cli->arena, &cli->sink, graph, options, dump, dump_text, result);
+  plan_watched(cli, &cli->sink, graph, options, dump, dump_text, result);
   if (!cli_print_diags(cli)) return EXIT_INVALID;
   if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", graph->path);
   *planned = (Planned){.plan = result->plan,

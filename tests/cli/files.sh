@@ -135,13 +135,20 @@ expect 64 plan "$model" --max d=3
 # --- every budget up to this one
 for budget in 400 415; do
   expect 0 plan "$model" --ranks 2 --memory ${budget}KiB --thorough -o "$budget.plan" --json
+  silent err
   cp out "$budget.json"
   expect 0 verify "$budget.plan"
 done
 step() { sed -n 's/^ *"step_ns": \([0-9]*\),*$/\1/p' "$1"; }
 [ "$(step 415.json)" -le "$(step 400.json)" ] || fail 'slower with more memory'
-expect 0 plan "$model" --ranks 2 --memory 415KiB --thorough -o again.plan
+# What takes long says on a terminal what it does until it is done.
+(unset CI && TERM=xterm script -qec "'$fsdpc' plan '$model' --ranks 2 --memory 415KiB --thorough -o again.plan >again" /dev/null) </dev/null >typed
 cmp again.plan 415.plan || fail 'a thorough search is not deterministic'
+tr '\r' '\n' <typed >lines
+grep -qE $'^planning gpt_tiny on 2 ranks \\.\\.\\. [0-9.]+ s; [0-9]+ budgets tried, down to [0-9]+ KiB; [0-9.]+ ..?s a step\e' lines ||
+  fail "progress: $(head -n 3 lines)"
+[ "$(tail -c 4 typed)" = $'\r\e[K' ] || fail 'progress stays on the terminal'
+! grep -q $'\r' again || fail 'progress among the results'
 
 # --- verify
 expect 0 verify a.plan
