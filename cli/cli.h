@@ -37,6 +37,9 @@ const char *write_file(Arena *arena, const char *path, const char *bytes, size_t
 /* The same; false after a message. */
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length);
 
+/* A file of JSON; NULL after a message. Flags are Jansson's. */
+struct json_t *cli_read_json(const char *path, size_t flags);
+
 /* --- paths.c ---------------------------------------------------------------------------------------------- */
 
 /* That no output which the command line names is an input, or another output, and that each can be written. An exit code. */

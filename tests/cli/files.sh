@@ -150,7 +150,21 @@ grep -qE $'^planning gpt_tiny on 2 ranks \\.\\.\\. [0-9.]+ s; [0-9]+ budgets tri
 [ "$(tail -c 4 typed)" = $'\r\e[K' ] || fail 'progress stays on the terminal'
 ! grep -q $'\r' again || fail 'progress among the results'
 
+# --- files that are no JSON, or none at all
+mkdir folder
+for wrong in missing:'cannot read missing: No such file' folder:'cannot read folder: it is a folder' "broken.fsdp:broken.fsdp:1:"; do
+  expect 1 explain a.plan --measured "${wrong%%:*}"
+  said err "${wrong#*:}"
+done
+
 # --- verify
+head -c 3000 a.plan >cut.plan
+expect 1 verify cut.plan
+said err 'the plan ends without a line "end"'
+[ "$(grep -c error: err)" = 1 ] || fail 'more is said of a plan that was cut off'
+cat a.plan a.plan >twice.plan
+expect 1 verify twice.plan
+[ "$(grep -c error: err)" = 1 ] || fail 'more is said of what follows the end'
 expect 0 verify a.plan
 said out 'valid'
 expect 1 verify "$model"
