@@ -41,7 +41,7 @@ static bool count_after(OptionId id, const char *text, uint64_t *out) {
     *out = (uint64_t)quantity.integer;
     return true;
   }
-  usage_error(NULL, "option --%s expects a whole number after the colon, but got \"%s\"",
+  usage_error(NULL, "option --%s expects a whole number, at least 1, after the colon, but got \"%s\"",
               option_info(id)->name, text);
   return false;
 }
@@ -61,10 +61,6 @@ static bool override_strategy(const Cli *cli, PlanSettings *settings) {
     return false;
   }
   if (which < 0) return true;
-  if (which == 5 && !width) {
-    usage_error(NULL, "option --strategy hybrid_shard:F needs a number for F, such as hybrid_shard:8");
-    return false;
-  }
   settings->strategy = values[which];
   settings->shard = (int64_t)shard;
   return true;
@@ -80,10 +76,6 @@ static bool override_wrap(const Cli *cli, PlanSettings *settings) {
     return count_after(OPTION_WRAP, size, &settings->wrap_numel);
   }
   if (!option_word(&cli->options, OPTION_WRAP, words, 4, &which)) return false;
-  if (which == 3) {
-    usage_error(NULL, "option --wrap size:N needs a number for N, such as size:100M");
-    return false;
-  }
   if (which >= 0) settings->wrap = values[which];
   return true;
 }
