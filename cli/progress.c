@@ -1,5 +1,5 @@
 /* Owns: the line on a terminal that says what is being planned, from when that has taken a while until there is a result. */
-#include "cli/cli.h"
+#include "cli/executor.h"
 
 #include "base/clock.h"
 #include "base/terminal.h"
@@ -30,11 +30,29 @@ static void show(void *watcher, const PlannerStage *stage) {
   print_stage(w, stage, now - w->start);
 }
 
+static PlannerOptions watched(const PlannerOptions *options, Watcher *watcher) {
+  PlannerOptions out = *options;
+  watcher->start = clock_seconds();
+  out.progress = terminal_shows_progress() ? show : NULL;
+  out.watcher = watcher;
+  return out;
+}
+
+static void clear(const Watcher *w) {
+  if (w->shown > 0) fprintf(stderr, "\r\033[K");
+}
+
 void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, PlannerResult *result) {
-  Watcher watcher = {.graph = graph, .start = clock_seconds()};
-  PlannerOptions watched = *options;
-  watched.progress = terminal_shows_progress() ? show : NULL;
-  watched.watcher = &watcher;
-  planner_plan(cli->arena, sink, graph, &watched, dump, dump_text, result);
-  if (watcher.shown > 0) fprintf(stderr, "\r\033[K");
+  Watcher watcher = {.graph = graph};
+  PlannerOptions with = watched(options, &watcher);
+  planner_plan(cli->arena, sink, graph, &with, dump, dump_text, result);
+  clear(&watcher);
+}
+
+bool plan_executor_watched(Cli *cli, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out) {
+  Watcher watcher = {.graph = graph};
+  PlannerOptions with = watched(options, &watcher);
+  bool good = executor_plan(cli->arena, &cli->sink, graph, &with, out);
+  clear(&watcher);
+  return good;
 }

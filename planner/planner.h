@@ -13,7 +13,7 @@ typedef struct PlannerStage {
   uint64_t bytes, step_ns;
 } PlannerStage;
 
-/* Called whenever an outer choice has been bounded, and before one is searched: every few hundredths of a second, of large models. */
+/* Called whenever an outer choice has been bounded, and before one is searched: mostly several times a second. */
 typedef void PlannerProgress(void *watcher, const PlannerStage *stage);
 
 typedef struct PlannerOptions {
