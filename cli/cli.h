@@ -67,7 +67,8 @@ bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptio
 /* FILE -> checked graph, and its plan block with the command line's overrides. */
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options);
 /* planner_plan, said on a terminal while it takes long (progress.c). */
-void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, PlannerResult *result);
+void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
+                  PlannerResult *result);
 /* dump: DumpMask, its text into *dump_text. EXIT_OK also when the plan does not fit: see planned->fits. */
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned);
 /* PLAN -> plan that the verifier accepts. Planning options are refused. */

@@ -13,10 +13,11 @@ typedef struct Watcher {
 
 static void print_stage(const Watcher *w, const PlannerStage *stage, double seconds) {
   char line[256], size[32], time[32];
-  int length = snprintf(line, sizeof line, "planning %.100s on %u rank%s ... %.1f s", w->graph->name, stage->ranks, text_plural(stage->ranks), seconds);
+  int length = snprintf(line, sizeof line, "planning %.100s on %u rank%s ... %.1f s", w->graph->name, stage->ranks,
+                        text_plural(stage->ranks), seconds);
   if (stage->budgets)
-    length += snprintf(line + length, sizeof line - (size_t)length, "; %u budget%s tried, down to %s", stage->budgets, text_plural(stage->budgets),
-                       text_bytes(size, stage->bytes));
+    length += snprintf(line + length, sizeof line - (size_t)length, "; %u budget%s tried, down to %s", stage->budgets,
+                       text_plural(stage->budgets), text_bytes(size, stage->bytes));
   if (stage->step_ns) snprintf(line + length, sizeof line - (size_t)length, "; %s a step", text_time(time, (double)stage->step_ns));
   fprintf(stderr, "\r%.*s\033[K", cli_width(stderr) - 1, line);
 }
@@ -42,7 +43,8 @@ static void clear(const Watcher *w) {
   if (w->shown > 0) fprintf(stderr, "\r\033[K");
 }
 
-void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, PlannerResult *result) {
+void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
+                  PlannerResult *result) {
   Watcher watcher = {.graph = graph};
   PlannerOptions with = watched(options, &watcher);
   planner_plan(cli->arena, sink, graph, &with, dump, dump_text, result);
