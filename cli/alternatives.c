@@ -48,7 +48,7 @@ static void try_out(const Asked *asked, const char *what, const PlannerOptions *
   Cli *cli = asked->cli;
   DiagSink sink = {.arena = cli->arena, .sources = &cli->sources}; /* what is impossible is an answer, not an error */
   PlannerResult result = {0};
-  planner_plan(cli->arena, &sink, asked->graph, options, 0, NULL, &result);
+  plan_watched(cli, &sink, asked->graph, options, 0, NULL, &result);
   print_outcome(asked, what, &result, &sink);
 }
 

@@ -37,6 +37,9 @@ const char *write_file(Arena *arena, const char *path, const char *bytes, size_t
 /* The same; false after a message. */
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length);
 
+/* A file of JSON; NULL after a message. Flags are Jansson's. */
+struct json_t *cli_read_json(const char *path, size_t flags);
+
 /* --- paths.c ---------------------------------------------------------------------------------------------- */
 
 /* That no output which the command line names is an input, or another output, and that each can be written. An exit code. */
@@ -63,6 +66,9 @@ int compile_graph(Cli *cli, const char *path, Graph **graph);
 bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options);
 /* FILE -> checked graph, and its plan block with the command line's overrides. */
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options);
+/* planner_plan, said on a terminal while it takes long (progress.c). */
+void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
+                  PlannerResult *result);
 /* dump: DumpMask, its text into *dump_text. EXIT_OK also when the plan does not fit: see planned->fits. */
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned);
 /* PLAN -> plan that the verifier accepts. Planning options are refused. */

@@ -25,13 +25,19 @@ static long header_length(const char *line) {
   return strtol(line + sizeof name - 1, NULL, 10);
 }
 
+/* What follows cannot be told apart: an editor sends nothing like it, but a person may. */
+static void lose_framing(void) {
+  fprintf(stderr, "fsdpc: error: lsp: no message of an editor: each begins with \"Content-Length: N\" and an empty line\n"
+                  "help: 'fsdpc lsp' is started by an editor; docs/editors/README.md says how\n");
+}
+
 /* The next message's bytes, malloc'd; NULL at the end of the input or when framing is lost. */
 static char *receive(size_t *length) {
   char line[256];
   long size = -1;
   while (fgets(line, sizeof line, stdin)) {
     if (!strcmp(line, "\r\n") || !strcmp(line, "\n")) {
-      if (size < 0 || size > MESSAGE_MOST) return NULL;
+      if (size < 0 || size > MESSAGE_MOST) return lose_framing(), NULL;
       char *text = malloc((size_t)size + 1);
       if (!text || fread(text, 1, (size_t)size, stdin) != (size_t)size) return free(text), NULL;
       *length = (size_t)size;

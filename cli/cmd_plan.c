@@ -1,7 +1,6 @@
 /* Owns: `fsdpc plan`: the summary, the JSON, the dumps and the plan file. */
 #include "cli/cli.h"
 
-#include "base/terminal.h"
 #include "base/text.h"
 #include "planner/plan/plan_text.h"
 
@@ -60,25 +59,6 @@ static int show(Cli *cli, const Planned *planned, const Text *dump, bool *differ
   return code;
 }
 
-/* PlannerProgress, on a terminal. */
-static void show_progress(void *watcher, uint32_t tried, uint64_t bytes, uint64_t step_ns) {
-  char size[32], time[32];
-  (void)watcher;
-  fprintf(stderr, "\r%u budget%s tried, down to %s", tried, text_plural(tried), text_bytes(size, bytes));
-  if (step_ns) fprintf(stderr, "; %s a step", text_time(time, step_ns));
-  fprintf(stderr, "\033[K\r");
-}
-
-static int plan_thoroughly(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned) {
-  bool shows = terminal_shows_progress();
-  PlannerOptions thorough = *options;
-  thorough.thorough = true;
-  if (shows) thorough.progress = show_progress;
-  int code = plan_graph(cli, graph, &thorough, dump, dump_text, planned);
-  if (shows) fprintf(stderr, "\033[K");
-  return code;
-}
-
 int cmd_plan(Cli *cli) {
   bool differ = false;
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL), *path = cli->options.operands.data[0];
@@ -98,7 +78,7 @@ int cmd_plan(Cli *cli) {
   if (option_given(&cli->options, OPTION_MAX)) return plan_largest(cli, path, option_text(&cli->options, OPTION_MAX, ""));
   int code = compile_settings(cli, path, &graph, &options);
   if (code == EXIT_OK && options.settings.executor.id != EXECUTOR_NATIVE) return plan_for_executor(cli, graph, &options);
-  if (code == EXIT_OK) code = (option_given(&cli->options, OPTION_THOROUGH) ? plan_thoroughly : plan_graph)(cli, graph, &options, mask, &dump, &planned);
+  if (code == EXIT_OK) code = plan_graph(cli, graph, &options, mask, &dump, &planned);
   if (code != EXIT_OK) return code;
   code = show(cli, &planned, &dump, &differ);
   if (code != EXIT_OK) return code;

@@ -116,6 +116,9 @@ static int train_with_restarts(Cli *cli, Planned *planned, TrainOptions *train) 
                        "--max-restarts is for ranks that this process starts itself");
   if (least > 0 && plan_is_plan_file(cli->options.operands.data[0]))
     return usage_error("give the model file instead", "--min-ranks needs to plan again, and a finished plan cannot be");
+  if (least > (int64_t)planned->plan->world.ranks)
+    return usage_error(NULL, "--min-ranks is %lld, but the job has %u rank%s", (long long)least, planned->plan->world.ranks,
+                       text_plural(planned->plan->world.ranks));
   for (int64_t restart = 0;; restart++) {
     int code = runtime_train(planned->plan, train);
     if (code != EXIT_PEER || restart == most) return code;

@@ -41,7 +41,7 @@ static bool count_after(OptionId id, const char *text, uint64_t *out) {
     *out = (uint64_t)quantity.integer;
     return true;
   }
-  usage_error(NULL, "option --%s expects a whole number after the colon, but got \"%s\"",
+  usage_error(NULL, "option --%s expects a whole number, at least 1, after the colon, but got \"%s\"",
               option_info(id)->name, text);
   return false;
 }
@@ -61,10 +61,6 @@ static bool override_strategy(const Cli *cli, PlanSettings *settings) {
     return false;
   }
   if (which < 0) return true;
-  if (which == 5 && !width) {
-    usage_error(NULL, "option --strategy hybrid_shard:F needs a number for F, such as hybrid_shard:8");
-    return false;
-  }
   settings->strategy = values[which];
   settings->shard = (int64_t)shard;
   return true;
@@ -80,10 +76,6 @@ static bool override_wrap(const Cli *cli, PlanSettings *settings) {
     return count_after(OPTION_WRAP, size, &settings->wrap_numel);
   }
   if (!option_word(&cli->options, OPTION_WRAP, words, 4, &which)) return false;
-  if (which == 3) {
-    usage_error(NULL, "option --wrap size:N needs a number for N, such as size:100M");
-    return false;
-  }
   if (which >= 0) settings->wrap = values[which];
   return true;
 }
@@ -164,7 +156,7 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
 }
 
 bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options) {
-  *options = (PlannerOptions){.settings = graph->plan};
+  *options = (PlannerOptions){.settings = graph->plan, .thorough = option_given(&cli->options, OPTION_THOROUGH)};
   return option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS_OF_A_JOB, &options->ranks) &&
          option_integer(&cli->options, OPTION_RANKS_PER_NODE, 1, MOST_RANKS_OF_A_JOB, &options->ranks_per_node) &&
          override_settings(cli, &options->settings);
@@ -209,7 +201,7 @@ int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *
 
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned) {
   PlannerResult *result = ARENA_NEW(cli->arena, PlannerResult);
-  planner_plan(cli->arena, &cli->sink, graph, options, dump, dump_text, result);
+  plan_watched(cli, &cli->sink, graph, options, dump, dump_text, result);
   if (!cli_print_diags(cli)) return EXIT_INVALID;
   if (!result->plan) cli_bug("the planner gave neither a plan nor a reason for %s", graph->path);
   *planned = (Planned){.plan = result->plan,

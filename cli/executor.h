@@ -5,6 +5,8 @@
 #include "cli/cli.h"
 #include "planner/executor_search.h"
 
+/* executor_plan, said on a terminal while it takes long (progress.c). */
+bool plan_executor_watched(Cli *cli, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out);
 /* A note on stderr where no published run calibrates what times rest on. */
 void executor_note_assumed(const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world);
 /* Why no policy fits, and what would, on stderr. */

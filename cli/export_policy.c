@@ -372,7 +372,7 @@ int export_policy(Cli *cli, const char *path, ExportTarget target) {
   if (!executor_is_fsdp2(id))
     return usage_error("pass --executor pytorch-fsdp2-compiled or pytorch-fsdp2-eager", "a policy is exported for FSDP2, not for %s",
                        executor_name(id));
-  bool good = executor_plan(cli->arena, &cli->sink, graph, &options, &plan);
+  bool good = plan_executor_watched(cli, graph, &options, &plan);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   executor_note_assumed(graph, &plan.settings, &plan.world);
   if (!plan.fits) return executor_print_infeasible(&plan), EXIT_NO_FIT;

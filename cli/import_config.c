@@ -355,14 +355,11 @@ static const char *name_of(Arena *arena, const char *path) {
 
 bool import_read(Arena *arena, const char *path, Imported *model) {
   struct stat info;
-  json_error_t error;
   *model = (Imported){0};
   if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) path = arena_printf(arena, "%s/config.json", path);
   Reader reader = {.arena = arena, .path = path, .model = model};
-  reader.root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-  if (reader.root == NULL && error.line > 0)
-    return cli_error("%s:%d:%d: not JSON: %s", path, error.line, error.column, error.text), false;
-  if (reader.root == NULL) return cli_error("%s", error.text), false;
+  reader.root = cli_read_json(path, JSON_REJECT_DUPLICATES);
+  if (reader.root == NULL) return false;
   model->name = name_of(arena, path);
   if (json_is_object(reader.root))
     read_model(&reader);

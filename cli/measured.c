@@ -116,8 +116,8 @@ static bool is_of_plan(Arena *arena, const json_t *trace, const Plan *plan) {
 }
 
 SimResult *read_measured(const Cli *cli, const Plan *plan, const char *path) {
-  json_error_t error;
-  json_t *trace = json_load_file(path, 0, &error);
+  json_t *trace = cli_read_json(path, 0);
+  if (!trace) return NULL;
   const json_t *events = json_object_get(trace, "traceEvents");
   SimResult *sim = ARENA_NEW(cli->arena, SimResult);
   Sums sums = {.start = ARENA_ARRAY(cli->arena, double, plan->instrs.count),
@@ -129,7 +129,7 @@ SimResult *read_measured(const Cli *cli, const Plan *plan, const char *path) {
   if (same && pid >= 0) walk(plan, events, pid, &sums);
   if (same && !sums.wild) set_result(plan, &sums, sim);
   if (!events)
-    cli_error("%s is not a trace: %s", path, trace ? "it has no traceEvents" : error.text);
+    cli_error("%s is not a trace: it has no traceEvents", path);
   else if (!same)
     cli_error("%s is the trace of another plan: write it with 'fsdpc run PLAN --trace FILE', PLAN being this one", path);
   else if (sums.wild)

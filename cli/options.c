@@ -203,7 +203,7 @@ bool option_bytes(const Options *options, OptionId id, uint64_t *out) {
   if (!text) return true;
   Quantity quantity;
   if (!quantity_parse(text, &quantity, &why) || quantity.kind != QUANTITY_BYTES || !(quantity.value >= 1))
-    return bad_value(options, id, "a size with a unit, such as 40GiB");
+    return bad_value(options, id, "a size with a unit, such as 40GiB, below 8000000TiB");
   *out = quantity.is_integer ? (uint64_t)quantity.integer : (uint64_t)quantity.value;
   return true;
 }

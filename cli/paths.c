@@ -120,6 +120,7 @@ int paths_check(const Cli *cli) {
     struct stat info;
     const char *output = output_of(cli, (OptionId)id), *other;
     if (!output) continue;
+    if (!*output) return usage_error(NULL, "option --%s expects a path, but got \"\"", option_info((OptionId)id)->name);
     if ((other = find_output(cli, id, output)) != NULL) return refuse((OptionId)id, output, "output", other);
     if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse((OptionId)id, output, "input", other);
     if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("cannot write %s: %s", output, strerror(errno));

@@ -248,7 +248,7 @@ int plan_for_executor(Cli *cli, const Graph *graph, const PlannerOptions *option
   if (option_given(&cli->options, OPTION_THOROUGH))
     return usage_error("leave it out", "--thorough is for plans of our own runtime; what %s can be told is tried in full anyway",
                        executor_name(options->settings.executor.id));
-  bool good = executor_plan(cli->arena, &cli->sink, graph, options, &plan);
+  bool good = plan_executor_watched(cli, graph, options, &plan);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))
     print_json(cli->arena, graph, &plan, clock_seconds() - start);

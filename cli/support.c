@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -94,4 +95,17 @@ bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t 
   const char *trouble = write_file(cli->arena, path, bytes, length);
   if (trouble) cli_error("%s", trouble);
   return !trouble;
+}
+
+json_t *cli_read_json(const char *path, size_t flags) {
+  struct stat status;
+  json_error_t error;
+  FILE *file = fopen(path, "rb");
+  json_t *root = NULL;
+  if (!file || fstat(fileno(file), &status) != 0 || S_ISDIR(status.st_mode))
+    cli_error("cannot read %s: %s", path, file ? "it is a folder" : strerror(errno));
+  else if ((root = json_loadf(file, flags, &error)) == NULL)
+    cli_error("%s:%d:%d: not JSON: %s", path, error.line, error.column, error.text);
+  if (file) fclose(file);
+  return root;
 }

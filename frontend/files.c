@@ -93,6 +93,8 @@ static void missing(Files *files, const char *path, const char *where, Span at, 
     diag_help(diag, "%s", others);
   else if (at.file >= 0)
     diag_help(diag, "a path is relative to the file that uses it, then to the models folder");
+  else if (!exists(files->models))
+    diag_help(diag, "the models folder, %s, is not there: FSDPC_MODELS names it", files->models);
 }
 
 /* Reports a use that leads back to a file still being read. */

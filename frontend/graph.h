@@ -222,9 +222,6 @@ const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, co
 /* --dump=graph: one op a line with shapes and parameters. */
 void graph_print(Text *out, const Graph *graph);
 
-/* Recipe, cluster and plan settings in effect, one fact a line. */
-void settings_print(Text *out, const Graph *graph);
-
 /* Settings as a `plan { ... }` block that reads back as the same settings. */
 void settings_write_plan(Text *out, const PlanSettings *settings);
 /* The text of a file with this plan block instead of its own, in the canonical layout; NULL and diagnostics when it does not

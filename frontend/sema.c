@@ -178,7 +178,8 @@ static Graph *compile(Sema *sema, const char *path, const FrontendOptions *optio
   if (blocks.model) {
     run_model(sema, blocks.model);
   } else if (need_model) {
-    diag_error(sema->sink, (Span){ast->file, 0, 0}, "this file states no model");
+    Diag *diag = diag_error(sema->sink, (Span){ast->file, 0, 0}, "this file states no model");
+    diag_help(diag, "a model is stated as `model NAME { ... }`; `fsdpc check` also takes families of modules and clusters");
   }
   if (blocks.model && sema->sink->errors == errors) {
     settings_train_finish(sema);

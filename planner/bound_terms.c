@@ -50,7 +50,7 @@ double *terms_live(Arena *scratch, const BoundInput *in) {
 /* --- what collectives take ------------------------------------------------------------------------------------------------------- */
 
 /* Reductions wait for gathers and gathers for reductions; not where fetching the shards takes longer than gathering them. */
-bool terms_shared_queue(const BoundInput *in) { return in->skeleton->shared_queue && !in->fetch_bound; }
+static bool shared_queue(const BoundInput *in) { return in->skeleton->shared_queue && !in->fetch_bound; }
 
 double terms_gather_ns(const BoundInput *in, uint32_t u) {
   return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : (double)in->skeleton->figures[u].gather_ns / (1 + in->start->overlap.comm_slowdown);
@@ -192,7 +192,7 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
 
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
-  bool slows = !in->fetch_bound, shared = terms_shared_queue(in);
+  bool slows = !in->fetch_bound, shared = shared_queue(in);
   double c = slows ? fmin(1, in->start->overlap.contention * (1 + in->start->overlap.comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
   double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = all_reductions(in, pass);
   double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);

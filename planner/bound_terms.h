@@ -39,8 +39,6 @@ double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end);
 double terms_reduced_ns(const BoundInput *in, int32_t op);
 /* Of one gather, alone. */
 double terms_gather_ns(const BoundInput *in, uint32_t unit);
-/* Reductions wait for gathers and gathers for reductions. */
-bool terms_shared_queue(const BoundInput *in);
 
 static inline bool terms_used_twice(const UnitOps *ops) { return ops->first_forward >= 0 && ops->first_backward >= 0; }
 

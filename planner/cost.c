@@ -223,15 +223,6 @@ double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint
   return fmin(flat, hierarchy_ns(cluster, kind, bytes, &at));
 }
 
-double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks, uint32_t stride,
-                          uint32_t ranks_per_node) {
-  double gather = cost_group_ns(cluster, COLLECTIVE_GATHER, (double)bytes, ranks, stride, ranks_per_node);
-  double reduce = cost_group_ns(cluster, COLLECTIVE_REDUCE, (double)bytes, ranks, stride, ranks_per_node);
-  double both =
-      cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, (double)bytes / 2, ranks, stride, ranks_per_node);
-  return fmin(both, fmin(gather, reduce));
-}
-
 /* Rates that are off by powers of ten give times that no integer holds: they stay too long for the planner to take. */
 static uint64_t whole_ns(double ns) {
   return ns < 0x1p62 ? (uint64_t)ns : UINT64_C(1) << 62;

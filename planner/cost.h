@@ -72,9 +72,5 @@ uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp
 PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world);
 /* Fills instr->flops, bytes and ns of an instruction in a plan; operands and attributes are set. */
 void cost_instr(const Cluster *cluster, const Plan *plan, const InstrSpec *specs, PlanInstr *instr);
-/* No collective that moves `bytes` (a gather's or reduction's full tensor, twice what an all-reduce reduces)
- * is faster. */
-double cost_collective_ns(const Cluster *cluster, uint64_t bytes, uint32_t ranks, uint32_t stride,
-                          uint32_t ranks_per_node);
 
 #endif

@@ -102,8 +102,6 @@ typedef struct ExecutorBytes {
   double parameters, gradients, optimizer, gathered, activations, workspace;
 } ExecutorBytes;
 
-double executor_bytes_total(const ExecutorBytes *bytes);
-
 typedef struct ExecutorPrediction {
   double step_ns;
   double tokens_per_s_per_rank;

@@ -10,7 +10,7 @@ typedef struct Peaks {
   double transient; /* of backward: does not reuse what forward held */
 } Peaks;
 
-double executor_bytes_total(const ExecutorBytes *bytes) {
+static double total(const ExecutorBytes *bytes) {
   return bytes->parameters + bytes->gradients + bytes->optimizer + bytes->gathered + bytes->activations + bytes->workspace;
 }
 
@@ -142,7 +142,7 @@ static void consider(Backward *b, double unreduced, double activations, double g
   now.gradients = unreduced + (b->old >= 0 ? b->old : left);
   now.activations = activations;
   now.gathered = gathered;
-  if (executor_bytes_total(&now) > executor_bytes_total(&b->most)) b->most = now;
+  if (total(&now) > total(&b->most)) b->most = now;
 }
 
 /* Beside what is kept: in a block's backward its working set, in the head's the logits. */
@@ -234,8 +234,7 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
   Peaks peak = peaks(m, s);
   const Device *device = &m->cluster->device;
   ExecutorBytes own = states(m, s);
-  double forward = executor_bytes_total(&peak.forward), backward = executor_bytes_total(&peak.backward),
-         update = executor_bytes_total(&peak.update);
+  double forward = total(&peak.forward), backward = total(&peak.backward), update = total(&peak.update);
   out->states_bytes = own.parameters + own.optimizer;
   out->saved_bytes = saved_bytes(m);
   out->active_bytes = fmax(forward, fmax(backward, update));

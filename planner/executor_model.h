@@ -66,7 +66,7 @@ typedef struct Model {
   Part *parts;          /* [part_count], blocks 1 .. block_count */
   uint32_t part_count, block_count;
   VEC(Outside) outside;
-  int32_t first_block_op; /* op_count: none */
+  int32_t first_block_op; /* number of ops: none */
   int32_t head;           /* op: the product that yields the logits, or -1 */
   double numel, gradient_numel, updated_numel; /* of all parts */
   double logits, logit_width;

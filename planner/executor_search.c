@@ -20,6 +20,7 @@ typedef struct Best {
 
 typedef struct Hunt {
   const Grid *grid;
+  const PlannerOptions *options; /* who watches */
   Arena *scratch[2]; /* lives as long as a described model; as long as one point */
   double budget;
   Best best;
@@ -110,6 +111,10 @@ static bool find_units(Hunt *h, DiagSink *sink, Model *model) {
   return good;
 }
 
+static void tell(const Hunt *h) {
+  if (h->options->progress) h->options->progress(h->options->watcher, &(PlannerStage){.ranks = h->grid->world.ranks});
+}
+
 static bool hunt(Hunt *h, DiagSink *sink) {
   const Grid *grid = h->grid;
   bool found_units = false;
@@ -119,6 +124,7 @@ static bool hunt(Hunt *h, DiagSink *sink) {
       PlanSettings settings;
       ExecutorWorld world;
       Model model;
+      tell(h);
       arena_reset(h->scratch[0]);
       grid_point(grid, &point, &settings, &world);
       model_open(h->scratch[0], grid->graph, &settings, world.micro_batch, &model);
@@ -133,9 +139,9 @@ static bool hunt(Hunt *h, DiagSink *sink) {
   return true;
 }
 
-static Hunt *hunt_open(Arena *arena, const Grid *grid, double budget) {
+static Hunt *hunt_open(Arena *arena, const Grid *grid, const PlannerOptions *options, double budget) {
   Hunt *h = ARENA_NEW(arena, Hunt);
-  *h = (Hunt){.grid = grid, .budget = budget, .scratch = {arena_new(), arena_new()}};
+  *h = (Hunt){.grid = grid, .options = options, .budget = budget, .scratch = {arena_new(), arena_new()}};
   return h;
 }
 
@@ -199,7 +205,7 @@ static bool add_runner(Arena *arena, DiagSink *sink, const Hunt *h, int axis, ui
 static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, double *reserved) {
   Grid *grid = ARENA_NEW(arena, Grid);
   if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, grid->asked, &grid->world)) return false;
-  Hunt *h = hunt_open(arena, grid, 0);
+  Hunt *h = hunt_open(arena, grid, options, 0);
   h->memory_only = true;
   bool good = hunt(h, sink) && h->best.any;
   *reserved = h->best.least;
@@ -313,7 +319,7 @@ bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const Plann
   *out = (ExecutorPlan){0};
   if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, grid->asked, &grid->world)) return false;
   out->budget_bytes = budget_of(graph, options);
-  Hunt *h = hunt_open(arena, grid, out->budget_bytes);
+  Hunt *h = hunt_open(arena, grid, options, out->budget_bytes);
   bool good = hunt(h, sink) && describe_choice(arena, sink, h, out);
   hunt_close(h);
   if (good && !out->fits) list_relaxations(arena, graph, options, out);

@@ -178,7 +178,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
   }
   World world;
   if (!world_choose(sink, graph, options, &world)) return false;
-  search->ranks = world.ranks;
+  search->ranks = search->stage.ranks = world.ranks;
   search->ranks_per_node = world.ranks_per_node;
   return check_width(sink, search);
 }

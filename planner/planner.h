@@ -6,8 +6,15 @@
 #include "planner/plan/plan.h"
 #include "planner/plan/sim.h"
 
-/* Of a thorough search, after each budget: how many there were, the last one's bytes, the best step yet (0: no plan fits yet). */
-typedef void PlannerProgress(void *watcher, uint32_t tried, uint64_t bytes, uint64_t step_ns);
+/* How far a search is. */
+typedef struct PlannerStage {
+  uint32_t ranks;
+  uint32_t budgets; /* of a thorough search: how many it has tried, the last one's bytes, the best step yet (0: no plan fits yet) */
+  uint64_t bytes, step_ns;
+} PlannerStage;
+
+/* Called whenever an outer choice has been bounded, and before one is searched: mostly several times a second. */
+typedef void PlannerProgress(void *watcher, const PlannerStage *stage);
 
 typedef struct PlannerOptions {
   int64_t ranks;          /* 0: all devices of the cluster */

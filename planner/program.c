@@ -50,9 +50,9 @@ ProgramOp *builder_op(ProgramBuilder *builder, InstrOp op, int32_t graph_op) {
   return out;
 }
 
-/* Rows of logits start on 16 bytes: vocabularies are odd, and products of rows that start anywhere are slow on GPUs. 0: contiguous, as
- * all other rows are. */
-uint32_t builder_stride(const ProgramBuilder *builder, int32_t tensor) {
+/* Elements between rows. Those of logits start on 16 bytes: vocabularies are odd, and products of rows that start anywhere are slow on
+ * GPUs. 0: contiguous, as all other rows are. */
+static uint32_t stride_of(const ProgramBuilder *builder, int32_t tensor) {
   enum { ALIGN = 8 };
   const Graph *graph = builder->graph;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
@@ -65,7 +65,7 @@ uint32_t builder_stride(const ProgramBuilder *builder, int32_t tensor) {
 
 Ref builder_view(const ProgramBuilder *builder, int32_t tensor, int32_t value) {
   const GraphTensor *t = &builder->graph->tensors.data[tensor];
-  if (t->view_of < 0) return (Ref){value, 0, builder_stride(builder, tensor), false};
+  if (t->view_of < 0) return (Ref){value, 0, stride_of(builder, tensor), false};
   const Shape *base = &builder->graph->tensors.data[t->view_of].shape;
   return (Ref){value, (uint32_t)t->view_column, (uint32_t)shape_cols(base), false}; /* SEMA_MAX_DIM */
 }
@@ -89,7 +89,7 @@ Ref builder_param(ProgramBuilder *builder, int32_t param) {
 }
 
 Ref builder_part(ProgramBuilder *builder, ValueKind kind, int32_t tensor, int64_t rows, const char *name, const char *suffix) {
-  uint32_t stride = builder_stride(builder, tensor);
+  uint32_t stride = stride_of(builder, tensor);
   uint64_t width = stride ? stride : (uint64_t)builder_rows(builder, tensor).cols;
   DType dtype = builder->graph->recipe.compute;
   return (Ref){.value = builder_value(builder, kind, dtype, (uint64_t)rows * width, name, suffix), .ld = stride}; /* sizes_fit */
@@ -193,7 +193,7 @@ static void build_backward(ProgramBuilder *builder) {
     if (i == graph->loss_op || i == builder->fused_linear || !builder->needs_gradient[op->output]) continue;
     int32_t gradient = builder->gradient_of[op->output];
     if (gradient < 0) continue; /* nothing that learns is reached through it */
-    layer_rules[op->kind].backward(builder, i, (Ref){.value = gradient, .ld = builder_stride(builder, op->output)});
+    layer_rules[op->kind].backward(builder, i, (Ref){.value = gradient, .ld = stride_of(builder, op->output)});
     builder->holders[gradient]--;
   }
 }

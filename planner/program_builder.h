@@ -26,8 +26,6 @@ typedef struct Rows {
 } Rows;
 
 Rows builder_rows(const ProgramBuilder *builder, int32_t tensor); /* of a float tensor */
-/* Elements between rows where they are not contiguous, else 0. */
-uint32_t builder_stride(const ProgramBuilder *builder, int32_t tensor);
 /* A tensor's columns of its base's value. */
 Ref builder_view(const ProgramBuilder *builder, int32_t tensor, int32_t value);
 /* The tensor itself where it is no view. */

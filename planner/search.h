@@ -50,6 +50,7 @@ typedef struct Search {
   bool thorough;           /* PlannerOptions */
   PlannerProgress *progress; /* PlannerOptions */
   void *watcher;
+  PlannerStage stage;
   bool reversed;           /* moves begin with the last class of items */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
@@ -126,6 +127,8 @@ const UnitSet *search_units(Search *search, const Program *program, Grouping gro
 bool search_movable(const Search *search);
 /* Whether state may go there unasked. */
 bool search_offers_host(const Search *search);
+/* Tells who watches how far it is. */
+void search_tell(const Search *search);
 PlanWorld search_world(const Search *search, const Outer *outer);
 /* Groupings of units that the settings leave open for an outer choice. False after diagnostics. */
 bool search_groupings(Search *search, const Outer *outer, Groupings *out);

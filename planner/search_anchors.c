@@ -19,7 +19,6 @@ typedef struct Walk {
   Found *best;
   uint64_t budget; /* that was asked for */
   uint64_t from;   /* no anchor above this is looked at */
-  uint32_t tried;
   bool done;
 } Walk;
 
@@ -37,8 +36,9 @@ static bool search_at(Walk *walk, Found *found) {
   s->placing = PLACING_EFFORT;
   if (!search_within(s, walk->candidates, found)) return false;
   if (found->plan && found->plan->arena_bytes <= walk->budget && (!best->plan || found->sim.step_ns < best->sim.step_ns)) *best = *found;
-  walk->tried++;
-  if (s->progress) s->progress(s->watcher, walk->tried, s->budget < walk->budget ? s->budget : walk->budget, best->plan ? best->sim.step_ns : 0);
+  s->stage.budgets++;
+  s->stage.bytes = s->budget < walk->budget ? s->budget : walk->budget;
+  s->stage.step_ns = best->plan ? best->sim.step_ns : 0;
   return true;
 }
 

@@ -103,6 +103,7 @@ bool candidates_bound(Search *s, Candidates *candidates) {
     Candidate *candidate = &candidates->data[i];
     candidate->bound = (Bound){0};
     candidate->grouping = (Grouping){0};
+    search_tell(s);
     if ((candidates->count > 1 || s->thorough) && !bound_outer(s, &candidate->outer, &candidate->bound)) return false;
   }
   qsort(candidates->data, candidates->count, sizeof *candidates->data, compare_candidates);
@@ -127,6 +128,7 @@ static bool try_some(Search *s, Candidates *candidates, bool unasked, Found *fou
     if (offloads_unasked(s, &candidate->outer) != unasked) continue;
     if (!is_hopeful(s, candidate, found, unasked)) break;
     Tried tried;
+    search_tell(s);
     if (!search_outer(s, &candidate->outer, found, &tried)) return false;
     if (!candidate->bound.ns) candidate->bound = tried.least;
     if (candidate->grouping.wrap == WRAP_AUTO) candidate->grouping = tried.grouping;

@@ -51,6 +51,10 @@ const UnitSet *search_units(Search *s, const Program *program, Grouping grouping
   return units;
 }
 
+void search_tell(const Search *s) {
+  if (s->progress) s->progress(s->watcher, &s->stage);
+}
+
 PlanWorld search_world(const Search *s, const Outer *outer) {
   PlanWorld world = {.ranks = s->ranks, .shard = outer->shard, .replicas = s->ranks / outer->shard, .ranks_per_node = s->ranks_per_node};
   world.micro_batch = (uint64_t)outer->micro_batch;

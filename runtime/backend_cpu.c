@@ -274,8 +274,6 @@ static bool resolve(CpuBackend *cpu, const InstrSpec *specs, int32_t position, F
   const Plan *plan = cpu->machine.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   const InstrSpec *spec = &specs[instr->op];
-  if (cpu->function(instr->op) == NULL)
-    return fail(failure, RUN_INVALID, "plan: the CPU backend has no instruction \"%s\"", spec->name);
   if (!check_half(plan, spec, instr, failure)) return false;
   for (int k = 0; k < spec->operand_count; k++) {
     const PlanOperand *operand = plan_operand(plan, instr, k);

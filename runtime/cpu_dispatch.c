@@ -93,7 +93,8 @@ static CommStatus fill(const CpuCall *c, const void *from, void *to) {
 }
 
 OP(zero) { return fill(c, NULL, c->o[0].data); }
-OP(transfer) { return fill(c, c->o[0].data, c->o[1].data); }
+OP(fetch) { return fill(c, c->o[0].data, c->o[1].data); }
+OP(store) { return fill(c, c->o[0].data, c->o[1].data); }
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
@@ -156,10 +157,12 @@ static DropoutSite dropout_site(const CpuCall *c) {
                        .rows_per_sample = N(3)};
 }
 
-OP(dropout) {
+static CommStatus dropout(const CpuCall *c) {
   DropoutSite site = dropout_site(c);
   KERNEL(dropout, &site, N(0), N(1), F(0), LD(0), F(1), LD(1), ADD(1));
 }
+OP(dropout_fwd) { return dropout(c); }
+OP(dropout_bwd) { return dropout(c); }
 
 /* --- the turn ------------------------------------------------------------------------------------------------------ */
 
@@ -337,62 +340,15 @@ OP(adamw) { return update(c, adamw_range, 5); }
 OP(lion) { return update(c, lion_range, 4); }
 OP(sgd) { return update(c, sgd_range, 4); }
 
+OP(adafactor_sums) { return cpu_adafactor_sums(c); }
+OP(adafactor_moments) { return cpu_adafactor_moments(c); }
+OP(adafactor) { return cpu_adafactor(c); }
+
 CpuFunction CPU_FUNCTION(InstrOp op) {
   static const CpuFunction table[INSTR_COUNT] = {
-      [INSTR_INPUT] = op_input,
-      [INSTR_COUNT_TARGETS] = op_count_targets,
-      [INSTR_ZERO] = op_zero,
-      [INSTR_EMBEDDING_FWD] = op_embedding_fwd,
-      [INSTR_COPY] = op_copy,
-      [INSTR_LINEAR_FWD] = op_linear_fwd,
-      [INSTR_LAYERNORM_FWD] = op_layernorm_fwd,
-      [INSTR_RMSNORM_FWD] = op_rmsnorm_fwd,
-      [INSTR_ROPE_FWD] = op_rope_fwd,
-      [INSTR_ATTENTION_FWD] = op_attention_fwd,
-      [INSTR_POSITIONS_FWD] = op_positions_fwd,
-      [INSTR_CACHE_APPEND] = op_cache_append,
-      [INSTR_ATTENTION_CACHED] = op_attention_cached,
-      [INSTR_GELU_FWD] = op_gelu_fwd,
-      [INSTR_RELU_FWD] = op_relu_fwd,
-      [INSTR_SILU_FWD] = op_silu_fwd,
-      [INSTR_MUL_FWD] = op_mul_fwd,
-      [INSTR_ADD_FWD] = op_add_fwd,
-      [INSTR_DROPOUT_FWD] = op_dropout,
-      [INSTR_CROSS_ENTROPY] = op_cross_entropy,
-      [INSTR_LINEAR_CROSS_ENTROPY] = op_linear_cross_entropy,
-      [INSTR_LINEAR_CROSS_ENTROPY_X] = op_linear_cross_entropy_x,
-      [INSTR_MSE] = op_mse,
-      [INSTR_EMBEDDING_BWD] = op_embedding_bwd,
-      [INSTR_LINEAR_BWD_X] = op_linear_bwd_x,
-      [INSTR_LINEAR_BWD_W] = op_linear_bwd_w,
-      [INSTR_LAYERNORM_BWD] = op_layernorm_bwd,
-      [INSTR_RMSNORM_BWD] = op_rmsnorm_bwd,
-      [INSTR_ROPE_BWD] = op_rope_bwd,
-      [INSTR_ATTENTION_BWD] = op_attention_bwd,
-      [INSTR_GELU_BWD] = op_gelu_bwd,
-      [INSTR_RELU_BWD] = op_relu_bwd,
-      [INSTR_SILU_BWD] = op_silu_bwd,
-      [INSTR_MUL_BWD] = op_mul_bwd,
-      [INSTR_BROADCAST_BWD] = op_broadcast_bwd,
-      [INSTR_DROPOUT_BWD] = op_dropout,
-      [INSTR_ALLGATHER] = op_allgather,
-      [INSTR_REDUCE_SCATTER] = op_reduce_scatter,
-      [INSTR_ALLREDUCE] = op_allreduce,
-      [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
-      [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
-      [INSTR_ALLREDUCE_INT] = op_allreduce_int,
-      [INSTR_FETCH] = op_transfer,
-      [INSTR_STORE] = op_transfer,
-      [INSTR_SUM_SQUARES] = op_sum_squares,
-      [INSTR_CLIP] = op_clip,
-      [INSTR_SCALE_COUNT] = op_scale_count,
-      [INSTR_CLIP_SCALED] = op_clip_scaled,
-      [INSTR_ADAMW] = op_adamw,
-      [INSTR_LION] = op_lion,
-      [INSTR_SGD] = op_sgd,
-      [INSTR_ADAFACTOR_SUMS] = cpu_adafactor_sums,
-      [INSTR_ADAFACTOR_MOMENTS] = cpu_adafactor_moments,
-      [INSTR_ADAFACTOR] = cpu_adafactor,
+#define INSTR(id, name, stream, operands, ints, reals, meaning) [INSTR_##id] = op_##name,
+#include "planner/plan/instr.def"
+#undef INSTR
   };
   return table[op];
 }

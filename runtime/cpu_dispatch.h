@@ -1,5 +1,5 @@
 /* Owns: which kernel serves which instruction on the CPU. To add an instruction: its row in instr.def, its kernel, and
- * one function and one table entry in cpu_dispatch.c. */
+ * one function in cpu_dispatch.c. */
 #ifndef FSDPC_RUNTIME_CPU_DISPATCH_H
 #define FSDPC_RUNTIME_CPU_DISPATCH_H
 
@@ -55,7 +55,7 @@ CommStatus cpu_adafactor_sums(const CpuCall *c);
 CommStatus cpu_adafactor_moments(const CpuCall *c);
 CommStatus cpu_adafactor(const CpuCall *c);
 
-/* NULL for an instruction that the CPU does not have. For activations and parameters of 32 bits, and of 16. */
+/* For activations and parameters of 32 bits, and of 16. */
 CpuFunction cpu_function(InstrOp op);
 CpuFunction cpu_function_half(InstrOp op);
 

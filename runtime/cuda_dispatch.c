@@ -42,6 +42,8 @@ static int transfer(const CudaCall *c) {
   const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, c->instr, 0)->buf];
   return (int)cudaMemcpyAsync(T(1).x, T(0).x, buf->bytes, cudaMemcpyDefault, (cudaStream_t)S);
 }
+OP(fetch) { return transfer(c); }
+OP(store) { return transfer(c); }
 
 /* --- products ----------------------------------------------------------------------------------------------------- */
 
@@ -184,11 +186,12 @@ OP(relu_fwd) { return cuda_activation_fwd(S, CUDA_RELU, N(0), N(1), T(0), T(1));
 OP(relu_bwd) { return cuda_activation_bwd(S, CUDA_RELU, N(0), N(1), T(0), T(1), T(2)); }
 OP(silu_fwd) { return cuda_activation_fwd(S, CUDA_SILU, N(0), N(1), T(0), T(1)); }
 OP(silu_bwd) { return cuda_activation_bwd(S, CUDA_SILU, N(0), N(1), T(0), T(1), T(2)); }
-OP(mul) { return cuda_mul(S, N(0), N(1), T(0), T(1), T(2)); }
+OP(mul_fwd) { return cuda_mul(S, N(0), N(1), T(0), T(1), T(2)); }
+OP(mul_bwd) { return cuda_mul(S, N(0), N(1), T(0), T(1), T(2)); }
 OP(add_fwd) { return cuda_add(S, N(0), N(1), N(2), T(0), T(1), T(2)); }
 OP(broadcast_bwd) { return cuda_broadcast_bwd(S, N(0), N(1), N(2), T(0), T(1), c->machine->scratch); }
 
-OP(dropout) {
+static int dropout(const CudaCall *c) {
   const Plan *plan = c->machine->plan;
   CudaDropout site = {.p = c->machine->state->forward_only ? 0 : X(0),
                       .seed = plan->recipe.seed,
@@ -199,6 +202,8 @@ OP(dropout) {
                       .micro_batch = plan->world.micro_batch};
   return cuda_dropout(S, c->machine->step, &site, N(0), N(1), T(0), T(1));
 }
+OP(dropout_fwd) { return dropout(c); }
+OP(dropout_bwd) { return dropout(c); }
 
 OP(cross_entropy) {
   int failed = cuda_cross_entropy(S, N(0), N(1), N(2), F64(2), T(0), I32(1), F32(4));
@@ -273,62 +278,15 @@ OP(sgd) {
   return cuda_sgd(S, &update, c->machine->plan->recipe.momentum, F32(3));
 }
 
+OP(adafactor_sums) { return cuda_op_adafactor_sums(c); }
+OP(adafactor_moments) { return cuda_op_adafactor_moments(c); }
+OP(adafactor) { return cuda_op_adafactor(c); }
+
 CudaFunction cuda_function(InstrOp op) {
   static const CudaFunction table[INSTR_COUNT] = {
-      [INSTR_INPUT] = op_input,
-      [INSTR_COUNT_TARGETS] = op_count_targets,
-      [INSTR_ZERO] = op_zero,
-      [INSTR_EMBEDDING_FWD] = op_embedding_fwd,
-      [INSTR_COPY] = op_copy,
-      [INSTR_LINEAR_FWD] = op_linear_fwd,
-      [INSTR_LAYERNORM_FWD] = op_layernorm_fwd,
-      [INSTR_RMSNORM_FWD] = op_rmsnorm_fwd,
-      [INSTR_ROPE_FWD] = op_rope_fwd,
-      [INSTR_POSITIONS_FWD] = op_positions_fwd,
-      [INSTR_CACHE_APPEND] = op_cache_append,
-      [INSTR_ATTENTION_CACHED] = op_attention_cached,
-      [INSTR_ATTENTION_FWD] = op_attention_fwd,
-      [INSTR_GELU_FWD] = op_gelu_fwd,
-      [INSTR_RELU_FWD] = op_relu_fwd,
-      [INSTR_SILU_FWD] = op_silu_fwd,
-      [INSTR_MUL_FWD] = op_mul,
-      [INSTR_ADD_FWD] = op_add_fwd,
-      [INSTR_DROPOUT_FWD] = op_dropout,
-      [INSTR_CROSS_ENTROPY] = op_cross_entropy,
-      [INSTR_LINEAR_CROSS_ENTROPY] = op_linear_cross_entropy,
-      [INSTR_LINEAR_CROSS_ENTROPY_X] = op_linear_cross_entropy_x,
-      [INSTR_MSE] = op_mse,
-      [INSTR_EMBEDDING_BWD] = op_embedding_bwd,
-      [INSTR_LINEAR_BWD_X] = op_linear_bwd_x,
-      [INSTR_LINEAR_BWD_W] = op_linear_bwd_w,
-      [INSTR_LAYERNORM_BWD] = op_layernorm_bwd,
-      [INSTR_RMSNORM_BWD] = op_rmsnorm_bwd,
-      [INSTR_ROPE_BWD] = op_rope_bwd,
-      [INSTR_ATTENTION_BWD] = op_attention_bwd,
-      [INSTR_GELU_BWD] = op_gelu_bwd,
-      [INSTR_RELU_BWD] = op_relu_bwd,
-      [INSTR_SILU_BWD] = op_silu_bwd,
-      [INSTR_MUL_BWD] = op_mul,
-      [INSTR_BROADCAST_BWD] = op_broadcast_bwd,
-      [INSTR_DROPOUT_BWD] = op_dropout,
-      [INSTR_ALLGATHER] = op_allgather,
-      [INSTR_REDUCE_SCATTER] = op_reduce_scatter,
-      [INSTR_ALLREDUCE] = op_allreduce,
-      [INSTR_ALLREDUCE_SUM] = op_allreduce_sum,
-      [INSTR_ALLREDUCE_EXACT] = op_allreduce_exact,
-      [INSTR_ALLREDUCE_INT] = op_allreduce_int,
-      [INSTR_FETCH] = transfer,
-      [INSTR_STORE] = transfer,
-      [INSTR_SUM_SQUARES] = op_sum_squares,
-      [INSTR_CLIP] = op_clip,
-      [INSTR_SCALE_COUNT] = op_scale_count,
-      [INSTR_CLIP_SCALED] = op_clip_scaled,
-      [INSTR_ADAMW] = op_adamw,
-      [INSTR_LION] = op_lion,
-      [INSTR_SGD] = op_sgd,
-      [INSTR_ADAFACTOR_SUMS] = cuda_op_adafactor_sums,
-      [INSTR_ADAFACTOR_MOMENTS] = cuda_op_adafactor_moments,
-      [INSTR_ADAFACTOR] = cuda_op_adafactor,
+#define INSTR(id, name, stream, operands, ints, reals, meaning) [INSTR_##id] = op_##name,
+#include "planner/plan/instr.def"
+#undef INSTR
   };
   return table[op];
 }

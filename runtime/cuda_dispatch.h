@@ -53,7 +53,6 @@ int cuda_op_adafactor(const CudaCall *c);
 /* Allocates and fills device memory, which is the caller's to free. 0, or a cudaError_t. */
 int cuda_adafactor_open(Arena *arena, const Plan *plan, const UnitRanges *ranges, void **memory, CudaFactoreds **out);
 
-/* NULL for an instruction that the GPU does not have. */
 CudaFunction cuda_function(InstrOp op);
 /* Must be called once with `prepare` before it runs. */
 bool cuda_needs_preparing(InstrOp op);

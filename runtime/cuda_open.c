@@ -143,8 +143,6 @@ static bool resolve(CudaBackend *cuda, const InstrSpec *specs, int32_t position,
   const Plan *plan = cuda->config.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   const InstrSpec *spec = &specs[instr->op];
-  if (cuda_function(instr->op) == NULL)
-    return fail(failure, RUN_INVALID, "plan: the CUDA backend has no instruction \"%s\"; run it with --backend cpu", spec->name);
   for (int k = 0; k < spec->operand_count; k++) {
     const PlanOperand *operand = plan_operand(plan, instr, k);
     uint64_t rows, cols;

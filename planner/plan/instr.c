@@ -14,7 +14,7 @@ typedef struct Row {
 
 static const Row rows[INSTR_COUNT] = {
 #define INSTR(id, name, stream, operands, ints, reals, meaning)                                              \
-  {name, STREAM_##stream, operands, ints, reals, meaning},
+  {#name, STREAM_##stream, operands, ints, reals, meaning},
 #include "planner/plan/instr.def"
 #undef INSTR
 };
@@ -141,12 +141,6 @@ const InstrSpec *instr_specs(Arena *arena) {
     abort();
   }
   return specs;
-}
-
-int instr_find(const InstrSpec *specs, const char *name) {
-  for (int i = 0; i < INSTR_COUNT; i++)
-    if (!strcmp(specs[i].name, name)) return i;
-  return -1;
 }
 
 int instr_arrow(const InstrSpec *spec) {

@@ -278,8 +278,6 @@ static inline bool instr_is_loss(InstrOp op) {
   return op == INSTR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY_X ||
          op == INSTR_MSE;
 }
-/* -1 when no instruction has this name. */
-int instr_find(const InstrSpec *specs, const char *name);
 
 /* rows x cols of an operand under these attributes and this shard group; false when a product overflows or a factor is <= 0. */
 bool operand_dims(const OperandSpec *spec, const int64_t *ints, uint32_t shard, uint64_t *rows, uint64_t *cols);

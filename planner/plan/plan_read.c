@@ -77,9 +77,7 @@ static void read_line(Reader *r) {
   const char *begin = r->scan.at;
   Word word = scan_word(&r->scan);
   int header = find_header(word);
-  if (r->ended) {
-    scan_error(&r->scan, begin, r->scan.end, "the plan has ended before this line");
-  } else if (header >= 0) {
+  if (header >= 0) {
     read_header(r, word, header);
   } else if (is_instr(word)) {
     require_headers(r, word);
@@ -124,6 +122,8 @@ static void count_line(Reader *r, const char *at, const char *end) {
     r->units++;
   else if (word_is(word, "input"))
     r->inputs++;
+  else if (word_is(word, "end"))
+    r->whole = true;
 }
 
 /* "fsdpc-plan 1" */
@@ -150,6 +150,15 @@ static void set_line(Reader *r, const char *at, const char *end) {
   r->scan.failed = false;
 }
 
+/* What a plan that was cut off names and lacks would be reported line by line. */
+static bool check_whole(Reader *r, const char *end) {
+  if (r->whole) return true;
+  set_line(r, end, end);
+  Diag *diag = scan_error(&r->scan, end, end, "the plan ends without a line \"end\": it is not complete");
+  diag_help(diag, "plan again, or copy the file again");
+  return false;
+}
+
 /* Behind a byte order mark, which editors may put there. */
 static const char *after_mark(const char *text) {
   return strncmp(text, "\xef\xbb\xbf", 3) ? text : text + 3;
@@ -159,16 +168,18 @@ static void read_lines(Reader *r, const SourceFile *file) {
   const char *begin_text = after_mark(file->text), *end = file->text + file->length, *at = line_end(begin_text, end);
   for (const char *c = begin_text; c < end; c = line_end(c, end) + 1) count_line(r, c, line_end(c, end));
   set_line(r, begin_text, at);
-  if (!read_first_line(r)) return;
+  if (!read_first_line(r) || !check_whole(r, end)) return;
   while (at < end && r->scan.sink->errors < ERRORS_MOST) {
     const char *begin = at + 1;
     at = line_end(begin, end);
     set_line(r, begin, at);
-    if (r->scan.at < r->scan.end) read_line(r);
+    if (r->scan.at == r->scan.end) continue;
+    if (r->ended) {
+      scan_error(&r->scan, r->scan.at, r->scan.end, "the plan has ended before this line");
+      return;
+    }
+    read_line(r);
   }
-  if (r->scan.sink->errors) return;
-  set_line(r, end, end);
-  if (!r->ended) scan_error(&r->scan, end, end, "the plan ends without a line \"end\": it is not complete");
 }
 
 static Plan *read_source(Arena *arena, const SourceSet *sources, DiagSink *sink, int32_t file) {

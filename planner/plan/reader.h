@@ -17,6 +17,7 @@ typedef struct Reader {
   uint32_t inputs, units, params, bufs, instrs; /* lines in the file */
   uint32_t headers;                             /* bit per line of header_lines */
   bool checked_headers, misnumbered, ended;
+  bool whole; /* a line "end" is in the file */
 } Reader;
 
 /* --- read_tables.c: each reads the rest of its line, after the keyword; tables get a row ------------------------- */

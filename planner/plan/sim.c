@@ -210,11 +210,6 @@ static uint64_t exposed(const Plan *plan, const SimSpan *spans, const PlanSegmen
 
 /* --- a step --------------------------------------------------------------------------------------------- */
 
-static void account(SimResult *result, const PlanInstr *instr, uint64_t count) {
-  result->busy_ns[instr->stream] += instr->ns * count;
-  if (instr->stream == STREAM_COMPUTE) result->phase_ns[instr->phase] += instr->ns * count;
-}
-
 static double busy_communication(const Plan *plan, const PlanSegment *segment) {
   double ns = 0;
   for (int32_t i = segment->first; i < segment->end; i++)
@@ -256,8 +251,6 @@ void plan_simulate(Arena *arena, const Plan *plan, SimResult *result) {
     double begin = (double)result->step_ns;
     double end = slows ? slowed_pass(&machine, segment, begin, result->spans)
                        : pass(&clocks, plan, segment, begin, result->spans);
-    for (int32_t i = segment->first; i < segment->end; i++)
-      account(result, &plan->instrs.data[i], segment->count);
     result->segment_ns[s] = (uint64_t)(end - begin + 0.5);
     result->step_ns += result->segment_ns[s] * segment->count;
     result->exposed_comm_ns += exposed(plan, result->spans, segment) * segment->count;

@@ -18,11 +18,9 @@ typedef struct SimResult {
   uint64_t fast_ns,
       slow_ns; /* the step lies between them when every duration is within its spread and contention
                   between none and what the plan states: proved in sim.c, not estimated */
-  uint64_t exposed_comm_ns;       /* compute idle while a communication queue works */
-  uint64_t busy_ns[STREAM_COUNT]; /* over all repetitions */
-  uint64_t phase_ns[PHASE_COUNT]; /* compute-stream time by phase, over all repetitions */
-  uint64_t segment_ns[8];         /* one repetition; plans have at most 8 segments */
-  SimSpan *spans;                 /* one an instruction */
+  uint64_t exposed_comm_ns; /* compute idle while a communication queue works */
+  uint64_t segment_ns[8];   /* one repetition; plans have at most 8 segments */
+  SimSpan *spans;           /* one an instruction */
 } SimResult;
 
 /* The plan is verified (waits name earlier records). O(instrs + waits). */

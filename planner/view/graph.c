@@ -276,7 +276,7 @@ static void add_legend(const Drawing *d) {
 static void add_head(const Drawing *d) {
   char params[32];
   text_printf(d->out, "digraph units {\n  rankdir=TB bgcolor=white labelloc=t labeljust=l nodesep=0.25 ranksep=0.3 newrank=true "
-                      "fontname=\"Helvetica\" fontsize=15\n  label=<<b>");
+                      "fontname=\"Arial,sans-serif\" fontsize=15\n  label=<<b>");
   svg_escaped(d->out, plan_str(d->plan, d->plan->model));
   text_printf(d->out, "</b>: %s parameters in %u unit%s, %u rank%s<br align=\"left\"/><font point-size=\"11\" color=\"#4a5563\">%s</font>"
                       "<br align=\"left\"/>>\n",
@@ -285,9 +285,9 @@ static void add_head(const Drawing *d) {
               d->plan->world.shard == 1 ? "A box is a unit: its gradients are reduced together. Every rank holds it whole."
                                         : "A box is a unit: its parameters lie sharded over the ranks and are gathered"
                                           "<br align=\"left\"/>before its first layer computes; its gradients are reduced after its last.");
-  text_printf(d->out, "  node [shape=box style=\"filled,rounded\" color=\"#9fb0c6\" fontname=\"Helvetica\" fontsize=11 "
+  text_printf(d->out, "  node [shape=box style=\"filled,rounded\" color=\"#9fb0c6\" fontname=\"Arial,sans-serif\" fontsize=11 "
                       "margin=\"0.10,0.04\" height=0.3]\n"
-                      "  edge [color=\"#5f6b7a\" arrowsize=0.6 fontname=\"Helvetica\" fontsize=10 fontcolor=\"#5f6b7a\"]\n");
+                      "  edge [color=\"#5f6b7a\" arrowsize=0.6 fontname=\"Arial,sans-serif\" fontsize=10 fontcolor=\"#5f6b7a\"]\n");
 }
 
 static void add_edges(const Drawing *d) {

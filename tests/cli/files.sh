@@ -135,15 +135,36 @@ expect 64 plan "$model" --max d=3
 # --- every budget up to this one
 for budget in 400 415; do
   expect 0 plan "$model" --ranks 2 --memory ${budget}KiB --thorough -o "$budget.plan" --json
+  silent err
   cp out "$budget.json"
   expect 0 verify "$budget.plan"
 done
 step() { sed -n 's/^ *"step_ns": \([0-9]*\),*$/\1/p' "$1"; }
 [ "$(step 415.json)" -le "$(step 400.json)" ] || fail 'slower with more memory'
-expect 0 plan "$model" --ranks 2 --memory 415KiB --thorough -o again.plan
+# What takes long says on a terminal what it does until it is done.
+(unset CI && TERM=xterm script -qec "'$fsdpc' plan '$model' --ranks 2 --memory 415KiB --thorough -o again.plan >again" /dev/null) </dev/null >typed
 cmp again.plan 415.plan || fail 'a thorough search is not deterministic'
+tr '\r' '\n' <typed >lines
+grep -qE $'^planning gpt_tiny on 2 ranks \\.\\.\\. [0-9.]+ s; [0-9]+ budgets tried, down to [0-9]+ KiB; [0-9.]+ ..?s a step\e' lines ||
+  fail "progress: $(head -n 3 lines)"
+[ "$(tail -c 4 typed)" = $'\r\e[K' ] || fail 'progress stays on the terminal'
+! grep -q $'\r' again || fail 'progress among the results'
+
+# --- files that are no JSON, or none at all
+mkdir folder
+for wrong in missing:'cannot read missing: No such file' folder:'cannot read folder: it is a folder' "broken.fsdp:broken.fsdp:1:"; do
+  expect 1 explain a.plan --measured "${wrong%%:*}"
+  said err "${wrong#*:}"
+done
 
 # --- verify
+head -c 3000 a.plan >cut.plan
+expect 1 verify cut.plan
+said err 'the plan ends without a line "end"'
+[ "$(grep -c error: err)" = 1 ] || fail 'more is said of a plan that was cut off'
+cat a.plan a.plan >twice.plan
+expect 1 verify twice.plan
+[ "$(grep -c error: err)" = 1 ] || fail 'more is said of what follows the end'
 expect 0 verify a.plan
 said out 'valid'
 expect 1 verify "$model"

@@ -65,7 +65,7 @@ refused gpt-exact 's/"model_type": "gpt2",//' '"model_type" is missing'
 refused gpt-exact 's/"n_head": 4/"n_head": 4, "n_head": 4/' 'config.json:' 'duplicate object key'
 refused gpt-exact 's/.*/[/' 'config.json:'
 expect 1 import nowhere
-said err 'nowhere'
+said err 'cannot read nowhere: No such file'
 expect 1 import "$configs/gpt2" -o no/such/folder/x.fsdp
 said err 'cannot write'
 expect 64 import

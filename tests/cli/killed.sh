@@ -95,3 +95,5 @@ said err 'restart 1 of 2, with 2 ranks'
 grep '"reason":"start"' metrics.jsonl | tail -n 1 | grep -q '"ranks":2,' || fail 'the restart was not with 2 ranks'
 expect 64 run a.fsdp --data x --max-restarts 2
 said err 'no effect without --save'
+expect 64 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --data "$fixtures/tokens.bin" --save none --max-restarts 2 --min-ranks 3
+said err '--min-ranks is 3, but the job has 2 ranks'

@@ -35,6 +35,14 @@ expect 64 plan x.fsdp --memory
 said err 'option --memory needs an argument (SIZE)'
 expect 64 plan x.fsdp --memory 40
 said err 'expects a size with a unit'
+expect 64 plan x.fsdp --memory 9000000TiB
+said err 'below 8000000TiB'
+for wrong in wrap=size:0 strategy=hybrid_shard:F; do
+  expect 64 plan x.fsdp "--${wrong%%=*}" "${wrong#*=}"
+  said err 'expects a whole number, at least 1, after the colon'
+done
+expect 64 plan x.fsdp -o ''
+said err 'option --output expects a path'
 for set in layers =3 layers=; do
   expect 64 plan x.fsdp --set d=8 --set $set
   said err "expects NAME=VALUE, but got \"$set\""

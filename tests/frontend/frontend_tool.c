@@ -2,6 +2,7 @@
  * [--cluster FILE] [--models DIR] [--json] [--settings] [--model]. With --model a file without a model is an
  * error. Results on stdout, diagnostics on stderr; exit 0 or 1. */
 #include "frontend/graph.h"
+#include "tests/frontend/settings_print.h"
 
 #include <string.h>
 

@@ -21,7 +21,7 @@ message() { printf 'Content-Length: %d\r\n\r\n%s' "$(printf '%s' "$1" | wc -c)" 
 # serve CODE: runs the server on $scratch/in; its answers, one a line, are in $scratch/out.
 serve() {
   local code=0
-  timeout 60 "$fsdpc" lsp <"$scratch/in" >"$scratch/raw" || code=$?
+  timeout 60 "$fsdpc" lsp <"$scratch/in" >"$scratch/raw" 2>"$scratch/err" || code=$?
   [ "$code" = "$1" ] || fail "exit code $code, expected $1: $(head -c 400 "$scratch/raw")"
   sed 's/Content-Length: [0-9]*\r$//' "$scratch/raw" | grep -v '^\r*$' >"$scratch/out" || true
 }
@@ -50,6 +50,7 @@ says '"id":3,"result":null'
 says '"textDocument/publishDiagnostics"'
 printf 'Content-Length: 99999999999\r\n\r\n' >"$scratch/in"
 serve 1
+grep -q 'no message of an editor' "$scratch/err" || fail "nothing is said of lost framing: $(cat "$scratch/err")"
 printf 'Content-Length: 20\r\n\r\n{"cut":' >"$scratch/in"
 serve 1
 head -c 20000 /dev/urandom >"$scratch/in"
