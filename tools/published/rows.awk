@@ -55,6 +55,7 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /tokenized as it trains/) return "text is fetched and tokenized while it trains"
   if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
   if (notes ~ /autocast/) return "autocast keeps its casts of weights, which is not modelled"
+  if (is_early_composer()) return "kernels under autocast are assumed"
   return ""
 }
 
@@ -87,13 +88,16 @@ function month_of(text,    word) {
   return match(text, /202[2-9]/) ? substr(text, RSTART, 4) * 12 + 6 : 0
 }
 
-# When a run was made: by its notes, its address, or the number of torchtitan's thread; 0 where nothing says.
-function month(    source, thread, i, when) {
+# When a run was made: by its notes, its address, or the number of its thread; 0 where nothing says.
+function month(    source, when, name, thread, i, n, known) {
   source = get("source"); when = month_of(get("notes"))
   if (!when) when = month_of(source)
-  if (when || !match(source, /torchtitan\/(pull|issues)\/[0-9]+/)) return when
-  thread = substr(source, RSTART, RLENGTH); sub(/.*\//, "", thread)
-  for (i = 1; i <= threads && thread + 0 >= thread_number[i]; i++) when = thread_month[i]
+  if (!when && get("notes") ~ /torchtitan v0\.[1-9]/) when = month_of("2025-07") # versions were numbered so since
+  if (!when && source ~ /torchtitan\/.*performance.md/) when = month_of(get("gpu") ~ /A100/ ? "2024-06" : "2024-12") # its tables were replaced then
+  if (when || !match(source, /[a-z]+\/(pull|issues)\/[0-9]+/)) return when
+  name = thread = substr(source, RSTART, RLENGTH); sub(/\/.*/, "", name); sub(/.*\//, "", thread)
+  n = split(threads[name], known, " ")
+  for (i = 1; i < n && thread + 0 >= known[i] + 0; i += 2) when = month_of(known[i + 1])
   return when
 }
 
@@ -166,31 +170,37 @@ function strategy_of(per_node,    text, width, kept) {
   return text ~ /fsdp|full(y)?[-_ ]?shard|zero[- ]?(stage )?3/ ? "full_shard" : ""
 }
 
+# The precision cell; "no fp32 master" says nothing of f32.
+function precision_words(    text) {
+  text = words("precision")
+  gsub(/no (fp32|float32) /, "no ", text)
+  return text
+}
+
 # Of products.
 function compute_dtype(    text) {
-  text = words("precision")
+  text = precision_words()
   if (text ~ /bf16|bfloat16/) return "bf16"
   return text ~ /fp16|float16/ ? "f16" : text ~ /^(fp32|float32|tf32)/ ? "f32" : "bf16"
 }
 
 # dtype of products, and of gradients as they are reduced.
 function precision_of(    text) {
-  text = words("precision")
+  text = precision_words()
   if (compute_dtype() != "bf16") return compute_dtype() " reduce f32"
   if (is_native() && text ~ /bf16 (weights|master)/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
   if (text ~ /(fp32|float32) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?(fp32|float32)/) return "bf16 reduce f32"
   if (text ~ /bf(16|loat16) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?bf(16|loat16)/) return "bf16 reduce bf16"
   if (text ~ /pure|reduce(, | and |\/)(buffer )?b(uffer)?|params? and reduce bf16|param\/reduce/) return "bf16 reduce bf16"
-  sub(/no (fp32|float32) master/, "", text)
   return "bf16 reduce " (has_narrow_states() && text !~ /fp32|float32/ ? "bf16" : "f32") # PyTorch reduces in the dtype of gradients unless told
 }
 
 # Whether parameters as the optimizer has them, and its moments, are bf16.
 function has_narrow_states(    text) {
-  text = words("precision")
+  text = precision_words()
   if (text ~ /(fp32|float32) (master|adam|optim|states?|param)|(master|adamw?|optimizer|states?)[a-z+ ]* (in )?(fp32|float32)/) return 0
   if (text ~ /bf16[a-z ,&+]* (master|states?|adamw?|optimizer)/) return 1
-  if (text ~ /bf16-true|no (fp32 )?master|bf16 (everything|throughout|only)|bf16 params, grads|bf16 \(params, grads/) return 1
+  if (text ~ /bf16-true|no master|bf16 (everything|throughout|only)|bf16 params, grads|bf16 \(params, grads/) return 1
   if (text ~ /(pure|full|all) bf16/ && !is_composer()) return 1
   return text ~ /^b(f16|float16)$/ && trainer() ~ /torchtune|lightning-thunder/ # their default
 }
@@ -446,13 +456,15 @@ function write_run(id,    family, published, gpt, biased, tied, path, cluster, n
 
 BEGIN {
   listed["llmf-h100-003"] = listed["llmf-a100-80-003"] = "75.6 of 79.1 GiB: allocator retries"
+  listed["mexp-a100-01"] = "78.9 of 79.1 GiB: allocator retries"
   listed["llmf-a100-80-043"] = listed["llmf-a100-80-044"] = "slower than its 2048-token neighbour"
   listed["llmf-a100-40-041"] = "a fifth slower than on half and on twice as many GPUs"
   listed["llmf-h100-050"] = "dips between its neighbours"
-  # When torchtitan's threads were opened, by their numbers (their descriptions).
-  threads = split("1 97 165 355 432 481 533 624 800 929 1033 1361 1690 2461 4514", thread_number, " ")
-  split("2024-02 2024-02 2024-03 2024-05 2024-06 2024-07 2024-08 2024-10 2025-01 2025-03 2025-04 2025-07 2025-09 2026-02 2026-09", thread_month, " ")
-  for (i = 1; i <= threads; i++) thread_month[i] = month_of(thread_month[i])
+  # When threads of a repository were opened: the first number of a month, and the month.
+  threads["torchtitan"] = "1 2024-02 165 2024-03 355 2024-05 432 2024-06 481 2024-07 533 2024-08 624 2024-10 800 2025-01 929 2025-03 1033 2025-04 " \
+    "1361 2025-07 1690 2025-09 2461 2026-02 4514 2026-09"
+  threads["thunder"] = "1 2024-03 474 2024-05 940 2024-08 1156 2024-09 1261 2024-10 1506 2024-12 1968 2025-04"
+  threads["torchtune"] = "1 2023-12 524 2024-03 785 2024-04 987 2024-05 1390 2024-08 1517 2024-09 2003 2024-11 2402 2025-02 2546 2025-04"
 }
 NR == 1 { sub(/^\357\273\277/, "") } # a byte order mark
 { sub(/\r$/, "") }
