@@ -25,6 +25,14 @@ function words(name,    text) {
   return text
 }
 
+# A cell's number: 4096 of "4,096", "4k" and "4096 (derived)"; the text itself where it is none.
+function number(name,    text) {
+  text = words(name)
+  gsub(/,|~/, "", text); sub(/ *\(.*$/, "", text)
+  if (text ~ /^[0-9.]+k$/) return text * 1024
+  return text ~ /^[0-9.]+(e[0-9]+)?$/ ? text + 0 : text
+}
+
 # "none", "no (eager)", "off", "n/a": a cell that says there is nothing of the kind.
 function denied(text) { return text ~ /^(none|no|not|off|false|disabled|without|n\/a|-|0)([^a-z0-9].*)?$|^$/ }
 
@@ -62,13 +70,14 @@ function suspect_reason(id, source, notes,    device) {
 # The PyTorch team measures on H100 of 96 GB held to 500 W where it says which board; taken so where it does not.
 function cluster_of(gpu, memory, source) {
   if (memory == "" && match(gpu, /[0-9]+ ?G/)) memory = substr(gpu, RSTART, RLENGTH) # "A100-SXM4-40GB"
+  gpu = toupper(gpu)
   if (gpu ~ /H100/) return memory + 0 > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
   if (gpu ~ /H200/) return "dgx-h200"
   if (gpu ~ /B200/) return "hgx-b200"
   if (gpu ~ /A100|A800/) return memory + 0 > 0 && memory + 0 < 60 ? "dgx-a100-40" : "dgx-a100-80"
   if (gpu ~ /V100/) return memory + 0 > 0 && memory + 0 < 20 ? "aws-p3" : "v100-box"
   if (gpu ~ /4090/) return "workstation-pcie"
-  if (gpu ~ /PRO 6000/) return "workstation-pro6000"
+  if (gpu ~ /PRO ?6000/) return "workstation-pro6000"
   return ""
 }
 
@@ -121,6 +130,8 @@ function is_new_titan() { return is_titan() && month() >= 2025 * 12 + 4 }
 
 # Lightning's models: one product for q, k and v, the loss of logits as they are, every block resharded.
 function is_litgpt() { return trainer() ~ /litgpt|lit-gpt|lightning-thunder/ }
+
+function is_deepspeed() { return words("strategy") " " tolower(get("notes")) ~ /deepspeed/ }
 
 # Composer: LLM Foundry, and the tables that went before it.
 function is_composer() { return get("source") ~ /llm-foundry|mosaicml/ }
@@ -251,7 +262,7 @@ function executor_options(    text, notes, act) {
   else if (compiles_loss()) text = text " loss joint"
   else if (is_litgpt()) text = text " loss narrow"
   else if (is_titan() && !is_old(notes)) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
-  else if (strategy_of(1) == "no_shard" && get("gpus") == 1 && is_compiled()) text = text " loss upcast"
+  else if (strategy_of(1) == "no_shard" && number("gpus") == 1 && is_compiled()) text = text " loss upcast"
   else if (get("source") ~ /KempnerForge/) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
   if (checkpointing_of(act) == "operators") text = text " selective operators"
   if (attention_of(notes) != "") text = text " attention " attention_of(notes)
@@ -260,7 +271,7 @@ function executor_options(    text, notes, act) {
   if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
   if (get("source") ~ /torchtune/ || notes ~ /[Ff]used ([Aa]dam|optimizer)|Adam[a-zA-Z ]*\(?,? ?fused/ || is_litgpt() || is_new_titan()) text = text " update fused"
   if (notes ~ /optimizer[- _]in[- _](backward|bwd)/) text = text " update_in_backward yes"
-  if (get("strategy") ~ /sharded gradients/) text = text " reduce micro_batch" # they have no room of their own to add up in
+  if (get("strategy") ~ /sharded gradients/ || (is_deepspeed() && strategy_of(1) == "shard_grad_op")) text = text " reduce micro_batch" # they have no room of their own to add up in
   return text offload_options(words("offload"), act)
 }
 
@@ -290,9 +301,9 @@ function refusal(    strategy, precision) {
   gsub(/(TP|PP|CP|EP|SP)[ =:]*1([^0-9]|$)/, "", strategy) # nothing beside FSDP
   split("layers d_model heads ffn_dim seq_len gpus micro_batch_per_gpu", needed, " ")
   for (i = 1; i in needed; i++)
-    if (get(needed[i]) !~ /^[0-9]+(\.0*)?$/ || get(needed[i]) + 0 < 1) return "column " needed[i] " is \"" get(needed[i]) "\", a number is needed"
+    if (number(needed[i]) !~ /^[0-9]+$/ || number(needed[i]) < 1) return "column " needed[i] " is \"" get(needed[i]) "\", a number is needed"
   if (cluster_of(get("gpu"), get("gpu_mem_gib"), get("source")) == "") return "gpu \"" get("gpu") "\" has no cluster file"
-  if (get("d_model") % get("heads")) return "d_model " get("d_model") " is no multiple of heads " get("heads")
+  if (number("d_model") % number("heads")) return "d_model " get("d_model") " is no multiple of heads " get("heads")
   if (strategy ~ /(^|[^A-Za-z])(TP|PP|CP|EP|SP)[ =:0-9+]|(^|[^A-Za-z])(TP|PP|CP|EP|SP)$|[Tt]ensor.?[Pp]arallel|[Pp]ipeline/) return "strategy \"" strategy "\" is more than FSDP"
   if (precision " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/) return "adapters and experts are not described by these columns"
   if (precision " " get("notes") ~ /(8|4)-?bit/) return "precision \"" precision "\": states or weights of 8 bits or less are not modelled"
@@ -420,20 +431,27 @@ function plan_block(tied,    text) {
   return text "  executor " executor_of() " {" executor_options() " }\n}\n"
 }
 
+# Where the cell is empty.
+function vocabulary_of(family) {
+  if (family ~ /character/) return 256
+  if (family ~ /llama[- ]?3/) return 128256
+  if (family ~ /llama|mistral|vicuna/) return 32000
+  return family ~ /qwen/ ? 151936 : family ~ /gpt|mpt/ ? 50257 : 256
+}
+
 # Reads the row's figures into variables of this file; returns why it cannot, or "".
 function read_figures(    why) {
   why = refusal()
   if (why != "") return why
-  d = get("d_model") + 0; heads = get("heads") + 0; kv = get("kv_heads"); ffn = get("ffn_dim") + 0; v = get("vocab"); s = get("seq_len") + 0
-  layers = get("layers") + 0; gpus = get("gpus") + 0; per_node = get("gpus_per_node"); mb = get("micro_batch_per_gpu") + 0
-  if (v == "") v = 256
-  if (kv == "") kv = heads
-  if (per_node == "" || per_node + 0 > gpus) per_node = gpus < 8 ? gpus : 8
-  per_node += 0 # as text "64" is less than "8"
+  d = number("d_model"); heads = number("heads"); kv = number("kv_heads"); ffn = number("ffn_dim"); s = number("seq_len")
+  layers = number("layers"); gpus = number("gpus"); per_node = number("gpus_per_node"); mb = number("micro_batch_per_gpu")
+  v = number("vocab"); if (v !~ /^[0-9]/) v = vocabulary_of(words("model_family") " " get("notes"))
+  if (kv !~ /^[0-9]/) kv = heads
+  if (per_node !~ /^[0-9]/ || per_node + 0 > gpus) per_node = gpus < 8 ? gpus : 8
   if (gpus % per_node) return "gpus " gpus " are no whole nodes of " per_node
   if (heads % kv) return "heads " heads " are no multiple of kv_heads " kv
-  accumulation = get("grad_accum")
-  if (accumulation !~ /^[0-9]/) accumulation = get("global_batch_tokens") > 0 ? get("global_batch_tokens") / (gpus * mb * s) : 1
+  accumulation = number("grad_accum")
+  if (accumulation !~ /^[0-9]/) accumulation = number("global_batch_tokens") > 0 ? number("global_batch_tokens") / (gpus * mb * s) : 1
   if (accumulation < 1 || accumulation != int(accumulation)) return "global_batch_tokens " get("global_batch_tokens") " is no multiple of gpus x micro-batch x seq_len"
   return ""
 }
