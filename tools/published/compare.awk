@@ -26,13 +26,18 @@ function note(kind, id, published, predicted,    error, mark) {
   add((single && kind == "speed" ? "eager on one GPU" : "all") SUBSEP kind, error, id)
 }
 
+# A published figure: "5,762", "~45", the middle of "6100-6200"; 0 where none is.
+function value_of(text,    ends) {
+  gsub(/[~, ]/, "", text)
+  return split(text, ends, "-") == 2 ? (ends[1] + ends[2]) / 2 : text + 0
+}
+
 # Bytes of a peak's unit; those without one are GiB.
 function unit(name) { return name ~ /_gb/ ? 1e9 : name ~ /_mib/ ? 2 ^ 20 : name ~ /_mb/ ? 1e6 : 2 ^ 30 }
 
 # Tokens a second and rank that a metric of speed says; 0 where it is none.
 function tokens_per_rank(name, published,    of_rank) {
   of_rank = name ~ /per_(gpu|device|rank)/
-  if (published <= 0) return 0
   if (name ~ /^(tokens_per_s|tok_s|wps|tps)/) return of_rank || name ~ /^(wps|tps)$/ ? published : published / devices
   if (name ~ /^samples_per_s/) return published * tokens / samples / (of_rank ? 1 : devices)
   if (name ~ /^(step|iter)_time_(s|ms)$/) return tokens / devices / published * (name ~ /_ms$/ ? 1000 : 1)
@@ -62,7 +67,9 @@ BEGIN { FS = "\t"; printf "%-34s %-10s %12s %12s %9s\n", "run", "metric", "publi
   n = split($4, metric, ";")
   for (i = 1; i <= n; i++) {
     split(metric[i], pair, "="); name = pair[1]; published = pair[2]
-    if (name == "oom") { did_fit = published == 0; continue }
+    if (name == "oom") { did_fit = tolower(published) ~ /^(0|no|false)$/; continue }
+    published = value_of(published)
+    if (published <= 0) continue
     if (name ~ /^peak_(active|alloc)/) note("active", id, published * unit(name), figure(id, "active_bytes"))
     if (name ~ /^peak_(reserved|mem)/) note("reserved", id, published * unit(name), figure(id, "reserved_bytes"))
     rate = tokens_per_rank(name, published)
