@@ -223,7 +223,11 @@ function every_nth(act) {
   if (match(act, /1\/[0-9]+/)) return substr(act, RSTART + 2) + 0
   if (act ~ /half/) return 2
   if (act !~ /selective/ || act ~ /op(s|erat|[^t]|$)/) return 0
-  if (match(act, /(layers?|blocks?|option|selective|ac|,)[ (=]*[0-9]+/)) { act = substr(act, RSTART, RLENGTH); sub(/^[^0-9]*/, "", act); return act + 0 }
+  if (match(act, /(layers?|blocks?|option|selective|ac|,)[ (=]*[0-9]+/)) {
+    act = substr(act, RSTART, RLENGTH)
+    sub(/^[^0-9]*/, "", act)
+    return act + 0
+  }
   return act ~ /layer|block/ ? 2 : 0 # torchtitan's default
 }
 
@@ -269,9 +273,11 @@ function executor_options(    text, notes, act) {
   if (match(notes, /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(notes, RSTART + 14, RLENGTH - 14)
   if (is_litgpt()) text = text " packed yes"
   if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
-  if (get("source") ~ /torchtune/ || notes ~ /[Ff]used ([Aa]dam|optimizer)|Adam[a-zA-Z ]*\(?,? ?fused/ || is_litgpt() || is_new_titan()) text = text " update fused"
+  if (get("source") ~ /torchtune/ || is_litgpt() || is_new_titan() ||
+      notes ~ /[Ff]used ([Aa]dam|optimizer)|Adam[a-zA-Z ]*\(?,? ?fused/) text = text " update fused"
   if (notes ~ /optimizer[- _]in[- _](backward|bwd)/) text = text " update_in_backward yes"
-  if (get("strategy") ~ /sharded gradients/ || (is_deepspeed() && strategy_of(1) == "shard_grad_op")) text = text " reduce micro_batch" # they have no room of their own to add up in
+  # Gradients that are kept sharded have no room of their own to add up in.
+  if (get("strategy") ~ /sharded gradients/ || (is_deepspeed() && strategy_of(1) == "shard_grad_op")) text = text " reduce micro_batch"
   return text offload_options(words("offload"), act)
 }
 
@@ -304,13 +310,16 @@ function refusal(    strategy, precision) {
     if (number(needed[i]) !~ /^[0-9]+$/ || number(needed[i]) < 1) return "column " needed[i] " is \"" get(needed[i]) "\", a number is needed"
   if (cluster_of(get("gpu"), get("gpu_mem_gib"), get("source")) == "") return "gpu \"" get("gpu") "\" has no cluster file"
   if (number("d_model") % number("heads")) return "d_model " get("d_model") " is no multiple of heads " get("heads")
-  if (strategy ~ /(^|[^A-Za-z])(TP|PP|CP|EP|SP)[ =:0-9+]|(^|[^A-Za-z])(TP|PP|CP|EP|SP)$|[Tt]ensor.?[Pp]arallel|[Pp]ipeline/) return "strategy \"" strategy "\" is more than FSDP"
-  if (precision " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/) return "adapters and experts are not described by these columns"
+  if (strategy ~ /(^|[^A-Za-z])(TP|PP|CP|EP|SP)([ =:0-9+]|$)|[Tt]ensor.?[Pp]arallel|[Pp]ipeline/)
+    return "strategy \"" strategy "\" is more than FSDP"
+  if (precision " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/)
+    return "adapters and experts are not described by these columns"
   if (precision " " get("notes") ~ /(8|4)-?bit/) return "precision \"" precision "\": states or weights of 8 bits or less are not modelled"
   if (precision ~ /[Ff][Pp][48]|[Ff]loat8|e4m3/) return "precision \"" precision "\": products of 8 bits are not calibrated"
   if (strategy_of(1) == "") return "strategy \"" strategy "\" is not known"
   if (checkpointing_of(words("act_ckpt")) == "") return "act_ckpt \"" get("act_ckpt") "\" is not known"
-  if (words("offload") ~ /param|gradients|cpuoffload|^(yes|true|cpu|full)/ && !offloads_states()) return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
+  if (words("offload") ~ /param|gradients|cpuoffload|^(yes|true|cpu|full)/ && !offloads_states())
+    return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
   return ""
 }
 
