@@ -80,7 +80,7 @@ grep -q 'llmf-h100-003 .*suspect' table || fail 'a row to distrust is not marked
   echo "$row" | sed 's/,H100,/,MI300X,/; s/^[^.]*/c-device/'
   echo "$row" | sed 's/,32,4096,32,32,/,,4096,32,32,/; s/^[^.]*/d-layers/'
   echo "$row" | sed 's/selective (SAC)/sometimes/; s/^[^.]*/e-checkpoint/'
-  echo "$row" | sed 's/,none,no,/,params to CPU,no,/; s/^[^.]*/f-offload/'
+  echo "$row" | sed 's/FSDP2 full/FSDP1 FULL_SHARD/; s/,none,no,/,params to CPU,no,/; s/^[^.]*/f-offload/'
   echo "$row" | sed 's/fp32 master+Adam/8-bit Adam/; s/^[^.]*/g-states/'
   echo "$row" | sed 's/,none,no,/,CPUOffloadPolicy,no,/; s/^[^.]*/offloaded/'
   echo "$row" | sed 's/,8,8,,,8,131072,/,64,8,,100 Gb\/s,8,1048576,/; s/^[^.]*/slow-link/'
@@ -114,6 +114,51 @@ told titan-2024 'compiled { loss eager selective operators expandable_segments y
 told lit 'eager { loss narrow selective operators packed yes update fused }'
 told lit 'optimizer sgd'
 told old 'eager-2024 { selective operators }'
+
+# Cells mean the same in other words: each line is a run, what its cell says, and what else it may say.
+while IFS='|' read -r run cell other; do
+  { sed -n 1p "$root/tests/cost/published.csv" && grep "^$run\.tokens" "$root/tests/cost/published.csv" | sed 's/^[^.]*/plain/'; } >rows.csv
+  sed -n 's/^plain/other/p' rows.csv | sed "s|$cell|$other|" >>rows.csv
+  cmp -s <(sed -n 2p rows.csv | cut -c6-) <(sed -n 3p rows.csv | cut -c6-) && fail "$run does not say $cell"
+  FSDPC=true "$root/tools/against-published.sh" rows.csv --keep kept >table 2>why || true
+  cmp -s kept/plain.fsdp kept/other.fsdp || { cat why >&2 && diff kept/plain.fsdp kept/other.fsdp >&2 || fail "$run: \"$other\" is not read as \"$cell\""; }
+done <<'END'
+llmf-h100-021|FSDP1 FULL_SHARD|FSDP (ZeRO-3)
+llmf-h100-021|,none,none,no,|,off,n/a,eager,
+llmf-h100-021|6658859008|6.66B
+llmf-h100-021|,2048,H100 SXM,80,|,2k,NVIDIA H100 80GB HBM3,,
+llmf-a100-80-005|full (per block)|every block
+llmf-a100-80-005|full (per block)|gradient checkpointing
+tt-pr165-fsdp2-sac|FSDP2 full|fully_shard (FSDP2)
+tt-pr165-fsdp2-sac|FSDP2 full|FSDP v2 (TP 1)
+tt-pr165-fsdp2-sac|selective (SAC)|per-op SAC
+tt-pr165-fsdp2-sac|selective (SAC)|Selective
+tt-pr165-fsdp2-sac|bf16 params, fp32 reduce, fp32 master+Adam|bf16 mixed precision
+tt-pr165-fsdp2-sac|bf16 params, fp32 reduce, fp32 master+Adam|bfloat16; reduce-scatter in float32; float32 optimizer states
+tt-pr165-fsdp2-sac|Mar 2024;|no date;
+tt-pr165-fsdp2-sac-compile|,none,yes,|,none,torch.compile per TransformerBlock,
+kf-7b-4g|bf16 params AND bf16 master/Adam states; fp32 reduce|bf16 params and optimizer states; fp32 reduce
+tune-l32-3b-3|none (single GPU)|single device
+tune-l32-3b-3|bf16 params, grads and AdamW states|bf16-true (no fp32 master)
+END
+
+# Of blocks checkpointed in turn, and gradients kept gathered.
+{
+  sed -n 1p "$root/tests/cost/published.csv"
+  echo "$row" | sed 's/selective (SAC)/selective layer/; s/^[^.]*/half/'
+  echo "$row" | sed 's/selective (SAC)/selective (1\/4 of blocks)/; s/^[^.]*/quarter/'
+  echo "$row" | sed 's/FSDP2 full/FSDP2 (reshard_after_forward=False)/; s/^[^.]*/kept-gathered/'
+  echo "$row" | sed 's/FSDP2 full/DeepSpeed ZeRO stage 2/; s/^[^.]*/deepspeed/'
+  echo "$row" | sed 's/6738415616,32,4096,32,32,11008,32000/32.76e9,64,5120,64,8,25600,151936/; s/^[^.]*/wide-heads/'
+  echo "$row" | sed 's|torchtitan/pull/165|torchtitan/pull/1690|; s/Mar 2024; //; s/^[^.]*/by-thread/'
+} >rows.csv
+FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv --keep kept >table 2>why
+[ ! -s why ] || { cat why >&2 && fail 'a run is not read'; }
+[ "$(grep -c 'recompute layers' kept/half.fsdp)" = 16 ] && [ "$(grep -c 'recompute layers' kept/quarter.fsdp)" = 8 ] || fail 'blocks are not counted'
+told kept-gathered 'strategy shard_grad_op'
+told deepspeed 'reduce micro_batch'
+told wide-heads 'linear(x, 8192, bias = false) as q_proj'
+told by-thread 'unit head'
 echo 'name,metric' >rows.csv
 ! FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv 2>why >table || fail 'columns are missing'
 grep -q 'names no columns id' why || fail 'the missing columns are not named'

@@ -19,10 +19,29 @@ function add(key, error, id) {
 function note(kind, id, published, predicted,    error, mark) {
   error = 100 * (predicted / published - 1)
   mark = reason == "-" ? "" : "  suspect: " reason
+  if (kind != "speed") { published /= 2 ^ 30; predicted /= 2 ^ 30 }
   printf "%-34s %-10s %12.5g %12.5g %+7.1f %%%s\n", id, kind, published, predicted, error, mark
   if (reason != "-") return
   add(group SUBSEP kind, error, id)
   add((single && kind == "speed" ? "eager on one GPU" : "all") SUBSEP kind, error, id)
+}
+
+# A published figure: "5,762", "~45", the middle of "6100-6200"; 0 where none is.
+function value_of(text,    ends) {
+  gsub(/[~, ]/, "", text)
+  return split(text, ends, "-") == 2 ? (ends[1] + ends[2]) / 2 : text + 0
+}
+
+# Bytes of a peak's unit; those without one are GiB.
+function unit(name) { return name ~ /_gb/ ? 1e9 : name ~ /_mib/ ? 2 ^ 20 : name ~ /_mb/ ? 1e6 : 2 ^ 30 }
+
+# Tokens a second and rank that a metric of speed says; 0 where it is none.
+function tokens_per_rank(name, published,    of_rank) {
+  of_rank = name ~ /per_(gpu|device|rank)/
+  if (name ~ /^(tokens_per_s|tok_s|wps|tps)/) return of_rank || name ~ /^(wps|tps)$/ ? published : published / devices
+  if (name ~ /^samples_per_s/) return published * tokens / samples / (of_rank ? 1 : devices)
+  if (name ~ /^(step|iter)_time_(s|ms)$/) return tokens / devices / published * (name ~ /_ms$/ ? 1000 : 1)
+  return 0
 }
 
 function median(key,    i, j, n, a, x) {
@@ -48,16 +67,13 @@ BEGIN { FS = "\t"; printf "%-34s %-10s %12s %12s %9s\n", "run", "metric", "publi
   n = split($4, metric, ";")
   for (i = 1; i <= n; i++) {
     split(metric[i], pair, "="); name = pair[1]; published = pair[2]
-    if (name == "oom") { did_fit = published == 0; continue }
-    if (name ~ /^peak_(active|allocated)_gib/) note("active", id, published, figure(id, "active_bytes") / 2 ^ 30)
-    if (name ~ /^peak_allocated_gb/) note("active", id, published, figure(id, "active_bytes") / 1e9)
-    if (name ~ /^peak_(reserved|mem)_gib/) note("reserved", id, published, figure(id, "reserved_bytes") / 2 ^ 30)
-    if (timed || published <= 0) continue
-    if (name == "tokens_per_s_per_gpu") { note("speed", id, published, speed); timed = 1 }
-    if (name == "tokens_per_s_global") { note("speed", id, published, speed * devices); timed = 1 }
-    if (name == "step_time_ms") { published /= 1000; name = "step_time_s" }
-    if (name == "step_time_s") { note("speed", id, tokens / published / devices, speed); timed = 1 }
-    if (name == "samples_per_s_global") { note("speed", id, published, speed * devices * samples / tokens); timed = 1 }
+    if (name == "oom") { did_fit = tolower(published) ~ /^(0|no|false)$/; continue }
+    published = value_of(published)
+    if (published <= 0) continue
+    if (name ~ /^peak_(active|alloc)/) note("active", id, published * unit(name), figure(id, "active_bytes"))
+    if (name ~ /^peak_(reserved|mem)/) note("reserved", id, published * unit(name), figure(id, "reserved_bytes"))
+    rate = tokens_per_rank(name, published)
+    if (!timed && rate > 0) { note("speed", id, rate, speed); timed = 1 }
   }
   fit(id, "fit", figure(id, "fits") == "true", did_fit)
 }

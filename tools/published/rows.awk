@@ -1,6 +1,7 @@
 # Owns: published measurements (CSV, one metric a line) -> one .fsdp a run in folder `out`, and a manifest on stdout:
 # id <tab> group <tab> suspect <tab> metric=value;... <tab> tokens, GPUs and samples of a step <tab> 1 for eager on one GPU.
-# Runs that lack what a prediction needs are named on stderr.
+# Runs that lack what a prediction needs are named on stderr. Cells are read for their meaning, whatever their case: each column has one
+# function below that knows its words.
 
 # Splits a CSV line with quoted fields into f[1..]; returns their number.
 function csv(line, f,    n, c, i, quoted, field) {
@@ -17,6 +18,33 @@ function csv(line, f,    n, c, i, quoted, field) {
 
 function get(name) { return name in column ? f[column[name]] : "" }
 
+# A cell in lower case, without blanks around it.
+function words(name,    text) {
+  text = tolower(get(name))
+  gsub(/^ +| +$/, "", text)
+  return text
+}
+
+# A cell's number: 4096 of "4,096", "4k" and "4096 (derived)"; the text itself where it is none.
+function number(name,    text) {
+  text = words(name)
+  gsub(/,|~/, "", text); sub(/ *\(.*$/, "", text)
+  if (text ~ /^[0-9.]+k$/) return text * 1024
+  return text ~ /^[0-9.]+(e[0-9]+)?$/ ? text + 0 : text
+}
+
+# "none", "no (eager)", "off", "n/a": a cell that says there is nothing of the kind.
+function denied(text) { return text ~ /^(none|no|not|off|false|disabled|without|n\/a|-|0)([^a-z0-9].*)?$|^$/ }
+
+# The number at the start of a text such as "2nd", "fourth" or "other"; 0 where none is.
+function ordinal(text) {
+  if (text ~ /^[0-9]/) return text + 0
+  if (text ~ /^(other|second)/) return 2
+  return text ~ /^third/ ? 3 : text ~ /^fourth/ ? 4 : text ~ /^eighth/ ? 8 : 0
+}
+
+# --- which run it is ------------------------------------------------------------------------------------
+
 # Why a run is no evidence of accuracy, or "". Reasons stand in docs/cost-model.md.
 function suspect_reason(id, source, notes,    device) {
   if (id in listed) return listed[id]
@@ -24,153 +52,278 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /cudaMalloc retries/) return "allocator-bound as published"
   if (notes ~ /power limited/) return "the board's power limit is not stated"
   device = cluster_of(get("gpu"), get("gpu_mem_gib"), source)
-  if (device !~ /a100|h100|h200/ && !(device ~ /workstation/ && get("compile") ~ /C\+\+/)) return "device is not calibrated"
+  if (get("gpu") ~ /PCI|NVL([^i]|$)/ || (device !~ /a100|h100|h200/ && !(device ~ /workstation/ && is_native()))) return "device is not calibrated"
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
   if (notes ~ /precision, links/) return "precision and links are not stated"
   if (notes ~ /rate from MFU/) return "a rate from a rounded MFU whose definition is not stated"
-  if (notes ~ /checkpointing not stated/) return "checkpointing is not stated"
+  if (notes ~ /checkpointing not stated/ || words("act_ckpt") ~ /not stated|unknown|[?]/) return "checkpointing is not stated"
+  if (words("compile") ~ /not stated|unknown|[?]/) return "whether it was compiled is not stated"
   if (notes ~ /number of GPUs not/) return "the number of GPUs is not clear"
   if (notes ~ /median of micro-steps/) return "a median of micro-steps, most without an update"
   if (notes ~ /tokenized as it trains/) return "text is fetched and tokenized while it trains"
   if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
   if (notes ~ /autocast/) return "autocast keeps its casts of weights, which is not modelled"
+  if (is_early_composer()) return "kernels under autocast are assumed"
   return ""
 }
 
 # The PyTorch team measures on H100 of 96 GB held to 500 W where it says which board; taken so where it does not.
 function cluster_of(gpu, memory, source) {
+  if (memory == "" && match(gpu, /[0-9]+ ?G/)) memory = substr(gpu, RSTART, RLENGTH) # "A100-SXM4-40GB"
+  gpu = toupper(gpu)
   if (gpu ~ /H100/) return memory + 0 > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
   if (gpu ~ /H200/) return "dgx-h200"
   if (gpu ~ /B200/) return "hgx-b200"
   if (gpu ~ /A100|A800/) return memory + 0 > 0 && memory + 0 < 60 ? "dgx-a100-40" : "dgx-a100-80"
   if (gpu ~ /V100/) return memory + 0 > 0 && memory + 0 < 20 ? "aws-p3" : "v100-box"
   if (gpu ~ /4090/) return "workstation-pcie"
-  if (gpu ~ /PRO 6000/) return "workstation-pro6000"
+  if (gpu ~ /PRO ?6000/) return "workstation-pro6000"
   return ""
 }
 
 # NVIDIA's containers are months ahead of releases: cuBLAS of the newest CUDA, and attention by cuDNN.
-function in_container(notes) { return notes ~ /container/ }
+function in_container(notes) { return notes ~ /container|nvcr|NGC|pjnl/ }
 
-# Libraries before CUDA 12.4 (PyTorch 2.5, October 2024): the executors that carry a year.
-function is_old(notes,    version) {
-  if (in_container(notes)) return 0
-  if (match(notes, /torch 2\.[0-9]+/)) return substr(notes, RSTART + 8, RLENGTH - 8) + 0 < 5
-  return notes ~ /2024/ && notes !~ /(Oct|Nov|Dec)[a-z]* 2024|2024[-\/]1[012]/
-}
-
-# Months since year 0 of the first "2025-03" or "Mar 2025" in a text, or of a year since 2026 by itself; 0 where none is.
+# Months since year 0 of the first "2025-03", "202503" or "Mar 2025" in a text; of a year by itself, its middle; 0 where none is.
 function month_of(text,    word) {
-  if (match(text, /20[12][0-9]-[01][0-9]/)) return substr(text, RSTART, 4) * 12 + substr(text, RSTART + 5, 2)
-  if (match(text, /(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]* 20[0-9][0-9]/)) {
+  if (match(text, /202[2-9][-_\/]?[01][0-9]/)) {
+    word = substr(text, RSTART, RLENGTH)
+    return substr(word, 1, 4) * 12 + substr(word, length(word) - 1)
+  }
+  if (match(text, /(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]* 202[2-9]/)) {
     word = substr(text, RSTART, RLENGTH)
     return substr(word, length(word) - 3) * 12 + (index("JanFebMarAprMayJunJulAugSepOctNovDec", substr(word, 1, 3)) + 2) / 3
   }
-  return match(text, /202[6-9]/) ? substr(text, RSTART, 4) * 12 : 0
+  return match(text, /202[2-9]/) ? substr(text, RSTART, 4) * 12 + 6 : 0
 }
 
-function is_titan() { return get("source") " " get("notes") ~ /torchtitan/ }
+# When a run was made: by its notes, its address, or the number of its thread; 0 where nothing says.
+function month(    source, when, name, thread, i, n, known) {
+  source = get("source"); when = month_of(get("notes"))
+  if (!when) when = month_of(source)
+  if (!when && get("notes") ~ /torchtitan v0\.[1-9]/) when = month_of("2025-07") # versions were numbered so since
+  if (!when && source ~ /torchtitan\/.*performance.md/) when = month_of(get("gpu") ~ /A100/ ? "2024-06" : "2024-12") # its tables were replaced then
+  if (when || !match(source, /[a-z]+\/(pull|issues)\/[0-9]+/)) return when
+  name = thread = substr(source, RSTART, RLENGTH); sub(/\/.*/, "", name); sub(/.*\//, "", thread)
+  n = split(threads[name], known, " ")
+  for (i = 1; i < n && thread + 0 >= known[i] + 0; i += 2) when = month_of(known[i + 1])
+  return when
+}
+
+# Libraries before CUDA 12.4 (PyTorch 2.5, October 2024): the executors that carry a year.
+function is_old(notes,    when) {
+  if (in_container(notes)) return 0
+  if (match(notes, /[Tt]orch *(==|v)? *[12]\.[0-9]+/)) { # 1.13, 2.3
+    notes = substr(notes, RSTART, RLENGTH); sub(/^[^0-9]*/, "", notes)
+    return notes ~ /^1/ || substr(notes, 3) + 0 < 5
+  }
+  when = month()
+  return when && when < 2024 * 12 + 10
+}
+
+function trainer() { return get("source") " " get("notes") }
+
+function is_titan() { return trainer() ~ /torchtitan/ }
 
 # torchtitan since April 2025: it compiles the loss, shards embedding and head by themselves, and lets go of the last block too.
-function is_new_titan() { return is_titan() && month_of(get("notes")) >= 2025 * 12 + 4 }
+function is_new_titan() { return is_titan() && month() >= 2025 * 12 + 4 }
 
 # Lightning's models: one product for q, k and v, the loss of logits as they are, every block resharded.
-function is_litgpt() { return get("source") " " get("notes") ~ /litgpt|lit-gpt|lightning-thunder/ }
+function is_litgpt() { return trainer() ~ /litgpt|lit-gpt|lightning-thunder/ }
 
-function executor_of(strategy, compile, precision, source, notes) {
-  if (compile ~ /C\+\+/) return "native"
-  if (source ~ /llm-foundry/) return "pytorch-fsdp1-" (precision ~ /PURE/ ? 2022 : 2023) # what its tables call PURE ran before PyTorch 2.1
-  if (precision ~ /fp16/) return "pytorch-fsdp1-autocast"
-  if (strategy ~ /FSDP1/) return compile ~ /^yes/ ? "pytorch-fsdp1-compiled" : "pytorch-fsdp1-eager"
-  return (compile ~ /^yes/ ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") (is_old(notes) ? "-2024" : "")
+function is_deepspeed() { return words("strategy") " " tolower(get("notes")) ~ /deepspeed/ }
+
+# Composer: LLM Foundry, and the tables that went before it.
+function is_composer() { return get("source") ~ /llm-foundry|mosaicml/ }
+
+# Composer before 0.16.4 left parameters in f32 where MP was DEFAULT, and cast them under autocast.
+function is_early_composer() { return get("source") ~ /mosaicml\/examples/ && words("precision") ~ /amp/ }
+
+# --- columns --------------------------------------------------------------------------------------------
+
+function is_native() { return words("compile") ~ /c\+\+/ }
+
+# Whatever is not denied is a way to compile: "yes", "torch.compile", "per block".
+function is_compiled() { return !is_native() && words("compile") !~ /^eager/ && !denied(words("compile")) }
+
+# 1 or 2, 0 where it is no FSDP. Without a number: FSDP1 by its names for strategies, by the trainer, or before July 2024.
+function fsdp(    text) {
+  text = words("strategy")
+  if (text ~ /fsdp[- ]?v?2|fully_shard|per-parameter/) return 2
+  if (text ~ /fsdp[- ]?v?1|full_shard|grad_op|hybrid_shard|fullysharded/) return 1
+  if (text !~ /fsdp|hsdp|full(y)? shard/) return 0
+  if (is_titan()) return 2
+  return is_litgpt() || is_composer() || trainer() ~ /fms-fsdp|maximizing-training/ || (month() && month() < 2024 * 12 + 7) ? 1 : 2
+}
+
+function executor_of(    old) {
+  if (is_native()) return "native"
+  if (is_early_composer()) return "pytorch-fsdp1-autocast"
+  if (is_composer()) return "pytorch-fsdp1-" (words("precision") ~ /pure/ ? 2022 : 2023) # what its tables call PURE ran before PyTorch 2.1
+  if (compute_dtype() == "f16") return "pytorch-fsdp1-autocast"
+  if (fsdp() == 1) return is_compiled() ? "pytorch-fsdp1-compiled" : "pytorch-fsdp1-eager"
+  return (is_compiled() ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") (is_old(get("notes")) ? "-2024" : "")
 }
 
 # "HSDP (shard 8, replicate 16)" says its width; without a number a group is a node. "" when nothing is recognised.
-function strategy_of(strategy, per_node,    width) {
-  if (strategy ~ /^none|NO_SHARD|DDP/) return "no_shard"
-  if (strategy ~ /sharded weights/) return "full_shard"
-  if (strategy ~ /ZeRO-?1/) return "shard_optim"
-  if (strategy ~ /HYBRID|HSDP|[Hh]ybrid/) {
-    width = match(strategy, /shard[ =:]*[0-9]+/) ? substr(strategy, RSTART, RLENGTH) : per_node
+function strategy_of(per_node,    text, width, kept) {
+  text = words("strategy")
+  kept = text ~ /zero[-_ ]?(stage )?2|grad_op|reshard(_after_forward)?[ =:]*(false|no)|(no|without) reshard/
+  if (text ~ /hybrid|hsdp/) {
+    width = match(text, /shard[ =:]*[0-9]+/) ? substr(text, RSTART, RLENGTH) : per_node
     gsub(/[^0-9]/, "", width)
-    return "hybrid_shard:" width (strategy ~ /ZERO2|ZeRO-?2/ ? "\n  reshard no" : "")
+    return "hybrid_shard:" width (kept ? "\n  reshard no" : "")
   }
-  if (strategy ~ /ZeRO-?2|GRAD_OP/) return "shard_grad_op"
-  return strategy ~ /FSDP|FULL_SHARD|ZeRO-?3/ ? "full_shard" : ""
+  if (text ~ /no.?shard|ddp|distributeddataparallel|replicated|single|1 gpu/ || denied(text)) return "no_shard"
+  if (text ~ /shard(ed)?[- ]weights/) return "full_shard"
+  if (text ~ /zero[- ]?(stage )?1/) return "shard_optim"
+  if (kept) return "shard_grad_op"
+  return text ~ /fsdp|full(y)?[-_ ]?shard|zero[- ]?(stage )?3/ ? "full_shard" : ""
+}
+
+# The precision cell; "no fp32 master" says nothing of f32.
+function precision_words(    text) {
+  text = words("precision")
+  gsub(/no (fp32|float32) /, "no ", text)
+  return text
+}
+
+# Of products.
+function compute_dtype(    text) {
+  text = precision_words()
+  if (text ~ /bf16|bfloat16/) return "bf16"
+  return text ~ /fp16|float16/ ? "f16" : text ~ /^(fp32|float32|tf32)/ ? "f32" : "bf16"
 }
 
 # dtype of products, and of gradients as they are reduced.
-function precision_of(text) {
-  if (text ~ /fp16|float16/ && text !~ /bf16|bfloat16/) return "f16 reduce f32"
-  if (text ~ /^ *(fp32|float32|tf32)/ && text !~ /bf16|bfloat16/) return "f32 reduce f32"
-  if (get("compile") ~ /C\+\+/ && text ~ /bf16 master/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
-  if (text ~ /bf16 params, grads/ && text !~ /fp32/) return "bf16 reduce bf16" # PyTorch reduces in the dtype of gradients where no policy says otherwise
-  return "bf16 reduce " (text ~ /PURE|reduce bf16|bf16 reduce/ ? "bf16" : "f32")
+function precision_of(    text) {
+  text = precision_words()
+  if (compute_dtype() != "bf16") return compute_dtype() " reduce f32"
+  if (is_native() && text ~ /bf16 (weights|master)/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
+  if (text ~ /(fp32|float32) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?(fp32|float32)/) return "bf16 reduce f32"
+  if (text ~ /bf(16|loat16) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?bf(16|loat16)/) return "bf16 reduce bf16"
+  if (text ~ /pure|reduce(, | and |\/)(buffer )?b(uffer)?|params? and reduce bf16|param\/reduce/) return "bf16 reduce bf16"
+  return "bf16 reduce " (has_narrow_states() && text !~ /fp32|float32/ ? "bf16" : "f32") # PyTorch reduces in the dtype of gradients unless told
+}
+
+# Whether parameters as the optimizer has them, and its moments, are bf16.
+function has_narrow_states(    text) {
+  text = precision_words()
+  if (text ~ /(fp32|float32) (master|adam|optim|states?|param)|(master|adamw?|optimizer|states?)[a-z+ ]* (in )?(fp32|float32)/) return 0
+  if (text ~ /bf16[a-z ,&+]* (master|states?|adamw?|optimizer)/) return 1
+  if (text ~ /bf16-true|no master|bf16 (everything|throughout|only)|bf16 params, grads|bf16 \(params, grads/) return 1
+  if (text ~ /(pure|full|all) bf16/ && !is_composer()) return 1
+  return text ~ /^b(f16|float16)$/ && trainer() ~ /torchtune|lightning-thunder/ # their default
+}
+
+# 3 for "selective, every 3rd block", "selective layer 3" or "1/3"; 0 where nothing of the kind is said.
+function every_nth(act) {
+  if (act ~ /recompute-/) return 0
+  if (match(act, /every [0-9a-z]+/) && ordinal(substr(act, RSTART + 6))) return ordinal(substr(act, RSTART + 6))
+  if (match(act, /1\/[0-9]+/)) return substr(act, RSTART + 2) + 0
+  if (act ~ /half/) return 2
+  if (act !~ /selective/ || act ~ /op(s|erat|[^t]|$)/) return 0
+  if (match(act, /(layers?|blocks?|option|selective|ac|,)[ (=]*[0-9]+/)) {
+    act = substr(act, RSTART, RLENGTH)
+    sub(/^[^0-9]*/, "", act)
+    return act + 0
+  }
+  return act ~ /layer|block/ ? 2 : 0 # torchtitan's default
+}
+
+# full, none, operators, blocks (every_nth says how many), parts (llmq's flags), or "" where nothing is recognised.
+function checkpointing_of(act) {
+  if (denied(act)) return "none"
+  if (act ~ /recompute-/) return act ~ /recompute-block/ ? "full" : "parts"
+  if (every_nth(act) > 1) return "blocks"
+  if (act ~ /selective|per[- ]op|op[- ]level|operator|(^|[^a-z])sac([^a-z]|$)/) return "operators"
+  return act ~ /full|yes|true|on$|on[^a-z]|enabled|all|every|each|block|layer|checkpoint|recompute|^ac|^1$/ ? "full" : ""
+}
+
+# By FSDP2's CPUOffloadPolicy, or said to be of everything.
+function offloads_states(    text) {
+  text = words("offload")
+  return fsdp() == 2 && (text ~ /cpuoffloadpolicy/ || (text ~ /cpu|param|^(yes|true|full)/ && text !~ /activation|residual|offload-|^optimizer/))
+}
+
+function offloads_moments(    text) {
+  text = words("offload")
+  return !denied(text) && !offloads_states() && text ~ /offload-|optimizer/
+}
+
+# The class of kernels that notes name, or "".
+function attention_of(notes) {
+  if (notes ~ /[Ff]lash[- ]?[Aa]ttention-? ?3|FA3|cuDNN attention|attention (by|through|via) cuDNN/) return "cudnn"
+  if (get("source") ~ /KempnerForge/ || in_container(notes)) return "cudnn" # the former leaves the choice to PyTorch of 2026
+  return is_early_composer() ? "flash1" : ""
 }
 
 # Options of the executor block, from what the row says about precision, loss, optimizer and offload.
-function executor_options(    text) {
-  text = ""
-  if (get("precision") ~ /bf16 master|bf16 params, grads|BF16 states|bf16 states/) text = text " states bf16"
-  if (get("notes") ~ /chunked cross-entropy|activation checkpointing \(cumul|optimizer in backward/) text = text " loss chunked"
+function executor_options(    text, notes, act) {
+  text = ""; notes = get("notes"); act = words("act_ckpt")
+  if (has_narrow_states()) text = text " states bf16"
+  if (notes ~ /chunked (cross-entropy|CE|loss)|activation checkpointing \(cumul|optimizer[- _]in[- _](backward|bwd)/) text = text " loss chunked"
   else if (compiles_loss()) text = text " loss joint"
   else if (is_litgpt()) text = text " loss narrow"
-  else if (is_titan() && !is_old(get("notes"))) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
-  else if (get("strategy") ~ /^none/ && get("compile") ~ /^yes/) text = text " loss upcast"
+  else if (is_titan() && !is_old(notes)) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
+  else if (strategy_of(1) == "no_shard" && number("gpus") == 1 && is_compiled()) text = text " loss upcast"
   else if (get("source") ~ /KempnerForge/) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
-  if (get("act_ckpt") ~ /^selective/ && !every_nth(get("act_ckpt"))) text = text " selective " (get("act_ckpt") ~ /layer|block/ ? "blocks" : "operators")
-  # PyTorch 2.11 and later choose cuDNN on Hopper; this trainer leaves the choice to it and was measured in 2026.
-  if (get("source") ~ /KempnerForge/ || in_container(get("notes"))) text = text " attention cudnn"
-  if (match(get("notes"), /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(get("notes"), RSTART + 14, RLENGTH - 14)
+  if (checkpointing_of(act) == "operators") text = text " selective operators"
+  if (attention_of(notes) != "") text = text " attention " attention_of(notes)
+  if (match(notes, /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(notes, RSTART + 14, RLENGTH - 14)
   if (is_litgpt()) text = text " packed yes"
-  if (get("notes") ~ /expandable segments/ || (is_titan() && get("strategy") ~ /FSDP2/ && !is_old(get("notes")))) text = text " expandable_segments yes"
-  if (get("source") ~ /torchtune/ || get("notes") ~ /fused (AdamW|optimizer)/ || is_litgpt() || is_new_titan()) text = text " update fused"
-  if (get("notes") ~ /optimizer in backward/) text = text " update_in_backward yes"
-  if (get("strategy") ~ /sharded gradients/) text = text " reduce micro_batch" # they have no room of their own to add up in
-  if (get("offload") ~ /activation/ && get("act_ckpt") ~ /^(full|yes|true)/) text = text " offload residual" # all that checkpointing keeps
-  if (get("offload") ~ /offload-|optimizer to CPU/) {
-    text = text " offload"
-    if (get("offload") ~ /opt-m|optimizer/) text = text " m"
-    if (get("offload") ~ /opt-v|optimizer/) text = text " v"
-    if (get("offload") ~ /master|optimizer/) text = text " master"
-    if (get("offload") ~ /residual/) text = text " residual"
+  if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
+  if (get("source") ~ /torchtune/ || is_litgpt() || is_new_titan() ||
+      notes ~ /[Ff]used ([Aa]dam|optimizer)|Adam[a-zA-Z ]*\(?,? ?fused/) text = text " update fused"
+  if (notes ~ /optimizer[- _]in[- _](backward|bwd)/) text = text " update_in_backward yes"
+  # Gradients that are kept sharded have no room of their own to add up in.
+  if (get("strategy") ~ /sharded gradients/ || (is_deepspeed() && strategy_of(1) == "shard_grad_op")) text = text " reduce micro_batch"
+  return text offload_options(words("offload"), act)
+}
+
+function offload_options(text, act,    moved) {
+  if (denied(text) || offloads_states()) return ""
+  if (offloads_moments()) {
+    if (text ~ /opt-m|optimizer/) moved = moved " m"
+    if (text ~ /opt-v|optimizer/) moved = moved " v"
+    if (text ~ /master|optimizer/) moved = moved " master"
   }
-  return text
+  if (text ~ /residual/ || (text ~ /activation/ && checkpointing_of(act) == "full")) moved = moved " residual" # all that checkpointing keeps
+  return moved == "" ? "" : " offload" moved
 }
 
 # By itself or with the model.
 function compiles_loss() {
-  return get("compile") ~ /^yes/ && (is_new_titan() || get("source") " " get("notes") ~ /lingua|loss (is )?compiled|compiled with its loss/)
+  return is_compiled() && (is_new_titan() || trainer() ~ /lingua|loss (is )?compiled|compiled (loss|with its loss)/)
 }
 
 function optimizer_of(notes) {
-  return notes ~ /SGD/ ? "sgd" : notes ~ /Lion/ ? "lion" : notes ~ /Adafactor/ ? "adafactor" : "adamw"
-}
-
-function offloads_states() { return get("offload") ~ /CPUOffloadPolicy/ && get("strategy") ~ /FSDP/ && get("strategy") !~ /FSDP1/ }
-
-# 3 for "selective, every 3rd block"; 0 where nothing of the kind is said.
-function every_nth(act) {
-  return match(act, /every [0-9]+/) ? substr(act, RSTART + 6, RLENGTH - 6) + 0 : 0
+  return notes ~ /SGD/ ? "sgd" : notes ~ /(^|[^a-zA-Z])Lion([^a-z]|$)/ ? "lion" : notes ~ /Adafactor/ ? "adafactor" : "adamw"
 }
 
 # Why no prediction can be made, naming the column; "" when one can.
-function refusal(    act) {
-  act = get("act_ckpt")
+function refusal(    strategy, precision) {
+  strategy = get("strategy"); precision = get("precision")
+  gsub(/(TP|PP|CP|EP|SP)[ =:]*1([^0-9]|$)/, "", strategy) # nothing beside FSDP
   split("layers d_model heads ffn_dim seq_len gpus micro_batch_per_gpu", needed, " ")
   for (i = 1; i in needed; i++)
-    if (get(needed[i]) !~ /^[0-9]+(\.0*)?$/ || get(needed[i]) + 0 < 1) return "column " needed[i] " is \"" get(needed[i]) "\", a number is needed"
+    if (number(needed[i]) !~ /^[0-9]+$/ || number(needed[i]) < 1) return "column " needed[i] " is \"" get(needed[i]) "\", a number is needed"
   if (cluster_of(get("gpu"), get("gpu_mem_gib"), get("source")) == "") return "gpu \"" get("gpu") "\" has no cluster file"
-  if (get("d_model") % get("heads")) return "d_model " get("d_model") " is no multiple of heads " get("heads")
-  if (get("strategy") ~ /(^|[^A-Za-z])(TP|PP|CP|EP|SP)[ =:0-9+]|(^|[^A-Za-z])(TP|PP|CP|EP|SP)$|[Tt]ensor.?[Pp]arallel|[Pp]ipeline/) return "strategy \"" get("strategy") "\" is more than FSDP"
-  if (get("precision") " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/) return "adapters and experts are not described by these columns"
-  if (get("precision") " " get("notes") ~ /(8|4)-bit/) return "precision \"" get("precision") "\": states or weights of 8 bits or less are not modelled"
-  if (get("precision") ~ /fp8|FP8|float8|e4m3|fp4/) return "precision \"" get("precision") "\": products of 8 bits are not calibrated"
-  if (strategy_of(get("strategy"), 1) == "") return "strategy \"" get("strategy") "\" is not known"
-  if (act !~ /^(full|yes|true|none|no|false|selective|every|recompute)|^$/) return "act_ckpt \"" act "\" is not known"
-  if (get("offload") ~ /param|gradients|CPUOffload|^(yes|true)/ && !offloads_states()) return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
+  if (number("d_model") % number("heads")) return "d_model " get("d_model") " is no multiple of heads " get("heads")
+  if (strategy ~ /(^|[^A-Za-z])(TP|PP|CP|EP|SP)([ =:0-9+]|$)|[Tt]ensor.?[Pp]arallel|[Pp]ipeline/)
+    return "strategy \"" strategy "\" is more than FSDP"
+  if (precision " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/)
+    return "adapters and experts are not described by these columns"
+  if (precision " " get("notes") ~ /(8|4)-?bit/) return "precision \"" precision "\": states or weights of 8 bits or less are not modelled"
+  if (precision ~ /[Ff][Pp][48]|[Ff]loat8|e4m3/) return "precision \"" precision "\": products of 8 bits are not calibrated"
+  if (strategy_of(1) == "") return "strategy \"" strategy "\" is not known"
+  if (checkpointing_of(words("act_ckpt")) == "") return "act_ckpt \"" get("act_ckpt") "\" is not known"
+  if (words("offload") ~ /param|gradients|cpuoffload|^(yes|true|cpu|full)/ && !offloads_states())
+    return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
   return ""
 }
+
+# --- what is written ------------------------------------------------------------------------------------
 
 function gpt_model(tied) {
   return "use \"families/gpt2.fsdp\"\n" \
@@ -188,10 +341,10 @@ function gpt_model(tied) {
 function llama_model(tied, biased) {
   biased = biased ? "true" : "false"
   return "use \"families/llama.fsdp\"\n" \
-    "module qkv_attention(x, d, heads, kv_heads) {\n  let width = d/heads*kv_heads\n" \
-    "  q = rope(linear(x, d, bias = " biased ") as q_proj, heads, theta = 500000)\n" \
-    "  k = rope(linear(x, width, bias = " biased ") as k_proj, kv_heads, theta = 500000)\n" \
-    "  v = linear(x, width, bias = " biased ") as v_proj\n" \
+    "module qkv_attention(x, d, heads, kv_heads) {\n" \
+    "  q = rope(linear(x, " heads * head ", bias = " biased ") as q_proj, heads, theta = 500000)\n" \
+    "  k = rope(linear(x, " kv * head ", bias = " biased ") as k_proj, kv_heads, theta = 500000)\n" \
+    "  v = linear(x, " kv * head ", bias = " biased ") as v_proj\n" \
     "  return linear(attention(q, k, v, heads, causal, kv_heads = kv_heads), d, bias = false) as o_proj\n}\n" \
     "module run_block(x, d, heads, kv_heads, ffn) {\n" \
     "  x = x + qkv_attention(rmsnorm(x) as input_norm, d, heads, kv_heads) as self_attn\n" \
@@ -205,81 +358,122 @@ function llama_model(tied, biased) {
 
 function abs(x) { return x < 0 ? -x : x }
 
-# Whether sharing the head with the embedding brings the parameters nearer to the published number.
-function is_tied(params, gpt, biased,    block, base) {
-  block = gpt ? 4 * d * d + 2 * d * ffn + 9 * d + ffn : 2 * d * d + 2 * d * d / heads * kv + 3 * d * ffn + 2 * d
-  if (biased) block += d + 2 * d / heads * kv
-  base = layers * block + v * d + (gpt ? s * d + 2 * d : d)
-  return abs(base - params) <= abs(base + v * d - params)
+function min(x, y) { return x < y ? x : y }
+
+# A number of parameters: 6738415616, "6.74e9", "~1.4B", "760M"; 0 where none is said.
+function parameters_of(text) {
+  gsub(/[~, ]/, "", text)
+  return text * (text ~ /[0-9]B/ ? 1e9 : text ~ /[0-9]M/ ? 1e6 : 1)
 }
 
-# GB/s a node from "1600 Gb/s per node", "400 Gb/s per GPU", "8x 400 Gb/s", "3.2 Tbps" or "200 GB/s"; 0: nothing said.
-function network_of(text,    rate, bytes) {
+# Parameters of a model whose head shares the embedding's weight.
+function parameters(gpt, biased,    block) {
+  block = gpt ? 4 * d * d + 2 * d * ffn + 9 * d + ffn : 2 * d * head * heads + 2 * d * head * kv + 3 * d * ffn + 2 * d
+  if (biased) block += head * heads + 2 * head * kv
+  return layers * block + v * d + (gpt ? s * d + 2 * d : d)
+}
+
+# Whether sharing the head with the embedding brings the parameters nearer to the published number.
+function is_tied(published, gpt, biased,    base) {
+  if (!published) return gpt
+  base = parameters(gpt, biased)
+  return abs(base - published) <= abs(base + v * d - published)
+}
+
+function distance(published, biased,    base) {
+  base = parameters(0, biased)
+  return min(abs(base - published), abs(base + v * d - published)) / published
+}
+
+# Numbers in a head: d_model / heads, unless the published parameters are those of heads of another width (Qwen 3, Gemma).
+function head_of(published, biased,    plain, i) {
+  head = plain = d / heads
+  if (!published || distance(published, biased) < 0.05) return plain
+  split("64 96 128 192 256", widths, " ")
+  for (i = 1; i in widths; i++) {
+    head = widths[i] + 0
+    if (distance(published, biased) < 0.01) return head
+  }
+  return plain
+}
+
+# GB/s a node from "1600 Gb/s per node", "400 Gb/s per GPU", "8x 400 Gb/s", "HDR 200 Gb/s x8", "3.2 Tbps" or "200 GB/s"; 0: nothing said.
+function network_of(text,    rate, bytes, count) {
   if (!match(text, /[0-9.]+ *[GT](b|bit|B)/)) return 0
   rate = substr(text, RSTART, RLENGTH)
   bytes = rate ~ /B$/ ? 1 : 8
+  count = match(substr(text, 1, RSTART - 1), /[0-9]+ *x/) ? substr(text, RSTART, RLENGTH) + 0 : 0
+  if (match(text, /[a-z] *x *[0-9]+/)) { count = substr(text, RSTART, RLENGTH); sub(/^[^0-9]*/, "", count) }
   rate = (rate + 0) * (rate ~ /T/ ? 1000 : 1) / bytes
-  if (match(text, /[0-9]+ *x/)) return rate * (substr(text, RSTART, RLENGTH) + 0)
-  return text ~ /per GPU|per device|\/GPU/ ? rate * per_node : rate
+  if (count) return rate * count
+  if (text ~ /per (GPU|device|NIC|adapter|link)|\/ ?GPU/) return rate * per_node
+  return rate
 }
 
-function checkpointing(act,    text, nth, i) {
-  nth = every_nth(act)
-  text = "  checkpoint " (act ~ /^(full|yes|true)|recompute-block/ && !nth ? "full" : "none") "\n"
+function checkpointing(act,    text, i) {
+  text = "  checkpoint " (checkpointing_of(act) == "full" ? "full" : "none") "\n"
   if (act ~ /recompute-ffn/) text = text "  recompute layers.*.mlp\n"
   if (act ~ /recompute-swiglu/) text = text "  recompute layers.*.mlp.silu layers.*.mlp.mul\n"
   if (act ~ /recompute-norm/) text = text "  recompute layers.*.input_norm layers.*.post_norm\n"
-  for (i = 0; nth && i < layers; i += nth) text = text "  recompute layers." i "\n"
+  if (checkpointing_of(act) == "blocks") for (i = 0; i < layers; i += every_nth(act)) text = text "  recompute layers." i "\n"
   return text
 }
 
 # What is gathered apart from the blocks, and when it is let go; models of this file call it wte, norm and head. A loss needs a head that
 # is a unit of its own at once, so it stays unless the trainer says otherwise.
-function units(tied,    text, wrap) {
-  wrap = get("wrap")
-  if (get("strategy") !~ /^FSDP2/) return ""
+function units(tied,    text, wrap, apart) {
+  wrap = words("wrap"); apart = wrap ~ /embed|wte/ && wrap ~ /output|head/
+  if (fsdp() != 2) return ""
   # It tells fully_shard(model) to reshard as well (kempnerforge/distributed/parallel.py).
   if (get("source") ~ /KempnerForge/) return "  reshard yes\n  unit root { wte norm " (tied ? "" : "head ") "reshard yes }\n"
-  text = get("strategy") ~ /^FSDP2 full/ && (is_litgpt() || is_new_titan() || wrap ~ /tok_embeddings, output/) ? "  reshard yes\n" : ""
+  text = strategy_of(1) == "full_shard" && (is_litgpt() || is_new_titan() || apart) ? "  reshard yes\n" : ""
   if (tied) return text
-  if (is_new_titan() || wrap ~ /tok_embeddings|wte|embed/) text = text "  unit embedding { wte }\n"
+  if (is_new_titan() || wrap ~ /embed|wte/) text = text "  unit embedding { wte }\n"
   if (is_new_titan()) return text "  unit head { norm head reshard no }\n"
   return text (wrap ~ /output|head/ ? "  unit head { head }\n" : "")
 }
 
 function plan_block(tied,    text) {
-  text = "plan {\n  strategy " strategy_of(get("strategy"), per_node) "\n  wrap block\n" units(tied) "  micro_batch " mb "\n"
-  text = text checkpointing(get("act_ckpt"))
+  text = "plan {\n  strategy " strategy_of(per_node) "\n  wrap block\n" units(tied) "  micro_batch " mb "\n"
+  text = text checkpointing(words("act_ckpt"))
   if (offloads_states()) text = text "  offload parameters gradients optimizer\n"
-  text = text "  executor " executor_of(get("strategy"), get("compile"), get("precision"), get("source"), get("notes"))
-  return text " {" executor_options() " }\n}\n"
+  return text "  executor " executor_of() " {" executor_options() " }\n}\n"
+}
+
+# Where the cell is empty.
+function vocabulary_of(family) {
+  if (family ~ /character/) return 256
+  if (family ~ /llama[- ]?3/) return 128256
+  if (family ~ /llama|mistral|vicuna/) return 32000
+  return family ~ /qwen/ ? 151936 : family ~ /gpt|mpt/ ? 50257 : 256
 }
 
 # Reads the row's figures into variables of this file; returns why it cannot, or "".
 function read_figures(    why) {
   why = refusal()
   if (why != "") return why
-  d = get("d_model") + 0; heads = get("heads") + 0; kv = get("kv_heads"); ffn = get("ffn_dim") + 0; v = get("vocab"); s = get("seq_len") + 0
-  layers = get("layers") + 0; gpus = get("gpus") + 0; per_node = get("gpus_per_node"); mb = get("micro_batch_per_gpu") + 0
-  if (v == "") v = 256
-  if (kv == "") kv = heads
-  if (per_node == "" || per_node + 0 > gpus) per_node = gpus < 8 ? gpus : 8
-  per_node += 0 # as text "64" is less than "8"
+  d = number("d_model"); heads = number("heads"); kv = number("kv_heads"); ffn = number("ffn_dim"); s = number("seq_len")
+  layers = number("layers"); gpus = number("gpus"); per_node = number("gpus_per_node"); mb = number("micro_batch_per_gpu")
+  v = number("vocab"); if (v !~ /^[0-9]/) v = vocabulary_of(words("model_family") " " get("notes"))
+  if (kv !~ /^[0-9]/) kv = heads
+  if (per_node !~ /^[0-9]/ || per_node + 0 > gpus) per_node = gpus < 8 ? gpus : 8
   if (gpus % per_node) return "gpus " gpus " are no whole nodes of " per_node
   if (heads % kv) return "heads " heads " are no multiple of kv_heads " kv
-  accumulation = get("grad_accum")
-  if (accumulation == "") accumulation = get("global_batch_tokens") > 0 ? get("global_batch_tokens") / (gpus * mb * s) : 1
+  accumulation = number("grad_accum")
+  if (accumulation !~ /^[0-9]/) accumulation = number("global_batch_tokens") > 0 ? number("global_batch_tokens") / (gpus * mb * s) : 1
   if (accumulation < 1 || accumulation != int(accumulation)) return "global_batch_tokens " get("global_batch_tokens") " is no multiple of gpus x micro-batch x seq_len"
   return ""
 }
 
-function write_run(id,    gpt, biased, tied, path, cluster, network, link) {
+function write_run(id,    family, published, gpt, biased, tied, path, cluster, network, link) {
   cluster = cluster_of(get("gpu"), get("gpu_mem_gib"), get("source"))
-  gpt = get("model_family") ~ /MPT|GPT|gpt|OPT/; biased = get("model_family") ~ /Qwen2/
-  tied = is_tied(get("params"), gpt, biased)
+  family = words("model_family"); published = parameters_of(get("params"))
+  gpt = family ~ /mpt|gpt|pythia|bloom|falcon|(^|[^a-z])opt([^a-z]|$)/; biased = family ~ /qwen ?(1|2)/
+  head = gpt ? d / heads : head_of(published, biased)
+  tied = is_tied(published, gpt, biased)
   path = out "/" id ".fsdp"
   printf "%s", (gpt ? gpt_model(tied) : llama_model(tied, biased)) > path
-  printf "train { optimizer %s { lr 1e-4 }  batch %d  precision %s }\n", optimizer_of(get("notes")), gpus * mb * accumulation, precision_of(get("precision")) > path
+  printf "train { optimizer %s { lr 1e-4 }  batch %d  precision %s }\n", optimizer_of(get("notes")), gpus * mb * accumulation, precision_of() > path
   network = network_of(get("inter_node_link"))
   link = gpus > per_node && network ? "  network { bandwidth " network "GB/s }\n" : ""
   printf "cluster {\n  use \"clusters/%s.fsdp\"\n  node { devices %d }\n  nodes %d\n%s}\n", cluster, per_node, gpus / per_node, link > path
@@ -289,9 +483,15 @@ function write_run(id,    gpt, biased, tied, path, cluster, network, link) {
 
 BEGIN {
   listed["llmf-h100-003"] = listed["llmf-a100-80-003"] = "75.6 of 79.1 GiB: allocator retries"
+  listed["mexp-a100-01"] = "78.9 of 79.1 GiB: allocator retries"
   listed["llmf-a100-80-043"] = listed["llmf-a100-80-044"] = "slower than its 2048-token neighbour"
   listed["llmf-a100-40-041"] = "a fifth slower than on half and on twice as many GPUs"
   listed["llmf-h100-050"] = "dips between its neighbours"
+  # When threads of a repository were opened: the first number of a month, and the month.
+  threads["torchtitan"] = "1 2024-02 165 2024-03 355 2024-05 432 2024-06 481 2024-07 533 2024-08 624 2024-10 800 2025-01 929 2025-03 1033 2025-04 " \
+    "1361 2025-07 1690 2025-09 2461 2026-02 4514 2026-09"
+  threads["thunder"] = "1 2024-03 474 2024-05 940 2024-08 1156 2024-09 1261 2024-10 1506 2024-12 1968 2025-04"
+  threads["torchtune"] = "1 2023-12 524 2024-03 785 2024-04 987 2024-05 1390 2024-08 1517 2024-09 2003 2024-11 2402 2025-02 2546 2025-04"
 }
 NR == 1 { sub(/^\357\273\277/, "") } # a byte order mark
 { sub(/\r$/, "") }
@@ -317,7 +517,7 @@ NR == 1 {
     if (id ~ /^llmf-a100/) group[id] = group[id] "-" part[3]
     reason[id] = suspect_reason(id, get("source"), get("notes"))
     tokens[id] = gpus * mb * accumulation * s; devices[id] = gpus; samples[id] = gpus * mb * accumulation
-    single[id] = gpus == 1 && get("compile") !~ /^yes|C\+\+/ # a wider target
+    single[id] = gpus == 1 && !is_compiled() && !is_native() # a wider target
   }
   metrics[id] = metrics[id] ";" get("metric") "=" get("value")
 }
