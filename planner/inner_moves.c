@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { MOVE_BUDGET = 2500000, MOST_MOVES = 400, LONG_PROGRAM = 2000 };
+enum { MOVE_BUDGET = 2500000, MOST_MOVES = 400, LONG_PROGRAM = 2000, SWAPPED_PROGRAM = 4000, SWAP_ROUNDS = 2 };
 
 typedef struct Mover {
   Inner *in;
@@ -140,6 +140,37 @@ static bool exchange_classes(Mover *m, const Classes *classes) {
   return improved;
 }
 
+/* Runs again what a class is away for, and sends as many bytes of another instead: where host memory or its link are full, neither
+ * move improves by itself. */
+static void swap_away(Mover *m, const Class *from, const Class *to) {
+  const uint64_t bytes = to->items[0]->bytes;
+  for (int back = 0; back < 2 && bytes && !is_done(m); back++) {
+    inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
+    uint64_t freed = from->items[0]->bytes * move_run(&m->trial, from, (Way){ITEM_AWAY, ITEM_AGAIN}, back, from->count);
+    if (!freed || !move_run(&m->trial, to, (Way){ITEM_AGAIN, ITEM_AWAY}, back, (uint32_t)(freed / bytes))) continue;
+    (void)try_move(m);
+  }
+}
+
+static void swap_classes(Mover *m, const Classes *classes) {
+  for (uint32_t i = 0; i < classes->count; i++)
+    for (uint32_t j = 0; j < classes->count && !is_done(m); j++)
+      if (i != j) swap_away(m, &classes->data[i], &classes->data[j]);
+}
+
+/* As long as a swap improves: it makes room for moves. */
+static void swap_and_move(Mover *m, const Classes *classes) {
+  const Inner *in = m->in;
+  if (!in->movable || in->search->brief || in->program->ops.count > SWAPPED_PROGRAM) return;
+  for (int round = 0; round < SWAP_ROUNDS; round++) {
+    const uint64_t before = in->pool[0].ns;
+    m->left = MOST_MOVES;
+    swap_classes(m, classes);
+    if (in->pool[0].ns == before) return;
+    move_classes(m, classes);
+  }
+}
+
 uint32_t inner_settings(const Inner *in) {
   uint32_t total = 1;
   for (uint32_t i = 0; i < in->items.count; i++) {
@@ -215,6 +246,7 @@ void inner_improve(Inner *in) {
   if (m.left > MOST_MOVES) m.left = MOST_MOVES;
   const Classes classes = list_classes(in);
   move_classes(&m, &classes);
+  swap_and_move(&m, &classes);
   m.left = in->program->ops.count > LONG_PROGRAM ? 0 : MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 4;
   while (exchange_classes(&m, &classes)) continue;
   m.left = inner_is_small(in) ? 3 * (int64_t)count * count : 0;
