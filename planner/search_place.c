@@ -33,8 +33,8 @@ void search_unpace(Search *s, Arena *arena, Found *found) {
   found->sim = paced;
 }
 
-/* Addresses and events anew, for this goal. Whether that is faster, or as fast in less memory, within `most` bytes; if not, nothing has
- * changed. */
+/* Addresses and events anew, for this goal. Whether that is faster, or as fast in less memory, within `most` bytes; if not, addresses are
+ * as before, and events are to be inserted again. */
 static bool place_again(Search *s, Arena *arena, Found *found, uint64_t goal, uint64_t most) {
   Plan *plan = found->plan;
   const uint64_t before = plan->arena_bytes, step_ns = found->sim.step_ns;
@@ -52,7 +52,6 @@ static bool place_again(Search *s, Arena *arena, Found *found, uint64_t goal, ui
   }
   for (uint32_t b = 0; b < plan->bufs.count; b++) plan->bufs.data[b].offset = offsets[b];
   plan->arena_bytes = before;
-  events_insert(arena, plan, s->specs, found->paced);
   return false;
 }
 
@@ -62,6 +61,7 @@ void search_compact(Search *s, Arena *arena, Found *found) {
   if (spare < arena_bytes / (found->plan->instrs.count > PACED_INSTRS ? WORTH_COMPACTING_LONG : WORTH_COMPACTING)) return;
   for (uint64_t i = 0; i < COMPACTINGS; i++)
     if (place_again(s, arena, found, live + i * spare / COMPACTINGS, arena_bytes - 1)) return;
+  events_insert(arena, found->plan, s->specs, found->paced);
 }
 
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {
@@ -88,8 +88,10 @@ void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *deci
 static void aim_lower(Search *s, Arena *arena, const Inner *in, Found *found) {
   const uint64_t step = search_grid_step(s->budget, AIMS_AN_OCTAVE), live = found->plan->max_live_bytes;
   uint64_t goal = s->budget - s->budget % step;
+  bool good = true;
   for (int i = 0; i < AIMS && goal >= live && search_is_stuck(found, &in->bound); i++, goal -= step)
-    (void)place_again(s, arena, found, goal, s->budget);
+    good = place_again(s, arena, found, goal, s->budget);
+  if (!good) events_insert(arena, found->plan, s->specs, found->paced);
 }
 
 static bool is_worth_aiming(const Found *next, const Found *best) {
