@@ -359,7 +359,7 @@ static bool passes_with_another(Arena *arena, Plan *plan, uint32_t i) {
 static void every_transfer_is_needed(void **state) {
   (void)state;
   uint32_t transfers = 0, away = 0;
-  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+  for (uint64_t seed = 0; seed < MODELS / 2; seed++) {
     Case c;
     open_case(&c, seed);
     PlannerOptions options = {0};
