@@ -117,17 +117,30 @@ static void move_classes(Mover *m, const Classes *classes) {
       while (move_class(m, &classes->data[i], run)) continue;
 }
 
-/* Gives up what one class is kept for, up to `count` of its items, and keeps as many bytes of another. */
-static bool exchange(Mover *m, const Class *from, const Class *to, uint32_t count) {
-  static const Way give_up[] = {{ITEM_KEPT, ITEM_AGAIN}, {ITEM_KEPT, ITEM_AWAY}}, keep = {ITEM_AGAIN, ITEM_KEPT};
-  uint64_t bytes = to->items[0]->bytes;
+/* What some items of one class give up, and as many bytes of another take: what is kept may need somewhat more and comes from the other
+ * end; what goes to host memory may not, where that is full. */
+typedef struct Exchange {
+  Way give, take;
+} Exchange;
+
+static const Exchange keeps[] = {{{ITEM_KEPT, ITEM_AGAIN}, {ITEM_AGAIN, ITEM_KEPT}}, {{ITEM_KEPT, ITEM_AWAY}, {ITEM_AGAIN, ITEM_KEPT}}};
+/* Where host memory or its link are full, neither of these improves by itself. */
+static const Exchange swap = {{ITEM_AWAY, ITEM_AGAIN}, {ITEM_AGAIN, ITEM_AWAY}};
+
+/* Of up to `count` items of `from`. */
+static bool exchange(Mover *m, const Class *from, const Class *to, const Exchange *of, bool back, uint32_t count) {
+  const uint64_t bytes = to->items[0]->bytes;
+  const bool more = of->take.to == ITEM_KEPT;
+  if (!bytes || is_done(m)) return false;
+  inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
+  uint64_t freed = from->items[0]->bytes * move_run(&m->trial, from, of->give, back, count);
+  uint64_t taken = (more ? freed + bytes - 1 : freed) / bytes;
+  return freed && move_run(&m->trial, to, of->take, back != more, (uint32_t)taken) && try_move(m);
+}
+
+static bool keep_others(Mover *m, const Class *from, const Class *to, uint32_t count) {
   bool improved = false;
-  for (int k = 0; k < (m->in->movable ? 4 : 2) && bytes && !is_done(m); k++) {
-    inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
-    uint64_t freed = from->items[0]->bytes * move_run(&m->trial, from, give_up[k / 2], k & 1, count);
-    if (!freed || !move_run(&m->trial, to, keep, !(k & 1), (uint32_t)((freed + bytes - 1) / bytes))) continue;
-    improved |= try_move(m);
-  }
+  for (int k = 0; k < (m->in->movable ? 4 : 2); k++) improved |= exchange(m, from, to, &keeps[k / 2], k & 1, count);
   return improved;
 }
 
@@ -136,26 +149,17 @@ static bool exchange_classes(Mover *m, const Classes *classes) {
   for (uint32_t i = 0; i < classes->count; i++)
     for (uint32_t j = 0; j < classes->count; j++)
       for (uint32_t run = classes->data[i].count; run >= 1 && i != j && !is_done(m); run /= 2)
-        improved |= exchange(m, &classes->data[i], &classes->data[j], run);
+        improved |= keep_others(m, &classes->data[i], &classes->data[j], run);
   return improved;
 }
 
-/* Runs again what a class is away for, and sends as many bytes of another instead: where host memory or its link are full, neither
- * move improves by itself. */
-static void swap_away(Mover *m, const Class *from, const Class *to) {
-  const uint64_t bytes = to->items[0]->bytes;
-  for (int back = 0; back < 2 && bytes && !is_done(m); back++) {
-    inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
-    uint64_t freed = from->items[0]->bytes * move_run(&m->trial, from, (Way){ITEM_AWAY, ITEM_AGAIN}, back, from->count);
-    if (!freed || !move_run(&m->trial, to, (Way){ITEM_AGAIN, ITEM_AWAY}, back, (uint32_t)(freed / bytes))) continue;
-    (void)try_move(m);
-  }
-}
-
-static void swap_classes(Mover *m, const Classes *classes) {
+static bool swap_classes(Mover *m, const Classes *classes) {
+  bool improved = false;
   for (uint32_t i = 0; i < classes->count; i++)
     for (uint32_t j = 0; j < classes->count && !is_done(m); j++)
-      if (i != j) swap_away(m, &classes->data[i], &classes->data[j]);
+      for (int back = 0; back < 2 && i != j; back++)
+        improved |= exchange(m, &classes->data[i], &classes->data[j], &swap, back, classes->data[i].count);
+  return improved;
 }
 
 /* As long as a swap improves: it makes room for moves. */
@@ -163,10 +167,8 @@ static void swap_and_move(Mover *m, const Classes *classes) {
   const Inner *in = m->in;
   if (!in->movable || in->search->brief || in->program->ops.count > SWAPPED_PROGRAM) return;
   for (int round = 0; round < SWAP_ROUNDS; round++) {
-    const uint64_t before = in->pool[0].ns;
     m->left = MOST_MOVES;
-    swap_classes(m, classes);
-    if (in->pool[0].ns == before) return;
+    if (!swap_classes(m, classes)) return;
     move_classes(m, classes);
   }
 }

@@ -3,7 +3,8 @@
 #include "planner/inner.h"
 #include "planner/search_anchors.h"
 
-enum { SHORT_PLAN = 2000 };
+/* Instructions from which on looking once more takes long; up to which it takes hardly any time. */
+enum { LONG_PLAN = 4000, SHORT_PLAN = 2000 };
 
 /* This far from the bound a plan is stuck: moves found nothing better, which need not mean that there is nothing. This far it is worth
  * more time, however long that takes. */
@@ -80,32 +81,33 @@ static uint64_t lesser_budget(uint64_t budget, uint64_t i, uint64_t to_the_octav
   return below - below % step - i * step;
 }
 
-/* A thorough search looks there anyway. */
-static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
+/* As if there were less memory. candidates: all that leave hope; NULL: the units as found, which may not be among theirs. */
+static bool try_less(Search *s, uint64_t less, Candidates *candidates, Found *found) {
   const uint64_t budget = s->budget;
-  bool good = true;
-  for (uint32_t i = 0; i < LESSER_BUDGETS && good && !s->thorough && search_is_stuck(found, &candidates->data[0].bound); i++) {
-    if (i && found->plan->instrs.count >= LONG_PLAN) break;
-    s->budget = lesser_budget(budget, i, STEPS_AN_OCTAVE);
-    good = candidates_try(s, candidates, found);
-  }
+  const bool brief = s->brief;
+  s->budget = less;
+  s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
+  bool good = candidates ? candidates_try(s, candidates, found) : search_as(s, &found->outer, found->grouping, found);
   s->budget = budget;
+  s->brief = brief;
   return good;
 }
 
-/* With units of the size found, which may not be among those that lesser budgets were tried with. */
-static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
-  const uint64_t budget = s->budget;
-  bool good = true;
-  s->brief = true;
-  for (uint64_t i = 0; i < LESSER_AS_FOUND && good && !s->thorough && search_is_stuck(found, bound); i++) {
-    if (found->plan->instrs.count >= SHORT_PLAN) break;
-    s->budget = lesser_budget(budget, i, FINER_STEPS);
-    good = search_as(s, &found->outer, found->grouping, found);
+/* A thorough search looks there anyway. */
+static bool is_worth_less(const Search *s, const Found *found, const Bound *bound) { return !s->thorough && search_is_stuck(found, bound); }
+
+static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
+  for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->data[0].bound); i++) {
+    if (i && found->plan->instrs.count >= LONG_PLAN) break;
+    if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), candidates, found)) return false;
   }
-  s->budget = budget;
-  s->brief = false;
-  return good;
+  return true;
+}
+
+static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
+  for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && found->plan->instrs.count < SHORT_PLAN; i++)
+    if (!try_less(s, lesser_budget(s->budget, i, FINER_STEPS), NULL, found)) return false;
+  return true;
 }
 
 static bool is_worth_other_moves(const Found *found, const Bound *bound) {
@@ -115,8 +117,8 @@ static bool is_worth_other_moves(const Found *found, const Bound *bound) {
 /* Moves stop where nothing they try improves: less memory, or moving the classes of items in the other order, may lead elsewhere, to
  * what is faster still. */
 static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
-  s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
   bool good = try_lesser_budgets(s, candidates, found);
+  s->brief = true;
   s->reversed = good && is_worth_other_moves(found, &candidates->data[0].bound);
   if (s->reversed) good = candidates_try(s, candidates, found);
   s->reversed = false;

@@ -17,9 +17,6 @@ typedef struct Candidates {
   uint32_t count;
 } Candidates;
 
-/* Instructions from which on looking once more takes long. */
-enum { LONG_PLAN = 4000 };
-
 /* All that the settings leave open, for micro[0..count). In search->arena. */
 Candidates candidates_list(Search *search, const int64_t *micro, uint32_t count);
 /* Bounds anew, best first. Where there is no choice, the bound is found with the plan. False after diagnostics. */
