@@ -24,8 +24,7 @@ bool inner_judge(const Inner *in, Trial *trial) {
   d.slots = trial->slots;
   d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
   memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
-  schedule_build(&schedule, scratch, in->skeleton, &d);
-  bool fits = schedule.max_live <= (int64_t)in->room && schedule.host_bytes <= in->host_room;
+  bool fits = schedule_within(&schedule, scratch, in->skeleton, &d, in->room, in->host_room);
   trial->ns = fits ? schedule.step_ns : UINT64_MAX;
   trial->live = schedule.max_live;
   arena_reset(scratch);

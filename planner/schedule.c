@@ -48,6 +48,14 @@ static void order_reductions(Arena *arena, Skeleton *skeleton) {
   arena_free(scratch);
 }
 
+/* What takes all of compute from it lets nothing end beside it. */
+static const uint64_t *slow_down(Arena *arena, const uint64_t *op_ns, uint32_t count, double contention) {
+  if (contention <= 0) return op_ns;
+  uint64_t *slowed = ARENA_ARRAY(arena, uint64_t, count);
+  for (uint32_t i = 0; i < count; i++) slowed[i] = contention < 1 ? (uint64_t)((double)op_ns[i] / (1 - contention)) : UINT64_MAX / 2;
+  return slowed;
+}
+
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  StepFigures step, const Decisions *outer, const Device *device) {
   const Flow *flow = &program->flow;
@@ -77,6 +85,7 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
     }
   }
   skeleton->first[program->ops.count] = count;
+  skeleton->slowed_ns = slow_down(arena, skeleton->op_ns, program->ops.count, outer->overlap.contention);
   order_reductions(arena, skeleton);
   skeleton->ends_ns = schedule_ends(arena, skeleton);
   return skeleton;
@@ -165,17 +174,20 @@ static void add_values(Builder *b, int64_t *delta) {
   }
 }
 
-/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. */
 static void list_reductions(Builder *b) {
-  Schedule *schedule = b->schedule;
-  uint32_t behind = b->decisions->issue.behind;
   for (uint32_t r = 0; r < b->skeleton->reduced_count; r++) {
     int32_t u = (int32_t)b->skeleton->reduced[r];
     const UnitOps *ops = &b->skeleton->ops[u];
-    schedule->reductions[schedule->reduction_count++] =
-        (Reduction){u, b->step_of[ops->first_gradient], b->step_of[ops->last_gradient], schedule->step_count - 1};
+    int32_t after = b->step_of[ops->last_gradient];
+    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, b->step_of[ops->first_gradient], after, after};
   }
-  for (uint32_t r = 0; r + behind < schedule->reduction_count; r++) schedule->reductions[r].release = schedule->reductions[r + behind].after;
+}
+
+/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. */
+static void hold_behind(Builder *b) {
+  Reduction *reductions = b->schedule->reductions;
+  uint32_t count = b->schedule->reduction_count, behind = b->decisions->issue.behind;
+  for (uint32_t r = 0; r < count; r++) reductions[r].release = r + behind < count ? reductions[r + behind].after : b->schedule->step_count - 1;
 }
 
 /* --- gathers --------------------------------------------------------------------------------------------------------------------- */
@@ -387,7 +399,8 @@ static bool staggers(const Decisions *d) {
 
 static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
 
-static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
+/* Gathers as late as they may be, and what lives then. */
+static void issue_last(Builder *b, const Passes *passes) {
   const Decisions *d = b->decisions;
   list_uses(b, passes);
   for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) {
@@ -398,11 +411,15 @@ static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
   if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b, passes);
   for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) b->schedule->uses[i].issue = d->slots[i];
   find_live(b);
+}
+
+static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
+  issue_last(b, passes);
   if (b->timed) {
     trips_hold(b);
     hold_gradients(b);
   }
-  if (issues_early(d) || staggers(d)) issue_early(b);
+  if (issues_early(b->decisions) || staggers(b->decisions)) issue_early(b);
   return simulate_main(b);
 }
 
@@ -442,25 +459,53 @@ static void total_times(Builder *b, uint64_t main_ns) {
   }
 }
 
+static void list_work(Builder *b) {
+  list_steps(b);
+  find_copies(b);
+  list_reductions(b);
+  trips_list(b);
+}
+
+static int64_t most_live(const Builder *b) {
+  int64_t most = (int64_t)b->skeleton->update_bytes;
+  for (int32_t s = 0; s < b->schedule->step_count; s++)
+    if (b->schedule->live[s] > most) most = b->schedule->live[s];
+  return most;
+}
+
+static void time_work(Builder *b, const Passes *passes) {
+  Schedule *schedule = b->schedule;
+  hold_behind(b);
+  trips_hold_first(b);
+  uint64_t ns = issue_and_simulate(b, passes);
+  trips_time(b);
+  b->timed = true;
+  bound_holds(b);
+  if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(b, passes);
+  if (issues_early(b->decisions) && b->decisions->issue.late) {
+    issue_late(schedule, b->skeleton->figures, b->start, safe_share(&b->decisions->overlap));
+    ns = simulate_main(b);
+  }
+  total_times(b, ns);
+  schedule->max_live = most_live(b);
+}
+
 void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions) {
   Builder b;
   open_builder(&b, schedule, arena, skeleton, decisions);
-  list_steps(&b);
-  find_copies(&b);
-  list_reductions(&b);
-  trips_list(&b);
+  list_work(&b);
   const Passes passes = find_passes(&b);
-  uint64_t ns = issue_and_simulate(&b, &passes);
-  trips_time(&b);
-  b.timed = true;
-  bound_holds(&b);
-  if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(&b, &passes);
-  if (issues_early(decisions) && decisions->issue.late) {
-    issue_late(schedule, skeleton->figures, b.start, safe_share(&decisions->overlap));
-    ns = simulate_main(&b);
-  }
-  total_times(&b, ns);
-  for (int32_t s = 0; s < schedule->step_count; s++)
-    if (schedule->live[s] > schedule->max_live) schedule->max_live = schedule->live[s];
-  if ((int64_t)skeleton->update_bytes > schedule->max_live) schedule->max_live = (int64_t)skeleton->update_bytes;
+  time_work(&b, &passes);
+}
+
+bool schedule_within(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions, uint64_t room, uint64_t host_room) {
+  Builder b;
+  open_builder(&b, schedule, arena, skeleton, decisions);
+  list_work(&b);
+  if (schedule->host_bytes > host_room) return false;
+  const Passes passes = find_passes(&b);
+  issue_last(&b, &passes); /* nothing is held for longer than it must be yet */
+  if (most_live(&b) > (int64_t)room) return false;
+  time_work(&b, &passes);
+  return schedule->max_live <= (int64_t)room;
 }

@@ -96,6 +96,7 @@ typedef struct Skeleton {
   const UnitFigures *figures;
   StepFigures step;
   const uint64_t *op_ns; /* by op, as gradients are written under these outer choices */
+  const uint64_t *slowed_ns; /* likewise, all of it beside communication */
   bool shared_queue; /* gathers and reductions serialise */
   bool copies_beside; /* fetches and stores run beside compute; else they take its time */
   uint64_t update_bytes; /* images that the update has on the device at once */
@@ -108,11 +109,13 @@ typedef struct Skeleton {
 
 /* Beside a unit's unreduced gradient, while that is reduced. */
 uint64_t schedule_reduced_bytes(const Decisions *decisions, const UnitFigures *figures);
-/* outer: ranks, shard, replicas, accumulation, offload, gather_once and reduce_once are set. */
+/* outer: ranks, shard, replicas, accumulation, offload, gather_once, reduce_once and overlap are set. */
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  StepFigures step, const Decisions *outer, const Device *device);
 /* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are
  * issued as early as decisions->room bytes of live buffers allow. Deterministic: emission repeats it. */
 void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions);
+/* Likewise, where it fits so many bytes. What needs more than that anyway is not timed: returns false then. */
+bool schedule_within(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions, uint64_t room, uint64_t host_room);
 
 #endif

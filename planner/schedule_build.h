@@ -59,8 +59,10 @@ typedef struct Travel {
   uint32_t next_store, gone, next_fetch, next_return, next_release;
 } Travel;
 
-/* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
+/* Each is held for no longer than it must be. */
 void trips_list(Builder *b);
+/* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
+void trips_hold_first(Builder *b);
 /* By the times of the last simulation: when device buffers are wanted; until trips_hold each is held for no longer than it must be. */
 void trips_time(Builder *b);
 /* Holds them longer where there is room: elsewhere compute waits for copies. */

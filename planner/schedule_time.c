@@ -12,8 +12,8 @@ typedef struct Busy {
 typedef struct Clocks {
   uint64_t compute, in, out;
   Busy gather, reduce;
-  uint64_t change; /* until then compute runs at `rate`; 0: look again */
-  double rate;
+  uint64_t change; /* until then compute is slowed, or is not; 0: look again */
+  bool slowed;
   uint64_t exposed;
 } Clocks;
 
@@ -37,8 +37,8 @@ static uint64_t next_change(const Busy *busy, uint64_t now) {
   return now < busy->from ? busy->from : now < busy->until ? busy->until : UINT64_MAX;
 }
 
-static void look_ahead(Clocks *c, uint64_t now, double contention) {
-  c->rate = is_busy(&c->gather, now) || is_busy(&c->reduce, now) ? 1 - contention : 1;
+static void look_ahead(Clocks *c, uint64_t now) {
+  c->slowed = is_busy(&c->gather, now) || is_busy(&c->reduce, now);
   c->change = sooner(next_change(&c->gather, now), next_change(&c->reduce, now));
 }
 
@@ -48,12 +48,18 @@ static uint64_t beside(Clocks *c, uint64_t work, double contention) {
   double left = (double)work;
   if (contention <= 0 || work == 0) return work;
   for (;;) {
-    if (now >= c->change) look_ahead(c, now, contention);
-    double done = (double)(c->change - now) * c->rate;
-    if (done >= left) return now - c->compute + (uint64_t)(left / c->rate);
+    if (now >= c->change) look_ahead(c, now);
+    double rate = c->slowed ? 1 - contention : 1, done = (double)(c->change - now) * rate;
+    if (done >= left) return now - c->compute + (uint64_t)(left / rate);
     left -= done;
     now = c->change;
   }
+}
+
+/* Likewise; most operators end well before anything changes, and what they take then is known. */
+static uint64_t compute_beside(Clocks *c, const Skeleton *skeleton, int32_t op, double contention) {
+  const uint64_t ns = c->slowed ? skeleton->slowed_ns[op] : skeleton->op_ns[op];
+  return c->compute + ns + 1 < c->change ? ns : beside(c, skeleton->op_ns[op], contention);
 }
 
 static void wait_for(Clocks *c, uint64_t until) {
@@ -201,7 +207,7 @@ uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
     for EACH_UNIT(b->skeleton, op, at) wait_for(c, run.ready[b->skeleton->touched[at]]);
     b->start[s] = c->compute;
     if (run.ends <= c->compute) note_ends(&run, s);
-    c->compute += beside(c, b->skeleton->op_ns[op], contention);
+    c->compute += compute_beside(c, b->skeleton, op, contention);
     if (due) after_step(&run, s);
   }
   note_rest(&run);

@@ -36,13 +36,19 @@ void trips_list(Builder *b) {
   b->wanted = ARENA_ARRAY(schedule->arena, int32_t, count);
   for (int32_t i = 0; i < b->program->turn; i++) {
     if (!away[i] || b->flow->moved[i] < 0) continue;
-    schedule->trips[schedule->trip_count++] = (Trip){i, b->flow->moved[i], b->step_of[i], turn_step(b), PLAN_NONE, PLAN_NONE};
+    schedule->trips[schedule->trip_count++] = (Trip){i, b->flow->moved[i], b->step_of[i], b->step_of[i], PLAN_NONE, PLAN_NONE};
     b->trip_of[b->flow->moved[i]] = (int32_t)schedule->trip_count;
     schedule->host_bytes += b->flow->value_bytes[b->flow->moved[i]];
   }
   find_returns(b);
-  for (uint32_t t = 0; t + 1 < count; t++) schedule->trips[t].release = schedule->trips[t + 1].after;
-  for (uint32_t k = 0; k < count; k++)
+  for (uint32_t t = 0; t < count; t++) schedule->trips[t].issue = schedule->trips[t].first;
+}
+
+void trips_hold_first(Builder *b) {
+  Schedule *schedule = b->schedule;
+  for (uint32_t t = 0; t < schedule->trip_count; t++)
+    schedule->trips[t].release = t + 1 < schedule->trip_count ? schedule->trips[t + 1].after : turn_step(b);
+  for (uint32_t k = 0; k < schedule->trip_count; k++)
     schedule->trips[schedule->returns[k]].issue = k < 2 ? turn_step(b) : schedule->trips[schedule->returns[k - 2]].first;
 }
 
