@@ -62,6 +62,8 @@ static inline bool decisions_holds_gradients(const Decisions *d) {
 /* units.c: requires a program (for execution order). NULL with diagnostics when a pattern matches nothing. */
 const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program, const PlanSettings *settings,
                             WrapKind wrap, uint64_t wrap_numel);
+/* The same parameters in the same units, whatever their names. Both are of one graph. */
+bool units_equal(const UnitSet *a, const UnitSet *b, const Graph *graph);
 void units_print(Text *out, const Program *program, const UnitSet *units);
 
 /* What is settled about an operator's results before the search. */

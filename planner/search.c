@@ -27,11 +27,6 @@ bool search_is_far(const Found *found, const Bound *bound) { return exceeds(foun
 
 /* --- units of other sizes ---------------------------------------------------------------------------------------------------------- */
 
-static bool same_outer(const Outer *a, const Outer *b) {
-  return a->micro_batch == b->micro_batch && a->shard == b->shard && a->gather_once == b->gather_once && a->reduce_once == b->reduce_once &&
-         a->offload == b->offload;
-}
-
 static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
   if (!search_is_stuck(found, bound) || found->plan->instrs.count >= LONG_PLAN) return false;
   return found->plan->instrs.count < SHORT_PLAN || search_is_far(found, bound);
@@ -53,7 +48,7 @@ static bool try_nearby_others(Search *s, const Candidates *candidates, Found *fo
   for (uint32_t i = 0; i < candidates->count && is_worth_other_sizes(found, least); i++) {
     const Candidate *other = &candidates->data[i];
     if (!search_is_far(found, &other->bound)) break;
-    if (other->grouping.wrap == WRAP_AUTO || same_outer(&other->outer, &found->outer)) continue;
+    if (other->grouping.wrap == WRAP_AUTO || search_same_outer(&other->outer, &found->outer)) continue;
     if (!search_nearby(s, &other->outer, other->grouping, found, least)) return false;
   }
   return true;

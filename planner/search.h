@@ -31,6 +31,23 @@ typedef struct Grouped {
   const UnitSet *units;
 } Grouped;
 
+/* One outer choice. */
+typedef struct Outer {
+  int64_t micro_batch;
+  uint32_t shard; /* ranks a unit is spread over */
+  bool gather_once, reduce_once; /* Decisions */
+  uint32_t offload;
+} Outer;
+
+/* Units of an outer choice that have been searched for a budget, in one way: once more would find the same. */
+typedef struct Searched {
+  Outer outer;
+  const Program *program;
+  const UnitSet *units;
+  uint64_t budget;
+  bool brief, reversed;
+} Searched;
+
 typedef struct Search {
   Arena *arena;
   Arena *scratch; /* of one judgement */
@@ -46,6 +63,7 @@ typedef struct Search {
   uint64_t budget;
   VEC(Prepared) prepared; /* one a micro-batch tried */
   VEC(Grouped) grouped;
+  VEC(Searched) searched;
   bool brief;              /* PlannerOptions; also while a stuck plan is looked for elsewhere */
   bool thorough;           /* PlannerOptions */
   PlannerProgress *progress; /* PlannerOptions */
@@ -55,14 +73,6 @@ typedef struct Search {
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
 } Search;
-
-/* One outer choice. */
-typedef struct Outer {
-  int64_t micro_batch;
-  uint32_t shard; /* ranks a unit is spread over */
-  bool gather_once, reduce_once; /* Decisions */
-  uint32_t offload;
-} Outer;
 
 /* A complete set of decisions. */
 typedef struct Found {
@@ -99,6 +109,7 @@ bool search_outer(Search *search, const Outer *outer, Found *best, Tried *tried)
 bool search_as(Search *search, const Outer *outer, Grouping grouping, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
+bool search_same_outer(const Outer *a, const Outer *b);
 /* The bytes between budgets of a fixed grid, so many to the octave of `budget`; at least 1. */
 uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave);
 /* It fits, so far from the bound that it is worth looking elsewhere; however long that takes. */

@@ -50,6 +50,27 @@ static Groupings groupings_near(Search *s, const Outer *outer, Grouping grouping
   return out;
 }
 
+/* --- what has been searched ------------------------------------------------------------------------------------------------------ */
+
+bool search_same_outer(const Outer *a, const Outer *b) {
+  return a->micro_batch == b->micro_batch && a->shard == b->shard && a->gather_once == b->gather_once && a->reduce_once == b->reduce_once &&
+         a->offload == b->offload;
+}
+
+static bool is_searched(const Search *s, const Inner *in) {
+  for (uint32_t i = 0; i < s->searched.count; i++) {
+    const Searched *done = &s->searched.data[i];
+    if (done->budget == s->budget && done->brief == s->brief && done->reversed == s->reversed && done->program == in->program &&
+        search_same_outer(&done->outer, &in->outer) && units_equal(done->units, in->units, s->graph))
+      return true;
+  }
+  return false;
+}
+
+static void note_searched(Search *s, const Inner *in) {
+  vec_push(s->arena, &s->searched, ((Searched){in->outer, in->program, in->units, s->budget, s->brief, s->reversed}));
+}
+
 /* --- seeds, moves, plans ---------------------------------------------------------------------------------------------------------- */
 
 static int compare_bound(const void *a, const void *b) {
@@ -95,6 +116,13 @@ static void search_groups(Inner *in, uint32_t count) {
   }
 }
 
+/* Small models have the same units by several groupings. */
+static bool has_units(const Inner *in, uint32_t count, const Inner *next) {
+  for (uint32_t g = 0; g < count; g++)
+    if (units_equal(in[g].units, next->units, next->search->graph)) return true;
+  return false;
+}
+
 /* Opens the groupings that may hold a better plan than `best`, best bound first. False after diagnostics. */
 static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Groupings *of, const Found *best, Inner in[MAX_GROUPINGS],
                          uint32_t *hopeful) {
@@ -102,6 +130,8 @@ static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Grou
   for (uint32_t g = 0; g < of->count; g++) {
     Inner *next = &in[*hopeful];
     if (!inner_open(s, arena, outer, of->data[g], next)) return false;
+    if (s->reversed && inner_settings(next)) continue; /* all of them have been looked at, in whatever order */
+    if (is_searched(s, next) || has_units(in, *hopeful, next)) continue;
     if (inner_is_large(next)) inner_set_budget(next, search_first_budget(next));
     if (next->bound.ns < (best->plan ? best->sim.step_ns : UINT64_MAX)) ++*hopeful;
   }
@@ -119,7 +149,10 @@ static bool search_with(Search *s, const Outer *outer, const Groupings *grouping
     search_groups(in, hopeful);
     qsort(in, hopeful, sizeof *in, compare_best);
     tried->grouping = in[0].grouping;
-    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) search_place(s, &in[g], best);
+    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) {
+      search_place(s, &in[g], best);
+      note_searched(s, &in[g]);
+    }
   }
   arena_free(scratch);
   if (best->arena) arena_adopt(s->arena, best->arena);

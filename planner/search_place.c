@@ -17,6 +17,7 @@ enum { WORTH_COMPACTING = 100, WORTH_COMPACTING_LONG = 10, COMPACTINGS = 4 };
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts */
+static const double WORTH_AIMING = 1.01;  /* placed this close to the best, one of them is aimed lower as well */
 static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
 
 /* Large plans are placed once, and fast: their gathers start as early as they can. */
@@ -96,7 +97,7 @@ static void aim_lower(Search *s, Arena *arena, const Inner *in, Found *found) {
 
 static bool is_worth_aiming(const Found *next, const Found *best) {
   if (!next->fits || next->plan->instrs.count > AIMED_INSTRS) return false;
-  return !best->plan || (double)next->sim.step_ns < COMPARABLE * (double)best->sim.step_ns;
+  return !best->plan || (double)next->sim.step_ns < WORTH_AIMING * (double)best->sim.step_ns;
 }
 
 /* Emits, places and simulates, and keeps the plan if it is better than `best`. What came of it: */

@@ -174,6 +174,10 @@ const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program
   return split_frozen(arena, graph, set);
 }
 
+bool units_equal(const UnitSet *a, const UnitSet *b, const Graph *graph) {
+  return a->units.count == b->units.count && !memcmp(a->unit_of, b->unit_of, graph->params.count * sizeof *a->unit_of);
+}
+
 void units_print(Text *out, const Program *program, const UnitSet *units) {
   for (uint32_t u = 0; u < units->units.count; u++) {
     const Unit *unit = &units->units.data[u];
