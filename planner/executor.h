@@ -83,7 +83,7 @@ bool executor_is_fsdp2(ExecutorId id);
 double executor_host_rate(Generation generation);
 /* Of an optimizer that runs there, by local parameter: bytes that take as long in a fused one. */
 double executor_host_update_bytes(UpdateKind kind, double state);
-LossHabit executor_loss(LossKind kind, DType compute);
+LossHabit executor_loss(LossKind kind, bool eager, DType compute);
 /* state: bytes of a parameter, a gradient, a moment */
 double executor_update_bytes(UpdateKind kind, double state); /* moved by local parameter */
 double executor_update_held(UpdateKind kind, double state);  /* temporaries by local parameter */

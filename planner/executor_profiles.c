@@ -113,7 +113,7 @@ static const LayerHabit autocast_layers[LAYER_COUNT] = {
 
 /* --- loss and optimizer --------------------------------------------------------------------------------- */
 
-LossHabit executor_loss(LossKind kind, DType compute) {
+LossHabit executor_loss(LossKind kind, bool eager, DType compute) {
   bool f32 = compute == DTYPE_F32; /* nothing to cast, and twice as wide */
   switch (kind) {
   case LOSS_COMPILED:
@@ -121,6 +121,8 @@ LossHabit executor_loss(LossKind kind, DType compute) {
   case LOSS_UPCAST:
     return f32 ? (LossHabit){16, 12} : (LossHabit){10, 14}; /* compiled, the logits in f32 beside their gradient */
   case LOSS_CHUNKED:
+    /* Logits, every chunk's logarithms in f32, and gradients of the first chunk of eight [A]. */
+    if (eager) return f32 ? (LossHabit){20, 9} : (LossHabit){24, 7};
     return f32 ? (LossHabit){16, 8} : (LossHabit){10, 4}; /* logits and their gradient; a chunk's f32 comes and goes */
   case LOSS_NARROW:
     return f32 ? (LossHabit){20, 12} : (LossHabit){12, 6}; /* no copy in f32: logits, their logarithms and their gradient */
