@@ -191,7 +191,7 @@ double executor_host_update_bytes(UpdateKind kind, double state) {
 #define FOUNDRY                                                                                              \
   .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH1, TORCH, FSDP1, .expand_bytes = 4, .expands = true,  \
   .sum_first = 6, .sum_more = 6, .layers = eager_layers, .loss = LOSS_FUSED, .loss_extra = {26, 4},          \
-  .reduce_each = true, .update = UPDATE_UNFUSED
+  .reduce_each = true, .update = UPDATE_UNFUSED, .retry_ns = 0.027 /* [F] 29 ms a GiB */
 
 static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_NATIVE] = {.source = "cluster file; llmq's published step times stand for fused kernels",
@@ -253,7 +253,7 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                                  COMPILED,
                                  .update = UPDATE_FOREACH},
     [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", STOPS, FOUNDRY},
-    [EXECUTOR_FSDP1_FOUNDRY_2022] = {.source = "as pytorch-fsdp1-2023", FOUNDRY},
+    [EXECUTOR_FSDP1_FOUNDRY_2022] = {.source = "as pytorch-fsdp1-2023", .retry_room = 4096 * MiB /* [F] */, FOUNDRY},
     [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed",
                                  .gemm_share = GEMM_2023,
                                  .attention = ATTENTION_UNFUSED,
