@@ -14,6 +14,7 @@ static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                 "tokens_per_s_per_rank", p->tokens_per_s_per_rank, "exposed_ns", p->exposed_ns,
                 "active_bytes", p->active_bytes, "reserved_bytes", p->reserved_bytes, "states_bytes",
                 p->states_bytes, "saved_bytes", p->saved_bytes, "fits", p->fits);
+  json_object_set_new(object, "retried_ns", json_real(p->retried_ns));
   json_object_set_new(object, "host_bytes", json_real(p->host_bytes));
   json_object_set_new(object, "capacity_bytes", json_real(p->capacity_bytes));
   json_object_set_new(object, "budget_bytes", json_real(p->limit_bytes));
@@ -47,7 +48,10 @@ static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
   if (p->host_bytes > 0)
     printf("  host      %s of parameters, gradients and moments%s\n", text_bytes(a, (uint64_t)p->host_bytes),
            p->host_fits ? "" : ": more than host_memory");
-  if (p->fits && p->reserved_bytes > 0.95 * p->capacity_bytes)
+  if (p->retried_ns > 0)
+    printf("  warning: the device is full, and %s of the step are retries of its allocator\n",
+           text_time(a, p->retried_ns));
+  else if (p->fits && p->reserved_bytes > 0.95 * p->capacity_bytes)
     printf("  warning: above 95 %% of what can be reserved, retries of the allocator cost up to a quarter of "
            "the speed\n");
 }

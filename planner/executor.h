@@ -70,6 +70,8 @@ typedef struct ExecutorProfile {
   double update_ns;                /* fixed cost of the optimizer step */
   double network_contention;       /* compute lost for a second of a collective across the network; 0: the cluster's */
   double straggle;                 /* of a step, for each doubling of nodes: all wait for the slowest */
+  double retry_room; /* with less left, the allocator frees what it keeps and asks again, unit by unit */
+  double retry_ns;   /* by byte of the units of a micro-batch; 0: not predicted */
   double reserved_factor; /* of backward's transients that do not reuse forward's segments; 1: an arena */
   double workspace_bytes;
 } ExecutorProfile;
@@ -83,7 +85,7 @@ bool executor_is_fsdp2(ExecutorId id);
 double executor_host_rate(Generation generation);
 /* Of an optimizer that runs there, by local parameter: bytes that take as long in a fused one. */
 double executor_host_update_bytes(UpdateKind kind, double state);
-LossHabit executor_loss(LossKind kind, DType compute);
+LossHabit executor_loss(LossKind kind, bool eager, DType compute);
 /* state: bytes of a parameter, a gradient, a moment */
 double executor_update_bytes(UpdateKind kind, double state); /* moved by local parameter */
 double executor_update_held(UpdateKind kind, double state);  /* temporaries by local parameter */
@@ -111,6 +113,7 @@ typedef struct ExecutorPrediction {
   double head_ns, update_ns;           /* head: what follows the last block, both passes */
   double recompute_ns;                 /* of a step */
   double exposed_ns;                   /* of a step: compute waiting for communication */
+  double retried_ns;                   /* of a step: an allocator without room; only where its executor's are known */
   double active_bytes, reserved_bytes; /* peaks; without context and communicator buffers */
   const char *peak_at;                 /* of the active bytes */
   ExecutorBytes peak;                  /* active bytes there */

@@ -230,6 +230,18 @@ static double slack_bytes(const Model *m, const Sharding *s, const Peaks *peak) 
   return s->scatters && peak->forward.gradients <= 0 ? m->state * m->gradient_numel / s->shard : 0;
 }
 
+/* The phases share large segments only where these can be split, the logits'. When the rest does not find its place beside them, the
+ * allocator gives back what is free, which waits for the device, and asks for every unit again. */
+double retried_bytes(const Model *m, const Sharding *s) {
+  const Device *device = &m->cluster->device;
+  if (m->profile->retry_ns <= 0 || m->settings->executor.expandable_segments || !device->allocator_bytes || !s->gathers) return 0;
+  Peaks peak = peaks(m, s);
+  double needed = total(&peak.forward) - model_loss(m).held * m->logits + slack_bytes(m, s, &peak), numel = 0;
+  if (needed + m->profile->retry_room < (double)device->allocator_bytes) return 0;
+  for (uint32_t u = 0; u < s->unit_count; u++) numel += s->units[u].numel;
+  return m->gathered * numel;
+}
+
 void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) {
   Peaks peak = peaks(m, s);
   const Device *device = &m->cluster->device;

@@ -319,7 +319,7 @@ static double sum_gradients(const Model *m, const GraphOp *op) {
 
 LossHabit model_loss(const Model *m) {
   LossKind asked = m->settings->executor.loss;
-  LossHabit habit = executor_loss(asked ? asked : m->profile->loss, m->graph->recipe.compute);
+  LossHabit habit = executor_loss(asked ? asked : m->profile->loss, m->profile->loss == LOSS_EAGER, m->graph->recipe.compute);
   if (!asked)
     habit = (LossHabit){habit.moved + m->profile->loss_extra.moved, habit.held + m->profile->loss_extra.held};
   if (m->settings->executor.loss_chunks > 1) habit.held /= (double)m->settings->executor.loss_chunks;

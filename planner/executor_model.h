@@ -112,6 +112,7 @@ void sharding_open(Arena *arena, const Model *model, const ExecutorWorld *world,
 /* No step of this model takes less than its compute and, on a host, its optimizer. */
 double step_floor_ns(const Model *model, const Sharding *sharding);
 void predict_time(Arena *arena, const Model *model, const Sharding *sharding, ExecutorPrediction *out);
+double retried_bytes(const Model *model, const Sharding *sharding); /* a micro-batch: given back by the allocator and asked for again */
 void predict_memory(const Model *model, const Sharding *sharding, ExecutorPrediction *out);
 
 #endif

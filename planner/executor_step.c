@@ -359,7 +359,8 @@ void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPredi
   if (!s->reduce_each || s->world->ranks == 1)
     quiet += (accumulation - 1) * 1e9 * accumulate_bytes(m) * m->gradient_numel / m->rates.memory;
   out->update_ns = update_ns(m, s);
-  out->step_ns = straggled(m, s, with + quiet + out->update_ns);
+  out->retried_ns = accumulation * m->profile->retry_ns * retried_bytes(m, s);
+  out->step_ns = straggled(m, s, with + quiet + out->retried_ns + out->update_ns);
   out->exposed_ns = exposed;
   out->head_ns = head_part(m)->forward + head_part(m)->backward;
   double tokens = fmax((double)graph_sample_tokens(m->graph), 1); /* where there are none, samples */

@@ -121,7 +121,8 @@ function is_old(notes,    when) {
   return when && when < 2024 * 12 + 10
 }
 
-function trainer() { return get("source") " " get("notes") }
+# In lower case, since "TorchTitan" and "Meta Lingua" are names too.
+function trainer() { return tolower(get("source") " " get("notes")) }
 
 function is_titan() { return trainer() ~ /torchtitan/ }
 
@@ -131,10 +132,14 @@ function is_new_titan() { return is_titan() && month() >= 2025 * 12 + 4 }
 # Lightning's models: one product for q, k and v, the loss of logits as they are, every block resharded.
 function is_litgpt() { return trainer() ~ /litgpt|lit-gpt|lightning-thunder/ }
 
-function is_deepspeed() { return words("strategy") " " tolower(get("notes")) ~ /deepspeed/ }
+function is_deepspeed() { return words("strategy") " " trainer() ~ /deepspeed/ }
+
+function is_lingua() { return trainer() ~ /lingua/ }
+
+function is_kempner() { return trainer() ~ /kempnerforge/ }
 
 # Composer: LLM Foundry, and the tables that went before it.
-function is_composer() { return get("source") ~ /llm-foundry|mosaicml/ }
+function is_composer() { return trainer() ~ /llm[- ]?foundry|mosaicml/ }
 
 # Composer before 0.16.4 left parameters in f32 where MP was DEFAULT, and cast them under autocast.
 function is_early_composer() { return get("source") ~ /mosaicml\/examples/ && words("precision") ~ /amp/ }
@@ -165,10 +170,20 @@ function executor_of(    old) {
   return (is_compiled() ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") (is_old(get("notes")) ? "-2024" : "")
 }
 
+# DeepSpeed's: 3 of "zero3", "ZeRO stage 3", "zero_stage: 3", "stage 3" and "ZeRO++", which is built on it; 0 where none is named.
+function zero_stage(text) {
+  if (match(text, /(zero|stage)[-_ =:]*(stage)?[-_ =:]*[123]([^0-9]|$)/)) {
+    text = substr(text, RSTART, RLENGTH)
+    gsub(/[^0-9]/, "", text)
+    return text + 0
+  }
+  return text ~ /zero ?[+][+]/ ? 3 : 0
+}
+
 # "HSDP (shard 8, replicate 16)" says its width; without a number a group is a node. "" when nothing is recognised.
 function strategy_of(per_node,    text, width, kept) {
   text = words("strategy")
-  kept = text ~ /zero[-_ ]?(stage )?2|grad_op|reshard(_after_forward)?[ =:]*(false|no)|(no|without) reshard/
+  kept = zero_stage(text) == 2 || text ~ /grad_op|reshard(_after_forward)?[ =:]*(false|no)|(no|without) reshard/
   if (text ~ /hybrid|hsdp/) {
     width = match(text, /shard[ =:]*[0-9]+/) ? substr(text, RSTART, RLENGTH) : per_node
     gsub(/[^0-9]/, "", width)
@@ -176,9 +191,9 @@ function strategy_of(per_node,    text, width, kept) {
   }
   if (text ~ /no.?shard|ddp|distributeddataparallel|replicated|single|1 gpu/ || denied(text)) return "no_shard"
   if (text ~ /shard(ed)?[- ]weights/) return "full_shard"
-  if (text ~ /zero[- ]?(stage )?1/) return "shard_optim"
-  if (kept) return "shard_grad_op"
-  return text ~ /fsdp|full(y)?[-_ ]?shard|zero[- ]?(stage )?3/ ? "full_shard" : ""
+  if (zero_stage(text) == 1) return "shard_optim"
+  if (kept || (is_lingua() && text ~ /fsdp|shard|zero/)) return "shard_grad_op" # its full_shard keeps blocks too (build_fsdp_grouping_plan)
+  return text ~ /fsdp|full(y)?[-_ ]?shard/ || zero_stage(text) == 3 ? "full_shard" : ""
 }
 
 # The precision cell; "no fp32 master" says nothing of f32.
@@ -240,10 +255,14 @@ function checkpointing_of(act) {
   return act ~ /full|yes|true|on$|on[^a-z]|enabled|all|every|each|block|layer|checkpoint|recompute|^ac|^1$/ ? "full" : ""
 }
 
-# By FSDP2's CPUOffloadPolicy, or said to be of everything.
+# By FSDP2's CPUOffloadPolicy, or said to be of everything. DeepSpeed's optimizer on the CPU is ZeRO-Offload: it runs there, on gradients
+# that are moved to it.
 function offloads_states(    text) {
   text = words("offload")
-  return fsdp() == 2 && (text ~ /cpuoffloadpolicy/ || (text ~ /cpu|param|^(yes|true|full)/ && text !~ /activation|residual|offload-|^optimizer/))
+  if (text ~ /cpuoffloadpolicy/) return fsdp() == 2
+  if (denied(text) || text ~ /activation|residual|offload-|nvme/) return 0
+  if (is_deepspeed()) return strategy_of(1) ~ /full_shard|shard_grad_op/ && text ~ /cpu|host|optimizer|param/
+  return fsdp() == 2 && text ~ /cpu|param|^(yes|true|full)/ && text !~ /^optimizer/
 }
 
 function offloads_moments(    text) {
@@ -254,8 +273,19 @@ function offloads_moments(    text) {
 # The class of kernels that notes name, or "".
 function attention_of(notes) {
   if (notes ~ /[Ff]lash[- ]?[Aa]ttention-? ?3|FA3|cuDNN attention|attention (by|through|via) cuDNN/) return "cudnn"
-  if (get("source") ~ /KempnerForge/ || in_container(notes)) return "cudnn" # the former leaves the choice to PyTorch of 2026
+  if (is_kempner() || in_container(notes)) return "cudnn" # the former leaves the choice to PyTorch of 2026
   return is_early_composer() ? "flash1" : ""
+}
+
+# Whether gradients are reduced each micro-batch: those that are kept sharded have no room of their own to add up in, and no device holds
+# a sum of them all that is larger than its memory.
+function reduces_each(    memory, sum) {
+  if (words("strategy") ~ /sharded gradients/) return 1
+  if (strategy_of(1) !~ /full_shard|shard_grad_op|hybrid/) return 0
+  if (is_deepspeed()) return 1
+  memory = number("gpu_mem_gib") + 0; if (memory <= 0) memory = 80
+  sum = (precision_of() ~ /f32$/ ? 4 : 2) * parameters_of(words("params"))
+  return accumulation > 1 && sum > memory * 2 ^ 30
 }
 
 # Options of the executor block, from what the row says about precision, loss, optimizer and offload.
@@ -267,17 +297,16 @@ function executor_options(    text, notes, act) {
   else if (is_litgpt()) text = text " loss narrow"
   else if (is_titan() && !is_old(notes)) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
   else if (strategy_of(1) == "no_shard" && number("gpus") == 1 && is_compiled()) text = text " loss upcast"
-  else if (get("source") ~ /KempnerForge/) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
+  else if (is_kempner()) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
   if (checkpointing_of(act) == "operators") text = text " selective operators"
   if (attention_of(notes) != "") text = text " attention " attention_of(notes)
   if (match(notes, /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(notes, RSTART + 14, RLENGTH - 14)
   if (is_litgpt()) text = text " packed yes"
   if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
-  if (get("source") ~ /torchtune/ || is_litgpt() || is_new_titan() ||
+  if (trainer() ~ /torchtune/ || is_litgpt() || is_new_titan() ||
       notes ~ /[Ff]used ([Aa]dam|optimizer)|Adam[a-zA-Z ]*\(?,? ?fused/) text = text " update fused"
   if (notes ~ /optimizer[- _]in[- _](backward|bwd)/) text = text " update_in_backward yes"
-  # Gradients that are kept sharded have no room of their own to add up in.
-  if (get("strategy") ~ /sharded gradients/ || (is_deepspeed() && strategy_of(1) == "shard_grad_op")) text = text " reduce micro_batch"
+  if (reduces_each()) text = text " reduce micro_batch"
   return text offload_options(words("offload"), act)
 }
 
@@ -294,7 +323,7 @@ function offload_options(text, act,    moved) {
 
 # By itself or with the model.
 function compiles_loss() {
-  return is_compiled() && (is_new_titan() || trainer() ~ /lingua|loss (is )?compiled|compiled (loss|with its loss)/)
+  return is_compiled() && (is_new_titan() || is_lingua() || trainer() ~ /loss (is )?compiled|compiled (loss|with its loss)/)
 }
 
 function optimizer_of(notes) {
@@ -425,7 +454,7 @@ function units(tied,    text, wrap, apart) {
   wrap = words("wrap"); apart = wrap ~ /embed|wte/ && wrap ~ /output|head/
   if (fsdp() != 2) return ""
   # It tells fully_shard(model) to reshard as well (kempnerforge/distributed/parallel.py).
-  if (get("source") ~ /KempnerForge/) return "  reshard yes\n  unit root { wte norm " (tied ? "" : "head ") "reshard yes }\n"
+  if (is_kempner()) return "  reshard yes\n  unit root { wte norm " (tied ? "" : "head ") "reshard yes }\n"
   text = strategy_of(1) == "full_shard" && (is_litgpt() || is_new_titan() || apart) ? "  reshard yes\n" : ""
   if (tied) return text
   if (is_new_titan() || wrap ~ /embed|wte/) text = text "  unit embedding { wte }\n"
@@ -486,6 +515,7 @@ BEGIN {
   listed["mexp-a100-01"] = "78.9 of 79.1 GiB: allocator retries"
   listed["llmf-a100-80-043"] = listed["llmf-a100-80-044"] = "slower than its 2048-token neighbour"
   listed["llmf-a100-40-041"] = "a fifth slower than on half and on twice as many GPUs"
+  listed["lpu-a100-18"] = "slower than on the board of 40 GB"
   listed["llmf-h100-050"] = "dips between its neighbours"
   # When threads of a repository were opened: the first number of a month, and the month.
   threads["torchtitan"] = "1 2024-02 165 2024-03 355 2024-05 432 2024-06 481 2024-07 533 2024-08 624 2024-10 800 2025-01 929 2025-03 1033 2025-04 " \
