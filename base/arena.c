@@ -1,4 +1,5 @@
-/* Owns: blocks of an Arena, chained newest first. What is larger than a block has one of its own, which can therefore grow. */
+/* Owns: blocks of an Arena, chained newest first. What is larger than a block has one of its own, which can therefore grow.
+ * Blocks of the usual size are zeroed as they are handed out: most of the many short-lived arenas of a search fill little of one. */
 #include "base/arena.h"
 #include "base/vec.h"
 
@@ -13,6 +14,7 @@ enum { BLOCK_BYTES = 1 << 16, ALIGNMENT = 16 };
 typedef struct Block {
   struct Block *next, **link; /* link: what points here */
   size_t used, size;
+  bool clean; /* what is not used is zero */
   _Alignas(ALIGNMENT) char data[];
 } Block;
 
@@ -51,14 +53,11 @@ void arena_free(Arena *arena) {
 }
 
 void arena_reset(Arena *arena) {
-  size_t total = 0, used = 0;
-  for (Block *block = arena->head; block; block = block->next) {
-    total += block->size;
-    used += block->used;
-  }
-  if (arena->head && !arena->head->next) { /* one block: zero what was used, and go on with it */
-    memset(arena->head->data, 0, used);
+  size_t total = 0;
+  for (Block *block = arena->head; block; block = block->next) total += block->size;
+  if (arena->head && !arena->head->next) { /* one block: go on with it */
     arena->head->used = 0;
+    arena->head->clean = false;
     return;
   }
   Arena old = *arena;
@@ -75,10 +74,11 @@ void arena_reset(Arena *arena) {
 /* What takes a block of its own goes behind the head, which small things go on filling. */
 static Block *add_block(Arena *arena, size_t size) {
   size_t bytes = size > BLOCK_BYTES ? size : BLOCK_BYTES;
-  Block *block = calloc(1, sizeof *block + bytes), **link = &arena->head;
+  bool large = size > BLOCK_BYTES; /* fresh pages, which are zero: the C library need not touch them */
+  Block *block = large ? calloc(1, sizeof *block + bytes) : malloc(sizeof *block + bytes), **link = &arena->head;
   if (!block) out_of_memory(size);
-  if (size > BLOCK_BYTES && arena->head) link = &arena->head->next;
-  block->size = bytes;
+  if (large && arena->head) link = &arena->head->next;
+  block->used = 0, block->size = bytes, block->clean = large;
   attach(block, *link, link);
   return block;
 }
@@ -100,7 +100,7 @@ void *arena_alloc(Arena *arena, size_t size) {
   if (!block || alone || block->size - block->used < rounded) block = add_block(arena, rounded);
   void *p = block->data + block->used;
   block->used += rounded;
-  return p;
+  return block->clean ? p : memset(p, 0, rounded);
 }
 
 void *arena_array(Arena *arena, size_t count, size_t size) {
