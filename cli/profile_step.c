@@ -15,9 +15,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#ifndef FSDPC_PROFILE_ROUNDS
+#define FSDPC_PROFILE_ROUNDS 3
+#endif
+
 /* Of each model: steps that warm up, steps that count. A model is run in several rounds, far apart in time: other
  * processes rarely disturb all. */
-enum { WARM_UP = 1, MEASURED = 3, ROUNDS = 3, QUIET = 1 /* of the measured steps, in order of time */ };
+enum { WARM_UP = 1, MEASURED = 3, ROUNDS = FSDPC_PROFILE_ROUNDS, QUIET = 1 /* of the measured steps, in order of time */ };
 
 /* Samples: of one rank. Heads have head_dim dimensions. */
 typedef struct Sizes {
