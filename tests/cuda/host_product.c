@@ -1,6 +1,8 @@
 /* Owns: elements of any type, and products as plain loops over them, summed in double. */
 #include "tests/cuda/host_product.h"
 
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 __extension__ typedef _Float16 Binary16;
@@ -30,15 +32,24 @@ void element_set(int type, void *to, int64_t i, float x) {
 
 static double get(CudaTensor t, int64_t i) { return (double)element_get(t.type, t.x, i); }
 
+/* rows x cols of the tensor or, turned, of its transpose, by rows. */
+static double *gathered(CudaTensor t, bool turn, int64_t rows, int64_t cols) {
+  double *out = malloc(sizeof *out * (size_t)(rows * cols + 1));
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) out[i * cols + j] = get(t, turn ? j * t.ld + i : i * t.ld + j);
+  return out;
+}
+
 int host_product(const CudaProduct *p) {
+  double *a = gathered(p->a, p->ta, p->m, p->k), *b = gathered(p->b, !p->tb, p->n, p->k); /* b: transposed */
   for (int64_t i = 0; i < p->m; i++) {
     for (int64_t j = 0; j < p->n; j++) {
       double sum = p->bias.x != NULL ? get(p->bias, j) : 0;
-      for (int64_t l = 0; l < p->k; l++)
-        sum += get(p->a, p->ta ? l * p->a.ld + i : i * p->a.ld + l) * get(p->b, p->tb ? j * p->b.ld + l : l * p->b.ld + j);
+      for (int64_t l = 0; l < p->k; l++) sum += a[i * p->k + l] * b[j * p->k + l];
       if (p->c.add) sum += get(p->c, i * p->c.ld + j);
       element_set(p->c.type, p->c.x, i * p->c.ld + j, (float)sum);
     }
   }
+  free(a), free(b);
   return 0;
 }

@@ -156,21 +156,31 @@ static double element(const Layout *layout, const void *from, bool turn, int64_t
   return (double)element_get(type_of(layout->type), from, turn ? col + row * layout->ld : row + col * layout->ld);
 }
 
+/* rows x cols of op(X), by rows. */
+static double *gathered(const Layout *layout, const void *from, bool turn, int64_t rows, int64_t cols) {
+  double *out = (double *)malloc(sizeof *out * (size_t)(rows * cols + 1));
+  for (int64_t row = 0; row < rows; row++)
+    for (int64_t col = 0; col < cols; col++) out[row * cols + col] = element(layout, from, turn, row, col);
+  return out;
+}
+
 static void multiply(void *arg) {
   Job job;
   Chosen s;
   memcpy(&job, arg, sizeof job);
   sizes(&job.op, &job.a, &job.b, &job.c, &s);
+  double *a = gathered(&job.a, job.from_a, job.op.turn_a, s.m, s.k);
+  double *b = gathered(&job.b, job.from_b, !job.op.turn_b, s.n, s.k); /* op(B)^T */
   for (int64_t col = 0; col < s.n; col++)
     for (int64_t row = 0; row < s.m; row++) {
       double sum = 0;
-      for (int64_t i = 0; i < s.k; i++)
-        sum += element(&job.a, job.from_a, job.op.turn_a, row, i) * element(&job.b, job.from_b, job.op.turn_b, i, col);
+      for (int64_t i = 0; i < s.k; i++) sum += a[row * s.k + i] * b[col * s.k + i];
       sum *= (double)job.alpha;
       if (job.beta != 0) sum += (double)job.beta * element(&job.c, job.to, false, row, col);
       if (job.op.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += (double)element_get(type_of(job.c.type), job.op.bias, row);
       element_set(type_of(job.c.type), job.to, row + col * job.c.ld, (float)sum);
     }
+  free(a), free(b);
 }
 
 static bool aligned(const void *p, uint32_t bytes) { return (uintptr_t)p % bytes == 0; }

@@ -22,6 +22,7 @@
 namespace {
 
 constexpr size_t STACK_BYTES = 256 * 1024, SHARED_BYTES = 256 * 1024, RED_ZONE = 64;
+constexpr size_t STAGGER = 13 * 64; /* between the tops of stacks, modulo pages: or all would share few lines of the cache */
 constexpr int MOST_THREADS = 1024;
 
 struct Barrier {
@@ -65,6 +66,8 @@ struct Machine {
   Barrier block;
   int any[2]; /* of __syncthreads_or, taking turns */
   Fiber *now;
+  const int *next, *end; /* threads that are still to run in this pass */
+  int ended;             /* in this pass; -1: all waited */
   void *scheduler;
 #if !defined(__x86_64__)
   ucontext_t scheduler_context;
@@ -103,24 +106,39 @@ __asm__(".text\n.globl shim_switch\n.type shim_switch,@function\nshim_switch:\n"
         ".size shim_switch,.-shim_switch\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
 
 void prepare(Fiber *f) {
-  void **top = (void **)(f->stack + STACK_BYTES) - 2; /* so that after `ret` rsp is 8 below a multiple of 16 */
+  void **top = (void **)(f->stack + STACK_BYTES - (size_t)(f->index % 64) * STAGGER) - 2; /* so that after `ret` rsp is 8 below a multiple of 16 */
   *top = (void *)shim_fiber_main;
   top -= 6;
   memset(top, 0, 6 * sizeof *top);
   f->sp = top;
 }
 void enter(Fiber *f) { shim_switch(&machine.scheduler, f->sp); }
-void leave(Fiber *f) { shim_switch(&f->sp, machine.scheduler); }
+void change(Fiber *from, Fiber *to) { shim_switch(&from->sp, to != NULL ? to->sp : machine.scheduler); }
 #else
 void prepare(Fiber *f) {
   getcontext(&f->context);
   f->context.uc_stack.ss_sp = f->stack;
-  f->context.uc_stack.ss_size = STACK_BYTES;
+  f->context.uc_stack.ss_size = STACK_BYTES - (size_t)(f->index % 64) * STAGGER;
   makecontext(&f->context, shim_fiber_main, 0);
 }
 void enter(Fiber *f) { swapcontext(&machine.scheduler_context, &f->context); }
-void leave(Fiber *f) { swapcontext(&f->context, &machine.scheduler_context); }
+void change(Fiber *from, Fiber *to) { swapcontext(&from->context, to != NULL ? &to->context : &machine.scheduler_context); }
 #endif
+
+/* Of this pass the next thread that does not wait, as the one that runs now. */
+bool choose_next() {
+  while (machine.next < machine.end) {
+    Fiber *f = &machine.fiber[*machine.next++];
+    if (f->done || (f->waiting != NULL && f->waiting->phase == f->phase)) continue;
+    f->waiting = NULL, machine.now = f, shim_now = &f->thread;
+    if (machine.ended < 0) machine.ended = 0;
+    return true;
+  }
+  return false;
+}
+
+/* To the next thread at once, or back to the scheduler. */
+void leave(Fiber *f) { change(f, choose_next() ? machine.now : NULL); }
 
 /* --- barriers ----------------------------------------------------------------------------------------------------- */
 
@@ -144,7 +162,7 @@ Warp *warp_of(const Fiber *f) { return &machine.warp[f->index / 32]; }
 
 void end_fiber(Fiber *f) {
   Warp *w = warp_of(f);
-  f->done = true;
+  f->done = true, machine.ended++;
   w->barrier.live--, machine.block.live--;
   open_if_complete(&w->barrier);
   open_if_complete(&machine.block);
@@ -178,15 +196,9 @@ void start_block(dim3 block, dim3 threads, dim3 blocks, int count) {
 
 /* Runs each of these threads until it waits. How many ended; -1: all wait. */
 int run_once(const int *threads, int count) {
-  int ended = -1;
-  for (int i = 0; i < count; i++) {
-    Fiber *f = &machine.fiber[threads[i]];
-    if (f->done || (f->waiting != NULL && f->waiting->phase == f->phase)) continue;
-    f->waiting = NULL, machine.now = f, shim_now = &f->thread;
-    enter(f);
-    ended = (ended < 0 ? 0 : ended) + (f->done ? 1 : 0);
-  }
-  return ended;
+  machine.next = threads, machine.end = threads + count, machine.ended = -1;
+  if (choose_next()) enter(machine.now);
+  return machine.ended;
 }
 
 /* In half the blocks all threads keep pace; in the others each warp in turn runs as far ahead as barriers let it, which shows where
@@ -264,14 +276,18 @@ int __syncthreads_or(int predicate) {
   return any;
 }
 
-ShimExchange shim_exchange(const void *value, size_t bytes) {
+unsigned char *shim_offer(void) {
   Fiber *f = machine.now;
   Warp *w = warp_of(f);
   unsigned phase = w->barrier.phase & 1;
-  if (bytes > 16) shim_fail("a shuffle of more than 16 bytes");
   if (w->barrier.arrived == 0) w->lanes[phase] = 0;
   w->lanes[phase] |= 1u << f->index % 32;
-  memcpy(w->slot[phase][f->index % 32], value, bytes);
+  return w->slot[phase][f->index % 32];
+}
+
+ShimExchange shim_meet(void) {
+  Warp *w = warp_of(machine.now);
+  unsigned phase = w->barrier.phase & 1;
   wait(&w->barrier);
   return ShimExchange{w->slot[phase], w->lanes[phase]};
 }
@@ -296,14 +312,6 @@ void copies_wait(void) {
 }
 
 /* --- halves ------------------------------------------------------------------------------------------------------- */
-
-float shim_half_to_float(uint16_t bits) {
-  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  float x = exponent == 31 ? (mantissa != 0 ? NAN : INFINITY)
-            : exponent == 0 ? ldexpf((float)mantissa, -24)
-                            : ldexpf((float)(mantissa | 1024), exponent - 25);
-  return bits & 0x8000 ? -x : x;
-}
 
 uint16_t shim_float_to_half(float x) {
   uint16_t sign = signbit(x) ? 0x8000 : 0;

@@ -52,7 +52,13 @@ static inline __nv_bfloat16 __float2bfloat16(float x) {
   if (x != x) return __nv_bfloat16{0x7fff};
   return __nv_bfloat16{(uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
-float shim_half_to_float(uint16_t bits);
+static inline float shim_half_to_float(uint16_t bits) {
+  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  float x = exponent == 31 ? (mantissa != 0 ? NAN : INFINITY) : (float)mantissa * 0x1p-24f;
+  uint32_t wide = (uint32_t)(exponent + 112) << 23 | (uint32_t)mantissa << 13;
+  if (exponent != 0 && exponent != 31) memcpy(&x, &wide, sizeof x);
+  return bits & 0x8000 ? -x : x;
+}
 uint16_t shim_float_to_half(float x);
 static inline float __half2float(__half x) { return shim_half_to_float(x.bits); }
 static inline __half __float2half(float x) { return __half{shim_float_to_half(x)}; }
@@ -109,15 +115,21 @@ struct ShimExchange {
   const unsigned char (*slot)[16]; /* what each lane gave */
   unsigned lanes;                  /* that took part */
 };
-ShimExchange shim_exchange(const void *value, size_t bytes);
+unsigned char *shim_offer(void); /* where the calling lane puts what it gives, 16 bytes at most */
+ShimExchange shim_meet(void);    /* then waits until its warp has given */
+template <class T> static ShimExchange shim_exchange(const T &value) {
+  static_assert(sizeof value <= 16, "a slot has 16 bytes");
+  memcpy(shim_offer(), &value, sizeof value);
+  return shim_meet();
+}
 [[noreturn]] void shim_fail(const char *what);
-static inline void __syncwarp(void) { shim_exchange("", 1); }
+static inline void __syncwarp(void) { shim_exchange('\0'); }
 
 static inline int shim_lane(void) {
   return (int)((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32);
 }
 template <class T> static T shim_from_lane(T value, int lane) {
-  ShimExchange all = shim_exchange(&value, sizeof value);
+  ShimExchange all = shim_exchange(value);
   if ((all.lanes >> lane & 1) == 0) shim_fail("a shuffle reads a lane that takes no part");
   memcpy(&value, all.slot[lane], sizeof value);
   return value;
@@ -127,7 +139,7 @@ template <class T> static T __shfl_xor_sync(unsigned, T value, int mask) {
 }
 template <class T> static T __shfl_sync(unsigned, T value, int lane) { return shim_from_lane(value, lane & 31); }
 static inline unsigned __ballot_sync(unsigned, int predicate) {
-  ShimExchange all = shim_exchange(&predicate, sizeof predicate);
+  ShimExchange all = shim_exchange(predicate);
   unsigned bits = 0;
   for (int lane = 0; lane < 32; lane++) {
     int theirs = 0;
@@ -157,7 +169,7 @@ void copies_wait(void);
 
 /* ldmatrix.x4: lane l gives the address of row l % 8 of matrix l / 8, 16 bytes. */
 template <bool TRANSPOSE> static void ldmatrix(uint32_t r[4], const void *row) {
-  ShimExchange all = shim_exchange(&row, sizeof row);
+  ShimExchange all = shim_exchange(row);
   int g = shim_lane() / 4, t = shim_lane() % 4;
   if (all.lanes != 0xffffffffu || (uintptr_t)row % 16 != 0) shim_fail("ldmatrix without a whole warp, or misaligned");
   for (int m = 0; m < 4; m++) {
@@ -174,22 +186,27 @@ template <bool TRANSPOSE> static void ldmatrix(uint32_t r[4], const void *row) {
 static inline float shim_half_of(__nv_bfloat16, uint32_t bits) { return __bfloat162float(__nv_bfloat16{(uint16_t)bits}); }
 static inline float shim_half_of(__half, uint32_t bits) { return __half2float(__half{(uint16_t)bits}); }
 
+/* A warp's 16-bit elements, two a word: of the four lanes that hold a row of a or a column of b the 16 values, of words w and w + apart. */
+template <class T> static void shim_sixteen(const ShimExchange &all, int row, int w, int apart, float out[16]) {
+  for (int k = 0; k < 16; k++) {
+    uint32_t word;
+    memcpy(&word, all.slot[row * 4 + k % 8 / 2] + 4 * (w + (k >= 8 ? apart : 0)), sizeof word);
+    out[k] = shim_half_of(T{}, word >> k % 2 * 16 & 0xffff);
+  }
+}
+
 /* mma.m16n8k16: c += a b. */
 template <class T> static void mma(float c[4], const uint32_t a[4], const uint32_t b[2]) {
-  uint32_t left[32][4], right[32][2];
-  ShimExchange all = shim_exchange(a, 16);
-  memcpy(left, all.slot, sizeof left);
-  all = shim_exchange(b, 8);
-  for (int lane = 0; lane < 32; lane++) memcpy(right[lane], all.slot[lane], 8);
-  if (all.lanes != 0xffffffffu) shim_fail("mma without a whole warp");
+  float rows[2][16], cols[2][16];
   int g = shim_lane() / 4, t = shim_lane() % 4;
+  ShimExchange all = shim_exchange(*(const uint32_t(*)[4])a);
+  for (int i = 0; i < 2; i++) shim_sixteen<T>(all, g, i, 2, rows[i]);
+  all = shim_exchange(*(const uint32_t(*)[2])b);
+  for (int i = 0; i < 2; i++) shim_sixteen<T>(all, 2 * t + i, 0, 1, cols[i]);
+  if (all.lanes != 0xffffffffu) shim_fail("mma without a whole warp");
   for (int i = 0; i < 4; i++) {
-    int n = 2 * t + i % 2;
     float sum = 0;
-    for (int k = 0; k < 16; k++) {
-      uint32_t x = left[g * 4 + k % 8 / 2][i / 2 + (k >= 8 ? 2 : 0)], y = right[n * 4 + k % 8 / 2][k >= 8 ? 1 : 0];
-      sum += shim_half_of(T{}, x >> k % 2 * 16 & 0xffff) * shim_half_of(T{}, y >> k % 2 * 16 & 0xffff);
-    }
+    for (int k = 0; k < 16; k++) sum += rows[i / 2][k] * cols[i % 2][k];
     c[i] += sum;
   }
 }
