@@ -2,6 +2,7 @@
 # Owns: dropout's masks depend on the seed, the step, the place and the sample, and on nothing else: not on the plan,
 # on what is run again, on threads, on micro-batches or on the number of ranks.
 source "$(dirname "$0")/lib.sh"
+pinned=("${one_plan[@]}")
 
 sed -E 's/^    x = x \+ attn\((.*)\) as attn$/    x = x + dropout(attn(\1) as attn, 0.2)/; s/linear\(gelu\((.*)\), d\) as c_proj/linear(dropout(gelu(\1), 0.1), d) as c_proj/' \
   "$fixtures/gpt-tiny.fsdp" >drop.fsdp

@@ -2,6 +2,7 @@
 # Owns: frozen parameters: their bits never change, the others learn as in the reference (make_reference.py, recipe
 # "frozen"), nothing is computed, stored or sent for them, and no plan changes a bit of what is left.
 source "$(dirname "$0")/lib.sh"
+pinned=("${one_plan[@]}")
 init=$fixtures/gpt-tiny.init.safetensors
 frozen='wte. h.0.ln_1. h.0.mlp.c_fc.weight h.1.attn.'
 

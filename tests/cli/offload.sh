@@ -2,6 +2,7 @@
 # Owns: what lies in host memory: bits are those of a run without, in every precision and with gradients that add up; a
 # checkpoint does not know where anything lay; what cannot be offloaded is refused with the reason.
 source "$(dirname "$0")/lib.sh"
+pinned=("${one_plan[@]}")
 all=parameters,gradients,optimizer,activations
 
 # model PRECISION: the GPT of the fixtures.

@@ -2,6 +2,7 @@
 # Owns: every optimizer, and targets that do not count, against trajectories that JAX computed in float64
 # (tests/fixtures/make_reference.py, RECIPES), on 1 and 2 ranks; that no plan changes Adafactor's bits, and its checkpoints.
 source "$(dirname "$0")/lib.sh"
+pinned=("${one_plan[@]}")
 init=$fixtures/gpt-tiny.init.safetensors
 
 # recipe NAME OPTIMIZER [SED]: NAME.fsdp, the GPT with another train block.

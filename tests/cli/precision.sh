@@ -2,6 +2,7 @@
 # Owns: elements of 16 bits from the language to saved weights: training follows f32, memory is the plan's, plans and ranks
 # agree to the bit, f16 skips overflowing steps everywhere alike, and all commands that use weights work.
 source "$(dirname "$0")/lib.sh"
+pinned=("${one_plan[@]}")
 
 # with_precision FIXTURE WORDS >FILE
 with_precision() { sed "s/precision f32 reduce f32/precision $2/" "$fixtures/$1.fsdp"; }

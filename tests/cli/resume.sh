@@ -2,6 +2,7 @@
 # Owns: going on from a checkpoint by the command line: in other worlds under other policies, from an older one where the
 # newest is damaged, and with fewer ranks after one died.
 source "$(dirname "$0")/lib.sh"
+pinned=("${one_plan[@]}")
 
 # --- saved by 4 ranks in two shards of two; 50 steps agree with those of 1, 2 and 3 ranks, whatever their policies
 for model in gpt-tiny llama-tiny; do

@@ -2,6 +2,7 @@
 # Owns: training without f32 master weights (`master bf16`): four bytes a parameter less, the same bits under every plan and
 # after a resume, and stochastic rounding that learns where rounding to nearest stands still.
 source "$(dirname "$0")/lib.sh"
+pinned=("${one_plan[@]}")
 
 # with_master FIXTURE WORDS >FILE
 with_master() { sed "s/precision f32 reduce f32/precision $2/" "$fixtures/$1.fsdp"; }

@@ -2,15 +2,16 @@
 # Owns: the CUDA backend on the fake runtime, from plan to saved weights: it agrees with the CPU backend, with itself in
 # every way of launching, and over ranks, strategies and runs. Run as: backend.sh FSDPC_FAKE COMPARE.
 source "$(dirname "$0")/../cli/lib.sh"
+pinned=("${one_plan[@]}")
 
 # Losses and norms agree with the CPU's; graphs (the default), single launches and waiting after each give equal bits.
 for model in gpt-tiny llama-tiny; do
   file=$fixtures/$model.fsdp
-  train "$model-cpu" "$file" --ranks 1 --steps 8
-  train "$model-cuda" "$file" --ranks 1 --steps 8 --backend cuda
+  train "$model-cpu" "$file" --ranks 1 --steps 4
+  train "$model-cuda" "$file" --ranks 1 --steps 4 --backend cuda
   "$compare" metrics "$model-cuda.jsonl" "$model-cpu.jsonl" 1e-4
-  FSDPC_CUDA_GRAPH=0 train "$model-eager" "$file" --ranks 1 --steps 8 --backend cuda
-  FSDPC_CUDA_SYNC=1 train "$model-sync" "$file" --ranks 1 --steps 8 --backend cuda
+  FSDPC_CUDA_GRAPH=0 train "$model-eager" "$file" --ranks 1 --steps 4 --backend cuda
+  FSDPC_CUDA_SYNC=1 train "$model-sync" "$file" --ranks 1 --steps 4 --backend cuda
   for other in eager sync; do
     "$compare" metrics "$model-$other.jsonl" "$model-cuda.jsonl" 0
     "$compare" weights "$model-$other.weights/model.safetensors" "$model-cuda.weights/model.safetensors"
@@ -107,10 +108,10 @@ for backend in cpu cuda; do train "frozen-$backend" frozen.fsdp --ranks 2 --step
 
 # bf16 with f32 master weights and gradients follows f32; accumulation over micro-batches is one graph launched again.
 sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/gpt-tiny.fsdp" >bf16.fsdp
-train bf16 bf16.fsdp --ranks 1 --steps 8 --backend cuda
+train bf16 bf16.fsdp --ranks 1 --steps 4 --backend cuda
 "$compare" metrics bf16.jsonl gpt-tiny-cpu.jsonl 2e-2
 train bf16-2 bf16.fsdp --ranks 2 --steps 4 --backend cuda
-train bf16-again bf16.fsdp --ranks 1 --steps 8 --backend cuda --micro-batch 2
+train bf16-again bf16.fsdp --ranks 1 --steps 4 --backend cuda --micro-batch 2
 "$compare" metrics bf16-again.jsonl gpt-tiny-cpu.jsonl 2e-2
 
 # f16: gradients overflow at first, the steps are skipped, and training goes on with a smaller loss scale, as on the CPU.
@@ -139,7 +140,7 @@ FAKE_ALGORITHM=own run_products --ranks 2
 said err 'note: ranks compute the same products by different algorithms'
 
 # The peak is the plan's.
-expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 1 --json
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 1 "${pinned[@]}" --json
 arena=$(grep -oE '"peak_bytes": *[0-9]+' out | grep -oE '[0-9]+$')
 observed=$(sed -n 2p gpt-tiny-cuda.jsonl | grep -oE '"peak_bytes": *[0-9]+' | grep -oE '[0-9]+$')
 [ "$arena" = "$observed" ] || fail "the run reached $observed bytes, the plan says $arena"

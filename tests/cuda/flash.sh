@@ -2,6 +2,7 @@
 # Owns: attention by cuDNN in the CUDA backend, with a cuDNN that computes graphs on the CPU. Run as: flash.sh FSDPC_FAKE
 # COMPARE.
 source "$(dirname "$0")/../cli/lib.sh"
+pinned=("${one_plan[@]}")
 
 # Attention that cuDNN takes is cuDNN's, forward and backward; the own kernels can be asked for, and cuDNN insisted on.
 sed -e 's/d = 24, heads = 3/d = 128, heads = 2/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/' \

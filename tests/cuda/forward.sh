@@ -2,6 +2,7 @@
 # Owns: what runs forward only in the CUDA backend on the fake runtime: evaluation between steps, generating.
 # Run as: forward.sh FSDPC_FAKE COMPARE.
 source "$(dirname "$0")/../cli/lib.sh"
+pinned=("${one_plan[@]}")
 
 # Evaluation in between drops nothing out, says what the CPU says, and leaves training as it is, graphs included.
 sed 's/gelu(linear(x, 4\*d) as c_fc)/dropout(gelu(linear(x, 4*d) as c_fc), 0.1)/' "$fixtures/gpt-tiny.fsdp" >dropout.fsdp

@@ -2,6 +2,7 @@
 # Owns: the optimizers besides AdamW, and frozen heads, in the CUDA backend on the fake runtime.
 # Run as: optimizers.sh FSDPC_FAKE COMPARE.
 source "$(dirname "$0")/../cli/lib.sh"
+pinned=("${one_plan[@]}")
 
 # Lion, Adafactor, and a classifier whose weight is frozen, as on the CPU; Adafactor also wherever shards begin and end.
 sed -E 's/optimizer adamw \{[^}]*\}/optimizer adafactor { lr 1e-2 decay 0.1 }/' "$fixtures/gpt-tiny.fsdp" >adafactor.fsdp
