@@ -11,7 +11,7 @@ RANDOM=${4:-1}
 variant=${5:-plain}
 precision=${6:-f32 reduce f32}
 
-# The GPT of the fixtures with 4 blocks and a short schedule; two repetitions of the micro-batch, so that gradients
+# The GPT of the fixtures with 3 blocks, a first, a middle and a last, and a short schedule; two repetitions of the micro-batch, so that gradients
 # accumulate over repetitions too.
 declare -A edits=(
   [plain]=''
@@ -21,7 +21,7 @@ declare -A edits=(
            s/^  loss = /  freeze "wpe"\n  freeze "*.ln_1.weight"\n  freeze "h.0.mlp"\n  freeze "h.2.attn.c_attn"\n&/'
 )
 model() {
-  sed -E -e '$d; s/layers = 2/layers = 4/; s/d = 24/d = 12/; s/steps 20/steps 3/' -e "s/precision f32 reduce f32/precision $precision/" \
+  sed -E -e '$d; s/layers = 2/layers = 3/; s/d = 24/d = 12/; s/steps 20/steps 3/' -e "s/precision f32 reduce f32/precision $precision/" \
     "$fixtures/gpt-tiny.fsdp" | sed -E "${edits[$variant]}"
   printf 'plan { memory %s micro_batch 2 %s }\n' "$1" "$2"
 }
@@ -33,7 +33,7 @@ pick() { # one of the arguments
 chance() { [ $((RANDOM % 100)) -lt "$1" ]; }
 
 # Modules of the model, each in one random unit or in none: units of any neighbours and strangers.
-modules="wte wpe ln_f h.0.attn h.0.mlp h.0.ln_1 h.1 h.2.attn h.2.mlp.c_fc h.2.mlp.c_proj h.3.mlp h.3.attn.c_attn h.3.ln_2"
+modules="wte wpe ln_f h.0.attn h.0.mlp.c_fc h.0.mlp.c_proj h.0.ln_1 h.1 h.2.mlp h.2.attn.c_attn h.2.ln_2"
 random_units() { # RESHARD...: to be drawn from
   local units=$((RANDOM % 5)) module unit members
   local -A of=()
@@ -52,7 +52,7 @@ random_rules() {
   local rules=$((RANDOM % 5)) i
   for ((i = 0; i < rules; i++)); do
     printf '%s %s ' "$(pick save recompute host)" \
-      "$(pick h.0 h.1 'h.*.mlp' 'h.*.attn' h.2.mlp.c_fc h.3.mlp.gelu 'h.*.ln_1' 'h.*.attn.attention' ln_f)"
+      "$(pick h.0 h.1 'h.*.mlp' 'h.*.attn' h.0.mlp.c_fc h.2.mlp.gelu 'h.*.ln_1' 'h.*.attn.attention' ln_f)"
   done
 }
 
