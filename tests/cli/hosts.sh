@@ -4,7 +4,8 @@
 source "$(dirname "$0")/lib.sh"
 source "$root/tests/cli/two_hosts.sh"
 model=$fixtures/gpt-tiny.fsdp
-run=(run "$model" --data "$fixtures/tokens.bin" --threads 1 --quiet)
+pinned=("${one_plan[@]}")
+run=(run "$model" --data "$fixtures/tokens.bin" --threads 1 --quiet "${one_plan[@]}")
 
 # hosts CODE A B ARGUMENT...: trains on A + B ranks; output in ./out and ./err.
 hosts() {

@@ -39,18 +39,16 @@ silent() { [ ! -s "$1" ] || { cat "$1" >&2 && fail "$1 is not empty"; }; }
 # with_plan FIXTURE BLOCK >FILE: the fixture with another plan block. It must be its last line.
 with_plan() { sed '$d' "$fixtures/$1.fsdp" && printf 'plan { memory 256MiB %s }\n' "$2"; }
 
-# Choices that train adds, unless its arguments name the option or a finished plan. A script that asks what a run gives, and not which
-# plan is best, sets it to one_plan, so that the planner need not search; random_plans/ runs all kinds of plans.
+# Choices that train puts before its arguments, which have the last word, unless they begin with a finished plan. A script that asks
+# what a run gives, and not which plan is best, sets it to one_plan, so that the planner need not search; random_plans/ runs all kinds.
 pinned=()
-one_plan=(--wrap=block --checkpoint=none --prefetch=1)
+one_plan=(--wrap block --checkpoint none --prefetch 1)
 
-# train NAME ARGUMENT...: a quiet run on the fixtures' tokens; NAME.jsonl, NAME.weights/.
+# train NAME MODEL|PLAN ARGUMENT...: a quiet run on the fixtures' tokens; NAME.jsonl, NAME.weights/.
 train() {
-  local name=$1 choice choices=()
+  local name=$1 choices=("${pinned[@]}")
   shift
-  for choice in "${pinned[@]}"; do
-    case " $* " in *" ${choice%%=*} "* | *.plan\ *) ;; *) choices+=("$choice") ;; esac
-  done
+  case $1 in *.plan) choices=() ;; esac
   case " $* " in *' --resume '*) ;; *) rm -rf "$name.weights" ;; esac # a fresh start wants a fresh folder
-  expect 0 run "$@" "${choices[@]}" --data "$fixtures/tokens.bin" --metrics "$name.jsonl" --save "$name.weights" --threads 1 --quiet
+  expect 0 run "${choices[@]}" "$@" --data "$fixtures/tokens.bin" --metrics "$name.jsonl" --save "$name.weights" --threads 1 --quiet
 }

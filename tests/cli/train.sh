@@ -33,6 +33,7 @@ host() { grep -oE '"checkpoint_host_bytes": *[0-9]+' "$1" | grep -oE '[0-9]+$'; 
 [ "$(host out)" -ge $((params * 6)) ] || fail "$params parameters take $(host out) bytes in a checkpoint of two"
 [ "$(host out)" = "$(host first.json)" ] || fail "the run copies $(host first.json) bytes, the plan says $(host out)"
 
+pinned=("${one_plan[@]}") # above, the planner chose
 # Every strategy trains to the same bits at 2 ranks.
 for strategy in full_shard shard_grad_op no_shard; do
   train "$strategy" "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy "$strategy"
