@@ -78,7 +78,9 @@ static Block *add_block(Arena *arena, size_t size) {
   Block *block = large ? calloc(1, sizeof *block + bytes) : malloc(sizeof *block + bytes), **link = &arena->head;
   if (!block) out_of_memory(size);
   if (large && arena->head) link = &arena->head->next;
-  block->used = 0, block->size = bytes, block->clean = large;
+  block->used = 0;
+  block->size = bytes;
+  block->clean = large;
   attach(block, *link, link);
   return block;
 }

@@ -11,8 +11,8 @@ RANDOM=${4:-1}
 variant=${5:-plain}
 precision=${6:-f32 reduce f32}
 
-# The GPT of the fixtures with 3 blocks, a first, a middle and a last, and a short schedule; two repetitions of the micro-batch, so that gradients
-# accumulate over repetitions too.
+# The GPT of the fixtures with 3 blocks, a first, a middle and a last, and a short schedule; two repetitions of the micro-batch, so
+# that gradients accumulate over repetitions too.
 declare -A edits=(
   [plain]=''
   [mixed]='s/optimizer adamw \{[^}]*\}/optimizer adafactor { lr 1e-2 decay 0.1 }/
