@@ -290,17 +290,25 @@ static void place_at_depth(Search *s, const Inner *in, Decisions decisions, uint
   place_easily(s, in, &decisions, estimate_ns, best);
 }
 
+/* Whether it is estimated to be faster than the best plan is. */
+static bool promises_more(const Inner *in, const Decisions *decisions, const Found *best) {
+  Trial trial = {decisions->recompute, decisions->away, decisions->keep, decisions->issue, NULL, 0, 0};
+  return inner_judge(in, &trial) && trial.ns < best->sim.step_ns;
+}
+
 /* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules,
- * and at fixed depths. */
+ * and at fixed depths. Placing a long plan takes long: only under rules that promise something. */
 static void try_other_rules(Search *s, const Inner *in, Found *best) {
   uint32_t count;
   const IssueRule *rules = inner_rules(&count);
   const Decisions decisions = best->decisions;
   const uint64_t estimate_ns = best->estimate_ns;
+  const bool is_long = best->plan->instrs.count > PACED_INSTRS;
   for (uint32_t r = 0; r < count; r++) {
     Decisions other = decisions;
     other.issue = rules[r];
-    if (!inner_same_rule(in, &other.issue, &decisions.issue)) place_easily(s, in, &other, estimate_ns, best);
+    if (inner_same_rule(in, &other.issue, &decisions.issue) || (is_long && !promises_more(in, &other, best))) continue;
+    place_easily(s, in, &other, estimate_ns, best);
   }
   for (uint32_t depth = 1; depth <= FIXED_DEPTHS; depth++) place_at_depth(s, in, decisions, depth, estimate_ns, best);
 }
