@@ -41,7 +41,8 @@ grep -q '<circle' "$scratch/plot.html" || fail "an empty plot"
 ! grep -oE '(src|href)="[^"]*"' "$scratch/plot.html" | grep -v 'data:,' || fail "the plot refers to something outside"
 
 # A million tokens cost what all ranks cost for as long as they take, and less money keeps a plan on the front.
-"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 1,2,4 --memory 64MiB --micro-batch 1,2 --prefetch 1 --strategy full_shard --cluster tests/view/priced.fsdp --csv "$scratch/priced.csv" --html "$scratch/priced.html" --json >"$scratch/priced.json"
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 1,2,4 --memory 64MiB --micro-batch 1,2 --prefetch 1 --strategy full_shard \
+  --cluster tests/view/priced.fsdp --csv "$scratch/priced.csv" --html "$scratch/priced.html" --json >"$scratch/priced.json"
 grep -q '"dominated_by"' "$scratch/priced.json" || fail "JSON without dominance"
 sed 's/^\("[^"]*",\)\{9\}//' "$scratch/priced.csv" | tail -n +2 | awk -F, '
   $1 == "fits" {
@@ -52,7 +53,6 @@ sed 's/^\("[^"]*",\)\{9\}//' "$scratch/priced.csv" | tail -n +2 | awk -F, '
   END { if (!n || !cheapest) { print "the cheapest of " n " is not on the front"; exit 1 } }' || fail "prices"
 grep -q 'USD a million tokens' "$scratch/priced.html" || fail "the plot says nothing of money"
 grep -q 'Why their neighbours lost' "$scratch/plot.html" || fail "the page does not say why neighbours lost"
-
 
 # Clusters are told apart, axes have round numbers, and what is chosen reads as options take it.
 "$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --cluster models/clusters/dgx-h100.fsdp,models/clusters/v100-box.fsdp --ranks 4 --micro-batch 1,2 --memory 64MiB \

@@ -106,7 +106,8 @@ __asm__(".text\n.globl shim_switch\n.type shim_switch,@function\nshim_switch:\n"
         ".size shim_switch,.-shim_switch\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
 
 void prepare(Fiber *f) {
-  void **top = (void **)(f->stack + STACK_BYTES - (size_t)(f->index % 64) * STAGGER) - 2; /* so that after `ret` rsp is 8 below a multiple of 16 */
+  /* So that after `ret` rsp is 8 below a multiple of 16. */
+  void **top = (void **)(f->stack + STACK_BYTES - (size_t)(f->index % 64) * STAGGER) - 2;
   *top = (void *)shim_fiber_main;
   top -= 6;
   memset(top, 0, 6 * sizeof *top);
