@@ -72,8 +72,21 @@ void inner_set(const Inner *inner, uint32_t number, Trial *trial);
 const IssueRule *inner_rules(uint32_t *count);
 bool inner_same_rule(const Inner *inner, const IssueRule *a, const IssueRule *b);
 bool inner_new_rule(const Inner *inner, uint32_t from, uint32_t r);
-/* For tests: whether the trial fits the room; sets its ns. */
+/* Whether the trial fits the room; sets its ns. */
 bool inner_judge(const Inner *inner, Trial *trial);
+/* Likewise for trials that differ by nothing but their issue rules, one judge at a time. Under any rule such a trial takes at least
+ * least_ns, UINT64_MAX where it does not fit, and least_live. */
+typedef struct Judge {
+  const Inner *in;
+  Decisions decisions;
+  Schedule schedule;
+  Builder *builder; /* NULL: it does not fit */
+  uint64_t least_ns;
+  int64_t least_live;
+} Judge;
+void judge_open(Judge *judge, const Inner *inner, const Trial *trial);
+bool judge_rule(Judge *judge, Trial *trial);
+void judge_close(Judge *judge);
 Trial inner_new_trial(const Inner *inner); /* a copy of the start */
 
 #endif

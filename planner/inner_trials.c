@@ -14,20 +14,33 @@ const IssueRule *inner_rules(uint32_t *count) {
 
 /* --- judging -------------------------------------------------------------------------------------------------------------- */
 
-bool inner_judge(const Inner *in, Trial *trial) {
+void judge_open(Judge *judge, const Inner *in, const Trial *trial) {
   Arena *scratch = in->search->scratch;
-  Decisions d = in->base;
-  Schedule schedule;
-  d.recompute = trial->recompute;
-  d.away = trial->away;
-  d.issue = trial->issue;
-  d.slots = trial->slots;
-  d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
-  memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
-  bool fits = schedule_within(&schedule, scratch, in->skeleton, &d, in->room, in->host_room);
-  trial->ns = fits ? schedule.step_ns : UINT64_MAX;
-  trial->live = schedule.max_live;
-  arena_reset(scratch);
+  *judge = (Judge){.in = in, .decisions = in->base};
+  judge->decisions.recompute = trial->recompute;
+  judge->decisions.away = trial->away;
+  judge->decisions.slots = trial->slots;
+  judge->decisions.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
+  memcpy(judge->decisions.keep, trial->keep, in->units->units.count * sizeof(bool));
+  judge->builder = schedule_open(&judge->schedule, scratch, in->skeleton, &judge->decisions, in->room, in->host_room);
+  judge->least_ns = judge->builder ? judge->schedule.step_ns : UINT64_MAX;
+  judge->least_live = judge->schedule.max_live;
+}
+
+bool judge_rule(Judge *judge, Trial *trial) {
+  bool fits = judge->builder && schedule_under(judge->builder, trial->issue);
+  trial->ns = fits ? judge->schedule.step_ns : UINT64_MAX;
+  trial->live = judge->schedule.max_live;
+  return fits;
+}
+
+void judge_close(Judge *judge) { arena_reset(judge->in->search->scratch); }
+
+bool inner_judge(const Inner *in, Trial *trial) {
+  Judge judge;
+  judge_open(&judge, in, trial);
+  bool fits = judge_rule(&judge, trial);
+  judge_close(&judge);
   return fits;
 }
 
@@ -74,12 +87,18 @@ static void thin_pool(Inner *in) {
   in->pool[POOL - 1].ns = UINT64_MAX;
 }
 
-/* Into the pool, unless something as fast is as small; out goes what is neither faster nor smaller. */
+/* Something as fast is as small. */
+static bool is_beaten(const Inner *in, uint64_t ns, int64_t live) {
+  for (int i = 0; i < POOL; i++)
+    if (in->pool[i].ns <= ns && in->pool[i].ns != UINT64_MAX && in->pool[i].live <= live) return true;
+  return false;
+}
+
+/* Into the pool, unless something beats it; out goes what is neither faster nor smaller. */
 static void pool_trial(Inner *in, const Trial *trial) {
   Trial next[POOL], spare[POOL];
   int kept = 0, spares = 0, at = PLAN_NONE;
-  for (int i = 0; i < POOL; i++)
-    if (in->pool[i].ns <= trial->ns && in->pool[i].ns != UINT64_MAX && in->pool[i].live <= trial->live) return;
+  if (is_beaten(in, trial->ns, trial->live)) return;
   if (in->pool[POOL - 1].ns != UINT64_MAX) thin_pool(in);
   for (int i = 0; i < POOL; i++) {
     const Trial *entry = &in->pool[i];
@@ -129,12 +148,19 @@ static bool seen_before(Inner *in, const Trial *trial) {
   return false;
 }
 
-/* Whether it is the best yet. */
+/* Judges a trial that is new, unless no rule can make it any good. judge: of this trial's other decisions, opened here. */
+static void try_rule(Inner *in, Trial *trial, Judge *judge) {
+  if (seen_before(in, trial)) return;
+  if (!judge->in) judge_open(judge, in, trial);
+  if (!is_beaten(in, judge->least_ns, judge->least_live) && judge_rule(judge, trial)) pool_trial(in, trial);
+}
+
 bool inner_try(Inner *in, Trial *trial) {
   uint64_t best = in->pool[0].ns;
-  if (seen_before(in, trial) || !inner_judge(in, trial)) return false;
-  pool_trial(in, trial);
-  return trial->ns < best;
+  Judge judge = {0};
+  try_rule(in, trial, &judge);
+  if (judge.in) judge_close(&judge);
+  return in->pool[0].ns < best;
 }
 
 static bool has_issue_rules(const Inner *in) {
@@ -153,9 +179,11 @@ bool inner_new_rule(const Inner *in, uint32_t from, uint32_t r) {
 }
 
 void inner_try_rules(Inner *in, Trial *trial, uint32_t from, uint32_t end) {
+  Judge judge = {0};
   for (uint32_t r = from; r < end; r++) {
     if (!inner_new_rule(in, from, r)) continue;
     trial->issue = issue_rules[r];
-    (void)inner_try(in, trial);
+    try_rule(in, trial, &judge);
   }
+  if (judge.in) judge_close(&judge);
 }

@@ -155,23 +155,25 @@ static void find_copies(Builder *b) {
   }
 }
 
-/* A value computed again lives twice: until its last use of forward, and from its recomputation on. */
-static void add_values(Builder *b, int64_t *delta) {
+/* A value computed again lives twice: until its last use of forward, and from its recomputation on. trip: while it is away it does not. */
+static void add_value(const Builder *b, int64_t *delta, uint32_t v, const Trip *trip) {
   const Flow *flow = b->flow;
-  for (uint32_t v = 0; v < b->program->values.count; v++) {
-    if (flow->first_op[v] < 0 || !flow->transient[v]) continue;
-    int32_t first = b->step_of[flow->first_op[v]], end = b->step_of[flow->last_op[v]];
-    const Trip *trip = b->trip_of && b->trip_of[v] ? &b->schedule->trips[b->trip_of[v] - 1] : NULL;
-    if (trip) {
-      add_range(delta, first, trip->release > flow->last_forward[v] ? trip->release : flow->last_forward[v], flow->value_bytes[v]);
-      first = trip->issue;
-    }
-    if (b->copies[v].first) {
-      add_range(delta, first, flow->last_forward[v], flow->value_bytes[v]);
-      first = b->copies[v].first;
-    }
-    add_range(delta, first, later_step(end, b->copies[v].last), flow->value_bytes[v]);
+  int32_t first = b->step_of[flow->first_op[v]], end = b->step_of[flow->last_op[v]];
+  if (trip) {
+    add_range(delta, first, later_step(trip->release, flow->last_forward[v]), flow->value_bytes[v]);
+    first = trip->issue;
   }
+  if (b->copies[v].first) {
+    add_range(delta, first, flow->last_forward[v], flow->value_bytes[v]);
+    first = b->copies[v].first;
+  }
+  add_range(delta, first, later_step(end, b->copies[v].last), flow->value_bytes[v]);
+}
+
+static void add_steady(Builder *b) {
+  const Flow *flow = b->flow;
+  for (uint32_t v = 0; v < b->program->values.count; v++)
+    if (flow->first_op[v] >= 0 && flow->transient[v] && !(b->trip_of && b->trip_of[v])) add_value(b, b->steady, v, NULL);
 }
 
 static void list_reductions(Builder *b) {
@@ -186,25 +188,14 @@ static void list_reductions(Builder *b) {
 /* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. */
 static void hold_behind(Builder *b) {
   Reduction *reductions = b->schedule->reductions;
-  uint32_t count = b->schedule->reduction_count, behind = b->decisions->issue.behind;
+  uint32_t count = b->schedule->reduction_count, behind = b->issue.behind;
   for (uint32_t r = 0; r < count; r++) reductions[r].release = r + behind < count ? reductions[r + behind].after : b->schedule->step_count - 1;
 }
 
 /* --- gathers --------------------------------------------------------------------------------------------------------------------- */
 
-/* Steps in which a unit's parameters are read: in forward, in the rest; PLAN_NONE: not there. */
-typedef struct Pass {
-  int32_t first[2], last[2];
-} Pass;
-
-/* Of all units; and what there is of them in the order of the first steps, so that listing uses again needs no sort. */
-typedef struct Passes {
-  Pass *data;
-  Keyed *order; /* id: 2 unit + pass */
-  uint32_t count;
-} Passes;
-
-static void order_passes(Builder *b, Passes *passes) {
+static void order_passes(Builder *b) {
+  Passes *passes = &b->passes;
   uint32_t units = b->skeleton->units->units.count;
   Keyed *spare = ARENA_ARRAY(b->schedule->arena, Keyed, 2 * (size_t)units);
   passes->order = ARENA_ARRAY(b->schedule->arena, Keyed, 2 * (size_t)units);
@@ -215,27 +206,27 @@ static void order_passes(Builder *b, Passes *passes) {
   sort_by_key(passes->order, spare, passes->count);
 }
 
-static Passes find_passes(Builder *b) {
+static void find_passes(Builder *b) {
   uint32_t units = b->skeleton->units->units.count;
-  Passes passes = {.data = ARENA_ARRAY(b->schedule->arena, Pass, units)};
+  b->passes = (Passes){.data = ARENA_ARRAY(b->schedule->arena, Pass, units)};
   for (uint32_t u = 0; u < units; u++) {
     const UnitOps *ops = &b->skeleton->ops[u];
     bool backward = ops->first_backward >= 0;
-    passes.data[u] = (Pass){{ops->first_forward, backward ? b->step_of[ops->first_backward] : PLAN_NONE},
-                            {ops->last_forward, backward ? b->step_of[ops->last_backward] : PLAN_NONE}};
+    b->passes.data[u] = (Pass){{ops->first_forward, backward ? b->step_of[ops->first_backward] : PLAN_NONE},
+                               {ops->last_forward, backward ? b->step_of[ops->last_backward] : PLAN_NONE}};
   }
   for (int32_t i = 0; i < b->again_count; i++)
     for EACH_UNIT(b->skeleton, b->schedule->steps[b->again[i]].op, at) {
-      Pass *p = &passes.data[b->skeleton->touched[at]];
+      Pass *p = &b->passes.data[b->skeleton->touched[at]];
       if (p->first[1] < 0 || b->again[i] < p->first[1]) p->first[1] = b->again[i];
       if (b->again[i] > p->last[1]) p->last[1] = b->again[i];
     }
-  order_passes(b, &passes);
-  return passes;
+  order_passes(b);
 }
 
-static void list_uses(Builder *b, const Passes *passes) {
+static void list_uses(Builder *b) {
   Schedule *schedule = b->schedule;
+  const Passes *passes = &b->passes;
   schedule->use_count = 0;
   for (uint32_t i = 0; i < passes->count; i++) {
     int32_t pass = passes->order[i].id % 2, unit = passes->order[i].id / 2, first = (int32_t)passes->order[i].key;
@@ -270,7 +261,7 @@ static void issue_early(Builder *b) {
   const Decisions *d = b->decisions;
   Schedule *schedule = b->schedule;
   int64_t *live = schedule->live, room = (int64_t)d->room;
-  uint32_t ahead = d->prefetch == PREFETCH_EARLY ? d->issue.ahead : d->prefetch;
+  uint32_t ahead = d->prefetch == PREFETCH_EARLY ? b->issue.ahead : d->prefetch;
   for (uint32_t u = 0; u < b->skeleton->units->units.count; u++) b->last[u] = PLAN_NONE;
   for (uint32_t i = 0; i < schedule->use_count; i++) {
     Use *use = &schedule->uses[i];
@@ -304,8 +295,8 @@ static void find_live(Builder *b) {
   Schedule *schedule = b->schedule;
   const UnitFigures *figures = b->skeleton->figures;
   int64_t *delta = schedule->live, sum = 0; /* by step, what it has more than the one before */
-  memset(delta, 0, ((size_t)schedule->step_count + 1) * sizeof *delta);
-  add_values(b, delta);
+  memcpy(delta, b->steady, ((size_t)schedule->step_count + 1) * sizeof *delta);
+  for (uint32_t t = 0; t < schedule->trip_count; t++) add_value(b, delta, (uint32_t)schedule->trips[t].value, &schedule->trips[t]);
   for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
     const UnitFigures *of = &figures[reduction->unit];
@@ -352,10 +343,10 @@ static void issue_late(Schedule *schedule, const UnitFigures *figures, const uin
 
 /* --- the whole --------------------------------------------------------------------------------------------------------------------------- */
 
-static void issue_fixed(Builder *b, const Passes *passes) {
+static void issue_fixed(Builder *b) {
   issue_by_depth(b->schedule, b->decisions->prefetch);
   while (keep_overlapping(b->schedule, b->decisions, b->last)) {
-    list_uses(b, passes);
+    list_uses(b);
     issue_by_depth(b->schedule, b->decisions->prefetch);
   }
 }
@@ -400,21 +391,21 @@ static bool staggers(const Decisions *d) {
 static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
 
 /* Gathers as late as they may be, and what lives then. */
-static void issue_last(Builder *b, const Passes *passes) {
+static void issue_last(Builder *b) {
   const Decisions *d = b->decisions;
-  list_uses(b, passes);
+  list_uses(b);
   for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) {
     Use *use = &b->schedule->uses[i];
     if (staggers(d)) use->held = use->first; /* main passes do not know when it is gathered */
     else use->issue = 0;
   }
-  if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b, passes);
+  if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b);
   for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) b->schedule->uses[i].issue = d->slots[i];
   find_live(b);
 }
 
-static uint64_t issue_and_simulate(Builder *b, const Passes *passes) {
-  issue_last(b, passes);
+static uint64_t issue_and_simulate(Builder *b) {
+  issue_last(b);
   if (b->timed) {
     trips_hold(b);
     hold_gradients(b);
@@ -437,6 +428,10 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .program = program,
                  .flow = &program->flow,
                  .decisions = decisions,
+                 .ends = {.ready = ARENA_ARRAY(arena, uint64_t, units),
+                          .gathered = ARENA_ARRAY(arena, uint64_t, 2 * (size_t)units),
+                          .reduced = ARENA_ARRAY(arena, uint64_t, units)},
+                 .steady = ARENA_ARRAY(arena, int64_t, (size_t)steps + 1),
                  .available = ARENA_ARRAY(arena, bool, program->values.count),
                  .copies = ARENA_ARRAY(arena, Copy, program->values.count),
                  .step_of = ARENA_ARRAY(arena, int32_t, ops),
@@ -459,11 +454,14 @@ static void total_times(Builder *b, uint64_t main_ns) {
   }
 }
 
+/* What no issue rule changes. */
 static void list_work(Builder *b) {
   list_steps(b);
   find_copies(b);
   list_reductions(b);
   trips_list(b);
+  add_steady(b);
+  find_passes(b);
 }
 
 static int64_t most_live(const Builder *b) {
@@ -473,16 +471,25 @@ static int64_t most_live(const Builder *b) {
   return most;
 }
 
-static void time_work(Builder *b, const Passes *passes) {
+/* Of compute alone. */
+static uint64_t least_time(const Builder *b) {
+  uint64_t ns = 0;
+  for (int32_t s = 0; s < b->schedule->step_count; s++) ns += b->skeleton->op_ns[b->schedule->steps[s].op];
+  return b->skeleton->ends_ns + b->skeleton->step.rest_ns + (uint64_t)b->decisions->accumulation * ns;
+}
+
+static void time_work(Builder *b) {
   Schedule *schedule = b->schedule;
+  b->timed = false;
+  memset(b->arrived, 0, 2 * (size_t)b->skeleton->units->units.count * sizeof *b->arrived);
   hold_behind(b);
   trips_hold_first(b);
-  uint64_t ns = issue_and_simulate(b, passes);
+  uint64_t ns = issue_and_simulate(b);
   trips_time(b);
   b->timed = true;
   bound_holds(b);
-  if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(b, passes);
-  if (issues_early(b->decisions) && b->decisions->issue.late) {
+  if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(b);
+  if (issues_early(b->decisions) && b->issue.late) {
     issue_late(schedule, b->skeleton->figures, b->start, safe_share(&b->decisions->overlap));
     ns = simulate_main(b);
   }
@@ -494,18 +501,24 @@ void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, 
   Builder b;
   open_builder(&b, schedule, arena, skeleton, decisions);
   list_work(&b);
-  const Passes passes = find_passes(&b);
-  time_work(&b, &passes);
+  b.issue = decisions->issue;
+  time_work(&b);
 }
 
-bool schedule_within(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions, uint64_t room, uint64_t host_room) {
-  Builder b;
-  open_builder(&b, schedule, arena, skeleton, decisions);
-  list_work(&b);
-  if (schedule->host_bytes > host_room) return false;
-  const Passes passes = find_passes(&b);
-  issue_last(&b, &passes); /* nothing is held for longer than it must be yet */
-  if (most_live(&b) > (int64_t)room) return false;
-  time_work(&b, &passes);
-  return schedule->max_live <= (int64_t)room;
+Builder *schedule_open(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions, uint64_t room, uint64_t host_room) {
+  Builder *b = ARENA_NEW(arena, Builder);
+  open_builder(b, schedule, arena, skeleton, decisions);
+  list_work(b);
+  if (schedule->host_bytes > host_room) return NULL;
+  issue_last(b); /* nothing is held for longer than it must be yet */
+  schedule->max_live = most_live(b);
+  schedule->step_ns = least_time(b);
+  b->room = room;
+  return schedule->max_live > (int64_t)room ? NULL : b;
+}
+
+bool schedule_under(Builder *b, IssueRule rule) {
+  b->issue = rule;
+  time_work(b);
+  return b->schedule->max_live <= (int64_t)b->room;
 }

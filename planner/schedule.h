@@ -115,7 +115,12 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
 /* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are
  * issued as early as decisions->room bytes of live buffers allow. Deterministic: emission repeats it. */
 void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions);
-/* Likewise, where it fits so many bytes. What needs more than that anyway is not timed: returns false then. */
-bool schedule_within(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions, uint64_t room, uint64_t host_room);
+/* For schedules of decisions that differ by nothing but their issue rules: what these share is done once. Under any rule at least
+ * schedule->step_ns and max_live are needed; NULL where that is more than there is room for. The builder lives in the arena, and reads
+ * the decisions. */
+typedef struct Builder Builder;
+Builder *schedule_open(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions, uint64_t room, uint64_t host_room);
+/* The schedule under this rule; whether it fits the room. */
+bool schedule_under(Builder *builder, IssueRule rule);
 
 #endif

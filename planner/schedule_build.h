@@ -4,6 +4,7 @@
 #ifndef FSDPC_PLANNER_SCHEDULE_BUILD_H
 #define FSDPC_PLANNER_SCHEDULE_BUILD_H
 
+#include "base/sort.h"
 #include "planner/schedule.h"
 
 /* A value that is computed again: by step `first`, 0: it is not; read by what is run again last by step `last`. */
@@ -11,12 +12,36 @@ typedef struct Copy {
   int32_t first, last;
 } Copy;
 
-typedef struct Builder {
+/* Steps in which a unit's parameters are read: in forward, in the rest; PLAN_NONE: not there. */
+typedef struct Pass {
+  int32_t first[2], last[2];
+} Pass;
+
+/* Of all units; and what there is of them in the order of the first steps, so that listing uses again needs no sort. */
+typedef struct Passes {
+  Pass *data;
+  Keyed *order; /* id: 2 unit + pass */
+  uint32_t count;
+} Passes;
+
+/* When what is under way ends, in one simulation. */
+typedef struct EndTimes {
+  uint64_t *ready;              /* by unit: when it has been gathered; 0: it is there */
+  uint64_t *gathered, *reduced; /* by use, by reduction: when it has been */
+  uint64_t *stored, *fetched;   /* by trip: when it has been */
+} EndTimes;
+
+struct Builder {
   Schedule *schedule;
   const Skeleton *skeleton;
   const Program *program;
   const Flow *flow;
-  const Decisions *decisions;
+  const Decisions *decisions; /* but for their issue rule */
+  IssueRule issue;
+  uint64_t room; /* bytes that all of it may take */
+  Passes passes;
+  EndTimes ends;
+  int64_t *steady; /* by step: what it has more than the one before of values that stay on the device, under any rule */
   bool *available;   /* by value: kept from forward, or already computed again */
   Copy *copies;      /* by value */
   int32_t *step_of;  /* by op: its forward or backward step */
@@ -30,7 +55,7 @@ typedef struct Builder {
   int32_t *wanted;   /* by trip: the last issue that lets everything start on time */
   bool timed;        /* how long buffers of copies and gathers are held is of a simulation: compute waits for what takes longer */
   uint64_t *start;   /* by step: when it starts to compute */
-} Builder;
+};
 
 #define EACH_REF(flow, op, ref)                                                                               \
   (const FlowRef *ref = (flow)->refs + (flow)->first[op], *ref##_end = (flow)->refs + (flow)->first[(op) + 1]; \
@@ -55,7 +80,6 @@ uint64_t schedule_ends(Arena *arena, const Skeleton *skeleton);
 /* --- schedule_trips.c --------------------------------------------------------------------------------------------- */
 
 typedef struct Travel {
-  uint64_t *stored, *fetched; /* by trip: when it has been */
   uint32_t next_store, gone, next_fetch, next_return, next_release;
 } Travel;
 

@@ -110,8 +110,6 @@ typedef struct Run {
   Builder *b;
   Clocks clocks;
   Travel travel;
-  uint64_t *ready;              /* by unit: when it has been gathered */
-  uint64_t *gathered, *reduced; /* by use, by reduction: when it has been */
   uint32_t use_count, reduction_count;
   uint32_t next_use, next_freed, next_arrived, next_reduction, next_release, next_done;
   int32_t due;   /* the next step with something before or after it */
@@ -131,10 +129,11 @@ static void look_for_work(Run *run) {
 }
 
 static void look_for_ends(Run *run) {
+  const Builder *b = run->b;
   uint64_t ends = UINT64_MAX;
-  if (run->next_arrived < run->next_use) ends = sooner(ends, run->gathered[run->next_arrived]);
-  if (run->next_done < run->next_reduction) ends = sooner(ends, run->reduced[run->next_done]);
-  if (run->travel.gone < run->travel.next_store) ends = sooner(ends, run->travel.stored[run->travel.gone]);
+  if (run->next_arrived < run->next_use) ends = sooner(ends, b->ends.gathered[run->next_arrived]);
+  if (run->next_done < run->next_reduction) ends = sooner(ends, b->ends.reduced[run->next_done]);
+  if (run->travel.gone < run->travel.next_store) ends = sooner(ends, b->ends.stored[run->travel.gone]);
   run->ends = ends;
 }
 
@@ -146,11 +145,11 @@ static void before_step(Run *run, int32_t s) {
   const Use *uses = b->schedule->uses;
   const Reduction *reductions = b->schedule->reductions;
   for (; run->next_use < run->use_count && uses[run->next_use].issue <= s; run->next_use++)
-    run->ready[uses[run->next_use].unit] = run->gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
+    b->ends.ready[uses[run->next_use].unit] = b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
   if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
   for (; run->next_freed < run->next_use && freed_after(&uses[run->next_freed]) < s; run->next_freed++)
-    if (figures[uses[run->next_freed].unit].shard_bytes && b->timed) wait_for(c, run->gathered[run->next_freed]);
-  while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, run->reduced[run->next_release++]);
+    if (figures[uses[run->next_freed].unit].shard_bytes && b->timed) wait_for(c, b->ends.gathered[run->next_freed]);
+  while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.reduced[run->next_release++]);
   look_for_ends(run);
 }
 
@@ -158,9 +157,9 @@ static void before_step(Run *run, int32_t s) {
 static void note_ends(Run *run, int32_t s) {
   Builder *b = run->b;
   uint64_t now = run->clocks.compute;
-  while (run->next_arrived < run->next_use && run->gathered[run->next_arrived] <= now) b->arrived[run->next_arrived++] = s;
-  while (run->next_done < run->next_reduction && run->reduced[run->next_done] <= now) b->done[run->next_done++] = s;
-  while (run->travel.gone < run->travel.next_store && run->travel.stored[run->travel.gone] <= now) b->gone[run->travel.gone++] = s;
+  while (run->next_arrived < run->next_use && b->ends.gathered[run->next_arrived] <= now) b->arrived[run->next_arrived++] = s;
+  while (run->next_done < run->next_reduction && b->ends.reduced[run->next_done] <= now) b->done[run->next_done++] = s;
+  while (run->travel.gone < run->travel.next_store && b->ends.stored[run->travel.gone] <= now) b->gone[run->travel.gone++] = s;
   look_for_ends(run);
 }
 
@@ -169,22 +168,17 @@ static void after_step(Run *run, int32_t s) {
   Clocks *c = &run->clocks;
   const Reduction *reductions = b->schedule->reductions;
   for (; run->next_reduction < run->reduction_count && reductions[run->next_reduction].after == s; run->next_reduction++)
-    run->reduced[run->next_reduction] = reduce_unit(b, c, &b->skeleton->figures[reductions[run->next_reduction].unit]);
+    b->ends.reduced[run->next_reduction] = reduce_unit(b, c, &b->skeleton->figures[reductions[run->next_reduction].unit]);
   if (b->schedule->trip_count) c->compute = trips_leave(b, &run->travel, s, c->compute, &c->out);
   look_for_work(run);
   look_for_ends(run);
 }
 
 static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
-  Schedule *schedule = b->schedule;
   *run = (Run){.b = b, .ends = UINT64_MAX};
-  run->use_count = decisions_gather(b->decisions) && gathers ? schedule->use_count : 0;
-  run->reduction_count = decisions_reduce(b->decisions) && reduces ? schedule->reduction_count : 0;
-  run->ready = ARENA_ARRAY(schedule->arena, uint64_t, b->skeleton->units->units.count);
-  run->gathered = ARENA_ARRAY(schedule->arena, uint64_t, run->use_count);
-  run->reduced = ARENA_ARRAY(schedule->arena, uint64_t, run->reduction_count);
-  run->travel.stored = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count);
-  run->travel.fetched = ARENA_ARRAY(schedule->arena, uint64_t, schedule->trip_count);
+  run->use_count = decisions_gather(b->decisions) && gathers ? b->schedule->use_count : 0;
+  run->reduction_count = decisions_reduce(b->decisions) && reduces ? b->schedule->reduction_count : 0;
+  memset(b->ends.ready, 0, b->skeleton->units->units.count * sizeof(uint64_t));
   look_for_work(run);
 }
 
@@ -204,7 +198,7 @@ uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
     int32_t op = steps[s].op;
     bool due = run.due <= s;
     if (due) before_step(&run, s);
-    for EACH_UNIT(b->skeleton, op, at) wait_for(c, run.ready[b->skeleton->touched[at]]);
+    for EACH_UNIT(b->skeleton, op, at) wait_for(c, b->ends.ready[b->skeleton->touched[at]]);
     b->start[s] = c->compute;
     if (run.ends <= c->compute) note_ends(&run, s);
     c->compute += compute_beside(c, b->skeleton, op, contention);

@@ -34,6 +34,8 @@ void trips_list(Builder *b) {
   b->trip_of = ARENA_ARRAY(schedule->arena, int32_t, b->program->values.count);
   b->gone = ARENA_ARRAY(schedule->arena, int32_t, count);
   b->wanted = ARENA_ARRAY(schedule->arena, int32_t, count);
+  b->ends.stored = ARENA_ARRAY(schedule->arena, uint64_t, count);
+  b->ends.fetched = ARENA_ARRAY(schedule->arena, uint64_t, count);
   for (int32_t i = 0; i < b->program->turn; i++) {
     if (!away[i] || b->flow->moved[i] < 0) continue;
     schedule->trips[schedule->trip_count++] = (Trip){i, b->flow->moved[i], b->step_of[i], b->step_of[i], PLAN_NONE, PLAN_NONE};
@@ -121,16 +123,16 @@ uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t comput
   for (; travel->next_fetch < schedule->trip_count; travel->next_fetch++) {
     uint32_t t = schedule->returns[travel->next_fetch];
     if (schedule->trips[t].issue > s) break;
-    *in = later(*in, later(compute, travel->stored[t])) + b->flow->moved_ns[schedule->trips[t].op];
-    travel->fetched[t] = *in;
+    *in = later(*in, later(compute, b->ends.stored[t])) + b->flow->moved_ns[schedule->trips[t].op];
+    b->ends.fetched[t] = *in;
   }
   for (; travel->next_return < schedule->trip_count; travel->next_return++) {
     uint32_t t = schedule->returns[travel->next_return];
     if (schedule->trips[t].first > s) break;
-    compute = b->skeleton->copies_beside ? later(compute, travel->fetched[t]) : compute + b->flow->moved_ns[schedule->trips[t].op];
+    compute = b->skeleton->copies_beside ? later(compute, b->ends.fetched[t]) : compute + b->flow->moved_ns[schedule->trips[t].op];
   }
   while (b->timed && travel->next_release < travel->next_store && schedule->trips[travel->next_release].release < s)
-    compute = later(compute, travel->stored[travel->next_release++]);
+    compute = later(compute, b->ends.stored[travel->next_release++]);
   return compute;
 }
 
@@ -139,7 +141,7 @@ uint64_t trips_leave(const Builder *b, Travel *travel, int32_t s, uint64_t compu
   for (; travel->next_store < schedule->trip_count && schedule->trips[travel->next_store].after == s; travel->next_store++) {
     *out = later(*out, compute) + b->flow->moved_ns[schedule->trips[travel->next_store].op];
     if (!b->skeleton->copies_beside) compute = *out;
-    travel->stored[travel->next_store] = *out;
+    b->ends.stored[travel->next_store] = *out;
   }
   return compute;
 }

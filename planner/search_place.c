@@ -188,11 +188,14 @@ static Settings list_settings(Arena *arena, const Inner *in, double below) {
   const IssueRule *rules = inner_rules(&count);
   for (uint32_t number = 0; number < total; number++) {
     inner_set(in, number, &trial);
-    for (uint32_t r = 0; r < count; r++) {
+    Judge judge;
+    judge_open(&judge, in, &trial);
+    for (uint32_t r = 0; r < count && (double)judge.least_ns < below; r++) {
       if (!inner_new_rule(in, 0, r)) continue;
       trial.issue = rules[r];
-      if (inner_judge(in, &trial) && (double)trial.ns < below) vec_push(arena, &out, ((Setting){trial.ns, number, r}));
+      if (judge_rule(&judge, &trial) && (double)trial.ns < below) vec_push(arena, &out, ((Setting){trial.ns, number, r}));
     }
+    judge_close(&judge);
   }
   return out;
 }

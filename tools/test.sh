@@ -19,7 +19,7 @@ done
 
 require_packages "${build_packages[@]}" "${test_packages[@]}"
 say "building with sanitizers in build-test/" # CUDA's kernels are tested as plain C++ there; label long compiles them
-configure_and_build "$root/build-test" -DFSDPC_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DFSDPC_TESTS=ON \
+configure_and_build "$root/build-test" -DFSDPC_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O2 -g1" -DFSDPC_TESTS=ON \
   -DFSDPC_SANITIZE=address,undefined -DFSDPC_ALLOC_GUARD=ON
 say "testing"
 cd "$root/build-test"
