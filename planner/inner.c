@@ -148,6 +148,7 @@ void inner_set_budget(Inner *in, uint64_t budget) {
   in->host_room = host == 0 ? UINT64_MAX : host > away ? host - away : 0;
   for (int i = 0; i < POOL; i++) in->pool[i].ns = UINT64_MAX;
   in->start_away = NULL;
+  in->ample = false;
   if (in->judged) memset(in->judged, 0, JUDGED * sizeof *in->judged);
 }
 

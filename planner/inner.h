@@ -36,6 +36,7 @@ struct Inner {
   int64_t *live; /* by op slot, nothing kept */
   const bool *start_away; /* where seeds start, if not at the base: what is held lies in host memory */
   uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */
+  bool ample; /* once improved: all that may be kept on the device is, under every issue rule, and nothing waits for room */
   bool keep_free, movable; /* units may stay gathered; results may go to the host */
   Bound bound;   /* within the room */
   uint64_t *judged; /* by fingerprint % JUDGED: fingerprints of trials judged within the room; NULL: none yet */
@@ -48,7 +49,8 @@ bool inner_open(Search *search, Arena *arena, const Outer *outer, Grouping group
 void inner_set_budget(Inner *inner, uint64_t budget);
 /* A few seeds, then (more) all of them, into the pool. */
 void inner_seed(Inner *inner, bool more);
-/* Moves from the best trial until it has reached the bound or nothing improves. */
+/* All seeds, then moves from the best trial until it has reached the bound or nothing improves. Where memory is ample there is nothing to
+ * move. */
 void inner_improve(Inner *inner);
 /* Few enough items that improving is cheap, or even complete. */
 bool inner_is_small(const Inner *inner);
@@ -68,6 +70,8 @@ uint64_t inner_smallest_bytes(Inner *inner);
 enum { MOST_SETTINGS = 8192 };
 uint32_t inner_settings(const Inner *inner);
 void inner_set(const Inner *inner, uint32_t number, Trial *trial);
+/* The trial that runs nothing again, moves nothing and releases no unit, but what is pinned to. */
+void inner_keep_all(const Inner *inner, Trial *trial);
 /* All rules that are tried; whether two of them differ in nothing that matters; whether rule r is like none from `from` on before it. */
 const IssueRule *inner_rules(uint32_t *count);
 bool inner_same_rule(const Inner *inner, const IssueRule *a, const IssueRule *b);

@@ -234,9 +234,38 @@ static void try_all_rules(Mover *m) {
   inner_try_rules(m->in, &m->trial, 0, ISSUE_RULES);
 }
 
+void inner_keep_all(const Inner *in, Trial *trial) {
+  inner_start_trial(in, trial);
+  for (uint32_t i = 0; i < in->items.count; i++) set_state(trial, &in->items.data[i], ITEM_KEPT);
+}
+
+/* Whether the trial, with no limit to what is held or gathered early, fits the room under every issue rule. */
+static bool fits_freely(const Inner *in, Trial *trial) {
+  Inner unlimited = *in;
+  Judge judge;
+  uint32_t count;
+  const IssueRule *rules = inner_rules(&count);
+  unlimited.room = unlimited.base.room = INT64_MAX;
+  judge_open(&judge, &unlimited, trial);
+  bool fits = judge.least_live <= (int64_t)in->room;
+  for (uint32_t r = 0; r < count && fits; r++) {
+    trial->issue = rules[r];
+    fits = judge_rule(&judge, trial) && trial->live <= (int64_t)in->room;
+  }
+  judge_close(&judge);
+  return fits;
+}
+
 void inner_improve(Inner *in) {
   uint32_t count = in->items.count;
   Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
+  inner_keep_all(in, &m.trial);
+  in->ample = fits_freely(in, &m.trial);
+  if (in->ample) {
+    inner_try_rules(in, &m.trial, 0, ISSUE_RULES);
+    return;
+  }
+  inner_seed(in, true);
   uint32_t settings = inner_settings(in);
   if (settings) {
     enumerate_settings(&m, settings);

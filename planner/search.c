@@ -89,7 +89,9 @@ static bool try_less(Search *s, uint64_t less, Candidates *candidates, Found *fo
 }
 
 /* A thorough search looks there anyway. */
-static bool is_worth_less(const Search *s, const Found *found, const Bound *bound) { return !s->thorough && search_is_stuck(found, bound); }
+static bool is_worth_less(const Search *s, const Found *found, const Bound *bound) {
+  return !s->thorough && !found->settled && search_is_stuck(found, bound);
+}
 
 static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
   for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->data[0].bound); i++) {
@@ -106,7 +108,7 @@ static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
 }
 
 static bool is_worth_other_moves(const Found *found, const Bound *bound) {
-  return found->fits && exceeds(found, found->plan->instrs.count < LONG_PLAN ? WORTH_OTHER_MOVES : FAR_FROM_BOUND, bound);
+  return found->fits && !found->settled && exceeds(found, found->plan->instrs.count < LONG_PLAN ? WORTH_OTHER_MOVES : FAR_FROM_BOUND, bound);
 }
 
 /* Moves stop where nothing they try improves: less memory, or moving the classes of items in the other order, may lead elsewhere, to

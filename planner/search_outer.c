@@ -111,7 +111,6 @@ static void search_groups(Inner *in, uint32_t count) {
     uint64_t best = in[best_inner(in, count, count)].pool[0].ns;
     bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && !inner_is_large(&in[g]);
     if (!promising && !inner_is_small(&in[g])) continue;
-    inner_seed(&in[g], true);
     inner_improve(&in[g]);
   }
 }

@@ -87,8 +87,9 @@ void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *deci
 /* Which buffers follow each other at an address, and so what waits for what, depends on where they are to end: a plan of few instructions
  * is aimed lower too, at steps of a fixed grid, where nearby budgets meet. */
 static void aim_lower(Search *s, Arena *arena, const Inner *in, Found *found) {
-  const uint64_t step = search_grid_step(s->budget, AIMS_AN_OCTAVE), live = found->plan->max_live_bytes;
-  uint64_t goal = s->budget - s->budget % step;
+  const uint64_t live = found->plan->max_live_bytes, most = s->budget < 2 * live ? s->budget : 2 * live - 1;
+  const uint64_t step = search_grid_step(most, AIMS_AN_OCTAVE);
+  uint64_t goal = most - most % step;
   bool good = true;
   for (int i = 0; i < AIMS && goal >= live && search_is_stuck(found, &in->bound); i++, goal -= step)
     good = place_again(s, arena, found, goal, s->budget);
@@ -115,6 +116,7 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
   next.estimate_ns = estimate_ns;
   next.arena = arena;
   if (is_worth_aiming(&next, best)) aim_lower(s, arena, in, &next);
+  next.settled = in->ample && next.fits && (double)next.sim.step_ns <= AS_ESTIMATED * (double)estimate_ns;
   Placed placed = {.excess = next.fits ? 0 : next.plan->arena_bytes - s->budget};
   placed.step_ns = next.sim.step_ns;
   placed.instrs = next.plan->instrs.count;
@@ -180,22 +182,26 @@ static int compare_settings(const void *a, const void *b) {
   return x->number != y->number ? (x->number < y->number ? -1 : 1) : (x->rule > y->rule) - (x->rule < y->rule);
 }
 
+static void list_rules(Arena *arena, const Inner *in, Trial *trial, uint32_t number, double below, Settings *out) {
+  uint32_t count;
+  const IssueRule *rules = inner_rules(&count);
+  Judge judge;
+  judge_open(&judge, in, trial);
+  for (uint32_t r = 0; r < count && (double)judge.least_ns < below; r++) {
+    if (!inner_new_rule(in, 0, r)) continue;
+    trial->issue = rules[r];
+    if (judge_rule(&judge, trial) && (double)trial->ns < below) vec_push(arena, out, ((Setting){trial->ns, number, r}));
+  }
+  judge_close(&judge);
+}
+
 /* Those that fit and are estimated to take less than `below`, under every rule. */
 static Settings list_settings(Arena *arena, const Inner *in, double below) {
   Settings out = {0};
   Trial trial = inner_new_trial(in);
-  uint32_t count, total = inner_settings(in);
-  const IssueRule *rules = inner_rules(&count);
-  for (uint32_t number = 0; number < total; number++) {
+  for (uint32_t number = 0, total = inner_settings(in); number < total; number++) {
     inner_set(in, number, &trial);
-    Judge judge;
-    judge_open(&judge, in, &trial);
-    for (uint32_t r = 0; r < count && (double)judge.least_ns < below; r++) {
-      if (!inner_new_rule(in, 0, r)) continue;
-      trial.issue = rules[r];
-      if (judge_rule(&judge, &trial) && (double)trial.ns < below) vec_push(arena, &out, ((Setting){trial.ns, number, r}));
-    }
-    judge_close(&judge);
+    list_rules(arena, in, &trial, number, below, &out);
   }
   return out;
 }
@@ -235,7 +241,6 @@ static bool search_again(Inner *in, uint64_t budget) {
   inner_seed(in, false);
   if (in->pool[0].ns == UINT64_MAX) return false;
   if (inner_is_large(in)) return true;
-  inner_seed(in, true);
   inner_improve(in);
   return true;
 }
@@ -345,9 +350,10 @@ void search_place(Search *s, Inner *in, Found *best) {
   place_within(s, in, best);
   bool found = best->plan && best->sim.step_ns < before, few = in->items.count <= FEW_ITEMS;
   if (found && few && best->sim.step_ns > bound_reached(&in->bound)) try_other_rules(s, in, best);
-  if (found && few && !s->brief && search_is_stuck(best, &in->bound)) try_others(s, in, best);
+  if (found && few && !s->brief && !best->settled && search_is_stuck(best, &in->bound)) try_others(s, in, best);
   if (s->brief) return;
+  const bool settled = in->ample && best->settled;
   inner_set_budget(in, s->budget);
-  place_settings(s, in, best);
+  if (!settled) place_settings(s, in, best);
   try_keeping_all(s, in, best);
 }
