@@ -13,13 +13,16 @@
 
 enum { BUCKET = 16 };
 
-typedef struct Link {
-  int32_t buf, next; /* next: index of a Link, PLAN_NONE */
-} Link;
-
 typedef struct Interval {
   uint64_t begin, end;
 } Interval;
+
+/* A buffer that has been placed, as a query of one bucket needs it. */
+typedef struct Link {
+  Interval at;
+  int32_t first, last; /* positions */
+  int32_t next;        /* index of a Link, PLAN_NONE */
+} Link;
 
 typedef struct Stack {
   Arena *arena;
@@ -115,30 +118,30 @@ static void sort_near(Interval *near, uint32_t count) {
   }
 }
 
-/* Intervals of briefly living buffers that are live together with buf, by address. */
-static void find_near(Stack *s, const PlanBuf *buf) {
-  int32_t begin = first_of(s, buf) / BUCKET;
+/* Intervals of briefly living buffers that are live within [first, last], by address. */
+static void find_near(Stack *s, int32_t first, int32_t last) {
   s->near.count = 0;
-  for (int32_t b = begin; b <= last_of(s, buf) / BUCKET; b++)
+  for (int32_t b = first / BUCKET; b <= last / BUCKET; b++)
     for (int32_t l = s->bucket[b]; l >= 0; l = s->links.data[l].next) {
-      const PlanBuf *other = &s->plan->bufs.data[s->links.data[l].buf];
-      int32_t meets = first_of(s, other) / BUCKET; /* in the first bucket of both, and perhaps in others: counted once */
-      if (other->first > buf->last || other->last < buf->first || b != (meets > begin ? meets : begin)) continue;
-      vec_push(s->arena, &s->near, ((Interval){other->offset, other->offset + round_up(other->bytes, PLAN_ALIGN_BYTES)}));
+      const Link *other = &s->links.data[l];
+      int32_t meets = other->first > first ? other->first : first; /* in that bucket of both, and perhaps in others: counted once */
+      if (other->first > last || other->last < first || b != meets / BUCKET) continue;
+      vec_push(s->arena, &s->near, other->at);
     }
   sort_near(s->near.data, s->near.count);
 }
 
 static uint64_t hang(Stack *s, PlanBuf *buf) {
-  uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES), cursor = height_over(s, first_of(s, buf), last_of(s, buf)), best = UINT64_MAX;
-  find_near(s, buf);
+  int32_t first = first_of(s, buf), last = last_of(s, buf);
+  uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES), cursor = height_over(s, first, last), best = UINT64_MAX;
+  find_near(s, first, last);
   for (uint32_t i = 0; i < s->near.count; i++) {
     if (s->near.data[i].begin >= cursor + size) best = s->near.data[i].begin - size;
     if (s->near.data[i].end > cursor) cursor = s->near.data[i].end;
   }
   buf->offset = cursor + size <= s->in->top ? s->in->top - size : best != UINT64_MAX ? best : cursor;
-  for (int32_t b = first_of(s, buf) / BUCKET; b <= last_of(s, buf) / BUCKET; b++) {
-    Link link = {(int32_t)(buf - s->plan->bufs.data), s->bucket[b]};
+  for (int32_t b = first / BUCKET; b <= last / BUCKET; b++) {
+    Link link = {{buf->offset, buf->offset + size}, first, last, s->bucket[b]};
     s->bucket[b] = (int32_t)s->links.count;
     vec_push(s->arena, &s->links, link);
   }
