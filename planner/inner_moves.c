@@ -249,6 +249,7 @@ static bool fits_freely(const Inner *in, Trial *trial) {
   judge_open(&judge, &unlimited, trial);
   bool fits = judge.least_live <= (int64_t)in->room;
   for (uint32_t r = 0; r < count && fits; r++) {
+    if (!inner_new_rule(in, 0, r)) continue;
     trial->issue = rules[r];
     fits = judge_rule(&judge, trial) && trial->live <= (int64_t)in->room;
   }
@@ -256,8 +257,22 @@ static bool fits_freely(const Inner *in, Trial *trial) {
   return fits;
 }
 
+static void try_moves(Mover *m) {
+  const Inner *in = m->in;
+  const int64_t afford = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1);
+  try_all_rules(m);
+  m->left = afford / 8 < MOST_MOVES ? afford / 8 : MOST_MOVES;
+  const Classes classes = list_classes(in);
+  move_classes(m, &classes);
+  swap_and_move(m, &classes);
+  m->left = in->program->ops.count > LONG_PROGRAM ? 0 : afford / 4;
+  while (exchange_classes(m, &classes)) continue;
+  m->left = inner_is_small(in) ? 3 * (int64_t)in->items.count * in->items.count : 0;
+  while (move_pairs(m)) continue;
+  try_all_rules(m);
+}
+
 void inner_improve(Inner *in) {
-  uint32_t count = in->items.count;
   Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
   inner_keep_all(in, &m.trial);
   in->ample = fits_freely(in, &m.trial);
@@ -267,20 +282,8 @@ void inner_improve(Inner *in) {
   }
   inner_seed(in, true);
   uint32_t settings = inner_settings(in);
-  if (settings) {
+  if (settings)
     enumerate_settings(&m, settings);
-    return;
-  }
-  if (in->pool[0].ns == UINT64_MAX) return;
-  try_all_rules(&m);
-  m.left = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 8;
-  if (m.left > MOST_MOVES) m.left = MOST_MOVES;
-  const Classes classes = list_classes(in);
-  move_classes(&m, &classes);
-  swap_and_move(&m, &classes);
-  m.left = in->program->ops.count > LONG_PROGRAM ? 0 : MOVE_BUDGET / (int64_t)(in->program->ops.count + 1) / 4;
-  while (exchange_classes(&m, &classes)) continue;
-  m.left = inner_is_small(in) ? 3 * (int64_t)count * count : 0;
-  while (move_pairs(&m)) continue;
-  try_all_rules(&m);
+  else if (in->pool[0].ns != UINT64_MAX)
+    try_moves(&m);
 }
