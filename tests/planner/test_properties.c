@@ -211,6 +211,26 @@ static void what_a_budget_leaves_is_not_taken(void **state) {
   }
 }
 
+/* Where everything that may be kept fits, the search takes it to be the fastest and looks no further: what is pinned otherwise never is. */
+static void with_ample_memory_nothing_pinned_is_faster(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < MODELS; seed++) {
+    Case c;
+    PlannerOptions open = open_random(&c, seed, 4000);
+    open.settings.checkpoint = CHECKPOINT_AUTO;
+    open.settings.checkpoints.count = 0;
+    open.settings.reshard = open.settings.prefetch = SETTING_AUTO;
+    PlannerOptions pinned[] = {open, open, open, open};
+    pinned[0].settings.checkpoint = CHECKPOINT_FULL;
+    pinned[1].settings.checkpoint = CHECKPOINT_NONE;
+    pinned[2].settings.prefetch = 1;
+    if (open.settings.strategy == STRATEGY_FULL_SHARD) pinned[3].settings.reshard = 1;
+    double step = (double)plan_case(&c, &open).plan->summary.step_ns;
+    for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++) assert_true(step <= 1.001 * (double)plan_case(&c, &pinned[i]).plan->summary.step_ns);
+    arena_free(c.arena);
+  }
+}
+
 /* On one rank with room for all, keeping everything and running everything again are as far from their bounds. */
 static void the_bound_counts_what_is_pinned_to_run_again(void **state) {
   (void)state;
@@ -383,6 +403,7 @@ int main(void) {
       cmocka_unit_test(a_larger_budget_is_hardly_ever_slower),
       cmocka_unit_test(a_thorough_plan_is_never_slower_with_more_memory),
       cmocka_unit_test(what_a_budget_leaves_is_not_taken),
+      cmocka_unit_test(with_ample_memory_nothing_pinned_is_faster),
       cmocka_unit_test(the_bound_counts_what_is_pinned_to_run_again),
       cmocka_unit_test(equal_inputs_give_equal_bytes),
       cmocka_unit_test(every_wait_is_needed),
