@@ -87,7 +87,7 @@ static void thin_pool(Inner *in) {
   in->pool[POOL - 1].ns = UINT64_MAX;
 }
 
-/* Something as fast is as small. */
+/* Whether something as fast is as small. */
 static bool is_beaten(const Inner *in, uint64_t ns, int64_t live) {
   for (int i = 0; i < POOL; i++)
     if (in->pool[i].ns <= ns && in->pool[i].ns != UINT64_MAX && in->pool[i].live <= live) return true;

@@ -475,7 +475,7 @@ static int64_t most_live(const Builder *b) {
 static uint64_t least_time(const Builder *b) {
   uint64_t ns = 0;
   for (int32_t s = 0; s < b->schedule->step_count; s++) ns += b->skeleton->op_ns[b->schedule->steps[s].op];
-  return b->skeleton->ends_ns + b->skeleton->step.rest_ns + (uint64_t)b->decisions->accumulation * ns;
+  return b->skeleton->ends_ns + b->skeleton->step.rest_ns + b->decisions->accumulation * ns;
 }
 
 static void time_work(Builder *b) {

@@ -85,7 +85,9 @@ typedef struct Found {
   Arena *arena; /* of the plan, while the search may still find a better one; then search->arena has it */
   SimResult sim;
   Bound bound;
-  bool fits, settled, paced; /* settled: memory is ample (Inner), nor do addresses make it wait; paced: gathers wait for the compute that they are issued after (events.c) */
+  bool fits;
+  bool settled; /* memory is ample (Inner), nor do addresses make it wait */
+  bool paced;   /* gathers wait for the compute that they are issued after (events.c) */
 } Found;
 
 enum { MAX_GROUPINGS = 6, PLACING_EFFORT = 350000000 };
