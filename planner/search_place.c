@@ -8,14 +8,16 @@ enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS =
 enum { AIMS = 12, AIMS_AN_OCTAVE = 32, AIMED_INSTRS = 1000 };
 /* Instructions in settings placed one after the other without any gain, after which the rest is left. */
 enum { PLACED_IN_VAIN = 40000 };
-/* Of longer plans only the one that is chosen is tried with gathers that start as early as they can. */
-enum { PACED_INSTRS = 4000 };
+/* Placing plans of more instructions than these takes long; of the longest only the one that is chosen is tried with gathers that start as
+ * early as they can. */
+enum { LONG_INSTRS = 2000, PACED_INSTRS = 4000 };
 /* A finished plan with so much more arena than is live at once, a share of it, is placed again, with ever more of that: a long one only
  * for a gain that shows, since placing it takes long. */
 enum { WORTH_COMPACTING = 100, WORTH_COMPACTING_LONG = 10, COMPACTINGS = 4 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
+static const double LONG_REACH = 1.001;   /* of long plans, this close is worth placing one */
 static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts */
 static const double WORTH_AIMING = 1.01;  /* placed this close to the best, one of them is aimed lower as well */
 static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
@@ -128,8 +130,10 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
 
 /* Estimates are off alike in plans that are alike: one is compared with what the best plan was estimated to take. */
 static bool within_reach(const Found *best, uint64_t estimate_ns) {
-  uint64_t step = best->sim.step_ns > best->estimate_ns ? best->sim.step_ns : best->estimate_ns;
-  return !best->plan || (double)estimate_ns <= WITHIN_REACH * (double)step;
+  if (!best->plan) return true;
+  const double reach = best->plan->instrs.count > LONG_INSTRS ? LONG_REACH : WITHIN_REACH;
+  const uint64_t step = best->sim.step_ns > best->estimate_ns ? best->sim.step_ns : best->estimate_ns;
+  return (double)estimate_ns <= reach * (double)step;
 }
 
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
@@ -305,13 +309,13 @@ static bool promises_more(const Inner *in, const Decisions *decisions, const Fou
 }
 
 /* Gathers start as early as addresses let them, which estimates do not know: the best plan's decisions under the other issue rules,
- * and at fixed depths. Placing a long plan takes long: only under rules that promise something. */
+ * and at fixed depths. Long plans, where there is not much to gain, only under rules that promise something. */
 static void try_other_rules(Search *s, const Inner *in, Found *best) {
   uint32_t count;
   const IssueRule *rules = inner_rules(&count);
   const Decisions decisions = best->decisions;
   const uint64_t estimate_ns = best->estimate_ns;
-  const bool is_long = best->plan->instrs.count > PACED_INSTRS;
+  const bool is_long = best->plan->instrs.count > (search_is_stuck(best, &in->bound) ? PACED_INSTRS : LONG_INSTRS);
   for (uint32_t r = 0; r < count; r++) {
     Decisions other = decisions;
     other.issue = rules[r];
