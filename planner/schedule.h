@@ -57,7 +57,7 @@ typedef struct MicroPass {
   bool gathers, reduces;
 } MicroPass;
 
-enum { MICRO_PASSES = 3, FETCHES_AHEAD = 8 };
+enum { MICRO_PASSES = 3, FETCHES_AHEAD = 16 };
 
 /* The micro-batches of a step, in order. Returns how many passes there are. */
 uint32_t schedule_passes(const Decisions *decisions, MicroPass out[MICRO_PASSES]);

@@ -85,7 +85,8 @@ typedef struct Travel {
 
 /* Each is held for no longer than it must be. */
 void trips_list(Builder *b);
-/* Before times are known: a device buffer lasts until the next store, and two fetches are under way. */
+/* Before times are known: a device buffer lasts until the next store, and fetches begin as early as they may. What compute then waits for
+ * cannot be helped: a wait that an earlier fetch would spare must not make it seem early enough to fetch late. */
 void trips_hold_first(Builder *b);
 /* By the times of the last simulation: when device buffers are wanted; until trips_hold each is held for no longer than it must be. */
 void trips_time(Builder *b);

@@ -46,12 +46,17 @@ void trips_list(Builder *b) {
   for (uint32_t t = 0; t < count; t++) schedule->trips[t].issue = schedule->trips[t].first;
 }
 
+/* The first step that the k-th fetch may begin at. */
+static int32_t fetch_floor(const Builder *b, uint32_t k) {
+  const Schedule *schedule = b->schedule;
+  return k < FETCHES_AHEAD ? turn_step(b) : schedule->trips[schedule->returns[k - FETCHES_AHEAD]].first;
+}
+
 void trips_hold_first(Builder *b) {
   Schedule *schedule = b->schedule;
   for (uint32_t t = 0; t < schedule->trip_count; t++)
     schedule->trips[t].release = t + 1 < schedule->trip_count ? schedule->trips[t + 1].after : turn_step(b);
-  for (uint32_t k = 0; k < schedule->trip_count; k++)
-    schedule->trips[schedule->returns[k]].issue = k < 2 ? turn_step(b) : schedule->trips[schedule->returns[k - 2]].first;
+  for (uint32_t k = 0; k < schedule->trip_count; k++) schedule->trips[schedule->returns[k]].issue = fetch_floor(b, k);
 }
 
 void trips_time(Builder *b) {
@@ -61,7 +66,7 @@ void trips_time(Builder *b) {
   for (uint32_t t = 0; t < schedule->trip_count; t++) schedule->trips[t].release = schedule->trips[t].after;
   for (uint32_t k = schedule->trip_count; k-- > 0;) {
     Trip *trip = &schedule->trips[schedule->returns[k]];
-    int32_t floor = k < FETCHES_AHEAD ? turn_step(b) : schedule->trips[schedule->returns[k - FETCHES_AHEAD]].first;
+    int32_t floor = fetch_floor(b, k);
     uint64_t ns = b->flow->moved_ns[trip->op];
     if (b->start[trip->first] < latest) latest = b->start[trip->first];
     latest = latest > ns ? latest - ns : 0;
