@@ -276,7 +276,8 @@ static void print_peak(const Page *page) {
   for (uint32_t g = 0; g < groups.count && g < GROUPS_MOST; g++) {
     const LiveGroup *group = &groups.data[g];
     text_printf(page->out, "    %10s  %-15s %s", size(f, group->bytes), buf_class_name(group->class), group->name);
-    if (group->count > 1) text_printf(page->out, "  %u x %s", group->count, size(f, group->bytes / group->count));
+    if (group->count > 1 && group->least == group->most) text_printf(page->out, "  %u x %s", group->count, size(f, group->most));
+    if (group->least < group->most) text_printf(page->out, "  %u of %s to %s", group->count, size(f, group->least), size(f, group->most));
     text_printf(page->out, "\n");
   }
 }

@@ -355,7 +355,7 @@ LiveGroups live_groups(Arena *arena, const Plan *plan, int32_t at) {
   for (uint32_t b = 0; b < plan->bufs.count; b++) {
     const PlanBuf *buf = &plan->bufs.data[b];
     if (buf->host || buf->first > at || buf->last < at) continue;
-    LiveGroup one = {name_pattern(arena, plan_str(plan, buf->name)), buf->class, 1, buf->bytes};
+    LiveGroup one = {name_pattern(arena, plan_str(plan, buf->name)), buf->class, 1, buf->bytes, buf->bytes, buf->bytes};
     vec_push(arena, &all, one);
   }
   if (all.count) qsort(all.data, all.count, sizeof *all.data, by_name);
@@ -364,6 +364,8 @@ LiveGroups live_groups(Arena *arena, const Plan *plan, int32_t at) {
     if (last && last->class == all.data[i].class && !strcmp(last->name, all.data[i].name)) {
       last->count++;
       last->bytes += all.data[i].bytes;
+      if (all.data[i].least < last->least) last->least = all.data[i].least;
+      if (all.data[i].most > last->most) last->most = all.data[i].most;
     } else {
       vec_push(arena, &groups, all.data[i]);
     }

@@ -116,7 +116,7 @@ typedef struct LiveGroup {
   const char *name;
   BufClass class;
   uint32_t count;
-  uint64_t bytes;
+  uint64_t bytes, least, most; /* of all, of the smallest and of the largest */
 } LiveGroup;
 typedef VEC(LiveGroup) LiveGroups;
 /* Largest first. */

@@ -62,6 +62,35 @@ static void test_owners(void **state) {
   arena_free(arena);
 }
 
+/* Buffers of one class that are called alike are one group, which knows its smallest and its largest. */
+static void a_group_knows_its_least_and_most(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Plan *plan = good_plan(arena);
+  uint64_t sum = 0, least = UINT64_MAX, most = 0;
+  uint32_t count = 0;
+  for (uint32_t b = 0; b < plan->bufs.count; b++) {
+    PlanBuf *buf = &plan->bufs.data[b];
+    if (buf->class != BUF_PARAM) continue;
+    buf->name = plan_intern(arena, plan, arena_printf(arena, "u%u.param", count++));
+    sum += buf->bytes;
+    if (buf->bytes < least) least = buf->bytes;
+    if (buf->bytes > most) most = buf->bytes;
+  }
+  assert_true(count > 1 && least < most);
+  LiveGroups groups = live_groups(arena, plan, 0);
+  uint32_t found = 0;
+  for (uint32_t g = 0; g < groups.count; g++) {
+    const LiveGroup *group = &groups.data[g];
+    assert_true(group->count > 1 || (group->least == group->bytes && group->most == group->bytes));
+    if (strcmp(group->name, "u*.param")) continue;
+    assert_true(group->count == count && group->bytes == sum && group->least == least && group->most == most);
+    found++;
+  }
+  assert_int_equal(found, 1);
+  arena_free(arena);
+}
+
 static void test_ceilings(void **state) {
   (void)state;
   Arena *arena = arena_new();
@@ -118,6 +147,6 @@ static void test_figures(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_peak), cmocka_unit_test(test_owners),
                                      cmocka_unit_test(test_ceilings), cmocka_unit_test(test_ranges), cmocka_unit_test(test_repeats),
-                                     cmocka_unit_test(test_figures)};
+                                     cmocka_unit_test(test_figures),  cmocka_unit_test(a_group_knows_its_least_and_most)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
