@@ -203,6 +203,17 @@ char *text_bytes(char buffer[32], uint64_t bytes) {
   return scaled(buffer, (double)bytes, 1024, names, 6);
 }
 
+char *text_bytes_enough(char buffer[32], uint64_t bytes) {
+  static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int i = 0;
+  double value = (double)bytes;
+  for (; i + 1 < 5 && value > 1023; i++) value /= 1024;
+  int decimals = i == 0 || value > 99.9 ? 0 : value > 9.99 ? 1 : 2;
+  double digits = pow(10, decimals);
+  snprintf(buffer, 32, "%.*f%s", decimals, ceil(value * digits) / digits, names[i]);
+  return buffer;
+}
+
 char *text_time(char buffer[32], double ns) {
   static const char *const names[] = {" ns", " us", " ms", " s"};
   return scaled(buffer, ns, 1000, names, 4);

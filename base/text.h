@@ -50,6 +50,9 @@ static inline const char *text_plural(uint64_t count) {
 }
 /* "61.2 GiB", "512 B"; "412 ms", "3.2 us"; "124.4 M". Written into buffer (at least 32 bytes), which is returned. */
 char *text_bytes(char buffer[32], uint64_t bytes);
+/* "61.2GiB": as sizes are read back (quantity_parse), and at least `bytes`, so that asking for so much suffices. Three digits, or four
+ * below the next unit. */
+char *text_bytes_enough(char buffer[32], uint64_t bytes);
 char *text_time(char buffer[32], double ns);
 char *text_count(char buffer[32], double count);
 

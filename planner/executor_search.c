@@ -228,7 +228,7 @@ static void list_relaxations(Arena *arena, const Graph *graph, const PlannerOpti
   double budget = out->budget_bytes;
   PlannerOptions open = *asked;
   vec_push(arena, &out->relaxations,
-           arena_printf(arena, "memory %s", text_bytes(text, (uint64_t)ceil(out->prediction.reserved_bytes))));
+           arena_printf(arena, "memory %s", text_bytes_enough(text, (uint64_t)ceil(out->prediction.reserved_bytes))));
   if (asked->settings.micro_batch > 1) {
     open.settings.micro_batch = SETTING_AUTO;
     try_relaxation(arena, graph, &open, "micro_batch auto", budget, out);

@@ -35,7 +35,7 @@ void infeasible_explain(Arena *arena, const Search *search, const Found *found, 
   out->peak_at = arena_printf(arena, "%s of %s (%s)", search->specs[instr->op].name, plan_str(plan, instr->name),
                               phase_name(instr->phase));
   list_largest(arena, plan, at, out);
-  vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes(size, plan->arena_bytes)));
+  vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes_enough(size, plan->arena_bytes)));
 }
 
 /* The smallest plan under changed settings, as one line. */
@@ -54,12 +54,16 @@ static void try_relaxation(Search *search, const Outer *outer, const PlanSetting
   arena_free(scratch);
 }
 
-/* Twice the ranks in the cluster's nodes, which may be as many as it takes where there is a network. */
-static bool can_double(const Search *search) {
-  PlannerOptions twice = {.ranks = 2 * (int64_t)search->ranks};
+/* Twice the ranks in nodes as asked for, else the cluster's, which may be as many as it takes where there is a network. */
+static bool double_ranks(const Search *search, World *out) {
+  PlannerOptions twice = {.ranks = 2 * (int64_t)search->ranks, .ranks_per_node = search->asked_per_node};
   DiagSink sink = {.arena = search->scratch, .sources = search->sink->sources}; /* what is impossible is not proposed */
-  World world;
-  return world_choose(&sink, search->graph, &twice, &world);
+  return world_choose(&sink, search->graph, &twice, out);
+}
+
+static void set_world(Search *search, const World *world) {
+  search->ranks = world->ranks;
+  search->ranks_per_node = world->ranks_per_node;
 }
 
 void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasible *out) {
@@ -83,9 +87,11 @@ void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasib
     outer = found->outer;
   }
   bool divides = !search->samples || search->samples % (2ull * search->ranks * (uint64_t)outer.micro_batch) == 0;
-  if (outer.shard > 1 && can_double(search) && divides) {
-    outer.shard = search->ranks *= 2;
-    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "ranks %u", search->ranks), out);
-    search->ranks /= 2;
+  World own = {search->ranks, search->ranks_per_node}, twice;
+  if (outer.shard > 1 && divides && double_ranks(search, &twice)) {
+    set_world(search, &twice);
+    outer.shard = twice.ranks;
+    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "ranks %u", twice.ranks), out);
+    set_world(search, &own);
   }
 }

@@ -167,6 +167,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
                      .samples = graph->recipe.samples_per_step,
                      .brief = options->brief,
                      .thorough = options->thorough,
+                     .asked_per_node = options->ranks_per_node,
                      .progress = options->progress,
                      .watcher = options->watcher,
                      .placing = options->brief ? 0 : PLACING_EFFORT};

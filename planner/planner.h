@@ -37,7 +37,7 @@ typedef struct Infeasible {
   uint64_t smallest_peak_bytes; /* arena of the smallest plan found */
   const char *peak_at;          /* instruction and layer where that plan peaks */
   VEC(LargestBuffer) largest;   /* live there, largest first, at most 8 */
-  VEC(const char *) relaxations; /* cheapest first: "memory 3.1 GiB", "micro_batch 2: peak 1.9 GiB" */
+  VEC(const char *) relaxations; /* cheapest first: "memory 3.10GiB", "micro_batch 2: peak 1.9 GiB" */
 } Infeasible;
 
 typedef struct PlannerResult {

@@ -59,6 +59,7 @@ typedef struct Search {
   const PlanSpan *spans;
   const char *const *span_paths;
   uint32_t ranks, ranks_per_node;
+  int64_t asked_per_node; /* PlannerOptions.ranks_per_node */
   uint64_t samples; /* a step, 0: one micro-batch a rank */
   uint64_t budget;
   VEC(Prepared) prepared; /* one a micro-batch tried */

@@ -21,6 +21,15 @@ expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 4 --memory 1GiB -
 grep -q 'help: or: ranks' err && fail 'ranks are proposed that no network connects'
 expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --memory 1GiB --micro-batch 1
 said err 'help: or: ranks 4'
+# Nor where they would have to fill nodes of the size that was asked for.
+expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --ranks-per-node 2 --memory 1GiB --micro-batch 1
+grep -q 'help: or: ranks' err && fail 'ranks are proposed beyond the nodes that were asked for'
+# The memory that is proposed is enough as it is written, of other executors too.
+for executor in native pytorch-fsdp2; do
+  expect 3 plan "${llama[@]}" --executor $executor --memory 1GiB
+  memory=$(sed -n 's/^help: .*: memory //p' err)
+  expect 0 plan "${llama[@]}" --executor $executor --memory "$memory"
+done
 
 # A strategy says how often is gathered and reduced, and whether parameters are released between forward and backward.
 pinned=("${llama[@]}" --micro-batch 1 --wrap block --checkpoint full --offload none --memory 77GiB)

@@ -228,6 +228,18 @@ static void test_what_would_fit(void **state) {
   for (uint32_t i = 0; i < run.plan.relaxations.count; i++) {
     const char *line = run.plan.relaxations.data[i];
     long long ranks;
+    char size[32];
+    if (sscanf(line, "memory %31s", size) == 1) {
+      Quantity proposed;
+      const char *why;
+      Run enough;
+      open_job(&enough, &jobs[0]);
+      assert_true(quantity_parse(size, &proposed, &why));
+      enough.options.settings.memory_bytes = (uint64_t)proposed.value;
+      plan(&enough);
+      assert_true(enough.plan.fits);
+      arena_free(enough.arena);
+    }
     if (sscanf(line, "ranks %lld", &ranks) != 1) continue;
     Run larger;
     open_job(&larger, &jobs[0]);

@@ -146,6 +146,26 @@ static void every_plan_verifies_and_fits(void **state) {
   assert_true(padded[INSTR_CROSS_ENTROPY] && padded[INSTR_LINEAR_CROSS_ENTROPY] && padded[INSTR_LINEAR_CROSS_ENTROPY_X]);
 }
 
+/* The memory that is proposed where nothing fits, followed to the letter. */
+static void a_proposed_budget_fits(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < MODELS / 2; seed++) {
+    Case c;
+    PlannerOptions options = open_random(&c, seed, 1000);
+    options.settings.memory_bytes = 1;
+    PlannerResult none = plan_case(&c, &options);
+    assert_false(none.fits);
+    char size[32];
+    const char *why;
+    Quantity proposed;
+    assert_int_equal(sscanf(none.infeasible.relaxations.data[0], "memory %31s", size), 1);
+    assert_true(quantity_parse(size, &proposed, &why));
+    options.settings.memory_bytes = (uint64_t)proposed.value;
+    assert_true(plan_case(&c, &options).fits);
+    arena_free(c.arena);
+  }
+}
+
 /* The search is no more than close to the best, so a larger budget may miss what a smaller one met. How much slower, as a share,
  * a plan of a larger budget was than the best of the smaller ones. */
 static double worst_of_rising_budgets(Case *c, PlannerOptions *options, uint32_t *slower) {
@@ -399,6 +419,7 @@ static void every_transfer_is_needed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_plan_verifies_and_fits),
+      cmocka_unit_test(a_proposed_budget_fits),
       cmocka_unit_test(units_that_must_be_released_are),
       cmocka_unit_test(a_larger_budget_is_hardly_ever_slower),
       cmocka_unit_test(a_thorough_plan_is_never_slower_with_more_memory),

@@ -144,9 +144,27 @@ static void test_figures(void **state) {
   assert_string_equal(text_count(text, 999), "999");
 }
 
+/* What is proposed as a budget is read back as no less, and as hardly more. */
+static void a_proposed_size_suffices(void **state) {
+  (void)state;
+  char text[32];
+  assert_string_equal(text_bytes_enough(text, 1023), "1023B");
+  assert_string_equal(text_bytes_enough(text, 1025), "1.01KiB");
+  assert_string_equal(text_bytes_enough(text, (257ull << 20) + 1), "258MiB");
+  assert_string_equal(text_bytes_enough(text, (1ull << 30) - 1), "1.00GiB");
+  for (uint64_t bytes = 1; bytes < 1ull << 50; bytes += bytes / 61 + 1) {
+    Quantity read;
+    const char *why;
+    assert_true(quantity_parse(text_bytes_enough(text, bytes), &read, &why));
+    assert_true(read.kind == QUANTITY_BYTES && (uint64_t)read.value >= bytes);
+    assert_true(read.value <= (double)bytes * 1.0101);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_peak), cmocka_unit_test(test_owners),
                                      cmocka_unit_test(test_ceilings), cmocka_unit_test(test_ranges), cmocka_unit_test(test_repeats),
-                                     cmocka_unit_test(test_figures),  cmocka_unit_test(a_group_knows_its_least_and_most)};
+                                     cmocka_unit_test(test_figures),  cmocka_unit_test(a_proposed_size_suffices),
+                                     cmocka_unit_test(a_group_knows_its_least_and_most)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
