@@ -27,9 +27,10 @@ static bool check_graph(DiagSink *sink, const Graph *graph) {
   }
   for (uint32_t i = 0; i < graph->inputs.count; i++) {
     const GraphTensor *tensor = &graph->tensors.data[graph->inputs.data[i].tensor];
-    if (!tensor->is_index)
-      diag_error(sink, tensor->span, "input \"%s\" is float, but only int inputs can be fed from data so far",
-                 graph->inputs.data[i].name);
+    if (tensor->is_index) continue;
+    Diag *diag = diag_error(sink, tensor->span, "input \"%s\" is float, but only int inputs can be fed from data so far",
+                            graph->inputs.data[i].name);
+    diag_help(diag, "'fsdpc plan --executor pytorch-fsdp2-compiled' plans it for PyTorch, and 'fsdpc predict' times it");
   }
   return sink->errors == errors;
 }

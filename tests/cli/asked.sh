@@ -101,6 +101,8 @@ tokens=$(((rate * step + 500000000) / 1000000000))
 [ "$tokens" = $((16 * 64 / 8)) ] || fail "$tokens tokens of a rank in a step"
 expect 1 plan vit.fsdp --ranks 8
 said err 'input "images" is float'
+said err "'fsdpc plan --executor pytorch-fsdp2-compiled' plans it"
+expect 0 plan vit.fsdp --ranks 8 --executor pytorch-fsdp2-compiled
 
 # A layer is suggested for a unit; a cluster's bare name is one of the models folder's, which are listed.
 sed 's/^plan {/& unit u { lm_hed }/' "$root/models/llama3-8b.fsdp" >unit.fsdp
