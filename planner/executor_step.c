@@ -305,9 +305,10 @@ static double update_share(const Model *m) {
   return 1 - (2 - m->moments) * 2 * m->state / adamw;
 }
 
+/* On the host too Python walks the parameters, whatever their sizes. */
 static double host_update_ns(const Model *m, const Sharding *s) {
   double bytes = executor_host_update_bytes(model_update(m), m->state) * update_share(m) * m->updated_numel / s->shard;
-  return 1e9 * bytes / executor_host_rate(m->cluster->device.generation);
+  return 1e9 * bytes / executor_host_rate(m->cluster->device.generation) + m->profile->update_ns;
 }
 
 /* The optimizer, and what it waits for from host memory. */
