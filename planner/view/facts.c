@@ -284,6 +284,8 @@ const char *range_name(Arena *arena, const char *first, const char *last) {
   bool inside = strchr(first + common, '.') != NULL; /* the number stands within: "h.*.attn" */
   const char *pattern = name_pattern(arena, first);
   if (inside && !strcmp(pattern, name_pattern(arena, last))) return pattern;
+  const char *remark = strstr(first + common, " ("), *other = strstr(last + common, " (");
+  if (remark && other && !strcmp(remark, other)) return arena_printf(arena, "%.*s .. %s", (int)(remark - first), first, last + common);
   return arena_printf(arena, "%s .. %s", first, last + common);
 }
 

@@ -207,11 +207,12 @@ static void add_cluster_text(const Drawing *d, int32_t g) {
   text_printf(d->out, "</table>>]\n");
 }
 
-/* The node's name without what its cluster's name says: "mlp.c_fc" in h.0 and in h.0 .. 11. */
+/* The node's name without what its cluster's name says: "mlp.c_fc" in h.0, in h.0 .. 11 and in h.0 (frozen). */
 static const char *short_name(const Drawing *d, const Node *node, bool alone) {
   const char *name = alone ? node->name : node->pattern;
   if (node->group == PLAN_NONE) return name;
   const char *unit = plan_str(d->plan, d->plan->units.data[d->groups.data[node->group].first].name);
+  unit = arena_printf(d->arena, "%.*s", (int)strcspn(unit, " "), unit);
   if (!alone) unit = name_pattern(d->arena, unit);
   size_t length = strlen(unit);
   return !strncmp(name, unit, length) && name[length] == '.' ? name + length + 1 : name;

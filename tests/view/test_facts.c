@@ -109,6 +109,8 @@ static void test_ranges(void **state) {
   assert_string_equal(range_name(arena, "a.b.1", "a.c.1"), "a.b.1 .. c.1");
   assert_string_equal(range_name(arena, "unit0", "unit1"), "unit0 .. unit1");
   assert_string_equal(range_name(arena, "x", "x"), "x");
+  assert_string_equal(range_name(arena, "h.0 (frozen)", "h.3 (frozen)"), "h.0 .. 3 (frozen)");
+  assert_string_equal(range_name(arena, "h.0 (frozen)", "h.3"), "h.0 (frozen) .. 3");
   assert_string_equal(range_name(arena, "h.0.attn+6", "h.11.attn+6"), "h.*.attn+6");
   arena_free(arena);
 }

@@ -16,7 +16,7 @@
     while (b >= 1024 && k < 4) b /= 1024, k++;
     return (k && b < 100 ? b.toPrecision(3) : Math.round(b)) + ' ' + names[k];
   };
-  const time = ns => ns < 1e3 ? ns.toFixed(0) + ' ns' : ns < 1e6 ? (ns / 1e3).toPrecision(3) + ' µs'
+  const time = ns => ns < 1e3 ? ns.toFixed(0) + ' ns' : ns < 1e6 ? (ns / 1e3).toPrecision(3) + ' us'
     : ns < 1e9 ? (ns / 1e6).toPrecision(3) + ' ms' : (ns / 1e9).toPrecision(3) + ' s';
   const step = (range, most) => {
     let s = Math.pow(10, Math.floor(Math.log10(range / most)));
@@ -215,7 +215,7 @@
   };
 
   const drawAxis = g => {
-    const range = state.to - state.from, s = step(range, Math.max(3, state.width / 120)), scale = data.total < 1e5 ? [1e3, 'µs'] : data.total < 2e10 ? [1e6, 'ms'] : [1e9, 's'];
+    const range = state.to - state.from, s = step(range, Math.max(3, state.width / 120)), scale = data.total < 1e5 ? [1e3, 'us'] : data.total < 2e10 ? [1e6, 'ms'] : [1e9, 's'];
     const digits = Math.max(0, -Math.floor(Math.log10(s / scale[0])));
     g.textAlign = 'center';
     for (let at = Math.ceil(state.from / s) * s; at <= state.to; at += s) {
