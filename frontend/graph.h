@@ -106,6 +106,8 @@ typedef enum { STRATEGY_AUTO, STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRAT
 typedef enum { WRAP_AUTO, WRAP_BLOCK, WRAP_SIZE, WRAP_WHOLE } WrapKind;
 /* What plan { offload ... } names: the first three lie in host memory between uses, activations may. */
 enum { OFFLOAD_PARAMETERS = 1, OFFLOAD_GRADIENTS = 2, OFFLOAD_OPTIMIZER = 4, OFFLOAD_ACTIVATIONS = 8, OFFLOAD_KINDS = 4 };
+/* All state; what FSDP2's CPUOffloadPolicy keeps in host memory. */
+enum { OFFLOAD_STATES = OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER };
 /* Their names in the order of the bits, then "auto" and "none"; NULL at the end. */
 const char *const *offload_names(void);
 typedef enum { CADENCE_AUTO, CADENCE_MICRO_BATCH, CADENCE_STEP } Cadence; /* how often collectives run in a step */

@@ -77,8 +77,6 @@ typedef struct ExecutorProfile {
 } ExecutorProfile;
 
 const ExecutorProfile *executor_profile(ExecutorId id);
-/* What FSDP2's CPUOffloadPolicy keeps in host memory. */
-enum { OFFLOAD_STATES = OFFLOAD_PARAMETERS | OFFLOAD_GRADIENTS | OFFLOAD_OPTIMIZER };
 
 bool executor_is_fsdp2(ExecutorId id);
 /* What a rank's share of its host moves in a fused optimizer step there, bytes/s. */

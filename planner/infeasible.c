@@ -38,20 +38,34 @@ void infeasible_explain(Arena *arena, const Search *search, const Found *found, 
   vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes_enough(size, plan->arena_bytes)));
 }
 
-/* The smallest plan under changed settings, as one line. */
-static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
+/* Arena of the smallest plan under changed settings; 0: there is none. */
+static uint64_t smallest_bytes(Search *search, const Outer *outer, const PlanSettings *settings) {
   Arena *scratch = arena_new();
   const PlanSettings *own = search->settings;
   Found found;
-  char peak[32];
   search->settings = settings;
-  Plan *plan = search_smallest(search, scratch, outer, &found);
+  const Plan *plan = search_smallest(search, scratch, outer, &found);
   search->settings = own;
-  if (plan)
-    vec_push(search->arena, &out->relaxations,
-             arena_printf(search->arena, "%s: peak %s, %s", what, text_bytes(peak, plan->arena_bytes),
-                          plan->arena_bytes <= search->budget ? "fits" : "still too much"));
+  uint64_t bytes = plan ? plan->arena_bytes : 0;
   arena_free(scratch);
+  return bytes;
+}
+
+static void add_relaxation(Search *search, const char *what, uint64_t bytes, Infeasible *out) {
+  char peak[32];
+  vec_push(search->arena, &out->relaxations,
+           arena_printf(search->arena, "%s: peak %s, %s", what, text_bytes(peak, bytes), bytes <= search->budget ? "fits" : "still too much"));
+}
+
+static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
+  uint64_t bytes = smallest_bytes(search, outer, settings);
+  if (bytes) add_relaxation(search, what, bytes, out);
+}
+
+/* What is left open is tried in one way only: where that is too much, others may not be, and nothing is said. */
+static void try_opening(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
+  uint64_t bytes = smallest_bytes(search, outer, settings);
+  if (bytes && bytes <= search->budget) add_relaxation(search, what, bytes, out);
 }
 
 /* Twice the ranks in nodes as asked for, else the cluster's, which may be as many as it takes where there is a network. */
@@ -84,6 +98,18 @@ void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasib
   if (outer.micro_batch > 1 && !(outer.micro_batch % 2)) {
     outer.micro_batch /= 2;
     try_relaxation(search, &outer, &relaxed, arena_printf(arena, "micro_batch %lld", (long long)outer.micro_batch), out);
+    outer = found->outer;
+  }
+  if (relaxed.wrap != WRAP_AUTO) {
+    relaxed.wrap = WRAP_AUTO;
+    try_opening(search, &outer, &relaxed, "wrap auto", out);
+    relaxed = *search->settings;
+  }
+  if (relaxed.offload != SETTING_AUTO && search_offers_host(search)) {
+    relaxed.offload = SETTING_AUTO;
+    if (search->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR) outer.offload = OFFLOAD_STATES;
+    try_opening(search, &outer, &relaxed, "offload auto", out);
+    relaxed = *search->settings;
     outer = found->outer;
   }
   bool divides = !search->samples || search->samples % (2ull * search->ranks * (uint64_t)outer.micro_batch) == 0;

@@ -12,6 +12,7 @@
 /* What all outer choices of one micro-batch share. */
 typedef struct Prepared {
   CheckpointKind checkpoint; /* under which policy */
+  bool movable;           /* search_movable, under which its items were listed */
   Program *program;       /* costed */
   bool *recompute, *away; /* the start, with pins */
   Items items;            /* of operators */

@@ -41,7 +41,7 @@ static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accu
 
 /* What of the state may lie in host memory: what is pinned; unasked nothing, or more and more of it. Adafactor's update is not made for it. */
 static uint32_t list_offloads(const Search *s, uint32_t out[MAX_OFFLOADS]) {
-  static const uint32_t levels[MAX_OFFLOADS] = {0, OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_GRADIENTS | OFFLOAD_PARAMETERS};
+  static const uint32_t levels[MAX_OFFLOADS] = {0, OFFLOAD_OPTIMIZER, OFFLOAD_STATES};
   bool open = s->settings->offload == SETTING_AUTO && search_offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
   out[0] = s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
   for (uint32_t i = 0; open && i < MAX_OFFLOADS; i++) out[i] = levels[i];

@@ -24,6 +24,13 @@ said err 'help: or: ranks 4'
 # Nor where they would have to fill nodes of the size that was asked for.
 expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --ranks-per-node 2 --memory 1GiB --micro-batch 1
 grep -q 'help: or: ranks' err && fail 'ranks are proposed beyond the nodes that were asked for'
+# Pins that cost memory are proposed to be left open where that fits, and then it does.
+tight=("$root/models/llama3.2-1b.fsdp" --cluster dgx-h100 --ranks 8 --micro-batch 1 --memory 3GiB)
+expect 3 plan "${tight[@]}" --offload none
+said err 'help: or: offload auto: peak' && grep -q '^help: or: offload auto: .* fits$' err || fail 'nothing is offloaded in what is proposed'
+expect 0 plan "${tight[@]}" --offload auto
+expect 3 plan "${tight[@]}" --wrap whole
+grep -q '^help: or: wrap auto: .* fits$' err || fail 'no other units are proposed'
 # The memory that is proposed is enough as it is written, of other executors too.
 for executor in native pytorch-fsdp2; do
   expect 3 plan "${llama[@]}" --executor $executor --memory 1GiB
