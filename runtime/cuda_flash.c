@@ -98,6 +98,12 @@ bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *c
   return true;
 }
 
+bool cuda_flash_takes_any(const CudaFlash *flash) {
+  for (uint32_t i = 0; i < flash->entry_count; i++)
+    if (flash->entries[i].usable) return true;
+  return false;
+}
+
 uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < flash->entry_count; i++) {

@@ -31,7 +31,9 @@ int cuda_flash_version(const char **why);
 CudaFlash *cuda_flash_open(Arena *arena, const Plan *plan, int device, int compute, bool fast, const char **why);
 /* Builds the plan of a call, about a second a shape. False: cuDNN does not take it, *why. */
 bool cuda_flash_prepare(CudaFlash *flash, int32_t number, const CudaFlashCall *call, const char **why);
-/* After all calls are prepared: the device memory that they need one at a time, then that memory. False: *why. */
+/* After all calls are prepared: does cuDNN take one? Then the device memory that they need one at a time, maybe none, and that
+ * memory, without which nothing is launched. False: *why. */
+bool cuda_flash_takes_any(const CudaFlash *flash);
 uint64_t cuda_flash_workspace_bytes(const CudaFlash *flash);
 bool cuda_flash_bind(CudaFlash *flash, void *workspace, const char **why);
 /* A line a shape: the part computed at a time, and the engine of cuDNN with its knobs. */

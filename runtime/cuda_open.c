@@ -200,9 +200,10 @@ static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure)
   CudaFlash *flash = cuda->machine.flash;
   char size[32], what[96];
   if (refused != NULL && !without_flash(refused, failure)) return false;
-  uint64_t bytes = flash != NULL ? cuda_flash_workspace_bytes(flash) : 0;
-  if (flash != NULL && cuda->config.host->rank == 0 && environment_setting(SETTING_FSDPC_CUDA_PRODUCTS) == 1) cuda_flash_list(flash, stderr);
-  if (bytes == 0) return true;
+  if (flash == NULL) return true;
+  if (cuda->config.host->rank == 0 && environment_setting(SETTING_FSDPC_CUDA_PRODUCTS) == 1) cuda_flash_list(flash, stderr);
+  if (!cuda_flash_takes_any(flash)) return true;
+  uint64_t bytes = cuda_flash_workspace_bytes(flash);
   if (!allocate_beside(cuda, &cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
   if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
   snprintf(what, sizeof what, "%sattention by cuDNN with %s", wants(CUDA_ATTENTION_FAST) ? "fast " : "", text_bytes(size, bytes));

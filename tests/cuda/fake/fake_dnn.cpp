@@ -17,7 +17,11 @@
 
 namespace {
 
-constexpr int64_t WORKSPACE_BYTES = 256;
+/* FAKE_CUDNN_WORKSPACE: the bytes that every plan needs. */
+int64_t workspace_bytes() {
+  const char *bytes = getenv("FAKE_CUDNN_WORKSPACE");
+  return bytes != nullptr ? atoll(bytes) : 256;
+}
 
 struct Descriptor {
   cudnnBackendDescriptorType_t type;
@@ -226,7 +230,7 @@ void compute(void *arg) {
   auto ids = job.pack->all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   auto addresses = job.pack->all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   for (size_t i = 0; i < ids.size(); i++) run.stored[ids[i]] = addresses[i];
-  memset(job.pack->one<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE), 0xff, WORKSPACE_BYTES);
+  memset(job.pack->one<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE), 0xff, (size_t)workspace_bytes());
   for (const Descriptor *op : job.graph->all<const Descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
     if (op->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) matmul(run, *op);
     else if (op->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) apply(run, *op);
@@ -243,7 +247,10 @@ void *stream_of_handle; /* the only handle's */
 
 extern "C" {
 
-size_t cudnnGetVersion(void) { return 91900; }
+size_t cudnnGetVersion(void) {
+  const char *other = getenv("FAKE_CUDNN_VERSION");
+  return other != nullptr ? (size_t)atoll(other) : 91900;
+}
 const char *cudnnGetErrorString(cudnnStatus_t status) { return status == CUDNN_STATUS_SUCCESS ? "fine" : "not fine"; }
 void cudnnGetLastErrorString(char *message, size_t max_size) { snprintf(message, max_size, "(fake)"); }
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) { return *handle = (cudnnHandle_t)&stream_of_handle, CUDNN_STATUS_SUCCESS; }
@@ -275,7 +282,7 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t from, cudn
                                        cudnnBackendAttributeType_t, int64_t room, int64_t *count, void *values) {
   const Descriptor *d = (const Descriptor *)from;
   *count = 1;
-  if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) return *(int64_t *)values = WORKSPACE_BYTES, CUDNN_STATUS_SUCCESS;
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) return *(int64_t *)values = workspace_bytes(), CUDNN_STATUS_SUCCESS;
   if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) return *(int64_t *)values = d->one<int64_t>(name), CUDNN_STATUS_SUCCESS;
   if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
     *(cudnnBackendNumericalNote_t *)values =
