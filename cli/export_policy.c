@@ -43,6 +43,7 @@ static void find_checkpoints(Policy *p) {
     }
     if (!hit) lose(p, arena_printf(p->arena, "checkpointing \"%s\", which is no block", rule->pattern));
   }
+  if (s->executor.selective == SELECTIVE_MODULES) lose(p, "checkpointing of a block's modules, each by itself: none (--checkpoint none or full)");
 }
 
 static void find_blocks(Policy *p) {

@@ -142,7 +142,7 @@ typedef enum {
 typedef enum { STATES_RECIPE, STATES_F32, STATES_BF16 } StateKind;     /* master parameters, gradients and moments; RECIPE: its master */
 typedef enum { LOSS_DEFAULT, LOSS_EAGER, LOSS_COMPILED, LOSS_UPCAST, LOSS_CHUNKED, LOSS_FUSED, LOSS_NARROW, LOSS_JOINT } LossKind;
 typedef enum { REDUCE_DEFAULT, REDUCE_MICRO_BATCH, REDUCE_STEP } ReduceWhen;
-typedef enum { SELECTIVE_NONE, SELECTIVE_OPERATORS, SELECTIVE_BLOCKS } SelectiveKind;
+typedef enum { SELECTIVE_NONE, SELECTIVE_OPERATORS, SELECTIVE_BLOCKS, SELECTIVE_MODULES } SelectiveKind;
 typedef enum { UPDATE_DEFAULT, UPDATE_UNFUSED, UPDATE_FOREACH, UPDATE_FUSED } UpdateKind;
 typedef enum { ATTENTION_DEFAULT, ATTENTION_FLASH1, ATTENTION_FLASH2, ATTENTION_CUDNN, ATTENTION_UNFUSED, ATTENTION_KIND_COUNT } AttentionKind;
 enum { TRAINER_OFFLOADS_M = 1, TRAINER_OFFLOADS_V = 2, TRAINER_OFFLOADS_MASTER = 4, TRAINER_OFFLOADS_RESIDUAL = 8 };
@@ -155,10 +155,12 @@ typedef struct ExecutorSettings {
   LossKind loss;
   int64_t loss_chunks;     /* logits exist a chunk at a time; 0: 1 */
   ReduceWhen reduce;
-  SelectiveKind selective; /* with checkpoint none: operators as torchtitan's per-op policy, or every second block */
+  SelectiveKind selective; /* with checkpoint none: operators as torchtitan's per-op policy, every second block, or a block's modules each by itself */
   UpdateKind update;
   bool update_in_backward;
   bool packed;              /* one product for q, k and v, whose output is kept beside what attention reads */
+  bool reentrant;           /* checkpointing repeats all of a block, whatever backward needs of it */
+  bool fused_norms;         /* one kernel a pass, as Transformer Engine's and Apex's */
   bool expandable_segments; /* of PyTorch's allocator: a stream's memory serves any size */
   uint32_t offload; /* TRAINER_OFFLOADS_ bits */
 } ExecutorSettings;

@@ -13,7 +13,7 @@ const char *const settings_states[] = {"default", "f32", "bf16", NULL};
 const char *const settings_loss[] = {"default", "eager", "compiled", "upcast", "chunked", "fused", "narrow", "joint", NULL};
 const char *const settings_attention[] = {"default", "flash1", "flash2", "cudnn", "unfused", NULL};
 const char *const settings_reduce[] = {"default", "micro_batch", "step", NULL};
-const char *const settings_selective[] = {"none", "operators", "blocks", NULL};
+const char *const settings_selective[] = {"none", "operators", "blocks", "modules", NULL};
 const char *const settings_update[] = {"default", "unfused", "foreach", "fused", NULL};
 const char *const settings_trainer_offload[] = {"m", "v", "master", "residual", NULL};
 const char *const settings_offload[] = {"parameters", "gradients", "optimizer", "activations", "auto", "none", NULL};
@@ -262,9 +262,11 @@ static const Key executor_keys[] = {
     {"attention", KEY_WORD, EXECUTOR_FIELD(attention), .words = settings_attention, .usage = "attention default|flash1|flash2|cudnn|unfused"},
     {"loss_chunks", KEY_COUNT, EXECUTOR_FIELD(loss_chunks), .least = 1, .most = 1 << 20, .usage = "loss_chunks 4"},
     {"reduce", KEY_WORD, EXECUTOR_FIELD(reduce), .words = settings_reduce, .usage = "reduce micro_batch|step"},
-    {"selective", KEY_WORD, EXECUTOR_FIELD(selective), .words = settings_selective, .usage = "selective operators|blocks"},
+    {"selective", KEY_WORD, EXECUTOR_FIELD(selective), .words = settings_selective, .usage = "selective operators|blocks|modules"},
     {"update", KEY_WORD, EXECUTOR_FIELD(update), .words = settings_update, .usage = "update unfused|foreach|fused"},
     {"packed", KEY_YES_NO, EXECUTOR_FIELD(packed), .usage = "packed yes|no"},
+    {"reentrant", KEY_YES_NO, EXECUTOR_FIELD(reentrant), .usage = "reentrant yes|no"},
+    {"fused_norms", KEY_YES_NO, EXECUTOR_FIELD(fused_norms), .usage = "fused_norms yes|no"},
     {"expandable_segments", KEY_YES_NO, EXECUTOR_FIELD(expandable_segments), .usage = "expandable_segments yes|no"},
     {"update_in_backward", KEY_YES_NO, EXECUTOR_FIELD(update_in_backward), .usage = "update_in_backward yes|no"},
     {"offload", KEY_CUSTOM, .read = read_trainer_offload, .usage = "offload m v master residual"},

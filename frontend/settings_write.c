@@ -25,6 +25,8 @@ static void write_executor(Text *out, const ExecutorSettings *e) {
   if (e->update) text_printf(out, " update %s", settings_update[e->update]);
   if (e->update_in_backward) text_printf(out, " update_in_backward yes");
   if (e->packed) text_printf(out, " packed yes");
+  if (e->reentrant) text_printf(out, " reentrant yes");
+  if (e->fused_norms) text_printf(out, " fused_norms yes");
   if (e->expandable_segments) text_printf(out, " expandable_segments yes");
   if (e->offload) text_printf(out, " offload");
   for (int i = 0; settings_trainer_offload[i]; i++)

@@ -79,6 +79,8 @@ typedef struct ExecutorProfile {
 const ExecutorProfile *executor_profile(ExecutorId id);
 
 bool executor_is_fsdp2(ExecutorId id);
+/* Its profile's, but for norms that the trainer was told to fuse. */
+const LayerHabit *executor_layer(const ExecutorSettings *executor, LayerKind kind);
 /* What a rank's share of its host moves in a fused optimizer step there, bytes/s. */
 double executor_host_rate(Generation generation);
 /* Of an optimizer that runs there, by local parameter: bytes that take as long in a fused one. */

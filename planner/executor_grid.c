@@ -105,6 +105,7 @@ static const char *stated_text(const PlanSettings *asked) {
   if (asked->checkpoint == CHECKPOINT_FULL) return "full";
   if (asked->executor.selective == SELECTIVE_OPERATORS) return "operators";
   if (asked->executor.selective == SELECTIVE_BLOCKS) return "1 block in 2";
+  if (asked->executor.selective == SELECTIVE_MODULES) return "each module of a block";
   return asked->checkpoints.count ? "by rules" : "none";
 }
 

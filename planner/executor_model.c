@@ -150,6 +150,18 @@ static void heed_rule(Model *m, const CheckpointRule *rule) {
   }
 }
 
+enum { NO_CHILD = -1 };
+
+/* Which of a block's modules an op belongs to. A norm that the block itself calls is a module in PyTorch, numbered here by its op. */
+static int32_t child_of(const Graph *graph, int32_t op) {
+  int32_t block = block_module(graph, op), module = graph->ops.data[op].module;
+  LayerKind kind = graph->ops.data[op].kind;
+  if (block < 0) return NO_CHILD;
+  if (module == block) return kind == LAYER_RMSNORM || kind == LAYER_LAYERNORM ? (int32_t)graph->modules.count + op : NO_CHILD;
+  while (graph->modules.data[module].parent != block) module = graph->modules.data[module].parent;
+  return module;
+}
+
 /* torchtitan's per-operator policy keeps attention and every second product of a block. */
 static void choose_again(Model *m) {
   const ExecutorSettings *executor = &m->settings->executor;
@@ -164,6 +176,7 @@ static void choose_again(Model *m) {
     if (block && executor->selective == SELECTIVE_OPERATORS && m->settings->checkpoint != CHECKPOINT_FULL)
       again = op->kind == LAYER_LINEAR ? products % 2 == 0 : op->kind != LAYER_ATTENTION;
     if (block && executor->selective == SELECTIVE_BLOCKS) again = part % 2 == 1;
+    if (block && executor->selective == SELECTIVE_MODULES) again = child_of(m->graph, (int32_t)i) != NO_CHILD;
     m->again[i] = again;
   }
   for (uint32_t r = 0; r < m->settings->checkpoints.count; r++) heed_rule(m, &m->settings->checkpoints.data[r]);
@@ -172,22 +185,28 @@ static void choose_again(Model *m) {
     if (!m->again[i]) m->parts[m->part_of[i]].again = false;
 }
 
-static void need(Model *m, int32_t part, int32_t tensor);
+/* Whether both ops run again together: checkpointed as one, a block or a module of it. */
+static bool same_region(const Model *m, int32_t a, int32_t b) {
+  if (m->part_of[a] != m->part_of[b]) return false;
+  return m->settings->executor.selective != SELECTIVE_MODULES || child_of(m->graph, a) == child_of(m->graph, b);
+}
+
+static void need(Model *m, int32_t reader, int32_t tensor);
 
 /* An op that runs again needs its inputs, and the values it keeps. */
-static void rerun(Model *m, int32_t part, int32_t index) {
+static void rerun(Model *m, int32_t index) {
   const GraphOp *op = &m->graph->ops.data[index];
   if (m->rerun[index]) return;
   m->rerun[index] = true;
-  for (int32_t k = 0; k < op->input_count; k++) need(m, part, base_of(m->graph, op->inputs[k]));
+  for (int32_t k = 0; k < op->input_count; k++) need(m, index, base_of(m->graph, op->inputs[k]));
 }
 
-/* Backward of an op in `part` reads this base tensor: it is kept, or computed again. */
-static void need(Model *m, int32_t part, int32_t tensor) {
-  int32_t producer = m->producer[tensor];
+/* Backward of the op `reader`, or its second run, reads this base tensor: it is kept, or computed again. */
+static void need(Model *m, int32_t reader, int32_t tensor) {
+  int32_t producer = m->producer[tensor], part = m->part_of[reader];
   if (m->graph->tensors.data[tensor].is_index) return;
-  if (producer >= 0 && m->again[producer] && m->part_of[producer] == part) {
-    rerun(m, part, producer);
+  if (producer >= 0 && m->again[producer] && same_region(m, producer, reader)) {
+    rerun(m, producer);
     return;
   }
   if (m->kept[tensor]) return;
@@ -203,7 +222,7 @@ static void count_whole(Model *m, int32_t part, int32_t tensor) {
 
 /* Bytes that are kept beside tensors of the graph: statistics, f32 copies, scores. */
 static double extra_kept(const Model *m, const GraphOp *op) {
-  const LayerHabit *habit = &m->profile->layers[op->kind];
+  const LayerHabit *habit = executor_layer(&m->settings->executor, op->kind);
   /* Where everything is f32 a copy in f32 is the tensor itself: one less beside it, and no narrower values in place of it. */
   double wider = m->element - 2, each = habit->extra;
   if (habit->upcasts) each = habit->saves ? fmax(0, each - wider) : each > 0 ? each + wider : 0;
@@ -234,7 +253,7 @@ static bool expands_again(const Model *m, const GraphOp *op) {
 /* A product reads its input in backward for its weight's gradient only. */
 static unsigned saves_of(const Model *m, const GraphOp *op) {
   bool reads = op->kind != LAYER_LINEAR || graded(m, op->weight);
-  return reads ? m->profile->layers[op->kind].saves : 0;
+  return reads ? executor_layer(&m->settings->executor, op->kind)->saves : 0;
 }
 
 static void keep_tensors(Model *m, uint32_t index) {
@@ -248,30 +267,31 @@ static void keep_tensors(Model *m, uint32_t index) {
     bool inside = m->profile->fused_swiglu && op->kind == LAYER_MUL && producer >= 0 &&
                   m->graph->ops.data[producer].kind == LAYER_SILU;
     if (inside) continue; /* computed from its input in registers */
-    need(m, part, tensor);
+    need(m, (int32_t)index, tensor);
     count_whole(m, part, tensor);
   }
   if (saves & SAVE_OUTPUT) {
-    need(m, part, op->output);
+    need(m, (int32_t)index, op->output);
     count_whole(m, part, op->output);
   }
   /* The policy keeps its products' outputs, needed or not; a compiler drops what nobody reads. */
   bool policy = m->profile->keeps_unread && m->settings->executor.selective == SELECTIVE_OPERATORS &&
                 m->settings->checkpoint != CHECKPOINT_FULL;
-  if (policy && model_is_block(m, part) && op->kind == LAYER_LINEAR && !m->again[index]) need(m, part, op->output);
+  if (policy && model_is_block(m, part) && op->kind == LAYER_LINEAR && !m->again[index]) need(m, (int32_t)index, op->output);
   double extra = extra_kept(m, op), expanded = expanded_kept(m, op);
+  if (m->again[index] && extra > 0) rerun(m, (int32_t)index); /* what is kept beside tensors comes again with its op */
   m->parts[part].whole += extra + expanded;
   if (!m->again[index]) m->parts[part].saved += extra + (expands_again(m, op) ? 0 : expanded);
 }
 
-/* A checkpointed block keeps what it reads from outside even where no backward of its own needs it. */
+/* What is checkpointed as one keeps what it reads from outside even where no backward of its own needs it. */
 static void keep_block_inputs(Model *m) {
   for (uint32_t i = 0; i < m->graph->ops.count; i++) {
     const GraphOp *op = &m->graph->ops.data[i];
     bool runs_again = model_is_block(m, m->part_of[i]) && m->again[i] && m->parts[m->part_of[i]].backs;
     for (int32_t k = 0; k < op->input_count && runs_again; k++) {
       int32_t tensor = base_of(m->graph, op->inputs[k]), producer = m->producer[tensor];
-      if (producer >= 0 && m->part_of[producer] != m->part_of[i]) need(m, m->part_of[i], tensor);
+      if (producer >= 0 && !same_region(m, producer, (int32_t)i)) need(m, (int32_t)i, tensor);
     }
   }
 }
@@ -343,7 +363,7 @@ static void time_op(Model *m, const GraphOp *op, double *forward, double *backwa
   if (op->kind == LAYER_CROSS_ENTROPY) {
     *forward = *backward = cost_move_ns(&m->rates, model_loss(m).moved * m->logits / 2);
   }
-  const LayerHabit *habit = &m->profile->layers[op->kind];
+  const LayerHabit *habit = executor_layer(&m->settings->executor, op->kind);
   if (!habit->upcasts) out = scaled(m, out);
   if (habit->forward > 0) *forward += cost_move_ns(&m->rates, habit->forward * out);
   if (habit->backward > 0) *backward += cost_move_ns(&m->rates, habit->backward * out);
@@ -364,7 +384,8 @@ static void describe_op(Model *m, uint32_t i) {
   time_op(m, op, &forward, &backward);
   part->forward += forward;
   part->backward += backward;
-  if (m->again[i] && (m->rerun[i] || (part->again && part->backs && !m->profile->stops_early))) {
+  bool stops = m->profile->stops_early && !m->settings->executor.reentrant;
+  if (m->again[i] && (m->rerun[i] || (part->again && part->backs && !stops))) {
     part->recompute += forward;
     part->operators_again++;
   }

@@ -111,6 +111,11 @@ static const LayerHabit autocast_layers[LAYER_COUNT] = {
     [LAYER_MSE] = {12, 12, SAVE_INPUT, 0},
 };
 
+const LayerHabit *executor_layer(const ExecutorSettings *executor, LayerKind kind) {
+  bool fused = executor->fused_norms && (kind == LAYER_RMSNORM || kind == LAYER_LAYERNORM);
+  return &(fused ? compiled_layers : executor_profile(executor->id)->layers)[kind];
+}
+
 /* --- loss and optimizer --------------------------------------------------------------------------------- */
 
 LossHabit executor_loss(LossKind kind, bool eager, DType compute) {

@@ -63,6 +63,24 @@ static void test_save_sets(void **state) {
   arena_free(run.arena);
 }
 
+/* Told to be reentrant, a newer executor repeats whole blocks too; what is kept is the same. */
+static void test_reentrant(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "models/llama3-8b.fsdp", 8);
+  run.settings.checkpoint = CHECKPOINT_FULL;
+  run.settings.executor.id = EXECUTOR_FSDP2_EAGER;
+  run.world.micro_batch = run.world.accumulation = 1;
+  ExecutorPrediction early = predict(&run);
+  run.settings.executor.reentrant = true;
+  predict(&run);
+  within("recompute of whole blocks", run.out.block_recompute_ns, run.out.block_forward_ns, 1e-6);
+  double product = 2 * 8192.0 * 14336 * 4096 / (989e12 * 0.74) * 1e9; /* the last, which stopping early leaves out */
+  within("what stopping early saves", run.out.block_recompute_ns - early.block_recompute_ns, product, 15);
+  assert_true(run.out.saved_bytes == early.saved_bytes && run.out.step_ns > early.step_ns);
+  arena_free(run.arena);
+}
+
 /* Heads that share keys: what eager kernels copy for them is kept, unless checkpointing makes it again. */
 static void test_shared_heads(void **state) {
   (void)state;
@@ -100,6 +118,45 @@ static void test_packed(void **state) {
   double apart = predict(&run).saved_bytes;
   run.settings.executor.packed = true;
   near("packed", predict(&run).saved_bytes - apart, 32 * 8192.0 * 2 * (4096 + 2 * 1024 + 2 * (4096 - 1024)), 1e-6);
+  arena_free(run.arena);
+}
+
+/* Each module of a block checkpointed by itself keeps what it reads: the stream before both norms, and what they yield. The products
+ * that end attention and MLP are not repeated. */
+static void test_modules(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "models/llama3-8b.fsdp", 8);
+  run.world.micro_batch = run.world.accumulation = 1;
+  for (int eager = 0; eager < 2; eager++) {
+    run.settings.executor.id = eager ? EXECUTOR_FSDP2_EAGER : EXECUTOR_FSDP2_COMPILED;
+    run.settings.executor.selective = SELECTIVE_NONE;
+    run.settings.checkpoint = CHECKPOINT_FULL;
+    ExecutorPrediction whole = predict(&run);
+    run.settings.checkpoint = CHECKPOINT_NONE;
+    run.settings.executor.selective = SELECTIVE_MODULES;
+    predict(&run);
+    near("modules", run.out.saved_bytes - whole.saved_bytes, 32 * 3 * 8192.0 * 2 * 4096, 1e-6);
+    assert_true(run.out.block_recompute_ns < whole.block_recompute_ns && run.out.block_recompute_ns > 0.8 * whole.block_recompute_ns);
+  }
+  arena_free(run.arena);
+}
+
+/* A fused norm keeps its input in place of 6 bytes an element, and moves 12 bytes in place of 128. */
+static void test_fused_norms(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "models/llama3-8b.fsdp", 8);
+  run.settings.executor.id = EXECUTOR_FSDP2_EAGER;
+  run.settings.checkpoint = CHECKPOINT_NONE;
+  run.world.micro_batch = run.world.accumulation = 1;
+  ExecutorPrediction apart = predict(&run);
+  run.settings.executor.fused_norms = true;
+  predict(&run);
+  near("fused norms", apart.saved_bytes - run.out.saved_bytes, 65 * 8192.0 * 4096 * 4, 1e-6);
+  double moved = (36 + 92 - 4 - 8) * 8192.0 * 4096, bandwidth = 3.35e12 * 0.755;
+  near("their time", apart.block_forward_ns + apart.block_backward_ns - run.out.block_forward_ns - run.out.block_backward_ns,
+       2 * moved / bandwidth * 1e9, 0.02);
   arena_free(run.arena);
 }
 
@@ -267,6 +324,7 @@ static void test_habits(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
                                      cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_packed),
+                                     cmocka_unit_test(test_modules), cmocka_unit_test(test_reentrant), cmocka_unit_test(test_fused_norms),
                                      cmocka_unit_test(test_loss_held), cmocka_unit_test(test_growing_segments),
                                      cmocka_unit_test(test_buckets), cmocka_unit_test(test_update_in_backward),
                                      cmocka_unit_test(test_stragglers), cmocka_unit_test(test_hybrid_over_a_slow_network),
