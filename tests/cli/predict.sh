@@ -21,9 +21,9 @@ expect 0 predict good.fsdp
 said out 'executor pytorch-fsdp2-compiled,'
 
 # What a trainer does with its products and its allocator is kept with the policy.
-sed 's/loss chunked/loss joint packed yes expandable_segments yes/' good.fsdp >told.fsdp
+sed 's/loss chunked/loss joint packed yes reentrant yes fused_norms yes expandable_segments yes/' good.fsdp >told.fsdp
 expect 0 plan told.fsdp --micro-batch 1 -o policy.fsdp
-said policy.fsdp 'loss joint packed yes expandable_segments yes }'
+said policy.fsdp 'loss joint packed yes reentrant yes fused_norms yes expandable_segments yes }'
 
 # More nodes shrink the optimizer's share, and cost communication: much of it over Ethernet.
 sed 's/batch 64/batch 512/' good.fsdp >large.fsdp
@@ -104,6 +104,9 @@ awk '$2 == "speed" && !($1 in v) { v[$1] = $4 } END { exit !(v["slow-link"] > 0 
   echo "$row" | sed 's/,none,no,/,none,yes,/; s/Mar 2024/Dec 2024/; s/^[^.]*/titan-2024/'
   echo "$row" | sed 's/,none,no,/,none,yes,/; s/Mar 2024/2025-04/; s/^[^.]*/titan-iso/'
   echo "$row" | sed 's|pytorch/torchtitan|Lightning-AI/litgpt|; s/Mar 2024/June 2025; SGD/; s/^[^.]*/lit/'
+  echo "$row" | sed 's/selective (SAC)/full (each module by itself)/; s/Mar 2024;/Mar 2024; Transformer Engine;/; s/^[^.]*/modules/'
+  echo "$row" | sed "s/selective (SAC)/Hugging Face's gradient checkpointing/; s/Mar 2024;/Mar 2024; flash-attn 1;/; s/^[^.]*/face/"
+  echo "$row" | sed 's/bf16 params, fp32 reduce, fp32 master/bf16 params and gradients, fp32 master/; s/FSDP2 full/FSDP2 (gradients reduced every micro-batch)/; s/^[^.]*/narrow/'
   echo "$row" | sed 's/^[^.]*/old/'
 } >rows.csv
 FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv --keep kept >table 2>why
@@ -115,6 +118,12 @@ told titan-2024 'compiled { loss eager selective operators expandable_segments y
 told lit 'eager { loss narrow selective operators packed yes update fused }'
 told lit 'optimizer sgd'
 told old 'eager-2024 { selective operators }'
+told modules 'checkpoint none'
+told modules '{ selective modules fused_norms yes }'
+told face 'checkpoint full'
+told face '{ attention flash1 reentrant yes }'
+told narrow 'precision bf16 reduce bf16'
+told narrow '{ selective operators reduce micro_batch }'
 
 # Cells mean the same in other words: each line is a run, what its cell says, and what else it may say.
 while IFS='|' read -r run cell other; do

@@ -64,6 +64,7 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
   if (notes ~ /autocast/) return "autocast keeps its casts of weights, which is not modelled"
   if (is_early_composer()) return "kernels under autocast are assumed"
+  if (words("strategy") ~ /zero-?1.*groups/) return "states in shards over groups of ranks, which no strategy says"
   return ""
 }
 
@@ -217,6 +218,7 @@ function precision_of(    text) {
   if (is_native() && text ~ /bf16 (weights|master)/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
   if (text ~ /(fp32|float32) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?(fp32|float32)/) return "bf16 reduce f32"
   if (text ~ /bf(16|loat16) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?bf(16|loat16)/) return "bf16 reduce bf16"
+  if (text ~ /bf(16|loat16) (params?|weights?),? (and|&) grad|grad[a-z]* (in )?bf(16|loat16)/) return "bf16 reduce bf16"
   if (text ~ /pure|reduce(, | and |\/)(buffer )?b(uffer)?|params? and reduce bf16|param\/reduce/) return "bf16 reduce bf16"
   return "bf16 reduce " (has_narrow_states() && text !~ /fp32|float32/ ? "bf16" : "f32") # PyTorch reduces in the dtype of gradients unless told
 }
@@ -246,10 +248,12 @@ function every_nth(act) {
   return act ~ /layer|block/ ? 2 : 0 # torchtitan's default
 }
 
-# full, none, operators, blocks (every_nth says how many), parts (llmq's flags), or "" where nothing is recognised.
+# full, none, operators, modules (a block's, each by itself), blocks (every_nth says how many), parts (llmq's flags), or "" where nothing
+# is recognised.
 function checkpointing_of(act) {
   if (denied(act)) return "none"
   if (act ~ /recompute-/) return act ~ /recompute-block/ ? "full" : "parts"
+  if (act ~ /(each|every|per) (sub)?module|modules (apart|by themselves)/) return "modules"
   if (every_nth(act) > 1) return "blocks"
   if (act ~ /selective|per[- ]op|op[- ]level|operator|(^|[^a-z])sac([^a-z]|$)/) return "operators"
   return act ~ /full|yes|true|on$|on[^a-z]|enabled|all|every|each|block|layer|checkpoint|recompute|^ac|^1$/ ? "full" : ""
@@ -274,13 +278,19 @@ function offloads_moments(    text) {
 function attention_of(notes) {
   if (notes ~ /[Ff]lash[- ]?[Aa]ttention-? ?3|FA3|cuDNN attention|attention (by|through|via) cuDNN/) return "cudnn"
   if (is_kempner() || in_container(notes)) return "cudnn" # the former leaves the choice to PyTorch of 2026
-  return is_early_composer() ? "flash1" : ""
+  return is_early_composer() || notes ~ /[Ff]lash[- ]?[Aa]tt(ention|n)-? ?1/ ? "flash1" : ""
 }
+
+# By kernels of one pass.
+function fuses_norms(notes) { return notes ~ /Transformer Engine|Apex|XTuner/ }
+
+# Whether checkpointing repeats whole blocks: Hugging Face and those who call it leave torch.utils.checkpoint reentrant.
+function repeats_blocks() { return words("act_ckpt") ~ /reentrant|(hf|hugging face[^ ]*) gradient/ && words("act_ckpt") !~ /no[nt]?[- ]?reentrant/ }
 
 # Whether gradients are reduced each micro-batch: those that are kept sharded have no room of their own to add up in, and no device holds
 # a sum of them all that is larger than its memory.
 function reduces_each(    memory, sum) {
-  if (words("strategy") ~ /sharded gradients/) return 1
+  if (words("strategy") ~ /sharded gradients|(each|every) micro/) return 1
   if (strategy_of(1) !~ /full_shard|shard_grad_op|hybrid/) return 0
   if (is_deepspeed()) return 1
   memory = number("gpu_mem_gib") + 0; if (memory <= 0) memory = 80
@@ -294,17 +304,19 @@ function executor_options(    text, notes, act) {
   if (has_narrow_states()) text = text " states bf16"
   if (notes ~ /chunked (cross-entropy|CE|loss)|activation checkpointing \(cumul|optimizer[- _]in[- _](backward|bwd)/) text = text " loss chunked"
   else if (compiles_loss()) text = text " loss joint"
-  else if (is_litgpt()) text = text " loss narrow"
+  else if (is_litgpt() || notes ~ /logits as they are/) text = text " loss narrow"
   else if (is_titan() && !is_old(notes)) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
   else if (strategy_of(1) == "no_shard" && number("gpus") == 1 && is_compiled()) text = text " loss upcast"
   else if (is_kempner()) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
-  if (checkpointing_of(act) == "operators") text = text " selective operators"
+  if (checkpointing_of(act) ~ /^(operators|modules)$/) text = text " selective " checkpointing_of(act)
   if (attention_of(notes) != "") text = text " attention " attention_of(notes)
   if (match(notes, /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(notes, RSTART + 14, RLENGTH - 14)
   if (is_litgpt()) text = text " packed yes"
+  if (fuses_norms(notes)) text = text " fused_norms yes"
+  if (repeats_blocks()) text = text " reentrant yes"
   if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
   if (trainer() ~ /torchtune/ || is_litgpt() || is_new_titan() ||
-      notes ~ /[Ff]used ([Aa]dam|optimizer)|Adam[a-zA-Z ]*\(?,? ?fused/) text = text " update fused"
+      notes ~ /[Ff]used ?([Aa]dam|optimizer)|Apex|Adam[a-zA-Z ]*\(?,? ?fused/) text = text " update fused"
   if (notes ~ /optimizer[- _]in[- _](backward|bwd)/) text = text " update_in_backward yes"
   if (reduces_each()) text = text " reduce micro_batch"
   return text offload_options(words("offload"), act)
@@ -515,6 +527,7 @@ BEGIN {
   listed["mexp-a100-01"] = "78.9 of 79.1 GiB: allocator retries"
   listed["llmf-a100-80-043"] = listed["llmf-a100-80-044"] = "slower than its 2048-token neighbour"
   listed["llmf-a100-40-041"] = "a fifth slower than on half and on twice as many GPUs"
+  listed["xt-8b-16g"] = "its source left it out later"
   listed["lpu-a100-18"] = "slower than on the board of 40 GB"
   listed["llmf-h100-050"] = "dips between its neighbours"
   # When threads of a repository were opened: the first number of a month, and the month.
