@@ -385,7 +385,8 @@ static void describe_op(Model *m, uint32_t i) {
   part->forward += forward;
   part->backward += backward;
   bool stops = m->profile->stops_early && !m->settings->executor.reentrant;
-  if (m->again[i] && (m->rerun[i] || (part->again && part->backs && !stops))) {
+  bool whole = part->again || m->settings->executor.selective == SELECTIVE_MODULES; /* runs again as it ran */
+  if (m->again[i] && (m->rerun[i] || (whole && part->backs && !stops))) {
     part->recompute += forward;
     part->operators_again++;
   }

@@ -138,6 +138,10 @@ static void test_modules(void **state) {
     predict(&run);
     near("modules", run.out.saved_bytes - whole.saved_bytes, 32 * 3 * 8192.0 * 2 * 4096, 1e-6);
     assert_true(run.out.block_recompute_ns < whole.block_recompute_ns && run.out.block_recompute_ns > 0.8 * whole.block_recompute_ns);
+    run.settings.executor.reentrant = true; /* all but the two sums */
+    predict(&run);
+    assert_true(run.out.block_recompute_ns > whole.block_recompute_ns && run.out.block_recompute_ns < run.out.block_forward_ns);
+    run.settings.executor.reentrant = false;
   }
   arena_free(run.arena);
 }
