@@ -271,6 +271,7 @@ static void place_within(Search *s, Inner *in, Found *best) {
       failed_ns = in->pool[0].ns;
       excess += least << i;
       next = budget > excess ? budget - excess : 0;
+      if (fitted && next < fitted + least) next = fitted + (failed - fitted) / 2;
     }
     if (next < fitted + least) return;
     while (!search_again(in, next) && failed - next > least) next = failed - (failed - next) / 2; /* less where that leaves nothing */
