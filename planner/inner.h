@@ -40,6 +40,7 @@ struct Inner {
   bool keep_free, movable; /* units may stay gathered; results may go to the host */
   Bound bound;   /* within the room */
   uint64_t *judged; /* by fingerprint % JUDGED: fingerprints of trials judged within the room; NULL: none yet */
+  uint64_t rival_ns; /* the best that is known elsewhere, 0: nothing */
   Trial pool[POOL]; /* of the trials seen: ever slower ones, ever smaller; what does not exist has ns UINT64_MAX */
 };
 

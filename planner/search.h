@@ -101,15 +101,27 @@ typedef struct Groupings {
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */
 bool search_best(Search *search, const int64_t *micro, uint32_t count, Found *found);
-/* What is known of an outer choice once it has been searched. */
+typedef struct Inner Inner;
+/* An outer choice that has been searched, addresses aside, and not placed yet. */
 typedef struct Tried {
-  Bound least;       /* of the groupings that may hold a better plan than was known */
-  Grouping grouping; /* of those the one with the best estimate; WRAP_AUTO: there are none */
+  Bound least;          /* of the groupings that may hold a better plan than was known; UINT64_MAX: there are none */
+  Grouping grouping;    /* of those the one with the best estimate; WRAP_AUTO: there are none */
+  uint64_t estimate_ns; /* that one; UINT64_MAX: nothing fits */
+  Inner *in;            /* all of them, best estimate first */
+  uint32_t count;
+  Arena *arena;         /* of all this; search_settle and search_drop free it */
 } Tried;
 
-/* Replaces `best` by a better plan of this outer choice, if there is one. False after diagnostics. */
-bool search_outer(Search *search, const Outer *outer, Found *best, Tried *tried);
-/* Likewise, with these units. */
+/* Opens and seeds what may hold a better plan than `best`. False after diagnostics, with nothing to free. */
+bool search_seed(Search *search, const Outer *outer, const Found *best, Tried *tried);
+/* Moves, from the best seeds. */
+void search_improve(Tried *tried, const Found *best);
+/* Replaces `best` by a better plan of what was tried, if one can be placed. */
+void search_settle(Search *search, Tried *tried, Found *best);
+void search_drop(Tried *tried);
+/* Whether it is estimated to come near `best`, which has a plan, or to be faster. */
+bool search_may_beat(const Tried *tried, const Found *best);
+/* Replaces `best` by a better plan of this outer choice with these units, if there is one. False after diagnostics. */
 bool search_as(Search *search, const Outer *outer, Grouping grouping, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
@@ -120,7 +132,6 @@ uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave);
 bool search_is_stuck(const Found *found, const Bound *bound);
 bool search_is_far(const Found *found, const Bound *bound);
 /* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */
-typedef struct Inner Inner;
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
 /* Lets a paced plan's gathers start as early as they can, if that is faster. */
 void search_unpace(Search *search, Arena *arena, Found *found);

@@ -10,6 +10,9 @@
  * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
 enum { OFFLOADED_PLAN = 6000 };
+/* What starts so much slower than the best plan does not get there by moves; what was so much slower with all the memory, or by moves in
+ * the first order, is not better with less of it, or by others. */
+static const double SEEDED_FAR = 1.05, TRIED_FAR = 1.01;
 
 /* --- which there are -------------------------------------------------------------------------------------------------------------- */
 
@@ -103,6 +106,7 @@ bool candidates_bound(Search *s, Candidates *candidates) {
     Candidate *candidate = &candidates->data[i];
     candidate->bound = (Bound){0};
     candidate->grouping = (Grouping){0};
+    candidate->estimate_ns = 0;
     search_tell(s);
     if ((candidates->count > 1 || s->thorough) && !bound_outer(s, &candidate->outer, &candidate->bound)) return false;
   }
@@ -112,30 +116,87 @@ bool candidates_bound(Search *s, Candidates *candidates) {
 
 /* --- plans ------------------------------------------------------------------------------------------------------------------------- */
 
+/* A candidate on its way to a plan. */
+typedef struct Branch {
+  Candidate *candidate;
+  bool unasked; /* it offloads state, which nobody asked for */
+  enum { BRANCH_BOUNDED, BRANCH_SEEDED, BRANCH_IMPROVED, BRANCH_PLACED } state;
+  Tried tried;
+} Branch;
+
 /* State goes to host memory unasked only for a gain; where plans are long, for one that bounds promise. */
-static bool is_hopeful(const Search *s, const Candidate *candidate, const Found *found, bool unasked) {
-  if (!found->plan) return true;
-  double ns = (double)found->sim.step_ns, bound = (double)candidate->bound.ns;
-  if (!unasked || offloads_unasked(s, &found->outer)) return bound < ns;
-  if (found->plan->instrs.count < OFFLOADED_PLAN || search_is_far(found, &candidate->bound)) return bound < ns / WORTH_OFFLOADING;
+static bool bound_leaves_hope(const Search *s, const Branch *branch, const Found *found) {
+  double ns = (double)found->sim.step_ns, bound = (double)branch->candidate->bound.ns;
+  if (!branch->unasked || offloads_unasked(s, &found->outer)) return bound < ns;
+  if (found->plan->instrs.count < OFFLOADED_PLAN || search_is_far(found, &branch->candidate->bound)) return bound < ns / WORTH_OFFLOADING;
   return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
 }
 
-/* Tries candidates, those that offload state or the others, best bound first. */
-static bool try_some(Search *s, Candidates *candidates, bool unasked, Found *found) {
-  for (uint32_t i = 0; i < candidates->count && candidates->data[i].bound.ns != UINT64_MAX; i++) {
-    Candidate *candidate = &candidates->data[i];
-    if (offloads_unasked(s, &candidate->outer) != unasked) continue;
-    if (!is_hopeful(s, candidate, found, unasked)) break;
-    Tried tried;
+static bool is_hopeful(const Search *s, const Branch *branch, const Found *found) {
+  if (branch->state == BRANCH_PLACED || branch->candidate->bound.ns == UINT64_MAX) return false;
+  if (!found->plan) return true;
+  if (branch->state == BRANCH_IMPROVED) return search_may_beat(&branch->tried, found);
+  const double ns = (double)found->sim.step_ns;
+  if (branch->state == BRANCH_BOUNDED && (double)branch->candidate->estimate_ns > TRIED_FAR * ns) return false;
+  if (branch->state == BRANCH_SEEDED && (double)branch->tried.estimate_ns > SEEDED_FAR * ns) return false;
+  return bound_leaves_hope(s, branch, found);
+}
+
+/* What the branch's plan takes, as far as that is known. What would be no gain comes late. */
+static double promise(const Branch *branch) {
+  uint64_t ns = branch->state == BRANCH_BOUNDED ? branch->candidate->bound.ns : branch->tried.estimate_ns;
+  return branch->unasked ? PROMISED_BY_BOUNDS * (double)ns : (double)ns;
+}
+
+static Branch *most_promising(const Search *s, Branch *branches, uint32_t count, const Found *found) {
+  Branch *best = NULL;
+  for (uint32_t i = 0; i < count; i++)
+    if (is_hopeful(s, &branches[i], found) && (!best || promise(&branches[i]) < promise(best))) best = &branches[i];
+  return best;
+}
+
+static bool seed_branch(Search *s, Branch *branch, const Found *found) {
+  Candidate *candidate = branch->candidate;
+  if (!search_seed(s, &candidate->outer, found, &branch->tried)) return false;
+  if (!candidate->bound.ns) candidate->bound = branch->tried.least;
+  return true;
+}
+
+static bool step_branch(Search *s, Branch *branch, Found *found) {
+  switch (branch->state++) {
+  case BRANCH_BOUNDED: return seed_branch(s, branch, found);
+  case BRANCH_SEEDED: search_improve(&branch->tried, found); return true;
+  default: search_settle(s, &branch->tried, found); return true;
+  }
+}
+
+/* Best first: a branch counts by its bound, then by the estimate of its seeds, then of what moves made of them, and then it is placed.
+ * Moves and placing take nearly all of the time, and most branches need neither. */
+static bool follow_branches(Search *s, Branch *branches, uint32_t count, Found *found) {
+  for (Branch *branch; (branch = most_promising(s, branches, count, found));) {
     search_tell(s);
-    if (!search_outer(s, &candidate->outer, found, &tried)) return false;
-    if (!candidate->bound.ns) candidate->bound = tried.least;
-    if (candidate->grouping.wrap == WRAP_AUTO) candidate->grouping = tried.grouping;
+    if (!step_branch(s, branch, found)) return false;
   }
   return true;
 }
 
+/* What it came to when it was tried first stays known. */
+static void leave_branch(Branch *branch) {
+  Candidate *candidate = branch->candidate;
+  if (branch->state != BRANCH_BOUNDED && !candidate->estimate_ns) {
+    candidate->estimate_ns = branch->tried.estimate_ns;
+    candidate->grouping = branch->tried.grouping;
+  }
+  search_drop(&branch->tried);
+}
+
 bool candidates_try(Search *s, Candidates *candidates, Found *found) {
-  return try_some(s, candidates, false, found) && try_some(s, candidates, true, found);
+  Arena *scratch = arena_new();
+  Branch *branches = ARENA_ARRAY(scratch, Branch, candidates->count);
+  for (uint32_t i = 0; i < candidates->count; i++)
+    branches[i] = (Branch){.candidate = &candidates->data[i], .unasked = offloads_unasked(s, &candidates->data[i].outer)};
+  bool good = follow_branches(s, branches, candidates->count, found);
+  for (uint32_t i = 0; i < candidates->count; i++) leave_branch(&branches[i]);
+  arena_free(scratch);
+  return good;
 }

@@ -9,6 +9,7 @@ typedef struct Candidate {
   Outer outer;
   Bound bound;       /* the least of its groupings under Search.budget; 0: found with the plan */
   Grouping grouping; /* Tried's, when it was tried first */
+  uint64_t estimate_ns; /* likewise; 0: it was not tried */
   uint32_t order;
 } Candidate;
 

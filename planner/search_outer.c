@@ -100,18 +100,22 @@ static bool is_settled(const Inner *in, uint32_t g, uint64_t target_ns) {
   return inner_is_large(&in[g]) && best != UINT64_MAX && (g >= PLACED_GROUPINGS || best <= in[g].bound.ns);
 }
 
-/* Seeds on every grouping whose bound leaves hope, moves on the best two of them, on all where models are small: there the
- * best estimate is less likely to be the one that can be placed. */
-static void search_groups(Inner *in, uint32_t count) {
+/* On every grouping whose bound leaves hope. */
+static void seed_groups(Inner *in, uint32_t count) {
   uint64_t target_ns = bound_reached(&in[0].bound);
   for (uint32_t g = 0; g < count; g++)
     if (!is_settled(in, g, target_ns) || inner_is_small(&in[g])) inner_seed(&in[g], false);
+}
+
+/* On the best two groupings, on all where models are small: there the best estimate is less likely to be the one that can be placed. */
+static void improve_groups(Inner *in, uint32_t count) {
+  uint64_t target_ns = bound_reached(&in[0].bound);
   uint32_t winner = best_inner(in, count, count), second = best_inner(in, count, winner);
   for (uint32_t g = 0; g < count; g++) {
     uint64_t best = in[best_inner(in, count, count)].pool[0].ns;
     bool promising = (g == winner || g == second) && best > target_ns && in[g].bound.ns < best && !inner_is_large(&in[g]);
-    if (!promising && !inner_is_small(&in[g])) continue;
-    inner_improve(&in[g]);
+    if (best < in[g].rival_ns || !in[g].rival_ns) in[g].rival_ns = best;
+    if (promising || inner_is_small(&in[g])) inner_improve(&in[g]);
   }
 }
 
@@ -138,42 +142,75 @@ static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Grou
   return true;
 }
 
-static bool search_with(Search *s, const Outer *outer, const Groupings *groupings, Found *best, Tried *tried) {
-  Inner in[MAX_GROUPINGS];
-  uint32_t hopeful;
-  Arena *scratch = arena_new();
-  bool good = open_hopeful(s, scratch, outer, groupings, best, in, &hopeful);
-  *tried = (Tried){good && hopeful ? in[0].bound : (Bound){UINT64_MAX, "memory"}, {0}};
-  if (good && hopeful) {
-    search_groups(in, hopeful);
-    qsort(in, hopeful, sizeof *in, compare_best);
-    tried->grouping = in[0].grouping;
-    for (uint32_t g = 0; g < hopeful && (g < PLACED_GROUPINGS || inner_is_small(&in[g])); g++) {
-      search_place(s, &in[g], best);
-      note_searched(s, &in[g]);
-    }
-  }
-  arena_free(scratch);
-  if (best->arena) arena_adopt(s->arena, best->arena);
-  best->arena = NULL;
-  return good;
+static void note_best(Tried *tried) {
+  const Inner *best = &tried->in[best_inner(tried->in, tried->count, tried->count)];
+  tried->grouping = best->grouping;
+  tried->estimate_ns = best->pool[0].ns;
 }
 
-bool search_outer(Search *s, const Outer *outer, Found *best, Tried *tried) {
+/* Seeds on the groupings that may hold a better plan than `best`. */
+static bool seed_with(Search *s, const Outer *outer, const Groupings *groupings, const Found *best, Tried *tried) {
+  *tried = (Tried){.least = {UINT64_MAX, "memory"}, .estimate_ns = UINT64_MAX, .arena = arena_new()};
+  tried->in = arena_alloc(tried->arena, MAX_GROUPINGS * sizeof(Inner));
+  if (!open_hopeful(s, tried->arena, outer, groupings, best, tried->in, &tried->count)) {
+    search_drop(tried);
+    return false;
+  }
+  if (!tried->count) return true;
+  tried->least = tried->in[0].bound;
+  seed_groups(tried->in, tried->count);
+  note_best(tried);
+  return true;
+}
+
+bool search_seed(Search *s, const Outer *outer, const Found *best, Tried *tried) {
   Groupings groupings;
-  return search_groupings(s, outer, &groupings) && search_with(s, outer, &groupings, best, tried);
+  return search_groupings(s, outer, &groupings) && seed_with(s, outer, &groupings, best, tried);
+}
+
+void search_improve(Tried *tried, const Found *best) {
+  if (!tried->count) return;
+  for (uint32_t g = 0; g < tried->count; g++) tried->in[g].rival_ns = best->plan ? best->sim.step_ns : 0;
+  improve_groups(tried->in, tried->count);
+  qsort(tried->in, tried->count, sizeof(Inner), compare_best);
+  note_best(tried);
+}
+
+void search_settle(Search *s, Tried *tried, Found *best) {
+  for (uint32_t g = 0; g < tried->count && (g < PLACED_GROUPINGS || inner_is_small(&tried->in[g])); g++) {
+    search_place(s, &tried->in[g], best);
+    note_searched(s, &tried->in[g]);
+  }
+  search_drop(tried);
+  if (best->arena) arena_adopt(s->arena, best->arena);
+  best->arena = NULL;
+}
+
+void search_drop(Tried *tried) {
+  if (tried->arena) arena_free(tried->arena);
+  tried->arena = NULL;
+  tried->count = 0;
+}
+
+static bool search_with(Search *s, const Outer *outer, const Groupings *groupings, Found *best, Bound *least) {
+  Tried tried;
+  if (!seed_with(s, outer, groupings, best, &tried)) return false;
+  *least = tried.least;
+  search_improve(&tried, best);
+  search_settle(s, &tried, best);
+  return true;
 }
 
 bool search_as(Search *s, const Outer *outer, Grouping grouping, Found *best) {
   const Groupings groupings = {{grouping}, 1};
-  Tried tried;
-  return search_with(s, outer, &groupings, best, &tried);
+  Bound least;
+  return search_with(s, outer, &groupings, best, &least);
 }
 
 bool search_nearby(Search *s, const Outer *outer, Grouping grouping, Found *best, Bound *least) {
   const Groupings groupings = groupings_near(s, outer, grouping);
-  Tried tried;
-  bool good = search_with(s, outer, &groupings, best, &tried);
-  if (tried.least.ns < least->ns) *least = tried.least;
-  return good;
+  Bound own;
+  if (!search_with(s, outer, &groupings, best, &own)) return false;
+  if (own.ns < least->ns) *least = own;
+  return true;
 }

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 
 enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000, PLACED_OTHERS = 12 };
-/* Goals below the budget that plans of so many instructions are placed for, on a grid of so many to the octave. */
-enum { AIMS = 12, AIMS_AN_OCTAVE = 32, AIMED_INSTRS = 1000 };
+/* Goals below the budget that plans of so many instructions are placed for, on a grid of so many to the octave; nor does placing them take
+ * long otherwise. */
+enum { AIMS = 12, AIMS_AN_OCTAVE = 32, SHORT_INSTRS = 1000 };
 /* Instructions in settings placed one after the other without any gain, after which the rest is left. */
 enum { PLACED_IN_VAIN = 40000 };
 /* Placing plans of more instructions than these takes long; of the longest only the one that is chosen is tried with gathers that start as
@@ -19,6 +20,7 @@ static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 static const double LONG_REACH = 1.001;   /* of long plans, this close is worth placing one */
 static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts */
+static const double WORTH_OTHERS = 1.01;  /* so far from the bound they are placed where that takes longer */
 static const double WORTH_AIMING = 1.01;  /* placed this close to the best, one of them is aimed lower as well */
 static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
 
@@ -99,7 +101,7 @@ static void aim_lower(Search *s, Arena *arena, const Inner *in, Found *found) {
 }
 
 static bool is_worth_aiming(const Found *next, const Found *best) {
-  if (!next->fits || next->plan->instrs.count > AIMED_INSTRS) return false;
+  if (!next->fits || next->plan->instrs.count > SHORT_INSTRS) return false;
   return !best->plan || (double)next->sim.step_ns < WORTH_AIMING * (double)best->sim.step_ns;
 }
 
@@ -134,6 +136,12 @@ static bool within_reach(const Found *best, uint64_t estimate_ns) {
   const double reach = best->plan->instrs.count > LONG_INSTRS ? LONG_REACH : WITHIN_REACH;
   const uint64_t step = best->sim.step_ns > best->estimate_ns ? best->sim.step_ns : best->estimate_ns;
   return (double)estimate_ns <= reach * (double)step;
+}
+
+bool search_may_beat(const Tried *tried, const Found *best) {
+  if (!tried->count || tried->estimate_ns == UINT64_MAX) return false;
+  if (inner_is_small(&tried->in[0])) return (double)tried->estimate_ns < COMPARABLE * (double)best->sim.step_ns;
+  return within_reach(best, tried->estimate_ns);
 }
 
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
@@ -341,6 +349,11 @@ static void try_others(Search *s, const Inner *in, Found *best) {
   }
 }
 
+static bool is_worth_others(const Inner *in, const Found *best) {
+  if (best->plan->instrs.count <= SHORT_INSTRS) return search_is_stuck(best, &in->bound);
+  return (double)best->sim.step_ns > WORTH_OTHERS * (double)in->bound.ns;
+}
+
 /* Nothing run again, each unit gathered one use ahead: the policy most often set by hand, which `auto` is never slower than. */
 static void try_keeping_all(Search *s, Inner *in, Found *best) {
   Trial trial = inner_new_trial(in);
@@ -355,7 +368,7 @@ void search_place(Search *s, Inner *in, Found *best) {
   place_within(s, in, best);
   bool found = best->plan && best->sim.step_ns < before, few = in->items.count <= FEW_ITEMS;
   if (found && few && best->sim.step_ns > bound_reached(&in->bound)) try_other_rules(s, in, best);
-  if (found && few && !s->brief && !best->settled && search_is_stuck(best, &in->bound)) try_others(s, in, best);
+  if (found && few && !s->brief && !best->settled && is_worth_others(in, best)) try_others(s, in, best);
   if (s->brief) return;
   const bool settled = in->ample && best->settled;
   inner_set_budget(in, s->budget);

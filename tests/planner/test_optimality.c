@@ -351,7 +351,9 @@ static void compare_model(Fixture *f, Arena *arena, const Outer *outer, uint64_t
   Tried tried;
   uint64_t best = open_space(f, arena, outer, &space) ? best_placed(f, space.in, &space.candidates, UINT32_MAX) : UINT64_MAX;
   if (best == UINT64_MAX) return;
-  assert_true(search_outer(&f->search, outer, &found, &tried));
+  assert_true(search_seed(&f->search, outer, &found, &tried));
+  search_improve(&tried, &found);
+  search_settle(&f->search, &tried, &found);
   uint64_t ns = found.plan ? found.sim.step_ns : best;
   if (!found.plan) out->missed++;
   if (outer->shard > 1 && !outer->gather_once) best = compare_slots(f, arena, &space, seed, ns, best, out);
