@@ -123,10 +123,10 @@ static void keep_freed_memory(void) {
 }
 
 /* A standard stream that came closed would be the next file that is opened, and messages would land among its bytes. In its place
- * comes one that fails as a closed one does. */
+ * comes one that fails as a closed one does, also where a name such as /dev/stdout opens it again. */
 static void hold_standard_streams(void) {
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
-    if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) _exit(EXIT_INVALID);
+    if (fcntl(stream, F_GETFD) < 0 && open("/", O_PATH | O_DIRECTORY) < 0) _exit(EXIT_INVALID);
 }
 
 int main(int argc, char **argv) {

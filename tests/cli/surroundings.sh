@@ -11,6 +11,8 @@ code() {
 }
 only_records() { ! grep -v '^{' "$1" || fail "$1 holds what was printed"; }
 
+expect 0 plan "$model" --ranks 1 -o one.plan
+
 # --- a closed stream is not the next file that is opened, and a result that is not printed is a failure
 code "${run[@]}" --metrics metrics.jsonl --save closed 2>&- >out
 [ "$code" = 0 ] || fail "exit code $code with standard error closed"
@@ -34,6 +36,12 @@ done
 code "$fsdpc" generate "$model" --weights closed --prompt '!' --tokens 4 >/dev/full 2>err
 [ "$code" = 1 ] || fail "exit code $code of a text on a full disk"
 [ "$(cat err)" = 'fsdpc: error: cannot write to standard output' ] || { cat err >&2 && fail 'not one message'; }
+
+code "$fsdpc" draw one.plan --dot /dev/stdout >&- 2>err
+[ "$code" = 1 ] || fail "exit code $code of a picture for standard output, which is closed"
+said err 'cannot write /dev/stdout: '
+code "$fsdpc" draw one.plan --dot /dev/stderr 2>&-
+[ "$code" = 1 ] || fail "exit code $code of a picture for standard error, which is closed"
 
 # --- weights that are no numbers, or too large: no text is drawn from them, and none becomes infinite on its way
 spoil() { # BYTE FILE: the last 1000 bytes of closed's weights are this one, in octal
@@ -84,7 +92,6 @@ said out "cannot read \\\"$shown/none.fsdp\\\""
 code=0
 
 # --- a trace that something else has changed
-expect 0 plan "$model" --ranks 1 -o one.plan
 expect 0 run one.plan --steps 2 --data "$data" --trace step.json --quiet
 expect 0 explain one.plan --measured step.json
 for wild in -1 1e300; do
