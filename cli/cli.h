@@ -10,6 +10,8 @@
 #include "planner/planner.h"
 #include "planner/view/facts.h"
 
+#include <sys/stat.h>
+
 typedef struct Cli {
   Arena *arena; /* lives as long as the process's one command */
   SourceSet sources;
@@ -32,7 +34,10 @@ bool cli_print_diags(Cli *cli);
 int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Our mistake, not the user's: says so and ends the process with EXIT_BUG. */
 _Noreturn void cli_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Writes a file whole, then renames it into place; why that failed, or NULL. */
+/* The file that is replaced as a whole when a path is written to: through links, also one that is not there yet. NULL: the path is
+ * opened as it stands, for it leads to a pipe, to a device, to one of our own streams or to nothing. */
+const char *write_replaces(Arena *arena, const char *path);
+/* Writes a file whole, then renames it into place; why that failed, with a remedy, or NULL. */
 const char *write_file(Arena *arena, const char *path, const char *bytes, size_t length);
 /* The same; false after a message. */
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length);
@@ -46,6 +51,7 @@ struct json_t *cli_read_json(const char *path, size_t flags);
 int paths_check(const Cli *cli);
 /* That none is a file that the model was read from, with those that it uses. False after a message: EXIT_USAGE. */
 bool paths_spare_sources(const Cli *cli);
+bool same_file(const struct stat *a, const struct stat *b);
 
 /* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------ */
 

@@ -3,6 +3,8 @@
  * to, since minutes of work must not end without a result. Which options name what stands in options.def; operands are read. */
 #include "cli/cli.h"
 
+#include "base/remedy.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -33,7 +35,7 @@ static bool is_file(const char *path, struct stat *info) {
   return stat(path, info) == 0 && S_ISREG(info->st_mode);
 }
 
-static bool same_file(const struct stat *a, const struct stat *b) {
+bool same_file(const struct stat *a, const struct stat *b) {
   return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
@@ -108,11 +110,13 @@ static const char *find_output(const Cli *cli, int id, const char *output) {
 
 /* As write_file would find it: files are renamed into their folder, all else is opened. Where a link leads to nothing, that is left to see. */
 static bool can_write(const Cli *cli, const char *path) {
-  struct stat info, link;
+  struct stat info;
   bool exists = stat(path, &info) == 0;
-  if (exists && S_ISDIR(info.st_mode)) return errno = EISDIR, false;
-  if (lstat(path, &link) == 0 && !S_ISREG(link.st_mode)) return !exists || access(path, W_OK) == 0;
-  return access(dirname(arena_strdup(cli->arena, path)), W_OK | X_OK) == 0;
+  if (!exists && errno != ENOENT) return false; /* too long, under a file, a circle of links */
+  if (path[strlen(path) - 1] == '/' || (exists && S_ISDIR(info.st_mode))) return errno = EISDIR, false;
+  const char *file = write_replaces(cli->arena, path);
+  if (!file) return !exists || access(path, W_OK) == 0;
+  return access(dirname(arena_strdup(cli->arena, file)), W_OK | X_OK) == 0;
 }
 
 int paths_check(const Cli *cli) {
@@ -123,7 +127,7 @@ int paths_check(const Cli *cli) {
     if (!*output) return usage_error(NULL, "option --%s expects a path, but got \"\"", option_info((OptionId)id)->name);
     if ((other = find_output(cli, id, output)) != NULL) return refuse((OptionId)id, output, "output", other);
     if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse((OptionId)id, output, "input", other);
-    if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("cannot write %s: %s", output, strerror(errno));
+    if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("cannot write %s: %s%s", output, strerror(errno), remedy_of(errno));
   }
   return EXIT_OK;
 }

@@ -1,4 +1,4 @@
-/* Owns: messages, colour and files, as every command needs them. */
+/* Owns: messages, colour and JSON read, as every command needs them. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -47,54 +47,6 @@ void cli_bug(const char *format, ...) {
   fprintf(stderr, "\nThis is a bug in fsdpc, not in your input.\n");
   va_end(args);
   exit(EXIT_BUG);
-}
-
-static bool write_all(FILE *file, const char *bytes, size_t length) {
-  bool written = fwrite(bytes, 1, length, file) == length && fflush(file) == 0 && fsync(fileno(file)) == 0;
-  return fclose(file) == 0 && written;
-}
-
-/* The mode of a file that is being replaced, or that of a new one. */
-static mode_t mode_for(const char *path) {
-  struct stat status;
-  if (stat(path, &status) == 0) return status.st_mode & 0777;
-  mode_t mask = umask(0);
-  umask(mask);
-  return 0666 & ~mask;
-}
-
-/* A path that must not be renamed onto: a pipe, or a link, such as /dev/stdout, also where it leads to a regular file. */
-static bool is_special(const char *path) {
-  struct stat status;
-  return lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
-}
-
-static bool write_special(const char *path, const char *bytes, size_t length) {
-  FILE *file = fopen(path, "w");
-  return file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0;
-}
-
-static bool write_renamed(char *temporary, const char *path, const char *bytes, size_t length) {
-  int descriptor = mkstemp(temporary);
-  FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
-  if (file && fchmod(descriptor, mode_for(path)) == 0 && write_all(file, bytes, length) && rename(temporary, path) == 0)
-    return true;
-  int reason = errno;
-  if (descriptor >= 0) unlink(temporary);
-  errno = reason;
-  return false;
-}
-
-const char *write_file(Arena *arena, const char *path, const char *bytes, size_t length) {
-  bool written = is_special(path) ? write_special(path, bytes, length)
-                                  : write_renamed(arena_printf(arena, "%s.XXXXXX", path), path, bytes, length);
-  return written ? NULL : arena_printf(arena, "cannot write %s: %s", path, strerror(errno));
-}
-
-bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length) {
-  const char *trouble = write_file(cli->arena, path, bytes, length);
-  if (trouble) cli_error("%s", trouble);
-  return !trouble;
 }
 
 json_t *cli_read_json(const char *path, size_t flags) {

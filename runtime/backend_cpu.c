@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/remedy.h"
 #include "runtime/cpu_dispatch.h"
 #include "runtime/runtime.h"
 
@@ -345,8 +346,8 @@ static bool start_workers(CpuBackend *cpu, Arena *arena, Failure *failure) {
     if (compute) continue;
     int error = pthread_create(&worker->thread, NULL, worker_main, worker);
     if (error != 0)
-      return fail(failure, RUN_INVALID, "rank %u: the thread of stream %s cannot be started: %s",
-                  cpu->machine.comm->rank, stream_name((StreamId)stream), strerror(error));
+      return fail(failure, RUN_INVALID, "rank %u: the thread of stream %s cannot be started: %s%s",
+                  cpu->machine.comm->rank, stream_name((StreamId)stream), strerror(error), remedy_of(error));
     worker->started = true;
   }
   return true;

@@ -4,6 +4,7 @@
  * files, writes the index and renames the folder; what it needs to know of them they leave in their RankStatus. */
 #include "runtime/checkpoint.h"
 
+#include "base/remedy.h"
 #include "runtime/crc32c.h"
 #include "runtime/floats.h"
 #include "runtime/runtime.h"
@@ -300,7 +301,7 @@ Checkpointer *checkpointer_open(Arena *arena, const CheckpointerConfig *config, 
   int error = pthread_create(&self->thread, NULL, writer_main, self);
   self->started = error == 0;
   if (self->started) return self;
-  fail(failure, RUN_INVALID, "save: the thread that writes checkpoints cannot be started: %s", strerror(error));
+  fail(failure, RUN_INVALID, "save: the thread that writes checkpoints cannot be started: %s%s", strerror(error), remedy_of(error));
   free(self->host);
   return NULL;
 }

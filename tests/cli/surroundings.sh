@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Owns: odd surroundings: standard streams that are closed or take no more, pipes where files belong, names that are no UTF-8,
-# weights that are no numbers, times that no step has, data that cannot be read, two commands that write to one folder.
+# Owns: odd surroundings: standard streams that are closed or take no more, pipes where files belong, files that are replaced while
+# the disk fills up or a signal comes, names that are long or no UTF-8, weights that are no numbers, times that no step has, data that cannot be read, two commands that write to one folder.
 source "$(dirname "$0")/lib.sh"
 model=$fixtures/gpt-tiny.fsdp data=$fixtures/tokens.bin
 run=("$fsdpc" run "$model" --ranks 2 --steps 2 --data "$data" --threads 1)
@@ -42,6 +42,35 @@ code "$fsdpc" draw one.plan --dot /dev/stdout >&- 2>err
 said err 'cannot write /dev/stdout: '
 code "$fsdpc" draw one.plan --dot /dev/stderr 2>&-
 [ "$code" = 1 ] || fail "exit code $code of a picture for standard error, which is closed"
+
+# --- a file is replaced whole or not at all, also through a link, and when the disk is full or a signal comes
+mkdir linked && ln -s linked/file link
+cp one.plan linked/file
+code=0
+(ulimit -f 1 && exec "$fsdpc" plan "$model" --ranks 2 -o link) >out 2>err || code=$?
+[ "$code" = 1 ] || fail "exit code $code where files cannot grow"
+said err 'cannot write link: File too large; raise the limit of file sizes (ulimit -f)'
+cmp one.plan linked/file || fail 'what a link led to is lost'
+silent out
+code=0
+LD_PRELOAD=$(dirname "$compare")/interrupt.so ASAN_OPTIONS=verify_asan_link_order=0 \
+  "$fsdpc" plan "$model" --ranks 2 -o link >out 2>err || code=$?
+[ "$code" = 143 ] || { cat err >&2 && fail "exit code $code after a signal while a file is written"; }
+expect 0 verify link
+[ -L link ] && ! cmp -s one.plan linked/file && [ "$(ls -A linked)" = file ] || fail "not replaced alone: $(ls -A linked)"
+
+# --- names: as long as they can be, or too long, which is said before the work
+long=$(printf 'x%.0s' {1..255})
+expect 0 plan "$model" --ranks 2 -o "$long"
+expect 0 verify "$long"
+expect 1 plan "$model" --ranks 2 -o "x$long"
+said err 'File name too long; choose a shorter one'
+silent out
+for under in linked/file/x new/; do
+  expect 1 plan "$model" --ranks 2 -o $under
+  said err "cannot write $under: "
+  silent out
+done
 
 # --- weights that are no numbers, or too large: no text is drawn from them, and none becomes infinite on its way
 spoil() { # BYTE FILE: the last 1000 bytes of closed's weights are this one, in octal
