@@ -15,9 +15,10 @@ static int format_one(Cli *cli, const char *path) {
   if (!canonical) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_FMT_STDOUT)) return fputs(canonical, stdout), EXIT_OK;
   if (unchanged(cli, path, canonical)) return EXIT_OK;
+  bool checks = option_given(&cli->options, OPTION_FMT_CHECK);
+  if (!checks && !cli_write_file(cli, path, canonical, strlen(canonical))) return EXIT_INVALID;
   printf("%s\n", path);
-  if (option_given(&cli->options, OPTION_FMT_CHECK)) return EXIT_INVALID;
-  return cli_write_file(cli, path, canonical, strlen(canonical)) ? EXIT_OK : EXIT_INVALID;
+  return checks ? EXIT_INVALID : EXIT_OK;
 }
 
 int cmd_fmt(Cli *cli) {

@@ -80,9 +80,9 @@ int cmd_plan(Cli *cli) {
   if (code == EXIT_OK && options.settings.executor.id != EXECUTOR_NATIVE) return plan_for_executor(cli, graph, &options);
   if (code == EXIT_OK) code = plan_graph(cli, graph, &options, mask, &dump, &planned);
   if (code != EXIT_OK) return code;
+  if (planned.fits && output && !save_plan(cli, planned.plan, output)) return EXIT_INVALID; /* whoever reads the rest may stop */
   code = show(cli, &planned, &dump, &differ);
   if (code != EXIT_OK) return code;
   if (!planned.fits) return fflush(stdout), report_infeasible(&planned, stderr), EXIT_NO_FIT;
-  if (output && !save_plan(cli, planned.plan, output)) return EXIT_INVALID;
   return differ && option_given(&cli->options, OPTION_DETAILED) ? EXIT_CHANGED : EXIT_OK;
 }

@@ -164,11 +164,11 @@ int cmd_tune(Cli *cli) {
   if (code != EXIT_OK) return code;
   if (!tune_run(&tune, jobs)) return EXIT_BUG;
   tune_front(&tune);
+  if (!write_text(&tune, OPTION_CSV, tune_csv) || !write_text(&tune, OPTION_HTML, tune_html)) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))
     tune_json(&tune, stdout);
   else
     tune_print(&tune, stdout);
-  if (!write_text(&tune, OPTION_CSV, tune_csv) || !write_text(&tune, OPTION_HTML, tune_html)) return EXIT_INVALID;
   fflush(stdout);
   return tune.front.count ? EXIT_OK : tune_explain(&tune);
 }

@@ -250,11 +250,13 @@ int plan_for_executor(Cli *cli, const Graph *graph, const PlannerOptions *option
                        executor_name(options->settings.executor.id));
   bool good = plan_executor_watched(cli, graph, options, &plan);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
+  int code = plan.fits && output ? save_policy(cli, graph, &plan, output) : EXIT_OK;
+  if (code != EXIT_OK) return code;
   if (option_given(&cli->options, OPTION_JSON))
     print_json(cli->arena, graph, &plan, clock_seconds() - start);
   else
     print_text(graph, &plan);
   executor_note_assumed(graph, &plan.settings, &plan.world);
   if (!plan.fits) return fflush(stdout), executor_print_infeasible(&plan), EXIT_NO_FIT;
-  return output ? save_policy(cli, graph, &plan, output) : EXIT_OK;
+  return EXIT_OK;
 }

@@ -43,6 +43,27 @@ said err 'cannot write /dev/stdout: '
 code "$fsdpc" draw one.plan --dot /dev/stderr 2>&-
 [ "$code" = 1 ] || fail "exit code $code of a picture for standard error, which is closed"
 
+# --- who reads the results may stop, and files are written all the same: a pipe without a reader
+mkfifo unread
+exec 6<>unread && exec 5>unread 6<&-
+unread() {
+  code=0
+  env --default-signal=PIPE "$fsdpc" "$@" >&5 2>err || code=$?
+  [ "$code" = 141 ] || { cat err >&2 && fail "fsdpc $*: exit code $code where nobody reads"; }
+}
+unread plan "$model" --ranks 2 --dump plan -o kept.plan
+expect 0 verify kept.plan
+unread plan "$root/models/llama3-8b.fsdp" --ranks 8 --executor pytorch-fsdp2-compiled --json -o kept.fsdp
+expect 0 check kept.fsdp
+unread tune "$model" --ranks 1,2 --strategy full_shard --json --csv kept.csv
+[ -s kept.csv ] || fail 'a sweep is lost'
+exec 5>&- && rm unread
+sed 's/^  */ /' "$model" >loose.fsdp
+code=0
+(ulimit -f 1 && exec "$fsdpc" fmt loose.fsdp) >out 2>err || code=$?
+[ "$code" = 1 ] || fail "exit code $code of fmt where files cannot grow"
+silent out
+
 # --- a file is replaced whole or not at all, also through a link, and when the disk is full or a signal comes
 mkdir linked && ln -s linked/file link
 cp one.plan linked/file
