@@ -162,7 +162,7 @@ int cmd_tune(Cli *cli) {
   if (!option_integer(&cli->options, OPTION_JOBS, 1, 1024, &jobs)) return EXIT_USAGE;
   int code = make_grid(&tune);
   if (code != EXIT_OK) return code;
-  if (!tune_run(&tune, jobs)) return EXIT_BUG;
+  if ((code = tune_run(&tune, jobs)) != EXIT_OK) return code;
   tune_front(&tune);
   if (!write_text(&tune, OPTION_CSV, tune_csv) || !write_text(&tune, OPTION_HTML, tune_html)) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))

@@ -48,8 +48,8 @@ const char *tune_value(const Tune *tune, uint32_t point, int d);
 /* The point that differs in dimension d only, value v there. */
 uint32_t tune_neighbour(const Tune *tune, uint32_t point, int d, uint32_t v);
 
-/* tune_run.c: plans every point, on all cores. False after a message. */
-bool tune_run(Tune *tune, int64_t jobs);
+/* tune_run.c: plans every point, on all cores. An exit code. */
+int tune_run(Tune *tune, int64_t jobs);
 /* tune_front.c */
 void tune_front(Tune *tune);
 

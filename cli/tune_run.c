@@ -2,6 +2,7 @@
  * results are plain data in shared memory. Each worker takes the next point that nobody has taken. */
 #include "cli/tune.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/terminal.h"
 
@@ -87,7 +88,8 @@ static void plan_point(const Tune *tune, uint32_t p) {
 
 /* --- workers --------------------------------------------------------------------------------------------- */
 
-_Noreturn static void work(const Tune *tune, Counters *counters) {
+_Noreturn static void work(const Tune *tune, Counters *counters, pid_t parent) {
+  if (!child_ends_with(parent)) _exit(EXIT_INVALID);
   for (uint32_t p; (p = atomic_fetch_add(&counters->next, 1)) < tune->count;) {
     plan_point(tune, p);
     atomic_fetch_add(&counters->done, 1);
@@ -107,42 +109,51 @@ static void progress(const Tune *tune, const Counters *counters, double seconds,
           tune->count, seconds, last ? "\n" : "");
 }
 
-/* Waits for the workers; shows how far they are on a terminal. False when one was killed. */
-static bool wait_for(const Tune *tune, const Counters *counters, int64_t workers, double start) {
-  bool shows = terminal_shows_progress(), fine = true;
-  while (workers > 0) {
+/* An exit code. Who exits has said why it does not end well; who was killed could not. */
+static int code_of(int status) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  return cli_error("a worker was killed by signal %d (%s); by hand, or by the system for want of memory? --jobs N starts fewer",
+                   WTERMSIG(status), strsignal(WTERMSIG(status)));
+}
+
+/* Waits for the workers, until one ends badly: the others end with us. Shows how far they are on a terminal. An exit code. */
+static int wait_for(const Tune *tune, const Counters *counters, int64_t workers, double start) {
+  bool shows = terminal_shows_progress();
+  int code = EXIT_OK;
+  while (workers > 0 && code == EXIT_OK) {
     int status;
     pid_t ended = waitpid(-1, &status, shows ? WNOHANG : 0);
     if (ended > 0) {
       workers--;
-      fine &= WIFEXITED(status) && WEXITSTATUS(status) == EXIT_OK;
+      code = code_of(status);
     } else if (ended < 0 && errno != EINTR) {
-      return false;
+      return cli_error("cannot wait for workers: %s", strerror(errno));
     } else if (ended == 0) {
       progress(tune, counters, clock_seconds() - start, false);
       usleep(100000);
     }
   }
-  if (shows) progress(tune, counters, clock_seconds() - start, true);
-  return fine;
+  if (shows && code == EXIT_OK) progress(tune, counters, clock_seconds() - start, true);
+  return code;
 }
 
-bool tune_run(Tune *tune, int64_t jobs) {
+int tune_run(Tune *tune, int64_t jobs) {
   double start = clock_seconds();
   Counters *counters = shared(sizeof *counters);
   tune->points = shared(tune->count * sizeof *tune->points);
-  if (!counters || !tune->points) return cli_error("no memory for %u plans", tune->count), false;
+  if (!counters || !tune->points) return cli_error("no memory for %u plans", tune->count);
   if (jobs > (int64_t)tune->count) jobs = tune->count;
   fflush(stdout);
   int64_t started = 0;
+  pid_t parent = getpid();
   for (; started < jobs; started++) {
     pid_t child = fork();
-    if (child == 0) work(tune, counters);
+    if (child == 0) work(tune, counters, parent);
     if (child < 0) break;
   }
-  if (!started) return cli_error("cannot start workers: %s", strerror(errno)), false;
-  if (!wait_for(tune, counters, started, start)) return cli_error("a worker failed; its message stands above"), false;
+  if (!started) return cli_error("cannot start workers: %s", strerror(errno));
+  int code = wait_for(tune, counters, started, start);
   munmap(counters, sizeof *counters);
   tune->seconds = clock_seconds() - start;
-  return true;
+  return code;
 }

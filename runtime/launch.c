@@ -2,6 +2,7 @@
  * waits for them. */
 #include "runtime/launch.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "runtime/runtime.h"
@@ -29,8 +30,7 @@ enum {
 
 static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   char name[24]; /* the kernel keeps 15 characters */
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(RUN_PEER_FAILED); /* it died before we asked to be told */
+  if (!child_ends_with(parent)) _exit(RUN_PEER_FAILED);
   snprintf(name, sizeof name, "fsdpc-rank%u", rank);
   prctl(PR_SET_NAME, name);
   /* A full file system, a file-size limit or a closed pipe are errors of write, not ends of the world. */

@@ -51,6 +51,26 @@ for victim in 1 3; do
   nothing_left
 done
 
+# A sweep whose worker dies ends, and with it all its workers, as they do when it is killed itself.
+sweep() { # VICTIM: the sweep itself, or its N-th worker
+  setsid "$fsdpc" tune "$root/models/llama3-8b.fsdp" --jobs 2 >out 2>err </dev/null &
+  run=$!
+  has_workers() { [ "$(children "$run" | wc -w)" = 2 ]; }
+  wait_for has_workers
+  victim=$([ "$1" = 0 ] && echo "$run" || children "$run" | awk -v n="$1" '{ print $n }')
+  kill -9 "$victim"
+  wait_code
+  since=$SECONDS
+  gone() { [ -z "$(of_session "$run")" ]; }
+  wait_for gone
+  [ $((SECONDS - since)) -le 5 ] || fail "workers went on for $((SECONDS - since)) s"
+}
+sweep 2
+[ "$code" = 1 ] || { cat err >&2 && fail "exit code $code after kill -9 of a worker"; }
+said err 'fsdpc: error: a worker was killed by signal 9 (Killed)'
+sweep 0
+[ "$code" = 137 ] || { cat err >&2 && fail "exit code $code after kill -9 of a sweep"; }
+
 # A user's interrupt is not a failure of a peer.
 # (Shells start background jobs with SIGINT ignored, hence env in start_run.)
 start_run
