@@ -1,10 +1,12 @@
 /* Owns: see graphviz.h. dot reads and writes files without names, so that neither side waits for the other. */
 #include "cli/graphviz.h"
 
+#include "base/remedy.h"
 #include "cli/cli.h"
 
 #include <errno.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,10 +50,16 @@ static bool lay_out(Text *out, const Text *digraph, FILE *input, FILE *output) {
   return true;
 }
 
+/* In memory: no folder for temporary files need be there, or have room. */
+static FILE *nameless(void) {
+  int fd = memfd_create("fsdpc", MFD_CLOEXEC);
+  return fd < 0 ? NULL : fdopen(fd, "w+");
+}
+
 bool graphviz_svg(Text *out, const Text *digraph) {
-  FILE *input = tmpfile(), *output = tmpfile();
+  FILE *input = nameless(), *output = nameless();
   bool fine = input && output ? lay_out(out, digraph, input, output)
-                              : (cli_error("no temporary file: %s", strerror(errno)), false);
+                              : (cli_error("no temporary file: %s%s", strerror(errno), remedy_of(errno)), false);
   if (input) fclose(input);
   if (output) fclose(output);
   return fine;

@@ -171,6 +171,11 @@ if unshare -m true 2>/dev/null; then
     "$fsdpc" run "$model" --ranks 2 --steps 2 --data full/holes.bin --quiet >out 2>err
   [ "$code" = 1 ] || { cat err >&2 && fail "exit code $code with data that cannot be read"; }
   said err 'data: a file could not be read to its end'
+  # shellcheck disable=SC2016
+  if command -v dot >/dev/null && [ "${fsdpc#/tmp}" = "$fsdpc" ]; then # a picture needs no folder for temporary files
+    unshare -m bash -c 'mount -t tmpfs -o ro tmpfs /tmp && exec "$@"' - "$fsdpc" draw one.plan --svg units.svg || fail 'no picture'
+    grep -q '<svg' units.svg || fail 'no picture of the units'
+  fi
 else
-  echo 'not tested: data that cannot be read (no right to mount)'
+  echo 'not tested: data that cannot be read, nor pictures without /tmp (no right to mount)'
 fi
