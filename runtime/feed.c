@@ -89,7 +89,8 @@ bool feed_shape(const Plan *plan, int64_t *vocab, uint64_t *ctx, Failure *failur
     if (input->vocab < *vocab) *vocab = input->vocab;
     if (*ctx != 0 && *ctx != (uint64_t)input->sample_numel)
       return fail(failure, RUN_INVALID,
-                  "model: input \"%s\" takes %lld values a sample and \"%s\" %llu; token data feeds inputs of one length",
+                  "model: input \"%s\" takes %lld values a sample and \"%s\" %llu; token data feeds inputs of one length; "
+                  "give both the same, or only plan such a model",
                   plan_str(plan, input->name), (long long)input->sample_numel, plan_str(plan, plan->inputs.data[0].name),
                   (unsigned long long)*ctx);
     *ctx = (uint64_t)input->sample_numel;

@@ -154,6 +154,14 @@ sed -E 's/"pid":[0-9]+/"pid":1e300/g' step.json >wild.json
 expect 1 explain one.plan --measured wild.json
 said err 'wild.json holds no measured step'
 
+# --- inputs of two lengths
+sed -e '/input targets/a input more : int[batch, 8]' \
+  -e 's/^  x = layernorm(x) as ln_f/  k, v = split(linear(embedding(more, vocab, d) as other, 2*d) as kv, 2)\n  x = layernorm(x + attention(x, k, v, heads, full)) as ln_f/' \
+  "$model" >two.fsdp
+expect 0 plan two.fsdp --ranks 2
+expect 1 run two.fsdp --ranks 2 --data "$data"
+said err 'token data feeds inputs of one length; give both the same, or only plan such a model'
+
 # --- one folder, two writers: who comes second says so, and nothing is mixed
 mkdir hf
 exec 9<hf && flock 9
