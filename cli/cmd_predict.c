@@ -56,6 +56,19 @@ static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
            "the speed\n");
 }
 
+static void print_lack(const PlanSettings *settings, const ExecutorPrediction *p) {
+  char need[32], have[32];
+  if (!p->host_fits)
+    fprintf(stderr, "fsdpc: error: what is offloaded takes %s of a rank's host memory, more than the cluster's host_memory\nhelp: offload less\n",
+            text_bytes(need, (uint64_t)p->host_bytes));
+  else
+    fprintf(stderr,
+            "fsdpc: error: the policy reserves %s, which does not fit into %s\n"
+            "help: 'fsdpc plan FILE --executor %s' finds one that fits, if any does; or change --micro-batch, --checkpoint or --memory\n",
+            text_bytes_enough(need, (uint64_t)p->reserved_bytes), text_bytes(have, (uint64_t)p->limit_bytes),
+            executor_name(settings->executor.id));
+}
+
 int cmd_predict(Cli *cli) {
   PlannerOptions options;
   ExecutorWorld world;
@@ -71,5 +84,8 @@ int cmd_predict(Cli *cli) {
   else
     print_text(&options.settings, &world, &prediction);
   executor_note_assumed(graph, &options.settings, &world);
-  return prediction.fits ? EXIT_OK : EXIT_NO_FIT;
+  if (prediction.fits) return EXIT_OK;
+  fflush(stdout);
+  print_lack(&options.settings, &prediction);
+  return EXIT_NO_FIT;
 }

@@ -11,6 +11,10 @@ expect 64 predict "$run" --executor pytorch-fsdp2-compild
 said err 'did you mean pytorch-fsdp2-compiled?'
 expect 3 predict "$run" --ranks 1 --micro-batch 64
 said out 'does not fit'
+said err 'fsdpc: error: the policy reserves '
+said err "help: 'fsdpc plan FILE --executor pytorch-fsdp2-eager-2024' finds one that fits, if any does"
+expect 3 predict "$run" --ranks 1 --micro-batch 64 --json
+said err 'fsdpc: error: the policy reserves '
 
 sed 's/executor .*/executor pytorch-fsdp2 compiled { states bf16 loss chunkd }/' "$run" >typo.fsdp
 cp -r "$root/models/families" "$root/models/clusters" .
