@@ -102,11 +102,10 @@ static void write_cluster(Text *out, const ProfileResult *r, const char *name, u
 }
 
 /* In the layout that `fmt` would give it, which aligns the comments. */
-static bool write_formatted(Cli *cli, const char *path, const Text *text) {
-  if (!cli_write_file(cli, path, text->data, text->length)) return false;
-  const char *formatted = frontend_format(cli->arena, &cli->sources, &cli->sink, path);
-  if (!formatted) cli_bug("the cluster file written to %s does not parse", path);
-  return cli_write_file(cli, path, formatted, strlen(formatted));
+static const char *format(Cli *cli, const Text *text) {
+  const char *formatted = frontend_format_text(cli->arena, &cli->sources, &cli->sink, "profile", text->data);
+  if (!formatted) cli_bug("the cluster file that was measured does not parse");
+  return formatted;
 }
 
 int cmd_profile(Cli *cli) {
@@ -124,7 +123,8 @@ int cmd_profile(Cli *cli) {
   Text text = {.arena = cli->arena};
   write_cluster(&text, &result, processor(cli->arena), memory);
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL);
-  if (output) return write_formatted(cli, output, &text) ? EXIT_OK : EXIT_INVALID;
-  fwrite(text.data, 1, text.length, stdout);
+  const char *formatted = format(cli, &text);
+  if (output) return cli_write_file(cli, output, formatted, strlen(formatted)) ? EXIT_OK : EXIT_INVALID;
+  fputs(formatted, stdout);
   return EXIT_OK;
 }

@@ -250,6 +250,11 @@ const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, co
   return ast ? format_ast(arena, sources, ast) : NULL;
 }
 
+const char *frontend_format_text(Arena *arena, SourceSet *sources, DiagSink *sink, const char *name, const char *text) {
+  const Ast *ast = parse_file(arena, sources, sink, source_add(sources, name, text, strlen(text)));
+  return ast ? format_ast(arena, sources, ast) : NULL;
+}
+
 /* --- another plan block ------------------------------------------------------------------------------------ */
 
 /* The byte after the brace that closes the block which begins here. */
@@ -277,7 +282,5 @@ const char *frontend_with_plan(Arena *arena, SourceSet *sources, DiagSink *sink,
     at = block_end(ast, stmt->span.begin);
   }
   text_printf(&out, "%s\n%s", text + at, block);
-  int32_t file = source_add(sources, path, out.data, out.length);
-  const Ast *whole = parse_file(arena, sources, sink, file);
-  return whole ? format_ast(arena, sources, whole) : NULL;
+  return frontend_format_text(arena, sources, sink, path, out.data);
 }

@@ -223,6 +223,8 @@ Graph *frontend_compile(Arena *arena, SourceSet *sources, DiagSink *sink, const 
 bool frontend_check(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const FrontendOptions *options);
 /* Canonical layout of a file that parses; NULL and diagnostics otherwise. */
 const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path);
+/* The same of a text; messages call it by this name. */
+const char *frontend_format_text(Arena *arena, SourceSet *sources, DiagSink *sink, const char *name, const char *text);
 /* --dump=graph: one op a line with shapes and parameters. */
 void graph_print(Text *out, const Graph *graph);
 

@@ -68,6 +68,8 @@ expect 0 fmt --check here.fsdp
 expect 0 plan "$root/models/quickstart.fsdp" --cluster "$PWD/here.fsdp"
 expect 0 profile --ranks 1
 said out 'cluster "profile" {'
+cp out printed.fsdp
+expect 0 fmt --check printed.fsdp
 
 FSDPC=$fsdpc "$root/tools/against-published.sh" "$root/tests/cost/published.csv" >table 2>&1
 said table 'fit: 9 runs, 0 predicted wrongly (0 more among suspect rows); 0 without a prediction'
