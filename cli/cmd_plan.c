@@ -40,31 +40,29 @@ static void print_result(const Cli *cli, const Planned *planned, const Text *dum
     report_print(cli, planned, stdout);
 }
 
-/* --against OLD: read with nothing but its path, since planning options are about the new plan. */
-static int compare(Cli *cli, const Planned *planned, bool *differ) {
+/* --against OLD, if given: read with nothing but its path, since planning options are about the new plan; and before that is made,
+ * which may take minutes. */
+static int read_old(const Cli *cli, Planned *old) {
   Cli plain = *cli;
-  Planned old;
   memset(plain.options.given, 0, sizeof plain.options.given);
-  plain.sink.sources = &plain.sources;
-  int code = read_plan(&plain, option_text(&cli->options, OPTION_AGAINST, ""), &old);
-  if (code == EXIT_OK) *differ = print_diff(cli, &old, planned);
-  return code;
+  plain.sources = (SourceSet){.arena = cli->arena};
+  plain.sink = (DiagSink){.arena = cli->arena, .sources = &plain.sources};
+  return option_given(&cli->options, OPTION_AGAINST) ? read_plan(&plain, option_text(&cli->options, OPTION_AGAINST, ""), old) : EXIT_OK;
 }
 
-/* The plan's one line after a comparison, else all of it. */
-static int show(Cli *cli, const Planned *planned, const Text *dump, bool *differ) {
-  if (!option_given(&cli->options, OPTION_AGAINST)) return print_result(cli, planned, dump), EXIT_OK;
-  int code = compare(cli, planned, differ);
-  if (code == EXIT_OK) report_line(cli, planned, stdout);
-  return code;
+/* The plan's one line after a comparison, else all of it. Whether they differ. */
+static bool show(Cli *cli, const Planned *planned, const Planned *old, const Text *dump) {
+  if (!option_given(&cli->options, OPTION_AGAINST)) return print_result(cli, planned, dump), false;
+  bool differ = print_diff(cli, old, planned);
+  report_line(cli, planned, stdout);
+  return differ;
 }
 
 int cmd_plan(Cli *cli) {
-  bool differ = false;
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL), *path = cli->options.operands.data[0];
   Text dump = {.arena = cli->arena};
   unsigned mask = 0;
-  Planned planned;
+  Planned planned, old;
   Graph *graph;
   PlannerOptions options;
   if (option_given(&cli->options, OPTION_DETAILED) && !option_given(&cli->options, OPTION_AGAINST))
@@ -78,11 +76,11 @@ int cmd_plan(Cli *cli) {
   if (option_given(&cli->options, OPTION_MAX)) return plan_largest(cli, path, option_text(&cli->options, OPTION_MAX, ""));
   int code = compile_settings(cli, path, &graph, &options);
   if (code == EXIT_OK && options.settings.executor.id != EXECUTOR_NATIVE) return plan_for_executor(cli, graph, &options);
+  if (code == EXIT_OK) code = read_old(cli, &old);
   if (code == EXIT_OK) code = plan_graph(cli, graph, &options, mask, &dump, &planned);
   if (code != EXIT_OK) return code;
   if (planned.fits && output && !save_plan(cli, planned.plan, output)) return EXIT_INVALID; /* whoever reads the rest may stop */
-  code = show(cli, &planned, &dump, &differ);
-  if (code != EXIT_OK) return code;
+  bool differ = show(cli, &planned, &old, &dump);
   if (!planned.fits) return fflush(stdout), report_infeasible(&planned, stderr), EXIT_NO_FIT;
   return differ && option_given(&cli->options, OPTION_DETAILED) ? EXIT_CHANGED : EXIT_OK;
 }

@@ -162,6 +162,8 @@ head -c 3000 a.plan >cut.plan
 expect 1 verify cut.plan
 said err 'the plan ends without a line "end"'
 [ "$(grep -c error: err)" = 1 ] || fail 'more is said of a plan that was cut off'
+expect 1 plan "$model" --ranks 3 --against cut.plan # before the planner, which would refuse 3 ranks
+said err 'the plan ends without a line "end"'
 cat a.plan a.plan >twice.plan
 expect 1 verify twice.plan
 [ "$(grep -c error: err)" = 1 ] || fail 'more is said of what follows the end'
