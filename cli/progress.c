@@ -19,7 +19,8 @@ static void print_stage(const Watcher *w, const PlannerStage *stage, double seco
     length += snprintf(line + length, sizeof line - (size_t)length, "; %u budget%s tried, down to %s", stage->budgets,
                        text_plural(stage->budgets), text_bytes(size, stage->bytes));
   if (stage->step_ns) snprintf(line + length, sizeof line - (size_t)length, "; %s a step", text_time(time, (double)stage->step_ns));
-  fprintf(stderr, "\r%.*s\033[K", cli_width(stderr) - 1, line);
+  terminal_cut(line);
+  fprintf(stderr, "\r%s\033[K", line);
 }
 
 /* PlannerProgress. */

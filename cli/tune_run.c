@@ -105,8 +105,11 @@ static void *shared(size_t size) {
 static void progress(const Tune *tune, const Counters *counters, double seconds, bool last) {
   enum { BAR = 30 };
   unsigned done = atomic_load(&counters->done), filled = done * BAR / tune->count;
-  fprintf(stderr, "\r[%.*s%*s] %u/%u plans, %.1f s%s", (int)filled, "##############################", BAR - (int)filled, "", done,
-          tune->count, seconds, last ? "\n" : "");
+  char line[128];
+  snprintf(line, sizeof line, "%u/%u plans, %.1f s  [%.*s%.*s]", done, tune->count, seconds, (int)filled,
+           "##############################", BAR - (int)filled, "..............................");
+  terminal_cut(line);
+  fprintf(stderr, "\r%s\033[K%s", line, last ? "\n" : "");
 }
 
 /* An exit code. Who exits has said why it does not end well; who was killed could not. */

@@ -13,7 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -170,18 +169,6 @@ static double mfu(const ReportConfig *config, double step_ns) {
   return peak > 0 && step_ns > 0 ? flops * (double)config->samples_per_step / (step_ns * 1e-9) / peak : 0;
 }
 
-/* A line that wraps could not be drawn over: fields that do not fit before the last column are left out. */
-static void cut_to_terminal(char *line) {
-  struct winsize size;
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || strlen(line) < size.ws_col) return;
-  line[size.ws_col - 1] = '\0';
-  for (char *end = line + strlen(line); end > line; end--)
-    if (end[-1] == ' ' && end[0] == ' ') {
-      end[-1] = '\0';
-      return;
-    }
-}
-
 static void draw(Report *report, const StepResult *result) {
   const ReportConfig *config = &report->config;
   char line[400], rate[32], left[32], memory[32];
@@ -192,7 +179,7 @@ static void draw(Report *report, const StepResult *result) {
            snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps, result->loss, result->grad_norm,
            result->lr, text_count(rate, tokens), 100 * mfu(config, report->smooth_ns),
            text_bytes(memory, result->peak_bytes), text_time(left, remaining));
-  if (report->terminal) cut_to_terminal(line);
+  if (report->terminal) terminal_cut(line);
   fprintf(stderr, report->terminal ? "\r%s\x1b[K" : "%s\n", line);
   report->line_open = report->terminal;
   fflush(stderr);

@@ -148,6 +148,11 @@ tr '\r' '\n' <typed >lines
 grep -qE $'^planning gpt_tiny on 2 ranks \\.\\.\\. [0-9.]+ s; [0-9]+ budgets tried, down to [0-9]+ KiB; [0-9.]+ ..?s a step\e' lines ||
   fail "progress: $(head -n 3 lines)"
 [ "$(tail -c 4 typed)" = $'\r\e[K' ] || fail 'progress stays on the terminal'
+for command in "plan '$model' --ranks 2 --memory 415KiB --thorough" "tune '$model' --ranks 1,2"; do # also on a narrow one
+  (unset CI && TERM=xterm script -qec "stty cols 30 && '$fsdpc' $command >again" /dev/null) </dev/null >typed
+  tr '\r' '\n' <typed | sed -n 's/\x1b\[K//; /plan/p' >lines
+  awk 'length >= 30 { wide = 1 } END { exit wide || !NR }' lines || { cat lines >&2 && fail "wider than 30 columns: fsdpc $command"; }
+done
 ! grep -q $'\r' again || fail 'progress among the results'
 
 # --- files that are no JSON, or none at all
