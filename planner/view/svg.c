@@ -16,7 +16,8 @@ void svg_line(Text *out, double x1, double y1, double x2, double y2, const char 
 }
 
 void svg_escaped(Text *out, const char *text) {
-  for (; *text; text++) {
+  for (uint32_t length; *text; text += length ? length : 1) {
+    length = text_utf8_length(text);
     if (*text == '<')
       text_add(out, "&lt;", 4);
     else if (*text == '>')
@@ -28,7 +29,7 @@ void svg_escaped(Text *out, const char *text) {
     else if ((unsigned char)*text < 0x20)
       text_add(out, " ", 1); /* XML 1.0 has no control characters */
     else
-      text_add(out, text, 1);
+      text_add(out, length ? text : "\uFFFD", length ? length : 3); /* as names of files may hold */
   }
 }
 

@@ -129,7 +129,7 @@ pipe 'the checkpoint is damaged' "${run[@]:1}" --resume whole
 mv folder/model.safetensors folder/model.safetensors.index.json
 pipe 'cannot be read as JSON' "${run[@]:1}" --init folder
 
-# --- a name in Latin-1: JSON gets it with U+FFFD
+# --- a name in Latin-1: JSON and HTML get it with U+FFFD
 name=$(printf 'caf\xe9') shown=$(printf 'caf\xef\xbf\xbd')
 mkdir "$name" && cp "$data" "$name/t.bin" && { cat "$model" && echo 'junk('; } >"$name/broken.fsdp"
 expect 0 run "$model" --ranks 1 --steps 1 --data "$name/t.bin" --metrics metrics.jsonl --save "$name/out" --quiet
@@ -139,6 +139,10 @@ expect 1 check "$name/broken.fsdp" --json
 said out "\"file\": \"$shown/broken.fsdp\""
 expect 1 check "$name/none.fsdp" --json
 said out "cannot read \\\"$shown/none.fsdp\\\""
+cp "$model" "$name/m.fsdp"
+expect 0 draw "$name/m.fsdp" --ranks 2 --html m.html --timeline m.svg
+iconv -f UTF-8 -t UTF-8 m.html m.svg >/dev/null || fail 'a report that is no UTF-8'
+said m.html "$shown/m.fsdp"
 code=0
 
 # --- a trace that something else has changed
