@@ -31,7 +31,7 @@ typedef enum {
   OPTION_COUNT
 } OptionId;
 
-typedef enum { PATH_NONE, PATH_READ, PATH_WRITTEN, PATH_OPENED } PathUse;
+typedef enum { PATH_NONE, PATH_READ, PATH_WRITTEN, PATH_OPENED, PATH_FOLDER } PathUse;
 
 typedef struct OptionInfo {
   const char *name, *value, *help; /* value NULL: takes none */

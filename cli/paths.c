@@ -119,12 +119,24 @@ static bool can_write(const Cli *cli, const char *path) {
   return access(dirname(arena_strdup(cli->arena, file)), W_OK | X_OK) == 0;
 }
 
+/* As "$FILE" gives it in a script that has not set it. */
+static int check_named(const Cli *cli) {
+  for (int id = 0; id < OPTION_COUNT; id++)
+    for (uint32_t i = 0; uses[id].use != PATH_NONE && i < cli->options.given[id].count; i++)
+      if (!*cli->options.given[id].data[i])
+        return usage_error(NULL, "option --%s expects a path, but got \"\"", option_info((OptionId)id)->name);
+  for (uint32_t i = 0; i < cli->options.operands.count; i++)
+    if (!*cli->options.operands.data[i]) return usage_error(NULL, "operand %u is empty", i + 1);
+  return EXIT_OK;
+}
+
 int paths_check(const Cli *cli) {
+  int code = check_named(cli);
+  if (code != EXIT_OK) return code;
   for (int id = 0; id < OPTION_COUNT; id++) {
     struct stat info;
     const char *output = output_of(cli, (OptionId)id), *other;
     if (!output) continue;
-    if (!*output) return usage_error(NULL, "option --%s expects a path, but got \"\"", option_info((OptionId)id)->name);
     if ((other = find_output(cli, id, output)) != NULL) return refuse((OptionId)id, output, "output", other);
     if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse((OptionId)id, output, "input", other);
     if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("cannot write %s: %s%s", output, strerror(errno), remedy_of(errno));

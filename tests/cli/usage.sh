@@ -43,6 +43,12 @@ for wrong in wrap=size:0 strategy=hybrid_shard:F; do
 done
 expect 64 plan x.fsdp -o ''
 said err 'option --output expects a path'
+for option in data eval init resume save tensorboard metrics trace cluster; do
+  expect 64 run x.fsdp --data x "--$option" ''
+  said err "option --$option expects a path, but got \"\""
+done
+expect 64 verify ''
+said err 'operand 1 is empty'
 for set in layers =3 layers=; do
   expect 64 plan x.fsdp --set d=8 --set $set
   said err "expects NAME=VALUE, but got \"$set\""
