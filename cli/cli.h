@@ -10,8 +10,6 @@
 #include "planner/planner.h"
 #include "planner/view/facts.h"
 
-#include <sys/stat.h>
-
 typedef struct Cli {
   Arena *arena; /* lives as long as the process's one command */
   SourceSet sources;
@@ -51,7 +49,6 @@ struct json_t *cli_read_json(const char *path, size_t flags);
 int paths_check(const Cli *cli);
 /* That none is a file that the model was read from, with those that it uses. False after a message: EXIT_USAGE. */
 bool paths_spare_sources(const Cli *cli);
-bool same_file(const struct stat *a, const struct stat *b);
 
 /* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------ */
 

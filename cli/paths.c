@@ -35,7 +35,7 @@ static bool is_file(const char *path, struct stat *info) {
   return stat(path, info) == 0 && S_ISREG(info->st_mode);
 }
 
-bool same_file(const struct stat *a, const struct stat *b) {
+static bool same_file(const struct stat *a, const struct stat *b) {
   return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 

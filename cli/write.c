@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/remedy.h"
+#include "base/stream.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -11,18 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As /dev/stdout may be: what else goes there would be lost with the file that is replaced. */
-static bool is_stream(const struct stat *file) {
-  struct stat stream;
-  for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-    if (fstat(fd, &stream) == 0 && same_file(&stream, file)) return true;
-  return false;
-}
-
 const char *write_replaces(Arena *arena, const char *path) {
   struct stat link, file;
   if (lstat(path, &link) != 0 || S_ISREG(link.st_mode)) return path;
-  if (stat(path, &file) != 0 || !S_ISREG(file.st_mode) || is_stream(&file)) return NULL;
+  if (stat(path, &file) != 0 || !S_ISREG(file.st_mode) || stream_behind(path) >= 0) return NULL;
   char *behind = realpath(path, NULL);
   const char *kept = behind ? arena_strdup(arena, behind) : NULL;
   free(behind);
@@ -44,7 +37,9 @@ static bool write_all(FILE *file, const char *bytes, size_t length) {
 }
 
 static bool write_opened(const char *path, const char *bytes, size_t length) {
-  FILE *file = fopen(path, "w");
+  int stream = stream_behind(path);
+  fflush(stdout); /* in order */
+  FILE *file = stream >= 0 ? fdopen(dup(stream), "w") : fopen(path, "w");
   return file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0;
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/report.h"
 
 #include "base/clock.h"
+#include "base/stream.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "runtime/lock.h"
@@ -223,7 +224,9 @@ static bool take_metrics(FILE *file, const char *path, bool goes_on, Failure *fa
 }
 
 FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure) {
-  FILE *file = fopen(path, goes_on ? "a+e" : "ae");
+  int stream = stream_behind(path);
+  FILE *file = stream >= 0 ? fdopen(dup(stream), "w") : fopen(path, goes_on ? "a+e" : "ae");
+  if (file != NULL && stream >= 0) return file;
   if (take_metrics(file, path, goes_on, failure)) return file;
   if (file != NULL) fclose(file);
   return NULL;

@@ -64,6 +64,13 @@ code=0
 [ "$code" = 1 ] || fail "exit code $code of fmt where files cannot grow"
 silent out
 
+code "$fsdpc" plan "$model" --ranks 2 --dump plan -o /dev/stdout >twice
+cat kept.plan kept.plan | cmp - twice || fail 'what is printed is written over what is written'
+
+code "${run[@]}" --metrics /dev/stdout >lines 2>err
+grep -v '^{' lines >printed || true
+grep -q '^{"reason":"start"' lines && [ "$(wc -l <printed)" = 1 ] || { cat lines >&2 && fail 'metrics are written over'; }
+
 # --- a file is replaced whole or not at all, also through a link, and when the disk is full or a signal comes
 mkdir linked && ln -s linked/file link
 cp one.plan linked/file
