@@ -13,6 +13,7 @@ const char *remedy_of(int error) {
       {EDQUOT, "; free some space there, or choose another folder"},
       {ENAMETOOLONG, "; choose a shorter one"},
       {EISDIR, "; name a file"},
+      {ENOTDIR, "; a folder is wanted there"},
       {EFBIG, "; raise the limit of file sizes (ulimit -f)"},
       {EIO, "; the disk or its file system is in trouble: see the kernel's log, and choose another disk"},
       {ENODATA, "; it became shorter while it was read: is something else writing it?"},

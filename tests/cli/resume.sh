@@ -40,6 +40,9 @@ train torn gpt-tiny.fsdp --ranks 2 --resume auto
 train untorn gpt-tiny.fsdp --ranks 2
 "$compare" metrics torn.jsonl untorn.jsonl 0 # every line can be read
 
+expect 1 run gpt-tiny.fsdp --ranks 2 --data "$fixtures/tokens.bin" --resume torn.weights/model.safetensors
+said err 'cannot be listed: Not a directory; a folder is wanted there'
+
 # --- another recipe is gone on with, but not silently
 train recipe "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4
 sed -e 's/lr 3e-3 cosine min_lr 3e-4 warmup 4 betas 0.9 0.95/lr 1e-3 linear min_lr 3e-4 warmup 4 betas 0.8 0.95/' \
