@@ -24,8 +24,8 @@ struct Arena {
 };
 
 static void out_of_memory(size_t size) {
-  fprintf(stderr, "fsdpc: out of host memory (asked for %zu bytes)\n", size);
-  exit(70);
+  fprintf(stderr, "fsdpc: error: out of host memory (asked for %zu bytes); end other programs, or raise the limit (ulimit -v)\n", size);
+  exit(1); /* as for files: the machine's fault, not ours */
 }
 
 Arena *arena_new(void) {

@@ -1,7 +1,7 @@
 /* Owns: bump allocation with one lifetime. Everything a compile produces lives in one Arena and dies with it.
  *
  * No individual frees, no destructors. Memory is zeroed. Running out of host memory while compiling is fatal
- * with a message (exit 70): a compiler has nothing better to do. */
+ * with a message (exit 1): a compiler has nothing better to do. */
 #ifndef FSDPC_BASE_ARENA_H
 #define FSDPC_BASE_ARENA_H
 

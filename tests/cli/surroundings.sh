@@ -165,6 +165,14 @@ sed -E 's/"pid":[0-9]+/"pid":1e300/g' step.json >wild.json
 expect 1 explain one.plan --measured wild.json
 said err 'wild.json holds no measured step'
 
+# --- too little memory is no bug of ours (sanitizers do not start with so little)
+if (ulimit -v 20000 && "$fsdpc" --version) >/dev/null 2>&1; then
+  code=0
+  (ulimit -v 20000 && exec "$fsdpc" plan "$root/models/llama3-405b.fsdp" --ranks 1024) >out 2>err || code=$?
+  [ "$code" = 1 ] || fail "exit code $code without memory"
+  said err 'fsdpc: error: out of host memory (asked for '
+fi
+
 # --- inputs of two lengths
 sed -e '/input targets/a input more : int[batch, 8]' \
   -e 's/^  x = layernorm(x) as ln_f/  k, v = split(linear(embedding(more, vocab, d) as other, 2*d) as kv, 2)\n  x = layernorm(x + attention(x, k, v, heads, full)) as ln_f/' \
