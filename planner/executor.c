@@ -23,9 +23,22 @@ static void check_offload(DiagSink *sink, const Graph *graph, const PlanSettings
               "device { host_link 25GB/s }, or --offload none");
 }
 
+/* Owners are of what all ranks have; groups of them part the ranks. */
+static void check_owners(DiagSink *sink, const PlanSettings *settings, const ExecutorWorld *world) {
+  int64_t owners = settings->executor.owners;
+  if (!owners) return;
+  if (settings->strategy != STRATEGY_NO_SHARD)
+    diag_help(diag_error(sink, SPAN_NONE, "owners of whole tensors are of strategy no_shard: all ranks keep the parameters"),
+              "strategy no_shard; shards of shard_optim are even");
+  else if (world->ranks % owners)
+    diag_help(diag_error(sink, SPAN_NONE, "%u ranks are no groups of %lld owners", world->ranks, (long long)owners),
+              "owners must divide the number of ranks");
+}
+
 bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
   uint32_t errors = sink->errors;
   check_offload(sink, graph, settings);
+  check_owners(sink, settings, world);
   if (settings->gather == CADENCE_STEP)
     diag_help(diag_error(sink, SPAN_NONE, "%s is predicted to gather for every micro-batch, not once a step", executor_name(settings->executor.id)),
               "use gather micro_batch or auto");

@@ -223,9 +223,13 @@ bool executor_world(DiagSink *sink, const Graph *graph, const PlannerOptions *op
 }
 
 static bool check_asked(DiagSink *sink, const PlanSettings *asked) {
-  if (asked->strategy != STRATEGY_SHARD_OPTIM) return pins_agree(sink, asked);
-  diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)),
-            "shard_grad_op is the nearest");
+  if (asked->executor.owners)
+    diag_help(diag_error(sink, SPAN_NONE, "owners of whole tensors are predicted, not planned"),
+              "fsdpc predict with strategy no_shard, or without owners");
+  else if (asked->strategy == STRATEGY_SHARD_OPTIM)
+    diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)), "shard_grad_op is the nearest");
+  else
+    return pins_agree(sink, asked);
   return false;
 }
 

@@ -16,18 +16,26 @@ static double total(const ExecutorBytes *bytes) {
 
 /* DistributedDataParallel copies gradients into buckets of its own. */
 static bool reduces_in_buckets(const Model *m, const Sharding *s) {
-  return m->settings->executor.id != EXECUTOR_NATIVE && s->strategy == STRATEGY_NO_SHARD && s->world->ranks > 1;
+  return m->settings->executor.id != EXECUTOR_NATIVE && s->strategy == STRATEGY_NO_SHARD && s->world->ranks > 1 && !s->owners;
+}
+
+/* Of a gradient that is kept. */
+static double kept_gradient(const Model *m, const Sharding *s) {
+  return sharding_copies(m, s) ? m->wire : m->state;
 }
 
 /* Persistent bytes of one rank without gradients, and its gradient shard. */
 static ExecutorBytes states(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
-  bool whole = s->strategy == STRATEGY_SHARD_OPTIM;
-  double kept = m->state / (whole ? 1 : s->shard), local = m->state * m->updated_numel / s->shard;
-  ExecutorBytes bytes = {.parameters = kept * m->numel, .gradients = kept * m->gradient_numel, .workspace = m->profile->workspace_bytes};
+  bool copies = sharding_copies(m, s);
+  double share = s->strategy == STRATEGY_SHARD_OPTIM ? 1 : s->shard, local = m->state * s->updated;
+  ExecutorBytes bytes = {.parameters = (copies ? m->gathered : m->state) / share * m->numel,
+                         .gradients = kept_gradient(m, s) / share * m->gradient_numel,
+                         .optimizer = copies ? local : 0,
+                         .workspace = m->profile->workspace_bytes};
   if (s->offloads) return (ExecutorBytes){.workspace = m->profile->workspace_bytes};
   if (reduces_in_buckets(m, s)) bytes.workspace += m->state * m->gradient_numel;
-  if (executor->offload & TRAINER_OFFLOADS_MASTER) bytes.parameters -= local;
+  if (executor->offload & TRAINER_OFFLOADS_MASTER) *(copies ? &bytes.optimizer : &bytes.parameters) -= local;
   if (m->moments > 0 && !(executor->offload & TRAINER_OFFLOADS_M)) bytes.optimizer += local;
   if (m->moments > 1 && !(executor->offload & TRAINER_OFFLOADS_V)) bytes.optimizer += local;
   return bytes;
@@ -138,7 +146,7 @@ static void consider(Backward *b, double unreduced, double activations, double g
   const Model *m = b->m;
   ExecutorBytes now = *b->all;
   bool gone = b->s->offloads || m->settings->executor.update_in_backward;
-  double left = gone ? 0 : m->state * b->produced / (b->s->scatters ? b->s->shard : 1);
+  double left = gone ? 0 : kept_gradient(m, b->s) * b->produced / (b->s->scatters ? b->s->shard : 1);
   now.gradients = unreduced + (b->old >= 0 ? b->old : left);
   now.activations = activations;
   now.gathered = gathered;
@@ -214,7 +222,7 @@ static Peaks peaks(const Model *m, const Sharding *s) {
   out.transient = transient_bytes(m, s);
   if (executor->update_in_backward) out.update.gradients = 0; /* each is used and gone as it appears */
   if (!executor->update_in_backward && !s->offloads)
-    out.update.optimizer += executor_update_held(model_update(m), m->state) * m->updated_numel / s->shard;
+    out.update.optimizer += executor_update_held(model_update(m), m->state) * s->updated;
   return out;
 }
 

@@ -83,6 +83,8 @@ typedef struct Sharding {
   bool offloads;    /* shards, their gradients and moments lie in host memory, and the optimizer runs there */
   bool reduce_each; /* micro-batch */
   uint32_t prefetch; /* units gathered ahead of the one that computes */
+  uint32_t owners;   /* ranks that the optimizer's whole tensors are dealt to; 0: its shards are even */
+  double updated;    /* parameters that a rank's optimizer updates: of owners, the one that has most */
   const ExecutorUnit *units; /* [unit_count], 0 is the root */
   uint32_t unit_count;
   bool entry_apart, exit_apart; /* units of their own before the blocks, after them; else the root */
@@ -112,6 +114,8 @@ void sharding_open(Arena *arena, const Model *model, const ExecutorWorld *world,
 /* No step of this model takes less than its compute and, on a host, its optimizer. */
 double step_floor_ns(const Model *model, const Sharding *sharding);
 void predict_time(Arena *arena, const Model *model, const Sharding *sharding, ExecutorPrediction *out);
+/* ZeRO-1's: every rank computes with a copy in the compute dtype, and whoever updates has the masters too. */
+bool sharding_copies(const Model *model, const Sharding *sharding);
 double retried_bytes(const Model *model, const Sharding *sharding); /* a micro-batch: given back by the allocator and asked for again */
 void predict_memory(const Model *model, const Sharding *sharding, ExecutorPrediction *out);
 

@@ -69,6 +69,25 @@ static void size_units(const Model *m, Sharding *s) {
   }
 }
 
+bool sharding_copies(const Model *m, const Sharding *s) {
+  return (s->strategy == STRATEGY_SHARD_OPTIM || s->owners) && m->gathered < m->state;
+}
+
+/* The tensors of a model, and the largest of them. */
+typedef struct Tensors {
+  uint32_t count;
+  double largest;
+} Tensors;
+
+static Tensors tensors_of(const Model *m) {
+  Tensors out = {.count = m->graph->params.count};
+  for (uint32_t p = 0; p < out.count; p++) {
+    const Shape *shape = &m->graph->params.data[p].shape;
+    out.largest = fmax(out.largest, (double)shape_rows(shape, 1) * (double)shape_cols(shape));
+  }
+  return out;
+}
+
 void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, const ExecutorUnits *units, Sharding *out) {
   const ExecutorSettings *executor = &m->settings->executor;
   Strategy strategy = m->settings->strategy;
@@ -91,6 +110,9 @@ void sharding_open(Arena *arena, const Model *m, const ExecutorWorld *world, con
                     .prefetch = prefetch == SETTING_AUTO ? 1 : (uint32_t)prefetch,
                     .units = units->data,
                     .unit_count = units->count,
+                    .owners = (uint32_t)executor->owners,
+                    .updated = executor->owners ? fmax(m->updated_numel / (double)executor->owners, tensors_of(m).largest)
+                                                : m->updated_numel / shard,
                     .entry_apart = units->count > 1 && units->data[1].first == 0,
                     .exit_apart = units->count > 1 && units->data[units->count - 1].end == m->part_count};
   out->gather_ns = ARENA_ARRAY(arena, double, out->unit_count);
@@ -307,22 +329,32 @@ static double update_share(const Model *m) {
 
 /* On the host too Python walks the parameters, whatever their sizes. */
 static double host_update_ns(const Model *m, const Sharding *s) {
-  double bytes = executor_host_update_bytes(model_update(m), m->state) * update_share(m) * m->updated_numel / s->shard;
+  double bytes = executor_host_update_bytes(model_update(m), m->state) * update_share(m) * s->updated;
   return 1e9 * bytes / executor_host_rate(m->cluster->device.generation) + m->profile->update_ns;
+}
+
+/* NCCL has a ring alone for broadcasts, each hop of which waits for a piece of the message: 8 us [F] by four rows of InternLM; its own
+ * tables (src/graph/tuning.cc) say 3.4 within a node, 9.6 between nodes and 28 or more with the piece. */
+static const double broadcast_hop_ns = 8e3;
+
+/* What its owners updated, one broadcast after the other. */
+static double broadcasts_ns(const Model *m, const Sharding *s) {
+  double count = fmin(s->owners, tensors_of(m).count);
+  return sharded_ns(m, s, COLLECTIVE_GATHER, m->gathered * m->updated_numel, s->owners) + count * s->owners * broadcast_hop_ns;
 }
 
 /* The optimizer, and what it waits for from host memory. */
 static double update_ns(const Model *m, const Sharding *s) {
   if (s->offloads) return host_update_ns(m, s);
   const ExecutorSettings *executor = &m->settings->executor;
-  double local = m->updated_numel / s->shard, each = m->state, link = m->cluster->device.host_link;
+  double local = s->updated, each = m->state, link = m->cluster->device.host_link;
   double ns = cost_move_ns(&m->rates, local * executor_update_bytes(model_update(m), each) * update_share(m)) + m->profile->update_ns;
   bool m_away = m->moments > 0 && executor->offload & TRAINER_OFFLOADS_M, v_away = m->moments > 1 && executor->offload & TRAINER_OFFLOADS_V;
   double host = local * each * (m_away + v_away + !!(executor->offload & TRAINER_OFFLOADS_MASTER));
   if (link > 0) ns = fmax(ns, 1e9 * host / link);
   if (s->strategy == STRATEGY_SHARD_OPTIM && s->shard > 1)
     ns += sharded_ns(m, s, COLLECTIVE_GATHER, m->element * m->updated_numel, s->shard);
-  return ns;
+  return s->owners > 1 ? ns + broadcasts_ns(m, s) : ns;
 }
 
 /* Of a parameter and micro-batch: the new gradient read, the sum read and written. */

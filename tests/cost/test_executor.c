@@ -81,6 +81,33 @@ static void test_reentrant(void **state) {
   arena_free(run.arena);
 }
 
+/* What a group of ranks updates in whole tensors: its owners keep masters and moments of them, every rank a copy in the compute dtype. The
+ * wider the group, the longer its broadcasts' rings. */
+static void test_owners(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "models/llama3-8b.fsdp", 1024);
+  run.settings.executor.id = EXECUTOR_FSDP2_EAGER;
+  run.settings.strategy = STRATEGY_NO_SHARD;
+  run.world.ranks_per_node = 8;
+  run.world.micro_batch = run.world.accumulation = 1;
+  double numel = 8030261248.0, largest = 128256.0 * 4096;
+  run.settings.executor.owners = 8;
+  ExecutorPrediction narrow = predict(&run);
+  near("states of eight owners", narrow.states_bytes, numel * (2 + 12 / 8.0), 1e-6);
+  run.settings.executor.owners = 1024;
+  predict(&run);
+  near("states of the owner of the largest tensor", run.out.states_bytes, 2 * numel + 12 * largest, 1e-6);
+  double tensors = 32 * 9 + 3;
+  within("hops of rings", run.out.update_ns - narrow.update_ns, tensors * 1024 * 8e3, 15);
+  run.settings.executor.owners = 3;
+  assert_false(executor_predict(run.arena, &run.sink, run.graph, &run.settings, &run.world, &run.out));
+  run.settings.executor.owners = 8;
+  run.settings.strategy = STRATEGY_FULL_SHARD;
+  assert_false(executor_predict(run.arena, &run.sink, run.graph, &run.settings, &run.world, &run.out));
+  arena_free(run.arena);
+}
+
 /* Heads that share keys: what eager kernels copy for them is kept, unless checkpointing makes it again. */
 static void test_shared_heads(void **state) {
   (void)state;
@@ -328,7 +355,8 @@ static void test_habits(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
                                      cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_packed),
-                                     cmocka_unit_test(test_modules), cmocka_unit_test(test_reentrant), cmocka_unit_test(test_fused_norms),
+                                     cmocka_unit_test(test_modules), cmocka_unit_test(test_reentrant), cmocka_unit_test(test_owners),
+                                     cmocka_unit_test(test_fused_norms),
                                      cmocka_unit_test(test_loss_held), cmocka_unit_test(test_growing_segments),
                                      cmocka_unit_test(test_buckets), cmocka_unit_test(test_update_in_backward),
                                      cmocka_unit_test(test_stragglers), cmocka_unit_test(test_hybrid_over_a_slow_network),

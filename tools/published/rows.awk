@@ -64,7 +64,9 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
   if (notes ~ /autocast/) return "autocast keeps its casts of weights, which is not modelled"
   if (is_early_composer()) return "kernels under autocast are assumed"
-  if (words("strategy") ~ /zero-?1.*groups/) return "states in shards over groups of ranks, which no strategy says"
+  if (attention_of(notes) == "unfused") return "kernels of unfused attention are assumed"
+  if (get("gpu") ~ /H800/) return "H800: links of 400 GB/s, where the cluster file has 900"
+  if (zero_stage(words("strategy")) == 1 && words("strategy") ~ /groups/ && !owners()) return "even shards over groups of ranks, which no strategy says"
   return ""
 }
 
@@ -72,7 +74,7 @@ function suspect_reason(id, source, notes,    device) {
 function cluster_of(gpu, memory, source) {
   if (memory == "" && match(gpu, /[0-9]+ ?G/)) memory = substr(gpu, RSTART, RLENGTH) # "A100-SXM4-40GB"
   gpu = toupper(gpu)
-  if (gpu ~ /H100/) return memory + 0 > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
+  if (gpu ~ /H[18]00/) return memory + 0 > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
   if (gpu ~ /H200/) return "dgx-h200"
   if (gpu ~ /B200/) return "hgx-b200"
   if (gpu ~ /A100|A800/) return memory + 0 > 0 && memory + 0 < 60 ? "dgx-a100-40" : "dgx-a100-80"
@@ -135,6 +137,9 @@ function is_litgpt() { return trainer() ~ /litgpt|lit-gpt|lightning-thunder/ }
 
 function is_deepspeed() { return words("strategy") " " trainer() ~ /deepspeed/ }
 
+# Deals the optimizer's whole tensors to ranks, and broadcasts them (_partition_param_list and broadcast_params of its optimizer).
+function is_internlm() { return trainer() ~ /internlm\/|internevo/ }
+
 function is_lingua() { return trainer() ~ /lingua/ }
 
 function is_kempner() { return trainer() ~ /kempnerforge/ }
@@ -147,7 +152,11 @@ function is_early_composer() { return get("source") ~ /mosaicml\/examples/ && wo
 
 # --- columns --------------------------------------------------------------------------------------------
 
-function is_native() { return words("compile") ~ /c\+\+/ }
+# Kernels of its own: said of how it was compiled, or known of the trainer where nothing was.
+function is_native(    text) {
+  text = words("compile")
+  return text ~ /c\+\+|c ?\/ ?cuda|cuda c([^a-z]|$)/ || (denied(text) && trainer() ~ /\/llm\.c|llmq/ && trainer() !~ /pytorch/)
+}
 
 # Whatever is not denied is a way to compile: "yes", "torch.compile", "per block".
 function is_compiled() { return !is_native() && words("compile") !~ /^eager/ && !denied(words("compile")) }
@@ -166,7 +175,7 @@ function executor_of(    old) {
   if (is_native()) return "native"
   if (is_early_composer()) return "pytorch-fsdp1-autocast"
   if (is_composer()) return "pytorch-fsdp1-" (words("precision") ~ /pure/ ? 2022 : 2023) # what its tables call PURE ran before PyTorch 2.1
-  if (compute_dtype() == "f16") return "pytorch-fsdp1-autocast"
+  if (compute_dtype() == "f16" && autocasts()) return "pytorch-fsdp1-autocast"
   if (fsdp() == 1) return is_compiled() ? "pytorch-fsdp1-compiled" : "pytorch-fsdp1-eager"
   return (is_compiled() ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") (is_old(get("notes")) ? "-2024" : "")
 }
@@ -192,9 +201,16 @@ function strategy_of(per_node,    text, width, kept) {
   }
   if (text ~ /no.?shard|ddp|distributeddataparallel|replicated|single|1 gpu/ || denied(text)) return "no_shard"
   if (text ~ /shard(ed)?[- ]weights/) return "full_shard"
-  if (zero_stage(text) == 1) return "shard_optim"
+  if (zero_stage(text) == 1 || owners()) return owners() ? "no_shard" : "shard_optim"
   if (kept || (is_lingua() && text ~ /fsdp|shard|zero/)) return "shard_grad_op" # its full_shard keeps blocks too (build_fsdp_grouping_plan)
   return text ~ /fsdp|full(y)?[-_ ]?shard/ || zero_stage(text) == 3 ? "full_shard" : ""
+}
+
+# Ranks that share the optimizer, each with whole tensors: a group's, or all. 0: shards are even.
+function owners(    text) {
+  text = words("strategy")
+  if (!(is_internlm() && zero_stage(text) == 1) && text !~ /zeroredundancyoptimizer|zero redundancy optimizer/) return 0
+  return match(text, /groups of [0-9]+/) ? substr(text, RSTART + 10) + 0 : number("gpus")
 }
 
 # The precision cell; "no fp32 master" says nothing of f32.
@@ -211,14 +227,22 @@ function compute_dtype(    text) {
   return text ~ /fp16|float16/ ? "f16" : text ~ /^(fp32|float32|tf32)/ ? "f32" : "bf16"
 }
 
-# dtype of products, and of gradients as they are reduced.
-function precision_of(    text) {
+# Whether f16 is cast to as each kernel runs. DeepSpeed casts the whole model, and so does whoever names parameters or gradients of it.
+function autocasts(    text) {
   text = precision_words()
-  if (compute_dtype() != "bf16") return compute_dtype() " reduce f32"
+  if (is_deepspeed() || text ~ /pure|true|(fp16|float16|half) (param|weight|grad|everything)/) return 0
+  return text ~ /amp|autocast|mixed|(fp32|float32) param/
+}
+
+# dtype of products, and of gradients as they are reduced.
+function precision_of(    text, dtype) {
+  text = precision_words(); dtype = compute_dtype()
+  if (dtype == "f16" && !autocasts()) return "f16 reduce " (text ~ /(fp32|float32) (grad|reduc)|reduc[-a-z]*[ =:]*(in )?(fp32|float32)/ ? "f32" : "f16")
+  if (dtype != "bf16") return dtype " reduce f32"
   if (is_native() && text ~ /bf16 (weights|master)/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
   if (text ~ /(fp32|float32) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?(fp32|float32)/) return "bf16 reduce f32"
   if (text ~ /bf(16|loat16) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?bf(16|loat16)/) return "bf16 reduce bf16"
-  if (text ~ /bf(16|loat16) (params?|weights?),? (and|&) grad|grad[a-z]* (in )?bf(16|loat16)/) return "bf16 reduce bf16"
+  if (text ~ /bf(16|loat16) ((params?|weights?),? (and|&) )?grad|grad[a-z]* (in )?bf(16|loat16)/) return "bf16 reduce bf16"
   if (text ~ /pure|reduce(, | and |\/)(buffer )?b(uffer)?|params? and reduce bf16|param\/reduce/) return "bf16 reduce bf16"
   return "bf16 reduce " (has_narrow_states() && text !~ /fp32|float32/ ? "bf16" : "f32") # PyTorch reduces in the dtype of gradients unless told
 }
@@ -278,6 +302,7 @@ function offloads_moments(    text) {
 function attention_of(notes) {
   if (notes ~ /[Ff]lash[- ]?[Aa]ttention-? ?3|FA3|cuDNN attention|attention (by|through|via) cuDNN/) return "cudnn"
   if (is_kempner() || in_container(notes)) return "cudnn" # the former leaves the choice to PyTorch of 2026
+  if (notes ~ /unfused (attention|kernels)|eager attention|math attention/) return "unfused"
   return is_early_composer() || notes ~ /[Ff]lash[- ]?[Aa]tt(ention|n)-? ?1/ ? "flash1" : ""
 }
 
@@ -319,6 +344,7 @@ function executor_options(    text, notes, act) {
       notes ~ /[Ff]used ?([Aa]dam|optimizer)|Apex|Adam[a-zA-Z ]*\(?,? ?fused/) text = text " update fused"
   if (notes ~ /optimizer[- _]in[- _](backward|bwd)/) text = text " update_in_backward yes"
   if (reduces_each()) text = text " reduce micro_batch"
+  if (owners()) text = text " owners " owners()
   return text offload_options(words("offload"), act)
 }
 
