@@ -26,23 +26,39 @@ function note(kind, id, published, predicted,    error, mark) {
   add((single && kind == "speed" ? "eager on one GPU" : "all") SUBSEP kind, error, id)
 }
 
-# A published figure: "5,762", "~45", the middle of "6100-6200"; 0 where none is.
+# A published figure: "5,762", "~45", "6.2k tok/s", the middle of "6100-6200"; 0 where none is.
 function value_of(text,    ends) {
-  gsub(/[~, ]/, "", text)
-  return split(text, ends, "-") == 2 ? (ends[1] + ends[2]) / 2 : text + 0
+  text = tolower(text); gsub(/[~, ]/, "", text)
+  if (text ~ /[0-9]-[0-9]/ && split(text, ends, "-") == 2) return (ends[1] + ends[2]) / 2
+  return text * (text ~ /^[0-9.]+k/ ? 1000 : text ~ /^[0-9.]+m([^a-z]|$)/ ? 1e6 : 1)
 }
 
-# Bytes of a peak's unit; those without one are GiB.
-function unit(name) { return name ~ /_gb/ ? 1e9 : name ~ /_mib/ ? 2 ^ 20 : name ~ /_mb/ ? 1e6 : 2 ^ 30 }
-
-# Tokens a second and rank that a metric of speed says; 0 where it is none.
-function tokens_per_rank(name, published,    of_rank) {
-  of_rank = name ~ /per_(gpu|device|rank)/
-  if (name ~ /^(tokens_per_s|tok_s|wps|tps)/) return of_rank || name ~ /^(wps|tps)$/ ? published : published / devices
-  if (name ~ /^samples_per_s/) return published * tokens / samples / (of_rank ? 1 : devices)
-  if (name ~ /^(step|iter)_time_(s|ms)$/) return tokens / devices / published * (name ~ /_ms$/ ? 1000 : 1)
-  return 0
+# Bytes of a peak's unit, as its own column has it or its name; those without one are GiB, and percents are no bytes.
+function unit(name, said) {
+  said = said ~ /[kmg]i?b/ ? said : name " " said
+  if (said ~ /%|percent|fraction/) return 0
+  return said ~ /gib/ ? 2 ^ 30 : said ~ /gb/ ? 1e9 : said ~ /mib/ ? 2 ^ 20 : said ~ /mb/ ? 1e6 : said ~ /bytes/ ? 1 : 2 ^ 30
 }
+
+# "active", "reserved" or "" of a metric of memory. What a device or driver reports is what was reserved.
+function memory_of(name) {
+  if (name ~ /steady|static|host|cpu|model|tflop/) return ""
+  if (name ~ /active|alloc/) return "active"
+  return name ~ /reserv|peak|max_mem|memory|_mem(_|$)|vram/ ? "reserved" : ""
+}
+
+# Tokens a second and rank that a metric of speed says, by its name or its unit; 0 where it is none.
+function tokens_per_rank(name, said, published,    all, of_rank) {
+  all = name " " said
+  if (all ~ /flop|mfu|hfu|epoch|day|hour|per_node|\/ ?node/) return 0
+  of_rank = all ~ /per[_ ](gpu|device|rank|chip)|\/ ?(gpu|device|rank|chip)|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/ && all !~ /global|total/
+  if (name ~ /time|latency|(s|ms|seconds)_per_(step|it)/) return tokens / devices / published * (all ~ /(^|[^a-z])(ms|milliseconds)([^a-z]|$)/ ? 1000 : 1)
+  if (all ~ /steps_per_s|it(er(ation)?s?|s)?(_per_|\/)s/) return published * tokens / devices
+  if (all ~ /tok|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/) return of_rank ? published : published / devices
+  return all ~ /sampl|seqs?(_per_|\/)|sequences/ ? published * tokens / samples / (of_rank ? 1 : devices) : 0
+}
+
+function ignore(id, metric, why) { printf "ignored: %s: %s: %s\n", id, metric, why > "/dev/stderr" }
 
 function median(key,    i, j, n, a, x) {
   n = count[key]
@@ -64,18 +80,24 @@ BEGIN { FS = "\t"; printf "%-34s %-10s %12s %12s %9s\n", "run", "metric", "publi
   id = $1; group = $2; reason = $3; tokens = $5; devices = $6; samples = $7; single = $8; did_fit = 1; timed = 0
   speed = figure(id, "tokens_per_s_per_rank")
   if (speed == "") { printf "%-34s no prediction\n", id; failed++; next }
-  n = split($4, metric, ";")
+  n = split($4, metric, ";"); evident = 0
   for (i = 1; i <= n; i++) {
-    split(metric[i], pair, "="); name = pair[1]; published = pair[2]
-    if (name == "oom") { did_fit = tolower(published) ~ /^(0|no|false)$/; continue }
-    published = value_of(published)
-    if (published <= 0) continue
-    if (name ~ /^peak_(active|alloc)/) note("active", id, published * unit(name), figure(id, "active_bytes"))
-    if (name ~ /^peak_(reserved|mem)/) note("reserved", id, published * unit(name), figure(id, "reserved_bytes"))
-    rate = tokens_per_rank(name, published)
-    if (!timed && rate > 0) { note("speed", id, rate, speed); timed = 1 }
+    split(metric[i], pair, "="); name = tolower(pair[1]); said = tolower(pair[3]); text = tolower(pair[2])
+    if (name ~ /^(oom|out_of_memory|fits?|ran)$/ || text ~ /oom|out of memory/) {
+      denied = text ~ /^(0|no|false)/; evident = 1
+      did_fit = name ~ /^(fits?|ran)$/ ? !denied && text !~ /oom|out of memory/ : denied
+      continue
+    }
+    published = value_of(text)
+    if (published <= 0) { ignore(id, name, "\"" pair[2] "\" is no figure"); continue }
+    evident = 1
+    kind = memory_of(name)
+    rate = kind == "" ? tokens_per_rank(name, said, published) : 0
+    if (kind != "" && unit(name, said)) note(kind, id, published * unit(name, said), figure(id, kind "_bytes"))
+    else if (rate > 0) { if (!timed) note("speed", id, rate, speed); timed = 1 }
+    else if (name !~ /mfu|hfu|flop|steady/) ignore(id, name, "neither a speed nor a peak" (said == "" ? "" : " in " said))
   }
-  fit(id, "fit", figure(id, "fits") == "true", did_fit)
+  if (evident) fit(id, "fit", figure(id, "fits") == "true", did_fit)
 }
 END {
   printf "\n%-20s %-10s %5s %9s %9s %9s  %s\n", "group", "metric", "rows", "median", "mean", "worst", "at"

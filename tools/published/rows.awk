@@ -1,7 +1,7 @@
 # Owns: published measurements (CSV, one metric a line) -> one .fsdp a run in folder `out`, and a manifest on stdout:
-# id <tab> group <tab> suspect <tab> metric=value;... <tab> tokens, GPUs and samples of a step <tab> 1 for eager on one GPU.
-# Runs that lack what a prediction needs are named on stderr. Cells are read for their meaning, whatever their case: each column has one
-# function below that knows its words.
+# id <tab> group <tab> suspect <tab> metric=value=unit;... <tab> tokens, GPUs and samples of a step <tab> 1 for eager on one GPU.
+# Runs that lack what a prediction needs are named on stderr, and so is what is taken for granted where a cell is empty. Cells are read
+# for their meaning, whatever their case: each column has one function below that knows its words.
 
 # Splits a CSV line with quoted fields into f[1..]; returns their number.
 function csv(line, f,    n, c, i, quoted, field) {
@@ -25,16 +25,37 @@ function words(name,    text) {
   return text
 }
 
-# A cell's number: 4096 of "4,096", "4k" and "4096 (derived)"; the text itself where it is none.
+# A cell's number: 4096 of "4,096", "4k", "4096 (derived)", "seq_len=4096" and "4096 tokens"; the text itself where it is none.
 function number(name,    text) {
   text = words(name)
   gsub(/,|~/, "", text); sub(/ *\(.*$/, "", text)
-  if (text ~ /^[0-9.]+k$/) return text * 1024
+  if (text ~ /^[a-z][a-z_. -]*[=: ] *[0-9.]+/) sub(/^[^0-9]*/, "", text)
+  sub(/ *(tokens?|gpus?|heads?|layers?|blocks?|seqs?|sequences|samples)?([- ]*(per |\/ ?|a )(gpu|device|rank|node))?$/, "", text)
+  if (name == "gpus" && text ~ /^[0-9]+ *(nodes?)? *[x*] *[0-9]+$/) return text * substr(text, match(text, /[0-9]+$/)) # "4x8"
+  if (name == "gpus") sub(/ *x$/, "", text)
+  if (text ~ /^[0-9.]+ ?ki?$/) return text * 1024
+  if (name == "global_batch_tokens" && text ~ /^[0-9.]+ ?m(i|illion)?$/) return text * 1048576
   return text ~ /^[0-9.]+(e[0-9]+)?$/ ? text + 0 : text
 }
 
-# "none", "no (eager)", "off", "n/a": a cell that says there is nothing of the kind.
-function denied(text) { return text ~ /^(none|no|not|off|false|disabled|without|n\/a|-|0)([^a-z0-9].*)?$|^$/ }
+# In samples, where the cell counts tokens too.
+function micro_batch() { return words("micro_batch_per_gpu") ~ /tok/ ? number("micro_batch_per_gpu") / number("seq_len") : number("micro_batch_per_gpu") }
+
+# In tokens, where the cell counts sequences too; 0 where it says nothing.
+function global_batch(    tokens) {
+  tokens = number("global_batch_tokens")
+  if (tokens !~ /^[0-9]/) return 0
+  return words("global_batch_tokens") ~ /seq|sampl/ ? tokens * number("seq_len") : tokens
+}
+
+# "none", "no (eager)", "off", "n/a", "w/o AC", "compile=False": a cell that says there is nothing of the kind.
+function denied(text) {
+  sub(/^(ac|gc|((activation|gradient)[_ ])?(checkpoint(ing)?|checkpoints)|recompute|(torch[._ ])?compile|(cpu[_ ])?offload|mode|enabled?)[ =:]+/, "", text)
+  return text ~ /^(none|no|not|off|false|disabled|without|w\/?o|uncompiled|n\/a|-|0)([^a-z0-9].*)?$|^$/
+}
+
+# A cell that leaves open what it is asked.
+function silent(text) { return text ~ /^(|-|n\/a.*|default)$|not stated|unknown|[?]/ }
 
 # The number at the start of a text such as "2nd", "fourth" or "other"; 0 where none is.
 function ordinal(text) {
@@ -56,32 +77,46 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
   if (notes ~ /precision, links/) return "precision and links are not stated"
   if (notes ~ /rate from MFU/) return "a rate from a rounded MFU whose definition is not stated"
-  if (notes ~ /checkpointing not stated/ || words("act_ckpt") ~ /not stated|unknown|[?]/) return "checkpointing is not stated"
+  if (notes ~ /checkpointing not stated/ || silent(words("act_ckpt"))) return "checkpointing is not stated"
   if (words("compile") ~ /not stated|unknown|[?]/) return "whether it was compiled is not stated"
   if (notes ~ /number of GPUs not/) return "the number of GPUs is not clear"
   if (notes ~ /median of micro-steps/) return "a median of micro-steps, most without an update"
   if (notes ~ /tokenized as it trains/) return "text is fetched and tokenized while it trains"
   if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
-  if (notes ~ /autocast/) return "autocast keeps its casts of weights, which is not modelled"
+  if (words("compile") ~ /xla|jax|jit|graph|thunder|nvfuser/ && words("compile") !~ /torch.compile|inductor/) return "compiled by other means than torch.compile"
+  if (contradicts_batch()) return "its batch is not what its micro-batches make"
+  if (published && abs(made / published - 1) > 0.05) return sprintf("its columns make %.3g parameters", made)
+  if (notes ~ /autocast/ || is_cast_at_kernels()) return "autocast keeps its casts of weights, which is not modelled"
   if (is_early_composer()) return "kernels under autocast are assumed"
   if (attention_of(notes) == "unfused") return "kernels of unfused attention are assumed"
   if (get("gpu") ~ /H800/) return "H800: links of 400 GB/s, where the cluster file has 900"
-  if (zero_stage(words("strategy")) == 1 && words("strategy") ~ /groups/ && !owners()) return "even shards over groups of ranks, which no strategy says"
+  if (zero_stage(strategy_words()) == 1 && strategy_words() ~ /groups/ && !owners()) return "even shards over groups of ranks, which no strategy says"
   return ""
 }
 
 # The PyTorch team measures on H100 of 96 GB held to 500 W where it says which board; taken so where it does not.
 function cluster_of(gpu, memory, source) {
-  if (memory == "" && match(gpu, /[0-9]+ ?G/)) memory = substr(gpu, RSTART, RLENGTH) # "A100-SXM4-40GB"
-  gpu = toupper(gpu)
+  gpu = board_of(toupper(gpu))
+  if (memory == "" && match(gpu, /[0-9]+ ?G|[- (](16|32|40|80|94|96)([^0-9]|$)/)) memory = substr(gpu, RSTART) # "A100-SXM4-40GB", "A100-40"
+  sub(/^[^0-9]*/, "", memory)
+  if (memory + 0 > 1000) memory /= 1024 # MiB
   if (gpu ~ /H[18]00/) return memory + 0 > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
-  if (gpu ~ /H200/) return "dgx-h200"
+  if (gpu ~ /(^|[^G])H200/) return "dgx-h200"
   if (gpu ~ /B200/) return "hgx-b200"
   if (gpu ~ /A100|A800/) return memory + 0 > 0 && memory + 0 < 60 ? "dgx-a100-40" : "dgx-a100-80"
   if (gpu ~ /V100/) return memory + 0 > 0 && memory + 0 < 20 ? "aws-p3" : "v100-box"
   if (gpu ~ /4090/) return "workstation-pcie"
   if (gpu ~ /PRO ?6000/) return "workstation-pro6000"
   return ""
+}
+
+# What the large clouds' machines hold.
+function board_of(gpu) {
+  if (gpu ~ /^P5E?N?\./) return gpu ~ /^P5\./ ? "H100 80G" : "H200"
+  if (gpu ~ /^P4DE?\.|^A2-/) return gpu ~ /^P4DE|ULTRA/ ? "A100 80G" : "A100 40G"
+  if (gpu ~ /^P3(DN)?\./) return gpu ~ /DN/ ? "V100 32G" : "V100 16G"
+  if (gpu ~ /^A3-/) return gpu ~ /ULTRA/ ? "H200" : "H100 80G"
+  return gpu
 }
 
 # NVIDIA's containers are months ahead of releases: cuBLAS of the newest CUDA, and attention by cuDNN.
@@ -135,7 +170,14 @@ function is_new_titan() { return is_titan() && month() >= 2025 * 12 + 4 }
 # Lightning's models: one product for q, k and v, the loss of logits as they are, every block resharded.
 function is_litgpt() { return trainer() ~ /litgpt|lit-gpt|lightning-thunder/ }
 
-function is_deepspeed() { return words("strategy") " " trainer() ~ /deepspeed/ }
+function is_deepspeed() { return strategy_words() " " trainer() ~ /deepspeed/ }
+
+# The strategy's cell, or what the trainer cannot but do where it is empty; "?" when nothing says.
+function strategy_words(    text) {
+  text = words("strategy")
+  if (!silent(text) || text ~ /full|shard|zero|ddp|fsdp/ || number("gpus") == 1) return text
+  return is_titan() ? "fsdp2" : is_composer() ? "fsdp1" : "?"
+}
 
 # Deals the optimizer's whole tensors to ranks, and broadcasts them (_partition_param_list and broadcast_params of its optimizer).
 function is_internlm() { return trainer() ~ /internlm\/|internevo/ }
@@ -163,10 +205,10 @@ function is_compiled() { return !is_native() && words("compile") !~ /^eager/ && 
 
 # 1 or 2, 0 where it is no FSDP. Without a number: FSDP1 by its names for strategies, by the trainer, or before July 2024.
 function fsdp(    text) {
-  text = words("strategy")
+  text = strategy_words()
   if (text ~ /fsdp[- ]?v?2|fully_shard|per-parameter/) return 2
   if (text ~ /fsdp[- ]?v?1|full_shard|grad_op|hybrid_shard|fullysharded/) return 1
-  if (text !~ /fsdp|hsdp|full(y)? shard/) return 0
+  if (text !~ /fsdp|hsdp|full(y)? shard|dp_shard|reshard/) return 0
   if (is_titan()) return 2
   return is_litgpt() || is_composer() || trainer() ~ /fms-fsdp|maximizing-training/ || (month() && month() < 2024 * 12 + 7) ? 1 : 2
 }
@@ -182,7 +224,8 @@ function executor_of(    old) {
 
 # DeepSpeed's: 3 of "zero3", "ZeRO stage 3", "zero_stage: 3", "stage 3" and "ZeRO++", which is built on it; 0 where none is named.
 function zero_stage(text) {
-  if (match(text, /(zero|stage)[-_ =:]*(stage)?[-_ =:]*[123]([^0-9]|$)/)) {
+  if (text ~ /distributed optimizer|dist[-_ ]?opt/) return 1 # Megatron's
+  if (match(text, /(zero|stage)[-_ =:]*(stage)?[-_ =:]*[0123]([^0-9]|$)/)) {
     text = substr(text, RSTART, RLENGTH)
     gsub(/[^0-9]/, "", text)
     return text + 0
@@ -190,25 +233,47 @@ function zero_stage(text) {
   return text ~ /zero ?[+][+]/ ? 3 : 0
 }
 
-# "HSDP (shard 8, replicate 16)" says its width; without a number a group is a node. "" when nothing is recognised.
-function strategy_of(per_node,    text, width, kept) {
-  text = words("strategy")
-  kept = zero_stage(text) == 2 || text ~ /grad_op|reshard(_after_forward)?[ =:]*(false|no)|(no|without) reshard/
-  if (text ~ /hybrid|hsdp/) {
-    width = match(text, /shard[ =:]*[0-9]+/) ? substr(text, RSTART, RLENGTH) : per_node
-    gsub(/[^0-9]/, "", width)
-    return "hybrid_shard:" width (kept ? "\n  reshard no" : "")
-  }
-  if (text ~ /no.?shard|ddp|distributeddataparallel|replicated|single|1 gpu/ || denied(text)) return "no_shard"
+# The number in a text's first part that a pattern matches; 0 where none does.
+function found(text, pattern) {
+  if (!match(text, pattern)) return 0
+  text = substr(text, RSTART, RLENGTH); sub(/^[^0-9]*/, "", text)
+  return text + 0
+}
+
+# Ranks that share parameters under HSDP: "shard 8, replicate 16", "2x8" (a device mesh has replicas first), "4 shards", "2 replicas";
+# without a number a node's. 0 when that is no split of the ranks.
+function width_of(text, per_node,    gpus, width, copies) {
+  gpus = number("gpus"); width = found(text, "shard(s|ed|ing)?( (over|across|degree|size|group))?[ =:(]*[0-9]+")
+  if (!width) width = found(text, "[0-9]+[- ]?(way )?shard")
+  copies = found(text, "replica(te|tes|s|tion)?[ =:(]*[0-9]+")
+  if (!copies) copies = found(text, "[0-9]+[- ]?(way )?replica")
+  if (match(text, /[0-9]+ *[x*] *[0-9]+/)) { copies = found(text, "[0-9]+ *[x*]"); width = found(text, "[x*] *[0-9]+") }
+  if (!width) width = copies ? gpus / copies : per_node
+  return width < 1 || gpus % width || (copies && copies * width != gpus) ? 0 : width
+}
+
+# Ranks down to which FSDP2 reshards after forward, or 0.
+function reshard_of(    width) {
+  width = fsdp() == 2 ? found(strategy_words(), "reshard[a-z_]*( to)?( groups of)?[ =:]*[0-9]+") : 0
+  return width > 1 ? width : 0
+}
+
+# "" when nothing is recognised.
+function strategy_of(per_node,    text, kept) {
+  text = strategy_words()
+  kept = zero_stage(text) == 2 || text ~ /grad_op|reshard(_after_forward)?[ =:]*(false|no|never|0)|(no|without) reshard/
+  if (text ~ /hybrid|hsdp/ || found(text, "replicate[ =:]*[0-9]+") > 1) return "hybrid_shard:" width_of(text, per_node) (kept ? "\n  reshard no" : "")
+  if (text ~ /no.?shard|ddp|distributeddataparallel|replicated|(zero|stage)[-_ ]?0/ || denied(text)) return "no_shard"
+  if (text ~ /single|^(1|one) (gpu|device)/ && text !~ /fsdp|zero|shard/) return "no_shard"
   if (text ~ /shard(ed)?[- ]weights/) return "full_shard"
   if (zero_stage(text) == 1 || owners()) return owners() ? "no_shard" : "shard_optim"
   if (kept || (is_lingua() && text ~ /fsdp|shard|zero/)) return "shard_grad_op" # its full_shard keeps blocks too (build_fsdp_grouping_plan)
-  return text ~ /fsdp|full(y)?[-_ ]?shard/ || zero_stage(text) == 3 ? "full_shard" : ""
+  return text ~ /fsdp|full(y)?[-_ ]?shard|dp_shard|reshard_after/ || zero_stage(text) == 3 ? "full_shard" : ""
 }
 
 # Ranks that share the optimizer, each with whole tensors: a group's, or all. 0: shards are even.
 function owners(    text) {
-  text = words("strategy")
+  text = strategy_words()
   if (!(is_internlm() && zero_stage(text) == 1) && text !~ /zeroredundancyoptimizer|zero redundancy optimizer/) return 0
   return match(text, /groups of [0-9]+/) ? substr(text, RSTART + 10) + 0 : number("gpus")
 }
@@ -224,7 +289,7 @@ function precision_words(    text) {
 function compute_dtype(    text) {
   text = precision_words()
   if (text ~ /bf16|bfloat16/) return "bf16"
-  return text ~ /fp16|float16/ ? "f16" : text ~ /^(fp32|float32|tf32)/ ? "f32" : "bf16"
+  return text ~ /fp16|float16|(^|[^b])f16|half|(^|[^0-9f])16-/ ? "f16" : text ~ /^(fp32|float32|tf32)/ ? "f32" : "bf16"
 }
 
 # Whether f16 is cast to as each kernel runs. DeepSpeed casts the whole model, and so does whoever names parameters or gradients of it.
@@ -232,6 +297,13 @@ function autocasts(    text) {
   text = precision_words()
   if (is_deepspeed() || text ~ /pure|true|(fp16|float16|half) (param|weight|grad|everything)/) return 0
   return text ~ /amp|autocast|mixed|(fp32|float32) param/
+}
+
+# Whether bf16 is cast to as each kernel runs: said so, or mixed by a trainer or strategy that has no other means.
+function is_cast_at_kernels(    text) {
+  text = precision_words()
+  if (is_native() || is_composer() || is_deepspeed() || compute_dtype() != "bf16") return 0
+  return text ~ /autocast/ || (text ~ /amp|bf16-mixed/ && (is_litgpt() || strategy_of(1) == "no_shard"))
 }
 
 # dtype of products, and of gradients as they are reduced.
@@ -257,12 +329,13 @@ function has_narrow_states(    text) {
   return text ~ /^b(f16|float16)$/ && trainer() ~ /torchtune|lightning-thunder/ # their default
 }
 
-# 3 for "selective, every 3rd block", "selective layer 3" or "1/3"; 0 where nothing of the kind is said.
+# 3 for "selective, every 3rd block", "selective layer 3", "AC 3" or "1/3"; 0 where nothing of the kind is said.
 function every_nth(act) {
   if (act ~ /recompute-/) return 0
   if (match(act, /every [0-9a-z]+/) && ordinal(substr(act, RSTART + 6))) return ordinal(substr(act, RSTART + 6))
   if (match(act, /1\/[0-9]+/)) return substr(act, RSTART + 2) + 0
-  if (act ~ /half/) return 2
+  if (act ~ /half|alternat|other (block|layer)/) return 2
+  if (act ~ /^[0-9]+(nd|rd|th) (block|layer)|^ac[ =:]*[0-9]+$/) return found(act, "[0-9]+")
   if (act !~ /selective/ || act ~ /op(s|erat|[^t]|$)/) return 0
   if (match(act, /(layers?|blocks?|option|selective|ac|,)[ (=]*[0-9]+/)) {
     act = substr(act, RSTART, RLENGTH)
@@ -272,15 +345,27 @@ function every_nth(act) {
   return act ~ /layer|block/ ? 2 : 0 # torchtitan's default
 }
 
+# 8 of "8 of 32 blocks", "last 8 layers", "25 %" of 32; 0 where nothing of the kind is said.
+function some_blocks(act,    part) {
+  if (act ~ /recompute-|ratio|^full/) return 0
+  if (match(act, /[0-9]+ ?(of|\/) ?[0-9]+/)) return found(act, "[0-9]+") / found(substr(act, RSTART), "[/f] ?[0-9]+") * number("layers")
+  if (match(act, /[0-9.]+ ?%/)) return int(substr(act, RSTART) / 100 * number("layers") + 0.5)
+  part = found(act, "(first|last) [0-9]+ (block|layer)")
+  return part ? part : found(act, "^[0-9]+ (blocks|layers)")
+}
+
 # full, none, operators, modules (a block's, each by itself), blocks (every_nth says how many), parts (llmq's flags), or "" where nothing
 # is recognised.
 function checkpointing_of(act) {
   if (denied(act)) return "none"
   if (act ~ /recompute-/) return act ~ /recompute-block/ ? "full" : "parts"
   if (act ~ /(each|every|per) (sub)?module|modules (apart|by themselves)/) return "modules"
-  if (every_nth(act) > 1) return "blocks"
-  if (act ~ /selective|per[- ]op|op[- ]level|operator|(^|[^a-z])sac([^a-z]|$)/) return "operators"
-  return act ~ /full|yes|true|on$|on[^a-z]|enabled|all|every|each|block|layer|checkpoint|recompute|^ac|^1$/ ? "full" : ""
+  if (every_nth(act) > 1 || some_blocks(act)) return some_blocks(act) == number("layers") ? "full" : "blocks"
+  if (every_nth(act) == 1) return "full"
+  if (act ~ /core.?att|(mlp|ffn|feed.?forward|attention|attn|norms?)( only|s)?$|partial|budget/) return ""
+  if (act ~ /selective|op[- ]level|operator|(^|[^a-z])(sac|ops?)([^a-z]|$)/) return "operators"
+  if (act ~ /[0-9]/ && act !~ /full|^1$/) return ""
+  return act ~ /full|yes|true|(^|[^a-z])on([^a-z]|$)|enabled|all|every|each|block|layer|checkpoint|recompute|^ac|^1$/ ? "full" : ""
 }
 
 # By FSDP2's CPUOffloadPolicy, or said to be of everything. DeepSpeed's optimizer on the CPU is ZeRO-Offload: it runs there, on gradients
@@ -290,12 +375,12 @@ function offloads_states(    text) {
   if (text ~ /cpuoffloadpolicy/) return fsdp() == 2
   if (denied(text) || text ~ /activation|residual|offload-|nvme/) return 0
   if (is_deepspeed()) return strategy_of(1) ~ /full_shard|shard_grad_op/ && text ~ /cpu|host|optimizer|param/
-  return fsdp() == 2 && text ~ /cpu|param|^(yes|true|full)/ && text !~ /^optimizer/
+  return fsdp() == 2 && text ~ /cpu|param|^(yes|true|full)/ && text !~ /^optim/
 }
 
 function offloads_moments(    text) {
   text = words("offload")
-  return !denied(text) && !offloads_states() && text ~ /offload-|optimizer/
+  return !denied(text) && !offloads_states() && text ~ /offload-|optim/
 }
 
 # The class of kernels that notes name, or "".
@@ -315,7 +400,7 @@ function repeats_blocks() { return words("act_ckpt") ~ /reentrant|(hf|hugging fa
 # Whether gradients are reduced each micro-batch: those that are kept sharded have no room of their own to add up in, and no device holds
 # a sum of them all that is larger than its memory.
 function reduces_each(    memory, sum) {
-  if (words("strategy") ~ /sharded gradients|(each|every) micro/) return 1
+  if (strategy_words() ~ /sharded gradients|(each|every) micro/) return 1
   if (strategy_of(1) !~ /full_shard|shard_grad_op|hybrid/) return 0
   if (is_deepspeed()) return 1
   memory = number("gpu_mem_gib") + 0; if (memory <= 0) memory = 80
@@ -351,9 +436,9 @@ function executor_options(    text, notes, act) {
 function offload_options(text, act,    moved) {
   if (denied(text) || offloads_states()) return ""
   if (offloads_moments()) {
-    if (text ~ /opt-m|optimizer/) moved = moved " m"
-    if (text ~ /opt-v|optimizer/) moved = moved " v"
-    if (text ~ /master|optimizer/) moved = moved " master"
+    if (text ~ /opt-m|optim/) moved = moved " m"
+    if (text ~ /opt-v|optim/) moved = moved " v"
+    if (text ~ /master|optim/) moved = moved " master"
   }
   if (text ~ /residual/ || (text ~ /activation/ && checkpointing_of(act) == "full")) moved = moved " residual" # all that checkpointing keeps
   return moved == "" ? "" : " offload" moved
@@ -370,22 +455,27 @@ function optimizer_of(notes) {
 
 # Why no prediction can be made, naming the column; "" when one can.
 function refusal(    strategy, precision) {
-  strategy = get("strategy"); precision = get("precision")
-  gsub(/(TP|PP|CP|EP|SP)[ =:]*1([^0-9]|$)/, "", strategy) # nothing beside FSDP
+  strategy = strategy_words(); precision = get("precision")
+  gsub(/(tp|pp|cp|ep|sp|(tensor|pipeline|context|expert|sequence)[- ]parallel(ism)?)[ =:]*1([^0-9]|$)/, "", strategy) # nothing beside FSDP
   split("layers d_model heads ffn_dim seq_len gpus micro_batch_per_gpu", needed, " ")
   for (i = 1; i in needed; i++)
-    if (number(needed[i]) !~ /^[0-9]+$/ || number(needed[i]) < 1) return "column " needed[i] " is \"" get(needed[i]) "\", a number is needed"
+    if ((needed[i] ~ /^micro/ ? micro_batch() : number(needed[i])) !~ /^[0-9]+$/ || number(needed[i]) < 1) return "column " needed[i] " is \"" get(needed[i]) "\", a number is needed"
   if (cluster_of(get("gpu"), get("gpu_mem_gib"), get("source")) == "") return "gpu \"" get("gpu") "\" has no cluster file"
   if (number("d_model") % number("heads")) return "d_model " get("d_model") " is no multiple of heads " get("heads")
-  if (strategy ~ /(^|[^A-Za-z])(TP|PP|CP|EP|SP)([ =:0-9+]|$)|[Tt]ensor.?[Pp]arallel|[Pp]ipeline/)
-    return "strategy \"" strategy "\" is more than FSDP"
-  if (precision " " get("notes") ~ /LoRA/ || get("model_family") ~ /LoRA|MoE|Mixtral/)
+  if (strategy ~ /(^|[^a-z])(tp|pp|cp|ep|sp)([ =:0-9+_-]|$)|(tensor|sequence|context|expert).?parallel|pipeline|ulysses|ring attention/)
+    return "strategy \"" get("strategy") "\" is more than FSDP"
+  if (precision " " get("notes") ~ /LoRA/ || words("precision") " " words("model_family") ~ /lora|moe|mixtral/)
     return "adapters and experts are not described by these columns"
-  if (precision " " get("notes") ~ /(8|4)-?bit/) return "precision \"" precision "\": states or weights of 8 bits or less are not modelled"
+  if (precision " " get("notes") ~ /(8|4)-?bit|int[48]|nf4|bnb/) return "precision \"" precision "\": states or weights of 8 bits or less are not modelled"
   if (precision ~ /[Ff][Pp][48]|[Ff]loat8|e4m3/) return "precision \"" precision "\": products of 8 bits are not calibrated"
-  if (strategy_of(1) == "") return "strategy \"" strategy "\" is not known"
+  if (precision_words() !~ /^$|bf|b?float16|fp16|f16|half|16-|fp32|tf32|float32|f32|mixed|amp|autocast|not stated|unknown|[?]/) return "precision \"" precision "\" is not known"
+  if (words("model_family") ~ /(^|[^a-z])(t5|bert|roberta|vit|flux|dit|unet|resnet|whisper|clip|mamba|rwkv|moe|grok|dbrx|gpt-oss)([^a-z]|$)|deepseek.?v[23]|llama.?4|-a[0-9.]+b/)
+    return "model_family \"" get("model_family") "\" is no dense decoder"
+  if (words("offload") ~ /nvme/ || !(denied(words("offload")) || offloads_states() || words("offload") ~ /optim|activation|residual|offload-|param|gradients|cpu|^(yes|true|full)/))
+    return "offload \"" get("offload") "\" is not known"
+  if (strategy_of(1) == "") return "strategy \"" get("strategy") "\" is not known"
   if (checkpointing_of(words("act_ckpt")) == "") return "act_ckpt \"" get("act_ckpt") "\" is not known"
-  if (words("offload") ~ /param|gradients|cpuoffload|^(yes|true|cpu|full)/ && !offloads_states())
+  if (!denied(words("offload")) && words("offload") ~ /param|gradients|cpuoffload|^(yes|true|cpu|full)/ && !offloads_states())
     return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
   return ""
 }
@@ -429,8 +519,9 @@ function min(x, y) { return x < y ? x : y }
 
 # A number of parameters: 6738415616, "6.74e9", "~1.4B", "760M"; 0 where none is said.
 function parameters_of(text) {
-  gsub(/[~, ]/, "", text)
-  return text * (text ~ /[0-9]B/ ? 1e9 : text ~ /[0-9]M/ ? 1e6 : 1)
+  text = toupper(text); gsub(/[~, ]/, "", text)
+  if (text !~ /[0-9][BMK]/ && text < 1e5) return 0
+  return text * (text ~ /[0-9]B/ ? 1e9 : text ~ /[0-9]M/ ? 1e6 : text ~ /[0-9]K/ ? 1e3 : 1)
 }
 
 # Parameters of a model whose head shares the embedding's weight.
@@ -440,9 +531,19 @@ function parameters(gpt, biased,    block) {
   return layers * block + v * d + (gpt ? s * d + 2 * d : d)
 }
 
+function gpt_names() { return "mpt|mosaicgpt|gpt|pythia|bloom|falcon|(^|[^a-z])opt([^a-z]|$)" }
+
+function llama_names() { return "llama|mistral|qwen|internlm|smollm|olmo|granite|kempner|lingua|vicuna|gemma|(^|[^a-z])yi([^a-z]|$)" }
+
+# How far the parameters are from the published number, with and without a shared head.
+function nearest(published, gpt, biased,    base) {
+  head = d / heads; base = parameters(gpt, biased)
+  return min(abs(base - published), abs(base + v * d - published)) / published
+}
+
 # Whether sharing the head with the embedding brings the parameters nearer to the published number.
 function is_tied(published, gpt, biased,    base) {
-  if (!published) return gpt
+  if (!published) return gpt || words("model_family") ~ /llama.?3[.]2.*(1|3)b|gemma|smollm|qwen.*[^0-9](0[.][56]|1[.][578]|3|4)b/
   base = parameters(gpt, biased)
   return abs(base - published) <= abs(base + v * d - published)
 }
@@ -464,8 +565,20 @@ function head_of(published, biased,    plain, i) {
   return plain
 }
 
+# "400G", "400GbE", "4x HDR" and "NDR400" name a link's Gb/s.
+function spelt_rate(text,    before, rest) {
+  if (text !~ /[0-9] *[GT]/ && text ~ /[0-9]/ && match(text, /[EHNX]DR/)) {
+    before = substr(text, 1, RSTART - 1); rest = substr(text, RSTART + 3); sub(/^[ -]*[0-9]+/, "", rest)
+    return before infiniband[substr(text, RSTART, 1)] " Gb/s" rest
+  }
+  while (match(text, /[0-9] ?G(bE|E|[^A-Za-z]|$)/)) text = substr(text, 1, RSTART) " Gb/s " substr(text, RSTART + RLENGTH)
+  return text
+}
+
 # GB/s a node from "1600 Gb/s per node", "400 Gb/s per GPU", "8x 400 Gb/s", "HDR 200 Gb/s x8", "3.2 Tbps" or "200 GB/s"; 0: nothing said.
 function network_of(text,    rate, bytes, count) {
+  gsub(/EFA ?v[0-9]/, "", text); sub(/[Gg]bps/, "Gb/s", text)
+  text = spelt_rate(text)
   if (!match(text, /[0-9.]+ *[GT](b|bit|B)/)) return 0
   rate = substr(text, RSTART, RLENGTH)
   bytes = rate ~ /B$/ ? 1 : 8
@@ -477,12 +590,20 @@ function network_of(text,    rate, bytes, count) {
   return rate
 }
 
-function checkpointing(act,    text, i) {
+# Spread evenly where the cell counts them: only their number matters.
+function recomputed_blocks(act,    text, i, nth, count) {
+  nth = every_nth(act); count = some_blocks(act)
+  for (i = 0; i < layers; i++)
+    if (nth > 1 ? i % nth == 0 : int((i + 1) * count / layers) > int(i * count / layers)) text = text "  recompute layers." i "\n"
+  return text
+}
+
+function checkpointing(act,    text) {
   text = "  checkpoint " (checkpointing_of(act) == "full" ? "full" : "none") "\n"
   if (act ~ /recompute-ffn/) text = text "  recompute layers.*.mlp\n"
   if (act ~ /recompute-swiglu/) text = text "  recompute layers.*.mlp.silu layers.*.mlp.mul\n"
   if (act ~ /recompute-norm/) text = text "  recompute layers.*.input_norm layers.*.post_norm\n"
-  if (checkpointing_of(act) == "blocks") for (i = 0; i < layers; i += every_nth(act)) text = text "  recompute layers." i "\n"
+  if (checkpointing_of(act) == "blocks") text = text recomputed_blocks(act)
   return text
 }
 
@@ -500,8 +621,12 @@ function units(tied,    text, wrap, apart) {
   return text (wrap ~ /output|head/ ? "  unit head { head }\n" : "")
 }
 
+# One unit for all of the model, where what is wrapped is said to be that.
+function is_whole() { return words("wrap") ~ /^(the )?(whole|entire) model|^root( only)?$|^none/ && fsdp() }
+
 function plan_block(tied,    text) {
-  text = "plan {\n  strategy " strategy_of(per_node) "\n  wrap block\n" units(tied) "  micro_batch " mb "\n"
+  text = "plan {\n  strategy " strategy_of(per_node) "\n  wrap " (strategy_of(1) ~ /shard_grad|full|hybrid/ && is_whole() ? "whole" : "block") "\n"
+  text = text (reshard_of() ? "  reshard " reshard_of() "\n" : units(tied)) "  micro_batch " mb "\n"
   text = text checkpointing(words("act_ckpt"))
   if (offloads_states()) text = text "  offload parameters gradients optimizer\n"
   return text "  executor " executor_of() " {" executor_options() " }\n}\n"
@@ -510,34 +635,71 @@ function plan_block(tied,    text) {
 # Where the cell is empty.
 function vocabulary_of(family) {
   if (family ~ /character/) return 256
-  if (family ~ /llama[- ]?3/) return 128256
+  if (family ~ /llama[- ]?v?3/) return 128256
   if (family ~ /llama|mistral|vicuna/) return 32000
-  return family ~ /qwen/ ? 151936 : family ~ /gpt|mpt/ ? 50257 : 256
+  if (family ~ /pythia|neox/) return 50432
+  if (family ~ /gemma/) return 256000
+  if (family ~ /qwen/) return 151936
+  if (family ~ /falcon/) return 65024
+  if (family ~ /gpt|mpt/) return 50257
+  return family ~ /vocab not stated/ ? 256 : 0
 }
 
 # Reads the row's figures into variables of this file; returns why it cannot, or "".
-function read_figures(    why) {
+function read_figures(    why, known, exact) {
   why = refusal()
   if (why != "") return why
   d = number("d_model"); heads = number("heads"); kv = number("kv_heads"); ffn = number("ffn_dim"); s = number("seq_len")
-  layers = number("layers"); gpus = number("gpus"); per_node = number("gpus_per_node"); mb = number("micro_batch_per_gpu")
-  v = number("vocab"); if (v !~ /^[0-9]/) v = vocabulary_of(words("model_family") " " get("notes"))
+  layers = number("layers"); gpus = number("gpus"); per_node = number("gpus_per_node"); mb = micro_batch()
+  v = number("vocab"); known = vocabulary_of(words("model_family") " " tolower(get("notes")))
+  if (v !~ /^[0-9]/ || (words("vocab") ~ /[0-9] ?k/ && abs(v / (known + 1) - 1) < 0.06)) v = known
+  if (!v) return "column vocab is \"" get("vocab") "\", a number is needed"
   if (kv !~ /^[0-9]/) kv = heads
   if (per_node !~ /^[0-9]/ || per_node + 0 > gpus) per_node = gpus < 8 ? gpus : 8
   if (gpus % per_node) return "gpus " gpus " are no whole nodes of " per_node
+  if (strategy_of(per_node) ~ /:0/ || (reshard_of() && gpus % reshard_of())) return "strategy \"" get("strategy") "\" is no split of " gpus " GPUs"
   if (heads % kv) return "heads " heads " are no multiple of kv_heads " kv
   accumulation = number("grad_accum")
-  if (accumulation !~ /^[0-9]/) accumulation = number("global_batch_tokens") > 0 ? number("global_batch_tokens") / (gpus * mb * s) : 1
+  if (accumulation !~ /^[0-9]/) {
+    exact = accumulation = global_batch() ? global_batch() / (gpus * mb * s) : 1
+    if (words("global_batch_tokens") ~ /[0-9] ?[km]/) accumulation = int(exact + 0.5) # a rounded number
+    if (accumulation && abs(exact / accumulation - 1) > 0.06) accumulation = exact
+  }
   if (accumulation < 1 || accumulation != int(accumulation)) return "global_batch_tokens " get("global_batch_tokens") " is no multiple of gpus x micro-batch x seq_len"
   return ""
 }
 
-function write_run(id,    family, published, gpt, biased, tied, path, cluster, network, link) {
+# By more than rounding.
+function contradicts_batch(    said) {
+  said = global_batch() / (gpus * mb * s)
+  return global_batch() && number("grad_accum") ~ /^[0-9]/ && abs(said / accumulation - 1) > 0.06
+}
+
+function assume(id, what) { printf "assumed: %s: %s\n", id, what > "/dev/stderr" }
+
+# What no cell says.
+function name_assumptions(id) {
+  if (silent(words("precision"))) assume(id, "precision is bf16 beside f32 masters")
+  if (silent(words("strategy")) && gpus > 1) assume(id, "strategy is the trainer\x27s, " strategy_words())
+  if (silent(words("compile"))) assume(id, "compile is " (is_compiled() ? "yes" : is_native() ? "its own" : "no"))
+  if (!global_batch() && number("grad_accum") !~ /^[0-9]/) assume(id, "a step is one micro-batch a rank")
+  if (number("vocab") !~ /^[0-9]/ || words("vocab") ~ /[0-9] ?k/) assume(id, "vocab is " v)
+  if (!published && !(words("model_family") ~ gpt_names() || words("model_family") ~ llama_names())) assume(id, "the model is a Llama")
+  if (gpus <= per_node || get("inter_node_link") == "") return
+  if (!network_of(get("inter_node_link"))) assume(id, "the link between nodes is the cluster file\x27s")
+  else if (per_node > 1 && network_of(get("inter_node_link")) <= 50 && get("inter_node_link") !~ /per |[0-9] *x|x *[0-9]|GB|total/)
+    assume(id, "inter_node_link is of a node")
+}
+
+function write_run(id,    family, gpt, biased, tied, path, cluster, network, link) {
   cluster = cluster_of(get("gpu"), get("gpu_mem_gib"), get("source"))
   family = words("model_family"); published = parameters_of(get("params"))
-  gpt = family ~ /mpt|gpt|pythia|bloom|falcon|(^|[^a-z])opt([^a-z]|$)/; biased = family ~ /qwen ?(1|2)/
+  biased = family ~ /qwen[- ]?(1|2)/
+  gpt = family ~ gpt_names() || (published && family !~ llama_names() && nearest(published, 1, 0) < nearest(published, 0, biased))
   head = gpt ? d / heads : head_of(published, biased)
   tied = is_tied(published, gpt, biased)
+  made = parameters(gpt, biased) + (tied ? 0 : v * d)
+  if (get("params") ~ /^[~ ]*[0-9]([.][0-9])? ?[BM]/) made = published # a rounded one
   path = out "/" id ".fsdp"
   printf "%s", (gpt ? gpt_model(tied) : llama_model(tied, biased)) > path
   printf "train { optimizer %s { lr 1e-4 }  batch %d  precision %s }\n", optimizer_of(get("notes")), gpus * mb * accumulation, precision_of() > path
@@ -548,6 +710,18 @@ function write_run(id,    family, published, gpt, biased, tied, path, cluster, n
   close(path)
 }
 
+# A run's name: lines of one id that differ in any column of the run are several runs.
+function run_of(id,    said, i, first, name) {
+  said = ""; first = id
+  split("layers d_model heads ffn_dim seq_len gpu gpu_mem_gib gpus micro_batch_per_gpu grad_accum precision strategy act_ckpt offload compile", name, " ")
+  for (i = 1; i in name; i++) said = said get(name[i]) SUBSEP
+  for (i = 2; id in told && told[id] != said; i++) id = first "_" i
+  told[id] = said
+  return id
+}
+
+function plain(text) { gsub(/[;=\t]/, " ", text); return text }
+
 BEGIN {
   listed["llmf-h100-003"] = listed["llmf-a100-80-003"] = "75.6 of 79.1 GiB: allocator retries"
   listed["mexp-a100-01"] = "78.9 of 79.1 GiB: allocator retries"
@@ -556,6 +730,7 @@ BEGIN {
   listed["xt-8b-16g"] = "its source left it out later"
   listed["lpu-a100-18"] = "slower than on the board of 40 GB"
   listed["llmf-h100-050"] = "dips between its neighbours"
+  infiniband["E"] = 100; infiniband["H"] = 200; infiniband["N"] = 400; infiniband["X"] = 800 # Gb/s of four lanes
   # When threads of a repository were opened: the first number of a month, and the month.
   threads["torchtitan"] = "1 2024-02 165 2024-03 355 2024-05 432 2024-06 481 2024-07 533 2024-08 624 2024-10 800 2025-01 929 2025-03 1033 2025-04 " \
     "1361 2025-07 1690 2025-09 2461 2026-02 4514 2026-09"
@@ -574,13 +749,17 @@ NR == 1 {
 /^[ ,]*$/ { next }
 {
   csv($0, f)
-  id = get("id"); sub(/\.[a-z_0-9]+$/, "", id)
+  id = get("id"); same = "." get("metric")
+  if (substr(id, length(id) - length(same) + 1) == same) id = substr(id, 1, length(id) - length(same))
+  else sub(/\.(tokens|samples|step|iter|peak|max|mfu|oom|tflops|steady|speed|memory|reserved|active|alloc)[a-z_0-9]*$/, "", id)
   gsub(/[^A-Za-z0-9._-]/, "_", id) # it names files
+  id = run_of(id)
   if (!(id in why)) {
     order[++count] = id
     why[id] = read_figures()
     if (why[id] != "") { printf "skipped: %s: %s\n", id, why[id] > "/dev/stderr"; next }
     write_run(id)
+    name_assumptions(id)
     parts = split(id, part, "-")
     group[id] = part[1] (parts > 1 ? "-" part[2] : "")
     if (id ~ /^llmf-a100/) group[id] = group[id] "-" part[3]
@@ -588,7 +767,7 @@ NR == 1 {
     tokens[id] = gpus * mb * accumulation * s; devices[id] = gpus; samples[id] = gpus * mb * accumulation
     single[id] = gpus == 1 && !is_compiled() && !is_native() # a wider target
   }
-  metrics[id] = metrics[id] ";" get("metric") "=" get("value")
+  metrics[id] = metrics[id] ";" plain(get("metric")) "=" plain(get("value")) "=" plain(get("unit"))
 }
 END {
   if (broken) exit 1
