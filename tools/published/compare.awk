@@ -54,7 +54,7 @@ function tokens_per_rank(name, said, published,    all, of_rank) {
   of_rank = all ~ /per[_ ](gpu|device|rank|chip)|\/ ?(gpu|device|rank|chip)|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/ && all !~ /global|total/
   if (name ~ /time|latency|(s|ms|seconds)_per_(step|it)/) return tokens / devices / published * (all ~ /(^|[^a-z])(ms|milliseconds)([^a-z]|$)/ ? 1000 : 1)
   if (all ~ /steps_per_s|it(er(ation)?s?|s)?(_per_|\/)s/) return published * tokens / devices
-  if (all ~ /tok|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/) return of_rank ? published : published / devices
+  if (all ~ /tok[a-z]*(_per_|_|\/| per )((gpu|device|rank)[_\/])?s|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/) return of_rank ? published : published / devices
   return all ~ /sampl|seqs?(_per_|\/)|sequences/ ? published * tokens / samples / (of_rank ? 1 : devices) : 0
 }
 

@@ -84,6 +84,7 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /tokenized as it trains/) return "text is fetched and tokenized while it trains"
   if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
   if (words("compile") ~ /xla|jax|jit|graph|thunder|nvfuser/ && words("compile") !~ /torch.compile|inductor/) return "compiled by other means than torch.compile"
+  if (gpus > 1 && device !~ /workstation/ && words("intra_node_link") ~ /pci|(no|without) nvlink|bridge/) return "links within the node are not the cluster file\x27s"
   if (contradicts_batch()) return "its batch is not what its micro-batches make"
   if (published && abs(made / published - 1) > 0.05) return sprintf("its columns make %.3g parameters", made)
   if (notes ~ /autocast/ || is_cast_at_kernels()) return "autocast keeps its casts of weights, which is not modelled"
