@@ -142,16 +142,34 @@ static bool is_hopeful(const Search *s, const Branch *branch, const Found *found
   return bound_leaves_hope(s, branch, found);
 }
 
-/* What the branch's plan takes, as far as that is known. What would be no gain comes late. */
-static double promise(const Branch *branch) {
-  uint64_t ns = branch->state == BRANCH_BOUNDED ? branch->candidate->bound.ns : branch->tried.estimate_ns;
-  return branch->unasked ? PROMISED_BY_BOUNDS * (double)ns : (double)ns;
+/* What the branch's plan takes, as far as that is known. */
+static uint64_t promise(const Branch *branch) {
+  return branch->state == BRANCH_BOUNDED ? branch->candidate->bound.ns : branch->tried.estimate_ns;
 }
 
-static Branch *most_promising(const Search *s, Branch *branches, uint32_t count, const Found *found) {
+typedef struct Branches {
+  Branch *data;
+  uint32_t count;
+} Branches;
+
+/* State stays on the device for as long as bounds promise no gain from host memory, and something there may still be placed. */
+static bool waits(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
+  if (!branch->unasked || branch->state != BRANCH_BOUNDED) return false;
+  const double gain = PROMISED_BY_BOUNDS * (double)branch->candidate->bound.ns;
+  for (uint32_t i = 0; i < all->count; i++) {
+    const Branch *other = &all->data[i];
+    if (!other->unasked && is_hopeful(s, other, found) && (double)other->candidate->bound.ns <= gain) return true;
+  }
+  return false;
+}
+
+static Branch *most_promising(const Search *s, const Branches *all, const Found *found) {
   Branch *best = NULL;
-  for (uint32_t i = 0; i < count; i++)
-    if (is_hopeful(s, &branches[i], found) && (!best || promise(&branches[i]) < promise(best))) best = &branches[i];
+  for (uint32_t i = 0; i < all->count; i++) {
+    Branch *branch = &all->data[i];
+    if (!is_hopeful(s, branch, found) || waits(s, all, branch, found)) continue;
+    if (!best || promise(branch) < promise(best)) best = branch;
+  }
   return best;
 }
 
@@ -172,8 +190,8 @@ static bool step_branch(Search *s, Branch *branch, Found *found) {
 
 /* Best first: a branch counts by its bound, then by the estimate of its seeds, then of what moves made of them, and then it is placed.
  * Moves and placing take nearly all of the time, and most branches need neither. */
-static bool follow_branches(Search *s, Branch *branches, uint32_t count, Found *found) {
-  for (Branch *branch; (branch = most_promising(s, branches, count, found));) {
+static bool follow_branches(Search *s, const Branches *all, Found *found) {
+  for (Branch *branch; (branch = most_promising(s, all, found));) {
     search_tell(s);
     if (!step_branch(s, branch, found)) return false;
   }
@@ -192,11 +210,11 @@ static void leave_branch(Branch *branch) {
 
 bool candidates_try(Search *s, Candidates *candidates, Found *found) {
   Arena *scratch = arena_new();
-  Branch *branches = ARENA_ARRAY(scratch, Branch, candidates->count);
-  for (uint32_t i = 0; i < candidates->count; i++)
-    branches[i] = (Branch){.candidate = &candidates->data[i], .unasked = offloads_unasked(s, &candidates->data[i].outer)};
-  bool good = follow_branches(s, branches, candidates->count, found);
-  for (uint32_t i = 0; i < candidates->count; i++) leave_branch(&branches[i]);
+  Branches all = {ARENA_ARRAY(scratch, Branch, candidates->count), candidates->count};
+  for (uint32_t i = 0; i < all.count; i++)
+    all.data[i] = (Branch){.candidate = &candidates->data[i], .unasked = offloads_unasked(s, &candidates->data[i].outer)};
+  bool good = follow_branches(s, &all, found);
+  for (uint32_t i = 0; i < all.count; i++) leave_branch(&all.data[i]);
   arena_free(scratch);
   return good;
 }
