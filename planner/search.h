@@ -109,6 +109,7 @@ typedef struct Tried {
   uint64_t estimate_ns; /* that one; UINT64_MAX: nothing fits */
   Inner *in;            /* all of them, best estimate first */
   uint32_t count;
+  bool small;           /* so few items that estimates say little: all of it is worth placing */
   Arena *arena;         /* of all this; search_settle and search_drop free it */
 } Tried;
 

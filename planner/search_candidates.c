@@ -138,7 +138,7 @@ static bool is_hopeful(const Search *s, const Branch *branch, const Found *found
   if (branch->state == BRANCH_IMPROVED) return search_may_beat(&branch->tried, found);
   const double ns = (double)found->sim.step_ns;
   if (branch->state == BRANCH_BOUNDED && (double)branch->candidate->estimate_ns > TRIED_FAR * ns) return false;
-  if (branch->state == BRANCH_SEEDED && (double)branch->tried.estimate_ns > SEEDED_FAR * ns) return false;
+  if (branch->state == BRANCH_SEEDED && !branch->tried.small && (double)branch->tried.estimate_ns > SEEDED_FAR * ns) return false;
   return bound_leaves_hope(s, branch, found);
 }
 
@@ -198,12 +198,12 @@ static bool follow_branches(Search *s, const Branches *all, Found *found) {
   return true;
 }
 
-/* What it came to when it was tried first stays known. */
-static void leave_branch(Branch *branch) {
+/* What it came to with all the memory, and by moves in the first order, stays known. */
+static void leave_branch(const Search *s, Branch *branch) {
   Candidate *candidate = branch->candidate;
-  if (branch->state != BRANCH_BOUNDED && !candidate->estimate_ns) {
-    candidate->estimate_ns = branch->tried.estimate_ns;
+  if (!s->brief && branch->state != BRANCH_BOUNDED) {
     candidate->grouping = branch->tried.grouping;
+    if (!branch->tried.small) candidate->estimate_ns = branch->tried.estimate_ns;
   }
   search_drop(&branch->tried);
 }
@@ -214,7 +214,7 @@ bool candidates_try(Search *s, Candidates *candidates, Found *found) {
   for (uint32_t i = 0; i < all.count; i++)
     all.data[i] = (Branch){.candidate = &candidates->data[i], .unasked = offloads_unasked(s, &candidates->data[i].outer)};
   bool good = follow_branches(s, &all, found);
-  for (uint32_t i = 0; i < all.count; i++) leave_branch(&all.data[i]);
+  for (uint32_t i = 0; i < all.count; i++) leave_branch(s, &all.data[i]);
   arena_free(scratch);
   return good;
 }

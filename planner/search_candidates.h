@@ -8,8 +8,8 @@
 typedef struct Candidate {
   Outer outer;
   Bound bound;       /* the least of its groupings under Search.budget; 0: found with the plan */
-  Grouping grouping; /* Tried's, when it was tried first */
-  uint64_t estimate_ns; /* likewise; 0: it was not tried */
+  Grouping grouping; /* Tried's, when it was tried in full */
+  uint64_t estimate_ns; /* likewise; 0: it was not tried, or its estimates say little */
   uint32_t order;
 } Candidate;
 

@@ -139,9 +139,8 @@ static bool within_reach(const Found *best, uint64_t estimate_ns) {
 }
 
 bool search_may_beat(const Tried *tried, const Found *best) {
-  if (!tried->count || tried->estimate_ns == UINT64_MAX) return false;
-  if (inner_is_small(&tried->in[0])) return (double)tried->estimate_ns < COMPARABLE * (double)best->sim.step_ns;
-  return within_reach(best, tried->estimate_ns);
+  if (tried->small) return tried->least.ns < best->sim.step_ns;
+  return tried->estimate_ns != UINT64_MAX && within_reach(best, tried->estimate_ns);
 }
 
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
@@ -282,6 +281,7 @@ static void place_within(Search *s, Inner *in, Found *best) {
       if (fitted && next < fitted + least) next = fitted + (failed - fitted) / 2;
     }
     if (next < fitted + least) return;
+    in->rival_ns = best->plan ? best->sim.step_ns : 0; /* estimates that could not be placed are none */
     while (!search_again(in, next) && failed - next > least) next = failed - (failed - next) / 2; /* less where that leaves nothing */
     budget = next;
   }
