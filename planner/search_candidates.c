@@ -10,9 +10,13 @@
  * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
 enum { OFFLOADED_PLAN = 6000 };
-/* What starts so much slower than the best plan does not get there by moves; what was so much slower with all the memory, or by moves in
- * the first order, is not better with less of it, or by others. */
-static const double SEEDED_FAR = 1.05, TRIED_FAR = 1.01;
+/* A choice is given up where it is so much slower than the best plan, and so many times what its bound leaves to be gained: by its seeds,
+ * and, with less memory or moves in another order, by what it came to in full. Where memory is tight seeds start far above what moves make of
+ * them, and bounds leave much. */
+typedef struct Behind {
+  double share, hoped;
+} Behind;
+static const Behind seeded_behind = {0.05, 15}, tried_behind = {0.01, 1};
 
 /* --- which there are -------------------------------------------------------------------------------------------------------------- */
 
@@ -132,14 +136,18 @@ static bool bound_leaves_hope(const Search *s, const Branch *branch, const Found
   return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
 }
 
+static bool is_behind(const Behind *behind, uint64_t estimate_ns, const Branch *branch, const Found *found) {
+  const double ns = (double)found->sim.step_ns, lost = (double)estimate_ns - ns, hoped = ns - (double)branch->candidate->bound.ns;
+  return lost > behind->share * ns && lost > behind->hoped * hoped;
+}
+
 static bool is_hopeful(const Search *s, const Branch *branch, const Found *found) {
   if (branch->state == BRANCH_PLACED || branch->candidate->bound.ns == UINT64_MAX) return false;
   if (!found->plan) return true;
   if (branch->state == BRANCH_IMPROVED) return search_may_beat(&branch->tried, found);
-  const double ns = (double)found->sim.step_ns;
-  if (branch->state == BRANCH_BOUNDED && (double)branch->candidate->estimate_ns > TRIED_FAR * ns) return false;
-  if (branch->state == BRANCH_SEEDED && !branch->tried.small && (double)branch->tried.estimate_ns > SEEDED_FAR * ns) return false;
-  return bound_leaves_hope(s, branch, found);
+  if (!bound_leaves_hope(s, branch, found)) return false;
+  if (branch->state == BRANCH_BOUNDED) return !is_behind(&tried_behind, branch->candidate->estimate_ns, branch, found);
+  return branch->tried.small || !is_behind(&seeded_behind, branch->tried.estimate_ns, branch, found);
 }
 
 /* What the branch's plan takes, as far as that is known. */
