@@ -10,6 +10,7 @@
  * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
 enum { OFFLOADED_PLAN = 6000 };
+
 /* A choice is given up where it is so much slower than the best plan, and so many times what its bound leaves to be gained: by its seeds,
  * and, with less memory or moves in another order, by what it came to in full. Where memory is tight seeds start far above what moves make of
  * them, and bounds leave much. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Owns: odd surroundings: standard streams that are closed or take no more, pipes where files belong, files that are replaced while
-# the disk fills up or a signal comes, names that are long or no UTF-8,
-# weights that are no numbers, times that no step has, data that cannot be read, two commands that write to one folder.
+# the disk fills up or a signal comes, names that are long or no UTF-8, weights that are no numbers, times that no step has, data that
+# cannot be read, two commands that write to one folder.
 source "$(dirname "$0")/lib.sh"
 model=$fixtures/gpt-tiny.fsdp data=$fixtures/tokens.bin
 run=("$fsdpc" run "$model" --ranks 2 --steps 2 --data "$data" --threads 1)
