@@ -20,8 +20,8 @@ static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
 static const double LONG_REACH = 1.001;   /* of long plans, this close is worth placing one */
 static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts */
-static const double WORTH_OTHERS = 1.01;  /* so far from the bound they are placed where that takes longer */
 static const double WORTH_AIMING = 1.01;  /* placed this close to the best, one of them is aimed lower as well */
+static const double WORTH_OTHERS = 1.01;  /* this far above the bound a plan is compared with its comparable ones even where placing takes long */
 static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
 
 /* Large plans are placed once, and fast: their gathers start as early as they can. */
