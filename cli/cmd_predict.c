@@ -57,15 +57,15 @@ static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
 }
 
 static void print_lack(const PlanSettings *settings, const ExecutorPrediction *p) {
-  char need[32], have[32];
+  char need[32], more[32];
   if (!p->host_fits)
     fprintf(stderr, "fsdpc: error: what is offloaded takes %s of a rank's host memory, more than the cluster's host_memory\nhelp: offload less\n",
             text_bytes(need, (uint64_t)p->host_bytes));
   else
     fprintf(stderr,
-            "fsdpc: error: the policy reserves %s, which does not fit into %s\n"
+            "fsdpc: error: the policy reserves %s, %s more than there is\n"
             "help: 'fsdpc plan FILE --executor %s' finds one that fits, if any does; or change --micro-batch, --checkpoint or --memory\n",
-            text_bytes_enough(need, (uint64_t)p->reserved_bytes), text_bytes(have, (uint64_t)p->limit_bytes),
+            text_bytes(need, (uint64_t)p->reserved_bytes), text_bytes(more, (uint64_t)(p->reserved_bytes - p->limit_bytes)),
             executor_name(settings->executor.id));
 }
 
