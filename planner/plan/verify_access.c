@@ -1,5 +1,5 @@
-/* Owns: rules liveness, gather-before-use, read-before-write, no-event-path and reuse: every access of every
- * buffer, in list order, against what came before it.
+/* Owns: rules overlap, liveness, gather-before-use, read-before-write, no-event-path and reuse: every buffer's birth and
+ * every access of it, in list order, against what came before it.
  *
  * Per buffer and queue only the last read and the last write are kept, with the range that all of them
  * touched: what comes after the last one comes after all. Two accesses of one buffer conflict when these
@@ -23,7 +23,8 @@ typedef struct Accesses {
   VEC(int32_t) spare; /* slots of the dead */
   int32_t *ready; /* [buf * queues + q]: list position + 1 of the last use of the memory's earlier owners, once the buffer
                      is dead also of its own */
-  IntervalMap owner; /* address -> the buffer that had it last, in this segment */
+  IntervalMap held;  /* address -> the persistent buffer that has it */
+  IntervalMap owner; /* address -> the buffer that had it last, in this segment, persistent ones aside */
   int32_t segment;
 } Accesses;
 
@@ -76,19 +77,46 @@ static void die(Accesses *all, int32_t b) {
   coverage_drop(&all->pool, &all->written[b]);
 }
 
+static Interval addresses(const Accesses *all, int32_t b) {
+  const PlanBuf *buf = check_buf(all->check, b);
+  uint64_t begin = plan_address(all->check->plan, buf);
+  return (Interval){begin, begin + buf->bytes, b};
+}
+
+/* Both live when b is born. */
+static void report_overlap(Accesses *all, int32_t b, const Interval *other) {
+  uint64_t begin = addresses(all, b).begin;
+  int32_t first = check_buf(all->check, b)->first;
+  violate(all->check, VERIFY_OVERLAP, first, b, "b%d \"%s\" and b%d \"%s\" share addresses from %llu while both live at i%d", b,
+          check_buf_name(all->check, b), other->value, check_buf_name(all->check, other->value),
+          (unsigned long long)(other->begin > begin ? other->begin : begin), first);
+}
+
+static void check_held(Accesses *all, const Interval *mine) {
+  const Interval *held = intervals_after(&all->pool.intervals, all->held, mine->begin);
+  if (held && held->begin < mine->end) report_overlap(all, mine->value, held);
+}
+
+static void hold(Accesses *all, int32_t b) {
+  Interval mine = addresses(all, b);
+  check_held(all, &mine);
+  intervals_set(&all->pool.intervals, &all->held, mine.begin, mine.end, b);
+}
+
 /* The buffer may be used once every use of what lay at its addresses has finished; then the addresses are its
  * own. */
 static void inherit(Accesses *all, int32_t b) {
-  const PlanBuf *buf = check_buf(all->check, b);
-  uint64_t begin = plan_address(all->check->plan, buf), end = begin + buf->bytes;
-  for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, begin);
-       old && old->begin < end; old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
+  const Interval mine = addresses(all, b);
+  check_held(all, &mine);
+  for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, mine.begin);
+       old && old->begin < mine.end; old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
+    if (all->slot[old->value]) report_overlap(all, b, old);
     for (int q = 0; q < all->check->queues; q++) {
-      int32_t *mine = ready(all, b, q), theirs = last_use(all, old->value, q);
-      if (theirs > *mine) *mine = theirs;
+      int32_t *own = ready(all, b, q), theirs = last_use(all, old->value, q);
+      if (theirs > *own) *own = theirs;
     }
   }
-  intervals_set(&all->pool.intervals, &all->owner, begin, end, b);
+  intervals_set(&all->pool.intervals, &all->owner, mine.begin, mine.end, b);
 }
 
 static void check_one_segment(Accesses *all, int32_t b) {
@@ -254,6 +282,7 @@ static void init(Accesses *all, Arena *scratch, Check *check) {
                     .ready = ARENA_ARRAY(scratch, int32_t, slots)};
   for (int32_t b = (int32_t)plan->bufs.count - 1; b >= 0; b--) {
     const PlanBuf *buf = check_buf(check, b);
+    if (buf->persistent) hold(all, b);
     if (buf->persistent && (buf->class == BUF_PARAM || buf->class == BUF_OPTIM)) /* the runtime fills these */
       coverage_add(&all->pool, &all->written[b], region_make(0, 1, buf->numel, 0));
   }

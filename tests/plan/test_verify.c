@@ -147,6 +147,7 @@ BREAK(outside) { buf(plan, "dx0")->offset = plan->arena_bytes; }
 BREAK(budget) { plan->summary.budget_bytes--; }
 BREAK(overlap) { buf(plan, "x1")->offset = buf(plan, "x0")->offset; }
 BREAK(overlap_persistent) { buf(plan, "dx0")->offset = buf(plan, "wte.m")->offset; }
+BREAK(overlap_among_persistent) { buf(plan, "wte.v")->offset = buf(plan, "wte.m")->offset; }
 BREAK(too_early) {
   buf(plan, "x0")->last = AT_LINEAR;
   restate_memory(plan);
@@ -284,6 +285,7 @@ static const Breakage breakages[] = {
     CASE(OVER_BUDGET, budget),
     CASE(OVERLAP, overlap),
     CASE(OVERLAP, overlap_persistent),
+    CASE(OVERLAP, overlap_among_persistent),
     CASE(LIVENESS, too_early),
     CASE(LIVENESS, two_segments),
     CASE(GATHER_BEFORE_USE, gather_late),
