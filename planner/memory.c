@@ -45,17 +45,28 @@ static void list_buffers(Plan *plan, const PlanSegment *segment, Placing *p) {
     if (lives_in(&plan->bufs.data[b], segment)) placing_add(p, &plan->bufs.data[b]);
 }
 
-/* The fast way in its other order; then in both, hung from as much lower as they ended too high, if all that is live at once still
+/* The fast way in either order; then in both, hung from as much lower as they ended too high, if all that is live at once still
  * fits there: what finds no gap, and lies above the rest, then ends below the goal. */
 static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p) {
-  static const StackOrder orders[] = {STACK_BY_AREA, STACK_BY_AREA, STACK_BY_SIZE};
-  for (uint32_t i = 0; i < sizeof orders / sizeof *orders && !placing_done(p); i++) {
+  static const StackOrder orders[] = {STACK_BY_AREA, STACK_BY_SIZE}; /* the first one reaches the goal more often */
+  enum { ORDERS = sizeof orders / sizeof *orders };
+  for (uint32_t i = 0; i < 2 * ORDERS && !placing_done(p); i++) {
     uint64_t excess = p->bytes - p->goal;
-    if (i == 1 && (p->goal < least || excess > p->goal - least)) return;
-    if (i == 1) input.top -= excess;
-    input.order = orders[i];
+    if (i == ORDERS && (p->goal < least || excess > p->goal - least)) return;
+    if (i == ORDERS) input.top -= excess;
+    input.order = orders[i % ORDERS];
     placing_keep(p, memory_stack(plan, &input));
   }
+}
+
+static void place_well(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
+  Gaps gaps;
+  placing_keep(p, memory_stack(plan, input));
+  if (placing_done(p)) return;
+  gaps_open(&gaps, scratch, p->count);
+  placing_prepare(scratch, p, p->count, &gaps);
+  place_by_orders(p);
+  if (p->goal >= least && !placing_done(p)) memory_core(p, effort);
 }
 
 /* Buffers live within one segment, so each segment has the arena above `base` to itself. least: what is live there at most, with
@@ -64,20 +75,15 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   uint64_t top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
   StackInput input = {segment->first, segment->end, find_turn(plan, segment), base, top, STACK_BY_SIZE};
   Arena *scratch = arena_new();
-  Gaps gaps;
   Placing p;
   placing_open(scratch, &p, plan->bufs.count, base, goal / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES);
   list_buffers(plan, segment, &p);
-  if (p.count == 0) p.bytes = base;
-  if (!placing_done(&p)) placing_keep(&p, memory_stack(plan, &input));
-  if (!placing_done(&p) && p.count > QUADRATIC_BUFFERS && p.bytes != UINT64_MAX) {
+  if (p.count == 0)
+    p.bytes = base;
+  else if (p.count > QUADRATIC_BUFFERS && input.turn < input.end)
     place_fast(plan, input, least, &p);
-  } else if (!placing_done(&p)) {
-    gaps_open(&gaps, scratch, p.count);
-    placing_prepare(scratch, &p, p.count, &gaps);
-    place_by_orders(&p);
-    if (goal >= least && !placing_done(&p)) memory_core(&p, effort);
-  }
+  else
+    place_well(plan, &input, least, effort, &p, scratch);
   placing_restore(&p);
   arena_free(scratch);
   return p.bytes;

@@ -18,11 +18,16 @@ typedef struct Interval {
 } Interval;
 
 /* A buffer that has been placed, as a query of one bucket needs it. */
-typedef struct Link {
+typedef struct Hung {
   Interval at;
   int32_t first, last; /* positions */
-  int32_t next;        /* index of a Link, PLAN_NONE */
-} Link;
+} Hung;
+
+/* Buffers that meet some positions: side by side, since every query reads nearly all of them. */
+typedef struct Bucket {
+  Hung *hung;
+  uint32_t count;
+} Bucket;
 
 typedef struct Stack {
   Arena *arena;
@@ -30,8 +35,7 @@ typedef struct Stack {
   const StackInput *in;
   int32_t length, turn;     /* of the segment; positions below count from its start */
   uint64_t *height;         /* by position: where the stack ends */
-  int32_t *bucket;          /* by position / BUCKET: first Link */
-  VEC(Link) links;
+  Bucket *buckets;          /* by position / BUCKET */
   VEC(Interval) near;       /* of one query */
 } Stack;
 
@@ -122,8 +126,8 @@ static void sort_near(Interval *near, uint32_t count) {
 static void find_near(Stack *s, int32_t first, int32_t last) {
   s->near.count = 0;
   for (int32_t b = first / BUCKET; b <= last / BUCKET; b++)
-    for (int32_t l = s->bucket[b]; l >= 0; l = s->links.data[l].next) {
-      const Link *other = &s->links.data[l];
+    for (uint32_t i = 0; i < s->buckets[b].count; i++) {
+      const Hung *other = &s->buckets[b].hung[i];
       int32_t meets = other->first > first ? other->first : first; /* in that bucket of both, and perhaps in others: counted once */
       if (other->first > last || other->last < first || b != meets / BUCKET) continue;
       vec_push(s->arena, &s->near, other->at);
@@ -140,12 +144,22 @@ static uint64_t hang(Stack *s, PlanBuf *buf) {
     if (s->near.data[i].end > cursor) cursor = s->near.data[i].end;
   }
   buf->offset = cursor + size <= s->in->top ? s->in->top - size : best != UINT64_MAX ? best : cursor;
-  for (int32_t b = first / BUCKET; b <= last / BUCKET; b++) {
-    Link link = {{buf->offset, buf->offset + size}, first, last, s->bucket[b]};
-    s->bucket[b] = (int32_t)s->links.count;
-    vec_push(s->arena, &s->links, link);
-  }
+  for (int32_t b = first / BUCKET; b <= last / BUCKET; b++)
+    s->buckets[b].hung[s->buckets[b].count++] = (Hung){{buf->offset, buf->offset + size}, first, last};
   return buf->offset + size;
+}
+
+/* Empty, with room for all that is going to be hung. */
+static void open_buckets(Stack *s, const Keyed *brief, uint32_t count) {
+  size_t buckets = (size_t)s->length / BUCKET + 1, total = 0;
+  uint32_t *room = ARENA_ARRAY(s->arena, uint32_t, buckets);
+  for (uint32_t i = 0; i < count; i++) {
+    const PlanBuf *buf = &s->plan->bufs.data[brief[i].id];
+    for (int32_t b = first_of(s, buf) / BUCKET; b <= last_of(s, buf) / BUCKET; b++) room[b]++, total++;
+  }
+  Hung *all = ARENA_ARRAY(s->arena, Hung, total);
+  s->buckets = ARENA_ARRAY(s->arena, Bucket, buckets);
+  for (size_t b = 0; b < buckets; all += room[b], b++) s->buckets[b].hung = all;
 }
 
 uint64_t memory_stack(Plan *plan, const StackInput *in) {
@@ -164,9 +178,7 @@ uint64_t memory_stack(Plan *plan, const StackInput *in) {
   sort_bufs(plan, stacked, spare, stacked_count, of_stacked);
   sort_bufs(plan, brief, spare, brief_count, of_brief[in->order]);
   uint64_t most = push_all(&s, stacked, stacked_count);
-  uint32_t buckets = (uint32_t)s.length / BUCKET + 1;
-  s.bucket = ARENA_ARRAY(s.arena, int32_t, buckets);
-  for (uint32_t b = 0; b < buckets; b++) s.bucket[b] = PLAN_NONE;
+  open_buckets(&s, brief, brief_count);
   for (uint32_t i = 0; i < brief_count; i++) {
     uint64_t end = hang(&s, &plan->bufs.data[brief[i].id]);
     if (end > most) most = end;
