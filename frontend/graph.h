@@ -161,6 +161,7 @@ typedef struct ExecutorSettings {
   bool packed;              /* one product for q, k and v, whose output is kept beside what attention reads */
   bool reentrant;           /* checkpointing repeats all of a block, whatever backward needs of it */
   bool fused_norms;         /* one kernel a pass, as Transformer Engine's and Apex's */
+  bool fused_layers;        /* one kernel a pass for norms, rotary positions and gates, as Liger's */
   bool expandable_segments; /* of PyTorch's allocator: a stream's memory serves any size */
   int64_t owners;           /* every so many ranks share the optimizer, each with whole tensors, and broadcast them; 0: shards are even */
   uint32_t offload; /* TRAINER_OFFLOADS_ bits */

@@ -264,7 +264,7 @@ static void keep_tensors(Model *m, uint32_t index) {
   for (int32_t k = 0; k < op->input_count && k < 3; k++) {
     int32_t tensor = base_of(m->graph, op->inputs[k]), producer = m->producer[tensor];
     if (!(saves & (1u << k))) continue;
-    bool inside = m->profile->fused_swiglu && op->kind == LAYER_MUL && producer >= 0 &&
+    bool inside = (m->profile->fused_swiglu || m->settings->executor.fused_layers) && op->kind == LAYER_MUL && producer >= 0 &&
                   m->graph->ops.data[producer].kind == LAYER_SILU;
     if (inside) continue; /* computed from its input in registers */
     need(m, (int32_t)index, tensor);

@@ -112,7 +112,8 @@ static const LayerHabit autocast_layers[LAYER_COUNT] = {
 };
 
 const LayerHabit *executor_layer(const ExecutorSettings *executor, LayerKind kind) {
-  bool fused = executor->fused_norms && (kind == LAYER_RMSNORM || kind == LAYER_LAYERNORM);
+  bool norm = kind == LAYER_RMSNORM || kind == LAYER_LAYERNORM;
+  bool fused = executor->fused_layers ? norm || kind == LAYER_ROPE || kind == LAYER_SILU || kind == LAYER_MUL : executor->fused_norms && norm;
   return &(fused ? compiled_layers : executor_profile(executor->id)->layers)[kind];
 }
 
