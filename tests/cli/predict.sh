@@ -25,9 +25,9 @@ expect 0 predict good.fsdp
 said out 'executor pytorch-fsdp2-compiled,'
 
 # What a trainer does with its products and its allocator is kept with the policy.
-sed 's/loss chunked/loss joint packed yes reentrant yes fused_norms yes expandable_segments yes/' good.fsdp >told.fsdp
+sed 's/loss chunked/loss joint packed yes reentrant yes fused_norms yes fused_layers yes expandable_segments yes/' good.fsdp >told.fsdp
 expect 0 plan told.fsdp --micro-batch 1 -o policy.fsdp
-said policy.fsdp 'loss joint packed yes reentrant yes fused_norms yes expandable_segments yes }'
+said policy.fsdp 'loss joint packed yes reentrant yes fused_norms yes fused_layers yes expandable_segments yes }'
 
 # More nodes shrink the optimizer's share, and cost communication: much of it over Ethernet.
 sed 's/batch 64/batch 512/' good.fsdp >large.fsdp
@@ -156,12 +156,16 @@ tt-pr165-fsdp2-sac-compile|,none,yes,|,none,torch.compile per TransformerBlock,
 kf-7b-4g|bf16 params AND bf16 master/Adam states; fp32 reduce|bf16 params and optimizer states; fp32 reduce
 tune-l32-3b-3|none (single GPU)|single device
 tt-pr165-fsdp2-sac|selective (SAC)|AC op
+tt-pr165-fsdp2-sac-compile|,none,yes,|,none,--training.compile,
+tt-pr165-fsdp2-sac|,8,8,,,8,131072,1,|,8x H100,,,,8 x 2048 tokens,64 x 2048,1 steps,
+tt-pr165-fsdp2-sac|FSDP2 full|FSDP2 (ZeRO-3)
 tt-pr165-fsdp2-sac|FSDP2 full|reshard_after_forward: always
 tt-pr165-fsdp2-sac|FSDP2 full|
 tt-pr165-fsdp2-sac|,none,no,|,none,w/o compile,
 tt-pr165-fsdp2-sac|,2048,H100,|,2048 tokens,p5.48xlarge,
 tt-pr165-fsdp2-sac|,8,8,,,8,131072,1,|,1x8,,,,bs=8,64 sequences,,
 tt-pr165-fsdp2-sac|,32000,2048,|,32k,seq_len=2048,
+llmf-h100-021|,none,none,no,|,ac.mode=none,GPU only,eager mode,
 llmf-h100-021|,none,none,no,|,AC off,cpu_offload=False,compile: no,
 llmf-a100-80-005|full (per block)|ac=full
 tune-l32-3b-3|bf16 params, grads and AdamW states|bf16-true (no fp32 master)
@@ -171,6 +175,8 @@ END
 {
   sed -n 1p "$root/tests/cost/published.csv"
   echo "$row" | sed 's/FSDP2 full/HSDP 2x4/; s/^[^.]*/mesh/'
+  echo "$row" | sed 's/FSDP2 full/"HSDP mesh (2, 4)"/; s/^[^.]*/pair/'
+  echo "$row" | sed 's/FSDP2 full/dp_replicate_degree=2 dp_shard_degree=4/; s/^[^.]*/degrees/'
   echo "$row" | sed 's/FSDP2 full/HSDP 2x8/; s/^[^.]*/a-mesh/'
   echo "$row" | sed 's/FSDP2 full/fsdp2 + sequence parallel/; s/^[^.]*/b-sequences/'
   echo "$row" | sed 's|pytorch/torchtitan|x|; s/FSDP2 full/n\/a/; s/torchtitan/x/g; s/^[^.]*/c-strategy/'
@@ -197,7 +203,7 @@ FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv --keep kept >table 2>wh
 [ "$(grep -c '^skipped: [a-g]-' why)" = 7 ] && [ "$(grep -c '^skipped' why)" = 7 ] || { cat why >&2 && fail 'not one line for each row'; }
 [ "$(grep -c '^assumed' why)" = 2 ] && grep -q 'assumed: empty: precision' why && grep -q 'assumed: link: inter_node_link is of a node' why || { cat why >&2 && fail 'an empty cell is not named'; }
 [ "$(grep -c '^suspect-[a-z]* *speed.*suspect: ' table)" = 4 ] || { cat table >&2 && fail 'a contradiction is not named'; }
-told mesh 'strategy hybrid_shard:4'
+for run in mesh pair degrees; do told $run 'strategy hybrid_shard:4'; done
 [ "$(grep -c 'recompute layers' kept/some.fsdp)" = 8 ] || fail 'blocks are not counted'
 told groups 'reshard 4'
 told whole 'wrap whole'
@@ -233,8 +239,11 @@ awk '$2 == "speed" && $3 > 6190 && $3 < 6210 { speeds++ } $2 == "reserved" && $3
   echo "$row" | sed 's/FSDP2 full/DeepSpeed ZeRO stage 2/; s/^[^.]*/deepspeed/'
   echo "$row" | sed 's/FSDP2 full/DeepSpeed (zero_stage: 3)/; s/,none,no,/,CPU (optimizer),no,/; s/^[^.]*/zero-offload/'
   echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Meta Lingua, Nov 2024/; s/FSDP2 full/FSDP2 full_shard/; s/^[^.]*/lingua/'
-  echo "$row" | sed 's/6738415616/32.76e9/; s/,131072,1,/,262144,2,/; s/^[^.]*/large-sum/'
+  echo "$row" | sed 's/FSDP2 full/FSDP1 FULL_SHARD/; s/6738415616/32.76e9/; s/,131072,1,/,262144,2,/; s/^[^.]*/large-sum/'
   echo "$row" | sed 's/6738415616,32,4096,32,32,11008,32000/32.76e9,64,5120,64,8,25600,151936/; s/^[^.]*/wide-heads/'
+  echo "$row" | sed 's/6738415616,32,4096,32,32,11008,32000/4022468096,36,2560,32,8,9728,151936/; s/Llama 2 7B/Qwen3 4B/; s/^[^.]*/tied-heads/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Liger kernels, Mar 2025/; s/,131072,1,/,262144,2,/; s/^[^.]*/liger/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Mar 2025/; s/,none,no,/,none,yes (per layer),/; s/^[^.]*/by-layers/'
   echo "$row" | sed 's|torchtitan/pull/165|torchtitan/pull/1690|; s/Mar 2024; //; s/^[^.]*/by-thread/'
 } >rows.csv
 FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv --keep kept >table 2>why
@@ -247,6 +256,10 @@ told zero-offload 'offload parameters gradients optimizer'
 told lingua 'strategy shard_grad_op'
 told large-sum 'reduce micro_batch'
 told wide-heads 'linear(x, 8192, bias = false) as q_proj'
+told tied-heads 'rmsnorm(linear(x, 4096, bias = false) as q_proj)'
+told tied-heads 'weight = wte'
+told liger 'loss fused loss_chunks 8 selective operators fused_layers yes reduce micro_batch'
+told by-layers 'compiled { loss eager'
 told by-thread 'unit head'
 echo 'name,metric' >rows.csv
 ! FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv 2>why >table || fail 'columns are missing'

@@ -44,7 +44,7 @@ function unit(name, said) {
 function memory_of(name) {
   if (name ~ /steady|static|host|cpu|model|tflop/) return ""
   if (name ~ /active|alloc/) return "active"
-  return name ~ /reserv|peak|max_mem|memory|_mem(_|$)|vram/ ? "reserved" : ""
+  return name ~ /reserv|peak|max_mem|memory|(^|[ _])mem([ _]|$)|vram/ ? "reserved" : ""
 }
 
 # Tokens a second and rank that a metric of speed says, by its name or its unit; 0 where it is none.
@@ -52,9 +52,9 @@ function tokens_per_rank(name, said, published,    all, of_rank) {
   all = name " " said
   if (all ~ /flop|mfu|hfu|epoch|day|hour|per_node|\/ ?node/) return 0
   of_rank = all ~ /per[_ ](gpu|device|rank|chip)|\/ ?(gpu|device|rank|chip)|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/ && all !~ /global|total/
-  if (name ~ /time|latency|(s|ms|seconds)_per_(step|it)/) return tokens / devices / published * (all ~ /(^|[^a-z])(ms|milliseconds)([^a-z]|$)/ ? 1000 : 1)
+  if (name ~ /time|latency/ || all ~ /(^|[^a-z])(s|ms|secs?|seconds?)(_per_|\/| per )(step|it)/) return tokens / devices / published * (all ~ /(^|[^a-z])(ms|milliseconds)([^a-z]|$)/ ? 1000 : 1)
   if (all ~ /steps_per_s|it(er(ation)?s?|s)?(_per_|\/)s/) return published * tokens / devices
-  if (all ~ /tok[a-z]*(_per_|_|\/| per )((gpu|device|rank)[_\/])?s|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/) return of_rank ? published : published / devices
+  if (all ~ /tok[a-z]*(_per_|_|\/| per )((gpu|device|rank)([_\/]|_per_| per ))?s|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/) return of_rank ? published : published / devices
   return all ~ /sampl|seqs?(_per_|\/)|sequences/ ? published * tokens / samples / (of_rank ? 1 : devices) : 0
 }
 
@@ -89,7 +89,8 @@ BEGIN { FS = "\t"; printf "%-34s %-10s %12s %12s %9s\n", "run", "metric", "publi
       continue
     }
     published = value_of(text)
-    if (published <= 0) { ignore(id, name, "\"" pair[2] "\" is no figure"); continue }
+    if (said ~ /^(k|thousand)[- ]?(tok|wps|tps)/) published *= 1000
+    if (published <= 0 || text ~ /%/) { ignore(id, name, "\"" pair[2] "\" is no figure"); continue }
     evident = 1
     kind = memory_of(name)
     rate = kind == "" ? tokens_per_rank(name, said, published) : 0

@@ -30,7 +30,11 @@ function number(name,    text) {
   text = words(name)
   gsub(/,|~/, "", text); sub(/ *\(.*$/, "", text)
   if (text ~ /^[a-z][a-z_. -]*[=: ] *[0-9.]+/) sub(/^[^0-9]*/, "", text)
-  sub(/ *(tokens?|gpus?|heads?|layers?|blocks?|seqs?|sequences|samples)?([- ]*(per |\/ ?|a )(gpu|device|rank|node))?$/, "", text)
+  if (name ~ /^(gpus|grad_accum)$/) sub(/^x */, "", text)
+  if (name == "gpus") sub(/[ x]+(nvidia )?([abhv][0-9]+[a-z]*|rtx.*|devices?|ranks?|accelerators?)$/, "", text) # "8x H100"
+  if (name == "micro_batch_per_gpu") sub(/ *[x*] *[0-9]+k?( *tok[a-z]*)?$/, "", text)
+  if (name == "global_batch_tokens" && text ~ /^[0-9]+ *[x*] *[0-9]+$/) return text * substr(text, match(text, /[0-9]+$/)) # "64 x 2048"
+  sub(/ *(tok(en)?s?|gpus?|heads?|layers?|blocks?|seqs?|sequences|samples|((micro|accumulation)[- ]?)?(steps?|batch(es)?))?([- ]*(per |\/ ?|a )(gpu|device|rank|node))?$/, "", text)
   if (name == "gpus" && text ~ /^[0-9]+ *(nodes?)? *[x*] *[0-9]+$/) return text * substr(text, match(text, /[0-9]+$/)) # "4x8"
   if (name == "gpus") sub(/ *x$/, "", text)
   if (text ~ /^[0-9.]+ ?ki?$/) return text * 1024
@@ -39,7 +43,7 @@ function number(name,    text) {
 }
 
 # In samples, where the cell counts tokens too.
-function micro_batch() { return words("micro_batch_per_gpu") ~ /tok/ ? number("micro_batch_per_gpu") / number("seq_len") : number("micro_batch_per_gpu") }
+function micro_batch() { return words("micro_batch_per_gpu") ~ /tok/ && words("micro_batch_per_gpu") !~ /[x*] *[0-9]/ ? number("micro_batch_per_gpu") / number("seq_len") : number("micro_batch_per_gpu") }
 
 # In tokens, where the cell counts sequences too; 0 where it says nothing.
 function global_batch(    tokens) {
@@ -50,8 +54,9 @@ function global_batch(    tokens) {
 
 # "none", "no (eager)", "off", "n/a", "w/o AC", "compile=False": a cell that says there is nothing of the kind.
 function denied(text) {
+  gsub(/^-+([a-z_]+[.])?/, "", text); sub(/^(ac|gc|ckpt|activation_checkpoint)[.]/, "", text) # of a command line
   sub(/^(ac|gc|((activation|gradient)[_ ])?(checkpoint(ing)?|checkpoints)|recompute|(torch[._ ])?compile|(cpu[_ ])?offload|mode|enabled?)[ =:]+/, "", text)
-  return text ~ /^(none|no|not|off|false|disabled|without|w\/?o|uncompiled|n\/a|-|0)([^a-z0-9].*)?$|^$/
+  return text ~ /^(none|no|not|off|false|disabled|without|w\/?o|uncompiled|n\/a|gpu only|on gpu|0)([^a-z0-9].*)?$|^$/
 }
 
 # A cell that leaves open what it is asked.
@@ -75,6 +80,7 @@ function suspect_reason(id, source, notes,    device) {
   device = cluster_of(get("gpu"), get("gpu_mem_gib"), source)
   if (get("gpu") ~ /PCI|NVL([^i]|$)/ || (device !~ /a100|h100|h200/ && !(device ~ /workstation/ && is_native()))) return "device is not calibrated"
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
+  if (notes ~ /contradicts itself about precision/) return "its source contradicts itself about precision"
   if (notes ~ /precision, links/) return "precision and links are not stated"
   if (notes ~ /rate from MFU/) return "a rate from a rounded MFU whose definition is not stated"
   if (notes ~ /checkpointing not stated/ || silent(words("act_ckpt"))) return "checkpointing is not stated"
@@ -175,7 +181,7 @@ function is_deepspeed() { return strategy_words() " " trainer() ~ /deepspeed/ }
 
 # The strategy's cell, or what the trainer cannot but do where it is empty; "?" when nothing says.
 function strategy_words(    text) {
-  text = words("strategy")
+  text = words("strategy"); gsub(/×/, "x", text)
   if (!silent(text) || text ~ /full|shard|zero|ddp|fsdp/ || number("gpus") == 1) return text
   return is_titan() ? "fsdp2" : is_composer() ? "fsdp1" : "?"
 }
@@ -209,7 +215,7 @@ function fsdp(    text) {
   text = strategy_words()
   if (text ~ /fsdp[- ]?v?2|fully_shard|per-parameter/) return 2
   if (text ~ /fsdp[- ]?v?1|full_shard|grad_op|hybrid_shard|fullysharded/) return 1
-  if (text !~ /fsdp|hsdp|full(y)? shard|dp_shard|reshard/) return 0
+  if (text !~ /fsdp|hsdp|(full(y)?|hybrid) shard|(dp|parallel)_shard|reshard/) return 0
   if (is_titan()) return 2
   return is_litgpt() || is_composer() || trainer() ~ /fms-fsdp|maximizing-training/ || (month() && month() < 2024 * 12 + 7) ? 1 : 2
 }
@@ -225,6 +231,7 @@ function executor_of(    old) {
 
 # DeepSpeed's: 3 of "zero3", "ZeRO stage 3", "zero_stage: 3", "stage 3" and "ZeRO++", which is built on it; 0 where none is named.
 function zero_stage(text) {
+  if (match(text, /(zero|stage)[-_ ]*i+([^a-z]|$)/)) { text = substr(text, RSTART + 4, RLENGTH - 4); return gsub(/i/, "", text) }
   if (text ~ /distributed optimizer|dist[-_ ]?opt/) return 1 # Megatron's
   if (match(text, /(zero|stage)[-_ =:]*(stage)?[-_ =:]*[0123]([^0-9]|$)/)) {
     text = substr(text, RSTART, RLENGTH)
@@ -244,11 +251,13 @@ function found(text, pattern) {
 # Ranks that share parameters under HSDP: "shard 8, replicate 16", "2x8" (a device mesh has replicas first), "4 shards", "2 replicas";
 # without a number a node's. 0 when that is no split of the ranks.
 function width_of(text, per_node,    gpus, width, copies) {
-  gpus = number("gpus"); width = found(text, "shard(s|ed|ing)?( (over|across|degree|size|group))?[ =:(]*[0-9]+")
-  if (!width) width = found(text, "[0-9]+[- ]?(way )?shard")
-  copies = found(text, "replica(te|tes|s|tion)?[ =:(]*[0-9]+")
+  gpus = number("gpus"); width = found(text, "[0-9]+[- ]?way[- ](fully )?shard")
+  if (!width) width = found(text, "shard(s|ed|ing)?([ _](over|across|degree|size|group))?[ =:(]*[0-9]+([^0-9x-]|$)")
+  if (!width) width = found(text, "hsdp[-_ ]?[0-9]+$")
+  if (!width) width = found(text, "[0-9]+[- ]?shard")
+  copies = found(text, "replica(te|tes|s|tion)?(_degree)?[ =:(]*[0-9]+")
   if (!copies) copies = found(text, "[0-9]+[- ]?(way )?replica")
-  if (match(text, /[0-9]+ *[x*] *[0-9]+/)) { copies = found(text, "[0-9]+ *[x*]"); width = found(text, "[x*] *[0-9]+") }
+  if (match(text, /[0-9]+ *(x|[*]|, *) *[0-9]+ *([])]|$)/) || match(text, /[0-9]+ *[x*] *[0-9]+/)) { copies = found(text, "[0-9]+ *[x*,]"); width = found(text, "[x*,] *[0-9]+") }
   if (!width) width = copies ? gpus / copies : per_node
   return width < 1 || gpus % width || (copies && copies * width != gpus) ? 0 : width
 }
@@ -262,14 +271,16 @@ function reshard_of(    width) {
 # "" when nothing is recognised.
 function strategy_of(per_node,    text, kept) {
   text = strategy_words()
-  kept = zero_stage(text) == 2 || text ~ /grad_op|reshard(_after_forward)?[ =:]*(false|no|never|0)|(no|without) reshard/
-  if (text ~ /hybrid|hsdp/ || found(text, "replicate[ =:]*[0-9]+") > 1) return "hybrid_shard:" width_of(text, per_node) (kept ? "\n  reshard no" : "")
+  kept = zero_stage(text) == 2 || text ~ /grad[-_ ]op|reshard(_after_forward)?[ =:]*(false|no|never|0)|(no|not|without|w\/o) reshard/
+  if (text ~ /hybrid|hsdp/ || found(text, "replicate(_degree)?[ =:]*[0-9]+") > 1) return "hybrid_shard:" width_of(text, per_node) (kept ? "\n  reshard no" : "")
+  if (zero_stage(text) == 1 && !owners() && text ~ /ddp/) return "shard_optim"
   if (text ~ /no.?shard|ddp|distributeddataparallel|replicated|(zero|stage)[-_ ]?0/ || denied(text)) return "no_shard"
   if (text ~ /single|^(1|one) (gpu|device)/ && text !~ /fsdp|zero|shard/) return "no_shard"
   if (text ~ /shard(ed)?[- ]weights/) return "full_shard"
   if (zero_stage(text) == 1 || owners()) return owners() ? "no_shard" : "shard_optim"
   if (kept || (is_lingua() && text ~ /fsdp|shard|zero/)) return "shard_grad_op" # its full_shard keeps blocks too (build_fsdp_grouping_plan)
-  return text ~ /fsdp|full(y)?[-_ ]?shard|dp_shard|reshard_after/ || zero_stage(text) == 3 ? "full_shard" : ""
+  if (text ~ /fsdp|full(y)?[-_ ]?shard|(dp|parallel)_shard|reshard_after/ || zero_stage(text) == 3) return "full_shard"
+  return text ~ /^(dp|data[- ]parallel(ism)?)( only|[ =:(]*[0-9]+[)]?)?$/ ? "no_shard" : ""
 }
 
 # Ranks that share the optimizer, each with whole tensors: a group's, or all. 0: shards are even.
@@ -315,7 +326,7 @@ function precision_of(    text, dtype) {
   if (is_native() && text ~ /bf16 (weights|master)/) return "bf16 reduce bf16" # llmq's model dtype is that of gradients too (its README)
   if (text ~ /(fp32|float32) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?(fp32|float32)/) return "bf16 reduce f32"
   if (text ~ /bf(16|loat16) (grad[a-z]* )?reduc|reduc[-a-z]*[ =:]*(in )?bf(16|loat16)/) return "bf16 reduce bf16"
-  if (text ~ /bf(16|loat16) ((params?|weights?),? (and|&) )?grad|grad[a-z]* (in )?bf(16|loat16)/) return "bf16 reduce bf16"
+  if (text ~ /bf(16|loat16) (param(eter)?s?|weights?)?[ ,&+\/]*(and )?grad|grad[a-z]* (in )?bf(16|loat16)/) return "bf16 reduce bf16"
   if (text ~ /pure|reduce(, | and |\/)(buffer )?b(uffer)?|params? and reduce bf16|param\/reduce/) return "bf16 reduce bf16"
   return "bf16 reduce " (has_narrow_states() && text !~ /fp32|float32/ ? "bf16" : "f32") # PyTorch reduces in the dtype of gradients unless told
 }
@@ -325,7 +336,7 @@ function has_narrow_states(    text) {
   text = precision_words()
   if (text ~ /(fp32|float32) (master|adam|optim|states?|param)|(master|adamw?|optimizer|states?)[a-z+ ]* (in )?(fp32|float32)/) return 0
   if (text ~ /bf16[a-z ,&+]* (master|states?|adamw?|optimizer)/) return 1
-  if (text ~ /bf16-true|no master|bf16 (everything|throughout|only)|bf16 params, grads|bf16 \(params, grads/) return 1
+  if (text ~ /bf16-true|no master|bf16 (everything|throughout|only)|bf16 \(?(param(eter)?s?|weights),? ?(and|&|[+]|\/)? ?grad/) return 1
   if (text ~ /(pure|full|all) bf16/ && !is_composer()) return 1
   return text ~ /^b(f16|float16)$/ && trainer() ~ /torchtune|lightning-thunder/ # their default
 }
@@ -337,8 +348,8 @@ function every_nth(act) {
   if (match(act, /1\/[0-9]+/)) return substr(act, RSTART + 2) + 0
   if (act ~ /half|alternat|other (block|layer)/) return 2
   if (act ~ /^[0-9]+(nd|rd|th) (block|layer)|^ac[ =:]*[0-9]+$/) return found(act, "[0-9]+")
-  if (act !~ /selective/ || act ~ /op(s|erat|[^t]|$)/) return 0
-  if (match(act, /(layers?|blocks?|option|selective|ac|,)[ (=]*[0-9]+/)) {
+  if (act !~ /selective|(^|[^a-z])sac[ ,=:]/ || act ~ /op(s|erat|[^t]|$)/) return 0
+  if (match(act, /(layers?|blocks?|option|selective|s?ac|,)[ (=]*[0-9]+/)) {
     act = substr(act, RSTART, RLENGTH)
     sub(/^[^0-9]*/, "", act)
     return act + 0
@@ -374,7 +385,7 @@ function checkpointing_of(act) {
 function offloads_states(    text) {
   text = words("offload")
   if (text ~ /cpuoffloadpolicy/) return fsdp() == 2
-  if (denied(text) || text ~ /activation|residual|offload-|nvme/) return 0
+  if (denied(text) || text ~ /activation|residual|offload-|nvme|^act[ _]/) return 0
   if (is_deepspeed()) return strategy_of(1) ~ /full_shard|shard_grad_op/ && text ~ /cpu|host|optimizer|param/
   return fsdp() == 2 && text ~ /cpu|param|^(yes|true|full)/ && text !~ /^optim/
 }
@@ -392,20 +403,39 @@ function attention_of(notes) {
   return is_early_composer() || notes ~ /[Ff]lash[- ]?[Aa]tt(ention|n)-? ?1/ ? "flash1" : ""
 }
 
-# By kernels of one pass.
-function fuses_norms(notes) { return notes ~ /Transformer Engine|Apex|XTuner/ }
+# By kernels of one pass: PyTorch's own since 2.9 (its pull request 153666), which torchtitan calls; not torchtitan's Triton norm of 2024.
+function fuses_norms(notes) {
+  if (notes ~ /Transformer Engine|Apex|XTuner/) return 1
+  return is_titan() ? month() >= 2025 * 12 + 9 : (notes ~ /[Ff]used[^;]*[Nn]orms?([^a-z]|$)/)
+}
+
+function calls_liger(notes) { return notes ~ /[Ll]iger/ && notes !~ /([Nn]o|[Ww]ithout|[Nn]ot) [Ll]iger/ }
+
+# Norms, rotary positions and gates each by one kernel.
+function fuses_layers(notes) { return calls_liger(notes) || (fuses_norms(notes) && notes ~ /[Ff]used[^;]*([Ss]wi[Gg][Ll][Uu]|[Gg]at(es|ing)|MLP)/) }
+
+# Products of the head and the loss by parts, so that logits never are all there at once: parts as Liger makes them, or 0.
+function head_chunks(notes) {
+  if (calls_liger(notes) && notes !~ /[Ll]iger[^;]*(without|no) [^;]*(cross|loss)/) return int(v / d + 1)
+  notes = tolower(notes)
+  if (notes ~ /fused[- ]linear[- ](cross|ce|loss)|cut[- ](cross|ce)|linear[- ]cross[- ]entropy|fused (lm[- ])?head|(loss|logits)[^;]* in the (lm[- ])?head/) return int(v / d + 1)
+  return 0
+}
 
 # Whether checkpointing repeats whole blocks: Hugging Face and those who call it leave torch.utils.checkpoint reentrant.
 function repeats_blocks() { return words("act_ckpt") ~ /reentrant|(hf|hugging face[^ ]*) gradient/ && words("act_ckpt") !~ /no[nt]?[- ]?reentrant/ }
 
-# Whether gradients are reduced each micro-batch: those that are kept sharded have no room of their own to add up in, and no device holds
+# Trainers that tell FSDP2 to reduce gradients in the last micro-batch only (set_requires_gradient_sync); it reduces in each of itself.
+function holds_back() { return is_kempner() || is_lingua() || trainer() ~ /nemo|automodel|accelerate|lightning|litgpt|axolotl|\/trl|hugging ?face[^a-z]*(s )?trainer|\/transformers\/|megatron/ }
+
+# Whether gradients are reduced each micro-batch: those that are kept sharded (ZeRO-2 and -3) have no room of their own to add up in, and no device holds
 # a sum of them all that is larger than its memory.
 function reduces_each(    memory, sum) {
   if (strategy_words() ~ /sharded gradients|(each|every) micro/) return 1
   if (strategy_of(1) !~ /full_shard|shard_grad_op|hybrid/) return 0
-  if (is_deepspeed()) return 1
+  if (is_deepspeed() || (zero_stage(strategy_words()) >= 2 && !fsdp()) || (accumulation > 1 && fsdp() == 2 && !holds_back())) return 1
   memory = number("gpu_mem_gib") + 0; if (memory <= 0) memory = 80
-  sum = (precision_of() ~ /f32$/ ? 4 : 2) * parameters_of(words("params"))
+  sum = (precision_of() ~ /f32$/ ? 4 : 2) * (published ? published : made)
   return accumulation > 1 && sum > memory * 2 ^ 30
 }
 
@@ -413,17 +443,21 @@ function reduces_each(    memory, sum) {
 function executor_options(    text, notes, act) {
   text = ""; notes = get("notes"); act = words("act_ckpt")
   if (has_narrow_states()) text = text " states bf16"
-  if (notes ~ /chunked (cross-entropy|CE|loss)|activation checkpointing \(cumul|optimizer[- _]in[- _](backward|bwd)/) text = text " loss chunked"
+  if (head_chunks(notes)) text = text " loss fused loss_chunks " head_chunks(notes)
+  else if (notes ~ /[Ff]used[^;]*cross[- ]entropy/) text = text " loss fused"
+  else if (notes ~ /chunked (cross-entropy|CE|loss)|activation checkpointing \(cumul|optimizer[- _]in[- _](backward|bwd)/) text = text " loss chunked"
   else if (compiles_loss()) text = text " loss joint"
   else if (is_litgpt() || notes ~ /logits as they are/) text = text " loss narrow"
   else if (is_titan() && !is_old(notes)) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
   else if (strategy_of(1) == "no_shard" && number("gpus") == 1 && is_compiled()) text = text " loss upcast"
   else if (is_kempner()) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
+  else if (compiles_blocks() && !is_titan()) text = text " loss eager"
   if (checkpointing_of(act) ~ /^(operators|modules)$/) text = text " selective " checkpointing_of(act)
   if (attention_of(notes) != "") text = text " attention " attention_of(notes)
   if (match(notes, /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(notes, RSTART + 14, RLENGTH - 14)
   if (is_litgpt()) text = text " packed yes"
-  if (fuses_norms(notes)) text = text " fused_norms yes"
+  if (fuses_layers(notes)) text = text " fused_layers yes"
+  else if (fuses_norms(notes)) text = text " fused_norms yes"
   if (repeats_blocks()) text = text " reentrant yes"
   if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
   if (trainer() ~ /torchtune/ || is_litgpt() || is_new_titan() ||
@@ -441,9 +475,12 @@ function offload_options(text, act,    moved) {
     if (text ~ /opt-v|optim/) moved = moved " v"
     if (text ~ /master|optim/) moved = moved " master"
   }
-  if (text ~ /residual/ || (text ~ /activation/ && checkpointing_of(act) == "full")) moved = moved " residual" # all that checkpointing keeps
+  if (text ~ /residual/ || (text ~ /activation|^act[ _]/ && checkpointing_of(act) == "full")) moved = moved " residual" # all that checkpointing keeps
   return moved == "" ? "" : " offload" moved
 }
+
+# Block by block: the loss is not among them.
+function compiles_blocks() { return is_compiled() && words("compile") ~ /(per|each|every|by|single)[- ](transformer ?)?(block|layer)|regional|(blocks|layers)( only|$)/ }
 
 # By itself or with the model.
 function compiles_loss() {
@@ -472,11 +509,11 @@ function refusal(    strategy, precision) {
   if (precision_words() !~ /^$|bf|b?float16|fp16|f16|half|16-|fp32|tf32|float32|f32|mixed|amp|autocast|not stated|unknown|[?]/) return "precision \"" precision "\" is not known"
   if (words("model_family") ~ /(^|[^a-z])(t5|bert|roberta|vit|flux|dit|unet|resnet|whisper|clip|mamba|rwkv|moe|grok|dbrx|gpt-oss)([^a-z]|$)|deepseek.?v[23]|llama.?4|-a[0-9.]+b/)
     return "model_family \"" get("model_family") "\" is no dense decoder"
-  if (words("offload") ~ /nvme/ || !(denied(words("offload")) || offloads_states() || words("offload") ~ /optim|activation|residual|offload-|param|gradients|cpu|^(yes|true|full)/))
+  if (words("offload") ~ /nvme/ || !(denied(words("offload")) || offloads_states() || words("offload") ~ /optim|^act[ _]|activation|residual|offload-|param|gradients|cpu|^(yes|true|full)/))
     return "offload \"" get("offload") "\" is not known"
   if (strategy_of(1) == "") return "strategy \"" get("strategy") "\" is not known"
   if (checkpointing_of(words("act_ckpt")) == "") return "act_ckpt \"" get("act_ckpt") "\" is not known"
-  if (!denied(words("offload")) && words("offload") ~ /param|gradients|cpuoffload|^(yes|true|cpu|full)/ && !offloads_states())
+  if (!denied(words("offload")) && words("offload") ~ /param|gradients|cpuoffload|^(yes|true|cpu|full)/ && words("offload") !~ /activation/ && !offloads_states())
     return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
   return ""
 }
@@ -496,12 +533,15 @@ function gpt_model(tied) {
     "  loss = cross_entropy(linear(x, " v ", " (tied ? "weight = wte" : "bias = false") ") as head, targets)\n}\n"
 }
 
-function llama_model(tied, biased) {
-  biased = biased ? "true" : "false"
+# Families that normalise queries and keys before their positions.
+function norms_heads(family) { return family ~ /qwen[- ]?3([^0-9.]|$)|olmo[- ]?2|gemma[- ]?3/ }
+
+function llama_model(tied, biased,    qn) {
+  biased = biased ? "true" : "false"; qn = norms_heads(words("model_family")) ? "rmsnorm" : ""
   return "use \"families/llama.fsdp\"\n" \
     "module qkv_attention(x, d, heads, kv_heads) {\n" \
-    "  q = rope(linear(x, " heads * head ", bias = " biased ") as q_proj, heads, theta = 500000)\n" \
-    "  k = rope(linear(x, " kv * head ", bias = " biased ") as k_proj, kv_heads, theta = 500000)\n" \
+    "  q = rope(" qn "(linear(x, " heads * head ", bias = " biased ") as q_proj), heads, theta = 500000)\n" \
+    "  k = rope(" qn "(linear(x, " kv * head ", bias = " biased ") as k_proj), kv_heads, theta = 500000)\n" \
     "  v = linear(x, " kv * head ", bias = " biased ") as v_proj\n" \
     "  return linear(attention(q, k, v, heads, causal, kv_heads = kv_heads), d, bias = false) as o_proj\n}\n" \
     "module run_block(x, d, heads, kv_heads, ffn) {\n" \
@@ -554,8 +594,16 @@ function distance(published, biased,    base) {
   return min(abs(base - published), abs(base + v * d - published)) / published
 }
 
-# Numbers in a head: d_model / heads, unless the published parameters are those of heads of another width (Qwen 3, Gemma).
+# The width of a family's heads where it is not d_model / heads, or 0. Gemma's 27B have heads of 128.
+function known_head(family) {
+  if (family ~ /qwen[- ]?3([^0-9.]|$)|mistral[- ]?nemo/) return 128
+  return family ~ /gemma/ ? (family ~ /27 ?b/ ? 128 : 256) : 0
+}
+
+# Numbers in a head: the family's, else d_model / heads, unless the published parameters are those of heads of another width.
 function head_of(published, biased,    plain, i) {
+  head = known_head(words("model_family"))
+  if (head && (!published || distance(published, biased) < 0.05)) return head
   head = plain = d / heads
   if (!published || distance(published, biased) < 0.05) return plain
   split("64 96 128 192 256", widths, " ")
@@ -564,6 +612,21 @@ function head_of(published, biased,    plain, i) {
     if (distance(published, biased) < 0.01) return head
   }
   return plain
+}
+
+# Where the cell is empty: what makes the published parameters, else the family's.
+function kv_heads_of(family, published,    known, i, least, biased) {
+  if (family ~ gpt_names()) return heads
+  biased = family ~ /qwen[- ]?(1|2)/; known = heads
+  if (family ~ /llama[- ]?v?3|mistral|qwen[- ]?3|llama.*70 ?b/) known = heads % 8 ? heads : 8
+  head = known_head(family) ? known_head(family) : d / heads
+  if (family ~ /qwen[- ]?2/) known = d <= 2048 ? 2 : d <= 3584 ? 4 : 8
+  kv = known; least = published ? distance(published, biased) : 0
+  for (i = heads; published && least > 0.005 && i >= 1; i--) {
+    if (heads % (kv = i)) continue
+    if (distance(published, biased) < least) { least = distance(published, biased); known = i }
+  }
+  return known
 }
 
 # "400G", "400GbE", "4x HDR" and "NDR400" name a link's Gb/s.
@@ -642,7 +705,8 @@ function vocabulary_of(family) {
   if (family ~ /gemma/) return 256000
   if (family ~ /qwen/) return 151936
   if (family ~ /falcon/) return 65024
-  if (family ~ /gpt|mpt/) return 50257
+  if (family ~ /mpt|mosaicgpt/) return 50368
+  if (family ~ /gpt/) return 50257
   return family ~ /vocab not stated/ ? 256 : 0
 }
 
@@ -655,7 +719,7 @@ function read_figures(    why, known, exact) {
   v = number("vocab"); known = vocabulary_of(words("model_family") " " tolower(get("notes")))
   if (v !~ /^[0-9]/ || (words("vocab") ~ /[0-9] ?k/ && abs(v / (known + 1) - 1) < 0.06)) v = known
   if (!v) return "column vocab is \"" get("vocab") "\", a number is needed"
-  if (kv !~ /^[0-9]/) kv = heads
+  if (kv !~ /^[0-9]/) kv = kv_heads_of(words("model_family"), parameters_of(get("params")))
   if (per_node !~ /^[0-9]/ || per_node + 0 > gpus) per_node = gpus < 8 ? gpus : 8
   if (gpus % per_node) return "gpus " gpus " are no whole nodes of " per_node
   if (strategy_of(per_node) ~ /:0/ || (reshard_of() && gpus % reshard_of())) return "strategy \"" get("strategy") "\" is no split of " gpus " GPUs"
@@ -684,6 +748,7 @@ function name_assumptions(id) {
   if (silent(words("strategy")) && gpus > 1) assume(id, "strategy is the trainer\x27s, " strategy_words())
   if (silent(words("compile"))) assume(id, "compile is " (is_compiled() ? "yes" : is_native() ? "its own" : "no"))
   if (!global_batch() && number("grad_accum") !~ /^[0-9]/) assume(id, "a step is one micro-batch a rank")
+  if (number("kv_heads") !~ /^[0-9]/ && !gpt) assume(id, "kv_heads is " kv)
   if (number("vocab") !~ /^[0-9]/ || words("vocab") ~ /[0-9] ?k/) assume(id, "vocab is " v)
   if (!published && !(words("model_family") ~ gpt_names() || words("model_family") ~ llama_names())) assume(id, "the model is a Llama")
   if (gpus <= per_node || get("inter_node_link") == "") return
@@ -692,7 +757,7 @@ function name_assumptions(id) {
     assume(id, "inter_node_link is of a node")
 }
 
-function write_run(id,    family, gpt, biased, tied, path, cluster, network, link) {
+function write_run(id,    family, biased, tied, path, cluster, network, link) {
   cluster = cluster_of(get("gpu"), get("gpu_mem_gib"), get("source"))
   family = words("model_family"); published = parameters_of(get("params"))
   biased = family ~ /qwen[- ]?(1|2)/
@@ -742,7 +807,7 @@ NR == 1 { sub(/^\357\273\277/, "") } # a byte order mark
 { sub(/\r$/, "") }
 NR == 1 {
   n = csv($0, f)
-  for (i = 1; i <= n; i++) column[f[i]] = i
+  for (i = 1; i <= n; i++) { title = tolower(f[i]); gsub(/^ +| +$/, "", title); gsub(/[ -]+/, "_", title); column[title] = i }
   if ("id" in column && "metric" in column && "value" in column) next
   print "error: the first line names no columns id, metric and value" > "/dev/stderr"
   broken = 1; exit 1
