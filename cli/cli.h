@@ -12,6 +12,7 @@
 
 typedef struct Cli {
   Arena *arena; /* lives as long as the process's one command */
+  const char *models; /* the models folder, where paths are looked for last */
   SourceSet sources;
   DiagSink sink;
   Options options;
@@ -61,7 +62,9 @@ typedef struct Planned {
   double seconds;               /* spent planning; 0 for a plan that was read */
 } Planned;
 
-/* --set, --cluster, and FSDPC_MODELS: where `use` looks last. */
+/* The models folder: FSDPC_MODELS, else the one that was installed with this program, else that of the source tree. */
+const char *models_folder(Arena *arena);
+/* --set, --cluster, and the models folder. */
 FrontendOptions compile_options(const Cli *cli);
 /* FILE -> checked graph. */
 int compile_graph(Cli *cli, const char *path, Graph **graph);

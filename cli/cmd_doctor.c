@@ -30,6 +30,12 @@ static void find_versions(Arena *arena, Findings *list) {
   add(arena, list, "versions", "jansson", JANSSON_VERSION, NULL);
 }
 
+static void find_models(const Cli *cli, Findings *list) {
+  bool there = access(cli->models, R_OK | X_OK) == 0;
+  add(cli->arena, list, "files", "models", there ? cli->models : "missing",
+      there ? NULL : arena_printf(cli->arena, "%s cannot be read: FSDPC_MODELS names the folder", cli->models));
+}
+
 static int usable_cores(void) {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -141,6 +147,7 @@ static void print_json(Arena *arena, const Findings *list) {
 int cmd_doctor(Cli *cli) {
   Findings list = {0};
   find_versions(cli->arena, &list);
+  find_models(cli, &list);
   find_machine(cli->arena, &list);
   find_gemm(cli->arena, &list);
   find_devices(cli->arena, &list);

@@ -81,7 +81,7 @@ int cmd_man(Cli *cli) {
                                          {"64", "wrong usage of the command line"},
                                          {"70", "internal error: a bug in fsdpc"},
                                          {"128+n", "ended by signal n"}};
-  static const char *const variables[][2] = {{"FSDPC_MODELS", "folder where `use` and --cluster look last"},
+  static const char *const variables[][2] = {{"FSDPC_MODELS", "folder where paths of models and clusters are looked for last (default: the installed one)"},
                                              {"NO_COLOR", "when set and not empty: no colour"},
                                              {"COLUMNS", "width of tables where output is no terminal"}};
   printf(".TH FSDPC 1 \"\" \"fsdpc %s\" \"User Commands\"\n.SH NAME\nfsdpc \\- plans and runs fully sharded data parallel training\n", FSDPC_VERSION);

@@ -6,14 +6,35 @@
 #include "planner/plan/verify.h"
 #include "planner/world.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+/* Beside this program, wherever the installation was moved to; NULL: it was not installed. */
+static const char *installed_models(Arena *arena) {
+  char program[PATH_MAX];
+  ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  if (length <= 0) return NULL;
+  program[length] = '\0';
+  *strrchr(program, '/') = '\0';
+  char *folder = realpath(arena_printf(arena, "%s/../share/fsdpc/models", program), NULL); /* where CMakeLists.txt installs them */
+  const char *found = folder ? arena_strdup(arena, folder) : NULL;
+  free(folder);
+  return found;
+}
+
+const char *models_folder(Arena *arena) {
+  const char *asked = getenv("FSDPC_MODELS"), *installed = installed_models(arena);
+  if (asked && *asked) return asked;
+  return installed ? installed : frontend_models();
+}
 
 FrontendOptions compile_options(const Cli *cli) {
   const Words *sets = &cli->options.given[OPTION_SET];
   return (FrontendOptions){.sets = sets->data,
                            .set_count = sets->count,
                            .cluster_path = option_text(&cli->options, OPTION_CLUSTER, NULL),
-                           .models_path = getenv("FSDPC_MODELS")};
+                           .models_path = cli->models};
 }
 
 int compile_graph(Cli *cli, const char *path, Graph **graph) {

@@ -73,6 +73,7 @@ static bool check_shared(const Options *options) {
 static int run_command(CommandId id, int argc, char **argv) {
   const Command *command = &commands[id];
   Cli cli = {.arena = arena_new()};
+  cli.models = models_folder(cli.arena);
   cli.sources.arena = cli.sink.arena = cli.arena;
   cli.sink.sources = &cli.sources;
   int code = EXIT_USAGE;

@@ -82,12 +82,21 @@ static const char *listed(Files *files, const char *path) {
   return names.count ? arena_printf(files->arena, "%s holds %s", folder, text.data) : NULL;
 }
 
+/* The end of a path that the models folder has: of models/gpt2.fsdp, which is so called from the folder around it only. NULL: none. */
+static const char *tail_in_models(const Files *files, const char *path) {
+  for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/'))
+    if (slash[1] && exists(arena_printf(files->arena, "%s%s", files->models, slash))) return slash + 1;
+  return NULL;
+}
+
 static void missing(Files *files, const char *path, const char *where, Span at, const char *why) {
   Diag *diag = diag_error(files->sink, at, "cannot read \"%s\": %s", path, why);
   if (exists(where)) return;
-  const char *near = nearest_in(files, where), *others = listed(files, path);
+  const char *tail = tail_in_models(files, path), *near = nearest_in(files, where), *others = listed(files, path);
   if (!near && *path != '/') near = nearest_in(files, arena_printf(files->arena, "%s/%s", files->models, path));
-  if (near)
+  if (tail)
+    diag_help(diag, "the models folder, %s, has it as \"%s\"", files->models, tail);
+  else if (near)
     diag_help(diag, "did you mean \"%s%s\"?", folder_of(files->arena, path), near);
   else if (others)
     diag_help(diag, "%s", others);

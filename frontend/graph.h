@@ -215,8 +215,11 @@ typedef struct FrontendOptions {
   const char *const *sets; /* "name=value" from --set */
   uint32_t set_count;
   const char *cluster_path; /* --cluster FILE replaces the file's cluster block, or NULL */
-  const char *models_path;  /* folder where `use` looks last, or NULL: models/ of the source tree */
+  const char *models_path;  /* folder where `use` looks last, or NULL: frontend_models() */
 } FrontendOptions;
+
+/* models/ of the source tree. */
+const char *frontend_models(void);
 
 /* Reads, parses and checks FILE. NULL when sink->errors > 0 afterwards. Sources are added to `sources`. */
 Graph *frontend_compile(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path,

@@ -139,6 +139,10 @@ static void run_model(Sema *sema, const Stmt *model) {
 
 /* --- the doors ------------------------------------------------------------------------------------------ */
 
+const char *frontend_models(void) {
+  return FSDPC_MODELS_DIR;
+}
+
 static Sema *sema_new(Arena *arena, SourceSet *sources, DiagSink *sink, const FrontendOptions *options) {
   Sema *sema = ARENA_NEW(arena, Sema);
   sema->arena = arena;
@@ -146,7 +150,7 @@ static Sema *sema_new(Arena *arena, SourceSet *sources, DiagSink *sink, const Fr
   sema->graph = ARENA_NEW(arena, Graph);
   sema->scope = "";
   sema->specs = layer_specs(arena, &sema->layers, &sema->words);
-  const char *models = options && options->models_path ? options->models_path : FSDPC_MODELS_DIR;
+  const char *models = options && options->models_path ? options->models_path : frontend_models();
   files_init(&sema->files, arena, sources, sink, models);
   settings_defaults(sema->graph);
   return sema;
