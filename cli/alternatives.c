@@ -142,9 +142,9 @@ static void try_rule(const Asked *asked, const char *what, CheckpointRule rule) 
   try_out(asked, what, &options);
 }
 
-/* Whichever of the three the plan did not decide. */
-static void ask_about_tensor(const Asked *asked, const Subject *subject) {
-  CheckpointRule rule = {.pattern = subject->tensor, .span = SPAN_NONE}, again = rule, host = rule;
+/* Whichever of the three the plan did not decide, for all results of a module at once. */
+static void ask_about_results(const Asked *asked, const Subject *subject) {
+  CheckpointRule rule = {.pattern = subject->tensor ? subject->tensor : subject->module, .span = SPAN_NONE}, again = rule, host = rule;
   again.recompute = host.host = true;
   bool gpu = asked->planned->plan->summary.device == PLAN_DEVICE_GPU;
   if (!subject->recomputed && !subject->saved && !subject->away) {
@@ -152,8 +152,22 @@ static void ask_about_tensor(const Asked *asked, const Subject *subject) {
     return;
   }
   if (subject->recomputed || subject->away) try_rule(asked, "kept from forward to backward", rule);
-  if (!subject->recomputed) try_rule(asked, "computed again in backward", again);
-  if (gpu && (subject->recomputed || !subject->away)) try_rule(asked, "kept in host memory meanwhile", host);
+  if (subject->saved || subject->away) try_rule(asked, "computed again in backward", again);
+  if (gpu && (subject->recomputed || subject->saved)) try_rule(asked, "kept in host memory meanwhile", host);
+}
+
+/* Where its parameters are neighbours, and not a unit already. */
+static void ask_about_module(const Asked *asked, const Subject *subject) {
+  const Plan *plan = asked->planned->plan;
+  int32_t first = subject->first_param, count = subject->own_params;
+  bool together = count > 0 && subject->end_param - first == count;
+  const PlanUnit *unit = together ? &plan->units.data[plan->params.data[first].unit] : NULL;
+  if (together && !(unit->first_param == first && unit->param_count == count)) {
+    PlannerOptions options = asked->held;
+    pin_unit(asked, &options.settings, subject->module, first, count, (int32_t)as_planned(plan, plan->params.data[first].unit));
+    try_out(asked, "a unit of its own", &options);
+  }
+  ask_about_results(asked, subject);
 }
 
 /* --- the outer choices --------------------------------------------------------------------------------- */
@@ -200,8 +214,10 @@ int print_alternatives(Cli *cli, const Planned *planned, const Subject *subject,
   asked.held.ranks = planned->plan->world.ranks;
   hold(&asked.held, planned->plan);
   printf("  rejected alternatives, with the same strategy and micro-batch:\n");
-  if (subject->tensor)
-    ask_about_tensor(&asked, subject);
+  if (subject->module)
+    ask_about_module(&asked, subject);
+  else if (subject->tensor)
+    ask_about_results(&asked, subject);
   else
     ask_about_unit(&asked, subject->unit);
   return EXIT_OK;

@@ -11,7 +11,7 @@ static int explain_why(Cli *cli, const Planned *planned, Facts *facts, const Exp
   if (!view_subject(facts, name, &subject, &meant))
     return usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant)
                              : "'fsdpc explain' without --why lists the units",
-                       "%s has no unit, parameter or layer named \"%s\"", plan_str(planned->plan, planned->plan->model), name);
+                       "%s has no unit, parameter, layer or module named \"%s\"", plan_str(planned->plan, planned->plan->model), name);
   view_why(&text, facts, &subject, style);
   fwrite(text.data, 1, text.length, stdout);
   if (!plan_is_plan_file(path)) return print_alternatives(cli, planned, &subject, style->costs);

@@ -16,12 +16,15 @@ void view_explain(Text *out, const Facts *facts, const ExplainStyle *style);
 /* measured.c: what a run took beside what was predicted, facts of one plan. */
 void view_measured(Text *out, const Facts *predicted, const Facts *measured, const ExplainStyle *style);
 
-/* What `--why` is about: a unit, a parameter (then its unit), or a layer's result. */
+/* What `--why` is about: a unit, a parameter (then its unit), a layer's result, or a module: parameters and results. */
 typedef struct Subject {
   int32_t unit, param; /* PLAN_NONE where it is not one */
   const char *tensor;  /* name of a layer whose result is meant, or NULL */
-  bool saved, away, recomputed; /* kept on the device until backward, or in host memory; run again there */
-  uint64_t bytes;      /* of that result's buffers */
+  const char *module;  /* name of a module, or NULL */
+  int32_t first_param, end_param; /* of a module: all of its own lie between, maybe with others */
+  int32_t own_params;             /* how many those are */
+  bool saved, away, recomputed; /* of results, of a module's any: kept on the device until backward, or in host memory; run again there */
+  uint64_t bytes;      /* of those results' buffers */
 } Subject;
 
 /* False when the plan knows no such name; *meant is the nearest one that it knows, or NULL. */

@@ -303,6 +303,17 @@ static bool goes(const PlanInstr *instr, Without what) {
   return false;
 }
 
+const char *gathered_until(const Plan *plan) {
+  const char *cadence = plan_cadence(plan, STREAM_GATHER);
+  return cadence && !strcmp(cadence, "step") ? "over all micro-batches" : "until backward";
+}
+
+uint64_t tensor_numel(const PlanParam *param) {
+  uint64_t numel = 1;
+  for (int32_t d = 0; d < param->rank; d++) numel *= (uint64_t)param->dim[d];
+  return numel;
+}
+
 uint64_t step_without(const Plan *plan, Without what) {
   Arena *scratch = arena_new();
   Plan without = *plan; /* shares everything but the instructions */

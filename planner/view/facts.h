@@ -122,6 +122,10 @@ typedef VEC(LiveGroup) LiveGroups;
 /* Largest first. */
 LiveGroups live_groups(Arena *arena, const Plan *plan, int32_t at);
 
+uint64_t tensor_numel(const PlanParam *param);
+/* How long units that are not released after forward stay gathered: "until backward", or "over all micro-batches". */
+const char *gathered_until(const Plan *plan);
+
 /* "model.layers.*.mlp": numbers between dots, and that of a unit's buffer ("u3.full"), become '*'. */
 const char *name_pattern(Arena *arena, const char *name);
 /* "h.0 .. 11": what both begin with is said once; "h.*.attn" where they differ within */

@@ -48,12 +48,6 @@ static bool children_alike(const Tree *t, uint32_t a, uint32_t a_end, uint32_t b
   return true;
 }
 
-static uint64_t numel_of(const PlanParam *param) {
-  uint64_t numel = 1;
-  for (int32_t d = 0; d < param->rank; d++) numel *= (uint64_t)param->dim[d];
-  return numel;
-}
-
 static void badge(const Tree *t, int32_t unit) {
   text_printf(t->r->out, " <span class=\"unit h%d\" data-unit=\"%d\">", unit_hue(t->r->f->plan, unit), unit);
   svg_escaped(t->r->out, plan_str(t->plan, t->plan->units.data[unit].name));
@@ -67,7 +61,7 @@ static void leaf(const Tree *t, uint32_t i, size_t from) {
   svg_escaped(t->r->out, t->names[i] + from);
   text_printf(t->r->out, " <small>[");
   for (int32_t d = 0; d < param->rank; d++) text_printf(t->r->out, "%s%lld", d ? ", " : "", (long long)param->dim[d]);
-  text_printf(t->r->out, "] %s</small>", text_bytes(bytes, numel_of(param) * dtype_bytes(t->plan->recipe.compute)));
+  text_printf(t->r->out, "] %s</small>", text_bytes(bytes, tensor_numel(param) * dtype_bytes(t->plan->recipe.compute)));
   badge(t, param->unit);
   text_printf(t->r->out, "</li>\n");
 }
@@ -78,7 +72,7 @@ static void summary(const Tree *t, uint32_t first, uint32_t end, uint32_t repeat
   int32_t unit = t->plan->params.data[t->params[first]].unit;
   bool one = true;
   for (uint32_t i = first; i < end; i++) {
-    numel += numel_of(&t->plan->params.data[t->params[i]]);
+    numel += tensor_numel(&t->plan->params.data[t->params[i]]);
     one &= t->plan->params.data[t->params[i]].unit == unit;
   }
   text_printf(t->r->out, "<summary>");

@@ -28,16 +28,16 @@ static const char *sharding(const Facts *f, bool costs) {
   }
   const char *cost = cost_text(f, gather_ns, f->share_ns[SHARE_GATHER], costs);
   if (kept == plan->units.count && kept == 1)
-    return arena_printf(f->arena, "The one unit stays gathered from forward to backward, so that it is gathered once%s.", cost);
+    return arena_printf(f->arena, "The one unit stays gathered %s, so that it is gathered once%s.", gathered_until(plan), cost);
   if (kept == plan->units.count)
-    return arena_printf(f->arena, "All %u units stay gathered from forward to backward, so that each is gathered once%s.", kept, cost);
+    return arena_printf(f->arena, "All %u units stay gathered %s, so that each is gathered once%s.", kept, gathered_until(plan), cost);
   if (!kept)
     return arena_printf(f->arena, "%s released after forward and gathered again%s. Keeping %s would take up to %s more.",
                         plan->units.count == 1 ? "The one unit is" : arena_printf(f->arena, "All %u units are", plan->units.count), cost,
                         plan->units.count == 1 ? "it" : "them", size(f, released_bytes));
-  return arena_printf(f->arena, "%u of %u unit%s stay%s gathered from forward to backward; the others are released after forward and gathered again%s. "
+  return arena_printf(f->arena, "%u of %u unit%s stay%s gathered %s; the others are released after forward and gathered again%s. "
                                 "Keeping them too would take up to %s more.",
-                      kept, plan->units.count, text_plural(plan->units.count), kept == 1 ? "s" : "", cost, size(f, released_bytes));
+                      kept, plan->units.count, text_plural(plan->units.count), kept == 1 ? "s" : "", gathered_until(plan), cost, size(f, released_bytes));
 }
 
 static bool is_recomputation(const PlanInstr *instr) {

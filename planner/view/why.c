@@ -1,4 +1,4 @@
-/* Owns: what a plan says about one unit, parameter or result: what was decided and what follows from it. */
+/* Owns: what a plan says about one unit, parameter, result or module: what was decided and what follows from it. */
 #include "planner/view/explain.h"
 
 static const char *ms(const Facts *f, uint64_t ns) {
@@ -48,14 +48,17 @@ static void note_result(const Facts *f, Subject *s, const PlanInstr *instr, cons
   }
 }
 
+static bool computes_result(const PlanInstr *instr) {
+  return instr->stream == STREAM_COMPUTE && (instr->phase == PHASE_FORWARD || instr->phase == PHASE_RECOMPUTE);
+}
+
 /* In one micro-batch: the others hold the same at other times. */
 static bool find_tensor(const Facts *f, const char *name, Subject *s) {
   const PlanSegment *micro = plan_first_micro(f->plan);
   int32_t turn = turn_of(f->plan, micro);
   for (int32_t i = micro->first; i < micro->end; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
-    bool forward = instr->phase == PHASE_FORWARD || instr->phase == PHASE_RECOMPUTE;
-    if (!forward || instr->stream != STREAM_COMPUTE || strcmp(plan_str(f->plan, instr->name), name)) continue;
+    if (!computes_result(instr) || strcmp(plan_str(f->plan, instr->name), name)) continue;
     s->tensor = plan_str(f->plan, instr->name);
     s->unit = f->unit_of[i];
     note_result(f, s, instr, micro, turn);
@@ -63,17 +66,48 @@ static bool find_tensor(const Facts *f, const char *name, Subject *s) {
   return s->tensor != NULL;
 }
 
+static bool inside(const char *module, const char *name) {
+  size_t length = strlen(module);
+  return !strncmp(name, module, length) && name[length] == '.';
+}
+
+/* A layer has its parameters' names before the last dot, so that this comes after layers. */
+static bool find_module(const Facts *f, const char *name, Subject *s) {
+  const Plan *plan = f->plan;
+  const PlanSegment *micro = plan_first_micro(plan);
+  int32_t turn = turn_of(plan, micro);
+  for (int32_t p = (int32_t)plan->params.count - 1; p >= 0; p--) {
+    if (!inside(name, plan_str(plan, plan->params.data[p].name))) continue;
+    if (!s->own_params++) s->end_param = p + 1;
+    s->first_param = p;
+    s->module = name;
+  }
+  for (int32_t i = micro->first; i < micro->end; i++) {
+    const PlanInstr *instr = &plan->instrs.data[i];
+    if (!computes_result(instr) || !inside(name, plan_str(plan, instr->name))) continue;
+    s->module = name;
+    note_result(f, s, instr, micro, turn);
+  }
+  return s->module != NULL;
+}
+
+typedef VEC(const char *) Names;
+
+/* A name, and those of the modules that it lies in. */
+static void add_with_modules(const Facts *f, Names *names, const char *name) {
+  vec_push(f->arena, names, name);
+  for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.'))
+    vec_push(f->arena, names, arena_strndup(f->arena, name, (size_t)(dot - name)));
+}
+
 static const char *nearest(const Facts *f, const char *name) {
   const Plan *plan = f->plan;
-  VEC(const char *) names = {0};
+  Names names = {0};
   for (uint32_t u = 0; u < plan->units.count; u++) vec_push(f->arena, &names, plan_str(plan, plan->units.data[u].name));
-  for (uint32_t p = 0; p < plan->params.count; p++) vec_push(f->arena, &names, plan_str(plan, plan->params.data[p].name));
+  for (uint32_t p = 0; p < plan->params.count; p++) add_with_modules(f, &names, plan_str(plan, plan->params.data[p].name));
   for (uint32_t i = 0; i < plan->instrs.count; i++)
     if (plan->instrs.data[i].phase == PHASE_FORWARD && plan->instrs.data[i].stream == STREAM_COMPUTE)
       vec_push(f->arena, &names, plan_str(plan, plan->instrs.data[i].name));
-  size_t length = strlen(name);
-  for (uint32_t k = 0; k < names.count; k++) /* a module: the first of what it holds */
-    if (!strncmp(names.data[k], name, length) && names.data[k][length] == '.') return names.data[k];
   return text_nearest(name, names.data, names.count);
 }
 
@@ -89,6 +123,7 @@ bool view_subject(Facts *f, const char *name, Subject *s, const char **meant) {
       s->unit = plan->params.data[p].unit;
       return true;
     }
+  if (find_module(f, name, s)) return true;
   *meant = nearest(f, name);
   return false;
 }
@@ -129,8 +164,8 @@ static void why_unit(Text *out, const Facts *f, int32_t u, bool costs) {
   if (plan->world.shard == 1) {
     text_printf(out, "  whole on every rank: nothing to gather\n");
   } else {
-    text_printf(out, "  %s: %s while gathered\n", unit->reshard ? "released after forward and gathered again" : "kept gathered from forward to backward",
-                size(f, fact->gather_bytes));
+    text_printf(out, "  %s%s: %s while gathered\n", unit->reshard ? "released after forward and gathered again" : "kept gathered ",
+                unit->reshard ? "" : gathered_until(plan), size(f, fact->gather_bytes));
   }
   list_collectives(out, f, u, costs);
   if (!costs) return;
@@ -141,14 +176,25 @@ static void why_unit(Text *out, const Facts *f, int32_t u, bool costs) {
 
 /* --- a result ------------------------------------------------------------------------------------------ */
 
-static uint64_t ns_of(const Facts *f, const char *name, Phase phase) {
+static bool is_about(const Facts *f, const Subject *s, const PlanInstr *instr) {
+  const char *name = plan_str(f->plan, instr->name);
+  return s->tensor ? !strcmp(name, s->tensor) : inside(s->module, name);
+}
+
+static uint64_t ns_of(const Facts *f, const Subject *s, Phase phase) {
   uint64_t ns = 0;
   for (uint32_t i = 0; i < f->plan->instrs.count; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
-    if (instr->phase == phase && instr->stream == STREAM_COMPUTE && !strcmp(plan_str(f->plan, instr->name), name))
+    if (instr->phase == phase && instr->stream == STREAM_COMPUTE && is_about(f, s, instr))
       ns += (f->sim->spans[i].end - f->sim->spans[i].start) * f->plan->segments.data[f->segment_of[i]].count;
   }
   return ns;
+}
+
+static void print_times(Text *out, const Facts *f, const Subject *s) {
+  text_printf(out, "  in a step: forward %s", ms(f, ns_of(f, s, PHASE_FORWARD)));
+  if (s->recomputed) text_printf(out, ", again %s", ms(f, ns_of(f, s, PHASE_RECOMPUTE)));
+  text_printf(out, ", backward %s\n", ms(f, ns_of(f, s, PHASE_BACKWARD)));
 }
 
 static void why_tensor(Text *out, const Facts *f, const Subject *s, bool costs) {
@@ -164,15 +210,74 @@ static void why_tensor(Text *out, const Facts *f, const Subject *s, bool costs) 
   else
     text_printf(out, "not needed by backward, released after its last use");
   text_printf(out, "\n");
-  if (!costs) return;
-  text_printf(out, "  in a step: forward %s", ms(f, ns_of(f, s->tensor, PHASE_FORWARD)));
-  if (s->recomputed) text_printf(out, ", again %s", ms(f, ns_of(f, s->tensor, PHASE_RECOMPUTE)));
-  text_printf(out, ", backward %s\n", ms(f, ns_of(f, s->tensor, PHASE_BACKWARD)));
+  if (costs) print_times(out, f, s);
+}
+
+/* --- a module ------------------------------------------------------------------------------------------ */
+
+/* "unit h.3", "units wpe+23 (9 tensors), h.3.mlp.c_proj+20 (3 tensors)" */
+static void list_units(Text *out, const Facts *f, const Subject *s) {
+  const Plan *plan = f->plan;
+  const char *separator = "";
+  for (uint32_t u = 0; u < plan->units.count; u++) {
+    const PlanUnit *unit = &plan->units.data[u];
+    uint32_t held = 0;
+    for (int32_t p = unit->first_param; p < unit->first_param + unit->param_count; p++)
+      held += inside(s->module, plan_str(plan, plan->params.data[p].name));
+    if (!held) continue;
+    text_printf(out, "%s%s", separator, plan_str(plan, unit->name));
+    if (held < (uint32_t)s->own_params) text_printf(out, " (%u tensor%s)", held, text_plural(held));
+    separator = ", ";
+  }
+}
+
+static uint64_t own_numel(const Facts *f, const Subject *s) {
+  uint64_t numel = 0;
+  for (int32_t p = s->first_param; p < s->end_param; p++)
+    if (inside(s->module, plan_str(f->plan, f->plan->params.data[p].name))) numel += tensor_numel(&f->plan->params.data[p]);
+  return numel;
+}
+
+typedef enum { FATE_AGAIN, FATE_AWAY, FATE_SAVED, FATE_UNUSED, FATE_COUNT } Fate;
+
+/* How many of the module's results became what. */
+static void count_fates(const Facts *f, const Subject *s, uint32_t fates[FATE_COUNT]) {
+  const PlanSegment *micro = plan_first_micro(f->plan);
+  const char *before = NULL; /* instructions of one layer are neighbours */
+  for (int32_t i = micro->first; i < micro->end; i++) {
+    const PlanInstr *instr = &f->plan->instrs.data[i];
+    const char *name = plan_str(f->plan, instr->name);
+    Subject one = {0};
+    if (instr->stream != STREAM_COMPUTE || instr->phase != PHASE_FORWARD || name == before || !inside(s->module, name)) continue;
+    before = name;
+    find_tensor(f, name, &one);
+    fates[one.recomputed ? FATE_AGAIN : one.away ? FATE_AWAY : one.saved ? FATE_SAVED : FATE_UNUSED]++;
+  }
+}
+
+static void why_module(Text *out, const Facts *f, const Subject *s, bool costs) {
+  static const char *const words[] = {[FATE_AGAIN] = "computed again in backward", [FATE_AWAY] = "kept in host memory",
+                                      [FATE_SAVED] = "kept from forward to backward", [FATE_UNUSED] = "not needed by backward"};
+  uint32_t fates[FATE_COUNT] = {0};
+  text_printf(out, "module %s: %d tensor%s, %llu elements", s->module, s->own_params, text_plural((uint64_t)s->own_params),
+              (unsigned long long)own_numel(f, s));
+  if (s->own_params) text_printf(out, ", in ");
+  list_units(out, f, s);
+  text_printf(out, "\n  checkpoint %s: of its results, %s a micro-batch,", plan_str(f->plan, f->plan->summary.checkpoint), size(f, s->bytes));
+  count_fates(f, s, fates);
+  const char *separator = "";
+  for (int fate = 0; fate < FATE_COUNT; fate++) {
+    if (!fates[fate]) continue;
+    text_printf(out, "%s %u %s %s", separator, fates[fate], fates[fate] == 1 ? "is" : "are", words[fate]);
+    separator = ",";
+  }
+  text_printf(out, "\n");
+  if (costs) print_times(out, f, s);
 }
 
 void view_why(Text *out, Facts *f, const Subject *s, const ExplainStyle *style) {
-  if (s->tensor) {
-    why_tensor(out, f, s, style->costs);
+  if (s->tensor || s->module) {
+    (s->tensor ? why_tensor : why_module)(out, f, s, style->costs);
     return;
   }
   if (s->param != PLAN_NONE)

@@ -114,6 +114,11 @@ same tune.csv
 pinned=(--ranks 2 --wrap block --checkpoint none --prefetch 1 --strategy full_shard --micro-batch 2 --reshard yes)
 masked explain-why-not-unit.txt explain ../fixtures/gpt-tiny.fsdp "${pinned[@]}" --why h.0
 masked explain-why-not-tensor.txt explain ../fixtures/gpt-tiny.fsdp "${pinned[@]}" --why h.0.mlp.c_fc
+masked explain-why-not-module.txt explain ../fixtures/gpt-tiny.fsdp "${pinned[@]}" --why h.0.mlp
+told explain ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap whole --why h.0 >"$scratch/now" # a block that is no unit
+grep -q '^module h.0: 12 tensors' "$scratch/now" && grep -q '^    a unit of its own ' "$scratch/now" || { cat "$scratch/now" && echo "FAILED a block that is no unit" >&2; failed=1; }
+told explain ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --micro-batch 1 --strategy shard_optim --gather step --why h.0 >"$scratch/now"
+grep -q '^  kept gathered over all micro-batches: ' "$scratch/now" || { cat "$scratch/now" && echo "FAILED gathered once a step" >&2; failed=1; }
 front=(--ranks 2,3,4 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard --prefetch 1 --reshard yes)
 masked tune.txt tune ../fixtures/gpt-tiny.fsdp "${front[@]}"
 masked tune-priced.txt tune ../fixtures/gpt-tiny.fsdp "${front[@]}" --cluster priced.fsdp
