@@ -6,6 +6,7 @@
 #include "cli/executor.h"
 
 #include <jansson.h>
+#include <math.h>
 
 /* What of a prediction rests on assumptions alone, or NULL. */
 static const char *uncalibrated(const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
@@ -90,6 +91,11 @@ static double ns_per_sample(const ExecutorPlan *plan) {
   return plan->prediction.step_ns / ((double)plan->world.micro_batch * (double)plan->world.accumulation * plan->world.ranks);
 }
 
+/* A share of the chosen one's time. The chosen of those as fast may differ in the last digits. */
+static double slower(const ExecutorPlan *plan, const RunnerUp *row) {
+  return fmax(0, row->ns_per_sample / ns_per_sample(plan) - 1);
+}
+
 /* Of those that fit the fastest, and of those that do not the smallest. */
 static bool is_shown(const ExecutorPlan *plan, const RunnerUp *row) {
   uint32_t better = 0;
@@ -111,7 +117,7 @@ static void print_runners(const ExecutorPlan *plan) {
     if (!is_shown(plan, row)) continue;
     printf("  %-12s %-16s ", executor_axis_name(row->axis), row->value);
     if (row->fits)
-      printf("%7.2f %% %12s   %s\n", 100 * (row->ns_per_sample / ns_per_sample(plan) - 1),
+      printf("%7.2f %% %12s   %s\n", 100 * slower(plan, row),
              text_bytes(size, (uint64_t)row->reserved_bytes), row->lost);
     else
       printf("%9s %12s   %s\n", "no fit", "", row->lost);
@@ -155,7 +161,7 @@ static json_t *runners_json(const ExecutorPlan *plan) {
     const RunnerUp *row = &plan->runners.data[i];
     json_t *object = json_pack("{s:s, s:s, s:b, s:I, s:s}", "decision", executor_axis_name(row->axis), "value", row->value, "fits",
                                row->fits, "reserved_bytes", (json_int_t)row->reserved_bytes, "why", row->lost);
-    if (row->fits) json_object_set_new(object, "slower", json_real(row->ns_per_sample / ns_per_sample(plan) - 1));
+    if (row->fits) json_object_set_new(object, "slower", json_real(slower(plan, row)));
     json_array_append_new(runners, object);
   }
   return runners;

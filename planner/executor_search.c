@@ -36,6 +36,13 @@ static double samples_of(const ExecutorWorld *w) {
 
 /* --- comparing ------------------------------------------------------------------------------------------------------------ */
 
+/* Of two times, the difference that sums in another order make. */
+static const double rounding = 1e-9;
+
+static bool as_fast(double ns, double other_ns) {
+  return fabs(ns - other_ns) <= rounding * other_ns;
+}
+
 static void keep_smallest(Best *best, const GridPoint *point, double reserved) {
   if (best->any && reserved >= best->least) return;
   best->any = true;
@@ -44,8 +51,8 @@ static void keep_smallest(Best *best, const GridPoint *point, double reserved) {
 }
 
 static void keep_fastest(Best *best, const GridPoint *point, double ns_per_sample, double reserved) {
-  bool faster = ns_per_sample < best->ns_per_sample || (ns_per_sample == best->ns_per_sample && reserved < best->reserved);
-  if (best->fits && !faster) return;
+  bool better = as_fast(ns_per_sample, best->ns_per_sample) ? reserved < best->reserved : ns_per_sample < best->ns_per_sample;
+  if (best->fits && !better) return;
   best->fits = true;
   best->ns_per_sample = ns_per_sample;
   best->reserved = reserved;
@@ -56,7 +63,7 @@ static void keep_fastest(Best *best, const GridPoint *point, double ns_per_sampl
 static bool hopeless(const Hunt *h, const GridPoint *point, double floor) {
   for (int axis = 0; axis < AXIS_COUNT; axis++) {
     const Best *best = &h->by_value[axis][point->at[axis]];
-    if (!best->fits || floor <= best->ns_per_sample) return false;
+    if (!best->fits || floor <= best->ns_per_sample * (1 + rounding)) return false;
   }
   return true;
 }
@@ -169,7 +176,7 @@ static const char *reason(Arena *arena, const ExecutorPrediction *chosen, const 
   double waits = other->exposed_ns * scale - chosen->exposed_ns, again = other->recompute_ns * scale - chosen->recompute_ns,
          update = other->update_ns * scale - chosen->update_ns;
   double rest = other->step_ns * scale - chosen->step_ns - waits - again - update;
-  if (other->step_ns * scale <= chosen->step_ns) {
+  if (other->step_ns * scale <= chosen->step_ns || as_fast(other->step_ns * scale, chosen->step_ns)) {
     double bytes = other->reserved_bytes - chosen->reserved_bytes;
     return bytes > 0 ? arena_printf(arena, "as fast, reserves %s more", text_bytes(text, (uint64_t)bytes)) : "as fast and as small";
   }

@@ -36,6 +36,11 @@ expect 64 predict "$model" --precision bf17
 expect 0 plan "$model" "${fsdp2[@]}" --micro-batch 1 --max ctx
 said out 'does not'
 
+# Of policies that are as fast but for the last digits of their sums, the one that reserves least.
+expect 0 plan "$root/models/llama3.2-1b.fsdp" --executor pytorch-fsdp2-compiled --ranks 32 --cluster ethernet-a100 --micro-batch 4 --checkpoint none
+grep -q '^Chosen .* prefetch 1,' out || { cat out >&2 && fail 'more is gathered ahead than is of use'; }
+grep -q '^  prefetch     2  *0.00 % .* as fast, reserves .* more$' out || { cat out >&2 && fail 'a rival as fast is called slower'; }
+
 # What is frozen and what parameters are kept in: PyTorch is told; the others cannot be.
 cp -r "$root/models/families" .
 recipe() { sed -e 's/^  loss = /  freeze "model.layers.0"\n  freeze "model.layers.*.mlp.up_proj"\n&/' -e "s/precision .*/precision bf16 reduce f32 $1/" "$model"; }
