@@ -130,7 +130,7 @@ bool quantity_parse(const char *text, Quantity *out, const char **why) {
   if (*end) return false;
   *why = "it is too large";
   if (!isfinite(number)) return false;
-  *why = "its unit is not known (B, KiB, MiB, GiB, TiB, GB, GB/s, Gb/s, TFLOPS, ns, us, ms, s, K, M, G)";
+  *why = "its unit is not known";
   for (int i = 0; i < UNIT_COUNT; i++) {
     if (strcmp(text + used, units[i].suffix)) continue;
     out->kind = units[i].kind;
@@ -174,6 +174,8 @@ static int distance(const char *a, const char *b) {
 }
 
 const char *text_nearest(const char *word, const char *const *names, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++)
+    if (!strcasecmp(word, names[i])) return names[i];
   int length = (int)strnlen(word, WORD_MAX);
   int best = length <= 1 ? 1 : length <= 3 ? 2 : 1 + length / 3; /* exclusive: any letter is one away from any other */
   const char *nearest = NULL;
@@ -185,6 +187,34 @@ const char *text_nearest(const char *word, const char *const *names, uint32_t co
     }
   }
   return nearest;
+}
+
+/* The only unit that is spelled so but for its case, or what others call one. A guess between bits and bytes would be worse than none. */
+static const char *unit_meant(const char *word) {
+  static const char *const elsewhere[][2] = {{"Gbit/s", "Gb/s"}, {"Gbps", "Gb/s"},      {"Mbit/s", "Mb/s"},  {"Mbps", "Mb/s"},  {"GBps", "GB/s"},
+                                             {"TFLOP", "TFLOPS"}, {"TFLOP/s", "TFLOPS"}, {"GFLOP/s", "GFLOPS"}, {"sec", "s"}};
+  const char *meant = NULL;
+  for (size_t k = 0; k < sizeof elsewhere / sizeof *elsewhere; k++)
+    if (!strcmp(word, elsewhere[k][0])) return elsewhere[k][1];
+  for (int i = 1; i < UNIT_COUNT; i++) {
+    if (strcasecmp(word, units[i].suffix)) continue;
+    if (meant) return NULL;
+    meant = units[i].suffix;
+  }
+  return meant;
+}
+
+const char *quantity_meant(Arena *arena, const char *text) {
+  char digits[NUMBER_MAX];
+  size_t used = scan_number(text, digits);
+  const char *unit = used && text[used] ? unit_meant(text + used) : NULL;
+  return unit ? arena_printf(arena, "%.*s%s", (int)used, text, unit) : NULL;
+}
+
+const char *quantity_units(Arena *arena) {
+  Text all = {.arena = arena};
+  for (int i = 1; i < UNIT_COUNT; i++) text_printf(&all, "%s%s", i == 1 ? "" : ", ", units[i].suffix);
+  return all.data;
 }
 
 static char *scaled(char buffer[32], double value, double step, const char *const *names, int count) {

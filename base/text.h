@@ -41,7 +41,13 @@ typedef struct Quantity {
 /* Parses "72GiB", "989TFLOPS", "5us", "1e-4", "50_000". False with *why (static text) when malformed or too large. */
 bool quantity_parse(const char *text, Quantity *out, const char **why);
 
-/* The entry of names[count] nearest to word (Damerau-Levenshtein), or NULL when none is near enough to offer. */
+/* "72gb" -> "72GB": the same number with the unit that is meant, or NULL where that is not sure. */
+const char *quantity_meant(Arena *arena, const char *text);
+/* All units: "K, M, ..., USD/h". */
+const char *quantity_units(Arena *arena);
+
+/* The entry of names[count] that differs from word in case only, else the nearest (Damerau-Levenshtein), or NULL when none is near
+ * enough to offer. */
 const char *text_nearest(const char *word, const char *const *names, uint32_t count);
 
 /* "1 unit", "2 units". */

@@ -198,12 +198,23 @@ bool option_real(const Options *options, OptionId id, double least, double most,
   return true;
 }
 
+static bool bad_size(OptionId id, const char *text) {
+  Arena *arena = arena_new();
+  const char *meant = quantity_meant(arena, text), *why;
+  Quantity size;
+  bool good = meant && quantity_parse(meant, &size, &why) && size.kind == QUANTITY_BYTES && size.value >= 1;
+  usage_error(good ? arena_printf(arena, "did you mean %s?", meant) : NULL,
+              "option --%s expects a size with a unit, such as 40GiB, below 8000000TiB, but got \"%s\"", infos[id].name, text);
+  arena_free(arena);
+  return false;
+}
+
 bool option_bytes(const Options *options, OptionId id, uint64_t *out) {
   const char *text = option_text(options, id, NULL), *why = NULL;
   if (!text) return true;
   Quantity quantity;
   if (!quantity_parse(text, &quantity, &why) || quantity.kind != QUANTITY_BYTES || !(quantity.value >= 1))
-    return bad_value(options, id, "a size with a unit, such as 40GiB, below 8000000TiB");
+    return bad_size(id, text);
   *out = quantity.is_integer ? (uint64_t)quantity.integer : (uint64_t)quantity.value;
   return true;
 }

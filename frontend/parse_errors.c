@@ -122,7 +122,22 @@ static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) 
   if (near) diag_help(diag, "did you mean \"%s\"?", near);
 }
 
-static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
+/* Where a name was expected and a word of the language stands. */
+static void help_reserved(Parser *parser, Diag *diag, Span span) {
+  const char *words[PARSE_MOST_KEYWORDS];
+  uint32_t count = parse_keywords(parser, words);
+  Text all = {.arena = parser->arena};
+  if (!expects(words, (int)count, parse_shown(parser, span))) return;
+  for (uint32_t i = 0; i < count; i++) text_printf(&all, "%s%s", i == 0 ? "" : i + 1 == count ? " and " : ", ", words[i]);
+  diag_help(diag, "%s are words of the language and name nothing else", all.data);
+}
+
+static bool is_one_of(int kind, const char *characters) {
+  return kind > 0 && kind < 128 && strchr(characters, kind);
+}
+
+/* in_settings: within a train, cluster or plan block */
+static void explain(Parser *parser, Diag *diag, Span span, bool at_end, bool in_settings) {
   if (parser->held_kind == '}' && parser->cut_short.kind && !at_end) {
     diag_note(diag, parser->cut_short.span, "this '%c' is not closed yet", parser->cut_short.kind);
   } else if (parser->open.count) {
@@ -134,7 +149,7 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end) {
   }
   uint32_t count = parser->ast->tokens.count;
   suggest_keyword(parser, diag, span, at_end);
-  if (parser->held_kind == '=' && count > 1 && parser->ast->tokens.data[count - 2].kind == WORD)
+  if (in_settings && count > 1 && is_one_of(parser->held_kind, "=:,("))
     diag_help(diag, "here a key is followed by its values alone, as in `lr 6e-4`");
 }
 
@@ -155,7 +170,8 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
   Diag *diag = names.count && names.count <= 4
                    ? diag_error(parser->sink, span, "expected %s, saw %s", either(parser, &names), saw)
                    : diag_error(parser->sink, span, "unexpected %s", saw);
-  explain(parser, diag, span, at_end);
+  explain(parser, diag, span, at_end, expects(expected, count, "a word"));
+  if (names.count == 1 && !strcmp(names.data[0], "a name")) help_reserved(parser, diag, span);
 }
 
 void fsdp_error(const Span *span, Parser *parser, const char *text) {

@@ -104,6 +104,7 @@ static void bad_token(Parser *parser, int kind) {
     const char *character = parse_shown(parser, here(parser));
     Diag *diag = diag_error(parser->sink, here(parser), "unexpected character '%s'", character);
     if (!strcmp(character, ";")) diag_help(diag, "nothing separates statements");
+    if (strpbrk(character, "%^<>!&|")) diag_help(diag, "the operators are + - * / and //");
   }
 }
 

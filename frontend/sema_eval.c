@@ -135,7 +135,10 @@ static Value eval_member(Sema *sema, Env *env, const Expr *expr) {
     sema_error(sema, expr->name.span, "nothing in \"%s\" is named \"%s\" so far", left.text, member);
   } else {
     Diag *diag = sema_error(sema, expr->span, "%s has no member \"%s\"", value_describe(sema, left), member);
-    if (left.kind == VALUE_LAYER) diag_help(diag, "only the weight of a layer can be shared");
+    if (left.kind == VALUE_LAYER)
+      diag_help(diag, "only the weight of a layer can be shared");
+    else if (expr->left->kind == EXPR_CALL && expr->left->label.text)
+      diag_help(diag, "a name after `as` has no dots: names nest as modules do");
   }
   return value_error();
 }

@@ -18,6 +18,11 @@ void exec_let(Sema *sema, Env *env, const Stmt *stmt, bool settable) {
       diag_note(diag, known->span, "it is defined here first");
       continue;
     }
+    if (!strcmp(binding->name.text, "batch")) {
+      Diag *diag = sema_error(sema, binding->name.span, "\"batch\" is how many samples an input holds, so no let can have that name");
+      diag_help(diag, "the planner chooses it; `batch N` in train says how many a step takes, `micro_batch N` in plan how many at once");
+      continue;
+    }
     SetOption *set = settable ? find_set(sema, binding->name.text) : NULL;
     Value value = set ? set->value : eval(sema, env, binding->value);
     if (set) set->used = true;
@@ -52,7 +57,7 @@ void declare_modules(Sema *sema, Env *env, const StmtList *body) {
     for (uint32_t p = 0; p < stmt->bindings->count; p++) {
       const Name *parameter = &stmt->bindings->data[p].name;
       if (parameter_index(stmt, parameter->text) < (int32_t)p)
-        sema_error(sema, parameter->span, "parameter \"%s\" is declared twice", parameter->text);
+        sema_error(sema, parameter->span, "argument \"%s\" is declared twice", parameter->text);
     }
   }
 }
@@ -119,13 +124,10 @@ static void exec_input(Sema *sema, Env *env, const Stmt *stmt) {
 static void assign(Sema *sema, Env *env, Name name, Value value) {
   Var *var = env_find_own(sema, env, name.text);
   if (var && (var->kind == VAR_INPUT || var->kind == VAR_INDEX || var->kind == VAR_LET)) {
-    Diag *diag = sema_error(sema, name.span, "%s \"%s\" cannot be assigned",
-                            var->kind == VAR_INPUT ? "input"
-                            : var->kind == VAR_LET ? "let"
-                                                   : "index",
-                            name.text);
+    const char *kind = var->kind == VAR_INPUT ? "input" : var->kind == VAR_LET ? "let" : "index";
+    Diag *diag = sema_error(sema, name.span, "%s \"%s\" cannot be assigned", kind, name.text);
     diag_note(diag, var->span, "it is declared here");
-    diag_help(diag, "choose another name for the result");
+    diag_help(diag, "choose another name for the %s", strcmp(name.text, "loss") ? "result" : kind);
     return;
   }
   bool assignable = value.kind == VALUE_TENSOR || value.kind == VALUE_NUMBER || value.kind == VALUE_ERROR;

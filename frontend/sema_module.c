@@ -23,7 +23,7 @@ static void unknown_parameter(Sema *sema, const Stmt *module, const Arg *arg) {
   for (uint32_t i = 0; i < module->bindings->count; i++)
     vec_push(sema->arena, &names, module->bindings->data[i].name.text);
   const char *near = text_nearest(arg->name.text, names.data, names.count);
-  Diag *diag = sema_error(sema, arg->name.span, "module \"%s\" has no parameter \"%s\"", module->name.text,
+  Diag *diag = sema_error(sema, arg->name.span, "module \"%s\" has no argument \"%s\"", module->name.text,
                           arg->name.text);
   if (near) diag_help(diag, "did you mean \"%s\"?", near);
   diag_note(diag, module->span, "it is declared here");
@@ -73,7 +73,7 @@ static bool add_parameters(Sema *sema, Env *inner, const Expr *call, const Stmt 
       Diag *diag = sema_error(sema, call->span, "module \"%s\" needs an argument for \"%s\"",
                               module->name.text, parameter->name.text);
       diag_note(diag, parameter->name.span, "it is declared here, without a default");
-      diag_help(diag, "call it as %s", module_signature(sema, module));
+      diag_help(diag, "its arguments are %s", module_signature(sema, module));
       return false;
     }
     if (!given[i]) value = eval(sema, inner, parameter->value);

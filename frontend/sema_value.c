@@ -182,7 +182,7 @@ Var *env_add(Sema *sema, Env *env, Name name, VarKind kind, Value value) {
 }
 
 void env_finish(Sema *sema, Env *env) {
-  static const char *const kinds[] = {"let", "input", "parameter", "variable", "index"};
+  static const char *const kinds[] = {"let", "input", "argument", "variable", "index"};
   if (env->quiet || sema->sink->errors) return;
   for (uint32_t i = 0; i < env->vars.count; i++) {
     const Var *var = &env->vars.data[i];

@@ -3,6 +3,7 @@
  * message. */
 #include "frontend/settings.h"
 
+#include <ctype.h>
 #include <math.h>
 
 const Item *next_item(const Reader *reader) {
@@ -72,14 +73,22 @@ static bool other_kind(Reader *reader, const Key *key, const Item *item, Quantit
   return false;
 }
 
+static void help_unit(Reader *reader, Diag *diag, const char *text) {
+  const char *meant = quantity_meant(reader->sema->arena, text);
+  if (meant)
+    diag_help(diag, "did you mean \"%s\"?", meant);
+  else
+    diag_help(diag, "the units are %s", quantity_units(reader->sema->arena));
+}
+
 bool read_number(Reader *reader, const Key *key, QuantityKind kind, double least, double most,
                  Quantity *out) {
   const Item *item = next_item(reader);
   const char *why = NULL;
   if (!item || item->kind != ITEM_NUMBER) return expected(reader, key, kind_name(kind));
   if (strlen(item->text) > 60 || !quantity_parse(item->text, out, &why)) {
-    sema_error(reader->sema, item->span, "\"%s\" is not a quantity: %s", item->text,
-               why ? why : "it has too many digits");
+    Diag *diag = sema_error(reader->sema, item->span, "\"%s\" is not a quantity: %s", item->text, why ? why : "it has too many digits");
+    if (why && isalpha((unsigned char)item->text[strlen(item->text) - 1])) help_unit(reader, diag, item->text);
     return false;
   }
   if (out->kind != kind) return other_kind(reader, key, item, kind);
@@ -99,7 +108,8 @@ const char *setting_meant(const char *word, const char *const *words, uint32_t c
   static const char *const elsewhere[][2] = {
       {"fsdp", "full_shard"},  {"zero3", "full_shard"}, {"zero2", "shard_grad_op"}, {"zero1", "shard_optim"}, {"ddp", "no_shard"},
       {"hsdp", "hybrid_shard"}, {"fp16", "f16"},         {"float16", "f16"},         {"half", "f16"},          {"bfloat16", "bf16"},
-      {"fp32", "f32"},          {"float32", "f32"},      {"float", "f32"},           {"adam", "adamw"}};
+      {"fp32", "f32"},          {"float32", "f32"},      {"float", "f32"},           {"adam", "adamw"},
+      {"gpu", "cuda"},          {"cuda", "gpu"}};
   for (size_t k = 0; k < sizeof elsewhere / sizeof *elsewhere; k++) {
     if (strcmp(word, elsewhere[k][0])) continue;
     size_t length = strlen(elsewhere[k][1]);

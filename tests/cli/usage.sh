@@ -111,6 +111,10 @@ said err 'missing.fsdp'
 expect 1 check -- --missing.fsdp
 said err '--missing.fsdp'
 
+expect 64 run "$root/models/quickstart.fsdp" --backend gpu
+said err 'did you mean cuda?'
+expect 64 plan "$root/models/quickstart.fsdp" --memory 40gib
+said err 'did you mean 40GiB?'
 expect 0 doctor
 said out 'builtin'
 expect 0 doctor --json
