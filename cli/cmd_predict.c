@@ -4,26 +4,41 @@
 #include "cli/executor.h"
 
 #include <jansson.h>
+#include <math.h>
+
+/* Times and sizes are whole, as wherever JSON is printed. */
+static json_int_t whole(double value) {
+  return (json_int_t)llround(value);
+}
+
+static json_t *block_json(const ExecutorPrediction *p) {
+  return json_pack("{s:I, s:I, s:I, s:I, s:I}", "forward_ns", whole(p->block_forward_ns), "backward_ns", whole(p->block_backward_ns),
+                   "recompute_ns", whole(p->block_recompute_ns), "gather_ns", whole(p->gather_ns), "reduce_ns", whole(p->reduce_ns));
+}
 
 static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
                        const ExecutorPrediction *p) {
-  json_t *object =
-      json_pack("{s:i, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "schema_version", 1,
-                "executor", executor_name(settings->executor.id), "ranks", (int)world->ranks, "micro_batch",
-                (int)world->micro_batch, "accumulation", (int)world->accumulation, "step_ns", p->step_ns,
-                "tokens_per_s_per_rank", p->tokens_per_s_per_rank, "exposed_ns", p->exposed_ns,
-                "active_bytes", p->active_bytes, "reserved_bytes", p->reserved_bytes, "states_bytes",
-                p->states_bytes, "saved_bytes", p->saved_bytes, "fits", p->fits);
-  json_object_set_new(object, "retried_ns", json_real(p->retried_ns));
-  json_object_set_new(object, "host_bytes", json_real(p->host_bytes));
-  json_object_set_new(object, "capacity_bytes", json_real(p->capacity_bytes));
-  json_object_set_new(object, "budget_bytes", json_real(p->limit_bytes));
-  json_object_set_new(object, "block",
-                      json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward_ns", p->block_forward_ns, "backward_ns",
-                                p->block_backward_ns, "recompute_ns", p->block_recompute_ns, "gather_ns",
-                                p->gather_ns, "reduce_ns", p->reduce_ns));
-  json_object_set_new(object, "head_ns", json_real(p->head_ns));
-  json_object_set_new(object, "update_ns", json_real(p->update_ns));
+  const struct {
+    const char *name;
+    double value;
+  } figures[] = {{"step_ns", p->step_ns},
+                 {"exposed_ns", p->exposed_ns},
+                 {"active_bytes", p->active_bytes},
+                 {"reserved_bytes", p->reserved_bytes},
+                 {"states_bytes", p->states_bytes},
+                 {"saved_bytes", p->saved_bytes},
+                 {"retried_ns", p->retried_ns},
+                 {"host_bytes", p->host_bytes},
+                 {"capacity_bytes", p->capacity_bytes},
+                 {"budget_bytes", p->limit_bytes},
+                 {"head_ns", p->head_ns},
+                 {"update_ns", p->update_ns}};
+  json_t *object = json_pack("{s:i, s:s, s:I, s:I, s:I, s:b, s:f}", "schema_version", 1, "executor", executor_name(settings->executor.id),
+                             "ranks", (json_int_t)world->ranks, "micro_batch", (json_int_t)world->micro_batch, "accumulation",
+                             (json_int_t)world->accumulation, "fits", p->fits, "tokens_per_s_per_rank", p->tokens_per_s_per_rank);
+  for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+    json_object_set_new(object, figures[i].name, json_integer(whole(figures[i].value)));
+  json_object_set_new(object, "block", block_json(p));
   json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
   putchar('\n');
   json_decref(object);

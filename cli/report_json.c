@@ -120,6 +120,7 @@ static json_t *cadence_json(const Plan *plan, StreamId stream) {
 
 static json_t *checkpoint_json(const Plan *plan, const PlanFigures *figures) {
   json_t *object = json_object();
+  json_object_set_new(object, "policy", text(plan, plan->summary.checkpoint));
   json_object_set_new(object, "kept_bytes", integer(plan->summary.kept_bytes));
   json_object_set_new(object, "recompute_ns", integer(figures->recompute_ns));
   return object;
@@ -136,6 +137,7 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out) {
   json_object_set_new(object, "micro_batch", integer(plan->world.micro_batch));
   json_object_set_new(object, "accumulation", integer(plan->world.accumulation));
   json_object_set_new(object, "strategy", text(plan, plan->summary.strategy));
+  json_object_set_new(object, "wrap", text(plan, plan->summary.wrap));
   json_object_set_new(object, "gather", cadence_json(plan, STREAM_GATHER));
   json_object_set_new(object, "reduce", cadence_json(plan, STREAM_REDUCE));
   add_memory(object, planned, &figures);

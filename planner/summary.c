@@ -12,8 +12,8 @@ static const char *strategy_text(const Plan *plan, const Decisions *decisions) {
 
 static const char *wrap_text(Arena *arena, const Found *found, const PlanSettings *settings) {
   const char *by_hand = settings->units.count ? "units by hand, then " : "";
-  if (found->grouping.wrap == WRAP_SIZE)
-    return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)found->grouping.numel);
+  uint64_t numel = found->grouping.numel ? found->grouping.numel : 1; /* gives the same units, and is what --wrap takes */
+  if (found->grouping.wrap == WRAP_SIZE) return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)numel);
   return arena_printf(arena, "%s%s", by_hand, found->grouping.wrap == WRAP_WHOLE ? "whole" : "block");
 }
 

@@ -7,6 +7,7 @@
  *                                                     names begin with FROZEN are equal bit for bit
  *   compare weights A B                               the same tensors, bit for bit, in any order
  *   compare fields FILE.json NAME[.NAME]...           every field is there
+ *   compare keys PAGE.md SECTION FILE.json...         a section's tables have the keys of these files, no more and no fewer
  *
  * TOLERANCE is relative; 0 asks for equal bits. Exit 0 or 1. */
 #include <jansson.h>
@@ -265,6 +266,90 @@ static int compare_fields(const char *path, char **names, int count) {
   return 0;
 }
 
+/* --- keys ---------------------------------------------------------------------------------------------- */
+
+/* Adds "a.b" and "a[].b" of all that is neither an object, nor a list of them, nor null, nor an empty list. */
+static void add_keys(json_t *keys, const char *path, const json_t *value) {
+  char inner[256];
+  const char *name;
+  json_t *part;
+  size_t i;
+  if (json_is_object(value)) {
+    json_object_foreach((json_t *)value, name, part) {
+      snprintf(inner, sizeof inner, "%s%s%s", path, *path ? "." : "", name);
+      add_keys(keys, inner, part);
+    }
+  } else if (json_is_object(json_array_get(value, 0))) {
+    snprintf(inner, sizeof inner, "%s[]", path);
+    json_array_foreach(value, i, part) add_keys(keys, inner, part);
+  } else if (!json_is_null(value) && (!json_is_array(value) || json_array_size(value))) {
+    json_object_set_new(keys, path, json_true());
+  }
+}
+
+/* Of one object, or of JSON Lines. */
+static void add_file(json_t *keys, const char *path) {
+  json_error_t error;
+  FILE *file = fopen(path, "r");
+  if (!file) fail("cannot read %s", path);
+  for (int c = getc(file); c != EOF; c = getc(file)) {
+    ungetc(c, file);
+    json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &error);
+    if (!object) fail("%s:%d: %s", path, error.line, error.text);
+    add_keys(keys, "", object);
+    json_decref(object);
+    while ((c = getc(file)) == '\n') {}
+    ungetc(c, file);
+  }
+  fclose(file);
+}
+
+/* What stands in backquotes in a row's first cell. */
+static void add_cell(json_t *keys, char *row) {
+  row[strcspn(row + 1, "|") + 1] = '\0';
+  for (char *open = strchr(row, '`'), *close; open && (close = strchr(open + 1, '`')); open = strchr(close + 1, '`')) {
+    *close = '\0';
+    json_object_set_new(keys, open + 1, json_true());
+  }
+}
+
+static json_t *read_section(const char *path, const char *section) {
+  json_t *keys = json_object();
+  char *line = malloc(LINE_BYTES);
+  FILE *file = fopen(path, "r");
+  if (!file) fail("cannot read %s", path);
+  for (bool within = false; fgets(line, LINE_BYTES, file);) {
+    line[strcspn(line, "\n")] = '\0';
+    if (!strncmp(line, "## ", 3)) within = !strcmp(line + 3, section);
+    if (within && !strncmp(line, "| `", 3)) add_cell(keys, line);
+  }
+  fclose(file);
+  free(line);
+  return keys;
+}
+
+/* How many of some are not among others. */
+static int lacking(const json_t *some, const json_t *others, const char *section, const char *what) {
+  int count = 0;
+  const char *name;
+  json_t *value;
+  json_object_foreach((json_t *)some, name, value) {
+    if (json_object_get(others, name)) continue;
+    fprintf(stderr, "%s: %s is %s\n", section, name, what);
+    count++;
+  }
+  return count;
+}
+
+static int compare_keys(const char *page, const char *section, char **files, int count) {
+  json_t *said = read_section(page, section), *printed = json_object();
+  for (int i = 0; i < count; i++) add_file(printed, files[i]);
+  int wrong = lacking(printed, said, section, "printed, but not on the page") + lacking(said, printed, section, "on the page, but not printed");
+  json_decref(said);
+  json_decref(printed);
+  return wrong > 0;
+}
+
 int main(int argc, char **argv) {
   const char *mode = argc > 1 ? argv[1] : "";
   if (argc == 5 && strcmp(mode, "metrics") == 0)
@@ -275,5 +360,6 @@ int main(int argc, char **argv) {
     return compare_gradient(argv[2], argv[3], argv[4], atof(argv[5]), argv + 6, argc - 6);
   if (argc == 4 && strcmp(mode, "weights") == 0) return compare_weights(argv[2], argv[3]);
   if (argc > 3 && strcmp(mode, "fields") == 0) return compare_fields(argv[2], argv + 3, argc - 3);
-  fail("usage: compare metrics|reference|gradient|weights|fields FILE...");
+  if (argc > 4 && strcmp(mode, "keys") == 0) return compare_keys(argv[2], argv[3], argv + 4, argc - 4);
+  fail("usage: compare metrics|reference|gradient|weights|fields|keys FILE...");
 }

@@ -53,6 +53,10 @@ expect 0 plan "$model" --ranks 2 -o a.plan --json
   checkpoint.kept_bytes checkpoint.recompute_ns prefetch instructions
 expect 0 plan "$model" --ranks 2 -o b.plan
 cmp a.plan b.plan || fail 'planning twice gives different plans'
+printf '%s\n' 'model m {' 'input x: int[batch, 4]' 'input y: int[batch, 4]' 'loss = cross_entropy(linear(embedding(x, 8, 8), 8), y)' '}' >flat.fsdp
+expect 3 plan flat.fsdp --cluster cpu --ranks 2 --memory 1KiB --json
+chosen=$(sed -n 's/.*"wrap": "\(size:.*\)".*/\1/p' out)
+expect 3 plan flat.fsdp --cluster cpu --ranks 2 --memory 1KiB --wrap "$chosen" # what is said to be chosen can be asked for
 for dump in graph program units checkpoint memory plan; do
   expect 0 plan "$model" --ranks 2 --dump="$dump"
   [ -s out ] || fail "--dump=$dump prints nothing"

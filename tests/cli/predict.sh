@@ -47,7 +47,7 @@ said out ': does not fit'
 sed 's/^plan {/&\n  memory 20GiB/' "$root/models/llama3-8b.fsdp" >budget.fsdp
 expect 3 predict budget.fsdp "${policy[@]:1}" --json
 "$compare" fields out fits capacity_bytes budget_bytes
-said out '"budget_bytes": 2.1474836'
+said out '"budget_bytes": 21474836480,'
 expect 1 predict "${policy[@]}" --micro-batch 3
 said err 'a step of 512 samples cannot be split into micro-batches of 3 on 8 ranks'
 expect 1 predict "${policy[@]}" --ranks 7
