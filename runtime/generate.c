@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BYTE_VALUES = 256, SAMPLE_STREAM = 0x67656e /* of the generator, apart from dropout's and init's */ };
 
@@ -101,7 +102,7 @@ static bool generate(Generator *generator, Failure *failure) {
     decoder_append(&generator->decoder, token);
     if (!say(&byte, 1, failure)) return false;
   }
-  return true;
+  return !isatty(STDOUT_FILENO) || say("\n", 1, failure); /* a prompt begins its own line; files hold what was drawn */
 }
 
 /* --- opening ------------------------------------------------------------------------------------------------------------ */

@@ -58,6 +58,8 @@ cp out sample
 generate '!!'
 cmp out sample || fail 'one seed gives two samples'
 [ "$(wc -c <out)" -ge 22 ] || fail 'the sample is too short'
+script -qec "'$fsdpc' generate '$fixtures/gpt-tiny.fsdp' --weights gpt-tiny-2.weights --prompt '!!' --tokens 20 --seed 7 --gemm builtin" /dev/null </dev/null >typed
+[ "$(tail -c 1 typed)" = '' ] && [ "$(tail -c 1 sample)" != '' ] || fail 'on a terminal a sample does not end its line, or in a file does'
 expect 1 generate "$fixtures/llama-tiny.fsdp" --weights gpt-tiny-2.weights --gemm builtin
 sed 's/causal/full/' "$fixtures/gpt-tiny.fsdp" >full.fsdp
 expect 1 generate full.fsdp --weights gpt-tiny-2.weights
