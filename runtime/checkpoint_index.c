@@ -126,11 +126,19 @@ static bool check_sum(const char *path, json_t *root, Failure *failure) {
   return checkpoint_damaged(path, "its checksum does not match its contents", failure);
 }
 
-static bool same_shape(const PlanParam *param, const json_t *shape) {
-  if (json_array_size(shape) != (size_t)param->rank) return false;
-  for (int32_t k = 0; k < param->rank; k++)
-    if (json_integer_value(json_array_get(shape, (size_t)k)) != param->dim[k]) return false;
-  return true;
+static bool check_shape(const PlanParam *param, const char *name, const char *path, const json_t *shape, Failure *failure) {
+  json_t *own = json_array();
+  for (int32_t k = 0; k < param->rank; k++) json_array_append_new(own, json_integer(param->dim[k]));
+  bool same = json_equal(own, shape);
+  if (!same) {
+    char *have = json_dumps(shape, JSON_ENCODE_ANY), *want = json_dumps(own, 0);
+    fail(failure, RUN_INVALID,
+         "checkpoint: %s: parameter \"%s\" has shape %.100s, but the model's has %s; give the model, and the --set, that it was trained with", path,
+         name, have != NULL ? have : "none", want != NULL ? want : "another");
+    free(have), free(want);
+  }
+  json_decref(own);
+  return same;
 }
 
 static bool check_params(const Plan *plan, const char *path, const json_t *params, Failure *failure) {
@@ -140,8 +148,7 @@ static bool check_params(const Plan *plan, const char *path, const json_t *param
     if (shape == NULL)
       return fail(failure, RUN_INVALID,
                   "checkpoint: %s: parameter \"%s\" of the model is not in it; it is of another model", path, name);
-    if (!same_shape(&plan->params.data[i], shape))
-      return fail(failure, RUN_INVALID, "checkpoint: %s: parameter \"%s\" has another shape than the model's", path, name);
+    if (!check_shape(&plan->params.data[i], name, path, shape, failure)) return false;
   }
   if (json_object_size(params) == plan->params.count) return true;
   return fail(failure, RUN_INVALID, "checkpoint: %s: it holds %zu parameters and the model has %u; it is of another model",
@@ -167,16 +174,18 @@ static bool read_files(Arena *arena, Checkpoint *checkpoint, const json_t *files
 static bool check_recipe(const Checkpoint *checkpoint, const Plan *plan, Failure *failure) {
   const Recipe *recipe = &plan->recipe;
   if (strcmp(checkpoint->optimizer, optimizers[recipe->optimizer]) != 0)
-    return fail(failure, RUN_INVALID, "resume: %s: its moments are of optimizer %s, and the recipe's is %s",
-                checkpoint->path, checkpoint->optimizer, optimizers[recipe->optimizer]);
+    return fail(failure, RUN_INVALID,
+                "resume: %s: its moments are of optimizer %s, and the recipe's is %s; set `optimizer %s` to go on, or begin a new run from its "
+                "weights with --init",
+                checkpoint->path, checkpoint->optimizer, optimizers[recipe->optimizer], checkpoint->optimizer);
   if (checkpoint->seed != recipe->seed)
     return fail(failure, RUN_INVALID,
                 "resume: %s: it was trained with seed %" PRIu64 ", and the recipe's is %" PRIu64 "; set `seed %" PRIu64
                 "` to go on with its samples",
                 checkpoint->path, checkpoint->seed, recipe->seed, checkpoint->seed);
   if (strcmp(checkpoint->order, orders[recipe->order]) != 0)
-    return fail(failure, RUN_INVALID, "resume: %s: its samples were drawn `order %s`, and the recipe says %s",
-                checkpoint->path, checkpoint->order, orders[recipe->order]);
+    return fail(failure, RUN_INVALID, "resume: %s: its samples were drawn `order %s`, and the recipe says %s; set `order %s` to go on with them",
+                checkpoint->path, checkpoint->order, orders[recipe->order], checkpoint->order);
   return true;
 }
 

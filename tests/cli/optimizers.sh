@@ -48,6 +48,7 @@ paste other.losses four.losses | awk '{ d = ($2 - $4) / $4; if (d > 1e-5 || d < 
 train lost lion.fsdp --ranks 2 --steps 2
 expect 1 run adafactor.fsdp --ranks 2 --data "$fixtures/tokens.bin" --save lost.weights --resume auto
 said err 'moments are of optimizer lion'
+said err 'set `optimizer lion` to go on, or begin a new run from its weights with --init'
 
 # A plan that takes a sum twice over the group, or reads one that it never took, is refused.
 expect 0 plan adafactor.fsdp --ranks 2 --strategy full_shard -o good.plan

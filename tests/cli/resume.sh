@@ -50,6 +50,8 @@ sed -e 's/lr 3e-3 cosine min_lr 3e-4 warmup 4 betas 0.9 0.95/lr 1e-3 linear min_
   "$fixtures/gpt-tiny.fsdp" >changed.fsdp
 train again "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy no_shard --resume recipe.weights --steps 6
 silent err
+expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --data "$fixtures/tokens.bin" --set d=48 --wrap block --resume recipe.weights
+said err 'parameter "wte.weight" has shape [67, 24], but the model'"'"'s has [67, 48]; give the model, and the --set, that it was trained with'
 train changed changed.fsdp --ranks 2 --resume recipe.weights --steps 6
 {
   echo 'batch is 16, and was 8'
