@@ -28,7 +28,7 @@ void help_all(FILE *out) {
                "  fsdpc run models/quickstart.fsdp --ranks 2 --data text.txt --save out\n\n"
                "Usage: fsdpc COMMAND [OPTION]... OPERAND...\n\nCommands:\n");
   for (int id = 0; id < COMMAND_COUNT; id++)
-    fprintf(out, "  %-10s %s\n", commands[id].name, commands[id].summary);
+    fprintf(out, "  %-11s %s\n", commands[id].name, commands[id].summary);
   fprintf(out,
           "\n'fsdpc COMMAND --help' shows the options of a command; 'fsdpc --version [--json]' the version.\n"
           "Exit codes: 0 ok, 1 invalid input, 2 plans differ, 3 does not fit the budget, 4 a rank failed, 64 usage,\n"
