@@ -104,6 +104,20 @@ static const char *times_over(char buffer[32], double times) {
   return buffer;
 }
 
+/* There is one stream: a model that wants two, such as a text and its language, would learn from the wrong one. */
+static void print_same_inputs(const Plan *plan) {
+  uint32_t fed = 0;
+  for (uint32_t i = 0; i < plan->inputs.count; i++) fed += plan->inputs.data[i].feed == FEED_TOKENS;
+  if (fed < 2) return;
+  const char *separator = "             inputs ";
+  for (uint32_t i = 0; i < plan->inputs.count; i++) {
+    if (plan->inputs.data[i].feed != FEED_TOKENS) continue;
+    fprintf(stderr, "%s%s", separator, plan_str(plan, plan->inputs.data[i].name));
+    separator = ", ";
+  }
+  fprintf(stderr, " are all given the same tokens\n");
+}
+
 static void print_data(const ReportConfig *config) {
   char count[32], over[32];
   uint64_t wanted = config->steps * config->samples_per_step;
@@ -117,6 +131,7 @@ static void print_data(const ReportConfig *config) {
             "             read %s: %" PRIu64 " step%s %" PRIu64 " sample%s, and it has %" PRIu64 "\n",
             times_over(over, (double)wanted / (double)config->samples), config->steps, config->steps == 1 ? " takes" : "s take", wanted,
             text_plural(wanted), config->samples);
+  print_same_inputs(config->plan);
 }
 
 static void print_header(const ReportConfig *config) {

@@ -48,6 +48,11 @@ for strategy in full_shard hybrid_shard:2 no_shard; do
   "$compare" weights "four-$strategy.weights/model.safetensors" four-full_shard.weights/model.safetensors
 done
 
+# Every input but the targets is given the same tokens, and that is said where there are several.
+sed -e 's/^  input tokens.*/&\n  input others: int[batch, ctx]/' -e 's/as wte/as wte + embedding(others, vocab, d) as wtf/' "$fixtures/gpt-tiny.fsdp" >twice.fsdp
+expect 0 run twice.fsdp --wrap block --ranks 1 --steps 1 --data "$fixtures/tokens.bin"
+said err 'inputs tokens, others are all given the same tokens'
+
 # What was saved generates: bytes out, as many as asked for, the same ones again. (Not with oneDNN: once its code has
 # run in this very process, LeakSanitizer crashes at exit. Ranks are other processes, and end by _exit.)
 generate() {
