@@ -24,27 +24,38 @@ static int32_t turn_of(const Plan *plan, const PlanSegment *micro) {
   return INT32_MAX;
 }
 
-/* Host memory takes it in forward. */
-static bool is_stored(const Facts *f, const PlanSegment *micro, int32_t buf) {
+/* Results of one micro-batch: the others hold the same at other times. */
+typedef struct Results {
+  const Facts *f;
+  const PlanSegment *micro;
+  int32_t turn;
+  const bool *stored; /* by buffer: host memory takes it in forward */
+} Results;
+
+static Results results_of(const Facts *f) {
+  const Plan *plan = f->plan;
+  const PlanSegment *micro = plan_first_micro(plan);
+  bool *stored = ARENA_ARRAY(f->arena, bool, plan->bufs.count);
   for (int32_t i = micro->first; i < micro->end; i++) {
-    const PlanInstr *instr = &f->plan->instrs.data[i];
-    if (instr->op == INSTR_STORE && instr->phase == PHASE_FORWARD && plan_operand(f->plan, instr, 0)->buf == buf) return true;
+    const PlanInstr *instr = &plan->instrs.data[i];
+    if (instr->op == INSTR_STORE && instr->phase == PHASE_FORWARD) stored[plan_operand(plan, instr, 0)->buf] = true;
   }
-  return false;
+  return (Results){f, micro, turn_of(plan, micro), stored};
 }
 
-static void note_result(const Facts *f, Subject *s, const PlanInstr *instr, const PlanSegment *micro, int32_t turn) {
-  const InstrSpec *spec = &f->specs[instr->op];
+static void note_result(const Results *all, Subject *s, const PlanInstr *instr) {
+  const Plan *plan = all->f->plan;
+  const InstrSpec *spec = &all->f->specs[instr->op];
   if (instr->phase == PHASE_RECOMPUTE) s->recomputed = true;
   for (int k = 0; k < spec->operand_count; k++) {
-    int32_t buf = plan_operand(f->plan, instr, k)->buf;
+    int32_t buf = plan_operand(plan, instr, k)->buf;
     if (buf == PLAN_NONE || !writes(spec->operands[k].mode)) continue;
-    const PlanBuf *b = &f->plan->bufs.data[buf];
+    const PlanBuf *b = &plan->bufs.data[buf];
     if (b->class != BUF_ACTIVATION) continue;
     if (instr->phase != PHASE_FORWARD) continue;
     s->bytes += b->bytes;
-    if (b->last > turn) s->saved = true;
-    if (is_stored(f, micro, buf)) s->away = true;
+    if (b->last > all->turn) s->saved = true;
+    if (all->stored[buf]) s->away = true;
   }
 }
 
@@ -52,16 +63,14 @@ static bool computes_result(const PlanInstr *instr) {
   return instr->stream == STREAM_COMPUTE && (instr->phase == PHASE_FORWARD || instr->phase == PHASE_RECOMPUTE);
 }
 
-/* In one micro-batch: the others hold the same at other times. */
 static bool find_tensor(const Facts *f, const char *name, Subject *s) {
-  const PlanSegment *micro = plan_first_micro(f->plan);
-  int32_t turn = turn_of(f->plan, micro);
-  for (int32_t i = micro->first; i < micro->end; i++) {
+  const Results all = results_of(f);
+  for (int32_t i = all.micro->first; i < all.micro->end; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
     if (!computes_result(instr) || strcmp(plan_str(f->plan, instr->name), name)) continue;
     s->tensor = plan_str(f->plan, instr->name);
     s->unit = f->unit_of[i];
-    note_result(f, s, instr, micro, turn);
+    note_result(&all, s, instr);
   }
   return s->tensor != NULL;
 }
@@ -74,19 +83,18 @@ static bool inside(const char *module, const char *name) {
 /* A layer has its parameters' names before the last dot, so that this comes after layers. */
 static bool find_module(const Facts *f, const char *name, Subject *s) {
   const Plan *plan = f->plan;
-  const PlanSegment *micro = plan_first_micro(plan);
-  int32_t turn = turn_of(plan, micro);
+  const Results all = results_of(f);
   for (int32_t p = (int32_t)plan->params.count - 1; p >= 0; p--) {
     if (!inside(name, plan_str(plan, plan->params.data[p].name))) continue;
     if (!s->own_params++) s->end_param = p + 1;
     s->first_param = p;
     s->module = name;
   }
-  for (int32_t i = micro->first; i < micro->end; i++) {
+  for (int32_t i = all.micro->first; i < all.micro->end; i++) {
     const PlanInstr *instr = &plan->instrs.data[i];
     if (!computes_result(instr) || !inside(name, plan_str(plan, instr->name))) continue;
     s->module = name;
-    note_result(f, s, instr, micro, turn);
+    note_result(&all, s, instr);
   }
   return s->module != NULL;
 }
@@ -215,20 +223,21 @@ static void why_tensor(Text *out, const Facts *f, const Subject *s, bool costs) 
 
 /* --- a module ------------------------------------------------------------------------------------------ */
 
-/* "unit h.3", "units wpe+23 (9 tensors), h.3.mlp.c_proj+20 (3 tensors)" */
+/* "h.3", "wpe+23 (9 tensors), h.3.mlp.c_proj+20 (3 tensors)", the first few of many */
 static void list_units(Text *out, const Facts *f, const Subject *s) {
+  enum { LISTED = 6 };
   const Plan *plan = f->plan;
-  const char *separator = "";
+  uint32_t count = 0;
   for (uint32_t u = 0; u < plan->units.count; u++) {
     const PlanUnit *unit = &plan->units.data[u];
     uint32_t held = 0;
     for (int32_t p = unit->first_param; p < unit->first_param + unit->param_count; p++)
       held += inside(s->module, plan_str(plan, plan->params.data[p].name));
-    if (!held) continue;
-    text_printf(out, "%s%s", separator, plan_str(plan, unit->name));
+    if (!held || ++count > LISTED) continue;
+    text_printf(out, "%s%s", count > 1 ? ", " : "", plan_str(plan, unit->name));
     if (held < (uint32_t)s->own_params) text_printf(out, " (%u tensor%s)", held, text_plural(held));
-    separator = ", ";
   }
+  if (count > LISTED) text_printf(out, " and %u more units", count - LISTED);
 }
 
 static uint64_t own_numel(const Facts *f, const Subject *s) {
@@ -242,16 +251,19 @@ typedef enum { FATE_AGAIN, FATE_AWAY, FATE_SAVED, FATE_UNUSED, FATE_COUNT } Fate
 
 /* How many of the module's results became what. */
 static void count_fates(const Facts *f, const Subject *s, uint32_t fates[FATE_COUNT]) {
-  const PlanSegment *micro = plan_first_micro(f->plan);
-  const char *before = NULL; /* instructions of one layer are neighbours */
-  for (int32_t i = micro->first; i < micro->end; i++) {
+  const Results all = results_of(f);
+  uint8_t *seen = ARENA_ARRAY(f->arena, uint8_t, f->plan->strings.count); /* by name: bits by fate, FATE_COUNT's: there is such a result */
+  for (int32_t i = all.micro->first; i < all.micro->end; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
-    const char *name = plan_str(f->plan, instr->name);
     Subject one = {0};
-    if (instr->stream != STREAM_COMPUTE || instr->phase != PHASE_FORWARD || name == before || !inside(s->module, name)) continue;
-    before = name;
-    find_tensor(f, name, &one);
-    fates[one.recomputed ? FATE_AGAIN : one.away ? FATE_AWAY : one.saved ? FATE_SAVED : FATE_UNUSED]++;
+    if (!computes_result(instr) || !inside(s->module, plan_str(f->plan, instr->name))) continue;
+    note_result(&all, &one, instr);
+    seen[instr->name] |= (uint8_t)(1 << FATE_COUNT | one.recomputed << FATE_AGAIN | one.away << FATE_AWAY | one.saved << FATE_SAVED);
+  }
+  for (uint32_t name = 0; name < f->plan->strings.count; name++) {
+    Fate fate = FATE_AGAIN;
+    while (fate < FATE_UNUSED && !(seen[name] & 1 << fate)) fate++;
+    if (seen[name]) fates[fate]++;
   }
 }
 

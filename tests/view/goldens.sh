@@ -117,6 +117,9 @@ masked explain-why-not-tensor.txt explain ../fixtures/gpt-tiny.fsdp "${pinned[@]
 masked explain-why-not-module.txt explain ../fixtures/gpt-tiny.fsdp "${pinned[@]}" --why h.0.mlp
 told explain ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap whole --why h.0 >"$scratch/now" # a block that is no unit
 grep -q '^module h.0: 12 tensors' "$scratch/now" && grep -q '^    a unit of its own ' "$scratch/now" || { cat "$scratch/now" && echo "FAILED a block that is no unit" >&2; failed=1; }
+told plan ../../models/gpt2.fsdp --ranks 8 --wrap block --micro-batch 1 -o "$scratch/deep.plan" >"$scratch/now"
+told explain "$scratch/deep.plan" --why h >"$scratch/now"
+grep -q 'h.5 (12 tensors) and 6 more units$' "$scratch/now" || { cat "$scratch/now" && echo "FAILED the first units of many" >&2; failed=1; }
 told explain ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --micro-batch 1 --strategy shard_optim --gather step --why h.0 >"$scratch/now"
 grep -q '^  kept gathered over all micro-batches: ' "$scratch/now" || { cat "$scratch/now" && echo "FAILED gathered once a step" >&2; failed=1; }
 front=(--ranks 2,3,4 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard --prefetch 1 --reshard yes)
