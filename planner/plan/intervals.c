@@ -94,44 +94,31 @@ static void insert(IntervalPool *pool, IntervalMap *map, Interval interval) {
   *at = id;
 }
 
-/* Where the interval [begin, end) hangs; NULL when there is none like it. */
-static uint32_t *find_exactly(const IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
+/* The one that begins there. */
+static void erase(IntervalPool *pool, IntervalMap *map, uint64_t begin) {
   uint32_t *at = map;
-  while (*at && node(pool, *at)->interval.begin != begin) {
+  while (node(pool, *at)->interval.begin != begin) {
     IntervalNode *above = node(pool, *at);
     at = above->interval.begin < begin ? &above->right : &above->left;
   }
-  return *at && node(pool, *at)->interval.end == end ? at : NULL;
-}
-
-static void erase(IntervalPool *pool, uint32_t *at) {
   uint32_t id = *at;
   *at = merge(pool, node(pool, id)->left, node(pool, id)->right);
   free_node(pool, id);
 }
 
-/* Cuts the interval that strictly contains `at` in two, so that no interval crosses it. */
-static void cut(IntervalPool *pool, IntervalMap *map, uint64_t at) {
-  const Interval *found = intervals_after(pool, *map, at);
-  if (!found || found->begin >= at) return;
-  Interval tail = {at, found->end, found->value};
-  ((Interval *)found)->end = at;
-  insert(pool, map, tail);
-}
-
-void intervals_clear(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
-  uint32_t left, middle, right, *whole = find_exactly(pool, map, begin, end);
-  if (whole) {
-    erase(pool, whole);
-    return;
+/* Removes what lies in [begin, end). What lies across an end is shortened where it hangs: the order of beginnings stays. */
+static void clear_range(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
+  Interval *at;
+  while ((at = (Interval *)intervals_after(pool, *map, begin)) && at->begin < end) {
+    const Interval before = *at;
+    if (before.begin >= begin && before.end <= end)
+      erase(pool, map, before.begin);
+    else if (before.begin >= begin)
+      at->begin = end;
+    else
+      at->end = begin;
+    if (before.begin < begin && before.end > end) insert(pool, map, (Interval){end, before.end, before.value});
   }
-  if (!intervals_touch(pool, *map, begin, end)) return;
-  cut(pool, map, begin);
-  cut(pool, map, end);
-  split(pool, *map, begin, &left, &middle);
-  split(pool, middle, end, &middle, &right);
-  intervals_drop(pool, &middle);
-  *map = merge(pool, left, right);
 }
 
 void intervals_set(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end, int32_t value) {
@@ -140,7 +127,7 @@ void intervals_set(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_
     ((Interval *)found)->value = value;
     return;
   }
-  if (found && found->begin < end) intervals_clear(pool, map, begin, end);
+  if (found && found->begin < end) clear_range(pool, map, begin, end);
   insert(pool, map, (Interval){begin, end, value});
 }
 

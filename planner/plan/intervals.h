@@ -31,8 +31,6 @@ typedef uint32_t IntervalMap;
 void intervals_set(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end, int32_t value);
 /* Adds [begin, end) to a map used as a set: neighbours and overlaps become one interval of value 0. */
 void intervals_add(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end);
-/* Removes whatever lies in [begin, end). */
-void intervals_clear(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end);
 /* The first interval that ends after `from`, or NULL. Valid until the next change of any map of the pool. */
 const Interval *intervals_after(const IntervalPool *pool, IntervalMap map, uint64_t from);
 /* True when [begin, end) lies in one interval; on sets kept by intervals_add that is: when all of it is
