@@ -73,7 +73,7 @@ awk '
     printf "<polyline points=\""
     for (i = 1; i <= n; i++) printf "%.1f,%.1f ", px(layers[i]), py(value[column, i])
     printf "\"/>\n"
-    for (i = 1; i <= n; i++) printf "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", px(layers[i]), py(value[column, i]), px(layers[i]) - 6, py(value[column, i]) - 6, value[column, i]
+    for (i = 1; i <= n; i++) printf "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%g</text>\n", px(layers[i]), py(value[column, i]), px(layers[i]) + 2, py(value[column, i]) - 9, value[column, i]
     printf "<text x=\"%d\" y=\"264\" text-anchor=\"middle\">layers</text>\n", left + 125
   }
   { layers[++n] = $1; value[2, n] = $2; value[3, n] = $3 }
