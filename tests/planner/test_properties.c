@@ -278,7 +278,7 @@ static void no_choice_is_given_up_that_alone_is_faster(void **state) {
   (void)state;
   static const struct {
     uint64_t draw, seed, share;
-  } cases[] = {{7, 18, 96}, {7, 23, 60}, {7, 32, 96}, {7, 42, 30}, {7, 42, 42}, {7, 42, 66}, {2000, 332, 96}, {2000, 334, 84}};
+  } cases[] = {{7, 18, 96}, {7, 23, 60}, {7, 42, 30}, {7, 42, 66}, {2000, 332, 96}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Case c;
     PlannerOptions open = open_random(&c, cases[i].seed, cases[i].draw);
