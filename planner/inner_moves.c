@@ -168,7 +168,7 @@ static bool swap_classes(Mover *m, const Classes *classes) {
 /* As long as a swap improves: it makes room for moves. */
 static void swap_and_move(Mover *m, const Classes *classes) {
   const Inner *in = m->in;
-  if (!in->movable || in->search->brief || in->program->ops.count > SWAPPED_PROGRAM) return;
+  if (!in->movable || in->program->ops.count > SWAPPED_PROGRAM) return;
   for (int round = 0; round < SWAP_ROUNDS; round++) {
     m->left = MOST_MOVES;
     if (!swap_classes(m, classes)) return;

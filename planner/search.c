@@ -9,7 +9,7 @@ enum { LONG_PLAN = 4000, SHORT_PLAN = 2000 };
 /* This far from the bound a plan is stuck: moves found nothing better, which need not mean that there is nothing. This far it is worth
  * more time, however long that takes. */
 static const double STUCK = 1.0025, FAR_FROM_BOUND = 1.025;
-/* It is then looked for with less memory too, a long one once: at steps of a fixed grid, where nearby budgets meet. */
+/* It is then looked for with less memory too: at steps of a fixed grid, where nearby budgets meet. */
 enum { LESSER_BUDGETS = 2, STEPS_AN_OCTAVE = 8, CLEARLY_LESS = 40 };
 /* A short one in the end once more, at finer steps. */
 enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
@@ -94,10 +94,8 @@ static bool is_worth_less(const Search *s, const Found *found, const Bound *boun
 }
 
 static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
-  for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->data[0].bound); i++) {
-    if (i && found->plan->instrs.count >= LONG_PLAN) break;
+  for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->data[0].bound); i++)
     if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), candidates, found)) return false;
-  }
   return true;
 }
 
