@@ -59,6 +59,7 @@ static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p)
   }
 }
 
+/* Then in every order, and from where memory is tightest: few enough buffers for what is quadratic. */
 static void place_well(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
   Gaps gaps;
   placing_keep(p, memory_stack(plan, input));

@@ -183,8 +183,8 @@ static double of_one(uint64_t ns, uint64_t count) {
 
 static const char *gather_text(const Drawing *d, const PlanUnit *unit, const UnitFact *fact) {
   char full[32], time[32];
-  return arena_printf(d->arena, "gather %s in %s, %s%s", text_bytes(full, fact->gather_bytes),
-                      text_time(time, of_one(fact->gather_ns, fact->gathers)), unit->reshard ? "again for backward" : "kept ", unit->reshard ? "" : gathered_until(d->plan));
+  return arena_printf(d->arena, "gather %s in %s, %s", text_bytes(full, fact->gather_bytes), text_time(time, of_one(fact->gather_ns, fact->gathers)),
+                      unit->reshard ? "again for backward" : arena_printf(d->arena, "kept %s", gathered_until(d->plan)));
 }
 
 /* A node, since edges go around nodes but across the labels of clusters. It stands above the cluster's first layer. */
@@ -264,8 +264,8 @@ static void add_legend(const Drawing *d) {
   text_printf(d->out, "  legend [shape=plain style=\"\" label=<<table border=\"0\" cellspacing=\"4\" cellpadding=\"3\">");
   for (int reshard = 1; reshard >= 0 && d->plan->world.shard > 1; reshard--)
     if (policy_is_used(d, reshard))
-      text_printf(d->out, "<tr><td bgcolor=\"%s\" border=\"1\">  </td><td align=\"left\">unit %s%s</td></tr>",
-                  reshard ? "#e8f0fb" : "#e7f5ec", reshard ? "released after forward" : "kept gathered ", reshard ? "" : gathered_until(d->plan));
+      text_printf(d->out, "<tr><td bgcolor=\"%s\" border=\"1\">  </td><td align=\"left\">unit %s</td></tr>",
+                  reshard ? "#e8f0fb" : "#e7f5ec", reshard ? "released after forward" : arena_printf(d->arena, "kept gathered %s", gathered_until(d->plan)));
   for (int fate = 0; fate < FATE_COUNT; fate++)
     if (used[fate])
       text_printf(d->out, "<tr><td bgcolor=\"%s\" border=\"1\">  </td><td align=\"left\">%s</td></tr>", fate_fills[fate],
