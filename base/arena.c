@@ -131,11 +131,15 @@ char *arena_join(Arena *arena, const char *left, const char *right) {
 }
 
 char *arena_vprintf(Arena *arena, const char *format, va_list args) {
+  char brief[256]; /* as nearly all are: printing is what takes long, so that it is done once */
   va_list again;
   va_copy(again, args);
-  int length = vsnprintf(NULL, 0, format, args);
-  char *text = arena_alloc(arena, (size_t)length + 1);
-  vsnprintf(text, (size_t)length + 1, format, again);
+  size_t length = (size_t)vsnprintf(brief, sizeof brief, format, args);
+  char *text = arena_alloc(arena, length + 1);
+  if (length < sizeof brief)
+    memcpy(text, brief, length);
+  else
+    vsnprintf(text, length + 1, format, again);
   va_end(again);
   return text;
 }

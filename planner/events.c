@@ -10,14 +10,6 @@
  * once. A gather then starts no earlier than the compute that it is issued after, even if its addresses are free. */
 #include "planner/emit.h"
 
-typedef struct Access {
-  int32_t read[STREAM_COUNT], write[STREAM_COUNT]; /* by queue: last instruction, PLAN_NONE */
-} Access;
-
-typedef struct Clock {
-  int32_t seen[STREAM_COUNT]; /* by queue: last instruction known to have finished */
-} Clock;
-
 typedef struct Region {
   uint64_t begin, end;
   int32_t buf;
@@ -29,23 +21,37 @@ typedef struct Ordering {
   Arena *arena;
   Plan *plan;
   const InstrSpec *specs;
-  Access *access; /* by buffer */
-  Clock *at;      /* by instruction: what was known when it ran, itself included */
-  Clock queue[STREAM_COUNT];
+  uint32_t queues; /* in use, numbered densely */
+  uint32_t queue_of[STREAM_COUNT];
+  int32_t *read, *write; /* [buf * queues + q]: the last instruction of queue q that does so, PLAN_NONE */
+  int32_t *seen;         /* [instr * queues + q]: the last one of queue q that is known to have finished when it has, itself included */
+  int32_t now[STREAM_COUNT][STREAM_COUNT]; /* so by queue, after its last instruction */
   Regions regions[2]; /* of the device, of the host: what changes on the device leaves the host's where it lies */
   bool *placed;   /* by buffer: its region is in the map */
   bool paced;
 } Ordering;
 
-static void join_all(Ordering *o, int32_t before) {
-  for (int q = 0; q < STREAM_COUNT; q++)
-    for (int r = 0; r < STREAM_COUNT; r++) o->queue[q].seen[r] = before;
+static void number_queues(Ordering *o) {
+  const Plan *plan = o->plan;
+  bool used[STREAM_COUNT] = {false};
+  uint32_t number[STREAM_COUNT];
+  for (uint32_t i = 0; i < plan->instrs.count; i++) used[plan->queue[plan->instrs.data[i].stream]] = true;
+  for (int q = 0; q < STREAM_COUNT; q++) number[q] = used[q] ? o->queues++ : 0;
+  for (int s = 0; s < STREAM_COUNT; s++) o->queue_of[s] = number[plan->queue[s]];
 }
 
-static void need(int32_t needed[STREAM_COUNT], const int32_t *last) {
-  for (int q = 0; q < STREAM_COUNT; q++)
+static void join_all(Ordering *o, int32_t before) {
+  for (uint32_t q = 0; q < o->queues; q++)
+    for (uint32_t r = 0; r < o->queues; r++) o->now[q][r] = before;
+}
+
+/* last: by queue. */
+static void need(const Ordering *o, int32_t *needed, const int32_t *last) {
+  for (uint32_t q = 0; q < o->queues; q++)
     if (last[q] > needed[q]) needed[q] = last[q];
 }
+
+static int32_t *by_queue(const Ordering *o, int32_t *all, int32_t of) { return &all[(size_t)of * o->queues]; }
 
 static uint32_t first_region_after(const Regions *regions, uint64_t begin) {
   uint32_t low = 0, high = regions->count;
@@ -77,8 +83,8 @@ static void take_over(Ordering *o, int32_t b, int32_t needed[STREAM_COUNT]) {
   Region pieces[3];
   while (to < regions->count && regions->data[to].begin < end) {
     const Region *old = &regions->data[to];
-    need(needed, o->access[old->buf].read);
-    need(needed, o->access[old->buf].write);
+    need(o, needed, by_queue(o, o->read, old->buf));
+    need(o, needed, by_queue(o, o->write, old->buf));
     to++;
   }
   if (to > from && regions->data[from].begin < begin)
@@ -97,30 +103,30 @@ static void collect(Ordering *o, const PlanInstr *instr, int32_t needed[STREAM_C
       take_over(o, b, needed);
       o->placed[b] = true;
     }
-    need(needed, o->access[b].write);
-    if (o->specs[instr->op].operands[k].mode != MODE_READ) need(needed, o->access[b].read);
+    need(o, needed, by_queue(o, o->write, b));
+    if (o->specs[instr->op].operands[k].mode != MODE_READ) need(o, needed, by_queue(o, o->read, b));
   }
 }
 
 /* True when waiting for `other` makes waiting for `event` needless. */
-static bool implied(const Ordering *o, int32_t event, int queue, int32_t other) {
-  return o->at[other].seen[queue] >= event;
+static bool implied(const Ordering *o, int32_t event, uint32_t queue, int32_t other) {
+  return by_queue(o, o->seen, other)[queue] >= event;
 }
 
 static void add_waits(Ordering *o, PlanInstr *instr, uint32_t queue, int32_t needed[STREAM_COUNT]) {
-  for (int q = 0; q < STREAM_COUNT; q++)
-    if (q == (int)queue || needed[q] <= o->queue[queue].seen[q]) needed[q] = PLAN_NONE;
-  for (int q = 0; q < STREAM_COUNT; q++)
-    for (int r = 0; r < STREAM_COUNT && needed[q] >= 0; r++)
+  for (uint32_t q = 0; q < o->queues; q++)
+    if (q == queue || needed[q] <= o->now[queue][q]) needed[q] = PLAN_NONE;
+  for (uint32_t q = 0; q < o->queues; q++)
+    for (uint32_t r = 0; r < o->queues && needed[q] >= 0; r++)
       if (r != q && needed[r] >= 0 && implied(o, needed[q], q, needed[r])) needed[q] = PLAN_NONE;
   instr->waits = o->plan->waits.count;
-  for (int q = 0; q < STREAM_COUNT; q++) {
+  for (uint32_t q = 0; q < o->queues; q++) {
     if (needed[q] < 0) continue;
     PlanInstr *source = &o->plan->instrs.data[needed[q]];
     if (source->record < 0) source->record = (int32_t)o->plan->event_count++;
     vec_push(o->arena, &o->plan->waits, source->record);
     instr->wait_count++;
-    need(o->queue[queue].seen, o->at[needed[q]].seen);
+    need(o, o->now[queue], by_queue(o, o->seen, needed[q]));
   }
 }
 
@@ -129,16 +135,13 @@ static void note_access(Ordering *o, int32_t index, uint32_t queue) {
   for (int k = 0; k < o->specs[instr->op].operand_count; k++) {
     int32_t b = plan_operand(o->plan, instr, k)->buf;
     if (b < 0) continue;
-    OperandMode mode = o->specs[instr->op].operands[k].mode;
-    if (mode == MODE_READ)
-      o->access[b].read[queue] = index;
-    else
-      o->access[b].write[queue] = index;
+    bool reads = o->specs[instr->op].operands[k].mode == MODE_READ;
+    by_queue(o, reads ? o->read : o->write, b)[queue] = index;
   }
 }
 
 static void pace(const Ordering *o, const PlanInstr *instr, int32_t computes, int32_t needed[STREAM_COUNT]) {
-  int32_t *compute = &needed[o->plan->queue[STREAM_COMPUTE]];
+  int32_t *compute = &needed[o->queue_of[STREAM_COMPUTE]];
   if (instr->op == INSTR_ALLGATHER && o->paced && computes > *compute) *compute = computes;
 }
 
@@ -148,14 +151,14 @@ static void order_segment(Ordering *o, const PlanSegment *segment) {
   o->regions[0].count = o->regions[1].count = 0;
   for (int32_t i = segment->first; i < segment->end; i++) {
     PlanInstr *instr = &o->plan->instrs.data[i];
-    uint32_t queue = o->plan->queue[instr->stream];
+    uint32_t queue = o->queue_of[instr->stream];
     int32_t needed[STREAM_COUNT];
-    for (int q = 0; q < STREAM_COUNT; q++) needed[q] = PLAN_NONE;
+    for (uint32_t q = 0; q < o->queues; q++) needed[q] = PLAN_NONE;
     collect(o, instr, needed);
     pace(o, instr, computes, needed);
     add_waits(o, instr, queue, needed);
-    o->queue[queue].seen[queue] = i;
-    o->at[i] = o->queue[queue];
+    o->now[queue][queue] = i;
+    memcpy(by_queue(o, o->seen, i), o->now[queue], o->queues * sizeof *o->seen);
     note_access(o, i, queue);
     if (instr->stream == STREAM_COMPUTE) computes = i;
   }
@@ -164,11 +167,13 @@ static void order_segment(Ordering *o, const PlanSegment *segment) {
 void events_insert(Arena *arena, Plan *plan, const InstrSpec *specs, bool paced) {
   Arena *scratch = arena_new();
   Ordering o = {.arena = scratch, .plan = plan, .specs = specs, .paced = paced};
-  o.access = ARENA_ARRAY(scratch, Access, plan->bufs.count);
-  o.at = ARENA_ARRAY(scratch, Clock, plan->instrs.count);
+  number_queues(&o);
+  const size_t uses = (size_t)plan->bufs.count * o.queues;
+  o.read = ARENA_ARRAY(scratch, int32_t, uses);
+  o.write = ARENA_ARRAY(scratch, int32_t, uses);
+  for (size_t u = 0; u < uses; u++) o.read[u] = o.write[u] = PLAN_NONE;
+  o.seen = ARENA_ARRAY(scratch, int32_t, (size_t)plan->instrs.count * o.queues);
   o.placed = ARENA_ARRAY(scratch, bool, plan->bufs.count);
-  for (uint32_t b = 0; b < plan->bufs.count; b++)
-    for (int q = 0; q < STREAM_COUNT; q++) o.access[b].read[q] = o.access[b].write[q] = PLAN_NONE;
   plan->waits.count = plan->event_count = 0;
   plan->waits.data = NULL;
   plan->waits.capacity = 0;

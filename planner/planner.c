@@ -91,7 +91,7 @@ static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanS
 
 /* Layers of a block that is repeated come from the same lines again and again. */
 static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans, const char **paths) {
-  enum { RECENT = 64 };
+  enum { RECENT = 1024 };
   uint32_t recent[RECENT] = {0}; /* by offset in its file, the last op that came from there */
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     Span span = graph->ops.data[i].span;

@@ -7,23 +7,13 @@
  * units, so that a unit learns as a whole or not at all. */
 #include "planner/decisions.h"
 
-#include <stdlib.h>
-
-typedef struct Order {
-  int32_t first_op, param;
-} Order;
-
-static int compare_order(const void *a, const void *b) {
-  const Order *x = a, *y = b;
-  if (x->first_op != y->first_op) return x->first_op < y->first_op ? -1 : 1;
-  return (x->param > y->param) - (x->param < y->param);
-}
-
-static Order *execution_order(Arena *arena, const Graph *graph) {
-  Order *order = ARENA_ARRAY(arena, Order, graph->params.count);
-  for (uint32_t i = 0; i < graph->params.count; i++)
-    order[i] = (Order){graph->params.data[i].first_op, (int32_t)i};
-  qsort(order, graph->params.count, sizeof *order, compare_order);
+/* Parameters by the op that first uses them, then by number. */
+static int32_t *execution_order(Arena *arena, const Graph *graph) {
+  uint32_t *place = ARENA_ARRAY(arena, uint32_t, (size_t)graph->ops.count + 1); /* by op: where its next one goes */
+  int32_t *order = ARENA_ARRAY(arena, int32_t, graph->params.count);
+  for (uint32_t p = 0; p < graph->params.count; p++) place[graph->params.data[p].first_op + 1]++;
+  for (uint32_t i = 0; i < graph->ops.count; i++) place[i + 1] += place[i];
+  for (uint32_t p = 0; p < graph->params.count; p++) order[place[graph->params.data[p].first_op]++] = (int32_t)p;
   return order;
 }
 
@@ -46,7 +36,7 @@ static void assign(Arena *arena, UnitSet *set, int32_t unit, int32_t param) {
 }
 
 static bool assign_by_hand(Arena *arena, DiagSink *sink, const Graph *graph, const PlanSettings *settings,
-                           const Order *order, UnitSet *set) {
+                           const int32_t *order, UnitSet *set) {
   uint32_t errors = sink->errors;
   for (uint32_t u = 0; u < settings->units.count; u++) {
     const UnitRule *rule = &settings->units.data[u];
@@ -55,7 +45,7 @@ static bool assign_by_hand(Arena *arena, DiagSink *sink, const Graph *graph, con
     for (uint32_t p = 0; p < rule->patterns.count; p++) {
       bool matched = false;
       for (uint32_t i = 0; i < graph->params.count; i++) {
-        int32_t param = order[i].param;
+        int32_t param = order[i];
         if (!path_matches(rule->patterns.data[p], graph->params.data[param].name)) continue;
         matched = true;
         if (set->unit_of[param] < 0) assign(arena, set, unit, param);
@@ -92,11 +82,11 @@ static const char *layers_name(Arena *arena, const Graph *graph, const Unit *uni
   return layers == 2 ? arena_printf(arena, "%s+%s", first, second) : arena_printf(arena, "%s+%u", first, layers - 1);
 }
 
-static void wrap_blocks(Arena *arena, const Program *program, const Order *order, UnitSet *set) {
+static void wrap_blocks(Arena *arena, const Program *program, const int32_t *order, UnitSet *set) {
   const Graph *graph = program->graph;
   int32_t current = PLAN_NONE, current_block = PLAN_NONE - 1;
   for (uint32_t i = 0; i < graph->params.count; i++) {
-    int32_t param = order[i].param, block = program->block[order[i].first_op];
+    int32_t param = order[i], block = program->block[graph->params.data[param].first_op];
     if (set->unit_of[param] >= 0) continue;
     if (block != current_block) {
       current = new_unit(arena, set, block >= 0 ? graph->modules.data[block].name : NULL);
@@ -106,13 +96,13 @@ static void wrap_blocks(Arena *arena, const Program *program, const Order *order
   }
 }
 
-static void wrap_size(Arena *arena, const Graph *graph, const Order *order, uint64_t numel, UnitSet *set) {
+static void wrap_size(Arena *arena, const Graph *graph, const int32_t *order, uint64_t numel, UnitSet *set) {
   int32_t current = PLAN_NONE;
   uint64_t held = 0;
   for (uint32_t i = 0; i < graph->params.count; i++) {
-    int32_t param = order[i].param;
+    int32_t param = order[i];
     if (set->unit_of[param] >= 0) continue;
-    bool same_op = i > 0 && order[i - 1].first_op == order[i].first_op;
+    bool same_op = i > 0 && graph->params.data[order[i - 1]].first_op == graph->params.data[param].first_op;
     if (current < 0 || (held >= numel && !same_op)) {
       current = new_unit(arena, set, NULL);
       held = 0;
@@ -162,7 +152,7 @@ const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program
   UnitSet *set = ARENA_NEW(arena, UnitSet);
   set->unit_of = ARENA_ARRAY(arena, int32_t, graph->params.count);
   for (uint32_t i = 0; i < graph->params.count; i++) set->unit_of[i] = PLAN_NONE;
-  Order *order = execution_order(arena, graph);
+  const int32_t *order = execution_order(arena, graph);
   if (!assign_by_hand(arena, sink, graph, settings, order, set)) return NULL;
   if (wrap == WRAP_SIZE)
     wrap_size(arena, graph, order, wrap_numel, set);
