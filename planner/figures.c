@@ -4,26 +4,28 @@
 #include "base/checked.h"
 #include "planner/cost.h"
 
-/* adds: to what gradients of parameters hold already. */
-static uint64_t op_bytes(const Program *program, const ProgramOp *op, bool adds) {
-  uint64_t bytes = 0;
+/* adding: where the op adds to what gradients of parameters hold already. */
+static uint64_t op_bytes(const Program *program, const ProgramOp *op, uint64_t *adding) {
+  uint64_t bytes = 0, read_again = 0;
   for (int32_t k = 0; k < op->ref_count; k++) {
     uint64_t rows, cols;
     const OperandSpec *spec = &program->specs[op->op].operands[k];
     if (op->refs[k].value < 0 || !operand_dims(spec, op->ints, 1, &rows, &cols)) continue;
     const Value *value = &program->values.data[op->refs[k].value];
-    bool add = op->refs[k].add || (adds && value->kind == VALUE_PARAM_GRADIENT);
-    bool twice = spec->mode == MODE_UPDATE || (spec->mode == MODE_ADD && add);
-    bytes += rows * cols * dtype_bytes(value->dtype) * (twice ? 2 : 1);
+    uint64_t once = rows * cols * dtype_bytes(value->dtype);
+    bool twice = spec->mode == MODE_UPDATE || (spec->mode == MODE_ADD && op->refs[k].add);
+    bytes += twice ? 2 * once : once;
+    if (!twice && spec->mode == MODE_ADD && value->kind == VALUE_PARAM_GRADIENT) read_again += once;
   }
+  *adding = bytes + read_again;
   return bytes;
 }
 
 void figures_of_program(Program *program, const Cluster *cluster) {
   for (uint32_t i = 0; i < program->ops.count; i++) {
     ProgramOp *op = &program->ops.data[i];
-    uint64_t adding = op_bytes(program, op, true), *adding_ns = &program->flow.adding_ns[i];
-    op->bytes = op_bytes(program, op, false);
+    uint64_t adding, *adding_ns = &program->flow.adding_ns[i];
+    op->bytes = op_bytes(program, op, &adding);
     cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, op->bytes, &op->flops, &op->ns);
     program->flow.op_ns[i] = *adding_ns = op->ns;
     if (adding != op->bytes) cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, adding, &op->flops, adding_ns);
