@@ -6,9 +6,9 @@
 /* Instructions from which on looking once more takes long; up to which it takes hardly any time. */
 enum { LONG_PLAN = 4000, SHORT_PLAN = 2000 };
 
-/* This far from the bound a plan is stuck: moves found nothing better, which need not mean that there is nothing. This far it is worth
- * more time, however long that takes. */
-static const double STUCK = 1.0025, FAR_FROM_BOUND = 1.025;
+/* This far from the bound a plan is stuck, a short one sooner: moves found nothing better, which need not mean that there is nothing. This
+ * far it is worth more time, however long that takes. */
+static const double STUCK = 1.0025, STUCK_SHORT = 1.0005, FAR_FROM_BOUND = 1.025;
 /* It is then looked for with less memory too: at steps of a fixed grid, where nearby budgets meet. */
 enum { LESSER_BUDGETS = 2, STEPS_AN_OCTAVE = 8, CLEARLY_LESS = 40 };
 /* A short one in the end once more, at finer steps. */
@@ -21,7 +21,11 @@ enum { NEARBY_ROUNDS = 4 };
 
 static bool exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
 
-bool search_is_stuck(const Found *found, const Bound *bound) { return found->fits && exceeds(found, STUCK, bound); }
+static bool is_short(const Found *found) { return found->plan->instrs.count < SHORT_PLAN; }
+
+bool search_is_stuck(const Found *found, const Bound *bound) {
+  return found->fits && exceeds(found, is_short(found) ? STUCK_SHORT : STUCK, bound);
+}
 
 bool search_is_far(const Found *found, const Bound *bound) { return exceeds(found, FAR_FROM_BOUND, bound); }
 
@@ -29,7 +33,7 @@ bool search_is_far(const Found *found, const Bound *bound) { return exceeds(foun
 
 static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
   if (!search_is_stuck(found, bound) || found->plan->instrs.count >= LONG_PLAN) return false;
-  return found->plan->instrs.count < SHORT_PLAN || search_is_far(found, bound);
+  return is_short(found) || search_is_far(found, bound);
 }
 
 /* Around what is found. least: falls to the bound of what is tried. */
@@ -100,7 +104,7 @@ static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) 
 }
 
 static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
-  for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && found->plan->instrs.count < SHORT_PLAN; i++)
+  for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && is_short(found); i++)
     if (!try_less(s, lesser_budget(s->budget, i, FINER_STEPS), NULL, found)) return false;
   return true;
 }
