@@ -89,6 +89,8 @@ SimResult *read_measured(const Cli *cli, const Plan *plan, const char *path);
 
 /* Of a plan for GPUs; nothing where they are not known. */
 Beside planned_beside(Arena *arena, const Planned *planned);
+/* What may stop a run of the plan, though the plan fits its budget; NULL: nothing. */
+const char *planned_warning(Arena *arena, const Planned *planned);
 
 /* Figures that both reports print. */
 typedef struct PlanFigures {
@@ -106,11 +108,15 @@ typedef struct UnitFigures {
 } UnitFigures;
 
 void plan_figures(Arena *arena, const Plan *plan, const SimResult *sim, PlanFigures *out);
+/* "7439 tokens/s a rank" */
+const char *rank_speed(Arena *arena, double tokens_per_s);
 UnitFigures *unit_figures(Arena *arena, const Plan *plan, const SimResult *sim); /* one a unit */
 void report_print(const Cli *cli, const Planned *planned, FILE *out);
 /* "Plan: 34 units, peak 61.2/80.0 GiB ..., fits" */
 void report_line(const Cli *cli, const Planned *planned, FILE *out);
 void report_json(const Cli *cli, const Planned *planned, FILE *out);
+/* A list of the warning; NULL: an empty list. */
+struct json_t *warnings_json(const char *warning);
 /* Why it does not fit, and the cheapest ways out. */
 void report_infeasible(const Planned *planned, FILE *out);
 

@@ -16,8 +16,17 @@ static json_t *block_json(const ExecutorPrediction *p) {
                    "recompute_ns", whole(p->block_recompute_ns), "gather_ns", whole(p->gather_ns), "reduce_ns", whole(p->reduce_ns));
 }
 
-static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
-                       const ExecutorPrediction *p) {
+/* What the step and the memory do not show by themselves; NULL: nothing. */
+static const char *warning(Arena *arena, const ExecutorPrediction *p) {
+  char time[32];
+  if (p->retried_ns > 0)
+    return arena_printf(arena, "the device is full, and %s of the step are retries of its allocator", text_time(time, p->retried_ns));
+  if (p->fits && p->reserved_bytes > 0.95 * p->capacity_bytes)
+    return "above 95 % of what can be reserved, retries of the allocator cost up to a quarter of the speed";
+  return NULL;
+}
+
+static void print_json(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const ExecutorPrediction *p) {
   const struct {
     const char *name;
     double value;
@@ -39,19 +48,19 @@ static void print_json(const PlanSettings *settings, const ExecutorWorld *world,
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
     json_object_set_new(object, figures[i].name, json_integer(whole(figures[i].value)));
   json_object_set_new(object, "block", block_json(p));
+  json_object_set_new(object, "warnings", warnings_json(warning(arena, p)));
   json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
   putchar('\n');
   json_decref(object);
 }
 
-static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
-                       const ExecutorPrediction *p) {
+static void print_text(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const ExecutorPrediction *p) {
   char a[32], b[32], c[32], d[32], e[32];
   printf("executor %s, %u rank%s, micro-batch %lld x %lld\n", executor_name(settings->executor.id),
          world->ranks, text_plural(world->ranks), (long long)world->micro_batch,
          (long long)world->accumulation);
-  printf("  step      %s, %.0f tokens/s/rank; waiting for communication %s\n", text_time(a, p->step_ns),
-         p->tokens_per_s_per_rank, text_time(b, p->exposed_ns));
+  printf("  step      %s, %s; waiting for communication %s\n", text_time(a, p->step_ns), rank_speed(arena, p->tokens_per_s_per_rank),
+         text_time(b, p->exposed_ns));
   printf("  block     forward %s, backward %s, recompute %s; gather %s, reduce %s\n",
          text_time(a, p->block_forward_ns), text_time(b, p->block_backward_ns),
          text_time(c, p->block_recompute_ns), text_time(d, p->gather_ns), text_time(e, p->reduce_ns));
@@ -63,12 +72,7 @@ static void print_text(const PlanSettings *settings, const ExecutorWorld *world,
   if (p->host_bytes > 0)
     printf("  host      %s of parameters, gradients and moments%s\n", text_bytes(a, (uint64_t)p->host_bytes),
            p->host_fits ? "" : ": more than host_memory");
-  if (p->retried_ns > 0)
-    printf("  warning: the device is full, and %s of the step are retries of its allocator\n",
-           text_time(a, p->retried_ns));
-  else if (p->fits && p->reserved_bytes > 0.95 * p->capacity_bytes)
-    printf("  warning: above 95 %% of what can be reserved, retries of the allocator cost up to a quarter of "
-           "the speed\n");
+  if (warning(arena, p)) printf("  warning: %s\n", warning(arena, p));
 }
 
 static void print_lack(const PlanSettings *settings, const ExecutorPrediction *p) {
@@ -95,9 +99,9 @@ int cmd_predict(Cli *cli) {
               executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))
-    print_json(&options.settings, &world, &prediction);
+    print_json(cli->arena, &options.settings, &world, &prediction);
   else
-    print_text(&options.settings, &world, &prediction);
+    print_text(cli->arena, &options.settings, &world, &prediction);
   executor_note_assumed(graph, &options.settings, &world);
   if (prediction.fits) return EXIT_OK;
   fflush(stdout);

@@ -43,6 +43,10 @@ void plan_figures(Arena *arena, const Plan *plan, const SimResult *sim, PlanFigu
   if (summary->lower_bound_ns) out->gap = (double)sim->step_ns / (double)summary->lower_bound_ns - 1;
 }
 
+const char *rank_speed(Arena *arena, double tokens_per_s) {
+  return arena_printf(arena, "%.*f tokens/s a rank", tokens_per_s < 10 ? 2 : tokens_per_s < 100 ? 1 : 0, tokens_per_s);
+}
+
 UnitFigures *unit_figures(Arena *arena, const Plan *plan, const SimResult *sim) {
   UnitFigures *figures = ARENA_ARRAY(arena, UnitFigures, plan->units.count);
   for (uint32_t i = 0; i < plan->instrs.count; i++) {

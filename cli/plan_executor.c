@@ -67,7 +67,7 @@ static void print_choice(const ExecutorPlan *plan) {
   printf("\n\n");
 }
 
-static void print_figures(const ExecutorPlan *plan) {
+static void print_figures(Arena *arena, const ExecutorPlan *plan) {
   const ExecutorPrediction *p = &plan->prediction;
   const struct { const char *name; double bytes; } classes[] = {
       {"parameters", p->peak.parameters}, {"gradients", p->peak.gradients},     {"optimizer", p->peak.optimizer},
@@ -81,8 +81,8 @@ static void print_figures(const ExecutorPlan *plan) {
          text_bytes(b, (uint64_t)plan->budget_bytes));
   if (p->host_bytes > 0)
     printf("  %-12s %12s   of the host's memory: parameters, gradients, moments\n", "host", text_bytes(a, (uint64_t)p->host_bytes));
-  printf("\nTime of one step:\n  %-12s %12s   %.0f tokens/s a rank, MFU %.1f %%\n", "predicted", text_time(a, p->step_ns),
-         p->tokens_per_s_per_rank, 100 * p->mfu);
+  printf("\nTime of one step:\n  %-12s %12s   %s, MFU %.1f %%\n", "predicted", text_time(a, p->step_ns),
+         rank_speed(arena, p->tokens_per_s_per_rank), 100 * p->mfu);
   printf("  %-12s %12s   communication that compute waits for\n", "exposed", text_time(a, p->exposed_ns));
   if (p->recompute_ns > 0) printf("  %-12s %12s   activations computed again\n", "recompute", text_time(a, p->recompute_ns));
 }
@@ -124,10 +124,10 @@ static void print_runners(const ExecutorPlan *plan) {
   }
 }
 
-static void print_text(const Graph *graph, const ExecutorPlan *plan) {
+static void print_text(Arena *arena, const Graph *graph, const ExecutorPlan *plan) {
   print_head(graph, plan);
   print_choice(plan);
-  print_figures(plan);
+  print_figures(arena, plan);
   if (plan->fits) print_runners(plan);
 }
 
@@ -261,7 +261,7 @@ int plan_for_executor(Cli *cli, const Graph *graph, const PlannerOptions *option
   if (option_given(&cli->options, OPTION_JSON))
     print_json(cli->arena, graph, &plan, clock_seconds() - start);
   else
-    print_text(graph, &plan);
+    print_text(cli->arena, graph, &plan);
   executor_note_assumed(graph, &plan.settings, &plan.world);
   if (!plan.fits) return fflush(stdout), executor_print_infeasible(&plan), EXIT_NO_FIT;
   return EXIT_OK;

@@ -115,14 +115,19 @@ Beside planned_beside(Arena *arena, const Planned *planned) {
                                                       bytes(arena, BESIDE_LIBRARIES_BYTES))};
 }
 
+const char *planned_warning(Arena *arena, const Planned *planned) {
+  const Plan *plan = planned->plan;
+  uint64_t all = plan->arena_bytes + planned_beside(arena, planned).bytes + BESIDE_LIBRARIES_BYTES, device = plan->summary.device_bytes;
+  if (plan->summary.device != PLAN_DEVICE_GPU || !device || all <= device) return NULL;
+  return arena_printf(arena, "arena and what is beside it are %s in all, and the device has %s: a run may be refused; plan with a smaller --memory",
+                      bytes(arena, all), bytes(arena, device));
+}
+
 static void print_beside(Arena *arena, const Planned *planned, FILE *out) {
   Beside beside = planned_beside(arena, planned);
-  uint64_t all = planned->plan->arena_bytes + beside.bytes + BESIDE_LIBRARIES_BYTES;
+  const char *warning = planned_warning(arena, planned);
   fprintf(out, "  %-16s %12s   %s\n", "beside the arena", bytes(arena, beside.bytes), beside.parts);
-  uint64_t device = planned->plan->summary.device_bytes;
-  if (device && all > device)
-    fprintf(out, "  warning: that is %s in all, and the device has %s: a run may be refused; plan with a smaller --memory\n",
-            bytes(arena, all), bytes(arena, device));
+  if (warning) fprintf(out, "  warning: %s\n", warning);
 }
 
 static void print_memory(Arena *arena, const Planned *planned, const PlanFigures *figures, FILE *out) {
@@ -143,8 +148,8 @@ static void print_memory(Arena *arena, const Planned *planned, const PlanFigures
 
 static void print_time(Arena *arena, const Planned *planned, const PlanFigures *figures, FILE *out) {
   const PlanSummary *summary = &planned->plan->summary;
-  fprintf(out, "\nTime of one step:\n  %-16s %12s   %s tokens/s a rank, MFU %.1f %%\n", "predicted",
-          duration(arena, planned->sim.step_ns), count(arena, figures->tokens_per_s_per_rank),
+  fprintf(out, "\nTime of one step:\n  %-16s %12s   %s, MFU %.1f %%\n", "predicted",
+          duration(arena, planned->sim.step_ns), rank_speed(arena, figures->tokens_per_s_per_rank),
           100 * figures->mfu);
   if (planned->plan->overlap.compute_spread > 0 || planned->plan->overlap.comm_spread > 0)
     fprintf(out, "  %-16s %12s   to %s, when each duration is off by as much as the cluster file admits\n", "between",

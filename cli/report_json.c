@@ -83,7 +83,11 @@ static json_t *infeasible_json(const Infeasible *why) {
   return object;
 }
 
-static void add_memory(json_t *object, const Planned *planned, const PlanFigures *figures) {
+json_t *warnings_json(const char *warning) {
+  return warning ? json_pack("[s]", warning) : json_array();
+}
+
+static void add_memory(Arena *arena, json_t *object, const Planned *planned, const PlanFigures *figures) {
   const Plan *plan = planned->plan;
   json_object_set_new(object, "budget_bytes", integer(plan->summary.budget_bytes));
   json_object_set_new(object, "fits", json_boolean(planned->fits));
@@ -95,6 +99,7 @@ static void add_memory(json_t *object, const Planned *planned, const PlanFigures
   BesideArena beside = beside_arena(plan);
   json_object_set_new(object, "beside_bytes", plan->summary.device == PLAN_DEVICE_GPU ? integer(beside_total(&beside)) : json_null());
   json_object_set_new(object, "host_bytes", integer(plan->host_bytes));
+  json_object_set_new(object, "warnings", warnings_json(planned_warning(arena, planned)));
   json_object_set_new(object, "memory", memory_json(figures->by_class));
 }
 
@@ -140,7 +145,7 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out) {
   json_object_set_new(object, "wrap", text(plan, plan->summary.wrap));
   json_object_set_new(object, "gather", cadence_json(plan, STREAM_GATHER));
   json_object_set_new(object, "reduce", cadence_json(plan, STREAM_REDUCE));
-  add_memory(object, planned, &figures);
+  add_memory(cli->arena, object, planned, &figures);
   add_time(object, planned, &figures);
   json_object_set_new(object, "units", units_json(cli->arena, plan, &planned->sim));
   json_object_set_new(object, "checkpoint", checkpoint_json(plan, &figures));

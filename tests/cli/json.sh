@@ -17,6 +17,15 @@ documented check check-*.json
 
 keep 0 plan-fits plan "$large" --ranks 8 --memory 40GiB --wrap block --micro-batch 1 --strategy full_shard --json
 keep 3 plan-large plan "$large" --ranks 8 --memory 1GiB --wrap block --micro-batch 1 --strategy full_shard --json
+# Readers of JSON are warned of what the text warns of, in its words: a budget that leaves nothing for what lies beside the arena.
+warned_alike() { # FILE.json ARGUMENT...: the command without --json
+  expect 0 "${@:2}"
+  said "$1" "$(sed -n 's/^  warning: //p' out | grep .)"
+}
+ample=(plan "$large" --ranks 8 --memory 79GiB --wrap block --micro-batch 1 --strategy full_shard)
+keep 0 plan-ample "${ample[@]}" --json
+warned_alike plan-ample.json "${ample[@]}"
+said plan-fits.json '"warnings": []'
 documented plan plan-*.json
 
 fsdp2=(--executor pytorch-fsdp2-compiled --ranks 8 --wrap block --micro-batch 1)
@@ -28,7 +37,19 @@ keep 0 max plan "$model" --ranks 2 --wrap block --memory 350KiB --max layers --j
 documented 'plan --max' max.json
 
 keep 0 predict predict "$large" "${fsdp2[@]}" --checkpoint full --json
-documented predict predict.json
+said predict.json '"warnings": []'
+crowded=(predict "$large" "${fsdp2[@]}" --ranks 4 --micro-batch 2 --checkpoint full)
+keep 0 predict-crowded "${crowded[@]}" --json
+warned_alike predict-crowded.json "${crowded[@]}"
+documented predict predict.json predict-crowded.json
+
+# One wording of speed wherever it is printed.
+expect 0 predict "$large" "${fsdp2[@]}" --checkpoint full
+said out ' tokens/s a rank'
+expect 0 plan "$large" "${fsdp2[@]}"
+said out ' tokens/s a rank'
+expect 0 plan "$model" --ranks 2
+said out ' tokens/s a rank'
 
 for name in block whole; do
   expect 0 plan "$model" --ranks 2 --strategy full_shard --reshard yes --wrap "$name" -o "$name.plan"
