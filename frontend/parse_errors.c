@@ -153,6 +153,26 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end, bool in_
     diag_help(diag, "here a key is followed by its values alone, as in `lr 6e-4`");
 }
 
+/* A line that ends before the value that it needs: wrong is that line, though it shows at the next statement, whose first name
+ * may have been taken for the value. The token after which the value is missing, or NULL. */
+static const Token *cut_line(const Parser *parser, bool at_end) {
+  const Token *tokens = parser->ast->tokens.data;
+  uint32_t next = parser->ast->tokens.count - !at_end;
+  if (!at_end && next && is_one_of(tokens[next].kind, "=,") && tokens[next - 1].kind == IDENT) next--;
+  if (!next) return NULL;
+  const Token *last = &tokens[next - 1];
+  uint32_t begin = next < parser->ast->tokens.count ? tokens[next].begin : last->end;
+  bool needs = last->kind == SCALED || last->kind == FLOOR || is_one_of(last->kind, "=+-*/");
+  return needs && (at_end || memchr(parser->text + last->end, '\n', begin - last->end)) ? last : NULL;
+}
+
+static void report_cut_line(Parser *parser, Span span, const Token *token) {
+  Span place = {span.file, token->begin, token->end};
+  const char *word = parse_shown(parser, place);
+  Diag *diag = diag_error(parser->sink, place, "expected %s after \"%s\"", token->kind == SCALED ? "a number" : "an expression", word);
+  if (token->kind == SCALED) diag_help(diag, "say how much, as in `init \"*.weight\" %s 0.02`", word);
+}
+
 void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count) {
   parser->recovering = true;
   if (!at_end) parser->pending = true; /* look at the rejected token again: it may begin the next statement */
@@ -160,6 +180,11 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
       parser->reported_at == (int64_t)span.begin; /* where recovery resumed at the token that was wrong */
   if (parser->fatal || parser->junk || again) return;
   parser->reported_at = span.begin;
+  const Token *cut = cut_line(parser, at_end);
+  if (cut) {
+    report_cut_line(parser, span, cut);
+    return;
+  }
   Names names = {0};
   for (int i = 0; i < count; i++) vec_push(parser->arena, &names, expected[i]);
   summarise(parser, &names);

@@ -128,6 +128,8 @@ typedef struct SetOption {
   bool used;
 } SetOption;
 
+typedef VEC(int32_t) TensorList;
+
 typedef struct LayerSpec LayerSpec;
 
 typedef struct Sema {
@@ -161,7 +163,8 @@ typedef struct Sema {
   uint32_t depth;
   bool stop; /* a limit was reached */
 
-  VEC(int32_t) unused; /* tensors of variables that a warning named already */
+  TensorList unused;    /* of unused variables: a warning names them, or their name begins with '_' */
+  TensorList set_aside; /* the latter */
 
   int64_t tokens_per_step; /* 0: not stated */
   Span tokens_span;

@@ -38,7 +38,32 @@ static bool find_loss(Sema *sema, Env *env) {
                  op >= 0 ? arena_printf(sema->arena, "the result of %s", layer_name(graph->ops.data[op].kind))
                          : value_describe(sema, loss->value));
   if (op >= 0) diag_note(diag, graph->ops.data[op].span, "it is computed here");
+  if (op >= 0 && graph->ops.data[op].kind == LAYER_ADD) diag_help(diag, "a model has one loss; sums of losses cannot be said");
   return false;
+}
+
+static bool contains(const TensorList *list, int32_t tensor) {
+  for (uint32_t i = 0; i < list->count; i++)
+    if (list->data[i] == tensor) return true;
+  return false;
+}
+
+/* What is written as if it were trained too. As `_aux` it would be plain that it is not; other files' are not the user's concern. */
+static bool has_one_loss(Sema *sema) {
+  const Graph *graph = sema->graph;
+  bool one = true;
+  const GraphOp *loss = &graph->ops.data[graph->loss_op];
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    const GraphOp *op = &graph->ops.data[i];
+    if (op == loss || !is_loss(op->kind) || contains(&sema->set_aside, op->output) ||
+        op->span.file != graph->modules.data[0].span.file)
+      continue;
+    Diag *diag = sema_error(sema, op->span, "a model has one loss, and \"%s\" is another", op->name);
+    diag_note(diag, loss->span, "the loss is \"%s\", computed here", loss->name);
+    diag_help(diag, "leave out one of them, or name what is not to be trained with a leading '_', as in `_aux = %s(...)`", layer_name(op->kind));
+    one = false;
+  }
+  return one;
 }
 
 /* --- names ---------------------------------------------------------------------------------------------- */
@@ -124,12 +149,6 @@ static void mark(Graph *graph, Live *live) {
   live->modules[0] = true;
 }
 
-static bool named_already(const Sema *sema, int32_t tensor) {
-  for (uint32_t i = 0; i < sema->unused.count; i++)
-    if (sema->unused.data[i] == tensor) return true;
-  return false;
-}
-
 /* One warning for each dead end in the user's own file. */
 static void warn_dropped(Sema *sema, const Live *live) {
   const Graph *graph = sema->graph;
@@ -143,14 +162,14 @@ static void warn_dropped(Sema *sema, const Live *live) {
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     const GraphOp *op = &graph->ops.data[i];
     if (live->ops[i] || consumed[op->output] || op->span.file != graph->modules.data[0].span.file ||
-        named_already(sema, op->output))
+        contains(&sema->unused, op->output))
       continue;
     sema_warning(sema, op->span, "the result of this %s does not reach the loss, so it is left out",
                  layer_name(op->kind));
   }
   for (uint32_t i = 0; i < graph->inputs.count; i++) {
     int32_t input = graph->inputs.data[i].tensor;
-    if (live->tensors[input] || named_already(sema, input)) continue;
+    if (live->tensors[input] || contains(&sema->unused, input)) continue;
     sema_warning(sema, graph->tensors.data[input].span,
                  "input \"%s\" does not reach the loss, so it is left out", graph->inputs.data[i].name);
   }
@@ -296,6 +315,7 @@ void finish_graph(Sema *sema, Env *env) {
   if (!find_loss(sema, env)) return;
   env_finish(sema, env);
   name_all(sema);
+  if (!has_one_loss(sema)) return;
   drop_unreached(sema);
   if (!learns(sema)) return;
   find_uses(sema->graph);

@@ -188,7 +188,10 @@ void env_finish(Sema *sema, Env *env) {
     const Var *var = &env->vars.data[i];
     if (var->used || var->kind == VAR_INDEX || var->value.kind == VALUE_ERROR) continue;
     if (var->value.kind == VALUE_TENSOR) vec_push(sema->arena, &sema->unused, var->value.id);
-    if (var->name[0] == '_') continue;
+    if (var->name[0] == '_') {
+      if (var->value.kind == VALUE_TENSOR) vec_push(sema->arena, &sema->set_aside, var->value.id);
+      continue;
+    }
     Diag *diag = sema_warning(sema, var->span, "%s \"%s\" is never used", kinds[var->kind], var->name);
     if (var->kind == VAR_LOCAL) diag_help(diag, "a name that starts with '_' may stay unused");
   }
