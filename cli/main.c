@@ -1,6 +1,8 @@
 /* Owns: the way from argv to a command and back to an exit code. */
 #include "cli/cli.h"
 
+#include "base/stack.h"
+
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -136,5 +138,6 @@ int main(int argc, char **argv) {
   signal(SIGABRT, on_abort);
   signal(SIGBUS, on_bus_error);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, which says which file */
+  if (!stack_ensure()) return EXIT_INVALID;
   return finish_output(dispatch(argc, argv));
 }

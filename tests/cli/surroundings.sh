@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Owns: odd surroundings: standard streams that are closed or take no more, pipes where files belong, files that are replaced while
 # the disk fills up or a signal comes, names that are long or no UTF-8, weights that are no numbers, times that no step has, data that
-# cannot be read, two commands that write to one folder.
+# cannot be read, two commands that write to one folder, stacks that are small.
 source "$(dirname "$0")/lib.sh"
 model=$fixtures/gpt-tiny.fsdp data=$fixtures/tokens.bin
 run=("$fsdpc" run "$model" --ranks 2 --steps 2 --data "$data" --threads 1)
@@ -172,6 +172,23 @@ if (ulimit -v 20000 && "$fsdpc" --version) >/dev/null 2>&1; then
   (ulimit -v 20000 && exec "$fsdpc" plan "$root/models/llama3-405b.fsdp" --ranks 1024) >out 2>err || code=$?
   [ "$code" = 1 ] || fail "exit code $code without memory"
   said err 'fsdpc: error: out of host memory (asked for '
+fi
+
+# --- little stack: kernels want much of it for 16 bits. More is taken where that is allowed; else one message says how much is needed
+sed 's/^  precision .*/  precision bf16/' "$model" >narrow.fsdp
+for threads in 1 2; do
+  (ulimit -S -s 256 && exec "$fsdpc" run narrow.fsdp --ranks 2 --steps 1 --data "$data" --threads $threads --gemm builtin --quiet) ||
+    fail "a run of $threads threads a rank with little stack"
+done
+bound() { if [ "$(id -u)" = 0 ]; then setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource "$@"; else "$@"; fi; }
+if bound true 2>/dev/null; then
+  code=0
+  (ulimit -s 256 && bound "$fsdpc" run narrow.fsdp --ranks 2 --steps 1 --data "$data" --quiet) >out 2>err || code=$?
+  [ "$code" = 1 ] || fail "exit code $code without stack"
+  [ "$(cat err)" = 'fsdpc: error: a thread needs 2.00 MiB of stack, and the limit is 256 KiB; raise it (ulimit -s 2048)' ] ||
+    { cat err >&2 && fail 'not one message'; }
+else
+  echo 'not tested: a limit of stacks that cannot be raised (no right to give up rights)'
 fi
 
 # --- inputs of two lengths
