@@ -39,6 +39,7 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   signal(SIGBUS, SIG_DFL); /* the parent names the rank and its place */
   if (watch->job->saves) { /* sent to the whole group, they are the parent's to answer */
     signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);
   }
   sigaction(SIGCHLD, &watch->old_child, NULL);
@@ -102,12 +103,14 @@ static void reap(Watch *watch, bool wait) {
   }
 }
 
+/* A terminal that closes hangs up more than once: through its shell, and through the system when that ends. It may come beside a
+ * SIGTERM, too, as at the end of a session. So only a second SIGTERM is in a hurry. */
 static void take_signal(Watch *watch, int number) {
   Control *control = watch->memory.control;
   if (number == SIGUSR1) {
     if (watch->job->saves) atomic_fetch_or(&control->request, REQUEST_SAVE);
-  } else if (number == SIGTERM && watch->job->saves && watch->asked == 0) {
-    watch->asked = number;
+  } else if (watch->job->saves && (number == SIGHUP || (number == SIGTERM && watch->asked != SIGTERM))) {
+    if (watch->asked != SIGTERM) watch->asked = number;
     atomic_fetch_or(&control->request, REQUEST_SAVE | REQUEST_STOP);
   } else if (number != SIGCHLD && watch->signal == 0) {
     watch->signal = number;

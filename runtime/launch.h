@@ -29,7 +29,7 @@ typedef struct LaunchJob {
   /* What list position `instr` is, for the message about a rank that died there; NULL: not said. */
   void (*describe)(void *user, int32_t instr, char *out, size_t bytes);
   void *user;
-  bool saves;          /* the first SIGTERM asks the ranks to save and stop, SIGUSR1 to save */
+  bool saves;          /* SIGHUP and the first SIGTERM ask the ranks to save and stop, SIGUSR1 to save */
   uint32_t timeout_s;  /* of no progress in any rank, after which the job fails; 0: none */
   const Join *join;    /* with processes that were started elsewhere, one a rank; NULL: all ranks are started here */
 } LaunchJob;

@@ -137,6 +137,31 @@ static void a_second_signal_ends_at_once(void **state) {
   assert_clean(scratch, "out");
 }
 
+/* All processes are hung up on, by the shell and by the system; where a session ends, SIGTERM may come with it. */
+static void a_closed_terminal_saves(void **state) {
+  static const struct {
+    int first, second, reported;
+  } closings[] = {{SIGHUP, SIGHUP, SIGHUP}, {SIGTERM, SIGHUP, SIGTERM}, {SIGHUP, SIGTERM, SIGTERM}};
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, 1 << 30);
+  const char *data = corpus(scratch);
+  for (int i = 0; i < 3; i++) {
+    TrainOptions options = options_for(scratch, &data, arena_printf(scratch->arena, "closed%d", i));
+    pid_t job = start_training(scratch, plan, &options, "log");
+    wait_for_size(options.metrics_path, 3000);
+    pid_t rank = child_of(job, 0);
+    kill(rank, SIGSTOP); /* so that both come before it is saved */
+    kill(-job, closings[i].first);
+    usleep(100000);
+    kill(-job, closings[i].second);
+    usleep(100000);
+    kill(rank, SIGCONT);
+    assert_int_equal(end_training(job), 128 + closings[i].reported);
+    assert_int_equal(folder_entries(options.save_dir), 1);
+    assert_said(read_text(scratch->arena, scratch_path(scratch, "log"), NULL), ", which is saved; --resume auto goes on from there");
+  }
+}
+
 static void a_stuck_rank_is_named(void **state) {
   Scratch *scratch = *state;
   const Plan *plan = plan_for(scratch->arena, 3, 1, 1 << 30);
@@ -405,6 +430,7 @@ int main(void) {
       SCRATCH_TEST(only_the_newest_are_kept),
       SCRATCH_TEST(signals_save),
       SCRATCH_TEST(a_second_signal_ends_at_once),
+      SCRATCH_TEST(a_closed_terminal_saves),
       SCRATCH_TEST(a_stuck_rank_is_named),
       SCRATCH_TEST(other_runs_are_refused),
       SCRATCH_TEST(runs_are_not_mixed),
