@@ -62,6 +62,16 @@ static bool alike(const void *context, uint32_t a, uint32_t b) {
   return units_alike(t->plan, (int32_t)a, (int32_t)b) && t->figures[a].gather_bytes == t->figures[b].gather_bytes;
 }
 
+static DType unit_dtype(const Plan *plan, const PlanUnit *unit) { return plan->bufs.data[unit->param_buf].dtype; }
+
+/* "f32 shard", unless what is frozen is kept otherwise. */
+static const char *shard_heading(Arena *arena, const Plan *plan) {
+  DType dtype = unit_dtype(plan, &plan->units.data[0]);
+  for (uint32_t u = 1; u < plan->units.count; u++)
+    if (unit_dtype(plan, &plan->units.data[u]) != dtype) return "shard";
+  return arena_printf(arena, "%s shard", dtype_name(dtype));
+}
+
 /* Every `period`-th unit from `first` on. */
 static const char *row_name(const UnitTable *t, uint32_t first, Repeat repeat) {
   uint32_t last = first + (repeat.count - 1) * repeat.period;
@@ -73,7 +83,7 @@ static void print_row(const UnitTable *t, uint32_t first, Repeat repeat, int wid
   uint64_t gather_ns = 0;
   for (uint32_t k = 0; k < repeat.count; k++) gather_ns += t->figures[first + k * repeat.period].gather_ns;
   fprintf(out, "  %-*s %5u  %9s  %10s  %10s  %-7s  %s%s\n", width, row_name(t, first, repeat),
-          repeat.count, count(t->arena, (double)unit->numel), bytes(t->arena, unit->shard * dtype_bytes(t->plan->recipe.master)),
+          repeat.count, count(t->arena, (double)unit->numel), bytes(t->arena, unit->shard * dtype_bytes(unit_dtype(t->plan, unit))),
           t->figures[first].gather_bytes ? bytes(t->arena, t->figures[first].gather_bytes) : "-",
           unit->reshard ? "yes" : "no", gather_ns ? duration(t->arena, gather_ns) : "-",
           plan_unit_frozen(t->plan, unit) ? "  frozen" : "");
@@ -96,7 +106,7 @@ static void print_units(Arena *arena, const Plan *plan, const SimResult *sim, FI
   UnitTable table = {arena, plan, unit_figures(arena, plan, sim)};
   int width = widest_row(&table);
   fprintf(out, "  %-*s %5s  %9s  %10s  %10s  %-7s  %s\n", width, "unit", "units", "elements",
-          arena_printf(arena, "%s shard", dtype_name(plan->recipe.master)), "gathered", "reshard", "gathering, all");
+          shard_heading(arena, plan), "gathered", "reshard", "gathering, all");
   for (uint32_t first = 0; first < plan->units.count;) {
     Repeat repeat = find_repeat(first, plan->units.count, alike, &table);
     for (uint32_t place = first; place < first + repeat.period; place++) print_row(&table, place, repeat, width, out);

@@ -17,6 +17,12 @@ typedef struct UnitSet {
   int32_t *unit_of; /* by graph param */
 } UnitSet;
 
+/* What its parameters are kept in: where nothing updates them, as they are gathered. */
+static inline DType unit_kept(const Program *program, const Unit *unit) {
+  const Recipe *recipe = &program->graph->recipe;
+  return unit->frozen || program->window ? recipe->compute : recipe->master;
+}
+
 /* How far ahead gathers are issued: in uses, at most; as early as memory allows within that; then, if `late`, delayed to where
  * they still are in time. How far compute runs ahead of reductions: a gradient is reduced, at the latest, when `behind` more
  * reductions have been issued; 0: compute waits for each. */

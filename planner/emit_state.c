@@ -43,8 +43,9 @@ static int32_t add_state(Emitter *e, uint32_t u, const char *suffix, BufClass cl
 static void add_unit_state(Emitter *e, uint32_t u) {
   PlanUnit *unit = &e->plan->units.data[u];
   const Recipe *recipe = &e->plan->recipe;
-  bool copied = recipe->compute != recipe->master;
-  unit->param_buf = add_state(e, u, "param", BUF_PARAM, recipe->master, unit->shard, copied ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS);
+  DType kept = unit_kept(e->program, &e->decisions->units->units.data[u]);
+  bool copied = recipe->compute != kept;
+  unit->param_buf = add_state(e, u, "param", BUF_PARAM, kept, unit->shard, copied ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS);
   unit->cast_buf = unit->grad_buf = unit->m_buf = unit->v_buf = PLAN_NONE;
   if (copied) unit->cast_buf = add_state(e, u, "cast", BUF_PARAM, recipe->compute, unit->shard, OFFLOAD_PARAMETERS);
   if (!e->plan->training || e->decisions->units->units.data[u].frozen) return;

@@ -54,8 +54,8 @@ static uint32_t moment_bytes(const Recipe *recipe) {
   }
 }
 
-/* Of one element: the copy in the compute dtype, where the master is in another. */
-static uint64_t cast_bytes(const Recipe *recipe) { return recipe->compute != recipe->master ? dtype_bytes(recipe->compute) : 0; }
+/* Of one element: the copy in the compute dtype, where parameters are kept in another. */
+static uint64_t cast_bytes(const Recipe *recipe, DType kept) { return recipe->compute != kept ? dtype_bytes(recipe->compute) : 0; }
 
 /* One buffer of `bytes` that lies in host memory, in the optimizer's pass. */
 static void add_image(const Cluster *cluster, uint64_t bytes, bool fetched, bool stored, UnitFigures *f) {
@@ -68,7 +68,7 @@ static void add_image(const Cluster *cluster, uint64_t bytes, bool fetched, bool
 /* The copy is fetched only where the update may be skipped. */
 static void add_state(const Program *program, const Cluster *cluster, uint32_t offload, uint64_t shard, UnitFigures *f) {
   const Recipe *recipe = &program->graph->recipe;
-  uint64_t copy = shard * cast_bytes(recipe), moments = shard * moment_bytes(recipe);
+  uint64_t copy = shard * cast_bytes(recipe, recipe->master), moments = shard * moment_bytes(recipe);
   add_image(cluster, f->image_bytes, true, false, f);
   if (offload & (copy ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS)) add_image(cluster, shard * dtype_bytes(recipe->master), true, true, f);
   for (uint64_t moment = 4 * shard; offload & OFFLOAD_OPTIMIZER && moments; moments -= moment) add_image(cluster, moment, true, true, f);
@@ -137,7 +137,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
     f->gradient_bytes = round_up(f->gradient_bytes, PLAN_ALIGN_BYTES);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
-    uint64_t state = dtype_bytes(recipe->master) + moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe) + reduce;
+    uint64_t state = dtype_bytes(recipe->master) + moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe, recipe->master) + reduce;
     f->squares_ns = time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
     f->optimizer_ns = time_of(program, cluster, update, shard * moved);
     if (recipe->optimizer == OPTIMIZER_ADAFACTOR) add_factored(program, cluster, world, &units->units.data[u], shard, f);
@@ -151,12 +151,13 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
 uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions) {
   uint32_t shard = decisions->shard;
   const Recipe *recipe = &program->graph->recipe;
-  uint64_t master = dtype_bytes(recipe->master), cast = cast_bytes(recipe);
   uint64_t bytes = 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES); /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
     uint64_t elements = unit_shard(program, &units->units.data[u], shard);
     uint32_t offload = decisions->offload;
-    if (!(offload & (cast ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS))) bytes += round_up(elements * master, PLAN_ALIGN_BYTES);
+    DType kept = unit_kept(program, &units->units.data[u]);
+    uint64_t cast = cast_bytes(recipe, kept);
+    if (!(offload & (cast ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS))) bytes += round_up(elements * dtype_bytes(kept), PLAN_ALIGN_BYTES);
     if (!(offload & OFFLOAD_PARAMETERS)) bytes += round_up(elements * cast, PLAN_ALIGN_BYTES);
     bytes += round_up(factored_bytes(program, &units->units.data[u]), PLAN_ALIGN_BYTES);
     if (decisions->gather_once && decisions_gather(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES);

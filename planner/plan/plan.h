@@ -124,7 +124,8 @@ typedef struct PlanUnit {
   uint64_t shard;                   /* elements on one rank, padded; full = shard * world.shard */
   bool reshard;                     /* released after forward and gathered again for backward */
   int32_t param_buf, grad_buf, m_buf, v_buf, cast_buf; /* persistent shards, PLAN_NONE where absent.
-                                       param: in the recipe's master dtype; cast: copy in the compute dtype where that is another;
+                                       param: in the recipe's master dtype, or the compute dtype where there is no gradient;
+                                       cast: copy in the compute dtype where that is another;
                                        v of Adafactor: no shard, but the unit's factored moments */
 } PlanUnit;
 

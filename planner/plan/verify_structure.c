@@ -197,6 +197,18 @@ static void check_state(Check *check, uint32_t u, int32_t id, const char *what, 
                "long", what, u, id, buf_class_name(class), (unsigned long long)numel);
 }
 
+/* Whatever is updated is kept in the master dtype; what is not may be kept as it is gathered. */
+static void check_kept(Check *check, uint32_t u) {
+  const Plan *plan = check->plan;
+  const PlanUnit *unit = &plan->units.data[u];
+  if (!is_buf(plan, unit->param_buf)) return;
+  DType kept = plan->bufs.data[unit->param_buf].dtype, compute = plan->recipe.compute;
+  if (kept != plan->recipe.master && (kept != compute || unit->grad_buf != PLAN_NONE))
+    BROKEN_BUF(unit->param_buf, "the param buffer of u%u is not in the recipe's master dtype, %s", u, dtype_name(plan->recipe.master));
+  if (unit->cast_buf != PLAN_NONE && kept == compute)
+    BROKEN_BUF(unit->cast_buf, "u%u has a cast buffer, though its parameters are kept in the compute dtype", u);
+}
+
 static void check_units(Check *check) {
   const Plan *plan = check->plan;
   Arena *scratch = arena_new();
@@ -207,10 +219,7 @@ static void check_units(Check *check) {
     if (unit->param_buf == PLAN_NONE) BROKEN("u%u has no param buffer", u);
     check_state(check, u, unit->param_buf, "param", BUF_PARAM, unit->shard);
     check_state(check, u, unit->cast_buf, "cast", BUF_PARAM, unit->shard);
-    if (is_buf(plan, unit->param_buf) && plan->bufs.data[unit->param_buf].dtype != plan->recipe.master)
-      BROKEN_BUF(unit->param_buf, "the param buffer of u%u is not in the recipe's master dtype, %s", u, dtype_name(plan->recipe.master));
-    if (unit->cast_buf != PLAN_NONE && plan->recipe.compute == plan->recipe.master)
-      BROKEN_BUF(unit->cast_buf, "u%u has a cast buffer, though its parameters are kept in the compute dtype", u);
+    check_kept(check, u);
     check_state(check, u, unit->grad_buf, "grad", BUF_GRAD, unit->shard);
     check_state(check, u, unit->m_buf, "m", BUF_OPTIM, unit->shard);
     if (unit->grad_buf == PLAN_NONE && (unit->m_buf != PLAN_NONE || unit->v_buf != PLAN_NONE))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Owns: frozen parameters: their bits never change, the others learn as in the reference (make_reference.py, recipe
-# "frozen"), nothing is computed, stored or sent for them, and no plan changes a bit of what is left.
+# "frozen"), nothing is computed, stored or sent for them, no master is kept, and no plan changes a bit of what is left.
 source "$(dirname "$0")/lib.sh"
 pinned=("${one_plan[@]}")
 init=$fixtures/gpt-tiny.init.safetensors
@@ -74,6 +74,26 @@ said err 'was trained there and is frozen now'
 said err 'init'
 expect 0 export frozen.fsdp hf --to safetensors --weights parts.weights
 train from-hf frozen.fsdp --ranks 1 --init hf --steps 1
+
+# In 16 bits what is frozen is kept as it is gathered, without a master: rounded once, to the bits that a master's copy has.
+loss_of_first() { grep -m 1 '"step"' "$1" | grep -o '"loss":[^,]*'; }
+for type in bf16 f16; do
+  narrow="s/^  precision .*/  precision $type/"
+  freeze "$narrow" wte h.0.ln_1 h.0.mlp.c_fc.weight h.1.attn >narrow.fsdp
+  expect 0 plan narrow.fsdp --ranks 2 "${one_plan[@]}" -o narrow.plan
+  grep -qE '^unit .* grad - m - v - cast -' narrow.plan || fail "what is frozen has two copies in $type"
+  if grep -E '^unit .* grad b[0-9]+ .* cast -' narrow.plan; then fail "what learns has no master in $type"; fi
+  sed -E 's/(^buf b[0-9]+ "u0.param" parameters) f32/\1 '$type'/' narrow.plan >masterless.plan
+  expect 1 verify masterless.plan
+  said out "the param buffer of u0 is not in the recipe's master dtype, f32"
+  train once narrow.fsdp --ranks 2 --init "$init" --steps 3
+  train twice narrow.fsdp --ranks 1 --init once.weights/model.safetensors --steps 1
+  # shellcheck disable=SC2086
+  "$compare" gradient {once,twice}.weights/model.safetensors "$fixtures/gpt-tiny.grad.safetensors" 1e9 $frozen
+  freeze "$narrow" >free.fsdp
+  train free free.fsdp --ranks 2 --init "$init" --steps 1
+  [ "$(loss_of_first once.jsonl)" = "$(loss_of_first free.jsonl)" ] || fail "frozen parameters are rounded otherwise in $type"
+done
 
 # What a person gets wrong.
 freeze '' wtf >typo.fsdp
