@@ -145,14 +145,6 @@ static bool commit(Checkpointer *self) {
   return true;
 }
 
-/* What is there to go on from. */
-static void name_last(Checkpointer *self) {
-  uint64_t step = atomic_load(&self->config.control->saved_step);
-  size_t used = strlen(self->failure.text);
-  if (self->failure.code == RUN_INVALID && step != 0)
-    snprintf(self->failure.text + used, sizeof self->failure.text - used, "; the checkpoint of step %" PRIu64 " is whole", step);
-}
-
 static void *writer_main(void *arg) {
   Checkpointer *self = arg;
   for (uint32_t next = 1;; next++) {
@@ -161,7 +153,7 @@ static void *writer_main(void *arg) {
     if (ok) counter_set(&self->config.statuses[self->config.rank].saved, next);
     if (ok && self->config.rank == 0) ok = commit(self);
     if (ok) continue;
-    name_last(self);
+    control_name_saved(self->config.control, &self->failure);
     atomic_store(&self->failed, 1);
     control_fail(self->config.control, self->config.rank, &self->failure);
     return NULL;

@@ -1,5 +1,11 @@
-/* Owns: claiming the job's one failure message. */
+/* Owns: claiming the job's one failure message; what it says there is to go on from. */
 #include "runtime/control.h"
+
+#include "runtime/runtime.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 void control_fail(Control *control, uint32_t rank, const Failure *failure) {
   uint32_t free = CONTROL_FREE;
@@ -9,4 +15,11 @@ void control_fail(Control *control, uint32_t rank, const Failure *failure) {
     atomic_store(&control->failed, CONTROL_SAID);
   }
   atomic_store(&control->stop, 1);
+}
+
+void control_name_saved(Control *control, Failure *failure) {
+  uint64_t step = atomic_load(&control->saved_step);
+  size_t used = strlen(failure->text);
+  if (failure->code == RUN_INVALID && step != 0)
+    snprintf(failure->text + used, sizeof failure->text - used, "; the checkpoint of step %" PRIu64 " is whole", step);
 }

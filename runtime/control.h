@@ -57,5 +57,7 @@ typedef struct Control {
 
 /* Makes this the job's failure unless another came first, and stops every rank. */
 void control_fail(Control *control, uint32_t rank, const Failure *failure);
+/* Adds to a failure of files, where there is a checkpoint to go on from, which that is. */
+void control_name_saved(Control *control, Failure *failure);
 
 #endif

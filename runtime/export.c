@@ -1,6 +1,7 @@
 /* Owns: exporting weights to Hugging Face's .safetensors files, one tensor in memory at a time: from a checkpoint of
  * any number of ranks, or from other .safetensors. GPT-2's matrices are turned into its (in, out). Files are written
  * under temporary names and renamed when all are on disk; the index comes after them, and then earlier weights go. */
+#include "base/remedy.h"
 #include "kernels/half.h"
 #include "runtime/lock.h"
 #include "runtime/runtime.h"
@@ -191,8 +192,8 @@ static bool check_target(Exporter *self, Failure *failure) {
   if (!lock_target(self, failure)) return false;
   if (!self->options->force && !refuse_weights(self, failure)) return false;
   if (statvfs(dir, &disk) != 0 || (uint64_t)disk.f_bavail * disk.f_frsize >= total) return true;
-  return fail(failure, RUN_INVALID, "export: %s: %" PRIu64 " bytes are needed, and %" PRIu64 " are free", dir, total,
-              (uint64_t)disk.f_bavail * disk.f_frsize);
+  return fail(failure, RUN_INVALID, "export: %s: %" PRIu64 " bytes are needed, and %" PRIu64 " are free%s", dir, total,
+              (uint64_t)disk.f_bavail * disk.f_frsize, remedy_of(ENOSPC));
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */

@@ -47,6 +47,7 @@ typedef struct Trainer {
   uint64_t timed_from;        /* step from which rank 0's instructions are timed; UINT64_MAX: none are */
   Profile *profile;           /* rank 0, when asked for */
   bool stopped;               /* by request, before the last step */
+  bool unreported;            /* rank 0: metrics can no longer be written, so it has requested that */
   Report *report;             /* rank 0 */
   Failure failure;
 } Trainer;

@@ -143,6 +143,14 @@ static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *c
   return true;
 }
 
+/* Where a step cannot be reported the run ends, as a failure, but what was trained is saved before. False: nothing saves here. */
+static bool saves_first(Trainer *trainer) {
+  if (trainer->checkpointer == NULL) return false;
+  trainer->unreported = true;
+  atomic_fetch_or(&trainer->env->control->request, REQUEST_SAVE | REQUEST_STOP);
+  return true;
+}
+
 static bool evaluate(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   double loss = 0, count = 0;
@@ -155,7 +163,7 @@ static bool evaluate(Trainer *trainer) {
   if (bad != UINT64_MAX) return data_fail_id(&job->eval_data, bad, job->vocab, &trainer->failure);
   if (!train_sum(trainer, &loss)) return false;
   if (trainer->report == NULL) return true;
-  return report_eval(trainer->report, trainer->standing.step, loss / count, (uint64_t)count, &trainer->failure);
+  return report_eval(trainer->report, trainer->standing.step, loss / count, (uint64_t)count, &trainer->failure) || saves_first(trainer);
 }
 
 static bool evaluate_if_due(Trainer *trainer) {
@@ -191,7 +199,7 @@ static bool step(Trainer *trainer, uint64_t number) {
                   &trainer->failure))
     return false;
   if (trainer->profile != NULL) profile_end_step(trainer->profile, result.step_ns);
-  if (trainer->report != NULL && !report_step(trainer->report, &result, &trainer->failure)) return false;
+  if (trainer->report != NULL && !report_step(trainer->report, &result, &trainer->failure) && !saves_first(trainer)) return false;
   if (!check_step(trainer, &result)) return false;
   trainer->standing.step = number;
   trainer->standing.samples += feed_samples_per_step(plan);
@@ -211,6 +219,7 @@ static bool finish(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   bool exported;
   if (!train_finish_saving(trainer, &exported)) return false;
+  if (trainer->unreported) return control_name_saved(trainer->env->control, &trainer->failure), false;
   if (trainer->report == NULL) return true;
   if (!report_end(trainer->report, exported ? job->saver.path : NULL, &trainer->failure)) return false;
   if (!show_last_step(trainer)) return false;

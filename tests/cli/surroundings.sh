@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Owns: odd surroundings: standard streams that are closed or take no more, pipes where files belong, files that are replaced while
 # the disk fills up or a signal comes, names that are long or no UTF-8, weights that are no numbers, times that no step has, data that
-# cannot be read, two commands that write to one folder, stacks that are small.
+# cannot be read, two commands that write to one folder, metrics that nobody takes any more, stacks that are small.
 source "$(dirname "$0")/lib.sh"
 model=$fixtures/gpt-tiny.fsdp data=$fixtures/tokens.bin
 run=("$fsdpc" run "$model" --ranks 2 --steps 2 --data "$data" --threads 1)
@@ -174,6 +174,17 @@ if (ulimit -v 20000 && "$fsdpc" --version) >/dev/null 2>&1; then
   said err 'fsdpc: error: out of host memory (asked for '
 fi
 
+# --- metrics that can no longer be written end a run that saves only after it has saved
+mkfifo lines.fifo
+head -n 5 lines.fifo >/dev/null & # reads the beginning, then goes
+code "$fsdpc" run "$model" --ranks 2 --steps 300000 --data "$data" --threads 1 --metrics lines.fifo --save cut --quiet 2>err
+wait $!
+[ "$code" = 1 ] || { cat err >&2 && fail "exit code $code where metrics cannot be written"; }
+grep -qE '^fsdpc: error: metrics: lines.fifo: cannot be written: Broken pipe.*; the checkpoint of step [0-9]+ is whole$' err &&
+  [ "$(wc -l <err)" = 1 ] || { cat err >&2 && fail 'no word of what is saved'; }
+last=$(basename cut/step-*)
+expect 0 run "$model" --ranks 2 --steps $((10#${last#step-} + 2)) --data "$data" --threads 1 --save cut --resume auto --quiet
+
 # --- little stack: kernels want much of it for 16 bits. More is taken where that is allowed; else one message says how much is needed
 sed 's/^  precision .*/  precision bf16/' "$model" >narrow.fsdp
 for threads in 1 2; do
@@ -216,6 +227,11 @@ if unshare -m true 2>/dev/null; then
     "$fsdpc" run "$model" --ranks 2 --steps 2 --data full/holes.bin --quiet >out 2>err
   [ "$code" = 1 ] || { cat err >&2 && fail "exit code $code with data that cannot be read"; }
   said err 'data: a file could not be read to its end'
+  # shellcheck disable=SC2016
+  code unshare -m bash -c 'mount -t tmpfs -o size=16k tmpfs full && exec "$@"' - \
+    "$fsdpc" export "$model" full/hf --to safetensors --weights closed >out 2>err
+  [ "$code" = 1 ] || { cat err >&2 && fail "exit code $code of an export to a full disk"; }
+  said err ' are free; free some space there, or choose another folder'
   # shellcheck disable=SC2016
   if command -v dot >/dev/null && [ "${fsdpc#/tmp}" = "$fsdpc" ]; then # a picture needs no folder for temporary files
     unshare -m bash -c 'mount -t tmpfs -o ro tmpfs /tmp && exec "$@"' - "$fsdpc" draw one.plan --svg units.svg || fail 'no picture'
