@@ -108,11 +108,18 @@ static uint32_t writers(const Checkpointer *self) {
   return self->config.plan->world.shard;
 }
 
+static bool is_made(const char *path) { return mkdir(path, 0777) == 0 || errno == EEXIST; }
+
+/* Also where DIR was moved or removed since the run began: what was trained is not lost for that. */
+static bool is_made_within(const char *dir, const char *path) {
+  return is_made(path) || (errno == ENOENT && is_made(dir) && is_made(path));
+}
+
 static bool write_file(Checkpointer *self) {
   char path[CHECKPOINT_PATH_BYTES], name[64];
   RankStatus *status = &self->config.statuses[self->config.rank];
   folder_temp_path(path, self->config.dir, self->standing.step);
-  if (mkdir(path, 0777) != 0 && errno != EEXIST) return folder_failed(path, "cannot be made", &self->failure);
+  if (!is_made_within(self->config.dir, path)) return folder_failed(path, "cannot be made", &self->failure);
   checkpoint_file_name(name, self->config.rank, writers(self));
   size_t used = strlen(path);
   snprintf(path + used, sizeof path - used, "/%s", name);

@@ -162,6 +162,19 @@ static void a_closed_terminal_saves(void **state) {
   }
 }
 
+static void a_folder_that_was_moved_is_made_again(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, 1 << 30);
+  const char *data = corpus(scratch);
+  TrainOptions options = options_for(scratch, &data, "out");
+  pid_t job = start_training(scratch, plan, &options, "log");
+  wait_for_size(options.metrics_path, 3000);
+  assert_int_equal(rename(options.save_dir, scratch_path(scratch, "elsewhere")), 0);
+  kill(job, SIGTERM);
+  assert_int_equal(end_training(job), 128 + SIGTERM);
+  assert_int_equal(folder_entries(options.save_dir), 1);
+}
+
 static void a_stuck_rank_is_named(void **state) {
   Scratch *scratch = *state;
   const Plan *plan = plan_for(scratch->arena, 3, 1, 1 << 30);
@@ -431,6 +444,7 @@ int main(void) {
       SCRATCH_TEST(signals_save),
       SCRATCH_TEST(a_second_signal_ends_at_once),
       SCRATCH_TEST(a_closed_terminal_saves),
+      SCRATCH_TEST(a_folder_that_was_moved_is_made_again),
       SCRATCH_TEST(a_stuck_rank_is_named),
       SCRATCH_TEST(other_runs_are_refused),
       SCRATCH_TEST(runs_are_not_mixed),
