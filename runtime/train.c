@@ -3,6 +3,7 @@
 #include "runtime/train_job.h"
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "runtime/environment.h"
 #include "runtime/mpi_lib.h"
 
@@ -55,11 +56,12 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
   if (options->eval_count == 0) return true;
   if (!data_open(arena, &job->eval_data, options->eval_data, options->eval_count, job->vocab, job->ctx + 1, failure))
     return false;
-  uint64_t all = (job->eval_data.count - 1) / job->ctx / samples_per_step;
+  uint64_t samples = (job->eval_data.count - 1) / job->ctx, all = samples / samples_per_step;
   if (all == 0)
     return fail(failure, RUN_INVALID,
-                "eval: %s: it has %llu samples of %llu tokens, and one evaluation takes at least %llu",
-                options->eval_data[0], (unsigned long long)((job->eval_data.count - 1) / job->ctx),
+                "eval: %s%s: it has %llu sample%s of %llu tokens, and one evaluation takes at least the %llu of a step; give more data, or make "
+                "steps smaller (batch, or tokens_per_step, of the train block)",
+                options->eval_data[0], options->eval_count > 1 ? " ..." : "", (unsigned long long)samples, text_plural(samples),
                 (unsigned long long)job->ctx, (unsigned long long)samples_per_step);
   job->eval_batches = options->eval_batches != 0 && options->eval_batches < all ? options->eval_batches : all;
   return true;

@@ -176,3 +176,8 @@ for columns in 200 60; do
   awk -v most="$columns" 'length >= most { wide = 1 } END { exit wide || !NR }' lines || { cat lines >&2 && fail "progress is wider than $columns columns"; }
 done
 tail -n 1 lines | grep -qE 'step +20/20  loss [0-9.]+  norm [0-9.]+  lr [0-9.e+-]+' || fail "progress: $(tail -n 1 lines)"
+
+# Held-out data that make no evaluation: how much is there, how much is needed, and what to change.
+head -c 60 "$fixtures/tokens.bin" >few.bin
+expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 1 --data "$fixtures/tokens.bin" --eval few.bin
+said err 'eval: few.bin: it has 1 sample of 16 tokens, and one evaluation takes at least the 8 of a step; give more data, or make steps smaller'
