@@ -22,3 +22,9 @@ train nearest nearest.fsdp --ranks 2 --steps 2 --backend cuda
 ! "$compare" weights nearest.weights/model.safetensors alone-cuda.weights/model.safetensors 2>/dev/null || fail 'rounding changes nothing'
 train alone-cpu alone.fsdp --ranks 2 --steps 2
 expect 0 run alone.fsdp --ranks 2 --steps 3 --backend cuda --data "$fixtures/tokens.bin" --save alone-cpu.weights --resume auto --threads 1 --quiet
+
+# What is frozen has no master either, in the backend's own memory as in checkpoints.
+sed -E 's/precision f32 reduce f32/precision bf16/; s/^  loss = /  freeze "wte"\n  freeze "h.0"\n&/' "$fixtures/gpt-tiny.fsdp" >frozen.fsdp
+for backend in cpu cuda; do train "frozen-$backend" frozen.fsdp --ranks 2 --steps 3 --backend $backend; done
+"$compare" metrics frozen-cuda.jsonl frozen-cpu.jsonl 1e-2
+expect 0 run frozen.fsdp --ranks 2 --steps 4 --backend cuda --data "$fixtures/tokens.bin" --save frozen-cpu.weights --resume auto --threads 1 --quiet
