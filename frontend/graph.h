@@ -58,6 +58,7 @@ typedef struct GraphOp {
   union {
     struct {
       double eps;
+      int64_t heads; /* equal parts of the last axis, each normalised by itself; they share weight and bias */
     } norm;
     struct {
       int64_t heads;

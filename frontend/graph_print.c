@@ -12,6 +12,7 @@ static void print_attributes(Text *out, const GraphOp *op) {
   case LAYER_LAYERNORM:
   case LAYER_RMSNORM:
     text_printf(out, " eps=%g", op->as.norm.eps);
+    if (op->as.norm.heads > 1) text_printf(out, " heads=%lld", (long long)op->as.norm.heads);
     break;
   case LAYER_ROPE:
     text_printf(out, " heads=%lld theta=%g", (long long)op->as.rope.heads, op->as.rope.theta);

@@ -130,21 +130,6 @@ static bool rule_linear(LayerCall *call) {
   return true;
 }
 
-static bool rule_norm(LayerCall *call) {
-  const Shape *x = shape(call, "x");
-  if (!positive(call, "eps", &call->op.as.norm.eps)) return false;
-  if (x->rank < 2) {
-    Diag *diag = sema_error(call->sema, layer_arg(call, "x")->span, "%s needs at least 2 axes, this has shape %s",
-                            call->spec->name, text_of(call, x));
-    layer_note_operand(call, diag, "x");
-    return false;
-  }
-  call->out = *x;
-  want_weight(call, (Shape){1, {shape_cols(x)}}, INIT_ONES, 0);
-  call->has_bias = call->spec->kind == LAYER_LAYERNORM && layer_arg(call, "bias")->value.integer;
-  return true;
-}
-
 /* Heads that divide the width; sets *head_dim. */
 static bool split_heads(LayerCall *call, const char *name, int64_t heads, int64_t *head_dim) {
   int64_t width = shape_cols(shape(call, name));
@@ -155,6 +140,23 @@ static bool split_heads(LayerCall *call, const char *name, int64_t heads, int64_
                  (long long)heads, (long long)width, name);
   layer_note_operand(call, diag, name);
   return false;
+}
+
+static bool rule_norm(LayerCall *call) {
+  const Shape *x = shape(call, "x");
+  int64_t width;
+  if (!positive(call, "eps", &call->op.as.norm.eps) || !whole(call, "heads", 1, &call->op.as.norm.heads)) return false;
+  if (x->rank < 2) {
+    Diag *diag = sema_error(call->sema, layer_arg(call, "x")->span, "%s needs at least 2 axes, this has shape %s",
+                            call->spec->name, text_of(call, x));
+    layer_note_operand(call, diag, "x");
+    return false;
+  }
+  if (!split_heads(call, "x", call->op.as.norm.heads, &width)) return false;
+  call->out = *x;
+  want_weight(call, (Shape){1, {width}}, INIT_ONES, 0);
+  call->has_bias = call->spec->kind == LAYER_LAYERNORM && layer_arg(call, "bias")->value.integer;
+  return true;
 }
 
 static bool rule_rope(LayerCall *call) {

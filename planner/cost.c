@@ -258,6 +258,7 @@ MoveKind cost_move(InstrOp op) {
 #define LIKE(op, kind) [INSTR_##op] = MOVE_##kind + 1
                                              LIKE(ZERO, COPY),
                                              LIKE(COPY, COPY),
+                                             LIKE(PACK, COPY),
                                              LIKE(POSITIONS_FWD, COPY),
                                              LIKE(CACHE_APPEND, COPY),
                                              LIKE(ADD_FWD, ADD),

@@ -104,12 +104,43 @@ static Ref weight_gradient_or_scratch(ProgramBuilder *b, int32_t i, int32_t para
   return workspace(b, i, b->graph->recipe.reduce, (int64_t)numel, "dw");
 }
 
-/* --- norms ---------------------------------------------------------------------------------------------------------- */
+/* --- norms: a row of their instructions is one of a row's `heads` parts ----------------------------------------------- */
+
+static Rows norm_rows(const ProgramBuilder *b, const GraphOp *op) {
+  Rows size = builder_rows(b, op->output);
+  return (Rows){size.rows * op->as.norm.heads, size.cols / op->as.norm.heads};
+}
+
+/* Parts of a view of wider rows are not evenly spaced, as an operand's rows must be. */
+static bool parts_scatter(const GraphOp *op, Ref ref) { return op->as.norm.heads > 1 && ref.ld > 0; }
+
+static Ref norm_read(ProgramBuilder *b, int32_t i) {
+  const GraphOp *op = graph_op(b, i);
+  Rows size = builder_rows(b, op->output);
+  Ref x = builder_read(b, op->inputs[0]);
+  if (!parts_scatter(op, x)) return x;
+  Ref parts = builder_part(b, VALUE_ACTIVATION, op->output, size.rows, op->name, "x");
+  INTS(EMIT(b, INSTR_PACK, i, x, parts), size.rows, size.cols);
+  return parts;
+}
+
+/* Where a norm's backward writes what belongs into `dx`. */
+static Ref norm_gradient(ProgramBuilder *b, int32_t i, Ref dx) {
+  const GraphOp *op = graph_op(b, i);
+  Rows size = builder_rows(b, op->output);
+  bool direct = dx.value >= 0 && !parts_scatter(op, dx);
+  return direct ? dx : workspace(b, i, b->graph->recipe.compute, size.rows * size.cols, "dx");
+}
+
+static void norm_pass_gradient(ProgramBuilder *b, int32_t i, Ref from, Ref dx) {
+  Rows size = builder_rows(b, graph_op(b, i)->output);
+  if (dx.value >= 0 && from.value != dx.value) INTS(EMIT(b, INSTR_COPY, i, from, dx), size.rows, size.cols);
+}
 
 static void layernorm_forward(ProgramBuilder *b, int32_t i) {
   const GraphOp *op = graph_op(b, i);
-  Rows size = builder_rows(b, op->inputs[0]);
-  Ref x = builder_read(b, op->inputs[0]), y = builder_output(b, i);
+  Rows size = norm_rows(b, op);
+  Ref x = norm_read(b, i), y = builder_output(b, i);
   Ref mean = statistic(b, i, size.rows, "mean"), rstd = statistic(b, i, size.rows, "rstd");
   ProgramOp *out = EMIT(b, INSTR_LAYERNORM_FWD, i, x, builder_param(b, op->weight), builder_param(b, op->bias), y, mean, rstd);
   INTS(out, size.rows, size.cols);
@@ -118,18 +149,19 @@ static void layernorm_forward(ProgramBuilder *b, int32_t i) {
 
 static void layernorm_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   const GraphOp *op = graph_op(b, i);
-  Rows size = builder_rows(b, op->inputs[0]);
-  Ref mean = forward_op(b, i)->refs[4], rstd = forward_op(b, i)->refs[5];
-  Ref x = builder_read(b, op->inputs[0]), dx = builder_gradient(b, op->inputs[0]);
+  Rows size = norm_rows(b, op);
+  Ref x = forward_op(b, i)->refs[0], mean = forward_op(b, i)->refs[4], rstd = forward_op(b, i)->refs[5];
+  Ref dx = builder_gradient(b, op->inputs[0]);
   Ref dw = weight_gradient_or_scratch(b, i, op->weight), db = builder_param_gradient(b, op->bias);
-  if (dx.value < 0) dx = workspace(b, i, b->graph->recipe.compute, size.rows * size.cols, "dx");
-  INTS(EMIT(b, INSTR_LAYERNORM_BWD, i, x, builder_param(b, op->weight), mean, rstd, dy, dx, dw, db), size.rows, size.cols);
+  Ref to = norm_gradient(b, i, dx);
+  INTS(EMIT(b, INSTR_LAYERNORM_BWD, i, x, builder_param(b, op->weight), mean, rstd, dy, to, dw, db), size.rows, size.cols);
+  norm_pass_gradient(b, i, to, dx);
 }
 
 static void rmsnorm_forward(ProgramBuilder *b, int32_t i) {
   const GraphOp *op = graph_op(b, i);
-  Rows size = builder_rows(b, op->inputs[0]);
-  Ref x = builder_read(b, op->inputs[0]), y = builder_output(b, i), rstd = statistic(b, i, size.rows, "rstd");
+  Rows size = norm_rows(b, op);
+  Ref x = norm_read(b, i), y = builder_output(b, i), rstd = statistic(b, i, size.rows, "rstd");
   ProgramOp *out = EMIT(b, INSTR_RMSNORM_FWD, i, x, builder_param(b, op->weight), y, rstd);
   INTS(out, size.rows, size.cols);
   out->reals[0] = op->as.norm.eps;
@@ -137,12 +169,12 @@ static void rmsnorm_forward(ProgramBuilder *b, int32_t i) {
 
 static void rmsnorm_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   const GraphOp *op = graph_op(b, i);
-  Rows size = builder_rows(b, op->inputs[0]);
-  Ref rstd = forward_op(b, i)->refs[3];
-  Ref x = builder_read(b, op->inputs[0]), dx = builder_gradient(b, op->inputs[0]);
-  Ref dw = weight_gradient_or_scratch(b, i, op->weight);
-  if (dx.value < 0) dx = workspace(b, i, b->graph->recipe.compute, size.rows * size.cols, "dx");
-  INTS(EMIT(b, INSTR_RMSNORM_BWD, i, x, builder_param(b, op->weight), rstd, dy, dx, dw), size.rows, size.cols);
+  Rows size = norm_rows(b, op);
+  Ref x = forward_op(b, i)->refs[0], rstd = forward_op(b, i)->refs[3];
+  Ref dx = builder_gradient(b, op->inputs[0]);
+  Ref dw = weight_gradient_or_scratch(b, i, op->weight), to = norm_gradient(b, i, dx);
+  INTS(EMIT(b, INSTR_RMSNORM_BWD, i, x, builder_param(b, op->weight), rstd, dy, to, dw), size.rows, size.cols);
+  norm_pass_gradient(b, i, to, dx);
 }
 
 /* --- rope, attention ------------------------------------------------------------------------------------------------ */

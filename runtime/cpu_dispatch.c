@@ -100,6 +100,7 @@ OP(store) { return fill(c, c->o[0].data, c->o[1].data); }
 
 OP(embedding_fwd) { KERNEL(embedding_fwd, N(0), N(1), N(2), I32(0), F(1), F(2), LD(2)); }
 OP(copy) { GRADIENT_KERNEL(1, copy, N(0), N(1), F(0), LD(0), G(1), LD(1), ADD(1)); }
+OP(pack) { KERNEL(copy, N(0), N(1), F(0), LD(0), F(1), LD(1), 0); }
 OP(linear_fwd) { KERNEL(linear_fwd, N(0), N(1), N(2), F(0), LD(0), F(1), F(2), F(3), LD(3)); }
 OP(layernorm_fwd) {
   KERNEL(layernorm_fwd, N(0), N(1), X(0), F(0), LD(0), F(1), F(2), F(3), LD(3), F32(4), F32(5));

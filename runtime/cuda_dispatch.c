@@ -122,6 +122,7 @@ OP(linear_cross_entropy_x) { return linear_cross_entropy(c, &(Turn){absent, abse
 OP(embedding_fwd) { return cuda_embedding_fwd(S, N(0), N(1), N(2), I32(0), T(1), T(2)); }
 OP(embedding_bwd) { return cuda_embedding_bwd(S, N(0), N(1), N(2), I32(0), T(1), T(2)); }
 OP(copy) { return cuda_copy(S, N(0), N(1), T(0), T(1)); }
+OP(pack) { return cuda_copy(S, N(0), N(1), T(0), T(1)); }
 OP(layernorm_fwd) { return cuda_norm_fwd(S, N(0), N(1), X(0), T(0), T(1), T(2), T(3), F32(4), F32(5)); }
 OP(rmsnorm_fwd) { return cuda_norm_fwd(S, N(0), N(1), X(0), T(0), T(1), absent, T(2), NULL, F32(3)); }
 OP(layernorm_bwd) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Owns: losses, gradient norms and every gradient of a 2-layer GPT and a 2-layer llama against tests/fixtures, which
-# JAX computed in float64. Tolerances: 1e-5 relative over 20 AdamW steps; gradients as in compare.c.
+# Owns: losses, gradient norms and every gradient of a 2-layer GPT and a 2-layer llama, also with norms of each head, against tests/fixtures,
+# which JAX computed in float64. Tolerances: 1e-5 relative over 20 AdamW steps; gradients as in compare.c.
 source "$(dirname "$0")/lib.sh"
 
-for model in gpt-tiny llama-tiny; do
+for model in gpt-tiny llama-tiny heads-tiny; do
   init=$fixtures/$model.init.safetensors
   # One step of plain SGD with rate 1 turns weights into gradients.
   sed -E 's/optimizer adamw \{[^}]*\}/optimizer sgd { lr 1 momentum 0 decay 0 }/; s/clip 1\.0/clip 0/; s/steps 20/steps 1/' \

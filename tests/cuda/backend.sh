@@ -5,7 +5,7 @@ source "$(dirname "$0")/../cli/lib.sh"
 pinned=("${one_plan[@]}")
 
 # Losses and norms agree with the CPU's; graphs (the default), single launches and waiting after each give equal bits.
-for model in gpt-tiny llama-tiny; do
+for model in gpt-tiny llama-tiny heads-tiny; do
   file=$fixtures/$model.fsdp
   train "$model-cpu" "$file" --ranks 1 --steps 4
   train "$model-cuda" "$file" --ranks 1 --steps 4 --backend cuda

@@ -17,7 +17,7 @@ paste -d' ' <(grep -oE '"loss":[^,]*' eval-cuda | cut -d: -f2) <(grep -oE '"loss
   fail "evaluations differ: $(cat eval-cuda eval-cpu)"
 
 # What was trained generates the same text on both, with caches of keys and values, positions learned or rotary.
-for model in gpt-tiny llama-tiny; do
+for model in gpt-tiny llama-tiny heads-tiny; do
   sed 's/vocab = 67/vocab = 256/' "$fixtures/$model.fsdp" >bytes.fsdp
   train bytes bytes.fsdp --ranks 1 --steps 4 --backend cuda
   for backend in cpu cuda; do
