@@ -44,6 +44,13 @@ static void norms(const KernelTable *t, const KernelContext *k, Both *b, int add
                    dbias, add, add, 0);
 }
 
+static void head_norms(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  enum { HEADS = 2, PARTS = ROWS * HEADS, PART = COLS / HEADS };
+  float rstd[PARTS];
+  t->rmsnorm_fwd(k, PARTS, PART, 1e-5, b->in[0], PART, b->in[1], b->out[0], PART, rstd);
+  t->rmsnorm_bwd(k, PARTS, PART, b->in[0], PART, b->in[1], rstd, b->in[2], PART, b->out[1], PART, b->out[2], add, add);
+}
+
 static void embeddings(const KernelTable *t, const KernelContext *k, Both *b, int add) {
   int32_t tokens[ROWS];
   for (int i = 0; i < ROWS; i++) tokens[i] = i * i % 23;
@@ -88,7 +95,7 @@ static void turns(const KernelTable *t, const KernelContext *k, Both *b, int add
 void test_wide_against_single(void **unused) {
   (void)unused;
   void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {
-      element_wise, broadcasts, norms, embeddings, losses, differences, attentions, turns};
+      element_wise, broadcasts, norms, head_norms, embeddings, losses, differences, attentions, turns};
   for (int type = CUDA_F32; type <= CUDA_F16; type++)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
       for (int add = 0; add < 2; add++) {

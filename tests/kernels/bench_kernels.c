@@ -87,6 +87,10 @@ CALL(layernorm_bwd,
      layernorm_bwd(&x->k, x->rows, D, x->a, D, x->b, x->e, x->f, x->c, D, x->d, D, x->g, x->h, 1, 0, 0))
 CALL(rmsnorm_fwd, rmsnorm_fwd(&x->k, x->rows, D, 1e-5, x->a, D, x->b, x->d, D, x->f))
 CALL(rmsnorm_bwd, rmsnorm_bwd(&x->k, x->rows, D, x->a, D, x->b, x->f, x->c, D, x->d, D, x->g, 1, 0))
+CALL(head_norms_fwd,
+     rmsnorm_fwd(&x->k, x->rows * HEADS, HEAD_DIM, 1e-5, x->a, HEAD_DIM, x->b, x->d, HEAD_DIM, x->f))
+CALL(head_norms_bwd,
+     rmsnorm_bwd(&x->k, x->rows * HEADS, HEAD_DIM, x->a, HEAD_DIM, x->b, x->f, x->c, HEAD_DIM, x->d, HEAD_DIM, x->g, 1, 0))
 CALL(embedding_fwd, embedding_fwd(&x->k, x->rows, VOCAB, D, x->tokens, x->h, x->a, D))
 CALL(embedding_bwd_add, embedding_bwd(&x->k, x->rows, VOCAB, D, x->tokens, x->a, D, x->h, 1))
 CALL(embedding_bwd_set, embedding_bwd(&x->k, x->rows, VOCAB, D, x->tokens, x->a, D, x->h, 0))
@@ -244,6 +248,8 @@ static void others(Bench *x) {
   report(x, "layernorm_bwd", layernorm_bwd, 24 * d, 0, 2 * LAYERS + 1);
   report(x, "rmsnorm_fwd", rmsnorm_fwd, 8 * d, 0, 0);
   report(x, "rmsnorm_bwd", rmsnorm_bwd, 24 * d, 0, 0);
+  report(x, "rmsnorm_fwd heads", head_norms_fwd, 8 * d, 0, 0);
+  report(x, "rmsnorm_bwd heads", head_norms_bwd, 24 * d, 0, 0);
   report(x, "rope", rope, 8 * d, 0, 0);
   report(x, "dropout", dropout, 8 * ff, 0, 0);
   report(x, "embedding_fwd", embedding_fwd, 8 * d, 0, 1);
