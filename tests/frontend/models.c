@@ -35,6 +35,11 @@ static const Published published[] = {
       "lm_head.weight"}},
     {"models/llama3-70b.fsdp", 70553706496, {"model.layers.79.mlp.down_proj.weight"}},
     {"models/llama3-405b.fsdp", 405853388800, {"model.layers.125.self_attn.v_proj.weight"}},
+    {"models/qwen3-0.6b.fsdp", 596049920, {"model.embed_tokens.weight", "model.layers.27.self_attn.q_norm.weight"}},
+    {"models/qwen3-8b.fsdp",
+     8190735360,
+     {"model.layers.35.self_attn.k_norm.weight", "model.layers.0.self_attn.o_proj.weight", "model.layers.0.mlp.down_proj.weight",
+      "model.layers.0.post_attention_layernorm.weight", "lm_head.weight"}},
     {"models/quickstart.fsdp", 842496, {"wte.weight"}},
 };
 
