@@ -32,5 +32,6 @@ void import_write(Text *out, const Imported *model);
 /* The model blocks. */
 void import_write_gpt2(Text *out, const Imported *model);
 void import_write_llama(Text *out, const Imported *model);
+void import_write_qwen3(Text *out, const Imported *model);
 
 #endif

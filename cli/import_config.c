@@ -1,6 +1,6 @@
 /* Owns: reading a Hugging Face config.json. Whatever changes what the model computes is taken over or is an
  * error; what only concerns training or generation is passed over, aloud where it would be missed. Keys are
- * checked against transformers' LlamaConfig and GPT2Config, whose defaults these are. */
+ * checked against transformers' LlamaConfig, Qwen3Config and GPT2Config, whose defaults these are. */
 #include "cli/import.h"
 
 #include "cli/cli.h"
@@ -49,19 +49,21 @@ typedef struct Architecture {
 #define BY_HAND      "write the model by hand, from a copy of models/families/llama.fsdp"
 #define BY_HAND_GPT2 "write the model by hand, from a copy of models/families/gpt2.fsdp"
 
-static const Key llama_keys[] = {
-    {"vocab_size", KEY_SIZE, OF(vocab), NAN},
-    {"hidden_size", KEY_SIZE, OF(d), NAN},
-    {"intermediate_size", KEY_SIZE, OF(inner), NAN},
-    {"num_hidden_layers", KEY_SIZE, OF(layers), NAN},
-    {"num_attention_heads", KEY_SIZE, OF(heads), NAN},
-    {"num_key_value_heads", KEY_SIZE, OF(kv_heads), 0},
-    {"head_dim", KEY_SIZE, OF(head_dim), 0},
-    {"max_position_embeddings", KEY_SIZE, OF(ctx), 2048},
-    {"rms_norm_eps", KEY_REAL, OF(eps), 1e-6},
-    {"tie_word_embeddings", KEY_FLAG, OF(tied), 0},
+#define LLAMA_KEYS(kv_heads_else, head_dim_else, ctx_else)                      \
+    {"vocab_size", KEY_SIZE, OF(vocab), NAN},                                   \
+    {"hidden_size", KEY_SIZE, OF(d), NAN},                                      \
+    {"intermediate_size", KEY_SIZE, OF(inner), NAN},                            \
+    {"num_hidden_layers", KEY_SIZE, OF(layers), NAN},                           \
+    {"num_attention_heads", KEY_SIZE, OF(heads), NAN},                          \
+    {"num_key_value_heads", KEY_SIZE, OF(kv_heads), kv_heads_else},             \
+    {"head_dim", KEY_SIZE, OF(head_dim), head_dim_else},                        \
+    {"max_position_embeddings", KEY_SIZE, OF(ctx), ctx_else},                   \
+    {"rms_norm_eps", KEY_REAL, OF(eps), 1e-6},                                  \
+    {"tie_word_embeddings", KEY_FLAG, OF(tied), 0},                             \
     {0},
-};
+
+static const Key llama_keys[] = {LLAMA_KEYS(0, 0, 2048)};
+static const Key qwen3_keys[] = {LLAMA_KEYS(32, 128, 32768)};
 
 static const Only llama_only[] = {
     {"attention_bias", "false", "the family's projections have no bias: " BY_HAND " with bias = true"},
@@ -69,6 +71,9 @@ static const Only llama_only[] = {
     {"attention_dropout", "0", "attention without dropout is all there is: set it to 0"},
     {"sliding_window", "null",
      "attention sees the whole sequence: choose a model without a window, or set it to null and train "
+     "on sequences no longer than the window"},
+    {"use_sliding_window", "false",
+     "attention sees the whole sequence: choose a model without a window, or set it to false and train "
      "on sequences no longer than the window"},
     {"partial_rotary_factor", "1", "rotary positions turn whole heads: " BY_HAND},
     {"quantization_config", "null",
@@ -107,7 +112,7 @@ static const char *const inert[] = {
     "rope_theta",      "rope_scaling", "rope_parameters",   "resid_pdrop",
     "embd_pdrop",      "attn_pdrop",   "return_*",          "output_*",
     "id2label",        "label2id",     "_attn_*",           "auto_map",
-    "tokenizer_class",
+    "tokenizer_class", "layer_types",  "max_window_layers",
 };
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
@@ -244,6 +249,13 @@ static void finish_llama(Reader *reader) {
   if (model->rope.llama3 && model->rope.original < model->ctx) model->ctx = model->rope.original;
 }
 
+static void finish_qwen3(Reader *reader) {
+  finish_llama(reader);
+  if (reader->model->rope.llama3)
+    wrong(reader, "rope_scaling", "the family's rotary positions are not scaled",
+          "set it to null to train on sequences of the original length");
+}
+
 static void note_dropout(const Reader *reader) {
   static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -270,6 +282,7 @@ static void finish_gpt2(Reader *reader) {
 static const Architecture architectures[] = {
     {"gpt2", "GPT2LMHeadModel", "activation_function", gpt2_keys, gpt2_only, finish_gpt2, import_write_gpt2},
     {"llama", "LlamaForCausalLM", "hidden_act", llama_keys, llama_only, finish_llama, import_write_llama},
+    {"qwen3", "Qwen3ForCausalLM", "hidden_act", qwen3_keys, llama_only, finish_qwen3, import_write_qwen3},
 };
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -283,8 +296,8 @@ static const Architecture *find_architecture(Reader *reader) {
       return &architectures[i];
   wrong(reader, class != NULL ? "architectures" : "model_type",
         word != NULL ? "this is not known" : "is missing",
-        "GPT2LMHeadModel (gpt2) and LlamaForCausalLM (llama) are; others are written by hand, see "
-        "docs/language.md");
+        "GPT2LMHeadModel (gpt2), LlamaForCausalLM (llama) and Qwen3ForCausalLM (qwen3) are; others are written by "
+        "hand, see docs/language.md");
   return NULL;
 }
 

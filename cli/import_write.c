@@ -35,34 +35,37 @@ void import_write_gpt2(Text *out, const Imported *model) {
               model->inner, model->erf ? "erf" : "tanh", real(eps, model->eps));
 }
 
-static void write_rope(Text *out, const ImportedRope *rope) {
-  char theta[32], factor[32], low[32], high[32];
-  text_printf(out, "theta = %s, ", real(theta, rope->theta));
+static void write_scaling(Text *out, const ImportedRope *rope) {
+  char factor[32], low[32], high[32];
   if (!rope->llama3) {
-    text_printf(out, "scaling = none");
+    text_printf(out, ", scaling = none");
     return;
   }
-  text_printf(out, "scaling = llama3, factor = %s, low = %s, high = %s, original = %" PRId64,
+  text_printf(out, ", scaling = llama3, factor = %s, low = %s, high = %s, original = %" PRId64,
               real(factor, rope->factor), real(low, rope->low), real(high, rope->high), rope->original);
 }
 
-void import_write_llama(Text *out, const Imported *model) {
-  char eps[32];
-  text_printf(out, "use \"families/llama.fsdp\"\n\nmodel %s {\n", model->name);
+/* scaling: the family's rotary positions may be scaled */
+static void write_decoder(Text *out, const Imported *model, const char *family, bool scaling) {
+  char eps[32], theta[32];
+  text_printf(out, "use \"families/%s.fsdp\"\n\nmodel %s {\n", family, model->name);
   text_printf(out,
               "  let vocab = %" PRId64 ", ctx = %" PRId64 ", d = %" PRId64 ", heads = %" PRId64
               ", kv_heads = %" PRId64 ", ffn = %" PRId64 ", layers = %" PRId64 "\n",
               model->vocab, model->ctx, model->d, model->heads, model->kv_heads, model->inner, model->layers);
   write_inputs(out);
   text_printf(out,
-              "  x = llama(tokens, vocab, d, heads, kv_heads, ffn, layers, head_dim = %" PRId64
-              ", eps = %s,\n    ",
-              model->head_dim, real(eps, model->eps));
-  write_rope(out, &model->rope);
+              "  x = %s(tokens, vocab, d, heads, kv_heads, ffn, layers, head_dim = %" PRId64
+              ", eps = %s,\n    theta = %s",
+              family, model->head_dim, real(eps, model->eps), real(theta, model->rope.theta));
+  if (scaling) write_scaling(out, &model->rope);
   text_printf(out, ") as model\n  logits = linear(x, vocab, %s) as lm_head\n",
               model->tied ? "weight = model.embed_tokens" : "bias = false");
   text_printf(out, "  loss = cross_entropy(logits, targets, chunk = 2048)\n");
 }
+
+void import_write_llama(Text *out, const Imported *model) { write_decoder(out, model, "llama", true); }
+void import_write_qwen3(Text *out, const Imported *model) { write_decoder(out, model, "qwen3", false); }
 
 void import_write(Text *out, const Imported *model) {
   text_printf(

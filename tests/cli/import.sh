@@ -17,6 +17,7 @@ done
 # The same parameters as in the files that were written by hand.
 params() { "$fsdpc" plan "$1" --cluster dgx-h100 --ranks 8 --json | grep -oE '"params": *[0-9]+' | head -n 1; }
 [ "$(params Llama-3.2-1B.fsdp)" = "$(params "$root/models/llama3.2-1b.fsdp")" ] || fail 'another Llama 3.2 1B than ours'
+[ "$(params Qwen3-0.6B.fsdp)" = "$(params "$root/models/qwen3-0.6b.fsdp")" ] || fail 'another Qwen3 0.6B than ours'
 [ "$(params gpt2.fsdp)" = "$(params "$root/models/gpt2.fsdp")" ] || fail 'another GPT-2 than ours'
 expect 0 import "$configs/gpt2" -o /dev/stdout
 expect 0 import "$configs/gpt2"
@@ -40,6 +41,10 @@ refused llama-v5 "$(with '"attention_bias": true')" 'bad/config.json: "attention
 refused llama-v5 "$(with '"mlp_bias": true')" '"mlp_bias" is true'
 refused llama-v5 "$(with '"attention_dropout": 0.1')" '"attention_dropout" is 0.1'
 refused llama-v5 "$(with '"sliding_window": 4096')" '"sliding_window" is 4096' 'no longer than the window'
+refused Qwen3-0.6B 's/"use_sliding_window": false/"use_sliding_window": true/' '"use_sliding_window" is true' 'no longer than the window'
+refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "yarn", "factor": 4.0}/' '"rope_scaling" is' 'set it to null'
+refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}/' \
+  '"rope_scaling" is' "the family's rotary positions are not scaled"
 refused llama-v5 "$(with '"partial_rotary_factor": 0.5')" '"partial_rotary_factor" is 0.5'
 refused llama-v5 "$(with '"quantization_config": {"bits": 4}')" '"quantization_config" is {"bits":4}' 'that was quantized'
 refused llama-v5 "$(with '"hidden_act": "gelu"')" '"hidden_act" is "gelu"'
@@ -59,7 +64,7 @@ refused gpt-exact "$(with '"scale_attn_weights": false')" '"scale_attn_weights" 
 refused gpt-exact "$(with '"add_cross_attention": true')" '"add_cross_attention" is true'
 refused gpt-exact "$(with '"tie_word_embeddings": false')" '"tie_word_embeddings" is false'
 refused gpt-exact 's/"gelu"/"relu"/' '"activation_function" is "relu"' 'models/families/gpt2.fsdp'
-refused gpt-exact 's/"gpt2"/"mamba"/' '"model_type" is "mamba": this is not known' 'LlamaForCausalLM (llama)'
+refused gpt-exact 's/"gpt2"/"mamba"/' '"model_type" is "mamba": this is not known' 'LlamaForCausalLM (llama)' 'Qwen3ForCausalLM (qwen3)'
 refused llama-v5 's/LlamaForCausalLM/LlamaForSequenceClassification/' '"architectures" is ["LlamaForSequenceClassification"]'
 refused gpt-exact 's/"model_type": "gpt2",//' '"model_type" is missing'
 refused gpt-exact 's/"n_head": 4/"n_head": 4, "n_head": 4/' 'config.json:' 'duplicate object key'
@@ -72,8 +77,9 @@ expect 64 import
 
 # --- weights: exported from a trained model, imported by name and shape, the same losses as the file they were trained by.
 # There the llama's loss is taken 24 rows at a time, which rounds its sum otherwise.
-round_trip() { # NAME TOLERANCE CONFIG
-  local name=$1 file=$fixtures/$1.fsdp
+round_trip() { # FILE TOLERANCE CONFIG
+  local name file=$1
+  name=$(basename "$file" .fsdp)
   train "$name" "$file" --ranks 2 --steps 3
   expect 0 export "$file" "$name.hf" --to safetensors --weights "$name.weights" --max-file 20KB
   printf '%s' "$3" >"$name.hf/config.json"
@@ -83,6 +89,10 @@ round_trip() { # NAME TOLERANCE CONFIG
   train "$name.theirs" "$name.imported.fsdp" --ranks 2 --init "$name.hf"
   "$compare" metrics "$name.theirs.jsonl" "$name.ours.jsonl" "$2"
 }
-round_trip gpt-tiny 0 '{"model_type": "gpt2", "n_embd": 24, "n_head": 3, "n_layer": 2, "n_positions": 16, "vocab_size": 67}'
-round_trip llama-tiny 1e-6 '{"model_type": "llama", "hidden_size": 32, "intermediate_size": 72, "num_attention_heads": 4,
+round_trip "$fixtures/gpt-tiny.fsdp" 0 '{"model_type": "gpt2", "n_embd": 24, "n_head": 3, "n_layer": 2, "n_positions": 16, "vocab_size": 67}'
+round_trip "$fixtures/llama-tiny.fsdp" 1e-6 '{"model_type": "llama", "hidden_size": 32, "intermediate_size": 72, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "vocab_size": 67}'
+sed -E 's/linear\(x, [^)]*\) as (q|k)_proj/rmsnorm(&, heads = \1_heads) as \1_norm/; s/q_heads/heads/; s/k_heads/kv_heads/' \
+  "$fixtures/llama-tiny.fsdp" >qwen3-tiny.fsdp
+round_trip qwen3-tiny.fsdp 1e-6 '{"model_type": "qwen3", "hidden_size": 32, "intermediate_size": 72, "num_attention_heads": 4, "head_dim": 8,
   "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "vocab_size": 67}'
