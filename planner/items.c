@@ -71,6 +71,27 @@ static Item held_item(const Program *program, const Span2 *spans, int32_t op) {
   return (Item){.first = spans[v].last_forward, .last = spans[v].first_backward, .bytes = program->flow.value_bytes[v], .held = true};
 }
 
+static Item *item_of(Items *items, int32_t op) {
+  for (uint32_t i = items->count; i-- > 0 && items->data[i].op >= op;)
+    if (items->data[i].op == op) return &items->data[i];
+  return NULL;
+}
+
+/* Where backward reads only what an op makes beside its main result, such as a norm's statistics, and only `item` reads that result: who keeps
+ * the former and runs `item` again keeps the latter too, and could instead keep `item`'s own result, no larger, and run neither again. So
+ * bounds charge the op to `item`, and nothing is gained by keeping what it makes. */
+static void charge_feeders(const Program *program, const Span2 *spans, const int32_t *readers, Items *items, Item *item) {
+  const ProgramOp *op = &program->ops.data[item->op];
+  for (int32_t k = 0; k < op->ref_count; k++) {
+    int32_t v = op->refs[k].value;
+    if (v < 0 || program->values.data[v].producer < 0 || !reads(program->specs[op->op].operands[k].mode)) continue;
+    Item *feeder = item_of(items, program->values.data[v].producer);
+    if (!feeder || feeder->held || spans[v].first_backward >= 0 || readers[feeder->op] > 1 || program->flow.value_bytes[v] < item->bytes) continue;
+    item->least_ns += feeder->least_ns;
+    feeder->least_ns = 0;
+  }
+}
+
 void items_list(Arena *arena, const Program *program, const Pin *pins, bool movable, bool *recompute, Items *out, Items *again) {
   Arena *scratch = arena_new();
   const Span2 *spans = find_spans(scratch, program);
@@ -114,6 +135,7 @@ void items_list(Arena *arena, const Program *program, const Pin *pins, bool mova
     }
     item.ns = chain_ns(program, needed, recompute, NULL, i);
     item.least_ns = chain_ns(program, needed, recompute, readers, i);
+    if (!pinned) charge_feeders(program, spans, readers, out, &item);
     vec_push(arena, pinned ? again : out, item);
   }
   arena_free(scratch);

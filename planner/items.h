@@ -16,7 +16,7 @@ typedef struct Item {
   int32_t rank;         /* tie order within a class: bit-reversed position, so that choices spread */
   int32_t first, last;  /* op slots between which keeping it costs memory */
   uint64_t bytes, ns;   /* of keeping; of running again, with what must run before it */
-  uint64_t least_ns;    /* ns without what another item's recomputation may have run already: for bounds */
+  uint64_t least_ns;    /* ns without what another item's recomputation may have run already, or is charged with: for bounds */
   uint64_t away_ns;     /* of moving it to the host, one way; 0: cannot be */
   bool held;            /* it is never run again: kept or away */
 } Item;

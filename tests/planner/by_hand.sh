@@ -35,3 +35,6 @@ gap llama3-70b 64 0.003 'fetches are late'
 # Where memory is tight seeds start a quarter above what moves make of them: no choice is given up for its seeds alone.
 gap gpt3-175b 512 0.005 'offloading results is given up' --memory 20GiB
 gap llama3-70b 64 0.02 'offloading states is given up' --memory 20GiB
+
+# Bounds count norms of each head where rotary positions run again, for they read what the norms make.
+gap qwen3-0.6b 8 0.01 'norms of each head run again for nothing' --micro-batch 1 --memory 5.9GiB

@@ -11,6 +11,8 @@ typedef struct Random {
 /* Uniform in [0, n), n >= 1 (SplitMix64). */
 uint64_t random_below(Random *random, uint64_t n);
 
+enum { RANDOM_HEAD_NORMS = 1 << 20 }; /* models of seeds from here on have norms of each head of queries and keys */
+
 /* A transformer with random sizes, norms, heads, tying, dropout, chunked loss; clusters with random rates. */
 const char *random_model(Arena *arena, uint64_t seed);
 
