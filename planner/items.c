@@ -84,9 +84,11 @@ static void charge_feeders(const Program *program, const Span2 *spans, const int
   const ProgramOp *op = &program->ops.data[item->op];
   for (int32_t k = 0; k < op->ref_count; k++) {
     int32_t v = op->refs[k].value;
-    if (v < 0 || program->values.data[v].producer < 0 || !reads(program->specs[op->op].operands[k].mode)) continue;
-    Item *feeder = item_of(items, program->values.data[v].producer);
-    if (!feeder || feeder->held || spans[v].first_backward >= 0 || readers[feeder->op] > 1 || program->flow.value_bytes[v] < item->bytes) continue;
+    if (v < 0 || spans[v].first_backward >= 0 || !reads(program->specs[op->op].operands[k].mode)) continue;
+    int32_t producer = program->values.data[v].producer;
+    if (producer < 0 || readers[producer] > 1 || program->flow.value_bytes[v] < item->bytes) continue;
+    Item *feeder = item_of(items, producer);
+    if (!feeder || feeder->held) continue;
     item->least_ns += feeder->least_ns;
     feeder->least_ns = 0;
   }
