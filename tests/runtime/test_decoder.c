@@ -6,6 +6,7 @@
 #include "planner/planner.h"
 #include "runtime/backends.h"
 #include "runtime/decoder.h"
+#include "runtime/floats.h"
 #include "runtime/launch.h"
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
@@ -63,8 +64,7 @@ static void shake(Machine *machine) {
     for (int d = 0; d < param->rank; d++) numel *= (uint64_t)param->dim[d];
     for (uint64_t i = 0; i < numel; i++) {
       float value = (float)(random_normal(7, p, i) * (param->rank == 1 ? 0.5 : 0.15)) + (param->init.kind == INIT_ONES);
-      assert_true(machine->rank.backend->write(machine->rank.backend, plan->units.data[param->unit].param_buf,
-                                               (param->offset + i) * sizeof value, &value, sizeof value));
+      assert_true(floats_write(machine->rank.backend, plan, plan->units.data[param->unit].param_buf, param->offset + i, &value, 1));
     }
   }
 }
