@@ -120,15 +120,20 @@ static void signals_save(void **state) {
   assert_same_weights(scratch, "whole", "signalled");
 }
 
+/* Trains for some steps, then stops rank 0, so that no step ends. */
+static pid_t start_stopped(Scratch *scratch, const TrainOptions *options, pid_t *rank) {
+  pid_t job = start_training(scratch, plan_for(scratch->arena, 2, 1, 1 << 30), options, "log");
+  wait_for_size(options->metrics_path, 3000);
+  *rank = child_of(job, 0);
+  kill(*rank, SIGSTOP);
+  return job;
+}
+
 static void a_second_signal_ends_at_once(void **state) {
   Scratch *scratch = *state;
-  const Plan *plan = plan_for(scratch->arena, 2, 1, 1 << 30);
   const char *data = corpus(scratch);
   TrainOptions options = options_for(scratch, &data, "out");
-  pid_t job = start_training(scratch, plan, &options, "log");
-  wait_for_size(options.metrics_path, 3000);
-  pid_t rank = child_of(job, 0);
-  kill(rank, SIGSTOP); /* so that no step ends */
+  pid_t rank, job = start_stopped(scratch, &options, &rank);
   kill(job, SIGTERM);
   usleep(100000);
   kill(job, SIGTERM);
@@ -143,14 +148,10 @@ static void a_closed_terminal_saves(void **state) {
     int first, second, reported;
   } closings[] = {{SIGHUP, SIGHUP, SIGHUP}, {SIGTERM, SIGHUP, SIGTERM}, {SIGHUP, SIGTERM, SIGTERM}};
   Scratch *scratch = *state;
-  const Plan *plan = plan_for(scratch->arena, 2, 1, 1 << 30);
   const char *data = corpus(scratch);
   for (int i = 0; i < 3; i++) {
     TrainOptions options = options_for(scratch, &data, arena_printf(scratch->arena, "closed%d", i));
-    pid_t job = start_training(scratch, plan, &options, "log");
-    wait_for_size(options.metrics_path, 3000);
-    pid_t rank = child_of(job, 0);
-    kill(rank, SIGSTOP); /* so that both come before it is saved */
+    pid_t rank, job = start_stopped(scratch, &options, &rank);
     kill(-job, closings[i].first);
     usleep(100000);
     kill(-job, closings[i].second);
