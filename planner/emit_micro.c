@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 /* Names of operators and values come again with every pass and recomputation. */
-static StrId intern_once(Emitter *e, StrId *id, const char *name) {
-  if (!*id) *id = plan_intern(e->arena, e->plan, name);
+static StrId append_once(Emitter *e, StrId *id, const char *name) {
+  if (!*id) *id = plan_append(e->arena, e->plan, name);
   return *id;
 }
 
@@ -113,7 +113,7 @@ static StrId value_name(Emitter *e, int32_t v) {
   const Value *value = &e->program->values.data[v];
   const ProgramOp *producer = value->producer >= 0 ? &e->program->ops.data[value->producer] : NULL;
   bool same = producer && producer->name == value->name;
-  return intern_once(e, same ? &e->layer_name[producer->graph_op] : &e->value_name[v], value->name);
+  return append_once(e, same ? &e->layer_name[producer->graph_op] : &e->value_name[v], value->name);
 }
 
 static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phase phase) {
@@ -125,7 +125,7 @@ static PlanOperand operand_of(Emitter *e, const Ref *ref, OperandMode mode, Phas
   bool creates = e->buf_of[ref->value] < 0 || (mode == MODE_WRITE && phase == PHASE_RECOMPUTE);
   if (creates)
     e->buf_of[ref->value] = emit_named_buf(e, value_name(e, ref->value), class_of(value->kind), value->dtype, value->numel, PLAN_NONE, false);
-  return (PlanOperand){e->buf_of[ref->value], ref->column, ref->ld, ref->add};
+  return (PlanOperand){e->buf_of[ref->value], ref->ld, ref->column, ref->add};
 }
 
 /* The program's costs hold, unless what is written once there is added to here. */
@@ -149,7 +149,7 @@ static int32_t emit_step(Emitter *e, const Step *step) {
   const InstrSpec *spec = &e->program->specs[op->op];
   PlanOperand operands[INSTR_MAX_OPERANDS];
   for (int32_t k = 0; k < op->ref_count; k++) operands[k] = operand_of(e, &op->refs[k], spec->operands[k].mode, step->phase);
-  StrId name = intern_once(e, &e->layer_name[op->graph_op], op->name);
+  StrId name = append_once(e, &e->layer_name[op->graph_op], op->name);
   PlanInstr *instr = emit_costless(e, op->op, step->phase, name, operands, op->ints, op->reals);
   if (costs_hold(e, op, operands))
     copy_cost(instr, op);

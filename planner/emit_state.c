@@ -16,7 +16,7 @@ static uint64_t lay_out_unit(Emitter *e, uint32_t u) {
   for (uint32_t i = 0; i < unit->params.count; i++) {
     const GraphParam *from = &graph->params.data[unit->params.data[i]];
     PlanParam *param = vec_add(e->arena, &e->plan->params);
-    param->name = plan_intern(e->arena, e->plan, from->name);
+    param->name = plan_append(e->arena, e->plan, from->name);
     param->unit = (int32_t)u;
     param->offset = offset;
     param->rank = from->shape.rank;

@@ -48,7 +48,7 @@ static void grow_index(Arena *arena, Plan *plan) {
     if (old[i].id) *find_slot(plan, old[i].hash, NULL) = old[i];
 }
 
-static StrId append(Arena *arena, Plan *plan, const char *text) {
+StrId plan_append(Arena *arena, Plan *plan, const char *text) {
   StrId id = plan->strings.count;
   uint32_t size = (uint32_t)strlen(text) + 1;
   vec_reserve(arena, &plan->strings, id + size);
@@ -63,7 +63,7 @@ StrId plan_intern(Arena *arena, Plan *plan, const char *text) {
   uint32_t hash = hash_text(text);
   StrSlot *slot = find_slot(plan, hash, text);
   if (!slot->id) {
-    *slot = (StrSlot){hash, append(arena, plan, text)};
+    *slot = (StrSlot){hash, plan_append(arena, plan, text)};
     plan->string_index.count++;
   }
   return slot->id;

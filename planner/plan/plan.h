@@ -143,9 +143,9 @@ typedef struct PlanBuf {
 
 typedef struct PlanOperand {
   int32_t buf; /* PLAN_NONE: absent */
-  uint64_t offset; /* elements */
-  uint32_t ld;     /* elements between rows; 0: rows are contiguous (= cols) */
-  bool add;        /* mode 'a': add into */
+  uint32_t ld; /* elements between rows; 0: rows are contiguous (= cols) */
+  uint64_t offset : 63; /* elements; there are so many operands that each byte counts */
+  bool add : 1;         /* mode 'a': add into */
 } PlanOperand;
 
 typedef struct PlanInstr {
@@ -293,7 +293,9 @@ const char *buf_class_name(BufClass class);
 /* --- building and reading -------------------------------------------------------------------------------------- */
 
 Plan *plan_new(Arena *arena);
-StrId plan_intern(Arena *arena, Plan *plan, const char *text); /* appends; equal texts may share */
+StrId plan_intern(Arena *arena, Plan *plan, const char *text); /* appends what no interned text equals */
+/* Without looking for an equal text, which takes longer than anything else: for names that stand in the plan once. */
+StrId plan_append(Arena *arena, Plan *plan, const char *text);
 static inline const char *plan_str(const Plan *plan, StrId id) { return plan->strings.data + id; }
 static inline const PlanOperand *plan_operand(const Plan *plan, const PlanInstr *instr, int k) {
   return &plan->operands.data[instr->operands + (uint32_t)k];

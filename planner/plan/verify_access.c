@@ -33,18 +33,17 @@ typedef struct Access {
   int32_t instr, buf;
   const char *name;
   Region region;
+  Use *uses;            /* of the living buffer, [queue * KINDS + kind] */
+  const int32_t *clock; /* of the instruction, by queue */
+  int queue;            /* its own */
 } Access;
 
-static Use *use(const Accesses *all, int32_t buf, int queue, int kind) {
-  size_t slot = (size_t)all->slot[buf] - 1;
-  return &all->uses.data[(slot * (size_t)all->check->queues + (size_t)queue) * KINDS + (size_t)kind];
+/* [queue * KINDS + kind], of a buffer that lives. */
+static Use *uses_of(const Accesses *all, int32_t buf) {
+  return &all->uses.data[((size_t)all->slot[buf] - 1) * (size_t)all->check->queues * KINDS];
 }
-static int32_t *ready(const Accesses *all, int32_t buf, int queue) {
-  return &all->ready[(size_t)buf * (size_t)all->check->queues + (size_t)queue];
-}
-static int32_t clock_at(const Check *check, int32_t instr, int queue) {
-  return check->clock[(size_t)instr * (size_t)check->queues + (size_t)queue];
-}
+/* By queue. */
+static int32_t *ready(const Accesses *all, int32_t buf) { return &all->ready[(size_t)buf * (size_t)all->check->queues]; }
 static const char *op_name(const Check *check, int32_t instr) {
   return check->specs[check->plan->instrs.data[instr].op].name;
 }
@@ -55,23 +54,26 @@ static void take_slot(Accesses *all, int32_t b) {
   uint32_t size = (uint32_t)all->check->queues * KINDS;
   if (all->spare.count) {
     all->slot[b] = all->spare.data[--all->spare.count];
-    memset(use(all, b, 0, 0), 0, size * sizeof(Use));
+    memset(uses_of(all, b), 0, size * sizeof(Use));
     return;
   }
   for (uint32_t i = 0; i < size; i++) vec_add(all->pool.intervals.arena, &all->uses);
   all->slot[b] = (int32_t)(all->uses.count / size);
 }
 
-/* List position + 1 of the last use of the buffer's memory, by itself or by earlier owners. */
-static int32_t last_use(const Accesses *all, int32_t b, int queue) {
-  int32_t last = *ready(all, b, queue);
-  for (int kind = 0; all->slot[b] && kind < KINDS; kind++)
-    if (use(all, b, queue, kind)->after > last) last = use(all, b, queue, kind)->after;
-  return last;
+/* Raises last[], by queue: list position + 1 of the last use of the buffer's memory, by itself or by earlier owners. */
+static void raise_to_last_use(const Accesses *all, int32_t b, int32_t *last) {
+  const int32_t *before = ready(all, b);
+  const Use *uses = all->slot[b] ? uses_of(all, b) : NULL;
+  for (int q = 0; q < all->check->queues; q++) {
+    if (before[q] > last[q]) last[q] = before[q];
+    for (int kind = 0; uses && kind < KINDS; kind++)
+      if (uses[q * KINDS + kind].after > last[q]) last[q] = uses[q * KINDS + kind].after;
+  }
 }
 
 static void die(Accesses *all, int32_t b) {
-  for (int q = 0; q < all->check->queues; q++) *ready(all, b, q) = last_use(all, b, q);
+  raise_to_last_use(all, b, ready(all, b));
   vec_push(all->pool.intervals.arena, &all->spare, all->slot[b]);
   all->slot[b] = 0;
   coverage_drop(&all->pool, &all->written[b]);
@@ -111,10 +113,7 @@ static void inherit(Accesses *all, int32_t b) {
   for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, mine.begin);
        old && old->begin < mine.end; old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
     if (all->slot[old->value]) report_overlap(all, b, old);
-    for (int q = 0; q < all->check->queues; q++) {
-      int32_t *own = ready(all, b, q), theirs = last_use(all, old->value, q);
-      if (theirs > *own) *own = theirs;
-    }
+    raise_to_last_use(all, old->value, ready(all, b));
   }
   intervals_set(&all->pool.intervals, &all->owner, mine.begin, mine.end, b);
 }
@@ -154,31 +153,20 @@ static bool is_live(Accesses *all, const Access *access) {
 }
 
 static void check_reuse(Accesses *all, const Access *access) {
+  const int32_t *after = ready(all, access->buf);
   for (int q = 0; q < all->check->queues; q++) {
-    int32_t after = *ready(all, access->buf, q);
-    if (after <= clock_at(all->check, access->instr, q)) continue;
+    if (after[q] <= access->clock[q]) continue;
     violate(all->check, VERIFY_REUSE, access->instr, access->buf,
             "%s uses b%d \"%s\" without waiting for i%d %s, which still uses what lay at its address",
-            access->name, access->buf, check_buf_name(all->check, access->buf), after - 1,
-            op_name(all->check, after - 1));
+            access->name, access->buf, check_buf_name(all->check, access->buf), after[q] - 1,
+            op_name(all->check, after[q] - 1));
     return;
   }
 }
 
-static int own_queue(const Accesses *all, const Access *access) {
-  return all->check->queue_of[all->check->plan->instrs.data[access->instr].stream];
-}
-
-/* The accesses of one kind on one queue are ordered before this one, or do not meet it. */
-static bool ordered(const Accesses *all, const Access *access, int queue, int kind) {
-  const Use *other = use(all, access->buf, queue, kind);
-  return queue == own_queue(all, access) || other->after <= clock_at(all->check, access->instr, queue) ||
-         other->begin >= region_end(&access->region) || access->region.begin >= other->end;
-}
-
 static void report_race(Accesses *all, const Access *access, int queue, int kind, int own_kind) {
   Check *check = all->check;
-  int32_t other = use(all, access->buf, queue, kind)->after - 1;
+  int32_t other = access->uses[queue * KINDS + kind].after - 1;
   bool gather = check->plan->instrs.data[other].op == INSTR_ALLGATHER && kind == WRITE && own_kind == READ;
   violate(check, gather ? VERIFY_GATHER_BEFORE_USE : VERIFY_NO_EVENT_PATH, access->instr, access->buf,
           "%s %s b%d \"%s\", which i%d %s %s on another queue; no event orders them", access->name,
@@ -186,18 +174,23 @@ static void report_race(Accesses *all, const Access *access, int queue, int kind
           op_name(check, other), kind == WRITE ? "writes" : "reads");
 }
 
-/* A read conflicts with writes, a write with both. */
-static void check_races(Accesses *all, const Access *access, int own_kind) {
-  for (int q = 0; q < all->check->queues; q++)
-    for (int kind = own_kind == WRITE ? READ : WRITE; kind < KINDS; kind++)
-      if (!ordered(all, access, q, kind)) {
-        report_race(all, access, q, kind, own_kind);
-        return;
-      }
+static bool meets(const Access *access, const Use *other) {
+  return other->begin < region_end(&access->region) && access->region.begin < other->end;
 }
 
-static void remember(Accesses *all, const Access *access, int kind) {
-  Use *mine = use(all, access->buf, own_queue(all, access), kind);
+/* A read conflicts with writes, a write with both, where these are not ordered before it. */
+static void check_races(Accesses *all, const Access *access, int own_kind) {
+  for (int q = 0; q < all->check->queues; q++)
+    for (int kind = own_kind == WRITE ? READ : WRITE; kind < KINDS && q != access->queue; kind++) {
+      const Use *other = &access->uses[q * KINDS + kind];
+      if (other->after <= access->clock[q] || !meets(access, other)) continue;
+      report_race(all, access, q, kind, own_kind);
+      return;
+    }
+}
+
+static void remember(const Access *access, int kind) {
+  Use *mine = &access->uses[access->queue * KINDS + kind];
   uint64_t begin = access->region.begin, end = region_end(&access->region);
   if (!mine->after || begin < mine->begin) mine->begin = begin;
   if (!mine->after || end > mine->end) mine->end = end;
@@ -251,15 +244,20 @@ static void visit_operand(Accesses *all, int32_t i, int k, int kind) {
   const PlanOperand *operand = plan_operand(all->check->plan, instr, k);
   if (operand->buf == PLAN_NONE) return;
   if (kind == READ ? operand_overwrites(spec, operand) : spec->mode == MODE_READ) return;
-  Access access = {i, operand->buf, spec->name, operand_region(all->check, instr, k)};
+  Check *check = all->check;
+  Access access = {.instr = i, .buf = operand->buf, .name = spec->name};
   if (!is_live(all, &access)) return;
+  access.region = operand_region(check, instr, k);
+  access.uses = uses_of(all, operand->buf);
+  access.clock = &check->clock[(size_t)i * (size_t)check->queues];
+  access.queue = check->queue_of[instr->stream];
   check_reuse(all, &access);
   check_races(all, &access, kind);
   if (kind == READ) {
     check_whole(all, &access);
     check_written(all, &access);
   }
-  remember(all, &access, kind);
+  remember(&access, kind);
   if (kind == WRITE) coverage_add(&all->pool, &all->written[operand->buf], access.region);
 }
 

@@ -37,6 +37,41 @@ static void check_world(Check *check) {
              STREAM_COUNT);
 }
 
+/* As the language takes them: other numbers train, but nothing anybody wants. */
+static void check_rates(Check *check) {
+  const Recipe *r = &check->plan->recipe;
+  const struct {
+    const char *name;
+    double value;
+    bool low; /* enough */
+    const char *limit;
+  } rates[] = {{"lr", r->lr, true, ""},
+               {"min_lr", r->min_lr, true, ""},
+               {"beta1", r->beta1, r->beta1 < 1, " and below 1"},
+               {"beta2", r->beta2, r->beta2 < 1, " and below 1"},
+               {"eps", r->eps, true, ""},
+               {"momentum", r->momentum, r->momentum <= 1, " and at most 1"},
+               {"decay", r->decay, true, ""},
+               {"clip", r->clip, true, ""},
+               {"eps2", r->eps2, true, ""},
+               {"threshold", r->threshold, true, ""}};
+  for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+    if (!isfinite(rates[i].value) || rates[i].value < 0 || !rates[i].low)
+      BROKEN("the recipe's %s is %g, but it is at least 0%s", rates[i].name, rates[i].value, rates[i].limit);
+  if (!isfinite(r->beta2_decay) || r->beta2_decay > 0) BROKEN("the recipe's beta2_decay is %g, but it is at most 0", r->beta2_decay);
+  if (check->plan->training && !r->steps) BROKEN("the recipe's steps are at least 1");
+}
+
+static void check_recipe(Check *check) {
+  const Recipe *recipe = &check->plan->recipe;
+  bool bf16 = recipe->master == DTYPE_BF16 && recipe->compute == DTYPE_BF16;
+  if (recipe->compute >= DTYPE_COUNT || recipe->reduce >= DTYPE_COUNT) BROKEN("the recipe names no dtype");
+  if (recipe->master != DTYPE_F32 && !bf16) BROKEN("parameters are kept in f32, or in bf16 where compute is bf16");
+  if (recipe->rounding >= ROUNDING_COUNT || (recipe->rounding != ROUNDING_NEAREST && !bf16))
+    BROKEN("the recipe rounds updated parameters in a way that is not known, or to f32");
+  check_rates(check);
+}
+
 static void check_header(Check *check) {
   const Plan *plan = check->plan;
   if (!plan->strings.count || plan->strings.data[0] || plan->strings.data[plan->strings.count - 1])
@@ -45,12 +80,7 @@ static void check_header(Check *check) {
       plan->model,        plan->source_path,        plan->cluster,         plan->summary.strategy,
       plan->summary.wrap, plan->summary.checkpoint, plan->summary.bound_by};
   for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) check_string(check, ids[i]);
-  if (plan->recipe.compute >= DTYPE_COUNT || plan->recipe.reduce >= DTYPE_COUNT)
-    BROKEN("the recipe names no dtype");
-  bool bf16 = plan->recipe.master == DTYPE_BF16 && plan->recipe.compute == DTYPE_BF16;
-  if (plan->recipe.master != DTYPE_F32 && !bf16) BROKEN("parameters are kept in f32, or in bf16 where compute is bf16");
-  if (plan->recipe.rounding >= ROUNDING_COUNT || (plan->recipe.rounding != ROUNDING_NEAREST && !bf16))
-    BROKEN("the recipe rounds updated parameters in a way that is not known, or to f32");
+  check_recipe(check);
   if (plan->event_count > plan->instrs.count)
     BROKEN("%u events, but only %u instructions to record them", plan->event_count, plan->instrs.count);
   for (uint32_t i = 0; i < plan->inputs.count; i++) {
@@ -164,7 +194,7 @@ static void check_params(Check *check, Arena *scratch, uint32_t u) {
     uint64_t numel;
     check_string(check, param->name);
     if (param->unit != (int32_t)u) BROKEN("p%u is in the range of u%u, but says u%d", p, u, param->unit);
-    if (param->init.kind > INIT_UNIFORM || !isfinite(param->init.a)) BROKEN("p%u has no initial value", p);
+    if (param->init.kind > INIT_UNIFORM || !isfinite(param->init.a) || param->init.a < 0) BROKEN("p%u has no initial value", p);
     if (!param_numel(param, &numel) || param->offset > bytes_max) {
       BROKEN("p%u has no size", p);
       return;

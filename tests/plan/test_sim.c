@@ -73,6 +73,27 @@ static void test_one_queue(void **state) {
   arena_free(arena);
 }
 
+/* Between replicas it is communication as any other: to clocks, to contention and to what is uncertain. */
+static void test_replicas(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  SimResult reduced, replicated;
+  for (int contention = 0; contention < 2; contention++) {
+    Plan *plan = by_hand(arena).plan;
+    plan->overlap = (PlanOverlap){.contention = 0.5 * contention, .comm_slowdown = 0.25 * contention, .comm_spread = 0.3};
+    plan_simulate(arena, plan, &reduced);
+    for (uint32_t i = 0; i < plan->instrs.count; i++)
+      if (plan->instrs.data[i].stream == STREAM_REDUCE) plan->instrs.data[i].stream = STREAM_REPLICATE;
+    plan->queue[STREAM_REPLICATE] = plan->queue[STREAM_REDUCE];
+    plan_simulate(arena, plan, &replicated);
+    assert_int_equal(replicated.step_ns, reduced.step_ns);
+    assert_int_equal(replicated.fast_ns, reduced.fast_ns);
+    assert_int_equal(replicated.slow_ns, reduced.slow_ns);
+    assert_int_equal(replicated.exposed_comm_ns, reduced.exposed_comm_ns);
+  }
+  arena_free(arena);
+}
+
 static void test_good_plan(void **state) {
   (void)state;
   Arena *arena = arena_new();
@@ -110,6 +131,25 @@ static void test_contention(void **state) {
   arena_free(arena);
 }
 
+/* A share that a plan file cannot mean is the nearest one that it can. */
+static void test_shares(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Plan *plan = by_hand(arena).plan;
+  const double stated[] = {7, 1, -7, 0};
+  uint64_t step_ns[4];
+  for (int i = 0; i < 4; i++) {
+    SimResult sim;
+    plan->overlap = (PlanOverlap){.contention = stated[i], .comm_slowdown = stated[i]};
+    plan_simulate(arena, plan, &sim);
+    step_ns[i] = sim.step_ns;
+  }
+  assert_int_equal(step_ns[0], step_ns[1]);
+  assert_int_equal(step_ns[2], step_ns[3]);
+  assert_true(step_ns[1] > step_ns[3]);
+  arena_free(arena);
+}
+
 /* Durations drawn within their spreads, contention at most as stated: never outside of the interval. */
 static void test_interval(void **state) {
   (void)state;
@@ -137,7 +177,10 @@ static void test_interval(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand), cmocka_unit_test(test_one_queue),
+                                     cmocka_unit_test(test_replicas),
                                      cmocka_unit_test(test_good_plan),
-                                     cmocka_unit_test(test_contention), cmocka_unit_test(test_interval)};
+                                     cmocka_unit_test(test_contention),
+                                     cmocka_unit_test(test_shares),
+                                     cmocka_unit_test(test_interval)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

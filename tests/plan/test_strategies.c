@@ -32,6 +32,7 @@ static Toy toy_new(Arena *arena, uint32_t shard, uint32_t replicas) {
   Build *b = &t.b;
   Plan *plan = b->plan;
   plan->world = (PlanWorld){shard * replicas, shard, replicas, 1, 1, 2};
+  plan->recipe.steps = 1;
   plan->recipe.compute = DTYPE_BF16; /* of the copy that every unit of build.h has */
   plan->recipe.reduce = DTYPE_F32;
   build_param(b, build_unit(b, "fc", NUMEL / shard), "fc.weight", 0, D, D);

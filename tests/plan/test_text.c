@@ -234,7 +234,7 @@ static void test_identity_odd(void **state) {
   plan->instrs.data[AT_HEAD].span = (PlanSpan){0};
   plan->instrs.data[AT_HEAD].name = 0;
   plan->instrs.data[AT_LOSS].ns = UINT64_MAX;
-  *operand_of(plan, AT_LINEAR, 0) = (PlanOperand){3, 1000, 2304, true};
+  *operand_of(plan, AT_LINEAR, 0) = (PlanOperand){3, 2304, 1000, true};
   plan->ints.data[0] = INT64_MIN;
   plan->ints.data[1] = INT64_MAX;
   check_identity(arena, plan);

@@ -1,6 +1,5 @@
 /* Owns: one broken plan per verifier rule, each rejected by that rule before any other; no wait of the good
  * plan can go. */
-#include "planner/plan/plan_text.h"
 #include "planner/plan/verify.h"
 #include "tests/plan/build.h"
 
@@ -95,6 +94,12 @@ BREAK(unit_numel) { plan->units.data[0].numel--; }
 BREAK(unit_params) { plan->units.data[1].param_count = 1; }
 BREAK(unit_buf) { plan->units.data[1].m_buf = plan->units.data[0].m_buf; }
 BREAK(master_dtype) { plan->recipe.master = DTYPE_BF16; } /* parameters lie in f32 */
+BREAK(rate_negative) { plan->recipe.lr = -1; }
+BREAK(momentum_large) { plan->recipe.momentum = 7; }
+BREAK(beta_of_one) { plan->recipe.beta2 = 1; }
+BREAK(beta2_decay_positive) { plan->recipe.beta2_decay = 0.8; }
+BREAK(no_steps) { plan->recipe.steps = 0; }
+BREAK(init_negative) { plan->params.data[0].init = (Init){INIT_NORMAL, -5}; }
 BREAK(master_wider) { plan->recipe.master = DTYPE_F64; }
 BREAK(rounding_of_f32) { plan->recipe.rounding = ROUNDING_STOCHASTIC; }
 BREAK(spare_cast) { plan->recipe.compute = DTYPE_F32; }
@@ -106,7 +111,7 @@ BREAK(loss_missing) { plan->loss_buf = PLAN_NONE; }
 BREAK(operand_missing) { *operand_of(plan, AT_LINEAR, 0) = B_NONE; }
 BREAK(operand_dtype) { operand_of(plan, AT_EMBED, 0)->buf = find_buf(plan, "x1"); }
 BREAK(operand_outside) { operand_of(plan, AT_LINEAR, 1)->offset = 1000; }
-BREAK(operand_huge) { operand_of(plan, AT_LINEAR, 1)->offset = UINT64_MAX - 5; }
+BREAK(operand_huge) { operand_of(plan, AT_LINEAR, 1)->offset = INT64_MAX; }
 BREAK(operand_ld) { operand_of(plan, AT_LINEAR, 0)->ld = 63; }
 BREAK(operand_ld_behind) { operand_of(plan, AT_LINEAR, 0)->ld = 65; }
 BREAK(operand_add) { operand_of(plan, AT_LINEAR, 3)->add = true; }
@@ -256,6 +261,12 @@ static const Breakage breakages[] = {
     CASE(STRUCTURE, unit_params),
     CASE(STRUCTURE, unit_buf),
     CASE(STRUCTURE, master_dtype),
+    CASE(STRUCTURE, rate_negative),
+    CASE(STRUCTURE, momentum_large),
+    CASE(STRUCTURE, beta_of_one),
+    CASE(STRUCTURE, beta2_decay_positive),
+    CASE(STRUCTURE, no_steps),
+    CASE(STRUCTURE, init_negative),
     CASE(STRUCTURE, master_wider),
     CASE(STRUCTURE, rounding_of_f32),
     CASE(STRUCTURE, spare_cast),

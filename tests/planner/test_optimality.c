@@ -2,7 +2,6 @@
  * gathered or moved to the host is enumerated, on every grouping of units, under the same judge; the bound must not exceed the best found. */
 #include "planner/inner.h"
 
-#include "planner/plan/plan_text.h"
 #include "tests/planner/random_model.h"
 
 #include <setjmp.h>

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MODELS = 32 };
+enum { MODELS = 16 }; /* unless the command line says otherwise */
 
 typedef struct Case {
   Arena *arena;
@@ -122,10 +122,10 @@ static void assert_logits_are_aligned(const Plan *plan, const InstrSpec *specs, 
 }
 
 static void every_plan_verifies_and_fits(void **state) {
-  (void)state;
+  const uint64_t models = *(const uint64_t *)*state;
   Random r = {1};
   uint32_t padded[INSTR_COUNT] = {0};
-  for (uint64_t seed = 0; seed < MODELS; seed++) {
+  for (uint64_t seed = 0; seed < 2 * models; seed++) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 1000);
     PlannerResult roomy = plan_case(&c, &options);
@@ -148,8 +148,8 @@ static void every_plan_verifies_and_fits(void **state) {
 
 /* The memory that is proposed where nothing fits, followed to the letter. */
 static void a_proposed_budget_fits(void **state) {
-  (void)state;
-  for (uint64_t seed = 0; seed < MODELS / 2; seed++) {
+  const uint64_t models = *(const uint64_t *)*state;
+  for (uint64_t seed = 0; seed < models / 2; seed++) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 1000);
     options.settings.memory_bytes = 1;
@@ -188,9 +188,9 @@ static double worst_of_rising_budgets(Case *c, PlannerOptions *options, uint32_t
 }
 
 static void a_larger_budget_is_hardly_ever_slower(void **state) {
-  (void)state;
+  const uint64_t models = *(const uint64_t *)*state;
   uint32_t slower = 0;
-  for (uint64_t seed = 0; seed < MODELS / 2; seed++) {
+  for (uint64_t seed = 0; seed < models / 2; seed++) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 2000);
     assert_true(worst_of_rising_budgets(&c, &options, &slower) <= 0.003);
@@ -219,8 +219,8 @@ static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
 
 /* Buffers hang from where the budget ends while plans are searched; in the end they lie close. */
 static void what_a_budget_leaves_is_not_taken(void **state) {
-  (void)state;
-  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+  const uint64_t models = *(const uint64_t *)*state;
+  for (uint64_t seed = 0; seed < models / 3; seed++) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 3000);
     PlannerResult roomy = plan_case(&c, &options);
@@ -233,8 +233,8 @@ static void what_a_budget_leaves_is_not_taken(void **state) {
 
 /* Where everything that may be kept fits, the search takes it to be the fastest and looks no further: what is pinned otherwise never is. */
 static void with_ample_memory_nothing_pinned_is_faster(void **state) {
-  (void)state;
-  for (uint64_t seed = 0; seed < MODELS; seed++) {
+  const uint64_t models = *(const uint64_t *)*state;
+  for (uint64_t seed = 0; seed < models; seed++) {
     Case c;
     PlannerOptions open = open_random(&c, seed, 4000);
     open.settings.checkpoint = CHECKPOINT_AUTO;
@@ -244,9 +244,10 @@ static void with_ample_memory_nothing_pinned_is_faster(void **state) {
     pinned[0].settings.checkpoint = CHECKPOINT_FULL;
     pinned[1].settings.checkpoint = CHECKPOINT_NONE;
     pinned[2].settings.prefetch = 1;
-    if (open.settings.strategy == STRATEGY_FULL_SHARD) pinned[3].settings.reshard = 1;
+    pinned[3].settings.reshard = 1; /* a contradiction where units stay gathered */
+    const size_t pins = open.settings.strategy == STRATEGY_FULL_SHARD ? 4 : 3;
     double step = (double)plan_case(&c, &open).plan->summary.step_ns;
-    for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++) assert_true(step <= 1.001 * (double)plan_case(&c, &pinned[i]).plan->summary.step_ns);
+    for (size_t i = 0; i < pins; i++) assert_true(step <= 1.001 * (double)plan_case(&c, &pinned[i]).plan->summary.step_ns);
     arena_free(c.arena);
   }
 }
@@ -293,8 +294,8 @@ static void no_choice_is_given_up_that_alone_is_faster(void **state) {
 
 /* On one rank with room for all, keeping everything and running everything again are as far from their bounds. */
 static void the_bound_counts_what_is_pinned_to_run_again(void **state) {
-  (void)state;
-  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+  const uint64_t models = *(const uint64_t *)*state;
+  for (uint64_t seed = 0; seed < models / 3; seed++) {
     Case c;
     open_case(&c, seed);
     PlannerOptions options = {.settings = c.graph->plan, .ranks = 1};
@@ -313,8 +314,8 @@ static void the_bound_counts_what_is_pinned_to_run_again(void **state) {
 }
 
 static void units_that_must_be_released_are(void **state) {
-  (void)state;
-  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+  const uint64_t models = *(const uint64_t *)*state;
+  for (uint64_t seed = 0; seed < models / 3; seed++) {
     Case c;
     open_case(&c, seed);
     PlannerOptions options = {.settings = c.graph->plan, .ranks = 4};
@@ -328,8 +329,8 @@ static void units_that_must_be_released_are(void **state) {
 }
 
 static void equal_inputs_give_equal_bytes(void **state) {
-  (void)state;
-  for (uint64_t seed = 0; seed < MODELS / 4; seed++) {
+  const uint64_t models = *(const uint64_t *)*state;
+  for (uint64_t seed = 0; seed < models / 4; seed++) {
     Case a, b;
     open_case(&a, seed);
     open_case(&b, seed);
@@ -377,9 +378,9 @@ static uint32_t drop_each_wait(Arena *arena, Plan *plan, PlanInstr *instr, uint6
 }
 
 static void every_wait_is_needed(void **state) {
-  (void)state;
+  const uint64_t models = *(const uint64_t *)*state;
   uint32_t waits = 0;
-  for (uint64_t seed = 0; seed < MODELS / 3; seed++) {
+  for (uint64_t seed = 0; seed < models; seed++) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 77);
     Plan *plan = plan_case(&c, &options).plan;
@@ -388,7 +389,7 @@ static void every_wait_is_needed(void **state) {
     assert_true(plan_verify(c.arena, plan, &whole));
     arena_free(c.arena);
   }
-  assert_true(waits > 100);
+  assert_true(waits > 5 * models);
 }
 
 /* The settings of a plan that offloads everything it can, where the case allows it. */
@@ -431,9 +432,9 @@ static bool passes_with_another(Arena *arena, Plan *plan, uint32_t i) {
 }
 
 static void every_transfer_is_needed(void **state) {
-  (void)state;
+  const uint64_t models = *(const uint64_t *)*state;
   uint32_t transfers = 0, away = 0;
-  for (uint64_t seed = 0; seed < MODELS / 2; seed++) {
+  for (uint64_t seed = 0; seed < models / 2; seed++) {
     Case c;
     open_case(&c, seed);
     PlannerOptions options = {0};
@@ -453,23 +454,24 @@ static void every_transfer_is_needed(void **state) {
     }
     arena_free(c.arena);
   }
-  assert_true(transfers > 500 && away > 20);
+  assert_true(transfers > 10 * models && away > 2 * models);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  uint64_t models = argc > 1 ? strtoull(argv[1], NULL, 10) : MODELS;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_plan_verifies_and_fits),
-      cmocka_unit_test(a_proposed_budget_fits),
-      cmocka_unit_test(units_that_must_be_released_are),
-      cmocka_unit_test(a_larger_budget_is_hardly_ever_slower),
-      cmocka_unit_test(a_thorough_plan_is_never_slower_with_more_memory),
-      cmocka_unit_test(what_a_budget_leaves_is_not_taken),
-      cmocka_unit_test(with_ample_memory_nothing_pinned_is_faster),
-      cmocka_unit_test(no_choice_is_given_up_that_alone_is_faster),
-      cmocka_unit_test(the_bound_counts_what_is_pinned_to_run_again),
-      cmocka_unit_test(equal_inputs_give_equal_bytes),
-      cmocka_unit_test(every_wait_is_needed),
-      cmocka_unit_test(every_transfer_is_needed),
+      cmocka_unit_test_prestate(every_plan_verifies_and_fits, &models),
+      cmocka_unit_test_prestate(a_proposed_budget_fits, &models),
+      cmocka_unit_test_prestate(units_that_must_be_released_are, &models),
+      cmocka_unit_test_prestate(a_larger_budget_is_hardly_ever_slower, &models),
+      cmocka_unit_test_prestate(a_thorough_plan_is_never_slower_with_more_memory, &models),
+      cmocka_unit_test_prestate(what_a_budget_leaves_is_not_taken, &models),
+      cmocka_unit_test_prestate(with_ample_memory_nothing_pinned_is_faster, &models),
+      cmocka_unit_test_prestate(no_choice_is_given_up_that_alone_is_faster, &models),
+      cmocka_unit_test_prestate(the_bound_counts_what_is_pinned_to_run_again, &models),
+      cmocka_unit_test_prestate(equal_inputs_give_equal_bytes, &models),
+      cmocka_unit_test_prestate(every_wait_is_needed, &models),
+      cmocka_unit_test_prestate(every_transfer_is_needed, &models),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
