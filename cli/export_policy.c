@@ -72,7 +72,7 @@ static bool reduces_each(const Policy *p) {
 
 /* What parameters, gradients and moments are kept in. */
 static DType state_dtype(const Policy *p) {
-  StateKind told = p->plan->settings.executor.states;
+  StatesDType told = p->plan->settings.executor.states;
   return told == STATES_RECIPE ? p->graph->recipe.master : told == STATES_BF16 ? DTYPE_BF16 : DTYPE_F32;
 }
 

@@ -65,11 +65,19 @@ static Names list_folder(Files *files, const char *folder) {
   return names;
 }
 
+/* Without the extension, which all names share. */
+static const char *stem(Arena *arena, const char *name) {
+  size_t length = strlen(name);
+  return length > 5 && !strcmp(name + length - 5, ".fsdp") ? arena_strndup(arena, name, length - 5) : name;
+}
+
 /* The entry of a folder that is spelled nearly like the last component of path, or NULL. */
 static const char *nearest_in(Files *files, const char *path) {
   const char *folder = folder_of(files->arena, path);
-  Names names = list_folder(files, folder);
-  return text_nearest(path + strlen(folder), names.data, names.count);
+  Names names = list_folder(files, folder), stems = {0};
+  for (uint32_t i = 0; i < names.count; i++) vec_push(files->arena, &stems, stem(files->arena, names.data[i]));
+  const char *near = text_nearest(stem(files->arena, path + strlen(folder)), stems.data, stems.count);
+  return near ? arena_printf(files->arena, "%s.fsdp", near) : NULL;
 }
 
 /* "clusters/ holds cpu.fsdp, ..." of a folder of the models folder, or NULL. */
@@ -77,7 +85,7 @@ static const char *listed(Files *files, const char *path) {
   const char *folder = folder_of(files->arena, path);
   Names names = {0};
   Text text = {.arena = files->arena};
-  if (*folder && *folder != '/') names = list_folder(files, arena_printf(files->arena, "%s/%s", files->models, folder));
+  if (*folder && !strchr("./", *folder)) names = list_folder(files, arena_printf(files->arena, "%s/%s", files->models, folder));
   for (uint32_t i = 0; i < names.count; i++) text_printf(&text, i ? ", %s" : "%s", names.data[i]);
   return names.count ? arena_printf(files->arena, "%s holds %s", folder, text.data) : NULL;
 }
@@ -89,21 +97,33 @@ static const char *tail_in_models(const Files *files, const char *path) {
   return NULL;
 }
 
+/* A bare name that a folder of the models folder has: of dgx-h100, clusters/dgx-h100.fsdp. NULL: none. */
+static const char *deeper_in_models(const Files *files, const char *path) {
+  static const char *const folders[] = {"clusters", "families"};
+  if (strchr(path, '/')) return NULL;
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    const char *name = arena_printf(files->arena, "%s/%s.fsdp", folders[i], stem(files->arena, path));
+    if (exists(arena_printf(files->arena, "%s/%s", files->models, name))) return name;
+  }
+  return NULL;
+}
+
 static void missing(Files *files, const char *path, const char *where, Span at, const char *why) {
   Diag *diag = diag_error(files->sink, at, "cannot read \"%s\": %s", path, why);
   if (exists(where)) return;
   const char *tail = tail_in_models(files, path), *near = nearest_in(files, where), *others = listed(files, path);
   if (!near && *path != '/') near = nearest_in(files, arena_printf(files->arena, "%s/%s", files->models, path));
+  if (!tail) tail = deeper_in_models(files, path);
   if (tail)
     diag_help(diag, "the models folder, %s, has it as \"%s\"", files->models, tail);
   else if (near)
     diag_help(diag, "did you mean \"%s%s\"?", folder_of(files->arena, path), near);
   else if (others)
     diag_help(diag, "%s", others);
-  else if (at.file >= 0)
-    diag_help(diag, "a path is relative to the file that uses it, then to the models folder");
   else if (!exists(files->models))
     diag_help(diag, "the models folder, %s, is not there: FSDPC_MODELS names it", files->models);
+  else if (at.file >= 0)
+    diag_help(diag, "a path is relative to the file that uses it, then to the models folder");
 }
 
 /* Reports a use that leads back to a file still being read. */

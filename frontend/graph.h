@@ -140,7 +140,7 @@ typedef enum {
   EXECUTOR_COUNT
 } ExecutorId;
 
-typedef enum { STATES_RECIPE, STATES_F32, STATES_BF16 } StateKind;     /* master parameters, gradients and moments; RECIPE: its master */
+typedef enum { STATES_RECIPE, STATES_F32, STATES_BF16 } StatesDType; /* master parameters, gradients and moments; RECIPE: its master */
 typedef enum { LOSS_DEFAULT, LOSS_EAGER, LOSS_COMPILED, LOSS_UPCAST, LOSS_CHUNKED, LOSS_FUSED, LOSS_NARROW, LOSS_JOINT } LossKind;
 typedef enum { REDUCE_DEFAULT, REDUCE_MICRO_BATCH, REDUCE_STEP } ReduceWhen;
 typedef enum { SELECTIVE_NONE, SELECTIVE_OPERATORS, SELECTIVE_BLOCKS, SELECTIVE_MODULES } SelectiveKind;
@@ -151,7 +151,7 @@ enum { TRAINER_OFFLOADS_M = 1, TRAINER_OFFLOADS_V = 2, TRAINER_OFFLOADS_MASTER =
 /* executor NAME { ... }: who runs the plan, and what that trainer was told. Zero is "native, as it comes". */
 typedef struct ExecutorSettings {
   ExecutorId id;
-  StateKind states;
+  StatesDType states;
   AttentionKind attention; /* kernel class */
   LossKind loss;
   int64_t loss_chunks;     /* logits exist a chunk at a time; 0: 1 */
@@ -163,6 +163,7 @@ typedef struct ExecutorSettings {
   bool reentrant;           /* checkpointing repeats all of a block, whatever backward needs of it */
   bool fused_norms;         /* one kernel a pass, as Transformer Engine's and Apex's */
   bool fused_layers;        /* one kernel a pass for norms, rotary positions and gates, as Liger's */
+  bool fused_sums;          /* the product that makes a weight's gradient adds it to the sum, as Megatron's */
   bool expandable_segments; /* of PyTorch's allocator: a stream's memory serves any size */
   int64_t owners;           /* every so many ranks share the optimizer, each with whole tensors, and broadcast them; 0: shards are even */
   uint32_t offload; /* TRAINER_OFFLOADS_ bits */

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "parser.h"
 #include "lexer.h"
+#include <ctype.h>
 
 /* --- what is no model --------------------------------------------------------------------------------- */
 
@@ -64,9 +65,12 @@ Expr *expr_number(Parser *parser, const char *text, Span span) {
   Expr *expr = expr_new(parser, EXPR_NUMBER, span);
   expr->number = text;
   const char *why = "it has too many digits";
-  if (strlen(text) > 60 || !quantity_parse(text, &expr->quantity, &why))
-    diag_error(parser->sink, span, "\"%s\" is not a number: %s", parse_shown(parser, span), why);
-  else if (expr->quantity.kind != QUANTITY_NUMBER)
+  if (strlen(text) > 60 || !quantity_parse(text, &expr->quantity, &why)) {
+    Diag *diag = diag_error(parser->sink, span, "\"%s\" is not a number: %s", parse_shown(parser, span), why);
+    size_t digits = strspn(text, "0123456789._");
+    if (isalpha((unsigned char)text[digits]) && strlen(text) <= 60 && !strpbrk(text + digits, "0123456789"))
+      diag_help(diag, "a product is written %.*s*%s", (int)digits, text, text + digits);
+  } else if (expr->quantity.kind != QUANTITY_NUMBER)
     diag_error(parser->sink, span, "\"%s\" has a unit, but a model is computed with plain numbers", text);
   return expr;
 }

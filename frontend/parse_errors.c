@@ -197,6 +197,8 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
                    : diag_error(parser->sink, span, "unexpected %s", saw);
   explain(parser, diag, span, at_end, expects(expected, count, "a word"));
   if (names.count == 1 && !strcmp(names.data[0], "a name")) help_reserved(parser, diag, span);
+  if (!at_end && parser->ast->tokens.count == 1 && parser->text[span.begin] == '{')
+    diag_help(diag, "'fsdpc import' makes a model of the config.json of a Hugging Face model");
 }
 
 void fsdp_error(const Span *span, Parser *parser, const char *text) {

@@ -42,7 +42,10 @@ static void check_sets(Sema *sema) {
     Diag *diag = diag_error(sema->sink, SPAN_NONE, "model \"%s\" has no let named \"%s\"",
                             sema->graph->name, set->name);
     const char *near = text_nearest(set->name, sema->lets.data, sema->lets.count);
+    const Var *used = env_find_here(sema->file_env, set->name);
     Text all = {.arena = sema->arena};
+    if (used && used->kind == VAR_LET)
+      diag_note(diag, used->span, "this is a let of a file that is used; --set takes the place of the model's own");
     for (uint32_t k = 0; k < sema->lets.count; k++)
       text_printf(&all, "%s%s", k ? ", " : "", sema->lets.data[k]);
     if (near)

@@ -303,6 +303,7 @@ Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, Value left, Val
 /* sema_finish.c */
 /* requires: the model ran without errors; env is its environment. Provides a graph as graph.h promises. */
 void finish_graph(Sema *sema, Env *env);
+bool is_own_loss(const Sema *sema, int32_t tensor); /* computed in the model's file: other files' are not the user's concern */
 /* sema_rules.c: requires names and uses of parameters */
 void apply_rules(Sema *sema);
 

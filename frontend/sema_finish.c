@@ -12,6 +12,12 @@ static bool is_loss(LayerKind kind) {
   return kind == LAYER_CROSS_ENTROPY || kind == LAYER_MSE;
 }
 
+bool is_own_loss(const Sema *sema, int32_t tensor) {
+  const Graph *graph = sema->graph;
+  int32_t op = graph->tensors.data[tensor].op;
+  return op >= 0 && is_loss(graph->ops.data[op].kind) && graph->ops.data[op].span.file == graph->modules.data[0].span.file;
+}
+
 static bool find_loss(Sema *sema, Env *env) {
   Graph *graph = sema->graph;
   Var *loss = env_find_here(env, "loss");
@@ -48,16 +54,14 @@ static bool contains(const TensorList *list, int32_t tensor) {
   return false;
 }
 
-/* What is written as if it were trained too. As `_aux` it would be plain that it is not; other files' are not the user's concern. */
+/* What is written as if it were trained too. As `_aux` it would be plain that it is not. */
 static bool has_one_loss(Sema *sema) {
   const Graph *graph = sema->graph;
   bool one = true;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     const GraphOp *op = &graph->ops.data[i];
-    if (op == loss || !is_loss(op->kind) || contains(&sema->set_aside, op->output) ||
-        op->span.file != graph->modules.data[0].span.file)
-      continue;
+    if (op == loss || !is_own_loss(sema, op->output) || contains(&sema->set_aside, op->output)) continue;
     Diag *diag = sema_error(sema, op->span, "a model has one loss, and \"%s\" is another", op->name);
     diag_note(diag, loss->span, "the loss is \"%s\", computed here", loss->name);
     diag_help(diag, "leave out one of them, or name what is not to be trained with a leading '_', as in `_aux = %s(...)`", layer_name(op->kind));

@@ -192,6 +192,7 @@ void env_finish(Sema *sema, Env *env) {
       if (var->value.kind == VALUE_TENSOR) vec_push(sema->arena, &sema->set_aside, var->value.id);
       continue;
     }
+    if (var->value.kind == VALUE_TENSOR && is_own_loss(sema, var->value.id)) continue; /* finish_graph says that it is one too many */
     Diag *diag = sema_warning(sema, var->span, "%s \"%s\" is never used", kinds[var->kind], var->name);
     if (var->kind == VAR_LOCAL) diag_help(diag, "a name that starts with '_' may stay unused");
   }

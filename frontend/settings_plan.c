@@ -268,6 +268,7 @@ static const Key executor_keys[] = {
     {"reentrant", KEY_YES_NO, EXECUTOR_FIELD(reentrant), .usage = "reentrant yes|no"},
     {"fused_norms", KEY_YES_NO, EXECUTOR_FIELD(fused_norms), .usage = "fused_norms yes|no"},
     {"fused_layers", KEY_YES_NO, EXECUTOR_FIELD(fused_layers), .usage = "fused_layers yes|no"},
+    {"fused_sums", KEY_YES_NO, EXECUTOR_FIELD(fused_sums), .usage = "fused_sums yes|no"},
     {"expandable_segments", KEY_YES_NO, EXECUTOR_FIELD(expandable_segments), .usage = "expandable_segments yes|no"},
     {"owners", KEY_COUNT, EXECUTOR_FIELD(owners), .least = 1, .most = 1 << 20, .usage = "owners 8"},
     {"update_in_backward", KEY_YES_NO, EXECUTOR_FIELD(update_in_backward), .usage = "update_in_backward yes|no"},

@@ -244,9 +244,83 @@ static const Key train_keys[] = {
     {"order", KEY_WORD, FIELD(order), .words = orders, .usage = "order sequential|shuffled"},
 };
 
+/* --- what is stated in vain ----------------------------------------------------------------------------- */
+
+static bool keeps_lr(const Graph *graph) {
+  return graph->recipe.schedule == SCHEDULE_CONSTANT;
+}
+
+static bool has_no_cooldown(const Graph *graph) {
+  return graph->recipe.schedule != SCHEDULE_WSD;
+}
+
+static bool has_no_decay(const Graph *graph) {
+  return graph->recipe.decay == 0;
+}
+
+static bool keeps_loss(const Graph *graph) {
+  return !graph_scales_loss(graph);
+}
+
+typedef struct Vain {
+  const char *key;
+  bool (*in_vain)(const Graph *);
+  const char *why, *help;
+} Vain;
+
+static const Vain vain_of_optimizer[] = {
+    {"min_lr", keeps_lr, "lr stays what it is", "state how it falls, as in `lr 6e-4 cosine`"},
+    {"cooldown", has_no_cooldown, "it is of the schedule wsd", "state that schedule, as in `lr 6e-4 wsd`"},
+    {"no_decay", has_no_decay, "nothing decays", "state how much does, as in `decay 0.1`"}};
+static const Vain vain_of_train[] = {
+    {"loss_scale", keeps_loss, "only in f16 the loss is scaled", "leave it out, or state `precision f16`"}};
+
+/* The key, as it stands among these items, or NULL. */
+static const Item *stated(const ItemList *items, const char *key) {
+  for (uint32_t i = 0; i < items->count; i++)
+    if (items->data[i].kind == ITEM_WORD && !strcmp(items->data[i].text, key)) return &items->data[i];
+  return NULL;
+}
+
+static void warn_vain(Sema *sema, const ItemList *items, const Vain *rows, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const Item *key = stated(items, rows[i].key);
+    if (!key || !rows[i].in_vain(sema->graph)) continue;
+    diag_help(sema_warning(sema, key->span, "\"%s\" has no effect: %s", rows[i].key, rows[i].why), "%s", rows[i].help);
+  }
+}
+#define WARN_VAIN(sema, items, rows) warn_vain((sema), (items), (rows), sizeof(rows) / sizeof *(rows))
+
+/* A rate that only rises, or that jumps, is what nobody asks for. */
+static void warn_schedule(Sema *sema, const Item *warmup) {
+  const Recipe *recipe = &sema->graph->recipe;
+  uint64_t cooldown = recipe->schedule != SCHEDULE_WSD ? 0 : recipe->cooldown_steps ? recipe->cooldown_steps : recipe->steps / 5;
+  if (recipe->warmup_steps >= recipe->steps)
+    diag_help(sema_warning(sema, warmup->span, "the warmup takes %llu steps, and all of training %llu: lr rises to %g, and no further",
+                           (unsigned long long)recipe->warmup_steps, (unsigned long long)recipe->steps,
+                           recipe->lr * (double)recipe->steps / (double)recipe->warmup_steps),
+              "make it shorter, or state more steps");
+  else if (cooldown > recipe->steps - recipe->warmup_steps)
+    diag_help(sema_warning(sema, warmup->span, "warmup and cooldown take %llu and %llu of %llu steps: lr jumps where they meet",
+                           (unsigned long long)recipe->warmup_steps, (unsigned long long)cooldown, (unsigned long long)recipe->steps),
+              "make one of them shorter, or state more steps");
+}
+
+static void warn_stated(Sema *sema, const ItemList *items) {
+  WARN_VAIN(sema, items, vain_of_train);
+  for (uint32_t i = 0; i < items->count; i++) {
+    if (items->data[i].kind != ITEM_BLOCK) continue; /* the optimizer's, or another that has none of its keys */
+    const Item *warmup = stated(items->data[i].items, "warmup");
+    WARN_VAIN(sema, items->data[i].items, vain_of_optimizer);
+    if (warmup && stated(items, "steps")) warn_schedule(sema, warmup); /* else run --steps may be meant to say how many */
+  }
+}
+
 void settings_train(Sema *sema, const Stmt *block) {
   Recipe *recipe = &sema->graph->recipe;
+  uint32_t errors = sema->sink->errors;
   READ_BLOCK(sema, "train", train_keys, block->items, recipe);
+  if (sema->sink->errors == errors) warn_stated(sema, block->items);
   if (sema->tokens_per_step && recipe->samples_per_step)
     sema_error(sema, sema->tokens_span,
                "\"tokens_per_step\" and \"batch\" state the same thing; keep one of them");

@@ -28,6 +28,7 @@ static void write_executor(Text *out, const ExecutorSettings *e) {
   if (e->reentrant) text_printf(out, " reentrant yes");
   if (e->fused_norms) text_printf(out, " fused_norms yes");
   if (e->fused_layers) text_printf(out, " fused_layers yes");
+  if (e->fused_sums) text_printf(out, " fused_sums yes");
   if (e->expandable_segments) text_printf(out, " expandable_segments yes");
   if (e->owners) text_printf(out, " owners %lld", (long long)e->owners);
   if (e->offload) text_printf(out, " offload");

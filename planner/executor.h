@@ -65,7 +65,7 @@ typedef struct ExecutorProfile {
   bool keep_last;    /* the last block stays gathered */
   bool stops_early;  /* a checkpointed block runs again only as far as its backward needs */
   bool reduce_each;  /* gradients are reduced every micro-batch */
-  bool accumulates;                /* ... else into a tensor of the reduce dtype of their own; not: in the states */
+  bool accumulates;                /* ... else into a tensor of their own; not: in the states */
   double host_op_ns, host_unit_ns; /* issuing one operator; one unit's hooks a pass */
   double update_ns;                /* fixed cost of the optimizer step */
   double network_contention;       /* compute lost for a second of a collective across the network; 0: the cluster's */

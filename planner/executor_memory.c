@@ -120,7 +120,7 @@ static double unreduced_unit_bytes(const Model *m, const Sharding *s, uint32_t u
 
 /* Gradients that earlier micro-batches left; negative: none, they appear as backward goes. */
 static double old_gradients(const Model *m, const Sharding *s, const ExecutorBytes *all) {
-  if ((s->scatters || s->offloads) && !s->reduce_each) return (m->profile->accumulates ? m->wire : m->state) * m->gradient_numel;
+  if ((s->scatters || s->offloads) && !s->reduce_each) return model_sum_bytes(m) * m->gradient_numel;
   return s->world->accumulation > 1 ? all->gradients : -1;
 }
 

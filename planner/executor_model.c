@@ -337,6 +337,12 @@ static double sum_gradients(const Model *m, const GraphOp *op) {
   return cost_move_ns(&m->rates, bytes * numel_of(m, op->output));
 }
 
+/* FSDP1's hook returns before it casts them (_post_backward_hook), FSDP2 adds them up in the dtype it reduces (to_accumulated_grad_if_needed). */
+double model_sum_bytes(const Model *m) {
+  if (!m->profile->accumulates) return m->state;
+  return m->profile->flat_units ? m->gathered : m->wire;
+}
+
 LossHabit model_loss(const Model *m) {
   LossKind asked = m->settings->executor.loss;
   LossHabit habit = executor_loss(asked ? asked : m->profile->loss, m->profile->loss == LOSS_EAGER, m->graph->recipe.compute);
@@ -422,7 +428,7 @@ static void describe(Arena *arena, Model *m) {
 
 /* What the trainer was told, else the recipe's: PyTorch keeps gradients and moments in the dtype of the parameters. */
 static double state_bytes(const Graph *graph, const PlanSettings *settings) {
-  StateKind told = settings->executor.states;
+  StatesDType told = settings->executor.states;
   return told == STATES_RECIPE ? dtype_bytes(graph->recipe.master) : told == STATES_BF16 ? 2 : 4;
 }
 

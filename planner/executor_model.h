@@ -98,6 +98,8 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
 /* Describes every block under the settings' recompute choices, which `out` borrows. */
 void model_open(Arena *arena, const Graph *graph, const PlanSettings *settings, int64_t micro_batch, Model *out);
 LossHabit model_loss(const Model *model);
+/* Of an element of gradients that add up before they are reduced. */
+double model_sum_bytes(const Model *model);
 UpdateKind model_update(const Model *model);
 
 static inline bool model_is_block(const Model *m, int32_t part) {
@@ -106,8 +108,8 @@ static inline bool model_is_block(const Model *m, int32_t part) {
 
 /* Fills m->outside, after parts and what gets a gradient are known. */
 void units_find_outside(Arena *arena, Model *m);
-/* Of the settings' units the first that names this path, or -1. */
-int32_t units_rule(const Model *model, const char *path);
+/* Of the settings' units the first that names it, by itself and not by the block around it, which does not hold what others share; or -1. */
+int32_t units_rule_outside(const Model *model, const Outside *outside);
 /* False with a diagnostic when units by hand are none that an executor can gather. Reads names and sizes only. */
 bool units_find(Arena *arena, DiagSink *sink, const Model *model, ExecutorUnits *out);
 void sharding_open(Arena *arena, const Model *model, const ExecutorWorld *world, const ExecutorUnits *units, Sharding *out);

@@ -265,7 +265,7 @@ static void describe_modules(Arena *arena, const Model *model, const ExecutorUni
   out->name = out->last = model->settings->units.data[unit->rule].name;
   for (uint32_t i = 0; i < model->outside.count; i++) {
     const char *module = model->outside.data[i].module;
-    if (units_rule(model, module) != unit->rule) continue;
+    if (units_rule_outside(model, &model->outside.data[i]) != unit->rule) continue;
     if (!out->modules.count || strcmp(out->modules.data[out->modules.count - 1], module))
       vec_push(arena, &out->modules, arena_strndup(arena, module, strlen(module)));
   }
@@ -321,13 +321,23 @@ bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const Plann
   return true;
 }
 
+/* Every other pin leaves something to try. */
+static bool has_any(DiagSink *sink, const Hunt *h) {
+  const Grid *grid = h->grid;
+  if (h->best.any) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "units that at most %u ranks share cannot be resharded to groups of %d", grid->world.ranks,
+                          grid->asked->reshard);
+  diag_help(diag, "the group's size must divide the ranks that share a unit, and be less; --reshard auto leaves it open");
+  return false;
+}
+
 bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out) {
   Grid *grid = ARENA_NEW(arena, Grid);
   *out = (ExecutorPlan){0};
   if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, grid->asked, &grid->world)) return false;
   out->budget_bytes = budget_of(graph, options);
   Hunt *h = hunt_open(arena, grid, options, out->budget_bytes);
-  bool good = hunt(h, sink) && describe_choice(arena, sink, h, out);
+  bool good = hunt(h, sink) && has_any(sink, h) && describe_choice(arena, sink, h, out);
   hunt_close(h);
   if (good && !out->fits) list_relaxations(arena, graph, options, out);
   return good;

@@ -357,9 +357,10 @@ static double update_ns(const Model *m, const Sharding *s) {
   return s->owners > 1 ? ns + broadcasts_ns(m, s) : ns;
 }
 
-/* Of a parameter and micro-batch: the new gradient read, the sum read and written. */
+/* Of a parameter and micro-batch: the new gradient read, the sum read and written; behind the arithmetic of a product that does so. */
 static double accumulate_bytes(const Model *m) {
-  return m->profile->accumulates ? m->gathered + 2 * m->wire : 2 * m->state;
+  if (m->settings->executor.fused_sums) return 0;
+  return (m->profile->accumulates ? m->gathered : 0) + 2 * model_sum_bytes(m);
 }
 
 double step_floor_ns(const Model *m, const Sharding *s) {

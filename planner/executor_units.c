@@ -27,11 +27,27 @@ void units_find_outside(Arena *arena, Model *m) {
 
 /* --- rules ------------------------------------------------------------------------------------------------------------------- */
 
-int32_t units_rule(const Model *m, const char *path) {
+/* The first that names this path, or -1. */
+static int32_t rule_of(const Model *m, const char *path) {
   for (uint32_t r = 0; r < m->settings->units.count; r++)
     for (uint32_t i = 0; i < m->settings->units.data[r].patterns.count; i++)
       if (path_matches(m->settings->units.data[r].patterns.data[i], path)) return (int32_t)r;
   return -1;
+}
+
+/* The block that a module lies in, 0: none. */
+static uint32_t block_around(const Model *m, const char *module) {
+  for (uint32_t p = 1; p <= m->block_count; p++) {
+    size_t length = strlen(m->parts[p].name);
+    if (!strncmp(m->parts[p].name, module, length) && module[length] == '.') return p;
+  }
+  return 0;
+}
+
+int32_t units_rule_outside(const Model *m, const Outside *out) {
+  int32_t rule = rule_of(m, out->module);
+  uint32_t block = rule < 0 ? 0 : block_around(m, out->module);
+  return block && rule_of(m, m->parts[block].name) == rule ? -1 : rule;
 }
 
 /* What a rule names. */
@@ -50,7 +66,7 @@ static Named *find_named(Arena *arena, const Model *m, const int32_t *rules) {
     if (rules[p] >= 0) named[rules[p]].runs += rules[p - 1] != rules[p];
   for (uint32_t i = 0; i < m->outside.count; i++) {
     const Outside *out = &m->outside.data[i];
-    int32_t rule = units_rule(m, out->module);
+    int32_t rule = units_rule_outside(m, out);
     Named *to = &named[rule >= 0 ? (uint32_t)rule : count];
     to->outside++;
     to->sides |= out->sides;
@@ -160,7 +176,7 @@ static void add_blocks(const Model *m, const int32_t *rules, ExecutorUnits *s) {
 bool units_find(Arena *arena, DiagSink *sink, const Model *m, ExecutorUnits *s) {
   int32_t *rules = ARENA_ARRAY(arena, int32_t, m->part_count);
   rules[0] = -1;
-  for (uint32_t p = 1; p <= m->block_count; p++) rules[p] = units_rule(m, m->parts[p].name);
+  for (uint32_t p = 1; p <= m->block_count; p++) rules[p] = rule_of(m, m->parts[p].name);
   const Named *named = find_named(arena, m, rules);
   if (!check_rules(arena, sink, m, named)) return false;
   int32_t before = side_rule(m, named, SIDE_BEFORE);

@@ -64,8 +64,12 @@ static bool check_width(DiagSink *sink, const Search *search) {
   const PlanSettings *settings = search->settings;
   if (settings->strategy != STRATEGY_HYBRID_SHARD) return true;
   if (settings->shard > 1 && settings->shard <= (int64_t)search->ranks && search->ranks % settings->shard == 0) return true;
-  Diag *diag = diag_error(sink, SPAN_NONE, "hybrid_shard:%lld does not divide %u ranks", (long long)settings->shard, search->ranks);
-  diag_help(diag, "the shard group's size must be above 1 and divide the number of ranks; one node's is %u", search->ranks_per_node);
+  Diag *diag = diag_error(sink, SPAN_NONE, "hybrid_shard:%lld does not divide %u rank%s", (long long)settings->shard, search->ranks,
+                          text_plural(search->ranks));
+  if (search->ranks == 1)
+    diag_help(diag, "one rank makes no groups; leave the strategy to the planner, or change --ranks");
+  else
+    diag_help(diag, "the shard group's size must be above 1 and divide the number of ranks; one node's is %u", search->ranks_per_node);
   return false;
 }
 

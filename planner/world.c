@@ -45,8 +45,8 @@ static const char *counted(Arena *arena, uint64_t below, uint64_t above, uint64_
 bool world_cuts_step(DiagSink *sink, const Graph *graph, uint32_t ranks, int64_t micro_batch) {
   uint64_t samples = graph->recipe.samples_per_step, unit = ranks * (uint64_t)micro_batch, below = samples / unit * unit;
   if (samples == below) return true;
-  Diag *diag = diag_error(sink, SPAN_NONE, "a step of %llu samples cannot be split into micro-batches of %lld on %u ranks",
-                          (unsigned long long)samples, (long long)micro_batch, ranks);
+  Diag *diag = diag_error(sink, SPAN_NONE, "a step of %llu sample%s cannot be split into micro-batches of %lld on %u rank%s",
+                          (unsigned long long)samples, text_plural(samples), (long long)micro_batch, ranks, text_plural(ranks));
   diag_help(diag, "a step %s %s%s; or change %s--ranks", below ? "of" : "needs at least",
             counted(sink->arena, below, below + unit, graph_sample_tokens(graph)), below ? " can" : "", micro_batch > 1 ? "--micro-batch or " : "");
   return false;

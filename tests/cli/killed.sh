@@ -2,7 +2,6 @@
 # Owns: a rank that dies: the run ends at once with exit code 4 and the rank's name, and leaves nothing behind.
 source "$(dirname "$0")/lib.sh"
 
-children() { cat "/proc/$1/task/$1/children" 2>/dev/null || true; }
 # Processes of a session: the command in parentheses may hold blanks, so fields are counted after it.
 of_session() {
   local stat
@@ -10,20 +9,11 @@ of_session() {
     sed 's/.*) //' "$stat" 2>/dev/null | awk -v s="$1" -v f="$stat" '$4 == s && $1 != "Z" { split(f, p, "/"); print p[3] }'
   done
 }
-wait_for() {
-  local i
-  for ((i = 0; i < 600; i++)); do
-    if "$@"; then return; fi
-    sleep 0.05
-  done
-  fail "waited too long for: $*"
-}
-has_steps() { [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ]; }
 # All descendants of the run that wait in it: ranks are the children of fsdpc.
 start_run() {
   rm -f metrics.jsonl
   setsid env --default-signal=INT "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 100000000 --data "$fixtures/tokens.bin" \
-    --metrics metrics.jsonl --quiet --threads 1 >out 2>err </dev/null &
+    --metrics metrics.jsonl --quiet --threads 1 "$@" >out 2>err </dev/null &
   run=$!
   wait_for has_steps
 }
@@ -77,7 +67,21 @@ start_run
 kill -INT "$run"
 wait_code
 [ "$code" = 130 ] || { cat err >&2 && fail "exit code $code after SIGINT"; }
+[ "$(cat err)" = 'fsdpc: error: stopped by signal 2 (Interrupt)' ] || { cat err >&2 && fail 'not one message'; }
 nothing_left
+# One that could have been saved says what is lost.
+has_checkpoint() { compgen -G 'kept/step-*' >one; }
+start_run --save kept
+kill -INT "$run"
+wait_code
+said err 'stopped by signal 2 (Interrupt); nothing is saved, SIGTERM saves before it stops'
+start_run --save kept --save-every 20 --keep 2
+wait_for has_checkpoint
+kill -INT "$run"
+wait_code
+grep -qE 'stopped by signal 2 \(Interrupt\); step [0-9]+ is saved, SIGTERM saves before it stops' err || { cat err >&2 && fail 'it is not said what is saved'; }
+nothing_left
+rm -rf kept
 # Two runs do not write to one file of metrics. (The first one's output is not expect's.)
 start_run
 mv out first.out && mv err first.err

@@ -36,6 +36,21 @@ said() {
 
 silent() { [ ! -s "$1" ] || { cat "$1" >&2 && fail "$1 is not empty"; }; }
 
+# wait_for COMMAND...: until it is true; what is said of failures meanwhile lies in ./err*.
+wait_for() {
+  local i
+  for ((i = 0; i < 2000; i++)); do
+    if "$@"; then return; fi
+    sleep 0.05
+  done
+  cat err* >&2
+  fail "waited too long for: $*"
+}
+# The processes that PROCESS has started.
+children() { cat "/proc/$1/task/$1/children" 2>/dev/null || true; }
+# A run that writes ./metrics.jsonl is under way.
+has_steps() { [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ]; }
+
 # with_plan FIXTURE BLOCK >FILE: the fixture with another plan block. It must be its last line.
 with_plan() { sed '$d' "$fixtures/$1.fsdp" && printf 'plan { memory 256MiB %s }\n' "$2"; }
 

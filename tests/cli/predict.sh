@@ -25,9 +25,9 @@ expect 0 predict good.fsdp
 said out 'executor pytorch-fsdp2-compiled,'
 
 # What a trainer does with its products and its allocator is kept with the policy.
-sed 's/loss chunked/loss joint packed yes reentrant yes fused_norms yes fused_layers yes expandable_segments yes/' good.fsdp >told.fsdp
+sed 's/loss chunked/loss joint packed yes reentrant yes fused_norms yes fused_layers yes fused_sums yes expandable_segments yes/' good.fsdp >told.fsdp
 expect 0 plan told.fsdp --micro-batch 1 -o policy.fsdp
-said policy.fsdp 'loss joint packed yes reentrant yes fused_norms yes fused_layers yes expandable_segments yes }'
+said policy.fsdp 'loss joint packed yes reentrant yes fused_norms yes fused_layers yes fused_sums yes expandable_segments yes }'
 
 # More nodes shrink the optimizer's share, and cost communication: much of it over Ethernet.
 sed 's/batch 64/batch 512/' good.fsdp >large.fsdp
@@ -36,6 +36,15 @@ expect 0 predict good.fsdp --cluster dgx-a100-80 --ranks 8 --json && one=$(speed
 expect 0 predict large.fsdp --cluster dgx-a100-80 --ranks 64 --json && many=$(speed)
 expect 0 predict large.fsdp --cluster ethernet-a100 --ranks 64 --json && slow=$(speed)
 [ $((slow * 3)) -lt $((many * 2)) ] && [ $((many * 10)) -le $((one * 11)) ] || fail "speeds $one $many $slow"
+
+# Gradients in another precision leave the masters of the file as they are; another precision has f32 ones.
+states() { sed -n 's/.*"states_bytes": \([0-9]*\).*/\1/p' out; }
+sed 's/precision bf16 reduce f32/precision bf16 reduce f32 master bf16/' "$root/models/llama3-8b.fsdp" >narrow.fsdp
+expect 0 predict narrow.fsdp --executor native --ranks 8 --micro-batch 1 --checkpoint full --json && narrow=$(states)
+expect 0 predict narrow.fsdp --executor native --ranks 8 --micro-batch 1 --checkpoint full --precision bf16 --json
+[ "$(states)" = "$narrow" ] || fail "--precision bf16 made states of $narrow bytes $(states)"
+expect 0 predict narrow.fsdp --executor native --ranks 8 --micro-batch 1 --checkpoint full --precision f16 --json
+[ "$(states)" -gt "$narrow" ] || fail "--precision f16 has masters of bf16"
 
 # A budget stands for the device, on the command line or in the file; a step must be of whole micro-batches.
 policy=("$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-compiled --ranks 8 --wrap block --checkpoint full --micro-batch 1)
@@ -58,8 +67,20 @@ before=$SECONDS
 expect 1 profile -o no/such/folder/x
 said err 'cannot write no/such/folder/x: No such file or directory'
 [ $((SECONDS - before)) -lt 5 ] || fail 'profile measured first'
+# (Shells start background jobs with SIGINT ignored, hence env.)
+env --default-signal=INT "$fsdpc" profile --ranks 2 >out 2>err </dev/null &
+run=$!
+# Stopped, so that they cannot be done before they are interrupted.
+stop_ranks() {
+  local ranks
+  ranks=$(children "$run")
+  # shellcheck disable=SC2086
+  [ "$(wc -w <<<"$ranks")" = 2 ] && kill -STOP $ranks 2>/dev/null
+}
+wait_for stop_ranks
+kill -INT "$run"
 code=0
-timeout --preserve-status -s INT 2 "$fsdpc" profile --ranks 2 >out 2>err || code=$?
+wait "$run" || code=$?
 [ "$code" = 130 ] || fail "profile, interrupted: exit code $code"
 [ "$(cat err)" = 'fsdpc: error: stopped by signal 2 (Interrupt)' ] || { cat err >&2 && fail 'not one message'; }
 
@@ -169,6 +190,16 @@ llmf-h100-021|,none,none,no,|,ac.mode=none,GPU only,eager mode,
 llmf-h100-021|,none,none,no,|,AC off,cpu_offload=False,compile: no,
 llmf-a100-80-005|full (per block)|ac=full
 tune-l32-3b-3|bf16 params, grads and AdamW states|bf16-true (no fp32 master)
+tune-l32-3b-3|bf16 params, grads and AdamW states|everything in bfloat16
+tune-l32-3b-3|bf16 params, grads and AdamW states|bfloat16 weights, gradients and optimizer states
+tt-pr165-fsdp2-sac|,none,no,|,offload_params=false,PyTorch eager,
+tt-pr165-fsdp2-sac|,none,no,|,✗,N,
+tt-pr165-fsdp2-sac-compile|,none,yes,|,none,✓,
+tt-pr165-fsdp2-sac|6738415616,32,4096,32,32,11008,32000,2048,|6738415616 (6.7B),32,4 096,32,32,11’008,≈32 000,2048-token,
+tt-pr165-fsdp2-sac|,8,8,,,8,131072,1,|,8 × H100 SXM5,,,,BS8,131 072,1×,
+llmf-h100-021|FSDP1 FULL_SHARD|FSDP (v1)
+llmf-h100-021|FSDP1 FULL_SHARD|FSDP 16
+llmf-h100-021|,2048,H100 SXM,80,|,2048,H100 SXM,81920 MiB,
 END
 
 # What is not the same is not read as the same.
@@ -198,10 +229,12 @@ END
   echo "$row" | sed "s|pytorch/torchtitan|karpathy/llm.c|; s/torchtitan/x/g; s/,none,no,/,none,no (C\/CUDA),/; s/FSDP2 full/ZeRO-1/; s/^[^.]*/c-cuda/"
   echo "$row" | sed "s|pytorch/torchtitan|InternLM/InternLM|; s/torchtitan/x/g; s/FSDP2 full/ZeRO-1 over groups of 4/; s/^[^.]*/owners/"
   echo "$row" | sed "s/FSDP2 full/DeepSpeed ZeRO-3/; s/bf16 params, fp32 reduce, fp32 master+Adam/fp16/; s/^[^.]*/half-cast/"
+  echo "$row" | sed 's|pytorch/torchtitan|x|; s/torchtitan/x/g; s/FSDP2 full/Megatron ZeRO-DP O1/; s/,H100,[^,]*,/,A800,80,/; s/^[^.]*/sums/'
+  echo "$row" | sed 's|pytorch/torchtitan|x|; s/torchtitan/x/g; s/Mar 2024/June 2023; FlashAttention/; s/,8,8,,,8,131072,/,8,,,,8,131072,/; s/^[^.]*/early/'
 } >rows.csv
 FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv --keep kept >table 2>why
 [ "$(grep -c '^skipped: [a-g]-' why)" = 7 ] && [ "$(grep -c '^skipped' why)" = 7 ] || { cat why >&2 && fail 'not one line for each row'; }
-[ "$(grep -c '^assumed' why)" = 2 ] && grep -q 'assumed: empty: precision' why && grep -q 'assumed: link: inter_node_link is of a node' why || { cat why >&2 && fail 'an empty cell is not named'; }
+[ "$(grep -c '^assumed' why)" = 3 ] && grep -q 'assumed: early: gpus_per_node is 8' why && grep -q 'assumed: empty: precision' why && grep -q 'assumed: link: inter_node_link is of a node' why || { cat why >&2 && fail 'an empty cell is not named'; }
 [ "$(grep -c '^suspect-[a-z]* *speed.*suspect: ' table)" = 4 ] || { cat table >&2 && fail 'a contradiction is not named'; }
 for run in mesh pair degrees; do told $run 'strategy hybrid_shard:4'; done
 [ "$(grep -c 'recompute layers' kept/some.fsdp)" = 8 ] || fail 'blocks are not counted'
@@ -214,20 +247,25 @@ told owners 'owners 4 }'
 told owners 'strategy no_shard'
 told half-cast 'precision f16 reduce f16'
 told half-cast 'executor pytorch-fsdp2-eager'
+told sums 'strategy shard_optim'
+told sums 'fused_norms yes fused_sums yes'
+told sums 'hgx-a800'
+told early 'attention flash1'
 
 # A metric is what its name or its unit says.
 {
   sed -n 1p "$root/tests/cost/published.csv"
   for metric in 'throughput,6.2k,tok/s/GPU' 'tokens_per_s,49600,tok/s' 'step_time,2642,ms' 'samples_per_s,24.22,samples/s' 'max_memory_reserved,32,GiB' 'peak_memory,34.36,GB' \
-    'throughput,OOM,tok/s' 'fits,no,' 'loss,2.5,' 'throughput,n/a,tok/s'; do
+    'throughput,OOM,tok/s' 'fits,no,' 'loss,2.5,' 'throughput,n/a,tok/s' 'throughput,6.2k tok / s / dev,' 'step_time,2642 ms,' 'rate,0.3785,steps/s' \
+    'max_memory_reserved,32GiB(40%),' 'max_memory_reserved,34359738368,B'; do
     id=$((${id:-0} + 1))
     echo "$row" | sed "s|^[^,]*|m$id|; s|,tokens_per_s_per_gpu,[^,]*,[^,]*,|,$metric,|"
   done
 } >rows.csv
 FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv >table 2>why
 [ "$(grep -c '^ignored' why)" = 2 ] && grep -q 'ignored: m9: loss' why && grep -q 'ignored: m10: throughput: "n/a" is no figure' why || { cat why >&2 && fail 'what is no figure is not named'; }
-said table 'fit: 9 runs, 2 predicted wrongly'
-awk '$2 == "speed" && $3 > 6190 && $3 < 6210 { speeds++ } $2 == "reserved" && $3 > 31.9 && $3 < 32.1 { peaks++ } END { exit !(speeds == 4 && peaks == 2) }' <(sed '/^$/,$d' table) ||
+said table 'fit: 14 runs, 2 predicted wrongly'
+awk '$2 == "speed" && $3 > 6190 && $3 < 6210 { speeds++ } $2 == "reserved" && $3 > 31.9 && $3 < 32.1 { peaks++ } END { exit !(speeds == 7 && peaks == 4) }' <(sed '/^$/,$d' table) ||
   { cat table >&2 && fail 'units are not read'; }
 
 # Of blocks checkpointed in turn, and gradients kept gathered.
@@ -269,5 +307,5 @@ grep -q 'names no columns id' why || fail 'the missing columns are not named'
 FSDPC=$fsdpc "$root/tools/against-published.sh" "$root/tools/published/more.csv" >table 2>why
 awk '$1 == "all" && $2 == "speed" { n = $3; median = $4 } END { exit !(n > 200 && median < 3) }' table || fail "more rows are off by more than 3 % in the median"
 awk '$1 == "all" && $2 == "active" { n = $3; median = $4 } END { exit !(n > 40 && median < 4) }' table || fail "more peaks are off by more than 4 % in the median"
-awk '$1 == "all" && $2 == "reserved" { n = $3; median = $4 } END { exit !(n > 10 && median < 3) }' table || fail "what is reserved is off by more than 3 % in the median"
+awk '$1 == "all" && $2 == "reserved" { n = $3; median = $4 } END { exit !(n > 30 && median < 7) }' table || fail "what is reserved is off by more than 7 % in the median"
 awk '$1 == "fit:" { wrong = $4 } END { exit !(wrong <= 1) }' table || fail 'more than one of the runs that took place is predicted not to fit'

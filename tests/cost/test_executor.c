@@ -309,6 +309,30 @@ static void test_hybrid_over_a_slow_network(void **state) {
   arena_free(run.arena);
 }
 
+/* Gradients that wait to be reduced: FSDP1 adds them up in the dtype they have, FSDP2 in the one that it reduces. */
+static void test_sums(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, "models/llama3-8b.fsdp", 8);
+  run.settings.checkpoint = CHECKPOINT_FULL;
+  run.world.micro_batch = 1;
+  run.world.accumulation = 4;
+  ExecutorId ids[] = {EXECUTOR_FSDP1_EAGER, EXECUTOR_FSDP2_EAGER};
+  double numel = 8030261248.0, bandwidth = 0;
+  for (int i = 0; i < 2; i++) {
+    run.settings.executor.id = ids[i];
+    run.settings.executor.fused_sums = false;
+    predict(&run);
+    assert_true(run.out.peak.gradients >= numel * (i ? 4 : 2) && run.out.peak.gradients < numel * (i ? 4.5 : 2.5));
+    double apart = run.out.step_ns;
+    run.settings.executor.fused_sums = true;
+    double moved = 3 * numel * (i ? 2 + 2 * 4 : 3 * 2) / (apart - predict(&run).step_ns);
+    if (i) near("what both move a second", moved, bandwidth, 1e-6);
+    bandwidth = moved;
+  }
+  arena_free(run.arena);
+}
+
 static void test_properties(void **state) {
   (void)state;
   Run run;
@@ -364,7 +388,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_save_sets),
                                      cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_packed),
                                      cmocka_unit_test(test_modules), cmocka_unit_test(test_reentrant), cmocka_unit_test(test_owners),
-                                     cmocka_unit_test(test_fused_norms),
+                                     cmocka_unit_test(test_fused_norms), cmocka_unit_test(test_sums),
                                      cmocka_unit_test(test_loss_held), cmocka_unit_test(test_growing_segments),
                                      cmocka_unit_test(test_buckets), cmocka_unit_test(test_update_in_backward),
                                      cmocka_unit_test(test_stragglers), cmocka_unit_test(test_hybrid_over_a_slow_network),

@@ -254,9 +254,26 @@ static void test_what_would_fit(void **state) {
   arena_free(run.arena);
 }
 
+/* What a block shares with a layer outside stays in the root, however blocks are grouped. */
+static void test_shared_weight(void **state) {
+  (void)state;
+  const Job job = {"tests/cost/shared-weight.fsdp", {NULL}, EXECUTOR_FSDP2_EAGER, 8};
+  const double d = 64;
+  double blocks = 0, root = 0;
+  Run run;
+  open_job(&run, &job);
+  run.options.settings.strategy = STRATEGY_FULL_SHARD;
+  plan(&run);
+  for (uint32_t u = 0; u < run.plan.units.count; u++) *(run.plan.units.data[u].blocks ? &blocks : &root) += run.plan.units.data[u].numel;
+  assert_true(blocks == (2 * 4 - 1) * d * d + 4 * d);
+  assert_true(root == 2 * 256 * d + d * d); /* embedding, head and the shared weight */
+  arena_free(run.arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_budgets),        cmocka_unit_test(test_nothing_is_faster),
                                      cmocka_unit_test(test_written_policy), cmocka_unit_test(test_deterministic),
-                                     cmocka_unit_test(test_pins),           cmocka_unit_test(test_what_would_fit)};
+                                     cmocka_unit_test(test_pins),           cmocka_unit_test(test_what_would_fit),
+                                     cmocka_unit_test(test_shared_weight)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

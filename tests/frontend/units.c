@@ -75,6 +75,28 @@ static void test_options(void **state) {
   arena_free(world.arena);
 }
 
+/* base/text.h: what is no UTF-8 is replaced byte by byte; what is near enough is proposed. */
+static void test_text(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  const char *const rows[][2] = {{"gr\u00fcn \u20ac \U0001F600", "gr\u00fcn \u20ac \U0001F600"},
+                                 {"a\xff", "a\uFFFD"},
+                                 {"\xc3", "\uFFFD"},                     /* cut off */
+                                 {"\xe0\x80\x80", "\uFFFD\uFFFD\uFFFD"}, /* overlong */
+                                 {"\xed\xa0\x80", "\uFFFD\uFFFD\uFFFD"}, /* a surrogate */
+                                 {"\xf4\x90\x80\x80", "\uFFFD\uFFFD\uFFFD\uFFFD"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_string_equal(text_utf8(arena, rows[i][0]), rows[i][1]);
+  assert_null(text_utf8(arena, NULL));
+  const char *const names[] = {"x", "gelu", "silu", "linear"};
+  assert_string_equal(text_nearest("LINEAR", names, 4), "linear");
+  assert_string_equal(text_nearest("liner", names, 4), "linear");
+  assert_string_equal(text_nearest("glu", names, 4), "gelu");
+  assert_null(text_nearest("y", names, 4)); /* any letter is one away from any other */
+  assert_null(text_nearest("ge", names, 4));
+  assert_null(text_nearest("liar", names, 4));
+  arena_free(arena);
+}
+
 static void test_missing_file(void **state) {
   (void)state;
   World world;
@@ -91,6 +113,7 @@ int main(void) {
       cmocka_unit_test(test_path_matches),
       cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_options),
+      cmocka_unit_test(test_text),
       cmocka_unit_test(test_missing_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

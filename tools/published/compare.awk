@@ -37,7 +37,7 @@ function value_of(text,    ends) {
 function unit(name, said) {
   said = said ~ /[kmg]i?b/ ? said : name " " said
   if (said ~ /%|percent|fraction/) return 0
-  return said ~ /gib/ ? 2 ^ 30 : said ~ /gb/ ? 1e9 : said ~ /mib/ ? 2 ^ 20 : said ~ /mb/ ? 1e6 : said ~ /bytes/ ? 1 : 2 ^ 30
+  return said ~ /gib/ ? 2 ^ 30 : said ~ /gb/ ? 1e9 : said ~ /mib/ ? 2 ^ 20 : said ~ /mb/ ? 1e6 : said ~ /bytes|(^| )b$/ ? 1 : 2 ^ 30
 }
 
 # "active", "reserved" or "" of a metric of memory. What a device or driver reports is what was reserved.
@@ -50,12 +50,19 @@ function memory_of(name) {
 # Tokens a second and rank that a metric of speed says, by its name or its unit; 0 where it is none.
 function tokens_per_rank(name, said, published,    all, of_rank) {
   all = name " " said
+  gsub(/ *\/ */, "/", all)
   if (all ~ /flop|mfu|hfu|epoch|day|hour|per_node|\/ ?node/) return 0
-  of_rank = all ~ /per[_ ](gpu|device|rank|chip)|\/ ?(gpu|device|rank|chip)|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/ && all !~ /global|total/
+  of_rank = all ~ /per[_ ](gpu|dev(ice)?|rank|chip)|\/(gpu|dev(ice)?|rank|chip|p)([^a-z]|$)|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/ && all !~ /global|total/
   if (name ~ /time|latency/ || all ~ /(^|[^a-z])(s|ms|secs?|seconds?)(_per_|\/| per )(step|it)/) return tokens / devices / published * (all ~ /(^|[^a-z])(ms|milliseconds)([^a-z]|$)/ ? 1000 : 1)
-  if (all ~ /steps_per_s|it(er(ation)?s?|s)?(_per_|\/)s/) return published * tokens / devices
-  if (all ~ /tok[a-z]*(_per_|_|\/| per )((gpu|device|rank)([_\/]|_per_| per ))?s|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/) return of_rank ? published : published / devices
+  if (all ~ /steps?(_per_|\/| per )s|it(er(ation)?s?|s)?(_per_|\/)s/) return published * tokens / devices
+  if (all ~ /tok[a-z]*(_per_|_|\/| per )((gpu|dev(ice)?|rank|p)([_\/]|_per_| per ))?s|(^|[^a-z])(wps|tps|tgs)([^a-z]|$)/) return of_rank ? published : published / devices
   return all ~ /sampl|seqs?(_per_|\/)|sequences/ ? published * tokens / samples / (of_rank ? 1 : devices) : 0
+}
+
+# A unit that stands behind the figure: "3499 ms", "62.4GiB(45%)", "9.3k tok/s/GPU".
+function trailing(text) {
+  sub(/[(].*/, "", text); sub(/^[~0-9.,e+ -]*/, "", text); sub(/^[km] /, "", text)
+  return text
 }
 
 function ignore(id, metric, why) { printf "ignored: %s: %s: %s\n", id, metric, why > "/dev/stderr" }
@@ -88,8 +95,10 @@ BEGIN { FS = "\t"; printf "%-34s %-10s %12s %12s %9s\n", "run", "metric", "publi
       did_fit = name ~ /^(fits?|ran)$/ ? !denied && text !~ /oom|out of memory/ : denied
       continue
     }
+    if (said == "" && match(text, /[0-9] *[kmgt]?i?b?[a-z\/ ]+([(]|$)/)) said = trailing(text)
     published = value_of(text)
     if (said ~ /^(k|thousand)[- ]?(tok|wps|tps)/) published *= 1000
+    sub(/[(][0-9.]+ ?%[)]/, "", text)
     if (published <= 0 || text ~ /%/) { ignore(id, name, "\"" pair[2] "\" is no figure"); continue }
     evident = 1
     kind = memory_of(name)

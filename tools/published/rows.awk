@@ -18,23 +18,26 @@ function csv(line, f,    n, c, i, quoted, field) {
 
 function get(name) { return name in column ? f[column[name]] : "" }
 
-# A cell in lower case, without blanks around it.
+# A cell in lower case, without blanks around it; crosses and ticks as letters.
 function words(name,    text) {
   text = tolower(get(name))
+  gsub(/×/, "x", text); gsub(/✗|✘|❌/, "no", text); gsub(/✓|✔|✅/, "yes", text)
   gsub(/^ +| +$/, "", text)
   return text
 }
 
-# A cell's number: 4096 of "4,096", "4k", "4096 (derived)", "seq_len=4096" and "4096 tokens"; the text itself where it is none.
+# A cell's number: 4096 of "4,096", "4 096", "4k", "4096 (derived)", "seq_len=4096" and "4096 tokens"; the text itself where it is none.
 function number(name,    text) {
   text = words(name)
-  gsub(/,|~/, "", text); sub(/ *\(.*$/, "", text)
-  if (text ~ /^[a-z][a-z_. -]*[=: ] *[0-9.]+/) sub(/^[^0-9]*/, "", text)
+  gsub(/,|~|≈|\x27|’/, "", text); sub(/\(s\)/, "s", text); sub(/ *\(.*$/, "", text)
+  while (match(text, /[0-9] [0-9][0-9][0-9]([^0-9]|$)/)) text = substr(text, 1, RSTART) substr(text, RSTART + 2)
+  if (text ~ /^([a-z][a-z_. -]*[=: ] *|m?bs)[0-9.]+/) sub(/^[^0-9]*/, "", text)
   if (name ~ /^(gpus|grad_accum)$/) sub(/^x */, "", text)
-  if (name == "gpus") sub(/[ x]+(nvidia )?([abhv][0-9]+[a-z]*|rtx.*|devices?|ranks?|accelerators?)$/, "", text) # "8x H100"
+  if (name == "grad_accum") sub(/ *x$/, "", text)
+  if (name == "gpus") sub(/[ x]+(nvidia )?([abhv][0-9]+[a-z]*([ -].*)?|rtx.*|devices?|ranks?|accelerators?|cards?)$/, "", text) # "8x H100"
   if (name == "micro_batch_per_gpu") sub(/ *[x*] *[0-9]+k?( *tok[a-z]*)?$/, "", text)
   if (name == "global_batch_tokens" && text ~ /^[0-9]+ *[x*] *[0-9]+$/) return text * substr(text, match(text, /[0-9]+$/)) # "64 x 2048"
-  sub(/ *(tok(en)?s?|gpus?|heads?|layers?|blocks?|seqs?|sequences|samples|((micro|accumulation)[- ]?)?(steps?|batch(es)?))?([- ]*(per |\/ ?|a )(gpu|device|rank|node))?$/, "", text)
+  sub(/[ -]*(tok(en)?s?|gpus?|heads?|layers?|blocks?|seqs?|sequences|samples|((micro|accumulation)[- ]?)?(steps?|batch(es)?))?([- ]*(per |\/ ?|a )(gpu|device|rank|node|sample|seq(uence)?))?$/, "", text)
   if (name == "gpus" && text ~ /^[0-9]+ *(nodes?)? *[x*] *[0-9]+$/) return text * substr(text, match(text, /[0-9]+$/)) # "4x8"
   if (name == "gpus") sub(/ *x$/, "", text)
   if (text ~ /^[0-9.]+ ?ki?$/) return text * 1024
@@ -55,8 +58,8 @@ function global_batch(    tokens) {
 # "none", "no (eager)", "off", "n/a", "w/o AC", "compile=False": a cell that says there is nothing of the kind.
 function denied(text) {
   gsub(/^-+([a-z_]+[.])?/, "", text); sub(/^(ac|gc|ckpt|activation_checkpoint)[.]/, "", text) # of a command line
-  sub(/^(ac|gc|((activation|gradient)[_ ])?(checkpoint(ing)?|checkpoints)|recompute|(torch[._ ])?compile|(cpu[_ ])?offload|mode|enabled?)[ =:]+/, "", text)
-  return text ~ /^(none|no|not|off|false|disabled|without|w\/?o|uncompiled|n\/a|gpu only|on gpu|0)([^a-z0-9].*)?$|^$/
+  sub(/^(ac|gc|((activation|gradient)[_ ])?(checkpoint(ing)?|checkpoints)|ckpt|recompute|(torch[._ ])?compile|(cpu[_ ])?offload(_[a-z]+)?|mode|enabled?)[ =:]+/, "", text)
+  return text ~ /^(none|no|n|not|off|false|disabled|without|w\/?o|uncompiled|n\/a|gpu only|on gpu|0)([^a-z0-9].*)?$|^$/
 }
 
 # A cell that leaves open what it is asked.
@@ -78,7 +81,7 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /cudaMalloc retries/) return "allocator-bound as published"
   if (notes ~ /power limited/) return "the board's power limit is not stated"
   device = cluster_of(get("gpu"), get("gpu_mem_gib"), source)
-  if (get("gpu") ~ /PCI|NVL([^i]|$)/ || (device !~ /a100|h100|h200/ && !(device ~ /workstation/ && is_native()))) return "device is not calibrated"
+  if (get("gpu") ~ /PCI|NVL([^i]|$)/ || (device !~ /[ah][18]00|h200/ && !(device ~ /workstation/ && is_native()))) return "device is not calibrated"
   if (notes ~ /vocab not stated/) return "vocabulary and link unknown"
   if (notes ~ /contradicts itself about precision/) return "its source contradicts itself about precision"
   if (notes ~ /precision, links/) return "precision and links are not stated"
@@ -96,7 +99,8 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /autocast/ || is_cast_at_kernels()) return "autocast keeps its casts of weights, which is not modelled"
   if (is_early_composer()) return "kernels under autocast are assumed"
   if (attention_of(notes) == "unfused") return "kernels of unfused attention are assumed"
-  if (get("gpu") ~ /H800/) return "H800: links of 400 GB/s, where the cluster file has 900"
+  if (words("model_family") ~ /gemma[- ]?2([^0-9.b]|$)/) return "Gemma 2 caps its scores, which no fused kernel did, and its logits"
+  if (notes ~ /(batch|length)[a-z ,]* not stated/) return "batch or length is not stated"
   if (zero_stage(strategy_words()) == 1 && strategy_words() ~ /groups/ && !owners()) return "even shards over groups of ranks, which no strategy says"
   return ""
 }
@@ -105,16 +109,23 @@ function suspect_reason(id, source, notes,    device) {
 function cluster_of(gpu, memory, source) {
   gpu = board_of(toupper(gpu))
   if (memory == "" && match(gpu, /[0-9]+ ?G|[- (](16|32|40|80|94|96)([^0-9]|$)/)) memory = substr(gpu, RSTART) # "A100-SXM4-40GB", "A100-40"
-  sub(/^[^0-9]*/, "", memory)
-  if (memory + 0 > 1000) memory /= 1024 # MiB
-  if (gpu ~ /H[18]00/) return memory + 0 > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
+  memory = memory ~ /[0-9]/ ? gib(memory) : ""
+  if (gpu ~ /H800/) return "hgx-h800"
+  if (gpu ~ /H100/) return memory + 0 > 90 || (memory == "" && source ~ /github.com\/pytorch\//) ? "h100-96-500w" : "dgx-h100"
   if (gpu ~ /(^|[^G])H200/) return "dgx-h200"
   if (gpu ~ /B200/) return "hgx-b200"
-  if (gpu ~ /A100|A800/) return memory + 0 > 0 && memory + 0 < 60 ? "dgx-a100-40" : "dgx-a100-80"
+  if (gpu ~ /A800/ && (memory == "" || memory + 0 > 60)) return "hgx-a800"
+  if (gpu ~ /A[18]00/) return memory + 0 > 0 && memory + 0 < 60 ? "dgx-a100-40" : "dgx-a100-80"
   if (gpu ~ /V100/) return memory + 0 > 0 && memory + 0 < 20 ? "aws-p3" : "v100-box"
   if (gpu ~ /4090/) return "workstation-pcie"
   if (gpu ~ /PRO ?6000/) return "workstation-pro6000"
   return ""
+}
+
+# Of "80", "80GB", "HBM3 80" and "81920 MiB".
+function gib(text) {
+  sub(/^[^0-9]*/, "", text)
+  return text + 0 > 1000 ? text / 1024 : text + 0
 }
 
 # What the large clouds' machines hold.
@@ -189,6 +200,9 @@ function strategy_words(    text) {
 # Deals the optimizer's whole tensors to ranks, and broadcasts them (_partition_param_list and broadcast_params of its optimizer).
 function is_internlm() { return trainer() ~ /internlm\/|internevo/ }
 
+# Megatron's own and what is built on it: norms of one kernel, weights' gradients added up by their products (gradient_accumulation_fusion).
+function is_megatron() { return strategy_words() " " trainer() ~ /megatron|flagscale/ }
+
 function is_lingua() { return trainer() ~ /lingua/ }
 
 function is_kempner() { return trainer() ~ /kempnerforge/ }
@@ -204,17 +218,20 @@ function is_early_composer() { return get("source") ~ /mosaicml\/examples/ && wo
 # Kernels of its own: said of how it was compiled, or known of the trainer where nothing was.
 function is_native(    text) {
   text = words("compile")
-  return text ~ /c\+\+|c ?\/ ?cuda|cuda c([^a-z]|$)/ || (denied(text) && trainer() ~ /\/llm\.c|llmq/ && trainer() !~ /pytorch/)
+  return text ~ /c\+\+|c ?\/ ?cuda|cuda c([^a-z]|$)/ || (denied(text) && trainer() ~ /\/llm\.c|llmq/ && trainer() !~ /pytorch|factory|hugging ?face|deepspeed/)
 }
 
 # Whatever is not denied is a way to compile: "yes", "torch.compile", "per block".
-function is_compiled() { return !is_native() && words("compile") !~ /^eager/ && !denied(words("compile")) }
+function is_compiled(    text) {
+  text = words("compile")
+  return !is_native() && !(text ~ /eager/ && text !~ /compile/) && text !~ /^eager/ && !denied(text)
+}
 
 # 1 or 2, 0 where it is no FSDP. Without a number: FSDP1 by its names for strategies, by the trainer, or before July 2024.
 function fsdp(    text) {
   text = strategy_words()
-  if (text ~ /fsdp[- ]?v?2|fully_shard|per-parameter/) return 2
-  if (text ~ /fsdp[- ]?v?1|full_shard|grad_op|hybrid_shard|fullysharded/) return 1
+  if (text ~ /fsdp[- ]?(v?2|[(]v2)([^0-9x]|$)|fully_shard|per-parameter/) return 2
+  if (text ~ /fsdp[- ]?(v?1|[(]v1)([^0-9x]|$)|full_shard|grad_op|hybrid_shard|fullysharded/) return 1
   if (text !~ /fsdp|hsdp|(full(y)?|hybrid) shard|(dp|parallel)_shard|reshard/) return 0
   if (is_titan()) return 2
   return is_litgpt() || is_composer() || trainer() ~ /fms-fsdp|maximizing-training/ || (month() && month() < 2024 * 12 + 7) ? 1 : 2
@@ -229,8 +246,9 @@ function executor_of(    old) {
   return (is_compiled() ? "pytorch-fsdp2-compiled" : "pytorch-fsdp2-eager") (is_old(get("notes")) ? "-2024" : "")
 }
 
-# DeepSpeed's: 3 of "zero3", "ZeRO stage 3", "zero_stage: 3", "stage 3" and "ZeRO++", which is built on it; 0 where none is named.
+# DeepSpeed's: 3 of "zero3", "ZeRO stage 3", "ZeRO-DP O3", "zero_stage: 3", "stage 3" and "ZeRO++", which is built on it; 0 where none is named.
 function zero_stage(text) {
+  sub(/zero[-_ ]*dp[-_ ]*o?|ds[-_]z(ero)?/, "zero", text)
   if (match(text, /(zero|stage)[-_ ]*i+([^a-z]|$)/)) { text = substr(text, RSTART + 4, RLENGTH - 4); return gsub(/i/, "", text) }
   if (text ~ /distributed optimizer|dist[-_ ]?opt/) return 1 # Megatron's
   if (match(text, /(zero|stage)[-_ =:]*(stage)?[-_ =:]*[0123]([^0-9]|$)/)) {
@@ -293,6 +311,7 @@ function owners(    text) {
 # The precision cell; "no fp32 master" says nothing of f32.
 function precision_words(    text) {
   text = words("precision")
+  gsub(/bfloat16/, "bf16", text)
   gsub(/no (fp32|float32) /, "no ", text)
   return text
 }
@@ -315,7 +334,7 @@ function autocasts(    text) {
 function is_cast_at_kernels(    text) {
   text = precision_words()
   if (is_native() || is_composer() || is_deepspeed() || compute_dtype() != "bf16") return 0
-  return text ~ /autocast/ || (text ~ /amp|bf16-mixed/ && (is_litgpt() || strategy_of(1) == "no_shard"))
+  return text ~ /autocast/ || (text ~ /amp|mixed|lightning|(fp32|float32) (param|weight)/ && (strategy_of(1) == "no_shard" || (is_litgpt() && text ~ /amp|bf16-mixed/)))
 }
 
 # dtype of products, and of gradients as they are reduced.
@@ -336,7 +355,7 @@ function has_narrow_states(    text) {
   text = precision_words()
   if (text ~ /(fp32|float32) (master|adam|optim|states?|param)|(master|adamw?|optimizer|states?)[a-z+ ]* (in )?(fp32|float32)/) return 0
   if (text ~ /bf16[a-z ,&+]* (master|states?|adamw?|optimizer)/) return 1
-  if (text ~ /bf16-true|no master|bf16 (everything|throughout|only)|bf16 \(?(param(eter)?s?|weights),? ?(and|&|[+]|\/)? ?grad/) return 1
+  if (text ~ /bf16-true|no master|bf16 (everything|throughout|only)|(everything|all|states) in bf16|bf16 [a-z, ]*optimizer states|bf16 \(?(param(eter)?s?|weights),? ?(and|&|[+]|\/)? ?grad/) return 1
   if (text ~ /(pure|full|all) bf16/ && !is_composer()) return 1
   return text ~ /^b(f16|float16)$/ && trainer() ~ /torchtune|lightning-thunder/ # their default
 }
@@ -400,12 +419,13 @@ function attention_of(notes) {
   if (notes ~ /[Ff]lash[- ]?[Aa]ttention-? ?3|FA3|cuDNN attention|attention (by|through|via) cuDNN/) return "cudnn"
   if (is_kempner() || in_container(notes)) return "cudnn" # the former leaves the choice to PyTorch of 2026
   if (notes ~ /unfused (attention|kernels)|eager attention|math attention/) return "unfused"
-  return is_early_composer() || notes ~ /[Ff]lash[- ]?[Aa]tt(ention|n)-? ?1/ ? "flash1" : ""
+  if (is_early_composer() || notes ~ /[Ff]lash[- ]?[Aa]tt(ention|n)-? ?1/) return "flash1"
+  return notes ~ /[Ff]lash[- ]?[Aa]tt(ention|n)/ && notes !~ /[Ff]lash[- ]?[Aa]tt(ention|n)-? ?2/ && month() && month() < 2023 * 12 + 7 ? "flash1" : "" # before the second
 }
 
 # By kernels of one pass: PyTorch's own since 2.9 (its pull request 153666), which torchtitan calls; not torchtitan's Triton norm of 2024.
 function fuses_norms(notes) {
-  if (notes ~ /Transformer Engine|Apex|XTuner/) return 1
+  if (notes ~ /Transformer Engine|Apex|XTuner/ || is_megatron()) return 1
   return is_titan() ? month() >= 2025 * 12 + 9 : (notes ~ /[Ff]used[^;]*[Nn]orms?([^a-z]|$)/)
 }
 
@@ -434,7 +454,7 @@ function reduces_each(    memory, sum) {
   if (strategy_words() ~ /sharded gradients|(each|every) micro/) return 1
   if (strategy_of(1) !~ /full_shard|shard_grad_op|hybrid/) return 0
   if (is_deepspeed() || (zero_stage(strategy_words()) >= 2 && !fsdp()) || (accumulation > 1 && fsdp() == 2 && !holds_back())) return 1
-  memory = number("gpu_mem_gib") + 0; if (memory <= 0) memory = 80
+  memory = gib(get("gpu_mem_gib")); if (memory <= 0) memory = 80
   sum = (precision_of() ~ /f32$/ ? 4 : 2) * (published ? published : made)
   return accumulation > 1 && sum > memory * 2 ^ 30
 }
@@ -458,6 +478,7 @@ function executor_options(    text, notes, act) {
   if (is_litgpt()) text = text " packed yes"
   if (fuses_layers(notes)) text = text " fused_layers yes"
   else if (fuses_norms(notes)) text = text " fused_norms yes"
+  if (is_megatron() && strategy_of(1) !~ /full_shard|shard_grad_op|hybrid/) text = text " fused_sums yes"
   if (repeats_blocks()) text = text " reentrant yes"
   if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
   if (trainer() ~ /torchtune/ || is_litgpt() || is_new_titan() ||
@@ -560,8 +581,8 @@ function min(x, y) { return x < y ? x : y }
 
 # A number of parameters: 6738415616, "6.74e9", "~1.4B", "760M"; 0 where none is said.
 function parameters_of(text) {
-  text = toupper(text); gsub(/[~, ]/, "", text)
-  if (text !~ /[0-9][BMK]/ && text < 1e5) return 0
+  text = toupper(text); sub(/[(].*/, "", text); gsub(/[~≈, \x27]/, "", text)
+  if (text !~ /[0-9][BMK]/ && text + 0 < 1e5) return 0
   return text * (text ~ /[0-9]B/ ? 1e9 : text ~ /[0-9]M/ ? 1e6 : text ~ /[0-9]K/ ? 1e3 : 1)
 }
 
@@ -641,7 +662,8 @@ function spelt_rate(text,    before, rest) {
 
 # GB/s a node from "1600 Gb/s per node", "400 Gb/s per GPU", "8x 400 Gb/s", "HDR 200 Gb/s x8", "3.2 Tbps" or "200 GB/s"; 0: nothing said.
 function network_of(text,    rate, bytes, count) {
-  gsub(/EFA ?v[0-9]/, "", text); sub(/[Gg]bps/, "Gb/s", text)
+  gsub(/EFA ?v[0-9]/, "", text); gsub(/×/, "x", text); sub(/[Gg]bps/, "Gb/s", text)
+  while (match(text, /[0-9],[0-9][0-9][0-9]([^0-9]|$)/)) text = substr(text, 1, RSTART) substr(text, RSTART + 2)
   text = spelt_rate(text)
   if (!match(text, /[0-9.]+ *[GT](b|bit|B)/)) return 0
   rate = substr(text, RSTART, RLENGTH)
@@ -751,7 +773,10 @@ function name_assumptions(id) {
   if (number("kv_heads") !~ /^[0-9]/ && !gpt) assume(id, "kv_heads is " kv)
   if (number("vocab") !~ /^[0-9]/ || words("vocab") ~ /[0-9] ?k/) assume(id, "vocab is " v)
   if (!published && !(words("model_family") ~ gpt_names() || words("model_family") ~ llama_names())) assume(id, "the model is a Llama")
-  if (gpus <= per_node || get("inter_node_link") == "") return
+  if (get("gpu_mem_gib") !~ /[0-9]/ && get("gpu") !~ /[0-9] ?G|[- (](16|32|40|80|94|96)([^0-9]|$)/ && get("gpu") ~ /[AHV]100/)
+    assume(id, "the board is that of " cluster_of(get("gpu"), get("gpu_mem_gib"), get("source")))
+  if (number("gpus_per_node") !~ /^[0-9]/ && gpus > 4) assume(id, "gpus_per_node is " per_node)
+  if (gpus <= per_node) return
   if (!network_of(get("inter_node_link"))) assume(id, "the link between nodes is the cluster file\x27s")
   else if (per_node > 1 && network_of(get("inter_node_link")) <= 50 && get("inter_node_link") !~ /per |[0-9] *x|x *[0-9]|GB|total/)
     assume(id, "inter_node_link is of a node")

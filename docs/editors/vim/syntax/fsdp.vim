@@ -8,7 +8,8 @@ syntax keyword fsdpKey name memory bandwidth bandwidth_share peak gemm_share gem
 syntax keyword fsdpKey product moves host_link host_memory shared_queue devices latency efficiency nodes contention price
 syntax keyword fsdpKey generation allocator clock attention_tokens reduce_bandwidth gather all_reduce network_contention comm_slowdown compute_spread comm_spread executor
 syntax keyword fsdpKey strategy wrap reshard checkpoint offload save recompute host prefetch micro_batch
-syntax keyword fsdpConstant auto none full block whole size yes no causal true false adamw sgd constant linear cosine
+syntax keyword fsdpKey states loss loss_chunks selective update packed reentrant fused_norms fused_layers fused_sums expandable_segments owners update_in_backward beta2_decay eps2 threshold
+syntax keyword fsdpConstant auto none full block whole size yes no causal true false adamw sgd lion adafactor constant linear cosine wsd
 syntax keyword fsdpConstant sequential shuffled full_shard shard_grad_op shard_optim hybrid_shard no_shard zeros ones normal uniform
 syntax keyword fsdpType int float f32 bf16 f16 cpu gpu
 " Layers, where they are called: `linear` is also a schedule.
