@@ -3,7 +3,6 @@
 
 #include "base/text.h"
 #include <jansson.h>
-#include <stdlib.h>
 
 static Diag *add(DiagSink *sink, DiagLevel level, Span span, const char *format, va_list args) {
   Diag *diag = ARENA_NEW(sink->arena, Diag);

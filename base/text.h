@@ -18,7 +18,7 @@ void text_printf(Text *text, const char *format, ...) __attribute__((format(prin
 
 /* Bytes of the UTF-8 sequence that a NUL-terminated text begins with; 0: there is none. */
 uint32_t text_utf8_length(const char *text);
-/* The same with U+FFFD for each byte that is not UTF-8, as names of files may hold: JSON takes no others. NULL stays NULL. */
+/* The text with U+FFFD for each byte that is not UTF-8, as names of files may hold: JSON takes no others. NULL stays NULL. */
 const char *text_utf8(Arena *arena, const char *text);
 
 /* Kinds of quantity; the unit decides. */

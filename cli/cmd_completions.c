@@ -1,7 +1,7 @@
 /* Owns: `fsdpc completions SHELL`: completion for bash, zsh and fish, made from the two tables. */
 #include "cli/cli.h"
 
-static const char *const shells[] = {"bash", "zsh", "fish"};
+#define SHELLS "bash zsh fish"
 
 static const char *executor_words(Arena *arena) {
   Text words = {.arena = arena};
@@ -9,23 +9,33 @@ static const char *executor_words(Arena *arena) {
   return words.data;
 }
 
-/* Words that an option's argument may be; NULL: none are known. */
+/* Words that an option's argument may be, beside paths where it takes these; NULL: none are known. */
 static const char *words_of(Arena *arena, OptionId id) {
-  switch (id) {
-  case OPTION_STRATEGY: return "auto full_shard shard_grad_op shard_optim hybrid_shard: no_shard";
-  case OPTION_WRAP: return "auto block size: whole";
-  case OPTION_CHECKPOINT: return "auto none full";
-  case OPTION_RESHARD: return "auto yes no";
-  case OPTION_GATHER:
-  case OPTION_REDUCE: return "auto micro_batch step";
-  case OPTION_PREFETCH:
-  case OPTION_MICRO_BATCH: return "auto";
-  case OPTION_DUMP: return "graph program units checkpoint memory plan";
-  case OPTION_EXECUTOR: return executor_words(arena);
-  case OPTION_COLOR: return "auto always never";
-  case OPTION_GEMM: return "onednn openblas builtin";
-  default: return NULL;
-  }
+  static const char *const words[OPTION_COUNT] = {
+      [OPTION_STRATEGY] = "auto full_shard shard_grad_op shard_optim hybrid_shard: no_shard",
+      [OPTION_WRAP] = "auto block size: whole",
+      [OPTION_CHECKPOINT] = "auto none full",
+      [OPTION_RESHARD] = "auto yes no",
+      [OPTION_GATHER] = "auto micro_batch step",
+      [OPTION_REDUCE] = "auto micro_batch step",
+      [OPTION_PREFETCH] = "auto",
+      [OPTION_MICRO_BATCH] = "auto",
+      [OPTION_OFFLOAD] = "auto none parameters gradients optimizer activations",
+      [OPTION_PRECISION] = "f32 bf16 f16",
+      [OPTION_DUMP] = "graph program units checkpoint memory plan",
+      [OPTION_COLOR] = "auto always never",
+      [OPTION_BACKEND] = "cpu cuda",
+      [OPTION_GEMM] = "onednn openblas builtin",
+      [OPTION_RESUME] = "auto",
+      [OPTION_TO] = "safetensors torch transformers accelerate",
+      [OPTION_DTYPE] = "f32 bf16 f16",
+  };
+  return id == OPTION_EXECUTOR ? executor_words(arena) : words[id];
+}
+
+/* What the operand of a command may be, or NULL: a path. */
+static const char *operands_of(int command) {
+  return command == COMMAND_COMPLETIONS ? SHELLS : NULL;
 }
 
 static bool takes_path(const OptionInfo *option) {
@@ -60,32 +70,40 @@ static void bash_values(Arena *arena) {
     const OptionInfo *option = option_info((OptionId)id);
     const char *words = words_of(arena, (OptionId)id);
     if (option->later || !option->value) continue;
-    if (words)
-      printf("    --%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", option->name, words);
-    else if (takes_path(option))
-      printf("    --%s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n", option->name);
-    else
-      printf("    --%s) return ;;\n", option->name);
+    printf("    --%s", option->name);
+    if (option->letter) printf("|-%c", option->letter);
+    printf(") ");
+    if (words || takes_path(option)) {
+      printf("COMPREPLY=($(compgen%s", takes_path(option) ? " -f" : "");
+      if (words) printf(" -W '%s'", words);
+      printf(" -- \"$cur\")); ");
+    }
+    printf("return ;;\n");
   }
   printf("  esac\n");
 }
 
 static void bash(Arena *arena) {
   printf("# bash completion of fsdpc, made by 'fsdpc completions bash'\n_fsdpc() {\n"
-         "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=\n"
+         "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options= operands=\n"
          "  if [ \"$COMP_CWORD\" = 1 ]; then COMPREPLY=($(compgen -W '");
   for (int c = 0; c < COMMAND_COUNT; c++) printf("%s%s", c ? " " : "", command_text((CommandId)c)->name);
-  printf("' -- \"$cur\")); return; fi\n");
+  printf("' -- \"$cur\")); return; fi\n"
+         "  [ \"$cur\" = '=' ] && cur=\n  [ \"$prev\" = '=' ] && prev=${COMP_WORDS[COMP_CWORD-2]}\n"); /* --name=value is three words */
   bash_values(arena);
   printf("  case ${COMP_WORDS[1]} in\n");
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("    %s) options='", command_text((CommandId)c)->name);
     for (int id = 0; id < OPTION_COUNT; id++)
       if (applies((OptionId)id, c)) printf("--%s ", option_info((OptionId)id)->name);
-    printf("' ;;\n");
+    printf("'");
+    if (operands_of(c)) printf(" operands='%s'", operands_of(c));
+    printf(" ;;\n");
   }
   printf("  esac\n  case $cur in\n    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")) ;;\n"
-         "    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n  esac\n}\ncomplete -o filenames -F _fsdpc fsdpc\n");
+         "    *) if [ \"$operands\" ]; then COMPREPLY=($(compgen -W \"$operands\" -- \"$cur\"));\n"
+         "       else COMPREPLY=($(compgen -f -- \"$cur\")); fi ;;\n"
+         "  esac\n}\ncomplete -o filenames -F _fsdpc fsdpc\n");
 }
 
 /* --- zsh ----------------------------------------------------------------------------------------------- */
@@ -99,7 +117,7 @@ static void zsh_option(Arena *arena, OptionId id) {
   if (option->value) {
     printf(":");
     put_quoted(option->value, true);
-    if (words) {
+    if (words && !takes_path(option)) {
       printf(":(");
       put_quoted(words, true);
       printf(")");
@@ -122,7 +140,10 @@ static void zsh(Arena *arena) {
     printf("    %s)\n      _arguments \\\n", command_text((CommandId)c)->name);
     for (int id = 0; id < OPTION_COUNT; id++)
       if (applies((OptionId)id, c)) zsh_option(arena, (OptionId)id);
-    printf("        '*:file:_files' ;;\n");
+    if (operands_of(c))
+      printf("        '*:operand:(%s)' ;;\n", operands_of(c));
+    else
+      printf("        '*:file:_files' ;;\n");
   }
   printf("  esac\n}\n_fsdpc \"$@\"\n");
 }
@@ -136,7 +157,9 @@ static void fish(Arena *arena) {
     put_quoted(command_text((CommandId)c)->summary, false);
     printf("'\n");
   }
-  for (int c = 0; c < COMMAND_COUNT; c++)
+  for (int c = 0; c < COMMAND_COUNT; c++) {
+    if (operands_of(c))
+      printf("complete -c fsdpc -f -n '__fish_seen_subcommand_from %s' -a '%s'\n", command_text((CommandId)c)->name, operands_of(c));
     for (int id = 0; id < OPTION_COUNT; id++) {
       const OptionInfo *option = option_info((OptionId)id);
       const char *words = words_of(arena, (OptionId)id);
@@ -149,12 +172,16 @@ static void fish(Arena *arena) {
       put_quoted(option->help, false);
       printf("'\n");
     }
+  }
 }
 
 int cmd_completions(Cli *cli) {
-  static void (*const make[])(Arena *) = {bash, zsh, fish};
+  static const struct {
+    const char *shell;
+    void (*print)(Arena *);
+  } makers[] = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
   const char *shell = cli->options.operands.data[0];
-  for (int k = 0; k < 3; k++)
-    if (!strcmp(shell, shells[k])) return make[k](cli->arena), EXIT_OK;
-  return usage_error("there are completions for bash, zsh and fish", "unknown shell \"%s\"", shell);
+  for (size_t k = 0; k < sizeof makers / sizeof *makers; k++)
+    if (!strcmp(shell, makers[k].shell)) return makers[k].print(cli->arena), EXIT_OK;
+  return usage_error("there are completions for " SHELLS, "unknown shell \"%s\"", shell);
 }

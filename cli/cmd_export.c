@@ -1,6 +1,7 @@
 /* Owns: `fsdpc export`: weights to Hugging Face's files; policies are export_policy.c's. */
 #include "cli/executor.h"
 
+#include "planner/plan/plan_text.h"
 #include "runtime/runtime.h"
 
 static bool read_options(const Cli *cli, ExportOptions *export) {
@@ -38,6 +39,24 @@ static bool refuse_others(const Cli *cli, bool weights) {
   return true;
 }
 
+/* Which parameters there are. Weights are the same whatever trained them, so a step, budget or number of ranks that cannot be planned
+ * here is no hindrance. */
+static int plan_weights(Cli *cli, const char *path, Planned *planned) {
+  static const PlannerOptions one_rank = {
+      .ranks = 1,
+      .ranks_per_node = 1,
+      .settings = {.strategy = STRATEGY_NO_SHARD,
+                   .wrap = WRAP_WHOLE,
+                   .checkpoint = CHECKPOINT_NONE,
+                   .micro_batch = 1,
+                   .memory_bytes = UINT64_C(1) << 62}};
+  Graph *graph;
+  PlannerOptions asked;
+  if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
+  int code = compile_settings(cli, path, &graph, &asked);
+  return code == EXIT_OK ? plan_graph(cli, graph, &one_rank, 0, NULL, planned) : code;
+}
+
 int cmd_export(Cli *cli) {
   static const char *const targets[] = {"safetensors", "torch", "transformers", "accelerate"};
   ExportOptions export;
@@ -51,6 +70,6 @@ int cmd_export(Cli *cli) {
     return usage_error("-o FILE names the file to write", "--to %s takes no folder", targets[target]);
   if (target != EXPORT_SAFETENSORS) return export_policy(cli, cli->options.operands.data[0], (ExportTarget)target);
   if (!read_options(cli, &export)) return EXIT_USAGE;
-  int code = open_plan(cli, cli->options.operands.data[0], &planned);
+  int code = plan_weights(cli, cli->options.operands.data[0], &planned);
   return code == EXIT_OK ? runtime_export(planned.plan, &export) : code;
 }

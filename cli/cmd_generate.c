@@ -9,8 +9,9 @@ static bool read_options(const Cli *cli, GenerateOptions *generate) {
   const Options *options = &cli->options;
   int64_t tokens = 200, top_k = 0, seed = 0, threads = 0;
   double temperature = 0.8;
+  uint64_t memory;
   const char *backend;
-  if (!option_backend(options, &backend) || !option_integer(options, OPTION_TOKENS, 1, MOST_TOKENS, &tokens) ||
+  if (!option_bytes(options, OPTION_MEMORY, &memory) || !option_backend(options, &backend) || !option_integer(options, OPTION_TOKENS, 1, MOST_TOKENS, &tokens) ||
       !option_integer(options, OPTION_TOP_K, 0, MOST_VOCABULARY, &top_k) ||
       !option_integer(options, OPTION_SEED, 0, INT64_MAX, &seed) ||
       !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads) ||
@@ -31,6 +32,20 @@ static bool read_options(const Cli *cli, GenerateOptions *generate) {
   return false;
 }
 
+/* Of the plan block only the budget says something of generating; the rest is about how many ranks train. */
+static PlannerOptions plan_options(const Cli *cli, const Graph *graph) {
+  PlannerOptions options = {.ranks = 1,
+                            .ranks_per_node = 1,
+                            .inference = true,
+                            .settings = {.memory_bytes = graph->plan.memory_bytes,
+                                         .prefetch = SETTING_AUTO,
+                                         .micro_batch = SETTING_AUTO,
+                                         .reshard = SETTING_AUTO,
+                                         .offload = SETTING_AUTO}};
+  option_bytes(&cli->options, OPTION_MEMORY, &options.settings.memory_bytes);
+  return options;
+}
+
 int cmd_generate(Cli *cli) {
   GenerateOptions generate;
   Graph *graph;
@@ -38,7 +53,7 @@ int cmd_generate(Cli *cli) {
   if (!read_options(cli, &generate)) return EXIT_USAGE;
   int code = compile_graph(cli, cli->options.operands.data[0], &graph);
   if (code != EXIT_OK) return code;
-  PlannerOptions options = {.ranks = 1, .ranks_per_node = 1, .settings = graph->plan, .inference = true};
+  PlannerOptions options = plan_options(cli, graph);
   planner_plan(cli->arena, &cli->sink, graph, &options, 0, NULL, &result);
   if (!cli_print_diags(cli) || !result.plan) return EXIT_INVALID;
   if (!result.fits) {

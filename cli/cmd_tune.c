@@ -28,7 +28,13 @@ uint32_t tune_neighbour(const Tune *t, uint32_t p, int d, uint32_t v) {
   return p + (v - now) * stride;
 }
 
-/* --ranks 8,16 --ranks 32. False after a message. */
+static bool among(const Words *words, const char *word) {
+  for (uint32_t i = 0; i < words->count; i++)
+    if (!strcmp(words->data[i], word)) return true;
+  return false;
+}
+
+/* --ranks 8,16 --ranks 32, each value once. False after a message. */
 static bool split_values(Cli *cli, TuneDim *dim) {
   const Words *given = &cli->options.given[dim->option];
   for (uint32_t g = 0; g < given->count; g++) {
@@ -38,7 +44,7 @@ static bool split_values(Cli *cli, TuneDim *dim) {
         return usage_error(NULL, "option --%s expects values with a comma between, but got \"%s\"", option_info(dim->option)->name,
                            given->data[g]),
                false;
-      vec_push(cli->arena, &dim->values, one);
+      if (!among(&dim->values, one)) vec_push(cli->arena, &dim->values, one);
     }
   }
   return true;

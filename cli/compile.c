@@ -202,6 +202,7 @@ static bool override_precision(const Cli *cli, Recipe *recipe) {
   }
   recipe->compute = compute;
   recipe->reduce = reduce;
+  if (recipe->master == compute) return true; /* bf16, of the file's precision bf16 */
   recipe->master = DTYPE_F32;
   recipe->rounding = ROUNDING_NEAREST;
   return true;
@@ -249,7 +250,7 @@ static void print_violations(const char *path, const VerifyResult *result) {
 static bool refuse_planning_options(const Cli *cli, const Plan *plan, const char *path) {
   for (int id = 0; id < OPTION_COUNT; id++) {
     const OptionInfo *option = option_info((OptionId)id);
-    bool planning = option->commands == (SET_PLANNING) || option->commands == (SET_SOURCE);
+    bool planning = (option->commands & SET_PLANNING) == SET_PLANNING && option->commands != SET_ALL;
     if (!planning || id == OPTION_RANKS || !option_given(&cli->options, (OptionId)id)) continue;
     usage_error("give the model file instead, or plan again",
                 "--%s has no effect on a finished plan, and %s is one", option->name, path);

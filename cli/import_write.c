@@ -71,7 +71,7 @@ void import_write(Text *out, const Imported *model) {
   text_printf(
       out,
       "# %s, imported from its config.json. The recipe is not in there: this one is for going on from the\n"
-      "# model's weights (fsdpc run --init), and meant to be changed.\n",
+      "# model's weights (fsdpc run --init), and meant to be changed. Nor is a cluster: state one, or pass --cluster.\n",
       model->class);
   model->write(out, model);
   text_printf(out,

@@ -91,13 +91,23 @@ static void search(Search *s) {
 
 /* --- the answer ---------------------------------------------------------------------------------------- */
 
-/* No value is a model: says what is wrong with the first. */
+/* Whether a plan is made of it, not whether that fits; else says why not. */
+static bool makes_plan(Cli *cli, const Graph *graph, const PlannerOptions *options) {
+  Planned planned;
+  bool fits;
+  if (options->settings.executor.id == EXECUTOR_NATIVE) return plan_graph(cli, graph, options, 0, NULL, &planned) == EXIT_OK;
+  executor_fits(cli->arena, &cli->sink, graph, options, &fits);
+  return cli_print_diags(cli);
+}
+
+/* No value makes a plan: says what is wrong with the first. */
 static int explain_value(const Search *s) {
   Graph *graph;
   PlannerOptions options;
   vec_push(s->cli->arena, &s->cli->options.given[OPTION_SET], arena_printf(s->cli->arena, "%s=%lld", s->name, (long long)s->unit));
   int code = compile_settings(s->cli, s->path, &graph, &options);
-  return code == EXIT_OK ? cli_error("no value of %s makes a step that can be planned", s->name) : code;
+  if (code != EXIT_OK || !makes_plan(s->cli, graph, &options)) return code == EXIT_OK ? EXIT_INVALID : code;
+  return cli_error("no value of %s makes a step that can be planned", s->name);
 }
 
 static void print_json(const Search *s) {
@@ -148,5 +158,7 @@ int plan_largest(Cli *cli, const char *path, const char *name) {
   else if (s.largest)
     print_text(&s);
   if (s.largest) return EXIT_OK;
-  return cli_error("no value of %s makes a plan that fits", name), EXIT_NO_FIT;
+  cli_error("no value of %s makes a plan that fits", name);
+  fprintf(stderr, "help: plan with --set %s=%lld in place of --max %s to read what would fit\n", name, (long long)s.unit, name);
+  return EXIT_NO_FIT;
 }

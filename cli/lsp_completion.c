@@ -10,13 +10,17 @@ static const char *const block_keys[][2] = {
     {"train", "optimizer tokens_per_step batch steps precision loss_scale clip seed order"},
     {"adamw", "lr min_lr warmup cooldown no_decay betas eps decay"},
     {"sgd", "lr min_lr warmup cooldown no_decay momentum decay"},
+    {"lion", "lr min_lr warmup cooldown no_decay betas decay"},
+    {"adafactor", "lr min_lr warmup cooldown no_decay beta2_decay eps eps2 threshold decay"},
+    {"loss_scale", "init growth backoff interval"},
     {"cluster", "use device node network nodes contention network_contention comm_slowdown compute_spread comm_spread price"},
     {"device", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
     {"cpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
     {"gpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
     {"node", "devices bandwidth reduce_bandwidth latency gather reduce all_reduce efficiency"},
     {"network", "bandwidth latency efficiency"},
-    {"plan", "memory strategy wrap unit reshard gather reduce checkpoint offload save recompute host executor prefetch micro_batch"}};
+    {"plan", "memory strategy wrap unit reshard gather reduce checkpoint offload save recompute host executor prefetch micro_batch"},
+    {"executor", "states loss attention loss_chunks reduce selective update packed reentrant fused_norms fused_layers fused_sums expandable_segments owners update_in_backward offload"}};
 
 static const char *const keywords[] = {"use", "model", "module", "let", "input", "repeat", "return", "as", "in", "init", "freeze", "train", "cluster", "plan"};
 
@@ -26,7 +30,7 @@ static void add(json_t *items, const char *label, int kind, const char *detail) 
   json_array_append_new(items, item);
 }
 
-/* The word before a '{', or before the string before it: cluster "x" {. */
+/* The word before a '{', or before the string before it: cluster "x" {. Names of executors have dashes. */
 static void head_of(const char *text, uint32_t brace, char out[32]) {
   uint32_t end = brace;
   while (end && isspace((unsigned char)text[end - 1])) end--;
@@ -37,7 +41,7 @@ static void head_of(const char *text, uint32_t brace, char out[32]) {
     while (end && isspace((unsigned char)text[end - 1])) end--;
   }
   uint32_t begin = end;
-  while (begin && (isalnum((unsigned char)text[begin - 1]) || text[begin - 1] == '_')) begin--;
+  while (begin && (isalnum((unsigned char)text[begin - 1]) || strchr("_-", text[begin - 1]))) begin--;
   snprintf(out, 32, "%.*s", (int)(end - begin), text + begin);
 }
 
@@ -60,7 +64,13 @@ static void block_at(const char *text, uint32_t offset, char out[32]) {
   if (depth) head_of(text, open[depth - 1], out);
 }
 
-static bool add_keys(Arena *arena, json_t *items, const char *block) {
+/* executor pytorch-fsdp2 eager {: its block is not called by what stands before it. */
+static bool is_executor(const char *head) {
+  return executor_find(head) >= 0 || !strcmp(head, "eager") || !strcmp(head, "compiled");
+}
+
+static bool add_keys(Arena *arena, json_t *items, const char *head) {
+  const char *block = is_executor(head) ? "executor" : head;
   for (size_t k = 0; k < sizeof block_keys / sizeof *block_keys; k++) {
     if (strcmp(block_keys[k][0], block)) continue;
     char *rest = arena_strdup(arena, block_keys[k][1]);

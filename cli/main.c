@@ -26,10 +26,20 @@ static int find_command(const char *name) {
   return -1;
 }
 
-static int unknown_command(const char *name) {
+/* The command that is called so elsewhere, or is spelled nearly so, or NULL. */
+static const char *command_meant(const char *name) {
+  static const char *const elsewhere[][2] = {
+      {"train", "run"},      {"apply", "run"},       {"compare", "diff"},    {"format", "fmt"},    {"lint", "check"}, {"validate", "check"},
+      {"show", "explain"},   {"analyze", "explain"}, {"sample", "generate"}, {"bench", "profile"}, {"sweep", "tune"}, {"estimate", "predict"}};
   const char *names[COMMAND_COUNT];
+  for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+    if (strcmp(name, elsewhere[i][0]) == 0) return elsewhere[i][1];
   for (int id = 0; id < COMMAND_COUNT; id++) names[id] = commands[id].name;
-  const char *meant = text_nearest(name, names, COMMAND_COUNT);
+  return text_nearest(name, names, COMMAND_COUNT);
+}
+
+static int unknown_command(const char *name) {
+  const char *meant = command_meant(name);
   fprintf(stderr, "fsdpc: error: unknown command '%s'\n", name);
   if (meant)
     fprintf(stderr, "help: did you mean '%s'?\n", meant);
@@ -102,7 +112,7 @@ static int dispatch(int argc, char **argv) {
   const char *first = argc > 1 ? argv[1] : NULL;
   if (!first) return help_all(stderr), EXIT_USAGE;
   if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) return help_all(stdout), EXIT_OK;
-  if (strcmp(first, "--version") == 0)
+  if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0 || strcmp(first, "version") == 0)
     return help_version(argc > 2 && strcmp(argv[2], "--json") == 0, stdout), EXIT_OK;
   if (strcmp(first, "help") == 0 && argc == 2) return help_all(stdout), EXIT_OK;
   if (strcmp(first, "help") == 0) {

@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "frontend/graph.h"
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -105,13 +104,17 @@ static const char *suggestion(Arena *arena, const char *word, CommandId command)
   return meant ? arena_printf(arena, "did you mean --%s?", meant) : NULL;
 }
 
-/* A known option of other commands: "it belongs to 'run'". */
-static const char *owner(Arena *arena, const char *word) {
+/* A known option of other commands: "--steps is an option of 'fsdpc run'", and of which more. */
+static const char *owners(Arena *arena, const char *word) {
+  const char *names[COMMAND_COUNT];
+  uint32_t count = 0;
   for (int command = 0; command < COMMAND_COUNT; command++)
-    if (find_long(word, (CommandId)command) >= 0)
-      return arena_printf(arena, "--%.*s is an option of 'fsdpc %s'", (int)name_length(word), word + 2,
-                          command_names[command]);
-  return NULL;
+    if (find_long(word, (CommandId)command) >= 0) names[count++] = command_names[command];
+  if (!count) return NULL;
+  Text text = {.arena = arena};
+  text_printf(&text, "--%.*s is an option of 'fsdpc %s'", (int)name_length(word), word + 2, names[0]);
+  for (uint32_t i = 1; i < count; i++) text_printf(&text, "%s%s", i + 1 < count ? ", " : " and ", names[i]);
+  return text.data;
 }
 
 static int unknown_option(Arena *arena, const Options *options, const char *word) {
@@ -119,7 +122,7 @@ static int unknown_option(Arena *arena, const Options *options, const char *word
   if (is_long && find_long(word, options->command) >= 0)
     return usage_error(NULL, "option --%.*s takes no argument", (int)name_length(word), word + 2);
   if (!is_long) return usage_error(NULL, "unknown option -%c", optopt);
-  const char *help = owner(arena, word);
+  const char *help = owners(arena, word);
   if (!help) help = suggestion(arena, word, options->command);
   if (!help)
     help = arena_printf(arena, "'fsdpc %s --help' lists the options", command_names[options->command]);

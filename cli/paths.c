@@ -119,14 +119,27 @@ static bool can_write(const Cli *cli, const char *path) {
   return access(dirname(arena_strdup(cli->arena, file)), W_OK | X_OK) == 0;
 }
 
-/* As "$FILE" gives it in a script that has not set it. */
+/* Neither "", as "$FILE" gives it in a script that has not set it, nor "-", which elsewhere is no file. */
+static bool names_file(const char *path) {
+  return *path && strcmp(path, "-") != 0;
+}
+
 static int check_named(const Cli *cli) {
+  static const char no_input[] = "standard input is not read; a file of that name is ./-",
+                    no_output[] = "standard output is /dev/stdout; a file of that name is ./-";
   for (int id = 0; id < OPTION_COUNT; id++)
-    for (uint32_t i = 0; uses[id].use != PATH_NONE && i < cli->options.given[id].count; i++)
-      if (!*cli->options.given[id].data[i])
-        return usage_error(NULL, "option --%s expects a path, but got \"\"", option_info((OptionId)id)->name);
-  for (uint32_t i = 0; i < cli->options.operands.count; i++)
-    if (!*cli->options.operands.data[i]) return usage_error(NULL, "operand %u is empty", i + 1);
+    for (uint32_t i = 0; uses[id].use != PATH_NONE && i < cli->options.given[id].count; i++) {
+      const char *path = cli->options.given[id].data[i];
+      if (names_file(path)) continue;
+      return usage_error(!*path ? NULL : uses[id].use == PATH_READ ? no_input : no_output, "option --%s expects a path, but got \"%s\"",
+                         option_info((OptionId)id)->name, path);
+    }
+  for (uint32_t i = 0; i < cli->options.operands.count; i++) {
+    const char *path = cli->options.operands.data[i];
+    if (names_file(path)) continue;
+    return *path ? usage_error(no_input, "operand %u is \"-\", which names no file", i + 1)
+                 : usage_error(NULL, "operand %u is empty", i + 1);
+  }
   return EXIT_OK;
 }
 

@@ -18,8 +18,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { REPEATS = 9, COMM_FLOATS = 16 << 20 };
-
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -30,9 +28,9 @@ typedef struct Times {
 } Times;
 
 /* quiet: when other processes hardly interfere; the very slowest says more about them. */
-static Times sorted(double ns[REPEATS]) {
-  qsort(ns, REPEATS, sizeof *ns, compare);
-  return (Times){ns[0], ns[REPEATS / 4], ns[REPEATS / 2], ns[REPEATS - 2]};
+static Times sorted(double ns[PROFILE_REPEATS]) {
+  qsort(ns, PROFILE_REPEATS, sizeof *ns, compare);
+  return (Times){ns[0], ns[PROFILE_REPEATS / 4], ns[PROFILE_REPEATS / 2], ns[PROFILE_REPEATS - 2]};
 }
 
 /* --- products -------------------------------------------------------------------------------------------- */
@@ -52,9 +50,9 @@ static void multiply(const Bench *bench, const Square *s) {
 }
 
 static Times time_products(const Bench *bench, const Square *s) {
-  double ns[REPEATS];
+  double ns[PROFILE_REPEATS];
   multiply(bench, s);
-  for (int i = 0; i < REPEATS; i++) {
+  for (int i = 0; i < PROFILE_REPEATS; i++) {
     uint64_t start = clock_ns();
     multiply(bench, s);
     ns[i] = (double)(clock_ns() - start);
@@ -64,7 +62,7 @@ static Times time_products(const Bench *bench, const Square *s) {
 
 /* Of all threads of a rank together; `floats` has room for three matrices. */
 static void measure_peak(const Bench *bench, float *floats, ProfileResult *out) {
-  for (int64_t n = 512; n <= 2048; n *= 2) {
+  for (int64_t n = 512; n <= PROFILE_PRODUCT; n *= 2) {
     Square s = {n, floats, floats + n * n, floats + 2 * n * n};
     Times times = time_products(bench, &s);
     out->peak = fmax(out->peak, 2e9 * pow((double)n, 3) / times.best);
@@ -81,7 +79,7 @@ typedef struct Shared {
 } Shared;
 
 /* An arena holds full tensors and, behind them, shards. */
-enum { SHARD_AT = COMM_FLOATS * 4, ARENA_AT_MOST = 2 * COMM_FLOATS * 4 };
+enum { SHARD_AT = PROFILE_FLOATS * 4, ARENA_AT_MOST = 2 * PROFILE_FLOATS * 4 };
 
 static void collect(Comm *comm, Collective kind, uint64_t elements) {
   uint64_t count = elements / comm->shard;
@@ -119,8 +117,8 @@ static void await(Courier *courier) {
 }
 
 static Times time_collective(Courier *courier, Collective kind, uint64_t elements) {
-  double ns[REPEATS];
-  for (int i = -1; i < REPEATS; i++) {
+  double ns[PROFILE_REPEATS];
+  for (int i = -1; i < PROFILE_REPEATS; i++) {
     courier->comm->barrier(courier->comm);
     uint64_t start = clock_ns();
     ask(courier, kind, elements);
@@ -136,7 +134,7 @@ static void measure_collectives(Courier *courier, uint32_t ranks, ProfileResult 
     courier->comm->shard = kind == COLLECTIVE_ALLREDUCE ? 1 : ranks;
     courier->comm->replicas = ranks / courier->comm->shard;
     for (int i = 0; i < PROFILE_SIZES; i++) {
-      uint64_t elements = (uint64_t)COMM_FLOATS >> 3 * (PROFILE_SIZES - 1 - i);
+      uint64_t elements = (uint64_t)PROFILE_FLOATS >> 3 * (PROFILE_SIZES - 1 - i);
       elements = elements / ranks * ranks;
       Times times = time_collective(courier, (Collective)kind, elements);
       out->collectives[kind][i] = (TimedSize){4 * (double)elements, times.quiet};
@@ -151,13 +149,13 @@ static void measure_collectives(Courier *courier, uint32_t ranks, ProfileResult 
 static double measure_contention(const Bench *bench, Courier *courier, float *floats) {
   enum { N = 128, GATHERS = 12 };
   Square s = {N, floats, floats + N * N, floats + 2 * N * N};
-  double alone = time_products(bench, &s).quiet, gather = time_collective(courier, COLLECTIVE_GATHER, COMM_FLOATS).quiet;
+  double alone = time_products(bench, &s).quiet, gather = time_collective(courier, COLLECTIVE_GATHER, PROFILE_FLOATS).quiet;
   double lost = 0;
   for (int i = 0; i < GATHERS; i++) {
     courier->comm->barrier(courier->comm);
     uint64_t start = clock_ns();
     double products = 0;
-    ask(courier, COLLECTIVE_GATHER, COMM_FLOATS);
+    ask(courier, COLLECTIVE_GATHER, PROFILE_FLOATS);
     while (!counter_reached(&courier->done, counter_get(&courier->asked))) multiply(bench, &s), products++;
     lost += ((double)(clock_ns() - start) - products * alone) / gather / GATHERS;
   }

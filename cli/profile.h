@@ -7,6 +7,13 @@
 
 enum { PROFILE_SIZES = 6 };
 
+/* How often and how large: rounds of steps, repetitions, rows of the largest product, elements of the largest collective. */
+#ifdef FSDPC_PROFILE_BRIEF /* under sanitizers, where times mean nothing */
+enum { PROFILE_ROUNDS = 1, PROFILE_REPEATS = 3, PROFILE_PRODUCT = 512, PROFILE_FLOATS = 1 << 20 };
+#else
+enum { PROFILE_ROUNDS = 3, PROFILE_REPEATS = 9, PROFILE_PRODUCT = 2048, PROFILE_FLOATS = 16 << 20 };
+#endif
+
 typedef struct ProfileResult {
   uint32_t ranks, threads;
   const char *gemm; /* library */
@@ -22,7 +29,7 @@ typedef struct ProfileResult {
 /* Takes some ten seconds; starts `ranks` processes of `threads` computing threads, several times. */
 bool profile_measure(Arena *arena, uint32_t ranks, uint32_t threads, ProfileResult *result, Failure *failure);
 
-/* From steps to rates of products, attention, what moves, and the launch. */
+/* From steps to rates of products, attention, what moves, and the launch; raises the peak to the fastest product of a step. */
 void profile_fit(Arena *arena, const ProfileStep steps[PROFILE_MODELS], ProfileResult *out);
 
 #endif

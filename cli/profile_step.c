@@ -1,7 +1,7 @@
 /* Owns: profile_step.h. Kernels are timed where they will run: in steps of a plan, by its backend, with what the instructions
  * before left in the caches and the other ranks at work beside. Each model is a block of GPT-2's kind and one of Llama's, so
  * that every common kernel occurs; sizes differ in every length that times depend on. */
-#include "cli/profile_step.h"
+#include "cli/profile.h"
 
 #include "frontend/graph.h"
 #include "planner/planner.h"
@@ -15,13 +15,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#ifndef FSDPC_PROFILE_ROUNDS
-#define FSDPC_PROFILE_ROUNDS 3
-#endif
-
-/* Of each model: steps that warm up, steps that count. A model is run in several rounds, far apart in time: other
+/* Of each model: steps that warm up, steps that count. A model is run in PROFILE_ROUNDS, far apart in time: other
  * processes rarely disturb all. */
-enum { WARM_UP = 1, MEASURED = 3, ROUNDS = FSDPC_PROFILE_ROUNDS, QUIET = 1 /* of the measured steps, in order of time */ };
+enum { WARM_UP = 1, MEASURED = 3, QUIET = 1 /* of the measured steps, in order of time */ };
 
 /* Samples: of one rank. Heads have head_dim dimensions. */
 typedef struct Sizes {
@@ -29,7 +25,11 @@ typedef struct Sizes {
 } Sizes;
 
 static const Sizes sizes_of[PROFILE_MODELS] = {
+#ifdef FSDPC_PROFILE_BRIEF
+    {32, 16, 32, 4, 256}, {96, 32, 32, 4, 512}, {160, 32, 16, 2, 2048}, {128, 64, 128, 1, 512}, {192, 32, 64, 2, 256}};
+#else
     {128, 32, 128, 16, 256}, {384, 64, 128, 8, 512}, {640, 64, 64, 2, 8192}, {512, 128, 512, 1, 2048}, {768, 64, 256, 2, 1024}};
+#endif
 
 /* Whole tensors are gathered before and reduced after the pass: nothing communicates beside the kernels. */
 static const char model_text[] =
@@ -188,7 +188,7 @@ bool profile_steps(Arena *arena, uint32_t ranks, uint32_t threads, ProfileStep s
   Job job = {.kind = backend_find(NULL, failure), .threads = threads};
   for (int m = 0; m < PROFILE_MODELS; m++)
     if (!open_step(arena, &sizes_of[m], ranks, &steps[m], failure)) return false;
-  for (int i = 0; i < ROUNDS * PROFILE_MODELS; i++) {
+  for (int i = 0; i < PROFILE_ROUNDS * PROFILE_MODELS; i++) {
     job.plan = steps[i % PROFILE_MODELS].plan, job.ns = steps[i % PROFILE_MODELS].ns;
     if (!run_model(&job, ranks, failure)) return false;
   }

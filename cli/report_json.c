@@ -111,8 +111,9 @@ static void add_time(json_t *object, const Planned *planned, const PlanFigures *
   json_object_set_new(object, "exposed_comm_ns", integer(planned->sim.exposed_comm_ns));
   json_object_set_new(object, "fast_ns", integer(planned->sim.fast_ns));
   json_object_set_new(object, "slow_ns", integer(planned->sim.slow_ns));
-  json_object_set_new(object, "lower_bound_ns", integer(plan->summary.lower_bound_ns));
-  json_object_set_new(object, "gap", json_real(figures->gap));
+  bool bounded = plan->summary.lower_bound_ns > 0; /* not where nothing fits */
+  json_object_set_new(object, "lower_bound_ns", bounded ? integer(plan->summary.lower_bound_ns) : json_null());
+  json_object_set_new(object, "gap", bounded ? json_real(figures->gap) : json_null());
   json_object_set_new(object, "unplaced_step_ns", planned->unplaced_ns ? integer(planned->unplaced_ns) : json_null());
   json_object_set_new(object, "bound_by", text(plan, plan->summary.bound_by));
   json_object_set_new(object, "plan_seconds", json_real(planned->seconds));

@@ -91,13 +91,17 @@ const char *tune_why_lost(const Tune *t, uint32_t p, uint32_t neighbour, int d) 
 
 static void print_neighbours(const Tune *t, uint32_t p, FILE *out) {
   const TunePoint *point = &t->points[p];
-  fprintf(out, "\nAround the fastest on %u rank%s (%s, micro-batch %llu, wrap %s, checkpoint %s) lost\n", point->ranks, text_plural(point->ranks), point->strategy,
-          (unsigned long long)point->micro_batch, point->wrap, point->checkpoint);
+  bool any = false;
   for (int d = 0; d < TUNE_DIMS; d++)
     for (uint32_t v = 0; v < t->dims[d].values.count; v++) {
       uint32_t neighbour = tune_neighbour(t, p, d, v);
       const char *why = neighbour == p ? NULL : tune_why_lost(t, p, neighbour, d);
-      if (why) fprintf(out, "  %s\n", why);
+      if (!why) continue;
+      if (!any)
+        fprintf(out, "\nAround the fastest on %u rank%s (%s, micro-batch %llu, wrap %s, checkpoint %s) lost\n", point->ranks,
+                text_plural(point->ranks), point->strategy, (unsigned long long)point->micro_batch, point->wrap, point->checkpoint);
+      any = true;
+      fprintf(out, "  %s\n", why);
     }
 }
 
@@ -221,9 +225,11 @@ void tune_csv(const Tune *t, Text *out) {
   for (uint32_t p = 0; p < t->count; p++) {
     const TunePoint *point = &t->points[p];
     for (int d = 0; d < TUNE_DIMS; d++) text_printf(out, "\"%s\",", tune_value(t, p, d));
-    text_printf(out, "%s,%d,%u,%u,%s,%llu,%llu,\"%s\",\"%s\",%u,%llu,%.17g,%llu,%.17g\n", state_name(point->state), on_front(t, p), point->ranks,
+    text_printf(out, "%s,%d,%u,%u,%s,%llu,%llu,\"%s\",\"%s\",%u,%llu,%.17g,%llu,", state_name(point->state), on_front(t, p), point->ranks,
                 point->shard, point->strategy, (unsigned long long)point->micro_batch, (unsigned long long)point->accumulation, point->wrap,
                 point->checkpoint, point->prefetch, (unsigned long long)point->step_ns,
-                point->ns_per_token > 0 ? 1e9 / point->ns_per_token : 0, (unsigned long long)point->arena_bytes, point->usd_per_million);
+                point->ns_per_token > 0 ? 1e9 / point->ns_per_token : 0, (unsigned long long)point->arena_bytes);
+    if (point->usd_per_million > 0) text_printf(out, "%.17g", point->usd_per_million); /* else no price is known */
+    text_printf(out, "\n");
   }
 }

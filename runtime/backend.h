@@ -43,8 +43,8 @@ struct Backend {
   bool (*run_segment)(Backend *, int32_t segment, const StepState *state, InstrTime *times);
   bool (*write)(Backend *, int32_t buf, uint64_t first_byte, const void *data, uint64_t bytes);
   bool (*read)(Backend *, int32_t buf, uint64_t first_byte, void *data, uint64_t bytes);
-  const char *(*error)(Backend *);
-  CommStatus (*comm_status)(Backend *); /* of the last failure: whose fault it was */
+  const char *(*error)(Backend *); /* of the first failure */
+  int (*exit_code)(Backend *);     /* that it calls for: RUN_PEER_FAILED where another rank is to blame */
   uint64_t (*high_water)(Backend *); /* largest arena offset + 1 that any executed instruction's operands reached */
   void (*close)(Backend *);
 };

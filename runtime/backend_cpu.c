@@ -47,7 +47,6 @@ struct CpuBackend {
   _Atomic uint32_t closing, failed;
   pthread_mutex_t failing;
   Failure failure;
-  CommStatus status;
   /* The run: written before the workers' go. */
   uint32_t run;
   int32_t segment;
@@ -63,22 +62,19 @@ void cpu_thread_init(void *gemm) {
 
 /* --- running --------------------------------------------------------------------------------------------------------- */
 
-static void set_failed(CpuBackend *cpu, int32_t position, CommStatus status) {
+static void set_failed(CpuBackend *cpu, int32_t position) {
   const Plan *plan = cpu->machine.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   pthread_mutex_lock(&cpu->failing);
-  if (cpu->status == COMM_OK) cpu->status = status;
-  fail(&cpu->failure, RUN_PEER_FAILED, "rank %u, stream %s, instruction %d (%s): %s", cpu->machine.comm->rank,
-       stream_name(instr->stream), (int)position, plan_str(plan, instr->name),
-       status == COMM_TIMEOUT ? "another rank did not answer in time" : "another rank failed");
+  fail(&cpu->failure, RUN_PEER_FAILED, "rank %u, stream %s, instruction %d (%s): another rank failed", cpu->machine.comm->rank,
+       stream_name(instr->stream), (int)position, plan_str(plan, instr->name));
   pthread_mutex_unlock(&cpu->failing);
   atomic_store(&cpu->failed, 1);
 }
 
 static bool must_stop(CpuBackend *cpu, int32_t position) {
   const _Atomic uint32_t *stop = cpu->config.stop;
-  if (stop != NULL && atomic_load_explicit(stop, memory_order_acquire) != 0)
-    set_failed(cpu, position, COMM_PEER_FAILED);
+  if (stop != NULL && atomic_load_explicit(stop, memory_order_acquire) != 0) set_failed(cpu, position);
   return atomic_load_explicit(&cpu->failed, memory_order_acquire) != 0;
 }
 
@@ -114,9 +110,8 @@ static void run_queue(CpuBackend *cpu, QueueWorker *worker) {
     const PlanInstr *instr = &cpu->machine.plan->instrs.data[position];
     if (cpu->state->forward_only && position > cpu->state->turn) return; /* the same on every rank and queue */
     if (must_stop(cpu, position) || !wait_events(cpu, instr)) return;
-    CommStatus status = execute(cpu, worker, position);
-    if (status != COMM_OK) {
-      set_failed(cpu, position, status);
+    if (execute(cpu, worker, position) != COMM_OK) {
+      set_failed(cpu, position);
       return;
     }
     if (instr->record != PLAN_NONE) counter_set(&cpu->events[instr->record], cpu->run);
@@ -200,7 +195,7 @@ static bool read_buf(Backend *base, int32_t buf, uint64_t first, void *data, uin
 
 static const char *error(Backend *base) { return ((CpuBackend *)base)->failure.text; }
 
-static CommStatus comm_status(Backend *base) { return ((CpuBackend *)base)->status; }
+static int exit_code(Backend *base) { return ((CpuBackend *)base)->failure.code; }
 
 static uint64_t high_water(Backend *base) {
   const CpuBackend *cpu = (const CpuBackend *)base;
@@ -383,7 +378,7 @@ Backend *backend_cpu_open(Arena *arena, const CpuBackendConfig *config, Failure 
                         .write = write_buf,
                         .read = read_buf,
                         .error = error,
-                        .comm_status = comm_status,
+                        .exit_code = exit_code,
                         .high_water = high_water,
                         .close = close_backend};
   for (uint32_t i = 0; i < plan->instrs.count; i++)

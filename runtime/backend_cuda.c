@@ -267,9 +267,7 @@ static bool read_buf(Backend *base, int32_t buf, uint64_t first, void *data, uin
 
 static const char *error_text(Backend *base) { return ((CudaBackend *)base)->failure.text; }
 
-static CommStatus comm_status(Backend *base) {
-  return ((CudaBackend *)base)->failure.code == RUN_PEER_FAILED ? COMM_PEER_FAILED : COMM_OK;
-}
+static int exit_code(Backend *base) { return ((CudaBackend *)base)->failure.code; }
 
 static uint64_t high_water(Backend *base) { return ((CudaBackend *)base)->high_water; }
 
@@ -283,6 +281,6 @@ const Backend cuda_methods = {.name = "cuda",
                               .write = write_buf,
                               .read = read_buf,
                               .error = error_text,
-                              .comm_status = comm_status,
+                              .exit_code = exit_code,
                               .high_water = high_water,
                               .close = close_backend};

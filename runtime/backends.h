@@ -2,7 +2,6 @@
 #ifndef FSDPC_RUNTIME_BACKENDS_H
 #define FSDPC_RUNTIME_BACKENDS_H
 
-#include "runtime/launch.h"
 #include "runtime/rank.h"
 
 typedef struct BackendKind {

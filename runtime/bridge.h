@@ -8,7 +8,7 @@
 #ifndef FSDPC_RUNTIME_BRIDGE_H
 #define FSDPC_RUNTIME_BRIDGE_H
 
-#include "runtime/launch.h"
+#include "runtime/shared.h"
 
 enum { BRIDGE_TICK_MS = 50 };
 

@@ -50,6 +50,8 @@ void folder_clean(const char *dir);
 /* DIR/step-N of the newest checkpoint before a step; NULL when there is none. DIR may be a checkpoint itself, which
  * counts where `before` is UINT64_MAX. */
 bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **path, Failure *failure);
+/* The checkpoint's folder where PATH is a file of one, which alone says nothing; else PATH. */
+const char *folder_of_file(Arena *arena, const char *path);
 /* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and
  * "newest" must mean its own. */
 bool folder_set_aside(const char *dir, uint64_t step, Failure *failure);

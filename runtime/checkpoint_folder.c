@@ -42,6 +42,13 @@ bool folder_step_of(const char *path, uint64_t *step) {
   return parse_step(slash != NULL ? slash + 1 : path, step);
 }
 
+const char *folder_of_file(Arena *arena, const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+  if (strcmp(name, "checkpoint.json") != 0 && strncmp(name, "rank-", 5) != 0) return path;
+  const char *folder = slash != NULL ? arena_strndup(arena, path, (size_t)(slash + 1 - path)) : "./";
+  return access(arena_printf(arena, "%scheckpoint.json", folder), F_OK) == 0 ? folder : path;
+}
+
 static bool is_unfinished(const char *name) {
   size_t length = strlen(name);
   return strncmp(name, ".step-", 6) == 0 && length > 10 && strcmp(name + length - 4, ".tmp") == 0;

@@ -14,10 +14,9 @@
 #include "base/dtype.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-typedef enum { COMM_OK = 0, COMM_PEER_FAILED, COMM_TIMEOUT } CommStatus;
+typedef enum { COMM_OK = 0, COMM_PEER_FAILED } CommStatus;
 
 typedef struct Comm Comm;
 struct Comm {

@@ -18,7 +18,6 @@
 #include "runtime/runtime.h"
 
 #include <cuda_runtime_api.h>
-#include <stdlib.h>
 #include <string.h>
 
 #ifndef FSDPC_NCCL_FOLD /* tests have few ranks */

@@ -6,7 +6,6 @@
 #include "runtime/environment.h"
 
 #include <cuda_runtime_api.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct Findings {

@@ -10,7 +10,6 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #ifndef FSDPC_CUDA_DRIVER /* tests put a fake CUDA runtime in its place */

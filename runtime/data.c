@@ -1,7 +1,6 @@
 /* Owns: opening, checking and reading token files. */
 #include "runtime/data.h"
 
-#include "base/checked.h"
 #include "runtime/runtime.h"
 
 #include <dirent.h>
@@ -248,6 +247,15 @@ uint64_t data_copy(const TokenData *data, uint64_t first, uint64_t count, int64_
     count -= n;
   }
   return bad;
+}
+
+const char *data_find_binary(const TokenData *data) {
+  enum { PIECES = 256, BYTES = 1 << 16 };
+  for (uint32_t i = 0; data->width == 1 && i < data->pieces.count && i < PIECES; i++) {
+    const DataPiece *piece = &data->pieces.data[i];
+    if (piece->count && memchr(piece->tokens, 0, piece->count < BYTES ? piece->count : BYTES)) return piece->path;
+  }
+  return NULL;
 }
 
 bool data_fail_id(const TokenData *data, uint64_t position, int64_t vocab, Failure *failure) {

@@ -28,7 +28,7 @@ bool feed_shape(const Plan *plan, int64_t *vocab, uint64_t *ctx, Failure *failur
 void feed_open(TokenFeed *feed, const Plan *plan, const TokenData *data, uint64_t ctx, uint32_t rank);
 /* Other data from now on; between segments only. */
 void feed_switch(TokenFeed *feed, const TokenData *data, bool in_order);
-/* Global number of the samples of a step, and of the first of step 1, 2, ... */
+/* How many samples a step consumes, over all ranks and micro-batches. */
 uint64_t feed_samples_per_step(const Plan *plan);
 /* Number in the stream of the sample that is globally the i-th. */
 uint64_t feed_sample(const TokenFeed *feed, uint64_t i);

@@ -2,9 +2,9 @@
 #include "runtime/backends.h"
 #include "runtime/decoder.h"
 #include "runtime/environment.h"
-#include "runtime/launch.h"
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
+#include "runtime/shared.h"
 #include "runtime/trained.h"
 
 #include <math.h>

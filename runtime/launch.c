@@ -229,18 +229,25 @@ static int report_asked(const Watch *watch) {
   return LAUNCH_INTERRUPTED + watch->asked;
 }
 
+/* At once: an interrupt, or a second SIGTERM. What that costs is said to who could have saved. */
+static int report_stopped(const Watch *watch) {
+  char text[160], saved[40] = "nothing is saved";
+  unsigned long long step = atomic_load(&watch->memory.control->saved_step);
+  bool loses = watch->job->saves && watch->asked == 0;
+  if (step > 0) snprintf(saved, sizeof saved, "step %llu is saved", step);
+  snprintf(text, sizeof text, "stopped by signal %d (%s)%s%s%s", watch->signal, strsignal(watch->signal), loses ? "; " : "", loses ? saved : "",
+           loses ? ", SIGTERM saves before it stops" : "");
+  failure_say(text);
+  return LAUNCH_INTERRUPTED + watch->signal;
+}
+
 static bool own_finished(const Watch *watch) {
   return atomic_load(&watch->memory.statuses[watch->first_own].finished) != 0;
 }
 
 static int report(const Watch *watch) {
   const Control *control = watch->memory.control;
-  if (watch->signal != 0 && !watch->peer_failed) {
-    char text[80];
-    snprintf(text, sizeof text, "stopped by signal %d (%s)", watch->signal, strsignal(watch->signal));
-    failure_say(text);
-    return LAUNCH_INTERRUPTED + watch->signal;
-  }
+  if (watch->signal != 0 && !watch->peer_failed) return report_stopped(watch);
   if (atomic_load(&control->failed) == CONTROL_SAID) {
     if (watch->first_own <= control->failed_rank && control->failed_rank < watch->end_own)
       say_failure(control->failure.text);

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "runtime/control.h"
 #include "runtime/join.h"
+
 #include <stddef.h>
 
 /* One rank's view of the job. */
@@ -39,26 +40,5 @@ enum { LAUNCH_INTERRUPTED = 128 }; /* + number of the signal that stopped the jo
 /* Starts, waits, cleans up. Returns RUN_OK; or the failure's code, RUN_PEER_FAILED when a rank died by itself, or 128 + n
  * after signal n, with one message on stderr. The calling process has one thread. */
 int launch_run(const LaunchJob *job);
-
-/* The memory of a job: also used in one process, without ranks. */
-typedef struct SharedMemory {
-  uint32_t ranks;
-  unsigned char **arenas;
-  CommLane *lanes;
-  RankStatus *statuses;
-  Control *control;
-  void *block; /* control, statuses and lanes */
-  uint64_t block_bytes;
-  unsigned char **reserved; /* per rank: what was mapped, guard pages included */
-  uint64_t reserved_bytes;
-} SharedMemory;
-
-bool shared_open(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, Failure *failure);
-/* Of this host's ranks, in the memory that they share. NULL: all are, and the memory is this process's and its
- * children's. */
-bool shared_open_joined(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, const Join *join,
-                        Failure *failure);
-uint64_t shared_file_bytes(uint32_t ranks, uint64_t arena_bytes);
-void shared_close(SharedMemory *memory);
 
 #endif

@@ -1,10 +1,8 @@
 /* Owns: matching files with a plan's parameters. */
 #include "runtime/pretrained.h"
 
-#include "runtime/ranges.h"
 #include "runtime/runtime.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -73,7 +71,7 @@ static bool open_index(Arena *arena, Pretrained *weights, const char *path, Fail
   if (root == NULL) return fail(failure, RUN_INVALID, "%s: cannot be read as JSON: %s", path, error.text);
   json_t *map = json_object_get(root, "weight_map");
   bool ok = json_is_object(map) ? open_mapped(arena, weights, path, map, failure)
-                                : fail(failure, RUN_INVALID, "%s: it has no \"weight_map\"", path);
+                                : fail(failure, RUN_INVALID, "%s: it is no index of .safetensors files: it has no \"weight_map\"", path);
   json_decref(root);
   return ok;
 }

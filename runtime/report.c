@@ -6,6 +6,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "runtime/lock.h"
+#include "runtime/schedule.h"
 #include "runtime/tensorboard.h"
 
 #include <errno.h>
@@ -95,6 +96,8 @@ static void print_optimizer(const Recipe *recipe, uint64_t steps) {
   if (recipe->decay > 0) fprintf(stderr, ", decay %g", recipe->decay);
   if (recipe->clip > 0) fprintf(stderr, ", clip %g", recipe->clip);
   fprintf(stderr, "; %" PRIu64 " step%s, seed %" PRIu64 "\n", steps, text_plural(steps), recipe->seed);
+  if (recipe->warmup_steps > steps)
+    fprintf(stderr, "             the warmup is longer: lr rises to %g, and no further\n", schedule_lr(recipe, steps, steps));
 }
 
 /* "1.0 times" would not say why it is said. */
@@ -131,6 +134,8 @@ static void print_data(const ReportConfig *config) {
             "             read %s: %" PRIu64 " step%s %" PRIu64 " sample%s, and it has %" PRIu64 "\n",
             times_over(over, (double)wanted / (double)config->samples), config->steps, config->steps == 1 ? " takes" : "s take", wanted,
             text_plural(wanted), config->samples);
+  const char *binary = data_find_binary(config->data);
+  if (binary != NULL) fprintf(stderr, "             %s holds NUL bytes, so it may be no text\n", binary);
   print_same_inputs(config->plan);
 }
 
@@ -279,7 +284,8 @@ static json_t *start_recipe(const Report *report) {
                    recipe->beta1, "beta2", recipe->beta2, "eps", recipe->eps, "momentum", recipe->momentum, "decay",
                    recipe->decay, "clip", recipe->clip, "seed", (json_int_t)recipe->seed, "order",
                    orders[recipe->order], "compute_dtype", dtype_name(recipe->compute), "reduce_dtype",
-                   dtype_name(recipe->reduce), "master_dtype", dtype_name(recipe->master), "rounding", roundings[recipe->rounding], "data", data, "data_tokens", (json_int_t)config->data->count, "init",
+                   dtype_name(recipe->reduce), "master_dtype", dtype_name(recipe->master), "rounding",
+                   roundings[recipe->rounding], "data", data, "data_tokens", (json_int_t)config->data->count, "init",
                    text_utf8(report->arena, config->options->init_path));
 }
 
@@ -385,11 +391,14 @@ static bool write_end(const Report *report, double seconds, double rate, const c
 }
 
 bool report_end(Report *report, const char *saved, Failure *failure) {
+  const TrainOptions *options = report->config.options;
   double seconds = (double)(clock_ns() - report->begin_ns) * 1e-9;
   double rate = seconds > 0 ? (double)(report->done_steps * tokens_per_step(&report->config)) / seconds : 0;
   report_break(report);
   if (report->config.metrics != NULL && !written(report, write_end(report, seconds, rate, saved), failure))
     return false;
-  if (!report->config.options->quiet) print_footer(report, seconds, rate, saved);
+  if (!options->quiet) print_footer(report, seconds, rate, saved);
+  if (report->done_steps == 0 && (options->observer != NULL || options->analyze))
+    fprintf(stderr, "note: no step was run, so there is none to trace or to analyze\n");
   return true;
 }

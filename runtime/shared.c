@@ -3,7 +3,7 @@
  *
  * Each arena starts on a 2 MiB border and is followed by at least one page that may not be touched, so that a kernel
  * that runs over the end is caught. One rank alone needs no sharing: its arena is private, which huge pages serve. */
-#include "runtime/launch.h"
+#include "runtime/shared.h"
 
 #include "base/checked.h"
 #include "base/text.h"

@@ -2,7 +2,6 @@
 #include "runtime/tensorboard.h"
 
 #include "runtime/crc32c.h"
-#include "runtime/runtime.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "runtime/environment.h"
 #include "runtime/mpi_lib.h"
+#include "runtime/shared.h"
 
 #include "planner/plan/plan_text.h"
 

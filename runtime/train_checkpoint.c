@@ -56,6 +56,17 @@ static bool open_newest(Arena *arena, TrainJob *job, const char *dir, bool passe
   return true;
 }
 
+/* --resume DIR */
+static bool open_stated(Arena *arena, TrainJob *job, const char *dir, Failure *failure) {
+  struct stat info;
+  if (stat(dir, &info) != 0) return fail_file(failure, "resume", dir, "cannot be found");
+  if (!S_ISDIR(info.st_mode))
+    return fail(failure, RUN_INVALID,
+                "resume: %s is neither a checkpoint nor the folder of a run; where it holds weights, --init begins a new run with them", dir);
+  if (!open_newest(arena, job, dir, false, failure)) return false;
+  return job->checkpoint.path != NULL || fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", dir);
+}
+
 bool train_open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   bool newest = options->resume != NULL && strcmp(options->resume, "auto") == 0;
@@ -64,10 +75,7 @@ bool train_open_resume(Arena *arena, TrainJob *job, Failure *failure) {
   if ((newest || options->restarted) && !open_newest(arena, job, options->save_dir, true, failure)) return false;
   if (newest || options->resume == NULL || job->checkpoint.path != NULL)
     return true; /* perhaps without: the first start of a run that may be restarted */
-  if (access(options->resume, F_OK) != 0) return fail_file(failure, "resume", options->resume, "cannot be found");
-  if (!open_newest(arena, job, options->resume, false, failure)) return false;
-  return job->checkpoint.path != NULL ||
-         fail(failure, RUN_INVALID, "resume: %s: there is no checkpoint in it", options->resume);
+  return open_stated(arena, job, folder_of_file(arena, options->resume), failure);
 }
 
 /* --- a rank: going on ------------------------------------------------------------------------------------------------ */

@@ -74,11 +74,9 @@ static bool run_segments(Trainer *trainer, StepState *state) {
   for (uint32_t s = 0; s < plan->segments.count; s++) {
     bool feeds = plan_segment_feeds(plan, s);
     for (state->repetition = 0; state->repetition < plan->segments.data[s].count; state->repetition++) {
-      if (!backend->run_segment(backend, (int32_t)s, state, times)) {
-        CommStatus status = backend->comm_status(backend);
-        return fail(&trainer->failure, status == COMM_OK ? RUN_INVALID : RUN_PEER_FAILED, "%s, in step %llu",
-                    backend->error(backend), (unsigned long long)state->step);
-      }
+      if (!backend->run_segment(backend, (int32_t)s, state, times))
+        return fail(&trainer->failure, backend->exit_code(backend), "%s, in step %llu", backend->error(backend),
+                    (unsigned long long)state->step);
       if (times != NULL) profile_take(trainer->profile, (int32_t)s);
       state->micro_batch += feeds;
     }

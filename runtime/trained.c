@@ -1,7 +1,6 @@
 /* Owns: choosing between a run's checkpoints and what it exported; one door to either. */
 #include "runtime/trained.h"
 
-#include "runtime/runtime.h"
 #include "runtime/weights.h"
 
 #include <stdio.h>
@@ -43,6 +42,7 @@ static bool find_checkpoint(Arena *arena, const char *dir, bool speaks, const ch
 bool trained_open(Arena *arena, Trained *trained, const Plan *plan, const char *path, bool speaks, Failure *failure) {
   const char *newest;
   *trained = (Trained){0};
+  path = folder_of_file(arena, path);
   if (!find_checkpoint(arena, path, speaks, &newest, failure)) return false;
   return newest != NULL ? checkpoint_open(arena, &trained->checkpoint, plan, newest, false, failure)
                         : pretrained_open(arena, &trained->files, plan, path, failure);

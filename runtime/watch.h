@@ -3,6 +3,8 @@
 #define FSDPC_RUNTIME_WATCH_H
 
 #include "runtime/bridge.h"
+#include "runtime/launch.h"
+
 #include <signal.h>
 #include <sys/types.h>
 

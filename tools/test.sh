@@ -23,4 +23,5 @@ configure_and_build "$root/build-test" -DFSDPC_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug
   -DFSDPC_SANITIZE=address,undefined -DFSDPC_ALLOC_GUARD=ON
 say "testing"
 cd "$root/build-test"
-exec ctest --output-on-failure -j"$(build_jobs)" "${tier[@]}" "${arguments[@]}"
+# One more than there are cores: tests that wait, for processes to end or for signals, leave theirs idle.
+exec ctest --output-on-failure -j"$(($(build_jobs) + 1))" "${tier[@]}" "${arguments[@]}"

@@ -24,6 +24,9 @@ said err 'help: or: ranks 4'
 # Nor where they would have to fill nodes of the size that was asked for.
 expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --ranks-per-node 2 --memory 1GiB --micro-batch 1
 grep -q 'help: or: ranks' err && fail 'ranks are proposed beyond the nodes that were asked for'
+expect 1 plan "${llama[@]}" --ranks 1 --strategy hybrid_shard:2
+said err 'hybrid_shard:2 does not divide 1 rank'
+said err 'help: one rank makes no groups'
 # Pins that cost memory are proposed to be left open where that fits, and then it does.
 tight=("$root/models/llama3.2-1b.fsdp" --cluster dgx-h100 --ranks 8 --micro-batch 1 --memory 3GiB)
 expect 3 plan "${tight[@]}" --offload none
@@ -120,3 +123,15 @@ expect 1 plan "${llama[@]}" --cluster mine
 said err 'the file in this folder is --cluster mine.fsdp'
 expect 1 plan "${llama[@]}" --cluster superpod
 said err 'clusters/ holds aws-p3.fsdp, '
+sed 's|use "clusters/dgx-h100.fsdp"|use "dgx-h100"|' "$root/models/llama3-8b.fsdp" >bare.fsdp
+expect 1 check bare.fsdp
+said err 'has it as "clusters/dgx-h100.fsdp"'
+sed 's|use "clusters/dgx-h100.fsdp"|use "bars.fsdp"|' "$root/models/llama3-8b.fsdp" >bare.fsdp
+expect 1 check bare.fsdp
+said err 'did you mean "bare.fsdp"?'
+sed 's|use "clusters/dgx-h100.fsdp"|use "x.fsdp"|' "$root/models/llama3-8b.fsdp" >bare.fsdp
+cp bare.fsdp y.fsdp
+expect 1 check bare.fsdp
+grep -q 'did you mean' err && fail 'a file is suggested since its name ends alike'
+FSDPC_MODELS=/nosuch expect 1 check bare.fsdp
+said err 'help: the models folder, /nosuch, is not there: FSDPC_MODELS names it'

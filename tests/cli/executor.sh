@@ -32,6 +32,8 @@ said err 'would fit: memory'
 expect 64 plan "$model" "${fsdp2[@]}" --dump units
 expect 64 plan "$model" "${fsdp2[@]}" --thorough
 said err '--thorough is for plans of our own runtime'
+expect 1 plan "$model" --executor pytorch-fsdp2-compiled --ranks 2 --reshard 3
+said err 'units that at most 2 ranks share cannot be resharded to groups of 3'
 expect 64 predict "$model" --precision bf17
 expect 0 plan "$model" "${fsdp2[@]}" --micro-batch 1 --max ctx
 said out 'does not'

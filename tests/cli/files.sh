@@ -129,6 +129,12 @@ expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap bloc
 [ "$(($(sed -n 's/.*"fits": \([0-9]*\).*/\1/p' out) % 24))" = 0 ] || fail 'no multiple of 24'
 expect 1 plan "$model" --max foo
 said err 'error: model "gpt_tiny" has no let named "foo"'
+expect 3 plan "$model" --ranks 2 --memory 1KiB --max layers
+said err 'help: plan with --set layers=1 in place of --max layers to read what would fit'
+for executor in native pytorch-fsdp2; do
+  expect 1 plan "$model" --ranks 3 --max layers --executor $executor
+  said err 'a step of 8 samples cannot be split into micro-batches of 1 on 3 ranks'
+done
 for wrong in '-o x.plan' '--dump graph' '--against a.plan' --thorough; do
   # shellcheck disable=SC2086
   expect 64 plan "$model" --max d $wrong
@@ -138,25 +144,27 @@ expect 64 plan "$model" --max d=3
 
 # --- every budget up to this one
 for budget in 400 415; do
-  expect 0 plan "$model" --ranks 2 --memory ${budget}KiB --thorough -o "$budget.plan" --json
+  expect 0 plan "$model" --ranks 2 --wrap block --memory ${budget}KiB --thorough -o "$budget.plan" --json
   silent err
   cp out "$budget.json"
   expect 0 verify "$budget.plan"
 done
 step() { sed -n 's/^ *"step_ns": \([0-9]*\),*$/\1/p' "$1"; }
 [ "$(step 415.json)" -le "$(step 400.json)" ] || fail 'slower with more memory'
-# What takes long says on a terminal what it does until it is done.
-(unset CI && TERM=xterm script -qec "'$fsdpc' plan '$model' --ranks 2 --memory 415KiB --thorough -o again.plan >again" /dev/null) </dev/null >typed
-cmp again.plan 415.plan || fail 'a thorough search is not deterministic'
-tr '\r' '\n' <typed >lines
+# What takes long says on a terminal what it does until it is done, also on a narrow one.
+typed() { # COLUMNS ARGUMENT...: what fsdpc types on such a terminal, line by line; what it prints lies in ./again
+  (unset CI && TERM=xterm script -qec "stty cols $1 && '$fsdpc' ${*:2} >again" /dev/null) </dev/null >typed
+  tr '\r' '\n' <typed >lines
+}
+typed 200 plan "'$model'" --ranks 2 --memory 415KiB --thorough -o wide.plan
 grep -qE $'^planning gpt_tiny on 2 ranks \\.\\.\\. [0-9.]+ s; [0-9]+ budgets tried, down to [0-9]+ KiB; [0-9.]+ ..?s a step\e' lines ||
   fail "progress: $(head -n 3 lines)"
 [ "$(tail -c 4 typed)" = $'\r\e[K' ] || fail 'progress stays on the terminal'
-for command in "plan '$model' --ranks 2 --memory 415KiB --thorough" "tune '$model' --ranks 1,2"; do # also on a narrow one
-  (unset CI && TERM=xterm script -qec "stty cols 30 && '$fsdpc' $command >again" /dev/null) </dev/null >typed
-  tr '\r' '\n' <typed | sed -n 's/\x1b\[K//; /plan/p' >lines
-  awk 'length >= 30 { wide = 1 } END { exit wide || !NR }' lines || { cat lines >&2 && fail "wider than 30 columns: fsdpc $command"; }
+for command in "plan '$model' --ranks 2 --memory 415KiB --thorough -o narrow.plan" "tune '$model' --ranks 1,2"; do
+  typed 30 "$command"
+  awk '{ sub(/\x1b\[K/, "") } /plan/ { seen = 1; if (length >= 30) wide = 1 } END { exit wide || !seen }' lines || { cat lines >&2 && fail "wider than 30 columns: fsdpc $command"; }
 done
+cmp wide.plan narrow.plan || fail 'a thorough search is not deterministic'
 ! grep -q $'\r' again || fail 'progress among the results'
 
 # --- files that are no JSON, or none at all

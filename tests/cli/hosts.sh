@@ -40,17 +40,12 @@ expect 0 "${run[@]}" --ranks 1 --save other --resume auto
 
 # start A B ARGUMENT...: a long run in the background, once it has steps.
 start() {
-  local a=$1 b=$2 i
+  local a=$1 b=$2
   shift 2
   rm -f metrics.jsonl
   over_hosts "$a" "$b" "$fsdpc" "${run[@]}" --strategy full_shard --steps 300000 --metrics metrics.jsonl "$@" >out 2>err &
   mpi=$!
-  for ((i = 0; i < 2000; i++)); do
-    if [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ]; then return; fi
-    sleep 0.05
-  done
-  cat err >&2
-  fail 'the run did not begin'
+  wait_for has_steps
 }
 shared_memory() { find /dev/shm -name '*fsdpc*' | sort; }
 before=$(shared_memory) # of others

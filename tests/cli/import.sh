@@ -96,3 +96,11 @@ sed -E 's/linear\(x, [^)]*\) as (q|k)_proj/rmsnorm(&, heads = \1_heads) as \1_no
   "$fixtures/llama-tiny.fsdp" >qwen3-tiny.fsdp
 round_trip qwen3-tiny.fsdp 1e-6 '{"model_type": "qwen3", "hidden_size": 32, "intermediate_size": 72, "num_attention_heads": 4, "head_dim": 8,
   "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "vocab_size": 67}'
+
+# The example of --help does what it says, with weights and tokens that are called so.
+cp -r gpt-tiny.hf gpt2
+cp "$fixtures/tokens.bin" text.bin
+line=$("$fsdpc" import --help | sed -n 's/^  \(fsdpc import .* && .*\)/\1/p')
+mkdir -p bin && ln -s "$fsdpc" bin/fsdpc
+PATH=$PWD/bin:$PATH bash -c "$line --steps 2 --threads 1" >out 2>err || { cat err >&2 && fail "an example: $line"; }
+said out '2 steps in '

@@ -123,10 +123,7 @@ for victim in 0 1 2; do
     as torchrun $rank 4 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl >out 2>err.$rank </dev/null &
     pids[rank]=$!
   done
-  for ((i = 0; i < 400; i++)); do
-    [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ] && break
-    sleep 0.05
-  done
+  wait_for has_steps
   # Bash runs `as` in a process of its own, whose child is ours.
   kill -9 "$(cat "/proc/${pids[victim]}/task/${pids[victim]}/children")"
   since=$SECONDS
@@ -148,10 +145,7 @@ for rank in 0 1; do
   as slurm $rank 2 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl --save signalled >out 2>err.$rank </dev/null &
   pids[rank]=$!
 done
-for ((i = 0; i < 400; i++)); do
-  [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 3 ] && break
-  sleep 0.05
-done
+wait_for has_steps
 mapfile -t processes < <(for rank in 0 1; do cat "/proc/${pids[rank]}/task/${pids[rank]}/children" && echo; done)
 kill -TERM ${processes[*]} # one signal stops both, so the second may come too late
 for rank in 0 1; do

@@ -37,11 +37,23 @@ said err 'hf/model.safetensors: cannot be written: File too large; raise the lim
 train torn gpt-tiny.fsdp --ranks 2 --steps 10 --save-every 5
 printf '{"reason":"step","st' >>torn.jsonl
 train torn gpt-tiny.fsdp --ranks 2 --resume auto
+train torn gpt-tiny.fsdp --ranks 2 --resume auto --trace none.json
+said err 'note: no step was run, so there is none to trace or to analyze'
+[ ! -e none.json ] || fail 'a trace of no step'
 train untorn gpt-tiny.fsdp --ranks 2
 "$compare" metrics torn.jsonl untorn.jsonl 0 # every line can be read
 
 expect 1 run gpt-tiny.fsdp --ranks 2 --data "$fixtures/tokens.bin" --resume torn.weights/model.safetensors
-said err 'cannot be listed: Not a directory; a folder is wanted there'
+said err 'is neither a checkpoint nor the folder of a run; where it holds weights, --init begins a new run with them'
+# A file of a checkpoint stands for it.
+for file in checkpoint.json rank-00001-of-00002.safetensors; do
+  train torn-again gpt-tiny.fsdp --ranks 2 --resume torn.weights/step-00000010/$file
+  "$compare" weights torn-again.weights/model.safetensors untorn.weights/model.safetensors
+  rm -rf torn-again.weights
+done
+expect 0 export gpt-tiny.fsdp half --to safetensors --weights torn.weights/step-00000010/checkpoint.json
+expect 0 export gpt-tiny.fsdp whole --to safetensors --weights torn.weights/step-00000010
+cmp half/model.safetensors whole/model.safetensors || fail 'a file of a checkpoint is not that checkpoint'
 
 # --- another recipe is gone on with, but not silently
 train recipe "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4

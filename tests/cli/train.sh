@@ -53,6 +53,15 @@ sed -e 's/^  input tokens.*/&\n  input others: int[batch, ctx]/' -e 's/as wte/as
 expect 0 run twice.fsdp --wrap block --ranks 1 --steps 1 --data "$fixtures/tokens.bin"
 said err 'inputs tokens, others are all given the same tokens'
 
+# A budget for training on many ranks may be too small for one that generates; what is proposed is taken.
+(sed '$d' "$fixtures/gpt-tiny.fsdp" && echo 'plan { memory 20KiB }') >small.fsdp
+expect 3 generate small.fsdp --weights gpt-tiny-2.weights --prompt '!' --tokens 4
+said err 'help: cheapest way out: memory '
+expect 0 generate small.fsdp --weights gpt-tiny-2.weights --prompt '!' --tokens 4 --memory "$(sed -n 's/^help: cheapest way out: memory //p' err)"
+# Nor do pins of training hinder: one rank is no group of two.
+(sed '$d' "$fixtures/gpt-tiny.fsdp" && echo 'plan { memory 64MiB strategy hybrid_shard:2 }') >grouped.fsdp
+expect 0 generate grouped.fsdp --weights gpt-tiny-2.weights --prompt '!' --tokens 4
+
 # What was saved generates: bytes out, as many as asked for, the same ones again. (Not with oneDNN: once its code has
 # run in this very process, LeakSanitizer crashes at exit. Ranks are other processes, and end by _exit.)
 generate() {
@@ -82,6 +91,10 @@ done
 # A checkpoint of 4 ranks exports to Hugging Face's files, which initialise as the weights themselves do.
 step=gpt-tiny-4.weights/step-00000020
 expect 0 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --max-file 20KB
+# Of a model whose step is for other ranks, and whose budget for more of them.
+(sed 's/tokens_per_step 128/tokens_per_step 16/; $d' "$fixtures/gpt-tiny.fsdp" && echo 'plan { memory 1KiB }') >elsewhere.fsdp
+expect 0 export elsewhere.fsdp elsewhere --to safetensors --weights $step --max-file 20KB
+diff -r elsewhere hf || fail 'weights depend on how a step is planned'
 [ -e hf/model.safetensors.index.json ] || fail 'no index'
 expect 1 export "$fixtures/gpt-tiny.fsdp" hf --to safetensors --weights $step --max-file 20KB
 said err 'exists; --force'
@@ -176,6 +189,17 @@ for columns in 200 60; do
   awk -v most="$columns" 'length >= most { wide = 1 } END { exit wide || !NR }' lines || { cat lines >&2 && fail "progress is wider than $columns columns"; }
 done
 tail -n 1 lines | grep -qE 'step +20/20  loss [0-9.]+  norm [0-9.]+  lr [0-9.e+-]+' || fail "progress: $(tail -n 1 lines)"
+
+# A run that is over before its warmup says how far the rate gets.
+expect 0 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 1 --steps 2 --data "$fixtures/tokens.bin"
+said err 'the warmup is longer: lr rises to 0.0015, and no further'
+
+# What is read as text and is none is named.
+mkdir -p mixed && head -c 4000 "$fixtures/gpt-tiny.fsdp" | tr -c 'a-z' 'a' | tr 'a-z' '!-:' >mixed/a.txt && head -c 300 "$fixtures/tokens.bin" >mixed/b.npy
+expect 0 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 1 --steps 1 --data mixed/a.txt
+grep -q 'NUL bytes' err && fail 'text is taken for something else'
+expect 0 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 1 --steps 1 --data mixed
+said err 'mixed/b.npy holds NUL bytes, so it may be no text'
 
 # Held-out data that make no evaluation: how much is there, how much is needed, and what to change.
 head -c 60 "$fixtures/tokens.bin" >few.bin

@@ -13,6 +13,11 @@ said out 'fsdpc '
 expect 0 --version --json
 "$compare" fields out schema_version version plan_format
 
+for asked in -V version; do
+  expect 0 "$asked"
+  said out 'fsdpc '
+done
+
 for command in check fmt plan predict explain verify draw run generate import export profile doctor; do
   expect 0 "$command" --help
   sed -n 3p out | grep -q '^Examples:' || fail "help of $command does not start with examples"
@@ -22,6 +27,10 @@ done
 
 expect 64 paln x
 said err "did you mean 'plan'?"
+for meant in train:run compare:diff; do
+  expect 64 "${meant%:*}" x
+  said err "did you mean '${meant#*:}'?"
+done
 expect 64 plan --memroy 3GiB x.fsdp
 said err 'did you mean --memory?'
 expect 64 plan --mem 3GiB x.fsdp # getopt would take it for --memory
@@ -29,6 +38,8 @@ said err 'unknown option --mem'
 said err 'did you mean --memory?'
 expect 64 plan --steps 3 x.fsdp
 said err "--steps is an option of 'fsdpc run'"
+expect 64 diff a.plan x.fsdp --set d=8
+said err "--set is an option of 'fsdpc check', plan, predict, explain, draw, tune, run, generate and export"
 expect 64 plan --json=yes x.fsdp
 said err 'option --json takes no argument'
 expect 64 plan x.fsdp --memory
@@ -49,6 +60,14 @@ for option in data eval init resume save tensorboard metrics trace cluster; do
 done
 expect 64 verify ''
 said err 'operand 1 is empty'
+for command in check fmt plan; do
+  expect 64 "$command" -
+  said err 'operand 1 is "-", which names no file'
+done
+expect 64 plan x.fsdp -o -
+said err 'help: standard output is /dev/stdout'
+expect 64 run x.fsdp --data -
+said err 'help: standard input is not read; a file of that name is ./-'
 for set in layers =3 layers=; do
   expect 64 plan x.fsdp --set d=8 --set $set
   said err "expects NAME=VALUE, but got \"$set\""
@@ -83,6 +102,20 @@ for name in native pytorch-fsdp2 pytorch-fsdp1-2022; do
   expect 0 completions bash
   grep -q -- "--executor) .*$name[ ']" out || fail "bash does not complete $name"
 done
+# bash completes what follows an option, its short form, and an equals sign, which it takes for a word.
+expect 0 completions bash
+# shellcheck disable=SC1091
+source out
+completes() {
+  local want=$1 COMP_WORDS=(fsdpc "${@:2}") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+  _fsdpc
+  [[ " ${COMPREPLY[*]} " == *" $want "* ]] || fail "bash completes ${*:2} with: ${COMPREPLY[*]}"
+}
+completes plan pl && completes --strategy plan --str && completes full_shard plan --strategy fu && completes full_shard plan --strategy = fu
+completes gradients plan --offload '' && completes cuda run --backend '' && completes torch export --to '' && completes bf16 export --dtype b
+completes auto run --resume '' && completes out run --resume '' && completes out plan -o '' && completes fish completions ''
+expect 64 completions tcsh
+said err 'there are completions for bash zsh fish'
 expect 64 plan x.fsdp --dump=grph
 said err 'did you mean graph?'
 expect 64 check x.fsdp --color sometimes

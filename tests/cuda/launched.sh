@@ -2,9 +2,10 @@
 # Owns: ranks with GPUs that a launcher started: on one host as torchrun, Open MPI and Slurm start them, and on two (network
 # namespaces, mpirun) over NCCL: the bits of ranks started here; clear words where GPUs are too few or a rank dies.
 # Run as: launched.sh FSDPC_FAKE COMPARE.
-source "$(dirname "$0")/../cli/lib.sh"
+source "$(dirname "$0")/lib.sh"
+pinned=() # other launchers plan as they are told, too
 model=$fixtures/gpt-tiny.fsdp
-run=(run "$model" --data "$fixtures/tokens.bin" --threads 1 --backend cuda --steps 4)
+run=(run "$model" --data "$fixtures/tokens.bin" --threads 1 --backend cuda --steps 3)
 
 # By LAUNCHER, two processes of one host; NAME.jsonl is rank 0's.
 launched() {
@@ -21,7 +22,7 @@ launched() {
   for rank in 0 1; do wait "${pids[rank]}" || code=$?; done
   [ "$code" = 0 ] || { cat err.0 err.1 >&2 && fail "$launcher: exit code $code"; }
 }
-FAKE_GPUS=2 train here "$model" --ranks 2 --steps 4 --backend cuda
+FAKE_GPUS=2 train here "$model" --ranks 2 --steps 3 --backend cuda
 for launcher in torchrun mpi slurm; do
   FAKE_GPUS=2 launched $launcher $launcher
   said err.0 'nccl'
@@ -42,7 +43,7 @@ hosts() {
 }
 export FAKE_GPUS=2
 for strategy in full_shard no_shard; do
-  train one "$model" --ranks 4 --steps 4 --backend cuda --strategy $strategy
+  train one "$model" --ranks 4 --steps 3 --backend cuda --strategy $strategy
   hosts 0 2 2 --metrics two.jsonl --save two --strategy $strategy
   said err 'nccl'
   "$compare" metrics two.jsonl one.jsonl 0
@@ -50,7 +51,7 @@ for strategy in full_shard no_shard; do
   rm -r two
 done
 export FAKE_GPUS=4
-train one "$model" --ranks 4 --steps 4 --backend cuda
+train one "$model" --ranks 4 --steps 3 --backend cuda
 hosts 0 3 1 --metrics two.jsonl
 "$compare" metrics two.jsonl one.jsonl 0
 

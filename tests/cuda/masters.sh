@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Owns: parameters without f32 master weights in the CUDA backend on the fake runtime. Run as: masters.sh FSDPC_FAKE COMPARE.
-source "$(dirname "$0")/../cli/lib.sh"
-pinned=("${one_plan[@]}")
+source "$(dirname "$0")/lib.sh"
 
 # Without f32 master weights: every optimizer follows the CPU's, stochastic rounding included, with equal bits wherever
 # shards begin and end; rounding to nearest is another course; a run goes on from a checkpoint of the CPU's.

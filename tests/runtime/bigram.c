@@ -41,7 +41,7 @@ static int32_t buf(Emit *e, const char *name, BufClass class, DType dtype, uint6
 }
 
 static void operand(Emit *e, const Arg *arg) {
-  vec_push(e->arena, &e->plan->operands, ((PlanOperand){arg->buf, arg->offset, 0, arg->add}));
+  vec_push(e->arena, &e->plan->operands, ((PlanOperand){arg->buf, 0, arg->offset, arg->add}));
   if (arg->buf == PLAN_NONE) return;
   PlanBuf *b = &e->plan->bufs.data[arg->buf];
   int32_t position = (int32_t)e->plan->instrs.count; /* the instruction is added after its operands */

@@ -7,7 +7,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -97,7 +96,7 @@ static void wait_for_size(const char *path, long bytes) {
 
 static void signals_save(void **state) {
   Scratch *scratch = *state;
-  const uint64_t steps = 3000;
+  const uint64_t steps = 1000;
   const Plan *plan = plan_for(scratch->arena, 2, 1, steps);
   const char *data = corpus(scratch);
   TrainOptions options = options_for(scratch, &data, "signalled");

@@ -125,6 +125,16 @@ static void wrong_files_are_refused(void **state) {
   refused(scratch, scratch_path(scratch, "bare"), 256, 2, "only 0");
 }
 
+static void folders_too_deep_are_refused(void **state) {
+  Scratch *scratch = *state;
+  const char *path = scratch->dir;
+  for (int depth = 0; depth < 33; depth++) {
+    path = arena_printf(scratch->arena, "%s/d", path);
+    assert_int_equal(mkdir(path, 0700), 0);
+  }
+  refused(scratch, scratch_path(scratch, "d"), 256, 2, "nested more than 32 deep");
+}
+
 /* As many small files do, one that is too large exhausts what a process may map. */
 static void what_cannot_be_mapped_says_why(void **state) {
   Scratch *scratch = *state;
@@ -142,6 +152,8 @@ static void ids_are_checked_against_the_vocabulary(void **state) {
   refused(scratch, scratch_file(scratch, "a.txt", "abz", 3), 'z', 2, "token 2 is 122, but the model's vocabulary has 122");
   static const uint16_t two[3] = {5, 6, 300};
   refused(scratch, scratch_file(scratch, "t.bin", two, sizeof two), 300, 2, "another tokenizer");
+  static const uint16_t beyond_gpt2[2] = {5, 50257};
+  refused(scratch, scratch_file(scratch, "u.bin", beyond_gpt2, sizeof beyond_gpt2), 50257, 2, "token 1 is 50257");
   /* and again when they are handed out */
   assert_true(open_one(scratch, &data, scratch_path(scratch, "t.bin"), 301, 2, &failure));
   assert_int_equal(data_copy(&data, 0, 3, 300, out), 2);
@@ -160,7 +172,7 @@ static void no_data_is_said(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SCRATCH_TEST(text_is_bytes),           SCRATCH_TEST(folders_are_sorted_and_joined),
-      SCRATCH_TEST(token_files_are_recognised), SCRATCH_TEST(wrong_files_are_refused),
+      SCRATCH_TEST(token_files_are_recognised), SCRATCH_TEST(wrong_files_are_refused), SCRATCH_TEST(folders_too_deep_are_refused),
       SCRATCH_TEST(what_cannot_be_mapped_says_why),
       SCRATCH_TEST(ids_are_checked_against_the_vocabulary), SCRATCH_TEST(no_data_is_said),
   };

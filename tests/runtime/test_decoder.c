@@ -7,12 +7,9 @@
 #include "runtime/backends.h"
 #include "runtime/decoder.h"
 #include "runtime/floats.h"
-#include "runtime/launch.h"
 #include "runtime/rank.h"
-#include "runtime/runtime.h"
-#include "runtime/weights.h"
+#include "runtime/shared.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_VOCABULARY = 256 };

@@ -1,7 +1,6 @@
-/* Owns: the test that exporting takes the memory of the largest tensor, and not of the model. */
+/* Owns: tests that exporting takes the memory of the largest tensor, and not of the model, and of the sizes of its files. */
 #include "testing.h"
 
-#include "runtime/ranges.h"
 #include "runtime/runtime.h"
 #include "runtime/safetensors.h"
 
@@ -82,7 +81,25 @@ static void one_tensor_is_in_memory_at_a_time(void **state) {
   assert_true(many < few + 4 * TENSOR_KIB);
 }
 
+/* Four matrices in as many files as hold at most so many bytes of tensors, and the index of those. */
+static void expect_files(Scratch *scratch, uint64_t max_bytes, uint32_t files) {
+  Plan *plan = model_of(scratch->arena, FEW);
+  ExportOptions options = {.weights = weights_of_zeros(scratch, plan), .dir = scratch_path(scratch, "hf"), .dtype = DTYPE_BF16, .max_bytes = max_bytes};
+  assert_int_equal(runtime_export(plan, &options), RUN_OK);
+  assert_int_equal(folder_entries(options.dir), files > 1 ? files + 1 : files);
+  scratch_remove(scratch, "hf");
+}
+
+static void files_are_as_large_as_they_may_be(void **state) {
+  const uint64_t tensor = ROWS * COLS * 2;
+  expect_files(*state, 0, 1);
+  expect_files(*state, FEW * tensor, 1);
+  expect_files(*state, 2 * tensor, 2);
+  expect_files(*state, 2 * tensor - 1, FEW);
+  expect_files(*state, 1, FEW); /* a tensor is not cut */
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {SCRATCH_TEST(one_tensor_is_in_memory_at_a_time)};
+  const struct CMUnitTest tests[] = {SCRATCH_TEST(one_tensor_is_in_memory_at_a_time), SCRATCH_TEST(files_are_as_large_as_they_may_be)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

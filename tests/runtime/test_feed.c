@@ -2,7 +2,6 @@
 #include "testing.h"
 
 #include "runtime/feed.h"
-#include "runtime/runtime.h"
 
 #include <string.h>
 
@@ -85,15 +84,18 @@ static void all_rank_counts_see_the_same_samples(void **state) {
   data_close(&data);
 }
 
-static void a_shuffled_pass_takes_every_sample_once(void **state) {
-  Scratch *scratch = *state;
+static void open_shuffled(Scratch *scratch, TokenData *data, TokenFeed *feed) {
   const char *path = counting_file(scratch);
-  TokenData data;
   Failure failure = {0};
+  assert_true(data_open(scratch->arena, data, &path, 1, 1000, CTX + 1, &failure));
+  feed_open(feed, plan_of(scratch->arena, 1, 1, 1, ORDER_SHUFFLED), data, CTX, 0);
+}
+
+static void a_shuffled_pass_takes_every_sample_once(void **state) {
+  TokenData data;
   TokenFeed feed;
   uint64_t orders[2][SAMPLES];
-  assert_true(data_open(scratch->arena, &data, &path, 1, 1000, CTX + 1, &failure));
-  feed_open(&feed, plan_of(scratch->arena, 1, 1, 1, ORDER_SHUFFLED), &data, CTX, 0);
+  open_shuffled(*state, &data, &feed);
   for (uint64_t pass = 0; pass < 2; pass++) {
     bool seen[SAMPLES] = {false};
     for (uint64_t i = 0; i < SAMPLES; i++) {
@@ -103,6 +105,16 @@ static void a_shuffled_pass_takes_every_sample_once(void **state) {
     }
   }
   assert_memory_not_equal(orders[0], orders[1], sizeof orders[0]);
+  data_close(&data);
+}
+
+/* As data to evaluate on are read, in a run that shuffles. */
+static void in_order_means_unshuffled(void **state) {
+  TokenData data;
+  TokenFeed feed;
+  open_shuffled(*state, &data, &feed);
+  feed_switch(&feed, &data, true);
+  for (uint64_t i = 0; i < 2 * SAMPLES; i++) assert_int_equal(feed_sample(&feed, i), i % SAMPLES);
   data_close(&data);
 }
 
@@ -166,7 +178,7 @@ static void large_ids_are_noticed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SCRATCH_TEST(sequential_steps_are_runs_of_the_stream), SCRATCH_TEST(all_rank_counts_see_the_same_samples),
-      SCRATCH_TEST(a_shuffled_pass_takes_every_sample_once), SCRATCH_TEST(permutations_are_bijective),
+      SCRATCH_TEST(a_shuffled_pass_takes_every_sample_once), SCRATCH_TEST(in_order_means_unshuffled), SCRATCH_TEST(permutations_are_bijective),
       SCRATCH_TEST(permutations_of_huge_ranges_stay_inside), SCRATCH_TEST(valid_targets_are_counted),
       SCRATCH_TEST(large_ids_are_noticed),
   };

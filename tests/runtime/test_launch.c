@@ -3,9 +3,9 @@
 
 #include "runtime/launch.h"
 #include "runtime/runtime.h"
+#include "runtime/shared.h"
 #include "runtime/watch.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -6,7 +6,6 @@
 
 #include <stdatomic.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MOST_TASKS = 5000 };

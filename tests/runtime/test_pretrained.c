@@ -150,6 +150,12 @@ static void llamas_are_read_as_they_are(void **state) {
         assert_near(value(&weights, plan, p, e), first[p] + (float)e, 0);
     pretrained_close(&weights);
   }
+  Plan *bare = plan_new(scratch->arena); /* the model may leave "model." out */
+  add_param(scratch->arena, bare, "layers.0.mlp.down_proj.weight", 4, 6);
+  path = write_file(scratch, "layer.safetensors", llama_entries + 2, 1);
+  assert_true(pretrained_open(scratch->arena, &weights, bare, path, &failure));
+  assert_near(value(&weights, bare, 0, 23), 323, 0);
+  pretrained_close(&weights);
   path = write_file(scratch, "headless.safetensors", llama_entries, 4);
   assert_false(pretrained_open(scratch->arena, &weights, llama(scratch->arena, false), path, &failure));
   assert_said(failure.text, "tensor \"lm_head.weight\" of the model is missing");

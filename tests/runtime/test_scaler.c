@@ -4,7 +4,6 @@
 #include "runtime/runtime.h"
 #include "runtime/scaler.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct Array {

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 vim=docs/editors/vim/syntax/fsdp.vim textmate=docs/editors/fsdp.tmLanguage.json
 for word in $(sed -n 's/^LAYER([A-Z_]*, *"\([a-z_]*\)".*/\1/p' frontend/layers.def) \
-  $(sed -n 's/^    {"[a-z]*", "\([a-z_ ]*\)"}.*/\1/p' cli/lsp_completion.c) \
+  $(sed -n 's/^    {"[a-z_]*", "\([a-z0-9_ ]*\)"}.*/\1/p' cli/lsp_completion.c) \
   $(sed -n 's/^static const char \*const keywords\[\] = {\(.*\)};/\1/p' cli/lsp_completion.c | tr -d '",'); do
   for grammar in "$vim" "$textmate"; do
     grep -qwE -- "$word" "$grammar" || { echo "FAILED: $grammar does not know $word" >&2 && exit 1; }

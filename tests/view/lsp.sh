@@ -68,7 +68,9 @@ says '"start":{"line":3,"character":37}'
 # The keys that are offered are those that the frontend names when it is given another.
 while read -r block keys; do
   case $block in
-  adamw | sgd) body="train { optimizer $block { zzz } }" ;;
+  adamw | sgd | lion | adafactor) body="train { optimizer $block { zzz } }" ;;
+  loss_scale) body="train { loss_scale { zzz } }" ;;
+  executor) body='plan { executor pytorch-fsdp2 eager { zzz } }' ;;
   cpu | gpu) body="cluster { device $block { zzz } }" ;;
   device) body="cluster { device gpu { zzz } }" ;;
   node | network) body="cluster { $block { zzz } }" ;;
@@ -77,7 +79,23 @@ while read -r block keys; do
   printf 'model m {\n  input t: int[batch, 4]\n  loss = cross_entropy(embedding(t, 3, 3), t)\n}\n%s\n' "$body" >"$scratch/keys.fsdp"
   known=$("$fsdpc" check "$scratch/keys.fsdp" 2>&1 | sed -n 's/^help: its keys are //p' | head -1 | tr -d ',' | tr ' ' '\n' | sort || true)
   [ "$known" = "$(tr ' ' '\n' <<<"$keys" | sort)" ] || fail "keys of $block: offered $keys, known $known"
-done < <(sed -n 's/^    {"\([a-z]*\)", "\([a-z_ ]*\)"}.*/\1 \2/p' ../../cli/lsp_completion.c)
+done < <(sed -n 's/^    {"\([a-z_]*\)", "\([a-z0-9_ ]*\)"}.*/\1 \2/p' ../../cli/lsp_completion.c)
+# Inside every block that the frontend reads, an executor's under each of its names.
+while IFS='|' read -r head key; do
+  { message "$start"
+    message '{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp","text":"'"$head"' "}}}'
+    message '{"jsonrpc":"2.0","id":9,"method":"textDocument/completion","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp"},"position":{"line":0,"character":'"${#head}"'}}}'
+    message "$stop"; message "$leave"; } >"$scratch/in"
+  serve 0
+  says "\"label\":\"$key\""
+done <<'HEADS'
+train { optimizer lion { |betas
+train { optimizer adafactor { |threshold
+train { loss_scale { |backoff
+plan { executor pytorch-fsdp2 { |states
+plan { executor pytorch-fsdp1-2022 { |states
+plan { executor pytorch-fsdp2 compiled { |loss_chunks
+HEADS
 
 command -v nvim >/dev/null || { [ "$update" = 0 ] && echo "no Neovim here: its part is skipped" && exit 0; }
 FSDPC=$fsdpc FSDPC_DOCUMENT=$PWD/lsp/model.fsdp XDG_STATE_HOME=$scratch XDG_CACHE_HOME=$scratch timeout 100 \

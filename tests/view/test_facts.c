@@ -46,6 +46,10 @@ static void test_peak(void **state) {
   LiveGroups live = live_groups(arena, plan, at);
   for (uint32_t g = 0; g < live.count; g++) groups += live.data[g].bytes;
   assert_int_equal(groups, plan->max_live_bytes);
+  uint32_t away = 0; /* what lies in host memory takes none of the device's */
+  while (plan->bufs.data[away].first > at || plan->bufs.data[away].last < at) away++;
+  plan->bufs.data[away].host = true;
+  assert_int_equal(facts(arena, plan)->live_bytes[at], plan->max_live_bytes - plan->bufs.data[away].bytes);
   arena_free(arena);
 }
 

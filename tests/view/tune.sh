@@ -68,6 +68,11 @@ grep -q ' hybrid_shard:2 ' "$scratch/clusters.txt" || fail "the F of hybrid_shar
 grep -q "^  wrap size:" "$scratch/wraps.txt" || fail "no size lost"
 if grep -oE 'wrap size:[^ :,]*' "$scratch/wraps.txt" | grep -vE 'size:(25|60)000000$'; then fail "units' sizes as nobody gave them"; fi
 
+# A value given twice is tried once; no price is no price of 0.
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 2,2 --ranks 2 --memory 64MiB --micro-batch 1 --wrap block --strategy full_shard --checkpoint none --csv "$scratch/twice.csv" |
+  grep -q '^Tune: 1 plan' || fail "a value given twice is tried twice"
+grep -q ',$' "$scratch/twice.csv" || fail "a price that nobody stated: $(cat "$scratch/twice.csv")"
+
 code=0
 "$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --memory 10KiB >"$scratch/none.txt" 2>"$scratch/err" || code=$?
 [ "$code" = 3 ] || fail "nothing fits, but exit code $code"
