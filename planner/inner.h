@@ -53,6 +53,8 @@ void inner_seed(Inner *inner, bool more);
 /* All seeds, then moves from the best trial until it has reached the bound or nothing improves. Where memory is ample there is nothing to
  * move. */
 void inner_improve(Inner *inner);
+/* Moves from these decisions of the same outer choice and units, found with less room. */
+void inner_improve_from(Inner *inner, const Decisions *decisions);
 /* Few enough items that improving is cheap, or even complete. */
 bool inner_is_small(const Inner *inner);
 /* So many items, those of thousands of layers, that seeds come close and each look takes long: no moves, few seeds. */

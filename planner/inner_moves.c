@@ -296,3 +296,12 @@ void inner_improve(Inner *in) {
   else if (in->pool[0].ns != UINT64_MAX)
     try_moves(&m);
 }
+
+void inner_improve_from(Inner *in, const Decisions *decisions) {
+  Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
+  memcpy(m.trial.recompute, decisions->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(m.trial.away, decisions->away, in->program->ops.count * sizeof(bool));
+  memcpy(m.trial.keep, decisions->keep, in->units->units.count * sizeof(bool));
+  inner_try_rules(in, &m.trial, 0, ISSUE_RULES);
+  if (in->pool[0].ns != UINT64_MAX) try_moves(&m);
+}

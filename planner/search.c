@@ -103,6 +103,11 @@ static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) 
   return true;
 }
 
+/* From what less memory came to, if anything, with all of it; moves are not made at fixed depths. */
+static bool try_on(Search *s, uint64_t before_ns, Found *found) {
+  return found->sim.step_ns == before_ns || found->decisions.prefetch != PREFETCH_EARLY || search_on(s, found);
+}
+
 static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
   for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && is_short(found); i++)
     if (!try_less(s, lesser_budget(s->budget, i, FINER_STEPS), NULL, found)) return false;
@@ -116,8 +121,10 @@ static bool is_worth_other_moves(const Found *found, const Bound *bound) {
 /* Moves stop where nothing they try improves: less memory, or moving the classes of items in the other order, may lead elsewhere, to
  * what is faster still. */
 static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
+  const uint64_t before_ns = found->sim.step_ns;
   bool good = try_lesser_budgets(s, candidates, found);
   s->brief = true;
+  good = good && try_on(s, before_ns, found);
   s->reversed = good && is_worth_other_moves(found, &candidates->data[0].bound);
   if (s->reversed) good = candidates_try(s, candidates, found);
   s->reversed = false;

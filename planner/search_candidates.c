@@ -142,13 +142,16 @@ static bool is_behind(const Behind *behind, uint64_t estimate_ns, const Branch *
   return lost > behind->share * ns && lost > behind->hoped * hoped;
 }
 
+/* What led to the best plan: its seeds may have been far behind too. */
+static bool is_as_found(const Branch *branch, const Found *found) { return search_same_outer(&branch->candidate->outer, &found->outer); }
+
 static bool is_hopeful(const Search *s, const Branch *branch, const Found *found) {
   if (branch->state == BRANCH_PLACED || branch->candidate->bound.ns == UINT64_MAX) return false;
   if (!found->plan) return true;
   if (branch->state == BRANCH_IMPROVED) return search_may_beat(&branch->tried, found);
   if (!bound_leaves_hope(s, branch, found)) return false;
   if (branch->state == BRANCH_BOUNDED) return !is_behind(&tried_behind, branch->candidate->estimate_ns, branch, found);
-  return branch->tried.small || !is_behind(&seeded_behind, branch->tried.estimate_ns, branch, found);
+  return branch->tried.small || is_as_found(branch, found) || !is_behind(&seeded_behind, branch->tried.estimate_ns, branch, found);
 }
 
 /* What the branch's plan takes, as far as that is known. */

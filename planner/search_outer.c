@@ -208,6 +208,21 @@ bool search_as(Search *s, const Outer *outer, Grouping grouping, Found *best) {
   return search_with(s, outer, &groupings, best, &least);
 }
 
+bool search_on(Search *s, Found *best) {
+  Arena *arena = arena_new();
+  Inner in;
+  bool good = inner_open(s, arena, &best->outer, best->grouping, &in);
+  if (good) {
+    in.rival_ns = best->sim.step_ns;
+    inner_improve_from(&in, &best->decisions);
+    search_place(s, &in, best);
+    if (best->arena) arena_adopt(s->arena, best->arena);
+    best->arena = NULL;
+  }
+  arena_free(arena);
+  return good;
+}
+
 bool search_nearby(Search *s, const Outer *outer, Grouping grouping, Found *best, Bound *least) {
   const Groupings groupings = groupings_near(s, outer, grouping);
   Bound own;

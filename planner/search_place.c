@@ -18,7 +18,6 @@ enum { WORTH_COMPACTING = 100, WORTH_COMPACTING_LONG = 10, COMPACTINGS = 4 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
-static const double LONG_REACH = 1.001;   /* of long plans, this close is worth placing one */
 static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts */
 static const double WORTH_AIMING = 1.01;  /* placed this close to the best, one of them is aimed lower as well */
 static const double WORTH_OTHERS = 1.01;  /* this far above the bound a plan is compared with its comparable ones even where placing takes long */
@@ -133,9 +132,8 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
 /* Estimates are off alike in plans that are alike: one is compared with what the best plan was estimated to take. */
 static bool within_reach(const Found *best, uint64_t estimate_ns) {
   if (!best->plan) return true;
-  const double reach = best->plan->instrs.count > LONG_INSTRS ? LONG_REACH : WITHIN_REACH;
   const uint64_t step = best->sim.step_ns > best->estimate_ns ? best->sim.step_ns : best->estimate_ns;
-  return (double)estimate_ns <= reach * (double)step;
+  return (double)estimate_ns <= WITHIN_REACH * (double)step;
 }
 
 bool search_may_beat(const Tried *tried, const Found *best) {
