@@ -10,8 +10,9 @@
 #include "planner/memory_core.h"
 #include "planner/memory_stack.h"
 
-/* Beyond this many buffers only the fast way is tried, in two orders: the others are quadratic. */
-enum { QUADRATIC_BUFFERS = 4000 };
+/* Beyond so many buffers nothing looks from where memory is tightest, which takes too long, and beyond so many more only the fast way is
+ * tried: the orders are quadratic. */
+enum { CORE_BUFFERS = 4000, ORDER_BUFFERS = 8000 };
 
 /* The segment's first instruction of backward; its end when there is none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
@@ -59,14 +60,22 @@ static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p)
   }
 }
 
-/* Then in every order, and from where memory is tightest: few enough buffers for what is quadratic. */
-static void place_well(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
-  Gaps gaps;
-  placing_keep(p, memory_stack(plan, input));
-  if (placing_done(p)) return;
-  gaps_open(&gaps, scratch, p->count);
-  placing_prepare(scratch, p, p->count, &gaps);
+/* By best fit. */
+static void place_in_orders(Placing *p, Arena *scratch) {
+  Gaps *gaps = ARENA_NEW(scratch, Gaps);
+  gaps_open(gaps, scratch, p->count);
+  placing_prepare(scratch, p, p->count, gaps);
   place_by_orders(p);
+}
+
+static void place_many(Plan *plan, const StackInput *input, uint64_t least, Placing *p, Arena *scratch) {
+  place_fast(plan, *input, least, p);
+  if (p->goal >= least && p->count <= ORDER_BUFFERS && !placing_done(p)) place_in_orders(p, scratch);
+}
+
+static void place_few(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
+  placing_keep(p, memory_stack(plan, input));
+  if (!placing_done(p)) place_in_orders(p, scratch);
   if (p->goal >= least && !placing_done(p)) memory_core(p, effort);
 }
 
@@ -81,10 +90,10 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   list_buffers(plan, segment, &p);
   if (p.count == 0)
     p.bytes = base;
-  else if (p.count > QUADRATIC_BUFFERS && input.turn < input.end)
-    place_fast(plan, input, least, &p);
+  else if (p.count > CORE_BUFFERS && input.turn < input.end)
+    place_many(plan, &input, least, &p, scratch);
   else
-    place_well(plan, &input, least, effort, &p, scratch);
+    place_few(plan, &input, least, effort, &p, scratch);
   placing_restore(&p);
   arena_free(scratch);
   return p.bytes;

@@ -166,7 +166,7 @@ static bool place_with_less(Search *s, Inner *in, uint64_t excess, Found *best) 
   for (uint64_t less = excess + excess / 4, tries = 0; less < in->room && tries < PLACED_WITH_LESS; tries++, less *= 2) {
     decisions.room = in->room - less;
     Placed placed = place_decisions(s, in, &decisions, in->pool[0].ns, &s->placing, best);
-    if (!placed.excess) return (double)placed.step_ns <= WITHIN_REACH * (double)in->pool[0].ns;
+    if (!placed.excess) return (double)placed.step_ns <= AS_ESTIMATED * (double)in->pool[0].ns;
   }
   return false;
 }
