@@ -2,6 +2,7 @@
 # Owns: what the scripts of this folder share: messages, packages, the build. Sourced, not run.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export LC_ALL=C # numbers with points, also where people write them with commas
 
 say() { printf '\n== %s\n' "$*" >&2; }
 die() {
