@@ -59,9 +59,20 @@ require_tool() { command -v "$1" >/dev/null || die "$1 is needed: apt-get instal
 # field FILE NAME: a number of one JSON object.
 field() { grep -oE "\"$2\": *[-+.0-9eE]+" "$1" | head -n 1 | sed 's/.*: *//'; }
 
+# Cores that may be used: in a container fewer than are seen, where its share of time is limited (cgroups, version 2).
+usable_cores() {
+  local cores quota period
+  cores=$(nproc)
+  if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ]; then
+    quota=$(((quota + period - 1) / period))
+    [ "$quota" -ge "$cores" ] || cores=$quota
+  fi
+  echo "$cores"
+}
+
 build_jobs() {
   local cores
-  cores=$(nproc)
+  cores=$(usable_cores)
   echo "${FSDPC_JOBS:-$((cores < 8 ? cores : 8))}"
 }
 
