@@ -3,6 +3,7 @@
 # pinned policy, is predicted under its executor, and is compared: one line a metric, then median and worst by source.
 #   tools/against-published.sh published.csv [--keep DIR]
 set -euo pipefail
+export LC_ALL=C # numbers with points, also where people write them with commas
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fsdpc=${FSDPC:-$here/../build/fsdpc}
 [ $# -ge 1 ] || { printf 'Usage: tools/against-published.sh FILE.csv [--keep DIR]\nFSDPC=path names the compiler.\n' >&2; exit 64; }

@@ -2,6 +2,7 @@
 # Owns: what the scripts of this folder share: messages, packages, the build. Sourced, not run.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export LC_ALL=C # numbers with points, also where people write them with commas
 
 say() { printf '\n== %s\n' "$*" >&2; }
 die() {
@@ -58,9 +59,20 @@ require_tool() { command -v "$1" >/dev/null || die "$1 is needed: apt-get instal
 # field FILE NAME: a number of one JSON object.
 field() { grep -oE "\"$2\": *[-+.0-9eE]+" "$1" | head -n 1 | sed 's/.*: *//'; }
 
+# Cores that may be used: in a container fewer than are seen, where its share of time is limited (cgroups, version 2).
+usable_cores() {
+  local cores quota period
+  cores=$(nproc)
+  if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ]; then
+    quota=$(((quota + period - 1) / period))
+    [ "$quota" -ge "$cores" ] || cores=$quota
+  fi
+  echo "$cores"
+}
+
 build_jobs() {
   local cores
-  cores=$(nproc)
+  cores=$(usable_cores)
   echo "${FSDPC_JOBS:-$((cores < 8 ? cores : 8))}"
 }
 

@@ -13,6 +13,7 @@
 # --limit N: seconds for the whole, 470 otherwise. --patience N: for a check, 120 otherwise; long ones may take twice that.
 # Parts: kernels train attention optimizers ranks sanitizer bench bench-large; all but the last when none is named.
 set -uo pipefail
+export LC_ALL=C # numbers with points, also where people write them with commas
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build='' pack='' table=$root/out/gpu-check.md context=2048 limit=470 patience=120 parts=()
 known=(kernels train attention optimizers ranks sanitizer bench bench-large)

@@ -47,7 +47,7 @@ start() {
   mpi=$!
   wait_for has_steps
 }
-shared_memory() { find /dev/shm -name '*fsdpc*' | sort; }
+shared_memory() { find /dev/shm -name "*$space*" 2>/dev/null | sort; }
 before=$(shared_memory) # of others
 # ended CODE: it has, with that code, and nothing is left of it.
 ended() {
@@ -88,10 +88,8 @@ once
 # A signal to one process on one host: all save after the same step, and go on.
 start 1 1 --save signalled
 kill -USR1 "$(parent_of "$(rank_pid 1)")"
-for ((i = 0; i < 1000; i++)); do
-  if [ -n "$(find signalled -name checkpoint.json)" ]; then break; fi
-  sleep 0.05
-done
+has_saved() { compgen -G 'signalled/step-*/checkpoint.json' >one; } # not one that is still hidden
+wait_for has_saved
 kill -9 "$(rank_pid 1)"
 ended 4
 newest=$(find signalled -maxdepth 1 -name 'step-*' | sort | tail -n 1)

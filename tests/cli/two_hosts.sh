@@ -30,19 +30,19 @@ for side in a b; do
   ip -n "$space-$side" link set "f$side$$" up
 done
 
-# on SIDE COMMAND...: on host fsdpc-a or fsdpc-b.
+# on SIDE COMMAND...: on host a or b, which have the names of their spaces, so that what a host leaves can be told from others'.
 cat >on <<EOF
 #!/bin/sh
 side=\$1
 shift
-exec ip netns exec "$space-\$side" unshare --uts sh -c 'hostname "fsdpc-\$0"; exec "\$@"' "\$side" "\$@"
+exec ip netns exec "$space-\$side" unshare --uts sh -c 'hostname "$space-\$0"; exec "\$@"' "\$side" "\$@"
 EOF
 # As Open MPI calls ssh: HOST COMMAND, a line for its shell.
 cat >agent <<EOF
 #!/bin/sh
 host=\$1
 shift
-exec "$scratch/on" "\${host#fsdpc-}" sh -c "\$*"
+exec "$scratch/on" "\${host#$space-}" sh -c "\$*"
 EOF
 chmod +x on agent
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -50,7 +50,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 over_hosts() {
   local a=$1 b=$2
   shift 2
-  ./on a mpirun -H "fsdpc-a:$a,fsdpc-b:$b" -n $((a + b)) --bind-to none --mca plm_rsh_agent "$scratch/agent" \
+  ./on a mpirun -H "$space-a:$a,$space-b:$b" -n $((a + b)) --bind-to none --mca plm_rsh_agent "$scratch/agent" \
     --mca btl_tcp_if_include 10.213.77.0/24 --mca oob_tcp_if_include 10.213.77.0/24 "$@" </dev/null
 }
 # The process that fsdpc started as rank N, on whichever host.

@@ -14,7 +14,7 @@ launched() {
     case $launcher in
     torchrun) own=(RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$$ TORCHELASTIC_RUN_ID=gpu) ;;
     mpi) own=(OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 "PMIX_NAMESPACE=gpu$$") ;;
-    slurm) own=(SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0 "SLURM_JOB_ID=$$") ;;
+    slurm) own=(SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=1 "SLURM_JOB_ID=$$") ;;
     esac
     env "${own[@]}" "$fsdpc" "${run[@]}" --metrics "$name.jsonl" >"out.$rank" 2>"err.$rank" </dev/null &
     pids[rank]=$!

@@ -7,7 +7,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 failed=0
-seconds=20 # generous: sanitizers, a busy machine
+seconds=100 # generous: sanitizers, a busy machine
 
 # expect NAME PATTERN: x.fsdp gives one error that matches, and its output is short
 expect() {

@@ -40,6 +40,10 @@ uint32_t folder_entries(const char *dir); /* hidden ones too */
 void capture_stderr(Scratch *scratch);
 const char *captured_stderr(Scratch *scratch);
 
+/* Seconds for what takes a moment, where a machine is slow and busy; without what is tested it would take for ever. */
+enum { SOON_S = 30 };
+#define assert_soon(begin) assert_true(clock_seconds() - (begin) < SOON_S)
+
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 void assert_said(const char *text, const char *part);
 /* This process has no children, dead or alive. */

@@ -167,7 +167,7 @@ void assert_clean(Scratch *scratch, const char *dir) {
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-enum { LOOKS = 4000, LOOK_US = 5000 };
+enum { LOOK_US = 5000, LOOKS = 4 * SOON_S * (1000000 / LOOK_US) };
 
 long file_bytes(const char *path) {
   struct stat info;
@@ -197,6 +197,26 @@ void wait_for_entries(const char *dir, uint32_t count) {
     usleep(LOOK_US);
   }
   fail_msg("%s does not get %u entries", dir, count);
+}
+
+/* Signals to a process as a whole that wait for it, as /proc has them: a mask in hexadecimal digits. */
+static bool signals_wait(pid_t job) {
+  char line[256];
+  unsigned long long pending = 0;
+  snprintf(line, sizeof line, "/proc/%ld/status", (long)job);
+  FILE *file = fopen(line, "r");
+  while (file != NULL && fgets(line, sizeof line, file) != NULL)
+    if (sscanf(line, "ShdPnd: %llx", &pending) == 1) break;
+  if (file != NULL) fclose(file);
+  return pending != 0;
+}
+
+void wait_until_taken(pid_t job) {
+  for (int look = 0; look < LOOKS; look++) {
+    if (!signals_wait(job)) return;
+    usleep(LOOK_US);
+  }
+  fail_msg("process %ld takes no signals", (long)job);
 }
 
 /* /proc/PID/stat: the command in parentheses may hold anything, so fields are counted after it: state, parent, group,

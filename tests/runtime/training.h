@@ -42,6 +42,8 @@ long file_bytes(const char *path);
 void wait_for_bytes(const char *path, long bytes);
 /* Until a folder has so many entries that are not hidden. */
 void wait_for_entries(const char *dir, uint32_t count);
+/* Until no signal that was sent to a process waits to be seen by it. */
+void wait_until_taken(pid_t job);
 /* No unfinished checkpoint lies in DIR. */
 void assert_clean(Scratch *scratch, const char *dir);
 
