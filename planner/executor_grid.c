@@ -62,16 +62,16 @@ static void list_widths(Grid *g) {
     if (ranks % width == 0 && width < ranks) add(axis, number(g->arena, width), width);
 }
 
-/* Divisors of a rank's samples, smallest first; powers of two where the file says nothing of a step. */
+/* Divisors of a rank's samples, smallest first; one sample where the file says nothing of a step. */
 static void list_micro_batches(Grid *g) {
   Axis *axis = &g->axes[AXIS_MICRO_BATCH];
-  int64_t asked = g->asked->micro_batch, share = (int64_t)(g->samples / g->world.ranks);
+  int64_t asked = g->asked->micro_batch, share = g->samples ? (int64_t)(g->samples / g->world.ranks) : 1;
   if (asked != SETTING_AUTO) {
     add(axis, number(g->arena, asked), asked);
     return;
   }
-  for (int64_t m = 1; m <= MOST_MICRO_BATCH; m += g->samples ? 1 : m)
-    if (!g->samples || share % m == 0) add(axis, number(g->arena, m), m);
+  for (int64_t m = 1; m <= MOST_MICRO_BATCH; m++)
+    if (share % m == 0) add(axis, number(g->arena, m), m);
 }
 
 static void list_reductions(Grid *g) {
