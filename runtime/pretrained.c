@@ -1,6 +1,7 @@
 /* Owns: matching files with a plan's parameters. */
 #include "runtime/pretrained.h"
 
+#include "base/text.h"
 #include "runtime/runtime.h"
 
 #include <fcntl.h>
@@ -15,13 +16,8 @@ enum { COMPARE_FLOATS = 1 << 16 };
 
 static const char one_file[] = "model.safetensors", index_file[] = "model.safetensors.index.json";
 
-static bool ends_with(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 bool is_conv1d(const char *name) {
-  return ends_with(name, ".c_attn.weight") || ends_with(name, ".c_fc.weight") || ends_with(name, ".c_proj.weight");
+  return text_ends_with(name, ".c_attn.weight") || text_ends_with(name, ".c_fc.weight") || text_ends_with(name, ".c_proj.weight");
 }
 
 /* --- opening files ------------------------------------------------------------------------------------------------ */
@@ -86,7 +82,7 @@ static bool open_files(Arena *arena, Pretrained *weights, const char *path, Fail
                   "%s: there is neither %s nor %s in it, and no checkpoint", path, one_file, index_file);
     path = access(whole, F_OK) == 0 ? whole : index;
   }
-  if (ends_with(path, ".json")) return open_index(arena, weights, path, failure);
+  if (text_ends_with(path, ".json")) return open_index(arena, weights, path, failure);
   weights->files = ARENA_ARRAY(arena, Safetensors, 1);
   return add_file(arena, weights, path, failure);
 }
@@ -168,8 +164,8 @@ static bool match_params(Arena *arena, Pretrained *weights, const Plan *plan, Fa
 /* --- what the model has no parameter for -------------------------------------------------------------------------- */
 
 static bool is_buffer(const char *name) {
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-         ends_with(name, ".rotary_emb.inv_freq");
+  return text_ends_with(name, ".attn.bias") || text_ends_with(name, ".attn.masked_bias") ||
+         text_ends_with(name, ".rotary_emb.inv_freq");
 }
 
 /* lm_head.weight of a model whose head is its embedding: the same values once more. */
@@ -178,7 +174,7 @@ static bool repeats_embedding(const Pretrained *weights, const Plan *plan, const
   const PretrainedParam *table = NULL;
   for (uint32_t i = 0; i < plan->params.count; i++) {
     const char *name = plan_str(plan, plan->params.data[i].name);
-    if (ends_with(name, "wte.weight") || ends_with(name, "embed_tokens.weight")) table = &weights->params[i];
+    if (text_ends_with(name, "wte.weight") || text_ends_with(name, "embed_tokens.weight")) table = &weights->params[i];
   }
   if (table == NULL || table->tensor->numel != head->numel) return false;
   float *a = malloc(2 * COMPARE_FLOATS * sizeof *a), *b = a + COMPARE_FLOATS;
