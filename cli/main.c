@@ -40,12 +40,18 @@ static const char *command_meant(const char *name) {
 
 static int unknown_command(const char *name) {
   const char *meant = command_meant(name);
-  fprintf(stderr, "fsdpc: error: unknown command '%s'\n", name);
-  if (meant)
-    fprintf(stderr, "help: did you mean '%s'?\n", meant);
-  else
-    fprintf(stderr, "help: 'fsdpc --help' lists the commands\n");
-  return EXIT_USAGE;
+  char help[64] = "'fsdpc --help' lists the commands";
+  if (meant) snprintf(help, sizeof help, "did you mean '%s'?", meant);
+  return usage_error(help, "unknown command '%s'", name);
+}
+
+/* Before any command. */
+static int unknown_option(const char *option) {
+  static const char *const names[] = {"--help", "--version"};
+  const char *meant = text_nearest(option, names, sizeof names / sizeof *names);
+  char help[64] = "options follow the command, as in 'fsdpc plan FILE --ranks 8'";
+  if (meant) snprintf(help, sizeof help, "did you mean %s?", meant);
+  return usage_error(help, "unknown option %s", option);
 }
 
 /* All that a handler of signals may do. */
@@ -119,11 +125,7 @@ static int dispatch(int argc, char **argv) {
     int id = find_command(argv[2]);
     return id < 0 ? unknown_command(argv[2]) : (help_command((CommandId)id, stdout), EXIT_OK);
   }
-  if (first[0] == '-') {
-    fprintf(stderr, "fsdpc: error: unknown option %s\nhelp: options follow the command: fsdpc COMMAND %s\n", first,
-            first);
-    return EXIT_USAGE;
-  }
+  if (first[0] == '-') return unknown_option(first);
   int id = find_command(first);
   return id < 0 ? unknown_command(first) : run_command((CommandId)id, argc - 1, argv + 1);
 }

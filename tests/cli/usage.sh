@@ -27,6 +27,8 @@ done
 
 expect 64 paln x
 said err "did you mean 'plan'?"
+expect 64 --versoin
+said err 'did you mean --version?'
 for meant in train:run compare:diff; do
   expect 64 "${meant%:*}" x
   said err "did you mean '${meant#*:}'?"
