@@ -213,10 +213,10 @@ static bool show_last_step(Trainer *trainer) {
   return trouble == NULL || fail(&trainer->failure, RUN_INVALID, "%s", trouble);
 }
 
-static bool finish(Trainer *trainer) {
+static bool finish(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   bool exported;
-  if (!train_finish_saving(trainer, &exported)) return false;
+  if (!train_finish_saving(trainer, arena, &exported)) return false;
   if (trainer->unreported) return control_name_saved(trainer->env->control, &trainer->failure), false;
   if (trainer->report == NULL) return true;
   if (!report_end(trainer->report, exported ? job->saver.path : NULL, &trainer->failure)) return false;
@@ -250,7 +250,7 @@ static bool run(Trainer *trainer, Arena *arena) {
   if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
-  return finish(trainer);
+  return finish(trainer, arena);
 }
 
 /* A launcher that has asked the job to stop answers nobody until all have ended, so Open MPI could not be closed then: it

@@ -142,6 +142,11 @@ said err 'note: latest.weights/step-00000020 is newer than model.safetensors'
 mv out late
 sampled gpt-tiny-2.weights
 cmp out late || fail 'old weights were used'
+# A run that has less to do than was done writes weights of the step that it stands at.
+expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --data "$fixtures/tokens.bin" --save latest.weights --resume auto --steps 9 --quiet
+sampled latest.weights
+silent err
+cmp out late || fail 'weights of an earlier step were written'
 rm latest.weights/model.safetensors
 sampled latest.weights
 cmp out late || fail 'the newest checkpoint was not used'
