@@ -14,6 +14,8 @@
 
 enum { COMPARE_FLOATS = 1 << 16 };
 
+#define OTHER_MODEL "; give the model, and the --set, that these weights are of"
+
 static const char one_file[] = "model.safetensors", index_file[] = "model.safetensors.index.json";
 
 bool is_conv1d(const char *name) {
@@ -142,7 +144,7 @@ static bool check_param(const Plan *plan, const PlanParam *param, PretrainedPara
   char want[200], have[200];
   found->transposed = transposed && is_conv1d(name);
   if (!(found->transposed ? reversed_shape(param, tensor) : same_shape(param, tensor)))
-    return fail(failure, RUN_INVALID, "%s: tensor \"%s\" has shape %s, but the model's has %s%s", found->file->path,
+    return fail(failure, RUN_INVALID, "%s: tensor \"%s\" has shape %s, but the model's has %s%s" OTHER_MODEL, found->file->path,
                 tensor->name, shape_text(have, tensor->dim, tensor->rank),
                 shape_text(want, param->dim, (uint32_t)param->rank), found->transposed ? " (stored transposed)" : "");
   return safetensors_read_f32(found->file, tensor, 0, 0, NULL, failure); /* a dtype that can be loaded */
@@ -153,7 +155,7 @@ static bool match_params(Arena *arena, Pretrained *weights, const Plan *plan, Fa
   for (uint32_t i = 0; i < plan->params.count; i++) {
     const char *name = plan_str(plan, plan->params.data[i].name);
     if (!find_param(arena, weights, name, &weights->params[i]))
-      return fail(failure, RUN_INVALID, "%s: tensor \"%s\" of the model is missing", weights->path, name);
+      return fail(failure, RUN_INVALID, "%s: tensor \"%s\" of the model is missing" OTHER_MODEL, weights->path, name);
   }
   bool transposed = stores_transposed(weights, plan);
   for (uint32_t i = 0; i < plan->params.count; i++)
@@ -203,7 +205,7 @@ static bool check_rest(const Pretrained *weights, const Plan *plan, Failure *fai
       bool head = strcmp(tensor->name, "lm_head.weight") == 0;
       if (head && repeats_embedding(weights, plan, file, tensor, failure)) continue;
       return fail(failure, RUN_INVALID, "%s: tensor \"%s\" is not a parameter of the model%s", file->path, tensor->name,
-                  head ? ", whose head is tied to its embedding, and the two differ here" : "");
+                  head ? ", whose head is tied to its embedding, and the two differ here" : OTHER_MODEL);
     }
   }
   return true;

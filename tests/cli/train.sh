@@ -123,7 +123,7 @@ train from-ours "$fixtures/gpt-tiny.fsdp" --ranks 2 --init gpt-tiny-4.weights
 train from-half "$fixtures/gpt-tiny.fsdp" --ranks 1 --init half
 "$compare" metrics from-half.jsonl from-ours.jsonl 2e-2
 expect 1 run "$fixtures/llama-tiny.fsdp" --ranks 1 --init hf --data "$fixtures/tokens.bin"
-said err 'of the model is missing'
+said err 'of the model is missing; give the model, and the --set, that these weights are of'
 
 # Of a run's folder the latest weights count: a step's, where the run did not get to its end.
 sampled() { # WEIGHTS
