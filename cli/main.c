@@ -1,8 +1,10 @@
 /* Owns: the way from argv to a command and back to an exit code. */
 #include "cli/cli.h"
 
+#include "base/remedy.h"
 #include "base/stack.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -75,9 +77,10 @@ static void on_bus_error(int signal) {
 
 /* A full disk must not look like success. */
 static int finish_output(int code) {
+  errno = 0; /* where only an earlier write failed, its reason is gone */
   bool failed = fflush(stdout) != 0 || ferror(stdout);
   if (!failed) return code;
-  fprintf(stderr, "fsdpc: error: cannot write to standard output\n");
+  fprintf(stderr, "fsdpc: error: cannot write to standard output%s%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "", remedy_of(errno));
   return code == EXIT_OK ? EXIT_INVALID : code;
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/train_job.h"
 
 #include "base/clock.h"
+#include "base/remedy.h"
 #include "runtime/alloc_guard.h"
 #include "runtime/schedule.h"
 
@@ -223,7 +224,7 @@ static bool finish(Trainer *trainer, Arena *arena) {
   if (!show_last_step(trainer)) return false;
   if (job->options->analyze) profile_print(trainer->profile, stdout);
   return fflush(stdout) == 0 ||
-         fail(&trainer->failure, RUN_INVALID, "cannot write to standard output: %s", strerror(errno));
+         fail(&trainer->failure, RUN_INVALID, "cannot write to standard output: %s%s", strerror(errno), remedy_of(errno));
 }
 
 /* Processes on one host have agreed before they had ranks. Rank 0's host says what is wrong. */
