@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 int32_t source_add(SourceSet *set, const char *path, const char *text, size_t length) {
   SourceFile file = {arena_strdup(set->arena, path), arena_strndup(set->arena, text, length), length};
@@ -56,6 +57,7 @@ int32_t source_read_most(SourceSet *set, const char *path, size_t most, const ch
   if (!in || fstat(fd, &info) != 0) {
     *why = strerror(errno);
     if (in) fclose(in);
+    else if (fd >= 0) close(fd);
     return -1;
   }
   int32_t file = -1;

@@ -37,6 +37,11 @@ void text_printf(Text *text, const char *format, ...) {
   text->length += (size_t)length;
 }
 
+bool text_ends_with(const char *text, const char *end) {
+  size_t n = strlen(text), m = strlen(end);
+  return n >= m && strcmp(text + n - m, end) == 0;
+}
+
 uint32_t text_utf8_length(const char *text) {
   const unsigned char *s = (const unsigned char *)text;
   uint32_t length = s[0] < 0x80                   ? 1

@@ -50,6 +50,8 @@ const char *quantity_units(Arena *arena);
  * enough to offer. */
 const char *text_nearest(const char *word, const char *const *names, uint32_t count);
 
+bool text_ends_with(const char *text, const char *end);
+
 /* "1 unit", "2 units". */
 static inline const char *text_plural(uint64_t count) {
   return count == 1 ? "" : "s";

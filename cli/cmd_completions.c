@@ -1,6 +1,9 @@
 /* Owns: `fsdpc completions SHELL`: completion for bash, zsh and fish, made from the two tables. */
 #include "cli/cli.h"
 
+#include <glob.h>
+#include <libgen.h>
+
 #define SHELLS "bash zsh fish"
 
 static const char *executor_words(Arena *arena) {
@@ -9,8 +12,21 @@ static const char *executor_words(Arena *arena) {
   return words.data;
 }
 
+/* The clusters of the models folder, by the names that --cluster takes for them. */
+static const char *cluster_words(Cli *cli) {
+  Text words = {.arena = cli->arena};
+  glob_t found;
+  if (glob(arena_printf(cli->arena, "%s/clusters/*.fsdp", cli->models), 0, NULL, &found) != 0) return NULL;
+  for (size_t i = 0; i < found.gl_pathc; i++) {
+    const char *file = basename(found.gl_pathv[i]);
+    text_printf(&words, "%s%.*s", words.length ? " " : "", (int)(strlen(file) - strlen(".fsdp")), file);
+  }
+  globfree(&found);
+  return words.data;
+}
+
 /* Words that an option's argument may be, beside paths where it takes these; NULL: none are known. */
-static const char *words_of(Arena *arena, OptionId id) {
+static const char *words_of(Cli *cli, OptionId id) {
   static const char *const words[OPTION_COUNT] = {
       [OPTION_STRATEGY] = "auto full_shard shard_grad_op shard_optim hybrid_shard: no_shard",
       [OPTION_WRAP] = "auto block size: whole",
@@ -30,7 +46,7 @@ static const char *words_of(Arena *arena, OptionId id) {
       [OPTION_TO] = "safetensors torch transformers accelerate",
       [OPTION_DTYPE] = "f32 bf16 f16",
   };
-  return id == OPTION_EXECUTOR ? executor_words(arena) : words[id];
+  return id == OPTION_EXECUTOR ? executor_words(cli->arena) : id == OPTION_CLUSTER ? cluster_words(cli) : words[id];
 }
 
 /* What the operand of a command may be, or NULL: a path. */
@@ -64,11 +80,11 @@ static void put_quoted(const char *text, bool zsh) {
 
 /* --- bash ---------------------------------------------------------------------------------------------- */
 
-static void bash_values(Arena *arena) {
+static void bash_values(Cli *cli) {
   printf("  case $prev in\n");
   for (int id = 0; id < OPTION_COUNT; id++) {
     const OptionInfo *option = option_info((OptionId)id);
-    const char *words = words_of(arena, (OptionId)id);
+    const char *words = words_of(cli, (OptionId)id);
     if (option->later || !option->value) continue;
     printf("    --%s", option->name);
     if (option->letter) printf("|-%c", option->letter);
@@ -83,14 +99,14 @@ static void bash_values(Arena *arena) {
   printf("  esac\n");
 }
 
-static void bash(Arena *arena) {
+static void bash(Cli *cli) {
   printf("# bash completion of fsdpc, made by 'fsdpc completions bash'\n_fsdpc() {\n"
          "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options= operands=\n"
          "  if [ \"$COMP_CWORD\" = 1 ]; then COMPREPLY=($(compgen -W '");
   for (int c = 0; c < COMMAND_COUNT; c++) printf("%s%s", c ? " " : "", command_text((CommandId)c)->name);
   printf("' -- \"$cur\")); return; fi\n"
          "  [ \"$cur\" = '=' ] && cur=\n  [ \"$prev\" = '=' ] && prev=${COMP_WORDS[COMP_CWORD-2]}\n"); /* --name=value is three words */
-  bash_values(arena);
+  bash_values(cli);
   printf("  case ${COMP_WORDS[1]} in\n");
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("    %s) options='", command_text((CommandId)c)->name);
@@ -108,27 +124,38 @@ static void bash(Arena *arena) {
 
 /* --- zsh ----------------------------------------------------------------------------------------------- */
 
-static void zsh_option(Arena *arena, OptionId id) {
+/* What follows an option: paths, words or both. */
+static void zsh_value(Cli *cli, OptionId id) {
   const OptionInfo *option = option_info(id);
-  const char *words = words_of(arena, id);
-  printf("        '--%s[", option->name);
+  const char *words = words_of(cli, id);
+  printf(":");
+  put_quoted(option->value, true);
+  printf(words && takes_path(option) ? ":{_alternative \"files\\:file\\:_files\" \"words\\:word\\:(" : words ? ":(" : takes_path(option) ? ":_files" : ": ");
+  if (words) put_quoted(words, true);
+  if (words) printf(takes_path(option) ? ")\"}" : ")");
+}
+
+/* spelling: "--set=", "-o". One that is given is not offered again, under neither of its names, unless its help calls it repeatable. */
+static void zsh_option(Cli *cli, OptionId id, const char *spelling) {
+  const OptionInfo *option = option_info(id);
+  bool repeats = strstr(option->help, "(repeatable)") != NULL;
+  printf("        '");
+  if (repeats) printf("*");
+  if (option->letter && !repeats) printf("(--%s -%c)", option->name, option->letter);
+  printf("%s[", spelling);
   put_quoted(option->help, true);
   printf("]");
-  if (option->value) {
-    printf(":");
-    put_quoted(option->value, true);
-    if (words && !takes_path(option)) {
-      printf(":(");
-      put_quoted(words, true);
-      printf(")");
-    } else {
-      printf(takes_path(option) ? ":_files" : ": ");
-    }
-  }
+  if (option->value) zsh_value(cli, id);
   printf("' \\\n");
 }
 
-static void zsh(Arena *arena) {
+static void zsh_options(Cli *cli, OptionId id) {
+  const OptionInfo *option = option_info(id);
+  zsh_option(cli, id, arena_printf(cli->arena, option->value ? "--%s=" : "--%s", option->name));
+  if (option->letter) zsh_option(cli, id, arena_printf(cli->arena, "-%c", option->letter));
+}
+
+static void zsh(Cli *cli) {
   printf("#compdef fsdpc\n# zsh completion of fsdpc, made by 'fsdpc completions zsh'\n_fsdpc() {\n  local -a commands\n  commands=(\n");
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("    '%s:", command_text((CommandId)c)->name);
@@ -139,7 +166,7 @@ static void zsh(Arena *arena) {
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("    %s)\n      _arguments \\\n", command_text((CommandId)c)->name);
     for (int id = 0; id < OPTION_COUNT; id++)
-      if (applies((OptionId)id, c)) zsh_option(arena, (OptionId)id);
+      if (applies((OptionId)id, c)) zsh_options(cli, (OptionId)id);
     if (operands_of(c))
       printf("        '*:operand:(%s)' ;;\n", operands_of(c));
     else
@@ -150,8 +177,9 @@ static void zsh(Arena *arena) {
 
 /* --- fish ---------------------------------------------------------------------------------------------- */
 
-static void fish(Arena *arena) {
-  printf("# fish completion of fsdpc, made by 'fsdpc completions fish'\n");
+static void fish(Cli *cli) {
+  printf("# fish completion of fsdpc, made by 'fsdpc completions fish'\n"
+         "function __fsdpc_is\n  set -l words (commandline -opc)\n  test \"$words[2]\" = $argv[1]\nend\n");
   for (int c = 0; c < COMMAND_COUNT; c++) {
     printf("complete -c fsdpc -f -n __fish_use_subcommand -a %s -d '", command_text((CommandId)c)->name);
     put_quoted(command_text((CommandId)c)->summary, false);
@@ -159,12 +187,12 @@ static void fish(Arena *arena) {
   }
   for (int c = 0; c < COMMAND_COUNT; c++) {
     if (operands_of(c))
-      printf("complete -c fsdpc -f -n '__fish_seen_subcommand_from %s' -a '%s'\n", command_text((CommandId)c)->name, operands_of(c));
+      printf("complete -c fsdpc -f -n '__fsdpc_is %s' -a '%s'\n", command_text((CommandId)c)->name, operands_of(c));
     for (int id = 0; id < OPTION_COUNT; id++) {
       const OptionInfo *option = option_info((OptionId)id);
-      const char *words = words_of(arena, (OptionId)id);
+      const char *words = words_of(cli, (OptionId)id);
       if (!applies((OptionId)id, c)) continue;
-      printf("complete -c fsdpc -n '__fish_seen_subcommand_from %s' -l %s", command_text((CommandId)c)->name, option->name);
+      printf("complete -c fsdpc -n '__fsdpc_is %s' -l %s", command_text((CommandId)c)->name, option->name);
       if (option->letter) printf(" -s %c", option->letter);
       if (option->value) printf(takes_path(option) ? " -r -F" : " -x");
       if (words) printf(" -a '%s'", words);
@@ -178,10 +206,10 @@ static void fish(Arena *arena) {
 int cmd_completions(Cli *cli) {
   static const struct {
     const char *shell;
-    void (*print)(Arena *);
+    void (*print)(Cli *);
   } makers[] = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
   const char *shell = cli->options.operands.data[0];
   for (size_t k = 0; k < sizeof makers / sizeof *makers; k++)
-    if (!strcmp(shell, makers[k].shell)) return makers[k].print(cli->arena), EXIT_OK;
+    if (!strcmp(shell, makers[k].shell)) return makers[k].print(cli), EXIT_OK;
   return usage_error("there are completions for " SHELLS, "unknown shell \"%s\"", shell);
 }

@@ -1,8 +1,10 @@
 /* Owns: the way from argv to a command and back to an exit code. */
 #include "cli/cli.h"
 
+#include "base/remedy.h"
 #include "base/stack.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -40,12 +42,18 @@ static const char *command_meant(const char *name) {
 
 static int unknown_command(const char *name) {
   const char *meant = command_meant(name);
-  fprintf(stderr, "fsdpc: error: unknown command '%s'\n", name);
-  if (meant)
-    fprintf(stderr, "help: did you mean '%s'?\n", meant);
-  else
-    fprintf(stderr, "help: 'fsdpc --help' lists the commands\n");
-  return EXIT_USAGE;
+  char help[64] = "'fsdpc --help' lists the commands";
+  if (meant) snprintf(help, sizeof help, "did you mean '%s'?", meant);
+  return usage_error(help, "unknown command '%s'", name);
+}
+
+/* Before any command. */
+static int unknown_option(const char *option) {
+  static const char *const names[] = {"--help", "--version"};
+  const char *meant = text_nearest(option, names, sizeof names / sizeof *names);
+  char help[64] = "options follow the command, as in 'fsdpc plan FILE --ranks 8'";
+  if (meant) snprintf(help, sizeof help, "did you mean %s?", meant);
+  return usage_error(help, "unknown option %s", option);
 }
 
 /* All that a handler of signals may do. */
@@ -69,9 +77,10 @@ static void on_bus_error(int signal) {
 
 /* A full disk must not look like success. */
 static int finish_output(int code) {
+  errno = 0; /* where only an earlier write failed, its reason is gone */
   bool failed = fflush(stdout) != 0 || ferror(stdout);
   if (!failed) return code;
-  fprintf(stderr, "fsdpc: error: cannot write to standard output\n");
+  fprintf(stderr, "fsdpc: error: cannot write to standard output%s%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "", remedy_of(errno));
   return code == EXIT_OK ? EXIT_INVALID : code;
 }
 
@@ -119,11 +128,7 @@ static int dispatch(int argc, char **argv) {
     int id = find_command(argv[2]);
     return id < 0 ? unknown_command(argv[2]) : (help_command((CommandId)id, stdout), EXIT_OK);
   }
-  if (first[0] == '-') {
-    fprintf(stderr, "fsdpc: error: unknown option %s\nhelp: options follow the command: fsdpc COMMAND %s\n", first,
-            first);
-    return EXIT_USAGE;
-  }
+  if (first[0] == '-') return unknown_option(first);
   int id = find_command(first);
   return id < 0 ? unknown_command(first) : run_command((CommandId)id, argc - 1, argv + 1);
 }

@@ -32,12 +32,16 @@ static bool applies(OptionId id, CommandId command) {
   return infos[id].commands >> command & 1;
 }
 
-int usage_error(const char *help, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
+void print_error(const char *format, va_list args) {
   fprintf(stderr, "fsdpc: error: ");
   vfprintf(stderr, format, args);
   fprintf(stderr, "\n");
+}
+
+int usage_error(const char *help, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  print_error(format, args);
   va_end(args);
   if (help) fprintf(stderr, "help: %s\n", help);
   return EXIT_USAGE;

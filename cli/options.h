@@ -3,6 +3,7 @@
 #define FSDPC_CLI_OPTIONS_H
 
 #include "base/vec.h"
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -70,7 +71,8 @@ bool option_pairs(const Options *options, OptionId id);
 /* --backend; cpu where it is not given. */
 bool option_backend(const Options *options, const char **out);
 
-/* "fsdpc: error: ..." and "help: ..." (NULL: none) on stderr. Return EXIT_USAGE. */
+/* "fsdpc: error: ..." on stderr; with "help: ..." (NULL: none), and EXIT_USAGE returned. */
+void print_error(const char *format, va_list args);
 int usage_error(const char *help, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -32,9 +32,7 @@ bool cli_print_diags(Cli *cli) {
 int cli_error(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  fprintf(stderr, "fsdpc: error: ");
-  vfprintf(stderr, format, args);
-  fprintf(stderr, "\n");
+  print_error(format, args);
   va_end(args);
   return EXIT_INVALID;
 }

@@ -23,13 +23,31 @@ static const char *count(const Tune *t, double value) {
 
 /* --- the front ----------------------------------------------------------------------------------------- */
 
-static void print_row(const Tune *t, uint32_t p, FILE *out) {
+/* Columns whose words may be long. */
+typedef struct Widths {
+  int strategy, wrap;
+} Widths;
+
+static void widen(int *width, const char *text) {
+  if ((int)strlen(text) > *width) *width = (int)strlen(text);
+}
+
+static Widths find_widths(const Tune *t) {
+  Widths widths = {13, 14};
+  for (uint32_t k = 0; k < t->front.count; k++) {
+    widen(&widths.strategy, t->points[t->front.data[k]].strategy);
+    widen(&widths.wrap, t->points[t->front.data[k]].wrap);
+  }
+  return widths;
+}
+
+static void print_row(const Tune *t, const Widths *widths, uint32_t p, FILE *out) {
   const TunePoint *point = &t->points[p];
   fprintf(out, "  %6u  %9s  %9s  %9s", point->ranks, duration(t, (double)point->step_ns), count(t, 1e9 / point->ns_per_token),
           bytes(t, point->arena_bytes));
   if (t->priced) fprintf(out, "  %8.3g", point->usd_per_million);
-  fprintf(out, "  %-13s  %5llu x %-5llu  %-14s  %s", point->strategy, (unsigned long long)point->micro_batch,
-          (unsigned long long)point->accumulation, point->wrap, point->checkpoint);
+  fprintf(out, "  %-*s  %5llu x %-5llu  %-*s  %s", widths->strategy, point->strategy, (unsigned long long)point->micro_batch,
+          (unsigned long long)point->accumulation, widths->wrap, point->wrap, point->checkpoint);
   if (t->dims[0].values.count > 1) fprintf(out, "  on %s", tune_value(t, p, 0));
   fprintf(out, "\n");
 }
@@ -44,16 +62,17 @@ static bool is_near(const TunePoint *a, const TunePoint *b) {
 static void print_front(const Tune *t, FILE *out) {
   uint32_t hidden = 0, shown = 0;
   const TunePoint *last = NULL;
+  Widths widths = find_widths(t);
   fprintf(out, "  %6s  %9s  %9s  %9s", "ranks", "step", "tokens/s", "memory");
   if (t->priced) fprintf(out, "  %8s", "USD/Mtok");
-  fprintf(out, "  %-13s  %13s  %-14s  %s\n", "strategy", "micro-batch  ", "wrap", "checkpoint");
+  fprintf(out, "  %-*s  %13s  %-*s  %s\n", widths.strategy, "strategy", "micro-batch  ", widths.wrap, "wrap", "checkpoint");
   for (uint32_t k = 0; k < t->front.count; k++) {
     const TunePoint *point = &t->points[t->front.data[k]];
     if ((last && is_near(point, last)) || shown == ROWS_MOST) {
       hidden++;
       continue;
     }
-    print_row(t, t->front.data[k], out);
+    print_row(t, &widths, t->front.data[k], out);
     last = point;
     shown++;
   }

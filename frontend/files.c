@@ -97,12 +97,12 @@ static const char *tail_in_models(const Files *files, const char *path) {
   return NULL;
 }
 
-/* A bare name that a folder of the models folder has: of dgx-h100, clusters/dgx-h100.fsdp. NULL: none. */
+/* A bare name that the models folder has, or one of its folders: of gpt2, gpt2.fsdp, of dgx-h100, clusters/dgx-h100.fsdp. NULL: none. */
 static const char *deeper_in_models(const Files *files, const char *path) {
-  static const char *const folders[] = {"clusters", "families"};
+  static const char *const folders[] = {"", "clusters/", "families/"};
   if (strchr(path, '/')) return NULL;
   for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-    const char *name = arena_printf(files->arena, "%s/%s.fsdp", folders[i], stem(files->arena, path));
+    const char *name = arena_printf(files->arena, "%s%s.fsdp", folders[i], stem(files->arena, path));
     if (exists(arena_printf(files->arena, "%s/%s", files->models, name))) return name;
   }
   return NULL;

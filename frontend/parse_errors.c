@@ -158,17 +158,22 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end, bool in_
 static const Token *cut_line(const Parser *parser, bool at_end) {
   const Token *tokens = parser->ast->tokens.data;
   uint32_t next = parser->ast->tokens.count - !at_end;
-  if (!at_end && next && is_one_of(tokens[next].kind, "=,") && tokens[next - 1].kind == IDENT) next--;
+  if (!at_end && next && is_one_of(tokens[next].kind, "=,") && (tokens[next - 1].kind == IDENT || tokens[next - 1].kind == PLAIN)) next--;
   if (!next) return NULL;
   const Token *last = &tokens[next - 1];
   uint32_t begin = next < parser->ast->tokens.count ? tokens[next].begin : last->end;
-  bool needs = last->kind == SCALED || last->kind == FLOOR || is_one_of(last->kind, "=+-*/");
+  bool needs = last->kind == SCALED || last->kind == FLOOR || is_one_of(last->kind, "=+-*/") ||
+               (last->kind == STRING && next > 1 && tokens[next - 2].kind == INIT);
   return needs && (at_end || memchr(parser->text + last->end, '\n', begin - last->end)) ? last : NULL;
 }
 
 static void report_cut_line(Parser *parser, Span span, const Token *token) {
   Span place = {span.file, token->begin, token->end};
   const char *word = parse_shown(parser, place);
+  if (token->kind == STRING) {
+    diag_help(diag_error(parser->sink, place, "expected initial values after %s", word), "say which: zeros, ones, normal DEVIATION or uniform BOUND");
+    return;
+  }
   Diag *diag = diag_error(parser->sink, place, "expected %s after \"%s\"", token->kind == SCALED ? "a number" : "an expression", word);
   if (token->kind == SCALED) diag_help(diag, "say how much, as in `init \"*.weight\" %s 0.02`", word);
 }

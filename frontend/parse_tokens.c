@@ -54,7 +54,7 @@ static int word_kind(Parser *parser, int kind, const char *text) {
   }
   if (kind == WORD || last == AS || last == '.' || last == MODULE) return kind;
   if (last == STRING && parser->before[1] == INIT)
-    return !strcmp(text, "normal") || !strcmp(text, "uniform") ? SCALED : PLAIN;
+    return !strcmp(text, "normal") || !strcmp(text, "uniform") ? SCALED : KEYWORD(body_words, text, PLAIN);
   if (last == IDENT && parser->before[1] == REPEAT && !strcmp(text, "in")) return IN;
   return KEYWORD(body_words, text, kind);
 }

@@ -1,6 +1,8 @@
 /* Owns: executor.h's prediction: what is asked is checked, described, timed and summed. */
 #include "planner/executor_model.h"
 
+#include "planner/pins.h"
+
 /* What is asked to lie in host memory must be what the executor can put there. */
 static void check_offload(DiagSink *sink, const Graph *graph, const PlanSettings *settings) {
   ExecutorId id = settings->executor.id;
@@ -35,10 +37,29 @@ static void check_owners(DiagSink *sink, const PlanSettings *settings, const Exe
               "owners must divide the number of ranks");
 }
 
+/* Groups of ranks that parameters are resharded to, whether they fit the shards or not (check_groups). */
+static void check_partly(DiagSink *sink, const PlanSettings *settings) {
+  ExecutorId id = settings->executor.id;
+  bool partly = settings->reshard > 1;
+  for (uint32_t u = 0; u < settings->units.count; u++) partly |= settings->units.data[u].reshard > 1;
+  if (partly && !executor_is_fsdp2(id))
+    diag_help(diag_error(sink, SPAN_NONE, "resharding to fewer ranks is what PyTorch FSDP2 can do, %s cannot", executor_name(id)),
+              "use reshard yes, no or auto; or --executor pytorch-fsdp2");
+}
+
+static void check_width(DiagSink *sink, const ExecutorWorld *world) {
+  if (world->shard && world->ranks % world->shard == 0) return;
+  diag_help(diag_error(sink, SPAN_NONE, "%u rank%s cannot be sharded in groups of %u", world->ranks, text_plural(world->ranks), world->shard),
+            "the shard group's size must divide the number of ranks; one node's is %u", world->ranks_per_node);
+}
+
 bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world) {
   uint32_t errors = sink->errors;
+  pins_agree(sink, settings);
+  check_partly(sink, settings);
   check_offload(sink, graph, settings);
   check_owners(sink, settings, world);
+  check_width(sink, world);
   if (settings->gather == CADENCE_STEP)
     diag_help(diag_error(sink, SPAN_NONE, "%s is predicted to gather for every micro-batch, not once a step", executor_name(settings->executor.id)),
               "use gather micro_batch or auto");
@@ -47,8 +68,6 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
   else if (graph->cluster.device.peak[graph->recipe.compute] <= 0)
     diag_error(sink, SPAN_NONE, "cluster \"%s\" does not state the peak rate of its device in %s", graph->cluster.name,
                dtype_name(graph->recipe.compute));
-  if (!world->shard || world->ranks % world->shard)
-    diag_error(sink, SPAN_NONE, "%u ranks cannot be sharded in groups of %u", world->ranks, world->shard);
   if (!graph->inputs.count || world->micro_batch < 1 || world->accumulation < 1)
     diag_error(sink, SPAN_NONE, "a prediction needs a model with inputs, and at least one sample a rank");
   return sink->errors == errors;

@@ -1,7 +1,6 @@
 /* Owns: executor_grid.h. Values come simplest first: where two policies are equal the earlier one is chosen. */
 #include "planner/executor_grid.h"
 
-#include "planner/pins.h"
 #include "planner/world.h"
 
 enum { MOST_MICRO_BATCH = 256, MOST_PREFETCH_DEPTH = 3 };
@@ -23,10 +22,8 @@ static const char *number(Arena *arena, int64_t value) {
 }
 
 /* FSDP1 takes neither groups of ranks, explicit prefetch nor lists of modules. */
-static bool is_fsdp1(const Grid *g) {
-  ExecutorId id = g->asked->executor.id;
-  return id == EXECUTOR_FSDP1_EAGER || id == EXECUTOR_FSDP1_COMPILED || id == EXECUTOR_FSDP1_FOUNDRY || id == EXECUTOR_FSDP1_FOUNDRY_2022 ||
-         id == EXECUTOR_FSDP1_AUTOCAST;
+static bool is_fsdp2(const Grid *g) {
+  return executor_is_fsdp2(g->asked->executor.id);
 }
 
 /* --- blocks --------------------------------------------------------------------------------------------------------------- */
@@ -65,16 +62,16 @@ static void list_widths(Grid *g) {
     if (ranks % width == 0 && width < ranks) add(axis, number(g->arena, width), width);
 }
 
-/* Divisors of a rank's samples, smallest first; powers of two where the file says nothing of a step. */
+/* Divisors of a rank's samples, smallest first; one sample where the file says nothing of a step. */
 static void list_micro_batches(Grid *g) {
   Axis *axis = &g->axes[AXIS_MICRO_BATCH];
-  int64_t asked = g->asked->micro_batch, share = (int64_t)(g->samples / g->world.ranks);
+  int64_t asked = g->asked->micro_batch, share = g->samples ? (int64_t)(g->samples / g->world.ranks) : 1;
   if (asked != SETTING_AUTO) {
     add(axis, number(g->arena, asked), asked);
     return;
   }
-  for (int64_t m = 1; m <= MOST_MICRO_BATCH; m += g->samples ? 1 : m)
-    if (!g->samples || share % m == 0) add(axis, number(g->arena, m), m);
+  for (int64_t m = 1; m <= MOST_MICRO_BATCH; m++)
+    if (share % m == 0) add(axis, number(g->arena, m), m);
 }
 
 static void list_reductions(Grid *g) {
@@ -150,7 +147,7 @@ static void list_units(Grid *g) {
   Axis *axis = &g->axes[AXIS_UNITS];
   const PlanSettings *asked = g->asked;
   bool blocks = asked->wrap <= WRAP_BLOCK && !asked->units.count && g->block_count > 0;
-  bool open = blocks && asked->wrap == WRAP_AUTO && !is_fsdp1(g);
+  bool open = blocks && asked->wrap == WRAP_AUTO && is_fsdp2(g);
   if (!blocks) {
     add(axis, asked->units.count ? "by hand" : asked->wrap == WRAP_SIZE ? "by size" : "whole", UNITS_PINNED);
     return;
@@ -176,11 +173,11 @@ static void list_reshards(Grid *g) {
   }
   bool by_hand = g->axes[AXIS_UNITS].values[0].value == UNITS_PINNED;
   if (by_hand) add(axis, "as stated", RESHARD_PINNED);
-  if (!by_hand && !is_fsdp1(g)) add(axis, "all but last", RESHARD_LAST);
+  if (!by_hand && is_fsdp2(g)) add(axis, "all but last", RESHARD_LAST);
   add(axis, "all", 1);
   add(axis, "none", 0);
   uint32_t node = g->world.ranks_per_node, group = node < g->world.ranks ? node : node / 2;
-  for (; group > 1 && !is_fsdp1(g); group /= 2)
+  for (; group > 1 && is_fsdp2(g); group /= 2)
     if (node % group == 0) add(axis, arena_printf(g->arena, "to %u ranks", group), group);
 }
 
@@ -191,7 +188,7 @@ static void list_prefetches(Grid *g) {
     add(axis, number(g->arena, asked), asked);
     return;
   }
-  for (int64_t depth = 1; depth <= (is_fsdp1(g) ? 1 : MOST_PREFETCH_DEPTH); depth++) add(axis, number(g->arena, depth), depth);
+  for (int64_t depth = 1; depth <= (is_fsdp2(g) ? MOST_PREFETCH_DEPTH : 1); depth++) add(axis, number(g->arena, depth), depth);
 }
 
 /* Unasked only where the cluster says what the host can take. */
@@ -199,7 +196,7 @@ static void list_offloads(Grid *g) {
   Axis *axis = &g->axes[AXIS_OFFLOAD];
   const Device *device = &g->graph->cluster.device;
   int32_t asked = g->asked->offload;
-  bool open = asked == SETTING_AUTO && executor_is_fsdp2(g->asked->executor.id) && !g->asked->executor.offload && device->host_link > 0 &&
+  bool open = asked == SETTING_AUTO && is_fsdp2(g) && !g->asked->executor.offload && device->host_link > 0 &&
               device->host_memory > 0;
   if (asked <= 0) add(axis, "none", 0);
   if (asked > 0 || open) add(axis, "states", asked > 0 ? asked : OFFLOAD_STATES);
@@ -229,7 +226,7 @@ static bool check_asked(DiagSink *sink, const PlanSettings *asked) {
   else if (asked->strategy == STRATEGY_SHARD_OPTIM)
     diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)), "shard_grad_op is the nearest");
   else
-    return pins_agree(sink, asked);
+    return true;
   return false;
 }
 

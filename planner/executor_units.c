@@ -108,27 +108,34 @@ static const char *fault_of(const Model *m, const Named *named, uint32_t r) {
   if (own->runs > 1) return "blocks that are not neighbours";
   if (own->runs && own->sides) return "blocks and what lies outside of them";
   if (own->runs) return NULL;
-  if (!own->sides || !m->block_count) return "no whole block";
+  if (!m->block_count) return is_root(m, own) && !m->profile->flat_units ? NULL : "modules of a model without blocks";
+  if (!own->sides) return "no whole block";
   if (m->profile->flat_units) return "what lies outside of all blocks";
   if (is_root(m, own)) return NULL;
   if (own->sides != SIDE_BEFORE && own->sides != SIDE_AFTER) return "what is used on both sides of the blocks, or between them";
   return side_rule(m, named, own->sides) == (int32_t)r ? NULL : "more of a side of the blocks that has a unit";
 }
 
+static void help_unit(Arena *arena, Diag *diag, const Model *m) {
+  const char *executor = executor_name(m->settings->executor.id), *block = m->block_count ? m->parts[1].name : "";
+  if (m->settings->executor.id == EXECUTOR_NATIVE)
+    diag_help(diag, "'fsdpc plan' plans any unit for this runtime; predictions are of whole blocks: leave the unit out");
+  else if (!m->block_count)
+    diag_help(diag, "%s gathers such a model as a whole: leave the unit out", executor);
+  else if (m->profile->flat_units || !m->outside.count)
+    diag_help(diag, "%s gathers neighbouring blocks together, and what lies outside of all blocks as its root; list blocks such as \"%s\"",
+              executor, block);
+  else
+    diag_help(diag, "%s gathers together neighbouring blocks such as \"%s\", or modules before the blocks, or after; what both sides share "
+              "stays in the root, which a unit of \"%s\" names", executor, block, outside_text(arena, m));
+}
+
 static bool check_rules(Arena *arena, DiagSink *sink, const Model *m, const Named *named) {
   uint32_t errors = sink->errors;
   for (uint32_t r = 0; r < m->settings->units.count; r++) {
     const UnitRule *rule = &m->settings->units.data[r];
-    const char *fault = fault_of(m, named, r), *block = m->block_count ? m->parts[1].name : "h.0";
-    if (!fault) continue;
-    Diag *diag = diag_error(sink, rule->span, "unit \"%s\" holds %s", rule->name, fault);
-    const char *executor = executor_name(m->settings->executor.id);
-    if (m->profile->flat_units || !m->outside.count)
-      diag_help(diag, "%s gathers neighbouring blocks together, and what lies outside of all blocks as its root; list blocks such as \"%s\"",
-                executor, block);
-    else
-      diag_help(diag, "%s gathers together neighbouring blocks such as \"%s\", or modules before the blocks, or after; what both sides share "
-                "stays in the root, which a unit of \"%s\" names", executor, block, outside_text(arena, m));
+    const char *fault = fault_of(m, named, r);
+    if (fault) help_unit(arena, diag_error(sink, rule->span, "unit \"%s\" holds %s", rule->name, fault), m);
   }
   return sink->errors == errors;
 }

@@ -73,8 +73,6 @@ uint64_t inner_smallest_bytes(Inner *inner);
 enum { MOST_SETTINGS = 8192 };
 uint32_t inner_settings(const Inner *inner);
 void inner_set(const Inner *inner, uint32_t number, Trial *trial);
-/* The trial that runs nothing again, moves nothing and releases no unit, but what is pinned to. */
-void inner_keep_all(const Inner *inner, Trial *trial);
 /* All rules that are tried; whether two of them differ in nothing that matters; whether rule r is like none from `from` on before it. */
 const IssueRule *inner_rules(uint32_t *count);
 bool inner_same_rule(const Inner *inner, const IssueRule *a, const IssueRule *b);

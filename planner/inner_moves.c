@@ -237,7 +237,8 @@ static void try_all_rules(Mover *m) {
   inner_try_rules(m->in, &m->trial, 0, ISSUE_RULES);
 }
 
-void inner_keep_all(const Inner *in, Trial *trial) {
+/* The trial that runs nothing again, moves nothing and releases no unit, but what is pinned to. */
+static void keep_all(const Inner *in, Trial *trial) {
   inner_start_trial(in, trial);
   for (uint32_t i = 0; i < in->items.count; i++) set_state(trial, &in->items.data[i], ITEM_KEPT);
 }
@@ -283,7 +284,7 @@ static void try_moves(Mover *m) {
 
 void inner_improve(Inner *in) {
   Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
-  inner_keep_all(in, &m.trial);
+  keep_all(in, &m.trial);
   in->ample = fits_freely(in, &m.trial);
   if (in->ample) {
     inner_try_rules(in, &m.trial, 0, ISSUE_RULES);

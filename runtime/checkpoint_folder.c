@@ -160,7 +160,9 @@ bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **
 bool folder_set_aside(const char *dir, uint64_t step, Failure *failure) {
   char path[CHECKPOINT_PATH_BYTES], aside[CHECKPOINT_PATH_BYTES];
   Census census;
-  while (take_census(dir, UINT64_MAX, &census) && census.count > 0 && census.newest > step) {
+  for (;;) {
+    if (!take_census(dir, UINT64_MAX, &census)) return fail_file(failure, "save", dir, "cannot be listed");
+    if (census.count == 0 || census.newest <= step) return true;
     folder_step_path(path, dir, census.newest);
     snprintf(aside, sizeof aside, "%.4000s/superseded-step-%08" PRIu64, dir, census.newest);
     remove_folder(aside); /* of an earlier time that this happened */
@@ -168,7 +170,6 @@ bool folder_set_aside(const char *dir, uint64_t step, Failure *failure) {
     fprintf(stderr, "note: %s is newer than where this run goes on, and is now called superseded-step-%08" PRIu64 "\n",
             path, census.newest);
   }
-  return true;
 }
 
 static void prune(const char *dir, uint64_t step, uint32_t keep) {

@@ -1,6 +1,7 @@
 /* Owns: opening, checking and reading token files. */
 #include "runtime/data.h"
 
+#include "base/text.h"
 #include "runtime/runtime.h"
 
 #include <dirent.h>
@@ -28,11 +29,6 @@ static const Magic magics[] = {
     {20240328, 0, 0, "an llm.c tokenizer"}, {20240527, 0, 0, "an llm.c training state"},
     {20240327, 0, 0, "an llm.c debug state"},
 };
-
-static bool ends_with(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && strcmp(text + n - m, end) == 0;
-}
 
 static const Magic *find_magic(const unsigned char *bytes, uint64_t size) {
   int32_t magic;
@@ -118,7 +114,7 @@ static bool add_open_file(Arena *arena, TokenData *data, const char *path, int f
   DataPiece *kept = &data->pieces.data[data->pieces.count - 1];
   kept->tokens = kept->map;
   kept->count = kept->map_bytes;
-  if (ends_with(path, ".bin") && !read_bin(kept, &width, &kind, failure)) return false;
+  if (text_ends_with(path, ".bin") && !read_bin(kept, &width, &kind, failure)) return false;
   data->count += kept->count;
   return same_kind(data, path, width, kind, failure);
 }
@@ -140,7 +136,7 @@ static bool add_folder(Arena *arena, TokenData *data, const char *path, uint32_t
   bool ok = true;
   if (count < 0) return fail_file(failure, "data", path, "cannot be listed");
   for (int i = 0; i < count; i++) {
-    const char *inner = arena_printf(arena, "%s%s%s", path, ends_with(path, "/") ? "" : "/", entries[i]->d_name);
+    const char *inner = arena_printf(arena, "%s%s%s", path, text_ends_with(path, "/") ? "" : "/", entries[i]->d_name);
     /* Links to folders could go in circles. */
     if (ok && !is_linked_folder(inner)) ok = add_path(arena, data, inner, depth + 1, failure);
     free(entries[i]);

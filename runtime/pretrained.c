@@ -1,6 +1,7 @@
 /* Owns: matching files with a plan's parameters. */
 #include "runtime/pretrained.h"
 
+#include "base/text.h"
 #include "runtime/runtime.h"
 
 #include <fcntl.h>
@@ -13,15 +14,12 @@
 
 enum { COMPARE_FLOATS = 1 << 16 };
 
+#define OTHER_MODEL "; give the model, and the --set, that these weights are of"
+
 static const char one_file[] = "model.safetensors", index_file[] = "model.safetensors.index.json";
 
-static bool ends_with(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 bool is_conv1d(const char *name) {
-  return ends_with(name, ".c_attn.weight") || ends_with(name, ".c_fc.weight") || ends_with(name, ".c_proj.weight");
+  return text_ends_with(name, ".c_attn.weight") || text_ends_with(name, ".c_fc.weight") || text_ends_with(name, ".c_proj.weight");
 }
 
 /* --- opening files ------------------------------------------------------------------------------------------------ */
@@ -86,7 +84,7 @@ static bool open_files(Arena *arena, Pretrained *weights, const char *path, Fail
                   "%s: there is neither %s nor %s in it, and no checkpoint", path, one_file, index_file);
     path = access(whole, F_OK) == 0 ? whole : index;
   }
-  if (ends_with(path, ".json")) return open_index(arena, weights, path, failure);
+  if (text_ends_with(path, ".json")) return open_index(arena, weights, path, failure);
   weights->files = ARENA_ARRAY(arena, Safetensors, 1);
   return add_file(arena, weights, path, failure);
 }
@@ -146,7 +144,7 @@ static bool check_param(const Plan *plan, const PlanParam *param, PretrainedPara
   char want[200], have[200];
   found->transposed = transposed && is_conv1d(name);
   if (!(found->transposed ? reversed_shape(param, tensor) : same_shape(param, tensor)))
-    return fail(failure, RUN_INVALID, "%s: tensor \"%s\" has shape %s, but the model's has %s%s", found->file->path,
+    return fail(failure, RUN_INVALID, "%s: tensor \"%s\" has shape %s, but the model's has %s%s" OTHER_MODEL, found->file->path,
                 tensor->name, shape_text(have, tensor->dim, tensor->rank),
                 shape_text(want, param->dim, (uint32_t)param->rank), found->transposed ? " (stored transposed)" : "");
   return safetensors_read_f32(found->file, tensor, 0, 0, NULL, failure); /* a dtype that can be loaded */
@@ -157,7 +155,7 @@ static bool match_params(Arena *arena, Pretrained *weights, const Plan *plan, Fa
   for (uint32_t i = 0; i < plan->params.count; i++) {
     const char *name = plan_str(plan, plan->params.data[i].name);
     if (!find_param(arena, weights, name, &weights->params[i]))
-      return fail(failure, RUN_INVALID, "%s: tensor \"%s\" of the model is missing", weights->path, name);
+      return fail(failure, RUN_INVALID, "%s: tensor \"%s\" of the model is missing" OTHER_MODEL, weights->path, name);
   }
   bool transposed = stores_transposed(weights, plan);
   for (uint32_t i = 0; i < plan->params.count; i++)
@@ -168,8 +166,8 @@ static bool match_params(Arena *arena, Pretrained *weights, const Plan *plan, Fa
 /* --- what the model has no parameter for -------------------------------------------------------------------------- */
 
 static bool is_buffer(const char *name) {
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-         ends_with(name, ".rotary_emb.inv_freq");
+  return text_ends_with(name, ".attn.bias") || text_ends_with(name, ".attn.masked_bias") ||
+         text_ends_with(name, ".rotary_emb.inv_freq");
 }
 
 /* lm_head.weight of a model whose head is its embedding: the same values once more. */
@@ -178,7 +176,7 @@ static bool repeats_embedding(const Pretrained *weights, const Plan *plan, const
   const PretrainedParam *table = NULL;
   for (uint32_t i = 0; i < plan->params.count; i++) {
     const char *name = plan_str(plan, plan->params.data[i].name);
-    if (ends_with(name, "wte.weight") || ends_with(name, "embed_tokens.weight")) table = &weights->params[i];
+    if (text_ends_with(name, "wte.weight") || text_ends_with(name, "embed_tokens.weight")) table = &weights->params[i];
   }
   if (table == NULL || table->tensor->numel != head->numel) return false;
   float *a = malloc(2 * COMPARE_FLOATS * sizeof *a), *b = a + COMPARE_FLOATS;
@@ -207,7 +205,7 @@ static bool check_rest(const Pretrained *weights, const Plan *plan, Failure *fai
       bool head = strcmp(tensor->name, "lm_head.weight") == 0;
       if (head && repeats_embedding(weights, plan, file, tensor, failure)) continue;
       return fail(failure, RUN_INVALID, "%s: tensor \"%s\" is not a parameter of the model%s", file->path, tensor->name,
-                  head ? ", whose head is tied to its embedding, and the two differ here" : "");
+                  head ? ", whose head is tied to its embedding, and the two differ here" : OTHER_MODEL);
     }
   }
   return true;

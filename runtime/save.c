@@ -48,7 +48,16 @@ static int by_name(const void *a, const void *b, void *plan) {
   return strcmp(plan_str(plan, params[*(const uint32_t *)a].name), plan_str(plan, params[*(const uint32_t *)b].name));
 }
 
-static bool lay_out(Arena *arena, Saver *saver, const Plan *plan, Failure *failure) {
+static bool write_header(Arena *arena, Saver *saver, Failure *failure) {
+  uint32_t count = saver->plan->params.count;
+  saver->header = safetensors_layout_step(arena, saver->tensors, count, saver->step, &saver->header_bytes);
+  if (saver->header == NULL)
+    return fail(failure, RUN_INVALID, "save: the plan's parameter names are not distinct UTF-8 texts");
+  saver->file_bytes = saver->header_bytes + (count > 0 ? saver->tensors[count - 1].end : 0);
+  return true;
+}
+
+static void list_tensors(Arena *arena, Saver *saver, const Plan *plan) {
   uint32_t count = plan->params.count;
   uint32_t *order = ARENA_ARRAY(arena, uint32_t, count);
   saver->tensors = ARENA_ARRAY(arena, SafeTensor, count);
@@ -63,18 +72,20 @@ static bool lay_out(Arena *arena, Saver *saver, const Plan *plan, Failure *failu
     tensor->numel = param_numel(param);
     memcpy(tensor->dim, param->dim, sizeof param->dim);
   }
-  saver->header = safetensors_layout_step(arena, saver->tensors, count, saver->step, &saver->header_bytes);
-  if (saver->header == NULL)
-    return fail(failure, RUN_INVALID, "save: the plan's parameter names are not distinct UTF-8 texts");
-  saver->file_bytes = saver->header_bytes + (count > 0 ? saver->tensors[count - 1].end : 0);
-  return true;
 }
 
 bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, uint64_t step, Failure *failure) {
   *saver = (Saver){.plan = plan, .dir = dir, .step = step};
   saver->path = arena_printf(arena, "%s/%s", dir, file_name);
   saver->temp = arena_printf(arena, "%s/.%s.tmp", dir, file_name); /* the folder is locked: one job has it */
-  return make_folder(arena, dir, failure) && lay_out(arena, saver, plan, failure);
+  list_tensors(arena, saver, plan);
+  return make_folder(arena, dir, failure) && write_header(arena, saver, failure);
+}
+
+bool saver_at(Arena *arena, const Saver *opened, uint64_t step, Saver *saver, Failure *failure) {
+  *saver = *opened;
+  saver->step = step;
+  return write_header(arena, saver, failure);
 }
 
 /* --- one save ---------------------------------------------------------------------------------------------------------- */

@@ -162,18 +162,20 @@ bool train_checkpoint_if_due(Trainer *trainer) {
   return checkpointer_save(trainer->checkpointer, &trainer->standing, &trainer->failure);
 }
 
-static bool export_weights(Trainer *trainer) {
+/* A run that went on from behind its last step has weights of that later step. */
+static bool export_weights(Trainer *trainer, Arena *arena) {
+  Saver saver;
   SaveRank self = {.rank = trainer->env->rank,
                    .one_host = trainer->env->local_ranks == trainer->env->ranks,
                    .control = trainer->env->control,
                    .ranges = trainer->machine.ranges,
                    .backend = trainer->machine.backend,
                    .comm = trainer->machine.comm};
-  return saver_save(&trainer->job->saver, &self, &trainer->failure);
+  return saver_at(arena, &trainer->job->saver, trainer->standing.step, &saver, &trainer->failure) && saver_save(&saver, &self, &trainer->failure);
 }
 
-bool train_finish_saving(Trainer *trainer, bool *exported) {
+bool train_finish_saving(Trainer *trainer, Arena *arena, bool *exported) {
   *exported = trainer->checkpointer != NULL && !trainer->stopped;
   if (trainer->checkpointer != NULL && !checkpointer_wait(trainer->checkpointer, &trainer->failure)) return false;
-  return !*exported || export_weights(trainer);
+  return !*exported || export_weights(trainer, arena);
 }

@@ -83,6 +83,6 @@ bool train_open_checkpointer(Trainer *trainer, Arena *arena);
 /* Between two steps. Also where the run stops by request. */
 bool train_checkpoint_if_due(Trainer *trainer);
 /* After the last step: the latest checkpoint is in its place, and, unless stopped, model.safetensors is. */
-bool train_finish_saving(Trainer *trainer, bool *exported);
+bool train_finish_saving(Trainer *trainer, Arena *arena, bool *exported);
 
 #endif

@@ -2,6 +2,7 @@
 #include "runtime/train_job.h"
 
 #include "base/clock.h"
+#include "base/remedy.h"
 #include "runtime/alloc_guard.h"
 #include "runtime/schedule.h"
 
@@ -213,17 +214,17 @@ static bool show_last_step(Trainer *trainer) {
   return trouble == NULL || fail(&trainer->failure, RUN_INVALID, "%s", trouble);
 }
 
-static bool finish(Trainer *trainer) {
+static bool finish(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   bool exported;
-  if (!train_finish_saving(trainer, &exported)) return false;
+  if (!train_finish_saving(trainer, arena, &exported)) return false;
   if (trainer->unreported) return control_name_saved(trainer->env->control, &trainer->failure), false;
   if (trainer->report == NULL) return true;
   if (!report_end(trainer->report, exported ? job->saver.path : NULL, &trainer->failure)) return false;
   if (!show_last_step(trainer)) return false;
   if (job->options->analyze) profile_print(trainer->profile, stdout);
   return fflush(stdout) == 0 ||
-         fail(&trainer->failure, RUN_INVALID, "cannot write to standard output: %s", strerror(errno));
+         fail(&trainer->failure, RUN_INVALID, "cannot write to standard output: %s%s", strerror(errno), remedy_of(errno));
 }
 
 /* Processes on one host have agreed before they had ranks. Rank 0's host says what is wrong. */
@@ -250,7 +251,7 @@ static bool run(Trainer *trainer, Arena *arena) {
   if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
-  return finish(trainer);
+  return finish(trainer, arena);
 }
 
 /* A launcher that has asked the job to stop answers nobody until all have ended, so Open MPI could not be closed then: it

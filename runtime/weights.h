@@ -32,6 +32,9 @@ typedef struct Saver {
 /* Lays the file out, creates DIR, checks that it can be written to. Before the fork. */
 bool saver_open(Arena *arena, Saver *saver, const Plan *plan, const char *dir, uint64_t step, Failure *failure);
 
+/* The same after another step. */
+bool saver_at(Arena *arena, const Saver *opened, uint64_t step, Saver *saver, Failure *failure);
+
 typedef struct SaveRank {
   uint32_t rank;
   bool one_host; /* all ranks are on it */

@@ -24,6 +24,7 @@ test_packages=(
   libopenmpi-dev       # ranks on several hosts: the headers
   openmpi-bin          # the same: the library, loaded at run time, and mpirun
   iproute2             # two hosts as network namespaces
+  zsh fish             # completion in each shell
 )
 
 as_root() {

@@ -137,9 +137,10 @@ static bool read_first_line(Reader *r) {
   scan_blanks(&r->scan);
   const char *begin = r->scan.at;
   uint64_t version = scan_number(&r->scan, UINT32_MAX);
-  if (version != PLAN_VERSION)
-    scan_error(&r->scan, begin, r->scan.at, "plans of version %llu are not understood, only %d",
-               (unsigned long long)version, PLAN_VERSION);
+  if (version != PLAN_VERSION && !r->scan.failed)
+    diag_help(scan_error(&r->scan, begin, r->scan.at, "plans of version %llu are not understood, only %d",
+                         (unsigned long long)version, PLAN_VERSION),
+              "plan again with this fsdpc, or use the one that wrote it");
   scan_finish(&r->scan);
   return !r->scan.failed;
 }

@@ -126,6 +126,8 @@ said err 'clusters/ holds aws-p3.fsdp, '
 sed 's|use "clusters/dgx-h100.fsdp"|use "dgx-h100"|' "$root/models/llama3-8b.fsdp" >bare.fsdp
 expect 1 check bare.fsdp
 said err 'has it as "clusters/dgx-h100.fsdp"'
+expect 1 plan gpt2 --ranks 2
+said err 'has it as "gpt2.fsdp"'
 sed 's|use "clusters/dgx-h100.fsdp"|use "bars.fsdp"|' "$root/models/llama3-8b.fsdp" >bare.fsdp
 expect 1 check bare.fsdp
 said err 'did you mean "bare.fsdp"?'

@@ -104,3 +104,32 @@ said err 'what both sides share stays in the root, which a unit of "model.embed_
 by_hand 'head { lm_head }' >head.fsdp
 expect 1 predict head.fsdp --executor pytorch-fsdp1-eager --ranks 8
 said err 'unit "head" holds what lies outside of all blocks'
+
+# A model without blocks is gathered as a whole: units say nothing of it but by the root's name. Its file says nothing of a step, which is
+# one sample a rank whoever runs it.
+blockless() {
+  cat <<END
+model blockless {
+  let vocab = 256, ctx = 128, d = 64
+  input tokens: int[batch, ctx]
+  input targets: int[batch, ctx]
+  x = layernorm(embedding(tokens, vocab, d) as e) as ln
+  loss = cross_entropy(linear(x, vocab) as head, targets)
+}
+cluster { use "clusters/dgx-h100.fsdp" }
+plan { unit a { $1 } }
+END
+}
+blockless e >part.fsdp
+blockless 'e ln head' >all.fsdp
+expect 0 plan part.fsdp --ranks 2
+said out 'Batch: 2 samples a step = micro-batch 1 x 1 accumulated x 2 ranks'
+expect 1 plan part.fsdp "${fsdp2[@]}"
+said err 'unit "a" holds modules of a model without blocks'
+said err 'help: pytorch-fsdp2-compiled gathers such a model as a whole: leave the unit out'
+expect 1 predict part.fsdp --executor native --ranks 2
+said err "help: 'fsdpc plan' plans any unit for this runtime; predictions are of whole blocks: leave the unit out"
+expect 0 plan all.fsdp --executor pytorch-fsdp2-compiled --ranks 2
+said out 'Batch: 2 samples a step = micro-batch 1 x 1 accumulated x 2 ranks'
+expect 1 plan all.fsdp --executor pytorch-fsdp1 --ranks 2
+said err 'unit "a" holds modules of a model without blocks'

@@ -179,6 +179,9 @@ head -c 3000 a.plan >cut.plan
 expect 1 verify cut.plan
 said err 'the plan ends without a line "end"'
 [ "$(grep -c error: err)" = 1 ] || fail 'more is said of a plan that was cut off'
+sed '1s/1/2/' a.plan >later.plan
+expect 1 verify later.plan
+said err 'plan again with this fsdpc, or use the one that wrote it'
 expect 1 plan "$model" --ranks 3 --against cut.plan # before the planner, which would refuse 3 ranks
 said err 'the plan ends without a line "end"'
 cat a.plan a.plan >twice.plan

@@ -62,6 +62,22 @@ said err 'a step of 512 samples cannot be split into micro-batches of 3 on 8 ran
 expect 1 predict "${policy[@]}" --ranks 7
 said err 'cannot be split into micro-batches of 1 on 7 ranks'
 
+# What cannot be is refused by predict as by plan, with what can be done instead.
+for executor in native pytorch-fsdp1; do
+  expect 1 predict "$root/models/llama3-8b.fsdp" --ranks 8 --executor "$executor" --reshard 4
+  said err 'resharding to fewer ranks is what PyTorch FSDP2 can do, '
+  said err 'help: use reshard yes, no or auto; or --executor pytorch-fsdp2'
+done
+expect 1 plan "$root/models/llama3-8b.fsdp" --ranks 8 --executor pytorch-fsdp1 --reshard 4
+said err 'resharding to fewer ranks is what PyTorch FSDP2 can do, pytorch-fsdp1-eager cannot'
+expect 1 predict "$root/models/llama3-8b.fsdp" --ranks 8 --executor native --strategy shard_optim --reduce micro_batch
+said err 'strategy shard_optim gathers and reduces once a step, not every micro-batch'
+expect 1 predict "$root/models/llama3-8b.fsdp" --ranks 8 --executor pytorch-fsdp1 --strategy shard_grad_op --reshard yes
+said err 'strategy shard_grad_op keeps parameters gathered until backward'
+expect 1 predict "$root/models/llama3-8b.fsdp" --ranks 8 --executor pytorch-fsdp2 --strategy hybrid_shard:3
+said err '8 ranks cannot be sharded in groups of 3'
+said err "help: the shard group's size must divide the number of ranks; one node's is 8"
+
 # What cannot be written is found before anything is measured; an interrupt is one.
 before=$SECONDS
 expect 1 profile -o no/such/folder/x

@@ -31,12 +31,18 @@ code "${run[@]}" --quiet >&- 2>err
 for more in --gemm=builtin --analyze; do
   code "${run[@]}" "$more" >/dev/full 2>err
   [ "$code" = 1 ] || fail "exit code $code on a full disk with $more"
-  said err 'cannot write to standard output: No space left on device'
+  said err 'cannot write to standard output: No space left on device; free some space there'
 done
 
 code "$fsdpc" generate "$model" --weights closed --prompt '!' --tokens 4 >/dev/full 2>err
 [ "$code" = 1 ] || fail "exit code $code of a text on a full disk"
 [ "$(cat err)" = 'fsdpc: error: cannot write to standard output' ] || { cat err >&2 && fail 'not one message'; }
+for command in help 'explain one.plan' 'completions zsh'; do
+  # shellcheck disable=SC2086
+  code "$fsdpc" $command >/dev/full 2>err
+  [ "$code" = 1 ] || fail "exit code $code of $command on a full disk"
+  said err 'cannot write to standard output: No space left on device; free some space there'
+done
 
 code "$fsdpc" draw one.plan --dot /dev/stdout >&- 2>err
 [ "$code" = 1 ] || fail "exit code $code of a picture for standard output, which is closed"

@@ -123,7 +123,7 @@ train from-ours "$fixtures/gpt-tiny.fsdp" --ranks 2 --init gpt-tiny-4.weights
 train from-half "$fixtures/gpt-tiny.fsdp" --ranks 1 --init half
 "$compare" metrics from-half.jsonl from-ours.jsonl 2e-2
 expect 1 run "$fixtures/llama-tiny.fsdp" --ranks 1 --init hf --data "$fixtures/tokens.bin"
-said err 'of the model is missing'
+said err 'of the model is missing; give the model, and the --set, that these weights are of'
 
 # Of a run's folder the latest weights count: a step's, where the run did not get to its end.
 sampled() { # WEIGHTS
@@ -142,6 +142,11 @@ said err 'note: latest.weights/step-00000020 is newer than model.safetensors'
 mv out late
 sampled gpt-tiny-2.weights
 cmp out late || fail 'old weights were used'
+# A run that has less to do than was done writes weights of the step that it stands at.
+expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --data "$fixtures/tokens.bin" --save latest.weights --resume auto --steps 9 --quiet
+sampled latest.weights
+silent err
+cmp out late || fail 'weights of an earlier step were written'
 rm latest.weights/model.safetensors
 sampled latest.weights
 cmp out late || fail 'the newest checkpoint was not used'

@@ -27,6 +27,8 @@ done
 
 expect 64 paln x
 said err "did you mean 'plan'?"
+expect 64 --versoin
+said err 'did you mean --version?'
 for meant in train:run compare:diff; do
   expect 64 "${meant%:*}" x
   said err "did you mean '${meant#*:}'?"
@@ -102,18 +104,6 @@ for name in native pytorch-fsdp2 pytorch-fsdp1-2022; do
   expect 0 completions bash
   grep -q -- "--executor) .*$name[ ']" out || fail "bash does not complete $name"
 done
-# bash completes what follows an option, its short form, and an equals sign, which it takes for a word.
-expect 0 completions bash
-# shellcheck disable=SC1091
-source out
-completes() {
-  local want=$1 COMP_WORDS=(fsdpc "${@:2}") COMP_CWORD=$(($# - 1)) COMPREPLY=()
-  _fsdpc
-  [[ " ${COMPREPLY[*]} " == *" $want "* ]] || fail "bash completes ${*:2} with: ${COMPREPLY[*]}"
-}
-completes plan pl && completes --strategy plan --str && completes full_shard plan --strategy fu && completes full_shard plan --strategy = fu
-completes gradients plan --offload '' && completes cuda run --backend '' && completes torch export --to '' && completes bf16 export --dtype b
-completes auto run --resume '' && completes out run --resume '' && completes out plan -o '' && completes fish completions ''
 expect 64 completions tcsh
 said err 'there are completions for bash zsh fish'
 expect 64 plan x.fsdp --dump=grph

@@ -19,6 +19,10 @@ fsdpc="$scratch/moved to/bin/fsdpc" models="$scratch/moved to/share/fsdpc/models
 for file in "$models/../../man/man1/fsdpc.1" "$models/families/gpt2.fsdp" "$models/clusters/dgx-h100.fsdp"; do
   [ -e "$file" ] || fail "$file was not installed"
 done
+# Messages name pages of the documentation as the source tree has them.
+for file in README.md docs/language.md docs/cost-model.md docs/images/figure2-units.svg; do
+  [ -e "$models/../../doc/fsdpc/$file" ] || fail "$file was not installed"
+done
 "$fsdpc" doctor | grep -qF "$models" || fail "doctor does not name $models"
 
 # A name that only the installation has, so that the source tree cannot stand in for it.

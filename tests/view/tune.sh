@@ -64,6 +64,13 @@ grep -q 'log scale' "$scratch/clusters.html" || fail "the scale of time"
 grep -E 'text-anchor="middle".*>[0-9.]+ [num]?s<' "$scratch/clusters.html" >"$scratch/ticks"
 [ "$(wc -l <"$scratch/ticks")" -ge 3 ] && ! grep -vE '>([125]0*|[0-9]{0,2}\.?[05]|[0-9]{1,3}) [num]?s<' "$scratch/ticks" || fail "ticks of time: $(cat "$scratch/ticks")"
 grep -q ' hybrid_shard:2 ' "$scratch/clusters.txt" || fail "the F of hybrid_shard"
+# Rows stand under their heads, however long the words are.
+sed 's/^plan {/& unit first_of_three { h.0 }/' tests/fixtures/gpt-tiny.fsdp >"$scratch/hand.fsdp"
+"$fsdpc" tune "$scratch/hand.fsdp" --ranks 4 --micro-batch 1 --memory 64MiB --strategy hybrid_shard:2,no_shard --wrap block,size:123456 --checkpoint none,full >"$scratch/hand.txt"
+awk '/strategy .* wrap .* checkpoint/ { at = index($0, "checkpoint"); wrap = index($0, "wrap"); next }
+  at && !NF { exit }
+  at && !/and .* more/ { rows++; if (substr($0, at - 2, 3) !~ /^  [^ ]/ || substr($0, wrap - 2, 3) !~ /^  [^ ]/) crooked = 1 }
+  END { exit !(rows > 1 && !crooked) }' "$scratch/hand.txt" || fail "columns of the front: $(cat "$scratch/hand.txt")"
 "$fsdpc" tune models/gpt2.fsdp --ranks 8 --memory 40GiB --micro-batch 4 --prefetch 1 --strategy full_shard --wrap size:25000000,size:60000000 >"$scratch/wraps.txt"
 grep -q "^  wrap size:" "$scratch/wraps.txt" || fail "no size lost"
 if grep -oE 'wrap size:[^ :,]*' "$scratch/wraps.txt" | grep -vE 'size:(25|60)000000$'; then fail "units' sizes as nobody gave them"; fi
