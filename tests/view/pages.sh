@@ -34,7 +34,7 @@ source "$scratch/bash"
 "$fsdpc" completions fish >"$scratch/fish"
 if command -v zsh >/dev/null; then zsh -n "$scratch/zsh" || fail "zsh"; fi
 if command -v fish >/dev/null; then fish --no-execute "$scratch/fish" || fail "fish"; fi
-grep -q "'--memory\[" "$scratch/zsh" || fail "zsh lacks --memory"
+grep -q "'--memory=\[" "$scratch/zsh" || fail "zsh lacks --memory"
 grep -q -- '-l memory' "$scratch/fish" || fail "fish lacks --memory"
 for command in $("$fsdpc" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
   grep -q "^    $command)" "$scratch/bash" || fail "bash does not know $command"
