@@ -188,7 +188,7 @@ enum { FIRST_SHARES = 2, ALL_SHARES = sizeof link_shares / sizeof *link_shares, 
 static void seed_move(Inner *in, const Ranking *ranking, Moves moves, uint64_t limit, Trial *trial) {
   inner_start_from(in, in->base.away, trial);
   items_move(in->search->scratch, &in->items, moves, trial->recompute, trial->away);
-  items_choose(&in->items, ranking, limit, in->live, (int32_t)in->program->ops.count, trial->away, trial->recompute, trial->keep);
+  items_choose(&in->items, ranking, limit, &in->live, (int32_t)in->program->ops.count, trial->away, trial->recompute, trial->keep);
   inner_try_rules(in, trial, 0, FIRST_RULES);
 }
 
@@ -205,7 +205,7 @@ static void seed_moves(Inner *in, Trial *trial, bool more) {
   uint64_t forward = forward_ns(in), reserve = BUFFERS_UNDER_WAY * largest_moved(in) + largest_unit(in);
   uint64_t limit = in->room > reserve ? in->room - reserve : 0, most = 0;
   for (uint32_t i = 0; i < in->program->ops.count; i++)
-    if ((uint64_t)in->live[i] > most) most = (uint64_t)in->live[i];
+    if ((uint64_t)in->live.bytes[i] > most) most = (uint64_t)in->live.bytes[i];
   const uint64_t kept = limit > most ? limit - most : 0;
   for (int share = 0; share < (more ? ALL_SHARES : FIRST_SHARES); share++)
     for (int o = 0; o < MOVE_ORDERS; o++) {
@@ -231,14 +231,14 @@ void inner_seed(Inner *in, bool more) {
   uint64_t unit = largest_unit(in);
   if (!more) try_start(in, &trial);
   IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : in->base.issue;
-  in->live = find_live(in, inner_start_away(in), 0);
+  in->live = (Live){find_live(in, inner_start_away(in), 0), inner_start_away(in)};
   for (int p = 0; p < (in->keep_free ? (more ? ALL_PRICES : FIRST_PRICES) : 1); p++) {
     Ranking ranking = items_rank(in->arena, &in->items, in->operators, &in->ranks, gather_prices[p]);
     for (int r = more && p < FIRST_PRICES ? FIRST_RESERVES : 0; r < (unit ? (more ? ALL_RESERVES : FIRST_RESERVES) : 1); r++) {
       uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
       inner_start_trial(in, &trial);
-      items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, in->live, (int32_t)in->program->ops.count,
-                   in->base.away, trial.recompute, trial.keep);
+      items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, &in->live, (int32_t)in->program->ops.count,
+                   trial.away, trial.recompute, trial.keep);
       trial.issue = settled;
       if (more || inner_is_large(in) || !settled.behind)
         (void)inner_try(in, &trial);

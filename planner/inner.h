@@ -33,7 +33,7 @@ struct Inner {
   uint32_t operators; /* how many of them are */
   Slices slices;      /* of these */
   Ranks ranks;
-  int64_t *live; /* by op slot, nothing kept */
+  Live live; /* where seeds start */
   const bool *start_away; /* where seeds start, if not at the base: what is held lies in host memory */
   uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */
   bool ample; /* once improved: all that may be kept on the device is, under every issue rule, and nothing waits for room */

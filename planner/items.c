@@ -348,19 +348,20 @@ static void fill(Filling *f, int32_t first, int32_t end, int64_t bytes) {
   }
 }
 
-void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, const int64_t *live, int32_t slots, const bool *away,
-                  bool *recompute, bool *keep) {
-  Filling f = {.arena = arena_new(), .slots = slots, .limit = (int64_t)limit, .most = largest(live, slots)};
+void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, const Live *live, int32_t slots, const bool *away, bool *recompute,
+                  bool *keep) {
+  Filling f = {.arena = arena_new(), .slots = slots, .limit = (int64_t)limit, .most = largest(live->bytes, slots)};
   f.live = ARENA_ARRAY(f.arena, int64_t, (size_t)slots + 1);
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
-    if (item->held && away[item->op]) fill(&f, item->first + 1, item->last, -(int64_t)item->bytes);
+    if (item->held && away[item->op] != live->away[item->op])
+      fill(&f, item->first + 1, item->last, away[item->op] ? -(int64_t)item->bytes : (int64_t)item->bytes);
   }
   for (uint32_t i = 0; i < ranking->count; i++) {
     const Item *item = &items->data[ranking->items[i]];
     if (item->op >= 0 && away[item->op]) continue;
     int32_t first = item->first + 1, end = item->last;
-    if (end > first && !has_room(&f, live, first, end, (int64_t)item->bytes)) continue;
+    if (end > first && !has_room(&f, live->bytes, first, end, (int64_t)item->bytes)) continue;
     fill(&f, first, end, (int64_t)item->bytes);
     if (item->op >= 0)
       recompute[item->op] = false;

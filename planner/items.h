@@ -65,9 +65,14 @@ typedef struct Moves {
 
 void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, bool *away);
 
-/* From all-recompute, takes items in that order, each if it is not away and its slots have room for it. live: bytes at each op slot
- * with nothing kept but what is held; room: bytes that slots may hold. */
-void items_choose(const Items *items, const Ranking *ranking, uint64_t room, const int64_t *live, int32_t slots, const bool *away,
-                  bool *recompute, bool *keep);
+/* Bytes at each op slot with nothing kept but what is held, and which of that is not there but in host memory, by op. */
+typedef struct Live {
+  const int64_t *bytes;
+  const bool *away;
+} Live;
+
+/* From all-recompute, takes items in that order, each if it is not away and its slots have room for it. room: bytes that slots may hold. */
+void items_choose(const Items *items, const Ranking *ranking, uint64_t room, const Live *live, int32_t slots, const bool *away, bool *recompute,
+                  bool *keep);
 
 #endif
