@@ -29,5 +29,5 @@ if [[ $(./fsdpc --version 2>&1) == *'LeakSanitizer has encountered a fatal error
   export LSAN_OPTIONS=detect_leaks=0
 fi
 # One more than there are cores: tests that wait, for processes to end or for signals, leave theirs idle.
-# A test that hangs ends after 15 minutes; none takes two, but machines may be slow.
-exec ctest --output-on-failure --timeout 900 -j"$(($(build_jobs) + 1))" "${tier[@]}" "${arguments[@]}"
+# A test that hangs ends after half an hour: none takes five minutes on two cores, but machines may be slow.
+exec ctest --output-on-failure --timeout 1800 -j"$(($(build_jobs) + 1))" "${tier[@]}" "${arguments[@]}"

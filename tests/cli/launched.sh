@@ -179,9 +179,11 @@ refuse 'srun --mpi=pmix' "${step[@]}" SLURM_NODEID=0 SLURM_LOCALID=0 SLURM_STEP_
 refuse 'does not say how many of 4 tasks node 2 has' "${step[@]}" SLURM_NODEID=2 SLURM_STEP_TASKS_PER_NODE='1(x2)'
 refuse 'SLURM_LOCALID is 2, but this host has 2' "${step[@]}" SLURM_NODEID=1 SLURM_LOCALID=2 SLURM_STEP_TASKS_PER_NODE='2(x2)' \
   PMIX_NAMESPACE=x
-# Of several hosts, so Open MPI must connect them; but nothing of Open MPI has started this process.
+# Of several hosts, so Open MPI must connect them; but nothing of Open MPI has started this process, which may have no network either.
 if "$fsdpc" doctor | grep -q 'Open MPI .* loads'; then
-  refuse 'Open MPI rank 0 of 1' OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 \
+  reason='Open MPI rank 0 of 1'
+  [ -n "$(hostname -I 2>/dev/null)" ] || reason='this host has no address that the other hosts could reach'
+  refuse "$reason" OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 \
     OMPI_COMM_WORLD_LOCAL_RANK=0 PMIX_NAMESPACE="alone$$" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 else
   refuse 'apt-get install' OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 \

@@ -46,11 +46,11 @@ exec "$scratch/on" "\${host#$space-}" sh -c "\$*"
 EOF
 chmod +x on agent
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# over_hosts RANKS_A RANKS_B COMMAND...: mpirun from host a, ranks in the order of hosts.
+# over_hosts RANKS_A RANKS_B COMMAND...: mpirun from host a, ranks in the order of hosts. A path with blanks would be two agents.
 over_hosts() {
   local a=$1 b=$2
   shift 2
-  ./on a mpirun -H "$space-a:$a,$space-b:$b" -n $((a + b)) --bind-to none --mca plm_rsh_agent "$scratch/agent" \
+  ./on a mpirun -H "$space-a:$a,$space-b:$b" -n $((a + b)) --bind-to none --mca plm_rsh_agent ./agent \
     --mca btl_tcp_if_include 10.213.77.0/24 --mca oob_tcp_if_include 10.213.77.0/24 "$@" </dev/null
 }
 # The process that fsdpc started as rank N, on whichever host.

@@ -11,7 +11,7 @@ END
 cat >build/fsdpc <<END
 #!/bin/bash
 for argument in "\$@"; do
-  case \$argument in */models/gpt2*.fsdp | */models/llama*.fsdp) argument=$scratch/tiny.fsdp ;; esac
+  case \$argument in */models/gpt2*.fsdp | */models/llama*.fsdp) argument="$scratch/tiny.fsdp" ;; esac
   arguments+=("\$argument")
 done
 exec "$fsdpc" "\${arguments[@]}"

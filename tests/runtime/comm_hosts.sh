@@ -6,6 +6,7 @@ command -v mpirun >/dev/null || { echo 'skipped: no mpirun; apt-get install open
 memory=$(mktemp)
 trap 'rm -f "$memory"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+mpirun -n 1 true </dev/null >"$memory" 2>&1 || { echo "skipped: mpirun starts nothing here: $(cat "$memory")" && exit 77; } # as without any network
 
 # ranks SHARD PER_HOST: blocks of every size, and hosts that cut groups anywhere.
 while read -r ranks shard per_host; do
