@@ -62,6 +62,17 @@ function denied(text) {
   return text ~ /^(none|no|n|not|off|false|disabled|without|w\/?o|uncompiled|n\/a|gpu only|on gpu|0)([^a-z0-9].*)?$|^$/
 }
 
+# A text without what it denies: "no autocast", "mixed_precision: no", "without fused kernels", "AdamW (fused=False)", "unfused Adam".
+function affirmed(text) {
+  gsub(/(^|[^a-z])(no|not|non|without|w\/o|instead of)[- ]+((a|an|any|the|by|using|uses|yet) )*(fused|foreach|autocast|amp|mixed[-_ ]precision|liger|apex)[^;,.]*/, " ", text)
+  gsub(/(^|[^a-z])unfused[^;,.]*/, " ", text)
+  gsub(/(fused|foreach|autocast|amp|mixed[-_ ]?precision|liger)[a-z_]*[ =:]+(is |was )?(no|not|off|false|none|disabled|0)([^a-z0-9]|$)/, " ", text)
+  return text
+}
+
+# Notes, in lower case.
+function claims() { return affirmed(tolower(get("notes"))) }
+
 # A cell that leaves open what it is asked.
 function silent(text) { return text ~ /^(|-|n\/a.*|default)$|not stated|unknown|[?]/ }
 
@@ -96,11 +107,12 @@ function suspect_reason(id, source, notes,    device) {
   if (gpus > 1 && device !~ /workstation/ && words("intra_node_link") ~ /pci|(no|without) nvlink|bridge/) return "links within the node are not the cluster file\x27s"
   if (contradicts_batch()) return "its batch is not what its micro-batches make"
   if (published && abs(made / published - 1) > 0.05) return sprintf("its columns make %.3g parameters", made)
-  if (notes ~ /autocast/ || is_cast_at_kernels()) return "autocast keeps its casts of weights, which is not modelled"
+  if (claims() ~ /autocast/ || is_cast_at_kernels()) return "autocast keeps its casts of weights, which is not modelled"
   if (is_early_composer()) return "kernels under autocast are assumed"
   if (attention_of(notes) == "unfused") return "kernels of unfused attention are assumed"
   if (words("model_family") ~ /gemma[- ]?2([^0-9.b]|$)/) return "Gemma 2 caps its scores, which no fused kernel did, and its logits"
   if (notes ~ /(batch|length)[a-z ,]* not stated/) return "batch or length is not stated"
+  if (tolower(notes) ~ /(^|[^a-z])(muon|shampoo|soap|galore|lomo|adam-?mini)([^a-z]|$)/) return "its optimizer is not modelled"
   if (zero_stage(strategy_words()) == 1 && strategy_words() ~ /groups/ && !owners()) return "even shards over groups of ranks, which no strategy says"
   return ""
 }
@@ -201,7 +213,7 @@ function strategy_words(    text) {
 function is_internlm() { return trainer() ~ /internlm\/|internevo/ }
 
 # Megatron's own and what is built on it: norms of one kernel, weights' gradients added up by their products (gradient_accumulation_fusion).
-function is_megatron() { return strategy_words() " " trainer() ~ /megatron|flagscale/ }
+function is_megatron() { return strategy_words() " " trainer() ~ /megatron|flagscale|mcore/ || (trainer() ~ /(^|[^a-z-])nemo([ \/;,.0-9]|$)/ && trainer() !~ /automodel/) }
 
 function is_lingua() { return trainer() ~ /lingua/ }
 
@@ -313,7 +325,7 @@ function precision_words(    text) {
   text = words("precision")
   gsub(/bfloat16/, "bf16", text)
   gsub(/no (fp32|float32) /, "no ", text)
-  return text
+  return affirmed(text)
 }
 
 # Of products.
@@ -333,7 +345,7 @@ function autocasts(    text) {
 # Whether bf16 is cast to as each kernel runs: said so, or mixed by a trainer or strategy that has no other means.
 function is_cast_at_kernels(    text) {
   text = precision_words()
-  if (is_native() || is_composer() || is_deepspeed() || compute_dtype() != "bf16") return 0
+  if (is_native() || is_composer() || is_deepspeed() || is_megatron() || compute_dtype() != "bf16") return 0
   return text ~ /autocast/ || (text ~ /amp|mixed|lightning|(fp32|float32) (param|weight)/ && (strategy_of(1) == "no_shard" || (is_litgpt() && text ~ /amp|bf16-mixed/)))
 }
 
@@ -424,22 +436,28 @@ function attention_of(notes) {
 }
 
 # By kernels of one pass: PyTorch's own since 2.9 (its pull request 153666), which torchtitan calls; not torchtitan's Triton norm of 2024.
-function fuses_norms(notes) {
-  if (notes ~ /Transformer Engine|Apex|XTuner/ || is_megatron()) return 1
-  return is_titan() ? month() >= 2025 * 12 + 9 : (notes ~ /[Ff]used[^;]*[Nn]orms?([^a-z]|$)/)
+function fuses_norms(said) {
+  if (said ~ /transformer engine|apex|xtuner/ || is_megatron()) return 1
+  return is_titan() ? month() >= 2025 * 12 + 9 : (said ~ /fused[^;]*norms?([^a-z]|$)/)
 }
 
-function calls_liger(notes) { return notes ~ /[Ll]iger/ && notes !~ /([Nn]o|[Ww]ithout|[Nn]ot) [Ll]iger/ }
-
 # Norms, rotary positions and gates each by one kernel.
-function fuses_layers(notes) { return calls_liger(notes) || (fuses_norms(notes) && notes ~ /[Ff]used[^;]*([Ss]wi[Gg][Ll][Uu]|[Gg]at(es|ing)|MLP)/) }
+function fuses_layers(said) { return said ~ /liger/ || (fuses_norms(said) && said ~ /fused[^;]*(swiglu|gat(es|ing)|mlp)/) }
 
 # Products of the head and the loss by parts, so that logits never are all there at once: parts as Liger makes them, or 0.
-function head_chunks(notes) {
-  if (calls_liger(notes) && notes !~ /[Ll]iger[^;]*(without|no) [^;]*(cross|loss)/) return int(v / d + 1)
-  notes = tolower(notes)
-  if (notes ~ /fused[- ]linear[- ](cross|ce|loss)|cut[- ](cross|ce)|linear[- ]cross[- ]entropy|fused (lm[- ])?head|(loss|logits)[^;]* in the (lm[- ])?head/) return int(v / d + 1)
+function head_chunks(said) {
+  if (said ~ /liger/ && tolower(get("notes")) !~ /liger[^;]*(without|no) [^;]*(cross|loss)/) return int(v / d + 1)
+  if (said ~ /fused[- ]linear[- ](cross|ce|loss)|cut[- ](cross|ce)|linear[- ]cross[- ]entropy|fused (lm[- ])?head|(loss|logits)[^;]* in the (lm[- ])?head/) return int(v / d + 1)
   return 0
+}
+
+# An optimizer of one kernel: what notes say; else DeepSpeed's and Apex's own, or what a trainer tells PyTorch (torchtitan since its pull
+# request 881 of February 2025).
+function fuses_update(said) {
+  if (said ~ /foreach|(pytorch|torch.optim)[^;,]*adam/) return said ~ /fused ?adam|adam[a-z ]*\(?,? ?fused/
+  if (said ~ /fused ?(adam|optimizer)|apex|adam[a-z ]*\(?,? ?fused/ || is_megatron()) return 1
+  if (is_titan()) return !month() || month() >= 2025 * 12 + 3
+  return trainer() ~ /torchtune/ || is_litgpt() || is_kempner() || is_lingua() || (is_deepspeed() && said !~ /xtuner/)
 }
 
 # Whether checkpointing repeats whole blocks: Hugging Face and those who call it leave torch.utils.checkpoint reentrant.
@@ -460,11 +478,11 @@ function reduces_each(    memory, sum) {
 }
 
 # Options of the executor block, from what the row says about precision, loss, optimizer and offload.
-function executor_options(    text, notes, act) {
-  text = ""; notes = get("notes"); act = words("act_ckpt")
+function executor_options(    text, notes, said, act) {
+  text = ""; notes = get("notes"); said = claims(); act = words("act_ckpt")
   if (has_narrow_states()) text = text " states bf16"
-  if (head_chunks(notes)) text = text " loss fused loss_chunks " head_chunks(notes)
-  else if (notes ~ /[Ff]used[^;]*cross[- ]entropy/) text = text " loss fused"
+  if (head_chunks(said)) text = text " loss fused loss_chunks " head_chunks(said)
+  else if (said ~ /fused[^;]*cross[- ]entropy/) text = text " loss fused"
   else if (notes ~ /chunked (cross-entropy|CE|loss)|activation checkpointing \(cumul|optimizer[- _]in[- _](backward|bwd)/) text = text " loss chunked"
   else if (compiles_loss()) text = text " loss joint"
   else if (is_litgpt() || notes ~ /logits as they are/) text = text " loss narrow"
@@ -476,13 +494,12 @@ function executor_options(    text, notes, act) {
   if (attention_of(notes) != "") text = text " attention " attention_of(notes)
   if (match(notes, /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(notes, RSTART + 14, RLENGTH - 14)
   if (is_litgpt()) text = text " packed yes"
-  if (fuses_layers(notes)) text = text " fused_layers yes"
-  else if (fuses_norms(notes)) text = text " fused_norms yes"
+  if (fuses_layers(said)) text = text " fused_layers yes"
+  else if (fuses_norms(said)) text = text " fused_norms yes"
   if (is_megatron() && strategy_of(1) !~ /full_shard|shard_grad_op|hybrid/) text = text " fused_sums yes"
   if (repeats_blocks()) text = text " reentrant yes"
   if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
-  if (trainer() ~ /torchtune/ || is_litgpt() || is_new_titan() ||
-      notes ~ /[Ff]used ?([Aa]dam|optimizer)|Apex|Adam[a-zA-Z ]*\(?,? ?fused/) text = text " update fused"
+  if (fuses_update(said)) text = text " update fused"
   if (notes ~ /optimizer[- _]in[- _](backward|bwd)/) text = text " update_in_backward yes"
   if (reduces_each()) text = text " reduce micro_batch"
   if (owners()) text = text " owners " owners()
