@@ -173,7 +173,7 @@ double executor_host_update_bytes(UpdateKind kind, double state) {
 
 #define TORCH                                                                                                \
   .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulates = true,                             \
-  .reserved_factor = 1.15, .workspace_bytes = 512 * MiB, .bias_bytes = 2,                                    \
+  .reserved_factor = 0.6, .workspace_bytes = 512 * MiB, .bias_bytes = 2,                                    \
   .network_contention = 0.14 /* [F] 14 runs whose slow links are stated */, .straggle = 0.012 /* [F] */
 /* Since PyTorch 2.1 checkpointing without reentrance stops where the last value that backward needs is there again; torch.compile
  * drops what nobody needs. */
@@ -198,7 +198,7 @@ double executor_host_update_bytes(UpdateKind kind, double state) {
 #define FOUNDRY                                                                                              \
   .gemm_share = GEMM_2023, .attention = ATTENTION_FLASH1, TORCH, FSDP1, .expand_bytes = 4, .expands = true,  \
   .sum_first = 6, .sum_more = 6, .layers = eager_layers, .loss = LOSS_FUSED, .loss_extra = {26, 4},          \
-  .reduce_each = true, .update = UPDATE_UNFUSED, .retry_ns = 0.027 /* [F] 29 ms a GiB */
+  .reduce_each = true, .update = UPDATE_UNFUSED, .retry_factor = 1.15 /* [F] */, .retry_ns = 0.027 /* [F] 29 ms a GiB */
 
 static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
     [EXECUTOR_NATIVE] = {.source = "cluster file; llmq's published step times stand for fused kernels",
@@ -211,7 +211,6 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                          .sum_more = 0,
                          .bias_bytes = 0,
                          .live_units = 2,
-                         .reserved_factor = 1,
                          .workspace_bytes = 64 * MiB},
     [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products",
                               .gemm_share = GEMM_2025,

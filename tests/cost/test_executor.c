@@ -236,6 +236,28 @@ static void test_growing_segments(void **state) {
   arena_free(run.arena);
 }
 
+/* Segments of a fixed size are left for what forward had no such tensors of: gradients' shards and, where units are flat, the optimizer's
+ * temporaries of all of a shard. */
+static void test_fixed_segments(void **state) {
+  (void)state;
+  double shard = 4 * 6738415616.0 / 8;
+  Run run;
+  open_run(&run, "tests/cost/tt-pr165-fsdp2-sac.fsdp", 8);
+  for (int flat = 0; flat < 2; flat++) {
+    run.settings.executor = (ExecutorSettings){.id = flat ? EXECUTOR_FSDP1_EAGER : EXECUTOR_FSDP2_EAGER_2024, .selective = SELECTIVE_OPERATORS};
+    run.settings.executor.update = UPDATE_FUSED;
+    ExecutorPrediction fused = predict(&run);
+    run.settings.executor.update_in_backward = true;
+    near("gradients", fused.reserved_bytes - predict(&run).reserved_bytes, shard, 1e-6);
+    run.settings.executor.update_in_backward = false;
+    run.settings.executor.update = UPDATE_FOREACH;
+    near("temporaries", predict(&run).reserved_bytes - fused.reserved_bytes, flat ? shard : 0, 1e-6);
+    run.settings.executor.update = UPDATE_UNFUSED;
+    near("one tensor's", predict(&run).reserved_bytes - fused.reserved_bytes, 0, 1e-6);
+  }
+  arena_free(run.arena);
+}
+
 /* DistributedDataParallel's buckets hold all gradients again, in the dtype of states. */
 static void test_buckets(void **state) {
   (void)state;
@@ -389,7 +411,7 @@ int main(void) {
                                      cmocka_unit_test(test_shared_heads), cmocka_unit_test(test_packed),
                                      cmocka_unit_test(test_modules), cmocka_unit_test(test_reentrant), cmocka_unit_test(test_owners),
                                      cmocka_unit_test(test_fused_norms), cmocka_unit_test(test_sums),
-                                     cmocka_unit_test(test_loss_held), cmocka_unit_test(test_growing_segments),
+                                     cmocka_unit_test(test_loss_held), cmocka_unit_test(test_growing_segments), cmocka_unit_test(test_fixed_segments),
                                      cmocka_unit_test(test_buckets), cmocka_unit_test(test_update_in_backward),
                                      cmocka_unit_test(test_stragglers), cmocka_unit_test(test_hybrid_over_a_slow_network),
                                      cmocka_unit_test(test_properties), cmocka_unit_test(test_habits)};
