@@ -136,6 +136,10 @@ LossHabit executor_loss(LossKind kind, bool eager, DType compute) {
     return f32 ? (LossHabit){12, 8} : (LossHabit){6, 4}; /* one kernel a pass: logits and their gradient */
   case LOSS_FUSED:
     return f32 ? (LossHabit){12, 4} : (LossHabit){6, 2}; /* the gradient replaces the logits */
+  case LOSS_SHIFTED:
+    return f32 ? (LossHabit){40, 12} : (LossHabit){44, 12}; /* logits in f32, a copy shifted by a token, its logarithms */
+  case LOSS_SHIFTED_FUSED:
+    return f32 ? (LossHabit){28, 8} : (LossHabit){32, 8}; /* the same copy, which the gradient replaces */
   default:
     return f32 ? (LossHabit){20, 12} : (LossHabit){24, 16};
   }

@@ -133,6 +133,10 @@ awk '$2 == "speed" && !($1 in v) { v[$1] = $4 } END { exit !(v["slow-link"] > 0 
   echo "$row" | sed 's|pytorch/torchtitan|Lightning-AI/litgpt|; s/Mar 2024/June 2025; SGD/; s/^[^.]*/lit/'
   echo "$row" | sed 's/selective (SAC)/full (each module by itself)/; s/Mar 2024;/Mar 2024; Transformer Engine;/; s/^[^.]*/modules/'
   echo "$row" | sed "s/selective (SAC)/Hugging Face's gradient checkpointing/; s/Mar 2024;/Mar 2024; flash-attn 1;/; s/^[^.]*/face/"
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Dec 2024; Hugging Face Trainer/; s/^[^.]*/shifts/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Dec 2024; Hugging Face Trainer, fused cross-entropy/; s/^[^.]*/replaces/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Mar 2025; Hugging Face Trainer/; s/^[^.]*/pads/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/torch 2.2.2; Hugging Face Trainer/; s/^[^.]*/version/'
   echo "$row" | sed 's/bf16 params, fp32 reduce, fp32 master/bf16 params and gradients, fp32 master/; s/FSDP2 full/FSDP2 (gradients reduced every micro-batch)/; s/^[^.]*/narrow/'
   echo "$row" | sed 's/^[^.]*/old/'
 } >rows.csv
@@ -149,6 +153,10 @@ told modules 'checkpoint none'
 told modules '{ selective modules fused_norms yes }'
 told face 'checkpoint full'
 told face '{ attention flash1 reentrant yes }'
+told shifts '{ loss shifted selective'
+told version '{ loss shifted selective'
+told replaces '{ loss shifted_fused selective'
+told pads '{ selective'
 told narrow 'precision bf16 reduce bf16'
 told narrow '{ selective operators reduce micro_batch }'
 

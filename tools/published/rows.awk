@@ -165,13 +165,21 @@ function month_of(text,    word) {
   return match(text, /202[2-9]/) ? substr(text, RSTART, 4) * 12 + 6 : 0
 }
 
-# When a run was made: by its notes, its address, or the number of its thread; 0 where nothing says.
+# The version of PyTorch that notes name, or "".
+function torch_version(notes) {
+  if (!match(notes, /[Tt]orch *(==|v)? *[12]\.[0-9]+/)) return ""
+  notes = substr(notes, RSTART, RLENGTH); sub(/^[^0-9]*/, "", notes)
+  return notes
+}
+
+# When a run was made: by its notes, its address, the number of its thread, or its PyTorch; 0 where nothing says.
 function month(    source, when, name, thread, i, n, known) {
   source = get("source"); when = month_of(get("notes"))
   if (!when) when = month_of(source)
   if (!when && get("notes") ~ /torchtitan v0\.[1-9]/) when = month_of("2025-07") # versions were numbered so since
   if (!when && source ~ /torchtitan\/.*performance.md/) when = month_of(get("gpu") ~ /A100/ ? "2024-06" : "2024-12") # its tables were replaced then
-  if (when || !match(source, /[a-z]+\/(pull|issues)\/[0-9]+/)) return when
+  if (when) return when
+  if (!match(source, /[a-z]+\/(pull|issues)\/[0-9]+/)) return month_of(releases[torch_version(get("notes"))])
   name = thread = substr(source, RSTART, RLENGTH); sub(/\/.*/, "", name); sub(/.*\//, "", thread)
   n = split(threads[name], known, " ")
   for (i = 1; i < n && thread + 0 >= known[i] + 0; i += 2) when = month_of(known[i + 1])
@@ -181,10 +189,7 @@ function month(    source, when, name, thread, i, n, known) {
 # Libraries before CUDA 12.4 (PyTorch 2.5, October 2024): the executors that carry a year.
 function is_old(notes,    when) {
   if (in_container(notes)) return 0
-  if (match(notes, /[Tt]orch *(==|v)? *[12]\.[0-9]+/)) { # 1.13, 2.3
-    notes = substr(notes, RSTART, RLENGTH); sub(/^[^0-9]*/, "", notes)
-    return notes ~ /^1/ || substr(notes, 3) + 0 < 5
-  }
+  if (torch_version(notes)) return torch_version(notes) ~ /^1/ || substr(torch_version(notes), 3) + 0 < 5
   when = month()
   return when && when < 2024 * 12 + 10
 }
@@ -214,6 +219,13 @@ function is_internlm() { return trainer() ~ /internlm\/|internevo/ }
 
 # Megatron's own and what is built on it: norms of one kernel, weights' gradients added up by their products (gradient_accumulation_fusion).
 function is_megatron() { return strategy_words() " " trainer() ~ /megatron|flagscale|mcore/ || (trainer() ~ /(^|[^a-z-])nemo([ \/;,.0-9]|$)/ && trainer() !~ /automodel/) }
+
+# Models of Hugging Face's library, whose loss was of two copies of the logits in f32, one a token shorter, up to its release 4.49 of
+# February 2025 (pull request 35646 of transformers); not GPT-2, which leaves logits as they are.
+function shifts_logits() {
+  if (!month() || month() >= 2025 * 12 + 3 || words("model_family") ~ /gpt-?2/ || trainer() ~ /prime-rl|automodel|litgpt/) return 0
+  return trainer() ~ /hugging ?face|transformers|run_clm|(^|[^a-z])trl([^a-z]|$)|llama-?factory|axolotl|xtuner|stanford_alpaca/
+}
 
 function is_lingua() { return trainer() ~ /lingua/ }
 
@@ -482,10 +494,11 @@ function executor_options(    text, notes, said, act) {
   text = ""; notes = get("notes"); said = claims(); act = words("act_ckpt")
   if (has_narrow_states()) text = text " states bf16"
   if (head_chunks(said)) text = text " loss fused loss_chunks " head_chunks(said)
-  else if (said ~ /fused[^;]*cross[- ]entropy/) text = text " loss fused"
+  else if (said ~ /fused[^;]*cross[- ]entropy/) text = text " loss " (shifts_logits() ? "shifted_fused" : "fused")
   else if (notes ~ /chunked (cross-entropy|CE|loss)|activation checkpointing \(cumul|optimizer[- _]in[- _](backward|bwd)/) text = text " loss chunked"
   else if (compiles_loss()) text = text " loss joint"
   else if (is_litgpt() || notes ~ /logits as they are/) text = text " loss narrow"
+  else if (shifts_logits() && !is_compiled()) text = text " loss shifted"
   else if (is_titan() && !is_old(notes)) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
   else if (strategy_of(1) == "no_shard" && number("gpus") == 1 && is_compiled()) text = text " loss upcast"
   else if (is_kempner()) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
@@ -839,6 +852,9 @@ BEGIN {
   listed["lpu-a100-18"] = "slower than on the board of 40 GB"
   listed["llmf-h100-050"] = "dips between its neighbours"
   infiniband["E"] = 100; infiniband["H"] = 200; infiniband["N"] = 400; infiniband["X"] = 800 # Gb/s of four lanes
+  # When versions of PyTorch were released.
+  n = split("2.0 2023-03 2.1 2023-10 2.2 2024-01 2.3 2024-04 2.4 2024-07 2.5 2024-10 2.6 2025-01 2.7 2025-04 2.8 2025-08 2.9 2025-10", known, " ")
+  for (i = 1; i < n; i += 2) releases[known[i]] = known[i + 1]
   # When threads of a repository were opened: the first number of a month, and the month.
   threads["torchtitan"] = "1 2024-02 165 2024-03 355 2024-05 432 2024-06 481 2024-07 533 2024-08 624 2024-10 800 2025-01 929 2025-03 1033 2025-04 " \
     "1361 2025-07 1690 2025-09 2461 2026-02 4514 2026-09"
