@@ -24,6 +24,14 @@ sed 's/executor .*/executor pytorch-fsdp2 compiled { states bf16 loss chunked }/
 expect 0 predict good.fsdp
 said out 'executor pytorch-fsdp2-compiled,'
 
+# A full device reserves what it has, and says so.
+sed 's/allocator 95.04GiB/allocator 58GiB/' clusters/h100-96-500w.fsdp >clusters/full.fsdp
+expect 0 predict "$run" --cluster "$PWD/clusters/full.fsdp"
+said out ' 58.0 GiB reserved of 58.0 GiB; '
+said out 'warning: above 95 % of what can be reserved'
+expect 0 predict "$run" --cluster "$PWD/clusters/full.fsdp" --json
+said out '"reserved_bytes": 62277025792,'
+
 # What a trainer does with its products and its allocator is kept with the policy.
 sed 's/loss chunked/loss joint packed yes reentrant yes fused_norms yes fused_layers yes fused_sums yes expandable_segments yes/' good.fsdp >told.fsdp
 expect 0 plan told.fsdp --micro-batch 1 -o policy.fsdp
