@@ -64,9 +64,9 @@ function denied(text) {
 
 # A text without what it denies: "no autocast", "mixed_precision: no", "without fused kernels", "AdamW (fused=False)", "unfused Adam".
 function affirmed(text) {
-  gsub(/(^|[^a-z])(no|not|non|without|w\/o|instead of)[- ]+((a|an|any|the|by|using|uses|yet) )*(fused|foreach|autocast|amp|mixed[-_ ]precision|liger|apex)[^;,.]*/, " ", text)
+  gsub(/(^|[^a-z])(no|not|non|without|w\/o|instead of)[- ]+((a|an|any|the|by|using|uses|yet) )*(fused|foreach|autocast|amp|tf32|mixed[-_ ]precision|liger|apex)[^;,.]*/, " ", text)
   gsub(/(^|[^a-z])unfused[^;,.]*/, " ", text)
-  gsub(/(fused|foreach|autocast|amp|mixed[-_ ]?precision|liger)[a-z_]*[ =:]+(is |was )?(no|not|off|false|none|disabled|0)([^a-z0-9]|$)/, " ", text)
+  gsub(/(fused|foreach|autocast|amp|tf32|mixed[-_ ]?precision|liger)[a-z_]*[ =:]+(is |was )?(no|not|off|false|none|disabled|0)([^a-z0-9]|$)/, " ", text)
   return text
 }
 
@@ -104,6 +104,7 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /tokenized as it trains/) return "text is fetched and tokenized while it trains"
   if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
   if (words("compile") ~ /xla|jax|jit|graph|thunder|nvfuser/ && words("compile") !~ /torch.compile|inductor/) return "compiled by other means than torch.compile"
+  if (trainer() ~ /maxtext|levanter|easylm|paxml|t5x|(^|[^a-z])(jax|xla)([^a-z]|$)/) return "compiled by other means than torch.compile"
   if (gpus > 1 && device !~ /workstation/ && words("intra_node_link") ~ /pci|(no|without) nvlink|bridge/) return "links within the node are not the cluster file\x27s"
   if (contradicts_batch()) return "its batch is not what its micro-batches make"
   if (published && abs(made / published - 1) > 0.05) return sprintf("its columns make %.3g parameters", made)
@@ -113,6 +114,7 @@ function suspect_reason(id, source, notes,    device) {
   if (words("model_family") ~ /gemma[- ]?2([^0-9.b]|$)/) return "Gemma 2 caps its scores, which no fused kernel did, and its logits"
   if (notes ~ /(batch|length)[a-z ,]* not stated/) return "batch or length is not stated"
   if (tolower(notes) ~ /(^|[^a-z])(muon|shampoo|soap|galore|lomo|adam-?mini)([^a-z]|$)/) return "its optimizer is not modelled"
+  if (strategy_words() ~ /zero ?(\+\+|pp)|qwz|qgz|hpz|(^|[^a-z])mics/) return "its narrow or hierarchical communication is not modelled"
   if (zero_stage(strategy_words()) == 1 && strategy_words() ~ /groups/ && !owners()) return "even shards over groups of ranks, which no strategy says"
   return ""
 }
@@ -205,7 +207,7 @@ function is_new_titan() { return is_titan() && month() >= 2025 * 12 + 4 }
 # Lightning's models: one product for q, k and v, the loss of logits as they are, every block resharded.
 function is_litgpt() { return trainer() ~ /litgpt|lit-gpt|lightning-thunder/ }
 
-function is_deepspeed() { return strategy_words() " " trainer() ~ /deepspeed/ }
+function is_deepspeed() { return strategy_words() " " trainer() ~ /deepspeed|github.com\/[a-z]*\/gpt-neox/ }
 
 # The strategy's cell, or what the trainer cannot but do where it is empty; "?" when nothing says.
 function strategy_words(    text) {
@@ -556,6 +558,7 @@ function refusal(    strategy, precision) {
   if (precision " " get("notes") ~ /LoRA/ || words("precision") " " words("model_family") ~ /lora|moe|mixtral/)
     return "adapters and experts are not described by these columns"
   if (precision " " get("notes") ~ /(8|4)-?bit|int[48]|nf4|bnb/) return "precision \"" precision "\": states or weights of 8 bits or less are not modelled"
+  if (compute_dtype() == "f32" && precision_words() ~ /tf32/) return "precision \"" precision "\": products in TF32 are not calibrated"
   if (precision ~ /[Ff][Pp][48]|[Ff]loat8|e4m3/) return "precision \"" precision "\": products of 8 bits are not calibrated"
   if (precision_words() !~ /^$|bf|b?float16|fp16|f16|half|16-|fp32|tf32|float32|f32|mixed|amp|autocast|not stated|unknown|[?]/) return "precision \"" precision "\" is not known"
   if (words("model_family") ~ /(^|[^a-z])(t5|bert|roberta|vit|flux|dit|unet|resnet|whisper|clip|mamba|rwkv|moe|grok|dbrx|gpt-oss)([^a-z]|$)|deepseek.?v[23]|llama.?4|-a[0-9.]+b/)
