@@ -177,7 +177,7 @@ double executor_host_update_bytes(UpdateKind kind, double state) {
 
 #define TORCH                                                                                                \
   .host_op_ns = 8e3, .host_unit_ns = 4e5, .update_ns = 1e6, .accumulates = true,                             \
-  .reserved_factor = 0.6, .workspace_bytes = 512 * MiB, .bias_bytes = 2,                                    \
+  .reserved_factor = 0.6, .workspace_bytes = 512 * MiB, .bias_bytes = 2,                                     \
   .network_contention = 0.14 /* [F] 14 runs whose slow links are stated */, .straggle = 0.012 /* [F] */
 /* Since PyTorch 2.1 checkpointing without reentrance stops where the last value that backward needs is there again; torch.compile
  * drops what nobody needs. */
