@@ -26,6 +26,11 @@ static const char *warning(Arena *arena, const ExecutorPrediction *p) {
   return NULL;
 }
 
+/* The allocator gives back what is free before a device is full. */
+static double reserved(const ExecutorPrediction *p) {
+  return p->fits ? fmin(p->reserved_bytes, p->capacity_bytes) : p->reserved_bytes;
+}
+
 static void print_json(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const ExecutorPrediction *p) {
   const struct {
     const char *name;
@@ -33,7 +38,7 @@ static void print_json(Arena *arena, const PlanSettings *settings, const Executo
   } figures[] = {{"step_ns", p->step_ns},
                  {"exposed_ns", p->exposed_ns},
                  {"active_bytes", p->active_bytes},
-                 {"reserved_bytes", p->reserved_bytes},
+                 {"reserved_bytes", reserved(p)},
                  {"states_bytes", p->states_bytes},
                  {"saved_bytes", p->saved_bytes},
                  {"retried_ns", p->retried_ns},
@@ -66,7 +71,7 @@ static void print_text(Arena *arena, const PlanSettings *settings, const Executo
          text_time(c, p->block_recompute_ns), text_time(d, p->gather_ns), text_time(e, p->reduce_ns));
   printf("  head      %s; optimizer %s\n", text_time(a, p->head_ns), text_time(b, p->update_ns));
   printf("  memory    peak %s active, %s reserved of %s; states %s, saved %s: %s\n",
-         text_bytes(a, (uint64_t)p->active_bytes), text_bytes(b, (uint64_t)p->reserved_bytes),
+         text_bytes(a, (uint64_t)p->active_bytes), text_bytes(b, (uint64_t)reserved(p)),
          text_bytes(c, (uint64_t)p->limit_bytes), text_bytes(d, (uint64_t)p->states_bytes),
          text_bytes(e, (uint64_t)p->saved_bytes), p->fits ? "fits" : "does not fit");
   if (p->host_bytes > 0)

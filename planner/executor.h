@@ -70,9 +70,10 @@ typedef struct ExecutorProfile {
   double update_ns;                /* fixed cost of the optimizer step */
   double network_contention;       /* compute lost for a second of a collective across the network; 0: the cluster's */
   double straggle;                 /* of a step, for each doubling of nodes: all wait for the slowest */
+  double retry_factor; /* of backward's transients: what must find room beside forward's without the logits */
   double retry_room; /* with less left, the allocator frees what it keeps and asks again, unit by unit */
   double retry_ns;   /* by byte of the units of a micro-batch; 0: not predicted */
-  double reserved_factor; /* of backward's transients that do not reuse forward's segments; 1: an arena */
+  double reserved_factor; /* of backward's transients that do not reuse forward's segments; 0: an arena */
   double workspace_bytes;
 } ExecutorProfile;
 

@@ -231,11 +231,24 @@ static double host_bytes(const Model *m, const Sharding *s) {
   return s->offloads ? m->state * (m->numel + m->gradient_numel + m->moments * m->updated_numel) / s->shard : 0;
 }
 
+/* Of all gradients that a rank keeps, where forward ended without any. */
+static double new_gradient_bytes(const Model *m, const Sharding *s, const Peaks *peak) {
+  if (peak->forward.gradients > 0 || s->offloads || m->settings->executor.update_in_backward) return 0;
+  return kept_gradient(m, s) * m->gradient_numel / (s->scatters ? s->shard : 1);
+}
+
+/* Temporaries of all of a flat unit's shard at once: segments that activations left are too small for them. */
+static double flat_temporary_bytes(const Model *m, const Sharding *s) {
+  bool flat = m->profile->flat_units && s->scatters && model_update(m) == UPDATE_FOREACH;
+  return flat && !m->settings->executor.update_in_backward ? executor_update_held(UPDATE_FOREACH, m->state) * s->updated : 0;
+}
+
 /* Reserved beside what forward reserves: segments are of one stream, and unless they can grow of about one size. Reduced gradients are the
  * reductions' stream's. */
 static double slack_bytes(const Model *m, const Sharding *s, const Peaks *peak) {
-  if (!m->settings->executor.expandable_segments) return m->profile->reserved_factor * peak->transient;
-  return s->scatters && peak->forward.gradients <= 0 ? m->state * m->gradient_numel / s->shard : 0;
+  double gradients = new_gradient_bytes(m, s, peak);
+  if (m->settings->executor.expandable_segments) return s->scatters ? gradients : 0;
+  return m->profile->reserved_factor * peak->transient + gradients + flat_temporary_bytes(m, s);
 }
 
 /* The phases share large segments only where these can be split, the logits'. When the rest does not find its place beside them, the
@@ -244,7 +257,7 @@ double retried_bytes(const Model *m, const Sharding *s) {
   const Device *device = &m->cluster->device;
   if (m->profile->retry_ns <= 0 || m->settings->executor.expandable_segments || !device->allocator_bytes || !s->gathers) return 0;
   Peaks peak = peaks(m, s);
-  double needed = total(&peak.forward) - model_loss(m).held * m->logits + slack_bytes(m, s, &peak), numel = 0;
+  double needed = total(&peak.forward) - model_loss(m).held * m->logits + m->profile->retry_factor * peak.transient, numel = 0;
   if (needed + m->profile->retry_room < (double)device->allocator_bytes) return 0;
   for (uint32_t u = 0; u < s->unit_count; u++) numel += s->units[u].numel;
   return m->gathered * numel;
@@ -261,7 +274,7 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
   out->peak_at = forward >= out->active_bytes ? "end of forward" : backward >= out->active_bytes ? "backward" : "optimizer";
   out->peak = forward >= out->active_bytes ? peak.forward : backward >= out->active_bytes ? peak.backward : peak.update;
   out->reserved_bytes = out->active_bytes;
-  if (m->profile->reserved_factor > 1) out->reserved_bytes = fmax(out->active_bytes, forward + slack_bytes(m, s, &peak));
+  if (m->profile->reserved_factor > 0) out->reserved_bytes = fmax(out->active_bytes, forward + slack_bytes(m, s, &peak));
   out->capacity_bytes = device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
   out->limit_bytes = m->settings->memory_bytes ? (double)m->settings->memory_bytes : out->capacity_bytes;
   out->host_bytes = host_bytes(m, s);

@@ -58,16 +58,16 @@ said err 'stochastic rounding of updates: torch.optim rounds to nearest'
 grep -q '^FROZEN = \[\]$' policy.py && grep -q '^STATE_DTYPE = torch.float32 ' policy.py || fail 'something is frozen or narrow that is not'
 
 # Offload: FSDP2's CPUOffloadPolicy, chosen where nothing else fits.
-fits() { expect 0 plan "$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-compiled --ranks 8 "$@" -o offload.fsdp; }
-fits
+fits() { expect 0 plan "$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-compiled "$@" -o offload.fsdp; }
+fits --ranks 8
 grep -q '^  offload none$' offload.fsdp || fail 'states are offloaded that fit'
-fits --cluster dgx-a100-40
+fits --ranks 4 --cluster dgx-a100-40
 grep -q '^  offload parameters gradients optimizer$' offload.fsdp || fail 'nothing fits without offload, and it is not chosen'
 said out '  offload      none                no fit '
-expect 3 plan "$root/models/llama3-8b.fsdp" "${fsdp2[@]}" --cluster dgx-a100-40 --offload none
-expect 0 predict offload.fsdp --ranks 8 --cluster dgx-a100-40
-said out '  host      15.0 GiB of parameters, gradients and moments' # 16 bytes of an eighth of 8.03 B parameters
-expect 0 export offload.fsdp --ranks 8 --cluster dgx-a100-40 --to torch -o offload.py
+expect 3 plan "$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-compiled --ranks 4 --cluster dgx-a100-40 --offload none
+expect 0 predict offload.fsdp --ranks 4 --cluster dgx-a100-40
+said out '  host      29.9 GiB of parameters, gradients and moments' # 16 bytes of a quarter of 8.03 B parameters
+expect 0 export offload.fsdp --ranks 4 --cluster dgx-a100-40 --to torch -o offload.py
 grep -q '^OFFLOAD = True ' offload.py || fail 'the exported policy keeps states on the device'
 grep -q '^OFFLOAD = False ' policy.py || fail 'the exported policy offloads'
 expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --offload parameters,gradients,optimizer --micro-batch 1 --to accelerate

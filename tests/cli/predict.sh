@@ -24,6 +24,14 @@ sed 's/executor .*/executor pytorch-fsdp2 compiled { states bf16 loss chunked }/
 expect 0 predict good.fsdp
 said out 'executor pytorch-fsdp2-compiled,'
 
+# A full device reserves what it has, and says so.
+sed 's/allocator 95.04GiB/allocator 58GiB/' clusters/h100-96-500w.fsdp >clusters/full.fsdp
+expect 0 predict "$run" --cluster "$PWD/clusters/full.fsdp"
+said out ' 58.0 GiB reserved of 58.0 GiB; '
+said out 'warning: above 95 % of what can be reserved'
+expect 0 predict "$run" --cluster "$PWD/clusters/full.fsdp" --json
+said out '"reserved_bytes": 62277025792,'
+
 # What a trainer does with its products and its allocator is kept with the policy.
 sed 's/loss chunked/loss joint packed yes reentrant yes fused_norms yes fused_layers yes fused_sums yes expandable_segments yes/' good.fsdp >told.fsdp
 expect 0 plan told.fsdp --micro-batch 1 -o policy.fsdp
@@ -149,6 +157,10 @@ awk '$2 == "speed" && !($1 in v) { v[$1] = $4 } END { exit !(v["slow-link"] > 0 
   echo "$row" | sed 's|pytorch/torchtitan|Lightning-AI/litgpt|; s/Mar 2024/June 2025; SGD/; s/^[^.]*/lit/'
   echo "$row" | sed 's/selective (SAC)/full (each module by itself)/; s/Mar 2024;/Mar 2024; Transformer Engine;/; s/^[^.]*/modules/'
   echo "$row" | sed "s/selective (SAC)/Hugging Face's gradient checkpointing/; s/Mar 2024;/Mar 2024; flash-attn 1;/; s/^[^.]*/face/"
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Dec 2024; Hugging Face Trainer/; s/^[^.]*/shifts/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Dec 2024; Hugging Face Trainer, fused cross-entropy/; s/^[^.]*/replaces/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/Mar 2025; Hugging Face Trainer/; s/^[^.]*/pads/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|x|; s/Mar 2024/torch 2.2.2; Hugging Face Trainer/; s/^[^.]*/version/'
   echo "$row" | sed 's/bf16 params, fp32 reduce, fp32 master/bf16 params and gradients, fp32 master/; s/FSDP2 full/FSDP2 (gradients reduced every micro-batch)/; s/^[^.]*/narrow/'
   echo "$row" | sed 's/^[^.]*/old/'
 } >rows.csv
@@ -165,6 +177,10 @@ told modules 'checkpoint none'
 told modules '{ selective modules fused_norms yes }'
 told face 'checkpoint full'
 told face '{ attention flash1 reentrant yes }'
+told shifts '{ loss shifted selective'
+told version '{ loss shifted selective'
+told replaces '{ loss shifted_fused selective'
+told pads '{ selective'
 told narrow 'precision bf16 reduce bf16'
 told narrow '{ selective operators reduce micro_batch }'
 
@@ -218,6 +234,31 @@ llmf-h100-021|FSDP1 FULL_SHARD|FSDP 16
 llmf-h100-021|,2048,H100 SXM,80,|,2048,H100 SXM,81920 MiB,
 END
 
+# What is denied is not said, whatever it is denied by; who fuses the update of itself need not say so.
+{
+  sed -n 1p "$root/tests/cost/published.csv"
+  tune=$(grep '^tune-l32-3b-3.tokens' "$root/tests/cost/published.csv")
+  echo "$tune" | sed 's/c=F;/no autocast;/; s/^[^.]*/no-cast/'
+  echo "$tune" | sed 's/bf16 params, grads and AdamW states/& (mixed_precision: no)/; s/^[^.]*/no-mix/'
+  echo "$tune" | sed 's/c=F;/autocast;/; s/^[^.]*/cast/'
+  echo "$row" | sed 's/Mar 2024;/Mar 2024, fused AdamW;/; s/^[^.]*/fused/'
+  echo "$row" | sed 's/Mar 2024;/Mar 2024, without fused AdamW;/; s/^[^.]*/without/'
+  echo "$row" | sed 's/Mar 2024;/Mar 2024, unfused AdamW;/; s/^[^.]*/unfused/'
+  echo "$row" | sed 's/Mar 2024;/Mar 2024; AdamW (fused=False), no Liger kernels;/; s/^[^.]*/option/'
+  echo "$row" | sed 's|pytorch/torchtitan|Lightning-AI/litgpt|; s/Mar 2024/June 2025; foreach off/; s/^[^.]*/foreach/'
+  echo "$row" | sed 's/FSDP2 full/DeepSpeed ZeRO-3/; s|pytorch/torchtitan/pull/165|x|; s/Mar 2024/2024/; s/^[^.]*/deepspeed/'
+  echo "$row" | sed "s/FSDP2 full/DeepSpeed ZeRO-3/; s|pytorch/torchtitan/pull/165|x|; s/Mar 2024/2024; PyTorch's AdamW/; s/^[^.]*/its-own/"
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|NVIDIA/NeMo|; s/FSDP2 full/DDP with distributed optimizer/; s/bf16 params, fp32 reduce, fp32 master+Adam/bf16-mixed/; s/^[^.]*/nemo/'
+  echo "$row" | sed 's/Mar 2024;/Mar 2024; Muon;/; s/^[^.]*/muon/'
+} >rows.csv
+FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv --keep kept >table 2>why
+[ "$(grep -o '^[a-z-]* *speed.*suspect: .*' table | sed 's/ .*suspect://')" = "$(printf '%s\n' 'cast autocast keeps its casts of weights, which is not modelled' 'muon its optimizer is not modelled')" ] ||
+  { cat table >&2 && fail 'what is denied is suspected, or what is not denied is not'; }
+for run in fused foreach deepspeed nemo; do told $run 'update fused'; done
+for run in without unfused option its-own; do grep -q 'update fused\|fused_layers' "kept/$run.fsdp" && fail "$run has fused kernels"; done
+told nemo 'strategy shard_optim'
+told nemo 'fused_norms yes fused_sums yes'
+
 # What is not the same is not read as the same.
 {
   sed -n 1p "$root/tests/cost/published.csv"
@@ -231,10 +272,15 @@ END
   echo "$row" | sed 's/selective (SAC)/selective (core attention)/; s/^[^.]*/e-attention/'
   echo "$row" | sed 's/,none,no,/,NVMe,no,/; s/^[^.]*/f-disk/'
   echo "$row" | sed 's/Llama 2 7B/DeepSeek-V3/; s/^[^.]*/g-experts/'
+  echo "$row" | sed 's/bf16 params, fp32 reduce, fp32 master+Adam/TF32/; s/^[^.]*/h-tf32/'
+  echo "$row" | sed 's/FSDP2 full/DeepSpeed ZeRO++ (hpZ 8)/; s/^[^.]*/suspect-hierarchy/'
   echo "$row" | sed 's/selective (SAC)/8 of 32 blocks/; s/^[^.]*/some/'
   echo "$row" | sed 's/FSDP2 full/FSDP2 (reshard_after_forward=4)/; s/^[^.]*/groups/'
   echo "$row" | sed 's/per TransformerBlock + root/whole model/; s/^[^.]*/whole/'
   echo "$row" | sed 's/bf16 params, fp32 reduce, fp32 master+Adam//; s/^[^.]*/empty/'
+  echo "$row" | sed 's/bf16 params, fp32 reduce, fp32 master+Adam/bf16 (TF32 off)/; s/^[^.]*/no-tf32/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|AI-Hypercomputer/maxtext|; s/^[^.]*/suspect-jax/'
+  echo "$row" | sed 's|pytorch/torchtitan/pull/165|EleutherAI/gpt-neox|; s/FSDP2 full/ZeRO stage 1/; s/^[^.]*/neox/'
   echo "$row" | sed 's/selective (SAC)//; s/^[^.]*/suspect-checkpoint/'
   echo "$row" | sed 's/,131072,1,/,131072,2,/; s/^[^.]*/suspect-batch/'
   echo "$row" | sed 's/6738415616/5.3e9/; s/^[^.]*/suspect-parameters/'
@@ -249,9 +295,9 @@ END
   echo "$row" | sed 's|pytorch/torchtitan|x|; s/torchtitan/x/g; s/Mar 2024/June 2023; FlashAttention/; s/,8,8,,,8,131072,/,8,,,,8,131072,/; s/^[^.]*/early/'
 } >rows.csv
 FSDPC=$fsdpc "$root/tools/against-published.sh" rows.csv --keep kept >table 2>why
-[ "$(grep -c '^skipped: [a-g]-' why)" = 7 ] && [ "$(grep -c '^skipped' why)" = 7 ] || { cat why >&2 && fail 'not one line for each row'; }
+[ "$(grep -c '^skipped: [a-h]-' why)" = 8 ] && [ "$(grep -c '^skipped' why)" = 8 ] || { cat why >&2 && fail 'not one line for each row'; }
 [ "$(grep -c '^assumed' why)" = 3 ] && grep -q 'assumed: early: gpus_per_node is 8' why && grep -q 'assumed: empty: precision' why && grep -q 'assumed: link: inter_node_link is of a node' why || { cat why >&2 && fail 'an empty cell is not named'; }
-[ "$(grep -c '^suspect-[a-z]* *speed.*suspect: ' table)" = 4 ] || { cat table >&2 && fail 'a contradiction is not named'; }
+[ "$(grep -c '^suspect-[a-z]* *speed.*suspect: ' table)" = 6 ] || { cat table >&2 && fail 'a contradiction is not named'; }
 for run in mesh pair degrees; do told $run 'strategy hybrid_shard:4'; done
 [ "$(grep -c 'recompute layers' kept/some.fsdp)" = 8 ] || fail 'blocks are not counted'
 told groups 'reshard 4'
@@ -261,10 +307,12 @@ told twice_2 '4096\]'
 told c-cuda 'executor native'
 told owners 'owners 4 }'
 told owners 'strategy no_shard'
+told neox 'strategy shard_optim'
+told neox 'update fused'
 told half-cast 'precision f16 reduce f16'
 told half-cast 'executor pytorch-fsdp2-eager'
 told sums 'strategy shard_optim'
-told sums 'fused_norms yes fused_sums yes'
+told sums 'fused_norms yes fused_sums yes update fused }'
 told sums 'hgx-a800'
 told early 'attention flash1'
 
@@ -323,5 +371,5 @@ grep -q 'names no columns id' why || fail 'the missing columns are not named'
 FSDPC=$fsdpc "$root/tools/against-published.sh" "$root/tools/published/more.csv" >table 2>why
 awk '$1 == "all" && $2 == "speed" { n = $3; median = $4 } END { exit !(n > 200 && median < 3) }' table || fail "more rows are off by more than 3 % in the median"
 awk '$1 == "all" && $2 == "active" { n = $3; median = $4 } END { exit !(n > 40 && median < 4) }' table || fail "more peaks are off by more than 4 % in the median"
-awk '$1 == "all" && $2 == "reserved" { n = $3; median = $4 } END { exit !(n > 30 && median < 7) }' table || fail "what is reserved is off by more than 7 % in the median"
+awk '$1 == "all" && $2 == "reserved" { n = $3; median = $4 } END { exit !(n > 30 && median < 6) }' table || fail "what is reserved is off by more than 6 % in the median"
 awk '$1 == "fit:" { wrong = $4 } END { exit !(wrong <= 1) }' table || fail 'more than one of the runs that took place is predicted not to fit'

@@ -62,6 +62,17 @@ function denied(text) {
   return text ~ /^(none|no|n|not|off|false|disabled|without|w\/?o|uncompiled|n\/a|gpu only|on gpu|0)([^a-z0-9].*)?$|^$/
 }
 
+# A text without what it denies: "no autocast", "mixed_precision: no", "without fused kernels", "AdamW (fused=False)", "unfused Adam".
+function affirmed(text) {
+  gsub(/(^|[^a-z])(no|not|non|without|w\/o|instead of)[- ]+((a|an|any|the|by|using|uses|yet) )*(fused|foreach|autocast|amp|tf32|mixed[-_ ]precision|liger|apex)[^;,.]*/, " ", text)
+  gsub(/(^|[^a-z])unfused[^;,.]*/, " ", text)
+  gsub(/(fused|foreach|autocast|amp|tf32|mixed[-_ ]?precision|liger)[a-z_]*[ =:]+(is |was )?(no|not|off|false|none|disabled|0)([^a-z0-9]|$)/, " ", text)
+  return text
+}
+
+# Notes, in lower case.
+function claims() { return affirmed(tolower(get("notes"))) }
+
 # A cell that leaves open what it is asked.
 function silent(text) { return text ~ /^(|-|n\/a.*|default)$|not stated|unknown|[?]/ }
 
@@ -93,14 +104,17 @@ function suspect_reason(id, source, notes,    device) {
   if (notes ~ /tokenized as it trains/) return "text is fetched and tokenized while it trains"
   if (notes ~ /steps 2 and 3/) return "the first steps of a cold device"
   if (words("compile") ~ /xla|jax|jit|graph|thunder|nvfuser/ && words("compile") !~ /torch.compile|inductor/) return "compiled by other means than torch.compile"
+  if (trainer() ~ /maxtext|levanter|easylm|paxml|t5x|(^|[^a-z])(jax|xla)([^a-z]|$)/) return "compiled by other means than torch.compile"
   if (gpus > 1 && device !~ /workstation/ && words("intra_node_link") ~ /pci|(no|without) nvlink|bridge/) return "links within the node are not the cluster file\x27s"
   if (contradicts_batch()) return "its batch is not what its micro-batches make"
   if (published && abs(made / published - 1) > 0.05) return sprintf("its columns make %.3g parameters", made)
-  if (notes ~ /autocast/ || is_cast_at_kernels()) return "autocast keeps its casts of weights, which is not modelled"
+  if (claims() ~ /autocast/ || is_cast_at_kernels()) return "autocast keeps its casts of weights, which is not modelled"
   if (is_early_composer()) return "kernels under autocast are assumed"
   if (attention_of(notes) == "unfused") return "kernels of unfused attention are assumed"
   if (words("model_family") ~ /gemma[- ]?2([^0-9.b]|$)/) return "Gemma 2 caps its scores, which no fused kernel did, and its logits"
   if (notes ~ /(batch|length)[a-z ,]* not stated/) return "batch or length is not stated"
+  if (tolower(notes) ~ /(^|[^a-z])(muon|shampoo|soap|galore|lomo|adam-?mini)([^a-z]|$)/) return "its optimizer is not modelled"
+  if (strategy_words() ~ /zero ?(\+\+|pp)|qwz|qgz|hpz|(^|[^a-z])mics/) return "its narrow or hierarchical communication is not modelled"
   if (zero_stage(strategy_words()) == 1 && strategy_words() ~ /groups/ && !owners()) return "even shards over groups of ranks, which no strategy says"
   return ""
 }
@@ -153,13 +167,21 @@ function month_of(text,    word) {
   return match(text, /202[2-9]/) ? substr(text, RSTART, 4) * 12 + 6 : 0
 }
 
-# When a run was made: by its notes, its address, or the number of its thread; 0 where nothing says.
+# The version of PyTorch that notes name, or "".
+function torch_version(notes) {
+  if (!match(notes, /[Tt]orch *(==|v)? *[12]\.[0-9]+/)) return ""
+  notes = substr(notes, RSTART, RLENGTH); sub(/^[^0-9]*/, "", notes)
+  return notes
+}
+
+# When a run was made: by its notes, its address, the number of its thread, or its PyTorch; 0 where nothing says.
 function month(    source, when, name, thread, i, n, known) {
   source = get("source"); when = month_of(get("notes"))
   if (!when) when = month_of(source)
   if (!when && get("notes") ~ /torchtitan v0\.[1-9]/) when = month_of("2025-07") # versions were numbered so since
   if (!when && source ~ /torchtitan\/.*performance.md/) when = month_of(get("gpu") ~ /A100/ ? "2024-06" : "2024-12") # its tables were replaced then
-  if (when || !match(source, /[a-z]+\/(pull|issues)\/[0-9]+/)) return when
+  if (when) return when
+  if (!match(source, /[a-z]+\/(pull|issues)\/[0-9]+/)) return month_of(releases[torch_version(get("notes"))])
   name = thread = substr(source, RSTART, RLENGTH); sub(/\/.*/, "", name); sub(/.*\//, "", thread)
   n = split(threads[name], known, " ")
   for (i = 1; i < n && thread + 0 >= known[i] + 0; i += 2) when = month_of(known[i + 1])
@@ -169,10 +191,7 @@ function month(    source, when, name, thread, i, n, known) {
 # Libraries before CUDA 12.4 (PyTorch 2.5, October 2024): the executors that carry a year.
 function is_old(notes,    when) {
   if (in_container(notes)) return 0
-  if (match(notes, /[Tt]orch *(==|v)? *[12]\.[0-9]+/)) { # 1.13, 2.3
-    notes = substr(notes, RSTART, RLENGTH); sub(/^[^0-9]*/, "", notes)
-    return notes ~ /^1/ || substr(notes, 3) + 0 < 5
-  }
+  if (torch_version(notes)) return torch_version(notes) ~ /^1/ || substr(torch_version(notes), 3) + 0 < 5
   when = month()
   return when && when < 2024 * 12 + 10
 }
@@ -188,7 +207,7 @@ function is_new_titan() { return is_titan() && month() >= 2025 * 12 + 4 }
 # Lightning's models: one product for q, k and v, the loss of logits as they are, every block resharded.
 function is_litgpt() { return trainer() ~ /litgpt|lit-gpt|lightning-thunder/ }
 
-function is_deepspeed() { return strategy_words() " " trainer() ~ /deepspeed/ }
+function is_deepspeed() { return strategy_words() " " trainer() ~ /deepspeed|github.com\/[a-z]*\/gpt-neox/ }
 
 # The strategy's cell, or what the trainer cannot but do where it is empty; "?" when nothing says.
 function strategy_words(    text) {
@@ -201,7 +220,14 @@ function strategy_words(    text) {
 function is_internlm() { return trainer() ~ /internlm\/|internevo/ }
 
 # Megatron's own and what is built on it: norms of one kernel, weights' gradients added up by their products (gradient_accumulation_fusion).
-function is_megatron() { return strategy_words() " " trainer() ~ /megatron|flagscale/ }
+function is_megatron() { return strategy_words() " " trainer() ~ /megatron|flagscale|mcore/ || (trainer() ~ /(^|[^a-z-])nemo([ \/;,.0-9]|$)/ && trainer() !~ /automodel/) }
+
+# Models of Hugging Face's library, whose loss was of two copies of the logits in f32, one a token shorter, up to its release 4.49 of
+# February 2025 (pull request 35646 of transformers); not GPT-2, which leaves logits as they are.
+function shifts_logits() {
+  if (!month() || month() >= 2025 * 12 + 3 || words("model_family") ~ /gpt-?2/ || trainer() ~ /prime-rl|automodel|litgpt/) return 0
+  return trainer() ~ /hugging ?face|transformers|run_clm|(^|[^a-z])trl([^a-z]|$)|llama-?factory|axolotl|xtuner|stanford_alpaca/
+}
 
 function is_lingua() { return trainer() ~ /lingua/ }
 
@@ -313,7 +339,7 @@ function precision_words(    text) {
   text = words("precision")
   gsub(/bfloat16/, "bf16", text)
   gsub(/no (fp32|float32) /, "no ", text)
-  return text
+  return affirmed(text)
 }
 
 # Of products.
@@ -333,7 +359,7 @@ function autocasts(    text) {
 # Whether bf16 is cast to as each kernel runs: said so, or mixed by a trainer or strategy that has no other means.
 function is_cast_at_kernels(    text) {
   text = precision_words()
-  if (is_native() || is_composer() || is_deepspeed() || compute_dtype() != "bf16") return 0
+  if (is_native() || is_composer() || is_deepspeed() || is_megatron() || compute_dtype() != "bf16") return 0
   return text ~ /autocast/ || (text ~ /amp|mixed|lightning|(fp32|float32) (param|weight)/ && (strategy_of(1) == "no_shard" || (is_litgpt() && text ~ /amp|bf16-mixed/)))
 }
 
@@ -424,22 +450,28 @@ function attention_of(notes) {
 }
 
 # By kernels of one pass: PyTorch's own since 2.9 (its pull request 153666), which torchtitan calls; not torchtitan's Triton norm of 2024.
-function fuses_norms(notes) {
-  if (notes ~ /Transformer Engine|Apex|XTuner/ || is_megatron()) return 1
-  return is_titan() ? month() >= 2025 * 12 + 9 : (notes ~ /[Ff]used[^;]*[Nn]orms?([^a-z]|$)/)
+function fuses_norms(said) {
+  if (said ~ /transformer engine|apex|xtuner/ || is_megatron()) return 1
+  return is_titan() ? month() >= 2025 * 12 + 9 : (said ~ /fused[^;]*norms?([^a-z]|$)/)
 }
 
-function calls_liger(notes) { return notes ~ /[Ll]iger/ && notes !~ /([Nn]o|[Ww]ithout|[Nn]ot) [Ll]iger/ }
-
 # Norms, rotary positions and gates each by one kernel.
-function fuses_layers(notes) { return calls_liger(notes) || (fuses_norms(notes) && notes ~ /[Ff]used[^;]*([Ss]wi[Gg][Ll][Uu]|[Gg]at(es|ing)|MLP)/) }
+function fuses_layers(said) { return said ~ /liger/ || (fuses_norms(said) && said ~ /fused[^;]*(swiglu|gat(es|ing)|mlp)/) }
 
 # Products of the head and the loss by parts, so that logits never are all there at once: parts as Liger makes them, or 0.
-function head_chunks(notes) {
-  if (calls_liger(notes) && notes !~ /[Ll]iger[^;]*(without|no) [^;]*(cross|loss)/) return int(v / d + 1)
-  notes = tolower(notes)
-  if (notes ~ /fused[- ]linear[- ](cross|ce|loss)|cut[- ](cross|ce)|linear[- ]cross[- ]entropy|fused (lm[- ])?head|(loss|logits)[^;]* in the (lm[- ])?head/) return int(v / d + 1)
+function head_chunks(said) {
+  if (said ~ /liger/ && tolower(get("notes")) !~ /liger[^;]*(without|no) [^;]*(cross|loss)/) return int(v / d + 1)
+  if (said ~ /fused[- ]linear[- ](cross|ce|loss)|cut[- ](cross|ce)|linear[- ]cross[- ]entropy|fused (lm[- ])?head|(loss|logits)[^;]* in the (lm[- ])?head/) return int(v / d + 1)
   return 0
+}
+
+# An optimizer of one kernel: what notes say; else DeepSpeed's and Apex's own, or what a trainer tells PyTorch (torchtitan since its pull
+# request 881 of February 2025).
+function fuses_update(said) {
+  if (said ~ /foreach|(pytorch|torch.optim)[^;,]*adam/) return said ~ /fused ?adam|adam[a-z ]*\(?,? ?fused/
+  if (said ~ /fused ?(adam|optimizer)|apex|adam[a-z ]*\(?,? ?fused/ || is_megatron()) return 1
+  if (is_titan()) return !month() || month() >= 2025 * 12 + 3
+  return trainer() ~ /torchtune/ || is_litgpt() || is_kempner() || is_lingua() || (is_deepspeed() && said !~ /xtuner/)
 }
 
 # Whether checkpointing repeats whole blocks: Hugging Face and those who call it leave torch.utils.checkpoint reentrant.
@@ -460,14 +492,15 @@ function reduces_each(    memory, sum) {
 }
 
 # Options of the executor block, from what the row says about precision, loss, optimizer and offload.
-function executor_options(    text, notes, act) {
-  text = ""; notes = get("notes"); act = words("act_ckpt")
+function executor_options(    text, notes, said, act) {
+  text = ""; notes = get("notes"); said = claims(); act = words("act_ckpt")
   if (has_narrow_states()) text = text " states bf16"
-  if (head_chunks(notes)) text = text " loss fused loss_chunks " head_chunks(notes)
-  else if (notes ~ /[Ff]used[^;]*cross[- ]entropy/) text = text " loss fused"
+  if (head_chunks(said)) text = text " loss fused loss_chunks " head_chunks(said)
+  else if (said ~ /fused[^;]*cross[- ]entropy/) text = text " loss " (shifts_logits() ? "shifted_fused" : "fused")
   else if (notes ~ /chunked (cross-entropy|CE|loss)|activation checkpointing \(cumul|optimizer[- _]in[- _](backward|bwd)/) text = text " loss chunked"
   else if (compiles_loss()) text = text " loss joint"
   else if (is_litgpt() || notes ~ /logits as they are/) text = text " loss narrow"
+  else if (shifts_logits() && !is_compiled()) text = text " loss shifted"
   else if (is_titan() && !is_old(notes)) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
   else if (strategy_of(1) == "no_shard" && number("gpus") == 1 && is_compiled()) text = text " loss upcast"
   else if (is_kempner()) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
@@ -476,13 +509,12 @@ function executor_options(    text, notes, act) {
   if (attention_of(notes) != "") text = text " attention " attention_of(notes)
   if (match(notes, /lmhead-chunks=[0-9]+/)) text = text " loss_chunks " substr(notes, RSTART + 14, RLENGTH - 14)
   if (is_litgpt()) text = text " packed yes"
-  if (fuses_layers(notes)) text = text " fused_layers yes"
-  else if (fuses_norms(notes)) text = text " fused_norms yes"
+  if (fuses_layers(said)) text = text " fused_layers yes"
+  else if (fuses_norms(said)) text = text " fused_norms yes"
   if (is_megatron() && strategy_of(1) !~ /full_shard|shard_grad_op|hybrid/) text = text " fused_sums yes"
   if (repeats_blocks()) text = text " reentrant yes"
   if (notes ~ /expandable[_ ]segments/ || (is_titan() && fsdp() == 2 && !is_old(notes))) text = text " expandable_segments yes"
-  if (trainer() ~ /torchtune/ || is_litgpt() || is_new_titan() ||
-      notes ~ /[Ff]used ?([Aa]dam|optimizer)|Apex|Adam[a-zA-Z ]*\(?,? ?fused/) text = text " update fused"
+  if (fuses_update(said)) text = text " update fused"
   if (notes ~ /optimizer[- _]in[- _](backward|bwd)/) text = text " update_in_backward yes"
   if (reduces_each()) text = text " reduce micro_batch"
   if (owners()) text = text " owners " owners()
@@ -526,6 +558,7 @@ function refusal(    strategy, precision) {
   if (precision " " get("notes") ~ /LoRA/ || words("precision") " " words("model_family") ~ /lora|moe|mixtral/)
     return "adapters and experts are not described by these columns"
   if (precision " " get("notes") ~ /(8|4)-?bit|int[48]|nf4|bnb/) return "precision \"" precision "\": states or weights of 8 bits or less are not modelled"
+  if (compute_dtype() == "f32" && precision_words() ~ /tf32/) return "precision \"" precision "\": products in TF32 are not calibrated"
   if (precision ~ /[Ff][Pp][48]|[Ff]loat8|e4m3/) return "precision \"" precision "\": products of 8 bits are not calibrated"
   if (precision_words() !~ /^$|bf|b?float16|fp16|f16|half|16-|fp32|tf32|float32|f32|mixed|amp|autocast|not stated|unknown|[?]/) return "precision \"" precision "\" is not known"
   if (words("model_family") ~ /(^|[^a-z])(t5|bert|roberta|vit|flux|dit|unet|resnet|whisper|clip|mamba|rwkv|moe|grok|dbrx|gpt-oss)([^a-z]|$)|deepseek.?v[23]|llama.?4|-a[0-9.]+b/)
@@ -822,6 +855,9 @@ BEGIN {
   listed["lpu-a100-18"] = "slower than on the board of 40 GB"
   listed["llmf-h100-050"] = "dips between its neighbours"
   infiniband["E"] = 100; infiniband["H"] = 200; infiniband["N"] = 400; infiniband["X"] = 800 # Gb/s of four lanes
+  # When versions of PyTorch were released.
+  n = split("2.0 2023-03 2.1 2023-10 2.2 2024-01 2.3 2024-04 2.4 2024-07 2.5 2024-10 2.6 2025-01 2.7 2025-04 2.8 2025-08 2.9 2025-10", known, " ")
+  for (i = 1; i < n; i += 2) releases[known[i]] = known[i + 1]
   # When threads of a repository were opened: the first number of a month, and the month.
   threads["torchtitan"] = "1 2024-02 165 2024-03 355 2024-05 432 2024-06 481 2024-07 533 2024-08 624 2024-10 800 2025-01 929 2025-03 1033 2025-04 " \
     "1361 2025-07 1690 2025-09 2461 2026-02 4514 2026-09"
