@@ -119,6 +119,9 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out);
 struct json_t *warnings_json(const char *warning);
 /* Why it does not fit, and the cheapest ways out. */
 void report_infeasible(const Planned *planned, FILE *out);
+/* What would fit, and what would not do. */
+void report_relaxations(const Relaxations *relaxations, FILE *out);
+struct json_t *relaxations_json(const Relaxations *relaxations);
 
 /* `plan --max NAME` (largest.c). */
 int plan_largest(Cli *cli, const char *path, const char *name);

@@ -28,7 +28,7 @@ expect 1 export "$model" "${fsdp2[@]}" "${block[@]:0:10}" --to transformers
 said err 'gradients reduced in f32: they are in bf16 (--precision bf16:bf16)'
 expect 64 export "$model" --ranks 8 --to torch
 expect 3 plan "$model" "${fsdp2[@]}" --memory 4GiB
-said err 'would fit: memory'
+said err 'help: cheapest way out: memory'
 expect 64 plan "$model" "${fsdp2[@]}" --dump units
 expect 64 plan "$model" "${fsdp2[@]}" --thorough
 said err '--thorough is for plans of our own runtime'
