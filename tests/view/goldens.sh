@@ -105,6 +105,12 @@ grep -qE '<b>model[.]layers[^<]* . [0-9]+<.b>' <(sed 's|×|.|' "$scratch/dot") |
 "$fsdpc" draw ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --micro-batch 1 --checkpoint full --dot "$scratch/one" >/dev/null
 grep -q 'label=<mlp[.]c_fc<' "$scratch/one" && ! grep -q 'label=<h[.]0' "$scratch/one" || fails "names within a unit of its own"
 grep -q 'into the next block' "$scratch/dot" && ! grep -q 'label="next block"' "$scratch/dot" || fails "edges to the next block"
+cat >"$scratch/one.fsdp" <<'END'
+model one { input t: int[batch] input y: int[batch] loss = cross_entropy(embedding(t, 3, 3) as e, y) }
+cluster { use "clusters/cpu.fsdp" }
+END
+"$fsdpc" draw "$scratch/one.fsdp" --ranks 4 --timeline "$scratch/svg" >/dev/null # little but scalars, which are pale
+grep 'the axis does not begin at zero' "$scratch/svg" | grep -q 'class="halo"' || fails "what the axis says of itself on a pale ground"
 
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
