@@ -110,6 +110,8 @@ sed 's/^model gpt_tiny/model a_name_that_says_what_the_model_is_for_and_who_made
 "$fsdpc" draw "$scratch/long.fsdp" --ranks 8 --strategy hybrid_shard:4 --wrap size:123456789 --micro-batch 1 --memory 260KiB --timeline "$scratch/svg" >/dev/null
 sed -nE 's/^<text x="24.0" y="([0-9.]+)" font-size="([0-9.]+)"[^>]*>(.*)<.text>$/\1|\2|\3/p' "$scratch/svg" |
   awk -F'|' '{ gsub(/·|×/, "x"); lines++; if (24 + length($3) * $2 / 2 > ($1 < 50 ? 950 : 1120)) { print; exit 1 } } END { if (lines < 3) exit 1 }' || fails "a head that leaves the page"
+"$fsdpc" draw ../fixtures/gpt-tiny.fsdp --ranks 8 --strategy hybrid_shard:4 --wrap block --micro-batch 1 --html "$scratch/html" >/dev/null
+grep -q 'Strategy <code>hybrid_shard:4</code>' "$scratch/html" || fails "the width of hybrid sharding in the report"
 cat >"$scratch/one.fsdp" <<'END'
 model one { input t: int[batch] input y: int[batch] loss = cross_entropy(embedding(t, 3, 3) as e, y) }
 cluster { use "clusters/cpu.fsdp" }
