@@ -294,11 +294,18 @@ int read_plan(Cli *cli, const char *path, Planned *planned) {
   return EXIT_OK;
 }
 
+void note_own_runtime(const char *path, const PlanSettings *settings) {
+  if (settings->executor.id != EXECUTOR_NATIVE)
+    fprintf(stderr, "note: this is about our own runtime; %s, which %s names, is heeded by 'fsdpc plan', predict and export\n",
+            executor_name(settings->executor.id), path);
+}
+
 int open_plan(Cli *cli, const char *path, Planned *planned) {
   if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
   Graph *graph;
   PlannerOptions options;
   int code = compile_settings(cli, path, &graph, &options);
+  if (code == EXIT_OK && cli->options.command != COMMAND_RUN) note_own_runtime(path, &options.settings);
   if (code == EXIT_OK) code = plan_graph(cli, graph, &options, 0, NULL, planned);
   if (code != EXIT_OK || planned->fits) return code;
   report_infeasible(planned, stderr);
