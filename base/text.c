@@ -212,7 +212,7 @@ static const char *unit_meant(const char *word) {
 const char *quantity_meant(Arena *arena, const char *text) {
   char digits[NUMBER_MAX];
   size_t used = scan_number(text, digits);
-  const char *unit = used && text[used] ? unit_meant(text + used) : NULL;
+  const char *word = text + used + strspn(text + used, " "), *unit = used && *word ? unit_meant(word) : NULL;
   return unit ? arena_printf(arena, "%.*s%s", (int)used, text, unit) : NULL;
 }
 

@@ -41,7 +41,7 @@ typedef struct Quantity {
 /* Parses "72GiB", "989TFLOPS", "5us", "1e-4", "50_000". False with *why (static text) when malformed or too large. */
 bool quantity_parse(const char *text, Quantity *out, const char **why);
 
-/* "72gb" -> "72GB": the same number with the unit that is meant, or NULL where that is not sure. */
+/* "72gb", "72 GB" -> "72GB": the same number with the unit that is meant, or NULL where that is not sure. */
 const char *quantity_meant(Arena *arena, const char *text);
 /* All units: "K, M, ..., USD/h". */
 const char *quantity_units(Arena *arena);

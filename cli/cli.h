@@ -79,6 +79,8 @@ void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOpt
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned);
 /* PLAN -> plan that the verifier accepts. Planning options are refused. */
 int read_plan(Cli *cli, const char *path, Planned *planned);
+/* A note on stderr where a file names an executor that the command does not heed. */
+void note_own_runtime(const char *path, const PlanSettings *settings);
 /* PLAN or FILE, told apart by the first line; a FILE that does not fit is EXIT_NO_FIT, explained. */
 int open_plan(Cli *cli, const char *path, Planned *planned);
 
@@ -119,6 +121,9 @@ void report_json(const Cli *cli, const Planned *planned, FILE *out);
 struct json_t *warnings_json(const char *warning);
 /* Why it does not fit, and the cheapest ways out. */
 void report_infeasible(const Planned *planned, FILE *out);
+/* What would fit, and what would not do. */
+void report_relaxations(const Relaxations *relaxations, FILE *out);
+struct json_t *relaxations_json(const Relaxations *relaxations);
 
 /* `plan --max NAME` (largest.c). */
 int plan_largest(Cli *cli, const char *path, const char *name);

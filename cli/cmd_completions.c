@@ -130,9 +130,13 @@ static void zsh_value(Cli *cli, OptionId id) {
   const char *words = words_of(cli, id);
   printf(":");
   put_quoted(option->value, true);
-  printf(words && takes_path(option) ? ":{_alternative \"files\\:file\\:_files\" \"words\\:word\\:(" : words ? ":(" : takes_path(option) ? ":_files" : ": ");
-  if (words) put_quoted(words, true);
-  if (words) printf(takes_path(option) ? ")\"}" : ")");
+  if (!words) {
+    printf(takes_path(option) ? ":_files" : ": ");
+    return;
+  }
+  printf(takes_path(option) ? ":{_alternative \"files\\:file\\:_files\" \"words\\:word\\:(" : ":(");
+  put_quoted(words, true);
+  printf(takes_path(option) ? ")\"}" : ")");
 }
 
 /* spelling: "--set=", "-o". One that is given is not offered again, under neither of its names, unless its help calls it repeatable. */

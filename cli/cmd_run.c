@@ -85,9 +85,18 @@ static int heed_launcher(Cli *cli, Launcher *launcher) {
   if (ranks != 0 && ranks != (int64_t)launcher->ranks)
     return usage_error("leave --ranks out under a launcher", "--ranks is %lld, but %s started %u process%s, each of them one rank",
                        (long long)ranks, launcher->name, launcher->ranks, launcher->ranks == 1 ? "" : "es");
-  if (ranks == 0)
+  if (ranks == 0 && !plan_is_plan_file(cli->options.operands.data[0]))
     vec_push(cli->arena, &cli->options.given[OPTION_RANKS], arena_printf(cli->arena, "%u", launcher->ranks));
   return EXIT_OK;
+}
+
+/* That a finished plan is for as many ranks as were started. */
+static int check_started(const Launcher *launcher, const Plan *plan, const char *path) {
+  if (launcher->name == NULL || launcher->ranks == plan->world.ranks) return EXIT_OK;
+  char help[64];
+  snprintf(help, sizeof help, "start %u, or plan again with --ranks %u", plan->world.ranks, launcher->ranks);
+  return usage_error(help, "%s started %u process%s, each of them one rank, but %s is a plan for %u rank%s", launcher->name, launcher->ranks,
+                     launcher->ranks == 1 ? "" : "es", path, plan->world.ranks, text_plural(plan->world.ranks));
 }
 
 /* Fewer ranks that share a step's samples evenly, or as many as before when there is no such number. */
@@ -155,6 +164,8 @@ int cmd_run(Cli *cli) {
   int code = open_plan(cli, cli->options.operands.data[0], &planned);
   if (code != EXIT_OK) return code;
   const Plan *plan = planned.plan;
+  code = check_started(&launcher, plan, cli->options.operands.data[0]);
+  if (code != EXIT_OK) return code;
   check_own(cli, plan);
   if (launcher.rank == 0) note_stale(plan, cli->options.operands.data[0]);
   if (!plan->training) return cli_error("this plan has no backward pass: it was made to generate");

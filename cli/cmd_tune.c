@@ -141,6 +141,7 @@ static int make_grid(Tune *t) {
   if (!check_values(t)) return EXIT_USAGE;
   int code = compile_graphs(t);
   if (code != EXIT_OK) return code;
+  note_own_runtime(t->cli->options.operands.data[0], &t->graphs[0]->plan);
   for (int d = 0; d < TUNE_DIMS; d++) {
     if (!t->dims[d].values.count) default_values(t, d, t->graphs[0]);
     count *= t->dims[d].values.count;

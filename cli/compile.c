@@ -183,11 +183,30 @@ bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptio
          override_settings(cli, &options->settings);
 }
 
+static const DType float_dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+enum { FLOAT_DTYPES = sizeof float_dtypes / sizeof *float_dtypes };
+
 static bool float_dtype(const char *text, DType *out) {
-  static const DType types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (!strcmp(text, dtype_name(types[i]))) return *out = types[i], true;
+  for (int i = 0; i < FLOAT_DTYPES; i++)
+    if (!strcmp(text, dtype_name(float_dtypes[i]))) return *out = float_dtypes[i], true;
   return false;
+}
+
+/* As others call it: f16 for fp16. The word itself where none is near. */
+static const char *dtype_meant(const char *text) {
+  const char *names[FLOAT_DTYPES];
+  DType own;
+  for (int i = 0; i < FLOAT_DTYPES; i++) names[i] = dtype_name(float_dtypes[i]);
+  const char *meant = float_dtype(text, &own) ? NULL : setting_meant(text, names, FLOAT_DTYPES);
+  return meant ? meant : text;
+}
+
+static void refuse_precision(Arena *arena, const char *text, const char *compute, const char *reduce) {
+  DType known;
+  const char *first = dtype_meant(compute), *second = reduce ? dtype_meant(reduce) : NULL, *help = "such as --precision bf16:f32";
+  if (float_dtype(first, &known) && (!second || float_dtype(second, &known)))
+    help = arena_printf(arena, "did you mean %s%s%s?", first, second ? ":" : "", second ? second : "");
+  usage_error(help, "option --precision expects f32, bf16 or f16, and after a colon one of them, but got \"%s\"", text);
 }
 
 /* --precision bf16:f32 over the file's. */
@@ -197,7 +216,7 @@ static bool override_precision(const Cli *cli, Recipe *recipe) {
   if (!text) return true;
   const char *first = colon ? arena_strndup(cli->arena, text, (size_t)(colon - text)) : text;
   if (!float_dtype(first, &compute) || !float_dtype(colon ? colon + 1 : "f32", &reduce)) {
-    usage_error("such as --precision bf16:f32", "option --precision expects f32, bf16 or f16, and after a colon one of them, but got \"%s\"", text);
+    refuse_precision(cli->arena, text, first, colon ? colon + 1 : NULL);
     return false;
   }
   recipe->compute = compute;
@@ -275,11 +294,18 @@ int read_plan(Cli *cli, const char *path, Planned *planned) {
   return EXIT_OK;
 }
 
+void note_own_runtime(const char *path, const PlanSettings *settings) {
+  if (settings->executor.id != EXECUTOR_NATIVE)
+    fprintf(stderr, "note: this is about our own runtime; %s, which %s names, is heeded by 'fsdpc plan', predict and export\n",
+            executor_name(settings->executor.id), path);
+}
+
 int open_plan(Cli *cli, const char *path, Planned *planned) {
   if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
   Graph *graph;
   PlannerOptions options;
   int code = compile_settings(cli, path, &graph, &options);
+  if (code == EXIT_OK && cli->options.command != COMMAND_RUN) note_own_runtime(path, &options.settings);
   if (code == EXIT_OK) code = plan_graph(cli, graph, &options, 0, NULL, planned);
   if (code != EXIT_OK || planned->fits) return code;
   report_infeasible(planned, stderr);

@@ -137,8 +137,7 @@ void executor_print_infeasible(const ExecutorPlan *plan) {
           text_bytes(size, (uint64_t)plan->budget_bytes));
   fprintf(stderr, "note: the smallest reserves %s, at its peak (%s)\n",
           text_bytes(size, (uint64_t)plan->prediction.reserved_bytes), plan->prediction.peak_at);
-  for (uint32_t i = 0; i < plan->relaxations.count; i++)
-    fprintf(stderr, "help: %s%s\n", i == 0 ? "would fit: " : "or: ", plan->relaxations.data[i]);
+  report_relaxations(&plan->relaxations, stderr);
 }
 
 /* --- JSON: the names of `plan --json` where they apply ---------------------------------------------------------- */
@@ -217,13 +216,10 @@ static void print_json(Arena *arena, const Graph *graph, const ExecutorPlan *pla
   json_object_set_new(object, "chosen", chosen_json(plan));
   json_object_set_new(object, "candidates", json_integer(plan->candidates));
   json_object_set_new(object, "runners_up", runners_json(plan));
-  if (!plan->fits) {
-    json_t *relaxations = json_array();
-    for (uint32_t i = 0; i < plan->relaxations.count; i++) json_array_append_new(relaxations, json_string(plan->relaxations.data[i]));
+  if (!plan->fits)
     json_object_set_new(object, "infeasible", json_pack("{s:I, s:s, s:o}", "smallest_peak_bytes",
                                                         (json_int_t)plan->prediction.reserved_bytes, "peak_at",
-                                                        plan->prediction.peak_at, "relaxations", relaxations));
-  }
+                                                        plan->prediction.peak_at, "relaxations", relaxations_json(&plan->relaxations)));
   json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
   putchar('\n');
   json_decref(object);

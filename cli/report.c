@@ -208,6 +208,13 @@ void report_print(const Cli *cli, const Planned *planned, FILE *out) {
   report_line(cli, planned, out);
 }
 
+void report_relaxations(const Relaxations *relaxations, FILE *out) {
+  for (uint32_t i = 0; i < relaxations->count; i++) {
+    const Relaxation *relaxation = &relaxations->data[i];
+    fprintf(out, "%s%s\n", !relaxation->fits ? "note: not enough: " : i == 0 ? "help: cheapest way out: " : "help: or: ", relaxation->text);
+  }
+}
+
 void report_infeasible(const Planned *planned, FILE *out) {
   const Infeasible *why = planned->infeasible;
   char buffer[32];
@@ -218,6 +225,5 @@ void report_infeasible(const Planned *planned, FILE *out) {
   for (uint32_t i = 0; i < why->largest.count; i++)
     fprintf(out, "  %12s  %-16s %s\n", text_bytes(buffer, why->largest.data[i].bytes),
             why->largest.data[i].class, why->largest.data[i].name);
-  for (uint32_t i = 0; i < why->relaxations.count; i++)
-    fprintf(out, "help: %s%s\n", i == 0 ? "cheapest way out: " : "or: ", why->relaxations.data[i]);
+  report_relaxations(&why->relaxations, out);
 }

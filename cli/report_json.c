@@ -65,8 +65,14 @@ static json_t *units_json(Arena *arena, const Plan *plan, const SimResult *sim) 
   return array;
 }
 
+json_t *relaxations_json(const Relaxations *relaxations) {
+  json_t *array = json_array();
+  for (uint32_t i = 0; i < relaxations->count; i++) json_array_append_new(array, json_string(relaxations->data[i].text));
+  return array;
+}
+
 static json_t *infeasible_json(const Infeasible *why) {
-  json_t *object = json_object(), *largest = json_array(), *relaxations = json_array();
+  json_t *object = json_object(), *largest = json_array();
   for (uint32_t i = 0; i < why->largest.count; i++) {
     json_t *buffer = json_object();
     json_object_set_new(buffer, "name", json_string(why->largest.data[i].name));
@@ -74,12 +80,10 @@ static json_t *infeasible_json(const Infeasible *why) {
     json_object_set_new(buffer, "bytes", integer(why->largest.data[i].bytes));
     json_array_append_new(largest, buffer);
   }
-  for (uint32_t i = 0; i < why->relaxations.count; i++)
-    json_array_append_new(relaxations, json_string(why->relaxations.data[i]));
   json_object_set_new(object, "smallest_peak_bytes", integer(why->smallest_peak_bytes));
   json_object_set_new(object, "peak_at", json_string(why->peak_at));
   json_object_set_new(object, "largest", largest);
-  json_object_set_new(object, "relaxations", relaxations);
+  json_object_set_new(object, "relaxations", relaxations_json(&why->relaxations));
   return object;
 }
 

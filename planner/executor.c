@@ -47,6 +47,14 @@ static void check_partly(DiagSink *sink, const PlanSettings *settings) {
               "use reshard yes, no or auto; or --executor pytorch-fsdp2");
 }
 
+/* FSDP1's forward_prefetch and backward_prefetch are on or off. */
+static void check_prefetch(DiagSink *sink, const PlanSettings *settings) {
+  ExecutorId id = settings->executor.id;
+  if (settings->prefetch > 1 && id != EXECUTOR_NATIVE && !executor_is_fsdp2(id))
+    diag_help(diag_error(sink, SPAN_NONE, "%s gathers at most one unit ahead, not %lld", executor_name(id), (long long)settings->prefetch),
+              "use prefetch 0, 1 or auto; or --executor pytorch-fsdp2");
+}
+
 static void check_width(DiagSink *sink, const ExecutorWorld *world) {
   if (world->shard && world->ranks % world->shard == 0) return;
   diag_help(diag_error(sink, SPAN_NONE, "%u rank%s cannot be sharded in groups of %u", world->ranks, text_plural(world->ranks), world->shard),
@@ -57,6 +65,7 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
   uint32_t errors = sink->errors;
   pins_agree(sink, settings);
   check_partly(sink, settings);
+  check_prefetch(sink, settings);
   check_offload(sink, graph, settings);
   check_owners(sink, settings, world);
   check_width(sink, world);

@@ -226,16 +226,18 @@ static void try_relaxation(Arena *arena, const Graph *graph, const PlannerOption
   double reserved;
   char text[32];
   if (!find_smallest(arena, &quiet, graph, options, &reserved)) return;
-  vec_push(arena, &out->relaxations, arena_printf(arena, "%s: reserves %s, %s", what, text_bytes(text, (uint64_t)reserved),
-                                                  reserved <= budget ? "fits" : "still too much"));
+  bool fits = reserved <= budget;
+  Relaxation relaxation = {
+      arena_printf(arena, "%s: reserves %s, %s", what, text_bytes(text, (uint64_t)reserved), fits ? "fits" : "still too much"), fits};
+  vec_push(arena, &out->relaxations, relaxation);
 }
 
 static void list_relaxations(Arena *arena, const Graph *graph, const PlannerOptions *asked, ExecutorPlan *out) {
   char text[32];
   double budget = out->budget_bytes;
   PlannerOptions open = *asked;
-  vec_push(arena, &out->relaxations,
-           arena_printf(arena, "memory %s", text_bytes_enough(text, (uint64_t)ceil(out->prediction.reserved_bytes))));
+  Relaxation more = {arena_printf(arena, "memory %s", text_bytes_enough(text, (uint64_t)ceil(out->prediction.reserved_bytes))), true};
+  vec_push(arena, &out->relaxations, more);
   if (asked->settings.micro_batch > 1) {
     open.settings.micro_batch = SETTING_AUTO;
     try_relaxation(arena, graph, &open, "micro_batch auto", budget, out);

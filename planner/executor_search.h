@@ -52,7 +52,7 @@ typedef struct ExecutorPlan {
   VEC(PlannedUnit) units;             /* the root first */
   uint32_t candidates;                /* policies compared */
   VEC(RunnerUp) runners;              /* by axis */
-  VEC(const char *) relaxations;      /* when !fits: "ranks 16: reserves 55.1 GiB, fits" */
+  Relaxations relaxations;            /* when !fits: "ranks 16: reserves 55.1 GiB, fits" */
 } ExecutorPlan;
 
 /* False with diagnostics. Strategy auto tries every width; shard_optim is none that PyTorch has. */

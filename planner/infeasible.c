@@ -35,7 +35,8 @@ void infeasible_explain(Arena *arena, const Search *search, const Found *found, 
   out->peak_at = arena_printf(arena, "%s of %s (%s)", search->specs[instr->op].name, plan_str(plan, instr->name),
                               phase_name(instr->phase));
   list_largest(arena, plan, at, out);
-  vec_push(arena, &out->relaxations, arena_printf(arena, "memory %s", text_bytes_enough(size, plan->arena_bytes)));
+  Relaxation more = {arena_printf(arena, "memory %s", text_bytes_enough(size, plan->arena_bytes)), true};
+  vec_push(arena, &out->relaxations, more);
 }
 
 /* Arena of the smallest plan under changed settings; 0: there is none. */
@@ -53,8 +54,9 @@ static uint64_t smallest_bytes(Search *search, const Outer *outer, const PlanSet
 
 static void add_relaxation(Search *search, const char *what, uint64_t bytes, Infeasible *out) {
   char peak[32];
-  vec_push(search->arena, &out->relaxations,
-           arena_printf(search->arena, "%s: peak %s, %s", what, text_bytes(peak, bytes), bytes <= search->budget ? "fits" : "still too much"));
+  bool fits = bytes <= search->budget;
+  Relaxation relaxation = {arena_printf(search->arena, "%s: peak %s, %s", what, text_bytes(peak, bytes), fits ? "fits" : "still too much"), fits};
+  vec_push(search->arena, &out->relaxations, relaxation);
 }
 
 static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {

@@ -32,12 +32,19 @@ typedef struct LargestBuffer {
   uint64_t bytes;
 } LargestBuffer;
 
+/* What else could be asked for. */
+typedef struct Relaxation {
+  const char *text; /* "memory 3.10GiB", "micro_batch 2: peak 1.9 GiB, still too much" */
+  bool fits;
+} Relaxation;
+typedef VEC(Relaxation) Relaxations;
+
 /* Why a budget cannot be met. */
 typedef struct Infeasible {
   uint64_t smallest_peak_bytes; /* arena of the smallest plan found */
   const char *peak_at;          /* instruction and layer where that plan peaks */
   VEC(LargestBuffer) largest;   /* live there, largest first, at most 8 */
-  VEC(const char *) relaxations; /* cheapest first: "memory 3.10GiB", "micro_batch 2: peak 1.9 GiB" */
+  Relaxations relaxations;      /* cheapest first */
 } Infeasible;
 
 typedef struct PlannerResult {

@@ -196,7 +196,8 @@ static void sync_folder(const char *dir) {
 
 static int open_peers_file(const Saver *saver, const SaveRank *self) {
   char path[64];
-  if (!self->one_host) return open(saver->temp, O_RDWR | O_CLOEXEC); /* the folder is all that hosts share */
+  bool named = !self->one_host || self->control->save_temp[0] != '\0'; /* the folder is all that hosts share */
+  if (named) return open(saver->temp, O_RDWR | O_CLOEXEC);
   fd_path(path, (long)atomic_load(&self->control->save_pid), atomic_load(&self->control->save_fd));
   return open(path, O_RDWR | O_CLOEXEC);
 }

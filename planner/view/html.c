@@ -65,7 +65,7 @@ static void policy(const Report *r) {
   const PlanSummary *s = &plan->summary;
   Reasons reasons = reasons_of(r->f, true);
   text_printf(r->out, "<p><b>Why this policy.</b> Strategy <code>");
-  escaped(r, plan_str(plan, s->strategy));
+  escaped(r, plan_strategy(r->f->arena, plan));
   text_printf(r->out, "</code>, wrap <code>");
   escaped(r, plan_str(plan, s->wrap));
   text_printf(r->out, "</code>, checkpoint <code>");

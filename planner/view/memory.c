@@ -188,7 +188,7 @@ static void set_scale(const Timeline *t, Picture *picture) {
 static void draw_cut(Timeline *t, const Picture *picture) {
   if (picture->base_bytes <= 0) return;
   double y = picture->y + picture->height - 7;
-  svg_text(t->out, PLOT_LEFT + 6, y, 11, "start", "#ffffff", "", "the axis does not begin at zero");
+  svg_text(t->out, PLOT_LEFT + 6, y, 11, "start", INK_SOFT, " class=\"halo\"", "the axis does not begin at zero");
 }
 
 void timeline_memory(Timeline *t) {

@@ -201,33 +201,54 @@ static void draw_phase_legend(Timeline *t) {
 
 /* --- title, segments, axis --------------------------------------------------------------------------- */
 
-static const char *world_text(const Timeline *t) {
+enum { TITLE_LEFT = 24, TITLE_LINE = 21, HEAD_MOST = 4 };
+
+/* What the head says, one after the other; NULL: does not apply. */
+typedef struct Head {
+  const char *text[HEAD_MOST];
+} Head;
+
+static Head world_head(const Timeline *t) {
   const PlanWorld *world = &t->plan->world;
   char params[32];
-  text_count(params, (double)t->plan->param_numel);
   const char *groups = world->replicas > 1 ? arena_printf(t->scratch, " = %u shard%s \xc3\x97 %u replicas",
                                                           world->shard, text_plural(world->shard), world->replicas)
                                            : "";
-  return arena_printf(t->scratch,
-                      "%s parameters in %u unit%s   \xc2\xb7   %u rank%s%s   \xc2\xb7   micro-batch %llu "
-                      "\xc3\x97 %llu   \xc2\xb7   %s, wrap %s, checkpoint %s",
-                      params, t->plan->units.count, text_plural(t->plan->units.count), world->ranks, text_plural(world->ranks), groups,
-                      (unsigned long long)world->micro_batch, (unsigned long long)world->accumulation,
-                      plan_strategy(t->scratch, t->plan), plan_str(t->plan, t->plan->summary.wrap),
-                      plan_str(t->plan, t->plan->summary.checkpoint));
+  return (Head){{arena_printf(t->scratch, "%s parameters in %u unit%s", text_count(params, (double)t->plan->param_numel), t->plan->units.count,
+                               text_plural(t->plan->units.count)),
+                  arena_printf(t->scratch, "%u rank%s%s", world->ranks, text_plural(world->ranks), groups),
+                  arena_printf(t->scratch, "micro-batch %llu \xc3\x97 %llu", (unsigned long long)world->micro_batch,
+                               (unsigned long long)world->accumulation),
+                  arena_printf(t->scratch, "%s, wrap %s, checkpoint %s", plan_strategy(t->scratch, t->plan),
+                               plan_str(t->plan, t->plan->summary.wrap), plan_str(t->plan, t->plan->summary.checkpoint))}};
 }
 
-static const char *memory_text(const Timeline *t) {
-  char arena[32], budget[32], host[32], exposed[32];
-  const char *limit = !t->plan->summary.budget_bytes
-                          ? ""
-                          : arena_printf(t->scratch, "   \xc2\xb7   budget %s",
-                                         text_bytes(budget, t->plan->summary.budget_bytes));
-  const char *away = !t->plan->host_bytes ? "" : arena_printf(t->scratch, "   \xc2\xb7   host memory %s", text_bytes(host, t->plan->host_bytes));
+static Head memory_head(const Timeline *t) {
+  char size[32];
+  uint64_t budget = t->plan->summary.budget_bytes, host = t->plan->host_bytes;
   double share = t->sim->step_ns ? 100.0 * (double)t->sim->exposed_comm_ns / (double)t->sim->step_ns : 0;
-  return arena_printf(t->scratch, "arena %s%s%s   \xc2\xb7   communication exposed for %s (%.0f %%)",
-                      text_bytes(arena, t->plan->arena_bytes), limit, away,
-                      text_time(exposed, (double)t->sim->exposed_comm_ns), share);
+  return (Head){{arena_printf(t->scratch, "arena %s", text_bytes(size, t->plan->arena_bytes)),
+                  budget ? arena_printf(t->scratch, "budget %s", text_bytes(size, budget)) : NULL,
+                  host ? arena_printf(t->scratch, "host memory %s", text_bytes(size, host)) : NULL,
+                  arena_printf(t->scratch, "communication exposed for %s (%.0f %%)", text_time(size, (double)t->sim->exposed_comm_ns), share)}};
+}
+
+static void draw_line(Timeline *t, const char *text) {
+  svg_text(t->out, TITLE_LEFT, t->y, 13.5, "start", INK_SOFT, " xml:space=\"preserve\"", text);
+  t->y += TITLE_LINE;
+}
+
+/* On as many lines as it takes. */
+static void draw_head(Timeline *t, Head head) {
+  const char *line = NULL;
+  for (int i = 0; i < HEAD_MOST; i++) {
+    if (!head.text[i]) continue;
+    const char *longer = line ? arena_printf(t->scratch, "%s   \xc2\xb7   %s", line, head.text[i]) : head.text[i];
+    bool fits = svg_text_width(longer, 12) <= PLOT_RIGHT - TITLE_LEFT; /* blanks and points are narrow */
+    if (line && !fits) draw_line(t, line);
+    line = fits ? longer : head.text[i];
+  }
+  draw_line(t, line);
 }
 
 static const char *bound_text(const Timeline *t) {
@@ -240,13 +261,16 @@ static const char *bound_text(const Timeline *t) {
 
 static void draw_title(Timeline *t) {
   char time[32];
-  svg_text(t->out, 24, 40, 24, "start", INK, " font-weight=\"700\"", plan_str(t->plan, t->plan->model));
+  const char *model = plan_str(t->plan, t->plan->model);
+  double room = PLOT_RIGHT - TITLE_LEFT - 200, size = fmin(24, 24 * room / svg_text_width(model, 24)); /* beside the time of a step */
+  svg_text(t->out, TITLE_LEFT, 40, size, "start", INK, " font-weight=\"700\"", model);
   svg_text(t->out, PLOT_RIGHT, 40, 22, "end", INK, " font-weight=\"600\"",
            arena_printf(t->scratch, "%s a step", text_time(time, (double)t->sim->step_ns)));
-  svg_text(t->out, 24, 64, 13.5, "start", INK_SOFT, " xml:space=\"preserve\"", world_text(t));
-  svg_text(t->out, 24, 85, 13.5, "start", INK_SOFT, " xml:space=\"preserve\"", memory_text(t));
-  svg_text(t->out, 24, 106, 13.5, "start", INK_SOFT, "", bound_text(t));
-  t->y = 126;
+  t->y = 64;
+  draw_head(t, world_head(t));
+  draw_head(t, memory_head(t));
+  svg_text(t->out, TITLE_LEFT, t->y, 13.5, "start", INK_SOFT, "", bound_text(t));
+  t->y += 20;
 }
 
 /* The longest text that fits: how often a segment runs says more than how long it takes. NULL: none does. */

@@ -18,12 +18,13 @@ for executor in native pytorch-fsdp2; do
 done
 # More ranks are no way out where nothing connects them; and in one host they are.
 expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 4 --memory 1GiB --micro-batch 1
-grep -q 'help: or: ranks' err && fail 'ranks are proposed that no network connects'
+grep -qE '^(help: or|note: not enough): ranks' err && fail 'ranks are proposed that no network connects'
 expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --memory 1GiB --micro-batch 1
-said err 'help: or: ranks 4'
+said err 'note: not enough: ranks 4: peak '
+grep -q '^help: .*still too much' err && fail 'what is too much is proposed'
 # Nor where they would have to fill nodes of the size that was asked for.
 expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --ranks-per-node 2 --memory 1GiB --micro-batch 1
-grep -q 'help: or: ranks' err && fail 'ranks are proposed beyond the nodes that were asked for'
+grep -qE '^(help: or|note: not enough): ranks' err && fail 'ranks are proposed beyond the nodes that were asked for'
 expect 1 plan "${llama[@]}" --ranks 1 --strategy hybrid_shard:2
 said err 'hybrid_shard:2 does not divide 1 rank'
 said err 'help: one rank makes no groups'
@@ -37,6 +38,7 @@ grep -q '^help: or: wrap auto: .* fits$' err || fail 'no other units are propose
 # The memory that is proposed is enough as it is written, of other executors too.
 for executor in native pytorch-fsdp2; do
   expect 3 plan "${llama[@]}" --executor $executor --memory 1GiB
+  grep -q '^help: .*still too much' err && fail "what is too much is proposed for $executor"
   memory=$(sed -n 's/^help: .*: memory //p' err)
   expect 0 plan "${llama[@]}" --executor $executor --memory "$memory"
 done

@@ -2,7 +2,7 @@
 # Owns: tests of completion, each in its own shell: bash, zsh and fish.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 mkdir words made
-cd words
+cd words || exit
 touch out
 
 # After an option, its short form, and an equals sign, which bash takes for a word.
@@ -14,6 +14,11 @@ completes() {
   _fsdpc
   [[ " ${COMPREPLY[*]} " == *" $want "* ]] || fail "bash completes ${*:2} with: ${COMPREPLY[*]}"
 }
+completes explain expl && completes --memory plan --mem && completes out check ou
+for command in $("$fsdpc" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do completes --color "$command" --col; done
+COMP_WORDS=(fsdpc explain --why o) COMP_CWORD=3 COMPREPLY=()
+_fsdpc || true # nothing to offer
+[ ${#COMPREPLY[@]} = 0 ] || fail "files offered for a name: ${COMPREPLY[*]}"
 completes plan pl && completes --strategy plan --str && completes full_shard plan --strategy fu && completes full_shard plan --strategy = fu
 completes gradients plan --offload '' && completes cuda run --backend '' && completes torch export --to '' && completes bf16 export --dtype b
 completes auto run --resume '' && completes out run --resume '' && completes out plan -o '' && completes fish completions ''

@@ -28,7 +28,7 @@ expect 1 export "$model" "${fsdp2[@]}" "${block[@]:0:10}" --to transformers
 said err 'gradients reduced in f32: they are in bf16 (--precision bf16:bf16)'
 expect 64 export "$model" --ranks 8 --to torch
 expect 3 plan "$model" "${fsdp2[@]}" --memory 4GiB
-said err 'would fit: memory'
+said err 'help: cheapest way out: memory'
 expect 64 plan "$model" "${fsdp2[@]}" --dump units
 expect 64 plan "$model" "${fsdp2[@]}" --thorough
 said err '--thorough is for plans of our own runtime'
@@ -104,6 +104,15 @@ said err 'what both sides share stays in the root, which a unit of "model.embed_
 by_hand 'head { lm_head }' >head.fsdp
 expect 1 predict head.fsdp --executor pytorch-fsdp1-eager --ranks 8
 said err 'unit "head" holds what lies outside of all blocks'
+
+# Who else explains, draws or sweeps a file is told that this is not about the executor that it names.
+for command in 'explain policy.fsdp' 'draw policy.fsdp --dot policy.dot' 'tune policy.fsdp --memory 80GiB --micro-batch 1 --prefetch 1'; do
+  # shellcheck disable=SC2086
+  expect 0 $command --ranks 8 --reshard yes
+  said err "note: this is about our own runtime; pytorch-fsdp2-compiled, which policy.fsdp names, is heeded by 'fsdpc plan', predict and export"
+done
+expect 0 plan policy.fsdp --ranks 8
+grep -q 'our own runtime' err && fail 'plan heeds the executor'
 
 # A model without blocks is gathered as a whole: units say nothing of it but by the root's name. Its file says nothing of a step, which is
 # one sample a rank whoever runs it.

@@ -191,6 +191,10 @@ else
 fi
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 expect 64 "${run[@]}" --ranks 4
 said err 'torchrun started 2 processes'
+expect 0 plan "$model" --ranks 4 -o four.plan
+RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 expect 64 run four.plan --data "$fixtures/tokens.bin"
+said err 'torchrun started 2 processes, each of them one rank, but four.plan is a plan for 4 ranks'
+said err 'help: start 4, or plan again with --ranks 2'
 # One process is one rank.
 for one in 'RANK=0 WORLD_SIZE=1' 'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1'; do
   env $one "$fsdpc" "${run[@]}" --metrics one.jsonl >out 2>err </dev/null || { cat err >&2 && fail "one process, $one"; }

@@ -78,6 +78,10 @@ for executor in native pytorch-fsdp1; do
 done
 expect 1 plan "$root/models/llama3-8b.fsdp" --ranks 8 --executor pytorch-fsdp1 --reshard 4
 said err 'resharding to fewer ranks is what PyTorch FSDP2 can do, pytorch-fsdp1-eager cannot'
+for command in plan predict; do
+  expect 1 "$command" "$root/models/llama3-8b.fsdp" --ranks 8 --executor pytorch-fsdp1 --prefetch 3
+  said err 'pytorch-fsdp1-eager gathers at most one unit ahead, not 3'
+done
 expect 1 predict "$root/models/llama3-8b.fsdp" --ranks 8 --executor native --strategy shard_optim --reduce micro_batch
 said err 'strategy shard_optim gathers and reduces once a step, not every micro-batch'
 expect 1 predict "$root/models/llama3-8b.fsdp" --ranks 8 --executor pytorch-fsdp1 --strategy shard_grad_op --reshard yes

@@ -145,3 +145,10 @@ expect 0 doctor --json
 
 "$fsdpc" --help >/dev/full 2>err && fail 'writing to a full disk succeeded'
 said err 'cannot write'
+# As other tools write it.
+expect 64 plan "$root/models/gpt2.fsdp" --memory '40 GiB'
+said err 'did you mean 40GiB?'
+expect 64 plan "$root/models/gpt2.fsdp" --precision bfloat16:fp32
+said err 'did you mean bf16:f32?'
+expect 64 plan "$root/models/gpt2.fsdp" --precision f64
+said err 'help: such as --precision bf16:f32'

@@ -226,7 +226,7 @@ static void test_what_would_fit(void **state) {
   assert_false(run.plan.fits);
   bool more_ranks = false;
   for (uint32_t i = 0; i < run.plan.relaxations.count; i++) {
-    const char *line = run.plan.relaxations.data[i];
+    const char *line = run.plan.relaxations.data[i].text;
     long long ranks;
     char size[32];
     if (sscanf(line, "memory %31s", size) == 1) {
@@ -247,6 +247,7 @@ static void test_what_would_fit(void **state) {
     larger.options.settings.memory_bytes = run.options.settings.memory_bytes;
     plan(&larger);
     assert_int_equal(larger.plan.fits, strstr(line, ", fits") != NULL);
+    assert_int_equal(larger.plan.fits, run.plan.relaxations.data[i].fits);
     more_ranks = true;
     arena_free(larger.arena);
   }

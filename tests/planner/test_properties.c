@@ -158,7 +158,7 @@ static void a_proposed_budget_fits(void **state) {
     char size[32];
     const char *why;
     Quantity proposed;
-    assert_int_equal(sscanf(none.infeasible.relaxations.data[0], "memory %31s", size), 1);
+    assert_int_equal(sscanf(none.infeasible.relaxations.data[0].text, "memory %31s", size), 1);
     assert_true(quantity_parse(size, &proposed, &why));
     options.settings.memory_bytes = (uint64_t)proposed.value;
     assert_true(plan_case(&c, &options).fits);

@@ -105,6 +105,19 @@ grep -qE '<b>model[.]layers[^<]* . [0-9]+<.b>' <(sed 's|×|.|' "$scratch/dot") |
 "$fsdpc" draw ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --micro-batch 1 --checkpoint full --dot "$scratch/one" >/dev/null
 grep -q 'label=<mlp[.]c_fc<' "$scratch/one" && ! grep -q 'label=<h[.]0' "$scratch/one" || fails "names within a unit of its own"
 grep -q 'into the next block' "$scratch/dot" && ! grep -q 'label="next block"' "$scratch/dot" || fails "edges to the next block"
+# The head stays on the page, and beside the time of a step, however much there is to say: half of its size is what a letter takes.
+sed 's/^model gpt_tiny/model a_name_that_says_what_the_model_is_for_and_who_made_it_and_when_and_why/; s/^plan {/& unit one_of_three { h.0 }/' ../fixtures/gpt-tiny.fsdp >"$scratch/long.fsdp"
+"$fsdpc" draw "$scratch/long.fsdp" --ranks 8 --strategy hybrid_shard:4 --wrap size:123456789 --micro-batch 1 --memory 260KiB --timeline "$scratch/svg" >/dev/null
+sed -nE 's/^<text x="24.0" y="([0-9.]+)" font-size="([0-9.]+)"[^>]*>(.*)<.text>$/\1|\2|\3/p' "$scratch/svg" |
+  awk -F'|' '{ gsub(/·|×/, "x"); lines++; if (24 + length($3) * $2 / 2 > ($1 < 50 ? 950 : 1120)) { print; exit 1 } } END { if (lines < 3) exit 1 }' || fails "a head that leaves the page"
+"$fsdpc" draw ../fixtures/gpt-tiny.fsdp --ranks 8 --strategy hybrid_shard:4 --wrap block --micro-batch 1 --html "$scratch/html" >/dev/null
+grep -q 'Strategy <code>hybrid_shard:4</code>' "$scratch/html" || fails "the width of hybrid sharding in the report"
+cat >"$scratch/one.fsdp" <<'END'
+model one { input t: int[batch] input y: int[batch] loss = cross_entropy(embedding(t, 3, 3) as e, y) }
+cluster { use "clusters/cpu.fsdp" }
+END
+"$fsdpc" draw "$scratch/one.fsdp" --ranks 4 --timeline "$scratch/svg" >/dev/null # little but scalars, which are pale
+grep 'the axis does not begin at zero' "$scratch/svg" | grep -q 'class="halo"' || fails "what the axis says of itself on a pale ground"
 
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Owns: what is generated from the option table: completions that their shells accept and that complete, a man page without
-# warnings, SARIF with the members that consumers require.
+# Owns: what is generated from tables: a man page without warnings, SARIF with the members that consumers require. Completions are tried in
+# cli/completions.sh.
 #
 # usage: pages.sh FSDPC
 set -euo pipefail
@@ -13,32 +13,6 @@ fail() {
   printf 'FAILED: %s\n' "$*" >&2
   exit 1
 }
-
-# completed WORD...: what bash offers for the last word.
-completed() {
-  # shellcheck disable=SC2034
-  COMP_WORDS=(fsdpc "$@") COMP_CWORD=$# COMPREPLY=()
-  _fsdpc
-  printf '%s ' "${COMPREPLY[@]}"
-}
-
-"$fsdpc" completions bash >"$scratch/bash"
-# shellcheck disable=SC1091
-source "$scratch/bash"
-[ "$(completed expl)" = 'explain ' ] || fail "a command is not completed: $(completed expl)"
-[ "$(completed plan --mem)" = '--memory ' ] || fail "an option is not completed"
-[ "$(completed plan --checkpoint f)" = 'full ' ] || fail "a value is not completed"
-[ "$(completed explain --why x)" = ' ' ] || fail "files offered for a name"
-[ "$(completed check READ)" = 'README.md ' ] || fail "a file is not completed"
-"$fsdpc" completions zsh >"$scratch/zsh"
-"$fsdpc" completions fish >"$scratch/fish"
-if command -v zsh >/dev/null; then zsh -n "$scratch/zsh" || fail "zsh"; fi
-if command -v fish >/dev/null; then fish --no-execute "$scratch/fish" || fail "fish"; fi
-grep -q "'--memory=\[" "$scratch/zsh" || fail "zsh lacks --memory"
-grep -q -- '-l memory' "$scratch/fish" || fail "fish lacks --memory"
-for command in $("$fsdpc" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
-  grep -q "^    $command)" "$scratch/bash" || fail "bash does not know $command"
-done
 
 "$fsdpc" man >"$scratch/fsdpc.1"
 if command -v groff >/dev/null; then
