@@ -196,10 +196,10 @@ static void draw(Report *report, const StepResult *result) {
   double tokens = (double)tokens_per_step(config) / (report->smooth_ns * 1e-9);
   double remaining = (double)(config->steps - result->step) * report->smooth_ns;
   snprintf(line, sizeof line,
-           "step %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s left",
+           "step %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s%s",
            snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps, result->loss, result->grad_norm,
            result->lr, text_count(rate, tokens), 100 * mfu(config, report->smooth_ns),
-           text_bytes(memory, result->peak_bytes), text_time(left, remaining));
+           text_bytes(memory, result->peak_bytes), remaining > 0 ? text_time(left, remaining) : "done", remaining > 0 ? " left" : "");
   if (report->terminal) terminal_cut(line);
   fprintf(stderr, report->terminal ? "\r%s\x1b[K" : "%s\n", line);
   report->line_open = report->terminal;
