@@ -21,14 +21,9 @@ static const char *warning(Arena *arena, const ExecutorPrediction *p) {
   char time[32];
   if (p->retried_ns > 0)
     return arena_printf(arena, "the device is full, and %s of the step are retries of its allocator", text_time(time, p->retried_ns));
-  if (p->fits && p->reserved_bytes > 0.95 * p->capacity_bytes)
+  if (p->fits && p->crowded)
     return "above 95 % of what can be reserved, retries of the allocator cost up to a quarter of the speed";
   return NULL;
-}
-
-/* The allocator gives back what is free before a device is full. */
-static double reserved(const ExecutorPrediction *p) {
-  return p->fits ? fmin(p->reserved_bytes, p->capacity_bytes) : p->reserved_bytes;
 }
 
 static void print_json(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const ExecutorPrediction *p) {
@@ -38,7 +33,7 @@ static void print_json(Arena *arena, const PlanSettings *settings, const Executo
   } figures[] = {{"step_ns", p->step_ns},
                  {"exposed_ns", p->exposed_ns},
                  {"active_bytes", p->active_bytes},
-                 {"reserved_bytes", reserved(p)},
+                 {"reserved_bytes", p->reserved_bytes},
                  {"states_bytes", p->states_bytes},
                  {"saved_bytes", p->saved_bytes},
                  {"retried_ns", p->retried_ns},
@@ -71,7 +66,7 @@ static void print_text(Arena *arena, const PlanSettings *settings, const Executo
          text_time(c, p->block_recompute_ns), text_time(d, p->gather_ns), text_time(e, p->reduce_ns));
   printf("  head      %s; optimizer %s\n", text_time(a, p->head_ns), text_time(b, p->update_ns));
   printf("  memory    peak %s active, %s reserved of %s; states %s, saved %s: %s\n",
-         text_bytes(a, (uint64_t)p->active_bytes), text_bytes(b, (uint64_t)reserved(p)),
+         text_bytes(a, (uint64_t)p->active_bytes), text_bytes(b, (uint64_t)p->reserved_bytes),
          text_bytes(c, (uint64_t)p->limit_bytes), text_bytes(d, (uint64_t)p->states_bytes),
          text_bytes(e, (uint64_t)p->saved_bytes), p->fits ? "fits" : "does not fit");
   if (p->host_bytes > 0)

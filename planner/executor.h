@@ -90,6 +90,7 @@ LossHabit executor_loss(LossKind kind, bool eager, DType compute);
 /* state: bytes of a parameter, a gradient, a moment */
 double executor_update_bytes(UpdateKind kind, double state); /* moved by local parameter */
 double executor_update_held(UpdateKind kind, double state);  /* temporaries by local parameter */
+double executor_unretried_bytes(const Device *device);       /* reserved beyond: retries of the allocator, whose time is not predicted */
 const AttentionClass *executor_attention(const ExecutorSettings *executor);
 Rates executor_rates(const Cluster *cluster, const ExecutorSettings *executor, DType compute);
 
@@ -121,6 +122,7 @@ typedef struct ExecutorPrediction {
   double states_bytes, saved_bytes; /* states: on the device */
   double host_bytes;     /* of a rank, in host memory */
   double capacity_bytes; /* what the device lets an allocator reserve */
+  bool crowded;          /* reserves more than executor_unretried_bytes() */
   double limit_bytes;    /* what must hold it: a budget stands for the device, as in executor_plan */
   bool fits, host_fits;  /* host: unless the cluster states no host_memory */
 } ExecutorPrediction;

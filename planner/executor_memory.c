@@ -263,6 +263,12 @@ double retried_bytes(const Model *m, const Sharding *s) {
   return m->gathered * numel;
 }
 
+static double capacity_bytes(const Device *device) {
+  return (double)(device->allocator_bytes ? device->allocator_bytes : device->memory_bytes);
+}
+
+double executor_unretried_bytes(const Device *device) { return 0.95 * capacity_bytes(device); }
+
 void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) {
   Peaks peak = peaks(m, s);
   const Device *device = &m->cluster->device;
@@ -275,7 +281,7 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
   out->peak = forward >= out->active_bytes ? peak.forward : backward >= out->active_bytes ? peak.backward : peak.update;
   out->reserved_bytes = out->active_bytes;
   if (m->profile->reserved_factor > 0) out->reserved_bytes = fmax(out->active_bytes, forward + slack_bytes(m, s, &peak));
-  out->capacity_bytes = device->allocator_bytes ? (double)device->allocator_bytes : (double)device->memory_bytes;
+  out->capacity_bytes = capacity_bytes(device);
   out->limit_bytes = m->settings->memory_bytes ? (double)m->settings->memory_bytes : out->capacity_bytes;
   out->host_bytes = host_bytes(m, s);
   out->host_fits = !device->host_memory || out->host_bytes <= (double)device->host_memory;
@@ -283,4 +289,6 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
    * a budget, which nothing but the plan heeds. */
   double least = m->settings->memory_bytes ? out->reserved_bytes : fmin(out->reserved_bytes, 1.02 * out->active_bytes);
   out->fits = out->host_fits && least <= out->limit_bytes;
+  out->crowded = out->reserved_bytes > executor_unretried_bytes(device);
+  if (out->fits && !m->settings->memory_bytes) out->reserved_bytes = fmin(out->reserved_bytes, out->capacity_bytes);
 }

@@ -7,8 +7,6 @@
 
 #include <math.h>
 
-static const double RETRY_SHARE = 0.95; /* of the device: beyond, retries of the allocator cost time that is not predicted */
-
 /* The best policy so far of those with one value of one axis. */
 typedef struct Best {
   bool fits, any;
@@ -220,43 +218,35 @@ static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, cons
   return good;
 }
 
-static void try_relaxation(Arena *arena, const Graph *graph, const PlannerOptions *options, const char *what, double budget,
-                           ExecutorPlan *out) {
+static void try_relaxation(Arena *arena, const Graph *graph, const PlannerOptions *options, const char *what, ExecutorPlan *out) {
   DiagSink quiet = {.arena = arena};
   double reserved;
-  char text[32];
-  if (!find_smallest(arena, &quiet, graph, options, &reserved)) return;
-  bool fits = reserved <= budget;
-  Relaxation relaxation = {
-      arena_printf(arena, "%s: reserves %s, %s", what, text_bytes(text, (uint64_t)reserved), fits ? "fits" : "still too much"), fits};
-  vec_push(arena, &out->relaxations, relaxation);
+  if (find_smallest(arena, &quiet, graph, options, &reserved))
+    relaxations_add(arena, what, "reserves", (uint64_t)ceil(reserved), (uint64_t)out->budget_bytes, &out->relaxations);
 }
 
 static void list_relaxations(Arena *arena, const Graph *graph, const PlannerOptions *asked, ExecutorPlan *out) {
-  char text[32];
-  double budget = out->budget_bytes;
   PlannerOptions open = *asked;
-  Relaxation more = {arena_printf(arena, "memory %s", text_bytes_enough(text, (uint64_t)ceil(out->prediction.reserved_bytes))), true};
-  vec_push(arena, &out->relaxations, more);
+  relaxations_add_memory(arena, (uint64_t)ceil(out->prediction.reserved_bytes), &out->relaxations);
   if (asked->settings.micro_batch > 1) {
     open.settings.micro_batch = SETTING_AUTO;
-    try_relaxation(arena, graph, &open, "micro_batch auto", budget, out);
+    try_relaxation(arena, graph, &open, "micro_batch auto", out);
   }
   if (asked->settings.checkpoint == CHECKPOINT_NONE) {
     open = *asked;
     open.settings.checkpoint = CHECKPOINT_AUTO;
-    try_relaxation(arena, graph, &open, "checkpoint auto", budget, out);
+    try_relaxation(arena, graph, &open, "checkpoint auto", out);
   }
   if (asked->settings.strategy != STRATEGY_AUTO && asked->settings.strategy != STRATEGY_FULL_SHARD) {
     open = *asked;
     open.settings.strategy = STRATEGY_FULL_SHARD;
     open.settings.shard = 0;
-    try_relaxation(arena, graph, &open, "strategy full_shard", budget, out);
+    try_relaxation(arena, graph, &open, "strategy full_shard", out);
   }
   for (uint32_t times = 2; times <= 8; times *= 2) {
     open = *asked;
     open.ranks = (int64_t)out->world.ranks * times;
-    try_relaxation(arena, graph, &open, arena_printf(arena, "ranks %lld", (long long)open.ranks), budget, out);
+    try_relaxation(arena, graph, &open, arena_printf(arena, "ranks %lld", (long long)open.ranks), out);
   }
 }
 
@@ -309,11 +299,9 @@ static bool describe_choice(Arena *arena, DiagSink *sink, const Hunt *h, Executo
   return good;
 }
 
-/* Unless stated, what the allocator can reserve before it has to retry. */
 static double budget_of(const Graph *graph, const PlannerOptions *options) {
-  const Device *device = &graph->cluster.device;
-  if (options->settings.memory_bytes) return (double)options->settings.memory_bytes;
-  return floor(RETRY_SHARE * (double)(device->allocator_bytes ? device->allocator_bytes : device->memory_bytes));
+  uint64_t asked = options->settings.memory_bytes;
+  return asked ? (double)asked : floor(executor_unretried_bytes(&graph->cluster.device));
 }
 
 bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, bool *fits) {

@@ -28,15 +28,13 @@ void infeasible_explain(Arena *arena, const Search *search, const Found *found, 
   const Plan *plan = found->plan;
   uint64_t by_class[BUF_CLASS_COUNT];
   int32_t at;
-  char size[32];
   plan_peak(plan, by_class, &at);
   const PlanInstr *instr = &plan->instrs.data[at];
   out->smallest_peak_bytes = plan->arena_bytes;
   out->peak_at = arena_printf(arena, "%s of %s (%s)", search->specs[instr->op].name, plan_str(plan, instr->name),
                               phase_name(instr->phase));
   list_largest(arena, plan, at, out);
-  Relaxation more = {arena_printf(arena, "memory %s", text_bytes_enough(size, plan->arena_bytes)), true};
-  vec_push(arena, &out->relaxations, more);
+  relaxations_add_memory(arena, plan->arena_bytes, &out->relaxations);
 }
 
 /* Arena of the smallest plan under changed settings; 0: there is none. */
@@ -53,10 +51,7 @@ static uint64_t smallest_bytes(Search *search, const Outer *outer, const PlanSet
 }
 
 static void add_relaxation(Search *search, const char *what, uint64_t bytes, Infeasible *out) {
-  char peak[32];
-  bool fits = bytes <= search->budget;
-  Relaxation relaxation = {arena_printf(search->arena, "%s: peak %s, %s", what, text_bytes(peak, bytes), fits ? "fits" : "still too much"), fits};
-  vec_push(search->arena, &out->relaxations, relaxation);
+  relaxations_add(search->arena, what, "peak", bytes, search->budget, &out->relaxations);
 }
 
 static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {

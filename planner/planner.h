@@ -5,6 +5,7 @@
 #include "frontend/graph.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/sim.h"
+#include "planner/relaxations.h"
 
 /* How far a search is. */
 typedef struct PlannerStage {
@@ -31,13 +32,6 @@ typedef struct LargestBuffer {
   const char *name, *class;
   uint64_t bytes;
 } LargestBuffer;
-
-/* What else could be asked for. */
-typedef struct Relaxation {
-  const char *text; /* "memory 3.10GiB", "micro_batch 2: peak 1.9 GiB, still too much" */
-  bool fits;
-} Relaxation;
-typedef VEC(Relaxation) Relaxations;
 
 /* Why a budget cannot be met. */
 typedef struct Infeasible {
