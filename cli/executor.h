@@ -3,7 +3,7 @@
 #define FSDPC_CLI_EXECUTOR_H
 
 #include "cli/cli.h"
-#include "planner/executor_search.h"
+#include "planner/executor/executor_search.h"
 
 /* executor_plan, said on a terminal while it takes long (progress.c). */
 bool plan_executor_watched(Cli *cli, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out);

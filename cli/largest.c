@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/terminal.h"
-#include "planner/executor_search.h"
+#include "planner/executor/executor_search.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 
 typedef enum { DEVICE_NONE, DEVICE_CPU, DEVICE_GPU } DeviceKind;
 
-/* Kernel classes are rated by generation (planner/executor_profiles.c), so that a new board of a known one needs no new constants. */
+/* Kernel classes are rated by generation (planner/executor/executor_profiles.c), so that a new board of a known one needs no new constants. */
 typedef enum { GENERATION_OTHER, GENERATION_VOLTA, GENERATION_AMPERE, GENERATION_ADA, GENERATION_HOPPER, GENERATION_BLACKWELL,
                GENERATION_COUNT } Generation;
 

@@ -2,7 +2,7 @@
 #ifndef FSDPC_PLANNER_INFEASIBLE_H
 #define FSDPC_PLANNER_INFEASIBLE_H
 
-#include "planner/search.h"
+#include "planner/search/search.h"
 
 /* requires: the smallest plan that was found, placed. provides: all of `out`, of relaxations only the memory that it needs. */
 void infeasible_explain(Arena *arena, const Search *search, const Found *found, Infeasible *out);

@@ -1,6 +1,8 @@
 /* Owns: inference.h. */
 #include "planner/inference.h"
 
+#include "planner/place/place.h"
+
 enum { PREFILL_ROWS = 128 }; /* enough for products to be bound by compute rather than by reading weights */
 
 /* --- which models -------------------------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #ifndef FSDPC_PLANNER_INFERENCE_H
 #define FSDPC_PLANNER_INFERENCE_H
 
-#include "planner/search.h"
+#include "planner/search/search.h"
 
 /* requires: search->ranks is 1. False after diagnostics: tokens of the model cannot be computed one after the other. */
 bool inference_plan(Search *search, Found *found);

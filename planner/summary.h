@@ -2,7 +2,7 @@
 #ifndef FSDPC_PLANNER_SUMMARY_H
 #define FSDPC_PLANNER_SUMMARY_H
 
-#include "planner/search.h"
+#include "planner/search/search.h"
 
 /* requires: a placed plan with events; where it does not fit, times are 0. provides: found->plan->summary, its texts in the arena. */
 void summary_fill(Arena *arena, const Search *search, const Found *found);

@@ -27,8 +27,18 @@ only base 'base/[^/]+' base
 only kernels 'kernels/.+|base/recipe\.h' kernels
 only frontend 'base/[^/]+|frontend/[^/]+|lexer\.h|parser\.h' frontend
 only planner/plan 'base/[^/]+|planner/plan/[^/]+' planner/plan
-[ -d planner/view ] && only planner/view 'base/[^/]+|planner/plan/[^/]+|planner/view/[^/]+' planner/view
-only planner 'base/[^/]+|frontend/(graph\.h|cluster\.h|layers\.def)|planner/[^/]+|planner/plan/[^/]+' planner -maxdepth 1
+only planner/view 'base/[^/]+|planner/plan/[^/]+|planner/view/[^/]+' planner/view
+only planner/place 'base/[^/]+|planner/plan/[^/]+|planner/place/[^/]+' planner/place
+# The planner's other rooms see what they share, and each the rooms before it.
+shared='base/[^/]+|frontend/(graph\.h|cluster\.h|layers\.def)|planner/plan/[^/]+|planner/(planner|cost|pins|world|relaxations)\.h'
+below=$shared
+for room in program schedule emit; do
+  below+="|planner/$room/[^/]+"
+  only "planner/$room" "$below" "planner/$room"
+done
+only planner/search "$below|planner/place/place\.h|planner/search/[^/]+" planner/search
+only planner/executor "$shared|planner/executor/[^/]+" planner/executor
+only planner 'base/[^/]+|frontend/(graph\.h|cluster\.h|layers\.def)|planner/.+' planner -maxdepth 1
 only runtime 'base/[^/]+|kernels/.+|planner/plan/[^/]+|runtime/.+' runtime
 only cli '(base|cli|frontend|kernels|planner|runtime)/.+' cli
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "planner/executor.h"
+#include "planner/executor/executor.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "planner/executor.h"
+#include "planner/executor/executor.h"
 
 #include <math.h>
 #include <stdio.h>

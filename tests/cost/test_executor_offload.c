@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "planner/executor_search.h"
+#include "planner/executor/executor_search.h"
 
 #include <math.h>
 #include <stdio.h>

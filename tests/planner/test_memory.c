@@ -1,7 +1,7 @@
 /* Owns: addresses on made-up segments: nothing that is live together overlaps, whatever the goal and the effort; effort reaches goals that
  * the quick ways miss. */
 #include "base/checked.h"
-#include "planner/emit.h"
+#include "planner/place/place.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

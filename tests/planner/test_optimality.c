@@ -1,6 +1,6 @@
 /* Owns: how far the search is from the best of its space. On small random models everything that may be recomputed, kept
  * gathered or moved to the host is enumerated, on every grouping of units, under the same judge; the bound must not exceed the best found. */
-#include "planner/inner.h"
+#include "planner/search/inner.h"
 
 #include "tests/planner/random_model.h"
 

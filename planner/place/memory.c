@@ -1,0 +1,129 @@
+/* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
+ * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
+ * left by those that are live at the same time, in several orders (memory_order.c), then from where memory is tightest
+ * (memory_core.c). The best is kept.
+ *
+ * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
+ * fragmentation costs. */
+#include "base/checked.h"
+#include "planner/place/memory_core.h"
+#include "planner/place/memory_stack.h"
+#include "planner/place/place.h"
+
+/* Beyond so many buffers nothing looks from where memory is tightest, which takes too long, and beyond so many more only the fast way is
+ * tried: the orders are quadratic. */
+enum { CORE_BUFFERS = 4000, ORDER_BUFFERS = 8000 };
+
+/* The segment's first instruction of backward; its end when there is none. */
+static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
+  int32_t i = segment->first;
+  while (i < segment->end && (plan->instrs.data[i].phase != PHASE_BACKWARD || plan->instrs.data[i].stream != STREAM_COMPUTE)) i++;
+  return i;
+}
+
+static bool is_in(const PlanBuf *buf, const PlanSegment *segment) {
+  return buf->first >= segment->first && buf->first < segment->end;
+}
+
+static bool lives_in(const PlanBuf *buf, const PlanSegment *segment) {
+  return !buf->persistent && !buf->host && is_in(buf, segment);
+}
+
+static uint64_t place_persistent(Plan *plan) {
+  uint64_t base = 0;
+  for (uint32_t b = 0; b < plan->bufs.count; b++) {
+    PlanBuf *buf = &plan->bufs.data[b];
+    if (!buf->persistent || buf->host) continue;
+    buf->offset = base;
+    base += round_up(buf->bytes, PLAN_ALIGN_BYTES);
+  }
+  return base;
+}
+
+static void list_buffers(Plan *plan, const PlanSegment *segment, Placing *p) {
+  placing_aim(p, segment->first, segment->end - 1);
+  for (uint32_t b = 0; b < plan->bufs.count; b++)
+    if (lives_in(&plan->bufs.data[b], segment)) placing_add(p, &plan->bufs.data[b]);
+}
+
+/* The fast way in either order; then in both, hung from as much lower as they ended too high, if all that is live at once still
+ * fits there: what finds no gap, and lies above the rest, then ends below the goal. */
+static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p) {
+  static const StackOrder orders[] = {STACK_BY_AREA, STACK_BY_SIZE}; /* the first one reaches the goal more often */
+  enum { ORDERS = sizeof orders / sizeof *orders };
+  for (uint32_t i = 0; i < 2 * ORDERS && !placing_done(p); i++) {
+    uint64_t excess = p->bytes - p->goal;
+    if (i == ORDERS && (p->goal < least || excess > p->goal - least)) return;
+    if (i == ORDERS) input.top -= excess;
+    input.order = orders[i % ORDERS];
+    placing_keep(p, memory_stack(plan, &input));
+  }
+}
+
+/* By best fit. */
+static void place_in_orders(Placing *p, Arena *scratch) {
+  Gaps *gaps = ARENA_NEW(scratch, Gaps);
+  gaps_open(gaps, scratch, p->count);
+  placing_prepare(scratch, p, p->count, gaps);
+  place_by_orders(p);
+}
+
+static void place_many(Plan *plan, const StackInput *input, uint64_t least, Placing *p, Arena *scratch) {
+  place_fast(plan, *input, least, p);
+  if (p->goal >= least && p->count <= ORDER_BUFFERS && !placing_done(p)) place_in_orders(p, scratch);
+}
+
+static void place_few(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
+  placing_keep(p, memory_stack(plan, input));
+  if (!placing_done(p)) place_in_orders(p, scratch);
+  if (p->goal >= least && !placing_done(p)) memory_core(p, effort);
+}
+
+/* Buffers live within one segment, so each segment has the arena above `base` to itself. least: what is live there at most, with
+ * what persists. Returns where it ends. */
+static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t base, uint64_t goal, uint64_t least, uint64_t *effort) {
+  uint64_t top = (goal > least && goal < 2 * least ? goal : least) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
+  StackInput input = {segment->first, segment->end, find_turn(plan, segment), base, top, STACK_BY_SIZE};
+  Arena *scratch = arena_new();
+  Placing p;
+  placing_open(scratch, &p, plan->bufs.count, base, goal / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES);
+  list_buffers(plan, segment, &p);
+  if (p.count == 0)
+    p.bytes = base;
+  else if (p.count > CORE_BUFFERS && input.turn < input.end)
+    place_many(plan, &input, least, &p, scratch);
+  else
+    place_few(plan, &input, least, effort, &p, scratch);
+  placing_restore(&p);
+  arena_free(scratch);
+  return p.bytes;
+}
+
+/* Buffers of the host arena: there is room, and what is offloaded in one segment is away at the same time, so that they simply
+ * follow each other, each segment's above those that persist. */
+static void place_host(Plan *plan) {
+  uint64_t base = 0;
+  for (int32_t s = PLAN_NONE; s < (int32_t)plan->segments.count; s++) {
+    uint64_t at = s == PLAN_NONE ? 0 : base;
+    for (uint32_t b = 0; b < plan->bufs.count; b++) {
+      PlanBuf *buf = &plan->bufs.data[b];
+      bool here = s == PLAN_NONE ? buf->persistent : !buf->persistent && is_in(buf, &plan->segments.data[s]);
+      if (!buf->host || !here) continue;
+      buf->offset = at;
+      at += round_up(buf->bytes, PLAN_ALIGN_BYTES);
+    }
+    if (s == PLAN_NONE) base = at;
+    if (at > plan->host_bytes) plan->host_bytes = at;
+  }
+}
+
+void memory_place(Plan *plan, uint64_t goal, uint64_t *effort) {
+  place_host(plan);
+  uint64_t base = place_persistent(plan), least = round_up(plan->max_live_bytes, PLAN_ALIGN_BYTES);
+  plan->arena_bytes = base;
+  for (uint32_t s = 0; s < plan->segments.count; s++) {
+    uint64_t none = 0, *left = plan->arena_bytes > goal ? &none : effort; /* once one segment has failed, others need not fit */
+    uint64_t end = place_segment(plan, &plan->segments.data[s], base, goal, least, left);
+    if (end > plan->arena_bytes) plan->arena_bytes = end;
+  }
+}

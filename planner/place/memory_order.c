@@ -1,0 +1,222 @@
+/* Owns: memory_order.h. */
+#include "planner/place/memory_order.h"
+
+#include "base/checked.h"
+
+#include <stdlib.h>
+
+/* --- orders -------------------------------------------------------------------------------------------- */
+
+static const PlanBuf *buf_of(const void *piece) {
+  return ((const Piece *)piece)->buf;
+}
+
+static int by_size(const void *a, const void *b) {
+  const PlanBuf *x = buf_of(a), *y = buf_of(b);
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  if (x->first != y->first) return x->first < y->first ? -1 : 1;
+  return (x > y) - (x < y);
+}
+
+static int by_lifetime(const void *a, const void *b) {
+  const PlanBuf *x = buf_of(a), *y = buf_of(b);
+  int32_t p = x->last - x->first, q = y->last - y->first;
+  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static int by_area(const void *a, const void *b) {
+  const PlanBuf *x = buf_of(a), *y = buf_of(b);
+  double p = (double)x->bytes * (x->last - x->first + 1), q = (double)y->bytes * (y->last - y->first + 1);
+  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static bool is_unit_sized(const PlanBuf *buf) {
+  return buf->class == BUF_GATHERED || buf->class == BUF_GRADFULL;
+}
+
+/* The few large buffers that come and go lie together; saved tensors stack above them. */
+static int by_class_then_lifetime(const void *a, const void *b) {
+  bool x = is_unit_sized(buf_of(a)), y = is_unit_sized(buf_of(b));
+  if (x != y) return x ? -1 : 1;
+  return x ? by_size(a, b) : by_lifetime(a, b);
+}
+
+static int by_lifetime_then_class(const void *a, const void *b) {
+  bool x = is_unit_sized(buf_of(a)), y = is_unit_sized(buf_of(b));
+  if (x != y) return x ? 1 : -1;
+  return x ? by_size(a, b) : by_lifetime(a, b);
+}
+
+/* The large ones as they come, which lets them take turns in the same places. */
+static int by_turns_then_area(const void *a, const void *b) {
+  const PlanBuf *x = buf_of(a), *y = buf_of(b);
+  if (is_unit_sized(x) != is_unit_sized(y)) return is_unit_sized(x) ? -1 : 1;
+  if (!is_unit_sized(x)) return by_area(a, b);
+  return x->first != y->first ? (x->first < y->first ? -1 : 1) : by_size(a, b);
+}
+
+typedef int (*Order)(const void *, const void *);
+
+static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_area, by_lifetime_then_class};
+
+/* With many buffers the last two never won. */
+enum { MANY_BUFFERS = 3000, ORDERS_OF_MANY = 3 };
+
+/* Which of the unit-sized hang from the goal: those of unlike sizes that take turns in pairs leave the middle
+ * to the others where every second one does. */
+typedef enum { NONE_HANGS, SECONDS_HANG, ALL_HANG } Hanging;
+
+/* Where blame begins. */
+typedef struct Blame {
+  Order order;
+  Hanging hanging;
+} Blame;
+
+static const Blame blames[] = {{by_turns_then_area, ALL_HANG}, {by_size, SECONDS_HANG},
+                               {by_lifetime, SECONDS_HANG},    {by_area, ALL_HANG},
+                               {by_size, NONE_HANGS},          {by_turns_then_area, NONE_HANGS},
+                               {by_lifetime, ALL_HANG}};
+enum { BLAMES = sizeof blames / sizeof *blames };
+/* Rounds in all, and without coming nearer: nine in ten of the ways that reach the goal never go so many. */
+enum { MOST_ROUNDS = 150, PATIENCE = 30 };
+/* A way that still ends this far above the goal after so many rounds hardly ever reaches it. */
+enum { EARLY_ROUNDS = 12 };
+static const double OUT_OF_REACH = 1.05;
+
+/* --- one placing --------------------------------------------------------------------------------------- */
+
+void placing_open(Arena *arena, Placing *p, uint32_t most, uint64_t base, uint64_t goal) {
+  *p = (Placing){.all = ARENA_ARRAY(arena, PlanBuf *, most),
+                 .base = base,
+                 .goal = goal,
+                 .bytes = UINT64_MAX,
+                 .offsets = ARENA_ARRAY(arena, uint64_t, most)};
+}
+
+void placing_prepare(Arena *arena, Placing *p, uint32_t most, Gaps *gaps) {
+  p->pieces = ARENA_ARRAY(arena, Piece, most);
+  p->spare = ARENA_ARRAY(arena, Piece, most);
+  p->fixed = ARENA_ARRAY(arena, Taken, most);
+  p->gaps = gaps;
+}
+
+void placing_aim(Placing *p, int32_t first, int32_t last) {
+  p->count = p->fixed_count = 0;
+  p->first = first;
+  p->last = last;
+  p->bytes = UINT64_MAX;
+}
+
+void placing_add(Placing *p, PlanBuf *buf) {
+  p->all[p->count++] = buf;
+}
+
+uint64_t placed_end(const PlanBuf *buf) {
+  return buf->offset + round_up(buf->bytes, PLAN_ALIGN_BYTES);
+}
+
+static Taken taken_by(const Placing *p, const PlanBuf *buf) {
+  return (Taken){buf->offset, placed_end(buf), buf->first > p->first ? buf->first : p->first,
+                 buf->last < p->last ? buf->last : p->last};
+}
+
+void placing_fix(Placing *p, const PlanBuf *buf) {
+  p->fixed[p->fixed_count++] = taken_by(p, buf);
+}
+
+bool placing_done(const Placing *p) {
+  return p->bytes <= p->goal;
+}
+
+void placing_keep(Placing *p, uint64_t bytes) {
+  if (bytes >= p->bytes) return;
+  p->bytes = bytes;
+  for (uint32_t i = 0; i < p->count; i++) p->offsets[i] = p->all[i]->offset;
+}
+
+void placing_restore(const Placing *p) {
+  for (uint32_t i = 0; i < p->count; i++) p->all[i]->offset = p->offsets[i];
+}
+
+/* Where the pieces end in this order; offsets are set. UINT64_MAX: at `limit` or above. */
+static uint64_t place_listed(Placing *p, uint64_t limit, Fit fit) {
+  uint64_t most = p->base;
+  gaps_aim(p->gaps, p->first, p->last + 1);
+  for (uint32_t i = 0; i < p->fixed_count; i++) gaps_take(p->gaps, p->fixed[i]);
+  for (uint32_t i = 0; i < p->count; i++) {
+    PlanBuf *buf = p->pieces[i].buf;
+    uint64_t size = round_up(buf->bytes, PLAN_ALIGN_BYTES);
+    Taken at = taken_by(p, buf);
+    buf->offset = p->pieces[i].hangs ? gaps_find_last(p->gaps, p->base, p->goal, size, at.first, at.last)
+                                     : gaps_find(p->gaps, p->base, size, at.first, at.last, fit);
+    at.offset = buf->offset;
+    at.end = placed_end(buf);
+    gaps_take(p->gaps, at);
+    if (at.end > most) most = at.end;
+    if (most >= limit) return UINT64_MAX;
+  }
+  return most;
+}
+
+static void sort_pieces(Placing *p, Order order) {
+  for (uint32_t i = 0; i < p->count; i++) p->pieces[i] = (Piece){p->all[i], false};
+  if (p->count) qsort(p->pieces, p->count, sizeof *p->pieces, order);
+}
+
+void place_once(Placing *p) {
+  sort_pieces(p, by_lifetime);
+  placing_keep(p, place_listed(p, UINT64_MAX, FIRST_FIT));
+}
+
+void place_by_orders(Placing *p) {
+  uint32_t all = p->count > MANY_BUFFERS ? ORDERS_OF_MANY : sizeof orders / sizeof *orders;
+  for (uint32_t i = 0; i < all && !placing_done(p); i++) {
+    sort_pieces(p, orders[i]);
+    placing_keep(p, place_listed(p, p->bytes, BEST_FIT));
+  }
+}
+
+/* --- blame --------------------------------------------------------------------------------------------- */
+
+/* Those that end above the goal; they and the others keep their order. */
+static void put_first(Placing *p) {
+  Piece *pieces = p->pieces;
+  uint32_t at = 0;
+  for (int calm = 0; calm <= 1; calm++)
+    for (uint32_t i = 0; i < p->count; i++)
+      if ((placed_end(pieces[i].buf) <= p->goal) == calm) p->spare[at++] = pieces[i];
+  p->pieces = p->spare;
+  p->spare = pieces;
+}
+
+static void hang(Placing *p, Hanging hanging) {
+  bool second = false;
+  for (uint32_t i = 0; i < p->count; i++) {
+    if (!is_unit_sized(p->pieces[i].buf)) continue;
+    p->pieces[i].hangs = hanging == ALL_HANG || (hanging == SECONDS_HANG && second);
+    second = !second;
+  }
+}
+
+static void blame(Placing *p, const Blame *way, uint64_t until) {
+  uint64_t least = UINT64_MAX;
+  sort_pieces(p, way->order);
+  hang(p, way->hanging);
+  for (int r = 0, found = 0; r < MOST_ROUNDS && r - found <= PATIENCE && !placing_done(p); r++) {
+    if (r >= EARLY_ROUNDS && (double)least > OUT_OF_REACH * (double)p->goal) break;
+    if (r && p->gaps->looked >= until) break;
+    if (r) put_first(p);
+    uint64_t bytes = place_listed(p, UINT64_MAX, FIRST_FIT);
+    if (bytes < least) {
+      least = bytes;
+      found = r;
+    }
+    placing_keep(p, bytes);
+  }
+}
+
+void place_by_blame(Placing *p, uint64_t effort) {
+  uint64_t until = p->gaps->looked + effort;
+  for (uint32_t i = 0; i < BLAMES && !placing_done(p) && (i == 0 || p->gaps->looked < until); i++)
+    blame(p, &blames[i], until);
+}

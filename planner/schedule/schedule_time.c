@@ -1,0 +1,209 @@
+/* Owns: the time of a micro-batch before anything is emitted: clocks of compute, collectives and copies, as close to the simulator as
+ * can be without addresses. */
+#include "planner/schedule/schedule_build.h"
+
+/* A communicator: busy until `before`, and from `from` until `until`. What is fetched first begins later than it is issued. */
+typedef struct Busy {
+  uint64_t before, from, until;
+} Busy;
+
+/* When each queue is free. Figures count collectives as slow as they are beside compute, so these clocks run too long while
+ * compute waits for them: by the share of it that `exposed` is taken back at the end. */
+typedef struct Clocks {
+  uint64_t compute, in, out;
+  Busy gather, reduce;
+  uint64_t change; /* until then compute is slowed, or is not; 0: look again */
+  bool slowed;
+  uint64_t exposed;
+} Clocks;
+
+/* Returns when work that is issued at `begin` has been done. */
+static uint64_t occupy(Clocks *c, Busy *busy, uint64_t begin, uint64_t ns) {
+  c->change = 0;
+  if (begin > busy->until) {
+    busy->before = busy->until;
+    busy->from = busy->until = begin;
+  }
+  return busy->until += ns;
+}
+
+static bool is_busy(const Busy *busy, uint64_t now) { return now < busy->before || (now >= busy->from && now < busy->until); }
+
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* When it next begins or ends to be busy. */
+static uint64_t next_change(const Busy *busy, uint64_t now) {
+  if (now < busy->before) return busy->before;
+  return now < busy->from ? busy->from : now < busy->until ? busy->until : UINT64_MAX;
+}
+
+static void look_ahead(Clocks *c, uint64_t now) {
+  c->slowed = is_busy(&c->gather, now) || is_busy(&c->reduce, now);
+  c->change = sooner(next_change(&c->gather, now), next_change(&c->reduce, now));
+}
+
+/* Time that work takes from now on, slowed while communication runs. */
+static uint64_t beside(Clocks *c, uint64_t work, double contention) {
+  uint64_t now = c->compute;
+  double left = (double)work;
+  if (contention <= 0 || work == 0) return work;
+  for (;;) {
+    if (now >= c->change) look_ahead(c, now);
+    double rate = c->slowed ? 1 - contention : 1, done = (double)(c->change - now) * rate;
+    if (done >= left) return now - c->compute + (uint64_t)(left / rate);
+    left -= done;
+    now = c->change;
+  }
+}
+
+/* Likewise; most operators end well before anything changes, and what they take then is known. */
+static uint64_t compute_beside(Clocks *c, const Skeleton *skeleton, int32_t op, double contention) {
+  const uint64_t ns = c->slowed ? skeleton->slowed_ns[op] : skeleton->op_ns[op];
+  return c->compute + ns + 1 < c->change ? ns : beside(c, skeleton->op_ns[op], contention);
+}
+
+static void wait_for(Clocks *c, uint64_t until) {
+  uint64_t busy = later(c->gather.until, c->reduce.until);
+  if (until <= c->compute) return;
+  if (busy > c->compute) c->exposed += sooner(busy, until) - c->compute;
+  c->compute = until;
+}
+
+static uint64_t end_of(const Builder *b, Clocks *c) {
+  double slowdown = b->decisions->overlap.comm_slowdown;
+  wait_for(c, later(c->gather.until, c->reduce.until));
+  return later(c->compute, c->out) - (uint64_t)(slowdown / (1 + slowdown) * (double)c->exposed);
+}
+
+/* Returns when the unit is there. */
+static uint64_t gather_unit(const Builder *b, Clocks *c, const UnitFigures *of) {
+  uint64_t begin = c->compute;
+  if (of->fetch_ns) begin = c->in = later(c->in, c->compute) + of->fetch_ns;
+  if (of->fetch_ns && !b->skeleton->copies_beside) c->compute = c->in;
+  if (b->decisions->shard > 1) begin = occupy(c, b->skeleton->shared_queue ? &c->reduce : &c->gather, begin, of->gather_ns);
+  return begin;
+}
+
+/* Returns when its gradient is. Copies that do not run beside compute hold it up until they can begin. */
+static uint64_t reduce_unit(const Builder *b, Clocks *c, const UnitFigures *of) {
+  bool beside = b->skeleton->copies_beside, adds = of->image_ns && decisions_adds_up(b->decisions);
+  if (adds) c->in = later(c->in, c->compute) + of->image_ns;
+  if (adds && !beside) c->compute = c->in;
+  uint64_t end = later(c->compute, adds ? c->in : 0);
+  if (b->decisions->ranks > 1) end = occupy(c, &c->reduce, end, of->reduce_ns);
+  if (of->image_ns) end = c->out = later(c->out, end) + of->image_ns;
+  if (of->image_ns && !beside) wait_for(c, end);
+  return end;
+}
+
+static void meet_trips(const Builder *b, Clocks *c, Travel *travel, int32_t s) {
+  uint64_t met = trips_meet(b, travel, s, c->compute, &c->in);
+  if (b->skeleton->copies_beside)
+    wait_for(c, met);
+  else
+    c->compute = met;
+}
+
+/* One pass under way. Most steps neither issue nor release anything, nor does anything end before them: `due` and `ends` say when
+ * to look. */
+typedef struct Run {
+  Builder *b;
+  Clocks clocks;
+  Travel travel;
+  uint32_t use_count, reduction_count;
+  uint32_t next_use, next_freed, next_arrived, next_reduction, next_release, next_done;
+  int32_t due;   /* the next step with something before or after it */
+  uint64_t ends; /* when the next of what is under way does */
+} Run;
+
+static int32_t freed_after(const Use *use) { return later_step(use->held, use->issue); }
+
+static void look_for_work(Run *run) {
+  const Schedule *schedule = run->b->schedule;
+  int32_t due = schedule->trip_count ? trips_due(run->b, &run->travel) : INT32_MAX;
+  if (run->next_use < run->use_count) due = sooner_step(due, schedule->uses[run->next_use].issue);
+  if (run->next_freed < run->next_use) due = sooner_step(due, freed_after(&schedule->uses[run->next_freed]) + 1);
+  if (run->next_reduction < run->reduction_count) due = sooner_step(due, schedule->reductions[run->next_reduction].after);
+  if (run->next_release < run->next_reduction) due = sooner_step(due, schedule->reductions[run->next_release].release + 1);
+  run->due = due;
+}
+
+static void look_for_ends(Run *run) {
+  const Builder *b = run->b;
+  uint64_t ends = UINT64_MAX;
+  if (run->next_arrived < run->next_use) ends = sooner(ends, b->ends.gathered[run->next_arrived]);
+  if (run->next_done < run->next_reduction) ends = sooner(ends, b->ends.reduced[run->next_done]);
+  if (run->travel.gone < run->travel.next_store) ends = sooner(ends, b->ends.stored[run->travel.gone]);
+  run->ends = ends;
+}
+
+/* What is issued before step s, and what it waits for because memory is released before it. */
+static void before_step(Run *run, int32_t s) {
+  Builder *b = run->b;
+  Clocks *c = &run->clocks;
+  const UnitFigures *figures = b->skeleton->figures;
+  const Use *uses = b->schedule->uses;
+  const Reduction *reductions = b->schedule->reductions;
+  for (; run->next_use < run->use_count && uses[run->next_use].issue <= s; run->next_use++)
+    b->ends.ready[uses[run->next_use].unit] = b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
+  if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
+  for (; run->next_freed < run->next_use && freed_after(&uses[run->next_freed]) < s; run->next_freed++)
+    if (figures[uses[run->next_freed].unit].shard_bytes && b->timed) wait_for(c, b->ends.gathered[run->next_freed]);
+  while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.reduced[run->next_release++]);
+  look_for_ends(run);
+}
+
+/* What has ended when step s starts. */
+static void note_ends(Run *run, int32_t s) {
+  Builder *b = run->b;
+  uint64_t now = run->clocks.compute;
+  while (run->next_arrived < run->next_use && b->ends.gathered[run->next_arrived] <= now) b->arrived[run->next_arrived++] = s;
+  while (run->next_done < run->next_reduction && b->ends.reduced[run->next_done] <= now) b->done[run->next_done++] = s;
+  while (run->travel.gone < run->travel.next_store && b->ends.stored[run->travel.gone] <= now) b->gone[run->travel.gone++] = s;
+  look_for_ends(run);
+}
+
+static void after_step(Run *run, int32_t s) {
+  Builder *b = run->b;
+  Clocks *c = &run->clocks;
+  const Reduction *reductions = b->schedule->reductions;
+  for (; run->next_reduction < run->reduction_count && reductions[run->next_reduction].after == s; run->next_reduction++)
+    b->ends.reduced[run->next_reduction] = reduce_unit(b, c, &b->skeleton->figures[reductions[run->next_reduction].unit]);
+  if (b->schedule->trip_count) c->compute = trips_leave(b, &run->travel, s, c->compute, &c->out);
+  look_for_work(run);
+  look_for_ends(run);
+}
+
+static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
+  *run = (Run){.b = b, .ends = UINT64_MAX};
+  run->use_count = decisions_gather(b->decisions) && gathers ? b->schedule->use_count : 0;
+  run->reduction_count = decisions_reduce(b->decisions) && reduces ? b->schedule->reduction_count : 0;
+  memset(b->ends.ready, 0, b->skeleton->units->units.count * sizeof(uint64_t));
+  look_for_work(run);
+}
+
+static void note_rest(Run *run) {
+  Builder *b = run->b;
+  while (run->next_done < b->schedule->reduction_count) b->done[run->next_done++] = b->schedule->step_count;
+  while (run->travel.gone < b->schedule->trip_count) b->gone[run->travel.gone++] = b->schedule->step_count;
+}
+
+uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
+  const Step *steps = b->schedule->steps;
+  double contention = b->decisions->overlap.contention;
+  Run run;
+  open_run(&run, b, gathers, reduces);
+  Clocks *c = &run.clocks;
+  for (int32_t s = 0, count = b->schedule->step_count; s < count; s++) {
+    int32_t op = steps[s].op;
+    bool due = run.due <= s;
+    if (due) before_step(&run, s);
+    for EACH_UNIT(b->skeleton, op, at) wait_for(c, b->ends.ready[b->skeleton->touched[at]]);
+    b->start[s] = c->compute;
+    if (run.ends <= c->compute) note_ends(&run, s);
+    c->compute += compute_beside(c, b->skeleton, op, contention);
+    if (due) after_step(&run, s);
+  }
+  note_rest(&run);
+  return end_of(b, c);
+}

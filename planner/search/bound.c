@@ -1,0 +1,394 @@
+/* Owns: bound.h. */
+#include "planner/search/bound_terms.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* An item and what not keeping it costs. */
+typedef struct Offer {
+  const Slice *slice;
+  double cost, slope; /* slope: what the cost gains with the share */
+  bool again; /* it would be run again for want of memory */
+} Offer;
+
+/* One memory row: the slices that take room at it. */
+typedef struct Row {
+  Slices items, units;
+  double room;
+  double ran_ns, reduced_ns; /* of operators from the loss on, and of reductions, that may come before it */
+  bool fits;      /* all of them: nothing is given up, whatever the weights */
+  double host_ns; /* what the link needs, one way, for all that host memory holds; NEVER: no limit */
+  bool moves;     /* some item may be away */
+  bool reorders;  /* what items are worth depends on the weights */
+  Offer *offers;  /* one an item, in the order of the weights tried last */
+} Row;
+
+enum { ROWS = 3, TANGENTS = 30, LINK_HALVINGS = 7 };
+static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
+
+#define NEVER 1e30 /* bytes of what may not stay, or is pinned to be run again */
+
+/* --- slices ---------------------------------------------------------------------------------------------------------------------- */
+
+static int compare_slices(const void *a, const void *b) {
+  const Slice *x = a, *y = b;
+  double p = x->ns * y->bytes, q = y->ns * x->bytes;
+  if (p != q) return (p < q) - (p > q);
+  return (x->until > y->until) - (x->until < y->until);
+}
+
+/* The first backward use of any value that keeping the op's results keeps. */
+static int32_t needed_until(const Flow *flow, const Item *item) {
+  int32_t until = item->last;
+  for (uint32_t k = flow->first[item->op]; k < flow->first[item->op + 1]; k++) {
+    int32_t use = flow->first_backward[flow->refs[k].value];
+    if (flow->refs[k].writes && use >= 0 && use < until) until = use;
+  }
+  return until;
+}
+
+Slices bound_slices(Arena *arena, const Program *program, const Items *items, const Items *again, bool copies_beside) {
+  Slices out = {ARENA_ARRAY(arena, Slice, items->count + again->count), 0};
+  for (uint32_t i = 0; i < items->count; i++) {
+    const Item *item = &items->data[i];
+    double again = item->held ? NEVER : (double)item->least_ns;
+    out.data[out.count++] = (Slice){(double)item->bytes, again, (double)item->away_ns, copies_beside, needed_until(&program->flow, item)};
+  }
+  for (uint32_t i = 0; i < again->count; i++)
+    out.data[out.count++] = (Slice){NEVER, (double)again->data[i].least_ns, 0, copies_beside, needed_until(&program->flow, &again->data[i])};
+  qsort(out.data, out.count, sizeof(Slice), compare_slices);
+  return out;
+}
+
+static int32_t latest_use(const Slices *items) {
+  int32_t latest = 0;
+  for (uint32_t i = 0; i < items->count; i++)
+    if (items->data[i].until > latest) latest = items->data[i].until;
+  return latest;
+}
+
+static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
+  const Skeleton *skeleton = in->skeleton;
+  *out = (Slices){ARENA_ARRAY(scratch, Slice, skeleton->units->units.count), 0};
+  for (uint32_t u = 0; u < skeleton->units->units.count && decisions_gather(in->start); u++) {
+    if (!terms_used_twice(&skeleton->ops[u]) || in->start->keep[u] || in->start->gather_once) continue;
+    double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
+    out->data[out->count++] = (Slice){bytes, terms_gather_ns(in, u), 0, true, skeleton->ops[u].first_backward};
+  }
+  qsort(out->data, out->count, sizeof(Slice), compare_slices);
+}
+
+/* --- rows ------------------------------------------------------------------------------------------------------------------------ */
+
+/* They are worth as much a byte, whatever the weights and pair of terms. */
+static bool alike(const Slice *x, const Slice *y, int32_t split) {
+  return (x->bytes > 0) == (y->bytes > 0) && x->ns * y->bytes == y->ns * x->bytes && x->away * y->bytes == y->away * x->bytes &&
+         (x->until > split) == (y->until > split);
+}
+
+/* Slices that take room at op `at`; equal ones as one, each side of the op `split`. The others are free there. */
+static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t split) {
+  VEC(Slice) out = {0};
+  for (uint32_t i = 0; i < all->count; i++) {
+    Slice slice = all->data[i];
+    if (slice.until <= at && slice.bytes < NEVER) slice.bytes = 0;
+    Slice *last = out.count ? &out.data[out.count - 1] : NULL;
+    if (last && alike(last, &slice, split)) {
+      last->bytes += slice.bytes;
+      last->ns += slice.ns;
+      last->away += slice.away;
+    } else {
+      vec_push(scratch, &out, slice);
+    }
+  }
+  return (Slices){out.data, out.count};
+}
+
+static void add_demand(const Slices *slices, int32_t turn, double *delta) {
+  for (uint32_t i = 0; i < slices->count; i++)
+    if (slices->data[i].bytes < NEVER) terms_add_range(delta, turn, slices->data[i].until - 1, slices->data[i].bytes);
+}
+
+/* The ops of the rows, each once: the loss, where most is wanted, where least is left. */
+static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const double *live, int32_t at[ROWS]) {
+  const Program *program = in->skeleton->program;
+  int32_t turn = program->turn, ops = (int32_t)program->ops.count, most = turn, least = turn;
+  if (turn >= ops) return 0;
+  double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), sum = 0;
+  add_demand(items, turn, wanted);
+  add_demand(units, turn, wanted);
+  for (int32_t j = turn; j < ops; j++) wanted[j] = sum += wanted[j];
+  for (int32_t j = turn; j < ops; j++) {
+    if (live[j] + wanted[j] > live[most] + wanted[most]) most = j;
+    if (live[j] > live[least]) least = j;
+  }
+  uint32_t rows = 0;
+  at[rows++] = turn;
+  if (most != turn) at[rows++] = most;
+  if (least != turn && least != most) at[rows++] = least;
+  return rows;
+}
+
+/* --- the bound of one row ---------------------------------------------------------------------------------------------------------- */
+
+/* Takes as much as the room holds; the share of it. */
+static double take(double bytes, double *room) {
+  double share = bytes <= *room || bytes <= 0 ? 1 : *room / bytes;
+  *room = share < 1 ? 0 : *room - bytes; /* never below zero by rounding */
+  return share;
+}
+
+/* How the terms are weighed: `share` of A against B, `link` of C against what it stands for in A, `price` of the time that C
+ * takes, of which what host memory holds is free. */
+typedef struct Weighting {
+  double share, link, price;
+} Weighting;
+
+/* Of running again, for ops after Terms.until too, of gathering again, of the time of what is away; of A's constant. */
+typedef struct Weights {
+  double again, late, regather, away, a;
+} Weights;
+
+static Weights weights_at(const Terms *t, Weighting at) {
+  double a = at.share, b = 1 - at.share;
+  return (Weights){.again = a + b * t->again_b,
+                   .late = b * t->again_b,
+                   .regather = at.share * (1 - at.link) * t->regather_a + b * t->regather_b,
+                   .away = at.share * at.link + at.price,
+                   .a = a};
+}
+
+/* What they gain with the share, in which they are linear. */
+static Weights weights_slope(const Terms *t, Weighting at) {
+  Weights low = weights_at(t, (Weighting){0, at.link, at.price}), high = weights_at(t, (Weighting){1, at.link, at.price});
+  return (Weights){high.again - low.again, high.late - low.late, high.regather - low.regather, high.away - low.away, high.a - low.a};
+}
+
+static double again_cost(const Terms *t, const Slice *slice, Weights w) {
+  return (slice->until > t->until ? w.late : w.again) * slice->ns;
+}
+
+static double away_cost(const Slice *slice, Weights w) { return (slice->link ? w.away : 2 * w.again) * slice->away; }
+
+/* What an item costs that is not kept: the cheaper of running it again and of being away. */
+static void offer_item(const Terms *t, Offer *offer, Weights w, Weights slope) {
+  const Slice *slice = offer->slice;
+  double again = again_cost(t, slice, w), away = away_cost(slice, w);
+  bool leaves = slice->away > 0 && away < again;
+  offer->cost = leaves ? away : again;
+  offer->slope = leaves ? away_cost(slice, slope) : again_cost(t, slice, slope);
+  offer->again = !leaves && again > 0 && slice->bytes < NEVER;
+}
+
+static bool is_better(const Offer *x, const Offer *y) {
+  double p = x->cost * y->slice->bytes, q = y->cost * x->slice->bytes;
+  return p != q ? p > q : x->slice < y->slice;
+}
+
+typedef struct Weighed {
+  double ns, slope; /* slope: in the share, of what was chosen */
+  bool again; /* something is run again */
+} Weighed;
+
+/* Where results may be away, the order in which they are worth keeping depends on the weights. It is near that of the weights
+ * before, so that insertion sorts it in little more than one pass. */
+static void offer_items(const Terms *t, const Row *row, Weights w, Weights slope) {
+  Offer *offers = row->offers;
+  for (uint32_t i = 0; i < row->items.count; i++) offer_item(t, &offers[i], w, slope);
+  for (uint32_t i = 1; row->reorders && i < row->items.count; i++) {
+    Offer offer = offers[i];
+    uint32_t at = i;
+    for (; at > 0 && is_better(&offer, &offers[at - 1]); at--) offers[at] = offers[at - 1];
+    offers[at] = offer;
+  }
+}
+
+/* Least of the weighed terms under the row: everything's cost, less that of what room is given to, best first. */
+static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
+  Weights w = weights_at(t, at), slope = weights_slope(t, at);
+  double stood_for = at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns); /* by the link */
+  Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0) - at.share * stood_for,
+                 .slope = slope.a * t->a - t->b - stood_for};
+  if (row->fits) return out;
+  double room = row->room;
+  uint32_t i = 0, u = 0;
+  offer_items(t, row, w, slope);
+  while (i < row->items.count || u < row->units.count) {
+    const Offer *item = i < row->items.count ? &row->offers[i] : NULL;
+    const Slice *unit = u < row->units.count ? &row->units.data[u] : NULL;
+    bool take_item = item && (!unit || item->slice->bytes <= 0 ||
+                              (unit->bytes > 0 && item->cost * unit->bytes >= w.regather * unit->ns * item->slice->bytes));
+    double given = 1 - take(take_item ? item->slice->bytes : unit->bytes, &room);
+    out.ns += given * (take_item ? item->cost : w.regather * unit->ns);
+    out.slope += given * (take_item ? item->slope : slope.regather * unit->ns);
+    out.again |= take_item && given > 0 && item->again;
+    if (take_item) i++;
+    else u++;
+  }
+  return out;
+}
+
+typedef struct Most {
+  double ns;
+  Weighting at;
+  const char *by; /* what B is of */
+  bool again;
+} Most;
+
+static Weighed consider(const Terms *t, const Row *row, Weighting at, Most *most) {
+  Weighed weighed = weigh(t, row, at);
+  if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, t->by, weighed.again};
+  return weighed;
+}
+
+/* The best share. weigh is concave in it and of straight pieces: it lies below its tangents, and where one that rises meets one that
+ * falls is the best place to look next, the last one when it reaches them. Returns what it reaches. */
+static double maximise_share(const Terms *t, const Row *row, Weighting at, Most *most) {
+  double low = 0, high = 1;
+  Weighed rising = consider(t, row, (Weighting){low, at.link, at.price}, most);
+  Weighed falling = consider(t, row, (Weighting){high, at.link, at.price}, most);
+  double best = fmax(rising.ns, falling.ns);
+  for (int i = 0; i < TANGENTS && rising.slope > 0 && falling.slope < 0; i++) {
+    double share = low + (falling.ns - rising.ns - falling.slope * (high - low)) / (rising.slope - falling.slope);
+    double reach = rising.ns + rising.slope * (share - low);
+    Weighed next = consider(t, row, (Weighting){share, at.link, at.price}, most);
+    best = fmax(best, next.ns);
+    if (next.ns >= reach * (1 - TOUCHING)) break;
+    if (next.slope > 0)
+      low = share, rising = next;
+    else
+      high = share, falling = next;
+  }
+  return best;
+}
+
+/* Concave in the link's weight and in the price too: one of them is raised up to `high`. */
+static void maximise_away(const Terms *t, const Row *row, bool price, double high, Most *most) {
+  double low = 0;
+  for (int i = 0; i < LINK_HALVINGS; i++) {
+    double a = low + (high - low) / 3, b = high - (high - low) / 3;
+    double at_a = maximise_share(t, row, (Weighting){0, price ? 0 : a, price ? a : 0}, most);
+    double at_b = maximise_share(t, row, (Weighting){0, price ? 0 : b, price ? b : 0}, most);
+    if (at_a < at_b)
+      low = a;
+    else
+      high = b;
+  }
+}
+
+/* No price is worth more than running everything again. */
+static double highest_price(const Row *row) {
+  double most = 0;
+  for (uint32_t i = 0; i < row->items.count; i++) {
+    const Slice *slice = &row->items.data[i];
+    if (slice->away > 0 && slice->ns < NEVER) most = fmax(most, slice->ns / slice->away);
+  }
+  return most;
+}
+
+static void maximise(const Terms *t, const Row *row, Most *most) {
+  (void)maximise_share(t, row, (Weighting){0}, most);
+  if (!row->moves) return;
+  maximise_away(t, row, false, 1, most);
+  if (row->host_ns < NEVER) maximise_away(t, row, true, highest_price(row), most);
+  (void)maximise_share(t, row, most->at, most);
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------------------------- */
+
+static double most_ns_a_byte(const Row *row) {
+  double most = 0;
+  for (uint32_t i = 0; i < row->items.count; i++)
+    if (row->items.data[i].bytes > 0) most = fmax(most, row->items.data[i].away / row->items.data[i].bytes);
+  return most;
+}
+
+static double all_bytes(const Slices *slices) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < slices->count; i++) bytes += slices->data[i].bytes;
+  return bytes;
+}
+
+static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, int32_t at, int32_t split, double room) {
+  Row row = {.items = at_row(scratch, items, at, split), .units = at_row(scratch, units, at, INT32_MAX), .room = room};
+  row.fits = all_bytes(&row.items) + all_bytes(&row.units) <= room;
+  double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
+  row.moves = slowest > 0;
+  row.reorders = row.moves || split < INT32_MAX;
+  row.ran_ns = terms_ops_ns(in, in->skeleton->program->turn, at);
+  row.reduced_ns = terms_reduced_ns(in, at);
+  row.host_ns = in->host_room == UINT64_MAX ? NEVER : (double)in->host_room * slowest;
+  row.offers = ARENA_ARRAY(scratch, Offer, row.items.count);
+  for (uint32_t i = 0; i < row.items.count; i++) row.offers[i].slice = &row.items.data[i];
+  return row;
+}
+
+static const char *binding(const Most *most) {
+  if (most->at.link > 0.3) return "host link";
+  if (most->at.price > 0 && most->again) return "host memory through recompute";
+  if (most->at.share > 0.5) return most->again ? "memory through recompute" : "compute";
+  return most->by;
+}
+
+/* Of one micro-batch; ns below 0: nothing fits. */
+typedef struct MicroBound {
+  double ns;
+  const char *by;
+} MicroBound;
+
+static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
+  const Slices *items = in->slices;
+  Slices units;
+  int32_t at[ROWS];
+  slice_units(scratch, in, &units);
+  const Pairs pairs = terms_pairs(in, pass, latest_use(items));
+  int32_t split = pairs.data[pairs.count - 1].until;
+  uint32_t rows = choose_rows(scratch, in, items, &units, live, at);
+  Most most = {.ns = -1};
+  for (uint32_t i = 0; i < rows; i++) {
+    Row row = row_at(scratch, in, items, &units, at[i], split, (double)in->room - live[at[i]]);
+    if (row.room < 0) return (MicroBound){-1, "memory"};
+    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
+  }
+  for (uint32_t p = 0; p < pairs.count && !rows; p++) maximise(&pairs.data[p], &(Row){.room = 0}, &most);
+  const char *by = binding(&most);
+  double reducing = pass->reduces && in->start->ranks > 1 ? pairs.forward + terms_reducing_ns(scratch, in, live) : 0;
+  if (reducing > most.ns) {
+    most.ns = reducing;
+    by = "memory through reduce";
+  }
+  double stored = pairs.forward + terms_stored_ns(in, pass); /* they leave after the loss */
+  if (stored > most.ns) {
+    most.ns = stored;
+    by = "host link";
+  }
+  /* Schedules count whole nanoseconds, rounded down at each operator and collective. */
+  most.ns -= in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
+  return (MicroBound){most.ns > 0 ? most.ns : 0, by};
+}
+
+/* Parameters that the host holds are fetched before they are gathered: either queue bounds. */
+static MicroBound bound_queues(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
+  BoundInput fetch = *in;
+  MicroBound gathered = bound_pass(scratch, in, pass, live);
+  fetch.fetch_bound = true;
+  if (gathered.ns < 0 || !(in->start->offload & OFFLOAD_PARAMETERS)) return gathered;
+  MicroBound fetched = bound_pass(scratch, &fetch, pass, live);
+  return fetched.ns > gathered.ns ? fetched : gathered;
+}
+
+Bound bound_of(const BoundInput *in) {
+  if (in->skeleton->update_bytes > in->room) return (Bound){UINT64_MAX, "memory"};
+  Arena *scratch = arena_new();
+  const double *live = terms_live(scratch, in);
+  MicroPass passes[MICRO_PASSES];
+  uint32_t count = schedule_passes(in->start, passes), most = 0;
+  Bound bound = {in->skeleton->ends_ns, ""};
+  for (uint32_t p = 0; p < count && bound.ns != UINT64_MAX; p++) {
+    MicroBound micro = bound_queues(scratch, in, &passes[p], live);
+    if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;
+    bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * (double)passes[p].count);
+  }
+  arena_free(scratch);
+  return bound;
+}

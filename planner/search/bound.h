@@ -1,0 +1,85 @@
+/* Owns: a lower bound on step time that no plan of the searched space can beat under the cost model, for one micro-batch,
+ * sharding and grouping of units.
+ *
+ * At a backward operator j everything that was kept for later operators is live, with what j itself touches. x_i is the kept
+ * share of item i (bytes m_i, recompute time r_i), y_u that of unit u (bytes P_u, gather time g_u):
+ *
+ *   sum over i needed after j of m_i x_i + sum over u used after j of P_u y_u <= M_j
+ *                M_j: room less what is live at j in every plan: values that j lies between the uses of in backward, the
+ *                gathered unit and the unreduced gradients that j lies within
+ *   T >= A = head + compute + sum (1 - x_i) r_i + tail
+ *   T >= B = gathers once + sum (1 - y_u) g_u        (+ reductions where they share the queue)
+ *
+ * Where collectives slow compute by a share c of their time, T is compute + c overlap + idle. Compute slows collectives by a
+ * factor 1 + s; B is what the busiest communicator takes alone, at most overlap / (1 + s) + idle. So T >= compute + c (1 + s) B +
+ * (1 - c (1 + s)) idle: A gains c (1 + s) B, and head and tail count 1 - c (1 + s). And since that communicator overlaps with all
+ * compute but what runs while it rests, T >= B + k compute, k = s / (1 + s) / (1 - c), at most 1.
+ *
+ * The loss divides a micro-batch: every parameter is first gathered before it and every gradient reduced after it. So with two
+ * communicators, W forward's compute, G its gathers, V and R those of backward, V' what of V precedes the first whole gradient:
+ *
+ *   T >= F + A', T >= F + B', F = max(head + W + c (1 + s) G, G + k W), A' = V + c (1 + s) R + sum (1 - x_i) r_i + tail,
+ *                             B' = V' + R + k (V - V')
+ *
+ * and A' goes with B as well. Gradients that do not fit beside each other wait: backward's compute and reductions alone, run one
+ * after the other as memory forces them to, take at least what bound_terms.c counts. Compute is slowed by reductions there,
+ * which cannot be put off, not by gathers, which can.
+ *
+ * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
+ * after it, on one link of rate h, and host memory holds H of it:
+ *
+ *   C = sum z_i m_i / h          sum m_i z_i <= H
+ *
+ * so that C stands for all that A counts before j: forward, the operators from the loss to j, reductions that may begin before j;
+ * what is run again for operators after j comes after it. So C has a weight against that part of A and, by the price of the last
+ * row, one that gives back its share of H. Where copies take compute's time, they are in A.
+ *
+ * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under one row is a fractional knapsack: a
+ * Lagrangian bound, valid for every w and row, maximised over w by tangents (it is concave in w) and over the rows of the
+ * loss, of the largest M_j short-fall and of the least M_j. Head: the k units that are used first are gathered one after the other
+ * before the k-th computes, for the k where compute rests longest; nothing is run again in forward. Tail: the last k gradients are reduced one
+ * after the other, likewise; what is run again between them could fill the time, so that a fourth pair of A and B counts the longest tail
+ * without what is run again in it, and the others only a tail in which nothing is. */
+#ifndef FSDPC_PLANNER_BOUND_H
+#define FSDPC_PLANNER_BOUND_H
+
+#include "planner/search/items.h"
+#include "planner/schedule/schedule.h"
+
+/* What can be given up: an operator's item, or a unit that stays. */
+typedef struct Slice {
+  double bytes, ns; /* what keeping takes and saves */
+  double away;      /* or the time that a copy to the host, or from it, needs; 0: it cannot go there */
+  bool link;        /* copies take the host link's time, else that of compute */
+  int32_t until;    /* the first backward op that has it live anyway */
+} Slice;
+
+typedef struct Slices {
+  Slice *data; /* by ns per byte, best first */
+  uint32_t count;
+} Slices;
+
+/* Of operators, and of those that are pinned to be run again: the same for all bounds of one program. */
+Slices bound_slices(Arena *arena, const Program *program, const Items *operators, const Items *again, bool copies_beside);
+
+typedef struct BoundInput {
+  const Skeleton *skeleton;
+  const Items *items;
+  const Slices *slices;   /* of those that are operators' */
+  const Decisions *start; /* everything recomputed and gathered again that is not pinned */
+  uint64_t room;          /* bytes for buffers that do not persist */
+  uint64_t host_room;     /* bytes of host memory for them; UINT64_MAX: no limit */
+  bool fetch_bound;       /* bound_of's own: of gathers count the fetches of their shards */
+  bool may_keep;          /* whether units that start as gathered again may stay */
+} BoundInput;
+
+typedef struct Bound {
+  uint64_t ns; /* of a step; UINT64_MAX: nothing fits */
+  const char *by; /* what binds, in words */
+} Bound;
+
+Bound bound_of(const BoundInput *input);
+/* A plan this fast is as good as any: looking further could save a thousandth. */
+static inline uint64_t bound_reached(const Bound *bound) { return bound->ns + bound->ns / 1000; }
+
+#endif

@@ -1,0 +1,226 @@
+/* Owns: bound_terms.h. */
+#include "planner/search/bound_terms.h"
+
+#include <math.h>
+
+/* --- what is live at each operator whatever is decided ------------------------------------------------------------------------- */
+
+/* Results that are kept but may be away are not there in every plan. */
+static const bool *find_held(Arena *scratch, const BoundInput *in) {
+  bool *held = ARENA_ARRAY(scratch, bool, in->skeleton->program->values.count);
+  for (uint32_t i = 0; i < in->items->count; i++)
+    if (in->items->data[i].held) held[in->skeleton->program->flow.moved[in->items->data[i].op]] = true;
+  return held;
+}
+
+static void add_values(Arena *scratch, const BoundInput *in, double *delta) {
+  const Program *program = in->skeleton->program;
+  const Flow *flow = &program->flow;
+  const bool *held = find_held(scratch, in);
+  for (uint32_t v = 0; v < program->values.count; v++) {
+    if (!flow->transient[v] || flow->first_op[v] < 0) continue;
+    int32_t op = flow->producer[v];
+    bool again = held[v] || (op >= 0 && (in->start->recompute[op] || (in->start->away[op] && flow->moved[op] == (int32_t)v)));
+    terms_add_range(delta, again ? flow->first_backward[v] : flow->first_op[v], flow->last_op[v], (double)flow->value_bytes[v]);
+  }
+}
+
+static void add_units(const BoundInput *in, double *delta) {
+  const Skeleton *skeleton = in->skeleton;
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
+    const UnitOps *ops = &skeleton->ops[u];
+    bool kept = in->start->keep[u] && terms_used_twice(ops);
+    if (decisions_gather(in->start) && !in->start->gather_once)
+      terms_add_range(delta, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
+    if (!decisions_reduce(in->start)) continue;
+    if (!in->start->reduce_once) terms_add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
+    terms_add_range(delta, ops->last_gradient, ops->last_gradient, (double)schedule_reduced_bytes(in->start, &skeleton->figures[u]));
+  }
+}
+
+double *terms_live(Arena *scratch, const BoundInput *in) {
+  uint32_t ops = in->skeleton->program->ops.count;
+  double *live = ARENA_ARRAY(scratch, double, ops + 1), sum = 0;
+  add_values(scratch, in, live);
+  add_units(in, live);
+  for (uint32_t i = 0; i < ops; i++) live[i] = sum += live[i];
+  return live;
+}
+
+/* --- what collectives take ------------------------------------------------------------------------------------------------------- */
+
+/* Reductions wait for gathers and gathers for reductions; not where fetching the shards takes longer than gathering them. */
+static bool shared_queue(const BoundInput *in) { return in->skeleton->shared_queue && !in->fetch_bound; }
+
+double terms_gather_ns(const BoundInput *in, uint32_t u) {
+  return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : (double)in->skeleton->figures[u].gather_ns / (1 + in->start->overlap.comm_slowdown);
+}
+
+static double reduce_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].reduce_ns / (1 + in->start->overlap.comm_slowdown); }
+
+double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end) {
+  double ns = 0;
+  for (int32_t i = first; i < end; i++) ns += (double)in->skeleton->op_ns[i];
+  return ns;
+}
+
+double terms_reduced_ns(const BoundInput *in, int32_t op) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++)
+    if (in->skeleton->ops[u].last_gradient >= 0 && in->skeleton->ops[u].last_gradient < op) ns += reduce_ns(in, u);
+  return ns;
+}
+
+/* How long compute rests at least until a communicator has worked for `ns` and the host link, before or after, for `copying`, where
+ * it has only operators of `meanwhile` to do. They slow each other. */
+static double rests_ns(const BoundInput *in, double ns, double copying, double meanwhile) {
+  double active = meanwhile / (1 - fmin(0.99, in->start->overlap.contention));
+  return fmax(0, copying + ns - (copying > 0 ? active : active / (1 + in->start->overlap.comm_slowdown)));
+}
+
+/* For units that are used first: each is fetched and gathered after those before it. */
+static double head_ns(const BoundInput *in, const MicroPass *pass) {
+  const Skeleton *skeleton = in->skeleton;
+  double gathered = 0, fetched = 0, first_fetch = 0, meanwhile = 0, most = 0;
+  if (!decisions_gather(in->start) || !pass->gathers) return 0;
+  for (int32_t op = 0; op < skeleton->program->turn; meanwhile += (double)skeleton->op_ns[op++])
+    for (uint32_t at = skeleton->first[op]; at < skeleton->first[op + 1]; at++) {
+      const UnitFigures *of = &skeleton->figures[skeleton->touched[at]];
+      if (skeleton->ops[skeleton->touched[at]].first_forward != op) continue;
+      double gather = in->start->shard > 1 ? (double)of->gather_ns / (1 + in->start->overlap.comm_slowdown) : 0;
+      if (!fetched) first_fetch = (double)of->fetch_ns;
+      gathered += gather;
+      fetched += (double)of->fetch_ns;
+      most = fmax(most, fmax(rests_ns(in, gathered, first_fetch, meanwhile), rests_ns(in, gather, fetched, meanwhile)));
+    }
+  return most;
+}
+
+/* What compute rests for at the end: the reductions of the gradients from one on. */
+typedef struct Tail {
+  double ns;
+  int32_t from; /* the op with which the first of those gradients is whole */
+} Tail;
+
+/* The longest of the last gradients' reductions, of those that are whole with op `settled` or later; the very last with the way of
+ * its image to the host. */
+static Tail tail_from(const BoundInput *in, const MicroPass *pass, int32_t settled) {
+  const Skeleton *skeleton = in->skeleton;
+  int32_t end = (int32_t)skeleton->program->ops.count;
+  double reduced = 0, copied = 0, meanwhile = 0;
+  Tail most = {0, end};
+  for (uint32_t i = skeleton->reduced_count; pass->reduces && i-- > 0;) {
+    uint32_t u = skeleton->reduced[i];
+    bool very_last = i + 1 == skeleton->reduced_count;
+    int32_t at = skeleton->ops[u].last_gradient;
+    if (!very_last && at < settled) break;
+    if (in->start->ranks > 1) reduced += reduce_ns(in, u);
+    if (very_last && skeleton->copies_beside) copied = (double)skeleton->figures[u].image_ns;
+    meanwhile += terms_ops_ns(in, at + 1, end);
+    end = at + 1;
+    double ns = rests_ns(in, reduced, copied, meanwhile);
+    if (ns > most.ns) most = (Tail){ns, at};
+  }
+  return most;
+}
+
+static double all_reductions(const BoundInput *in, const MicroPass *pass) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->ranks > 1 && pass->reduces; u++)
+    if (in->skeleton->ops[u].last_gradient >= 0) ns += reduce_ns(in, u);
+  return ns;
+}
+
+/* They leave for the host after the loss. */
+double terms_stored_ns(const BoundInput *in, const MicroPass *pass) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && pass->reduces; u++) ns += (double)in->skeleton->figures[u].image_ns;
+  return ns;
+}
+
+static double first_gathers(const BoundInput *in, const MicroPass *pass, bool forward_only) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count && decisions_gather(in->start) && pass->gathers; u++) {
+    const UnitOps *ops = &in->skeleton->ops[u];
+    if (ops->first_forward >= 0 || (!forward_only && ops->first_backward >= 0)) ns += terms_gather_ns(in, u);
+  }
+  return ns;
+}
+
+/* The header's k. */
+static double slowing(const BoundInput *in) {
+  double lost = 1 - 1 / (1 + in->start->overlap.comm_slowdown), kept = 1 - in->start->overlap.contention;
+  return lost < kept ? lost / kept : lost > 0;
+}
+
+/* The least time from the loss to where the first gradient is whole. */
+static double first_gradient(const BoundInput *in) {
+  const Skeleton *skeleton = in->skeleton;
+  int32_t op = (int32_t)skeleton->program->ops.count - 1;
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
+    if (skeleton->ops[u].last_gradient >= 0 && skeleton->ops[u].last_gradient < op) op = skeleton->ops[u].last_gradient;
+  return terms_ops_ns(in, skeleton->program->turn, op + 1);
+}
+
+/* Of a unit's gradient, from when it is whole until it has been reduced. */
+static double unreduced_bytes(const BoundInput *in, uint32_t u) {
+  const UnitFigures *of = &in->skeleton->figures[u];
+  return (double)schedule_reduced_bytes(in->start, of) + (in->start->reduce_once ? 0 : (double)of->gradient_bytes);
+}
+
+/* The header's backward pass with nothing but reductions: what the next gradients need must fit beside those that have not been
+ * reduced. */
+double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
+  const Skeleton *skeleton = in->skeleton;
+  uint32_t count = skeleton->reduced_count, next = 0, first = 0;
+  const uint32_t *order = skeleton->reduced;
+  double *end = ARENA_ARRAY(scratch, double, count), now = 0, held = 0, kept = 1 - fmin(1, in->start->overlap.contention);
+  for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
+    for (; first < next && (end[first] <= now || live[j] + held > (double)in->room); first++) {
+      now = fmax(now, end[first]);
+      held -= unreduced_bytes(in, order[first]);
+    }
+    double work = (double)skeleton->op_ns[j], busy = next ? fmax(0, end[next - 1] - now) : 0;
+    now += work <= busy * kept ? work / kept : busy + (work - busy * kept);
+    for (; next < count && skeleton->ops[order[next]].last_gradient == j; next++) {
+      end[next] = fmax(now, next ? end[next - 1] : 0) + reduce_ns(in, order[next]);
+      held += unreduced_bytes(in, order[next]);
+    }
+  }
+  return next ? fmax(now, end[next - 1]) : now;
+}
+
+Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
+  int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
+  bool slows = !in->fetch_bound, shared = shared_queue(in);
+  double c = slows ? fmin(1, in->start->overlap.contention * (1 + in->start->overlap.comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
+  double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = all_reductions(in, pass);
+  double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
+  const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);
+  double idle_before = (1 - c) * head_ns(in, pass), idle_after = (1 - c) * last.ns;
+  double forward = fmax(before + c * gathered + idle_before, gathered + k * before), whole = fmin(after, first_gradient(in));
+  Terms gather = {.a = before + after + idle_before + idle_after + c * comm,
+                  .b = comm + k * (before + after),
+                  .before = before + c * comm,
+                  .until = INT32_MAX,
+                  .again_b = k,
+                  .regather_a = c,
+                  .regather_b = 1,
+                  .by = shared ? "communication" : "gather"};
+  Terms reduce = {.a = forward + after + c * reduced + idle_after,
+                  .b = forward + whole + reduced + k * (after - whole),
+                  .before = forward,
+                  .reduced_a = c,
+                  .until = INT32_MAX,
+                  .again_b = k,
+                  .by = "reduce"};
+  Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
+  both.b = gather.b, both.regather_b = 1, both.by = gather.by;
+  Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = shared ? 1 : 3};
+  if (longest.from == last.from) return pairs;
+  Terms rested = shared ? gather : reduce; /* but what is run again meanwhile does not count */
+  rested.a += (1 - c) * (longest.ns - last.ns);
+  rested.until = longest.from;
+  pairs.data[pairs.count++] = rested;
+  return pairs;
+}

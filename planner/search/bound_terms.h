@@ -1,0 +1,52 @@
+/* Owns: what the sides of the bound are made of: A, B and what else a micro-batch takes at least, from figures and the operators'
+ * order alone. bound.h has the derivations, bound.c the memory. */
+#ifndef FSDPC_PLANNER_BOUND_TERMS_H
+#define FSDPC_PLANNER_BOUND_TERMS_H
+
+#include "planner/search/bound.h"
+
+/* One pair of A and B. */
+typedef struct Terms {
+  double a, b;                   /* with nothing run or gathered again */
+  double before;                 /* of a, what precedes the loss */
+  double reduced_a;              /* what A counts for a second of reductions, where not in before */
+  int32_t until;                 /* A gains from what is run again for this op or earlier ones only */
+  double again_b;                /* what B gains for a second of running again; A gains all of it */
+  double regather_a, regather_b; /* what they gain for a second of gathering again */
+  const char *by;                /* what binds where B does */
+} Terms;
+
+enum { MOST_PAIRS = 4 };
+
+/* The header's pairs of A and B, and the least time until the loss. */
+typedef struct Pairs {
+  Terms data[MOST_PAIRS];
+  uint32_t count;
+  double forward;
+} Pairs;
+
+/* settled: the first op from which on nothing is run again. */
+Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled);
+/* Bytes that every plan has live at each op; meaningful from the turn on. */
+double *terms_live(Arena *scratch, const BoundInput *in);
+/* From the loss on, with nothing but operators and reductions. live: of terms_live. */
+double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live);
+/* Of gradients on their way to the host, all after the loss. */
+double terms_stored_ns(const BoundInput *in, const MicroPass *pass);
+/* Of operators [first, end). */
+double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end);
+/* Of reductions that may begin before an operator. */
+double terms_reduced_ns(const BoundInput *in, int32_t op);
+/* Of one gather, alone. */
+double terms_gather_ns(const BoundInput *in, uint32_t unit);
+
+static inline bool terms_used_twice(const UnitOps *ops) { return ops->first_forward >= 0 && ops->first_backward >= 0; }
+
+/* Of differences by op: bytes that are live from first to last; nowhere when first is PLAN_NONE. */
+static inline void terms_add_range(double *delta, int32_t first, int32_t last, double bytes) {
+  if (first < 0 || last < first) return;
+  delta[first] += bytes;
+  delta[last + 1] -= bytes;
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* Owns: search.h: what is done for one budget. Ties go to the earlier candidate and nothing depends on time, so equal inputs give equal
+ * plans. */
+#include "planner/search/inner.h"
+#include "planner/search/search_anchors.h"
+
+/* Instructions from which on looking once more takes long; up to which it takes hardly any time. */
+enum { LONG_PLAN = 4000, SHORT_PLAN = 2000 };
+
+/* This far from the bound a plan is stuck, a short one sooner: moves found nothing better, which need not mean that there is nothing. This
+ * far it is worth more time, however long that takes. */
+static const double STUCK = 1.0025, STUCK_SHORT = 1.0005, FAR_FROM_BOUND = 1.025;
+/* It is then looked for with less memory too: at steps of a fixed grid, where nearby budgets meet. */
+enum { LESSER_BUDGETS = 2, STEPS_AN_OCTAVE = 8, CLEARLY_LESS = 40 };
+/* A short one in the end once more, at finer steps. */
+enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
+/* And this far, or FAR_FROM_BOUND where looking takes long, with moves in another order. */
+static const double WORTH_OTHER_MOVES = 1.005;
+
+/* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
+enum { NEARBY_ROUNDS = 4 };
+
+static bool exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
+
+static bool is_short(const Found *found) { return found->plan->instrs.count < SHORT_PLAN; }
+
+bool search_is_stuck(const Found *found, const Bound *bound) {
+  return found->fits && exceeds(found, is_short(found) ? STUCK_SHORT : STUCK, bound);
+}
+
+bool search_is_far(const Found *found, const Bound *bound) { return exceeds(found, FAR_FROM_BOUND, bound); }
+
+/* --- units of other sizes ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
+  if (!search_is_stuck(found, bound) || found->plan->instrs.count >= LONG_PLAN) return false;
+  return is_short(found) || search_is_far(found, bound);
+}
+
+/* Around what is found. least: falls to the bound of what is tried. */
+static bool try_nearby_sizes(Search *s, Found *found, Bound *least) {
+  for (int i = 0; i < NEARBY_ROUNDS && is_worth_other_sizes(found, least); i++) {
+    if (s->placing < PLACING_EFFORT / 2) s->placing = PLACING_EFFORT / 2; /* what was spent, was spent on other units */
+    const Plan *before = found->plan;
+    if (!search_nearby(s, &found->outer, found->grouping, found, least)) return false;
+    if (found->plan == before) break;
+  }
+  return true;
+}
+
+/* An outer choice that promises far more than was found may lack but units that fit it. */
+static bool try_nearby_others(Search *s, const Candidates *candidates, Found *found, Bound *least) {
+  for (uint32_t i = 0; i < candidates->count && is_worth_other_sizes(found, least); i++) {
+    const Candidate *other = &candidates->data[i];
+    if (!search_is_far(found, &other->bound)) break;
+    if (other->grouping.wrap == WRAP_AUTO || search_same_outer(&other->outer, &found->outer)) continue;
+    if (!search_nearby(s, &other->outer, other->grouping, found, least)) return false;
+  }
+  return true;
+}
+
+static bool try_other_sizes(Search *s, const Candidates *candidates, Found *found, Bound *least) {
+  if (s->settings->wrap != WRAP_AUTO || s->ranks == 1) return true;
+  if (!try_nearby_sizes(s, found, least)) return false;
+  const Plan *before = found->plan;
+  if (!try_nearby_others(s, candidates, found, least)) return false;
+  return found->plan == before || try_nearby_sizes(s, found, least);
+}
+
+/* --- elsewhere --------------------------------------------------------------------------------------------------------------------- */
+
+uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave) {
+  uint64_t octave = 1;
+  while (octave <= budget / 2) octave *= 2;
+  return octave > to_the_octave ? octave / to_the_octave : 1;
+}
+
+/* The step number i of a grid below a budget, the first one at least a fortieth less. */
+static uint64_t lesser_budget(uint64_t budget, uint64_t i, uint64_t to_the_octave) {
+  uint64_t below = budget - budget / CLEARLY_LESS, step = search_grid_step(below, to_the_octave);
+  return below - below % step - i * step;
+}
+
+/* As if there were less memory. candidates: all that leave hope; NULL: the units as found, which may not be among theirs. */
+static bool try_less(Search *s, uint64_t less, Candidates *candidates, Found *found) {
+  const uint64_t budget = s->budget;
+  const bool brief = s->brief;
+  s->budget = less;
+  s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
+  bool good = candidates ? candidates_try(s, candidates, found) : search_as(s, &found->outer, found->grouping, found);
+  s->budget = budget;
+  s->brief = brief;
+  return good;
+}
+
+/* A thorough search looks there anyway. */
+static bool is_worth_less(const Search *s, const Found *found, const Bound *bound) {
+  return !s->thorough && !found->settled && search_is_stuck(found, bound);
+}
+
+static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
+  for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->data[0].bound); i++)
+    if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), candidates, found)) return false;
+  return true;
+}
+
+/* From what less memory came to, if anything, with all of it; moves are not made at fixed depths. */
+static bool try_on(Search *s, uint64_t before_ns, Found *found) {
+  return found->sim.step_ns == before_ns || found->decisions.prefetch != PREFETCH_EARLY || search_on(s, found);
+}
+
+static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
+  for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && is_short(found); i++)
+    if (!try_less(s, lesser_budget(s->budget, i, FINER_STEPS), NULL, found)) return false;
+  return true;
+}
+
+static bool is_worth_other_moves(const Found *found, const Bound *bound) {
+  return found->fits && !found->settled && exceeds(found, found->plan->instrs.count < LONG_PLAN ? WORTH_OTHER_MOVES : FAR_FROM_BOUND, bound);
+}
+
+/* Moves stop where nothing they try improves: less memory, or moving the classes of items in the other order, may lead elsewhere, to
+ * what is faster still. */
+static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
+  const uint64_t before_ns = found->sim.step_ns;
+  bool good = try_lesser_budgets(s, candidates, found);
+  s->brief = true;
+  good = good && try_on(s, before_ns, found);
+  s->reversed = good && is_worth_other_moves(found, &candidates->data[0].bound);
+  if (s->reversed) good = candidates_try(s, candidates, found);
+  s->reversed = false;
+  s->brief = false;
+  return good;
+}
+
+/* --- one budget -------------------------------------------------------------------------------------------------------------------- */
+
+/* What is away unasked, for no gain in time, stays on the device if all of it fits there. */
+static bool bring_back(Search *s, Found *found) {
+  Inner in;
+  Found back;
+  if (!inner_open(s, s->arena, &found->outer, found->grouping, &in)) return false;
+  Decisions decisions = found->decisions;
+  if (!inner_bring_back(&in, &decisions)) return true;
+  search_emit(s, s->arena, &in, &decisions, &s->placing, &back);
+  back.estimate_ns = found->estimate_ns;
+  if (back.fits && back.sim.step_ns <= found->sim.step_ns) *found = back;
+  return true;
+}
+
+/* What is left to do for a plan that fits. */
+static bool finish(Search *s, Found *found) {
+  if (s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
+  if (found->paced) search_unpace(s, s->arena, found);
+  search_compact(s, s->arena, found);
+  return true;
+}
+
+bool search_within(Search *s, Candidates *candidates, Found *found) {
+  Bound *least = &candidates->data[0].bound;
+  *found = (Found){0};
+  if (!candidates_try(s, candidates, found)) return false;
+  if (!s->brief && !(try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) && try_lesser_as_found(s, found, least)))
+    return false;
+  return !found->plan || finish(s, found);
+}
+
+/* For this budget alone. */
+static bool search_once(Search *s, Candidates *candidates, Found *found) {
+  return candidates_bound(s, candidates) && search_within(s, candidates, found);
+}
+
+bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
+  Candidates candidates = candidates_list(s, micro, count);
+  if (!(s->thorough ? search_anchors : search_once)(s, &candidates, found)) return false;
+  if (!found->plan && !(search_find_smallest(s, &candidates, found) && (!found->fits || finish(s, found)))) return false;
+  found->bound = found->fits ? candidates.data[0].bound : (Bound){0, "memory"};
+  return true;
+}

@@ -1,0 +1,111 @@
+/* Owns: search_anchors.h. A grid of cells, so many to the octave; each begins with an anchor, and has more where its bound falls. */
+#include "planner/search/search_anchors.h"
+
+#include "planner/search/inner.h"
+
+#include <math.h>
+
+/* Budgets that people name are multiples of these, and so anchors themselves. */
+enum { CELLS_AN_OCTAVE = 64, MOST_IN_A_CELL = 16 };
+/* Neighbouring anchors' bounds differ by little more than this. */
+static const double FALLS = 0.002;
+/* More than any device has, so that nothing is given up for memory. Its plan is ample where it comes so near its bound. */
+static const uint64_t UNLIMITED = (uint64_t)1 << 50;
+static const double HARDLY_ABOVE = 1.01;
+
+typedef struct Walk {
+  Search *search;
+  Candidates *candidates;
+  Found *best;
+  uint64_t budget; /* that was asked for */
+  uint64_t from;   /* no anchor above this is looked at */
+  bool done;
+} Walk;
+
+static bool bound_at(Walk *walk, uint64_t budget, Bound *bound) {
+  walk->search->budget = budget;
+  if (!candidates_bound(walk->search, walk->candidates)) return false;
+  *bound = walk->candidates->data[0].bound;
+  return true;
+}
+
+/* The plan of this budget, whatever has been found for others; candidates are bounded. */
+static bool search_at(Walk *walk, Found *found) {
+  Search *s = walk->search;
+  Found *best = walk->best;
+  s->placing = PLACING_EFFORT;
+  if (!search_within(s, walk->candidates, found)) return false;
+  if (found->plan && found->plan->arena_bytes <= walk->budget && (!best->plan || found->sim.step_ns < best->sim.step_ns)) *best = *found;
+  s->stage.budgets++;
+  s->stage.bytes = s->budget < walk->budget ? s->budget : walk->budget;
+  s->stage.step_ns = best->plan ? best->sim.step_ns : 0;
+  return true;
+}
+
+/* The plan without a limit, if it fits. Budgets above what it takes would but find it again: its step is at least their bound. */
+static bool try_unlimited(Walk *walk) {
+  Bound own, least;
+  Found found;
+  if (!bound_at(walk, walk->budget, &own) || !bound_at(walk, UNLIMITED, &least)) return false;
+  const double most = HARDLY_ABOVE * (double)least.ns;
+  if ((double)own.ns > most) return true;
+  if (!search_at(walk, &found)) return false;
+  if (found.plan && found.plan->arena_bytes <= walk->budget && (double)found.sim.step_ns <= most) walk->from = found.plan->arena_bytes - 1;
+  return true;
+}
+
+static bool try_anchor(Walk *walk, uint64_t budget) {
+  Bound bound;
+  Found found;
+  if (budget > walk->from) return true;
+  if (!bound_at(walk, budget, &bound)) return false;
+  walk->done = bound.ns == UINT64_MAX || (walk->best->plan && bound.ns >= walk->best->sim.step_ns);
+  return walk->done || search_at(walk, &found);
+}
+
+static uint32_t anchors_in_cell(const Bound *low, const Bound *high) {
+  if (low->ns == UINT64_MAX) return MOST_IN_A_CELL;
+  double falls = log((double)low->ns / (double)high->ns) / FALLS;
+  return falls <= 1 ? 1 : falls >= MOST_IN_A_CELL ? MOST_IN_A_CELL : (uint32_t)ceil(falls);
+}
+
+/* From its last anchor to its first. high: the bound where it ends; becomes that where it begins. */
+static bool try_cell(Walk *walk, uint64_t begin, uint64_t bytes, Bound *high) {
+  Bound low;
+  if (!bound_at(walk, begin, &low)) return false;
+  uint64_t count = anchors_in_cell(&low, high);
+  for (uint64_t i = count; i-- > 0 && !walk->done;)
+    if (!try_anchor(walk, begin + bytes * i / count)) return false;
+  *high = low;
+  return true;
+}
+
+static bool walk_down(Walk *walk) {
+  uint64_t bytes = search_grid_step(walk->from, CELLS_AN_OCTAVE), begin = walk->from - walk->from % bytes;
+  Bound high;
+  if (!bound_at(walk, begin + bytes, &high)) return false;
+  while (!walk->done && begin > 0) {
+    if (!try_cell(walk, begin, bytes, &high)) return false;
+    bytes = search_grid_step(begin - 1, CELLS_AN_OCTAVE);
+    begin -= bytes;
+  }
+  return true;
+}
+
+/* Of all candidates, and of the plan's own units, which may be of another size. */
+static bool bound_found(Walk *walk) {
+  Bound *least = &walk->candidates->data[0].bound, own;
+  const Found *best = walk->best;
+  Inner in;
+  if (!bound_at(walk, walk->budget, &own)) return false;
+  if (!best->plan) return true;
+  if (!inner_open(walk->search, walk->search->arena, &best->outer, best->grouping, &in)) return false;
+  if (in.bound.ns < least->ns) *least = in.bound;
+  return true;
+}
+
+bool search_anchors(Search *s, Candidates *candidates, Found *found) {
+  Walk walk = {.search = s, .candidates = candidates, .best = found, .budget = s->budget, .from = s->budget};
+  *found = (Found){0};
+  return try_unlimited(&walk) && walk_down(&walk) && bound_found(&walk);
+}

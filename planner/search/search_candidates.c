@@ -1,0 +1,232 @@
+/* Owns: search_candidates.h. */
+#include "planner/search/search_candidates.h"
+
+#include "planner/search/inner.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
+ * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. */
+static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
+enum { OFFLOADED_PLAN = 6000 };
+
+/* A choice is given up where it is so much slower than the best plan, and so many times what its bound leaves to be gained: by its seeds,
+ * and, with less memory or moves in another order, by what it came to in full. Where memory is tight seeds start far above what moves make of
+ * them, and bounds leave much. */
+typedef struct Behind {
+  double share, hoped;
+} Behind;
+static const Behind seeded_behind = {0.05, 15}, tried_behind = {0.01, 1};
+
+/* --- which there are -------------------------------------------------------------------------------------------------------------- */
+
+enum { MAX_WIDTHS = 3, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
+
+/* Shard widths that the strategy allows, widest first: all ranks, one node's, or what is pinned; 1 replicates. */
+static uint32_t list_widths(const Search *s, uint32_t out[MAX_WIDTHS]) {
+  uint32_t count = 0;
+  switch (s->settings->strategy) {
+  case STRATEGY_NO_SHARD: out[count++] = 1; break;
+  case STRATEGY_HYBRID_SHARD: out[count++] = (uint32_t)s->settings->shard; break;
+  case STRATEGY_AUTO:
+    out[count++] = s->ranks;
+    if (s->ranks_per_node > 1 && s->ranks_per_node < s->ranks) out[count++] = s->ranks_per_node;
+    if (s->ranks > 1) out[count++] = 1;
+    break;
+  default: out[count++] = s->ranks; break;
+  }
+  return count;
+}
+
+/* Whether a step gathers, or reduces, once (2), every micro-batch (1), or either (3). */
+static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accumulation) {
+  if (!matters) return 1;
+  if (s->settings->strategy == STRATEGY_SHARD_OPTIM) return 2;
+  if (accumulation == 1 || pinned == CADENCE_MICRO_BATCH) return 1;
+  return pinned == CADENCE_STEP ? 2 : 3;
+}
+
+/* What of the state may lie in host memory: what is pinned; unasked nothing, or more and more of it. Adafactor's update is not made for it. */
+static uint32_t list_offloads(const Search *s, uint32_t out[MAX_OFFLOADS]) {
+  static const uint32_t levels[MAX_OFFLOADS] = {0, OFFLOAD_OPTIMIZER, OFFLOAD_STATES};
+  bool open = s->settings->offload == SETTING_AUTO && search_offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+  out[0] = s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
+  for (uint32_t i = 0; open && i < MAX_OFFLOADS; i++) out[i] = levels[i];
+  return open ? MAX_OFFLOADS : 1;
+}
+
+static bool offloads_unasked(const Search *s, const Outer *outer) {
+  return s->settings->offload == SETTING_AUTO && outer->offload != 0;
+}
+
+/* With every cadence of gathers and reductions that is open. */
+static void add_cadences(const Search *s, Outer outer, Candidates *out) {
+  uint64_t accumulation = search_world(s, &outer).accumulation;
+  int gathers = cadences(s, s->settings->gather, outer.shard > 1, accumulation);
+  int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);
+  for (int k = 0; k < MAX_CADENCES; k++) {
+    outer.gather_once = k & 1;
+    outer.reduce_once = k & 2;
+    if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
+    out->data[out->count] = (Candidate){.outer = outer, .order = out->count};
+    out->count++;
+  }
+}
+
+Candidates candidates_list(Search *s, const int64_t *micro, uint32_t count) {
+  uint32_t widths[MAX_WIDTHS], width_count = list_widths(s, widths), offloads[MAX_OFFLOADS], offload_count = list_offloads(s, offloads);
+  Candidates out = {ARENA_ARRAY(s->arena, Candidate, (size_t)MAX_WIDTHS * MAX_OFFLOADS * MAX_CADENCES * count), 0};
+  for (uint32_t m = 0; m < count; m++)
+    for (uint32_t w = 0; w < width_count; w++)
+      for (uint32_t o = 0; o < offload_count; o++)
+        add_cadences(s, (Outer){.micro_batch = micro[m], .shard = widths[w], .offload = offloads[o]}, &out);
+  return out;
+}
+
+/* --- bounds ------------------------------------------------------------------------------------------------------------------------ */
+
+static int compare_candidates(const void *a, const void *b) {
+  const Candidate *x = a, *y = b;
+  if (x->bound.ns != y->bound.ns) return x->bound.ns < y->bound.ns ? -1 : 1;
+  return (x->order > y->order) - (x->order < y->order);
+}
+
+static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
+  Groupings groupings;
+  Arena *scratch = arena_new();
+  bool good = search_groupings(s, outer, &groupings);
+  *least = (Bound){UINT64_MAX, "memory"};
+  for (uint32_t g = 0; good && g < groupings.count; g++) {
+    Inner in;
+    good = inner_open(s, scratch, outer, groupings.data[g], &in);
+    if (good && in.bound.ns < least->ns) *least = in.bound;
+  }
+  arena_free(scratch);
+  return good;
+}
+
+bool candidates_bound(Search *s, Candidates *candidates) {
+  for (uint32_t i = 0; i < candidates->count; i++) {
+    Candidate *candidate = &candidates->data[i];
+    candidate->bound = (Bound){0};
+    candidate->grouping = (Grouping){0};
+    candidate->estimate_ns = 0;
+    search_tell(s);
+    if ((candidates->count > 1 || s->thorough) && !bound_outer(s, &candidate->outer, &candidate->bound)) return false;
+  }
+  qsort(candidates->data, candidates->count, sizeof *candidates->data, compare_candidates);
+  return true;
+}
+
+/* --- plans ------------------------------------------------------------------------------------------------------------------------- */
+
+/* A candidate on its way to a plan. */
+typedef struct Branch {
+  Candidate *candidate;
+  bool unasked; /* it offloads state, which nobody asked for */
+  enum { BRANCH_BOUNDED, BRANCH_SEEDED, BRANCH_IMPROVED, BRANCH_PLACED } state;
+  Tried tried;
+} Branch;
+
+/* State goes to host memory unasked only for a gain; where plans are long, for one that bounds promise. */
+static bool bound_leaves_hope(const Search *s, const Branch *branch, const Found *found) {
+  double ns = (double)found->sim.step_ns, bound = (double)branch->candidate->bound.ns;
+  if (!branch->unasked || offloads_unasked(s, &found->outer)) return bound < ns;
+  if (found->plan->instrs.count < OFFLOADED_PLAN || search_is_far(found, &branch->candidate->bound)) return bound < ns / WORTH_OFFLOADING;
+  return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
+}
+
+static bool is_behind(const Behind *behind, uint64_t estimate_ns, const Branch *branch, const Found *found) {
+  const double ns = (double)found->sim.step_ns, lost = (double)estimate_ns - ns, hoped = ns - (double)branch->candidate->bound.ns;
+  return lost > behind->share * ns && lost > behind->hoped * hoped;
+}
+
+/* What led to the best plan: its seeds may have been far behind too. */
+static bool is_as_found(const Branch *branch, const Found *found) { return search_same_outer(&branch->candidate->outer, &found->outer); }
+
+static bool is_hopeful(const Search *s, const Branch *branch, const Found *found) {
+  if (branch->state == BRANCH_PLACED || branch->candidate->bound.ns == UINT64_MAX) return false;
+  if (!found->plan) return true;
+  if (branch->state == BRANCH_IMPROVED) return search_may_beat(&branch->tried, found);
+  if (!bound_leaves_hope(s, branch, found)) return false;
+  if (branch->state == BRANCH_BOUNDED) return !is_behind(&tried_behind, branch->candidate->estimate_ns, branch, found);
+  return branch->tried.small || is_as_found(branch, found) || !is_behind(&seeded_behind, branch->tried.estimate_ns, branch, found);
+}
+
+/* What the branch's plan takes, as far as that is known. */
+static uint64_t promise(const Branch *branch) {
+  return branch->state == BRANCH_BOUNDED ? branch->candidate->bound.ns : branch->tried.estimate_ns;
+}
+
+typedef struct Branches {
+  Branch *data;
+  uint32_t count;
+} Branches;
+
+/* State stays on the device for as long as bounds promise no gain from host memory, and something there may still be placed. */
+static bool waits(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
+  if (!branch->unasked || branch->state != BRANCH_BOUNDED) return false;
+  const double gain = PROMISED_BY_BOUNDS * (double)branch->candidate->bound.ns;
+  for (uint32_t i = 0; i < all->count; i++) {
+    const Branch *other = &all->data[i];
+    if (!other->unasked && is_hopeful(s, other, found) && (double)other->candidate->bound.ns <= gain) return true;
+  }
+  return false;
+}
+
+static Branch *most_promising(const Search *s, const Branches *all, const Found *found) {
+  Branch *best = NULL;
+  for (uint32_t i = 0; i < all->count; i++) {
+    Branch *branch = &all->data[i];
+    if (!is_hopeful(s, branch, found) || waits(s, all, branch, found)) continue;
+    if (!best || promise(branch) < promise(best)) best = branch;
+  }
+  return best;
+}
+
+static bool seed_branch(Search *s, Branch *branch, const Found *found) {
+  Candidate *candidate = branch->candidate;
+  if (!search_seed(s, &candidate->outer, found, &branch->tried)) return false;
+  if (!candidate->bound.ns) candidate->bound = branch->tried.least;
+  return true;
+}
+
+static bool step_branch(Search *s, Branch *branch, Found *found) {
+  switch (branch->state++) {
+  case BRANCH_BOUNDED: return seed_branch(s, branch, found);
+  case BRANCH_SEEDED: search_improve(&branch->tried, found); return true;
+  default: search_settle(s, &branch->tried, found); return true;
+  }
+}
+
+/* Best first: a branch counts by its bound, then by the estimate of its seeds, then of what moves made of them, and then it is placed.
+ * Moves and placing take nearly all of the time, and most branches need neither. */
+static bool follow_branches(Search *s, const Branches *all, Found *found) {
+  for (Branch *branch; (branch = most_promising(s, all, found));) {
+    search_tell(s);
+    if (!step_branch(s, branch, found)) return false;
+  }
+  return true;
+}
+
+/* What it came to with all the memory, and by moves in the first order, stays known. */
+static void leave_branch(const Search *s, Branch *branch) {
+  Candidate *candidate = branch->candidate;
+  if (!s->brief && branch->state != BRANCH_BOUNDED) {
+    candidate->grouping = branch->tried.grouping;
+    if (!branch->tried.small) candidate->estimate_ns = branch->tried.estimate_ns;
+  }
+  search_drop(&branch->tried);
+}
+
+bool candidates_try(Search *s, Candidates *candidates, Found *found) {
+  Arena *scratch = arena_new();
+  Branches all = {ARENA_ARRAY(scratch, Branch, candidates->count), candidates->count};
+  for (uint32_t i = 0; i < all.count; i++)
+    all.data[i] = (Branch){.candidate = &candidates->data[i], .unasked = offloads_unasked(s, &candidates->data[i].outer)};
+  bool good = follow_branches(s, &all, found);
+  for (uint32_t i = 0; i < all.count; i++) leave_branch(s, &all.data[i]);
+  arena_free(scratch);
+  return good;
+}
