@@ -3,9 +3,9 @@
 
 #include "kernels/gemm.h"
 #include "runtime/environment.h"
-#include "runtime/mpi_lib.h"
+#include "runtime/comm/mpi_lib.h"
 #if FSDPC_HAVE_CUDA
-#include "runtime/cuda_doctor.h"
+#include "runtime/cuda/cuda_doctor.h"
 #endif
 #include <jansson.h>
 #include <sched.h>

@@ -4,11 +4,11 @@
 
 #include "base/clock.h"
 #include "kernels/kernels.h"
-#include "runtime/backend_cpu.h"
-#include "runtime/comm_shm.h"
+#include "runtime/cpu/backend_cpu.h"
+#include "runtime/comm/comm_shm.h"
 #include "runtime/counter.h"
-#include "runtime/launch.h"
-#include "runtime/pool.h"
+#include "runtime/launch/launch.h"
+#include "runtime/cpu/pool.h"
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
 

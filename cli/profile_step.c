@@ -6,9 +6,9 @@
 #include "frontend/graph.h"
 #include "planner/planner.h"
 #include "runtime/backends.h"
-#include "runtime/launch.h"
+#include "runtime/launch/launch.h"
 #include "runtime/runtime.h"
-#include "runtime/weights.h"
+#include "runtime/files/weights.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@ typedef struct ProfileStep {
   double gap_ns; /* between two instructions that compute */
 } ProfileStep;
 
-typedef struct LaunchJob LaunchJob; /* runtime/launch.h */
+typedef struct LaunchJob LaunchJob; /* runtime/launch/launch.h */
 typedef struct Failure Failure;     /* runtime/failure.h */
 
 /* Starts the ranks. Of what ended them launch_run has spoken: the failure has its exit code and no text. */

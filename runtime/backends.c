@@ -1,10 +1,10 @@
 /* Owns: the backends this build has. CUDA is there when the build found a toolkit (FSDPC_HAVE_CUDA). */
 #include "runtime/backends.h"
 
-#include "runtime/backend_cpu.h"
+#include "runtime/cpu/backend_cpu.h"
 #include "runtime/runtime.h"
 #if FSDPC_HAVE_CUDA
-#include "runtime/backend_cuda.h"
+#include "runtime/cuda/backend_cuda.h"
 #endif
 
 #include <string.h>

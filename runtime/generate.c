@@ -4,8 +4,8 @@
 #include "runtime/environment.h"
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
-#include "runtime/shared.h"
-#include "runtime/trained.h"
+#include "runtime/launch/shared.h"
+#include "runtime/files/trained.h"
 
 #include <math.h>
 #include <stdio.h>

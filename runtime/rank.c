@@ -1,9 +1,9 @@
 /* Owns: opening and closing a rank's parts in order. */
 #include "runtime/rank.h"
 
-#include "runtime/backend_cpu.h"
+#include "runtime/cpu/backend_cpu.h"
 #include "runtime/backends.h"
-#include "runtime/comm_mpi.h"
+#include "runtime/comm/comm_mpi.h"
 #include "runtime/runtime.h"
 
 #include <sched.h>

@@ -4,8 +4,8 @@
 
 #include "kernels/kernels.h"
 #include "runtime/backend.h"
-#include "runtime/launch.h"
-#include "runtime/pool.h"
+#include "runtime/launch/launch.h"
+#include "runtime/cpu/pool.h"
 #include "runtime/ranges.h"
 
 typedef struct RankMachine {

@@ -5,7 +5,7 @@
 #include "base/stream.h"
 #include "base/terminal.h"
 #include "base/text.h"
-#include "runtime/lock.h"
+#include "runtime/files/lock.h"
 #include "runtime/schedule.h"
 #include "runtime/tensorboard.h"
 

@@ -5,7 +5,7 @@
 
 #include "planner/plan/plan.h"
 
-#include "runtime/launcher.h"
+#include "runtime/launch/launcher.h"
 
 /* Exit codes shared with the command line. */
 enum { RUN_OK = 0, RUN_INVALID = 1, RUN_NO_FIT = 3, RUN_PEER_FAILED = 4 };

@@ -1,7 +1,7 @@
 /* Owns: the format: records of length, checksum, data, checksum; data are protocol buffers of a few fields. */
 #include "runtime/tensorboard.h"
 
-#include "runtime/crc32c.h"
+#include "runtime/files/crc32c.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "runtime/environment.h"
-#include "runtime/mpi_lib.h"
-#include "runtime/shared.h"
+#include "runtime/comm/mpi_lib.h"
+#include "runtime/launch/shared.h"
 
 #include "planner/plan/plan_text.h"
 

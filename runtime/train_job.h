@@ -3,15 +3,15 @@
 #define FSDPC_RUNTIME_TRAIN_JOB_H
 
 #include "runtime/backends.h"
-#include "runtime/checkpoint.h"
+#include "runtime/files/checkpoint.h"
 #include "runtime/feed.h"
-#include "runtime/launch.h"
+#include "runtime/launch/launch.h"
 #include "runtime/profile.h"
 #include "runtime/rank.h"
 #include "runtime/report.h"
 #include "runtime/runtime.h"
-#include "runtime/trained.h"
-#include "runtime/weights.h"
+#include "runtime/files/trained.h"
+#include "runtime/files/weights.h"
 
 #include <stdio.h>
 

@@ -39,7 +39,14 @@ done
 only planner/search "$below|planner/place/place\.h|planner/search/[^/]+" planner/search
 only planner/executor "$shared|planner/executor/[^/]+" planner/executor
 only planner 'base/[^/]+|frontend/(graph\.h|cluster\.h|layers\.def)|planner/.+' planner -maxdepth 1
-only runtime 'base/[^/]+|kernels/.+|planner/plan/[^/]+|runtime/.+' runtime
+# The runtime's rooms: what all share, kernels where they run, and of each other as little as this.
+shared='base/[^/]+|planner/plan/[^/]+|runtime/(runtime|failure|environment|backend|comm|counter|ranges|shapes|floats)\.(h|def)'
+only runtime/launch "$shared|runtime/launch/[^/]+" runtime/launch
+only runtime/comm "$shared|kernels/[^/]+|runtime/launch/(control|launcher)\.h|runtime/comm/[^/]+" runtime/comm
+only runtime/files "$shared|kernels/[^/]+|runtime/launch/control\.h|runtime/(feed|scaler)\.h|runtime/files/[^/]+" runtime/files
+only runtime/cpu "$shared|kernels/.+|runtime/cpu/[^/]+" runtime/cpu
+only runtime/cuda "$shared|kernels/.+|runtime/beside\.h|runtime/cuda/[^/]+" runtime/cuda
+only runtime 'base/[^/]+|kernels/.+|planner/plan/[^/]+|runtime/.+' runtime -maxdepth 1
 only cli '(base|cli|frontend|kernels|planner|runtime)/.+' cli
 
 # The verifier re-derives what it checks: not even the simulator's or the reader's view of a plan.

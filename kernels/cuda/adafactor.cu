@@ -1,4 +1,4 @@
-/* Owns: Adafactor (arXiv 1804.04235, as kernels/cpu/adafactor.c and runtime/cpu_adafactor.c) over a whole unit at a time:
+/* Owns: Adafactor (arXiv 1804.04235, as kernels/cpu/adafactor.c and runtime/cpu/cpu_adafactor.c) over a whole unit at a time:
  * blockIdx.y is the parameter. Sums over rows and columns are integers on a grid and norms are exact, so no order of
  * threads, blocks or ranks shows.
  *

@@ -60,7 +60,7 @@ typedef struct CudaRanges {
 } CudaRanges;
 
 /* Row-major C[m,n] (+)= op(A)[m,k] op(B)[k,n], plus a bias of n elements on every row. Sums are f32; C has the element type
- * of A and B, or f32. Done by cuBLASLt (runtime/cuda_product.c), not by a kernel of ours. */
+ * of A and B, or f32. Done by cuBLASLt (runtime/cuda/cuda_product.c), not by a kernel of ours. */
 typedef struct CudaProduct {
   int64_t m, n, k;
   int ta, tb; /* not 0: the stored matrix is the transpose of op's */

@@ -2,7 +2,7 @@
  * takes for "skipped", where there is no GPU. */
 #include "tests/cuda/adapter.h"
 
-#include "runtime/cuda_product.h"
+#include "runtime/cuda/cuda_product.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Owns: what cuDNN says of attention's graphs without a GPU: they get plans with the workspaces that
  * docs/gpu-results.md states. Nothing is executed. Exit code 77 where cuDNN is missing. */
 #include "runtime/beside.h"
-#include "runtime/cuda_flash_plan.h"
-#include "runtime/cuda_libs.h"
+#include "runtime/cuda/cuda_flash_plan.h"
+#include "runtime/cuda/cuda_libs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -205,7 +205,7 @@ static const CudaAdafactor RATES = {.eps = 1e-3, .eps2 = 1e-3, .threshold = 1, .
 static const CudaStep STEP = {.step = 5, .update = 3, .lr = 1e-2};
 static const float SCALE = 0.5f;
 
-/* As runtime/cpu_adafactor.c does with a parameter. */
+/* As runtime/cpu/cpu_adafactor.c does with a parameter. */
 static void expect_part(Unit *u, int i, double grid) {
   const CudaFactored *p = &u->param[i];
   KernelContext k = {.gradient = (FloatType)u->type}, f32 = {0};

@@ -3,12 +3,12 @@
 #include "testing.h"
 
 #include "bigram.h"
-#include "runtime/backend_cpu.h"
+#include "runtime/cpu/backend_cpu.h"
 #include "runtime/backends.h"
 #include "runtime/feed.h"
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
-#include "runtime/shared.h"
+#include "runtime/launch/shared.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * signals save, and whatever is damaged or does not fit is refused with a reason. */
 #include "training.h"
 
-#include "runtime/checkpoint.h"
-#include "runtime/crc32c.h"
+#include "runtime/files/checkpoint.h"
+#include "runtime/files/crc32c.h"
 
 #include <signal.h>
 #include <stdio.h>

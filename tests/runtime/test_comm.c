@@ -4,9 +4,9 @@
 
 #include "base/checked.h"
 #include "kernels/kernels.h"
-#include "runtime/comm_mpi.h"
-#include "runtime/launch.h"
-#include "runtime/launcher.h"
+#include "runtime/comm/comm_mpi.h"
+#include "runtime/launch/launch.h"
+#include "runtime/launch/launcher.h"
 #include "runtime/runtime.h"
 
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include "runtime/decoder.h"
 #include "runtime/floats.h"
 #include "runtime/rank.h"
-#include "runtime/shared.h"
+#include "runtime/launch/shared.h"
 
 #include <string.h>
 

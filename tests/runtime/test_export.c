@@ -2,7 +2,7 @@
 #include "testing.h"
 
 #include "runtime/runtime.h"
-#include "runtime/safetensors.h"
+#include "runtime/files/safetensors.h"
 
 #include <stdio.h>
 #include <string.h>

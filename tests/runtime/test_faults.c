@@ -5,7 +5,7 @@
  * part, as by signals, is no fault at all. The linker wraps the calls; their count lies in shared memory. */
 #include "training.h"
 
-#include "runtime/checkpoint.h"
+#include "runtime/files/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>

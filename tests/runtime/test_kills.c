@@ -4,7 +4,7 @@
  * moments come from a fixed seed. */
 #include "training.h"
 
-#include "runtime/checkpoint.h"
+#include "runtime/files/checkpoint.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* Owns: tests of starting, watching and stopping ranks. */
 #include "testing.h"
 
-#include "runtime/launch.h"
+#include "runtime/launch/launch.h"
 #include "runtime/runtime.h"
-#include "runtime/shared.h"
-#include "runtime/watch.h"
+#include "runtime/launch/shared.h"
+#include "runtime/launch/watch.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 /* Owns: tests of training that goes wrong: every mishap has its message and exit code, and nothing is left behind. */
 #include "training.h"
 
-#include "runtime/safetensors.h"
+#include "runtime/files/safetensors.h"
 
 #include <signal.h>
 #include <stdio.h>

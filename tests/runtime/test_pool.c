@@ -2,7 +2,7 @@
 #include "testing.h"
 
 #include "runtime/counter.h"
-#include "runtime/pool.h"
+#include "runtime/cpu/pool.h"
 
 #include <stdatomic.h>
 #include <sys/resource.h>

@@ -2,9 +2,9 @@
  * several files, and every way in which they may not fit. */
 #include "training.h"
 
-#include "runtime/pretrained.h"
+#include "runtime/files/pretrained.h"
 #include "runtime/ranges.h"
-#include "runtime/weights.h"
+#include "runtime/files/weights.h"
 
 #include <stdio.h>
 #include <string.h>

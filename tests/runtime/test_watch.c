@@ -3,7 +3,7 @@
 #include "training.h"
 
 #include "runtime/backend.h"
-#include "runtime/crc32c.h"
+#include "runtime/files/crc32c.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Owns: cuBLASLt on the CPU: what runtime/cuda_product.c calls. It knows nothing but the library's own conventions
+/* Owns: cuBLASLt on the CPU: what runtime/cuda/cuda_product.c calls. It knows nothing but the library's own conventions
  * (column-major, opaque descriptors), so that a product described wrongly comes out wrong; and it insists on what the
  * library's header says: sizes of attributes, leading dimensions, alignment as promised when the algorithm was chosen. */
 #include "tests/cuda/fake/fake_cublaslt.h"

@@ -2,7 +2,7 @@
 #ifndef FSDPC_TESTS_CUDA_FAKE_FAKE_CUBLASLT_H
 #define FSDPC_TESTS_CUDA_FAKE_FAKE_CUBLASLT_H
 
-#include "runtime/cuda_libs.h"
+#include "runtime/cuda/cuda_libs.h"
 
 void fake_cublaslt(CudaLibs *libs);
 

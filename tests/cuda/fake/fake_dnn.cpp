@@ -1,6 +1,6 @@
 /* Owns: a stand-in for cuDNN's backend API, there when FAKE_CUDNN is set: keeps descriptors and, when a plan is executed,
  * computes its operations one after another on the CPU, through the views that the descriptors give. So what is written in
- * runtime/cuda_flash_plan.c is checked for what it means; whether cuDNN has a kernel for it is not.
+ * runtime/cuda/cuda_flash_plan.c is checked for what it means; whether cuDNN has a kernel for it is not.
  *
  * The heuristic offers two engines. The first says of itself that it is not deterministic, and fails when executed. */
 #include "kernels/half.h"

@@ -1,5 +1,5 @@
 /* Owns: stand-ins for loading libraries: what is loaded is the fakes of this folder. */
-#include "runtime/cuda_libs.h"
+#include "runtime/cuda/cuda_libs.h"
 #include "tests/cuda/fake/fake_cublaslt.h"
 
 #include <dlfcn.h>

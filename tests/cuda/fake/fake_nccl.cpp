@@ -1,4 +1,4 @@
-/* Owns: NCCL between processes on the CPU: what runtime/cuda_comm_nccl.c calls. Messages go through mailboxes in memory
+/* Owns: NCCL between processes on the CPU: what runtime/cuda/cuda_comm_nccl.c calls. Messages go through mailboxes in memory
  * that the ranks share; like NCCL's kernels, an operation runs when its stream reaches it and waits for its peers without
  * keeping other streams from running. All ranks must launch a call from a graph, or none. Sums other than of integers are refused: the
  * runtime adds by itself. */

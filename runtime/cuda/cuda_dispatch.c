@@ -1,0 +1,298 @@
+/* Owns: one function an instruction, which hands its operands to the kernel or the library. Operands, ints and reals are
+ * numbered as in instr.def. */
+#include "runtime/cuda/cuda_dispatch.h"
+
+#include "runtime/shapes.h"
+
+#include <cuda_runtime_api.h>
+
+_Static_assert((int)CUDA_F32 == (int)DTYPE_F32 && (int)CUDA_BF16 == (int)DTYPE_BF16 && (int)CUDA_F16 == (int)DTYPE_F16,
+               "the kernels number element types as plans do");
+
+/* Operand i of call c, as the kernels want it. */
+#define T(i)   (c->o[i])
+#define F32(i) ((float *)c->o[i].x)
+#define I32(i) ((int32_t *)c->o[i].x)
+#define F64(i) ((double *)c->o[i].x)
+#define ACC(i) ((int64_t *)c->o[i].x)
+#define N(i)   (c->n[i])
+#define X(i)   (c->x[i])
+#define S      (c->stream)
+
+#define OP(name) static int op_##name(const CudaCall *c)
+
+/* --- data --------------------------------------------------------------------------------------------------------- */
+
+OP(input) { return cuda_input(S, c->machine->step, N(0), c->machine->staged[c->position], I32(0)); }
+
+OP(count_targets) {
+  return (int)cudaMemcpyAsync(F64(0), c->machine->staged[c->position], sizeof(double), cudaMemcpyDeviceToDevice,
+                              (cudaStream_t)S);
+}
+
+OP(zero) {
+  const Plan *plan = c->machine->plan;
+  const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, c->instr, 0)->buf];
+  return (int)cudaMemsetAsync(T(0).x, 0, (size_t)N(0) * dtype_bytes(buf->dtype), (cudaStream_t)S);
+}
+
+/* Between the device's arena and the pinned host arena. */
+static int transfer(const CudaCall *c) {
+  const Plan *plan = c->machine->plan;
+  const PlanBuf *buf = &plan->bufs.data[plan_operand(plan, c->instr, 0)->buf];
+  return (int)cudaMemcpyAsync(T(1).x, T(0).x, buf->bytes, cudaMemcpyDefault, (cudaStream_t)S);
+}
+OP(fetch) { return transfer(c); }
+OP(store) { return transfer(c); }
+
+/* --- products ----------------------------------------------------------------------------------------------------- */
+
+static int product(const CudaCall *c, CudaProduct p) {
+  CudaProducts *products = c->machine->products;
+  bool ok = c->prepare ? cuda_products_prepare(products, &p, c->failure) : cuda_products_run(products, S, &p, c->failure);
+  return ok ? 0 : CUDA_CALL_FAILED;
+}
+
+static const CudaTensor absent = {0};
+
+static int linear_fwd(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor x, CudaTensor w, CudaTensor b,
+                      CudaTensor y) {
+  w.ld = in;
+  y.add = 0;
+  return product(c, (CudaProduct){rows, out, in, 0, 1, x, w, y, b});
+}
+
+static int linear_bwd_x(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor dy, CudaTensor w,
+                        CudaTensor dx) {
+  w.ld = in;
+  return product(c, (CudaProduct){rows, in, out, 0, 0, dy, w, dx, absent});
+}
+
+static int linear_bwd_w(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor x, CudaTensor dy,
+                        CudaTensor dw, CudaTensor db) {
+  dw.ld = in;
+  int failed = product(c, (CudaProduct){out, in, rows, 1, 0, dy, x, dw, absent});
+  if (failed || c->prepare || db.x == NULL) return failed;
+  return cuda_column_sums(S, rows, out, dy, db, c->machine->scratch);
+}
+
+OP(linear_fwd) { return linear_fwd(c, N(0), N(1), N(2), T(0), T(1), T(2), T(3)); }
+OP(linear_bwd_x) { return linear_bwd_x(c, N(0), N(1), N(2), T(0), T(1), T(2)); }
+OP(linear_bwd_w) { return linear_bwd_w(c, N(0), N(1), N(2), T(0), T(1), T(2), T(3)); }
+
+static CudaTensor row(CudaTensor t, int64_t r) {
+  t.x = (unsigned char *)t.x + r * t.ld * (t.type == CUDA_F32 ? 4 : 2);
+  return t;
+}
+
+/* What differs between linear_cross_entropy and its twin for frozen parameters, which have no gradients (x NULL). */
+typedef struct Turn {
+  CudaTensor dw, db, logits;
+  float *row_loss;
+} Turn;
+
+/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and the gradients of linear. */
+static int classify(const CudaCall *c, const Turn *turn, int64_t first, int64_t part) {
+  int64_t vocab = N(1), in = N(2);
+  CudaTensor x = row(T(0), first), dx = row(T(6), first), dw = turn->dw, db = turn->db;
+  dw.add = dw.add || first > 0;
+  db.add = db.add || first > 0;
+  int failed = linear_fwd(c, part, vocab, in, x, T(1), T(2), turn->logits);
+  if (!failed && !c->prepare)
+    failed = cuda_cross_entropy(S, part, vocab, N(3), F64(4), turn->logits, I32(3) + first, turn->row_loss + first);
+  if (!failed) failed = linear_bwd_x(c, part, vocab, in, turn->logits, T(1), dx);
+  if (!failed && dw.x != NULL) failed = linear_bwd_w(c, part, vocab, in, x, turn->logits, dw, db);
+  return failed;
+}
+
+static int linear_cross_entropy(const CudaCall *c, const Turn *turn) {
+  int64_t rows = N(0), chunk = N(4);
+  int failed = 0;
+  for (int64_t first = 0; first < rows && !failed; first += chunk)
+    failed = classify(c, turn, first, rows - first < chunk ? rows - first : chunk);
+  if (failed || c->prepare) return failed;
+  return cuda_sum_loss(S, rows, turn->row_loss, F64(5));
+}
+
+OP(linear_cross_entropy) { return linear_cross_entropy(c, &(Turn){T(7), T(8), T(10), F32(9)}); }
+OP(linear_cross_entropy_x) { return linear_cross_entropy(c, &(Turn){absent, absent, T(8), F32(7)}); }
+
+/* --- the rest of forward and backward ------------------------------------------------------------------------------- */
+
+OP(embedding_fwd) { return cuda_embedding_fwd(S, N(0), N(1), N(2), I32(0), T(1), T(2)); }
+OP(embedding_bwd) { return cuda_embedding_bwd(S, N(0), N(1), N(2), I32(0), T(1), T(2)); }
+OP(copy) { return cuda_copy(S, N(0), N(1), T(0), T(1)); }
+OP(pack) { return cuda_copy(S, N(0), N(1), T(0), T(1)); }
+OP(layernorm_fwd) { return cuda_norm_fwd(S, N(0), N(1), X(0), T(0), T(1), T(2), T(3), F32(4), F32(5)); }
+OP(rmsnorm_fwd) { return cuda_norm_fwd(S, N(0), N(1), X(0), T(0), T(1), absent, T(2), NULL, F32(3)); }
+OP(layernorm_bwd) {
+  return cuda_norm_bwd(S, N(0), N(1), T(0), T(1), F32(2), F32(3), T(4), T(5), T(6), T(7), c->machine->scratch);
+}
+OP(rmsnorm_bwd) {
+  return cuda_norm_bwd(S, N(0), N(1), T(0), T(1), NULL, F32(2), T(3), T(4), T(5), absent, c->machine->scratch);
+}
+
+OP(rope_fwd) {
+  RopeShape shape = rope_shape(c->machine->plan, c->instr, c->machine->state->position);
+  return cuda_rope(S, &shape, 0, T(0), T(1));
+}
+OP(rope_bwd) {
+  RopeShape shape = rope_shape(c->machine->plan, c->instr, c->machine->state->position);
+  return cuda_rope(S, &shape, 1, T(0), T(1));
+}
+
+/* --- forward at a position: the verifier has seen that caches and tables hold the whole context ----------------------- */
+
+OP(positions_fwd) { return cuda_copy(S, N(0), N(2), row(T(0), (int64_t)c->machine->state->position), T(1)); }
+OP(cache_append) { return cuda_copy(S, N(0), N(2), T(0), row(T(1), (int64_t)c->machine->state->position)); }
+
+OP(attention_cached) {
+  AttentionShape shape = cached_shape(c->machine->plan, c->instr, (int64_t)c->machine->state->position + N(0));
+  return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), c->machine->scratch);
+}
+
+/* What only prepares is done; what cuDNN took is launched; the rest is left to an own kernel: true. */
+static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *result) {
+  CudaFlash *flash = c->machine->flash;
+  *result = 0;
+  if (c->prepare) {
+    const char *why;
+    if (flash != NULL && !cuda_flash_prepare(flash, c->position, call, &why)) *c->refused = why;
+    return false;
+  }
+  if (flash == NULL || !cuda_flash_takes(flash, c->position)) return true;
+  if (!cuda_flash_run(flash, S, c->position, c->failure)) *result = CUDA_CALL_FAILED;
+  return false;
+}
+
+OP(attention_fwd) {
+  AttentionShape shape = attention_shape(c->machine->plan, c->instr);
+  CudaFlashCall call = {.shape = shape, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4)};
+  int result;
+  if (!own_attention(c, &call, &result)) return result;
+  return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), c->machine->scratch);
+}
+OP(attention_bwd) {
+  AttentionShape shape = attention_shape(c->machine->plan, c->instr);
+  CudaFlashCall call = {.shape = shape, .backward = true, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4),
+                        .d_o = T(5), .dq = T(6), .dk = T(7), .dv = T(8)};
+  int result;
+  if (!own_attention(c, &call, &result)) return result;
+  return cuda_attention_bwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->scratch);
+}
+
+OP(gelu_fwd) { return cuda_activation_fwd(S, N(2) ? CUDA_GELU_ERF : CUDA_GELU_TANH, N(0), N(1), T(0), T(1)); }
+OP(gelu_bwd) { return cuda_activation_bwd(S, N(2) ? CUDA_GELU_ERF : CUDA_GELU_TANH, N(0), N(1), T(0), T(1), T(2)); }
+OP(relu_fwd) { return cuda_activation_fwd(S, CUDA_RELU, N(0), N(1), T(0), T(1)); }
+OP(relu_bwd) { return cuda_activation_bwd(S, CUDA_RELU, N(0), N(1), T(0), T(1), T(2)); }
+OP(silu_fwd) { return cuda_activation_fwd(S, CUDA_SILU, N(0), N(1), T(0), T(1)); }
+OP(silu_bwd) { return cuda_activation_bwd(S, CUDA_SILU, N(0), N(1), T(0), T(1), T(2)); }
+OP(mul_fwd) { return cuda_mul(S, N(0), N(1), T(0), T(1), T(2)); }
+OP(mul_bwd) { return cuda_mul(S, N(0), N(1), T(0), T(1), T(2)); }
+OP(add_fwd) { return cuda_add(S, N(0), N(1), N(2), T(0), T(1), T(2)); }
+OP(broadcast_bwd) { return cuda_broadcast_bwd(S, N(0), N(1), N(2), T(0), T(1), c->machine->scratch); }
+
+static int dropout(const CudaCall *c) {
+  const Plan *plan = c->machine->plan;
+  CudaDropout site = {.p = c->machine->state->forward_only ? 0 : X(0),
+                      .seed = plan->recipe.seed,
+                      .site = (uint64_t)N(2),
+                      .rows_per_sample = N(3),
+                      .ranks = plan->world.ranks,
+                      .rank = c->machine->rank,
+                      .micro_batch = plan->world.micro_batch};
+  return cuda_dropout(S, c->machine->step, &site, N(0), N(1), T(0), T(1));
+}
+OP(dropout_fwd) { return dropout(c); }
+OP(dropout_bwd) { return dropout(c); }
+
+OP(cross_entropy) {
+  int failed = cuda_cross_entropy(S, N(0), N(1), N(2), F64(2), T(0), I32(1), F32(4));
+  return failed ? failed : cuda_sum_loss(S, N(0), F32(4), F64(3));
+}
+OP(mse) {
+  int failed = cuda_mse(S, N(0), N(1), F64(2), T(0), T(1), T(4), F32(5));
+  return failed ? failed : cuda_sum_loss(S, N(0), F32(5), F64(3));
+}
+
+/* --- collectives -------------------------------------------------------------------------------------------------- */
+
+static int said(bool ok) { return ok ? 0 : CUDA_COMM_FAILED; }
+
+OP(allgather) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allgather(comm, S, T(0).x, T(1).x, (uint64_t)N(1), (DType)T(0).type));
+}
+OP(reduce_scatter) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->reduce_scatter(comm, S, T(0).x, T(1).x, (uint64_t)N(1), (DType)T(0).type, T(1).add != 0));
+}
+OP(allreduce) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allreduce(comm, S, T(0).x, T(1).x, (uint64_t)N(1), (DType)T(0).type, T(1).add != 0));
+}
+OP(allreduce_sum) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allreduce_sum(comm, S, F64(0), (uint64_t)N(0)));
+}
+OP(allreduce_exact) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allreduce_int(comm, S, ACC(0), EXACT_WORDS));
+}
+OP(allreduce_int) {
+  CudaComm *comm = c->machine->comm;
+  return said(comm->allreduce_int(comm, S, ACC(0), (uint64_t)N(0)));
+}
+
+/* --- update ------------------------------------------------------------------------------------------------------- */
+
+OP(sum_squares) { return cuda_sum_squares(S, c->machine->ranges[N(0)], N(1), T(0), ACC(1)); }
+OP(clip) { return cuda_clip(S, X(0), ACC(0), F64(1), F32(2)); }
+OP(scale_count) { return cuda_scale_count(S, F64(0), F64(1), F64(2)); }
+OP(clip_scaled) {
+  return cuda_clip_scaled(S, (CudaScaling){X(0), X(1), X(2), N(0)}, ACC(0), F64(1), F64(2), F32(3));
+}
+CudaUpdate cuda_update(const CudaCall *c, int w, int cast) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  return (CudaUpdate){.step = c->machine->step,
+                      .ranges = c->machine->ranges[N(0)],
+                      .shard = N(1),
+                      .g = T(0),
+                      .scale = F32(1),
+                      .w = T(w),
+                      .cast = T(cast),
+                      .rounding = {recipe->rounding == ROUNDING_STOCHASTIC, recipe->seed}};
+}
+
+OP(adamw) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  CudaUpdate update = cuda_update(c, 2, 5);
+  return cuda_adamw(S, &update, recipe->beta1, recipe->beta2, recipe->eps, F32(3), F32(4));
+}
+OP(lion) {
+  const Recipe *recipe = &c->machine->plan->recipe;
+  CudaUpdate update = cuda_update(c, 2, 4);
+  return cuda_lion(S, &update, recipe->beta1, recipe->beta2, F32(3));
+}
+OP(sgd) {
+  CudaUpdate update = cuda_update(c, 2, 4);
+  return cuda_sgd(S, &update, c->machine->plan->recipe.momentum, F32(3));
+}
+
+OP(adafactor_sums) { return cuda_op_adafactor_sums(c); }
+OP(adafactor_moments) { return cuda_op_adafactor_moments(c); }
+OP(adafactor) { return cuda_op_adafactor(c); }
+
+CudaFunction cuda_function(InstrOp op) {
+  static const CudaFunction table[INSTR_COUNT] = {
+#define INSTR(id, name, stream, operands, ints, reals, meaning) [INSTR_##id] = op_##name,
+#include "planner/plan/instr.def"
+#undef INSTR
+  };
+  return table[op];
+}
+
+bool cuda_needs_preparing(InstrOp op) {
+  return op == INSTR_LINEAR_FWD || op == INSTR_LINEAR_BWD_X || op == INSTR_LINEAR_BWD_W ||
+         op == INSTR_LINEAR_CROSS_ENTROPY || op == INSTR_LINEAR_CROSS_ENTROPY_X || op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD;
+}

@@ -1,0 +1,65 @@
+/* Owns: choosing between a run's checkpoints and what it exported; one door to either. */
+#include "runtime/files/trained.h"
+
+#include "runtime/files/weights.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_folder(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Whether model.safetensors was written at the end of the run. Where it states no step, as others' do not, its time tells. */
+static bool is_as_late(Arena *arena, const char *weights, const char *newest) {
+  Safetensors file;
+  Failure ignored = {0};
+  struct stat one, two;
+  uint64_t step;
+  if (!safetensors_open(arena, &file, weights, &ignored)) return false;
+  safetensors_close(&file);
+  if (file.step != SAFETENSORS_NO_STEP && folder_step_of(newest, &step)) return file.step >= step;
+  if (stat(weights, &one) != 0 || stat(arena_printf(arena, "%s/checkpoint.json", newest), &two) != 0) return false;
+  return one.st_mtim.tv_sec != two.st_mtim.tv_sec ? one.st_mtim.tv_sec > two.st_mtim.tv_sec : one.st_mtim.tv_nsec >= two.st_mtim.tv_nsec;
+}
+
+/* The checkpoint that a folder stands for; NULL: its files. */
+static bool find_checkpoint(Arena *arena, const char *dir, bool speaks, const char **newest, Failure *failure) {
+  const char *weights = arena_printf(arena, "%s/model.safetensors", dir);
+  *newest = NULL;
+  if (!is_folder(dir)) return true;
+  if (!folder_latest(arena, dir, UINT64_MAX, newest, failure)) return false;
+  if (*newest == NULL || access(weights, F_OK) != 0) return true;
+  if (is_as_late(arena, weights, *newest))
+    *newest = NULL;
+  else if (speaks)
+    fprintf(stderr, "note: %s is newer than model.safetensors beside it, and is what is used\n", *newest);
+  return true;
+}
+
+bool trained_open(Arena *arena, Trained *trained, const Plan *plan, const char *path, bool speaks, Failure *failure) {
+  const char *newest;
+  *trained = (Trained){0};
+  path = folder_of_file(arena, path);
+  if (!find_checkpoint(arena, path, speaks, &newest, failure)) return false;
+  return newest != NULL ? checkpoint_open(arena, &trained->checkpoint, plan, newest, false, failure)
+                        : pretrained_open(arena, &trained->files, plan, path, failure);
+}
+
+bool trained_load(const Trained *trained, const Plan *plan, const UnitRanges *ranges, Backend *backend, Failure *failure) {
+  return trained->checkpoint.path != NULL ? checkpoint_load(&trained->checkpoint, plan, ranges, backend, STATE_PARAM, failure)
+                                          : weights_load(plan, ranges, backend, &trained->files, failure);
+}
+
+bool trained_read(const Trained *trained, const Plan *plan, uint32_t param, float *out, Failure *failure) {
+  const PlanParam *of = &plan->params.data[param];
+  return trained->checkpoint.path != NULL ? checkpoint_read(&trained->checkpoint, plan, param, out, failure)
+                                          : pretrained_read(&trained->files, of, param, 0, param_numel(of), out, failure);
+}
+
+void trained_close(Trained *trained) {
+  checkpoint_close(&trained->checkpoint);
+  pretrained_close(&trained->files);
+}
