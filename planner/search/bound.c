@@ -18,12 +18,13 @@ typedef struct Row {
   double ran_ns, reduced_ns; /* of operators from the loss on, and of reductions, that may come before it */
   bool fits;      /* all of them: nothing is given up, whatever the weights */
   double host_ns; /* what the link needs, one way, for all that host memory holds; NEVER: no limit */
+  int32_t at;     /* its op */
   bool moves;     /* some item may be away */
   bool reorders;  /* what items are worth depends on the weights */
   Offer *offers;  /* one an item, in the order of the weights tried last */
 } Row;
 
-enum { ROWS = 3, TANGENTS = 30, LINK_HALVINGS = 7 };
+enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_HALVINGS = 7 };
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
 
 #define NEVER 1e30 /* bytes of what may not stay, or is pinned to be run again */
@@ -52,10 +53,15 @@ Slices bound_slices(Arena *arena, const Program *program, const Items *items, co
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
     double again = item->held ? NEVER : (double)item->least_ns;
-    out.data[out.count++] = (Slice){(double)item->bytes, again, (double)item->away_ns, copies_beside, needed_until(&program->flow, item)};
+    out.data[out.count++] = (Slice){.bytes = (double)item->bytes,
+                                    .ns = again,
+                                    .away = (double)item->away_ns,
+                                    .link = copies_beside,
+                                    .until = needed_until(&program->flow, item)};
   }
   for (uint32_t i = 0; i < again->count; i++)
-    out.data[out.count++] = (Slice){NEVER, (double)again->data[i].least_ns, 0, copies_beside, needed_until(&program->flow, &again->data[i])};
+    out.data[out.count++] =
+        (Slice){.bytes = NEVER, .ns = (double)again->data[i].least_ns, .link = copies_beside, .until = needed_until(&program->flow, &again->data[i])};
   qsort(out.data, out.count, sizeof(Slice), compare_slices);
   return out;
 }
@@ -73,7 +79,7 @@ static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
   for (uint32_t u = 0; u < skeleton->units->units.count && decisions_gather(in->start); u++) {
     if (!terms_used_twice(&skeleton->ops[u]) || in->start->keep[u] || in->start->gather_once) continue;
     double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
-    out->data[out->count++] = (Slice){bytes, terms_gather_ns(in, u), 0, true, skeleton->ops[u].first_backward};
+    out->data[out->count++] = (Slice){.bytes = bytes, .ns = terms_gather_ns(in, u), .link = true, .until = skeleton->ops[u].first_backward};
   }
   qsort(out->data, out->count, sizeof(Slice), compare_slices);
 }
@@ -86,8 +92,9 @@ static bool alike(const Slice *x, const Slice *y, int32_t split) {
          (x->until > split) == (y->until > split);
 }
 
-/* Slices that take room at op `at`; equal ones as one, each side of the op `split`. The others are free there. */
-static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t split) {
+/* Slices that take room at op `at`; equal ones as one, each side of the op `split`. The others are free there. more: what takes room only
+ * there. */
+static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t split, Slices more) {
   VEC(Slice) out = {0};
   for (uint32_t i = 0; i < all->count; i++) {
     Slice slice = all->data[i];
@@ -101,6 +108,7 @@ static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t spli
       vec_push(scratch, &out, slice);
     }
   }
+  for (uint32_t i = 0; i < more.count; i++) vec_push(scratch, &out, more.data[i]);
   return (Slices){out.data, out.count};
 }
 
@@ -109,23 +117,56 @@ static void add_demand(const Slices *slices, int32_t turn, double *delta) {
     if (slices->data[i].bytes < NEVER) terms_add_range(delta, turn, slices->data[i].until - 1, slices->data[i].bytes);
 }
 
-/* The ops of the rows, each once: the loss, where most is wanted, where least is left. */
-static uint32_t choose_rows(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const double *live, int32_t at[ROWS]) {
+/* The ops of the rows, each once. */
+typedef struct RowOps {
+  int32_t at[MOST_ROWS];
+  uint32_t count;
+} RowOps;
+
+static void add_row(RowOps *rows, int32_t op) {
+  for (uint32_t i = 0; i < rows->count; i++)
+    if (rows->at[i] == op) return;
+  rows->at[rows->count++] = op;
+}
+
+static int32_t largest_from(const double *bytes, int32_t first, int32_t end) {
+  int32_t most = first;
+  for (int32_t j = first; j < end; j++)
+    if (bytes[j] > bytes[most]) most = j;
+  return most;
+}
+
+/* Where clearly more is taken than at any op before, where more is wanted of what may be kept: the other rows are weaker, or hardly stronger.
+ * And where what is taken and wanted is most. */
+static void add_records(const double *taken, const double *wanted, int32_t turn, int32_t ops, RowOps *rows) {
+  int32_t most = largest_from(taken, turn, ops), largest = turn;
+  double step = (taken[most] - taken[turn]) / RECORDS, next = taken[turn];
+  for (int32_t j = turn; j < ops; j++) {
+    if (taken[j] + wanted[j] > taken[largest] + wanted[largest]) largest = j;
+    if (j > most || (taken[j] < next && j < most)) continue;
+    add_row(rows, j);
+    next = taken[j] + step;
+  }
+  add_row(rows, largest);
+}
+
+/* From the loss on; also as if gradients that are on their way stayed. */
+static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const double *live,
+                          const Reducing *reducing) {
   const Program *program = in->skeleton->program;
-  int32_t turn = program->turn, ops = (int32_t)program->ops.count, most = turn, least = turn;
-  if (turn >= ops) return 0;
-  double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), sum = 0;
+  int32_t turn = program->turn, ops = (int32_t)program->ops.count;
+  RowOps rows = {.count = 0};
+  if (turn >= ops) return rows;
+  double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), *taken = ARENA_ARRAY(scratch, double, (size_t)ops + 1);
   add_demand(items, turn, wanted);
   add_demand(units, turn, wanted);
-  for (int32_t j = turn; j < ops; j++) wanted[j] = sum += wanted[j];
   for (int32_t j = turn; j < ops; j++) {
-    if (live[j] + wanted[j] > live[most] + wanted[most]) most = j;
-    if (live[j] > live[least]) least = j;
+    if (j > turn) wanted[j] += wanted[j - 1];
+    taken[j] = live[j];
   }
-  uint32_t rows = 0;
-  at[rows++] = turn;
-  if (most != turn) at[rows++] = most;
-  if (least != turn && least != most) at[rows++] = least;
+  add_records(taken, wanted, turn, ops, &rows);
+  terms_add_unreduced(in, reducing, taken);
+  add_records(taken, wanted, turn, ops, &rows);
   return rows;
 }
 
@@ -144,9 +185,9 @@ typedef struct Weighting {
   double share, link, price;
 } Weighting;
 
-/* Of running again, for ops after Terms.until too, of gathering again, of the time of what is away; of A's constant. */
+/* Of running again, for ops after Terms.until too, of gathering again, of the time of what is away, of resting; of A's constant. */
 typedef struct Weights {
-  double again, late, regather, away, a;
+  double again, late, regather, away, rests, a;
 } Weights;
 
 static Weights weights_at(const Terms *t, Weighting at) {
@@ -155,13 +196,15 @@ static Weights weights_at(const Terms *t, Weighting at) {
                    .late = b * t->again_b,
                    .regather = at.share * (1 - at.link) * t->regather_a + b * t->regather_b,
                    .away = at.share * at.link + at.price,
+                   .rests = at.share * (1 - at.link) * t->rest_a,
                    .a = a};
 }
 
 /* What they gain with the share, in which they are linear. */
 static Weights weights_slope(const Terms *t, Weighting at) {
   Weights low = weights_at(t, (Weighting){0, at.link, at.price}), high = weights_at(t, (Weighting){1, at.link, at.price});
-  return (Weights){high.again - low.again, high.late - low.late, high.regather - low.regather, high.away - low.away, high.a - low.a};
+  return (Weights){high.again - low.again, high.late - low.late, high.regather - low.regather, high.away - low.away, high.rests - low.rests,
+                   high.a - low.a};
 }
 
 static double again_cost(const Terms *t, const Slice *slice, Weights w) {
@@ -170,9 +213,18 @@ static double again_cost(const Terms *t, const Slice *slice, Weights w) {
 
 static double away_cost(const Slice *slice, Weights w) { return (slice->link ? w.away : 2 * w.again) * slice->away; }
 
+static double rests_cost(const Terms *t, const Row *row, const Slice *slice, Weights w) {
+  return row->at <= t->idle_from ? w.rests * slice->ns : 0;
+}
+
 /* What an item costs that is not kept: the cheaper of running it again and of being away. */
-static void offer_item(const Terms *t, Offer *offer, Weights w, Weights slope) {
+static void offer_item(const Terms *t, const Row *row, Offer *offer, Weights w, Weights slope) {
   const Slice *slice = offer->slice;
+  if (slice->rests) {
+    offer->cost = rests_cost(t, row, slice, w);
+    offer->slope = rests_cost(t, row, slice, slope);
+    return;
+  }
   double again = again_cost(t, slice, w), away = away_cost(slice, w);
   bool leaves = slice->away > 0 && away < again;
   offer->cost = leaves ? away : again;
@@ -188,13 +240,14 @@ static bool is_better(const Offer *x, const Offer *y) {
 typedef struct Weighed {
   double ns, slope; /* slope: in the share, of what was chosen */
   bool again; /* something is run again */
+  bool rests; /* compute rests until a gradient is gone */
 } Weighed;
 
 /* Where results may be away, the order in which they are worth keeping depends on the weights. It is near that of the weights
  * before, so that insertion sorts it in little more than one pass. */
 static void offer_items(const Terms *t, const Row *row, Weights w, Weights slope) {
   Offer *offers = row->offers;
-  for (uint32_t i = 0; i < row->items.count; i++) offer_item(t, &offers[i], w, slope);
+  for (uint32_t i = 0; i < row->items.count; i++) offer_item(t, row, &offers[i], w, slope);
   for (uint32_t i = 1; row->reorders && i < row->items.count; i++) {
     Offer offer = offers[i];
     uint32_t at = i;
@@ -222,6 +275,7 @@ static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
     out.ns += given * (take_item ? item->cost : w.regather * unit->ns);
     out.slope += given * (take_item ? item->slope : slope.regather * unit->ns);
     out.again |= take_item && given > 0 && item->again;
+    out.rests |= take_item && given > 0 && item->slice->rests && item->cost > 0;
     if (take_item) i++;
     else u++;
   }
@@ -232,12 +286,12 @@ typedef struct Most {
   double ns;
   Weighting at;
   const char *by; /* what B is of */
-  bool again;
+  bool again, rests;
 } Most;
 
 static Weighed consider(const Terms *t, const Row *row, Weighting at, Most *most) {
   Weighed weighed = weigh(t, row, at);
-  if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, t->by, weighed.again};
+  if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, t->by, weighed.again, weighed.rests};
   return weighed;
 }
 
@@ -309,12 +363,17 @@ static double all_bytes(const Slices *slices) {
   return bytes;
 }
 
-static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, int32_t at, int32_t split, double room) {
-  Row row = {.items = at_row(scratch, items, at, split), .units = at_row(scratch, units, at, INT32_MAX), .room = room};
+static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const Reducing *reducing, int32_t at,
+                  int32_t split, double room) {
+  const Slices unreduced = terms_unreduced(scratch, in, reducing, at);
+  Row row = {.items = at_row(scratch, items, at, split, unreduced),
+             .units = at_row(scratch, units, at, INT32_MAX, (Slices){0}),
+             .room = room,
+             .at = at};
   row.fits = all_bytes(&row.items) + all_bytes(&row.units) <= room;
   double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
   row.moves = slowest > 0;
-  row.reorders = row.moves || split < INT32_MAX;
+  row.reorders = row.moves || split < INT32_MAX || unreduced.count;
   row.ran_ns = terms_ops_ns(in, in->skeleton->program->turn, at);
   row.reduced_ns = terms_reduced_ns(in, at);
   row.host_ns = in->host_room == UINT64_MAX ? NEVER : (double)in->host_room * slowest;
@@ -326,7 +385,7 @@ static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, con
 static const char *binding(const Most *most) {
   if (most->at.link > 0.3) return "host link";
   if (most->at.price > 0 && most->again) return "host memory through recompute";
-  if (most->at.share > 0.5) return most->again ? "memory through recompute" : "compute";
+  if (most->at.share > 0.5) return most->again ? "memory through recompute" : most->rests ? "memory through reduce" : "compute";
   return most->by;
 }
 
@@ -339,18 +398,18 @@ typedef struct MicroBound {
 static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
   const Slices *items = in->slices;
   Slices units;
-  int32_t at[ROWS];
   slice_units(scratch, in, &units);
   const Pairs pairs = terms_pairs(in, pass, latest_use(items));
   int32_t split = pairs.data[pairs.count - 1].until;
-  uint32_t rows = choose_rows(scratch, in, items, &units, live, at);
+  const Reducing queue = terms_reducing(scratch, in, pass);
+  const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
   Most most = {.ns = -1};
-  for (uint32_t i = 0; i < rows; i++) {
-    Row row = row_at(scratch, in, items, &units, at[i], split, (double)in->room - live[at[i]]);
+  for (uint32_t i = 0; i < rows.count; i++) {
+    Row row = row_at(scratch, in, items, &units, &queue, rows.at[i], split, (double)in->room - live[rows.at[i]]);
     if (row.room < 0) return (MicroBound){-1, "memory"};
     for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
   }
-  for (uint32_t p = 0; p < pairs.count && !rows; p++) maximise(&pairs.data[p], &(Row){.room = 0}, &most);
+  for (uint32_t p = 0; p < pairs.count && !rows.count; p++) maximise(&pairs.data[p], &(Row){.room = 0}, &most);
   const char *by = binding(&most);
   double reducing = pass->reduces && in->start->ranks > 1 ? pairs.forward + terms_reducing_ns(scratch, in, live) : 0;
   if (reducing > most.ns) {

@@ -25,6 +25,12 @@
  * after the other as memory forces them to, take at least what bound_terms.c counts. Compute is slowed by reductions there,
  * which cannot be put off, not by gathers, which can.
  *
+ * A row counts such gradients too, so that they compete with what is kept. The k-th, whole with op o_k, is live at j until it has been
+ * reduced; where it is not, compute has rested before j for what the reductions from some m-th on to the k-th take beyond the operators
+ * from o_m to j: an item that A gains 1 - c (1 + s) of, at least as much more as for the gradient before it. Running operators again
+ * meanwhile rests less and takes as much longer: what of it is needed by j is free in the row, and what is needed later is live at j,
+ * as if it had been kept. What rests at the end rests after j.
+ *
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
  * after it, on one link of rate h, and host memory holds H of it:
  *
@@ -51,6 +57,7 @@ typedef struct Slice {
   double bytes, ns; /* what keeping takes and saves */
   double away;      /* or the time that a copy to the host, or from it, needs; 0: it cannot go there */
   bool link;        /* copies take the host link's time, else that of compute */
+  bool rests;       /* a gradient on its way: compute rests for ns where it is not live */
   int32_t until;    /* the first backward op that has it live anyway */
 } Slice;
 

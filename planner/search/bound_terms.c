@@ -71,10 +71,13 @@ double terms_reduced_ns(const BoundInput *in, int32_t op) {
   return ns;
 }
 
+/* The longest that operators of `meanwhile` take, beside communication. */
+static double active_ns(const BoundInput *in, double meanwhile) { return meanwhile / (1 - fmin(0.99, in->start->overlap.contention)); }
+
 /* How long compute rests at least until a communicator has worked for `ns` and the host link, before or after, for `copying`, where
  * it has only operators of `meanwhile` to do. They slow each other. */
 static double rests_ns(const BoundInput *in, double ns, double copying, double meanwhile) {
-  double active = meanwhile / (1 - fmin(0.99, in->start->overlap.contention));
+  double active = active_ns(in, meanwhile);
   return fmax(0, copying + ns - (copying > 0 ? active : active / (1 + in->start->overlap.comm_slowdown)));
 }
 
@@ -168,6 +171,41 @@ static double unreduced_bytes(const BoundInput *in, uint32_t u) {
   return (double)schedule_reduced_bytes(in->start, of) + (in->start->reduce_once ? 0 : (double)of->gradient_bytes);
 }
 
+Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *pass) {
+  const Skeleton *skeleton = in->skeleton;
+  int32_t ops = (int32_t)skeleton->program->ops.count;
+  Reducing out = {ARENA_ARRAY(scratch, double, (size_t)ops + 1), ARENA_ARRAY(scratch, double, skeleton->reduced_count)};
+  for (int32_t j = skeleton->program->turn; j < ops; j++)
+    out.start[j + 1] = out.start[j] + active_ns(in, (double)skeleton->op_ns[j]) / (1 + in->start->overlap.comm_slowdown);
+  for (uint32_t i = 0; i < skeleton->reduced_count && in->start->ranks > 1 && pass->reduces; i++) {
+    uint32_t u = skeleton->reduced[i];
+    out.end[i] = fmax(i ? out.end[i - 1] : 0, out.start[skeleton->ops[u].last_gradient + 1]) + reduce_ns(in, u);
+  }
+  return out;
+}
+
+void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double *bytes) {
+  const Skeleton *skeleton = in->skeleton;
+  for (uint32_t i = 0; i < skeleton->reduced_count; i++) {
+    uint32_t u = skeleton->reduced[i];
+    for (int32_t j = skeleton->ops[u].last_gradient + 1; j < (int32_t)skeleton->program->ops.count && reducing->end[i] > reducing->start[j]; j++)
+      bytes[j] += unreduced_bytes(in, u);
+  }
+}
+
+Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *reducing, int32_t at) {
+  const Skeleton *skeleton = in->skeleton;
+  Slices out = {ARENA_ARRAY(scratch, Slice, skeleton->reduced_count), 0};
+  double rested = reducing->start[at];
+  for (uint32_t i = 0; i < skeleton->reduced_count && skeleton->ops[skeleton->reduced[i]].last_gradient < at; i++) {
+    if (reducing->end[i] <= rested) continue;
+    out.data[out.count++] =
+        (Slice){.bytes = unreduced_bytes(in, skeleton->reduced[i]), .ns = reducing->end[i] - rested, .rests = true, .until = at + 1};
+    rested = reducing->end[i];
+  }
+  return out;
+}
+
 /* The header's backward pass with nothing but reductions: what the next gradients need must fit beside those that have not been
  * reduced. */
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
@@ -206,6 +244,8 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
                   .again_b = k,
                   .regather_a = c,
                   .regather_b = 1,
+                  .rest_a = 1 - c,
+                  .idle_from = last.from,
                   .by = shared ? "communication" : "gather"};
   Terms reduce = {.a = forward + after + c * reduced + idle_after,
                   .b = forward + whole + reduced + k * (after - whole),
@@ -213,6 +253,8 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
                   .reduced_a = c,
                   .until = INT32_MAX,
                   .again_b = k,
+                  .rest_a = 1 - c,
+                  .idle_from = last.from,
                   .by = "reduce"};
   Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
   both.b = gather.b, both.regather_b = 1, both.by = gather.by;
@@ -220,7 +262,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   if (longest.from == last.from) return pairs;
   Terms rested = shared ? gather : reduce; /* but what is run again meanwhile does not count */
   rested.a += (1 - c) * (longest.ns - last.ns);
-  rested.until = longest.from;
+  rested.until = rested.idle_from = longest.from;
   pairs.data[pairs.count++] = rested;
   return pairs;
 }

@@ -13,6 +13,8 @@ typedef struct Terms {
   int32_t until;                 /* A gains from what is run again for this op or earlier ones only */
   double again_b;                /* what B gains for a second of running again; A gains all of it */
   double regather_a, regather_b; /* what they gain for a second of gathering again */
+  double rest_a;                 /* what A gains for a second of resting until op idle_from; A has what rests later */
+  int32_t idle_from;
   const char *by;                /* what binds where B does */
 } Terms;
 
@@ -29,6 +31,17 @@ typedef struct Pairs {
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled);
 /* Bytes that every plan has live at each op; meaningful from the turn on. */
 double *terms_live(Arena *scratch, const BoundInput *in);
+/* The reduce queue where compute neither rests nor runs anything again; times are those that reductions get on by meanwhile. */
+typedef struct Reducing {
+  double *start; /* by op from the turn on */
+  double *end;   /* by reduction */
+} Reducing;
+
+Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *pass);
+/* Adds, by op, the bytes of gradients that are then on their way. */
+void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double *bytes);
+/* Those at op `at`, as slices that rest. */
+Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *reducing, int32_t at);
 /* From the loss on, with nothing but operators and reductions. live: of terms_live. */
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live);
 /* Of gradients on their way to the host, all after the loss. */

@@ -41,3 +41,6 @@ gap qwen3-0.6b 8 0.01 'norms of each head run again for nothing' --micro-batch 1
 
 # Where what is never run again does not fit the device, the room beside it counts once: what moves, moves with it.
 gap llama3-405b 16384 0.02 'results that are held in host memory are counted as if they were not' --memory 30GiB
+
+# Where a gradient does not fit beside what follows, bounds count that compute waits for it.
+gap gpt2-medium 8 0.045 'the embedding'"'"'s gradient goes unseen' --cluster models/clusters/hgx-b200.fsdp --micro-batch 1 --offload none --memory 1533675882B
