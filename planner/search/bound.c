@@ -232,7 +232,10 @@ static void offer_item(const Terms *t, const Row *row, Offer *offer, Weights w, 
   offer->again = !leaves && again > 0 && slice->bytes < NEVER;
 }
 
+/* What takes no room comes first, whatever it costs: compared by worth a byte it would equal everything. */
 static bool is_better(const Offer *x, const Offer *y) {
+  bool free = x->slice->bytes <= 0;
+  if (free != (y->slice->bytes <= 0)) return free;
   double p = x->cost * y->slice->bytes, q = y->cost * x->slice->bytes;
   return p != q ? p > q : x->slice < y->slice;
 }
