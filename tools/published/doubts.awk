@@ -46,7 +46,7 @@ function refusal(    strategy, precision) {
   if (strategy_of(1) == "") return "strategy \"" get("strategy") "\" is not known"
   if (checkpointing_of(words("act_ckpt")) == "") return "act_ckpt \"" get("act_ckpt") "\" is not known"
   if (!denied(words("offload")) && words("offload") ~ /param|gradients|cpuoffload|^(yes|true|cpu|full)/ && words("offload") !~ /activation/ && !offloads_states())
-    return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP2\x27s CPUOffloadPolicy"
+    return "offload \"" get("offload") "\": only optimizer states and residuals can be, and all states by FSDP\x27s CPU offload"
   return ""
 }
 

@@ -159,11 +159,11 @@ function checkpointing_of(act) {
 # Whether checkpointing repeats whole blocks: Hugging Face and those who call it leave torch.utils.checkpoint reentrant.
 function repeats_blocks() { return words("act_ckpt") ~ /reentrant|(hf|hugging face[^ ]*) gradient/ && words("act_ckpt") !~ /no[nt]?[- ]?reentrant/ }
 
-# By FSDP2's CPUOffloadPolicy, or said to be of everything. DeepSpeed's optimizer on the CPU is ZeRO-Offload: it runs there, on gradients
+# By FSDP2's CPUOffloadPolicy, FSDP1's CPUOffload, or said to be of everything. DeepSpeed's optimizer on the CPU is ZeRO-Offload: it runs there, on gradients
 # that are moved to it.
 function offloads_states(    text) {
   text = words("offload")
-  if (text ~ /cpuoffloadpolicy/) return fsdp() == 2
+  if (text ~ /cpuoffload/) return fsdp() > 0
   if (denied(text) || text ~ /activation|residual|offload-|nvme|^act[ _]/) return 0
   if (is_deepspeed()) return strategy_of(1) ~ /full_shard|shard_grad_op/ && text ~ /cpu|host|optimizer|param/
   return fsdp() == 2 && text ~ /cpu|param|^(yes|true|full)/ && text !~ /^optim/
