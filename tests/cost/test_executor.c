@@ -206,7 +206,8 @@ static void test_loss_held(void **state) {
     LossKind kind;
     double held;
   } losses[] = {{LOSS_FUSED, 2}, {LOSS_JOINT, 4}, {LOSS_NARROW, 6}, {LOSS_COMPILED, 8}, {LOSS_UPCAST, 14}, {LOSS_EAGER, 16},
-                {LOSS_SHIFTED, 12}, {LOSS_SHIFTED_FUSED, 8}, {LOSS_DEFAULT, 8}};
+                {LOSS_SHIFTED, 12}, {LOSS_SHIFTED_FUSED, 8}, {LOSS_SHIFTED_NARROW, 8}, {LOSS_SHIFTED_NARROW_FUSED, 6},
+                {LOSS_DEFAULT, 8}};
   Run run;
   open_run(&run, "models/llama3-8b.fsdp", 8);
   run.settings.executor.id = EXECUTOR_FSDP2_COMPILED;

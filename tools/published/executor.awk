@@ -61,12 +61,16 @@ function head_chunks(said) {
   return 0
 }
 
-# Models of Hugging Face's library, whose loss was of two copies of the logits in f32, one a token shorter, up to its release 4.49 of
-# February 2025 (pull request 35646 of transformers); not GPT-2, which leaves logits as they are.
+# Models of Hugging Face's library, whose loss was of logits and their copy a token shorter up to its release 4.49 of February 2025 (pull
+# request 35646 of transformers).
 function shifts_logits() {
-  if (!month() || month() >= 2025 * 12 + 3 || words("model_family") ~ /gpt-?2/ || trainer() ~ /prime-rl|automodel|litgpt/) return 0
+  if (!month() || month() >= 2025 * 12 + 3 || trainer() ~ /prime-rl|automodel|litgpt/) return 0
+  if (!upcasts_logits() && (autocasts() || is_cast_at_kernels())) return 0 # autocast takes the loss in f32 by itself
   return trainer() ~ /hugging ?face|transformers|run_clm|(^|[^a-z])trl([^a-z]|$)|llama-?factory|axolotl|xtuner|stanford_alpaca/
 }
+
+# To f32 first; not its GPT-2, nor GPT-BigCode, which was made of that (modeling_gpt2.py, modeling_gpt_bigcode.py).
+function upcasts_logits() { return words("model_family") !~ /gpt[- _]?(2|bigcode)/ }
 
 # An optimizer of one kernel: what notes say; else DeepSpeed's and Apex's own, or what a trainer tells PyTorch (torchtitan since its pull
 # request 881 of February 2025).
@@ -100,11 +104,11 @@ function executor_options(    text, notes, said, act) {
   text = ""; notes = get("notes"); said = claims(); act = words("act_ckpt")
   if (has_narrow_states()) text = text " states bf16"
   if (head_chunks(said)) text = text " loss fused loss_chunks " head_chunks(said)
-  else if (said ~ /fused[^;]*cross[- ]entropy/) text = text " loss " (shifts_logits() ? "shifted_fused" : "fused")
+  else if (said ~ /fused[^;]*cross[- ]entropy/) text = text " loss " (shifts_logits() ? "shifted" (upcasts_logits() ? "" : "_narrow") "_fused" : "fused")
   else if (notes ~ /chunked (cross-entropy|CE|loss)|activation checkpointing \(cumul|optimizer[- _]in[- _](backward|bwd)/) text = text " loss chunked"
   else if (compiles_loss()) text = text " loss joint"
   else if (is_litgpt() || notes ~ /logits as they are/) text = text " loss narrow"
-  else if (shifts_logits() && !is_compiled()) text = text " loss shifted"
+  else if (shifts_logits() && !is_compiled()) text = text " loss shifted" (upcasts_logits() ? "" : "_narrow")
   else if (is_titan() && !is_old(notes)) text = text " loss eager" # compiled or not: the copy in f32 is the loss's own
   else if (strategy_of(1) == "no_shard" && number("gpus") == 1 && is_compiled()) text = text " loss upcast"
   else if (is_kempner()) text = text " loss compiled" # its loss leaves logits in bf16, compiled or not
