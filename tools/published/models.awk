@@ -28,7 +28,7 @@ function parameters_of(text) {
 
 # Parameters of a model whose head shares the embedding's weight.
 function parameters(gpt, biased,    block) {
-  block = gpt ? 4 * d * d + 2 * d * ffn + 9 * d + ffn : 2 * d * head * heads + 2 * d * head * kv + 3 * d * ffn + 2 * d
+  block = 2 * d * head * heads + 2 * d * head * kv + (gpt ? 2 * d * ffn + 7 * d + 2 * head * kv + ffn : 3 * d * ffn + 2 * d)
   if (biased) block += head * heads + 2 * head * kv
   return layers * block + v * d + (gpt ? s * d + 2 * d : d)
 }

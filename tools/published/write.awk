@@ -1,10 +1,16 @@
 # Owns: the .fsdp of a run: model, training, cluster and plan.
 
-function gpt_model(tied) {
+# Multi-query and grouped heads (GPT-BigCode, Falcon) have products for q, k and v of their own, which hold what one for all does.
+function gpt_model(tied,    attention) {
+  attention = "attn(layernorm(x) as ln_1, d, heads) as attn"
+  if (kv != heads) attention = "few_heads(layernorm(x) as ln_1, d, heads) as attn"
   return "use \"families/gpt2.fsdp\"\n" \
+    (kv == heads ? "" : "module few_heads(x, d, heads) {\n" \
+    "  q = linear(x, d) as q_proj\n  k = linear(x, " kv * head ") as k_proj\n  v = linear(x, " kv * head ") as v_proj\n" \
+    "  return linear(attention(q, k, v, heads, causal, kv_heads = " kv "), d) as o_proj\n}\n") \
     "module wide_mlp(x, d, ffn) { return linear(gelu(linear(x, ffn) as up), d) as down }\n" \
     "module wide_block(x, d, heads, ffn) {\n" \
-    "  x = x + attn(layernorm(x) as ln_1, d, heads) as attn\n" \
+    "  x = x + " attention "\n" \
     "  return x + wide_mlp(layernorm(x) as ln_2, d, ffn) as mlp\n}\n" \
     "model run {\n  input tokens: int[batch, " s "]\n  input targets: int[batch, " s "]\n" \
     "  x = embedding(tokens, " v ", " d ") as wte + positions(" s ", " d ") as wpe\n" \
