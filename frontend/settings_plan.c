@@ -10,7 +10,7 @@ const char *const settings_wrap[] = {"auto", "block", "size", "whole", NULL};
 const char *const settings_checkpoint[] = {"auto", "none", "full", NULL};
 const char *const settings_cadence[] = {"auto", "micro_batch", "step", NULL};
 const char *const settings_states[] = {"default", "f32", "bf16", NULL};
-const char *const settings_loss[] = {"default", "eager", "compiled", "upcast", "chunked", "fused", "narrow", "joint", "shifted", "shifted_fused", NULL};
+const char *const settings_loss[] = {"default", "eager", "compiled", "upcast", "chunked", "fused", "narrow", "joint", "shifted", "shifted_fused", "shifted_narrow", "shifted_narrow_fused", NULL};
 const char *const settings_attention[] = {"default", "flash1", "flash2", "cudnn", "unfused", NULL};
 const char *const settings_reduce[] = {"default", "micro_batch", "step", NULL};
 const char *const settings_selective[] = {"none", "operators", "blocks", "modules", NULL};
@@ -258,7 +258,7 @@ static bool read_trainer_offload(Reader *reader, const Key *key) {
 
 static const Key executor_keys[] = {
     {"states", KEY_WORD, EXECUTOR_FIELD(states), .words = settings_states, .usage = "states default|f32|bf16"},
-    {"loss", KEY_WORD, EXECUTOR_FIELD(loss), .words = settings_loss, .usage = "loss default|eager|compiled|upcast|chunked|fused|narrow|joint|shifted|shifted_fused"},
+    {"loss", KEY_WORD, EXECUTOR_FIELD(loss), .words = settings_loss, .usage = "loss default|eager|compiled|upcast|chunked|fused|narrow|joint|shifted|shifted_fused|shifted_narrow|shifted_narrow_fused"},
     {"attention", KEY_WORD, EXECUTOR_FIELD(attention), .words = settings_attention, .usage = "attention default|flash1|flash2|cudnn|unfused"},
     {"loss_chunks", KEY_COUNT, EXECUTOR_FIELD(loss_chunks), .least = 1, .most = 1 << 20, .usage = "loss_chunks 4"},
     {"reduce", KEY_WORD, EXECUTOR_FIELD(reduce), .words = settings_reduce, .usage = "reduce micro_batch|step"},

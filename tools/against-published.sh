@@ -11,7 +11,9 @@ csv=$1
 out=$(mktemp -d)
 if [ "${2:-}" = --keep ]; then rm -rf "$out"; out=$3; mkdir -p "$out"; else trap 'rm -rf "$out"' EXIT; fi
 
-awk -v out="$out" -f "$here/published/rows.awk" "$csv" >"$out/manifest"
+readers=() # each reads what those before it do not
+for part in cells origin boards policy executor models doubts write rows; do readers+=(-f "$here/published/$part.awk"); done
+awk -v out="$out" "${readers[@]}" "$csv" >"$out/manifest"
 while IFS=$'\t' read -r id _; do
   code=0
   "$fsdpc" predict "$out/$id.fsdp" --json >"$out/$id.json" 2>"$out/$id.err" || code=$?

@@ -10,12 +10,9 @@ static void check_offload(DiagSink *sink, const Graph *graph, const PlanSettings
   if (id == EXECUTOR_NATIVE)
     diag_help(diag_error(sink, SPAN_NONE, "offload is not predicted for the native executor"),
               "'fsdpc plan' plans it, copy by copy; or --offload none");
-  else if (!executor_is_fsdp2(id))
-    diag_help(diag_error(sink, SPAN_NONE, "offload is not modelled for %s", executor_name(id)),
-              "--executor pytorch-fsdp2-eager has CPUOffloadPolicy; or --offload none");
   else if (settings->offload != OFFLOAD_STATES)
-    diag_help(diag_error(sink, SPAN_NONE, "%s offloads parameters, gradients and optimizer together (CPUOffloadPolicy), and no activations",
-                         executor_name(id)),
+    diag_help(diag_error(sink, SPAN_NONE, "%s offloads parameters, gradients and optimizer together (%s), and no activations",
+                         executor_name(id), executor_is_fsdp2(id) ? "CPUOffloadPolicy" : "CPUOffload"),
               "--offload parameters,gradients,optimizer, or none; of a trainer that moves moments itself say executor %s { offload m v }",
               executor_name(id));
   else if (settings->executor.offload)

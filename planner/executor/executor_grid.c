@@ -223,6 +223,9 @@ static bool check_asked(DiagSink *sink, const PlanSettings *asked) {
   if (asked->executor.owners)
     diag_help(diag_error(sink, SPAN_NONE, "owners of whole tensors are predicted, not planned"),
               "fsdpc predict with strategy no_shard, or without owners");
+  else if (asked->offload != SETTING_AUTO && asked->offload && asked->executor.id != EXECUTOR_NATIVE && !executor_is_fsdp2(asked->executor.id))
+    diag_help(diag_error(sink, SPAN_NONE, "offload of %s is predicted, not planned", executor_name(asked->executor.id)),
+              "--executor pytorch-fsdp2-eager has CPUOffloadPolicy; or --offload none");
   else if (asked->strategy == STRATEGY_SHARD_OPTIM)
     diag_help(diag_error(sink, SPAN_NONE, "%s has no strategy shard_optim", executor_name(asked->executor.id)), "shard_grad_op is the nearest");
   else

@@ -239,7 +239,7 @@ static double new_gradient_bytes(const Model *m, const Sharding *s, const Peaks 
 
 /* Temporaries of all of a flat unit's shard at once: segments that activations left are too small for them. */
 static double flat_temporary_bytes(const Model *m, const Sharding *s) {
-  bool flat = m->profile->flat_units && s->scatters && model_update(m) == UPDATE_FOREACH;
+  bool flat = m->profile->flat_units && s->scatters && !s->offloads && model_update(m) == UPDATE_FOREACH;
   return flat && !m->settings->executor.update_in_backward ? executor_update_held(UPDATE_FOREACH, m->state) * s->updated : 0;
 }
 

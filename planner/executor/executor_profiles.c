@@ -140,6 +140,10 @@ LossHabit executor_loss(LossKind kind, bool eager, DType compute) {
     return f32 ? (LossHabit){40, 12} : (LossHabit){44, 12}; /* logits in f32, a copy shifted by a token, its logarithms */
   case LOSS_SHIFTED_FUSED:
     return f32 ? (LossHabit){28, 8} : (LossHabit){32, 8}; /* the same copy, which the gradient replaces */
+  case LOSS_SHIFTED_NARROW: /* as `narrow`, and the shifted copy, which backward copies back */
+    return f32 ? executor_loss(LOSS_SHIFTED, eager, compute) : (LossHabit){20, 8};
+  case LOSS_SHIFTED_NARROW_FUSED: /* without logarithms */
+    return f32 ? executor_loss(LOSS_SHIFTED_FUSED, eager, compute) : (LossHabit){14, 6};
   default:
     return f32 ? (LossHabit){20, 12} : (LossHabit){24, 16};
   }

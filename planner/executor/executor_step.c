@@ -43,6 +43,13 @@ static double link_ns(const Model *m, const Sharding *s, double numel) {
   return s->offloads ? 1e9 * m->state * numel / s->shard / m->cluster->device.host_link : 0;
 }
 
+/* Hugging Face checkpoints around FSDP's units: what a block computes again lets go of its parameters, and backward asks for them once more
+ * (transformers issue 30404). */
+static double gathers_again(const Model *m, const Sharding *s, uint32_t u) {
+  const Part *part = &m->parts[s->units[u].first];
+  return m->settings->executor.reentrant && model_is_block(m, (int32_t)s->units[u].first) && part->again ? 2 : 1;
+}
+
 /* Like units cost alike: most are. */
 static void time_units(const Model *m, Sharding *s) {
   for (uint32_t u = 0; u < s->unit_count; u++) {
@@ -51,8 +58,9 @@ static void time_units(const Model *m, Sharding *s) {
     s->gather_ns[u] = alike ? s->gather_ns[u - 1] : gather_ns(m, s, unit->numel, s->shard);
     bool reduced_alike = alike && s->units[u - 1].gradient_numel == unit->gradient_numel;
     s->reduce_ns[u] = reduced_alike ? s->reduce_ns[u - 1] : s->world->ranks > 1 ? reduce_ns(m, s, unit->gradient_numel) : 0;
-    bool same = alike && s->units[u - 1].reshard == unit->reshard;
-    s->regather_ns[u] = same ? s->regather_ns[u - 1] : unit->reshard == 1 ? s->gather_ns[u] : regather_ns(m, s, u);
+    double times = gathers_again(m, s, u);
+    bool same = alike && s->units[u - 1].reshard == unit->reshard && gathers_again(m, s, u - 1) == times;
+    s->regather_ns[u] = same ? s->regather_ns[u - 1] : times * (unit->reshard == 1 ? s->gather_ns[u] : regather_ns(m, s, u));
     s->fetch_ns[u] = link_ns(m, s, unit->numel);
     s->refetch_ns[u] = unit->reshard == 1 ? s->fetch_ns[u] : 0; /* groups keep theirs on the device */
     s->store_ns[u] = link_ns(m, s, unit->gradient_numel);

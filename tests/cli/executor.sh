@@ -75,7 +75,7 @@ said out 'fsdp_offload_params: true'
 expect 1 predict "$model" "${fsdp2[@]}" --offload optimizer
 said err 'offloads parameters, gradients and optimizer together (CPUOffloadPolicy), and no activations'
 expect 1 plan "$model" --executor pytorch-fsdp1-eager --ranks 8 --offload parameters,gradients,optimizer
-said err 'offload is not modelled for pytorch-fsdp1-eager'
+said err 'offload of pytorch-fsdp1-eager is predicted, not planned'
 expect 1 predict "$model" --executor native --ranks 8 --offload optimizer
 said err "'fsdpc plan' plans it"
 

@@ -63,7 +63,7 @@ static void test_save_sets(void **state) {
   arena_free(run.arena);
 }
 
-/* Told to be reentrant, a newer executor repeats whole blocks too; what is kept is the same. */
+/* Told to be reentrant, a newer executor repeats whole blocks too, and gathers them for it; what is kept is the same. */
 static void test_reentrant(void **state) {
   (void)state;
   Run run;
@@ -78,6 +78,14 @@ static void test_reentrant(void **state) {
   double product = 2 * 8192.0 * 14336 * 4096 / (989e12 * 0.74) * 1e9; /* the last, which stopping early leaves out */
   within("what stopping early saves", run.out.block_recompute_ns - early.block_recompute_ns, product, 15);
   assert_true(run.out.saved_bytes == early.saved_bytes && run.out.step_ns > early.step_ns);
+  /* One that repeats them anyway is told only that each gathers once more for it, which slows what runs beside. */
+  run.settings.executor.id = EXECUTOR_FSDP1_AUTOCAST;
+  ExecutorPrediction thrice = predict(&run);
+  run.settings.executor.reentrant = false;
+  predict(&run);
+  assert_true(thrice.block_recompute_ns == run.out.block_recompute_ns && thrice.active_bytes == run.out.active_bytes);
+  double added = (thrice.step_ns - run.out.step_ns) / (32 * run.out.gather_ns);
+  assert_true(added > 0.2 && added < 1);
   arena_free(run.arena);
 }
 
@@ -206,7 +214,8 @@ static void test_loss_held(void **state) {
     LossKind kind;
     double held;
   } losses[] = {{LOSS_FUSED, 2}, {LOSS_JOINT, 4}, {LOSS_NARROW, 6}, {LOSS_COMPILED, 8}, {LOSS_UPCAST, 14}, {LOSS_EAGER, 16},
-                {LOSS_SHIFTED, 12}, {LOSS_SHIFTED_FUSED, 8}, {LOSS_DEFAULT, 8}};
+                {LOSS_SHIFTED, 12}, {LOSS_SHIFTED_FUSED, 8}, {LOSS_SHIFTED_NARROW, 8}, {LOSS_SHIFTED_NARROW_FUSED, 6},
+                {LOSS_DEFAULT, 8}};
   Run run;
   open_run(&run, "models/llama3-8b.fsdp", 8);
   run.settings.executor.id = EXECUTOR_FSDP2_COMPILED;

@@ -1,5 +1,5 @@
 /* Owns: FSDP2's CPUOffloadPolicy, worked out by hand: what leaves the device, what crosses the link, the optimizer on the host; when a
- * search considers it, and what is refused. */
+ * search considers it, that FSDP1's is predicted too, and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -208,6 +208,28 @@ static void test_where_it_is_faster(void **state) {
   arena_free(run.arena);
 }
 
+/* FSDP1's CPUOffload: predicted alike. Its plans are not searched for. */
+static void test_flat_units(void **state) {
+  (void)state;
+  Run run;
+  open_run(&run, 8);
+  run.options.settings.executor.id = EXECUTOR_FSDP1_EAGER;
+  predict(&run, 0);
+  double kept = run.out.active_bytes, held = run.out.states_bytes;
+  predict(&run, OFFLOAD_STATES);
+  assert_true(run.out.states_bytes == 0 && held > 0);
+  assert_true(run.out.active_bytes < kept && run.out.reserved_bytes >= run.out.active_bytes);
+  near("the host's", run.out.host_bytes, 16 * all_numel() / 8, 1e-9);
+  uint32_t before = run.sink.errors;
+  assert_false(executor_plan(run.arena, &run.sink, run.graph, &run.options, &run.plan));
+  assert_int_equal(run.sink.errors, before + 1);
+  assert_non_null(strstr(run.sink.list.data[run.sink.list.count - 1]->text, "is predicted, not planned"));
+  run.options.settings.offload = OFFLOAD_OPTIMIZER;
+  assert_false(executor_predict(run.arena, &run.sink, run.graph, &run.options.settings, &run.world, &run.out));
+  assert_non_null(strstr(run.sink.list.data[run.sink.list.count - 1]->text, "together (CPUOffload)"));
+  arena_free(run.arena);
+}
+
 /* --- what is refused --------------------------------------------------------------------------------------------- */
 
 static void refused(Run *run, ExecutorId id, int32_t offload, const char *why) {
@@ -228,7 +250,6 @@ static void test_refusals(void **state) {
   open_run(&run, 8);
   refused(&run, EXECUTOR_FSDP2_EAGER, OFFLOAD_OPTIMIZER, "offloads parameters, gradients and optimizer together");
   refused(&run, EXECUTOR_FSDP2_EAGER, OFFLOAD_STATES | OFFLOAD_ACTIVATIONS, "and no activations");
-  refused(&run, EXECUTOR_FSDP1_EAGER, OFFLOAD_STATES, "offload is not modelled for pytorch-fsdp1-eager");
   run.options.settings.executor.offload = TRAINER_OFFLOADS_M;
   refused(&run, EXECUTOR_FSDP2_EAGER, OFFLOAD_STATES, "the executor's block some of them");
   run.options.settings.executor.offload = 0;
@@ -241,6 +262,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_states_leave_the_device), cmocka_unit_test(test_optimizer_on_the_host),
                                      cmocka_unit_test(test_link),                    cmocka_unit_test(test_accumulating_on_the_host),
                                      cmocka_unit_test(test_one_rank),                cmocka_unit_test(test_only_where_it_pays),
-                                     cmocka_unit_test(test_where_it_is_faster),      cmocka_unit_test(test_refusals)};
+                                     cmocka_unit_test(test_where_it_is_faster),      cmocka_unit_test(test_refusals),
+                                     cmocka_unit_test(test_flat_units)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

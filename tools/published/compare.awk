@@ -47,6 +47,9 @@ function memory_of(name) {
   return name ~ /reserv|peak|max_mem|memory|(^|[ _])mem([ _]|$)|vram/ ? "reserved" : ""
 }
 
+# What the driver counts beside what PyTorch reserved: the context and its kernels, "1-2 GB" by the Ultra-Scale Playbook of nanotron.
+function beside(kind, name) { return kind == "reserved" && name ~ /nvidia|(^|_)smi([^a-z]|$)|driver/ ? 2 ^ 30 : 0 }
+
 # Tokens a second and rank that a metric of speed says, by its name or its unit; 0 where it is none.
 function tokens_per_rank(name, said, published,    all, of_rank) {
   all = name " " said
@@ -103,7 +106,7 @@ BEGIN { FS = "\t"; printf "%-34s %-10s %12s %12s %9s\n", "run", "metric", "publi
     evident = 1
     kind = memory_of(name)
     rate = kind == "" ? tokens_per_rank(name, said, published) : 0
-    if (kind != "" && unit(name, said)) note(kind, id, published * unit(name, said), figure(id, kind "_bytes"))
+    if (kind != "" && unit(name, said)) note(kind, id, published * unit(name, said), figure(id, kind "_bytes") + beside(kind, name))
     else if (rate > 0) { if (!timed) note("speed", id, rate, speed); timed = 1 }
     else if (name !~ /mfu|hfu|flop|steady/) ignore(id, name, "neither a speed nor a peak" (said == "" ? "" : " in " said))
   }
