@@ -16,14 +16,18 @@ typedef struct CommLane {
   _Atomic uint32_t polls; /* grows while this rank waits for messages: of those who met equally often, it is not stuck */
 } CommLane;
 
+/* Whether a rank's process is kept from running, and so comes to nothing until someone lets it. */
+enum { HELD_NOT, HELD_BY_SIGNAL, HELD_BY_DEBUGGER };
+
 typedef struct RankStatus {
   _Alignas(64) _Atomic uint64_t step; /* 0: not in a step yet */
   _Atomic int32_t instr;              /* list position + 1 of the latest instruction started, 0: none */
-  _Atomic uint64_t beats;             /* grows while something slow but healthy goes on, such as writing a file */
+  _Atomic uint64_t beats;             /* grows while something slow but healthy goes on, such as reading or writing a file */
   /* The latest checkpoint file of this rank; valid once `saved` has reached the checkpoint's number. */
   uint64_t saved_bytes;
   uint32_t saved_crc;
   Counter saved;
+  _Atomic uint32_t held;     /* HELD_*, as its parent last saw it */
   _Atomic uint32_t finished; /* not 0: ended well, so that its process may end too */
 } RankStatus;
 

@@ -21,7 +21,7 @@
 
 enum {
   GRACE_MS = 300, /* for ranks to end by themselves after stop was set; then they are killed */
-  STALL_LOOK_MS = 200,
+  LOOK_MS = 200,  /* between two looks at how the ranks get on */
   SETTLE_MS = 100, /* a rank killed by Ctrl-C may be seen before our own signal is */
   CAUSE_MS = 500   /* and a launcher's signal, which ends what is left of a broken job, before who broke it */
 };
@@ -117,10 +117,10 @@ static void take_signal(Watch *watch, int number) {
   }
 }
 
-/* Sleeps until a child ends or a signal comes, at most timeout_ms (negative: for ever). */
+/* Sleeps until a child ends or a signal comes, at most timeout_ms. */
 static void sleep_for_signal(Watch *watch, int64_t timeout_ms) {
   struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000};
-  int number = timeout_ms < 0 ? sigwaitinfo(&watch->signals, NULL) : sigtimedwait(&watch->signals, NULL, &timeout);
+  int number = sigtimedwait(&watch->signals, NULL, &timeout);
   if (number > 0) take_signal(watch, number);
 }
 
@@ -171,12 +171,11 @@ static bool all_ended(const Watch *watch) {
 }
 
 static void watch_ranks(Watch *watch) {
-  bool looks = watch->job->timeout_s != 0 || watch->job->join != NULL;
-  int64_t look_ms = watch->bridge != NULL ? BRIDGE_TICK_MS : looks ? STALL_LOOK_MS : -1;
+  int64_t look_ms = watch->bridge != NULL ? BRIDGE_TICK_MS : LOOK_MS;
   for (;;) {
     reap(watch, false);
     watch_hosts(watch);
-    watch_progress(watch);
+    watch_progress(watch, clock_ms());
     watch_peers(watch);
     if (all_ended(watch) || stopping(watch)) break;
     sleep_for_signal(watch, look_ms);

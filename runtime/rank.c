@@ -82,7 +82,10 @@ bool rank_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failu
   cpu_thread_init((void *)(uintptr_t)machine->gemm);
   if (!open_pool(arena, machine, setup, failure)) return false;
   machine->ranges = unit_ranges(arena, setup->plan, setup->env->rank % setup->plan->world.shard);
-  if (open_comm(arena, machine, setup, failure) && setup->kind->open(arena, machine, setup, failure)) return true;
+  if (open_comm(arena, machine, setup, failure) && setup->kind->open(arena, machine, setup, failure)) {
+    machine->backend->beats = &setup->env->status->beats;
+    return true;
+  }
   rank_close(machine);
   return false;
 }
