@@ -54,6 +54,7 @@ typedef struct Control {
   _Atomic uint32_t offered;
   Counter committed;                     /* checkpoints of this run that are in their place */
   _Atomic uint64_t saved_step;           /* of the latest of them, 0: none */
+  _Atomic uint32_t line_open;            /* rank 0's line of progress stands on the terminal, unended */
   /* The file being saved, for the other ranks: /proc/<pid>/fd/<fd> of rank 0. */
   _Atomic int32_t save_pid, save_fd;
   char save_temp[4096]; /* a temporary file that the parent must remove when the job dies; "" when there is none */
@@ -61,6 +62,8 @@ typedef struct Control {
 
 /* Makes this the job's failure unless another came first, and stops every rank. */
 void control_fail(Control *control, uint32_t rank, const Failure *failure);
+/* Before anything else is said: ends the line of progress, whose rank may not be there to do it. */
+void control_end_line(Control *control);
 /* Adds to a failure of files, where there is a checkpoint to go on from, which that is. */
 void control_name_saved(Control *control, Failure *failure);
 

@@ -198,7 +198,8 @@ static void tell_torchrun(const char *text) {
   arena_free(arena);
 }
 
-static void say_failure(const char *text) {
+static void say_failure(const Watch *watch, const char *text) {
+  control_end_line(watch->memory.control);
   failure_say(text);
   tell_torchrun(text);
 }
@@ -217,12 +218,13 @@ static int report_death(const Watch *watch) {
   } else {
     snprintf(text, sizeof text, "rank %u ended with exit code %d %s", watch->first, WEXITSTATUS(status), place);
   }
-  say_failure(text);
+  say_failure(watch, text);
   return RUN_PEER_FAILED;
 }
 
 static int report_asked(const Watch *watch) {
   if (watch->first_own != 0) return LAUNCH_INTERRUPTED + watch->asked; /* rank 0's process says it */
+  control_end_line(watch->memory.control);
   fprintf(stderr, "stopped by signal %d (%s) after step %llu, which is saved; --resume auto goes on from there\n",
           watch->asked, strsignal(watch->asked), (unsigned long long)atomic_load(&watch->memory.control->saved_step));
   return LAUNCH_INTERRUPTED + watch->asked;
@@ -236,6 +238,7 @@ static int report_stopped(const Watch *watch) {
   if (step > 0) snprintf(saved, sizeof saved, "step %llu is saved", step);
   snprintf(text, sizeof text, "stopped by signal %d (%s)%s%s%s", watch->signal, strsignal(watch->signal), loses ? "; " : "", loses ? saved : "",
            loses ? ", SIGTERM saves before it stops" : "");
+  control_end_line(watch->memory.control);
   failure_say(text);
   return LAUNCH_INTERRUPTED + watch->signal;
 }
@@ -249,7 +252,7 @@ static int report(const Watch *watch) {
   if (watch->signal != 0 && !watch->peer_failed) return report_stopped(watch);
   if (atomic_load(&control->failed) == CONTROL_SAID) {
     if (watch->first_own <= control->failed_rank && control->failed_rank < watch->end_own)
-      say_failure(control->failure.text);
+      say_failure(watch, control->failure.text);
     return control->failure.code;
   }
   if (watch->peer_failed && !own_finished(watch)) return RUN_PEER_FAILED; /* whose process says it */

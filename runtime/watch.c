@@ -2,7 +2,6 @@
 #include "runtime/watch.h"
 
 #include "base/hash.h"
-#include "base/terminal.h"
 #include "runtime/runtime.h"
 
 #include <stdio.h>
@@ -99,14 +98,12 @@ static void fail_stalled(Watch *watch) {
   control_fail(watch->memory.control, watch->first_own, &failure);
 }
 
-/* A line of progress may stand where the note is to be. */
-static const char *note(void) { return terminal_shows_progress() ? "\r\x1b[Knote" : "note"; }
-
 static void note_stalled(Watch *watch, uint64_t silent_ms) {
   char stall[800], end[64] = "";
   describe_stall(watch, "still", stall, sizeof stall);
   if (watch->job->timeout_s != 0) snprintf(end, sizeof end, "; the run ends after %u s (--timeout)", watch->job->timeout_s);
-  fprintf(stderr, "%s: no rank has got on for %llu s: %s%s\n", note(), (unsigned long long)silent_ms / 1000, stall, end);
+  control_end_line(watch->memory.control);
+  fprintf(stderr, "note: no rank has got on for %llu s: %s%s\n", (unsigned long long)silent_ms / 1000, stall, end);
   watch->noted_ms = silent_ms;
 }
 
@@ -144,8 +141,10 @@ static void begin_anew(Watch *watch, uint64_t mark, uint64_t now_ms) {
   watch->noted_ms = 0;
 }
 
-static void note_progress(Watch *watch, uint64_t silent_ms) {
-  if (watch->noted_ms != 0) fprintf(stderr, "%s: the ranks get on again, after %llu s\n", note(), (unsigned long long)silent_ms / 1000);
+static void note_progress(const Watch *watch, uint64_t silent_ms) {
+  if (watch->noted_ms == 0) return;
+  control_end_line(watch->memory.control);
+  fprintf(stderr, "note: the ranks get on again, after %llu s\n", (unsigned long long)silent_ms / 1000);
 }
 
 /* Twice as long as the last time, or, the first time, longer than can be usual here. */

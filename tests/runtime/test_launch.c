@@ -146,6 +146,22 @@ static void simultaneous_failures_are_one(void **state) {
   for (int i = 0; i < 20; i++) assert_string_equal(run_case(*state, complain_all, &c, RUN_INVALID), "fsdpc: error: all of us\n");
 }
 
+static int die_amid_a_line(void *user, const RankEnv *env) {
+  atomic_store(&env->control->line_open, 1);
+  return die(user, env);
+}
+
+static void what_is_said_begins_a_line(void **state) {
+  Scratch *scratch = *state;
+  Case c = {0, SIGKILL, 0};
+  LaunchJob job = job_of(1, die_amid_a_line, &c);
+  capture_stderr(scratch);
+  int code = launch_run(&job);
+  const char *text = captured_stderr(scratch);
+  assert_int_equal(code, RUN_PEER_FAILED);
+  assert_int_equal(strncmp(text, "\nfsdpc: error: rank 0 was killed", 32), 0);
+}
+
 static int overrun(void *user, const RankEnv *env) {
   const Case *c = user;
   if (env->rank != c->victim) return wait_for_stop(env);
@@ -371,6 +387,7 @@ int main(void) {
       SCRATCH_TEST(deaf_ranks_are_killed),        SCRATCH_TEST(failures_are_said_once),
       SCRATCH_TEST(simultaneous_failures_are_one), SCRATCH_TEST(a_guard_page_follows_every_arena),
       SCRATCH_TEST(suspended_jobs_have_their_patience_anew), SCRATCH_TEST(who_does_not_get_on_is_noted_and_noted_again),
+      SCRATCH_TEST(what_is_said_begins_a_line),
       SCRATCH_TEST(a_stopped_rank_is_noted_sooner), SCRATCH_TEST(a_rank_in_a_debugger_may_take_its_time),
       SCRATCH_TEST(what_holds_a_rank_is_seen),
       SCRATCH_TEST(memory_that_is_not_there_is_said), SCRATCH_TEST(signals_stop_the_job),
