@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -278,18 +279,41 @@ static void a_rank_in_a_debugger_may_take_its_time(void **state) {
   assert_false(end_watch(&watched));
 }
 
-/* As /proc has it, of a process that is really stopped. */
-static void what_holds_a_rank_is_seen(void **state) {
+/* A child that stops at once, as by a signal, or as a debugger has it, which we then are. -1: that is not allowed here. */
+static pid_t stopped_child(bool traced) {
+  int status;
+  pid_t pid = fork();
+  if (pid == 0) {
+    if (traced && ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(1);
+    raise(SIGSTOP);
+    for (;;) pause();
+  }
+  assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+  return WIFSTOPPED(status) ? pid : -1;
+}
+
+static void a_rank_in_a_debugger_is_seen(void **state) {
   Watched watched;
   int status;
   begin_watch(&watched, *state, 600);
-  pid_t pid = fork();
-  if (pid == 0) {
-    for (;;) pause();
+  pid_t pid = stopped_child(true);
+  if (pid > 0) {
+    watched.pids[0] = pid;
+    look(&watched, 0, 200);
+    assert_int_equal(atomic_load(&watched.watch.memory.statuses[0].held), HELD_BY_DEBUGGER);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
   }
+  assert_false(end_watch(&watched));
+}
+
+/* As /proc has it, of a process that is really stopped. */
+static void a_stopped_rank_is_seen(void **state) {
+  Watched watched;
+  int status;
+  begin_watch(&watched, *state, 600);
+  pid_t pid = stopped_child(false);
   watched.pids[0] = pid;
-  kill(pid, SIGSTOP);
-  assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
   look(&watched, 0, 200);
   assert_int_equal(atomic_load(&watched.watch.memory.statuses[0].held), HELD_BY_SIGNAL);
   kill(pid, SIGCONT);
@@ -389,7 +413,7 @@ int main(void) {
       SCRATCH_TEST(suspended_jobs_have_their_patience_anew), SCRATCH_TEST(who_does_not_get_on_is_noted_and_noted_again),
       SCRATCH_TEST(what_is_said_begins_a_line),
       SCRATCH_TEST(a_stopped_rank_is_noted_sooner), SCRATCH_TEST(a_rank_in_a_debugger_may_take_its_time),
-      SCRATCH_TEST(what_holds_a_rank_is_seen),
+      SCRATCH_TEST(a_stopped_rank_is_seen), SCRATCH_TEST(a_rank_in_a_debugger_is_seen),
       SCRATCH_TEST(memory_that_is_not_there_is_said), SCRATCH_TEST(signals_stop_the_job),
       SCRATCH_TEST(ranks_die_with_a_killed_parent), cmocka_unit_test(signal_state_is_restored),
   };
