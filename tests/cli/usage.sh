@@ -111,6 +111,8 @@ said err 'did you mean graph?'
 expect 64 check x.fsdp --color sometimes
 expect 64 plan
 said err 'an operand is missing'
+said err "help: fsdpc plan [OPTION]... FILE; 'fsdpc plan --help' says more"
+[ "$(wc -l <err)" = 2 ] || fail 'the message is lost among others'
 expect 64 plan a.fsdp b.fsdp
 said err 'unexpected operand "b.fsdp"'
 expect 64 run x.fsdp --ranks 2
