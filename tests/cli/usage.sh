@@ -154,3 +154,9 @@ expect 64 plan "$root/models/gpt2.fsdp" --precision bfloat16:fp32
 said err 'did you mean bf16:f32?'
 expect 64 plan "$root/models/gpt2.fsdp" --precision f64
 said err 'help: such as --precision bf16:f32'
+
+# A cluster without a name is no gap in what differs.
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 -o unnamed.plan
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --cluster cpu -o named.plan
+expect 0 diff unnamed.plan named.plan
+said out 'cluster      (no name) -> cpu'
