@@ -10,8 +10,8 @@
 enum {
   NOTE_MS = 20000,     /* without progress, and twice what has been seen: the first note; the next when it is twice as long */
   NOTE_HELD_MS = 5000, /* the same, where a rank cannot run */
-  STALL_MARGIN_S = 5, /* rank 0's host is the first to say that nobody gets on */
-  SUSPENDED_MS = 5000 /* between two looks, which are 200 ms apart: this process did not run, nor perhaps did the ranks */
+  STALL_MARGIN_S = 5,  /* rank 0's host is the first to say that nobody gets on */
+  SUSPENDED_MS = 2000  /* between two looks, which are 200 ms apart: this process did not run, nor perhaps did the ranks */
 };
 
 void watch_place(const Watch *watch, uint32_t rank, char *out, size_t bytes) {

@@ -231,8 +231,8 @@ static void suspended_jobs_have_their_patience_anew(void **state) {
   static const struct {
     uint64_t after_ms;
     bool ends;
-  } cases[] = {{10000, false}, {200, true}};
-  for (int i = 0; i < 2; i++) {
+  } cases[] = {{10000, false}, {3000, false}, {200, true}};
+  for (int i = 0; i < 3; i++) {
     Watched watched;
     begin_watch(&watched, *state, 9);
     assert_string_equal(look(&watched, 10, cases[i].after_ms), "");
