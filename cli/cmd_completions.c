@@ -6,10 +6,16 @@
 
 #define SHELLS "bash zsh fish"
 
-static const char *executor_words(Arena *arena) {
+static const char *spaced(Arena *arena, const char *const *names, size_t count) {
   Text words = {.arena = arena};
-  for (const char *const *name = executor_names(); *name; name++) text_printf(&words, "%s%s", words.length ? " " : "", *name);
+  for (size_t i = 0; i < count; i++) text_printf(&words, "%s%s", i ? " " : "", names[i]);
   return words.data;
+}
+
+static const char *executor_words(Arena *arena) {
+  size_t count = 0;
+  while (executor_names()[count]) count++;
+  return spaced(arena, executor_names(), count);
 }
 
 /* The clusters of the models folder, by the names that --cluster takes for them. */
@@ -25,6 +31,13 @@ static const char *cluster_words(Cli *cli) {
   return words.data;
 }
 
+/* Words of which an option's argument may be a comma list, beside what words_of says it may be instead; NULL: none. */
+static const char *listed_of(Cli *cli, OptionId id) {
+  return id == OPTION_OFFLOAD ? spaced(cli->arena, offload_names(), OFFLOAD_KINDS)
+         : id == OPTION_DUMP  ? "graph program units checkpoint memory plan"
+                              : NULL;
+}
+
 /* Words that an option's argument may be, beside paths where it takes these; NULL: none are known. */
 static const char *words_of(Cli *cli, OptionId id) {
   static const char *const words[OPTION_COUNT] = {
@@ -36,9 +49,8 @@ static const char *words_of(Cli *cli, OptionId id) {
       [OPTION_REDUCE] = "auto micro_batch step",
       [OPTION_PREFETCH] = "auto",
       [OPTION_MICRO_BATCH] = "auto",
-      [OPTION_OFFLOAD] = "auto none parameters gradients optimizer activations",
+      [OPTION_OFFLOAD] = "auto none",
       [OPTION_PRECISION] = "f32 bf16 f16",
-      [OPTION_DUMP] = "graph program units checkpoint memory plan",
       [OPTION_COLOR] = "auto always never",
       [OPTION_BACKEND] = "cpu cuda",
       [OPTION_GEMM] = "onednn openblas builtin",
@@ -84,15 +96,18 @@ static void bash_values(Cli *cli) {
   printf("  case $prev in\n");
   for (int id = 0; id < OPTION_COUNT; id++) {
     const OptionInfo *option = option_info((OptionId)id);
-    const char *words = words_of(cli, (OptionId)id);
+    const char *words = words_of(cli, (OptionId)id), *listed = listed_of(cli, (OptionId)id);
     if (option->later || !option->value) continue;
     printf("    --%s", option->name);
     if (option->letter) printf("|-%c", option->letter);
     printf(") ");
-    if (words || takes_path(option)) {
+    if (words || listed || takes_path(option)) {
       printf("COMPREPLY=($(compgen%s", takes_path(option) ? " -f" : "");
       if (words) printf(" -W '%s'", words);
-      printf(" -- \"$cur\")); ");
+      printf(" -- \"$cur\"");
+      if (listed) /* what stands before the last comma stays */
+        printf("; compgen -P \"${cur%%\"${cur##*,}\"}\" -W '%s' -- \"${cur##*,}\"", listed);
+      printf(")); ");
     }
     printf("return ;;\n");
   }
@@ -124,19 +139,25 @@ static void bash(Cli *cli) {
 
 /* --- zsh ----------------------------------------------------------------------------------------------- */
 
-/* What follows an option: paths, words or both. */
+/* What follows an option: any of paths, words, and words that commas join. */
 static void zsh_value(Cli *cli, OptionId id) {
   const OptionInfo *option = option_info(id);
-  const char *words = words_of(cli, id);
+  const char *words = words_of(cli, id), *listed = listed_of(cli, id);
   printf(":");
   put_quoted(option->value, true);
-  if (!words) {
+  if (!words && !listed) {
     printf(takes_path(option) ? ":_files" : ": ");
     return;
   }
-  printf(takes_path(option) ? ":{_alternative \"files\\:file\\:_files\" \"words\\:word\\:(" : ":(");
-  put_quoted(words, true);
-  printf(takes_path(option) ? ")\"}" : ")");
+  printf(":{_alternative");
+  if (takes_path(option)) printf(" \"files\\:file\\:_files\"");
+  if (words) {
+    printf(" \"words\\:word\\:(");
+    put_quoted(words, true);
+    printf(")\"");
+  }
+  if (listed) printf(" \"lists\\:word\\:_sequence compadd - %s\"", listed);
+  printf("}");
 }
 
 /* spelling: "--set=", "-o". One that is given is not offered again, under neither of its names, unless its help calls it repeatable. */
@@ -194,12 +215,14 @@ static void fish(Cli *cli) {
       printf("complete -c fsdpc -f -n '__fsdpc_is %s' -a '%s'\n", command_text((CommandId)c)->name, operands_of(c));
     for (int id = 0; id < OPTION_COUNT; id++) {
       const OptionInfo *option = option_info((OptionId)id);
-      const char *words = words_of(cli, (OptionId)id);
+      const char *words = words_of(cli, (OptionId)id), *listed = listed_of(cli, (OptionId)id);
       if (!applies((OptionId)id, c)) continue;
       printf("complete -c fsdpc -n '__fsdpc_is %s' -l %s", command_text((CommandId)c)->name, option->name);
       if (option->letter) printf(" -s %c", option->letter);
       if (option->value) printf(takes_path(option) ? " -r -F" : " -x");
-      if (words) printf(" -a '%s'", words);
+      if (words || listed)
+        printf(" -a '%s%s%s%s%s'", words ? words : "", words && listed ? " " : "", listed ? "(__fish_append , " : "", listed ? listed : "",
+               listed ? ")" : "");
       printf(" -d '");
       put_quoted(option->help, false);
       printf("'\n");

@@ -104,8 +104,9 @@ static int run_command(CommandId id, int argc, char **argv) {
     help_command(id, stdout);
     code = EXIT_OK;
   } else if (operands->count < command->least) {
-    usage_error(NULL, "an operand is missing");
-    help_command(id, stderr);
+    const CommandText *text = command_text(id);
+    usage_error(arena_printf(cli.arena, "fsdpc %s [OPTION]... %s; 'fsdpc %s --help' says more", text->name, text->operands, text->name),
+                "an operand is missing");
   } else if (operands->count > command->most) {
     usage_error(NULL, "unexpected operand \"%s\"", operands->data[command->most]);
   } else {

@@ -312,7 +312,8 @@ static void warn_stated(Sema *sema, const ItemList *items) {
     if (items->data[i].kind != ITEM_BLOCK) continue; /* the optimizer's, or another that has none of its keys */
     const Item *warmup = stated(items->data[i].items, "warmup");
     WARN_VAIN(sema, items->data[i].items, vain_of_optimizer);
-    if (warmup && stated(items, "steps")) warn_schedule(sema, warmup); /* else run --steps may be meant to say how many */
+    /* At a constant rate run --steps may be meant to say how many; other schedules are as long as is said here, or by default. */
+    if (warmup && (stated(items, "steps") || sema->graph->recipe.schedule != SCHEDULE_CONSTANT)) warn_schedule(sema, warmup);
   }
 }
 

@@ -8,7 +8,10 @@
 #include "kernels/gemm.h"
 #include "kernels/kernels.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef int (*DnnlSgemm)(char, char, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *,
@@ -23,15 +26,19 @@ typedef struct Libraries {
   int (*omp_get_max_threads)(void);
   CblasSgemm cblas_sgemm;
   void (*openblas_set_num_threads)(int);
+  char onednn_why[256], openblas_why[256]; /* each was not loaded */
 } Libraries;
 
 static Libraries libraries;
 static pthread_once_t onednn_once = PTHREAD_ONCE_INIT, openblas_once = PTHREAD_ONCE_INIT;
 
-static void *open_first(const char *const *names) {
+/* why: what the system says, rather of a library that is there and, say, lacks memory; and what to install otherwise. */
+static void *open_first(const char *const *names, const char *package, char *why, size_t bytes) {
   for (; *names; names++) {
     void *library = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
     if (library) return library;
+    const char *error = dlerror();
+    if (*why == '\0' || strstr(why, strerror(ENOENT)) != NULL) snprintf(why, bytes, "%s (Debian package %s)", error ? error : "it cannot be loaded", package);
   }
   return NULL;
 }
@@ -44,8 +51,9 @@ static void find(void *library, const char *name, void *function) {
 
 static void open_onednn(void) {
   const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so", NULL};
-  void *library = open_first(names);
+  void *library = open_first(names, "libdnnl2", libraries.onednn_why, sizeof libraries.onednn_why);
   if (!library) return;
+  snprintf(libraries.onednn_why, sizeof libraries.onednn_why, "what is found is not built on OpenMP");
   find(library, "omp_set_num_threads", &libraries.omp_set_num_threads);
   find(library, "omp_get_max_threads", &libraries.omp_get_max_threads);
   /* Built on another threading runtime it could not be held to one thread: then it does not serve. */
@@ -55,8 +63,12 @@ static void open_onednn(void) {
 
 static void open_openblas(void) {
   const char *const names[] = {"libopenblas.so.0", "libopenblas.so", NULL};
-  void *library = open_first(names);
+  /* Else it starts a thread a core as it is loaded, and a buffer for each; where memory is limited it interrupts the process by a
+   * SIGINT of its own, or waits for the buffer for ever. */
+  setenv("OPENBLAS_NUM_THREADS", "1", 1);
+  void *library = open_first(names, "libopenblas0-pthread", libraries.openblas_why, sizeof libraries.openblas_why);
   if (!library) return;
+  snprintf(libraries.openblas_why, sizeof libraries.openblas_why, "what is found is no OpenBLAS");
   find(library, "openblas_set_num_threads", &libraries.openblas_set_num_threads);
   if (!libraries.openblas_set_num_threads) return;
   libraries.openblas_set_num_threads(1);
@@ -82,21 +94,23 @@ static void openblas_sgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, fl
                         (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
 }
 
-static const Gemm ONEDNN = {"onednn", onednn_sgemm, onednn_thread_init};
-static const Gemm OPENBLAS = {"openblas", openblas_sgemm, NULL};
+enum { OPENBLAS_BUFFER = 1 << 27 }; /* BUFFER_SIZE of its common.h on x86-64 since Haswell, the largest; waits for ever where it is not there */
+
+static const Gemm ONEDNN = {"onednn", onednn_sgemm, onednn_thread_init, 0};
+static const Gemm OPENBLAS = {"openblas", openblas_sgemm, NULL, OPENBLAS_BUFFER};
 
 const Gemm *gemm_open(const char *name, const char **why) {
   int any = name == NULL;
   if (any || strcmp(name, "onednn") == 0) {
     pthread_once(&onednn_once, open_onednn);
     if (libraries.dnnl_sgemm) return &ONEDNN;
-    if (!any && why) *why = "no libdnnl.so.2 built on OpenMP could be loaded (Debian package libdnnl2)";
+    if (!any && why) *why = libraries.onednn_why;
   }
   if (any && kernels_cpu_named("avx512")) return gemm_builtin();
   if (any || strcmp(name, "openblas") == 0) {
     pthread_once(&openblas_once, open_openblas);
     if (libraries.cblas_sgemm) return &OPENBLAS;
-    if (!any && why) *why = "libopenblas.so.0 could not be loaded (Debian package libopenblas0-pthread)";
+    if (!any && why) *why = libraries.openblas_why;
   }
   if (any || strcmp(name, "builtin") == 0) return gemm_builtin();
   if (why && strcmp(name, "onednn") != 0 && strcmp(name, "openblas") != 0) {

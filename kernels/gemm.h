@@ -12,6 +12,7 @@ typedef struct Gemm {
   void (*sgemm)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                 const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
   void (*thread_init)(void); /* call once in every thread that will multiply; may be NULL */
+  uint64_t thread_bytes;     /* of address space that each of them must find when it first multiplies */
 } Gemm;
 
 /* name NULL: the best that loads (onednn; builtin where it has AVX-512; openblas; builtin). NULL with *why when a named one does not load. */

@@ -36,6 +36,7 @@ struct Feed {
 typedef struct Backend Backend;
 struct Backend {
   const char *name;
+  _Atomic uint64_t *beats; /* RankStatus.beats, which what moves many values between steps lets grow; NULL: nobody watches */
   /* Runs one repetition of a segment; calls come in the order of the plan, step after step. Every queue has finished when
    * the call for a step's last repetition of its last segment returns; earlier calls may return as soon as the work is
    * queued (with times: never). False on failure, with a message in error() naming rank, stream, instruction and layer.

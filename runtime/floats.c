@@ -3,15 +3,23 @@
 
 #include "kernels/half.h"
 
+#include <stdatomic.h>
+
 enum { CHUNK = 4096 }; /* elements */
 
 static bool is_half(const Plan *plan, int32_t buf) {
   return plan->bufs.data[buf].dtype != DTYPE_F32;
 }
 
+/* Reading weights from a slow disk is no standstill. */
+static void beat(const Backend *backend) {
+  if (backend->beats != NULL) atomic_fetch_add(backend->beats, 1);
+}
+
 bool floats_write(Backend *backend, const Plan *plan, int32_t buf, uint64_t first, const float *values, uint64_t n) {
   Half halves[CHUNK];
   FloatType type = (FloatType)plan->bufs.data[buf].dtype;
+  beat(backend);
   if (!is_half(plan, buf)) return backend->write(backend, buf, first * sizeof *values, values, n * sizeof *values);
   for (uint64_t done = 0, part; done < n; done += part) {
     part = n - done < CHUNK ? n - done : CHUNK;
@@ -24,6 +32,7 @@ bool floats_write(Backend *backend, const Plan *plan, int32_t buf, uint64_t firs
 bool floats_read(Backend *backend, const Plan *plan, int32_t buf, uint64_t first, float *out, uint64_t n) {
   Half halves[CHUNK];
   FloatType type = (FloatType)plan->bufs.data[buf].dtype;
+  beat(backend);
   if (!is_half(plan, buf)) return backend->read(backend, buf, first * sizeof *out, out, n * sizeof *out);
   for (uint64_t done = 0, part; done < n; done += part) {
     part = n - done < CHUNK ? n - done : CHUNK;

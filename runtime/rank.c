@@ -1,12 +1,16 @@
 /* Owns: opening and closing a rank's parts in order. */
 #include "runtime/rank.h"
 
+#include "base/text.h"
 #include "runtime/cpu/backend_cpu.h"
 #include "runtime/backends.h"
 #include "runtime/comm/comm_mpi.h"
 #include "runtime/runtime.h"
 
+#include <errno.h>
 #include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
 
 static uint32_t core_count(void) {
   cpu_set_t set;
@@ -74,6 +78,20 @@ static bool open_comm(Arena *arena, RankMachine *machine, const RankSetup *setup
   return machine->comm != NULL;
 }
 
+/* Last of all, since what is opened takes address space too. */
+static bool find_gemm_bytes(const RankMachine *machine, const RankEnv *env, Failure *failure) {
+  uint64_t bytes = machine->gemm->thread_bytes * machine->threads;
+  char need[32];
+  if (bytes == 0) return true;
+  void *found = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED)
+    return fail(failure, RUN_INVALID, "rank %u: memory: %s needs %s of address space for %u thread%s: %s; raise the limit (ulimit -v), use fewer threads, or "
+                "take --gemm builtin",
+                env->rank, machine->gemm->name, text_bytes(need, bytes), machine->threads, text_plural(machine->threads), strerror(errno));
+  munmap(found, bytes);
+  return true;
+}
+
 bool rank_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failure *failure) {
   *machine = (RankMachine){0};
   if (!open_kernels(machine, setup->gemm, failure)) return false;
@@ -82,7 +100,11 @@ bool rank_open(Arena *arena, RankMachine *machine, const RankSetup *setup, Failu
   cpu_thread_init((void *)(uintptr_t)machine->gemm);
   if (!open_pool(arena, machine, setup, failure)) return false;
   machine->ranges = unit_ranges(arena, setup->plan, setup->env->rank % setup->plan->world.shard);
-  if (open_comm(arena, machine, setup, failure) && setup->kind->open(arena, machine, setup, failure)) return true;
+  if (open_comm(arena, machine, setup, failure) && setup->kind->open(arena, machine, setup, failure) &&
+      find_gemm_bytes(machine, setup->env, failure)) {
+    machine->backend->beats = &setup->env->status->beats;
+    return true;
+  }
   rank_close(machine);
   return false;
 }

@@ -27,7 +27,7 @@ enum {
 struct Report {
   ReportConfig config;
   Arena *arena;
-  bool terminal, line_open;
+  bool terminal;
   uint64_t begin_ns, drawn_ns, done_steps, every;
   double smooth_ns; /* of a step, for rate and remaining time */
   StepResult last;
@@ -98,6 +98,10 @@ static void print_optimizer(const Recipe *recipe, uint64_t steps) {
   fprintf(stderr, "; %" PRIu64 " step%s, seed %" PRIu64 "\n", steps, text_plural(steps), recipe->seed);
   if (recipe->warmup_steps > steps)
     fprintf(stderr, "             the warmup is longer: lr rises to %g, and no further\n", schedule_lr(recipe, steps, steps));
+  /* It is the model file's whatever --steps says, so that a run that goes on does so at the rates it began with. */
+  if (recipe->schedule != SCHEDULE_CONSTANT && recipe->steps != 0 && recipe->steps < steps)
+    fprintf(stderr, "             the schedule ends after %" PRIu64 " steps: lr stays at %g from there; `steps %" PRIu64 "` in the train block stretches it\n",
+            recipe->steps, recipe->min_lr, steps);
 }
 
 /* "1.0 times" would not say why it is said. */
@@ -178,10 +182,7 @@ static void print_footer(const Report *report, double seconds, double rate, cons
 
 /* --- progress ----------------------------------------------------------------------------------------------------- */
 
-void report_break(Report *report) {
-  if (report->line_open) fputc('\n', stderr);
-  report->line_open = false;
-}
+void report_break(Report *report) { control_end_line(report->config.control); }
 
 /* Share of the devices' peak, as the plan knows it, that the model's own arithmetic takes: no recompute counted. */
 static double mfu(const ReportConfig *config, double step_ns) {
@@ -202,7 +203,7 @@ static void draw(Report *report, const StepResult *result) {
            text_bytes(memory, result->peak_bytes), remaining > 0 ? text_time(left, remaining) : "done", remaining > 0 ? " left" : "");
   if (report->terminal) terminal_cut(line);
   fprintf(stderr, report->terminal ? "\r%s\x1b[K" : "%s\n", line);
-  report->line_open = report->terminal;
+  atomic_store(&config->control->line_open, report->terminal);
   fflush(stderr);
 }
 

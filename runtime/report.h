@@ -4,6 +4,7 @@
 #define FSDPC_RUNTIME_REPORT_H
 
 #include "planner/plan/plan.h"
+#include "runtime/launch/control.h"
 #include "runtime/data.h"
 #include "runtime/runtime.h"
 
@@ -18,6 +19,7 @@ typedef struct ReportConfig {
   uint64_t beside_bytes;     /* of device memory beside the arena; 0: there is none */
   const char *backend, *gemm, *kernels;
   uint32_t threads;
+  Control *control;
   FILE *metrics; /* or NULL */
 } ReportConfig;
 
@@ -31,9 +33,9 @@ typedef struct StepResult {
 
 typedef struct Report Report;
 
-/* NULL when the folder of event files cannot be written. */
 /* The file of metrics, to go on with or anew. A line that a full disk or a kill cut short is cut off. */
 FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure);
+/* NULL when the folder of event files cannot be written. */
 Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure);
 void report_close(Report *report);
 /* Each false when the metrics file cannot be written. */

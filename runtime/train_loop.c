@@ -62,6 +62,7 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .gemm = trainer->machine.gemm_name,
                          .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
+                         .control = trainer->env->control,
                          .metrics = job->metrics};
   trainer->report = report_open(arena, &config, &trainer->failure);
   return trainer->report != NULL && report_start(trainer->report, &trainer->failure);

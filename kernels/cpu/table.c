@@ -15,5 +15,5 @@ const Table SYM(kernel_table) = {
 
 #if !KERNELS_DOUBLE && KERNELS_STORED == 0
 extern const Gemm SYM(gemm_builtin);
-const Gemm SYM(gemm_builtin) = {"builtin", SYM(gemm_blocked), NULL};
+const Gemm SYM(gemm_builtin) = {"builtin", SYM(gemm_blocked), NULL, 0};
 #endif

@@ -118,8 +118,13 @@ static void head_line(const Sides *s, const char *key, const char *a, const char
   if (strcmp(a, b)) text_printf(s->out, "  %-12s %s -> %s\n", key, a, b);
 }
 
+/* A cluster that is written into a model file has no name. */
+static const char *named(const Plan *plan, StrId text) {
+  return *plan_str(plan, text) ? plan_str(plan, text) : "(no name)";
+}
+
 static void head_text(const Sides *s, const char *key, StrId a, StrId b) {
-  head_line(s, key, plan_str(s->a->plan, a), plan_str(s->b->plan, b));
+  head_line(s, key, named(s->a->plan, a), named(s->b->plan, b));
 }
 
 static const char *batch(const Facts *f) {

@@ -36,8 +36,8 @@ typedef struct News {
 
 typedef struct RankNews {
   uint64_t step, beats, saved_bytes;
-  uint32_t rank, arrived, departed, saved, saved_crc, finished;
-  uint32_t polls;
+  uint32_t rank, arrived, departed, saved, saved_crc, polls;
+  uint16_t finished, held; /* so that nothing is padded: what is told anew is compared by its bytes */
   int32_t instr;
 } RankNews;
 
@@ -78,7 +78,8 @@ static RankNews rank_news(const SharedMemory *memory, uint32_t rank) {
   news.arrived = counter_get(&lane->arrived);
   news.departed = counter_get(&lane->departed);
   news.polls = atomic_load(&lane->polls);
-  news.finished = atomic_load(&status->finished);
+  news.held = (uint16_t)atomic_load(&status->held);
+  news.finished = (uint16_t)atomic_load(&status->finished);
   return news;
 }
 
@@ -115,6 +116,7 @@ static void take_rank(Bridge *bridge, uint32_t leader, const RankNews *news) {
   counter_set(&lane->arrived, news->arrived);
   counter_set(&lane->departed, news->departed);
   atomic_store(&lane->polls, news->polls);
+  atomic_store(&status->held, news->held);
   atomic_store(&status->finished, news->finished);
 }
 

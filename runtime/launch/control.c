@@ -1,4 +1,4 @@
-/* Owns: claiming the job's one failure message; what it says there is to go on from. */
+/* Owns: claiming the job's one failure message; what it says there is to go on from; that it begins a line. */
 #include "runtime/launch/control.h"
 
 #include "runtime/runtime.h"
@@ -15,6 +15,10 @@ void control_fail(Control *control, uint32_t rank, const Failure *failure) {
     atomic_store(&control->failed, CONTROL_SAID);
   }
   atomic_store(&control->stop, 1);
+}
+
+void control_end_line(Control *control) {
+  if (atomic_exchange(&control->line_open, 0) != 0) fputc('\n', stderr);
 }
 
 void control_name_saved(Control *control, Failure *failure) {

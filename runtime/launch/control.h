@@ -16,14 +16,18 @@ typedef struct CommLane {
   _Atomic uint32_t polls; /* grows while this rank waits for messages: of those who met equally often, it is not stuck */
 } CommLane;
 
+/* Whether a rank's process is kept from running, and so comes to nothing until someone lets it. */
+enum { HELD_NOT, HELD_BY_SIGNAL, HELD_BY_DEBUGGER };
+
 typedef struct RankStatus {
   _Alignas(64) _Atomic uint64_t step; /* 0: not in a step yet */
   _Atomic int32_t instr;              /* list position + 1 of the latest instruction started, 0: none */
-  _Atomic uint64_t beats;             /* grows while something slow but healthy goes on, such as writing a file */
+  _Atomic uint64_t beats;             /* grows while something slow but healthy goes on, such as reading or writing a file */
   /* The latest checkpoint file of this rank; valid once `saved` has reached the checkpoint's number. */
   uint64_t saved_bytes;
   uint32_t saved_crc;
   Counter saved;
+  _Atomic uint32_t held;     /* HELD_*, as its parent last saw it */
   _Atomic uint32_t finished; /* not 0: ended well, so that its process may end too */
 } RankStatus;
 
@@ -50,6 +54,7 @@ typedef struct Control {
   _Atomic uint32_t offered;
   Counter committed;                     /* checkpoints of this run that are in their place */
   _Atomic uint64_t saved_step;           /* of the latest of them, 0: none */
+  _Atomic uint32_t line_open;            /* rank 0's line of progress stands on the terminal, unended */
   /* The file being saved, for the other ranks: /proc/<pid>/fd/<fd> of rank 0. */
   _Atomic int32_t save_pid, save_fd;
   char save_temp[4096]; /* a temporary file that the parent must remove when the job dies; "" when there is none */
@@ -57,6 +62,8 @@ typedef struct Control {
 
 /* Makes this the job's failure unless another came first, and stops every rank. */
 void control_fail(Control *control, uint32_t rank, const Failure *failure);
+/* Before anything else is said: ends the line of progress, whose rank may not be there to do it. */
+void control_end_line(Control *control);
 /* Adds to a failure of files, where there is a checkpoint to go on from, which that is. */
 void control_name_saved(Control *control, Failure *failure);
 

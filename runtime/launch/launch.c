@@ -21,7 +21,7 @@
 
 enum {
   GRACE_MS = 300, /* for ranks to end by themselves after stop was set; then they are killed */
-  STALL_LOOK_MS = 200,
+  LOOK_MS = 200,  /* between two looks at how the ranks get on */
   SETTLE_MS = 100, /* a rank killed by Ctrl-C may be seen before our own signal is */
   CAUSE_MS = 500   /* and a launcher's signal, which ends what is left of a broken job, before who broke it */
 };
@@ -117,10 +117,10 @@ static void take_signal(Watch *watch, int number) {
   }
 }
 
-/* Sleeps until a child ends or a signal comes, at most timeout_ms (negative: for ever). */
+/* Sleeps until a child ends or a signal comes, at most timeout_ms. */
 static void sleep_for_signal(Watch *watch, int64_t timeout_ms) {
   struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000};
-  int number = timeout_ms < 0 ? sigwaitinfo(&watch->signals, NULL) : sigtimedwait(&watch->signals, NULL, &timeout);
+  int number = sigtimedwait(&watch->signals, NULL, &timeout);
   if (number > 0) take_signal(watch, number);
 }
 
@@ -171,12 +171,11 @@ static bool all_ended(const Watch *watch) {
 }
 
 static void watch_ranks(Watch *watch) {
-  bool looks = watch->job->timeout_s != 0 || watch->job->join != NULL;
-  int64_t look_ms = watch->bridge != NULL ? BRIDGE_TICK_MS : looks ? STALL_LOOK_MS : -1;
+  int64_t look_ms = watch->bridge != NULL ? BRIDGE_TICK_MS : LOOK_MS;
   for (;;) {
     reap(watch, false);
     watch_hosts(watch);
-    watch_progress(watch);
+    watch_progress(watch, clock_ms());
     watch_peers(watch);
     if (all_ended(watch) || stopping(watch)) break;
     sleep_for_signal(watch, look_ms);
@@ -199,7 +198,8 @@ static void tell_torchrun(const char *text) {
   arena_free(arena);
 }
 
-static void say_failure(const char *text) {
+static void say_failure(const Watch *watch, const char *text) {
+  control_end_line(watch->memory.control);
   failure_say(text);
   tell_torchrun(text);
 }
@@ -218,12 +218,13 @@ static int report_death(const Watch *watch) {
   } else {
     snprintf(text, sizeof text, "rank %u ended with exit code %d %s", watch->first, WEXITSTATUS(status), place);
   }
-  say_failure(text);
+  say_failure(watch, text);
   return RUN_PEER_FAILED;
 }
 
 static int report_asked(const Watch *watch) {
   if (watch->first_own != 0) return LAUNCH_INTERRUPTED + watch->asked; /* rank 0's process says it */
+  control_end_line(watch->memory.control);
   fprintf(stderr, "stopped by signal %d (%s) after step %llu, which is saved; --resume auto goes on from there\n",
           watch->asked, strsignal(watch->asked), (unsigned long long)atomic_load(&watch->memory.control->saved_step));
   return LAUNCH_INTERRUPTED + watch->asked;
@@ -237,6 +238,7 @@ static int report_stopped(const Watch *watch) {
   if (step > 0) snprintf(saved, sizeof saved, "step %llu is saved", step);
   snprintf(text, sizeof text, "stopped by signal %d (%s)%s%s%s", watch->signal, strsignal(watch->signal), loses ? "; " : "", loses ? saved : "",
            loses ? ", SIGTERM saves before it stops" : "");
+  control_end_line(watch->memory.control);
   failure_say(text);
   return LAUNCH_INTERRUPTED + watch->signal;
 }
@@ -250,7 +252,7 @@ static int report(const Watch *watch) {
   if (watch->signal != 0 && !watch->peer_failed) return report_stopped(watch);
   if (atomic_load(&control->failed) == CONTROL_SAID) {
     if (watch->first_own <= control->failed_rank && control->failed_rank < watch->end_own)
-      say_failure(control->failure.text);
+      say_failure(watch, control->failure.text);
     return control->failure.code;
   }
   if (watch->peer_failed && !own_finished(watch)) return RUN_PEER_FAILED; /* whose process says it */

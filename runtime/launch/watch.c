@@ -1,15 +1,17 @@
 /* Owns: noticing, from outside, ranks that live but do not get on, and processes and hosts that are gone. */
 #include "runtime/launch/watch.h"
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "runtime/runtime.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum {
-  STALL_MARGIN_S = 5, /* rank 0's host is the first to say that nobody gets on */
-  SUSPENDED_MS = 5000 /* between two looks, which are 200 ms apart: this process did not run, nor perhaps did the ranks */
+  NOTE_MS = 20000,     /* without progress, and twice what has been seen: the first note; the next when it is twice as long */
+  NOTE_HELD_MS = 5000, /* the same, where a rank cannot run */
+  STALL_MARGIN_S = 5,  /* rank 0's host is the first to say that nobody gets on */
+  SUSPENDED_MS = 2000  /* between two looks, which are 200 ms apart: this process did not run, nor perhaps did the ranks */
 };
 
 void watch_place(const Watch *watch, uint32_t rank, char *out, size_t bytes) {
@@ -57,27 +59,52 @@ static bool lags(const Watch *watch, uint32_t rank, uint32_t other) {
   return !polls_on(watch, rank) && polls_on(watch, other);
 }
 
+/* The first that is held so; -1: none. */
+static int64_t rank_held(const Watch *watch, uint32_t how) {
+  for (uint32_t rank = 0; rank < watch->job->ranks; rank++)
+    if (atomic_load(&watch->memory.statuses[rank].held) == how) return rank;
+  return -1;
+}
+
 /* Whom the others wait for. */
 static uint32_t laggard(const Watch *watch) {
+  int64_t held = rank_held(watch, HELD_BY_SIGNAL);
   uint32_t found = 0;
+  if (held >= 0) return (uint32_t)held;
   for (uint32_t rank = 1; rank < watch->job->ranks; rank++)
     if (lags(watch, rank, found)) found = rank;
   return found;
 }
 
-static void fail_stalled(Watch *watch) {
+/* "rank 1 is stuck in step 7 at ...; rank 0 waits in step 7 at ..." */
+static void describe_stall(const Watch *watch, const char *how, char *out, size_t bytes) {
   char place[320], others[400] = "";
-  Failure failure = {0};
   uint32_t rank = laggard(watch), other = rank == 0 ? 1 : 0;
+  bool held = atomic_load(&watch->memory.statuses[rank].held) == HELD_BY_SIGNAL;
   watch_place(watch, rank, place, sizeof place);
   if (watch->job->ranks > 1) {
     char where[320];
     watch_place(watch, other, where, sizeof where);
     snprintf(others, sizeof others, "; rank %u waits %s", other, where);
   }
-  fail(&failure, RUN_PEER_FAILED, "no rank has got on for %u s: rank %u is stuck %s%s", watch->job->timeout_s, rank,
-       place, others);
+  snprintf(out, bytes, "rank %u is %s %s%s", rank, held ? "stopped by a signal (SIGCONT lets it go on)" : how, place, others);
+}
+
+static void fail_stalled(Watch *watch) {
+  char stall[800];
+  Failure failure = {0};
+  describe_stall(watch, "stuck", stall, sizeof stall);
+  fail(&failure, RUN_PEER_FAILED, "no rank has got on for %u s: %s", watch->job->timeout_s, stall);
   control_fail(watch->memory.control, watch->first_own, &failure);
+}
+
+static void note_stalled(Watch *watch, uint64_t silent_ms) {
+  char stall[800], end[64] = "";
+  describe_stall(watch, "still", stall, sizeof stall);
+  if (watch->job->timeout_s != 0) snprintf(end, sizeof end, "; the run ends after %u s (--timeout)", watch->job->timeout_s);
+  control_end_line(watch->memory.control);
+  fprintf(stderr, "note: no rank has got on for %llu s: %s%s\n", (unsigned long long)silent_ms / 1000, stall, end);
+  watch->noted_ms = silent_ms;
 }
 
 /* What became of a rank that another host has, when that host falls silent, nobody here can know. */
@@ -91,24 +118,72 @@ static void fail_unheard(Watch *watch, uint32_t rank, uint64_t silent_s) {
   control_fail(watch->memory.control, watch->first_own, &failure);
 }
 
-void watch_progress(Watch *watch) {
-  uint64_t mark = progress_mark(watch), now = clock_ms();
-  uint64_t patience_s = watch->job->timeout_s + (watch->first_own != 0 ? STALL_MARGIN_S : 0);
-  if (watch->job->timeout_s == 0 || (watch->first_own != 0 && watch->bridge == NULL)) return;
-  if (mark != watch->mark || watch->mark_ms == 0) {
-    watch->mark = mark;
-    watch->mark_ms = now;
-  }
-  if (watch->looked_ms != 0 && now - watch->looked_ms > SUSPENDED_MS) watch->mark_ms = now;
-  watch->looked_ms = now;
-  if (now - watch->mark_ms <= patience_s * 500) {
-    note_polls(watch);
-  } else if (now - watch->mark_ms > patience_s * 1000) {
-    uint64_t silent_s = 0;
-    int32_t unheard = watch->bridge != NULL ? bridge_silent(watch->bridge, &silent_s) : -1;
-    if (unheard >= 0) fail_unheard(watch, (uint32_t)unheard, silent_s);
+/* As /proc has it; where that is not there, nothing is known to be held. */
+static uint32_t hold_of(pid_t pid) {
+  char path[32], line[128] = "";
+  snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+  FILE *file = fopen(path, "r");
+  if (file == NULL) return HELD_NOT;
+  const char *name_end = fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL; /* "7 (fsdpc-rank0) T ..." */
+  fclose(file);
+  if (name_end == NULL || name_end[1] != ' ') return HELD_NOT;
+  return name_end[2] == 'T' ? HELD_BY_SIGNAL : name_end[2] == 't' ? HELD_BY_DEBUGGER : HELD_NOT;
+}
+
+static void look_for_holds(const Watch *watch) {
+  for (uint32_t rank = watch->first_own; rank < watch->end_own; rank++)
+    atomic_store(&watch->memory.statuses[rank].held, watch->pids[rank] != 0 ? hold_of(watch->pids[rank]) : HELD_NOT);
+}
+
+static void begin_anew(Watch *watch, uint64_t mark, uint64_t now_ms) {
+  watch->mark = mark;
+  watch->mark_ms = now_ms;
+  watch->noted_ms = 0;
+}
+
+static void note_progress(const Watch *watch, uint64_t silent_ms) {
+  if (watch->noted_ms == 0) return;
+  control_end_line(watch->memory.control);
+  fprintf(stderr, "note: the ranks get on again, after %llu s\n", (unsigned long long)silent_ms / 1000);
+}
+
+/* Twice as long as the last time, or, the first time, longer than can be usual here. */
+static bool note_due(const Watch *watch, uint64_t silent_ms) {
+  if (watch->first_own != 0) return false; /* rank 0's process says it */
+  if (watch->noted_ms != 0) return silent_ms >= 2 * watch->noted_ms;
+  if (rank_held(watch, HELD_BY_SIGNAL) >= 0) return silent_ms >= NOTE_HELD_MS;
+  return silent_ms >= NOTE_MS && silent_ms >= 2 * watch->longest_ms;
+}
+
+static void judge_silence(Watch *watch, uint64_t silent_ms) {
+  uint64_t patience_ms = 1000 * (uint64_t)(watch->job->timeout_s + (watch->first_own != 0 ? STALL_MARGIN_S : 0));
+  bool ends = watch->job->timeout_s != 0 && (watch->first_own == 0 || watch->bridge != NULL);
+  if (silent_ms <= (ends && patience_ms < NOTE_MS ? patience_ms : NOTE_MS) / 2) note_polls(watch);
+  if (ends && silent_ms > patience_ms) {
+    uint64_t unheard_s = 0;
+    int32_t unheard = watch->bridge != NULL ? bridge_silent(watch->bridge, &unheard_s) : -1;
+    if (unheard >= 0) fail_unheard(watch, (uint32_t)unheard, unheard_s);
     else fail_stalled(watch);
+  } else if (note_due(watch, silent_ms)) {
+    note_stalled(watch, silent_ms);
   }
+}
+
+/* Time in which the job as a whole is suspended, or one of its ranks stands in a debugger, does not count. */
+void watch_progress(Watch *watch, uint64_t now_ms) {
+  uint64_t mark = progress_mark(watch), silent_ms = now_ms - watch->mark_ms;
+  bool was_held = rank_held(watch, HELD_BY_SIGNAL) >= 0;
+  look_for_holds(watch);
+  if (watch->mark_ms == 0 || (watch->looked_ms != 0 && now_ms - watch->looked_ms > SUSPENDED_MS) || rank_held(watch, HELD_BY_DEBUGGER) >= 0) {
+    begin_anew(watch, mark, now_ms);
+  } else if (mark != watch->mark) {
+    note_progress(watch, silent_ms);
+    if (!was_held && silent_ms > watch->longest_ms) watch->longest_ms = silent_ms;
+    begin_anew(watch, mark, now_ms);
+  } else {
+    judge_silence(watch, silent_ms);
+  }
+  watch->looked_ms = now_ms;
 }
 
 static void fail_gone(Watch *watch, uint32_t rank) {

@@ -25,13 +25,15 @@ typedef struct Watch {
   int first_status;
   uint64_t mark, mark_ms; /* the ranks' progress, and since when it is that */
   uint64_t looked_ms;     /* when it was last looked at; 0: not yet */
-  uint32_t *polls;        /* one a rank: CommLane.polls when half the patience was over */
+  uint32_t *polls;        /* one a rank: CommLane.polls when half of what is waited before a word was over */
+  uint64_t noted_ms;      /* how long it had been that when a note last said so; 0: none has */
+  uint64_t longest_ms;    /* that it ever was with every rank free to run: what this job is known to take */
 } Watch;
 
 /* "in step 7 at ..." */
 void watch_place(const Watch *watch, uint32_t rank, char *out, size_t bytes);
 /* Each fails the job when it finds a reason to. */
-void watch_progress(Watch *watch); /* nobody has got on for the job's timeout */
+void watch_progress(Watch *watch, uint64_t now_ms); /* nobody gets on: notes, and after the job's timeout */
 void watch_peers(Watch *watch);    /* another process of this host ended though its rank had not */
 void watch_hosts(Watch *watch);    /* tells other hosts and hears from them; one is gone, or cannot be reached */
 

@@ -22,6 +22,9 @@ _fsdpc || true # nothing to offer
 completes plan pl && completes --strategy plan --str && completes full_shard plan --strategy fu && completes full_shard plan --strategy = fu
 completes gradients plan --offload '' && completes cuda run --backend '' && completes torch export --to '' && completes bf16 export --dtype b
 completes auto run --resume '' && completes out run --resume '' && completes out plan -o '' && completes fish completions ''
+# Each word of a comma list.
+completes parameters,optimizer plan --offload parameters,op && completes parameters,gradients,optimizer tune --offload = parameters,gradients,o
+completes graph,memory plan --dump graph,m
 # Clusters by their names, beside files.
 completes dgx-h100 plan --cluster dg && completes out plan --cluster o
 
@@ -51,6 +54,10 @@ other_shell() {
   offers 'fsdpc plan --cluster dgx-h' dgx-h100 dgx-h200 -out
   offers 'fsdpc plan --cluster ou' out
   offers 'fsdpc run --resume ' auto out
+  offers 'fsdpc plan --offload ' auto parameters optimizer
+  offers 'fsdpc plan --offload parameters,gradients,' '([^ ]*,)?optimizer' -none -out
+  offers 'fsdpc plan --offload=parameters,' '([^ ]*[,=])?activations' -none
+  offers 'fsdpc plan --dump graph,' '([^ ]*,)?memory'
   offers 'fsdpc run out --data a --da' data
   offers 'fsdpc completions ' zsh fish -out
   offers 'fsdpc verify plan --' json -wrap

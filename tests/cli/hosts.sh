@@ -82,7 +82,7 @@ grep -qE 'the process of rank [23] is gone, in step [0-9]+' err || { cat err >&2
 start 3 1 --timeout 15
 kill -STOP "$(rank_pid 3)"
 ended 4
-grep -qE "no rank has got on for 15 s: rank 3 is stuck in step [0-9]+ at .*instruction" err || { cat err >&2 && fail 'who is stuck is not said'; }
+grep -qE "no rank has got on for 15 s: rank 3 is stopped by a signal .* in step [0-9]+ at .*instruction" err || { cat err >&2 && fail 'who is stuck is not said'; }
 once
 
 # A signal to one process on one host: all save after the same step, and go on.

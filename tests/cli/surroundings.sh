@@ -180,6 +180,16 @@ if (ulimit -v 20000 && "$fsdpc" --version) >/dev/null 2>&1; then
   (ulimit -v 20000 && exec "$fsdpc" plan "$root/models/llama3-405b.fsdp" --ranks 1024) >out 2>err || code=$?
   [ "$code" = 1 ] || fail "exit code $code without memory"
   said err 'fsdpc: error: out of host memory (asked for '
+  # OpenBLAS takes its buffers with the first product, and would wait for them for ever, or interrupt us as it is loaded.
+  if "$fsdpc" doctor | grep -q 'openblas.*loads'; then
+    : >all
+    for kib in 60000 120000 180000 240000 300000; do
+      code bash -c "ulimit -v $kib && exec \"\$@\"" limited "${run[@]}" --gemm openblas --quiet 2>err >out
+      case $code in 0 | 1) ;; *) cat err >&2 && fail "exit code $code with $kib KiB of address space" ;; esac
+      cat err >>all
+    done
+    said all 'openblas needs 128 MiB of address space for 1 thread'
+  fi
 fi
 
 # --- metrics that can no longer be written end a run that saves only after it has saved

@@ -198,6 +198,12 @@ tail -n 1 lines | grep -qE 'step +20/20  loss [0-9.]+  norm [0-9.]+  lr [0-9.e+-
 # A run that is over before its warmup says how far the rate gets.
 expect 0 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 1 --steps 2 --data "$fixtures/tokens.bin"
 said err 'the warmup is longer: lr rises to 0.0015, and no further'
+# One that goes on after the schedule's end says so, where there is one.
+expect 0 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 1 --steps 21 --data "$fixtures/tokens.bin"
+said err 'the schedule ends after 20 steps: lr stays at 0.0003 from there'
+sed 's/cosine min_lr 3e-4/constant/' "$fixtures/gpt-tiny.fsdp" >flat.fsdp
+expect 0 run flat.fsdp "${one_plan[@]}" --ranks 1 --steps 21 --data "$fixtures/tokens.bin"
+! grep 'the schedule ends' err || fail 'a constant rate ends'
 
 # What is read as text and is none is named.
 mkdir -p mixed && head -c 4000 "$fixtures/gpt-tiny.fsdp" | tr -c 'a-z' 'a' | tr 'a-z' '!-:' >mixed/a.txt && head -c 300 "$fixtures/tokens.bin" >mixed/b.npy

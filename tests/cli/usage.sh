@@ -111,6 +111,8 @@ said err 'did you mean graph?'
 expect 64 check x.fsdp --color sometimes
 expect 64 plan
 said err 'an operand is missing'
+said err "help: fsdpc plan [OPTION]... FILE; 'fsdpc plan --help' says more"
+[ "$(wc -l <err)" = 2 ] || fail 'the message is lost among others'
 expect 64 plan a.fsdp b.fsdp
 said err 'unexpected operand "b.fsdp"'
 expect 64 run x.fsdp --ranks 2
@@ -152,3 +154,9 @@ expect 64 plan "$root/models/gpt2.fsdp" --precision bfloat16:fp32
 said err 'did you mean bf16:f32?'
 expect 64 plan "$root/models/gpt2.fsdp" --precision f64
 said err 'help: such as --precision bf16:f32'
+
+# A cluster without a name is no gap in what differs.
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 -o unnamed.plan
+expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --cluster cpu -o named.plan
+expect 0 diff unnamed.plan named.plan
+said out 'cluster      (no name) -> cpu'

@@ -4,7 +4,11 @@
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const char *const LIBRARIES[] = {"onednn", "openblas", "builtin"};
 
@@ -87,6 +91,37 @@ static int process_threads(void) {
   return count;
 }
 
+/* Threads and their buffers are memory that a limit may not have left; what is done without is not asked for. */
+static void test_loading_starts_no_threads(void **unused) {
+  (void)unused;
+  int before = process_threads();
+  for (int l = 0; l < 3; l++) gemm_open(LIBRARIES[l], NULL);
+  assert_int_equal(process_threads(), before);
+}
+
+/* In a process of its own, before a library is loaded here. */
+static bool in_child(bool (*holds)(void)) {
+  int status;
+  pid_t child = fork();
+  if (child == 0) _exit(holds() ? 0 : 1);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return status == 0;
+}
+
+static bool is_installed(void) { return gemm_open("openblas", NULL) != NULL; }
+
+static bool says_why(void) {
+  const char *why = "";
+  const struct rlimit none = {0, 0};
+  setrlimit(RLIMIT_NOFILE, &none);
+  return gemm_open("openblas", &why) == NULL && strstr(why, "Too many open files (Debian package libopenblas0-pthread)") != NULL;
+}
+
+static void test_what_does_not_load_says_why(void **unused) {
+  (void)unused;
+  if (in_child(is_installed)) assert_true(in_child(says_why));
+}
+
 enum { SIDE = 600, CALLERS = 3 };
 
 typedef struct Caller {
@@ -134,9 +169,8 @@ static void test_callers_stay_alone(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_opening),
-      cmocka_unit_test(test_products),
-      cmocka_unit_test(test_callers_stay_alone),
+      cmocka_unit_test(test_what_does_not_load_says_why), cmocka_unit_test(test_loading_starts_no_threads),
+      cmocka_unit_test(test_opening), cmocka_unit_test(test_products), cmocka_unit_test(test_callers_stay_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "runtime/rank.h"
 #include "runtime/runtime.h"
 #include "runtime/launch/shared.h"
+#include "runtime/files/weights.h"
 
 #include <string.h>
 
@@ -197,11 +198,23 @@ static void spread_collectives_are_refused(void **state) {
   close_single(&single);
 }
 
+/* A parent that sees nothing grow takes a rank that reads from a slow disk for stuck. */
+static void loading_weights_is_progress(void **state) {
+  Single single;
+  Failure failure = {0};
+  open_single(*state, &single, false);
+  RankMachine *machine = &single.machine;
+  uint64_t before = atomic_load(&single.memory.statuses[0].beats);
+  assert_true(weights_init(single.plan, machine->ranges, machine->backend, machine->kernels, &machine->context, &failure));
+  assert_true(atomic_load(&single.memory.statuses[0].beats) > before);
+  close_single(&single);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SCRATCH_TEST(instructions_keep_their_order), SCRATCH_TEST(the_peak_is_what_ran),
       SCRATCH_TEST(buffers_are_read_and_written_inside_only), SCRATCH_TEST(every_failing_call_ends_the_run),
-      SCRATCH_TEST(spread_collectives_are_refused),
+      SCRATCH_TEST(spread_collectives_are_refused), SCRATCH_TEST(loading_weights_is_progress),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,7 +175,7 @@ static void a_stuck_rank_is_named(void **state) {
   kill(child_of(job, 1), SIGSTOP);
   assert_int_equal(end_training(job), RUN_PEER_FAILED);
   const char *said = read_text(scratch->arena, scratch_path(scratch, "log"), NULL);
-  assert_said(said, "no rank has got on for 4 s: rank 1 is stuck in step ");
+  assert_said(said, "no rank has got on for 4 s: rank 1 is stopped by a signal (SIGCONT lets it go on) in step ");
   assert_said(said, "(instruction ");
   assert_said(said, "rank 0 waits in step ");
 }

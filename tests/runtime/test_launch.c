@@ -11,11 +11,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ARENA_BYTES = 10000 };
+enum { ARENA_BYTES = 10000, BEGIN_MS = 1000000 };
 
 typedef struct Case {
   uint32_t victim;
@@ -146,6 +147,22 @@ static void simultaneous_failures_are_one(void **state) {
   for (int i = 0; i < 20; i++) assert_string_equal(run_case(*state, complain_all, &c, RUN_INVALID), "fsdpc: error: all of us\n");
 }
 
+static int die_amid_a_line(void *user, const RankEnv *env) {
+  atomic_store(&env->control->line_open, 1);
+  return die(user, env);
+}
+
+static void what_is_said_begins_a_line(void **state) {
+  Scratch *scratch = *state;
+  Case c = {0, SIGKILL, 0};
+  LaunchJob job = job_of(1, die_amid_a_line, &c);
+  capture_stderr(scratch);
+  int code = launch_run(&job);
+  const char *text = captured_stderr(scratch);
+  assert_int_equal(code, RUN_PEER_FAILED);
+  assert_int_equal(strncmp(text, "\nfsdpc: error: rank 0 was killed", 32), 0);
+}
+
 static int overrun(void *user, const RankEnv *env) {
   const Case *c = user;
   if (env->rank != c->victim) return wait_for_stop(env);
@@ -167,29 +184,145 @@ static void a_guard_page_follows_every_arena(void **state) {
   }
 }
 
-/* How the ranks are judged at a look this long after the one before, when nothing has moved for 10 s. */
-static uint32_t stopped_at_look(uint64_t after_ms) {
-  Arena *arena = arena_new();
+/* Two ranks of which this process has started the first, and what is said of them. */
+typedef struct Watched {
+  Arena *arena;
+  Scratch *scratch;
+  LaunchJob job;
+  Watch watch;
+  pid_t pids[2];
+  uint32_t polls[2];
+} Watched;
+
+static void begin_watch(Watched *watched, Scratch *scratch, uint32_t timeout_s) {
   Failure failure = {0};
-  LaunchJob job = job_of(2, write_to_peers, NULL);
-  Watch watch = {.job = &job, .polls = ARENA_ARRAY(arena, uint32_t, 2), .end_own = 2};
-  job.timeout_s = 9;
-  assert_true(shared_open(arena, &watch.memory, 2, ARENA_BYTES, &failure));
-  watch_progress(&watch); /* sets the mark, and the time of the look */
-  watch.mark_ms -= 10000;
-  watch.looked_ms -= after_ms;
-  watch_progress(&watch);
-  uint32_t stop = atomic_load(&watch.memory.control->stop);
-  shared_close(&watch.memory);
-  arena_free(arena);
-  return stop;
+  *watched = (Watched){.arena = arena_new(), .scratch = scratch, .job = job_of(2, write_to_peers, NULL)};
+  watched->job.timeout_s = timeout_s;
+  watched->watch = (Watch){.job = &watched->job, .pids = watched->pids, .polls = watched->polls, .end_own = 1};
+  assert_true(shared_open(watched->arena, &watched->watch.memory, 2, ARENA_BYTES, &failure));
+  watch_progress(&watched->watch, BEGIN_MS); /* sets the mark, and the time of the look */
+}
+
+/* A look after_ms after the one before, when nothing has moved for silent_s. Returns what it said. */
+static const char *look(Watched *watched, uint64_t silent_s, uint64_t after_ms) {
+  uint64_t now_ms = watched->watch.mark_ms + silent_s * 1000;
+  watched->watch.looked_ms = now_ms - after_ms;
+  capture_stderr(watched->scratch);
+  watch_progress(&watched->watch, now_ms);
+  return captured_stderr(watched->scratch);
+}
+
+static void hold(Watched *watched, uint32_t how) { atomic_store(&watched->watch.memory.statuses[1].held, how); }
+
+static void get_on(Watched *watched) {
+  atomic_fetch_add(&watched->watch.memory.statuses[1].beats, 1);
+}
+
+/* Whether the job was given up. */
+static bool end_watch(Watched *watched) {
+  bool stopped = atomic_load(&watched->watch.memory.control->stop) != 0;
+  shared_close(&watched->watch.memory);
+  arena_free(watched->arena);
+  return stopped;
 }
 
 /* A whole job is stopped and goes on later, as by Slurm or Ctrl-Z. */
 static void suspended_jobs_have_their_patience_anew(void **state) {
-  (void)state;
-  assert_int_equal(stopped_at_look(10000), 0);
-  assert_int_equal(stopped_at_look(200), 1);
+  static const struct {
+    uint64_t after_ms;
+    bool ends;
+  } cases[] = {{10000, false}, {3000, false}, {200, true}};
+  for (int i = 0; i < 3; i++) {
+    Watched watched;
+    begin_watch(&watched, *state, 9);
+    assert_string_equal(look(&watched, 10, cases[i].after_ms), "");
+    assert_int_equal(end_watch(&watched), cases[i].ends);
+  }
+}
+
+static void who_does_not_get_on_is_noted_and_noted_again(void **state) {
+  Watched watched;
+  begin_watch(&watched, *state, 600);
+  counter_set(&watched.watch.memory.lanes[0].arrived, 1);
+  get_on(&watched);
+  assert_string_equal(look(&watched, 0, 200), "");
+  assert_string_equal(look(&watched, 19, 200), "");
+  assert_string_equal(look(&watched, 20, 200),
+                      "note: no rank has got on for 20 s: rank 1 is still before the first step; rank 0 waits before the first step; "
+                      "the run ends after 600 s (--timeout)\n");
+  assert_string_equal(look(&watched, 39, 200), "");
+  assert_said(look(&watched, 41, 200), "note: no rank has got on for 41 s: rank 1");
+  get_on(&watched);
+  assert_string_equal(look(&watched, 50, 200), "note: the ranks get on again, after 50 s\n");
+  assert_string_equal(look(&watched, 99, 200), ""); /* it has taken 50 s before */
+  assert_said(look(&watched, 100, 200), "note: no rank has got on for 100 s");
+  assert_false(end_watch(&watched));
+}
+
+static void a_stopped_rank_is_noted_sooner(void **state) {
+  Watched watched;
+  begin_watch(&watched, *state, 0);
+  hold(&watched, HELD_BY_SIGNAL);
+  assert_string_equal(look(&watched, 4, 200), "");
+  assert_string_equal(look(&watched, 5, 200),
+                      "note: no rank has got on for 5 s: rank 1 is stopped by a signal (SIGCONT lets it go on) before the first step; "
+                      "rank 0 waits before the first step\n");
+  assert_said(look(&watched, 5000000, 200), "note: ");
+  assert_false(end_watch(&watched)); /* never, as was asked for */
+}
+
+static void a_rank_in_a_debugger_may_take_its_time(void **state) {
+  Watched watched;
+  begin_watch(&watched, *state, 9);
+  hold(&watched, HELD_BY_DEBUGGER);
+  assert_string_equal(look(&watched, 5000, 200), "");
+  assert_false(end_watch(&watched));
+}
+
+/* A child that stops at once, as by a signal, or as a debugger has it, which we then are. -1: that is not allowed here. */
+static pid_t stopped_child(bool traced) {
+  int status;
+  pid_t pid = fork();
+  if (pid == 0) {
+    if (traced && ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(1);
+    raise(SIGSTOP);
+    for (;;) pause();
+  }
+  assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+  return WIFSTOPPED(status) ? pid : -1;
+}
+
+static void a_rank_in_a_debugger_is_seen(void **state) {
+  Watched watched;
+  int status;
+  begin_watch(&watched, *state, 600);
+  pid_t pid = stopped_child(true);
+  if (pid > 0) {
+    watched.pids[0] = pid;
+    look(&watched, 0, 200);
+    assert_int_equal(atomic_load(&watched.watch.memory.statuses[0].held), HELD_BY_DEBUGGER);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+  }
+  assert_false(end_watch(&watched));
+}
+
+/* As /proc has it, of a process that is really stopped. */
+static void a_stopped_rank_is_seen(void **state) {
+  Watched watched;
+  int status;
+  begin_watch(&watched, *state, 600);
+  pid_t pid = stopped_child(false);
+  watched.pids[0] = pid;
+  look(&watched, 0, 200);
+  assert_int_equal(atomic_load(&watched.watch.memory.statuses[0].held), HELD_BY_SIGNAL);
+  kill(pid, SIGCONT);
+  assert_int_equal(waitpid(pid, &status, WCONTINUED), pid);
+  look(&watched, 0, 200);
+  assert_int_equal(atomic_load(&watched.watch.memory.statuses[0].held), HELD_NOT);
+  kill(pid, SIGKILL);
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_false(end_watch(&watched));
 }
 
 static void memory_that_is_not_there_is_said(void **state) {
@@ -277,7 +410,10 @@ int main(void) {
       cmocka_unit_test(ranks_share_their_arenas), SCRATCH_TEST(a_dead_rank_is_named),
       SCRATCH_TEST(deaf_ranks_are_killed),        SCRATCH_TEST(failures_are_said_once),
       SCRATCH_TEST(simultaneous_failures_are_one), SCRATCH_TEST(a_guard_page_follows_every_arena),
-      cmocka_unit_test(suspended_jobs_have_their_patience_anew),
+      SCRATCH_TEST(suspended_jobs_have_their_patience_anew), SCRATCH_TEST(who_does_not_get_on_is_noted_and_noted_again),
+      SCRATCH_TEST(what_is_said_begins_a_line),
+      SCRATCH_TEST(a_stopped_rank_is_noted_sooner), SCRATCH_TEST(a_rank_in_a_debugger_may_take_its_time),
+      SCRATCH_TEST(a_stopped_rank_is_seen), SCRATCH_TEST(a_rank_in_a_debugger_is_seen),
       SCRATCH_TEST(memory_that_is_not_there_is_said), SCRATCH_TEST(signals_stop_the_job),
       SCRATCH_TEST(ranks_die_with_a_killed_parent), cmocka_unit_test(signal_state_is_restored),
   };
