@@ -1,6 +1,7 @@
 /* Owns: layer and root-mean-square normalisation over rows, and sums of columns (bias gradients).
  *
- * Forward and dx: a warp a row, three sweeps of which only the first leaves L1. Weight gradients: blocks sum pieces of
+ * Forward and dx: a warp a row, or the neighbouring lanes that it takes where rows are short (of heads), three sweeps of which only
+ * the first leaves L1. Weight gradients: blocks sum pieces of
  * COLUMN_PIECE_ROWS rows into scratch, then the pieces of a column are added by TURNS threads, and what these have by one; no
  * atomics, one order. They come first, so that dx may overwrite dy. Then dx goes from the last row on, for the last rows are in L2.
  *
@@ -9,11 +10,11 @@
  * 0.8 us): four rows a thread, for with one it is 16. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 
-constexpr int ROWS_A_BLOCK = 4, GROUPS = 8, TURNS = 8;
+constexpr int THREADS = 128, GROUPS = 8, TURNS = 8;
 
 template <class T> struct Norm {
   int64_t rows, d;
-  double eps;
+  float eps;
   const T *x, *w, *bias;
   T *y;
   const T *dy;
@@ -23,27 +24,36 @@ template <class T> struct Norm {
   int add_x;
 };
 
-template <class T, int N> __global__ void forward_kernel(Norm<T> l) {
-  int64_t row = (int64_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / WARP;
-  if (row >= l.rows) return;
+/* Over LANES neighbours. The bits of a warp's sum in which the other lanes have zeros. */
+template <int LANES> DEVICE float row_sum(float x) {
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(WHOLE_WARP, x, offset);
+  return x;
+}
+
+/* LANES threads a row. Those beyond the last row have none, for whole warps shuffle. In f32: doubles' root and quotient, some 60 operations a
+ * warp, would take as long as moving a row of 128, and where doubles run at 1/64 one of 768. */
+template <class T, int N, int LANES> __global__ void forward_kernel(Norm<T> l) {
+  int64_t row = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+  int64_t d = row < l.rows ? l.d : 0;
   const T *x = l.x + row * l.ldx;
-  int lane = threadIdx.x % WARP;
+  int lane = threadIdx.x % LANES;
   float mean = 0, squares = 0, v[N], w[N], b[N] = {0};
   if (l.mean != NULL) {
-    for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+    for (int64_t c = lane * N; c < d; c += LANES * N) {
       load<T, N>(x + c, v);
 #pragma unroll
       for (int j = 0; j < N; j++) mean += v[j];
     }
-    mean = warp_sum(mean) / (float)l.d;
+    mean = row_sum<LANES>(mean) / (float)l.d;
   }
-  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+  for (int64_t c = lane * N; c < d; c += LANES * N) {
     load<T, N>(x + c, v);
 #pragma unroll
     for (int j = 0; j < N; j++) squares += (v[j] - mean) * (v[j] - mean);
   }
-  float rstd = (float)(1.0 / sqrt((double)(warp_sum(squares) / (float)l.d) + l.eps));
-  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+  float rstd = 1 / sqrtf(row_sum<LANES>(squares) / (float)l.d + l.eps);
+  for (int64_t c = lane * N; c < d; c += LANES * N) {
     load<T, N>(x + c, v);
     load<T, N>(l.w + c, w);
     if (l.bias != NULL) load<T, N>(l.bias + c, b);
@@ -51,18 +61,19 @@ template <class T, int N> __global__ void forward_kernel(Norm<T> l) {
     for (int j = 0; j < N; j++) v[j] = (v[j] - mean) * rstd * w[j] + b[j];
     store<T, N>(l.y + row * l.ldy + c, v);
   }
-  if (lane != 0) return;
+  if (lane != 0 || row >= l.rows) return;
   if (l.mean != NULL) l.mean[row] = mean;
   l.rstd[row] = rstd;
 }
 
-template <class T, int N> __global__ void input_kernel(Norm<T> l) {
-  int64_t row = l.rows - 1 - ((int64_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / WARP);
-  if (row < 0) return;
+template <class T, int N, int LANES> __global__ void input_kernel(Norm<T> l) {
+  int64_t row = l.rows - 1 - ((int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES);
+  int64_t d = row >= 0 ? l.d : 0;
+  if (row < 0) row = 0;
   const T *x = l.x + row * l.ldx, *dy = l.dy + row * l.lddy;
-  int lane = threadIdx.x % WARP;
+  int lane = threadIdx.x % LANES;
   float mean = l.mean != NULL ? l.mean[row] : 0, rstd = l.rstd[row], sum_g = 0, sum_gx = 0, v[N], g[N], w[N];
-  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+  for (int64_t c = lane * N; c < d; c += LANES * N) {
     load<T, N>(x + c, v);
     load<T, N>(dy + c, g);
     load<T, N>(l.w + c, w);
@@ -72,8 +83,8 @@ template <class T, int N> __global__ void input_kernel(Norm<T> l) {
       sum_gx += g[j] * w[j] * ((v[j] - mean) * rstd);
     }
   }
-  float mean_g = l.mean != NULL ? warp_sum(sum_g) / (float)l.d : 0, mean_gx = warp_sum(sum_gx) / (float)l.d;
-  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+  float mean_g = l.mean != NULL ? row_sum<LANES>(sum_g) / (float)l.d : 0, mean_gx = row_sum<LANES>(sum_gx) / (float)l.d;
+  for (int64_t c = lane * N; c < d; c += LANES * N) {
     load<T, N>(x + c, v);
     load<T, N>(dy + c, g);
     load<T, N>(l.w + c, w);
@@ -174,15 +185,28 @@ int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor d
 
 /* --- entry points ---------------------------------------------------------------------------------------------- */
 
+template <bool BACK, class T, int N, int LANES> static void launch_lanes(CudaStream stream, const Norm<T> &l) {
+  LAUNCH((BACK ? input_kernel<T, N, LANES> : forward_kernel<T, N, LANES>), (unsigned)ceil_of(l.rows, THREADS / LANES), THREADS, 0, stream, l);
+}
+
+/* Of rows that half or a quarter of a warp takes at once, in 16-byte pieces, a warp has two or four. */
+template <bool BACK, class T, int N> static void launch_rows(CudaStream stream, const Norm<T> &l) {
+  if constexpr (N > 1) {
+    if (l.d <= 8 * N) return launch_lanes<BACK, T, N, 8>(stream, l);
+    if (l.d <= 16 * N) return launch_lanes<BACK, T, N, 16>(stream, l);
+  }
+  launch_lanes<BACK, T, N, WARP>(stream, l);
+}
+
 int cuda_norm_fwd(CudaStream stream, int64_t rows, int64_t d, double eps, CudaTensor x, CudaTensor w, CudaTensor bias,
                   CudaTensor y, float *mean, float *rstd) {
   if (x.type != y.type || w.type != y.type || (bias.x != NULL && bias.type != y.type)) return CUDA_UNSUPPORTED;
   if (rows == 0) return 0;
   int n = wide_of(y.type);
   bool wide = wide_ok(x, rows, d, n) && wide_ok(w, 1, d, n) && wide_ok(bias, 1, d, n) && wide_ok(y, rows, d, n);
-  FOR_TYPE(y.type, wide, Norm<T> l = {}; l.rows = rows; l.d = d; l.eps = eps; l.x = (const T *)x.x; l.ldx = x.ld;
+  FOR_TYPE(y.type, wide, Norm<T> l = {}; l.rows = rows; l.d = d; l.eps = (float)eps; l.x = (const T *)x.x; l.ldx = x.ld;
            l.w = (const T *)w.x; l.bias = (const T *)bias.x; l.y = (T *)y.x; l.ldy = y.ld; l.mean = mean; l.rstd = rstd;
-           LAUNCH((forward_kernel<T, N>), (unsigned)ceil_of(rows, ROWS_A_BLOCK), ROWS_A_BLOCK * WARP, 0, stream, l);)
+           launch_rows<false, T, N>(stream, l);)
   return LAUNCHED();
 }
 
@@ -196,6 +220,6 @@ int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, Cuda
            l.w = (const T *)w.x; l.dy = (const T *)dy.x; l.lddy = dy.ld; l.dx = (T *)dx.x; l.lddx = dx.ld;
            l.mean = (float *)mean; l.rstd = (float *)rstd; l.add_x = dx.add;
            int failed = columns<T>(stream, l, wide, dw, dbias, (float *)scratch); if (failed || rows == 0) return failed;
-           LAUNCH((input_kernel<T, N>), (unsigned)ceil_of(rows, ROWS_A_BLOCK), ROWS_A_BLOCK * WARP, 0, stream, l);)
+           launch_rows<true, T, N>(stream, l);)
   return LAUNCHED();
 }
