@@ -324,15 +324,25 @@ memory_of() {
 pytorch() { cd "$root/tools/pytorch" && PYTHONDONTWRITEBYTECODE=1 python3 gpu.py "$@" >"$scratch/pytorch" && cat "$scratch/pytorch"; }
 export -f field watch_memory run_bench bench traced memory_of pytorch
 
-# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch
-compare() {
-  local name=$1 model=$2 steps=$3 micro=$4 line peak
-  check_long "$name" bench "$model" "$steps" || return
-  check "$name: memory" memory_of
-  check_long "$name: traced" traced || return
+# where_time_goes NAME: the five kinds of instructions that take longest, and how far each is from its bound.
+where_time_goes() {
+  local line peak
+  check_long "$1: traced" traced || return
   peak=$(sed -nE 's/^ *peak bf16 ([0-9.]+)TFLOPS.*/\1e12/p' "$cluster" "$root/models/clusters/dgx-h100.fsdp" | head -n 1)
+  if ! command -v python3 >/dev/null; then
+    row "$1: where its time goes" skipped 'no python3'
+    return
+  fi
   PYTHONDONTWRITEBYTECODE=1 python3 "$root/tools/top_instructions.py" "$scratch/bench.trace" "$peak" "$bandwidth" 2>&1 |
-    while IFS= read -r line; do row "$name: ${line%%:*}" '' "${line#*: }"; done
+    while IFS= read -r line; do row "$1: ${line%%:*}" '' "${line#*: }"; done
+}
+# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others
+compare() {
+  local name=$1 model=$2 steps=$3 micro=$4
+  if check_long "$name" bench "$model" "$steps"; then
+    check "$name: memory" memory_of
+    where_time_goes "$name"
+  fi
   if python3 -c 'import torch' 2>/dev/null; then
     check_long "$name: PyTorch" pytorch "$(basename "$model" .fsdp)" --micro "$micro"
   else

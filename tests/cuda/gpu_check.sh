@@ -58,6 +58,17 @@ case " $* " in *' sanitizer '*)
   ;;
 esac
 
+# What fails hides nothing beside it.
+case " $* " in *' bench '*)
+  mkdir none && printf '#!/bin/sh\nexit 1\n' >none/python3 && chmod +x none/python3 # has no torch
+  printf '#!/bin/sh\necho broken && exit 9\n' >build/fsdpc
+  ! PATH=$PWD/none:$PATH "$root/tools/gpu-check.sh" --build build --table table.md bench >out 2>err || fail 'all failed, and nobody said so'
+  said table.md '| GPT-2 124M | FAILED (9) |'
+  said table.md '| GPT-2 124M: PyTorch | skipped | not installed |'
+  said table.md '| GPT-2 124M, loss in chunks | FAILED (9) |'
+  ;;
+esac
+
 # A check that hangs costs its own time, not that of others, and is no success.
 printf '#!/bin/sh\nexec sleep 100\n' >build/fsdpc
 ! "$root/tools/gpu-check.sh" --build build --table table.md --patience 1 optimizers >out 2>err || fail 'all hung, and nobody said so'
