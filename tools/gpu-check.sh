@@ -297,7 +297,7 @@ watch_memory() {
 
 run_bench() { "$fsdpc" run "$scratch/bench.plan" --backend cuda --data "$scratch/text" "$@"; } # ARGUMENT...
 
-# bench MODEL STEPS: a plan of one rank, its step timed as it trains: in graphs.
+# bench MODEL STEPS: a plan of one rank, its step timed as it trains: in graphs. The log gets the libraries' choices.
 bench() {
   local watcher code=0
   "$fsdpc" plan "$1" --ranks 1 --cluster "$cluster" --json -o "$scratch/bench.plan" >"$scratch/plan.json" || return
@@ -305,7 +305,7 @@ bench() {
   rm -f "$scratch/most"
   watch_memory &
   watcher=$!
-  run_bench --steps "$2" --metrics "$scratch/bench.jsonl" || code=$?
+  FSDPC_CUDA_PRODUCTS=1 run_bench --steps "$2" --metrics "$scratch/bench.jsonl" || code=$?
   rm -f "$scratch/running" && wait "$watcher"
   [ "$code" = 0 ] || return "$code"
   awk -v rate="$(field tokens_per_s <"$scratch/bench.jsonl")" -v planned="$(field tokens_per_s_per_rank <"$scratch/plan.json")" \
@@ -324,15 +324,26 @@ memory_of() {
 pytorch() { cd "$root/tools/pytorch" && PYTHONDONTWRITEBYTECODE=1 python3 gpu.py "$@" >"$scratch/pytorch" && cat "$scratch/pytorch"; }
 export -f field watch_memory run_bench bench traced memory_of pytorch
 
-# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch
-compare() {
-  local name=$1 model=$2 steps=$3 micro=$4 line peak
-  check_long "$name" bench "$model" "$steps" || return
-  check "$name: memory" memory_of
-  check_long "$name: traced" traced || return
+# where_time_goes NAME: the five kinds of instructions that take longest, and how far each is from its bound; all kinds in the log.
+where_time_goes() {
+  local line peak kinds=$scratch/kinds
+  check_long "$1: traced" traced || return
   peak=$(sed -nE 's/^ *peak bf16 ([0-9.]+)TFLOPS.*/\1e12/p' "$cluster" "$root/models/clusters/dgx-h100.fsdp" | head -n 1)
-  PYTHONDONTWRITEBYTECODE=1 python3 "$root/tools/top_instructions.py" "$scratch/bench.trace" "$peak" "$bandwidth" 2>&1 |
-    while IFS= read -r line; do row "$name: ${line%%:*}" '' "${line#*: }"; done
+  if ! command -v python3 >/dev/null; then
+    row "$1: where its time goes" skipped 'no python3'
+    return
+  fi
+  PYTHONDONTWRITEBYTECODE=1 python3 "$root/tools/top_instructions.py" "$scratch/bench.trace" "$peak" "$bandwidth" 1000 >"$kinds" 2>&1
+  printf '== %s: where its time goes\n%s\n' "$1" "$(cat "$kinds")" >>"$log"
+  while IFS= read -r line; do row "$1: ${line%%:*}" '' "${line#*: }"; done < <(head -n 5 "$kinds")
+}
+# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others
+compare() {
+  local name=$1 model=$2 steps=$3 micro=$4
+  if check_long "$name" bench "$model" "$steps"; then
+    check "$name: memory" memory_of
+    where_time_goes "$name"
+  fi
   if python3 -c 'import torch' 2>/dev/null; then
     check_long "$name: PyTorch" pytorch "$(basename "$model" .fsdp)" --micro "$micro"
   else

@@ -34,6 +34,13 @@ template <class T, bool WRITE, class F> DEVICE void sweep(T *x, int64_t n, F f) 
   if (tail + own < n) piece(one, tail + own);
 }
 
+/* e^x for x <= 0. Of elements of 16 bits to 1e-5, by three instructions. By expf's eight the two sweeps together take some 34 an
+ * element, which an H100 starts in the time in which it moves the element. */
+template <class T> DEVICE float power(float x) {
+  if constexpr (sizeof(T) == 2) return fast_exp2(x * 1.44269504f);
+  else return expf(x);
+}
+
 struct Softmax {
   float top, sum; /* sum of exp(x - top); 0 while top is -infinity */
 };
@@ -44,14 +51,14 @@ DEVICE Softmax join(Softmax a, Softmax b) {
 }
 
 /* NaN passes by the maximum, as fmaxf takes it, and stays in the sum. */
-template <int N> DEVICE Softmax join_piece(Softmax s, const float (&v)[N]) {
+template <class T, int N> DEVICE Softmax join_piece(Softmax s, const float (&v)[N]) {
   float top = s.top, sum = 0;
 #pragma unroll
   for (int j = 0; j < N; j++) top = fmaxf(top, v[j]);
   float base = base_of(top);
 #pragma unroll
-  for (int j = 0; j < N; j++) sum += expf(v[j] - base);
-  return Softmax{top, s.sum * expf(s.top - base) + sum};
+  for (int j = 0; j < N; j++) sum += power<T>(v[j] - base);
+  return Softmax{top, s.sum * power<T>(s.top - base) + sum};
 }
 
 /* Over LANES neighbouring lanes. */
@@ -93,13 +100,13 @@ __global__ void __launch_bounds__(THREADS, 3) cross_entropy_kernel(int64_t vocab
   }
   Softmax s = {-INFINITY, 0};
   float at_target = to_float(x[target]);
-  sweep<T, false>(x, vocab, [&](auto &v, int64_t) { s = join_piece(s, v); });
+  sweep<T, false>(x, vocab, [&](auto &v, int64_t) { s = join_piece<T>(s, v); });
   s = block_join(s, space); /* its barrier also ends all reads of x[target] before the writes below */
   double inverse = *count > 0 ? 1 / *count : 0;
   float top = s.top, factor = (float)(inverse / (double)s.sum), rest = (float)inverse;
   sweep<T, true>(x, vocab, [=](auto &v, int64_t i) {
     int left = (int)(target - i);
-    for (float &each : v) each = expf(each - top) * factor - (left-- == 0 ? rest : 0.0f);
+    for (float &each : v) each = power<T>(each - top) * factor - (left-- == 0 ? rest : 0.0f);
   });
   if (threadIdx.x == 0) row_loss[blockIdx.x] = (float)(log((double)s.sum) + (double)top - (double)at_target);
 }

@@ -1,18 +1,20 @@
 /* Owns: layer and root-mean-square normalisation over rows, and sums of columns (bias gradients).
  *
- * Forward and dx: a warp a row, three sweeps of which only the first leaves L1. Weight gradients: blocks sum pieces of
- * COLUMN_PIECE_ROWS rows into scratch, then one thread a column adds the pieces in order; no atomics, one order. They come
- * first, so that dx may overwrite dy.
+ * Forward and dx: a warp a row, or the neighbouring lanes that it takes where rows are short (of heads), three sweeps of which only
+ * the first leaves L1. Weight gradients: blocks sum pieces of
+ * COLUMN_PIECE_ROWS rows into scratch, then the pieces of a column are added by TURNS threads, and what these have by one; no
+ * atomics, one order. They come first, so that dx may overwrite dy. Then dx goes from the last row on, for the last rows are in L2.
  *
  * Moves forward 2 elements an element, backward 3 for dx and 2 for the weights, of 2 or 4 bytes; 8 and 14 flops.
- * Bound: memory; of adding the pieces, latency. Rate: not measured yet (no GPU). */
+ * Bound: memory; of adding the pieces, latency. Sums of columns need 20 KB on their way in each multiprocessor of an H100 (3.35 TB/s,
+ * 0.8 us): four rows a thread, for with one it is 16. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 
-constexpr int ROWS_A_BLOCK = 4, GROUPS = 8;
+constexpr int THREADS = 128, GROUPS = 8, TURNS = 8;
 
 template <class T> struct Norm {
   int64_t rows, d;
-  double eps;
+  float eps;
   const T *x, *w, *bias;
   T *y;
   const T *dy;
@@ -22,27 +24,36 @@ template <class T> struct Norm {
   int add_x;
 };
 
-template <class T, int N> __global__ void forward_kernel(Norm<T> l) {
-  int64_t row = (int64_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / WARP;
-  if (row >= l.rows) return;
+/* Over LANES neighbours. The bits of a warp's sum in which the other lanes have zeros. */
+template <int LANES> DEVICE float row_sum(float x) {
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(WHOLE_WARP, x, offset);
+  return x;
+}
+
+/* LANES threads a row. Those beyond the last row have none, for whole warps shuffle. In f32: doubles' root and quotient, some 60 operations a
+ * warp, would take as long as moving a row of 128, and where doubles run at 1/64 one of 768. */
+template <class T, int N, int LANES> __global__ void forward_kernel(Norm<T> l) {
+  int64_t row = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+  int64_t d = row < l.rows ? l.d : 0;
   const T *x = l.x + row * l.ldx;
-  int lane = threadIdx.x % WARP;
+  int lane = threadIdx.x % LANES;
   float mean = 0, squares = 0, v[N], w[N], b[N] = {0};
   if (l.mean != NULL) {
-    for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+    for (int64_t c = lane * N; c < d; c += LANES * N) {
       load<T, N>(x + c, v);
 #pragma unroll
       for (int j = 0; j < N; j++) mean += v[j];
     }
-    mean = warp_sum(mean) / (float)l.d;
+    mean = row_sum<LANES>(mean) / (float)l.d;
   }
-  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+  for (int64_t c = lane * N; c < d; c += LANES * N) {
     load<T, N>(x + c, v);
 #pragma unroll
     for (int j = 0; j < N; j++) squares += (v[j] - mean) * (v[j] - mean);
   }
-  float rstd = (float)(1.0 / sqrt((double)(warp_sum(squares) / (float)l.d) + l.eps));
-  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+  float rstd = 1 / sqrtf(row_sum<LANES>(squares) / (float)l.d + l.eps);
+  for (int64_t c = lane * N; c < d; c += LANES * N) {
     load<T, N>(x + c, v);
     load<T, N>(l.w + c, w);
     if (l.bias != NULL) load<T, N>(l.bias + c, b);
@@ -50,18 +61,19 @@ template <class T, int N> __global__ void forward_kernel(Norm<T> l) {
     for (int j = 0; j < N; j++) v[j] = (v[j] - mean) * rstd * w[j] + b[j];
     store<T, N>(l.y + row * l.ldy + c, v);
   }
-  if (lane != 0) return;
+  if (lane != 0 || row >= l.rows) return;
   if (l.mean != NULL) l.mean[row] = mean;
   l.rstd[row] = rstd;
 }
 
-template <class T, int N> __global__ void input_kernel(Norm<T> l) {
-  int64_t row = (int64_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / WARP;
-  if (row >= l.rows) return;
+template <class T, int N, int LANES> __global__ void input_kernel(Norm<T> l) {
+  int64_t row = l.rows - 1 - ((int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES);
+  int64_t d = row >= 0 ? l.d : 0;
+  if (row < 0) row = 0;
   const T *x = l.x + row * l.ldx, *dy = l.dy + row * l.lddy;
-  int lane = threadIdx.x % WARP;
+  int lane = threadIdx.x % LANES;
   float mean = l.mean != NULL ? l.mean[row] : 0, rstd = l.rstd[row], sum_g = 0, sum_gx = 0, v[N], g[N], w[N];
-  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+  for (int64_t c = lane * N; c < d; c += LANES * N) {
     load<T, N>(x + c, v);
     load<T, N>(dy + c, g);
     load<T, N>(l.w + c, w);
@@ -71,8 +83,8 @@ template <class T, int N> __global__ void input_kernel(Norm<T> l) {
       sum_gx += g[j] * w[j] * ((v[j] - mean) * rstd);
     }
   }
-  float mean_g = l.mean != NULL ? warp_sum(sum_g) / (float)l.d : 0, mean_gx = warp_sum(sum_gx) / (float)l.d;
-  for (int64_t c = lane * N; c < l.d; c += WARP * N) {
+  float mean_g = l.mean != NULL ? row_sum<LANES>(sum_g) / (float)l.d : 0, mean_gx = row_sum<LANES>(sum_gx) / (float)l.d;
+  for (int64_t c = lane * N; c < d; c += LANES * N) {
     load<T, N>(x + c, v);
     load<T, N>(dy + c, g);
     load<T, N>(l.w + c, w);
@@ -85,22 +97,24 @@ template <class T, int N> __global__ void input_kernel(Norm<T> l) {
 /* --- columns --------------------------------------------------------------------------------------------------- */
 
 /* Block (c, p): columns [c WARP N, ...) of piece p. A lane owns N columns, a warp every GROUPS-th row. out: [piece][2][d],
- * sums of dy xhat (when x is given) and of dy. */
-template <class T, int N> __global__ void column_kernel(Norm<T> l, int64_t rows_a_piece, float *out) {
+ * sums of dy xhat (where X: x is given) and of dy. */
+template <class T, int N, bool X> __global__ void column_kernel(Norm<T> l, int64_t rows_a_piece, float *out) {
   SHARED_ARRAY(float, space, GROUPS *WARP *N * 2);
   int lane = threadIdx.x % WARP, group = threadIdx.x / WARP;
   int64_t col = ((int64_t)blockIdx.x * WARP + lane) * N;
   int64_t first = (int64_t)blockIdx.y * rows_a_piece, end = first + rows_a_piece < l.rows ? first + rows_a_piece : l.rows;
   float scale[N] = {0}, shift[N] = {0}, v[N], g[N];
-  for (int64_t r = first + group; r < end && col < l.d; r += GROUPS) {
+  if (col >= l.d) end = first;
+#pragma unroll 4
+  for (int64_t r = first + group; r < end; r += GROUPS) {
     load<T, N>(l.dy + r * l.lddy + col, g);
+    if constexpr (X) load<T, N>(l.x + r * l.ldx + col, v);
+    float mean = X && l.mean != NULL ? l.mean[r] : 0, rstd = X ? l.rstd[r] : 0;
 #pragma unroll
-    for (int j = 0; j < N; j++) shift[j] += g[j];
-    if (l.x == NULL) continue;
-    load<T, N>(l.x + r * l.ldx + col, v);
-    float mean = l.mean != NULL ? l.mean[r] : 0, rstd = l.rstd[r];
-#pragma unroll
-    for (int j = 0; j < N; j++) scale[j] += g[j] * ((v[j] - mean) * rstd);
+    for (int j = 0; j < N; j++) {
+      shift[j] += g[j];
+      if constexpr (X) scale[j] += g[j] * ((v[j] - mean) * rstd);
+    }
   }
   float *mine = space + (group * WARP + lane) * 2 * N;
 #pragma unroll
@@ -117,15 +131,24 @@ template <class T, int N> __global__ void column_kernel(Norm<T> l, int64_t rows_
   store<float, N>(to + l.d, shift);
 }
 
+/* Thread (lane, turn) of a block adds pieces turn, turn + TURNS, ... of a column; then the turns are added in order. */
 template <class G>
 __global__ void piece_kernel(int64_t pieces, int64_t d, const float *in, G *dw, int add_w, G *db, int add_b) {
-  int64_t col = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (col >= d) return;
+  SHARED_ARRAY(float, space, TURNS *WARP * 2);
+  int lane = threadIdx.x % WARP, turn = threadIdx.x / WARP;
+  int64_t col = (int64_t)blockIdx.x * WARP + lane, end = col < d ? pieces : 0;
   float scale = 0, shift = 0;
-#pragma unroll 16 /* few threads: many loads of each on their way */
-  for (int64_t p = 0; p < pieces; p++) {
-    scale += in[p * 2 * d + col];
+#pragma unroll 8 /* many loads of each on their way */
+  for (int64_t p = turn; p < end; p += TURNS) {
+    if (dw != NULL) scale += in[p * 2 * d + col];
     shift += in[(p * 2 + 1) * d + col];
+  }
+  space[threadIdx.x] = scale, space[TURNS * WARP + threadIdx.x] = shift;
+  __syncthreads();
+  if (turn != 0 || col >= d) return;
+  for (int other = 1; other < TURNS; other++) {
+    scale += space[other * WARP + lane];
+    shift += space[(TURNS + other) * WARP + lane];
   }
   if (dw != NULL) put<G, 1>(dw + col, &scale, add_w);
   if (db != NULL) put<G, 1>(db + col, &shift, add_b);
@@ -136,17 +159,18 @@ static int columns(CudaStream stream, Norm<T> l, bool wide, CudaTensor dw, CudaT
   constexpr int WIDE = Wide<T>::N;
   int64_t pieces = cuda_column_pieces(l.rows), per_piece = ceil_of(l.rows, pieces), n = wide ? (int64_t)WIDE : 1;
   dim3 grid((unsigned)ceil_of(l.d, WARP * n), (unsigned)pieces);
-  if (wide) LAUNCH((column_kernel<T, WIDE>), grid, GROUPS * WARP, 0, stream, l, per_piece, scratch);
-  else LAUNCH((column_kernel<T, 1>), grid, GROUPS * WARP, 0, stream, l, per_piece, scratch);
+  auto sums = l.x != NULL ? (wide ? column_kernel<T, WIDE, true> : column_kernel<T, 1, true>)
+                          : (wide ? column_kernel<T, WIDE, false> : column_kernel<T, 1, false>);
+  LAUNCH(sums, grid, GROUPS * WARP, 0, stream, l, per_piece, scratch);
   int type = dw.x != NULL ? dw.type : db.type;
   if (dw.x != NULL && db.x != NULL && dw.type != db.type) return CUDA_UNSUPPORTED;
   if (dw.x == NULL && db.x == NULL) return LAUNCHED();
-  unsigned blocks = (unsigned)ceil_of(l.d, 128);
+  unsigned blocks = (unsigned)ceil_of(l.d, WARP);
   if (type == CUDA_F32)
-    LAUNCH((piece_kernel<float>), blocks, 128, 0, stream, pieces, l.d, scratch, (float *)dw.x, dw.add, (float *)db.x,
+    LAUNCH((piece_kernel<float>), blocks, TURNS * WARP, 0, stream, pieces, l.d, scratch, (float *)dw.x, dw.add, (float *)db.x,
            db.add);
   else
-    LAUNCH((piece_kernel<T>), blocks, 128, 0, stream, pieces, l.d, scratch, (T *)dw.x, dw.add, (T *)db.x, db.add);
+    LAUNCH((piece_kernel<T>), blocks, TURNS * WARP, 0, stream, pieces, l.d, scratch, (T *)dw.x, dw.add, (T *)db.x, db.add);
   return LAUNCHED();
 }
 
@@ -161,15 +185,28 @@ int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor d
 
 /* --- entry points ---------------------------------------------------------------------------------------------- */
 
+template <bool BACK, class T, int N, int LANES> static void launch_lanes(CudaStream stream, const Norm<T> &l) {
+  LAUNCH((BACK ? input_kernel<T, N, LANES> : forward_kernel<T, N, LANES>), (unsigned)ceil_of(l.rows, THREADS / LANES), THREADS, 0, stream, l);
+}
+
+/* Of rows that half or a quarter of a warp takes at once, in 16-byte pieces, a warp has two or four. */
+template <bool BACK, class T, int N> static void launch_rows(CudaStream stream, const Norm<T> &l) {
+  if constexpr (N > 1) {
+    if (l.d <= 8 * N) return launch_lanes<BACK, T, N, 8>(stream, l);
+    if (l.d <= 16 * N) return launch_lanes<BACK, T, N, 16>(stream, l);
+  }
+  launch_lanes<BACK, T, N, WARP>(stream, l);
+}
+
 int cuda_norm_fwd(CudaStream stream, int64_t rows, int64_t d, double eps, CudaTensor x, CudaTensor w, CudaTensor bias,
                   CudaTensor y, float *mean, float *rstd) {
   if (x.type != y.type || w.type != y.type || (bias.x != NULL && bias.type != y.type)) return CUDA_UNSUPPORTED;
   if (rows == 0) return 0;
   int n = wide_of(y.type);
   bool wide = wide_ok(x, rows, d, n) && wide_ok(w, 1, d, n) && wide_ok(bias, 1, d, n) && wide_ok(y, rows, d, n);
-  FOR_TYPE(y.type, wide, Norm<T> l = {}; l.rows = rows; l.d = d; l.eps = eps; l.x = (const T *)x.x; l.ldx = x.ld;
+  FOR_TYPE(y.type, wide, Norm<T> l = {}; l.rows = rows; l.d = d; l.eps = (float)eps; l.x = (const T *)x.x; l.ldx = x.ld;
            l.w = (const T *)w.x; l.bias = (const T *)bias.x; l.y = (T *)y.x; l.ldy = y.ld; l.mean = mean; l.rstd = rstd;
-           LAUNCH((forward_kernel<T, N>), (unsigned)ceil_of(rows, ROWS_A_BLOCK), ROWS_A_BLOCK * WARP, 0, stream, l);)
+           launch_rows<false, T, N>(stream, l);)
   return LAUNCHED();
 }
 
@@ -183,6 +220,6 @@ int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, Cuda
            l.w = (const T *)w.x; l.dy = (const T *)dy.x; l.lddy = dy.ld; l.dx = (T *)dx.x; l.lddx = dx.ld;
            l.mean = (float *)mean; l.rstd = (float *)rstd; l.add_x = dx.add;
            int failed = columns<T>(stream, l, wide, dw, dbias, (float *)scratch); if (failed || rows == 0) return failed;
-           LAUNCH((input_kernel<T, N>), (unsigned)ceil_of(rows, ROWS_A_BLOCK), ROWS_A_BLOCK * WARP, 0, stream, l);)
+           launch_rows<true, T, N>(stream, l);)
   return LAUNCHED();
 }

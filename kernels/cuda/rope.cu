@@ -2,10 +2,14 @@
  * head turn by t freq_i, angles in double.
  *
  * A thread owns one position and 16 bytes of neighbouring pairs, or one pair where rows are not aligned: their sines and
- * cosines, once computed, serve all heads and samples. Neighbouring threads own neighbouring pairs. Moves 2 elements an element, one more with `add`; 3 flops each.
- * Bound: memory. Rate: not measured yet (no GPU). */
+ * cosines, once computed, serve all heads and samples that it walks. Neighbouring threads own neighbouring pairs. A block's frequencies
+ * are computed once, for all its positions: eight powers a thread, some 150 operations in double each, took half as long as
+ * the bytes on an H100. Moves 2 elements an element, one more with `add`; 3 flops each.
+ * Bound: memory; where doubles are slow (1/64 of floats' rate on computes 8.6, 8.9 and 12), sines. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/device.cuh"
 #include "kernels/random.h" /* sincos_quarters */
+
+constexpr int THREADS = 128;
 
 /* In quarter turns a position. */
 DEVICE double frequency(const RopeShape &s, int64_t pair) {
@@ -23,12 +27,17 @@ DEVICE double frequency(const RopeShape &s, int64_t pair) {
 /* blockIdx.y: the part of the batch * heads this block walks. A thread's pairs are neighbours. */
 template <class T, int N>
 __global__ void rope_kernel(RopeShape s, int backward, const T *x, int64_t ldx, T *y, int64_t ldy, int add) {
-  int64_t half = s.head_dim / 2, i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, t = i / half, pair = i % half;
+  SHARED_ARRAY(double, turns, THREADS * N); /* of the block's pairs, until they repeat */
+  int64_t half = s.head_dim / 2, first_pair = (int64_t)blockIdx.x * THREADS * N, i = first_pair + threadIdx.x * N, t = i / half, pair = i % half;
+  int distinct = half < THREADS * N ? (int)half : THREADS * N;
+  for (int k = threadIdx.x; k < distinct; k += THREADS) turns[k] = frequency(s, (first_pair + k) % half);
+  __syncthreads();
   if (t >= s.seq) return;
+  int own = (int)threadIdx.x * N % distinct; /* N divides `distinct` */
   float c[N], sn[N];
 #pragma unroll
   for (int j = 0; j < N; j++) {
-    SinCos at = sincos_quarters((double)(s.first + t) * frequency(s, pair + j) * (backward ? -1 : 1));
+    SinCos at = sincos_quarters((double)(s.first + t) * turns[own + j] * (backward ? -1 : 1));
     c[j] = (float)at.cos, sn[j] = (float)at.sin;
   }
   for (int64_t n = blockIdx.y; n < s.batch * s.heads; n += gridDim.y) {
@@ -51,9 +60,9 @@ int cuda_rope(CudaStream stream, const RopeShape *shape, int backward, CudaTenso
   int64_t half = shape->head_dim / 2, rows = shape->batch * shape->seq, parts = shape->batch * shape->heads / 8;
   if (shape->seq * half == 0) return 0;
   bool wide = half % n == 0 && wide_ok(x, rows, half, n) && wide_ok(y, rows, half, n);
-  unsigned threads = (unsigned)ceil_of(shape->seq * half / (wide ? n : 1), 128);
+  unsigned threads = (unsigned)ceil_of(shape->seq * half / (wide ? n : 1), THREADS);
   dim3 grid(threads, (unsigned)(parts < 1 ? 1 : parts < 64 ? parts : 64));
-  FOR_TYPE(x.type, wide, LAUNCH((rope_kernel<T, N>), grid, 128, 0, stream, *shape, backward, (const T *)x.x, x.ld, (T *)y.x,
+  FOR_TYPE(x.type, wide, LAUNCH((rope_kernel<T, N>), grid, THREADS, 0, stream, *shape, backward, (const T *)x.x, x.ld, (T *)y.x,
                                 y.ld, y.add);)
   return LAUNCHED();
 }

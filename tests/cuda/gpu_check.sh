@@ -41,6 +41,8 @@ case " $* " in *' bench '*)
   said out 'tokens/s, MFU'
   said out 'in use at most'
   said table.log 'fake GPU, compute 9.0, products '
+  grep -q '^product .* bf16 to ' table.log || fail 'nothing says how products were computed'
+  grep -q '^layernorm_bwd: .* of its bound' table.log || fail 'not all instructions are in the log'
   [ "$(grep -c 'of its bound' out)" = 5 ] || { cat out >&2 && fail 'not five instructions'; }
   ;;
 esac
@@ -55,6 +57,17 @@ case " $* " in *' sanitizer '*)
   said table.md '| races in shared memory | ok | ========= RACECHECK SUMMARY'
   ! FAKE_UNWATCHED=1 "$root/tools/gpu-check.sh" --build build --table table.md --limit 100000 --patience 100000 sanitizer >out 2>err || fail 'nothing was watched, and nobody said so'
   said table.md 'no error summary: the process that uses CUDA was not watched'
+  ;;
+esac
+
+# What fails hides nothing beside it.
+case " $* " in *' bench '*)
+  mkdir none && printf '#!/bin/sh\nexit 1\n' >none/python3 && chmod +x none/python3 # has no torch
+  printf '#!/bin/sh\necho broken && exit 9\n' >build/fsdpc
+  ! PATH=$PWD/none:$PATH "$root/tools/gpu-check.sh" --build build --table table.md bench >out 2>err || fail 'all failed, and nobody said so'
+  said table.md '| GPT-2 124M | FAILED (9) |'
+  said table.md '| GPT-2 124M: PyTorch | skipped | not installed |'
+  said table.md '| GPT-2 124M, loss in chunks | FAILED (9) |'
   ;;
 esac
 

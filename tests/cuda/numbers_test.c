@@ -1,10 +1,11 @@
-/* Owns: tests over odd numbers: every one of 16 bits, and logits that are infinite or no numbers, in rows of any length. */
+/* Owns: tests over odd numbers: every one of 16 bits; logits that are infinite or no numbers, in rows of any length; sums over many rows. */
 #include "tests/cuda/adapter.h"
 #include "tests/cuda/closeness.h"
 #include "tests/cuda/host_product.h"
 #include "tests/cuda/kernel_tests.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* --- every number of 16 bits ------------------------------------------------------------------------------------------- */
 
@@ -29,6 +30,47 @@ void test_gelu_of_all_halves(void **unused) {
         fail_msg("%s: gelu(%g) is %g, not %g", TYPE[type], v, (double)y[i], want);
       if (!(fabs((double)dx[i] - slope) <= allowed * fabs(slope) + 1e-5 * fmin(cdf, 1 - cdf) * (1 + fabs(v)) + LEAST[type]))
         fail_msg("%s: the slope at %g is %g, not %g", TYPE[type], v, (double)dx[i], slope);
+    }
+    memory_free();
+  }
+}
+
+typedef struct Sigmoids { /* x s, s the sigmoid of g(x), and its slope s + x g' s (1 - s) */
+  double value, slope, error; /* what roundings of g(x) may do to the slope */
+} Sigmoids;
+
+static Sigmoids sigmoids_of(bool silu, double x) {
+  double c = 0.044715, g = silu ? x : 2 * sqrt(2 / acos(-1.0)) * (x + c * x * x * x);
+  double g1 = silu ? 1 : 2 * sqrt(2 / acos(-1.0)) * (1 + 3 * c * x * x), s = 1 / (1 + exp(-g));
+  return (Sigmoids){x * s, s + x * g1 * s * (1 - s), 5e-5 * s * (1 + fabs(x * g1) * (1 - s)) + 1e-6 * s};
+}
+
+/* So are gelu's tanh form and silu, whose sigmoid is computed to 5e-5 for 16 bits. */
+void test_sigmoids_of_all_halves(void **unused) {
+  static const double ROUNDING[] = {[CUDA_BF16] = 0x1p-8, [CUDA_F16] = 0x1p-11}, LEAST[] = {[CUDA_BF16] = 1e-36, [CUDA_F16] = 0x1p-25};
+  (void)unused;
+  for (int n = 0; n < 4; n++) {
+    int type = n % 2 ? CUDA_BF16 : CUDA_F16;
+    bool silu = n >= 2;
+    float *x = memory_get(3 * NUMBERS * sizeof *x), *y = x + NUMBERS, *one = y + NUMBERS, *dx = memory_get(NUMBERS * sizeof *dx);
+    for (int i = 0; i < NUMBERS; i++) x[i] = element_get(type, &(uint16_t){(uint16_t)i}, 0), one[i] = 1;
+    Adapter adapter = {.type = type};
+    if (silu) {
+      adapter_table.silu_fwd(&adapter.context, 1, NUMBERS, x, NUMBERS, y, NUMBERS);
+      adapter_table.silu_bwd(&adapter.context, 1, NUMBERS, x, NUMBERS, one, NUMBERS, dx, NUMBERS, 0);
+    } else {
+      adapter_table.gelu_fwd(&adapter.context, 1, NUMBERS, 0, x, NUMBERS, y, NUMBERS);
+      adapter_table.gelu_bwd(&adapter.context, 1, NUMBERS, 0, x, NUMBERS, one, NUMBERS, dx, NUMBERS, 0);
+    }
+    for (int i = 0; i < NUMBERS; i++) {
+      double v = (double)x[i], allowed = ROUNDING[type] + 1e-4;
+      if (isnan(v)) assert_true(isnan((double)y[i]) && isnan((double)dx[i]));
+      if (!isfinite(v) || fabs(v) > 1e9) continue; /* a cube's overflow is not this test's */
+      Sigmoids want = sigmoids_of(silu, v);
+      if (!(fabs((double)y[i] - want.value) <= allowed * fabs(want.value) + LEAST[type]))
+        fail_msg("%s %s: at %g it is %g, not %g", silu ? "silu" : "gelu", TYPE[type], v, (double)y[i], want.value);
+      if (!(fabs((double)dx[i] - want.slope) <= allowed * fabs(want.slope) + want.error + LEAST[type]))
+        fail_msg("%s %s: the slope at %g is %g, not %g", silu ? "silu" : "gelu", TYPE[type], v, (double)dx[i], want.slope);
     }
     memory_free();
   }
@@ -78,6 +120,42 @@ void test_cross_entropy_of_odd_logits(void **unused) {
     adapter_table.cross_entropy(&adapter.context, LOGIT_ROWS, vocab, -100, 4, got, vocab, targets, &loss[1], losses[1]);
     same_numbers(type, vocab, LOGIT_ROWS, losses[1], losses[0]);
     same_numbers(type, vocab, LOGIT_ROWS * vocab, got, want);
+    memory_free();
+  }
+}
+
+/* --- sums of columns over many rows ------------------------------------------------------------------------------------- */
+
+/* Of small integers, which are exact in whatever order: every piece of rows is added once, also the last, and where there are more
+ * rows than pieces of COLUMN_PIECE_ROWS. */
+void test_sums_of_many_rows(void **unused) {
+  static const int64_t counts[] = {1, 127, 129, 128 * 11 + 5, 128 * 256 + 77};
+  enum { WIDE = 40, ODD = 35 };
+  (void)unused;
+  for (size_t n = 0; n < 4 * sizeof counts / sizeof *counts; n++) {
+    int64_t rows = counts[n / 4], cols = n % 2 ? ODD : WIDE;
+    int add = n / 2 % 2;
+    if (rows > 10000 && n % 2 != (size_t)add) continue; /* takes long */
+    Adapter adapter = {.type = CUDA_F16};
+    float *dy = memory_get((size_t)(rows * cols) * sizeof *dy), *x = memory_get((size_t)(rows * cols) * sizeof *x);
+    float *dx = memory_get((size_t)(rows * cols) * sizeof *dx), *mean = memory_get((size_t)rows * sizeof *mean);
+    float *rstd = memory_get((size_t)rows * sizeof *rstd), w[WIDE], dw[WIDE], db[WIDE], want_w[WIDE], want_b[WIDE];
+    for (int64_t c = 0; c < cols; c++) w[c] = 1, dw[c] = db[c] = 3, want_w[c] = want_b[c] = add ? 3 : 0;
+    for (int64_t r = 0; r < rows; r++) {
+      mean[r] = (float)(r % 3), rstd[r] = r % 2 ? 1 : 2;
+      for (int64_t c = 0; c < cols; c++) {
+        float g = dy[r * cols + c] = (float)((r * 7 + c) % 5 - 1), v = x[r * cols + c] = (float)((r + c * 3) % 4);
+        want_b[c] += g, want_w[c] += g * ((v - mean[r]) * rstd[r]);
+      }
+    }
+    adapter_table.layernorm_bwd(&adapter.context, rows, cols, x, cols, w, mean, rstd, dy, cols, dx, cols, dw, db, 0, add, add);
+    assert_memory_equal(dw, want_w, (size_t)cols * sizeof *dw);
+    assert_memory_equal(db, want_b, (size_t)cols * sizeof *db);
+    for (int64_t c = 0; c < cols; c++) dw[c] = add ? 3 : 0;
+    adapter_table.rmsnorm_bwd(&adapter.context, rows, cols, x, cols, w, rstd, dy, cols, dx, cols, dw, 0, add);
+    for (int64_t c = 0; c < cols; c++) db[c] = add ? 3 : 0;
+    for (int64_t i = 0; i < rows * cols; i++) db[i % cols] += dy[i] * (x[i] * rstd[i / cols]);
+    assert_memory_equal(dw, db, (size_t)cols * sizeof *dw);
     memory_free();
   }
 }

@@ -51,6 +51,18 @@ static void head_norms(const KernelTable *t, const KernelContext *k, Both *b, in
   t->rmsnorm_bwd(k, PARTS, PART, b->in[0], PART, b->in[1], rstd, b->in[2], PART, b->out[1], PART, b->out[2], add, add);
 }
 
+/* Rows that a part of a warp takes, the last block not full of them. */
+static void short_norms(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  enum { SHORT = 61 };
+  float mean[SHORT], rstd[SHORT], dbias[128] = {0};
+  for (int64_t d = 128, at = 0; d >= 32; d /= 2, at += SHORT * 128) {
+    if (at + SHORT * d > MOST) break;
+    t->layernorm_fwd(k, SHORT, d, 1e-5, b->in[0] + at, d, b->in[1], b->in[2], b->out[0] + at, d, mean, rstd);
+    t->layernorm_bwd(k, SHORT, d, b->in[0] + at, d, b->in[1], mean, rstd, b->in[2] + at, d, b->out[1] + at, d, b->out[2] + at, dbias,
+                     add, add, 0);
+  }
+}
+
 static void embeddings(const KernelTable *t, const KernelContext *k, Both *b, int add) {
   int32_t tokens[ROWS];
   for (int i = 0; i < ROWS; i++) tokens[i] = i * i % 23;
@@ -95,7 +107,7 @@ static void turns(const KernelTable *t, const KernelContext *k, Both *b, int add
 void test_wide_against_single(void **unused) {
   (void)unused;
   void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {
-      element_wise, broadcasts, norms, head_norms, embeddings, losses, differences, attentions, turns};
+      element_wise, broadcasts, norms, head_norms, short_norms, embeddings, losses, differences, attentions, turns};
   for (int type = CUDA_F32; type <= CUDA_F16; type++)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
       for (int add = 0; add < 2; add++) {

@@ -155,8 +155,10 @@ static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long
 }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
-static inline float fast_exp2(float x) { return exp2f(x); }
-static inline float fast_inverse(float x) { return 1 / x; }
+/* Numbers below 2^-126 are zero to them. */
+static inline float shim_flushed(float x) { return fabsf(x) < 0x1p-126f ? 0.0f * x : x; }
+static inline float fast_exp2(float x) { return shim_flushed(exp2f(shim_flushed(x))); }
+static inline float fast_inverse(float x) { return shim_flushed(1 / shim_flushed(x)); }
 
 /* --- asynchronous copies ------------------------------------------------------------------------------------------- */
 
