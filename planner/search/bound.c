@@ -25,6 +25,7 @@ typedef struct Row {
 } Row;
 
 enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_HALVINGS = 7 };
+static const double BEHIND = 0.97;     /* of the best row so far: not worth other weights */
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
 
 #define NEVER 1e30 /* bytes of what may not stay, or is pinned to be run again */
@@ -157,16 +158,17 @@ static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Slices *it
   int32_t turn = program->turn, ops = (int32_t)program->ops.count;
   RowOps rows = {.count = 0};
   if (turn >= ops) return rows;
-  double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), *taken = ARENA_ARRAY(scratch, double, (size_t)ops + 1);
+  double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), *unreduced = ARENA_ARRAY(scratch, double, (size_t)ops + 1);
   add_demand(items, turn, wanted);
   add_demand(units, turn, wanted);
-  for (int32_t j = turn; j < ops; j++) {
-    if (j > turn) wanted[j] += wanted[j - 1];
-    taken[j] = live[j];
+  terms_add_unreduced(in, reducing, unreduced);
+  for (int32_t j = turn + 1; j < ops; j++) {
+    wanted[j] += wanted[j - 1];
+    unreduced[j] += unreduced[j - 1];
   }
-  add_records(taken, wanted, turn, ops, &rows);
-  terms_add_unreduced(in, reducing, taken);
-  add_records(taken, wanted, turn, ops, &rows);
+  add_records(live, wanted, turn, ops, &rows);
+  for (int32_t j = turn; j < ops; j++) unreduced[j] += live[j];
+  add_records(unreduced, wanted, turn, ops, &rows);
   return rows;
 }
 
@@ -343,7 +345,13 @@ static double highest_price(const Row *row) {
   return most;
 }
 
+/* A row that is far behind where another one is best seldom is better elsewhere. */
+static bool is_behind(const Terms *t, const Row *row, const Most *most) {
+  return most->ns > 0 && weigh(t, row, most->at).ns < BEHIND * most->ns;
+}
+
 static void maximise(const Terms *t, const Row *row, Most *most) {
+  if (is_behind(t, row, most)) return;
   (void)maximise_share(t, row, (Weighting){0}, most);
   if (!row->moves) return;
   maximise_away(t, row, false, 1, most);

@@ -184,12 +184,13 @@ Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *p
   return out;
 }
 
-void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double *bytes) {
+void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double *delta) {
   const Skeleton *skeleton = in->skeleton;
+  int32_t ops = (int32_t)skeleton->program->ops.count, gone = skeleton->program->turn;
   for (uint32_t i = 0; i < skeleton->reduced_count; i++) {
     uint32_t u = skeleton->reduced[i];
-    for (int32_t j = skeleton->ops[u].last_gradient + 1; j < (int32_t)skeleton->program->ops.count && reducing->end[i] > reducing->start[j]; j++)
-      bytes[j] += unreduced_bytes(in, u);
+    while (gone < ops && reducing->start[gone] < reducing->end[i]) gone++;
+    terms_add_range(delta, skeleton->ops[u].last_gradient + 1, gone - 1, unreduced_bytes(in, u));
   }
 }
 

@@ -38,8 +38,8 @@ typedef struct Reducing {
 } Reducing;
 
 Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *pass);
-/* Adds, by op, the bytes of gradients that are then on their way. */
-void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double *bytes);
+/* To differences by op: the bytes of gradients that are then on their way. */
+void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double *delta);
 /* Those at op `at`, as slices that rest. */
 Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *reducing, int32_t at);
 /* From the loss on, with nothing but operators and reductions. live: of terms_live. */
