@@ -147,6 +147,17 @@ static bool bring_back(Search *s, Found *found) {
   return true;
 }
 
+/* What is far from its bound may have been given up for its units' estimates: of the groupings of an outer choice only the best are placed. */
+static bool try_groupings_apart(Search *s, Found *found, const Bound *least) {
+  const Outer outer = found->outer;
+  Groupings groupings;
+  if (!found->fits || found->settled || !search_is_far(found, least)) return true;
+  if (!search_groupings(s, &outer, &groupings)) return false;
+  for (uint32_t g = 0; g < groupings.count && search_is_far(found, least); g++)
+    if (!search_as(s, &outer, groupings.data[g], found)) return false;
+  return true;
+}
+
 /* What is left to do for a plan that fits. */
 static bool finish(Search *s, Found *found) {
   if (s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
@@ -159,7 +170,8 @@ bool search_within(Search *s, Candidates *candidates, Found *found) {
   Bound *least = &candidates->data[0].bound;
   *found = (Found){0};
   if (!candidates_try(s, candidates, found)) return false;
-  if (!s->brief && !(try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) && try_lesser_as_found(s, found, least)))
+  if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
+                     try_lesser_as_found(s, found, least)))
     return false;
   return !found->plan || finish(s, found);
 }
