@@ -25,7 +25,7 @@ typedef struct Row {
 } Row;
 
 enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_HALVINGS = 7 };
-static const double BEHIND = 0.97;     /* of the best row so far: not worth other weights */
+static const double BEHIND = 0.97;    /* of the best row so far: not worth other weights */
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
 
 #define NEVER 1e30 /* bytes of what may not stay, or is pinned to be run again */
@@ -67,10 +67,11 @@ Slices bound_slices(Arena *arena, const Program *program, const Items *items, co
   return out;
 }
 
-static int32_t latest_use(const Slices *items) {
+/* Of those of so many bytes or more: NEVER for what is pinned to be run again. */
+static int32_t latest_use(const Slices *items, double bytes) {
   int32_t latest = 0;
   for (uint32_t i = 0; i < items->count; i++)
-    if (items->data[i].until > latest) latest = items->data[i].until;
+    if (items->data[i].bytes >= bytes && items->data[i].until > latest) latest = items->data[i].until;
   return latest;
 }
 
@@ -410,9 +411,9 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
   const Slices *items = in->slices;
   Slices units;
   slice_units(scratch, in, &units);
-  const Pairs pairs = terms_pairs(in, pass, latest_use(items));
+  const Pairs pairs = terms_pairs(in, pass, latest_use(items, 0));
   int32_t split = pairs.data[pairs.count - 1].until;
-  const Reducing queue = terms_reducing(scratch, in, pass);
+  const Reducing queue = terms_reducing(scratch, in, pass, latest_use(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
   Most most = {.ns = -1};
   for (uint32_t i = 0; i < rows.count; i++) {

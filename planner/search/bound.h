@@ -29,7 +29,8 @@
  * reduced; where it is not, compute has rested before j for what the reductions from some m-th on to the k-th take beyond the operators
  * from o_m to j: an item that A gains 1 - c (1 + s) of, at least as much more as for the gradient before it. Running operators again
  * meanwhile rests less and takes as much longer: what of it is needed by j is free in the row, and what is needed later is live at j,
- * as if it had been kept. What rests at the end rests after j.
+ * as if it had been kept. What is pinned to be run again is paid for in any case, so that only gradients count that are whole after all of it.
+ * What rests at the end rests after j.
  *
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
  * after it, on one link of rate h, and host memory holds H of it:

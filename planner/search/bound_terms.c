@@ -171,7 +171,7 @@ static double unreduced_bytes(const BoundInput *in, uint32_t u) {
   return (double)schedule_reduced_bytes(in->start, of) + (in->start->reduce_once ? 0 : (double)of->gradient_bytes);
 }
 
-Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *pass) {
+Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled) {
   const Skeleton *skeleton = in->skeleton;
   int32_t ops = (int32_t)skeleton->program->ops.count;
   Reducing out = {ARENA_ARRAY(scratch, double, (size_t)ops + 1), ARENA_ARRAY(scratch, double, skeleton->reduced_count)};
@@ -179,6 +179,7 @@ Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *p
     out.start[j + 1] = out.start[j] + active_ns(in, (double)skeleton->op_ns[j]) / (1 + in->start->overlap.comm_slowdown);
   for (uint32_t i = 0; i < skeleton->reduced_count && in->start->ranks > 1 && pass->reduces; i++) {
     uint32_t u = skeleton->reduced[i];
+    if (skeleton->ops[u].last_gradient < settled) continue;
     out.end[i] = fmax(i ? out.end[i - 1] : 0, out.start[skeleton->ops[u].last_gradient + 1]) + reduce_ns(in, u);
   }
   return out;

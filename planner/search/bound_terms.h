@@ -34,10 +34,11 @@ double *terms_live(Arena *scratch, const BoundInput *in);
 /* The reduce queue where compute neither rests nor runs anything again; times are those that reductions get on by meanwhile. */
 typedef struct Reducing {
   double *start; /* by op from the turn on */
-  double *end;   /* by reduction */
+  double *end;   /* by reduction; 0: it is not counted */
 } Reducing;
 
-Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *pass);
+/* settled: the first op from which on nothing is run again that must be; of gradients that are whole from there on. */
+Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled);
 /* To differences by op: the bytes of gradients that are then on their way. */
 void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double *delta);
 /* Those at op `at`, as slices that rest. */
