@@ -77,6 +77,11 @@ void inner_set(const Inner *inner, uint32_t number, Trial *trial);
 const IssueRule *inner_rules(uint32_t *count);
 bool inner_same_rule(const Inner *inner, const IssueRule *a, const IssueRule *b);
 bool inner_new_rule(const Inner *inner, uint32_t from, uint32_t r);
+/* Whether gathers follow an issue rule at all. */
+bool inner_has_rules(const Inner *inner);
+/* Moves the trial's gathers one by one from where its rule issues them, as long as that is faster; whether it was. Its slots are in
+ * search->arena then. */
+bool inner_move_slots(const Inner *inner, Trial *trial);
 /* Whether the trial fits the room; sets its ns. */
 bool inner_judge(const Inner *inner, Trial *trial);
 /* Likewise for trials that differ by nothing but their issue rules, one judge at a time. Under any rule such a trial takes at least

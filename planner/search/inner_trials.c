@@ -163,12 +163,12 @@ bool inner_try(Inner *in, Trial *trial) {
   return in->pool[0].ns < best;
 }
 
-static bool has_issue_rules(const Inner *in) {
+bool inner_has_rules(const Inner *in) {
   return in->base.prefetch == PREFETCH_EARLY && decisions_gather(&in->base) && !in->base.gather_once;
 }
 
 bool inner_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
-  bool gathers = has_issue_rules(in), reduces = decisions_reduce(&in->base);
+  bool gathers = inner_has_rules(in), reduces = decisions_reduce(&in->base);
   return (!gathers || (a->ahead == b->ahead && a->late == b->late)) && (!reduces || a->behind == b->behind);
 }
 

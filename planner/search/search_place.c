@@ -362,6 +362,22 @@ static void try_keeping_all(Search *s, Inner *in, Found *best) {
   if (inner_judge(in, &trial)) place_at_depth(s, in, inner_decisions(in, &trial), 1, trial.ns, best);
 }
 
+/* The best plan's gathers one by one, from where each rule issues them: estimates do not know which of them addresses let start in time. */
+static void try_slots(Search *s, const Inner *in, Found *best) {
+  uint32_t count;
+  const IssueRule *rules = inner_rules(&count);
+  const Decisions of = best->decisions;
+  if (best->plan->instrs.count > SHORT_INSTRS || of.prefetch != PREFETCH_EARLY) return;
+  for (uint32_t r = 0; r < count && search_is_stuck(best, &in->bound); r++) {
+    Trial trial = {of.recompute, of.away, of.keep, rules[r], NULL, 0, 0};
+    if (!inner_new_rule(in, 0, r) || !inner_move_slots(in, &trial) || !within_reach(best, trial.ns)) continue;
+    Decisions decisions = of;
+    decisions.issue = rules[r];
+    decisions.slots = trial.slots;
+    (void)place_decisions(s, in, &decisions, trial.ns, &s->placing, best);
+  }
+}
+
 void search_place(Search *s, Inner *in, Found *best) {
   uint64_t before = best->plan ? best->sim.step_ns : UINT64_MAX;
   place_within(s, in, best);
@@ -373,4 +389,5 @@ void search_place(Search *s, Inner *in, Found *best) {
   inner_set_budget(in, s->budget);
   if (!settled) place_settings(s, in, best);
   try_keeping_all(s, in, best);
+  if (best->plan && best->sim.step_ns < before) try_slots(s, in, best);
 }
