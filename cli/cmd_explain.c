@@ -3,15 +3,39 @@
 #include "cli/alternatives.h"
 
 #include "planner/plan/plan_text.h"
+#include "planner/program/fusion.h"
+
+/* The product whose instruction computes the silu of this name, or NULL. A finished plan does not name silus that have none. */
+static const char *product_of_silu(Cli *cli, const char *path, const char *name) {
+  Graph *graph;
+  PlannerOptions options;
+  if (plan_is_plan_file(path) || compile_settings(cli, path, &graph, &options) != EXIT_OK) return NULL;
+  const int32_t *with = fusion_find(cli->arena, graph, &options.settings);
+  for (uint32_t i = 0; i < graph->ops.count; i++)
+    if (with[i] >= 0 && graph->ops.data[i].kind == LAYER_SILU && !strcmp(graph->ops.data[i].name, name))
+      return graph->ops.data[with[i]].name;
+  return NULL;
+}
+
+/* False after a message. */
+static bool find_subject(Cli *cli, const Planned *planned, Facts *facts, const char *path, const char *name, Subject *subject) {
+  const char *meant = NULL;
+  if (view_subject(facts, name, subject, &meant)) return true;
+  const char *product = product_of_silu(cli, path, name);
+  if (product && view_subject(facts, product, subject, &meant)) {
+    printf("%s is computed by the instruction of the product that reads it, and has no result of its own\n", name);
+    return true;
+  }
+  usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : "'fsdpc explain' without --why lists the units",
+              "%s has no unit, parameter, layer or module named \"%s\"", plan_str(planned->plan, planned->plan->model), name);
+  return false;
+}
 
 static int explain_why(Cli *cli, const Planned *planned, Facts *facts, const ExplainStyle *style) {
-  const char *name = option_text(&cli->options, OPTION_WHY, ""), *path = cli->options.operands.data[0], *meant = NULL;
+  const char *name = option_text(&cli->options, OPTION_WHY, ""), *path = cli->options.operands.data[0];
   Subject subject;
   Text text = {.arena = cli->arena};
-  if (!view_subject(facts, name, &subject, &meant))
-    return usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant)
-                             : "'fsdpc explain' without --why lists the units",
-                       "%s has no unit, parameter, layer or module named \"%s\"", plan_str(planned->plan, planned->plan->model), name);
+  if (!find_subject(cli, planned, facts, path, name, &subject)) return EXIT_USAGE;
   view_why(&text, facts, &subject, style);
   fwrite(text.data, 1, text.length, stdout);
   if (!plan_is_plan_file(path)) return print_alternatives(cli, planned, &subject, style->costs);

@@ -42,8 +42,8 @@ static const char model_text[] =
     "  y = rmsnorm(x) as norm_1\n"
     "  q = rope(linear(y, d, bias = false) as q_proj, heads)\n"
     "  k = rope(linear(y, d, bias = false) as k_proj, heads)\n"
-    "  v = linear(y, d, bias = false) as v_proj\n"
-    "  x = x + linear(attention(q, k, v, heads, causal), d, bias = false) as o_proj\n"
+    "  v = silu(linear(y, d, bias = false) as v_proj)\n" /* read twice: an instruction of its own, as is the product */
+    "  x = x + linear(v * attention(q, k, v, heads, causal), d, bias = false) as o_proj\n"
     "  y = rmsnorm(x) as norm_2\n"
     "  gate = silu(linear(y, 3*d, bias = false) as gate_proj)\n"
     "  return x + linear(gate * linear(y, 3*d, bias = false) as up_proj, d, bias = false) as down_proj\n"

@@ -270,6 +270,8 @@ MoveKind cost_move(InstrOp op) {
                                              LIKE(GELU_BWD, GELU_BWD),
                                              LIKE(SILU_FWD, SILU_FWD),
                                              LIKE(SILU_BWD, SILU_BWD),
+                                             LIKE(SILU_MUL_FWD, SILU_MUL_FWD),
+                                             LIKE(SILU_MUL_BWD, SILU_MUL_BWD),
                                              LIKE(LAYERNORM_FWD, LAYERNORM_FWD),
                                              LIKE(LAYERNORM_BWD, LAYERNORM_BWD),
                                              LIKE(RMSNORM_FWD, RMSNORM_FWD),

@@ -55,7 +55,7 @@ static bool check_model(DiagSink *sink, const Graph *graph, int64_t ctx) {
 static Program *build(const Search *s, int64_t ctx, int64_t rows, bool output) {
   Window *window = ARENA_NEW(s->arena, Window);
   *window = (Window){.ctx = ctx, .rows = rows, .output = output};
-  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, 1, window);
+  Program *program = program_build(s->arena, s->sink, s->graph, s->specs, NULL, 1, window);
   if (program) figures_of_program(program, s->cluster);
   return program;
 }

@@ -85,6 +85,10 @@ typedef enum { CUDA_GELU_TANH, CUDA_GELU_ERF, CUDA_RELU, CUDA_SILU } CudaActivat
 int cuda_activation_fwd(CudaStream stream, CudaActivation kind, int64_t rows, int64_t cols, CudaTensor x, CudaTensor y);
 int cuda_activation_bwd(CudaStream stream, CudaActivation kind, int64_t rows, int64_t cols, CudaTensor x, CudaTensor dy,
                         CudaTensor dx);
+int cuda_silu_mul_fwd(CudaStream stream, int64_t rows, int64_t cols, CudaTensor x, CudaTensor u, CudaTensor y);
+/* dx.x or du.x NULL: not wanted */
+int cuda_silu_mul_bwd(CudaStream stream, int64_t rows, int64_t cols, CudaTensor x, CudaTensor u, CudaTensor dy,
+                      CudaTensor dx, CudaTensor du);
 /* The mask of kernels/cpu/dropout.c. The micro-batch's first sample is step->first_sample +
  * (step->micro_batch * ranks + rank) * micro_batch. site->step and site->first_sample are ignored. */
 typedef struct CudaDropout {

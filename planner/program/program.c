@@ -3,6 +3,7 @@
 #include "planner/program/program_builder.h"
 
 #include "base/checked.h"
+#include "planner/program/fusion.h"
 
 /* Rows, or all values of an index tensor: all of the context's, or the window's share of them. */
 static int64_t in_window(const ProgramBuilder *builder, int64_t count) {
@@ -104,14 +105,17 @@ Ref builder_output(ProgramBuilder *builder, int32_t graph_op) {
 
 /* --- building ------------------------------------------------------------------------------------------------------- */
 
+int32_t program_block(const Graph *graph, int32_t op) {
+  int32_t block = PLAN_NONE;
+  for (int32_t m = graph->ops.data[op].module; m >= 0; m = graph->modules.data[m].parent)
+    if (graph->modules.data[m].repeat >= 0) block = m;
+  return block;
+}
+
 static void find_blocks(Program *program) {
   const Graph *graph = program->graph;
   program->block = ARENA_ARRAY(program->arena, int32_t, graph->ops.count);
-  for (uint32_t i = 0; i < graph->ops.count; i++) {
-    program->block[i] = PLAN_NONE;
-    for (int32_t m = graph->ops.data[i].module; m >= 0; m = graph->modules.data[m].parent)
-      if (graph->modules.data[m].repeat >= 0) program->block[i] = m;
-  }
+  for (uint32_t i = 0; i < graph->ops.count; i++) program->block[i] = program_block(graph, (int32_t)i);
 }
 
 static void add_inputs(ProgramBuilder *builder) {
@@ -198,8 +202,8 @@ static void build_backward(ProgramBuilder *builder) {
   }
 }
 
-Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, int64_t batch,
-                       const Window *window) {
+Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, const PlanSettings *settings,
+                       int64_t batch, const Window *window) {
   if (!sizes_fit(sink, graph, batch)) return NULL;
   Program *program = ARENA_NEW(arena, Program);
   *program = (Program){.arena = arena, .graph = graph, .specs = specs, .batch = batch, .window = window, .turn = PLAN_NONE, .output_value = PLAN_NONE};
@@ -211,6 +215,7 @@ Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const I
                             .written = ARENA_ARRAY(arena, bool, tensors),
                             .needs_gradient = ARENA_ARRAY(arena, bool, tensors),
                             .mixed = ARENA_ARRAY(arena, bool, tensors),
+                            .fused_with = fusion_find(arena, graph, settings),
                             .forward_of = ARENA_ARRAY(arena, int32_t, graph->ops.count),
                             .parameter_written = ARENA_ARRAY(arena, bool, graph->params.count)};
   for (uint32_t t = 0; t < tensors; t++) builder.gradient_of[t] = builder.value_of[t] = PLAN_NONE;

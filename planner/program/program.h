@@ -101,9 +101,12 @@ typedef struct Program {
   int32_t *block;         /* by graph op: its outermost repeat iteration (module), or PLAN_NONE */
 } Program;
 
-/* requires: a checked graph, batch >= 1; with a window, batch 1 and a model that inference.c accepts. NULL with a diagnostic when sizes overflow. */
-Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, int64_t batch,
-                       const Window *window);
+/* requires: a checked graph, batch >= 1; with a window, batch 1 and a model that inference.c accepts. settings: what may pin a
+ * layer by itself; NULL: nothing does. NULL with a diagnostic when sizes overflow. */
+Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const InstrSpec *specs, const PlanSettings *settings,
+                       int64_t batch, const Window *window);
+/* A graph op's outermost repeat iteration (module), or PLAN_NONE. */
+int32_t program_block(const Graph *graph, int32_t op);
 void program_print(Text *out, const Program *program);
 
 #endif

@@ -17,6 +17,7 @@ typedef struct ProgramBuilder {
   bool *mixed;          /* by tensor: a base whose gradient must start at zero */
   bool *parameter_written; /* by param */
   int32_t *forward_of;     /* by graph op: its (last) forward op */
+  const int32_t *fused_with; /* by graph op: fusion.h */
   int32_t fused_linear; /* graph op swallowed by LINEAR_CROSS_ENTROPY, or PLAN_NONE */
   uint32_t value_capacity; /* of `holders` */
 } ProgramBuilder;

@@ -299,7 +299,10 @@ static void map_backward(ProgramBuilder *b, int32_t i, InstrOp instr, Ref dy, in
 
 static void gelu_forward(ProgramBuilder *b, int32_t i) { map_forward(b, i, INSTR_GELU_FWD, graph_op(b, i)->as.gelu.erf); }
 static void relu_forward(ProgramBuilder *b, int32_t i) { map_forward(b, i, INSTR_RELU_FWD, 0); }
-static void silu_forward(ProgramBuilder *b, int32_t i) { map_forward(b, i, INSTR_SILU_FWD, 0); }
+/* As part of a product it has no instruction, and its result no value: in backward neither. */
+static void silu_forward(ProgramBuilder *b, int32_t i) {
+  if (b->fused_with[i] < 0) map_forward(b, i, INSTR_SILU_FWD, 0);
+}
 
 static void gelu_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   map_backward(b, i, INSTR_GELU_BWD, dy, graph_op(b, i)->as.gelu.erf);
@@ -307,7 +310,36 @@ static void gelu_backward(ProgramBuilder *b, int32_t i, Ref dy) {
 static void relu_backward(ProgramBuilder *b, int32_t i, Ref dy) { map_backward(b, i, INSTR_RELU_BWD, dy, 0); }
 static void silu_backward(ProgramBuilder *b, int32_t i, Ref dy) { map_backward(b, i, INSTR_SILU_BWD, dy, 0); }
 
+/* A product's operands where one is silu(x): x and the other, u. */
+typedef struct Gated {
+  int32_t x, u;
+} Gated;
+
+static Gated gated_of(const ProgramBuilder *b, int32_t i) {
+  const GraphOp *op = graph_op(b, i), *silu = graph_op(b, b->fused_with[i]);
+  return (Gated){silu->inputs[0], op->inputs[op->inputs[0] == silu->output]};
+}
+
+static void gated_forward(ProgramBuilder *b, int32_t i) {
+  Gated gated = gated_of(b, i);
+  Rows size = builder_rows(b, graph_op(b, i)->output);
+  Ref x = builder_read(b, gated.x), u = builder_read(b, gated.u), y = builder_output(b, i);
+  INTS(EMIT(b, INSTR_SILU_MUL_FWD, i, x, u, y), size.rows, size.cols);
+}
+
+static void gated_backward(ProgramBuilder *b, int32_t i, Ref dy) {
+  Gated gated = gated_of(b, i);
+  Rows size = builder_rows(b, graph_op(b, i)->output);
+  Ref x = builder_read(b, gated.x), u = builder_read(b, gated.u);
+  Ref dx = builder_gradient(b, gated.x), du = builder_gradient(b, gated.u);
+  INTS(EMIT(b, INSTR_SILU_MUL_BWD, i, x, u, dy, dx, du), size.rows, size.cols);
+}
+
 static void mul_forward(ProgramBuilder *b, int32_t i) {
+  if (b->fused_with[i] >= 0) {
+    gated_forward(b, i);
+    return;
+  }
   const GraphOp *op = graph_op(b, i);
   Rows size = builder_rows(b, op->output);
   Ref x = builder_read(b, op->inputs[0]), y = builder_read(b, op->inputs[1]), out = builder_output(b, i);
@@ -315,6 +347,10 @@ static void mul_forward(ProgramBuilder *b, int32_t i) {
 }
 
 static void mul_backward(ProgramBuilder *b, int32_t i, Ref dy) {
+  if (b->fused_with[i] >= 0) {
+    gated_backward(b, i, dy);
+    return;
+  }
   const GraphOp *op = graph_op(b, i);
   Rows size = builder_rows(b, op->output);
   for (int k = 0; k < 2; k++) {

@@ -30,7 +30,7 @@ const Prepared *search_prepare(Search *s, int64_t micro_batch) {
     if (s->prepared.data[i].program->batch == micro_batch && s->prepared.data[i].checkpoint == s->settings->checkpoint &&
         s->prepared.data[i].movable == search_movable(s))
       return &s->prepared.data[i];
-  Prepared prepared = {.checkpoint = s->settings->checkpoint, .movable = search_movable(s), .program = program_build(s->arena, s->sink, s->graph, s->specs, micro_batch, NULL)};
+  Prepared prepared = {.checkpoint = s->settings->checkpoint, .movable = search_movable(s), .program = program_build(s->arena, s->sink, s->graph, s->specs, s->settings, micro_batch, NULL)};
   if (!prepared.program) return NULL;
   figures_of_program(prepared.program, s->cluster);
   prepare_items(s, &prepared);

@@ -23,7 +23,7 @@ warned_alike() { # FILE.json ARGUMENT...: the command without --json
   expect 0 "${@:2}"
   said "$1" "$(sed -n 's/^  warning: //p' out | grep .)"
 }
-ample=(plan "$large" --ranks 8 --memory 79GiB --wrap block --micro-batch 1 --strategy full_shard)
+ample=(plan "$large" --ranks 8 --memory 79GiB --wrap block --micro-batch 2 --strategy full_shard)
 keep 0 plan-ample "${ample[@]}" --json
 warned_alike plan-ample.json "${ample[@]}"
 said plan-fits.json '"warnings": []'

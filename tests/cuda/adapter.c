@@ -244,6 +244,19 @@ static void silu_bwd(const KernelContext *k, int64_t rows, int64_t cols, const f
   backward(k, CUDA_SILU, rows, cols, x, ldx, dy, lddy, dx, lddx, add);
 }
 
+static void silu_mul_fwd(const KernelContext *k, int64_t rows, int64_t cols, const float *x, int64_t ldx, const float *u,
+                         int64_t ldu, float *y, int64_t ldy) {
+  Call c = call_of(k);
+  RUN(cuda_silu_mul_fwd, rows, cols, in(&c, x, rows, cols, ldx), in(&c, u, rows, cols, ldu), out(&c, y, rows, cols, ldy, 0));
+}
+static void silu_mul_bwd(const KernelContext *k, int64_t rows, int64_t cols, const float *x, int64_t ldx, const float *u,
+                         int64_t ldu, const float *dy, int64_t lddy, float *dx, int64_t lddx, int add_x, float *du,
+                         int64_t lddu, int add_u) {
+  Call c = call_of(k);
+  RUN(cuda_silu_mul_bwd, rows, cols, in(&c, x, rows, cols, ldx), in(&c, u, rows, cols, ldu), in(&c, dy, rows, cols, lddy),
+      out(&c, dx, rows, cols, lddx, add_x), out(&c, du, rows, cols, lddu, add_u));
+}
+
 static void mul(const KernelContext *k, int64_t rows, int64_t cols, const float *a, int64_t lda, const float *b,
                 int64_t ldb, float *y, int64_t ldy, int add) {
   Call c = call_of(k);

@@ -81,6 +81,8 @@ CALL(gelu_erf_fwd, gelu_fwd(&x->k, x->rows, FF, 1, x->a, FF, x->b, FF))
 CALL(gelu_erf_bwd, gelu_bwd(&x->k, x->rows, FF, 1, x->a, FF, x->b, FF, x->c, FF, 0))
 CALL(silu_fwd, silu_fwd(&x->k, x->rows, FF, x->a, FF, x->b, FF))
 CALL(silu_bwd, silu_bwd(&x->k, x->rows, FF, x->a, FF, x->b, FF, x->c, FF, 0))
+CALL(silu_mul_fwd, silu_mul_fwd(&x->k, x->rows, FF, x->a, FF, x->b, FF, x->c, FF))
+CALL(silu_mul_bwd, silu_mul_bwd(&x->k, x->rows, FF, x->a, FF, x->b, FF, x->c, FF, x->d, FF, 0, x->g, FF, 0))
 CALL(relu_bwd, relu_bwd(&x->k, x->rows, FF, x->a, FF, x->b, FF, x->c, FF, 0))
 CALL(layernorm_fwd, layernorm_fwd(&x->k, x->rows, D, 1e-5, x->a, D, x->b, x->c, x->d, D, x->e, x->f))
 CALL(layernorm_bwd,
@@ -243,6 +245,8 @@ static void others(Bench *x) {
   report(x, "gelu_bwd erf", gelu_erf_bwd, 12 * ff, 0, 0);
   report(x, "silu_fwd", silu_fwd, 8 * ff, 0, 0);
   report(x, "silu_bwd", silu_bwd, 12 * ff, 0, 0);
+  report(x, "silu_mul_fwd", silu_mul_fwd, 12 * ff, 0, 0);
+  report(x, "silu_mul_bwd", silu_mul_bwd, 20 * ff, 0, 0);
   report(x, "relu_bwd", relu_bwd, 12 * ff, 0, 0);
   report(x, "layernorm_fwd", layernorm_fwd, 8 * d, 0, 2 * LAYERS + 1);
   report(x, "layernorm_bwd", layernorm_bwd, 24 * d, 0, 2 * LAYERS + 1);

@@ -311,6 +311,19 @@ static void test_activations(void **unused) {
   }
 }
 
+static void silu_mul_forward(Case *c) {
+  t()->silu_mul_fwd(&c->k, c->out.rows, c->out.cols, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->out.x,
+                    c->out.ld);
+}
+
+/* flag: each gradient by a call of its own. */
+static void silu_mul_backward(Case *c) {
+  for (int n = 0; n < (c->flag ? 2 : 1); n++)
+    t()->silu_mul_bwd(&c->k, c->out.rows, c->out.cols, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->weight.x,
+                      c->weight.ld, c->flag && n == 1 ? NULL : c->d_in[0].x, c->d_in[0].ld, c->add,
+                      c->flag && n == 0 ? NULL : c->d_in[1].x, c->d_in[1].ld, c->add);
+}
+
 static void mul_forward(Case *c) {
   t()->mul(&c->k, c->out.rows, c->out.cols, c->in[0].x, c->in[0].ld, c->in[1].x, c->in[1].ld, c->out.x,
            c->out.ld, 0);
@@ -348,6 +361,11 @@ static void test_elementwise(void **unused) {
   Case c = {.forward = mul_forward, .backward = mul_backward, .inputs = 2};
   c.in[0] = matrix(6, 7), c.in[1] = matrix(6, 7), c.out = matrix(6, 7);
   check(&c, "mul");
+  for (int apart = 0; apart < 2; apart++) {
+    Case s = {.forward = silu_mul_forward, .backward = silu_mul_backward, .flag = apart, .inputs = 2};
+    s.in[0] = matrix(6, 7), s.in[1] = matrix(6, 7), s.out = matrix(6, 7);
+    check(&s, "silu_mul");
+  }
   for (int64_t brows = 1; brows <= 12; brows = brows == 1 ? 3 : brows * 4) {
     Case a = {.forward = add_forward, .backward = add_backward, .inputs = 2};
     a.in[0] = matrix(12, 5), a.in[1] = matrix(brows, 5), a.out = matrix(12, 5);

@@ -158,6 +158,18 @@ static void attention_bwd(const KernelContext *k, const AttentionShape *s, const
 ACTIVATION(relu)
 ACTIVATION(silu)
 
+static void silu_mul_fwd(const KernelContext *k, int64_t rows, int64_t cols, const float *x, int64_t ldx, const float *u,
+                         int64_t ldu, float *y, int64_t ldy) {
+  RUN(silu_mul_fwd, rows, cols, IN(x, rows, cols, ldx), IN(u, rows, cols, ldu), OUT(y, rows, cols, ldy));
+}
+
+static void silu_mul_bwd(const KernelContext *k, int64_t rows, int64_t cols, const float *x, int64_t ldx, const float *u,
+                         int64_t ldu, const float *dy, int64_t lddy, float *dx, int64_t lddx, int add_x, float *du,
+                         int64_t lddu, int add_u) {
+  RUN(silu_mul_bwd, rows, cols, IN(x, rows, cols, ldx), IN(u, rows, cols, ldu), IN(dy, rows, cols, lddy),
+      OUT(dx, rows, cols, lddx), add_x, OUT(du, rows, cols, lddu), add_u);
+}
+
 static void gelu_fwd(const KernelContext *k, int64_t rows, int64_t cols, int erf_form, const float *x, int64_t ldx, float *y,
                      int64_t ldy) {
   RUN(gelu_fwd, rows, cols, erf_form, IN(x, rows, cols, ldx), OUT(y, rows, cols, ldy));

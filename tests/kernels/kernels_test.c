@@ -57,6 +57,33 @@ static void test_function_accuracy(void **unused) {
   memory_free();
 }
 
+/* One kernel gives what silu and the product give one after the other, every bit of it. */
+static void test_silu_mul_is_both(void **unused) {
+  (void)unused;
+  enum { ROWS = 7, COLS = 1003, N = ROWS * COLS, BYTES = N * sizeof(float) };
+  float *x = memory_get(BYTES), *u = memory_get(BYTES), *dy = memory_get(BYTES), *s = memory_get(BYTES), *ds = memory_get(BYTES);
+  float *got[2] = {memory_get(BYTES), memory_get(BYTES)}, *want[2] = {memory_get(BYTES), memory_get(BYTES)};
+  uint64_t state = 4;
+  fill_f32(&state, N, x), fill_f32(&state, N, u), fill_f32(&state, N, dy);
+  for (int i = 0; i < N; i++) x[i] *= 20;
+  for (int v = 0; v < VARIANT_COUNT; v++) {
+    const KernelTable *t = kernels_cpu_named(VARIANTS[v]);
+    if (!t) continue;
+    t->silu_fwd(NULL, ROWS, COLS, x, COLS, s, COLS);
+    t->mul(NULL, ROWS, COLS, s, COLS, u, COLS, want[0], COLS, 0);
+    t->silu_mul_fwd(NULL, ROWS, COLS, x, COLS, u, COLS, got[0], COLS);
+    assert_memory_equal(got[0], want[0], BYTES);
+    for (int add = 0; add < 2; add++) {
+      t->mul(NULL, ROWS, COLS, u, COLS, dy, COLS, ds, COLS, 0);
+      t->silu_bwd(NULL, ROWS, COLS, x, COLS, ds, COLS, want[0], COLS, add);
+      t->mul(NULL, ROWS, COLS, s, COLS, dy, COLS, want[1], COLS, add);
+      t->silu_mul_bwd(NULL, ROWS, COLS, x, COLS, u, COLS, dy, COLS, got[0], COLS, add, got[1], COLS, add);
+      for (int n = 0; n < 2; n++) assert_memory_equal(got[n], want[n], BYTES);
+    }
+  }
+  memory_free();
+}
+
 /* --- tree of sums ------------------------------------------------------------------------------------------------- */
 
 static float tree(const float *const *x, int lo, int n, int64_t i) {
@@ -239,6 +266,7 @@ static void test_denormals_flushed(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_function_accuracy),
+      cmocka_unit_test(test_silu_mul_is_both),
       cmocka_unit_test(test_tree),
       cmocka_unit_test(test_adamw),
       cmocka_unit_test(test_sgd),

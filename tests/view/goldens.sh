@@ -83,6 +83,17 @@ for checkpoint in none full; do
 done
 "$fsdpc" explain "$scratch/1.plan" --why h.1.mlp.c_fc | grep -q '^h.1.mlp.c_fc: 6.00 KiB of results' || { echo "FAILED results of one micro-batch" >&2; failed=1; }
 
+# A silu that its product computes is asked about and drawn as part of it.
+gated=(../fixtures/llama-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --micro-batch 2 --checkpoint none)
+"$fsdpc" explain "${gated[@]}" --why model.layers.0.mlp.silu >"$scratch/said"
+grep -q '^model.layers.0.mlp.silu is computed by the instruction of the product' "$scratch/said" &&
+  grep -q '^model.layers.0.mlp.mul: 9.00 KiB of results' "$scratch/said" || { echo "FAILED --why of a silu within a product" >&2; failed=1; }
+"$fsdpc" plan "${gated[@]}" -o "$scratch/gated.plan" >/dev/null
+told explain "$scratch/gated.plan" --why model.layers.0.mlp.silu >"$scratch/now"
+grep -q 'did you mean model.layers.0.mlp.mul?' "$scratch/now" || { echo "FAILED --why of a silu that a plan does not name" >&2; failed=1; }
+"$fsdpc" draw "$scratch/gated.plan" --dot "$scratch/dot" >/dev/null
+grep -q 'label=<mlp.mul<br/>.*>silu_mul_fwd<' "$scratch/dot" && ! grep -q 'mlp.silu' "$scratch/dot" || { echo "FAILED the drawing of a silu within a product" >&2; failed=1; }
+
 # The summary's figures are those of the drawings, where streams slow each other too.
 "$fsdpc" plan ../../models/gpt2.fsdp --ranks 8 --memory 16GiB --wrap size:25M --reshard no --gather step -o "$scratch/plan" >"$scratch/summary"
 "$fsdpc" draw "$scratch/plan" --dot "$scratch/dot" >/dev/null
