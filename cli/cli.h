@@ -79,6 +79,8 @@ void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOpt
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned);
 /* PLAN -> plan that the verifier accepts. Planning options are refused. */
 int read_plan(Cli *cli, const char *path, Planned *planned);
+/* The same with nothing but its path: planning options are about another plan. */
+int read_plan_alone(const Cli *cli, const char *path, Planned *planned);
 /* A note on stderr where a file names an executor that the command does not heed. */
 void note_own_runtime(const char *path, const PlanSettings *settings);
 /* PLAN or FILE, told apart by the first line; a FILE that does not fit is EXIT_NO_FIT, explained. */

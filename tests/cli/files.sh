@@ -86,7 +86,7 @@ for tokens in 2251799813685248 4611686018427387904; do # times, and then counts,
   expect 1 plan vast.fsdp --ranks 2
   said err 'years or more by the cluster'
 done
-for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' 'tune a.plan' 'predict a.plan' 'generate a.plan --weights o' 'export a.plan --to torch'; do
+for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' 'tune a.plan' 'predict a.plan' 'generate a.plan --weights o'; do
   # shellcheck disable=SC2086
   expect 1 $command
   said err 'a.plan:1:1: error: this is a finished plan; a model is wanted here'
