@@ -2,8 +2,6 @@
  * machine. */
 #include "cli/tune.h"
 
-#include <unistd.h>
-
 enum { DIM_CLUSTER, DIM_RANKS, DIM_MEMORY, DIM_STRATEGY, DIM_WRAP, DIM_CHECKPOINT, DIM_PREFETCH, DIM_RESHARD, DIM_MICRO_BATCH };
 static const OptionId dim_options[TUNE_DIMS] = {
     [DIM_CLUSTER] = OPTION_CLUSTER,   [DIM_RANKS] = OPTION_RANKS,           [DIM_MEMORY] = OPTION_MEMORY,
@@ -178,7 +176,7 @@ static int tell_interrupted(const Tune *t) {
 
 int cmd_tune(Cli *cli) {
   Tune tune = {.cli = cli};
-  int64_t jobs = sysconf(_SC_NPROCESSORS_ONLN);
+  int64_t jobs = cli_cores();
   if (!option_integer(&cli->options, OPTION_JOBS, 1, 1024, &jobs)) return EXIT_USAGE;
   int code = make_grid(&tune);
   if (code != EXIT_OK) return code;
