@@ -40,6 +40,8 @@ _Noreturn void cli_bug(const char *format, ...) __attribute__((format(printf, 1,
 /* The file that is replaced as a whole when a path is written to: through links, also one that is not there yet. NULL: the path is
  * opened as it stands, for it leads to a pipe, to a device, to one of our own streams or to nothing. */
 const char *write_replaces(Arena *arena, const char *path);
+/* Why a path could not be written to, by errno, with a remedy. */
+const char *write_trouble(Arena *arena, const char *path);
 /* Writes a file whole, then renames it into place; why that failed, with a remedy, or NULL. */
 const char *write_file(Arena *arena, const char *path, const char *bytes, size_t length);
 /* The same; false after a message. */

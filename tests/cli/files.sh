@@ -95,7 +95,11 @@ for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' '
 done
 cmp a.plan b.plan || fail 'a plan was formatted'
 expect 1 plan "$model" --ranks 2 -o no/such/folder/x.plan
-said err 'cannot write'
+said err 'cannot write no/such/folder/x.plan: No such file or directory; make its folder first'
+expect 1 verify "$model"
+said err "help: 'fsdpc plan FILE -o PLAN' writes one"
+expect 1 plan "$model" --set layers=1e99
+said err '--set layers=1e99: "1e99" cannot be its value: it is too large'
 
 # --- one of a thing; a byte order mark
 expect 0 plan "$model" --ranks 2 --wrap whole -o whole.plan
