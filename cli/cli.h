@@ -27,6 +27,10 @@ typedef struct Cli {
 bool cli_color(const Cli *cli, FILE *stream);
 /* Columns of the terminal behind this stream; COLUMNS, else 100, where there is none. */
 int cli_width(FILE *stream);
+/* Cores that this process may use. */
+int cli_cores(void);
+/* --threads, left alone where it is not given: at most a few for each of these cores, or a note. False after a message. */
+bool cli_threads(const Options *options, int64_t *out);
 /* Prints what was collected on stderr; true when there was no error. */
 bool cli_print_diags(Cli *cli);
 /* "fsdpc: error: ..." on stderr, for failures that have no place in a source. Returns EXIT_INVALID. */
@@ -36,6 +40,8 @@ _Noreturn void cli_bug(const char *format, ...) __attribute__((format(printf, 1,
 /* The file that is replaced as a whole when a path is written to: through links, also one that is not there yet. NULL: the path is
  * opened as it stands, for it leads to a pipe, to a device, to one of our own streams or to nothing. */
 const char *write_replaces(Arena *arena, const char *path);
+/* Why a path could not be written to, by errno, with a remedy. */
+const char *write_trouble(Arena *arena, const char *path);
 /* Writes a file whole, then renames it into place; why that failed, with a remedy, or NULL. */
 const char *write_file(Arena *arena, const char *path, const char *bytes, size_t length);
 /* The same; false after a message. */
@@ -79,6 +85,8 @@ void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOpt
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned);
 /* PLAN -> plan that the verifier accepts. Planning options are refused. */
 int read_plan(Cli *cli, const char *path, Planned *planned);
+/* The same with nothing but its path: planning options are about another plan. */
+int read_plan_alone(const Cli *cli, const char *path, Planned *planned);
 /* A note on stderr where a file names an executor that the command does not heed. */
 void note_own_runtime(const char *path, const PlanSettings *settings);
 /* PLAN or FILE, told apart by the first line; a FILE that does not fit is EXIT_NO_FIT, explained. */

@@ -8,7 +8,6 @@
 #include "runtime/cuda/cuda_doctor.h"
 #endif
 #include <jansson.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -36,11 +35,6 @@ static void find_models(const Cli *cli, Findings *list) {
       there ? NULL : arena_printf(cli->arena, "%s cannot be read: FSDPC_MODELS names the folder", cli->models));
 }
 
-static int usable_cores(void) {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 static const char *cpu_features(Arena *arena) {
 #if defined(__x86_64__)
   Text text = {.arena = arena};
@@ -61,7 +55,7 @@ static void find_machine(Arena *arena, Findings *list) {
   char buffer[32];
   uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
   add(arena, list, "machine", "cores",
-      arena_printf(arena, "%d usable of %ld", usable_cores(), sysconf(_SC_NPROCESSORS_ONLN)), NULL);
+      arena_printf(arena, "%d usable of %ld", cli_cores(), sysconf(_SC_NPROCESSORS_ONLN)), NULL);
   add(arena, list, "machine", "memory", arena_strdup(arena, text_bytes(buffer, memory)), NULL);
   add(arena, list, "machine", "cpu", cpu_features(arena), NULL);
 }

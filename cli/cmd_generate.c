@@ -3,7 +3,7 @@
 
 #include "runtime/runtime.h"
 
-enum { MOST_TOKENS = 1 << 24, MOST_THREADS = 4096, MOST_VOCABULARY = 1 << 24 };
+enum { MOST_TOKENS = 1 << 24, MOST_VOCABULARY = 1 << 24 };
 
 static bool read_options(const Cli *cli, GenerateOptions *generate) {
   const Options *options = &cli->options;
@@ -14,7 +14,7 @@ static bool read_options(const Cli *cli, GenerateOptions *generate) {
   if (!option_bytes(options, OPTION_MEMORY, &memory) || !option_backend(options, &backend) || !option_integer(options, OPTION_TOKENS, 1, MOST_TOKENS, &tokens) ||
       !option_integer(options, OPTION_TOP_K, 0, MOST_VOCABULARY, &top_k) ||
       !option_integer(options, OPTION_SEED, 0, INT64_MAX, &seed) ||
-      !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads) ||
+      !cli_threads(options, &threads) ||
       !option_real(options, OPTION_TEMPERATURE, 0, 100, &temperature))
     return false;
   *generate = (GenerateOptions){.weights = option_text(options, OPTION_WEIGHTS, NULL),

@@ -40,14 +40,9 @@ static void print_result(const Cli *cli, const Planned *planned, const Text *dum
     report_print(cli, planned, stdout);
 }
 
-/* --against OLD, if given: read with nothing but its path, since planning options are about the new plan; and before that is made,
- * which may take minutes. */
+/* --against OLD, if given: before the new plan is made, which may take minutes. */
 static int read_old(const Cli *cli, Planned *old) {
-  Cli plain = *cli;
-  memset(plain.options.given, 0, sizeof plain.options.given);
-  plain.sources = (SourceSet){.arena = cli->arena};
-  plain.sink = (DiagSink){.arena = cli->arena, .sources = &plain.sources};
-  return option_given(&cli->options, OPTION_AGAINST) ? read_plan(&plain, option_text(&cli->options, OPTION_AGAINST, ""), old) : EXIT_OK;
+  return option_given(&cli->options, OPTION_AGAINST) ? read_plan_alone(cli, option_text(&cli->options, OPTION_AGAINST, ""), old) : EXIT_OK;
 }
 
 /* The plan's one line after a comparison, else all of it. Whether they differ. */

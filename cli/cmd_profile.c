@@ -5,15 +5,9 @@
 #include "cli/profile.h"
 #include "runtime/failure.h"
 
-#include <sched.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 64, MOST_THREADS = 1024 };
-
-static int usable_cores(void) {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
+enum { MOST_RANKS = 64 };
 
 /* A header that a comment can hold: the processor's name, or nothing. */
 static const char *processor(Arena *arena) {
@@ -109,11 +103,11 @@ static const char *format(Cli *cli, const Text *text) {
 }
 
 int cmd_profile(Cli *cli) {
-  int64_t ranks = usable_cores() > 1 ? 2 : 1, threads = 0;
+  int64_t ranks = cli_cores() > 1 ? 2 : 1, threads = 0;
   ProfileResult result;
   Failure failure = {0};
   if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks) ||
-      !option_integer(&cli->options, OPTION_THREADS, 1, MOST_THREADS, &threads))
+      !cli_threads(&cli->options, &threads))
     return EXIT_USAGE;
   if (!profile_measure(cli->arena, (uint32_t)ranks, (uint32_t)threads, &result, &failure)) {
     if (*failure.text) cli_error("cannot measure: %s", failure.text);

@@ -6,7 +6,7 @@
 
 #include <sys/stat.h>
 
-enum { MOST_STEPS = 1 << 30, MOST_THREADS = 4096, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
+enum { MOST_STEPS = 1 << 30, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
 
 static bool check_saving(const Options *options) {
   static const OptionId need_save[] = {OPTION_SAVE_EVERY, OPTION_KEEP, OPTION_MAX_RESTARTS};
@@ -34,7 +34,7 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
       !option_integer(options, OPTION_EVAL_BATCHES, 1, MOST_STEPS, &eval_batches) ||
       !option_integer(options, OPTION_KEEP, 1, MOST_STEPS, &keep) ||
       !option_integer(options, OPTION_TIMEOUT, 0, MOST_SECONDS, &timeout) ||
-      !option_integer(options, OPTION_THREADS, 1, MOST_THREADS, &threads))
+      !cli_threads(options, &threads))
     return false;
   if (!option_given(options, OPTION_DATA))
     return usage_error("--data PATH names a .bin of tokens, a text file or a folder",

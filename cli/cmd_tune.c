@@ -2,8 +2,6 @@
  * machine. */
 #include "cli/tune.h"
 
-#include <unistd.h>
-
 enum { DIM_CLUSTER, DIM_RANKS, DIM_MEMORY, DIM_STRATEGY, DIM_WRAP, DIM_CHECKPOINT, DIM_PREFETCH, DIM_RESHARD, DIM_MICRO_BATCH };
 static const OptionId dim_options[TUNE_DIMS] = {
     [DIM_CLUSTER] = OPTION_CLUSTER,   [DIM_RANKS] = OPTION_RANKS,           [DIM_MEMORY] = OPTION_MEMORY,
@@ -163,14 +161,28 @@ static bool write_text(const Tune *t, OptionId option, void (*make)(const Tune *
   return cli_write_file(t->cli, path, text.data, text.length);
 }
 
+/* The front of what is done, for people: a script that reads half a sweep would take it for a whole one. */
+static int tell_interrupted(const Tune *t) {
+  static const OptionId files[] = {OPTION_CSV, OPTION_HTML};
+  cli_error("stopped by signal %d (%s) before all plans were made", t->stopped_by, strsignal(t->stopped_by));
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (option_given(&t->cli->options, files[i])) fprintf(stderr, "note: %s is not written\n", option_text(&t->cli->options, files[i], ""));
+  if (option_given(&t->cli->options, OPTION_JSON))
+    fprintf(stderr, "note: --json prints whole sweeps only; without it the front so far is shown\n");
+  else
+    tune_print(t, stdout);
+  return 128 + t->stopped_by;
+}
+
 int cmd_tune(Cli *cli) {
   Tune tune = {.cli = cli};
-  int64_t jobs = sysconf(_SC_NPROCESSORS_ONLN);
+  int64_t jobs = cli_cores();
   if (!option_integer(&cli->options, OPTION_JOBS, 1, 1024, &jobs)) return EXIT_USAGE;
   int code = make_grid(&tune);
   if (code != EXIT_OK) return code;
   if ((code = tune_run(&tune, jobs)) != EXIT_OK) return code;
   tune_front(&tune);
+  if (tune.stopped_by) return tell_interrupted(&tune);
   if (!write_text(&tune, OPTION_CSV, tune_csv) || !write_text(&tune, OPTION_HTML, tune_html)) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))
     tune_json(&tune, stdout);

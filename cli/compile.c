@@ -294,6 +294,14 @@ int read_plan(Cli *cli, const char *path, Planned *planned) {
   return EXIT_OK;
 }
 
+int read_plan_alone(const Cli *cli, const char *path, Planned *planned) {
+  Cli plain = *cli;
+  memset(plain.options.given, 0, sizeof plain.options.given);
+  plain.sources = (SourceSet){.arena = cli->arena};
+  plain.sink = (DiagSink){.arena = cli->arena, .sources = &plain.sources};
+  return read_plan(&plain, path, planned);
+}
+
 void note_own_runtime(const char *path, const PlanSettings *settings) {
   if (settings->executor.id != EXECUTOR_NATIVE)
     fprintf(stderr, "note: this is about our own runtime; %s, which %s names, is heeded by 'fsdpc plan', predict and export\n",

@@ -12,8 +12,12 @@ void executor_note_assumed(const Graph *graph, const PlanSettings *settings, con
 /* Why no policy fits, and what would, on stderr. */
 void executor_print_infeasible(const ExecutorPlan *plan);
 
+/* PLAN -> its model, whose plan block pins what FSDP2 can be told of the plan, and options over it (carry.c). What cannot be told is noted
+ * on stderr. An exit code. */
+int carry_plan(Cli *cli, const char *path, Graph **graph, PlannerOptions *options, const Plan **from);
+
 typedef enum { EXPORT_SAFETENSORS, EXPORT_TORCH, EXPORT_TRANSFORMERS, EXPORT_ACCELERATE } ExportTarget;
-/* Plans the file for its executor and writes the policy for a target other than SAFETENSORS. */
+/* Plans the file, or the model of a plan with what that decided, for its executor and writes the policy for a target other than SAFETENSORS. */
 int export_policy(Cli *cli, const char *path, ExportTarget target);
 
 #endif

@@ -2,6 +2,7 @@
  * trainers around it read. What a target cannot say is listed, and refused without --lossy. */
 #include "cli/cli.h"
 #include "cli/executor.h"
+#include "planner/plan/plan_text.h"
 
 #include <jansson.h>
 
@@ -9,6 +10,7 @@ typedef struct Policy {
   Arena *arena;
   const Graph *graph;
   const ExecutorPlan *plan;
+  const char *from; /* the plan of our own runtime that it was carried over from, fit for any comment; NULL: none */
   bool *again; /* by block in order: checkpointed */
   VEC(const char *) blocks;
   VEC(const char *) frozen; /* modules and parameters */
@@ -240,7 +242,7 @@ static void write_torch(Text *out, Policy *p) {
   const ExecutorPrediction *predicted = &p->plan->prediction;
   char time[32], active[32], reserved[32];
   text_printf(out,
-              "\"\"\"FSDP2 for %s as planned for %s on %u ranks of %s.\n\n"
+              "\"\"\"FSDP2 for %s as planned for %s on %u ranks of %s%s%s.\n\n"
               "Predicted: %s a step, %s active, %s reserved. After init_process_group():\n\n"
               "    model = apply(model)\n"
               "    for i in range(ACCUMULATION):\n"
@@ -252,7 +254,7 @@ static void write_torch(Text *out, Policy *p) {
               "from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard\n"
               "from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts\n\n",
               p->graph->name, executor_name(p->plan->settings.executor.id), p->plan->world.ranks, p->graph->cluster.name,
-              text_time(time, predicted->step_ns), text_bytes(active, (uint64_t)predicted->active_bytes),
+              p->from ? ", by what it can be told of " : "", p->from ? p->from : "", text_time(time, predicted->step_ns), text_bytes(active, (uint64_t)predicted->active_bytes),
               text_bytes(reserved, (uint64_t)predicted->reserved_bytes));
   write_constants(out, p);
   text_printf(out, "%s", torch_code);
@@ -318,6 +320,7 @@ static void write_accelerate(Text *out, Policy *p) {
   lose_units(p);
   lose_dtypes(p);
   if (reduces_each(p)) lose(p, "reducing each micro-batch: pass GradientAccumulationPlugin(sync_each_batch=True) to Accelerator");
+  if (p->from) text_printf(out, "# By what FSDP2 can be told of %s.\n", p->from);
   text_printf(out, "# Micro-batches of %lld samples, %lld accumulated: the script says so.\n", (long long)w->micro_batch,
               (long long)w->accumulation);
   text_printf(out, "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n");
@@ -344,11 +347,19 @@ static int refuse_losses(const Policy *p, const char *target) {
   return EXIT_INVALID;
 }
 
-static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, ExportTarget target) {
+/* A path as a comment of YAML or Python can hold it. */
+static const char *comment_of(Arena *arena, const char *path) {
+  char *text = arena_strdup(arena, text_utf8(arena, path));
+  for (char *c = text; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 0x7f || *c == '"' || *c == '\\') *c = '?';
+  return text;
+}
+
+static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, const char *from, ExportTarget target) {
   static const char *const names[] = {[EXPORT_TORCH] = "torch", [EXPORT_TRANSFORMERS] = "transformers", [EXPORT_ACCELERATE] = "accelerate"};
   static void (*const writers[])(Text *, Policy *) = {
       [EXPORT_TORCH] = write_torch, [EXPORT_TRANSFORMERS] = write_transformers, [EXPORT_ACCELERATE] = write_accelerate};
-  Policy policy = {.arena = cli->arena, .graph = graph, .plan = plan};
+  Policy policy = {.arena = cli->arena, .graph = graph, .plan = plan, .from = from ? comment_of(cli->arena, from) : NULL};
   Text out = {.arena = cli->arena};
   const char *path = option_text(&cli->options, OPTION_OUTPUT, NULL);
   find_blocks(&policy);
@@ -363,12 +374,32 @@ static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, 
   return cli_write_file(cli, path, out.data, out.length) ? EXIT_OK : EXIT_INVALID;
 }
 
+/* Of FSDP2's two the one that exported policies make by themselves, where nobody said who trains. */
+static void default_executor(const Cli *cli, const char *path, PlanSettings *settings) {
+  if (settings->executor.id != EXECUTOR_NATIVE || option_given(&cli->options, OPTION_EXECUTOR)) return;
+  settings->executor.id = EXECUTOR_FSDP2_COMPILED;
+  fprintf(stderr, "note: %s names no executor: planned for pytorch-fsdp2-compiled, which compiles; --executor pytorch-fsdp2-eager does not\n",
+          path);
+}
+
+/* The device holds what the plan's own budget does not. */
+static void warn_budget(const Cli *cli, const char *path, const Plan *from, const ExecutorPlan *plan) {
+  char reserved[32], budget[32];
+  uint64_t bytes = from->summary.budget_bytes;
+  if (plan->prediction.reserved_bytes <= (double)bytes || option_given(&cli->options, OPTION_MEMORY)) return;
+  fprintf(stderr, "warning: this reserves %s of the device, and %s was planned for %s\nhelp: --memory %lluB, and options that leave decisions to the "
+          "search, such as --checkpoint auto\n", text_bytes(reserved, (uint64_t)plan->prediction.reserved_bytes), path, text_bytes(budget, bytes),
+          (unsigned long long)bytes);
+}
+
 int export_policy(Cli *cli, const char *path, ExportTarget target) {
   Graph *graph;
   PlannerOptions options;
   ExecutorPlan plan;
-  int code = compile_settings(cli, path, &graph, &options);
+  const Plan *from = NULL;
+  int code = plan_is_plan_file(path) ? carry_plan(cli, path, &graph, &options, &from) : compile_settings(cli, path, &graph, &options);
   if (code != EXIT_OK) return code;
+  default_executor(cli, graph->path, &options.settings);
   ExecutorId id = options.settings.executor.id;
   if (!executor_is_fsdp2(id))
     return usage_error("pass --executor pytorch-fsdp2-compiled or pytorch-fsdp2-eager", "a policy is exported for FSDP2, not for %s",
@@ -377,5 +408,6 @@ int export_policy(Cli *cli, const char *path, ExportTarget target) {
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   executor_note_assumed(graph, &plan.settings, &plan.world);
   if (!plan.fits) return executor_print_infeasible(&plan), EXIT_NO_FIT;
-  return write_policy(cli, graph, &plan, target);
+  if (from) warn_budget(cli, path, from, &plan);
+  return write_policy(cli, graph, &plan, from ? path : NULL, target);
 }

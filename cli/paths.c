@@ -3,7 +3,6 @@
  * to, since minutes of work must not end without a result. Which options name what stands in options.def; operands are read. */
 #include "cli/cli.h"
 
-#include "base/remedy.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -152,7 +151,7 @@ int paths_check(const Cli *cli) {
     if (!output) continue;
     if ((other = find_output(cli, id, output)) != NULL) return refuse((OptionId)id, output, "output", other);
     if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse((OptionId)id, output, "input", other);
-    if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("cannot write %s: %s%s", output, strerror(errno), remedy_of(errno));
+    if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("%s", write_trouble(cli->arena, output));
   }
   return EXIT_OK;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -22,6 +23,23 @@ int cli_width(FILE *stream) {
   if (isatty(fileno(stream)) && ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) return size.ws_col;
   int width = columns ? atoi(columns) : 0;
   return width >= 40 ? width : 100;
+}
+
+int cli_cores(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* Each kernel wakes all threads: beyond a few for each core a step takes longer the more there are, and results are the same. */
+bool cli_threads(const Options *options, int64_t *out) {
+  enum { MOST_THREADS = 1 << 20, THREADS_A_CORE = 8 };
+  int64_t most = (int64_t)cli_cores() * THREADS_A_CORE;
+  if (!option_integer(options, OPTION_THREADS, 1, MOST_THREADS, out)) return false;
+  if (*out <= most) return true;
+  fprintf(stderr, "note: --threads %lld: %lld are started, %d for each of %d core%s; more would only wait for each other\n", (long long)*out,
+          (long long)most, THREADS_A_CORE, cli_cores(), text_plural((uint64_t)cli_cores()));
+  *out = most;
+  return true;
 }
 
 bool cli_print_diags(Cli *cli) {

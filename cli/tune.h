@@ -39,6 +39,7 @@ typedef struct Tune {
   int32_t *same_as;      /* by point: an earlier point with the same figures, or PLAN_NONE */
   VEC(uint32_t) front;   /* by ranks, then time */
   double seconds;
+  int stopped_by; /* a signal; 0: every point was planned */
 } Tune;
 
 /* Whether points offload nothing because nobody asked for it: weighing host memory takes ten times as long. */
@@ -48,7 +49,8 @@ const char *tune_value(const Tune *tune, uint32_t point, int d);
 /* The point that differs in dimension d only, value v there. */
 uint32_t tune_neighbour(const Tune *tune, uint32_t point, int d, uint32_t v);
 
-/* tune_run.c: plans every point, on all cores. An exit code. */
+/* tune_run.c: plans every point, on all cores, until it is interrupted: points that are not done then stay unfinished, and the code is
+ * EXIT_OK. An exit code. */
 int tune_run(Tune *tune, int64_t jobs);
 /* tune_front.c */
 void tune_front(Tune *tune);

@@ -128,7 +128,8 @@ void tune_print(const Tune *t, FILE *out) {
   uint32_t by_state[4] = {0}, ranks = 0;
   for (uint32_t p = 0; p < t->count; p++) by_state[t->points[p].state]++;
   if (t->front.count) {
-    fprintf(out, "Pareto front of %s in time, memory%s and ranks\n", t->graphs[0]->name, t->priced ? ", cost" : "");
+    fprintf(out, "Pareto front of %s in time, memory%s and ranks%s\n", t->graphs[0]->name, t->priced ? ", cost" : "",
+            t->stopped_by ? ", incomplete: the sweep was interrupted" : "");
     print_front(t, out);
   }
   for (uint32_t k = 0; k < t->front.count; k++) { /* sorted: the first of each number of ranks is its fastest */
@@ -136,8 +137,10 @@ void tune_print(const Tune *t, FILE *out) {
     if (t->points[p].ranks != ranks) print_neighbours(t, p, out);
     ranks = t->points[p].ranks;
   }
-  fprintf(out, "%sTune: %u plan%s in %.1f s, %u fit, %u do not, %u are impossible, %u on the front\n", t->front.count ? "\n" : "",
-          t->count, text_plural(t->count), t->seconds,
+  uint32_t done = t->count - by_state[TUNE_UNFINISHED];
+  fprintf(out, "%sTune: ", t->front.count ? "\n" : "");
+  if (t->stopped_by) fprintf(out, "interrupted, %u of ", done);
+  fprintf(out, "%u plan%s in %.1f s, %u fit, %u do not, %u are impossible, %u on the front\n", t->count, text_plural(t->count), t->seconds,
           by_state[TUNE_FITS], by_state[TUNE_TOO_LARGE], by_state[TUNE_IMPOSSIBLE], t->front.count);
   if (t->graphs[0]->cluster.device.host_memory && tune_leaves_host(t->cli, t->graphs[0]))
     fprintf(out, "In these plans nothing lies in host memory; --offload auto weighs that too, and takes longer\n");

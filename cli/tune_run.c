@@ -1,5 +1,6 @@
 /* Owns: planning the points of a sweep on all cores. Workers are processes: the planner may end one with its own message, and
- * results are plain data in shared memory. Each worker takes the next point that nobody has taken. */
+ * results are plain data in shared memory. Each worker takes the next point that nobody has taken. Who interrupts a sweep is told
+ * what it found so far. */
 #include "cli/tune.h"
 
 #include "base/child.h"
@@ -7,9 +8,11 @@
 #include "base/terminal.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct Counters {
@@ -22,9 +25,14 @@ static void copy_text(char out[TUNE_TEXT], const char *text) {
   snprintf(out, TUNE_TEXT, "%s", text);
 }
 
+/* Last of all: who is killed before has not finished the point. */
+static void finish(TunePoint *point, TuneState state) {
+  atomic_thread_fence(memory_order_release);
+  point->state = state;
+}
+
 static void describe(Arena *arena, TunePoint *point, const Graph *graph, const PlannerResult *result) {
   const Plan *plan = result->plan;
-  point->state = result->fits ? TUNE_FITS : TUNE_TOO_LARGE;
   point->ranks = plan->world.ranks;
   point->shard = plan->world.shard;
   point->prefetch = plan->summary.prefetch;
@@ -42,13 +50,14 @@ static void describe(Arena *arena, TunePoint *point, const Graph *graph, const P
   copy_text(point->strategy, plan_strategy(arena, plan));
   copy_text(point->wrap, plan_str(plan, plan->summary.wrap));
   copy_text(point->checkpoint, plan_str(plan, plan->summary.checkpoint));
+  finish(point, result->fits ? TUNE_FITS : TUNE_TOO_LARGE);
 }
 
 static void describe_impossible(TunePoint *point, const DiagSink *sink) {
   const Diag *first = sink->list.count ? sink->list.data[0] : NULL;
-  point->state = TUNE_IMPOSSIBLE;
   snprintf(point->why, sizeof point->why, "%s", first ? first->text : "no plan");
   snprintf(point->help, sizeof point->help, "%s", first && first->helps.count ? first->helps.data[0] : "");
+  finish(point, TUNE_IMPOSSIBLE);
 }
 
 /* The command line of this point alone. */
@@ -119,43 +128,79 @@ static int code_of(int status) {
                    WTERMSIG(status), strsignal(WTERMSIG(status)));
 }
 
-/* Waits for the workers, until one ends badly: the others end with us. Shows how far they are on a terminal. An exit code. */
-static int wait_for(const Tune *tune, const Counters *counters, int64_t workers, double start) {
+/* A child that ended, an interrupt, unless whoever started us has them ignored, as shells do in the background. They are blocked, in
+ * workers too, where a terminal sends an interrupt as well. */
+static sigset_t awaited_signals(void) {
+  static const int ends[] = {SIGINT, SIGTERM};
+  sigset_t awaited;
+  struct sigaction now;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGCHLD);
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+    if (sigaction(ends[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&awaited, ends[i]);
+  return awaited;
+}
+
+/* Those that have ended: out of workers[], and *count. The code of one that ended badly, or EXIT_OK. */
+static int reap(pid_t *workers, int64_t *count) {
+  int code = EXIT_OK;
+  for (int64_t w = *count - 1; w >= 0; w--) {
+    int status;
+    if (waitpid(workers[w], &status, WNOHANG) != workers[w]) continue;
+    workers[w] = workers[--*count];
+    if (code == EXIT_OK) code = code_of(status);
+  }
+  return code;
+}
+
+/* None of them writes any more. */
+static void kill_workers(const pid_t *workers, int64_t count) {
+  for (int64_t w = 0; w < count; w++) kill(workers[w], SIGKILL);
+  for (int64_t w = 0; w < count; w++) waitpid(workers[w], NULL, 0);
+}
+
+/* Waits for the workers, until one ends badly or we are interrupted: then the others are killed. Shows how far they are on a terminal.
+ * An exit code. */
+static int wait_for(Tune *tune, const Counters *counters, pid_t *workers, int64_t count, const sigset_t *awaited, double start) {
+  static const struct timespec tick = {.tv_nsec = 100000000};
   bool shows = terminal_shows_progress();
   int code = EXIT_OK;
-  while (workers > 0 && code == EXIT_OK) {
-    int status;
-    pid_t ended = waitpid(-1, &status, shows ? WNOHANG : 0);
-    if (ended > 0) {
-      workers--;
-      code = code_of(status);
-    } else if (ended < 0 && errno != EINTR) {
-      return cli_error("cannot wait for workers: %s", strerror(errno));
-    } else if (ended == 0) {
-      progress(tune, counters, clock_seconds() - start, false);
-      usleep(100000);
-    }
+  while (count > 0 && code == EXIT_OK && !tune->stopped_by) {
+    int number = shows ? sigtimedwait(awaited, NULL, &tick) : sigwaitinfo(awaited, NULL);
+    if (number > 0 && number != SIGCHLD) tune->stopped_by = number;
+    code = reap(workers, &count);
+    if (shows) progress(tune, counters, clock_seconds() - start, false);
   }
+  kill_workers(workers, count);
   if (shows && code == EXIT_OK) progress(tune, counters, clock_seconds() - start, true);
   return code;
+}
+
+/* How many of so many could be started. */
+static int64_t start_workers(const Tune *tune, Counters *counters, pid_t *workers, int64_t count) {
+  pid_t parent = getpid();
+  for (int64_t w = 0; w < count; w++) {
+    workers[w] = fork();
+    if (workers[w] == 0) work(tune, counters, parent);
+    if (workers[w] < 0) return w;
+  }
+  return count;
 }
 
 int tune_run(Tune *tune, int64_t jobs) {
   double start = clock_seconds();
   Counters *counters = shared(sizeof *counters);
+  sigset_t awaited = awaited_signals(), before;
   tune->points = shared(tune->count * sizeof *tune->points);
   if (!counters || !tune->points) return cli_error("no memory for %u plans", tune->count);
   if (jobs > (int64_t)tune->count) jobs = tune->count;
+  pid_t *workers = ARENA_ARRAY(tune->cli->arena, pid_t, (size_t)jobs);
   fflush(stdout);
-  int64_t started = 0;
-  pid_t parent = getpid();
-  for (; started < jobs; started++) {
-    pid_t child = fork();
-    if (child == 0) work(tune, counters, parent);
-    if (child < 0) break;
-  }
-  if (!started) return cli_error("cannot start workers: %s", strerror(errno));
-  int code = wait_for(tune, counters, started, start);
+  signal(SIGCHLD, SIG_DFL); /* ignored, as some launchers have it, none would come */
+  sigprocmask(SIG_BLOCK, &awaited, &before);
+  int64_t started = start_workers(tune, counters, workers, jobs);
+  int code = started ? wait_for(tune, counters, workers, started, &awaited, start) : cli_error("cannot start workers: %s", strerror(errno));
+  sigprocmask(SIG_SETMASK, &before, NULL);
   munmap(counters, sizeof *counters);
   tune->seconds = clock_seconds() - start;
   return code;

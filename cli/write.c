@@ -68,10 +68,14 @@ static bool write_undisturbed(Arena *arena, const char *path, const char *bytes,
   return written;
 }
 
+const char *write_trouble(Arena *arena, const char *path) {
+  return arena_printf(arena, "cannot write %s: %s%s", path, strerror(errno), errno == ENOENT ? "; make its folder first" : remedy_of(errno));
+}
+
 const char *write_file(Arena *arena, const char *path, const char *bytes, size_t length) {
   const char *file = write_replaces(arena, path);
   bool written = file ? write_undisturbed(arena, file, bytes, length) : write_opened(path, bytes, length);
-  return written ? NULL : arena_printf(arena, "cannot write %s: %s%s", path, strerror(errno), remedy_of(errno));
+  return written ? NULL : write_trouble(arena, path);
 }
 
 bool cli_write_file(const Cli *cli, const char *path, const char *bytes, size_t length) {

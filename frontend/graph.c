@@ -49,6 +49,12 @@ void shape_print(Text *out, const Shape *shape) {
   text_printf(out, "]");
 }
 
+bool graph_is_block(const Graph *graph, uint32_t module) {
+  for (int32_t p = graph->modules.data[module].parent; p >= 0; p = graph->modules.data[p].parent)
+    if (graph->modules.data[p].repeat >= 0) return false;
+  return graph->modules.data[module].repeat >= 0;
+}
+
 bool path_matches(const char *pattern, const char *path) {
   for (;;) {
     size_t p = strcspn(pattern, "."), n = strcspn(path, ".");

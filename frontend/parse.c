@@ -39,7 +39,7 @@ static bool is_plan(Arena *arena, const SourceFile *file, int32_t index, DiagSin
   if (strncmp(file->text + at, first, sizeof first - 1)) return false;
   Diag *diag = diag_error(sink, (Span){index, at, at + sizeof first - 2}, "this is a finished plan; a model is wanted here");
   const char *source = source_of_plan(arena, file->text);
-  diag_help(diag, "%s; explain, verify, draw, diff and run read plans",
+  diag_help(diag, "%s; explain, verify, draw, diff, run and export read plans",
             source ? arena_printf(arena, "it was planned from %s: give that", source) : "give the model that it was planned from");
   return true;
 }

@@ -3,14 +3,15 @@
 
 /* --- --set ---------------------------------------------------------------------------------------------- */
 
-static bool set_value(Sema *sema, const char *text, Value *out) {
+static bool set_value(Sema *sema, const char *text, Value *out, const char **why) {
   Quantity quantity;
-  const char *why;
-  if (quantity_parse(text, &quantity, &why) && quantity.kind == QUANTITY_NUMBER) {
+  bool parsed = quantity_parse(text, &quantity, why);
+  if (parsed && quantity.kind == QUANTITY_NUMBER) {
     bool exact = quantity.is_integer && !strchr(text, '.');
     *out = exact ? value_integer(quantity.integer) : value_real(quantity.value);
     return true;
   }
+  if (parsed) *why = "it is a number with a unit";
   *out = value_text(VALUE_WORD, text);
   return map_get(&sema->words, text) != MAP_NONE;
 }
@@ -25,8 +26,9 @@ static void read_sets(Sema *sema, const FrontendOptions *options) {
       continue;
     }
     SetOption set = {.name = arena_strndup(sema->arena, text, (size_t)(equal - text))};
-    if (!set_value(sema, equal + 1, &set.value)) {
-      diag_error(sema->sink, SPAN_NONE, "--set %s: \"%s\" is not a number", text, equal + 1);
+    const char *why;
+    if (!set_value(sema, equal + 1, &set.value, &why)) {
+      diag_error(sema->sink, SPAN_NONE, "--set %s: \"%s\" cannot be its value: %s", text, equal + 1, why);
       continue;
     }
     vec_push(sema->arena, &sema->sets, set);

@@ -31,12 +31,8 @@ static bool is_fsdp2(const Grid *g) {
 static void find_blocks(Grid *g) {
   const Graph *graph = g->graph;
   g->blocks = ARENA_ARRAY(g->arena, const char *, graph->modules.count);
-  for (uint32_t m = 0; m < graph->modules.count && g->asked->wrap != WRAP_WHOLE; m++) {
-    bool inside = false;
-    for (int32_t p = graph->modules.data[m].parent; p >= 0; p = graph->modules.data[p].parent)
-      inside |= graph->modules.data[p].repeat >= 0;
-    if (graph->modules.data[m].repeat >= 0 && !inside) g->blocks[g->block_count++] = graph->modules.data[m].name;
-  }
+  for (uint32_t m = 0; m < graph->modules.count && g->asked->wrap != WRAP_WHOLE; m++)
+    if (graph_is_block(graph, m)) g->blocks[g->block_count++] = graph->modules.data[m].name;
 }
 
 /* --- the axes ------------------------------------------------------------------------------------------------------------- */

@@ -130,8 +130,9 @@ static void count_line(Reader *r, const char *at, const char *end) {
 static bool read_first_line(Reader *r) {
   Word word = scan_word(&r->scan);
   if (!word_is(word, magic)) {
-    scan_error(&r->scan, word.at, word.at + word.length, "this is no plan: a plan begins with \"%s %d\"",
-               magic, PLAN_VERSION);
+    diag_help(scan_error(&r->scan, word.at, word.at + word.length, "this is no plan: a plan begins with \"%s %d\"",
+                         magic, PLAN_VERSION),
+              "'fsdpc plan FILE -o PLAN' writes one");
     return false;
   }
   scan_blanks(&r->scan);

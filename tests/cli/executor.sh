@@ -26,7 +26,66 @@ said err 'gathering more than one unit ahead'
 expect 0 export "$model" "${fsdp2[@]}" --prefetch 2 --to accelerate --lossy
 expect 1 export "$model" "${fsdp2[@]}" "${block[@]:0:10}" --to transformers
 said err 'gradients reduced in f32: they are in bf16 (--precision bf16:bf16)'
-expect 64 export "$model" --ranks 8 --to torch
+expect 64 export "$model" --executor native --ranks 8 --to torch
+
+# Nobody said who trains: what the exported module does by itself, and a note.
+expect 0 export "$model" "${fsdp2[@]}" --to torch -o named.py
+expect 0 export "$model" --ranks 8 --to torch -o unnamed.py
+said err 'names no executor: planned for pytorch-fsdp2-compiled, which compiles; --executor pytorch-fsdp2-eager does not'
+cmp named.py unnamed.py || fail 'the default executor is not pytorch-fsdp2-compiled'
+
+# What FSDP2 can be told of a plan of our own runtime; what it cannot is noted, and options have the last word.
+cp -r "$root/models/families" "$root/models/clusters" .
+sed 's/^  wrap auto/  wrap block\n  unit pair { model.layers.0 model.layers.1 }\n  unit far { model.layers.4 model.layers.6 }/' "$model" >own.fsdp
+own() { expect 0 plan own.fsdp --ranks 16 --strategy hybrid_shard:8 --micro-batch 1 --reduce step --gather micro_batch --reshard yes --prefetch 1 "$@" -o own.plan; }
+has() { grep -qxF -- "$1" own.py || { cat own.py >&2 && fail "the policy of a plan does not say: $1"; }; }
+own --checkpoint none --offload none --memory 72GiB
+expect 0 export own.plan --to torch -o own.py
+said err 'note: not as in own.plan: what lies outside of blocks is one unit, the root, and stays gathered'
+grep -q 'run again\|once a step\|warning' err && fail 'notes of what carries over'
+grep -q '^"""FSDP2 .* on 16 ranks of dgx-h100, by what it can be told of own.plan.$' own.py || fail 'the policy does not name its plan'
+has 'REPLICAS, SHARD = 2, 8'
+has 'MICRO_BATCH, ACCUMULATION = 1, 8  # samples of a rank, micro-batches of a step'
+has 'REDUCE_EACH_MICRO_BATCH = False'
+has '    (["model.layers.0", "model.layers.1"], True),'
+has '    (["model.layers.2"], True),'
+said err 'note: not as in own.plan: units of blocks that are not neighbours: each row of neighbours becomes one'
+has 'CHECKPOINTED = []'
+expect 0 export own.plan --to torch --reshard no --checkpoint full --ranks 8 --strategy full_shard -o own.py
+has 'REPLICAS, SHARD = 1, 8'
+has '    (["model.layers.0", "model.layers.1"], False),'
+grep -q '^CHECKPOINTED = \["model.layers.0", ' own.py || fail '--checkpoint is not heeded beside a plan'
+expect 3 export own.plan --to torch --memory 6GiB
+said err 'no policy of pytorch-fsdp2-compiled fits the budget of 6.00 GiB'
+expect 1 export own.plan --to accelerate
+said err '--to accelerate cannot say all of this policy'
+expect 0 export own.plan --to accelerate --precision bf16:bf16 --lossy
+said out '# By what FSDP2 can be told of own.plan.'
+own --checkpoint full --offload optimizer --memory 14GiB
+expect 0 export own.plan --to torch -o own.py
+said err '; 16 of 16 blocks are checkpointed, those of which it is more than half'
+said err 'stay on the device: FSDP2 moves all three'
+said err 'and own.plan was planned for 14.0 GiB'
+sed -i 's/^  unit .*//; s/^  wrap block/  wrap size:20M/' own.fsdp
+own --checkpoint none --memory 72GiB
+expect 0 export own.plan --to torch
+said err 'note: not as in own.plan: 16 blocks that several units hold parts of: each becomes one unit'
+
+# Names are no code.
+odd=$'odd"""\n\\.plan'
+cp own.plan "$odd"
+expect 0 export "$odd" --to torch -o odd.py
+grep -q ', by what it can be told of odd?????.plan\.$' odd.py || fail 'the name of a plan is not made fit for a comment'
+
+# Its model must be the one it was planned from.
+expect 0 plan own.fsdp --ranks 8 --micro-batch 1 --set layers=2 -o two.plan
+expect 1 export two.plan --to torch
+said err 'own.fsdp is not what two.plan was planned from'
+said err 'help: give --set and --cluster as they were given for the plan'
+expect 0 export two.plan --to torch --set layers=2
+mv own.fsdp away.fsdp
+expect 1 export own.plan --to torch
+said err 'note: own.plan was planned from own.fsdp, which names modules and blocks'
 expect 3 plan "$model" "${fsdp2[@]}" --memory 4GiB
 said err 'help: cheapest way out: memory'
 expect 64 plan "$model" "${fsdp2[@]}" --dump units
@@ -44,7 +103,6 @@ grep -q '^Chosen .* prefetch 1,' out || { cat out >&2 && fail 'more is gathered 
 grep -q '^  prefetch     2  *0.00 % .* as fast, reserves .* more$' out || { cat out >&2 && fail 'a rival as fast is called slower'; }
 
 # What is frozen and what parameters are kept in: PyTorch is told; the others cannot be.
-cp -r "$root/models/families" .
 recipe() { sed -e 's/^  loss = /  freeze "model.layers.0"\n  freeze "model.layers.*.mlp.up_proj"\n&/' -e "s/precision .*/precision bf16 reduce f32 $1/" "$model"; }
 recipe 'master bf16 rounding nearest' >frozen.fsdp
 expect 0 export frozen.fsdp "${fsdp2[@]}" --set layers=3 --to torch -o frozen.py

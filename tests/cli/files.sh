@@ -86,7 +86,7 @@ for tokens in 2251799813685248 4611686018427387904; do # times, and then counts,
   expect 1 plan vast.fsdp --ranks 2
   said err 'years or more by the cluster'
 done
-for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' 'tune a.plan' 'predict a.plan' 'generate a.plan --weights o' 'export a.plan --to torch'; do
+for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' 'tune a.plan' 'predict a.plan' 'generate a.plan --weights o'; do
   # shellcheck disable=SC2086
   expect 1 $command
   said err 'a.plan:1:1: error: this is a finished plan; a model is wanted here'
@@ -95,7 +95,11 @@ for command in 'plan a.plan' 'plan a.plan --max d' 'check a.plan' 'fmt a.plan' '
 done
 cmp a.plan b.plan || fail 'a plan was formatted'
 expect 1 plan "$model" --ranks 2 -o no/such/folder/x.plan
-said err 'cannot write'
+said err 'cannot write no/such/folder/x.plan: No such file or directory; make its folder first'
+expect 1 verify "$model"
+said err "help: 'fsdpc plan FILE -o PLAN' writes one"
+expect 1 plan "$model" --set layers=1e99
+said err '--set layers=1e99: "1e99" cannot be its value: it is too large'
 
 # --- one of a thing; a byte order mark
 expect 0 plan "$model" --ranks 2 --wrap whole -o whole.plan

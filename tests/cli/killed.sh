@@ -61,6 +61,28 @@ said err 'fsdpc: error: a worker was killed by signal 9 (Killed)'
 sweep 0
 [ "$code" = 137 ] || { cat err >&2 && fail "exit code $code after kill -9 of a sweep"; }
 
+# Who interrupts a sweep is told what it found, and no file passes for a whole one. A terminal's interrupt reaches workers too.
+interrupted() { # ARGUMENT...
+  setsid env --default-signal=INT "$fsdpc" tune "$fixtures/gpt-tiny.fsdp" --ranks 1 --jobs 2 --memory "$(seq -s, -f %gMiB 2 600)" "$@" >out 2>err </dev/null &
+  run=$!
+  has_workers() { [ "$(children "$run" | wc -w)" = 2 ]; }
+  wait_for has_workers
+  sleep 1
+  kill -INT -- "-$run"
+  wait_code
+  [ "$code" = 130 ] || { cat err >&2 && fail "exit code $code after SIGINT of a sweep"; }
+  said err 'fsdpc: error: stopped by signal 2 (Interrupt) before all plans were made'
+  nothing_left
+}
+interrupted --csv half.csv
+said out 'ranks, incomplete: the sweep was interrupted'
+grep -qE '^Tune: interrupted, [1-9][0-9]* of [0-9]+ plans in ' out || { cat out >&2 && fail 'it is not said how far the sweep came'; }
+[ ! -e half.csv ] || fail 'half a sweep is written'
+said err 'note: half.csv is not written'
+interrupted --json
+silent out
+said err 'note: --json prints whole sweeps only'
+
 # A user's interrupt is not a failure of a peer.
 # (Shells start background jobs with SIGINT ignored, hence env in start_run.)
 start_run

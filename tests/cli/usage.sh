@@ -160,3 +160,12 @@ expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 -o unnamed.plan
 expect 0 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --cluster cpu -o named.plan
 expect 0 diff unnamed.plan named.plan
 said out 'cluster      (no name) -> cpu'
+
+# Threads by the thousand would only wait for each other; fewer compute the same.
+steps() { expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --steps 2 --data "$fixtures/tokens.bin" --metrics "$2" --quiet --threads "$1"; }
+steps 1 one.jsonl
+silent err
+steps 1000000 many.jsonl
+said err 'note: --threads 1000000: '
+loss() { grep -o '"loss": [^,]*' "$1"; }
+[ "$(loss one.jsonl)" = "$(loss many.jsonl)" ] || fail 'losses depend on the number of threads'
