@@ -264,7 +264,7 @@ static bool fits_freely(const Inner *in, Trial *trial) {
 /* Exchanges take most of the time, and gain little. */
 static bool is_worth_exchanging(const Inner *in) {
   if (in->program->ops.count > LONG_PROGRAM) return false;
-  return !in->rival_ns || inner_is_small(in) || (double)in->pool[0].ns < EXCHANGES_GAIN * (double)in->rival_ns;
+  return !in->rival_ns || in->search->apart || inner_is_small(in) || (double)in->pool[0].ns < EXCHANGES_GAIN * (double)in->rival_ns;
 }
 
 static void try_moves(Mover *m) {

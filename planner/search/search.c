@@ -32,14 +32,18 @@ bool search_is_far(const Found *found, const Bound *bound) { return exceeds(foun
 /* --- units of other sizes ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
-  if (!search_is_stuck(found, bound) || found->plan->instrs.count >= LONG_PLAN) return false;
-  return is_short(found) || search_is_far(found, bound);
+  return search_is_stuck(found, bound) && (is_short(found) || search_is_far(found, bound));
+}
+
+/* What was spent on placing, was spent on other units. */
+static void renew_effort(Search *s) {
+  if (s->placing < PLACING_EFFORT / 2) s->placing = PLACING_EFFORT / 2;
 }
 
 /* Around what is found. least: falls to the bound of what is tried. */
 static bool try_nearby_sizes(Search *s, Found *found, Bound *least) {
   for (int i = 0; i < NEARBY_ROUNDS && is_worth_other_sizes(found, least); i++) {
-    if (s->placing < PLACING_EFFORT / 2) s->placing = PLACING_EFFORT / 2; /* what was spent, was spent on other units */
+    renew_effort(s);
     const Plan *before = found->plan;
     if (!search_nearby(s, &found->outer, found->grouping, found, least)) return false;
     if (found->plan == before) break;
@@ -80,13 +84,13 @@ static uint64_t lesser_budget(uint64_t budget, uint64_t i, uint64_t to_the_octav
   return below - below % step - i * step;
 }
 
-/* As if there were less memory. candidates: all that leave hope; NULL: the units as found, which may not be among theirs. */
-static bool try_less(Search *s, uint64_t less, Candidates *candidates, Found *found) {
+/* As if there were less memory. candidates: all that leave hope; NULL: one of them, with these units, which may not be among theirs. */
+static bool try_less(Search *s, uint64_t less, Candidates *candidates, const Outer *outer, Grouping grouping, Found *found) {
   const uint64_t budget = s->budget;
   const bool brief = s->brief;
   s->budget = less;
   s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
-  bool good = candidates ? candidates_try(s, candidates, found) : search_as(s, &found->outer, found->grouping, found);
+  bool good = candidates ? candidates_try(s, candidates, found) : search_as(s, outer, grouping, found);
   s->budget = budget;
   s->brief = brief;
   return good;
@@ -99,7 +103,7 @@ static bool is_worth_less(const Search *s, const Found *found, const Bound *boun
 
 static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
   for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->data[0].bound); i++)
-    if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), candidates, found)) return false;
+    if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), candidates, NULL, (Grouping){0}, found)) return false;
   return true;
 }
 
@@ -109,8 +113,10 @@ static bool try_on(Search *s, uint64_t before_ns, Found *found) {
 }
 
 static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
-  for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && is_short(found); i++)
-    if (!try_less(s, lesser_budget(s->budget, i, FINER_STEPS), NULL, found)) return false;
+  for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && is_short(found); i++) {
+    const Outer outer = found->outer;
+    if (!try_less(s, lesser_budget(s->budget, i, FINER_STEPS), NULL, &outer, found->grouping, found)) return false;
+  }
   return true;
 }
 
@@ -147,15 +153,26 @@ static bool bring_back(Search *s, Found *found) {
   return true;
 }
 
+static bool try_less_apart(Search *s, const Outer *outer, Grouping grouping, const Bound *least, Found *found) {
+  for (uint32_t i = 0; i < LESSER_BUDGETS && search_is_far(found, least); i++)
+    if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), NULL, outer, grouping, found)) return false;
+  return true;
+}
+
 /* What is far from its bound may have been given up for its units' estimates: of the groupings of an outer choice only the best are placed. */
 static bool try_groupings_apart(Search *s, Found *found, const Bound *least) {
   const Outer outer = found->outer;
   Groupings groupings;
   if (!found->fits || found->settled || !search_is_far(found, least)) return true;
   if (!search_groupings(s, &outer, &groupings)) return false;
-  for (uint32_t g = 0; g < groupings.count && search_is_far(found, least); g++)
-    if (!search_as(s, &outer, groupings.data[g], found)) return false;
-  return true;
+  s->apart = true;
+  bool good = true;
+  for (uint32_t g = 0; g < groupings.count && good && search_is_far(found, least); g++) {
+    renew_effort(s);
+    good = search_as(s, &outer, groupings.data[g], found) && try_less_apart(s, &outer, groupings.data[g], least, found);
+  }
+  s->apart = false;
+  return good;
 }
 
 /* What is left to do for a plan that fits. */

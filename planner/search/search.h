@@ -46,7 +46,7 @@ typedef struct Searched {
   const Program *program;
   const UnitSet *units;
   uint64_t budget;
-  bool brief, reversed;
+  bool brief, reversed, apart;
 } Searched;
 
 typedef struct Search {
@@ -72,6 +72,7 @@ typedef struct Search {
   void *watcher;
   PlannerStage stage;
   bool reversed;           /* moves begin with the last class of items */
+  bool apart;              /* one grouping as if no other were known */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
 } Search;

@@ -6,7 +6,7 @@
 enum { PLACED_GROUPINGS = 2 };
 
 /* Units this much as large are near. */
-static const double nearby_sizes[] = {0.6, 0.8, 1.25, 1.6};
+static const double nearby_sizes[] = {0.6, 0.8, 0.9, 1.12, 1.25, 1.6};
 enum { NEARBY_SIZES = sizeof nearby_sizes / sizeof *nearby_sizes };
 _Static_assert((int)NEARBY_SIZES <= (int)MAX_GROUPINGS, "one Groupings holds them");
 
@@ -60,7 +60,7 @@ bool search_same_outer(const Outer *a, const Outer *b) {
 static bool is_searched(const Search *s, const Inner *in) {
   for (uint32_t i = 0; i < s->searched.count; i++) {
     const Searched *done = &s->searched.data[i];
-    if (done->budget == s->budget && done->brief == s->brief && done->reversed == s->reversed && done->program == in->program &&
+    if (done->budget == s->budget && done->brief == s->brief && done->reversed == s->reversed && done->apart == s->apart && done->program == in->program &&
         search_same_outer(&done->outer, &in->outer) && units_equal(done->units, in->units, s->graph))
       return true;
   }
@@ -68,7 +68,7 @@ static bool is_searched(const Search *s, const Inner *in) {
 }
 
 static void note_searched(Search *s, const Inner *in) {
-  vec_push(s->arena, &s->searched, ((Searched){in->outer, in->program, in->units, s->budget, s->brief, s->reversed}));
+  vec_push(s->arena, &s->searched, ((Searched){in->outer, in->program, in->units, s->budget, s->brief, s->reversed, s->apart}));
 }
 
 /* --- seeds, moves, plans ---------------------------------------------------------------------------------------------------------- */

@@ -19,7 +19,7 @@ enum { WORTH_COMPACTING = 100, WORTH_COMPACTING_LONG = 10, COMPACTINGS = 4 };
 /* Room that placing nearly always costs these, so that few placements are tried: a share of the budget. */
 static const double LARGE_MARGIN = 0.004;
 static const double WITHIN_REACH = 1.003; /* estimates this close may change places once placed */
-static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts */
+static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts, or of other units */
 static const double WORTH_AIMING = 1.01;  /* placed this close to the best, one of them is aimed lower as well */
 static const double WORTH_OTHERS = 1.01;  /* this far above the bound a plan is compared with its comparable ones even where placing takes long */
 static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
@@ -131,15 +131,15 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
 }
 
 /* Estimates are off alike in plans that are alike: one is compared with what the best plan was estimated to take. */
-static bool within_reach(const Found *best, uint64_t estimate_ns) {
+static bool within_reach(const Found *best, uint64_t estimate_ns, double share) {
   if (!best->plan) return true;
   const uint64_t step = best->sim.step_ns > best->estimate_ns ? best->sim.step_ns : best->estimate_ns;
-  return (double)estimate_ns <= WITHIN_REACH * (double)step;
+  return (double)estimate_ns <= share * (double)step;
 }
 
 bool search_may_beat(const Tried *tried, const Found *best) {
   if (tried->small) return tried->least.ns < best->sim.step_ns;
-  return tried->estimate_ns != UINT64_MAX && within_reach(best, tried->estimate_ns);
+  return tried->estimate_ns != UINT64_MAX && within_reach(best, tried->estimate_ns, WITHIN_REACH);
 }
 
 /* Places the pool's trials, best first, until none can be better than `best` any more. Returns by how many bytes the best of
@@ -148,7 +148,7 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
   uint64_t least = UINT64_MAX;
   bool small = inner_is_small(in);
   for (int i = 0; i < (small ? POOL : inner_is_large(in) ? 1 : PLACED_TRIALS) && in->pool[i].ns != UINT64_MAX; i++) {
-    if (!within_reach(best, in->pool[i].ns)) break;
+    if (!within_reach(best, in->pool[i].ns, s->apart ? COMPARABLE : WITHIN_REACH)) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
     uint64_t excess = place_decisions(s, in, &decisions, in->pool[i].ns, &s->placing, best).excess;
     if (!excess && !small) return 0;
@@ -370,7 +370,7 @@ static void try_slots(Search *s, const Inner *in, Found *best) {
   if (best->plan->instrs.count > SHORT_INSTRS || of.prefetch != PREFETCH_EARLY) return;
   for (uint32_t r = 0; r < count && search_is_stuck(best, &in->bound); r++) {
     Trial trial = {of.recompute, of.away, of.keep, rules[r], NULL, 0, 0};
-    if (!inner_new_rule(in, 0, r) || !inner_move_slots(in, &trial) || !within_reach(best, trial.ns)) continue;
+    if (!inner_new_rule(in, 0, r) || !inner_move_slots(in, &trial) || !within_reach(best, trial.ns, WITHIN_REACH)) continue;
     Decisions decisions = of;
     decisions.issue = rules[r];
     decisions.slots = trial.slots;
