@@ -33,7 +33,7 @@ bool search_groupings(Search *s, const Outer *outer, Groupings *out) {
   out->data[0] = (Grouping){WRAP_BLOCK, 0};
   if (s->ranks == 1) return true;
   uint64_t block = block_numel(program);
-  out->data[out->count++] = (Grouping){WRAP_SIZE, block * 13 / 25}; /* finer where memory is tight */
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block * 13 / 25}; /* finer where memory is tight: three for two blocks */
   out->data[out->count++] = (Grouping){WRAP_SIZE, block / 5};
   out->data[out->count++] = (Grouping){WRAP_SIZE, block + block / 2}; /* coarser where latency binds */
   out->data[out->count++] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
