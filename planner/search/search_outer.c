@@ -60,8 +60,8 @@ bool search_same_outer(const Outer *a, const Outer *b) {
 static bool is_searched(const Search *s, const Inner *in) {
   for (uint32_t i = 0; i < s->searched.count; i++) {
     const Searched *done = &s->searched.data[i];
-    if (done->budget == s->budget && done->brief == s->brief && done->reversed == s->reversed && done->apart == s->apart && done->program == in->program &&
-        search_same_outer(&done->outer, &in->outer) && units_equal(done->units, in->units, s->graph))
+    if (done->budget == s->budget && done->brief == s->brief && done->reversed == s->reversed && done->apart == s->apart &&
+        done->program == in->program && search_same_outer(&done->outer, &in->outer) && units_equal(done->units, in->units, s->graph))
       return true;
   }
   return false;
