@@ -84,16 +84,35 @@ static uint64_t lesser_budget(uint64_t budget, uint64_t i, uint64_t to_the_octav
   return below - below % step - i * step;
 }
 
-/* As if there were less memory. candidates: all that leave hope; NULL: one of them, with these units, which may not be among theirs. */
-static bool try_less(Search *s, uint64_t less, Candidates *candidates, const Outer *outer, Grouping grouping, Found *found) {
-  const uint64_t budget = s->budget;
-  const bool brief = s->brief;
+typedef struct Effort {
+  uint64_t budget;
+  bool brief;
+} Effort;
+
+/* As if there were less memory; all settings of few items, and what is kept by hand, have been looked at. Returns what to go back to. */
+static Effort lessen(Search *s, uint64_t less) {
+  const Effort before = {s->budget, s->brief};
   s->budget = less;
-  s->brief = true; /* all settings of few items, and what is kept by hand, have been looked at */
-  bool good = candidates ? candidates_try(s, candidates, found) : search_as(s, outer, grouping, found);
-  s->budget = budget;
-  s->brief = brief;
+  s->brief = true;
+  return before;
+}
+
+static bool go_back(Search *s, Effort before, bool good) {
+  s->budget = before.budget;
+  s->brief = before.brief;
   return good;
+}
+
+/* All candidates that leave hope. */
+static bool try_less(Search *s, uint64_t less, Candidates *candidates, Found *found) {
+  const Effort before = lessen(s, less);
+  return go_back(s, before, candidates_try(s, candidates, found));
+}
+
+/* One outer choice with these units, which may not be among those of the candidates. */
+static bool try_less_as(Search *s, uint64_t less, const Outer *outer, Grouping grouping, Found *found) {
+  const Effort before = lessen(s, less);
+  return go_back(s, before, search_as(s, outer, grouping, found));
 }
 
 /* A thorough search looks there anyway. */
@@ -103,7 +122,7 @@ static bool is_worth_less(const Search *s, const Found *found, const Bound *boun
 
 static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
   for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->data[0].bound); i++)
-    if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), candidates, NULL, (Grouping){0}, found)) return false;
+    if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), candidates, found)) return false;
   return true;
 }
 
@@ -115,7 +134,7 @@ static bool try_on(Search *s, uint64_t before_ns, Found *found) {
 static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
   for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && is_short(found); i++) {
     const Outer outer = found->outer;
-    if (!try_less(s, lesser_budget(s->budget, i, FINER_STEPS), NULL, &outer, found->grouping, found)) return false;
+    if (!try_less_as(s, lesser_budget(s->budget, i, FINER_STEPS), &outer, found->grouping, found)) return false;
   }
   return true;
 }
@@ -153,9 +172,10 @@ static bool bring_back(Search *s, Found *found) {
   return true;
 }
 
+/* Each grouping with less memory too: of several groupings that is only done for the best. */
 static bool try_less_apart(Search *s, const Outer *outer, Grouping grouping, const Bound *least, Found *found) {
   for (uint32_t i = 0; i < LESSER_BUDGETS && search_is_far(found, least); i++)
-    if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), NULL, outer, grouping, found)) return false;
+    if (!try_less_as(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), outer, grouping, found)) return false;
   return true;
 }
 
