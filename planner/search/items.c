@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- listing --------------------------------------------------------------------------------------------------------- */
 
@@ -71,26 +72,37 @@ static Item held_item(const Program *program, const Span2 *spans, int32_t op) {
   return (Item){.first = spans[v].last_forward, .last = spans[v].first_backward, .bytes = program->flow.value_bytes[v], .held = true};
 }
 
-static Item *item_of(Items *items, int32_t op) {
+/* That of an operator, by number; PLAN_NONE: it has none. */
+static int32_t item_of(const Items *items, int32_t op) {
   for (uint32_t i = items->count; i-- > 0 && items->data[i].op >= op;)
-    if (items->data[i].op == op) return &items->data[i];
-  return NULL;
+    if (items->data[i].op == op) return (int32_t)i;
+  return PLAN_NONE;
+}
+
+static void remove_item(Items *items, int32_t at) {
+  items->count--;
+  memmove(items->data + at, items->data + at + 1, (items->count - (uint32_t)at) * sizeof *items->data);
 }
 
 /* Where backward reads only what an op makes beside its main result, such as a norm's statistics, and only `item` reads that result: who keeps
  * the former and runs `item` again keeps the latter too, and could instead keep `item`'s own result, no larger, and run neither again. So
- * bounds charge the op to `item`, and nothing is gained by keeping what it makes. */
-static void charge_feeders(const Program *program, const Span2 *spans, const int32_t *readers, Items *items, Item *item) {
+ * both are one item. */
+static void join_feeder(const Program *program, const Span2 *spans, const int32_t *readers, Items *items, Item *item) {
   const ProgramOp *op = &program->ops.data[item->op];
   for (int32_t k = 0; k < op->ref_count; k++) {
     int32_t v = op->refs[k].value;
     if (v < 0 || spans[v].first_backward >= 0 || !reads(program->specs[op->op].operands[k].mode)) continue;
     int32_t producer = program->values.data[v].producer;
     if (producer < 0 || readers[producer] > 1 || program->flow.value_bytes[v] < item->bytes) continue;
-    Item *feeder = item_of(items, producer);
-    if (!feeder || feeder->held) continue;
-    item->least_ns += feeder->least_ns;
-    feeder->least_ns = 0;
+    int32_t at = item_of(items, producer);
+    if (at < 0 || items->data[at].held || items->data[at].feeder >= 0) continue;
+    const Item feeder = items->data[at];
+    item->feeder = producer;
+    item->bytes += feeder.bytes;
+    item->ns += feeder.ns;
+    item->least_ns += feeder.least_ns;
+    remove_item(items, at);
+    return;
   }
 }
 
@@ -119,6 +131,7 @@ void items_list(Arena *arena, const Program *program, const Pin *pins, bool mova
     Item item = {.first = INT32_MAX, .last = PLAN_NONE};
     if (pins[i] == PIN_KEPT) item = held_item(program, spans, i);
     item.op = i;
+    item.feeder = PLAN_NONE;
     item.unit = PLAN_NONE;
     item.class = own >= 0 ? i - start : -1 - i;
     item.rank = reverse_bits(number);
@@ -137,7 +150,7 @@ void items_list(Arena *arena, const Program *program, const Pin *pins, bool mova
     }
     item.ns = chain_ns(program, needed, recompute, NULL, i);
     item.least_ns = chain_ns(program, needed, recompute, readers, i);
-    if (!pinned) charge_feeders(program, spans, readers, out, &item);
+    if (!pinned) join_feeder(program, spans, readers, out, &item);
     vec_push(arena, pinned ? again : out, item);
   }
   arena_free(scratch);
@@ -288,7 +301,7 @@ void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, 
     moves.link_ns -= item->away_ns;
     moves.room -= item->bytes;
     away[item->op] = true;
-    recompute[item->op] = false;
+    item_run_again(item, false, recompute);
   }
 }
 
@@ -364,7 +377,7 @@ void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, co
     if (end > first && !has_room(&f, live->bytes, first, end, (int64_t)item->bytes)) continue;
     fill(&f, first, end, (int64_t)item->bytes);
     if (item->op >= 0)
-      recompute[item->op] = false;
+      item_run_again(item, false, recompute);
     else
       keep[item->unit] = true;
   }

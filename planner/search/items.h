@@ -11,6 +11,7 @@
 
 typedef struct Item {
   int32_t op;           /* forward op, or PLAN_NONE: a unit */
+  int32_t feeder;       /* the op that is run again where this one is, and only there; PLAN_NONE: there is none */
   int32_t unit;
   int32_t class;        /* ops at the same place of equal blocks, or units of equal size: moved together */
   int32_t rank;         /* tie order within a class: bit-reversed position, so that choices spread */
@@ -22,6 +23,12 @@ typedef struct Item {
 } Item;
 
 typedef VEC(Item) Items;
+
+/* Of an operator's item: recompute is by op. */
+static inline void item_run_again(const Item *item, bool again, bool *recompute) {
+  recompute[item->op] = again;
+  if (item->feeder >= 0) recompute[item->feeder] = again;
+}
 
 /* pins: by op. recompute[] receives the all-recompute start for those that are free. movable: results may go to the host.
  * again: those that would be items, but are pinned to be run again. */

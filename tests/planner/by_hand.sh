@@ -43,6 +43,9 @@ gap llama3-70b 64 0.02 'offloading states is given up' --memory 20GiB
 # Bounds count norms of each head where rotary positions run again, for they read what the norms make.
 gap qwen3-0.6b 8 0.01 'norms of each head run again for nothing' --micro-batch 1 --memory 5.9GiB
 
+# Nor is such a norm kept, and with it all that it makes, where the rotary positions that read it run again.
+gap qwen3-8b 16 0.01 'norms of each head are kept beside rotary positions that run again' --micro-batch 1 --offload none --memory 23GiB --cluster models/clusters/dgx-a100-80.fsdp
+
 # Where what is never run again does not fit the device, the room beside it counts once: what moves, moves with it.
 gap llama3-405b 16384 0.02 'results that are held in host memory are counted as if they were not' --memory 30GiB
 
