@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Owns: fsdpc beside PyTorch on this machine, in a virtual environment that may be thrown away: losses, step times, memory,
-# overlap and predictions.
+# overlap and predictions, and exported policies.
 #
 #   tools/against-pytorch.sh                        everything; an hour on 2 cores
 #   tools/against-pytorch.sh losses|speed|memory|overlap|predicted [CELL ...] [--pairs N] [--compile]
+#   tools/against-pytorch.sh policies               what `fsdpc export` wrote, under PyTorch; five minutes
 #
 # FSDPC_TORCH_VENV names the environment (default: /tmp/fsdpc-torch, made when missing: 5 GB, for PyTorch from the Python
 # package index brings CUDA's libraries along). What it printed last is in docs/against-pytorch.md.
@@ -19,6 +20,14 @@ fi
 require_packages "${build_packages[@]}"
 build_release
 "$venv/bin/python" -c 'import torch; print("PyTorch", torch.__version__)'
+policies() {
+  "$venv/bin/python" -c 'import accelerate, transformers' 2>/dev/null || "$venv/bin/pip" install --quiet accelerate transformers
+  "$venv/bin/python" "$root/tools/pytorch/policies.py"
+}
+if [ "${1:-}" = policies ]; then
+  policies
+  exit
+fi
 if [ $# -gt 0 ]; then
   exec "$venv/bin/python" "$root/tools/pytorch/compare.py" "$@"
 fi
@@ -26,3 +35,5 @@ for what in losses speed memory overlap predicted; do
   say "$what"
   "$venv/bin/python" "$root/tools/pytorch/compare.py" "$what"
 done
+say policies
+policies
