@@ -84,6 +84,7 @@ round_trip() { # FILE TOLERANCE CONFIG
   expect 0 export "$file" "$name.hf" --to safetensors --weights "$name.weights" --max-file 20KB
   printf '%s' "$3" >"$name.hf/config.json"
   expect 0 import "$name.hf" -o imported.fsdp
+  expect 0 export imported.fsdp "$name.again" --to safetensors --weights "$name.weights" # which names no cluster, nor needs one
   { sed '/^train/,$d' imported.fsdp && sed -n '/^train/,$p' "$file"; } >"$name.imported.fsdp"
   train "$name.ours" "$file" --ranks 2 --init "$name.weights"
   train "$name.theirs" "$name.imported.fsdp" --ranks 2 --init "$name.hf"
