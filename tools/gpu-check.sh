@@ -220,6 +220,21 @@ part_optimizers() {
     --eval "$fixtures/tokens.bin" --eval-every 5 && check 'generates what the CPU does' same_text
 }
 
+# apart RANKS ARGUMENT...: ranks that meet in NCCL, whether or not they have a GPU each. NCCL takes one rank a GPU of a host, so each
+# is a process that calls itself a host, and they meet over sockets: slowly, but all that is launched is what several GPUs launch.
+apart() {
+  local ranks=$1 rank pids=() pid code=0
+  shift
+  for ((rank = 0; rank < ranks; rank++)); do
+    NCCL_HOSTID=rank$rank NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 FSDPC_CUDA_COMM=nccl RANK=$rank WORLD_SIZE=$ranks LOCAL_RANK=$rank \
+      LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=localhost MASTER_PORT=$$ TORCHELASTIC_RUN_ID=gpu-check train apart "$@" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
+  return "$code"
+}
+export -f apart
+
 # Ranks that have a GPU each meet in NCCL unless told otherwise; others read each other's memory in place, which is the reference.
 part_ranks() {
   local gpus ranks how strategy setting
@@ -234,6 +249,10 @@ part_ranks() {
       check "$ranks ranks, $strategy" train other "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 --backend cuda --strategy $strategy &&
         check "$ranks ranks, $strategy: same bits" same other ranks
     done
+    strategy=full_shard
+    [ $ranks = 2 ] || strategy=hybrid_shard:2
+    check "$ranks ranks apart, $strategy" apart $ranks "$fixtures/gpt-tiny.fsdp" --steps 20 --backend cuda --strategy $strategy &&
+      check "$ranks ranks apart, $strategy: same bits" same apart ranks
     [ "$gpus" -ge $ranks ] || continue
     for setting in FSDPC_NCCL_WINDOWS=0 FSDPC_CUDA_GRAPH=0; do
       check "$ranks ranks, $setting" env "$setting" "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 --backend cuda \
@@ -337,13 +356,19 @@ where_time_goes() {
   printf '== %s: where its time goes\n%s\n' "$1" "$(cat "$kinds")" >>"$log"
   while IFS= read -r line; do row "$1: ${line%%:*}" '' "${line#*: }"; done < <(head -n 5 "$kinds")
 }
-# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others
+# measure NAME MODEL STEPS: a plan that does not run leaves nothing to measure.
+measure() {
+  check_long "$1" bench "$2" "$3" || return
+  check "$1: memory" memory_of
+  where_time_goes "$1"
+  return 0
+}
+# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should it be cuDNN that keeps
+# it from running, all but attention can be measured without.
 compare() {
-  local name=$1 model=$2 steps=$3 micro=$4
-  if check_long "$name" bench "$model" "$steps"; then
-    check "$name: memory" memory_of
-    where_time_goes "$name"
-  fi
+  local name=$1 model=$2 steps=$3 micro=$4 code=0
+  measure "$name" "$model" "$steps" || code=$?
+  case $code in 0 | 124 | 137) ;; *) FSDPC_CUDA_ATTENTION=own measure "$name, own attention" "$model" "$steps" ;; esac
   if python3 -c 'import torch' 2>/dev/null; then
     check_long "$name: PyTorch" pytorch "$(basename "$model" .fsdp)" --micro "$micro"
   else

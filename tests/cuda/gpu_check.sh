@@ -50,6 +50,7 @@ case " $* " in *' ranks '*)
   said table.log 'peers read in place'
   said table.log 'nccl, window registered'
   said table.md '| 2 ranks, FSDPC_NCCL_WINDOWS=0: same bits | ok |'
+  said table.md '| 4 ranks apart, hybrid_shard:2: same bits | ok |'
   ;;
 esac
 case " $* " in *' sanitizer '*)
@@ -66,6 +67,7 @@ case " $* " in *' bench '*)
   printf '#!/bin/sh\necho broken && exit 9\n' >build/fsdpc
   ! PATH=$PWD/none:$PATH "$root/tools/gpu-check.sh" --build build --table table.md bench >out 2>err || fail 'all failed, and nobody said so'
   said table.md '| GPT-2 124M | FAILED (9) |'
+  said table.md '| GPT-2 124M, own attention | FAILED (9) |'
   said table.md '| GPT-2 124M: PyTorch | skipped | not installed |'
   said table.md '| GPT-2 124M, loss in chunks | FAILED (9) |'
   ;;
