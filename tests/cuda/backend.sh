@@ -113,6 +113,17 @@ train bf16-2 bf16.fsdp --ranks 2 --steps 3 --backend cuda
 train bf16-again bf16.fsdp --ranks 1 --steps 3 --backend cuda --micro-batch 2
 "$compare" metrics bf16-again.jsonl gpt-tiny-cpu.jsonl 2e-2
 
+# What is offloaded lies in pinned memory and is there in time, in whatever order the copies' streams run: the same bits.
+for cluster in '' "$root/models/clusters/dgx-h100.fsdp"; do
+  for what in none parameters,gradients,optimizer,activations; do
+    expect 0 plan bf16.fsdp --ranks 2 --micro-batch 1 --reduce micro_batch --offload $what ${cluster:+--cluster "$cluster"} -o "$what.plan"
+    FAKE_GPUS=2 train "offload-$what" "$what.plan" --steps 3 --backend cuda
+  done
+  grep -q '^host arena' "$what.plan" || fail 'nothing is offloaded'
+  "$compare" metrics "offload-$what.jsonl" offload-none.jsonl 0
+  "$compare" weights "offload-$what.weights/model.safetensors" offload-none.weights/model.safetensors
+done
+
 # f16: gradients overflow at first, the steps are skipped, and training goes on with a smaller loss scale, as on the CPU.
 sed 's/precision f32 reduce f32/precision f16 reduce f32 loss_scale { init 8e6 interval 3 }/' "$fixtures/gpt-tiny.fsdp" >f16.fsdp
 train f16 f16.fsdp --ranks 2 --steps 9 --backend cuda
