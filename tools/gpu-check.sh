@@ -289,6 +289,7 @@ part_sanitizer() {
   fi
   FSDPC_CUDA_GRAPH=0 FSDPC_CUDA_ATTENTION=own check 'compute-sanitizer' sanitize_run
   [ -x "$kernels" ] || return
+  check_long "kernels' accesses" sanitize memcheck "$kernels" # of every kernel, in buffers that end where its operands do
   # Products are cuBLASLt's.
   check_long 'races in shared memory' sanitize racecheck --kernel-name-exclude 'regex=cublas|cutlass|gemm|gemv|nvjet|xmma' "$kernels"
 }

@@ -55,6 +55,7 @@ case " $* " in *' ranks '*)
 esac
 case " $* " in *' sanitizer '*)
   said table.md '| compute-sanitizer | ok |'
+  said table.md "| kernels' accesses | ok |"
   said table.md '| races in shared memory | ok | ========= RACECHECK SUMMARY'
   ! FAKE_UNWATCHED=1 "$root/tools/gpu-check.sh" --build build --table table.md --limit 100000 --patience 100000 sanitizer >out 2>err || fail 'nothing was watched, and nobody said so'
   said table.md 'no error summary: the process that uses CUDA was not watched'
