@@ -233,7 +233,29 @@ apart() {
   for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
   return "$code"
 }
-export -f apart
+# lose_rank NAME COMMAND...: ranks that train for long into NAME.jsonl, the last of which is killed in their midst: all must end, as
+# peers that have lost one do.
+lose_rank() {
+  local file=$scratch/$1.jsonl pid victim children code=0
+  shift
+  rm -f "$file"
+  "$@" &
+  pid=$!
+  until [ -e "$file" ] && [ "$(grep -c '"loss"' "$file")" -ge 3 ]; do kill -0 $pid && sleep 0.1 || return; done
+  victim=$pid
+  while read -r children < <(cat "/proc/$victim/task/$victim/children" && echo) && [ -n "$children" ]; do victim=${children##* }; done
+  [ "$victim" != $pid ] || { echo 'which process is a rank /proc does not say' && return 77; }
+  kill -9 "$victim"
+  wait $pid || code=$?
+  [ "$code" = 4 ]
+}
+export -f apart lose_rank
+
+lose_ranks() {
+  local endless=("$fixtures/gpt-tiny.fsdp" --steps 5000 --backend cuda --strategy full_shard)
+  FSDPC_CUDA_COMM=local check 'one of 2 ranks is killed' lose_rank other train other "${endless[@]}" --ranks 2
+  check 'one of 2 ranks apart is killed' lose_rank apart apart 2 "${endless[@]}"
+}
 
 # Ranks that have a GPU each meet in NCCL unless told otherwise; others read each other's memory in place, which is the reference.
 part_ranks() {
@@ -253,6 +275,7 @@ part_ranks() {
     [ $ranks = 2 ] || strategy=hybrid_shard:2
     check "$ranks ranks apart, $strategy" apart $ranks "$fixtures/gpt-tiny.fsdp" --steps 20 --backend cuda --strategy $strategy &&
       check "$ranks ranks apart, $strategy: same bits" same apart ranks
+    [ $ranks != 2 ] || lose_ranks
     [ "$gpus" -ge $ranks ] || continue
     for setting in FSDPC_NCCL_WINDOWS=0 FSDPC_CUDA_GRAPH=0; do
       check "$ranks ranks, $setting" env "$setting" "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks $ranks --steps 20 --backend cuda \
