@@ -340,10 +340,10 @@ watch_memory() {
 
 run_bench() { "$fsdpc" run "$scratch/bench.plan" --backend cuda --data "$scratch/text" "$@"; } # ARGUMENT...
 
-# bench MODEL STEPS: a plan of one rank, its step timed as it trains: in graphs. The log gets the libraries' choices.
+# bench MODEL STEPS [OPTION...]: a plan of one rank, its step timed as it trains: in graphs. The log gets the libraries' choices.
 bench() {
   local watcher code=0
-  "$fsdpc" plan "$1" --ranks 1 --cluster "$cluster" --json -o "$scratch/bench.plan" >"$scratch/plan.json" || return
+  "$fsdpc" plan "$1" --ranks 1 --cluster "$cluster" "${@:3}" --json -o "$scratch/bench.plan" >"$scratch/plan.json" || return
   : >"$scratch/running"
   rm -f "$scratch/most"
   watch_memory &
@@ -380,19 +380,23 @@ where_time_goes() {
   printf '== %s: where its time goes\n%s\n' "$1" "$(cat "$kinds")" >>"$log"
   while IFS= read -r line; do row "$1: ${line%%:*}" '' "${line#*: }"; done < <(head -n 5 "$kinds")
 }
-# measure NAME MODEL STEPS: a plan that does not run leaves nothing to measure.
+# measure NAME MODEL STEPS [OPTION...]: a plan that does not run leaves nothing to measure.
 measure() {
-  check_long "$1" bench "$2" "$3" || return
+  check_long "$1" bench "${@:2}" || return
   check "$1: memory" memory_of
   where_time_goes "$1"
   return 0
 }
-# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should it be cuDNN that keeps
-# it from running, all but attention can be measured without.
+# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should the GPU have less memory
+# than its cluster file says, or should it be cuDNN that keeps a plan from running, the rest can be measured without.
 compare() {
   local name=$1 model=$2 steps=$3 micro=$4 code=0
   measure "$name" "$model" "$steps" || code=$?
-  case $code in 0 | 124 | 137) ;; *) FSDPC_CUDA_ATTENTION=own measure "$name, own attention" "$model" "$steps" ;; esac
+  case $code in
+  0 | 124 | 137) ;;
+  3) measure "$name, in 72 GiB" "$model" "$steps" --memory 72GiB ;;
+  *) FSDPC_CUDA_ATTENTION=own measure "$name, own attention" "$model" "$steps" ;;
+  esac
   if python3 -c 'import torch' 2>/dev/null; then
     check_long "$name: PyTorch" pytorch "$(basename "$model" .fsdp)" --micro "$micro"
   else

@@ -72,6 +72,9 @@ case " $* " in *' bench '*)
   said table.md '| GPT-2 124M, own attention | FAILED (9) |'
   said table.md '| GPT-2 124M: PyTorch | skipped | not installed |'
   said table.md '| GPT-2 124M, loss in chunks | FAILED (9) |'
+  printf '#!/bin/sh\nexit 3\n' >build/fsdpc # it does not fit
+  ! PATH=$PWD/none:$PATH "$root/tools/gpu-check.sh" --build build --table table.md bench >out 2>err || fail 'nothing fitted, and nobody said so'
+  said table.md '| GPT-2 124M, in 72 GiB | FAILED (3) |'
   ;;
 esac
 
