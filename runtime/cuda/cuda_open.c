@@ -187,9 +187,11 @@ static bool without_flash(const char *why, Failure *failure) {
   return fail(failure, RUN_INVALID, "cuda: FSDPC_CUDA_ATTENTION=cudnn, but cuDNN: %s; unset it to use own kernels", why);
 }
 
+/* Of f32 it takes nothing, and opening it loads some hundred MB: then only who insists on it is told so. */
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
-  if (wants(CUDA_ATTENTION_OWN)) return true;
+  bool half = cuda->config.plan->recipe.compute != DTYPE_F32;
+  if (wants(CUDA_ATTENTION_OWN) || (!half && !wants(CUDA_ATTENTION_CUDNN))) return true;
   cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan, cuda->device, cuda->compute, wants(CUDA_ATTENTION_FAST), &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
