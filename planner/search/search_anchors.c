@@ -5,8 +5,9 @@
 
 #include <math.h>
 
-/* Budgets that people name are multiples of these, and so anchors themselves. */
-enum { CELLS_AN_OCTAVE = 64, MOST_IN_A_CELL = 16 };
+/* Budgets that people name are multiples of these, and so anchors themselves. Between them some memory is left over: less so for models that
+ * are planned in no time. */
+enum { CELLS_AN_OCTAVE = 64, FINER_CELLS = 256, FEW_OPERATORS = 300, MOST_IN_A_CELL = 16 };
 /* Neighbouring anchors' bounds differ by little more than this. */
 static const double FALLS = 0.002;
 /* More than any device has, so that nothing is given up for memory. Its plan is ample where it comes so near its bound. */
@@ -81,12 +82,13 @@ static bool try_cell(Walk *walk, uint64_t begin, uint64_t bytes, Bound *high) {
 }
 
 static bool walk_down(Walk *walk) {
-  uint64_t bytes = search_grid_step(walk->from, CELLS_AN_OCTAVE), begin = walk->from - walk->from % bytes;
+  const uint64_t cells = walk->search->graph->ops.count < FEW_OPERATORS ? FINER_CELLS : CELLS_AN_OCTAVE;
+  uint64_t bytes = search_grid_step(walk->from, cells), begin = walk->from - walk->from % bytes;
   Bound high;
   if (!bound_at(walk, begin + bytes, &high)) return false;
   while (!walk->done && begin > 0) {
     if (!try_cell(walk, begin, bytes, &high)) return false;
-    bytes = search_grid_step(begin - 1, CELLS_AN_OCTAVE);
+    bytes = search_grid_step(begin - 1, cells);
     begin -= bytes;
   }
   return true;
