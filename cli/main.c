@@ -75,12 +75,14 @@ static void on_bus_error(int signal) {
   leave("fsdpc: error: data: a file could not be read to its end: is something else writing it, or its disk in trouble?\n", EXIT_INVALID);
 }
 
-/* A full disk must not look like success. */
+/* A full disk must not look like success. Where only an earlier write failed, its reason is gone, and a line's end is refused for
+ * the same one; where it no longer is, what stands there is torn all the same. */
 static int finish_output(int code) {
-  errno = 0; /* where only an earlier write failed, its reason is gone */
+  errno = 0;
   bool failed = fflush(stdout) != 0 || ferror(stdout);
   if (!failed) return code;
-  fprintf(stderr, "fsdpc: error: cannot write to standard output%s%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "", remedy_of(errno));
+  bool known = errno != 0 || write(STDOUT_FILENO, "\n", 1) < 0;
+  fprintf(stderr, "fsdpc: error: cannot write to standard output%s%s%s\n", known ? ": " : "", known ? strerror(errno) : "", remedy_of(errno));
   return code == EXIT_OK ? EXIT_INVALID : code;
 }
 
