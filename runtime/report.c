@@ -99,9 +99,10 @@ static void print_optimizer(const Recipe *recipe, uint64_t steps) {
   if (recipe->warmup_steps > steps)
     fprintf(stderr, "             the warmup is longer: lr rises to %g, and no further\n", schedule_lr(recipe, steps, steps));
   /* It is the model file's whatever --steps says, so that a run that goes on does so at the rates it began with. */
-  if (recipe->schedule != SCHEDULE_CONSTANT && recipe->steps != 0 && recipe->steps < steps)
+  uint64_t end = recipe->steps > recipe->warmup_steps ? recipe->steps : recipe->warmup_steps; /* no schedule cuts the warmup short */
+  if (recipe->schedule != SCHEDULE_CONSTANT && recipe->steps != 0 && end < steps)
     fprintf(stderr, "             the schedule ends after %" PRIu64 " steps: lr stays at %g from there; `steps %" PRIu64 "` in the train block stretches it\n",
-            recipe->steps, recipe->min_lr, steps);
+            end, recipe->min_lr, steps);
 }
 
 /* "1.0 times" would not say why it is said. */

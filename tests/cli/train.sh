@@ -201,6 +201,12 @@ said err 'the warmup is longer: lr rises to 0.0015, and no further'
 # One that goes on after the schedule's end says so, where there is one.
 expect 0 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 1 --steps 21 --data "$fixtures/tokens.bin"
 said err 'the schedule ends after 20 steps: lr stays at 0.0003 from there'
+# Not before the warmup's, whatever --steps says.
+sed 's/warmup 4/warmup 30/' "$fixtures/gpt-tiny.fsdp" >slow.fsdp
+expect 0 run slow.fsdp "${one_plan[@]}" --ranks 1 --steps 25 --data "$fixtures/tokens.bin"
+! grep 'the schedule ends' err || fail 'a schedule ends within its warmup'
+expect 0 run slow.fsdp "${one_plan[@]}" --ranks 1 --steps 31 --data "$fixtures/tokens.bin"
+said err 'the schedule ends after 30 steps: lr stays at 0.0003 from there'
 sed 's/cosine min_lr 3e-4/constant/' "$fixtures/gpt-tiny.fsdp" >flat.fsdp
 expect 0 run flat.fsdp "${one_plan[@]}" --ranks 1 --steps 21 --data "$fixtures/tokens.bin"
 ! grep 'the schedule ends' err || fail 'a constant rate ends'
