@@ -306,6 +306,9 @@ void finish_graph(Sema *sema, Env *env);
 bool is_own_loss(const Sema *sema, int32_t tensor); /* computed in the model's file: other files' are not the user's concern */
 /* sema_rules.c: requires names and uses of parameters */
 void apply_rules(Sema *sema);
+/* The weight of the first layer in the scope that a pattern means by that layer's name, or NULL: where it is another's, it has the other's
+ * name. */
+const char *shared_weight(Sema *sema, const char *scope, const char *pattern);
 
 /* settings_train.c, settings_cluster.c, settings_plan.c */
 void settings_defaults(Graph *graph);

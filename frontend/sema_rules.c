@@ -52,6 +52,15 @@ static void add_paths(Arena *arena, const char *name, Paths *out) {
     vec_push(arena, out, arena_strndup(arena, name, (size_t)(dot - name)));
 }
 
+const char *shared_weight(Sema *sema, const char *scope, const char *pattern) {
+  const Graph *graph = sema->graph;
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    const GraphOp *op = &graph->ops.data[i];
+    if (op->weight >= 0 && in_scope(scope, pattern, path_join(sema, op->name, "weight"))) return graph->params.data[op->weight].name;
+  }
+  return NULL;
+}
+
 static void check_match(Sema *sema, const Map *matched, const Aliases *names, const char *what, const char *scope,
                         const char *pattern, Span span) {
   if (map_get(matched, arena_printf(sema->arena, "%d:%u", span.file, span.begin))) return;
@@ -60,9 +69,11 @@ static void check_match(Sema *sema, const Map *matched, const Aliases *names, co
     const char *name = inside(scope, names->data[i].name);
     if (name) add_paths(sema->arena, name, &seen);
   }
-  const char *near = text_nearest(pattern, seen.data, seen.count);
+  const char *near = text_nearest(pattern, seen.data, seen.count), *shared = shared_weight(sema, scope, pattern);
   Diag *diag = sema_error(sema, span, "%s pattern \"%s\" matches no parameter", what, pattern);
-  if (near)
+  if (shared)
+    diag_help(diag, "name the weight that it shares, \"%s\"", shared);
+  else if (near)
     diag_help(diag, "did you mean \"%s\"?", near);
   else
     diag_help(diag, "a leading \"*.\" matches at any depth; without this line `fsdpc plan %s --dump=graph` lists the parameters",

@@ -353,6 +353,12 @@ void settings_plan_finish(Sema *sema) {
     Diag *diag = sema_error(sema, use->span, "\"%s\" matches no %s of the model", use->pattern,
                             unit ? "parameter" : "layer");
     const char *near = text_nearest(use->pattern, names.data, names.count);
-    if (near) diag_help(diag, "did you mean \"%s\"?", near);
+    const char *shared = unit ? shared_weight(sema, "", use->pattern) : NULL;
+    if (shared)
+      diag_help(diag, "name the weight that it shares, \"%s\"", shared);
+    else if (near && !strcmp(near, use->pattern))
+      diag_help(diag, "it has none: leave it out");
+    else if (near)
+      diag_help(diag, "did you mean \"%s\"?", near);
   }
 }
