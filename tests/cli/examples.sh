@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Owns: the examples of --help and the commands of README.md are commands that work, one after the other, with the files that they name.
+# Owns: the examples of --help and the commands of README.md and of docs/questions.md's exports are commands that work, one after the
+# other, with the files that they name.
 source "$(dirname "$0")/lib.sh"
 
 for folder in models docs build; do mkdir -p "$folder"; done
@@ -31,7 +32,8 @@ while IFS= read -r line; do works "${line%%    #*}"; done < <(sed -n '/^Then:/,/
 for command in $("$fsdpc" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
   while IFS= read -r line; do works "$line"; done < <("$fsdpc" "$command" --help | sed -n '/^Examples:/,/^$/s/^  //p' | grep -vE "$elsewhere")
 done
-[ "$count" -ge 30 ] || fail "only $count examples were found"
+while IFS= read -r line; do works "$line"; done < <(sed -n '/^## From the answer to PyTorch/,$s/^fsdpc /&/p' "$root/docs/questions.md")
+[ "$count" -ge 34 ] || fail "only $count examples were found"
 
 # No name runs into what is said of it.
 fsdpc --help >said
