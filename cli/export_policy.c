@@ -49,18 +49,8 @@ static void find_checkpoints(Policy *p) {
 }
 
 static void find_blocks(Policy *p) {
-  const Graph *graph = p->graph;
-  for (uint32_t u = 0; u < p->plan->units.count; u++) {
-    const PlannedUnit *unit = &p->plan->units.data[u];
-    bool inside = false;
-    for (uint32_t m = 0; m < graph->modules.count && unit->blocks; m++) {
-      const char *name = graph->modules.data[m].name;
-      inside |= !strcmp(name, unit->name);
-      if (inside && graph->modules.data[m].repeat >= 0 && (!p->blocks.count || !path_matches(p->blocks.data[p->blocks.count - 1], name)))
-        vec_push(p->arena, &p->blocks, name);
-      if (inside && !strcmp(name, unit->last)) break;
-    }
-  }
+  for (uint32_t m = 0; m < p->graph->modules.count; m++)
+    if (graph_is_block(p->graph, m)) vec_push(p->arena, &p->blocks, p->graph->modules.data[m].name);
 }
 
 static bool compiled(const Policy *p) {
@@ -142,7 +132,7 @@ static void write_constants(Text *out, const Policy *p) {
               (long long)w->accumulation);
   text_printf(out, "REDUCE_EACH_MICRO_BATCH = %s\n", reduces_each(p) || w->accumulation == 1 ? "True" : "False");
   text_printf(out, "PREFETCH = %lld  # units gathered ahead\n", (long long)p->plan->settings.prefetch);
-  text_printf(out, "COMPILE = %s  # each module of UNITS\n", compiled(p) ? "True" : "False");
+  text_printf(out, "COMPILE = %s  # each module of UNITS; without any the model\n", compiled(p) ? "True" : "False");
   text_printf(out, "PARAM_DTYPE, REDUCE_DTYPE = %s, %s\n", torch_dtype(recipe->compute), torch_dtype(recipe->reduce));
   text_printf(out, "STATE_DTYPE = %s  # of shards, their gradients and moments\n", torch_dtype(state_dtype(p)));
   text_printf(out, "OFFLOAD = %s  # shards, their gradients and moments in host memory; the optimizer runs there\n", offloads(p) ? "True" : "False");
@@ -232,6 +222,8 @@ static const char torch_code[] =
     "                module.compile()\n"
     "        fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=reshard, **options)\n"
     "        units.append(modules[0])\n"
+    "    if COMPILE and not UNITS:\n"
+    "        model.compile()\n"
     "    fully_shard(model, reshard_after_forward=ROOT_RESHARD, **options)\n"
     "    for i, unit in enumerate(units):\n"
     "        if PREFETCH > 1:\n"
@@ -274,6 +266,7 @@ static void lose_units(Policy *p) {
   const PlanSettings *s = &p->plan->settings;
   uint32_t largest = 0, again = again_count(p);
   bool apart = p->plan->units.data[0].reshard != 0;
+  if (p->plan->units.data[0].blocks) lose(p, "all of the model as one unit: every block becomes one (--wrap block)");
   for (uint32_t u = 1; u < p->plan->units.count; u++) {
     uint32_t blocks = p->plan->units.data[u].blocks;
     if (blocks > largest) largest = blocks;

@@ -31,7 +31,7 @@ static bool is_fsdp2(const Grid *g) {
 static void find_blocks(Grid *g) {
   const Graph *graph = g->graph;
   g->blocks = ARENA_ARRAY(g->arena, const char *, graph->modules.count);
-  for (uint32_t m = 0; m < graph->modules.count && g->asked->wrap != WRAP_WHOLE; m++)
+  for (uint32_t m = 0; m < graph->modules.count; m++)
     if (graph_is_block(graph, m)) g->blocks[g->block_count++] = graph->modules.data[m].name;
 }
 

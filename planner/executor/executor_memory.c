@@ -179,6 +179,21 @@ static void consider_unit(Backward *b, uint32_t u, double *saved, double working
   if (frees_first) consider(b, head + own + copied, *saved, root + gathered_ahead_bytes(m, s, u));
 }
 
+/* Blocks that the root gathers with everything else: their gradients stay whole until its end, which counts them itself. */
+static void consider_root_blocks(Backward *b, double *saved, double working) {
+  const Sharding *s = b->s;
+  const Model *m = b->m;
+  bool apart = s->scatters || s->offloads;
+  double numel = head_numel(m, s);
+  for (uint32_t p = s->units[0].end; p-- > 1 && m->parts[p].backs;) {
+    b->produced = apart ? 0 : numel;
+    consider(b, apart ? m->gathered * numel : 0, *saved + beside_bytes(m, p, working), root_bytes(m, s));
+    *saved -= m->parts[p].saved;
+    numel += m->parts[p].gradient_numel;
+  }
+  b->produced = 0;
+}
+
 /* Kept by what the root computes. */
 static double root_saved(const Model *m, const Sharding *s) {
   return (s->entry_apart ? 0 : m->parts[0].saved) + (s->exit_apart ? 0 : m->parts[m->part_count - 1].saved);
@@ -191,6 +206,7 @@ static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const Exec
   double working = working_bytes(m), root = s->units[0].gradient_numel;
   if (lets_go(s) && !s->exit_apart) consider(&b, 0, saved + logits_bytes(m), root_bytes(m, s) + gathered_again_bytes(m, s, s->unit_count - 1));
   for (uint32_t u = s->unit_count; u-- > 1;) consider_unit(&b, u, &saved, working);
+  if (s->unit_count == 1) consider_root_blocks(&b, &saved, working);
   bool apart = s->scatters || s->offloads, frees_first = apart && m->profile->frees_first;
   double sent = frees_first ? 0 : sent_bytes(m, s, 0);
   b.produced += apart ? 0 : root;

@@ -42,7 +42,7 @@ static void find_parts(Arena *arena, Model *m) {
   m->parts = ARENA_ARRAY(arena, Part, graph->modules.count + 2);
   m->first_block_op = (int32_t)graph->ops.count;
   for (int32_t i = 0; i < (int32_t)graph->ops.count; i++) {
-    int32_t module = m->settings->wrap == WRAP_WHOLE ? -1 : block_module(graph, i);
+    int32_t module = block_module(graph, i);
     if (module >= 0 && !part_of_module[module]) {
       part_of_module[module] = (int32_t)++m->block_count;
       m->parts[m->block_count].name = graph->modules.data[module].name;

@@ -31,7 +31,7 @@ enum { SIDE_BEFORE = 1, SIDE_AFTER = 2, SIDE_ELSE = 4 }; /* of the blocks; betwe
 
 /* Gathered and reduced together: neighbouring blocks, or what a rule names of one side of them. Unit 0 is the root: what is left. */
 typedef struct ExecutorUnit {
-  uint32_t first, end; /* parts that wait for it; of the root without those after the blocks */
+  uint32_t first, end; /* parts that wait for it; of the root without those after the blocks, which are its own where all is one unit */
   int32_t rule;        /* of the settings' units, -1: none */
   double numel, gradient_numel;
   int32_t reshard; /* after forward: 0 kept gathered, 1 back to the shards, N > 1 to groups of N ranks */
@@ -101,6 +101,11 @@ LossHabit model_loss(const Model *model);
 /* Of an element of gradients that add up before they are reduced. */
 double model_sum_bytes(const Model *model);
 UpdateKind model_update(const Model *model);
+
+/* Whether blocks are units; else, as without any, the root is all there is. */
+static inline bool model_gathers_blocks(const Model *m) {
+  return m->block_count > 0 && m->settings->wrap != WRAP_WHOLE;
+}
 
 static inline bool model_is_block(const Model *m, int32_t part) {
   return part > 0 && part <= (int32_t)m->block_count;

@@ -273,7 +273,7 @@ static void list_units(Arena *arena, const Hunt *h, const GridPoint *point, Exec
     bool blocks = model_is_block(&model, (int32_t)unit->first);
     PlannedUnit planned = {.name = blocks ? model.parts[unit->first].name : "root",
                            .last = blocks ? model.parts[unit->end - 1].name : "root",
-                           .blocks = blocks ? unit->end - unit->first : 0,
+                           .blocks = blocks ? unit->end - unit->first : u || model_gathers_blocks(&model) ? 0 : model.block_count,
                            .numel = unit->numel,
                            .reshard = unit->reshard,
                            .gather_bytes = sharding.gathers ? model.gathered * unit->numel : 0,

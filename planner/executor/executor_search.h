@@ -35,7 +35,7 @@ typedef struct RunnerUp {
 /* As it is gathered: blocks first .. last; or modules before the blocks or after them; or the root, which is what is left. */
 typedef struct PlannedUnit {
   const char *name, *last;
-  uint32_t blocks;           /* 0: the root, or modules outside of blocks */
+  uint32_t blocks;           /* 0: modules outside of blocks, as the root is unless all is one unit */
   VEC(const char *) modules; /* of such a unit, in order */
   double numel;
   int32_t reshard;                /* as PlanSettings.reshard */

@@ -253,6 +253,14 @@ static void block_backward(const Model *m, const Sharding *s, Clocks *c, const E
 /* What a micro-batch does with its gradients: on to where they belong; beside those of earlier ones. */
 enum { REDUCES = 1, ADDS = 2 };
 
+/* What the root computes of its own before the head: no copies, which are made as it is gathered. */
+static void root_backward(const Model *m, const Sharding *s, Clocks *c) {
+  for (uint32_t p = s->units[0].end; p-- > 0;) {
+    const Part *part = &m->parts[p];
+    compute(c, c->compute, hosted(m, s, part, part->backward + part->recompute, part->operators_back + part->operators_again, false));
+  }
+}
+
 static bool unit_backs(const Model *m, const ExecutorUnit *unit) {
   for (uint32_t p = unit->first; p < unit->end; p++)
     if (m->parts[p].backs) return true;
@@ -278,7 +286,7 @@ static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *r
     for (uint32_t p = unit->end; p-- > unit->first;) block_backward(m, s, c, unit, p, ready[u], reduces);
     if (reduces) reduce(m, s, c, (uint32_t)u, adds);
   }
-  if (!s->entry_apart) compute(c, c->compute, m->parts[0].backward);
+  root_backward(m, s, c);
   if (reduces) reduce(m, s, c, 0, adds);
 }
 
@@ -301,15 +309,16 @@ static double hybrid_contention(const Model *m, const Sharding *s, double numel)
   return (within * cluster->contention + across * far_contention(m, inside, across)) / (within + across);
 }
 
-/* Of the first block. */
+/* Of the first block; the root where all is one unit. */
 static uint32_t block_unit(const Sharding *s) {
-  return s->entry_apart ? 2 : 1;
+  uint32_t first = s->entry_apart ? 2 : 1;
+  return first < s->unit_count ? first : 0;
 }
 
 /* Compute lost for a second of communication, by what a block sends. */
 static double contention_of(const Model *m, const Sharding *s) {
   const ExecutorWorld *w = s->world;
-  double numel = s->units[m->block_count ? block_unit(s) : 0].numel;
+  double numel = s->units[block_unit(s)].numel;
   if (w->ranks <= w->ranks_per_node || numel <= 0) return m->cluster->contention;
   if (s->gathers && s->shard <= w->ranks_per_node) return hybrid_contention(m, s, numel);
   Collective kind = s->gathers ? COLLECTIVE_GATHER : COLLECTIVE_ALLREDUCE;

@@ -15,7 +15,7 @@ void units_find_outside(Arena *arena, Model *m) {
     const char *dot = strrchr(param->name, '.');
     int32_t first = m->part_of[param->first_op], last = m->part_of[param->last_op];
     uint64_t numel = 0;
-    if (first == last && model_is_block(m, first)) continue;
+    if (first == last && model_is_block(m, first) && model_gathers_blocks(m)) continue;
     shape_numel(&param->shape, 1, &numel);
     Outside out = {.module = dot ? arena_strndup(arena, param->name, (size_t)(dot - param->name)) : param->name,
                    .sides = side_of(m, param->first_op) | side_of(m, param->last_op),
@@ -46,7 +46,7 @@ static uint32_t block_around(const Model *m, const char *module) {
 
 int32_t units_rule_outside(const Model *m, const Outside *out) {
   int32_t rule = rule_of(m, out->module);
-  uint32_t block = rule < 0 ? 0 : block_around(m, out->module);
+  uint32_t block = rule < 0 || !model_gathers_blocks(m) ? 0 : block_around(m, out->module);
   return block && rule_of(m, m->parts[block].name) == rule ? -1 : rule;
 }
 
@@ -62,7 +62,7 @@ typedef struct Named {
 static Named *find_named(Arena *arena, const Model *m, const int32_t *rules) {
   uint32_t count = m->settings->units.count;
   Named *named = ARENA_ARRAY(arena, Named, count + 1);
-  for (uint32_t p = 1; p <= m->block_count; p++)
+  for (uint32_t p = 1; p <= m->block_count && model_gathers_blocks(m); p++)
     if (rules[p] >= 0) named[rules[p]].runs += rules[p - 1] != rules[p];
   for (uint32_t i = 0; i < m->outside.count; i++) {
     const Outside *out = &m->outside.data[i];
@@ -108,7 +108,8 @@ static const char *fault_of(const Model *m, const Named *named, uint32_t r) {
   if (own->runs > 1) return "blocks that are not neighbours";
   if (own->runs && own->sides) return "blocks and what lies outside of them";
   if (own->runs) return NULL;
-  if (!m->block_count) return is_root(m, own) && !m->profile->flat_units ? NULL : "modules of a model without blocks";
+  if (!model_gathers_blocks(m) && is_root(m, own) && !m->profile->flat_units) return NULL;
+  if (!model_gathers_blocks(m)) return m->block_count ? "part of what wrap whole gathers at once" : "modules of a model without blocks";
   if (!own->sides) return "no whole block";
   if (m->profile->flat_units) return "what lies outside of all blocks";
   if (is_root(m, own)) return NULL;
@@ -120,7 +121,7 @@ static void help_unit(Arena *arena, Diag *diag, const Model *m) {
   const char *executor = executor_name(m->settings->executor.id), *block = m->block_count ? m->parts[1].name : "";
   if (m->settings->executor.id == EXECUTOR_NATIVE)
     diag_help(diag, "'fsdpc plan' plans any unit for this runtime; predictions are of whole blocks: leave the unit out");
-  else if (!m->block_count)
+  else if (!model_gathers_blocks(m))
     diag_help(diag, "%s gathers such a model as a whole: leave the unit out", executor);
   else if (m->profile->flat_units || !m->outside.count)
     diag_help(diag, "%s gathers neighbouring blocks together, and what lies outside of all blocks as its root; list blocks such as \"%s\"",
@@ -154,7 +155,7 @@ static ExecutorUnit root_unit(const Model *m, const Named *named, bool entry_apa
   uint32_t count = m->settings->units.count, r = 0;
   while (r < count && !is_root(m, &named[r])) r++;
   int32_t reshard = r < count ? m->settings->units.data[r].reshard : SETTING_AUTO;
-  return (ExecutorUnit){.end = entry_apart ? 0 : 1,
+  return (ExecutorUnit){.end = entry_apart ? 0 : model_gathers_blocks(m) ? 1 : m->part_count - 1,
                         .rule = r < count ? (int32_t)r : -1,
                         .numel = named[r].numel,
                         .gradient_numel = named[r].gradient_numel,
@@ -169,7 +170,7 @@ static void add_side(ExecutorUnits *s, const Named *named, int32_t rule, uint32_
 
 static void add_blocks(const Model *m, const int32_t *rules, ExecutorUnits *s) {
   double least = m->settings->wrap == WRAP_SIZE ? (double)m->settings->wrap_numel : 0;
-  for (uint32_t p = 1; p <= m->block_count; p++) {
+  for (uint32_t p = 1; p <= m->block_count && model_gathers_blocks(m); p++) {
     ExecutorUnit *unit = &s->data[s->count - 1];
     bool joins = p > 1 && rules[p] == rules[p - 1] && (rules[p] >= 0 || unit->numel < least);
     if (!joins) s->data[s->count++] = (ExecutorUnit){.first = p, .rule = rules[p]};

@@ -28,6 +28,24 @@ expect 1 export "$model" "${fsdp2[@]}" "${block[@]:0:10}" --to transformers
 said err 'gradients reduced in f32: they are in bf16 (--precision bf16:bf16)'
 expect 64 export "$model" --executor native --ranks 8 --to torch
 
+# All of the model as one unit still has blocks: what is checkpointed is predicted, planned and exported.
+whole=("$model" "${fsdp2[@]}" --strategy full_shard --wrap whole --micro-batch 1)
+figure() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" out | head -n 1; }
+expect 0 predict "${whole[@]}" --checkpoint none --json
+fast=$(figure step_ns) large=$(figure active_bytes)
+expect 0 predict "${whole[@]}" --checkpoint full --json
+[ "$(figure step_ns)" -gt "$fast" ] && [ "$(figure active_bytes)" -lt "$large" ] || { cat out >&2 && fail "one unit's checkpointing takes no time or saves nothing"; }
+expect 0 plan "${whole[@]}" --memory 20GiB --offload none --json -o whole.fsdp
+grep -qE '^  (recompute model|checkpoint full)' whole.fsdp || fail 'nothing is checkpointed where all is one unit'
+planned=$(step)
+expect 0 predict whole.fsdp --ranks 8 --json
+[ "$(step)" = "$planned" ] || fail "planned $planned as one unit, the written policy takes $(step)"
+expect 0 export "${whole[@]}" --checkpoint full --to torch -o whole.py
+grep -q '^CHECKPOINTED = \["model.layers.0", .*"model.layers.15"\]$' whole.py || fail 'no block of the one unit is checkpointed'
+[ "$(sed -n '/^UNITS = /,/^]$/p' whole.py | wc -l)" = 2 ] && grep -q '^ *if COMPILE and not UNITS:$' whole.py || fail 'one unit is not exported as the root'
+expect 1 export "${whole[@]}" --checkpoint full --to accelerate
+said err 'all of the model as one unit: every block becomes one (--wrap block)'
+
 # Nobody said who trains: what the exported module does by itself, and a note.
 expect 0 export "$model" "${fsdp2[@]}" --to torch -o named.py
 expect 0 export "$model" --ranks 8 --to torch -o unnamed.py
@@ -159,6 +177,9 @@ said err 'units outside of blocks, or a root that is resharded: all of it is the
 by_hand 'rest { model.embed_tokens model.norm lm_head reshard yes }' >rest.fsdp
 expect 0 export rest.fsdp "${fsdp2[@]}" --to torch -o rest.py
 grep -q '^ROOT_RESHARD = True ' rest.py && ! grep -q '"lm_head"' rest.py || fail 'a root by hand is no root'
+by_hand 'first { model.layers.0 }' >first.fsdp
+expect 1 predict first.fsdp "${fsdp2[@]}" --wrap whole
+said err 'unit "first" holds part of what wrap whole gathers at once'
 by_hand 'embedding { model.embed_tokens }' llama3.2-1b >tied.fsdp
 expect 1 predict tied.fsdp "${fsdp2[@]}"
 said err 'unit "embedding" holds what is used on both sides of the blocks, or between them'
