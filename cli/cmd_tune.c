@@ -96,14 +96,16 @@ static void default_values(Tune *t, int d, const Graph *graph) {
   }
 }
 
-/* Each value alone, before hundreds of plans are made with it. */
+/* What all plans share, then each value of a list, before hundreds of plans are made with it. */
 static bool check_values(Tune *t) {
   Graph nothing = {0};
   PlannerOptions ignored;
+  Cli shared = *t->cli;
+  for (int d = 0; d < TUNE_DIMS; d++) shared.options.given[t->dims[d].option] = (Words){0};
+  if (!compile_options_of_planner(&shared, &nothing, &ignored)) return false;
   for (int d = 1; d < TUNE_DIMS; d++)
     for (uint32_t v = 0; v < t->dims[d].values.count; v++) {
-      Cli one = *t->cli;
-      memset(one.options.given, 0, sizeof one.options.given);
+      Cli one = shared;
       vec_push(t->cli->arena, &one.options.given[t->dims[d].option], t->dims[d].values.data[v]);
       if (!compile_options_of_planner(&one, &nothing, &ignored)) return false;
     }

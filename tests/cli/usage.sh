@@ -78,6 +78,13 @@ for list in '' 2,,4 ,2 2,; do
   expect 64 tune "$fixtures/gpt-tiny.fsdp" --ranks "$list"
   said err "but got \"$list\""
 done
+# What all plans of a sweep share is refused before any is made, once.
+for option in '--gather never' '--reduce never' '--offload moments' '--ranks-per-node 0'; do
+  # shellcheck disable=SC2086
+  expect 64 tune "$fixtures/gpt-tiny.fsdp" $option
+  silent out
+  [ "$(grep -c '^fsdpc: error: option' err)" = 1 ] || { cat err >&2 && fail "not one message about $option"; }
+done
 expect 1 plan "$fixtures/gpt-tiny.fsdp" --ranks 2 --ranks-per-node 3
 said err '2 ranks do not fill nodes of 3'
 expect 64 plan x.fsdp --ranks 0
