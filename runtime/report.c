@@ -237,6 +237,8 @@ static long after_last_line(FILE *file) {
 /* Cut only once it is ours: lines of two runs would make none that can be read. Pipes and devices may be shared. */
 static bool take_metrics(FILE *file, const char *path, bool goes_on, Failure *failure) {
   struct stat info;
+  if (file == NULL && errno == ENOENT)
+    return fail(failure, RUN_INVALID, "metrics: %s: cannot be opened: %s; make its folder first", path, strerror(errno));
   if (file == NULL || fstat(fileno(file), &info) != 0) return fail_file(failure, "metrics", path, "cannot be opened");
   if (!S_ISREG(info.st_mode)) return true;
   if (!lock_take(fileno(file)))

@@ -96,6 +96,8 @@ done
 cmp a.plan b.plan || fail 'a plan was formatted'
 expect 1 plan "$model" --ranks 2 -o no/such/folder/x.plan
 said err 'cannot write no/such/folder/x.plan: No such file or directory; make its folder first'
+expect 1 run "$model" --ranks 1 --data "$fixtures/tokens.bin" --metrics no/such/folder/m.jsonl
+said err 'metrics: no/such/folder/m.jsonl: cannot be opened: No such file or directory; make its folder first'
 expect 1 verify "$model"
 said err "help: 'fsdpc plan FILE -o PLAN' writes one"
 expect 1 plan "$model" --set layers=1e99
