@@ -148,7 +148,7 @@ static void ask_about_results(const Asked *asked, const Subject *subject) {
   again.recompute = host.host = true;
   bool gpu = asked->planned->plan->summary.device == PLAN_DEVICE_GPU;
   if (!subject->recomputed && !subject->saved && !subject->away) {
-    printf("    (none: backward does not read it)\n");
+    printf(subject->backward_only ? "    (none: nothing of it is kept for backward)\n" : "    (none: backward does not read it)\n");
     return;
   }
   if (subject->recomputed || subject->away) try_rule(asked, "kept from forward to backward", rule);

@@ -5,27 +5,46 @@
 #include "planner/plan/plan_text.h"
 #include "planner/program/fusion.h"
 
-/* The product whose instruction computes the silu of this name, or NULL. A finished plan does not name silus that have none. */
-static const char *product_of_silu(Cli *cli, const char *path, const char *name) {
+/* The layer that reads this one and whose instruction computes it, a product a silu or a loss in chunks the logits, or NULL. */
+static const GraphOp *computed_by(const Graph *graph, const int32_t *with, int32_t op) {
+  const GraphOp *ops = graph->ops.data, *loss = &ops[graph->loss_op];
+  if (with[op] >= 0 && ops[op].kind == LAYER_SILU) return &ops[with[op]];
+  return graph->tensors.data[loss->inputs[0]].op == op ? loss : NULL;
+}
+
+/* "lm_head.weight" of a layer whose weight is another's. */
+static bool is_weight_of(const GraphOp *op, const char *name) {
+  size_t length = strlen(op->name);
+  return op->weight >= 0 && !strncmp(op->name, name, length) && !strcmp(name + length, ".weight");
+}
+
+/* What the model calls so and its plan does not: the name that the plan has for it, after a word about it, or NULL. A finished plan
+ * does not know its model's other names. */
+static const char *planned_name(Cli *cli, const char *path, const char *name) {
   Graph *graph;
   PlannerOptions options;
   if (plan_is_plan_file(path) || compile_settings(cli, path, &graph, &options) != EXIT_OK) return NULL;
   const int32_t *with = fusion_find(cli->arena, graph, &options.settings);
-  for (uint32_t i = 0; i < graph->ops.count; i++)
-    if (with[i] >= 0 && graph->ops.data[i].kind == LAYER_SILU && !strcmp(graph->ops.data[i].name, name))
-      return graph->ops.data[with[i]].name;
+  for (int32_t i = 0; i < (int32_t)graph->ops.count; i++) {
+    const GraphOp *op = &graph->ops.data[i], *reader = strcmp(op->name, name) ? NULL : computed_by(graph, with, i);
+    if (is_weight_of(op, name)) {
+      printf("%s is the weight that it shares, %s\n", name, graph->params.data[op->weight].name);
+      return graph->params.data[op->weight].name;
+    }
+    if (!reader) continue;
+    printf("%s is computed by the instruction of the %s that reads it, and has no result of its own\n", name,
+           reader->kind == LAYER_MUL ? "product" : "loss");
+    return reader->name;
+  }
   return NULL;
 }
 
 /* False after a message. */
 static bool find_subject(Cli *cli, const Planned *planned, Facts *facts, const char *path, const char *name, Subject *subject) {
-  const char *meant = NULL;
+  const char *meant = NULL, *ignored;
   if (view_subject(facts, name, subject, &meant)) return true;
-  const char *product = product_of_silu(cli, path, name);
-  if (product && view_subject(facts, product, subject, &meant)) {
-    printf("%s is computed by the instruction of the product that reads it, and has no result of its own\n", name);
-    return true;
-  }
+  const char *other = planned_name(cli, path, name);
+  if (other && view_subject(facts, other, subject, &ignored)) return true;
   usage_error(meant ? arena_printf(cli->arena, "did you mean %s?", meant) : "'fsdpc explain' without --why lists the units",
               "%s has no unit, parameter, layer or module named \"%s\"", plan_str(planned->plan, planned->plan->model), name);
   return false;

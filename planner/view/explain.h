@@ -23,6 +23,7 @@ typedef struct Subject {
   const char *module;  /* name of a module, or NULL */
   int32_t first_param, end_param; /* of a module: all of its own lie between, maybe with others */
   int32_t own_params;             /* how many those are */
+  bool backward_only;           /* a loss: its instruction computes it with its gradient */
   bool saved, away, recomputed; /* of results, of a module's any: kept on the device until backward, or in host memory; run again there */
   uint64_t bytes;      /* of those results' buffers */
 } Subject;

@@ -65,13 +65,16 @@ static bool computes_result(const PlanInstr *instr) {
 
 static bool find_tensor(const Facts *f, const char *name, Subject *s) {
   const Results all = results_of(f);
+  bool forward = false;
   for (int32_t i = all.micro->first; i < all.micro->end; i++) {
     const PlanInstr *instr = &f->plan->instrs.data[i];
-    if (!computes_result(instr) || strcmp(plan_str(f->plan, instr->name), name)) continue;
+    if (instr->stream != STREAM_COMPUTE || strcmp(plan_str(f->plan, instr->name), name)) continue;
+    if (!s->tensor || computes_result(instr)) s->unit = f->unit_of[i];
     s->tensor = plan_str(f->plan, instr->name);
-    s->unit = f->unit_of[i];
-    note_result(&all, s, instr);
+    forward |= computes_result(instr);
+    if (computes_result(instr)) note_result(&all, s, instr);
   }
+  s->backward_only = s->tensor && !forward;
   return s->tensor != NULL;
 }
 
@@ -206,8 +209,13 @@ static void print_times(Text *out, const Facts *f, const Subject *s) {
 }
 
 static void why_tensor(Text *out, const Facts *f, const Subject *s, bool costs) {
-  text_printf(out, "%s: %s of results, in unit %s\n", s->tensor, size(f, s->bytes),
-              s->unit == PLAN_NONE ? "(none)" : plan_str(f->plan, f->plan->units.data[s->unit].name));
+  const char *unit = s->unit == PLAN_NONE ? "(none)" : plan_str(f->plan, f->plan->units.data[s->unit].name);
+  if (s->backward_only) {
+    text_printf(out, "%s: computed with its gradient as backward begins, in unit %s\n", s->tensor, unit);
+    if (costs) print_times(out, f, s);
+    return;
+  }
+  text_printf(out, "%s: %s of results, in unit %s\n", s->tensor, size(f, s->bytes), unit);
   text_printf(out, "  checkpoint %s: ", plan_str(f->plan, f->plan->summary.checkpoint));
   if (s->recomputed)
     text_printf(out, "released after use in forward and computed again in backward");
@@ -249,8 +257,8 @@ static uint64_t own_numel(const Facts *f, const Subject *s) {
 
 typedef enum { FATE_AGAIN, FATE_AWAY, FATE_SAVED, FATE_UNUSED, FATE_COUNT } Fate;
 
-/* How many of the module's results became what. */
-static void count_fates(const Facts *f, const Subject *s, uint32_t fates[FATE_COUNT]) {
+/* How many of the module's results became what; how many there are. */
+static uint32_t count_fates(const Facts *f, const Subject *s, uint32_t fates[FATE_COUNT]) {
   const Results all = results_of(f);
   uint8_t *seen = ARENA_ARRAY(f->arena, uint8_t, f->plan->strings.count); /* by name: bits by fate, FATE_COUNT's: there is such a result */
   for (int32_t i = all.micro->first; i < all.micro->end; i++) {
@@ -260,11 +268,13 @@ static void count_fates(const Facts *f, const Subject *s, uint32_t fates[FATE_CO
     note_result(&all, &one, instr);
     seen[instr->name] |= (uint8_t)(1 << FATE_COUNT | one.recomputed << FATE_AGAIN | one.away << FATE_AWAY | one.saved << FATE_SAVED);
   }
+  uint32_t count = 0;
   for (uint32_t name = 0; name < f->plan->strings.count; name++) {
     Fate fate = FATE_AGAIN;
     while (fate < FATE_UNUSED && !(seen[name] & 1 << fate)) fate++;
-    if (seen[name]) fates[fate]++;
+    if (seen[name]) count++, fates[fate]++;
   }
+  return count;
 }
 
 static void why_module(Text *out, const Facts *f, const Subject *s, bool costs) {
@@ -275,8 +285,11 @@ static void why_module(Text *out, const Facts *f, const Subject *s, bool costs) 
               (unsigned long long)own_numel(f, s));
   if (s->own_params) text_printf(out, ", in ");
   list_units(out, f, s);
+  if (!count_fates(f, s, fates)) { /* the logits of a loss in chunks */
+    text_printf(out, "\n  no results of its own: the instruction of the layer that reads it computes it\n");
+    return;
+  }
   text_printf(out, "\n  checkpoint %s: of its results, %s a micro-batch,", plan_str(f->plan, f->plan->summary.checkpoint), size(f, s->bytes));
-  count_fates(f, s, fates);
   const char *separator = "";
   for (int fate = 0; fate < FATE_COUNT; fate++) {
     if (!fates[fate]) continue;

@@ -91,6 +91,17 @@ grep -q '^model.layers.0.mlp.silu is computed by the instruction of the product'
 "$fsdpc" plan "${gated[@]}" -o "$scratch/gated.plan" >/dev/null
 told explain "$scratch/gated.plan" --why model.layers.0.mlp.silu >"$scratch/now"
 grep -q 'did you mean model.layers.0.mlp.mul?' "$scratch/now" || { echo "FAILED --why of a silu that a plan does not name" >&2; failed=1; }
+# So are the logits of a loss in chunks; the loss is computed with its gradient.
+sed 's/weight = wte)/& as head/; s/, targets)/, targets, chunk = 8)/' ../fixtures/gpt-tiny.fsdp >"$scratch/tied.fsdp"
+tied=("$scratch/tied.fsdp" --cluster "$PWD/../../models/clusters/cpu.fsdp" --ranks 2 --wrap block --checkpoint none)
+told explain "${tied[@]}" --why head >"$scratch/now"
+grep -q '^head is computed by the instruction of the loss' "$scratch/now" &&
+  grep -q '^cross_entropy: computed with its gradient' "$scratch/now" || { cat "$scratch/now" >&2; echo "FAILED --why of a loss, or of logits within it" >&2; failed=1; }
+told explain "${gated[@]}" --why lm_head >"$scratch/now"
+grep -q '^  no results of its own' "$scratch/now" || { cat "$scratch/now" >&2; echo "FAILED --why of logits with a weight of their own" >&2; failed=1; }
+# A shared weight has a name in each layer.
+told explain "${tied[@]}" --why head.weight >"$scratch/now"
+grep -q '^wte.weight lies at element 0' "$scratch/now" || { cat "$scratch/now" >&2; echo "FAILED --why of a shared weight" >&2; failed=1; }
 "$fsdpc" draw "$scratch/gated.plan" --dot "$scratch/dot" >/dev/null
 grep -q 'label=<mlp.mul<br/>.*>silu_mul_fwd<' "$scratch/dot" && ! grep -q 'mlp.silu' "$scratch/dot" || { echo "FAILED the drawing of a silu within a product" >&2; failed=1; }
 
