@@ -5,7 +5,6 @@
 #include "planner/executor/executor_search.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 
 enum { MOST_DOUBLINGS = 40, NARROW = 100, MOST_NARROWINGS = 20 };
 
@@ -100,13 +99,20 @@ static bool makes_plan(Cli *cli, const Graph *graph, const PlannerOptions *optio
   return cli_print_diags(cli);
 }
 
+/* Of a value that the user did not name: 1, where nothing says of what multiples to try. */
+static void help_unit(const Search *s) {
+  const DiagSink *sink = &s->cli->sink;
+  if (s->unit > 1 || !sink->list.count || sink->list.data[0]->span.file < 0) return; /* without a place it is about no value */
+  fprintf(stderr, "help: values are tried from %s=1 on; with --set %s=VALUE beside --max they are that value's multiples\n", s->name, s->name);
+}
+
 /* No value makes a plan: says what is wrong with the first. */
 static int explain_value(const Search *s) {
   Graph *graph;
   PlannerOptions options;
   vec_push(s->cli->arena, &s->cli->options.given[OPTION_SET], arena_printf(s->cli->arena, "%s=%lld", s->name, (long long)s->unit));
   int code = compile_settings(s->cli, s->path, &graph, &options);
-  if (code != EXIT_OK || !makes_plan(s->cli, graph, &options)) return code == EXIT_OK ? EXIT_INVALID : code;
+  if (code != EXIT_OK || !makes_plan(s->cli, graph, &options)) return help_unit(s), code == EXIT_OK ? EXIT_INVALID : code;
   return cli_error("no value of %s makes a step that can be planned", s->name);
 }
 
@@ -142,8 +148,10 @@ static int64_t unit_of(const Cli *cli, const char *name) {
   size_t length = strlen(name);
   for (uint32_t i = sets->count; i-- > 0;) {
     if (strncmp(sets->data[i], name, length) || sets->data[i][length] != '=') continue;
-    int64_t value = strtoll(sets->data[i] + length + 1, NULL, 10);
-    return value > 0 ? value : 1;
+    Quantity value;
+    const char *why;
+    bool whole = quantity_parse(sets->data[i] + length + 1, &value, &why) && value.kind == QUANTITY_NUMBER && value.is_integer;
+    return whole && value.integer > 0 ? value.integer : 1;
   }
   return 1;
 }

@@ -133,8 +133,13 @@ done
 expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap block --set d=24 --max d --json
 "$compare" fields out schema_version let step tried fits does_not_fit
 [ "$(($(sed -n 's/.*"fits": \([0-9]*\).*/\1/p' out) % 24))" = 0 ] || fail 'no multiple of 24'
+expect 0 plan "$model" --ranks 2 --memory 8MiB --strategy full_shard --wrap block --checkpoint none --set vocab=1K --max vocab
+[ "$(($(sed -n 's/^vocab \([0-9]*\) fits.*/\1/p' out) % 1000))" = 0 ] || { cat out >&2 && fail 'no multiple of 1K'; }
+expect 1 plan "$model" --ranks 2 --max d # of 3 heads
+said err 'help: values are tried from d=1 on; with --set d=VALUE beside --max they are that value'"'"'s multiples'
 expect 1 plan "$model" --max foo
 said err 'error: model "gpt_tiny" has no let named "foo"'
+! grep 'values are tried' err || fail 'a let that is not there has no values'
 expect 3 plan "$model" --ranks 2 --memory 1KiB --max layers
 said err 'help: plan with --set layers=1 in place of --max layers to read what would fit'
 for executor in native pytorch-fsdp2; do
