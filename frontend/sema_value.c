@@ -1,6 +1,8 @@
 /* Owns: values and what messages say of them, environments, labels, errors with the calls around them. */
 #include "frontend/sema.h"
 
+#include <math.h>
+
 /* --- values --------------------------------------------------------------------------------------------- */
 
 Value value_error(void) {
@@ -25,13 +27,18 @@ const char *shape_text(Sema *sema, const Shape *shape) {
   return text.data;
 }
 
+/* A real number that %g prints as it prints whole ones. */
+static bool looks_whole(double real) {
+  return fabs(real) < 1e6 && real >= floor(real) && real <= floor(real);
+}
+
 const char *value_describe(Sema *sema, Value value) {
   switch (value.kind) {
   case VALUE_ERROR:
     return "an error";
   case VALUE_NUMBER:
     return value.exact ? arena_printf(sema->arena, "the number %lld", (long long)value.integer)
-                       : arena_printf(sema->arena, "the number %g", value.real);
+                       : arena_printf(sema->arena, "the number %g%s", value.real, looks_whole(value.real) ? ".0" : "");
   case VALUE_TENSOR: {
     const GraphTensor *tensor = &sema->graph->tensors.data[value.id];
     return arena_printf(sema->arena, "%s of shape %s", tensor->is_index ? "an input of integers" : "a tensor",
