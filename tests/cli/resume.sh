@@ -21,6 +21,11 @@ for model in gpt-tiny llama-tiny; do
   "$compare" metrics "$model-two.jsonl" "$model-two-sharded.jsonl" 0 # policies do not even change a bit
 done
 
+# --- what is done is evaluated all the same, as it was at the end
+train held gpt-tiny.fsdp --ranks 2 --steps 5 --eval "$fixtures/tokens.bin"
+train reheld gpt-tiny.fsdp --ranks 2 --steps 5 --resume held.weights --eval "$fixtures/tokens.bin"
+[ "$(grep -c '"eval"' reheld.jsonl)" = 1 ] && [ "$(grep '"eval"' reheld.jsonl)" = "$(grep '"eval"' held.jsonl)" ] || { cat reheld.jsonl >&2 && fail 'a run that is done is not evaluated as at its end'; }
+
 # --- a disk that takes no more: here a limit of file sizes, 40 blocks of 1 KiB; the metrics end in a torn line
 code=0
 (ulimit -f 40 && exec "$fsdpc" run gpt-tiny.fsdp --ranks 2 --data "$fixtures/tokens.bin" --metrics torn.jsonl --save torn.weights \
