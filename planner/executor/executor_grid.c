@@ -276,8 +276,8 @@ static void set_units(const Grid *g, const GridPoint *point, PlanSettings *s) {
 static bool repeats(const Grid *g, const GridPoint *point, const ExecutorWorld *w) {
   int64_t reshard = value_at(g, point, AXIS_RESHARD);
   if (w->accumulation == 1 && point->at[AXIS_REDUCE]) return true;
-  bool whole = w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD);
-  if (whole && (point->at[AXIS_RESHARD] || point->at[AXIS_PREFETCH])) return true;
+  bool whole = w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD), root_alone = g->asked->wrap == WRAP_WHOLE || !g->block_count;
+  if ((whole || root_alone) && (point->at[AXIS_RESHARD] || point->at[AXIS_PREFETCH])) return true;
   return reshard > 1 && (w->shard <= reshard || w->shard % reshard);
 }
 

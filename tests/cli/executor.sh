@@ -35,6 +35,8 @@ expect 0 predict "${whole[@]}" --checkpoint none --json
 fast=$(figure step_ns) large=$(figure active_bytes)
 expect 0 predict "${whole[@]}" --checkpoint full --json
 [ "$(figure step_ns)" -gt "$fast" ] && [ "$(figure active_bytes)" -lt "$large" ] || { cat out >&2 && fail "one unit's checkpointing takes no time or saves nothing"; }
+expect 0 plan "${whole[@]}" --memory 20GiB --offload none
+! grep -E '^  (reshard|prefetch) ' out || fail 'the root alone has something to release or to gather ahead'
 expect 0 plan "${whole[@]}" --memory 20GiB --offload none --json -o whole.fsdp
 grep -qE '^  (recompute model|checkpoint full)' whole.fsdp || fail 'nothing is checkpointed where all is one unit'
 planned=$(step)
