@@ -32,6 +32,7 @@ POLICIES = {
     "units of 300,000": ["--wrap", "size:300000", "--checkpoint", "full", "--prefetch", "2"],
     "units of 600,000": ["--wrap", "size:600000", "--reshard", "no"],
     "whole": ["--wrap", "whole", "--checkpoint", "none"],
+    "whole, compiled, all again": ["--wrap", "whole", "--checkpoint", "full", "--executor", "pytorch-fsdp2-compiled"],
     "replicated": ["--strategy", "no_shard"],
     "bf16": ["--wrap", "block", "--precision", "bf16:f32"],
 }
@@ -104,7 +105,7 @@ def worker(policy_path, folder):
     losses = train(model, [dist.get_rank()], lambda last: policy.before_backward(model, last=last)) / dist.get_world_size()
     dist.all_reduce(losses)
     if dist.get_rank() == 0:
-        print(json.dumps(losses.tolist()))
+        print(json.dumps(losses.tolist()), flush=True)
     dist.destroy_process_group()
 
 
@@ -114,10 +115,11 @@ def worker(policy_path, folder):
 def losses_under(policy_path, folder):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", os.path.abspath(__file__), policy_path, folder]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode != 0:
+    losses = [line for line in done.stdout.splitlines() if line.startswith("[")]  # once they are there, PyTorch may abort as it exits
+    if not losses:
         sys.stderr.write(done.stderr)
         return None
-    return torch.tensor(json.loads(done.stdout.strip().splitlines()[-1]))
+    return torch.tensor(json.loads(losses[-1]))
 
 
 def is_read(folder, model):
