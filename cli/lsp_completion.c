@@ -1,9 +1,9 @@
-/* Owns: completion: keys inside settings blocks; elsewhere layers, keywords and the names that are visible. */
+/* Owns: completion: keys inside settings blocks, and behind some of them what they may be; elsewhere layers, keywords and the names that are visible. */
 #include "cli/lsp.h"
 
 #include <ctype.h>
 
-enum { KIND_FUNCTION = 3, KIND_VARIABLE = 6, KIND_MODULE = 9, KIND_PROPERTY = 10, KIND_KEYWORD = 14, DEPTH_MOST = 16 };
+enum { KIND_FUNCTION = 3, KIND_VARIABLE = 6, KIND_MODULE = 9, KIND_PROPERTY = 10, KIND_VALUE = 12, KIND_KEYWORD = 14, DEPTH_MOST = 16 };
 
 /* Keys of each block, as docs/language.md lists them; tests/view/lsp.sh has every one accepted by the frontend. */
 static const char *const block_keys[][2] = {
@@ -22,6 +22,30 @@ static const char *const block_keys[][2] = {
     {"plan", "memory strategy wrap unit reshard gather reduce checkpoint offload save recompute host executor prefetch micro_batch"},
     {"executor", "states loss attention loss_chunks reduce selective update packed reentrant fused_norms fused_layers fused_sums expandable_segments owners update_in_backward offload"}};
 
+/* What may stand behind a key; tests/view/lsp.sh has every one accepted too. "": names and patterns, of which none are offered. Behind other
+ * keys are numbers, and then the next key. */
+static const char *const key_values[][3] = {
+    {"train", "optimizer", "adamw sgd lion adafactor"},
+    {"train", "precision", "f32 bf16 f16"},
+    {"train", "order", "sequential shuffled"},
+    {"cluster", "device", "cpu gpu"},
+    {"plan", "strategy", "auto full_shard shard_grad_op shard_optim hybrid_shard: no_shard"},
+    {"plan", "wrap", "auto block size: whole"},
+    {"plan", "checkpoint", "auto none full"},
+    {"plan", "prefetch", "auto"},
+    {"plan", "micro_batch", "auto"},
+    {"plan", "reshard", "auto yes no"},
+    {"plan", "gather", "auto micro_batch step"},
+    {"plan", "reduce", "auto micro_batch step"},
+    {"plan", "unit", ""},
+    {"plan", "save", ""},
+    {"plan", "recompute", ""},
+    {"plan", "host", ""},
+    {"adamw", "no_decay", ""},
+    {"sgd", "no_decay", ""},
+    {"lion", "no_decay", ""},
+    {"adafactor", "no_decay", ""}};
+
 static const char *const keywords[] = {"use", "model", "module", "let", "input", "repeat", "return", "as", "in", "init", "freeze", "train", "cluster", "plan"};
 
 static void add(json_t *items, const char *label, int kind, const char *detail) {
@@ -29,6 +53,8 @@ static void add(json_t *items, const char *label, int kind, const char *detail) 
   if (detail) json_object_set_new(item, "detail", json_string(detail));
   json_array_append_new(items, item);
 }
+
+static bool is_letter(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 /* The word before a '{', or before the string before it: cluster "x" {. Names of executors have dashes. */
 static void head_of(const char *text, uint32_t brace, char out[32]) {
@@ -41,27 +67,45 @@ static void head_of(const char *text, uint32_t brace, char out[32]) {
     while (end && isspace((unsigned char)text[end - 1])) end--;
   }
   uint32_t begin = end;
-  while (begin && (isalnum((unsigned char)text[begin - 1]) || strchr("_-", text[begin - 1]))) begin--;
+  while (begin && (is_letter(text[begin - 1]) || text[begin - 1] == '-')) begin--;
   snprintf(out, 32, "%.*s", (int)(end - begin), text + begin);
 }
 
-/* The head of the innermost block that is open at the offset. */
-static void block_at(const char *text, uint32_t offset, char out[32]) {
+/* The word on the same line before the one that is being written. */
+static void word_before(const char *text, uint32_t offset, char out[32]) {
+  uint32_t end = offset;
+  while (end && !isspace((unsigned char)text[end - 1]) && text[end - 1] != '{') end--;
+  while (end && (text[end - 1] == ' ' || text[end - 1] == '\t')) end--;
+  uint32_t begin = end;
+  while (begin && is_letter(text[begin - 1])) begin--;
+  snprintf(out, 32, "%.*s", (int)(end - begin), text + begin);
+}
+
+/* Whether the line of a '{' is a unit's, whose block lists patterns. */
+static bool is_unit(const char *text, uint32_t brace) {
+  uint32_t begin = brace;
+  while (begin && text[begin - 1] != '\n' && text[begin - 1] != '{') begin--;
+  while (isspace((unsigned char)text[begin])) begin++;
+  return !strncmp(text + begin, "unit ", strlen("unit "));
+}
+
+/* The head of the innermost block that is open at the offset. False where no word of the language stands: in strings, comments and patterns. */
+static bool block_at(const char *text, uint32_t offset, char out[32]) {
   uint32_t open[DEPTH_MOST], depth = 0;
   for (uint32_t at = 0; at < offset && text[at]; at++) {
-    if (text[at] == '#')
-      while (at < offset && text[at] && text[at] != '\n') at++;
-    else if (text[at] == '"')
-      for (at++; at < offset && text[at] && text[at] != '"' && text[at] != '\n'; at++) {
-      }
-    else if (text[at] == '{' && depth < DEPTH_MOST)
+    const char closer = text[at] == '#' ? '\n' : text[at] == '"' ? '"' : '\0';
+    if (closer) {
+      for (at++; at < offset && text[at] && text[at] != closer && text[at] != '\n'; at++) continue;
+      if (at >= offset || !text[at]) return false;
+    } else if (text[at] == '{' && depth < DEPTH_MOST) {
       open[depth++] = at;
-    else if (text[at] == '}' && depth)
+    } else if (text[at] == '}' && depth) {
       depth--;
-    if (at >= offset || !text[at]) break;
+    }
   }
   *out = 0;
   if (depth) head_of(text, open[depth - 1], out);
+  return !depth || !is_unit(text, open[depth - 1]);
 }
 
 /* executor pytorch-fsdp2 eager {: its block is not called by what stands before it. */
@@ -69,12 +113,29 @@ static bool is_executor(const char *head) {
   return executor_find(head) >= 0 || !strcmp(head, "eager") || !strcmp(head, "compiled");
 }
 
-static bool add_keys(Arena *arena, json_t *items, const char *head) {
+static void add_words(Arena *arena, json_t *items, const char *words, int kind, const char *detail) {
+  char *rest = arena_strdup(arena, words);
+  for (char *word = strsep(&rest, " "); word; word = strsep(&rest, " "))
+    if (*word) add(items, word, kind, detail);
+}
+
+/* False behind a key of whose values nothing is known, or where no key stands. */
+static bool add_values(Arena *arena, json_t *items, const char *block, const char *key) {
+  for (size_t k = 0; k < sizeof key_values / sizeof *key_values; k++) {
+    if (strcmp(key_values[k][0], block) || strcmp(key_values[k][1], key)) continue;
+    add_words(arena, items, key_values[k][2], KIND_VALUE, key);
+    return true;
+  }
+  if (strcmp(block, "plan") || strcmp(key, "executor")) return false;
+  for (const char *const *name = executor_names(); *name; name++) add(items, *name, KIND_VALUE, key);
+  return true;
+}
+
+static bool add_keys(Arena *arena, json_t *items, const char *head, const char *before) {
   const char *block = is_executor(head) ? "executor" : head;
   for (size_t k = 0; k < sizeof block_keys / sizeof *block_keys; k++) {
     if (strcmp(block_keys[k][0], block)) continue;
-    char *rest = arena_strdup(arena, block_keys[k][1]);
-    for (char *key = strsep(&rest, " "); key; key = strsep(&rest, " ")) add(items, key, KIND_PROPERTY, block);
+    if (!add_values(arena, items, block, before)) add_words(arena, items, block_keys[k][1], KIND_PROPERTY, block);
     return true;
   }
   return false;
@@ -99,9 +160,10 @@ static void add_names(const Analysis *a, json_t *items, uint32_t offset) {
 json_t *lsp_completion(const Lsp *lsp, const Document *document, uint32_t offset) {
   Analysis *a = lsp_analyse(lsp, document);
   json_t *items = json_array();
-  char block[32];
-  block_at(document->text, offset, block);
-  if (!add_keys(a->arena, items, block)) {
+  char block[32], before[32];
+  bool words = block_at(document->text, offset, block);
+  word_before(document->text, offset, before);
+  if (words && !add_keys(a->arena, items, block, before)) {
     add_layers(items);
     add_names(a, items, offset);
     for (size_t k = 0; k < sizeof keywords / sizeof *keywords; k++) add(items, keywords[k], KIND_KEYWORD, NULL);

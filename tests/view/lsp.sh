@@ -80,6 +80,17 @@ while read -r block keys; do
   known=$("$fsdpc" check "$scratch/keys.fsdp" 2>&1 | sed -n 's/^help: its keys are //p' | head -1 | tr -d ',' | tr ' ' '\n' | sort || true)
   [ "$known" = "$(tr ' ' '\n' <<<"$keys" | sort)" ] || fail "keys of $block: offered $keys, known $known"
 done < <(sed -n 's/^    {"\([a-z_]*\)", "\([a-z0-9_ ]*\)"}.*/\1 \2/p' ../../cli/lsp_completion.c)
+# And what is offered behind a key may stand there.
+while IFS='|' read -r block key values; do
+  for value in $values; do
+    case $value in *:) value+=1 ;; esac
+    body="$block { $key $value }"
+    [ "$block $key" != 'cluster device' ] || body="cluster { use \"clusters/cpu.fsdp\" device $value { } }"
+    [ "$block $key" != 'train optimizer' ] || body="train { optimizer $value { lr 1e-3 } }"
+    printf 'model m {\n  input t: int[batch, 4]\n  loss = cross_entropy(embedding(t, 3, 3), t)\n}\n%s\n' "$body" >"$scratch/values.fsdp"
+    "$fsdpc" check "$scratch/values.fsdp" >"$scratch/said" 2>&1 || fail "$body: $(cat "$scratch/said")"
+  done
+done < <(sed -n 's/^    {"\([a-z_]*\)", "\([a-z_]*\)", "\([a-z0-9_: ]*\)"}.*/\1|\2|\3/p' ../../cli/lsp_completion.c)
 # Inside every block that the frontend reads, an executor's under each of its names.
 while IFS='|' read -r head key; do
   { message "$start"
@@ -95,6 +106,27 @@ train { loss_scale { |backoff
 plan { executor pytorch-fsdp2 { |states
 plan { executor pytorch-fsdp1-2022 { |states
 plan { executor pytorch-fsdp2 compiled { |loss_chunks
+plan { wrap |block
+plan { wrap size:100M strategy sha|shard_optim
+plan { wrap block |checkpoint
+plan { executor |pytorch-fsdp2-eager
+train { precision bf16 |clip
+plan { unit a { head } |strategy
+HEADS
+
+# Where patterns and file names stand nothing is known.
+while IFS= read -r head; do
+  { message "$start"
+    message '{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp","text":"'"${head//\"/\\\"}"'"}}}'
+    message '{"jsonrpc":"2.0","id":9,"method":"textDocument/completion","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp"},"position":{"line":0,"character":'"${#head}"'}}}'
+    message "$stop"; message "$leave"; } >"$scratch/in"
+  serve 0
+  says '"id":9,"result":[]'
+done <<'HEADS'
+plan { unit a { h.
+plan { save h.
+cluster { use "clus
+# mod
 HEADS
 
 command -v nvim >/dev/null || { [ "$update" = 0 ] && echo "no Neovim here: its part is skipped" && exit 0; }
