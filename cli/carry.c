@@ -3,8 +3,6 @@
  * executor is told that much: what changes on the way is said in notes. */
 #include "cli/executor.h"
 
-#include <unistd.h>
-
 enum { UNIT_UNKNOWN = -1, UNIT_SEVERAL = -2 };
 
 /* An iteration of an outermost repeat: what FSDP2 gathers and checkpoints, whole. */
@@ -210,22 +208,15 @@ static void carry_decisions(Carry *c) {
 
 /* --- the plan's model ----------------------------------------------------------------------------------------------------- */
 
-/* For the shipped cluster that the plan names, as if --cluster said so; false where it names none of these. */
-static bool take_cluster(Cli *cli, const Plan *plan) {
-  const char *name = plan_str(plan, plan->cluster);
-  if (cli->options.given[OPTION_CLUSTER].count || !*name || strchr(name, '/')) return false;
-  if (access(arena_printf(cli->arena, "%s/clusters/%s.fsdp", cli->models, name), R_OK) != 0) return false;
-  vec_push(cli->arena, &cli->options.given[OPTION_CLUSTER], name);
-  return true;
-}
-
-/* As it was when the plan was made of it. */
+/* As it was when the plan was made of it, on the cluster that the plan names if not on its own. */
 static int open_model(Cli *cli, const char *path, const Plan *plan, Graph **graph, PlannerOptions *options) {
   const char *model = plan_str(plan, plan->source_path);
   int code = compile_settings(cli, model, graph, options);
   if (code == EXIT_INVALID) fprintf(stderr, "note: %s was planned from %s, which names modules and blocks\n", path, model);
   if (code != EXIT_OK || (*graph)->source_hash == plan->source_hash) return code;
-  if (take_cluster(cli, plan)) return open_model(cli, path, plan, graph, options);
+  if (compile_on_cluster(cli, model, plan_str(plan, plan->cluster), graph, options, &code) &&
+      (code != EXIT_OK || (*graph)->source_hash == plan->source_hash))
+    return code;
   cli_error("%s is not what %s was planned from: it, or a file that it uses, has changed since, or --set or --cluster was given then", model, path);
   fprintf(stderr, "help: give --set and --cluster as they were given for the plan, or plan again; 'fsdpc export %s' chooses a policy without the plan\n",
           model);

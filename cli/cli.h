@@ -78,6 +78,8 @@ int compile_graph(Cli *cli, const char *path, Graph **graph);
 bool compile_options_of_planner(const Cli *cli, const Graph *graph, PlannerOptions *options);
 /* FILE -> checked graph, and its plan block with the command line's overrides. */
 int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *options);
+/* Likewise as if --cluster named this shipped one; false, without a message, where --cluster was given or there is none of this name. */
+bool compile_on_cluster(Cli *cli, const char *path, const char *cluster, Graph **graph, PlannerOptions *options, int *code);
 /* planner_plan, said on a terminal while it takes long (progress.c). */
 void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
                   PlannerResult *result);

@@ -1,65 +1,7 @@
 /* Owns: `fsdpc completions SHELL`: completion for bash, zsh and fish, made from the two tables. */
 #include "cli/cli.h"
 
-#include <glob.h>
-#include <libgen.h>
-
 #define SHELLS "bash zsh fish"
-
-static const char *spaced(Arena *arena, const char *const *names, size_t count) {
-  Text words = {.arena = arena};
-  for (size_t i = 0; i < count; i++) text_printf(&words, "%s%s", i ? " " : "", names[i]);
-  return words.data;
-}
-
-static const char *executor_words(Arena *arena) {
-  size_t count = 0;
-  while (executor_names()[count]) count++;
-  return spaced(arena, executor_names(), count);
-}
-
-/* The clusters of the models folder, by the names that --cluster takes for them. */
-static const char *cluster_words(Cli *cli) {
-  Text words = {.arena = cli->arena};
-  glob_t found;
-  if (glob(arena_printf(cli->arena, "%s/clusters/*.fsdp", cli->models), 0, NULL, &found) != 0) return NULL;
-  for (size_t i = 0; i < found.gl_pathc; i++) {
-    const char *file = basename(found.gl_pathv[i]);
-    text_printf(&words, "%s%.*s", words.length ? " " : "", (int)(strlen(file) - strlen(".fsdp")), file);
-  }
-  globfree(&found);
-  return words.data;
-}
-
-/* Words of which an option's argument may be a comma list, beside what words_of says it may be instead; NULL: none. */
-static const char *listed_of(Cli *cli, OptionId id) {
-  return id == OPTION_OFFLOAD ? spaced(cli->arena, offload_names(), OFFLOAD_KINDS)
-         : id == OPTION_DUMP  ? "graph program units checkpoint memory plan"
-                              : NULL;
-}
-
-/* Words that an option's argument may be, beside paths where it takes these; NULL: none are known. */
-static const char *words_of(Cli *cli, OptionId id) {
-  static const char *const words[OPTION_COUNT] = {
-      [OPTION_STRATEGY] = "auto full_shard shard_grad_op shard_optim hybrid_shard: no_shard",
-      [OPTION_WRAP] = "auto block size: whole",
-      [OPTION_CHECKPOINT] = "auto none full",
-      [OPTION_RESHARD] = "auto yes no",
-      [OPTION_GATHER] = "auto micro_batch step",
-      [OPTION_REDUCE] = "auto micro_batch step",
-      [OPTION_PREFETCH] = "auto",
-      [OPTION_MICRO_BATCH] = "auto",
-      [OPTION_OFFLOAD] = "auto none",
-      [OPTION_PRECISION] = "f32 bf16 f16",
-      [OPTION_COLOR] = "auto always never",
-      [OPTION_BACKEND] = "cpu cuda",
-      [OPTION_GEMM] = "onednn openblas builtin",
-      [OPTION_RESUME] = "auto",
-      [OPTION_TO] = "safetensors torch transformers accelerate",
-      [OPTION_DTYPE] = "f32 bf16 f16",
-  };
-  return id == OPTION_EXECUTOR ? executor_words(cli->arena) : id == OPTION_CLUSTER ? cluster_words(cli) : words[id];
-}
 
 /* What the operand of a command may be, or NULL: a path. */
 static const char *operands_of(int command) {
@@ -96,7 +38,7 @@ static void bash_values(Cli *cli) {
   printf("  case $prev in\n");
   for (int id = 0; id < OPTION_COUNT; id++) {
     const OptionInfo *option = option_info((OptionId)id);
-    const char *words = words_of(cli, (OptionId)id), *listed = listed_of(cli, (OptionId)id);
+    const char *words = option_words(cli->arena, cli->models, (OptionId)id), *listed = option_list(cli->arena, (OptionId)id);
     if (option->later || !option->value) continue;
     printf("    --%s", option->name);
     if (option->letter) printf("|-%c", option->letter);
@@ -142,7 +84,7 @@ static void bash(Cli *cli) {
 /* What follows an option: any of paths, words, and words that commas join. */
 static void zsh_value(Cli *cli, OptionId id) {
   const OptionInfo *option = option_info(id);
-  const char *words = words_of(cli, id), *listed = listed_of(cli, id);
+  const char *words = option_words(cli->arena, cli->models, id), *listed = option_list(cli->arena, id);
   printf(":");
   put_quoted(option->value, true);
   if (!words && !listed) {
@@ -215,7 +157,7 @@ static void fish(Cli *cli) {
       printf("complete -c fsdpc -f -n '__fsdpc_is %s' -a '%s'\n", command_text((CommandId)c)->name, operands_of(c));
     for (int id = 0; id < OPTION_COUNT; id++) {
       const OptionInfo *option = option_info((OptionId)id);
-      const char *words = words_of(cli, (OptionId)id), *listed = listed_of(cli, (OptionId)id);
+      const char *words = option_words(cli->arena, cli->models, (OptionId)id), *listed = option_list(cli->arena, (OptionId)id);
       if (!applies((OptionId)id, c)) continue;
       printf("complete -c fsdpc -n '__fsdpc_is %s' -l %s", command_text((CommandId)c)->name, option->name);
       if (option->letter) printf(" -s %c", option->letter);

@@ -54,10 +54,8 @@ static int plan_weights(Cli *cli, const char *path, Planned *planned) {
   PlannerOptions asked;
   if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
   int code = compile_settings(cli, path, &graph, &asked);
-  if (code == EXIT_OK && graph->cluster.device.kind == DEVICE_NONE) { /* nothing depends on it: this one is always there */
-    vec_push(cli->arena, &cli->options.given[OPTION_CLUSTER], "cpu");
-    code = compile_settings(cli, path, &graph, &asked);
-  }
+  if (code == EXIT_OK && graph->cluster.device.kind == DEVICE_NONE) /* no weight depends on it */
+    (void)compile_on_cluster(cli, path, "cpu", &graph, &asked, &code);
   return code == EXIT_OK ? plan_graph(cli, graph, &one_rank, 0, NULL, planned) : code;
 }
 

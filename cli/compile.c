@@ -238,6 +238,16 @@ int compile_settings(Cli *cli, const char *path, Graph **graph, PlannerOptions *
   return code;
 }
 
+bool compile_on_cluster(Cli *cli, const char *path, const char *cluster, Graph **graph, PlannerOptions *options, int *code) {
+  Words *given = &cli->options.given[OPTION_CLUSTER];
+  if (given->count || !*cluster || strchr(cluster, '/')) return false;
+  if (access(arena_printf(cli->arena, "%s/clusters/%s.fsdp", cli->models, cluster), R_OK) != 0) return false;
+  vec_push(cli->arena, given, cluster);
+  cli->sink = (DiagSink){.arena = cli->arena, .sources = &cli->sources}; /* its warnings come again */
+  *code = compile_settings(cli, path, graph, options);
+  return true;
+}
+
 /* --- planning ------------------------------------------------------------------------------------------ */
 
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned) {

@@ -1,4 +1,5 @@
-/* Owns: completion: keys inside settings blocks, and behind some of them what they may be; elsewhere layers, keywords and the names that are visible. */
+/* Owns: completion: keys inside settings blocks, and behind some what they may be; elsewhere layers, keywords and the names that are
+ * visible. */
 #include "cli/lsp.h"
 
 #include <ctype.h>
@@ -22,29 +23,13 @@ static const char *const block_keys[][2] = {
     {"plan", "memory strategy wrap unit reshard gather reduce checkpoint offload save recompute host executor prefetch micro_batch"},
     {"executor", "states loss attention loss_chunks reduce selective update packed reentrant fused_norms fused_layers fused_sums expandable_segments owners update_in_backward offload"}};
 
-/* What may stand behind a key; tests/view/lsp.sh has every one accepted too. "": names and patterns, of which none are offered. Behind other
- * keys are numbers, and then the next key. */
+/* What may stand behind a key, where the block's keys are no options of the command line that say it (words.c); tests/view/lsp.sh has all of
+ * that accepted too. Behind other keys are numbers, and then the next key. */
 static const char *const key_values[][3] = {
-    {"train", "optimizer", "adamw sgd lion adafactor"},
-    {"train", "precision", "f32 bf16 f16"},
-    {"train", "order", "sequential shuffled"},
-    {"cluster", "device", "cpu gpu"},
-    {"plan", "strategy", "auto full_shard shard_grad_op shard_optim hybrid_shard: no_shard"},
-    {"plan", "wrap", "auto block size: whole"},
-    {"plan", "checkpoint", "auto none full"},
-    {"plan", "prefetch", "auto"},
-    {"plan", "micro_batch", "auto"},
-    {"plan", "reshard", "auto yes no"},
-    {"plan", "gather", "auto micro_batch step"},
-    {"plan", "reduce", "auto micro_batch step"},
-    {"plan", "unit", ""},
-    {"plan", "save", ""},
-    {"plan", "recompute", ""},
-    {"plan", "host", ""},
-    {"adamw", "no_decay", ""},
-    {"sgd", "no_decay", ""},
-    {"lion", "no_decay", ""},
-    {"adafactor", "no_decay", ""}};
+    {"train", "optimizer", "adamw sgd lion adafactor"}, {"train", "order", "sequential shuffled"}, {"cluster", "device", "cpu gpu"}};
+
+/* In any block: names and patterns, of which none are offered. */
+static const char *const pattern_keys[] = {"unit", "save", "recompute", "host", "no_decay"};
 
 static const char *const keywords[] = {"use", "model", "module", "let", "input", "repeat", "return", "as", "in", "init", "freeze", "train", "cluster", "plan"};
 
@@ -119,23 +104,32 @@ static void add_words(Arena *arena, json_t *items, const char *words, int kind, 
     if (*word) add(items, word, kind, detail);
 }
 
-/* False behind a key of whose values nothing is known, or where no key stands. */
-static bool add_values(Arena *arena, json_t *items, const char *block, const char *key) {
-  for (size_t k = 0; k < sizeof key_values / sizeof *key_values; k++) {
-    if (strcmp(key_values[k][0], block) || strcmp(key_values[k][1], key)) continue;
-    add_words(arena, items, key_values[k][2], KIND_VALUE, key);
-    return true;
-  }
-  if (strcmp(block, "plan") || strcmp(key, "executor")) return false;
-  for (const char *const *name = executor_names(); *name; name++) add(items, *name, KIND_VALUE, key);
-  return true;
+/* Of the option that is called as a key of the plan or train block, less the dashes; NULL: there is none, or none are known. */
+static const char *words_of_option(Arena *arena, const char *models, const char *key) {
+  char *name = arena_strdup(arena, key);
+  for (char *c = name; *c; c++)
+    if (*c == '_') *c = '-';
+  for (int id = 0; id < OPTION_COUNT; id++)
+    if (!strcmp(option_info((OptionId)id)->name, name)) return option_words(arena, models, (OptionId)id);
+  return NULL;
 }
 
-static bool add_keys(Arena *arena, json_t *items, const char *head, const char *before) {
+/* What may stand behind a key, with spaces between; NULL: nothing is known, or no key stands there. */
+static const char *values_of(Arena *arena, const char *models, const char *block, const char *key) {
+  for (size_t k = 0; k < sizeof pattern_keys / sizeof *pattern_keys; k++)
+    if (!strcmp(pattern_keys[k], key)) return "";
+  for (size_t k = 0; k < sizeof key_values / sizeof *key_values; k++)
+    if (!strcmp(key_values[k][0], block) && !strcmp(key_values[k][1], key)) return key_values[k][2];
+  return !strcmp(block, "plan") || !strcmp(block, "train") ? words_of_option(arena, models, key) : NULL;
+}
+
+/* Or what may stand behind the key before it. */
+static bool add_keys(Arena *arena, const char *models, json_t *items, const char *head, const char *before) {
   const char *block = is_executor(head) ? "executor" : head;
   for (size_t k = 0; k < sizeof block_keys / sizeof *block_keys; k++) {
     if (strcmp(block_keys[k][0], block)) continue;
-    if (!add_values(arena, items, block, before)) add_words(arena, items, block_keys[k][1], KIND_PROPERTY, block);
+    const char *values = values_of(arena, models, block, before);
+    add_words(arena, items, values ? values : block_keys[k][1], values ? KIND_VALUE : KIND_PROPERTY, values ? before : block);
     return true;
   }
   return false;
@@ -163,7 +157,7 @@ json_t *lsp_completion(const Lsp *lsp, const Document *document, uint32_t offset
   char block[32], before[32];
   bool words = block_at(document->text, offset, block);
   word_before(document->text, offset, before);
-  if (words && !add_keys(a->arena, items, block, before)) {
+  if (words && !add_keys(a->arena, lsp->cli->models, items, block, before)) {
     add_layers(items);
     add_names(a, items, offset);
     for (size_t k = 0; k < sizeof keywords / sizeof *keywords; k++) add(items, keywords[k], KIND_KEYWORD, NULL);

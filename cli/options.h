@@ -66,6 +66,12 @@ bool option_real(const Options *options, OptionId id, double least, double most,
 bool option_bytes(const Options *options, OptionId id, uint64_t *out);
 /* One of words[count]; *out is its index. */
 bool option_word(const Options *options, OptionId id, const char *const *words, uint32_t count, int *out);
+
+/* words.c: that an option's argument may be, beside paths where it takes these, with spaces between; NULL: none are known. models: the models
+ * folder. */
+const char *option_words(Arena *arena, const char *models, OptionId id);
+/* Those of which the argument may be a comma list instead; NULL: none. */
+const char *option_list(Arena *arena, OptionId id);
 /* Every argument is NAME=VALUE. */
 bool option_pairs(const Options *options, OptionId id);
 /* --backend; cpu where it is not given. */

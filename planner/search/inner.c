@@ -76,7 +76,9 @@ static void list_items(Inner *in, const Items *operators) {
   for (uint32_t u = 0; u < units; u++) {
     const UnitOps *ops = &in->skeleton->ops[u];
     if (!unit_is_free(in, u) || in->base.keep[u] || ops->last_forward < 0 || ops->first_backward < 0) continue;
-    Item item = {.op = PLAN_NONE, .feeder = PLAN_NONE, .unit = (int32_t)u, .class = INT32_MAX, .first = ops->last_forward, .last = ops->first_backward};
+    Item item = {.op = PLAN_NONE, .feeder = PLAN_NONE, .unit = (int32_t)u, .class = INT32_MAX};
+    item.first = ops->last_forward;
+    item.last = ops->first_backward;
     item.rank = (int32_t)(units - u); /* the last units' gathers are the hardest to hide */
     item.bytes = in->figures[u].full_bytes;
     item.ns = in->figures[u].gather_ns > in->figures[u].fetch_ns ? in->figures[u].gather_ns : in->figures[u].fetch_ns;

@@ -45,7 +45,7 @@ static void set_state(Trial *trial, const Item *item, ItemState state) {
     trial->keep[item->unit] = state == ITEM_KEPT;
     return;
   }
-  item_run_again(item, state == ITEM_AGAIN, trial->recompute);
+  item_set_again(item, state == ITEM_AGAIN, trial->recompute);
   trial->away[item->op] = state == ITEM_AWAY;
 }
 

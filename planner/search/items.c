@@ -301,7 +301,7 @@ void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, 
     moves.link_ns -= item->away_ns;
     moves.room -= item->bytes;
     away[item->op] = true;
-    item_run_again(item, false, recompute);
+    item_set_again(item, false, recompute);
   }
 }
 
@@ -377,7 +377,7 @@ void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, co
     if (end > first && !has_room(&f, live->bytes, first, end, (int64_t)item->bytes)) continue;
     fill(&f, first, end, (int64_t)item->bytes);
     if (item->op >= 0)
-      item_run_again(item, false, recompute);
+      item_set_again(item, false, recompute);
     else
       keep[item->unit] = true;
   }

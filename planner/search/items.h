@@ -25,7 +25,7 @@ typedef struct Item {
 typedef VEC(Item) Items;
 
 /* Of an operator's item: recompute is by op. */
-static inline void item_run_again(const Item *item, bool again, bool *recompute) {
+static inline void item_set_again(const Item *item, bool again, bool *recompute) {
   recompute[item->op] = again;
   if (item->feeder >= 0) recompute[item->feeder] = again;
 }

@@ -104,9 +104,11 @@ said err 'own.fsdp is not what two.plan was planned from'
 said err 'help: give --set and --cluster as they were given for the plan'
 expect 0 export two.plan --to torch --set layers=2
 # A shipped cluster that the plan names needs not be given once more.
-expect 0 plan own.fsdp --ranks 8 --micro-batch 1 --cluster aws-p4d -o other.plan
+sed 's/^train {/&\n  loss_scale { init 8 }/' own.fsdp >warned.fsdp
+expect 0 plan warned.fsdp --ranks 8 --micro-batch 1 --cluster aws-p4d -o other.plan
 expect 0 export other.plan --to torch
 said out ' on 8 ranks of aws-p4d'
+[ "$(grep -c 'warning: .*loss_scale' err)" = 1 ] || fail "the model's warnings are not said once: $(cat err)"
 mv own.fsdp away.fsdp
 expect 1 export own.plan --to torch
 said err 'note: own.plan was planned from own.fsdp, which names modules and blocks'

@@ -80,24 +80,50 @@ while read -r block keys; do
   known=$("$fsdpc" check "$scratch/keys.fsdp" 2>&1 | sed -n 's/^help: its keys are //p' | head -1 | tr -d ',' | tr ' ' '\n' | sort || true)
   [ "$known" = "$(tr ' ' '\n' <<<"$keys" | sort)" ] || fail "keys of $block: offered $keys, known $known"
 done < <(sed -n 's/^    {"\([a-z_]*\)", "\([a-z0-9_ ]*\)"}.*/\1 \2/p' ../../cli/lsp_completion.c)
-# And what is offered behind a key may stand there.
-while IFS='|' read -r block key values; do
-  for value in $values; do
-    case $value in *:) value+=1 ;; esac
-    body="$block { $key $value }"
-    [ "$block $key" != 'cluster device' ] || body="cluster { use \"clusters/cpu.fsdp\" device $value { } }"
-    [ "$block $key" != 'train optimizer' ] || body="train { optimizer $value { lr 1e-3 } }"
-    printf 'model m {\n  input t: int[batch, 4]\n  loss = cross_entropy(embedding(t, 3, 3), t)\n}\n%s\n' "$body" >"$scratch/values.fsdp"
-    "$fsdpc" check "$scratch/values.fsdp" >"$scratch/said" 2>&1 || fail "$body: $(cat "$scratch/said")"
-  done
-done < <(sed -n 's/^    {"\([a-z_]*\)", "\([a-z_]*\)", "\([a-z0-9_: ]*\)"}.*/\1|\2|\3/p' ../../cli/lsp_completion.c)
-# Inside every block that the frontend reads, an executor's under each of its names.
-while IFS='|' read -r head key; do
+# ask TEXT: what is offered at its end, in $scratch/out.
+ask() {
   { message "$start"
-    message '{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp","text":"'"$head"' "}}}'
-    message '{"jsonrpc":"2.0","id":9,"method":"textDocument/completion","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp"},"position":{"line":0,"character":'"${#head}"'}}}'
+    message '{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp","text":"'"${1//\"/\\\"}"' "}}}'
+    message '{"jsonrpc":"2.0","id":9,"method":"textDocument/completion","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp"},"position":{"line":0,"character":'"${#1}"'}}}'
     message "$stop"; message "$leave"; } >"$scratch/in"
   serve 0
+}
+
+# What is offered behind a key may stand there: so many words.
+while read -r block key count; do
+  ask "$block { $key "
+  grep -o '"label":"[^"]*","kind":12' "$scratch/out" | cut -d'"' -f4 >"$scratch/values" || true
+  [ "$(wc -l <"$scratch/values")" = "$count" ] || fail "behind $key: $(cat "$scratch/values")"
+  while read -r value; do
+    case $value in *:) value+=1 ;; esac
+    body="$block { $key $value }"
+    [ "$key" != device ] || body="cluster { use \"clusters/cpu.fsdp\" device $value { } }"
+    [ "$key" != optimizer ] || body="train { optimizer $value { lr 1e-3 } }"
+    printf 'model m {\n  input t: int[batch, 4]\n  loss = cross_entropy(embedding(t, 3, 3), t)\n}\n%s\n' "$body" >"$scratch/values.fsdp"
+    "$fsdpc" check "$scratch/values.fsdp" >"$scratch/said" 2>&1 || fail "$body: $(cat "$scratch/said")"
+  done <"$scratch/values"
+done <<'KEYS'
+train optimizer 4
+train precision 3
+train order 2
+train steps 0
+cluster device 2
+plan strategy 6
+plan wrap 4
+plan checkpoint 3
+plan prefetch 1
+plan micro_batch 1
+plan reshard 3
+plan gather 3
+plan reduce 3
+plan offload 2
+plan executor 12
+plan save 0
+plan memory 0
+KEYS
+# Inside every block that the frontend reads, an executor's under each of its names.
+while IFS='|' read -r head key; do
+  ask "$head"
   says "\"label\":\"$key\""
 done <<'HEADS'
 train { optimizer lion { |betas
@@ -116,11 +142,7 @@ HEADS
 
 # Where patterns and file names stand nothing is known.
 while IFS= read -r head; do
-  { message "$start"
-    message '{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp","text":"'"${head//\"/\\\"}"'"}}}'
-    message '{"jsonrpc":"2.0","id":9,"method":"textDocument/completion","params":{"textDocument":{"uri":"file://'"$PWD"'/lsp/model.fsdp"},"position":{"line":0,"character":'"${#head}"'}}}'
-    message "$stop"; message "$leave"; } >"$scratch/in"
-  serve 0
+  ask "$head"
   says '"id":9,"result":[]'
 done <<'HEADS'
 plan { unit a { h.

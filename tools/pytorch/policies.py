@@ -54,7 +54,9 @@ def make_models(folder):
 
 
 def fsdpc(*arguments):
-    subprocess.run([FSDPC, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run([FSDPC, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"fsdpc {' '.join(arguments)}\n{done.stderr}")
 
 
 def export(folder, model, target, path, options):
@@ -122,8 +124,8 @@ def losses_under(policy_path, folder):
     return torch.tensor(json.loads(losses[-1]))
 
 
-def is_read(folder, model):
-    """Whether the libraries take what is written for them."""
+def read_by(folder, model):
+    """Which libraries take what is written for them."""
     from accelerate.commands.config.config_args import load_config_from_file
     from transformers import TrainingArguments
 
@@ -134,26 +136,34 @@ def is_read(folder, model):
     with open(trainer) as file:
         arguments = TrainingArguments(output_dir=folder, use_cpu=True, **json.load(file))
     config = load_config_from_file(accelerate)
-    return bool(arguments.fsdp) and arguments.fsdp_config["activation_checkpointing"] and config.fsdp_config["fsdp_activation_checkpointing"]
+    return {"a Trainer": arguments.fsdp and arguments.fsdp_config["activation_checkpointing"],
+            "Accelerate": config.fsdp_config["fsdp_activation_checkpointing"]}
+
+
+def row(model, policy, result):
+    print(f"| {model} | {policy} | {result} |", flush=True)
+
+
+def compare(folder, model):
+    """Whether all policies of a model are taken; prints a row for each."""
+    weights, path, good = os.path.join(folder, model), os.path.join(folder, "policy.py"), True
+    alone = train(load(weights), [0, 1])
+    for name, options in POLICIES.items():
+        export(folder, model, "torch", path, options)
+        losses = losses_under(path, weights)
+        off = float("inf") if losses is None else float(((losses - alone) / alone).abs().max())
+        good &= off <= TOLERANCE["bf16" if name == "bf16" else "f32"]
+        row(model, name, "it fails" if losses is None else f"{off:.1e}")
+    for library, taken in read_by(folder, model).items():
+        good &= bool(taken)
+        row(model, f"block, for {library}", "read" if taken else "it fails")
+    return good
 
 
 def main():
-    good = True
     with tempfile.TemporaryDirectory() as folder:
         print("| model | policy | losses differ by |\n|---|---|---|")
-        for model in make_models(folder):
-            weights = os.path.join(folder, model)
-            alone = train(load(weights), [0, 1])
-            for name, options in POLICIES.items():
-                path = os.path.join(folder, "policy.py")
-                export(folder, model, "torch", path, options)
-                losses = losses_under(path, weights)
-                off = None if losses is None else float(((losses - alone) / alone).abs().max())
-                good &= off is not None and off <= TOLERANCE["bf16" if name == "bf16" else "f32"]
-                print(f"| {model} | {name} | {'it fails' if off is None else f'{off:.1e}'} |", flush=True)
-            good &= bool(is_read(folder, model))
-    print("\nAll are taken, and what is for a Trainer and for Accelerate is read by them." if good else "\nNot all are taken.")
-    return 0 if good else 1
+        return 0 if all([compare(folder, model) for model in make_models(folder)]) else 1
 
 
 if __name__ == "__main__":
