@@ -1,6 +1,6 @@
 /* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
  * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
- * left by those that are live at the same time, in several orders (memory_order.c), then from where memory is tightest
+ * left by those that are live at the same time, in several orders (memory_order.c), and from where memory is tightest
  * (memory_core.c). The best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
@@ -10,9 +10,9 @@
 #include "planner/place/memory_stack.h"
 #include "planner/place/place.h"
 
-/* Beyond so many buffers nothing looks from where memory is tightest, which takes too long, and beyond so many more only the fast way is
- * tried: the orders are quadratic. */
-enum { CORE_BUFFERS = 4000, ORDER_BUFFERS = 8000 };
+/* Beyond so many buffers the orders come last and looking from where memory is tightest has a limit of its own, since each takes long: what
+ * that reaches, it nearly always reaches soon. Beyond so many more only the fast way is tried: both are quadratic. */
+enum { MANY_BUFFERS = 4000, ORDER_BUFFERS = 8000, EFFORT_FOR_MANY = 22000000 };
 
 /* The segment's first instruction of backward; its end when there is none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
@@ -60,22 +60,28 @@ static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p)
   }
 }
 
-/* By best fit. */
-static void place_in_orders(Placing *p, Arena *scratch) {
+static void open_gaps(Placing *p, Arena *scratch) {
   Gaps *gaps = ARENA_NEW(scratch, Gaps);
   gaps_open(gaps, scratch, p->count);
   placing_prepare(scratch, p, p->count, gaps);
-  place_by_orders(p);
 }
 
-static void place_many(Plan *plan, const StackInput *input, uint64_t least, Placing *p, Arena *scratch) {
+static void place_many(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
   place_fast(plan, *input, least, p);
-  if (p->goal >= least && p->count <= ORDER_BUFFERS && !placing_done(p)) place_in_orders(p, scratch);
+  if (placing_done(p) || p->goal < least || p->count > ORDER_BUFFERS) return;
+  const uint64_t most = *effort < EFFORT_FOR_MANY ? *effort : EFFORT_FOR_MANY;
+  uint64_t left = most;
+  open_gaps(p, scratch);
+  memory_core(p, &left);
+  *effort -= most - left;
+  if (!placing_done(p)) place_by_orders(p);
 }
 
 static void place_few(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
   placing_keep(p, memory_stack(plan, input));
-  if (!placing_done(p)) place_in_orders(p, scratch);
+  if (placing_done(p)) return;
+  open_gaps(p, scratch);
+  place_by_orders(p);
   if (p->goal >= least && !placing_done(p)) memory_core(p, effort);
 }
 
@@ -90,8 +96,8 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   list_buffers(plan, segment, &p);
   if (p.count == 0)
     p.bytes = base;
-  else if (p.count > CORE_BUFFERS && input.turn < input.end)
-    place_many(plan, &input, least, &p, scratch);
+  else if (p.count > MANY_BUFFERS && input.turn < input.end)
+    place_many(plan, &input, least, effort, &p, scratch);
   else
     place_few(plan, &input, least, effort, &p, scratch);
   placing_restore(&p);

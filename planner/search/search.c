@@ -17,7 +17,7 @@ enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 static const double WORTH_OTHER_MOVES = 1.005;
 
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
-enum { NEARBY_ROUNDS = 4 };
+enum { NEARBY_ROUNDS = 4, RENEWED_EFFORT = PLACING_EFFORT / 8 };
 
 static bool exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
 
@@ -37,7 +37,7 @@ static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
 
 /* What was spent on placing, was spent on other units. */
 static void renew_effort(Search *s) {
-  if (s->placing < PLACING_EFFORT / 2) s->placing = PLACING_EFFORT / 2;
+  if (s->placing < RENEWED_EFFORT) s->placing = RENEWED_EFFORT;
 }
 
 /* Around what is found. least: falls to the bound of what is tried. */
