@@ -10,9 +10,9 @@
 #include "planner/place/memory_stack.h"
 #include "planner/place/place.h"
 
-/* Beyond so many buffers the orders come last and looking from where memory is tightest has a limit of its own, since each takes long: what
- * that reaches, it nearly always reaches soon. Beyond so many more only the fast way is tried: both are quadratic. */
-enum { MANY_BUFFERS = 4000, ORDER_BUFFERS = 8000, EFFORT_FOR_MANY = 22000000 };
+/* Beyond so many buffers the orders come last, and looking from where memory is tightest has a share of the effort that is left, since each
+ * takes long: what that reaches, it nearly always reaches soon. Beyond so many more only the fast way is tried: both are quadratic. */
+enum { MANY_BUFFERS = 4000, ORDER_BUFFERS = 8000, SHARE_FOR_MANY = 16 };
 
 /* The segment's first instruction of backward; its end when there is none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
@@ -69,7 +69,7 @@ static void open_gaps(Placing *p, Arena *scratch) {
 static void place_many(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
   place_fast(plan, *input, least, p);
   if (placing_done(p) || p->goal < least || p->count > ORDER_BUFFERS) return;
-  const uint64_t most = *effort < EFFORT_FOR_MANY ? *effort : EFFORT_FOR_MANY;
+  const uint64_t most = *effort / SHARE_FOR_MANY;
   uint64_t left = most;
   open_gaps(p, scratch);
   memory_core(p, &left);

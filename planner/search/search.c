@@ -17,7 +17,7 @@ enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 static const double WORTH_OTHER_MOVES = 1.005;
 
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
-enum { NEARBY_ROUNDS = 4, RENEWED_EFFORT = PLACING_EFFORT / 8 };
+enum { NEARBY_ROUNDS = 4, RENEWED_EFFORT = PLACING_EFFORT / 2 };
 
 static bool exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
 
@@ -36,14 +36,15 @@ static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
 }
 
 /* What was spent on placing, was spent on other units. */
-static void renew_effort(Search *s) {
-  if (s->placing < RENEWED_EFFORT) s->placing = RENEWED_EFFORT;
+static void renew_effort(Search *s, const Found *found) {
+  const uint64_t least = PLACING_EFFORT / (is_short(found) ? 2 : 8);
+  if (s->placing < least) s->placing = least;
 }
 
 /* Around what is found. least: falls to the bound of what is tried. */
 static bool try_nearby_sizes(Search *s, Found *found, Bound *least) {
   for (int i = 0; i < NEARBY_ROUNDS && is_worth_other_sizes(found, least); i++) {
-    renew_effort(s);
+    renew_effort(s, found);
     const Plan *before = found->plan;
     if (!search_nearby(s, &found->outer, found->grouping, found, least)) return false;
     if (found->plan == before) break;
@@ -188,7 +189,7 @@ static bool try_groupings_apart(Search *s, Found *found, const Bound *least) {
   s->apart = true;
   bool good = true;
   for (uint32_t g = 0; g < groupings.count && good && search_is_far(found, least); g++) {
-    renew_effort(s);
+    renew_effort(s, found);
     good = search_as(s, &outer, groupings.data[g], found) && try_less_apart(s, &outer, groupings.data[g], least, found);
   }
   s->apart = false;
