@@ -45,6 +45,15 @@ struct Reader {
   void *target;
 };
 
+/* A block and its keys, by which a key that stands in the wrong one is recognised; block NULL: the end. */
+typedef struct KeyTable {
+  const char *block;
+  const Key *keys;
+  size_t count;
+} KeyTable;
+#define KEY_TABLE(block, keys) {(block), (keys), sizeof(keys) / sizeof *(keys)}
+extern const KeyTable settings_train_tables[], settings_plan_tables[], settings_cluster_tables[];
+
 /* Reads all keys; errors are reported, reading goes on at the next key. */
 void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items,
                 void *target);

@@ -265,6 +265,15 @@ static const Key cluster_keys[] = {
     {"price", KEY_PRICE, FIELD(price_per_hour), .usage = "price 2.5USD/h"},
 };
 
+const KeyTable settings_cluster_tables[] = {
+    KEY_TABLE("cluster", cluster_keys),
+    KEY_TABLE("device", device_keys),
+    KEY_TABLE("node", node_keys),
+    KEY_TABLE("network", network_keys),
+    KEY_TABLE("product", product_keys),
+    KEY_TABLE("attention", attention_keys),
+    {0}};
+
 static void read_file(Sema *sema, const char *path, Span at, uint32_t depth) {
   int32_t index = files_open(&sema->files, path, at);
   if (index < 0) return;

@@ -244,6 +244,15 @@ static const Key train_keys[] = {
     {"order", KEY_WORD, FIELD(order), .words = orders, .usage = "order sequential|shuffled"},
 };
 
+const KeyTable settings_train_tables[] = {
+    KEY_TABLE("train", train_keys),
+    KEY_TABLE("optimizer adamw", adamw_keys),
+    KEY_TABLE("optimizer sgd", sgd_keys),
+    KEY_TABLE("optimizer lion", lion_keys),
+    KEY_TABLE("optimizer adafactor", adafactor_keys),
+    KEY_TABLE("loss_scale", loss_scale_keys),
+    {0}};
+
 /* --- what is stated in vain ----------------------------------------------------------------------------- */
 
 static bool keeps_lr(const Graph *graph) {
