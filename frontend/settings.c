@@ -265,6 +265,12 @@ static void unknown_key(Reader *reader, const Item *item) {
     diag_help(diag, "its keys are %s", all.data);
 }
 
+const Item *key_stated(const ItemList *items, const char *key) {
+  for (uint32_t i = 0; i < items->count; i++)
+    if (items->data[i].kind == ITEM_WORD && !strcmp(items->data[i].text, key)) return &items->data[i];
+  return NULL;
+}
+
 void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items,
                 void *target) {
   Reader reader = {

@@ -60,6 +60,9 @@ void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_cou
 #define READ_BLOCK(sema, block, keys, items, target)                                                         \
   read_block((sema), (block), (keys), sizeof(keys) / sizeof *(keys), (items), (target))
 
+/* The key, as it stands among these items, or NULL. */
+const Item *key_stated(const ItemList *items, const char *key);
+
 /* For custom keys. Each yields NULL or false, with an error reported, when the next item is not of its kind.
  */
 const Item *next_item(const Reader *reader); /* NULL at the end; does not advance */

@@ -228,8 +228,18 @@ static bool read_device(Reader *reader, const Key *key) {
   return item != NULL;
 }
 
+/* What is stated of a node's speed overrides all of that of the cluster used, measured times included, which would hide it. */
+static void forget_speed(Cluster *cluster, const ItemList *items) {
+  static const char *const keys[] = {"bandwidth", "reduce_bandwidth", "latency", "efficiency"};
+  bool stated = false;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) stated |= key_stated(items, keys[i]) != NULL;
+  if (stated) cluster->tables.count = 0;
+  if (key_stated(items, "bandwidth")) cluster->node.reduce_bandwidth = 0;
+}
+
 static bool read_node(Reader *reader, const Key *key) {
   const Item *item = read_block_item(reader, key);
+  if (item) forget_speed(reader->target, item->items);
   if (item) READ_BLOCK(reader->sema, "node", node_keys, item->items, reader->target);
   return item != NULL;
 }
