@@ -146,7 +146,7 @@ static bool behind_slashes(const Parser *parser, Span span) {
   return false;
 }
 
-/* What a word before this one was meant to be: `repeat 4 as h { ... }`, `model my-name { ... }`. */
+/* What stands before this was meant to be: a comment, `repeat i in 4 as h { ... }`, a name with a dash, `let a = 1, b = 2`. */
 static void help_before(Parser *parser, Diag *diag, Span span) {
   const Token *tokens = parser->ast->tokens.data;
   uint32_t count = parser->ast->tokens.count;
@@ -156,6 +156,8 @@ static void help_before(Parser *parser, Diag *diag, Span span) {
     diag_help(diag, "what is repeated is written `repeat i in N as h { ... }` or `x = repeat N f(x) as h`");
   if (parser->held_kind == '-' && count > 2 && (tokens[count - 3].kind == MODEL || tokens[count - 3].kind == MODULE))
     diag_help(diag, "names are of the letters a to z, digits and '_'");
+  if (parser->held_kind == ',' && count > 3 && tokens[count - 2].kind == NUMBER && tokens[count - 3].kind == '=')
+    diag_help(diag, "constants are stated with `let`, as in `let %s = ...`", parse_shown(parser, (Span){span.file, tokens[count - 4].begin, tokens[count - 4].end}));
 }
 
 /* in_settings: within a train, cluster or plan block */
@@ -225,6 +227,7 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
                    : diag_error(parser->sink, span, "unexpected %s", saw);
   explain(parser, diag, span, at_end, expects(expected, count, "a word"));
   if (names.count == 1 && !strcmp(names.data[0], "a name")) help_reserved(parser, diag, span);
+  if (names.count == 1 && !strcmp(names.data[0], "a string")) diag_help(diag, "patterns and paths of files stand in quotes");
   if (!at_end && parser->ast->tokens.count == 1 && parser->text[span.begin] == '{')
     diag_help(diag, "'fsdpc import' makes a model of the config.json of a Hugging Face model");
 }
