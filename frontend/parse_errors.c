@@ -136,6 +136,30 @@ static bool is_one_of(int kind, const char *characters) {
   return kind > 0 && kind < 128 && strchr(characters, kind);
 }
 
+/* Whether slashes stand before this on its line, outside of brackets that the line opens: as other languages begin a comment. */
+static bool behind_slashes(const Parser *parser, Span span) {
+  const Token *tokens = parser->ast->tokens.data;
+  for (uint32_t i = parser->ast->tokens.count; i-- > 0 && !is_one_of(tokens[i].kind, "([");) {
+    if (memchr(parser->text + tokens[i].begin, '\n', span.begin - tokens[i].begin)) return false;
+    if (tokens[i].kind == FLOOR || (tokens[i].kind == '/' && parser->text[tokens[i].end] == '*')) return true;
+  }
+  return false;
+}
+
+/* What stands before this was meant to be: a comment, `repeat i in 4 as h { ... }`, a name with a dash, `let a = 1, b = 2`. */
+static void help_before(Parser *parser, Diag *diag, Span span) {
+  const Token *tokens = parser->ast->tokens.data;
+  uint32_t count = parser->ast->tokens.count;
+  if (behind_slashes(parser, span)) diag_help(diag, "a comment begins with '#'");
+  if (count < 2) return;
+  if (tokens[count - 2].kind == REPEAT)
+    diag_help(diag, "what is repeated is written `repeat i in N as h { ... }` or `x = repeat N f(x) as h`");
+  if (parser->held_kind == '-' && count > 2 && (tokens[count - 3].kind == MODEL || tokens[count - 3].kind == MODULE))
+    diag_help(diag, "names are of the letters a to z, digits and '_'");
+  if (parser->held_kind == ',' && count > 3 && tokens[count - 2].kind == NUMBER && tokens[count - 3].kind == '=')
+    diag_help(diag, "constants are stated with `let`, as in `let %s = ...`", parse_shown(parser, (Span){span.file, tokens[count - 4].begin, tokens[count - 4].end}));
+}
+
 /* in_settings: within a train, cluster or plan block */
 static void explain(Parser *parser, Diag *diag, Span span, bool at_end, bool in_settings) {
   if (parser->held_kind == '}' && parser->cut_short.kind && !at_end) {
@@ -149,6 +173,7 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end, bool in_
   }
   uint32_t count = parser->ast->tokens.count;
   suggest_keyword(parser, diag, span, at_end);
+  if (!at_end) help_before(parser, diag, span);
   if (in_settings && count > 1 && is_one_of(parser->held_kind, "=:,("))
     diag_help(diag, "here a key is followed by its values alone, as in `lr 6e-4`");
 }
@@ -202,6 +227,7 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
                    : diag_error(parser->sink, span, "unexpected %s", saw);
   explain(parser, diag, span, at_end, expects(expected, count, "a word"));
   if (names.count == 1 && !strcmp(names.data[0], "a name")) help_reserved(parser, diag, span);
+  if (names.count == 1 && !strcmp(names.data[0], "a string")) diag_help(diag, "patterns and paths of files stand in quotes");
   if (!at_end && parser->ast->tokens.count == 1 && parser->text[span.begin] == '{')
     diag_help(diag, "'fsdpc import' makes a model of the config.json of a Hugging Face model");
 }

@@ -105,6 +105,7 @@ static void bad_token(Parser *parser, int kind) {
     Diag *diag = diag_error(parser->sink, here(parser), "unexpected character '%s'", character);
     if (!strcmp(character, ";")) diag_help(diag, "nothing separates statements");
     if (strpbrk(character, "%^<>!&|")) diag_help(diag, "the operators are + - * / and //");
+    if (*character & 0x80 && parser->junk == 1) diag_help(diag, "names are of the letters a to z, digits and '_'; comments may hold anything");
   }
 }
 

@@ -222,6 +222,13 @@ static bool too_many(LayerCall *call, const Expr *expr, const Arg *arg) {
   return false;
 }
 
+/* After an error about a name that is no layer's, nor nearly: it may be that of a later one. */
+static void help_later(Sema *sema, Env *env, const char *name) {
+  const char *near = env_nearest(sema, env, name, false), *path;
+  if (sema->last && !(near && label_find(sema, near, &path)))
+    diag_help(sema->last, "a weight is shared with a layer that stands before");
+}
+
 /* A bare name where a layer is wanted means the label even if a variable has the same name; where a word is
  * wanted, an unknown name is a word that the layer does not know. */
 static Value eval_argument(LayerCall *call, Env *env, const ArgSpec *arg, const Expr *expr) {
@@ -233,7 +240,10 @@ static Value eval_argument(LayerCall *call, Env *env, const ArgSpec *arg, const 
   }
   if (arg->type == ARG_WORD && expr->kind == EXPR_NAME && !env_find(env, expr->name.text))
     return value_text(VALUE_WORD, expr->name.text);
-  return eval(call->sema, env, expr);
+  uint32_t errors = call->sema->sink->errors;
+  Value value = eval(call->sema, env, expr);
+  if (arg->type == ARG_LAYER && expr->kind == EXPR_NAME && call->sema->sink->errors > errors) help_later(call->sema, env, expr->name.text);
+  return value;
 }
 
 static bool bind_argument(LayerCall *call, Env *env, const Expr *expr, uint32_t i, bool *named) {

@@ -30,7 +30,7 @@ void exec_let(Sema *sema, Env *env, const Stmt *stmt, bool settable) {
     if (value.kind != VALUE_ERROR && value.kind != VALUE_NUMBER && value.kind != VALUE_WORD) {
       Diag *diag = sema_error(sema, binding->value->span, "let names numbers and words, this is %s",
                               value_describe(sema, value));
-      diag_help(diag, "leave out `let` to name the result of a layer");
+      diag_help(diag, value.kind == VALUE_STRING ? "numbers and words stand without quotes" : "leave out `let` to name the result of a layer");
       value = value_error();
     }
     env_add(sema, env, binding->name, VAR_LET, value);
@@ -231,6 +231,8 @@ static void exec_repeat(Sema *sema, Env *env, const Stmt *stmt) {
         instance_open(sema, name, stmt->label.text ? stmt->label.text : "repeat", (int32_t)i, stmt->span);
     Value unused = value_error();
     exec_body(sema, inner, stmt->body, &unused);
+    if (i > 0 && sema->sink->errors > errors && sema->last && !sema->stop)
+      diag_note(sema->last, stmt->name.span, "\"%s\" is %lld in this round", stmt->name.text, (long long)i);
     instance_close(sema, instance);
     env_close(sema, inner);
   }

@@ -61,6 +61,17 @@ const char *shared_weight(Sema *sema, const char *scope, const char *pattern) {
   return NULL;
 }
 
+/* Whether the pattern is the name of something that was left out, or of a layer without parameters; says so. */
+static bool help_bare(Sema *sema, Diag *diag, const char *scope, const char *pattern) {
+  const char *path = path_join(sema, scope, pattern), *last = strrchr(path, '.');
+  if (last && (!strcmp(last, ".weight") || !strcmp(last, ".bias"))) path = arena_strndup(sema->arena, path, (size_t)(last - path));
+  if (map_get(&sema->taken, path) == MAP_NONE) return false;
+  for (uint32_t i = 0; i < sema->graph->ops.count; i++)
+    if (path_matches(path, sema->graph->ops.data[i].name)) return diag_help(diag, "it has none: leave it out"), true;
+  diag_help(diag, "what it names does not reach the loss, so it is left out");
+  return true;
+}
+
 static void check_match(Sema *sema, const Map *matched, const Aliases *names, const char *what, const char *scope,
                         const char *pattern, Span span) {
   if (map_get(matched, arena_printf(sema->arena, "%d:%u", span.file, span.begin))) return;
@@ -73,6 +84,8 @@ static void check_match(Sema *sema, const Map *matched, const Aliases *names, co
   Diag *diag = sema_error(sema, span, "%s pattern \"%s\" matches no parameter", what, pattern);
   if (shared)
     diag_help(diag, "name the weight that it shares, \"%s\"", shared);
+  else if (help_bare(sema, diag, scope, pattern))
+    return;
   else if (near)
     diag_help(diag, "did you mean \"%s\"?", near);
   else

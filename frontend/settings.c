@@ -226,6 +226,21 @@ static void skip_to_key(Reader *reader) {
   while (!next_is_key(reader)) reader->at++;
 }
 
+/* "device and plan": the blocks that have this key, or NULL. */
+static const char *owners(Arena *arena, const char *key) {
+  static const KeyTable *const files[] = {settings_train_tables, settings_cluster_tables, settings_plan_tables};
+  const char *last = NULL;
+  Text text = {.arena = arena};
+  for (size_t f = 0; f < sizeof files / sizeof *files; f++)
+    for (const KeyTable *table = files[f]; table->block; table++)
+      for (size_t i = 0; i < table->count; i++) {
+        if (strcmp(table->keys[i].name, key)) continue;
+        if (last) text_printf(&text, "%s%s", text.length ? ", " : "", last);
+        last = table->block;
+      }
+  return text.length ? arena_printf(arena, "%s and %s", text.data, last) : last;
+}
+
 static void unknown_key(Reader *reader, const Item *item) {
   const char **names = ARENA_ARRAY(reader->sema->arena, const char *, reader->key_count);
   Text all = {.arena = reader->sema->arena};
@@ -240,12 +255,20 @@ static void unknown_key(Reader *reader, const Item *item) {
       diag_help(diag, "the key before is written `%s`", reader->last->usage);
     return;
   }
-  const char *near = text_nearest(item->text, names, reader->key_count);
+  const char *near = text_nearest(item->text, names, reader->key_count), *blocks = owners(reader->sema->arena, item->text);
   Diag *diag = sema_error(reader->sema, item->span, "%s has no key \"%s\"", reader->block, item->text);
-  if (near)
+  if (blocks)
+    diag_help(diag, "it is a key of %s", blocks);
+  else if (near)
     diag_help(diag, "did you mean \"%s\"?", near);
   else
     diag_help(diag, "its keys are %s", all.data);
+}
+
+const Item *key_stated(const ItemList *items, const char *key) {
+  for (uint32_t i = 0; i < items->count; i++)
+    if (items->data[i].kind == ITEM_WORD && !strcmp(items->data[i].text, key)) return &items->data[i];
+  return NULL;
 }
 
 void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items,

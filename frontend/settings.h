@@ -45,11 +45,23 @@ struct Reader {
   void *target;
 };
 
+/* A block and its keys, by which a key that stands in the wrong one is recognised; block NULL: the end. */
+typedef struct KeyTable {
+  const char *block;
+  const Key *keys;
+  size_t count;
+} KeyTable;
+#define KEY_TABLE(block, keys) {(block), (keys), sizeof(keys) / sizeof *(keys)}
+extern const KeyTable settings_train_tables[], settings_plan_tables[], settings_cluster_tables[];
+
 /* Reads all keys; errors are reported, reading goes on at the next key. */
 void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items,
                 void *target);
 #define READ_BLOCK(sema, block, keys, items, target)                                                         \
   read_block((sema), (block), (keys), sizeof(keys) / sizeof *(keys), (items), (target))
+
+/* The key, as it stands among these items, or NULL. */
+const Item *key_stated(const ItemList *items, const char *key);
 
 /* For custom keys. Each yields NULL or false, with an error reported, when the next item is not of its kind.
  */

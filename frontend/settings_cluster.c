@@ -228,8 +228,18 @@ static bool read_device(Reader *reader, const Key *key) {
   return item != NULL;
 }
 
+/* What is stated of a node's speed overrides all of that of the cluster used, measured times included, which would hide it. */
+static void forget_speed(Cluster *cluster, const ItemList *items) {
+  static const char *const keys[] = {"bandwidth", "reduce_bandwidth", "latency", "efficiency"};
+  bool stated = false;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) stated |= key_stated(items, keys[i]) != NULL;
+  if (stated) cluster->tables.count = 0;
+  if (key_stated(items, "bandwidth")) cluster->node.reduce_bandwidth = 0;
+}
+
 static bool read_node(Reader *reader, const Key *key) {
   const Item *item = read_block_item(reader, key);
+  if (item) forget_speed(reader->target, item->items);
   if (item) READ_BLOCK(reader->sema, "node", node_keys, item->items, reader->target);
   return item != NULL;
 }
@@ -264,6 +274,15 @@ static const Key cluster_keys[] = {
     {"comm_spread", KEY_REAL, FIELD(comm_spread), .most = 0.9, .usage = "comm_spread 0.15"},
     {"price", KEY_PRICE, FIELD(price_per_hour), .usage = "price 2.5USD/h"},
 };
+
+const KeyTable settings_cluster_tables[] = {
+    KEY_TABLE("cluster", cluster_keys),
+    KEY_TABLE("device", device_keys),
+    KEY_TABLE("node", node_keys),
+    KEY_TABLE("network", network_keys),
+    KEY_TABLE("product", product_keys),
+    KEY_TABLE("attention", attention_keys),
+    {0}};
 
 static void read_file(Sema *sema, const char *path, Span at, uint32_t depth) {
   int32_t index = files_open(&sema->files, path, at);

@@ -123,6 +123,7 @@ static void read_unit_items(Reader *outer, const Key *key, const ItemList *items
     const Item *item = next_item(&reader);
     if (item->kind == ITEM_WORD && !strcmp(item->text, "reshard")) {
       reader.at++;
+      reader.key_span = item->span;
       if (!read_reshard_into(&reader, &(Key){.name = "reshard"}, &rule->reshard)) return;
     } else if (is_pattern(item)) {
       vec_push(reader.sema->arena, &rule->patterns, read_pattern(&reader, "unit"));
@@ -174,6 +175,17 @@ static bool read_checkpoints(Reader *reader, const Key *key) {
 
 const char *const *offload_names(void) { return settings_offload; }
 
+static bool offload_apart(Reader *reader, const Key *key, int32_t which) {
+  return key_error(reader, key, reader->items->data[reader->at - 1].span,
+                   arena_printf(reader->sema->arena, "\"%s\" stands alone", settings_offload[which]));
+}
+
+static bool is_offload(const Item *item) {
+  for (int i = 0; item && item->kind == ITEM_WORD && settings_offload[i]; i++)
+    if (!strcmp(item->text, settings_offload[i])) return true;
+  return false;
+}
+
 /* offload auto | none | parameters gradients optimizer activations */
 static bool read_offload(Reader *reader, const Key *key) {
   PlanSettings *plan = reader->target;
@@ -181,13 +193,11 @@ static bool read_offload(Reader *reader, const Key *key) {
   if (!read_word(reader, key, settings_offload, &which)) return false;
   if (which >= OFFLOAD_KINDS) {
     plan->offload = which == OFFLOAD_KINDS ? SETTING_AUTO : 0;
-    return true;
+    return !is_offload(next_item(reader)) || offload_apart(reader, key, which);
   }
   for (plan->offload = 1 << which; !next_is_key(reader); plan->offload |= 1 << which) {
     if (!read_word(reader, key, settings_offload, &which)) return false;
-    if (which >= OFFLOAD_KINDS)
-      return key_error(reader, key, reader->items->data[reader->at - 1].span,
-                       arena_printf(reader->sema->arena, "\"%s\" stands alone", settings_offload[which]));
+    if (which >= OFFLOAD_KINDS) return offload_apart(reader, key, which);
   }
   return true;
 }
@@ -277,6 +287,7 @@ static const Key executor_keys[] = {
 
 /* executor pytorch-fsdp2 compiled { states bf16 } */
 static bool read_executor(Reader *reader, const Key *key) {
+  static const char *const modes[] = {"eager", "compiled", NULL};
   PlanSettings *plan = reader->target;
   const Item *name = next_item(reader);
   int32_t which;
@@ -287,6 +298,8 @@ static bool read_executor(Reader *reader, const Key *key) {
     if (mode && mode->kind == ITEM_WORD && executor_find(arena_printf(reader->sema->arena, "%s-%s", text, mode->text)) >= 0) {
       text = arena_printf(reader->sema->arena, "%s-%s", text, mode->text);
       reader->at++;
+    } else if (mode && mode->kind == ITEM_WORD && text_nearest(mode->text, modes, 2)) {
+      return refuse_word(reader, &(Key){.name = text}, modes, text_nearest(mode->text, modes, 2));
     }
     which = executor_find(text);
   } else {
@@ -320,6 +333,8 @@ static const Key plan_keys[] = {
     {"prefetch", KEY_CUSTOM, .read = read_prefetch, .usage = "prefetch auto|UNITS"},
     {"micro_batch", KEY_CUSTOM, .read = read_micro_batch, .usage = "micro_batch auto|SAMPLES"},
 };
+
+const KeyTable settings_plan_tables[] = {KEY_TABLE("plan", plan_keys), KEY_TABLE("executor", executor_keys), {0}};
 
 void settings_plan(Sema *sema, const Stmt *block) {
   READ_BLOCK(sema, "plan", plan_keys, block->items, &sema->graph->plan);

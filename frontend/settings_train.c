@@ -244,6 +244,15 @@ static const Key train_keys[] = {
     {"order", KEY_WORD, FIELD(order), .words = orders, .usage = "order sequential|shuffled"},
 };
 
+const KeyTable settings_train_tables[] = {
+    KEY_TABLE("train", train_keys),
+    KEY_TABLE("optimizer adamw", adamw_keys),
+    KEY_TABLE("optimizer sgd", sgd_keys),
+    KEY_TABLE("optimizer lion", lion_keys),
+    KEY_TABLE("optimizer adafactor", adafactor_keys),
+    KEY_TABLE("loss_scale", loss_scale_keys),
+    {0}};
+
 /* --- what is stated in vain ----------------------------------------------------------------------------- */
 
 static bool keeps_lr(const Graph *graph) {
@@ -275,16 +284,9 @@ static const Vain vain_of_optimizer[] = {
 static const Vain vain_of_train[] = {
     {"loss_scale", keeps_loss, "only in f16 the loss is scaled", "leave it out, or state `precision f16`"}};
 
-/* The key, as it stands among these items, or NULL. */
-static const Item *stated(const ItemList *items, const char *key) {
-  for (uint32_t i = 0; i < items->count; i++)
-    if (items->data[i].kind == ITEM_WORD && !strcmp(items->data[i].text, key)) return &items->data[i];
-  return NULL;
-}
-
 static void warn_vain(Sema *sema, const ItemList *items, const Vain *rows, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    const Item *key = stated(items, rows[i].key);
+    const Item *key = key_stated(items, rows[i].key);
     if (!key || !rows[i].in_vain(sema->graph)) continue;
     diag_help(sema_warning(sema, key->span, "\"%s\" has no effect: %s", rows[i].key, rows[i].why), "%s", rows[i].help);
   }
@@ -310,10 +312,10 @@ static void warn_stated(Sema *sema, const ItemList *items) {
   WARN_VAIN(sema, items, vain_of_train);
   for (uint32_t i = 0; i < items->count; i++) {
     if (items->data[i].kind != ITEM_BLOCK) continue; /* the optimizer's, or another that has none of its keys */
-    const Item *warmup = stated(items->data[i].items, "warmup");
+    const Item *warmup = key_stated(items->data[i].items, "warmup");
     WARN_VAIN(sema, items->data[i].items, vain_of_optimizer);
     /* At a constant rate run --steps may be meant to say how many; other schedules are as long as is said here, or by default. */
-    if (warmup && (stated(items, "steps") || sema->graph->recipe.schedule != SCHEDULE_CONSTANT)) warn_schedule(sema, warmup);
+    if (warmup && (key_stated(items, "steps") || sema->graph->recipe.schedule != SCHEDULE_CONSTANT)) warn_schedule(sema, warmup);
   }
 }
 

@@ -2,7 +2,7 @@
  *
  * none: everything is kept. full: blocks (outermost repeat iterations) keep only what something outside them reads. auto: the
  * same values are kept, everything else in blocks is free. Rules by operator name override in their order. What
- * the loss reads is always kept: it would be needed again at once. */
+ * the loss reads is always kept: it would be needed again at once. So are copies, of parameters or for the loss. */
 #include "planner/program/decisions.h"
 
 uint32_t checkpoint_block_count(const Program *program) {
@@ -46,6 +46,14 @@ static void keep_loss_inputs(const Program *program, Pin *pins, bool *recompute,
   }
 }
 
+static void keep_copies(const Program *program, Pin *pins, bool *recompute, bool *away) {
+  for (int32_t i = 0; i < program->turn; i++) {
+    if (program->ops.data[i].op != INSTR_COPY) continue;
+    recompute[i] = away[i] = false;
+    pins[i] = PIN_EXACT;
+  }
+}
+
 static void pin_policy(const Program *program, const PlanSettings *settings, Pin *pins, bool *recompute) {
   uint32_t blocks = checkpoint_block_count(program);
   bool automatic = settings->checkpoint == CHECKPOINT_AUTO;
@@ -67,6 +75,7 @@ void checkpoint_pin(const Program *program, const PlanSettings *settings, Pin *p
       pins[i] = PIN_EXACT;
     }
   }
+  keep_copies(program, pins, recompute, away);
   keep_loss_inputs(program, pins, recompute, away);
 }
 

@@ -170,7 +170,7 @@ static void build_forward(ProgramBuilder *builder) {
   bool fuse = !builder->program->window && loss->kind == LAYER_CROSS_ENTROPY && loss->as.cross_entropy.chunk > 0;
   builder->fused_linear = fuse ? graph->tensors.data[loss->inputs[0]].op : PLAN_NONE;
   for (int32_t i = 0; i < (int32_t)graph->ops.count; i++)
-    if (i != graph->loss_op && i != builder->fused_linear) layer_rules[graph->ops.data[i].kind].forward(builder, i);
+    if (i != builder->fused_linear && layer_rules[graph->ops.data[i].kind].forward) layer_rules[graph->ops.data[i].kind].forward(builder, i);
 }
 
 /* What follows the last append serves the output alone. */
@@ -185,7 +185,8 @@ static void end_forward(ProgramBuilder *builder) {
   const Graph *graph = builder->graph;
   if (!program->window->output) drop_output(program);
   program->turn = (int32_t)program->ops.count;
-  program->output_value = builder->value_of[builder_base(builder, graph->ops.data[graph->loss_op].inputs[0])];
+  int32_t logits = graph->ops.data[graph->loss_op].inputs[0];
+  program->output_value = builder->logits.value >= 0 ? builder->logits.value : builder->value_of[builder_base(builder, logits)];
 }
 
 static void build_backward(ProgramBuilder *builder) {
@@ -216,6 +217,7 @@ Program *program_build(Arena *arena, DiagSink *sink, const Graph *graph, const I
                             .needs_gradient = ARENA_ARRAY(arena, bool, tensors),
                             .mixed = ARENA_ARRAY(arena, bool, tensors),
                             .fused_with = fusion_find(arena, graph, settings),
+                            .logits = {.value = PLAN_NONE},
                             .forward_of = ARENA_ARRAY(arena, int32_t, graph->ops.count),
                             .parameter_written = ARENA_ARRAY(arena, bool, graph->params.count)};
   for (uint32_t t = 0; t < tensors; t++) builder.gradient_of[t] = builder.value_of[t] = PLAN_NONE;

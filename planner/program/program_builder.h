@@ -19,6 +19,7 @@ typedef struct ProgramBuilder {
   int32_t *forward_of;     /* by graph op: its (last) forward op */
   const int32_t *fused_with; /* by graph op: fusion.h */
   int32_t fused_linear; /* graph op swallowed by LINEAR_CROSS_ENTROPY, or PLAN_NONE */
+  Ref logits;           /* the copy that cross_entropy turns into its gradient, or absent: it turns its operand */
   uint32_t value_capacity; /* of `holders` */
 } ProgramBuilder;
 

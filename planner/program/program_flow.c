@@ -8,10 +8,17 @@ static void mark_producers(Program *program) {
     const ProgramOp *op = &program->ops.data[i];
     if (op->phase != PHASE_FORWARD) return;
     for (int32_t k = 0; k < op->ref_count; k++) {
-      if (op->refs[k].value < 0 || program->specs[op->op].operands[k].mode != MODE_WRITE) continue;
+      OperandMode mode = program->specs[op->op].operands[k].mode;
+      if (op->refs[k].value < 0 || !(mode == MODE_WRITE || (mode == MODE_ADD && !op->refs[k].add))) continue;
       program->values.data[op->refs[k].value].producer = (int32_t)i;
     }
   }
+}
+
+/* The forward op that can write the value again, or after which it can be moved; copies are kept where they are. */
+static int32_t producer_of(const Program *program, const Value *value) {
+  bool again = value->kind == VALUE_ACTIVATION && value->producer >= 0 && program->ops.data[value->producer].op != INSTR_COPY;
+  return again ? value->producer : PLAN_NONE;
 }
 
 static bool is_param(ValueKind kind) { return kind == VALUE_PARAM || kind == VALUE_PARAM_GRADIENT; }
@@ -88,7 +95,7 @@ void program_find_flow(Program *program) {
     const Value *value = &program->values.data[v];
     flow->value_bytes[v] = round_up(value->numel * dtype_bytes(value->dtype), PLAN_ALIGN_BYTES);
     flow->transient[v] = is_transient(value->kind);
-    flow->producer[v] = value->kind == VALUE_ACTIVATION ? value->producer : PLAN_NONE;
+    flow->producer[v] = producer_of(program, value);
     flow->first_op[v] = flow->last_forward[v] = flow->last_op[v] = flow->first_backward[v] = PLAN_NONE;
   }
   count = 0;

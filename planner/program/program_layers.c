@@ -422,7 +422,22 @@ static void fused_cross_entropy(ProgramBuilder *b, int32_t i) {
        in.rows, vocab, in.cols, op->as.cross_entropy.ignore_index, chunk);
 }
 
-/* The logits' own buffer becomes their gradient; sema guarantees that nothing else reads them. */
+/* Whether the logits' own buffer can become their gradient. Nothing else that reaches the loss reads them, but a view's base has a
+ * gradient beside it, and attention reads its result once more in backward. */
+static bool may_turn(const ProgramBuilder *b, int32_t tensor) {
+  const GraphTensor *logits = &b->graph->tensors.data[tensor];
+  return logits->view_of < 0 && (logits->op < 0 || graph_op(b, logits->op)->kind != LAYER_ATTENTION);
+}
+
+static void cross_entropy_forward(ProgramBuilder *b, int32_t i) {
+  const GraphOp *op = graph_op(b, i);
+  if (b->fused_linear >= 0 || may_turn(b, op->inputs[0])) return;
+  Rows size = builder_rows(b, op->inputs[0]);
+  Ref logits = builder_read(b, op->inputs[0]);
+  b->logits = builder_part(b, VALUE_ACTIVATION, op->inputs[0], size.rows, op->name, "logits");
+  INTS(EMIT(b, INSTR_COPY, i, logits, b->logits), size.rows, size.cols);
+}
+
 static void cross_entropy_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   (void)dy;
   if (b->fused_linear >= 0) {
@@ -431,13 +446,18 @@ static void cross_entropy_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   }
   const GraphOp *op = graph_op(b, i);
   Rows size = builder_rows(b, op->inputs[0]);
-  Ref logits = builder_read(b, op->inputs[0]), targets = builder_read(b, op->inputs[1]);
-  b->gradient_of[op->inputs[0]] = logits.value;
-  b->holders[logits.value] = 1;
-  b->written[op->inputs[0]] = true;
+  bool copied = b->logits.value >= 0;
+  Ref logits = copied ? b->logits : builder_read(b, op->inputs[0]), targets = builder_read(b, op->inputs[1]);
   Ref row_loss = workspace(b, i, DTYPE_F32, size.rows, "row_loss");
   INTS(EMIT(b, INSTR_CROSS_ENTROPY, i, logits, targets, count_ref(b), loss_ref(b), row_loss), size.rows, size.cols,
        op->as.cross_entropy.ignore_index);
+  if (copied) {
+    builder_pass_gradient(b, op->inputs[0], logits);
+    return;
+  }
+  b->gradient_of[op->inputs[0]] = logits.value;
+  b->holders[logits.value] = 1;
+  b->written[op->inputs[0]] = true;
 }
 
 static void mse_backward(ProgramBuilder *b, int32_t i, Ref dy) {
@@ -463,6 +483,6 @@ const LayerRules layer_rules[LAYER_COUNT] = {
     [LAYER_MUL] = {mul_forward, mul_backward},
     [LAYER_ADD] = {add_forward, add_backward},
     [LAYER_DROPOUT] = {dropout_forward, dropout_backward},
-    [LAYER_CROSS_ENTROPY] = {NULL, cross_entropy_backward},
+    [LAYER_CROSS_ENTROPY] = {cross_entropy_forward, cross_entropy_backward},
     [LAYER_MSE] = {NULL, mse_backward},
 };

@@ -222,3 +222,22 @@ said err 'mixed/b.npy holds NUL bytes, so it may be no text'
 head -c 60 "$fixtures/tokens.bin" >few.bin
 expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 1 --data "$fixtures/tokens.bin" --eval few.bin
 said err 'eval: few.bin: it has 1 sample of 16 tokens, and one evaluation takes at least the 8 of a step; give more data, or make steps smaller'
+
+# The loss turns logits into their gradient where they lie, but not those that are part of a result, or attention's, which backward reads
+# once more: they train as if a layer that changes nothing stood between.
+logits() {
+  printf 'model m { input tokens: int[batch, 16] input targets: int[batch, 16] x = embedding(tokens, 256, 256) as wte %s loss = cross_entropy(%s, targets) }
+train { optimizer adamw { lr 1e-2 } batch 4 steps 5 } cluster { use "clusters/cpu.fsdp" }\n' "$1" "$2"
+}
+for way in 'y = attention(x, x, x, 4)' '_a, y = split(linear(x, 265) as up, [9, 256])' 'y, _b = split(attention(linear(x, 512), linear(x, 512), linear(x, 512), 4), 2)'; do
+  logits "$way" y >turned.fsdp
+  logits "$way" 'dropout(y, 0)' >apart.fsdp
+  for model in turned apart; do train "$model" "$model.fsdp" --ranks 2; done
+  "$compare" metrics turned.jsonl apart.jsonl 0
+  "$compare" weights turned.weights/model.safetensors apart.weights/model.safetensors
+done
+for model in turned apart; do
+  expect 0 generate $model.fsdp --weights $model.weights --prompt ab --tokens 8 --temperature 0
+  cp out $model.ids
+done
+cmp turned.ids apart.ids

@@ -75,6 +75,26 @@ static void test_options(void **state) {
   arena_free(world.arena);
 }
 
+/* A node's speed, stated after `use`, goes before measured times of the cluster used; the block's own stay. */
+static void test_speed_overrides_tables(void **state) {
+  (void)state;
+  static const char *const nodes[] = {"", "node { devices 4 }", "node { gather 8 { 1MiB 1ms } bandwidth 20GB/s }", "node { latency 9us }"};
+  static const uint32_t tables[] = {9, 9, 1, 0};
+  for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+    World world;
+    open_world(&world);
+    const char *text = arena_printf(world.arena, "model m { input t: int[batch] input y: int[batch] loss = cross_entropy(embedding(t, 8, 8), y) }\n"
+                                                 "cluster { use \"clusters/dgx-h100.fsdp\" %s }\n", nodes[i]);
+    SourceFile file = {"override.fsdp", text, strlen(text)};
+    vec_push(world.arena, &world.sources.overlays, file);
+    const Graph *graph = compile(&world, "override.fsdp", NULL);
+    assert_non_null(graph);
+    assert_int_equal(graph->cluster.tables.count, tables[i]);
+    assert_true((graph->cluster.node.reduce_bandwidth > 0) == (i != 2));
+    arena_free(world.arena);
+  }
+}
+
 /* base/text.h: what is no UTF-8 is replaced byte by byte; what is near enough is proposed. */
 static void test_text(void **state) {
   (void)state;
@@ -113,6 +133,7 @@ int main(void) {
       cmocka_unit_test(test_path_matches),
       cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_options),
+      cmocka_unit_test(test_speed_overrides_tables),
       cmocka_unit_test(test_text),
       cmocka_unit_test(test_missing_file),
   };
