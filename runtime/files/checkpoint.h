@@ -140,6 +140,13 @@ json_t *recipe_pack(const Plan *plan);
 /* Fills in checkpoint->changes. stored: what recipe_pack gave; NULL in older checkpoints. */
 void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored);
 
+/* --- the model in it (checkpoint_layers.c) ------------------------------------------------------------------------- */
+
+/* Owned by the caller. Allocates only outside of this program's objects. */
+json_t *layers_pack(const Plan *plan);
+/* Adds to checkpoint->changes. stored: what layers_pack gave; NULL in older checkpoints. */
+void layers_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, json_t *stored);
+
 /* --- choosing (checkpoint_choose.c) ------------------------------------------------------------------------------- */
 
 typedef struct CheckpointChoice {

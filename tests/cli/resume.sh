@@ -12,6 +12,7 @@ for model in gpt-tiny llama-tiny; do
   other() { # NAME ARGUMENT...: on from step 10; NAME.jsonl holds all 50 steps
     cp "$model-part.jsonl" "$model-$1.jsonl"
     train "$model-$1" "$model.fsdp" --resume "$model-part.weights" "${@:2}"
+    silent err # another plan is no other model
     "$compare" metrics "$model-$1.jsonl" "$model-whole.jsonl" 1e-5
   }
   other one --ranks 1 --wrap whole --checkpoint full
@@ -85,6 +86,17 @@ train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --steps 
 file=damaged.weights/step-00000012/rank-00002-of-00002.safetensors
 printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 2)) conv=notrunc status=none
 expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --data "$fixtures/tokens.bin" --resume damaged.weights --quiet
+# --- so is another model that the same parameters fit
+model_is() { # WORDS MODEL
+  rm -rf remodelled.weights
+  train remodelled "$2" --ranks 2 --resume recipe.weights --steps 6
+  printf 'note: layer "h.0.%s\n' "$1" | diff - err || fail 'not what differs in the model, and nothing else, is said'
+}
+sed 's/heads = 3/heads = 4/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
+model_is 'attn.attention" is attention heads=4 kv_heads=4 causal=1 scale=0.408248290464, and was attention heads=3 kv_heads=3 causal=1 scale=0.353553390593 at the checkpoint; 1 more layer differs' changed.fsdp
+sed 's/gelu(/silu(/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
+model_is 'mlp.gelu" is not there, and was gelu erf=0 at the checkpoint; 1 more layer differs' changed.fsdp
+
 said err "$file: the checksum of tensor"
 said err 'the checkpoint is damaged: use an older one'
 train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --resume auto
