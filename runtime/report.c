@@ -234,24 +234,22 @@ static long after_last_line(FILE *file) {
   return after;
 }
 
-/* Cut only once it is ours: lines of two runs would make none that can be read. Pipes and devices may be shared. */
-static bool take_metrics(FILE *file, const char *path, bool goes_on, Failure *failure) {
+/* Lines of two runs would make none that can be read. Pipes and devices may be shared. */
+static bool take_metrics(FILE *file, const char *path, Failure *failure) {
   struct stat info;
   if (file == NULL && errno == ENOENT)
     return fail(failure, RUN_INVALID, "metrics: %s: cannot be opened: %s; make its folder first", path, strerror(errno));
   if (file == NULL || fstat(fileno(file), &info) != 0) return fail_file(failure, "metrics", path, "cannot be opened");
   if (!S_ISREG(info.st_mode)) return true;
-  if (!lock_take(fileno(file)))
-    return fail(failure, RUN_INVALID, "metrics: %s: another run is writing to it; stop it or name another file", path);
-  return ftruncate(fileno(file), goes_on ? after_last_line(file) : 0) == 0 ||
-         fail_file(failure, "metrics", path, "cannot be written");
+  return lock_take(fileno(file)) ||
+         fail(failure, RUN_INVALID, "metrics: %s: another run is writing to it; stop it or name another file", path);
 }
 
 FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure) {
   int stream = stream_behind(path);
   FILE *file = stream >= 0 ? fdopen(dup(stream), "w") : fopen(path, goes_on ? "a+e" : "ae");
   if (file != NULL && stream >= 0) return file;
-  if (take_metrics(file, path, goes_on, failure)) return file;
+  if (take_metrics(file, path, failure)) return file;
   if (file != NULL) fclose(file);
   return NULL;
 }
@@ -315,10 +313,19 @@ static bool write_start(const Report *report) {
   return ok;
 }
 
+/* What lies behind an open stream is whose that stream is. */
+static bool cut_metrics(const ReportConfig *config) {
+  struct stat info;
+  int fd = fileno(config->metrics);
+  if (stream_behind(config->options->metrics_path) >= 0) return true;
+  return fstat(fd, &info) == 0 &&
+         (!S_ISREG(info.st_mode) || ftruncate(fd, config->goes_on ? after_last_line(config->metrics) : 0) == 0);
+}
+
 bool report_start(Report *report, Failure *failure) {
   if (!report->config.options->quiet) print_header(&report->config);
   report->begin_ns = clock_ns();
-  return report->config.metrics == NULL || written(report, write_start(report), failure);
+  return report->config.metrics == NULL || written(report, cut_metrics(&report->config) && write_start(report), failure);
 }
 
 /* JSON has no NaN. */

@@ -63,9 +63,16 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
                          .control = trainer->env->control,
-                         .metrics = job->metrics};
+                         .metrics = job->metrics,
+                         .goes_on = job->checkpoint.path != NULL};
   trainer->report = report_open(arena, &config, &trainer->failure);
-  return trainer->report != NULL && report_start(trainer->report, &trainer->failure);
+  return trainer->report != NULL;
+}
+
+/* Of earlier runs nothing is touched before all ranks have what they need: what ends before its first step costs nothing. */
+static bool begin(Trainer *trainer) {
+  return train_share(trainer, 0) && train_leave_others(trainer) &&
+         (trainer->report == NULL || report_start(trainer->report, &trainer->failure));
 }
 
 static bool run_segments(Trainer *trainer, StepState *state) {
@@ -249,7 +256,7 @@ static bool run(Trainer *trainer, Arena *arena) {
   trainer->words = ARENA_ARRAY(arena, uint64_t, trainer->env->ranks);
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure) || !agree_over_hosts(trainer, arena)) return false;
   if (!prepare_weights(trainer, arena) || !train_open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
-  if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure)) return false;
+  if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure) || !begin(trainer)) return false;
   /* Of a run that had come to its end before, evaluation is what is left to ask for. */
   if (trainer->standing.step >= job->steps && job->eval_data.count != 0 && !evaluate(trainer)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)

@@ -80,12 +80,6 @@ train changed changed.fsdp --ranks 2 --resume recipe.weights --steps 6
   echo 'precision is bf16, and was f32'
 } | sed 's/.*/note: & at the checkpoint/' | diff - err || fail 'not each change of the recipe, and nothing else, is said'
 
-# --- a damaged checkpoint: --resume auto takes the one before, and loses nothing of it
-train whole "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard
-train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --steps 12 --save-every 4
-file=damaged.weights/step-00000012/rank-00002-of-00002.safetensors
-printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 2)) conv=notrunc status=none
-expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --data "$fixtures/tokens.bin" --resume damaged.weights --quiet
 # --- so is another model that the same parameters fit
 model_is() { # WORDS MODEL
   rm -rf remodelled.weights
@@ -97,6 +91,28 @@ model_is 'attn.attention" is attention heads=4 kv_heads=4 causal=1 scale=0.40824
 sed 's/gelu(/silu(/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
 model_is 'mlp.gelu" is not there, and was gelu erf=0 at the checkpoint; 1 more layer differs' changed.fsdp
 
+# --- what is refused before its first step changes nothing of earlier runs
+train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 12 --save-every 4
+find earlier.weights | sort >before
+cp earlier.jsonl before.jsonl
+refused() { # ARGUMENT...
+  expect 1 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 2 --data "$fixtures/tokens.bin" --metrics earlier.jsonl "$@"
+  find earlier.weights | sort | diff before - || fail "checkpoints of a refused run: $*"
+  cmp earlier.jsonl before.jsonl || fail "metrics of a refused run: $*"
+}
+refused --gemm none
+refused --save earlier.weights --resume earlier.weights/step-00000004 --gemm none
+refused --save earlier.weights --resume earlier.weights/step-00000004 --tensorboard /dev/null/board
+train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume earlier.weights/step-00000004 --steps 6
+said err 'earlier.weights/step-00000008 is newer than where this run goes on, and is now called superseded-step-00000008'
+[ "$(cd earlier.weights && echo step-*)" = 'step-00000004 step-00000006' ] || fail 'newest is not of this branch'
+
+# --- a damaged checkpoint: --resume auto takes the one before, and loses nothing of it
+train whole "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard
+train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --steps 12 --save-every 4
+file=damaged.weights/step-00000012/rank-00002-of-00002.safetensors
+printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 2)) conv=notrunc status=none
+expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --data "$fixtures/tokens.bin" --resume damaged.weights --quiet
 said err "$file: the checksum of tensor"
 said err 'the checkpoint is damaged: use an older one'
 train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --resume auto
