@@ -179,5 +179,7 @@ static bool export_weights(Trainer *trainer, Arena *arena) {
 bool train_finish_saving(Trainer *trainer, Arena *arena, bool *exported) {
   *exported = trainer->checkpointer != NULL && !trainer->stopped;
   if (trainer->checkpointer != NULL && !checkpointer_wait(trainer->checkpointer, &trainer->failure)) return false;
-  return !*exported || export_weights(trainer, arena);
+  if (!*exported || export_weights(trainer, arena)) return true;
+  control_name_saved(trainer->env->control, &trainer->failure);
+  return false;
 }

@@ -36,6 +36,11 @@ said err 'torn.weights/.step-00000005.tmp/rank-0000'
 said err 'cannot be written: File too large; raise the limit of file sizes (ulimit -f)'
 [ -z "$(ls -A torn.weights)" ] || fail "left behind: $(ls -A torn.weights)"
 code=0
+(ulimit -f 60 && exec "$fsdpc" run gpt-tiny.fsdp "${one_plan[@]}" --ranks 4 --strategy full_shard --data "$fixtures/tokens.bin" --save full.weights --steps 5 --quiet) \
+  >out 2>err </dev/null || code=$?
+[ "$code" = 1 ] || fail "exit code $code where the weights have no room"
+said err 'full.weights/model.safetensors: no room for it: File too large; raise the limit of file sizes (ulimit -f); the checkpoint of step 5 is whole'
+code=0
 (ulimit -f 40 && exec "$fsdpc" export gpt-tiny.fsdp hf --to safetensors --weights gpt-tiny-part.weights) >out 2>err || code=$?
 [ "$code" = 1 ] || fail "export: exit code $code where files cannot grow"
 said err 'hf/model.safetensors: cannot be written: File too large; raise the limit of file sizes (ulimit -f)'
