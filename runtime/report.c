@@ -390,13 +390,13 @@ bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Fa
 }
 
 static bool write_end(const Report *report, double seconds, double rate, const char *saved) {
-  json_t *record = json_pack("{ss sI sI sf sf sI sI ss*}", "reason", "end", "steps", (json_int_t)report->done_steps,
+  bool any = report->done_steps > 0;
+  json_t *record = json_pack("{ss sI sI sf sf so sI ss* so}", "reason", "end", "steps", (json_int_t)report->done_steps,
                              "tokens", (json_int_t)(report->done_steps * tokens_per_step(&report->config)), "seconds",
-                             seconds, "tokens_per_s", rate, "peak_bytes", (json_int_t)report->last.peak_bytes,
-                             "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", text_utf8(report->arena, saved));
-  bool ok = record != NULL && json_object_set_new(record, "loss", json_real(report->last.loss)) == 0 &&
-            json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
-            fputc('\n', report->config.metrics) != EOF;
+                             seconds, "tokens_per_s", rate, "peak_bytes", any ? json_integer((json_int_t)report->last.peak_bytes) : json_null(),
+                             "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", text_utf8(report->arena, saved),
+                             "loss", any ? json_real(report->last.loss) : json_null());
+  bool ok = record != NULL && json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 && fputc('\n', report->config.metrics) != EOF;
   json_decref(record);
   return ok;
 }

@@ -25,6 +25,7 @@ done
 # --- what is done is evaluated all the same, as it was at the end
 train held gpt-tiny.fsdp --ranks 2 --steps 5 --eval "$fixtures/tokens.bin"
 train reheld gpt-tiny.fsdp --ranks 2 --steps 5 --resume held.weights --eval "$fixtures/tokens.bin"
+grep '"end"' reheld.jsonl | grep '"loss":null' | grep -q '"peak_bytes":null' || { cat reheld.jsonl >&2 && fail 'a run of no step has a loss'; }
 [ "$(grep -c '"eval"' reheld.jsonl)" = 1 ] && [ "$(grep '"eval"' reheld.jsonl)" = "$(grep '"eval"' held.jsonl)" ] || { cat reheld.jsonl >&2 && fail 'a run that is done is not evaluated as at its end'; }
 
 # --- a disk that takes no more: here a limit of file sizes, 40 blocks of 1 KiB; the metrics end in a torn line
