@@ -105,6 +105,12 @@ static bool check_data(Trainer *trainer) {
   return bad == UINT64_MAX || data_fail_id(&trainer->job->data, bad, trainer->job->vocab, &trainer->failure);
 }
 
+static bool check_targets(Trainer *trainer, uint64_t number, double count) {
+  return count != 0 || fail(&trainer->failure, RUN_INVALID,
+                            "no target of step %llu counts: each is what cross_entropy ignores (ignore_index); leave such data out, or make steps larger",
+                            (unsigned long long)number);
+}
+
 static bool check_step(Trainer *trainer, const StepResult *result) {
   unsigned long long step = result->step;
   if (!isfinite(result->loss))
@@ -196,8 +202,10 @@ static bool step(Trainer *trainer, uint64_t number) {
   bool ran = run_segments(trainer, &state);
   if (job->kind->guarded) guard_leave();
   if (!ran || !check_data(trainer)) return false;
+  double count = read_scalar(trainer, plan->count_buf);
+  if (!check_targets(trainer, number, count)) return false;
   StepResult result = {.step = number,
-                       .loss = read_scalar(trainer, plan->loss_buf) / read_scalar(trainer, plan->count_buf),
+                       .loss = read_scalar(trainer, plan->loss_buf) / count,
                        .grad_norm = read_scalar(trainer, plan->norm_buf),
                        .lr = state.lr,
                        .step_ns = clock_ns() - begin,
