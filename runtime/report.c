@@ -389,6 +389,11 @@ bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Fa
   return true;
 }
 
+void report_no_eval(Report *report, uint64_t step) {
+  report_break(report);
+  fprintf(stderr, "note: the evaluation after step %" PRIu64 " was broken off\n", step);
+}
+
 static bool write_end(const Report *report, double seconds, double rate, const char *saved) {
   bool any = report->done_steps > 0;
   json_t *record = json_pack("{ss sI sI sf sf so sI ss* so}", "reason", "end", "steps", (json_int_t)report->done_steps,

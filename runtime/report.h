@@ -45,6 +45,8 @@ bool report_start(Report *report, Failure *failure);
 bool report_step(Report *report, const StepResult *result, Failure *failure);
 /* Mean loss over `tokens` held-out tokens, after a step. */
 bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Failure *failure);
+/* It was broken off. */
+void report_no_eval(Report *report, uint64_t step);
 bool report_end(Report *report, const char *saved, Failure *failure);
 /* Ends an unfinished progress line, before something else is printed. */
 void report_break(Report *report);

@@ -157,7 +157,7 @@ bool train_checkpoint_if_due(Trainer *trainer) {
   uint32_t requests = 0;
   if (trainer->checkpointer == NULL) return true;
   if (!take_requests(trainer, &requests)) return false;
-  trainer->stopped = (requests & REQUEST_STOP) != 0;
+  trainer->stopped |= (requests & REQUEST_STOP) != 0;
   bool due = number == job->steps || requests != 0 || (every != 0 && number % every == 0);
   if (!due || number == trainer->saved_step) return true;
   trainer->saved_step = number;

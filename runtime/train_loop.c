@@ -164,14 +164,20 @@ static bool saves_first(Trainer *trainer) {
   return true;
 }
 
+/* May take much longer than a step, and who asks the run to stop may not wait: so it saves meanwhile, and breaks off. */
 static bool evaluate(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   double loss = 0, count = 0;
   bool ok = true;
   feed_switch(&trainer->feed, &job->eval_data, true);
-  for (uint64_t batch = 0; ok && batch < job->eval_batches; batch++) ok = eval_batch(trainer, batch, &loss, &count);
+  for (uint64_t batch = 0; ok && !trainer->stopped && batch < job->eval_batches; batch++)
+    ok = eval_batch(trainer, batch, &loss, &count) && train_checkpoint_if_due(trainer);
   feed_switch(&trainer->feed, &job->data, false);
   if (!ok) return false;
+  if (trainer->stopped) {
+    if (trainer->report != NULL) report_no_eval(trainer->report, trainer->standing.step);
+    return true;
+  }
   uint64_t bad = atomic_load(&trainer->feed.bad);
   if (bad != UINT64_MAX) return data_fail_id(&job->eval_data, bad, job->vocab, &trainer->failure);
   if (!train_sum(trainer, &loss)) return false;
