@@ -52,8 +52,8 @@ void folder_clean(const char *dir);
 bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **path, Failure *failure);
 /* The checkpoint's folder where PATH is a file of one, which alone says nothing; else PATH. */
 const char *folder_of_file(Arena *arena, const char *path);
-/* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and
- * "newest" must mean its own. */
+/* Renames what is newer than `step` to superseded-step-N, or -N-2 and so on where there is one: a run that goes on from there leaves
+ * that branch, and "newest" must mean its own. */
 bool folder_set_aside(const char *dir, uint64_t step, Failure *failure);
 /* Puts DIR/.step-N.tmp in its place, and removes all but the `keep` newest (0: none). */
 bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failure);

@@ -112,6 +112,11 @@ refused --save earlier.weights --resume earlier.weights/step-00000004 --tensorbo
 train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume earlier.weights/step-00000004 --steps 6
 said err 'earlier.weights/step-00000008 is newer than where this run goes on, and is now called superseded-step-00000008'
 [ "$(cd earlier.weights && echo step-*)" = 'step-00000004 step-00000006' ] || fail 'newest is not of this branch'
+train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume earlier.weights/step-00000004 --steps 8
+train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume earlier.weights/step-00000004 --steps 5
+said err 'earlier.weights/step-00000008 is newer than where this run goes on, and is now called superseded-step-00000008-2'
+[ "$(cd earlier.weights && echo superseded-*)" = 'superseded-step-00000006 superseded-step-00000008 superseded-step-00000008-2 superseded-step-00000012' ] ||
+  fail "a branch was lost: $(ls earlier.weights)"
 
 # --- a damaged checkpoint: --resume auto takes the one before, and loses nothing of it
 train whole "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard
