@@ -401,7 +401,8 @@ static bool write_end(const Report *report, double seconds, double rate, const c
                              seconds, "tokens_per_s", rate, "peak_bytes", any ? json_integer((json_int_t)report->last.peak_bytes) : json_null(),
                              "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", text_utf8(report->arena, saved),
                              "loss", any ? json_real(report->last.loss) : json_null());
-  bool ok = record != NULL && json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 && fputc('\n', report->config.metrics) != EOF;
+  bool ok = record != NULL && json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
+            fputc('\n', report->config.metrics) != EOF;
   json_decref(record);
   return ok;
 }

@@ -67,6 +67,14 @@ expect 0 export gpt-tiny.fsdp half --to safetensors --weights torn.weights/step-
 expect 0 export gpt-tiny.fsdp whole --to safetensors --weights torn.weights/step-00000010
 cmp half/model.safetensors whole/model.safetensors || fail 'a file of a checkpoint is not that checkpoint'
 
+# --- one command line serves every start, also from weights
+for steps in 6 20; do
+  train tuned gpt-tiny.fsdp --ranks 2 --init torn.weights/step-00000010 --steps $steps --resume auto
+done
+train tuned-whole gpt-tiny.fsdp --ranks 2 --init torn.weights/step-00000010 --steps 20
+"$compare" metrics tuned.jsonl tuned-whole.jsonl 0
+"$compare" weights tuned.weights/model.safetensors tuned-whole.weights/model.safetensors
+
 # --- another recipe is gone on with, but not silently
 train recipe "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4
 sed -e 's/lr 3e-3 cosine min_lr 3e-4 warmup 4 betas 0.9 0.95/lr 1e-3 linear min_lr 3e-4 warmup 4 betas 0.8 0.95/' \
