@@ -11,15 +11,16 @@ enum { MOST_STEPS = 1 << 30, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
 static bool check_saving(const Options *options) {
   static const OptionId need_save[] = {OPTION_SAVE_EVERY, OPTION_KEEP, OPTION_MAX_RESTARTS};
   const char *resume = option_text(options, OPTION_RESUME, NULL);
+  bool newest = resume && strcmp(resume, "auto") == 0;
   for (size_t i = 0; i < sizeof need_save / sizeof *need_save; i++)
     if (option_given(options, need_save[i]) && !option_given(options, OPTION_SAVE))
       return usage_error("add --save DIR", "--%s has no effect without --save", option_info(need_save[i])->name), false;
-  if (resume && strcmp(resume, "auto") == 0 && !option_given(options, OPTION_SAVE))
+  if (newest && !option_given(options, OPTION_SAVE))
     return usage_error("add --save DIR", "--resume auto looks for checkpoints in the folder of --save"), false;
   if (option_given(options, OPTION_MIN_RANKS) && !option_given(options, OPTION_MAX_RESTARTS))
     return usage_error("add --max-restarts N", "--min-ranks has no effect without --max-restarts"), false;
-  if (resume && option_given(options, OPTION_INIT))
-    return usage_error(NULL, "--init and --resume both say where weights come from; give one"), false;
+  if (resume && !newest && option_given(options, OPTION_INIT))
+    return usage_error(NULL, "--init and --resume both say where weights come from; give one, or --resume auto"), false;
   return true;
 }
 

@@ -1,6 +1,6 @@
 /* Owns: the paths that a command line names for output, looked at before any work: they are compared with those it names for
- * input, since a mistyped output must not cost the data, the model or the plan that it was to be made from, and can be written
- * to, since minutes of work must not end without a result. Which options name what stands in options.def; operands are read. */
+ * input, since a mistyped output must not cost the data, the model or the plan that it was to be made from, nor become data itself,
+ * and can be written to, since minutes of work must not end without a result. Which options name what stands in options.def; operands are read. */
 #include "cli/cli.h"
 
 
@@ -88,6 +88,38 @@ static int refuse(OptionId id, const char *output, const char *kind, const char 
   return usage_error("name another file", "output %s (--%s) is the same file as %s %s", output, option_info(id)->name, kind, other);
 }
 
+/* With what is not there yet as it stands. */
+static const char *full_path(Arena *arena, const char *path) {
+  char real[PATH_MAX];
+  if (realpath(path, real)) return arena_strdup(arena, real);
+  const char *folder = dirname(arena_strdup(arena, path));
+  if (!strcmp(folder, path)) return path;
+  return arena_printf(arena, "%s/%s", full_path(arena, folder), basename(arena_strdup(arena, path)));
+}
+
+/* Hidden files are not read. */
+static bool would_be_read(Arena *arena, const char *folder, const char *output) {
+  struct stat info;
+  char top[PATH_MAX];
+  if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || !realpath(folder, top)) return false;
+  const char *full = full_path(arena, output);
+  size_t length = strcmp(top, "/") ? strlen(top) : 0;
+  return strncmp(full, top, length) == 0 && (full[length] == '/' || full[length] == '\0') && !strstr(full + length, "/.");
+}
+
+/* A folder that is read for whatever lies in it would have the output in it, when the command is given again. */
+static int check_outside(const Cli *cli, OptionId id, const char *output) {
+  for (int other = 0; other < OPTION_COUNT; other++)
+    for (uint32_t i = 0; uses[other].inside && !strcmp(uses[other].inside, "*") && i < cli->options.given[other].count; i++) {
+      const char *folder = cli->options.given[other].data[i];
+      if (!would_be_read(cli->arena, folder, output)) continue;
+      return usage_error("name a place outside of it, or a hidden one in it: hidden files are not read",
+                         "output %s (--%s) lies in folder %s (--%s), all of which is read: another start would read it, too", output,
+                         option_info(id)->name, folder, option_info((OptionId)other)->name);
+    }
+  return EXIT_OK;
+}
+
 /* Also before either exists: the same name in the same folder. */
 static bool same_place(const Cli *cli, const char *a, const char *b) {
   struct stat one, two;
@@ -142,18 +174,24 @@ static int check_named(const Cli *cli) {
   return EXIT_OK;
 }
 
+static int check_file(const Cli *cli, OptionId id, const char *output) {
+  struct stat info;
+  const char *other;
+  if ((other = find_output(cli, id, output)) != NULL) return refuse(id, output, "output", other);
+  if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse(id, output, "input", other);
+  if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("%s", write_trouble(cli->arena, output));
+  return EXIT_OK;
+}
+
 int paths_check(const Cli *cli) {
   int code = check_named(cli);
-  if (code != EXIT_OK) return code;
-  for (int id = 0; id < OPTION_COUNT; id++) {
-    struct stat info;
-    const char *output = output_of(cli, (OptionId)id), *other;
-    if (!output) continue;
-    if ((other = find_output(cli, id, output)) != NULL) return refuse((OptionId)id, output, "output", other);
-    if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse((OptionId)id, output, "input", other);
-    if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("%s", write_trouble(cli->arena, output));
+  for (int id = 0; id < OPTION_COUNT && code == EXIT_OK; id++) {
+    const char *file = output_of(cli, (OptionId)id),
+               *output = uses[id].use == PATH_FOLDER ? option_text(&cli->options, (OptionId)id, NULL) : file;
+    if (file) code = check_file(cli, (OptionId)id, file);
+    if (output && code == EXIT_OK) code = check_outside(cli, (OptionId)id, output);
   }
-  return EXIT_OK;
+  return code;
 }
 
 bool paths_spare_sources(const Cli *cli) {

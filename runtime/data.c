@@ -1,6 +1,7 @@
 /* Owns: opening, checking and reading token files. */
 #include "runtime/data.h"
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "runtime/runtime.h"
 
@@ -243,6 +244,18 @@ uint64_t data_copy(const TokenData *data, uint64_t first, uint64_t count, int64_
     count -= n;
   }
   return bad;
+}
+
+uint64_t data_hash(uint64_t hash, const TokenData *data) {
+  enum { PIECES = 256, BYTES = 4096 };
+  hash = hash_word(hash_word(hash, data->count), data->width);
+  for (uint32_t i = 0; i < data->pieces.count && i < PIECES; i++) {
+    const DataPiece *piece = &data->pieces.data[i];
+    uint64_t bytes = piece->count * data->width, some = bytes < BYTES ? bytes : BYTES;
+    hash = hash_bytes(hash_word(hash, bytes), piece->tokens, some);
+    hash = hash_bytes(hash, piece->tokens + bytes - some, some);
+  }
+  return hash;
 }
 
 const char *data_find_binary(const TokenData *data) {

@@ -234,24 +234,22 @@ static long after_last_line(FILE *file) {
   return after;
 }
 
-/* Cut only once it is ours: lines of two runs would make none that can be read. Pipes and devices may be shared. */
-static bool take_metrics(FILE *file, const char *path, bool goes_on, Failure *failure) {
+/* Lines of two runs would make none that can be read. Pipes and devices may be shared. */
+static bool take_metrics(FILE *file, const char *path, Failure *failure) {
   struct stat info;
   if (file == NULL && errno == ENOENT)
     return fail(failure, RUN_INVALID, "metrics: %s: cannot be opened: %s; make its folder first", path, strerror(errno));
   if (file == NULL || fstat(fileno(file), &info) != 0) return fail_file(failure, "metrics", path, "cannot be opened");
   if (!S_ISREG(info.st_mode)) return true;
-  if (!lock_take(fileno(file)))
-    return fail(failure, RUN_INVALID, "metrics: %s: another run is writing to it; stop it or name another file", path);
-  return ftruncate(fileno(file), goes_on ? after_last_line(file) : 0) == 0 ||
-         fail_file(failure, "metrics", path, "cannot be written");
+  return lock_take(fileno(file)) ||
+         fail(failure, RUN_INVALID, "metrics: %s: another run is writing to it; stop it or name another file", path);
 }
 
 FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure) {
   int stream = stream_behind(path);
   FILE *file = stream >= 0 ? fdopen(dup(stream), "w") : fopen(path, goes_on ? "a+e" : "ae");
   if (file != NULL && stream >= 0) return file;
-  if (take_metrics(file, path, goes_on, failure)) return file;
+  if (take_metrics(file, path, failure)) return file;
   if (file != NULL) fclose(file);
   return NULL;
 }
@@ -315,10 +313,19 @@ static bool write_start(const Report *report) {
   return ok;
 }
 
+/* What lies behind an open stream is whose that stream is. */
+static bool cut_metrics(const ReportConfig *config) {
+  struct stat info;
+  int fd = fileno(config->metrics);
+  if (stream_behind(config->options->metrics_path) >= 0) return true;
+  return fstat(fd, &info) == 0 &&
+         (!S_ISREG(info.st_mode) || ftruncate(fd, config->goes_on ? after_last_line(config->metrics) : 0) == 0);
+}
+
 bool report_start(Report *report, Failure *failure) {
   if (!report->config.options->quiet) print_header(&report->config);
   report->begin_ns = clock_ns();
-  return report->config.metrics == NULL || written(report, write_start(report), failure);
+  return report->config.metrics == NULL || written(report, cut_metrics(&report->config) && write_start(report), failure);
 }
 
 /* JSON has no NaN. */
@@ -382,13 +389,19 @@ bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Fa
   return true;
 }
 
+void report_no_eval(Report *report, uint64_t step) {
+  report_break(report);
+  fprintf(stderr, "note: the evaluation after step %" PRIu64 " was broken off\n", step);
+}
+
 static bool write_end(const Report *report, double seconds, double rate, const char *saved) {
-  json_t *record = json_pack("{ss sI sI sf sf sI sI ss*}", "reason", "end", "steps", (json_int_t)report->done_steps,
+  bool any = report->done_steps > 0;
+  json_t *record = json_pack("{ss sI sI sf sf so sI ss* so}", "reason", "end", "steps", (json_int_t)report->done_steps,
                              "tokens", (json_int_t)(report->done_steps * tokens_per_step(&report->config)), "seconds",
-                             seconds, "tokens_per_s", rate, "peak_bytes", (json_int_t)report->last.peak_bytes,
-                             "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", text_utf8(report->arena, saved));
-  bool ok = record != NULL && json_object_set_new(record, "loss", json_real(report->last.loss)) == 0 &&
-            json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
+                             seconds, "tokens_per_s", rate, "peak_bytes", any ? json_integer((json_int_t)report->last.peak_bytes) : json_null(),
+                             "planned_peak_bytes", (json_int_t)report->config.plan->arena_bytes, "weights", text_utf8(report->arena, saved),
+                             "loss", any ? json_real(report->last.loss) : json_null());
+  bool ok = record != NULL && json_dumpf(record, report->config.metrics, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
             fputc('\n', report->config.metrics) != EOF;
   json_decref(record);
   return ok;

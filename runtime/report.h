@@ -21,6 +21,7 @@ typedef struct ReportConfig {
   uint32_t threads;
   Control *control;
   FILE *metrics; /* or NULL */
+  bool goes_on;  /* with the metrics that are there, from a checkpoint */
 } ReportConfig;
 
 typedef struct StepResult {
@@ -33,16 +34,19 @@ typedef struct StepResult {
 
 typedef struct Report Report;
 
-/* The file of metrics, to go on with or anew. A line that a full disk or a kill cut short is cut off. */
+/* The file of metrics, locked against other runs and as it was. */
 FILE *report_open_metrics(const char *path, bool goes_on, Failure *failure);
 /* NULL when the folder of event files cannot be written. */
 Report *report_open(Arena *arena, const ReportConfig *config, Failure *failure);
 void report_close(Report *report);
-/* Each false when the metrics file cannot be written. */
+/* Each false when the metrics file cannot be written. What stood in it goes at the start, or, where the run goes on, the line that a
+ * full disk or a kill cut short. */
 bool report_start(Report *report, Failure *failure);
 bool report_step(Report *report, const StepResult *result, Failure *failure);
 /* Mean loss over `tokens` held-out tokens, after a step. */
 bool report_eval(Report *report, uint64_t step, double loss, uint64_t tokens, Failure *failure);
+/* It was broken off. */
+void report_no_eval(Report *report, uint64_t step);
 bool report_end(Report *report, const char *saved, Failure *failure);
 /* Ends an unfinished progress line, before something else is printed. */
 void report_break(Report *report);

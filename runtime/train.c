@@ -93,8 +93,7 @@ static uint64_t hash_options(const TrainJob *job) {
   const TrainOptions *options = job->options;
   uint64_t hash = HASH_START;
   const uint64_t numbers[] = {job->steps,        options->save_every,       options->eval_every,
-                              job->eval_batches, options->save_dir != NULL, job->data.count,
-                              job->data.width,   train_wants_times(options),
+                              job->eval_batches, options->save_dir != NULL, train_wants_times(options),
                               environment_setting(SETTING_FSDPC_NCCL_SUM),   environment_setting(SETTING_FSDPC_CUDA_COMM),
                               environment_setting(SETTING_FSDPC_CUDA_GRAPH), environment_setting(SETTING_FSDPC_CUDA_SYNC)};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = hash_word(hash, numbers[i]);
@@ -117,6 +116,7 @@ static bool open_join(Arena *arena, TrainJob *job, Join *join, Failure *failure)
   job->terms = (JoinTerms){
       .plan_hash = plan_hash(job->plan),
       .options_hash = hash_options(job),
+      .data_hash = data_hash(data_hash(HASH_START, &job->data), &job->eval_data),
       .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->kind->shared_bytes(job->plan)),
       .first_step = job->checkpoint.standing.step};
   uint32_t timeout_s =

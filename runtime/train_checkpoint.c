@@ -28,9 +28,8 @@ bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure
   const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
   struct stat here, there;
   if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
-      here.st_dev == there.st_dev) {
-    return folder_set_aside(options->save_dir, job->checkpoint.standing.step, failure);
-  }
+      here.st_dev == there.st_dev)
+    return true;
   return fail(failure, RUN_INVALID,
               "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
               "remove it",
@@ -112,14 +111,17 @@ bool train_load_checkpoint(Trainer *trainer, Arena *arena) {
     step = trainer->checkpoint.standing.step;
     if (leader)
       fprintf(stderr, "resuming from %s, after step %llu\n", trainer->checkpoint.path, (unsigned long long)step);
-    if (leader && job->options->save_dir != NULL &&
-        !folder_set_aside(job->options->save_dir, step, &trainer->failure))
-      return false;
   }
   trainer->standing = trainer->checkpoint.standing;
   trainer->saved_step = trainer->standing.step;
   if (leader) atomic_store(&trainer->env->control->saved_step, trainer->saved_step);
   return true;
+}
+
+bool train_leave_others(Trainer *trainer) {
+  const char *dir = trainer->job->options->save_dir;
+  if (trainer->env->rank != 0 || dir == NULL || trainer->checkpoint.path == NULL) return true;
+  return folder_set_aside(dir, trainer->standing.step, &trainer->failure);
 }
 
 /* --- a rank: saving --------------------------------------------------------------------------------------------------- */
@@ -155,7 +157,7 @@ bool train_checkpoint_if_due(Trainer *trainer) {
   uint32_t requests = 0;
   if (trainer->checkpointer == NULL) return true;
   if (!take_requests(trainer, &requests)) return false;
-  trainer->stopped = (requests & REQUEST_STOP) != 0;
+  trainer->stopped |= (requests & REQUEST_STOP) != 0;
   bool due = number == job->steps || requests != 0 || (every != 0 && number % every == 0);
   if (!due || number == trainer->saved_step) return true;
   trainer->saved_step = number;
@@ -177,5 +179,7 @@ static bool export_weights(Trainer *trainer, Arena *arena) {
 bool train_finish_saving(Trainer *trainer, Arena *arena, bool *exported) {
   *exported = trainer->checkpointer != NULL && !trainer->stopped;
   if (trainer->checkpointer != NULL && !checkpointer_wait(trainer->checkpointer, &trainer->failure)) return false;
-  return !*exported || export_weights(trainer, arena);
+  if (!*exported || export_weights(trainer, arena)) return true;
+  control_name_saved(trainer->env->control, &trainer->failure);
+  return false;
 }

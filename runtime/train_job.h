@@ -79,8 +79,10 @@ bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure
 
 /* All ranks go on from one checkpoint: back to the one before where any finds damage. */
 bool train_load_checkpoint(Trainer *trainer, Arena *arena);
+/* Sets aside the checkpoints that are newer than where this run goes on. */
+bool train_leave_others(Trainer *trainer);
 bool train_open_checkpointer(Trainer *trainer, Arena *arena);
-/* Between two steps. Also where the run stops by request. */
+/* Between two steps, as often as one likes. Also where the run stops by request. */
 bool train_checkpoint_if_due(Trainer *trainer);
 /* After the last step: the latest checkpoint is in its place, and, unless stopped, model.safetensors is. */
 bool train_finish_saving(Trainer *trainer, Arena *arena, bool *exported);

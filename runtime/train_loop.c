@@ -63,9 +63,16 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .kernels = trainer->machine.kernels_name,
                          .threads = trainer->machine.threads,
                          .control = trainer->env->control,
-                         .metrics = job->metrics};
+                         .metrics = job->metrics,
+                         .goes_on = job->checkpoint.path != NULL};
   trainer->report = report_open(arena, &config, &trainer->failure);
-  return trainer->report != NULL && report_start(trainer->report, &trainer->failure);
+  return trainer->report != NULL;
+}
+
+/* Of earlier runs nothing is touched before all ranks have what they need: what ends before its first step costs nothing. */
+static bool begin(Trainer *trainer) {
+  return train_share(trainer, 0) && train_leave_others(trainer) &&
+         (trainer->report == NULL || report_start(trainer->report, &trainer->failure));
 }
 
 static bool run_segments(Trainer *trainer, StepState *state) {
@@ -96,6 +103,12 @@ static double read_scalar(const Trainer *trainer, int32_t buf) {
 static bool check_data(Trainer *trainer) {
   uint64_t bad = atomic_load(&trainer->feed.bad);
   return bad == UINT64_MAX || data_fail_id(&trainer->job->data, bad, trainer->job->vocab, &trainer->failure);
+}
+
+static bool check_targets(Trainer *trainer, uint64_t number, double count) {
+  return count != 0 || fail(&trainer->failure, RUN_INVALID,
+                            "no target of step %llu counts: each is what cross_entropy ignores (ignore_index); leave such data out, or make steps larger",
+                            (unsigned long long)number);
 }
 
 static bool check_step(Trainer *trainer, const StepResult *result) {
@@ -151,14 +164,20 @@ static bool saves_first(Trainer *trainer) {
   return true;
 }
 
+/* May take much longer than a step, and who asks the run to stop may not wait: so it saves meanwhile, and breaks off. */
 static bool evaluate(Trainer *trainer) {
   const TrainJob *job = trainer->job;
   double loss = 0, count = 0;
   bool ok = true;
   feed_switch(&trainer->feed, &job->eval_data, true);
-  for (uint64_t batch = 0; ok && batch < job->eval_batches; batch++) ok = eval_batch(trainer, batch, &loss, &count);
+  for (uint64_t batch = 0; ok && !trainer->stopped && batch < job->eval_batches; batch++)
+    ok = eval_batch(trainer, batch, &loss, &count) && train_checkpoint_if_due(trainer);
   feed_switch(&trainer->feed, &job->data, false);
   if (!ok) return false;
+  if (trainer->stopped) {
+    if (trainer->report != NULL) report_no_eval(trainer->report, trainer->standing.step);
+    return true;
+  }
   uint64_t bad = atomic_load(&trainer->feed.bad);
   if (bad != UINT64_MAX) return data_fail_id(&job->eval_data, bad, job->vocab, &trainer->failure);
   if (!train_sum(trainer, &loss)) return false;
@@ -189,8 +208,10 @@ static bool step(Trainer *trainer, uint64_t number) {
   bool ran = run_segments(trainer, &state);
   if (job->kind->guarded) guard_leave();
   if (!ran || !check_data(trainer)) return false;
+  double count = read_scalar(trainer, plan->count_buf);
+  if (!check_targets(trainer, number, count)) return false;
   StepResult result = {.step = number,
-                       .loss = read_scalar(trainer, plan->loss_buf) / read_scalar(trainer, plan->count_buf),
+                       .loss = read_scalar(trainer, plan->loss_buf) / count,
                        .grad_norm = read_scalar(trainer, plan->norm_buf),
                        .lr = state.lr,
                        .step_ns = clock_ns() - begin,
@@ -249,7 +270,7 @@ static bool run(Trainer *trainer, Arena *arena) {
   trainer->words = ARENA_ARRAY(arena, uint64_t, trainer->env->ranks);
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure) || !agree_over_hosts(trainer, arena)) return false;
   if (!prepare_weights(trainer, arena) || !train_open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
-  if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure)) return false;
+  if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure) || !begin(trainer)) return false;
   /* Of a run that had come to its end before, evaluation is what is left to ask for. */
   if (trainer->standing.step >= job->steps && job->eval_data.count != 0 && !evaluate(trainer)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)

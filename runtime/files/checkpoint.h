@@ -52,8 +52,8 @@ void folder_clean(const char *dir);
 bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **path, Failure *failure);
 /* The checkpoint's folder where PATH is a file of one, which alone says nothing; else PATH. */
 const char *folder_of_file(Arena *arena, const char *path);
-/* Renames what is newer than `step` to superseded-step-N: a run that goes on from there leaves that branch, and
- * "newest" must mean its own. */
+/* Renames what is newer than `step` to superseded-step-N, or -N-2 and so on where there is one: a run that goes on from there leaves
+ * that branch, and "newest" must mean its own. */
 bool folder_set_aside(const char *dir, uint64_t step, Failure *failure);
 /* Puts DIR/.step-N.tmp in its place, and removes all but the `keep` newest (0: none). */
 bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failure);
@@ -139,6 +139,13 @@ bool checkpoint_damaged(const char *path, const char *what, Failure *failure);
 json_t *recipe_pack(const Plan *plan);
 /* Fills in checkpoint->changes. stored: what recipe_pack gave; NULL in older checkpoints. */
 void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored);
+
+/* --- the model in it (checkpoint_layers.c) ------------------------------------------------------------------------- */
+
+/* Owned by the caller. Allocates only outside of this program's objects. */
+json_t *layers_pack(const Plan *plan);
+/* Adds to checkpoint->changes. stored: what layers_pack gave; NULL in older checkpoints. */
+void layers_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, json_t *stored);
 
 /* --- choosing (checkpoint_choose.c) ------------------------------------------------------------------------------- */
 

@@ -157,6 +157,12 @@ bool folder_latest(Arena *arena, const char *dir, uint64_t before, const char **
   return true;
 }
 
+/* Where no earlier branch has been set aside: superseded-step-00000012, or superseded-step-00000012-2. */
+static void aside_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step) {
+  size_t used = (size_t)snprintf(out, CHECKPOINT_PATH_BYTES, "%.4000s/superseded-" STEP_NAME, dir, step);
+  for (unsigned next = 2; access(out, F_OK) == 0; next++) snprintf(out + used, CHECKPOINT_PATH_BYTES - used, "-%u", next);
+}
+
 bool folder_set_aside(const char *dir, uint64_t step, Failure *failure) {
   char path[CHECKPOINT_PATH_BYTES], aside[CHECKPOINT_PATH_BYTES];
   Census census;
@@ -164,11 +170,9 @@ bool folder_set_aside(const char *dir, uint64_t step, Failure *failure) {
     if (!take_census(dir, UINT64_MAX, &census)) return fail_file(failure, "save", dir, "cannot be listed");
     if (census.count == 0 || census.newest <= step) return true;
     folder_step_path(path, dir, census.newest);
-    snprintf(aside, sizeof aside, "%.4000s/superseded-step-%08" PRIu64, dir, census.newest);
-    remove_folder(aside); /* of an earlier time that this happened */
+    aside_path(aside, dir, census.newest);
     if (rename(path, aside) != 0) return fail_file(failure, "save", path, "cannot be set aside");
-    fprintf(stderr, "note: %s is newer than where this run goes on, and is now called superseded-step-%08" PRIu64 "\n",
-            path, census.newest);
+    fprintf(stderr, "note: %s is newer than where this run goes on, and is now called %s\n", path, strrchr(aside, '/') + 1);
   }
 }
 

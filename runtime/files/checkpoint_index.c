@@ -85,13 +85,13 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
   uint32_t crc = 0;
   /* A seed of 64 bits does not fit into JSON's signed integers. */
   json_t *root =
-      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so so so so*}", "schema_version", CHECKPOINT_SCHEMA, "version",
+      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so so so so so*}", "schema_version", CHECKPOINT_SCHEMA, "version",
                 FSDPC_VERSION, "model", plan_str(plan, plan->model), "ranks", (int)plan->world.ranks, "shard",
                 (int)plan->world.shard, "step", (json_int_t)standing->step, "samples", (json_int_t)standing->samples,
                 "tokens", (json_int_t)standing->tokens, "seed", (json_int_t)(int64_t)recipe->seed, "optimizer",
                 optimizers[recipe->optimizer], "order", orders[recipe->order], "data_tokens",
                 (json_int_t)config->data_tokens, "params", params_of(plan), "frozen", frozen_of(plan),
-                "recipe", recipe_pack(plan), "files", files_of(config, files), "loss_scale", scaler_of(&standing->scaler));
+                "recipe", recipe_pack(plan), "layers", layers_pack(plan), "files", files_of(config, files), "loss_scale", scaler_of(&standing->scaler));
   bool ok =
       root != NULL && checksum(root, &crc) && json_object_set_new(root, "crc32c", json_string(hex(digits, crc))) == 0;
   char *text = ok ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -236,7 +236,10 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
     return checkpoint_damaged(checkpoint->index, "it lacks an entry", failure);
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
-  if (to_train) recipe_compare(arena, checkpoint, plan, json_object_get(root, "recipe"));
+  if (to_train) {
+    recipe_compare(arena, checkpoint, plan, json_object_get(root, "recipe"));
+    layers_compare(arena, checkpoint, plan, json_object_get(root, "layers"));
+  }
   return read_scaler(checkpoint->index, json_object_get(root, "loss_scale"), &standing->scaler, failure) &&
          check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
          (!to_train || (check_recipe(checkpoint, plan, failure) &&

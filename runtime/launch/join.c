@@ -69,6 +69,8 @@ static bool agree(uint32_t leader, const JoinTerms *own, uint32_t rank, const Jo
                 "launch: rank %u would begin after step %llu and rank %u after step %llu; do they see the same "
                 "checkpoints?",
                 rank, (unsigned long long)terms->first_step, leader, (unsigned long long)own->first_step);
+  if (terms->data_hash != own->data_hash)
+    return fail(failure, RUN_PEER_FAILED, "launch: rank %u reads other data than rank %u; give all ranks the same --data and --eval", rank, leader);
   if (memcmp(terms, own, sizeof *own) != 0)
     return fail(failure, RUN_PEER_FAILED, "launch: rank %u was started with other options than rank %u", rank, leader);
   return true;

@@ -14,7 +14,7 @@ enum { JOIN_TIMEOUT_S = 300 };
 
 /* What all ranks must have in common. */
 typedef struct JoinTerms {
-  uint64_t plan_hash, options_hash, memory_bytes, first_step;
+  uint64_t plan_hash, options_hash, data_hash, memory_bytes, first_step;
 } JoinTerms;
 
 typedef struct Join {

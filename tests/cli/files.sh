@@ -288,3 +288,15 @@ said err 'output new (--dot) is the same file as output ./new (--timeline)'
 [ ! -e new ] || fail 'two outputs were written to one file'
 expect 0 draw a.plan --dot /dev/null --timeline /dev/null
 expect 0 run "$model" --ranks 2 --data own.bin --steps 1 --metrics data/new.jsonl --quiet
+# --- nor does an output become input when the command is given again
+rm data/new.jsonl
+ln -s data data.link
+for output in '--save data/out' '--save data' '--metrics data/new.jsonl' '--trace data.link/step.json' '--tensorboard data/no/such/folder'; do
+  for input in "--data data" "--data own.bin --eval $PWD/data/"; do
+    # shellcheck disable=SC2086
+    expect 64 run "$model" --ranks 2 --steps 1 $input $output
+    said err "output ${output#* } (${output% *}) lies in folder "
+    [ "$(ls -A data)" = own.bin ] || fail "written: $(ls -A data)"
+  done
+done
+expect 0 run "$model" --ranks 2 --steps 1 --data data --save data/.out --metrics data.new --quiet

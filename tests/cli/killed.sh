@@ -104,6 +104,22 @@ wait_code
 grep -qE 'stopped by signal 2 \(Interrupt\); step [0-9]+ is saved, SIGTERM saves before it stops' err || { cat err >&2 && fail 'it is not said what is saved'; }
 nothing_left
 rm -rf kept
+# Nor does who is told to stop wait for the end of an evaluation, here of an hour.
+truncate -s 2G endless.txt
+rm -f metrics.jsonl
+"$fsdpc" run "$fixtures/gpt-tiny.fsdp" --wrap block --ranks 2 --steps 3 --data "$fixtures/tokens.bin" --eval endless.txt --eval-every 1 --save kept \
+  --metrics metrics.jsonl --quiet --threads 1 >out 2>err </dev/null &
+run=$!
+has_one() { [ -e metrics.jsonl ] && grep -q '"step":1,' metrics.jsonl; }
+wait_for has_one
+kill -TERM "$run"
+wait_code
+[ "$code" = 143 ] || { cat err >&2 && fail "exit code $code after SIGTERM in an evaluation"; }
+said err 'note: the evaluation after step 1 was broken off'
+said err 'stopped by signal 15 (Terminated) after step 1, which is saved; --resume auto goes on from there'
+! grep -q '"eval"' metrics.jsonl || fail 'half an evaluation is reported'
+[ "$(echo kept/*)" = kept/step-00000001 ] || fail "not what is to be saved: $(echo kept/*)"
+rm -rf kept endless.txt
 # Two runs do not write to one file of metrics. (The first one's output is not expect's.)
 start_run
 mv out first.out && mv err first.err

@@ -80,6 +80,7 @@ disagree() { # MESSAGE ARGUMENT...: rank 2 of 4 has these arguments too
 }
 disagree 'rank 2 has plan ' --wrap whole
 disagree 'rank 2 was started with other options than rank 0' --steps 3
+disagree 'rank 2 reads other data than rank 0; give all ranks the same --data and --eval' --data "$fixtures/tokens.bin"
 
 # A rank that never comes.
 code=0

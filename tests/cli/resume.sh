@@ -12,6 +12,7 @@ for model in gpt-tiny llama-tiny; do
   other() { # NAME ARGUMENT...: on from step 10; NAME.jsonl holds all 50 steps
     cp "$model-part.jsonl" "$model-$1.jsonl"
     train "$model-$1" "$model.fsdp" --resume "$model-part.weights" "${@:2}"
+    silent err # another plan is no other model
     "$compare" metrics "$model-$1.jsonl" "$model-whole.jsonl" 1e-5
   }
   other one --ranks 1 --wrap whole --checkpoint full
@@ -24,6 +25,7 @@ done
 # --- what is done is evaluated all the same, as it was at the end
 train held gpt-tiny.fsdp --ranks 2 --steps 5 --eval "$fixtures/tokens.bin"
 train reheld gpt-tiny.fsdp --ranks 2 --steps 5 --resume held.weights --eval "$fixtures/tokens.bin"
+grep '"end"' reheld.jsonl | grep '"loss":null' | grep -q '"peak_bytes":null' || { cat reheld.jsonl >&2 && fail 'a run of no step has a loss'; }
 [ "$(grep -c '"eval"' reheld.jsonl)" = 1 ] && [ "$(grep '"eval"' reheld.jsonl)" = "$(grep '"eval"' held.jsonl)" ] || { cat reheld.jsonl >&2 && fail 'a run that is done is not evaluated as at its end'; }
 
 # --- a disk that takes no more: here a limit of file sizes, 40 blocks of 1 KiB; the metrics end in a torn line
@@ -34,6 +36,11 @@ code=0
 said err 'torn.weights/.step-00000005.tmp/rank-0000'
 said err 'cannot be written: File too large; raise the limit of file sizes (ulimit -f)'
 [ -z "$(ls -A torn.weights)" ] || fail "left behind: $(ls -A torn.weights)"
+code=0
+(ulimit -f 60 && exec "$fsdpc" run gpt-tiny.fsdp "${one_plan[@]}" --ranks 4 --strategy full_shard --data "$fixtures/tokens.bin" --save full.weights --steps 5 --quiet) \
+  >out 2>err </dev/null || code=$?
+[ "$code" = 1 ] || fail "exit code $code where the weights have no room"
+said err 'full.weights/model.safetensors: no room for it: File too large; raise the limit of file sizes (ulimit -f); the checkpoint of step 5 is whole'
 code=0
 (ulimit -f 40 && exec "$fsdpc" export gpt-tiny.fsdp hf --to safetensors --weights gpt-tiny-part.weights) >out 2>err || code=$?
 [ "$code" = 1 ] || fail "export: exit code $code where files cannot grow"
@@ -60,6 +67,14 @@ expect 0 export gpt-tiny.fsdp half --to safetensors --weights torn.weights/step-
 expect 0 export gpt-tiny.fsdp whole --to safetensors --weights torn.weights/step-00000010
 cmp half/model.safetensors whole/model.safetensors || fail 'a file of a checkpoint is not that checkpoint'
 
+# --- one command line serves every start, also from weights
+for steps in 6 20; do
+  train tuned gpt-tiny.fsdp --ranks 2 --init torn.weights/step-00000010 --steps $steps --resume auto
+done
+train tuned-whole gpt-tiny.fsdp --ranks 2 --init torn.weights/step-00000010 --steps 20
+"$compare" metrics tuned.jsonl tuned-whole.jsonl 0
+"$compare" weights tuned.weights/model.safetensors tuned-whole.weights/model.safetensors
+
 # --- another recipe is gone on with, but not silently
 train recipe "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4
 sed -e 's/lr 3e-3 cosine min_lr 3e-4 warmup 4 betas 0.9 0.95/lr 1e-3 linear min_lr 3e-4 warmup 4 betas 0.8 0.95/' \
@@ -78,6 +93,38 @@ train changed changed.fsdp --ranks 2 --resume recipe.weights --steps 6
   echo 'clip is 0.5, and was 1'
   echo 'precision is bf16, and was f32'
 } | sed 's/.*/note: & at the checkpoint/' | diff - err || fail 'not each change of the recipe, and nothing else, is said'
+
+# --- so is another model that the same parameters fit
+model_is() { # WORDS MODEL
+  rm -rf remodelled.weights
+  train remodelled "$2" --ranks 2 --resume recipe.weights --steps 6
+  printf 'note: layer "h.0.%s\n' "$1" | diff - err || fail 'not what differs in the model, and nothing else, is said'
+}
+sed 's/heads = 3/heads = 4/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
+model_is 'attn.attention" is attention heads=4 kv_heads=4 causal=1 scale=0.408248290464, and was attention heads=3 kv_heads=3 causal=1 scale=0.353553390593 at the checkpoint; 1 more layer differs' changed.fsdp
+sed 's/gelu(/silu(/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
+model_is 'mlp.gelu" is not there, and was gelu erf=0 at the checkpoint; 1 more layer differs' changed.fsdp
+
+# --- what is refused before its first step changes nothing of earlier runs
+train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 12 --save-every 4
+find earlier.weights | sort >before
+cp earlier.jsonl before.jsonl
+refused() { # ARGUMENT...
+  expect 1 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 2 --data "$fixtures/tokens.bin" --metrics earlier.jsonl "$@"
+  find earlier.weights | sort | diff before - || fail "checkpoints of a refused run: $*"
+  cmp earlier.jsonl before.jsonl || fail "metrics of a refused run: $*"
+}
+refused --gemm none
+refused --save earlier.weights --resume earlier.weights/step-00000004 --gemm none
+refused --save earlier.weights --resume earlier.weights/step-00000004 --tensorboard /dev/null/board
+train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume earlier.weights/step-00000004 --steps 6
+said err 'earlier.weights/step-00000008 is newer than where this run goes on, and is now called superseded-step-00000008'
+[ "$(cd earlier.weights && echo step-*)" = 'step-00000004 step-00000006' ] || fail 'newest is not of this branch'
+train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume earlier.weights/step-00000004 --steps 8
+train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume earlier.weights/step-00000004 --steps 5
+said err 'earlier.weights/step-00000008 is newer than where this run goes on, and is now called superseded-step-00000008-2'
+[ "$(cd earlier.weights && echo superseded-*)" = 'superseded-step-00000006 superseded-step-00000008 superseded-step-00000008-2 superseded-step-00000012' ] ||
+  fail "a branch was lost: $(ls earlier.weights)"
 
 # --- a damaged checkpoint: --resume auto takes the one before, and loses nothing of it
 train whole "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard

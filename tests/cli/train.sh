@@ -218,6 +218,12 @@ grep -q 'NUL bytes' err && fail 'text is taken for something else'
 expect 0 run "$fixtures/gpt-tiny.fsdp" "${one_plan[@]}" --ranks 1 --steps 1 --data mixed
 said err 'mixed/b.npy holds NUL bytes, so it may be no text'
 
+# A step of which no target counts has no loss, and has not diverged.
+sed 's/, targets)$/, targets, ignore_index = 1)/' "$fixtures/gpt-tiny.fsdp" >ignored.fsdp
+head -c 1024 /dev/zero | tr '\0' '\1' >ignored.txt
+expect 1 run ignored.fsdp "${one_plan[@]}" --ranks 2 --data ignored.txt --metrics ignored.jsonl
+said err 'no target of step 1 counts: each is what cross_entropy ignores (ignore_index); leave such data out, or make steps larger'
+
 # Held-out data that make no evaluation: how much is there, how much is needed, and what to change.
 head -c 60 "$fixtures/tokens.bin" >few.bin
 expect 1 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 1 --data "$fixtures/tokens.bin" --eval few.bin

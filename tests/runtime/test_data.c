@@ -1,6 +1,7 @@
 /* Owns: tests of token files: every kind, and every way in which one can be wrong. */
 #include "testing.h"
 
+#include "base/hash.h"
 #include "runtime/data.h"
 #include "runtime/runtime.h"
 
@@ -161,6 +162,28 @@ static void ids_are_checked_against_the_vocabulary(void **state) {
   data_close(&data);
 }
 
+static uint64_t hash_of(Scratch *scratch, const char *text, size_t bytes) {
+  TokenData data;
+  Failure failure;
+  assert_true(open_one(scratch, &data, scratch_file(scratch, "hashed.txt", text, bytes), 256, 1, &failure));
+  uint64_t hash = data_hash(HASH_START, &data);
+  data_close(&data);
+  return hash;
+}
+
+static void other_data_have_another_hash(void **state) {
+  Scratch *scratch = *state;
+  static char text[20000];
+  memset(text, 'a', sizeof text);
+  uint64_t hash = hash_of(scratch, text, sizeof text);
+  assert_true(hash_of(scratch, text, sizeof text) == hash);
+  assert_true(hash_of(scratch, text, sizeof text - 1) != hash);
+  text[0] = 'b';
+  assert_true(hash_of(scratch, text, sizeof text) != hash);
+  text[0] = 'a', text[sizeof text - 1] = 'b';
+  assert_true(hash_of(scratch, text, sizeof text) != hash);
+}
+
 static void no_data_is_said(void **state) {
   Scratch *scratch = *state;
   TokenData data;
@@ -174,7 +197,8 @@ int main(void) {
       SCRATCH_TEST(text_is_bytes),           SCRATCH_TEST(folders_are_sorted_and_joined),
       SCRATCH_TEST(token_files_are_recognised), SCRATCH_TEST(wrong_files_are_refused), SCRATCH_TEST(folders_too_deep_are_refused),
       SCRATCH_TEST(what_cannot_be_mapped_says_why),
-      SCRATCH_TEST(ids_are_checked_against_the_vocabulary), SCRATCH_TEST(no_data_is_said),
+      SCRATCH_TEST(ids_are_checked_against_the_vocabulary), SCRATCH_TEST(other_data_have_another_hash),
+      SCRATCH_TEST(no_data_is_said),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
