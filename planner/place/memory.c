@@ -12,7 +12,7 @@
 
 /* Beyond so many buffers the orders come last, and looking from where memory is tightest has a share of the effort that is left, since each
  * takes long: what that reaches, it nearly always reaches soon. Beyond so many more only the fast way is tried: both are quadratic. */
-enum { MANY_BUFFERS = 4000, ORDER_BUFFERS = 8000, SHARE_FOR_MANY = 16 };
+enum { FEW_BUFFERS = 4000, ORDER_BUFFERS = 8000, SHARE_FOR_MANY = 16 };
 
 /* The segment's first instruction of backward; its end when there is none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
@@ -96,7 +96,7 @@ static uint64_t place_segment(Plan *plan, const PlanSegment *segment, uint64_t b
   list_buffers(plan, segment, &p);
   if (p.count == 0)
     p.bytes = base;
-  else if (p.count > MANY_BUFFERS && input.turn < input.end)
+  else if (p.count > FEW_BUFFERS && input.turn < input.end)
     place_many(plan, &input, least, effort, &p, scratch);
   else
     place_few(plan, &input, least, effort, &p, scratch);

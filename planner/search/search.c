@@ -17,7 +17,10 @@ enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 static const double WORTH_OTHER_MOVES = 1.005;
 
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
-enum { NEARBY_ROUNDS = 4, RENEWED_EFFORT = PLACING_EFFORT / 2 };
+enum { NEARBY_ROUNDS = 4 };
+/* What is left at least of the effort of placing where other units are tried: long plans get by with less, and only spend more on what
+ * cannot be placed. */
+enum { RENEWED_SHORT = PLACING_EFFORT / 2, RENEWED_LONG = PLACING_EFFORT / 8 };
 
 static bool exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
 
@@ -37,7 +40,7 @@ static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
 
 /* What was spent on placing, was spent on other units. */
 static void renew_effort(Search *s, const Found *found) {
-  const uint64_t least = PLACING_EFFORT / (is_short(found) ? 2 : 8);
+  const uint64_t least = is_short(found) ? RENEWED_SHORT : RENEWED_LONG;
   if (s->placing < least) s->placing = least;
 }
 
