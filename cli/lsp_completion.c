@@ -2,31 +2,18 @@
  * visible. */
 #include "cli/lsp.h"
 
+#include "base/text.h"
+#include "frontend/settings.h"
+
 #include <ctype.h>
 
 enum { KIND_FUNCTION = 3, KIND_VARIABLE = 6, KIND_MODULE = 9, KIND_PROPERTY = 10, KIND_VALUE = 12, KIND_KEYWORD = 14, DEPTH_MOST = 16 };
 
-/* Keys of each block, as docs/language.md lists them; tests/view/lsp.sh has every one accepted by the frontend. */
-static const char *const block_keys[][2] = {
-    {"train", "optimizer tokens_per_step batch steps precision loss_scale clip seed order"},
-    {"adamw", "lr min_lr warmup cooldown no_decay betas eps decay"},
-    {"sgd", "lr min_lr warmup cooldown no_decay momentum decay"},
-    {"lion", "lr min_lr warmup cooldown no_decay betas decay"},
-    {"adafactor", "lr min_lr warmup cooldown no_decay beta2_decay eps eps2 threshold decay"},
-    {"loss_scale", "init growth backoff interval"},
-    {"cluster", "use device node network nodes contention network_contention comm_slowdown compute_spread comm_spread price"},
-    {"device", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
-    {"cpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
-    {"gpu", "generation allocator clock attention_tokens name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch host_link host_memory product attention moves shared_queue"},
-    {"node", "devices bandwidth reduce_bandwidth latency gather reduce all_reduce efficiency"},
-    {"network", "bandwidth latency efficiency"},
-    {"plan", "memory strategy wrap unit reshard gather reduce checkpoint offload save recompute host executor prefetch micro_batch"},
-    {"executor", "states loss attention loss_chunks reduce selective update packed reentrant fused_norms fused_layers fused_sums expandable_segments owners update_in_backward offload"}};
+/* Blocks that begin with one of several words; settings_table knows them by the key before it. */
+static const char *const device_kinds[] = {"cpu", "gpu", NULL};
 
-/* What may stand behind a key, where the block's keys are no options of the command line that say it (words.c); tests/view/lsp.sh has all of
- * that accepted too. Behind other keys are numbers, and then the next key. */
-static const char *const key_values[][3] = {
-    {"train", "optimizer", "adamw sgd lion adafactor"}, {"train", "order", "sequential shuffled"}, {"cluster", "device", "cpu gpu"}};
+/* What may stand behind a key that is more than one word; tests/view/lsp.sh has all of that accepted. */
+static const char *const key_values[][3] = {{"train", "optimizer", "adamw sgd lion adafactor"}, {"cluster", "device", "cpu gpu"}};
 
 /* In any block: names and patterns, of which none are offered. */
 static const char *const pattern_keys[] = {"unit", "save", "recompute", "host", "no_decay"};
@@ -114,25 +101,51 @@ static const char *words_of_option(Arena *arena, const char *models, const char 
   return NULL;
 }
 
-/* What may stand behind a key, with spaces between; NULL: nothing is known, or no key stands there. */
-static const char *values_of(Arena *arena, const char *models, const char *block, const char *key) {
+static const char *join_words(Arena *arena, const char *const *words) {
+  Text text = {.arena = arena};
+  for (; *words; words++) text_printf(&text, "%s%s", text.length ? " " : "", *words);
+  return text.data;
+}
+
+/* What may stand behind a key, with spaces between; NULL: nothing is known. */
+static const char *values_of(Arena *arena, const char *models, const char *block, const Key *key) {
   for (size_t k = 0; k < sizeof pattern_keys / sizeof *pattern_keys; k++)
-    if (!strcmp(pattern_keys[k], key)) return "";
+    if (!strcmp(pattern_keys[k], key->name)) return "";
   for (size_t k = 0; k < sizeof key_values / sizeof *key_values; k++)
-    if (!strcmp(key_values[k][0], block) && !strcmp(key_values[k][1], key)) return key_values[k][2];
-  return !strcmp(block, "plan") || !strcmp(block, "train") ? words_of_option(arena, models, key) : NULL;
+    if (!strcmp(key_values[k][0], block) && !strcmp(key_values[k][1], key->name)) return key_values[k][2];
+  if (key->type == KEY_WORD) return join_words(arena, key->words);
+  if (key->type == KEY_YES_NO) return "yes no";
+  return !strcmp(block, "plan") || !strcmp(block, "train") ? words_of_option(arena, models, key->name) : NULL;
+}
+
+static bool is_one_of(const char *head, const char *const *words) {
+  while (*words && strcmp(*words, head)) words++;
+  return *words;
+}
+
+static const char *block_of(const char *head) {
+  if (is_one_of(head, device_kinds)) return "device";
+  if (is_one_of(head, cluster_products)) return "product";
+  if (is_one_of(head, cluster_attention)) return "attention";
+  return is_executor(head) ? "executor" : head;
+}
+
+static const Key *find_key(const KeyTable *table, const char *name) {
+  for (size_t k = 0; k < table->count; k++)
+    if (!strcmp(table->keys[k].name, name)) return &table->keys[k];
+  return NULL;
 }
 
 /* Or what may stand behind the key before it. */
 static bool add_keys(Arena *arena, const char *models, json_t *items, const char *head, const char *before) {
-  const char *block = is_executor(head) ? "executor" : head;
-  for (size_t k = 0; k < sizeof block_keys / sizeof *block_keys; k++) {
-    if (strcmp(block_keys[k][0], block)) continue;
-    const char *values = values_of(arena, models, block, before);
-    add_words(arena, items, values ? values : block_keys[k][1], values ? KIND_VALUE : KIND_PROPERTY, values ? before : block);
-    return true;
-  }
-  return false;
+  const char *block = block_of(head);
+  const KeyTable *table = settings_table(block);
+  if (!table) return false;
+  const Key *key = find_key(table, before);
+  const char *values = key ? values_of(arena, models, block, key) : NULL;
+  if (values) add_words(arena, items, values, KIND_VALUE, before);
+  for (size_t k = 0; k < table->count && !values; k++) add(items, table->keys[k].name, KIND_PROPERTY, block);
+  return true;
 }
 
 static void add_layers(json_t *items) {

@@ -226,13 +226,24 @@ static void skip_to_key(Reader *reader) {
   while (!next_is_key(reader)) reader->at++;
 }
 
+static const KeyTable *const all_tables[] = {settings_train_tables, settings_cluster_tables, settings_plan_tables};
+enum { TABLES = sizeof all_tables / sizeof *all_tables };
+
+const KeyTable *settings_table(const char *word) {
+  for (size_t f = 0; f < TABLES; f++)
+    for (const KeyTable *table = all_tables[f]; table->block; table++) {
+      const char *last = strrchr(table->block, ' ');
+      if (!strcmp(last ? last + 1 : table->block, word)) return table;
+    }
+  return NULL;
+}
+
 /* "device and plan": the blocks that have this key, or NULL. */
 static const char *owners(Arena *arena, const char *key) {
-  static const KeyTable *const files[] = {settings_train_tables, settings_cluster_tables, settings_plan_tables};
   const char *last = NULL;
   Text text = {.arena = arena};
-  for (size_t f = 0; f < sizeof files / sizeof *files; f++)
-    for (const KeyTable *table = files[f]; table->block; table++)
+  for (size_t f = 0; f < TABLES; f++)
+    for (const KeyTable *table = all_tables[f]; table->block; table++)
       for (size_t i = 0; i < table->count; i++) {
         if (strcmp(table->keys[i].name, key)) continue;
         if (last) text_printf(&text, "%s%s", text.length ? ", " : "", last);

@@ -53,6 +53,8 @@ typedef struct KeyTable {
 } KeyTable;
 #define KEY_TABLE(block, keys) {(block), (keys), sizeof(keys) / sizeof *(keys)}
 extern const KeyTable settings_train_tables[], settings_plan_tables[], settings_cluster_tables[];
+/* Of the block that begins with this word, such as "adamw"; NULL: it is none. */
+const KeyTable *settings_table(const char *word);
 
 /* Reads all keys; errors are reported, reading goes on at the next key. */
 void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_count, const ItemList *items,

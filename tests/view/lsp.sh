@@ -65,21 +65,6 @@ serve 0
 says '"positionEncoding":"utf-16"'
 says '"start":{"line":3,"character":37}'
 
-# The keys that are offered are those that the frontend names when it is given another.
-while read -r block keys; do
-  case $block in
-  adamw | sgd | lion | adafactor) body="train { optimizer $block { zzz } }" ;;
-  loss_scale) body="train { loss_scale { zzz } }" ;;
-  executor) body='plan { executor pytorch-fsdp2 eager { zzz } }' ;;
-  cpu | gpu) body="cluster { device $block { zzz } }" ;;
-  device) body="cluster { device gpu { zzz } }" ;;
-  node | network) body="cluster { $block { zzz } }" ;;
-  *) body="$block { zzz }" ;;
-  esac
-  printf 'model m {\n  input t: int[batch, 4]\n  loss = cross_entropy(embedding(t, 3, 3), t)\n}\n%s\n' "$body" >"$scratch/keys.fsdp"
-  known=$("$fsdpc" check "$scratch/keys.fsdp" 2>&1 | sed -n 's/^help: its keys are //p' | head -1 | tr -d ',' | tr ' ' '\n' | sort || true)
-  [ "$known" = "$(tr ' ' '\n' <<<"$keys" | sort)" ] || fail "keys of $block: offered $keys, known $known"
-done < <(sed -n 's/^    {"\([a-z_]*\)", "\([a-z0-9_ ]*\)"}.*/\1 \2/p' ../../cli/lsp_completion.c)
 # ask TEXT: what is offered at its end, in $scratch/out.
 ask() {
   { message "$start"
@@ -89,10 +74,37 @@ ask() {
   serve 0
 }
 
+# labels KIND: those of that kind among what is offered, one a line.
+labels() { grep -o '"label":"[^"]*","kind":'"$1"'[,}]' "$scratch/out" | cut -d'"' -f4 || true; }
+
+# The keys that are offered are those that the frontend names when it is given another.
+while read -r block; do
+  ask "$block"
+  printf 'model m {\n  input t: int[batch, 4]\n  loss = cross_entropy(embedding(t, 3, 3), t)\n}\n%s zzz%s\n' "$block" "$(tr -dc '{' <<<"$block" | tr '{' '}')" >"$scratch/keys.fsdp"
+  known=$("$fsdpc" check "$scratch/keys.fsdp" 2>&1 | sed -n 's/^help: its keys are //p' | head -1 | tr -d ',' | tr ' ' '\n' | sort || true)
+  [ -n "$known" ] && [ "$known" = "$(labels 10 | sort)" ] || fail "keys of $block: offered $(labels 10), known $known"
+done <<'BLOCKS'
+train {
+train { optimizer adamw {
+train { optimizer sgd {
+train { optimizer lion {
+train { optimizer adafactor {
+train { loss_scale {
+cluster {
+cluster { device cpu {
+cluster { device gpu {
+cluster { device gpu { product linear_fwd {
+cluster { device gpu { attention attention_bwd {
+cluster { node {
+cluster { network {
+plan {
+plan { executor pytorch-fsdp2 eager {
+BLOCKS
+
 # What is offered behind a key may stand there: so many words.
 while read -r block key count; do
   ask "$block { $key "
-  grep -o '"label":"[^"]*","kind":12' "$scratch/out" | cut -d'"' -f4 >"$scratch/values" || true
+  labels 12 >"$scratch/values"
   [ "$(wc -l <"$scratch/values")" = "$count" ] || fail "behind $key: $(cat "$scratch/values")"
   while read -r value; do
     case $value in *:) value+=1 ;; esac
@@ -138,6 +150,9 @@ plan { wrap block |checkpoint
 plan { executor |pytorch-fsdp2-eager
 train { precision bf16 |clip
 plan { unit a { head } |strategy
+plan { executor pytorch-fsdp2 { states |bf16
+plan { executor pytorch-fsdp2 { packed |yes
+cluster { device gpu { generation |hopper
 HEADS
 
 # Where patterns and file names stand nothing is known.
