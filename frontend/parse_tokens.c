@@ -100,6 +100,9 @@ static void bad_token(Parser *parser, int kind) {
   if (kind == BAD_STRING) {
     diag_error(parser->sink, here(parser), "this string is not closed on its line");
     parser->fatal = true;
+  } else if (parser->text[parser->begin] == '\r') {
+    parse_give_up(parser, diag_error(parser->sink, here(parser), "a carriage return alone ends this line"),
+                  "end lines with a line feed: `tr '\\r' '\\n' <FILE >NEW`");
   } else if (parser->junk++ < MAX_JUNK) {
     const char *character = parse_shown(parser, here(parser));
     Diag *diag = diag_error(parser->sink, here(parser), "unexpected character '%s'", character);
