@@ -297,6 +297,21 @@ static void check_chunk(Sema *sema) {
   }
 }
 
+/* What is fed to the loss is each token's successor, so that what reads it too sees its own answer. */
+static void warn_answered(Sema *sema) {
+  const Graph *graph = sema->graph;
+  const GraphOp *loss = &graph->ops.data[graph->loss_op];
+  if (loss->kind != LAYER_CROSS_ENTROPY) return;
+  for (int32_t i = 0; i < graph->loss_op; i++)
+    for (int32_t k = 0; k < graph->ops.data[i].input_count; k++) {
+      if (graph->ops.data[i].inputs[k] != loss->inputs[1]) continue;
+      Diag *diag = sema_warning(sema, loss->span, "this loss asks for \"%s\", which the model reads itself",
+                                graph->tensors.data[loss->inputs[1]].name);
+      diag_help(diag, "declare another input of its shape for the targets");
+      return;
+    }
+}
+
 static void check_total(Sema *sema) {
   uint64_t total = 0, numel = 0;
   for (uint32_t i = 0; i < sema->graph->params.count; i++)
@@ -324,6 +339,7 @@ void finish_graph(Sema *sema, Env *env) {
   if (!learns(sema)) return;
   find_uses(sema->graph);
   check_chunk(sema);
+  warn_answered(sema);
   check_total(sema);
   apply_rules(sema);
 }
