@@ -18,6 +18,9 @@ static void check_reshard(DiagSink *sink, const PlanSettings *s) {
   else if (unit && optim)
     diag_help(diag_error(sink, unit->span, "unit \"%s\" is to be released after forward, but strategy shard_optim gathers once a step", unit->name),
               "use strategy auto or full_shard, or leave reshard to the strategy");
+  else if (s->reshard > 0 && s->strategy == STRATEGY_NO_SHARD)
+    diag_help(diag_warning(sink, SPAN_NONE, "reshard has no effect: with strategy no_shard every rank holds all parameters"),
+              "use strategy full_shard or auto, or leave reshard out");
 }
 
 static void check_cadences(DiagSink *sink, const PlanSettings *s) {

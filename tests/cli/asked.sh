@@ -61,6 +61,8 @@ contradicts 'that is strategy shard_optim' --strategy shard_grad_op --gather ste
 contradicts 'strategy shard_optim gathers and reduces once a step' --strategy shard_optim --gather micro_batch
 contradicts 'strategy full_shard releases parameters after use' --strategy full_shard --gather step
 contradicts 'reshard releases parameters after use' --reshard yes --gather step
+expect 0 plan "$root/models/gpt2.fsdp" --ranks 2 --strategy no_shard --reshard yes
+said err 'warning: reshard has no effect: with strategy no_shard every rank holds all parameters'
 expect 64 plan "${llama[@]}" --json --dump units
 said err '--json prints one object, --dump text'
 sed 's/^plan {/& unit first { model.layers.0 reshard yes }/' "$root/models/llama3-8b.fsdp" >unit.fsdp
