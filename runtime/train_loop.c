@@ -97,7 +97,7 @@ static double read_scalar(const Trainer *trainer, int32_t buf) {
   Backend *backend = trainer->machine.backend;
   double value = NAN;
   if (buf != PLAN_NONE) backend->read(backend, buf, 0, &value, sizeof value);
-  return value;
+  return isnan(value) ? NAN : value; /* its sign, which is printed, means nothing */
 }
 
 static bool check_data(Trainer *trainer) {
