@@ -46,6 +46,11 @@ static const Case PARTS[] = {
 static const Case ATTENTION[] = {
     {"of one tensor", EMBED "a = linear(x, 8) as a  y = attention(a, a, a, 2) " LOSS},
     {"of one tensor that is read besides", EMBED "a = linear(x, 8) as a  y = attention(a, a, x, 2, full) * a " LOSS},
+    {"keys that are part of queries", EMBED "q = linear(x, 8) as q  k, _r = split(q, 2)  y = attention(q, k, k, 2, kv_heads = 1) " LOSS},
+    {"keys and values that overlap", EMBED "w = linear(x, 12) as w  k, _r = split(w, [8, 4])  _s, v = split(w, [4, 8])\n"
+                                     "y = attention(x, k, v, 4, full) + x " LOSS},
+    {"queries and keys that overlap", EMBED "w = linear(x, 12) as w  q, _r = split(w, [8, 4])  _s, k = split(w, [4, 8])\n"
+                                      "y = attention(q, k, q, 2) " LOSS},
     {"rotated parts", EMBED "q, k, v = split(linear(x, 16) as qkv, [8, 4, 4])\n"
                       "y = attention(rope(q, 2), rope(k, 1), rope(v, 2), 2, kv_heads = 1) + rope(q, 4) " LOSS},
 };
