@@ -1,5 +1,6 @@
 /* Owns: gradients of whole models that put operators together in unusual ways, against central differences of the loss: what a
- * step of SGD subtracts from each parameter is the direction in which the loss grows, and as long as it grows fast.
+ * step of SGD subtracts from each parameter is the direction in which the loss grows, and as long as it grows fast. The smallest
+ * plan, which computes results again, gives the same bits.
  *
  * Kernels have differences of their own in tests/kernels; here it is what becomes of a gradient between them: who adds,
  * who overwrites, who may hand a buffer on. */
@@ -108,13 +109,14 @@ static uint64_t count_valid(Feed *feed, const StepState *state, int32_t input, i
   return valid;
 }
 
-static const Plan *plan_of(Scratch *scratch, const Case *c) {
+/* Where not even the smallest plan fits, it is that one. */
+static const Plan *plan_of(Scratch *scratch, const Case *c, const char *memory) {
   const char *text = arena_printf(scratch->arena,
                                   "model odd { input tokens: int[batch, 6] input targets: int[batch, 6]\n%s }\n"
                                   "train { optimizer sgd { lr 1 } batch %d }\n"
                                   "cluster { device cpu { memory 1GiB bandwidth 10GB/s peak f32 100GFLOPS } }\n"
-                                  "plan { micro_batch %d }\n",
-                                  c->body, SAMPLES, SAMPLES);
+                                  "plan { micro_batch %d memory %s }\n",
+                                  c->body, SAMPLES, SAMPLES, memory);
   Model *model = compile_model(scratch->arena, scratch_file(scratch, "odd.fsdp", text, strlen(text)), NULL, 0);
   PlannerOptions options = {.ranks = 1, .ranks_per_node = 1, .settings = model->graph->plan};
   PlannerResult result;
@@ -168,9 +170,9 @@ static void assert_slope(const Rig *rig, const PlanParam *param, const float *be
   const double reach = 0.01, tolerance = 0.01, noise = 1e-4;
   uint64_t numel = param_numel(param);
   double gradient[MOST_NUMEL];
+  if (plan_unit_frozen(rig->plan, &rig->plan->units.data[param->unit])) return;
   for (uint64_t i = 0; i < numel; i++) gradient[i] = (double)before[i] - (double)after[i];
   double norm = length(gradient, numel);
-  if (plan_unit_frozen(rig->plan, &rig->plan->units.data[param->unit])) return;
   if (norm == 0) fail_msg("%s: %s has no gradient", what, plan_str(rig->plan, param->name));
   for (uint64_t i = 0; i < numel; i++) gradient[i] /= norm;
   double slope = (shifted_loss(rig, param, before, gradient, reach) - shifted_loss(rig, param, before, gradient, -reach)) / (2 * reach);
@@ -178,16 +180,27 @@ static void assert_slope(const Rig *rig, const PlanParam *param, const float *be
     fail_msg("%s: the gradient of %s is %g long, but the loss grows by %g", what, plan_str(rig->plan, param->name), norm, slope);
 }
 
+typedef float Values[MOST_NUMEL];
+
+static Values *read_params(Arena *arena, const Rig *rig) {
+  Values *values = arena_alloc(arena, rig->plan->params.count * sizeof *values);
+  for (uint32_t p = 0; p < rig->plan->params.count; p++) read_param(rig, &rig->plan->params.data[p], values[p]);
+  return values;
+}
+
+static void open_rig(Scratch *scratch, Rig *rig, const Plan *plan) {
+  *rig = (Rig){.feed = {.fill = fill, .count = count_valid}, .plan = plan};
+  machine_open(scratch->arena, &rig->machine, plan, &rig->feed);
+  machine_shake(&rig->machine, 0.5, 0.5);
+}
+
 static void assert_gradients(Scratch *scratch, const Case *c) {
-  Rig rig = {.feed = {.fill = fill, .count = count_valid}, .plan = plan_of(scratch, c)};
+  Rig rig;
+  open_rig(scratch, &rig, plan_of(scratch, c, "1MiB"));
   uint32_t count = rig.plan->params.count;
-  machine_open(scratch->arena, &rig.machine, rig.plan, &rig.feed);
-  machine_shake(&rig.machine, 0.5, 0.5);
-  float(*before)[MOST_NUMEL] = arena_alloc(scratch->arena, count * sizeof *before);
-  float(*after)[MOST_NUMEL] = arena_alloc(scratch->arena, count * sizeof *after);
-  for (uint32_t p = 0; p < count; p++) read_param(&rig, &rig.plan->params.data[p], before[p]);
-  loss_of(&rig, 1);
-  for (uint32_t p = 0; p < count; p++) read_param(&rig, &rig.plan->params.data[p], after[p]);
+  Values *before = read_params(scratch->arena, &rig);
+  loss_of(&rig, 1); /* its rate makes what it subtracts the gradient */
+  Values *after = read_params(scratch->arena, &rig);
   for (uint32_t p = 0; p < count; p++) write_param(&rig, &rig.plan->params.data[p], before[p]);
   for (uint32_t p = 0; p < count; p++) assert_slope(&rig, &rig.plan->params.data[p], before[p], after[p], c->what);
   machine_close(&rig.machine);
@@ -204,11 +217,58 @@ GRADIENTS(attention_gives_each_operand_its_own, ATTENTION)
 GRADIENTS(a_loss_of_any_result_is_trained, LOSSES)
 GRADIENTS(parameters_learn_wherever_they_are_used, PARAMETERS)
 
+/* --- and whatever the plan ----------------------------------------------------------------------------------------------------- */
+
+#define LIST(cases) {cases, sizeof(cases) / sizeof *(cases)}
+
+/* A step of one plan and of another gives the same bits. */
+static void assert_same_step(Scratch *scratch, const Plan *const plans[2], const char *what) {
+  double loss[2];
+  Values *after[2];
+  for (int i = 0; i < 2; i++) {
+    Rig rig;
+    open_rig(scratch, &rig, plans[i]);
+    loss_of(&rig, 0); /* memory is no longer zeros then */
+    loss[i] = loss_of(&rig, 1);
+    after[i] = read_params(scratch->arena, &rig);
+    machine_close(&rig.machine);
+  }
+  assert_int_equal(plans[0]->params.count, plans[1]->params.count);
+  for (uint32_t p = 0; p < plans[0]->params.count; p++) {
+    const PlanParam *param = &plans[0]->params.data[p];
+    assert_string_equal(plan_str(plans[0], param->name), plan_str(plans[1], plans[1]->params.data[p].name));
+    if (loss[0] != loss[1] || memcmp(after[0][p], after[1][p], param_numel(param) * sizeof(float)) != 0)
+      fail_msg("%s: %s differs in the smallest plan", what, plan_str(plans[0], param->name));
+  }
+}
+
+static uint32_t recomputed(const Plan *plan) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < plan->instrs.count; i++) count += plan->instrs.data[i].phase == PHASE_RECOMPUTE;
+  return count;
+}
+
+static void the_smallest_plan_trains_alike(void **state) {
+  static const struct {
+    const Case *cases;
+    size_t count;
+  } lists[] = {LIST(VALUES_READ_TWICE), LIST(PARTS), LIST(ATTENTION), LIST(LOSSES), LIST(PARAMETERS)};
+  uint32_t again = 0;
+  for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+    for (size_t i = 0; i < lists[l].count; i++) {
+      const Case *c = &lists[l].cases[i];
+      const Plan *const plans[] = {plan_of(*state, c, "1MiB"), plan_of(*state, c, "1B")};
+      assert_same_step(*state, plans, c->what);
+      again += recomputed(plans[1]);
+    }
+  assert_true(again > 100); /* these plans do compute results again */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SCRATCH_TEST(values_that_are_read_twice_add_up),      SCRATCH_TEST(parts_give_their_columns_of_a_gradient),
       SCRATCH_TEST(attention_gives_each_operand_its_own),   SCRATCH_TEST(a_loss_of_any_result_is_trained),
-      SCRATCH_TEST(parameters_learn_wherever_they_are_used),
+      SCRATCH_TEST(parameters_learn_wherever_they_are_used), SCRATCH_TEST(the_smallest_plan_trains_alike),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
