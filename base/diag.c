@@ -4,13 +4,24 @@
 #include "base/text.h"
 #include <jansson.h>
 
+/* Behind the others; where there is no more room, an error in the place of the last warning. */
+static void keep(DiagSink *sink, Diag *diag) {
+  if (sink->list.count < DIAG_LIMIT) {
+    vec_push(sink->arena, &sink->list, diag);
+    return;
+  }
+  uint32_t i = DIAG_LIMIT;
+  while (i > 0 && sink->list.data[i - 1]->level == DIAG_ERROR) i--;
+  if (i > 0 && diag->level == DIAG_ERROR) sink->list.data[i - 1] = diag;
+}
+
 static Diag *add(DiagSink *sink, DiagLevel level, Span span, const char *format, va_list args) {
   Diag *diag = ARENA_NEW(sink->arena, Diag);
   diag->arena = sink->arena;
   diag->level = level;
   diag->span = span;
   diag->text = arena_vprintf(sink->arena, format, args);
-  if (sink->list.count < DIAG_LIMIT) vec_push(sink->arena, &sink->list, diag);
+  keep(sink, diag);
   return diag;
 }
 

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { DIAG_LIMIT = 20 }; /* further errors are counted, not kept */
+enum { DIAG_LIMIT = 20 }; /* further ones are counted, not kept, but that warnings make room for errors */
 
 typedef enum { DIAG_ERROR, DIAG_WARNING } DiagLevel;
 

@@ -49,6 +49,13 @@ void shape_print(Text *out, const Shape *shape) {
   text_printf(out, "]");
 }
 
+bool graph_share_columns(const Graph *graph, int32_t a, int32_t b) {
+  const GraphTensor *x = &graph->tensors.data[a], *y = &graph->tensors.data[b];
+  if (a == b || x->view_of == b || y->view_of == a) return true;
+  if (x->view_of < 0 || x->view_of != y->view_of) return false;
+  return x->view_column < y->view_column + shape_cols(&y->shape) && y->view_column < x->view_column + shape_cols(&x->shape);
+}
+
 bool graph_is_block(const Graph *graph, uint32_t module) {
   for (int32_t p = graph->modules.data[module].parent; p >= 0; p = graph->modules.data[p].parent)
     if (graph->modules.data[p].repeat >= 0) return false;

@@ -252,6 +252,8 @@ int64_t shape_cols(const Shape *shape);                /* last dim; 1 for rank 0
 bool shape_same(const Shape *a, const Shape *b);
 /* "[batch, 1024, 768]" */
 void shape_print(Text *out, const Shape *shape);
+/* Two tensors are one, or parts of one that overlap. */
+bool graph_share_columns(const Graph *graph, int32_t a, int32_t b);
 /* An iteration of an outermost repeat: a block, as other executors gather and checkpoint them. */
 bool graph_is_block(const Graph *graph, uint32_t module);
 /* True when path equals pattern or lies inside it, component by component, '*' matching any one component. */

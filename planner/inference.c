@@ -7,10 +7,12 @@ enum { PREFILL_ROWS = 128 }; /* enough for products to be bound by compute rathe
 
 /* --- which models -------------------------------------------------------------------------------------------------------- */
 
+static int32_t targets_of(const Graph *graph) { return graph->ops.data[graph->loss_op].inputs[1]; }
+
 /* Tokens of a sample: the length of the loss's targets. */
 static int64_t context_of(const Graph *graph) {
   uint64_t ctx = 0;
-  shape_numel(&graph->tensors.data[graph->ops.data[graph->loss_op].inputs[1]].shape, 1, &ctx);
+  shape_numel(&graph->tensors.data[targets_of(graph)].shape, 1, &ctx);
   return (int64_t)ctx;
 }
 
@@ -24,11 +26,19 @@ static void refuse(DiagSink *sink, const GraphOp *op, const char *why, const cha
   if (help) diag_help(diag, "%s", help);
 }
 
+static bool reads(const GraphOp *op, int32_t tensor) {
+  for (int32_t k = 0; k < op->input_count; k++)
+    if (op->inputs[k] == tensor) return true;
+  return false;
+}
+
 /* Row t of what an operator writes must depend on rows 0 .. t of what it reads, by nothing but rope, positions and attention
- * on other rows than t. */
+ * on other rows than t; and row t of the targets is token t + 1. */
 static void check_op(DiagSink *sink, const Graph *graph, const GraphOp *op, int64_t ctx) {
   if (shape_rows(&graph->tensors.data[op->output].shape, 1) != ctx)
     refuse(sink, op, "does not have one row for each token of the context", NULL);
+  else if (reads(op, targets_of(graph)))
+    refuse(sink, op, "reads the targets, which are tokens still to come", NULL);
   else if (op->kind == LAYER_ROPE && length_of(graph, op->inputs[0]) != ctx)
     refuse(sink, op, "does not count positions along the context", NULL);
   else if (op->kind == LAYER_ATTENTION && !op->as.attention.causal)

@@ -36,13 +36,6 @@ static bool pinned_apart(const PlanSettings *settings, const GraphOp *silu, cons
   return own && (!other || own->recompute != other->recompute || own->host != other->host);
 }
 
-static bool share_columns(const Graph *graph, int32_t a, int32_t b) {
-  const GraphTensor *x = tensor_of(graph, a), *y = tensor_of(graph, b);
-  if (a == b || x->view_of == b || y->view_of == a) return true;
-  if (x->view_of < 0 || x->view_of != y->view_of) return false;
-  return x->view_column < y->view_column + shape_cols(&y->shape) && y->view_column < x->view_column + shape_cols(&x->shape);
-}
-
 /* The silu behind input k of a product, where both may be one instruction, or -1. */
 static int32_t fusible(const Graph *graph, const PlanSettings *settings, const uint32_t *readers, int32_t product, int k) {
   const GraphOp *mul = op_of(graph, product);
@@ -50,7 +43,7 @@ static int32_t fusible(const Graph *graph, const PlanSettings *settings, const u
   if (silu < 0 || tensor_of(graph, tensor)->view_of >= 0 || op_of(graph, silu)->kind != LAYER_SILU) return -1;
   bool apart = readers[tensor] > 1 || pinned_apart(settings, op_of(graph, silu), mul) ||
                program_block(graph, silu) != program_block(graph, product) ||
-               share_columns(graph, op_of(graph, silu)->inputs[0], mul->inputs[1 - k]);
+               graph_share_columns(graph, op_of(graph, silu)->inputs[0], mul->inputs[1 - k]);
   return apart ? -1 : silu;
 }
 

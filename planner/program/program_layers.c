@@ -253,15 +253,18 @@ static Ref gradient_or_scratch(ProgramBuilder *b, int32_t i, int32_t tensor, con
   return workspace(b, i, b->graph->recipe.compute, size.rows * size.cols, suffix);
 }
 
-/* Where q, k or v are one tensor, the kernel must not write their gradients over each other. */
+/* Input k shares columns with one before it: the kernel must not write their gradients over each other. */
+static bool shares_columns(const ProgramBuilder *b, const GraphOp *op, int32_t k) {
+  for (int32_t j = 0; j < k; j++)
+    if (graph_share_columns(b->graph, op->inputs[j], op->inputs[k])) return true;
+  return false;
+}
+
 static Ref separate_gradient(ProgramBuilder *b, int32_t i, int32_t k, const char *suffix) {
   const GraphOp *op = graph_op(b, i);
-  for (int32_t j = 0; j < k; j++) {
-    if (op->inputs[j] != op->inputs[k]) continue;
-    Rows size = builder_rows(b, op->inputs[k]);
-    return workspace(b, i, b->graph->recipe.compute, size.rows * size.cols, suffix);
-  }
-  return gradient_or_scratch(b, i, op->inputs[k], suffix);
+  if (!shares_columns(b, op, k)) return gradient_or_scratch(b, i, op->inputs[k], suffix);
+  Rows size = builder_rows(b, op->inputs[k]);
+  return workspace(b, i, b->graph->recipe.compute, size.rows * size.cols, suffix);
 }
 
 static void attention_backward(ProgramBuilder *b, int32_t i, Ref dy) {
@@ -274,9 +277,8 @@ static void attention_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   for (int32_t n = 0; n < 3; n++) d[n] = separate_gradient(b, i, n, suffix[n]);
   attention_attributes(b, op, EMIT(b, INSTR_ATTENTION_BWD, i, q, k, v, o, lse, dy, d[0], d[1], d[2]));
   for (int32_t n = 1; n < 3; n++) {
-    bool duplicate = op->inputs[n] == op->inputs[0] || (n == 2 && op->inputs[2] == op->inputs[1]);
     Rows size = builder_rows(b, op->inputs[n]);
-    Ref to = duplicate ? builder_gradient(b, op->inputs[n]) : (Ref){.value = PLAN_NONE};
+    Ref to = shares_columns(b, op, n) ? builder_gradient(b, op->inputs[n]) : (Ref){.value = PLAN_NONE};
     if (to.value >= 0) INTS(EMIT(b, INSTR_COPY, i, d[n], to), size.rows, size.cols);
   }
 }

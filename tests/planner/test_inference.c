@@ -216,6 +216,7 @@ static void assert_refused(const char *text, const char *why) {
 static void test_models_without_order_are_refused(void **state) {
   (void)state;
   assert_refused(MODEL("x = attention(x, x, x, 2, full) as look\n"), "\"look\" sees tokens that are still to come");
+  assert_refused(MODEL("x = x + embedding(targets, 16, 12) as told\n"), "\"told\" reads the targets, which are tokens still to come");
 }
 
 static void test_a_budget_too_small_is_said(void **state) {

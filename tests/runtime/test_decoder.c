@@ -1,14 +1,10 @@
 /* Owns: a decoder's logits against the training plan's forward over the whole context, which knows no cache: the same
  * to 1e-5 and the same greedy tokens, through prefill, within the context and beyond it. In bf16 and f16 to their precision. */
-#include "testing.h"
+#include "machine.h"
 
-#include "frontend/graph.h"
 #include "planner/planner.h"
-#include "runtime/backends.h"
 #include "runtime/decoder.h"
 #include "runtime/floats.h"
-#include "runtime/rank.h"
-#include "runtime/launch/shared.h"
 
 #include <string.h>
 
@@ -16,31 +12,7 @@ enum { MOST_VOCABULARY = 256 };
 /* Of the largest logit, by dtype. Values of 16 bits are rounded at every layer, and sums over the context in another order. */
 static const double TOLERANCE[] = {[DTYPE_F32] = 1e-5, [DTYPE_BF16] = 4e-2, [DTYPE_F16] = 5e-3};
 
-/* --- two machines with the same weights --------------------------------------------------------------------------------- */
-
-typedef struct Machine {
-  const Plan *plan;
-  SharedMemory memory;
-  RankEnv env;
-  RankMachine rank;
-} Machine;
-
-typedef struct Model {
-  SourceSet sources;
-  DiagSink sink;
-  const Graph *graph;
-} Model;
-
-static Model *compile(Arena *arena, const char *path, const char *const *sets, uint32_t count) {
-  Model *model = ARENA_NEW(arena, Model);
-  model->sources.arena = model->sink.arena = arena;
-  model->sink.sources = &model->sources;
-  FrontendOptions options = {.sets = sets, .set_count = count};
-  model->graph = frontend_compile(arena, &model->sources, &model->sink, path, &options);
-  if (!model->graph) diag_print(&model->sink, stderr, false);
-  assert_non_null(model->graph);
-  return model;
-}
+/* --- the model's two plans ------------------------------------------------------------------------------------------------ */
 
 static const Plan *plan_of(Arena *arena, Model *model, bool inference) {
   PlannerOptions options = {.ranks = 1, .ranks_per_node = 1, .settings = model->graph->plan, .inference = inference};
@@ -52,44 +24,7 @@ static const Plan *plan_of(Arena *arena, Model *model, bool inference) {
   return result.plan;
 }
 
-/* Norms start at one and biases at zero: shaken, so that every parameter matters. */
-static void shake(Machine *machine) {
-  const Plan *plan = machine->plan;
-  for (uint32_t p = 0; p < plan->params.count; p++) {
-    const PlanParam *param = &plan->params.data[p];
-    uint64_t numel = 1;
-    for (int d = 0; d < param->rank; d++) numel *= (uint64_t)param->dim[d];
-    for (uint64_t i = 0; i < numel; i++) {
-      float value = (float)(random_normal(7, p, i) * (param->rank == 1 ? 0.5 : 0.15)) + (param->init.kind == INIT_ONES);
-      assert_true(floats_write(machine->rank.backend, plan, plan->units.data[param->unit].param_buf, param->offset + i, &value, 1));
-    }
-  }
-}
-
-static void open_machine(Arena *arena, Machine *machine, const Plan *plan, Feed *feed) {
-  Failure failure = {0};
-  *machine = (Machine){.plan = plan};
-  assert_true(shared_open(arena, &machine->memory, 1, plan->arena_bytes, &failure));
-  const SharedMemory *memory = &machine->memory;
-  machine->env = (RankEnv){.ranks = 1, .local_ranks = 1,
-                           .arenas = memory->arenas,
-                           .lanes = memory->lanes,
-                           .status = &memory->statuses[0],
-                           .control = memory->control};
-  RankSetup setup = {.plan = plan,
-                     .kind = backend_find("cpu", &failure),
-                     .env = &machine->env,
-                     .feed = feed,
-                     .gemm = "builtin",
-                     .threads = 2};
-  if (!rank_open(arena, &machine->rank, &setup, &failure)) fail_msg("%s", failure.text);
-  shake(machine);
-}
-
-static void close_machine(Machine *machine) {
-  rank_close(&machine->rank);
-  shared_close(&machine->memory);
-}
+static void shake(Machine *machine) { machine_shake(machine, 0.5, 0.15); }
 
 /* --- the reference: all rows of the context at once ------------------------------------------------------------------------ */
 
@@ -125,7 +60,8 @@ static void open_reference(Arena *arena, Reference *reference, const Plan *plan)
   reference->ctx = (uint64_t)plan->inputs.data[0].sample_numel;
   reference->vocab = plan_int(plan, &plan->instrs.data[reference->loss], 1);
   reference->tokens = ARENA_ARRAY(arena, int32_t, reference->ctx);
-  open_machine(arena, &reference->machine, plan, &reference->feed);
+  machine_open(arena, &reference->machine, plan, &reference->feed);
+  shake(&reference->machine);
 }
 
 static void reference_append(Reference *reference, int32_t token) {
@@ -177,7 +113,8 @@ static void decode(Arena *arena, Model *model, uint64_t prompt, uint64_t tokens)
   DType compute = model->graph->recipe.compute;
   open_reference(arena, &reference, plan_of(arena, model, false));
   if (!decoder_init(arena, &decoder, plan_of(arena, model, true), &failure)) fail_msg("%s", failure.text);
-  open_machine(arena, &machine, decoder.plan, &decoder.feed);
+  machine_open(arena, &machine, decoder.plan, &decoder.feed);
+  shake(&machine);
   assert_int_equal(decoder.vocab, reference.vocab);
   decoder.guarded = true;
   assert_true(decoder_start(&decoder, machine.rank.backend, &failure));
@@ -194,13 +131,13 @@ static void decode(Arena *arena, Model *model, uint64_t prompt, uint64_t tokens)
     compare(expected, found, decoder.vocab, TOLERANCE[compute]);
   }
   assert_int_equal(distinct, 0);
-  close_machine(&machine);
-  close_machine(&reference.machine);
+  machine_close(&machine);
+  machine_close(&reference.machine);
 }
 
 static void cached_logits_are_the_forward_ones_of_gpt(void **state) {
   Scratch *scratch = *state;
-  Model *model = compile(scratch->arena, "tests/fixtures/gpt-tiny.fsdp", NULL, 0);
+  Model *model = compile_model(scratch->arena, "tests/fixtures/gpt-tiny.fsdp", NULL, 0);
   decode(scratch->arena, model, 1, 50); /* three windows of 16 */
   decode(scratch->arena, model, 16, 3); /* a full window at once */
 }
@@ -212,7 +149,7 @@ static void cached_logits_are_the_forward_ones_of_llama(void **state) {
   char *text = read_text(scratch->arena, "tests/fixtures/llama-tiny.fsdp", &bytes), *chunk = strstr(text, ", chunk = 24");
   assert_non_null(chunk);
   memset(chunk, ' ', strlen(", chunk = 24"));
-  Model *model = compile(scratch->arena, scratch_file(scratch, "llama.fsdp", text, bytes), NULL, 0);
+  Model *model = compile_model(scratch->arena, scratch_file(scratch, "llama.fsdp", text, bytes), NULL, 0);
   decode(scratch->arena, model, 5, 40);
 }
 
@@ -227,7 +164,7 @@ static void cached_logits_are_the_forward_ones_in_16_bits(void **state) {
     assert_non_null(precision);
     memset(precision, ' ', strlen(was));
     memcpy(precision, words[i], strlen(words[i]));
-    Model *model = compile(scratch->arena, scratch_file(scratch, "half.fsdp", text, bytes), NULL, 0);
+    Model *model = compile_model(scratch->arena, scratch_file(scratch, "half.fsdp", text, bytes), NULL, 0);
     assert_int_equal(dtype_bytes(plan_of(scratch->arena, model, true)->recipe.compute), 2);
     decode(scratch->arena, model, 1, 40);
     decode(scratch->arena, model, 16, 3);
@@ -238,7 +175,7 @@ static void cached_logits_are_the_forward_ones_in_16_bits(void **state) {
 static void a_context_of_several_chunks_is_filled(void **state) {
   Scratch *scratch = *state;
   static const char *const sets[] = {"ctx=200", "d=32", "layers=2"};
-  Model *model = compile(scratch->arena, "models/quickstart.fsdp", sets, 3);
+  Model *model = compile_model(scratch->arena, "models/quickstart.fsdp", sets, 3);
   decode(scratch->arena, model, 190, 15);
 }
 
