@@ -26,7 +26,7 @@ bool fail_file(Failure *failure, const char *part, const char *path, const char 
 }
 
 bool errno_means_damage(int error) {
-  static const int damages[] = {ENOENT, ENODATA, EIO, EBADMSG, EUCLEAN}; /* missing, cut short, and what disks and file systems say */
+  static const int damages[] = {ENOENT, ENOTDIR, ELOOP, ENODATA, EIO, EBADMSG, EUCLEAN}; /* missing, cut short, and what disks and file systems say */
   for (size_t i = 0; i < sizeof damages / sizeof *damages; i++)
     if (damages[i] == error) return true;
   return false;

@@ -386,6 +386,37 @@ static void an_older_checkpoint_takes_a_damaged_ones_place(void **state) {
   }
 }
 
+/* Pipes are not waited for, and a file of any size costs no memory. */
+static void something_else_in_a_checkpoints_place_is_damage(void **state) {
+  static const char *const names[] = {"checkpoint.json", "rank-00001-of-00002.safetensors"};
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch), *dir = scratch_path(scratch, "out");
+  TrainOptions options = options_for(scratch, &data, "out");
+  train(scratch, plan, "out", 4, NULL);
+  for (int i = 0; i < 2; i++)
+    for (int what = 0; what < 4; what++) {
+      const char *file = arena_printf(scratch->arena, "%s/step-00000004/%s", dir, names[i]), *kept = scratch_path(scratch, "kept");
+      Failure failure = {0};
+      assert_int_equal(rename(file, kept), 0);
+      assert_int_equal(what == 0   ? mkdir(file, 0777)
+                       : what == 1 ? mkfifo(file, 0666)
+                       : what == 2 ? symlink(file, file) /* leads to itself */
+                                   : truncate(scratch_file(scratch, arena_printf(scratch->arena, "out/step-00000004/%s", names[i]), "", 0), 1L << 34),
+                       0);
+      assert_false(loads(plan, arena_printf(scratch->arena, "%s/step-00000004", dir), &failure));
+      assert_said(failure.text, names[i]);
+      assert_true(failure.damaged);
+      assert_int_equal(remove(file), 0);
+      assert_int_equal(rename(kept, file), 0);
+    }
+  scratch_file(scratch, "out/step-00000008", "", 0);
+  options.resume = "auto";
+  capture_stderr(scratch);
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_said(captured_stderr(scratch), "step-00000008/checkpoint.json: it is missing; the checkpoint is damaged");
+}
+
 static void without_a_whole_checkpoint_it_says_so(void **state) {
   static const Damage index = {"checkpoint.json", 200, false}, values = {"rank-00001-of-00002.safetensors", -1, false};
   Scratch *scratch = *state;
@@ -441,6 +472,7 @@ int main(void) {
       SCRATCH_TEST(other_folders_are_no_checkpoints),
       SCRATCH_TEST(every_damage_is_noticed),
       SCRATCH_TEST(an_older_checkpoint_takes_a_damaged_ones_place),
+      SCRATCH_TEST(something_else_in_a_checkpoints_place_is_damage),
       SCRATCH_TEST(without_a_whole_checkpoint_it_says_so),
       SCRATCH_TEST(a_restart_without_checkpoints_begins_as_told),
   };
