@@ -257,6 +257,14 @@ bool option_pairs(const Options *options, OptionId id) {
   return true;
 }
 
+bool option_gemm(const Options *options, const char **out) {
+  static const char *const libraries[] = {"onednn", "openblas", "builtin"};
+  int chosen = 0;
+  if (!option_word(options, OPTION_GEMM, libraries, 3, &chosen)) return false;
+  *out = option_given(options, OPTION_GEMM) ? libraries[chosen] : NULL;
+  return true;
+}
+
 bool option_backend(const Options *options, const char **out) {
   static const char *const backends[] = {"cpu", "cuda"};
   int chosen = 0;

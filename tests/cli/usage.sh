@@ -145,6 +145,12 @@ said err '--missing.fsdp'
 
 expect 64 run "$root/models/quickstart.fsdp" --backend gpu
 said err 'did you mean cuda?'
+for command in "run --data $fixtures/tokens.bin" "generate --weights x"; do
+  # shellcheck disable=SC2086
+  expect 64 $command "$fixtures/gpt-tiny.fsdp" --gemm onedn
+  said err 'option --gemm expects onednn, openblas or builtin, but got "onedn"'
+  said err 'did you mean onednn?'
+done
 expect 64 plan "$root/models/quickstart.fsdp" --memory 40gib
 said err 'did you mean 40GiB?'
 expect 0 doctor
