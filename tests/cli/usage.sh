@@ -132,6 +132,12 @@ expect 64 run x.fsdp --data x --keep 2
 said err 'no effect without --save'
 expect 64 run x.fsdp --data x --save-every 3
 said err 'no effect without --save'
+for both in 'check --json --sarif' 'fmt --check --stdout'; do
+  # shellcheck disable=SC2086
+  expect 64 $both "$fixtures/gpt-tiny.fsdp"
+  said err 'help: give one of them'
+  silent out
+done
 expect 64 generate x.fsdp
 said err '--weights DIR'
 expect 64 generate x.fsdp --weights out --steps 3
