@@ -4,6 +4,7 @@
 
 #include "base/child.h"
 #include "base/clock.h"
+#include "base/remedy.h"
 #include "base/text.h"
 #include "runtime/runtime.h"
 #include "runtime/launch/watch.h"
@@ -67,7 +68,7 @@ static bool start_ranks(Watch *watch, Failure *failure) {
     pid_t pid = fork();
     if (pid == 0) be_rank(watch, rank, parent);
     if (pid < 0)
-      return fail(failure, RUN_INVALID, "rank %u cannot be started: %s; use fewer ranks", rank, strerror(errno));
+      return fail(failure, RUN_INVALID, "rank %u cannot be started: %s%s", rank, strerror(errno), remedy_of(errno));
     watch->pids[rank] = pid;
     watch->alive++;
   }

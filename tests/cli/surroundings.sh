@@ -181,6 +181,11 @@ if (ulimit -v 20000 && "$fsdpc" --version) >/dev/null 2>&1; then
   (ulimit -v 20000 && exec "$fsdpc" plan "$root/models/llama3-405b.fsdp" --ranks 1024) >out 2>err || code=$?
   [ "$code" = 1 ] || fail "exit code $code without memory"
   said err 'fsdpc: error: out of host memory (asked for '
+  code=0
+  (ulimit -v 80000 && exec "${run[@]}" --set d=384 --set vocab=20K --memory 1GiB "${one_plan[@]}") >out 2>err || code=$?
+  [ "$code" = 1 ] || fail "exit code $code without memory for an arena"
+  grep -qE '^fsdpc: error: memory: the arena of rank 0 .* cannot be mapped: .*raise the limit of address space \(ulimit -v\)$' err ||
+    { cat err >&2 && fail 'no remedy where an arena cannot be mapped'; }
   # OpenBLAS takes its buffers with the first product, and would wait for them for ever, or interrupt us as it is loaded.
   if "$fsdpc" doctor | grep -q 'openblas.*loads'; then
     : >all
@@ -219,6 +224,21 @@ if bound true 2>/dev/null; then
     { cat err >&2 && fail 'not one message'; }
 else
   echo 'not tested: a limit of stacks that cannot be raised (no right to give up rights)'
+fi
+
+# --- no process more: said with what helps, also where it is not ours that cannot be started
+if [ "$(id -u)" = 0 ] && cp "$fsdpc" "$model" "$data" . && chmod 755 . fsdpc && setpriv --reuid=65534 --clear-groups ./fsdpc --version >/dev/null 2>&1; then
+  alone() { code env ASAN_OPTIONS=detect_leaks=0 setpriv --reuid=65534 --clear-groups bash -c 'ulimit -u 0 && exec "$@"' - ./fsdpc "$@" >out 2>err; }
+  for command in "tune gpt-tiny.fsdp --ranks 1,2 --strategy full_shard --wrap block" "draw gpt-tiny.fsdp --ranks 2 --svg /dev/null" \
+    "run gpt-tiny.fsdp --ranks 2 --data tokens.bin --quiet"; do
+    # shellcheck disable=SC2086
+    alone $command
+    [ "$code" = 1 ] || { cat err >&2 && fail "exit code $code without a process more: $command"; }
+    said err 'raise the limits of processes and memory (ulimit -u, -v)'
+    ! grep 'apt-get install' err || fail 'a program that is there is to be installed'
+  done
+else
+  echo 'not tested: no process more (not root, or a program that others cannot read)'
 fi
 
 # --- inputs of two lengths
