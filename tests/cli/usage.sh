@@ -163,6 +163,10 @@ expect 0 doctor
 said out 'builtin'
 expect 0 doctor --json
 "$compare" fields out schema_version findings.name findings.value
+RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 expect 0 doctor
+said out 'rank 1 of 2, started by torchrun'
+RANK=1 expect 0 doctor
+said out 'help: launch: RANK or WORLD_SIZE says that torchrun started this process, but WORLD_SIZE is not set'
 
 "$fsdpc" --help >/dev/full 2>err && fail 'writing to a full disk succeeded'
 said err 'cannot write'
