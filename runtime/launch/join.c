@@ -243,6 +243,7 @@ bool join_open(Arena *arena, Join *join, const Launcher *launcher, const JoinTer
   *join = (Join){.rank = launcher->rank,
                  .ranks = launcher->ranks,
                  .local_ranks = launcher->local_ranks,
+                 .starter = launcher->starter,
                  .memory = -1};
   join->locals = ARENA_ARRAY(arena, uint32_t, launcher->local_ranks);
   join->peers = ARENA_ARRAY(arena, int, launcher->local_ranks);

@@ -118,6 +118,19 @@ static void take_signal(Watch *watch, int number) {
   }
 }
 
+/* Nobody would end what a launcher that was killed no longer can: it would train on for ever and keep its folders from the next. */
+static void heed_starter(Watch *watch) {
+  const Join *join = watch->job->join;
+  if (join == NULL || join->starter == 0 || watch->orphaned || getppid() == join->starter) return;
+  watch->orphaned = true;
+  signal(SIGPIPE, SIG_IGN); /* it may have been who read what is said */
+  if (join_leads(join)) {
+    control_end_line(watch->memory.control);
+    fprintf(stderr, "note: what started this run is gone (was mpirun killed?); the run ends, as after a hangup\n");
+  }
+  take_signal(watch, SIGHUP);
+}
+
 /* Sleeps until a child ends or a signal comes, at most timeout_ms. */
 static void sleep_for_signal(Watch *watch, int64_t timeout_ms) {
   struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000};
@@ -178,6 +191,7 @@ static void watch_ranks(Watch *watch) {
     watch_hosts(watch);
     watch_progress(watch, clock_ms());
     watch_peers(watch);
+    heed_starter(watch);
     if (all_ended(watch) || stopping(watch)) break;
     sleep_for_signal(watch, look_ms);
   }
