@@ -231,7 +231,8 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
   Standing *standing = &checkpoint->standing;
   if (!check_sum(checkpoint->index, root, failure)) return false;
   if (!number(root, "schema_version", &schema) || schema != CHECKPOINT_SCHEMA)
-    return fail(failure, RUN_INVALID, "checkpoint: %s: a checkpoint of another version of fsdpc", checkpoint->path);
+    return fail(failure, RUN_INVALID, "checkpoint: %s: fsdpc %s wrote it, in a form that this one, %s, does not know; go on with the one that wrote it",
+                checkpoint->path, word(arena, root, "version"), FSDPC_VERSION);
   if (!number(root, "step", &standing->step) || !number(root, "samples", &standing->samples) ||
       !number(root, "tokens", &standing->tokens) || !number(root, "seed", &checkpoint->seed) ||
       !number(root, "data_tokens", &checkpoint->data_tokens))

@@ -5,8 +5,10 @@
 #include "runtime/files/checkpoint.h"
 #include "runtime/files/crc32c.h"
 
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -417,6 +419,33 @@ static void something_else_in_a_checkpoints_place_is_damage(void **state) {
   assert_said(captured_stderr(scratch), "step-00000008/checkpoint.json: it is missing; the checkpoint is damaged");
 }
 
+/* It is whole, so --resume auto does not pass it over. */
+static void a_later_versions_checkpoint_is_refused(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *index = "out/step-00000004/checkpoint.json";
+  Failure failure = {0};
+  char digits[9];
+  size_t bytes;
+  train(scratch, plan, "out", 4, NULL);
+  json_t *root = json_loads(read_text(scratch->arena, scratch_path(scratch, index), &bytes), 0, NULL);
+  json_object_del(root, "crc32c");
+  json_object_set_new(root, "schema_version", json_integer(CHECKPOINT_SCHEMA + 1));
+  json_object_set_new(root, "version", json_string("99.1"));
+  char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+  snprintf(digits, sizeof digits, "%08x", crc32c(0, text, strlen(text)));
+  free(text);
+  json_object_set_new(root, "crc32c", json_string(digits));
+  text = json_dumps(root, 0);
+  scratch_file(scratch, index, text, strlen(text));
+  free(text);
+  json_decref(root);
+  assert_false(loads(plan, scratch_path(scratch, "out/step-00000004"), &failure));
+  assert_said(failure.text, "step-00000004: fsdpc 99.1 wrote it");
+  assert_said(failure.text, "go on with the one that wrote it");
+  assert_false(failure.damaged);
+}
+
 static void without_a_whole_checkpoint_it_says_so(void **state) {
   static const Damage index = {"checkpoint.json", 200, false}, values = {"rank-00001-of-00002.safetensors", -1, false};
   Scratch *scratch = *state;
@@ -473,6 +502,7 @@ int main(void) {
       SCRATCH_TEST(every_damage_is_noticed),
       SCRATCH_TEST(an_older_checkpoint_takes_a_damaged_ones_place),
       SCRATCH_TEST(something_else_in_a_checkpoints_place_is_damage),
+      SCRATCH_TEST(a_later_versions_checkpoint_is_refused),
       SCRATCH_TEST(without_a_whole_checkpoint_it_says_so),
       SCRATCH_TEST(a_restart_without_checkpoints_begins_as_told),
   };
