@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Owns: tools/quickstart.sh, given again: what it trained before it trains anew, and what another run left it leaves alone. Packages and
-# the build are taken to be there, and the model is a small one.
+# Owns: the scripts under tools/. quickstart.sh, given again: what it trained before it trains anew, and what another run left it leaves
+# alone; packages and the build are taken to be there, and the model is a small one. Each script says what it does before it does it.
 source "$(dirname "$0")/lib.sh"
 mkdir -p clone/tools clone/models clone/build bin
 cp "$root"/tools/{quickstart,common}.sh clone/tools/
@@ -31,3 +31,11 @@ expect 0 run clone/models/quickstart.fsdp --ranks 1 --steps 4 --data text.txt --
 quickstart 1 --out own
 said err 'own/step-00000004 is of an earlier run'
 [ -e own/step-00000004/checkpoint.json ] && [ -e own/model.safetensors ] || fail "another run's checkpoint was removed"
+
+# --- asked for help, a script does nothing else: here nothing of what it would need is there
+mkdir asked && cp "$root"/tools/*.sh asked
+for script in against-pytorch against-published bench budgets gaps gpu-check pictures policies quickstart scaling test; do
+  asked/$script.sh --help >out 2>err </dev/null || [ $? = 64 ] || fail "$script.sh --help: exit code $?"
+  cat out err | grep -q "tools/$script.sh\|Owns: " || { cat out err >&2 && fail "$script.sh --help says nothing of it"; }
+  [ "$(ls asked)" = "$(ls "$root/tools" | grep 'sh$')" ] || fail "$script.sh --help left something"
+done
