@@ -96,7 +96,10 @@ expect 64 plan x.fsdp --strategy hybrid_shard
 expect 64 plan x.fsdp --strategy hybrid_shard:x
 expect 64 plan x.fsdp --wrap size
 expect 64 plan x.fsdp --wrap size:-3
-expect 64 plan x.fsdp --prefetch deep
+expect 64 plan "$fixtures/gpt-tiny.fsdp" --prefetch deep
+said err 'option --prefetch expects auto or a whole number from 0 to 1000, but got "deep"'
+expect 64 plan "$fixtures/gpt-tiny.fsdp" --micro-batch autoo
+said err 'did you mean auto?'
 expect 64 plan x.fsdp --executor torch
 said err 'expects native, pytorch-fsdp2-eager,'
 said err 'or pytorch-fsdp1, but got "torch"'
