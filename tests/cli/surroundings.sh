@@ -109,6 +109,12 @@ for under in linked/file/x new/; do
   silent out
 done
 
+deep=$(printf 'folder/%.0s' {1..500})
+for option in --resume --init --data --metrics; do
+  expect 1 run "$model" --ranks 2 --data "$data" $option "$deep" --quiet
+  grep -q 'No such file or directory' err || { cat err >&2 && fail "the reason is lost behind the name: $option"; }
+done
+
 # --- weights that are no numbers, or too large: no text is drawn from them, and none becomes infinite on its way
 spoil() { # BYTE FILE: the last 1000 bytes of closed's weights are this one, in octal
   cp closed/model.safetensors "$2"
