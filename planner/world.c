@@ -3,6 +3,30 @@
 
 #include "base/checked.h"
 
+static const char *called(Arena *arena, const Cluster *cluster) {
+  return *cluster->name ? arena_printf(arena, "cluster \"%s\"", cluster->name) : "the cluster";
+}
+
+/* Of a cluster of one device, as a rank alone measures it, no link need be known. */
+static bool check_links(DiagSink *sink, const Cluster *cluster, uint64_t ranks, uint64_t per_node) {
+  if (per_node > 1 && cluster->node.bandwidth <= 0) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks in a node need a link between them, but %s states none",
+                            (unsigned long long)per_node, called(sink->arena, cluster));
+    diag_help(diag, cluster->device.kind == DEVICE_CPU ? "'fsdpc profile --ranks %llu' measures it; or add `bandwidth ... latency ...` to the cluster's node"
+                                                       : "add `bandwidth ... latency ...` to the cluster's node, or plan for fewer than %llu ranks a node",
+              (unsigned long long)per_node);
+    return false;
+  }
+  if (ranks > per_node && cluster->network.bandwidth <= 0) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks need %llu nodes, but %s states no network between nodes",
+                            (unsigned long long)ranks, (unsigned long long)(ranks / per_node), called(sink->arena, cluster));
+    diag_help(diag, "add a `network { bandwidth ... latency ... }` block to the cluster, or pass --ranks-per-node %llu",
+              (unsigned long long)ranks);
+    return false;
+  }
+  return true;
+}
+
 bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *options, World *out) {
   const Cluster *cluster = &graph->cluster;
   uint64_t ranks = (uint64_t)options->ranks, per_node = (uint64_t)options->ranks_per_node, devices = 0;
@@ -22,13 +46,7 @@ bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *opti
     diag_help(diag, "choose --ranks as a multiple of --ranks-per-node");
     return false;
   }
-  if (ranks > per_node && cluster->network.bandwidth <= 0) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks need %llu nodes, but cluster \"%s\" states no network between nodes",
-                            (unsigned long long)ranks, (unsigned long long)(ranks / per_node), cluster->name);
-    diag_help(diag, "add a `network { bandwidth ... latency ... }` block to the cluster, or pass --ranks-per-node %llu",
-              (unsigned long long)ranks);
-    return false;
-  }
+  if (!check_links(sink, cluster, ranks, per_node)) return false;
   *out = (World){(uint32_t)ranks, (uint32_t)per_node};
   return true;
 }
