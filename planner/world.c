@@ -69,3 +69,13 @@ bool world_cuts_step(DiagSink *sink, const Graph *graph, uint32_t ranks, int64_t
             counted(sink->arena, below, below + unit, graph_sample_tokens(graph)), below ? " can" : "", micro_batch > 1 ? "--micro-batch or " : "");
   return false;
 }
+
+/* What is beyond them comes from a batch, or from rates, that are off by powers of ten. */
+bool world_states_time(DiagSink *sink, const Graph *graph, double ns) {
+  uint64_t samples = graph->recipe.samples_per_step;
+  if (ns < 0x1p61) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "a step of %llu sample%s would take %.0f years or more by the cluster's rates, which no plan can state",
+                          (unsigned long long)samples, text_plural(samples), ns * 1e-9 / 31557600);
+  diag_help(diag, "look at the samples of a step (tokens_per_step, batch) and at the rates of the cluster");
+  return false;
+}

@@ -16,5 +16,7 @@ typedef struct World {
 bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *options, World *out);
 /* That a step can be cut into micro-batches of so many samples on every rank. False with a diagnostic. */
 bool world_cuts_step(DiagSink *sink, const Graph *graph, uint32_t ranks, int64_t micro_batch);
+/* That times of a step that takes so long can be stated: they are integers. False with a diagnostic. */
+bool world_states_time(DiagSink *sink, const Graph *graph, double ns);
 
 #endif
