@@ -87,6 +87,18 @@ static void only_the_newest_are_kept(void **state) {
 
 /* --- signals ------------------------------------------------------------------------------------------------------ */
 
+/* As where it was moved to another disk. */
+static void a_run_goes_on_from_a_link(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *moved = scratch_path(scratch, "moved"), *first = scratch_path(scratch, "out/step-00000004");
+  train(scratch, plan, "out", 4, NULL);
+  assert_int_equal(rename(first, moved), 0);
+  assert_int_equal(symlink(moved, first), 0);
+  train(scratch, plan, "out", 6, "auto");
+  assert_int_equal(access(scratch_path(scratch, "out/step-00000006/checkpoint.json"), F_OK), 0);
+}
+
 static void signals_save(void **state) {
   Scratch *scratch = *state;
   const uint64_t steps = 1000;
@@ -490,6 +502,7 @@ int main(void) {
       SCRATCH_TEST(resuming_changes_no_bit),
       SCRATCH_TEST(other_worlds_go_on),
       SCRATCH_TEST(only_the_newest_are_kept),
+      SCRATCH_TEST(a_run_goes_on_from_a_link),
       SCRATCH_TEST(signals_save),
       SCRATCH_TEST(a_second_signal_ends_at_once),
       SCRATCH_TEST(a_closed_terminal_saves),
