@@ -87,6 +87,26 @@ static void only_the_newest_are_kept(void **state) {
 
 /* --- signals ------------------------------------------------------------------------------------------------------ */
 
+/* Pruning removes the link to a checkpoint that was moved to another disk, and not what is there. A file in the place of an unfinished
+ * checkpoint is in nobody's way. */
+static void what_was_moved_away_is_kept(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch), *moved = scratch_path(scratch, "moved"), *first = scratch_path(scratch, "out/step-00000004");
+  TrainOptions options = options_for(scratch, &data, "out");
+  train(scratch, plan, "out", 4, NULL);
+  assert_int_equal(rename(first, moved), 0);
+  assert_int_equal(symlink(moved, first), 0);
+  scratch_file(scratch, "out/.step-00000008.tmp", "", 0);
+  options.steps = 8;
+  options.resume = "auto";
+  options.keep = 1;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_int_equal(folder_entries(scratch_path(scratch, "out")), 2); /* a checkpoint and the weights */
+  assert_int_equal(access(scratch_path(scratch, "moved/checkpoint.json"), F_OK), 0);
+  assert_int_equal(access(scratch_path(scratch, "moved/rank-00001-of-00002.safetensors"), F_OK), 0);
+}
+
 /* As where it was moved to another disk. */
 static void a_run_goes_on_from_a_link(void **state) {
   Scratch *scratch = *state;
@@ -502,6 +522,7 @@ int main(void) {
       SCRATCH_TEST(resuming_changes_no_bit),
       SCRATCH_TEST(other_worlds_go_on),
       SCRATCH_TEST(only_the_newest_are_kept),
+      SCRATCH_TEST(what_was_moved_away_is_kept),
       SCRATCH_TEST(a_run_goes_on_from_a_link),
       SCRATCH_TEST(signals_save),
       SCRATCH_TEST(a_second_signal_ends_at_once),
