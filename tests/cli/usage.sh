@@ -125,6 +125,11 @@ said err "help: fsdpc plan [OPTION]... FILE; 'fsdpc plan --help' says more"
 [ "$(wc -l <err)" = 2 ] || fail 'the message is lost among others'
 expect 64 plan a.fsdp b.fsdp
 said err 'unexpected operand "b.fsdp"'
+said err "help: fsdpc plan [OPTION]... FILE; 'fsdpc plan --help' says more"
+expect 64 doctor x
+said err "help: fsdpc doctor [OPTION]...; 'fsdpc doctor --help' says more"
+expect 64 plan -x a.fsdp
+said err "help: 'fsdpc plan --help' lists the options"
 expect 64 run x.fsdp --ranks 2
 said err '--data PATH'
 expect 64 run x.fsdp --data x --resume auto
