@@ -4,6 +4,8 @@
 int cmd_check(Cli *cli) {
   const Words *files = &cli->options.operands;
   FrontendOptions options = compile_options(cli);
+  if (option_given(&cli->options, OPTION_JSON) && option_given(&cli->options, OPTION_SARIF))
+    return usage_error("give one of them", "--json prints one object, --sarif another");
   for (uint32_t i = 0; i < files->count; i++)
     frontend_check(cli->arena, &cli->sources, &cli->sink, files->data[i], &options);
   if (option_given(&cli->options, OPTION_JSON))

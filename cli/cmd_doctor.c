@@ -4,6 +4,7 @@
 #include "kernels/gemm.h"
 #include "runtime/environment.h"
 #include "runtime/comm/mpi_lib.h"
+#include "runtime/launch/launcher.h"
 #if FSDPC_HAVE_CUDA
 #include "runtime/cuda/cuda_doctor.h"
 #endif
@@ -94,14 +95,23 @@ static void find_mpi(Arena *arena, Findings *list) {
     add(arena, list, "several hosts", "MPI", "missing", arena_strdup(arena, failure.text));
 }
 
+/* What a run would make of them, too. */
 static void find_launcher(Arena *arena, Findings *list) {
-  static const char *const names[] = {"RANK",        "WORLD_SIZE",     "LOCAL_RANK",
-                                      "MASTER_ADDR", "SLURM_PROCID",   "OMPI_COMM_WORLD_RANK",
-                                      "PMI_RANK",    "OMP_NUM_THREADS"};
+  static const char group[] = "launcher variables";
+  static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+                                      "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES",
+                                      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                      "PMI_RANK", "PMI_SIZE", "OMP_NUM_THREADS"};
+  Launcher launcher;
+  Failure failure = {0};
   for (uint32_t i = 0; i < sizeof names / sizeof *names; i++) {
     const char *value = getenv(names[i]);
-    if (value) add(arena, list, "launcher variables", names[i], value, NULL);
+    if (value) add(arena, list, group, names[i], value, NULL);
   }
+  if (!launcher_detect(&launcher, &failure))
+    add(arena, list, group, "invalid", "see help", arena_strdup(arena, failure.text));
+  else if (launcher.name)
+    add(arena, list, group, "job", arena_printf(arena, "rank %u of %u, started by %s", launcher.rank, launcher.ranks, launcher.name), NULL);
 }
 
 static void find_settings(Arena *arena, Findings *list) {

@@ -47,6 +47,17 @@ static const struct {
              {OPTION_HTML, draw_html}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+/* Without Graphviz there is no picture of the units, but all else that was asked for. */
+static int draw_all(const Cli *cli, const Drawn *drawn) {
+  int code = EXIT_OK;
+  for (int k = 0; k < KINDS; k++) {
+    const char *path = option_text(&cli->options, kinds[k].option, NULL);
+    Text text = {.arena = cli->arena};
+    if (path && !(kinds[k].draw(&text, drawn) && cli_write_file(cli, path, text.data, text.length))) code = EXIT_INVALID;
+  }
+  return code;
+}
+
 int cmd_draw(Cli *cli) {
   Planned planned;
   bool any = false;
@@ -60,11 +71,5 @@ int cmd_draw(Cli *cli) {
   const SimResult *measured = trace ? read_measured(cli, planned.plan, trace) : NULL;
   if (trace && !measured) return EXIT_INVALID;
   Drawn drawn = {&planned, measured};
-  for (int k = 0; k < KINDS; k++) {
-    const char *path = option_text(&cli->options, kinds[k].option, NULL);
-    Text text = {.arena = cli->arena};
-    if (!path) continue;
-    if (!kinds[k].draw(&text, &drawn) || !cli_write_file(cli, path, text.data, text.length)) return EXIT_INVALID;
-  }
-  return EXIT_OK;
+  return draw_all(cli, &drawn);
 }

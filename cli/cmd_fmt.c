@@ -24,6 +24,8 @@ static int format_one(Cli *cli, const char *path) {
 int cmd_fmt(Cli *cli) {
   const Words *files = &cli->options.operands;
   int code = EXIT_OK;
+  if (option_given(&cli->options, OPTION_FMT_CHECK) && option_given(&cli->options, OPTION_FMT_STDOUT))
+    return usage_error("give one of them", "--check prints names of files, --stdout what is to be in them");
   for (uint32_t i = 0; i < files->count; i++)
     if (format_one(cli, files->data[i]) != EXIT_OK) code = EXIT_INVALID;
   return cli_print_diags(cli) ? code : EXIT_INVALID;

@@ -10,8 +10,9 @@ static bool read_options(const Cli *cli, GenerateOptions *generate) {
   int64_t tokens = 200, top_k = 0, seed = 0, threads = 0;
   double temperature = 0.8;
   uint64_t memory;
-  const char *backend;
-  if (!option_bytes(options, OPTION_MEMORY, &memory) || !option_backend(options, &backend) || !option_integer(options, OPTION_TOKENS, 1, MOST_TOKENS, &tokens) ||
+  const char *backend, *gemm;
+  if (!option_bytes(options, OPTION_MEMORY, &memory) || !option_backend(options, &backend) || !option_gemm(options, &gemm) ||
+      !option_integer(options, OPTION_TOKENS, 1, MOST_TOKENS, &tokens) ||
       !option_integer(options, OPTION_TOP_K, 0, MOST_VOCABULARY, &top_k) ||
       !option_integer(options, OPTION_SEED, 0, INT64_MAX, &seed) ||
       !cli_threads(options, &threads) ||
@@ -24,7 +25,7 @@ static bool read_options(const Cli *cli, GenerateOptions *generate) {
                                 .top_k = (uint32_t)top_k,
                                 .seed = (uint64_t)seed,
                                 .backend = backend,
-                                .gemm = option_text(options, OPTION_GEMM, NULL),
+                                .gemm = gemm,
                                 .threads = (uint32_t)threads};
   if (generate->weights) return true;
   usage_error("--weights DIR names the folder that 'fsdpc run --save DIR' wrote",

@@ -2,15 +2,13 @@
 #include "cli/cli.h"
 #include "cli/import.h"
 
-#include <sys/stat.h>
-
-/* Sizes that the configuration states may still not make a model. A pipe cannot be read again. */
-static int check_written(Cli *cli, const char *path) {
-  struct stat info;
+/* Sizes that the configuration states may still not make a model: then nothing is written, and what stood there stays. */
+static bool check_text(Cli *cli, const char *path, const Text *text) {
   FrontendOptions options = compile_options(cli);
-  if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return EXIT_OK;
+  SourceFile file = {path, text->data, text->length};
+  vec_push(cli->arena, &cli->sources.overlays, file);
   frontend_check(cli->arena, &cli->sources, &cli->sink, path, &options);
-  return cli_print_diags(cli) ? EXIT_OK : EXIT_INVALID;
+  return cli_print_diags(cli);
 }
 
 int cmd_import(Cli *cli) {
@@ -19,8 +17,7 @@ int cmd_import(Cli *cli) {
   const char *output = option_text(&cli->options, OPTION_OUTPUT, NULL);
   if (!import_read(cli->arena, cli->options.operands.data[0], &model)) return EXIT_INVALID;
   import_write(&text, &model);
-  if (output == NULL)
-    return fwrite(text.data, 1, text.length, stdout) == text.length ? EXIT_OK : EXIT_INVALID;
-  if (!cli_write_file(cli, output, text.data, text.length)) return EXIT_INVALID;
-  return check_written(cli, output);
+  if (!check_text(cli, output ? output : "imported.fsdp", &text)) return EXIT_INVALID;
+  if (output) return cli_write_file(cli, output, text.data, text.length) ? EXIT_OK : EXIT_INVALID;
+  return fwrite(text.data, 1, text.length, stdout) == text.length ? EXIT_OK : EXIT_INVALID;
 }

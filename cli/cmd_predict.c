@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "cli/executor.h"
+#include "planner/world.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -96,7 +97,8 @@ int cmd_predict(Cli *cli) {
   int code = compile_settings(cli, cli->options.operands.data[0], &graph, &options);
   if (code != EXIT_OK) return code;
   bool good = executor_world(&cli->sink, graph, &options, &world) &&
-              executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction);
+              executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction) &&
+              world_states_time(&cli->sink, graph, prediction.step_ns);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
   if (option_given(&cli->options, OPTION_JSON))
     print_json(cli->arena, &options.settings, &world, &prediction);

@@ -27,8 +27,8 @@ static bool check_saving(const Options *options) {
 static bool read_options(const Cli *cli, TrainOptions *train) {
   const Options *options = &cli->options;
   int64_t steps = 0, every = 0, threads = 0, keep = 0, timeout = 600, eval_every = 0, eval_batches = 0;
-  const char *backend;
-  if (!option_backend(options, &backend) ||
+  const char *backend, *gemm;
+  if (!option_backend(options, &backend) || !option_gemm(options, &gemm) ||
       !option_integer(options, OPTION_STEPS, 1, MOST_STEPS, &steps) ||
       !option_integer(options, OPTION_SAVE_EVERY, 1, MOST_STEPS, &every) ||
       !option_integer(options, OPTION_EVAL_EVERY, 1, MOST_STEPS, &eval_every) ||
@@ -61,7 +61,7 @@ static bool read_options(const Cli *cli, TrainOptions *train) {
                           .eval_batches = (uint64_t)eval_batches,
                           .tensorboard = option_text(options, OPTION_TENSORBOARD, NULL),
                           .analyze = option_given(options, OPTION_ANALYZE),
-                          .gemm = option_text(options, OPTION_GEMM, NULL),
+                          .gemm = gemm,
                           .threads = (uint32_t)threads,
                           .quiet = option_given(options, OPTION_QUIET)};
   return true;

@@ -35,16 +35,18 @@ static void add_file(Text *out, FILE *file) {
   for (size_t n; (n = fread(piece, 1, sizeof piece, file)) > 0;) text_add(out, piece, n);
 }
 
+static bool say_unstarted(int error) {
+  cli_error("--svg is laid out by Graphviz, and dot cannot be started: %s%s", strerror(error), remedy_of(error));
+  fprintf(stderr, "help: %swrite the graph alone with --dot\n", error == ENOENT ? "install it with 'apt-get install graphviz', or " : "");
+  return false;
+}
+
 static bool lay_out(Text *out, const Text *digraph, FILE *input, FILE *output) {
   if (fwrite(digraph->data, 1, digraph->length, input) != digraph->length || fflush(input) != 0)
     return cli_error("cannot hand the graph to Graphviz: %s", strerror(errno)), false;
   rewind(input);
   int status = run_dot(input, output);
-  if (status < 0 || status == 127) { /* 127: where the shell's way of saying so is used */
-    cli_error("--svg is laid out by Graphviz, and dot cannot be started: %s", status < 0 ? strerror(errno) : "not found");
-    fprintf(stderr, "help: install it with 'apt-get install graphviz', or write the graph alone with --dot\n");
-    return false;
-  }
+  if (status < 0 || status == 127) return say_unstarted(status < 0 ? errno : ENOENT); /* 127: where the shell's way of saying so is used */
   if (status > 0) return cli_error("Graphviz's dot failed with exit code %d", status), false;
   add_file(out, output);
   return true;

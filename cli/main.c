@@ -93,6 +93,11 @@ static bool check_shared(const Options *options) {
   return option_word(options, OPTION_COLOR, words, 3, &which) && option_pairs(options, OPTION_SET);
 }
 
+static const char *operands_help(Arena *arena, CommandId id) {
+  const CommandText *text = command_text(id);
+  return arena_printf(arena, "fsdpc %s [OPTION]...%s%s; 'fsdpc %s --help' says more", text->name, *text->operands ? " " : "", text->operands, text->name);
+}
+
 static int run_command(CommandId id, int argc, char **argv) {
   const Command *command = &commands[id];
   Cli cli = {.arena = arena_new()};
@@ -106,11 +111,9 @@ static int run_command(CommandId id, int argc, char **argv) {
     help_command(id, stdout);
     code = EXIT_OK;
   } else if (operands->count < command->least) {
-    const CommandText *text = command_text(id);
-    usage_error(arena_printf(cli.arena, "fsdpc %s [OPTION]... %s; 'fsdpc %s --help' says more", text->name, text->operands, text->name),
-                "an operand is missing");
+    usage_error(operands_help(cli.arena, id), "an operand is missing");
   } else if (operands->count > command->most) {
-    usage_error(NULL, "unexpected operand \"%s\"", operands->data[command->most]);
+    usage_error(operands_help(cli.arena, id), "unexpected operand \"%s\"", operands->data[command->most]);
   } else {
     code = paths_check(&cli);
     if (code == EXIT_OK) code = command->run(&cli);

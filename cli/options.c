@@ -125,11 +125,11 @@ static int unknown_option(Arena *arena, const Options *options, const char *word
   bool is_long = strncmp(word, "--", 2) == 0;
   if (is_long && find_long(word, options->command) >= 0)
     return usage_error(NULL, "option --%.*s takes no argument", (int)name_length(word), word + 2);
-  if (!is_long) return usage_error(NULL, "unknown option -%c", optopt);
+  const char *all = arena_printf(arena, "'fsdpc %s --help' lists the options", command_names[options->command]);
+  if (!is_long) return usage_error(all, "unknown option -%c", optopt);
   const char *help = owners(arena, word);
   if (!help) help = suggestion(arena, word, options->command);
-  if (!help)
-    help = arena_printf(arena, "'fsdpc %s --help' lists the options", command_names[options->command]);
+  if (!help) help = all;
   return usage_error(help, "unknown option --%.*s", (int)name_length(word), word + 2);
 }
 
@@ -254,6 +254,14 @@ bool option_pairs(const Options *options, OptionId id) {
     usage_error(NULL, "option --%s expects %s, but got \"%s\"", infos[id].name, infos[id].value, text);
     return false;
   }
+  return true;
+}
+
+bool option_gemm(const Options *options, const char **out) {
+  static const char *const libraries[] = {"onednn", "openblas", "builtin"};
+  int chosen = 0;
+  if (!option_word(options, OPTION_GEMM, libraries, 3, &chosen)) return false;
+  *out = option_given(options, OPTION_GEMM) ? libraries[chosen] : NULL;
   return true;
 }
 

@@ -76,6 +76,8 @@ const char *option_list(Arena *arena, OptionId id);
 bool option_pairs(const Options *options, OptionId id);
 /* --backend; cpu where it is not given. */
 bool option_backend(const Options *options, const char **out);
+/* --gemm; NULL where it is not given. */
+bool option_gemm(const Options *options, const char **out);
 
 /* "fsdpc: error: ..." on stderr; with "help: ..." (NULL: none), and EXIT_USAGE returned. */
 void print_error(const char *format, va_list args);

@@ -5,6 +5,7 @@
 
 #include "base/child.h"
 #include "base/clock.h"
+#include "base/remedy.h"
 #include "base/terminal.h"
 
 #include <errno.h>
@@ -199,7 +200,7 @@ int tune_run(Tune *tune, int64_t jobs) {
   signal(SIGCHLD, SIG_DFL); /* ignored, as some launchers have it, none would come */
   sigprocmask(SIG_BLOCK, &awaited, &before);
   int64_t started = start_workers(tune, counters, workers, jobs);
-  int code = started ? wait_for(tune, counters, workers, started, &awaited, start) : cli_error("cannot start workers: %s", strerror(errno));
+  int code = started ? wait_for(tune, counters, workers, started, &awaited, start) : cli_error("cannot start workers: %s%s", strerror(errno), remedy_of(errno));
   sigprocmask(SIG_SETMASK, &before, NULL);
   munmap(counters, sizeof *counters);
   tune->seconds = clock_seconds() - start;

@@ -11,6 +11,7 @@ function(cuda_unavailable why)
   message(STATUS "CUDA backend: not built (${why}); runs on CPUs are complete without it")
 endfunction()
 
+require_choice(FSDPC_CUDA)
 if(FSDPC_CUDA STREQUAL "OFF")
   return()
 endif()

@@ -3,6 +3,7 @@
 set(FSDPC_HAVE_MPI OFF)
 set(FSDPC_MPI AUTO CACHE STRING "Runs on several hosts through Open MPI: AUTO, ON or OFF")
 set_property(CACHE FSDPC_MPI PROPERTY STRINGS AUTO ON OFF)
+require_choice(FSDPC_MPI)
 if(FSDPC_MPI STREQUAL "OFF")
   return()
 endif()

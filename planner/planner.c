@@ -115,18 +115,12 @@ static void find_spans(const DiagSink *sink, const Graph *graph, PlanSpan *spans
 
 /* --- the door ------------------------------------------------------------------------------------------------------------------ */
 
-/* A plan states its times as integers. What is beyond them comes from a batch, or from rates, that are off by powers of ten. */
-static bool check_time(DiagSink *sink, const Plan *plan) {
+static bool check_time(DiagSink *sink, const Graph *graph, const Plan *plan) {
   double ns = 0;
   for (uint32_t s = 0; s < plan->segments.count; s++)
     for (int32_t i = plan->segments.data[s].first; i < plan->segments.data[s].end; i++)
       ns += (double)plan->instrs.data[i].ns * (double)plan->segments.data[s].count;
-  if (ns < 0x1p61) return true;
-  uint64_t samples = plan->recipe.samples_per_step;
-  Diag *diag = diag_error(sink, SPAN_NONE, "a step of %llu sample%s would take %.0f years or more by the cluster's rates, which no plan can state",
-                          (unsigned long long)samples, text_plural(samples), ns * 1e-9 / 31557600);
-  diag_help(diag, "look at the samples of a step (tokens_per_step, batch) and at the rates of the cluster");
-  return false;
+  return world_states_time(sink, graph, ns);
 }
 
 static void verify_own(Arena *arena, const Plan *plan) {
@@ -201,7 +195,7 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
              !search_best(search, micro, micro_count, &found)) {
     return;
   }
-  if (!check_time(sink, found.plan)) return;
+  if (!check_time(sink, graph, found.plan)) return;
   summary_fill(arena, search, &found);
   if (found.fits)
     verify_own(arena, found.plan);

@@ -3,6 +3,30 @@
 
 #include "base/checked.h"
 
+static const char *called(Arena *arena, const Cluster *cluster) {
+  return *cluster->name ? arena_printf(arena, "cluster \"%s\"", cluster->name) : "the cluster";
+}
+
+/* Of a cluster of one device, as a rank alone measures it, no link need be known. */
+static bool check_links(DiagSink *sink, const Cluster *cluster, uint64_t ranks, uint64_t per_node) {
+  if (per_node > 1 && cluster->node.bandwidth <= 0) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks in a node need a link between them, but %s states none",
+                            (unsigned long long)per_node, called(sink->arena, cluster));
+    diag_help(diag, cluster->device.kind == DEVICE_CPU ? "'fsdpc profile --ranks %llu' measures it; or add `bandwidth ... latency ...` to the cluster's node"
+                                                       : "add `bandwidth ... latency ...` to the cluster's node, or plan for fewer than %llu ranks a node",
+              (unsigned long long)per_node);
+    return false;
+  }
+  if (ranks > per_node && cluster->network.bandwidth <= 0) {
+    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks need %llu nodes, but %s states no network between nodes",
+                            (unsigned long long)ranks, (unsigned long long)(ranks / per_node), called(sink->arena, cluster));
+    diag_help(diag, "add a `network { bandwidth ... latency ... }` block to the cluster, or pass --ranks-per-node %llu",
+              (unsigned long long)ranks);
+    return false;
+  }
+  return true;
+}
+
 bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *options, World *out) {
   const Cluster *cluster = &graph->cluster;
   uint64_t ranks = (uint64_t)options->ranks, per_node = (uint64_t)options->ranks_per_node, devices = 0;
@@ -22,13 +46,7 @@ bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *opti
     diag_help(diag, "choose --ranks as a multiple of --ranks-per-node");
     return false;
   }
-  if (ranks > per_node && cluster->network.bandwidth <= 0) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks need %llu nodes, but cluster \"%s\" states no network between nodes",
-                            (unsigned long long)ranks, (unsigned long long)(ranks / per_node), cluster->name);
-    diag_help(diag, "add a `network { bandwidth ... latency ... }` block to the cluster, or pass --ranks-per-node %llu",
-              (unsigned long long)ranks);
-    return false;
-  }
+  if (!check_links(sink, cluster, ranks, per_node)) return false;
   *out = (World){(uint32_t)ranks, (uint32_t)per_node};
   return true;
 }
@@ -49,5 +67,15 @@ bool world_cuts_step(DiagSink *sink, const Graph *graph, uint32_t ranks, int64_t
                           (unsigned long long)samples, text_plural(samples), (long long)micro_batch, ranks, text_plural(ranks));
   diag_help(diag, "a step %s %s%s; or change %s--ranks", below ? "of" : "needs at least",
             counted(sink->arena, below, below + unit, graph_sample_tokens(graph)), below ? " can" : "", micro_batch > 1 ? "--micro-batch or " : "");
+  return false;
+}
+
+/* What is beyond them comes from a batch, or from rates, that are off by powers of ten. */
+bool world_states_time(DiagSink *sink, const Graph *graph, double ns) {
+  uint64_t samples = graph->recipe.samples_per_step;
+  if (ns < 0x1p61) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "a step of %llu sample%s would take %.0f years or more by the cluster's rates, which no plan can state",
+                          (unsigned long long)samples, text_plural(samples), ns * 1e-9 / 31557600);
+  diag_help(diag, "look at the samples of a step (tokens_per_step, batch) and at the rates of the cluster");
   return false;
 }

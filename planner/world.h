@@ -12,9 +12,11 @@ typedef struct World {
 } World;
 
 /* All devices of the cluster in its nodes, unless the options say otherwise. False with a diagnostic where ranks do not fill
- * nodes, or nodes have no network between them. */
+ * nodes, or nothing connects ranks in a node, or nodes. */
 bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *options, World *out);
 /* That a step can be cut into micro-batches of so many samples on every rank. False with a diagnostic. */
 bool world_cuts_step(DiagSink *sink, const Graph *graph, uint32_t ranks, int64_t micro_batch);
+/* That times of a step that takes so long can be stated: they are integers. False with a diagnostic. */
+bool world_states_time(DiagSink *sink, const Graph *graph, double ns);
 
 #endif

@@ -157,6 +157,8 @@ static bool add_path(Arena *arena, TokenData *data, const char *path, uint32_t d
     if (depth > 0) return true; /* sockets and pipes among the files of a folder */
     return fail(failure, RUN_INVALID, "data: %s: not a file or folder; data is mapped, so pipes cannot be read", path);
   }
+  if (depth == 0 && info.st_size == 0) /* named, which files of a folder are not */
+    return fail(failure, RUN_INVALID, "data: %s: it is empty; name another file, or leave it out", path);
   if (depth > 0 && known(data, &info)) return true;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return fail_file(failure, "data", path, "cannot be opened");

@@ -10,12 +10,24 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { WHOLE_BYTES = 3 * 4096 }; /* two paths, and words */
+
+/* Place, reason and remedy stand at the ends: what is too long loses its middle, which is that of a path. */
+static void set_text(char out[FAILURE_TEXT_BYTES], const char *whole) {
+  enum { HEAD = FAILURE_TEXT_BYTES / 2, TAIL = FAILURE_TEXT_BYTES - HEAD - 6 };
+  size_t length = strlen(whole);
+  if (length < FAILURE_TEXT_BYTES) memcpy(out, whole, length + 1);
+  else snprintf(out, FAILURE_TEXT_BYTES, "%.*s ... %s", HEAD, whole, whole + length - TAIL);
+}
+
 bool fail(Failure *failure, int code, const char *format, ...) {
   if (failure->code != 0) return false;
+  char whole[WHOLE_BYTES];
   va_list args;
   va_start(args, format);
-  vsnprintf(failure->text, sizeof failure->text, format, args);
+  vsnprintf(whole, sizeof whole, format, args);
   va_end(args);
+  set_text(failure->text, whole);
   failure->code = code;
   return false;
 }
@@ -26,7 +38,7 @@ bool fail_file(Failure *failure, const char *part, const char *path, const char 
 }
 
 bool errno_means_damage(int error) {
-  static const int damages[] = {ENOENT, ENODATA, EIO, EBADMSG, EUCLEAN}; /* missing, cut short, and what disks and file systems say */
+  static const int damages[] = {ENOENT, ENOTDIR, ELOOP, ENODATA, EIO, EBADMSG, EUCLEAN}; /* missing, cut short, and what disks and file systems say */
   for (size_t i = 0; i < sizeof damages / sizeof *damages; i++)
     if (damages[i] == error) return true;
   return false;

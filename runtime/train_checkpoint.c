@@ -2,6 +2,7 @@
  * save together between steps, and write the weights at the end. What a checkpoint is, checkpoint.h says. */
 #include "runtime/train_job.h"
 
+#include <libgen.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,17 +20,23 @@ static bool check_foreign_weights(Arena *arena, const char *dir, Failure *failur
   return true;
 }
 
+static bool is_same_folder(const char *a, const char *b) {
+  struct stat one, two;
+  return stat(a, &one) == 0 && stat(b, &two) == 0 && one.st_ino == two.st_ino && one.st_dev == two.st_dev;
+}
+
+/* By its name, or, where that is such as ".", by where it lies: a link to it may stand in the folder. */
+static bool is_checkpoint_in(Arena *arena, const char *path, const char *dir) {
+  return is_same_folder(dirname(arena_strdup(arena, path)), dir) || is_same_folder(arena_printf(arena, "%s/..", path), dir);
+}
+
 bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure) {
   const TrainOptions *options = job->options;
   const char *newest = NULL, *path = job->checkpoint.path;
   if (options->save_dir == NULL || !train_leads(options)) return true;
   if (!folder_latest(arena, options->save_dir, UINT64_MAX, &newest, failure)) return false;
   if (newest == NULL) return check_foreign_weights(arena, options->save_dir, failure);
-  const char *parent = path != NULL ? arena_printf(arena, "%s/..", path) : "";
-  struct stat here, there;
-  if (path != NULL && stat(parent, &there) == 0 && stat(options->save_dir, &here) == 0 && here.st_ino == there.st_ino &&
-      here.st_dev == there.st_dev)
-    return true;
+  if (path != NULL && is_checkpoint_in(arena, path, options->save_dir)) return true;
   return fail(failure, RUN_INVALID,
               "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "
               "remove it",

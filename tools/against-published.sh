@@ -6,7 +6,7 @@ set -euo pipefail
 export LC_ALL=C # numbers with points, also where people write them with commas
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fsdpc=${FSDPC:-$here/../build/fsdpc}
-[ $# -ge 1 ] || { printf 'Usage: tools/against-published.sh FILE.csv [--keep DIR]\nFSDPC=path names the compiler.\n' >&2; exit 64; }
+[ $# -ge 1 ] && [ "$1" != --help ] || { printf 'Usage: tools/against-published.sh FILE.csv [--keep DIR]\nFSDPC=path names the compiler.\n' >&2; exit 64; }
 csv=$1
 out=$(mktemp -d)
 if [ "${2:-}" = --keep ]; then rm -rf "$out"; out=$3; mkdir -p "$out"; else trap 'rm -rf "$out"' EXIT; fi

@@ -10,6 +10,7 @@
 # package index brings CUDA's libraries along). What it printed last is in docs/against-pytorch.md.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$@"
 venv=${FSDPC_TORCH_VENV:-/tmp/fsdpc-torch}
 
 if [ ! -x "$venv/bin/python" ]; then

@@ -7,6 +7,7 @@
 # prints the slower ones, then how many of how many plans they are
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$@"
 cd "$root"
 [ -x build/fsdpc ] || build_release >&2
 require_tool jq

@@ -10,6 +10,11 @@ die() {
   exit 1
 }
 
+# help_if_asked ARGUMENT...: what the head of the script says, before anything is installed, built or written.
+help_if_asked() {
+  case ${1-} in -h | --help) sed -n '2,/^[^#]/{s/^#$//p;s/^# //p}' "$0" && exit 0 ;; esac
+}
+
 # Packages of Debian 12 and what each is for.
 build_packages=(
   gcc libc6-dev make cmake pkg-config # the compiler and the build

@@ -8,6 +8,7 @@
 # prints a Markdown table, then medians and worst (default: auto, all models, and 80 60 40)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$@"
 cd "$root"
 [ -x build/fsdpc ] || build_release >&2
 require_tool jq

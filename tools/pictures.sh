@@ -4,6 +4,7 @@
 #   tools/pictures.sh     needs Graphviz; with Chromium also draws the report
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$@"
 cd "$root"
 [ -x build/fsdpc ] || build_release >&2
 images=docs/images

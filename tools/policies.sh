@@ -4,6 +4,7 @@
 #   tools/policies.sh [MODEL:RANKS ...]     prints a Markdown table
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$@"
 cd "$root"
 [ -x build/fsdpc ] || build_release >&2
 scratch=$(mktemp -d)

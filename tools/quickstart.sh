@@ -33,10 +33,15 @@ done
 # Regular files only: GPL is a link to GPL-3.
 default_data() { find /usr/share/common-licenses -type f | sort; }
 
+# What an earlier training of ours left, which this one does not go on from. What another run left stays: `run` refuses to write there.
+clear_out() {
+  [ ! -e "$out/trained-on" ] || rm -rf "$out"/step-* "$out/model.safetensors"
+}
+
 train() {
   local arguments=() path
   for path in "${data[@]}"; do arguments+=(--data "$path"); done
-  rm -rf "$out"/step-* # of an earlier training, which this one does not go on from
+  clear_out
   build/fsdpc run "$out/quickstart.plan" "${arguments[@]}" --steps "$steps" --metrics "$out/metrics.jsonl" --save "$out"
   printf '%s\n' "${data[@]}" "$steps" >"$out/trained-on"
 }
@@ -68,7 +73,7 @@ main() {
   require_packages "${build_packages[@]}"
   build_release
   cd "$root"
-  mkdir -p "$out"
+  [ -d "$out" ] || { mkdir -p "$out" && : >"$out/trained-on"; } # which makes it ours
 
   say "planning models/quickstart.fsdp for 2 ranks"
   build/fsdpc plan models/quickstart.fsdp --ranks 2 -o "$out/quickstart.plan"

@@ -5,6 +5,7 @@
 #   tools/scaling.sh [LAYERS ...]     prints the table, draws docs/images/scaling.svg
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$@"
 cd "$root"
 [ -x build/fsdpc ] || build_release >&2
 [ -x /usr/bin/time ] || die "GNU time is needed: apt-get install time"

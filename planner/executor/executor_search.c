@@ -4,6 +4,7 @@
 
 #include "planner/executor/executor_grid.h"
 #include "planner/executor/executor_model.h"
+#include "planner/world.h"
 
 #include <math.h>
 
@@ -291,7 +292,9 @@ static bool describe_choice(Arena *arena, DiagSink *sink, const Hunt *h, Executo
   out->settings.memory_bytes = (uint64_t)h->budget;
   for (int axis = 0; axis < AXIS_COUNT; axis++) out->chosen[axis] = h->grid->axes[axis].values[point->at[axis]].text;
   list_units(arena, h, point, out);
-  if (!executor_predict(arena, sink, h->grid->graph, &out->settings, &out->world, &out->prediction)) return false;
+  if (!executor_predict(arena, sink, h->grid->graph, &out->settings, &out->world, &out->prediction) ||
+      !world_states_time(sink, h->grid->graph, out->prediction.step_ns))
+    return false;
   bool good = true;
   for (int axis = 0; axis < AXIS_COUNT && out->fits; axis++)
     for (uint32_t value = 0; value < h->grid->axes[axis].count && good; value++)

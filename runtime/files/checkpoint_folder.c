@@ -56,9 +56,12 @@ static bool is_unfinished(const char *name) {
 
 /* --- files and folders -------------------------------------------------------------------------------------------- */
 
+/* Of a link only itself: what it leads to is kept elsewhere. */
 static void remove_folder(const char *path) {
   struct dirent *entry;
-  DIR *folder = opendir(path);
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+  if (fd < 0) unlink(path); /* a link, or a file in the place of one */
   if (folder == NULL) return;
   while ((entry = readdir(folder)) != NULL) unlinkat(dirfd(folder), entry->d_name, 0);
   closedir(folder);

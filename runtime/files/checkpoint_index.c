@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MOST_BYTES = 1 << 28 };
+
 static const char *const optimizers[] = {OPTIMIZER_NAMES};
 static const char *const scaler_words[SCALER_WORDS] = {"scale", "good_steps", "skipped_steps"};
 static const char *const orders[] = {"sequential", "shuffled"};
@@ -229,7 +231,8 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
   Standing *standing = &checkpoint->standing;
   if (!check_sum(checkpoint->index, root, failure)) return false;
   if (!number(root, "schema_version", &schema) || schema != CHECKPOINT_SCHEMA)
-    return fail(failure, RUN_INVALID, "checkpoint: %s: a checkpoint of another version of fsdpc", checkpoint->path);
+    return fail(failure, RUN_INVALID, "checkpoint: %s: fsdpc %s wrote it, in a form that this one, %s, does not know; go on with the one that wrote it",
+                checkpoint->path, word(arena, root, "version"), FSDPC_VERSION);
   if (!number(root, "step", &standing->step) || !number(root, "samples", &standing->samples) ||
       !number(root, "tokens", &standing->tokens) || !number(root, "seed", &checkpoint->seed) ||
       !number(root, "data_tokens", &checkpoint->data_tokens))
@@ -247,14 +250,27 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
          read_files(arena, checkpoint, json_object_get(root, "files"), failure);
 }
 
-/* NULL after a failure; freed by the caller. */
-static char *read_text(const char *path, size_t *bytes, Failure *failure) {
+static bool unreadable(const char *path, Failure *failure) {
+  failure->damaged = failure->code == 0 && errno_means_damage(errno);
+  return fail_file(failure, "checkpoint", path, "cannot be read");
+}
+
+/* What stands in an index's place is not read: a pipe would wait for its writer, and what is far too large would take the memory. */
+static bool open_text(const char *path, int *fd, size_t *bytes, Failure *failure) {
   struct stat info;
-  char *text = NULL;
-  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for its writer */
-  bool ok = fd >= 0 && fstat(fd, &info) == 0;
-  *bytes = ok ? (size_t)info.st_size : 0;
-  if (ok) text = malloc(*bytes + 1);
+  *bytes = 0;
+  *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (*fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return checkpoint_damaged(path, "it is missing", failure);
+  if (*fd < 0 || fstat(*fd, &info) != 0) return unreadable(path, failure);
+  if (!S_ISREG(info.st_mode)) return checkpoint_damaged(path, "it is not a plain file", failure);
+  if (info.st_size > MOST_BYTES) return checkpoint_damaged(path, "it is larger than any index", failure);
+  *bytes = (size_t)info.st_size;
+  return true;
+}
+
+/* NULL with errno; freed by the caller. */
+static char *read_all(int fd, size_t *bytes) {
+  char *text = malloc(*bytes + 1);
   for (size_t done = 0; text != NULL && done < *bytes;) {
     ssize_t got = pread(fd, text + done, *bytes - done, (off_t)done);
     if (got < 0 && errno == EINTR) continue;
@@ -262,17 +278,16 @@ static char *read_text(const char *path, size_t *bytes, Failure *failure) {
     if (got < 0) free(text), text = NULL;
     if (got > 0) done += (size_t)got;
   }
-  int error = errno;
+  return text;
+}
+
+/* NULL after a failure; freed by the caller. */
+static char *read_text(const char *path, size_t *bytes, Failure *failure) {
+  int fd;
+  char *text = NULL;
+  if (open_text(path, &fd, bytes, failure) && (text = read_all(fd, bytes)) == NULL) unreadable(path, failure);
   if (fd >= 0) close(fd);
-  if (text != NULL) return text;
-  errno = error;
-  if (error == ENOENT) {
-    checkpoint_damaged(path, "it is missing", failure);
-  } else {
-    failure->damaged = failure->code == 0 && errno_means_damage(error);
-    fail_file(failure, "checkpoint", path, "cannot be read");
-  }
-  return NULL;
+  return text;
 }
 
 bool index_read(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const char *path, bool to_train,

@@ -174,6 +174,20 @@ static bool remove_stale(const Exporter *self, Failure *failure) {
   return failure->code == 0;
 }
 
+/* Of an export that was killed: with the folder locked, nobody writes them any more. */
+static void remove_unfinished(const Exporter *self) {
+  struct dirent *entry;
+  DIR *folder = opendir(self->options->dir);
+  while (folder != NULL && (entry = readdir(folder)) != NULL) {
+    char name[sizeof entry->d_name];
+    size_t length = (size_t)snprintf(name, sizeof name, "%s", entry->d_name);
+    if (length < 6 || name[0] != '.' || strcmp(name + length - 4, ".tmp") != 0) continue;
+    name[length - 4] = '\0';
+    if (is_weights(name + 1)) unlinkat(dirfd(folder), entry->d_name, 0);
+  }
+  if (folder != NULL) closedir(folder);
+}
+
 /* Temporary names are the same in every export: two at once would write into one file. */
 static bool lock_target(Exporter *self, Failure *failure) {
   const char *dir = self->options->dir;
@@ -190,6 +204,7 @@ static bool check_target(Exporter *self, Failure *failure) {
   uint64_t total = total_bytes(self);
   if (mkdir(dir, 0777) != 0 && errno != EEXIST) return failed(dir, "cannot be made", failure);
   if (!lock_target(self, failure)) return false;
+  remove_unfinished(self);
   if (!self->options->force && !refuse_weights(self, failure)) return false;
   if (statvfs(dir, &disk) != 0 || (uint64_t)disk.f_bavail * disk.f_frsize >= total) return true;
   return fail(failure, RUN_INVALID, "export: %s: %" PRIu64 " bytes are needed, and %" PRIu64 " are free%s", dir, total,

@@ -12,13 +12,13 @@ static bool is_folder(const char *path) {
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Whether model.safetensors was written at the end of the run. Where it states no step, as others' do not, its time tells. */
-static bool is_as_late(Arena *arena, const char *weights, const char *newest) {
+/* Whether model.safetensors was written at the end of the run. Where it states no step, as others' do not, its time tells. damage: why
+ * nobody can know. */
+static bool is_as_late(Arena *arena, const char *weights, const char *newest, Failure *damage) {
   Safetensors file;
-  Failure ignored = {0};
   struct stat one, two;
   uint64_t step;
-  if (!safetensors_open(arena, &file, weights, &ignored)) return false;
+  if (!safetensors_open(arena, &file, weights, damage)) return false;
   safetensors_close(&file);
   if (file.step != SAFETENSORS_NO_STEP && folder_step_of(newest, &step)) return file.step >= step;
   if (stat(weights, &one) != 0 || stat(arena_printf(arena, "%s/checkpoint.json", newest), &two) != 0) return false;
@@ -28,12 +28,15 @@ static bool is_as_late(Arena *arena, const char *weights, const char *newest) {
 /* The checkpoint that a folder stands for; NULL: its files. */
 static bool find_checkpoint(Arena *arena, const char *dir, bool speaks, const char **newest, Failure *failure) {
   const char *weights = arena_printf(arena, "%s/model.safetensors", dir);
+  Failure damage = {0};
   *newest = NULL;
   if (!is_folder(dir)) return true;
   if (!folder_latest(arena, dir, UINT64_MAX, newest, failure)) return false;
   if (*newest == NULL || access(weights, F_OK) != 0) return true;
-  if (is_as_late(arena, weights, *newest))
+  if (is_as_late(arena, weights, *newest, &damage))
     *newest = NULL;
+  else if (speaks && damage.code != 0)
+    fprintf(stderr, "warning: %s; %s is what is used\n", damage.text, *newest);
   else if (speaks)
     fprintf(stderr, "note: %s is newer than model.safetensors beside it, and is what is used\n", *newest);
   return true;

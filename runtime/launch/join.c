@@ -123,13 +123,16 @@ static bool accept_one(Join *join, int listener, uint64_t deadline, uint32_t *co
   return true;
 }
 
+/* By variables as torchrun leaves them, which others set too, for processes that each have a machine of their own. */
+static const char not_here[] = "; start all ranks on this host, or those of several hosts with mpirun";
+
 static bool fail_missing(const Join *join, uint32_t come, uint32_t timeout_s, Failure *failure) {
   uint32_t rank = 0;
   if (join_spans_hosts(join))
     return fail(failure, RUN_PEER_FAILED, "launch: %u of the %u ranks on this host did not appear within %u s",
                 join->local_ranks - come, join->local_ranks, timeout_s);
   while (place_of(join, come, rank) < come) rank++;
-  return fail(failure, RUN_PEER_FAILED, "launch: rank %u of %u did not appear within %u s", rank, join->ranks, timeout_s);
+  return fail(failure, RUN_PEER_FAILED, "launch: rank %u of %u did not appear within %u s%s", rank, join->ranks, timeout_s, not_here);
 }
 
 static bool gather_all(Join *join, int listener, const Hello *own, uint32_t timeout_s, Failure *dispute, Failure *failure) {
@@ -202,8 +205,8 @@ static bool reach(Join *join, const struct sockaddr_un *address, socklen_t lengt
     close(leader);
     join->peers[0] = -1;
     if (clock_ms() >= deadline)
-      return fail(failure, RUN_PEER_FAILED, "launch: rank %u waited %u s for %s, which did not appear", join->rank,
-                  timeout_s, leader_name(join));
+      return fail(failure, RUN_PEER_FAILED, "launch: rank %u waited %u s for %s, which did not appear%s", join->rank,
+                  timeout_s, leader_name(join), join_spans_hosts(join) ? "" : not_here);
     pause_ms(RETRY_MS);
   }
 }
@@ -243,6 +246,7 @@ bool join_open(Arena *arena, Join *join, const Launcher *launcher, const JoinTer
   *join = (Join){.rank = launcher->rank,
                  .ranks = launcher->ranks,
                  .local_ranks = launcher->local_ranks,
+                 .starter = launcher->starter,
                  .memory = -1};
   join->locals = ARENA_ARRAY(arena, uint32_t, launcher->local_ranks);
   join->peers = ARENA_ARRAY(arena, int, launcher->local_ranks);

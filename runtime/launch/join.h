@@ -21,6 +21,7 @@ typedef struct Join {
   uint32_t rank, ranks;
   uint32_t *locals, local_ranks; /* the ranks on this host, ascending; the first one leads */
   int *peers; /* by place in locals: who leads has one to everybody, everybody one to who leads; else -1 */
+  int32_t starter; /* as the launcher's */
   int memory; /* memfd of terms.memory_bytes, or -1 */
 } Join;
 

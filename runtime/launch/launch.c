@@ -4,6 +4,7 @@
 
 #include "base/child.h"
 #include "base/clock.h"
+#include "base/remedy.h"
 #include "base/text.h"
 #include "runtime/runtime.h"
 #include "runtime/launch/watch.h"
@@ -67,7 +68,7 @@ static bool start_ranks(Watch *watch, Failure *failure) {
     pid_t pid = fork();
     if (pid == 0) be_rank(watch, rank, parent);
     if (pid < 0)
-      return fail(failure, RUN_INVALID, "rank %u cannot be started: %s; use fewer ranks", rank, strerror(errno));
+      return fail(failure, RUN_INVALID, "rank %u cannot be started: %s%s", rank, strerror(errno), remedy_of(errno));
     watch->pids[rank] = pid;
     watch->alive++;
   }
@@ -115,6 +116,19 @@ static void take_signal(Watch *watch, int number) {
   } else if (number != SIGCHLD && watch->signal == 0) {
     watch->signal = number;
   }
+}
+
+/* Nobody would end what a launcher that was killed no longer can: it would train on for ever and keep its folders from the next. */
+static void heed_starter(Watch *watch) {
+  const Join *join = watch->job->join;
+  if (join == NULL || join->starter == 0 || watch->orphaned || getppid() == join->starter) return;
+  watch->orphaned = true;
+  signal(SIGPIPE, SIG_IGN); /* it may have been who read what is said */
+  if (join_leads(join)) {
+    control_end_line(watch->memory.control);
+    fprintf(stderr, "note: what started this run is gone (was mpirun killed?); the run ends, as after a hangup\n");
+  }
+  take_signal(watch, SIGHUP);
 }
 
 /* Sleeps until a child ends or a signal comes, at most timeout_ms. */
@@ -177,6 +191,7 @@ static void watch_ranks(Watch *watch) {
     watch_hosts(watch);
     watch_progress(watch, clock_ms());
     watch_peers(watch);
+    heed_starter(watch);
     if (all_ended(watch) || stopping(watch)) break;
     sleep_for_signal(watch, look_ms);
   }

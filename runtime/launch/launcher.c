@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_RANKS = 1 << 20 };
 
@@ -111,6 +112,7 @@ static bool read_open_mpi(Launcher *out, Failure *failure) {
                 "launch: OMPI_COMM_WORLD_SIZE is %u, but neither PMIX_NAMESPACE nor "
                 "OMPI_MCA_ess_base_jobid names the job; start the ranks with mpirun",
                 out->ranks);
+  out->starter = (int32_t)getppid(); /* mpirun, or its daemon on this host */
   snprintf(out->job, sizeof out->job, "ompi %.400s", or_nothing(job));
   return true;
 }

@@ -11,6 +11,7 @@ typedef struct Launcher {
   const char *name;     /* "torchrun", ...; NULL: none, or a Slurm step of one task, as an interactive shell is */
   uint32_t rank, ranks; /* of the job */
   uint32_t local_rank, local_ranks; /* of the job's processes on this host; all of them where there is one host */
+  int32_t starter;      /* the process that started this one, and with whose end the job is at its own; 0: one that may go, as a shell does */
   char job[512];        /* what the processes of this job, and no others, have in common */
 } Launcher;
 

@@ -6,6 +6,7 @@
 #include "runtime/launch/shared.h"
 
 #include "base/checked.h"
+#include "base/remedy.h"
 #include "base/text.h"
 #include "runtime/runtime.h"
 
@@ -66,8 +67,8 @@ static bool map_arena(SharedMemory *memory, uint32_t rank, uint64_t bytes, int f
       return true;
     }
   }
-  return fail(failure, RUN_INVALID, "memory: the arena of rank %u (%s) cannot be mapped: %s", rank,
-              text_bytes(size, bytes), strerror(errno));
+  return fail(failure, RUN_INVALID, "memory: the arena of rank %u (%s) cannot be mapped: %s%s", rank, text_bytes(size, bytes), strerror(errno),
+              remedy_of(errno));
 }
 
 bool shared_open(Arena *arena, SharedMemory *memory, uint32_t ranks, uint64_t arena_bytes, Failure *failure) {
@@ -89,7 +90,7 @@ bool shared_open_joined(Arena *arena, SharedMemory *memory, uint32_t ranks, uint
   memory->block = mmap(NULL, memory->block_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
   if (memory->block == MAP_FAILED) {
     memory->block = NULL;
-    return fail(failure, RUN_INVALID, "memory: the control block cannot be mapped: %s", strerror(errno));
+    return fail(failure, RUN_INVALID, "memory: the control block cannot be mapped: %s%s", strerror(errno), remedy_of(errno));
   }
   memory->control = memory->block;
   memory->statuses = (RankStatus *)((unsigned char *)memory->block + control_bytes);

@@ -22,6 +22,17 @@ grep -qE '^(help: or|note: not enough): ranks' err && fail 'ranks are proposed t
 expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --memory 1GiB --micro-batch 1
 said err 'note: not enough: ranks 4: peak '
 grep -q '^help: .*still too much' err && fail 'what is too much is proposed'
+# A cluster of one device, as a rank alone measures it, states no link: no step can be told with more.
+sed 's/node { .* }/node { devices 1 }/' "$fixtures/gpt-tiny.fsdp" >single.fsdp
+expect 0 plan single.fsdp
+for command in plan predict run\ --data\ "$fixtures/tokens.bin"; do
+  # shellcheck disable=SC2086
+  expect 1 $command single.fsdp --ranks 2
+  said err '2 ranks in a node need a link between them, but the cluster states none'
+  said err "help: 'fsdpc profile --ranks 2' measures it"
+done
+expect 3 plan single.fsdp --memory 100KiB
+grep -qE '^(help: or|note: not enough): ranks' err && fail 'ranks are proposed that nothing connects'
 # Nor where they would have to fill nodes of the size that was asked for.
 expect 3 plan "${llama[@]}" --cluster workstation-pcie --ranks 2 --ranks-per-node 2 --memory 1GiB --micro-batch 1
 grep -qE '^(help: or|note: not enough): ranks' err && fail 'ranks are proposed beyond the nodes that were asked for'

@@ -243,6 +243,8 @@ mkdir no-programs
 PATH=$PWD/no-programs expect 1 draw a.plan --svg none.svg
 said err 'apt-get install graphviz'
 [ ! -e none.svg ] || fail 'a picture without Graphviz'
+PATH=$PWD/no-programs expect 1 draw a.plan --svg none.svg --timeline all.svg --html all.html
+[ ! -e none.svg ] && [ -s all.svg ] && [ -s all.html ] || fail 'without Graphviz all else is not written'
 expect 0 draw "$model" --ranks 4 --dot b.dot
 
 # --- what cannot be written is said before the work, not after it

@@ -36,6 +36,16 @@ refused() {
   for text in "$@"; do said err "$text"; done
   [ ! -e bad.fsdp ] || fail "a file was written in spite of: $change"
 }
+# What the family's file refuses of a configuration: by its words, and what stood there stays.
+cp gpt2.fsdp kept.fsdp
+mkdir vast && echo '{"model_type":"gpt2","n_layer":1073741824}' >vast/config.json
+for output in '' '-o kept.fsdp'; do
+  # shellcheck disable=SC2086
+  expect 1 import vast $output
+  said err 'the count of a repeat must be at most 100000, this is 1073741824'
+  silent out
+done
+cmp gpt2.fsdp kept.fsdp || fail 'a refused import was written'
 with() { printf 's|"model_type"|%s, &|' "$1"; } # one entry more
 refused llama-v5 "$(with '"attention_bias": true')" 'bad/config.json: "attention_bias" is true' 'bias = true'
 refused llama-v5 "$(with '"mlp_bias": true')" '"mlp_bias" is true'

@@ -86,11 +86,11 @@ disagree 'rank 2 reads other data than rank 0; give all ranks the same --data an
 code=0
 as torchrun 0 2 "$fsdpc" "${run[@]}" --timeout 1 >out 2>err || code=$?
 [ $code = 4 ] || fail "exit code $code without rank 1"
-said err 'rank 1 of 2 did not appear within 1 s'
+said err 'rank 1 of 2 did not appear within 1 s; start all ranks on this host, or those of several hosts with mpirun'
 code=0
 as torchrun 1 2 "$fsdpc" "${run[@]}" --timeout 1 >out 2>err || code=$?
 [ $code = 4 ] || fail "exit code $code without rank 0"
-said err 'waited 1 s for rank 0'
+said err 'waited 1 s for rank 0, which did not appear; start all ranks on this host, or those of several hosts with mpirun'
 
 # A leader that is stopped while others come: they end by themselves.
 listens() { # PID: it has a socket at which others could meet it
@@ -155,6 +155,23 @@ for rank in 0 1; do
   [ $code = 143 ] || [ $code = 0 ] || { cat err.* >&2 && fail "rank $rank: exit code $code after SIGTERM"; }
 done
 [ -n "$(find signalled -name 'step-*')" ] || fail 'SIGTERM saved nothing'
+
+# What started the processes is killed, as mpirun can be: they save and end, rather than train on for nobody and keep the folder.
+port=$((port + 1)) pids=()
+rm -f metrics.jsonl
+for rank in 0 1; do
+  as mpi $rank 2 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl --save orphaned >out 2>err.$rank </dev/null &
+  pids[rank]=$!
+done
+wait_for has_steps
+mapfile -t processes < <(for rank in 0 1; do cat "/proc/${pids[rank]}/task/${pids[rank]}/children" && echo; done)
+kill -9 "${pids[@]}"
+for rank in 0 1; do wait "${pids[rank]}" 2>/dev/null || true; done
+ended() { ! cat "/proc/${processes[0]// /}/cmdline" "/proc/${processes[1]// /}/cmdline" 2>/dev/null | grep -q .; } # one that nobody waits for has none
+wait_for ended
+said err.0 'note: what started this run is gone'
+said err.0 'which is saved; --resume auto goes on from there'
+[ -n "$(find orphaned -name 'step-*')" ] || fail 'a launcher that was killed took what was trained along'
 
 # Variables that contradict each other.
 refuse() {

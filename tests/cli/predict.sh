@@ -70,6 +70,15 @@ said err 'a step of 512 samples cannot be split into micro-batches of 3 on 8 ran
 expect 1 predict "${policy[@]}" --ranks 7
 said err 'cannot be split into micro-batches of 1 on 7 ranks'
 
+# Nor a step whose times no integer holds.
+sed 's/launch 1us/launch 1e9s/' "$fixtures/gpt-tiny.fsdp" >slow.fsdp
+for command in 'predict --json' 'predict --executor native' 'plan --executor pytorch-fsdp2-eager'; do
+  # shellcheck disable=SC2086
+  expect 1 $command slow.fsdp --memory 2GiB
+  said err 'years or more by the cluster'
+  silent out
+done
+
 # What cannot be is refused by predict as by plan, with what can be done instead.
 for executor in native pytorch-fsdp1; do
   expect 1 predict "$root/models/llama3-8b.fsdp" --ranks 8 --executor "$executor" --reshard 4

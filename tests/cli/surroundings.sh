@@ -109,6 +109,12 @@ for under in linked/file/x new/; do
   silent out
 done
 
+deep=$(printf 'folder/%.0s' {1..500})
+for option in --resume --init --data --metrics; do
+  expect 1 run "$model" --ranks 2 --data "$data" $option "$deep" --quiet
+  grep -q 'No such file or directory' err || { cat err >&2 && fail "the reason is lost behind the name: $option"; }
+done
+
 # --- weights that are no numbers, or too large: no text is drawn from them, and none becomes infinite on its way
 spoil() { # BYTE FILE: the last 1000 bytes of closed's weights are this one, in octal
   cp closed/model.safetensors "$2"
@@ -181,6 +187,11 @@ if (ulimit -v 20000 && "$fsdpc" --version) >/dev/null 2>&1; then
   (ulimit -v 20000 && exec "$fsdpc" plan "$root/models/llama3-405b.fsdp" --ranks 1024) >out 2>err || code=$?
   [ "$code" = 1 ] || fail "exit code $code without memory"
   said err 'fsdpc: error: out of host memory (asked for '
+  code=0
+  (ulimit -v 80000 && exec "${run[@]}" --set d=384 --set vocab=20K --memory 1GiB "${one_plan[@]}") >out 2>err || code=$?
+  [ "$code" = 1 ] || fail "exit code $code without memory for an arena"
+  grep -qE '^fsdpc: error: memory: the arena of rank 0 .* cannot be mapped: .*raise the limit of address space \(ulimit -v\)$' err ||
+    { cat err >&2 && fail 'no remedy where an arena cannot be mapped'; }
   # OpenBLAS takes its buffers with the first product, and would wait for them for ever, or interrupt us as it is loaded.
   if "$fsdpc" doctor | grep -q 'openblas.*loads'; then
     : >all
@@ -221,6 +232,21 @@ else
   echo 'not tested: a limit of stacks that cannot be raised (no right to give up rights)'
 fi
 
+# --- no process more: said with what helps, also where it is not ours that cannot be started
+if [ "$(id -u)" = 0 ] && cp "$fsdpc" "$model" "$data" . && chmod 755 . fsdpc && setpriv --reuid=65534 --clear-groups ./fsdpc --version >/dev/null 2>&1; then
+  alone() { code env ASAN_OPTIONS=detect_leaks=0 setpriv --reuid=65534 --clear-groups bash -c 'ulimit -u 0 && exec "$@"' - ./fsdpc "$@" >out 2>err; }
+  for command in "tune gpt-tiny.fsdp --ranks 1,2 --strategy full_shard --wrap block" "draw gpt-tiny.fsdp --ranks 2 --svg /dev/null" \
+    "run gpt-tiny.fsdp --ranks 2 --data tokens.bin --quiet"; do
+    # shellcheck disable=SC2086
+    alone $command
+    [ "$code" = 1 ] || { cat err >&2 && fail "exit code $code without a process more: $command"; }
+    said err 'raise the limits of processes and memory (ulimit -u, -v)'
+    ! grep 'apt-get install' err || fail 'a program that is there is to be installed'
+  done
+else
+  echo 'not tested: no process more (not root, or a program that others cannot read)'
+fi
+
 # --- inputs of two lengths
 sed -e '/input targets/a input more : int[batch, 8]' \
   -e 's/^  x = layernorm(x) as ln_f/  k, v = split(linear(embedding(more, vocab, d) as other, 2*d) as kv, 2)\n  x = layernorm(x + attention(x, k, v, heads, full)) as ln_f/' \
@@ -236,7 +262,9 @@ expect 1 export "$model" hf --to safetensors --weights closed
 exec 9<&-
 said err 'export: hf: another export or run is writing there'
 [ -z "$(ls -A hf)" ] || fail "a refused export wrote $(ls -A hf)"
+touch hf/.model{,-00002-of-00009}.safetensors.tmp hf/.model.safetensors.index.json.tmp hf/.others.tmp # the first three as a killed one leaves them
 expect 0 export "$model" hf --to safetensors --weights closed
+[ "$(ls -A hf | tr '\n' ' ')" = '.others.tmp model.safetensors ' ] || fail "left in an export's folder: $(ls -A hf)"
 
 # --- data that cannot be read, though they could be mapped: holes of a file on a full disk
 mkdir full

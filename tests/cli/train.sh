@@ -142,6 +142,13 @@ said err 'note: latest.weights/step-00000020 is newer than model.safetensors'
 mv out late
 sampled gpt-tiny-2.weights
 cmp out late || fail 'old weights were used'
+# Weights that were cut short are not called older than a checkpoint of the same step.
+cp -r gpt-tiny-2.weights cut.weights
+truncate -s -1 cut.weights/model.safetensors
+sampled cut.weights
+said err 'warning: cut.weights/model.safetensors: not a safetensors file: it is cut short'
+said err '; cut.weights/step-00000020 is what is used'
+cmp out late || fail 'not the weights of the checkpoint'
 # A run that has less to do than was done writes weights of the step that it stands at.
 expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 1 --data "$fixtures/tokens.bin" --save latest.weights --resume auto --steps 9 --quiet
 sampled latest.weights

@@ -96,7 +96,10 @@ expect 64 plan x.fsdp --strategy hybrid_shard
 expect 64 plan x.fsdp --strategy hybrid_shard:x
 expect 64 plan x.fsdp --wrap size
 expect 64 plan x.fsdp --wrap size:-3
-expect 64 plan x.fsdp --prefetch deep
+expect 64 plan "$fixtures/gpt-tiny.fsdp" --prefetch deep
+said err 'option --prefetch expects auto or a whole number from 0 to 1000, but got "deep"'
+expect 64 plan "$fixtures/gpt-tiny.fsdp" --micro-batch autoo
+said err 'did you mean auto?'
 expect 64 plan x.fsdp --executor torch
 said err 'expects native, pytorch-fsdp2-eager,'
 said err 'or pytorch-fsdp1, but got "torch"'
@@ -122,6 +125,11 @@ said err "help: fsdpc plan [OPTION]... FILE; 'fsdpc plan --help' says more"
 [ "$(wc -l <err)" = 2 ] || fail 'the message is lost among others'
 expect 64 plan a.fsdp b.fsdp
 said err 'unexpected operand "b.fsdp"'
+said err "help: fsdpc plan [OPTION]... FILE; 'fsdpc plan --help' says more"
+expect 64 doctor x
+said err "help: fsdpc doctor [OPTION]...; 'fsdpc doctor --help' says more"
+expect 64 plan -x a.fsdp
+said err "help: 'fsdpc plan --help' lists the options"
 expect 64 run x.fsdp --ranks 2
 said err '--data PATH'
 expect 64 run x.fsdp --data x --resume auto
@@ -132,6 +140,12 @@ expect 64 run x.fsdp --data x --keep 2
 said err 'no effect without --save'
 expect 64 run x.fsdp --data x --save-every 3
 said err 'no effect without --save'
+for both in 'check --json --sarif' 'fmt --check --stdout'; do
+  # shellcheck disable=SC2086
+  expect 64 $both "$fixtures/gpt-tiny.fsdp"
+  said err 'help: give one of them'
+  silent out
+done
 expect 64 generate x.fsdp
 said err '--weights DIR'
 expect 64 generate x.fsdp --weights out --steps 3
@@ -145,12 +159,22 @@ said err '--missing.fsdp'
 
 expect 64 run "$root/models/quickstart.fsdp" --backend gpu
 said err 'did you mean cuda?'
+for command in "run --data $fixtures/tokens.bin" "generate --weights x"; do
+  # shellcheck disable=SC2086
+  expect 64 $command "$fixtures/gpt-tiny.fsdp" --gemm onedn
+  said err 'option --gemm expects onednn, openblas or builtin, but got "onedn"'
+  said err 'did you mean onednn?'
+done
 expect 64 plan "$root/models/quickstart.fsdp" --memory 40gib
 said err 'did you mean 40GiB?'
 expect 0 doctor
 said out 'builtin'
 expect 0 doctor --json
 "$compare" fields out schema_version findings.name findings.value
+RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 expect 0 doctor
+said out 'rank 1 of 2, started by torchrun'
+RANK=1 expect 0 doctor
+said out 'help: launch: RANK or WORLD_SIZE says that torchrun started this process, but WORLD_SIZE is not set'
 
 "$fsdpc" --help >/dev/full 2>err && fail 'writing to a full disk succeeded'
 said err 'cannot write'

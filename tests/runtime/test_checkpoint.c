@@ -5,8 +5,10 @@
 #include "runtime/files/checkpoint.h"
 #include "runtime/files/crc32c.h"
 
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,6 +86,38 @@ static void only_the_newest_are_kept(void **state) {
 }
 
 /* --- signals ------------------------------------------------------------------------------------------------------ */
+
+/* Pruning removes the link to a checkpoint that was moved to another disk, and not what is there. A file in the place of an unfinished
+ * checkpoint is in nobody's way. */
+static void what_was_moved_away_is_kept(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch), *moved = scratch_path(scratch, "moved"), *first = scratch_path(scratch, "out/step-00000004");
+  TrainOptions options = options_for(scratch, &data, "out");
+  train(scratch, plan, "out", 4, NULL);
+  assert_int_equal(rename(first, moved), 0);
+  assert_int_equal(symlink(moved, first), 0);
+  scratch_file(scratch, "out/.step-00000008.tmp", "", 0);
+  options.steps = 8;
+  options.resume = "auto";
+  options.keep = 1;
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_int_equal(folder_entries(scratch_path(scratch, "out")), 2); /* a checkpoint and the weights */
+  assert_int_equal(access(scratch_path(scratch, "moved/checkpoint.json"), F_OK), 0);
+  assert_int_equal(access(scratch_path(scratch, "moved/rank-00001-of-00002.safetensors"), F_OK), 0);
+}
+
+/* As where it was moved to another disk. */
+static void a_run_goes_on_from_a_link(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *moved = scratch_path(scratch, "moved"), *first = scratch_path(scratch, "out/step-00000004");
+  train(scratch, plan, "out", 4, NULL);
+  assert_int_equal(rename(first, moved), 0);
+  assert_int_equal(symlink(moved, first), 0);
+  train(scratch, plan, "out", 6, "auto");
+  assert_int_equal(access(scratch_path(scratch, "out/step-00000006/checkpoint.json"), F_OK), 0);
+}
 
 static void signals_save(void **state) {
   Scratch *scratch = *state;
@@ -386,6 +420,64 @@ static void an_older_checkpoint_takes_a_damaged_ones_place(void **state) {
   }
 }
 
+/* Pipes are not waited for, and a file of any size costs no memory. */
+static void something_else_in_a_checkpoints_place_is_damage(void **state) {
+  static const char *const names[] = {"checkpoint.json", "rank-00001-of-00002.safetensors"};
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *data = corpus(scratch), *dir = scratch_path(scratch, "out");
+  TrainOptions options = options_for(scratch, &data, "out");
+  train(scratch, plan, "out", 4, NULL);
+  for (int i = 0; i < 2; i++)
+    for (int what = 0; what < 4; what++) {
+      const char *file = arena_printf(scratch->arena, "%s/step-00000004/%s", dir, names[i]), *kept = scratch_path(scratch, "kept");
+      Failure failure = {0};
+      assert_int_equal(rename(file, kept), 0);
+      assert_int_equal(what == 0   ? mkdir(file, 0777)
+                       : what == 1 ? mkfifo(file, 0666)
+                       : what == 2 ? symlink(file, file) /* leads to itself */
+                                   : truncate(scratch_file(scratch, arena_printf(scratch->arena, "out/step-00000004/%s", names[i]), "", 0), 1L << 34),
+                       0);
+      assert_false(loads(plan, arena_printf(scratch->arena, "%s/step-00000004", dir), &failure));
+      assert_said(failure.text, names[i]);
+      assert_true(failure.damaged);
+      assert_int_equal(remove(file), 0);
+      assert_int_equal(rename(kept, file), 0);
+    }
+  scratch_file(scratch, "out/step-00000008", "", 0);
+  options.resume = "auto";
+  capture_stderr(scratch);
+  assert_int_equal(runtime_train(plan, &options), RUN_OK);
+  assert_said(captured_stderr(scratch), "step-00000008/checkpoint.json: it is missing; the checkpoint is damaged");
+}
+
+/* It is whole, so --resume auto does not pass it over. */
+static void a_later_versions_checkpoint_is_refused(void **state) {
+  Scratch *scratch = *state;
+  const Plan *plan = plan_for(scratch->arena, 2, 1, STEPS);
+  const char *index = "out/step-00000004/checkpoint.json";
+  Failure failure = {0};
+  char digits[9];
+  size_t bytes;
+  train(scratch, plan, "out", 4, NULL);
+  json_t *root = json_loads(read_text(scratch->arena, scratch_path(scratch, index), &bytes), 0, NULL);
+  json_object_del(root, "crc32c");
+  json_object_set_new(root, "schema_version", json_integer(CHECKPOINT_SCHEMA + 1));
+  json_object_set_new(root, "version", json_string("99.1"));
+  char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+  snprintf(digits, sizeof digits, "%08x", crc32c(0, text, strlen(text)));
+  free(text);
+  json_object_set_new(root, "crc32c", json_string(digits));
+  text = json_dumps(root, 0);
+  scratch_file(scratch, index, text, strlen(text));
+  free(text);
+  json_decref(root);
+  assert_false(loads(plan, scratch_path(scratch, "out/step-00000004"), &failure));
+  assert_said(failure.text, "step-00000004: fsdpc 99.1 wrote it");
+  assert_said(failure.text, "go on with the one that wrote it");
+  assert_false(failure.damaged);
+}
+
 static void without_a_whole_checkpoint_it_says_so(void **state) {
   static const Damage index = {"checkpoint.json", 200, false}, values = {"rank-00001-of-00002.safetensors", -1, false};
   Scratch *scratch = *state;
@@ -430,6 +522,8 @@ int main(void) {
       SCRATCH_TEST(resuming_changes_no_bit),
       SCRATCH_TEST(other_worlds_go_on),
       SCRATCH_TEST(only_the_newest_are_kept),
+      SCRATCH_TEST(what_was_moved_away_is_kept),
+      SCRATCH_TEST(a_run_goes_on_from_a_link),
       SCRATCH_TEST(signals_save),
       SCRATCH_TEST(a_second_signal_ends_at_once),
       SCRATCH_TEST(a_closed_terminal_saves),
@@ -441,6 +535,8 @@ int main(void) {
       SCRATCH_TEST(other_folders_are_no_checkpoints),
       SCRATCH_TEST(every_damage_is_noticed),
       SCRATCH_TEST(an_older_checkpoint_takes_a_damaged_ones_place),
+      SCRATCH_TEST(something_else_in_a_checkpoints_place_is_damage),
+      SCRATCH_TEST(a_later_versions_checkpoint_is_refused),
       SCRATCH_TEST(without_a_whole_checkpoint_it_says_so),
       SCRATCH_TEST(a_restart_without_checkpoints_begins_as_told),
   };

@@ -100,6 +100,11 @@ static void token_files_are_recognised(void **state) {
   assert_int_equal(out[0], 128255);
   data_close(&data);
 
+  const char *with_empty[] = {gpt2, scratch_file(scratch, "empty.bin", "", 0)};
+  failure = (Failure){0};
+  assert_false(data_open(scratch->arena, &data, with_empty, 2, 128256, 2, &failure));
+  assert_said(failure.text, "empty.bin: it is empty");
+
   const char *both[] = {gpt2, llama};
   failure = (Failure){0};
   assert_false(data_open(scratch->arena, &data, both, 2, 128256, 2, &failure));
@@ -111,7 +116,7 @@ static void wrong_files_are_refused(void **state) {
   Bin bin = {.header = {20240520, 1, 4}};
   refused(scratch, scratch_path(scratch, "none"), 256, 2, "No such file");
   refused(scratch, scratch_file(scratch, "short", "abc", 3), 256, 17, "needs 17 tokens (context length + 1), but only 3");
-  refused(scratch, scratch_file(scratch, "empty", "", 0), 256, 2, "only 0");
+  refused(scratch, scratch_file(scratch, "empty", "", 0), 256, 2, "empty: it is empty");
   refused(scratch, scratch_file(scratch, "odd.bin", "abc", 3), 70000, 2, "not a whole number of uint16");
   refused(scratch, scratch_file(scratch, "cut.bin", &bin, 1024 + 7), 70000, 2, "was the file cut short?");
   refused(scratch, scratch_file(scratch, "long.bin", &bin, 1024 + 9), 70000, 2, "promises 4 tokens of 2 bytes, but 9");
