@@ -123,6 +123,7 @@ grep -q '<i style="--share:0\.[0-9]*"></i><span>' "$scratch/html" && grep -q 'td
 "$fsdpc" draw ../../models/llama3-8b.fsdp --ranks 8 --memory 77GiB --micro-batch 2 --checkpoint none --wrap block --strategy full_shard --timeline "$scratch/svg" --dot "$scratch/dot" >/dev/null
 [ "$(grep -c '>31</text>' "$scratch/svg")" = "$(grep -c '>9</text>' "$scratch/svg")" ] || fails "numbers of blocks"
 grep -q '> *[0-9.]* s a step<' "$scratch/svg" && grep -q '>0 s<' "$scratch/svg" || fails "the unit of the axis"
+grep -qE 'communication exposed for [0-9.]+ [mu]?s \([0-9]\.[0-9] %\)<' "$scratch/svg" || fails "a small share of exposed communication"
 grep -qE '<b>model[.]layers[^<]* . [0-9]+<.b>' <(sed 's|×|.|' "$scratch/dot") || fails "a space before a count"
 "$fsdpc" draw ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --micro-batch 1 --checkpoint full --dot "$scratch/one" >/dev/null
 grep -q 'label=<mlp[.]c_fc<' "$scratch/one" && ! grep -q 'label=<h[.]0' "$scratch/one" || fails "names within a unit of its own"
@@ -140,6 +141,8 @@ cluster { use "clusters/cpu.fsdp" }
 END
 "$fsdpc" draw "$scratch/one.fsdp" --ranks 4 --timeline "$scratch/svg" >/dev/null # little but scalars, which are pale
 grep 'the axis does not begin at zero' "$scratch/svg" | grep -q 'class="halo"' || fails "what the axis says of itself on a pale ground"
+"$fsdpc" draw "$scratch/one.fsdp" --ranks 1 --timeline "$scratch/svg" >/dev/null
+grep -q '>arena ' "$scratch/svg" && ! grep -q exposed "$scratch/svg" || fails "communication of a rank by itself"
 
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
