@@ -384,12 +384,12 @@ static void default_executor(const Cli *cli, const char *path, PlanSettings *set
 
 /* The device holds what the plan's own budget does not. */
 static void warn_budget(const Cli *cli, const char *path, const Plan *from, const ExecutorPlan *plan) {
-  char reserved[32], budget[32];
+  char reserved[32], budget[32], enough[32];
   uint64_t bytes = from->summary.budget_bytes;
   if (plan->prediction.reserved_bytes <= (double)bytes || option_given(&cli->options, OPTION_MEMORY)) return;
-  fprintf(stderr, "warning: this reserves %s of the device, and %s was planned for %s\nhelp: --memory %lluB, and options that leave decisions to the "
+  fprintf(stderr, "warning: this reserves %s of the device, and %s was planned for %s\nhelp: --memory %s, and options that leave decisions to the "
           "search, such as --checkpoint auto\n", text_bytes(reserved, (uint64_t)plan->prediction.reserved_bytes), path, text_bytes(budget, bytes),
-          (unsigned long long)bytes);
+          text_bytes_enough(enough, bytes));
 }
 
 int export_policy(Cli *cli, const char *path, ExportTarget target) {

@@ -1,6 +1,6 @@
-/* Owns: the habits of executors, as tables; at the head of each row, where its constants come from. Constants depend on device generation, executor and kernel class,
- * never on a model, a length or a published row. [F] fitted to published runs, [D] published by others, [A]
- * assumed; docs/cost-model.md tells how. */
+/* Owns: the habits of executors, as tables; each row begins with where its constants come from. Those depend on device
+ * generation, executor and kernel class, never on a model, a length or a published row. [F] fitted to published runs,
+ * [D] published by others, [A] assumed; docs/cost-model.md tells how. */
 #include "planner/executor/executor.h"
 
 #define MiB (1024.0 * 1024.0)

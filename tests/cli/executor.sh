@@ -6,6 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 model=$root/models/llama3.2-1b.fsdp
 fsdp2=(--executor pytorch-fsdp2-compiled --ranks 8)
 expect 0 plan "$model" "${fsdp2[@]}" --json -o policy.fsdp
+grep -qx '  executor pytorch-fsdp2-compiled' policy.fsdp || fail 'the policy says of its executor what goes without saying'
 step() { sed -n 's/.*"step_ns": \([0-9]*\).*/\1/p' out; }
 said out '"runners_up": ['
 planned=$(step)
@@ -86,6 +87,7 @@ expect 0 export own.plan --to torch -o own.py
 said err '; 16 of 16 blocks are checkpointed, those of which it is more than half'
 said err 'stay on the device: FSDP2 moves all three'
 said err 'and own.plan was planned for 14.0 GiB'
+said err '--memory 14.0GiB, and options'
 sed -i 's/^  unit .*//; s/^  wrap block/  wrap size:20M/' own.fsdp
 own --checkpoint none --memory 72GiB
 expect 0 export own.plan --to torch
