@@ -30,9 +30,9 @@ static void print_cadence(const Plan *plan, const char *what, StreamId stream, F
 static void print_head(Arena *arena, const Plan *plan, FILE *out) {
   const PlanWorld *world = &plan->world;
   uint64_t frozen = plan_frozen_numel(plan);
-  fprintf(out, "Model %s: %s parameters%s, %u layer%s\n", plan_str(plan, plan->model),
-          count(arena, (double)plan->param_numel),
-          frozen ? arena_printf(arena, ", %s of them frozen", count(arena, (double)frozen)) : "", plan->layers, text_plural(plan->layers));
+  fprintf(out, "Model %s: %s parameters%s%s\n", plan_str(plan, plan->model), count(arena, (double)plan->param_numel),
+          frozen ? arena_printf(arena, ", %s of them frozen", count(arena, (double)frozen)) : "",
+          plan->layers ? arena_printf(arena, ", %u layer%s", plan->layers, text_plural(plan->layers)) : "");
   const char *cluster = plan_str(plan, plan->cluster);
   fprintf(out, "World: %u rank%s, sharded over %u, %u replica%s, %u rank%s a node%s%s\n", world->ranks, text_plural(world->ranks),
           world->shard, world->replicas, text_plural(world->replicas), world->ranks_per_node, text_plural(world->ranks_per_node),

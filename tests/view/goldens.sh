@@ -143,6 +143,10 @@ END
 grep 'the axis does not begin at zero' "$scratch/svg" | grep -q 'class="halo"' || fails "what the axis says of itself on a pale ground"
 "$fsdpc" draw "$scratch/one.fsdp" --ranks 1 --timeline "$scratch/svg" >/dev/null
 grep -q '>arena ' "$scratch/svg" && ! grep -q exposed "$scratch/svg" || fails "communication of a rank by itself"
+"$fsdpc" plan "$scratch/one.fsdp" --ranks 1 | grep -qxE 'Model one: [^,]* parameters' || fails "layers of a model without any"
+"$fsdpc" explain ../fixtures/gpt-tiny.fsdp --ranks 2 --micro-batch 1 --strategy full_shard --reshard no --wrap size:10K --no-costs >"$scratch/now"
+units=$(sed -nE '1s/.* in ([0-9]+) units?,.*/\1/p' "$scratch/now")
+[ "$units" = 2 ] && grep -q '^  Both units stay gathered ' "$scratch/now" || fails "how two units are called: $units"
 
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
