@@ -58,7 +58,7 @@ for name in figure2 gpt2 llama3-405b measured; do
   open_page "$name" '' --dump-dom
   dom ready '[1-9][0-9]*'
   dom ms '1?[0-9]{1,3}' # under 2 s
-  dom axis '0 (us|ms|s)'
+  dom axis '0(\.0+)? (us|ms|s)'
   open_page "$name" '#zoom=0.25-0.5&unit=1' --dump-dom
   dom marked 1
   dom window '[1-9][0-9]*-[1-9][0-9]*'
