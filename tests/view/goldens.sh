@@ -128,6 +128,19 @@ grep -qE '<b>model[.]layers[^<]* . [0-9]+<.b>' <(sed 's|×|.|' "$scratch/dot") |
 "$fsdpc" draw ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --micro-batch 1 --checkpoint full --dot "$scratch/one" >/dev/null
 grep -q 'label=<mlp[.]c_fc<' "$scratch/one" && ! grep -q 'label=<h[.]0' "$scratch/one" || fails "names within a unit of its own"
 grep -q 'into the next block' "$scratch/dot" && ! grep -q 'label="next block"' "$scratch/dot" || fails "edges to the next block"
+cat >"$scratch/stack.fsdp" <<'END'
+model stack {
+  input t: int[batch, 4]
+  input y: int[batch, 4]
+  module layer(x) { return linear(x, 8) as fc }
+  x = embedding(t, 8, 8) as e
+  x = repeat 4 layer(x) as h
+  loss = cross_entropy(linear(x, 8) as head, y, chunk = 2)
+}
+cluster { use "clusters/cpu.fsdp" }
+END
+"$fsdpc" draw "$scratch/stack.fsdp" --ranks 2 --wrap block --micro-batch 1 --dot "$scratch/dot" >/dev/null
+[ "$(grep -cE '(n[0-9]+) -> \1 \[style=dashed' "$scratch/dot")" = 1 ] || fails "blocks of one layer: $(grep -e '->' "$scratch/dot")"
 # The head stays on the page, and beside the time of a step, however much there is to say: half of its size is what a letter takes.
 sed 's/^model gpt_tiny/model a_name_that_says_what_the_model_is_for_and_who_made_it_and_when_and_why/; s/^plan {/& unit one_of_three { h.0 }/' ../fixtures/gpt-tiny.fsdp >"$scratch/long.fsdp"
 "$fsdpc" draw "$scratch/long.fsdp" --ranks 8 --strategy hybrid_shard:4 --wrap size:123456789 --micro-batch 1 --memory 260KiB --timeline "$scratch/svg" >/dev/null
