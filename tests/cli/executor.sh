@@ -231,3 +231,8 @@ expect 0 plan all.fsdp --executor pytorch-fsdp2-compiled --ranks 2
 said out 'Batch: 2 samples a step = micro-batch 1 x 1 accumulated x 2 ranks'
 expect 1 plan all.fsdp --executor pytorch-fsdp1 --ranks 2
 said err 'unit "a" holds modules of a model without blocks'
+
+# What makes no difference on one rank is no alternative: it would only name what was chosen anew beside it.
+expect 0 plan "$root/models/gpt2.fsdp" --executor pytorch-fsdp2-eager --ranks 1 --micro-batch 2
+grep -q '^  offload  *states ' out || fail 'offload is not weighed'
+! grep -E '^  (reshard|prefetch) ' out || fail 'a rank that gathers nothing is told how'
