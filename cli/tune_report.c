@@ -183,7 +183,7 @@ static void explain_impossible(const Tune *t) {
 int tune_explain(const Tune *t) {
   const TunePoint *least = smallest(t);
   if (!least) {
-    cli_error("none of %u plans is possible", t->count);
+    cli_error("none of %u plan%s is possible", t->count, text_plural(t->count));
     return explain_impossible(t), EXIT_INVALID;
   }
   cli_error("no plan fits; the smallest needs %s of the budget of %s", bytes(t, least->arena_bytes), bytes(t, least->budget_bytes));

@@ -236,3 +236,7 @@ said err 'unit "a" holds modules of a model without blocks'
 expect 0 plan "$root/models/gpt2.fsdp" --executor pytorch-fsdp2-eager --ranks 1 --micro-batch 2
 grep -q '^  offload  *states ' out || fail 'offload is not weighed'
 ! grep -E '^  (reshard|prefetch) ' out || fail 'a rank that gathers nothing is told how'
+expect 0 export "$root/models/gpt2.fsdp" --executor pytorch-fsdp2-eager --ranks 1 --micro-batch 1 --to torch
+said out ' on 1 rank of dgx-a100-80'
+expect 1 plan "$root/models/gpt2.fsdp" --ranks 1 --ranks-per-node 8
+said err '1 rank does not fill nodes of 8'
