@@ -42,6 +42,19 @@ bool text_ends_with(const char *text, const char *end) {
   return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+void text_wrap(Text *text, const char *words, int indent, int width) {
+  int column = indent;
+  for (const char *word = words; *word; word += strspn(word, " ")) {
+    int length = (int)strcspn(word, " ");
+    if (*word >= '0' && *word <= '9' && word[length]) length += 1 + (int)strcspn(word + length + 1, " "); /* "12.3 GiB" */
+    bool first = column == indent, breaks = !first && column + 1 + length > width;
+    if (breaks) text_printf(text, "\n%*s", indent, "");
+    text_printf(text, "%s%.*s", first || breaks ? "" : " ", length, word);
+    column = breaks ? indent + length : column + !first + length;
+    word += length;
+  }
+}
+
 uint32_t text_utf8_length(const char *text) {
   const unsigned char *s = (const unsigned char *)text;
   uint32_t length = s[0] < 0x80                   ? 1

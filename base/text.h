@@ -15,6 +15,9 @@ typedef struct Text {
 
 void text_add(Text *text, const char *bytes, size_t length);
 void text_printf(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Words that begin at column `indent`: broken at spaces where a line would reach beyond `width`, later lines indented alike.
+ * A number and the word after it stay together. */
+void text_wrap(Text *text, const char *words, int indent, int width);
 
 /* Bytes of the UTF-8 sequence that a NUL-terminated text begins with; 0: there is none. */
 uint32_t text_utf8_length(const char *text);

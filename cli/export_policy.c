@@ -241,7 +241,7 @@ static void write_torch(Text *out, Policy *p) {
   const ExecutorPrediction *predicted = &p->plan->prediction;
   char time[32], active[32], reserved[32];
   text_printf(out,
-              "\"\"\"FSDP2 for %s as planned for %s on %u ranks of %s%s%s.\n\n"
+              "\"\"\"FSDP2 for %s as planned for %s on %u rank%s of %s%s%s.\n\n"
               "Predicted: %s a step, %s active, %s reserved. After init_process_group():\n\n"
               "    model = apply(model)\n"
               "    for i in range(ACCUMULATION):\n"
@@ -252,7 +252,7 @@ static void write_torch(Text *out, Policy *p) {
               "from torch.distributed.device_mesh import init_device_mesh\n"
               "from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard\n"
               "from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts\n\n",
-              p->graph->name, executor_name(p->plan->settings.executor.id), p->plan->world.ranks, p->graph->cluster.name,
+              p->graph->name, executor_name(p->plan->settings.executor.id), p->plan->world.ranks, text_plural(p->plan->world.ranks), p->graph->cluster.name,
               p->from ? ", by what it can be told of " : "", p->from ? p->from : "", text_time(time, predicted->step_ns), text_bytes(active, (uint64_t)predicted->active_bytes),
               text_bytes(reserved, (uint64_t)predicted->reserved_bytes));
   write_constants(out, p);
@@ -321,7 +321,7 @@ static void write_accelerate(Text *out, Policy *p) {
   lose_dtypes(p);
   if (reduces_each(p)) lose(p, "reducing each micro-batch: pass GradientAccumulationPlugin(sync_each_batch=True) to Accelerator");
   if (p->from) text_printf(out, "# By what FSDP2 can be told of %s.\n", p->from);
-  text_printf(out, "# Micro-batches of %lld samples, %lld accumulated: the script says so.\n", (long long)w->micro_batch,
+  text_printf(out, "# Micro-batches of %lld sample%s, %lld accumulated: the script says so.\n", (long long)w->micro_batch, text_plural((uint64_t)w->micro_batch),
               (long long)w->accumulation);
   text_printf(out, "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n");
   if (compiled(p)) text_printf(out, "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: true\n");
@@ -384,12 +384,12 @@ static void default_executor(const Cli *cli, const char *path, PlanSettings *set
 
 /* The device holds what the plan's own budget does not. */
 static void warn_budget(const Cli *cli, const char *path, const Plan *from, const ExecutorPlan *plan) {
-  char reserved[32], budget[32];
+  char reserved[32], budget[32], enough[32];
   uint64_t bytes = from->summary.budget_bytes;
   if (plan->prediction.reserved_bytes <= (double)bytes || option_given(&cli->options, OPTION_MEMORY)) return;
-  fprintf(stderr, "warning: this reserves %s of the device, and %s was planned for %s\nhelp: --memory %lluB, and options that leave decisions to the "
+  fprintf(stderr, "warning: this reserves %s of the device, and %s was planned for %s\nhelp: --memory %s, and options that leave decisions to the "
           "search, such as --checkpoint auto\n", text_bytes(reserved, (uint64_t)plan->prediction.reserved_bytes), path, text_bytes(budget, bytes),
-          (unsigned long long)bytes);
+          text_bytes_enough(enough, bytes));
 }
 
 int export_policy(Cli *cli, const char *path, ExportTarget target) {

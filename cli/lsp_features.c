@@ -122,7 +122,7 @@ static void hover_module(Text *out, const Graph *graph, const GraphModule *modul
   }
   text_printf(out, "**%s** module `%s`", module->name, module->kind);
   if (count > 1) text_printf(out, " \xc3\x97 %u", count);
-  text_printf(out, "\n\n%d layers, %s parameters%s", module->end_op - module->first_op, text_count(total, (double)elements), count > 1 ? " each" : "");
+  text_printf(out, "\n\n%d layer%s, %s parameters%s", module->end_op - module->first_op, text_plural((uint64_t)(module->end_op - module->first_op)), text_count(total, (double)elements), count > 1 ? " each" : "");
 }
 
 /* The line of a definition, as written. */

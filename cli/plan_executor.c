@@ -61,7 +61,7 @@ static void print_head(const Graph *graph, const ExecutorPlan *plan) {
 }
 
 static void print_choice(const ExecutorPlan *plan) {
-  printf("%s of %u policies:", plan->fits ? "Chosen" : "Smallest", plan->candidates);
+  printf("%s of %u polic%s:", plan->fits ? "Chosen" : "Smallest", plan->candidates, plan->candidates == 1 ? "y" : "ies");
   for (int axis = 0; axis < AXIS_COUNT; axis++)
     printf("%s %s %s", axis ? "," : "", executor_axis_name((ExecutorAxis)axis), plan->chosen[axis]);
   printf("\n\n");

@@ -30,9 +30,9 @@ static void print_cadence(const Plan *plan, const char *what, StreamId stream, F
 static void print_head(Arena *arena, const Plan *plan, FILE *out) {
   const PlanWorld *world = &plan->world;
   uint64_t frozen = plan_frozen_numel(plan);
-  fprintf(out, "Model %s: %s parameters%s, %u layer%s\n", plan_str(plan, plan->model),
-          count(arena, (double)plan->param_numel),
-          frozen ? arena_printf(arena, ", %s of them frozen", count(arena, (double)frozen)) : "", plan->layers, text_plural(plan->layers));
+  fprintf(out, "Model %s: %s parameters%s%s\n", plan_str(plan, plan->model), count(arena, (double)plan->param_numel),
+          frozen ? arena_printf(arena, ", %s of them frozen", count(arena, (double)frozen)) : "",
+          plan->layers ? arena_printf(arena, ", %u layer%s", plan->layers, text_plural(plan->layers)) : "");
   const char *cluster = plan_str(plan, plan->cluster);
   fprintf(out, "World: %u rank%s, sharded over %u, %u replica%s, %u rank%s a node%s%s\n", world->ranks, text_plural(world->ranks),
           world->shard, world->replicas, text_plural(world->replicas), world->ranks_per_node, text_plural(world->ranks_per_node),
@@ -133,10 +133,18 @@ const char *planned_warning(Arena *arena, const Planned *planned) {
                       bytes(arena, all), bytes(arena, device));
 }
 
+/* A figure and what is said of it, on as many lines as the terminal takes. */
+static void print_noted(Arena *arena, const char *name, const char *figure, const char *note, FILE *out) {
+  Text text = {.arena = arena};
+  text_printf(&text, "  %-16s %12s   ", name, figure);
+  text_wrap(&text, note, 34, cli_width(out));
+  fprintf(out, "%s\n", text.data);
+}
+
 static void print_beside(Arena *arena, const Planned *planned, FILE *out) {
   Beside beside = planned_beside(arena, planned);
   const char *warning = planned_warning(arena, planned);
-  fprintf(out, "  %-16s %12s   %s\n", "beside the arena", bytes(arena, beside.bytes), beside.parts);
+  print_noted(arena, "beside the arena", bytes(arena, beside.bytes), beside.parts, out);
   if (warning) fprintf(out, "  warning: %s\n", warning);
 }
 
@@ -152,8 +160,7 @@ static void print_memory(Arena *arena, const Planned *planned, const PlanFigures
   fprintf(out, "  %-16s %12s   of a budget of %s\n", "arena", bytes(arena, plan->arena_bytes),
           bytes(arena, plan->summary.budget_bytes));
   if (plan->summary.device == PLAN_DEVICE_GPU) print_beside(arena, planned, out);
-  if (plan->host_bytes)
-    fprintf(out, "  %-16s %12s   %s\n", "host memory", bytes(arena, plan->host_bytes), plan_host_text(arena, plan));
+  if (plan->host_bytes) print_noted(arena, "host memory", bytes(arena, plan->host_bytes), plan_host_text(arena, plan), out);
 }
 
 static void print_time(Arena *arena, const Planned *planned, const PlanFigures *figures, FILE *out) {
@@ -162,8 +169,8 @@ static void print_time(Arena *arena, const Planned *planned, const PlanFigures *
           duration(arena, planned->sim.step_ns), rank_speed(arena, figures->tokens_per_s_per_rank),
           100 * figures->mfu);
   if (planned->plan->overlap.compute_spread > 0 || planned->plan->overlap.comm_spread > 0)
-    fprintf(out, "  %-16s %12s   to %s, when each duration is off by as much as the cluster file admits\n", "between",
-            duration(arena, planned->sim.fast_ns), duration(arena, planned->sim.slow_ns));
+    print_noted(arena, "between", duration(arena, planned->sim.fast_ns),
+                arena_printf(arena, "to %s, when each duration is off by as much as the cluster file admits", duration(arena, planned->sim.slow_ns)), out);
   if (summary->lower_bound_ns)
     fprintf(out, "  %-16s %12s   gap %.1f %%, bound by %s\n", "lower bound",
             duration(arena, summary->lower_bound_ns), 100 * (figures->gap > 0 ? figures->gap : 0),

@@ -89,13 +89,16 @@ static void add_tick(const Plot *plot, Ticks *ticks, double ns) {
   if (ns >= plot->least_ns && ns <= plot->most_ns && ticks->count < 64) ticks->at[ticks->count++] = ns;
 }
 
-/* Round numbers: 1, 2 and 5 of each power of ten; where these are few, equal steps. */
+/* Round numbers of each power of ten, as few as make four ticks; where all of them do not, equal steps. */
 static Ticks time_ticks(const Plot *plot) {
-  static const double digits[] = {1, 2, 5};
-  Ticks ticks = {.count = 0};
-  for (double ten = pow(10, floor(log10(plot->least_ns))); ten <= plot->most_ns; ten *= 10)
-    for (int k = 0; k < 3; k++) add_tick(plot, &ticks, digits[k] * ten);
-  if (ticks.count >= 4) return ticks;
+  static const double digits[2][7] = {{1, 2, 5}, {1, 1.5, 2, 3, 4, 5, 7}};
+  Ticks ticks;
+  for (int set = 0; set < 2; set++) {
+    ticks.count = 0;
+    for (double ten = pow(10, floor(log10(plot->least_ns))); ten <= plot->most_ns; ten *= 10)
+      for (int k = 0; k < 7 && digits[set][k] > 0; k++) add_tick(plot, &ticks, digits[set][k] * ten);
+    if (ticks.count >= 4) return ticks;
+  }
   double step = svg_step(plot->most_ns - plot->least_ns, 8, false);
   ticks.count = 0;
   for (double k = ceil(plot->least_ns / step); k * step <= plot->most_ns; k++) add_tick(plot, &ticks, k * step);
@@ -253,9 +256,12 @@ static void head(const Plot *plot) {
   svg_escaped(plot->out, plot->t->graphs[0]->name);
   text_printf(plot->out, ": plans compared</title>\n<style>\n%sfigure.plot { background: var(--raised); }\nsvg.mark { vertical-align: -2px; }\n@media (min-width: 1140px) { figure.plot svg { width: 100%%; } }</style></head><body><header><h1>", asset_report_css);
   svg_escaped(plot->out, plot->t->graphs[0]->name);
-  text_printf(plot->out, "</h1><p class=\"soft\">%u plan%s compared by fsdpc tune; %u are on the front: nothing is better in time, memory%s and ranks at once. "
-                         "Point at one to see what it is.</p></header>\n<main>\n",
-              plot->t->count, text_plural(plot->t->count), plot->t->front.count, plot->t->priced ? ", cost" : "");
+  text_printf(plot->out, "</h1><p class=\"soft\">%u plan%s compared by fsdpc tune; ", plot->t->count, text_plural(plot->t->count));
+  if (plot->t->front.count)
+    text_printf(plot->out, "%u %s on the front: nothing is better in time, memory%s and ranks at once. Point at one to see what it is.",
+                plot->t->front.count, plot->t->front.count == 1 ? "is" : "are", plot->t->priced ? ", cost" : "");
+  else text_printf(plot->out, "none fits.");
+  text_printf(plot->out, "</p></header>\n<main>\n");
 }
 
 void tune_html(const Tune *t, Text *out) {
@@ -271,8 +277,8 @@ void tune_html(const Tune *t, Text *out) {
       if (t->points[p].state == TUNE_FITS && t->same_as[p] == PLAN_NONE) draw_point(&plot, p, false);
     draw_front(&plot);
     text_printf(out, "</svg></figure>\n");
+    table(&plot);
+    neighbours(&plot);
   }
-  table(&plot);
-  neighbours(&plot);
   text_printf(out, "</main></body></html>\n");
 }

@@ -140,7 +140,7 @@ void tune_print(const Tune *t, FILE *out) {
   uint32_t done = t->count - by_state[TUNE_UNFINISHED];
   fprintf(out, "%sTune: ", t->front.count ? "\n" : "");
   if (t->stopped_by) fprintf(out, "interrupted, %u of ", done);
-  fprintf(out, "%u plan%s in %.1f s, %u fit, %u do not, %u are impossible, %u on the front\n", t->count, text_plural(t->count), t->seconds,
+  fprintf(out, "%u plan%s in %.1f s: %u fitting, %u too large, %u impossible, %u on the front\n", t->count, text_plural(t->count), t->seconds,
           by_state[TUNE_FITS], by_state[TUNE_TOO_LARGE], by_state[TUNE_IMPOSSIBLE], t->front.count);
   if (t->graphs[0]->cluster.device.host_memory && tune_leaves_host(t->cli, t->graphs[0]))
     fprintf(out, "In these plans nothing lies in host memory; --offload auto weighs that too, and takes longer\n");
@@ -183,7 +183,7 @@ static void explain_impossible(const Tune *t) {
 int tune_explain(const Tune *t) {
   const TunePoint *least = smallest(t);
   if (!least) {
-    cli_error("none of %u plans is possible", t->count);
+    cli_error("none of %u plan%s is possible", t->count, text_plural(t->count));
     return explain_impossible(t), EXIT_INVALID;
   }
   cli_error("no plan fits; the smallest needs %s of the budget of %s", bytes(t, least->arena_bytes), bytes(t, least->budget_bytes));

@@ -28,8 +28,7 @@ typedef struct Formatter {
   uint32_t length;
   const Token *tokens;
   uint32_t count;
-  uint32_t at; /* token being placed */
-  bool block;  /* inside train, cluster or plan */
+  bool block; /* inside train, cluster or plan */
   VEC(Bracket) open;
   VEC(Line) lines;
 } Formatter;

@@ -14,9 +14,8 @@ static void write_unit(Text *out, const UnitRule *rule) {
   text_printf(out, " }\n");
 }
 
-static void write_executor(Text *out, const ExecutorSettings *e) {
-  text_printf(out, "  executor %s {", executor_name(e->id));
-  text_printf(out, " states %s", settings_states[e->states]);
+static void write_told(Text *out, const ExecutorSettings *e) {
+  if (e->states) text_printf(out, " states %s", settings_states[e->states]);
   if (e->attention) text_printf(out, " attention %s", settings_attention[e->attention]);
   if (e->loss) text_printf(out, " loss %s", settings_loss[e->loss]);
   if (e->loss_chunks) text_printf(out, " loss_chunks %lld", (long long)e->loss_chunks);
@@ -34,7 +33,13 @@ static void write_executor(Text *out, const ExecutorSettings *e) {
   if (e->offload) text_printf(out, " offload");
   for (int i = 0; settings_trainer_offload[i]; i++)
     if (e->offload & (1u << i)) text_printf(out, " %s", settings_trainer_offload[i]);
-  text_printf(out, " }\n");
+}
+
+static void write_executor(Text *out, const ExecutorSettings *e) {
+  Text told = {.arena = out->arena};
+  write_told(&told, e);
+  text_printf(out, "  executor %s", executor_name(e->id));
+  text_printf(out, told.length ? " {%s }\n" : "\n", told.data);
 }
 
 static void write_checkpoints(Text *out, const PlanSettings *s) {

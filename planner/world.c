@@ -41,8 +41,8 @@ bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *opti
     return false;
   }
   if (ranks % per_node) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "%llu ranks do not fill nodes of %llu", (unsigned long long)ranks,
-                            (unsigned long long)per_node);
+    Diag *diag = diag_error(sink, SPAN_NONE, "%llu rank%s not fill nodes of %llu", (unsigned long long)ranks,
+                            ranks == 1 ? " does" : "s do", (unsigned long long)per_node);
     diag_help(diag, "choose --ranks as a multiple of --ranks-per-node");
     return false;
   }
@@ -54,7 +54,7 @@ bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *opti
 /* "96 or 104 samples (98304 or 106496 tokens)", as files state either. */
 static const char *counted(Arena *arena, uint64_t below, uint64_t above, uint64_t tokens) {
   const char *samples = below ? arena_printf(arena, "%llu or %llu samples", (unsigned long long)below, (unsigned long long)above)
-                              : arena_printf(arena, "%llu samples", (unsigned long long)above);
+                              : arena_printf(arena, "%llu sample%s", (unsigned long long)above, text_plural(above));
   if (tokens < 2) return samples;
   if (!below) return arena_printf(arena, "%s (%llu tokens)", samples, (unsigned long long)(above * tokens));
   return arena_printf(arena, "%s (%llu or %llu tokens)", samples, (unsigned long long)(below * tokens), (unsigned long long)(above * tokens));

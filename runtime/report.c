@@ -82,9 +82,9 @@ static void print_batch(const ReportConfig *config) {
   const char *reduce = world->accumulation > 1 ? plan_cadence(config->plan, STREAM_REDUCE) : NULL; /* last bits depend on it */
   char tokens[32];
   fprintf(stderr,
-          "  batch      %" PRIu64 " samples of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64 " x %" PRIu64
+          "  batch      %" PRIu64 " sample%s of %" PRIu64 " (%s tokens) a step: micro-batch %" PRIu64 " x %" PRIu64
           " x %u rank%s%s%s\n",
-          config->samples_per_step, config->ctx, text_count(tokens, (double)tokens_per_step(config)),
+          config->samples_per_step, text_plural(config->samples_per_step), config->ctx, text_count(tokens, (double)tokens_per_step(config)),
           world->micro_batch, world->accumulation, world->ranks, text_plural(world->ranks), reduce != NULL ? ", reduce " : "",
           reduce != NULL ? reduce : "");
 }

@@ -110,8 +110,8 @@ static bool open_join(Arena *arena, TrainJob *job, Join *join, Failure *failure)
   const TrainOptions *options = job->options;
   if (!joins(options)) return true;
   if (options->launcher->ranks != job->plan->world.ranks)
-    return fail(failure, RUN_INVALID, "launch: %s started %u processes, but the plan is for %u ranks",
-                options->launcher->name, options->launcher->ranks, job->plan->world.ranks);
+    return fail(failure, RUN_INVALID, "launch: %s started %u process%s, but the plan is for %u rank%s", options->launcher->name,
+                options->launcher->ranks, options->launcher->ranks == 1 ? "" : "es", job->plan->world.ranks, text_plural(job->plan->world.ranks));
   if (launcher_spans_hosts(options->launcher) && !check_hosts(failure)) return false;
   job->terms = (JoinTerms){
       .plan_hash = plan_hash(job->plan),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Owns: the direction of includes. Arrows never point up: a folder includes only what stands below it in README.md.
+# Owns: the direction of includes, and what READMEs say of files. Arrows never point up: a folder includes only what stands below it in README.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -59,4 +59,35 @@ bad=$(grep -lE '^int main\(' -r base frontend planner kernels runtime --include=
 while IFS= read -r file; do
   head -n 3 "$file" | grep -q 'Owns:' || { echo "$file does not open with what it owns" && failed=1; }
 done < <(find base frontend planner kernels runtime cli -name '*.[chly]' -not -path '*/generated/*')
+
+# names README: what its tables list, `name.{h,c}` and `name.[ch]` as two.
+names() {
+  sed -nE 's/^\| (`[^|]*)\|.*/\1/p' "$1" | grep -oE '`[^`]+`' | tr -d '`' |
+    awk '{ sub(/\[ch\]$/, "{c,h}") } match($0, /\{[^}]*\}/) {
+      count = split(substr($0, RSTART + 1, RLENGTH - 2), ends, ",")
+      for (k = 1; k <= count; k++) print substr($0, 1, RSTART - 1) ends[k] substr($0, RSTART + RLENGTH)
+      next
+    } { print }'
+}
+
+# Each file of a folder, its subfolders without a README included, stands in the README's tables, under its name at most once; what stands there exists.
+while IFS= read -r readme; do
+  folder=${readme%/README.md}
+  mapfile -t named < <(names "$readme")
+  for name in "${named[@]}"; do
+    compgen -G "$folder/$name" >/dev/null || { echo "$readme names $name, which is not there" && failed=1; }
+  done
+  while IFS= read -r file; do
+    nearest=$(dirname "$folder/$file")
+    until [ -e "$nearest/README.md" ]; do nearest=$(dirname "$nearest"); done
+    [ "$nearest" = "$folder" ] || continue
+    exact=0 like=0
+    for name in "${named[@]}"; do
+      [ "$file" = "$name" ] && exact=$((exact + 1))
+      # shellcheck disable=SC2053
+      [[ $file == $name || $name == */ && $file == $name* ]] && like=1
+    done
+    [ "$exact" -le 1 ] && [ "$like" = 1 ] || { echo "$readme names $file $exact times" && failed=1; }
+  done < <(cd "$folder" && find . -type f ! -name README.md ! -name CMakeLists.txt ! -path '*/generated/*' ! -name '.*' | sed 's|^\./||')
+done < <(find base frontend planner kernels runtime cli -name README.md)
 exit "$failed"

@@ -39,7 +39,6 @@ typedef struct LossHabit {
 } LossHabit;
 
 typedef struct ExecutorProfile {
-  const char *source;                  /* where its constants come from */
   double gemm_share[GENERATION_COUNT]; /* 0: the cluster's gemm_share */
   AttentionKind attention;
   const LayerHabit *layers; /* [LAYER_COUNT] */

@@ -272,12 +272,17 @@ static void set_units(const Grid *g, const GridPoint *point, PlanSettings *s) {
   s->units.count = g->units[at][reshard == RESHARD_LAST].count;
 }
 
+bool grid_idle(const Grid *g, const GridPoint *point, const ExecutorWorld *w, ExecutorAxis axis) {
+  if (axis == AXIS_REDUCE) return w->accumulation == 1;
+  bool whole = w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD), root_alone = g->asked->wrap == WRAP_WHOLE || !g->block_count;
+  return (axis == AXIS_RESHARD || axis == AXIS_PREFETCH) && (whole || root_alone);
+}
+
 /* What makes no difference is tried once, in its first value. */
 static bool repeats(const Grid *g, const GridPoint *point, const ExecutorWorld *w) {
   int64_t reshard = value_at(g, point, AXIS_RESHARD);
-  if (w->accumulation == 1 && point->at[AXIS_REDUCE]) return true;
-  bool whole = w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD), root_alone = g->asked->wrap == WRAP_WHOLE || !g->block_count;
-  if ((whole || root_alone) && (point->at[AXIS_RESHARD] || point->at[AXIS_PREFETCH])) return true;
+  for (int axis = 0; axis < AXIS_COUNT; axis++)
+    if (point->at[axis] && grid_idle(g, point, w, (ExecutorAxis)axis)) return true;
   return reshard > 1 && (w->shard <= reshard || w->shard % reshard);
 }
 

@@ -38,5 +38,7 @@ typedef struct GridPoint {
 bool grid_open(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, Grid *out);
 /* False when the point is no policy of its own: it repeats another, or its groups do not divide. */
 bool grid_point(const Grid *grid, const GridPoint *point, PlanSettings *settings, ExecutorWorld *world);
+/* Whether that axis makes no difference beside the point's other values, as reducing each micro-batch where there is one. */
+bool grid_idle(const Grid *grid, const GridPoint *point, const ExecutorWorld *world, ExecutorAxis axis);
 
 #endif

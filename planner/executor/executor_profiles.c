@@ -1,6 +1,6 @@
-/* Owns: the habits of executors, as tables. Constants depend on device generation, executor and kernel class,
- * never on a model, a length or a published row. [F] fitted to published runs, [D] published by others, [A]
- * assumed; docs/cost-model.md tells how. */
+/* Owns: the habits of executors, as tables; each row begins with where its constants come from. Those depend on device
+ * generation, executor and kernel class, never on a model, a length or a published row. [F] fitted to published runs,
+ * [D] published by others, [A] assumed; docs/cost-model.md tells how. */
 #include "planner/executor/executor.h"
 
 #define MiB (1024.0 * 1024.0)
@@ -209,7 +209,7 @@ double executor_host_update_bytes(UpdateKind kind, double state) {
   .reduce_each = true, .update = UPDATE_UNFUSED, .retry_factor = 1.15 /* [F] */, .retry_ns = 0.027 /* [F] 29 ms a GiB */
 
 static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
-    [EXECUTOR_NATIVE] = {.source = "cluster file; llmq's published step times stand for fused kernels",
+    [EXECUTOR_NATIVE] = {/* cluster file; llmq's published step times stand for fused kernels */
                          .attention = ATTENTION_DEFAULT,
                          .layers = compiled_layers,
                          .fused_swiglu = true,
@@ -220,7 +220,7 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                          .bias_bytes = 0,
                          .live_units = 2,
                          .workspace_bytes = 64 * MiB},
-    [EXECUTOR_FSDP2_EAGER] = {.source = "as of 2024, newer matrix products",
+    [EXECUTOR_FSDP2_EAGER] = {/* as of 2024, newer matrix products */
                               .gemm_share = GEMM_2025,
                               .attention = ATTENTION_FLASH2,
                               .loss_extra = {0, -4}, /* the logits are freed before backward */
@@ -228,21 +228,21 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                               STOPS,
                               FSDP2,
                               EAGER_SDPA},
-    [EXECUTOR_FSDP2_COMPILED] = {.source = "KempnerForge, torchao and torchtune runs of 2025",
+    [EXECUTOR_FSDP2_COMPILED] = {/* KempnerForge, torchao and torchtune runs of 2025 */
                                  .gemm_share = GEMM_2025,
                                  .attention = ATTENTION_FLASH2,
                                  TORCH,
                                  STOPS,
                                  FSDP2,
                                  COMPILED},
-    [EXECUTOR_FSDP2_EAGER_2024] = {.source = "torchtitan pull request 165",
+    [EXECUTOR_FSDP2_EAGER_2024] = {/* torchtitan pull request 165 */
                                    .gemm_share = GEMM_2023,
                                    .attention = ATTENTION_FLASH2,
                                    TORCH,
                                    STOPS,
                                    FSDP2,
                                    EAGER_SDPA},
-    [EXECUTOR_FSDP2_COMPILED_2024] = {.source = "torchtitan pull request 165",
+    [EXECUTOR_FSDP2_COMPILED_2024] = {/* torchtitan pull request 165 */
                                       .gemm_share = GEMM_2023,
                                       .attention = ATTENTION_FLASH2,
                                       .loss_extra = {0, 4}, /* not compiled, and its copy in f32 is freed before backward */
@@ -250,7 +250,7 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                                       STOPS,
                                       FSDP2,
                                       COMPILED},
-    [EXECUTOR_FSDP1_EAGER] = {.source = "torchtitan pull request 165",
+    [EXECUTOR_FSDP1_EAGER] = {/* torchtitan pull request 165 */
                               .gemm_share = GEMM_2023,
                               .attention = ATTENTION_FLASH2,
                               TORCH,
@@ -258,7 +258,7 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                               FSDP1,
                               EAGER_SDPA,
                               .update = UPDATE_FOREACH},
-    [EXECUTOR_FSDP1_COMPILED] = {.source = "as pytorch-fsdp2-compiled-2024, with FSDP1's copies and units",
+    [EXECUTOR_FSDP1_COMPILED] = {/* as pytorch-fsdp2-compiled-2024, with FSDP1's copies and units */
                                  .gemm_share = GEMM_2023,
                                  .attention = ATTENTION_FLASH2,
                                  TORCH,
@@ -266,9 +266,9 @@ static const ExecutorProfile profiles[EXECUTOR_COUNT] = {
                                  FSDP1,
                                  COMPILED,
                                  .update = UPDATE_FOREACH},
-    [EXECUTOR_FSDP1_FOUNDRY] = {.source = "LLM Foundry's tables of 2023", STOPS, FOUNDRY},
-    [EXECUTOR_FSDP1_FOUNDRY_2022] = {.source = "as pytorch-fsdp1-2023", .retry_room = 4096 * MiB /* [F] */, FOUNDRY},
-    [EXECUTOR_FSDP1_AUTOCAST] = {.source = "assumed",
+    [EXECUTOR_FSDP1_FOUNDRY] = {/* LLM Foundry's tables of 2023 */ STOPS, FOUNDRY},
+    [EXECUTOR_FSDP1_FOUNDRY_2022] = {/* as pytorch-fsdp1-2023 */ .retry_room = 4096 * MiB /* [F] */, FOUNDRY},
+    [EXECUTOR_FSDP1_AUTOCAST] = {/* assumed */
                                  .gemm_share = GEMM_2023,
                                  .attention = ATTENTION_UNFUSED,
                                  TORCH,

@@ -298,7 +298,7 @@ static bool describe_choice(Arena *arena, DiagSink *sink, const Hunt *h, Executo
   bool good = true;
   for (int axis = 0; axis < AXIS_COUNT && out->fits; axis++)
     for (uint32_t value = 0; value < h->grid->axes[axis].count && good; value++)
-      if (value != point->at[axis]) good = add_runner(arena, sink, h, axis, value, out);
+      if (value != point->at[axis] && !grid_idle(h->grid, point, &out->world, (ExecutorAxis)axis)) good = add_runner(arena, sink, h, axis, value, out);
   return good;
 }
 

@@ -177,23 +177,16 @@ static void print_tree(const Page *page) {
   heading(page, "Step: segments, passes, units in the order they are used");
   print_columns(page);
   for (uint32_t s = 0; s < page->f->plan->segments.count; s++) print_segment(page, (int32_t)s, &row);
-  text_printf(page->out,
-              "%slive: the most memory in use while the unit computes. gather, reduce: bytes of one unit's full tensor%s\n",
-              on(page, DIM), on(page, PLAIN));
+  text_printf(page->out, "%s", on(page, DIM));
+  text_wrap(page->out, "live: most memory in use while the unit computes. gather, reduce: bytes of one unit's full tensor", 0, page->style->width);
+  text_printf(page->out, "%s\n", on(page, PLAIN));
 }
 
 /* --- head, units --------------------------------------------------------------------------------------- */
 
-/* Two columns in; broken at spaces where the page ends. */
-static void print_wrapped(const Page *page, const char *text) {
-  int column = 0, room = page->style->width - 2;
-  for (const char *word = text; *word;) {
-    int length = (int)strcspn(word, " ");
-    bool breaks = !column || column + 1 + length > room;
-    text_printf(page->out, breaks ? "%s  %.*s" : "%s%.*s", !breaks ? " " : column ? "\n" : "", length, word);
-    column = breaks ? length : column + 1 + length;
-    word += length + (word[length] == ' ');
-  }
+static void print_reason(const Page *page, const char *text) {
+  text_printf(page->out, "  ");
+  text_wrap(page->out, text, 2, page->style->width);
   text_printf(page->out, "\n");
 }
 
@@ -220,7 +213,7 @@ static void print_head(const Page *page) {
 static void print_reasons(const Page *page) {
   Reasons reasons = reasons_of(page->f, page->style->costs);
   heading(page, "Why");
-  for (uint32_t k = 0; k < reasons.count; k++) print_wrapped(page, reasons.data[k]);
+  for (uint32_t k = 0; k < reasons.count; k++) print_reason(page, reasons.data[k]);
 }
 
 static const char *policy(const Facts *f, int32_t u) {
@@ -255,6 +248,12 @@ static void print_units(const Page *page) {
 
 /* --- the peak ------------------------------------------------------------------------------------------ */
 
+static void print_parts(const Page *page, const char *name, uint64_t bytes, const char *parts) {
+  text_printf(page->out, "  %-16s %10s  ", name, size(page->f, bytes));
+  text_wrap(page->out, parts, 31, page->style->width);
+  text_printf(page->out, "\n");
+}
+
 static void print_peak(const Page *page) {
   const Facts *f = page->f;
   uint64_t by_class[BUF_CLASS_COUNT];
@@ -269,10 +268,10 @@ static void print_peak(const Page *page) {
                   100 * (double)by_class[c] / (double)f->live_bytes[at]);
   text_printf(page->out, "  %-16s %10s", "arena", size(f, f->plan->arena_bytes));
   if (f->plan->summary.budget_bytes) text_printf(page->out, "  of a budget of %s", size(f, f->plan->summary.budget_bytes));
-  if (f->beside.parts) text_printf(page->out, "\n  %-16s %10s  %s", "beside the arena", size(f, f->beside.bytes), f->beside.parts);
-  if (f->plan->host_bytes)
-    text_printf(page->out, "\n  %-16s %10s  %s", "host memory", size(f, f->plan->host_bytes), plan_host_text(f->arena, f->plan));
-  text_printf(page->out, "\n  largest there:\n");
+  text_printf(page->out, "\n");
+  if (f->beside.parts) print_parts(page, "beside the arena", f->beside.bytes, f->beside.parts);
+  if (f->plan->host_bytes) print_parts(page, "host memory", f->plan->host_bytes, plan_host_text(f->arena, f->plan));
+  text_printf(page->out, "  largest there:\n");
   LiveGroups groups = live_groups(f->arena, f->plan, at);
   for (uint32_t g = 0; g < groups.count && g < GROUPS_MOST; g++) {
     const LiveGroup *group = &groups.data[g];
@@ -312,12 +311,14 @@ static void print_ceilings(const Page *page) {
   heading(page, "Ceilings: the step if");
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     if (rows[r].what == WITHOUT_RECOMPUTE && !f->share_ns[SHARE_RECOMPUTE]) continue;
+    if (rows[r].what == WITHOUT_GATHER && f->plan->world.shard == 1) continue;
+    if (rows[r].what == WITHOUT_REDUCE && f->plan->world.ranks == 1) continue;
     if (rows[r].what == WITHOUT_LAUNCH && !f->plan->summary.launch_ns) continue;
     uint64_t ns = step_without(f->plan, rows[r].what);
     text_printf(page->out, "  %-24s %10s  %sx as fast\n", rows[r].text, ms(f, ns), speed_up(f->arena, f->sim->step_ns, ns));
   }
   if (f->plan->summary.lower_bound_ns)
-    text_printf(page->out, "  %-24s %10s  bound by %s: no plan with units of the sizes tried is faster under this cost model\n", "(lower bound)",
+    text_printf(page->out, "  %-24s %10s  bound by %s\n", "(lower bound)",
                 ms(f, f->plan->summary.lower_bound_ns), plan_str(f->plan, f->plan->summary.bound_by));
 }
 

@@ -151,20 +151,20 @@ static void add_edge(Drawing *d, int32_t from, int32_t to) {
   vec_push(d->arena, &d->edges, ((Edge){from, to}));
 }
 
-/* From the layer that wrote a buffer last to each that reads it. */
+/* From the layer that wrote a buffer last to each other that reads it, the same layer of the next block included. */
 static void find_edges(Drawing *d) {
   int32_t *writer = ARENA_ARRAY(d->arena, int32_t, d->plan->bufs.count);
   for (uint32_t b = 0; b < d->plan->bufs.count; b++) writer[b] = PLAN_NONE;
   for (int32_t i = d->micro->first; i < d->micro->end; i++) {
     const PlanInstr *instr = &d->plan->instrs.data[i];
     const InstrSpec *spec = &d->f->specs[instr->op];
-    int32_t node = d->node_of[i];
-    for (int k = 0; node != PLAN_NONE && k < spec->operand_count; k++) {
+    for (int k = 0; d->node_of[i] != PLAN_NONE && k < spec->operand_count; k++) {
       const PlanOperand *operand = plan_operand(d->plan, instr, k);
       if (operand->buf == PLAN_NONE || d->plan->bufs.data[operand->buf].class != BUF_ACTIVATION) continue;
       bool reads = spec->operands[k].mode == MODE_READ || spec->operands[k].mode == MODE_UPDATE || operand->add;
-      if (reads && writer[operand->buf] != PLAN_NONE && writer[operand->buf] != node) add_edge(d, writer[operand->buf], node);
-      if (spec->operands[k].mode != MODE_READ) writer[operand->buf] = node;
+      int32_t from = writer[operand->buf];
+      if (reads && from != PLAN_NONE && d->plan->instrs.data[from].name != instr->name) add_edge(d, d->node_of[from], d->node_of[i]);
+      if (spec->operands[k].mode != MODE_READ) writer[operand->buf] = i;
     }
   }
 }
@@ -254,7 +254,7 @@ static bool policy_is_used(const Drawing *d, bool reshard) {
 /* Labels of these edges would lie on others, and on the borders of clusters. */
 static bool goes_on(const Drawing *d) {
   for (uint32_t e = 0; e < d->edges.count; e++)
-    if (d->edges.data[e].from > d->edges.data[e].to) return true;
+    if (d->edges.data[e].from >= d->edges.data[e].to) return true;
   return false;
 }
 
@@ -294,7 +294,7 @@ static void add_head(const Drawing *d) {
 static void add_edges(const Drawing *d) {
   for (uint32_t e = 0; e < d->edges.count; e++) {
     const Edge *edge = &d->edges.data[e];
-    const char *back = edge->from > edge->to ? " [style=dashed constraint=false]" : "";
+    const char *back = edge->from >= edge->to ? " [style=dashed constraint=false]" : "";
     text_printf(d->out, "  n%d -> n%d%s\n", edge->from, edge->to, back);
   }
 }

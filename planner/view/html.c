@@ -70,7 +70,7 @@ static void policy(const Report *r) {
   escaped(r, plan_str(plan, s->wrap));
   text_printf(r->out, "</code>, checkpoint <code>");
   escaped(r, plan_str(plan, s->checkpoint));
-  text_printf(r->out, "</code>, gathered %u unit%s ahead.", s->prefetch, text_plural(s->prefetch));
+  text_printf(r->out, "</code>%s.", plan->world.shard == 1 ? "" : arena_printf(r->f->arena, ", gathered %u unit%s ahead", s->prefetch, text_plural(s->prefetch)));
   for (uint32_t k = 0; k < reasons.count; k++) {
     text_printf(r->out, " ");
     escaped(r, reasons.data[k]);
@@ -148,7 +148,7 @@ static void peak(const Report *r) {
   }
   text_printf(r->out, "</table></div><details open><summary>largest buffers there</summary><div class=\"scroll\"><table><tr><th>buffers<th>class<th class=\"n\">count<th class=\"n\">bytes</tr>\n");
   for (uint32_t g = 0; g < groups.count && g < 12; g++) {
-    text_printf(r->out, "<tr><td>");
+    text_printf(r->out, "<tr><td class=\"long\">");
     escaped(r, groups.data[g].name);
     text_printf(r->out, "<td>%s<td class=\"n\">%u<td class=\"n\">%s</tr>\n", buf_class_name(groups.data[g].class), groups.data[g].count,
                 size(r, groups.data[g].bytes));

@@ -16,6 +16,10 @@ static const char *cost_text(const Facts *f, uint64_t ns, uint64_t exposed_ns, b
   return costs ? arena_printf(f->arena, ": %s a step, of which %s are exposed", time(f, ns), time(f, exposed_ns)) : "";
 }
 
+static const char *all_units(const Facts *f) {
+  return f->plan->units.count == 2 ? "Both units" : arena_printf(f->arena, "All %u units", f->plan->units.count);
+}
+
 static const char *sharding(const Facts *f, bool costs) {
   const Plan *plan = f->plan;
   uint32_t kept = 0;
@@ -30,10 +34,10 @@ static const char *sharding(const Facts *f, bool costs) {
   if (kept == plan->units.count && kept == 1)
     return arena_printf(f->arena, "The one unit stays gathered %s, so that it is gathered once%s.", gathered_until(plan), cost);
   if (kept == plan->units.count)
-    return arena_printf(f->arena, "All %u units stay gathered %s, so that each is gathered once%s.", kept, gathered_until(plan), cost);
+    return arena_printf(f->arena, "%s stay gathered %s, so that each is gathered once%s.", all_units(f), gathered_until(plan), cost);
   if (!kept)
     return arena_printf(f->arena, "%s released after forward and gathered again%s. Keeping %s would take up to %s more.",
-                        plan->units.count == 1 ? "The one unit is" : arena_printf(f->arena, "All %u units are", plan->units.count), cost,
+                        plan->units.count == 1 ? "The one unit is" : arena_printf(f->arena, "%s are", all_units(f)), cost,
                         plan->units.count == 1 ? "it" : "them", size(f, released_bytes));
   return arena_printf(f->arena, "%u of %u unit%s stay%s gathered %s; the others are released after forward and gathered again%s. "
                                 "Keeping them too would take up to %s more.",

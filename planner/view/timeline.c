@@ -230,7 +230,9 @@ static Head memory_head(const Timeline *t) {
   return (Head){{arena_printf(t->scratch, "arena %s", text_bytes(size, t->plan->arena_bytes)),
                   budget ? arena_printf(t->scratch, "budget %s", text_bytes(size, budget)) : NULL,
                   host ? arena_printf(t->scratch, "host memory %s", text_bytes(size, host)) : NULL,
-                  arena_printf(t->scratch, "communication exposed for %s (%.0f %%)", text_time(size, (double)t->sim->exposed_comm_ns), share)}};
+                  t->plan->world.ranks == 1 ? NULL
+                                            : arena_printf(t->scratch, "communication exposed for %s (%.*f %%)", text_time(size, (double)t->sim->exposed_comm_ns),
+                                                           share < 9.95 ? 1 : 0, share)}};
 }
 
 static void draw_line(Timeline *t, const char *text) {

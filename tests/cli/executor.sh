@@ -6,6 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 model=$root/models/llama3.2-1b.fsdp
 fsdp2=(--executor pytorch-fsdp2-compiled --ranks 8)
 expect 0 plan "$model" "${fsdp2[@]}" --json -o policy.fsdp
+grep -qx '  executor pytorch-fsdp2-compiled' policy.fsdp || fail 'the policy says of its executor what goes without saying'
 step() { sed -n 's/.*"step_ns": \([0-9]*\).*/\1/p' out; }
 said out '"runners_up": ['
 planned=$(step)
@@ -86,6 +87,7 @@ expect 0 export own.plan --to torch -o own.py
 said err '; 16 of 16 blocks are checkpointed, those of which it is more than half'
 said err 'stay on the device: FSDP2 moves all three'
 said err 'and own.plan was planned for 14.0 GiB'
+said err '--memory 14.0GiB, and options'
 sed -i 's/^  unit .*//; s/^  wrap block/  wrap size:20M/' own.fsdp
 own --checkpoint none --memory 72GiB
 expect 0 export own.plan --to torch
@@ -229,3 +231,12 @@ expect 0 plan all.fsdp --executor pytorch-fsdp2-compiled --ranks 2
 said out 'Batch: 2 samples a step = micro-batch 1 x 1 accumulated x 2 ranks'
 expect 1 plan all.fsdp --executor pytorch-fsdp1 --ranks 2
 said err 'unit "a" holds modules of a model without blocks'
+
+# What makes no difference on one rank is no alternative: it would only name what was chosen anew beside it.
+expect 0 plan "$root/models/gpt2.fsdp" --executor pytorch-fsdp2-eager --ranks 1 --micro-batch 2
+grep -q '^  offload  *states ' out || fail 'offload is not weighed'
+! grep -E '^  (reshard|prefetch) ' out || fail 'a rank that gathers nothing is told how'
+expect 0 export "$root/models/gpt2.fsdp" --executor pytorch-fsdp2-eager --ranks 1 --micro-batch 1 --to torch
+said out ' on 1 rank of dgx-a100-80'
+expect 1 plan "$root/models/gpt2.fsdp" --ranks 1 --ranks-per-node 8
+said err '1 rank does not fill nodes of 8'

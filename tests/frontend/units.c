@@ -117,6 +117,23 @@ static void test_text(void **state) {
   arena_free(arena);
 }
 
+static void test_wrap(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  static const struct {
+    const char *words, *wrapped;
+    int indent, width;
+  } rows[] = {{"one two three", "one two three", 0, 13},   {"one two three", "one two\nthree", 0, 12}, {"one two", "one\n  two", 2, 8},
+              {"at 12.3 GiB most", "at\n12.3 GiB\nmost", 0, 9}, {"longer than that", "longer\n    than\n    that", 4, 3}, {"", "", 2, 80}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Text text = {.arena = arena};
+    text_printf(&text, "%s", "");
+    text_wrap(&text, rows[i].words, rows[i].indent, rows[i].width);
+    assert_string_equal(text.data, rows[i].wrapped);
+  }
+  arena_free(arena);
+}
+
 static void test_missing_file(void **state) {
   (void)state;
   World world;
@@ -135,6 +152,7 @@ int main(void) {
       cmocka_unit_test(test_options),
       cmocka_unit_test(test_speed_overrides_tables),
       cmocka_unit_test(test_text),
+      cmocka_unit_test(test_wrap),
       cmocka_unit_test(test_missing_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,10 +123,24 @@ grep -q '<i style="--share:0\.[0-9]*"></i><span>' "$scratch/html" && grep -q 'td
 "$fsdpc" draw ../../models/llama3-8b.fsdp --ranks 8 --memory 77GiB --micro-batch 2 --checkpoint none --wrap block --strategy full_shard --timeline "$scratch/svg" --dot "$scratch/dot" >/dev/null
 [ "$(grep -c '>31</text>' "$scratch/svg")" = "$(grep -c '>9</text>' "$scratch/svg")" ] || fails "numbers of blocks"
 grep -q '> *[0-9.]* s a step<' "$scratch/svg" && grep -q '>0 s<' "$scratch/svg" || fails "the unit of the axis"
+grep -qE 'communication exposed for [0-9.]+ [mu]?s \([0-9]\.[0-9] %\)<' "$scratch/svg" || fails "a small share of exposed communication"
 grep -qE '<b>model[.]layers[^<]* . [0-9]+<.b>' <(sed 's|×|.|' "$scratch/dot") || fails "a space before a count"
 "$fsdpc" draw ../fixtures/gpt-tiny.fsdp --ranks 2 --wrap block --strategy full_shard --micro-batch 1 --checkpoint full --dot "$scratch/one" >/dev/null
 grep -q 'label=<mlp[.]c_fc<' "$scratch/one" && ! grep -q 'label=<h[.]0' "$scratch/one" || fails "names within a unit of its own"
 grep -q 'into the next block' "$scratch/dot" && ! grep -q 'label="next block"' "$scratch/dot" || fails "edges to the next block"
+cat >"$scratch/stack.fsdp" <<'END'
+model stack {
+  input t: int[batch, 4]
+  input y: int[batch, 4]
+  module layer(x) { return linear(x, 8) as fc }
+  x = embedding(t, 8, 8) as e
+  x = repeat 4 layer(x) as h
+  loss = cross_entropy(linear(x, 8) as head, y, chunk = 2)
+}
+cluster { use "clusters/cpu.fsdp" }
+END
+"$fsdpc" draw "$scratch/stack.fsdp" --ranks 2 --wrap block --micro-batch 1 --dot "$scratch/dot" >/dev/null
+[ "$(grep -cE '(n[0-9]+) -> \1 \[style=dashed' "$scratch/dot")" = 1 ] || fails "blocks of one layer: $(grep -e '->' "$scratch/dot")"
 # The head stays on the page, and beside the time of a step, however much there is to say: half of its size is what a letter takes.
 sed 's/^model gpt_tiny/model a_name_that_says_what_the_model_is_for_and_who_made_it_and_when_and_why/; s/^plan {/& unit one_of_three { h.0 }/' ../fixtures/gpt-tiny.fsdp >"$scratch/long.fsdp"
 "$fsdpc" draw "$scratch/long.fsdp" --ranks 8 --strategy hybrid_shard:4 --wrap size:123456789 --micro-batch 1 --memory 260KiB --timeline "$scratch/svg" >/dev/null
@@ -140,6 +154,12 @@ cluster { use "clusters/cpu.fsdp" }
 END
 "$fsdpc" draw "$scratch/one.fsdp" --ranks 4 --timeline "$scratch/svg" >/dev/null # little but scalars, which are pale
 grep 'the axis does not begin at zero' "$scratch/svg" | grep -q 'class="halo"' || fails "what the axis says of itself on a pale ground"
+"$fsdpc" draw "$scratch/one.fsdp" --ranks 1 --timeline "$scratch/svg" >/dev/null
+grep -q '>arena ' "$scratch/svg" && ! grep -q exposed "$scratch/svg" || fails "communication of a rank by itself"
+"$fsdpc" plan "$scratch/one.fsdp" --ranks 1 | grep -qxE 'Model one: [^,]* parameters' || fails "layers of a model without any"
+"$fsdpc" explain ../fixtures/gpt-tiny.fsdp --ranks 2 --micro-batch 1 --strategy full_shard --reshard no --wrap size:10K --no-costs >"$scratch/now"
+units=$(sed -nE '1s/.* in ([0-9]+) units?,.*/\1/p' "$scratch/now")
+[ "$units" = 2 ] && grep -q '^  Both units stay gathered ' "$scratch/now" || fails "how two units are called: $units"
 
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"

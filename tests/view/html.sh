@@ -44,6 +44,14 @@ report figure2 models/fsdp-figure2.fsdp
 report gpt2 models/gpt2.fsdp --ranks 8 --memory 16GiB
 report llama3-405b models/llama3-405b.fsdp --ranks 1024
 tiny=(tests/fixtures/gpt-tiny.fsdp --ranks 2 --micro-batch 1)
+report whole "${tiny[@]}" --strategy no_shard
+long=$(printf 'quite_a_long_name_%.0s' 1 2 3 4 5 6 7) # nothing runs out of the page
+sed -E "s/^model [a-z_]+/model $long/; s/as mlp/as $long/" tests/fixtures/gpt-tiny.fsdp >"$scratch/long.fsdp"
+grep -q "as $long" "$scratch/long.fsdp" || fail "no long name"
+report long "$scratch/long.fsdp" --ranks 2 --micro-batch 1
+echo '<script>document.documentElement.dataset.beyond = document.documentElement.scrollWidth - document.documentElement.clientWidth</script>' >>"$scratch/long.html"
+! grep -q 'units* ahead' "$scratch/whole.html" || fail "something is gathered ahead where nothing is gathered"
+grep -q ', gathered [1-9][0-9]* units* ahead\.' "$scratch/figure2.html" || fail "how far ahead units are gathered is missing"
 "$fsdpc" run "${tiny[@]}" --data tests/fixtures/tokens.bin --steps 3 --quiet --trace "$scratch/step.json" 2>/dev/null
 report measured "${tiny[@]}" --measured "$scratch/step.json"
 grep -q 'step, measured' "$scratch/measured.html" || fail "the measured step is missing"
@@ -55,12 +63,19 @@ for name in figure2 gpt2 llama3-405b measured; do
   open_page "$name" '' --dump-dom
   dom ready '[1-9][0-9]*'
   dom ms '1?[0-9]{1,3}' # under 2 s
+  dom axis '0(\.0+)? (us|ms|s)'
   open_page "$name" '#zoom=0.25-0.5&unit=1' --dump-dom
   dom marked 1
   dom window '[1-9][0-9]*-[1-9][0-9]*'
+  dom axis '[0-9.]+ (us|ms|s)'
   open_page "$name" '' --window-size=1400,1800 --screenshot="$shots/$name-wide-light.png"
   open_page "$name" '' --window-size=500,1800 --blink-settings=preferredColorScheme=0 --screenshot="$shots/$name-narrow-dark.png"
   [ -s "$shots/$name-wide-light.png" ] && [ -s "$shots/$name-narrow-dark.png" ] || fail "no screenshot of $name"
+done
+
+for width in 500 1200; do
+  open_page long '' --window-size=$width,900 --dump-dom
+  dom beyond 0
 done
 
 "$fsdpc" tune "${tiny[0]}" --ranks 1,2 --memory 64MiB,300KiB --micro-batch 1,2 --wrap block --strategy full_shard --html "$scratch/tune.html" >/dev/null

@@ -34,7 +34,7 @@ sed 's/^\("[^"]*",\)\{9\}//' "$scratch/one.csv" | tail -n +2 | awk -F, '
     }
     if (!on || on == n) { print on " of " n " on the front"; exit 1 }
   }' || fail "the front"
-grep -q 'are impossible' "$scratch/one.txt" || fail "no summary"
+grep -qE '^Tune: .* fitting, .* impossible' "$scratch/one.txt" || fail "no summary"
 grep -q 'does not fit, needs' "$scratch/one.txt" || fail "no reasons"
 grep -q '^  ranks 3: a step of 8 samples cannot be split' "$scratch/one.txt" || fail "why 3 ranks are impossible"
 grep -q '<circle' "$scratch/plot.html" || fail "an empty plot"
@@ -81,8 +81,9 @@ if grep -oE 'wrap size:[^ :,]*' "$scratch/wraps.txt" | grep -vE 'size:(25|60)000
 grep -q ',$' "$scratch/twice.csv" || fail "a price that nobody stated: $(cat "$scratch/twice.csv")"
 
 code=0
-"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --memory 10KiB >"$scratch/none.txt" 2>"$scratch/err" || code=$?
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --memory 10KiB --html "$scratch/none.html" >"$scratch/none.txt" 2>"$scratch/err" || code=$?
 [ "$code" = 3 ] || fail "nothing fits, but exit code $code"
+! grep -qE 'The front|neighbours' "$scratch/none.html" && grep -q 'none fits' "$scratch/none.html" || fail "a page of nothing"
 grep -q 'no plan fits; the smallest needs .* of the budget of 10.0 KiB' "$scratch/err" || fail "the smallest need is not named"
 code=0
 "$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 3 >"$scratch/none.txt" 2>"$scratch/err" || code=$?

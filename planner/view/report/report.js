@@ -16,8 +16,13 @@
     while (b >= 1024 && k < 4) b /= 1024, k++;
     return (k && b < 100 ? b.toPrecision(3) : Math.round(b)) + ' ' + names[k];
   };
-  const time = ns => ns < 1e3 ? ns.toFixed(0) + ' ns' : ns < 1e6 ? (ns / 1e3).toPrecision(3) + ' us'
-    : ns < 1e9 ? (ns / 1e6).toPrecision(3) + ' ms' : (ns / 1e9).toPrecision(3) + ' s';
+  // Three digits, and never an exponent: what would be rounded to the next unit has reached it.
+  const time = ns => {
+    const names = ['ns', 'us', 'ms', 's'];
+    let k = 0;
+    while (k < 3 && ns >= 999.5) ns /= 1e3, k++;
+    return (k && ns < 99.95 ? ns.toPrecision(3) : Math.round(ns)) + ' ' + names[k];
+  };
   const step = (range, most) => {
     let s = Math.pow(10, Math.floor(Math.log10(range / most)));
     for (const f of [1, 2, 5, 10]) if (range / (s * f) <= most) return s * f;
@@ -141,8 +146,9 @@
       if (b <= a) return;
       g.fillStyle = color(k % 2 ? '--line' : '--raised');
       g.fillRect(a, 2, b - a, STRIP - 4);
-      const long = (count > 1 ? name + ' × ' + count + ', each ' : name + ', ') + time(end - begin);
-      label(g, g.measureText(long).width < b - a - 8 ? long : name, a, b, STRIP - 8, color('--ink'));
+      const often = count > 1 ? name + ' × ' + count : name, long = often + ', ' + time(end - begin) + (count > 1 ? ' each' : '');
+      const fits = [long, often, name].find(text => g.measureText(text).width < b - a - 8);
+      if (fits) label(g, fits, a, b, STRIP - 8, color('--ink'));
     });
   };
 
@@ -215,16 +221,18 @@
   };
 
   const drawAxis = g => {
-    const range = state.to - state.from, s = step(range, Math.max(3, state.width / 120)), scale = data.total < 1e5 ? [1e3, 'us'] : data.total < 2e10 ? [1e6, 'ms'] : [1e9, 's'];
-    const digits = Math.max(0, -Math.floor(Math.log10(s / scale[0])));
+    const range = state.to - state.from, s = step(range, Math.max(3, state.width / 120)), scale = data.total < 1e6 ? [1e3, 'us'] : data.total < 1e9 ? [1e6, 'ms'] : [1e9, 's'];
+    const digits = Math.max(0, -Math.floor(Math.log10(s / scale[0]) + 1e-9)), first = Math.ceil(state.from / s) * s;
+    const text = at => (at / scale[0]).toFixed(digits) + (at === first ? ' ' + scale[1] : ''); // zoomed in as well, the axis has a unit
+    document.documentElement.dataset.axis = text(first);
     g.textAlign = 'center';
-    for (let at = Math.ceil(state.from / s) * s; at <= state.to; at += s) {
+    for (let at = first; at <= state.to; at += s) {
       g.globalAlpha = 0.5;
       g.fillStyle = color('--line');
       g.fillRect(x(at), lanesTop, 1, memoryTop + MEMORY - lanesTop);
       g.globalAlpha = 1;
       g.fillStyle = color('--soft');
-      g.fillText((at / scale[0]).toFixed(digits) + (at < s ? ' ' + scale[1] : ''), x(at), memoryTop + MEMORY + 16);
+      g.fillText(text(at), x(at), memoryTop + MEMORY + 16);
     }
     for (const [, , begin] of data.segments.slice(1)) {
       if (x(begin) < LEFT || x(begin) > state.width - RIGHT) continue;
@@ -279,6 +287,7 @@
     if (state.drag && !state.drag.moved) { const slice = sliceAt(event.offsetX, event.offsetY); mark(slice ? slice[S.UNIT] : -1); }
     state.drag = null;
   });
+  canvas.addEventListener('pointercancel', () => { state.drag = null; }); // a finger that scrolls the page
   canvas.addEventListener('pointermove', event => {
     state.x = event.offsetX, state.y = event.offsetY;
     if (state.drag && Math.abs(event.offsetX - state.drag.x) > 3) {
