@@ -291,13 +291,13 @@ static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
 typedef struct Most {
   double ns;
   Weighting at;
-  const char *by; /* what B is of */
+  const Terms *terms;
   bool again, rests;
 } Most;
 
 static Weighed consider(const Terms *t, const Row *row, Weighting at, Most *most) {
   Weighed weighed = weigh(t, row, at);
-  if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, t->by, weighed.again, weighed.rests};
+  if (weighed.ns > most->ns) *most = (Most){weighed.ns, at, t, weighed.again, weighed.rests};
   return weighed;
 }
 
@@ -395,10 +395,13 @@ static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, con
 }
 
 static const char *binding(const Most *most) {
+  const Terms *t = most->terms;
   if (most->at.link > 0.3) return "host link";
   if (most->at.price > 0 && most->again) return "host memory through recompute";
-  if (most->at.share > 0.5) return most->again ? "memory through recompute" : most->rests ? "memory through reduce" : "compute";
-  return most->by;
+  if (most->at.share <= 0.5) return t->by;
+  if (most->again) return "memory through recompute";
+  if (most->rests) return "memory through reduce";
+  return t->idle > t->a / 2 ? t->idle_by : "compute";
 }
 
 /* Of one micro-batch; ns below 0: nothing fits. */

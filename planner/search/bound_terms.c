@@ -242,6 +242,8 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   Terms gather = {.a = before + after + idle_before + idle_after + c * comm,
                   .b = comm + k * (before + after),
                   .before = before + c * comm,
+                  .idle = idle_before + idle_after,
+                  .idle_by = shared ? "communication" : idle_before > idle_after ? "gather" : "reduce",
                   .until = INT32_MAX,
                   .again_b = k,
                   .regather_a = c,
@@ -252,6 +254,8 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   Terms reduce = {.a = forward + after + c * reduced + idle_after,
                   .b = forward + whole + reduced + k * (after - whole),
                   .before = forward,
+                  .idle = gather.idle,
+                  .idle_by = gather.idle_by,
                   .reduced_a = c,
                   .until = INT32_MAX,
                   .again_b = k,
@@ -264,6 +268,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   if (longest.from == last.from) return pairs;
   Terms rested = shared ? gather : reduce; /* but what is run again meanwhile does not count */
   rested.a += (1 - c) * (longest.ns - last.ns);
+  rested.idle += (1 - c) * (longest.ns - last.ns);
   rested.until = rested.idle_from = longest.from;
   pairs.data[pairs.count++] = rested;
   return pairs;

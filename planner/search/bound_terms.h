@@ -9,6 +9,8 @@
 typedef struct Terms {
   double a, b;                   /* with nothing run or gathered again */
   double before;                 /* of a, what precedes the loss */
+  double idle;                   /* of a, how long compute rests for collectives at the ends */
+  const char *idle_by;           /* of which of them most */
   double reduced_a;              /* what A counts for a second of reductions, where not in before */
   int32_t until;                 /* A gains from what is run again for this op or earlier ones only */
   double again_b;                /* what B gains for a second of running again; A gains all of it */
