@@ -11,6 +11,9 @@
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
 enum { OFFLOADED_PLAN = 6000 };
 
+/* Of the effort of placing a branch has its share of the branches in hope, but never less than one of so many. */
+enum { MOST_SHARES = 8 };
+
 /* A choice is given up where it is so much slower than the best plan, and so many times what its bound leaves to be gained: by its seeds,
  * and, with less memory or moves in another order, by what it came to in full. Where memory is tight seeds start far above what moves make of
  * them, and bounds leave much. */
@@ -192,12 +195,30 @@ static bool seed_branch(Search *s, Branch *branch, const Found *found) {
   return true;
 }
 
-static bool step_branch(Search *s, Branch *branch, Found *found) {
-  switch (branch->state++) {
-  case BRANCH_BOUNDED: return seed_branch(s, branch, found);
-  case BRANCH_SEEDED: search_improve(&branch->tried, found); return true;
-  default: search_settle(s, &branch->tried, found); return true;
+static uint32_t count_hopeful(const Search *s, const Branches *all, const Found *found) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < all->count; i++) count += is_hopeful(s, &all->data[i], found);
+  return count;
+}
+
+/* What is left of the effort of placing is for all branches that may need it: the first one may be hard to place. */
+static void settle_branch(Search *s, const Branches *all, Branch *branch, Found *found) {
+  const uint32_t hopeful = count_hopeful(s, all, found); /* itself among them */
+  const uint64_t share = s->placing / (hopeful < MOST_SHARES ? hopeful : MOST_SHARES), others = s->placing - share;
+  s->placing = share;
+  search_settle(s, &branch->tried, found);
+  s->placing += others;
+}
+
+static bool step_branch(Search *s, const Branches *all, Branch *branch, Found *found) {
+  bool good = true;
+  switch (branch->state) {
+  case BRANCH_BOUNDED: good = seed_branch(s, branch, found); break;
+  case BRANCH_SEEDED: search_improve(&branch->tried, found); break;
+  default: settle_branch(s, all, branch, found); break;
   }
+  branch->state++;
+  return good;
 }
 
 /* Best first: a branch counts by its bound, then by the estimate of its seeds, then of what moves made of them, and then it is placed.
@@ -205,7 +226,7 @@ static bool step_branch(Search *s, Branch *branch, Found *found) {
 static bool follow_branches(Search *s, const Branches *all, Found *found) {
   for (Branch *branch; (branch = most_promising(s, all, found));) {
     search_tell(s);
-    if (!step_branch(s, branch, found)) return false;
+    if (!step_branch(s, all, branch, found)) return false;
   }
   return true;
 }
