@@ -72,7 +72,10 @@ double terms_reduced_ns(const BoundInput *in, int32_t op) {
 }
 
 /* The longest that operators of `meanwhile` take, beside communication. */
-static double active_ns(const BoundInput *in, double meanwhile) { return meanwhile / (1 - fmin(0.99, in->start->overlap.contention)); }
+static double active_ns(const BoundInput *in, double meanwhile) {
+  const double kept = 1 - in->start->overlap.contention;
+  return meanwhile <= 0 ? 0 : kept > 0 ? meanwhile / kept : INFINITY;
+}
 
 /* How long compute rests at least until a communicator has worked for `ns` and the host link, before or after, for `copying`, where
  * it has only operators of `meanwhile` to do. They slow each other. */
