@@ -54,6 +54,7 @@ typedef struct Control {
   _Atomic uint32_t offered;
   Counter committed;                     /* checkpoints of this run that are in their place */
   _Atomic uint64_t saved_step;           /* of the latest of them, 0: none */
+  _Atomic uint32_t orphaned;             /* not 0: a parent has said that what started the run is gone */
   _Atomic uint32_t line_open;            /* rank 0's line of progress stands on the terminal, unended */
   /* The file being saved, for the other ranks: /proc/<pid>/fd/<fd> of rank 0. */
   _Atomic int32_t save_pid, save_fd;

@@ -169,7 +169,9 @@ kill -9 "${pids[@]}"
 for rank in 0 1; do wait "${pids[rank]}" 2>/dev/null || true; done
 ended() { ! cat "/proc/${processes[0]// /}/cmdline" "/proc/${processes[1]// /}/cmdline" 2>/dev/null | grep -q .; } # one that nobody waits for has none
 wait_for ended
-said err.0 'note: what started this run is gone'
+cat err.0 err.1 >orphans
+said orphans 'note: what started this run is gone'
+[ "$(grep -c 'what started this run is gone' orphans)" = 1 ] || fail 'not said once'
 said err.0 'which is saved; --resume auto goes on from there'
 [ -n "$(find orphaned -name 'step-*')" ] || fail 'a launcher that was killed took what was trained along'
 
