@@ -139,15 +139,20 @@ for victim in 0 1 2; do
   [ "$(cat err.* | wc -l)" = 1 ] || { cat err.* >&2 && fail 'not one message'; }
 done
 
+# start_pair LAUNCHER FOLDER: two ranks that train on and on, past their first steps; their processes, and those that started them.
+start_pair() {
+  port=$((port + 1)) pids=()
+  rm -f metrics.jsonl
+  for rank in 0 1; do
+    as "$1" $rank 2 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl --save "$2" >out 2>err.$rank </dev/null &
+    pids[rank]=$!
+  done
+  wait_for has_steps
+  mapfile -t processes < <(for rank in 0 1; do cat "/proc/${pids[rank]}/task/${pids[rank]}/children" && echo; done)
+}
+
 # A signal to all processes: one checkpoint, from which they go on.
-port=$((port + 1)) pids=()
-rm -f metrics.jsonl
-for rank in 0 1; do
-  as slurm $rank 2 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl --save signalled >out 2>err.$rank </dev/null &
-  pids[rank]=$!
-done
-wait_for has_steps
-mapfile -t processes < <(for rank in 0 1; do cat "/proc/${pids[rank]}/task/${pids[rank]}/children" && echo; done)
+start_pair slurm signalled
 kill -TERM ${processes[*]} # one signal stops both, so the second may come too late
 for rank in 0 1; do
   code=0
@@ -157,14 +162,7 @@ done
 [ -n "$(find signalled -name 'step-*')" ] || fail 'SIGTERM saved nothing'
 
 # What started the processes is killed, as mpirun can be: they save and end, rather than train on for nobody and keep the folder.
-port=$((port + 1)) pids=()
-rm -f metrics.jsonl
-for rank in 0 1; do
-  as mpi $rank 2 setsid "$fsdpc" "${run[@]}" --steps 300000 --metrics metrics.jsonl --save orphaned >out 2>err.$rank </dev/null &
-  pids[rank]=$!
-done
-wait_for has_steps
-mapfile -t processes < <(for rank in 0 1; do cat "/proc/${pids[rank]}/task/${pids[rank]}/children" && echo; done)
+start_pair mpi orphaned
 kill -9 "${pids[@]}"
 for rank in 0 1; do wait "${pids[rank]}" 2>/dev/null || true; done
 ended() { ! cat "/proc/${processes[0]// /}/cmdline" "/proc/${processes[1]// /}/cmdline" 2>/dev/null | grep -q .; } # one that nobody waits for has none
