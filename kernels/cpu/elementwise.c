@@ -1,4 +1,4 @@
-/* Owns: copy, product, broadcast sum and its gradient, and the frame of elementwise.h.
+/* Owns: copy, product, multiplication by a number, broadcast sum and its gradient, and the frame of elementwise.h.
  *
  * Floor: memory, 8 to 16 bytes an element; memcpy moves 28 GB/s here from L3. Achieved at 512 x 3072, one
  * thread: copy 30 GB/s, copy with add 45, mul 31, add_fwd 32, broadcast_bwd 46. */
@@ -65,6 +65,35 @@ void SYM(copy)(const KernelContext *k, int64_t rows, int64_t cols, const stored 
 void SYM(mul)(const KernelContext *k, int64_t rows, int64_t cols, const stored *a, int64_t lda, const stored *b,
               int64_t ldb, stored *y, int64_t ldy, int add) {
   SYM(elementwise)(k, rows, cols, run_mul, a, lda, b, ldb, rows, y, ldy, add);
+}
+
+typedef struct Scale {
+  real by;
+  const stored *x;
+  int64_t ldx;
+  stored *y;
+  int64_t ldy;
+  int add;
+  Cut cut;
+} Scale;
+
+static void scale_task(void *arg, int64_t index) {
+  const Scale *c = arg;
+  Piece p = cut_piece(&c->cut, index);
+  for (int64_t r = p.row; r < p.row + p.rows; r++) {
+    for (int64_t j = p.col; j < p.col + p.cols; j += VL) {
+      int64_t left = p.col + p.cols - j;
+      stored *y = c->y + r * c->ldy + j;
+      vec value = c->by * vec_take(c->x + r * c->ldx + j, left);
+      vec_put(y, c->add ? vec_take(y, left) + value : value, left);
+    }
+  }
+}
+
+void SYM(scale)(const KernelContext *k, int64_t rows, int64_t cols, double by, const stored *x, int64_t ldx, stored *y,
+                int64_t ldy, int add) {
+  Scale c = {(real)by, x, ldx, y, ldy, add, cut_elements(rows, cols)};
+  tasks_run(k, cut_tasks(&c.cut), scale_task, &c);
 }
 
 void SYM(add_fwd)(const KernelContext *k, int64_t rows, int64_t cols, int64_t brows, const stored *a,

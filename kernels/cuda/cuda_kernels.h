@@ -77,6 +77,7 @@ int cuda_advance(CudaStream stream, CudaStep *step, uint64_t count);
 /* --- element-wise ---------------------------------------------------------------------------------------------- */
 int cuda_copy(CudaStream stream, int64_t rows, int64_t cols, CudaTensor x, CudaTensor y); /* f32 <-> any type too */
 int cuda_mul(CudaStream stream, int64_t rows, int64_t cols, CudaTensor a, CudaTensor b, CudaTensor y);
+int cuda_scale(CudaStream stream, int64_t rows, int64_t cols, double by, CudaTensor x, CudaTensor y);
 int cuda_add(CudaStream stream, int64_t rows, int64_t cols, int64_t brows, CudaTensor a, CudaTensor b, CudaTensor y);
 /* scratch: cuda_column_scratch(rows, cols) bytes, or NULL when brows > 1 */
 int cuda_broadcast_bwd(CudaStream stream, int64_t rows, int64_t cols, int64_t brows, CudaTensor dy, CudaTensor db,

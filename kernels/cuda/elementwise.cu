@@ -1,6 +1,6 @@
-/* Owns: copy and cast, product, broadcast sum and its gradient.
+/* Owns: copy and cast, product, multiplication by a number, broadcast sum and its gradient.
  *
- * Moves 2 (copy) or 3 (product, sum) elements of 2 or 4 bytes an element, one more with `add`; at most 1 flop each.
+ * Moves 2 (copy, number) or 3 (product, sum) elements of 2 or 4 bytes an element, one more with `add`; at most 1 flop each.
  * Bound: memory. Rate: not measured yet (no GPU). */
 #include "kernels/cuda/elementwise.cuh"
 
@@ -9,6 +9,10 @@ struct First {
 };
 struct Product {
   DEVICE float operator()(float a, float b) const { return a * b; }
+};
+struct Scale {
+  float by;
+  DEVICE float operator()(float a, float) const { return by * a; }
 };
 struct Sum {
   DEVICE float operator()(float a, float b) const { return a + b; }
@@ -55,6 +59,11 @@ int cuda_copy(CudaStream stream, int64_t rows, int64_t cols, CudaTensor x, CudaT
 
 int cuda_mul(CudaStream stream, int64_t rows, int64_t cols, CudaTensor a, CudaTensor b, CudaTensor y) {
   return map(stream, rows, cols, rows, a, b, y, Product());
+}
+
+int cuda_scale(CudaStream stream, int64_t rows, int64_t cols, double by, CudaTensor x, CudaTensor y) {
+  Scale scale = {(float)by};
+  return map(stream, rows, cols, rows, x, CudaTensor{}, y, scale, scale);
 }
 
 int cuda_add(CudaStream stream, int64_t rows, int64_t cols, int64_t brows, CudaTensor a, CudaTensor b, CudaTensor y) {

@@ -263,6 +263,12 @@ static void mul(const KernelContext *k, int64_t rows, int64_t cols, const float 
   RUN(cuda_mul, rows, cols, in(&c, a, rows, cols, lda), in(&c, b, rows, cols, ldb), out(&c, y, rows, cols, ldy, add));
 }
 
+static void scale(const KernelContext *k, int64_t rows, int64_t cols, double by, const float *x, int64_t ldx, float *y,
+                  int64_t ldy, int add) {
+  Call c = call_of(k);
+  RUN(cuda_scale, rows, cols, by, in(&c, x, rows, cols, ldx), out(&c, y, rows, cols, ldy, add));
+}
+
 static void add_fwd(const KernelContext *k, int64_t rows, int64_t cols, int64_t brows, const float *a, int64_t lda,
                     const float *b, int64_t ldb, float *y, int64_t ldy) {
   Call c = call_of(k);

@@ -27,6 +27,7 @@ static void element_wise(const KernelTable *t, const KernelContext *k, Both *b, 
   DropoutSite site = {0.3, 1, 2, 3, 1000, 7};
   t->mul(k, ROWS, COLS, b->in[0], COLS, b->in[1], COLS, b->out[0], COLS, add);
   t->copy(k, ROWS, COLS, b->in[2], COLS, b->out[0], COLS, 1);
+  t->scale(k, ROWS, COLS, 0.22, b->in[1], COLS, b->out[0], COLS, 1);
   t->gelu_bwd(k, ROWS, COLS, 0, b->in[0], COLS, b->in[1], COLS, b->out[1], COLS, add);
   t->dropout(k, &site, ROWS, COLS, b->in[0], COLS, b->out[2], COLS, add);
 }

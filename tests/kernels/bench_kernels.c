@@ -75,6 +75,7 @@ CALL(copy, copy(&x->k, x->rows, FF, x->a, FF, x->b, FF, 0))
 CALL(copy_add, copy(&x->k, x->rows, FF, x->a, FF, x->b, FF, 1))
 CALL(add_residual, add_fwd(&x->k, x->rows, D, x->rows, x->a, D, x->b, D, x->c, D))
 CALL(mul, mul(&x->k, x->rows, FF, x->a, FF, x->b, FF, x->c, FF, 0))
+CALL(scale, scale(&x->k, x->rows, FF, 0.22, x->a, FF, x->b, FF, 0))
 CALL(gelu_fwd, gelu_fwd(&x->k, x->rows, FF, 0, x->a, FF, x->b, FF))
 CALL(gelu_bwd, gelu_bwd(&x->k, x->rows, FF, 0, x->a, FF, x->b, FF, x->c, FF, 0))
 CALL(gelu_erf_fwd, gelu_fwd(&x->k, x->rows, FF, 1, x->a, FF, x->b, FF))
@@ -239,6 +240,7 @@ static void others(Bench *x) {
   report(x, "copy +", copy_add, 12 * ff, 0, 0);
   report(x, "add_fwd", add_residual, 12 * d, 0, 2 * LAYERS + 1);
   report(x, "mul", mul, 12 * ff, 0, 0);
+  report(x, "scale", scale, 8 * ff, 0, 0);
   report(x, "gelu_fwd tanh", gelu_fwd, 8 * ff, 0, LAYERS);
   report(x, "gelu_bwd tanh", gelu_bwd, 12 * ff, 0, LAYERS);
   report(x, "gelu_fwd erf", gelu_erf_fwd, 8 * ff, 0, 0);

@@ -336,6 +336,14 @@ static void mul_backward(Case *c) {
   }
 }
 
+static void scale_forward(Case *c) {
+  t()->scale(&c->k, c->out.rows, c->out.cols, c->real, c->in[0].x, c->in[0].ld, c->out.x, c->out.ld, 0);
+}
+
+static void scale_backward(Case *c) {
+  t()->scale(&c->k, c->out.rows, c->out.cols, c->real, c->weight.x, c->weight.ld, c->d_in[0].x, c->d_in[0].ld, c->add);
+}
+
 static void add_forward(Case *c) {
   t()->add_fwd(&c->k, c->out.rows, c->out.cols, c->in[1].rows, c->in[0].x, c->in[0].ld, c->in[1].x,
                c->in[1].ld, c->out.x, c->out.ld);
@@ -366,6 +374,9 @@ static void test_elementwise(void **unused) {
     s.in[0] = matrix(6, 7), s.in[1] = matrix(6, 7), s.out = matrix(6, 7);
     check(&s, "silu_mul");
   }
+  Case e = {.forward = scale_forward, .backward = scale_backward, .inputs = 1, .real = -0.22};
+  e.in[0] = matrix(6, 7), e.out = matrix(6, 7);
+  check(&e, "scale");
   for (int64_t brows = 1; brows <= 12; brows = brows == 1 ? 3 : brows * 4) {
     Case a = {.forward = add_forward, .backward = add_backward, .inputs = 2};
     a.in[0] = matrix(12, 5), a.in[1] = matrix(brows, 5), a.out = matrix(12, 5);

@@ -186,6 +186,11 @@ static void mul(const KernelContext *k, int64_t rows, int64_t cols, const float 
   RUN(mul, rows, cols, IN(a, rows, cols, lda), IN(b, rows, cols, ldb), OUT(y, rows, cols, ldy), add);
 }
 
+static void scale(const KernelContext *k, int64_t rows, int64_t cols, double by, const float *x, int64_t ldx, float *y,
+                  int64_t ldy, int add) {
+  RUN(scale, rows, cols, by, IN(x, rows, cols, ldx), OUT(y, rows, cols, ldy), add);
+}
+
 static void add_fwd(const KernelContext *k, int64_t rows, int64_t cols, int64_t brows, const float *a, int64_t lda,
                     const float *b, int64_t ldb, float *y, int64_t ldy) {
   RUN(add_fwd, rows, cols, brows, IN(a, rows, cols, lda), IN(b, brows, cols, ldb), OUT(y, rows, cols, ldy));

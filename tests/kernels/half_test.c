@@ -65,6 +65,25 @@ static void test_narrowing_is_to_nearest_even(void **unused) {
   }
 }
 
+/* By a number that 16 bits do not hold. */
+static void test_scale_rounds_once(void **unused) {
+  (void)unused;
+  Half *x = memory_get(HALVES * sizeof *x), *y = memory_get(HALVES * sizeof *y);
+  for (FloatType type = FLOAT_BF16; type <= FLOAT_F16; type++)
+    for (int v = 0; v < VARIANT_COUNT; v++) {
+      const KernelTable16 *table = kernels_cpu_half_named(type, VARIANTS[v]);
+      if (!table) continue;
+      for (uint32_t i = 0; i < HALVES; i++) x[i].bits = (uint16_t)i;
+      table->scale(NULL, 1, HALVES, 1.0 / 3, x, HALVES, y, HALVES, 0);
+      for (uint32_t i = 0; i < HALVES; i++) {
+        float wide = float_of_half(type, x[i]);
+        if (isnan(wide) || fabsf(wide) < 0x1p-120f) continue; /* denormals may become zeros */
+        if (y[i].bits != half_of_float(type, 1.0f / 3 * wide).bits) fail_msg("%s: a third of %g is %04x", table->name, (double)wide, y[i].bits);
+      }
+    }
+  memory_free();
+}
+
 /* Vectors, whole and partial, give what single numbers give. */
 static void test_vectors_convert_alike(void **unused) {
   (void)unused;
@@ -321,6 +340,7 @@ int main(void) {
       cmocka_unit_test(test_stochastic_rounding_is_of_the_element),
       cmocka_unit_test(test_stochastic_rounding_keeps_what_fits),
       cmocka_unit_test(test_optimizers_round_what_they_update),
+      cmocka_unit_test(test_scale_rounds_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,21 @@ static void test_silu_mul_is_both(void **unused) {
   memory_free();
 }
 
+/* The number is rounded to float, and the product once. */
+static void test_scale_rounds_once(void **unused) {
+  (void)unused;
+  enum { N = 1003 };
+  float x[N], y[N];
+  uint64_t state = 5;
+  fill_f32(&state, N, x);
+  for (int v = 0; v < VARIANT_COUNT; v++) {
+    const KernelTable *t = kernels_cpu_named(VARIANTS[v]);
+    if (!t) continue;
+    t->scale(NULL, 1, N, 1.0 / 3, x, N, y, N, 0);
+    for (int i = 0; i < N; i++) assert_true(y[i] == (float)((double)(1.0f / 3) * (double)x[i]));
+  }
+}
+
 /* --- tree of sums ------------------------------------------------------------------------------------------------- */
 
 static float tree(const float *const *x, int lo, int n, int64_t i) {
@@ -267,6 +282,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_function_accuracy),
       cmocka_unit_test(test_silu_mul_is_both),
+      cmocka_unit_test(test_scale_rounds_once),
       cmocka_unit_test(test_tree),
       cmocka_unit_test(test_adamw),
       cmocka_unit_test(test_sgd),
