@@ -75,6 +75,9 @@ typedef struct GraphOp {
       bool erf;
     } gelu;
     struct {
+      double by;
+    } scale;
+    struct {
       double p;
     } dropout;
     struct {

@@ -28,6 +28,9 @@ static void print_attributes(Text *out, const GraphOp *op) {
   case LAYER_GELU:
     text_printf(out, " %s", op->as.gelu.erf ? "erf" : "tanh");
     break;
+  case LAYER_SCALE:
+    text_printf(out, " by=%g", op->as.scale.by);
+    break;
   case LAYER_DROPOUT:
     text_printf(out, " p=%g", op->as.dropout.p);
     break;

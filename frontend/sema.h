@@ -298,7 +298,7 @@ void layer_note_operand(LayerCall *call, Diag *diag, const char *name);
 
 /* sema_layers.c */
 Value layer_call(Sema *sema, Env *env, const Expr *expr, const LayerSpec *spec);
-Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, Value left, Value right);
+Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, const char *sign, Value left, Value right);
 
 /* sema_finish.c */
 /* requires: the model ran without errors; env is its environment. Provides a graph as graph.h promises. */

@@ -23,12 +23,14 @@ static Value divide_exact(Sema *sema, const Expr *expr, int64_t a, int64_t b) {
   return value_error();
 }
 
+static Value division_by_zero(Sema *sema, const Expr *expr) {
+  sema_error(sema, expr->span, "division by zero");
+  return value_error();
+}
+
 static Value arithmetic(Sema *sema, const Expr *expr, Value a, Value b) {
   bool division = expr->op == OP_DIV || expr->op == OP_FLOOR;
-  if (division && b.real == 0) {
-    sema_error(sema, expr->span, "division by zero");
-    return value_error();
-  }
+  if (division && b.real == 0) return division_by_zero(sema, expr);
   if (a.exact && b.exact) {
     int64_t out = 0;
     if (division) return divide_exact(sema, expr, a.integer, b.integer);
@@ -61,18 +63,32 @@ static Value eval_negate(Sema *sema, Env *env, const Expr *expr) {
   return value.integer == INT64_MIN ? overflow(sema, expr) : value_integer(-value.integer);
 }
 
+/* A tensor times a number, in either order, or over one. */
+static bool is_scaling(const Expr *expr, Value a, Value b) {
+  bool over = a.kind == VALUE_TENSOR && b.kind == VALUE_NUMBER, times = over || (a.kind == VALUE_NUMBER && b.kind == VALUE_TENSOR);
+  return (expr->op == OP_DIV && over) || (expr->op == OP_MUL && times);
+}
+
+static Value eval_scaling(Sema *sema, const Expr *expr, const char *sign, Value a, Value b) {
+  if (expr->op == OP_DIV && b.real == 0) return division_by_zero(sema, expr);
+  if (expr->op == OP_DIV) b = value_real(1 / b.real);
+  return layer_binary(sema, expr, LAYER_SCALE, sign, a, b);
+}
+
 static Value eval_binary(Sema *sema, Env *env, const Expr *expr) {
   static const char *const signs[] = {"+", "-", "*", "/", "//"};
   Value a = eval(sema, env, expr->left), b = eval(sema, env, expr->right);
   if (a.kind == VALUE_ERROR || b.kind == VALUE_ERROR) return value_error();
   if (a.kind == VALUE_NUMBER && b.kind == VALUE_NUMBER) return arithmetic(sema, expr, a, b);
+  const char *sign = signs[expr->op];
   bool tensors = a.kind == VALUE_TENSOR && b.kind == VALUE_TENSOR;
-  if (tensors && expr->op == OP_ADD) return layer_binary(sema, expr, LAYER_ADD, a, b);
-  if (tensors && expr->op == OP_MUL) return layer_binary(sema, expr, LAYER_MUL, a, b);
-  Diag *diag = sema_error(sema, expr->span, "'%s' cannot combine %s with %s", signs[expr->op],
-                          value_describe(sema, a), value_describe(sema, b));
-  if (tensors) diag_help(diag, "tensors can be added and multiplied, element by element");
-  else if (a.kind == VALUE_TENSOR || b.kind == VALUE_TENSOR) diag_help(diag, "tensors can be added and multiplied with tensors only; no layer scales by a number");
+  if (tensors && expr->op == OP_ADD) return layer_binary(sema, expr, LAYER_ADD, sign, a, b);
+  if (tensors && expr->op == OP_MUL) return layer_binary(sema, expr, LAYER_MUL, sign, a, b);
+  if (is_scaling(expr, a, b)) return eval_scaling(sema, expr, sign, a, b);
+  Diag *diag = sema_error(sema, expr->span, "'%s' cannot combine %s with %s", sign, value_describe(sema, a),
+                          value_describe(sema, b));
+  if (tensors) diag_help(diag, "tensors can be added and multiplied, element by element%s", expr->op == OP_SUB ? ": a - b is a + -1 * b" : "");
+  else if (a.kind == VALUE_TENSOR || b.kind == VALUE_TENSOR) diag_help(diag, "a number can multiply a tensor or divide it; tensors can be added to tensors only");
   return value_error();
 }
 

@@ -166,22 +166,20 @@ Value layer_call(Sema *sema, Env *env, const Expr *expr, const LayerSpec *spec) 
   return value;
 }
 
-Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, Value left, Value right) {
+/* An operand of an operator; false where it is integers. */
+static bool bind_side(LayerCall *call, int arg, const Expr *expr, Value value, const char *side, const char *sign) {
+  call->args[arg] = (Bound){.given = true, .expr = expr, .span = expr->span, .value = value, .side = side};
+  if (value.kind != VALUE_TENSOR || !call->sema->graph->tensors.data[value.id].is_index) return true;
+  Diag *diag = sema_error(call->sema, expr->span, "integers cannot be combined with '%s'", sign);
+  note_tensor(call->sema, diag, value.id, "it");
+  diag_help(diag, "embedding turns ids into vectors");
+  return false;
+}
+
+Value layer_binary(Sema *sema, const Expr *expr, LayerKind kind, const char *sign, Value left, Value right) {
   LayerCall call = {.sema = sema, .spec = &sema->specs[kind], .span = expr->span};
-  const Expr *sides[] = {expr->left, expr->right};
-  Value values[] = {left, right};
-  for (int i = 0; i < 2; i++) {
-    call.args[i] = (Bound){.given = true,
-                           .expr = sides[i],
-                           .span = sides[i]->span,
-                           .value = values[i],
-                           .side = i ? "the right side" : "the left side"};
-    if (!sema->graph->tensors.data[values[i].id].is_index) continue;
-    Diag *diag = sema_error(sema, sides[i]->span, "integers cannot be combined with '%s'",
-                            kind == LAYER_ADD ? "+" : "*");
-    note_tensor(sema, diag, values[i].id, "it");
-    diag_help(diag, "embedding turns ids into vectors");
-    return value_error();
-  }
-  return layer_check(&call) ? emit(&call) : value_error();
+  int first = left.kind == VALUE_NUMBER; /* a number is the second argument on whichever side it stands */
+  bool good = bind_side(&call, first, expr->left, left, "the left side", sign) &&
+              bind_side(&call, !first, expr->right, right, "the right side", sign);
+  return good && layer_check(&call) ? emit(&call) : value_error();
 }

@@ -4,6 +4,8 @@
  * wants. */
 #include "frontend/sema.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* --- reading arguments ---------------------------------------------------------------------------------- */
@@ -258,6 +260,17 @@ static bool rule_mul(LayerCall *call) {
   return false;
 }
 
+/* By 0 nothing below would learn; kernels hold the number in f32. */
+static bool rule_scale(LayerCall *call) {
+  const Bound *by = layer_arg(call, "by");
+  double size = fabs(by->value.real);
+  call->op.as.scale.by = by->value.real;
+  call->out = *shape(call, "x");
+  if (size >= (double)FLT_MIN && size <= (double)FLT_MAX) return true;
+  sema_error(call->sema, by->span, "\"by\" of scale must be a number other than 0 that f32 holds, this is %g", by->value.real);
+  return false;
+}
+
 /* The operand with more axes comes first in the graph. */
 static bool rule_add(LayerCall *call) {
   const Shape *a = shape(call, "a"), *b = shape(call, "b");
@@ -349,6 +362,7 @@ static bool (*const rules[LAYER_COUNT])(LayerCall *) = {
     [LAYER_RELU] = rule_activation,
     [LAYER_SILU] = rule_activation,
     [LAYER_MUL] = rule_mul,
+    [LAYER_SCALE] = rule_scale,
     [LAYER_ADD] = rule_add,
     [LAYER_DROPOUT] = rule_dropout,
     [LAYER_CROSS_ENTROPY] = rule_cross_entropy,

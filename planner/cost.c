@@ -261,6 +261,8 @@ MoveKind cost_move(InstrOp op) {
                                              LIKE(PACK, COPY),
                                              LIKE(POSITIONS_FWD, COPY),
                                              LIKE(CACHE_APPEND, COPY),
+                                             LIKE(SCALE_FWD, COPY),
+                                             LIKE(SCALE_BWD, COPY),
                                              LIKE(ADD_FWD, ADD),
                                              LIKE(RELU_FWD, COPY),
                                              LIKE(RELU_BWD, ADD),

@@ -361,6 +361,23 @@ static void mul_backward(ProgramBuilder *b, int32_t i, Ref dy) {
   }
 }
 
+static void scale(ProgramBuilder *b, int32_t i, InstrOp instr, Ref from, Ref to) {
+  Rows size = builder_rows(b, graph_op(b, i)->output);
+  ProgramOp *out = EMIT(b, instr, i, from, to);
+  INTS(out, size.rows, size.cols);
+  out->reals[0] = graph_op(b, i)->as.scale.by;
+}
+
+static void scale_forward(ProgramBuilder *b, int32_t i) {
+  Ref x = builder_read(b, graph_op(b, i)->inputs[0]), y = builder_output(b, i);
+  scale(b, i, INSTR_SCALE_FWD, x, y);
+}
+
+static void scale_backward(ProgramBuilder *b, int32_t i, Ref dy) {
+  Ref dx = builder_gradient(b, graph_op(b, i)->inputs[0]);
+  if (dx.value >= 0) scale(b, i, INSTR_SCALE_BWD, dy, dx);
+}
+
 static void add_forward(ProgramBuilder *b, int32_t i) {
   const GraphOp *op = graph_op(b, i);
   Rows size = builder_rows(b, op->output);
@@ -483,6 +500,7 @@ const LayerRules layer_rules[LAYER_COUNT] = {
     [LAYER_RELU] = {relu_forward, relu_backward},
     [LAYER_SILU] = {silu_forward, silu_backward},
     [LAYER_MUL] = {mul_forward, mul_backward},
+    [LAYER_SCALE] = {scale_forward, scale_backward},
     [LAYER_ADD] = {add_forward, add_backward},
     [LAYER_DROPOUT] = {dropout_forward, dropout_backward},
     [LAYER_CROSS_ENTROPY] = {cross_entropy_forward, cross_entropy_backward},

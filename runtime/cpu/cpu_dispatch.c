@@ -145,6 +145,7 @@ OP(gelu_fwd) { KERNEL(gelu_fwd, N(0), N(1), (int)N(2), F(0), LD(0), F(1), LD(1))
 OP(relu_fwd) { KERNEL(relu_fwd, N(0), N(1), F(0), LD(0), F(1), LD(1)); }
 OP(silu_fwd) { KERNEL(silu_fwd, N(0), N(1), F(0), LD(0), F(1), LD(1)); }
 OP(mul_fwd) { KERNEL(mul, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), 0); }
+OP(scale_fwd) { KERNEL(scale, N(0), N(1), X(0), F(0), LD(0), F(1), LD(1), 0); }
 OP(silu_mul_fwd) { KERNEL(silu_mul_fwd, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2)); }
 OP(add_fwd) { KERNEL(add_fwd, N(0), N(1), N(2), F(0), LD(0), F(1), LD(1), F(2), LD(2)); }
 
@@ -197,6 +198,7 @@ OP(gelu_bwd) { KERNEL(gelu_bwd, N(0), N(1), (int)N(2), F(0), LD(0), F(1), LD(1),
 OP(relu_bwd) { KERNEL(relu_bwd, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
 OP(silu_bwd) { KERNEL(silu_bwd, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
 OP(mul_bwd) { KERNEL(mul, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), ADD(2)); }
+OP(scale_bwd) { KERNEL(scale, N(0), N(1), X(0), F(0), LD(0), F(1), LD(1), ADD(1)); }
 OP(silu_mul_bwd) {
   KERNEL(silu_mul_bwd, N(0), N(1), F(0), LD(0), F(1), LD(1), F(2), LD(2), F(3), LD(3), ADD(3), F(4), LD(4), ADD(4));
 }

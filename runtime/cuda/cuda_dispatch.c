@@ -189,6 +189,8 @@ OP(silu_fwd) { return cuda_activation_fwd(S, CUDA_SILU, N(0), N(1), T(0), T(1));
 OP(silu_bwd) { return cuda_activation_bwd(S, CUDA_SILU, N(0), N(1), T(0), T(1), T(2)); }
 OP(mul_fwd) { return cuda_mul(S, N(0), N(1), T(0), T(1), T(2)); }
 OP(mul_bwd) { return cuda_mul(S, N(0), N(1), T(0), T(1), T(2)); }
+OP(scale_fwd) { return cuda_scale(S, N(0), N(1), X(0), T(0), T(1)); }
+OP(scale_bwd) { return cuda_scale(S, N(0), N(1), X(0), T(0), T(1)); }
 OP(silu_mul_fwd) { return cuda_silu_mul_fwd(S, N(0), N(1), T(0), T(1), T(2)); }
 OP(silu_mul_bwd) { return cuda_silu_mul_bwd(S, N(0), N(1), T(0), T(1), T(2), T(3), T(4)); }
 OP(add_fwd) { return cuda_add(S, N(0), N(1), N(2), T(0), T(1), T(2)); }

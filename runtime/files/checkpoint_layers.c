@@ -22,6 +22,7 @@ static const Kind kinds[] = {
     {INSTR_RMSNORM_FWD, "rmsnorm", "eps"},
     {INSTR_GELU_FWD, "gelu", "erf"},
     {INSTR_RELU_FWD, "relu", ""},
+    {INSTR_SCALE_FWD, "scale", "by"},
     {INSTR_ADD_FWD, "add", ""},
     {INSTR_DROPOUT_FWD, "dropout", "p"},
     {INSTR_CROSS_ENTROPY, "cross_entropy", "ignore"},

@@ -25,6 +25,12 @@ static void print_mlp(Text *t, Random *r) {
 }
 
 /* Drawn apart, so that what else a seed gives does not depend on it. */
+static const char *factor_of(uint64_t seed, const char *factor) {
+  Random random = {seed + 55555};
+  return random_below(&random, 3) ? "" : factor;
+}
+
+/* So is this. */
 static const char *host_of(Arena *arena, uint64_t seed) {
   Random random = {seed + 77777};
   if (random_below(&random, 2)) return "";
@@ -58,9 +64,9 @@ const char *random_model(Arena *arena, uint64_t seed) {
   print_mlp(t, r);
   const char *norm = rms ? "rmsnorm" : "layernorm";
   const char *drop = random_below(r, 3) ? "" : "dropout(";
-  text_printf(t, "  module block(x) {\n    x = x + %sattn(%s(x) as n1) as attn%s\n    return x + mlp(%s(x) as n2) as mlp\n  }\n", drop,
-              norm, *drop ? ", 0.1)" : "", norm);
-  text_printf(t, "  x = embedding(tokens, vocab, d) as wte%s\n", rope ? "" : " + positions(ctx, d) as wpe");
+  text_printf(t, "  module block(x) {\n    x = x + %sattn(%s(x) as n1) as attn%s%s\n    return x + mlp(%s(x) as n2) as mlp\n  }\n", drop,
+              norm, *drop ? ", 0.1)" : "", factor_of(seed, " * 0.22"), norm);
+  text_printf(t, "  x = embedding(tokens, vocab, d) as wte%s%s\n", factor_of(seed, " * sqrt(d)"), rope ? "" : " + positions(ctx, d) as wpe");
   text_printf(t, "  x = repeat layers block(x) as h\n  x = %s(x) as nf\n", norm);
   static const char *const freezes[] = {"", "", "", "  freeze \"wte\"\n", "  freeze \"h.*.n1\"\n  freeze \"h.0\"\n", "  freeze \"nf\"\n  freeze \"*.mlp\"\n"};
   text_printf(t, "%s", freezes[random_below(r, 6)]);

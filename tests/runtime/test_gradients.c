@@ -29,6 +29,7 @@ static const Case VALUES_READ_TWICE[] = {
     {"three layers read one", EMBED "a = layernorm(x) as n  y = (linear(a, 8) as p) * gelu(linear(a, 8) as q, erf) + a " LOSS},
     {"a silu times what it reads", EMBED "a = linear(x, 8) as a  y = silu(a) * a " LOSS},
     {"a silu times its sum", EMBED "a = linear(x, 8) as a  b = linear(x, 8) as b  y = silu(a) * (a + b) + b " LOSS},
+    {"numbers times what is read besides", EMBED "a = linear(0.5 * x, 8) as a  b = a * -3 + a  y = b / 4 + scale(b, 0.3) + 2 * (a + x) " LOSS},
     {"ids embedded three times", EMBED "y = x * (embedding(tokens, 9, 8) as wtf) + (embedding(tokens, 8, 8) as wtg) " LOSS},
 };
 
@@ -40,6 +41,8 @@ static const Case PARTS[] = {
     {"a part of a part, normed by heads", EMBED "w, v = split(linear(x, 24) as wv, [16, 8])  a, b = split(w, 2)\n"
                                           "y = (rmsnorm(a, heads = 2) as an) + (layernorm(b, heads = 2) as bn) * v " LOSS},
     {"parts of a norm", EMBED "a, b = split(layernorm(linear(x, 16) as up) as n, 2)  y = gelu(a) + silu(b) * a " LOSS},
+    {"parts times numbers", EMBED "w = linear(x, 24) as w  a, b, _c = split(w, 3)  d, e = split(w * 0.7, 2)  p, q = split(d + 3 * e, [4, 8])\n"
+                            "y = 0.5 * a + -2 * b + (linear(p, 8) as up) + q * 1.5 " LOSS},
     {"residual parts", EMBED "a, b = split(linear(x, 16) as ab, 2)  y = a + b + a " LOSS},
     {"positions in parts", EMBED "p, q = split(positions(6, 16) as wpe, 2)  y = x * (x + p) + q " LOSS},
 };
@@ -64,6 +67,7 @@ static const Case LOSSES[] = {
     {"of an embedding", "loss = cross_entropy(embedding(tokens, 8, 8) as wte, targets)"},
     {"of a sum with itself", EMBED "y = linear(x, 8) as a  loss = cross_entropy(y + y, targets)"},
     {"of a residual", EMBED "y = linear(x, 8) as a  loss = cross_entropy(gelu(y) + y, targets)"},
+    {"of logits over a number", EMBED "loss = cross_entropy((linear(x, 11) as head) / 3, targets)"},
     {"of a norm by heads", EMBED "loss = cross_entropy(layernorm(x, heads = 2) as n, targets)"},
     {"of a silu's product", EMBED "y = linear(x, 8) as a  loss = cross_entropy(silu(y) * x, targets)"},
     {"in chunks, of a part", EMBED "a, b = split(linear(x, 16) as ab, 2)\n"
@@ -75,6 +79,8 @@ static const Case PARAMETERS[] = {
     {"one weight, four layers", EMBED "y = gelu(linear(x, 8, weight = wte)) + x  y = linear(y, 8, weight = wte, bias = true) as b\n"
                                 "loss = cross_entropy(linear(y, 8, weight = wte), targets, chunk = 7)"},
     {"positions that multiply too", EMBED "p = positions(6, 8) as wpe  y = linear(relu(linear(x + p, 6, weight = wpe)), 8) as up  y = y + p " LOSS},
+    {"positions times a number", EMBED "p = (positions(6, 8) as wpe) * 3  y = linear(x + p, 8) as a  y = y + p * -0.5 " LOSS},
+    {"a frozen weight times a number", EMBED "y = linear(x * 4 + (linear(x, 8) as a), 8) as b  freeze \"wte\" " LOSS},
     {"positions computed on", EMBED "p = layernorm(linear(positions(6, 8) as wpe, 8) as pp) as pn  y = x * x + p * p + p " LOSS},
     {"frozen weights between", EMBED "a = linear(x, 8) as a  y = (layernorm(linear(a, 8) as b) as n) + a\n"
                                "freeze \"b\" freeze \"n.weight\" freeze \"wte\" " LOSS},

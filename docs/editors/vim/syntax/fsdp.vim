@@ -13,7 +13,7 @@ syntax keyword fsdpConstant auto none full block whole size yes no causal true f
 syntax keyword fsdpConstant sequential shuffled full_shard shard_grad_op shard_optim hybrid_shard no_shard zeros ones normal uniform
 syntax keyword fsdpType int float f32 bf16 f16 cpu gpu
 " Layers, where they are called: `linear` is also a schedule.
-syntax match fsdpLayer /\<\(embedding\|positions\|linear\|layernorm\|rmsnorm\|rope\|split\|attention\|gelu\|relu\|silu\|mul\|add\|dropout\|cross_entropy\|mse\)\ze\s*(/
+syntax match fsdpLayer /\<\(embedding\|positions\|linear\|layernorm\|rmsnorm\|rope\|split\|attention\|gelu\|relu\|silu\|mul\|scale\|add\|dropout\|cross_entropy\|mse\)\ze\s*(/
 syntax match fsdpNumber /\<[0-9][0-9_]*\(\.[0-9]\+\)\?\([eE][-+]\?[0-9]\+\)\?\([A-Za-z]\+\(\/[a-z]\+\)\?\)\?\>/
 syntax region fsdpString start=/"/ end=/"/ oneline
 syntax match fsdpComment /#.*$/ contains=@Spell
