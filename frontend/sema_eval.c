@@ -56,7 +56,8 @@ static Value eval_negate(Sema *sema, Env *env, const Expr *expr) {
   Value value = eval(sema, env, expr->left);
   if (value.kind == VALUE_ERROR) return value;
   if (value.kind != VALUE_NUMBER) {
-    sema_error(sema, expr->span, "only a number can be negated, this is %s", value_describe(sema, value));
+    Diag *diag = sema_error(sema, expr->span, "only a number can be negated, this is %s", value_describe(sema, value));
+    if (value.kind == VALUE_TENSOR) diag_help(diag, "multiply it by -1");
     return value_error();
   }
   if (!value.exact) return value_real(-value.real);

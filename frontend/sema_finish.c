@@ -294,6 +294,7 @@ static void check_chunk(Sema *sema) {
         sema, loss->span,
         "with `chunk` the logits must be the result of a linear, which is then computed in pieces");
     note_tensor(sema, diag, logits, "it");
+    if (op >= 0 && graph->ops.data[op].kind == LAYER_SCALE) diag_help(diag, "multiply what the linear reads: without a bias its result is the same");
   }
 }
 

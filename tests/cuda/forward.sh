@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 
 # Evaluation in between drops nothing out, says what the CPU says, and leaves training as it is, graphs included.
-sed 's/gelu(linear(x, 4\*d) as c_fc)/dropout(gelu(linear(x, 4*d) as c_fc), 0.1)/' "$fixtures/gpt-tiny.fsdp" >dropout.fsdp
+sed 's/gelu(linear(x, 4\*d) as c_fc)/dropout(gelu(linear(x, 4*d) as c_fc), 0.1)/; s/ as mlp$/& * 0.5/' "$fixtures/gpt-tiny.fsdp" >dropout.fsdp
 train quiet dropout.fsdp --ranks 2 --steps 6 --backend cuda
 for backend in cpu cuda; do
   train "eval-$backend" dropout.fsdp --ranks 2 --steps 6 --backend $backend --eval "$fixtures/tokens.bin" --eval-every 2 --eval-batches 4
