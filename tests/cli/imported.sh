@@ -16,7 +16,7 @@ for folder in "$fixtures"/imported/*/; do
     train "$name-$ranks" "$name.here.fsdp" --ranks "$ranks" --init "$folder"
     "$compare" reference "$name-$ranks.jsonl" "$folder/expected.json" 1e-5
   done
-  expect 0 generate "$name.here.fsdp" --weights "$folder" --prompt 012 --tokens $(($(wc -c <"$folder/greedy.txt") - 3)) --temperature 0 --threads 1
+  expect 0 generate "$name.here.fsdp" --weights "$folder" --prompt 012 --tokens $(($(wc -c <"$folder/greedy.txt") - 3)) --temperature 0 --gemm builtin
   cmp out "$folder/greedy.txt" || fail "$name goes on otherwise"
   expect 0 export "$name.fsdp" "$name.hf" --to safetensors --weights "$folder"
   "$compare" weights "$name.hf/model.safetensors" "$folder/model.safetensors"
