@@ -6,9 +6,11 @@
 #define ALL(absent) {absent, absent, absent, absent, absent, absent}
 #define NO_DROPOUT  "the family is without dropout: set it to 0"
 #define NO_BIAS     "models of this class have no such bias: set it to false"
-#define QUANTIZED   {"quantization_config", "null", "weights are trained in f32, bf16 or f16: import the model that was quantized"}
+#define QUANTIZED \
+  { "quantization_config", "null", "weights are trained in f32, bf16 or f16: import the model that was quantized" }
 
 /* clang-format off */
+/* Llama and OLMo 2 have no windows; one that is stated all the same is taken for one. */
 static const Key decoder_keys[] = {
     /*                                                                  Llama Mistral  Qwen2  Qwen3  Phi3 Olmo2 */
     {"vocab_size",              KEY_SIZE,    OF(vocab),          ALL(MUST)},

@@ -55,7 +55,8 @@ void import_write_decoder(Text *out, const Imported *model) {
   char eps[32], theta[32];
   text_printf(out, "use \"families/%s.fsdp\"\n\nmodel %s {\n", model->family, model->name);
   if (model->window > 0)
-    text_printf(out, "  # Attention has a window of %" PRId64 " there, and sees all here: the same as long as ctx is no larger.\n",
+    text_printf(out,
+                "  # Attention has a window of %" PRId64 " there, and sees all here: the same as long as ctx is no larger.\n",
                 model->window);
   text_printf(out,
               "  let vocab = %" PRId64 ", ctx = %" PRId64 ", d = %" PRId64 ", heads = %" PRId64
