@@ -45,10 +45,19 @@ static void write_scaling(Text *out, const ImportedRope *rope) {
               real(factor, rope->factor), real(low, rope->low), real(high, rope->high), rope->original);
 }
 
-/* scaling: the family's rotary positions may be scaled */
-static void write_decoder(Text *out, const Imported *model, const char *family, bool scaling) {
+static void write_biases(Text *out, const Imported *model) {
+  if (model->attention_bias) text_printf(out, ", attention_bias = true");
+  if (model->qkv_bias) text_printf(out, ", qkv_bias = true");
+  if (model->mlp_bias) text_printf(out, ", mlp_bias = true");
+}
+
+void import_write_decoder(Text *out, const Imported *model) {
   char eps[32], theta[32];
-  text_printf(out, "use \"families/%s.fsdp\"\n\nmodel %s {\n", family, model->name);
+  text_printf(out, "use \"families/%s.fsdp\"\n\nmodel %s {\n", model->family, model->name);
+  if (model->window > 0)
+    text_printf(out,
+                "  # Attention has a window of %" PRId64 " there, and sees all here: the same as long as ctx is no larger.\n",
+                model->window);
   text_printf(out,
               "  let vocab = %" PRId64 ", ctx = %" PRId64 ", d = %" PRId64 ", heads = %" PRId64
               ", kv_heads = %" PRId64 ", ffn = %" PRId64 ", layers = %" PRId64 "\n",
@@ -57,15 +66,13 @@ static void write_decoder(Text *out, const Imported *model, const char *family, 
   text_printf(out,
               "  x = %s(tokens, vocab, d, heads, kv_heads, ffn, layers, head_dim = %" PRId64
               ", eps = %s,\n    theta = %s",
-              family, model->head_dim, real(eps, model->eps), real(theta, model->rope.theta));
-  if (scaling) write_scaling(out, &model->rope);
+              model->family, model->head_dim, real(eps, model->eps), real(theta, model->rope.theta));
+  if (model->scalable) write_scaling(out, &model->rope);
+  write_biases(out, model);
   text_printf(out, ") as model\n  logits = linear(x, vocab, %s) as lm_head\n",
               model->tied ? "weight = model.embed_tokens" : "bias = false");
   text_printf(out, "  loss = cross_entropy(logits, targets, chunk = 2048)\n");
 }
-
-void import_write_llama(Text *out, const Imported *model) { write_decoder(out, model, "llama", true); }
-void import_write_qwen3(Text *out, const Imported *model) { write_decoder(out, model, "qwen3", false); }
 
 void import_write(Text *out, const Imported *model) {
   text_printf(

@@ -19,11 +19,64 @@ params() { "$fsdpc" plan "$1" --cluster dgx-h100 --ranks 8 --json | grep -oE '"p
 [ "$(params Llama-3.2-1B.fsdp)" = "$(params "$root/models/llama3.2-1b.fsdp")" ] || fail 'another Llama 3.2 1B than ours'
 [ "$(params Qwen3-0.6B.fsdp)" = "$(params "$root/models/qwen3-0.6b.fsdp")" ] || fail 'another Qwen3 0.6B than ours'
 [ "$(params gpt2.fsdp)" = "$(params "$root/models/gpt2.fsdp")" ] || fail 'another GPT-2 than ours'
+# Counts of the others: their model cards on Hugging Face.
+counts=(Mistral-7B-v0.1 7241732096 Qwen2.5-0.5B 494032768 Phi-3-mini-4k-instruct 3821079552 OLMo-2-0425-1B 1484916736)
+for ((i = 0; i < ${#counts[@]}; i += 2)); do
+  [ "$(params "${counts[i]}.fsdp")" = "\"params\": ${counts[i + 1]}" ] || fail "another ${counts[i]} than was published"
+done
 expect 0 import "$configs/gpt2" -o /dev/stdout
 expect 0 import "$configs/gpt2"
 said err '"attn_pdrop" is left out: the model trains without dropout'
 expect 0 import "$configs/llama-v5"
 said err '"surprise" is not known, and is left out'
+
+# --- windows: sequences are no longer, so that none is cut, and it is said; where no layer has one, nothing is.
+# context NAME SED CTX: of NAME's config.json, changed, as imported; what was said in ./err
+context() {
+  mkdir -p changed
+  sed "$2" "$configs/$1/config.json" >changed/config.json
+  cmp -s "$configs/$1/config.json" changed/config.json && fail "nothing changed by: $2"
+  expect 0 import changed
+  said out "ctx = $3,"
+}
+capped() { context "$@" && said err '"sliding_window" is ' && said err 'so ctx is no larger' && said out "a window of $3 there"; }
+free() {
+  context "$@"
+  silent err
+  if grep -q window out; then fail "a window by: $2"; fi
+}
+capped Mistral-7B-v0.1 's/"sliding_window":4096/"sliding_window":32767/' 32767
+free Mistral-7B-v0.1 's/"sliding_window":4096/"sliding_window":32768/' 32768
+free Mistral-7B-v0.1 's/"sliding_window":4096/"sliding_window":null/' 32768
+context Mistral-7B-v0.1 's/"sliding_window":4096,//' 4096 # what transformers takes then
+capped Phi-3-mini-4k-instruct 's/"sliding_window":2047/"sliding_window":1000/' 1000
+free Phi-3-mini-4k-instruct 's/"sliding_window":2047,//' 4096
+free Phi-3-mini-4k-instruct 's/"sliding_window":2047,//; s/"original_max_position_embeddings":4096/"original_max_position_embeddings":1024/' 1024
+free Qwen2.5-0.5B 's/"sliding_window":32768/"sliding_window":512/' 32768 # use_sliding_window is false
+using='s/"use_sliding_window":false/"use_sliding_window":true/'
+free Qwen2.5-0.5B "$using; s/\"sliding_window\":32768/\"sliding_window\":512/" 32768 # all 24 layers are below max_window_layers
+capped Qwen2.5-0.5B "$using; s/\"sliding_window\":32768/\"sliding_window\":512/; s/\"max_window_layers\":24/\"max_window_layers\":23/" 512
+free Qwen2.5-0.5B "$using; s/\"sliding_window\":32768,//; s/\"max_window_layers\":24,//" 32768 # 28 layers are, unless stated
+context Qwen2.5-0.5B "$using; s/\"sliding_window\":32768,//; s/\"max_window_layers\":24/\"max_window_layers\":0/" 4096
+free qwen3-windows 's/"sliding_attention"/"full_attention"/' 4096
+free qwen3-windows 's/"use_sliding_window": true/"use_sliding_window": false/' 4096
+capped llama-v5 's/"vocab_size"/"sliding_window": 100, &/; s/, "surprise": 3//' 100
+
+# --- what is absent, and null, is what transformers takes it for
+context Mistral-7B-v0.1 's/"num_key_value_heads":8,//' 4096
+said out 'kv_heads = 8,'
+context Mistral-7B-v0.1 's/"num_key_value_heads":8/"num_key_value_heads":null/' 4096
+said out 'kv_heads = 32,'
+context Phi-3-mini-4k-instruct 's/"num_key_value_heads":32,//; s/"rms_norm_eps":1e-05,//; s/"rope_theta":10000.0,//' 2047
+said out 'kv_heads = 32,'
+said out 'eps = 1e-05,'
+said out 'theta = 10000)'
+context OLMo-2-0425-1B 's/"rms_norm_eps":1e-06,//; s/"max_position_embeddings":4096,//' 2048
+said out 'eps = 1e-05,'
+context OLMo-2-0425-1B 's/"attention_bias":false/"attention_bias":true/' 4096
+said out 'attention_bias = true)'
+context OLMo-2-0425-1B 's/"rope_scaling":null/"rope_scaling":{"rope_theta":3e4},"rope_parameters":{"rope_theta":4e4}/' 4096
+said out 'theta = 30000)'
 
 # --- errors: refused NAME SED TEXT...: NAME's config.json, changed, is refused with every TEXT and no file is written.
 refused() {
@@ -47,18 +100,33 @@ for output in '' '-o kept.fsdp'; do
 done
 cmp gpt2.fsdp kept.fsdp || fail 'a refused import was written'
 with() { printf 's|"model_type"|%s, &|' "$1"; } # one entry more
-refused llama-v5 "$(with '"attention_bias": true')" 'bad/config.json: "attention_bias" is true' 'bias = true'
-refused llama-v5 "$(with '"mlp_bias": true')" '"mlp_bias" is true'
+for name in Mistral-7B-v0.1 Qwen2.5-0.5B; do
+  refused "$name" "$(with '"attention_bias":true')" 'bad/config.json: "attention_bias" is true' 'models of this class have no such bias'
+done
+refused Phi-3-mini-4k-instruct 's/"attention_bias":false/"attention_bias":true/' '"attention_bias" is true'
+refused Qwen3-0.6B "$(with '"mlp_bias": true')" '"mlp_bias" is true'
+refused llama-v5 "$(with '"attention_bias": 1')" '"attention_bias" is 1: it must be true or false'
 refused llama-v5 "$(with '"attention_dropout": 0.1')" '"attention_dropout" is 0.1'
-refused llama-v5 "$(with '"sliding_window": 4096')" '"sliding_window" is 4096' 'no longer than the window'
-refused Qwen3-0.6B 's/"use_sliding_window": false/"use_sliding_window": true/' '"use_sliding_window" is true' 'no longer than the window'
+refused Phi-3-mini-4k-instruct 's/"resid_pdrop":0.0/"resid_pdrop":0.1/' '"resid_pdrop" is 0.1' 'set it to 0'
+refused Phi-3-mini-4k-instruct 's/"embd_pdrop":0.0/"embd_pdrop":0.1/' '"embd_pdrop" is 0.1' 'set it to 0'
+refused Phi-3-mini-4k-instruct 's/"attention_dropout":0.0/"attention_dropout":0.1/' '"attention_dropout" is 0.1'
+refused Mistral-7B-v0.1 's/"sliding_window":4096/"sliding_window":0/' '"sliding_window" is 0: it must be'
+refused qwen3-windows 's/"sliding_attention"/"linear_attention"/' '"layer_types" is ["full_attention","linear_attention"]' 'choose another model'
+refused qwen3-windows 's/"layer_types": \[[^]]*\]/"layer_types": 2/' '"layer_types" is 2'
 refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "yarn", "factor": 4.0}/' '"rope_scaling" is' 'set it to null'
 refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}/' \
   '"rope_scaling" is' "the family's rotary positions are not scaled"
-refused llama-v5 "$(with '"partial_rotary_factor": 0.5')" '"partial_rotary_factor" is 0.5'
+for name in Phi-3-mini-4k-instruct OLMo-2-0425-1B; do
+  refused "$name" 's/"rope_scaling":null/"rope_scaling": {"rope_type": "llama3"}/' '"rope_scaling" is' "the family's rotary positions are not scaled"
+done
+refused Phi-3-mini-4k-instruct 's/"rope_scaling":null/"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]}/' \
+  '"rope_scaling" is' 'its factors count in short sequences too' 'choose another model'
+refused llama-biased 's/"partial_rotary_factor": 1.0/"partial_rotary_factor": 0.5/' '"rope_parameters" is' 'a part of each head' 'choose another model'
+refused qwen3-windows 's/"rope_parameters": {/&"full_attention": {"rope_theta": 1}, /' '"rope_parameters" is' 'its "full_attention" is not known'
+refused llama-v5 "$(with '"partial_rotary_factor": 0.5')" '"partial_rotary_factor" is 0.5' 'choose another model'
 refused llama-v5 "$(with '"quantization_config": {"bits": 4}')" '"quantization_config" is {"bits":4}' 'that was quantized'
 refused llama-v5 "$(with '"hidden_act": "gelu"')" '"hidden_act" is "gelu"'
-refused llama-v5 "$(with '"attention_bias": true, "mlp_bias": true')" '"attention_bias"' '"mlp_bias"' # all at once
+refused llama-v5 "$(with '"attention_dropout": 0.1, "partial_rotary_factor": 0.5')" '"attention_dropout"' '"partial_rotary_factor"' # all at once
 refused llama-v5 's/"rope_type": "default"/"rope_type": "yarn"/' '"rope_parameters" is' 'only the types "llama3" and "default"'
 refused llama-2 's/"rope_scaling": null/"rope_scaling": {"type": "linear", "factor": 2.0}/' '"rope_scaling" is' 'set it to null'
 refused Llama-3.2-1B 's/"low_freq_factor":1.0,//' '"rope_scaling" is' 'llama3 needs factor, low_freq_factor'
@@ -74,7 +142,8 @@ refused gpt-exact "$(with '"scale_attn_weights": false')" '"scale_attn_weights" 
 refused gpt-exact "$(with '"add_cross_attention": true')" '"add_cross_attention" is true'
 refused gpt-exact "$(with '"tie_word_embeddings": false')" '"tie_word_embeddings" is false'
 refused gpt-exact 's/"gelu"/"relu"/' '"activation_function" is "relu"' 'models/families/gpt2.fsdp'
-refused gpt-exact 's/"gpt2"/"mamba"/' '"model_type" is "mamba": this is not known' 'LlamaForCausalLM (llama)' 'Qwen3ForCausalLM (qwen3)'
+refused gpt-exact 's/"gpt2"/"mamba"/' '"model_type" is "mamba": this is not known' \
+  'GPT2LMHeadModel (gpt2), LlamaForCausalLM (llama), MistralForCausalLM (mistral), Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3), Phi3ForCausalLM (phi3) and Olmo2ForCausalLM (olmo2) are'
 refused llama-v5 's/LlamaForCausalLM/LlamaForSequenceClassification/' '"architectures" is ["LlamaForSequenceClassification"]'
 refused gpt-exact 's/"model_type": "gpt2",//' '"model_type" is missing'
 refused gpt-exact 's/"n_head": 4/"n_head": 4, "n_head": 4/' 'config.json:' 'duplicate object key'

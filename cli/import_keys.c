@@ -1,0 +1,98 @@
+/* Owns: the architectures of Hugging Face that `fsdpc import` knows, and their keys. Keys are checked against transformers'
+ * GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Phi3Config and Olmo2Config, whose defaults these are. */
+#include "cli/import_read.h"
+
+#define OF(field)   offsetof(Imported, field)
+#define ALL(absent) {absent, absent, absent, absent, absent, absent}
+#define NO_DROPOUT  "the family is without dropout: set it to 0"
+#define NO_BIAS     "models of this class have no such bias: set it to false"
+#define QUANTIZED \
+  { "quantization_config", "null", "weights are trained in f32, bf16 or f16: import the model that was quantized" }
+
+/* clang-format off */
+/* Llama and OLMo 2 have no windows; one that is stated all the same is taken for one. */
+static const Key decoder_keys[] = {
+    /*                                                                  Llama Mistral  Qwen2  Qwen3  Phi3 Olmo2 */
+    {"vocab_size",              KEY_SIZE,    OF(vocab),          ALL(MUST)},
+    {"hidden_size",             KEY_SIZE,    OF(d),              ALL(MUST)},
+    {"intermediate_size",       KEY_SIZE,    OF(inner),          ALL(MUST)},
+    {"num_hidden_layers",       KEY_SIZE,    OF(layers),         ALL(MUST)},
+    {"num_attention_heads",     KEY_SIZE,    OF(heads),          ALL(MUST)},
+    {"num_key_value_heads",     KEY_DERIVED, OF(kv_heads),       {   0,      8,    32,    32,    0,    0}},
+    {"head_dim",                KEY_DERIVED, OF(head_dim),       {   0,      0,     0,   128,    0,    0}},
+    {"max_position_embeddings", KEY_SIZE,    OF(ctx),            {2048, 131072, 32768, 32768, 4096, 2048}},
+    {"original_max_position_embeddings",
+                                KEY_DERIVED, OF(rope.original),  { NOT,    NOT,   NOT,   NOT,    0,  NOT}},
+    {"sliding_window",          KEY_DERIVED, OF(window),         {   0,   4096,  4096,  4096,    0,    0}},
+    {"use_sliding_window",      KEY_FLAG,    OF(use_window),     { NOT,    NOT,     0,     0,  NOT,  NOT}},
+    {"rms_norm_eps",            KEY_REAL,    OF(eps),            {1e-6,   1e-6,  1e-6,  1e-6, 1e-5, 1e-5}},
+    {"attention_bias",          KEY_FLAG,    OF(attention_bias), {   0,    NOT,   NOT,     0,  NOT,    0}},
+    {"mlp_bias",                KEY_FLAG,    OF(mlp_bias),       {   0,    NOT,   NOT,   NOT,  NOT,  NOT}},
+    {"tie_word_embeddings",     KEY_FLAG,    OF(tied),           ALL(0)},
+    {0},
+};
+
+static const Key gpt2_keys[] = {
+    {"vocab_size",          KEY_SIZE,    OF(vocab),  {50257}},
+    {"n_positions",         KEY_SIZE,    OF(ctx),    {1024}},
+    {"n_embd",              KEY_SIZE,    OF(d),      {768}},
+    {"n_layer",             KEY_SIZE,    OF(layers), {12}},
+    {"n_head",              KEY_SIZE,    OF(heads),  {12}},
+    {"n_inner",             KEY_DERIVED, OF(inner),  {0}},
+    {"layer_norm_epsilon",  KEY_REAL,    OF(eps),    {1e-5}},
+    {0},
+};
+/* clang-format on */
+
+static const Only decoder_only[] = {
+    {"attention_bias", "false", NO_BIAS},
+    {"mlp_bias", "false", NO_BIAS},
+    {"attention_dropout", "0", NO_DROPOUT},
+    {"resid_pdrop", "0", NO_DROPOUT},
+    {"embd_pdrop", "0", NO_DROPOUT},
+    {"partial_rotary_factor", "1", "rotary positions turn whole heads: choose another model"},
+    QUANTIZED,
+    {0},
+};
+
+static const Only gpt2_only[] = {
+    {"scale_attn_weights", "true", "attention divides by the root of the head's width: " BY_HAND_GPT2},
+    {"scale_attn_by_inverse_layer_idx", "false", "attention is scaled alike in all layers: " BY_HAND_GPT2},
+    {"add_cross_attention", "false", "the family is a decoder alone: " BY_HAND_GPT2},
+    {"tie_word_embeddings", "true", "the family's head is its embedding: " BY_HAND_GPT2},
+    QUANTIZED,
+    {0},
+};
+
+const char *const import_inert[] = {
+    "architectures",   "model_type",        "_name_or_path",      "transformers_version",
+    "torch_dtype",     "dtype",             "use_cache",          "bos_token_id",
+    "eos_token_id",    "pad_token_id",      "pretraining_tp",     "n_ctx",
+    "summary_*",       "task_*",            "initializer_range",  "reorder_and_upcast_attn",
+    "rope_theta",      "rope_scaling",      "rope_parameters",    "resid_pdrop",
+    "embd_pdrop",      "attn_pdrop",        "return_*",           "output_*",
+    "id2label",        "label2id",          "_attn_*",            "auto_map",
+    "tokenizer_class", "layer_types",       "max_window_layers",  "use_sliding_window",
+    NULL,
+};
+
+/* clang-format off */
+#define GPT2            0, gpt2_keys, gpt2_only, "activation_function", import_finish_gpt2
+#define DECODER(column) column, decoder_keys, decoder_only, "hidden_act", import_finish_decoder
+
+const Architecture import_architectures[] = {
+    {"gpt2", GPT2, {.class = "GPT2LMHeadModel", .write = import_write_gpt2}},
+    {"llama", DECODER(LLAMA),
+     {.class = "LlamaForCausalLM", .family = "llama", .scalable = true, .write = import_write_decoder}},
+    {"mistral", DECODER(MISTRAL),
+     {.class = "MistralForCausalLM", .family = "llama", .scalable = true, .write = import_write_decoder}},
+    {"qwen2", DECODER(QWEN2),
+     {.class = "Qwen2ForCausalLM", .family = "llama", .scalable = true, .qkv_bias = true, .layered_windows = true,
+      .write = import_write_decoder}},
+    {"qwen3", DECODER(QWEN3),
+     {.class = "Qwen3ForCausalLM", .family = "qwen3", .layered_windows = true, .write = import_write_decoder}},
+    {"phi3", DECODER(PHI3), {.class = "Phi3ForCausalLM", .family = "phi3", .write = import_write_decoder}},
+    {"olmo2", DECODER(OLMO2), {.class = "Olmo2ForCausalLM", .family = "olmo2", .write = import_write_decoder}},
+    {0},
+};
+/* clang-format on */
