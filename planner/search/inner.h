@@ -34,6 +34,8 @@ struct Inner {
   Slices slices;      /* of these */
   Ranks ranks;
   Live live; /* where seeds start */
+  const Decisions *from; /* moves go on from these, found before; NULL: from seeds */
+  bool finely;           /* then by shorter runs of items, more of them */
   const bool *start_away; /* where seeds start, if not at the base: what is held lies in host memory */
   uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */
   bool ample; /* once improved: all that may be kept on the device is, under every issue rule, and nothing waits for room */
@@ -50,11 +52,9 @@ bool inner_open(Search *search, Arena *arena, const Outer *outer, Grouping group
 void inner_set_budget(Inner *inner, uint64_t budget);
 /* A few seeds, then (more) all of them, into the pool. */
 void inner_seed(Inner *inner, bool more);
-/* All seeds, then moves from the best trial until it has reached the bound or nothing improves. Where memory is ample there is nothing to
- * move. */
+/* All seeds, or what moves go on from, then moves from the best trial until it has reached the bound, nothing improves or there were too
+ * many. Where memory is ample there is nothing to move. */
 void inner_improve(Inner *inner);
-/* Moves from these decisions of the same outer choice and units, found with less room. */
-void inner_improve_from(Inner *inner, const Decisions *decisions);
 /* Few enough items that improving is cheap, or even complete. */
 bool inner_is_small(const Inner *inner);
 /* So many items, those of thousands of layers, that seeds come close and each look takes long: no moves, few seeds. */

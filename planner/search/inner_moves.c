@@ -5,6 +5,9 @@
 
 enum { MOVE_BUDGET = 2500000, MOST_MOVES = 400, LONG_PROGRAM = 2000, SWAPPED_PROGRAM = 4000, SWAP_ROUNDS = 2 };
 
+/* Moves that go on finely are so many times as many, in runs of at most this part of the longest. */
+enum { FINE_MOVES = 4, FINE_RUNS = 4 };
+
 /* More than exchanges were seen to gain (1.6 % at most). */
 static const double EXCHANGES_GAIN = 1.02;
 
@@ -113,12 +116,15 @@ static bool move_class(Mover *m, const Class *class, uint32_t count) {
   return improved;
 }
 
-/* Moves whole classes, then halves of them, down to single items. */
-static void move_classes(Mover *m, const Classes *classes) {
-  for (uint32_t run = m->in->units->units.count; run >= 1 && !is_done(m); run /= 2)
+/* Moves runs of so many items of a class, then half as many, down to single items. */
+static void move_runs(Mover *m, const Classes *classes, uint32_t longest) {
+  for (uint32_t run = longest; run >= 1 && !is_done(m); run /= 2)
     for (uint32_t i = 0; i < classes->count; i++)
       while (move_class(m, &classes->data[i], run)) continue;
 }
+
+/* From whole classes on. */
+static void move_classes(Mover *m, const Classes *classes) { move_runs(m, classes, m->in->units->units.count); }
 
 /* What some items of one class give up, and as many bytes of another take: what is kept may need somewhat more and comes from the other
  * end; what goes to host memory may not, where that is full. */
@@ -267,42 +273,70 @@ static bool is_worth_exchanging(const Inner *in) {
   return !in->rival_ns || in->search->apart || inner_is_small(in) || (double)in->pool[0].ns < EXCHANGES_GAIN * (double)in->rival_ns;
 }
 
+/* Moves that a program of this length can afford, all kinds together. */
+static int64_t affordable(const Inner *in) { return MOVE_BUDGET / (int64_t)(in->program->ops.count + 1); }
+
+static int64_t affordable_runs(const Inner *in) {
+  const int64_t afford = affordable(in) / 8;
+  return afford < MOST_MOVES ? afford : MOST_MOVES;
+}
+
 static void try_moves(Mover *m) {
   const Inner *in = m->in;
-  const int64_t afford = MOVE_BUDGET / (int64_t)(in->program->ops.count + 1);
   try_all_rules(m);
-  m->left = afford / 8 < MOST_MOVES ? afford / 8 : MOST_MOVES;
+  m->left = affordable_runs(in);
   const Classes classes = list_classes(in);
   move_classes(m, &classes);
   swap_and_move(m, &classes);
-  m->left = is_worth_exchanging(in) ? afford / 4 : 0;
+  m->left = is_worth_exchanging(in) ? affordable(in) / 4 : 0;
   while (exchange_classes(m, &classes)) continue;
   m->left = inner_is_small(in) ? 3 * (int64_t)in->items.count * in->items.count : 0;
   while (move_pairs(m)) continue;
   try_all_rules(m);
 }
 
-void inner_improve(Inner *in) {
-  Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
-  keep_all(in, &m.trial);
-  in->ample = fits_freely(in, &m.trial);
+/* Whole classes have been moved, and have left no moves for short runs. */
+static void try_fine_moves(Mover *m) {
+  const Inner *in = m->in;
+  const Classes classes = list_classes(in);
+  m->left = FINE_MOVES * affordable_runs(in);
+  move_runs(m, &classes, in->units->units.count / FINE_RUNS + 1);
+  swap_and_move(m, &classes);
+  try_all_rules(m);
+}
+
+/* What was found in more room may not fit. */
+static void improve_from(Mover *m, const Decisions *from) {
+  Inner *in = m->in;
+  memcpy(m->trial.recompute, from->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(m->trial.away, from->away, in->program->ops.count * sizeof(bool));
+  memcpy(m->trial.keep, from->keep, in->units->units.count * sizeof(bool));
+  inner_try_rules(in, &m->trial, 0, ISSUE_RULES);
+  if (in->pool[0].ns == UINT64_MAX) inner_seed(in, true);
+  if (in->pool[0].ns == UINT64_MAX) return;
+  (in->finely ? try_fine_moves : try_moves)(m);
+}
+
+static void improve_seeds(Mover *m) {
+  Inner *in = m->in;
+  keep_all(in, &m->trial);
+  in->ample = fits_freely(in, &m->trial);
   if (in->ample) {
-    inner_try_rules(in, &m.trial, 0, ISSUE_RULES);
+    inner_try_rules(in, &m->trial, 0, ISSUE_RULES);
     return;
   }
   inner_seed(in, true);
   uint32_t settings = inner_settings(in);
   if (settings)
-    enumerate_settings(&m, settings);
+    enumerate_settings(m, settings);
   else if (in->pool[0].ns != UINT64_MAX)
-    try_moves(&m);
+    try_moves(m);
 }
 
-void inner_improve_from(Inner *in, const Decisions *decisions) {
+void inner_improve(Inner *in) {
   Mover m = {in, inner_new_trial(in), bound_reached(&in->bound), 0};
-  memcpy(m.trial.recompute, decisions->recompute, in->program->ops.count * sizeof(bool));
-  memcpy(m.trial.away, decisions->away, in->program->ops.count * sizeof(bool));
-  memcpy(m.trial.keep, decisions->keep, in->units->units.count * sizeof(bool));
-  inner_try_rules(in, &m.trial, 0, ISSUE_RULES);
-  if (in->pool[0].ns != UINT64_MAX) try_moves(&m);
+  if (in->from)
+    improve_from(&m, in->from);
+  else
+    improve_seeds(&m);
 }

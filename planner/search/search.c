@@ -3,8 +3,8 @@
 #include "planner/search/inner.h"
 #include "planner/search/search_anchors.h"
 
-/* Instructions from which on looking once more takes long; up to which it takes hardly any time. */
-enum { LONG_PLAN = 4000, SHORT_PLAN = 2000 };
+/* Instructions from which on looking once more takes long; up to which it takes hardly any time; operators of a program likewise. */
+enum { LONG_PLAN = 4000, SHORT_PLAN = 2000, LONG_PROGRAM = 4000 };
 
 /* This far from the bound a plan is stuck, a short one sooner: moves found nothing better, which need not mean that there is nothing. This
  * far it is worth more time, however long that takes. */
@@ -130,9 +130,17 @@ static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) 
   return true;
 }
 
-/* From what less memory came to, if anything, with all of it; moves are not made at fixed depths. */
-static bool try_on(Search *s, uint64_t before_ns, Found *found) {
-  return found->sim.step_ns == before_ns || found->decisions.prefetch != PREFETCH_EARLY || search_on(s, found);
+/* Moves of few items are often left out for the number of moves; in long programs they take longer than all else. */
+static bool is_worth_fine_moves(Search *s, const Found *found, const Bound *bound) {
+  if (!search_is_stuck(found, bound) || found->settled) return false;
+  return search_program(s, found->outer.micro_batch)->ops.count < LONG_PROGRAM;
+}
+
+/* From what less memory came to, if anything, with all of it, and then by few items; moves are not made at fixed depths. */
+static bool try_on(Search *s, uint64_t before_ns, const Bound *bound, Found *found) {
+  if (found->decisions.prefetch != PREFETCH_EARLY) return true;
+  if (found->sim.step_ns != before_ns && !search_on(s, false, found)) return false;
+  return !is_worth_fine_moves(s, found, bound) || search_on(s, true, found);
 }
 
 static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
@@ -153,7 +161,7 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   const uint64_t before_ns = found->sim.step_ns;
   bool good = try_lesser_budgets(s, candidates, found);
   s->brief = true;
-  good = good && try_on(s, before_ns, found);
+  good = good && try_on(s, before_ns, &candidates->data[0].bound, found);
   s->reversed = good && is_worth_other_moves(found, &candidates->data[0].bound);
   if (s->reversed) good = candidates_try(s, candidates, found);
   s->reversed = false;

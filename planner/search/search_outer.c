@@ -208,13 +208,16 @@ bool search_as(Search *s, const Outer *outer, Grouping grouping, Found *best) {
   return search_with(s, outer, &groupings, best, &least);
 }
 
-bool search_on(Search *s, Found *best) {
+bool search_on(Search *s, bool finely, Found *best) {
   Arena *arena = arena_new();
   Inner in;
   bool good = inner_open(s, arena, &best->outer, best->grouping, &in);
   if (good) {
     in.rival_ns = best->sim.step_ns;
-    inner_improve_from(&in, &best->decisions);
+    const Decisions from = best->decisions;
+    in.from = &from;
+    in.finely = finely;
+    inner_improve(&in);
     search_place(s, &in, best);
     if (best->arena) arena_adopt(s->arena, best->arena);
     best->arena = NULL;

@@ -248,16 +248,18 @@ static bool as_estimated(const Inner *in, const Found *best) {
 /* Searches again with the room that `budget` leaves; whether anything fits it. */
 static bool search_again(Inner *in, uint64_t budget) {
   inner_set_budget(in, budget);
-  inner_seed(in, false);
-  if (in->pool[0].ns == UINT64_MAX) return false;
-  if (inner_is_large(in)) return true;
-  inner_improve(in);
-  return true;
+  if (!in->from) {
+    inner_seed(in, false);
+    if (in->pool[0].ns == UINT64_MAX) return false;
+  }
+  if (!inner_is_large(in)) inner_improve(in);
+  return in->pool[0].ns != UINT64_MAX;
 }
 
+/* With less memory than there is more time is no matter of addresses; what goes on from a plan has all of it. */
 static void note_unplaced(Search *s, const Inner *in) {
   uint64_t ns = in->pool[0].ns;
-  if (!s->brief && ns != UINT64_MAX && (!s->unplaced_ns || ns < s->unplaced_ns)) s->unplaced_ns = ns;
+  if ((!s->brief || in->from) && ns != UINT64_MAX && (!s->unplaced_ns || ns < s->unplaced_ns)) s->unplaced_ns = ns;
 }
 
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more; once it does,
