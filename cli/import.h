@@ -32,6 +32,7 @@ typedef struct Imported {
   bool qkv_bias;        /* of queries, keys and values alone */
   bool layered_windows; /* use_window, and keys by layer, say where attention has the window */
   bool use_window;
+  int64_t full_layers; /* so many come before those with the window, where no key says which have it */
   bool scalable;   /* the family's rotary positions may be scaled */
   bool multiplied; /* the family has multipliers */
   ImportedRope rope;

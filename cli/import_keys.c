@@ -1,6 +1,6 @@
 /* Owns: the architectures of Hugging Face that `fsdpc import` knows, and their keys. Keys are checked against transformers'
- * GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Phi3Config, Olmo2Config and GraniteConfig, whose defaults
- * these are. */
+ * GPT2Config, LlamaConfig, MistralConfig, MinistralConfig, Qwen2Config, Qwen3Config, Phi3Config, Olmo2Config and
+ * GraniteConfig, whose defaults these are. */
 #include "cli/import_read.h"
 
 #define OF(field)   offsetof(Imported, field)
@@ -92,11 +92,15 @@ const Architecture import_architectures[] = {
      {.class = "LlamaForCausalLM", .family = "llama", .scalable = true, .write = import_write_decoder}},
     {"mistral", DECODER(MISTRAL),
      {.class = "MistralForCausalLM", .family = "llama", .scalable = true, .write = import_write_decoder}},
+    {"ministral", DECODER(MISTRAL),
+     {.class = "MinistralForCausalLM", .family = "llama", .scalable = true, .layered_windows = true, .use_window = true,
+      .write = import_write_decoder}},
     {"qwen2", DECODER(QWEN2),
      {.class = "Qwen2ForCausalLM", .family = "llama", .scalable = true, .qkv_bias = true, .layered_windows = true,
-      .write = import_write_decoder}},
+      .full_layers = 28, .write = import_write_decoder}},
     {"qwen3", DECODER(QWEN3),
-     {.class = "Qwen3ForCausalLM", .family = "qwen3", .layered_windows = true, .write = import_write_decoder}},
+     {.class = "Qwen3ForCausalLM", .family = "qwen3", .layered_windows = true, .full_layers = 28,
+      .write = import_write_decoder}},
     {"phi3", DECODER(PHI3), {.class = "Phi3ForCausalLM", .family = "phi3", .write = import_write_decoder}},
     {"olmo2", DECODER(OLMO2), {.class = "Olmo2ForCausalLM", .family = "olmo2", .write = import_write_decoder}},
     {"granite", DECODER(GRANITE),

@@ -65,6 +65,11 @@ free Qwen2.5-0.5B "$using; s/\"sliding_window\":32768,//; s/\"max_window_layers\
 context Qwen2.5-0.5B "$using; s/\"sliding_window\":32768,//; s/\"max_window_layers\":24/\"max_window_layers\":0/" 4096
 free qwen3-windows 's/"sliding_attention"/"full_attention"/' 4096
 free qwen3-windows 's/"use_sliding_window": true/"use_sliding_window": false/' 4096
+free ministral-windows 's/"sliding_attention"/"full_attention"/' 8192
+free ministral-windows 's/"sliding_window": 512/"sliding_window": null/' 8192
+capped ministral-windows 's/"layer_types": \[[^]]*\],//' 512 # all layers have it then
+context ministral-windows 's/"sliding_window": 512,//' 4096 # what transformers takes then
+said out 'a window of 4096 there'
 capped llama-v5 's/"vocab_size"/"sliding_window": 100, &/; s/, "surprise": 3//' 100
 
 # --- what is absent, and null, is what transformers takes it for
@@ -118,7 +123,7 @@ for output in '' '-o kept.fsdp'; do
 done
 cmp gpt2.fsdp kept.fsdp || fail 'a refused import was written'
 with() { printf 's|"model_type"|%s, &|' "$1"; } # one entry more
-for name in Mistral-7B-v0.1 Qwen2.5-0.5B; do
+for name in Mistral-7B-v0.1 ministral-windows Qwen2.5-0.5B; do
   refused "$name" "$(with '"attention_bias":true')" 'bad/config.json: "attention_bias" is true' 'models of this class have no such bias'
 done
 refused Phi-3-mini-4k-instruct 's/"attention_bias":false/"attention_bias":true/' '"attention_bias" is true'
@@ -130,6 +135,7 @@ refused Phi-3-mini-4k-instruct 's/"embd_pdrop":0.0/"embd_pdrop":0.1/' '"embd_pdr
 refused Phi-3-mini-4k-instruct 's/"attention_dropout":0.0/"attention_dropout":0.1/' '"attention_dropout" is 0.1'
 refused Mistral-7B-v0.1 's/"sliding_window":4096/"sliding_window":0/' '"sliding_window" is 0: it must be'
 refused qwen3-windows 's/"sliding_attention"/"linear_attention"/' '"layer_types" is ["full_attention","linear_attention"]' 'choose another model'
+refused ministral-windows 's/"sliding_attention"/"chunked_attention"/' '"layer_types" is ["chunked_attention","full_attention"]'
 refused qwen3-windows 's/"layer_types": \[[^]]*\]/"layer_types": 2/' '"layer_types" is 2'
 refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "yarn", "factor": 4.0}/' '"rope_scaling" is' 'set it to null'
 refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}/' \
@@ -167,7 +173,7 @@ refused gpt-exact "$(with '"add_cross_attention": true')" '"add_cross_attention"
 refused gpt-exact "$(with '"tie_word_embeddings": false')" '"tie_word_embeddings" is false'
 refused gpt-exact 's/"gelu"/"relu"/' '"activation_function" is "relu"' 'models/families/gpt2.fsdp'
 refused gpt-exact 's/"gpt2"/"mamba"/' '"model_type" is "mamba": this is not known' \
-  'GPT2LMHeadModel (gpt2), LlamaForCausalLM (llama), MistralForCausalLM (mistral), Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3), Phi3ForCausalLM (phi3), Olmo2ForCausalLM (olmo2) and GraniteForCausalLM (granite) are'
+  'GPT2LMHeadModel (gpt2), LlamaForCausalLM (llama), MistralForCausalLM (mistral), MinistralForCausalLM (ministral), Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3), Phi3ForCausalLM (phi3), Olmo2ForCausalLM (olmo2) and GraniteForCausalLM (granite) are'
 refused llama-v5 's/LlamaForCausalLM/LlamaForSequenceClassification/' '"architectures" is ["LlamaForSequenceClassification"]'
 refused gpt-exact 's/"model_type": "gpt2",//' '"model_type" is missing'
 refused gpt-exact 's/"n_head": 4/"n_head": 4, "n_head": 4/' 'config.json:' 'duplicate object key'
