@@ -12,6 +12,11 @@ typedef struct ImportedRope {
   int64_t original; /* the length of sequences that weights were trained on first; 0: not stated */
 } ImportedRope;
 
+typedef struct ImportedMultipliers {
+  double embedding, attention, residual;
+  double logits; /* a divisor */
+} ImportedMultipliers;
+
 typedef struct Imported {
   const char *name;                               /* of the model, an identifier */
   const char *class;                              /* as transformers calls it: LlamaForCausalLM */
@@ -27,8 +32,11 @@ typedef struct Imported {
   bool qkv_bias;        /* of queries, keys and values alone */
   bool layered_windows; /* use_window, and keys by layer, say where attention has the window */
   bool use_window;
-  bool scalable; /* the family's rotary positions may be scaled */
+  int64_t full_layers; /* so many come before those with the window, where no key says which have it */
+  bool scalable;   /* the family's rotary positions may be scaled */
+  bool multiplied; /* the family has multipliers */
   ImportedRope rope;
+  ImportedMultipliers multipliers;
 } Imported;
 
 /* Reads FILE, or FILE/config.json. False after messages that name every key which does not fit. */

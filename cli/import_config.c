@@ -105,7 +105,7 @@ const char *import_word(const Reader *reader, const json_t *object, const char *
 
 /* --- architectures ------------------------------------------------------------------------------------------------ */
 
-/* "GPT2LMHeadModel (gpt2), ... and Olmo2ForCausalLM (olmo2)" */
+/* "GPT2LMHeadModel (gpt2), ... and GraniteForCausalLM (granite)" */
 static const char *known_architectures(Arena *arena) {
   Text text = {.arena = arena};
   for (const Architecture *it = import_architectures; it->model_type != NULL; it++)

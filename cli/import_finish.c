@@ -73,7 +73,8 @@ static void read_rope(Reader *reader) {
 static bool has_window_layer(const Reader *reader) {
   const json_t *types = key_of(reader, "layer_types"), *full = key_of(reader, "max_window_layers");
   if (!reader->model->use_window) return false;
-  if (import_absent(types)) return reader->model->layers > (json_is_integer(full) ? json_integer_value(full) : 28);
+  if (import_absent(types))
+    return reader->model->layers > (json_is_integer(full) ? json_integer_value(full) : reader->model->full_layers);
   for (size_t i = 0; i < json_array_size(types); i++)
     if (strcmp(json_string_value(json_array_get(types, i)), "sliding_attention") == 0) return true;
   return false;

@@ -1,34 +1,40 @@
 /* Owns: the architectures of Hugging Face that `fsdpc import` knows, and their keys. Keys are checked against transformers'
- * GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Phi3Config and Olmo2Config, whose defaults these are. */
+ * GPT2Config, LlamaConfig, MistralConfig, MinistralConfig, Qwen2Config, Qwen3Config, Phi3Config, Olmo2Config and
+ * GraniteConfig, whose defaults these are. */
 #include "cli/import_read.h"
 
 #define OF(field)   offsetof(Imported, field)
-#define ALL(absent) {absent, absent, absent, absent, absent, absent}
+#define ALL(absent) {absent, absent, absent, absent, absent, absent, absent}
+#define GRANITE_ONE {NOT, NOT, NOT, NOT, NOT, NOT, 1} /* a factor that Granite has */
 #define NO_DROPOUT  "the family is without dropout: set it to 0"
 #define NO_BIAS     "models of this class have no such bias: set it to false"
 #define QUANTIZED \
   { "quantization_config", "null", "weights are trained in f32, bf16 or f16: import the model that was quantized" }
 
 /* clang-format off */
-/* Llama and OLMo 2 have no windows; one that is stated all the same is taken for one. */
+/* Llama, OLMo 2 and Granite have no windows; one that is stated all the same is taken for one. */
 static const Key decoder_keys[] = {
-    /*                                                                  Llama Mistral  Qwen2  Qwen3  Phi3 Olmo2 */
+    /*                                                                  Llama Mistral  Qwen2  Qwen3  Phi3 Olmo2 Granite */
     {"vocab_size",              KEY_SIZE,    OF(vocab),          ALL(MUST)},
     {"hidden_size",             KEY_SIZE,    OF(d),              ALL(MUST)},
     {"intermediate_size",       KEY_SIZE,    OF(inner),          ALL(MUST)},
     {"num_hidden_layers",       KEY_SIZE,    OF(layers),         ALL(MUST)},
     {"num_attention_heads",     KEY_SIZE,    OF(heads),          ALL(MUST)},
-    {"num_key_value_heads",     KEY_DERIVED, OF(kv_heads),       {   0,      8,    32,    32,    0,    0}},
-    {"head_dim",                KEY_DERIVED, OF(head_dim),       {   0,      0,     0,   128,    0,    0}},
-    {"max_position_embeddings", KEY_SIZE,    OF(ctx),            {2048, 131072, 32768, 32768, 4096, 2048}},
+    {"num_key_value_heads",     KEY_DERIVED, OF(kv_heads),       {   0,      8,    32,    32,    0,    0,      0}},
+    {"head_dim",                KEY_DERIVED, OF(head_dim),       {   0,      0,     0,   128,    0,    0,      0}},
+    {"max_position_embeddings", KEY_SIZE,    OF(ctx),            {2048, 131072, 32768, 32768, 4096, 2048,   2048}},
     {"original_max_position_embeddings",
-                                KEY_DERIVED, OF(rope.original),  { NOT,    NOT,   NOT,   NOT,    0,  NOT}},
-    {"sliding_window",          KEY_DERIVED, OF(window),         {   0,   4096,  4096,  4096,    0,    0}},
-    {"use_sliding_window",      KEY_FLAG,    OF(use_window),     { NOT,    NOT,     0,     0,  NOT,  NOT}},
-    {"rms_norm_eps",            KEY_REAL,    OF(eps),            {1e-6,   1e-6,  1e-6,  1e-6, 1e-5, 1e-5}},
-    {"attention_bias",          KEY_FLAG,    OF(attention_bias), {   0,    NOT,   NOT,     0,  NOT,    0}},
-    {"mlp_bias",                KEY_FLAG,    OF(mlp_bias),       {   0,    NOT,   NOT,   NOT,  NOT,  NOT}},
+                                KEY_DERIVED, OF(rope.original),  { NOT,    NOT,   NOT,   NOT,    0,  NOT,    NOT}},
+    {"sliding_window",          KEY_DERIVED, OF(window),         {   0,   4096,  4096,  4096,    0,    0,      0}},
+    {"use_sliding_window",      KEY_FLAG,    OF(use_window),     { NOT,    NOT,     0,     0,  NOT,  NOT,    NOT}},
+    {"rms_norm_eps",            KEY_REAL,    OF(eps),            {1e-6,   1e-6,  1e-6,  1e-6, 1e-5, 1e-5,   1e-6}},
+    {"attention_bias",          KEY_FLAG,    OF(attention_bias), {   0,    NOT,   NOT,     0,  NOT,    0,      0}},
+    {"mlp_bias",                KEY_FLAG,    OF(mlp_bias),       {   0,    NOT,   NOT,   NOT,  NOT,  NOT,      0}},
     {"tie_word_embeddings",     KEY_FLAG,    OF(tied),           ALL(0)},
+    {"embedding_multiplier",    KEY_REAL,    OF(multipliers.embedding), GRANITE_ONE},
+    {"attention_multiplier",    KEY_REAL,    OF(multipliers.attention), GRANITE_ONE},
+    {"residual_multiplier",     KEY_REAL,    OF(multipliers.residual),  GRANITE_ONE},
+    {"logits_scaling",          KEY_REAL,    OF(multipliers.logits),    GRANITE_ONE},
     {0},
 };
 
@@ -86,13 +92,19 @@ const Architecture import_architectures[] = {
      {.class = "LlamaForCausalLM", .family = "llama", .scalable = true, .write = import_write_decoder}},
     {"mistral", DECODER(MISTRAL),
      {.class = "MistralForCausalLM", .family = "llama", .scalable = true, .write = import_write_decoder}},
+    {"ministral", DECODER(MISTRAL),
+     {.class = "MinistralForCausalLM", .family = "llama", .scalable = true, .layered_windows = true, .use_window = true,
+      .write = import_write_decoder}},
     {"qwen2", DECODER(QWEN2),
      {.class = "Qwen2ForCausalLM", .family = "llama", .scalable = true, .qkv_bias = true, .layered_windows = true,
-      .write = import_write_decoder}},
+      .full_layers = 28, .write = import_write_decoder}},
     {"qwen3", DECODER(QWEN3),
-     {.class = "Qwen3ForCausalLM", .family = "qwen3", .layered_windows = true, .write = import_write_decoder}},
+     {.class = "Qwen3ForCausalLM", .family = "qwen3", .layered_windows = true, .full_layers = 28,
+      .write = import_write_decoder}},
     {"phi3", DECODER(PHI3), {.class = "Phi3ForCausalLM", .family = "phi3", .write = import_write_decoder}},
     {"olmo2", DECODER(OLMO2), {.class = "Olmo2ForCausalLM", .family = "olmo2", .write = import_write_decoder}},
+    {"granite", DECODER(GRANITE),
+     {.class = "GraniteForCausalLM", .family = "granite", .scalable = true, .multiplied = true, .write = import_write_decoder}},
     {0},
 };
 /* clang-format on */

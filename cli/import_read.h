@@ -7,8 +7,8 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* Classes that share a table of keys; GPT-2 has one of its own, with one column. */
-enum { LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, OLMO2, IMPORT_CLASSES };
+/* Columns of the table of keys that classes share; GPT-2 has one of its own, with one column. */
+enum { LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, OLMO2, GRANITE, IMPORT_CLASSES };
 
 /* KEY_DERIVED: a size that may be null, and then follows from the others, or is none: 0. */
 typedef enum { KEY_SIZE, KEY_DERIVED, KEY_REAL, KEY_FLAG } KeyKind;

@@ -51,6 +51,14 @@ static void write_biases(Text *out, const Imported *model) {
   if (model->mlp_bias) text_printf(out, ", mlp_bias = true");
 }
 
+static void write_multipliers(Text *out, const ImportedMultipliers *by) {
+  char embedding[32], attention[32], residual[32], logits[32];
+  text_printf(out,
+              ",\n    embedding_multiplier = %s, attention_multiplier = %s, residual_multiplier = %s, logits_scaling = %s",
+              real(embedding, by->embedding), real(attention, by->attention), real(residual, by->residual),
+              real(logits, by->logits));
+}
+
 void import_write_decoder(Text *out, const Imported *model) {
   char eps[32], theta[32];
   text_printf(out, "use \"families/%s.fsdp\"\n\nmodel %s {\n", model->family, model->name);
@@ -69,6 +77,7 @@ void import_write_decoder(Text *out, const Imported *model) {
               model->family, model->head_dim, real(eps, model->eps), real(theta, model->rope.theta));
   if (model->scalable) write_scaling(out, &model->rope);
   write_biases(out, model);
+  if (model->multiplied) write_multipliers(out, &model->multipliers);
   text_printf(out, ") as model\n  logits = linear(x, vocab, %s) as lm_head\n",
               model->tied ? "weight = model.embed_tokens" : "bias = false");
   text_printf(out, "  loss = cross_entropy(logits, targets, chunk = 2048)\n");

@@ -73,6 +73,8 @@ static bool is_scaling(const Expr *expr, Value a, Value b) {
 static Value eval_scaling(Sema *sema, const Expr *expr, const char *sign, Value a, Value b) {
   if (expr->op == OP_DIV && b.real == 0) return division_by_zero(sema, expr);
   if (expr->op == OP_DIV) b = value_real(1 / b.real);
+  const Value *tensor = a.kind == VALUE_TENSOR ? &a : &b, *by = a.kind == VALUE_TENSOR ? &b : &a;
+  if ((float)by->real == 1) return *tensor; /* so that a family with multipliers costs nothing where they are 1 */
   return layer_binary(sema, expr, LAYER_SCALE, sign, a, b);
 }
 

@@ -14,16 +14,21 @@ for config in "$configs"/*/config.json; do
   expect 0 check "$name.fsdp"
   expect 0 fmt --check "$name.fsdp"
 done
-# The same parameters as in the files that were written by hand.
-params() { "$fsdpc" plan "$1" --cluster dgx-h100 --ranks 8 --json | grep -oE '"params": *[0-9]+' | head -n 1; }
+# The same parameters as in the files that were written by hand; whichever plan is found soonest.
+params() { "$fsdpc" plan "$1" --cluster dgx-h100 --ranks 8 --wrap block --checkpoint full --prefetch 1 --json | grep -oE '"params": *[0-9]+' | head -n 1; }
 [ "$(params Llama-3.2-1B.fsdp)" = "$(params "$root/models/llama3.2-1b.fsdp")" ] || fail 'another Llama 3.2 1B than ours'
 [ "$(params Qwen3-0.6B.fsdp)" = "$(params "$root/models/qwen3-0.6b.fsdp")" ] || fail 'another Qwen3 0.6B than ours'
 [ "$(params gpt2.fsdp)" = "$(params "$root/models/gpt2.fsdp")" ] || fail 'another GPT-2 than ours'
-# Counts of the others: their model cards on Hugging Face.
-counts=(Mistral-7B-v0.1 7241732096 Qwen2.5-0.5B 494032768 Phi-3-mini-4k-instruct 3821079552 OLMo-2-0425-1B 1484916736)
+# Counts of the others: their model cards on Hugging Face; of Granite, what transformers makes of the configuration.
+counts=(Mistral-7B-v0.1 7241732096 Qwen2.5-0.5B 494032768 Phi-3-mini-4k-instruct 3821079552 OLMo-2-0425-1B 1484916736
+  granite-4.1-3b 3402836480 granite-4.2-3b 3659737600)
 for ((i = 0; i < ${#counts[@]}; i += 2)); do
   [ "$(params "${counts[i]}.fsdp")" = "\"params\": ${counts[i + 1]}" ] || fail "another ${counts[i]} than was published"
 done
+# Multipliers are layers, of which a block has three, unless they are 1.
+scales() { "$fsdpc" draw "$1" --set layers=1 --cluster dgx-h100 --ranks 8 --dot scales.dot && grep -c '>scale_fwd<' scales.dot; }
+[ "$(scales granite-4.1-3b.fsdp)" = 5 ] || fail 'not a layer for each multiplier'
+[ "$(scales granite-4.2-3b.fsdp)" = 1 ] || fail 'a layer for multipliers of 1'
 expect 0 import "$configs/gpt2" -o /dev/stdout
 expect 0 import "$configs/gpt2"
 said err '"attn_pdrop" is left out: the model trains without dropout'
@@ -60,6 +65,11 @@ free Qwen2.5-0.5B "$using; s/\"sliding_window\":32768,//; s/\"max_window_layers\
 context Qwen2.5-0.5B "$using; s/\"sliding_window\":32768,//; s/\"max_window_layers\":24/\"max_window_layers\":0/" 4096
 free qwen3-windows 's/"sliding_attention"/"full_attention"/' 4096
 free qwen3-windows 's/"use_sliding_window": true/"use_sliding_window": false/' 4096
+free ministral-windows 's/"sliding_attention"/"full_attention"/' 8192
+free ministral-windows 's/"sliding_window": 512/"sliding_window": null/' 8192
+capped ministral-windows 's/"layer_types": \[[^]]*\],//' 512 # all layers have it then
+context ministral-windows 's/"sliding_window": 512,//' 4096 # what transformers takes then
+said out 'a window of 4096 there'
 capped llama-v5 's/"vocab_size"/"sliding_window": 100, &/; s/, "surprise": 3//' 100
 
 # --- what is absent, and null, is what transformers takes it for
@@ -77,6 +87,19 @@ context OLMo-2-0425-1B 's/"attention_bias":false/"attention_bias":true/' 4096
 said out 'attention_bias = true)'
 context OLMo-2-0425-1B 's/"rope_scaling":null/"rope_scaling":{"rope_theta":3e4},"rope_parameters":{"rope_theta":4e4}/' 4096
 said out 'theta = 30000)'
+# Granite: scores are not divided by the root of a head's width where no multiplier says so.
+context granite-4.1-3b 's/"attention_multiplier":0.015625,//; s/"embedding_multiplier":12.0,//; s/"residual_multiplier":0.22,//; s/"logits_scaling":10.0,//' 131072
+said out 'embedding_multiplier = 1, attention_multiplier = 1, residual_multiplier = 1, logits_scaling = 1)'
+context granite-4.1-3b 's/"num_key_value_heads":8,//; s/"rms_norm_eps":1e-05,//; s/"rope_theta":10000000,//; s/"max_position_embeddings":131072,//; s/"tie_word_embeddings":true,//' 2048
+said out 'kv_heads = 40,'
+said out 'eps = 1e-06,'
+said out 'theta = 10000,'
+said out 'linear(x, vocab, bias = false)'
+context granite-4.1-3b 's/"attention_bias":false/"attention_bias":true/; s/"mlp_bias":false/"mlp_bias":true/; s/"bos_token_id"/"head_dim":48,&/' 131072
+said out 'head_dim = 48,'
+said out 'attention_bias = true, mlp_bias = true,'
+context granite-4.1-3b 's/"rope_scaling":null/"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}/' 8192
+said out 'scaling = llama3, factor = 8, low = 1, high = 4, original = 8192,'
 
 # --- errors: refused NAME SED TEXT...: NAME's config.json, changed, is refused with every TEXT and no file is written.
 refused() {
@@ -100,7 +123,7 @@ for output in '' '-o kept.fsdp'; do
 done
 cmp gpt2.fsdp kept.fsdp || fail 'a refused import was written'
 with() { printf 's|"model_type"|%s, &|' "$1"; } # one entry more
-for name in Mistral-7B-v0.1 Qwen2.5-0.5B; do
+for name in Mistral-7B-v0.1 ministral-windows Qwen2.5-0.5B; do
   refused "$name" "$(with '"attention_bias":true')" 'bad/config.json: "attention_bias" is true' 'models of this class have no such bias'
 done
 refused Phi-3-mini-4k-instruct 's/"attention_bias":false/"attention_bias":true/' '"attention_bias" is true'
@@ -112,6 +135,7 @@ refused Phi-3-mini-4k-instruct 's/"embd_pdrop":0.0/"embd_pdrop":0.1/' '"embd_pdr
 refused Phi-3-mini-4k-instruct 's/"attention_dropout":0.0/"attention_dropout":0.1/' '"attention_dropout" is 0.1'
 refused Mistral-7B-v0.1 's/"sliding_window":4096/"sliding_window":0/' '"sliding_window" is 0: it must be'
 refused qwen3-windows 's/"sliding_attention"/"linear_attention"/' '"layer_types" is ["full_attention","linear_attention"]' 'choose another model'
+refused ministral-windows 's/"sliding_attention"/"chunked_attention"/' '"layer_types" is ["chunked_attention","full_attention"]'
 refused qwen3-windows 's/"layer_types": \[[^]]*\]/"layer_types": 2/' '"layer_types" is 2'
 refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "yarn", "factor": 4.0}/' '"rope_scaling" is' 'set it to null'
 refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}/' \
@@ -123,6 +147,12 @@ refused Phi-3-mini-4k-instruct 's/"rope_scaling":null/"rope_scaling": {"type": "
   '"rope_scaling" is' 'its factors count in short sequences too' 'choose another model'
 refused llama-biased 's/"partial_rotary_factor": 1.0/"partial_rotary_factor": 0.5/' '"rope_parameters" is' 'a part of each head' 'choose another model'
 refused qwen3-windows 's/"rope_parameters": {/&"full_attention": {"rope_theta": 1}, /' '"rope_parameters" is' 'its "full_attention" is not known'
+for key in embedding_multiplier:12.0 attention_multiplier:0.015625 residual_multiplier:0.22 logits_scaling:10.0; do
+  refused granite-4.1-3b "s/\"${key%:*}\":${key#*:}/\"${key%:*}\":0/" "\"${key%:*}\" is 0: it must be a number above 0"
+done
+refused granite-4.1-3b 's/"residual_multiplier":0.22/"residual_multiplier":1e-39/' 'must be a number other than 0 that f32 holds, this is 1e-39'
+refused granite-4.1-3b 's/"attention_dropout":0.0/"attention_dropout":0.1/' '"attention_dropout" is 0.1' 'set it to 0'
+refused granite-4.1-3b 's/"rope_scaling":null/"rope_scaling":{"rope_type":"yarn","factor":4}/' '"rope_scaling" is' 'only the types "llama3" and "default"'
 refused llama-v5 "$(with '"partial_rotary_factor": 0.5')" '"partial_rotary_factor" is 0.5' 'choose another model'
 refused llama-v5 "$(with '"quantization_config": {"bits": 4}')" '"quantization_config" is {"bits":4}' 'that was quantized'
 refused llama-v5 "$(with '"hidden_act": "gelu"')" '"hidden_act" is "gelu"'
@@ -143,7 +173,7 @@ refused gpt-exact "$(with '"add_cross_attention": true')" '"add_cross_attention"
 refused gpt-exact "$(with '"tie_word_embeddings": false')" '"tie_word_embeddings" is false'
 refused gpt-exact 's/"gelu"/"relu"/' '"activation_function" is "relu"' 'models/families/gpt2.fsdp'
 refused gpt-exact 's/"gpt2"/"mamba"/' '"model_type" is "mamba": this is not known' \
-  'GPT2LMHeadModel (gpt2), LlamaForCausalLM (llama), MistralForCausalLM (mistral), Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3), Phi3ForCausalLM (phi3) and Olmo2ForCausalLM (olmo2) are'
+  'GPT2LMHeadModel (gpt2), LlamaForCausalLM (llama), MistralForCausalLM (mistral), MinistralForCausalLM (ministral), Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3), Phi3ForCausalLM (phi3), Olmo2ForCausalLM (olmo2) and GraniteForCausalLM (granite) are'
 refused llama-v5 's/LlamaForCausalLM/LlamaForSequenceClassification/' '"architectures" is ["LlamaForSequenceClassification"]'
 refused gpt-exact 's/"model_type": "gpt2",//' '"model_type" is missing'
 refused gpt-exact 's/"n_head": 4/"n_head": 4, "n_head": 4/' 'config.json:' 'duplicate object key'
