@@ -5,7 +5,7 @@
 
 enum { MOST_MICRO_BATCH = 256, MOST_PREFETCH_DEPTH = 3 };
 enum { AGAIN_PINNED = -1, AGAIN_OPERATORS = -2 }; /* else so many blocks */
-enum { UNITS_PINNED = 0 };                        /* else so many blocks a unit */
+enum { UNITS_WHOLE = -1, UNITS_PINNED = 0 };      /* else so many blocks a unit; WHOLE: the root alone */
 enum { RESHARD_PINNED = -2, RESHARD_LAST = -1 };  /* else as PlanSettings.reshard; LAST: all but the last unit */
 
 const char *executor_axis_name(ExecutorAxis axis) {
@@ -148,11 +148,12 @@ static void list_units(Grid *g) {
     add(axis, asked->units.count ? "by hand" : asked->wrap == WRAP_SIZE ? "by size" : "whole", UNITS_PINNED);
     return;
   }
-  for (uint32_t size = 1; size <= (open ? g->block_count : 1) && axis->count < AXIS_VALUES_MAX; size *= 2) {
+  for (uint32_t size = 1; size <= (open ? g->block_count : 1) && axis->count + 1 < AXIS_VALUES_MAX; size *= 2) {
     group_blocks(g, axis->count, size, false);
     group_blocks(g, axis->count, size, true);
     add(axis, size == 1 ? "block" : arena_printf(g->arena, "%u blocks", size), size);
   }
+  if (asked->wrap == WRAP_AUTO && asked->reshard <= 1) add(axis, "whole", UNITS_WHOLE); /* groups are of units */
 }
 
 static void list_reshards(Grid *g) {
@@ -261,12 +262,23 @@ static void set_checkpoint(const Grid *g, const GridPoint *point, PlanSettings *
   s->checkpoints.count = g->again[at].count;
 }
 
+/* Each rank keeps all parameters where it computes. */
+static bool all_whole(const Grid *g, const GridPoint *point, const ExecutorWorld *w) {
+  return w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD);
+}
+
+static bool root_alone(const Grid *g, const GridPoint *point) {
+  return g->asked->wrap == WRAP_WHOLE || !g->block_count || value_at(g, point, AXIS_UNITS) == UNITS_WHOLE;
+}
+
 /* Units and what they reshard go together: the last unit is named where it stays gathered. */
-static void set_units(const Grid *g, const GridPoint *point, PlanSettings *s) {
+static void set_units(const Grid *g, const GridPoint *point, const ExecutorWorld *w, PlanSettings *s) {
   uint32_t at = point->at[AXIS_UNITS];
-  int64_t reshard = value_at(g, point, AXIS_RESHARD);
-  if (reshard != RESHARD_PINNED) s->reshard = reshard == RESHARD_LAST ? 1 : (int32_t)reshard;
-  if (value_at(g, point, AXIS_UNITS) == UNITS_PINNED) return;
+  int64_t reshard = value_at(g, point, AXIS_RESHARD), units = value_at(g, point, AXIS_UNITS);
+  if (all_whole(g, point, w)) s->reshard = SETTING_AUTO; /* there is nothing to say it of */
+  else if (reshard != RESHARD_PINNED) s->reshard = reshard == RESHARD_LAST ? 1 : (int32_t)reshard;
+  if (units == UNITS_WHOLE) s->wrap = WRAP_WHOLE;
+  if (units <= UNITS_PINNED) return;
   s->wrap = WRAP_BLOCK;
   s->units.data = g->units[at][reshard == RESHARD_LAST].data;
   s->units.count = g->units[at][reshard == RESHARD_LAST].count;
@@ -274,16 +286,17 @@ static void set_units(const Grid *g, const GridPoint *point, PlanSettings *s) {
 
 bool grid_idle(const Grid *g, const GridPoint *point, const ExecutorWorld *w, ExecutorAxis axis) {
   if (axis == AXIS_REDUCE) return w->accumulation == 1;
-  bool whole = w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD), root_alone = g->asked->wrap == WRAP_WHOLE || !g->block_count;
-  return (axis == AXIS_RESHARD || axis == AXIS_PREFETCH) && (whole || root_alone);
+  return (axis == AXIS_RESHARD || axis == AXIS_PREFETCH) && (all_whole(g, point, w) || root_alone(g, point));
 }
 
 /* What makes no difference is tried once, in its first value. */
 static bool repeats(const Grid *g, const GridPoint *point, const ExecutorWorld *w) {
   int64_t reshard = value_at(g, point, AXIS_RESHARD);
+  bool pinned_whole = g->axes[AXIS_SHARD].count == 1 && all_whole(g, point, w);
   for (int axis = 0; axis < AXIS_COUNT; axis++)
     if (point->at[axis] && grid_idle(g, point, w, (ExecutorAxis)axis)) return true;
-  return reshard > 1 && (w->shard <= reshard || w->shard % reshard);
+  if (reshard <= 1 || pinned_whole || root_alone(g, point)) return false;
+  return w->shard <= reshard || w->shard % reshard;
 }
 
 bool grid_point(const Grid *g, const GridPoint *point, PlanSettings *s, ExecutorWorld *w) {
@@ -300,6 +313,6 @@ bool grid_point(const Grid *g, const GridPoint *point, PlanSettings *s, Executor
   s->reduce = (Cadence)value_at(g, point, AXIS_REDUCE);
   s->executor.reduce = REDUCE_DEFAULT; /* the plan's says it */
   set_checkpoint(g, point, s);
-  set_units(g, point, s);
+  set_units(g, point, w, s);
   return !repeats(g, point, w);
 }

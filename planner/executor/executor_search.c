@@ -317,9 +317,10 @@ bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const Plann
 /* Every other pin leaves something to try. */
 static bool has_any(DiagSink *sink, const Hunt *h) {
   const Grid *grid = h->grid;
+  uint32_t widest = (uint32_t)grid->axes[AXIS_SHARD].values[0].value;
   if (h->best.any) return true;
-  Diag *diag = diag_error(sink, SPAN_NONE, "units that at most %u ranks share cannot be resharded to groups of %d", grid->world.ranks,
-                          grid->asked->reshard);
+  Diag *diag = diag_error(sink, SPAN_NONE, "units that at most %u rank%s share%s cannot be resharded to groups of %d", widest, text_plural(widest),
+                          widest == 1 ? "s" : "", grid->asked->reshard);
   diag_help(diag, "the group's size must divide the ranks that share a unit, and be less; --reshard auto leaves it open");
   return false;
 }

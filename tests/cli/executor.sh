@@ -121,7 +121,22 @@ expect 64 plan "$model" "${fsdp2[@]}" --thorough
 said err '--thorough is for plans of our own runtime'
 expect 1 plan "$model" --executor pytorch-fsdp2-compiled --ranks 2 --reshard 3
 said err 'units that at most 2 ranks share cannot be resharded to groups of 3'
+expect 1 plan "$model" --executor pytorch-fsdp2-compiled --ranks 2 --reshard 2 --strategy no_shard --offload parameters,gradients,optimizer --wrap block
+said err 'units that at most 1 rank shares cannot be resharded to groups of 2'
+expect 1 predict "$model" --executor pytorch-fsdp2-compiled --ranks 2 --reshard 2 --strategy no_shard --offload parameters,gradients,optimizer
+said err 'shards of 1 rank cannot be resharded to groups of 2'
 expect 64 predict "$model" --precision bf17
+
+# What has no effect is said where it was asked for, once, of predictions and plans alike; not of what the search tries by itself.
+unsharded=("$model" --executor pytorch-fsdp2-compiled --ranks 2 --strategy no_shard --micro-batch 1)
+for command in predict plan; do
+  expect 0 "$command" "${unsharded[@]}" --reshard 2
+  [ "$(grep -c 'warning: reshard has no effect: with strategy no_shard' err)" = 1 ] || fail "$command does not say once that reshard has no effect: $(cat err)"
+done
+expect 0 plan "${unsharded[@]:0:5}"
+grep 'warning' err && fail 'the search warns of what nobody asked for'
+expect 0 predict "${unsharded[@]}" --reshard yes --offload parameters,gradients,optimizer
+grep 'warning' err && fail 'what is gathered from host memory has nothing to release'
 expect 0 plan "$model" "${fsdp2[@]}" --micro-batch 1 --max ctx
 said out 'does not'
 
