@@ -78,9 +78,8 @@ static void print_text(Arena *arena, const PlanSettings *settings, const Executo
 
 static void print_lack(const PlanSettings *settings, const ExecutorPrediction *p) {
   char need[32], more[32];
-  if (!p->host_fits)
-    fprintf(stderr, "fsdpc: error: what is offloaded takes %s of a rank's host memory, more than the cluster's host_memory\nhelp: offload less\n",
-            text_bytes(need, (uint64_t)p->host_bytes));
+  if (executor_print_host_lack(p))
+    fprintf(stderr, "help: offload less\n");
   else
     fprintf(stderr,
             "fsdpc: error: the policy reserves %s, %s more than there is\n"

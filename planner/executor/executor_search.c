@@ -24,6 +24,7 @@ typedef struct Hunt {
   double budget;
   Best best;
   Best by_value[AXIS_COUNT][AXIS_VALUES_MAX];
+  Best unhosted; /* smallest in host memory, of those that the host cannot hold */
   ExecutorUnits units[AXIS_VALUES_MAX][AXIS_VALUES_MAX]; /* by units and resharding */
   bool memory_only;
   uint32_t candidates;
@@ -76,7 +77,10 @@ static void weigh(Hunt *h, const GridPoint *point, const Model *model, const Exe
   h->candidates++;
   sharding_open(h->scratch[1], model, world, &h->units[point->at[AXIS_UNITS]][point->at[AXIS_RESHARD]], &sharding);
   predict_memory(model, &sharding, &prediction);
-  if (!prediction.host_fits) return;
+  if (!prediction.host_fits) {
+    keep_smallest(&h->unhosted, point, prediction.host_bytes);
+    return;
+  }
   keep_smallest(&h->best, point, prediction.reserved_bytes);
   for (int axis = 0; axis < AXIS_COUNT; axis++) keep_smallest(&h->by_value[axis][point->at[axis]], point, prediction.reserved_bytes);
   if (prediction.reserved_bytes > h->budget || h->memory_only) return;
@@ -156,6 +160,17 @@ static void hunt_close(Hunt *h) {
   arena_free(h->scratch[1]);
 }
 
+/* Every other pin leaves something to try. */
+static bool has_any(DiagSink *sink, const Hunt *h) {
+  const Grid *grid = h->grid;
+  uint32_t widest = (uint32_t)grid->axes[AXIS_SHARD].values[0].value;
+  if (h->best.any || h->unhosted.any) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "units that at most %u rank%s share%s cannot be resharded to groups of %d", widest, text_plural(widest),
+                          widest == 1 ? "s" : "", grid->asked->reshard);
+  diag_help(diag, "the group's size must divide the ranks that share a unit, and be less; --reshard auto leaves it open");
+  return false;
+}
+
 /* --- why each lost -------------------------------------------------------------------------------------------------------- */
 
 static bool predict_point(Arena *arena, DiagSink *sink, const Grid *grid, const GridPoint *point, ExecutorPrediction *out) {
@@ -207,14 +222,14 @@ static bool add_runner(Arena *arena, DiagSink *sink, const Hunt *h, int axis, ui
 
 /* --- what would fit ------------------------------------------------------------------------------------------------------- */
 
-/* Reserved bytes of the smallest policy. */
+/* Reserved bytes of the smallest policy; infinite where the host can hold none. */
 static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, double *reserved) {
   Grid *grid = ARENA_NEW(arena, Grid);
   if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, grid->asked, &grid->world)) return false;
   Hunt *h = hunt_open(arena, grid, options, 0);
   h->memory_only = true;
-  bool good = hunt(h, sink) && h->best.any;
-  *reserved = h->best.least;
+  bool good = hunt(h, sink) && has_any(sink, h);
+  *reserved = h->best.any ? h->best.least : INFINITY;
   hunt_close(h);
   return good;
 }
@@ -222,13 +237,19 @@ static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, cons
 static void try_relaxation(Arena *arena, const Graph *graph, const PlannerOptions *options, const char *what, ExecutorPlan *out) {
   DiagSink quiet = {.arena = arena};
   double reserved;
-  if (find_smallest(arena, &quiet, graph, options, &reserved))
+  if (find_smallest(arena, &quiet, graph, options, &reserved) && isfinite(reserved))
     relaxations_add(arena, what, "reserves", (uint64_t)ceil(reserved), (uint64_t)out->budget_bytes, &out->relaxations);
 }
 
 static void list_relaxations(Arena *arena, const Graph *graph, const PlannerOptions *asked, ExecutorPlan *out) {
   PlannerOptions open = *asked;
-  relaxations_add_memory(arena, (uint64_t)ceil(out->prediction.reserved_bytes), &out->relaxations);
+  if (out->prediction.host_fits) {
+    relaxations_add_memory(arena, (uint64_t)ceil(out->prediction.reserved_bytes), &out->relaxations);
+  } else {
+    open.settings.offload = SETTING_AUTO;
+    try_relaxation(arena, graph, &open, "offload auto", out);
+    open = *asked;
+  }
   if (asked->settings.micro_batch > 1) {
     open.settings.micro_batch = SETTING_AUTO;
     try_relaxation(arena, graph, &open, "micro_batch auto", out);
@@ -285,7 +306,7 @@ static void list_units(Arena *arena, const Hunt *h, const GridPoint *point, Exec
 }
 
 static bool describe_choice(Arena *arena, DiagSink *sink, const Hunt *h, ExecutorPlan *out) {
-  const GridPoint *point = h->best.fits ? &h->best.point : &h->best.smallest;
+  const GridPoint *point = h->best.fits ? &h->best.point : h->best.any ? &h->best.smallest : &h->unhosted.smallest;
   out->fits = h->best.fits;
   out->candidates = h->candidates;
   grid_point(h->grid, point, &out->settings, &out->world);
@@ -312,17 +333,6 @@ bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const Plann
   if (!find_smallest(arena, sink, graph, options, &reserved)) return false;
   *fits = reserved <= budget_of(graph, options);
   return true;
-}
-
-/* Every other pin leaves something to try. */
-static bool has_any(DiagSink *sink, const Hunt *h) {
-  const Grid *grid = h->grid;
-  uint32_t widest = (uint32_t)grid->axes[AXIS_SHARD].values[0].value;
-  if (h->best.any) return true;
-  Diag *diag = diag_error(sink, SPAN_NONE, "units that at most %u rank%s share%s cannot be resharded to groups of %d", widest, text_plural(widest),
-                          widest == 1 ? "s" : "", grid->asked->reshard);
-  diag_help(diag, "the group's size must divide the ranks that share a unit, and be less; --reshard auto leaves it open");
-  return false;
 }
 
 bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out) {

@@ -180,6 +180,16 @@ said err 'offload of pytorch-fsdp1-eager is predicted, not planned'
 expect 1 predict "$model" --executor native --ranks 8 --offload optimizer
 said err "'fsdpc plan' plans it"
 
+# A host that cannot hold it is what lacks, not the device.
+lacking=("$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-eager --ranks 8 --cluster aws-p3 --strategy hybrid_shard:2 --offload parameters,gradients,optimizer)
+for command in "predict --micro-batch 1" "plan" "plan --json" "export --to torch"; do
+  # shellcheck disable=SC2086
+  expect 3 $command "${lacking[@]}"
+  said err 'what is offloaded takes 59.8 GiB of a rank'"'"'s host memory, more than the cluster'"'"'s host_memory'
+done
+expect 3 plan "${lacking[@]}" --max layers --set layers=32
+said err 'no value of layers makes a plan that fits'
+
 # What lies outside of blocks, as units of its own: predicted, planned and exported alike.
 by_hand() { sed "s/^  wrap auto/  wrap block\n  unit $1/" "$root/models/${2:-llama3-8b}.fsdp"; }
 by_hand 'embedding { model.embed_tokens }\n  unit head { model.norm lm_head }' >ends.fsdp
