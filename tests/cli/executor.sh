@@ -49,6 +49,27 @@ grep -q '^CHECKPOINTED = \["model.layers.0", .*"model.layers.15"\]$' whole.py ||
 expect 1 export "${whole[@]}" --checkpoint full --to accelerate
 said err 'all of the model as one unit: every block becomes one (--wrap block)'
 
+# What is told of checkpointing is what was planned: all of a block though the file asks for a part of it, and parts of blocks for all alike.
+sed 's/^  checkpoint auto/&\n  executor pytorch-fsdp2 eager { selective operators }/' "$model" >selective.fsdp
+cp -r "$root/models/families" "$root/models/clusters" .
+expect 0 export selective.fsdp --ranks 8 --to torch -o selective.py
+grep -q '^SELECTIVE = True ' selective.py || fail 'checkpointing by operator is not exported'
+expect 0 export selective.fsdp --ranks 8 --checkpoint full --to torch -o selective.py
+grep -q '^SELECTIVE = False ' selective.py && grep -q '^CHECKPOINTED = \["model.layers.0", ' selective.py || fail '--checkpoint full is exported as checkpointing by operator'
+sed 's/^  checkpoint auto/&\n  recompute model.layers.3/' selective.fsdp >apart.fsdp
+expect 1 export apart.fsdp --ranks 8 --to torch
+said err '"model.layers.3" apart: all blocks are checkpointed by operator'
+
+# A Hugging Face model caches keys and values unless told not to, and would again where a block runs again; memory can be pinned for a device only.
+grep -q '^        model.config.use_cache = False' selective.py || fail 'what runs again adds to the cache'
+grep -q 'CPUOffloadPolicy(pin_memory=device_type != "cpu")' selective.py || fail 'memory is pinned without a device'
+
+# PyTorch gathers ahead unasked; f16 needs a scaled loss.
+expect 1 export "$model" "${fsdp2[@]}" "${block[@]:0:6}" --prefetch 0 --to torch
+said err 'gathering no unit ahead: PyTorch gathers one (--prefetch 1)'
+expect 0 export "$model" "${fsdp2[@]}" --strategy full_shard --wrap whole --prefetch 0 --precision f16 --to torch
+said out 'PARAM_DTYPE, REDUCE_DTYPE = torch.float16, torch.float32  # scale the loss, with torch.amp.GradScaler'
+
 # Nobody said who trains: what the exported module does by itself, and a note.
 expect 0 export "$model" "${fsdp2[@]}" --to torch -o named.py
 expect 0 export "$model" --ranks 8 --to torch -o unnamed.py
