@@ -328,6 +328,8 @@ static void write_accelerate(Text *out, Policy *p) {
   DType compute = p->graph->recipe.compute;
   lose_units(p);
   lose_dtypes(p);
+  bool replicas = w->shard < w->ranks, whole = replicas && w->shard == 1;
+  if (whole) lose(p, "replicas without shards, which accelerate refuses: all ranks share (--strategy full_shard)");
   if (reduces_each(p)) lose(p, "reducing each micro-batch: pass GradientAccumulationPlugin(sync_each_batch=True) to Accelerator");
   if (p->from) text_printf(out, "# By what FSDP2 can be told of %s.\n", p->from);
   text_printf(out, "# Micro-batches of %lld sample%s, %lld accumulated: the script says so.\n", (long long)w->micro_batch, text_plural((uint64_t)w->micro_batch),
@@ -341,7 +343,7 @@ static void write_accelerate(Text *out, Policy *p) {
               common_reshard(p) ? "true" : "false", again_count(p) ? "true" : "false", offloads(p) ? "true" : "false");
   text_printf(out, "mixed_precision: %s\nnum_machines: %u\nnum_processes: %u\n",
               compute == DTYPE_BF16 ? "bf16" : compute == DTYPE_F16 ? "fp16" : "'no'", w->ranks / w->ranks_per_node, w->ranks);
-  if (w->shard < w->ranks)
+  if (replicas && !whole)
     text_printf(out, "parallelism_config:\n  parallelism_config_dp_replicate_size: %u\n  parallelism_config_dp_shard_size: %u\n",
                 w->ranks / w->shard, w->shard);
   text_printf(out, "rdzv_backend: static\nsame_network: true\n");

@@ -22,6 +22,12 @@ expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --to transformers
 said out '"activation_checkpointing": true'
 expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --micro-batch 16 --memory 2TB --to accelerate
 said out 'fsdp_reshard_after_forward: true'
+expect 0 export "$model" "${fsdp2[@]}" --strategy hybrid_shard:4 "${block[@]:2}" --to accelerate
+said out 'parallelism_config_dp_replicate_size: 2'
+expect 1 export "$model" "${fsdp2[@]}" --strategy no_shard "${block[@]:2:2}" "${block[@]:6}" --to accelerate
+said err 'replicas without shards, which accelerate refuses: all ranks share (--strategy full_shard)'
+expect 0 export "$model" "${fsdp2[@]}" --strategy no_shard "${block[@]:2:2}" "${block[@]:6}" --to accelerate --lossy
+grep -q parallelism_config out && fail 'accelerate is told of shards of one rank, which it refuses'
 expect 1 export "$model" "${fsdp2[@]}" --prefetch 2 --to accelerate
 said err 'gathering more than one unit ahead'
 expect 0 export "$model" "${fsdp2[@]}" --prefetch 2 --to accelerate --lossy
