@@ -424,6 +424,7 @@ static void describe(Arena *arena, Model *m) {
   for (uint32_t i = 0; i < ops; i++)
     if (m->graph->ops.data[i].kind != LAYER_CROSS_ENTROPY) keep_tensors(m, i);
   for (uint32_t i = 0; i < ops; i++) describe_op(m, i);
+  model_sum_memory(m);
 }
 
 /* What the trainer was told, else the recipe's: PyTorch keeps gradients and moments in the dtype of the parameters. */

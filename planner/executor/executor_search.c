@@ -22,6 +22,7 @@ typedef struct Hunt {
   const PlannerOptions *options; /* who watches */
   Arena *scratch[2]; /* lives as long as a described model; as long as one point */
   double budget;
+  double enough; /* reserved bytes that end the hunt, with memory_only */
   Best best;
   Best by_value[AXIS_COUNT][AXIS_VALUES_MAX];
   Best unhosted; /* smallest in host memory, of those that the host cannot hold */
@@ -68,6 +69,16 @@ static bool hopeless(const Hunt *h, const GridPoint *point, double floor) {
   return true;
 }
 
+/* Too large, and not the smallest of anything. */
+static bool oversized(const Hunt *h, const GridPoint *point, double floor) {
+  if (floor <= h->budget || !h->best.any || floor < h->best.least) return false;
+  for (int axis = 0; axis < AXIS_COUNT && !h->memory_only; axis++) {
+    const Best *best = &h->by_value[axis][point->at[axis]];
+    if (!best->any || floor < best->least) return false;
+  }
+  return true;
+}
+
 /* --- one point ------------------------------------------------------------------------------------------------------------ */
 
 static void weigh(Hunt *h, const GridPoint *point, const Model *model, const ExecutorWorld *world) {
@@ -76,6 +87,7 @@ static void weigh(Hunt *h, const GridPoint *point, const Model *model, const Exe
   double samples = samples_of(world);
   h->candidates++;
   sharding_open(h->scratch[1], model, world, &h->units[point->at[AXIS_UNITS]][point->at[AXIS_RESHARD]], &sharding);
+  if (oversized(h, point, reserved_floor_bytes(model, &sharding))) return;
   predict_memory(model, &sharding, &prediction);
   if (!prediction.host_fits) {
     keep_smallest(&h->unhosted, point, prediction.host_bytes);
@@ -125,6 +137,10 @@ static void tell(const Hunt *h) {
   if (h->options->progress) h->options->progress(h->options->watcher, &(PlannerStage){.ranks = h->grid->world.ranks});
 }
 
+static bool found(const Hunt *h) {
+  return h->memory_only && h->best.any && h->best.least <= h->enough;
+}
+
 static bool hunt(Hunt *h, DiagSink *sink) {
   const Grid *grid = h->grid;
   bool found_units = false;
@@ -144,6 +160,7 @@ static bool hunt(Hunt *h, DiagSink *sink) {
         arena_reset(h->scratch[1]);
         bool needs_more = h->memory_only && point.at[AXIS_PREFETCH] > 0; /* than with less fetched ahead */
         if (!needs_more && grid_point(grid, &point, &settings, &world)) weigh(h, &point, &model, &world);
+        if (found(h)) return true;
       } while (next_point(grid, &point));
     }
   return true;
@@ -222,12 +239,13 @@ static bool add_runner(Arena *arena, DiagSink *sink, const Hunt *h, int axis, ui
 
 /* --- what would fit ------------------------------------------------------------------------------------------------------- */
 
-/* Reserved bytes of the smallest policy; infinite where the host can hold none. */
-static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, double *reserved) {
+/* Reserved bytes of the smallest policy, or of one that `enough` suffice for; infinite where the host can hold none. */
+static bool find_small(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, double enough, double *reserved) {
   Grid *grid = ARENA_NEW(arena, Grid);
   if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, grid->asked, &grid->world)) return false;
   Hunt *h = hunt_open(arena, grid, options, 0);
   h->memory_only = true;
+  h->enough = enough;
   bool good = hunt(h, sink) && has_any(sink, h);
   *reserved = h->best.any ? h->best.least : INFINITY;
   hunt_close(h);
@@ -237,7 +255,7 @@ static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, cons
 static void try_relaxation(Arena *arena, const Graph *graph, const PlannerOptions *options, const char *what, ExecutorPlan *out) {
   DiagSink quiet = {.arena = arena};
   double reserved;
-  if (find_smallest(arena, &quiet, graph, options, &reserved) && isfinite(reserved))
+  if (find_small(arena, &quiet, graph, options, 0, &reserved) && isfinite(reserved))
     relaxations_add(arena, what, "reserves", (uint64_t)ceil(reserved), (uint64_t)out->budget_bytes, &out->relaxations);
 }
 
@@ -330,8 +348,9 @@ static double budget_of(const Graph *graph, const PlannerOptions *options) {
 
 bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, bool *fits) {
   double reserved;
-  if (!find_smallest(arena, sink, graph, options, &reserved)) return false;
-  *fits = reserved <= budget_of(graph, options);
+  double budget = budget_of(graph, options);
+  if (!find_small(arena, sink, graph, options, budget, &reserved)) return false;
+  *fits = reserved <= budget;
   return true;
 }
 
