@@ -376,7 +376,8 @@ static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, 
   find_blocks(&policy);
   find_checkpoints(&policy);
   find_frozen(&policy);
-  if (plan->settings.prefetch == 0 && plan->units.count > 1) lose(&policy, "gathering no unit ahead: PyTorch gathers one (--prefetch 1)");
+  bool gathers = plan->units.count > 1 && (plan->world.shard > 1 || plan->settings.offload > 0);
+  if (gathers && plan->settings.prefetch == 0) lose(&policy, "gathering no unit ahead: PyTorch gathers one (--prefetch 1)");
   if (state_dtype(&policy) == DTYPE_BF16 && graph->recipe.rounding == ROUNDING_STOCHASTIC)
     lose(&policy, "stochastic rounding of updates: torch.optim rounds to nearest (in train: precision bf16 master bf16 rounding nearest)");
   writers[target](&out, &policy);

@@ -73,6 +73,7 @@ grep -q 'CPUOffloadPolicy(pin_memory=device_type != "cpu")' selective.py || fail
 # PyTorch gathers ahead unasked; f16 needs a scaled loss.
 expect 1 export "$model" "${fsdp2[@]}" "${block[@]:0:6}" --prefetch 0 --to torch
 said err 'gathering no unit ahead: PyTorch gathers one (--prefetch 1)'
+expect 0 export "$model" "${fsdp2[@]}" --strategy no_shard --prefetch 0 --to torch
 expect 0 export "$model" "${fsdp2[@]}" --strategy full_shard --wrap whole --prefetch 0 --precision f16 --to torch
 said out 'PARAM_DTYPE, REDUCE_DTYPE = torch.float16, torch.float32  # scale the loss, with torch.amp.GradScaler'
 
