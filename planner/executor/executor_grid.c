@@ -195,7 +195,7 @@ static void list_offloads(Grid *g) {
   int32_t asked = g->asked->offload;
   bool open = asked == SETTING_AUTO && is_fsdp2(g) && !g->asked->executor.offload && device->host_link > 0 &&
               device->host_memory > 0;
-  if (asked <= 0) add(axis, "none", 0);
+  if (asked <= 0) add(axis, g->asked->executor.offload ? "by the trainer" : "none", 0);
   if (asked > 0 || open) add(axis, "states", asked > 0 ? asked : OFFLOAD_STATES);
 }
 
@@ -230,19 +230,37 @@ static bool check_asked(DiagSink *sink, const PlanSettings *asked) {
   return false;
 }
 
+static void list_axes(Grid *g) {
+  find_blocks(g);
+  list_widths(g);
+  list_micro_batches(g);
+  list_reductions(g);
+  list_checkpoints(g);
+  list_units(g);
+  list_reshards(g);
+  list_prefetches(g);
+  list_offloads(g);
+}
+
 bool grid_open(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, Grid *out) {
   *out = (Grid){.arena = arena, .graph = graph, .asked = &options->settings, .samples = graph->recipe.samples_per_step};
   if (!check_asked(sink, out->asked) || !executor_world(sink, graph, options, &out->world)) return false;
-  find_blocks(out);
-  list_widths(out);
-  list_micro_batches(out);
-  list_reductions(out);
-  list_checkpoints(out);
-  list_units(out);
-  list_reshards(out);
-  list_prefetches(out);
-  list_offloads(out);
+  list_axes(out);
   return true;
+}
+
+/* What is left open is predicted in its first value, but for reductions, of which executors have habits. */
+void executor_policy_words(Arena *arena, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world, const char **words) {
+  Grid *g = ARENA_NEW(arena, Grid);
+  GridPoint point = {.at = {[AXIS_REDUCE] = 0}};
+  *g = (Grid){.arena = arena, .graph = graph, .asked = settings, .world = *world, .samples = graph->recipe.samples_per_step};
+  list_axes(g);
+  point.at[AXIS_REDUCE] = g->axes[AXIS_REDUCE].count > 1 && executor_profile(settings->executor.id)->reduce_each;
+  for (int axis = 0; axis < AXIS_COUNT; axis++)
+    words[axis] = grid_idle(g, &point, world, (ExecutorAxis)axis) ? NULL : g->axes[axis].values[point.at[axis]].text;
+  if (settings->strategy == STRATEGY_SHARD_OPTIM) words[AXIS_RESHARD] = words[AXIS_PREFETCH] = NULL; /* nothing is gathered by unit */
+  words[AXIS_SHARD] = number(arena, world->shard);
+  words[AXIS_MICRO_BATCH] = number(arena, world->micro_batch);
 }
 
 /* --- points --------------------------------------------------------------------------------------------------------------- */
