@@ -35,16 +35,6 @@ static json_t *policy_json(const char *const *words) {
   return object;
 }
 
-static void print_policy(const char *const *words) {
-  const char *separator = "  policy    ";
-  for (int axis = 0; axis < AXIS_COUNT; axis++) {
-    if (axis == AXIS_MICRO_BATCH || !words[axis]) continue; /* said above; makes no difference */
-    printf("%s%s %s", separator, executor_axis_name((ExecutorAxis)axis), words[axis]);
-    separator = ", ";
-  }
-  putchar('\n');
-}
-
 static void print_json(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const char *const *words,
                        const ExecutorPrediction *p) {
   const struct {
@@ -81,7 +71,9 @@ static void print_text(Arena *arena, const PlanSettings *settings, const Executo
   printf("executor %s, %u rank%s, micro-batch %lld x %lld\n", executor_name(settings->executor.id),
          world->ranks, text_plural(world->ranks), (long long)world->micro_batch,
          (long long)world->accumulation);
-  print_policy(words);
+  printf("  policy    ");
+  executor_print_decisions(words);
+  putchar('\n');
   printf("  step      %s, %s; waiting for communication %s\n", text_time(a, p->step_ns), rank_speed(arena, p->tokens_per_s_per_rank),
          text_time(b, p->exposed_ns));
   printf("  block     forward %s, backward %s, recompute %s; gather %s, reduce %s\n",

@@ -60,10 +60,20 @@ static void print_head(const Graph *graph, const ExecutorPlan *plan) {
          text_plural(w->ranks));
 }
 
+void executor_print_decisions(const char *const *words) {
+  const char *separator = "";
+  for (int axis = 0; axis < AXIS_COUNT; axis++) {
+    if (!words[axis]) continue;
+    printf("%s%s %s", separator, executor_axis_name((ExecutorAxis)axis), words[axis]);
+    separator = ", ";
+  }
+}
+
 static void print_choice(const ExecutorPlan *plan) {
-  printf("%s of %u polic%s:", plan->fits ? "Chosen" : "Smallest", plan->candidates, plan->candidates == 1 ? "y" : "ies");
-  for (int axis = 0; axis < AXIS_COUNT; axis++)
-    printf("%s %s %s", axis ? "," : "", executor_axis_name((ExecutorAxis)axis), plan->chosen[axis]);
+  const char *words[AXIS_COUNT];
+  for (int axis = 0; axis < AXIS_COUNT; axis++) words[axis] = plan->idle[axis] ? NULL : plan->chosen[axis];
+  printf("%s of %u polic%s: ", plan->fits ? "Chosen" : "Smallest", plan->candidates, plan->candidates == 1 ? "y" : "ies");
+  executor_print_decisions(words);
   printf("\n\n");
 }
 

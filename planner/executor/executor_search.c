@@ -329,7 +329,10 @@ static bool describe_choice(Arena *arena, DiagSink *sink, const Hunt *h, Executo
   out->candidates = h->candidates;
   grid_point(h->grid, point, &out->settings, &out->world);
   out->settings.memory_bytes = (uint64_t)h->budget;
-  for (int axis = 0; axis < AXIS_COUNT; axis++) out->chosen[axis] = h->grid->axes[axis].values[point->at[axis]].text;
+  for (int axis = 0; axis < AXIS_COUNT; axis++) {
+    out->chosen[axis] = h->grid->axes[axis].values[point->at[axis]].text;
+    out->idle[axis] = grid_idle(h->grid, point, &out->world, (ExecutorAxis)axis);
+  }
   list_units(arena, h, point, out);
   if (!executor_predict(arena, sink, h->grid->graph, &out->settings, &out->world, &out->prediction) ||
       !world_states_time(sink, h->grid->graph, out->prediction.step_ns))
@@ -337,7 +340,7 @@ static bool describe_choice(Arena *arena, DiagSink *sink, const Hunt *h, Executo
   bool good = true;
   for (int axis = 0; axis < AXIS_COUNT && out->fits; axis++)
     for (uint32_t value = 0; value < h->grid->axes[axis].count && good; value++)
-      if (value != point->at[axis] && !grid_idle(h->grid, point, &out->world, (ExecutorAxis)axis)) good = add_runner(arena, sink, h, axis, value, out);
+      if (value != point->at[axis] && !out->idle[axis]) good = add_runner(arena, sink, h, axis, value, out);
   return good;
 }
 

@@ -49,6 +49,7 @@ typedef struct ExecutorPlan {
   ExecutorPrediction prediction;
   double budget_bytes;                /* of reserved memory */
   const char *chosen[AXIS_COUNT];     /* values as text */
+  bool idle[AXIS_COUNT];              /* makes no difference beside the others */
   VEC(PlannedUnit) units;             /* the root first */
   uint32_t candidates;                /* policies compared */
   VEC(RunnerUp) runners;              /* by axis */

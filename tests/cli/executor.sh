@@ -161,6 +161,8 @@ for command in predict plan; do
   expect 0 "$command" "${unsharded[@]}" --reshard 2
   [ "$(grep -c 'warning: reshard has no effect: with strategy no_shard' err)" = 1 ] || fail "$command does not say once that reshard has no effect: $(cat err)"
 done
+expect 0 plan "${unsharded[@]}" --checkpoint none
+grep -q '^Chosen .* units block, offload none$' out || { cat out >&2 && fail 'what makes no difference is chosen'; }
 expect 0 plan "${unsharded[@]:0:5}"
 grep 'warning' err && fail 'the search warns of what nobody asked for'
 expect 0 predict "${unsharded[@]}" --reshard yes --offload parameters,gradients,optimizer

@@ -15,10 +15,10 @@ policy() {
   expect 0 predict "$root/models/llama3.2-1b.fsdp" --ranks 8 $options
   grep -qx "  policy    $2" out || { cat out >&2 && fail "predict $options does not say: $2"; }
 }
-policy '--executor pytorch-fsdp2' 'shard 8, reduce each step, checkpoint none, units block, reshard all but last, prefetch 1, offload none'
-policy '--executor pytorch-fsdp1-2023 --checkpoint full' 'shard 8, reduce each micro-batch, checkpoint full, units block, reshard all, prefetch 1, offload none'
-policy '--executor pytorch-fsdp2 --strategy no_shard --micro-batch 16 --memory 1TB' 'shard 1, checkpoint none, units block, offload none'
-policy '--executor native --strategy shard_optim --wrap whole' 'shard 8, reduce each step, checkpoint none, units whole, offload none'
+policy '--executor pytorch-fsdp2' 'shard 8, micro_batch 1, reduce each step, checkpoint none, units block, reshard all but last, prefetch 1, offload none'
+policy '--executor pytorch-fsdp1-2023 --checkpoint full' 'shard 8, micro_batch 1, reduce each micro-batch, checkpoint full, units block, reshard all, prefetch 1, offload none'
+policy '--executor pytorch-fsdp2 --strategy no_shard --micro-batch 16 --memory 1TB' 'shard 1, micro_batch 16, checkpoint none, units block, offload none'
+policy '--executor native --strategy shard_optim --wrap whole' 'shard 8, micro_batch 1, reduce each step, checkpoint none, units whole, offload none'
 expect 0 predict "$root/models/llama3.2-1b.fsdp" --ranks 8 --executor pytorch-fsdp2 --strategy hybrid_shard:4 --reshard 2 --json
 for word in '"shard": "4"' '"reshard": "to 2 ranks"' '"micro_batch": "1"'; do said out "$word"; done
 expect 64 predict "$run" --executor pytorch-fsdp2-compild
