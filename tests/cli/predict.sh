@@ -8,6 +8,12 @@ said out 'executor pytorch-fsdp2-eager-2024, 8 ranks, micro-batch 8 x 1'
 expect 0 predict "$run" --executor pytorch-fsdp2-compiled --json
 said out '"executor": "pytorch-fsdp2-compiled"'
 
+for flag in 0 1; do # Python's of a flag
+  expect 64 predict "$run" --reshard $flag
+  said err "option --reshard expects no, yes, auto or N from 2 on, but got \"$flag\""
+  said err 'help: --reshard yes or no; a number is of ranks in a group'
+done
+
 # What is left open is said as it is predicted, and nothing of what makes no difference.
 policy() {
   local options=$1
