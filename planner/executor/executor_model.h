@@ -9,6 +9,7 @@
 /* What one block costs on one micro-batch. Part 0 is what comes before the blocks (and between), the last part what comes after. */
 typedef struct Part {
   const char *name;
+  uint32_t first_op, end_op; /* of a block: its own lie between */
   double numel;                        /* parameters; of part 0: all that lie outside of blocks, on whichever side */
   double gradient_numel, updated_numel; /* of these such as get a gradient; such as learn */
   double forward, backward, recompute; /* ns */
