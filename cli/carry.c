@@ -114,7 +114,8 @@ static void carry_prefetch(Carry *c) {
   const char *gather = plan_cadence(c->plan, STREAM_GATHER);
   bool once = gather && !strcmp(gather, "step");
   c->settings->gather = CADENCE_AUTO;
-  c->settings->prefetch = once ? SETTING_AUTO : (int64_t)c->plan->summary.prefetch;
+  int64_t ahead = c->plan->summary.prefetch;
+  c->settings->prefetch = once ? SETTING_AUTO : ahead ? ahead : 1; /* PyTorch's least */
   if (once) note(c, "what is gathered once a step is gathered in each micro-batch");
 }
 

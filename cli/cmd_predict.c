@@ -27,7 +27,16 @@ static const char *warning(Arena *arena, const ExecutorPrediction *p) {
   return NULL;
 }
 
-static void print_json(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const ExecutorPrediction *p) {
+/* By the names of `plan --executor`. */
+static json_t *policy_json(const char *const *words) {
+  json_t *object = json_object();
+  for (int axis = 0; axis < AXIS_COUNT; axis++)
+    json_object_set_new(object, executor_axis_name((ExecutorAxis)axis), words[axis] ? json_string(words[axis]) : json_null());
+  return object;
+}
+
+static void print_json(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const char *const *words,
+                       const ExecutorPrediction *p) {
   const struct {
     const char *name;
     double value;
@@ -48,6 +57,7 @@ static void print_json(Arena *arena, const PlanSettings *settings, const Executo
                              (json_int_t)world->accumulation, "fits", p->fits, "tokens_per_s_per_rank", p->tokens_per_s_per_rank);
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
     json_object_set_new(object, figures[i].name, json_integer(whole(figures[i].value)));
+  json_object_set_new(object, "policy", policy_json(words));
   json_object_set_new(object, "block", block_json(p));
   json_object_set_new(object, "warnings", warnings_json(warning(arena, p)));
   json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
@@ -55,11 +65,15 @@ static void print_json(Arena *arena, const PlanSettings *settings, const Executo
   json_decref(object);
 }
 
-static void print_text(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const ExecutorPrediction *p) {
+static void print_text(Arena *arena, const PlanSettings *settings, const ExecutorWorld *world, const char *const *words,
+                       const ExecutorPrediction *p) {
   char a[32], b[32], c[32], d[32], e[32];
   printf("executor %s, %u rank%s, micro-batch %lld x %lld\n", executor_name(settings->executor.id),
          world->ranks, text_plural(world->ranks), (long long)world->micro_batch,
          (long long)world->accumulation);
+  printf("  policy    ");
+  executor_print_decisions(words);
+  putchar('\n');
   printf("  step      %s, %s; waiting for communication %s\n", text_time(a, p->step_ns), rank_speed(arena, p->tokens_per_s_per_rank),
          text_time(b, p->exposed_ns));
   printf("  block     forward %s, backward %s, recompute %s; gather %s, reduce %s\n",
@@ -78,9 +92,8 @@ static void print_text(Arena *arena, const PlanSettings *settings, const Executo
 
 static void print_lack(const PlanSettings *settings, const ExecutorPrediction *p) {
   char need[32], more[32];
-  if (!p->host_fits)
-    fprintf(stderr, "fsdpc: error: what is offloaded takes %s of a rank's host memory, more than the cluster's host_memory\nhelp: offload less\n",
-            text_bytes(need, (uint64_t)p->host_bytes));
+  if (executor_print_host_lack(p))
+    fprintf(stderr, "help: offload less\n");
   else
     fprintf(stderr,
             "fsdpc: error: the policy reserves %s, %s more than there is\n"
@@ -100,10 +113,12 @@ int cmd_predict(Cli *cli) {
               executor_predict(cli->arena, &cli->sink, graph, &options.settings, &world, &prediction) &&
               world_states_time(&cli->sink, graph, prediction.step_ns);
   if (!cli_print_diags(cli) || !good) return EXIT_INVALID;
+  const char *words[AXIS_COUNT];
+  executor_policy_words(cli->arena, graph, &options.settings, &world, words);
   if (option_given(&cli->options, OPTION_JSON))
-    print_json(cli->arena, &options.settings, &world, &prediction);
+    print_json(cli->arena, &options.settings, &world, words, &prediction);
   else
-    print_text(cli->arena, &options.settings, &world, &prediction);
+    print_text(cli->arena, &options.settings, &world, words, &prediction);
   executor_note_assumed(graph, &options.settings, &world);
   if (prediction.fits) return EXIT_OK;
   fflush(stdout);

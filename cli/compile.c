@@ -120,6 +120,8 @@ static bool override_reshard(const Cli *cli, int32_t *out) {
   int64_t ranks = *out;
   int word = -1;
   bool number = *text >= '0' && *text <= '9';
+  if (!strcmp(text, "0") || !strcmp(text, "1"))
+    return usage_error("--reshard yes or no; a number is of ranks in a group", "option --reshard expects no, yes, auto or N from 2 on, but got \"%s\"", text), false;
   if (number ? !option_integer(&cli->options, OPTION_RESHARD, 2, MOST_RANKS_OF_A_JOB, &ranks)
              : !option_word(&cli->options, OPTION_RESHARD, words, 4, &word))
     return false;

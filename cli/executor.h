@@ -9,6 +9,10 @@
 bool plan_executor_watched(Cli *cli, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out);
 /* A note on stderr where no published run calibrates what times rest on. */
 void executor_note_assumed(const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world);
+/* "shard 8, units block, ..." but those that are NULL. */
+void executor_print_decisions(const char *const *words);
+/* Whether the host cannot hold what is offloaded, said on stderr. */
+bool executor_print_host_lack(const ExecutorPrediction *prediction);
 /* Why no policy fits, and what would, on stderr. */
 void executor_print_infeasible(const ExecutorPlan *plan);
 

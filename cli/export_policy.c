@@ -29,6 +29,11 @@ static uint32_t again_count(const Policy *p) {
   return count;
 }
 
+/* By torchtitan's policy, which checkpointing of all there is goes before. */
+static bool by_operator(const Policy *p) {
+  return p->plan->settings.executor.selective == SELECTIVE_OPERATORS && p->plan->settings.checkpoint != CHECKPOINT_FULL;
+}
+
 /* Modules that a rule checkpoints whole; a rule of anything less is none that PyTorch can be told. */
 static void find_checkpoints(Policy *p) {
   const PlanSettings *s = &p->plan->settings;
@@ -44,6 +49,7 @@ static void find_checkpoints(Policy *p) {
       p->again[b] = rule->recompute;
     }
     if (!hit) lose(p, arena_printf(p->arena, "checkpointing \"%s\", which is no block", rule->pattern));
+    else if (by_operator(p)) lose(p, arena_printf(p->arena, "\"%s\" apart: all blocks are checkpointed by operator", rule->pattern));
   }
   if (s->executor.selective == SELECTIVE_MODULES) lose(p, "checkpointing of a block's modules, each by itself: none (--checkpoint none or full)");
 }
@@ -133,7 +139,8 @@ static void write_constants(Text *out, const Policy *p) {
   text_printf(out, "REDUCE_EACH_MICRO_BATCH = %s\n", reduces_each(p) || w->accumulation == 1 ? "True" : "False");
   text_printf(out, "PREFETCH = %lld  # units gathered ahead\n", (long long)p->plan->settings.prefetch);
   text_printf(out, "COMPILE = %s  # each module of UNITS; without any the model\n", compiled(p) ? "True" : "False");
-  text_printf(out, "PARAM_DTYPE, REDUCE_DTYPE = %s, %s\n", torch_dtype(recipe->compute), torch_dtype(recipe->reduce));
+  text_printf(out, "PARAM_DTYPE, REDUCE_DTYPE = %s, %s%s\n", torch_dtype(recipe->compute), torch_dtype(recipe->reduce),
+              recipe->compute == DTYPE_F16 ? "  # scale the loss, with torch.amp.GradScaler" : "");
   text_printf(out, "STATE_DTYPE = %s  # of shards, their gradients and moments\n", torch_dtype(state_dtype(p)));
   text_printf(out, "OFFLOAD = %s  # shards, their gradients and moments in host memory; the optimizer runs there\n", offloads(p) ? "True" : "False");
   write_list(out, "FROZEN", p->frozen.data, p->frozen.count);
@@ -149,11 +156,11 @@ static void write_constants(Text *out, const Policy *p) {
   text_printf(out, root > 1 ? "]\nROOT_RESHARD = %d" : root ? "]\nROOT_RESHARD = True" : "]\nROOT_RESHARD = False", root);
   text_printf(out, "  # what is in no unit; PyTorch before 2.8 keeps it gathered whatever this says\n");
   text_printf(out, "SELECTIVE = %s  # every second product and attention are kept, the rest runs again\n",
-              p->plan->settings.executor.selective == SELECTIVE_OPERATORS ? "True" : "False");
+              by_operator(p) ? "True" : "False");
   text_printf(out, "CHECKPOINTED = [");
   const char *separator = "";
   for (uint32_t b = 0; b < p->blocks.count; b++) {
-    if (!p->again[b] && p->plan->settings.executor.selective != SELECTIVE_OPERATORS) continue;
+    if (!p->again[b] && !by_operator(p)) continue;
     text_printf(out, "%s\"%s\"", separator, p->blocks.data[b]);
     separator = ", ";
   }
@@ -211,7 +218,9 @@ static const char torch_code[] =
     "        mesh = mesh[\"shard\"]\n"
     "    options = {\"mesh\": mesh, \"mp_policy\": MixedPrecisionPolicy(param_dtype=PARAM_DTYPE, reduce_dtype=REDUCE_DTYPE)}\n"
     "    if OFFLOAD:\n"
-    "        options[\"offload_policy\"] = CPUOffloadPolicy()\n"
+    "        options[\"offload_policy\"] = CPUOffloadPolicy(pin_memory=device_type != \"cpu\")\n"
+    "    if hasattr(getattr(model, \"config\", None), \"use_cache\"):\n"
+    "        model.config.use_cache = False  # of keys and values: what runs again would add to it once more\n"
     "    for name in CHECKPOINTED:\n"
     "        _checkpoint(model, _full_name(model, name))\n"
     "    units = []\n"
@@ -275,7 +284,7 @@ static void lose_units(Policy *p) {
   if (apart) lose(p, "units outside of blocks, or a root that is resharded: all of it is the root, and kept (--to torch)");
   if (largest > 1) lose(p, arena_printf(p->arena, "units of up to %u blocks: every block becomes one (--wrap block)", largest));
   if (common_reshard(p) < 0) lose(p, "resharding that differs by unit, or to groups: all become resharded (--reshard yes or no)");
-  if (s->executor.selective == SELECTIVE_OPERATORS)
+  if (by_operator(p))
     lose(p, "checkpointing by operator: none (--checkpoint none or full)");
   else if (again && again < p->blocks.count)
     lose(p, arena_printf(p->arena, "checkpointing of %u of %u blocks: all (--checkpoint none or full)", again, p->blocks.count));
@@ -319,6 +328,8 @@ static void write_accelerate(Text *out, Policy *p) {
   DType compute = p->graph->recipe.compute;
   lose_units(p);
   lose_dtypes(p);
+  bool replicas = w->shard < w->ranks, whole = replicas && w->shard == 1;
+  if (whole) lose(p, "replicas without shards, which accelerate refuses: all ranks share (--strategy full_shard)");
   if (reduces_each(p)) lose(p, "reducing each micro-batch: pass GradientAccumulationPlugin(sync_each_batch=True) to Accelerator");
   if (p->from) text_printf(out, "# By what FSDP2 can be told of %s.\n", p->from);
   text_printf(out, "# Micro-batches of %lld sample%s, %lld accumulated: the script says so.\n", (long long)w->micro_batch, text_plural((uint64_t)w->micro_batch),
@@ -332,7 +343,7 @@ static void write_accelerate(Text *out, Policy *p) {
               common_reshard(p) ? "true" : "false", again_count(p) ? "true" : "false", offloads(p) ? "true" : "false");
   text_printf(out, "mixed_precision: %s\nnum_machines: %u\nnum_processes: %u\n",
               compute == DTYPE_BF16 ? "bf16" : compute == DTYPE_F16 ? "fp16" : "'no'", w->ranks / w->ranks_per_node, w->ranks);
-  if (w->shard < w->ranks)
+  if (replicas && !whole)
     text_printf(out, "parallelism_config:\n  parallelism_config_dp_replicate_size: %u\n  parallelism_config_dp_shard_size: %u\n",
                 w->ranks / w->shard, w->shard);
   text_printf(out, "rdzv_backend: static\nsame_network: true\n");
@@ -365,6 +376,8 @@ static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, 
   find_blocks(&policy);
   find_checkpoints(&policy);
   find_frozen(&policy);
+  bool gathers = plan->units.count > 1 && (plan->world.shard > 1 || plan->settings.offload > 0);
+  if (gathers && plan->settings.prefetch == 0) lose(&policy, "gathering no unit ahead: PyTorch gathers one (--prefetch 1)");
   if (state_dtype(&policy) == DTYPE_BF16 && graph->recipe.rounding == ROUNDING_STOCHASTIC)
     lose(&policy, "stochastic rounding of updates: torch.optim rounds to nearest (in train: precision bf16 master bf16 rounding nearest)");
   writers[target](&out, &policy);

@@ -60,10 +60,20 @@ static void print_head(const Graph *graph, const ExecutorPlan *plan) {
          text_plural(w->ranks));
 }
 
+void executor_print_decisions(const char *const *words) {
+  const char *separator = "";
+  for (int axis = 0; axis < AXIS_COUNT; axis++) {
+    if (!words[axis]) continue;
+    printf("%s%s %s", separator, executor_axis_name((ExecutorAxis)axis), words[axis]);
+    separator = ", ";
+  }
+}
+
 static void print_choice(const ExecutorPlan *plan) {
-  printf("%s of %u polic%s:", plan->fits ? "Chosen" : "Smallest", plan->candidates, plan->candidates == 1 ? "y" : "ies");
-  for (int axis = 0; axis < AXIS_COUNT; axis++)
-    printf("%s %s %s", axis ? "," : "", executor_axis_name((ExecutorAxis)axis), plan->chosen[axis]);
+  const char *words[AXIS_COUNT];
+  for (int axis = 0; axis < AXIS_COUNT; axis++) words[axis] = plan->idle[axis] ? NULL : plan->chosen[axis];
+  printf("%s of %u polic%s: ", plan->fits ? "Chosen" : "Smallest", plan->candidates, plan->candidates == 1 ? "y" : "ies");
+  executor_print_decisions(words);
   printf("\n\n");
 }
 
@@ -131,8 +141,20 @@ static void print_text(Arena *arena, const Graph *graph, const ExecutorPlan *pla
   if (plan->fits) print_runners(plan);
 }
 
+bool executor_print_host_lack(const ExecutorPrediction *p) {
+  char need[32];
+  if (p->host_fits) return false;
+  fprintf(stderr, "fsdpc: error: what is offloaded takes %s of a rank's host memory, more than the cluster's host_memory\n",
+          text_bytes(need, (uint64_t)p->host_bytes));
+  return true;
+}
+
 void executor_print_infeasible(const ExecutorPlan *plan) {
   char size[32];
+  if (executor_print_host_lack(&plan->prediction)) {
+    report_relaxations(&plan->relaxations, stderr);
+    return;
+  }
   fprintf(stderr, "fsdpc: error: no policy of %s fits the budget of %s\n", executor_name(plan->settings.executor.id),
           text_bytes(size, (uint64_t)plan->budget_bytes));
   fprintf(stderr, "note: the smallest reserves %s, at its peak (%s)\n",

@@ -63,17 +63,13 @@ bool graph_is_block(const Graph *graph, uint32_t module) {
 }
 
 bool path_matches(const char *pattern, const char *path) {
-  for (;;) {
-    size_t p = strcspn(pattern, "."), n = strcspn(path, ".");
-    bool any = p == 1 && *pattern == '*' && n > 0;
-    if (!any && (p != n || strncmp(pattern, path, n))) return false;
-    pattern += p;
-    path += n;
-    if (!*pattern) return true; /* the path is at least as long */
-    if (!*path) return false;
-    pattern++;
-    path++;
+  for (bool begins = true; *pattern; pattern++) { /* a component */
+    bool any = begins && *pattern == '*' && (pattern[1] == '.' || !pattern[1]) && *path && *path != '.';
+    if (!any && *pattern != *path) return false;
+    begins = *pattern == '.';
+    path += any ? strcspn(path, ".") : 1;
   }
+  return !*path || *path == '.'; /* the path is at least as long */
 }
 
 uint64_t graph_sample_tokens(const Graph *graph) {

@@ -8,6 +8,11 @@ static const UnitRule *released_unit(const PlanSettings *s) {
   return NULL;
 }
 
+/* PyTorch gathers what lies in host memory anew, on a single rank too. */
+static bool fetches(const PlanSettings *s) {
+  return s->offload > 0 && s->executor.id != EXECUTOR_NATIVE;
+}
+
 static void check_reshard(DiagSink *sink, const PlanSettings *s) {
   const UnitRule *unit = released_unit(s);
   bool optim = s->strategy == STRATEGY_SHARD_OPTIM;
@@ -18,7 +23,7 @@ static void check_reshard(DiagSink *sink, const PlanSettings *s) {
   else if (unit && optim)
     diag_help(diag_error(sink, unit->span, "unit \"%s\" is to be released after forward, but strategy shard_optim gathers once a step", unit->name),
               "use strategy auto or full_shard, or leave reshard to the strategy");
-  else if (s->reshard > 0 && s->strategy == STRATEGY_NO_SHARD)
+  else if (s->reshard > 0 && s->strategy == STRATEGY_NO_SHARD && !fetches(s))
     diag_help(diag_warning(sink, SPAN_NONE, "reshard has no effect: with strategy no_shard every rank holds all parameters"),
               "use strategy full_shard or auto, or leave reshard out");
 }

@@ -79,13 +79,15 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
   return sink->errors == errors;
 }
 
-/* Groups that a unit is resharded to divide its shards. */
-static bool check_groups(DiagSink *sink, const ExecutorWorld *world, const ExecutorUnits *units) {
-  for (uint32_t u = 0; u < units->count; u++) {
-    int32_t reshard = units->data[u].reshard;
-    if (reshard < 2 || world->shard == 1 || (reshard < (int32_t)world->shard && world->shard % (uint32_t)reshard == 0)) continue;
-    Diag *diag = diag_error(sink, SPAN_NONE, "shards of %u ranks cannot be resharded to groups of %d", world->shard, reshard);
-    diag_help(diag, "the group's size must divide %u and be less", world->shard);
+/* Groups that a unit is resharded to divide its shards, if there are any. */
+static bool check_groups(DiagSink *sink, const Sharding *s) {
+  const ExecutorWorld *world = s->world;
+  for (uint32_t u = 0; u < s->unit_count && s->gathers; u++) {
+    int32_t reshard = s->units[u].reshard;
+    if (reshard < 2 || (reshard < (int32_t)world->shard && world->shard % (uint32_t)reshard == 0)) continue;
+    Diag *diag = diag_error(sink, SPAN_NONE, "shards of %u rank%s cannot be resharded to groups of %d", world->shard,
+                            text_plural(world->shard), reshard);
+    diag_help(diag, world->shard > 1 ? "the group's size must divide %u and be less" : "use reshard yes or no", world->shard);
     return false;
   }
   return true;
@@ -99,8 +101,9 @@ bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const Pl
   ExecutorUnits units;
   Sharding sharding;
   model_open(arena, graph, settings, world->micro_batch, &model);
-  if (!units_find(arena, sink, &model, &units) || !check_groups(sink, world, &units)) return false;
+  if (!units_find(arena, sink, &model, &units)) return false;
   sharding_open(arena, &model, world, &units, &sharding);
+  if (!check_groups(sink, &sharding)) return false;
   predict_time(arena, &model, &sharding, out);
   predict_memory(&model, &sharding, out);
   return true;

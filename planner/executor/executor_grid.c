@@ -5,7 +5,7 @@
 
 enum { MOST_MICRO_BATCH = 256, MOST_PREFETCH_DEPTH = 3 };
 enum { AGAIN_PINNED = -1, AGAIN_OPERATORS = -2 }; /* else so many blocks */
-enum { UNITS_PINNED = 0 };                        /* else so many blocks a unit */
+enum { UNITS_WHOLE = -1, UNITS_PINNED = 0 };      /* else so many blocks a unit; WHOLE: the root alone */
 enum { RESHARD_PINNED = -2, RESHARD_LAST = -1 };  /* else as PlanSettings.reshard; LAST: all but the last unit */
 
 const char *executor_axis_name(ExecutorAxis axis) {
@@ -148,11 +148,12 @@ static void list_units(Grid *g) {
     add(axis, asked->units.count ? "by hand" : asked->wrap == WRAP_SIZE ? "by size" : "whole", UNITS_PINNED);
     return;
   }
-  for (uint32_t size = 1; size <= (open ? g->block_count : 1) && axis->count < AXIS_VALUES_MAX; size *= 2) {
+  for (uint32_t size = 1; size <= (open ? g->block_count : 1) && axis->count + 1 < AXIS_VALUES_MAX; size *= 2) {
     group_blocks(g, axis->count, size, false);
     group_blocks(g, axis->count, size, true);
     add(axis, size == 1 ? "block" : arena_printf(g->arena, "%u blocks", size), size);
   }
+  if (asked->wrap == WRAP_AUTO && asked->reshard <= 1) add(axis, "whole", UNITS_WHOLE); /* groups are of units */
 }
 
 static void list_reshards(Grid *g) {
@@ -194,7 +195,7 @@ static void list_offloads(Grid *g) {
   int32_t asked = g->asked->offload;
   bool open = asked == SETTING_AUTO && is_fsdp2(g) && !g->asked->executor.offload && device->host_link > 0 &&
               device->host_memory > 0;
-  if (asked <= 0) add(axis, "none", 0);
+  if (asked <= 0) add(axis, g->asked->executor.offload ? "by the trainer" : "none", 0);
   if (asked > 0 || open) add(axis, "states", asked > 0 ? asked : OFFLOAD_STATES);
 }
 
@@ -229,19 +230,37 @@ static bool check_asked(DiagSink *sink, const PlanSettings *asked) {
   return false;
 }
 
+static void list_axes(Grid *g) {
+  find_blocks(g);
+  list_widths(g);
+  list_micro_batches(g);
+  list_reductions(g);
+  list_checkpoints(g);
+  list_units(g);
+  list_reshards(g);
+  list_prefetches(g);
+  list_offloads(g);
+}
+
 bool grid_open(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, Grid *out) {
   *out = (Grid){.arena = arena, .graph = graph, .asked = &options->settings, .samples = graph->recipe.samples_per_step};
   if (!check_asked(sink, out->asked) || !executor_world(sink, graph, options, &out->world)) return false;
-  find_blocks(out);
-  list_widths(out);
-  list_micro_batches(out);
-  list_reductions(out);
-  list_checkpoints(out);
-  list_units(out);
-  list_reshards(out);
-  list_prefetches(out);
-  list_offloads(out);
+  list_axes(out);
   return true;
+}
+
+/* What is left open is predicted in its first value, but for reductions, of which executors have habits. */
+void executor_policy_words(Arena *arena, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world, const char **words) {
+  Grid *g = ARENA_NEW(arena, Grid);
+  GridPoint point = {.at = {[AXIS_REDUCE] = 0}};
+  *g = (Grid){.arena = arena, .graph = graph, .asked = settings, .world = *world, .samples = graph->recipe.samples_per_step};
+  list_axes(g);
+  point.at[AXIS_REDUCE] = g->axes[AXIS_REDUCE].count > 1 && executor_profile(settings->executor.id)->reduce_each;
+  for (int axis = 0; axis < AXIS_COUNT; axis++)
+    words[axis] = grid_idle(g, &point, world, (ExecutorAxis)axis) ? NULL : g->axes[axis].values[point.at[axis]].text;
+  if (settings->strategy == STRATEGY_SHARD_OPTIM) words[AXIS_RESHARD] = words[AXIS_PREFETCH] = NULL; /* nothing is gathered by unit */
+  words[AXIS_SHARD] = number(arena, world->shard);
+  words[AXIS_MICRO_BATCH] = number(arena, world->micro_batch);
 }
 
 /* --- points --------------------------------------------------------------------------------------------------------------- */
@@ -261,12 +280,23 @@ static void set_checkpoint(const Grid *g, const GridPoint *point, PlanSettings *
   s->checkpoints.count = g->again[at].count;
 }
 
+/* Each rank keeps all parameters where it computes. */
+static bool all_whole(const Grid *g, const GridPoint *point, const ExecutorWorld *w) {
+  return w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD);
+}
+
+static bool root_alone(const Grid *g, const GridPoint *point) {
+  return g->asked->wrap == WRAP_WHOLE || !g->block_count || value_at(g, point, AXIS_UNITS) == UNITS_WHOLE;
+}
+
 /* Units and what they reshard go together: the last unit is named where it stays gathered. */
-static void set_units(const Grid *g, const GridPoint *point, PlanSettings *s) {
+static void set_units(const Grid *g, const GridPoint *point, const ExecutorWorld *w, PlanSettings *s) {
   uint32_t at = point->at[AXIS_UNITS];
-  int64_t reshard = value_at(g, point, AXIS_RESHARD);
-  if (reshard != RESHARD_PINNED) s->reshard = reshard == RESHARD_LAST ? 1 : (int32_t)reshard;
-  if (value_at(g, point, AXIS_UNITS) == UNITS_PINNED) return;
+  int64_t reshard = value_at(g, point, AXIS_RESHARD), units = value_at(g, point, AXIS_UNITS);
+  if (all_whole(g, point, w)) s->reshard = SETTING_AUTO; /* there is nothing to say it of */
+  else if (reshard != RESHARD_PINNED) s->reshard = reshard == RESHARD_LAST ? 1 : (int32_t)reshard;
+  if (units == UNITS_WHOLE) s->wrap = WRAP_WHOLE;
+  if (units <= UNITS_PINNED) return;
   s->wrap = WRAP_BLOCK;
   s->units.data = g->units[at][reshard == RESHARD_LAST].data;
   s->units.count = g->units[at][reshard == RESHARD_LAST].count;
@@ -274,16 +304,17 @@ static void set_units(const Grid *g, const GridPoint *point, PlanSettings *s) {
 
 bool grid_idle(const Grid *g, const GridPoint *point, const ExecutorWorld *w, ExecutorAxis axis) {
   if (axis == AXIS_REDUCE) return w->accumulation == 1;
-  bool whole = w->shard == 1 && !value_at(g, point, AXIS_OFFLOAD), root_alone = g->asked->wrap == WRAP_WHOLE || !g->block_count;
-  return (axis == AXIS_RESHARD || axis == AXIS_PREFETCH) && (whole || root_alone);
+  return (axis == AXIS_RESHARD || axis == AXIS_PREFETCH) && (all_whole(g, point, w) || root_alone(g, point));
 }
 
 /* What makes no difference is tried once, in its first value. */
 static bool repeats(const Grid *g, const GridPoint *point, const ExecutorWorld *w) {
   int64_t reshard = value_at(g, point, AXIS_RESHARD);
+  bool pinned_whole = g->axes[AXIS_SHARD].count == 1 && all_whole(g, point, w);
   for (int axis = 0; axis < AXIS_COUNT; axis++)
     if (point->at[axis] && grid_idle(g, point, w, (ExecutorAxis)axis)) return true;
-  return reshard > 1 && (w->shard <= reshard || w->shard % reshard);
+  if (reshard <= 1 || pinned_whole || root_alone(g, point)) return false;
+  return w->shard <= reshard || w->shard % reshard;
 }
 
 bool grid_point(const Grid *g, const GridPoint *point, PlanSettings *s, ExecutorWorld *w) {
@@ -300,6 +331,6 @@ bool grid_point(const Grid *g, const GridPoint *point, PlanSettings *s, Executor
   s->reduce = (Cadence)value_at(g, point, AXIS_REDUCE);
   s->executor.reduce = REDUCE_DEFAULT; /* the plan's says it */
   set_checkpoint(g, point, s);
-  set_units(g, point, s);
+  set_units(g, point, w, s);
   return !repeats(g, point, w);
 }

@@ -84,12 +84,6 @@ static double loss_gathered_bytes(const Model *m, const Sharding *s) {
   return s->whole_bytes[last] + s->partly_bytes[last] + root * root_bytes(m, s);
 }
 
-static double saved_bytes(const Model *m) {
-  double bytes = 0;
-  for (uint32_t p = 0; p < m->part_count; p++) bytes += m->parts[p].saved;
-  return bytes;
-}
-
 /* Values computed again and gradients of activations (6 d + 4 f) in the worst block's backward. */
 static double working_bytes(const Model *m) {
   double most = 0;
@@ -98,6 +92,14 @@ static double working_bytes(const Model *m) {
     if (part->backs) most = fmax(most, fmax(0, part->whole - part->saved) + 3 * part->width + 2 * part->widest);
   }
   return most;
+}
+
+void model_sum_memory(Model *m) {
+  for (uint32_t p = 0; p < m->part_count; p++) m->saved += m->parts[p].saved;
+  m->saved_here = m->saved;
+  if (m->settings->executor.offload & TRAINER_OFFLOADS_RESIDUAL)
+    for (uint32_t p = 1; p <= m->block_count; p++) m->saved_here -= m->parts[p].width;
+  m->working = working_bytes(m);
 }
 
 /* As the head's backward begins: the logits and their gradient, which a loss may hold in one. */
@@ -203,7 +205,7 @@ static double root_saved(const Model *m, const Sharding *s) {
  * go. The root's gradients leave last; one that was let go is back before the head's backward. */
 static ExecutorBytes backward_peak(const Model *m, const Sharding *s, const ExecutorBytes *all, double saved) {
   Backward b = {.m = m, .s = s, .all = all, .old = old_gradients(m, s, all)};
-  double working = working_bytes(m), root = s->units[0].gradient_numel;
+  double working = m->working, root = s->units[0].gradient_numel;
   if (lets_go(s) && !s->exit_apart) consider(&b, 0, saved + logits_bytes(m), root_bytes(m, s) + gathered_again_bytes(m, s, s->unit_count - 1));
   for (uint32_t u = s->unit_count; u-- > 1;) consider_unit(&b, u, &saved, working);
   if (s->unit_count == 1) consider_root_blocks(&b, &saved, working);
@@ -221,20 +223,28 @@ static double transient_bytes(const Model *m, const Sharding *s) {
     window = fmax(window, window_bytes(m, s, u, m->profile->live_units - 1));
     unreduced = fmax(unreduced, unreduced_unit_bytes(m, s, u));
   }
-  return working_bytes(m) + window + unreduced;
+  return m->working + window + unreduced;
+}
+
+/* At the end of forward, beside what is gathered. */
+static ExecutorBytes forward_bytes(const Model *m, const Sharding *s, const ExecutorBytes *all) {
+  ExecutorBytes bytes = *all;
+  bytes.gradients = fmax(0, old_gradients(m, s, all));
+  bytes.activations = m->saved_here + model_loss(m).held * m->logits;
+  return bytes;
+}
+
+double reserved_floor_bytes(const Model *m, const Sharding *s) {
+  ExecutorBytes all = states(m, s), forward = forward_bytes(m, s, &all);
+  return total(&forward);
 }
 
 static Peaks peaks(const Model *m, const Sharding *s) {
   const ExecutorSettings *executor = &m->settings->executor;
   ExecutorBytes all = states(m, s);
-  double saved = saved_bytes(m);
-  if (executor->offload & TRAINER_OFFLOADS_RESIDUAL)
-    for (uint32_t p = 1; p <= m->block_count; p++) saved -= m->parts[p].width;
-  Peaks out = {.forward = all, .update = all};
-  out.forward.gradients = fmax(0, old_gradients(m, s, &all));
-  out.forward.activations = saved + model_loss(m).held * m->logits;
+  Peaks out = {.forward = forward_bytes(m, s, &all), .update = all};
   out.forward.gathered = loss_gathered_bytes(m, s);
-  out.backward = backward_peak(m, s, &all, saved);
+  out.backward = backward_peak(m, s, &all, m->saved_here);
   out.transient = transient_bytes(m, s);
   if (executor->update_in_backward) out.update.gradients = 0; /* each is used and gone as it appears */
   if (!executor->update_in_backward && !s->offloads)
@@ -291,7 +301,7 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
   ExecutorBytes own = states(m, s);
   double forward = total(&peak.forward), backward = total(&peak.backward), update = total(&peak.update);
   out->states_bytes = own.parameters + own.optimizer;
-  out->saved_bytes = saved_bytes(m);
+  out->saved_bytes = m->saved;
   out->active_bytes = fmax(forward, fmax(backward, update));
   out->peak_at = forward >= out->active_bytes ? "end of forward" : backward >= out->active_bytes ? "backward" : "optimizer";
   out->peak = forward >= out->active_bytes ? peak.forward : backward >= out->active_bytes ? peak.backward : peak.update;

@@ -46,9 +46,11 @@ static void find_parts(Arena *arena, Model *m) {
     if (module >= 0 && !part_of_module[module]) {
       part_of_module[module] = (int32_t)++m->block_count;
       m->parts[m->block_count].name = graph->modules.data[module].name;
+      m->parts[m->block_count].first_op = (uint32_t)i;
     }
     m->part_of[i] = module >= 0 ? part_of_module[module] : 0;
     if (module < 0) continue;
+    m->parts[m->part_of[i]].end_op = (uint32_t)i + 1;
     if (last_block_op < 0) m->first_block_op = i;
     last_block_op = i;
   }
@@ -135,8 +137,27 @@ static uint32_t components(const char *path) {
   return count;
 }
 
-/* Later rules win. A pattern no deeper than a block's name is of all of the block or none of it: like policies name blocks. */
-static void heed_rule(Model *m, const CheckpointRule *rule) {
+/* The block of this name or 0, sought from behind `after` on: rules that name blocks tend to do so in order, and there are many. */
+static uint32_t block_named(const Model *m, const char *name, uint32_t after) {
+  for (uint32_t i = 0; i < m->block_count; i++) {
+    uint32_t p = 1 + (after + i) % m->block_count;
+    if (!strcmp(m->parts[p].name, name)) return p;
+  }
+  return 0;
+}
+
+/* Whether the pattern is a block's name, which is then *block. */
+static bool heed_name(Model *m, const CheckpointRule *rule, uint32_t *block) {
+  uint32_t named = block_named(m, rule->pattern, *block);
+  if (!named) return false;
+  for (uint32_t i = m->parts[named].first_op; i < m->parts[named].end_op; i++)
+    if (m->part_of[i] == (int32_t)named) m->again[i] = rule->recompute;
+  *block = named;
+  return true;
+}
+
+/* A pattern no deeper than a block's name is of all of the block or none of it: like policies name blocks. */
+static void heed_pattern(Model *m, const CheckpointRule *rule) {
   uint32_t depth = components(rule->pattern);
   int32_t part = 0;
   bool whole = false, hit = false;
@@ -179,7 +200,11 @@ static void choose_again(Model *m) {
     if (block && executor->selective == SELECTIVE_MODULES) again = child_of(m->graph, (int32_t)i) != NO_CHILD;
     m->again[i] = again;
   }
-  for (uint32_t r = 0; r < m->settings->checkpoints.count; r++) heed_rule(m, &m->settings->checkpoints.data[r]);
+  uint32_t block = 0;
+  for (uint32_t r = 0; r < m->settings->checkpoints.count; r++) { /* later rules win */
+    const CheckpointRule *rule = &m->settings->checkpoints.data[r];
+    if (!heed_name(m, rule, &block)) heed_pattern(m, rule);
+  }
   for (uint32_t p = 1; p <= m->block_count; p++) m->parts[p].again = true;
   for (uint32_t i = 0; i < m->graph->ops.count; i++)
     if (!m->again[i]) m->parts[m->part_of[i]].again = false;
@@ -424,6 +449,7 @@ static void describe(Arena *arena, Model *m) {
   for (uint32_t i = 0; i < ops; i++)
     if (m->graph->ops.data[i].kind != LAYER_CROSS_ENTROPY) keep_tensors(m, i);
   for (uint32_t i = 0; i < ops; i++) describe_op(m, i);
+  model_sum_memory(m);
 }
 
 /* What the trainer was told, else the recipe's: PyTorch keeps gradients and moments in the dtype of the parameters. */

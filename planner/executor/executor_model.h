@@ -9,6 +9,7 @@
 /* What one block costs on one micro-batch. Part 0 is what comes before the blocks (and between), the last part what comes after. */
 typedef struct Part {
   const char *name;
+  uint32_t first_op, end_op; /* of a block: its own lie between */
   double numel;                        /* parameters; of part 0: all that lie outside of blocks, on whichever side */
   double gradient_numel, updated_numel; /* of these such as get a gradient; such as learn */
   double forward, backward, recompute; /* ns */
@@ -69,6 +70,8 @@ typedef struct Model {
   int32_t first_block_op; /* number of ops: none */
   int32_t head;           /* op: the product that yields the logits, or -1 */
   double numel, gradient_numel, updated_numel; /* of all parts */
+  double saved, saved_here; /* bytes kept for backward: in all; on the device */
+  double working;           /* beside them in the worst block's backward */
   double logits, logit_width;
   double flops; /* of products and attention on one micro-batch, both passes, nothing again */
 } Model;
@@ -124,6 +127,9 @@ void predict_time(Arena *arena, const Model *model, const Sharding *sharding, Ex
 /* ZeRO-1's: every rank computes with a copy in the compute dtype, and whoever updates has the masters too. */
 bool sharding_copies(const Model *model, const Sharding *sharding);
 double retried_bytes(const Model *model, const Sharding *sharding); /* a micro-batch: given back by the allocator and asked for again */
+void model_sum_memory(Model *model); /* over its parts, once these are described */
+/* No less is reserved by this model. */
+double reserved_floor_bytes(const Model *model, const Sharding *sharding);
 void predict_memory(const Model *model, const Sharding *sharding, ExecutorPrediction *out);
 
 #endif

@@ -22,8 +22,10 @@ typedef struct Hunt {
   const PlannerOptions *options; /* who watches */
   Arena *scratch[2]; /* lives as long as a described model; as long as one point */
   double budget;
+  double enough; /* reserved bytes that end the hunt, with memory_only */
   Best best;
   Best by_value[AXIS_COUNT][AXIS_VALUES_MAX];
+  Best unhosted; /* smallest in host memory, of those that the host cannot hold */
   ExecutorUnits units[AXIS_VALUES_MAX][AXIS_VALUES_MAX]; /* by units and resharding */
   bool memory_only;
   uint32_t candidates;
@@ -67,6 +69,16 @@ static bool hopeless(const Hunt *h, const GridPoint *point, double floor) {
   return true;
 }
 
+/* Too large, and not the smallest of anything. */
+static bool oversized(const Hunt *h, const GridPoint *point, double floor) {
+  if (floor <= h->budget || !h->best.any || floor < h->best.least) return false;
+  for (int axis = 0; axis < AXIS_COUNT && !h->memory_only; axis++) {
+    const Best *best = &h->by_value[axis][point->at[axis]];
+    if (!best->any || floor < best->least) return false;
+  }
+  return true;
+}
+
 /* --- one point ------------------------------------------------------------------------------------------------------------ */
 
 static void weigh(Hunt *h, const GridPoint *point, const Model *model, const ExecutorWorld *world) {
@@ -75,8 +87,12 @@ static void weigh(Hunt *h, const GridPoint *point, const Model *model, const Exe
   double samples = samples_of(world);
   h->candidates++;
   sharding_open(h->scratch[1], model, world, &h->units[point->at[AXIS_UNITS]][point->at[AXIS_RESHARD]], &sharding);
+  if (oversized(h, point, reserved_floor_bytes(model, &sharding))) return;
   predict_memory(model, &sharding, &prediction);
-  if (!prediction.host_fits) return;
+  if (!prediction.host_fits) {
+    keep_smallest(&h->unhosted, point, prediction.host_bytes);
+    return;
+  }
   keep_smallest(&h->best, point, prediction.reserved_bytes);
   for (int axis = 0; axis < AXIS_COUNT; axis++) keep_smallest(&h->by_value[axis][point->at[axis]], point, prediction.reserved_bytes);
   if (prediction.reserved_bytes > h->budget || h->memory_only) return;
@@ -121,6 +137,10 @@ static void tell(const Hunt *h) {
   if (h->options->progress) h->options->progress(h->options->watcher, &(PlannerStage){.ranks = h->grid->world.ranks});
 }
 
+static bool found(const Hunt *h) {
+  return h->memory_only && h->best.any && h->best.least <= h->enough;
+}
+
 static bool hunt(Hunt *h, DiagSink *sink) {
   const Grid *grid = h->grid;
   bool found_units = false;
@@ -140,6 +160,7 @@ static bool hunt(Hunt *h, DiagSink *sink) {
         arena_reset(h->scratch[1]);
         bool needs_more = h->memory_only && point.at[AXIS_PREFETCH] > 0; /* than with less fetched ahead */
         if (!needs_more && grid_point(grid, &point, &settings, &world)) weigh(h, &point, &model, &world);
+        if (found(h)) return true;
       } while (next_point(grid, &point));
     }
   return true;
@@ -154,6 +175,17 @@ static Hunt *hunt_open(Arena *arena, const Grid *grid, const PlannerOptions *opt
 static void hunt_close(Hunt *h) {
   arena_free(h->scratch[0]);
   arena_free(h->scratch[1]);
+}
+
+/* Every other pin leaves something to try. */
+static bool has_any(DiagSink *sink, const Hunt *h) {
+  const Grid *grid = h->grid;
+  uint32_t widest = (uint32_t)grid->axes[AXIS_SHARD].values[0].value;
+  if (h->best.any || h->unhosted.any) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "units that at most %u rank%s share%s cannot be resharded to groups of %d", widest, text_plural(widest),
+                          widest == 1 ? "s" : "", grid->asked->reshard);
+  diag_help(diag, "the group's size must divide the ranks that share a unit, and be less; --reshard auto leaves it open");
+  return false;
 }
 
 /* --- why each lost -------------------------------------------------------------------------------------------------------- */
@@ -207,14 +239,15 @@ static bool add_runner(Arena *arena, DiagSink *sink, const Hunt *h, int axis, ui
 
 /* --- what would fit ------------------------------------------------------------------------------------------------------- */
 
-/* Reserved bytes of the smallest policy. */
-static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, double *reserved) {
+/* Reserved bytes of the smallest policy, or of one that `enough` suffice for; infinite where the host can hold none. */
+static bool find_small(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, double enough, double *reserved) {
   Grid *grid = ARENA_NEW(arena, Grid);
   if (!grid_open(arena, sink, graph, options, grid) || !executor_check(sink, graph, grid->asked, &grid->world)) return false;
   Hunt *h = hunt_open(arena, grid, options, 0);
   h->memory_only = true;
-  bool good = hunt(h, sink) && h->best.any;
-  *reserved = h->best.least;
+  h->enough = enough;
+  bool good = hunt(h, sink) && has_any(sink, h);
+  *reserved = h->best.any ? h->best.least : INFINITY;
   hunt_close(h);
   return good;
 }
@@ -222,13 +255,19 @@ static bool find_smallest(Arena *arena, DiagSink *sink, const Graph *graph, cons
 static void try_relaxation(Arena *arena, const Graph *graph, const PlannerOptions *options, const char *what, ExecutorPlan *out) {
   DiagSink quiet = {.arena = arena};
   double reserved;
-  if (find_smallest(arena, &quiet, graph, options, &reserved))
+  if (find_small(arena, &quiet, graph, options, 0, &reserved) && isfinite(reserved))
     relaxations_add(arena, what, "reserves", (uint64_t)ceil(reserved), (uint64_t)out->budget_bytes, &out->relaxations);
 }
 
 static void list_relaxations(Arena *arena, const Graph *graph, const PlannerOptions *asked, ExecutorPlan *out) {
   PlannerOptions open = *asked;
-  relaxations_add_memory(arena, (uint64_t)ceil(out->prediction.reserved_bytes), &out->relaxations);
+  if (out->prediction.host_fits) {
+    relaxations_add_memory(arena, (uint64_t)ceil(out->prediction.reserved_bytes), &out->relaxations);
+  } else {
+    open.settings.offload = SETTING_AUTO;
+    try_relaxation(arena, graph, &open, "offload auto", out);
+    open = *asked;
+  }
   if (asked->settings.micro_batch > 1) {
     open.settings.micro_batch = SETTING_AUTO;
     try_relaxation(arena, graph, &open, "micro_batch auto", out);
@@ -285,12 +324,15 @@ static void list_units(Arena *arena, const Hunt *h, const GridPoint *point, Exec
 }
 
 static bool describe_choice(Arena *arena, DiagSink *sink, const Hunt *h, ExecutorPlan *out) {
-  const GridPoint *point = h->best.fits ? &h->best.point : &h->best.smallest;
+  const GridPoint *point = h->best.fits ? &h->best.point : h->best.any ? &h->best.smallest : &h->unhosted.smallest;
   out->fits = h->best.fits;
   out->candidates = h->candidates;
   grid_point(h->grid, point, &out->settings, &out->world);
   out->settings.memory_bytes = (uint64_t)h->budget;
-  for (int axis = 0; axis < AXIS_COUNT; axis++) out->chosen[axis] = h->grid->axes[axis].values[point->at[axis]].text;
+  for (int axis = 0; axis < AXIS_COUNT; axis++) {
+    out->chosen[axis] = h->grid->axes[axis].values[point->at[axis]].text;
+    out->idle[axis] = grid_idle(h->grid, point, &out->world, (ExecutorAxis)axis);
+  }
   list_units(arena, h, point, out);
   if (!executor_predict(arena, sink, h->grid->graph, &out->settings, &out->world, &out->prediction) ||
       !world_states_time(sink, h->grid->graph, out->prediction.step_ns))
@@ -298,7 +340,7 @@ static bool describe_choice(Arena *arena, DiagSink *sink, const Hunt *h, Executo
   bool good = true;
   for (int axis = 0; axis < AXIS_COUNT && out->fits; axis++)
     for (uint32_t value = 0; value < h->grid->axes[axis].count && good; value++)
-      if (value != point->at[axis] && !grid_idle(h->grid, point, &out->world, (ExecutorAxis)axis)) good = add_runner(arena, sink, h, axis, value, out);
+      if (value != point->at[axis] && !out->idle[axis]) good = add_runner(arena, sink, h, axis, value, out);
   return good;
 }
 
@@ -309,19 +351,10 @@ static double budget_of(const Graph *graph, const PlannerOptions *options) {
 
 bool executor_fits(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, bool *fits) {
   double reserved;
-  if (!find_smallest(arena, sink, graph, options, &reserved)) return false;
-  *fits = reserved <= budget_of(graph, options);
+  double budget = budget_of(graph, options);
+  if (!find_small(arena, sink, graph, options, budget, &reserved)) return false;
+  *fits = reserved <= budget;
   return true;
-}
-
-/* Every other pin leaves something to try. */
-static bool has_any(DiagSink *sink, const Hunt *h) {
-  const Grid *grid = h->grid;
-  if (h->best.any) return true;
-  Diag *diag = diag_error(sink, SPAN_NONE, "units that at most %u ranks share cannot be resharded to groups of %d", grid->world.ranks,
-                          grid->asked->reshard);
-  diag_help(diag, "the group's size must divide the ranks that share a unit, and be less; --reshard auto leaves it open");
-  return false;
 }
 
 bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out) {

@@ -49,11 +49,15 @@ typedef struct ExecutorPlan {
   ExecutorPrediction prediction;
   double budget_bytes;                /* of reserved memory */
   const char *chosen[AXIS_COUNT];     /* values as text */
+  bool idle[AXIS_COUNT];              /* makes no difference beside the others */
   VEC(PlannedUnit) units;             /* the root first */
   uint32_t candidates;                /* policies compared */
   VEC(RunnerUp) runners;              /* by axis */
   Relaxations relaxations;            /* when !fits: "ranks 16: reserves 55.1 GiB, fits" */
 } ExecutorPlan;
+
+/* [AXIS_COUNT] the decisions of a policy as executor_predict() understands it, what it leaves open included; NULL: makes no difference. */
+void executor_policy_words(Arena *arena, const Graph *graph, const PlanSettings *settings, const ExecutorWorld *world, const char **words);
 
 /* False with diagnostics. Strategy auto tries every width; shard_optim is none that PyTorch has. */
 bool executor_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out);

@@ -170,6 +170,11 @@ static double hosted(const Model *m, const Sharding *s, const Part *part, double
   return model_is_block(m, (int32_t)(part - m->parts)) ? fmax(device, host) : device;
 }
 
+/* A unit's hooks run around its first block, where that follows part 0 as well. */
+static bool has_hooks(const ExecutorUnit *unit, uint32_t part) {
+  return part == (unit->first ? unit->first : 1);
+}
+
 /* Around a unit's collectives on the compute stream, in each pass: what is gathered and what is reduced. */
 static double copies_ns(const Model *m, const Sharding *s, const ExecutorUnit *unit, bool gathered, bool reduced) {
   double moved = (gathered ? m->gathered * unit->numel : 0) + (reduced ? m->wire * unit->gradient_numel : 0);
@@ -236,7 +241,7 @@ static void run_forward(const Model *m, const Sharding *s, Clocks *c, double *re
     for (uint32_t p = unit->first; p < unit->end; p++) {
       const Part *part = &m->parts[p];
       double copies = p == unit->first ? copies_ns(m, s, unit, true, true) : 0;
-      compute(c, ready[u], hosted(m, s, part, part->forward + copies, part->operators, p == unit->first));
+      compute(c, ready[u], hosted(m, s, part, part->forward + copies, part->operators, has_hooks(unit, p)));
     }
   }
   if (!s->exit_apart) compute(c, c->compute, head_part(m)->forward);
@@ -257,7 +262,7 @@ enum { REDUCES = 1, ADDS = 2 };
 static void root_backward(const Model *m, const Sharding *s, Clocks *c) {
   for (uint32_t p = s->units[0].end; p-- > 0;) {
     const Part *part = &m->parts[p];
-    compute(c, c->compute, hosted(m, s, part, part->backward + part->recompute, part->operators_back + part->operators_again, false));
+    compute(c, c->compute, hosted(m, s, part, part->backward + part->recompute, part->operators_back + part->operators_again, has_hooks(&s->units[0], p)));
   }
 }
 

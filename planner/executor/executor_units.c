@@ -150,15 +150,15 @@ static int32_t reshard_of(const Model *m, int32_t rule, bool last) {
   return last && m->profile->keep_last ? 0 : 1;
 }
 
-/* Stays gathered unless its rule says otherwise. */
+/* Stays gathered unless its rule says otherwise. Where it is all there is, m->outside may be of the same model with units of blocks. */
 static ExecutorUnit root_unit(const Model *m, const Named *named, bool entry_apart) {
   uint32_t count = m->settings->units.count, r = 0;
   while (r < count && !is_root(m, &named[r])) r++;
   int32_t reshard = r < count ? m->settings->units.data[r].reshard : SETTING_AUTO;
   return (ExecutorUnit){.end = entry_apart ? 0 : model_gathers_blocks(m) ? 1 : m->part_count - 1,
                         .rule = r < count ? (int32_t)r : -1,
-                        .numel = named[r].numel,
-                        .gradient_numel = named[r].gradient_numel,
+                        .numel = model_gathers_blocks(m) ? named[r].numel : m->numel,
+                        .gradient_numel = model_gathers_blocks(m) ? named[r].gradient_numel : m->gradient_numel,
                         .reshard = reshard == SETTING_AUTO ? 0 : reshard};
 }
 

@@ -22,6 +22,12 @@ expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --to transformers
 said out '"activation_checkpointing": true'
 expect 0 export "$model" "${fsdp2[@]}" "${block[@]}" --micro-batch 16 --memory 2TB --to accelerate
 said out 'fsdp_reshard_after_forward: true'
+expect 0 export "$model" "${fsdp2[@]}" --strategy hybrid_shard:4 "${block[@]:2}" --to accelerate
+said out 'parallelism_config_dp_replicate_size: 2'
+expect 1 export "$model" "${fsdp2[@]}" --strategy no_shard "${block[@]:2:2}" "${block[@]:6}" --to accelerate
+said err 'replicas without shards, which accelerate refuses: all ranks share (--strategy full_shard)'
+expect 0 export "$model" "${fsdp2[@]}" --strategy no_shard "${block[@]:2:2}" "${block[@]:6}" --to accelerate --lossy
+grep -q parallelism_config out && fail 'accelerate is told of shards of one rank, which it refuses'
 expect 1 export "$model" "${fsdp2[@]}" --prefetch 2 --to accelerate
 said err 'gathering more than one unit ahead'
 expect 0 export "$model" "${fsdp2[@]}" --prefetch 2 --to accelerate --lossy
@@ -48,6 +54,28 @@ grep -q '^CHECKPOINTED = \["model.layers.0", .*"model.layers.15"\]$' whole.py ||
 [ "$(sed -n '/^UNITS = /,/^]$/p' whole.py | wc -l)" = 2 ] && grep -q '^ *if COMPILE and not UNITS:$' whole.py || fail 'one unit is not exported as the root'
 expect 1 export "${whole[@]}" --checkpoint full --to accelerate
 said err 'all of the model as one unit: every block becomes one (--wrap block)'
+
+# What is told of checkpointing is what was planned: all of a block though the file asks for a part of it, and parts of blocks for all alike.
+sed 's/^  checkpoint auto/&\n  executor pytorch-fsdp2 eager { selective operators }/' "$model" >selective.fsdp
+cp -r "$root/models/families" "$root/models/clusters" .
+expect 0 export selective.fsdp --ranks 8 --to torch -o selective.py
+grep -q '^SELECTIVE = True ' selective.py || fail 'checkpointing by operator is not exported'
+expect 0 export selective.fsdp --ranks 8 --checkpoint full --to torch -o selective.py
+grep -q '^SELECTIVE = False ' selective.py && grep -q '^CHECKPOINTED = \["model.layers.0", ' selective.py || fail '--checkpoint full is exported as checkpointing by operator'
+sed 's/^  checkpoint auto/&\n  recompute model.layers.3/' selective.fsdp >apart.fsdp
+expect 1 export apart.fsdp --ranks 8 --to torch
+said err '"model.layers.3" apart: all blocks are checkpointed by operator'
+
+# A Hugging Face model caches keys and values unless told not to, and would again where a block runs again; memory can be pinned for a device only.
+grep -q '^        model.config.use_cache = False' selective.py || fail 'what runs again adds to the cache'
+grep -q 'CPUOffloadPolicy(pin_memory=device_type != "cpu")' selective.py || fail 'memory is pinned without a device'
+
+# PyTorch gathers ahead unasked; f16 needs a scaled loss.
+expect 1 export "$model" "${fsdp2[@]}" "${block[@]:0:6}" --prefetch 0 --to torch
+said err 'gathering no unit ahead: PyTorch gathers one (--prefetch 1)'
+expect 0 export "$model" "${fsdp2[@]}" --strategy no_shard --prefetch 0 --to torch
+expect 0 export "$model" "${fsdp2[@]}" --strategy full_shard --wrap whole --prefetch 0 --precision f16 --to torch
+said out 'PARAM_DTYPE, REDUCE_DTYPE = torch.float16, torch.float32  # scale the loss, with torch.amp.GradScaler'
 
 # Nobody said who trains: what the exported module does by itself, and a note.
 expect 0 export "$model" "${fsdp2[@]}" --to torch -o named.py
@@ -121,7 +149,24 @@ expect 64 plan "$model" "${fsdp2[@]}" --thorough
 said err '--thorough is for plans of our own runtime'
 expect 1 plan "$model" --executor pytorch-fsdp2-compiled --ranks 2 --reshard 3
 said err 'units that at most 2 ranks share cannot be resharded to groups of 3'
+expect 1 plan "$model" --executor pytorch-fsdp2-compiled --ranks 2 --reshard 2 --strategy no_shard --offload parameters,gradients,optimizer --wrap block
+said err 'units that at most 1 rank shares cannot be resharded to groups of 2'
+expect 1 predict "$model" --executor pytorch-fsdp2-compiled --ranks 2 --reshard 2 --strategy no_shard --offload parameters,gradients,optimizer
+said err 'shards of 1 rank cannot be resharded to groups of 2'
 expect 64 predict "$model" --precision bf17
+
+# What has no effect is said where it was asked for, once, of predictions and plans alike; not of what the search tries by itself.
+unsharded=("$model" --executor pytorch-fsdp2-compiled --ranks 2 --strategy no_shard --micro-batch 1)
+for command in predict plan; do
+  expect 0 "$command" "${unsharded[@]}" --reshard 2
+  [ "$(grep -c 'warning: reshard has no effect: with strategy no_shard' err)" = 1 ] || fail "$command does not say once that reshard has no effect: $(cat err)"
+done
+expect 0 plan "${unsharded[@]}" --checkpoint none
+grep -q '^Chosen .* units block, offload none$' out || { cat out >&2 && fail 'what makes no difference is chosen'; }
+expect 0 plan "${unsharded[@]:0:5}"
+grep 'warning' err && fail 'the search warns of what nobody asked for'
+expect 0 predict "${unsharded[@]}" --reshard yes --offload parameters,gradients,optimizer
+grep 'warning' err && fail 'what is gathered from host memory has nothing to release'
 expect 0 plan "$model" "${fsdp2[@]}" --micro-batch 1 --max ctx
 said out 'does not'
 
@@ -164,6 +209,16 @@ expect 1 plan "$model" --executor pytorch-fsdp1-eager --ranks 8 --offload parame
 said err 'offload of pytorch-fsdp1-eager is predicted, not planned'
 expect 1 predict "$model" --executor native --ranks 8 --offload optimizer
 said err "'fsdpc plan' plans it"
+
+# A host that cannot hold it is what lacks, not the device.
+lacking=("$root/models/llama3-8b.fsdp" --executor pytorch-fsdp2-eager --ranks 8 --cluster aws-p3 --strategy hybrid_shard:2 --offload parameters,gradients,optimizer)
+for command in "predict --micro-batch 1" "plan" "plan --json" "export --to torch"; do
+  # shellcheck disable=SC2086
+  expect 3 $command "${lacking[@]}"
+  said err 'what is offloaded takes 59.8 GiB of a rank'"'"'s host memory, more than the cluster'"'"'s host_memory'
+done
+expect 3 plan "${lacking[@]}" --max layers --set layers=32
+said err 'no value of layers makes a plan that fits'
 
 # What lies outside of blocks, as units of its own: predicted, planned and exported alike.
 by_hand() { sed "s/^  wrap auto/  wrap block\n  unit $1/" "$root/models/${2:-llama3-8b}.fsdp"; }

@@ -7,6 +7,26 @@ expect 0 predict "$run"
 said out 'executor pytorch-fsdp2-eager-2024, 8 ranks, micro-batch 8 x 1'
 expect 0 predict "$run" --executor pytorch-fsdp2-compiled --json
 said out '"executor": "pytorch-fsdp2-compiled"'
+
+for flag in 0 1; do # Python's of a flag
+  expect 64 predict "$run" --reshard $flag
+  said err "option --reshard expects no, yes, auto or N from 2 on, but got \"$flag\""
+  said err 'help: --reshard yes or no; a number is of ranks in a group'
+done
+
+# What is left open is said as it is predicted, and nothing of what makes no difference.
+policy() {
+  local options=$1
+  # shellcheck disable=SC2086
+  expect 0 predict "$root/models/llama3.2-1b.fsdp" --ranks 8 $options
+  grep -qx "  policy    $2" out || { cat out >&2 && fail "predict $options does not say: $2"; }
+}
+policy '--executor pytorch-fsdp2' 'shard 8, micro_batch 1, reduce each step, checkpoint none, units block, reshard all but last, prefetch 1, offload none'
+policy '--executor pytorch-fsdp1-2023 --checkpoint full' 'shard 8, micro_batch 1, reduce each micro-batch, checkpoint full, units block, reshard all, prefetch 1, offload none'
+policy '--executor pytorch-fsdp2 --strategy no_shard --micro-batch 16 --memory 1TB' 'shard 1, micro_batch 16, checkpoint none, units block, offload none'
+policy '--executor native --strategy shard_optim --wrap whole' 'shard 8, micro_batch 1, reduce each step, checkpoint none, units whole, offload none'
+expect 0 predict "$root/models/llama3.2-1b.fsdp" --ranks 8 --executor pytorch-fsdp2 --strategy hybrid_shard:4 --reshard 2 --json
+for word in '"shard": "4"' '"reshard": "to 2 ranks"' '"micro_batch": "1"'; do said out "$word"; done
 expect 64 predict "$run" --executor pytorch-fsdp2-compild
 said err 'did you mean pytorch-fsdp2-compiled?'
 expect 3 predict "$run" --ranks 1 --micro-batch 64

@@ -144,6 +144,39 @@ static void test_nothing_is_faster(void **state) {
   assert_true(fitting > 100);
 }
 
+/* All of the model as one unit: where blocks are so small that issuing the hooks of units takes longer than what they compute. */
+static void test_one_unit(void **state) {
+  (void)state;
+  static const WrapKind pins[] = {WRAP_BLOCK, WRAP_WHOLE, WRAP_AUTO};
+  double each[3];
+  for (int i = 0; i < 3; i++) {
+    Run run;
+    open_job(&run, &(Job){"models/gpt2-medium.fsdp", {NULL}, EXECUTOR_FSDP2_EAGER, 8});
+    run.options.settings.micro_batch = 1;
+    run.options.settings.wrap = pins[i];
+    plan(&run);
+    each[i] = per_sample(&run.plan);
+    arena_free(run.arena);
+  }
+  assert_true(each[1] < each[0] && each[2] <= each[1]);
+}
+
+/* It has the hooks of a unit: those of all blocks in one are no slower for having theirs. */
+static void test_root_hooks(void **state) {
+  (void)state;
+  double each[2];
+  for (int i = 0; i < 2; i++) {
+    Run run;
+    open_job(&run, &(Job){"tests/cost/shared-weight.fsdp", {NULL}, EXECUTOR_FSDP2_EAGER, 8});
+    run.options.settings.wrap = i ? WRAP_WHOLE : WRAP_SIZE;
+    run.options.settings.wrap_numel = 1 << 30;
+    plan(&run);
+    each[i] = per_sample(&run.plan);
+    arena_free(run.arena);
+  }
+  assert_true(each[1] < 1.1 * each[0] && each[0] < 1.1 * each[1]);
+}
+
 /* --- the written policy ------------------------------------------------------------------------------------- */
 
 static void test_written_policy(void **state) {
@@ -264,6 +297,7 @@ static void test_shared_weight(void **state) {
   Run run;
   open_job(&run, &job);
   run.options.settings.strategy = STRATEGY_FULL_SHARD;
+  run.options.settings.reshard = 2; /* of units */
   plan(&run);
   for (uint32_t u = 0; u < run.plan.units.count; u++) *(run.plan.units.data[u].blocks ? &blocks : &root) += run.plan.units.data[u].numel;
   assert_true(blocks == (2 * 4 - 1) * d * d + 4 * d);
@@ -273,6 +307,7 @@ static void test_shared_weight(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_budgets),        cmocka_unit_test(test_nothing_is_faster),
+                                     cmocka_unit_test(test_one_unit),       cmocka_unit_test(test_root_hooks),
                                      cmocka_unit_test(test_written_policy), cmocka_unit_test(test_deterministic),
                                      cmocka_unit_test(test_pins),           cmocka_unit_test(test_what_would_fit),
                                      cmocka_unit_test(test_shared_weight)};
