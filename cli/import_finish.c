@@ -11,14 +11,15 @@ static json_t *key_of(const Reader *reader, const char *key) {
 
 /* --- rotary positions: "rope_parameters" of transformers 5, "rope_theta" and "rope_scaling" before ---------------- */
 
-#define ORIGINAL_LENGTH "set it to null to train on sequences of the original length"
+/* Most types turn short sequences otherwise too. */
+#define TRAINED_WITHOUT "set it to null if the weights were trained without it, and train on sequences of that length"
 #define ANOTHER_MODEL   "no layer of the language does that: choose another model"
 
 static void read_llama3(Reader *reader, const json_t *from, const char *key) {
   ImportedRope *rope = &reader->model->rope;
   rope->llama3 = true;
   if (!reader->model->scalable)
-    import_wrong(reader, key, "the family's rotary positions are not scaled", ORIGINAL_LENGTH);
+    import_wrong(reader, key, "the family's rotary positions are not scaled", TRAINED_WITHOUT);
   else if (!import_real(json_object_get(from, "factor"), &rope->factor) ||
            !import_real(json_object_get(from, "low_freq_factor"), &rope->low) ||
            !import_real(json_object_get(from, "high_freq_factor"), &rope->high) ||
@@ -61,7 +62,7 @@ static void read_rope(Reader *reader) {
   if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)
     import_wrong(reader, key, "its factors count in short sequences too", ANOTHER_MODEL);
   else if (strcmp(type, "llama3") != 0 && !plain)
-    import_wrong(reader, key, "only the types \"llama3\" and \"default\" are supported", ORIGINAL_LENGTH);
+    import_wrong(reader, key, "only the types \"llama3\" and \"default\" are supported", TRAINED_WITHOUT);
   else
     check_rope_entries(reader, from, key);
   if (strcmp(type, "llama3") == 0) read_llama3(reader, from, key);
