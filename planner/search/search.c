@@ -136,11 +136,21 @@ static bool is_worth_fine_moves(Search *s, const Found *found, const Bound *boun
   return search_program(s, found->outer.micro_batch)->ops.count < LONG_PROGRAM;
 }
 
+static bool try_fine_moves(Search *s, const Bound *bound, Found *found) {
+  Groupings others;
+  const Outer outer = found->outer;
+  if (!is_worth_fine_moves(s, found, bound)) return true;
+  if (!search_on(s, found->grouping, true, found) || !search_groupings(s, &outer, &others)) return false;
+  for (uint32_t g = 0; g < others.count && exceeds(found, WORTH_OTHER_MOVES, bound); g++)
+    if (!search_on(s, others.data[g], true, found)) return false;
+  return true;
+}
+
 /* From what less memory came to, if anything, with all of it, and then by few items; moves are not made at fixed depths. */
 static bool try_on(Search *s, uint64_t before_ns, const Bound *bound, Found *found) {
-  if (found->decisions.prefetch != PREFETCH_EARLY) return true;
-  if (found->sim.step_ns != before_ns && !search_on(s, false, found)) return false;
-  return !is_worth_fine_moves(s, found, bound) || search_on(s, true, found);
+  bool early = found->decisions.prefetch == PREFETCH_EARLY;
+  if (early && found->sim.step_ns != before_ns && !search_on(s, found->grouping, false, found)) return false;
+  return try_fine_moves(s, bound, found);
 }
 
 static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {

@@ -125,8 +125,9 @@ void search_drop(Tried *tried);
 bool search_may_beat(const Tried *tried, const Found *best);
 /* Replaces `best` by a better plan of this outer choice with these units, if there is one. False after diagnostics. */
 bool search_as(Search *search, const Outer *outer, Grouping grouping, Found *best);
-/* Likewise, by moves from where `best` is. finely: of shorter runs of items, more of them. */
-bool search_on(Search *search, bool finely, Found *best);
+/* Likewise, by moves from where `best` is: with other units from what it runs again and moves, while which of them stay gathered starts
+ * anew. finely: of shorter runs of items, more of them. */
+bool search_on(Search *search, Grouping grouping, bool finely, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
 bool search_same_outer(const Outer *a, const Outer *b);

@@ -208,20 +208,23 @@ bool search_as(Search *s, const Outer *outer, Grouping grouping, Found *best) {
   return search_with(s, outer, &groupings, best, &least);
 }
 
-bool search_on(Search *s, bool finely, Found *best) {
+static void go_on(Search *s, Inner *in, bool finely, Found *best) {
+  Decisions from = best->decisions;
+  if (in->units != best->units) from.keep = in->base.keep;
+  in->from = &from;
+  in->finely = finely;
+  in->rival_ns = best->sim.step_ns;
+  inner_improve(in);
+  search_place(s, in, best);
+  if (best->arena) arena_adopt(s->arena, best->arena);
+  best->arena = NULL;
+}
+
+bool search_on(Search *s, Grouping grouping, bool finely, Found *best) {
   Arena *arena = arena_new();
   Inner in;
-  bool good = inner_open(s, arena, &best->outer, best->grouping, &in);
-  if (good) {
-    in.rival_ns = best->sim.step_ns;
-    const Decisions from = best->decisions;
-    in.from = &from;
-    in.finely = finely;
-    inner_improve(&in);
-    search_place(s, &in, best);
-    if (best->arena) arena_adopt(s->arena, best->arena);
-    best->arena = NULL;
-  }
+  bool good = inner_open(s, arena, &best->outer, grouping, &in);
+  if (good && in.bound.ns < best->sim.step_ns) go_on(s, &in, finely, best);
   arena_free(arena);
   return good;
 }
