@@ -5,16 +5,16 @@ source "$(dirname "$0")/lib.sh"
 model=$fixtures/gpt-tiny.fsdp
 run=(run "$model" --data "$fixtures/tokens.bin" --threads 1 --quiet)
 
-# as LAUNCHER RANK RANKS COMMAND...: runs with the launcher's variables.
+# as LAUNCHER RANK RANKS COMMAND...: runs with the launcher's variables. Jobs are of this run alone: another may be on its way beside it.
 as() {
   local launcher=$1 rank=$2 ranks=$3
   shift 3
   case $launcher in
   torchrun) env RANK="$rank" WORLD_SIZE="$ranks" LOCAL_RANK="$rank" LOCAL_WORLD_SIZE="$ranks" MASTER_ADDR=localhost \
-    MASTER_PORT=$port TORCHELASTIC_RUN_ID=test "$@" ;;
+    MASTER_PORT=$port TORCHELASTIC_RUN_ID="test$$" "$@" ;;
   mpi) env OMPI_COMM_WORLD_RANK="$rank" OMPI_COMM_WORLD_SIZE="$ranks" OMPI_COMM_WORLD_LOCAL_SIZE="$ranks" \
-    PMIX_NAMESPACE="test$port" "$@" ;;
-  slurm) env SLURM_PROCID="$rank" SLURM_STEP_NUM_TASKS="$ranks" SLURM_STEP_ID=0 SLURM_JOB_ID="$port" "$@" ;;
+    PMIX_NAMESPACE="test$$.$port" "$@" ;;
+  slurm) env SLURM_PROCID="$rank" SLURM_STEP_NUM_TASKS="$ranks" SLURM_STEP_ID="$port" SLURM_JOB_ID=$$ "$@" ;;
   esac
 }
 # together LAUNCHER RANKS ARGUMENT...: starts all ranks, waits; codes in ${codes[*]}, messages in err.RANK.
