@@ -3,8 +3,10 @@
 #include "planner/search/inner.h"
 #include "planner/search/search_anchors.h"
 
-/* Instructions from which on looking once more takes long; up to which it takes hardly any time; operators of a program likewise. */
-enum { LONG_PLAN = 4000, SHORT_PLAN = 2000, LONG_PROGRAM = 4000 };
+/* Instructions from which on looking once more takes long; up to which it takes hardly any time. */
+enum { LONG_PLAN = 4000, SHORT_PLAN = 2000 };
+/* Operators of a program from which on moves of few items take as long as all else. */
+enum { TOO_LONG_FOR_FEW = 4000 };
 
 /* This far from the bound a plan is stuck, a short one sooner: moves found nothing better, which need not mean that there is nothing. This
  * far it is worth more time, however long that takes. */
@@ -130,27 +132,28 @@ static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) 
   return true;
 }
 
-/* Moves of few items are often left out for the number of moves; in long programs they take longer than all else. */
-static bool is_worth_fine_moves(Search *s, const Found *found, const Bound *bound) {
+/* Moves of few items may have been left out for the number of moves. */
+static bool is_worth_few(Search *s, const Found *found, const Bound *bound) {
   if (!search_is_stuck(found, bound) || found->settled) return false;
-  return search_program(s, found->outer.micro_batch)->ops.count < LONG_PROGRAM;
+  return search_program(s, found->outer.micro_batch)->ops.count < TOO_LONG_FOR_FEW;
 }
 
-static bool try_fine_moves(Search *s, const Bound *bound, Found *found) {
+/* With the units found, then with those that their outer choice began with. */
+static bool try_few(Search *s, const Bound *bound, Found *found) {
   Groupings others;
   const Outer outer = found->outer;
-  if (!is_worth_fine_moves(s, found, bound)) return true;
+  if (!is_worth_few(s, found, bound)) return true;
   if (!search_on(s, found->grouping, true, found) || !search_groupings(s, &outer, &others)) return false;
   for (uint32_t g = 0; g < others.count && exceeds(found, WORTH_OTHER_MOVES, bound); g++)
     if (!search_on(s, others.data[g], true, found)) return false;
   return true;
 }
 
-/* From what less memory came to, if anything, with all of it, and then by few items; moves are not made at fixed depths. */
+/* From what less memory came to, if anything, with all of it; a plan at a fixed depth did not come of moves. Then by few items. */
 static bool try_on(Search *s, uint64_t before_ns, const Bound *bound, Found *found) {
   bool early = found->decisions.prefetch == PREFETCH_EARLY;
   if (early && found->sim.step_ns != before_ns && !search_on(s, found->grouping, false, found)) return false;
-  return try_fine_moves(s, bound, found);
+  return try_few(s, bound, found);
 }
 
 static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
