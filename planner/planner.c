@@ -137,7 +137,7 @@ static void write_dumps(Search *search, const Found *found, unsigned dump, Text 
   if (dump & DUMP_GRAPH) graph_print(out, search->graph);
   if (dump & DUMP_PROGRAM) program_print(out, program);
   if (dump & DUMP_UNITS) units_print(out, program, found->units);
-  if (dump & DUMP_CHECKPOINT) checkpoint_print(out, program, found->decisions.recompute);
+  if (dump & DUMP_CHECKPOINT) checkpoint_print(out, program, found->decisions.recompute, found->decisions.away);
   for (uint32_t b = 0; (dump & DUMP_MEMORY) && b < found->plan->bufs.count; b++) {
     const PlanBuf *buf = &found->plan->bufs.data[b];
     text_printf(out, "0x%010llx..0x%010llx %s i%d..i%d %s\n", (unsigned long long)buf->offset,

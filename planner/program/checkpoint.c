@@ -79,8 +79,23 @@ void checkpoint_pin(const Program *program, const PlanSettings *settings, Pin *p
   keep_loss_inputs(program, pins, recompute, away);
 }
 
-void checkpoint_print(Text *out, const Program *program, const bool *recompute) {
+/* By forward op: whether backward reads its results, itself or to run another one again. */
+static const bool *find_needed(const Program *program, const bool *recompute) {
+  bool *needed = ARENA_ARRAY(program->arena, bool, program->ops.count);
+  const Flow *flow = &program->flow;
+  for (int32_t i = (int32_t)program->ops.count; i-- > 0;) {
+    if (i < program->turn && !(recompute[i] && needed[i])) continue;
+    for (uint32_t k = flow->first[i]; k < flow->first[i + 1]; k++) {
+      int32_t producer = flow->producer[flow->refs[k].value];
+      if (flow->refs[k].reads && producer >= 0 && producer < i) needed[producer] = true;
+    }
+  }
+  return needed;
+}
+
+void checkpoint_print(Text *out, const Program *program, const bool *recompute, const bool *away) {
+  const bool *needed = find_needed(program, recompute);
   for (int32_t i = 0; i < program->turn; i++)
-    text_printf(out, "%-9s %s (%s)\n", recompute[i] ? "recompute" : "keep", program->ops.data[i].name,
-                program->specs[program->ops.data[i].op].name);
+    text_printf(out, "%-9s %s (%s)\n", !needed[i] ? "drop" : recompute[i] ? "recompute" : away[i] ? "offload" : "keep",
+                program->ops.data[i].name, program->specs[program->ops.data[i].op].name);
 }

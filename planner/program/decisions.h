@@ -82,6 +82,7 @@ typedef enum {
 /* checkpoint.c: by forward op. */
 void checkpoint_pin(const Program *program, const PlanSettings *settings, Pin *pins, bool *recompute, bool *away);
 uint32_t checkpoint_block_count(const Program *program);
-void checkpoint_print(Text *out, const Program *program, const bool *recompute);
+/* What becomes of each forward op's results: "drop" where nothing in backward reads them. */
+void checkpoint_print(Text *out, const Program *program, const bool *recompute, const bool *away);
 
 #endif
