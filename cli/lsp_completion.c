@@ -28,7 +28,18 @@ static void add(json_t *items, const char *label, int kind, const char *detail) 
 
 static bool is_letter(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
-/* The word before a '{', or before the string before it: cluster "x" {. Names of executors have dashes. */
+/* The word on the same line before the one that is being written. */
+static void word_before(const char *text, uint32_t offset, char out[32]) {
+  uint32_t end = offset;
+  while (end && !isspace((unsigned char)text[end - 1]) && text[end - 1] != '{') end--;
+  while (end && (text[end - 1] == ' ' || text[end - 1] == '\t')) end--;
+  uint32_t begin = end;
+  while (begin && is_letter(text[begin - 1])) begin--;
+  snprintf(out, 32, "%.*s", (int)(end - begin), text + begin);
+}
+
+/* The word before a '{', or before the string before it: cluster "x" {. Names of executors have dashes. A model may be called like any
+ * block of settings. */
 static void head_of(const char *text, uint32_t brace, char out[32]) {
   uint32_t end = brace;
   while (end && isspace((unsigned char)text[end - 1])) end--;
@@ -40,17 +51,8 @@ static void head_of(const char *text, uint32_t brace, char out[32]) {
   }
   uint32_t begin = end;
   while (begin && (is_letter(text[begin - 1]) || text[begin - 1] == '-')) begin--;
-  snprintf(out, 32, "%.*s", (int)(end - begin), text + begin);
-}
-
-/* The word on the same line before the one that is being written. */
-static void word_before(const char *text, uint32_t offset, char out[32]) {
-  uint32_t end = offset;
-  while (end && !isspace((unsigned char)text[end - 1]) && text[end - 1] != '{') end--;
-  while (end && (text[end - 1] == ' ' || text[end - 1] == '\t')) end--;
-  uint32_t begin = end;
-  while (begin && is_letter(text[begin - 1])) begin--;
-  snprintf(out, 32, "%.*s", (int)(end - begin), text + begin);
+  word_before(text, begin, out);
+  if (strcmp(out, "model")) snprintf(out, 32, "%.*s", (int)(end - begin), text + begin);
 }
 
 /* Whether the line of a '{' is a unit's, whose block lists patterns. */

@@ -33,6 +33,7 @@ stop='{"jsonrpc":"2.0","id":9,"method":"shutdown"}' leave='{"jsonrpc":"2.0","met
 { message "$start"; message "$stop"; message "$leave"; } >"$scratch/in"
 serve 0
 says '"positionEncoding":"utf-8"'
+"$fsdpc" lsp --stdio <"$scratch/in" >"$scratch/raw" || fail 'lsp --stdio, as editors start servers, is refused'
 { message "$start"; message "$leave"; } >"$scratch/in"
 serve 1 # exit without shutdown
 { message '{"jsonrpc":"2.0","id":1,"method":"textDocument/hover","params":{}}'; message "$leave"; } >"$scratch/in"
@@ -100,6 +101,13 @@ cluster { network {
 plan {
 plan { executor pytorch-fsdp2 eager {
 BLOCKS
+
+# A model may be called like a block of settings: layers are offered in it, not keys.
+for name in network attention train plan; do
+  ask "model $name {"
+  says '"label":"linear"'
+  [ -z "$(labels 10)" ] || fail "keys are offered in a model called $name: $(labels 10)"
+done
 
 # What is offered behind a key may stand there: so many words.
 while read -r block key count; do
