@@ -282,8 +282,8 @@ def predicted(folder, names):
         expected = json.loads(done.stdout)["step_ns"] * 1e-6
         runs = [cell.run_fsdpc(cell.steps)["step_s"][2:] for _ in range(3)]
         middle, fastest = 1e3 * min(map(statistics.median, runs)), 1e3 * min(map(min, runs))
-        print(f"| {name} | {expected:.1f} | {middle:.1f} | {100 * (middle / expected - 1):+.0f} % | {fastest:.1f} | "
-              f"{100 * (fastest / expected - 1):+.0f} % | {os.getloadavg()[0]:.1f} |", flush=True)  # fmt: skip
+        print(f"| {name} | {expected:.1f} | {middle:.1f} | {round(100 * (middle / expected - 1)):+d} % | {fastest:.1f} | "
+              f"{round(100 * (fastest / expected - 1)):+d} % | {os.getloadavg()[0]:.1f} |", flush=True)  # fmt: skip
 
 
 def main():
