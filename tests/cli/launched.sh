@@ -165,7 +165,8 @@ done
 start_pair mpi orphaned
 kill -9 "${pids[@]}"
 for rank in 0 1; do wait "${pids[rank]}" 2>/dev/null || true; done
-ended() { ! cat "/proc/${processes[0]// /}/cmdline" "/proc/${processes[1]// /}/cmdline" 2>/dev/null | grep -q .; } # one that nobody waits for has none
+# One that nobody waits for has no command line any more. Without grep -q: it would end cat, which would count as none.
+ended() { [ -z "$(cat "/proc/${processes[0]// /}/cmdline" "/proc/${processes[1]// /}/cmdline" 2>/dev/null | tr -d '\0')" ]; }
 wait_for ended
 cat err.0 err.1 >orphans
 said orphans 'note: what started this run is gone'
