@@ -1,12 +1,12 @@
 /* Owns: reading source files, and byte offset -> line and column. */
 #include "base/source.h"
 
+#include "base/file.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 int32_t source_add(SourceSet *set, const char *path, const char *text, size_t length) {
   SourceFile file = {arena_strdup(set->arena, path), arena_strndup(set->arena, text, length), length};
@@ -51,18 +51,11 @@ int32_t source_read_most(SourceSet *set, const char *path, size_t most, const ch
   struct stat info;
   const SourceFile *overlay = source_overlay(set, path);
   if (overlay) return source_add(set, path, overlay->text, overlay->length);
-  /* Not fopen: opening a pipe would wait for its writer. */
-  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  FILE *in = fd < 0 ? NULL : fdopen(fd, "rb");
-  if (!in || fstat(fd, &info) != 0) {
-    *why = strerror(errno);
-    if (in) fclose(in);
-    else if (fd >= 0) close(fd);
-    return -1;
-  }
+  FILE *in = file_open(path, why);
+  if (!in) return -1;
   int32_t file = -1;
-  if (!S_ISREG(info.st_mode)) {
-    *why = "it is not a regular file";
+  if (fstat(fileno(in), &info) != 0) {
+    *why = strerror(errno);
   } else if ((uint64_t)info.st_size > most) {
     *why = most == SOURCE_MAX_BYTES ? "it is larger than 64 MiB, so it is hardly a model description"
                                     : arena_printf(set->arena, "it is larger than %zu MiB", most >> 20);

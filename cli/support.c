@@ -1,12 +1,12 @@
 /* Owns: messages, colour and JSON read, as every command needs them. */
 #include "cli/cli.h"
 
-#include <errno.h>
+#include "base/file.h"
+
 #include <jansson.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 bool cli_color(const Cli *cli, FILE *stream) {
@@ -66,12 +66,12 @@ void cli_bug(const char *format, ...) {
 }
 
 json_t *cli_read_json(const char *path, size_t flags) {
-  struct stat status;
+  const char *why;
   json_error_t error;
-  FILE *file = fopen(path, "rb");
+  FILE *file = file_open(path, &why);
   json_t *root = NULL;
-  if (!file || fstat(fileno(file), &status) != 0 || S_ISDIR(status.st_mode))
-    cli_error("cannot read %s: %s", path, file ? "it is a folder" : strerror(errno));
+  if (!file)
+    cli_error("cannot read %s: %s", path, why);
   else if ((root = json_loadf(file, flags, &error)) == NULL)
     cli_error("%s:%d:%d: not JSON: %s", path, error.line, error.column, error.text);
   if (file) fclose(file);

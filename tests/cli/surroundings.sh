@@ -134,7 +134,7 @@ expect 0 export "$model" narrow --to safetensors --weights vast.safetensors --dt
 
 # --- pipes that nobody writes to: refused, not waited for
 mkfifo pipe
-mkdir -p folder whole/step-00000005 && mkfifo folder/model.safetensors whole/step-00000005/checkpoint.json
+mkdir -p folder whole/step-00000005 && mkfifo folder/{model.safetensors,config.json} whole/step-00000005/checkpoint.json
 pipe() { # MESSAGE ARGUMENT...
   code "$fsdpc" "${@:2}" >out 2>err </dev/null
   [ "$code" = 1 ] || fail "fsdpc ${*:2}: exit code $code"
@@ -145,6 +145,10 @@ for command in explain verify check 'draw --dot x'; do
   # shellcheck disable=SC2086
   pipe 'it is not a regular file' $command pipe
 done
+for path in pipe folder /dev/zero; do
+  pipe 'it is not a regular file' import "$path"
+done
+pipe 'it is not a regular file' explain --measured pipe "$model"
 pipe 'it is not a regular file' run --data "$data" pipe
 pipe 'not a plain file' "${run[@]:1}" --init pipe
 pipe 'not a plain file' "${run[@]:1}" --init folder

@@ -41,7 +41,7 @@ expect "escape sequence" "control character 0x1b"
 truncate -s 65M x.fsdp
 expect "a file of 65 MiB" "larger than 64 MiB"
 mkdir y && rmdir y && rm x.fsdp && mkdir x.fsdp
-expect "a folder" "not a regular file"
+expect "a folder" "it is a folder"
 rmdir x.fsdp
 expect "no file" "No such file"
 
