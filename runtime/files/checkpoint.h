@@ -111,7 +111,7 @@ typedef struct Checkpoint {
   Standing standing;
   uint64_t seed, data_tokens;
   const char *optimizer, *order;
-  VEC(const char *) changes; /* to train on: "lr is 0.001, and was 0.003 at the checkpoint" */
+  VEC(const char *) changes; /* "lr is 0.001, and was 0.003 at the checkpoint"; not to train on: of layers only */
   CheckpointFile *files;
   Safetensors *opened; /* one a file */
   uint32_t file_count;
@@ -139,13 +139,6 @@ bool checkpoint_damaged(const char *path, const char *what, Failure *failure);
 json_t *recipe_pack(const Plan *plan);
 /* Fills in checkpoint->changes. stored: what recipe_pack gave; NULL in older checkpoints. */
 void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored);
-
-/* --- the model in it (checkpoint_layers.c) ------------------------------------------------------------------------- */
-
-/* Owned by the caller. Allocates only outside of this program's objects. */
-json_t *layers_pack(const Plan *plan);
-/* Adds to checkpoint->changes. stored: what layers_pack gave; NULL in older checkpoints. */
-void layers_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, json_t *stored);
 
 /* --- choosing (checkpoint_choose.c) ------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include "runtime/files/checkpoint.h"
 
 #include "runtime/files/crc32c.h"
+#include "runtime/files/layers.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
@@ -239,10 +240,9 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
     return checkpoint_damaged(checkpoint->index, "it lacks an entry", failure);
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
-  if (to_train) {
-    recipe_compare(arena, checkpoint, plan, json_object_get(root, "recipe"));
-    layers_compare(arena, checkpoint, plan, json_object_get(root, "layers"));
-  }
+  if (to_train) recipe_compare(arena, checkpoint, plan, json_object_get(root, "recipe"));
+  const char *change = layers_difference(arena, plan, json_object_get(root, "layers"), to_train, "at the checkpoint");
+  if (change != NULL) vec_push(arena, &checkpoint->changes, change);
   return read_scaler(checkpoint->index, json_object_get(root, "loss_scale"), &standing->scaler, failure) &&
          check_params(plan, checkpoint->path, json_object_get(root, "params"), failure) &&
          (!to_train || (check_recipe(checkpoint, plan, failure) &&

@@ -3,6 +3,7 @@
  * under temporary names and renamed when all are on disk; the index comes after them, and then earlier weights go. */
 #include "base/remedy.h"
 #include "kernels/half.h"
+#include "runtime/files/layers.h"
 #include "runtime/files/lock.h"
 #include "runtime/runtime.h"
 #include "runtime/files/trained.h"
@@ -258,7 +259,8 @@ static bool write_tensor(Exporter *self, const OutFile *out, FILE *file, uint32_
 
 static bool fill_file(Arena *arena, Exporter *self, const OutFile *out, FILE *file, Failure *failure) {
   uint64_t header_bytes;
-  const char *header = safetensors_layout(arena, self->tensors + out->first, out->end - out->first, &header_bytes);
+  SafeOrigin origin = {SAFETENSORS_NO_STEP, layers_text(arena, self->plan)};
+  const char *header = safetensors_layout_of(arena, self->tensors + out->first, out->end - out->first, origin, &header_bytes);
   if (header == NULL)
     return fail(failure, RUN_INVALID, "export: the plan's parameter names are not distinct UTF-8 texts");
   if (!put(file, header, header_bytes)) return failed(out->path, "cannot be written", failure);

@@ -2,6 +2,7 @@
 #include "runtime/files/pretrained.h"
 
 #include "base/text.h"
+#include "runtime/files/layers.h"
 #include "runtime/runtime.h"
 
 #include <fcntl.h>
@@ -13,8 +14,6 @@
 #include <unistd.h>
 
 enum { COMPARE_FLOATS = 1 << 16 };
-
-#define OTHER_MODEL "; give the model, and the --set, that these weights are of"
 
 static const char one_file[] = "model.safetensors", index_file[] = "model.safetensors.index.json";
 

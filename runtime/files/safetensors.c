@@ -112,9 +112,9 @@ static bool parse_tensor(Arena *arena, Safetensors *file, const char *name, cons
   return true;
 }
 
-static const char step_key[] = "fsdpc.step";
+static const char step_key[] = "fsdpc.step", layers_key[] = "fsdpc.layers";
 
-static bool parse_metadata(Safetensors *file, json_t *metadata, Failure *failure) {
+static bool parse_metadata(Arena *arena, Safetensors *file, json_t *metadata, Failure *failure) {
   const char *key;
   json_t *value;
   if (!json_is_object(metadata)) return bad(file, failure, NULL, "\"__metadata__\" is not an object");
@@ -122,7 +122,9 @@ static bool parse_metadata(Safetensors *file, json_t *metadata, Failure *failure
     if (!json_is_string(value)) return bad(file, failure, NULL, "\"__metadata__\" holds something other than strings");
   }
   const char *step = json_string_value(json_object_get(metadata, step_key));
-  if (step != NULL) file->step = strtoull(step, NULL, 10);
+  const char *layers = json_string_value(json_object_get(metadata, layers_key));
+  if (step != NULL) file->origin.step = strtoull(step, NULL, 10);
+  if (layers != NULL) file->origin.layers = arena_strdup(arena, layers);
   return true;
 }
 
@@ -169,7 +171,7 @@ static bool parse_header(Arena *arena, Safetensors *file, const char *text, size
                 error.text, error.position);
   }
   json_object_foreach(root, key, entry) {
-    ok = strcmp(key, "__metadata__") == 0 ? parse_metadata(file, entry, failure)
+    ok = strcmp(key, "__metadata__") == 0 ? parse_metadata(arena, file, entry, failure)
                                           : parse_tensor(arena, file, key, entry, failure);
     if (!ok) break;
   }
@@ -204,7 +206,7 @@ static bool read_file(Arena *arena, Safetensors *file, Failure *failure) {
 }
 
 bool safetensors_open(Arena *arena, Safetensors *file, const char *path, Failure *failure) {
-  *file = (Safetensors){.path = arena_strdup(arena, path), .step = SAFETENSORS_NO_STEP};
+  *file = (Safetensors){.path = arena_strdup(arena, path), .origin.step = SAFETENSORS_NO_STEP};
   file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for its writer */
   if (file->fd < 0) return unreadable(path, "cannot be opened", failure);
   if (read_file(arena, file, failure)) return true;
@@ -282,15 +284,16 @@ static json_t *entry_of(const SafeTensor *tensor) {
 }
 
 const char *safetensors_layout(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t *header_bytes) {
-  return safetensors_layout_step(arena, tensors, count, SAFETENSORS_NO_STEP, header_bytes);
+  return safetensors_layout_of(arena, tensors, count, (SafeOrigin){.step = SAFETENSORS_NO_STEP}, header_bytes);
 }
 
-const char *safetensors_layout_step(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t step, uint64_t *header_bytes) {
+const char *safetensors_layout_of(Arena *arena, SafeTensor *tensors, uint32_t count, SafeOrigin origin, uint64_t *header_bytes) {
   uint64_t end = 0;
   if (count > 1) qsort(tensors, count, sizeof *tensors, by_name);
   json_t *root = json_object(), *metadata = json_object();
   json_object_set_new(metadata, "format", json_string("pt")); /* older loaders crash without it */
-  if (step != SAFETENSORS_NO_STEP) json_object_set_new(metadata, step_key, json_sprintf("%" PRIu64, step));
+  if (origin.step != SAFETENSORS_NO_STEP) json_object_set_new(metadata, step_key, json_sprintf("%" PRIu64, origin.step));
+  if (origin.layers != NULL) json_object_set_new(metadata, layers_key, json_string(origin.layers));
   json_object_set_new(root, "__metadata__", metadata);
   for (uint32_t i = 0; i < count; i++) {
     if (tensors[i].dtype == NULL) tensors[i].dtype = "F32", tensors[i].bits = 32;

@@ -20,11 +20,17 @@ typedef struct SafeTensor {
   uint64_t begin, end; /* bytes in the buffer */
 } SafeTensor;
 
+/* What files of ours state about the weights in them. */
+typedef struct SafeOrigin {
+  uint64_t step;      /* of the run, after which they were written; SAFETENSORS_NO_STEP: not stated */
+  const char *layers; /* of the model, as layers_text gives them; NULL: not stated */
+} SafeOrigin;
+
 typedef struct Safetensors {
   const char *path;
   int fd;
   uint64_t buffer; /* file offset of the buffer */
-  uint64_t step;   /* of a run of ours after which it was written; SAFETENSORS_NO_STEP: not stated */
+  SafeOrigin origin;
   VEC(SafeTensor) tensors; /* by name */
 } Safetensors;
 
@@ -43,7 +49,7 @@ bool safetensors_read_f32(const Safetensors *file, const SafeTensor *tensor, uin
 /* What a file will look like: entries sorted by name get begin and end, and are F32 where dtype is NULL; the header text
  * (length prefix included) is returned and its length set. NULL when names are not distinct UTF-8 texts. */
 const char *safetensors_layout(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t *header_bytes);
-/* The same with the step in its metadata. */
-const char *safetensors_layout_step(Arena *arena, SafeTensor *tensors, uint32_t count, uint64_t step, uint64_t *header_bytes);
+/* The same with the origin in its metadata. */
+const char *safetensors_layout_of(Arena *arena, SafeTensor *tensors, uint32_t count, SafeOrigin origin, uint64_t *header_bytes);
 
 #endif

@@ -2,6 +2,7 @@
 #include "runtime/files/weights.h"
 
 #include "base/arena.h"
+#include "runtime/files/layers.h"
 #include "runtime/floats.h"
 #include "runtime/runtime.h"
 
@@ -50,7 +51,8 @@ static int by_name(const void *a, const void *b, void *plan) {
 
 static bool write_header(Arena *arena, Saver *saver, Failure *failure) {
   uint32_t count = saver->plan->params.count;
-  saver->header = safetensors_layout_step(arena, saver->tensors, count, saver->step, &saver->header_bytes);
+  SafeOrigin origin = {saver->step, layers_text(arena, saver->plan)};
+  saver->header = safetensors_layout_of(arena, saver->tensors, count, origin, &saver->header_bytes);
   if (saver->header == NULL)
     return fail(failure, RUN_INVALID, "save: the plan's parameter names are not distinct UTF-8 texts");
   saver->file_bytes = saver->header_bytes + (count > 0 ? saver->tensors[count - 1].end : 0);

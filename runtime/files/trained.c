@@ -1,6 +1,7 @@
 /* Owns: choosing between a run's checkpoints and what it exported; one door to either. */
 #include "runtime/files/trained.h"
 
+#include "runtime/files/layers.h"
 #include "runtime/files/weights.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@ static bool is_as_late(Arena *arena, const char *weights, const char *newest, Fa
   uint64_t step;
   if (!safetensors_open(arena, &file, weights, damage)) return false;
   safetensors_close(&file);
-  if (file.step != SAFETENSORS_NO_STEP && folder_step_of(newest, &step)) return file.step >= step;
+  if (file.origin.step != SAFETENSORS_NO_STEP && folder_step_of(newest, &step)) return file.origin.step >= step;
   if (stat(weights, &one) != 0 || stat(arena_printf(arena, "%s/checkpoint.json", newest), &two) != 0) return false;
   return one.st_mtim.tv_sec != two.st_mtim.tv_sec ? one.st_mtim.tv_sec > two.st_mtim.tv_sec : one.st_mtim.tv_nsec >= two.st_mtim.tv_nsec;
 }
@@ -42,13 +43,31 @@ static bool find_checkpoint(Arena *arena, const char *dir, bool speaks, const ch
   return true;
 }
 
+/* The first difference between the plan's layers and those that the weights were trained in; NULL: none is known. */
+static const char *difference_of(Arena *arena, const Trained *trained, const Plan *plan) {
+  if (trained->checkpoint.path != NULL) return trained->checkpoint.changes.count > 0 ? trained->checkpoint.changes.data[0] : NULL;
+  const char *layers = trained->files.file_count > 0 ? trained->files.files[0].origin.layers : NULL;
+  json_t *stored = layers != NULL ? json_loads(layers, 0, NULL) : NULL;
+  const char *text = layers_difference(arena, plan, stored, false, "when they were written");
+  json_decref(stored);
+  return text;
+}
+
+static void say_difference(Arena *arena, const Trained *trained, const Plan *plan) {
+  const char *text = difference_of(arena, trained, plan);
+  const char *path = trained->checkpoint.path != NULL ? trained->checkpoint.path : trained->files.path;
+  if (text != NULL) fprintf(stderr, "warning: weights: %s: %s" OTHER_MODEL "\n", path, text);
+}
+
 bool trained_open(Arena *arena, Trained *trained, const Plan *plan, const char *path, bool speaks, Failure *failure) {
   const char *newest;
   *trained = (Trained){0};
   path = folder_of_file(arena, path);
   if (!find_checkpoint(arena, path, speaks, &newest, failure)) return false;
-  return newest != NULL ? checkpoint_open(arena, &trained->checkpoint, plan, newest, false, failure)
-                        : pretrained_open(arena, &trained->files, plan, path, failure);
+  bool opened = newest != NULL ? checkpoint_open(arena, &trained->checkpoint, plan, newest, false, failure)
+                               : pretrained_open(arena, &trained->files, plan, path, failure);
+  if (opened && speaks) say_difference(arena, trained, plan);
+  return opened;
 }
 
 bool trained_load(const Trained *trained, const Plan *plan, const UnitRanges *ranges, Backend *backend, Failure *failure) {

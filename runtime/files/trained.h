@@ -11,7 +11,8 @@ typedef struct Trained {
   Pretrained files;
 } Trained;
 
-/* Everything but a checkpoint's values is checked. speaks: a note where a run's folder has both kinds and the checkpoint counts.
+/* Everything but a checkpoint's values is checked. speaks: of a run's folder that has both kinds, and of layers
+ * that are not those that the weights were trained in.
  * On failure nothing stays open. */
 bool trained_open(Arena *arena, Trained *trained, const Plan *plan, const char *path, bool speaks, Failure *failure);
 /* This rank's shard of the parameters. */

@@ -105,6 +105,26 @@ model_is 'attn.attention" is attention heads=4 kv_heads=4 causal=1 scale=0.40824
 sed 's/gelu(/silu(/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
 model_is 'mlp.gelu" is not there, and was gelu erf=0 at the checkpoint; 1 more layer differs' changed.fsdp
 
+# --- and weights that another model's parameters fit are used with a warning, wherever they lie; dropout and the loss do not count
+sed 's/heads = 3/heads = 4/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
+sed 's/x + \(attn(.*) as attn\)$/x + dropout(\1, 0.5)/' "$fixtures/gpt-tiny.fsdp" >dropped.fsdp
+cmp -s "$fixtures/gpt-tiny.fsdp" dropped.fsdp && fail 'dropout is not in the model'
+expect 0 export "$fixtures/gpt-tiny.fsdp" stored --to safetensors --weights recipe.weights
+for weights in recipe.weights recipe.weights/step-00000004 stored; do
+  for model in changed.fsdp dropped.fsdp "$fixtures/gpt-tiny.fsdp"; do
+    rm -rf again.weights again.exported
+    expect 0 generate "$model" --weights $weights --tokens 1
+    cp err generated.err
+    expect 0 export "$model" again.exported --to safetensors --weights $weights
+    cp err exported.err
+    train again "$model" --ranks 2 --init $weights --steps 1
+    diff generated.err err && diff exported.err err || fail "$weights: commands do not agree about the layers of $model"
+    [ $model = changed.fsdp ] || silent err
+    [ $model != changed.fsdp ] || grep -Eq '^warning: weights: '$weights': layer "h.0.attn.attention" is attention heads=4 .*, and was attention heads=3 .* (at the checkpoint|when they were written); 1 more layer differs; give the model, ' err ||
+      fail "$weights: it is not said that they are of another model"
+  done
+done
+
 # --- what is refused before its first step changes nothing of earlier runs
 train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 12 --save-every 4
 find earlier.weights | sort >before
