@@ -1,7 +1,7 @@
 /* Owns: `fsdpc plan --max`: the largest value of a `let` with which a plan fits. */
 #include "cli/cli.h"
 
-#include "base/terminal.h"
+#include "base/progress.h"
 #include "planner/executor/executor_search.h"
 
 #include <jansson.h>
@@ -14,6 +14,7 @@ typedef struct Search {
   const char *path, *name;
   int64_t unit, largest, first; /* that fits; that does not: 0 until one is found */
   uint32_t tried;
+  Progress progress;
 } Search;
 
 /* --- one value ----------------------------------------------------------------------------------------- */
@@ -47,14 +48,19 @@ static int fits_with(Cli *cli, const char *path, const char *name, int64_t value
   return fits;
 }
 
+static void say_tried(Search *s, int64_t value, int fits) {
+  char line[256];
+  snprintf(line, sizeof line, "%u tried; %.100s %lld %s", s->tried, s->name, (long long)value, fits > 0 ? "fits" : fits ? "makes no step" : "does not fit");
+  progress_say(&s->progress, line);
+}
+
 /* The same, counted and shown. */
 static int try_value(Search *s, int64_t value) {
   int fits = fits_with(s->cli, s->path, s->name, value);
   s->tried++;
   if (fits > 0) s->largest = value;
   if (fits == 0) s->first = value;
-  if (terminal_shows_progress())
-    fprintf(stderr, "\r%u tried; %s %lld %s\033[K", s->tried, s->name, (long long)value, fits > 0 ? "fits" : fits ? "makes no step" : "does not fit");
+  if (progress_due(&s->progress)) say_tried(s, value, fits);
   return fits;
 }
 
@@ -85,7 +91,7 @@ static void search(Search *s) {
     int64_t apart = s->first - s->largest;
     if (apart <= s->unit || apart <= s->largest / NARROW || !narrow(s)) break;
   }
-  if (terminal_shows_progress()) fprintf(stderr, "\r\033[K");
+  progress_clear(&s->progress);
 }
 
 /* --- the answer ---------------------------------------------------------------------------------------- */
@@ -158,7 +164,7 @@ static int64_t unit_of(const Cli *cli, const char *name) {
 
 int plan_largest(Cli *cli, const char *path, const char *name) {
   if (!takes_options(cli, name)) return EXIT_USAGE;
-  Search s = {.cli = cli, .path = path, .name = name, .unit = unit_of(cli, name)};
+  Search s = {.cli = cli, .path = path, .name = name, .unit = unit_of(cli, name), .progress = progress_start()};
   search(&s);
   if (!s.largest && !s.first) return explain_value(&s);
   if (option_given(&cli->options, OPTION_JSON))

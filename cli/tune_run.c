@@ -4,9 +4,8 @@
 #include "cli/tune.h"
 
 #include "base/child.h"
-#include "base/clock.h"
 #include "base/remedy.h"
-#include "base/terminal.h"
+#include "base/progress.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -112,14 +111,13 @@ static void *shared(size_t size) {
   return memory == MAP_FAILED ? NULL : memory;
 }
 
-static void progress(const Tune *tune, const Counters *counters, double seconds, bool last) {
+static void say_done(Progress *progress, const Tune *tune, const Counters *counters) {
   enum { BAR = 30 };
   unsigned done = atomic_load(&counters->done), filled = done * BAR / tune->count;
   char line[128];
-  snprintf(line, sizeof line, "%u/%u plans, %.1f s  [%.*s%.*s]", done, tune->count, seconds, (int)filled,
+  snprintf(line, sizeof line, "%u/%u plans, %.1f s  [%.*s%.*s]", done, tune->count, progress_seconds(progress), (int)filled,
            "##############################", BAR - (int)filled, "..............................");
-  terminal_cut(line);
-  fprintf(stderr, "\r%s\033[K%s", line, last ? "\n" : "");
+  progress_say(progress, line);
 }
 
 /* An exit code. Who exits has said why it does not end well; who was killed could not. */
@@ -160,20 +158,19 @@ static void kill_workers(const pid_t *workers, int64_t count) {
   for (int64_t w = 0; w < count; w++) waitpid(workers[w], NULL, 0);
 }
 
-/* Waits for the workers, until one ends badly or we are interrupted: then the others are killed. Shows how far they are on a terminal.
- * An exit code. */
-static int wait_for(Tune *tune, const Counters *counters, pid_t *workers, int64_t count, const sigset_t *awaited, double start) {
+/* Waits for the workers, until one ends badly or we are interrupted: then the others are killed. Says how far they are. An exit code. */
+static int wait_for(Tune *tune, const Counters *counters, pid_t *workers, int64_t count, const sigset_t *awaited, Progress *progress) {
   static const struct timespec tick = {.tv_nsec = 100000000};
-  bool shows = terminal_shows_progress();
   int code = EXIT_OK;
   while (count > 0 && code == EXIT_OK && !tune->stopped_by) {
-    int number = shows ? sigtimedwait(awaited, NULL, &tick) : sigwaitinfo(awaited, NULL);
+    int number = sigtimedwait(awaited, NULL, &tick);
     if (number > 0 && number != SIGCHLD) tune->stopped_by = number;
     code = reap(workers, &count);
-    if (shows) progress(tune, counters, clock_seconds() - start, false);
+    if (progress_due(progress)) say_done(progress, tune, counters);
   }
   kill_workers(workers, count);
-  if (shows && code == EXIT_OK) progress(tune, counters, clock_seconds() - start, true);
+  if (progress->open && code == EXIT_OK) say_done(progress, tune, counters);
+  progress_keep(progress);
   return code;
 }
 
@@ -189,7 +186,7 @@ static int64_t start_workers(const Tune *tune, Counters *counters, pid_t *worker
 }
 
 int tune_run(Tune *tune, int64_t jobs) {
-  double start = clock_seconds();
+  Progress progress = progress_start();
   Counters *counters = shared(sizeof *counters);
   sigset_t awaited = awaited_signals(), before;
   tune->points = shared(tune->count * sizeof *tune->points);
@@ -200,9 +197,9 @@ int tune_run(Tune *tune, int64_t jobs) {
   signal(SIGCHLD, SIG_DFL); /* ignored, as some launchers have it, none would come */
   sigprocmask(SIG_BLOCK, &awaited, &before);
   int64_t started = start_workers(tune, counters, workers, jobs);
-  int code = started ? wait_for(tune, counters, workers, started, &awaited, start) : cli_error("cannot start workers: %s%s", strerror(errno), remedy_of(errno));
+  int code = started ? wait_for(tune, counters, workers, started, &awaited, &progress) : cli_error("cannot start workers: %s%s", strerror(errno), remedy_of(errno));
   sigprocmask(SIG_SETMASK, &before, NULL);
   munmap(counters, sizeof *counters);
-  tune->seconds = clock_seconds() - start;
+  tune->seconds = progress_seconds(&progress);
   return code;
 }
