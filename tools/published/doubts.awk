@@ -19,6 +19,7 @@ BEGIN {
     "median of micro-steps=a median of micro-steps, most without an update;" \
     "tokenized as it trains=text is fetched and tokenized while it trains;" \
     "steps 2 and 3=the first steps of a cold device;" \
+    "[Dd]eterministic:? ?([Tt]rue|algorithms|kernels)=its kernels are PyTorch\x27s deterministic ones;" \
     "(batch|length)[a-z ,]* not stated=batch or length is not stated", remark, ";")
 }
 
@@ -73,6 +74,7 @@ function suspect_reason(id, source, notes,    device, i, pair) {
   if (contradicts_batch()) return "its batch is not what its micro-batches make"
   if (published && abs(made / published - 1) > 0.05) return sprintf("its columns make %.3g parameters", made)
   if (claims() ~ /autocast/ || is_cast_at_kernels()) return "autocast keeps its casts of weights, which is not modelled"
+  if (words("offload") ~ /offload_wrapper|save_on_cpu/) return "its activations are copied to the host while all else waits"
   if (is_early_composer()) return "kernels under autocast are assumed"
   if (attention_of(notes) == "unfused") return "kernels of unfused attention are assumed"
   if (words("model_family") ~ /gemma[- ]?2([^0-9.b]|$)/) return "Gemma 2 caps its scores, which no fused kernel did, and its logits"

@@ -69,8 +69,8 @@ function shifts_logits() {
   return trainer() ~ /hugging ?face|transformers|run_clm|(^|[^a-z])trl([^a-z]|$)|llama-?factory|axolotl|xtuner|stanford_alpaca/
 }
 
-# To f32 first; not its GPT-2, nor GPT-BigCode, which was made of that (modeling_gpt2.py, modeling_gpt_bigcode.py).
-function upcasts_logits() { return words("model_family") !~ /gpt[- _]?(2|bigcode)/ }
+# To f32 first; not its GPT-2, nor GPT-BigCode, which was made of that (modeling_gpt2.py, modeling_gpt_bigcode.py), nor where notes deny it.
+function upcasts_logits() { return words("model_family") !~ /gpt[- _]?(2|bigcode)/ && tolower(get("notes")) !~ /(not|never|without|no) upcast/ }
 
 # An optimizer of one kernel: what notes say; else DeepSpeed's and Apex's own, or what a trainer tells PyTorch (torchtitan since its pull
 # request 881 of February 2025).

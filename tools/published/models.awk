@@ -13,6 +13,9 @@ function llama_names() { return "llama|mistral|qwen|internlm|smollm|olmo|granite
 # Families that normalise queries and keys before their positions.
 function norms_heads(family) { return family ~ /qwen[- ]?3([^0-9.]|$)|olmo[- ]?2|gemma[- ]?3/ }
 
+# Families whose products for queries, keys and values add a bias: Qwen before its third.
+function adds_biases(family) { return family ~ /qwen/ && family !~ /qwen[- ]?3/ }
+
 function vocabulary_of(family,    i, pair) {
   for (i = 1; i <= vocabularies; i++)
     if (split(vocabulary[i], pair, "=") && family ~ pair[1]) return pair[2]
@@ -74,7 +77,7 @@ function head_of(published, biased,    usual, i) {
 # Where the cell is empty: what makes the published parameters, else the family's.
 function kv_heads_of(family, published,    known, i, least, biased) {
   if (family ~ gpt_names()) return heads
-  biased = family ~ /qwen[- ]?(1|2)/; known = heads
+  biased = adds_biases(family); known = heads
   if (family ~ /llama[- ]?v?3|mistral|qwen[- ]?3|llama.*70 ?b/) known = heads % 8 ? heads : 8
   head = known_head(family) ? known_head(family) : d / heads
   if (family ~ /qwen[- ]?2/) known = d <= 2048 ? 2 : d <= 3584 ? 4 : 8

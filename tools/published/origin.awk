@@ -34,11 +34,14 @@ function is_lingua() { return trainer() ~ /lingua/ }
 
 function is_kempner() { return trainer() ~ /kempnerforge/ }
 
-# Composer: LLM Foundry, and the tables that went before it.
-function is_composer() { return trainer() ~ /llm[- ]?foundry|mosaicml/ }
+# Composer: LLM Foundry, the tables that went before it, and who names it.
+function is_composer() { return trainer() ~ /llm[- ]?foundry|mosaicml|(^|[^a-z])composer([^a-z]|$)/ }
 
 # Composer before 0.16.4 left parameters in f32 where MP was DEFAULT, and cast them under autocast.
-function is_early_composer() { return get("source") ~ /mosaicml\/examples/ && words("precision") ~ /amp/ }
+function is_early_composer() {
+  return words("precision") ~ /amp/ && (get("source") ~ /mosaicml\/examples/ ||
+    trainer() ~ /composer *(==|v)? *0[.]([0-9]|1[0-5])([^0-9]|$)|composer *(==|v)? *0[.]16([.][0-3])?([^0-9.]|$)/)
+}
 
 # NVIDIA's containers are months ahead of releases: cuBLAS of the newest CUDA, and attention by cuDNN.
 function in_container(notes) { return notes ~ /container|nvcr|NGC|pjnl/ }

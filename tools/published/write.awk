@@ -82,7 +82,7 @@ function plan_block(tied,    text) {
 function write_run(id,    family, biased, tied, path, cluster, network, link) {
   cluster = cluster_of(get("gpu"), get("gpu_mem_gib"), get("source"))
   family = words("model_family"); published = parameters_of(get("params"))
-  biased = family ~ /qwen[- ]?(1|2)/
+  biased = adds_biases(family)
   gpt = family ~ gpt_names() || (published && family !~ llama_names() && nearest(published, 1, 0) < nearest(published, 0, biased))
   head = gpt ? d / heads : head_of(published, biased)
   tied = is_tied(published, gpt, biased)
