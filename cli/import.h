@@ -25,9 +25,13 @@ typedef struct Imported {
   void (*write)(Text *, const struct Imported *); /* the model block */
   int64_t vocab, ctx, d, heads, kv_heads, head_dim, inner, layers;
   int64_t window; /* the tokens that attention sees, where these are fewer than it has positions; 0: all */
+  double rotary_share; /* of each head, that rotary positions turn; 0: the family's turn all of it */
+  int64_t rotary;      /* as many dims, where that is stated */
   double eps;
   bool tied; /* the head's weight is the embedding's */
+  bool gelu; /* the MLP has GELU, and no gate */
   bool erf;  /* the exact GELU */
+  bool head_bias;
   bool attention_bias, mlp_bias;
   bool qkv_bias;        /* of queries, keys and values alone */
   bool layered_windows; /* use_window, and keys by layer, say where attention has the window */

@@ -121,7 +121,10 @@ static const Architecture *find_architecture(Reader *reader) {
   const char *text = json_is_string(word) ? json_string_value(word) : "";
   for (const Architecture *it = import_architectures; it->model_type != NULL; it++)
     if (strcmp(text, class != NULL ? it->model.class : it->model_type) == 0) return it;
-  import_wrong(reader, class != NULL ? "architectures" : "model_type", word != NULL ? "this is not known" : "is missing",
+  const char *key = class != NULL ? "architectures" : "model_type";
+  for (const Impossible *it = import_impossible; it->model_type != NULL; it++)
+    if (strcmp(text, class != NULL ? it->class : it->model_type) == 0) return import_wrong(reader, key, it->reason, ANOTHER_MODEL), NULL;
+  import_wrong(reader, key, word != NULL ? "this is not known" : "is missing",
                arena_printf(reader->arena, "%s are; others are written by hand, see docs/language.md",
                             known_architectures(reader->arena)));
   return NULL;

@@ -13,7 +13,6 @@ static json_t *key_of(const Reader *reader, const char *key) {
 
 /* Most types turn short sequences otherwise too. */
 #define TRAINED_WITHOUT "set it to null if the weights were trained without it, and train on sequences of that length"
-#define ANOTHER_MODEL   "no layer of the language does that: choose another model"
 
 static void read_llama3(Reader *reader, const json_t *from, const char *key) {
   ImportedRope *rope = &reader->model->rope;
@@ -44,9 +43,30 @@ static void check_rope_entries(Reader *reader, const json_t *from, const char *k
     if (!is_known)
       import_wrong(reader, key, arena_printf(reader->arena, "its \"%.100s\" is not known", name), "remove what has no effect");
   }
-  const json_t *share = json_object_get(from, "partial_rotary_factor");
-  if (!import_absent(share) && (json_number_value(share) < 1 || json_number_value(share) > 1))
-    import_wrong(reader, key, "by its partial_rotary_factor rotary positions turn a part of each head", ANOTHER_MODEL);
+}
+
+/* As many dims of a head as transformers makes of a share, or an error at the key that holds it. */
+static void take_share(Reader *reader, const char *key, double share) {
+  Imported *model = reader->model;
+  model->rotary = share <= 1 ? (int64_t)((double)model->head_dim * share) : 0;
+  if (model->rotary >= 2 && model->rotary % 2 == 0) return;
+  const char *reason = arena_printf(reader->arena, "a share of %g of a head's %lld dims is no even number from 2 to %lld", share,
+                                    (long long)model->head_dim, (long long)model->head_dim);
+  import_wrong(reader, key, reason, "correct it");
+}
+
+/* How much of each head turns: what "rope_parameters" say counts before what stands beside them. */
+static void read_share(Reader *reader, const json_t *from, const char *key) {
+  const json_t *inside = json_object_get(from, "partial_rotary_factor");
+  double share = json_number_value(inside);
+  bool partial = reader->model->rotary_share > 0;
+  if (import_absent(inside) && partial)
+    take_share(reader, "partial_rotary_factor", reader->model->rotary_share);
+  else if (!import_absent(inside) && partial)
+    take_share(reader, key, share);
+  else if (!import_absent(inside) && (share < 1 || share > 1))
+    import_wrong(reader, key, "by its partial_rotary_factor rotary positions turn a part of each head, and the family's all of it",
+                 "choose another model");
 }
 
 static void read_rope(Reader *reader) {
@@ -66,6 +86,7 @@ static void read_rope(Reader *reader) {
   else
     check_rope_entries(reader, from, key);
   if (strcmp(type, "llama3") == 0) read_llama3(reader, from, key);
+  if (reader->errors == 0) read_share(reader, from, key);
 }
 
 /* --- windows ------------------------------------------------------------------------------------------------------ */
@@ -121,11 +142,9 @@ static void check_decoder_heads(Reader *reader) {
     import_wrong(reader, "head_dim", "rotary positions turn pairs, so a head's width must be even", "correct it");
 }
 
-void import_finish_decoder(Reader *reader) {
+/* All but the activation. */
+static void finish_decoder(Reader *reader) {
   Imported *model = reader->model;
-  const char *act = import_word(reader, reader->root, "hidden_act", "silu");
-  if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-    import_wrong(reader, "hidden_act", "the family's gate is \"silu\"", BY_HAND);
   check_decoder_heads(reader);
   read_rope(reader);
   check_layer_types(reader);
@@ -135,24 +154,42 @@ void import_finish_decoder(Reader *reader) {
   if (model->rope.original > 0 && model->rope.original < model->ctx) model->ctx = model->rope.original;
 }
 
-static void note_dropout(const Reader *reader) {
-  static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    const json_t *value = key_of(reader, keys[i]);
-    if (value != NULL && !(json_number_value(value) > 0)) continue;
-    fprintf(stderr, "note: %s: \"%s\" is left out: the model trains without dropout\n", reader->path, keys[i]);
-  }
+void import_finish_decoder(Reader *reader) {
+  const char *act = import_word(reader, reader->root, "hidden_act", "silu");
+  if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+    import_wrong(reader, "hidden_act", "the family's gate is \"silu\"", BY_HAND);
+  finish_decoder(reader);
+}
+
+/* absent: its probability where the key is not there. */
+static void note_dropout(const Reader *reader, const char *key, double absent) {
+  const json_t *value = key_of(reader, key);
+  double p = value != NULL ? json_number_value(value) : absent;
+  if (p > 0) fprintf(stderr, "note: %s: \"%s\" is left out: the model trains without dropout\n", reader->path, key);
+}
+
+static void read_gelu(Reader *reader, const char *key, const char *remedy) {
+  const char *act = import_word(reader, reader->root, key, "gelu_new");
+  reader->model->erf = strcmp(act, "gelu") == 0;
+  if (!reader->model->erf && strcmp(act, "gelu_new") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
+    import_wrong(reader, key, "the family has \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\"", remedy);
+}
+
+void import_finish_phi(Reader *reader) {
+  read_gelu(reader, "hidden_act", BY_HAND_PHI);
+  finish_decoder(reader);
+  note_dropout(reader, "resid_pdrop", 0);
+  note_dropout(reader, "embd_pdrop", 0);
+  note_dropout(reader, "attention_dropout", 0);
 }
 
 void import_finish_gpt2(Reader *reader) {
   Imported *model = reader->model;
-  const char *act = import_word(reader, reader->root, "activation_function", "gelu_new");
-  model->erf = strcmp(act, "gelu") == 0;
-  if (!model->erf && strcmp(act, "gelu_new") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
-    import_wrong(reader, "activation_function", "the family has \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\"",
-                 BY_HAND_GPT2);
+  read_gelu(reader, "activation_function", BY_HAND_GPT2);
   if (model->inner == 0) model->inner = 4 * model->d;
   if (model->d % model->heads == 0) model->head_dim = model->d / model->heads;
   check_heads(reader, "n_head");
-  note_dropout(reader);
+  note_dropout(reader, "resid_pdrop", 0.1);
+  note_dropout(reader, "embd_pdrop", 0.1);
+  note_dropout(reader, "attn_pdrop", 0.1);
 }

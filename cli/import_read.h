@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 /* Columns of the table of keys that classes share; GPT-2 has one of its own, with one column. */
-enum { LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, OLMO2, GRANITE, IMPORT_CLASSES };
+enum { LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, OLMO2, GRANITE, STABLELM, PHI, IMPORT_CLASSES };
 
 /* KEY_DERIVED: a size that may be null, and then follows from the others, or is none: 0. */
 typedef enum { KEY_SIZE, KEY_DERIVED, KEY_REAL, KEY_FLAG } KeyKind;
@@ -46,16 +46,27 @@ typedef struct Architecture {
   Imported model;           /* what is the same for all of the class */
 } Architecture;
 
+/* What is known, and cannot be said in the language. */
+typedef struct Impossible {
+  const char *model_type, *class, *reason;
+} Impossible;
+
 extern const Architecture import_architectures[]; /* ends with one without a model_type */
+extern const Impossible import_impossible[];      /* so does this */
 /* Known, and without effect on what is computed in training here, or read by a finish. A '*' at the end stands for any rest.
  * Ends with NULL. */
 extern const char *const import_inert[];
 
 #define BY_HAND      "write the model by hand, from a copy of models/families/llama.fsdp"
 #define BY_HAND_GPT2 "write the model by hand, from a copy of models/families/gpt2.fsdp"
+#define BY_HAND_STABLELM "write the model by hand, from a copy of models/families/stablelm.fsdp"
+#define BY_HAND_PHI  "write the model by hand, from a copy of models/families/phi.fsdp"
+/* Where no rewriting helps. */
+#define ANOTHER_MODEL "no layer of the language does that: choose another model"
 
 void import_finish_gpt2(Reader *reader);
 void import_finish_decoder(Reader *reader);
+void import_finish_phi(Reader *reader);
 
 /* A message: `PATH: "KEY" is VALUE: REASON; REMEDY`. */
 void import_wrong(Reader *reader, const char *key, const char *reason, const char *remedy);

@@ -45,6 +45,10 @@ static void write_scaling(Text *out, const ImportedRope *rope) {
               real(factor, rope->factor), real(low, rope->low), real(high, rope->high), rope->original);
 }
 
+static void write_rotary(Text *out, const Imported *model) {
+  if (model->rotary > 0 && model->rotary < model->head_dim) text_printf(out, ", rotary = %" PRId64, model->rotary);
+}
+
 static void write_biases(Text *out, const Imported *model) {
   if (model->attention_bias) text_printf(out, ", attention_bias = true");
   if (model->qkv_bias) text_printf(out, ", qkv_bias = true");
@@ -76,10 +80,12 @@ void import_write_decoder(Text *out, const Imported *model) {
               ", eps = %s,\n    theta = %s",
               model->family, model->head_dim, real(eps, model->eps), real(theta, model->rope.theta));
   if (model->scalable) write_scaling(out, &model->rope);
+  write_rotary(out, model);
+  if (model->gelu) text_printf(out, ", kind = %s", model->erf ? "erf" : "tanh");
   write_biases(out, model);
   if (model->multiplied) write_multipliers(out, &model->multipliers);
-  text_printf(out, ") as model\n  logits = linear(x, vocab, %s) as lm_head\n",
-              model->tied ? "weight = model.embed_tokens" : "bias = false");
+  text_printf(out, ") as model\n  logits = linear(x, vocab%s%s) as lm_head\n", model->head_bias ? ", bias = true" : model->tied ? "" : ", bias = false",
+              model->tied ? ", weight = model.embed_tokens" : "");
   text_printf(out, "  loss = cross_entropy(logits, targets, chunk = 2048)\n");
 }
 

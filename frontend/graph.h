@@ -61,7 +61,7 @@ typedef struct GraphOp {
       int64_t heads; /* equal parts of the last axis, each normalised by itself; they share weight and bias */
     } norm;
     struct {
-      int64_t heads;
+      int64_t heads, dims; /* dims: of each head's, the first that turn */
       double theta;
       bool llama3;
       double factor, low, high; /* llama3 scaling, as in Hugging Face rope_type "llama3" */

@@ -7,7 +7,8 @@ static void print_init(Text *out, Init init) {
   if (init.kind == INIT_NORMAL || init.kind == INIT_UNIFORM) text_printf(out, " %g", init.a);
 }
 
-static void print_attributes(Text *out, const GraphOp *op) {
+/* width: of the op's output. */
+static void print_attributes(Text *out, const GraphOp *op, int64_t width) {
   switch (op->kind) {
   case LAYER_LAYERNORM:
   case LAYER_RMSNORM:
@@ -16,6 +17,7 @@ static void print_attributes(Text *out, const GraphOp *op) {
     break;
   case LAYER_ROPE:
     text_printf(out, " heads=%lld theta=%g", (long long)op->as.rope.heads, op->as.rope.theta);
+    if (op->as.rope.dims * op->as.rope.heads < width) text_printf(out, " dims=%lld", (long long)op->as.rope.dims);
     if (op->as.rope.llama3)
       text_printf(out, " llama3 factor=%g low=%g high=%g original=%lld", op->as.rope.factor, op->as.rope.low,
                   op->as.rope.high, (long long)op->as.rope.original);
@@ -49,7 +51,7 @@ static void print_op(Text *out, const Graph *graph, const GraphOp *op) {
   for (int32_t i = 0; i < op->input_count; i++)
     text_printf(out, "%s%s", i ? ", " : "", graph->tensors.data[op->inputs[i]].name);
   text_printf(out, ")");
-  print_attributes(out, op);
+  print_attributes(out, op, shape_cols(&graph->tensors.data[op->output].shape));
   text_printf(out, " -> ");
   shape_print(out, &graph->tensors.data[op->output].shape);
   if (op->weight >= 0) text_printf(out, " weight %s", graph->params.data[op->weight].name);

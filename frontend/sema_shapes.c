@@ -161,6 +161,25 @@ static bool rule_norm(LayerCall *call) {
   return true;
 }
 
+/* How many of a head's dims turn; all of them where the call does not say. */
+static bool rope_dims(LayerCall *call, int64_t head_dim, int64_t *dims) {
+  const Bound *bound = layer_arg(call, "dims");
+  *dims = head_dim;
+  if (!bound->given) return true;
+  if (!whole(call, "dims", 2, dims)) return false;
+  if (*dims > head_dim) {
+    Diag *diag = sema_error(call->sema, bound->span, "\"dims\" of rope must be at most a head's width %lld, this is %lld",
+                            (long long)head_dim, (long long)*dims);
+    layer_note_operand(call, diag, "x");
+    diag_help(diag, "without \"dims\" all of a head turns");
+    return false;
+  }
+  if (*dims % 2 == 0) return true;
+  Diag *diag = sema_error(call->sema, bound->span, "\"dims\" of rope must be even, this is %lld", (long long)*dims);
+  diag_help(diag, "what turns is pairs: dims = %lld or dims = %lld", (long long)*dims - 1, (long long)*dims + 1);
+  return false;
+}
+
 static bool rule_rope(LayerCall *call) {
   int64_t heads, head_dim;
   GraphOp *op = &call->op;
@@ -173,6 +192,7 @@ static bool rule_rope(LayerCall *call) {
     layer_note_operand(call, diag, "x");
     return false;
   }
+  if (!rope_dims(call, head_dim, &op->as.rope.dims)) return false;
   op->as.rope.heads = heads;
   op->as.rope.llama3 = layer_arg(call, "scaling")->word == 1;
   if (!positive(call, "theta", &op->as.rope.theta) || !positive(call, "factor", &op->as.rope.factor) ||

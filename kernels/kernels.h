@@ -31,6 +31,7 @@ typedef struct KernelContext {
 
 typedef struct RopeShape {
   int64_t batch, seq, heads, head_dim; /* head_dim even; row b*seq+t has position first+t */
+  int64_t dims;                        /* of each head's, the first that turn: even, 2 .. head_dim */
   int llama3;                          /* frequencies scaled as by Hugging Face rope_type "llama3" */
   int64_t original;
   double theta, factor, low, high;

@@ -32,6 +32,7 @@ RopeShape rope_shape(const Plan *plan, const PlanInstr *instr, uint64_t first) {
                      .seq = n[1],
                      .heads = n[2],
                      .head_dim = n[3],
+                     .dims = n[6],
                      .llama3 = n[4] != 0,
                      .original = n[5],
                      .theta = x[0],

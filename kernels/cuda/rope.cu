@@ -1,5 +1,5 @@
-/* Owns: rotary positions with split halves (arXiv 2104.09864), as kernels/cpu/rope.c: pairs (i, i + head_dim/2) of every
- * head turn by t freq_i, angles in double.
+/* Owns: rotary positions with split halves (arXiv 2104.09864), as kernels/cpu/rope.c: pairs (i, i + dims/2) of the first
+ * `dims` of every head turn by t freq_i, angles in double. What stays is paired likewise, and turns at frequency 0.
  *
  * A thread owns one position and 16 bytes of neighbouring pairs, or one pair where rows are not aligned: their sines and
  * cosines, once computed, serve all heads and samples that it walks. Neighbouring threads own neighbouring pairs. A block's frequencies
@@ -11,10 +11,11 @@
 
 constexpr int THREADS = 128;
 
-/* In quarter turns a position. */
+/* In quarter turns a position; of a pair that stays 0, whose sine and cosine are 0 and 1 to the bit. */
 DEVICE double frequency(const RopeShape &s, int64_t pair) {
   const double two_pi = 6.28318530717958647693;
-  double f = pow(s.theta, -2.0 * (double)pair / (double)s.head_dim);
+  if (pair >= s.dims / 2) return 0;
+  double f = pow(s.theta, -2.0 * (double)pair / (double)s.dims);
   if (s.llama3) {
     double turns = (double)s.original * f / two_pi; /* over the original context */
     double smooth = (turns - s.low) / (s.high - s.low);
@@ -28,9 +29,10 @@ DEVICE double frequency(const RopeShape &s, int64_t pair) {
 template <class T, int N>
 __global__ void rope_kernel(RopeShape s, int backward, const T *x, int64_t ldx, T *y, int64_t ldy, int add) {
   SHARED_ARRAY(double, turns, THREADS * N); /* of the block's pairs, until they repeat */
-  int64_t half = s.head_dim / 2, first_pair = (int64_t)blockIdx.x * THREADS * N, i = first_pair + threadIdx.x * N, t = i / half, pair = i % half;
-  int distinct = half < THREADS * N ? (int)half : THREADS * N;
-  for (int k = threadIdx.x; k < distinct; k += THREADS) turns[k] = frequency(s, (first_pair + k) % half);
+  int64_t pairs = s.head_dim / 2, first_pair = (int64_t)blockIdx.x * THREADS * N, i = first_pair + threadIdx.x * N, t = i / pairs, pair = i % pairs;
+  int64_t turning = s.dims / 2, before = pair < turning ? 0 : turning, half = pair < turning ? turning : pairs - turning;
+  int distinct = pairs < THREADS * N ? (int)pairs : THREADS * N;
+  for (int k = threadIdx.x; k < distinct; k += THREADS) turns[k] = frequency(s, (first_pair + k) % pairs);
   __syncthreads();
   if (t >= s.seq) return;
   int own = (int)threadIdx.x * N % distinct; /* N divides `distinct` */
@@ -41,7 +43,7 @@ __global__ void rope_kernel(RopeShape s, int backward, const T *x, int64_t ldx, 
     c[j] = (float)at.cos, sn[j] = (float)at.sin;
   }
   for (int64_t n = blockIdx.y; n < s.batch * s.heads; n += gridDim.y) {
-    int64_t row = n / s.heads * s.seq + t, col = n % s.heads * s.head_dim + pair;
+    int64_t row = n / s.heads * s.seq + t, col = n % s.heads * s.head_dim + before + pair;
     const T *from = x + row * ldx + col;
     T *to = y + row * ldy + col;
     float a[N], b[N], first[N], second[N];
@@ -57,10 +59,10 @@ __global__ void rope_kernel(RopeShape s, int backward, const T *x, int64_t ldx, 
 int cuda_rope(CudaStream stream, const RopeShape *shape, int backward, CudaTensor x, CudaTensor y) {
   if (x.type != y.type) return CUDA_UNSUPPORTED;
   int n = wide_of(x.type);
-  int64_t half = shape->head_dim / 2, rows = shape->batch * shape->seq, parts = shape->batch * shape->heads / 8;
-  if (shape->seq * half == 0) return 0;
-  bool wide = half % n == 0 && wide_ok(x, rows, half, n) && wide_ok(y, rows, half, n);
-  unsigned threads = (unsigned)ceil_of(shape->seq * half / (wide ? n : 1), THREADS);
+  int64_t pairs = shape->head_dim / 2, rows = shape->batch * shape->seq, parts = shape->batch * shape->heads / 8;
+  if (shape->seq * pairs == 0) return 0;
+  bool wide = shape->dims / 2 % n == 0 && wide_ok(x, rows, pairs, n) && wide_ok(y, rows, pairs, n);
+  unsigned threads = (unsigned)ceil_of(shape->seq * pairs / (wide ? n : 1), THREADS);
   dim3 grid(threads, (unsigned)(parts < 1 ? 1 : parts < 64 ? parts : 64));
   FOR_TYPE(x.type, wide, LAUNCH((rope_kernel<T, N>), grid, THREADS, 0, stream, *shape, backward, (const T *)x.x, x.ld, (T *)y.x,
                                 y.ld, y.add);)

@@ -31,21 +31,35 @@ static const char *parse_name(const char **at, char *out, size_t size) {
   return NULL;
 }
 
-static const char *parse_attributes(const char *text, char (*names)[16], int limit, int *count) {
+static int find_int(const InstrSpec *spec, const char *name) {
+  for (int i = 0; i < spec->int_count; i++)
+    if (!strcmp(spec->ints[i], name)) return i;
+  return -1;
+}
+
+/* After the name of an int: nothing, or = and an int before it. */
+static const char *parse_like(InstrSpec *spec, const char **at) {
+  char name[16];
+  spec->like[spec->int_count] = spec->int_count;
+  if (**at != '=') return NULL;
+  ++*at;
+  const char *why = parse_name(at, name, sizeof name);
+  if (why) return why;
+  spec->like[spec->int_count] = find_int(spec, name);
+  return spec->like[spec->int_count] < 0 ? "no int of that name comes before" : NULL;
+}
+
+/* ints: the row whose ints these are; NULL: they are reals. */
+static const char *parse_attributes(const char *text, char (*names)[16], int limit, int *count, InstrSpec *ints) {
   for (*count = 0;; (*count)++) {
     text += strspn(text, " ");
     if (!*text) return NULL;
     if (*count == limit) return "there are too many attributes";
     const char *why = parse_name(&text, names[*count], sizeof names[0]);
+    if (!why && ints) why = parse_like(ints, &text);
     if (why) return why;
     if (*text && *text != ' ') return "attributes are separated by blanks";
   }
-}
-
-static int find_int(const InstrSpec *spec, const char *name) {
-  for (int i = 0; i < spec->int_count; i++)
-    if (!strcmp(spec->ints[i], name)) return i;
-  return -1;
 }
 
 static const char *parse_factor(const InstrSpec *spec, const char **at, DimFactor *out) {
@@ -118,8 +132,8 @@ static const char *parse_operand(const InstrSpec *spec, const char **at, Operand
 }
 
 const char *instr_parse_row(InstrSpec *spec, const char *operands, const char *ints, const char *reals) {
-  const char *why = parse_attributes(ints, spec->ints, INSTR_MAX_INTS, &spec->int_count);
-  if (!why) why = parse_attributes(reals, spec->reals, INSTR_MAX_REALS, &spec->real_count);
+  const char *why = parse_attributes(ints, spec->ints, INSTR_MAX_INTS, &spec->int_count, spec);
+  if (!why) why = parse_attributes(reals, spec->reals, INSTR_MAX_REALS, &spec->real_count, NULL);
   for (spec->operand_count = 0; !why; spec->operand_count++) {
     operands += strspn(operands, " ");
     if (!*operands) return NULL;

@@ -268,6 +268,7 @@ typedef struct InstrSpec {
   int operand_count, int_count, real_count;
   OperandSpec operands[INSTR_MAX_OPERANDS];
   char ints[INSTR_MAX_INTS][16];
+  int like[INSTR_MAX_INTS]; /* the int that this one equals where the text leaves it out; itself: it is never left out */
   char reals[INSTR_MAX_REALS][16];
   const char *meaning;
 } InstrSpec;

@@ -215,6 +215,7 @@ static void put_attributes(Text *out, const Plan *plan, const InstrSpec *spec, c
   if (spec->int_count + spec->real_count == 0) return;
   const char *before = " {";
   for (int i = 0; i < spec->int_count; i++, before = " ") {
+    if (spec->like[i] != i && plan_int(plan, instr, i) == plan_int(plan, instr, spec->like[i])) continue;
     put(out, before);
     put(out, spec->ints[i]);
     put(out, "=");

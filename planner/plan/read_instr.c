@@ -40,6 +40,24 @@ static void unknown_attribute(Reader *r, const InstrSpec *spec, Word word) {
   scan_unknown(&r->scan, word, arena_printf(r->scan.arena, "an attribute of %s", spec->name), names, count);
 }
 
+/* The first that is missing and cannot be left out, or -1. */
+static int missing_attribute(const InstrSpec *spec, uint32_t seen) {
+  for (int k = 0; k < spec->int_count + spec->real_count; k++)
+    if (!(seen >> k & 1) && (k >= spec->int_count || spec->like[k] == k)) return k;
+  return -1;
+}
+
+static void expect_attribute(Reader *r, const InstrSpec *spec, uint32_t seen) {
+  int k = missing_attribute(spec, seen);
+  scan_expect(&r->scan, k < 0 ? "}" : k < spec->int_count ? spec->ints[k] : spec->reals[k - spec->int_count]);
+}
+
+/* What is left out may come last, so this is asked before each attribute. */
+static bool ends_early(Reader *r, const InstrSpec *spec, uint32_t seen) {
+  scan_blanks(&r->scan);
+  return r->scan.at < r->scan.end && *r->scan.at == '}' && missing_attribute(spec, seen) < 0;
+}
+
 static void read_attribute(Reader *r, const InstrSpec *spec, const PlanInstr *instr, uint32_t *seen,
                            int guess) {
   Word word = scan_word(&r->scan);
@@ -48,8 +66,7 @@ static void read_attribute(Reader *r, const InstrSpec *spec, const PlanInstr *in
     if (word.length)
       unknown_attribute(r, spec, word);
     else
-      scan_expect(&r->scan,
-                  guess < spec->int_count ? spec->ints[guess] : spec->reals[guess - spec->int_count]);
+      expect_attribute(r, spec, *seen);
     return;
   }
   if (*seen >> k & 1)
@@ -71,7 +88,10 @@ static void read_attributes(Reader *r, const InstrSpec *spec, const PlanInstr *i
   if (!count) return;
   scan_blanks(&r->scan);
   scan_expect(&r->scan, "{");
-  for (int i = 0; i < count && !r->scan.failed; i++) read_attribute(r, spec, instr, &seen, i);
+  for (int i = 0; i < count && !r->scan.failed && !ends_early(r, spec, seen); i++) read_attribute(r, spec, instr, &seen, i);
+  int64_t *ints = r->plan->ints.data + instr->ints;
+  for (int k = 0; k < spec->int_count; k++)
+    if (!(seen >> k & 1)) ints[k] = ints[spec->like[k]];
   scan_blanks(&r->scan);
   scan_expect(&r->scan, "}");
 }

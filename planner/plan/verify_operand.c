@@ -182,6 +182,14 @@ static void check_heads(Check *check, int32_t i) {
     WRONG("heads are not a multiple of kv_heads");
 }
 
+static void check_rope(Check *check, int32_t i) {
+  const PlanInstr *instr = &check->plan->instrs.data[i];
+  int64_t dims = int_named(check, instr, "dims"), head_dim = int_named(check, instr, "head_dim");
+  if (head_dim % 2) WRONG("head_dim is odd");
+  if (dims % 2) WRONG("dims is odd");
+  if (dims > head_dim) WRONG("dims=%lld are more than head_dim=%lld", (long long)dims, (long long)head_dim);
+}
+
 static void check_model_shapes(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
   switch (instr->op) {
@@ -199,7 +207,7 @@ static void check_model_shapes(Check *check, int32_t i) {
     break;
   case INSTR_ROPE_FWD:
   case INSTR_ROPE_BWD:
-    if (int_named(check, instr, "head_dim") % 2) WRONG("head_dim is odd");
+    check_rope(check, i);
     break;
   case INSTR_LINEAR_CROSS_ENTROPY:
   case INSTR_LINEAR_CROSS_ENTROPY_X:

@@ -183,7 +183,7 @@ static void rope_attributes(const ProgramBuilder *b, const GraphOp *op, ProgramO
   const Shape *shape = &b->graph->tensors.data[op->inputs[0]].shape;
   int64_t seq = shape->dim[shape->rank - 2], batch = shape_rows(shape, b->program->batch) / seq;
   INTS(out, batch, builder_rows(b, op->inputs[0]).rows / batch, op->as.rope.heads, shape_cols(shape) / op->as.rope.heads, op->as.rope.llama3,
-       op->as.rope.original);
+       op->as.rope.original, op->as.rope.dims);
   out->reals[0] = op->as.rope.theta;
   out->reals[1] = op->as.rope.factor;
   out->reals[2] = op->as.rope.low;

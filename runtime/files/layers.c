@@ -18,7 +18,7 @@ typedef struct Kind {
 static const Kind kinds[] = {
     {INSTR_ATTENTION_FWD, "attention", "heads kv_heads causal scale", false},
     {INSTR_ATTENTION_CACHED, "attention", "heads kv_heads causal=1 scale", false},
-    {INSTR_ROPE_FWD, "rope", "heads theta llama3 factor low high original", false},
+    {INSTR_ROPE_FWD, "rope", "heads theta llama3 factor low high original dims", false},
     {INSTR_LAYERNORM_FWD, "layernorm", "eps", false},
     {INSTR_RMSNORM_FWD, "rmsnorm", "eps", false},
     {INSTR_GELU_FWD, "gelu", "erf", false},
@@ -55,12 +55,30 @@ static bool next_word(const char **words, char out[WORD_BYTES]) {
   return length > 0;
 }
 
-/* Place of a word among others, or -1. */
+/* Place of an attribute among others, NAME or NAME=EARLIER, or -1. */
 static int place_of(const char *words, const char *wanted) {
   char word[WORD_BYTES];
-  for (int place = 0; next_word(&words, word); place++)
-    if (strcmp(word, wanted) == 0) return place;
+  for (int place = 0; next_word(&words, word); place++) {
+    size_t length = strcspn(word, "=");
+    if (length == strlen(wanted) && strncmp(word, wanted, length) == 0) return place;
+  }
   return -1;
+}
+
+static void word_at(const char *words, int place, char out[WORD_BYTES]) {
+  do next_word(&words, out);
+  while (place-- > 0);
+}
+
+/* An int NAME=EARLIER, where it is equal to that one: what was written before there was such an attribute describes the same layer. */
+static bool left_out(const Plan *plan, const PlanInstr *instr, const char *attribute) {
+  const char *ints = attributes[instr->op].ints;
+  char word[WORD_BYTES];
+  int place = place_of(ints, attribute);
+  if (place < 0) return false;
+  word_at(ints, place, word);
+  const char *like = strchr(word, '=');
+  return like != NULL && plan_int(plan, instr, place) == plan_int(plan, instr, place_of(ints, like + 1));
 }
 
 static double value_of(const Plan *plan, const PlanInstr *instr, const char *attribute) {
@@ -74,6 +92,7 @@ static void describe(const Plan *plan, const PlanInstr *instr, const Kind *kind,
   char word[WORD_BYTES];
   size_t used = (size_t)snprintf(out, LAYER_BYTES, "%s", kind->name);
   while (used < LAYER_BYTES && next_word(&wanted, word)) {
+    if (left_out(plan, instr, word)) continue;
     bool stated = strchr(word, '=') != NULL;
     used += stated ? (size_t)snprintf(out + used, LAYER_BYTES - used, " %s", word)
                    : (size_t)snprintf(out + used, LAYER_BYTES - used, " %s=%.12g", word, value_of(plan, instr, word));

@@ -19,9 +19,9 @@ params() { "$fsdpc" plan "$1" --cluster dgx-h100 --ranks 8 --wrap block --checkp
 [ "$(params Llama-3.2-1B.fsdp)" = "$(params "$root/models/llama3.2-1b.fsdp")" ] || fail 'another Llama 3.2 1B than ours'
 [ "$(params Qwen3-0.6B.fsdp)" = "$(params "$root/models/qwen3-0.6b.fsdp")" ] || fail 'another Qwen3 0.6B than ours'
 [ "$(params gpt2.fsdp)" = "$(params "$root/models/gpt2.fsdp")" ] || fail 'another GPT-2 than ours'
-# Counts of the others: their model cards on Hugging Face; of Granite, what transformers makes of the configuration.
+# Counts of the others: their model cards on Hugging Face; of Granite and Phi-2, what transformers makes of the configuration.
 counts=(Mistral-7B-v0.1 7241732096 Qwen2.5-0.5B 494032768 Phi-3-mini-4k-instruct 3821079552 OLMo-2-0425-1B 1484916736
-  granite-4.1-3b 3402836480 granite-4.2-3b 3659737600)
+  granite-4.1-3b 3402836480 granite-4.2-3b 3659737600 stablelm-3b-4e1t 2795443200 phi-2 2779683840)
 for ((i = 0; i < ${#counts[@]}; i += 2)); do
   [ "$(params "${counts[i]}.fsdp")" = "\"params\": ${counts[i + 1]}" ] || fail "another ${counts[i]} than was published"
 done
@@ -32,6 +32,8 @@ scales() { "$fsdpc" draw "$1" --set layers=1 --cluster dgx-h100 --ranks 8 --dot 
 expect 0 import "$configs/gpt2" -o /dev/stdout
 expect 0 import "$configs/gpt2"
 said err '"attn_pdrop" is left out: the model trains without dropout'
+expect 0 import "$configs/phi-2"
+[ "$(cat err)" = "note: $configs/phi-2/config.json: \"resid_pdrop\" is left out: the model trains without dropout" ] || fail 'not that dropout alone'
 expect 0 import "$configs/llama-v5"
 said err '"surprise" is not known, and is left out'
 
@@ -100,6 +102,26 @@ said out 'head_dim = 48,'
 said out 'attention_bias = true, mlp_bias = true,'
 context granite-4.1-3b 's/"rope_scaling":null/"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}/' 8192
 said out 'scaling = llama3, factor = 8, low = 1, high = 4, original = 8192,'
+# How much of a head turns: the rotary parameters' word before the one beside them, and before the class's default.
+part='"partial_rotary_factor":0.75'
+context Phi-3-mini-4k-instruct "s/\"model_type\"/$part,&/" 2047
+said out 'theta = 10000, rotary = 72)'
+context Phi-3-mini-4k-instruct "s/\"rope_scaling\":null/\"rope_scaling\":{\"partial_rotary_factor\":0.5},$part/" 2047
+said out 'rotary = 48)'
+context Phi-3-mini-4k-instruct 's/"rope_scaling":null/"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.26}/' 2047
+said out 'rotary = 24)' # of 24.96, as transformers cuts it
+context phi-2 's/"partial_rotary_factor":0.4,//' 2048
+said out 'rotary = 40, kind = tanh)'
+context phi-2 's/"gelu_new"/"gelu"/; s/"partial_rotary_factor":0.4/"partial_rotary_factor":1/; s/"resid_pdrop":0.1/"resid_pdrop":0.0/' 2048
+said out 'theta = 10000, kind = erf)'
+said out 'linear(x, vocab, bias = true) as lm_head'
+silent err
+context phi-2 's/"tie_word_embeddings":false/"tie_word_embeddings":true/; s/"num_key_value_heads":32/"num_key_value_heads":null/; s/"layer_norm_eps":1e-05,//' 2048
+said out 'linear(x, vocab, bias = true, weight = model.embed_tokens) as lm_head'
+said out 'eps = 1e-05,'
+said out 'kv_heads = 32,'
+context stablelm-3b-4e1t 's/"partial_rotary_factor":0.25,//; s/"hidden_size":2560/"hidden_size":5120/; s/"use_qkv_bias":false/"use_qkv_bias":true/' 4096
+said out 'rotary = 40, qkv_bias = true)'
 
 # --- errors: refused NAME SED TEXT...: NAME's config.json, changed, is refused with every TEXT and no file is written.
 refused() {
@@ -146,6 +168,22 @@ done
 refused Phi-3-mini-4k-instruct 's/"rope_scaling":null/"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]}/' \
   '"rope_scaling" is' 'its factors count in short sequences too' 'choose another model'
 refused llama-biased 's/"partial_rotary_factor": 1.0/"partial_rotary_factor": 0.5/' '"rope_parameters" is' 'a part of each head' 'choose another model'
+# Phi-4-mini: a part of each head, by longrope.
+refused Phi-3-mini-4k-instruct "s/\"rope_scaling\":null/\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]},$part/" \
+  '"rope_scaling" is' 'its factors count in short sequences too' 'choose another model'
+for share in 0.99 0.01 1.5 1e300; do
+  refused phi-2 "s/\"partial_rotary_factor\":0.4/\"partial_rotary_factor\":$share/" "\"partial_rotary_factor\" is " "of a head's 80 dims is no even number from 2 to 80"
+  refused Phi-3-mini-4k-instruct "s/\"rope_scaling\":null/\"rope_scaling\":{\"partial_rotary_factor\":$share}/" \
+    '"rope_scaling" is' "of a head's 96 dims is no even number from 2 to 96"
+done
+refused phi-2 's/"partial_rotary_factor":0.4/"partial_rotary_factor":0/' '"partial_rotary_factor" is 0: it must be a number above 0'
+refused phi-2 's/"qk_layernorm":false/"qk_layernorm":true/' '"qk_layernorm" is true' 'models/families/phi.fsdp'
+refused phi-2 's/"gelu_new"/"relu"/' '"hidden_act" is "relu": the family has' 'models/families/phi.fsdp'
+refused phi-2 's/"rope_scaling":null/"rope_scaling":{"type":"linear","factor":2.0}/' '"rope_scaling" is' 'set it to null'
+refused stablelm-3b-4e1t "$(with '"use_parallel_residual":true')" '"use_parallel_residual" is true' 'models/families/stablelm.fsdp'
+refused stablelm-3b-4e1t "$(with '"qk_layernorm":true')" '"qk_layernorm" is true' 'heads have norms of their own'
+refused stablelm-3b-4e1t "$(with '"hidden_dropout":0.1, "attention_dropout":0.2')" '"hidden_dropout" is 0.1' '"attention_dropout" is 0.2'
+refused stablelm-3b-4e1t 's/"hidden_act":"silu"/"hidden_act":"gelu"/' '"hidden_act" is "gelu"'
 refused qwen3-windows 's/"rope_parameters": {/&"full_attention": {"rope_theta": 1}, /' '"rope_parameters" is' 'its "full_attention" is not known'
 for key in embedding_multiplier:12.0 attention_multiplier:0.015625 residual_multiplier:0.22 logits_scaling:10.0; do
   refused granite-4.1-3b "s/\"${key%:*}\":${key#*:}/\"${key%:*}\":0/" "\"${key%:*}\" is 0: it must be a number above 0"
@@ -173,7 +211,12 @@ refused gpt-exact "$(with '"add_cross_attention": true')" '"add_cross_attention"
 refused gpt-exact "$(with '"tie_word_embeddings": false')" '"tie_word_embeddings" is false'
 refused gpt-exact 's/"gelu"/"relu"/' '"activation_function" is "relu"' 'models/families/gpt2.fsdp'
 refused gpt-exact 's/"gpt2"/"mamba"/' '"model_type" is "mamba": this is not known' \
-  'GPT2LMHeadModel (gpt2), LlamaForCausalLM (llama), MistralForCausalLM (mistral), MinistralForCausalLM (ministral), Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3), Phi3ForCausalLM (phi3), Olmo2ForCausalLM (olmo2) and GraniteForCausalLM (granite) are'
+  'GPT2LMHeadModel (gpt2), LlamaForCausalLM (llama), MistralForCausalLM (mistral), MinistralForCausalLM (ministral), Qwen2ForCausalLM (qwen2), Qwen3ForCausalLM (qwen3), Phi3ForCausalLM (phi3), Olmo2ForCausalLM (olmo2), GraniteForCausalLM (granite), StableLmForCausalLM (stablelm) and PhiForCausalLM (phi) are'
+for class in GlmForCausalLM Glm4ForCausalLM; do
+  refused phi-2 "s/PhiForCausalLM/$class/" "\"architectures\" is [\"$class\"]: its rotary positions turn neighbouring dims" 'choose another model'
+done
+refused gpt-exact 's/"gpt2"/"glm4"/' '"model_type" is "glm4": its rotary positions turn neighbouring dims'
+refused phi-2 's/PhiForCausalLM/GPTNeoXForCausalLM/' 'GPTNeoXForCausalLM"]: its weights keep the queries, keys and values of a head side by side'
 refused llama-v5 's/LlamaForCausalLM/LlamaForSequenceClassification/' '"architectures" is ["LlamaForSequenceClassification"]'
 refused gpt-exact 's/"model_type": "gpt2",//' '"model_type" is missing'
 refused gpt-exact 's/"n_head": 4/"n_head": 4, "n_head": 4/' 'config.json:' 'duplicate object key'

@@ -95,15 +95,19 @@ train changed changed.fsdp --ranks 2 --resume recipe.weights --steps 6
 } | sed 's/.*/note: & at the checkpoint/' | diff - err || fail 'not each change of the recipe, and nothing else, is said'
 
 # --- so is another model that the same parameters fit
-model_is() { # WORDS MODEL
+model_is() { # WORDS MODEL [RUN]
   rm -rf remodelled.weights
-  train remodelled "$2" --ranks 2 --resume recipe.weights --steps 6
-  printf 'note: layer "h.0.%s\n' "$1" | diff - err || fail 'not what differs in the model, and nothing else, is said'
+  train remodelled "$2" --ranks 2 --resume "${3:-recipe}.weights" --steps 6
+  printf 'note: layer "%s\n' "$1" | diff - err || fail 'not what differs in the model, and nothing else, is said'
 }
 sed 's/heads = 3/heads = 4/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
-model_is 'attn.attention" is attention heads=4 kv_heads=4 causal=1 scale=0.408248290464, and was attention heads=3 kv_heads=3 causal=1 scale=0.353553390593 at the checkpoint; 1 more layer differs' changed.fsdp
+model_is 'h.0.attn.attention" is attention heads=4 kv_heads=4 causal=1 scale=0.408248290464, and was attention heads=3 kv_heads=3 causal=1 scale=0.353553390593 at the checkpoint; 1 more layer differs' changed.fsdp
 sed 's/gelu(/silu(/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp
-model_is 'mlp.gelu" is not there, and was gelu erf=0 at the checkpoint; 1 more layer differs' changed.fsdp
+model_is 'h.0.mlp.gelu" is not there, and was gelu erf=0 at the checkpoint; 1 more layer differs' changed.fsdp
+sed 's/heads, theta = 10000)/heads, theta = 10000, dims = 6)/' "$fixtures/llama-tiny.fsdp" >changed.fsdp
+train turning "$fixtures/llama-tiny.fsdp" --ranks 2 --steps 4
+turns='rope heads=4 theta=10000 llama3=0 factor=8 low=1 high=4 original=8192'
+model_is "model.layers.0.self_attn.rope\" is $turns dims=6, and was $turns at the checkpoint; 3 more layers differ" changed.fsdp turning
 
 # --- and weights that another model's parameters fit are used with a warning, wherever they lie; dropout and the loss do not count
 sed 's/heads = 3/heads = 4/' "$fixtures/gpt-tiny.fsdp" >changed.fsdp

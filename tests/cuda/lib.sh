@@ -9,5 +9,8 @@ mkdir fixtures
 for model in gpt-tiny llama-tiny heads-tiny; do
   sed 's/tokens_per_step 128/tokens_per_step 64/' "$fixtures/$model.fsdp" >fixtures/$model.fsdp
 done
+# Of the heads that are normalised, a part turns.
+sed -i 's/, theta = 10000)/, theta = 10000, dims = 6)/' fixtures/heads-tiny.fsdp
+[ "$(grep -c 'dims = 6' fixtures/heads-tiny.fsdp)" = 2 ] || fail 'not queries and keys of which a part turns'
 cp "$fixtures/tokens.bin" fixtures
 fixtures=$PWD/fixtures

@@ -98,17 +98,30 @@ static void attentions(const KernelTable *t, const KernelContext *k, Both *b, in
                    b->out[1], COLS, add, b->out[2], COLS, add);
 }
 
-/* ROWS positions of two samples, heads of 32. */
-static void turns(const KernelTable *t, const KernelContext *k, Both *b, int add) {
-  RopeShape shape = {.batch = 2, .seq = ROWS / 2, .heads = COLS / 34, .head_dim = 32, .theta = 10000};
+/* ROWS positions of two samples, heads of 32, of which `dims` turn. */
+static void turns_of(const KernelTable *t, const KernelContext *k, Both *b, int add, int64_t dims) {
+  RopeShape shape = {.batch = 2, .seq = ROWS / 2, .heads = COLS / 34, .head_dim = 32, .dims = dims, .theta = 10000};
   t->rope(k, &shape, 0, b->in[0], COLS, b->out[0], COLS, 0);
   t->rope(k, &shape, 1, b->in[1], COLS, b->out[1], COLS, add);
+}
+
+static void turns(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  turns_of(t, k, b, add, 32);
+}
+
+static void turns_of_halves(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  turns_of(t, k, b, add, 16);
+}
+
+/* Where what turns ends in the middle of an access: one element at a time everywhere. */
+static void turns_of_parts(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  turns_of(t, k, b, add, 12);
 }
 
 void test_wide_against_single(void **unused) {
   (void)unused;
   void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {
-      element_wise, broadcasts, norms, head_norms, short_norms, embeddings, losses, differences, attentions, turns};
+      element_wise, broadcasts, norms, head_norms, short_norms, embeddings, losses, differences, attentions, turns, turns_of_halves, turns_of_parts};
   for (int type = CUDA_F32; type <= CUDA_F16; type++)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
       for (int add = 0; add < 2; add++) {

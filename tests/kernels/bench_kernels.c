@@ -148,7 +148,7 @@ static void attention_full_fwd(Bench *x) {
 }
 
 static void rope(Bench *x) {
-  RopeShape s = {x->rows / x->seq, x->seq, HEADS, HEAD_DIM, 0, 8192, 10000, 8, 1, 4, 0};
+  RopeShape s = {x->rows / x->seq, x->seq, HEADS, HEAD_DIM, HEAD_DIM, 0, 8192, 10000, 8, 1, 4, 0};
   x->t->rope(&x->k, &s, 0, x->a, D, x->b, D, 0);
 }
 

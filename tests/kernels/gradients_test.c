@@ -240,12 +240,13 @@ static void rope_backward(Case *c) {
 
 static void test_rope(void **unused) {
   (void)unused;
-  for (int llama3 = 0; llama3 < 2; llama3++) {
-    Case c = {.forward = rope_forward, .backward = rope_backward, .inputs = 1};
-    c.rope = (RopeShape){2, 5, 3, 6, llama3, 16, 100, 8, 1, 4, 3};
-    c.in[0] = matrix(10, 18), c.out = matrix(10, 18);
-    check(&c, "rope");
-  }
+  for (int llama3 = 0; llama3 < 2; llama3++)
+    for (int dims = 2; dims <= 6; dims += 2) {
+      Case c = {.forward = rope_forward, .backward = rope_backward, .inputs = 1};
+      c.rope = (RopeShape){2, 5, 3, 6, dims, llama3, 16, 100, 8, 1, 4, 3};
+      c.in[0] = matrix(10, 18), c.out = matrix(10, 18);
+      check(&c, "rope");
+    }
 }
 
 static void attention_forward(Case *c) {

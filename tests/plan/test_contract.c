@@ -27,6 +27,9 @@ static void test_rows(void **state) {
   assert_true(specs[INSTR_SGD].operands[3].optional && specs[INSTR_SGD].operands[3].dtype == DTYPE_F32);
   assert_int_equal(specs[INSTR_ALLGATHER].operands[1].cols[0].kind, FACTOR_F);
   assert_int_equal(specs[INSTR_LAYERNORM_FWD].real_count, 1);
+  assert_int_equal(linear->like[2], 2);
+  assert_string_equal(specs[INSTR_ROPE_FWD].ints[6], "dims");
+  assert_string_equal(specs[INSTR_ROPE_FWD].ints[specs[INSTR_ROPE_FWD].like[6]], "head_dim");
   arena_free(arena);
 }
 
@@ -53,6 +56,12 @@ static void test_malformed_rows(void **state) {
               {"r:x[n]", "a b c d e f g h n", ""},
               {"r:averyveryverylongname[n]", "n", ""},
               {"r:x[n]", "averyveryverylongname", ""},
+              {"r:x[n]", "n m=", ""},
+              {"r:x[n]", "n m=k", ""},
+              {"r:x[n]", "n=n", ""},
+              {"r:x[n]", "n=m m", ""},
+              {"r:x[n]", "n m=n,k", ""},
+              {"r:x[n]", "n", "a b=a"},
               {"r:x[n]r:y[n]", "n", ""},
               {"r:x[n]/", "n", ""},
               {"r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n] r:a[n]",

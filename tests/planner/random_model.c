@@ -8,11 +8,23 @@ uint64_t random_below(Random *random, uint64_t n) {
   return (z ^ (z >> 31)) % n;
 }
 
-static void print_attention(Text *t, Random *r, bool rope, bool norms) {
+/* Drawn apart, so that what else a seed gives does not depend on it. */
+static const char *factor_of(uint64_t seed, const char *factor) {
+  Random random = {seed + 55555};
+  return random_below(&random, 3) ? "" : factor;
+}
+
+/* So is this. */
+static const char *dims_of(uint64_t seed) {
+  Random random = {seed + 99999};
+  return random_below(&random, 3) ? "" : ", dims = 2";
+}
+
+static void print_attention(Text *t, Random *r, bool rope, const char *dims, bool norms) {
   text_printf(t, "  module attn(x) {\n    q, k, v = split(linear(x, d + 2*kv*(d/heads)%s) as qkv, [d, kv*(d/heads), kv*(d/heads)])\n",
               random_below(r, 2) ? ", bias = false" : "");
   if (norms) text_printf(t, "    q = rmsnorm(q, heads = heads) as q_norm\n    k = layernorm(k, heads = kv) as k_norm\n");
-  if (rope) text_printf(t, "    q = rope(q, heads)\n    k = rope(k, kv)\n");
+  if (rope) text_printf(t, "    q = rope(q, heads%s)\n    k = rope(k, kv%s)\n", dims, dims);
   text_printf(t, "    return linear(attention(q, k, v, heads, causal, kv_heads = kv), d) as proj\n  }\n");
 }
 
@@ -22,12 +34,6 @@ static void print_mlp(Text *t, Random *r) {
                    "bias = false) as down }\n");
   else
     text_printf(t, "  module mlp(x) { return linear(%s(linear(x, f) as fc), d) as proj }\n", random_below(r, 2) ? "gelu" : "relu");
-}
-
-/* Drawn apart, so that what else a seed gives does not depend on it. */
-static const char *factor_of(uint64_t seed, const char *factor) {
-  Random random = {seed + 55555};
-  return random_below(&random, 3) ? "" : factor;
 }
 
 /* So is this. */
@@ -60,7 +66,7 @@ const char *random_model(Arena *arena, uint64_t seed) {
               (unsigned long long)(20 + random_below(r, 60)), (unsigned long long)(4 + random_below(r, 12)), heads * head_dim,
               heads, kv, (unsigned long long)(8 * (1 + random_below(r, 8))), (unsigned long long)(1 + random_below(r, 6)));
   text_printf(t, "  input tokens : int[batch, ctx]\n  input targets : int[batch, ctx]\n");
-  print_attention(t, r, rope, seed >= RANDOM_HEAD_NORMS);
+  print_attention(t, r, rope, dims_of(seed), seed >= RANDOM_HEAD_NORMS);
   print_mlp(t, r);
   const char *norm = rms ? "rmsnorm" : "layernorm";
   const char *drop = random_below(r, 3) ? "" : "dropout(";

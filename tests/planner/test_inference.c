@@ -99,19 +99,28 @@ static void test_segments(void **state) {
   arena_free(c.arena);
 }
 
+/* NULL after diagnostics. */
+static Plan *read_plan(Case *c, const char *text) {
+  char path[] = "/tmp/fsdpc-test-XXXXXX";
+  write_file(path, text);
+  Plan *plan = plan_read(c->arena, &c->sources, &c->sink, path);
+  unlink(path);
+  return plan;
+}
+
+static const char *text_of(Case *c, const Plan *plan) {
+  Text text = {.arena = c->arena};
+  plan_write(&text, plan);
+  return text.data;
+}
+
 static void test_text_is_the_identity(void **state) {
   (void)state;
   Case c;
-  Plan *plan = gpt_tiny(&c);
-  Text first = {.arena = c.arena}, second = {.arena = c.arena};
-  plan_write(&first, plan);
-  char path[] = "/tmp/fsdpc-test-XXXXXX";
-  write_file(path, first.data);
-  Plan *read = plan_read(c.arena, &c.sources, &c.sink, path);
-  unlink(path);
+  const char *text = text_of(&c, gpt_tiny(&c));
+  Plan *read = read_plan(&c, text);
   assert_non_null(read);
-  plan_write(&second, read);
-  assert_string_equal(first.data, second.data);
+  assert_string_equal(text, text_of(&c, read));
   arena_free(c.arena);
 }
 
@@ -195,6 +204,73 @@ static void test_broken_plans(void **state) {
   }
 }
 
+/* --- what a plan's text leaves out ------------------------------------------------------------------------------------------- */
+
+enum { ROPE_HEAD_DIM = 3, ROPE_DIMS = 6 }; /* places among the ints of rope_fwd */
+
+/* Queries and keys of 8 dims a head, of which 4 turn; or all, where `dims` says nothing. */
+static Plan *rotary(Case *c, const char *dims) {
+  PlannerResult result;
+  Arena *arena = arena_new();
+  open_text(c, arena_printf(arena,
+                            "model m { input tokens: int[batch, 16] input targets: int[batch, 16]\n"
+                            "x = embedding(tokens, 16, 16) as wte  y = rope(x, 2%s) x = attention(y, y, x, 2)\n"
+                            "loss = cross_entropy(linear(x, 16, weight = wte), targets) }\n"
+                            "cluster { device cpu { memory 1GiB bandwidth 10GB/s peak f32 100GFLOPS } }",
+                            dims));
+  arena_free(arena);
+  Plan *plan = inference(c, 64 << 20, &result);
+  assert_non_null(plan);
+  return plan;
+}
+
+static int64_t rope_int(const Plan *plan, int k) {
+  return plan_int(plan, find_instr(plan, INSTR_ROPE_FWD), k);
+}
+
+static const char *without(Case *c, const char *text, const char *what) {
+  Text rest = {.arena = c->arena};
+  for (const char *at; (at = strstr(text, what)); text = at + strlen(what)) text_add(&rest, text, (size_t)(at - text));
+  text_add(&rest, text, strlen(text));
+  return rest.data;
+}
+
+static void test_rotary_dims_are_left_out_where_they_are_a_head(void **state) {
+  (void)state;
+  Case part, whole;
+  const Plan *of_part = rotary(&part, ", dims = 4"), *of_whole = rotary(&whole, "");
+  const char *text = text_of(&part, of_part);
+  assert_int_equal(rope_int(of_part, ROPE_DIMS), 4);
+  assert_int_equal(rope_int(of_whole, ROPE_DIMS), 8);
+  assert_non_null(strstr(text, "head_dim=8 llama3=0 original=8192 dims=4 theta=10000"));
+  assert_null(strstr(text_of(&whole, of_whole), "dims="));
+  Plan *read = read_plan(&part, text);
+  assert_non_null(read);
+  assert_string_equal(text_of(&part, read), text);
+  read = read_plan(&part, without(&part, text, " dims=4"));
+  assert_non_null(read);
+  assert_int_equal(rope_int(read, ROPE_DIMS), rope_int(read, ROPE_HEAD_DIM));
+  assert_null(read_plan(&part, without(&part, text, " original=8192")));
+  assert_string_equal(part.sink.list.data[0]->text, "expected \"original\", saw \"}\"");
+  arena_free(part.arena);
+  arena_free(whole.arena);
+}
+
+static void test_rotary_dims_are_pairs_of_a_head(void **state) {
+  (void)state;
+  static const int64_t wrong[] = {INT64_MIN, 0, 1, 3, 10, INT64_MAX};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    Case c;
+    VerifyResult verdict;
+    Plan *plan = rotary(&c, ", dims = 4");
+    assert_true(plan_verify(c.arena, plan, &verdict));
+    set_int(plan, INSTR_ROPE_FWD, ROPE_DIMS, wrong[i]);
+    assert_false(plan_verify(c.arena, plan, &verdict));
+    assert_int_equal(verdict.violations.data[0].rule, VERIFY_ATTRIBUTE);
+    arena_free(c.arena);
+  }
+}
+
 /* --- what is refused ----------------------------------------------------------------------------------------------------------- */
 
 static void assert_refused(const char *text, const char *why) {
@@ -239,6 +315,8 @@ int main(void) {
                                      cmocka_unit_test(test_documented),
                                      cmocka_unit_test(test_random_models),
                                      cmocka_unit_test(test_broken_plans),
+                                     cmocka_unit_test(test_rotary_dims_are_left_out_where_they_are_a_head),
+                                     cmocka_unit_test(test_rotary_dims_are_pairs_of_a_head),
                                      cmocka_unit_test(test_models_without_order_are_refused),
                                      cmocka_unit_test(test_a_budget_too_small_is_said)};
   return cmocka_run_group_tests(tests, NULL, NULL);

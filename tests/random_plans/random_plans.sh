@@ -2,7 +2,7 @@
 # Owns: a plan never changes the arithmetic. At 2 ranks, random units (non-contiguous ones too), strategies,
 # checkpointing, prefetch depths and resharding must give bit-identical losses, norms and weights.
 #
-# variant: `plain`, or `mixed`: Adafactor, dropout, norms of each head, residuals times a number, a chunked loss and frozen parameters in the middle of units.
+# variant: `plain`, or `mixed`: Adafactor, dropout, norms of each head, rotary positions of a part of it, residuals times a number, a chunked loss and frozen parameters in the middle of units.
 #
 #   random_plans.sh FSDPC COMPARE [COUNT [SEED [VARIANT [PRECISION]]]]
 source "$(dirname "$0")/../cli/lib.sh"
@@ -16,7 +16,7 @@ precision=${6:-f32 reduce f32}
 declare -A edits=(
   [plain]=''
   [mixed]='s/optimizer adamw \{[^}]*\}/optimizer adafactor { lr 1e-2 decay 0.1 }/
-           s/q, k, v = split.*/&\n    q = rmsnorm(q, heads = heads) as q_norm\n    k = layernorm(k, heads = heads) as k_norm/
+           s/q, k, v = split.*/&\n    q = rmsnorm(q, heads = heads) as q_norm\n    k = layernorm(k, heads = heads) as k_norm\n    q = rope(q, heads, dims = 2)\n    k = rope(k, heads, dims = 2)/
            s/linear\(gelu\((.*)\), d\) as c_proj/linear(dropout(gelu(\1), 0.1), d) as c_proj/
            s/ as mlp$/& * 0.22/
            s/, targets\)$/, targets, chunk = 24)/

@@ -57,6 +57,8 @@ static const Case ATTENTION[] = {
                                       "y = attention(q, k, q, 2) " LOSS},
     {"rotated parts", EMBED "q, k, v = split(linear(x, 16) as qkv, [8, 4, 4])\n"
                       "y = attention(rope(q, 2), rope(k, 1), rope(v, 2), 2, kv_heads = 1) + rope(q, 4) " LOSS},
+    {"parts of heads rotated", EMBED "q, k, v = split(linear(x, 32) as qkv, [16, 8, 8])\n"
+                               "y = attention(rope(q, 2, dims = 4), rope(k, 1, dims = 6), rope(v, 1, dims = 2), 2, kv_heads = 1) + rope(q, 4, dims = 2) " LOSS},
 };
 
 static const Case LOSSES[] = {
