@@ -147,22 +147,67 @@ train() {
 }
 write_text() { cat "$root"/*/*.c "$root"/kernels/*/*.c >"$scratch/text"; } # more than fixtures have
 
-# agree A B TOLERANCE: losses of every step, without needing jansson or Python.
+losses() { grep '"step":' "$scratch/$1.jsonl" | grep -oE '"loss":[^,}]*' | cut -d: -f2; } # NAME
+# agree A B TOLERANCE: losses of every step, without needing jansson or Python. What is no number, or has no counterpart, agrees with nothing.
 agree() {
-  paste -d' ' <(grep -oE '"loss":[^,]*' "$scratch/$1.jsonl" | cut -d: -f2) \
-    <(grep -oE '"loss":[^,]*' "$scratch/$2.jsonl" | cut -d: -f2) |
-    awk -v allowed="$3" '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > most) most = d; n++ }
-      END { printf "largest relative difference %.2g over %d steps, allowed %g\n", most, n, allowed; exit !(n > 0 && most <= allowed) }'
+  paste -d' ' <(losses "$1") <(losses "$2") |
+    awk -v allowed="$3" '!/^[0-9.e+-]+ [0-9.e+-]+$/ { print "step " NR ": \"" $0 "\" are not two losses"; wrong = 1; exit }
+      { d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > most) most = d; n++ }
+      END { if (wrong) exit 1; printf "largest relative difference %.2g over %d steps, allowed %g\n", most, n, allowed; exit !(n > 0 && most <= allowed) }'
 }
-# same A B: losses and norms, bit by bit.
-same() {
+# same_of KEYS A B: what the steps have of them, bit by bit.
+same_of() {
   local name
-  for name in "$1" "$2"; do grep -oE '"(loss|grad_norm)":[^,]*' "$scratch/$name.jsonl" >"$scratch/$name.bits" || return; done
-  cmp "$scratch/$1.bits" "$scratch/$2.bits" && echo 'equal bits'
+  for name in "$2" "$3"; do grep -oE "\"($1)\":[^,}]*" "$scratch/$name.jsonl" >"$scratch/$name.bits" || return; done
+  cmp "$scratch/$2.bits" "$scratch/$3.bits" && echo 'equal bits'
+}
+same() { same_of 'loss|grad_norm' "$@"; } # A B
+# same_skips A B: the same steps were skipped, and some were; loss scales are equal, too.
+same_skips() {
+  same_of 'skipped|loss_scale' "$@" || return
+  awk '/"skipped":/ { n++ } /"skipped":true/ { skipped++ } END { printf "%d of %d steps skipped\n", skipped, n; exit !(skipped > 0) }' "$scratch/$1.bits"
 }
 
-export -f train agree same
+export -f train losses agree same_of same same_skips
 export fixtures data=$fixtures/tokens.bin
+
+# accumulates MODEL: 4 micro-batches a step. With graphs, one is launched for each.
+accumulates() {
+  local parts=("$fixtures/$1.fsdp" --ranks 1 --steps 20 --micro-batch 2)
+  check "$1: micro-batches on the CPU" train parts-cpu "${parts[@]}"
+  check "$1: micro-batches" train parts "${parts[@]}" --backend cuda && check "$1: micro-batches as on the CPU" agree parts parts-cpu 1e-4
+  FSDPC_CUDA_GRAPH=0 check "$1: micro-batches without graphs" train parts-eager "${parts[@]}" --backend cuda &&
+    check "$1: micro-batches, graph or not" same parts-eager parts
+}
+
+plan_parts() { "$fsdpc" plan "$scratch/$1.fsdp" --ranks 1 --cluster "$cluster" --micro-batch 2 --reduce micro_batch -o "$scratch/$1.plan"; } # NAME
+plan_spared() {
+  plan_parts spared && awk '/^ *i[0-9]+ compute recompute / { again++ } /^buf .* activations .* host / { away++ }
+    END { printf "%d instructions run again, %d results in host memory\n", again, away; exit !(again > 0 && away > 0) }' "$scratch/spared.plan"
+}
+# spares_memory MODEL: in bf16, so that weights have a copy, and in micro-batches. Of the model's two blocks one keeps its results in host
+# memory, the other computes them again, and all that lasts is in host memory, too: the same bits as with all of it on the device.
+spares_memory() {
+  local blocks=h
+  [ "$1" = gpt-tiny ] || blocks=model.layers
+  sed 's/^plan { memory 64MiB }/plan { memory 64MiB checkpoint none offload none }/' "$scratch/bf16.fsdp" >"$scratch/kept.fsdp"
+  sed "s/^plan { memory 64MiB }/plan { memory 64MiB host \"$blocks.0\" recompute \"$blocks.1\" offload parameters gradients optimizer activations }/" \
+    "$scratch/bf16.fsdp" >"$scratch/spared.fsdp"
+  check "$1: plan that keeps all" plan_parts kept && check "$1: all kept" train kept "$scratch/kept.plan" --steps 20 --backend cuda
+  check "$1: plan that recomputes and offloads" plan_spared &&
+    check "$1: recomputed and offloaded" train spared "$scratch/spared.plan" --steps 20 --backend cuda &&
+    check "$1: recomputed and offloaded or not" same spared kept
+}
+
+# scales_loss MODEL: f16, whose gradients overflow at first. Scales a seventh smaller or larger would skip the same steps.
+scales_loss() {
+  sed 's/precision f32 reduce f32/precision f16 reduce f32 loss_scale { init 13e6 interval 4 }/' "$fixtures/$1.fsdp" >"$scratch/f16.fsdp"
+  check "$1: f16 on the CPU" train f16-cpu "$scratch/f16.fsdp" --ranks 1 --steps 10
+  check "$1: f16" train f16 "$scratch/f16.fsdp" --ranks 1 --steps 10 --backend cuda &&
+    check "$1: f16 as on the CPU" agree f16 f16-cpu 2e-2 && check "$1: f16 skips the steps that the CPU does" same_skips f16 f16-cpu
+}
+export -f plan_parts plan_spared
+
 part_train() {
   for model in gpt-tiny llama-tiny; do
     sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/$model.fsdp" >"$scratch/bf16.fsdp"
@@ -174,6 +219,9 @@ part_train() {
       check "$model: graph or not" same eager f32
     check "$model: bf16 trains" train bf16 "$scratch/bf16.fsdp" --ranks 1 --steps 50 --backend cuda &&
       check "$model: bf16 near f32" agree bf16 cpu 2e-2
+    accumulates "$model"
+    spares_memory "$model"
+    scales_loss "$model"
   done
 }
 

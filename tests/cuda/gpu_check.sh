@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Owns: tools/gpu-check.sh has no mistake of its own: it runs on the fake device, large models replaced by a tiny one.
+# Owns: tools/gpu-check.sh has no mistake of its own: it runs on the fake device, large models replaced by a tiny one. What it says of
+# wrong results, gpu_check_wrong.sh asks.
 # Run as: gpu_check.sh FSDPC_FAKE COMPARE PART...
 source "$(dirname "$0")/../cli/lib.sh"
 shift 2
@@ -44,6 +45,16 @@ case " $* " in *' bench '*)
   grep -q '^product .* bf16 to ' table.log || fail 'nothing says how products were computed'
   grep -q '^layernorm_bwd: .* of its bound' table.log || fail 'not all instructions are in the log'
   [ "$(grep -c 'of its bound' out)" = 5 ] || { cat out >&2 && fail 'not five instructions'; }
+  ;;
+esac
+case " $* " in *' train '*)
+  for model in gpt-tiny llama-tiny; do
+    said table.md "| $model: micro-batches as on the CPU | ok |"
+    said table.md "| $model: micro-batches, graph or not | ok |"
+    said table.md "| $model: recomputed and offloaded or not | ok |"
+    said table.md "| $model: f16 as on the CPU | ok |"
+    said table.md "| $model: f16 skips the steps that the CPU does | ok |"
+  done
   ;;
 esac
 case " $* " in *' ranks '*)
