@@ -95,8 +95,10 @@ if [ -n "$pack" ]; then
 fi
 
 # --- what is here -------------------------------------------------------------------------------------------------------
-# Where drivers and toolkits leave programs that need not be on the path.
-for folder in /usr/local/nvidia/bin "${CUDA_HOME:-/usr/local/cuda}/bin" "${CUDA_HOME:-/usr/local/cuda}/compute-sanitizer"; do
+# Where drivers and toolkits leave programs and libraries that need not be on the path: nvidia-smi loads NVML, a run libcuda.
+driver=${NVIDIA_HOME:-/usr/local/nvidia}
+[ -d "$driver/lib64" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver/lib64"
+for folder in "$driver/bin" "${CUDA_HOME:-/usr/local/cuda}/bin" "${CUDA_HOME:-/usr/local/cuda}/compute-sanitizer"; do
   [ -d "$folder" ] && PATH=$PATH:$folder
 done
 gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)
@@ -436,13 +438,14 @@ measure() {
   return 0
 }
 # compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should the GPU have less memory
-# than its cluster file says, or should it be cuDNN that keeps a plan from running, the rest can be measured without.
+# than its cluster file says, or the host too little to pin, or should it be cuDNN that keeps a plan from running, the rest can be measured
+# without.
 compare() {
   local name=$1 model=$2 steps=$3 micro=$4 code=0
   measure "$name" "$model" "$steps" || code=$?
   case $code in
   0 | 124 | 137) ;;
-  3) measure "$name, in 72 GiB" "$model" "$steps" --memory 72GiB ;;
+  3) measure "$name, in 72 GiB without offload" "$model" "$steps" --memory 72GiB --offload none ;;
   *) FSDPC_CUDA_ATTENTION=own measure "$name, own attention" "$model" "$steps" ;;
   esac
   if python3 -c 'import torch' 2>/dev/null; then

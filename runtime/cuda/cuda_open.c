@@ -60,7 +60,7 @@ static bool open_host(CudaBackend *cuda, Failure *failure) {
   if (plan->host_bytes == 0) return true;
   cudaError_t error = cudaHostAlloc(&host, plan->host_bytes, cudaHostAllocDefault);
   if (error != cudaSuccess)
-    return fail(failure, RUN_INVALID, "cuda: %s of pinned host memory for what is offloaded: %s; plan with less --offload",
+    return fail(failure, RUN_NO_FIT, "cuda: %s of pinned host memory for what is offloaded: %s; plan with less --offload",
                 text_bytes(size, plan->host_bytes), cudaGetErrorString(error));
   cuda->host = host;
   memset(host, 0, plan->host_bytes);
