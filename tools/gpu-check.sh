@@ -6,8 +6,8 @@
 #
 #   tools/gpu-check.sh [PART...]               builds in build-gpu/ (needs what README.md says, and nvcc; with cmocka also the kernel tests)
 #   tools/gpu-check.sh --build DIR [PART...]   uses what was built there
-#   tools/gpu-check.sh --pack DIR              on a machine without a GPU: builds for compute 9.0 and puts all that a machine
-#                                              with one needs into DIR, so that its time is spent on checks
+#   tools/gpu-check.sh --pack DIR              on a machine without a GPU: builds for compute 9.0 (where --build says) and puts all
+#                                              that a machine with one needs into DIR, so that its time is spent on checks
 #
 # --table FILE: somewhere else than out/gpu-check.md. --context N: tokens of a sample in the checks of attention, 2048 otherwise.
 # --limit N: seconds for the whole, 470 otherwise. --patience N: for a check, 120 otherwise; long ones may take twice that.
@@ -86,10 +86,10 @@ pack_build() {
   make_build 90-real || return
   mkdir -p "$pack/lib" && cp "$build/fsdpc" "$pack/" && commit >"$pack/commit" || return
   [ ! -x "$build/tests/cuda/test_cuda_kernels_device" ] || cp "$build/tests/cuda/test_cuda_kernels_device" "$pack/" || return
-  ldd "$pack"/fsdpc "$pack"/test_* 2>/dev/null | awk '/libjansson|libcmocka/ { print $3 }' | sort -u | xargs -r cp -Lt "$pack/lib"
+  find "$pack" -maxdepth 1 -type f -executable -exec ldd {} + | awk '/libjansson|libcmocka/ { print $3 }' | sort -u | xargs -r cp -Lt "$pack/lib"
 }
 if [ -n "$pack" ]; then
-  mkdir -p "$pack" && pack=$(realpath "$pack") build=$root/build-gpu
+  mkdir -p "$pack" && pack=$(realpath "$pack") build=${build:-$root/build-gpu}
   pack_build && du -sh "$pack" && exit 0
   exit 1
 fi
