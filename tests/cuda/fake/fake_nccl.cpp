@@ -143,7 +143,11 @@ ncclResult_t ncclGetVersion(int *version) {
   const char *other = getenv("FAKE_NCCL_VERSION");
   return *version = other != nullptr ? atoi(other) : NCCL_VERSION_CODE, ncclSuccess;
 }
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *state) { return *state = ncclSuccess, ncclSuccess; }
+/* FAKE_NCCL_LOST: the rank that finds its peers gone. */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
+  const char *rank = getenv("FAKE_NCCL_LOST");
+  return *state = rank != nullptr && atoi(rank) == comm->rank ? ncclRemoteError : ncclSuccess, ncclSuccess;
+}
 /* NCCL waits for graphs that hold its collectives, for ever when they are destroyed later. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (fake_cuda_graphs() > 0) fprintf(stderr, "fake nccl: a graph outlives its communicator\n"), abort();
