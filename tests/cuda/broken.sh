@@ -19,6 +19,10 @@ for finished in 0 2; do
   [ $SECONDS -lt 300 ] || fail 'NCCL was not asked'
 done
 
+# Between steps, too, it is the GPU's fault and no peer's.
+FAKE_FAULT=1 expect 1 "${run[@]}" --ranks 1 --eval "$fixtures/tokens.bin" --eval-every 1
+said err ': the GPU failed in step 1: CUDA error 700; FSDPC_CUDA_SYNC=1 names the instruction, while evaluating after step 1'
+
 # State in host memory, as on the device, is read for a checkpoint, and filled from one.
 sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/gpt-tiny.fsdp" >bf16.fsdp
 for what in none parameters,gradients,optimizer,activations; do
