@@ -119,13 +119,13 @@ static bool capture(CudaBackend *cuda, int32_t first, int32_t end) {
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-static bool stopped(const CudaBackend *cuda) {
+bool cuda_stopped(const CudaBackend *cuda) {
   return cuda->config.stop != NULL && atomic_load_explicit(cuda->config.stop, memory_order_acquire) != 0;
 }
 
 static bool watch(CudaBackend *cuda, uint64_t begin, uint64_t step) {
   CudaComm *comm = cuda->machine.comm;
-  if (stopped(cuda)) return fail(&cuda->failure, RUN_PEER_FAILED, "rank %u: another rank failed", cuda->machine.rank);
+  if (cuda_stopped(cuda)) return fail(&cuda->failure, RUN_PEER_FAILED, "rank %u: another rank failed", cuda->machine.rank);
   if (comm != NULL && !comm->poll(comm))
     return fail(&cuda->failure, comm->failure.code, "rank %u: %s", cuda->machine.rank, comm->failure.text);
   if (clock_ns() - begin < (uint64_t)cuda->timeout_s * 1000000000u) return true;

@@ -338,7 +338,7 @@ static void destroy_event(cudaEvent_t event) {
 
 void cuda_release(CudaBackend *cuda) {
   const Plan *plan = cuda->config.plan;
-  bool broken = cuda->failure.code != 0;
+  bool broken = cuda->failure.code != 0 || cuda_stopped(cuda); /* NCCL's ranks of a host meet when they close, and others may be gone */
   if (!broken) cudaDeviceSynchronize();
   for (uint32_t s = 0; s < plan->segments.count; s++) /* NCCL waits for the graphs that hold its collectives */
     if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);

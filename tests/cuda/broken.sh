@@ -23,6 +23,15 @@ done
 FAKE_FAULT=1 expect 1 "${run[@]}" --ranks 1 --eval "$fixtures/tokens.bin" --eval-every 1
 said err ': the GPU failed in step 1: CUDA error 700; FSDPC_CUDA_SYNC=1 names the instruction, while evaluating after step 1'
 
+# A rank that fails for another reason does not wait, when it closes, for those that the failure ends: rank 0's disk is full.
+for metrics in /dev/full fine.jsonl; do
+  code=1
+  [ $metrics = /dev/full ] || code=0
+  FAKE_GPUS=2 FAKE_NCCL_MET=met expect $code "${run[@]}" --ranks 2 --metrics $metrics
+  [ -e met ] && met=yes || met=no
+  [ "$metrics $met" = '/dev/full no' ] || [ "$metrics $met" = 'fine.jsonl yes' ] || fail "$metrics: ranks met at the end: $met"
+done
+
 # State in host memory, as on the device, is read for a checkpoint, and filled from one.
 sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/gpt-tiny.fsdp" >bf16.fsdp
 for what in none parameters,gradients,optimizer,activations; do

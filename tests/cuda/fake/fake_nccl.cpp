@@ -28,7 +28,7 @@ struct Slot {
   unsigned char data[SLOT_BYTES];
 };
 struct Region {
-  std::atomic<int> arrived[PLANES], asked[PLANES];
+  std::atomic<int> arrived[PLANES], asked[PLANES], left[PLANES];
   int color[PLANES][RANKS];
   Slot slot[PLANES][RANKS][RANKS]; /* from, to */
 };
@@ -149,11 +149,19 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
   return *state = rank != nullptr && atoi(rank) == comm->rank ? ncclRemoteError : ncclSuccess, ncclSuccess;
 }
 /* NCCL waits for graphs that hold its collectives, for ever when they are destroyed later. */
-ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (fake_cuda_graphs() > 0) fprintf(stderr, "fake nccl: a graph outlives its communicator\n"), abort();
   return delete comm, ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return ncclCommDestroy(comm); }
+/* Meets the other ranks, and would wait for ever for those that do not come. FAKE_NCCL_MET: a file that is there once one waits. */
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const char *path = getenv("FAKE_NCCL_MET");
+  FILE *file = path != nullptr ? fopen(path, "w") : nullptr;
+  if (file != nullptr) fclose(file);
+  comm->region->left[comm->plane]++;
+  while (comm->region->left[comm->plane] < comm->region->arrived[comm->plane]) usleep(100);
+  return ncclCommAbort(comm);
+}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
   Id id = {getpid(), memfd_create("fake-nccl", MFD_CLOEXEC)};
