@@ -19,6 +19,11 @@ for finished in 0 2; do
   [ $SECONDS -lt 300 ] || fail 'NCCL was not asked'
 done
 
+# Who watches from outside names no instruction of a GPU that has been handed them all.
+FAKE_STUCK=2 expect 4 "${run[@]}" --ranks 1 --timeout 1
+said err 'no rank has got on for 1 s: rank 0 is stuck in step 3'
+! grep -q 'instruction' err || fail 'an instruction is said to run that may have ended'
+
 # Between steps, too, it is the GPU's fault and no peer's.
 FAKE_FAULT=1 expect 1 "${run[@]}" --ranks 1 --eval "$fixtures/tokens.bin" --eval-every 1
 said err ': the GPU failed in step 1: CUDA error 700; FSDPC_CUDA_SYNC=1 names the instruction, while evaluating after step 1'
