@@ -72,6 +72,7 @@ struct ncclComm {
   std::vector<int> members;
   unsigned char *window = nullptr; /* its start, and bytes */
   size_t window_bytes = 0;
+  bool aborted = false;
   bool inside(const void *x, size_t bytes) const {
     return (const unsigned char *)x >= window && (const unsigned char *)x + bytes <= window + window_bytes;
   }
@@ -115,6 +116,7 @@ void launch(ncclComm_t comm, cudaStream_t stream, const std::vector<Message> &me
   const std::vector<Message> fresh = *live;
   fake_cuda_try(stream, [=] {
     bool all = true;
+    if (comm->aborted) return true;
     for (Message &m : *live) {
       if (!m.done) m.done = move(comm, &m);
       all = all && m.done;
@@ -149,9 +151,13 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
   return *state = rank != nullptr && atoi(rank) == comm->rank ? ncclRemoteError : ncclSuccess, ncclSuccess;
 }
 /* NCCL waits for graphs that hold its collectives, for ever when they are destroyed later. */
-ncclResult_t ncclCommAbort(ncclComm_t comm) {
+static void need_no_graphs() {
   if (fake_cuda_graphs() > 0) fprintf(stderr, "fake nccl: a graph outlives its communicator\n"), abort();
-  return delete comm, ncclSuccess;
+}
+/* What is on its way ends, and still refers to the communicator. */
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  need_no_graphs();
+  return comm->aborted = true, ncclSuccess;
 }
 /* Meets the other ranks, and would wait for ever for those that do not come. FAKE_NCCL_MET: a file that is there once one waits. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -159,8 +165,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   FILE *file = path != nullptr ? fopen(path, "w") : nullptr;
   if (file != nullptr) fclose(file);
   comm->region->left[comm->plane]++;
+  need_no_graphs();
   while (comm->region->left[comm->plane] < comm->region->arrived[comm->plane]) usleep(100);
-  return ncclCommAbort(comm);
+  return delete comm, ncclSuccess;
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
