@@ -74,30 +74,24 @@ void profile_take(Profile *self, int32_t segment) {
 
 /* --- exposed communication ---------------------------------------------------------------------------------------- */
 
-static StreamId stream_of(const Profile *self, uint64_t k) {
-  return self->plan->instrs.data[self->kept_instr[k]].stream;
-}
-
 static bool communicates(StreamId stream) {
   return stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICATE;
 }
 
-/* The next kept run on or after k that communicates, or computes. */
-static uint64_t next_of(const Profile *self, uint64_t k, bool communicating) {
-  while (k < self->kept_count &&
-         (communicating ? !communicates(stream_of(self, k)) : stream_of(self, k) != STREAM_COMPUTE))
-    k++;
+/* The next kept run on or after k that is of the stream. */
+static uint64_t next_of(const Profile *self, uint64_t k, StreamId stream) {
+  while (k < self->kept_count && self->plan->instrs.data[self->kept_instr[k]].stream != stream) k++;
   return k;
 }
 
-/* Time of communication during which nothing computed. Both kinds run in order of the list, one after the other; that
- * all collectives share a queue is the CPU backend's rule. */
-static uint64_t exposed(const Profile *self) {
-  uint64_t total = 0, c = next_of(self, 0, false);
-  for (uint64_t k = next_of(self, 0, true); k < self->kept_count; k = next_of(self, k + 1, true)) {
+/* Time of a stream's communication during which nothing computed. Runs of one stream come one after the other, in order of the list;
+ * those of two do not where they have queues of their own. */
+static uint64_t exposed(const Profile *self, StreamId stream) {
+  uint64_t total = 0, c = next_of(self, 0, STREAM_COMPUTE);
+  for (uint64_t k = next_of(self, 0, stream); k < self->kept_count; k = next_of(self, k + 1, stream)) {
     uint64_t at = self->kept[k].start_ns, end = self->kept[k].end_ns;
-    while (c < self->kept_count && self->kept[c].end_ns <= at) c = next_of(self, c + 1, false);
-    for (uint64_t i = c; at < end; i = next_of(self, i + 1, false)) {
+    while (c < self->kept_count && self->kept[c].end_ns <= at) c = next_of(self, c + 1, STREAM_COMPUTE);
+    for (uint64_t i = c; at < end; i = next_of(self, i + 1, STREAM_COMPUTE)) {
       uint64_t begin = i < self->kept_count && self->kept[i].start_ns < end ? self->kept[i].start_ns : end;
       if (begin > at) total += begin - at;
       if (begin == end) break;
@@ -111,7 +105,8 @@ void profile_end_step(Profile *self, uint64_t step_ns) {
   if (!self->measuring) return;
   self->steps++;
   self->steps_ns += step_ns;
-  self->exposed_ns += exposed(self);
+  for (int s = 0; s < STREAM_COUNT; s++)
+    if (communicates((StreamId)s)) self->exposed_ns += exposed(self, (StreamId)s);
 }
 
 /* --- for others --------------------------------------------------------------------------------------------------- */

@@ -138,6 +138,7 @@ static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
 /* One step's worth of held-out samples: the loss summed over this rank, the valid tokens of all. */
 static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *count) {
   const TrainJob *job = trainer->job;
+  Backend *backend = trainer->machine.backend;
   StepState state = {.step = trainer->standing.step,
                      .first_sample = batch * feed_samples_per_step(job->plan),
                      .forward_only = true};
@@ -147,9 +148,9 @@ static bool eval_batch(Trainer *trainer, uint64_t batch, double *loss, double *c
     state.turn = feeds ? find_turn(job->plan, segment) : segment->end;
     if (!feeds && state.micro_batch > 0) break; /* the update */
     for (state.repetition = 0; state.repetition < segment->count; state.repetition++, state.micro_batch += feeds)
-      if (!trainer->machine.backend->run_segment(trainer->machine.backend, s, &state, NULL))
-        return fail(&trainer->failure, RUN_PEER_FAILED, "%s, while evaluating after step %llu",
-                    trainer->machine.backend->error(trainer->machine.backend), (unsigned long long)state.step);
+      if (!backend->run_segment(backend, s, &state, NULL))
+        return fail(&trainer->failure, backend->exit_code(backend), "%s, while evaluating after step %llu", backend->error(backend),
+                    (unsigned long long)state.step);
   }
   *loss += read_scalar(trainer, job->plan->loss_buf);
   *count += read_scalar(trainer, job->plan->count_buf);

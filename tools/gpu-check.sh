@@ -6,8 +6,8 @@
 #
 #   tools/gpu-check.sh [PART...]               builds in build-gpu/ (needs what README.md says, and nvcc; with cmocka also the kernel tests)
 #   tools/gpu-check.sh --build DIR [PART...]   uses what was built there
-#   tools/gpu-check.sh --pack DIR              on a machine without a GPU: builds for compute 9.0 and puts all that a machine
-#                                              with one needs into DIR, so that its time is spent on checks
+#   tools/gpu-check.sh --pack DIR              on a machine without a GPU: builds for compute 9.0 (where --build says) and puts all
+#                                              that a machine with one needs into DIR, so that its time is spent on checks
 #
 # --table FILE: somewhere else than out/gpu-check.md. --context N: tokens of a sample in the checks of attention, 2048 otherwise.
 # --limit N: seconds for the whole, 470 otherwise. --patience N: for a check, 120 otherwise; long ones may take twice that.
@@ -86,17 +86,19 @@ pack_build() {
   make_build 90-real || return
   mkdir -p "$pack/lib" && cp "$build/fsdpc" "$pack/" && commit >"$pack/commit" || return
   [ ! -x "$build/tests/cuda/test_cuda_kernels_device" ] || cp "$build/tests/cuda/test_cuda_kernels_device" "$pack/" || return
-  ldd "$pack"/fsdpc "$pack"/test_* 2>/dev/null | awk '/libjansson|libcmocka/ { print $3 }' | sort -u | xargs -r cp -Lt "$pack/lib"
+  find "$pack" -maxdepth 1 -type f -executable -exec ldd {} + | awk '/libjansson|libcmocka/ { print $3 }' | sort -u | xargs -r cp -Lt "$pack/lib"
 }
 if [ -n "$pack" ]; then
-  mkdir -p "$pack" && pack=$(realpath "$pack") build=$root/build-gpu
+  mkdir -p "$pack" && pack=$(realpath "$pack") build=${build:-$root/build-gpu}
   pack_build && du -sh "$pack" && exit 0
   exit 1
 fi
 
 # --- what is here -------------------------------------------------------------------------------------------------------
-# Where drivers and toolkits leave programs that need not be on the path.
-for folder in /usr/local/nvidia/bin "${CUDA_HOME:-/usr/local/cuda}/bin" "${CUDA_HOME:-/usr/local/cuda}/compute-sanitizer"; do
+# Where drivers and toolkits leave programs and libraries that need not be on the path: nvidia-smi loads NVML, a run libcuda.
+driver=${NVIDIA_HOME:-/usr/local/nvidia}
+[ -d "$driver/lib64" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver/lib64"
+for folder in "$driver/bin" "${CUDA_HOME:-/usr/local/cuda}/bin" "${CUDA_HOME:-/usr/local/cuda}/compute-sanitizer"; do
   [ -d "$folder" ] && PATH=$PATH:$folder
 done
 gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)
@@ -147,22 +149,67 @@ train() {
 }
 write_text() { cat "$root"/*/*.c "$root"/kernels/*/*.c >"$scratch/text"; } # more than fixtures have
 
-# agree A B TOLERANCE: losses of every step, without needing jansson or Python.
+losses() { grep '"step":' "$scratch/$1.jsonl" | grep -oE '"loss":[^,}]*' | cut -d: -f2; } # NAME
+# agree A B TOLERANCE: losses of every step, without needing jansson or Python. What is no number, or has no counterpart, agrees with nothing.
 agree() {
-  paste -d' ' <(grep -oE '"loss":[^,]*' "$scratch/$1.jsonl" | cut -d: -f2) \
-    <(grep -oE '"loss":[^,]*' "$scratch/$2.jsonl" | cut -d: -f2) |
-    awk -v allowed="$3" '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > most) most = d; n++ }
-      END { printf "largest relative difference %.2g over %d steps, allowed %g\n", most, n, allowed; exit !(n > 0 && most <= allowed) }'
+  paste -d' ' <(losses "$1") <(losses "$2") |
+    awk -v allowed="$3" '!/^[0-9.e+-]+ [0-9.e+-]+$/ { print "step " NR ": \"" $0 "\" are not two losses"; wrong = 1; exit }
+      { d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > most) most = d; n++ }
+      END { if (wrong) exit 1; printf "largest relative difference %.2g over %d steps, allowed %g\n", most, n, allowed; exit !(n > 0 && most <= allowed) }'
 }
-# same A B: losses and norms, bit by bit.
-same() {
+# same_of KEYS A B: what the steps have of them, bit by bit.
+same_of() {
   local name
-  for name in "$1" "$2"; do grep -oE '"(loss|grad_norm)":[^,]*' "$scratch/$name.jsonl" >"$scratch/$name.bits" || return; done
-  cmp "$scratch/$1.bits" "$scratch/$2.bits" && echo 'equal bits'
+  for name in "$2" "$3"; do grep -oE "\"($1)\":[^,}]*" "$scratch/$name.jsonl" >"$scratch/$name.bits" || return; done
+  cmp "$scratch/$2.bits" "$scratch/$3.bits" && echo 'equal bits'
+}
+same() { same_of 'loss|grad_norm' "$@"; } # A B
+# same_skips A B: the same steps were skipped, and some were; loss scales are equal, too.
+same_skips() {
+  same_of 'skipped|loss_scale' "$@" || return
+  awk '/"skipped":/ { n++ } /"skipped":true/ { skipped++ } END { printf "%d of %d steps skipped\n", skipped, n; exit !(skipped > 0) }' "$scratch/$1.bits"
 }
 
-export -f train agree same
+export -f train losses agree same_of same same_skips
 export fixtures data=$fixtures/tokens.bin
+
+# accumulates MODEL: 4 micro-batches a step. With graphs, one is launched for each.
+accumulates() {
+  local parts=("$fixtures/$1.fsdp" --ranks 1 --steps 20 --micro-batch 2)
+  check "$1: micro-batches on the CPU" train parts-cpu "${parts[@]}"
+  check "$1: micro-batches" train parts "${parts[@]}" --backend cuda && check "$1: micro-batches as on the CPU" agree parts parts-cpu 1e-4
+  FSDPC_CUDA_GRAPH=0 check "$1: micro-batches without graphs" train parts-eager "${parts[@]}" --backend cuda &&
+    check "$1: micro-batches, graph or not" same parts-eager parts
+}
+
+plan_parts() { "$fsdpc" plan "$scratch/$1.fsdp" --ranks 1 --cluster "$cluster" --micro-batch 2 --reduce micro_batch -o "$scratch/$1.plan"; } # NAME
+plan_spared() {
+  plan_parts spared && awk '/^ *i[0-9]+ compute recompute / { again++ } /^buf .* activations .* host / { away++ }
+    END { printf "%d instructions run again, %d results in host memory\n", again, away; exit !(again > 0 && away > 0) }' "$scratch/spared.plan"
+}
+# spares_memory MODEL: in bf16, so that weights have a copy, and in micro-batches. Of the model's two blocks one keeps its results in host
+# memory, the other computes them again, and all that lasts is in host memory, too: the same bits as with all of it on the device.
+spares_memory() {
+  local blocks=h
+  [ "$1" = gpt-tiny ] || blocks=model.layers
+  sed 's/^plan { memory 64MiB }/plan { memory 64MiB checkpoint none offload none }/' "$scratch/bf16.fsdp" >"$scratch/kept.fsdp"
+  sed "s/^plan { memory 64MiB }/plan { memory 64MiB host \"$blocks.0\" recompute \"$blocks.1\" offload parameters gradients optimizer activations }/" \
+    "$scratch/bf16.fsdp" >"$scratch/spared.fsdp"
+  check "$1: plan that keeps all" plan_parts kept && check "$1: all kept" train kept "$scratch/kept.plan" --steps 20 --backend cuda
+  check "$1: plan that recomputes and offloads" plan_spared &&
+    check "$1: recomputed and offloaded" train spared "$scratch/spared.plan" --steps 20 --backend cuda &&
+    check "$1: recomputed and offloaded or not" same spared kept
+}
+
+# scales_loss MODEL: f16, whose gradients overflow at first. Scales a seventh smaller or larger would skip the same steps.
+scales_loss() {
+  sed 's/precision f32 reduce f32/precision f16 reduce f32 loss_scale { init 13e6 interval 4 }/' "$fixtures/$1.fsdp" >"$scratch/f16.fsdp"
+  check "$1: f16 on the CPU" train f16-cpu "$scratch/f16.fsdp" --ranks 1 --steps 10
+  check "$1: f16" train f16 "$scratch/f16.fsdp" --ranks 1 --steps 10 --backend cuda &&
+    check "$1: f16 as on the CPU" agree f16 f16-cpu 2e-2 && check "$1: f16 skips the steps that the CPU does" same_skips f16 f16-cpu
+}
+export -f plan_parts plan_spared
+
 part_train() {
   for model in gpt-tiny llama-tiny; do
     sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/$model.fsdp" >"$scratch/bf16.fsdp"
@@ -174,6 +221,9 @@ part_train() {
       check "$model: graph or not" same eager f32
     check "$model: bf16 trains" train bf16 "$scratch/bf16.fsdp" --ranks 1 --steps 50 --backend cuda &&
       check "$model: bf16 near f32" agree bf16 cpu 2e-2
+    accumulates "$model"
+    spares_memory "$model"
+    scales_loss "$model"
   done
 }
 
@@ -388,13 +438,14 @@ measure() {
   return 0
 }
 # compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should the GPU have less memory
-# than its cluster file says, or should it be cuDNN that keeps a plan from running, the rest can be measured without.
+# than its cluster file says, or the host too little to pin, or should it be cuDNN that keeps a plan from running, the rest can be measured
+# without.
 compare() {
   local name=$1 model=$2 steps=$3 micro=$4 code=0
   measure "$name" "$model" "$steps" || code=$?
   case $code in
   0 | 124 | 137) ;;
-  3) measure "$name, in 72 GiB" "$model" "$steps" --memory 72GiB ;;
+  3) measure "$name, in 72 GiB without offload" "$model" "$steps" --memory 72GiB --offload none ;;
   *) FSDPC_CUDA_ATTENTION=own measure "$name, own attention" "$model" "$steps" ;;
   esac
   if python3 -c 'import torch' 2>/dev/null; then

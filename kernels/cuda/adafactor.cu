@@ -230,11 +230,14 @@ template <class G, class W, class C> struct Step {
   float keep, step;
   Rounder rounder;
 
+  /* Fused by name, as optimizer.cu says why. */
+  DEVICE float moved(float x, float grad) const { return fmaf(keep, x, -(step * grad)); }
+
   DEVICE void one(int64_t i) const {
     float grad = to_float(*u.at(i));
     u.template finish<1>(i, &grad);
     i += u.p.local;
-    float x = keep * to_float(w[i]) - step * grad;
+    float x = moved(to_float(w[i]), grad);
     w[i] = rounded<W>(x, i, rounder);
     if (cast != NULL) cast[i] = from_float<C>(x);
   }
@@ -249,7 +252,7 @@ template <class G, class W, class C> struct Step {
     four_take(w + i, x);
 #pragma unroll
     for (int j = 0; j < PER; j++) {
-      x[j] = keep * x[j] - step * grad[j];
+      x[j] = moved(x[j], grad[j]);
       kept[j] = rounded<W>(x[j], i + j, rounder);
       copy[j] = from_float<C>(x[j]);
     }

@@ -45,18 +45,20 @@ template <class G, class W, class C, Kind KIND> struct Step {
   C *cast;
   float lr, step, root, scale;
 
+  /* Products that are fused with an addition are named, and no other product is added to anything: a compiler that chooses may choose
+   * otherwise in the next instantiation, or for the last elements of a parameter. */
   DEVICE void update(float grad, float decay, float &w, float &m, float &v) const {
     if (KIND == ADAMW) {
-      m = (float)u.beta1 * m + (float)(1 - u.beta1) * grad;
-      v = (float)u.beta2 * v + (float)(1 - u.beta2) * (grad * grad);
-      w -= decay * w + step * m / (sqrtf(v) * root + u.eps);
+      m = fmaf((float)u.beta1, m, (float)(1 - u.beta1) * grad);
+      v = fmaf((float)u.beta2, v, (float)(1 - u.beta2) * (grad * grad));
+      w -= fmaf(decay, w, step * m / fmaf(sqrtf(v), root, u.eps));
     } else if (KIND == LION) {
-      float c = (float)u.beta1 * m + (float)(1 - u.beta1) * grad;
-      m = (float)u.beta2 * m + (float)(1 - u.beta2) * grad;
-      w -= (c > 0 ? lr : c < 0 ? -lr : 0.0f) + decay * w;
+      float c = fmaf((float)u.beta1, m, (float)(1 - u.beta1) * grad);
+      m = fmaf((float)u.beta2, m, (float)(1 - u.beta2) * grad);
+      w -= fmaf(decay, w, c > 0 ? lr : c < 0 ? -lr : 0.0f);
     } else {
-      if (u.m != NULL) m = grad = (float)u.beta1 * m + grad;
-      w -= lr * grad + decay * w;
+      if (u.m != NULL) m = grad = fmaf((float)u.beta1, m, grad);
+      w -= fmaf(lr, grad, decay * w);
     }
   }
 

@@ -55,13 +55,17 @@ static int execute(CudaBackend *cuda, int32_t position, cudaStream_t stream, Fai
   return cuda_function(instr->op)(&call);
 }
 
+static void note_position(const CudaBackend *cuda, int32_t position) {
+  if (cuda->config.position != NULL) atomic_store_explicit(cuda->config.position, position, memory_order_relaxed);
+}
+
 static bool issue_instr(CudaBackend *cuda, int32_t position, CudaTimer *timer) {
   const Plan *plan = cuda->config.plan;
   const PlanInstr *instr = &plan->instrs.data[position];
   cudaStream_t stream = cuda->streams[plan->queue[instr->stream]];
   Failure why = {0};
   int error = 0;
-  if (cuda->config.position != NULL) atomic_store_explicit(cuda->config.position, position + 1, memory_order_relaxed);
+  note_position(cuda, position + 1);
   for (uint32_t i = 0; i < instr->wait_count && error == 0; i++)
     error = (int)cudaStreamWaitEvent(stream, cuda->events[plan->waits.data[instr->waits + i]], 0);
   if (error == 0 && timer != NULL) error = (int)cudaEventRecord(timer->start, stream);
@@ -119,13 +123,13 @@ static bool capture(CudaBackend *cuda, int32_t first, int32_t end) {
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-static bool stopped(const CudaBackend *cuda) {
+bool cuda_stopped(const CudaBackend *cuda) {
   return cuda->config.stop != NULL && atomic_load_explicit(cuda->config.stop, memory_order_acquire) != 0;
 }
 
 static bool watch(CudaBackend *cuda, uint64_t begin, uint64_t step) {
   CudaComm *comm = cuda->machine.comm;
-  if (stopped(cuda)) return fail(&cuda->failure, RUN_PEER_FAILED, "rank %u: another rank failed", cuda->machine.rank);
+  if (cuda_stopped(cuda)) return fail(&cuda->failure, RUN_PEER_FAILED, "rank %u: another rank failed", cuda->machine.rank);
   if (comm != NULL && !comm->poll(comm))
     return fail(&cuda->failure, comm->failure.code, "rank %u: %s", cuda->machine.rank, comm->failure.text);
   if (clock_ns() - begin < (uint64_t)cuda->timeout_s * 1000000000u) return true;
@@ -139,6 +143,7 @@ static bool watch(CudaBackend *cuda, uint64_t begin, uint64_t step) {
 static bool wait_step(CudaBackend *cuda, const StepState *state) {
   uint64_t begin = clock_ns();
   const struct timespec nap = {.tv_nsec = NAP_NS};
+  note_position(cuda, 0); /* all is launched, and which of it runs nobody knows */
   if (!cuda_ok((int)cudaEventRecord(cuda->done, cuda->streams[cuda->origin]), "ending a step", &cuda->failure)) return false;
   for (uint64_t polls = 0;; polls++) {
     cudaError_t error = cudaEventQuery(cuda->done);

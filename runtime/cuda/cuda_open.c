@@ -60,7 +60,7 @@ static bool open_host(CudaBackend *cuda, Failure *failure) {
   if (plan->host_bytes == 0) return true;
   cudaError_t error = cudaHostAlloc(&host, plan->host_bytes, cudaHostAllocDefault);
   if (error != cudaSuccess)
-    return fail(failure, RUN_INVALID, "cuda: %s of pinned host memory for what is offloaded: %s; plan with less --offload",
+    return fail(failure, RUN_NO_FIT, "cuda: %s of pinned host memory for what is offloaded: %s; plan with less --offload",
                 text_bytes(size, plan->host_bytes), cudaGetErrorString(error));
   cuda->host = host;
   memset(host, 0, plan->host_bytes);
@@ -338,7 +338,7 @@ static void destroy_event(cudaEvent_t event) {
 
 void cuda_release(CudaBackend *cuda) {
   const Plan *plan = cuda->config.plan;
-  bool broken = cuda->failure.code != 0;
+  bool broken = cuda->failure.code != 0 || cuda_stopped(cuda); /* NCCL's ranks of a host meet when they close, and others may be gone */
   if (!broken) cudaDeviceSynchronize();
   for (uint32_t s = 0; s < plan->segments.count; s++) /* NCCL waits for the graphs that hold its collectives */
     if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);

@@ -66,6 +66,8 @@ bool cuda_device_open(CudaBackend *cuda, Arena *arena, Failure *failure);
 bool cuda_instr_failed(const CudaBackend *cuda, int32_t position, const char *reason, int code, Failure *failure);
 /* Fails with what was being done and CUDA's reason; true when error is 0. */
 bool cuda_ok(int error, const char *what, Failure *failure);
+/* Whether some rank has failed. */
+bool cuda_stopped(const CudaBackend *cuda);
 /* Fills the host's staging memory for the step that begins, or for the one segment of a forward plan that is to run, and
  * queues its copy to the device. */
 bool cuda_stage_step(CudaBackend *cuda, const StepState *state, int32_t segment);

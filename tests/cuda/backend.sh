@@ -123,6 +123,10 @@ for cluster in '' "$root/models/clusters/dgx-h100.fsdp"; do
   "$compare" metrics "offload-$what.jsonl" offload-none.jsonl 0
   "$compare" weights "offload-$what.weights/model.safetensors" offload-none.weights/model.safetensors
 done
+# Where a host cannot pin so much the run does not fit, and whoever started it may try a plan that offloads less.
+FAKE_GPUS=2 FAKE_PINNED=65536 expect 3 run "$what.plan" --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err 'of pinned host memory for what is offloaded: CUDA error 2; plan with less --offload'
+FAKE_GPUS=2 FAKE_PINNED=65536 expect 0 run none.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 
 # f16: gradients overflow at first, the steps are skipped, and training goes on with a smaller loss scale, as on the CPU.
 sed 's/precision f32 reduce f32/precision f16 reduce f32 loss_scale { init 8e6 interval 3 }/' "$fixtures/gpt-tiny.fsdp" >f16.fsdp

@@ -104,9 +104,11 @@ cudaError_t cudaFree(void *p) {
   fake().blocks.erase(block);
   return cudaSuccess;
 }
+/* FAKE_PINNED: the most bytes that one call can pin. */
 cudaError_t cudaHostAlloc(void **to, size_t bytes, unsigned) {
+  const char *most = getenv("FAKE_PINNED");
   if (allowed() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
-  *to = malloc(bytes);
+  *to = most == NULL || bytes <= strtoull(most, NULL, 10) ? malloc(bytes) : NULL;
   if (*to == NULL) return failed(cudaErrorMemoryAllocation);
   return fake().pinned[*to] = bytes, cudaSuccess;
 }

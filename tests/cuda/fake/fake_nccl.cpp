@@ -28,7 +28,7 @@ struct Slot {
   unsigned char data[SLOT_BYTES];
 };
 struct Region {
-  std::atomic<int> arrived[PLANES], asked[PLANES];
+  std::atomic<int> arrived[PLANES], asked[PLANES], left[PLANES];
   int color[PLANES][RANKS];
   Slot slot[PLANES][RANKS][RANKS]; /* from, to */
 };
@@ -72,6 +72,7 @@ struct ncclComm {
   std::vector<int> members;
   unsigned char *window = nullptr; /* its start, and bytes */
   size_t window_bytes = 0;
+  bool aborted = false;
   bool inside(const void *x, size_t bytes) const {
     return (const unsigned char *)x >= window && (const unsigned char *)x + bytes <= window + window_bytes;
   }
@@ -115,6 +116,7 @@ void launch(ncclComm_t comm, cudaStream_t stream, const std::vector<Message> &me
   const std::vector<Message> fresh = *live;
   fake_cuda_try(stream, [=] {
     bool all = true;
+    if (comm->aborted) return true;
     for (Message &m : *live) {
       if (!m.done) m.done = move(comm, &m);
       all = all && m.done;
@@ -143,13 +145,30 @@ ncclResult_t ncclGetVersion(int *version) {
   const char *other = getenv("FAKE_NCCL_VERSION");
   return *version = other != nullptr ? atoi(other) : NCCL_VERSION_CODE, ncclSuccess;
 }
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *state) { return *state = ncclSuccess, ncclSuccess; }
+/* FAKE_NCCL_LOST: the rank that finds its peers gone. */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
+  const char *rank = getenv("FAKE_NCCL_LOST");
+  return *state = rank != nullptr && atoi(rank) == comm->rank ? ncclRemoteError : ncclSuccess, ncclSuccess;
+}
 /* NCCL waits for graphs that hold its collectives, for ever when they are destroyed later. */
-ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+static void need_no_graphs() {
   if (fake_cuda_graphs() > 0) fprintf(stderr, "fake nccl: a graph outlives its communicator\n"), abort();
+}
+/* What is on its way ends, and still refers to the communicator. */
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  need_no_graphs();
+  return comm->aborted = true, ncclSuccess;
+}
+/* Meets the other ranks, and would wait for ever for those that do not come. FAKE_NCCL_MET: a file that is there once one waits. */
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const char *path = getenv("FAKE_NCCL_MET");
+  FILE *file = path != nullptr ? fopen(path, "w") : nullptr;
+  if (file != nullptr) fclose(file);
+  comm->region->left[comm->plane]++;
+  need_no_graphs();
+  while (comm->region->left[comm->plane] < comm->region->arrived[comm->plane]) usleep(100);
   return delete comm, ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return ncclCommDestroy(comm); }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
   Id id = {getpid(), memfd_create("fake-nccl", MFD_CLOEXEC)};

@@ -49,11 +49,21 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->recorded = true;
   return event->node = stream->last, cudaSuccess;
 }
-/* Not ready when first asked, which CUDA takes for an error of the thread. */
+/* Whether as many events have been found ready as the variable says; not set: never. */
+static bool reached(const char *variable, int ready) {
+  const char *most = getenv(variable);
+  return most != NULL && ready >= atoi(most);
+}
+/* Not ready when first asked, which CUDA takes for an error of the thread. FAKE_STUCK: how many become ready, and no other does.
+ * FAKE_FAULT: what follows so many has failed on the device. */
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  static int ready = 0;
   if (event->node && event->node->capture != 0) return failed(cudaErrorCapturedEvent);
+  if (reached("FAKE_FAULT", ready)) return failed(cudaErrorIllegalAddress);
+  if (reached("FAKE_STUCK", ready)) return failed(cudaErrorNotReady);
   if (event->node && !event->node->done && !event->asked) return event->asked = true, failed(cudaErrorNotReady);
   event->asked = false;
+  ready++;
   return settle();
 }
 cudaError_t cudaGetLastError(void) {
