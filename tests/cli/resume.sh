@@ -117,7 +117,7 @@ expect 0 export "$fixtures/gpt-tiny.fsdp" stored --to safetensors --weights reci
 for weights in recipe.weights recipe.weights/step-00000004 stored; do
   for model in changed.fsdp dropped.fsdp "$fixtures/gpt-tiny.fsdp"; do
     rm -rf again.weights again.exported
-    expect 0 generate "$model" --weights $weights --tokens 1
+    expect 0 generate "$model" --weights $weights --tokens 1 --gemm builtin
     cp err generated.err
     expect 0 export "$model" again.exported --to safetensors --weights $weights
     cp err exported.err
