@@ -25,10 +25,11 @@ static void watch(void *watcher, const PlannerStage *stage) {
   if (progress_due(&w->progress)) say_stage(w, stage);
 }
 
-static PlannerOptions watched(const PlannerOptions *options, Watcher *watcher) {
+/* --quiet leaves it out. */
+static PlannerOptions watched(const Cli *cli, const PlannerOptions *options, Watcher *watcher) {
   PlannerOptions out = *options;
   watcher->progress = progress_start();
-  out.progress = watch;
+  out.progress = option_given(&cli->options, OPTION_QUIET) ? NULL : watch;
   out.watcher = watcher;
   return out;
 }
@@ -36,14 +37,14 @@ static PlannerOptions watched(const PlannerOptions *options, Watcher *watcher) {
 void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
                   PlannerResult *result) {
   Watcher watcher = {.graph = graph};
-  PlannerOptions with = watched(options, &watcher);
+  PlannerOptions with = watched(cli, options, &watcher);
   planner_plan(cli->arena, sink, graph, &with, dump, dump_text, result);
   progress_clear(&watcher.progress);
 }
 
 bool plan_executor_watched(Cli *cli, const Graph *graph, const PlannerOptions *options, ExecutorPlan *out) {
   Watcher watcher = {.graph = graph};
-  PlannerOptions with = watched(options, &watcher);
+  PlannerOptions with = watched(cli, options, &watcher);
   bool good = executor_plan(cli->arena, &cli->sink, graph, &with, out);
   progress_clear(&watcher.progress);
   return good;

@@ -4,8 +4,8 @@
 #include "cli/tune.h"
 
 #include "base/child.h"
-#include "base/remedy.h"
 #include "base/progress.h"
+#include "base/remedy.h"
 
 #include <errno.h>
 #include <signal.h>

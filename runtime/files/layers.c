@@ -160,19 +160,21 @@ static void count_differing(Difference *difference, json_t *a, const json_t *b, 
   }
 }
 
+static const char *words_of(Arena *arena, const Difference *difference, const json_t *now, const json_t *stored, const char *when) {
+  const char *first = difference->first, *more = "";
+  uint64_t others = difference->count - 1;
+  if (others > 0)
+    more = arena_printf(arena, "; %llu more layer%s differ%s", (unsigned long long)others, text_plural(others), others == 1 ? "s" : "");
+  return arena_printf(arena, "layer \"%s\" is %s, and was %s %s%s", first, text_of(now, first), text_of(stored, first), when, more);
+}
+
 const char *layers_difference(Arena *arena, const Plan *plan, json_t *stored, bool to_train, const char *when) {
   if (!json_is_object(stored)) return NULL;
   json_t *now = layers_pack(plan);
   Difference difference = {.to_train = to_train};
-  const char *text = NULL, *more = "", *first;
   count_differing(&difference, now, stored, false);
   count_differing(&difference, stored, now, true);
-  uint64_t others = difference.count - 1;
-  first = difference.first;
-  if (difference.count > 1)
-    more = arena_printf(arena, "; %llu more layer%s differ%s", (unsigned long long)others, text_plural(others), others == 1 ? "s" : "");
-  if (difference.count > 0)
-    text = arena_printf(arena, "layer \"%s\" is %s, and was %s %s%s", first, text_of(now, first), text_of(stored, first), when, more);
+  const char *text = difference.count > 0 ? words_of(arena, &difference, now, stored, when) : NULL;
   json_decref(now);
   return text;
 }
