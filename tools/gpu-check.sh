@@ -9,17 +9,18 @@
 #   tools/gpu-check.sh --pack DIR              on a machine without a GPU: builds for compute 9.0 (where --build says) and puts all
 #                                              that a machine with one needs into DIR, so that its time is spent on checks
 #
-# --table FILE: somewhere else than out/gpu-check.md. --context N: tokens of a sample in the checks of attention, 2048 otherwise.
+# --alone: benchmarks without PyTorch. --table FILE: somewhere else than out/gpu-check.md. --context N: tokens of a sample in the checks of attention, 2048 otherwise.
 # --limit N: seconds for the whole, 470 otherwise. --patience N: for a check, 120 otherwise; long ones may take twice that.
 # Parts: kernels train attention optimizers ranks sanitizer bench bench-large; all but the last when none is named.
 set -uo pipefail
 export LC_ALL=C # numbers with points, also where people write them with commas
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build='' pack='' table=$root/out/gpu-check.md context=2048 limit=470 patience=120 parts=()
+build='' pack='' table=$root/out/gpu-check.md context=2048 limit=470 patience=120 alone='' parts=()
 known=(kernels train attention optimizers ranks sanitizer bench bench-large)
 usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 64; }
 while [ $# -gt 0 ]; do
   case $1 in
+  --alone) alone=yes && shift ;;
   --build) build=$(realpath "${2:?--build DIR}") && shift 2 ;;
   --table) table=${2:?--table FILE} && shift 2 ;;
   --context) context=${2:?--context N} && shift 2 ;;
@@ -448,7 +449,9 @@ compare() {
   3) measure "$name, in 72 GiB without offload" "$model" "$steps" --memory 72GiB --offload none ;;
   *) FSDPC_CUDA_ATTENTION=own measure "$name, own attention" "$model" "$steps" ;;
   esac
-  if python3 -c 'import torch' 2>/dev/null; then
+  if [ -n "$alone" ]; then
+    return
+  elif python3 -c 'import torch' 2>/dev/null; then
     check_long "$name: PyTorch" pytorch "$(basename "$model" .fsdp)" --micro "$micro"
   else
     row "$name: PyTorch" skipped 'not installed'
