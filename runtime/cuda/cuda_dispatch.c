@@ -45,77 +45,13 @@ static int transfer(const CudaCall *c) {
 OP(fetch) { return transfer(c); }
 OP(store) { return transfer(c); }
 
-/* --- products ----------------------------------------------------------------------------------------------------- */
-
-static int product(const CudaCall *c, CudaProduct p) {
-  CudaProducts *products = c->machine->products;
-  bool ok = c->prepare ? cuda_products_prepare(products, &p, c->failure) : cuda_products_run(products, S, &p, c->failure);
-  return ok ? 0 : CUDA_CALL_FAILED;
-}
-
 static const CudaTensor absent = {0};
 
-static int linear_fwd(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor x, CudaTensor w, CudaTensor b,
-                      CudaTensor y) {
-  w.ld = in;
-  y.add = 0;
-  return product(c, (CudaProduct){rows, out, in, 0, 1, x, w, y, b});
-}
-
-static int linear_bwd_x(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor dy, CudaTensor w,
-                        CudaTensor dx) {
-  w.ld = in;
-  return product(c, (CudaProduct){rows, in, out, 0, 0, dy, w, dx, absent});
-}
-
-static int linear_bwd_w(const CudaCall *c, int64_t rows, int64_t out, int64_t in, CudaTensor x, CudaTensor dy,
-                        CudaTensor dw, CudaTensor db) {
-  dw.ld = in;
-  int failed = product(c, (CudaProduct){out, in, rows, 1, 0, dy, x, dw, absent});
-  if (failed || c->prepare || db.x == NULL) return failed;
-  return cuda_column_sums(S, rows, out, dy, db, c->machine->scratch);
-}
-
-OP(linear_fwd) { return linear_fwd(c, N(0), N(1), N(2), T(0), T(1), T(2), T(3)); }
-OP(linear_bwd_x) { return linear_bwd_x(c, N(0), N(1), N(2), T(0), T(1), T(2)); }
-OP(linear_bwd_w) { return linear_bwd_w(c, N(0), N(1), N(2), T(0), T(1), T(2), T(3)); }
-
-static CudaTensor row(CudaTensor t, int64_t r) {
-  t.x = (unsigned char *)t.x + r * t.ld * (t.type == CUDA_F32 ? 4 : 2);
-  return t;
-}
-
-/* What differs between linear_cross_entropy and its twin for frozen parameters, which have no gradients (x NULL). */
-typedef struct Turn {
-  CudaTensor dw, db, logits;
-  float *row_loss;
-} Turn;
-
-/* Rows [first, first + part) of linear_cross_entropy: linear, loss, and the gradients of linear. */
-static int classify(const CudaCall *c, const Turn *turn, int64_t first, int64_t part) {
-  int64_t vocab = N(1), in = N(2);
-  CudaTensor x = row(T(0), first), dx = row(T(6), first), dw = turn->dw, db = turn->db;
-  dw.add = dw.add || first > 0;
-  db.add = db.add || first > 0;
-  int failed = linear_fwd(c, part, vocab, in, x, T(1), T(2), turn->logits);
-  if (!failed && !c->prepare)
-    failed = cuda_cross_entropy(S, part, vocab, N(3), F64(4), turn->logits, I32(3) + first, turn->row_loss + first);
-  if (!failed) failed = linear_bwd_x(c, part, vocab, in, turn->logits, T(1), dx);
-  if (!failed && dw.x != NULL) failed = linear_bwd_w(c, part, vocab, in, x, turn->logits, dw, db);
-  return failed;
-}
-
-static int linear_cross_entropy(const CudaCall *c, const Turn *turn) {
-  int64_t rows = N(0), chunk = N(4);
-  int failed = 0;
-  for (int64_t first = 0; first < rows && !failed; first += chunk)
-    failed = classify(c, turn, first, rows - first < chunk ? rows - first : chunk);
-  if (failed || c->prepare) return failed;
-  return cuda_sum_loss(S, rows, turn->row_loss, F64(5));
-}
-
-OP(linear_cross_entropy) { return linear_cross_entropy(c, &(Turn){T(7), T(8), T(10), F32(9)}); }
-OP(linear_cross_entropy_x) { return linear_cross_entropy(c, &(Turn){absent, absent, T(8), F32(7)}); }
+OP(linear_fwd) { return cuda_op_linear_fwd(c); }
+OP(linear_bwd_x) { return cuda_op_linear_bwd_x(c); }
+OP(linear_bwd_w) { return cuda_op_linear_bwd_w(c); }
+OP(linear_cross_entropy) { return cuda_op_linear_cross_entropy(c); }
+OP(linear_cross_entropy_x) { return cuda_op_linear_cross_entropy_x(c); }
 
 /* --- the rest of forward and backward ------------------------------------------------------------------------------- */
 
@@ -143,8 +79,8 @@ OP(rope_bwd) {
 
 /* --- forward at a position: the verifier has seen that caches and tables hold the whole context ----------------------- */
 
-OP(positions_fwd) { return cuda_copy(S, N(0), N(2), row(T(0), (int64_t)c->machine->state->position), T(1)); }
-OP(cache_append) { return cuda_copy(S, N(0), N(2), T(0), row(T(1), (int64_t)c->machine->state->position)); }
+OP(positions_fwd) { return cuda_copy(S, N(0), N(2), cuda_at(T(0), (int64_t)c->machine->state->position, 0), T(1)); }
+OP(cache_append) { return cuda_copy(S, N(0), N(2), T(0), cuda_at(T(1), (int64_t)c->machine->state->position, 0)); }
 
 OP(attention_cached) {
   AttentionShape shape = cached_shape(c->machine->plan, c->instr, (int64_t)c->machine->state->position + N(0));

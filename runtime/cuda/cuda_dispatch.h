@@ -46,6 +46,14 @@ typedef int (*CudaFunction)(const CudaCall *call);
 /* What an optimizer's instruction updates: gradient and scale are always operands 0 and 1, w and cast those of these numbers. */
 CudaUpdate cuda_update(const CudaCall *c, int w, int cast);
 
+/* cuda_linear.c. t from an element on: the same rows. */
+CudaTensor cuda_at(CudaTensor t, int64_t row, int64_t column);
+int cuda_op_linear_fwd(const CudaCall *c);
+int cuda_op_linear_bwd_x(const CudaCall *c);
+int cuda_op_linear_bwd_w(const CudaCall *c);
+int cuda_op_linear_cross_entropy(const CudaCall *c);
+int cuda_op_linear_cross_entropy_x(const CudaCall *c);
+
 /* cuda_adafactor.c */
 int cuda_op_adafactor_sums(const CudaCall *c);
 int cuda_op_adafactor_moments(const CudaCall *c);
