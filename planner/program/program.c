@@ -51,16 +51,16 @@ ProgramOp *builder_op(ProgramBuilder *builder, InstrOp op, int32_t graph_op) {
   return out;
 }
 
-/* Elements between rows. Those of logits start on 16 bytes: vocabularies are odd, and products of rows that start anywhere are slow on
- * GPUs. 0: contiguous, as all other rows are. */
+/* Elements between rows. Those of logits start on 16 bytes, long ones on a line of 128: vocabularies are odd, products of rows that start
+ * anywhere are slow on GPUs, and so are stores that end in the midst of lines. 0: contiguous, as all other rows are. */
 static uint32_t stride_of(const ProgramBuilder *builder, int32_t tensor) {
-  enum { ALIGN = 8 };
+  enum { ALIGN = 8, LINE = 64, LONG = 64 * LINE /* from here on a line is little */ };
   const Graph *graph = builder->graph;
   const GraphOp *loss = &graph->ops.data[graph->loss_op];
   if (builder->program->window || loss->kind != LAYER_CROSS_ENTROPY || loss->inputs[0] != tensor) return 0;
   int32_t from = graph->tensors.data[tensor].op;
   if (from < 0 || graph->ops.data[from].kind != LAYER_LINEAR) return 0;
-  uint64_t cols = (uint64_t)shape_cols(&graph->tensors.data[tensor].shape), stride = round_up(cols, ALIGN);
+  uint64_t cols = (uint64_t)shape_cols(&graph->tensors.data[tensor].shape), stride = round_up(cols, cols < LONG ? ALIGN : LINE);
   return stride == cols ? 0 : (uint32_t)stride; /* SEMA_MAX_DIM */
 }
 
