@@ -56,9 +56,9 @@ static bool cuda_open(Arena *arena, RankMachine *machine, const RankSetup *setup
 
 const BackendKind *backend_find(const char *name, Failure *failure) {
   static const BackendKind kinds[] = {
-      {"cpu", NULL, cpu_shared, cpu_open, true},
+      {"cpu", PLAN_DEVICE_CPU, NULL, cpu_shared, cpu_open, true},
 #if FSDPC_HAVE_CUDA
-      {"cuda", backend_cuda_check, cuda_shared, cuda_open, false},
+      {"cuda", PLAN_DEVICE_GPU, backend_cuda_check, cuda_shared, cuda_open, false},
 #endif
   };
   if (name == NULL) name = "cpu";

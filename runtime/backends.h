@@ -6,6 +6,7 @@
 
 typedef struct BackendKind {
   const char *name;
+  PlanDevice device; /* that it computes on */
   /* In the parent, before any rank exists: can this plan run here at all? NULL: always. */
   bool (*check)(const Plan *plan, Failure *failure);
   /* Memory of a rank that all ranks see. */

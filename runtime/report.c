@@ -185,22 +185,25 @@ static void print_footer(const Report *report, double seconds, double rate, cons
 
 void report_break(Report *report) { control_end_line(report->config.control); }
 
-/* Share of the devices' peak, as the plan knows it, that the model's own arithmetic takes: no recompute counted. */
+/* Share of the devices' peak, as the plan knows it, that the model's own arithmetic takes: no recompute counted. 0: unknown, as where a plan
+ * that was made for CPUs runs on GPUs. */
 static double mfu(const ReportConfig *config, double step_ns) {
   const PlanSummary *summary = &config->plan->summary;
+  if (summary->device != config->device) return 0;
   double peak = summary->peak_flops * config->plan->world.ranks, flops = summary->model_flops_per_sample;
   return peak > 0 && step_ns > 0 ? flops * (double)config->samples_per_step / (step_ns * 1e-9) / peak : 0;
 }
 
 static void draw(Report *report, const StepResult *result) {
   const ReportConfig *config = &report->config;
-  char line[400], rate[32], left[32], memory[32];
+  char line[400], rate[32], left[32], memory[32], share[32] = "";
   double tokens = (double)tokens_per_step(config) / (report->smooth_ns * 1e-9);
-  double remaining = (double)(config->steps - result->step) * report->smooth_ns;
+  double remaining = (double)(config->steps - result->step) * report->smooth_ns, busy = mfu(config, report->smooth_ns);
+  if (busy > 0) snprintf(share, sizeof share, "mfu %.1f %%  ", 100 * busy);
   snprintf(line, sizeof line,
-           "step %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  mfu %.1f %%  %s  %s%s",
+           "step %*" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.3f  lr %.2e  %s tok/s  %s%s  %s%s",
            snprintf(NULL, 0, "%" PRIu64, config->steps), result->step, config->steps, result->loss, result->grad_norm,
-           result->lr, text_count(rate, tokens), 100 * mfu(config, report->smooth_ns),
+           result->lr, text_count(rate, tokens), share,
            text_bytes(memory, result->peak_bytes), remaining > 0 ? text_time(left, remaining) : "done", remaining > 0 ? " left" : "");
   if (report->terminal) terminal_cut(line);
   fprintf(stderr, report->terminal ? "\r%s\x1b[K" : "%s\n", line);

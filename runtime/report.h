@@ -18,6 +18,7 @@ typedef struct ReportConfig {
   uint64_t checkpoint_bytes; /* of a rank's host buffer for checkpoints */
   uint64_t beside_bytes;     /* of device memory beside the arena; 0: there is none */
   const char *backend, *gemm, *kernels;
+  PlanDevice device; /* that the backend computes on */
   uint32_t threads;
   Control *control;
   FILE *metrics; /* or NULL */

@@ -58,6 +58,7 @@ static bool open_report(Trainer *trainer, Arena *arena) {
                          .ctx = job->ctx,
                          .checkpoint_bytes = trainer->checkpointer != NULL ? runtime_checkpoint_bytes(job->plan) : 0,
                          .backend = job->kind->name,
+                         .device = job->kind->device,
                          .beside_bytes = trainer->machine.beside_bytes,
                          .gemm = trainer->machine.gemm_name,
                          .kernels = trainer->machine.kernels_name,
