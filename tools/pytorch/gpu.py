@@ -1,9 +1,10 @@
 """Owns: the step that tools/gpu-check.sh times, in PyTorch: bf16 by autocast, torch.compile, scaled_dot_product_attention,
 fused AdamW, clipping; random weights and tokens.
 
-    python gpu.py MODEL [--micro N] [--accumulate N] [--steps N] [--device cuda]
+    python gpu.py MODEL [--micro N] [--accumulate N] [--steps N] [--whole] [--device cuda]
 
-Prints "12345 tokens/s, PyTorch 2.11.0, micro-batch 16". A micro-batch that does not fit is halved.
+Prints "12345 tokens/s, PyTorch 2.11.0, micro-batch 16". A micro-batch that does not fit is halved. What is compiled is a block, once for all
+of them, and the head with its loss, as torchtitan does; --whole compiles the model in one, which takes longer the more layers it has.
 """
 
 import argparse
@@ -33,11 +34,20 @@ def build(shape, device):
     return model
 
 
+def compiled(model, whole):
+    if whole:
+        return torch.compile(model)
+    for block in model.blocks:
+        block.compile()
+    model.loss = torch.compile(model.loss)
+    return model
+
+
 def measure(options, shape, micro):
     device = options.device
     model = build(shape, device)
     optimizer = optimizer_of(model, dict(shape, **RECIPE))
-    forward = torch.compile(model)
+    forward = compiled(model, options.whole)
     tokens = torch.randint(shape["vocab"], (micro, shape["ctx"] + 1), device=device)
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
     times = []
@@ -61,6 +71,7 @@ def main():
     parser.add_argument("--micro", type=int, default=16)
     parser.add_argument("--accumulate", type=int, default=2)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--whole", action="store_true", help="compile the model as a whole")
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("high")

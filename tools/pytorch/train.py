@@ -55,6 +55,9 @@ class Gpt2(nn.Module):
         x = self.wte(tokens) + self.wpe.weight
         for block in self.h:
             x = block(x)
+        return self.loss(x, targets)
+
+    def loss(self, x, targets):
         logits = F.linear(self.ln_f(x), self.wte.weight)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
@@ -111,6 +114,9 @@ class Llama(nn.Module):
         x = self.model.embed_tokens(tokens)
         for layer in self.model.layers:
             x = layer(x, self.cos, self.sin)
+        return self.loss(x, targets)
+
+    def loss(self, x, targets):
         logits = self.lm_head(self.model.norm(x))
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
