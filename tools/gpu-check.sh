@@ -284,28 +284,47 @@ apart() {
   for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
   return "$code"
 }
-# lose_rank NAME COMMAND...: ranks that train for long into NAME.jsonl, the last of which is killed in their midst: all must end, as
-# peers that have lost one do.
+# last_rank NAME PID: a rank of what trains for long into NAME.jsonl, once it is in its midst.
+last_rank() {
+  local file=$scratch/$1.jsonl victim=$2 children
+  until [ -e "$file" ] && [ "$(grep -c '"loss"' "$file")" -ge 3 ]; do kill -0 "$2" && sleep 0.1 || return; done
+  while read -r children < <(cat "/proc/$victim/task/$victim/children" && echo) && [ -n "$children" ]; do victim=${children##* }; done
+  [ "$victim" != "$2" ] || { echo 'which process is a rank /proc does not say' >&2 && return 77; }
+  echo "$victim"
+}
+# lose_rank NAME COMMAND...: the last rank is killed: all must end, as peers that have lost one do.
 lose_rank() {
-  local file=$scratch/$1.jsonl pid victim children code=0
+  local name=$1 pid victim code=0
   shift
-  rm -f "$file"
+  rm -f "$scratch/$name.jsonl"
   "$@" &
   pid=$!
-  until [ -e "$file" ] && [ "$(grep -c '"loss"' "$file")" -ge 3 ]; do kill -0 $pid && sleep 0.1 || return; done
-  victim=$pid
-  while read -r children < <(cat "/proc/$victim/task/$victim/children" && echo) && [ -n "$children" ]; do victim=${children##* }; done
-  [ "$victim" != $pid ] || { echo 'which process is a rank /proc does not say' && return 77; }
+  victim=$(last_rank "$name" $pid) || return
   kill -9 "$victim"
   wait $pid || code=$?
   [ "$code" = 4 ]
 }
-export -f apart lose_rank
+# stop_rank NAME COMMAND...: the last rank is stopped: the others must say that the GPU waits for somebody.
+stop_rank() {
+  local name=$1 pid victim i
+  shift
+  rm -f "$scratch/$name.jsonl"
+  FSDPC_CUDA_TIMEOUT=4 "$@" 2>"$scratch/stopped" &
+  pid=$!
+  victim=$(last_rank "$name" $pid) || return
+  kill -STOP "$victim"
+  for ((i = 0; i < 200; i++)); do ! grep -q 'has not finished step' "$scratch/stopped" && sleep 0.1 || break; done
+  kill -9 "$victim"
+  wait $pid
+  grep 'has not finished step' "$scratch/stopped"
+}
+export -f apart last_rank lose_rank stop_rank
 
 lose_ranks() {
   local endless=("$fixtures/gpt-tiny.fsdp" --steps 5000 --backend cuda --strategy full_shard)
   FSDPC_CUDA_COMM=local check 'one of 2 ranks is killed' lose_rank other train other "${endless[@]}" --ranks 2
   check 'one of 2 ranks apart is killed' lose_rank apart apart 2 "${endless[@]}"
+  check 'one of 2 ranks apart is stopped' stop_rank apart apart 2 "${endless[@]}"
 }
 
 # Ranks that have a GPU each meet in NCCL unless told otherwise; others read each other's memory in place, which is the reference.

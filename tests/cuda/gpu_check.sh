@@ -65,6 +65,7 @@ case " $* " in *' ranks '*)
   said table.md '| 2 ranks, FSDPC_NCCL_WINDOWS=0: same bits | ok |'
   said table.md '| 4 ranks apart, hybrid_shard:2: same bits | ok |'
   said table.md '| one of 2 ranks apart is killed | ok |'
+  said table.md '| one of 2 ranks apart is stopped | ok |'
   ;;
 esac
 case " $* " in *' sanitizer '*)

@@ -62,9 +62,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (reached("FAKE_FAULT", ready)) return failed(cudaErrorIllegalAddress);
   if (reached("FAKE_STUCK", ready)) return failed(cudaErrorNotReady);
   if (event->node && !event->node->done && !event->asked) return event->asked = true, failed(cudaErrorNotReady);
+  if (allowed() != cudaSuccess) return fake().last;
+  if (!run_most(10)) return failed(cudaErrorNotReady); /* a peer is late, or stopped */
   event->asked = false;
   ready++;
-  return settle();
+  return cudaSuccess;
 }
 cudaError_t cudaGetLastError(void) {
   cudaError_t error = fake().last;

@@ -70,6 +70,8 @@ cudaError_t allowed();
 void add_work(CUstream_st *stream, std::function<void()> work, NodeRef also = nullptr);
 /* Runs everything that was recorded. */
 void run_all();
+/* False where all that is left has waited for `patience` times 100 us for another process. */
+bool run_most(int patience);
 /* The same where it is allowed. */
 cudaError_t settle();
 
