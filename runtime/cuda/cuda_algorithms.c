@@ -43,8 +43,8 @@ static void say_progress(Races *races) {
 
 static void say_end(Races *races, const char *path) {
   progress_clear(&races->progress);
-  fprintf(stderr, "note: algorithms of %u product%s raced for %.1f s; %u %s faster than cuBLASLt's first choice; %s has what was chosen, for later runs\n",
-          races->done, text_plural(races->done), progress_seconds(&races->progress), races->won, races->won == 1 ? "was" : "were", path);
+  fprintf(stderr, "note: raced the algorithms of %u product%s in %.1f s, of which %u %s another than cuBLASLt's first choice; they are kept in %s\n",
+          races->done, text_plural(races->done), progress_seconds(&races->progress), races->won, races->won == 1 ? "has" : "have", path);
 }
 
 static bool race_one(const CudaRace *race, CudaProducts *products, CudaEntry *entry, CudaChoices *choices, Failure *failure) {

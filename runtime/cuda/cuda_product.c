@@ -140,8 +140,8 @@ static void list_origin(const CudaEntry *entry, FILE *out) {
     case CUDA_BY_RACE: break;
   }
   fprintf(out, "; raced, %d candidate%s, ", entry->candidates, entry->candidates == 1 ? "" : "s");
-  if (entry->faster > 0) fprintf(out, "%.1f %% faster than the heuristic's first\n", entry->faster);
-  else fputs("the heuristic's first stays\n", out);
+  if (entry->faster > 0) fprintf(out, "%.1f %% faster than the first\n", entry->faster);
+  else fputs("the first stays\n", out);
 }
 
 void cuda_products_list(const CudaProducts *products, FILE *out) {

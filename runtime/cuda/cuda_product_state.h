@@ -32,7 +32,7 @@ typedef struct CudaEntry {
   cublasLtMatmulAlgo_t algorithm;
   CudaOrigin origin;
   int candidates; /* that ran in the race */
-  double faster;  /* than the heuristic's first, in percent; 0: it is the first */
+  double faster;  /* than the first of them, in percent; 0: it is the first */
 } CudaEntry;
 
 struct CudaProducts {

@@ -9,16 +9,16 @@
 
 enum {
   ROUNDS_LEAST = 3,
-  ROUNDS_MOST = 7,     /* where they are short, and so the clock of events is coarse */
-  NUMBERS = 524287     /* a prime: rows of matrices, which the numbers fill over and over, begin at different ones */
+  ROUNDS_MOST = 25, /* where they are short, and so the clock of events is coarse */
+  NUMBERS = 524287  /* a prime: rows of matrices, which the numbers fill over and over, begin at different ones */
 };
 static const float ENOUGH_MS = 100; /* of rounds */
+static const float LEAST_MS = 1e-4f; /* so that times can be divided by */
 static const float MARGIN = 0.98f;  /* of the first's time, that another must stay below: what is less may be chance */
 
 typedef struct Racer {
   cublasLtMatmulAlgo_t algorithm;
   float ms; /* of the fastest round */
-  bool first;
 } Racer;
 
 typedef struct Operand {
@@ -41,9 +41,9 @@ static uint16_t number(uint32_t random, uint32_t mantissa_bits, uint32_t exponen
   return (uint16_t)((random >> 18 & 1) << 15 | exponent << mantissa_bits | mantissa);
 }
 
-static const uint16_t *numbers(Arena *arena, uint32_t mantissa_bits, uint32_t exponent_of_one) {
+static const uint16_t *numbers(Arena *arena, uint64_t seed, uint32_t mantissa_bits, uint32_t exponent_of_one) {
   uint16_t *out = ARENA_ARRAY(arena, uint16_t, NUMBERS);
-  uint64_t state = 1;
+  uint64_t state = seed;
   for (int i = 0; i < NUMBERS; i++) out[i] = number(next_random(&state), mantissa_bits, exponent_of_one);
   return out;
 }
@@ -61,11 +61,11 @@ static void operands(const CudaProduct *p, Operand out[OPERANDS]) {
   out[3] = operand(&p->bias, 1, p->n);
 }
 
-/* The numbers once from the host, then what is there behind itself. */
-static cudaError_t fill(const CudaRace *race, const Operand *o) {
+/* The numbers once from the host, then what is there behind itself. Factors have different ones, or some of their sums would be of squares. */
+static cudaError_t fill(const CudaRace *race, const Operand *o, int which) {
   uint64_t have = sizeof(uint16_t) * NUMBERS < o->bytes ? sizeof(uint16_t) * NUMBERS : o->bytes;
   cudaError_t error = cudaSuccess;
-  if (have > 0) error = cudaMemcpyAsync(o->x, race->numbers[o->type != CUDA_F16], have, cudaMemcpyDefault, race->stream);
+  if (have > 0) error = cudaMemcpyAsync(o->x, race->numbers[which % 2][o->type != CUDA_F16], have, cudaMemcpyDefault, race->stream);
   for (uint64_t more; have < o->bytes && error == cudaSuccess; have += more) {
     more = o->bytes - have < have ? o->bytes - have : have;
     error = cudaMemcpyAsync(o->x + have, o->x, more, cudaMemcpyDefault, race->stream);
@@ -75,7 +75,7 @@ static cudaError_t fill(const CudaRace *race, const Operand *o) {
 
 static cudaError_t fill_all(const CudaRace *race, const Operand *o) {
   cudaError_t error = cudaSuccess;
-  for (int i = 0; i < OPERANDS && error == cudaSuccess; i++) error = fill(race, &o[i]);
+  for (int i = 0; i < OPERANDS && error == cudaSuccess; i++) error = fill(race, &o[i], i);
   return error;
 }
 
@@ -105,7 +105,7 @@ static int gather(const CudaRace *race, CudaProducts *products, const CudaEntry 
   char text[CUDA_SHAPE_TEXT_BYTES];
   int found = cuda_products_candidates(products, entry, CUDA_RACERS, offers, failure), running = 0;
   for (int i = 0; i < found; i++) {
-    racers[running] = (Racer){.ms = INFINITY, .first = i == 0};
+    racers[running] = (Racer){.ms = INFINITY};
     status = warm_up(race, products, entry, &offers[i], &racers[running]);
     if (status == CUBLAS_STATUS_SUCCESS) running++;
     else last = status;
@@ -116,19 +116,19 @@ static int gather(const CudaRace *race, CudaProducts *products, const CudaEntry 
   return running;
 }
 
-/* All of them one after another, without the host between them. */
+/* All of them one after another, without the host between them. They have run before: that one does not now is an error. */
 static cudaError_t run_round(const CudaRace *race, CudaProducts *products, const CudaEntry *entry, Racer *racers, int count, float *total) {
-  bool launched[CUDA_RACERS];
   cudaError_t error = cudaEventRecord(race->events[0], race->stream);
   for (int i = 0; i < count && error == cudaSuccess; i++) {
-    launched[i] = cuda_products_launch(products, race->stream, entry, &entry->product, &racers[i].algorithm) == CUBLAS_STATUS_SUCCESS;
+    if (cuda_products_launch(products, race->stream, entry, &entry->product, &racers[i].algorithm) != CUBLAS_STATUS_SUCCESS)
+      return cudaErrorLaunchFailure;
     error = cudaEventRecord(race->events[i + 1], race->stream);
   }
   if (error == cudaSuccess) error = cudaStreamSynchronize(race->stream);
   for (int i = 0; i < count && error == cudaSuccess; i++) {
     float ms = 0;
     error = cudaEventElapsedTime(&ms, race->events[i], race->events[i + 1]);
-    if (launched[i] && ms < racers[i].ms) racers[i].ms = ms;
+    if (ms < racers[i].ms) racers[i].ms = ms > LEAST_MS ? ms : LEAST_MS;
     *total += ms;
   }
   return error;
@@ -142,7 +142,6 @@ static cudaError_t run_rounds(const CudaRace *race, CudaProducts *products, cons
   return error;
 }
 
-/* The first of those that ran counts as the heuristic's first where that one does not run. */
 static void decide(CudaEntry *entry, const Racer *racers, int count) {
   const Racer *best = &racers[0];
   for (int i = 1; i < count; i++)
@@ -176,7 +175,8 @@ bool cuda_race_run(const CudaRace *race, CudaProducts *products, CudaEntry *entr
 
 bool cuda_race_open(CudaRace *race, Arena *arena, cudaStream_t stream, Failure *failure) {
   cudaError_t error = cudaSuccess;
-  *race = (CudaRace){.stream = stream, .numbers = {numbers(arena, 10, 15), numbers(arena, 7, 127)}};
+  *race = (CudaRace){.stream = stream};
+  for (uint64_t i = 0; i < 2; i++) race->numbers[i][0] = numbers(arena, i + 1, 10, 15), race->numbers[i][1] = numbers(arena, i + 3, 7, 127);
   for (int i = 0; i <= CUDA_RACERS && error == cudaSuccess; i++) error = cudaEventCreate(&race->events[i]);
   if (error == cudaSuccess) return true;
   return fail(failure, RUN_INVALID, "cuda: events for racing products: %s", cudaGetErrorString(error));

@@ -13,13 +13,13 @@ enum { CUDA_RACERS = 8 };
 typedef struct CudaRace {
   cudaStream_t stream;
   cudaEvent_t events[CUDA_RACERS + 1];
-  const uint16_t *numbers[2]; /* on the host: of f16; of bf16, any two of which are an f32 too */
+  const uint16_t *numbers[2][2]; /* on the host: of either factor; f16, and bf16, any two of which are an f32 too */
 } CudaRace;
 
 /* close frees what it has made, also where it fails, and must come before the arena goes. */
 bool cuda_race_open(CudaRace *race, Arena *arena, cudaStream_t stream, Failure *failure);
-/* Fills in the entry's algorithm, how many ran, and by how much the one that won is faster than the first. It wins by being at least 2 %
- * faster. What raced are algorithms as cuda_traits_make makes them: what a file's traits will be again. */
+/* Fills in the entry's algorithm, how many ran, and by how much the one that won is faster than the first of them. It wins by being at
+ * least 2 % faster. What raced are algorithms as cuda_traits_make makes them: what a file's traits will be again. */
 bool cuda_race_run(const CudaRace *race, CudaProducts *products, CudaEntry *entry, Failure *failure);
 void cuda_race_close(CudaRace *race);
 

@@ -2,12 +2,13 @@
  * (column-major, opaque descriptors), so that a product described wrongly comes out wrong; and it insists on what the
  * library's header says: sizes of attributes, leading dimensions, alignment as promised when the algorithm was chosen.
  * FAKE_CANDIDATES=MS,MS,...: it offers so many algorithms, in this order, which differ in their tiles and in the order of their sums; how long
- * each takes, or `x` for one that cannot be launched. */
+ * each takes, or `x` for one that cannot be launched. A factor of zeros, or a result that is not finite, then ends the program. */
 #include "tests/cuda/fake/fake_cublaslt.h"
 
 #include "tests/cuda/fake/fake_cuda.h"
 #include "tests/cuda/host_product.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,19 @@ static double row_times_column(const double *a, const double *b, int64_t k, uint
   return tile > 0 ? (double)rounded : sum;
 }
 
+/* Neither is fit for a race. */
+static void insist(bool fit, const char *what) {
+  if (fit || getenv("FAKE_CANDIDATES") == NULL) return;
+  fprintf(stderr, "fake cublaslt: %s\n", what);
+  abort();
+}
+
+static bool any(const double *x, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (x[i] != 0) return true;
+  return false;
+}
+
 static void multiply(void *arg) {
   Job job;
   Chosen s;
@@ -237,12 +251,14 @@ static void multiply(void *arg) {
   sizes(&job.op, &job.a, &job.b, &job.c, &s);
   double *a = gathered(&job.a, job.from_a, job.op.turn_a, s.m, s.k);
   double *b = gathered(&job.b, job.from_b, !job.op.turn_b, s.n, s.k); /* op(B)^T */
+  insist(any(a, s.m * s.k) && any(b, s.n * s.k), "a factor is zero");
   for (int64_t col = 0; col < s.n; col++)
     for (int64_t row = 0; row < s.m; row++) {
       double sum = row_times_column(a + row * s.k, b + col * s.k, s.k, job.tile) * (double)job.alpha;
       if (job.beta != 0) sum += (double)job.beta * element(&job.c, job.to, false, row, col);
       if (job.op.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += (double)element_get(type_of(job.c.type), job.op.bias, row);
       element_set(type_of(job.c.type), job.to, row + col * job.c.ld, (float)sum);
+      insist(isfinite(element(&job.c, job.to, false, row, col)), "a result is not finite");
     }
   free(a), free(b);
   if (getenv("FAKE_CANDIDATES") != NULL) {
