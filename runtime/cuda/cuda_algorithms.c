@@ -47,7 +47,18 @@ static void say_end(Races *races, const char *path) {
           races->done, text_plural(races->done), progress_seconds(&races->progress), races->won, races->won == 1 ? "has" : "have", path);
 }
 
+/* Of an entry before this one that differs only by what no choice depends on: has what that one got. */
+static bool take_alike(const CudaProducts *products, CudaEntry *entry) {
+  for (const CudaEntry *e = products->entries; e < entry; e++) {
+    if (!cuda_shapes_alike(&e->shape, &entry->shape)) continue;
+    entry->algorithm = e->algorithm, entry->origin = e->origin, entry->candidates = e->candidates, entry->faster = e->faster;
+    return true;
+  }
+  return false;
+}
+
 static bool race_one(const CudaRace *race, CudaProducts *products, CudaEntry *entry, CudaChoices *choices, Failure *failure) {
+  if (take_alike(products, entry)) return true;
   if (!cuda_race_run(race, products, entry, failure)) return false;
   CudaTraits traits = cuda_traits_of(products->libs, &entry->algorithm);
   cuda_choices_add(choices, entry, &traits);

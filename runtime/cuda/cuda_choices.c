@@ -82,7 +82,7 @@ static bool open_locked(CudaChoices *c, const _Atomic uint32_t *stop, Failure *f
 
 static bool has_numbers(const json_t *object, const char *const *names, size_t count) {
   for (size_t i = 0; i < count; i++)
-    if (!json_is_integer(json_object_get(object, names[i]))) return false;
+    if (names[i] != NULL && !json_is_integer(json_object_get(object, names[i]))) return false;
   return true;
 }
 
@@ -97,7 +97,7 @@ static bool has_traits(const json_t *object) {
 static bool is_choice(const json_t *choice) {
   static const char *const place[] = {"multiprocessors", "cublaslt", "workspace_bytes"};
   static const char *const shape[] = {
-#define X(type, name) #name,
+#define X(type, name, seen) seen ? #name : NULL,
       CUDA_SHAPE(X)
 #undef X
   };
@@ -151,7 +151,7 @@ static bool is_here(const CudaChoicePlace *place, const json_t *choice) {
 static bool is_of(const CudaShape *shape, const json_t *choice) {
   const json_t *object = json_object_get(choice, "shape");
   bool same = true;
-#define X(type, name) same = same && number_is(object, #name, (uint64_t)shape->name);
+#define X(type, name, seen) same = same && (!seen || number_is(object, #name, (uint64_t)shape->name));
   CUDA_SHAPE(X)
 #undef X
   return same;
@@ -171,14 +171,16 @@ bool cuda_choices_find(const CudaChoices *c, const CudaShape *shape, CudaTraits 
 void cuda_choices_add(CudaChoices *c, const CudaEntry *entry, const CudaTraits *traits) {
   json_t *shape = json_object(), *algorithm = json_object();
   char text[CUDA_SHAPE_TEXT_BYTES];
-#define X(type, name) json_object_set_new(shape, #name, json_integer((json_int_t)entry->shape.name));
+  CudaShape seen_shape = entry->shape;
+  seen_shape.add = 0;
+#define X(type, name, seen) if (seen) json_object_set_new(shape, #name, json_integer((json_int_t)entry->shape.name));
   CUDA_SHAPE(X)
 #undef X
   for (int i = 0; i < CUDA_TRAITS; i++) json_object_set_new(algorithm, cuda_trait_name(i), json_integer((json_int_t)traits->value[i]));
   json_array_append_new(
       c->list, json_pack("{ss si sI sI ss so so si sf}", "gpu", c->place->gpu, "multiprocessors", c->place->multiprocessors, "cublaslt",
                          (json_int_t)c->place->cublaslt, "workspace_bytes", (json_int_t)c->place->workspace_bytes, "product",
-                         cuda_shape_text(&entry->shape, text), "shape", shape, "algorithm", algorithm, "candidates", entry->candidates,
+                         cuda_shape_text(&seen_shape, text), "shape", shape, "algorithm", algorithm, "candidates", entry->candidates,
                          "faster_percent", 0.1 * (double)(int64_t)(10 * entry->faster + 0.5)));
 }
 

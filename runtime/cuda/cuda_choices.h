@@ -4,7 +4,7 @@
  *   {"schema_version": 1, "choices": [
  *     {"gpu": "NVIDIA H200", "multiprocessors": 132, "cublaslt": 130100, "workspace_bytes": 33554432,
  *      "product": "65536 x 2304 x 768 NT bf16 to bf16",     for readers, as are candidates and faster_percent
- *      "shape": {"m": 65536, ...},                           CUDA_SHAPE
+ *      "shape": {"m": 65536, ...},                           what the heuristic sees of CUDA_SHAPE
  *      "algorithm": {"algorithm": 66, "tile": 20, ...},      CudaTraits
  *      "candidates": 8, "faster_percent": 12.8}]}
  *

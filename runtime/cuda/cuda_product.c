@@ -40,6 +40,12 @@ static CudaEntry *find(CudaProducts *products, const CudaShape *shape) {
   return NULL;
 }
 
+bool cuda_shapes_alike(const CudaShape *a, const CudaShape *b) {
+#define X(type, name, seen) && (!seen || a->name == b->name)
+  return true CUDA_SHAPE(X);
+#undef X
+}
+
 static const char *type_name(int type) { return type == CUDA_F32 ? "f32" : type == CUDA_BF16 ? "bf16" : "f16"; }
 
 cudaDataType_t cuda_shape_type(int type) {

@@ -7,14 +7,15 @@
 
 #include <cuda_runtime_api.h>
 
-/*  X(type, name): all that the choice of an algorithm may depend on. Also what a file of choices has of a product. */
+/*  X(type, name, seen): all that an entry is for. seen: by the heuristic, so that the choice of an algorithm may depend on it. It
+ *  does not see whether a product adds: plans that add to a result which others write must get the same bits, raced or not. */
 #define CUDA_SHAPE(X)                                                                                        \
-  X(int64_t, m) X(int64_t, n) X(int64_t, k) X(int64_t, lda) X(int64_t, ldb) X(int64_t, ldc)                  \
-  X(int32_t, ta) X(int32_t, tb) X(int32_t, type) X(int32_t, out_type) X(int32_t, add) X(int32_t, bias)       \
-  X(uint32_t, align_a) X(uint32_t, align_b) X(uint32_t, align_c) X(uint32_t, align_bias)
+  X(int64_t, m, 1) X(int64_t, n, 1) X(int64_t, k, 1) X(int64_t, lda, 1) X(int64_t, ldb, 1) X(int64_t, ldc, 1) \
+  X(int32_t, ta, 1) X(int32_t, tb, 1) X(int32_t, type, 1) X(int32_t, out_type, 1) X(int32_t, add, 0) X(int32_t, bias, 1) \
+  X(uint32_t, align_a, 1) X(uint32_t, align_b, 1) X(uint32_t, align_c, 1) X(uint32_t, align_bias, 1)
 
 typedef struct CudaShape {
-#define X(type, name) type name;
+#define X(type, name, seen) type name;
   CUDA_SHAPE(X)
 #undef X
 } CudaShape;
@@ -47,6 +48,8 @@ struct CudaProducts {
 
 /* "65536 x 2304 x 768 NT bf16 to f32, adds, bias" */
 char *cuda_shape_text(const CudaShape *shape, char out[CUDA_SHAPE_TEXT_BYTES]);
+/* Whether the heuristic sees no difference. */
+bool cuda_shapes_alike(const CudaShape *a, const CudaShape *b);
 /* Schemes of summing across blocks that a product may use, CUBLASLT_REDUCTION_SCHEME_*. */
 uint32_t cuda_shape_reductions(const CudaShape *shape);
 /* Element types, as cuBLASLt calls them. */
