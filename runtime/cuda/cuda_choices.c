@@ -59,7 +59,8 @@ static bool look(CudaChoices *c, bool *current, Failure *failure) {
   struct stat own, named;
   if (fstat(c->fd, &own) != 0) return failed(c, "cannot be looked at", failure);
   if (!S_ISREG(own.st_mode)) return fail(failure, RUN_INVALID, "%s: %s: is no plain file; name one, or one that is still to be made", VARIABLE, c->path);
-  *current = stat(c->path, &named) == 0 && named.st_dev == own.st_dev && named.st_ino == own.st_ino;
+  *current = own.st_nlink > 0 /* what NFS knows sooner than names */ && stat(c->path, &named) == 0 && named.st_dev == own.st_dev &&
+             named.st_ino == own.st_ino;
   c->fresh = own.st_size == 0;
   return true;
 }
