@@ -44,7 +44,8 @@ static bool cuda_open(Arena *arena, RankMachine *machine, const RankSetup *setup
                                                             .feed = setup->feed,
                                                             .ranges = machine->ranges,
                                                             .stop = &env->control->stop,
-                                                            .position = &env->status->instr},
+                                                            .position = &env->status->instr,
+                                                            .quiet = setup->quiet},
                                        failure);
   if (machine->backend == NULL) return false;
   machine->gemm_name = "cuBLASLt";

@@ -21,6 +21,7 @@ typedef struct Row {
 
 #define WORDS(...) {__VA_ARGS__}
 #define NO_WORDS {NULL}
+#define A_FILE {""} /* no word that a value could be */
 static const Row rows[SETTING_COUNT] = {
 #define SETTING(id, least, most, otherwise, words, summary) {#id, least, most, otherwise, words, summary},
 #include "runtime/environment.def"
@@ -43,10 +44,13 @@ static bool read_word(const Row *row, const char *value, uint32_t *out) {
   return false;
 }
 
+static bool is_file(const Row *row) { return row->words[0] != NULL && row->words[0][0] == '\0'; }
+
 static bool read_row(const Row *row, uint32_t *out) {
   const char *value = getenv(row->name);
   *out = row->otherwise;
   if (value == NULL || *value == '\0') return true;
+  if (is_file(row)) return *out = row->most, true; /* who uses it says what is wrong with it */
   return (row->words[0] != NULL ? read_word : read_number)(row, value, out);
 }
 
@@ -54,6 +58,7 @@ const char *environment_values(Arena *arena, Setting setting) {
   const Row *row = &rows[setting];
   Text text = {.arena = arena};
   if (row->words[0] == NULL) return arena_printf(arena, "from %u to %u", row->least, row->most);
+  if (is_file(row)) return "the name of a file";
   for (uint32_t i = 0; i <= row->most; i++) text_printf(&text, "%s%s", i == 0 ? "" : i < row->most ? ", " : " or ", row->words[i]);
   return text.data;
 }
@@ -105,6 +110,10 @@ uint32_t environment_setting(Setting setting) {
   uint32_t value;
   return read_row(&rows[setting], &value) ? value : rows[setting].otherwise;
 }
+
+bool environment_is_file(Setting setting) { return is_file(&rows[setting]); }
+
+const char *environment_file(Setting setting) { return environment_setting(setting) == 1 && is_file(&rows[setting]) ? getenv(rows[setting].name) : NULL; }
 
 const char *environment_name(Setting setting) { return rows[setting].name; }
 const char *environment_summary(Setting setting) { return rows[setting].summary; }

@@ -33,8 +33,11 @@ bool environment_stray(uint32_t *at, Stray *out);
 void environment_note_strays(void);
 /* Checked before, or what it is where it is not set. */
 uint32_t environment_setting(Setting setting);
+/* Of a setting that is a file: its name, or NULL. */
+const char *environment_file(Setting setting);
+bool environment_is_file(Setting setting);
 const char *environment_name(Setting setting);
-/* "auto, own or cudnn", "from 1 to 999999"; what it means. */
+/* "auto, own or cudnn", "from 1 to 999999", "the name of a file"; what it means. */
 const char *environment_values(Arena *arena, Setting setting);
 const char *environment_summary(Setting setting);
 

@@ -31,6 +31,7 @@ typedef struct RankSetup {
   Feed *feed;
   const char *gemm; /* NULL: the best */
   uint32_t threads; /* 0: this machine's cores shared out among the ranks */
+  bool quiet;       /* says nothing of what takes long */
 } RankSetup;
 
 typedef struct RankThreads {

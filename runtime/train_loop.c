@@ -268,7 +268,8 @@ static bool run(Trainer *trainer, Arena *arena) {
                      .env = trainer->env,
                      .feed = &trainer->feed.feed,
                      .gemm = job->options->gemm,
-                     .threads = job->options->threads};
+                     .threads = job->options->threads,
+                     .quiet = job->options->quiet};
   trainer->words = ARENA_ARRAY(arena, uint64_t, trainer->env->ranks);
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure) || !agree_over_hosts(trainer, arena)) return false;
   if (!prepare_weights(trainer, arena) || !train_open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;

@@ -211,6 +211,14 @@ scales_loss() {
 }
 export -f plan_parts plan_spared
 
+# races_products MODEL: what won is made of its traits again by the second run.
+races_products() {
+  local -x FSDPC_CUDA_ALGORITHMS=$scratch/algorithms-$1.json FSDPC_CUDA_PRODUCTS=1
+  check "$1: products raced" train raced "$scratch/bf16.fsdp" --ranks 1 --steps 50 --backend cuda && check "$1: raced near the first choices" agree raced bf16 2e-2 &&
+    check "$1: products from the file" train known "$scratch/bf16.fsdp" --ranks 1 --steps 50 --backend cuda &&
+    check "$1: raced or from the file" same known raced
+}
+
 part_train() {
   for model in gpt-tiny llama-tiny; do
     sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/$model.fsdp" >"$scratch/bf16.fsdp"
@@ -221,7 +229,7 @@ part_train() {
     FSDPC_CUDA_GRAPH=0 check "$model: without graphs" train eager "$fixtures/$model.fsdp" --ranks 1 --steps 50 --backend cuda &&
       check "$model: graph or not" same eager f32
     check "$model: bf16 trains" train bf16 "$scratch/bf16.fsdp" --ranks 1 --steps 50 --backend cuda &&
-      check "$model: bf16 near f32" agree bf16 cpu 2e-2
+      check "$model: bf16 near f32" agree bf16 cpu 2e-2 && races_products "$model"
     accumulates "$model"
     spares_memory "$model"
     scales_loss "$model"

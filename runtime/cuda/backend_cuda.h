@@ -24,6 +24,7 @@ typedef struct CudaBackendConfig {
   const UnitRanges *ranges;
   const _Atomic uint32_t *stop; /* not 0: fail soon; NULL: never */
   _Atomic int32_t *position;    /* told the list position + 1 of every instruction that is launched, and 0 when all are; NULL: not told */
+  bool quiet;                   /* says nothing of what takes long */
 } CudaBackendConfig;
 
 /* In the rank's process, which has not forked since. */

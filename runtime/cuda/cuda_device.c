@@ -33,6 +33,8 @@ static bool choose_device(CudaBackend *cuda, struct cudaDeviceProp *device, Fail
   if (!cuda_ok((int)error, "choosing a GPU", failure) ||
       !cuda_ok((int)cudaGetDeviceProperties(device, cuda->device), "asking a GPU what it is", failure))
     return false;
+  snprintf(cuda->gpu, sizeof cuda->gpu, "%s", device->name);
+  cuda->multiprocessors = device->multiProcessorCount;
   snprintf(cuda->device_name, sizeof cuda->device_name, "%s, compute %d.%d", device->name, device->major, device->minor);
   cuda->compute = 10 * device->major + device->minor;
   if (device->major >= 8) return true;

@@ -14,8 +14,11 @@
   X(cublasLtDestroy)                                                                                         \
   X(cublasLtGetVersion)                                                                                      \
   X(cublasLtMatmul)                                                                                          \
+  X(cublasLtMatmulAlgoCheck)                                                                                 \
   X(cublasLtMatmulAlgoConfigGetAttribute)                                                                    \
+  X(cublasLtMatmulAlgoConfigSetAttribute)                                                                    \
   X(cublasLtMatmulAlgoGetHeuristic)                                                                          \
+  X(cublasLtMatmulAlgoInit)                                                                                  \
   X(cublasLtMatmulDescCreate)                                                                                \
   X(cublasLtMatmulDescDestroy)                                                                               \
   X(cublasLtMatmulDescSetAttribute)                                                                          \

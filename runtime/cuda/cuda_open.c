@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "runtime/beside.h"
+#include "runtime/cuda/cuda_algorithms.h"
 #include "runtime/environment.h"
 #include "runtime/runtime.h"
 
@@ -231,6 +232,19 @@ static bool tell_products(CudaBackend *cuda, Arena *arena, Failure *failure) {
   return true;
 }
 
+/* The products' memory is zero, and what is written there comes after opening. */
+static bool settle_products(CudaBackend *cuda, Failure *failure) {
+  const char *path = environment_file(SETTING_FSDPC_CUDA_ALGORITHMS);
+  if (path == NULL) return true;
+  CudaAlgorithmsConfig config = {.path = path,
+                                 .place = {cuda->gpu, cuda->multiprocessors, cuda->libs.cublasLtGetVersion(), BESIDE_PRODUCTS_BYTES},
+                                 .stream = cuda->streams[cuda->origin],
+                                 .stop = cuda->config.stop,
+                                 .beat = cuda->config.position,
+                                 .quiet = cuda->config.quiet};
+  return cuda_algorithms_settle(cuda->machine.products, &config, failure);
+}
+
 static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const Plan *plan = cuda->config.plan;
   const InstrSpec *specs = instr_specs(arena);
@@ -242,7 +256,7 @@ static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
     if (!resolve(cuda, specs, i, failure) || !prepare(cuda, i, &why, failure)) return false;
     if (why != NULL) refused = why;
   }
-  return tell_products(cuda, arena, failure) && bind_flash(cuda, refused, failure);
+  return settle_products(cuda, failure) && tell_products(cuda, arena, failure) && bind_flash(cuda, refused, failure);
 }
 
 /* Every unit's parameters, side by side in device memory. */
@@ -307,7 +321,8 @@ static bool open_all(CudaBackend *cuda, Arena *arena, Failure *failure) {
       !choose_comm(cuda, failure) || !open_memory(cuda, failure) || !open_streams(cuda, arena, failure) ||
       !cuda_stage_open(cuda, arena, failure) || !open_ranges(cuda, arena, failure))
     return false;
-  cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, BESIDE_PRODUCTS_BYTES, failure);
+  cuda->machine.products = cuda_products_open(arena, &cuda->libs, cuda->workspace, BESIDE_PRODUCTS_BYTES,
+                                              environment_file(SETTING_FSDPC_CUDA_ALGORITHMS) != NULL, failure);
   if (cuda->machine.products == NULL || !open_comm(cuda, arena, failure) ||
       !open_flash(cuda, arena, failure))
     return false;

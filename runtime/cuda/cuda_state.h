@@ -19,7 +19,8 @@ typedef struct CudaBackend {
   CudaMachine machine;
   CudaTensor *operands; /* parallel to plan->operands */
   uint64_t *reach;      /* of each instruction: the offset in the device's arena that its operands end at */
-  int device, compute; /* its number, and its capability, as 90 */
+  int device, compute, multiprocessors; /* its number, its capability, as 90, and how many it has */
+  char gpu[256]; /* its name */
   uint32_t sharers;  /* ranks on that device, this one included */
   bool own_gpus;     /* no two ranks of the job are on one device */
   char device_name[400]; /* and what was chosen on it */

@@ -54,6 +54,7 @@ case " $* " in *' train '*)
     said table.md "| $model: micro-batches as on the CPU | ok |"
     said table.md "| $model: micro-batches, graph or not | ok |"
     said table.md "| $model: recomputed and offloaded or not | ok |"
+    said table.md "| $model: raced or from the file | ok |"
     said table.md "| $model: f16 as on the CPU | ok |"
     said table.md "| $model: f16 skips the steps that the CPU does | ok |"
   done

@@ -23,7 +23,7 @@ static void every_setting_refuses_what_it_cannot_be(void **state) {
   static const char *const values[] = {"x", "-1", "2000000", " 1", "1 ", "99999999999999999999", "+1", "cuDNN"};
   (void)state;
   for (int s = 0; s < SETTING_COUNT; s++)
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) expect_refused((Setting)s, values[i]);
+    for (size_t i = 0; i < sizeof values / sizeof *values && !environment_is_file((Setting)s); i++) expect_refused((Setting)s, values[i]);
   Failure failure = {0};
   assert_true(environment_check(&failure));
 }
@@ -35,6 +35,7 @@ static void every_value_offered_is_taken(void **state) {
   for (int s = 0; s < SETTING_COUNT; s++) {
     char *values = arena_strdup(arena, environment_values(arena, (Setting)s)), *rest = values;
     uint32_t place = 0;
+    if (environment_is_file((Setting)s)) continue;
     for (char *word; (word = strtok_r(rest, ", ", &rest)) != NULL;) {
       if (strcmp(word, "or") == 0 || strcmp(word, "from") == 0 || strcmp(word, "to") == 0) continue;
       setenv(environment_name((Setting)s), word, 1);
@@ -58,6 +59,20 @@ static void empty_is_as_good_as_not_set(void **state) {
   assert_int_equal(environment_setting(SETTING_FSDPC_CUDA_ATTENTION), CUDA_ATTENTION_AUTO);
   unsetenv("FSDPC_CUDA_TIMEOUT");
   unsetenv("FSDPC_CUDA_ATTENTION");
+}
+
+static void a_file_may_have_any_name_but_none(void **state) {
+  Failure failure = {0};
+  (void)state;
+  assert_true(environment_is_file(SETTING_FSDPC_CUDA_ALGORITHMS));
+  assert_null(environment_file(SETTING_FSDPC_CUDA_ALGORITHMS));
+  assert_null(environment_file(SETTING_FSDPC_CUDA_GRAPH));
+  setenv("FSDPC_CUDA_ALGORITHMS", "", 1);
+  assert_null(environment_file(SETTING_FSDPC_CUDA_ALGORITHMS));
+  setenv("FSDPC_CUDA_ALGORITHMS", "some where/x.json", 1);
+  assert_true(environment_check(&failure));
+  assert_string_equal(environment_file(SETTING_FSDPC_CUDA_ALGORITHMS), "some where/x.json");
+  unsetenv("FSDPC_CUDA_ALGORITHMS");
 }
 
 static uint32_t strays(const char *name, Stray *last) {
@@ -98,6 +113,7 @@ int main(void) {
       cmocka_unit_test(every_setting_refuses_what_it_cannot_be),
       cmocka_unit_test(every_value_offered_is_taken),
       cmocka_unit_test(empty_is_as_good_as_not_set),
+      cmocka_unit_test(a_file_may_have_any_name_but_none),
       cmocka_unit_test(a_misspelt_variable_is_named_with_the_one_that_is_meant),
       cmocka_unit_test(kernels_are_called_as_the_setting_says),
   };

@@ -1,11 +1,14 @@
 /* Owns: cuBLASLt on the CPU: what runtime/cuda/cuda_product.c calls. It knows nothing but the library's own conventions
  * (column-major, opaque descriptors), so that a product described wrongly comes out wrong; and it insists on what the
- * library's header says: sizes of attributes, leading dimensions, alignment as promised when the algorithm was chosen. */
+ * library's header says: sizes of attributes, leading dimensions, alignment as promised when the algorithm was chosen.
+ * FAKE_CANDIDATES=MS,MS,...: it offers so many algorithms, in this order, which differ in their tiles and in the order of their sums; how long
+ * each takes, or `x` for one that cannot be launched. A factor of zeros, or a result that is not finite, then ends the program. */
 #include "tests/cuda/fake/fake_cublaslt.h"
 
 #include "tests/cuda/fake/fake_cuda.h"
 #include "tests/cuda/host_product.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +30,12 @@ typedef struct Preference {
   uint32_t reductions, align_a, align_b, align_c, align_d;
 } Preference;
 
-/* What an algorithm was chosen for, in its opaque words. */
+enum { MOST_CANDIDATES = 16, ATTRIBUTES = 9 };
+
+/* What an algorithm was chosen for, in its opaque words; m 0: made by its number, for whatever it is launched for. */
 typedef struct Chosen {
   int64_t m, n, k;
-  uint32_t align_a, align_b, align_c, id;
+  uint32_t align_a, align_b, align_c, id, tile;
 } Chosen;
 
 typedef struct Job {
@@ -39,6 +44,7 @@ typedef struct Job {
   const void *from_a, *from_b;
   void *to;
   float alpha, beta;
+  uint32_t tile;
 } Job;
 
 #define OP(descriptor)     ((Operation *)(void *)(descriptor))
@@ -54,7 +60,11 @@ static cublasStatus_t fill(void *to, size_t size, const void *from, size_t given
 
 static cublasStatus_t create(cublasLtHandle_t *out) { return *out = (cublasLtHandle_t)(void *)ALLOCATE(int), CUBLAS_STATUS_SUCCESS; }
 static cublasStatus_t destroy(cublasLtHandle_t handle) { return free(handle), CUBLAS_STATUS_SUCCESS; }
-static size_t version(void) { return 130000; }
+/* FAKE_CUBLASLT_VERSION: another one. */
+static size_t version(void) {
+  const char *number = getenv("FAKE_CUBLASLT_VERSION");
+  return number != NULL ? (size_t)atoi(number) : 130000;
+}
 
 static cublasStatus_t operation_create(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType_t scale) {
   if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -121,6 +131,16 @@ static uint32_t algorithm_number(void) {
   return strcmp(number, "own") == 0 ? (uint32_t)getpid() : (uint32_t)atoi(number);
 }
 
+/* How long a candidate takes, in milliseconds; negative: it cannot be launched. Returns how many there are. */
+static uint32_t candidates(float ms[MOST_CANDIDATES]) {
+  const char *at = getenv("FAKE_CANDIDATES");
+  uint32_t count = 0;
+  for (; at != NULL && *at != '\0' && count < MOST_CANDIDATES; at += strcspn(at, ","), at += *at == ',')
+    ms[count++] = *at == 'x' ? -1 : strtof(at, NULL);
+  if (count == 0) ms[count++] = 0;
+  return count;
+}
+
 static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
                                 cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                 cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t results[],
@@ -131,21 +151,60 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op
   if (handle == NULL || wanted < 1 || c != d || !f32_sums || p->workspace_bytes == 0) return CUBLAS_STATUS_INVALID_VALUE;
   if (!sizes(OP(op), LAYOUT(a), LAYOUT(b), LAYOUT(c), &chosen)) return CUBLAS_STATUS_INVALID_VALUE;
   chosen.align_a = p->align_a, chosen.align_b = p->align_b, chosen.align_c = p->align_c < p->align_d ? p->align_c : p->align_d;
-  memset(&results[0], 0, sizeof results[0]);
-  memcpy(results[0].algo.data, &chosen, sizeof chosen);
+  float ms[MOST_CANDIDATES];
+  uint32_t count = candidates(ms);
+  for (*found = 0; *found < (int)count && *found < wanted; ++*found) {
+    chosen.tile = (uint32_t)*found;
+    memset(&results[*found], 0, sizeof results[*found]);
+    memcpy(results[*found].algo.data, &chosen, sizeof chosen);
+  }
   note_choice();
-  return *found = 1, CUBLAS_STATUS_SUCCESS;
+  return CUBLAS_STATUS_SUCCESS;
 }
+
+static const size_t attribute_bytes[ATTRIBUTES] = {4, 4, 4, 4, 4, 4, 4, 2, 2};
 
 static cublasStatus_t config_get(const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttributes_t name, void *to,
                                  size_t size, size_t *written) {
-  static const size_t bytes[] = {4, 4, 4, 4, 4, 4, 4, 2, 2};
   Chosen chosen;
   memcpy(&chosen, algorithm->data, sizeof chosen);
-  if ((size_t)name >= sizeof bytes / sizeof *bytes || size != bytes[name]) return CUBLAS_STATUS_INVALID_VALUE;
+  if ((size_t)name >= ATTRIBUTES || size != attribute_bytes[name]) return CUBLAS_STATUS_INVALID_VALUE;
   memset(to, 0, size);
   if (name == CUBLASLT_ALGO_CONFIG_ID) memcpy(to, &chosen.id, sizeof chosen.id);
+  if (name == CUBLASLT_ALGO_CONFIG_TILE_ID) memcpy(to, &chosen.tile, sizeof chosen.tile);
   return *written = size, CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t config_set(cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttributes_t name, const void *value, size_t size) {
+  Chosen chosen;
+  if ((size_t)name >= ATTRIBUTES || size != attribute_bytes[name] || name == CUBLASLT_ALGO_CONFIG_ID) return CUBLAS_STATUS_INVALID_VALUE;
+  if (name != CUBLASLT_ALGO_CONFIG_TILE_ID) return CUBLAS_STATUS_NOT_SUPPORTED;
+  memcpy(&chosen, algorithm->data, sizeof chosen);
+  memcpy(&chosen.tile, value, sizeof chosen.tile);
+  memcpy(algorithm->data, &chosen, sizeof chosen);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/* By its number, with the tile that is not among those offered, so that who forgets to set it has none. */
+static cublasStatus_t algorithm_init(cublasLtHandle_t handle, cublasComputeType_t compute, cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
+                                     cudaDataType_t c, cudaDataType_t d, int id, cublasLtMatmulAlgo_t *out) {
+  Chosen chosen = {.align_a = 1, .align_b = 1, .align_c = 1, .id = (uint32_t)id, .tile = MOST_CANDIDATES};
+  if (handle == NULL || compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F || a != b || c != d) return CUBLAS_STATUS_INVALID_VALUE;
+  if (chosen.id != algorithm_number()) return CUBLAS_STATUS_NOT_SUPPORTED;
+  memset(out, 0, sizeof *out);
+  memcpy(out->data, &chosen, sizeof chosen);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t algorithm_check(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algorithm,
+                                      cublasLtMatmulHeuristicResult_t *result) {
+  Chosen chosen, now;
+  float ms[MOST_CANDIDATES];
+  memcpy(&chosen, algorithm->data, sizeof chosen);
+  if (handle == NULL || c != d || !sizes(OP(op), LAYOUT(a), LAYOUT(b), LAYOUT(c), &now)) return CUBLAS_STATUS_INVALID_VALUE;
+  result->workspaceSize = 0;
+  return chosen.tile < candidates(ms) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 /* --- products ------------------------------------------------------------------------------------------------------ */
@@ -164,6 +223,27 @@ static double *gathered(const Layout *layout, const void *from, bool turn, int64
   return out;
 }
 
+/* Algorithms beyond the first add in f32, from the other end: their bits are others. */
+static double row_times_column(const double *a, const double *b, int64_t k, uint32_t tile) {
+  double sum = 0;
+  float rounded = 0;
+  for (int64_t i = 0; i < k; i++) sum += a[i] * b[i], rounded += (float)(a[k - 1 - i] * b[k - 1 - i]);
+  return tile > 0 ? (double)rounded : sum;
+}
+
+/* Neither is fit for a race. */
+static void insist(bool fit, const char *what) {
+  if (fit || getenv("FAKE_CANDIDATES") == NULL) return;
+  fprintf(stderr, "fake cublaslt: %s\n", what);
+  abort();
+}
+
+static bool any(const double *x, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (x[i] != 0) return true;
+  return false;
+}
+
 static void multiply(void *arg) {
   Job job;
   Chosen s;
@@ -171,16 +251,21 @@ static void multiply(void *arg) {
   sizes(&job.op, &job.a, &job.b, &job.c, &s);
   double *a = gathered(&job.a, job.from_a, job.op.turn_a, s.m, s.k);
   double *b = gathered(&job.b, job.from_b, !job.op.turn_b, s.n, s.k); /* op(B)^T */
+  insist(any(a, s.m * s.k) && any(b, s.n * s.k), "a factor is zero");
   for (int64_t col = 0; col < s.n; col++)
     for (int64_t row = 0; row < s.m; row++) {
-      double sum = 0;
-      for (int64_t i = 0; i < s.k; i++) sum += a[row * s.k + i] * b[col * s.k + i];
-      sum *= (double)job.alpha;
+      double sum = row_times_column(a + row * s.k, b + col * s.k, s.k, job.tile) * (double)job.alpha;
       if (job.beta != 0) sum += (double)job.beta * element(&job.c, job.to, false, row, col);
       if (job.op.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += (double)element_get(type_of(job.c.type), job.op.bias, row);
       element_set(type_of(job.c.type), job.to, row + col * job.c.ld, (float)sum);
+      insist(isfinite(element(&job.c, job.to, false, row, col)), "a result is not finite");
     }
   free(a), free(b);
+  if (getenv("FAKE_CANDIDATES") != NULL) {
+    float ms[MOST_CANDIDATES];
+    candidates(ms);
+    fake_cuda_spend((double)ms[job.tile]);
+  }
 }
 
 static bool aligned(const void *p, uint32_t bytes) { return (uintptr_t)p % bytes == 0; }
@@ -196,7 +281,10 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, c
   memcpy(&chosen, algorithm->data, sizeof chosen);
   memcpy(&job.alpha, alpha, sizeof job.alpha);
   memcpy(&job.beta, beta, sizeof job.beta);
-  bool fits = sizes(&job.op, &job.a, &job.b, &job.c, &now) && now.m == chosen.m && now.n == chosen.n && now.k == chosen.k;
+  bool fits = sizes(&job.op, &job.a, &job.b, &job.c, &now) && (chosen.m == 0 || (now.m == chosen.m && now.n == chosen.n && now.k == chosen.k));
+  float ms[MOST_CANDIDATES];
+  if (chosen.tile >= candidates(ms) || ms[chosen.tile] < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  job.tile = chosen.tile;
   if (handle == NULL || c != d || layout_c != layout_d || !fits || workspace == NULL || workspace_bytes == 0) return CUBLAS_STATUS_INVALID_VALUE;
   if (!aligned(a, chosen.align_a) || !aligned(b, chosen.align_b) || !aligned(d, chosen.align_c)) return CUBLAS_STATUS_INVALID_VALUE;
   if (job.op.epilogue == CUBLASLT_EPILOGUE_BIAS && job.op.bias == NULL) return CUBLAS_STATUS_INVALID_VALUE;
@@ -212,5 +300,7 @@ void fake_cublaslt(CudaLibs *libs) {
   libs->cublasLtMatmulPreferenceCreate = preference_create, libs->cublasLtMatmulPreferenceDestroy = preference_destroy;
   libs->cublasLtMatmulPreferenceSetAttribute = preference_set;
   libs->cublasLtMatmulAlgoGetHeuristic = heuristic, libs->cublasLtMatmulAlgoConfigGetAttribute = config_get;
+  libs->cublasLtMatmulAlgoConfigSetAttribute = config_set;
+  libs->cublasLtMatmulAlgoInit = algorithm_init, libs->cublasLtMatmulAlgoCheck = algorithm_check;
   libs->cublasLtMatmul = matmul;
 }

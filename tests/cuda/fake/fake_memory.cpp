@@ -51,9 +51,12 @@ cudaError_t cudaSetDevice(int device) {
   if (getenv("FAKE_EXCLUSIVE") != NULL) return failed(cudaErrorDevicesUnavailable);
   return choose_device(), cudaSuccess;
 }
+/* FAKE_GPU_NAME: what it is called. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
   memset(prop, 0, sizeof *prop);
-  snprintf(prop->name, sizeof prop->name, "fake GPU");
+  const char *name = getenv("FAKE_GPU_NAME");
+  snprintf(prop->name, sizeof prop->name, "%s", name ? name : "fake GPU");
+  prop->multiProcessorCount = 4;
   prop->major = 9;
   gethostname(prop->uuid.bytes, sizeof prop->uuid.bytes - 1);
   prop->uuid.bytes[sizeof prop->uuid.bytes - 1] = (char)device;

@@ -49,6 +49,7 @@ struct Fake {
   std::map<void *, Block> blocks;
   std::map<void *, size_t> pinned; /* host memory, in bytes */
   uint64_t random = 1;
+  double spent_ms = -1; /* by work that says how long it takes; negative: none does, and time is the clock's */
   cudaError_t last = cudaSuccess;
   int graphs = 0; /* that exist */
   unsigned captures = 0;
