@@ -95,7 +95,7 @@ static HeadRate fit_attention(const ProfileStep *steps, InstrOp op) {
       add_sample(&fit, (const double[]){flops, flops / (double)plan_int(s.plan, s.instr, 5)}, s.ns);
     }
     double error = solve(&fit, c);
-    if (error < least && c[0] > 0) least = error, best = (HeadRate){1e9 / c[0], tokens, c[1] / c[0]};
+    if (error < least && c[0] > 0) least = error, best = (HeadRate){.rate = 1e9 / c[0], .tokens = tokens, .dims = c[1] / c[0]};
   }
   return best;
 }

@@ -20,15 +20,17 @@ typedef struct TimedSize {
 } TimedSize;
 typedef VEC(TimedSize) TimedSizes; /* both ascend */
 
-/* What `fsdpc profile` measures of the kernels of a CPU, in f32; rates of 0: not measured. */
+/* What `fsdpc profile` measures of the kernels of a CPU, in f32, or what was measured of a GPU's attention; rates of 0: not measured. */
 typedef enum { PRODUCT_FORWARD, PRODUCT_BACKWARD_X, PRODUCT_BACKWARD_W, PRODUCT_PASSES } ProductPass;
 /* 2MNK/rate (1 + m/M + n/N + k/K) */
 typedef struct PassRate {
   double rate, m, n, k;
 } PassRate;
-/* flops/rate (1 + tokens/T)(1 + dims/D) */
+/* flops/rate (1 + tokens/T)(1 + dims/D), measured with operands of `type`: of f32, which stands for other types by their peaks, or of one
+ * with whose peak others run alike. */
 typedef struct HeadRate {
   double rate, tokens, dims;
+  DType type;
 } HeadRate;
 typedef enum {
 #define MOVE(id, word) MOVE_##id,

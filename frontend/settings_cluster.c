@@ -75,10 +75,14 @@ static const Key product_keys[] = {
     {"k", KEY_REAL, offsetof(PassRate, k), .usage = "k 10"},
 };
 
+static const char *const attention_types[] = {"f32", "bf16", "f16", NULL};
+_Static_assert(DTYPE_F32 == 0 && DTYPE_BF16 == 1 && DTYPE_F16 == 2, "words in the order of types");
+
 static const Key attention_keys[] = {
     {"rate", KEY_CUSTOM, .read = read_rate, .usage = "rate 150GFLOPS"},
     {"tokens", KEY_REAL, offsetof(HeadRate, tokens), .usage = "tokens 64"},
     {"dims", KEY_REAL, offsetof(HeadRate, dims), .usage = "dims 20"},
+    {"type", KEY_WORD, offsetof(HeadRate, type), .words = attention_types, .usage = "type bf16"},
 };
 
 const char *const cluster_products[] = {"linear_fwd", "linear_bwd_x", "linear_bwd_w", NULL};

@@ -299,12 +299,17 @@ static double product_ns(const Device *device, const Rates *rates, double speed,
   return 1e9 * p->count * 2 * p->m * p->n * p->k / (r->rate * speed) * (1 + r->m / p->m + r->n / p->n + r->k / p->k);
 }
 
-static double attention_ns(const Device *device, const Rates *rates, double speed, InstrOp op, const int64_t *ints, double flops) {
+/* Tensor cores' rates say nothing of f32. */
+static bool attention_measured(const Device *device, const HeadRate *r, DType compute) {
+  return r->rate > 0 && (r->type == DTYPE_F32 || device->peak[compute] == device->peak[r->type]);
+}
+
+static double attention_ns(const Device *device, const Rates *rates, DType compute, InstrOp op, const int64_t *ints, double flops) {
   bool cached = op == INSTR_ATTENTION_CACHED, backward = op == INSTR_ATTENTION_BWD;
   double tokens = (double)ints[cached ? 1 : 2], dims = (double)ints[cached ? 4 : 5];
   const HeadRate *r = &device->attention[backward];
-  if (r->rate <= 0) return attention_alone_ns(rates, flops, tokens, backward);
-  return 1e9 * flops / (r->rate * speed) * (1 + r->tokens / tokens) * (1 + r->dims / dims);
+  if (!attention_measured(device, r, compute)) return attention_alone_ns(rates, flops, tokens, backward);
+  return 1e9 * flops / (r->rate * device->peak[compute] / device->peak[r->type]) * (1 + r->tokens / tokens) * (1 + r->dims / dims);
 }
 
 /* Between the products of a fused output layer: the loss of every chunk of logits. */
@@ -343,7 +348,7 @@ void cost_work(const Cluster *cluster, const InstrSpec *specs, InstrOp op, const
   if (count > 1) work += fused_loss_ns(device, &products[0]);
   if (op == INSTR_ATTENTION_FWD || op == INSTR_ATTENTION_BWD || op == INSTR_ATTENTION_CACHED) {
     flops = attention_flops(op, ints);
-    work = attention_ns(device, &rates, speed, op, ints, flops);
+    work = attention_ns(device, &rates, compute, op, ints, flops);
   }
   *flops_out = (uint64_t)flops;
   *ns_out = whole_ns((ns > work ? ns : work) + rates.launch_ns);

@@ -463,6 +463,7 @@ measure() {
   check_long "$1" bench "${@:2}" || return
   check "$1: memory" memory_of
   where_time_goes "$1"
+  FSDPC_CUDA_ALGORITHMS=$scratch/algorithms.json check_long "$1, products raced" bench "${@:2}"
   return 0
 }
 # compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should the GPU have less memory

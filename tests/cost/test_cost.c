@@ -89,7 +89,7 @@ static Cluster measured_cluster(Arena *arena) {
   cluster.device.products[PRODUCT_FORWARD] = (PassRate){1e11, 10, 20, 40};
   cluster.device.products[PRODUCT_BACKWARD_X] = (PassRate){2e11, 0, 0, 0};
   cluster.device.products[PRODUCT_BACKWARD_W] = (PassRate){4e11, 0, 0, 0};
-  cluster.device.attention[1] = (HeadRate){1e10, 64, 32};
+  cluster.device.attention[1] = (HeadRate){.rate = 1e10, .tokens = 64, .dims = 32};
   for (int i = 0; i < 3; i++) {
     vec_push(arena, &cluster.device.moves[MOVE_GELU_FWD], points[i]);
     vec_push(arena, &cluster.device.moves[MOVE_EMBEDDING_FWD], points[i]);
@@ -121,7 +121,17 @@ static void test_measured_kernels(void **state) {
   whole(work_ns(&cluster, INSTR_LINEAR_BWD_X, DTYPE_F32, 0, product), flops / 200);
   whole(work_ns(&cluster, INSTR_LINEAR_BWD_W, DTYPE_F32, 0, product), flops / 400);
   int64_t heads[INSTR_MAX_INTS] = {1, 64, 64, 1, 1, 32, 0}; /* batch tq tk heads kv_heads head_dim causal */
-  whole(work_ns(&cluster, INSTR_ATTENTION_BWD, DTYPE_F32, 0, heads), 2.5 * 4 * 64 * 64 * 32 / 10 * 2 * 2);
+  double backward = 2.5 * 4 * 64 * 64 * 32 / 10 * 2 * 2;
+  whole(work_ns(&cluster, INSTR_ATTENTION_BWD, DTYPE_F32, 0, heads), backward);
+  whole(work_ns(&cluster, INSTR_ATTENTION_BWD, DTYPE_BF16, 0, heads), backward / 2);
+  /* Measured in bf16, it holds for what has the same peak; f32 goes by the shares. */
+  double by_share = work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_F32, 0, heads);
+  cluster.device.attention[0] = cluster.device.attention[1];
+  cluster.device.attention[0].type = DTYPE_BF16;
+  cluster.device.peak[DTYPE_F16] = cluster.device.peak[DTYPE_BF16];
+  whole(work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_BF16, 0, heads), backward / 2.5);
+  whole(work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_F16, 0, heads), backward / 2.5);
+  whole(work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_F32, 0, heads), by_share);
   int64_t gelu[INSTR_MAX_INTS] = {0};
   whole(work_ns(&cluster, INSTR_GELU_FWD, DTYPE_F32, 512, gelu), 50);
   whole(work_ns(&cluster, INSTR_GELU_FWD, DTYPE_F32, 2048, gelu), 200);

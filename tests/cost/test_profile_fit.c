@@ -12,7 +12,7 @@
 #include <math.h>
 
 static const PassRate products[PRODUCT_PASSES] = {{2e11, 3, 10, 20}, {3e11, 0, 0, 30}, {1e11, 25, 5, 0}};
-static const HeadRate attention[2] = {{1e11, 64, 20}, {8e10, 96, 0}};
+static const HeadRate attention[2] = {{.rate = 1e11, .tokens = 64, .dims = 20}, {.rate = 8e10, .tokens = 96}};
 static const double move_rate = 2e10;
 
 static const char *const sizes[PROFILE_MODELS][4] = {{"d=64", "heads=4", "ctx=64", "layers=1"},
