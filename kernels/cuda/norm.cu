@@ -7,7 +7,10 @@
  *
  * Moves forward 2 elements an element, backward 3 for dx and 2 for the weights, of 2 or 4 bytes; 8 and 14 flops.
  * Bound: memory; of adding the pieces, latency. Sums of columns need 20 KB on their way in each multiprocessor of an H100 (3.35 TB/s,
- * 0.8 us): four rows a thread, for with one it is 16. Rate: not measured yet (no GPU). */
+ * 0.8 us): four rows a thread, for with one it is 16. Rate on an H200, bf16: forward 3.27 TB/s at
+ * 131072 x 2048 (root mean square), 2.89 at 32768 x 1600, 2.69 at 65536 x 768, 76, 68 and 63 % of a copy's 4.28: by count, because a
+ * warp has one row and loads nothing while it adds. Backward, with dx added to and x and dy counted once, 2.19, 2.04 and 2.32, 51, 48 and 54 %; counted
+ * twice, for both parts read them, 3.28, 3.06 and 3.48. */
 #include "kernels/cuda/device.cuh"
 
 constexpr int THREADS = 128, GROUPS = 8, TURNS = 8;

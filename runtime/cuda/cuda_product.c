@@ -3,7 +3,7 @@
  * cuBLASLt is column-major: row-major C[m,n] = op(A) op(B) is column-major C'[n,m] = op(B)' op(A)', so B is handed over
  * first. The algorithm is the heuristic's first choice, never the fastest of a race: the same shape must get the same
  * algorithm, and so the same bits, in every run and every plan. Reductions across blocks go through the workspace or in
- * sequence, not through atomics that add. Nothing here has run on a GPU yet. */
+ * sequence, not through atomics that add. */
 #include "runtime/cuda/cuda_product.h"
 
 #include "base/hash.h"
