@@ -159,3 +159,72 @@ void test_sums_of_many_rows(void **unused) {
     memory_free();
   }
 }
+
+/* --- the norms' gradients over many rows --------------------------------------------------------------------------------- */
+
+/* rows x cols of: x, dy, dx before and after; then of a row or a column */
+typedef struct Sweep {
+  int64_t rows, cols;
+  float *x, *dy, *before, *dx, *mean, *rstd, *w, *dw, *db;
+} Sweep;
+
+/* Each on 64 bytes, as the adapter's copies then are. */
+static float *floats_get(int64_t n) { return memory_get((size_t)n * sizeof(float)); }
+
+static Sweep sweep_get(int64_t rows, int64_t cols) {
+  int64_t all = rows * cols;
+  Sweep s = {rows, cols, floats_get(all), floats_get(all), floats_get(all), floats_get(all), floats_get(rows), floats_get(rows),
+             floats_get(cols), floats_get(cols), floats_get(cols)};
+  uint64_t state = 77;
+  for (int64_t i = 0; i < all; i++) {
+    s.x[i] = (float)coarse_value_next(&state), s.dy[i] = (float)coarse_value_next(&state);
+    s.dx[i] = s.before[i] = (float)coarse_value_next(&state);
+  }
+  for (int64_t r = 0; r < rows; r++) s.mean[r] = (float)(r % 3) / 8, s.rstd[r] = r % 2 ? 1 : 1.5f;
+  for (int64_t c = 0; c < cols; c++) s.w[c] = (float)coarse_value_next(&state);
+  return s;
+}
+
+/* Row r of dx, in double; what it adds to the weights' gradients is added to dw and db. */
+static void check_row(const Sweep *s, const char *name, int64_t r, bool centred, int add, double allowed, double *dw, double *db) {
+  const float *x = s->x + r * s->cols, *dy = s->dy + r * s->cols;
+  double sum_g = 0, sum_gx = 0, mean = centred ? (double)s->mean[r] : 0, rstd = (double)s->rstd[r];
+  for (int64_t c = 0; c < s->cols; c++) {
+    double g = (double)dy[c] * (double)s->w[c], v = ((double)x[c] - mean) * rstd;
+    sum_g += centred ? g : 0, sum_gx += g * v, dw[c] += (double)dy[c] * v, db[c] += (double)dy[c];
+  }
+  for (int64_t c = 0; c < s->cols; c++) {
+    double g = (double)dy[c] * (double)s->w[c], v = ((double)x[c] - mean) * rstd;
+    double want = rstd * (g - (sum_g + v * sum_gx) / (double)s->cols), got = (double)s->dx[r * s->cols + c];
+    if (add) want += (double)s->before[r * s->cols + c];
+    if (!(fabs(got - want) <= allowed * (1 + fabs(want)))) fail_msg("%s: dx of row %d, %d is %g, not %g", name, (int)r, (int)c, got, want);
+  }
+}
+
+/* As one sweep makes them: rows of several warps, of one, of a part; the last block with hardly a row. */
+void test_norms_of_many_rows(void **unused) {
+  static const struct {
+    int type, centred, add;
+    int64_t cols;
+  } cases[] = {{CUDA_BF16, 1, 1, 520}, {CUDA_F16, 0, 0, 136}, {CUDA_F32, 1, 0, 132}, {CUDA_BF16, 0, 1, 264}};
+  enum { ROWS = 128 * 255 + 3, MOST_COLS = 520 };
+  static const double ROUNDING[] = {[CUDA_F32] = 1e-5, [CUDA_BF16] = 0x1p-8, [CUDA_F16] = 0x1p-11};
+  (void)unused;
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    int type = cases[n].type, add = cases[n].add;
+    double dw[MOST_COLS] = {0}, db[MOST_COLS] = {0};
+    Adapter adapter = {.type = type};
+    Sweep s = sweep_get(ROWS, cases[n].cols);
+    if (cases[n].centred)
+      adapter_table.layernorm_bwd(&adapter.context, ROWS, s.cols, s.x, s.cols, s.w, s.mean, s.rstd, s.dy, s.cols, s.dx, s.cols, s.dw, s.db,
+                                  add, 0, 0);
+    else
+      adapter_table.rmsnorm_bwd(&adapter.context, ROWS, s.cols, s.x, s.cols, s.w, s.rstd, s.dy, s.cols, s.dx, s.cols, s.dw, add, 0);
+    for (int64_t r = 0; r < ROWS; r++) check_row(&s, TYPE[type], r, cases[n].centred, add, ROUNDING[type], dw, db);
+    for (int64_t c = 0; c < s.cols; c++) {
+      assert_true(fabs((double)s.dw[c] - dw[c]) <= 1e-3 * (1 + fabs(dw[c])));
+      if (cases[n].centred) assert_true(fabs((double)s.db[c] - db[c]) <= 1e-3 * (1 + fabs(db[c])));
+    }
+    memory_free();
+  }
+}
