@@ -1,7 +1,7 @@
 /* Owns: layer and root-mean-square normalisation over rows, and sums of columns (bias gradients).
  *
- * Forward and dx: a warp a row, or the neighbouring lanes that it takes where rows are short (of heads), three sweeps of which only
- * the first leaves L1. Weight gradients: blocks sum pieces of
+ * Forward and dx: a warp a row, or the neighbouring lanes that it takes where rows are short (of heads). Forward keeps the row in registers
+ * up to 2048 elements of 16 bits; else, and for dx, there are sweeps of which only the first leaves L1. Weight gradients: blocks sum pieces of
  * COLUMN_PIECE_ROWS rows into scratch, then the pieces of a column are added by TURNS threads, and what these have by one; no
  * atomics, one order. They come first, so that dx may overwrite dy. Then dx goes from the last row on, for the last rows are in L2.
  * Of many rows that a block can hold, dx and the pieces' sums are made in one sweep (`one_sweep`), x and dy read once.
@@ -9,10 +9,10 @@
  * Moves forward 2 elements an element, backward 3 in one sweep, else 3 for dx and 2 for the weights, of 2 or 4 bytes, one more with `add`;
  * 8 and 14 flops.
  * Bound: memory; of adding the pieces, latency. Sums of columns need 20 KB on their way in each multiprocessor of an H100 (3.35 TB/s,
- * 0.8 us): four rows a thread, for with one it is 16. Rate on an H200, bf16: forward 3.27 TB/s at
- * 131072 x 2048 (root mean square), 2.89 at 32768 x 1600, 2.69 at 65536 x 768, 76, 68 and 63 % of a copy's 4.28: by count, because a
- * warp has one row and loads nothing while it adds. Backward in two sweeps, with dx added to and x and dy counted once, 2.19, 2.04 and 2.32, 51, 48 and 54 %;
- * counted twice 3.28, 3.06 and 3.48. In one sweep: not measured. */
+ * 0.8 us): four rows a thread, for with one it is 16. Rate on an H200, bf16, when forward read
+ * a row three times: 3.27 TB/s at 131072 x 2048 (root mean square), 2.89 at 32768 x 1600, 2.69 at 65536 x 768, 76, 68 and 63 % of a copy's
+ * 4.28. Of backward in two sweeps, with dx added to, 2.19, 2.04 and 2.32 there, 51, 48 and 54 %, counting x and dy once; counting them
+ * twice 3.28, 3.06 and 3.48. Of rows in registers and of backward in one sweep: not measured. */
 #include "kernels/cuda/device.cuh"
 
 constexpr int THREADS = 128, GROUPS = 8, TURNS = 8;
@@ -36,37 +36,51 @@ template <int LANES> DEVICE float row_sum(float x) {
   return x;
 }
 
-/* LANES threads a row. Those beyond the last row have none, for whole warps shuffle. In f32: doubles' root and quotient, some 60 operations a
+template <class T> DEVICE uint4 raw_of(const T *x) { return *reinterpret_cast<const uint4 *>(x); }
+template <class T, int N> DEVICE void floats_of(const uint4 &raw, float *out) { load<T, N>((const T *)&raw, out); }
+
+/* LANES threads a row, which they keep as it lies in memory in KEPT pieces each; 0: they read it three times. Those beyond the last row
+ * take it, too, and store nothing, for whole warps shuffle. In f32: doubles' root and quotient, some 60 operations a
  * warp, would take as long as moving a row of 128, and where doubles run at 1/64 one of 768. */
-template <class T, int N, int LANES> __global__ void forward_kernel(Norm<T> l) {
-  int64_t row = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
-  int64_t d = row < l.rows ? l.d : 0;
-  const T *x = l.x + row * l.ldx;
+template <class T, int N, int LANES, int KEPT> __global__ void forward_kernel(Norm<T> l) {
+  int64_t row = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES, d = l.d;
+  const T *x = l.x + (row < l.rows ? row : l.rows - 1) * l.ldx;
   int lane = threadIdx.x % LANES;
   float mean = 0, squares = 0, v[N], w[N], b[N] = {0};
+  uint4 kept[KEPT + 1];
+#pragma unroll
+  for (int k = 0; k < KEPT; k++) kept[k] = raw_of(x + ((k * LANES + lane) * N < d ? (k * LANES + lane) * N : 0));
+  __syncwarp(); /* or ptxas starts a read only when another has been added, to save registers */
+  auto each = [&](auto f) {
+    if constexpr (KEPT > 0) {
+#pragma unroll
+      for (int k = 0; k < KEPT; k++)
+        if ((k * LANES + lane) * N < d) floats_of<T, N>(kept[k], v), f((k * LANES + lane) * N);
+    } else {
+      for (int64_t c = lane * N; c < d; c += LANES * N) load<T, N>(x + c, v), f(c);
+    }
+  };
   if (l.mean != NULL) {
-    for (int64_t c = lane * N; c < d; c += LANES * N) {
-      load<T, N>(x + c, v);
+    each([&](int64_t) {
 #pragma unroll
       for (int j = 0; j < N; j++) mean += v[j];
-    }
-    mean = row_sum<LANES>(mean) / (float)l.d;
+    });
+    mean = row_sum<LANES>(mean) / (float)d;
   }
-  for (int64_t c = lane * N; c < d; c += LANES * N) {
-    load<T, N>(x + c, v);
+  each([&](int64_t) {
 #pragma unroll
     for (int j = 0; j < N; j++) squares += (v[j] - mean) * (v[j] - mean);
-  }
-  float rstd = 1 / sqrtf(row_sum<LANES>(squares) / (float)l.d + l.eps);
-  for (int64_t c = lane * N; c < d; c += LANES * N) {
-    load<T, N>(x + c, v);
+  });
+  float rstd = 1 / sqrtf(row_sum<LANES>(squares) / (float)d + l.eps);
+  if (row >= l.rows) return;
+  each([&](int64_t c) {
     load<T, N>(l.w + c, w);
     if (l.bias != NULL) load<T, N>(l.bias + c, b);
 #pragma unroll
     for (int j = 0; j < N; j++) v[j] = (v[j] - mean) * rstd * w[j] + b[j];
     store<T, N>(l.y + row * l.ldy + c, v);
-  }
-  if (lane != 0 || row >= l.rows) return;
+  });
+  if (lane != 0) return;
   if (l.mean != NULL) l.mean[row] = mean;
   l.rstd[row] = rstd;
 }
@@ -201,9 +215,6 @@ struct Piece {
   uint4 x, dy, old;
 };
 
-template <class T> DEVICE uint4 raw_of(const T *x) { return *reinterpret_cast<const uint4 *>(x); }
-template <class T, int N> DEVICE void floats_of(const uint4 &raw, float *out) { load<T, N>((const T *)&raw, out); }
-
 /* Of AT_ONCE rows. Where the row or the column is not there dy is 0, and x any that is: no branch between loads. */
 template <class T> DEVICE void pieces_take(const Norm<T> &l, int64_t row, int64_t end, int64_t col, Piece *piece) {
   int64_t at = col < l.d ? col : 0;
@@ -332,8 +343,15 @@ template <class T> static void launch_sweep(CudaStream stream, const Norm<T> &l,
 
 /* --- entry points ---------------------------------------------------------------------------------------------- */
 
+template <class T, int N, int LANES> static void (*forward_of(int64_t d))(Norm<T>) {
+  if constexpr (N == 1) return forward_kernel<T, N, LANES, 0>;
+  else if constexpr (LANES < WARP) return forward_kernel<T, N, LANES, 1>;
+  else if (d <= 4 * LANES * N) return forward_kernel<T, N, LANES, 4>;
+  else return d <= 8 * LANES * N ? forward_kernel<T, N, LANES, 8> : forward_kernel<T, N, LANES, 0>;
+}
+
 template <bool BACK, class T, int N, int LANES> static void launch_lanes(CudaStream stream, const Norm<T> &l) {
-  LAUNCH((BACK ? input_kernel<T, N, LANES> : forward_kernel<T, N, LANES>), (unsigned)ceil_of(l.rows, THREADS / LANES), THREADS, 0, stream, l);
+  LAUNCH((BACK ? input_kernel<T, N, LANES> : forward_of<T, N, LANES>(l.d)), (unsigned)ceil_of(l.rows, THREADS / LANES), THREADS, 0, stream, l);
 }
 
 /* Of rows that half or a quarter of a warp takes at once, in 16-byte pieces, a warp has two or four. */

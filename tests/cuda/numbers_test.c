@@ -1,4 +1,5 @@
-/* Owns: tests over odd numbers: every one of 16 bits; logits that are infinite or no numbers, in rows of any length; sums over many rows. */
+/* Owns: tests over odd numbers: every one of 16 bits; logits that are infinite or no numbers, in rows of any length; sums over many rows;
+ * norms of long rows and of many. */
 #include "tests/cuda/adapter.h"
 #include "tests/cuda/closeness.h"
 #include "tests/cuda/host_product.h"
@@ -98,7 +99,7 @@ static void same_numbers(int type, int64_t vocab, int64_t n, const float *got, c
   for (int64_t i = 0; i < n; i++)
     if (isnan((double)got[i]) != isnan((double)want[i]) ||
         (!isnan((double)want[i]) && got[i] != want[i] && !(fabsf(got[i] - want[i]) <= (float)TOLERANCE[type] * (0.05f + fabsf(want[i])))))
-      fail_msg("%s, %ld logits: output %ld is %.9g, on the CPU %.9g", TYPE[type], (long)vocab, (long)i, (double)got[i], (double)want[i]);
+      fail_msg("%s, %ld a row: output %ld is %.9g, on the CPU %.9g", TYPE[type], (long)vocab, (long)i, (double)got[i], (double)want[i]);
 }
 
 /* Rows lie one behind the other, so that they begin anywhere in 16 bytes. The longest do not fit in shared memory: the last at all, the
@@ -157,6 +158,38 @@ void test_sums_of_many_rows(void **unused) {
     for (int64_t c = 0; c < cols; c++) db[c] = add ? 3 : 0;
     for (int64_t i = 0; i < rows * cols; i++) db[i % cols] += dy[i] * (x[i] * rstd[i / cols]);
     assert_memory_equal(dw, db, (size_t)cols * sizeof *dw);
+    memory_free();
+  }
+}
+
+/* --- norms of rows of any length ---------------------------------------------------------------------------------------- */
+
+/* Rows that registers hold in few pieces, in many, and not at all, in 16 and in 32 bits. */
+void test_norms_of_long_rows(void **unused) {
+  static const int64_t sizes[] = {8, 136, 520, 1024, 1032, 2048, 2056};
+  enum { ROWS = 5, MOST = 2056 };
+  (void)unused;
+  for (size_t n = 0; n < 6 * sizeof sizes / sizeof *sizes; n++) {
+    int type = (int)(n % 3);
+    bool centred = n / 3 % 2 != 0;
+    int64_t d = sizes[n / 6];
+    float *x = memory_get((size_t)(2 * MOST) * sizeof *x), *all = memory_get((size_t)(ROWS * d * 3) * sizeof *all);
+    float *want = all + ROWS * d, *got = want + ROWS * d, *w = x, *bias = x + MOST, mean[2][ROWS], rstd[2][ROWS];
+    uint64_t state = 91;
+    KernelContext alone = {0};
+    Adapter adapter = {.type = type};
+    const KernelTable *tables[] = {kernels_cpu_named("portable"), &adapter_table};
+    const KernelContext *contexts[] = {&alone, &adapter.context};
+    for (int64_t i = 0; i < 2 * MOST; i++) x[i] = (float)coarse_value_next(&state);
+    for (int64_t i = 0; i < ROWS * d; i++) all[i] = (float)coarse_value_next(&state);
+    for (int t = 0; t < 2; t++) {
+      float *y = t ? got : want;
+      if (centred) tables[t]->layernorm_fwd(contexts[t], ROWS, d, 1e-5, all, d, w, bias, y, d, mean[t], rstd[t]);
+      else tables[t]->rmsnorm_fwd(contexts[t], ROWS, d, 1e-5, all, d, w, y, d, rstd[t]);
+    }
+    same_numbers(type, d, ROWS * d, got, want);
+    same_numbers(CUDA_F32, d, ROWS, rstd[1], rstd[0]);
+    if (centred) same_numbers(CUDA_F32, d, ROWS, mean[1], mean[0]);
     memory_free();
   }
 }
