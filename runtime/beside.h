@@ -16,7 +16,7 @@ enum {
   BESIDE_ATTENTION_MOST = FSDPC_ATTENTION_MOST, /* of cuDNN's workspace; a backward pass that needs more is cut */
   BESIDE_ATTENTION_GROUP = 2 * FSDPC_ATTENTION_MOST, /* where nothing can be cut: of the heads that share one of keys; on roomy GPUs always */
   BESIDE_ROOMY_GIB = 128, /* GPUs whose cluster files leave that much more */
-  BESIDE_LIBRARIES_BYTES = 1 << 30      /* contexts, loaded kernels, NCCL's buffers. Assumed, not measured yet (no GPU) */
+  BESIDE_LIBRARIES_BYTES = 1 << 30      /* contexts, loaded kernels, NCCL's buffers: assumed. An H200 took 547 to 632 MiB for one rank, without NCCL */
 };
 
 typedef struct BesideArena {

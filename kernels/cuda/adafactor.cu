@@ -7,7 +7,7 @@
  * columns of them, lie at any multiple of 4 and come out of L1 and L2 one by one; a division of integers finds their row for
  * each piece of 4 or 8.
  * Bound: memory; for sums of 16-bit gradients, their two conversions from and to double an element, 16 a clock and multiprocessor on
- * computes 8.0 and 9.0. Rate: not measured yet (no GPU). */
+ * computes 8.0 and 9.0. Rate: not measured; on an H200 it trained as on the CPU. */
 #include "kernels/cuda/exact.cuh"
 #include "kernels/cuda/weights.cuh"
 

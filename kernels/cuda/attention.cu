@@ -5,7 +5,7 @@
  *
  * Moves q, k, v, o once and k, v once more per 64 queries out of L2; 4 tq tk head_dim flops a head, half when causal.
  * Four elements an access where rows allow it, 16 bytes of f32, which saves instructions.
- * Bound: f32 multiply-adds and shared memory. Rate: not measured yet (no GPU). */
+ * Bound: f32 multiply-adds and shared memory. Rate: not measured; compared with float64 on an H200. */
 #include "kernels/cuda/attention_mma.cuh"
 
 template <class T, int DP> __global__ void __launch_bounds__(Tile<DP>::THREADS) forward_kernel(Attention<T> a) {

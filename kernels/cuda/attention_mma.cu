@@ -3,7 +3,8 @@
  *
  * Moves q, k, v, o once and k, v once more per 64 queries out of L2; 4 tq tk head_dim flops a head, half when causal.
  * Values are copied to shared memory while scores are computed, the next keys while values are added up: one tile of each is enough.
- * Bound: tensor cores. Rate: not measured yet (no GPU). */
+ * Bound: tensor cores. Rate on an H200: 182 TFLOP/s at 16 x 32/8 heads x 8192 x 64, bf16, causal, 23 % of a large product's 800; cuDNN
+ * has 394. By mma.sync, during which a warp takes no exponents; Hopper's asynchronous products (wgmma) would leave it free. */
 #include "kernels/cuda/attention_mma.cuh"
 
 constexpr int COLS = 64;

@@ -29,18 +29,6 @@ template <class T>
 int attention_split_fwd(CudaStream stream, const AttentionShape *shape, const Attention<T> &a, bool mma, void *scratch);
 
 #ifndef FSDPC_SHIM
-/* So many bytes, aligned so, to shared memory, zeros where there are none: on their way until copies_wait of the same thread. */
-template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool there) {
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-  size_t source = __cvta_generic_to_global(from);
-  if constexpr (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source), "r"(there ? 16 : 0) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(source), "n"(BYTES), "r"(there ? BYTES : 0) : "memory");
-}
-/* Other threads see the copies after a barrier that follows. */
-DEVICE void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 /* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 template <bool TRANSPOSE> DEVICE void ldmatrix(uint32_t r[4], const void *row) {
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);

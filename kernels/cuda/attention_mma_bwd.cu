@@ -3,7 +3,8 @@
  *
  * Moves q, k, v, do, dq, dk, dv once, and the walked side again per 64 owned rows out of L2; 14 tq tk head_dim flops a
  * head, half when causal. A tile of the walked side is copied to shared memory while the one before is multiplied. Bound: tensor
- * cores. Rate: not measured yet (no GPU). */
+ * cores. Rate on an H200: 195 TFLOP/s at 16 x 32/8 heads x 8192 x 64, bf16, causal, 24 % of a large product's 800, or 139 by the 10 of its
+ * 14 flops that are needed where scores are computed once: both passes compute them. cuDNN has 211 of those, repeatable, and 334 else. */
 #include "kernels/cuda/attention_mma.cuh"
 
 constexpr int COLS = 32;

@@ -2,8 +2,8 @@
  *
  * FSDPC_SHIM: the file is being compiled as plain C++ for the CPU (tests/cuda/shim, included before this), which supplies
  * the same names. Kernels therefore keep to: threadIdx, blockIdx, blockDim, gridDim, SHARED_ARRAY, DYNAMIC_SHARED,
- * __syncthreads, __syncwarp, warp shuffles and ballots of whole warps, integer atomics, fast_exp2, fast_inverse; and to
- * attention_mma.cuh's copies and products. */
+ * __syncthreads, __syncwarp, warp shuffles and ballots of whole warps, integer atomics, fast_exp2, fast_inverse, copies; and to
+ * attention_mma.cuh's products. */
 #ifndef FSDPC_KERNELS_CUDA_DEVICE_CUH
 #define FSDPC_KERNELS_CUDA_DEVICE_CUH
 
@@ -39,6 +39,18 @@ __device__ __forceinline__ float fast_inverse(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
+/* So many bytes, aligned so, to shared memory, zeros where there are none: on their way until copies_wait of the same thread. */
+template <int BYTES> __device__ __forceinline__ void copy_async(void *to, const void *from, bool there) {
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+  size_t source = __cvta_generic_to_global(from);
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source), "r"(there ? 16 : 0) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(source), "n"(BYTES), "r"(there ? BYTES : 0) : "memory");
+}
+/* Other threads see the copies after a barrier that follows. */
+__device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #endif
 
 #define DEVICE __device__ __forceinline__

@@ -2,7 +2,7 @@
  * kernels/cpu/dropout.c, bit for bit: two Philox blocks give a row its keys, a multiply-xorshift mix an element its bits.
  *
  * A warp walks a row, so that the keys are computed once a row. Moves 2 elements an element, one more with `add`; about
- * 12 integer operations each. Bound: memory. Rate: not measured yet (no GPU). */
+ * 12 integer operations each. Bound: memory. Rate: not measured; compared with float64 on an H200. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/random.h"
 

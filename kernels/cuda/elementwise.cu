@@ -1,7 +1,8 @@
 /* Owns: copy and cast, product, multiplication by a number, broadcast sum and its gradient.
  *
  * Moves 2 (copy, number) or 3 (product, sum) elements of 2 or 4 bytes an element, one more with `add`; at most 1 flop each.
- * Bound: memory. Rate: not measured yet (no GPU). */
+ * Bound: memory. Rate on an H200, bf16: sum 4.22 TB/s at 131072 x 2048 and 4.01 at 65536 x 768, 99 and 94 % of a copy's 4.28;
+ * broadcast's gradient 3.30 at 32768 x 1600, 77 %. The others: not measured, compared with float64. */
 #include "kernels/cuda/elementwise.cuh"
 
 struct First {

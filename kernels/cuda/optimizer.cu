@@ -10,7 +10,9 @@
  * accesses 32 bytes apart. sum_squares: 2 or 4 bytes by 16, once more through shared memory, one conversion to double and one
  * flop there. Bound: memory, sum_squares too: conversions, 16 a clock and multiprocessor on computes 8.0 and 9.0, need half its
  * time with 16 bits.
- * Rate: not measured yet (no GPU). */
+ * Rate on an H200, of f32 gradients and bf16 copies: AdamW 3.78 TB/s at 61 M elements, 3.68 at 31 M, 88 and 86 % of a copy's 4.28;
+ * sum_squares 3.56 at 263 M and 2.77 at 31 M, 83 and 65 %. Lion and SGD: not measured; Lion trained
+ * there as on the CPU. */
 #include "kernels/cuda/exact.cuh"
 #include "kernels/cuda/weights.cuh"
 

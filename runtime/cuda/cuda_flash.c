@@ -1,5 +1,5 @@
 /* Owns: cuDNN's attention in the backend: one plan a shape, one variant pack (addresses) a launch, made when the backend
- * opens, so that a step only launches. Nothing here has run on a GPU yet; plans have been built without one. */
+ * opens, so that a step only launches. */
 #include "runtime/cuda/cuda_flash.h"
 
 #include "runtime/cuda/cuda_flash_plan.h"

@@ -3,8 +3,7 @@
  * cuBLASLt is column-major: row-major C[m,n] = op(A) op(B) is column-major C'[n,m] = op(B)' op(A)', so B is handed over
  * first. The algorithm is the heuristic's first choice, so that the same shape gets the same algorithm, and so the same bits, in
  * every run and every plan; a race would not promise that, unless what won is kept (cuda_algorithms.h, for who asks for it). Reductions
- * across blocks go through the workspace or in sequence, not through atomics that add. Ran on an H200: CUDA 13.0 (driver 580.159.04),
- * cuBLASLt 13.1, cuDNN 9.19. */
+ * across blocks go through the workspace or in sequence, not through atomics that add. */
 #include "runtime/cuda/cuda_product.h"
 
 #include "base/hash.h"

@@ -21,6 +21,8 @@ void test_adafactor(void **unused);
 void test_gelu_of_all_halves(void **unused);
 void test_sigmoids_of_all_halves(void **unused);
 void test_sums_of_many_rows(void **unused);
+void test_norms_of_long_rows(void **unused);
+void test_norms_of_many_rows(void **unused);
 void test_cross_entropy_of_odd_logits(void **unused);
 
 /* wide_test.c */

@@ -125,6 +125,8 @@ int main(void) {
       cmocka_unit_test(test_gelu_of_all_halves),
       cmocka_unit_test(test_sigmoids_of_all_halves),
       cmocka_unit_test(test_sums_of_many_rows),
+      cmocka_unit_test(test_norms_of_long_rows),
+      cmocka_unit_test(test_norms_of_many_rows),
       cmocka_unit_test(test_cross_entropy_of_odd_logits),
       cmocka_unit_test(test_wide_against_single),
       cmocka_unit_test(test_same_in_any_order),

@@ -1,4 +1,5 @@
-/* Owns: tests over odd numbers: every one of 16 bits; logits that are infinite or no numbers, in rows of any length; sums over many rows. */
+/* Owns: tests over odd numbers: every one of 16 bits; logits that are infinite or no numbers, in rows of any length; sums over many rows;
+ * norms of long rows and of many. */
 #include "tests/cuda/adapter.h"
 #include "tests/cuda/closeness.h"
 #include "tests/cuda/host_product.h"
@@ -78,7 +79,7 @@ void test_sigmoids_of_all_halves(void **unused) {
 
 /* --- logits that are no numbers, rows of any length --------------------------------------------------------------------- */
 
-enum { LOGIT_ROWS = 9, MOST_LOGITS = 9001 };
+enum { LOGIT_ROWS = 9 };
 
 /* Row by row: what a row of logits must survive, or show. */
 static void logits_of(int type, int64_t vocab, float *x) {
@@ -98,12 +99,13 @@ static void same_numbers(int type, int64_t vocab, int64_t n, const float *got, c
   for (int64_t i = 0; i < n; i++)
     if (isnan((double)got[i]) != isnan((double)want[i]) ||
         (!isnan((double)want[i]) && got[i] != want[i] && !(fabsf(got[i] - want[i]) <= (float)TOLERANCE[type] * (0.05f + fabsf(want[i])))))
-      fail_msg("%s, %ld logits: output %ld is %.9g, on the CPU %.9g", TYPE[type], (long)vocab, (long)i, (double)got[i], (double)want[i]);
+      fail_msg("%s, %ld a row: output %ld is %.9g, on the CPU %.9g", TYPE[type], (long)vocab, (long)i, (double)got[i], (double)want[i]);
 }
 
-/* Rows lie one behind the other, so that they begin anywhere in 16 bytes. */
+/* Rows lie one behind the other, so that they begin anywhere in 16 bytes. The longest do not fit in shared memory: the last at all, the
+ * one before in f32. */
 void test_cross_entropy_of_odd_logits(void **unused) {
-  static const int64_t sizes[] = {1, 5, 8, 17, 515, 4099, 8192, MOST_LOGITS};
+  static const int64_t sizes[] = {1, 5, 8, 17, 515, 4099, 8192, 9001, 50257, 50501};
   (void)unused;
   for (size_t n = 0; n < 3 * sizeof sizes / sizeof *sizes; n++) {
     int type = (int)(n % 3);
@@ -156,6 +158,107 @@ void test_sums_of_many_rows(void **unused) {
     for (int64_t c = 0; c < cols; c++) db[c] = add ? 3 : 0;
     for (int64_t i = 0; i < rows * cols; i++) db[i % cols] += dy[i] * (x[i] * rstd[i / cols]);
     assert_memory_equal(dw, db, (size_t)cols * sizeof *dw);
+    memory_free();
+  }
+}
+
+/* --- norms of rows of any length ---------------------------------------------------------------------------------------- */
+
+/* Rows that registers hold in few pieces, in many, and not at all, in 16 and in 32 bits. */
+void test_norms_of_long_rows(void **unused) {
+  static const int64_t sizes[] = {8, 136, 520, 1024, 1032, 2048, 2056};
+  enum { ROWS = 5, MOST = 2056 };
+  (void)unused;
+  for (size_t n = 0; n < 6 * sizeof sizes / sizeof *sizes; n++) {
+    int type = (int)(n % 3);
+    bool centred = n / 3 % 2 != 0;
+    int64_t d = sizes[n / 6];
+    float *x = memory_get((size_t)(2 * MOST) * sizeof *x), *all = memory_get((size_t)(ROWS * d * 3) * sizeof *all);
+    float *want = all + ROWS * d, *got = want + ROWS * d, *w = x, *bias = x + MOST, mean[2][ROWS], rstd[2][ROWS];
+    uint64_t state = 91;
+    KernelContext alone = {0};
+    Adapter adapter = {.type = type};
+    const KernelTable *tables[] = {kernels_cpu_named("portable"), &adapter_table};
+    const KernelContext *contexts[] = {&alone, &adapter.context};
+    for (int64_t i = 0; i < 2 * MOST; i++) x[i] = (float)coarse_value_next(&state);
+    for (int64_t i = 0; i < ROWS * d; i++) all[i] = (float)coarse_value_next(&state);
+    for (int t = 0; t < 2; t++) {
+      float *y = t ? got : want;
+      if (centred) tables[t]->layernorm_fwd(contexts[t], ROWS, d, 1e-5, all, d, w, bias, y, d, mean[t], rstd[t]);
+      else tables[t]->rmsnorm_fwd(contexts[t], ROWS, d, 1e-5, all, d, w, y, d, rstd[t]);
+    }
+    same_numbers(type, d, ROWS * d, got, want);
+    same_numbers(CUDA_F32, d, ROWS, rstd[1], rstd[0]);
+    if (centred) same_numbers(CUDA_F32, d, ROWS, mean[1], mean[0]);
+    memory_free();
+  }
+}
+
+/* --- the norms' gradients over many rows --------------------------------------------------------------------------------- */
+
+/* rows x cols of: x, dy, dx before and after; then of a row or a column */
+typedef struct Sweep {
+  int64_t rows, cols;
+  float *x, *dy, *before, *dx, *mean, *rstd, *w, *dw, *db;
+} Sweep;
+
+/* Each on 64 bytes, as the adapter's copies then are. */
+static float *floats_get(int64_t n) { return memory_get((size_t)n * sizeof(float)); }
+
+static Sweep sweep_get(int64_t rows, int64_t cols) {
+  int64_t all = rows * cols;
+  Sweep s = {rows, cols, floats_get(all), floats_get(all), floats_get(all), floats_get(all), floats_get(rows), floats_get(rows),
+             floats_get(cols), floats_get(cols), floats_get(cols)};
+  uint64_t state = 77;
+  for (int64_t i = 0; i < all; i++) {
+    s.x[i] = (float)coarse_value_next(&state), s.dy[i] = (float)coarse_value_next(&state);
+    s.dx[i] = s.before[i] = (float)coarse_value_next(&state);
+  }
+  for (int64_t r = 0; r < rows; r++) s.mean[r] = (float)(r % 3) / 8, s.rstd[r] = r % 2 ? 1 : 1.5f;
+  for (int64_t c = 0; c < cols; c++) s.w[c] = (float)coarse_value_next(&state);
+  return s;
+}
+
+/* Row r of dx, in double; what it adds to the weights' gradients is added to dw and db. */
+static void check_row(const Sweep *s, const char *name, int64_t r, bool centred, int add, double allowed, double *dw, double *db) {
+  const float *x = s->x + r * s->cols, *dy = s->dy + r * s->cols;
+  double sum_g = 0, sum_gx = 0, mean = centred ? (double)s->mean[r] : 0, rstd = (double)s->rstd[r];
+  for (int64_t c = 0; c < s->cols; c++) {
+    double g = (double)dy[c] * (double)s->w[c], v = ((double)x[c] - mean) * rstd;
+    sum_g += centred ? g : 0, sum_gx += g * v, dw[c] += (double)dy[c] * v, db[c] += (double)dy[c];
+  }
+  for (int64_t c = 0; c < s->cols; c++) {
+    double g = (double)dy[c] * (double)s->w[c], v = ((double)x[c] - mean) * rstd;
+    double want = rstd * (g - (sum_g + v * sum_gx) / (double)s->cols), got = (double)s->dx[r * s->cols + c];
+    if (add) want += (double)s->before[r * s->cols + c];
+    if (!(fabs(got - want) <= allowed * (1 + fabs(want)))) fail_msg("%s: dx of row %d, %d is %g, not %g", name, (int)r, (int)c, got, want);
+  }
+}
+
+/* As one sweep makes them: rows of several warps, of one, of a part; the last block with hardly a row. */
+void test_norms_of_many_rows(void **unused) {
+  static const struct {
+    int type, centred, add;
+    int64_t cols;
+  } cases[] = {{CUDA_BF16, 1, 1, 520}, {CUDA_F16, 0, 0, 136}, {CUDA_F32, 1, 0, 132}, {CUDA_BF16, 0, 1, 264}};
+  enum { ROWS = 128 * 255 + 3, MOST_COLS = 520 };
+  static const double ROUNDING[] = {[CUDA_F32] = 1e-5, [CUDA_BF16] = 0x1p-8, [CUDA_F16] = 0x1p-11};
+  (void)unused;
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    int type = cases[n].type, add = cases[n].add;
+    double dw[MOST_COLS] = {0}, db[MOST_COLS] = {0};
+    Adapter adapter = {.type = type};
+    Sweep s = sweep_get(ROWS, cases[n].cols);
+    if (cases[n].centred)
+      adapter_table.layernorm_bwd(&adapter.context, ROWS, s.cols, s.x, s.cols, s.w, s.mean, s.rstd, s.dy, s.cols, s.dx, s.cols, s.dw, s.db,
+                                  add, 0, 0);
+    else
+      adapter_table.rmsnorm_bwd(&adapter.context, ROWS, s.cols, s.x, s.cols, s.w, s.rstd, s.dy, s.cols, s.dx, s.cols, s.dw, add, 0);
+    for (int64_t r = 0; r < ROWS; r++) check_row(&s, TYPE[type], r, cases[n].centred, add, ROUNDING[type], dw, db);
+    for (int64_t c = 0; c < s.cols; c++) {
+      assert_true(fabs((double)s.dw[c] - dw[c]) <= 1e-3 * (1 + fabs(dw[c])));
+      if (cases[n].centred) assert_true(fabs((double)s.db[c] - db[c]) <= 1e-3 * (1 + fabs(db[c])));
+    }
     memory_free();
   }
 }

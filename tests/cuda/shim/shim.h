@@ -154,6 +154,7 @@ static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long
   return old;
 }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 /* Numbers below 2^-126 are zero to them. */
 static inline float shim_flushed(float x) { return fabsf(x) < 0x1p-126f ? 0.0f * x : x; }
