@@ -35,7 +35,7 @@ static Device *device(void) {
   only.arena = arena_new();
   need(cudaMalloc(&workspace, WORKSPACE_BYTES) == cudaSuccess, "cudaMalloc");
   if (cuda_libs_cublaslt(&only.libs, &failure))
-    only.products = cuda_products_open(only.arena, &only.libs, workspace, WORKSPACE_BYTES, &failure);
+    only.products = cuda_products_open(only.arena, &only.libs, workspace, WORKSPACE_BYTES, false, &failure);
   if (only.products == NULL) fprintf(stderr, "%s\n", failure.text), exit(1);
   return &only;
 }
