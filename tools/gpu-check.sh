@@ -466,11 +466,11 @@ measure() {
   FSDPC_CUDA_ALGORITHMS=$scratch/algorithms.json check_long "$1, products raced" bench "${@:2}"
   return 0
 }
-# compare NAME MODEL STEPS MICRO: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should the GPU have less memory
+# compare NAME MODEL STEPS MICRO ACCUMULATE: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should the GPU have less memory
 # than its cluster file says, or the host too little to pin, or should it be cuDNN that keeps a plan from running, the rest can be measured
 # without.
 compare() {
-  local name=$1 model=$2 steps=$3 micro=$4 code=0
+  local name=$1 model=$2 steps=$3 micro=$4 accumulate=$5 code=0
   measure "$name" "$model" "$steps" || code=$?
   case $code in
   0 | 124 | 137) ;;
@@ -480,7 +480,7 @@ compare() {
   if [ -n "$alone" ]; then
     return
   elif python3 -c 'import torch' 2>/dev/null; then
-    check_long "$name: PyTorch" pytorch "$(basename "$model" .fsdp)" --micro "$micro"
+    check_long "$name: PyTorch" pytorch "$(basename "$model" .fsdp)" --micro "$micro" --accumulate "$accumulate"
   else
     row "$name: PyTorch" skipped 'not installed'
   fi
@@ -493,7 +493,7 @@ prepare_bench() {
 }
 part_bench() {
   prepare_bench
-  compare 'GPT-2 124M' "$scratch/models/gpt2.fsdp" 8 32
+  compare 'GPT-2 124M' "$scratch/models/gpt2.fsdp" 8 32 16
   # Logits of 4096 rows at a time take less memory. As fast?
   sed -i 's/chunk = none/chunk = 4096/' "$scratch/models/families/gpt2.fsdp"
   check 'GPT-2 124M, loss in chunks' bench "$scratch/models/gpt2.fsdp" 5
@@ -501,8 +501,8 @@ part_bench() {
 # 131072 tokens a step, so that it ends soon.
 part_bench-large() {
   prepare_bench
-  compare 'GPT-2 1.5B' "$scratch/models/gpt2-xl.fsdp" 7 16
-  compare 'llama 1B, 8192 tokens' "$scratch/models/llama3.2-1b.fsdp" 7 2
+  compare 'GPT-2 1.5B' "$scratch/models/gpt2-xl.fsdp" 7 16 8
+  compare 'llama 1B, 8192 tokens' "$scratch/models/llama3.2-1b.fsdp" 7 2 8
 }
 
 for part in "${parts[@]}"; do "part_$part"; done
