@@ -12,13 +12,20 @@ static bool has(const Plan *plan, const PlanInstr *instr, int operand) {
   return plan_operand(plan, instr, operand)->buf != PLAN_NONE;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Of the weights' and the bias's gradients. */
+static uint64_t linear_scratch(int64_t rows, int64_t out, int64_t in, bool bias) {
+  return larger(cuda_narrow_scratch(rows, out, in), bias ? cuda_column_scratch(rows, out) : 0);
+}
+
 /* Scratch memory of the compute stream that an instruction needs. */
 static uint64_t scratch_of(const Plan *plan, const PlanInstr *instr) {
   const int64_t *n = plan->ints.data + instr->ints;
   AttentionShape shape;
   switch (instr->op) {
-    case INSTR_LINEAR_BWD_W: return has(plan, instr, 3) ? cuda_column_scratch(n[0], n[1]) : 0; /* of the bias */
-    case INSTR_LINEAR_CROSS_ENTROPY: return has(plan, instr, 8) ? cuda_column_scratch(n[4], n[1]) : 0;
+    case INSTR_LINEAR_BWD_W: return linear_scratch(n[0], n[1], n[2], has(plan, instr, 3));
+    case INSTR_LINEAR_CROSS_ENTROPY: return linear_scratch(n[4], n[1], n[2], has(plan, instr, 8));
     case INSTR_LAYERNORM_BWD:
     case INSTR_RMSNORM_BWD: return cuda_column_scratch(n[0], n[1]);
     case INSTR_BROADCAST_BWD: return n[2] == 1 ? cuda_column_scratch(n[0], n[1]) : 0;
@@ -102,8 +109,6 @@ static uint64_t input_bytes(const Plan *plan) {
                       PLAN_ALIGN_BYTES);
   return bytes;
 }
-
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 BesideArena beside_arena(const Plan *plan) {
   BesideArena beside = {.products = BESIDE_PRODUCTS_BYTES, .inputs = input_bytes(plan)};

@@ -113,6 +113,11 @@ int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, Cuda
                   const float *rstd, CudaTensor dy, CudaTensor dx, CudaTensor dw, CudaTensor dbias, void *scratch);
 /* db (+)= sums of dy's columns */
 int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor dy, CudaTensor db, void *scratch);
+/* y, dx and dw of linear layers of a few outputs; w and dw have rows of `in` elements, one after the other.
+ * scratch: cuda_column_scratch(rows, in) bytes */
+int cuda_narrow_fwd(CudaStream stream, int64_t rows, int64_t outs, int64_t in, CudaTensor x, CudaTensor w, CudaTensor bias, CudaTensor y);
+int cuda_narrow_bwd_x(CudaStream stream, int64_t rows, int64_t outs, int64_t in, CudaTensor dy, CudaTensor w, CudaTensor dx);
+int cuda_narrow_bwd_w(CudaStream stream, int64_t rows, int64_t outs, int64_t in, CudaTensor x, CudaTensor dy, CudaTensor dw, void *scratch);
 int cuda_rope(CudaStream stream, const RopeShape *shape, int backward, CudaTensor x, CudaTensor y);
 
 /* --- attention ------------------------------------------------------------------------------------------------- */

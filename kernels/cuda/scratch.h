@@ -18,6 +18,14 @@ static inline uint64_t cuda_column_scratch(int64_t rows, int64_t cols) { /* for 
   return (uint64_t)cuda_column_pieces(rows) * 2 * (uint64_t)cols * sizeof(float);
 }
 
+/* Columns of a linear layer's result that are no multiple of LINEAR_ALIGN are computed by kernels of our own, whose weights' gradients are
+ * sums of columns of x; below LINEAR_LEAST of them the product is tiny either way. */
+enum { LINEAR_ALIGN = 8, LINEAR_LEAST = 64 };
+
+static inline uint64_t cuda_narrow_scratch(int64_t rows, int64_t out, int64_t in) {
+  return out % LINEAR_ALIGN != 0 && out >= LINEAR_LEAST ? cuda_column_scratch(rows, in) : 0;
+}
+
 /* Of single rows of queries, keys are cut into parts of whole tiles: into so many that the blocks, one a part and head of keys, keep any
  * GPU busy. The shape alone decides, so results are the same on all GPUs. */
 enum { SPLIT_TILE = 64, SPLIT_BLOCKS = 512, SPLIT_ALIGN = 8 /* floats of a part's result */ };

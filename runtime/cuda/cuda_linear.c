@@ -3,8 +3,10 @@
  * Tensor cores read and write rows of 16-bit elements 16 bytes at a time. Where a row's length is no multiple of that, cuBLASLt falls back
  * to kernels of the generation before last, however far apart rows are: GPT-2's 50257 classes take 118.6 ms a micro-batch of 64 x 1024
  * tokens (102, 141 and 153 TFLOP/s forward, back to x and back to w), 50304 would take 20.9 (cuBLASLt 13.1 on an H200). So the columns up
- * to the last multiple are one product, and the few that are left another. */
+ * to the last multiple are a product, and the few that are left our own (kernels/cuda/narrow.cu). */
 #include "runtime/cuda/cuda_dispatch.h"
+
+#include "kernels/cuda/scratch.h"
 
 #define T(i)   (c->o[i])
 #define F32(i) ((float *)c->o[i].x)
@@ -33,57 +35,40 @@ typedef struct Linear {
   int64_t rows, out, in;
 } Linear;
 
-/* The columns [first, first + count) of y. */
-typedef struct Part {
-  int64_t first, count;
-} Part;
-
-/* The larger part is the last. */
-static int parts_of(const Linear *linear, CudaTensor y, Part parts[2]) {
-  enum { ALIGN = 8, LEAST = 64 /* below, products are tiny */ };
-  int64_t left = linear->out % ALIGN, whole = linear->out - left;
-  parts[0] = (Part){0, linear->out};
-  if (y.type == CUDA_F32 || left == 0 || whole < LEAST || y.ld % ALIGN != 0) return 1;
-  parts[0] = (Part){whole, left};
-  parts[1] = (Part){0, whole};
-  return 2;
+/* How many of the last columns of y are ours: all others are a product. */
+static int64_t narrow_of(const Linear *linear, CudaTensor y) {
+  bool narrow = y.type != CUDA_F32 && y.ld % LINEAR_ALIGN == 0 && linear->out >= LINEAR_LEAST;
+  return narrow ? linear->out % LINEAR_ALIGN : 0;
 }
 
 static int forward(const CudaCall *c, const Linear *l, CudaTensor x, CudaTensor w, CudaTensor b, CudaTensor y) {
-  Part parts[2];
-  int count = parts_of(l, y, parts), failed = 0;
+  int64_t narrow = narrow_of(l, y), whole = l->out - narrow;
   w.ld = l->in;
   y.add = 0;
-  for (int i = 0; i < count && !failed; i++) {
-    int64_t first = parts[i].first;
-    failed = product(c, (CudaProduct){l->rows, parts[i].count, l->in, 0, 1, x, cuda_at(w, first, 0), cuda_at(y, 0, first),
-                                      b.x == NULL ? absent : cuda_at(b, 0, first)});
-  }
-  return failed;
+  int failed = product(c, (CudaProduct){l->rows, whole, l->in, 0, 1, x, w, y, b});
+  if (failed || c->prepare || narrow == 0) return failed;
+  return cuda_narrow_fwd(c->stream, l->rows, narrow, l->in, x, cuda_at(w, whole, 0), b.x == NULL ? absent : cuda_at(b, 0, whole),
+                         cuda_at(y, 0, whole));
 }
 
 /* The larger part is added to the smaller, whose own rounding is lost in that of their sum. */
 static int backward_x(const CudaCall *c, const Linear *l, CudaTensor dy, CudaTensor w, CudaTensor dx) {
-  Part parts[2];
-  int count = parts_of(l, dy, parts), failed = 0;
+  int64_t narrow = narrow_of(l, dy), whole = l->out - narrow;
+  int failed = 0;
   w.ld = l->in;
-  for (int i = 0; i < count && !failed; i++) {
-    int64_t first = parts[i].first;
-    failed = product(c, (CudaProduct){l->rows, l->in, parts[i].count, 0, 0, cuda_at(dy, 0, first), cuda_at(w, first, 0), dx, absent});
-    dx.add = 1;
-  }
-  return failed;
+  if (narrow > 0 && !c->prepare) failed = cuda_narrow_bwd_x(c->stream, l->rows, narrow, l->in, cuda_at(dy, 0, whole), cuda_at(w, whole, 0), dx);
+  dx.add = dx.add || narrow > 0;
+  return failed ? failed : product(c, (CudaProduct){l->rows, l->in, whole, 0, 0, dy, w, dx, absent});
 }
 
 static int backward_w(const CudaCall *c, const Linear *l, CudaTensor x, CudaTensor dy, CudaTensor dw, CudaTensor db) {
-  Part parts[2];
-  int count = parts_of(l, dy, parts), failed = 0;
+  int64_t narrow = narrow_of(l, dy), whole = l->out - narrow;
   dw.ld = l->in;
-  for (int i = 0; i < count && !failed; i++) {
-    int64_t first = parts[i].first;
-    failed = product(c, (CudaProduct){parts[i].count, l->in, l->rows, 1, 0, cuda_at(dy, 0, first), x, cuda_at(dw, first, 0), absent});
-  }
-  if (failed || c->prepare || db.x == NULL) return failed;
+  int failed = product(c, (CudaProduct){whole, l->in, l->rows, 1, 0, dy, x, dw, absent});
+  if (failed || c->prepare) return failed;
+  if (narrow > 0)
+    failed = cuda_narrow_bwd_w(c->stream, l->rows, narrow, l->in, x, cuda_at(dy, 0, whole), cuda_at(dw, whole, 0), c->machine->scratch);
+  if (failed || db.x == NULL) return failed;
   return cuda_column_sums(c->stream, l->rows, l->out, dy, db, c->machine->scratch);
 }
 

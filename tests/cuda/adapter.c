@@ -119,12 +119,14 @@ static void copy(const KernelContext *k, int64_t rows, int64_t cols, const float
   RUN(cuda_copy, rows, cols, in(&c, x, rows, cols, ldx), out(&c, y, rows, cols, ldy, add));
 }
 
+/* So few outputs that linear layers leave them to kernels of our own. */
 static void linear_fwd(const KernelContext *k, int64_t rows, int64_t width, int64_t width_in, const float *x, int64_t ldx,
                        const float *w, const float *bias, float *y, int64_t ldy) {
   Call c = call_of(k);
   CudaTensor tx = in(&c, x, rows, width_in, ldx), tw = in(&c, w, width, width_in, width_in);
   CudaTensor b = in(&c, bias, 1, width, width), ty = out(&c, y, rows, width, ldy, 0);
-  finish(&c, device_product(&(CudaProduct){rows, width, width_in, 0, 1, tx, tw, ty, b}), "linear_fwd");
+  finish(&c, width < LINEAR_ALIGN ? cuda_narrow_fwd(device_stream(), rows, width, width_in, tx, tw, b, ty)
+                                  : device_product(&(CudaProduct){rows, width, width_in, 0, 1, tx, tw, ty, b}), "linear_fwd");
 }
 
 static void linear_bwd_x(const KernelContext *k, int64_t rows, int64_t width, int64_t width_in, const float *dy,
@@ -132,7 +134,8 @@ static void linear_bwd_x(const KernelContext *k, int64_t rows, int64_t width, in
   Call c = call_of(k);
   CudaTensor tdy = in(&c, dy, rows, width, lddy), tw = in(&c, w, width, width_in, width_in);
   CudaTensor tdx = out(&c, dx, rows, width_in, lddx, add);
-  finish(&c, device_product(&(CudaProduct){rows, width_in, width, 0, 0, tdy, tw, tdx, {0}}), "linear_bwd_x");
+  finish(&c, width < LINEAR_ALIGN ? cuda_narrow_bwd_x(device_stream(), rows, width, width_in, tdy, tw, tdx)
+                                  : device_product(&(CudaProduct){rows, width_in, width, 0, 0, tdy, tw, tdx, {0}}), "linear_bwd_x");
 }
 
 static void linear_bwd_w(const KernelContext *k, int64_t rows, int64_t width, int64_t width_in, const float *x, int64_t ldx,
@@ -140,7 +143,9 @@ static void linear_bwd_w(const KernelContext *k, int64_t rows, int64_t width, in
   Call c = call_of(k);
   CudaTensor tx = in(&c, x, rows, width_in, ldx), tdy = in(&c, dy, rows, width, lddy);
   CudaTensor tdw = typed(&c, CUDA_F32, dw, width, width_in, width_in, add_w, 1);
-  int failed = device_product(&(CudaProduct){width, width_in, rows, 1, 0, tdy, tx, tdw, {0}});
+  int failed = width < LINEAR_ALIGN
+                   ? cuda_narrow_bwd_w(device_stream(), rows, width, width_in, tx, tdy, tdw, scratch(&c, cuda_column_scratch(rows, width_in)))
+                   : device_product(&(CudaProduct){width, width_in, rows, 1, 0, tdy, tx, tdw, {0}});
   if (!failed && dbias != NULL)
     failed = cuda_column_sums(device_stream(), rows, width, tdy, typed(&c, CUDA_F32, dbias, 1, width, width, add_b, 1),
                               scratch(&c, cuda_column_scratch(rows, width)));

@@ -52,6 +52,14 @@ static void head_norms(const KernelTable *t, const KernelContext *k, Both *b, in
   t->rmsnorm_bwd(k, PARTS, PART, b->in[0], PART, b->in[1], rstd, b->in[2], PART, b->out[1], PART, b->out[2], add, add);
 }
 
+static void narrow_linear(const KernelTable *t, const KernelContext *k, Both *b, int add) {
+  enum { OUTS = 3 };
+  float dbias[OUTS];
+  t->linear_fwd(k, ROWS, OUTS, COLS, b->in[0], COLS, b->in[1], NULL, b->out[0], COLS);
+  t->linear_bwd_x(k, ROWS, OUTS, COLS, b->in[2], COLS, b->in[1], b->out[1], COLS, add);
+  t->linear_bwd_w(k, ROWS, OUTS, COLS, b->in[0], COLS, b->in[2], COLS, b->out[2], dbias, add, 0);
+}
+
 /* Rows that a part of a warp takes, the last block not full of them. */
 static void short_norms(const KernelTable *t, const KernelContext *k, Both *b, int add) {
   enum { SHORT = 61 };
@@ -121,7 +129,7 @@ static void turns_of_parts(const KernelTable *t, const KernelContext *k, Both *b
 void test_wide_against_single(void **unused) {
   (void)unused;
   void (*const cases[])(const KernelTable *, const KernelContext *, Both *, int) = {
-      element_wise, broadcasts, norms, head_norms, short_norms, embeddings, losses, differences, attentions, turns, turns_of_halves, turns_of_parts};
+      element_wise, broadcasts, norms, head_norms, short_norms, narrow_linear, embeddings, losses, differences, attentions, turns, turns_of_halves, turns_of_parts};
   for (int type = CUDA_F32; type <= CUDA_F16; type++)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
       for (int add = 0; add < 2; add++) {
