@@ -8,8 +8,8 @@
  * THREADS accesses of its row, all of them once out of L2, 8 KiB at a time; 1 flop an element backward.
  * Bound: memory; with many rows the comparisons, rows by distinct tokens; with a token that has a good part of the rows,
  * the latency of its reads. Rate on an H200: forward 3.9 TB/s of written elements at 131072 x 2048 bf16, 91 % of a copy's 4.28, the table's
- * being in L2; backward, when 8 rows were on their way, 0.24 at 65536 x 50257 x 768 and 0.82 at 131072 x 128256 x 2048, 6 and 19 %: tokens
- * were bytes of text. By count: if one has a sixth of the rows, its block took 1.2 us for 8 of them. With AT_ONCE: not measured. */
+ * being in L2; backward 0.50 at 65536 x 50257 x 768 and 1.79 at 131072 x 128256 x 2048, 12 and 42 %, the tokens being
+ * bytes of text, of which one has about a sixth of the rows (0.25 and 0.82 with 8 rows on their way instead of AT_ONCE). */
 #include "kernels/cuda/device.cuh"
 
 /* TILE: tokens that a block compares in one access a thread; TILES: accesses on their way; SPAN: neighbours that a thread lists;

@@ -9,10 +9,10 @@
  * Moves forward 2 elements an element, backward 3 in one sweep, else 3 for dx and 2 for the weights, of 2 or 4 bytes, one more with `add`;
  * 8 and 14 flops.
  * Bound: memory; of adding the pieces, latency. Sums of columns need 20 KB on their way in each multiprocessor of an H100 (3.35 TB/s,
- * 0.8 us): four rows a thread, for with one it is 16. Rate on an H200, bf16, when forward read
- * a row three times: 3.27 TB/s at 131072 x 2048 (root mean square), 2.89 at 32768 x 1600, 2.69 at 65536 x 768, 76, 68 and 63 % of a copy's
- * 4.28. Of backward in two sweeps, with dx added to, 2.19, 2.04 and 2.32 there, 51, 48 and 54 %, counting x and dy once; counting them
- * twice 3.28, 3.06 and 3.48. Of rows in registers and of backward in one sweep: not measured. */
+ * 0.8 us): four rows a thread, for with one it is 16. Rate on an H200, bf16, of a copy's 4.28 TB/s: forward
+ * 4.01 at 65536 x 2048 (root mean square), 3.21 at 65536 x 768 and 3.14 at 32768 x 1600, 94, 75 and 73 %; backward in one sweep, with dx added to,
+ * 3.76, 2.84 and 2.49, 88, 66 and 58 %, counting x and dy once. With rows read three times forward was 3.31, 2.69 and 2.90, backward in two
+ * sweeps 2.15, 2.32 and 2.04. Sums of columns alone, of products' gradients: 2.8 at 65536 x 3072, 1.3 at 65536 x 768, by difference. */
 #include "kernels/cuda/device.cuh"
 
 constexpr int THREADS = 128, GROUPS = 8, TURNS = 8;
