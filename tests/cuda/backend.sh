@@ -123,6 +123,16 @@ for cluster in '' "$root/models/clusters/dgx-h100.fsdp"; do
   "$compare" metrics "offload-$what.jsonl" offload-none.jsonl 0
   "$compare" weights "offload-$what.weights/model.safetensors" offload-none.weights/model.safetensors
 done
+
+# That takes long where it is much, and is said unless nothing is to be.
+FAKE_GPUS=2 expect 0 run "$what.plan" --steps 1 --backend cuda --data "$fixtures/tokens.bin" --threads 1
+said err 'of host memory a rank for what is offloaded'
+[ "$(grep -c 'note: pinning' err)" = 1 ] || fail 'every rank says so'
+FAKE_GPUS=2 expect 0 run none.plan --steps 1 --backend cuda --data "$fixtures/tokens.bin" --threads 1
+! grep -q 'pinning' err || fail 'nothing is pinned'
+FAKE_GPUS=2 expect 0 run "$what.plan" --steps 1 --backend cuda --data "$fixtures/tokens.bin" --threads 1 --quiet
+! grep -q 'pinning' err || fail 'a quiet run says so'
+
 # Where a host cannot pin so much the run does not fit, and whoever started it may try a plan that offloads less.
 FAKE_GPUS=2 FAKE_PINNED=65536 expect 3 run "$what.plan" --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 said err 'of pinned host memory for what is offloaded: CUDA error 2; plan with less --offload'
