@@ -27,9 +27,11 @@ static double sizes_ns(const TimedSizes *sizes, double bytes) {
 
 /* --- one device ----------------------------------------------------------------------------------------- */
 
+static double sustained_clock(const Device *device) { return device->clock > 0 ? device->clock : 1; }
+
 Rates cost_rates(const Cluster *cluster, DType dtype) {
   const Device *device = &cluster->device;
-  double peak = device->peak[dtype] * (device->clock > 0 ? device->clock : 1);
+  double peak = device->peak[dtype] * sustained_clock(device);
   return (Rates){.product = peak * device->gemm_share,
                  .prologue = device->gemm_prologue > 0 ? device->gemm_prologue : GEMM_PROLOGUE,
                  .tile_units = device->kind == DEVICE_GPU ? device->tile_units : 0,
@@ -309,7 +311,8 @@ static double attention_ns(const Device *device, const Rates *rates, DType compu
   double tokens = (double)ints[cached ? 1 : 2], dims = (double)ints[cached ? 4 : 5];
   const HeadRate *r = &device->attention[backward];
   if (!attention_measured(device, r, compute)) return attention_alone_ns(rates, flops, tokens, backward);
-  return 1e9 * flops / (r->rate * device->peak[compute] / device->peak[r->type]) * (1 + r->tokens / tokens) * (1 + r->dims / dims);
+  double rate = r->rate * sustained_clock(device) * device->peak[compute] / device->peak[r->type];
+  return 1e9 * flops / rate * (1 + r->tokens / tokens) * (1 + r->dims / dims);
 }
 
 /* Between the products of a fused output layer: the loss of every chunk of logits. */

@@ -84,7 +84,7 @@ static void test_work_of_instructions(void **state) {
 static Cluster measured_cluster(Arena *arena) {
   static const TimedSize points[] = {{1024, 100}, {4096, 400}, {1 << 20, 1 << 20}};
   Cluster cluster = round_cluster();
-  cluster.device.launch_ns = 0;
+  cluster.device.launch_ns = 0, cluster.device.clock = 1;
   cluster.device.peak[DTYPE_F32] = cluster.device.peak[DTYPE_BF16] / 2;
   cluster.device.products[PRODUCT_FORWARD] = (PassRate){1e11, 10, 20, 40};
   cluster.device.products[PRODUCT_BACKWARD_X] = (PassRate){2e11, 0, 0, 0};
@@ -132,6 +132,9 @@ static void test_measured_kernels(void **state) {
   whole(work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_BF16, 0, heads), backward / 2.5);
   whole(work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_F16, 0, heads), backward / 2.5);
   whole(work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_F32, 0, heads), by_share);
+  cluster.device.clock = 0.5;
+  whole(work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_BF16, 0, heads), 2 * backward / 2.5);
+  cluster.device.clock = 1;
   int64_t gelu[INSTR_MAX_INTS] = {0};
   whole(work_ns(&cluster, INSTR_GELU_FWD, DTYPE_F32, 512, gelu), 50);
   whole(work_ns(&cluster, INSTR_GELU_FWD, DTYPE_F32, 2048, gelu), 200);
