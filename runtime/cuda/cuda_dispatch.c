@@ -6,18 +6,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include "runtime/cuda/cuda_operands.h"
+
 _Static_assert((int)CUDA_F32 == (int)DTYPE_F32 && (int)CUDA_BF16 == (int)DTYPE_BF16 && (int)CUDA_F16 == (int)DTYPE_F16,
                "the kernels number element types as plans do");
-
-/* Operand i of call c, as the kernels want it. */
-#define T(i)   (c->o[i])
-#define F32(i) ((float *)c->o[i].x)
-#define I32(i) ((int32_t *)c->o[i].x)
-#define F64(i) ((double *)c->o[i].x)
-#define ACC(i) ((int64_t *)c->o[i].x)
-#define N(i)   (c->n[i])
-#define X(i)   (c->x[i])
-#define S      (c->stream)
 
 #define OP(name) static int op_##name(const CudaCall *c)
 

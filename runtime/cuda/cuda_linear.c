@@ -7,12 +7,7 @@
 #include "runtime/cuda/cuda_dispatch.h"
 
 #include "kernels/cuda/scratch.h"
-
-#define T(i)   (c->o[i])
-#define F32(i) ((float *)c->o[i].x)
-#define I32(i) ((int32_t *)c->o[i].x)
-#define F64(i) ((double *)c->o[i].x)
-#define N(i)   (c->n[i])
+#include "runtime/cuda/cuda_operands.h"
 
 static const CudaTensor absent = {0};
 
@@ -24,7 +19,7 @@ CudaTensor cuda_at(CudaTensor t, int64_t row, int64_t column) {
 static int product(const CudaCall *c, CudaProduct p) {
   CudaProducts *products = c->machine->products;
   bool ok = c->prepare ? cuda_products_prepare(products, &p, c->failure)
-                       : cuda_products_run(products, c->stream, &p, c->failure);
+                       : cuda_products_run(products, S, &p, c->failure);
   return ok ? 0 : CUDA_CALL_FAILED;
 }
 
@@ -47,7 +42,7 @@ static int forward(const CudaCall *c, const Linear *l, CudaTensor x, CudaTensor 
   y.add = 0;
   int failed = product(c, (CudaProduct){l->rows, whole, l->in, 0, 1, x, w, y, b});
   if (failed || c->prepare || narrow == 0) return failed;
-  return cuda_narrow_fwd(c->stream, l->rows, narrow, l->in, x, cuda_at(w, whole, 0), b.x == NULL ? absent : cuda_at(b, 0, whole),
+  return cuda_narrow_fwd(S, l->rows, narrow, l->in, x, cuda_at(w, whole, 0), b.x == NULL ? absent : cuda_at(b, 0, whole),
                          cuda_at(y, 0, whole));
 }
 
@@ -56,7 +51,7 @@ static int backward_x(const CudaCall *c, const Linear *l, CudaTensor dy, CudaTen
   int64_t narrow = narrow_of(l, dy), whole = l->out - narrow;
   int failed = 0;
   w.ld = l->in;
-  if (narrow > 0 && !c->prepare) failed = cuda_narrow_bwd_x(c->stream, l->rows, narrow, l->in, cuda_at(dy, 0, whole), cuda_at(w, whole, 0), dx);
+  if (narrow > 0 && !c->prepare) failed = cuda_narrow_bwd_x(S, l->rows, narrow, l->in, cuda_at(dy, 0, whole), cuda_at(w, whole, 0), dx);
   dx.add = dx.add || narrow > 0;
   return failed ? failed : product(c, (CudaProduct){l->rows, l->in, whole, 0, 0, dy, w, dx, absent});
 }
@@ -67,9 +62,9 @@ static int backward_w(const CudaCall *c, const Linear *l, CudaTensor x, CudaTens
   int failed = product(c, (CudaProduct){whole, l->in, l->rows, 1, 0, dy, x, dw, absent});
   if (failed || c->prepare) return failed;
   if (narrow > 0)
-    failed = cuda_narrow_bwd_w(c->stream, l->rows, narrow, l->in, x, cuda_at(dy, 0, whole), cuda_at(dw, whole, 0), c->machine->scratch);
+    failed = cuda_narrow_bwd_w(S, l->rows, narrow, l->in, x, cuda_at(dy, 0, whole), cuda_at(dw, whole, 0), c->machine->scratch);
   if (failed || db.x == NULL) return failed;
-  return cuda_column_sums(c->stream, l->rows, l->out, dy, db, c->machine->scratch);
+  return cuda_column_sums(S, l->rows, l->out, dy, db, c->machine->scratch);
 }
 
 int cuda_op_linear_fwd(const CudaCall *c) { return forward(c, &(Linear){N(0), N(1), N(2)}, T(0), T(1), T(2), T(3)); }
@@ -92,7 +87,7 @@ static int classify(const CudaCall *c, const Turn *turn, int64_t first, int64_t 
   db.add = db.add || first > 0;
   int failed = forward(c, &linear, x, T(1), T(2), turn->logits);
   if (!failed && !c->prepare)
-    failed = cuda_cross_entropy(c->stream, part, linear.out, N(3), F64(4), turn->logits, I32(3) + first, turn->row_loss + first);
+    failed = cuda_cross_entropy(S, part, linear.out, N(3), F64(4), turn->logits, I32(3) + first, turn->row_loss + first);
   if (!failed) failed = backward_x(c, &linear, turn->logits, T(1), dx);
   if (!failed && dw.x != NULL) failed = backward_w(c, &linear, x, turn->logits, dw, db);
   return failed;
@@ -104,7 +99,7 @@ static int classify_all(const CudaCall *c, const Turn *turn) {
   for (int64_t first = 0; first < rows && !failed; first += chunk)
     failed = classify(c, turn, first, rows - first < chunk ? rows - first : chunk);
   if (failed || c->prepare) return failed;
-  return cuda_sum_loss(c->stream, rows, turn->row_loss, F64(5));
+  return cuda_sum_loss(S, rows, turn->row_loss, F64(5));
 }
 
 int cuda_op_linear_cross_entropy(const CudaCall *c) { return classify_all(c, &(Turn){T(7), T(8), T(10), F32(9)}); }
