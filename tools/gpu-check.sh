@@ -9,7 +9,8 @@
 #   tools/gpu-check.sh --pack DIR              on a machine without a GPU: builds for compute 9.0 (where --build says) and puts all
 #                                              that a machine with one needs into DIR, so that its time is spent on checks
 #
-# --alone: benchmarks without PyTorch. --table FILE: somewhere else than out/gpu-check.md. --context N: tokens of a sample in the checks of attention, 2048 otherwise.
+# --alone: benchmarks without PyTorch. --table FILE: somewhere else than out/gpu-check.md.
+# --context N: tokens of a sample in the checks of attention, 2048 otherwise.
 # --limit N: seconds for the whole, 470 otherwise. --patience N: for a check, 120 otherwise; long ones may take twice that.
 # Parts: kernels train attention optimizers ranks sanitizer bench bench-large; all but the last when none is named.
 set -uo pipefail
@@ -292,12 +293,12 @@ apart() {
   for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
   return "$code"
 }
-# last_rank NAME PID: a rank of what trains for long into NAME.jsonl, once it is in its midst.
+# last_rank NAME PID: a rank of what trains for long into NAME.jsonl, once it is in its midst; without one all of it ends.
 last_rank() {
   local file=$scratch/$1.jsonl victim=$2 children
   until [ -e "$file" ] && [ "$(grep -c '"loss"' "$file")" -ge 3 ]; do kill -0 "$2" && sleep 0.1 || return; done
   while read -r children < <(cat "/proc/$victim/task/$victim/children" && echo) && [ -n "$children" ]; do victim=${children##* }; done
-  [ "$victim" != "$2" ] || { echo 'which process is a rank /proc does not say' >&2 && return 77; }
+  [ "$victim" != "$2" ] || { echo 'which process is a rank /proc does not say' >&2 && kill "$2" && return 77; }
   echo "$victim"
 }
 # lose_rank NAME COMMAND...: the last rank is killed: all must end, as peers that have lost one do.
@@ -491,15 +492,14 @@ prepare_bench() {
   cp -r "$root/models" "$scratch/models"
   sed -i -E 's/tokens_per_step [0-9]+/tokens_per_step 131072/' "$scratch"/models/gpt2-xl.fsdp "$scratch"/models/llama3.2-1b.fsdp
 }
-# first_step NAME: of the last benchmark. Its losses of many tokens are alike however they are computed: by products whose addresses go beyond 2^31
-# elements, too.
+# first_step NAME: of the last benchmark. Its loss is the same however it is computed, also by products whose addresses go beyond 2^31 elements.
 first_step() { grep '"step":1,' "$scratch/bench.jsonl" >"$scratch/$1.jsonl" 2>/dev/null; }
 part_bench() {
   prepare_bench
   compare 'GPT-2 124M' "$scratch/models/gpt2.fsdp" 8 32 16
+  first_step whole
   # Logits of 4096 rows at a time take less memory. As fast?
   sed -i 's/chunk = none/chunk = 4096/' "$scratch/models/families/gpt2.fsdp"
-  first_step whole
   check 'GPT-2 124M, loss in chunks' bench "$scratch/models/gpt2.fsdp" 5 && first_step chunks &&
     check 'GPT-2 124M: loss in chunks or not, first step' agree chunks whole 1e-5
 }

@@ -111,8 +111,9 @@ int cuda_norm_fwd(CudaStream stream, int64_t rows, int64_t d, double eps, CudaTe
                   CudaTensor y, float *mean, float *rstd);
 int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, CudaTensor w, const float *mean,
                   const float *rstd, CudaTensor dy, CudaTensor dx, CudaTensor dw, CudaTensor dbias, void *scratch);
-/* db (+)= sums of dy's columns */
-int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor dy, CudaTensor db, void *scratch);
+/* sums (+)= sums of x's columns, each row times the first element of weights' unless that is absent.
+ * scratch: cuda_column_scratch(rows, cols) bytes */
+int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor x, CudaTensor weights, CudaTensor sums, void *scratch);
 /* y, dx and dw of linear layers of a few outputs; w and dw have rows of `in` elements, one after the other.
  * scratch: cuda_column_scratch(rows, in) bytes */
 int cuda_narrow_fwd(CudaStream stream, int64_t rows, int64_t outs, int64_t in, CudaTensor x, CudaTensor w, CudaTensor bias, CudaTensor y);

@@ -90,7 +90,7 @@ __global__ void broadcast_kernel(uint32_t total, uint32_t chunks, int64_t rows, 
 
 int cuda_broadcast_bwd(CudaStream stream, int64_t rows, int64_t cols, int64_t brows, CudaTensor dy, CudaTensor db,
                        void *scratch) {
-  if (brows == 1 && scratch != NULL) return cuda_column_sums(stream, rows, cols, dy, db, scratch);
+  if (brows == 1 && scratch != NULL) return cuda_column_sums(stream, rows, cols, dy, CudaTensor{}, db, scratch);
   if (dy.type != db.type) return CUDA_UNSUPPORTED;
   int n = wide_of(dy.type);
   bool wide = wide_ok(dy, rows, cols, n) && wide_ok(db, brows, cols, n);

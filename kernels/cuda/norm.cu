@@ -26,6 +26,8 @@ template <class T> struct Norm {
   T *dx;
   int64_t ldx, ldy, lddy, lddx;
   float *mean, *rstd; /* mean NULL: root mean square */
+  const T *weights;   /* of rows whose columns are summed; their own rows are ldw apart */
+  int64_t ldw;
   int add_x;
 };
 
@@ -115,9 +117,11 @@ template <class T, int N, int LANES> __global__ void input_kernel(Norm<T> l) {
 
 /* --- columns --------------------------------------------------------------------------------------------------- */
 
+enum Columns { PLAIN, WEIGHTED, OF_NORM };
+
 /* Block (c, p): columns [c WARP N, ...) of piece p. A lane owns N columns, a warp every GROUPS-th row. out: [piece][2][d],
- * sums of dy xhat (where X: x is given) and of dy. */
-template <class T, int N, bool X> __global__ void column_kernel(Norm<T> l, int64_t rows_a_piece, float *out) {
+ * sums of dy xhat (OF_NORM) and of dy, WEIGHTED: row by row. */
+template <class T, int N, Columns KIND> __global__ void column_kernel(Norm<T> l, int64_t rows_a_piece, float *out) {
   SHARED_ARRAY(float, space, GROUPS *WARP *N * 2);
   int lane = threadIdx.x % WARP, group = threadIdx.x / WARP;
   int64_t col = ((int64_t)blockIdx.x * WARP + lane) * N;
@@ -127,12 +131,13 @@ template <class T, int N, bool X> __global__ void column_kernel(Norm<T> l, int64
 #pragma unroll 4
   for (int64_t r = first + group; r < end; r += GROUPS) {
     load<T, N>(l.dy + r * l.lddy + col, g);
-    if constexpr (X) load<T, N>(l.x + r * l.ldx + col, v);
-    float mean = X && l.mean != NULL ? l.mean[r] : 0, rstd = X ? l.rstd[r] : 0;
+    if constexpr (KIND == OF_NORM) load<T, N>(l.x + r * l.ldx + col, v);
+    float mean = KIND == OF_NORM && l.mean != NULL ? l.mean[r] : 0, rstd = KIND == OF_NORM ? l.rstd[r] : 0;
+    float weight = KIND == WEIGHTED ? to_float(l.weights[r * l.ldw]) : 1;
 #pragma unroll
     for (int j = 0; j < N; j++) {
-      shift[j] += g[j];
-      if constexpr (X) scale[j] += g[j] * ((v[j] - mean) * rstd);
+      shift[j] += KIND == WEIGHTED ? weight * g[j] : g[j];
+      if constexpr (KIND == OF_NORM) scale[j] += g[j] * ((v[j] - mean) * rstd);
     }
   }
   float *mine = space + (group * WARP + lane) * 2 * N;
@@ -187,23 +192,24 @@ template <class T> static int add_pieces(CudaStream stream, const Norm<T> &l, Cu
   return LAUNCHED();
 }
 
-template <class T> static void launch_columns(CudaStream stream, const Norm<T> &l, bool wide, float *scratch) {
+template <class T, Columns KIND> static void launch_columns(CudaStream stream, const Norm<T> &l, bool wide, float *scratch) {
   constexpr int WIDE = Wide<T>::N;
   int64_t pieces = cuda_column_pieces(l.rows), per_piece = ceil_of(l.rows, pieces), n = wide ? (int64_t)WIDE : 1;
   dim3 grid((unsigned)ceil_of(l.d, WARP * n), (unsigned)pieces);
-  auto sums = l.x != NULL ? (wide ? column_kernel<T, WIDE, true> : column_kernel<T, 1, true>)
-                          : (wide ? column_kernel<T, WIDE, false> : column_kernel<T, 1, false>);
+  auto sums = wide ? column_kernel<T, WIDE, KIND> : column_kernel<T, 1, KIND>;
   LAUNCH(sums, grid, GROUPS * WARP, 0, stream, l, per_piece, scratch);
 }
 
-int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor dy, CudaTensor db, void *scratch) {
-  if (db.type != CUDA_F32 && db.type != dy.type) return CUDA_UNSUPPORTED;
+int cuda_column_sums(CudaStream stream, int64_t rows, int64_t cols, CudaTensor x, CudaTensor weights, CudaTensor sums, void *scratch) {
+  if ((sums.type != CUDA_F32 && sums.type != x.type) || (weights.x != NULL && weights.type != x.type)) return CUDA_UNSUPPORTED;
   if (cols == 0) return 0;
-  bool wide = wide_ok(dy, rows, cols, wide_of(dy.type));
+  bool wide = wide_ok(x, rows, cols, wide_of(x.type));
   CudaTensor none = {};
-  FOR_TYPE(dy.type, false, (void)N; Norm<T> l = {}; l.rows = rows; l.d = cols; l.dy = (const T *)dy.x; l.lddy = dy.ld;
-           launch_columns<T>(stream, l, wide, (float *)scratch);
-           return add_pieces<T>(stream, l, none, db, (const float *)scratch);)
+  FOR_TYPE(x.type, false, (void)N; Norm<T> l = {}; l.rows = rows; l.d = cols; l.dy = (const T *)x.x; l.lddy = x.ld;
+           l.weights = (const T *)weights.x; l.ldw = weights.ld;
+           if (weights.x != NULL) launch_columns<T, WEIGHTED>(stream, l, wide, (float *)scratch);
+           else launch_columns<T, PLAIN>(stream, l, wide, (float *)scratch);
+           return add_pieces<T>(stream, l, none, sums, (const float *)scratch);)
 }
 
 /* --- backward in one sweep ---------------------------------------------------------------------------------------- */
@@ -385,7 +391,7 @@ int cuda_norm_bwd(CudaStream stream, int64_t rows, int64_t d, CudaTensor x, Cuda
   FOR_TYPE(dx.type, wide, Norm<T> l = {}; l.rows = rows; l.d = d; l.x = (const T *)x.x; l.ldx = x.ld;
            l.w = (const T *)w.x; l.dy = (const T *)dy.x; l.lddy = dy.ld; l.dx = (T *)dx.x; l.lddx = dx.ld;
            l.mean = (float *)mean; l.rstd = (float *)rstd; l.add_x = dx.add;
-           if (one_sweep(l, wide)) launch_sweep(stream, l, (float *)scratch); else launch_columns<T>(stream, l, wide, (float *)scratch);
+           if (one_sweep(l, wide)) launch_sweep(stream, l, (float *)scratch); else launch_columns<T, OF_NORM>(stream, l, wide, (float *)scratch);
            int failed = add_pieces<T>(stream, l, dw, dbias, (const float *)scratch);
            if (failed || rows == 0 || one_sweep(l, wide)) return failed;
            launch_rows<true, T, N>(stream, l);)

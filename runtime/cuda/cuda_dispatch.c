@@ -11,6 +11,11 @@
 _Static_assert((int)CUDA_F32 == (int)DTYPE_F32 && (int)CUDA_BF16 == (int)DTYPE_BF16 && (int)CUDA_F16 == (int)DTYPE_F16,
                "the kernels number element types as plans do");
 
+CudaTensor cuda_at(CudaTensor t, int64_t row, int64_t column) {
+  t.x = (unsigned char *)t.x + (row * t.ld + column) * (t.type == CUDA_F32 ? 4 : 2);
+  return t;
+}
+
 #define OP(name) static int op_##name(const CudaCall *c)
 
 /* --- data --------------------------------------------------------------------------------------------------------- */

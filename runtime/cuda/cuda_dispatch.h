@@ -46,8 +46,10 @@ typedef int (*CudaFunction)(const CudaCall *call);
 /* What an optimizer's instruction updates: gradient and scale are always operands 0 and 1, w and cast those of these numbers. */
 CudaUpdate cuda_update(const CudaCall *c, int w, int cast);
 
-/* cuda_linear.c. t from an element on: the same rows. */
+/* t from an element on: the same rows. */
 CudaTensor cuda_at(CudaTensor t, int64_t row, int64_t column);
+
+/* cuda_linear.c */
 int cuda_op_linear_fwd(const CudaCall *c);
 int cuda_op_linear_bwd_x(const CudaCall *c);
 int cuda_op_linear_bwd_w(const CudaCall *c);

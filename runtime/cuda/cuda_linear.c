@@ -11,11 +11,6 @@
 
 static const CudaTensor absent = {0};
 
-CudaTensor cuda_at(CudaTensor t, int64_t row, int64_t column) {
-  t.x = (unsigned char *)t.x + (row * t.ld + column) * (t.type == CUDA_F32 ? 4 : 2);
-  return t;
-}
-
 static int product(const CudaCall *c, CudaProduct p) {
   CudaProducts *products = c->machine->products;
   bool ok = c->prepare ? cuda_products_prepare(products, &p, c->failure)
@@ -64,7 +59,7 @@ static int backward_w(const CudaCall *c, const Linear *l, CudaTensor x, CudaTens
   if (narrow > 0)
     failed = cuda_narrow_bwd_w(S, l->rows, narrow, l->in, x, cuda_at(dy, 0, whole), cuda_at(dw, whole, 0), c->machine->scratch);
   if (failed || db.x == NULL) return failed;
-  return cuda_column_sums(S, l->rows, l->out, dy, db, c->machine->scratch);
+  return cuda_column_sums(S, l->rows, l->out, dy, absent, db, c->machine->scratch);
 }
 
 int cuda_op_linear_fwd(const CudaCall *c) { return forward(c, &(Linear){N(0), N(1), N(2)}, T(0), T(1), T(2), T(3)); }

@@ -20,8 +20,7 @@ attention_bwd:(query|key)_kernel<(bf16|f16) loads,stores  the same
 attention_bwd:delta_kernel<                 stores        one number for eight threads
 loss:sum_kernel\(                           loads,stores  one number a row
 narrow:narrow_forward_kernel<               stores        one number a row and output
-narrow:narrow_piece_kernel<                 loads,stores  a thread a column, or few threads would be left
-norm:piece_kernel<                          loads,stores  the same
+norm:piece_kernel<                          loads,stores  a thread a column, or few threads would be left
 optimizer:(clip|scale_count|clip_scaled)_kernel\( loads,stores one number
 step:(input|advance)_kernel\(               loads,stores  tokens
 tree_sum:(tree_f64|integer)_kernel\(        loads,stores  a few numbers

@@ -147,7 +147,7 @@ static void linear_bwd_w(const KernelContext *k, int64_t rows, int64_t width, in
                    ? cuda_narrow_bwd_w(device_stream(), rows, width, width_in, tx, tdy, tdw, scratch(&c, cuda_column_scratch(rows, width_in)))
                    : device_product(&(CudaProduct){width, width_in, rows, 1, 0, tdy, tx, tdw, {0}});
   if (!failed && dbias != NULL)
-    failed = cuda_column_sums(device_stream(), rows, width, tdy, typed(&c, CUDA_F32, dbias, 1, width, width, add_b, 1),
+    failed = cuda_column_sums(device_stream(), rows, width, tdy, (CudaTensor){0}, typed(&c, CUDA_F32, dbias, 1, width, width, add_b, 1),
                               scratch(&c, cuda_column_scratch(rows, width)));
   finish(&c, failed, "linear_bwd_w");
 }
