@@ -54,6 +54,7 @@ static int32_t gradient_buf(Emitter *e, int32_t u) {
 
 /* Where the last collective of unit u's gradient delivers: on the device, with what earlier micro-batches left there. */
 static int32_t gradient_target(Emitter *e, int32_t u) {
+  if (e->grad_image[u] >= 0) return e->grad_image[u];
   int32_t own = e->plan->units.data[u].grad_buf, image = emit_image(e, own, PHASE_BACKWARD, decisions_adds_up(e->decisions));
   if (image != own) e->grad_image[u] = image;
   return image;
@@ -253,6 +254,9 @@ void emit_pass(Emitter *e, const MicroPass *pass) {
   bool gathers = pass->gathers && decisions_gather(e->decisions), reduces = pass->reduces && decisions_reduce(e->decisions);
   bool fetches = reduces && e->plan->world.ranks == 1; /* gradients that are offloaded */
   const uint32_t *by_first = fetches ? reductions_by_first(e) : NULL;
+  /* What is added to is fetched during the step whose reduction adds to it, in memory of its own: in what that step lets go of, it would
+   * wait for the reduction before. */
+  bool adds = reduces && !fetches && decisions_adds_up(e->decisions);
   forget_buffers(e);
   reserve_pass(e);
   emit_begin_segment(e, pass->name, pass->count);
@@ -263,6 +267,7 @@ void emit_pass(Emitter *e, const MicroPass *pass) {
       emit_first_gradient(e, reductions[by_first[begun]].unit);
     for (; returned < e->schedule.trip_count && trips[e->schedule.returns[returned]].issue <= s; returned++)
       emit_return(e, &trips[e->schedule.returns[returned]]);
+    for (uint32_t r = reduce; adds && r < e->schedule.reduction_count && reductions[r].after == s; r++) gradient_target(e, reductions[r].unit);
     e->step_instr[s] = emit_step(e, &e->schedule.steps[s]);
     for (; departed < e->schedule.trip_count && trips[departed].after == s; departed++) emit_departure(e, &trips[departed]);
     for (; reduce < e->schedule.reduction_count && reductions[reduce].after == s; reduce++)

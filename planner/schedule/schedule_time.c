@@ -84,10 +84,11 @@ static uint64_t gather_unit(const Builder *b, Clocks *c, const UnitFigures *of) 
   return begin;
 }
 
-/* Returns when its gradient is. Copies that do not run beside compute hold it up until they can begin. */
-static uint64_t reduce_unit(const Builder *b, Clocks *c, const UnitFigures *of) {
+/* Returns when its gradient is, which is whole after step s; what it is added to is fetched during that step. Copies that do not run beside
+ * compute hold it up until they can begin. */
+static uint64_t reduce_unit(const Builder *b, Clocks *c, const UnitFigures *of, int32_t s) {
   bool beside = b->skeleton->copies_beside, adds = of->image_ns && decisions_adds_up(b->decisions);
-  if (adds) c->in = later(c->in, c->compute) + of->image_ns;
+  if (adds) c->in = later(c->in, beside ? b->start[s] : c->compute) + of->image_ns;
   if (adds && !beside) c->compute = c->in;
   uint64_t end = later(c->compute, adds ? c->in : 0);
   if (b->decisions->ranks > 1) end = occupy(c, &c->reduce, end, of->reduce_ns);
@@ -168,7 +169,7 @@ static void after_step(Run *run, int32_t s) {
   Clocks *c = &run->clocks;
   const Reduction *reductions = b->schedule->reductions;
   for (; run->next_reduction < run->reduction_count && reductions[run->next_reduction].after == s; run->next_reduction++)
-    b->ends.reduced[run->next_reduction] = reduce_unit(b, c, &b->skeleton->figures[reductions[run->next_reduction].unit]);
+    b->ends.reduced[run->next_reduction] = reduce_unit(b, c, &b->skeleton->figures[reductions[run->next_reduction].unit], s);
   if (b->schedule->trip_count) c->compute = trips_leave(b, &run->travel, s, c->compute, &c->out);
   look_for_work(run);
   look_for_ends(run);
