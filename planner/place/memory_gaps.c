@@ -5,22 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is taken for each window: what is entered in many, and looked for among few, takes longer than the other way round. */
+enum { TAKEN_A_WINDOW = 24 };
+
 void gaps_open(Gaps *gaps, Arena *arena, uint32_t count) {
   *gaps = (Gaps){0};
   for (int w = 0; w <= GAP_WINDOWS; w++) gaps->taken[w] = ARENA_ARRAY(arena, Taken, count);
   gaps->spare = ARENA_ARRAY(arena, Taken, count);
 }
 
-void gaps_aim(Gaps *gaps, int32_t first, int32_t end) {
+void gaps_aim(Gaps *gaps, int32_t first, int32_t end, uint32_t count) {
   gaps->first = first;
-  gaps->step = (end - first) / GAP_WINDOWS + 1;
+  gaps->windows = count < TAKEN_A_WINDOW * GAP_WINDOWS ? (int32_t)count / TAKEN_A_WINDOW : GAP_WINDOWS;
+  gaps->step = (end - first) / (gaps->windows > 0 ? gaps->windows : 1) + 1;
   memset(gaps->count, 0, sizeof gaps->count);
   memset(gaps->sorted, 0, sizeof gaps->sorted);
 }
 
 static int window_of(const Gaps *gaps, int32_t first, int32_t last) {
   int w = (first - gaps->first) / gaps->step;
-  return last < gaps->first + (w + 2) * gaps->step ? w : GAP_WINDOWS;
+  return w < gaps->windows && last < gaps->first + (w + 2) * gaps->step ? w : GAP_WINDOWS;
 }
 
 /* By offset, by insertion: few are fresh at a time, or they come nearly in order. */
@@ -99,6 +103,6 @@ uint64_t gaps_find_last(Gaps *gaps, uint64_t base, uint64_t top, uint64_t size, 
 
 void gaps_take(Gaps *gaps, Taken entry) {
   int from = (entry.first - gaps->first) / gaps->step - 1, to = (entry.last - gaps->first) / gaps->step;
-  for (int w = from < 0 ? 0 : from; w <= to && w < GAP_WINDOWS; w++) gaps->taken[w][gaps->count[w]++] = entry;
+  for (int w = from < 0 ? 0 : from; w <= to && w < gaps->windows; w++) gaps->taken[w][gaps->count[w]++] = entry;
   gaps->taken[GAP_WINDOWS][gaps->count[GAP_WINDOWS]++] = entry;
 }

@@ -141,7 +141,7 @@ void placing_restore(const Placing *p) {
 /* Where the pieces end in this order; offsets are set. UINT64_MAX: at `limit` or above. */
 static uint64_t place_listed(Placing *p, uint64_t limit, Fit fit) {
   uint64_t most = p->base;
-  gaps_aim(p->gaps, p->first, p->last + 1);
+  gaps_aim(p->gaps, p->first, p->last + 1, p->count + p->fixed_count);
   for (uint32_t i = 0; i < p->fixed_count; i++) gaps_take(p->gaps, p->fixed[i]);
   for (uint32_t i = 0; i < p->count; i++) {
     PlanBuf *buf = p->pieces[i].buf;
