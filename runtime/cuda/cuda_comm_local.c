@@ -170,6 +170,8 @@ static bool open_peers(LocalComm *local, const CudaCommConfig *config, Failure *
                   cudaGetErrorString(error));
     local->arenas[r] = peer;
   }
+  /* A rank that goes on may fail and free its arena: not before all have it open. */
+  if (host->barrier(host) != COMM_OK) return fail(failure, RUN_PEER_FAILED, "cuda: another rank failed");
   return true;
 }
 

@@ -30,6 +30,12 @@ struct Handle {
   size_t bytes;
 };
 
+/* FAKE_LATE: those that were started earlier than a memory's owner open it half a second later, or as soon as it was freed; the others take long to free. */
+void be_late(const Handle &handle, const char *path) {
+  fake().late = fake().late || (getenv("FAKE_LATE") != NULL && getpid() < handle.pid);
+  for (int i = 0; fake().late && access(path, F_OK) == 0 && i < 50000; i++) usleep(10);
+}
+
 } // namespace
 
 extern "C" {
@@ -105,6 +111,7 @@ cudaError_t cudaFree(void *p) {
   munmap(p, block->second.bytes);
   close(block->second.fd);
   fake().blocks.erase(block);
+  if (getenv("FAKE_LATE") != NULL && !fake().late) usleep(100000);
   return cudaSuccess;
 }
 /* FAKE_PINNED: the most bytes that one call can pin. */
@@ -149,6 +156,7 @@ cudaError_t cudaIpcOpenMemHandle(void **to, cudaIpcMemHandle_t in, unsigned) {
   memcpy(&handle, &in, sizeof handle);
   if (handle.pid == getpid()) return failed(cudaErrorDeviceUninitialized); /* nobody opens what is its own */
   snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
+  be_late(handle, path);
   int fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd < 0) return cudaErrorMapBufferObjectFailed;
   *to = map_fd(fd, handle.bytes);

@@ -53,6 +53,7 @@ struct Fake {
   cudaError_t last = cudaSuccess;
   int graphs = 0; /* that exist */
   unsigned captures = 0;
+  bool late = false; /* opens what others share later than they do */
   pid_t process = getpid();
 };
 
