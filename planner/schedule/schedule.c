@@ -4,8 +4,6 @@
 
 #include "base/sort.h"
 
-#include <math.h>
-
 /* --- what decisions do not change ---------------------------------------------------------------------------------------- */
 
 static void widen(int32_t *first, int32_t *last, int32_t op) {
@@ -318,11 +316,6 @@ static bool gathers_mostly(const Decisions *d) { return !d->gather_once || d->ac
 static uint64_t simulate_main(Builder *b) { return schedule_time(b, gathers_mostly(b->decisions), true); }
 
 /* --- issuing late --------------------------------------------------------------------------------------------------------------------- */
-
-static uint64_t before(uint64_t ns, uint64_t lasting) { return ns > lasting ? ns - lasting : 0; }
-
-/* How long before its use a gather is issued, by its own time: predicted durations are off, compute's perhaps by being shorter. */
-static double safe_share(const PlanOverlap *overlap) { return (1 + overlap->comm_spread) / (1 - fmin(overlap->compute_spread, 0.5)); }
 
 /* Delays each gather to the last step whose start still lets everything start on time: less memory, the same time. */
 static void issue_late(Schedule *schedule, const UnitFigures *figures, const uint64_t *start, double safe) {

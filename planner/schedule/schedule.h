@@ -5,7 +5,8 @@
  * time of the emitted plan: a gather waits for the end of the step before its issue slot, and a step waits for every
  * reduction whose buffer was released before it, where the plan waits only for true address reuse.
  * A gradient is held until its reduction has finished, going by simulated time, at most until the next one is issued; a value
- * that goes to the host until it is there. It is fetched as late as is harmless, at most FETCHES_AHEAD fetches ahead. */
+ * that goes to the host until it is there. It is fetched as late as is harmless where durations may be off as the cluster admits, at most
+ * FETCHES_AHEAD fetches ahead. A fetched shard is held until it is gathered, where there is room. */
 #ifndef FSDPC_PLANNER_SCHEDULE_H
 #define FSDPC_PLANNER_SCHEDULE_H
 

@@ -7,6 +7,8 @@
 #include "base/sort.h"
 #include "planner/schedule/schedule.h"
 
+#include <math.h>
+
 /* A value that is computed again: by step `first`, 0: it is not; read by what is run again last by step `last`. */
 typedef struct Copy {
   int32_t first, last;
@@ -66,6 +68,11 @@ struct Builder {
 static inline uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static inline int32_t later_step(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline int32_t sooner_step(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline uint64_t before(uint64_t ns, uint64_t lasting) { return ns > lasting ? ns - lasting : 0; }
+
+/* How long before its use a copy or collective that is issued late is issued, by its own time: predicted durations are off, compute's perhaps
+ * by being shorter. */
+static inline double safe_share(const PlanOverlap *overlap) { return (1 + overlap->comm_spread) / (1 - fmin(overlap->compute_spread, 0.5)); }
 
 /* --- schedule_time.c ---------------------------------------------------------------------------------------------- */
 

@@ -138,6 +138,18 @@ static void look_for_ends(Run *run) {
   run->ends = ends;
 }
 
+/* A fetched shard that is still being gathered when it was to be let go of stays in step s too, if there is room. */
+static bool hold_shard(Run *run, int32_t s) {
+  Builder *b = run->b;
+  Use *use = &b->schedule->uses[run->next_freed];
+  const int64_t shard = (int64_t)b->skeleton->figures[use->unit].shard_bytes;
+  if (!shard || !b->timed || b->ends.gathered[run->next_freed] <= run->clocks.compute) return false;
+  if (b->schedule->live[s] + shard > (int64_t)b->decisions->room) return false;
+  b->schedule->live[s] += shard;
+  use->held = s;
+  return true;
+}
+
 /* What is issued before step s, and what it waits for because memory is released before it. */
 static void before_step(Run *run, int32_t s) {
   Builder *b = run->b;
@@ -148,7 +160,7 @@ static void before_step(Run *run, int32_t s) {
   for (; run->next_use < run->use_count && uses[run->next_use].issue <= s; run->next_use++)
     b->ends.ready[uses[run->next_use].unit] = b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
   if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
-  for (; run->next_freed < run->next_use && freed_after(&uses[run->next_freed]) < s; run->next_freed++)
+  for (; run->next_freed < run->next_use && freed_after(&uses[run->next_freed]) < s && !hold_shard(run, s); run->next_freed++)
     if (figures[uses[run->next_freed].unit].shard_bytes && b->timed) wait_for(c, b->ends.gathered[run->next_freed]);
   while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.reduced[run->next_release++]);
   look_for_ends(run);

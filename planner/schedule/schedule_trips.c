@@ -59,17 +59,32 @@ void trips_hold_first(Builder *b) {
   for (uint32_t k = 0; k < schedule->trip_count; k++) schedule->trips[schedule->returns[k]].issue = fetch_floor(b, k);
 }
 
+/* Shards that are fetched take turns with what returns: how much earlier than `latest` a copy of `ns` must begin for those that are issued
+ * meanwhile. next: of the uses, last to first, the one that comes next. */
+static uint64_t make_way(const Builder *b, uint64_t latest, uint64_t ns, uint32_t *next) {
+  for (; *next > 0; --*next) {
+    const Use *use = &b->schedule->uses[*next - 1];
+    uint64_t issue = b->start[use->issue], fetch = b->skeleton->figures[use->unit].fetch_ns;
+    if (issue >= latest) continue;
+    if (issue + fetch + ns <= latest) break;
+    latest = before(latest, fetch);
+  }
+  return latest;
+}
+
 void trips_time(Builder *b) {
   Schedule *schedule = b->schedule;
+  const double safe = safe_share(&b->decisions->overlap);
   uint64_t latest = UINT64_MAX;
+  uint32_t next_use = schedule->use_count;
   int32_t cap = INT32_MAX;
   for (uint32_t t = 0; t < schedule->trip_count; t++) schedule->trips[t].release = schedule->trips[t].after;
   for (uint32_t k = schedule->trip_count; k-- > 0;) {
     Trip *trip = &schedule->trips[schedule->returns[k]];
     int32_t floor = fetch_floor(b, k);
-    uint64_t ns = b->flow->moved_ns[trip->op];
+    uint64_t ns = (uint64_t)(safe * (double)b->flow->moved_ns[trip->op]);
     if (b->start[trip->first] < latest) latest = b->start[trip->first];
-    latest = latest > ns ? latest - ns : 0;
+    latest = before(make_way(b, latest, ns, &next_use), ns);
     if (trip->first < cap) cap = trip->first;
     while (cap > floor && b->start[cap] > latest) cap--;
     b->wanted[schedule->returns[k]] = cap;
