@@ -24,7 +24,8 @@ typedef struct Row {
   Offer *offers;  /* one an item, in the order of the weights tried last */
 } Row;
 
-enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_HALVINGS = 7 };
+enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_SECTIONS = 8 };
+static const double GOLDEN = 0.6180339887498949;
 static const double BEHIND = 0.97;    /* of the best row so far: not worth other weights */
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
 
@@ -322,17 +323,22 @@ static double maximise_share(const Terms *t, const Row *row, Weighting at, Most 
   return best;
 }
 
-/* Concave in the link's weight and in the price too: one of them is raised up to `high`. */
+static double maximise_at(const Terms *t, const Row *row, bool price, double weight, Most *most) {
+  return maximise_share(t, row, (Weighting){0, price ? 0 : weight, price ? weight : 0}, most);
+}
+
+/* Concave in the link's weight and in the price too: one of them is raised up to `high`, by golden sections. */
 static void maximise_away(const Terms *t, const Row *row, bool price, double high, Most *most) {
-  double low = 0;
-  for (int i = 0; i < LINK_HALVINGS; i++) {
-    double a = low + (high - low) / 3, b = high - (high - low) / 3;
-    double at_a = maximise_share(t, row, (Weighting){0, price ? 0 : a, price ? a : 0}, most);
-    double at_b = maximise_share(t, row, (Weighting){0, price ? 0 : b, price ? b : 0}, most);
-    if (at_a < at_b)
-      low = a;
-    else
-      high = b;
+  double low = 0, a = high - GOLDEN * high, b = GOLDEN * high;
+  double at_a = maximise_at(t, row, price, a, most), at_b = maximise_at(t, row, price, b, most);
+  for (int i = 0; i < LINK_SECTIONS; i++) {
+    if (at_a < at_b) {
+      low = a, a = b, at_a = at_b;
+      at_b = maximise_at(t, row, price, b = low + GOLDEN * (high - low), most);
+    } else {
+      high = b, b = a, at_b = at_a;
+      at_a = maximise_at(t, row, price, a = high - GOLDEN * (high - low), most);
+    }
   }
 }
 

@@ -121,9 +121,9 @@ static bool try_less_as(Search *s, uint64_t less, const Outer *outer, Grouping g
   return go_back(s, before, search_as(s, outer, grouping, found));
 }
 
-/* A thorough search looks there anyway. */
+/* A thorough search looks there anyway, and longer plans hardly ever gain by it. */
 static bool is_worth_less(const Search *s, const Found *found, const Bound *bound) {
-  return !s->thorough && !found->settled && search_is_stuck(found, bound);
+  return !s->thorough && !found->settled && search_is_stuck(found, bound) && is_short(found);
 }
 
 static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
@@ -138,13 +138,14 @@ static bool is_worth_few(Search *s, const Found *found, const Bound *bound) {
   return search_program(s, found->outer.micro_batch)->ops.count < TOO_LONG_FOR_FEW;
 }
 
-/* With the units found, then with those that their outer choice began with. */
+/* With the units found, then with those that their outer choice began with: a short plan with all of them. */
 static bool try_few(Search *s, const Bound *bound, Found *found) {
   Groupings others;
   const Outer outer = found->outer;
   if (!is_worth_few(s, found, bound)) return true;
   if (!search_on(s, found->grouping, true, found) || !search_groupings(s, &outer, &others)) return false;
-  for (uint32_t g = 0; g < others.count && exceeds(found, WORTH_OTHER_MOVES, bound); g++)
+  const uint32_t count = is_short(found) ? others.count : others.finer;
+  for (uint32_t g = 0; g < count && exceeds(found, WORTH_OTHER_MOVES, bound); g++)
     if (!search_on(s, others.data[g], true, found)) return false;
   return true;
 }
@@ -157,7 +158,7 @@ static bool try_on(Search *s, uint64_t before_ns, const Bound *bound, Found *fou
 }
 
 static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
-  for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound) && is_short(found); i++) {
+  for (uint32_t i = 0; i < LESSER_AS_FOUND && is_worth_less(s, found, bound); i++) {
     const Outer outer = found->outer;
     if (!try_less_as(s, lesser_budget(s->budget, i, FINER_STEPS), &outer, found->grouping, found)) return false;
   }
@@ -204,11 +205,11 @@ static bool try_less_apart(Search *s, const Outer *outer, Grouping grouping, con
   return true;
 }
 
-/* What is far from its bound may have been given up for its units' estimates: of the groupings of an outer choice only the best are placed. */
+/* A short plan far from its bound may have been given up for its units' estimates: of the groupings of an outer choice only the best are placed. */
 static bool try_groupings_apart(Search *s, Found *found, const Bound *least) {
   const Outer outer = found->outer;
   Groupings groupings;
-  if (!found->fits || found->settled || !search_is_far(found, least)) return true;
+  if (!found->fits || found->settled || !is_short(found) || !search_is_far(found, least)) return true;
   if (!search_groupings(s, &outer, &groupings)) return false;
   s->apart = true;
   bool good = true;

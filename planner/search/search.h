@@ -97,7 +97,7 @@ enum { MAX_GROUPINGS = 6, PLACING_EFFORT = 350000000 };
 
 typedef struct Groupings {
   Grouping data[MAX_GROUPINGS];
-  uint32_t count;
+  uint32_t count, finer; /* from `finer` on, units are smaller than blocks */
 } Groupings;
 
 /* micro[0..count): micro-batches to consider. False after diagnostics. When nothing fits, found is the smallest plan. */

@@ -28,16 +28,17 @@ bool search_groupings(Search *s, const Outer *outer, Groupings *out) {
   const PlanSettings *settings = s->settings;
   const Program *program = search_program(s, outer->micro_batch);
   if (!program) return false;
-  *out = (Groupings){{{settings->wrap, settings->wrap_numel}}, 1};
+  *out = (Groupings){{{settings->wrap, settings->wrap_numel}}, 1, 1};
   if (settings->wrap != WRAP_AUTO) return true;
   out->data[0] = (Grouping){WRAP_BLOCK, 0};
   if (s->ranks == 1) return true;
   uint64_t block = block_numel(program);
-  out->data[out->count++] = (Grouping){WRAP_SIZE, block * 13 / 25}; /* finer where memory is tight: three for two blocks */
-  out->data[out->count++] = (Grouping){WRAP_SIZE, block / 5};
   out->data[out->count++] = (Grouping){WRAP_SIZE, block + block / 2}; /* coarser where latency binds */
   out->data[out->count++] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
   out->data[out->count++] = (Grouping){WRAP_WHOLE, 0};
+  out->finer = out->count;
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block * 13 / 25}; /* finer where memory is tight: three for two blocks */
+  out->data[out->count++] = (Grouping){WRAP_SIZE, block / 5};
   return true;
 }
 
@@ -203,7 +204,7 @@ static bool search_with(Search *s, const Outer *outer, const Groupings *grouping
 }
 
 bool search_as(Search *s, const Outer *outer, Grouping grouping, Found *best) {
-  const Groupings groupings = {{grouping}, 1};
+  const Groupings groupings = {{grouping}, 1, 1};
   Bound least;
   return search_with(s, outer, &groupings, best, &least);
 }
