@@ -205,7 +205,8 @@ static bool try_less_apart(Search *s, const Outer *outer, Grouping grouping, con
   return true;
 }
 
-/* A short plan far from its bound may have been given up for its units' estimates: of the groupings of an outer choice only the best are placed. */
+/* A short plan far from its bound may have been given up for its units' estimates: of the groupings of an outer choice only the best are
+ * placed. */
 static bool try_groupings_apart(Search *s, Found *found, const Bound *least) {
   const Outer outer = found->outer;
   Groupings groupings;

@@ -30,7 +30,8 @@ struct Handle {
   size_t bytes;
 };
 
-/* FAKE_LATE: those that were started earlier than a memory's owner open it half a second later, or as soon as it was freed; the others take long to free. */
+/* FAKE_LATE: those that were started earlier than a memory's owner open it half a second later, or as soon as it was freed; the others
+ * take long to free. */
 void be_late(const Handle &handle, const char *path) {
   fake().late = fake().late || (getenv("FAKE_LATE") != NULL && getpid() < handle.pid);
   for (int i = 0; fake().late && access(path, F_OK) == 0 && i < 50000; i++) usleep(10);
