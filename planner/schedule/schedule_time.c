@@ -138,16 +138,29 @@ static void look_for_ends(Run *run) {
   run->ends = ends;
 }
 
-/* A fetched shard that is still being gathered when it was to be let go of stays in step s too, if there is room. */
-static bool hold_shard(Run *run, int32_t s) {
-  Builder *b = run->b;
-  Use *use = &b->schedule->uses[run->next_freed];
+/* Whether the shard that a gather reads, where it was fetched, is still in use. */
+static bool is_gathering(const Run *run, uint32_t use) {
+  const Builder *b = run->b;
+  const UnitFigures *of = &b->skeleton->figures[b->schedule->uses[use].unit];
+  return b->timed && of->shard_bytes && b->ends.gathered[use] > run->clocks.compute;
+}
+
+/* In step s too, if there is room. */
+static bool hold_shard(Builder *b, Use *use, int32_t s) {
   const int64_t shard = (int64_t)b->skeleton->figures[use->unit].shard_bytes;
-  if (!shard || !b->timed || b->ends.gathered[run->next_freed] <= run->clocks.compute) return false;
   if (b->schedule->live[s] + shard > (int64_t)b->decisions->room) return false;
   b->schedule->live[s] += shard;
   use->held = s;
   return true;
+}
+
+/* Fetched shards that were to be let go of before step s: those that are still being gathered stay, or are waited for. */
+static void free_shards(Run *run, int32_t s) {
+  Use *uses = run->b->schedule->uses;
+  for (uint32_t i = run->next_freed; i < run->next_use && freed_after(&uses[i]) < s; i++) {
+    if (is_gathering(run, i) && !hold_shard(run->b, &uses[i], s)) wait_for(&run->clocks, run->b->ends.gathered[i]);
+    if (i == run->next_freed && !is_gathering(run, i)) run->next_freed++;
+  }
 }
 
 /* What is issued before step s, and what it waits for because memory is released before it. */
@@ -160,8 +173,7 @@ static void before_step(Run *run, int32_t s) {
   for (; run->next_use < run->use_count && uses[run->next_use].issue <= s; run->next_use++)
     b->ends.ready[uses[run->next_use].unit] = b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
   if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
-  for (; run->next_freed < run->next_use && freed_after(&uses[run->next_freed]) < s && !hold_shard(run, s); run->next_freed++)
-    if (figures[uses[run->next_freed].unit].shard_bytes && b->timed) wait_for(c, b->ends.gathered[run->next_freed]);
+  free_shards(run, s);
   while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.reduced[run->next_release++]);
   look_for_ends(run);
 }
