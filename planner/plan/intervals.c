@@ -106,29 +106,41 @@ static void erase(IntervalPool *pool, IntervalMap *map, uint64_t begin) {
   free_node(pool, id);
 }
 
-/* Removes what lies in [begin, end). What lies across an end is shortened where it hangs: the order of beginnings stays. */
+/* Removes what lies in [begin, end), none of which reaches beyond both ends. What lies across one is shortened where it hangs: the order of
+ * beginnings stays. */
 static void clear_range(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {
   Interval *at;
   while ((at = (Interval *)intervals_after(pool, *map, begin)) && at->begin < end) {
-    const Interval before = *at;
-    if (before.begin >= begin && before.end <= end)
-      erase(pool, map, before.begin);
-    else if (before.begin >= begin)
+    if (at->begin >= begin && at->end <= end)
+      erase(pool, map, at->begin);
+    else if (at->begin >= begin)
       at->begin = end;
     else
       at->end = begin;
-    if (before.begin < begin && before.end > end) insert(pool, map, (Interval){end, before.end, before.value});
   }
 }
 
+/* The rest of the one interval that the part lies in stays as it is. */
+static void set_within(IntervalPool *pool, IntervalMap *map, Interval *found, Interval part) {
+  const Interval whole = *found;
+  if (whole.begin < part.begin) {
+    found->end = part.begin;
+    insert(pool, map, part);
+  } else {
+    *found = part;
+  }
+  if (part.end < whole.end) insert(pool, map, (Interval){part.end, whole.end, whole.value});
+}
+
 void intervals_set(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end, int32_t value) {
-  const Interval *found = intervals_after(pool, *map, begin);
-  if (found && found->begin == begin && found->end == end) {
-    ((Interval *)found)->value = value;
+  const Interval part = {begin, end, value};
+  Interval *found = (Interval *)intervals_after(pool, *map, begin);
+  if (found && found->begin <= begin && end <= found->end) {
+    set_within(pool, map, found, part);
     return;
   }
   if (found && found->begin < end) clear_range(pool, map, begin, end);
-  insert(pool, map, (Interval){begin, end, value});
+  insert(pool, map, part);
 }
 
 void intervals_add(IntervalPool *pool, IntervalMap *map, uint64_t begin, uint64_t end) {

@@ -24,6 +24,7 @@ typedef struct Accesses {
   int32_t *ready; /* [buf * queues + q]: list position + 1 of the last use of the memory's earlier owners, once the buffer
                      is dead also of its own */
   IntervalMap held;  /* address -> the persistent buffer that has it */
+  uint64_t held_end; /* none of them reaches beyond */
   IntervalMap owner; /* address -> the buffer that had it last, in this segment, persistent ones aside */
   int32_t segment;
 } Accesses;
@@ -95,6 +96,7 @@ static void report_overlap(Accesses *all, int32_t b, const Interval *other) {
 }
 
 static void check_held(Accesses *all, const Interval *mine) {
+  if (mine->begin >= all->held_end) return;
   const Interval *held = intervals_after(&all->pool.intervals, all->held, mine->begin);
   if (held && held->begin < mine->end) report_overlap(all, mine->value, held);
 }
@@ -103,17 +105,20 @@ static void hold(Accesses *all, int32_t b) {
   Interval mine = addresses(all, b);
   check_held(all, &mine);
   intervals_set(&all->pool.intervals, &all->held, mine.begin, mine.end, b);
+  if (mine.end > all->held_end) all->held_end = mine.end;
 }
 
 /* The buffer may be used once every use of what lay at its addresses has finished; then the addresses are its
  * own. */
 static void inherit(Accesses *all, int32_t b) {
   const Interval mine = addresses(all, b);
+  const IntervalPool *pool = &all->pool.intervals;
   check_held(all, &mine);
-  for (const Interval *old = intervals_after(&all->pool.intervals, all->owner, mine.begin);
-       old && old->begin < mine.end; old = intervals_after(&all->pool.intervals, all->owner, old->end)) {
+  const Interval *old = intervals_after(pool, all->owner, mine.begin);
+  while (old && old->begin < mine.end) {
     if (all->slot[old->value]) report_overlap(all, b, old);
     raise_to_last_use(all, old->value, ready(all, b));
+    old = old->end < mine.end ? intervals_after(pool, all->owner, old->end) : NULL;
   }
   intervals_set(&all->pool.intervals, &all->owner, mine.begin, mine.end, b);
 }

@@ -28,6 +28,7 @@ enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_SECTIONS 
 static const double GOLDEN = 0.6180339887498949;
 static const double BEHIND = 0.97;    /* of the best row so far: not worth other weights */
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
+static const double ALIKE = 1e-9;     /* relative: by rounding */
 
 #define NEVER 1e30 /* bytes of what may not stay, or is pinned to be run again */
 
@@ -89,30 +90,43 @@ static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
 
 /* --- rows ------------------------------------------------------------------------------------------------------------------------ */
 
+/* Slices of a row, like ones as one. */
+typedef struct Merged {
+  VEC(Slice) all;
+  Slice first; /* of those that the last one is of: sums round, so that others are compared with it */
+} Merged;
+
+static bool as_much(double x, double y) { return fabs(x - y) <= ALIKE * x; }
+
 /* They are worth as much a byte, whatever the weights and pair of terms. */
 static bool alike(const Slice *x, const Slice *y, int32_t split) {
-  return (x->bytes > 0) == (y->bytes > 0) && x->ns * y->bytes == y->ns * x->bytes && x->away * y->bytes == y->away * x->bytes &&
-         (x->until > split) == (y->until > split);
+  return (x->bytes > 0) == (y->bytes > 0) && as_much(x->ns * y->bytes, y->ns * x->bytes) && as_much(x->away * y->bytes, y->away * x->bytes) &&
+         x->rests == y->rests && (x->until > split) == (y->until > split);
 }
 
-/* Slices that take room at op `at`; equal ones as one, each side of the op `split`. The others are free there. more: what takes room only
- * there. */
+static void merge_slice(Arena *scratch, Merged *merged, Slice slice, int32_t split) {
+  if (merged->all.count && alike(&merged->first, &slice, split)) {
+    Slice *last = &merged->all.data[merged->all.count - 1];
+    last->bytes += slice.bytes;
+    last->ns += slice.ns;
+    last->away += slice.away;
+  } else {
+    vec_push(scratch, &merged->all, slice);
+    merged->first = slice;
+  }
+}
+
+/* Slices that take room at op `at`, told apart by the side of the op `split`. The others are free there. more: what takes room only there. */
 static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t split, Slices more) {
-  VEC(Slice) out = {0};
+  Merged merged = {0};
   for (uint32_t i = 0; i < all->count; i++) {
     Slice slice = all->data[i];
     if (slice.until <= at && slice.bytes < NEVER) slice.bytes = 0;
-    Slice *last = out.count ? &out.data[out.count - 1] : NULL;
-    if (last && alike(last, &slice, split)) {
-      last->bytes += slice.bytes;
-      last->ns += slice.ns;
-      last->away += slice.away;
-    } else {
-      vec_push(scratch, &out, slice);
-    }
+    merge_slice(scratch, &merged, slice, split);
   }
-  for (uint32_t i = 0; i < more.count; i++) vec_push(scratch, &out, more.data[i]);
-  return (Slices){out.data, out.count};
+  if (more.count) qsort(more.data, more.count, sizeof(Slice), compare_slices);
+  for (uint32_t i = 0; i < more.count; i++) merge_slice(scratch, &merged, more.data[i], split);
+  return (Slices){merged.all.data, merged.all.count};
 }
 
 static void add_demand(const Slices *slices, int32_t turn, double *delta) {
