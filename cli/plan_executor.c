@@ -253,7 +253,7 @@ static void print_json(Arena *arena, const Graph *graph, const ExecutorPlan *pla
 static int save_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, const char *path) {
   Text block = {.arena = cli->arena};
   settings_write_plan(&block, &plan->settings);
-  const char *text = frontend_with_plan(cli->arena, &cli->sources, &cli->sink, graph->path, block.data);
+  const char *text = frontend_with_plan(cli->arena, &cli->sources, &cli->sink, graph->path, block.data, path, cli->models);
   if (!cli_print_diags(cli) || !text) return EXIT_INVALID;
   static const OptionId outside[] = {OPTION_SET, OPTION_CLUSTER, OPTION_RANKS, OPTION_RANKS_PER_NODE, OPTION_PRECISION};
   for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)

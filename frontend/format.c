@@ -10,6 +10,10 @@
 #include "frontend/parse.h"
 #include "parser.h"
 
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+
 typedef struct Line {
   uint32_t indent;
   bool blank; /* an empty line precedes it */
@@ -268,18 +272,80 @@ static uint32_t block_end(const Ast *ast, uint32_t begin) {
   return begin;
 }
 
-const char *frontend_with_plan(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const char *block) {
+/* The folder of a path as it really is, or NULL. */
+static const char *real_folder(Arena *arena, const char *path) {
+  char real[PATH_MAX];
+  return realpath(dirname(arena_strdup(arena, path)), real) ? arena_strdup(arena, real) : NULL;
+}
+
+/* To a file from a folder, both real paths. */
+static const char *path_from(Arena *arena, const char *folder, const char *file) {
+  size_t shared = 0;
+  for (size_t i = 0; folder[i] == file[i] && file[i]; i++)
+    if (file[i] == '/' || (folder[i + 1] == '\0' && file[i + 1] == '/')) shared = i + 1;
+  Text out = {.arena = arena};
+  for (const char *up = folder + (shared < strlen(folder) ? shared : strlen(folder)); *up; up = strchr(up, '/') ? strchr(up, '/') + 1 : "")
+    text_printf(&out, "../");
+  text_printf(&out, "%s", file + shared + (file[shared] == '/'));
+  return out.data;
+}
+
+/* How a file that lies in another folder names what this one uses; NULL: by the same name, as of what the models folder has. */
+static const char *used_from(Arena *arena, const char *path, const char *name, const char *place, const char *folder) {
+  char real[PATH_MAX], models[PATH_MAX];
+  const char *own = real_folder(arena, path), *other = real_folder(arena, place);
+  if (*name == '/' || !own || !other || !strcmp(own, other)) return NULL;
+  if (!realpath(arena_printf(arena, "%s/%s", own, name), real)) return NULL;
+  if (realpath(arena_printf(arena, "%s/%s", folder, name), models) && !strcmp(real, models)) return NULL;
+  return path_from(arena, other, real);
+}
+
+/* Another text of a file, being made. */
+typedef struct Rewrite {
+  const Ast *ast;
+  const char *path, *text, *place, *models;
+  uint32_t at; /* up to here it is done */
+  Text out;
+} Rewrite;
+
+static void copy_until(Rewrite *r, uint32_t end) {
+  text_add(&r->out, r->text + r->at, end - r->at);
+  r->at = end;
+}
+
+/* In blocks it is a word like others. */
+static bool is_use(const Rewrite *r, const Token *token) {
+  return token->end - token->begin == 3 && !strncmp(r->text + token->begin, "use", 3);
+}
+
+/* Up to there; what it uses is named as from its new place. */
+static void rewrite_uses(Rewrite *r, uint32_t end) {
+  for (uint32_t i = 1; i < r->ast->tokens.count; i++) {
+    const Token *token = &r->ast->tokens.data[i];
+    if (token->kind != STRING || !is_use(r, token - 1) || token->begin < r->at || token->end > end) continue;
+    const char *name = arena_strndup(r->out.arena, r->text + token->begin + 1, token->end - token->begin - 2);
+    const char *moved = used_from(r->out.arena, r->path, name, r->place, r->models);
+    if (!moved) continue;
+    copy_until(r, token->begin);
+    text_printf(&r->out, "\"%s\"", moved);
+    r->at = token->end;
+  }
+  copy_until(r, end);
+}
+
+const char *frontend_with_plan(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const char *block, const char *place,
+                               const char *models) {
   const Ast *ast = read_ast(arena, sources, sink, path);
   if (!ast) return NULL;
   const char *text = sources->files.data[ast->file].text;
-  uint32_t at = 0;
-  Text out = {.arena = arena};
+  Rewrite r = {.ast = ast, .path = path, .text = text, .place = place, .models = models, .out = {.arena = arena}};
   for (uint32_t i = 0; i < ast->statements->count; i++) {
     const Stmt *stmt = ast->statements->data[i];
     if (stmt->kind != STMT_BLOCK || strcmp(stmt->type.text, "plan")) continue;
-    text_add(&out, text + at, stmt->span.begin - at);
-    at = block_end(ast, stmt->span.begin);
+    rewrite_uses(&r, stmt->span.begin);
+    r.at = block_end(ast, stmt->span.begin);
   }
-  text_printf(&out, "%s\n%s", text + at, block);
-  return frontend_format_text(arena, sources, sink, path, out.data);
+  rewrite_uses(&r, (uint32_t)sources->files.data[ast->file].length);
+  text_printf(&r.out, "\n%s", block);
+  return frontend_format_text(arena, sources, sink, path, r.out.data);
 }

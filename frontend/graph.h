@@ -240,9 +240,10 @@ void graph_print(Text *out, const Graph *graph);
 
 /* Settings as a `plan { ... }` block that reads back as the same settings. */
 void settings_write_plan(Text *out, const PlanSettings *settings);
-/* The text of a file with this plan block instead of its own, in the canonical layout; NULL and diagnostics when it does not
- * parse. */
-const char *frontend_with_plan(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const char *block);
+/* The text of a file with this plan block instead of its own, in the canonical layout, to be written at `place`: what it uses is named as
+ * from there, unless the models folder has it. NULL and diagnostics when it does not parse. */
+const char *frontend_with_plan(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const char *block, const char *place,
+                               const char *models);
 
 /* Which of the words that a setting takes was meant: what others call it ("zero3"), else the nearest; or NULL. */
 const char *setting_meant(const char *word, const char *const *words, uint32_t count);

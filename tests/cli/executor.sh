@@ -295,3 +295,22 @@ expect 0 export "$root/models/gpt2.fsdp" --executor pytorch-fsdp2-eager --ranks 
 said out ' on 1 rank of dgx-a100-80'
 expect 1 plan "$root/models/gpt2.fsdp" --ranks 1 --ranks-per-node 8
 said err '1 rank does not fill nodes of 8'
+
+# What a model uses is named as from where its policy is written.
+mkdir -p sub/deep other
+printf 'module double(x) { return x + x }\n' >sub/lib.fsdp
+cp "$root/models/clusters/dgx-h100.fsdp" sub/box.fsdp
+cat >sub/used.fsdp <<'TEXT'
+use "lib.fsdp"
+model small { input tokens: int[batch, 16] input targets: int[batch, 16]
+  x = double(embedding(tokens, 64, 32) as wte)
+  loss = cross_entropy(linear(x, 64, bias = false) as head, targets) }
+train { batch 8 }
+cluster { use "box.fsdp" }
+TEXT
+for place in used.policy:sub/ other/used:../sub/ sub/deep/used:../ sub/beside:; do
+  expect 0 plan sub/used.fsdp --executor pytorch-fsdp2-compiled --ranks 8 -o "${place%:*}.fsdp"
+  grep -qx "use \"${place#*:}lib.fsdp\"" "${place%:*}.fsdp" || fail "${place%:*} does not name the module file"
+  grep -q "use \"${place#*:}box.fsdp\"" "${place%:*}.fsdp" || fail "${place%:*} does not name the cluster file"
+  expect 0 predict "${place%:*}.fsdp" --ranks 8
+done

@@ -188,7 +188,7 @@ static void test_written_policy(void **state) {
     plan(&run);
     Text block = {.arena = run.arena};
     settings_write_plan(&block, &run.plan.settings);
-    const char *text = frontend_with_plan(run.arena, &run.sources, &run.sink, jobs[j].model, block.data);
+    const char *text = frontend_with_plan(run.arena, &run.sources, &run.sink, jobs[j].model, block.data, jobs[j].model, frontend_models());
     assert_non_null(text);
     char path[] = "/tmp/fsdpc-policy-XXXXXX";
     int file = mkstemp(path);
