@@ -61,7 +61,7 @@ static uint64_t cast_bytes(const Recipe *recipe, DType kept) { return recipe->co
 static void add_image(const Cluster *cluster, uint64_t bytes, bool fetched, bool stored, UnitFigures *f) {
   if (!bytes) return;
   f->state_bytes += bytes;
-  if (fetched) f->bring_ns += cost_transfer(cluster, bytes);
+  if (fetched) f->brought_bytes += bytes, f->bring_ns += cost_transfer(cluster, bytes);
   if (stored) f->return_ns += cost_transfer(cluster, bytes);
 }
 
@@ -133,8 +133,9 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
     f->gradient_bytes = full * reduce;
     if (world->shard > 1) f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
     if (world->shard > 1 && world->replicas > 1) f->part_bytes = shard * reduce;
-    if (world->replicas > 1) f->reduce_ns += cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
+    if (world->replicas > 1) f->replicate_ns = cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
     f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
+    f->replicate_ns = (uint64_t)((double)f->replicate_ns * slower);
     f->gradient_bytes = round_up(f->gradient_bytes, PLAN_ALIGN_BYTES);
     InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
     uint64_t state = dtype_bytes(recipe->master) + moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe, recipe->master) + reduce;

@@ -21,17 +21,25 @@ static void note_param(Skeleton *skeleton, const ParamRef *ref, int32_t unit) {
     widen(&ops->first_backward, &ops->last_backward, ref->op);
 }
 
-/* The update has images of three units that follow each other: one is stored, one computed, one fetched. */
+/* The update has images of three units that follow each other: one is stored, one computed, one fetched (emit_update.c). */
 static uint64_t find_update_bytes(const UnitSet *units, const UnitFigures *figures) {
   uint64_t most = 0, before = 0, now = 0;
   for (uint32_t u = 0; u < units->units.count; u++) {
     if (units->units.data[u].frozen) continue;
-    uint64_t all = before + now + figures[u].state_bytes;
-    if (all > most) most = all;
+    if (before + now + figures[u].brought_bytes > most) most = before + now + figures[u].brought_bytes;
     before = now;
     now = figures[u].state_bytes;
   }
-  return most;
+  return before + now > most ? before + now : most;
+}
+
+static bool replicates_longest(const UnitSet *units, const UnitFigures *figures) {
+  uint64_t reduce = 0, replicate = 0;
+  for (uint32_t u = 0; u < units->units.count; u++) {
+    reduce += figures[u].reduce_ns;
+    replicate += figures[u].replicate_ns;
+  }
+  return replicate > reduce;
 }
 
 static void order_reductions(Arena *arena, Skeleton *skeleton) {
@@ -84,6 +92,7 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
   }
   skeleton->first[program->ops.count] = count;
   skeleton->slowed_ns = slow_down(arena, skeleton->op_ns, program->ops.count, outer->overlap.contention);
+  skeleton->replicates_longest = replicates_longest(units, figures);
   order_reductions(arena, skeleton);
   skeleton->ends_ns = schedule_ends(arena, skeleton);
   return skeleton;

@@ -69,13 +69,14 @@ enum { FACTORED_PASSES = 2 };
 typedef struct UnitFigures {
   uint64_t full_bytes, gradient_bytes; /* gathered; unreduced */
   uint64_t part_bytes;                 /* reduced over the shard group, not yet over the replicas */
-  uint64_t gather_ns, reduce_ns;       /* reduce: all collectives of its gradient */
+  uint64_t gather_ns, reduce_ns, replicate_ns; /* of its gradient: over the shard group, then over the replicas */
   uint64_t clear_ns, squares_ns, optimizer_ns; /* its gradient to zero as the step begins, 0 where it is written; at the end */
   uint64_t factored_ns[FACTORED_PASSES], factored_sum_ns[FACTORED_PASSES]; /* before Adafactor's update: compute; sums over the shard group */
   /* Of what is offloaded; 0 where nothing is: */
   uint64_t shard_bytes, fetch_ns;           /* the shard that a gather reads, where it must be fetched */
   uint64_t image_bytes, image_ns;           /* the reduced gradient; one way */
-  uint64_t state_bytes, bring_ns, return_ns; /* images of everything that the optimizer touches; all it fetches; all it stores */
+  uint64_t state_bytes, brought_bytes;       /* images of everything that the optimizer touches; of what is fetched for it */
+  uint64_t bring_ns, return_ns;              /* all it fetches; all it stores */
   bool clears_image;                         /* what is cleared goes to the host */
 } UnitFigures;
 
@@ -99,6 +100,7 @@ typedef struct Skeleton {
   const uint64_t *op_ns; /* by op, as gradients are written under these outer choices */
   const uint64_t *slowed_ns; /* likewise, all of it beside communication */
   bool shared_queue; /* gathers and reductions serialise */
+  bool replicates_longest; /* sums over the replicas take longer in all than those over the shard group */
   bool copies_beside; /* fetches and stores run beside compute; else they take its time */
   uint64_t update_bytes; /* images that the update has on the device at once */
   uint64_t ends_ns;      /* of the segments "begin" and "update" without StepFigures.rest_ns; no plan's take less */

@@ -11,7 +11,7 @@ typedef struct Busy {
  * compute waits for them: by the share of it that `exposed` is taken back at the end. */
 typedef struct Clocks {
   uint64_t compute, in, out;
-  Busy gather, reduce;
+  Busy gather, reduce, replicate;
   uint64_t change; /* until then compute is slowed, or is not; 0: look again */
   bool slowed;
   uint64_t exposed;
@@ -38,8 +38,8 @@ static uint64_t next_change(const Busy *busy, uint64_t now) {
 }
 
 static void look_ahead(Clocks *c, uint64_t now) {
-  c->slowed = is_busy(&c->gather, now) || is_busy(&c->reduce, now);
-  c->change = sooner(next_change(&c->gather, now), next_change(&c->reduce, now));
+  c->slowed = is_busy(&c->gather, now) || is_busy(&c->reduce, now) || is_busy(&c->replicate, now);
+  c->change = sooner(next_change(&c->gather, now), sooner(next_change(&c->reduce, now), next_change(&c->replicate, now)));
 }
 
 /* Time that work takes from now on, slowed while communication runs. */
@@ -62,8 +62,11 @@ static uint64_t compute_beside(Clocks *c, const Skeleton *skeleton, int32_t op, 
   return c->compute + ns + 1 < c->change ? ns : beside(c, skeleton->op_ns[op], contention);
 }
 
+/* When all communicators are free. */
+static uint64_t all_done(const Clocks *c) { return later(c->gather.until, later(c->reduce.until, c->replicate.until)); }
+
 static void wait_for(Clocks *c, uint64_t until) {
-  uint64_t busy = later(c->gather.until, c->reduce.until);
+  uint64_t busy = all_done(c);
   if (until <= c->compute) return;
   if (busy > c->compute) c->exposed += sooner(busy, until) - c->compute;
   c->compute = until;
@@ -71,7 +74,7 @@ static void wait_for(Clocks *c, uint64_t until) {
 
 static uint64_t end_of(const Builder *b, Clocks *c) {
   double slowdown = b->decisions->overlap.comm_slowdown;
-  wait_for(c, later(c->gather.until, c->reduce.until));
+  wait_for(c, all_done(c));
   return later(c->compute, c->out) - (uint64_t)(slowdown / (1 + slowdown) * (double)c->exposed);
 }
 
@@ -91,7 +94,8 @@ static uint64_t reduce_unit(const Builder *b, Clocks *c, const UnitFigures *of, 
   if (adds) c->in = later(c->in, beside ? b->start[s] : c->compute) + of->image_ns;
   if (adds && !beside) c->compute = c->in;
   uint64_t end = later(c->compute, adds ? c->in : 0);
-  if (b->decisions->ranks > 1) end = occupy(c, &c->reduce, end, of->reduce_ns);
+  if (b->decisions->shard > 1) end = occupy(c, &c->reduce, end, of->reduce_ns);
+  if (b->decisions->replicas > 1) end = occupy(c, b->skeleton->shared_queue ? &c->reduce : &c->replicate, end, of->replicate_ns);
   if (of->image_ns) end = c->out = later(c->out, end) + of->image_ns;
   if (of->image_ns && !beside) wait_for(c, end);
   return end;

@@ -21,7 +21,8 @@
  *   T >= F + A', T >= F + B', F = max(head + W + c (1 + s) G, G + k W), A' = V + c (1 + s) R + sum (1 - x_i) r_i + tail,
  *                             B' = V' + R + k (V - V')
  *
- * and A' goes with B as well. Gradients that do not fit beside each other wait: backward's compute and reductions alone, run one
+ * and A' goes with B as well. Where gradients are summed over the shard group and then over replicas, by two communicators, R and all that
+ * is said of reductions is of the one that takes longer in all; the tail counts the other's first or last sum too. Gradients that do not fit beside each other wait: backward's compute and reductions alone, run one
  * after the other as memory forces them to, take at least what bound_terms.c counts. Compute is slowed by reductions there,
  * which cannot be put off, not by gathers, which can.
  *

@@ -32,9 +32,8 @@ static void add_units(const BoundInput *in, double *delta) {
     bool kept = in->start->keep[u] && terms_used_twice(ops);
     if (decisions_gather(in->start) && !in->start->gather_once)
       terms_add_range(delta, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
-    if (!decisions_reduce(in->start)) continue;
-    if (!in->start->reduce_once) terms_add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
-    terms_add_range(delta, ops->last_gradient, ops->last_gradient, (double)schedule_reduced_bytes(in->start, &skeleton->figures[u]));
+    if (decisions_reduce(in->start) && !in->start->reduce_once) /* what it is reduced to may take the place of what the last operator read */
+      terms_add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
   }
 }
 
@@ -56,7 +55,19 @@ double terms_gather_ns(const BoundInput *in, uint32_t u) {
   return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : (double)in->skeleton->figures[u].gather_ns / (1 + in->start->overlap.comm_slowdown);
 }
 
-static double reduce_ns(const BoundInput *in, uint32_t u) { return (double)in->skeleton->figures[u].reduce_ns / (1 + in->start->overlap.comm_slowdown); }
+/* A gradient is summed over the shard group and then over the replicas, by two communicators: whichever takes longer in all bounds. */
+static double reduce_ns(const BoundInput *in, uint32_t u) {
+  const UnitFigures *of = &in->skeleton->figures[u];
+  const uint64_t longest = in->skeleton->replicates_longest ? of->replicate_ns : of->reduce_ns;
+  return (double)(in->skeleton->shared_queue ? of->reduce_ns + of->replicate_ns : longest) / (1 + in->start->overlap.comm_slowdown);
+}
+
+/* What the other one takes. */
+static double other_ns(const BoundInput *in, uint32_t u) {
+  const UnitFigures *of = &in->skeleton->figures[u];
+  const uint64_t other = in->skeleton->replicates_longest ? of->reduce_ns : of->replicate_ns;
+  return in->skeleton->shared_queue ? 0 : (double)other / (1 + in->start->overlap.comm_slowdown);
+}
 
 double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end) {
   double ns = 0;
@@ -114,6 +125,7 @@ static Tail tail_from(const BoundInput *in, const MicroPass *pass, int32_t settl
   const Skeleton *skeleton = in->skeleton;
   int32_t end = (int32_t)skeleton->program->ops.count;
   double reduced = 0, copied = 0, meanwhile = 0;
+  const bool before = skeleton->replicates_longest; /* the other sum of the first of them, else that of the last one after it */
   Tail most = {0, end};
   for (uint32_t i = skeleton->reduced_count; pass->reduces && i-- > 0;) {
     uint32_t u = skeleton->reduced[i];
@@ -124,7 +136,8 @@ static Tail tail_from(const BoundInput *in, const MicroPass *pass, int32_t settl
     if (very_last && skeleton->copies_beside) copied = (double)skeleton->figures[u].image_ns;
     meanwhile += terms_ops_ns(in, at + 1, end);
     end = at + 1;
-    double ns = rests_ns(in, reduced, copied, meanwhile);
+    double other = in->start->ranks > 1 ? other_ns(in, before ? u : skeleton->reduced[skeleton->reduced_count - 1]) : 0;
+    double ns = rests_ns(in, reduced + other, copied, meanwhile);
     if (ns > most.ns) most = (Tail){ns, at};
   }
   return most;
