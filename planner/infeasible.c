@@ -54,13 +54,8 @@ static void add_relaxation(Search *search, const char *what, uint64_t bytes, Inf
   relaxations_add(search->arena, what, "peak", bytes, search->budget, &out->relaxations);
 }
 
+/* All else is tried in one way only: where that is too much, others may not be, and nothing is said. */
 static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
-  uint64_t bytes = smallest_bytes(search, outer, settings);
-  if (bytes) add_relaxation(search, what, bytes, out);
-}
-
-/* What is left open is tried in one way only: where that is too much, others may not be, and nothing is said. */
-static void try_opening(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
   uint64_t bytes = smallest_bytes(search, outer, settings);
   if (bytes && bytes <= search->budget) add_relaxation(search, what, bytes, out);
 }
@@ -99,13 +94,13 @@ void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasib
   }
   if (relaxed.wrap != WRAP_AUTO) {
     relaxed.wrap = WRAP_AUTO;
-    try_opening(search, &outer, &relaxed, "wrap auto", out);
+    try_relaxation(search, &outer, &relaxed, "wrap auto", out);
     relaxed = *search->settings;
   }
   if (relaxed.offload != SETTING_AUTO && search_offers_host(search)) {
     relaxed.offload = SETTING_AUTO;
     if (search->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR) outer.offload = OFFLOAD_STATES;
-    try_opening(search, &outer, &relaxed, "offload auto", out);
+    try_relaxation(search, &outer, &relaxed, "offload auto", out);
     relaxed = *search->settings;
     outer = found->outer;
   }

@@ -11,8 +11,9 @@
 #include "planner/world.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { MAX_MICRO_BATCHES = 8 };
+enum { LARGEST_MICRO_BATCH = 64, MOST_MICRO_BATCHES = 12 };
 
 /* --- what is asked ------------------------------------------------------------------------------------------------------ */
 
@@ -73,7 +74,17 @@ static bool check_width(DiagSink *sink, const Search *search) {
   return false;
 }
 
-/* Micro-batches to try, largest first: powers of two, so that rows stay friendly to products, and the whole. */
+/* Leaves so many of these, largest first: of those that are too many, powers of two, whose rows are friendly to products, and small ones. */
+static void thin_out(int64_t *micro, uint32_t *count, uint32_t most) {
+  while (*count > most) {
+    uint32_t at = 0;
+    while (at + 1 < *count && (micro[at] & (micro[at] - 1)) == 0) at++;
+    if ((micro[at] & (micro[at] - 1)) == 0) at = 0;
+    memmove(&micro[at], &micro[at + 1], (--*count - at) * sizeof *micro);
+  }
+}
+
+/* Micro-batches to try, largest first: all that divide a rank's share, up to LARGEST_MICRO_BATCH samples. */
 static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanSettings *settings, int64_t *out,
                                uint32_t *count) {
   *count = 0;
@@ -88,8 +99,9 @@ static bool list_micro_batches(DiagSink *sink, const Search *search, const PlanS
   }
   if (!world_cuts_step(sink, search->graph, search->ranks, 1)) return false;
   uint64_t share = samples / search->ranks;
-  for (uint64_t m = share < 64 ? share : 64; m >= 1 && *count < MAX_MICRO_BATCHES; m--)
+  for (uint64_t m = share < LARGEST_MICRO_BATCH ? share : LARGEST_MICRO_BATCH; m >= 1; m--)
     if (share % m == 0) out[(*count)++] = (int64_t)m;
+  thin_out(out, count, MOST_MICRO_BATCHES);
   return true;
 }
 
@@ -186,7 +198,7 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
 static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text,
                  Search *search, PlannerResult *result) {
   Found found = {0};
-  int64_t micro[MAX_MICRO_BATCHES];
+  int64_t micro[LARGEST_MICRO_BATCH];
   uint32_t micro_count;
   if (!prepare(arena, sink, graph, options, search)) return;
   if (options->inference) {

@@ -120,17 +120,34 @@ static Bound find_bound(const Inner *in) {
   return bound_of(&input);
 }
 
-bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Inner *in) {
+/* NULL after diagnostics. */
+static const Prepared *open_units(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Inner *in) {
   *in = (Inner){.search = s, .arena = arena, .outer = *outer, .grouping = grouping};
   const Prepared *prepared = search_prepare(s, outer->micro_batch);
-  if (!prepared) return false;
+  if (!prepared) return NULL;
   in->program = prepared->program;
   in->slices = prepared->slices;
   in->ranks = prepared->ranks;
   in->world = search_world(s, outer);
   in->units = search_units(s, in->program, grouping);
-  if (!in->units) return false;
+  if (!in->units) return NULL;
   open_base(in, prepared);
+  return prepared;
+}
+
+bool inner_bound(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Bound *bound) {
+  Inner in;
+  *bound = (Bound){UINT64_MAX, "memory"};
+  if (!open_units(s, arena, outer, grouping, &in)) return false;
+  if (figures_persistent(in.program, in.units, &in.base) > s->budget) return true;
+  if (!inner_open(s, arena, outer, grouping, &in)) return false;
+  *bound = in.bound;
+  return true;
+}
+
+bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Inner *in) {
+  const Prepared *prepared = open_units(s, arena, outer, grouping, in);
+  if (!prepared) return false;
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, &in->base);
   in->skeleton = schedule_prepare(arena, in->program, in->units, in->figures, figures_of_step(in->program, s->cluster, &in->world),
                                   &in->base, &s->cluster->device);

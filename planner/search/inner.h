@@ -48,6 +48,8 @@ struct Inner {
 
 /* Everything but a trial: units, figures, items, the bound under search->budget. False after diagnostics. */
 bool inner_open(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Inner *inner);
+/* The bound alone; UINT64_MAX, in no time, where what persists leaves no room. */
+bool inner_bound(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Bound *bound);
 /* Sets the room that this budget leaves; forgets all trials. */
 void inner_set_budget(Inner *inner, uint64_t budget);
 /* A few seeds, then (more) all of them, into the pool. */

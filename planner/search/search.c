@@ -18,6 +18,11 @@ enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 /* And this far, or FAR_FROM_BOUND where looking takes long, with moves in another order. */
 static const double WORTH_OTHER_MOVES = 1.005;
 
+/* How often a smaller plan is looked for where none fits, until what may be between is so small a share. */
+enum { SMALLER_TRIES = 5, NEARLY_SMALLEST = 200 };
+/* More than any device has. */
+static const uint64_t UNLIMITED = (uint64_t)1 << 50;
+
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
 enum { NEARBY_ROUNDS = 4 };
 /* What is left at least of the effort of placing where other units are tried: long plans get by with less, and only spend more on what
@@ -69,7 +74,7 @@ static bool try_nearby_others(Search *s, const Candidates *candidates, Found *fo
 }
 
 static bool try_other_sizes(Search *s, const Candidates *candidates, Found *found, Bound *least) {
-  if (s->settings->wrap != WRAP_AUTO || s->ranks == 1) return true;
+  if (s->settings->wrap != WRAP_AUTO) return true;
   if (!try_nearby_sizes(s, found, least)) return false;
   const Plan *before = found->plan;
   if (!try_nearby_others(s, candidates, found, least)) return false;
@@ -245,10 +250,50 @@ static bool search_once(Search *s, Candidates *candidates, Found *found) {
   return candidates_bound(s, candidates) && search_within(s, candidates, found);
 }
 
+/* What runs everything again need not be the smallest: plans are looked for between the budget, under which there is none, and that one. */
+static bool find_smaller(Search *s, Candidates *candidates, Found *smallest) {
+  const uint64_t asked = s->budget;
+  const Effort before = lessen(s, asked);
+  uint64_t none = asked;
+  bool good = true;
+  for (int i = 0; i < SMALLER_TRIES && good && smallest->plan->arena_bytes > none + none / NEARLY_SMALLEST; i++) {
+    Found found = {0};
+    s->budget = none + (smallest->plan->arena_bytes - none) / 2;
+    renew_effort(s, smallest);
+    good = candidates_bound(s, candidates) && candidates_try(s, candidates, &found);
+    if (found.plan)
+      *smallest = found;
+    else
+      none = s->budget;
+  }
+  smallest->fits = smallest->plan->arena_bytes <= asked;
+  return go_back(s, before, good);
+}
+
+static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
+  if (!search_find_smallest(s, candidates, found)) return false;
+  if (!found->fits && !s->brief && !find_smaller(s, candidates, found)) return false;
+  return !found->fits || (finish(s, found) && candidates_bound(s, candidates));
+}
+
+/* Least bound of all candidates. Where it took the plan's budget not to be enough, it holds without a limit. */
+static bool bound_best(Search *s, Candidates *candidates, Bound *bound) {
+  const uint64_t budget = s->budget;
+  bool good = true;
+  if (candidates->data[0].bound.ns == UINT64_MAX) {
+    s->budget = UNLIMITED;
+    good = candidates_bound(s, candidates);
+    s->budget = budget;
+  }
+  *bound = candidates->data[0].bound;
+  return good;
+}
+
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidates candidates = candidates_list(s, micro, count);
   if (!(s->thorough ? search_anchors : search_once)(s, &candidates, found)) return false;
-  if (!found->plan && !(search_find_smallest(s, &candidates, found) && (!found->fits || finish(s, found)))) return false;
-  found->bound = found->fits ? candidates.data[0].bound : (Bound){0, "memory"};
+  if (!found->plan && !find_smallest(s, &candidates, found)) return false;
+  if (found->fits) return bound_best(s, &candidates, &found->bound);
+  found->bound = (Bound){0, "memory"};
   return true;
 }

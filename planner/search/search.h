@@ -93,7 +93,7 @@ typedef struct Found {
   bool paced;   /* gathers wait for the compute that they are issued after (events.c) */
 } Found;
 
-enum { MAX_GROUPINGS = 6, PLACING_EFFORT = 350000000 };
+enum { MAX_GROUPINGS = 8, PLACING_EFFORT = 350000000 };
 
 typedef struct Groupings {
   Grouping data[MAX_GROUPINGS];

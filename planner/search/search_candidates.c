@@ -7,8 +7,9 @@
 #include <stdlib.h>
 
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
- * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. */
-static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
+ * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. Shards of widths that
+ * few would set must promise more by bounds: there are many, and neighbours are much alike. */
+static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, PROMISED_BY_WIDTH = 1.01;
 enum { OFFLOADED_PLAN = 6000 };
 
 /* Of the effort of placing a branch has its share of the branches in hope, but never less than one of so many. */
@@ -24,22 +25,34 @@ static const Behind seeded_behind = {0.05, 15}, tried_behind = {0.01, 1};
 
 /* --- which there are -------------------------------------------------------------------------------------------------------------- */
 
-enum { MAX_WIDTHS = 3, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
+enum { MAX_WIDTHS = 20, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
 
-/* Shard widths that the strategy allows, widest first: all ranks, one node's, or what is pinned; 1 replicates. */
-static uint32_t list_widths(const Search *s, uint32_t out[MAX_WIDTHS]) {
-  uint32_t count = 0;
-  switch (s->settings->strategy) {
-  case STRATEGY_NO_SHARD: out[count++] = 1; break;
-  case STRATEGY_HYBRID_SHARD: out[count++] = (uint32_t)s->settings->shard; break;
-  case STRATEGY_AUTO:
-    out[count++] = s->ranks;
-    if (s->ranks_per_node > 1 && s->ranks_per_node < s->ranks) out[count++] = s->ranks_per_node;
-    if (s->ranks > 1) out[count++] = 1;
-    break;
-  default: out[count++] = s->ranks; break;
-  }
+/* All ranks, some nodes' by fours, one node's, half of one's, and one: neighbours are much alike. */
+static uint32_t list_all_widths(const Search *s, uint32_t out[MAX_WIDTHS]) {
+  const uint32_t node = s->ranks_per_node, nodes = s->ranks / node;
+  uint32_t count = 0, some = 1;
+  if (s->ranks > 1) out[count++] = s->ranks;
+  while (some <= nodes / 8) some *= 4;
+  for (; some >= 1; some /= 4)
+    if (some < nodes && nodes % some == 0 && some * node > 1) out[count++] = some * node;
+  if (node > 2 && node % 2 == 0) out[count++] = node / 2;
+  out[count++] = 1;
   return count;
+}
+
+/* Unless somebody set it. */
+static bool is_unusual(const Search *s, uint32_t width) {
+  return s->settings->strategy == STRATEGY_AUTO && width > 1 && width != s->ranks && width != s->ranks_per_node;
+}
+
+/* Shard widths that the strategy allows, widest first; 1 replicates. */
+static uint32_t list_widths(const Search *s, uint32_t out[MAX_WIDTHS]) {
+  switch (s->settings->strategy) {
+  case STRATEGY_NO_SHARD: out[0] = 1; return 1;
+  case STRATEGY_HYBRID_SHARD: out[0] = (uint32_t)s->settings->shard; return 1;
+  case STRATEGY_AUTO: return list_all_widths(s, out);
+  default: out[0] = s->ranks; return 1;
+  }
 }
 
 /* Whether a step gathers, or reduces, once (2), every micro-batch (1), or either (3). */
@@ -101,9 +114,9 @@ static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
   bool good = search_groupings(s, outer, &groupings);
   *least = (Bound){UINT64_MAX, "memory"};
   for (uint32_t g = 0; good && g < groupings.count; g++) {
-    Inner in;
-    good = inner_open(s, scratch, outer, groupings.data[g], &in);
-    if (good && in.bound.ns < least->ns) *least = in.bound;
+    Bound bound;
+    good = inner_bound(s, scratch, outer, groupings.data[g], &bound);
+    if (good && bound.ns < least->ns) *least = bound;
   }
   arena_free(scratch);
   return good;
@@ -128,6 +141,7 @@ bool candidates_bound(Search *s, Candidates *candidates) {
 typedef struct Branch {
   Candidate *candidate;
   bool unasked; /* it offloads state, which nobody asked for */
+  bool unusual; /* its shards are spread over neither all ranks, one node's nor one */
   enum { BRANCH_BOUNDED, BRANCH_SEEDED, BRANCH_IMPROVED, BRANCH_PLACED } state;
   Tried tried;
 } Branch;
@@ -135,6 +149,7 @@ typedef struct Branch {
 /* State goes to host memory unasked only for a gain; where plans are long, for one that bounds promise. */
 static bool bound_leaves_hope(const Search *s, const Branch *branch, const Found *found) {
   double ns = (double)found->sim.step_ns, bound = (double)branch->candidate->bound.ns;
+  if (branch->unusual && bound >= (double)found->bound.ns / PROMISED_BY_WIDTH && !search_is_far(found, &branch->candidate->bound)) return false;
   if (!branch->unasked || offloads_unasked(s, &found->outer)) return bound < ns;
   if (found->plan->instrs.count < OFFLOADED_PLAN || search_is_far(found, &branch->candidate->bound)) return bound < ns / WORTH_OFFLOADING;
   return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
@@ -167,13 +182,16 @@ typedef struct Branches {
   uint32_t count;
 } Branches;
 
-/* State stays on the device for as long as bounds promise no gain from host memory, and something there may still be placed. */
+static bool is_common(const Branch *branch) { return !branch->unasked && !branch->unusual; }
+
+/* State stays on the device, and shards of the usual widths, for as long as bounds promise no gain from others, and something of that
+ * may still be placed. */
 static bool waits(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
-  if (!branch->unasked || branch->state != BRANCH_BOUNDED) return false;
-  const double gain = PROMISED_BY_BOUNDS * (double)branch->candidate->bound.ns;
+  if (is_common(branch) || branch->state != BRANCH_BOUNDED) return false;
+  const double gain = (branch->unusual ? PROMISED_BY_WIDTH : PROMISED_BY_BOUNDS) * (double)branch->candidate->bound.ns;
   for (uint32_t i = 0; i < all->count; i++) {
     const Branch *other = &all->data[i];
-    if (!other->unasked && is_hopeful(s, other, found) && (double)other->candidate->bound.ns <= gain) return true;
+    if (is_common(other) && is_hopeful(s, other, found) && (double)other->candidate->bound.ns <= gain) return true;
   }
   return false;
 }
@@ -245,7 +263,9 @@ bool candidates_try(Search *s, Candidates *candidates, Found *found) {
   Arena *scratch = arena_new();
   Branches all = {ARENA_ARRAY(scratch, Branch, candidates->count), candidates->count};
   for (uint32_t i = 0; i < all.count; i++)
-    all.data[i] = (Branch){.candidate = &candidates->data[i], .unasked = offloads_unasked(s, &candidates->data[i].outer)};
+    all.data[i] = (Branch){.candidate = &candidates->data[i],
+                           .unasked = offloads_unasked(s, &candidates->data[i].outer),
+                           .unusual = is_unusual(s, candidates->data[i].outer.shard)};
   bool good = follow_branches(s, &all, found);
   for (uint32_t i = 0; i < all.count; i++) leave_branch(s, &all.data[i]);
   arena_free(scratch);

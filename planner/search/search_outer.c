@@ -31,14 +31,15 @@ bool search_groupings(Search *s, const Outer *outer, Groupings *out) {
   *out = (Groupings){{{settings->wrap, settings->wrap_numel}}, 1, 1};
   if (settings->wrap != WRAP_AUTO) return true;
   out->data[0] = (Grouping){WRAP_BLOCK, 0};
-  if (s->ranks == 1) return true;
   uint64_t block = block_numel(program);
   out->data[out->count++] = (Grouping){WRAP_SIZE, block + block / 2}; /* coarser where latency binds */
+  out->data[out->count++] = (Grouping){WRAP_SIZE, 2 * block - block / 32};
   out->data[out->count++] = (Grouping){WRAP_SIZE, 3 * block + block / 2};
   out->data[out->count++] = (Grouping){WRAP_WHOLE, 0};
   out->finer = out->count;
   out->data[out->count++] = (Grouping){WRAP_SIZE, block * 13 / 25}; /* finer where memory is tight: three for two blocks */
   out->data[out->count++] = (Grouping){WRAP_SIZE, block / 5};
+  out->data[out->count++] = (Grouping){WRAP_SIZE, 1}; /* an operator's parameters each: the least that is gathered at once */
   return true;
 }
 

@@ -4,7 +4,9 @@
 
 #include <stdlib.h>
 
-enum { PLACED_SMALL = 3 };
+enum { PLACED_SMALL = 6 };
+/* What takes little more before placement may have a plan that fits: not everything need be run again. */
+static const double COMES_NEAR = 1.05;
 
 typedef struct Small {
   Outer outer;
@@ -38,13 +40,21 @@ static bool list_small(Search *s, const Outer *outer, Small *out, uint32_t *coun
   return good;
 }
 
-/* The smallest placed plan of the entries that look smallest. */
+/* The first of its micro-batch. */
+static bool is_first(const Small *entries, uint32_t at) {
+  for (uint32_t i = 0; i < at; i++)
+    if (entries[i].outer.micro_batch == entries[at].outer.micro_batch) return false;
+  return true;
+}
+
+/* The smallest placed plan of the entries that look smallest, of all and of each micro-batch. */
 static void place_small(Search *s, Arena *arena, Small *entries, uint32_t count, Found *found) {
   qsort(entries, count, sizeof *entries, compare_small);
   *found = (Found){0};
-  for (uint32_t i = 0; i < count && i < PLACED_SMALL; i++) {
+  for (uint32_t i = 0; i < count; i++) {
     Found next;
     Inner in;
+    if (i >= PLACED_SMALL && !is_first(entries, i)) continue;
     if (!inner_open(s, arena, &entries[i].outer, entries[i].grouping, &in)) return;
     Decisions smallest = inner_smallest(&in);
     search_emit(s, arena, &in, &smallest, &s->placing, &next);
@@ -60,6 +70,27 @@ Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found)
   return found->plan;
 }
 
+/* Alone, with all the effort there is for placing: among others it got a share of that. */
+static bool search_alone(Search *s, const Small *entry, Found *found) {
+  Candidate candidate = {.outer = entry->outer};
+  Candidates alone = {&candidate, 1};
+  s->placing = PLACING_EFFORT;
+  return candidates_bound(s, &alone) && candidates_try(s, &alone, found);
+}
+
+/* The first plan that fits of those that look smallest, if any comes near the budget. */
+static bool try_alone(Search *s, const Small *entries, uint32_t count, Found *found) {
+  for (uint32_t i = 0; i < count && (double)entries[i].bytes <= COMES_NEAR * (double)s->budget; i++) {
+    Found next = {0};
+    if (!is_first(entries, i)) continue;
+    if (!search_alone(s, &entries[i], &next)) return false;
+    if (!next.plan) continue;
+    *found = next;
+    break;
+  }
+  return true;
+}
+
 bool search_find_smallest(Search *s, const Candidates *candidates, Found *found) {
   Small *entries = ARENA_ARRAY(s->arena, Small, (size_t)candidates->count * MAX_GROUPINGS);
   uint32_t count = 0;
@@ -67,5 +98,5 @@ bool search_find_smallest(Search *s, const Candidates *candidates, Found *found)
     if (!list_small(s, &candidates->data[i].outer, entries, &count)) return false;
   place_small(s, s->arena, entries, count, found);
   plan_simulate(s->arena, found->plan, &found->sim);
-  return true;
+  return found->fits || s->brief || try_alone(s, entries, count, found);
 }
