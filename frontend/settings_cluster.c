@@ -6,9 +6,15 @@
 
 #include <unistd.h>
 
-static void read_cluster(Sema *sema, const Stmt *block, uint32_t depth);
+/* The blocks being read, from the innermost outward. */
+typedef struct Chain {
+  const Stmt *block;
+  const struct Chain *outer;
+} Chain;
 
-enum { CLUSTER_MAX_USES = 16, CLUSTER_MAX_DEVICES = 1 << 20 };
+static void read_cluster(Sema *sema, const Stmt *block, const Chain *outer);
+
+enum { CLUSTER_MAX_DEVICES = 1 << 20 };
 
 #define DEVICE(member) offsetof(Device, member)
 #define LINK(member)   offsetof(Link, member)
@@ -288,31 +294,37 @@ const KeyTable settings_cluster_tables[] = {
     KEY_TABLE("attention", attention_keys),
     {0}};
 
-static void read_file(Sema *sema, const char *path, Span at, uint32_t depth) {
+/* A file is read once, so a block that is met again is the same one. */
+static bool is_being_read(const Chain *chain, const Stmt *block) {
+  while (chain && chain->block != block) chain = chain->outer;
+  return chain != NULL;
+}
+
+static void read_file(Sema *sema, const char *path, Span at, const Chain *chain) {
   int32_t index = files_open(&sema->files, path, at);
   if (index < 0) return;
   const Ast *ast = sema->files.list.data[index].ast;
   for (uint32_t i = 0; i < ast->statements->count; i++) {
     const Stmt *stmt = ast->statements->data[i];
     if (stmt->kind != STMT_BLOCK || strcmp(stmt->type.text, "cluster")) continue;
-    read_cluster(sema, stmt, depth + 1);
+    if (is_being_read(chain, stmt))
+      sema_error(sema, at, "cluster files use one another in a circle");
+    else
+      read_cluster(sema, stmt, chain);
     return;
   }
   sema_error(sema, at, "\"%s\" states no cluster", path);
 }
 
-static void read_cluster(Sema *sema, const Stmt *block, uint32_t depth) {
+static void read_cluster(Sema *sema, const Stmt *block, const Chain *outer) {
+  const Chain chain = {block, outer};
   const ItemList *items = block->items;
   bool uses = items->count > 0 && items->data[0].kind == ITEM_WORD && !strcmp(items->data[0].text, "use");
   if (uses && (items->count < 2 || items->data[1].kind != ITEM_STRING)) {
     sema_error(sema, items->data[0].span, "\"use\" needs a file name in quotes");
     return;
   }
-  if (uses && depth > CLUSTER_MAX_USES) {
-    sema_error(sema, items->data[1].span, "cluster files use one another in a circle");
-    return;
-  }
-  if (uses) read_file(sema, items->data[1].text, items->data[1].span, depth);
+  if (uses) read_file(sema, items->data[1].text, items->data[1].span, &chain);
   if (block->name.text) sema->graph->cluster.name = block->name.text;
   READ_BLOCK(sema, "cluster", cluster_keys, items, &sema->graph->cluster);
 }
@@ -353,7 +365,7 @@ static void check_cluster(Sema *sema, Span span) {
 
 void settings_cluster(Sema *sema, const Stmt *block) {
   uint32_t errors = sema->sink->errors;
-  read_cluster(sema, block, 0);
+  read_cluster(sema, block, NULL);
   if (sema->sink->errors == errors) check_cluster(sema, block->span);
 }
 
@@ -365,6 +377,6 @@ void settings_cluster_file(Sema *sema, const char *path) {
   if (bare && access(own, R_OK) == 0 && access(arena_printf(sema->arena, "%s/%s", sema->files.models, named), R_OK) != 0)
     diag_help(diag_error(sema->sink, SPAN_NONE, "the models folder has no cluster \"%s\"", path), "the file in this folder is --cluster %s", own);
   else
-    read_file(sema, bare ? named : path, SPAN_NONE, 0);
+    read_file(sema, bare ? named : path, SPAN_NONE, NULL);
   if (sema->sink->errors == errors) check_cluster(sema, SPAN_NONE);
 }

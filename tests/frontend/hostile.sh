@@ -121,5 +121,8 @@ expect "40,000 modules with rules" "matches no parameter"
 for (( i = 0; i < 200; i++ )); do echo "use \"f$(( i + 1 )).fsdp\"" > "f$i.fsdp"; done
 echo 'use "f0.fsdp"' > x.fsdp
 expect "a chain of 200 files" "more than 100 files"
+for (( i = 0; i < 200; i++ )); do echo "cluster { use \"c$(( i + 1 )).fsdp\" }" > "c$i.fsdp"; done
+echo 'cluster { use "c0.fsdp" }' > x.fsdp
+expect "a chain of 200 cluster files" "more than 100 files"
 
 (( failed == 0 ))
