@@ -308,14 +308,27 @@ static void warn_schedule(Sema *sema, const Item *warmup) {
               "make one of them shorter, or state more steps");
 }
 
+/* The same without a warmup. */
+static void warn_cooldown(Sema *sema, const Item *cooldown) {
+  const Recipe *recipe = &sema->graph->recipe;
+  if (recipe->schedule != SCHEDULE_WSD || recipe->cooldown_steps <= recipe->steps) return;
+  double share = (double)(recipe->steps - 1) / (double)recipe->cooldown_steps;
+  diag_help(sema_warning(sema, cooldown->span, "the cooldown takes %llu steps, and all of training %llu: lr begins at %g, and only falls",
+                         (unsigned long long)recipe->cooldown_steps, (unsigned long long)recipe->steps,
+                         recipe->min_lr + (recipe->lr - recipe->min_lr) * share),
+            "make it shorter, or state more steps");
+}
+
 static void warn_stated(Sema *sema, const ItemList *items) {
   WARN_VAIN(sema, items, vain_of_train);
   for (uint32_t i = 0; i < items->count; i++) {
     if (items->data[i].kind != ITEM_BLOCK) continue; /* the optimizer's, or another that has none of its keys */
-    const Item *warmup = key_stated(items->data[i].items, "warmup");
+    const Item *warmup = key_stated(items->data[i].items, "warmup"), *cooldown = key_stated(items->data[i].items, "cooldown");
     WARN_VAIN(sema, items->data[i].items, vain_of_optimizer);
     /* At a constant rate run --steps may be meant to say how many; other schedules are as long as is said here, or by default. */
-    if (warmup && (key_stated(items, "steps") || sema->graph->recipe.schedule != SCHEDULE_CONSTANT)) warn_schedule(sema, warmup);
+    if (cooldown && !sema->graph->recipe.warmup_steps)
+      warn_cooldown(sema, cooldown);
+    else if (warmup && (key_stated(items, "steps") || sema->graph->recipe.schedule != SCHEDULE_CONSTANT)) warn_schedule(sema, warmup);
   }
 }
 
