@@ -34,6 +34,16 @@ bool key_error(Reader *reader, const Key *key, Span span, const char *text) {
   return false;
 }
 
+void state_once(Reader *reader, const char *what, Span span) {
+  for (uint32_t i = 0; i < reader->stated.count; i++) {
+    if (strcmp(reader->stated.data[i].what, what)) continue;
+    Diag *diag = sema_error(reader->sema, span, "\"%s\" is stated twice", what);
+    diag_note(diag, reader->stated.data[i].span, "it is stated here first");
+    return;
+  }
+  vec_push(reader->sema->arena, &reader->stated, ((Stated){what, span}));
+}
+
 static bool expected(Reader *reader, const Key *key, const char *what) {
   const Item *item = next_item(reader);
   if (next_is_key(reader))
@@ -286,7 +296,6 @@ void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_cou
                 void *target) {
   Reader reader = {
       .sema = sema, .block = block, .keys = keys, .key_count = key_count, .items = items, .target = target};
-  Span *seen = ARENA_ARRAY(sema->arena, Span, key_count);
   while (reader.at < items->count) {
     const Item *item = &items->data[reader.at++];
     const Key *key = find_key(&reader, item);
@@ -295,12 +304,8 @@ void read_block(Sema *sema, const char *block, const Key *keys, uint32_t key_cou
       skip_to_key(&reader);
       continue;
     }
-    Span *first = &seen[key - keys];
-    if (first->end && !key->repeats) {
-      Diag *diag = sema_error(sema, item->span, "\"%s\" is stated twice", key->name);
-      diag_note(diag, *first, "it is stated here first");
-    }
-    *first = reader.key_span = item->span;
+    if (!key->repeats) state_once(&reader, key->name, item->span);
+    reader.key_span = item->span;
     reader.last = key;
     if (!read_value(&reader, key)) skip_to_key(&reader);
   }

@@ -33,6 +33,12 @@ struct Key {
   const char *usage;                            /* "lr RATE [constant|linear|cosine]" */
 };
 
+/* What must not be stated a second time in a block: "gather 8". */
+typedef struct Stated {
+  const char *what;
+  Span span;
+} Stated;
+
 struct Reader {
   Sema *sema;
   const char *block; /* "train", "optimizer": for messages */
@@ -42,6 +48,7 @@ struct Reader {
   uint32_t at;     /* next item */
   Span key_span;   /* of the key being read */
   const Key *last; /* NULL before the first */
+  VEC(Stated) stated;
   void *target;
 };
 
@@ -80,6 +87,8 @@ bool is_pattern(const Item *item); /* NULL is none */
 const char *read_pattern(Reader *reader, const char *key);
 const Item *read_block_item(Reader *reader, const Key *key);
 bool key_error(Reader *reader, const Key *key, Span span, const char *saw);
+/* An error where the block has stated this before. */
+void state_once(Reader *reader, const char *what, Span span);
 
 /* The words of the plan block by the value they stand for, NULL at the end (settings_plan.c). */
 extern const char *const settings_strategy[], *const settings_wrap[], *const settings_checkpoint[], *const settings_cadence[],

@@ -32,6 +32,7 @@ static bool read_peak(Reader *reader, const Key *key) {
       return key_error(reader, key, item->span, "\"peak\" needs a type of numbers such as bf16");
     }
     reader->at++;
+    state_once(reader, arena_printf(reader->sema->arena, "peak %s", item->text), item->span);
     Quantity quantity;
     if (!read_number(reader, key, QUANTITY_FLOPS, 1, 0, &quantity)) return false;
     device->peak[dtype] = quantity.value;
@@ -101,7 +102,9 @@ const char *const cluster_moves[] = {
 
 /* A word of the table, then a block. NULL after diagnostics. */
 static const Item *read_kind(Reader *reader, const Key *key, const char *const *words, int32_t *kind) {
-  return read_word(reader, key, words, kind) ? read_block_item(reader, key) : NULL;
+  if (!read_word(reader, key, words, kind)) return NULL;
+  state_once(reader, arena_printf(reader->sema->arena, "%s %s", key->name, words[*kind]), reader->key_span);
+  return read_block_item(reader, key);
 }
 
 /* product linear_fwd { rate 190GFLOPS m 1 n 10 k 20 } */
@@ -199,6 +202,7 @@ static bool read_table(Reader *reader, const Key *key) {
   Collective kind = *key->name == 'g' ? COLLECTIVE_GATHER : *key->name == 'r' ? COLLECTIVE_REDUCE : COLLECTIVE_ALLREDUCE;
   Quantity ranks;
   if (!read_number(reader, key, QUANTITY_NUMBER, 2, CLUSTER_MAX_DEVICES, &ranks)) return false;
+  state_once(reader, arena_printf(reader->sema->arena, "%s %u", key->name, (uint32_t)ranks.value), reader->key_span);
   const Item *block = read_block_item(reader, key);
   if (!block) return false;
   CollectiveTable *table = table_of(reader->sema, reader->target, kind, (uint32_t)ranks.value);

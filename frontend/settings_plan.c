@@ -124,6 +124,7 @@ static void read_unit_items(Reader *outer, const Key *key, const ItemList *items
     if (item->kind == ITEM_WORD && !strcmp(item->text, "reshard")) {
       reader.at++;
       reader.key_span = item->span;
+      state_once(&reader, "reshard", item->span);
       if (!read_reshard_into(&reader, &(Key){.name = "reshard"}, &rule->reshard)) return;
     } else if (is_pattern(item)) {
       vec_push(reader.sema->arena, &rule->patterns, read_pattern(&reader, "unit"));
