@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void files_init(Files *files, Arena *arena, SourceSet *sources, DiagSink *sink, const char *models) {
@@ -25,6 +26,11 @@ static const char *folder_of(Arena *arena, const char *path) {
 
 static bool exists(const char *path) {
   return access(path, F_OK) == 0;
+}
+
+static bool is_link(const char *path) {
+  struct stat info;
+  return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
 }
 
 /* Where the file is, or where it was first looked for. */
@@ -111,6 +117,10 @@ static const char *deeper_in_models(const Files *files, const char *path) {
 static void missing(Files *files, const char *path, const char *where, Span at, const char *why) {
   Diag *diag = diag_error(files->sink, at, "cannot read \"%s\": %s", path, why);
   if (exists(where)) return;
+  if (is_link(where)) {
+    diag_help(diag, "it is a symbolic link: let it lead to a file");
+    return;
+  }
   const char *tail = tail_in_models(files, path), *near = nearest_in(files, where), *others = listed(files, path);
   if (!near && *path != '/') near = nearest_in(files, arena_printf(files->arena, "%s/%s", files->models, path));
   if (!tail) tail = deeper_in_models(files, path);

@@ -85,6 +85,7 @@ static bool other_kind(Reader *reader, const Key *key, const Item *item, Quantit
 
 static void help_unit(Reader *reader, Diag *diag, const char *text) {
   const char *meant = quantity_meant(reader->sema->arena, text);
+  if (meant && !strcmp(meant, text)) return; /* the unit is right */
   if (meant)
     diag_help(diag, "did you mean \"%s\"?", meant);
   else

@@ -333,10 +333,9 @@ static void read_cluster(Sema *sema, const Stmt *block, const Chain *outer) {
   READ_BLOCK(sema, "cluster", cluster_keys, items, &sema->graph->cluster);
 }
 
-static bool need(Sema *sema, Span span, bool stated, const char *what, const char *usage) {
+static bool need(Sema *sema, Span span, bool stated, const char *what, const char *help) {
   if (stated) return true;
-  Diag *diag = sema_error(sema, span, "the cluster does not state %s", what);
-  diag_help(diag, "add `%s`", usage);
+  diag_help(sema_error(sema, span, "the cluster does not state %s", what), "%s", help);
   return false;
 }
 
@@ -344,14 +343,14 @@ static bool need(Sema *sema, Span span, bool stated, const char *what, const cha
 static void check_cluster(Sema *sema, Span span) {
   Cluster *cluster = &sema->graph->cluster;
   Device *device = &cluster->device;
-  if (!need(sema, span, device->kind != DEVICE_NONE, "its device", "device gpu { ... }") ||
-      !need(sema, span, device->memory_bytes > 0, "the memory of a device", "memory 79GiB") ||
-      !need(sema, span, device->bandwidth > 0, "the bandwidth of a device", "bandwidth 3.35TB/s") ||
-      !need(sema, span, device->peak[DTYPE_F32] > 0, "the peak of a device for f32", "peak f32 67TFLOPS") ||
+  if (!need(sema, span, device->kind != DEVICE_NONE, "its device", "add `device gpu { ... }`") ||
+      !need(sema, span, device->memory_bytes > 0, "the memory of a device", "add `memory 79GiB` to its device") ||
+      !need(sema, span, device->bandwidth > 0, "the bandwidth of a device", "add `bandwidth 3.35TB/s` to its device") ||
+      !need(sema, span, device->peak[DTYPE_F32] > 0, "the peak of a device for f32", "add `peak f32 67TFLOPS` to its device") ||
       !need(sema, span, cluster->node_devices == 1 || cluster->node.bandwidth > 0,
-            "the bandwidth between devices of a node", "node { bandwidth 340GB/s }") ||
+            "the bandwidth between devices of a node", "add `bandwidth 340GB/s` to its node") ||
       !need(sema, span, cluster->nodes == 1 || cluster->network.bandwidth > 0,
-            "the network between its nodes", "network { bandwidth 400GB/s latency 5us }"))
+            "the network between its nodes", "state how fast it is: `network { bandwidth 400GB/s latency 5us }`"))
     return;
   if (!device->name) device->name = cluster->name;
   if (device->bandwidth_share == 0) device->bandwidth_share = 0.755;

@@ -19,13 +19,7 @@ enum { LARGEST_MICRO_BATCH = 64, MOST_MICRO_BATCHES = 12 };
 
 static bool check_graph(DiagSink *sink, const Graph *graph) {
   uint32_t errors = sink->errors;
-  if (graph->cluster.device.kind == DEVICE_NONE) {
-    Diag *diag = diag_error(sink, SPAN_NONE, "%s names no cluster, so nothing is known about time and memory", graph->path);
-    diag_help(diag, "add `cluster { use \"clusters/cpu.fsdp\" }` to the file or pass --cluster FILE");
-  } else if (graph->cluster.device.peak[graph->recipe.compute] <= 0) {
-    diag_error(sink, SPAN_NONE, "cluster \"%s\" does not state the peak rate of its device in %s", graph->cluster.name,
-               dtype_name(graph->recipe.compute));
-  }
+  world_knows_device(sink, graph);
   for (uint32_t i = 0; i < graph->inputs.count; i++) {
     const GraphTensor *tensor = &graph->tensors.data[graph->inputs.data[i].tensor];
     if (tensor->is_index) continue;
@@ -65,8 +59,10 @@ static bool check_width(DiagSink *sink, const Search *search) {
   const PlanSettings *settings = search->settings;
   if (settings->strategy != STRATEGY_HYBRID_SHARD) return true;
   if (settings->shard > 1 && settings->shard <= (int64_t)search->ranks && search->ranks % settings->shard == 0) return true;
-  Diag *diag = diag_error(sink, SPAN_NONE, "hybrid_shard:%lld does not divide %u rank%s", (long long)settings->shard, search->ranks,
-                          text_plural(search->ranks));
+  Diag *diag = settings->shard == 1
+                   ? diag_error(sink, SPAN_NONE, "hybrid_shard:1 makes groups of one rank, which shard nothing")
+                   : diag_error(sink, SPAN_NONE, "hybrid_shard:%lld does not divide %u rank%s", (long long)settings->shard, search->ranks,
+                                text_plural(search->ranks));
   if (search->ranks == 1)
     diag_help(diag, "one rank makes no groups; leave the strategy to the planner, or change --ranks");
   else

@@ -7,6 +7,18 @@ static const char *called(Arena *arena, const Cluster *cluster) {
   return *cluster->name ? arena_printf(arena, "cluster \"%s\"", cluster->name) : "the cluster";
 }
 
+bool world_knows_device(DiagSink *sink, const Graph *graph) {
+  const Device *device = &graph->cluster.device;
+  if (device->kind != DEVICE_NONE && device->peak[graph->recipe.compute] > 0) return true;
+  if (device->kind == DEVICE_NONE)
+    diag_help(diag_error(sink, SPAN_NONE, "%s names no cluster, so nothing is known about time and memory", graph->path),
+              "add `cluster { use \"clusters/cpu.fsdp\" }` to the file or pass --cluster FILE");
+  else
+    diag_error(sink, SPAN_NONE, "cluster \"%s\" does not state the peak rate of its device in %s", graph->cluster.name,
+               dtype_name(graph->recipe.compute));
+  return false;
+}
+
 /* Of a cluster of one device, as a rank alone measures it, no link need be known. */
 static bool check_links(DiagSink *sink, const Cluster *cluster, uint64_t ranks, uint64_t per_node) {
   if (per_node > 1 && cluster->node.bandwidth <= 0) {

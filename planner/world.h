@@ -11,6 +11,8 @@ typedef struct World {
   uint32_t ranks, ranks_per_node;
 } World;
 
+/* That there is a device, and how fast it computes. False with a diagnostic. */
+bool world_knows_device(DiagSink *sink, const Graph *graph);
 /* All devices of the cluster in its nodes, unless the options say otherwise. False with a diagnostic where ranks do not fill
  * nodes, or nothing connects ranks in a node, or nodes. */
 bool world_choose(DiagSink *sink, const Graph *graph, const PlannerOptions *options, World *out);

@@ -69,11 +69,6 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
   if (settings->gather == CADENCE_STEP)
     diag_help(diag_error(sink, SPAN_NONE, "%s is predicted to gather for every micro-batch, not once a step", executor_name(settings->executor.id)),
               "use gather micro_batch or auto");
-  if (graph->cluster.device.kind == DEVICE_NONE)
-    diag_error(sink, SPAN_NONE, "%s names no cluster, so nothing is known about time", graph->path);
-  else if (graph->cluster.device.peak[graph->recipe.compute] <= 0)
-    diag_error(sink, SPAN_NONE, "cluster \"%s\" does not state the peak rate of its device in %s", graph->cluster.name,
-               dtype_name(graph->recipe.compute));
   if (!graph->inputs.count || world->micro_batch < 1 || world->accumulation < 1)
     diag_error(sink, SPAN_NONE, "a prediction needs a model with inputs, and at least one sample a rank");
   return sink->errors == errors;

@@ -205,7 +205,9 @@ bool executor_world(DiagSink *sink, const Graph *graph, const PlannerOptions *op
   const PlanSettings *settings = &options->settings;
   int64_t micro = settings->micro_batch > 0 ? settings->micro_batch : 1, accumulation = 1;
   World world;
-  if (!world_choose(sink, graph, options, &world) || !world_cuts_step(sink, graph, world.ranks, micro)) return false;
+  if (!world_knows_device(sink, graph) || !world_choose(sink, graph, options, &world) ||
+      !world_cuts_step(sink, graph, world.ranks, micro))
+    return false;
   if (graph->recipe.samples_per_step) accumulation = (int64_t)(graph->recipe.samples_per_step / (uint64_t)(world.ranks * micro));
   int64_t shard = settings->strategy == STRATEGY_HYBRID_SHARD ? settings->shard : settings->strategy == STRATEGY_NO_SHARD ? 1 : world.ranks;
   *out = (ExecutorWorld){.ranks = world.ranks,

@@ -39,6 +39,17 @@ grep -qE '^(help: or|note: not enough): ranks' err && fail 'ranks are proposed b
 expect 1 plan "${llama[@]}" --ranks 1 --strategy hybrid_shard:2
 said err 'hybrid_shard:2 does not divide 1 rank'
 said err 'help: one rank makes no groups'
+expect 1 plan "${llama[@]}" --ranks 2 --strategy hybrid_shard:1
+said err 'hybrid_shard:1 makes groups of one rank, which shard nothing'
+said err "help: the shard group's size must be above 1"
+# What needs a cluster says how to name one.
+sed '/^cluster/,/^}/d' "$fixtures/gpt-tiny.fsdp" >nowhere.fsdp
+for command in 'plan nowhere.fsdp' 'predict nowhere.fsdp' 'export nowhere.fsdp --to torch'; do
+  # shellcheck disable=SC2086
+  expect 1 $command --ranks 2
+  said err 'nowhere.fsdp names no cluster'
+  said err 'help: add `cluster { use "clusters/cpu.fsdp" }` to the file or pass --cluster FILE'
+done
 # Pins that cost memory are proposed to be left open where that fits, and then it does.
 tight=("$root/models/llama3.2-1b.fsdp" --cluster dgx-h100 --ranks 8 --micro-batch 1 --memory 3GiB)
 expect 3 plan "${tight[@]}" --offload none

@@ -17,6 +17,13 @@ expect 1 check missing.fsdp
 said err 'missing.fsdp'
 expect 1 check /gpt2.fsdp
 ! grep -q 'did you mean' err || fail 'a file is proposed in place of itself'
+ln -s nowhere.fsdp dangling.fsdp && ln -s round.fsdp round.fsdp
+for link in 'dangling.fsdp": No such file' 'round.fsdp": Too many levels of symbolic links'; do
+  expect 1 check "${link%%\"*}"
+  said err "cannot read \"$link"
+  said err 'help: it is a symbolic link'
+  ! grep -q 'did you mean' err || fail 'a link is proposed in place of itself'
+done
 expect 1 check broken.fsdp --color always
 grep -q "$(printf '\033')" err || fail '--color always gives no colour'
 expect 1 check broken.fsdp
