@@ -30,19 +30,54 @@ static void read_llama3(Reader *reader, const json_t *from, const char *key) {
                  "correct it");
 }
 
+static const char *const rope_entries[] = {"rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
+                                           "partial_rotary_factor", "rope_type", "type"};
+enum { ROPE_NUMBERS = 6, ROPE_ENTRIES = 8 };
+
 /* What is not known includes entries by type of layer, each with rotary positions of its own. */
-static void check_rope_entries(Reader *reader, const json_t *from, const char *key) {
-  static const char *const known[] = {"rope_theta",      "rope_type",        "type",
-                                      "factor",          "low_freq_factor",  "high_freq_factor",
-                                      "original_max_position_embeddings",    "partial_rotary_factor"};
+static void check_rope_entries(Reader *reader, const char *key) {
   const char *name;
   json_t *value;
-  json_object_foreach((json_t *)from, name, value) {
+  json_object_foreach(key_of(reader, key), name, value) {
     bool is_known = import_absent(value);
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= strcmp(known[i], name) == 0;
+    for (size_t i = 0; i < ROPE_ENTRIES; i++) is_known |= strcmp(rope_entries[i], name) == 0;
     if (!is_known)
       import_wrong(reader, key, arena_printf(reader->arena, "its \"%.100s\" is not known", name), "remove what has no effect");
   }
+}
+
+/* Else what stands beside the rotary parameters. */
+static const json_t *rope_entry(const Reader *reader, const json_t *from, const char *name) {
+  const json_t *value = json_object_get(from, name);
+  return import_absent(value) ? key_of(reader, name) : value;
+}
+
+static const char *rope_type(const Reader *reader, const json_t *from) {
+  return import_word(reader, from, "rope_type", import_word(reader, from, "type", "default"));
+}
+
+static bool says_nothing(const Reader *reader, const json_t *from) {
+  bool nothing = import_absent(from) || (json_is_object(from) && strcmp(rope_type(reader, from), "default") == 0);
+  for (size_t i = 0; i < ROPE_NUMBERS; i++) nothing &= import_absent(json_object_get(from, rope_entries[i]));
+  return nothing;
+}
+
+static bool say_the_same(const Reader *reader, const json_t *a, const json_t *b) {
+  bool same = strcmp(rope_type(reader, a), rope_type(reader, b)) == 0;
+  for (size_t i = 0; i < ROPE_NUMBERS; i++) {
+    double x = json_number_value(rope_entry(reader, a, rope_entries[i])), y = json_number_value(rope_entry(reader, b, rope_entries[i]));
+    same &= x <= y && x >= y;
+  }
+  return same;
+}
+
+/* The key that holds the rotary parameters; an error where both do, and differ. */
+static const char *rope_key(Reader *reader) {
+  const json_t *scaling = key_of(reader, "rope_scaling"), *parameters = key_of(reader, "rope_parameters");
+  if (says_nothing(reader, scaling)) return "rope_parameters";
+  if (!says_nothing(reader, parameters) && !say_the_same(reader, scaling, parameters))
+    import_wrong(reader, "rope_scaling", "\"rope_parameters\" say otherwise", "remove the one that does not hold");
+  return "rope_scaling";
 }
 
 /* As many dims of a head as transformers makes of a share, or an error at the key that holds it. */
@@ -70,21 +105,22 @@ static void read_share(Reader *reader, const json_t *from, const char *key) {
 }
 
 static void read_rope(Reader *reader) {
-  const char *key = import_absent(key_of(reader, "rope_scaling")) ? "rope_parameters" : "rope_scaling";
-  const json_t *from = key_of(reader, key), *theta = json_object_get(from, "rope_theta");
+  const char *key = rope_key(reader);
+  const json_t *from = key_of(reader, key), *theta = rope_entry(reader, from, "rope_theta");
   ImportedRope *rope = &reader->model->rope;
-  if (import_absent(theta)) theta = key_of(reader, "rope_theta");
   rope->theta = 10000;
   if (!import_absent(theta) && !import_real(theta, &rope->theta))
     import_wrong(reader, "rope_theta", "it must be a number above 0", "correct it");
-  const char *type = import_word(reader, from, "rope_type", import_word(reader, from, "type", "default"));
+  const char *type = rope_type(reader, from);
   bool plain = strcmp(type, "default") == 0 && (import_absent(from) || json_is_object(from));
-  if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)
+  if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) {
     import_wrong(reader, key, "its factors count in short sequences too", ANOTHER_MODEL);
-  else if (strcmp(type, "llama3") != 0 && !plain)
+  } else if (strcmp(type, "llama3") != 0 && !plain) {
     import_wrong(reader, key, "only the types \"llama3\" and \"default\" are supported", TRAINED_WITHOUT);
-  else
-    check_rope_entries(reader, from, key);
+  } else {
+    check_rope_entries(reader, "rope_scaling");
+    check_rope_entries(reader, "rope_parameters");
+  }
   if (strcmp(type, "llama3") == 0) read_llama3(reader, from, key);
   if (reader->errors == 0) read_share(reader, from, key);
 }

@@ -87,8 +87,15 @@ context OLMo-2-0425-1B 's/"rms_norm_eps":1e-06,//; s/"max_position_embeddings":4
 said out 'eps = 1e-05,'
 context OLMo-2-0425-1B 's/"attention_bias":false/"attention_bias":true/' 4096
 said out 'attention_bias = true)'
-context OLMo-2-0425-1B 's/"rope_scaling":null/"rope_scaling":{"rope_theta":3e4},"rope_parameters":{"rope_theta":4e4}/' 4096
-said out 'theta = 30000)'
+# Of two keys with rotary parameters the one that says something; both where they say the same.
+llama3='"rope_type":"llama3","factor":32.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192'
+for other in '{}' '{"rope_type":"default"}' "{\"type\":\"llama3\",$llama3}" "{$llama3,\"rope_theta\":5e5}"; do
+  context Llama-3.2-1B "s/\"rope_theta\":500000.0,//; s/\"rope_scaling\":/\"rope_theta\":5e5,\"rope_scaling\":$other,\"rope_parameters\":/" 8192
+  said out 'theta = 500000,'
+  said out 'scaling = llama3, factor = 32, low = 1, high = 4, original = 8192)'
+done
+context Llama-3.2-1B 's/"rope_theta":500000.0,//; s/"rope_scaling":{/"rope_parameters":{},&"rope_theta":6e5,/' 8192
+said out 'theta = 600000, scaling = llama3,'
 # Granite: scores are not divided by the root of a head's width where no multiplier says so.
 context granite-4.1-3b 's/"attention_multiplier":0.015625,//; s/"embedding_multiplier":12.0,//; s/"residual_multiplier":0.22,//; s/"logits_scaling":10.0,//' 131072
 said out 'embedding_multiplier = 1, attention_multiplier = 1, residual_multiplier = 1, logits_scaling = 1)'
@@ -159,6 +166,9 @@ refused Mistral-7B-v0.1 's/"sliding_window":4096/"sliding_window":0/' '"sliding_
 refused qwen3-windows 's/"sliding_attention"/"linear_attention"/' '"layer_types" is ["full_attention","linear_attention"]' 'choose another model'
 refused ministral-windows 's/"sliding_attention"/"chunked_attention"/' '"layer_types" is ["chunked_attention","full_attention"]'
 refused qwen3-windows 's/"layer_types": \[[^]]*\]/"layer_types": 2/' '"layer_types" is 2'
+refused OLMo-2-0425-1B 's/"rope_scaling":null/"rope_scaling":{"rope_theta":3e4},"rope_parameters":{"rope_theta":4e4}/' \
+  '"rope_scaling" is {"rope_theta":30000.0}: "rope_parameters" say otherwise'
+refused Llama-3.2-1B 's/"rope_scaling":/"rope_parameters":{"rope_theta":4e4},&/' '"rope_parameters" say otherwise'
 refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "yarn", "factor": 4.0}/' '"rope_scaling" is' 'set it to null'
 refused Qwen3-0.6B 's/"rope_scaling": null/"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}/' \
   '"rope_scaling" is' "the family's rotary positions are not scaled"
