@@ -3,14 +3,15 @@
 #include "cli/import_read.h"
 
 #include "cli/cli.h"
+#include "frontend/ast.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 enum { MOST_SIZE = 1 << 30 };
+static const double most_real = 1e18; /* what the language takes for a number goes little further */
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
@@ -39,7 +40,7 @@ bool import_size(const json_t *value, int64_t *out) {
 
 bool import_real(const json_t *value, double *out) {
   *out = json_number_value(value);
-  return json_is_number(value) && isfinite(*out) && *out > 0;
+  return json_is_number(value) && *out > 0 && *out <= most_real;
 }
 
 static double absent_value(const Architecture *architecture, const Key *key) {
@@ -70,7 +71,7 @@ static void take_value(Reader *reader, const Key *key, const json_t *value) {
   if (key->kind == KEY_FLAG && !json_is_boolean(value))
     reason = "it must be true or false";
   else if (key->kind == KEY_REAL && !import_real(value, &real))
-    reason = "it must be a number above 0";
+    reason = "it " IMPORT_REAL;
   else if (key->kind != KEY_FLAG && key->kind != KEY_REAL && !import_size(value, &size))
     reason = "it must be a whole number from 1 to 1073741824";
   if (reason != NULL)
@@ -188,12 +189,13 @@ static void read_model(Reader *reader) {
   if (reader->errors == 0) note_unknown(reader, architecture);
 }
 
-/* The folder's name as an identifier: "Llama-3.2-1B" becomes Llama_3_2_1B. */
+/* The folder's name as an identifier, cut where that is too long: "Llama-3.2-1B" becomes Llama_3_2_1B. */
 static const char *name_of(Arena *arena, const char *path) {
   char *folder = realpath(path, NULL), *slash = folder != NULL ? strrchr(folder, '/') : NULL;
   if (slash != NULL) *slash = '\0';
   const char *last = slash != NULL && strrchr(folder, '/') != NULL ? strrchr(folder, '/') + 1 : "";
   char *name = arena_printf(arena, "%s%s", isalpha((unsigned char)*last) ? "" : "model_", last);
+  name[strnlen(name, AST_MAX_NAME)] = '\0';
   free(folder);
   for (char *c = name; *c != '\0'; c++)
     if (!isalnum((unsigned char)*c)) *c = '_';

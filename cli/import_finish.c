@@ -26,7 +26,7 @@ static void read_llama3(Reader *reader, const json_t *from, const char *key) {
            rope->high <= rope->low)
     import_wrong(reader, key,
                  "llama3 needs factor, low_freq_factor, a larger high_freq_factor and "
-                 "original_max_position_embeddings, all above 0",
+                 "original_max_position_embeddings, all above 0 and at most 1e18",
                  "correct it");
 }
 
@@ -107,10 +107,11 @@ static void read_share(Reader *reader, const json_t *from, const char *key) {
 static void read_rope(Reader *reader) {
   const char *key = rope_key(reader);
   const json_t *from = key_of(reader, key), *theta = rope_entry(reader, from, "rope_theta");
+  bool inside = !import_absent(json_object_get(from, "rope_theta"));
   ImportedRope *rope = &reader->model->rope;
   rope->theta = 10000;
   if (!import_absent(theta) && !import_real(theta, &rope->theta))
-    import_wrong(reader, "rope_theta", "it must be a number above 0", "correct it");
+    import_wrong(reader, inside ? key : "rope_theta", inside ? "its rope_theta " IMPORT_REAL : "it " IMPORT_REAL, "correct it");
   const char *type = rope_type(reader, from);
   bool plain = strcmp(type, "default") == 0 && (import_absent(from) || json_is_object(from));
   if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) {

@@ -64,6 +64,8 @@ extern const char *const import_inert[];
 /* Where no rewriting helps. */
 #define ANOTHER_MODEL "no layer of the language does that: choose another model"
 
+#define IMPORT_REAL "must be a number above 0, and at most 1e18"
+
 void import_finish_gpt2(Reader *reader);
 void import_finish_decoder(Reader *reader);
 void import_finish_phi(Reader *reader);
@@ -72,7 +74,7 @@ void import_finish_phi(Reader *reader);
 void import_wrong(Reader *reader, const char *key, const char *reason, const char *remedy);
 
 /* Values; false, or "" for a word, where they are something else. A size is whole, and small enough that products of two do not
- * overflow; a real is above 0. */
+ * overflow; a real is what IMPORT_REAL says. */
 bool import_absent(const json_t *value);
 bool import_size(const json_t *value, int64_t *out);
 bool import_real(const json_t *value, double *out);

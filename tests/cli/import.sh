@@ -151,6 +151,11 @@ for output in '' '-o kept.fsdp'; do
   silent out
 done
 cmp gpt2.fsdp kept.fsdp || fail 'a refused import was written'
+# A folder's name is cut to what the language takes for one.
+long=$(printf 'm%.0s' {1..220})
+mkdir "$long" && cp "$configs/gpt2/config.json" "$long"
+expect 0 import "$long"
+grep -qxE 'model m{200} \{' out || fail 'not the name of the folder, cut'
 with() { printf 's|"model_type"|%s, &|' "$1"; } # one entry more
 for name in Mistral-7B-v0.1 ministral-windows Qwen2.5-0.5B; do
   refused "$name" "$(with '"attention_bias":true')" 'bad/config.json: "attention_bias" is true' 'models of this class have no such bias'
@@ -181,12 +186,16 @@ refused llama-biased 's/"partial_rotary_factor": 1.0/"partial_rotary_factor": 0.
 # Phi-4-mini: a part of each head, by longrope.
 refused Phi-3-mini-4k-instruct "s/\"rope_scaling\":null/\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]},$part/" \
   '"rope_scaling" is' 'its factors count in short sequences too' 'choose another model'
-for share in 0.99 0.01 1.5 1e300; do
+for share in 0.99 0.01 1.5 1e17; do
   refused phi-2 "s/\"partial_rotary_factor\":0.4/\"partial_rotary_factor\":$share/" "\"partial_rotary_factor\" is " "of a head's 80 dims is no even number from 2 to 80"
   refused Phi-3-mini-4k-instruct "s/\"rope_scaling\":null/\"rope_scaling\":{\"partial_rotary_factor\":$share}/" \
     '"rope_scaling" is' "of a head's 96 dims is no even number from 2 to 96"
 done
 refused phi-2 's/"partial_rotary_factor":0.4/"partial_rotary_factor":0/' '"partial_rotary_factor" is 0: it must be a number above 0'
+for entry in rms_norm_eps:1e30 rope_theta:1e300; do
+  refused OLMo-2-0425-1B "s/\"${entry%:*}\":[0-9e.-]*/\"${entry%:*}\":${entry#*:}/" "bad/config.json: \"${entry%:*}\" is " 'it must be a number above 0, and at most 1e18'
+done
+refused Llama-3.2-1B 's/"rope_scaling":{/&"rope_theta":1e300,/' '"rope_scaling" is' 'its rope_theta must be a number above 0, and at most 1e18'
 refused phi-2 's/"qk_layernorm":false/"qk_layernorm":true/' '"qk_layernorm" is true' 'models/families/phi.fsdp'
 refused phi-2 's/"gelu_new"/"relu"/' '"hidden_act" is "relu": the family has' 'models/families/phi.fsdp'
 refused phi-2 's/"rope_scaling":null/"rope_scaling":{"type":"linear","factor":2.0}/' '"rope_scaling" is' 'set it to null'
