@@ -1,6 +1,7 @@
 /* Owns: text building, quantities, spelling distance, human units. */
 #include "base/text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -80,6 +81,15 @@ const char *text_utf8(Arena *arena, const char *text) {
     at += length ? length : 1;
   }
   return whole.length ? whole.data : text;
+}
+
+void text_uri(Text *text, const char *path) {
+  for (; *path; path++) {
+    if (isalnum((unsigned char)*path) || strchr("/._-~", *path))
+      text_add(text, path, 1);
+    else
+      text_printf(text, "%%%02X", (unsigned char)*path);
+  }
 }
 
 static const struct {

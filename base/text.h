@@ -24,6 +24,9 @@ uint32_t text_utf8_length(const char *text);
 /* The text with U+FFFD for each byte that is not UTF-8, as names of files may hold: JSON takes no others. NULL stays NULL. */
 const char *text_utf8(Arena *arena, const char *text);
 
+/* Adds a path as URIs hold it (RFC 3986): other than letters, digits, "-._~" and the slashes, each byte is percent-encoded. */
+void text_uri(Text *text, const char *path);
+
 /* Kinds of quantity; the unit decides. */
 typedef enum {
   QUANTITY_NUMBER,    /* 12, 1e-4, 100M (M = 10^6, K, G, T likewise) */

@@ -36,12 +36,7 @@ static char *path_of(const char *uri) {
 char *lsp_uri(Arena *arena, const char *path) {
   Text uri = {.arena = arena};
   text_printf(&uri, "file://");
-  for (; *path; path++) {
-    if (isalnum((unsigned char)*path) || strchr("/._-~", *path))
-      text_add(&uri, path, 1);
-    else
-      text_printf(&uri, "%%%02X", (unsigned char)*path);
-  }
+  text_uri(&uri, path);
   return uri.data;
 }
 

@@ -17,11 +17,13 @@ static json_int_t column_of(const SourceFile *file, uint32_t offset) {
 
 static json_t *location(const DiagSink *sink, Span span) {
   const SourceFile *file = &sink->sources->files.data[span.file];
+  Text uri = {.arena = sink->arena};
+  text_uri(&uri, file->path);
   uint32_t end_offset = span.end > span.begin ? span.end : span.begin;
   Position begin = source_position(sink->sources, span.file, span.begin), end = source_position(sink->sources, span.file, end_offset);
   json_t *region = json_pack("{s:I, s:I, s:I, s:I}", "startLine", (json_int_t)begin.line, "startColumn", column_of(file, span.begin), "endLine",
                              (json_int_t)end.line, "endColumn", column_of(file, end_offset));
-  return json_pack("{s:{s:{s:s}, s:o}}", "physicalLocation", "artifactLocation", "uri", text_utf8(sink->arena, file->path), "region", region);
+  return json_pack("{s:{s:{s:s}, s:o}}", "physicalLocation", "artifactLocation", "uri", uri.data, "region", region);
 }
 
 /* Stays the same while the message and the line's text do, wherever the line moves. */

@@ -28,4 +28,8 @@ code=0
 for member in '"version": "2.1.0"' '"name": "fsdpc"' '"columnKind": "unicodeCodePoints"' '"startLine": 4' '"level": "error"'; do
   grep -qF "$member" "$scratch/sarif" || fail "SARIF lacks $member"
 done
+odd="$scratch/a \"b%#?"$'\xc3\xa9\xff'.fsdp
+cp "$scratch/bad.fsdp" "$odd"
+"$fsdpc" check "$odd" --sarif >"$scratch/sarif" || code=$?
+grep -qF '/a%20%22b%25%23%3F%C3%A9%FF.fsdp"' "$scratch/sarif" || fail "a URI is not percent-encoded: $(grep uri "$scratch/sarif")"
 "$fsdpc" check models/gpt2.fsdp --sarif | grep -qF '"results": []' || fail "SARIF of a good file"
