@@ -14,18 +14,32 @@ int32_t source_add(SourceSet *set, const char *path, const char *text, size_t le
   return (int32_t)set->files.count - 1;
 }
 
-static int32_t read_open_file(SourceSet *set, FILE *in, const char *path, size_t size, const char **why) {
-  char *text = arena_alloc(set->arena, size + 1);
-  size_t got = fread(text, 1, size, in);
-  if (ferror(in) || got != size) {
-    *why = "it could not be read whole";
-    return -1;
+/* Beyond what the file is said to hold: it may grow, and those of /proc are said to hold nothing. */
+static char *read_to_end(Arena *arena, FILE *in, size_t said, size_t most, size_t *length) {
+  size_t room = said + 1;
+  char *text = arena_alloc(arena, room + 1);
+  *length = 0;
+  while ((*length += fread(text + *length, 1, room - *length, in)) == room && room <= most) {
+    text = memcpy(arena_alloc(arena, 2 * room + 1), text, room);
+    room *= 2;
   }
-  if (memchr(text, 0, size)) {
-    *why = "it holds NUL bytes, so it is not text";
-    return -1;
-  }
-  SourceFile file = {arena_strdup(set->arena, path), text, size};
+  return text;
+}
+
+static const char *too_large(Arena *arena, size_t most) {
+  return most == SOURCE_MAX_BYTES ? "it is larger than 64 MiB, so it is hardly a model description"
+                                  : arena_printf(arena, "it is larger than %zu MiB", most >> 20);
+}
+
+static int32_t read_open_file(SourceSet *set, FILE *in, const char *path, size_t said, size_t most, const char **why) {
+  size_t length;
+  char *text = read_to_end(set->arena, in, said, most, &length);
+  *why = ferror(in)                ? "it could not be read whole"
+         : length > most           ? too_large(set->arena, most)
+         : memchr(text, 0, length) ? "it holds NUL bytes, so it is not text"
+                                  : NULL;
+  if (*why) return -1;
+  SourceFile file = {arena_strdup(set->arena, path), text, length};
   vec_push(set->arena, &set->files, file);
   return (int32_t)set->files.count - 1;
 }
@@ -57,10 +71,9 @@ int32_t source_read_most(SourceSet *set, const char *path, size_t most, const ch
   if (fstat(fileno(in), &info) != 0) {
     *why = strerror(errno);
   } else if ((uint64_t)info.st_size > most) {
-    *why = most == SOURCE_MAX_BYTES ? "it is larger than 64 MiB, so it is hardly a model description"
-                                    : arena_printf(set->arena, "it is larger than %zu MiB", most >> 20);
+    *why = too_large(set->arena, most);
   } else {
-    file = read_open_file(set, in, path, (size_t)info.st_size, why);
+    file = read_open_file(set, in, path, (size_t)info.st_size, most, why);
   }
   fclose(in);
   return file;

@@ -1,4 +1,4 @@
-/* Owns: that reading a source leaves nothing open, whatever fails. */
+/* Owns: that reading a source leaves nothing open, whatever fails, and reads to the end of the file. */
 #include "base/source.h"
 
 #include <errno.h>
@@ -53,7 +53,20 @@ static void test_no_memory(void **state) {
   read_leaves_nothing_open(true, strerror(ENOMEM));
 }
 
+/* A file that is said to hold nothing. */
+static void test_of_the_system(void **state) {
+  (void)state;
+  SourceSet set = {.arena = arena_new()};
+  const char *why = NULL;
+  will_return_count(__wrap_fdopen, false, 2);
+  assert_int_equal(source_read(&set, "/proc/self/mounts", &why), 0);
+  assert_true(set.files.data[0].length > 5);
+  assert_int_equal(source_read_most(&set, "/proc/self/mounts", 5, &why), -1);
+  assert_non_null(strstr(why, "larger than"));
+  arena_free(set.arena);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_no_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_of_the_system)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
