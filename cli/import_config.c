@@ -27,6 +27,15 @@ void import_wrong(Reader *reader, const char *key, const char *reason, const cha
   free(text);
 }
 
+const char *import_shown(const Reader *reader, const char *key) {
+  json_t *value = json_string(key);
+  char *text = json_dumps(value, JSON_ENCODE_ANY);
+  const char *shown = arena_printf(reader->arena, "%.100s", text != NULL ? text : "");
+  free(text);
+  json_decref(value);
+  return shown;
+}
+
 /* --- one key ------------------------------------------------------------------------------------------------------ */
 
 bool import_absent(const json_t *value) {
@@ -158,7 +167,7 @@ static void note_unknown(const Reader *reader, const Architecture *architecture)
   json_t *value;
   json_object_foreach(reader->root, key, value) {
     if (is_known(architecture, key) || json_is_null(value) || json_is_false(value)) continue;
-    fprintf(stderr, "note: %s: \"%.100s\" is not known, and is left out\n", reader->path, key);
+    fprintf(stderr, "note: %s: %s is not known, and is left out\n", reader->path, import_shown(reader, key));
   }
 }
 

@@ -42,7 +42,7 @@ static void check_rope_entries(Reader *reader, const char *key) {
     bool is_known = import_absent(value);
     for (size_t i = 0; i < ROPE_ENTRIES; i++) is_known |= strcmp(rope_entries[i], name) == 0;
     if (!is_known)
-      import_wrong(reader, key, arena_printf(reader->arena, "its \"%.100s\" is not known", name), "remove what has no effect");
+      import_wrong(reader, key, arena_printf(reader->arena, "its %s is not known", import_shown(reader, name)), "remove what has no effect");
   }
 }
 

@@ -73,6 +73,9 @@ void import_finish_phi(Reader *reader);
 /* A message: `PATH: "KEY" is VALUE: REASON; REMEDY`. */
 void import_wrong(Reader *reader, const char *key, const char *reason, const char *remedy);
 
+/* The key in quotes, without control characters, which would reach the terminal. */
+const char *import_shown(const Reader *reader, const char *key);
+
 /* Values; false, or "" for a word, where they are something else. A size is whole, and small enough that products of two do not
  * overflow; a real is what IMPORT_REAL says. */
 bool import_absent(const json_t *value);

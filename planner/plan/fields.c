@@ -34,7 +34,7 @@ const LineSpec header_lines[HEADER_LINES] = {
                     {PLAN(TEXT, "", model), PLAN(SIZE, "params", param_numel), PLAN(U32, "layers", layers),
                      PLAN(BOOL, "training", training), PLAN(BUF, "output", output_buf)}},
     [LINE_SOURCE] = {"source",
-                     {PLAN(TEXT, "", source_path), PLAN(HEX, "hash", source_hash),
+                     {PLAN(PATH, "", source_path), PLAN(HEX, "hash", source_hash),
                       PLAN(TEXT, "cluster", cluster)}},
     [LINE_WORLD] = {"world",
                     {PLAN(U32, "ranks", world.ranks), PLAN(U32, "shard", world.shard),

@@ -12,7 +12,8 @@ typedef enum {
   FIELD_HEX,   /* uint64_t */
   FIELD_REAL,  /* double, finite */
   FIELD_BOOL,  /* yes, no */
-  FIELD_TEXT,  /* StrId */
+  FIELD_TEXT,  /* StrId: a name, without control characters */
+  FIELD_PATH,  /* StrId: any */
   FIELD_ENUM,  /* one of names[] */
   FIELD_BUF,   /* int32_t: b7, or - for PLAN_NONE */
   FIELD_PARAM, /* int32_t: p7 */

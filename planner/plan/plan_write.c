@@ -90,6 +90,7 @@ static void put_value(Text *out, const Plan *plan, const Field *field, const voi
     put_u64(out, narrow);
     break;
   case FIELD_TEXT:
+  case FIELD_PATH:
     memcpy(&narrow, at, sizeof narrow);
     put_quoted(out, plan_str(plan, narrow));
     break;

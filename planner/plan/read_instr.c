@@ -110,7 +110,7 @@ static void read_position(Reader *r, PlanInstr *instr) {
   scan_blanks(&r->scan);
   instr->span.path = r->plan->source_path;
   if (r->scan.at < r->scan.end && *r->scan.at == '"') {
-    instr->span.path = reader_text(r);
+    instr->span.path = reader_path(r);
     scan_expect(&r->scan, ":");
   }
   instr->span.line = (uint32_t)scan_number(&r->scan, UINT32_MAX);

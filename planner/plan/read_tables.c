@@ -3,9 +3,20 @@
 
 /* --- values and fields ------------------------------------------------------------------------------- */
 
-StrId reader_text(Reader *r) {
+StrId reader_path(Reader *r) {
   const char *text = scan_quoted(&r->scan);
   return r->scan.failed ? 0 : plan_intern(r->arena, r->plan, text);
+}
+
+/* Names of a model hold no control characters, and those of a plan are printed as they stand. */
+StrId reader_text(Reader *r) {
+  scan_blanks(&r->scan);
+  const char *begin = r->scan.at;
+  StrId text = reader_path(r);
+  for (const char *c = plan_str(r->plan, text); *c; c++)
+    if ((*(const unsigned char *)c < 0x20 && *c != '\t') || *c == 0x7f)
+      scan_error(&r->scan, begin, r->scan.at, "a name cannot hold the control character 0x%02x", (unsigned)*c);
+  return text;
 }
 
 /* An id, or - for none. */
@@ -43,6 +54,9 @@ static void read_value(Reader *r, const Field *field, void *base) {
     break;
   case FIELD_TEXT:
     store32(at, reader_text(r));
+    break;
+  case FIELD_PATH:
+    store32(at, reader_path(r));
     break;
   case FIELD_ENUM:
     store32(at, scan_name(&r->scan, field->names, "a value of this key"));

@@ -23,6 +23,7 @@ typedef struct Reader {
 /* --- read_tables.c: each reads the rest of its line, after the keyword; tables get a row ------------------------- */
 
 StrId reader_text(Reader *r);
+StrId reader_path(Reader *r); /* which may hold anything */
 /* Ids are written for the reader's eye; they count lines. */
 void reader_own_id(Reader *r, char letter, uint32_t lines, uint32_t own);
 /* Each key once, in any order. What follows the last is left to the caller. */

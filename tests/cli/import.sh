@@ -36,6 +36,9 @@ expect 0 import "$configs/phi-2"
 [ "$(cat err)" = "note: $configs/phi-2/config.json: \"resid_pdrop\" is left out: the model trains without dropout" ] || fail 'not that dropout alone'
 expect 0 import "$configs/llama-v5"
 said err '"surprise" is not known, and is left out'
+mkdir red && sed 's/"surprise"/"\\u001b[31mred"/' "$configs/llama-v5/config.json" >red/config.json
+expect 0 import red
+said err '"\u001B[31mred" is not known, and is left out'
 
 # --- windows: sequences are no longer, so that none is cut, and it is said; where no layer has one, nothing is.
 # context NAME SED CTX: of NAME's config.json, changed, as imported; what was said in ./err

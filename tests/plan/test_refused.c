@@ -24,6 +24,7 @@ static const Mistake mistakes[] = {
     {"model \"toy\"", "model toy", "expected a quoted text, saw \"toy\""},
     {"model \"toy\"", "model \"toy", "the text is not closed"},
     {"model \"toy\"", "model \"t\\oy\"", "unknown escape"},
+    {"model \"toy\"", "model \"t\\x1b[31moy\"", "a name cannot hold the control character 0x1b"},
     {"cluster \"clusters/toy.fsdp\"", "cluster \"clusters", "not closed"},
     {" layers 3", " layer 3", "\"layer\" is not a key of line \"model\""},
     {" layers 3", " layers -3", "expected a number, saw \"-3\""},

@@ -215,7 +215,8 @@ static void test_identity_odd(void **state) {
   (void)state;
   Arena *arena = arena_new();
   Plan *plan = good_plan(arena);
-  plan->model = plan_intern(arena, plan, "a \"quoted\" \\ name\twith\nlines # and \x7f \xc3\xa4");
+  plan->model = plan_intern(arena, plan, "a \"quoted\" \\ name\twith # and \xc3\xa4");
+  plan->source_path = plan_intern(arena, plan, "a \"quoted\" \\ path\twith\nlines # and \x7f \xc3\xa4");
   plan->source_hash = UINT64_MAX;
   plan->summary.model_flops_per_sample = 1e308;
   plan->summary.peak_flops = 5e-324;
