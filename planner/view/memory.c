@@ -66,12 +66,16 @@ static uint64_t stack(const Column *column, int class) {
   return sum;
 }
 
+static bool is_drawn(const Picture *picture, int class) {
+  bool any = false;
+  for (int c = 0; c < COLUMNS; c++) any |= picture->columns[c].by_class[class] > 0;
+  return any;
+}
+
 /* One class: its upper edge left to right, the edge of the class below back. Only columns where something
  * changes. */
 static void draw_class(Timeline *t, const Picture *picture, int class) {
-  bool any = false;
-  for (int c = 0; c < COLUMNS; c++) any |= picture->columns[c].by_class[class] > 0;
-  if (!any) return;
+  if (!is_drawn(picture, class)) return;
   text_printf(t->out, "<path fill=\"%s\" d=\"M%d %.1f", fills[class], PLOT_LEFT,
               y_of(picture, (double)stack(&picture->columns[0], class)));
   for (int c = 1; c < COLUMNS; c++) {
@@ -154,13 +158,14 @@ static const char *class_text(Timeline *t, BufClass class) {
   return name;
 }
 
+/* What is drawn but not there at the peak is told by its colour too. */
 static void draw_legend(Timeline *t, const Picture *picture) {
   double x = PLOT_LEFT, y = t->y;
   const Column *peak = &picture->columns[column_of(t, picture->peak_ns)];
   svg_text(t->out, PLOT_LEFT - 8, y, 11, "end", INK_SOFT, "", "at the peak");
   for (int c = 0; c < BUF_CLASS_COUNT; c++) {
     char label[32];
-    if (!peak->by_class[c]) continue;
+    if (!is_drawn(picture, c)) continue;
     const char *name =
         arena_printf(t->scratch, "%s %s", class_text(t, (BufClass)c), text_bytes(label, peak->by_class[c]));
     svg_legend(t->out, &x, &y, fills[c], name);

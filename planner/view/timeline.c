@@ -201,7 +201,7 @@ static void draw_phase_legend(Timeline *t) {
 
 /* --- title, segments, axis --------------------------------------------------------------------------- */
 
-enum { TITLE_LEFT = 24, TITLE_LINE = 21, HEAD_MOST = 4 };
+enum { TITLE_LEFT = 24, TITLE_LINE = 21, TITLE_LETTERS = 60, HEAD_MOST = 4 };
 
 /* What the head says, one after the other; NULL: does not apply. */
 typedef struct Head {
@@ -261,10 +261,19 @@ static const char *bound_text(const Timeline *t) {
                       text_time(bound, (double)summary->lower_bound_ns));
 }
 
+/* As many letters as can be read at the size that is left for them. */
+static const char *title_name(const Timeline *t) {
+  const char *name = plan_str(t->plan, t->plan->model), *end = name;
+  for (int letters = 0; *end && letters < TITLE_LETTERS; letters++) end += text_utf8_length(end) ? text_utf8_length(end) : 1;
+  return *end ? arena_printf(t->scratch, "%.*s\u2026", (int)(end - name), name) : name;
+}
+
 static void draw_title(Timeline *t) {
   char time[32];
-  const char *model = plan_str(t->plan, t->plan->model);
-  double room = PLOT_RIGHT - TITLE_LEFT - 200, size = fmin(24, 24 * room / svg_text_width(model, 24)); /* beside the time of a step */
+  const char *model = title_name(t);
+  double room = PLOT_RIGHT - TITLE_LEFT - 200;    /* beside the time of a step */
+  double width = 1.9 * svg_text_width(model, 24); /* of letters that are all as wide as W in bold */
+  double size = fmin(24, 24 * room / width);
   svg_text(t->out, TITLE_LEFT, 40, size, "start", INK, " font-weight=\"700\"", model);
   svg_text(t->out, PLOT_RIGHT, 40, 22, "end", INK, " font-weight=\"600\"",
            arena_printf(t->scratch, "%s a step", text_time(time, (double)t->sim->step_ns)));
