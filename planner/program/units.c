@@ -118,8 +118,21 @@ static uint32_t count_frozen(const Graph *graph, const Unit *unit) {
   return count;
 }
 
+static bool is_named_by_hand(const PlanSettings *settings, const char *name) {
+  for (uint32_t u = 0; u < settings->units.count; u++)
+    if (!strcmp(settings->units.data[u].name, name)) return true;
+  return false;
+}
+
+/* The name, or "head (2)" where a unit by hand has taken it: views find units by their names. */
+static const char *free_name(Arena *arena, const PlanSettings *settings, const char *name) {
+  const char *free = name;
+  for (unsigned n = 2; is_named_by_hand(settings, free); n++) free = arena_printf(arena, "%s (%u)", name, n);
+  return free;
+}
+
 /* What of the group is frozen, or what is not, as a unit of its own. */
-static int32_t take_part(Arena *arena, const Graph *graph, const Unit *from, bool frozen, UnitSet *set) {
+static Unit *take_part(Arena *arena, const Graph *graph, const Unit *from, bool frozen, UnitSet *set) {
   int32_t unit = new_unit(arena, set, from->name);
   for (uint32_t i = 0; i < from->params.count; i++)
     if (graph->params.data[from->params.data[i]].frozen == frozen) assign(arena, set, unit, from->params.data[i]);
@@ -127,21 +140,25 @@ static int32_t take_part(Arena *arena, const Graph *graph, const Unit *from, boo
   part->reshard = from->reshard;
   part->frozen = frozen;
   if (!part->name) part->name = layers_name(arena, graph, part);
-  return unit;
+  return part;
 }
 
-static const UnitSet *split_frozen(Arena *arena, const Graph *graph, const UnitSet *groups) {
+static const UnitSet *split_frozen(Arena *arena, const Graph *graph, const PlanSettings *settings, const UnitSet *groups) {
   UnitSet *set = ARENA_NEW(arena, UnitSet);
   set->unit_of = groups->unit_of;
   for (uint32_t u = 0; u < groups->units.count; u++) {
     const Unit *group = &groups->units.data[u];
     uint32_t frozen = count_frozen(graph, group);
-    bool learns = frozen < group->params.count;
-    if (learns) take_part(arena, graph, group, false, set);
-    if (!frozen) continue;
-    int32_t unit = take_part(arena, graph, group, true, set);
-    Unit *part = &set->units.data[unit];
-    if (learns) part->name = arena_printf(arena, "%s (frozen)", part->name);
+    bool learns = frozen < group->params.count, by_hand = u < settings->units.count;
+    if (learns) {
+      Unit *part = take_part(arena, graph, group, false, set);
+      if (!by_hand) part->name = free_name(arena, settings, part->name);
+    }
+    if (frozen) {
+      Unit *part = take_part(arena, graph, group, true, set);
+      if (learns) part->name = arena_printf(arena, "%s (frozen)", part->name);
+      if (learns || !by_hand) part->name = free_name(arena, settings, part->name);
+    }
   }
   return set;
 }
@@ -161,7 +178,7 @@ const UnitSet *units_choose(Arena *arena, DiagSink *sink, const Program *program
   else
     wrap_blocks(arena, program, order, set);
   for (uint32_t u = settings->units.count; u < set->units.count && wrap == WRAP_WHOLE; u++) set->units.data[u].name = graph->name;
-  return split_frozen(arena, graph, set);
+  return split_frozen(arena, graph, settings, set);
 }
 
 bool units_equal(const UnitSet *a, const UnitSet *b, const Graph *graph) {

@@ -162,6 +162,14 @@ grep -q '>arena ' "$scratch/svg" && ! grep -q exposed "$scratch/svg" || fails "c
 units=$(sed -nE '1s/.* in ([0-9]+) units?,.*/\1/p' "$scratch/now")
 [ "$units" = 2 ] && grep -q '^  Both units stay gathered ' "$scratch/now" || fails "how two units are called: $units"
 
+# No two units have one name: those found by the policy leave what was given by hand.
+sed 's/^plan {.*/plan { wrap block unit h.1 { h.0.mlp } unit wte { ln_f } }/' ../fixtures/gpt-tiny.fsdp >"$scratch/taken.fsdp"
+"$fsdpc" plan "$scratch/taken.fsdp" --ranks 2 --micro-batch 1 --prefetch 1 --checkpoint none -o "$scratch/taken.plan" >/dev/null
+told diff "$scratch/taken.plan" "$scratch/taken.plan" --detailed-exitcode >"$scratch/now"
+grep -q ', 0 changed, ' "$scratch/now" && ! grep -q '^exit' "$scratch/now" || { cat "$scratch/now" && fails "a plan that differs from itself"; }
+told explain "$scratch/taken.plan" --why 'h.1 (2)' >"$scratch/now"
+grep -q '^unit h\.1 (2): 12 tensors' "$scratch/now" || { cat "$scratch/now" && fails "the block whose name is taken"; }
+
 # What a sweep asked for and which of it is possible; figures would change with the planner.
 told tune ../fixtures/gpt-tiny.fsdp --ranks 1,2,3 --memory 64MiB,10KiB --micro-batch 1 --wrap block --checkpoint none --strategy full_shard,shard_grad_op --csv OUT | cut -d, -f1-10 >"$scratch/now"
 same tune.csv
