@@ -85,6 +85,8 @@ void plan_watched(Cli *cli, DiagSink *sink, const Graph *graph, const PlannerOpt
                   PlannerResult *result);
 /* dump: DumpMask, its text into *dump_text. EXIT_OK also when the plan does not fit: see planned->fits. */
 int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsigned dump, Text *dump_text, Planned *planned);
+/* The same where what does not fit is EXIT_NO_FIT, explained. */
+int plan_fitting(Cli *cli, const Graph *graph, const PlannerOptions *options, Planned *planned);
 /* PLAN -> plan that the verifier accepts. Planning options are refused. */
 int read_plan(Cli *cli, const char *path, Planned *planned);
 /* The same with nothing but its path: planning options are about another plan. */

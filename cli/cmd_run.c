@@ -8,6 +8,12 @@
 
 enum { MOST_STEPS = 1 << 30, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
 
+/* What a run was planned from, so that its restarts are too: the files may have been edited meanwhile. */
+typedef struct Origin {
+  Graph *graph; /* NULL: a finished plan */
+  PlannerOptions options;
+} Origin;
+
 static bool check_saving(const Options *options) {
   static const OptionId need_save[] = {OPTION_SAVE_EVERY, OPTION_KEEP, OPTION_MAX_RESTARTS};
   const char *resume = option_text(options, OPTION_RESUME, NULL);
@@ -108,15 +114,22 @@ static uint32_t fewer_ranks(const PlanWorld *world, int64_t least) {
   return world->ranks;
 }
 
-static int plan_again(Cli *cli, uint32_t ranks, Planned *planned) {
+static int open_origin(Cli *cli, Origin *origin, Planned *planned) {
+  const char *path = cli->options.operands.data[0];
+  if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
+  int code = compile_settings(cli, path, &origin->graph, &origin->options);
+  return code == EXIT_OK ? plan_fitting(cli, origin->graph, &origin->options, planned) : code;
+}
+
+static int plan_again(Cli *cli, Origin *origin, uint32_t ranks, Planned *planned) {
   if (ranks == planned->plan->world.ranks) return EXIT_OK;
-  vec_push(cli->arena, &cli->options.given[OPTION_RANKS], arena_printf(cli->arena, "%u", ranks));
-  int code = open_plan(cli, cli->options.operands.data[0], planned);
+  origin->options.ranks = ranks;
+  int code = plan_fitting(cli, origin->graph, &origin->options, planned);
   if (code == EXIT_OK) check_own(cli, planned->plan);
   return code;
 }
 
-static int train_with_restarts(Cli *cli, Planned *planned, TrainOptions *train) {
+static int train_with_restarts(Cli *cli, Origin *origin, Planned *planned, TrainOptions *train) {
   int64_t most = 0, least = 0;
   if (!option_integer(&cli->options, OPTION_MAX_RESTARTS, 0, MOST_STEPS, &most) ||
       !option_integer(&cli->options, OPTION_MIN_RANKS, 1, MOST_LOCAL_RANKS, &least))
@@ -136,7 +149,7 @@ static int train_with_restarts(Cli *cli, Planned *planned, TrainOptions *train) 
     fprintf(stderr, "restart %lld of %lld, with %u rank%s\n", (long long)restart + 1, (long long)most, ranks,
             text_plural(ranks));
     train->restarted = true;
-    code = plan_again(cli, ranks, planned);
+    code = plan_again(cli, origin, ranks, planned);
     if (code != EXIT_OK) return code;
   }
 }
@@ -152,6 +165,7 @@ static void note_stale(const Plan *plan, const char *path) {
 
 int cmd_run(Cli *cli) {
   TrainOptions train;
+  Origin origin = {0};
   Planned planned;
   Launcher launcher;
   TraceWriter writer;
@@ -162,7 +176,7 @@ int cmd_run(Cli *cli) {
   int trouble = heed_launcher(cli, &launcher);
   if (trouble != EXIT_OK) return trouble;
   train.launcher = &launcher;
-  int code = open_plan(cli, cli->options.operands.data[0], &planned);
+  int code = open_origin(cli, &origin, &planned);
   if (code != EXIT_OK) return code;
   const Plan *plan = planned.plan;
   code = check_started(&launcher, plan, cli->options.operands.data[0]);
@@ -174,5 +188,5 @@ int cmd_run(Cli *cli) {
     return cli_error(
         "the plan is for %u ranks, and this machine can start at most %d; --ranks N plans for fewer",
         plan->world.ranks, MOST_LOCAL_RANKS);
-  return train_with_restarts(cli, &planned, &train);
+  return train_with_restarts(cli, &origin, &planned, &train);
 }

@@ -325,14 +325,19 @@ void note_own_runtime(const char *path, const PlanSettings *settings) {
             executor_name(settings->executor.id), path);
 }
 
+int plan_fitting(Cli *cli, const Graph *graph, const PlannerOptions *options, Planned *planned) {
+  int code = plan_graph(cli, graph, options, 0, NULL, planned);
+  if (code != EXIT_OK || planned->fits) return code;
+  report_infeasible(planned, stderr);
+  return EXIT_NO_FIT;
+}
+
 int open_plan(Cli *cli, const char *path, Planned *planned) {
   if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
   Graph *graph;
   PlannerOptions options;
   int code = compile_settings(cli, path, &graph, &options);
-  if (code == EXIT_OK && cli->options.command != COMMAND_RUN) note_own_runtime(path, &options.settings);
-  if (code == EXIT_OK) code = plan_graph(cli, graph, &options, 0, NULL, planned);
-  if (code != EXIT_OK || planned->fits) return code;
-  report_infeasible(planned, stderr);
-  return EXIT_NO_FIT;
+  if (code != EXIT_OK) return code;
+  note_own_runtime(path, &options.settings);
+  return plan_fitting(cli, graph, &options, planned);
 }

@@ -132,15 +132,17 @@ wait_code
 [ "$code" = 143 ] || { cat err >&2 && fail "exit code $code after SIGTERM"; }
 nothing_left
 
-# Restarts: from the last checkpoint, to the bits of a run in which nobody died; or with fewer ranks.
+# Restarts: from the last checkpoint, to the bits of a run in which nobody died; or with fewer ranks. Of the model as it was at first.
 restarted() {
   local tries
   for tries in {1..10}; do # a run may be over before it is killed
     rm -rf metrics.jsonl saved
-    setsid "$fsdpc" run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --metrics metrics.jsonl \
+    cp "$fixtures/gpt-tiny.fsdp" edited.fsdp
+    setsid "$fsdpc" run edited.fsdp --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --metrics metrics.jsonl \
       --save saved --save-every 20 --keep 2 --quiet --threads 1 --max-restarts 2 "$@" >out 2>err </dev/null &
     run=$!
     wait_for has_steps
+    echo 'model half_edited {' >edited.fsdp
     kill -9 "$(children "$run" | awk '{ print $2 }')" 2>/dev/null || true
     wait_code
     if grep -q 'was killed' err; then break; fi
