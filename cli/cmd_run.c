@@ -106,14 +106,6 @@ static int check_started(const Launcher *launcher, const Plan *plan, const char 
                      launcher->ranks == 1 ? "" : "es", path, plan->world.ranks, text_plural(plan->world.ranks));
 }
 
-/* Fewer ranks that share a step's samples evenly, or as many as before when there is no such number. */
-static uint32_t fewer_ranks(const PlanWorld *world, int64_t least) {
-  uint64_t samples = world->ranks * world->micro_batch * world->accumulation;
-  for (uint32_t ranks = world->ranks - 1; least > 0 && ranks >= least; ranks--)
-    if (samples % ranks == 0) return ranks;
-  return world->ranks;
-}
-
 static int open_origin(Cli *cli, Origin *origin, Planned *planned) {
   const char *path = cli->options.operands.data[0];
   if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
@@ -121,15 +113,28 @@ static int open_origin(Cli *cli, Origin *origin, Planned *planned) {
   return code == EXIT_OK ? plan_fitting(cli, origin->graph, &origin->options, planned) : code;
 }
 
-static int plan_again(Cli *cli, Origin *origin, uint32_t ranks, Planned *planned) {
-  if (ranks == planned->plan->world.ranks) return EXIT_OK;
-  origin->options.ranks = ranks;
-  int code = plan_fitting(cli, origin->graph, &origin->options, planned);
-  if (code == EXIT_OK) check_own(cli, planned->plan);
-  return code;
+/* NULL: there is none for so many ranks, which here is an answer and no error. */
+static const Plan *plan_for(Cli *cli, const Origin *origin, uint32_t ranks) {
+  DiagSink sink = {.arena = cli->arena, .sources = &cli->sources};
+  PlannerOptions options = origin->options;
+  PlannerResult result = {0};
+  options.ranks = ranks;
+  plan_watched(cli, &sink, origin->graph, &options, 0, NULL, &result);
+  if (!result.fits) return NULL;
+  check_own(cli, result.plan);
+  return result.plan;
 }
 
-static int train_with_restarts(Cli *cli, Origin *origin, Planned *planned, TrainOptions *train) {
+/* For the most ranks that are fewer and can be planned for, or as before where there are none. */
+static const Plan *plan_fewer(Cli *cli, const Origin *origin, const Plan *before, uint32_t least) {
+  for (uint32_t ranks = before->world.ranks - 1; ranks >= least; ranks--) {
+    const Plan *plan = plan_for(cli, origin, ranks);
+    if (plan) return plan;
+  }
+  return before;
+}
+
+static int train_with_restarts(Cli *cli, const Origin *origin, const Plan *plan, TrainOptions *train) {
   int64_t most = 0, least = 0;
   if (!option_integer(&cli->options, OPTION_MAX_RESTARTS, 0, MOST_STEPS, &most) ||
       !option_integer(&cli->options, OPTION_MIN_RANKS, 1, MOST_LOCAL_RANKS, &least))
@@ -139,18 +144,16 @@ static int train_with_restarts(Cli *cli, Origin *origin, Planned *planned, Train
                        "--max-restarts is for ranks that this process starts itself");
   if (least > 0 && plan_is_plan_file(cli->options.operands.data[0]))
     return usage_error("give the model file instead", "--min-ranks needs to plan again, and a finished plan cannot be");
-  if (least > (int64_t)planned->plan->world.ranks)
-    return usage_error(NULL, "--min-ranks is %lld, but the job has %u rank%s", (long long)least, planned->plan->world.ranks,
-                       text_plural(planned->plan->world.ranks));
+  if (least > (int64_t)plan->world.ranks)
+    return usage_error(NULL, "--min-ranks is %lld, but the job has %u rank%s", (long long)least, plan->world.ranks,
+                       text_plural(plan->world.ranks));
   for (int64_t restart = 0;; restart++) {
-    int code = runtime_train(planned->plan, train);
+    int code = runtime_train(plan, train);
     if (code != EXIT_PEER || restart == most) return code;
-    uint32_t ranks = fewer_ranks(&planned->plan->world, least);
-    fprintf(stderr, "restart %lld of %lld, with %u rank%s\n", (long long)restart + 1, (long long)most, ranks,
-            text_plural(ranks));
+    if (least > 0) plan = plan_fewer(cli, origin, plan, (uint32_t)least);
+    fprintf(stderr, "restart %lld of %lld, with %u rank%s\n", (long long)restart + 1, (long long)most, plan->world.ranks,
+            text_plural(plan->world.ranks));
     train->restarted = true;
-    code = plan_again(cli, origin, ranks, planned);
-    if (code != EXIT_OK) return code;
   }
 }
 
@@ -188,5 +191,5 @@ int cmd_run(Cli *cli) {
     return cli_error(
         "the plan is for %u ranks, and this machine can start at most %d; --ranks N plans for fewer",
         plan->world.ranks, MOST_LOCAL_RANKS);
-  return train_with_restarts(cli, &origin, &planned, &train);
+  return train_with_restarts(cli, &origin, plan, &train);
 }

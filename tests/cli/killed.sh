@@ -137,7 +137,7 @@ restarted() {
   local tries
   for tries in {1..10}; do # a run may be over before it is killed
     rm -rf metrics.jsonl saved
-    cp "$fixtures/gpt-tiny.fsdp" edited.fsdp
+    cp "$model" edited.fsdp
     setsid "$fsdpc" run edited.fsdp --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --metrics metrics.jsonl \
       --save saved --save-every 20 --keep 2 --quiet --threads 1 --max-restarts 2 "$@" >out 2>err </dev/null &
     run=$!
@@ -152,7 +152,8 @@ restarted() {
   said err 'was killed by signal 9'
   nothing_left
 }
-expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --save whole --quiet --threads 1
+model=$fixtures/gpt-tiny.fsdp
+expect 0 run "$model" --ranks 4 --steps 1000 --data "$fixtures/tokens.bin" --save whole --quiet --threads 1
 restarted
 said err 'restart 1 of 2, with 4 ranks'
 "$compare" weights saved/model.safetensors whole/model.safetensors
@@ -162,6 +163,14 @@ restarted --min-ranks 2
 said err 'restart 1 of 2, with 2 ranks'
 [ -d saved/step-00001000 ] || fail 'two ranks did not end what four began'
 grep '"reason":"start"' metrics.jsonl | tail -n 1 | grep -q '"ranks":2,' || fail 'the restart was not with 2 ranks'
+# Numbers of ranks for which there is no plan are passed over, without a word.
+sed 's/tokens_per_step 128/tokens_per_step 192/' "$model" >twelve.fsdp
+model=twelve.fsdp
+restarted --min-ranks 1 --micro-batch 3
+said err 'restart 1 of 2, with 2 ranks'
+restarted --min-ranks 1 --strategy hybrid_shard:4
+said err 'restart 1 of 2, with 4 ranks'
+[ "$(grep -c error: err)" = 1 ] || { cat err >&2 && fail 'not one error'; }
 expect 64 run a.fsdp --data x --max-restarts 2
 said err 'no effect without --save'
 expect 64 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --data "$fixtures/tokens.bin" --save none --max-restarts 2 --min-ranks 3
