@@ -110,7 +110,9 @@ static int open_origin(Cli *cli, Origin *origin, Planned *planned) {
   const char *path = cli->options.operands.data[0];
   if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
   int code = compile_settings(cli, path, &origin->graph, &origin->options);
-  return code == EXIT_OK ? plan_fitting(cli, origin->graph, &origin->options, planned) : code;
+  if (code == EXIT_OK) code = plan_fitting(cli, origin->graph, &origin->options, planned);
+  if (code == EXIT_OK) origin->graph->recipe.samples_per_step = planned->plan->recipe.samples_per_step; /* the file may leave it to the ranks */
+  return code;
 }
 
 /* NULL: there is none for so many ranks, which here is an answer and no error. */
