@@ -186,7 +186,12 @@ static bool export_weights(Trainer *trainer, Arena *arena) {
 bool train_finish_saving(Trainer *trainer, Arena *arena, bool *exported) {
   *exported = trainer->checkpointer != NULL && !trainer->stopped;
   if (trainer->checkpointer != NULL && !checkpointer_wait(trainer->checkpointer, &trainer->failure)) return false;
-  if (!*exported || export_weights(trainer, arena)) return true;
+  return !*exported || export_weights(trainer, arena);
+}
+
+void train_break_off_saving(Trainer *trainer) {
+  Failure another = {0}; /* of a rank that was lost meanwhile, which ends the wait */
+  if (trainer->checkpointer == NULL || trainer->failure.code != RUN_INVALID) return;
+  checkpointer_wait(trainer->checkpointer, &another);
   control_name_saved(trainer->env->control, &trainer->failure);
-  return false;
 }

@@ -86,5 +86,7 @@ bool train_open_checkpointer(Trainer *trainer, Arena *arena);
 bool train_checkpoint_if_due(Trainer *trainer);
 /* After the last step: the latest checkpoint is in its place, and, unless stopped, model.safetensors is. */
 bool train_finish_saving(Trainer *trainer, Arena *arena, bool *exported);
+/* After a failure: where no rank is lost, the checkpoint that is being written is finished, and the failure names the latest one. */
+void train_break_off_saving(Trainer *trainer);
 
 #endif

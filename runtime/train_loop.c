@@ -242,7 +242,7 @@ static bool finish(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   bool exported;
   if (!train_finish_saving(trainer, arena, &exported)) return false;
-  if (trainer->unreported) return control_name_saved(trainer->env->control, &trainer->failure), false;
+  if (trainer->unreported) return false;
   if (trainer->report == NULL) return true;
   if (!report_end(trainer->report, exported ? job->saver.path : NULL, &trainer->failure)) return false;
   if (!show_last_step(trainer)) return false;
@@ -296,7 +296,10 @@ int train_rank(void *user, const RankEnv *env) {
   bool ok = run(&trainer, arena);
   if (ok) leave(&trainer);
   if (trainer.report != NULL) report_break(trainer.report);
-  if (!ok) control_fail(env->control, env->rank, &trainer.failure);
+  if (!ok) {
+    train_break_off_saving(&trainer);
+    control_fail(env->control, env->rank, &trainer.failure);
+  }
   if (trainer.report != NULL) report_close(trainer.report);
   checkpointer_close(trainer.checkpointer);
   rank_close(&trainer.machine);

@@ -190,10 +190,9 @@ static bool copy_state(Checkpointer *self, Failure *failure) {
 }
 
 bool checkpointer_save(Checkpointer *self, const Standing *standing, Failure *failure) {
-  if (!checkpointer_wait(self, failure)) return false;
-  self->asked++;
+  if (!checkpointer_wait(self, failure) || (self->writes && !copy_state(self, failure))) return false;
+  self->asked++; /* not for a copy that failed, which no file will follow */
   if (!self->writes) return true;
-  if (!copy_state(self, failure)) return false;
   self->standing = *standing;
   counter_set(&self->go, self->asked);
   return true;

@@ -107,6 +107,22 @@ static void divergence_is_said(void **state) {
   json_decref(records);
 }
 
+/* All ranks are well, so what was being written then is finished. */
+static void a_checkpoint_outlives_divergence(void **state) {
+  Scratch *scratch = *state;
+  BigramOptions options = base;
+  options.shard = 2, options.micro_batch = 6, options.sgd = true;
+  Plan *plan = verified_plan(scratch->arena, &options);
+  const char *data = corpus(scratch);
+  TrainOptions train_options = options_for(scratch, &data, "out");
+  plan->recipe.lr = plan->recipe.min_lr = 1e38;
+  train_options.save_every = 1;
+  refused(scratch, plan, &train_options,
+          "training has diverged; lower the learning rate, warm up longer, or clip; the checkpoint of step 1 is whole");
+  assert_int_equal(access(scratch_path(scratch, "out/step-00000001/checkpoint.json"), F_OK), 0);
+  assert_int_equal(folder_entries(train_options.save_dir), 1);
+}
+
 static void a_full_disk_is_said(void **state) {
   Scratch *scratch = *state;
   BigramOptions two = base;
@@ -162,7 +178,7 @@ static void a_killed_rank_ends_the_run(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SCRATCH_TEST(options_are_checked_first), SCRATCH_TEST(weights_must_fit_the_model),
-      SCRATCH_TEST(other_dtypes_are_refused), SCRATCH_TEST(divergence_is_said),
+      SCRATCH_TEST(other_dtypes_are_refused), SCRATCH_TEST(divergence_is_said), SCRATCH_TEST(a_checkpoint_outlives_divergence),
       SCRATCH_TEST(a_full_disk_is_said), SCRATCH_TEST(a_killed_rank_ends_the_run),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
