@@ -139,6 +139,8 @@ bool checkpoint_damaged(const char *path, const char *what, Failure *failure);
 json_t *recipe_pack(const Plan *plan);
 /* Fills in checkpoint->changes. stored: what recipe_pack gave; NULL in older checkpoints. */
 void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored);
+/* Whether a list of names has this one. */
+bool recipe_names(const json_t *names, const char *name);
 
 /* --- choosing (checkpoint_choose.c) ------------------------------------------------------------------------------- */
 

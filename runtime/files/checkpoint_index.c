@@ -192,19 +192,11 @@ static bool check_recipe(const Checkpoint *checkpoint, const Plan *plan, Failure
   return true;
 }
 
-static bool holds_name(const json_t *names, const char *name) {
-  for (size_t i = 0; i < json_array_size(names); i++) {
-    const char *other = json_string_value(json_array_get(names, i));
-    if (other != NULL && strcmp(other, name) == 0) return true;
-  }
-  return false;
-}
-
 /* What was frozen has no moments, and what is frozen now would lose its own. Older checkpoints name none. */
 static bool check_frozen(const char *path, const Plan *plan, const json_t *frozen, Failure *failure) {
   for (uint32_t i = 0; i < plan->params.count; i++) {
     const PlanParam *param = &plan->params.data[i];
-    bool was = holds_name(frozen, plan_str(plan, param->name)), is = plan_unit_frozen(plan, &plan->units.data[param->unit]);
+    bool was = recipe_names(frozen, plan_str(plan, param->name)), is = plan_unit_frozen(plan, &plan->units.data[param->unit]);
     if (was == is) continue;
     return fail(failure, RUN_INVALID,
                 "resume: %s: parameter \"%s\" was %s there and is %s now; freeze the same parameters to go on, or begin a "

@@ -2,6 +2,7 @@
  * another optimizer, checkpoint_index.c refuses. */
 #include "runtime/files/checkpoint.h"
 
+#include "base/text.h"
 #include "runtime/feed.h"
 
 #include <inttypes.h>
@@ -14,7 +15,25 @@ static const char *const roundings[] = {ROUNDING_NAMES};
 static json_t *real(double value) { return json_sprintf("%.12g", value); }
 static json_t *count(uint64_t value) { return json_sprintf("%" PRIu64, value); }
 
-/* By the names of the train block. */
+bool recipe_names(const json_t *names, const char *name) {
+  for (size_t i = 0; i < json_array_size(names); i++) {
+    const char *other = json_string_value(json_array_get(names, i));
+    if (other != NULL && strcmp(other, name) == 0) return true;
+  }
+  return false;
+}
+
+/* The parameters that weight decay would be of, by their rank, if they were not named. */
+static bool excepted(const PlanParam *param) { return param->rank >= 2 && !param->decay; }
+
+static json_t *pack_excepted(const Plan *plan) {
+  json_t *names = json_array();
+  for (uint32_t i = 0; i < plan->params.count; i++)
+    if (excepted(&plan->params.data[i])) json_array_append_new(names, json_string(plan_str(plan, plan->params.data[i].name)));
+  return names;
+}
+
+/* By the names of the train block: texts, but no_decay, which is a list. */
 json_t *recipe_pack(const Plan *plan) {
   const Recipe *recipe = &plan->recipe;
   uint64_t sample = plan->inputs.count > 0 ? (uint64_t)plan->inputs.data[0].sample_numel : 0;
@@ -44,7 +63,23 @@ json_t *recipe_pack(const Plan *plan) {
                  {"rounding", json_string(roundings[recipe->rounding])}};
   json_t *packed = json_object();
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) json_object_set_new(packed, entries[i].key, entries[i].value);
+  json_object_set_new(packed, "no_decay", pack_excepted(plan));
   return packed;
+}
+
+/* Older checkpoints have no list. */
+static void compare_excepted(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored) {
+  const PlanParam *first = NULL;
+  uint32_t differing = 0;
+  for (uint32_t i = 0; json_is_array(stored) && i < plan->params.count; i++) {
+    const PlanParam *param = &plan->params.data[i];
+    if (recipe_names(stored, plan_str(plan, param->name)) != excepted(param) && differing++ == 0) first = param;
+  }
+  if (first == NULL || plan->recipe.decay == 0) return;
+  const char *more = differing > 1 ? arena_printf(arena, "; %u more differ%s", differing - 1, differing == 2 ? "s" : "") : "";
+  vec_push(arena, &checkpoint->changes,
+           arena_printf(arena, "parameter \"%s\" has %s weight decay, and had %s at the checkpoint%s", plan_str(plan, first->name),
+                        first->decay ? "some" : "no", first->decay ? "none" : "some", more));
 }
 
 void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, const json_t *stored) {
@@ -57,4 +92,5 @@ void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, cons
              arena_printf(arena, "%s is %s, and was %s at the checkpoint", key, json_string_value(value), old));
   }
   json_decref(now);
+  compare_excepted(arena, checkpoint, plan, json_object_get(stored, "no_decay"));
 }

@@ -77,7 +77,7 @@ train tuned-whole gpt-tiny.fsdp --ranks 2 --init torn.weights/step-00000010 --st
 
 # --- another recipe is gone on with, but not silently
 train recipe "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4
-sed -e 's/lr 3e-3 cosine min_lr 3e-4 warmup 4 betas 0.9 0.95/lr 1e-3 linear min_lr 3e-4 warmup 4 betas 0.8 0.95/' \
+sed -e 's/lr 3e-3 cosine min_lr 3e-4 warmup 4 betas 0.9 0.95/lr 1e-3 linear min_lr 3e-4 warmup 4 betas 0.8 0.95/; s/decay 0.1/decay 0.1 no_decay wte/' \
   -e 's/tokens_per_step 128/tokens_per_step 256/; s/clip 1.0/clip 0.5/; s/precision f32 reduce f32/precision bf16 reduce f32/' \
   "$fixtures/gpt-tiny.fsdp" >changed.fsdp
 train again "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy no_shard --resume recipe.weights --steps 6
@@ -92,6 +92,7 @@ train changed changed.fsdp --ranks 2 --resume recipe.weights --steps 6
   echo 'beta1 is 0.8, and was 0.9'
   echo 'clip is 0.5, and was 1'
   echo 'precision is bf16, and was f32'
+  echo 'parameter "wte.weight" has no weight decay, and had some'
 } | sed 's/.*/note: & at the checkpoint/' | diff - err || fail 'not each change of the recipe, and nothing else, is said'
 
 # --- so is another model that the same parameters fit
