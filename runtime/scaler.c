@@ -15,6 +15,16 @@ static const PlanInstr *scaling(const Plan *plan) {
 
 static int32_t state_buf_of(const Plan *plan, const PlanInstr *instr) { return plan_operand(plan, instr, 1)->buf; }
 
+bool scaler_settings(const Plan *plan, LossScaling *out) {
+  const PlanInstr *instr = scaling(plan);
+  if (instr == NULL) return false;
+  *out = (LossScaling){.growth = plan_real(plan, instr, 1),
+                       .backoff = plan_real(plan, instr, 2),
+                       .init = plan_real(plan, instr, 3),
+                       .interval = (uint64_t)plan_int(plan, instr, 0)};
+  return true;
+}
+
 bool scaler_begin(Scaler *scaler, const Plan *plan, Backend *backend, Failure *failure) {
   const PlanInstr *instr = scaling(plan);
   if (instr == NULL) return true;

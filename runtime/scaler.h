@@ -11,6 +11,8 @@ typedef struct Scaler {
   double word[SCALER_WORDS];
 } Scaler;
 
+/* As the plan has them. False: it does not scale. */
+bool scaler_settings(const Plan *plan, LossScaling *out);
 /* Hands the backend the state that the next step begins with: this one, or, where there is none yet, the plan's initial
  * one. A plan that does not scale leaves it alone. */
 bool scaler_begin(Scaler *scaler, const Plan *plan, Backend *backend, Failure *failure);

@@ -33,6 +33,16 @@ static json_t *pack_excepted(const Plan *plan) {
   return names;
 }
 
+/* Only where the loss is scaled. */
+static void pack_scaling(json_t *packed, const Plan *plan) {
+  LossScaling scaling;
+  if (!scaler_settings(plan, &scaling)) return;
+  json_object_set_new(packed, "loss_scale init", real(scaling.init));
+  json_object_set_new(packed, "loss_scale growth", real(scaling.growth));
+  json_object_set_new(packed, "loss_scale backoff", real(scaling.backoff));
+  json_object_set_new(packed, "loss_scale interval", count(scaling.interval));
+}
+
 /* By the names of the train block: texts, but no_decay, which is a list. */
 json_t *recipe_pack(const Plan *plan) {
   const Recipe *recipe = &plan->recipe;
@@ -63,6 +73,7 @@ json_t *recipe_pack(const Plan *plan) {
                  {"rounding", json_string(roundings[recipe->rounding])}};
   json_t *packed = json_object();
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) json_object_set_new(packed, entries[i].key, entries[i].value);
+  pack_scaling(packed, plan);
   json_object_set_new(packed, "no_decay", pack_excepted(plan));
   return packed;
 }

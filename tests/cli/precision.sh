@@ -120,6 +120,16 @@ for stop in 2 9; do
   diff <(field over-2.jsonl loss_scale | tail -n 5) <(field resumed.jsonl loss_scale | tail -n 5) || fail 'the loss scale differs'
 done
 
+# Other settings of it are gone on with, but not silently.
+with_precision gpt-tiny 'f16 loss_scale { init 1e8 growth 2 backoff 0.5 interval 8 }' >changed.fsdp
+train changed changed.fsdp --ranks 2 --resume half.weights --steps 21
+{
+  echo 'init is 100000000, and was 1000000000'
+  echo 'growth is 2, and was 4'
+  echo 'backoff is 0.5, and was 0.25'
+  echo 'interval is 8, and was 4'
+} | sed 's/.*/note: loss_scale & at the checkpoint/' | diff - err || fail 'not each change of the loss scale, and nothing else, is said'
+
 # Evaluation, sampling and export of what was trained in bf16.
 train eval gpt-tiny-bf16.fsdp --ranks 2 --eval "$fixtures/tokens.bin"
 train eval-f32 "$fixtures/gpt-tiny.fsdp" --ranks 2 --eval "$fixtures/tokens.bin"
