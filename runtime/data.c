@@ -249,13 +249,13 @@ uint64_t data_copy(const TokenData *data, uint64_t first, uint64_t count, int64_
 }
 
 uint64_t data_hash(uint64_t hash, const TokenData *data) {
-  enum { PIECES = 256, BYTES = 4096 };
-  hash = hash_word(hash_word(hash, data->count), data->width);
-  for (uint32_t i = 0; i < data->pieces.count && i < PIECES; i++) {
-    const DataPiece *piece = &data->pieces.data[i];
-    uint64_t bytes = piece->count * data->width, some = bytes < BYTES ? bytes : BYTES;
-    hash = hash_bytes(hash_word(hash, bytes), piece->tokens, some);
-    hash = hash_bytes(hash, piece->tokens + bytes - some, some);
+  enum { BLOCKS = 64, BLOCK_TOKENS = 4096 };
+  int32_t block[BLOCK_TOKENS];
+  uint64_t tokens = data->count < BLOCK_TOKENS ? data->count : BLOCK_TOKENS;
+  hash = hash_word(hash, data->count);
+  for (uint64_t i = 0; tokens > 0 && i < BLOCKS; i++) {
+    data_copy(data, (data->count - tokens) * i / (BLOCKS - 1), tokens, INT64_MAX, block);
+    hash = hash_bytes(hash, block, tokens * sizeof *block);
   }
   return hash;
 }

@@ -37,7 +37,8 @@ enum { DATA_SCAN_TOKENS = 64 << 20 };
  * first such id, or UINT64_MAX. Allocates nothing. */
 uint64_t data_copy(const TokenData *data, uint64_t first, uint64_t count, int64_t vocab, int32_t *out);
 
-/* A hash (base/hash.h) of how long the stream is and how its files begin and end: other data nearly always have another. */
+/* A hash (base/hash.h) of how long the stream is and of what stands at places spread evenly over it, first and last tokens among them, so
+ * that large data need not be read: other data nearly always have another. The same however the stream is cut into files. */
 uint64_t data_hash(uint64_t hash, const TokenData *data);
 /* A file that is read as text and does not begin like any: it holds NUL bytes, as archives, tensors and tables do. NULL: none is seen. */
 const char *data_find_binary(const TokenData *data);

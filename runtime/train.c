@@ -73,6 +73,7 @@ static bool prepare(Arena *arena, TrainJob *job, Failure *failure) {
   if (!check_options(job, failure) || !feed_shape(job->plan, &job->vocab, &job->ctx, failure)) return false;
   if (!data_open(arena, &job->data, options->data, options->data_count, job->vocab, job->ctx + 1, failure))
     return false;
+  job->data_hash = data_hash(HASH_START, &job->data);
   if (job->kind->check != NULL && !job->kind->check(job->plan, failure)) return false;
   if (options->init_path != NULL &&
       !trained_open(arena, &job->init, job->plan, options->init_path, train_leads(options), failure))
@@ -116,7 +117,7 @@ static bool open_join(Arena *arena, TrainJob *job, Join *join, Failure *failure)
   job->terms = (JoinTerms){
       .plan_hash = plan_hash(job->plan),
       .options_hash = hash_options(job),
-      .data_hash = data_hash(data_hash(HASH_START, &job->data), &job->eval_data),
+      .data_hash = data_hash(job->data_hash, &job->eval_data),
       .memory_bytes = shared_file_bytes(job->plan->world.ranks, job->kind->shared_bytes(job->plan)),
       .first_step = job->checkpoint.standing.step};
   uint32_t timeout_s =

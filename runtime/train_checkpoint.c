@@ -43,15 +43,22 @@ bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure
               newest);
 }
 
+static void say_other_data(const TrainJob *job) {
+  const Checkpoint *from = &job->checkpoint;
+  unsigned long long sample = from->standing.samples;
+  if (from->data_tokens != job->data.count)
+    fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
+            (unsigned long long)job->data.count, (unsigned long long)from->data_tokens, sample);
+  else if (from->data_hash != 0 && from->data_hash != job->data_hash)
+    fprintf(stderr, "note: the data has other tokens than at the checkpoint, if as many; samples go on from number %llu\n", sample);
+}
+
 static void say_resume(const TrainJob *job) {
   const Checkpoint *from = &job->checkpoint;
   if (!train_leads(job->options)) return;
   if (!job->options->quiet)
     fprintf(stderr, "resuming from %s, after step %llu\n", from->path, (unsigned long long)from->standing.step);
-  if (from->data_tokens != job->data.count)
-    fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
-            (unsigned long long)job->data.count, (unsigned long long)from->data_tokens,
-            (unsigned long long)from->standing.samples);
+  say_other_data(job);
   for (uint32_t i = 0; i < from->changes.count; i++) fprintf(stderr, "note: %s\n", from->changes.data[i]);
 }
 
@@ -142,6 +149,7 @@ bool train_open_checkpointer(Trainer *trainer, Arena *arena) {
                                .keep = job->options->keep,
                                .rank = env->rank,
                                .data_tokens = job->data.count,
+                               .data_hash = job->data_hash,
                                .ranges = trainer->machine.ranges,
                                .backend = trainer->machine.backend,
                                .statuses = env->statuses,

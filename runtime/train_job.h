@@ -23,6 +23,7 @@ typedef struct TrainJob {
   uint64_t steps, ctx;
   int64_t vocab;
   TokenData data, eval_data; /* eval_data.count 0: none */
+  uint64_t data_hash;        /* of data */
   uint64_t eval_batches;
   Trained init;
   Saver saver;

@@ -72,7 +72,7 @@ typedef struct CheckpointerConfig {
   const char *dir;
   uint32_t keep; /* newest checkpoints that stay, 0: all */
   uint32_t rank;
-  uint64_t data_tokens; /* of the data, to notice other data at resume */
+  uint64_t data_tokens, data_hash; /* of the data, to notice other data at resume */
   const UnitRanges *ranges;
   Backend *backend;
   RankStatus *statuses; /* of all ranks */
@@ -110,6 +110,7 @@ typedef struct Checkpoint {
   const char *path, *index; /* folder, and checkpoint.json in it */
   Standing standing;
   uint64_t seed, data_tokens;
+  uint64_t data_hash; /* 0: of an older checkpoint, not known */
   const char *optimizer, *order;
   VEC(const char *) changes; /* "lr is 0.001, and was 0.003 at the checkpoint"; not to train on: of layers only */
   CheckpointFile *files;

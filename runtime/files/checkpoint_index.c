@@ -84,16 +84,17 @@ bool index_write(const CheckpointerConfig *config, const Standing *standing, con
                  Failure *failure) {
   const Plan *plan = config->plan;
   const Recipe *recipe = &plan->recipe;
-  char digits[9];
+  char digits[9], data[17];
   uint32_t crc = 0;
+  snprintf(data, sizeof data, "%016" PRIx64, config->data_hash);
   /* A seed of 64 bits does not fit into JSON's signed integers. */
   json_t *root =
-      json_pack("{si ss ss si si sI sI sI sI ss ss sI so so so so so so*}", "schema_version", CHECKPOINT_SCHEMA, "version",
+      json_pack("{si ss ss si si sI sI sI sI ss ss sI ss so so so so so so*}", "schema_version", CHECKPOINT_SCHEMA, "version",
                 FSDPC_VERSION, "model", plan_str(plan, plan->model), "ranks", (int)plan->world.ranks, "shard",
                 (int)plan->world.shard, "step", (json_int_t)standing->step, "samples", (json_int_t)standing->samples,
                 "tokens", (json_int_t)standing->tokens, "seed", (json_int_t)(int64_t)recipe->seed, "optimizer",
                 optimizers[recipe->optimizer], "order", orders[recipe->order], "data_tokens",
-                (json_int_t)config->data_tokens, "params", params_of(plan), "frozen", frozen_of(plan),
+                (json_int_t)config->data_tokens, "data_hash", data, "params", params_of(plan), "frozen", frozen_of(plan),
                 "recipe", recipe_pack(plan), "layers", layers_pack(plan), "files", files_of(config, files), "loss_scale", scaler_of(&standing->scaler));
   bool ok =
       root != NULL && checksum(root, &crc) && json_object_set_new(root, "crc32c", json_string(hex(digits, crc))) == 0;
@@ -232,6 +233,7 @@ static bool read_root(Arena *arena, Checkpoint *checkpoint, const Plan *plan, js
     return checkpoint_damaged(checkpoint->index, "it lacks an entry", failure);
   checkpoint->optimizer = word(arena, root, "optimizer");
   checkpoint->order = word(arena, root, "order");
+  checkpoint->data_hash = strtoull(word(arena, root, "data_hash"), NULL, 16);
   if (to_train) recipe_compare(arena, checkpoint, plan, json_object_get(root, "recipe"));
   const char *change = layers_difference(arena, plan, json_object_get(root, "layers"), to_train, "at the checkpoint");
   if (change != NULL) vec_push(arena, &checkpoint->changes, change);

@@ -95,6 +95,19 @@ train changed changed.fsdp --ranks 2 --resume recipe.weights --steps 6
   echo 'parameter "wte.weight" has no weight decay, and had some'
 } | sed 's/.*/note: & at the checkpoint/' | diff - err || fail 'not each change of the recipe, and nothing else, is said'
 
+# --- so are other data, also of the same length; not where the same tokens lie in other files
+mkdir cut
+head -c 300 "$fixtures/tokens.bin" >cut/1.bin
+tail -c +301 "$fixtures/tokens.bin" >cut/2.bin
+gone_on() { expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --quiet --resume recipe.weights --steps 6 --data "$1"; }
+gone_on cut
+silent err
+printf '\1\0' | dd of=cut/2.bin bs=1 seek=1000 conv=notrunc status=none
+gone_on cut
+[ "$(cat err)" = 'note: the data has other tokens than at the checkpoint, if as many; samples go on from number 32' ] || { cat err >&2 && fail 'other data of the same length'; }
+gone_on cut/2.bin
+grep -qE '^note: the data has [0-9]+ tokens, and had [0-9]+ at the checkpoint; samples go on from number 32$' err || { cat err >&2 && fail 'data of another length'; }
+
 # --- so is another model that the same parameters fit
 model_is() { # WORDS MODEL [RUN]
   rm -rf remodelled.weights
