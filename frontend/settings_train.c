@@ -206,7 +206,7 @@ static bool read_precision(Reader *reader, const Key *key) {
 static const Key loss_scale_keys[] = {
     {"init", KEY_REAL, SCALING(init), .least = 1, .usage = "init SCALE"},
     {"growth", KEY_REAL, SCALING(growth), .least = 1, .usage = "growth FACTOR"},
-    {"backoff", KEY_REAL, SCALING(backoff), .least = 1e-3, .most = 1, .usage = "backoff FACTOR"},
+    {"backoff", KEY_REAL, SCALING(backoff), .least = 1e-3, .most = 0.999, .usage = "backoff FACTOR"},
     {"interval", KEY_COUNT, SCALING(interval), .least = 1, .usage = "interval STEPS"},
 };
 

@@ -28,7 +28,7 @@ struct Report {
   ReportConfig config;
   Arena *arena;
   bool terminal;
-  uint64_t begin_ns, drawn_ns, done_steps, every;
+  uint64_t begin_ns, drawn_ns, done_steps, skipped_steps, every;
   double smooth_ns; /* of a step, for rate and remaining time */
   StepResult last;
   Tensorboard *board; /* or NULL */
@@ -178,6 +178,9 @@ static void print_footer(const Report *report, double seconds, double rate, cons
     printf("%" PRIu64 " step%s in %.1f s: loss %.4f, %s tokens/s, peak %s a rank (planned %s)\n", report->done_steps, text_plural(report->done_steps),
            seconds, report->last.loss, text_count(tokens, rate), text_bytes(peak, report->last.peak_bytes),
            text_bytes(planned, config->plan->arena_bytes));
+  if (report->skipped_steps > 0)
+    printf("%" PRIu64 " step%s skipped, as gradients overflowed the range of f16\n", report->skipped_steps,
+           report->skipped_steps == 1 ? " was" : "s were");
   if (saved != NULL) printf("weights: %s\n", saved);
 }
 
@@ -369,6 +372,7 @@ bool report_step(Report *report, const StepResult *result, Failure *failure) {
   double ns = (double)result->step_ns;
   report->smooth_ns = report->done_steps < 2 ? ns /* the first step warms up */ : 0.9 * report->smooth_ns + 0.1 * ns;
   report->done_steps++;
+  report->skipped_steps += result->skipped;
   report->last = *result;
   if (report->config.metrics != NULL && !written(report, write_step(report, result), failure)) return false;
   if (!report->config.options->quiet) progress(report, result);

@@ -102,6 +102,10 @@ said out 'this loss is not scaled'
 with_precision gpt-tiny 'f16 loss_scale { init 1e15 backoff 0.9 }' >never.fsdp
 train never never.fsdp --ranks 2 --steps 3
 ! field never.jsonl skipped | grep -q false || fail 'a step went through'
+expect 0 run never.fsdp --ranks 2 --steps 3 --data "$fixtures/tokens.bin"
+said out '3 steps were skipped, as gradients overflowed the range of f16'
+expect 0 run gpt-tiny-f16.fsdp --ranks 2 --steps 3 --data "$fixtures/tokens.bin"
+! grep skipped out || fail 'steps are said to be skipped that were not'
 train begin never.fsdp --ranks 1 --steps 1
 "$compare" weights never.weights/model.safetensors begin.weights/model.safetensors
 
@@ -153,3 +157,6 @@ said err 'heads of 264 dimensions'
 with_precision gpt-tiny 'f16 loss_scale { backof 0.5 }' >typo.fsdp
 expect 1 check typo.fsdp
 said err 'did you mean "backoff"?'
+with_precision gpt-tiny 'f16 loss_scale { init 1e15 backoff 1 }' >same.fsdp # it would skip each step
+expect 1 check same.fsdp
+said err '"backoff" must be at most 0.999, this is 1'
