@@ -55,7 +55,7 @@ static const char *find_inside(Arena *arena, const char *folder, const char *ins
     if (entry->d_name[0] == '.' || lstat(path, &link) != 0 || stat(path, &info) != 0) continue;
     if (S_ISDIR(link.st_mode))
       found = find_inside(arena, path, inside, wanted, depth + 1);
-    else if (same_file(&info, wanted) && fnmatch(inside, entry->d_name, 0) == 0)
+    else if (same_file(&info, wanted) && fnmatch(inside, entry->d_name, FNM_EXTMATCH) == 0)
       found = path;
   }
   if (listed) closedir(listed);
@@ -120,6 +120,25 @@ static int check_outside(const Cli *cli, OptionId id, const char *output) {
   return EXIT_OK;
 }
 
+/* Of a path in a folder, there or to come, what follows the folder's own; NULL: it lies elsewhere. */
+static const char *beyond(Arena *arena, const char *folder, const char *path) {
+  const char *top = full_path(arena, folder), *full = full_path(arena, path);
+  size_t length = strlen(top);
+  return strncmp(full, top, length) == 0 && full[length] == '/' ? full + length + 1 : NULL;
+}
+
+/* Nor would it take the place of what the command itself writes in a folder. */
+static int check_apart(const Cli *cli, OptionId id, const char *output) {
+  for (int other = 0; other < OPTION_COUNT; other++) {
+    const char *folder = uses[other].use == PATH_FOLDER && uses[other].inside ? option_text(&cli->options, (OptionId)other, NULL) : NULL;
+    const char *name = folder ? beyond(cli->arena, folder, output) : NULL;
+    if (name && fnmatch(uses[other].inside, name, FNM_EXTMATCH) == 0)
+      return usage_error("name another file", "output %s (--%s) is where --%s puts files of its own", output, option_info(id)->name,
+                         option_info((OptionId)other)->name);
+  }
+  return EXIT_OK;
+}
+
 /* Also before either exists: the same name in the same folder. */
 static bool same_place(const Cli *cli, const char *a, const char *b) {
   struct stat one, two;
@@ -178,6 +197,7 @@ static int check_file(const Cli *cli, OptionId id, const char *output) {
   struct stat info;
   const char *other;
   if ((other = find_output(cli, id, output)) != NULL) return refuse(id, output, "output", other);
+  if (check_apart(cli, id, output) != EXIT_OK) return EXIT_USAGE;
   if (is_file(output, &info) && (other = find_input(cli, &info)) != NULL) return refuse(id, output, "input", other);
   if (uses[id].use == PATH_WRITTEN && !can_write(cli, output)) return cli_error("%s", write_trouble(cli->arena, output));
   return EXIT_OK;

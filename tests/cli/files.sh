@@ -302,6 +302,20 @@ said err 'output new (--dot) is the same file as output ./new (--timeline)'
 [ ! -e new ] || fail 'two outputs were written to one file'
 expect 0 draw a.plan --dot /dev/null --timeline /dev/null
 expect 0 run "$model" --ranks 2 --data own.bin --steps 1 --metrics data/new.jsonl --quiet
+# --- nor part of a checkpoint, or of what the run itself writes, whether that is there yet or not
+expect 0 run "$model" --ranks 2 --data own.bin --steps 1 --save kept --quiet
+checkpoint=kept/step-00000001/checkpoint.json
+spared $checkpoint run "$model" --ranks 2 --data own.bin --resume kept/step-00000001 --trace $checkpoint
+spared $checkpoint run "$model" --ranks 2 --data own.bin --init kept --metrics $checkpoint
+ln -s kept kept.link
+for output in kept/model.safetensors new/model.safetensors kept.link/step-00000001/checkpoint.json kept/step-00000002/x.jsonl; do
+  for option in trace metrics; do
+    expect 64 run "$model" --ranks 2 --data own.bin --save "${output%%[./]*}" --resume auto "--$option" "$output"
+    said err "output $output (--$option) is where --save puts files of its own"
+  done
+done
+[ ! -e new ] || fail 'a refused run left its folder'
+expect 0 run "$model" --ranks 2 --data own.bin --steps 1 --save kept --resume auto --metrics kept/m.jsonl --trace kept/step.json --quiet
 # --- nor does an output become input when the command is given again
 rm data/new.jsonl
 ln -s data data.link
