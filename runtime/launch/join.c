@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RETRY_MS = 20, FAREWELL_MS = 2000, ANSWER_S = 5 /* who leads is the first to say who is missing */, MAGIC = 0x63736466 };
+enum { NOTE_MS = 20000, RETRY_MS = 20, FAREWELL_MS = 2000, ANSWER_S = 5 /* who leads is the first to say who is missing */, MAGIC = 0x63736466 };
 
 typedef struct Hello {
   uint32_t magic, rank, ranks, pid;
@@ -76,6 +76,16 @@ static bool agree(uint32_t leader, const JoinTerms *own, uint32_t rank, const Jo
   return true;
 }
 
+/* How long who waits is silent at first: each time after, it has been twice as long. */
+static uint64_t first_note_ms(uint32_t timeout_s) {
+  uint64_t most = (uint64_t)timeout_s * 1000 * 2 / 3;
+  return most < NOTE_MS ? most : NOTE_MS;
+}
+
+static void note_waiting(const Join *join, const char *whom, uint32_t timeout_s) {
+  fprintf(stderr, "note: rank %u still waits for %s to appear, for %u s at most\n", join->rank, whom, timeout_s);
+}
+
 /* --- who leads ---------------------------------------------------------------------------------------------------- */
 
 /* Place of a rank in locals, or local_ranks. */
@@ -126,25 +136,31 @@ static bool accept_one(Join *join, int listener, uint64_t deadline, uint32_t *co
 /* By variables as torchrun leaves them, which others set too, for processes that each have a machine of their own. */
 static const char not_here[] = "; start all ranks on this host, or those of several hosts with mpirun";
 
-static bool fail_missing(const Join *join, uint32_t come, uint32_t timeout_s, Failure *failure) {
+/* "rank 1 of 2", or on one host of several how many: others have ranks between. */
+static void name_missing(const Join *join, uint32_t come, char out[64]) {
   uint32_t rank = 0;
-  if (join_spans_hosts(join))
-    return fail(failure, RUN_PEER_FAILED, "launch: %u of the %u ranks on this host did not appear within %u s",
-                join->local_ranks - come, join->local_ranks, timeout_s);
+  if (join_spans_hosts(join)) {
+    snprintf(out, 64, "%u of the %u ranks on this host", join->local_ranks - come, join->local_ranks);
+    return;
+  }
   while (place_of(join, come, rank) < come) rank++;
-  return fail(failure, RUN_PEER_FAILED, "launch: rank %u of %u did not appear within %u s%s", rank, join->ranks, timeout_s, not_here);
+  snprintf(out, 64, "rank %u of %u", rank, join->ranks);
 }
 
 static bool gather_all(Join *join, int listener, const Hello *own, uint32_t timeout_s, Failure *dispute, Failure *failure) {
-  uint64_t deadline = clock_ms() + (uint64_t)timeout_s * 1000;
+  uint64_t begin = clock_ms(), deadline = begin + (uint64_t)timeout_s * 1000, note_ms = first_note_ms(timeout_s);
   uint32_t come = 1;
   while (come < join->local_ranks) {
     struct pollfd ready = {.fd = listener, .events = POLLIN};
     uint64_t now = clock_ms();
     int32_t gone = join_gone(join);
+    char missing[64];
+    name_missing(join, come, missing);
     if (gone >= 0)
       return fail(failure, RUN_PEER_FAILED, "launch: the process of rank %d ended before the job began", (int)gone);
-    if (now >= deadline) return fail_missing(join, come, timeout_s, failure);
+    if (now - begin >= note_ms) note_waiting(join, missing, timeout_s), note_ms *= 2;
+    if (now >= deadline)
+      return fail(failure, RUN_PEER_FAILED, "launch: %s did not appear within %u s%s", missing, timeout_s, join_spans_hosts(join) ? "" : not_here);
     if (poll(&ready, 1, 200) > 0 && !accept_one(join, listener, deadline, &come, own, dispute, failure)) return false;
   }
   return true;
@@ -195,7 +211,7 @@ static const char *leader_name(const Join *join) { return join_spans_hosts(join)
 
 static bool reach(Join *join, const struct sockaddr_un *address, socklen_t length, uint32_t timeout_s,
                   Failure *failure) {
-  uint64_t deadline = clock_ms() + (uint64_t)timeout_s * 1000;
+  uint64_t begin = clock_ms(), note_ms = first_note_ms(timeout_s);
   for (;;) {
     int leader = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (leader < 0) return trouble("socket", failure);
@@ -204,7 +220,9 @@ static bool reach(Join *join, const struct sockaddr_un *address, socklen_t lengt
       return same_user(leader) || trouble("who leads is another user", failure);
     close(leader);
     join->peers[0] = -1;
-    if (clock_ms() >= deadline)
+    uint64_t waited_ms = clock_ms() - begin;
+    if (waited_ms >= note_ms) note_waiting(join, leader_name(join), timeout_s), note_ms *= 2;
+    if (waited_ms >= (uint64_t)timeout_s * 1000)
       return fail(failure, RUN_PEER_FAILED, "launch: rank %u waited %u s for %s, which did not appear%s", join->rank,
                   timeout_s, leader_name(join), join_spans_hosts(join) ? "" : not_here);
     pause_ms(RETRY_MS);

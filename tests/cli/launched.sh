@@ -86,10 +86,12 @@ disagree 'rank 2 reads other data than rank 0; give all ranks the same --data an
 code=0
 as torchrun 0 2 "$fsdpc" "${run[@]}" --timeout 1 >out 2>err || code=$?
 [ $code = 4 ] || fail "exit code $code without rank 1"
+said err 'note: rank 0 still waits for rank 1 of 2 to appear, for 1 s at most'
 said err 'rank 1 of 2 did not appear within 1 s; start all ranks on this host, or those of several hosts with mpirun'
 code=0
 as torchrun 1 2 "$fsdpc" "${run[@]}" --timeout 1 >out 2>err || code=$?
 [ $code = 4 ] || fail "exit code $code without rank 0"
+said err 'note: rank 1 still waits for rank 0 to appear, for 1 s at most'
 said err 'waited 1 s for rank 0, which did not appear; start all ranks on this host, or those of several hosts with mpirun'
 
 # A leader that is stopped while others come: they end by themselves.
