@@ -36,6 +36,9 @@ bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure
   if (options->save_dir == NULL || !train_leads(options)) return true;
   if (!folder_latest(arena, options->save_dir, UINT64_MAX, &newest, failure)) return false;
   if (newest == NULL) return check_foreign_weights(arena, options->save_dir, failure);
+  if (is_same_folder(newest, options->save_dir))
+    return fail(failure, RUN_INVALID, "save: %s is a checkpoint itself; name the folder of its run, in which it lies, to go on there, or another",
+                newest);
   if (path != NULL && is_checkpoint_in(arena, path, options->save_dir)) return true;
   return fail(failure, RUN_INVALID,
               "save: %s is of an earlier run; go on from it with --resume auto, save elsewhere, or "

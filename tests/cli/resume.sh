@@ -154,6 +154,8 @@ refused() { # ARGUMENT...
 }
 refused --tensorboard /dev/null/board
 refused --save earlier.weights --resume earlier.weights/step-00000004 --tensorboard /dev/null/board
+refused --save earlier.weights/step-00000004 --resume auto
+said err 'save: earlier.weights/step-00000004 is a checkpoint itself; name the folder of its run, in which it lies, to go on there, or another'
 train earlier "$fixtures/gpt-tiny.fsdp" --ranks 2 --resume earlier.weights/step-00000004 --steps 6
 said err 'earlier.weights/step-00000008 is newer than where this run goes on, and is now called superseded-step-00000008'
 [ "$(cd earlier.weights && echo step-*)" = 'step-00000004 step-00000006' ] || fail 'newest is not of this branch'
