@@ -1,4 +1,4 @@
-/* Owns: forking, watching and stopping ranks. No signal handlers: the parent blocks the signals it cares about and
+/* Owns: forking, watching and stopping ranks. The parent has no signal handlers: it blocks the signals it cares about and
  * waits for them. */
 #include "runtime/launch/launch.h"
 
@@ -29,6 +29,13 @@ enum {
 
 /* --- in the child ------------------------------------------------------------------------------------------------- */
 
+/* To who answers it. */
+static void pass_on(int number) {
+  int before = errno;
+  kill(getppid(), number);
+  errno = before;
+}
+
 static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   char name[24]; /* the kernel keeps 15 characters */
   if (!child_ends_with(parent)) _exit(RUN_PEER_FAILED);
@@ -41,7 +48,7 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   if (watch->job->saves) { /* sent to the whole group, they are the parent's to answer */
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
-    signal(SIGUSR1, SIG_IGN);
+    signal(SIGUSR1, pass_on); /* sent to the whole group, it comes several times, which may save twice */
   }
   sigaction(SIGCHLD, &watch->old_child, NULL);
   sigprocmask(SIG_SETMASK, &watch->old_mask, NULL);

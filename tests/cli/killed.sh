@@ -97,6 +97,14 @@ start_run --save kept
 kill -INT "$run"
 wait_code
 said err 'stopped by signal 2 (Interrupt); nothing is saved, SIGTERM saves before it stops'
+# SIGUSR1 saves, also to a rank's own process.
+start_run --save kept
+kill -USR1 "$(children "$run" | awk '{ print $2 }')"
+wait_for has_checkpoint
+kill -INT "$run"
+wait_code
+nothing_left
+rm -rf kept
 start_run --save kept --save-every 20 --keep 2
 wait_for has_checkpoint
 kill -INT "$run"
