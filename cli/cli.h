@@ -56,6 +56,8 @@ struct json_t *cli_read_json(const char *path, size_t flags);
 int paths_check(const Cli *cli);
 /* That none is a file that the model was read from, with those that it uses. False after a message: EXIT_USAGE. */
 bool paths_spare_sources(const Cli *cli);
+/* Nor this one, which a plan was made from. */
+bool paths_spare(const Cli *cli, const char *source);
 
 /* --- from a path to a plan (compile.c). Exit codes; messages are printed. ------------------------------ */
 

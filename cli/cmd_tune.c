@@ -2,6 +2,8 @@
  * machine. */
 #include "cli/tune.h"
 
+#include "planner/world.h"
+
 enum { DIM_CLUSTER, DIM_RANKS, DIM_MEMORY, DIM_STRATEGY, DIM_WRAP, DIM_CHECKPOINT, DIM_PREFETCH, DIM_RESHARD, DIM_MICRO_BATCH };
 static const OptionId dim_options[TUNE_DIMS] = {
     [DIM_CLUSTER] = OPTION_CLUSTER,   [DIM_RANKS] = OPTION_RANKS,           [DIM_MEMORY] = OPTION_MEMORY,
@@ -62,7 +64,7 @@ static void default_ranks(Tune *t, const Cluster *cluster) {
 static void default_memory(Tune *t, const Graph *graph) {
   uint64_t all = graph->plan.memory_bytes ? graph->plan.memory_bytes : graph->cluster.device.memory_bytes;
   for (uint64_t quarters = 4; quarters >= 2; quarters--)
-    add(t, DIM_MEMORY, arena_printf(t->cli->arena, "%lluB", (unsigned long long)(all / 4 * quarters)));
+    add(t, DIM_MEMORY, arena_printf(t->cli->arena, "%lluB", (unsigned long long)(all / 4 * quarters + all % 4 * quarters / 4)));
 }
 
 static void default_wrap(Tune *t, const Graph *graph) {
@@ -125,6 +127,7 @@ static int compile_graphs(Tune *t) {
     cli->options.given[OPTION_CLUSTER] = one;
     int code = compile_graph(cli, cli->options.operands.data[0], &graph);
     if (code != EXIT_OK) return code;
+    if (!world_knows_device(&cli->sink, graph)) return cli_print_diags(cli), EXIT_INVALID; /* once, not for each plan */
     t->graphs[c] = graph;
   }
   cli->options.given[OPTION_CLUSTER] = given;

@@ -305,7 +305,7 @@ int read_plan(Cli *cli, const char *path, Planned *planned) {
   Plan *plan = plan_read(cli->arena, &cli->sources, &cli->sink, path);
   if (!cli_print_diags(cli) || !plan) return EXIT_INVALID;
   if (!plan_verify(cli->arena, plan, &result)) return print_violations(path, &result), EXIT_INVALID;
-  if (!refuse_planning_options(cli, plan, path)) return EXIT_USAGE;
+  if (!refuse_planning_options(cli, plan, path) || !paths_spare(cli, plan_str(plan, plan->source_path))) return EXIT_USAGE;
   *planned = (Planned){.plan = plan, .fits = true};
   plan_simulate(cli->arena, plan, &planned->sim);
   return EXIT_OK;

@@ -123,17 +123,29 @@ done:
   return code;
 }
 
+/* What comes after all that is known. */
+static int unexpected(const char *argument, const char *usage) { return usage_error(usage, "unexpected operand \"%s\"", argument); }
+
+static int say_version(int argc, char **argv) {
+  const bool json = argc > 2 && strcmp(argv[2], "--json") == 0;
+  const int known = json ? 3 : 2;
+  if (argc > known) return unexpected(argv[known], "fsdpc version [--json]");
+  return help_version(json, stdout), EXIT_OK;
+}
+
+static int say_help(int argc, char **argv) {
+  if (argc == 2) return help_all(stdout), EXIT_OK;
+  if (argc > 3) return unexpected(argv[3], "fsdpc help [COMMAND]");
+  int id = find_command(argv[2]);
+  return id < 0 ? unknown_command(argv[2]) : (help_command((CommandId)id, stdout), EXIT_OK);
+}
+
 static int dispatch(int argc, char **argv) {
   const char *first = argc > 1 ? argv[1] : NULL;
   if (!first) return help_all(stderr), EXIT_USAGE;
   if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) return help_all(stdout), EXIT_OK;
-  if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0 || strcmp(first, "version") == 0)
-    return help_version(argc > 2 && strcmp(argv[2], "--json") == 0, stdout), EXIT_OK;
-  if (strcmp(first, "help") == 0 && argc == 2) return help_all(stdout), EXIT_OK;
-  if (strcmp(first, "help") == 0) {
-    int id = find_command(argv[2]);
-    return id < 0 ? unknown_command(argv[2]) : (help_command((CommandId)id, stdout), EXIT_OK);
-  }
+  if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0 || strcmp(first, "version") == 0) return say_version(argc, argv);
+  if (strcmp(first, "help") == 0) return say_help(argc, argv);
   if (first[0] == '-') return unknown_option(first);
   int id = find_command(first);
   return id < 0 ? unknown_command(first) : run_command((CommandId)id, argc - 1, argv + 1);

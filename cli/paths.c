@@ -214,14 +214,18 @@ int paths_check(const Cli *cli) {
   return code;
 }
 
-bool paths_spare_sources(const Cli *cli) {
+bool paths_spare(const Cli *cli, const char *source) {
+  struct stat output, info;
   for (int id = 0; id < OPTION_COUNT; id++) {
-    struct stat output, source;
     const char *path = output_of(cli, (OptionId)id);
-    if (!path || !is_file(path, &output)) continue;
-    for (uint32_t i = 0; i < cli->sources.files.count; i++)
-      if (is_file(cli->sources.files.data[i].path, &source) && same_file(&output, &source))
-        return refuse((OptionId)id, path, "input", cli->sources.files.data[i].path), false;
+    if (path && is_file(path, &output) && is_file(source, &info) && same_file(&output, &info))
+      return refuse((OptionId)id, path, "input", source), false;
   }
+  return true;
+}
+
+bool paths_spare_sources(const Cli *cli) {
+  for (uint32_t i = 0; i < cli->sources.files.count; i++)
+    if (!paths_spare(cli, cli->sources.files.data[i].path)) return false;
   return true;
 }

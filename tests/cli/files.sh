@@ -285,6 +285,14 @@ mkdir data && cp own.bin data/own.bin
 ln -s own.bin linked.bin && ln own.bin again.bin
 spared own.fsdp plan own.fsdp --ranks 2 -o own.fsdp
 said err 'output own.fsdp (--output) is the same file as input own.fsdp'
+cp "$root/models/quickstart.fsdp" planned.fsdp
+expect 0 plan planned.fsdp --ranks 2 -o planned.plan "${one_plan[@]}"
+for made in 'draw planned.plan --svg planned.fsdp' 'draw planned.plan --trace planned.fsdp' "run planned.plan --data $root/README.md --metrics planned.fsdp"; do
+  # shellcheck disable=SC2086
+  expect 64 $made
+  said err 'is the same file as input'
+  cmp planned.fsdp "$root/models/quickstart.fsdp" || fail "$made has overwritten the model"
+done
 spared own.fsdp tune own.fsdp --csv own.fsdp
 spared own.plan draw own.plan --dot ./own.plan
 spared own.plan run own.plan --data own.bin --metrics own.plan
