@@ -150,8 +150,9 @@ Plan *emit_plan(Arena *arena, const EmitInput *input) {
   e.gathered = ARENA_ARRAY(arena, int32_t, units);
   e.shard_image = ARENA_ARRAY(arena, int32_t, 2 * (size_t)units);
   e.grad_full = ARENA_ARRAY(arena, int32_t, units);
+  e.grad_part = ARENA_ARRAY(arena, int32_t, units);
   e.grad_image = ARENA_ARRAY(arena, int32_t, units);
-  for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = e.grad_image[i] = PLAN_NONE;
+  for (uint32_t i = 0; i < units; i++) e.gathered[i] = e.grad_full[i] = e.grad_part[i] = e.grad_image[i] = PLAN_NONE;
   e.plan = new_plan(&e);
   add_plan_inputs(&e);
   if (e.plan->training)

@@ -67,6 +67,7 @@ static int32_t emit_reduce_scatter(Emitter *e, int32_t u, int32_t source) {
                     : emit_buf(e, emit_unit_text(e, (uint32_t)u, "gradpart"), BUF_GRADFULL, e->plan->recipe.reduce, unit->shard, u, false);
   emit_instr(e, INSTR_REDUCE_SCATTER, PHASE_BACKWARD, plan_str(e->plan, unit->name), OPERANDS(WHOLE(source), ADDING(to, last && decisions_adds_up(e->decisions))),
              INTS(u, (int64_t)unit->shard), NULL);
+  if (!last) e->grad_part[u] = to;
   return to;
 }
 
@@ -172,6 +173,7 @@ static void hold_reduced_gradients(Emitter *e) {
     const Reduction *reduction = &e->schedule.reductions[r];
     int32_t release = e->step_instr[reduction->release];
     if (e->grad_full[reduction->unit] >= 0) emit_hold(e, e->grad_full[reduction->unit], release);
+    if (e->grad_part[reduction->unit] >= 0) emit_hold(e, e->grad_part[reduction->unit], release);
     if (e->grad_image[reduction->unit] >= 0) emit_hold(e, e->grad_image[reduction->unit], release);
   }
 }
@@ -191,7 +193,7 @@ static void forget_buffers(Emitter *e) {
   for (uint32_t u = 0; u < e->plan->units.count; u++) {
     if (!emit_gathers_once(e)) e->gathered[u] = PLAN_NONE;
     if (!e->decisions->reduce_once) e->grad_full[u] = PLAN_NONE;
-    e->grad_image[u] = PLAN_NONE;
+    e->grad_part[u] = e->grad_image[u] = PLAN_NONE;
   }
   for (uint32_t i = 0; i < 2 * e->plan->units.count; i++) e->shard_image[i] = PLAN_NONE; /* at most two uses a unit */
 }

@@ -23,6 +23,7 @@ typedef struct Emitter {
   int32_t *gathered;     /* by unit: its present full buffer */
   int32_t *shard_image;  /* by use: the fetched shard that it gathers, in this micro-batch */
   int32_t *grad_full;    /* by unit */
+  int32_t *grad_part;    /* by unit: a gradient summed over the shard group and not yet over the replicas, in this micro-batch */
   int32_t *grad_image;   /* by unit: the device's side of a gradient that is offloaded, in this micro-batch */
   int32_t *cache;        /* by number of the cache */
   uint64_t *param_offset; /* by graph param */

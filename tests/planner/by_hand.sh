@@ -72,6 +72,6 @@ cluster {
   node { devices 4  bandwidth 0.000000875GB/s  latency 1s }
   contention 0.999
 }
-plan { wrap block  checkpoint full  gather micro_batch }
+plan { strategy full_shard  wrap block  checkpoint full  gather micro_batch }
 MODEL
 gap "$scratch/stopped.fsdp" 4 0.001 'the bound of stopped compute'
