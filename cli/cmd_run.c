@@ -110,6 +110,7 @@ static int open_origin(Cli *cli, Origin *origin, Planned *planned) {
   const char *path = cli->options.operands.data[0];
   if (plan_is_plan_file(path)) return read_plan(cli, path, planned);
   int code = compile_settings(cli, path, &origin->graph, &origin->options);
+  if (code == EXIT_OK) note_own_runtime(path, &origin->options.settings);
   if (code == EXIT_OK) code = plan_fitting(cli, origin->graph, &origin->options, planned);
   if (code == EXIT_OK) origin->graph->recipe.samples_per_step = planned->plan->recipe.samples_per_step; /* the file may leave it to the ranks */
   return code;
