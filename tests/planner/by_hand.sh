@@ -55,6 +55,12 @@ gap models/llama3-8b.fsdp 16 0.015 'runs of few items are never moved' --micro-b
 # Where a gradient does not fit beside what follows, bounds count that compute waits for it.
 gap models/gpt2-medium.fsdp 8 0.045 'the embedding'"'"'s gradient goes unseen' --cluster models/clusters/hgx-b200.fsdp --micro-batch 1 --offload none --memory 1533675882B
 
+# A gradient's part stays until it has been summed over replicas: gathers placed over it waited for that.
+gap models/gpt2-xl.fsdp 32 0.03 'shards over some nodes' --cluster models/clusters/ethernet-a100.fsdp --strategy hybrid_shard:16 --micro-batch 1 --offload none --memory 8GiB
+
+# Near the smallest budget the update's images bind: what it only writes is not there while the next unit's are fetched.
+gap models/gpt2.fsdp 4 0.05 'the least that an update needs' --cluster models/clusters/v100-box.fsdp --strategy no_shard --memory 788101632B
+
 # Compute that collectives all but stop is beside them for long: bounds that take this for rest lie above plans.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
