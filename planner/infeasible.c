@@ -50,14 +50,10 @@ static uint64_t smallest_bytes(Search *search, const Outer *outer, const PlanSet
   return bytes;
 }
 
-static void add_relaxation(Search *search, const char *what, uint64_t bytes, Infeasible *out) {
-  relaxations_add(search->arena, what, "peak", bytes, search->budget, &out->relaxations);
-}
-
-/* All else is tried in one way only: where that is too much, others may not be, and nothing is said. */
+/* Each is tried in one way only: where that is too much, others may not be, and nothing is said. */
 static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
   uint64_t bytes = smallest_bytes(search, outer, settings);
-  if (bytes && bytes <= search->budget) add_relaxation(search, what, bytes, out);
+  if (bytes && bytes <= search->budget) relaxations_add(search->arena, what, "peak", bytes, search->budget, &out->relaxations);
 }
 
 /* Twice the ranks in nodes as asked for, else the cluster's, which may be as many as it takes where there is a network. */

@@ -70,12 +70,14 @@ static bool check_width(DiagSink *sink, const Search *search) {
   return false;
 }
 
+static bool is_power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
+
 /* Leaves so many of these, largest first: of those that are too many, powers of two, whose rows are friendly to products, and small ones. */
 static void thin_out(int64_t *micro, uint32_t *count, uint32_t most) {
   while (*count > most) {
     uint32_t at = 0;
-    while (at + 1 < *count && (micro[at] & (micro[at] - 1)) == 0) at++;
-    if ((micro[at] & (micro[at] - 1)) == 0) at = 0;
+    while (at + 1 < *count && is_power_of_two(micro[at])) at++;
+    if (is_power_of_two(micro[at])) at = 0;
     memmove(&micro[at], &micro[at + 1], (--*count - at) * sizeof *micro);
   }
 }

@@ -20,9 +20,6 @@ static const double WORTH_OTHER_MOVES = 1.005;
 
 /* How often a smaller plan is looked for where none fits, until what may be between is so small a share. */
 enum { SMALLER_TRIES = 5, NEARLY_SMALLEST = 200 };
-/* More than any device has. */
-static const uint64_t UNLIMITED = (uint64_t)1 << 50;
-
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
 enum { NEARBY_ROUNDS = 4 };
 /* What is left at least of the effort of placing where other units are tried: long plans get by with less, and only spend more on what
@@ -281,7 +278,7 @@ static bool bound_best(Search *s, Candidates *candidates, Bound *bound) {
   const uint64_t budget = s->budget;
   bool good = true;
   if (candidates->data[0].bound.ns == UINT64_MAX) {
-    s->budget = UNLIMITED;
+    s->budget = UNLIMITED_BYTES;
     good = candidates_bound(s, candidates);
     s->budget = budget;
   }

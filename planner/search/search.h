@@ -93,6 +93,9 @@ typedef struct Found {
   bool paced;   /* gathers wait for the compute that they are issued after (events.c) */
 } Found;
 
+/* A budget of more than any device has, so that nothing is given up for memory. */
+#define UNLIMITED_BYTES ((uint64_t)1 << 50)
+
 enum { MAX_GROUPINGS = 8, PLACING_EFFORT = 350000000 };
 
 typedef struct Groupings {

@@ -10,8 +10,7 @@
 enum { CELLS_AN_OCTAVE = 64, FINER_CELLS = 256, FEW_OPERATORS = 300, MOST_IN_A_CELL = 16 };
 /* Neighbouring anchors' bounds differ by little more than this. */
 static const double FALLS = 0.002;
-/* More than any device has, so that nothing is given up for memory. Its plan is ample where it comes so near its bound. */
-static const uint64_t UNLIMITED = (uint64_t)1 << 50;
+/* The plan without a limit is ample where it comes so near its bound. */
 static const double HARDLY_ABOVE = 1.01;
 
 typedef struct Walk {
@@ -47,7 +46,7 @@ static bool search_at(Walk *walk, Found *found) {
 static bool try_unlimited(Walk *walk) {
   Bound own, least;
   Found found;
-  if (!bound_at(walk, walk->budget, &own) || !bound_at(walk, UNLIMITED, &least)) return false;
+  if (!bound_at(walk, walk->budget, &own) || !bound_at(walk, UNLIMITED_BYTES, &least)) return false;
   const double most = HARDLY_ABOVE * (double)least.ns;
   if ((double)own.ns > most) return true;
   if (!search_at(walk, &found)) return false;

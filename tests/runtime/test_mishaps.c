@@ -94,14 +94,19 @@ static void other_dtypes_are_refused(void **state) {
   refused(scratch, plan, &options, "is bf16, and the CPU backend needs it in f32");
 }
 
-static void divergence_is_said(void **state) {
-  Scratch *scratch = *state;
+static Plan *diverging_plan(Scratch *scratch) {
   BigramOptions options = base;
   options.shard = 2, options.micro_batch = 6, options.sgd = true;
   Plan *plan = verified_plan(scratch->arena, &options);
+  plan->recipe.lr = plan->recipe.min_lr = 1e38;
+  return plan;
+}
+
+static void divergence_is_said(void **state) {
+  Scratch *scratch = *state;
+  Plan *plan = diverging_plan(scratch);
   const char *data = corpus(scratch);
   TrainOptions train_options = options_for(scratch, &data, "out");
-  plan->recipe.lr = plan->recipe.min_lr = 1e38;
   refused(scratch, plan, &train_options, "training has diverged");
   json_t *records = read_metrics(train_options.metrics_path); /* still JSON */
   json_decref(records);
@@ -110,12 +115,9 @@ static void divergence_is_said(void **state) {
 /* All ranks are well, so what was being written then is finished. */
 static void a_checkpoint_outlives_divergence(void **state) {
   Scratch *scratch = *state;
-  BigramOptions options = base;
-  options.shard = 2, options.micro_batch = 6, options.sgd = true;
-  Plan *plan = verified_plan(scratch->arena, &options);
+  Plan *plan = diverging_plan(scratch);
   const char *data = corpus(scratch);
   TrainOptions train_options = options_for(scratch, &data, "out");
-  plan->recipe.lr = plan->recipe.min_lr = 1e38;
   train_options.save_every = 1;
   refused(scratch, plan, &train_options,
           "training has diverged; lower the learning rate, warm up longer, or clip; the checkpoint of step 1 is whole");
