@@ -167,14 +167,14 @@ static int32_t emit_step(Emitter *e, const Step *step) {
   return (int32_t)e->plan->instrs.count - 1;
 }
 
-/* Compute runs on while a gradient is reduced: its buffer is free for reuse only after the schedule's release. */
+/* Compute runs on while a gradient is reduced: its buffers are free for reuse only after the schedule lets go of them. */
 static void hold_reduced_gradients(Emitter *e) {
   for (uint32_t r = 0; r < e->schedule.reduction_count; r++) {
     const Reduction *reduction = &e->schedule.reductions[r];
-    int32_t release = e->step_instr[reduction->release];
+    int32_t release = e->step_instr[reduction->release], landed = e->step_instr[reduction->landed];
     if (e->grad_full[reduction->unit] >= 0) emit_hold(e, e->grad_full[reduction->unit], release);
-    if (e->grad_part[reduction->unit] >= 0) emit_hold(e, e->grad_part[reduction->unit], release);
-    if (e->grad_image[reduction->unit] >= 0) emit_hold(e, e->grad_image[reduction->unit], release);
+    if (e->grad_part[reduction->unit] >= 0) emit_hold(e, e->grad_part[reduction->unit], landed);
+    if (e->grad_image[reduction->unit] >= 0) emit_hold(e, e->grad_image[reduction->unit], landed);
   }
 }
 

@@ -33,15 +33,6 @@ static uint64_t find_update_bytes(const UnitSet *units, const UnitFigures *figur
   return before + now > most ? before + now : most;
 }
 
-static bool replicates_longest(const UnitSet *units, const UnitFigures *figures) {
-  uint64_t reduce = 0, replicate = 0;
-  for (uint32_t u = 0; u < units->units.count; u++) {
-    reduce += figures[u].reduce_ns;
-    replicate += figures[u].replicate_ns;
-  }
-  return replicate > reduce;
-}
-
 static void order_reductions(Arena *arena, Skeleton *skeleton) {
   Arena *scratch = arena_new();
   uint32_t units = skeleton->units->units.count;
@@ -92,7 +83,6 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
   }
   skeleton->first[program->ops.count] = count;
   skeleton->slowed_ns = slow_down(arena, skeleton->op_ns, program->ops.count, outer->overlap.contention);
-  skeleton->replicates_longest = replicates_longest(units, figures);
   order_reductions(arena, skeleton);
   skeleton->ends_ns = schedule_ends(arena, skeleton);
   return skeleton;
@@ -188,15 +178,21 @@ static void list_reductions(Builder *b) {
     int32_t u = (int32_t)b->skeleton->reduced[r];
     const UnitOps *ops = &b->skeleton->ops[u];
     int32_t after = b->step_of[ops->last_gradient];
-    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, b->step_of[ops->first_gradient], after, after};
+    b->lands |= decisions_reduce(b->decisions) && schedule_reduced_bytes(b->decisions, &b->skeleton->figures[u]) > 0;
+    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, b->step_of[ops->first_gradient], after, after, after};
   }
 }
 
-/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. */
+/* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. What they deliver
+ * is smaller, and may queue up. */
 static void hold_behind(Builder *b) {
   Reduction *reductions = b->schedule->reductions;
   uint32_t count = b->schedule->reduction_count, behind = b->issue.behind;
-  for (uint32_t r = 0; r < count; r++) reductions[r].release = r + behind < count ? reductions[r + behind].after : b->schedule->step_count - 1;
+  int32_t last = b->schedule->step_count - 1;
+  for (uint32_t r = 0; r < count; r++) {
+    reductions[r].release = r + behind < count ? reductions[r + behind].after : last;
+    reductions[r].landed = b->lands && behind ? last : reductions[r].release;
+  }
 }
 
 /* --- gathers --------------------------------------------------------------------------------------------------------------------- */
@@ -291,11 +287,14 @@ uint64_t schedule_reduced_bytes(const Decisions *d, const UnitFigures *figures) 
   return figures->part_bytes + (image ? figures->image_bytes : 0);
 }
 
-/* Of a gradient from when it is whole until it has been reduced. */
-static int64_t held_bytes(const Builder *b, const Reduction *reduction) {
-  const UnitFigures *of = &b->skeleton->figures[reduction->unit];
-  if (!decisions_reduce(b->decisions)) return 0;
-  return (int64_t)(schedule_reduced_bytes(b->decisions, of) + (b->decisions->reduce_once ? 0 : of->gradient_bytes));
+/* Of a gradient from when it is whole until it has been read. */
+static int64_t gradient_bytes(const Builder *b, const Reduction *reduction) {
+  const bool held = decisions_reduce(b->decisions) && !b->decisions->reduce_once;
+  return held ? (int64_t)b->skeleton->figures[reduction->unit].gradient_bytes : 0;
+}
+
+static int64_t reduced_bytes(const Builder *b, const Reduction *reduction) {
+  return decisions_reduce(b->decisions) ? (int64_t)schedule_reduced_bytes(b->decisions, &b->skeleton->figures[reduction->unit]) : 0;
 }
 
 static void find_live(Builder *b) {
@@ -306,9 +305,9 @@ static void find_live(Builder *b) {
   for (uint32_t t = 0; t < schedule->trip_count; t++) add_value(b, delta, (uint32_t)schedule->trips[t].value, &schedule->trips[t]);
   for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
-    const UnitFigures *of = &figures[reduction->unit];
-    if (!b->decisions->reduce_once) add_range(delta, reduction->first, reduction->release, of->gradient_bytes);
-    add_range(delta, reduction->after, reduction->release, schedule_reduced_bytes(b->decisions, of));
+    add_range(delta, reduction->first, reduction->release, (uint64_t)gradient_bytes(b, reduction));
+    /* before times are known what it is reduced to seems to need no longer */
+    add_range(delta, reduction->after, b->timed ? reduction->landed : reduction->release, (uint64_t)reduced_bytes(b, reduction));
   }
   for (uint32_t i = 0; i < schedule->use_count && decisions_gather(b->decisions); i++) {
     const Use *use = &schedule->uses[i];
@@ -358,8 +357,9 @@ static void issue_fixed(Builder *b) {
 static void bound_holds(Builder *b) {
   for (uint32_t r = 0; r < b->schedule->reduction_count; r++) {
     Reduction *reduction = &b->schedule->reductions[r];
-    if (b->done[r] > reduction->release) b->done[r] = reduction->release;
-    reduction->release = reduction->after;
+    b->taken[r] = sooner_step(b->taken[r], reduction->release);
+    b->done[r] = b->lands ? sooner_step(b->done[r], reduction->landed) : b->taken[r];
+    reduction->release = reduction->landed = reduction->after;
   }
 }
 
@@ -367,20 +367,33 @@ static void add_live(int64_t *live, int32_t first, int32_t last, int64_t bytes) 
   for (int32_t s = first; s <= last; s++) live[s] += bytes;
 }
 
-/* Holds each gradient longer where there is room: elsewhere compute waits for its reduction. */
+static void hold_gradient(Builder *b, uint32_t r) {
+  Reduction *reduction = &b->schedule->reductions[r];
+  const int64_t gradient = gradient_bytes(b, reduction), reduced = reduced_bytes(b, reduction);
+  for (int32_t s = reduction->after + 1; s <= b->done[r]; s++) {
+    int64_t bytes = reduced + (s <= b->taken[r] ? gradient : 0);
+    if (b->schedule->live[s] + bytes > (int64_t)b->decisions->room) return;
+    b->schedule->live[s] += bytes;
+    reduction->landed = s;
+    if (s <= b->taken[r]) reduction->release = s;
+  }
+}
+
+/* Its end and, in live[], what is then free earlier. */
+static void end_by(Builder *b, int32_t *end, int32_t least, int64_t bytes) {
+  if (*end <= least) return;
+  add_live(b->schedule->live, least + 1, *end, -bytes);
+  *end = least;
+}
+
+/* Holds each gradient, and what it is reduced to, longer where there is room: elsewhere compute waits for its reduction. */
 static void hold_gradients(Builder *b) {
   Reduction *reductions = b->schedule->reductions;
-  int64_t *live = b->schedule->live;
-  for (uint32_t r = 0; r < b->schedule->reduction_count; r++) {
-    int64_t bytes = held_bytes(b, &reductions[r]);
-    while (reductions[r].release < b->done[r] && live[reductions[r].release + 1] + bytes <= (int64_t)b->decisions->room)
-      live[++reductions[r].release] += bytes;
-  }
+  for (uint32_t r = 0; r < b->schedule->reduction_count; r++) hold_gradient(b, r);
   for (uint32_t r = b->schedule->reduction_count; r-- > 1;) { /* what is waited for later is no use before */
-    int32_t least = later_step(reductions[r - 1].after, reductions[r].release);
-    if (reductions[r - 1].release <= least) continue;
-    add_live(live, least + 1, reductions[r - 1].release, -held_bytes(b, &reductions[r - 1]));
-    reductions[r - 1].release = least;
+    Reduction *before = &reductions[r - 1];
+    end_by(b, &before->landed, later_step(before->after, reductions[r].landed), reduced_bytes(b, before));
+    end_by(b, &before->release, sooner_step(before->landed, later_step(before->after, reductions[r].release)), gradient_bytes(b, before));
   }
 }
 
@@ -432,6 +445,7 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .decisions = decisions,
                  .ends = {.ready = ARENA_ARRAY(arena, uint64_t, units),
                           .gathered = ARENA_ARRAY(arena, uint64_t, 2 * (size_t)units),
+                          .taken = ARENA_ARRAY(arena, uint64_t, units),
                           .reduced = ARENA_ARRAY(arena, uint64_t, units)},
                  .steady = ARENA_ARRAY(arena, int64_t, (size_t)steps + 1),
                  .available = ARENA_ARRAY(arena, bool, program->values.count),
@@ -440,6 +454,7 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .again = ARENA_ARRAY(arena, int32_t, program->turn),
                  .last = ARENA_ARRAY(arena, int32_t, units),
                  .arrived = ARENA_ARRAY(arena, int32_t, 2 * (size_t)units),
+                 .taken = ARENA_ARRAY(arena, int32_t, units),
                  .done = ARENA_ARRAY(arena, int32_t, units),
                  .start = ARENA_ARRAY(arena, uint64_t, steps)};
 }

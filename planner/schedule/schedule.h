@@ -4,8 +4,8 @@
  * Memory is exact: the sum of live sizes at each step is what the emitted plan will hold there. Time is close to the simulated
  * time of the emitted plan: a gather waits for the end of the step before its issue slot, and a step waits for every
  * reduction whose buffer was released before it, where the plan waits only for true address reuse.
- * A gradient is held until its reduction has finished, going by simulated time, at most until the next one is issued; a value
- * that goes to the host until it is there. It is fetched as late as is harmless where durations may be off as the cluster admits, at most
+ * A gradient is held until its first collective has read it, going by simulated time, at most for as long as the issue rule allows; what
+ * that delivers until it has been summed over the replicas and is in host memory; a value that goes to the host until it is there. It is fetched as late as is harmless where durations may be off as the cluster admits, at most
  * FETCHES_AHEAD fetches ahead. A fetched shard is held until it is gathered, where there is room. */
 #ifndef FSDPC_PLANNER_SCHEDULE_H
 #define FSDPC_PLANNER_SCHEDULE_H
@@ -23,9 +23,10 @@ typedef struct Use {
   int32_t unit, first, last, issue, held;
 } Use;
 
-/* A unit's gradient is whole after step `after`; its buffers are held through step `release`. */
+/* A unit's gradient is whole after step `after`; its buffer is held through step `release`, what it is reduced to beside that
+ * (schedule_reduced_bytes) through step `landed`, no earlier. */
 typedef struct Reduction {
-  int32_t unit, first, after, release;
+  int32_t unit, first, after, release, landed;
 } Reduction;
 
 /* A value's stay in host memory: stored after step `after`, its device buffer held through `release`; fetched just before step
@@ -100,7 +101,6 @@ typedef struct Skeleton {
   const uint64_t *op_ns; /* by op, as gradients are written under these outer choices */
   const uint64_t *slowed_ns; /* likewise, all of it beside communication */
   bool shared_queue; /* gathers and reductions serialise */
-  bool replicates_longest; /* sums over the replicas take longer in all than those over the shard group */
   bool copies_beside; /* fetches and stores run beside compute; else they take its time */
   uint64_t update_bytes; /* images that the update has on the device at once */
   uint64_t ends_ns;      /* of the segments "begin" and "update" without StepFigures.rest_ns; no plan's take less */
@@ -110,7 +110,7 @@ typedef struct Skeleton {
   int32_t *touched;  /* units whose parameters an op reads, each once */
 } Skeleton;
 
-/* Beside a unit's unreduced gradient, while that is reduced. */
+/* Of what a unit's gradient is reduced to on its way to where it stays. */
 uint64_t schedule_reduced_bytes(const Decisions *decisions, const UnitFigures *figures);
 /* outer: ranks, shard, replicas, accumulation, offload, gather_once, reduce_once and overlap are set. */
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,

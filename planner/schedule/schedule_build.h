@@ -29,7 +29,8 @@ typedef struct Passes {
 /* When what is under way ends, in one simulation. */
 typedef struct EndTimes {
   uint64_t *ready;              /* by unit: when it has been gathered; 0: it is there */
-  uint64_t *gathered, *reduced; /* by use, by reduction: when it has been */
+  uint64_t *gathered;           /* by use: when it has been */
+  uint64_t *taken, *reduced;    /* by reduction: when the gradient has been read; when its sum is where it stays */
   uint64_t *stored, *fetched;   /* by trip: when it has been */
 } EndTimes;
 
@@ -51,7 +52,8 @@ struct Builder {
   int32_t again_count;
   int32_t *last;     /* scratch by unit */
   int32_t *arrived;  /* by use: the step before which it has been gathered; 0: not known yet */
-  int32_t *done;     /* by reduction: the step before which it has finished although nothing waited for it */
+  int32_t *taken, *done; /* by reduction: the step before which that has ended although nothing waited for it */
+  bool lands;        /* gradients are reduced to something that is not where it stays */
   int32_t *trip_of;  /* by value: trip + 1; NULL: no trips */
   int32_t *gone;     /* by trip: the step before which it has been stored */
   int32_t *wanted;   /* by trip: the last issue that lets everything start on time */

@@ -87,18 +87,20 @@ static uint64_t gather_unit(const Builder *b, Clocks *c, const UnitFigures *of) 
   return begin;
 }
 
-/* Returns when its gradient is, which is whole after step s; what it is added to is fetched during that step. Copies that do not run beside
+/* The gradient of reduction r, which is whole after step s; what it is added to is fetched during that step. Copies that do not run beside
  * compute hold it up until they can begin. */
-static uint64_t reduce_unit(const Builder *b, Clocks *c, const UnitFigures *of, int32_t s) {
+static void reduce_unit(const Builder *b, Clocks *c, uint32_t r, int32_t s) {
+  const UnitFigures *of = &b->skeleton->figures[b->schedule->reductions[r].unit];
   bool beside = b->skeleton->copies_beside, adds = of->image_ns && decisions_adds_up(b->decisions);
   if (adds) c->in = later(c->in, beside ? b->start[s] : c->compute) + of->image_ns;
   if (adds && !beside) c->compute = c->in;
   uint64_t end = later(c->compute, adds ? c->in : 0);
-  if (b->decisions->shard > 1) end = occupy(c, &c->reduce, end, of->reduce_ns);
+  if (b->decisions->shard > 1) end = b->ends.taken[r] = occupy(c, &c->reduce, end, of->reduce_ns);
   if (b->decisions->replicas > 1) end = occupy(c, b->skeleton->shared_queue ? &c->reduce : &c->replicate, end, of->replicate_ns);
   if (of->image_ns) end = c->out = later(c->out, end) + of->image_ns;
   if (of->image_ns && !beside) wait_for(c, end);
-  return end;
+  b->ends.reduced[r] = end;
+  if (b->decisions->shard == 1) b->ends.taken[r] = end; /* it is its own image, or there is but one sum */
 }
 
 static void meet_trips(const Builder *b, Clocks *c, Travel *travel, int32_t s) {
@@ -116,7 +118,7 @@ typedef struct Run {
   Clocks clocks;
   Travel travel;
   uint32_t use_count, reduction_count;
-  uint32_t next_use, next_freed, next_arrived, next_reduction, next_release, next_done;
+  uint32_t next_use, next_freed, next_arrived, next_reduction, next_release, next_landing, next_taken, next_done;
   int32_t due;   /* the next step with something before or after it */
   uint64_t ends; /* when the next of what is under way does */
 } Run;
@@ -130,6 +132,7 @@ static void look_for_work(Run *run) {
   if (run->next_freed < run->next_use) due = sooner_step(due, freed_after(&schedule->uses[run->next_freed]) + 1);
   if (run->next_reduction < run->reduction_count) due = sooner_step(due, schedule->reductions[run->next_reduction].after);
   if (run->next_release < run->next_reduction) due = sooner_step(due, schedule->reductions[run->next_release].release + 1);
+  if (run->next_landing < run->next_reduction) due = sooner_step(due, schedule->reductions[run->next_landing].landed + 1);
   run->due = due;
 }
 
@@ -137,6 +140,7 @@ static void look_for_ends(Run *run) {
   const Builder *b = run->b;
   uint64_t ends = UINT64_MAX;
   if (run->next_arrived < run->next_use) ends = sooner(ends, b->ends.gathered[run->next_arrived]);
+  if (run->next_taken < run->next_reduction) ends = sooner(ends, b->ends.taken[run->next_taken]);
   if (run->next_done < run->next_reduction) ends = sooner(ends, b->ends.reduced[run->next_done]);
   if (run->travel.gone < run->travel.next_store) ends = sooner(ends, b->ends.stored[run->travel.gone]);
   run->ends = ends;
@@ -178,7 +182,8 @@ static void before_step(Run *run, int32_t s) {
     b->ends.ready[uses[run->next_use].unit] = b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
   if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
   free_shards(run, s);
-  while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.reduced[run->next_release++]);
+  while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.taken[run->next_release++]);
+  while (run->next_landing < run->next_reduction && reductions[run->next_landing].landed < s) wait_for(c, b->ends.reduced[run->next_landing++]);
   look_for_ends(run);
 }
 
@@ -187,6 +192,7 @@ static void note_ends(Run *run, int32_t s) {
   Builder *b = run->b;
   uint64_t now = run->clocks.compute;
   while (run->next_arrived < run->next_use && b->ends.gathered[run->next_arrived] <= now) b->arrived[run->next_arrived++] = s;
+  while (run->next_taken < run->next_reduction && b->ends.taken[run->next_taken] <= now) b->taken[run->next_taken++] = s;
   while (run->next_done < run->next_reduction && b->ends.reduced[run->next_done] <= now) b->done[run->next_done++] = s;
   while (run->travel.gone < run->travel.next_store && b->ends.stored[run->travel.gone] <= now) b->gone[run->travel.gone++] = s;
   look_for_ends(run);
@@ -197,7 +203,7 @@ static void after_step(Run *run, int32_t s) {
   Clocks *c = &run->clocks;
   const Reduction *reductions = b->schedule->reductions;
   for (; run->next_reduction < run->reduction_count && reductions[run->next_reduction].after == s; run->next_reduction++)
-    b->ends.reduced[run->next_reduction] = reduce_unit(b, c, &b->skeleton->figures[reductions[run->next_reduction].unit], s);
+    reduce_unit(b, c, run->next_reduction, s);
   if (b->schedule->trip_count) c->compute = trips_leave(b, &run->travel, s, c->compute, &c->out);
   look_for_work(run);
   look_for_ends(run);
@@ -205,6 +211,7 @@ static void after_step(Run *run, int32_t s) {
 
 static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
   *run = (Run){.b = b, .ends = UINT64_MAX};
+  if (!b->lands) run->next_landing = run->next_done = UINT32_MAX;
   run->use_count = decisions_gather(b->decisions) && gathers ? b->schedule->use_count : 0;
   run->reduction_count = decisions_reduce(b->decisions) && reduces ? b->schedule->reduction_count : 0;
   memset(b->ends.ready, 0, b->skeleton->units->units.count * sizeof(uint64_t));
@@ -213,6 +220,7 @@ static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
 
 static void note_rest(Run *run) {
   Builder *b = run->b;
+  while (run->next_taken < b->schedule->reduction_count) b->taken[run->next_taken++] = b->schedule->step_count;
   while (run->next_done < b->schedule->reduction_count) b->done[run->next_done++] = b->schedule->step_count;
   while (run->travel.gone < b->schedule->trip_count) b->gone[run->travel.gone++] = b->schedule->step_count;
 }

@@ -21,13 +21,14 @@
  *   T >= F + A', T >= F + B', F = max(head + W + c (1 + s) G, G + k W), A' = V + c (1 + s) R + sum (1 - x_i) r_i + tail,
  *                             B' = V' + R + k (V - V')
  *
- * and A' goes with B as well. Where gradients are summed over the shard group and then over replicas, by two communicators, R and all that
- * is said of reductions is of the one that takes longer in all; the tail counts the other's first or last sum too. Gradients that do not fit beside each other wait: backward's compute and reductions alone, run one
+ * and A' goes with B as well. Where gradients are summed over the shard group and then over replicas, by two communicators, R is the
+ * longest chain of the former sums of some gradients and the latter of the last of these and those after it: it is busy throughout, as one
+ * communicator would be. Gradients that do not fit beside each other wait: backward's compute and reductions alone, run one
  * after the other as memory forces them to, take at least what bound_terms.c counts. Compute is slowed by reductions there,
  * which cannot be put off, not by gathers, which can.
  *
  * A row counts such gradients too, so that they compete with what is kept. The k-th, whole with op o_k, is live at j until it has been
- * reduced; where it is not, compute has rested before j for what the reductions from some m-th on to the k-th take beyond the operators
+ * read, and what it is reduced to until that has been summed; where it is not, compute has rested before j for what the reductions from some m-th on to the k-th take beyond the operators
  * from o_m to j: an item that A gains 1 - c (1 + s) of, at least as much more as for the gradient before it. Running operators again
  * meanwhile rests less and takes as much longer: what of it is needed by j is free in the row, and what is needed later is live at j,
  * as if it had been kept. What is pinned to be run again is paid for in any case, so that only gradients count that are whole after all of it.

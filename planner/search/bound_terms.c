@@ -55,18 +55,25 @@ double terms_gather_ns(const BoundInput *in, uint32_t u) {
   return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : (double)in->skeleton->figures[u].gather_ns / (1 + in->start->overlap.comm_slowdown);
 }
 
-/* A gradient is summed over the shard group and then over the replicas, by two communicators: whichever takes longer in all bounds. */
-static double reduce_ns(const BoundInput *in, uint32_t u) {
-  const UnitFigures *of = &in->skeleton->figures[u];
-  const uint64_t longest = in->skeleton->replicates_longest ? of->replicate_ns : of->reduce_ns;
-  return (double)(in->skeleton->shared_queue ? of->reduce_ns + of->replicate_ns : longest) / (1 + in->start->overlap.comm_slowdown);
+/* A gradient is summed over the shard group and then over the replicas: by two communicators, or both by one. */
+typedef struct ReduceQueues {
+  double scattered, summed; /* when what has been issued so far is */
+} ReduceQueues;
+
+static double scatter_ns(const BoundInput *in, uint32_t u) {
+  return (double)in->skeleton->figures[u].reduce_ns / (1 + in->start->overlap.comm_slowdown);
 }
 
-/* What the other one takes. */
-static double other_ns(const BoundInput *in, uint32_t u) {
-  const UnitFigures *of = &in->skeleton->figures[u];
-  const uint64_t other = in->skeleton->replicates_longest ? of->reduce_ns : of->replicate_ns;
-  return in->skeleton->shared_queue ? 0 : (double)other / (1 + in->start->overlap.comm_slowdown);
+static double replicate_ns(const BoundInput *in, uint32_t u) {
+  return (double)in->skeleton->figures[u].replicate_ns / (1 + in->start->overlap.comm_slowdown);
+}
+
+/* The next one, which is whole at `ready`. Returns when its own buffer has been read. */
+static double reduce_next(const BoundInput *in, ReduceQueues *queues, double ready, uint32_t u) {
+  const double taken = queues->scattered = fmax(queues->scattered, ready) + scatter_ns(in, u);
+  queues->summed = fmax(queues->summed, taken) + replicate_ns(in, u);
+  if (in->skeleton->shared_queue) queues->scattered = queues->summed;
+  return in->start->shard > 1 ? taken : queues->summed;
 }
 
 double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end) {
@@ -76,10 +83,11 @@ double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end) {
 }
 
 double terms_reduced_ns(const BoundInput *in, int32_t op) {
-  double ns = 0;
-  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++)
-    if (in->skeleton->ops[u].last_gradient >= 0 && in->skeleton->ops[u].last_gradient < op) ns += reduce_ns(in, u);
-  return ns;
+  const Skeleton *skeleton = in->skeleton;
+  ReduceQueues queues = {0};
+  for (uint32_t i = 0; i < skeleton->reduced_count && skeleton->ops[skeleton->reduced[i]].last_gradient < op; i++)
+    (void)reduce_next(in, &queues, 0, skeleton->reduced[i]);
+  return queues.summed;
 }
 
 /* The longest that operators of `meanwhile` take, beside communication. */
@@ -124,30 +132,22 @@ typedef struct Tail {
 static Tail tail_from(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   const Skeleton *skeleton = in->skeleton;
   int32_t end = (int32_t)skeleton->program->ops.count;
-  double reduced = 0, copied = 0, meanwhile = 0;
-  const bool before = skeleton->replicates_longest; /* the other sum of the first of them, else that of the last one after it */
+  double reduced = 0, replicated = 0, copied = 0, meanwhile = 0; /* replicated: of them the sums over replicas alone */
   Tail most = {0, end};
   for (uint32_t i = skeleton->reduced_count; pass->reduces && i-- > 0;) {
     uint32_t u = skeleton->reduced[i];
     bool very_last = i + 1 == skeleton->reduced_count;
     int32_t at = skeleton->ops[u].last_gradient;
     if (!very_last && at < settled) break;
-    if (in->start->ranks > 1) reduced += reduce_ns(in, u);
+    replicated += replicate_ns(in, u);
+    reduced = scatter_ns(in, u) + (skeleton->shared_queue ? replicate_ns(in, u) + reduced : fmax(replicated, reduced));
     if (very_last && skeleton->copies_beside) copied = (double)skeleton->figures[u].image_ns;
     meanwhile += terms_ops_ns(in, at + 1, end);
     end = at + 1;
-    double other = in->start->ranks > 1 ? other_ns(in, before ? u : skeleton->reduced[skeleton->reduced_count - 1]) : 0;
-    double ns = rests_ns(in, reduced + other, copied, meanwhile);
+    double ns = rests_ns(in, reduced, copied, meanwhile);
     if (ns > most.ns) most = (Tail){ns, at};
   }
   return most;
-}
-
-static double all_reductions(const BoundInput *in, const MicroPass *pass) {
-  double ns = 0;
-  for (uint32_t u = 0; u < in->skeleton->units->units.count && in->start->ranks > 1 && pass->reduces; u++)
-    if (in->skeleton->ops[u].last_gradient >= 0) ns += reduce_ns(in, u);
-  return ns;
 }
 
 /* They leave for the host after the loss. */
@@ -181,46 +181,71 @@ static double first_gradient(const BoundInput *in) {
   return terms_ops_ns(in, skeleton->program->turn, op + 1);
 }
 
-/* Of a unit's gradient, from when it is whole until it has been reduced. */
-static double unreduced_bytes(const BoundInput *in, uint32_t u) {
-  const UnitFigures *of = &in->skeleton->figures[u];
-  return (double)schedule_reduced_bytes(in->start, of) + (in->start->reduce_once ? 0 : (double)of->gradient_bytes);
+/* Of a unit's gradient, until it has been read. */
+static double gradient_bytes(const BoundInput *in, uint32_t u) {
+  return in->start->reduce_once ? 0 : (double)in->skeleton->figures[u].gradient_bytes;
 }
+
+/* Of what it is reduced to, from when it is whole until it has been summed. */
+static double reduced_bytes(const BoundInput *in, uint32_t u) { return (double)schedule_reduced_bytes(in->start, &in->skeleton->figures[u]); }
 
 Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *pass, int32_t settled) {
   const Skeleton *skeleton = in->skeleton;
   int32_t ops = (int32_t)skeleton->program->ops.count;
-  Reducing out = {ARENA_ARRAY(scratch, double, (size_t)ops + 1), ARENA_ARRAY(scratch, double, skeleton->reduced_count)};
+  Reducing out = {ARENA_ARRAY(scratch, double, (size_t)ops + 1), ARENA_ARRAY(scratch, double, skeleton->reduced_count),
+                  ARENA_ARRAY(scratch, double, skeleton->reduced_count)};
+  ReduceQueues queues = {0};
   for (int32_t j = skeleton->program->turn; j < ops; j++)
     out.start[j + 1] = out.start[j] + active_ns(in, (double)skeleton->op_ns[j]) / (1 + in->start->overlap.comm_slowdown);
   for (uint32_t i = 0; i < skeleton->reduced_count && in->start->ranks > 1 && pass->reduces; i++) {
     uint32_t u = skeleton->reduced[i];
     if (skeleton->ops[u].last_gradient < settled) continue;
-    out.end[i] = fmax(i ? out.end[i - 1] : 0, out.start[skeleton->ops[u].last_gradient + 1]) + reduce_ns(in, u);
+    out.taken[i] = reduce_next(in, &queues, out.start[skeleton->ops[u].last_gradient + 1], u);
+    out.end[i] = queues.summed;
   }
   return out;
 }
 
+/* The first op from *gone on that starts no earlier. */
+static int32_t gone_by(const BoundInput *in, const Reducing *reducing, double end, int32_t *gone) {
+  while (*gone < (int32_t)in->skeleton->program->ops.count && reducing->start[*gone] < end) ++*gone;
+  return *gone;
+}
+
 void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double *delta) {
   const Skeleton *skeleton = in->skeleton;
-  int32_t ops = (int32_t)skeleton->program->ops.count, gone = skeleton->program->turn;
+  int32_t taken = skeleton->program->turn, gone = taken;
   for (uint32_t i = 0; i < skeleton->reduced_count; i++) {
     uint32_t u = skeleton->reduced[i];
-    while (gone < ops && reducing->start[gone] < reducing->end[i]) gone++;
-    terms_add_range(delta, skeleton->ops[u].last_gradient + 1, gone - 1, unreduced_bytes(in, u));
+    int32_t first = skeleton->ops[u].last_gradient + 1;
+    terms_add_range(delta, first, gone_by(in, reducing, reducing->taken[i], &taken) - 1, gradient_bytes(in, u));
+    terms_add_range(delta, first, gone_by(in, reducing, reducing->end[i], &gone) - 1, reduced_bytes(in, u));
   }
 }
 
+/* What is live until `end`, unless compute has rested for longer before. */
+static void add_resting(Slices *out, double bytes, double end, double *rested, int32_t at) {
+  if (end <= *rested || bytes <= 0) return;
+  out->data[out->count++] = (Slice){.bytes = bytes, .ns = end - *rested, .rests = true, .until = at + 1};
+  *rested = end;
+}
+
+/* In the order in which they go. */
 Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *reducing, int32_t at) {
   const Skeleton *skeleton = in->skeleton;
-  Slices out = {ARENA_ARRAY(scratch, Slice, skeleton->reduced_count), 0};
+  const uint32_t *order = skeleton->reduced;
+  Slices out = {ARENA_ARRAY(scratch, Slice, 2 * (size_t)skeleton->reduced_count), 0};
   double rested = reducing->start[at];
-  for (uint32_t i = 0; i < skeleton->reduced_count && skeleton->ops[skeleton->reduced[i]].last_gradient < at; i++) {
-    if (reducing->end[i] <= rested) continue;
-    out.data[out.count++] =
-        (Slice){.bytes = unreduced_bytes(in, skeleton->reduced[i]), .ns = reducing->end[i] - rested, .rests = true, .until = at + 1};
-    rested = reducing->end[i];
-  }
+  uint32_t count = 0, taken = 0, gone = 0;
+  while (count < skeleton->reduced_count && skeleton->ops[order[count]].last_gradient < at) count++;
+  while (gone < count)
+    if (taken < count && reducing->taken[taken] <= reducing->end[gone]) {
+      add_resting(&out, gradient_bytes(in, order[taken]), reducing->taken[taken], &rested, at);
+      taken++;
+    } else {
+      add_resting(&out, reduced_bytes(in, order[gone]), reducing->end[gone], &rested, at);
+      gone++;
+    }
   return out;
 }
 
@@ -228,29 +253,35 @@ Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *red
  * reduced. */
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
   const Skeleton *skeleton = in->skeleton;
-  uint32_t count = skeleton->reduced_count, next = 0, first = 0;
+  uint32_t count = skeleton->reduced_count, next = 0, taken = 0, gone = 0;
   const uint32_t *order = skeleton->reduced;
-  double *end = ARENA_ARRAY(scratch, double, count), now = 0, held = 0, kept = 1 - fmin(1, in->start->overlap.contention);
+  Reducing out = {NULL, ARENA_ARRAY(scratch, double, count), ARENA_ARRAY(scratch, double, count)};
+  ReduceQueues queues = {0};
+  double now = 0, held = 0, kept = 1 - fmin(1, in->start->overlap.contention);
   for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
-    for (; first < next && (end[first] <= now || live[j] + held > (double)in->room); first++) {
-      now = fmax(now, end[first]);
-      held -= unreduced_bytes(in, order[first]);
+    while (gone < next) {
+      bool is_gradient = taken < next && out.taken[taken] <= out.end[gone];
+      double end = is_gradient ? out.taken[taken] : out.end[gone];
+      if (end > now && live[j] + held <= (double)in->room) break;
+      now = fmax(now, end);
+      held -= is_gradient ? gradient_bytes(in, order[taken++]) : reduced_bytes(in, order[gone++]);
     }
-    double work = (double)skeleton->op_ns[j], busy = next ? fmax(0, end[next - 1] - now) : 0;
+    double work = (double)skeleton->op_ns[j], busy = fmax(0, queues.summed - now);
     now += work <= busy * kept ? work / kept : busy + (work - busy * kept);
     for (; next < count && skeleton->ops[order[next]].last_gradient == j; next++) {
-      end[next] = fmax(now, next ? end[next - 1] : 0) + reduce_ns(in, order[next]);
-      held += unreduced_bytes(in, order[next]);
+      out.taken[next] = reduce_next(in, &queues, now, order[next]);
+      out.end[next] = queues.summed;
+      held += gradient_bytes(in, order[next]) + reduced_bytes(in, order[next]);
     }
   }
-  return next ? fmax(now, end[next - 1]) : now;
+  return fmax(now, queues.summed);
 }
 
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   bool slows = !in->fetch_bound, shared = shared_queue(in);
   double c = slows ? fmin(1, in->start->overlap.contention * (1 + in->start->overlap.comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
-  double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = all_reductions(in, pass);
+  double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = pass->reduces ? terms_reduced_ns(in, ops) : 0;
   double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
   const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);
   double idle_before = (1 - c) * head_ns(in, pass), idle_after = (1 - c) * last.ns;

@@ -33,10 +33,10 @@ typedef struct Pairs {
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled);
 /* Bytes that every plan has live at each op; meaningful from the turn on. */
 double *terms_live(Arena *scratch, const BoundInput *in);
-/* The reduce queue where compute neither rests nor runs anything again; times are those that reductions get on by meanwhile. */
+/* The reduce queues where compute neither rests nor runs anything again; times are those that reductions get on by meanwhile. */
 typedef struct Reducing {
-  double *start; /* by op from the turn on */
-  double *end;   /* by reduction; 0: it is not counted */
+  double *start;       /* by op from the turn on */
+  double *taken, *end; /* by reduction: when the gradient has been read, and summed over all ranks; 0: it is not counted */
 } Reducing;
 
 /* settled: the first op from which on nothing is run again that must be; of gradients that are whole from there on. */
@@ -51,7 +51,7 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
 double terms_stored_ns(const BoundInput *in, const MicroPass *pass);
 /* Of operators [first, end). */
 double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end);
-/* Of reductions that may begin before an operator. */
+/* Of reductions that may begin before an operator, one after the other. */
 double terms_reduced_ns(const BoundInput *in, int32_t op);
 /* Of one gather, alone. */
 double terms_gather_ns(const BoundInput *in, uint32_t unit);
