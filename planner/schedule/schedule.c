@@ -367,16 +367,18 @@ static void add_live(int64_t *live, int32_t first, int32_t last, int64_t bytes) 
   for (int32_t s = first; s <= last; s++) live[s] += bytes;
 }
 
+/* Through steps after *end, no later than `last`, while there is room. */
+static void hold_longer(Builder *b, int32_t *end, int32_t last, int64_t bytes) {
+  while (*end < last && b->schedule->live[*end + 1] + bytes <= (int64_t)b->decisions->room) b->schedule->live[++*end] += bytes;
+}
+
+/* Both while the gradient is read, if there is room, then what it is reduced to. */
 static void hold_gradient(Builder *b, uint32_t r) {
   Reduction *reduction = &b->schedule->reductions[r];
-  const int64_t gradient = gradient_bytes(b, reduction), reduced = reduced_bytes(b, reduction);
-  for (int32_t s = reduction->after + 1; s <= b->done[r]; s++) {
-    int64_t bytes = reduced + (s <= b->taken[r] ? gradient : 0);
-    if (b->schedule->live[s] + bytes > (int64_t)b->decisions->room) return;
-    b->schedule->live[s] += bytes;
-    reduction->landed = s;
-    if (s <= b->taken[r]) reduction->release = s;
-  }
+  const int64_t reduced = reduced_bytes(b, reduction);
+  hold_longer(b, &reduction->release, b->taken[r], gradient_bytes(b, reduction) + reduced);
+  reduction->landed = reduction->release;
+  hold_longer(b, &reduction->landed, b->done[r], reduced);
 }
 
 /* Its end and, in live[], what is then free earlier. */

@@ -235,37 +235,51 @@ static void seed_moves(Inner *in, Trial *trial, bool more) {
     }
 }
 
-/* Where everything that may be is recomputed: whether compute must wait for reductions, whether what remains must go too. */
-static void try_start(Inner *in, Trial *trial) {
+/* Whether it fits where compute may run ahead of reductions; else whether it does where it waits for them. */
+static bool try_either(Inner *in, Trial *trial) {
   inner_try_rules(in, trial, 0, FIRST_RULES);
   if (in->pool[0].ns == UINT64_MAX) inner_try_rules(in, trial, WAITING_RULES, ISSUE_RULES);
-  if (in->pool[0].ns != UINT64_MAX || !in->movable) return;
-  in->start_away = held_away(in);
-  inner_start_trial(in, trial);
-  inner_try_rules(in, trial, WAITING_RULES, ISSUE_RULES);
+  return in->pool[0].ns != UINT64_MAX;
 }
 
-void inner_seed(Inner *in, bool more) {
-  Trial trial = inner_new_trial(in);
+/* Where everything that may be is recomputed; where that does not fit, and what remains is in host memory. */
+static void try_start(Inner *in, Trial *trial) {
+  if (try_either(in, trial) || !in->movable) return;
+  in->start_away = held_away(in);
+  inner_start_trial(in, trial);
+  (void)try_either(in, trial);
+}
+
+/* With room for what gathers need ahead: a seed for each price and reserve that is not tried yet. */
+static void seed_choices(Inner *in, IssueRule settled, Trial *trial, bool more) {
   uint64_t unit = largest_unit(in);
-  if (!more) try_start(in, &trial);
-  IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : in->base.issue;
-  in->live = (Live){find_live(in, inner_start_away(in), 0), inner_start_away(in)};
   for (int p = 0; p < (in->keep_free ? (more ? ALL_PRICES : FIRST_PRICES) : 1); p++) {
     Ranking ranking = items_rank(in->arena, &in->items, in->operators, &in->ranks, gather_prices[p]);
     for (int r = more && p < FIRST_PRICES ? FIRST_RESERVES : 0; r < (unit ? (more ? ALL_RESERVES : FIRST_RESERVES) : 1); r++) {
       uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
-      inner_start_trial(in, &trial);
+      inner_start_trial(in, trial);
       items_choose(&in->items, &ranking, in->room > reserve ? in->room - reserve : 0, &in->live, (int32_t)in->program->ops.count,
-                   trial.away, trial.recompute, trial.keep);
-      trial.issue = settled;
+                   trial->away, trial->recompute, trial->keep);
+      trial->issue = settled;
       if (more || inner_is_large(in) || !settled.behind)
-        (void)inner_try(in, &trial);
+        (void)inner_try(in, trial);
       else
-        inner_try_rules(in, &trial, 0, FIRST_RULES);
+        inner_try_rules(in, trial, 0, FIRST_RULES);
     }
   }
+}
+
+void inner_seed(Inner *in, bool more) {
+  Trial trial = inner_new_trial(in);
+  if (!more) try_start(in, &trial);
+  IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : in->base.issue;
+  in->live = (Live){find_live(in, inner_start_away(in), 0), inner_start_away(in)};
+  seed_choices(in, settled, &trial, more);
   if (in->movable && in->pool[0].ns > bound_reached(&in->bound)) seed_moves(in, &trial, more);
+  if (!more || !decisions_reduce(&in->base) || in->pool[0].ns <= bound_reached(&in->bound)) return;
+  in->live = (Live){find_live(in, inner_start_away(in), 1), inner_start_away(in)}; /* gradients are reduced beside what is kept */
+  seed_choices(in, in->base.issue, &trial, false);
+  if (in->movable) seed_moves(in, &trial, false);
 }
 
 bool inner_is_small(const Inner *in) { return in->items.count <= PAIR_ITEMS; }
