@@ -222,9 +222,22 @@ void report_relaxations(const Relaxations *relaxations, FILE *out) {
   }
 }
 
+static void report_host_lack(const Planned *planned, FILE *out) {
+  const uint64_t need = planned->plan->host_bytes, lack = planned->infeasible->lacks_host_bytes;
+  char needed[32], there[32];
+  fprintf(out, "fsdpc: error: what is offloaded takes %s of a rank's host memory, and the cluster states %s\n", text_bytes(needed, need),
+          text_bytes(there, need - lack));
+}
+
 void report_infeasible(const Planned *planned, FILE *out) {
   const Infeasible *why = planned->infeasible;
   char buffer[32];
+  if (why->lacks_host_bytes) {
+    report_host_lack(planned, out);
+    report_relaxations(&why->relaxations, out);
+    fprintf(out, "help: offload less, spread it over more ranks, or state more host_memory if the machine has it\n");
+    return;
+  }
   fprintf(out, "fsdpc: error: no plan found within the budget of %s\n",
           text_bytes(buffer, planned->plan->summary.budget_bytes));
   fprintf(out, "note: the smallest peak found is %s, at %s; largest buffers there:\n",

@@ -80,6 +80,7 @@ static json_t *infeasible_json(const Infeasible *why) {
     json_object_set_new(buffer, "bytes", integer(why->largest.data[i].bytes));
     json_array_append_new(largest, buffer);
   }
+  if (why->lacks_host_bytes) json_object_set_new(object, "lacks_host_bytes", integer(why->lacks_host_bytes));
   json_object_set_new(object, "smallest_peak_bytes", integer(why->smallest_peak_bytes));
   json_object_set_new(object, "peak_at", json_string(why->peak_at));
   json_object_set_new(object, "largest", largest);

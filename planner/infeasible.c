@@ -34,10 +34,11 @@ void infeasible_explain(Arena *arena, const Search *search, const Found *found, 
   out->peak_at = arena_printf(arena, "%s of %s (%s)", search->specs[instr->op].name, plan_str(plan, instr->name),
                               phase_name(instr->phase));
   list_largest(arena, plan, at, out);
-  relaxations_add_memory(arena, plan->arena_bytes, &out->relaxations);
+  out->lacks_host_bytes = search_lacks_host(search, plan) ? plan->host_bytes - search->cluster->device.host_memory : 0;
+  if (!out->lacks_host_bytes) relaxations_add_memory(arena, plan->arena_bytes, &out->relaxations);
 }
 
-/* Arena of the smallest plan under changed settings; 0: there is none. */
+/* Arena of the smallest plan under changed settings; 0: there is none, or host memory is too small. */
 static uint64_t smallest_bytes(Search *search, const Outer *outer, const PlanSettings *settings) {
   Arena *scratch = arena_new();
   const PlanSettings *own = search->settings;
@@ -45,7 +46,7 @@ static uint64_t smallest_bytes(Search *search, const Outer *outer, const PlanSet
   search->settings = settings;
   const Plan *plan = search_smallest(search, scratch, outer, &found);
   search->settings = own;
-  uint64_t bytes = plan ? plan->arena_bytes : 0;
+  uint64_t bytes = plan && !search_lacks_host(search, plan) ? plan->arena_bytes : 0;
   arena_free(scratch);
   return bytes;
 }

@@ -35,6 +35,7 @@ typedef struct LargestBuffer {
 
 /* Why a budget cannot be met. */
 typedef struct Infeasible {
+  uint64_t lacks_host_bytes;    /* what lies in host memory is so much more than there is; 0: that is not why */
   uint64_t smallest_peak_bytes; /* arena of the smallest plan found */
   const char *peak_at;          /* instruction and layer where that plan peaks */
   VEC(LargestBuffer) largest;   /* live there, largest first, at most 8 */

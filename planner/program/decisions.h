@@ -8,6 +8,7 @@
 typedef struct Unit {
   const char *name;
   VEC(int32_t) params; /* graph params in flat order */
+  uint64_t elements;   /* of these, each rounded up to PLAN_ALIGN_ELEMENTS */
   int32_t reshard;     /* release after forward and gather again: 0, 1, or SETTING_AUTO where the file leaves it open */
   bool frozen;         /* all of its parameters are, or none: no gradient, no moments, no update */
 } Unit;

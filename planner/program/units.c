@@ -5,6 +5,7 @@
  *   whole  one unit
  * A tied weight belongs to the place of its first use. A group that holds frozen and trainable parameters becomes two
  * units, so that a unit learns as a whole or not at all. */
+#include "base/checked.h"
 #include "planner/program/decisions.h"
 
 /* Parameters by the op that first uses them, then by number. */
@@ -139,6 +140,7 @@ static Unit *take_part(Arena *arena, const Graph *graph, const Unit *from, bool 
   Unit *part = &set->units.data[unit];
   part->reshard = from->reshard;
   part->frozen = frozen;
+  for (uint32_t i = 0; i < part->params.count; i++) part->elements += round_up(param_numel(graph, part->params.data[i]), PLAN_ALIGN_ELEMENTS);
   if (!part->name) part->name = layers_name(arena, graph, part);
   return part;
 }

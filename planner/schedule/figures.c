@@ -34,14 +34,8 @@ void figures_of_program(Program *program, const Cluster *cluster) {
   }
 }
 
-static uint64_t unit_shard(const Program *program, const Unit *unit, uint32_t shards) {
-  uint64_t flat = 0;
-  for (uint32_t i = 0; i < unit->params.count; i++) {
-    uint64_t numel = 0;
-    shape_numel(&program->graph->params.data[unit->params.data[i]].shape, 1, &numel);
-    flat += round_up(numel, PLAN_ALIGN_ELEMENTS);
-  }
-  return round_up((flat + shards - 1) / shards, PLAN_ALIGN_ELEMENTS);
+static uint64_t unit_shard(const Unit *unit, uint32_t shards) {
+  return round_up((unit->elements + shards - 1) / shards, PLAN_ALIGN_ELEMENTS);
 }
 
 /* Of the optimizer's state of one parameter element. */
@@ -124,7 +118,7 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
   UnitFigures *figures = ARENA_ARRAY(arena, UnitFigures, units->units.count);
   for (uint32_t u = 0; u < units->units.count; u++) {
     UnitFigures *f = &figures[u];
-    uint64_t shard = unit_shard(program, &units->units.data[u], world->shard), full = shard * world->shard;
+    uint64_t shard = unit_shard(&units->units.data[u], world->shard), full = shard * world->shard;
     f->full_bytes = full * compute;
     if (world->shard > 1) f->gather_ns = (uint64_t)((double)cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes) * slower);
     f->full_bytes = round_up(f->full_bytes, PLAN_ALIGN_BYTES);
@@ -154,7 +148,7 @@ uint64_t figures_persistent(const Program *program, const UnitSet *units, const 
   const Recipe *recipe = &program->graph->recipe;
   uint64_t bytes = 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES); /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
-    uint64_t elements = unit_shard(program, &units->units.data[u], shard);
+    uint64_t elements = unit_shard(&units->units.data[u], shard);
     uint32_t offload = decisions->offload;
     DType kept = unit_kept(program, &units->units.data[u]);
     uint64_t cast = cast_bytes(recipe, kept);

@@ -28,105 +28,19 @@ enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_SECTIONS 
 static const double GOLDEN = 0.6180339887498949;
 static const double BEHIND = 0.97;    /* of the best row so far: not worth other weights */
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
-static const double ALIKE = 1e-9;     /* relative: by rounding */
-
-#define NEVER 1e30 /* bytes of what may not stay, or is pinned to be run again */
-
-/* --- slices ---------------------------------------------------------------------------------------------------------------------- */
-
-static int compare_slices(const void *a, const void *b) {
-  const Slice *x = a, *y = b;
-  double p = x->ns * y->bytes, q = y->ns * x->bytes;
-  if (p != q) return (p < q) - (p > q);
-  return (x->until > y->until) - (x->until < y->until);
-}
-
-/* The first backward use of any value that keeping the op's results keeps. */
-static int32_t needed_until(const Flow *flow, const Item *item) {
-  int32_t until = item->last;
-  for (uint32_t k = flow->first[item->op]; k < flow->first[item->op + 1]; k++) {
-    int32_t use = flow->first_backward[flow->refs[k].value];
-    if (flow->refs[k].writes && use >= 0 && use < until) until = use;
-  }
-  return until;
-}
-
-Slices bound_slices(Arena *arena, const Program *program, const Items *items, const Items *again, bool copies_beside) {
-  Slices out = {ARENA_ARRAY(arena, Slice, items->count + again->count), 0};
-  for (uint32_t i = 0; i < items->count; i++) {
-    const Item *item = &items->data[i];
-    double again = item->held ? NEVER : (double)item->least_ns;
-    out.data[out.count++] = (Slice){.bytes = (double)item->bytes,
-                                    .ns = again,
-                                    .away = (double)item->away_ns,
-                                    .link = copies_beside,
-                                    .until = needed_until(&program->flow, item)};
-  }
-  for (uint32_t i = 0; i < again->count; i++)
-    out.data[out.count++] =
-        (Slice){.bytes = NEVER, .ns = (double)again->data[i].least_ns, .link = copies_beside, .until = needed_until(&program->flow, &again->data[i])};
-  qsort(out.data, out.count, sizeof(Slice), compare_slices);
-  return out;
-}
-
-/* Of those of so many bytes or more: NEVER for what is pinned to be run again. */
-static int32_t latest_use(const Slices *items, double bytes) {
-  int32_t latest = 0;
-  for (uint32_t i = 0; i < items->count; i++)
-    if (items->data[i].bytes >= bytes && items->data[i].until > latest) latest = items->data[i].until;
-  return latest;
-}
-
-static void slice_units(Arena *scratch, const BoundInput *in, Slices *out) {
-  const Skeleton *skeleton = in->skeleton;
-  *out = (Slices){ARENA_ARRAY(scratch, Slice, skeleton->units->units.count), 0};
-  for (uint32_t u = 0; u < skeleton->units->units.count && decisions_gather(in->start); u++) {
-    if (!terms_used_twice(&skeleton->ops[u]) || in->start->keep[u] || in->start->gather_once) continue;
-    double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
-    out->data[out->count++] = (Slice){.bytes = bytes, .ns = terms_gather_ns(in, u), .link = true, .until = skeleton->ops[u].first_backward};
-  }
-  qsort(out->data, out->count, sizeof(Slice), compare_slices);
-}
 
 /* --- rows ------------------------------------------------------------------------------------------------------------------------ */
 
-/* Slices of a row, like ones as one. */
-typedef struct Merged {
-  VEC(Slice) all;
-  Slice first; /* of those that the last one is of: sums round, so that others are compared with it */
-} Merged;
-
-static bool as_much(double x, double y) { return fabs(x - y) <= ALIKE * x; }
-
-/* They are worth as much a byte, whatever the weights and pair of terms. */
-static bool alike(const Slice *x, const Slice *y, int32_t split) {
-  return (x->bytes > 0) == (y->bytes > 0) && as_much(x->ns * y->bytes, y->ns * x->bytes) && as_much(x->away * y->bytes, y->away * x->bytes) &&
-         x->rests == y->rests && (x->until > split) == (y->until > split);
-}
-
-static void merge_slice(Arena *scratch, Merged *merged, Slice slice, int32_t split) {
-  if (merged->all.count && alike(&merged->first, &slice, split)) {
-    Slice *last = &merged->all.data[merged->all.count - 1];
-    last->bytes += slice.bytes;
-    last->ns += slice.ns;
-    last->away += slice.away;
-  } else {
-    vec_push(scratch, &merged->all, slice);
-    merged->first = slice;
+/* What can be given up of units. */
+static Runs slice_units(Arena *scratch, const BoundInput *in) {
+  const Skeleton *skeleton = in->skeleton;
+  Slices out = {ARENA_ARRAY(scratch, Slice, skeleton->units->units.count), 0};
+  for (uint32_t u = 0; u < skeleton->units->units.count && decisions_gather(in->start); u++) {
+    if (!terms_used_twice(&skeleton->ops[u]) || in->start->keep[u] || in->start->gather_once) continue;
+    double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
+    out.data[out.count++] = (Slice){.bytes = bytes, .ns = terms_gather_ns(in, u), .link = true, .until = skeleton->ops[u].first_backward};
   }
-}
-
-/* Slices that take room at op `at`, told apart by the side of the op `split`. The others are free there. more: what takes room only there. */
-static Slices at_row(Arena *scratch, const Slices *all, int32_t at, int32_t split, Slices more) {
-  Merged merged = {0};
-  for (uint32_t i = 0; i < all->count; i++) {
-    Slice slice = all->data[i];
-    if (slice.until <= at && slice.bytes < NEVER) slice.bytes = 0;
-    merge_slice(scratch, &merged, slice, split);
-  }
-  if (more.count) qsort(more.data, more.count, sizeof(Slice), compare_slices);
-  for (uint32_t i = 0; i < more.count; i++) merge_slice(scratch, &merged, more.data[i], split);
-  return (Slices){merged.all.data, merged.all.count};
+  return slices_group(scratch, out);
 }
 
 static void add_demand(const Slices *slices, int32_t turn, double *delta) {
@@ -168,15 +82,15 @@ static void add_records(const double *taken, const double *wanted, int32_t turn,
 }
 
 /* From the loss on; also as if gradients that are on their way stayed. */
-static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const double *live,
+static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Runs *items, const Runs *units, const double *live,
                           const Reducing *reducing) {
   const Program *program = in->skeleton->program;
   int32_t turn = program->turn, ops = (int32_t)program->ops.count;
   RowOps rows = {.count = 0};
   if (turn >= ops) return rows;
   double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), *unreduced = ARENA_ARRAY(scratch, double, (size_t)ops + 1);
-  add_demand(items, turn, wanted);
-  add_demand(units, turn, wanted);
+  add_demand(&items->slices, turn, wanted);
+  add_demand(&units->slices, turn, wanted);
   terms_add_unreduced(in, reducing, unreduced);
   for (int32_t j = turn + 1; j < ops; j++) {
     wanted[j] += wanted[j - 1];
@@ -192,7 +106,7 @@ static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Slices *it
 
 /* Takes as much as the room holds; the share of it. */
 static double take(double bytes, double *room) {
-  double share = bytes <= *room || bytes <= 0 ? 1 : *room / bytes;
+  double share = bytes <= *room ? 1 : *room / bytes;
   *room = share < 1 ? 0 : *room - bytes; /* never below zero by rounding */
   return share;
 }
@@ -250,10 +164,7 @@ static void offer_item(const Terms *t, const Row *row, Offer *offer, Weights w, 
   offer->again = !leaves && again > 0 && slice->bytes < NEVER;
 }
 
-/* What takes no room comes first, whatever it costs: compared by worth a byte it would equal everything. */
 static bool is_better(const Offer *x, const Offer *y) {
-  bool free = x->slice->bytes <= 0;
-  if (free != (y->slice->bytes <= 0)) return free;
   double p = x->cost * y->slice->bytes, q = y->cost * x->slice->bytes;
   return p != q ? p > q : x->slice < y->slice;
 }
@@ -290,8 +201,7 @@ static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
   while (i < row->items.count || u < row->units.count) {
     const Offer *item = i < row->items.count ? &row->offers[i] : NULL;
     const Slice *unit = u < row->units.count ? &row->units.data[u] : NULL;
-    bool take_item = item && (!unit || item->slice->bytes <= 0 ||
-                              (unit->bytes > 0 && item->cost * unit->bytes >= w.regather * unit->ns * item->slice->bytes));
+    bool take_item = item && (!unit || item->cost * unit->bytes >= w.regather * unit->ns * item->slice->bytes);
     double given = 1 - take(take_item ? item->slice->bytes : unit->bytes, &room);
     out.ns += given * (take_item ? item->cost : w.regather * unit->ns);
     out.slope += given * (take_item ? item->slope : slope.regather * unit->ns);
@@ -385,24 +295,18 @@ static void maximise(const Terms *t, const Row *row, Most *most) {
 static double most_ns_a_byte(const Row *row) {
   double most = 0;
   for (uint32_t i = 0; i < row->items.count; i++)
-    if (row->items.data[i].bytes > 0) most = fmax(most, row->items.data[i].away / row->items.data[i].bytes);
+    most = fmax(most, row->items.data[i].away / row->items.data[i].bytes);
   return most;
 }
 
-static double all_bytes(const Slices *slices) {
-  double bytes = 0;
-  for (uint32_t i = 0; i < slices->count; i++) bytes += slices->data[i].bytes;
-  return bytes;
-}
-
-static Row row_at(Arena *scratch, const BoundInput *in, const Slices *items, const Slices *units, const Reducing *reducing, int32_t at,
+static Row row_at(Arena *scratch, const BoundInput *in, const Runs *items, const Runs *units, const Reducing *reducing, int32_t at,
                   int32_t split, double room) {
   const Slices unreduced = terms_unreduced(scratch, in, reducing, at);
-  Row row = {.items = at_row(scratch, items, at, split, unreduced),
-             .units = at_row(scratch, units, at, INT32_MAX, (Slices){0}),
+  Row row = {.items = slices_at(scratch, items, at, split, unreduced),
+             .units = slices_at(scratch, units, at, INT32_MAX, (Slices){0}),
              .room = room,
              .at = at};
-  row.fits = all_bytes(&row.items) + all_bytes(&row.units) <= room;
+  row.fits = slices_bytes(&row.items) + slices_bytes(&row.units) <= room;
   double slowest = most_ns_a_byte(&row); /* starting a copy takes time too: what memory holds takes at most this */
   row.moves = slowest > 0;
   row.reorders = row.moves || split < INT32_MAX || unreduced.count;
@@ -431,12 +335,10 @@ typedef struct MicroBound {
 } MicroBound;
 
 static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
-  const Slices *items = in->slices;
-  Slices units;
-  slice_units(scratch, in, &units);
-  const Pairs pairs = terms_pairs(in, pass, latest_use(items, 0));
+  const Runs *items = in->operators, units = slice_units(scratch, in);
+  const Pairs pairs = terms_pairs(in, pass, slices_latest(items, 0));
   int32_t split = pairs.data[pairs.count - 1].until;
-  const Reducing queue = terms_reducing(scratch, in, pass, latest_use(items, NEVER));
+  const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
   Most most = {.ns = -1};
   for (uint32_t i = 0; i < rows.count; i++) {

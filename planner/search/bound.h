@@ -52,30 +52,13 @@
 #ifndef FSDPC_PLANNER_BOUND_H
 #define FSDPC_PLANNER_BOUND_H
 
-#include "planner/search/items.h"
+#include "planner/search/bound_slices.h"
 #include "planner/schedule/schedule.h"
-
-/* What can be given up: an operator's item, or a unit that stays. */
-typedef struct Slice {
-  double bytes, ns; /* what keeping takes and saves */
-  double away;      /* or the time that a copy to the host, or from it, needs; 0: it cannot go there */
-  bool link;        /* copies take the host link's time, else that of compute */
-  bool rests;       /* a gradient on its way: compute rests for ns where it is not live */
-  int32_t until;    /* the first backward op that has it live anyway */
-} Slice;
-
-typedef struct Slices {
-  Slice *data; /* by ns per byte, best first */
-  uint32_t count;
-} Slices;
-
-/* Of operators, and of those that are pinned to be run again: the same for all bounds of one program. */
-Slices bound_slices(Arena *arena, const Program *program, const Items *operators, const Items *again, bool copies_beside);
 
 typedef struct BoundInput {
   const Skeleton *skeleton;
   const Items *items;
-  const Slices *slices;   /* of those that are operators' */
+  const Runs *operators;  /* what can be given up of results */
   const Decisions *start; /* everything recomputed and gathered again that is not pinned */
   uint64_t room;          /* bytes for buffers that do not persist */
   uint64_t host_room;     /* bytes of host memory for them; UINT64_MAX: no limit */

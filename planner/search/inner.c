@@ -112,7 +112,7 @@ static Bound find_bound(const Inner *in) {
   bool depth = settings->prefetch != SETTING_AUTO; /* keeps units whose gathers would overlap */
   BoundInput input = {.skeleton = in->skeleton,
                       .items = &in->items,
-                      .slices = &in->slices,
+                      .operators = &in->slices,
                       .start = &in->base,
                       .room = in->room,
                       .host_room = in->host_room,
@@ -139,7 +139,8 @@ bool inner_bound(Search *s, Arena *arena, const Outer *outer, Grouping grouping,
   Inner in;
   *bound = (Bound){UINT64_MAX, "memory"};
   if (!open_units(s, arena, outer, grouping, &in)) return false;
-  if (figures_persistent(in.program, in.units, &in.base) > s->budget) return true;
+  inner_set_budget(&in, s->budget);
+  if (!in.room) return true;
   if (!inner_open(s, arena, outer, grouping, &in)) return false;
   *bound = in.bound;
   return true;
@@ -161,10 +162,11 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
 
 void inner_set_budget(Inner *in, uint64_t budget) {
   uint64_t persistent = figures_persistent(in->program, in->units, &in->base);
-  in->room = budget > persistent ? budget - persistent : 0;
-  in->base.room = in->room;
   uint64_t host = in->search->cluster->device.host_memory, away = in->base.offload ? figures_host(in->program, in->units, &in->base) : 0;
+  in->lacks_host = host && away > host;
   in->host_room = host == 0 ? UINT64_MAX : host > away ? host - away : 0;
+  in->room = budget > persistent && !in->lacks_host ? budget - persistent : 0;
+  in->base.room = in->room;
   for (int i = 0; i < POOL; i++) in->pool[i].ns = UINT64_MAX;
   in->start_away = NULL;
   in->ample = false;
@@ -324,6 +326,7 @@ bool inner_bring_back(const Inner *in, Decisions *decisions) {
 }
 
 uint64_t inner_smallest_bytes(Inner *in) {
+  if (in->lacks_host) return UINT64_MAX;
   const int64_t *live = find_live(in, in->movable ? held_away(in) : in->base.away, 0);
   int64_t most = 0;
   for (uint32_t i = 0; i < in->program->ops.count; i++)

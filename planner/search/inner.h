@@ -31,13 +31,14 @@ struct Inner {
   Decisions base; /* recompute and keep: the start, with pins */
   Items items;        /* of operators, then of units */
   uint32_t operators; /* how many of them are */
-  Slices slices;      /* of these */
+  Runs slices;        /* of these */
   Ranks ranks;
   Live live; /* where seeds start */
   const Decisions *from; /* moves go on from these, found before; NULL: from seeds */
   bool finely;           /* then by shorter runs of items, more of them */
   const bool *start_away; /* where seeds start, if not at the base: what is held lies in host memory */
   uint64_t room, host_room; /* bytes for buffers that do not persist, on the device and in host memory */
+  bool lacks_host; /* the state that lies there is more than host memory: nothing fits, room is 0 */
   bool ample; /* once improved: all that may be kept on the device is, under every issue rule, and nothing waits for room */
   bool keep_free, movable; /* units may stay gathered; results may go to the host */
   Bound bound;   /* within the room */
@@ -48,7 +49,7 @@ struct Inner {
 
 /* Everything but a trial: units, figures, items, the bound under search->budget. False after diagnostics. */
 bool inner_open(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Inner *inner);
-/* The bound alone; UINT64_MAX, in no time, where what persists leaves no room. */
+/* The bound alone; UINT64_MAX, in no time, where what persists leaves no room here or in host memory. */
 bool inner_bound(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Bound *bound);
 /* Sets the room that this budget leaves; forgets all trials. */
 void inner_set_budget(Inner *inner, uint64_t budget);

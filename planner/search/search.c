@@ -269,6 +269,7 @@ static bool find_smaller(Search *s, Candidates *candidates, Found *smallest) {
 
 static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
   if (!search_find_smallest(s, candidates, found)) return false;
+  if (search_lacks_host(s, found->plan)) return true; /* whatever the budget */
   if (!found->fits && !s->brief && !find_smaller(s, candidates, found)) return false;
   return !found->fits || (finish(s, found) && candidates_bound(s, candidates));
 }

@@ -16,7 +16,7 @@ typedef struct Prepared {
   Program *program;       /* costed */
   bool *recompute, *away; /* the start, with pins */
   Items items;            /* of operators */
-  Slices slices;          /* of these */
+  Runs slices;            /* of these */
   Ranks ranks;
 } Prepared;
 
@@ -141,6 +141,8 @@ bool search_is_stuck(const Found *found, const Bound *bound);
 bool search_is_far(const Found *found, const Bound *bound);
 /* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
+/* Whether what lies in host memory is more than there is. */
+bool search_lacks_host(const Search *search, const Plan *plan);
 /* Lets a paced plan's gathers start as early as they can, if that is faster. */
 void search_unpace(Search *search, Arena *arena, Found *found);
 /* Places a plan that fits in less of the budget, as long as that makes nothing wait. */

@@ -25,15 +25,15 @@ static const Behind seeded_behind = {0.05, 15}, tried_behind = {0.01, 1};
 
 /* --- which there are -------------------------------------------------------------------------------------------------------------- */
 
-enum { MAX_WIDTHS = 20, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
+enum { MAX_WIDTHS = 36, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
 
-/* All ranks, some nodes' by fours, one node's, half of one's, and one: neighbours are much alike. */
+/* All ranks, some nodes' by twos, one node's, half of one's, and one. */
 static uint32_t list_all_widths(const Search *s, uint32_t out[MAX_WIDTHS]) {
   const uint32_t node = s->ranks_per_node, nodes = s->ranks / node;
   uint32_t count = 0, some = 1;
   if (s->ranks > 1) out[count++] = s->ranks;
-  while (some <= nodes / 8) some *= 4;
-  for (; some >= 1; some /= 4)
+  while (some <= nodes / 4) some *= 2;
+  for (; some >= 1; some /= 2)
     if (some < nodes && nodes % some == 0 && some * node > 1) out[count++] = some * node;
   if (node > 2 && node % 2 == 0) out[count++] = node / 2;
   out[count++] = 1;

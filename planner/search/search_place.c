@@ -69,6 +69,10 @@ void search_compact(Search *s, Arena *arena, Found *found) {
   events_insert(arena, found->plan, s->specs, found->paced);
 }
 
+bool search_lacks_host(const Search *s, const Plan *plan) {
+  return s->cluster->device.host_memory && plan->host_bytes > s->cluster->device.host_memory;
+}
+
 void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *decisions, uint64_t *effort, Found *found) {
   *found = (Found){.outer = in->outer, .grouping = in->grouping, .decisions = *decisions, .bound = in->bound};
   found->units = found->decisions.units = in->units;
@@ -82,7 +86,7 @@ void search_emit(Search *s, Arena *arena, const Inner *in, const Decisions *deci
   found->paced = is_paced(in, found->plan);
   memory_place(found->plan, s->budget, effort);
   events_insert(arena, found->plan, s->specs, found->paced);
-  found->fits = found->plan->arena_bytes <= s->budget;
+  found->fits = found->plan->arena_bytes <= s->budget && !search_lacks_host(s, found->plan);
   if (!found->fits) return;
   plan_simulate(arena, found->plan, &found->sim);
   if (found->paced && found->plan->instrs.count <= PACED_INSTRS) search_unpace(s, arena, found);

@@ -21,7 +21,7 @@ static void prepare_items(const Search *s, Prepared *prepared) {
   Items again = {0};
   items_list(s->arena, prepared->program, pins, search_movable(s), prepared->recompute, &prepared->items, &again);
   prepared->ranks = items_rank_operators(s->arena, &prepared->items);
-  prepared->slices = bound_slices(s->arena, prepared->program, &prepared->items, &again, s->cluster->device.kind != DEVICE_CPU);
+  prepared->slices = slices_of_operators(s->arena, prepared->program, &prepared->items, &again, s->cluster->device.kind != DEVICE_CPU);
   arena_free(scratch);
 }
 

@@ -11,7 +11,7 @@ static const double COMES_NEAR = 1.05;
 typedef struct Small {
   Outer outer;
   Grouping grouping;
-  uint64_t bytes; /* before placement */
+  uint64_t bytes; /* before placement; UINT64_MAX: host memory is too small */
 } Small;
 
 static int compare_small(const void *a, const void *b) {
@@ -55,6 +55,7 @@ static void place_small(Search *s, Arena *arena, Small *entries, uint32_t count,
     Found next;
     Inner in;
     if (i >= PLACED_SMALL && !is_first(entries, i)) continue;
+    if (i && entries[i].bytes == UINT64_MAX) break;
     if (!inner_open(s, arena, &entries[i].outer, entries[i].grouping, &in)) return;
     Decisions smallest = inner_smallest(&in);
     search_emit(s, arena, &in, &smallest, &s->placing, &next);
