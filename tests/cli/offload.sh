@@ -50,3 +50,8 @@ expect 1 plan adafactor.fsdp --offload optimizer
 said err 'cannot be offloaded with adafactor'
 expect 64 plan f32.fsdp --offload optimiser
 said err 'did you mean optimizer?'
+sed 's/host_memory 220GB/host_memory 1GB/' "$root/models/clusters/dgx-a100-80.fsdp" >small.fsdp
+expect 3 plan "$root/models/gpt2-xl.fsdp" --cluster small.fsdp --ranks 2 --offload parameters,gradients,optimizer --memory 10GiB
+said err "of a rank's host memory, and the cluster states 954 MiB"
+expect 3 plan "$root/models/gpt2-xl.fsdp" --cluster small.fsdp --ranks 2 --memory 9GiB
+said err 'no plan found within the budget of 9.00 GiB'

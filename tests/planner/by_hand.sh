@@ -37,7 +37,7 @@ gap() {
 gap models/llama3-70b.fsdp 64 0.003 'fetches are late'
 
 # Where memory is tight seeds start a quarter above what moves make of them: no choice is given up for its seeds alone.
-gap models/gpt3-175b.fsdp 512 0.005 'offloading results is given up' --memory 20GiB
+gap models/gpt3-175b.fsdp 512 0.008 'offloading results is given up' --memory 20GiB
 gap models/llama3-70b.fsdp 64 0.02 'offloading states is given up' --memory 20GiB
 
 # Bounds count norms of each head where rotary positions run again, for they read what the norms make.
@@ -81,3 +81,17 @@ cluster {
 plan { strategy full_shard  wrap block  checkpoint full  gather micro_batch }
 MODEL
 gap "$scratch/stopped.fsdp" 4 0.001 'the bound of stopped compute'
+
+# A gradient's buffer is free once it has been read, though its sum over replicas is still on its way; what is reduced needs room beside results.
+gap models/gpt3-175b.fsdp 512 0.03 'gradients wait for their sums over replicas' --cluster models/clusters/ethernet-a100.fsdp --micro-batch 1 --memory 356697033932B
+
+# Shards over two nodes are best here.
+slow=(gpt3-175b aws-p4d 356697033932B --ranks 512)
+near "$(step "${slow[@]}")" "$(step "${slow[@]}" --strategy hybrid_shard:16)" 'shards over two nodes'
+
+# FILE OPTION...: bytes of the smallest plan, where none fits
+smallest() { { "$fsdpc" plan "$@" --memory 1KiB --json 2>/dev/null || true; } | sed -n 's/.*"smallest_peak_bytes": *\([0-9]*\).*/\1/p'; }
+
+# Of the many micro-batches that divide this batch the smallest is tried too.
+sed 's/batch 64 /batch 20160 /; s/contention 0.999//' "$scratch/stopped.fsdp" >"$scratch/divisible.fsdp"
+[ "$(smallest "$scratch/divisible.fsdp")" -le "$(smallest "$scratch/divisible.fsdp" --micro-batch 1)" ] || { echo 'small micro-batches are not tried' >&2; exit 1; }
