@@ -7,6 +7,8 @@
 
 /* What is taken for each window: what is entered in many, and looked for among few, takes longer than the other way round. */
 enum { TAKEN_A_WINDOW = 24 };
+/* Looking takes at least as long as so many entries do. */
+enum { LEAST_LOOKED = 60 };
 
 void gaps_open(Gaps *gaps, Arena *arena, uint32_t count) {
   *gaps = (Gaps){0};
@@ -71,16 +73,18 @@ uint64_t gaps_find(Gaps *gaps, uint64_t base, uint64_t size, int32_t first, int3
   int window = window_of(gaps, first, last);
   const Taken *taken = sort_window(gaps, window);
   uint64_t cursor = base, best = UINT64_MAX, best_waste = UINT64_MAX;
-  gaps->looked += gaps->count[window];
+  gaps->looked += gaps->count[window] + LEAST_LOOKED;
   for (uint32_t i = 0; i < gaps->count[window]; i++) {
     const Taken *t = &taken[i];
-    if (t->first > last || t->last < first) continue;
-    if (t->offset >= cursor + size && t->offset - cursor - size < best_waste) {
+    const bool meets = (t->first <= last) & (t->last >= first);
+    if (meets & (t->offset >= cursor + size)) {
       if (fit == FIRST_FIT) return cursor;
-      best = cursor;
-      best_waste = t->offset - cursor - size;
+      if (t->offset - cursor - size < best_waste) {
+        best = cursor;
+        best_waste = t->offset - cursor - size;
+      }
     }
-    if (t->end > cursor) cursor = t->end;
+    cursor = meets & (t->end > cursor) ? t->end : cursor;
   }
   return best == UINT64_MAX ? cursor : best;
 }
@@ -89,7 +93,7 @@ uint64_t gaps_find_last(Gaps *gaps, uint64_t base, uint64_t top, uint64_t size, 
   int window = window_of(gaps, first, last);
   const Taken *taken = sort_window(gaps, window);
   uint64_t cursor = base, best = UINT64_MAX;
-  gaps->looked += gaps->count[window];
+  gaps->looked += gaps->count[window] + LEAST_LOOKED;
   for (uint32_t i = 0; i < gaps->count[window]; i++) {
     const Taken *t = &taken[i];
     if (t->first > last || t->last < first) continue;

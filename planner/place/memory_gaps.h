@@ -21,7 +21,7 @@ typedef struct Gaps {
   Taken *spare;
   int32_t windows;     /* in use: fewer where little is taken */
   int32_t first, step; /* window i is [first + i step, first + (i + 2) step) */
-  uint64_t looked;     /* at so many entries since it was opened */
+  uint64_t looked;     /* at so many entries since it was opened, or for as long */
 } Gaps;
 
 typedef enum { BEST_FIT, FIRST_FIT } Fit;

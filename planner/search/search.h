@@ -96,7 +96,7 @@ typedef struct Found {
 /* A budget of more than any device has, so that nothing is given up for memory. */
 #define UNLIMITED_BYTES ((uint64_t)1 << 50)
 
-enum { MAX_GROUPINGS = 8, PLACING_EFFORT = 350000000 };
+enum { MAX_GROUPINGS = 8, PLACING_EFFORT = 450000000 };
 
 typedef struct Groupings {
   Grouping data[MAX_GROUPINGS];
