@@ -148,7 +148,7 @@ static bool takes_options(const Cli *cli, const char *name) {
   return false;
 }
 
-/* What `--set NAME=` says, else 1. */
+/* What `--set NAME=` says, else 1; 0 after a message. */
 static int64_t unit_of(const Cli *cli, const char *name) {
   const Words *sets = &cli->options.given[OPTION_SET];
   size_t length = strlen(name);
@@ -157,14 +157,18 @@ static int64_t unit_of(const Cli *cli, const char *name) {
     Quantity value;
     const char *why;
     bool whole = quantity_parse(sets->data[i] + length + 1, &value, &why) && value.kind == QUANTITY_NUMBER && value.is_integer;
-    return whole && value.integer > 0 ? value.integer : 1;
+    if (whole && value.integer > 0) return value.integer;
+    usage_error(NULL, "beside --max, --set %s expects a whole number whose multiples are tried, but got \"%s\"", name, sets->data[i] + length + 1);
+    return 0;
   }
   return 1;
 }
 
 int plan_largest(Cli *cli, const char *path, const char *name) {
   if (!takes_options(cli, name)) return EXIT_USAGE;
-  Search s = {.cli = cli, .path = path, .name = name, .unit = unit_of(cli, name), .progress = progress_start()};
+  const int64_t unit = unit_of(cli, name);
+  if (!unit) return EXIT_USAGE;
+  Search s = {.cli = cli, .path = path, .name = name, .unit = unit, .progress = progress_start()};
   search(&s);
   if (!s.largest && !s.first) return explain_value(&s);
   if (option_given(&cli->options, OPTION_JSON))

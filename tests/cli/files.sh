@@ -149,6 +149,8 @@ expect 0 plan "$model" --ranks 2 --memory 8MiB --strategy full_shard --wrap bloc
 [ "$(($(sed -n 's/^vocab \([0-9]*\) fits.*/\1/p' out) % 1000))" = 0 ] || { cat out >&2 && fail 'no multiple of 1K'; }
 expect 1 plan "$model" --ranks 2 --max d # of 3 heads
 said err 'help: values are tried from d=1 on; with --set d=VALUE beside --max they are that value'"'"'s multiples'
+expect 64 plan "$model" --ranks 2 --max d --set d=0
+said err 'beside --max, --set d expects a whole number whose multiples are tried, but got "0"'
 expect 1 plan "$model" --max foo
 said err 'error: model "gpt_tiny" has no let named "foo"'
 ! grep 'values are tried' err || fail 'a let that is not there has no values'
