@@ -9,7 +9,7 @@
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
  * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. Shards of widths that
  * few would set must promise more by bounds: there are many, and neighbours are much alike. */
-static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, PROMISED_BY_WIDTH = 1.01;
+static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, PROMISED_BY_WIDTH = 1.005;
 enum { OFFLOADED_PLAN = 6000 };
 
 /* Of the effort of placing a branch has its share of the branches in hope, but never less than one of so many. */
