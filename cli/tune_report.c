@@ -144,7 +144,7 @@ void tune_print(const Tune *t, FILE *out) {
           by_state[TUNE_FITS], by_state[TUNE_TOO_LARGE], by_state[TUNE_IMPOSSIBLE], t->front.count);
   if (t->graphs[0]->cluster.device.host_memory && tune_leaves_host(t->cli, t->graphs[0]))
     fprintf(out, "In these plans nothing lies in host memory; --offload auto weighs that too, and takes longer\n");
-  fprintf(out, "Each was searched briefly: fsdpc plan with the options of one may find a faster plan\n");
+  if (t->front.count) fprintf(out, "Each was searched briefly: fsdpc plan with the options of one may find a faster plan\n");
 }
 
 /* --- nothing fits -------------------------------------------------------------------------------------- */

@@ -51,10 +51,17 @@ static uint64_t smallest_bytes(Search *search, const Outer *outer, const PlanSet
   return bytes;
 }
 
-/* Each is tried in one way only: where that is too much, others may not be, and nothing is said. */
-static void try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
+/* Each is tried in one way only: where that is too much, others may not be, and nothing is said. Returns whether something was. */
+static bool try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
   uint64_t bytes = smallest_bytes(search, outer, settings);
-  if (bytes && bytes <= search->budget) relaxations_add(search->arena, what, "peak", bytes, search->budget, &out->relaxations);
+  bool fits = bytes && bytes <= search->budget;
+  if (fits) relaxations_add(search->arena, what, "peak", bytes, search->budget, &out->relaxations);
+  return fits;
+}
+
+/* Whether state may lie in host memory although nobody asked for it. */
+static bool may_offload(const Search *search, const PlanSettings *settings) {
+  return settings->offload == SETTING_AUTO && search_offers_host(search) && search->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
 }
 
 /* Twice the ranks in nodes as asked for, else the cluster's, which may be as many as it takes where there is a network. */
@@ -96,7 +103,7 @@ void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasib
   }
   if (relaxed.offload != SETTING_AUTO && search_offers_host(search)) {
     relaxed.offload = SETTING_AUTO;
-    if (search->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR) outer.offload = OFFLOAD_STATES;
+    if (may_offload(search, &relaxed)) outer.offload = OFFLOAD_STATES;
     try_relaxation(search, &outer, &relaxed, "offload auto", out);
     relaxed = *search->settings;
     outer = found->outer;
@@ -106,7 +113,10 @@ void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasib
   if (outer.shard > 1 && divides && double_ranks(search, &twice)) {
     set_world(search, &twice);
     outer.shard = twice.ranks;
-    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "ranks %u", twice.ranks), out);
+    const char *ranks = arena_printf(arena, "ranks %u", twice.ranks);
+    bool said = try_relaxation(search, &outer, &relaxed, ranks, out);
+    outer.offload = OFFLOAD_STATES; /* half as much of it may find room */
+    if (!said && may_offload(search, &relaxed)) (void)try_relaxation(search, &outer, &relaxed, ranks, out);
     set_world(search, &own);
   }
 }
