@@ -18,6 +18,8 @@ documented check check-*.json
 keep 0 plan-fits plan "$large" --ranks 8 --memory 40GiB --wrap block --micro-batch 1 --strategy full_shard --json
 keep 3 plan-large plan "$large" --ranks 8 --memory 1GiB --wrap block --micro-batch 1 --strategy full_shard --json
 said plan-large.json '"gap": null' # and not 0: nothing is known
+sed 's/host_memory 220GB/host_memory 1GB/' "$root/models/clusters/dgx-a100-80.fsdp" >small.fsdp
+keep 3 plan-host plan "$large" --cluster small.fsdp --ranks 8 --offload optimizer --wrap block --micro-batch 1 --strategy full_shard --json
 # Readers of JSON are warned of what the text warns of, in its words: a budget that leaves nothing for what lies beside the arena.
 warned_alike() { # FILE.json ARGUMENT...: the command without --json
   expect 0 "${@:2}"
