@@ -59,11 +59,6 @@ static bool try_relaxation(Search *search, const Outer *outer, const PlanSetting
   return fits;
 }
 
-/* Whether state may lie in host memory although nobody asked for it. */
-static bool may_offload(const Search *search, const PlanSettings *settings) {
-  return settings->offload == SETTING_AUTO && search_offers_host(search) && search->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
-}
-
 /* Twice the ranks in nodes as asked for, else the cluster's, which may be as many as it takes where there is a network. */
 static bool double_ranks(const Search *search, World *out) {
   PlannerOptions twice = {.ranks = 2 * (int64_t)search->ranks, .ranks_per_node = search->asked_per_node};
@@ -103,7 +98,7 @@ void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasib
   }
   if (relaxed.offload != SETTING_AUTO && search_offers_host(search)) {
     relaxed.offload = SETTING_AUTO;
-    if (may_offload(search, &relaxed)) outer.offload = OFFLOAD_STATES;
+    if (search_may_offload(search, &relaxed)) outer.offload = OFFLOAD_STATES;
     try_relaxation(search, &outer, &relaxed, "offload auto", out);
     relaxed = *search->settings;
     outer = found->outer;
@@ -116,7 +111,7 @@ void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasib
     const char *ranks = arena_printf(arena, "ranks %u", twice.ranks);
     bool said = try_relaxation(search, &outer, &relaxed, ranks, out);
     outer.offload = OFFLOAD_STATES; /* half as much of it may find room */
-    if (!said && may_offload(search, &relaxed)) (void)try_relaxation(search, &outer, &relaxed, ranks, out);
+    if (!said && search_may_offload(search, &relaxed)) (void)try_relaxation(search, &outer, &relaxed, ranks, out);
     set_world(search, &own);
   }
 }

@@ -76,7 +76,7 @@ uint64_t gaps_find(Gaps *gaps, uint64_t base, uint64_t size, int32_t first, int3
   gaps->looked += gaps->count[window] + LEAST_LOOKED;
   for (uint32_t i = 0; i < gaps->count[window]; i++) {
     const Taken *t = &taken[i];
-    const bool meets = (t->first <= last) & (t->last >= first);
+    const bool meets = (t->first <= last) & (t->last >= first); /* no branch: they come in no order, and guessing took a fifth of the time here */
     if (meets & (t->offset >= cursor + size)) {
       if (fit == FIRST_FIT) return cursor;
       if (t->offset - cursor - size < best_waste) {

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
- * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. Shards of widths that
- * few would set must promise more by bounds: there are many, and neighbours are much alike. */
-static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, PROMISED_BY_WIDTH = 1.005;
+ * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. So must shards of widths
+ * that few would set: there are many, and neighbours are much alike. */
+static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
 enum { OFFLOADED_PLAN = 6000 };
 
 /* Of the effort of placing a branch has its share of the branches in hope, but never less than one of so many. */
@@ -63,10 +63,10 @@ static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accu
   return pinned == CADENCE_STEP ? 2 : 3;
 }
 
-/* What of the state may lie in host memory: what is pinned; unasked nothing, or more and more of it. Adafactor's update is not made for it. */
+/* What of the state may lie in host memory: what is pinned; unasked nothing, or more and more of it. */
 static uint32_t list_offloads(const Search *s, uint32_t out[MAX_OFFLOADS]) {
   static const uint32_t levels[MAX_OFFLOADS] = {0, OFFLOAD_OPTIMIZER, OFFLOAD_STATES};
-  bool open = s->settings->offload == SETTING_AUTO && search_offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+  const bool open = search_may_offload(s, s->settings);
   out[0] = s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
   for (uint32_t i = 0; open && i < MAX_OFFLOADS; i++) out[i] = levels[i];
   return open ? MAX_OFFLOADS : 1;
@@ -149,7 +149,7 @@ typedef struct Branch {
 /* State goes to host memory unasked only for a gain; where plans are long, for one that bounds promise. */
 static bool bound_leaves_hope(const Search *s, const Branch *branch, const Found *found) {
   double ns = (double)found->sim.step_ns, bound = (double)branch->candidate->bound.ns;
-  if (branch->unusual && bound >= (double)found->bound.ns / PROMISED_BY_WIDTH && !search_is_far(found, &branch->candidate->bound)) return false;
+  if (branch->unusual && bound >= (double)found->bound.ns / PROMISED_BY_BOUNDS && !search_is_far(found, &branch->candidate->bound)) return false;
   if (!branch->unasked || offloads_unasked(s, &found->outer)) return bound < ns;
   if (found->plan->instrs.count < OFFLOADED_PLAN || search_is_far(found, &branch->candidate->bound)) return bound < ns / WORTH_OFFLOADING;
   return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
@@ -188,7 +188,7 @@ static bool is_common(const Branch *branch) { return !branch->unasked && !branch
  * may still be placed. */
 static bool waits(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
   if (is_common(branch) || branch->state != BRANCH_BOUNDED) return false;
-  const double gain = (branch->unusual ? PROMISED_BY_WIDTH : PROMISED_BY_BOUNDS) * (double)branch->candidate->bound.ns;
+  const double gain = PROMISED_BY_BOUNDS * (double)branch->candidate->bound.ns;
   for (uint32_t i = 0; i < all->count; i++) {
     const Branch *other = &all->data[i];
     if (is_common(other) && is_hopeful(s, other, found) && (double)other->candidate->bound.ns <= gain) return true;

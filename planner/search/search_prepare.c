@@ -7,6 +7,10 @@ bool search_offers_host(const Search *s) {
   return device->kind != DEVICE_CPU && device->host_link > 0 && device->host_memory > 0;
 }
 
+bool search_may_offload(const Search *s, const PlanSettings *settings) {
+  return settings->offload == SETTING_AUTO && search_offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+}
+
 bool search_movable(const Search *s) {
   return s->settings->offload == SETTING_AUTO ? search_offers_host(s) : (s->settings->offload & OFFLOAD_ACTIVATIONS) != 0;
 }
