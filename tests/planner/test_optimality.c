@@ -271,6 +271,11 @@ static bool enumerate_slots(Fixture *f, Slots *s) {
   return s->judged < s->left;
 }
 
+/* The last assignment looked at may have taken a schedule more than there were. */
+static uint32_t left_of(uint32_t judged) {
+  return judged < MOST_JUDGED ? MOST_JUDGED - judged : 0;
+}
+
 /* Sets of items that fit under some rule, those that a rule makes fastest first, under all assignments of slots, as far as the
  * schedules that may be built for a model reach. */
 static SlotResult best_with_slots(Fixture *f, Arena *arena, Space *space, uint64_t target) {
@@ -283,7 +288,7 @@ static SlotResult best_with_slots(Fixture *f, Arena *arena, Space *space, uint64
     const Candidate *c = &all->data[i];
     if (seen[c->group * MOST_SETTINGS + c->setting]) continue;
     seen[c->group * MOST_SETTINGS + c->setting] = true;
-    Slots slots = {.arena = arena, .scratch = scratch, .in = &space->in[c->group], .base = *c, .target = target, .left = MOST_JUDGED - result.judged, .out = &faster};
+    Slots slots = {.arena = arena, .scratch = scratch, .in = &space->in[c->group], .base = *c, .target = target, .left = left_of(result.judged), .out = &faster};
     if (!enumerate_slots(f, &slots)) result.complete = false;
     result.judged += slots.judged;
     arena_reset(scratch);
