@@ -1,18 +1,38 @@
 /* Owns: bound_slices.h. */
 #include "planner/search/bound_slices.h"
 
+#include "base/sort.h"
+
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 static const double ALIKE = 1e-9; /* relative: by rounding */
 
-static int compare(double x, double y) { return (x < y) - (x > y); }
+/* Numbers of 0 or more are in the order of their bits. */
+static uint64_t largest_first(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return ~bits;
+}
 
-static int compare_slices(const void *a, const void *b) {
-  const Slice *x = a, *y = b;
-  int worth = compare(x->ns * y->bytes, y->ns * x->bytes), away = compare(x->away * y->bytes, y->away * x->bytes);
-  if (worth || away) return worth ? worth : away;
-  return (x->until > y->until) - (x->until < y->until);
+static uint64_t first_needed(const Slice *slice) { return (uint64_t)slice->until; }
+static uint64_t longest_away(const Slice *slice) { return largest_first(slice->away / slice->bytes); }
+static uint64_t worth_most(const Slice *slice) { return largest_first(slice->ns / slice->bytes); }
+
+static void sort_slices(Slices slices) {
+  static uint64_t (*const keys[])(const Slice *) = {first_needed, longest_away, worth_most}; /* what decides first is sorted by last */
+  if (slices.count < 2) return;
+  Arena *scratch = arena_new();
+  Slice *sorted = ARENA_ARRAY(scratch, Slice, slices.count);
+  Keyed *order = ARENA_ARRAY(scratch, Keyed, slices.count), *spare = ARENA_ARRAY(scratch, Keyed, slices.count);
+  for (uint32_t i = 0; i < slices.count; i++) order[i].id = (int32_t)i;
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+    for (uint32_t i = 0; i < slices.count; i++) order[i].key = keys[k](&slices.data[order[i].id]);
+    sort_by_key(order, spare, slices.count);
+  }
+  for (uint32_t i = 0; i < slices.count; i++) sorted[i] = slices.data[order[i].id];
+  memcpy(slices.data, sorted, slices.count * sizeof *sorted);
+  arena_free(scratch);
 }
 
 static bool as_much(double x, double y) { return fabs(x - y) <= ALIKE * x; }
@@ -38,7 +58,7 @@ static uint32_t end_of_run(const Slices *slices, uint32_t first) {
 
 Runs slices_group(Arena *arena, Slices slices) {
   Runs out = {slices, ARENA_ARRAY(arena, Slice, slices.count), ARENA_ARRAY(arena, uint32_t, slices.count), 0};
-  if (slices.count) qsort(slices.data, slices.count, sizeof(Slice), compare_slices);
+  sort_slices(slices);
   for (uint32_t first = 0, end; first < slices.count; first = end) {
     end = out.end[out.count++] = end_of_run(&slices, first);
     for (uint32_t i = end; i-- > first;) out.rest[i] = i + 1 < end ? together(slices.data[i], &out.rest[i + 1]) : slices.data[i];
@@ -116,7 +136,7 @@ Slices slices_at(Arena *scratch, const Runs *runs, int32_t at, int32_t split, Sl
     add_part(runs, middle, end, end, &out);
     first = end;
   }
-  if (more.count) qsort(more.data, more.count, sizeof(Slice), compare_slices);
+  sort_slices(more);
   for (uint32_t i = 0; i < more.count; i++) out.data[out.count++] = more.data[i];
   return out;
 }
