@@ -67,33 +67,29 @@ static void default_memory(Tune *t, const Graph *graph) {
     add(t, DIM_MEMORY, arena_printf(t->cli->arena, "%lluB", (unsigned long long)(all / 4 * quarters + all % 4 * quarters / 4)));
 }
 
-static void default_wrap(Tune *t, const Graph *graph) {
-  uint64_t numel = 0, one;
-  for (uint32_t p = 0; p < graph->params.count; p++)
-    if (shape_numel(&graph->params.data[p].shape, 1, &one)) numel += one;
-  add(t, DIM_WRAP, "block");
-  add(t, DIM_WRAP, arena_printf(t->cli->arena, "size:%llu", (unsigned long long)(numel / 8 + 1)));
-  add(t, DIM_WRAP, "whole");
+static void add_all(Tune *t, int d, const char *const names[]) {
+  for (int k = 0; names[k]; k++) add(t, d, names[k]);
 }
 
 /* Over several nodes also shards within a node and replicas across. */
 static void default_strategies(Tune *t, const Cluster *cluster) {
-  static const char *const names[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard"};
-  for (int k = 0; k < 4; k++) add(t, DIM_STRATEGY, names[k]);
+  static const char *const names[] = {"auto", "full_shard", "shard_grad_op", "shard_optim", "no_shard", NULL};
+  add_all(t, DIM_STRATEGY, names);
   if (cluster->node_devices > 1 && cluster->nodes > 1)
     add(t, DIM_STRATEGY, arena_printf(t->cli->arena, "hybrid_shard:%lld", (long long)cluster->node_devices));
 }
 
 static void default_values(Tune *t, int d, const Graph *graph) {
-  static const char *const checkpoints[] = {"auto", "none", "full"}, *const micros[] = {"auto", "1", "2", "4"};
+  static const char *const wraps[] = {"auto", "block", "whole", NULL}, *const checkpoints[] = {"auto", "none", "full", NULL},
+                           *const micros[] = {"auto", "1", "2", "4", NULL};
   switch (d) {
   case DIM_CLUSTER: add(t, d, ""); break;
   case DIM_RANKS: default_ranks(t, &graph->cluster); break;
   case DIM_MEMORY: default_memory(t, graph); break;
-  case DIM_WRAP: default_wrap(t, graph); break;
+  case DIM_WRAP: add_all(t, d, wraps); break;
   case DIM_STRATEGY: default_strategies(t, &graph->cluster); break;
-  case DIM_CHECKPOINT: for (int k = 0; k < 3; k++) add(t, d, checkpoints[k]); break;
-  case DIM_MICRO_BATCH: for (int k = 0; k < 4; k++) add(t, d, micros[k]); break;
+  case DIM_CHECKPOINT: add_all(t, d, checkpoints); break;
+  case DIM_MICRO_BATCH: add_all(t, d, micros); break;
   default: add(t, d, "auto"); break;
   }
 }

@@ -52,7 +52,7 @@ static void print_executors(FILE *out) {
 static void print_sweep(FILE *out) {
   fprintf(out, "\n--cluster, --ranks, --memory, --strategy, --wrap, --checkpoint, --prefetch, --reshard and --micro-batch take several values with commas\n"
                "between; every combination is planned. Left out, ranks from one node up, the budget, three quarters and half of it, strategies, wraps,\n"
-               "checkpoint and micro-batch are swept: strategies and wraps as set by hand, unless `auto` is among those named. Each plan is searched\n"
+               "checkpoint and micro-batch are swept: what the planner finds, and what people set by hand. Each plan is searched\n"
                "briefly; `fsdpc plan` with the options of one may find a faster one. Ctrl-C ends a sweep with the front of what is done.\n");
 }
 

@@ -75,6 +75,11 @@ awk '/strategy .* wrap .* checkpoint/ { at = index($0, "checkpoint"); wrap = ind
 grep -q "^  wrap size:" "$scratch/wraps.txt" || fail "no size lost"
 if grep -oE 'wrap size:[^ :,]*' "$scratch/wraps.txt" | grep -vE 'size:(25|60)000000$'; then fail "units' sizes as nobody gave them"; fi
 
+# Left alone, it tries what the planner finds too, not only what people set by hand: no other plan may be faster.
+"$fsdpc" tune models/gpt2.fsdp --ranks 8 --memory 20GiB --micro-batch 4,8 --csv "$scratch/open.csv" >/dev/null
+tr -d '"' <"$scratch/open.csv" | awk -F, 'NR > 1 && $10 == "fits" { tokens = $(NF - 2); if (tokens > most) most = tokens; if ($4 == "auto" && $5 == "auto" && $6 == "auto" && tokens > found) found = tokens }
+  END { exit !(found > 0 && found >= most * 0.995) }' || fail "the planner's own choice is missing, or slower: $(cut -d, -f4-9,20- "$scratch/open.csv")"
+
 # A value given twice is tried once; no price is no price of 0.
 "$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 2,2 --ranks 2 --memory 64MiB --micro-batch 1 --wrap block --strategy full_shard --checkpoint none --csv "$scratch/twice.csv" |
   grep -q '^Tune: 1 plan' || fail "a value given twice is tried twice"
