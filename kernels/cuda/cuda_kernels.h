@@ -139,6 +139,8 @@ int cuda_sum_loss(CudaStream stream, int64_t rows, const float *row_loss, double
 
 /* --- update ---------------------------------------------------------------------------------------------------- */
 int cuda_sum_squares(CudaStream stream, CudaRanges ranges, int64_t shard, CudaTensor g, int64_t *acc);
+/* Carries what has been added word by word, so that the sum of 2^30 accumulators fits again. */
+int cuda_exact_carry(CudaStream stream, int64_t *acc);
 int cuda_clip(CudaStream stream, double max_norm, const int64_t *acc, double *norm, float *scale);
 /* scaler: loss scale, good steps in a row, skipped steps; see scale_count and clip_scaled in instr.def. */
 typedef struct CudaScaling {

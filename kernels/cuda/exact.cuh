@@ -1,5 +1,5 @@
 /* Owns: the exact sums of kernels/exact.c on the device: the same digits, added as integers, so that the sum does not depend on
- * the order: over a warp by shuffles, then by atomics. Carries are left to exact_round: a digit is below 2^32, so 2^30 of them
+ * the order: over a warp by shuffles, then by atomics. Carries are left to exact_carry: a digit is below 2^32, so 2^30 of them
  * fit a word. */
 #ifndef FSDPC_KERNELS_CUDA_EXACT_CUH
 #define FSDPC_KERNELS_CUDA_EXACT_CUH
@@ -167,14 +167,19 @@ DEVICE void exact_squares(int64_t runs, Left left, const F &value, int64_t *acc)
     if (own[i] != 0) atomicAdd((unsigned long long *)&acc[i], own[i]);
 }
 
-/* Nearest double, ties to even; NaN when marked. */
-DEVICE double exact_round(const int64_t *acc) {
-  int64_t word[EXACT_WORDS];
-  for (int i = 0; i < EXACT_WORDS; i++) word[i] = acc[i];
+/* The same sum, of digits below 2^32 but for the marker. */
+DEVICE void exact_carry(int64_t *word) {
   for (int i = 0; i < MARKER; i++) {
     word[i + 1] += word[i] >> DIGIT_BITS;
     word[i] &= (int64_t)DIGIT_MASK;
   }
+}
+
+/* Nearest double, ties to even; NaN when marked. */
+DEVICE double exact_round(const int64_t *acc) {
+  int64_t word[EXACT_WORDS];
+  for (int i = 0; i < EXACT_WORDS; i++) word[i] = acc[i];
+  exact_carry(word);
   if (word[MARKER] != 0) return NAN;
   int top = MARKER - 1;
   while (top >= 0 && word[top] == 0) top--;

@@ -176,6 +176,18 @@ int cuda_sum_squares(CudaStream stream, CudaRanges ranges, int64_t shard, CudaTe
   return LAUNCHED();
 }
 
+static __global__ void carry_kernel(int64_t *acc) {
+  int64_t word[EXACT_WORDS];
+  for (int i = 0; i < EXACT_WORDS; i++) word[i] = acc[i];
+  exact_carry(word);
+  for (int i = 0; i < EXACT_WORDS; i++) acc[i] = word[i];
+}
+
+int cuda_exact_carry(CudaStream stream, int64_t *acc) {
+  LAUNCH(carry_kernel, 1, 1, 0, stream, acc);
+  return LAUNCHED();
+}
+
 static __global__ void clip_kernel(double max_norm, const int64_t *acc, double *norm, float *scale) {
   double value = sqrt(exact_round(acc));
   *norm = value;

@@ -21,7 +21,7 @@ attention_bwd:delta_kernel<                 stores        one number for eight t
 loss:sum_kernel\(                           loads,stores  one number a row
 narrow:narrow_forward_kernel<               stores        one number a row and output
 norm:piece_kernel<                          loads,stores  a thread a column, or few threads would be left
-optimizer:(clip|scale_count|clip_scaled)_kernel\( loads,stores one number
+optimizer:(carry|clip|scale_count|clip_scaled)_kernel\( loads,stores a few numbers
 step:(input|advance)_kernel\(               loads,stores  tokens
 tree_sum:(tree_f64|integer)_kernel\(        loads,stores  a few numbers
 EOF

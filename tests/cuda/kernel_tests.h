@@ -15,6 +15,7 @@ void test_scratch_of_single_rows(void **unused);
 void test_weights_without_masters(void **unused);
 void test_sums_of_squares(void **unused);
 void test_sums_of_spread_squares(void **unused);
+void test_carries_of_sums(void **unused);
 void test_adafactor(void **unused);
 
 /* numbers_test.c */

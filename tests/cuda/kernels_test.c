@@ -120,6 +120,7 @@ int main(void) {
       cmocka_unit_test(test_sums_of_16_bits),
       cmocka_unit_test(test_sums_of_squares),
       cmocka_unit_test(test_sums_of_spread_squares),
+      cmocka_unit_test(test_carries_of_sums),
       cmocka_unit_test(test_adafactor),
       cmocka_unit_test(test_embedding_gradient_of_many_rows),
       cmocka_unit_test(test_gelu_of_all_halves),

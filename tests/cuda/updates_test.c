@@ -150,6 +150,24 @@ void test_sums_of_spread_squares(void **unused) {
   }
 }
 
+/* Of so many squares that a few ranks' words, added as they are, would not fit. */
+void test_carries_of_sums(void **unused) {
+  enum { MARKER = EXACT_WORDS - 1 };
+  int64_t before[EXACT_WORDS], got[EXACT_WORDS];
+  uint64_t state = 43;
+  (void)unused;
+  for (int marked = 0; marked < 2; marked++) {
+    for (int i = 0; i < EXACT_WORDS; i++) before[i] = INT64_C(1) << 62 | (int64_t)(fabs(value_next(&state)) * 0x1p60);
+    before[MARKER - 1] = 0, before[MARKER] = marked * 9;
+    int64_t *acc = on_device(before, sizeof before, 0);
+    assert_int_equal(cuda_exact_carry(device_stream(), acc), 0);
+    device_fetch(got, acc, sizeof got);
+    device_free(acc);
+    same_sums(got, before);
+    for (int i = 0; i < MARKER; i++) assert_in_range(got[i], 0, UINT32_MAX);
+  }
+}
+
 /* --- Adafactor ------------------------------------------------------------------------------------------------------ */
 
 /* Parameters of a unit and what of them lies in the shard. */
