@@ -236,7 +236,10 @@ static void close_comm(CudaComm *base, bool broken) {
 
 static bool open_scratch(NcclComm *n, Channel *channel) {
   n->base.device_bytes += CHUNK_BYTES;
-  return launched(n, (int)cudaMalloc(&channel->scratch, CHUNK_BYTES), "scratch memory of collectives");
+  cudaError_t error = cudaMalloc(&channel->scratch, CHUNK_BYTES);
+  if (error == cudaSuccess) return true;
+  return fail(&n->base.failure, RUN_NO_FIT, "cuda: scratch memory of collectives: %s; plan with a smaller --memory, or use an emptier GPU",
+              cudaGetErrorString(error));
 }
 
 /* The ranks of one colour get a communicator; they are numbered in order of their rank. */
@@ -325,7 +328,6 @@ CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failur
                        .close = close_comm};
   uint64_t *words = ARENA_ARRAY(arena, uint64_t, n->host->ranks);
   if (open_world(n, words) && open_channels(n, config, words)) return &n->base;
-  *failure = n->base.failure;
-  close_comm(&n->base, true);
+  *failure = n->base.failure; /* nothing is closed, for that waits for ranks that do not know of the failure: the process ends */
   return NULL;
 }

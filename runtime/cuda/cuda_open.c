@@ -366,10 +366,11 @@ static void destroy_event(cudaEvent_t event) {
 void cuda_release(CudaBackend *cuda) {
   const Plan *plan = cuda->config.plan;
   bool broken = cuda->failure.code != 0 || cuda_stopped(cuda); /* NCCL's ranks of a host meet when they close, and others may be gone */
+  bool known = !broken || cuda_stopped(cuda); /* they meet to abort, too: where opening failed the others do not know yet, and the process ends */
   if (!broken) cudaDeviceSynchronize();
   for (uint32_t s = 0; s < plan->segments.count; s++) /* NCCL waits for the graphs that hold its collectives */
     if (cuda->graphs[s] != NULL) cudaGraphExecDestroy(cuda->graphs[s]);
-  if (cuda->machine.comm != NULL) cuda->machine.comm->close(cuda->machine.comm, broken);
+  if (cuda->machine.comm != NULL && known) cuda->machine.comm->close(cuda->machine.comm, broken);
   if (cuda->machine.products != NULL) cuda_products_close(cuda->machine.products);
   if (cuda->machine.flash != NULL) cuda_flash_close(cuda->machine.flash);
   for (uint32_t i = 0; i < plan->instrs.count; i++) destroy_event(cuda->timers[i].start), destroy_event(cuda->timers[i].end);

@@ -56,6 +56,7 @@ cudaError_t cudaSetDevice(int device) {
   cudaGetDeviceCount(&count);
   if (device < 0 || device >= count) return failed(cudaErrorInvalidDevice);
   if (getenv("FAKE_EXCLUSIVE") != NULL) return failed(cudaErrorDevicesUnavailable);
+  fake().device = device;
   return choose_device(), cudaSuccess;
 }
 /* FAKE_GPU_NAME: what it is called. */
@@ -94,8 +95,16 @@ static void note_taken() {
   fclose(file);
 }
 
+/* FAKE_CROWDED: the bytes that the second GPU has left once somebody else has taken of it. */
+static bool crowded(size_t bytes) {
+  const char *left = getenv("FAKE_CROWDED");
+  for (const auto &block : fake().blocks) bytes += block.second.bytes;
+  return left != NULL && fake().device == 1 && bytes > strtoull(left, NULL, 10);
+}
+
 cudaError_t cudaMalloc(void **to, size_t bytes) {
   if (allowed() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
+  if (crowded(bytes)) return failed(cudaErrorMemoryAllocation);
   int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) return cudaErrorMemoryAllocation;
   *to = map_fd(fd, bytes);

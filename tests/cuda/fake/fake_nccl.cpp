@@ -9,6 +9,7 @@
 #include <atomic>
 #include <fcntl.h>
 #include <memory>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ struct Slot {
   unsigned char data[SLOT_BYTES];
 };
 struct Region {
-  std::atomic<int> arrived[PLANES], asked[PLANES], left[PLANES];
+  std::atomic<int> arrived[PLANES], asked[PLANES], left[PLANES], process[RANKS];
+  std::atomic<bool> aborted[PLANES][RANKS];
   int color[PLANES][RANKS];
   Slot slot[PLANES][RANKS][RANKS]; /* from, to */
 };
@@ -154,10 +156,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
 static void need_no_graphs() {
   if (fake_cuda_graphs() > 0) fprintf(stderr, "fake nccl: a graph outlives its communicator\n"), abort();
 }
-/* What is on its way ends, and still refers to the communicator. */
+/* What is on its way ends, and still refers to the communicator. NCCL's threads serve the other ranks of a host until those abort, too, or
+ * are gone. */
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   need_no_graphs();
-  return comm->aborted = true, ncclSuccess;
+  comm->aborted = comm->region->aborted[comm->plane][comm->rank] = true;
+  for (int other : comm->members)
+    while (!comm->region->aborted[comm->plane][other] && kill(comm->region->process[other], 0) == 0) usleep(100);
+  return ncclSuccess;
 }
 /* Meets the other ranks, and would wait for ever for those that do not come. FAKE_NCCL_MET: a file that is there once one waits. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -186,6 +192,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId in, int r
   if (region == MAP_FAILED || ranks > RANKS) return ncclSystemError;
   *out = new ncclComm{(Region *)region, 0, rank, 0, {}, nullptr, 0};
   for (int i = 0; i < ranks; i++) (*out)->members.push_back(i);
+  (*out)->region->process[rank] = getpid();
   meet((*out)->region, 0, ranks);
   return ncclSuccess;
 }

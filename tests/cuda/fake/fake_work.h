@@ -52,6 +52,7 @@ struct Fake {
   double spent_ms = -1; /* by work that says how long it takes; negative: none does, and time is the clock's */
   cudaError_t last = cudaSuccess;
   int graphs = 0; /* that exist */
+  int device = 0; /* that was chosen */
   unsigned captures = 0;
   bool late = false; /* opens what others share later than they do */
   pid_t process = getpid();
