@@ -6,7 +6,7 @@
 
 #include <sys/stat.h>
 
-enum { MOST_STEPS = 1 << 30, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24 };
+enum { MOST_STEPS = 1 << 30, MOST_LOCAL_RANKS = 256, MOST_SECONDS = 1 << 24, TIMEOUT_S = 600 };
 
 /* What a run was planned from, so that its restarts are too: the files may have been edited meanwhile. */
 typedef struct Origin {
@@ -32,7 +32,7 @@ static bool check_saving(const Options *options) {
 
 static bool read_options(const Cli *cli, TrainOptions *train) {
   const Options *options = &cli->options;
-  int64_t steps = 0, every = 0, threads = 0, keep = 0, timeout = 600, eval_every = 0, eval_batches = 0;
+  int64_t steps = 0, every = 0, threads = 0, keep = 0, timeout = TIMEOUT_S, eval_every = 0, eval_batches = 0;
   const char *backend, *gemm;
   if (!option_backend(options, &backend) || !option_gemm(options, &gemm) ||
       !option_integer(options, OPTION_STEPS, 1, MOST_STEPS, &steps) ||
@@ -151,6 +151,7 @@ static int train_with_restarts(Cli *cli, const Origin *origin, const Plan *plan,
     return usage_error(NULL, "--min-ranks is %lld, but the job has %u rank%s", (long long)least, plan->world.ranks,
                        text_plural(plan->world.ranks));
   for (int64_t restart = 0;; restart++) {
+    if (!option_given(&cli->options, OPTION_TIMEOUT)) train->timeout_s = runtime_patience_s(plan, TIMEOUT_S);
     int code = runtime_train(plan, train);
     if (code != EXIT_PEER || restart == most) return code;
     if (least > 0) plan = plan_fewer(cli, origin, plan, (uint32_t)least);

@@ -54,6 +54,10 @@ typedef struct TrainOptions {
   const Launcher *launcher;     /* that started this process as one rank of several; NULL, or ranks 1: start all here */
 } TrainOptions;
 
+/* After so many seconds without progress a rank counts as stuck: `least`, or three steps as the plan predicts them, since on a GPU all of a step
+ * is launched at once and nothing is seen before its end. */
+uint32_t runtime_patience_s(const Plan *plan, uint32_t least);
+
 /* Host memory beside the arena that a rank needs to save checkpoints: a copy of its parameters and moments. */
 uint64_t runtime_checkpoint_bytes(const Plan *plan);
 

@@ -125,6 +125,13 @@ static bool open_join(Arena *arena, TrainJob *job, Join *join, Failure *failure)
   return join_open(arena, join, options->launcher, &job->terms, timeout_s, failure);
 }
 
+uint32_t runtime_patience_s(const Plan *plan, uint32_t least) {
+  const uint64_t most = 999999;
+  uint64_t steps = plan->summary.step_ns / (1000000000 / 3);
+  if (steps > most) steps = most;
+  return steps > least ? (uint32_t)steps : least;
+}
+
 int runtime_train(const Plan *plan, const TrainOptions *options) {
   Arena *arena = arena_new();
   TrainJob job = {.plan = plan, .options = options, .save_lock = -1};

@@ -352,7 +352,7 @@ Backend *backend_cuda_open(Arena *arena, const CudaBackendConfig *config, Failur
   cuda->timers = ARENA_ARRAY(arena, CudaTimer, config->plan->instrs.count);
   cuda->sync_each = environment_setting(SETTING_FSDPC_CUDA_SYNC) == 1;
   cuda->use_graphs = environment_setting(SETTING_FSDPC_CUDA_GRAPH) == 1 && !cuda->sync_each;
-  cuda->timeout_s = environment_setting(SETTING_FSDPC_CUDA_TIMEOUT);
+  cuda->timeout_s = runtime_patience_s(config->plan, environment_setting(SETTING_FSDPC_CUDA_TIMEOUT));
   if (open_all(cuda, arena, failure)) return &cuda->base;
   cuda->failure = *failure;
   cuda_release(cuda);

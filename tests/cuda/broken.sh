@@ -17,6 +17,12 @@ for finished in 0 2; do
   said err 'rank 1: a collective failed: NCCL: refused by the fake'
 done
 
+# Steps that the plan says are long may take three times as long as it says.
+expect 0 plan "$fixtures/gpt-tiny.fsdp" "${pinned[@]}" --ranks 1 -o long.plan
+sed -i -E 's/step_ns [0-9]+/step_ns 1000000000/' long.plan
+FAKE_STUCK=0 FSDPC_CUDA_TIMEOUT=1 expect 4 run long.plan --data "$fixtures/tokens.bin" --backend cuda --steps 1 --threads 1
+said err ': the GPU has not finished step 1 after 3 s'
+
 # Who watches from outside names no instruction of a GPU that has been handed them all.
 FAKE_STUCK=2 expect 4 "${run[@]}" --ranks 1 --timeout 1
 said err 'no rank has got on for 1 s: rank 0 is stuck in step 3'
