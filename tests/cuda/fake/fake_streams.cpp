@@ -2,15 +2,18 @@
  * or were never recorded, captures that do not join. */
 #include "tests/cuda/fake/fake_work.h"
 
+#include <set>
 #include <stdio.h>
 #include <stdlib.h>
 
 namespace {
 
-bool reaches(const NodeRef &from, const NodeRef &to) {
+/* seen: from where it is not reached. */
+bool reaches(const NodeRef &from, const NodeRef &to, std::set<Node *> *seen) {
   if (from == to) return true;
+  if (!seen->insert(from.get()).second) return false;
   for (const NodeRef &before : from->after)
-    if (before->capture == from->capture && reaches(before, to)) return true;
+    if (before->capture == from->capture && reaches(before, to, seen)) return true;
   return false;
 }
 
@@ -115,7 +118,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
   bool joined = true;
   for (CUstream_st *other : fake().streams) {
     if (other->capture != graph) continue;
-    joined = joined && reaches(stream->last, other->last);
+    std::set<Node *> seen;
+    joined = joined && reaches(stream->last, other->last, &seen);
     other->capture = nullptr;
     if (other != stream) other->last = other->before;
   }
