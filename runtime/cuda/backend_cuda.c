@@ -10,6 +10,7 @@
 #include <time.h>
 
 enum { SPINS = 2000, NAP_NS = 50000 }; /* of the wait for a step: polls in a row, then naps between polls */
+enum { CAUSE_MS = 2000 };              /* for the news of who failed to come, after NCCL has noticed */
 
 static const char *reason_of(int error) {
   return error == CUDA_UNSUPPORTED ? "the GPU has no kernel for these element types or this shape" : cudaGetErrorString((cudaError_t)error);
@@ -29,12 +30,24 @@ bool cuda_instr_failed(const CudaBackend *cuda, int32_t position, const char *re
               stream_name(instr->stream), (int)position, plan_str(plan, instr->name), reason);
 }
 
+bool cuda_stopped(const CudaBackend *cuda) {
+  return cuda->config.stop != NULL && atomic_load_explicit(cuda->config.stop, memory_order_acquire) != 0;
+}
+
+void cuda_await_cause(const CudaBackend *cuda, const Failure *failure) {
+  const struct timespec pause = {.tv_nsec = 1000000};
+  for (int ms = 0; ms < CAUSE_MS && failure->code == RUN_PEER_FAILED && !cuda_stopped(cuda); ms++) nanosleep(&pause, NULL);
+}
+
 /* why: of a call that failed. What an earlier kernel did wrong is heard of by whoever calls CUDA next, in libraries too. */
 static bool instr_ok(CudaBackend *cuda, int32_t position, int error, const Failure *why) {
   char text[FAILURE_TEXT_BYTES + 96];
   if (error == 0) return true;
-  if (error == CUDA_COMM_FAILED)
-    return cuda_instr_failed(cuda, position, cuda->machine.comm->failure.text, cuda->machine.comm->failure.code, &cuda->failure);
+  if (error == CUDA_COMM_FAILED) {
+    const Failure *of_comm = &cuda->machine.comm->failure;
+    cuda_await_cause(cuda, of_comm);
+    return cuda_instr_failed(cuda, position, of_comm->text, of_comm->code, &cuda->failure);
+  }
   bool own = cuda->sync_each || error == CUDA_UNSUPPORTED;
   snprintf(text, sizeof text, "%s%s", error == CUDA_CALL_FAILED ? why->text : reason_of(error),
            own ? "" : "; it may be of an earlier instruction: FSDPC_CUDA_SYNC=1 names it");
@@ -123,15 +136,13 @@ static bool capture(CudaBackend *cuda, int32_t first, int32_t end) {
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-bool cuda_stopped(const CudaBackend *cuda) {
-  return cuda->config.stop != NULL && atomic_load_explicit(cuda->config.stop, memory_order_acquire) != 0;
-}
-
 static bool watch(CudaBackend *cuda, uint64_t begin, uint64_t step) {
   CudaComm *comm = cuda->machine.comm;
   if (cuda_stopped(cuda)) return fail(&cuda->failure, RUN_PEER_FAILED, "rank %u: another rank failed", cuda->machine.rank);
-  if (comm != NULL && !comm->poll(comm))
+  if (comm != NULL && !comm->poll(comm)) {
+    cuda_await_cause(cuda, &comm->failure);
     return fail(&cuda->failure, comm->failure.code, "rank %u: %s", cuda->machine.rank, comm->failure.text);
+  }
   if (clock_ns() - begin < (uint64_t)cuda->timeout_s * 1000000000u) return true;
   return fail(&cuda->failure, RUN_PEER_FAILED,
               "rank %u: the GPU has not finished step %llu after %u s; is another rank stuck? FSDPC_CUDA_SYNC=1 names the "

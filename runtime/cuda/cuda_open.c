@@ -354,6 +354,7 @@ Backend *backend_cuda_open(Arena *arena, const CudaBackendConfig *config, Failur
   cuda->use_graphs = environment_setting(SETTING_FSDPC_CUDA_GRAPH) == 1 && !cuda->sync_each;
   cuda->timeout_s = runtime_patience_s(config->plan, environment_setting(SETTING_FSDPC_CUDA_TIMEOUT));
   if (open_all(cuda, arena, failure)) return &cuda->base;
+  cuda_await_cause(cuda, failure);
   cuda->failure = *failure;
   cuda_release(cuda);
   return NULL;

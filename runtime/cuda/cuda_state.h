@@ -69,6 +69,8 @@ bool cuda_instr_failed(const CudaBackend *cuda, int32_t position, const char *re
 bool cuda_ok(int error, const char *what, Failure *failure);
 /* Whether some rank has failed. */
 bool cuda_stopped(const CudaBackend *cuda);
+/* A peer that is gone, or a broken connection, is a consequence: waits a while for who knows the cause to stop the job. */
+void cuda_await_cause(const CudaBackend *cuda, const Failure *failure);
 /* Fills the host's staging memory for the step that begins, or for the one segment of a forward plan that is to run, and
  * queues its copy to the device. */
 bool cuda_stage_step(CudaBackend *cuda, const StepState *state, int32_t segment);
