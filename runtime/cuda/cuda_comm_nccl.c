@@ -44,11 +44,21 @@ typedef struct NcclComm {
   ncclWindow_t window;               /* of the arena, for gather; NULL: none */
 } NcclComm;
 
+/* Its buffers are allocated as communicators are opened and first used; only the text tells want of memory from other errors of CUDA, but for
+ * those after which nothing works any more. */
+static bool lacks_memory(ncclResult_t result, const char *text) {
+  size_t free, total;
+  if (result != ncclUnhandledCudaError || cudaMemGetInfo(&free, &total) != cudaSuccess) return false;
+  return strstr(text, "alloc") != NULL || strstr(text, "out of memory") != NULL;
+}
+
 static bool check(NcclComm *n, ncclResult_t result, const char *what) {
   if (result == ncclSuccess || result == ncclInProgress) return true;
-  bool peer = result == ncclRemoteError || result == ncclSystemError;
-  return fail(&n->base.failure, peer ? RUN_PEER_FAILED : RUN_INVALID, "%s: NCCL: %s (%s)", what,
-              n->libs->ncclGetErrorString(result), n->libs->ncclGetLastError(NULL));
+  const char *text = n->libs->ncclGetLastError(NULL);
+  bool peer = result == ncclRemoteError || result == ncclSystemError, no_fit = lacks_memory(result, text);
+  return fail(&n->base.failure, peer ? RUN_PEER_FAILED : no_fit ? RUN_NO_FIT : RUN_INVALID, "%s: NCCL: %s (%s)%s", what,
+              n->libs->ncclGetErrorString(result), text,
+              no_fit ? "; its buffers lie beside what is planned: plan with a smaller --memory, or use an emptier GPU" : "");
 }
 
 static bool launched(NcclComm *n, int error, const char *what) {

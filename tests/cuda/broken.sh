@@ -57,6 +57,10 @@ for what in 'scratch memory of collectives' "the workspace of cuDNN's attention"
   grep -q "cuda: $what.*: CUDA error 2; plan with a smaller --memory, or use an emptier GPU" refusals || fail "$what: $(cat refusals)"
 done
 
+# What NCCL needs for itself it takes when it is first used.
+FAKE_GPUS=2 FAKE_NCCL_SHORT=1 expect 3 "${run[@]}" --ranks 2
+said err 'NCCL: refused by the fake (Failed to CUDA calloc 10485760 bytes); its buffers lie beside what is planned: plan with a smaller --memory'
+
 # State in host memory, as on the device, is read for a checkpoint, and filled from one.
 sed 's/precision f32 reduce f32/precision bf16 reduce f32/' "$fixtures/gpt-tiny.fsdp" >bf16.fsdp
 for what in none parameters,gradients,optimizer,activations; do

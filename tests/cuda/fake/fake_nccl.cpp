@@ -142,7 +142,8 @@ void add_gather(std::vector<Message> *list, ncclComm_t comm, const void *x, void
 extern "C" {
 
 const char *ncclGetErrorString(ncclResult_t) { return "refused by the fake"; }
-const char *ncclGetLastError(ncclComm_t) { return ""; }
+/* FAKE_NCCL_SHORT: it finds no memory for buffers, as it says then. */
+const char *ncclGetLastError(ncclComm_t) { return getenv("FAKE_NCCL_SHORT") != nullptr ? "Failed to CUDA calloc 10485760 bytes" : ""; }
 ncclResult_t ncclGetVersion(int *version) {
   const char *other = getenv("FAKE_NCCL_VERSION");
   return *version = other != nullptr ? atoi(other) : NCCL_VERSION_CODE, ncclSuccess;
@@ -229,6 +230,7 @@ ncclResult_t ncclRecv(void *x, size_t count, ncclDataType_t type, int peer, nccl
 ncclResult_t ncclAllGather(const void *x, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   std::vector<Message> messages;
+  if (getenv("FAKE_NCCL_SHORT") != nullptr) return ncclUnhandledCudaError;
   if (count * bytes_of(type) > SLOT_BYTES) return ncclInvalidUsage;
   if (comm->window != nullptr && !(comm->inside(x, count * bytes_of(type)) &&
                                    comm->inside(out, count * bytes_of(type) * comm->members.size())))
