@@ -41,17 +41,19 @@ void cuda_await_cause(const CudaBackend *cuda, const Failure *failure) {
 
 /* why: of a call that failed. What an earlier kernel did wrong is heard of by whoever calls CUDA next, in libraries too. */
 static bool instr_ok(CudaBackend *cuda, int32_t position, int error, const Failure *why) {
-  char text[FAILURE_TEXT_BYTES + 96];
+  char text[FAILURE_TEXT_BYTES + 128];
   if (error == 0) return true;
   if (error == CUDA_COMM_FAILED) {
     const Failure *of_comm = &cuda->machine.comm->failure;
     cuda_await_cause(cuda, of_comm);
     return cuda_instr_failed(cuda, position, of_comm->text, of_comm->code, &cuda->failure);
   }
-  bool own = cuda->sync_each || error == CUDA_UNSUPPORTED;
+  bool own = cuda->sync_each || error == CUDA_UNSUPPORTED, no_fit = error == (int)cudaErrorMemoryAllocation;
   snprintf(text, sizeof text, "%s%s", error == CUDA_CALL_FAILED ? why->text : reason_of(error),
-           own ? "" : "; it may be of an earlier instruction: FSDPC_CUDA_SYNC=1 names it");
-  return cuda_instr_failed(cuda, position, text, RUN_INVALID, &cuda->failure);
+           no_fit ? "; kernels are loaded beside what is planned: plan with a smaller --memory, or use an emptier GPU"
+           : own  ? ""
+                  : "; it may be of an earlier instruction: FSDPC_CUDA_SYNC=1 names it");
+  return cuda_instr_failed(cuda, position, text, no_fit ? RUN_NO_FIT : RUN_INVALID, &cuda->failure);
 }
 
 static int execute(CudaBackend *cuda, int32_t position, cudaStream_t stream, Failure *why) {

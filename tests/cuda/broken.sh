@@ -57,7 +57,11 @@ for what in 'scratch memory of collectives' "the workspace of cuDNN's attention"
   grep -q "cuda: $what.*: CUDA error 2; plan with a smaller --memory, or use an emptier GPU" refusals || fail "$what: $(cat refusals)"
 done
 
-# What NCCL needs for itself it takes when it is first used.
+# What kernels and NCCL need for themselves they take when they are first used.
+FAKE_LAUNCH=2 expect 3 "${run[@]}" --ranks 1
+said err 'CUDA error 2; kernels are loaded beside what is planned: plan with a smaller --memory, or use an emptier GPU'
+FAKE_LAUNCH=98 expect 1 "${run[@]}" --ranks 1
+said err 'CUDA error 98; it may be of an earlier instruction: FSDPC_CUDA_SYNC=1 names it'
 FAKE_GPUS=2 FAKE_NCCL_SHORT=1 expect 3 "${run[@]}" --ranks 2
 said err 'NCCL: refused by the fake (Failed to CUDA calloc 10485760 bytes); its buffers lie beside what is planned: plan with a smaller --memory'
 

@@ -115,7 +115,11 @@ void shim_submit(void *stream, std::function<void()> work); /* of shim.h, whose 
 void shim_submit(void *stream, std::function<void()> work) { add_work((CUstream_st *)stream, std::move(work)); }
 
 int shim_last_error(); /* instead of the shim's own */
-int shim_last_error() { return (int)cudaGetLastError(); }
+/* FAKE_LAUNCH: the error that launching a kernel ends with. */
+int shim_last_error() {
+  const char *error = getenv("FAKE_LAUNCH");
+  return error != nullptr ? atoi(error) : (int)cudaGetLastError();
+}
 int fake_cuda_graphs() { return fake().graphs; }
 bool fake_cuda_captures(void *stream) { return ((CUstream_st *)stream)->capture != nullptr; }
 
