@@ -271,7 +271,7 @@ static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
   if (!search_find_smallest(s, candidates, found)) return false;
   if (search_lacks_host(s, found->plan)) return true; /* whatever the budget */
   if (!found->fits && !s->brief && !find_smaller(s, candidates, found)) return false;
-  return !found->fits || (finish(s, found) && candidates_bound(s, candidates));
+  return !found->fits || (finish(s, found) && candidates_bound_each(s, candidates));
 }
 
 /* Least bound of all candidates. Where it took the plan's budget not to be enough, it holds without a limit. */
@@ -280,7 +280,7 @@ static bool bound_best(Search *s, Candidates *candidates, Bound *bound) {
   bool good = true;
   if (candidates->data[0].bound.ns == UINT64_MAX) {
     s->budget = UNLIMITED_BYTES;
-    good = candidates_bound(s, candidates);
+    good = candidates_bound_each(s, candidates);
     s->budget = budget;
   }
   *bound = candidates->data[0].bound;

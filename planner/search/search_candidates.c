@@ -122,18 +122,22 @@ static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
   return good;
 }
 
-bool candidates_bound(Search *s, Candidates *candidates) {
+static bool bound_anew(Search *s, Candidates *candidates, bool each) {
   for (uint32_t i = 0; i < candidates->count; i++) {
     Candidate *candidate = &candidates->data[i];
     candidate->bound = (Bound){0};
     candidate->grouping = (Grouping){0};
     candidate->estimate_ns = 0;
     search_tell(s);
-    if ((candidates->count > 1 || s->thorough) && !bound_outer(s, &candidate->outer, &candidate->bound)) return false;
+    if (each && !bound_outer(s, &candidate->outer, &candidate->bound)) return false;
   }
   qsort(candidates->data, candidates->count, sizeof *candidates->data, compare_candidates);
   return true;
 }
+
+bool candidates_bound(Search *s, Candidates *candidates) { return bound_anew(s, candidates, candidates->count > 1 || s->thorough); }
+
+bool candidates_bound_each(Search *s, Candidates *candidates) { return bound_anew(s, candidates, true); }
 
 /* --- plans ------------------------------------------------------------------------------------------------------------------------- */
 

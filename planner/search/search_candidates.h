@@ -22,6 +22,8 @@ typedef struct Candidates {
 Candidates candidates_list(Search *search, const int64_t *micro, uint32_t count);
 /* Bounds anew, best first. Where there is no choice, the bound is found with the plan. False after diagnostics. */
 bool candidates_bound(Search *search, Candidates *candidates);
+/* Likewise, also where there is no choice: for a plan that was not found by trying it. False after diagnostics. */
+bool candidates_bound_each(Search *search, Candidates *candidates);
 /* Replaces `found` by a better plan of those that leave hope for one. False after diagnostics. */
 bool candidates_try(Search *search, Candidates *candidates, Found *found);
 /* The fastest plan that a search of them, bounded, finds under search->budget; found->plan is NULL if it finds none. False after diagnostics. */

@@ -92,6 +92,15 @@ said err 'smallest peak'
 [ ! -e none.plan ] || fail 'a plan that does not fit was written'
 expect 3 run "$model" --ranks 2 --memory 4KiB --data "$fixtures/tokens.bin"
 silent out
+# The smallest plan is no search's, and has a bound all the same, also where nothing but it was to be searched.
+for choices in '--ranks 8 --micro-batch 1 --strategy full_shard --wrap size:500' '--ranks 2 --micro-batch 4 --strategy no_shard --wrap size:5K --offload optimizer,gradients'; do
+  # shellcheck disable=SC2086
+  expect 3 plan "$model" $choices --memory 1KiB --json
+  least=$(grep -o '"smallest_peak_bytes": *[0-9]*' out | tr -dc 0-9)
+  # shellcheck disable=SC2086
+  expect 0 plan "$model" $choices --memory "${least}B" --json
+  grep -q '"lower_bound_ns": [1-9]' out || fail "the smallest plan has no bound: $choices"
+done
 expect 1 plan "$model" --ranks 3 # 8 samples a step
 for tokens in 2251799813685248 4611686018427387904; do # times, and then counts, that no plan can hold
   sed "s/tokens_per_step 128/tokens_per_step $tokens/" "$model" >vast.fsdp
