@@ -1,6 +1,7 @@
 /* Owns: infeasible.h. */
 #include "planner/infeasible.h"
 
+#include "planner/pins.h"
 #include "planner/world.h"
 
 #include <stdlib.h>
@@ -51,12 +52,102 @@ static uint64_t smallest_bytes(Search *search, const Outer *outer, const PlanSet
   return bytes;
 }
 
-/* Each is tried in one way only: where that is too much, others may not be, and nothing is said. Returns whether something was. */
-static bool try_relaxation(Search *search, const Outer *outer, const PlanSettings *settings, const char *what, Infeasible *out) {
-  uint64_t bytes = smallest_bytes(search, outer, settings);
+/* What was found, and what is said of it. */
+typedef struct Relaxing {
+  Search *search;
+  const Found *found;
+  Infeasible *out;
+} Relaxing;
+
+/* Each is tried in one way only: where that is too much, others may not be, and nothing is said. Nor is it of settings that other pins
+ * contradict. Returns whether something was. */
+static bool try_relaxation(const Relaxing *r, const Outer *outer, const PlanSettings *settings, const char *what) {
+  Search *search = r->search;
+  DiagSink unsaid = {.arena = search->scratch, .sources = search->sink->sources};
+  if (!pins_agree(&unsaid, settings)) return false;
+  const PlanSettings completed = pins_completed(*settings);
+  uint64_t bytes = smallest_bytes(search, outer, &completed);
   bool fits = bytes && bytes <= search->budget;
-  if (fits) relaxations_add(search->arena, what, "peak", bytes, search->budget, &out->relaxations);
+  if (fits) relaxations_add(search->arena, what, "peak", bytes, search->budget, &r->out->relaxations);
   return fits;
+}
+
+static void relax_checkpoint(const Relaxing *r) {
+  PlanSettings relaxed = *r->search->settings;
+  if (relaxed.checkpoint != CHECKPOINT_NONE) return;
+  relaxed.checkpoint = CHECKPOINT_FULL;
+  try_relaxation(r, &r->found->outer, &relaxed, "checkpoint full");
+}
+
+static void relax_strategy(const Relaxing *r) {
+  PlanSettings relaxed = *r->search->settings;
+  Outer outer = r->found->outer;
+  const bool once = relaxed.strategy == STRATEGY_SHARD_OPTIM;
+  if (outer.shard == r->search->ranks && !once && relaxed.strategy != STRATEGY_SHARD_GRAD_OP) return;
+  relaxed.strategy = STRATEGY_FULL_SHARD;
+  outer.shard = r->search->ranks;
+  outer.gather_once = false;
+  if (once) outer.reduce_once = relaxed.reduce == CADENCE_STEP;
+  try_relaxation(r, &outer, &relaxed, "strategy full_shard");
+}
+
+/* A step of one micro-batch, for which pinned cadences are one, becomes one of two. */
+static void relax_micro_batch(const Relaxing *r) {
+  const PlanSettings *settings = r->search->settings;
+  Outer outer = r->found->outer;
+  if (outer.micro_batch % 2) return;
+  outer.micro_batch /= 2;
+  outer.gather_once |= settings->gather == CADENCE_STEP && outer.shard > 1;
+  outer.reduce_once |= settings->reduce == CADENCE_STEP;
+  try_relaxation(r, &outer, settings, arena_printf(r->search->arena, "micro_batch %lld", (long long)outer.micro_batch));
+}
+
+static void relax_wrap(const Relaxing *r) {
+  PlanSettings relaxed = *r->search->settings;
+  if (relaxed.wrap == WRAP_AUTO) return;
+  relaxed.wrap = WRAP_AUTO;
+  try_relaxation(r, &r->found->outer, &relaxed, "wrap auto");
+}
+
+static void relax_reshard(const Relaxing *r) {
+  PlanSettings relaxed = *r->search->settings;
+  if (relaxed.reshard != 0 || r->found->outer.gather_once) return;
+  relaxed.reshard = SETTING_AUTO;
+  try_relaxation(r, &r->found->outer, &relaxed, "reshard auto");
+}
+
+static void relax_gather(const Relaxing *r) {
+  PlanSettings relaxed = *r->search->settings;
+  Outer outer = r->found->outer;
+  if (relaxed.gather != CADENCE_STEP || relaxed.strategy == STRATEGY_SHARD_OPTIM) return;
+  relaxed.gather = CADENCE_AUTO;
+  outer.gather_once = false;
+  try_relaxation(r, &outer, &relaxed, "gather auto");
+}
+
+static void relax_reduce(const Relaxing *r) {
+  PlanSettings relaxed = *r->search->settings;
+  Outer outer = r->found->outer;
+  if (relaxed.reduce != CADENCE_STEP || relaxed.strategy == STRATEGY_SHARD_OPTIM) return;
+  relaxed.reduce = CADENCE_AUTO;
+  outer.reduce_once = false;
+  try_relaxation(r, &outer, &relaxed, "reduce auto");
+}
+
+static void relax_prefetch(const Relaxing *r) {
+  PlanSettings relaxed = *r->search->settings;
+  if (relaxed.prefetch == SETTING_AUTO) return;
+  relaxed.prefetch = SETTING_AUTO;
+  try_relaxation(r, &r->found->outer, &relaxed, "prefetch auto");
+}
+
+static void relax_offload(const Relaxing *r) {
+  PlanSettings relaxed = *r->search->settings;
+  Outer outer = r->found->outer;
+  if (relaxed.offload == SETTING_AUTO || !search_offers_host(r->search)) return;
+  relaxed.offload = SETTING_AUTO;
+  if (search_may_offload(r->search, &relaxed)) outer.offload = OFFLOAD_STATES;
+  try_relaxation(r, &outer, &relaxed, "offload auto");
 }
 
 /* Twice the ranks in nodes as asked for, else the cluster's, which may be as many as it takes where there is a network. */
@@ -71,47 +162,26 @@ static void set_world(Search *search, const World *world) {
   search->ranks_per_node = world->ranks_per_node;
 }
 
-void infeasible_relax(Arena *arena, Search *search, const Found *found, Infeasible *out) {
-  PlanSettings relaxed = *search->settings;
-  Outer outer = found->outer;
-  if (relaxed.checkpoint == CHECKPOINT_NONE) {
-    relaxed.checkpoint = CHECKPOINT_FULL;
-    try_relaxation(search, &outer, &relaxed, "checkpoint full", out);
-    relaxed = *search->settings;
-  }
-  if (outer.shard < search->ranks || relaxed.strategy == STRATEGY_SHARD_GRAD_OP) {
-    relaxed.strategy = STRATEGY_FULL_SHARD;
-    outer.shard = search->ranks;
-    try_relaxation(search, &outer, &relaxed, "strategy full_shard", out);
-    relaxed = *search->settings;
-    outer = found->outer;
-  }
-  if (outer.micro_batch > 1 && !(outer.micro_batch % 2)) {
-    outer.micro_batch /= 2;
-    try_relaxation(search, &outer, &relaxed, arena_printf(arena, "micro_batch %lld", (long long)outer.micro_batch), out);
-    outer = found->outer;
-  }
-  if (relaxed.wrap != WRAP_AUTO) {
-    relaxed.wrap = WRAP_AUTO;
-    try_relaxation(search, &outer, &relaxed, "wrap auto", out);
-    relaxed = *search->settings;
-  }
-  if (relaxed.offload != SETTING_AUTO && search_offers_host(search)) {
-    relaxed.offload = SETTING_AUTO;
-    if (search_may_offload(search, &relaxed)) outer.offload = OFFLOAD_STATES;
-    try_relaxation(search, &outer, &relaxed, "offload auto", out);
-    relaxed = *search->settings;
-    outer = found->outer;
-  }
+/* Groups of a fixed size hold as much on more ranks. */
+static void relax_ranks(const Relaxing *r) {
+  Search *search = r->search;
+  const World own = {search->ranks, search->ranks_per_node};
+  Outer outer = r->found->outer;
+  World twice;
   bool divides = !search->samples || search->samples % (2ull * search->ranks * (uint64_t)outer.micro_batch) == 0;
-  World own = {search->ranks, search->ranks_per_node}, twice;
-  if (outer.shard > 1 && divides && double_ranks(search, &twice)) {
-    set_world(search, &twice);
-    outer.shard = twice.ranks;
-    const char *ranks = arena_printf(arena, "ranks %u", twice.ranks);
-    bool said = try_relaxation(search, &outer, &relaxed, ranks, out);
-    outer.offload = OFFLOAD_STATES; /* half as much of it may find room */
-    if (!said && search_may_offload(search, &relaxed)) (void)try_relaxation(search, &outer, &relaxed, ranks, out);
-    set_world(search, &own);
-  }
+  if (outer.shard == 1 || search->settings->strategy == STRATEGY_HYBRID_SHARD || !divides || !double_ranks(search, &twice)) return;
+  set_world(search, &twice);
+  outer.shard = twice.ranks;
+  const char *ranks = arena_printf(search->arena, "ranks %u", twice.ranks);
+  bool said = try_relaxation(r, &outer, search->settings, ranks);
+  outer.offload = OFFLOAD_STATES; /* half as much of it may find room */
+  if (!said && search_may_offload(search, search->settings)) (void)try_relaxation(r, &outer, search->settings, ranks);
+  set_world(search, &own);
+}
+
+void infeasible_relax(Search *search, const Found *found, Infeasible *out) {
+  static void (*const relax[])(const Relaxing *) = {relax_checkpoint, relax_strategy, relax_micro_batch, relax_wrap,    relax_reshard,
+                                                    relax_gather,     relax_reduce,   relax_prefetch,    relax_offload, relax_ranks};
+  const Relaxing relaxing = {search, found, out};
+  for (size_t i = 0; i < sizeof relax / sizeof *relax; i++) relax[i](&relaxing);
 }

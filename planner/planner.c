@@ -211,7 +211,7 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
     verify_own(arena, found.plan);
   else
     infeasible_explain(arena, search, &found, &result->infeasible);
-  if (!found.fits && !options->inference) infeasible_relax(arena, search, &found, &result->infeasible);
+  if (!found.fits && !options->inference) infeasible_relax(search, &found, &result->infeasible);
   if (dump) write_dumps(search, &found, dump, dump_text);
   result->plan = found.plan;
   result->sim = found.sim;

@@ -101,6 +101,21 @@ for choices in '--ranks 8 --micro-batch 1 --strategy full_shard --wrap size:500'
   expect 0 plan "$model" $choices --memory "${least}B" --json
   grep -q '"lower_bound_ns": [1-9]' out || fail "the smallest plan has no bound: $choices"
 done
+# What else is proposed fits, beside all that was asked for: MISSING, PROPOSED or -, CHOICE...
+proposes() {
+  local missing=$1 proposed=$2 asked=("$root/models/gpt2.fsdp" --cluster dgx-a100-40 --ranks 8 --offload none "${@:3}") name value
+  expect 3 plan "${asked[@]}"
+  sed -n 's/^help: or: \([a-z_]*\) \([^ ]*\): .*/\1 \2/p' err >proposals
+  [ "$proposed" = - ] || grep -qx "$proposed" proposals || fail "not proposed: $proposed beside $*"
+  ! grep -q "^$missing" proposals || fail "proposed: $missing beside $*"
+  while read -r name value; do expect 0 plan "${asked[@]}" "--${name/_/-}" "$value"; done <proposals
+}
+proposes ranks 'strategy full_shard' --strategy hybrid_shard:2 --memory 1100MiB # groups of two hold as much on more ranks
+proposes strategy - --strategy no_shard --gather step --memory 900MiB           # full_shard does not gather once a step
+proposes checkpoint 'strategy full_shard' --strategy shard_optim --memory 800MiB
+proposes strategy 'reshard auto' --reshard no --memory 700MiB
+proposes strategy 'gather auto' --gather step --memory 700MiB
+proposes strategy 'prefetch auto' --prefetch 20 --memory 690MiB
 expect 1 plan "$model" --ranks 3 # 8 samples a step
 for tokens in 2251799813685248 4611686018427387904; do # times, and then counts, that no plan can hold
   sed "s/tokens_per_step 128/tokens_per_step $tokens/" "$model" >vast.fsdp
