@@ -21,6 +21,9 @@ static uint64_t op_bytes(const Program *program, const ProgramOp *op, uint64_t *
   return bytes;
 }
 
+/* Without what pads its buffer. */
+static uint64_t content_bytes(const Value *value) { return value->numel * dtype_bytes(value->dtype); }
+
 void figures_of_program(Program *program, const Cluster *cluster) {
   for (uint32_t i = 0; i < program->ops.count; i++) {
     ProgramOp *op = &program->ops.data[i];
@@ -30,7 +33,7 @@ void figures_of_program(Program *program, const Cluster *cluster) {
     program->flow.op_ns[i] = *adding_ns = op->ns;
     if (adding != op->bytes) cost_work(cluster, program->specs, op->op, op->ints, program->graph->recipe.compute, adding, &op->flops, adding_ns);
     int32_t moved = program->flow.moved[i];
-    if (moved >= 0) program->flow.moved_ns[i] = cost_transfer(cluster, program->flow.value_bytes[moved]);
+    if (moved >= 0) program->flow.moved_ns[i] = cost_transfer(cluster, content_bytes(&program->values.data[moved]));
   }
 }
 

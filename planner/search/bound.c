@@ -139,11 +139,14 @@ static Weights weights_slope(const Terms *t, Weighting at) {
                    high.a - low.a};
 }
 
-static double again_cost(const Terms *t, const Slice *slice, Weights w) {
-  return (slice->until > t->until ? w.late : w.again) * slice->ns;
-}
+/* Of compute's time just before an item is needed. */
+static double needed_by(const Terms *t, const Slice *slice, Weights w) { return slice->until > t->until ? w.late : w.again; }
 
-static double away_cost(const Slice *slice, Weights w) { return (slice->link ? w.away : 2 * w.again) * slice->away; }
+static double again_cost(const Terms *t, const Slice *slice, Weights w) { return needed_by(t, slice, w) * slice->ns; }
+
+static double away_cost(const Terms *t, const Slice *slice, Weights w) {
+  return (slice->link ? w.away : needed_by(t, slice, w) + t->stores * w.again) * slice->away;
+}
 
 static double rests_cost(const Terms *t, const Row *row, const Slice *slice, Weights w) {
   return row->at <= t->idle_from ? w.rests * slice->ns : 0;
@@ -157,10 +160,10 @@ static void offer_item(const Terms *t, const Row *row, Offer *offer, Weights w, 
     offer->slope = rests_cost(t, row, slice, slope);
     return;
   }
-  double again = again_cost(t, slice, w), away = away_cost(slice, w);
+  double again = again_cost(t, slice, w), away = away_cost(t, slice, w);
   bool leaves = slice->away > 0 && away < again;
   offer->cost = leaves ? away : again;
-  offer->slope = leaves ? away_cost(slice, slope) : again_cost(t, slice, slope);
+  offer->slope = leaves ? away_cost(t, slice, slope) : again_cost(t, slice, slope);
   offer->again = !leaves && again > 0 && slice->bytes < NEVER;
 }
 

@@ -41,7 +41,8 @@
  *
  * so that C stands for all that A counts before j: forward, the operators from the loss to j, reductions that may begin before j;
  * what is run again for operators after j comes after it. So C has a weight against that part of A and, by the price of the last
- * row, one that gives back its share of H. Where copies take compute's time, they are in A.
+ * row, one that gives back its share of H. Where copies take compute's time, they are in A: those
+ * to the host only where compute does not rest in forward, which they could fill; F has its rests.
  *
  * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under one row is a fractional knapsack: a
  * Lagrangian bound, valid for every w and row, maximised over w by tangents (it is concave in w) and over the rows of the

@@ -103,11 +103,17 @@ static double rests_ns(const BoundInput *in, double ns, double copying, double m
   return fmax(0, copying + ns - (copying > 0 ? active : active / (1 + in->start->overlap.comm_slowdown)));
 }
 
+/* What compute rests for at the beginning. */
+typedef struct Head {
+  double ns, first_ns; /* of it before the first operator */
+} Head;
+
 /* For units that are used first: each is fetched and gathered after those before it. */
-static double head_ns(const BoundInput *in, const MicroPass *pass) {
+static Head find_head(const BoundInput *in, const MicroPass *pass) {
   const Skeleton *skeleton = in->skeleton;
-  double gathered = 0, fetched = 0, first_fetch = 0, meanwhile = 0, most = 0;
-  if (!decisions_gather(in->start) || !pass->gathers) return 0;
+  double gathered = 0, fetched = 0, first_fetch = 0, meanwhile = 0;
+  Head most = {0};
+  if (!decisions_gather(in->start) || !pass->gathers) return most;
   for (int32_t op = 0; op < skeleton->program->turn; meanwhile += (double)skeleton->op_ns[op++])
     for (uint32_t at = skeleton->first[op]; at < skeleton->first[op + 1]; at++) {
       const UnitFigures *of = &skeleton->figures[skeleton->touched[at]];
@@ -116,7 +122,9 @@ static double head_ns(const BoundInput *in, const MicroPass *pass) {
       if (!fetched) first_fetch = (double)of->fetch_ns;
       gathered += gather;
       fetched += (double)of->fetch_ns;
-      most = fmax(most, fmax(rests_ns(in, gathered, first_fetch, meanwhile), rests_ns(in, gather, fetched, meanwhile)));
+      double ns = fmax(rests_ns(in, gathered, first_fetch, meanwhile), rests_ns(in, gather, fetched, meanwhile));
+      if (ns > most.ns) most.ns = ns;
+      if (!op) most.first_ns = most.ns;
     }
   return most;
 }
@@ -277,6 +285,14 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
   return fmax(now, queues.summed);
 }
 
+/* Instead of rests in forward, what is stored. */
+static Terms without_rests(Terms terms, double ns) {
+  terms.a -= ns;
+  terms.idle -= ns;
+  terms.stores = true;
+  return terms;
+}
+
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   bool slows = !in->fetch_bound, shared = shared_queue(in);
@@ -284,7 +300,8 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = pass->reduces ? terms_reduced_ns(in, ops) : 0;
   double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
   const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);
-  double idle_before = (1 - c) * head_ns(in, pass), idle_after = (1 - c) * last.ns;
+  const Head head = find_head(in, pass);
+  double idle_before = (1 - c) * head.ns, idle_after = (1 - c) * last.ns;
   double forward = fmax(before + c * gathered + idle_before, gathered + k * before), whole = fmin(after, first_gradient(in));
   Terms gather = {.a = before + after + idle_before + idle_after + c * comm,
                   .b = comm + k * (before + after),
@@ -293,6 +310,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
                   .idle_by = shared ? "communication" : idle_before > idle_after ? "gather" : "reduce",
                   .until = INT32_MAX,
                   .again_b = k,
+                  .stores = head.ns == head.first_ns,
                   .regather_a = c,
                   .regather_b = 1,
                   .rest_a = 1 - c,
@@ -312,6 +330,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
   both.b = gather.b, both.regather_b = 1, both.by = gather.by;
   Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = shared ? 1 : 3};
+  if (!gather.stores && !in->skeleton->copies_beside) pairs.data[pairs.count++] = without_rests(gather, (1 - c) * (head.ns - head.first_ns));
   if (longest.from == last.from) return pairs;
   Terms rested = shared ? gather : reduce; /* but what is run again meanwhile does not count */
   rested.a += (1 - c) * (longest.ns - last.ns);

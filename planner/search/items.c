@@ -144,7 +144,7 @@ void items_list(Arena *arena, const Program *program, const Pin *pins, bool mova
     for (int32_t k = 0; k < op->ref_count; k++) {
       int32_t v = op->refs[k].value;
       if (v < 0 || program->specs[op->op].operands[k].mode != MODE_WRITE || spans[v].first_backward < 0) continue;
-      item.bytes += program->values.data[v].numel * dtype_bytes(program->values.data[v].dtype);
+      item.bytes += program->flow.value_bytes[v];
       if (spans[v].last_forward < item.first) item.first = spans[v].last_forward;
       if (spans[v].first_backward > item.last) item.last = spans[v].first_backward;
     }

@@ -82,6 +82,10 @@ plan { strategy full_shard  wrap block  checkpoint full  gather micro_batch }
 MODEL
 gap "$scratch/stopped.fsdp" 4 0.001 'the bound of stopped compute'
 
+# What is copied to the host has its content's bytes, not its buffer's; where compute copies it, it may do so while it rests for a gather.
+gap tests/planner/bounded/odd-sizes.fsdp 2 0.06 'copies of odd sizes' --memory 88576B
+gap tests/planner/bounded/rests-in-forward.fsdp 2 0.03 'copies while compute rests' --memory 79872B
+
 # A gradient's buffer is free once it has been read, though its sum over replicas is still on its way; what is reduced needs room beside results.
 gap models/gpt3-175b.fsdp 512 0.03 'gradients wait for their sums over replicas' --cluster models/clusters/ethernet-a100.fsdp --micro-batch 1 --memory 356697033932B
 
