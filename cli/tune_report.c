@@ -206,7 +206,10 @@ static bool on_front(const Tune *t, uint32_t p) {
 
 static json_t *asked_json(const Tune *t, uint32_t p) {
   json_t *asked = json_object();
-  for (int d = 0; d < TUNE_DIMS; d++) json_object_set_new(asked, option_info(t->dims[d].option)->name, json_string(tune_value(t, p, d)));
+  for (int d = 0; d < TUNE_DIMS; d++) { /* a cluster that the file states is no option's */
+    const char *value = tune_value(t, p, d);
+    json_object_set_new(asked, option_info(t->dims[d].option)->name, *value ? json_string(value) : json_null());
+  }
   return asked;
 }
 

@@ -331,6 +331,7 @@ uint64_t step_without(const Plan *plan, Without what) {
 }
 
 const char *speed_up(Arena *arena, uint64_t step_ns, uint64_t ns) {
+  if (step_ns == ns) return "1.00"; /* also where a step takes no time at all */
   return step_ns > 100 * ns ? "over 100" : arena_printf(arena, "%.2f", (double)step_ns / (double)ns);
 }
 

@@ -167,10 +167,21 @@ static void a_proposed_size_suffices(void **state) {
   }
 }
 
+static void nothing_is_no_faster_than_nothing(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  assert_string_equal(speed_up(arena, 0, 0), "1.00");
+  assert_string_equal(speed_up(arena, 12345, 12345), "1.00");
+  assert_string_equal(speed_up(arena, 130, 125), "1.04");
+  assert_string_equal(speed_up(arena, 5, 0), "over 100");
+  arena_free(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_peak), cmocka_unit_test(test_owners),
                                      cmocka_unit_test(test_ceilings), cmocka_unit_test(test_ranges), cmocka_unit_test(test_repeats),
                                      cmocka_unit_test(test_figures),  cmocka_unit_test(a_proposed_size_suffices),
+                                     cmocka_unit_test(nothing_is_no_faster_than_nothing),
                                      cmocka_unit_test(a_group_knows_its_least_and_most)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,6 +40,10 @@ grep -q '^  ranks 3: a step of 8 samples cannot be split' "$scratch/one.txt" || 
 grep -q '<circle' "$scratch/plot.html" || fail "an empty plot"
 ! grep -oE '(src|href)="[^"]*"' "$scratch/plot.html" | grep -v 'data:,' || fail "the plot refers to something outside"
 
+# A cluster that was named is told; one that only the file states is not an empty option.
+"$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 2 --memory 64MiB --micro-batch 1 --prefetch 1 --strategy full_shard --wrap block --json >"$scratch/own.json"
+grep -q '"cluster": null' "$scratch/own.json" || fail "an empty option is said to have been asked for"
+
 # A million tokens cost what all ranks cost for as long as they take, and less money keeps a plan on the front.
 "$fsdpc" tune tests/fixtures/gpt-tiny.fsdp --ranks 1,2,4 --memory 64MiB --micro-batch 1,2 --prefetch 1 --strategy full_shard \
   --cluster tests/view/priced.fsdp --csv "$scratch/priced.csv" --html "$scratch/priced.html" --json >"$scratch/priced.json"
