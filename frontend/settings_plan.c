@@ -354,27 +354,38 @@ static void candidates(Sema *sema, bool unit, Names *names) {
     vec_push(sema->arena, names, graph->ops.data[i].name);
 }
 
+static bool matches_any(const char *pattern, const Names *names) {
+  for (uint32_t k = 0; k < names->count; k++)
+    if (path_matches(pattern, names->data[k])) return true;
+  return false;
+}
+
+static void report_unmatched(Sema *sema, const PatternUse *use, bool unit) {
+  Names names = {0};
+  Diag *diag = sema_error(sema, use->span, "\"%s\" matches no %s of the model", use->pattern,
+                          unit ? "parameter" : "layer");
+  if (sema->sink->errors > DIAG_LIMIT) return; /* not shown: what is near need not be known */
+  candidates(sema, unit, &names);
+  if (unit) candidates(sema, false, &names); /* a layer's name stands for its parameters */
+  for (uint32_t k = 1; k < sema->graph->modules.count; k++)
+    vec_push(sema->arena, &names, sema->graph->modules.data[k].name);
+  const char *near = text_nearest(use->pattern, names.data, names.count);
+  const char *shared = unit ? shared_weight(sema, "", use->pattern) : NULL;
+  if (shared)
+    diag_help(diag, "name the weight that it shares, \"%s\"", shared);
+  else if (near && !strcmp(near, use->pattern))
+    diag_help(diag, "it has none: leave it out");
+  else if (near)
+    diag_help(diag, "did you mean \"%s\"?", near);
+}
+
 void settings_plan_finish(Sema *sema) {
+  Names params = {0}, layers = {0};
+  candidates(sema, true, &params);
+  candidates(sema, false, &layers);
   for (uint32_t i = 0; i < sema->patterns.count; i++) {
     const PatternUse *use = &sema->patterns.data[i];
-    Names names = {0};
-    bool unit = !strcmp(use->key, "unit") || !strcmp(use->key, "no_decay"), matched = false;
-    candidates(sema, unit, &names);
-    for (uint32_t k = 0; k < names.count && !matched; k++)
-      matched = path_matches(use->pattern, names.data[k]);
-    if (matched) continue;
-    if (unit) candidates(sema, false, &names); /* a layer's name stands for its parameters */
-    for (uint32_t k = 1; k < sema->graph->modules.count; k++)
-      vec_push(sema->arena, &names, sema->graph->modules.data[k].name);
-    Diag *diag = sema_error(sema, use->span, "\"%s\" matches no %s of the model", use->pattern,
-                            unit ? "parameter" : "layer");
-    const char *near = text_nearest(use->pattern, names.data, names.count);
-    const char *shared = unit ? shared_weight(sema, "", use->pattern) : NULL;
-    if (shared)
-      diag_help(diag, "name the weight that it shares, \"%s\"", shared);
-    else if (near && !strcmp(near, use->pattern))
-      diag_help(diag, "it has none: leave it out");
-    else if (near)
-      diag_help(diag, "did you mean \"%s\"?", near);
+    bool unit = !strcmp(use->key, "unit") || !strcmp(use->key, "no_decay");
+    if (!matches_any(use->pattern, unit ? &params : &layers)) report_unmatched(sema, use, unit);
   }
 }

@@ -117,6 +117,25 @@ model m {
 MODEL
 expect "40,000 modules with rules" "matches no parameter"
 
+# As many lines as a generator may write, none of which is of this model: no time is spent on what is not shown.
+cat > x.fsdp <<'MODEL'
+model m {
+  input x: float[batch, 8]
+  input y: float[batch, 8]
+  module f(x) { return relu(linear(x, 8) as a) + x }
+  r = repeat 1000 f(x) as h
+  loss = mse(r, y)
+}
+MODEL
+{ echo 'plan {'; for (( i = 0; i < 100000; i++ )); do echo "save h.$i.b"; done; echo '}'; } >> x.fsdp
+shown=$(timeout "$seconds" "$tool" check x.fsdp 2>&1)
+if grep -q 'help: did you mean "h.0.a"' <<< "$shown" && grep -q '99980 more not shown' <<< "$shown"; then
+  echo "ok 100,000 lines of another model"
+else
+  echo "FAILED 100,000 lines of another model"
+  failed=$(( failed + 1 ))
+fi
+
 # 200 files, each using the next.
 for (( i = 0; i < 200; i++ )); do echo "use \"f$(( i + 1 )).fsdp\"" > "f$i.fsdp"; done
 echo 'use "f0.fsdp"' > x.fsdp
