@@ -414,9 +414,9 @@ static void issue_last(Builder *b) {
   for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) {
     Use *use = &b->schedule->uses[i];
     if (staggers(d)) use->held = use->first; /* main passes do not know when it is gathered */
-    else use->issue = 0;
+    else if (d->prefetch == PREFETCH_EARLY) use->issue = 0;
   }
-  if (d->prefetch != PREFETCH_EARLY && !d->gather_once) issue_fixed(b);
+  if (d->prefetch != PREFETCH_EARLY && !staggers(d)) issue_fixed(b);
   for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) b->schedule->uses[i].issue = d->slots[i];
   find_live(b);
 }

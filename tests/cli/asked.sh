@@ -87,6 +87,9 @@ contradicts 'strategy full_shard releases parameters after use' --strategy full_
 contradicts 'reshard releases parameters after use' --reshard yes --gather step
 expect 0 plan "$root/models/gpt2.fsdp" --ranks 2 --strategy no_shard --reshard yes
 said err 'warning: reshard has no effect: with strategy no_shard every rank holds all parameters'
+# Units that are gathered once a step are so as far ahead as asked.
+expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --strategy shard_optim --wrap block --prefetch 1
+grep -q '^Chosen: .* prefetch 1\b' out || fail "a prefetch that was asked for: $(grep Chosen out)"
 expect 64 plan "${llama[@]}" --json --dump units
 said err '--json prints one object, --dump text'
 sed 's/^plan {/& unit first { model.layers.0 reshard yes }/' "$root/models/llama3-8b.fsdp" >unit.fsdp
