@@ -59,17 +59,32 @@ typedef struct Relaxing {
   Infeasible *out;
 } Relaxing;
 
+/* What else takes the least with most units, as far as it is open. */
+static Outer leanest(const Search *search, Outer outer, const PlanSettings *settings) {
+  const bool open = settings->strategy != STRATEGY_SHARD_OPTIM && settings->strategy != STRATEGY_SHARD_GRAD_OP;
+  if (open && settings->gather == CADENCE_AUTO) outer.gather_once = false;
+  if (open && settings->reduce == CADENCE_AUTO) outer.reduce_once = false;
+  if (search_may_offload(search, settings)) outer.offload = OFFLOAD_STATES;
+  return outer;
+}
+
+/* As the smallest plan is, or where that is too much as lean as can be. */
+static uint64_t least_bytes(Search *search, const Outer *outer, const PlanSettings *settings) {
+  uint64_t bytes = smallest_bytes(search, outer, settings);
+  if (bytes && bytes <= search->budget) return bytes;
+  const Outer lean = leanest(search, *outer, settings);
+  return search_same_outer(&lean, outer) ? bytes : smallest_bytes(search, &lean, settings);
+}
+
 /* Each is tried in one way only: where that is too much, others may not be, and nothing is said. Nor is it of settings that other pins
- * contradict. Returns whether something was. */
-static bool try_relaxation(const Relaxing *r, const Outer *outer, const PlanSettings *settings, const char *what) {
+ * contradict. */
+static void try_relaxation(const Relaxing *r, const Outer *outer, const PlanSettings *settings, const char *what) {
   Search *search = r->search;
   DiagSink unsaid = {.arena = search->scratch, .sources = search->sink->sources};
-  if (!pins_agree(&unsaid, settings)) return false;
+  if (!pins_agree(&unsaid, settings)) return;
   const PlanSettings completed = pins_completed(*settings);
-  uint64_t bytes = smallest_bytes(search, outer, &completed);
-  bool fits = bytes && bytes <= search->budget;
-  if (fits) relaxations_add(search->arena, what, "peak", bytes, search->budget, &r->out->relaxations);
-  return fits;
+  uint64_t bytes = least_bytes(search, outer, &completed);
+  if (bytes && bytes <= search->budget) relaxations_add(search->arena, what, "peak", bytes, search->budget, &r->out->relaxations);
 }
 
 static void relax_checkpoint(const Relaxing *r) {
@@ -146,7 +161,6 @@ static void relax_offload(const Relaxing *r) {
   Outer outer = r->found->outer;
   if (relaxed.offload == SETTING_AUTO || !search_offers_host(r->search)) return;
   relaxed.offload = SETTING_AUTO;
-  if (search_may_offload(r->search, &relaxed)) outer.offload = OFFLOAD_STATES;
   try_relaxation(r, &outer, &relaxed, "offload auto");
 }
 
@@ -172,10 +186,7 @@ static void relax_ranks(const Relaxing *r) {
   if (outer.shard == 1 || search->settings->strategy == STRATEGY_HYBRID_SHARD || !divides || !double_ranks(search, &twice)) return;
   set_world(search, &twice);
   outer.shard = twice.ranks;
-  const char *ranks = arena_printf(search->arena, "ranks %u", twice.ranks);
-  bool said = try_relaxation(r, &outer, search->settings, ranks);
-  outer.offload = OFFLOAD_STATES; /* half as much of it may find room */
-  if (!said && search_may_offload(search, search->settings)) (void)try_relaxation(r, &outer, search->settings, ranks);
+  try_relaxation(r, &outer, search->settings, arena_printf(search->arena, "ranks %u", twice.ranks));
   set_world(search, &own);
 }
 

@@ -18,8 +18,8 @@ enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 /* And this far, or FAR_FROM_BOUND where looking takes long, with moves in another order. */
 static const double WORTH_OTHER_MOVES = 1.005;
 
-/* How often a smaller plan is looked for where none fits, until what may be between is so small a share. */
-enum { SMALLER_TRIES = 5, NEARLY_SMALLEST = 200 };
+/* Where none fits a smaller plan is looked for until what may be between is so small a share; from so small a share below the budget on. */
+enum { NEARLY_SMALLEST = 200, BELOW_ASKED = 32 };
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
 enum { NEARBY_ROUNDS = 4 };
 /* What is left at least of the effort of placing where other units are tried: long plans get by with less, and only spend more on what
@@ -43,8 +43,10 @@ static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
 }
 
 /* What was spent on placing, was spent on other units. */
+static uint64_t least_effort(const Found *found) { return is_short(found) ? RENEWED_SHORT : RENEWED_LONG; }
+
 static void renew_effort(Search *s, const Found *found) {
-  const uint64_t least = is_short(found) ? RENEWED_SHORT : RENEWED_LONG;
+  const uint64_t least = least_effort(found);
   if (s->placing < least) s->placing = least;
 }
 
@@ -247,27 +249,29 @@ static bool search_once(Search *s, Candidates *candidates, Found *found) {
   return candidates_bound(s, candidates) && search_within(s, candidates, found);
 }
 
-/* What runs everything again need not be the smallest: plans are looked for between the budget, under which there is none, and that one. */
+/* What runs everything again need not be the smallest: plans are looked for in less, and a little below the budget too, under which none was found.
+ * By halves that do not depend on the budget, with as much effort each, so that the same are found under a budget that was proposed. */
 static bool find_smaller(Search *s, Candidates *candidates, Found *smallest) {
-  const uint64_t asked = s->budget;
+  const uint64_t asked = s->budget, hopeless = asked - asked / BELOW_ASKED;
   const Effort before = lessen(s, asked);
-  uint64_t none = asked;
+  uint64_t none = 0, some = smallest->plan->arena_bytes;
   bool good = true;
-  for (int i = 0; i < SMALLER_TRIES && good && smallest->plan->arena_bytes > none + none / NEARLY_SMALLEST; i++) {
+  while (good && smallest->plan->arena_bytes > asked && some > none + none / NEARLY_SMALLEST) {
     Found found = {0};
-    s->budget = none + (smallest->plan->arena_bytes - none) / 2;
-    renew_effort(s, smallest);
-    good = candidates_bound(s, candidates) && candidates_try(s, candidates, &found);
-    if (found.plan)
-      *smallest = found;
-    else
-      none = s->budget;
+    s->budget = none + (some - none) / 2;
+    if (s->budget >= hopeless) {
+      s->placing = least_effort(smallest);
+      good = candidates_bound(s, candidates) && candidates_try(s, candidates, &found);
+    }
+    if (found.plan) *smallest = found;
+    *(found.plan ? &some : &none) = s->budget;
   }
   smallest->fits = smallest->plan->arena_bytes <= asked;
   return go_back(s, before, good);
 }
 
 static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
+  if (!s->brief) s->placing = PLACING_EFFORT; /* whatever the search has left: what is smallest does not depend on the budget */
   if (!search_find_smallest(s, candidates, found)) return false;
   if (search_lacks_host(s, found->plan)) return true; /* whatever the budget */
   if (!found->fits && !s->brief && !find_smaller(s, candidates, found)) return false;

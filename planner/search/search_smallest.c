@@ -47,6 +47,16 @@ static bool is_first(const Small *entries, uint32_t at) {
   return true;
 }
 
+/* As low as it could be, whatever the budget: the same is found under all of them. */
+static void emit_small(Search *s, Arena *arena, const Inner *in, uint64_t bytes, Found *found) {
+  const uint64_t budget = s->budget;
+  Decisions smallest = inner_smallest(in);
+  s->budget = bytes;
+  search_emit(s, arena, in, &smallest, &s->placing, found);
+  s->budget = budget;
+  found->fits = found->plan->arena_bytes <= budget && !search_lacks_host(s, found->plan);
+}
+
 /* The smallest placed plan of the entries that look smallest, of all and of each micro-batch. */
 static void place_small(Search *s, Arena *arena, Small *entries, uint32_t count, Found *found) {
   qsort(entries, count, sizeof *entries, compare_small);
@@ -57,8 +67,7 @@ static void place_small(Search *s, Arena *arena, Small *entries, uint32_t count,
     if (i >= PLACED_SMALL && !is_first(entries, i)) continue;
     if (i && entries[i].bytes == UINT64_MAX) break;
     if (!inner_open(s, arena, &entries[i].outer, entries[i].grouping, &in)) return;
-    Decisions smallest = inner_smallest(&in);
-    search_emit(s, arena, &in, &smallest, &s->placing, &next);
+    emit_small(s, arena, &in, entries[i].bytes, &next);
     if (!found->plan || next.plan->arena_bytes < found->plan->arena_bytes) *found = next;
   }
 }

@@ -83,8 +83,8 @@ MODEL
 gap "$scratch/stopped.fsdp" 4 0.001 'the bound of stopped compute'
 
 # What is copied to the host has its content's bytes, not its buffer's; where compute copies it, it may do so while it rests for a gather.
-gap tests/planner/bounded/odd-sizes.fsdp 2 0.06 'copies of odd sizes' --memory 88576B
-gap tests/planner/bounded/rests-in-forward.fsdp 2 0.03 'copies while compute rests' --memory 79872B
+gap tests/planner/hard/odd-sizes.fsdp 2 0.06 'copies of odd sizes' --memory 88576B
+gap tests/planner/hard/rests-in-forward.fsdp 2 0.03 'copies while compute rests' --memory 79872B
 
 # A gradient's buffer is free once it has been read, though its sum over replicas is still on its way; what is reduced needs room beside results.
 gap models/gpt3-175b.fsdp 512 0.03 'gradients wait for their sums over replicas' --cluster models/clusters/ethernet-a100.fsdp --micro-batch 1 --memory 356697033932B
@@ -95,6 +95,11 @@ near "$(step "${slow[@]}")" "$(step "${slow[@]}" --strategy hybrid_shard:16)" 's
 
 # FILE OPTION...: bytes of the smallest plan, where none fits
 smallest() { { "$fsdpc" plan "$@" --memory 1KiB --json 2>/dev/null || true; } | sed -n 's/.*"smallest_peak_bytes": *\([0-9]*\).*/\1/p'; }
+
+# The memory that is proposed where nothing fits is enough, however little was asked for.
+tight=(tests/planner/hard/proposed.fsdp --ranks 2 --memory)
+proposed=$({ "$fsdpc" plan "${tight[@]}" 14716B 2>&1 || true; } | sed -n 's/^help: cheapest way out: memory //p')
+[ "$proposed" ] && "$fsdpc" plan "${tight[@]}" "$proposed" >"$scratch/out" 2>&1 || { echo "$proposed was proposed, and does not fit" >&2; exit 1; }
 
 # Of the many micro-batches that divide this batch the smallest is tried too.
 sed 's/batch 64 /batch 20160 /; s/contention 0.999//' "$scratch/stopped.fsdp" >"$scratch/divisible.fsdp"
