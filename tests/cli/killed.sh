@@ -63,7 +63,7 @@ sweep 0
 
 # Who interrupts a sweep is told what it found, and no file passes for a whole one. A terminal's interrupt reaches workers too.
 interrupted() { # ARGUMENT...
-  setsid env --default-signal=INT "$fsdpc" tune "$fixtures/gpt-tiny.fsdp" --ranks 1 --jobs 2 --memory "$(seq -s, -f %gMiB 2 600)" "$@" >out 2>err </dev/null &
+  setsid env --default-signal=INT "$fsdpc" tune "$fixtures/gpt-tiny.fsdp" --ranks 1 --jobs 2 --memory "$(seq -s, -f %gMiB 2 500)" "$@" >out 2>err </dev/null &
   run=$!
   has_workers() { [ "$(children "$run" | wc -w)" = 2 ]; }
   wait_for has_workers
