@@ -13,7 +13,7 @@ require_tool jq
 [ $# -gt 0 ] || set -- 100 300 1000 3000 10000
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-runs=3 # the least time of so many counts: other work on the machine only adds to it
+runs=7 # the least time of so many counts: other work on the machine only adds to it
 
 # A model of the Llama family, narrow, so that thousands of layers are a size that somebody could train.
 write_model() { # LAYERS
