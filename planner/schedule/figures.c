@@ -146,31 +146,39 @@ UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSe
   return figures;
 }
 
+/* Of a unit's shard, of so many kinds of state: masters of parameters are the optimizer's. */
+static uint64_t state_bytes(const Program *program, const Unit *unit, uint64_t elements, uint32_t kinds) {
+  const Recipe *recipe = &program->graph->recipe;
+  DType kept = unit_kept(program, unit);
+  uint64_t bytes = 0, cast = cast_bytes(recipe, kept);
+  if (kinds & (cast ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS)) bytes += round_up(elements * dtype_bytes(kept), PLAN_ALIGN_BYTES);
+  if (kinds & OFFLOAD_PARAMETERS) bytes += round_up(elements * cast, PLAN_ALIGN_BYTES);
+  if (unit->frozen) return bytes;
+  if (kinds & OFFLOAD_OPTIMIZER) bytes += elements * moment_bytes(recipe);
+  if (kinds & OFFLOAD_GRADIENTS) bytes += elements * dtype_bytes(recipe->reduce);
+  return bytes;
+}
+
 uint64_t figures_persistent(const Program *program, const UnitSet *units, const Decisions *decisions) {
   uint32_t shard = decisions->shard;
   const Recipe *recipe = &program->graph->recipe;
   uint64_t bytes = 4 * PLAN_ALIGN_BYTES + round_up(8 * EXACT_DIGITS, PLAN_ALIGN_BYTES); /* scalars */
   for (uint32_t u = 0; u < units->units.count; u++) {
-    uint64_t elements = unit_shard(&units->units.data[u], shard);
-    uint32_t offload = decisions->offload;
-    DType kept = unit_kept(program, &units->units.data[u]);
-    uint64_t cast = cast_bytes(recipe, kept);
-    if (!(offload & (cast ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMETERS))) bytes += round_up(elements * dtype_bytes(kept), PLAN_ALIGN_BYTES);
-    if (!(offload & OFFLOAD_PARAMETERS)) bytes += round_up(elements * cast, PLAN_ALIGN_BYTES);
-    bytes += round_up(factored_bytes(program, &units->units.data[u]), PLAN_ALIGN_BYTES);
+    const Unit *unit = &units->units.data[u];
+    uint64_t elements = unit_shard(unit, shard);
+    bytes += state_bytes(program, unit, elements, OFFLOAD_STATES & ~decisions->offload);
+    bytes += round_up(factored_bytes(program, unit), PLAN_ALIGN_BYTES);
     if (decisions->gather_once && decisions_gather(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->compute), PLAN_ALIGN_BYTES);
-    if (units->units.data[u].frozen) continue;
-    if (!(offload & OFFLOAD_OPTIMIZER)) bytes += elements * moment_bytes(recipe);
-    if (!(offload & OFFLOAD_GRADIENTS)) bytes += elements * dtype_bytes(recipe->reduce);
-    if (decisions_holds_gradients(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
+    if (!unit->frozen && decisions_holds_gradients(decisions)) bytes += round_up(elements * shard * dtype_bytes(recipe->reduce), PLAN_ALIGN_BYTES);
   }
   return bytes;
 }
 
 uint64_t figures_host(const Program *program, const UnitSet *units, const Decisions *decisions) {
-  Decisions here = *decisions;
-  here.offload = 0;
-  return figures_persistent(program, units, &here) - figures_persistent(program, units, decisions);
+  uint64_t bytes = 0;
+  for (uint32_t u = 0; u < units->units.count; u++)
+    bytes += state_bytes(program, &units->units.data[u], unit_shard(&units->units.data[u], decisions->shard), decisions->offload);
+  return bytes;
 }
 
 StepFigures figures_of_step(const Program *program, const Cluster *cluster, const PlanWorld *world) {

@@ -86,6 +86,9 @@ gap "$scratch/stopped.fsdp" 4 0.001 'the bound of stopped compute'
 gap tests/planner/hard/odd-sizes.fsdp 2 0.06 'copies of odd sizes' --memory 88576B
 gap tests/planner/hard/rests-in-forward.fsdp 2 0.03 'copies while compute rests' --memory 79872B
 
+# Gradients that add up on the device, and lie in host memory afterwards, take room on both.
+gap tests/planner/hard/gradients-away.fsdp 4 0.2 'gradients that add up on the device'
+
 # A gradient's buffer is free once it has been read, though its sum over replicas is still on its way; what is reduced needs room beside results.
 gap models/gpt3-175b.fsdp 512 0.03 'gradients wait for their sums over replicas' --cluster models/clusters/ethernet-a100.fsdp --micro-batch 1 --memory 356697033932B
 
