@@ -76,7 +76,7 @@ static uint64_t least_bytes(Search *search, const Outer *outer, const PlanSettin
   return search_same_outer(&lean, outer) ? bytes : smallest_bytes(search, &lean, settings);
 }
 
-/* Each is tried in one way only: where that is too much, others may not be, and nothing is said. Nor is it of settings that other pins
+/* Each is tried in these two ways only: where both are too much, others may not be, and nothing is said. Nor is it of settings that other pins
  * contradict. */
 static void try_relaxation(const Relaxing *r, const Outer *outer, const PlanSettings *settings, const char *what) {
   Search *search = r->search;
