@@ -61,9 +61,9 @@ typedef struct Relaxing {
 
 /* What else takes the least with most units, as far as it is open. */
 static Outer leanest(const Search *search, Outer outer, const PlanSettings *settings) {
-  const bool open = settings->strategy != STRATEGY_SHARD_OPTIM && settings->strategy != STRATEGY_SHARD_GRAD_OP;
-  if (open && settings->gather == CADENCE_AUTO) outer.gather_once = false;
-  if (open && settings->reduce == CADENCE_AUTO) outer.reduce_once = false;
+  const bool open = settings->strategy != STRATEGY_SHARD_OPTIM;
+  if (open && settings->gather != CADENCE_STEP) outer.gather_once = false;
+  if (open && settings->reduce != CADENCE_STEP) outer.reduce_once = false;
   if (search_may_offload(search, settings)) outer.offload = OFFLOAD_STATES;
   return outer;
 }
@@ -117,51 +117,52 @@ static void relax_micro_batch(const Relaxing *r) {
   try_relaxation(r, &outer, settings, arena_printf(r->search->arena, "micro_batch %lld", (long long)outer.micro_batch));
 }
 
-static void relax_wrap(const Relaxing *r) {
-  PlanSettings relaxed = *r->search->settings;
-  if (relaxed.wrap == WRAP_AUTO) return;
-  relaxed.wrap = WRAP_AUTO;
-  try_relaxation(r, &r->found->outer, &relaxed, "wrap auto");
+/* A pin that is let go of, if it costs memory and its strategy does not set it anyway. */
+typedef struct Pinned {
+  bool (*let_go)(PlanSettings *settings);
+  const char *what;
+} Pinned;
+
+static bool let_go_wrap(PlanSettings *s) {
+  const bool pinned = s->wrap != WRAP_AUTO;
+  s->wrap = WRAP_AUTO;
+  return pinned;
 }
 
-static void relax_reshard(const Relaxing *r) {
-  PlanSettings relaxed = *r->search->settings;
-  if (relaxed.reshard != 0 || r->found->outer.gather_once) return;
-  relaxed.reshard = SETTING_AUTO;
-  try_relaxation(r, &r->found->outer, &relaxed, "reshard auto");
+static bool let_go_reshard(PlanSettings *s) {
+  const bool pinned = s->reshard == 0;
+  s->reshard = SETTING_AUTO;
+  return pinned;
 }
 
-static void relax_gather(const Relaxing *r) {
-  PlanSettings relaxed = *r->search->settings;
-  Outer outer = r->found->outer;
-  if (relaxed.gather != CADENCE_STEP || relaxed.strategy == STRATEGY_SHARD_OPTIM) return;
-  relaxed.gather = CADENCE_AUTO;
-  outer.gather_once = false;
-  try_relaxation(r, &outer, &relaxed, "gather auto");
+static bool let_go_cadence(Cadence *cadence, Strategy strategy) {
+  const bool pinned = *cadence == CADENCE_STEP && strategy != STRATEGY_SHARD_OPTIM;
+  *cadence = CADENCE_AUTO;
+  return pinned;
 }
 
-static void relax_reduce(const Relaxing *r) {
-  PlanSettings relaxed = *r->search->settings;
-  Outer outer = r->found->outer;
-  if (relaxed.reduce != CADENCE_STEP || relaxed.strategy == STRATEGY_SHARD_OPTIM) return;
-  relaxed.reduce = CADENCE_AUTO;
-  outer.reduce_once = false;
-  try_relaxation(r, &outer, &relaxed, "reduce auto");
+static bool let_go_gather(PlanSettings *s) { return let_go_cadence(&s->gather, s->strategy); }
+static bool let_go_reduce(PlanSettings *s) { return let_go_cadence(&s->reduce, s->strategy); }
+
+static bool let_go_prefetch(PlanSettings *s) {
+  const bool pinned = s->prefetch != SETTING_AUTO;
+  s->prefetch = SETTING_AUTO;
+  return pinned;
 }
 
-static void relax_prefetch(const Relaxing *r) {
-  PlanSettings relaxed = *r->search->settings;
-  if (relaxed.prefetch == SETTING_AUTO) return;
-  relaxed.prefetch = SETTING_AUTO;
-  try_relaxation(r, &r->found->outer, &relaxed, "prefetch auto");
+static bool let_go_offload(PlanSettings *s) {
+  const bool pinned = s->offload != SETTING_AUTO;
+  s->offload = SETTING_AUTO;
+  return pinned;
 }
 
-static void relax_offload(const Relaxing *r) {
-  PlanSettings relaxed = *r->search->settings;
-  Outer outer = r->found->outer;
-  if (relaxed.offload == SETTING_AUTO || !search_offers_host(r->search)) return;
-  relaxed.offload = SETTING_AUTO;
-  try_relaxation(r, &outer, &relaxed, "offload auto");
+static void relax_pins(const Relaxing *r) {
+  static const Pinned pins[] = {{let_go_wrap, "wrap auto"},     {let_go_reshard, "reshard auto"},   {let_go_gather, "gather auto"},
+                                {let_go_reduce, "reduce auto"}, {let_go_prefetch, "prefetch auto"}, {let_go_offload, "offload auto"}};
+  for (size_t i = 0; i < sizeof pins / sizeof *pins; i++) {
+    PlanSettings relaxed = *r->search->settings;
+    if (pins[i].let_go(&relaxed)) try_relaxation(r, &r->found->outer, &relaxed, pins[i].what);
+  }
 }
 
 /* Twice the ranks in nodes as asked for, else the cluster's, which may be as many as it takes where there is a network. */
@@ -191,8 +192,10 @@ static void relax_ranks(const Relaxing *r) {
 }
 
 void infeasible_relax(Search *search, const Found *found, Infeasible *out) {
-  static void (*const relax[])(const Relaxing *) = {relax_checkpoint, relax_strategy, relax_micro_batch, relax_wrap,    relax_reshard,
-                                                    relax_gather,     relax_reduce,   relax_prefetch,    relax_offload, relax_ranks};
   const Relaxing relaxing = {search, found, out};
-  for (size_t i = 0; i < sizeof relax / sizeof *relax; i++) relax[i](&relaxing);
+  relax_checkpoint(&relaxing);
+  relax_strategy(&relaxing);
+  relax_micro_batch(&relaxing);
+  relax_pins(&relaxing);
+  relax_ranks(&relaxing);
 }

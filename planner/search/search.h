@@ -161,8 +161,6 @@ const Program *search_program(Search *search, int64_t micro_batch);
 const UnitSet *search_units(Search *search, const Program *program, Grouping grouping);
 /* Whether results may go to host memory. */
 bool search_movable(const Search *search);
-/* Whether the machine has memory there that is stated. */
-bool search_offers_host(const Search *search);
 /* Whether these settings let state go there unasked. Adafactor's update is not made for it. */
 bool search_may_offload(const Search *search, const PlanSettings *settings);
 /* Tells who watches how far it is. */

@@ -2,17 +2,17 @@
 #include "planner/search/search.h"
 
 /* Unasked only over a host link to memory of a known size: on CPUs the host's memory is the device's. */
-bool search_offers_host(const Search *s) {
+static bool offers_host(const Search *s) {
   const Device *device = &s->cluster->device;
   return device->kind != DEVICE_CPU && device->host_link > 0 && device->host_memory > 0;
 }
 
 bool search_may_offload(const Search *s, const PlanSettings *settings) {
-  return settings->offload == SETTING_AUTO && search_offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+  return settings->offload == SETTING_AUTO && offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
 }
 
 bool search_movable(const Search *s) {
-  return s->settings->offload == SETTING_AUTO ? search_offers_host(s) : (s->settings->offload & OFFLOAD_ACTIVATIONS) != 0;
+  return s->settings->offload == SETTING_AUTO ? offers_host(s) : (s->settings->offload & OFFLOAD_ACTIVATIONS) != 0;
 }
 
 static void prepare_items(const Search *s, Prepared *prepared) {
