@@ -152,10 +152,11 @@ static int dispatch(int argc, char **argv) {
 }
 
 /* Passes take scratch memory by megabytes and give it back: it is kept for the next one, as the system zeroes what it hands out.
- * Larger arrays than these go back, lest they lie unused beside what comes next. */
+ * Larger arrays than these go back, lest they lie unused beside what comes next. The heap grows by whole large pages (arena.c). */
 static void keep_freed_memory(void) {
   (void)mallopt(M_MMAP_THRESHOLD, 8 << 20);
   (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  (void)mallopt(M_TOP_PAD, 4 << 20);
 }
 
 /* A standard stream that came closed would be the next file that is opened, and messages would land among its bytes. In its place
