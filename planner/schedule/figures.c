@@ -113,35 +113,66 @@ static void add_factored(const Program *program, const Cluster *cluster, const P
   f->factored_sum_ns[1] = cost_collective(cluster, world, INSTR_ALLREDUCE_INT, norms);
 }
 
+/* What all units have in common. */
+typedef struct Figuring {
+  const Program *program;
+  const Cluster *cluster;
+  const PlanWorld *world;
+  const Decisions *outer;
+  double slower; /* communication by compute, which runs beside nearly all of it */
+} Figuring;
+
+static void add_update(const Figuring *in, uint64_t shard, uint64_t reduced_bytes, UnitFigures *f) {
+  const Recipe *recipe = &in->program->graph->recipe;
+  InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
+  uint64_t state = dtype_bytes(recipe->master) + moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe, recipe->master);
+  f->squares_ns = time_of(in->program, in->cluster, INSTR_SUM_SQUARES, reduced_bytes);
+  f->optimizer_ns = time_of(in->program, in->cluster, update, shard * moved + reduced_bytes);
+}
+
+static void add_gradient(const Figuring *in, const Unit *unit, uint64_t shard, UnitFigures *f) {
+  const Recipe *recipe = &in->program->graph->recipe;
+  const PlanWorld *world = in->world;
+  uint64_t reduced = shard * dtype_bytes(recipe->reduce), whole = reduced * world->shard;
+  if (world->shard > 1) f->reduce_ns = (uint64_t)((double)cost_collective(in->cluster, world, INSTR_REDUCE_SCATTER, whole) * in->slower);
+  if (world->shard > 1 && world->replicas > 1) f->part_bytes = reduced;
+  if (world->replicas > 1) f->replicate_ns = (uint64_t)((double)cost_collective(in->cluster, world, INSTR_ALLREDUCE, reduced) * in->slower);
+  f->gradient_bytes = round_up(whole, PLAN_ALIGN_BYTES);
+  add_update(in, shard, reduced, f);
+  if (recipe->optimizer == OPTIMIZER_ADAFACTOR) add_factored(in->program, in->cluster, world, unit, shard, f);
+  if (in->outer->accumulation == 1) return;
+  f->clear_ns = time_of(in->program, in->cluster, INSTR_ZERO, decisions_holds_gradients(in->outer) ? whole : reduced);
+  f->clears_image = f->image_ns && !decisions_holds_gradients(in->outer);
+}
+
+static UnitFigures figures_of_unit(const Figuring *in, const Unit *unit, uint64_t shard) {
+  uint64_t full = shard * in->world->shard * dtype_bytes(in->program->graph->recipe.compute);
+  UnitFigures f = {.full_bytes = round_up(full, PLAN_ALIGN_BYTES)};
+  if (in->world->shard > 1) f.gather_ns = (uint64_t)((double)cost_collective(in->cluster, in->world, INSTR_ALLGATHER, full) * in->slower);
+  add_transfers(in->program, in->cluster, in->outer->offload, in->world->shard == 1, !unit->frozen, shard, &f);
+  if (!unit->frozen) add_gradient(in, unit, shard, &f);
+  return f;
+}
+
+/* But for Adafactor, which takes what its moments take. */
+static bool has_like_figures(const Program *program, const Unit *a, const Unit *b) {
+  return a->elements == b->elements && a->frozen == b->frozen && program->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
+}
+
+/* Layers repeat, and so do sizes of units. */
 UnitFigures *figures_of_units(Arena *arena, const Program *program, const UnitSet *units, const Cluster *cluster,
                               const PlanWorld *world, const Decisions *outer) {
-  const Recipe *recipe = &program->graph->recipe;
-  double slower = 1 + cost_overlap(cluster, world).comm_slowdown; /* compute runs beside nearly all of it */
-  uint64_t compute = dtype_bytes(recipe->compute), reduce = dtype_bytes(recipe->reduce);
+  enum { RECENT = 256 };
+  uint32_t recent[RECENT] = {0}; /* by size, the last unit that was so large */
+  const Figuring in = {program, cluster, world, outer, 1 + cost_overlap(cluster, world).comm_slowdown};
   UnitFigures *figures = ARENA_ARRAY(arena, UnitFigures, units->units.count);
   for (uint32_t u = 0; u < units->units.count; u++) {
-    UnitFigures *f = &figures[u];
-    uint64_t shard = unit_shard(&units->units.data[u], world->shard), full = shard * world->shard;
-    f->full_bytes = full * compute;
-    if (world->shard > 1) f->gather_ns = (uint64_t)((double)cost_collective(cluster, world, INSTR_ALLGATHER, f->full_bytes) * slower);
-    f->full_bytes = round_up(f->full_bytes, PLAN_ALIGN_BYTES);
-    add_transfers(program, cluster, outer->offload, world->shard == 1, !units->units.data[u].frozen, shard, f);
-    if (units->units.data[u].frozen) continue;
-    f->gradient_bytes = full * reduce;
-    if (world->shard > 1) f->reduce_ns = cost_collective(cluster, world, INSTR_REDUCE_SCATTER, f->gradient_bytes);
-    if (world->shard > 1 && world->replicas > 1) f->part_bytes = shard * reduce;
-    if (world->replicas > 1) f->replicate_ns = cost_collective(cluster, world, INSTR_ALLREDUCE, shard * reduce);
-    f->reduce_ns = (uint64_t)((double)f->reduce_ns * slower);
-    f->replicate_ns = (uint64_t)((double)f->replicate_ns * slower);
-    f->gradient_bytes = round_up(f->gradient_bytes, PLAN_ALIGN_BYTES);
-    InstrOp update = recipe->optimizer == OPTIMIZER_ADAMW ? INSTR_ADAMW : INSTR_SGD;
-    uint64_t state = dtype_bytes(recipe->master) + moment_bytes(recipe), moved = 2 * state + cast_bytes(recipe, recipe->master) + reduce;
-    f->squares_ns = time_of(program, cluster, INSTR_SUM_SQUARES, shard * reduce);
-    f->optimizer_ns = time_of(program, cluster, update, shard * moved);
-    if (recipe->optimizer == OPTIMIZER_ADAFACTOR) add_factored(program, cluster, world, &units->units.data[u], shard, f);
-    if (outer->accumulation == 1) continue;
-    f->clear_ns = time_of(program, cluster, INSTR_ZERO, (decisions_holds_gradients(outer) ? full : shard) * reduce);
-    f->clears_image = f->image_ns && !decisions_holds_gradients(outer);
+    const Unit *unit = &units->units.data[u];
+    const uint64_t shard = unit_shard(unit, world->shard);
+    uint32_t *last = &recent[shard / 64 % RECENT];
+    const bool known = *last < u && has_like_figures(program, unit, &units->units.data[*last]);
+    figures[u] = known ? figures[*last] : figures_of_unit(&in, unit, shard);
+    *last = u;
   }
   return figures;
 }

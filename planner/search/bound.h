@@ -58,7 +58,7 @@
 
 typedef struct BoundInput {
   const Skeleton *skeleton;
-  const Items *items;
+  const AllItems *items;
   const Runs *operators;  /* what can be given up of results */
   const Decisions *start; /* everything recomputed and gathered again that is not pinned */
   uint64_t room;          /* bytes for buffers that do not persist */

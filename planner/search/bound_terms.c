@@ -8,8 +8,8 @@
 /* Results that are kept but may be away are not there in every plan. */
 static const bool *find_held(Arena *scratch, const BoundInput *in) {
   bool *held = ARENA_ARRAY(scratch, bool, in->skeleton->program->values.count);
-  for (uint32_t i = 0; i < in->items->count; i++)
-    if (in->items->data[i].held) held[in->skeleton->program->flow.moved[in->items->data[i].op]] = true;
+  for (uint32_t i = 0; i < in->items->operators.count; i++)
+    if (in->items->operators.data[i].held) held[in->skeleton->program->flow.moved[in->items->operators.data[i].op]] = true;
   return held;
 }
 
@@ -231,10 +231,12 @@ void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double 
   }
 }
 
+typedef VEC(Slice) Resting;
+
 /* What is live until `end`, unless compute has rested for longer before. */
-static void add_resting(Slices *out, double bytes, double end, double *rested, int32_t at) {
+static void add_resting(Arena *arena, Resting *out, double bytes, double end, double *rested, int32_t at) {
   if (end <= *rested || bytes <= 0) return;
-  out->data[out->count++] = (Slice){.bytes = bytes, .ns = end - *rested, .rests = true, .until = at + 1};
+  vec_push(arena, out, ((Slice){.bytes = bytes, .ns = end - *rested, .rests = true, .until = at + 1}));
   *rested = end;
 }
 
@@ -242,19 +244,19 @@ static void add_resting(Slices *out, double bytes, double end, double *rested, i
 Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *reducing, int32_t at) {
   const Skeleton *skeleton = in->skeleton;
   const uint32_t *order = skeleton->reduced;
-  Slices out = {ARENA_ARRAY(scratch, Slice, 2 * (size_t)skeleton->reduced_count), 0};
+  Resting out = {0};
   double rested = reducing->start[at];
   uint32_t count = 0, taken = 0, gone = 0;
   while (count < skeleton->reduced_count && skeleton->ops[order[count]].last_gradient < at) count++;
   while (gone < count)
     if (taken < count && reducing->taken[taken] <= reducing->end[gone]) {
-      add_resting(&out, gradient_bytes(in, order[taken]), reducing->taken[taken], &rested, at);
+      add_resting(scratch, &out, gradient_bytes(in, order[taken]), reducing->taken[taken], &rested, at);
       taken++;
     } else {
-      add_resting(&out, reduced_bytes(in, order[gone]), reducing->end[gone], &rested, at);
+      add_resting(scratch, &out, reduced_bytes(in, order[gone]), reducing->end[gone], &rested, at);
       gone++;
     }
-  return out;
+  return (Slices){out.data, out.count};
 }
 
 /* The header's backward pass with nothing but reductions: what the next gradients need must fit beside those that have not been

@@ -57,7 +57,7 @@ static const bool *held_away(const Inner *in) {
   uint64_t bytes = 0;
   memcpy(away, in->base.away, in->program->ops.count * sizeof(bool));
   for (uint32_t i = 0; i < in->items.count; i++) {
-    const Item *item = &in->items.data[i];
+    const Item *item = item_at(&in->items, i);
     if (!item->held || item->bytes > in->host_room - bytes) continue;
     away[item->op] = true;
     bytes += item->bytes;
@@ -67,12 +67,10 @@ static const bool *held_away(const Inner *in) {
 
 /* --- opening ---------------------------------------------------------------------------------------------------------------- */
 
-/* Those of operators, then those of units. */
 static void list_items(Inner *in, const Items *operators) {
   uint32_t units = in->units->units.count;
-  vec_reserve(in->arena, &in->items, operators->count + units);
-  if (operators->count) memcpy(in->items.data, operators->data, operators->count * sizeof(Item));
-  in->items.count = in->operators = operators->count;
+  in->items = (AllItems){.operators = *operators};
+  vec_reserve(in->arena, &in->items.units, units);
   for (uint32_t u = 0; u < units; u++) {
     const UnitOps *ops = &in->skeleton->ops[u];
     if (!unit_is_free(in, u) || in->base.keep[u] || ops->last_forward < 0 || ops->first_backward < 0) continue;
@@ -82,8 +80,9 @@ static void list_items(Inner *in, const Items *operators) {
     item.rank = (int32_t)(units - u); /* the last units' gathers are the hardest to hide */
     item.bytes = in->figures[u].full_bytes;
     item.ns = in->figures[u].gather_ns > in->figures[u].fetch_ns ? in->figures[u].gather_ns : in->figures[u].fetch_ns;
-    vec_push(in->arena, &in->items, item);
+    vec_push(in->arena, &in->items.units, item);
   }
+  in->items.count = operators->count + in->items.units.count;
 }
 
 static void open_base(Inner *in, const Prepared *prepared) {
@@ -198,7 +197,7 @@ static uint64_t forward_ns(const Inner *in) {
 static uint64_t largest_moved(const Inner *in) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < in->items.count; i++)
-    if (in->items.data[i].away_ns && in->items.data[i].bytes > most) most = in->items.data[i].bytes;
+    if (item_at(&in->items, i)->away_ns && item_at(&in->items, i)->bytes > most) most = item_at(&in->items, i)->bytes;
   return most;
 }
 
@@ -222,7 +221,7 @@ enum { MOVE_ORDERS = sizeof move_orders / sizeof *move_orders };
 
 /* What the host link carries while forward computes costs next to nothing: a share of that time. */
 static void seed_moves(Inner *in, Trial *trial, bool more) {
-  Ranking ranking = items_rank(in->arena, &in->items, in->operators, &in->ranks, 0);
+  Ranking ranking = items_rank(in->arena, &in->items, &in->ranks, 0);
   uint64_t forward = forward_ns(in), reserve = BUFFERS_UNDER_WAY * largest_moved(in) + largest_unit(in);
   uint64_t limit = in->room > reserve ? in->room - reserve : 0, most = 0;
   for (uint32_t i = 0; i < in->program->ops.count; i++)
@@ -256,7 +255,7 @@ static void try_start(Inner *in, Trial *trial) {
 static void seed_choices(Inner *in, IssueRule settled, Trial *trial, bool more) {
   uint64_t unit = largest_unit(in);
   for (int p = 0; p < (in->keep_free ? (more ? ALL_PRICES : FIRST_PRICES) : 1); p++) {
-    Ranking ranking = items_rank(in->arena, &in->items, in->operators, &in->ranks, gather_prices[p]);
+    Ranking ranking = items_rank(in->arena, &in->items, &in->ranks, gather_prices[p]);
     for (int r = more && p < FIRST_PRICES ? FIRST_RESERVES : 0; r < (unit ? (more ? ALL_RESERVES : FIRST_RESERVES) : 1); r++) {
       uint64_t reserve = (uint64_t)(reserves[r] * (double)unit);
       inner_start_trial(in, trial);
@@ -316,7 +315,7 @@ bool inner_bring_back(const Inner *in, Decisions *decisions) {
   bool any = false, *away = ARENA_ARRAY(in->search->arena, bool, in->program->ops.count);
   memcpy(away, decisions->away, in->program->ops.count * sizeof(bool));
   for (uint32_t i = 0; i < in->items.count; i++) {
-    int32_t op = in->items.data[i].op;
+    int32_t op = item_at(&in->items, i)->op;
     if (op < 0 || !away[op]) continue;
     away[op] = false;
     any = true;

@@ -29,9 +29,8 @@ struct Inner {
   const Skeleton *skeleton;
   PlanWorld world;
   Decisions base; /* recompute and keep: the start, with pins */
-  Items items;        /* of operators, then of units */
-  uint32_t operators; /* how many of them are */
-  Runs slices;        /* of these */
+  AllItems items;
+  Runs slices; /* of operators, as are ranks */
   Ranks ranks;
   Live live; /* where seeds start */
   const Decisions *from; /* moves go on from these, found before; NULL: from seeds */

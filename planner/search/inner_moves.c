@@ -84,7 +84,7 @@ static Classes list_classes(const Inner *in) {
   uint32_t count = in->items.count;
   const Item **order = ARENA_ARRAY(in->arena, const Item *, count);
   Classes out = {ARENA_ARRAY(in->arena, Class, count), 0};
-  for (uint32_t i = 0; i < count; i++) order[i] = &in->items.data[i];
+  for (uint32_t i = 0; i < count; i++) order[i] = item_at(&in->items, i);
   qsort(order, count, sizeof *order, compare_class);
   for (uint32_t i = 0, end; i < count; i = end) {
     for (end = i + 1; end < count && order[end]->class == order[i]->class; end++) continue;
@@ -186,7 +186,7 @@ uint32_t inner_settings(const Inner *in) {
   uint32_t total = 1;
   for (uint32_t i = 0; i < in->items.count; i++) {
     uint32_t states = 0;
-    for (int s = 0; s < ITEM_STATES; s++) states += may_be(&in->items.data[i], (ItemState)s);
+    for (int s = 0; s < ITEM_STATES; s++) states += may_be(item_at(&in->items, i), (ItemState)s);
     total *= states;
     if (total > MOST_SETTINGS) return 0;
   }
@@ -199,8 +199,8 @@ void inner_set(const Inner *in, uint32_t number, Trial *trial) {
     ItemState states[ITEM_STATES];
     uint32_t count = 0;
     for (int s = 0; s < ITEM_STATES; s++)
-      if (may_be(&in->items.data[i], (ItemState)s)) states[count++] = (ItemState)s;
-    set_state(trial, &in->items.data[i], states[number % count]);
+      if (may_be(item_at(&in->items, i), (ItemState)s)) states[count++] = (ItemState)s;
+    set_state(trial, item_at(&in->items, i), states[number % count]);
     number /= count;
   }
 }
@@ -223,7 +223,7 @@ static ItemState other_state(const Trial *trial, const Item *item, uint32_t step
 
 /* Changes two items at a time (or one, i = j), until no pair improves. */
 static bool move_pairs(Mover *m) {
-  const Items *items = &m->in->items;
+  const AllItems *items = &m->in->items;
   bool improved = false;
   uint32_t others = m->in->movable ? ITEM_STATES - 1 : 1;
   for (uint32_t i = 0; i < items->count; i++)
@@ -231,8 +231,8 @@ static bool move_pairs(Mover *m) {
       for (uint32_t k = 0; k < (i == j ? others : others * others); k++) {
         if (is_done(m)) return false;
         inner_copy_trial(m->in, &m->trial, &m->in->pool[0]);
-        set_state(&m->trial, &items->data[i], other_state(&m->trial, &items->data[i], k % others + 1));
-        if (j != i) set_state(&m->trial, &items->data[j], other_state(&m->trial, &items->data[j], k / others + 1));
+        set_state(&m->trial, item_at(items, i), other_state(&m->trial, item_at(items, i), k % others + 1));
+        if (j != i) set_state(&m->trial, item_at(items, j), other_state(&m->trial, item_at(items, j), k / others + 1));
         improved |= try_move(m);
       }
   return improved;
@@ -246,7 +246,7 @@ static void try_all_rules(Mover *m) {
 /* The trial that runs nothing again, moves nothing and releases no unit, but what is pinned to. */
 static void keep_all(const Inner *in, Trial *trial) {
   inner_start_trial(in, trial);
-  for (uint32_t i = 0; i < in->items.count; i++) set_state(trial, &in->items.data[i], ITEM_KEPT);
+  for (uint32_t i = 0; i < in->items.count; i++) set_state(trial, item_at(&in->items, i), ITEM_KEPT);
 }
 
 /* Whether the trial, with no limit to what is held or gathered early, fits the room under every issue rule. */

@@ -216,13 +216,13 @@ static int compare_ranked(const void *a, const void *b) {
   return (x->item > y->item) - (x->item < y->item);
 }
 
-/* Items from `first` on, a ns of each worth `price`. */
+/* A ns of each worth `price`; their numbers begin with `first`. */
 static Ranks rank_from(Arena *arena, const Items *items, uint32_t first, double price) {
-  Ranks out = {ARENA_ARRAY(arena, Ranked, items->count - first), 0};
-  for (uint32_t i = first; i < items->count; i++) {
+  Ranks out = {ARENA_ARRAY(arena, Ranked, items->count), 0};
+  for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
     double worth = price * (double)item->ns / (double)(item->bytes ? item->bytes : 1);
-    if (worth > 0 && !item->held) out.data[out.count++] = (Ranked){worth, item->rank, i};
+    if (worth > 0 && !item->held) out.data[out.count++] = (Ranked){worth, item->rank, first + i};
   }
   qsort(out.data, out.count, sizeof *out.data, compare_ranked);
   return out;
@@ -230,13 +230,13 @@ static Ranks rank_from(Arena *arena, const Items *items, uint32_t first, double 
 
 Ranks items_rank_operators(Arena *arena, const Items *operators) { return rank_from(arena, operators, 0, 1); }
 
-Ranking items_rank(Arena *arena, const Items *items, uint32_t operators, const Ranks *ranked, double gather_price) {
+Ranking items_rank(Arena *arena, const AllItems *items, const Ranks *operators, double gather_price) {
   Arena *scratch = arena_new();
-  Ranks units = rank_from(scratch, items, operators, gather_price);
-  Ranking out = {ARENA_ARRAY(arena, uint32_t, ranked->count + units.count), 0};
-  for (uint32_t i = 0, u = 0; i < ranked->count || u < units.count;) {
-    bool unit = i == ranked->count || (u < units.count && compare_ranked(&units.data[u], &ranked->data[i]) < 0);
-    out.items[out.count++] = unit ? units.data[u++].item : ranked->data[i++].item;
+  Ranks units = rank_from(scratch, &items->units, items->operators.count, gather_price);
+  Ranking out = {ARENA_ARRAY(arena, uint32_t, operators->count + units.count), 0};
+  for (uint32_t i = 0, u = 0; i < operators->count || u < units.count;) {
+    bool unit = i == operators->count || (u < units.count && compare_ranked(&units.data[u], &operators->data[i]) < 0);
+    out.items[out.count++] = unit ? units.data[u++].item : operators->data[i++].item;
   }
   arena_free(scratch);
   return out;
@@ -260,18 +260,18 @@ static int compare_spread(const void *a, const void *b) {
 }
 
 /* The most worthwhile that may be moved, ranked by when they are wanted back, for as long as the link or `kept` bytes hold them. */
-static uint32_t list_moves(const Items *items, const Moves *moves, Ranked *out) {
+static uint32_t list_moves(const AllItems *items, const Moves *moves, Ranked *out) {
   uint64_t link_ns = moves->link_ns, kept = moves->kept;
   uint32_t count = 0, taken = 0;
   for (uint32_t i = 0; i < items->count; i++) {
-    const Item *item = &items->data[i];
+    const Item *item = item_at(items, i);
     if (!item->away_ns) continue;
     double worth = item->held ? (moves->held_first ? INFINITY : 0) : (double)item->ns / (double)item->bytes;
     out[count++] = (Ranked){worth, item->last, i};
   }
   qsort(out, count, sizeof *out, compare_worth);
   for (uint32_t i = 0; i < count; i++) {
-    const Item *item = &items->data[out[i].item];
+    const Item *item = item_at(items, out[i].item);
     if (item->away_ns <= link_ns) link_ns -= item->away_ns;
     else if (item->bytes <= kept) kept -= item->bytes;
     else continue;
@@ -280,23 +280,23 @@ static uint32_t list_moves(const Items *items, const Moves *moves, Ranked *out) 
   return taken;
 }
 
-static void order_moves(const Items *items, const Moves *moves, Ranked *ranked, uint32_t count) {
+static void order_moves(const AllItems *items, const Moves *moves, Ranked *ranked, uint32_t count) {
   if (moves->order == MOVE_LATEST) qsort(ranked, count, sizeof *ranked, compare_latest);
   if (moves->order != MOVE_SPREAD) return;
   for (uint32_t i = 0; i < count; i++) {
-    const Item *item = &items->data[ranked[i].item];
+    const Item *item = item_at(items, ranked[i].item);
     ranked[i].rank = item->rank;
     if (item->held) ranked[i].worth = moves->held_first ? 0 : INFINITY;
   }
   qsort(ranked, count, sizeof *ranked, compare_spread);
 }
 
-void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, bool *away) {
+void items_move(Arena *arena, const AllItems *items, Moves moves, bool *recompute, bool *away) {
   Ranked *ranked = ARENA_ARRAY(arena, Ranked, items->count);
   uint32_t count = list_moves(items, &moves, ranked);
   order_moves(items, &moves, ranked, count);
   for (uint32_t i = 0; i < count; i++) {
-    const Item *item = &items->data[ranked[i].item];
+    const Item *item = item_at(items, ranked[i].item);
     if (item->away_ns > moves.link_ns || item->bytes > moves.room) continue;
     moves.link_ns -= item->away_ns;
     moves.room -= item->bytes;
@@ -361,17 +361,17 @@ static void fill(Filling *f, int32_t first, int32_t end, int64_t bytes) {
   }
 }
 
-void items_choose(const Items *items, const Ranking *ranking, uint64_t limit, const Live *live, int32_t slots, const bool *away, bool *recompute,
+void items_choose(const AllItems *items, const Ranking *ranking, uint64_t limit, const Live *live, int32_t slots, const bool *away, bool *recompute,
                   bool *keep) {
   Filling f = {.arena = arena_new(), .slots = slots, .limit = (int64_t)limit, .most = largest(live->bytes, slots)};
   f.live = ARENA_ARRAY(f.arena, int64_t, (size_t)slots + 1);
   for (uint32_t i = 0; i < items->count; i++) {
-    const Item *item = &items->data[i];
+    const Item *item = item_at(items, i);
     if (item->held && away[item->op] != live->away[item->op])
       fill(&f, item->first + 1, item->last, away[item->op] ? -(int64_t)item->bytes : (int64_t)item->bytes);
   }
   for (uint32_t i = 0; i < ranking->count; i++) {
-    const Item *item = &items->data[ranking->items[i]];
+    const Item *item = item_at(items, ranking->items[i]);
     if (item->op >= 0 && away[item->op]) continue;
     int32_t first = item->first + 1, end = item->last;
     if (end > first && !has_room(&f, live->bytes, first, end, (int64_t)item->bytes)) continue;

@@ -24,6 +24,17 @@ typedef struct Item {
 
 typedef VEC(Item) Items;
 
+/* Operators, which all groupings of a micro-batch share, then units. */
+typedef struct AllItems {
+  Items operators, units;
+  uint32_t count; /* of both */
+} AllItems;
+
+static inline const Item *item_at(const AllItems *items, uint32_t i) {
+  const uint32_t operators = items->operators.count;
+  return i < operators ? &items->operators.data[i] : &items->units.data[i - operators];
+}
+
 /* Of an operator's item: recompute is by op. */
 static inline void item_set_again(const Item *item, bool again, bool *recompute) {
   recompute[item->op] = again;
@@ -52,8 +63,8 @@ typedef struct Ranking {
 
 /* Operators by worth per byte, best first. Those worth nothing, or held, are left out. */
 Ranks items_rank_operators(Arena *arena, const Items *operators);
-/* With the units that follow these in `items`, a ns of a repeated gather worth gather_price of one of recomputation. */
-Ranking items_rank(Arena *arena, const Items *items, uint32_t operators, const Ranks *ranked, double gather_price);
+/* With units, a ns of a repeated gather worth gather_price of one of recomputation. */
+Ranking items_rank(Arena *arena, const AllItems *items, const Ranks *operators, double gather_price);
 
 /* In which order items are moved. */
 typedef enum {
@@ -70,7 +81,7 @@ typedef struct Moves {
   uint64_t kept; /* device bytes for what is not run again either; not for MOVE_WORTH */
 } Moves;
 
-void items_move(Arena *arena, const Items *items, Moves moves, bool *recompute, bool *away);
+void items_move(Arena *arena, const AllItems *items, Moves moves, bool *recompute, bool *away);
 
 /* Bytes at each op slot with nothing kept but what is held, and which of that is not there but in host memory, by op. */
 typedef struct Live {
@@ -79,7 +90,7 @@ typedef struct Live {
 } Live;
 
 /* From all-recompute, takes items in that order, each if it is not away and its slots have room for it. room: bytes that slots may hold. */
-void items_choose(const Items *items, const Ranking *ranking, uint64_t room, const Live *live, int32_t slots, const bool *away, bool *recompute,
+void items_choose(const AllItems *items, const Ranking *ranking, uint64_t room, const Live *live, int32_t slots, const bool *away, bool *recompute,
                   bool *keep);
 
 #endif

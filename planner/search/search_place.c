@@ -364,7 +364,7 @@ static void try_keeping_all(Search *s, Inner *in, Found *best) {
   Trial trial = inner_new_trial(in);
   if (best->plan && best->sim.step_ns <= bound_reached(&in->bound)) return;
   for (uint32_t i = 0; i < in->items.count; i++)
-    if (in->items.data[i].op >= 0) item_set_again(&in->items.data[i], false, trial.recompute);
+    if (item_at(&in->items, i)->op >= 0) item_set_again(item_at(&in->items, i), false, trial.recompute);
   if (inner_judge(in, &trial)) place_at_depth(s, in, inner_decisions(in, &trial), 1, trial.ns, best);
 }
 
