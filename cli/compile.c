@@ -54,7 +54,7 @@ static const char *after(const char *text, const char *prefix) {
   return text && strncmp(text, prefix, length) == 0 && text[length] == ':' ? text + length + 1 : NULL;
 }
 
-/* A whole number, at least 1, such as the F of hybrid_shard:F. */
+/* A whole number from 1 on, such as the F of hybrid_shard:F. */
 static bool count_after(OptionId id, const char *text, uint64_t *out) {
   Quantity quantity;
   const char *why;
@@ -63,8 +63,8 @@ static bool count_after(OptionId id, const char *text, uint64_t *out) {
     *out = (uint64_t)quantity.integer;
     return true;
   }
-  usage_error(NULL, "option --%s expects a whole number, at least 1, after the colon, but got \"%s\"",
-              option_info(id)->name, text);
+  usage_error(NULL, "option --%s expects a whole number from 1 to %lld after the colon, but got \"%s\"",
+              option_info(id)->name, (long long)INT64_MAX, text);
   return false;
 }
 

@@ -52,7 +52,7 @@ expect 64 plan x.fsdp --memory 9000000TiB
 said err 'below 8000000TiB'
 for wrong in wrap=size:0 strategy=hybrid_shard:F; do
   expect 64 plan x.fsdp "--${wrong%%=*}" "${wrong#*=}"
-  said err 'expects a whole number, at least 1, after the colon'
+  said err 'expects a whole number from 1 to 9223372036854775807 after the colon'
 done
 expect 64 plan x.fsdp -o ''
 said err 'option --output expects a path'

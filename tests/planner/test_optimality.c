@@ -378,7 +378,7 @@ static uint64_t compare_slots(Fixture *f, Arena *arena, Space *space, uint64_t s
 static void check_charges(const Inner *in) {
   uint64_t charged = 0, all = 0;
   for (uint32_t i = 0; i < in->items.count; i++)
-    if (in->items.data[i].unit < 0) charged += in->items.data[i].least_ns;
+    if (item_at(&in->items, i)->unit < 0) charged += item_at(&in->items, i)->least_ns;
   for (int32_t op = 0; op < in->skeleton->program->turn; op++)
     if (in->base.recompute[op]) all += in->skeleton->op_ns[op];
   assert_true(charged <= all);
