@@ -22,6 +22,7 @@ static const double WITHIN_REACH = 1.003; /* estimates this close may change pla
 static const double COMPARABLE = 1.03;    /* likewise, in plans of so few operators that each wait counts, or of other units */
 static const double WORTH_AIMING = 1.01;  /* placed this close to the best, one of them is aimed lower as well */
 static const double WORTH_OTHERS = 1.01;  /* this far above the bound a plan is compared with its comparable ones even where placing takes long */
+static const double HELD_UP = 1.01;       /* a placed plan so much slower than its estimate waits for addresses */
 static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
 
 /* Large plans are placed once, and fast: their gathers start as early as they can. */
@@ -220,6 +221,20 @@ static Settings list_settings(Arena *arena, const Inner *in, double below) {
   return out;
 }
 
+/* Moves its gathers one by one from where its rule issues them, and places that if it is faster by estimate. */
+static void place_moved(Search *s, const Inner *in, Trial *trial, Found *best) {
+  if (inner_move_slots(in, trial) && within_reach(best, trial->ns, WITHIN_REACH)) {
+    Decisions decisions = inner_decisions(in, trial);
+    (void)place_decisions(s, in, &decisions, trial->ns, &s->placing, best);
+  }
+  trial->slots = NULL;
+}
+
+/* Estimated to be the best, but addresses make it wait: other slots may spare that. */
+static bool is_held_up(const Placed *placed, uint64_t estimate_ns, const Found *best) {
+  return !placed->excess && estimate_ns < best->sim.step_ns && (double)placed->step_ns > HELD_UP * (double)estimate_ns;
+}
+
 /* Estimates and simulator may disagree on which of all settings is best: places those that are estimated to come near. */
 static void place_settings(Search *s, Inner *in, Found *best) {
   uint64_t step = best->plan ? best->sim.step_ns : UINT64_MAX;
@@ -237,6 +252,7 @@ static void place_settings(Search *s, Inner *in, Found *best) {
     trial.issue = rules[setting->rule];
     Decisions decisions = inner_decisions(in, &trial);
     Placed placed = place_decisions(s, in, &decisions, setting->ns, &s->placing, best);
+    if (is_held_up(&placed, setting->ns, best)) place_moved(s, in, &trial, best);
     vain = placed.better ? 0 : vain + placed.instrs;
   }
   arena_free(scratch);
