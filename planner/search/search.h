@@ -133,6 +133,9 @@ bool search_as(Search *search, const Outer *outer, Grouping grouping, Found *bes
 bool search_on(Search *search, Grouping grouping, bool finely, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
+/* The bound of all sizes of units that search_nearby may try for an outer choice, or of some where that is below `enough`: where it is less
+ * than `least`, that falls to it. False after diagnostics. */
+bool search_bound_sizes(Search *search, const Outer *outer, uint64_t enough, Bound *least);
 bool search_same_outer(const Outer *a, const Outer *b);
 /* The bytes between budgets of a fixed grid, so many to the octave of `budget`; at least 1. */
 uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave);

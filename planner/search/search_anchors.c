@@ -42,15 +42,25 @@ static bool search_at(Walk *walk, Found *found) {
   return true;
 }
 
-/* The plan without a limit, if it fits. Budgets above what it takes would but find it again: its step is at least their bound. */
+/* The plan without a limit, if it fits. It is so near its bound that no anchor above what it takes is looked at, whatever the budget. */
 static bool try_unlimited(Walk *walk) {
-  Bound own, least;
+  Bound least;
   Found found;
-  if (!bound_at(walk, walk->budget, &own) || !bound_at(walk, UNLIMITED_BYTES, &least)) return false;
+  if (!bound_at(walk, UNLIMITED_BYTES, &least)) return false;
   const double most = HARDLY_ABOVE * (double)least.ns;
-  if ((double)own.ns > most) return true;
   if (!search_at(walk, &found)) return false;
   if (found.plan && found.plan->arena_bytes <= walk->budget && (double)found.sim.step_ns <= most) walk->from = found.plan->arena_bytes - 1;
+  return true;
+}
+
+/* Units of sizes that bound_at leaves out, too: whether none of them could beat the best step under this budget. */
+static bool rule_out_sizes(Walk *walk, uint64_t budget) {
+  Bound least = {UINT64_MAX, "memory"};
+  const uint64_t best = walk->best->plan ? walk->best->sim.step_ns : UINT64_MAX;
+  walk->search->budget = budget;
+  for (uint32_t i = 0; i < walk->candidates->count && least.ns >= best; i++)
+    if (!search_bound_sizes(walk->search, &walk->candidates->data[i].outer, best, &least)) return false;
+  walk->done = least.ns >= best;
   return true;
 }
 
@@ -59,7 +69,8 @@ static bool try_anchor(Walk *walk, uint64_t budget) {
   Found found;
   if (budget > walk->from) return true;
   if (!bound_at(walk, budget, &bound)) return false;
-  walk->done = bound.ns == UINT64_MAX || (walk->best->plan && bound.ns >= walk->best->sim.step_ns);
+  const bool hopeless = bound.ns == UINT64_MAX || (walk->best->plan && bound.ns >= walk->best->sim.step_ns);
+  if (hopeless && !rule_out_sizes(walk, budget)) return false;
   return walk->done || search_at(walk, &found);
 }
 

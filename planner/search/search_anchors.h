@@ -1,7 +1,8 @@
 /* Owns: the thorough search: strict in the budget. Which budgets are anchors does not depend on the budget asked for, nor does the plan
  * of an anchor; the fastest plan of all anchors up to a budget is therefore never slower than that of a smaller one.
- * Anchors below one whose bound is not below the best step cannot be better, so that few of them are searched. That leaves out units of sizes
- * that are tried beside those that bounds cover (search_groupings): should one beat a bound, an anchor below may be missed. */
+ * What an anchor's plan may be made of is bounded under every larger budget too. So where the bound of an anchor, units of all sizes that may be
+ * tried included (search_bound_sizes), is not below the best step, neither are plans of anchors below it, and few of them are searched.
+ * Budgets for which no anchor up to them has a plan are left to the smallest plan: those within one step of the grid of what is needed at least. */
 #ifndef FSDPC_PLANNER_SEARCH_ANCHORS_H
 #define FSDPC_PLANNER_SEARCH_ANCHORS_H
 

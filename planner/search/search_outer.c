@@ -1,13 +1,17 @@
 /* Owns: one outer choice: the groupings of units that are looked at, those that leave hope, and how much each is searched. */
 #include "planner/search/inner.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { PLACED_GROUPINGS = 2 };
 
-/* Units this much as large are near. */
-static const double nearby_sizes[] = {0.6, 0.8, 0.9, 1.12, 1.25, 1.6};
-enum { NEARBY_SIZES = sizeof nearby_sizes / sizeof *nearby_sizes };
+/* Sizes of units that are not listed lie on a ladder around that of a block, so that bounds can cover all of them. */
+static const double RUNG = 1.06;
+enum { LOWEST_RUNG = -64, HIGHEST_RUNG = 96 };
+/* So many rungs from another size they are near. */
+static const int32_t nearby_rungs[] = {-9, -4, -2, 2, 4, 8};
+enum { NEARBY_SIZES = sizeof nearby_rungs / sizeof *nearby_rungs };
 _Static_assert((int)NEARBY_SIZES <= (int)MAX_GROUPINGS, "one Groupings holds them");
 
 /* --- groupings --------------------------------------------------------------------------------------------------------------- */
@@ -43,13 +47,43 @@ bool search_groupings(Search *s, const Outer *outer, Groupings *out) {
   return true;
 }
 
+static Grouping size_at(const Program *program, int32_t rung) {
+  const double numel = (double)block_numel(program) * pow(RUNG, rung < LOWEST_RUNG ? LOWEST_RUNG : rung > HIGHEST_RUNG ? HIGHEST_RUNG : rung);
+  return (Grouping){WRAP_SIZE, numel < 1 ? 1 : (uint64_t)numel};
+}
+
+static int32_t rung_of(const Program *program, Grouping grouping) {
+  const uint64_t block = block_numel(program);
+  if (grouping.wrap != WRAP_SIZE || !block || !grouping.numel) return 0;
+  return (int32_t)lround(log((double)grouping.numel / (double)block) / log(RUNG));
+}
+
 /* Somewhat finer and coarser. */
 static Groupings groupings_near(Search *s, const Outer *outer, Grouping grouping) {
   const Program *program = search_program(s, outer->micro_batch);
-  uint64_t numel = grouping.wrap == WRAP_SIZE ? grouping.numel : block_numel(program);
+  const int32_t rung = rung_of(program, grouping);
   Groupings out = {.count = NEARBY_SIZES};
-  for (uint32_t i = 0; i < NEARBY_SIZES; i++) out.data[i] = (Grouping){WRAP_SIZE, (uint64_t)((double)numel * nearby_sizes[i])};
+  for (uint32_t i = 0; i < NEARBY_SIZES; i++) out.data[i] = size_at(program, rung + nearby_rungs[i]);
   return out;
+}
+
+bool search_bound_sizes(Search *s, const Outer *outer, uint64_t enough, Bound *least) {
+  const Program *program = search_program(s, outer->micro_batch);
+  const UnitSet *before = NULL;
+  Arena *scratch = arena_new();
+  bool good = program != NULL;
+  for (int32_t rung = LOWEST_RUNG; good && rung <= HIGHEST_RUNG && least->ns >= enough && s->settings->wrap == WRAP_AUTO; rung++) {
+    const Grouping grouping = size_at(program, rung);
+    const UnitSet *units = search_units(s, program, grouping);
+    Bound bound = {UINT64_MAX, "memory"};
+    if (!units) good = false;
+    else if (!before || !units_equal(before, units, s->graph)) good = inner_bound(s, scratch, outer, grouping, &bound);
+    if (bound.ns < least->ns) *least = bound;
+    before = units;
+    arena_reset(scratch);
+  }
+  arena_free(scratch);
+  return good;
 }
 
 /* --- what has been searched ------------------------------------------------------------------------------------------------------ */
