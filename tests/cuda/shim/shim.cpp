@@ -1,9 +1,11 @@
 /* Owns: running CUDA blocks as fibers. Threads of a block run in a seeded order, at one pace or warp by warp, until they wait;
- * whoever waits for a barrier is passed over until it opens. A barrier that can never open ends the program with a message. */
+ * whoever waits for a barrier or a value is passed over until it opens, or is there. Waiting for what can never come ends the program with
+ * a message. */
 #include "tests/cuda/shim/shim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <map>
 #include <sys/mman.h>
 #include <vector>
 #if !defined(__x86_64__)
@@ -14,16 +16,17 @@
 #include <sanitizer/asan_interface.h>
 #define HIDE(p, n) ASAN_POISON_MEMORY_REGION(p, n)
 #define SHOW(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#define HIDDEN(p, n) (__asan_region_is_poisoned(p, n) != NULL)
 #else
 #define HIDE(p, n) ((void)(p), (void)(n))
 #define SHOW(p, n) ((void)(p), (void)(n))
+#define HIDDEN(p, n) ((void)(p), (void)(n), false)
 #endif
 
 namespace {
 
 constexpr size_t STACK_BYTES = 256 * 1024, SHARED_BYTES = 256 * 1024, RED_ZONE = 64;
 constexpr size_t STAGGER = 13 * 64; /* between the tops of stacks, modulo pages: or all would share few lines of the cache */
-constexpr int MOST_THREADS = 1024;
 
 struct Barrier {
   unsigned phase;
@@ -57,17 +60,22 @@ struct Fiber {
   bool done;
   const Barrier *waiting; /* while its phase is `phase` */
   unsigned phase;
+  bool (*until)(const void *at, uint32_t value); /* or until this holds */
+  const void *at;
+  uint32_t value;
 };
 
 /* The machine; tests are single-threaded. */
 struct Machine {
-  Fiber fiber[MOST_THREADS];
-  Warp warp[MOST_THREADS / 32];
-  Barrier block;
+  Fiber fiber[SHIM_MOST_THREADS];
+  Warp warp[SHIM_MOST_THREADS / 32];
+  Barrier block, named[16];
   int any[2]; /* of __syncthreads_or, taking turns */
   Fiber *now;
   const int *next, *end; /* threads that are still to run in this pass */
   int ended;             /* in this pass; -1: all waited */
+  int lingering;         /* threads that do */
+  uint32_t standstills;  /* so often nobody else could go on */
   void *scheduler;
 #if !defined(__x86_64__)
   ucontext_t scheduler_context;
@@ -75,7 +83,7 @@ struct Machine {
   void (*call)(void *);
   void *arg;
   uint64_t random;
-  alignas(256) unsigned char shared[SHARED_BYTES];
+  alignas(1024) unsigned char shared[SHARED_BYTES];
   size_t dynamic_bytes;
 } machine;
 
@@ -126,12 +134,16 @@ void enter(Fiber *f) { swapcontext(&machine.scheduler_context, &f->context); }
 void change(Fiber *from, Fiber *to) { swapcontext(&from->context, to != NULL ? &to->context : &machine.scheduler_context); }
 #endif
 
+bool waits(const Fiber *f) {
+  return (f->waiting != NULL && f->waiting->phase == f->phase) || (f->until != NULL && !f->until(f->at, f->value));
+}
+
 /* Of this pass the next thread that does not wait, as the one that runs now. */
 bool choose_next() {
   while (machine.next < machine.end) {
     Fiber *f = &machine.fiber[*machine.next++];
-    if (f->done || (f->waiting != NULL && f->waiting->phase == f->phase)) continue;
-    f->waiting = NULL, machine.now = f, shim_now = &f->thread;
+    if (f->done || waits(f)) continue;
+    f->waiting = NULL, f->until = NULL, machine.now = f, shim_now = &f->thread;
     if (machine.ended < 0) machine.ended = 0;
     return true;
   }
@@ -177,6 +189,7 @@ void start_block(dim3 block, dim3 threads, dim3 blocks, int count) {
   HIDE(machine.shared + machine.dynamic_bytes, SHARED_BYTES - machine.dynamic_bytes);
   machine.block = Barrier{0, 0, count};
   memset(machine.warp, 0, sizeof machine.warp);
+  memset(machine.named, 0, sizeof machine.named);
   memset(machine.any, 0, sizeof machine.any);
   for (int i = 0; i < count; i++) {
     Fiber *f = &machine.fiber[i];
@@ -188,7 +201,7 @@ void start_block(dim3 block, dim3 threads, dim3 blocks, int count) {
     unsigned u = (unsigned)i;
     f->thread = ShimThread{dim3(u % threads.x, u / threads.x % threads.y, u / threads.x / threads.y), block, threads,
                            blocks};
-    f->index = i, f->shared = (machine.dynamic_bytes + RED_ZONE + 255) / 256 * 256, f->done = false, f->waiting = NULL, f->turn = 0;
+    f->index = i, f->shared = (machine.dynamic_bytes + RED_ZONE + 255) / 256 * 256, f->done = false, f->waiting = NULL, f->until = NULL, f->turn = 0;
     f->copies.clear();
     machine.warp[i / 32].barrier.live++;
     prepare(f);
@@ -205,7 +218,7 @@ int run_once(const int *threads, int count) {
 /* In half the blocks all threads keep pace; in the others each warp in turn runs as far ahead as barriers let it, which shows where
  * one is missing. */
 void run_block(int count) {
-  int order[MOST_THREADS], left = count, part = random_next() % 2 == 0 ? count : 32, parts = (count + part - 1) / part, idle = 0;
+  int order[SHIM_MOST_THREADS], left = count, part = random_next() % 2 == 0 ? count : 32, parts = (count + part - 1) / part, idle = 0;
   shuffle(count, order);
   for (int i = 0; part == 32 && i < count; i++) order[i] = i;
   for (int turn = (int)(random_next() % (uint64_t)parts); left > 0; turn = (turn + 1) % parts) {
@@ -213,7 +226,8 @@ void run_block(int count) {
     bool moved = false;
     for (int ended; (ended = run_once(order + first, most)) >= 0; moved = true) left -= ended;
     idle = moved ? 0 : idle + 1;
-    if (idle == parts) shim_fail("threads wait for a barrier that others never reach");
+    if (idle == parts && machine.lingering > 0) machine.lingering = idle = 0, machine.standstills++;
+    if (idle == parts) shim_fail("threads wait for a barrier that others never reach, or for a value that never comes");
   }
 }
 
@@ -233,15 +247,29 @@ void shim_seed(uint64_t seed) { machine.random = seed * 0x9E3779B97F4A7C15u + 1;
 
 extern "C" void shim_fiber_main(void) {
   machine.call(machine.arg);
+  shim_async_end();
   end_fiber(machine.now);
   leave(machine.now);
 }
 
+/* --- launches ----------------------------------------------------------------------------------------------------- */
+
+static std::map<void *, size_t> allowed;
+
+int shim_allow_bytes(void *kernel, size_t bytes, size_t most) {
+  if (bytes > most) return 1;
+  allowed[kernel] = bytes;
+  return 0;
+}
+
+void shim_need_allowed(void *kernel, size_t bytes) {
+  if (bytes > 48 * 1024 && bytes > allowed[kernel]) shim_fail("a launch with more shared memory than its kernel has been allowed");
+}
+
 void shim_run(dim3 blocks, dim3 threads, size_t shared_bytes, void (*call)(void *), void *arg) {
   int count = (int)(threads.x * threads.y * threads.z), total = (int)(blocks.x * blocks.y * blocks.z);
-  if (count < 1 || count > MOST_THREADS || total < 1) shim_fail("a launch of no thread, or of more than 1024");
+  if (count < 1 || count > SHIM_MOST_THREADS || total < 1) shim_fail("a launch of no thread, or of more than 1024");
   if (blocks.y > 65535 || blocks.z > 65535) shim_fail("a grid of more than 65535 blocks in y or z");
-  if (shared_bytes > SHIM_SHARED_BYTES) shim_fail("more shared memory than a block may have");
   int *order = (int *)malloc(sizeof *order * (size_t)total);
   shuffle(total, order);
   machine.call = call, machine.arg = arg, machine.dynamic_bytes = shared_bytes;
@@ -264,6 +292,33 @@ void *shim_shared(size_t bytes) {
 }
 
 void *shim_dynamic(void) { return machine.shared; }
+
+bool shim_is_shared(const void *p, size_t bytes) {
+  uintptr_t at = (uintptr_t)p - (uintptr_t)machine.shared;
+  return at <= SHARED_BYTES && bytes <= SHARED_BYTES - at && !HIDDEN((void *)p, bytes);
+}
+
+bool shim_chance(void) { return random_next() % 2 == 0; }
+
+void shim_wait_until(bool (*holds)(const void *at, uint32_t value), const void *at, uint32_t value) {
+  Fiber *f = machine.now;
+  if (holds(at, value)) return;
+  f->until = holds, f->at = at, f->value = value;
+  leave(f);
+}
+
+void shim_linger(void) {
+  machine.lingering++;
+  shim_wait_until([](const void *at, uint32_t value) { return *(const uint32_t *)at != value; }, &machine.standstills, machine.standstills);
+}
+
+void named_barrier(int id, int threads) {
+  if (id < 1 || id > 15 || threads < 32 || threads % 32 != 0) shim_fail("a named barrier that there is not, or of no whole warps");
+  Barrier *b = &machine.named[id];
+  if (b->arrived > 0 && b->live != threads) shim_fail("threads expect different numbers at a named barrier");
+  b->live = threads;
+  wait(b);
+}
 
 void __syncthreads(void) { wait(&machine.block); }
 

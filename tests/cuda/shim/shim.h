@@ -26,6 +26,9 @@ struct dim3 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -65,6 +68,8 @@ static inline __half __float2half(float x) { return __half{shim_float_to_half(x)
 
 /* --- threads ----------------------------------------------------------------------------------------------------- */
 
+constexpr int SHIM_MOST_THREADS = 1024; /* of a block */
+
 struct ShimThread {
   dim3 thread, block, threads, blocks;
 };
@@ -81,6 +86,11 @@ extern "C" void shim_seed(uint64_t seed);
 /* Runs the work now, or later when a fake CUDA runtime is linked (fake/fake_cuda.cpp), which has streams. */
 void shim_submit(void *stream, std::function<void()> work);
 
+/* How much dynamic shared memory a kernel may have; that it has been allowed as much as a launch wants. */
+int shim_allow_bytes(void *kernel, size_t bytes, size_t most);
+void shim_need_allowed(void *kernel, size_t bytes);
+template <class K> static int shim_allow(K *kernel, size_t bytes, size_t most) { return shim_allow_bytes((void *)kernel, bytes, most); }
+
 /* As CUDA does, arguments are copied when a kernel is launched. */
 template <class... P, class... A>
 static void shim_launch(void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared_bytes, void *stream, A... args) {
@@ -89,6 +99,7 @@ static void shim_launch(void (*kernel)(P...), dim3 blocks, dim3 threads, size_t 
     std::tuple<P...> args;
   };
   Call call = {kernel, std::tuple<P...>(args...)};
+  shim_need_allowed((void *)kernel, shared_bytes);
   shim_submit(stream, [=]() mutable {
     shim_run(blocks, threads, shared_bytes, [](void *p) { std::apply(((Call *)p)->kernel, ((Call *)p)->args); }, &call);
   });
@@ -98,7 +109,7 @@ static void shim_launch(void (*kernel)(P...), dim3 blocks, dim3 threads, size_t 
 int shim_last_error(); /* 0, but for what a fake runtime puts in its place */
 #define LAUNCHED()                  shim_last_error()
 #define SHIM_SHARED_BYTES           (99 * 1024) /* what a block may have at least: computes 8.6, 8.9 and 12.0 */
-#define ALLOW_SHARED(kernel, bytes) ((bytes) > SHIM_SHARED_BYTES ? 1 : 0)
+#define ALLOW_SHARED(kernel, bytes) shim_allow((kernel), (size_t)(bytes), SHIM_SHARED_BYTES)
 
 /* --- shared memory: NaN when a block starts, with red zones between arrays under AddressSanitizer ------------------ */
 
@@ -106,6 +117,8 @@ void *shim_shared(size_t bytes); /* every thread of a block must ask for the sam
 void *shim_dynamic(void);
 #define SHARED_ARRAY(type, name, count) type *name = (type *)shim_shared(sizeof(type) * (size_t)(count))
 #define DYNAMIC_SHARED(name)            unsigned char *name = (unsigned char *)shim_dynamic()
+
+bool shim_is_shared(const void *p, size_t bytes);
 
 /* --- barriers, shuffles, atomics ------------------------------------------------------------------------------------ */
 
@@ -123,11 +136,16 @@ template <class T> static ShimExchange shim_exchange(const T &value) {
   return shim_meet();
 }
 [[noreturn]] void shim_fail(const char *what);
+void shim_wait_until(bool (*holds)(const void *at, uint32_t value), const void *at, uint32_t value);
+void shim_linger(void); /* until all others wait, or linger too */
+bool shim_chance(void); /* one in two */
+void shim_async_end(void); /* the thread that runs has come to its end: hopper.cpp's part of that */
 static inline void __syncwarp(void) { shim_exchange('\0'); }
 
-static inline int shim_lane(void) {
-  return (int)((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32);
+static inline int shim_index(void) { /* of the thread in its block */
+  return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
 }
+static inline int shim_lane(void) { return shim_index() % 32; }
 template <class T> static T shim_from_lane(T value, int lane) {
   ShimExchange all = shim_exchange(value);
   if ((all.lanes >> lane & 1) == 0) shim_fail("a shuffle reads a lane that takes no part");
@@ -213,5 +231,7 @@ template <class T> static void mma(float c[4], const uint32_t a[4], const uint32
     c[i] += sum;
   }
 }
+
+#include "tests/cuda/shim/hopper.h"
 
 #endif
