@@ -29,6 +29,16 @@ template <class T>
 int attention_split_fwd(CudaStream stream, const AttentionShape *shape, const Attention<T> &a, bool mma, void *scratch);
 
 #ifndef FSDPC_SHIM
+template <class T> struct Pair;
+template <> struct Pair<bf16> {
+  typedef __nv_bfloat162 type;
+  DEVICE static type of(float low, float high) { return __floats2bfloat162_rn(low, high); }
+};
+template <> struct Pair<f16> {
+  typedef __half2 type;
+  DEVICE static type of(float low, float high) { return __floats2half2_rn(low, high); }
+};
+
 /* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 template <bool TRANSPOSE> DEVICE void ldmatrix(uint32_t r[4], const void *row) {
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -101,10 +111,15 @@ template <int COLS, int D, class T> DEVICE void tile_scores(const T *a, const T 
   }
 }
 
+/* Two at once: one by one, nvcc converts in the unit that also computes exponents. */
 template <class T> DEVICE uint32_t pack(float low, float high) {
+#ifdef FSDPC_SHIM
   T pair[2] = {from_float<T>(low), from_float<T>(high)};
+#else
+  typename Pair<T>::type pair = Pair<T>::of(low, high);
+#endif
   uint32_t bits;
-  memcpy(&bits, pair, sizeof bits);
+  memcpy(&bits, &pair, sizeof bits);
   return bits;
 }
 

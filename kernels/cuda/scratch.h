@@ -50,6 +50,25 @@ static inline uint64_t cuda_attention_bwd_scratch(const AttentionShape *shape) {
   return (uint64_t)(shape->batch * shape->heads * shape->tq) * sizeof(float);
 }
 
+/* The backward pass on Hopper: sums of dq in f32, two numbers of each row, one of each tile. A launch has as many heads of keys, of all samples
+ * and with the heads that share them, as fit into `most` bytes, and launches are alike. */
+enum { HOPPER_TILE = 128, HOPPER_HEAD_DIM = 64 };
+
+static inline uint64_t cuda_attention_hopper_scratch(const AttentionShape *shape, int64_t groups) {
+  uint64_t tiles = (uint64_t)((shape->tq + HOPPER_TILE - 1) / HOPPER_TILE) * (uint64_t)(groups * (shape->heads / shape->kv_heads));
+  return (tiles * (HOPPER_TILE * (HOPPER_HEAD_DIM + 2) + 1) + 1) * sizeof(float);
+}
+
+/* 0: this shape is not for it. */
+static inline int64_t cuda_attention_hopper_groups(const AttentionShape *shape, uint64_t most) {
+  int64_t all = shape->batch * shape->kv_heads, groups;
+  if (!shape->causal || shape->tq != shape->tk || shape->head_dim != HOPPER_HEAD_DIM || all < 1 || shape->tq < 1) return 0;
+  groups = (int64_t)(most / cuda_attention_hopper_scratch(shape, 1)); /* each has one number too many */
+  if (groups < 1) return 0;
+  int64_t launches = (all + groups - 1) / groups;
+  return (all + launches - 1) / launches;
+}
+
 static inline uint64_t cuda_adafactor_scratch(int64_t params) { return (uint64_t)(1 + 3 * params) * sizeof(double); }
 
 #endif

@@ -20,6 +20,8 @@ void device_free(void *p);
 void device_put(void *to, const void *from, size_t bytes);
 void device_fetch(void *to, const void *from, size_t bytes);
 CudaStream device_stream(void);
+int device_is_gpu(void);
+int device_compute(void); /* 90: compute 9.0, as the shim's */
 /* 0 or an error of the launch. */
 int device_product(const CudaProduct *product);
 

@@ -1,10 +1,14 @@
-/* Owns: tests of attention's shapes: what tensor cores take, and single rows of queries over many keys, whose parts of keys are merged. */
+/* Owns: tests of attention's shapes: what tensor cores take, Hopper's too, and single rows of queries over many keys, whose parts of keys are
+ * merged. */
 #include "tests/cuda/adapter.h"
 #include "tests/cuda/closeness.h"
+#include "tests/cuda/host_product.h"
 #include "tests/cuda/kernel_tests.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- tensor cores --------------------------------------------------------------------------------------------------- */
@@ -52,6 +56,167 @@ void test_tensor_core_attention(void **unused) {
     }
     memory_free();
   }
+}
+
+/* --- Hopper ------------------------------------------------------------------------------------------------------- */
+
+enum { HOPPER_Q, HOPPER_K, HOPPER_V, HOPPER_O, HOPPER_DO, HOPPER_DQ, HOPPER_DK, HOPPER_DV, HOPPER_TENSORS };
+enum { GAP = 8, THREADS = 8, MOST_RUNS = 5 };
+
+/* One backward pass in double, and its operands where the kernels run: rows with a gap after each. */
+typedef struct Backward {
+  AttentionShape shape;
+  double *x[HOPPER_TENSORS], *lse;
+  CudaTensor t[HOPPER_TENSORS];
+  int64_t rows, cols[HOPPER_TENSORS];
+  float *device_lse;
+  void *scratch;
+} Backward;
+
+static Backward backward_in_double(AttentionShape a) {
+  Backward b = {.shape = a, .rows = a.batch * a.tq};
+  Pool pool = pool_of(THREADS);
+  KernelContext k = {.parallel = &pool.parallel};
+  const KernelTable64 *t = kernels_cpu_f64();
+  uint64_t state = 9;
+  for (int i = 0; i < HOPPER_TENSORS; i++) {
+    bool keys = i == HOPPER_K || i == HOPPER_V || i == HOPPER_DK || i == HOPPER_DV;
+    b.cols[i] = (keys ? a.kv_heads : a.heads) * a.head_dim;
+    b.x[i] = memory_get((size_t)(b.rows * b.cols[i]) * sizeof *b.x[i]);
+    for (int64_t j = 0; j < b.rows * b.cols[i]; j++) b.x[i][j] = coarse_value_next(&state);
+  }
+  b.lse = memory_get((size_t)(a.heads * b.rows) * sizeof *b.lse);
+  b.shape.scale = 1 / sqrt((double)a.head_dim);
+  int64_t q = b.cols[HOPPER_Q], kv = b.cols[HOPPER_K];
+  double **x = b.x;
+  t->attention_fwd(&k, &b.shape, x[HOPPER_Q], q, x[HOPPER_K], kv, x[HOPPER_V], kv, x[HOPPER_O], q, b.lse);
+  t->attention_bwd(&k, &b.shape, x[HOPPER_Q], q, x[HOPPER_K], kv, x[HOPPER_V], kv, x[HOPPER_O], q, b.lse, x[HOPPER_DO], q, x[HOPPER_DQ], q, 0,
+                   x[HOPPER_DK], kv, 0, x[HOPPER_DV], kv, 0);
+  return b;
+}
+
+static size_t tensor_bytes(const Backward *b, int i) { return (size_t)(b->rows * (b->cols[i] + GAP)) * sizeof(uint16_t); }
+
+static void device_poison(void *to, size_t bytes) { /* NaN */
+  void *nan = malloc(bytes + 1);
+  device_put(to, memset(nan, 0xff, bytes), bytes);
+  free(nan);
+}
+
+static void backward_put(Backward *b, int type) {
+  int64_t rows = b->shape.heads * b->rows;
+  float *lse = malloc((size_t)rows * sizeof *lse);
+  for (int64_t i = 0; i < rows; i++) lse[i] = (float)b->lse[i];
+  b->device_lse = device_get((size_t)rows * sizeof *lse);
+  device_put(b->device_lse, lse, (size_t)rows * sizeof *lse);
+  free(lse);
+  for (int i = 0; i < HOPPER_TENSORS; i++) {
+    uint16_t *data = memset(malloc(tensor_bytes(b, i)), 0xff, tensor_bytes(b, i));
+    b->t[i] = (CudaTensor){device_get(tensor_bytes(b, i)), b->cols[i] + GAP, type, 0};
+    for (int64_t j = 0; j < b->rows * b->cols[i]; j++)
+      element_set(type, data, j / b->cols[i] * b->t[i].ld + j % b->cols[i], (float)b->x[i][j]);
+    device_put(b->t[i].x, data, tensor_bytes(b, i));
+    free(data);
+  }
+  b->scratch = device_get(cuda_attention_hopper_scratch(&b->shape, b->shape.batch * b->shape.kv_heads));
+}
+
+static void backward_free(Backward *b) {
+  for (int i = 0; i < HOPPER_TENSORS; i++) device_free(b->t[i].x);
+  device_free(b->device_lse), device_free(b->scratch);
+}
+
+static int hopper_takes(const Backward *b) {
+  const CudaTensor *t = b->t;
+  return cuda_attention_hopper_takes(&b->shape, t[HOPPER_Q], t[HOPPER_K], t[HOPPER_V], t[HOPPER_O], t[HOPPER_DO], t[HOPPER_DQ], t[HOPPER_DK],
+                                     t[HOPPER_DV]);
+}
+
+/* dq, dk and dv as they lie in memory, one after the other. groups: of a launch. */
+static uint16_t *run_hopper(const Backward *b, int64_t groups) {
+  const CudaTensor *t = b->t;
+  size_t bytes = 0;
+  for (int i = HOPPER_DQ; i < HOPPER_TENSORS; i++) device_poison(t[i].x, tensor_bytes(b, i)), bytes += tensor_bytes(b, i);
+  device_poison(b->scratch, cuda_attention_hopper_scratch(&b->shape, groups));
+  int failed = cuda_attention_hopper_bwd(device_stream(), &b->shape, groups, t[HOPPER_Q], t[HOPPER_K], t[HOPPER_V], t[HOPPER_O], b->device_lse, t[HOPPER_DO],
+                                         t[HOPPER_DQ], t[HOPPER_DK], t[HOPPER_DV], b->scratch);
+  if (failed) fail_msg("attention on Hopper: error %d from the launch", failed);
+  uint16_t *out = memory_get(bytes), *to = out;
+  for (int i = HOPPER_DQ; i < HOPPER_TENSORS; to += tensor_bytes(b, i++) / sizeof *to) device_fetch(to, t[i].x, tensor_bytes(b, i));
+  return out;
+}
+
+/* Each output by itself, and 128 rows of a sample at a time: the first see few keys, and are larger. What lies between rows is nobody's to write. */
+static double worst_of_hopper(const Backward *b, const uint16_t *got) {
+  static const char *const names[] = {"dq on Hopper", "dk on Hopper", "dv on Hopper"};
+  double most = 0;
+  for (int i = HOPPER_DQ; i < HOPPER_TENSORS; got += tensor_bytes(b, i++) / sizeof *got) {
+    int64_t cols = b->cols[i], ld = cols + GAP;
+    double *out = memory_get((size_t)(b->rows * cols) * sizeof *out);
+    for (int64_t j = 0; j < b->rows * ld; j++) {
+      if (j % ld < cols) out[j / ld * cols + j % ld] = (double)element_get(b->t[i].type, got, j);
+      else assert_int_equal(got[j], 0xffff);
+    }
+    for (int64_t row = 0, rows; row < b->rows; row += rows) {
+      rows = b->shape.tq - row % b->shape.tq < HOPPER_TILE ? b->shape.tq - row % b->shape.tq : HOPPER_TILE;
+      Scene want = {.out = b->x[i] + row * cols, .count = rows * cols}, have = {.out = out + row * cols, .count = rows * cols};
+      most = fmax(most, worst(names[i - HOPPER_DQ], b->t[i].type, 2, &have, &want));
+    }
+  }
+  return most;
+}
+
+/* Tiles that are full and not, of one head and of several, that share keys and do not; on a GPU also more of them than it runs at a time. Bits
+ * must not depend on what runs first, nor on how much of it is launched at a time. Tolerance as above. */
+void test_hopper_attention(void **unused) {
+  (void)unused;
+  static const AttentionShape shapes[] = {{1, 128, 128, 2, 2, 64, 1, 0}, {2, 200, 200, 2, 1, 64, 1, 0}, {1, 300, 300, 6, 2, 64, 1, 0},
+                                          {1, 70, 70, 1, 1, 64, 1, 0},   {2, 257, 257, 3, 3, 64, 1, 0}, {1, 513, 513, 4, 2, 64, 1, 0},
+                                          /* on a GPU only */
+                                          {2, 2048, 2048, 8, 2, 64, 1, 0}, {4, 1024, 1024, 12, 12, 64, 1, 0}};
+  int all = sizeof shapes / sizeof *shapes, count = device_is_gpu() ? all : all - 2, runs = device_is_gpu() ? MOST_RUNS : 2;
+  if (device_compute() != 90) {
+    printf("attention on Hopper: skipped, for this GPU is of compute %d.%d\n", device_compute() / 10, device_compute() % 10);
+    skip();
+  }
+  for (int i = 0; i < count; i++) {
+    Backward b = backward_in_double(shapes[i]);
+    for (int type = CUDA_BF16; type <= CUDA_F16; type++) {
+      uint16_t *out[MOST_RUNS];
+      size_t bytes = 0;
+      backward_put(&b, type);
+      assert_true(hopper_takes(&b));
+      for (int t = HOPPER_DQ; t < HOPPER_TENSORS; t++) bytes += tensor_bytes(&b, t);
+      for (int n = 0; n < runs; n++) {
+        shim_seed((uint64_t)(31 + n));
+        out[n] = run_hopper(&b, n == 1 ? 1 : b.shape.batch * b.shape.kv_heads);
+        if (memcmp(out[0], out[n], bytes) != 0) fail_msg("attention on Hopper %d, %s: another order gave other bits", i, TYPE[type]);
+      }
+      printf("Hopper %d               %-5s %5.2f of %.1e\n", i, TYPE[type], worst_of_hopper(&b, out[0]), TOLERANCE[type]);
+      backward_free(&b);
+    }
+    memory_free();
+  }
+}
+
+/* What another kernel has to do. */
+void test_not_hopper_attention(void **unused) {
+  (void)unused;
+  Backward b = {.shape = {1, 128, 128, 2, 2, 64, 1, 1}}, other = b;
+  for (int i = 0; i < HOPPER_TENSORS; i++) b.t[i] = (CudaTensor){(void *)(uintptr_t)256, 128, CUDA_BF16, 0};
+  assert_true(hopper_takes(&b));
+#define REFUSED(change) other = b, other.change, assert_false(hopper_takes(&other))
+  REFUSED(shape.causal = 0);
+  REFUSED(shape.tk = 129);
+  REFUSED(shape.head_dim = 96);
+  for (int i = 0; i < HOPPER_TENSORS; i++) {
+    REFUSED(t[i].type = CUDA_F32);
+    REFUSED(t[i].type = CUDA_F16);
+    REFUSED(t[i].ld = 132);
+    REFUSED(t[i].x = (void *)(uintptr_t)264);
+    if (i >= HOPPER_DQ) REFUSED(t[i].add = 1);
+  }
+#undef REFUSED
 }
 
 /* --- single rows of queries ------------------------------------------------------------------------------------------ */

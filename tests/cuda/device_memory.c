@@ -55,6 +55,15 @@ void device_fetch(void *to, const void *from, size_t bytes) {
   need(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost) == cudaSuccess, "copy from the GPU");
 }
 CudaStream device_stream(void) { return NULL; }
+int device_is_gpu(void) { return 1; }
+int device_compute(void) {
+  int now = 0, major = 0, minor = 0;
+  device();
+  need(cudaGetDevice(&now) == cudaSuccess, "cudaGetDevice");
+  need(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, now) == cudaSuccess, "cudaDeviceGetAttribute");
+  need(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, now) == cudaSuccess, "cudaDeviceGetAttribute");
+  return 10 * major + minor;
+}
 
 int device_product(const CudaProduct *product) {
   Failure failure = {0};

@@ -13,5 +13,7 @@ void device_free(void *p) { free((void *)((uintptr_t)p / 256 * 256)); }
 void device_put(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
 void device_fetch(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
 CudaStream device_stream(void) { return NULL; }
+int device_is_gpu(void) { return 0; }
+int device_compute(void) { return 90; }
 
 int device_product(const CudaProduct *product) { return host_product(product); }

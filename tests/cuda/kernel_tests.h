@@ -8,6 +8,8 @@ void shim_seed(uint64_t seed); /* where there is no shim, nothing to seed */
 
 /* attention_test.c */
 void test_tensor_core_attention(void **unused);
+void test_hopper_attention(void **unused);
+void test_not_hopper_attention(void **unused);
 void test_attention_of_single_rows(void **unused);
 void test_scratch_of_single_rows(void **unused);
 
