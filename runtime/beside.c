@@ -88,15 +88,37 @@ uint64_t flash_most_bytes(const AttentionShape *shape, uint64_t device_bytes) {
   return fast > bytes && fast <= most ? fast : bytes;
 }
 
-static bool flash_may_take(const Plan *plan, const AttentionShape *s) {
-  bool half = plan->recipe.compute == DTYPE_BF16 || plan->recipe.compute == DTYPE_F16;
-  return half && (s->head_dim == 64 || s->head_dim == 96 || s->head_dim == 128) && (!s->causal || s->tq == s->tk) && s->tq > 1 && s->tk > 1;
+static bool computes_in_half(const Plan *plan) { return plan->recipe.compute == DTYPE_BF16 || plan->recipe.compute == DTYPE_F16; }
+
+static bool flash_may_take(const AttentionShape *s) {
+  return (s->head_dim == 64 || s->head_dim == 96 || s->head_dim == 128) && (!s->causal || s->tq == s->tk) && s->tq > 1 && s->tk > 1;
 }
 
+/* --- the backward pass on Hopper -------------------------------------------------------------------------------------- */
+
+int64_t hopper_groups(const AttentionShape *shape) { return cuda_attention_hopper_groups(shape, BESIDE_ATTENTION_MOST); }
+
+static uint64_t hopper_shape_bytes(const AttentionShape *shape) {
+  int64_t groups = hopper_groups(shape);
+  return groups > 0 ? cuda_attention_hopper_scratch(shape, groups) : 0;
+}
+
+uint64_t hopper_bytes(const Plan *plan) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < plan->instrs.count && computes_in_half(plan); i++) {
+    const PlanInstr *instr = &plan->instrs.data[i];
+    if (instr->op != INSTR_ATTENTION_BWD) continue;
+    AttentionShape shape = attention_shape(plan, instr);
+    bytes = larger(bytes, hopper_shape_bytes(&shape));
+  }
+  return bytes;
+}
+
+/* Whichever of them a GPU has. */
 static uint64_t attention_bytes(const Plan *plan, const PlanInstr *instr) {
-  if (instr->op != INSTR_ATTENTION_BWD) return 0;
+  if (instr->op != INSTR_ATTENTION_BWD || !computes_in_half(plan)) return 0;
   AttentionShape shape = attention_shape(plan, instr);
-  return flash_may_take(plan, &shape) ? flash_most_bytes(&shape, plan->summary.device_bytes) : 0;
+  return larger(flash_may_take(&shape) ? flash_most_bytes(&shape, plan->summary.device_bytes) : 0, hopper_shape_bytes(&shape));
 }
 
 /* --- the whole --------------------------------------------------------------------------------------------------------- */
@@ -127,7 +149,7 @@ char *beside_text(const BesideArena *b, char *out, size_t bytes) {
   const struct {
     const char *name;
     uint64_t bytes;
-  } parts[] = {{"products", b->products}, {"cuDNN at most", b->attention}, {"collectives", b->collectives}, {"scratch", b->scratch}, {"inputs", b->inputs}};
+  } parts[] = {{"products", b->products}, {"attention at most", b->attention}, {"collectives", b->collectives}, {"scratch", b->scratch}, {"inputs", b->inputs}};
   char size[32];
   int at = 0;
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -13,7 +13,7 @@
 enum {
   BESIDE_PRODUCTS_BYTES = 32 << 20,     /* cuBLASLt's workspace */
   BESIDE_COLLECTIVE_BYTES = 64 << 20,   /* pieces of sums, of each communicator that adds */
-  BESIDE_ATTENTION_MOST = FSDPC_ATTENTION_MOST, /* of cuDNN's workspace; a backward pass that needs more is cut */
+  BESIDE_ATTENTION_MOST = FSDPC_ATTENTION_MOST, /* of a backward pass; one that needs more is cut */
   BESIDE_ATTENTION_GROUP = 2 * FSDPC_ATTENTION_MOST, /* where nothing can be cut: of the heads that share one of keys; on roomy GPUs always */
   BESIDE_ROOMY_GIB = 128, /* GPUs whose cluster files leave that much more */
   BESIDE_LIBRARIES_BYTES = 1 << 30      /* contexts, loaded kernels, NCCL's buffers: assumed. An H200 took 547 to 632 MiB for one rank, without NCCL */
@@ -25,6 +25,9 @@ typedef struct BesideArena {
 
 BesideArena beside_arena(const Plan *plan);
 uint64_t beside_total(const BesideArena *beside); /* without the libraries' own */
+/* Of the kernel for Hopper: heads of keys in a launch, and the memory of the plan's largest; 0: none is for it. */
+int64_t hopper_groups(const AttentionShape *shape);
+uint64_t hopper_bytes(const Plan *plan);
 /* "products 32.0 MiB, attention 96.2 MiB at most, ..." Into out. */
 char *beside_text(const BesideArena *beside, char *out, size_t bytes);
 

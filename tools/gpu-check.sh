@@ -253,6 +253,10 @@ part_attention() {
       check "$model: cuDNN near own" agree flash own 2e-2 &&
       FSDPC_CUDA_ATTENTION=cudnn check "$model: cuDNN again" train again "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
       check "$model: cuDNN run to run" same again flash
+    check "$model: attention" train auto "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+      check "$model: attention near cuDNN's" agree auto flash 2e-2 &&
+      check "$model: attention again" train again "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
+      check "$model: attention run to run" same again auto
     FSDPC_CUDA_ATTENTION=fast check "$model: cuDNN's fast attention" train fast "$scratch/$model.fsdp" --ranks 1 --steps 20 --backend cuda &&
       check "$model: fast near own" agree fast own 2e-2
   done

@@ -2,6 +2,7 @@
  * numbered as in instr.def. */
 #include "runtime/cuda/cuda_dispatch.h"
 
+#include "runtime/beside.h"
 #include "runtime/shapes.h"
 
 #include <cuda_runtime_api.h>
@@ -110,6 +111,11 @@ OP(attention_bwd) {
   CudaFlashCall call = {.shape = shape, .backward = true, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4),
                         .d_o = T(5), .dq = T(6), .dk = T(7), .dv = T(8)};
   int result;
+  int64_t groups = c->machine->hopper ? hopper_groups(&shape) : 0;
+  if (groups > 0 && cuda_attention_hopper_takes(&shape, T(0), T(1), T(2), T(3), T(5), T(6), T(7), T(8))) {
+    if (c->prepare) return 0;
+    return cuda_attention_hopper_bwd(S, &shape, groups, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->attention);
+  }
   if (!own_attention(c, &call, &result)) return result;
   return cuda_attention_bwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->scratch);
 }

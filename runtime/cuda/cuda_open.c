@@ -190,7 +190,7 @@ static bool prepare(CudaBackend *cuda, int32_t position, const char **refused, F
   return cuda_instr_failed(cuda, position, why.text, why.code, failure);
 }
 
-/* --- attention by cuDNN --------------------------------------------------------------------------------------------- */
+/* --- attention: by cuDNN, its backward pass on Hopper by an own kernel, the rest by own kernels --------------------------------------------------------------------------------------------- */
 
 static bool wants(uint32_t attention) { return environment_setting(SETTING_FSDPC_CUDA_ATTENTION) == attention; }
 
@@ -204,24 +204,33 @@ static bool without_flash(const char *why, Failure *failure) {
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
   bool half = cuda->config.plan->recipe.compute != DTYPE_F32;
+  cuda->machine.hopper = cuda->compute == 90 && half && (wants(CUDA_ATTENTION_AUTO) || wants(CUDA_ATTENTION_OWN));
   if (wants(CUDA_ATTENTION_OWN) || (!half && !wants(CUDA_ATTENTION_CUDNN))) return true;
   cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan, cuda->device, cuda->compute, wants(CUDA_ATTENTION_FAST), &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
 
-/* After all attentions are prepared. refused: why one was left to own kernels, or NULL. */
-static bool bind_flash(CudaBackend *cuda, const char *refused, Failure *failure) {
-  CudaFlash *flash = cuda->machine.flash;
+static void say_attention(CudaBackend *cuda, bool flash, uint64_t bytes) {
   char size[32], what[96];
-  if (refused != NULL && !without_flash(refused, failure)) return false;
-  if (flash == NULL) return true;
-  if (cuda->config.host->rank == 0 && environment_setting(SETTING_FSDPC_CUDA_PRODUCTS) == 1) cuda_flash_list(flash, stderr);
-  if (!cuda_flash_takes_any(flash)) return true;
-  uint64_t bytes = cuda_flash_workspace_bytes(flash);
-  if (!allocate_beside(cuda, &cuda->flash_memory, bytes, "the workspace of cuDNN's attention", failure)) return false;
-  if (!cuda_flash_bind(flash, cuda->flash_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
-  snprintf(what, sizeof what, "%sattention by cuDNN with %s", wants(CUDA_ATTENTION_FAST) ? "fast " : "", text_bytes(size, bytes));
+  const char *by = !flash ? "" : wants(CUDA_ATTENTION_FAST) ? "fast attention by cuDNN" : "attention by cuDNN";
+  const char *backward = cuda->machine.attention == NULL ? "" : flash ? ", backward by Hopper's kernel" : "backward attention by Hopper's kernel";
+  snprintf(what, sizeof what, "%s%s with %s", by, backward, text_bytes(size, bytes));
   say(cuda, what);
+}
+
+/* After all attentions are prepared. refused: why one was left to own kernels, or NULL. */
+static bool bind_attention(CudaBackend *cuda, const char *refused, Failure *failure) {
+  CudaFlash *flash = cuda->machine.flash;
+  if (refused != NULL && !without_flash(refused, failure)) return false;
+  if (flash != NULL && cuda->config.host->rank == 0 && environment_setting(SETTING_FSDPC_CUDA_PRODUCTS) == 1) cuda_flash_list(flash, stderr);
+  bool takes = flash != NULL && cuda_flash_takes_any(flash);
+  uint64_t hopper = cuda->machine.hopper ? hopper_bytes(cuda->config.plan) : 0, bytes = takes ? cuda_flash_workspace_bytes(flash) : 0;
+  if (bytes < hopper) bytes = hopper;
+  if (!takes && hopper == 0) return true;
+  if (!allocate_beside(cuda, &cuda->attention_memory, bytes, "the workspace of attention", failure)) return false;
+  if (hopper > 0) cuda->machine.attention = cuda->attention_memory;
+  if (takes && !cuda_flash_bind(flash, cuda->attention_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
+  say_attention(cuda, takes, bytes);
   return true;
 }
 
@@ -268,7 +277,7 @@ static bool open_plan(CudaBackend *cuda, Arena *arena, Failure *failure) {
     if (!resolve(cuda, specs, i, failure) || !prepare(cuda, i, &why, failure)) return false;
     if (why != NULL) refused = why;
   }
-  return settle_products(cuda, failure) && tell_products(cuda, arena, failure) && bind_flash(cuda, refused, failure);
+  return settle_products(cuda, failure) && tell_products(cuda, arena, failure) && bind_attention(cuda, refused, failure);
 }
 
 /* Every unit's parameters, side by side in device memory. */
@@ -383,7 +392,7 @@ void cuda_release(CudaBackend *cuda) {
   destroy_event(cuda->fork), destroy_event(cuda->done);
   cudaFreeHost(cuda->staging_host), cudaFreeHost(cuda->host);
   cudaFree(cuda->staging_device), cudaFree(cuda->range_memory), cudaFree(cuda->scratch), cudaFree(cuda->workspace);
-  cudaFree(cuda->flash_memory), cudaFree(cuda->factored_memory);
+  cudaFree(cuda->attention_memory), cudaFree(cuda->factored_memory);
   if (cuda->nccl_memory) cuda->libs.ncclMemFree(cuda->arena);
   else cudaFree(cuda->arena);
 }

@@ -33,7 +33,7 @@ typedef struct CudaBackend {
   uint64_t beside_bytes;   /* of device memory that was taken beside the arena */
   void *workspace;         /* of products */
   void *scratch;           /* of the compute stream */
-  void *flash_memory;      /* of cuDNN's attention */
+  void *attention_memory;  /* of attention's backward passes, one at a time */
   CudaRange *range_memory; /* of all units */
   void *factored_memory;   /* of all units; Adafactor's */
 

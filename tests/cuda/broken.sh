@@ -53,7 +53,7 @@ for model in "$fixtures/gpt-tiny.fsdp" flash.fsdp; do
   FAKE_CUDNN=1 FAKE_GPUS=2 FAKE_CROWDED=$(($(cat taken) - 400)) expect 3 "${opens[@]}"
   cat err >>refusals
 done
-for what in 'scratch memory of collectives' "the workspace of cuDNN's attention"; do
+for what in 'scratch memory of collectives' "the workspace of attention"; do
   grep -q "cuda: $what.*: CUDA error 2; plan with a smaller --memory, or use an emptier GPU" refusals || fail "$what: $(cat refusals)"
 done
 

@@ -3,13 +3,16 @@
 # COMPARE.
 source "$(dirname "$0")/lib.sh"
 
-# Attention that cuDNN takes is cuDNN's, forward and backward; the own kernels can be asked for, and cuDNN insisted on.
+# Attention that cuDNN takes is cuDNN's, forward and, other than on Hopper, backward; the own kernels can be asked for, and cuDNN insisted on.
 sed -e 's/d = 24, heads = 3/d = 128, heads = 2/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/' \
   "$fixtures/gpt-tiny.fsdp" >wide-gpt.fsdp
 sed -e 's/precision f32 reduce f32/precision f16 reduce f32/' "$fixtures/llama-tiny.fsdp" \
   -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' >wide-llama.fsdp
 for model in wide-gpt wide-llama; do
-  train own $model.fsdp --ranks 1 --steps 2 --backend cuda
+  FAKE_COMPUTE=80 FSDPC_CUDA_ATTENTION=own train own $model.fsdp --ranks 1 --steps 2 --backend cuda
+  FSDPC_CUDA_ATTENTION=own train hopper $model.fsdp --ranks 1 --steps 2 --backend cuda
+  "$compare" metrics hopper.jsonl own.jsonl 1e-2
+  ! cmp -s hopper.weights own.weights || fail 'another kernel gives other bits, if it runs'
   FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=cudnn train flash $model.fsdp --ranks 1 --steps 2 --backend cuda
   "$compare" metrics flash.jsonl own.jsonl 1e-2
 done
@@ -17,14 +20,20 @@ FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=fast train fast wide-llama.fsdp --ranks 1 --st
 "$compare" metrics fast.jsonl own.jsonl 1e-2
 # With fifteen rows a part's sums lie where only floats may.
 sed -e 's/ctx = 16/ctx = 15/' -e 's/tokens_per_step 64/tokens_per_step 30/' wide-gpt.fsdp >odd-gpt.fsdp
-train own odd-gpt.fsdp --ranks 1 --steps 1 --backend cuda
+FAKE_COMPUTE=80 train own odd-gpt.fsdp --ranks 1 --steps 1 --backend cuda
 FAKE_CUDNN=1 FSDPC_CUDA_ATTENTION=cudnn train flash odd-gpt.fsdp --ranks 1 --steps 1 --backend cuda
 "$compare" metrics flash.jsonl own.jsonl 1e-2
-FAKE_CUDNN=1 FSDPC_CUDA_PRODUCTS=1 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+FAKE_CUDNN=1 FAKE_COMPUTE=80 FSDPC_CUDA_PRODUCTS=1 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 said err "attention backward 4 x 2/2 x 16 x 16 x 64 bf16, causal: 1 x 2 at a time, cuDNN's engine 1"
 said err 'attention by cuDNN with'
+FAKE_CUDNN=1 FSDPC_CUDA_PRODUCTS=1 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err "attention by cuDNN, backward by Hopper's kernel with"
+said err 'attention forward 4'
+! grep -q 'attention backward' err || fail 'that is not left to cuDNN'
+expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err "backward attention by Hopper's kernel with"
 # An older one leaves backward passes of 16 rows to own kernels; forward passes need no workspace then, and run.
-FAKE_CUDNN=1 FAKE_CUDNN_VERSION=91500 FAKE_CUDNN_WORKSPACE=0 train flash odd-gpt.fsdp --ranks 1 --steps 1 --backend cuda
+FAKE_CUDNN=1 FAKE_COMPUTE=80 FAKE_CUDNN_VERSION=91500 FAKE_CUDNN_WORKSPACE=0 train flash odd-gpt.fsdp --ranks 1 --steps 1 --backend cuda
 "$compare" metrics flash.jsonl own.jsonl 1e-2
 FAKE_CUDNN=refuses expect 1 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 said err 'cuDNN: the launch failed: '

@@ -59,13 +59,14 @@ cudaError_t cudaSetDevice(int device) {
   fake().device = device;
   return choose_device(), cudaSuccess;
 }
-/* FAKE_GPU_NAME: what it is called. */
+/* FAKE_GPU_NAME: what it is called. FAKE_COMPUTE: its capability, as 90, which it is otherwise. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
   memset(prop, 0, sizeof *prop);
-  const char *name = getenv("FAKE_GPU_NAME");
+  const char *name = getenv("FAKE_GPU_NAME"), *compute = getenv("FAKE_COMPUTE");
   snprintf(prop->name, sizeof prop->name, "%s", name ? name : "fake GPU");
   prop->multiProcessorCount = 4;
-  prop->major = 9;
+  prop->major = compute ? atoi(compute) / 10 : 9;
+  prop->minor = compute ? atoi(compute) % 10 : 0;
   gethostname(prop->uuid.bytes, sizeof prop->uuid.bytes - 1);
   prop->uuid.bytes[sizeof prop->uuid.bytes - 1] = (char)device;
   prop->totalGlobalMem = (size_t)1 << 30;
