@@ -18,7 +18,7 @@ constexpr int ROWS = HOPPER_TILE, WIDTH = TILE_WIDTH, TILE_BYTES = ROWS * TILE_R
 constexpr int LOADERS = 64, THREADS = 3 * GROUP_THREADS, COMPUTERS = 2 * GROUP_THREADS;
 constexpr int LOADER_REGISTERS = 40, COMPUTER_REGISTERS = 232; /* of the 168 a thread that 384 may have */
 constexpr int TILE_FLOATS = ROWS * WIDTH, HALF_FLOATS = TILE_FLOATS / 2; /* of dq's sums; a warpgroup computes a half */
-constexpr int WOVEN = 32; /* heads of keys: fewer wait longer for their turn, more find less in the L2 */
+constexpr int WOVEN_STEPS = 2048, WOVEN_LEAST = 8, WOVEN_MOST = 32;
 enum { BARRIER_COMPUTERS = 1, BARRIER_LOADERS };
 
 template <class T> struct HopperBackward {
@@ -48,9 +48,16 @@ struct Keys {
   int tile, count;       /* count: of the tiles of queries that see it */
 };
 
-/* Longest first; of one tile after another those of WOVEN heads. */
+/* Heads of keys whose work takes turns. The more, the fewer blocks of a head run at a time, and wait less for the one before, where work is
+ * short; the fewer, the more is found in the L2. */
+template <class T> DEVICE int woven(const HopperBackward<T> &p) {
+  int heads = WOVEN_STEPS / (p.tiles * (p.a.heads / p.a.kv_heads));
+  return heads < WOVEN_LEAST ? WOVEN_LEAST : heads > WOVEN_MOST ? WOVEN_MOST : heads;
+}
+
+/* Longest first; of one tile after another those of the heads that are woven. */
 template <class T> DEVICE Keys keys_of(const HopperBackward<T> &p, int item) {
-  int set = item / (WOVEN * p.tiles) * WOVEN, of_set = item - set * p.tiles, heads = p.groups - set < WOVEN ? p.groups - set : WOVEN;
+  int most = woven(p), set = item / (most * p.tiles) * most, of_set = item - set * p.tiles, heads = p.groups - set < most ? p.groups - set : most;
   int tile = of_set / heads, group = set + of_set % heads, all = p.first + group;
   return Keys{all / p.a.kv_heads, all % p.a.kv_heads, group, tile, p.tiles - tile};
 }
@@ -111,9 +118,9 @@ template <class T> DEVICE void load(const HopperBackward<T> &p, Shared &s) {
       return;
     }
 #pragma unroll 1
-    for (int member = 0; member < p.a.heads / p.a.kv_heads; member++)
+    for (int nth = 0; nth < w.count; nth++)
 #pragma unroll 1
-      for (int nth = 0; nth < w.count; nth++, stage.next()) {
+      for (int member = 0; member < p.a.heads / p.a.kv_heads; member++, stage.next()) {
         bool begins = member + nth == 0;
         mbarrier_wait(&s.empty[stage.at], stage.parity ^ 1);
         load_statistics(p, s, stage.at, w, member, p.tiles - 1 - nth);
@@ -142,8 +149,8 @@ template <class T> DEVICE void add_sums(const HopperBackward<T> &p, Shared &s, i
     mbarrier_arrive(&s.keys_empty);
     if (item >= items_of(p)) return;
     Keys w = keys_of(p, item);
-    for (int member = 0; member < shared_by; member++)
-      for (int nth = 0; nth < w.count; nth++, sums.next()) {
+    for (int nth = 0; nth < w.count; nth++)
+      for (int member = 0; member < shared_by; member++, sums.next()) {
         if (sums.at != own) continue;
         int64_t at = (int64_t)(w.group * shared_by + member) * p.tiles + p.tiles - 1 - nth;
         if (w.tile > 0) await_value(p.turns + at, (uint32_t)w.tile);
@@ -261,17 +268,17 @@ template <class T> DEVICE void compute(const HopperBackward<T> &p, Shared &s, in
     if (item >= items_of(p)) return;
     Keys w = keys_of(p, item);
     float dk[8][4] = {}, dv[8][4] = {}, x[16][4];
-    int steps = w.count * (p.a.heads / p.a.kv_heads);
+    int shared_by = p.a.heads / p.a.kv_heads, steps = w.count * shared_by;
     mbarrier_wait(&s.full[stage.at], stage.parity);
     start_scores<T>(x, k_own, operand_of(s.queries[stage.at][0]));
-    for (int step = 0, nth = 0;;) {
+    for (int step = 0;;) {
       float ds[16][4], dq[8][4];
       uint32_t weights[8][4], gradients[8][4];
       Operand q = operand_of(s.queries[stage.at][0]), d_o = operand_of(s.queries[stage.at][1]);
       start_scores<T>(ds, v_own, d_o);
       products_wait<1>();
       products_hold(x);
-      if (nth == w.count - 1) {
+      if (step >= steps - shared_by) { /* the diagonal */
         weights_of<true>(x, s.lse[stage.at], scale, row, l.t);
         pack_rows<T>(x, weights);
       } else {
@@ -300,7 +307,6 @@ template <class T> DEVICE void compute(const HopperBackward<T> &p, Shared &s, in
       products_hold(dk);
       warp_arrives(&s.empty[stage.at]);
       stage.next();
-      if (++nth == w.count) nth = 0;
       if (++step == steps) break;
       mbarrier_wait(&s.full[stage.at], stage.parity);
       start_scores<T>(x, k_own, operand_of(s.queries[stage.at][0]));
