@@ -1,5 +1,6 @@
-/* Owns: the race: numbers in the operands, launches between events, and who wins. Each round runs all candidates in turn, so that what
- * slows the GPU for a while slows all; a candidate's time is that of its fastest round. */
+/* Owns: the race: numbers in the operands, launches between events, and who wins. First all candidates run in turn, round after round, so
+ * that what slows the GPU for a while slows all; those that were not far behind in their fastest round then run by themselves for as long
+ * as it takes the GPU to find what power they draw, for a step keeps it at its limit, and what is fastest in a burst may be slower there. */
 #include "runtime/cuda/cuda_race.h"
 
 #include "runtime/cuda/cuda_traits.h"
@@ -10,15 +11,18 @@
 enum {
   ROUNDS_LEAST = 3,
   ROUNDS_MOST = 25, /* where they are short, and so the clock of events is coarse */
+  ENDURE_MOST = 1000,
   NUMBERS = 524287  /* a prime: rows of matrices, which the numbers fill over and over, begin at different ones */
 };
 static const float ENOUGH_MS = 100; /* of rounds */
+static const float ENDURE_MS = 100; /* of one candidate: half of it until its clock has settled, half of it timed */
+static const float FAR = 1.10f;     /* of the fastest's time */
 static const float LEAST_MS = 1e-4f; /* so that times can be divided by */
-static const float MARGIN = 0.98f;  /* of the first's time, that another must stay below: what is less may be chance */
+static const float MARGIN = 0.99f;  /* of the first's time, that another must stay below: what is less may be chance */
 
 typedef struct Racer {
   cublasLtMatmulAlgo_t algorithm;
-  float ms; /* of the fastest round */
+  float ms; /* of the fastest round; then of the long run */
 } Racer;
 
 typedef struct Operand {
@@ -142,6 +146,38 @@ static cudaError_t run_rounds(const CudaRace *race, CudaProducts *products, cons
   return error;
 }
 
+static cublasStatus_t launch_often(const CudaRace *race, CudaProducts *products, const CudaEntry *entry, const Racer *racer, int times) {
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  for (int i = 0; i < times && status == CUBLAS_STATUS_SUCCESS; i++)
+    status = cuda_products_launch(products, race->stream, entry, &entry->product, &racer->algorithm);
+  return status;
+}
+
+static cudaError_t endure(const CudaRace *race, CudaProducts *products, const CudaEntry *entry, Racer *racer) {
+  float total = ENDURE_MS / 2 / racer->ms;
+  int times = total < 1 ? 1 : total > ENDURE_MOST ? ENDURE_MOST : (int)total;
+  if (launch_often(race, products, entry, racer, times) != CUBLAS_STATUS_SUCCESS) return cudaErrorLaunchFailure;
+  cudaError_t error = cudaEventRecord(race->events[0], race->stream);
+  if (error == cudaSuccess && launch_often(race, products, entry, racer, times) != CUBLAS_STATUS_SUCCESS) error = cudaErrorLaunchFailure;
+  if (error == cudaSuccess) error = cudaEventRecord(race->events[1], race->stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(race->stream);
+  if (error == cudaSuccess) error = cudaEventElapsedTime(&total, race->events[0], race->events[1]);
+  if (error == cudaSuccess) racer->ms = total > LEAST_MS ? total / (float)times : LEAST_MS;
+  return error;
+}
+
+/* The first always, since the others are compared with it. */
+static cudaError_t endure_all(const CudaRace *race, CudaProducts *products, const CudaEntry *entry, Racer *racers, int count) {
+  float fastest = INFINITY;
+  cudaError_t error = cudaSuccess;
+  for (int i = 0; i < count; i++) fastest = racers[i].ms < fastest ? racers[i].ms : fastest;
+  for (int i = 0; i < count && count > 1 && error == cudaSuccess; i++) {
+    if (i == 0 || racers[i].ms <= FAR * fastest) error = endure(race, products, entry, &racers[i]);
+    else racers[i].ms = INFINITY;
+  }
+  return error;
+}
+
 static void decide(CudaEntry *entry, const Racer *racers, int count) {
   const Racer *best = &racers[0];
   for (int i = 1; i < count; i++)
@@ -166,7 +202,9 @@ bool cuda_race_run(const CudaRace *race, CudaProducts *products, CudaEntry *entr
   operands(&entry->product, o);
   if (!ok(fill_all(race, o), entry, failure)) return false;
   int count = gather(race, products, entry, racers, failure);
-  if (count == 0 || !ok(run_rounds(race, products, entry, racers, count), entry, failure)) return false;
+  if (count == 0 || !ok(run_rounds(race, products, entry, racers, count), entry, failure) ||
+      !ok(endure_all(race, products, entry, racers, count), entry, failure))
+    return false;
   decide(entry, racers, count);
   return ok(clear_all(race, o), entry, failure);
 }
