@@ -64,7 +64,7 @@ typedef struct Device {
   uint64_t host_memory;      /* bytes of the host's memory that one rank may take for what is offloaded; 0: not stated */
   bool shared_queue;         /* gathers and reduces share one communicator and serialise */
   PassRate products[PRODUCT_PASSES]; /* where stated, instead of the shares above */
-  HeadRate attention[2];       /* forward, backward */
+  HeadRate attention[3];       /* forward, backward, and backward of heads of 64 where another kernel computes those */
   TimedSizes moves[MOVE_COUNT];     /* by bytes moved; empty: not measured */
 } Device;
 

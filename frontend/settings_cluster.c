@@ -93,7 +93,7 @@ static const Key attention_keys[] = {
 };
 
 const char *const cluster_products[] = {"linear_fwd", "linear_bwd_x", "linear_bwd_w", NULL};
-const char *const cluster_attention[] = {"attention_fwd", "attention_bwd", NULL};
+const char *const cluster_attention[] = {"attention_fwd", "attention_bwd", "attention_bwd_64", NULL};
 const char *const cluster_moves[] = {
 #define MOVE(id, word) word,
 #include "frontend/moves.def"

@@ -306,10 +306,14 @@ static bool attention_measured(const Device *device, const HeadRate *r, DType co
   return r->rate > 0 && (r->type == DTYPE_F32 || device->peak[compute] == device->peak[r->type]);
 }
 
+static const HeadRate *head_rate(const Device *device, bool backward, double dims) {
+  return backward && dims == 64 && device->attention[2].rate > 0 ? &device->attention[2] : &device->attention[backward];
+}
+
 static double attention_ns(const Device *device, const Rates *rates, DType compute, InstrOp op, const int64_t *ints, double flops) {
   bool cached = op == INSTR_ATTENTION_CACHED, backward = op == INSTR_ATTENTION_BWD;
   double tokens = (double)ints[cached ? 1 : 2], dims = (double)ints[cached ? 4 : 5];
-  const HeadRate *r = &device->attention[backward];
+  const HeadRate *r = head_rate(device, backward, dims);
   if (!attention_measured(device, r, compute)) return attention_alone_ns(rates, flops, tokens, backward);
   double rate = r->rate * sustained_clock(device) * device->peak[compute] / device->peak[r->type];
   return 1e9 * flops / rate * (1 + r->tokens / tokens) * (1 + r->dims / dims);

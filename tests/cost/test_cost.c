@@ -124,6 +124,12 @@ static void test_measured_kernels(void **state) {
   double backward = 2.5 * 4 * 64 * 64 * 32 / 10 * 2 * 2;
   whole(work_ns(&cluster, INSTR_ATTENTION_BWD, DTYPE_F32, 0, heads), backward);
   whole(work_ns(&cluster, INSTR_ATTENTION_BWD, DTYPE_BF16, 0, heads), backward / 2);
+  /* Heads of 64, and only they, have a kernel of their own. */
+  cluster.device.attention[2] = (HeadRate){.rate = 4e10, .tokens = 64};
+  whole(work_ns(&cluster, INSTR_ATTENTION_BWD, DTYPE_F32, 0, heads), backward);
+  heads[5] = 64;
+  whole(work_ns(&cluster, INSTR_ATTENTION_BWD, DTYPE_F32, 0, heads), 2.5 * 4 * 64 * 64 * 64 / 40 * 2);
+  heads[5] = 32;
   /* Measured in bf16, it holds for what has the same peak; f32 goes by the shares. */
   double by_share = work_ns(&cluster, INSTR_ATTENTION_FWD, DTYPE_F32, 0, heads);
   cluster.device.attention[0] = cluster.device.attention[1];
