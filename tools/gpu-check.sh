@@ -396,8 +396,8 @@ part_sanitizer() {
   FSDPC_CUDA_GRAPH=0 FSDPC_CUDA_ATTENTION=own check 'compute-sanitizer' sanitize_run
   [ -x "$kernels" ] || return
   check_long "kernels' accesses" sanitize memcheck "$kernels" # of every kernel, in buffers that end where its operands do
-  # Products are cuBLASLt's.
-  check_long 'races in shared memory' sanitize racecheck --kernel-name-exclude 'regex=cublas|cutlass|gemm|gemv|nvjet|xmma' "$kernels"
+  # Products are cuBLASLt's. What waits for mbarriers by PTX it takes for races: in Hopper's kernel, which the emulation of them tests.
+  check_long 'races in shared memory' sanitize racecheck --kernel-name-exclude 'regex=cublas|cutlass|gemm|gemv|nvjet|xmma|hopper_kernel' "$kernels"
 }
 
 # --- benchmarks: bf16, beside PyTorch -----------------------------------------------------------------------------------
@@ -471,16 +471,16 @@ measure() {
   FSDPC_CUDA_ALGORITHMS=$scratch/algorithms.json check_long "$1, products raced" bench "${@:2}"
   return 0
 }
-# compare NAME MODEL STEPS MICRO ACCUMULATE: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should the GPU have less memory
+# compare NAME MODEL STEPS MICRO ACCUMULATE [OPTION...]: fsdpc, where its time goes, PyTorch, each whatever becomes of the others. Should the GPU have less memory
 # than its cluster file says, or the host too little to pin, or should it be cuDNN that keeps a plan from running, the rest can be measured
 # without.
 compare() {
   local name=$1 model=$2 steps=$3 micro=$4 accumulate=$5 code=0
-  measure "$name" "$model" "$steps" || code=$?
+  measure "$name" "$model" "$steps" "${@:6}" || code=$?
   case $code in
   0 | 124 | 137) ;;
   3) measure "$name, in 72 GiB without offload" "$model" "$steps" --memory 72GiB --offload none ;;
-  *) FSDPC_CUDA_ATTENTION=own measure "$name, own attention" "$model" "$steps" ;;
+  *) FSDPC_CUDA_ATTENTION=own measure "$name, own attention" "$model" "$steps" "${@:6}" ;;
   esac
   if [ -n "$alone" ]; then
     return
@@ -511,7 +511,8 @@ part_bench() {
 part_bench-large() {
   prepare_bench
   compare 'GPT-2 1.5B' "$scratch/models/gpt2-xl.fsdp" 7 16 8
-  compare 'llama 1B, 8192 tokens' "$scratch/models/llama3.2-1b.fsdp" 7 2 8
+  # An H200 took 4 % longer with the 34 GiB offloaded that the planner would, and 20 s to pin them.
+  compare 'llama 1B, 8192 tokens' "$scratch/models/llama3.2-1b.fsdp" 7 2 8 --offload none
 }
 
 for part in "${parts[@]}"; do "part_$part"; done
