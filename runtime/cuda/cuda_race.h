@@ -19,7 +19,7 @@ typedef struct CudaRace {
 /* close frees what it has made, also where it fails, and must come before the arena goes. */
 bool cuda_race_open(CudaRace *race, Arena *arena, cudaStream_t stream, Failure *failure);
 /* Fills in the entry's algorithm, how many ran, and by how much the one that won is faster than the first of them. It wins by being at
- * least 2 % faster. What raced are algorithms as cuda_traits_make makes them: what a file's traits will be again. */
+ * least 1 % faster. What raced are algorithms as cuda_traits_make makes them: what a file's traits will be again. */
 bool cuda_race_run(const CudaRace *race, CudaProducts *products, CudaEntry *entry, Failure *failure);
 void cuda_race_close(CudaRace *race);
 
