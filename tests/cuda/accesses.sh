@@ -18,6 +18,7 @@ adafactor:update_kernel<float, bf16         stores        the same
 attention:forward_kernel<(bf16|f16),        loads,stores  four elements of 16 bits, in arithmetic of f32: shapes that tensor cores do not take
 attention_bwd:(query|key)_kernel<(bf16|f16) loads,stores  the same
 attention_bwd:delta_kernel<                 stores        one number for eight threads
+attention_hopper:prepare_kernel<            stores        two numbers for eight threads
 loss:sum_kernel\(                           loads,stores  one number a row
 narrow:narrow_forward_kernel<               stores        one number a row and output
 norm:piece_kernel<                          loads,stores  a thread a column, or few threads would be left
@@ -27,7 +28,9 @@ tree_sum:(tree_f64|integer)_kernel\(        loads,stores  a few numbers
 EOF
 
 compile() {
-  "$nvcc" -std=c++17 -O3 -I"$root" -arch=compute_90 -ptx "$1" -o "$scratch/$(basename "$1" .cu).ptx" 2>"$scratch/$(basename "$1").log" ||
+  local arch=compute_90
+  [[ $1 != *_hopper.cu ]] || arch=compute_90a
+  "$nvcc" -std=c++17 -O3 -I"$root" -arch=$arch -ptx "$1" -o "$scratch/$(basename "$1" .cu).ptx" 2>"$scratch/$(basename "$1").log" ||
     { cat "$scratch/$(basename "$1").log" >&2 && exit 1; }
 }
 for file in "$root"/kernels/cuda/*.cu; do
