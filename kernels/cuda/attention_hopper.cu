@@ -5,7 +5,8 @@
  * device memory in f32, in the order of registers. What makes it repeat: a tile of queries has a turn, and keys add to it in one order,
  * whichever block has them: from the first on, while each walks from the last tile of queries back to the diagonal, so that one that begins
  * after another stays behind it. Blocks take keys by a counter, longest work first and of many heads in turns, so that those of one head
- * seldom begin together; and each waits for earlier ones only, so nothing hangs, however few blocks run at a time.
+ * seldom begin together; and each waits for earlier ones only, so nothing hangs, however few blocks run at a time. Where other kernels wait for
+ * multiprocessors, as collectives do, a block ends after a while and leaves the rest to another.
  *
  * Warps 0 and 1 copy tiles to shared memory, 2 and 3 add dq to device memory, the other two warpgroups compute 64 keys each: scores and their
  * gradients transposed, keys by queries, so that they are left operands of dv and dk without leaving registers.
@@ -20,12 +21,18 @@ constexpr int LOADERS = 64, THREADS = 3 * GROUP_THREADS, COMPUTERS = 2 * GROUP_T
 constexpr int LOADER_REGISTERS = 40, COMPUTER_REGISTERS = 232; /* of the 168 a thread that 384 may have */
 constexpr int TILE_FLOATS = ROWS * WIDTH, HALF_FLOATS = TILE_FLOATS / 2; /* of dq's sums; a warpgroup computes a half */
 constexpr int WOVEN_STEPS = 2048, WOVEN_LEAST = 8, WOVEN_MOST = 32;
+#ifdef FSDPC_SHIM
+constexpr int STINT = 8;
+#else
+constexpr int STINT = 128; /* some 0.4 ms */
+#endif
 enum { BARRIER_COMPUTERS = 1, BARRIER_LOADERS };
 
 template <class T> struct HopperBackward {
   Attention<T> a;
   int tiles;             /* of queries, and of keys */
   int first, groups;     /* heads of keys of all samples, counted through, that this launch has */
+  int stint;             /* a block that has done so many steps takes no more work */
   float *sums;           /* [head][tile][half][HALF_FLOATS]: heads of this launch */
   float *lse, *delta;    /* [head][tiles * ROWS]; lse in units of ln 2 */
   uint32_t *turns;       /* [head][tile]: how many tiles of keys have added */
@@ -108,16 +115,16 @@ template <class T> DEVICE int take_item(const HopperBackward<T> &p, Shared &s, i
 
 template <class T> DEVICE void load(const HopperBackward<T> &p, Shared &s) {
   Turn stage;
-  for (int round = 0;; round++) {
-    int item = take_item(p, s, round % 2);
-    bool last = item >= items_of(p);
-    Keys w = keys_of(p, last ? 0 : item);
-    if (last) { /* the others hear of it */
+  for (int round = 0, steps = 0;; round++) {
+    int item = steps < p.stint ? take_item(p, s, round % 2) : items_of(p);
+    if (item >= items_of(p)) { /* the others hear of it */
       mbarrier_wait(&s.keys_empty, round % 2 ^ 1);
       if (threadIdx.x == 0) s.item = item;
       mbarrier_arrive(&s.keys_full);
       return;
     }
+    Keys w = keys_of(p, item);
+    steps += w.count * (p.a.heads / p.a.kv_heads);
 #pragma unroll 1
     for (int nth = 0; nth < w.count; nth++)
 #pragma unroll 1
@@ -404,24 +411,30 @@ static int blocks_of(int *blocks) {
 #endif
 }
 
+/* Enough that some are left for as long as there is work: each that has ended has done its stint. */
+static int64_t blocks_for(int64_t heads, int64_t tiles, int64_t items, int64_t at_a_time, int64_t stint) {
+  int64_t blocks = at_a_time + heads * tiles * (tiles + 1) / 2 / stint;
+  return blocks < items ? blocks : items;
+}
+
 /* Heads of keys [first, first + groups), of all samples. */
 template <class T> static int backward_part(CudaStream stream, HopperBackward<T> p, int first, int groups, void *scratch) {
   int64_t heads = (int64_t)groups * (p.a.heads / p.a.kv_heads), tiles = heads * p.tiles;
-  int blocks, failed = ALLOW_SHARED_HOPPER(hopper_kernel<T>, sizeof(Shared));
-  if (!failed) failed = blocks_of(&blocks);
+  int at_a_time, failed = ALLOW_SHARED_HOPPER(hopper_kernel<T>, sizeof(Shared));
+  if (!failed) failed = blocks_of(&at_a_time);
   if (failed) return failed;
   p.first = first, p.groups = groups;
   p.sums = (float *)scratch, p.lse = p.sums + tiles * ROWS * WIDTH, p.delta = p.lse + tiles * ROWS;
   p.turns = (uint32_t *)(p.delta + tiles * ROWS), p.next = p.turns + tiles;
   LAUNCH((prepare_kernel<T>), (unsigned)(tiles * ROWS * ROW_LANES / PREPARE_THREADS), PREPARE_THREADS, 0, stream, p);
-  if (blocks > groups * p.tiles) blocks = groups * p.tiles;
+  int64_t blocks = blocks_for(heads, p.tiles, (int64_t)groups * p.tiles, at_a_time, p.stint);
   LAUNCH((hopper_kernel<T>), (unsigned)blocks, THREADS, sizeof(Shared), stream, p);
   LAUNCH((finish_kernel<T>), dim3((unsigned)(2 * p.tiles), (unsigned)heads), GROUP_THREADS, 0, stream, p);
   return LAUNCHED();
 }
 
-int cuda_attention_hopper_bwd(CudaStream stream, const AttentionShape *shape, int64_t groups, CudaTensor q, CudaTensor k, CudaTensor v, CudaTensor o,
-                              const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv, void *scratch) {
+int cuda_attention_hopper_bwd(CudaStream stream, const AttentionShape *shape, int64_t groups, int shares, CudaTensor q, CudaTensor k, CudaTensor v,
+                              CudaTensor o, const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv, void *scratch) {
   if (groups < 1 || !cuda_attention_hopper_takes(shape, q, k, v, o, d_o, dq, dk, dv)) return CUDA_UNSUPPORTED;
   int64_t all = shape->batch * shape->kv_heads;
   FOR_TYPE(o.type, false, (void)N; if constexpr (sizeof(T) == 2) {
@@ -430,7 +443,7 @@ int cuda_attention_hopper_bwd(CudaStream stream, const AttentionShape *shape, in
     a = attention_of<T>(shape, q, k, v);
     a.o = (const T *)o.x, a.ldo = o.ld, a.d_o = (const T *)d_o.x, a.lddo = d_o.ld, a.lse = (float *)lse;
     a.dq = (T *)dq.x, a.lddq = dq.ld, a.dk = (T *)dk.x, a.lddk = dk.ld, a.dv = (T *)dv.x, a.lddv = dv.ld;
-    p.tiles = (int)ceil_of(shape->tq, ROWS);
+    p.tiles = (int)ceil_of(shape->tq, ROWS), p.stint = shares ? STINT : INT32_MAX;
     for (int64_t first = 0; first < all; first += groups) {
       int failed = backward_part<T>(stream, p, (int)first, (int)(all - first < groups ? all - first : groups), scratch);
       if (failed) return failed;

@@ -131,11 +131,12 @@ int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTenso
                        void *scratch);
 
 /* The same on compute 9.0, faster: of 16 bits, causal, heads of 64, on 16 bytes, nothing added to.
- * groups: heads of keys, of all samples, in a launch; it changes no bit. scratch: cuda_attention_hopper_scratch(shape, groups) bytes */
+ * groups: heads of keys, of all samples, in a launch. shares: not 0 where kernels of other streams are to run beside it. Neither changes a bit.
+ * scratch: cuda_attention_hopper_scratch(shape, groups) bytes */
 int cuda_attention_hopper_takes(const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v, CudaTensor o, CudaTensor d_o, CudaTensor dq,
                                 CudaTensor dk, CudaTensor dv);
-int cuda_attention_hopper_bwd(CudaStream stream, const AttentionShape *shape, int64_t groups, CudaTensor q, CudaTensor k, CudaTensor v, CudaTensor o,
-                              const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv, void *scratch);
+int cuda_attention_hopper_bwd(CudaStream stream, const AttentionShape *shape, int64_t groups, int shares, CudaTensor q, CudaTensor k, CudaTensor v,
+                              CudaTensor o, const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv, void *scratch);
 
 /* --- losses: loss += sum of row losses ------------------------------------------------------------------------- */
 int cuda_cross_entropy(CudaStream stream, int64_t rows, int64_t vocab, int64_t ignore, const double *count,

@@ -114,7 +114,8 @@ OP(attention_bwd) {
   int64_t groups = c->machine->hopper ? hopper_groups(&shape) : 0;
   if (groups > 0 && cuda_attention_hopper_takes(&shape, T(0), T(1), T(2), T(3), T(5), T(6), T(7), T(8))) {
     if (c->prepare) return 0;
-    return cuda_attention_hopper_bwd(S, &shape, groups, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->attention);
+    return cuda_attention_hopper_bwd(S, &shape, groups, c->machine->comm != NULL, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8),
+                                     c->machine->attention);
   }
   if (!own_attention(c, &call, &result)) return result;
   return cuda_attention_bwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->scratch);
