@@ -158,6 +158,7 @@ static const Key device_keys[] = {
     {"tile_units", KEY_REAL, DEVICE(tile_units), .least = 1, .usage = "tile_units 132"},
     {"launch", KEY_NS, DEVICE(launch_ns), .usage = "launch 2us"},
     {"host_link", KEY_RATE, DEVICE(host_link), .usage = "host_link 55GB/s"},
+    {"host_contention", KEY_REAL, DEVICE(host_contention), .most = 1, .usage = "host_contention 0.07"},
     {"host_memory", KEY_BYTES, DEVICE(host_memory), .usage = "host_memory 220GB"},
     {"product", KEY_CUSTOM, .read = read_product, .repeats = true, .usage = "product linear_fwd { rate 190GFLOPS  k 20 }"},
     {"attention", KEY_CUSTOM, .read = read_attention, .repeats = true, .usage = "attention attention_fwd { rate 150GFLOPS  tokens 64 }"},

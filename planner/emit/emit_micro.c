@@ -157,6 +157,8 @@ static int32_t emit_step(Emitter *e, const Step *step) {
     copy_cost(instr, op);
   else
     cost_instr(e->in->cluster, e->plan, e->program->specs, instr);
+  const int32_t s = (int32_t)(step - e->schedule.steps);
+  if (e->schedule.copying_ns) instr->ns += e->schedule.copying_ns[s];
   PlanSpan span = e->in->spans[op->graph_op];
   if (e->path != e->in->span_paths[op->graph_op]) {
     e->path = e->in->span_paths[op->graph_op];

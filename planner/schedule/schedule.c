@@ -64,6 +64,7 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
                          .op_ns = decisions_zeroes(outer) ? flow->adding_ns : flow->op_ns,
                          .shared_queue = device->kind == DEVICE_CPU || device->shared_queue,
                          .copies_beside = device->kind != DEVICE_CPU,
+                         .host_contention = device->kind != DEVICE_CPU ? device->host_contention : 0,
                          .update_bytes = find_update_bytes(units, figures),
                          .ops = ARENA_ARRAY(arena, UnitOps, units->units.count),
                          .first = ARENA_ARRAY(arena, uint32_t, program->ops.count + 1),
@@ -492,8 +493,9 @@ static int64_t most_live(const Builder *b) {
 
 /* Of compute alone. */
 static uint64_t least_time(const Builder *b) {
+  const uint64_t *copying = b->schedule->copying_ns;
   uint64_t ns = 0;
-  for (int32_t s = 0; s < b->schedule->step_count; s++) ns += b->skeleton->op_ns[b->schedule->steps[s].op];
+  for (int32_t s = 0; s < b->schedule->step_count; s++) ns += b->skeleton->op_ns[b->schedule->steps[s].op] + (copying ? copying[s] : 0);
   return b->skeleton->ends_ns + b->skeleton->step.rest_ns + b->decisions->accumulation * ns;
 }
 

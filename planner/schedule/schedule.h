@@ -46,6 +46,7 @@ typedef struct Schedule {
   Trip *trips; /* in order of the stores */
   uint32_t *returns; /* numbers of trips in order of the fetches */
   uint32_t trip_count;
+  uint64_t *copying_ns; /* by step: what compute loses to the stores that follow it, and to the fetches that it waits for; NULL: nothing */
   uint64_t host_bytes; /* of what is away at once: all trips */
   int64_t *live; /* bytes of non-persistent buffers at each step */
   int64_t max_live;
@@ -102,6 +103,7 @@ typedef struct Skeleton {
   const uint64_t *slowed_ns; /* likewise, all of it beside communication */
   bool shared_queue; /* gathers and reductions serialise */
   bool copies_beside; /* fetches and stores run beside compute; else they take its time */
+  double host_contention; /* seconds of compute that a second of them costs beside it */
   uint64_t update_bytes; /* images that the update has on the device at once */
   uint64_t ends_ns;      /* of the segments "begin" and "update" without StepFigures.rest_ns; no plan's take less */
   UnitOps *ops;      /* by unit */

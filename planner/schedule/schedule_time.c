@@ -57,7 +57,12 @@ static uint64_t beside(Clocks *c, uint64_t work, double contention) {
 }
 
 /* Likewise; most operators end well before anything changes, and what they take then is known. */
-static uint64_t compute_beside(Clocks *c, const Skeleton *skeleton, int32_t op, double contention) {
+static uint64_t compute_beside(Clocks *c, const Builder *b, int32_t s) {
+  const Skeleton *skeleton = b->skeleton;
+  const int32_t op = b->schedule->steps[s].op;
+  const double contention = b->decisions->overlap.contention;
+  const uint64_t copying = b->schedule->copying_ns ? b->schedule->copying_ns[s] : 0;
+  if (copying) return beside(c, skeleton->op_ns[op] + copying, contention);
   const uint64_t ns = c->slowed ? skeleton->slowed_ns[op] : skeleton->op_ns[op];
   return c->compute + ns + 1 < c->change ? ns : beside(c, skeleton->op_ns[op], contention);
 }
@@ -227,7 +232,6 @@ static void note_rest(Run *run) {
 
 uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
   const Step *steps = b->schedule->steps;
-  double contention = b->decisions->overlap.contention;
   Run run;
   open_run(&run, b, gathers, reduces);
   Clocks *c = &run.clocks;
@@ -238,7 +242,7 @@ uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
     for EACH_UNIT(b->skeleton, op, at) wait_for(c, b->ends.ready[b->skeleton->touched[at]]);
     b->start[s] = c->compute;
     if (run.ends <= c->compute) note_ends(&run, s);
-    c->compute += compute_beside(c, b->skeleton, op, contention);
+    c->compute += compute_beside(c, b, s);
     if (due) after_step(&run, s);
   }
   note_rest(&run);

@@ -23,6 +23,20 @@ static void find_returns(Builder *b) {
     }
 }
 
+/* Copies take compute something of the device's memory bandwidth and of its power while they last. It counts with the step that a store follows and
+ * with that which waits for a fetch, so that it does not depend on when the link gets to them. Rounded up: bounds count no more. */
+static void slow_steps(Builder *b) {
+  Schedule *schedule = b->schedule;
+  if (b->skeleton->host_contention <= 0) return;
+  schedule->copying_ns = ARENA_ARRAY(schedule->arena, uint64_t, schedule->step_count);
+  for (uint32_t t = 0; t < schedule->trip_count; t++) {
+    const Trip *trip = &schedule->trips[t];
+    const uint64_t lost = (uint64_t)ceil(b->skeleton->host_contention * (double)b->flow->moved_ns[trip->op]);
+    schedule->copying_ns[trip->after] += lost;
+    schedule->copying_ns[trip->first] += lost;
+  }
+}
+
 void trips_list(Builder *b) {
   Schedule *schedule = b->schedule;
   const bool *away = b->decisions->away;
@@ -43,6 +57,7 @@ void trips_list(Builder *b) {
     schedule->host_bytes += b->flow->value_bytes[b->flow->moved[i]];
   }
   find_returns(b);
+  slow_steps(b);
   for (uint32_t t = 0; t < count; t++) schedule->trips[t].issue = schedule->trips[t].first;
 }
 

@@ -117,9 +117,10 @@ typedef struct Weighting {
   double share, link, price;
 } Weighting;
 
-/* Of running again, for ops after Terms.until too, of gathering again, of the time of what is away, of resting; of A's constant. */
+/* Of running again, for ops after Terms.until too, of gathering again, of the time of what is away, of compute in forward, of resting; of A's
+ * constant. */
 typedef struct Weights {
-  double again, late, regather, away, rests, a;
+  double again, late, regather, away, forward, rests, a;
 } Weights;
 
 static Weights weights_at(const Terms *t, Weighting at) {
@@ -128,6 +129,7 @@ static Weights weights_at(const Terms *t, Weighting at) {
                    .late = b * t->again_b,
                    .regather = at.share * (1 - at.link) * t->regather_a + b * t->regather_b,
                    .away = at.share * at.link + at.price,
+                   .forward = at.share * (1 - at.link) + b * t->stores_b,
                    .rests = at.share * (1 - at.link) * t->rest_a,
                    .a = a};
 }
@@ -135,8 +137,8 @@ static Weights weights_at(const Terms *t, Weighting at) {
 /* What they gain with the share, in which they are linear. */
 static Weights weights_slope(const Terms *t, Weighting at) {
   Weights low = weights_at(t, (Weighting){0, at.link, at.price}), high = weights_at(t, (Weighting){1, at.link, at.price});
-  return (Weights){high.again - low.again, high.late - low.late, high.regather - low.regather, high.away - low.away, high.rests - low.rests,
-                   high.a - low.a};
+  return (Weights){high.again - low.again, high.late - low.late, high.regather - low.regather, high.away - low.away, high.forward - low.forward,
+                   high.rests - low.rests, high.a - low.a};
 }
 
 /* Of compute's time just before an item is needed. */
@@ -144,8 +146,10 @@ static double needed_by(const Terms *t, const Slice *slice, Weights w) { return 
 
 static double again_cost(const Terms *t, const Slice *slice, Weights w) { return needed_by(t, slice, w) * slice->ns; }
 
+/* Of a second of copies each way: by the link, and what they cost compute beside them, or in compute's own time. */
 static double away_cost(const Terms *t, const Slice *slice, Weights w) {
-  return (slice->link ? w.away : needed_by(t, slice, w) + t->stores * w.again) * slice->away;
+  const double forward = t->stores * w.forward, backward = needed_by(t, slice, w);
+  return (slice->link ? w.away + t->copying * (forward + backward) : forward + backward) * slice->away;
 }
 
 static double rests_cost(const Terms *t, const Row *row, const Slice *slice, Weights w) {

@@ -295,6 +295,17 @@ static Terms without_rests(Terms terms, double ns) {
   return terms;
 }
 
+/* Likewise, where both sides begin with forward as a whole. */
+static Terms after_forward(Terms terms, double ns) {
+  const double less = terms.before - ns;
+  terms.a -= less;
+  terms.b -= less;
+  terms.before = ns;
+  terms.stores = true;
+  terms.stores_b = 1;
+  return terms;
+}
+
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   bool slows = !in->fetch_bound, shared = shared_queue(in);
@@ -312,7 +323,9 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
                   .idle_by = shared ? "communication" : idle_before > idle_after ? "gather" : "reduce",
                   .until = INT32_MAX,
                   .again_b = k,
+                  .copying = in->skeleton->host_contention,
                   .stores = head.ns == head.first_ns,
+                  .stores_b = k,
                   .regather_a = c,
                   .regather_b = 1,
                   .rest_a = 1 - c,
@@ -326,13 +339,16 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
                   .reduced_a = c,
                   .until = INT32_MAX,
                   .again_b = k,
+                  .copying = in->skeleton->host_contention,
                   .rest_a = 1 - c,
                   .idle_from = last.from,
                   .by = "reduce"};
   Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
   both.b = gather.b, both.regather_b = 1, both.by = gather.by;
   Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = shared ? 1 : 3};
-  if (!gather.stores && !in->skeleton->copies_beside) pairs.data[pairs.count++] = without_rests(gather, (1 - c) * (head.ns - head.first_ns));
+  const bool copying = !in->skeleton->copies_beside || gather.copying > 0;
+  if (!gather.stores && copying) pairs.data[pairs.count++] = without_rests(gather, (1 - c) * (head.ns - head.first_ns));
+  if (!shared && gather.copying > 0) pairs.data[pairs.count++] = after_forward(reduce, before + c * gathered + (1 - c) * head.first_ns);
   if (longest.from == last.from) return pairs;
   Terms rested = shared ? gather : reduce; /* but what is run again meanwhile does not count */
   rested.a += (1 - c) * (longest.ns - last.ns);

@@ -14,14 +14,16 @@ typedef struct Terms {
   double reduced_a;              /* what A counts for a second of reductions, where not in before */
   int32_t until;                 /* A gains from what is run again for this op or earlier ones only */
   double again_b;                /* what B gains for a second of running again; A gains all of it */
-  bool stores;                   /* both gain as much from copies to the host that take compute's time: it never rests in forward once it has begun */
+  bool stores;                   /* A gains what copies to the host take of compute: it never rests in forward once it has begun */
+  double stores_b;               /* then what B gains for a second of that */
+  double copying;                /* seconds of compute that a second of copies beside it costs */
   double regather_a, regather_b; /* what they gain for a second of gathering again */
   double rest_a;                 /* what A gains for a second of resting until op idle_from; A has what rests later */
   int32_t idle_from;
   const char *by;                /* what binds where B does */
 } Terms;
 
-enum { MOST_PAIRS = 5 };
+enum { MOST_PAIRS = 6 };
 
 /* The header's pairs of A and B, and the least time until the loss. */
 typedef struct Pairs {

@@ -69,7 +69,7 @@ for dump in graph program units checkpoint memory plan; do
   [ -s out ] || fail "--dump=$dump prints nothing"
 done
 # What is neither kept nor computed again is not said to be.
-expect 0 plan "$root/models/gpt2.fsdp" --cluster dgx-a100-40 --ranks 8 --memory 6GiB --dump=checkpoint
+expect 0 plan "$root/models/gpt2.fsdp" --cluster dgx-a100-40 --ranks 8 --memory 3GiB --dump=checkpoint
 grep -q '^drop  *h\.0\.mlp\.c_proj (linear_fwd)$' out || fail 'backward never reads a projection before a sum, which is said to be kept'
 grep -q '^offload  *h\.[0-9]*\.[a-z0-9_.]* ([a-z]*_fwd)$' out || fail 'a result in host memory is not said to be there'
 grep -q '^keep  *h\.[0-9]*\.ln_1 (layernorm_fwd)$' out || fail 'a result that is kept is not said to be'

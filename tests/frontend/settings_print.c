@@ -52,7 +52,8 @@ static void print_cluster(Text *out, const Cluster *cluster) {
   text_printf(out, " gemm_share %g attention_share %g attention_backward %g tile_units %g\n",
               device->gemm_share, device->attention_share, device->attention_backward, device->tile_units);
   if (device->gemm_prologue > 0) text_printf(out, "  gemm_prologue %g\n", device->gemm_prologue);
-  text_printf(out, "  launch_ns %g host_link %g host_memory %llu shared_queue %s\n", device->launch_ns, device->host_link,
+  text_printf(out, "  launch_ns %g host_link %g host_contention %g host_memory %llu shared_queue %s\n", device->launch_ns, device->host_link,
+              device->host_contention,
               (unsigned long long)device->host_memory,
               device->shared_queue ? "yes" : "no");
   print_link(out, "node", &cluster->node);

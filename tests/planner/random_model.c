@@ -40,8 +40,10 @@ static void print_mlp(Text *t, Random *r) {
 static const char *host_of(Arena *arena, uint64_t seed) {
   Random random = {seed + 77777};
   if (random_below(&random, 2)) return "";
-  return arena_printf(arena, " host_link %lluMB/s host_memory %lluKB", (unsigned long long)(100 + random_below(&random, 20000)),
-                      (unsigned long long)(16 << random_below(&random, 12)));
+  static const char *const contentions[] = {"0", "0.05", "0.3"};
+  const uint64_t link = 100 + random_below(&random, 20000), kib = 16ull << random_below(&random, 12);
+  return arena_printf(arena, " host_link %lluMB/s host_memory %lluKB host_contention %s", (unsigned long long)link, (unsigned long long)kib,
+                      contentions[random_below(&random, 3)]);
 }
 
 static void print_cluster(Text *t, Random *r, const char *host) {

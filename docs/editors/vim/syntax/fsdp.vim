@@ -5,7 +5,7 @@ syntax keyword fsdpStatement use model module let input repeat return as in init
 syntax keyword fsdpBlock train cluster plan device node network optimizer unit
 syntax keyword fsdpKey lr min_lr warmup cooldown no_decay betas eps decay momentum tokens_per_step batch steps precision reduce master rounding loss_scale growth backoff interval clip seed order
 syntax keyword fsdpKey name memory bandwidth bandwidth_share peak gemm_share gemm_prologue attention_share attention_backward tile_units launch
-syntax keyword fsdpKey product moves host_link host_memory shared_queue devices latency efficiency nodes contention price
+syntax keyword fsdpKey product moves host_link host_contention host_memory shared_queue devices latency efficiency nodes contention price
 syntax keyword fsdpKey generation allocator clock attention_tokens reduce_bandwidth gather all_reduce network_contention comm_slowdown compute_spread comm_spread executor
 syntax keyword fsdpKey strategy wrap reshard checkpoint offload save recompute host prefetch micro_batch
 syntax keyword fsdpKey states loss loss_chunks selective update packed reentrant fused_norms fused_layers fused_sums expandable_segments owners update_in_backward beta2_decay eps2 threshold
