@@ -269,6 +269,11 @@ static void maximise_away(const Terms *t, const Row *row, bool price, double hig
   }
 }
 
+/* Schedules count whole nanoseconds, rounded down at each operator and collective. */
+static double rounded_down(const BoundInput *in) {
+  return in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
+}
+
 /* No price is worth more than running everything again. */
 static double highest_price(const Row *row) {
   double most = 0;
@@ -279,15 +284,20 @@ static double highest_price(const Row *row) {
   return most;
 }
 
+/* Of one micro-batch: bounds at least this high are not raised. Time is left out later for what schedules round down. */
+static double enough_of_micro(const BoundInput *in, const MicroPass *pass) {
+  return in->enough == UINT64_MAX ? NEVER : (double)in->enough / (double)pass->count + rounded_down(in) + 1;
+}
+
 /* A row that is far behind where another one is best seldom is better elsewhere. */
 static bool is_behind(const Terms *t, const Row *row, const Most *most) {
   return most->ns > 0 && weigh(t, row, most->at).ns < BEHIND * most->ns;
 }
 
-static void maximise(const Terms *t, const Row *row, Most *most) {
-  if (is_behind(t, row, most)) return;
+static void maximise(const Terms *t, const Row *row, double enough, Most *most) {
+  if (most->ns >= enough || is_behind(t, row, most)) return;
   (void)maximise_share(t, row, (Weighting){0}, most);
-  if (!row->moves) return;
+  if (!row->moves || most->ns >= enough) return;
   maximise_away(t, row, false, 1, most);
   if (row->host_ns < NEVER) maximise_away(t, row, true, highest_price(row), most);
   (void)maximise_share(t, row, most->at, most);
@@ -343,13 +353,14 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
   int32_t split = pairs.data[pairs.count - 1].until;
   const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
+  const double enough = enough_of_micro(in, pass);
   Most most = {.ns = -1};
-  for (uint32_t i = 0; i < rows.count; i++) {
+  for (uint32_t i = 0; i < rows.count && most.ns < enough; i++) {
     Row row = row_at(scratch, in, items, &units, &queue, rows.at[i], split, (double)in->room - live[rows.at[i]]);
     if (row.room < 0) return (MicroBound){-1, "memory"};
-    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
+    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, enough, &most);
   }
-  for (uint32_t p = 0; p < pairs.count && !rows.count; p++) maximise(&pairs.data[p], &(Row){.room = 0}, &most);
+  for (uint32_t p = 0; p < pairs.count && !rows.count; p++) maximise(&pairs.data[p], &(Row){.room = 0}, enough, &most);
   const char *by = binding(&most);
   double reducing = pass->reduces && in->start->ranks > 1 ? pairs.forward + terms_reducing_ns(scratch, in, live) : 0;
   if (reducing > most.ns) {
@@ -361,8 +372,7 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
     most.ns = stored;
     by = "host link";
   }
-  /* Schedules count whole nanoseconds, rounded down at each operator and collective. */
-  most.ns -= in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
+  most.ns -= rounded_down(in);
   return (MicroBound){most.ns > 0 ? most.ns : 0, by};
 }
 

@@ -106,7 +106,7 @@ static void open_base(Inner *in, const Prepared *prepared) {
                          .overlap = cost_overlap(s->cluster, &in->world)};
 }
 
-static Bound find_bound(const Inner *in) {
+static Bound find_bound(const Inner *in, uint64_t enough) {
   const PlanSettings *settings = in->search->settings;
   bool depth = settings->prefetch != SETTING_AUTO; /* keeps units whose gathers would overlap */
   BoundInput input = {.skeleton = in->skeleton,
@@ -115,7 +115,8 @@ static Bound find_bound(const Inner *in) {
                       .start = &in->base,
                       .room = in->room,
                       .host_room = in->host_room,
-                      .may_keep = in->keep_free || depth};
+                      .may_keep = in->keep_free || depth,
+                      .enough = enough};
   return bound_of(&input);
 }
 
@@ -134,18 +135,22 @@ static const Prepared *open_units(Search *s, Arena *arena, const Outer *outer, G
   return prepared;
 }
 
-bool inner_bound(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Bound *bound) {
+bool inner_bound(Search *s, Arena *arena, const Outer *outer, Grouping grouping, uint64_t enough, Bound *bound) {
   Inner in;
   *bound = (Bound){UINT64_MAX, "memory"};
   if (!open_units(s, arena, outer, grouping, &in)) return false;
   inner_set_budget(&in, s->budget);
   if (!in.room) return true;
-  if (!inner_open(s, arena, outer, grouping, &in)) return false;
+  if (!inner_open_below(s, arena, outer, grouping, enough, &in)) return false;
   *bound = in.bound;
   return true;
 }
 
 bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Inner *in) {
+  return inner_open_below(s, arena, outer, grouping, UINT64_MAX, in);
+}
+
+bool inner_open_below(Search *s, Arena *arena, const Outer *outer, Grouping grouping, uint64_t enough, Inner *in) {
   const Prepared *prepared = open_units(s, arena, outer, grouping, in);
   if (!prepared) return false;
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, &in->base);
@@ -155,7 +160,7 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
   pin_units(in);
   list_items(in, &prepared->items);
   inner_set_budget(in, s->budget);
-  in->bound = find_bound(in);
+  in->bound = find_bound(in, enough);
   return true;
 }
 

@@ -48,8 +48,10 @@ struct Inner {
 
 /* Everything but a trial: units, figures, items, the bound under search->budget. False after diagnostics. */
 bool inner_open(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Inner *inner);
-/* The bound alone; UINT64_MAX, in no time, where what persists leaves no room here or in host memory. */
-bool inner_bound(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Bound *bound);
+/* Likewise, where only a bound below `enough` matters (BoundInput). */
+bool inner_open_below(Search *search, Arena *arena, const Outer *outer, Grouping grouping, uint64_t enough, Inner *inner);
+/* The bound alone, where only one below `enough` matters; UINT64_MAX, in no time, where what persists leaves no room here or in host memory. */
+bool inner_bound(Search *search, Arena *arena, const Outer *outer, Grouping grouping, uint64_t enough, Bound *bound);
 /* Sets the room that this budget leaves; forgets all trials. */
 void inner_set_budget(Inner *inner, uint64_t budget);
 /* A few seeds, then (more) all of them, into the pool. */

@@ -115,7 +115,7 @@ static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
   *least = (Bound){UINT64_MAX, "memory"};
   for (uint32_t g = 0; good && g < groupings.count; g++) {
     Bound bound;
-    good = inner_bound(s, scratch, outer, groupings.data[g], &bound);
+    good = inner_bound(s, scratch, outer, groupings.data[g], least->ns, &bound);
     if (good && bound.ns < least->ns) *least = bound;
   }
   arena_free(scratch);
