@@ -25,7 +25,7 @@ typedef struct Row {
 } Row;
 
 enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_SECTIONS = 8 };
-static const double GOLDEN = 0.6180339887498949;
+static const double GOLDEN = 0.6180339887498949, LEAST_LOOK = 0.0081; /* GOLDEN to the power of LINK_SECTIONS + 2 */
 static const double BEHIND = 0.97;    /* of the best row so far: not worth other weights */
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
 
@@ -254,8 +254,10 @@ static double maximise_at(const Terms *t, const Row *row, bool price, double wei
   return maximise_share(t, row, (Weighting){0, price ? 0 : weight, price ? weight : 0}, most);
 }
 
-/* Concave in the link's weight and in the price too: one of them is raised up to `high`, by golden sections. */
-static void maximise_away(const Terms *t, const Row *row, bool price, double high, Most *most) {
+/* Concave in the link's weight and in the price too: one of them is raised up to `high`, by golden sections. Where the least of what these
+ * would look at is no better than `none`, what it is at 0, no other is. */
+static void maximise_away(const Terms *t, const Row *row, bool price, double high, double none, Most *most) {
+  if (maximise_at(t, row, price, LEAST_LOOK * high, most) <= none) return;
   double low = 0, a = high - GOLDEN * high, b = GOLDEN * high;
   double at_a = maximise_at(t, row, price, a, most), at_b = maximise_at(t, row, price, b, most);
   for (int i = 0; i < LINK_SECTIONS; i++) {
@@ -294,12 +296,20 @@ static bool is_behind(const Terms *t, const Row *row, const Most *most) {
   return most->ns > 0 && weigh(t, row, most->at).ns < BEHIND * most->ns;
 }
 
+/* Whether shares alone raise it to `enough`, on whatever row: weights of the link take ten times as long. */
+static bool shares_reach(const Pairs *pairs, const Row *rows, uint32_t count, double enough) {
+  Most most = {.ns = -1};
+  for (uint32_t i = 0; i < count && enough < NEVER && most.ns < enough; i++)
+    for (uint32_t p = 0; p < pairs->count; p++) (void)maximise_share(&pairs->data[p], &rows[i], (Weighting){0}, &most);
+  return most.ns >= enough;
+}
+
 static void maximise(const Terms *t, const Row *row, double enough, Most *most) {
   if (most->ns >= enough || is_behind(t, row, most)) return;
-  (void)maximise_share(t, row, (Weighting){0}, most);
+  const double none = maximise_share(t, row, (Weighting){0}, most);
   if (!row->moves || most->ns >= enough) return;
-  maximise_away(t, row, false, 1, most);
-  if (row->host_ns < NEVER) maximise_away(t, row, true, highest_price(row), most);
+  maximise_away(t, row, false, 1, none, most);
+  if (row->host_ns < NEVER) maximise_away(t, row, true, highest_price(row), none, most);
   (void)maximise_share(t, row, most->at, most);
 }
 
@@ -354,12 +364,15 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
   const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
   const double enough = enough_of_micro(in, pass);
-  Most most = {.ns = -1};
-  for (uint32_t i = 0; i < rows.count && most.ns < enough; i++) {
-    Row row = row_at(scratch, in, items, &units, &queue, rows.at[i], split, (double)in->room - live[rows.at[i]]);
-    if (row.room < 0) return (MicroBound){-1, "memory"};
-    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, enough, &most);
+  Row row[MOST_ROWS];
+  for (uint32_t i = 0; i < rows.count; i++) {
+    row[i] = row_at(scratch, in, items, &units, &queue, rows.at[i], split, (double)in->room - live[rows.at[i]]);
+    if (row[i].room < 0) return (MicroBound){-1, "memory"};
   }
+  if (shares_reach(&pairs, row, rows.count, enough)) return (MicroBound){enough - rounded_down(in), ""};
+  Most most = {.ns = -1};
+  for (uint32_t i = 0; i < rows.count; i++)
+    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row[i], enough, &most);
   for (uint32_t p = 0; p < pairs.count && !rows.count; p++) maximise(&pairs.data[p], &(Row){.room = 0}, enough, &most);
   const char *by = binding(&most);
   double reducing = pass->reduces && in->start->ranks > 1 ? pairs.forward + terms_reducing_ns(scratch, in, live) : 0;
