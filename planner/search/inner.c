@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 enum { PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
+/* Operators of a program whose seeds take long: where not even the start fits none are made, although one that keeps more may be smaller. */
+enum { LONG_TO_SEED = 4000 };
 
 /* --- what is pinned ----------------------------------------------------------------------------------------------------- */
 
@@ -278,6 +280,7 @@ static void seed_choices(Inner *in, IssueRule settled, Trial *trial, bool more) 
 void inner_seed(Inner *in, bool more) {
   Trial trial = inner_new_trial(in);
   if (!more) try_start(in, &trial);
+  if (!more && in->pool[0].ns == UINT64_MAX && inner_is_long(in)) return;
   IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : in->base.issue;
   in->live = (Live){find_live(in, inner_start_away(in), 0), inner_start_away(in)};
   seed_choices(in, settled, &trial, more);
@@ -289,6 +292,7 @@ void inner_seed(Inner *in, bool more) {
 }
 
 bool inner_is_small(const Inner *in) { return in->items.count <= PAIR_ITEMS; }
+bool inner_is_long(const Inner *in) { return in->program->ops.count > LONG_TO_SEED; }
 bool inner_is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
 
 /* --- decisions ---------------------------------------------------------------------------------------------------------------- */

@@ -195,6 +195,7 @@ static bool seed_with(Search *s, const Outer *outer, const Groupings *groupings,
   if (!tried->count) return true;
   tried->least = tried->in[0].bound;
   tried->small = inner_is_small(&tried->in[0]);
+  tried->is_long = inner_is_long(&tried->in[0]);
   seed_groups(tried->in, tried->count);
   note_best(tried);
   return true;
