@@ -25,7 +25,7 @@ typedef struct Row {
 } Row;
 
 enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3), TANGENTS = 30, LINK_SECTIONS = 8 };
-static const double GOLDEN = 0.6180339887498949;
+static const double GOLDEN = 0.6180339887498949, LEAST_LOOK = 0.0081; /* GOLDEN to the power of LINK_SECTIONS + 2 */
 static const double BEHIND = 0.97;    /* of the best row so far: not worth other weights */
 static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room left between them */
 
@@ -258,8 +258,10 @@ static double maximise_at(const Terms *t, const Row *row, bool price, double wei
   return maximise_share(t, row, (Weighting){0, price ? 0 : weight, price ? weight : 0}, most);
 }
 
-/* Concave in the link's weight and in the price too: one of them is raised up to `high`, by golden sections. */
-static void maximise_away(const Terms *t, const Row *row, bool price, double high, Most *most) {
+/* Concave in the link's weight and in the price too: one of them is raised up to `high`, by golden sections. Where the least of what these
+ * would look at is no better than `none`, what it is at 0, no other is. */
+static void maximise_away(const Terms *t, const Row *row, bool price, double high, double none, Most *most) {
+  if (maximise_at(t, row, price, LEAST_LOOK * high, most) <= none) return;
   double low = 0, a = high - GOLDEN * high, b = GOLDEN * high;
   double at_a = maximise_at(t, row, price, a, most), at_b = maximise_at(t, row, price, b, most);
   for (int i = 0; i < LINK_SECTIONS; i++) {
@@ -273,6 +275,11 @@ static void maximise_away(const Terms *t, const Row *row, bool price, double hig
   }
 }
 
+/* Schedules count whole nanoseconds, rounded down at each operator and collective. */
+static double rounded_down(const BoundInput *in) {
+  return in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
+}
+
 /* No price is worth more than running everything again. */
 static double highest_price(const Row *row) {
   double most = 0;
@@ -283,17 +290,30 @@ static double highest_price(const Row *row) {
   return most;
 }
 
+/* Of one micro-batch: bounds at least this high are not raised. Time is left out later for what schedules round down. */
+static double enough_of_micro(const BoundInput *in, const MicroPass *pass) {
+  return in->enough == UINT64_MAX ? NEVER : (double)in->enough / (double)pass->count + rounded_down(in) + 1;
+}
+
 /* A row that is far behind where another one is best seldom is better elsewhere. */
 static bool is_behind(const Terms *t, const Row *row, const Most *most) {
   return most->ns > 0 && weigh(t, row, most->at).ns < BEHIND * most->ns;
 }
 
-static void maximise(const Terms *t, const Row *row, Most *most) {
-  if (is_behind(t, row, most)) return;
-  (void)maximise_share(t, row, (Weighting){0}, most);
-  if (!row->moves) return;
-  maximise_away(t, row, false, 1, most);
-  if (row->host_ns < NEVER) maximise_away(t, row, true, highest_price(row), most);
+/* Whether shares alone raise it to `enough`, on whatever row: weights of the link take ten times as long. */
+static bool shares_reach(const Pairs *pairs, const Row *rows, uint32_t count, double enough) {
+  Most most = {.ns = -1};
+  for (uint32_t i = 0; i < count && enough < NEVER && most.ns < enough; i++)
+    for (uint32_t p = 0; p < pairs->count; p++) (void)maximise_share(&pairs->data[p], &rows[i], (Weighting){0}, &most);
+  return most.ns >= enough;
+}
+
+static void maximise(const Terms *t, const Row *row, double enough, Most *most) {
+  if (most->ns >= enough || is_behind(t, row, most)) return;
+  const double none = maximise_share(t, row, (Weighting){0}, most);
+  if (!row->moves || most->ns >= enough) return;
+  maximise_away(t, row, false, 1, none, most);
+  if (row->host_ns < NEVER) maximise_away(t, row, true, highest_price(row), none, most);
   (void)maximise_share(t, row, most->at, most);
 }
 
@@ -347,13 +367,17 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
   int32_t split = pairs.data[pairs.count - 1].until;
   const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
-  Most most = {.ns = -1};
+  const double enough = enough_of_micro(in, pass);
+  Row row[MOST_ROWS];
   for (uint32_t i = 0; i < rows.count; i++) {
-    Row row = row_at(scratch, in, items, &units, &queue, rows.at[i], split, (double)in->room - live[rows.at[i]]);
-    if (row.room < 0) return (MicroBound){-1, "memory"};
-    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row, &most);
+    row[i] = row_at(scratch, in, items, &units, &queue, rows.at[i], split, (double)in->room - live[rows.at[i]]);
+    if (row[i].room < 0) return (MicroBound){-1, "memory"};
   }
-  for (uint32_t p = 0; p < pairs.count && !rows.count; p++) maximise(&pairs.data[p], &(Row){.room = 0}, &most);
+  if (shares_reach(&pairs, row, rows.count, enough)) return (MicroBound){enough - rounded_down(in), ""};
+  Most most = {.ns = -1};
+  for (uint32_t i = 0; i < rows.count; i++)
+    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row[i], enough, &most);
+  for (uint32_t p = 0; p < pairs.count && !rows.count; p++) maximise(&pairs.data[p], &(Row){.room = 0}, enough, &most);
   const char *by = binding(&most);
   double reducing = pass->reduces && in->start->ranks > 1 ? pairs.forward + terms_reducing_ns(scratch, in, live) : 0;
   if (reducing > most.ns) {
@@ -365,8 +389,7 @@ static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPa
     most.ns = stored;
     by = "host link";
   }
-  /* Schedules count whole nanoseconds, rounded down at each operator and collective. */
-  most.ns -= in->skeleton->program->ops.count + 4.0 * in->skeleton->units->units.count;
+  most.ns -= rounded_down(in);
   return (MicroBound){most.ns > 0 ? most.ns : 0, by};
 }
 

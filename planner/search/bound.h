@@ -65,6 +65,7 @@ typedef struct BoundInput {
   uint64_t host_room;     /* bytes of host memory for them; UINT64_MAX: no limit */
   bool fetch_bound;       /* bound_of's own: of gathers count the fetches of their shards */
   bool may_keep;          /* whether units that start as gathered again may stay */
+  uint64_t enough;        /* once the bound has reached that it is raised no further; UINT64_MAX: always */
 } BoundInput;
 
 typedef struct Bound {

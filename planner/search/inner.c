@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 enum { PAIR_ITEMS = 64, LARGE_ITEMS = 2500 };
+/* Operators of a program whose seeds take long: where not even the start fits none are made, although one that keeps more may be smaller. */
+enum { LONG_TO_SEED = 4000 };
 
 /* --- what is pinned ----------------------------------------------------------------------------------------------------- */
 
@@ -106,7 +108,7 @@ static void open_base(Inner *in, const Prepared *prepared) {
                          .overlap = cost_overlap(s->cluster, &in->world)};
 }
 
-static Bound find_bound(const Inner *in) {
+static Bound find_bound(const Inner *in, uint64_t enough) {
   const PlanSettings *settings = in->search->settings;
   bool depth = settings->prefetch != SETTING_AUTO; /* keeps units whose gathers would overlap */
   BoundInput input = {.skeleton = in->skeleton,
@@ -115,7 +117,8 @@ static Bound find_bound(const Inner *in) {
                       .start = &in->base,
                       .room = in->room,
                       .host_room = in->host_room,
-                      .may_keep = in->keep_free || depth};
+                      .may_keep = in->keep_free || depth,
+                      .enough = enough};
   return bound_of(&input);
 }
 
@@ -134,18 +137,22 @@ static const Prepared *open_units(Search *s, Arena *arena, const Outer *outer, G
   return prepared;
 }
 
-bool inner_bound(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Bound *bound) {
+bool inner_bound(Search *s, Arena *arena, const Outer *outer, Grouping grouping, uint64_t enough, Bound *bound) {
   Inner in;
   *bound = (Bound){UINT64_MAX, "memory"};
   if (!open_units(s, arena, outer, grouping, &in)) return false;
   inner_set_budget(&in, s->budget);
   if (!in.room) return true;
-  if (!inner_open(s, arena, outer, grouping, &in)) return false;
+  if (!inner_open_below(s, arena, outer, grouping, enough, &in)) return false;
   *bound = in.bound;
   return true;
 }
 
 bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, Inner *in) {
+  return inner_open_below(s, arena, outer, grouping, UINT64_MAX, in);
+}
+
+bool inner_open_below(Search *s, Arena *arena, const Outer *outer, Grouping grouping, uint64_t enough, Inner *in) {
   const Prepared *prepared = open_units(s, arena, outer, grouping, in);
   if (!prepared) return false;
   in->figures = figures_of_units(arena, in->program, in->units, s->cluster, &in->world, &in->base);
@@ -155,7 +162,7 @@ bool inner_open(Search *s, Arena *arena, const Outer *outer, Grouping grouping, 
   pin_units(in);
   list_items(in, &prepared->items);
   inner_set_budget(in, s->budget);
-  in->bound = find_bound(in);
+  in->bound = find_bound(in, enough);
   return true;
 }
 
@@ -273,6 +280,7 @@ static void seed_choices(Inner *in, IssueRule settled, Trial *trial, bool more) 
 void inner_seed(Inner *in, bool more) {
   Trial trial = inner_new_trial(in);
   if (!more) try_start(in, &trial);
+  if (!more && in->pool[0].ns == UINT64_MAX && inner_is_long(in)) return;
   IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : in->base.issue;
   in->live = (Live){find_live(in, inner_start_away(in), 0), inner_start_away(in)};
   seed_choices(in, settled, &trial, more);
@@ -284,6 +292,7 @@ void inner_seed(Inner *in, bool more) {
 }
 
 bool inner_is_small(const Inner *in) { return in->items.count <= PAIR_ITEMS; }
+bool inner_is_long(const Inner *in) { return in->program->ops.count > LONG_TO_SEED; }
 bool inner_is_large(const Inner *in) { return in->items.count > LARGE_ITEMS; }
 
 /* --- decisions ---------------------------------------------------------------------------------------------------------------- */

@@ -48,8 +48,10 @@ struct Inner {
 
 /* Everything but a trial: units, figures, items, the bound under search->budget. False after diagnostics. */
 bool inner_open(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Inner *inner);
-/* The bound alone; UINT64_MAX, in no time, where what persists leaves no room here or in host memory. */
-bool inner_bound(Search *search, Arena *arena, const Outer *outer, Grouping grouping, Bound *bound);
+/* Likewise, where only a bound below `enough` matters. */
+bool inner_open_below(Search *search, Arena *arena, const Outer *outer, Grouping grouping, uint64_t enough, Inner *inner);
+/* The bound alone, where only one below `enough` matters; UINT64_MAX, in no time, where what persists leaves no room here or in host memory. */
+bool inner_bound(Search *search, Arena *arena, const Outer *outer, Grouping grouping, uint64_t enough, Bound *bound);
 /* Sets the room that this budget leaves; forgets all trials. */
 void inner_set_budget(Inner *inner, uint64_t budget);
 /* A few seeds, then (more) all of them, into the pool. */
@@ -59,6 +61,8 @@ void inner_seed(Inner *inner, bool more);
 void inner_improve(Inner *inner);
 /* Few enough items that improving is cheap, or even complete. */
 bool inner_is_small(const Inner *inner);
+/* So many operators that seeding and placing take long. */
+bool inner_is_long(const Inner *inner);
 /* So many items, those of thousands of layers, that seeds come close and each look takes long: no moves, few seeds. */
 bool inner_is_large(const Inner *inner);
 /* The start's decisions, or a trial's, in search->arena. */

@@ -29,6 +29,7 @@ enum { RENEWED_SHORT = PLACING_EFFORT / 2, RENEWED_LONG = PLACING_EFFORT / 8 };
 static bool exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
 
 static bool is_short(const Found *found) { return found->plan->instrs.count < SHORT_PLAN; }
+static bool is_long(const Found *found) { return found->plan->instrs.count >= LONG_PLAN; }
 
 bool search_is_stuck(const Found *found, const Bound *bound) {
   return found->fits && exceeds(found, is_short(found) ? STUCK_SHORT : STUCK, bound);
@@ -39,7 +40,7 @@ bool search_is_far(const Found *found, const Bound *bound) { return exceeds(foun
 /* --- units of other sizes ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
-  return search_is_stuck(found, bound) && (is_short(found) || search_is_far(found, bound));
+  return search_is_stuck(found, bound) && !is_long(found) && (is_short(found) || search_is_far(found, bound));
 }
 
 /* What was spent on placing, was spent on other units. */
@@ -173,6 +174,12 @@ static bool is_worth_other_moves(const Found *found, const Bound *bound) {
   return found->fits && !found->settled && exceeds(found, found->plan->instrs.count < LONG_PLAN ? WORTH_OTHER_MOVES : FAR_FROM_BOUND, bound);
 }
 
+/* Its outer choice and units once more. */
+static bool try_as_found(Search *s, Found *found) {
+  const Outer outer = found->outer;
+  return search_as(s, &outer, found->grouping, found);
+}
+
 /* Moves stop where nothing they try improves: less memory, or moving the classes of items in the other order, may lead elsewhere, to
  * what is faster still. */
 static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
@@ -181,7 +188,7 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   s->brief = true;
   good = good && try_on(s, before_ns, &candidates->data[0].bound, found);
   s->reversed = good && is_worth_other_moves(found, &candidates->data[0].bound);
-  if (s->reversed) good = candidates_try(s, candidates, found);
+  if (s->reversed) good = is_long(found) ? try_as_found(s, found) : candidates_try(s, candidates, found);
   s->reversed = false;
   s->brief = false;
   return good;
@@ -237,6 +244,7 @@ static bool finish(Search *s, Found *found) {
 bool search_within(Search *s, Candidates *candidates, Found *found) {
   Bound *least = &candidates->data[0].bound;
   *found = (Found){0};
+  s->vain = 0;
   if (!candidates_try(s, candidates, found)) return false;
   if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
                      try_lesser_as_found(s, found, least)))

@@ -74,6 +74,7 @@ typedef struct Search {
   bool reversed;           /* moves begin with the last class of items */
   bool apart;              /* one grouping as if no other were known */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
+  uint64_t vain;           /* instructions of long plans that were placed under this budget without gain */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
 } Search;
 
@@ -113,6 +114,7 @@ typedef struct Tried {
   uint64_t estimate_ns; /* that one; UINT64_MAX: nothing fits */
   Inner *in;            /* all of them, best estimate first */
   uint32_t count;
+  bool is_long;         /* so many operators that placing takes long */
   bool small;           /* so few items that estimates say little: all of it is worth placing */
   Arena *arena;         /* of all this; search_settle and search_drop free it */
 } Tried;

@@ -11,6 +11,8 @@
  * that few would set: there are many, and neighbours are much alike. */
 static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
 enum { OFFLOADED_PLAN = 6000 };
+/* Estimates so far above another choice's bound do not keep that waiting. */
+static const double OUTDONE = 1.025;
 
 /* Of the effort of placing a branch has its share of the branches in hope, but never less than one of so many. */
 enum { MOST_SHARES = 8 };
@@ -115,7 +117,7 @@ static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
   *least = (Bound){UINT64_MAX, "memory"};
   for (uint32_t g = 0; good && g < groupings.count; g++) {
     Bound bound;
-    good = inner_bound(s, scratch, outer, groupings.data[g], &bound);
+    good = inner_bound(s, scratch, outer, groupings.data[g], least->ns, &bound);
     if (good && bound.ns < least->ns) *least = bound;
   }
   arena_free(scratch);
@@ -188,6 +190,12 @@ typedef struct Branches {
 
 static bool is_common(const Branch *branch) { return !branch->unasked && !branch->unusual; }
 
+/* Its trials are so far above what the bound of another one leaves that this should be looked at before a long plan of it is placed in vain. */
+static bool is_outdone(const Branch *branch, const Branch *by) {
+  return branch->tried.is_long && branch->tried.estimate_ns != UINT64_MAX && branch->state != BRANCH_BOUNDED &&
+         (double)branch->tried.estimate_ns > OUTDONE * (double)by->candidate->bound.ns;
+}
+
 /* State stays on the device, and shards of the usual widths, for as long as bounds promise no gain from others, and something of that
  * may still be placed. */
 static bool waits(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
@@ -195,7 +203,7 @@ static bool waits(const Search *s, const Branches *all, const Branch *branch, co
   const double gain = PROMISED_BY_BOUNDS * (double)branch->candidate->bound.ns;
   for (uint32_t i = 0; i < all->count; i++) {
     const Branch *other = &all->data[i];
-    if (is_common(other) && is_hopeful(s, other, found) && (double)other->candidate->bound.ns <= gain) return true;
+    if (is_common(other) && is_hopeful(s, other, found) && (double)other->candidate->bound.ns <= gain && !is_outdone(other, branch)) return true;
   }
   return false;
 }

@@ -77,7 +77,7 @@ bool search_bound_sizes(Search *s, const Outer *outer, uint64_t enough, Bound *l
     const UnitSet *units = search_units(s, program, grouping);
     Bound bound = {UINT64_MAX, "memory"};
     if (!units) good = false;
-    else if (!before || !units_equal(before, units, s->graph)) good = inner_bound(s, scratch, outer, grouping, &bound);
+    else if (!before || !units_equal(before, units, s->graph)) good = inner_bound(s, scratch, outer, grouping, least->ns, &bound);
     if (bound.ns < least->ns) *least = bound;
     before = units;
     arena_reset(scratch);
@@ -168,7 +168,7 @@ static bool open_hopeful(Search *s, Arena *arena, const Outer *outer, const Grou
   *hopeful = 0;
   for (uint32_t g = 0; g < of->count; g++) {
     Inner *next = &in[*hopeful];
-    if (!inner_open(s, arena, outer, of->data[g], next)) return false;
+    if (!inner_open_below(s, arena, outer, of->data[g], best->plan ? best->sim.step_ns : UINT64_MAX, next)) return false;
     if (s->reversed && inner_settings(next)) continue; /* all of them have been looked at, in whatever order */
     if (is_searched(s, next) || has_units(in, *hopeful, next)) continue;
     if (inner_is_large(next)) inner_set_budget(next, search_first_budget(next));
@@ -195,6 +195,7 @@ static bool seed_with(Search *s, const Outer *outer, const Groupings *groupings,
   if (!tried->count) return true;
   tried->least = tried->in[0].bound;
   tried->small = inner_is_small(&tried->in[0]);
+  tried->is_long = inner_is_long(&tried->in[0]);
   seed_groups(tried->in, tried->count);
   note_best(tried);
   return true;
