@@ -10,7 +10,7 @@ enum { TOO_LONG_FOR_FEW = 4000 };
 
 /* This far from the bound a plan is stuck, a short one sooner: moves found nothing better, which need not mean that there is nothing. This
  * far it is worth more time, however long that takes. */
-static const double STUCK = 1.0025, STUCK_SHORT = 1.0005, FAR_FROM_BOUND = 1.025;
+static const double STUCK = 1.0025, STUCK_SHORT = 1.0005, FAR_FROM_BOUND = 1.025, VERY_FAR = 1.15;
 /* It is then looked for with less memory too: at steps of a fixed grid, where nearby budgets meet. */
 enum { LESSER_BUDGETS = 2, STEPS_AN_OCTAVE = 8, CLEARLY_LESS = 40 };
 /* A short one in the end once more, at finer steps. */
@@ -36,11 +36,13 @@ bool search_is_stuck(const Found *found, const Bound *bound) {
 }
 
 bool search_is_far(const Found *found, const Bound *bound) { return exceeds(found, FAR_FROM_BOUND, bound); }
+/* So far that a long plan is worth as much time as others. */
+static bool is_very_far(const Found *found, const Bound *bound) { return exceeds(found, VERY_FAR, bound); }
 
 /* --- units of other sizes ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
-  return search_is_stuck(found, bound) && !is_long(found) && (is_short(found) || search_is_far(found, bound));
+  return search_is_stuck(found, bound) && (is_short(found) || (is_long(found) ? is_very_far : search_is_far)(found, bound));
 }
 
 /* What was spent on placing, was spent on other units. */
@@ -188,7 +190,7 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   s->brief = true;
   good = good && try_on(s, before_ns, &candidates->data[0].bound, found);
   s->reversed = good && is_worth_other_moves(found, &candidates->data[0].bound);
-  if (s->reversed) good = is_long(found) ? try_as_found(s, found) : candidates_try(s, candidates, found);
+  if (s->reversed) good = is_long(found) && !is_very_far(found, &candidates->data[0].bound) ? try_as_found(s, found) : candidates_try(s, candidates, found);
   s->reversed = false;
   s->brief = false;
   return good;
@@ -244,7 +246,6 @@ static bool finish(Search *s, Found *found) {
 bool search_within(Search *s, Candidates *candidates, Found *found) {
   Bound *least = &candidates->data[0].bound;
   *found = (Found){0};
-  s->vain = 0;
   if (!candidates_try(s, candidates, found)) return false;
   if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
                      try_lesser_as_found(s, found, least)))

@@ -74,7 +74,6 @@ typedef struct Search {
   bool reversed;           /* moves begin with the last class of items */
   bool apart;              /* one grouping as if no other were known */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
-  uint64_t vain;           /* instructions of long plans that were placed under this budget without gain */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
 } Search;
 

@@ -10,8 +10,6 @@ enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS =
 enum { AIMS = 12, AIMS_AN_OCTAVE = 32, SHORT_INSTRS = 1000 };
 /* Instructions in settings placed one after the other without any gain, after which the rest is left. */
 enum { PLACED_IN_VAIN = 40000 };
-/* Likewise of long plans, which are then no longer searched again with the room that placing leaves. */
-enum { LONG_IN_VAIN = 60000 };
 /* Placing plans of more instructions than these takes long; of the longest only the one that is chosen is tried with gathers that start as
  * early as they can. */
 enum { LONG_INSTRS = 2000, PACED_INSTRS = 4000 };
@@ -120,11 +118,6 @@ typedef struct Placed {
   bool better;
 } Placed;
 
-/* Whether looking for room at which plans of a long program can be placed has taken its time. */
-static bool has_tried_long(const Inner *in, const Found *best) {
-  return best->plan && inner_is_long(in) && in->search->vain >= LONG_IN_VAIN;
-}
-
 static Placed place_decisions(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, uint64_t *effort, Found *best) {
   Found next;
   Arena *arena = arena_new();
@@ -137,7 +130,6 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
   placed.step_ns = next.sim.step_ns;
   placed.instrs = next.plan->instrs.count;
   placed.better = next.fits && (!best->plan || next.sim.step_ns < best->sim.step_ns);
-  if (!placed.better) s->vain += placed.instrs;
   arena_free(placed.better ? best->arena : arena);
   if (placed.better) *best = next;
   return placed;
@@ -316,7 +308,7 @@ static void place_within(Search *s, Inner *in, Found *best) {
       next = budget > excess ? budget - excess : 0;
       if (fitted && next < fitted + least) next = fitted + (failed - fitted) / 2;
     }
-    if (next < fitted + least || has_tried_long(in, best)) return;
+    if (next < fitted + least) return;
     in->rival_ns = best->plan ? best->sim.step_ns : 0; /* estimates that could not be placed are none */
     while (!search_again(in, next) && failed - next > least) next = failed - (failed - next) / 2; /* less where that leaves nothing */
     budget = next;
@@ -361,13 +353,13 @@ static void try_other_rules(Search *s, const Inner *in, Found *best) {
   const Decisions decisions = best->decisions;
   const uint64_t estimate_ns = best->estimate_ns;
   const bool is_long = best->plan->instrs.count > (search_is_stuck(best, &in->bound) ? PACED_INSTRS : LONG_INSTRS);
-  for (uint32_t r = 0; r < count && !has_tried_long(in, best); r++) {
+  for (uint32_t r = 0; r < count; r++) {
     Decisions other = decisions;
     other.issue = rules[r];
     if (inner_same_rule(in, &other.issue, &decisions.issue) || (is_long && !promises_more(in, &other, best))) continue;
     place_easily(s, in, &other, estimate_ns, best);
   }
-  for (uint32_t depth = 1; depth <= FIXED_DEPTHS && !has_tried_long(in, best); depth++) place_at_depth(s, in, decisions, depth, estimate_ns, best);
+  for (uint32_t depth = 1; depth <= FIXED_DEPTHS; depth++) place_at_depth(s, in, decisions, depth, estimate_ns, best);
 }
 
 /* Trials that are estimated to be slower, with the best plan's issue rule: estimates tell less than a hundredth apart. */
@@ -375,7 +367,7 @@ static void try_others(Search *s, const Inner *in, Found *best) {
   const IssueRule issue = best->decisions.issue;
   const uint32_t prefetch = best->decisions.prefetch;
   for (int i = 0; i < PLACED_OTHERS && in->pool[i].ns != UINT64_MAX; i++) {
-    if ((double)in->pool[i].ns > COMPARABLE * (double)best->estimate_ns || has_tried_long(in, best)) break;
+    if ((double)in->pool[i].ns > COMPARABLE * (double)best->estimate_ns) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
     decisions.issue = issue;
     if (prefetch == PREFETCH_EARLY)
