@@ -235,8 +235,7 @@ static bool try_groupings_apart(Search *s, Found *found, const Bound *least) {
   return good;
 }
 
-/* What is left to do for a plan that fits. */
-static bool finish(Search *s, Found *found) {
+bool search_finish(Search *s, Found *found) {
   if (s->settings->offload == SETTING_AUTO && !bring_back(s, found)) return false;
   if (found->paced) search_unpace(s, s->arena, found);
   search_compact(s, s->arena, found);
@@ -246,11 +245,12 @@ static bool finish(Search *s, Found *found) {
 bool search_within(Search *s, Candidates *candidates, Found *found) {
   Bound *least = &candidates->data[0].bound;
   *found = (Found){0};
+  s->searched.count = 0; /* budgets are lessened to the same steps of a grid: what others came to there must not count */
   if (!candidates_try(s, candidates, found)) return false;
   if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
                      try_lesser_as_found(s, found, least)))
     return false;
-  return !found->plan || finish(s, found);
+  return !found->plan || search_finish(s, found);
 }
 
 /* For this budget alone. */
@@ -258,25 +258,39 @@ static bool search_once(Search *s, Candidates *candidates, Found *found) {
   return candidates_bound(s, candidates) && search_within(s, candidates, found);
 }
 
+Halves search_halves(const Found *smallest) { return (Halves){0, smallest->plan->arena_bytes, least_effort(smallest)}; }
+
+bool search_halves_left(const Halves *halves) { return halves->some > halves->none + halves->none / NEARLY_SMALLEST; }
+
+static uint64_t middle(const Halves *halves) { return halves->none + (halves->some - halves->none) / 2; }
+
+bool search_half(Search *s, Candidates *candidates, Halves *halves, Found *found) {
+  const Effort before = lessen(s, middle(halves));
+  *found = (Found){0};
+  s->searched.count = 0;
+  s->placing = halves->effort;
+  const bool good = candidates_bound(s, candidates) && candidates_try(s, candidates, found);
+  *(found->plan ? &halves->some : &halves->none) = s->budget;
+  if (found->plan) halves->effort = least_effort(found);
+  return go_back(s, before, good);
+}
+
 /* What runs everything again need not be the smallest: plans are looked for in less, and a little below the budget too, under which none was found.
  * By halves that do not depend on the budget, with as much effort each, so that the same are found under a budget that was proposed. */
 static bool find_smaller(Search *s, Candidates *candidates, Found *smallest) {
   const uint64_t asked = s->budget, hopeless = asked - asked / BELOW_ASKED;
-  const Effort before = lessen(s, asked);
-  uint64_t none = 0, some = smallest->plan->arena_bytes;
-  bool good = true;
-  while (good && smallest->plan->arena_bytes > asked && some > none + none / NEARLY_SMALLEST) {
-    Found found = {0};
-    s->budget = none + (some - none) / 2;
-    if (s->budget >= hopeless) {
-      s->placing = least_effort(smallest);
-      good = candidates_bound(s, candidates) && candidates_try(s, candidates, &found);
+  Halves halves = search_halves(smallest);
+  while (smallest->plan->arena_bytes > asked && search_halves_left(&halves)) {
+    Found found;
+    if (middle(&halves) < hopeless) {
+      halves.none = middle(&halves);
+      continue;
     }
+    if (!search_half(s, candidates, &halves, &found)) return false;
     if (found.plan) *smallest = found;
-    *(found.plan ? &some : &none) = s->budget;
   }
   smallest->fits = smallest->plan->arena_bytes <= asked;
-  return go_back(s, before, good);
+  return true;
 }
 
 static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
@@ -284,7 +298,7 @@ static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
   if (!search_find_smallest(s, candidates, found)) return false;
   if (search_lacks_host(s, found->plan)) return true; /* whatever the budget */
   if (!found->fits && !s->brief && !find_smaller(s, candidates, found)) return false;
-  return !found->fits || (finish(s, found) && candidates_bound_each(s, candidates));
+  return !found->fits || (search_finish(s, found) && candidates_bound_each(s, candidates));
 }
 
 /* Least bound of all candidates. Where it took the plan's budget not to be enough, it holds without a limit. */
@@ -300,9 +314,17 @@ static bool bound_best(Search *s, Candidates *candidates, Bound *bound) {
   return good;
 }
 
+/* Under which no other search has a plan, that budget's own may. */
+static bool search_thoroughly(Search *s, Candidates *candidates, Found *found) {
+  const uint64_t placing = s->placing;
+  if (!search_anchors(s, candidates, found)) return false;
+  s->placing = placing;
+  return found->plan || search_once(s, candidates, found);
+}
+
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidates candidates = candidates_list(s, micro, count);
-  if (!(s->thorough ? search_anchors : search_once)(s, &candidates, found)) return false;
+  if (!(s->thorough ? search_thoroughly : search_once)(s, &candidates, found)) return false;
   if (!found->plan && !find_smallest(s, &candidates, found)) return false;
   if (found->fits) return bound_best(s, &candidates, &found->bound);
   found->bound = (Bound){0, "memory"};

@@ -4,6 +4,7 @@
 #include "planner/search/inner.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Budgets that people name are multiples of these, and so anchors themselves. Between them some memory is left over: less so for models that
  * are planned in no time. */
@@ -17,25 +18,42 @@ typedef struct Walk {
   Search *search;
   Candidates *candidates;
   Found *best;
-  uint64_t budget; /* that was asked for */
-  uint64_t from;   /* no anchor above this is looked at */
-  bool done;
+  uint64_t budget;    /* that was asked for */
+  uint64_t from;      /* no anchor above this is looked at */
+  uint64_t hopeless;  /* no plan within this is faster than the best; 0: that is not known of any budget */
+  uint64_t cell;      /* a cell begins with the anchor that is looked at last */
+  Candidate *bounded; /* the candidates as they were bounded there */
 } Walk;
 
 static bool bound_at(Walk *walk, uint64_t budget, Bound *bound) {
+  Candidates *all = walk->candidates;
   walk->search->budget = budget;
-  if (!candidates_bound(walk->search, walk->candidates)) return false;
-  *bound = walk->candidates->data[0].bound;
+  if (budget == walk->cell)
+    memcpy(all->data, walk->bounded, all->count * sizeof *all->data);
+  else if (!candidates_bound(walk->search, all))
+    return false;
+  *bound = all->data[0].bound;
   return true;
+}
+
+static void keep_bounds(Walk *walk, uint64_t cell) {
+  walk->cell = cell;
+  memcpy(walk->bounded, walk->candidates->data, walk->candidates->count * sizeof *walk->bounded);
+}
+
+/* found has a plan. */
+static void consider(Walk *walk, const Found *found) {
+  Found *best = walk->best;
+  if (found->plan->arena_bytes <= walk->budget && (!best->plan || found->sim.step_ns < best->sim.step_ns)) *best = *found;
 }
 
 /* The plan of this budget, whatever has been found for others; candidates are bounded. */
 static bool search_at(Walk *walk, Found *found) {
   Search *s = walk->search;
-  Found *best = walk->best;
+  const Found *best = walk->best;
   s->placing = PLACING_EFFORT;
   if (!search_within(s, walk->candidates, found)) return false;
-  if (found->plan && found->plan->arena_bytes <= walk->budget && (!best->plan || found->sim.step_ns < best->sim.step_ns)) *best = *found;
+  if (found->plan) consider(walk, found);
   s->stage.budgets++;
   s->stage.bytes = s->budget < walk->budget ? s->budget : walk->budget;
   s->stage.step_ns = best->plan ? best->sim.step_ns : 0;
@@ -60,18 +78,22 @@ static bool rule_out_sizes(Walk *walk, uint64_t budget) {
   walk->search->budget = budget;
   for (uint32_t i = 0; i < walk->candidates->count && least.ns >= best; i++)
     if (!search_bound_sizes(walk->search, &walk->candidates->data[i].outer, best, &least)) return false;
-  walk->done = least.ns >= best;
+  if (least.ns >= best && walk->hopeless < budget) walk->hopeless = budget;
   return true;
+}
+
+/* Finds out whether no plan within this budget is faster than the best. bound: of the candidates under it. */
+static bool rule_out(Walk *walk, uint64_t budget, const Bound *bound) {
+  const bool listed = bound->ns == UINT64_MAX || (walk->best->plan && bound->ns >= walk->best->sim.step_ns);
+  return !listed || rule_out_sizes(walk, budget);
 }
 
 static bool try_anchor(Walk *walk, uint64_t budget) {
   Bound bound;
   Found found;
-  if (budget > walk->from) return true;
-  if (!bound_at(walk, budget, &bound)) return false;
-  const bool hopeless = bound.ns == UINT64_MAX || (walk->best->plan && bound.ns >= walk->best->sim.step_ns);
-  if (hopeless && !rule_out_sizes(walk, budget)) return false;
-  return walk->done || search_at(walk, &found);
+  if (budget > walk->from || budget <= walk->hopeless) return true;
+  if (!bound_at(walk, budget, &bound) || !rule_out(walk, budget, &bound)) return false;
+  return budget <= walk->hopeless || search_at(walk, &found);
 }
 
 static uint32_t anchors_in_cell(const Bound *low, const Bound *high) {
@@ -84,8 +106,9 @@ static uint32_t anchors_in_cell(const Bound *low, const Bound *high) {
 static bool try_cell(Walk *walk, uint64_t begin, uint64_t bytes, Bound *high) {
   Bound low;
   if (!bound_at(walk, begin, &low)) return false;
+  keep_bounds(walk, begin);
   uint64_t count = anchors_in_cell(&low, high);
-  for (uint64_t i = count; i-- > 0 && !walk->done;)
+  for (uint64_t i = count; i-- > 0 && !walk->hopeless;)
     if (!try_anchor(walk, begin + bytes * i / count)) return false;
   *high = low;
   return true;
@@ -96,12 +119,48 @@ static bool walk_down(Walk *walk) {
   uint64_t bytes = search_grid_step(walk->from, cells), begin = walk->from - walk->from % bytes;
   Bound high;
   if (!bound_at(walk, begin + bytes, &high)) return false;
-  while (!walk->done && begin > 0) {
+  while (!walk->hopeless && begin > 0) {
     if (!try_cell(walk, begin, bytes, &high)) return false;
     bytes = search_grid_step(begin - 1, cells);
     begin -= bytes;
   }
   return true;
+}
+
+/* As it comes to whatever budget it was found under. */
+static bool try_small(Walk *walk, Found found) {
+  walk->search->budget = found.plan->arena_bytes;
+  found.fits = true;
+  if (!search_finish(walk->search, &found)) return false;
+  consider(walk, &found);
+  return true;
+}
+
+/* Smaller ones, until none of those that are left could be the best. least: becomes what the smallest takes. */
+static bool try_smaller(Walk *walk, Halves halves, uint64_t *least) {
+  while (halves.some > walk->hopeless && search_halves_left(&halves)) {
+    Found found;
+    if (!search_half(walk->search, walk->candidates, &halves, &found)) return false;
+    if (!found.plan) continue;
+    *least = found.plan->arena_bytes;
+    if (!try_small(walk, found) || !rule_out(walk, halves.some, &walk->candidates->data[0].bound)) return false;
+  }
+  return true;
+}
+
+/* Between the smallest plan and the first anchor that has one. What the smallest takes is an anchor too: its own plan runs everything again. */
+static bool try_smallest(Walk *walk) {
+  Search *s = walk->search;
+  Found smallest;
+  Bound bound;
+  s->placing = PLACING_EFFORT;
+  if (!search_place_smallest(s, walk->candidates, &smallest)) return false;
+  uint64_t least = smallest.plan->arena_bytes;
+  if (search_lacks_host(s, smallest.plan) || least <= walk->hopeless) return true;
+  if (!bound_at(walk, least, &bound) || !rule_out(walk, least, &bound)) return false;
+  if (least <= walk->hopeless) return true;
+  const Halves halves = search_halves(&smallest);
+  return try_small(walk, smallest) && try_smaller(walk, halves, &least) && try_anchor(walk, least);
 }
 
 /* Of all candidates, and of the plan's own units, which may be of another size. */
@@ -118,6 +177,7 @@ static bool bound_found(Walk *walk) {
 
 bool search_anchors(Search *s, Candidates *candidates, Found *found) {
   Walk walk = {.search = s, .candidates = candidates, .best = found, .budget = s->budget, .from = s->budget};
+  walk.bounded = ARENA_ARRAY(s->arena, Candidate, candidates->count);
   *found = (Found){0};
-  return try_unlimited(&walk) && walk_down(&walk) && bound_found(&walk);
+  return try_unlimited(&walk) && walk_down(&walk) && try_smallest(&walk) && bound_found(&walk);
 }

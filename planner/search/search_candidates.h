@@ -28,7 +28,22 @@ bool candidates_bound_each(Search *search, Candidates *candidates);
 bool candidates_try(Search *search, Candidates *candidates, Found *found);
 /* The fastest plan that a search of them, bounded, finds under search->budget; found->plan is NULL if it finds none. False after diagnostics. */
 bool search_within(Search *search, Candidates *candidates, Found *found);
-/* The smallest placed plan of all, which may exceed the budget. False after diagnostics. */
+/* What is left to do for a plan that fits search->budget. False after diagnostics. */
+bool search_finish(Search *search, Found *found);
+/* The smallest placed plan of those that run everything again; it is the same under every budget. False after diagnostics. */
+bool search_place_smallest(Search *search, const Candidates *candidates, Found *found);
+/* Likewise, or where that exceeds the budget one that fits, if there is one among the smallest choices. False after diagnostics. */
 bool search_find_smallest(Search *search, const Candidates *candidates, Found *found);
+/* Where a smaller plan than that is looked for: between a budget under which none was found and the least under which one was. */
+typedef struct Halves {
+  uint64_t none, some;
+  uint64_t effort; /* of placing, for each budget */
+} Halves;
+Halves search_halves(const Found *smallest);
+/* Whether that is not yet so close to the smallest that looking further is in vain. */
+bool search_halves_left(const Halves *halves);
+/* Looks under the budget in the middle, and moves there what is between; found->plan is NULL where there is none. What is found depends on the
+ * smallest plan alone. False after diagnostics. */
+bool search_half(Search *search, Candidates *candidates, Halves *halves, Found *found);
 
 #endif

@@ -101,12 +101,26 @@ static bool try_alone(Search *s, const Small *entries, uint32_t count, Found *fo
   return true;
 }
 
-bool search_find_smallest(Search *s, const Candidates *candidates, Found *found) {
-  Small *entries = ARENA_ARRAY(s->arena, Small, (size_t)candidates->count * MAX_GROUPINGS);
-  uint32_t count = 0;
+/* Of all candidates. False after diagnostics. */
+static bool place_smallest(Search *s, const Candidates *candidates, Small **entries, uint32_t *count, Found *found) {
+  *entries = ARENA_ARRAY(s->arena, Small, (size_t)candidates->count * MAX_GROUPINGS);
+  *count = 0;
   for (uint32_t i = 0; i < candidates->count; i++)
-    if (!list_small(s, &candidates->data[i].outer, entries, &count)) return false;
-  place_small(s, s->arena, entries, count, found);
+    if (!list_small(s, &candidates->data[i].outer, *entries, count)) return false;
+  place_small(s, s->arena, *entries, *count, found);
   plan_simulate(s->arena, found->plan, &found->sim);
+  return true;
+}
+
+bool search_place_smallest(Search *s, const Candidates *candidates, Found *found) {
+  Small *entries;
+  uint32_t count;
+  return place_smallest(s, candidates, &entries, &count, found);
+}
+
+bool search_find_smallest(Search *s, const Candidates *candidates, Found *found) {
+  Small *entries;
+  uint32_t count;
+  if (!place_smallest(s, candidates, &entries, &count, found)) return false;
   return found->fits || s->brief || try_alone(s, entries, count, found);
 }
