@@ -1,4 +1,5 @@
-/* Owns: search_anchors.h. A grid of cells, so many to the octave; each begins with an anchor, and has more where its bound falls. */
+/* Owns: search_anchors.h. A grid of cells, so many to the octave; each begins with an anchor, and has more where its bound falls. Then the
+ * smallest plans. */
 #include "planner/search/search_anchors.h"
 
 #include "planner/search/inner.h"

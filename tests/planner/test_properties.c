@@ -199,17 +199,22 @@ static void a_larger_budget_is_hardly_ever_slower(void **state) {
   assert_true(slower <= 1);
 }
 
+/* So few outer choices that many budgets take no time. */
+static void pin_outer(PlanSettings *s) {
+  s->strategy = STRATEGY_FULL_SHARD;
+  s->wrap = WRAP_BLOCK;
+  s->units.count = 0;
+  s->gather = s->reduce = CADENCE_MICRO_BATCH;
+  s->offload = 0;
+}
+
 /* Where the quick search is slower with the larger budget of two, by 7 %: gathers at their uses, which start early where addresses allow. */
 static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
   (void)state;
   Case c;
   PlannerOptions options = open_random(&c, 29, 2000);
   PlanSettings *s = &options.settings;
-  s->strategy = STRATEGY_FULL_SHARD;
-  s->wrap = WRAP_BLOCK;
-  s->units.count = 0;
-  s->gather = s->reduce = CADENCE_MICRO_BATCH;
-  s->offload = 0;
+  pin_outer(s);
   uint64_t all = plan_case(&c, &options).plan->arena_bytes;
   options.thorough = true;
   s->memory_bytes = all * 88 / 100;
@@ -223,6 +228,37 @@ static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
   options.thorough = false;
   assert_true(plan_case(&c, &options).plan->summary.step_ns > small.plan->summary.step_ns); /* else this tests nothing */
   arena_free(c.arena);
+}
+
+/* From what is needed at least on, in steps far finer than the grid of anchors: the smallest plans, of which no anchor knows, are among them. */
+static void assert_thorough_is_strict(Case *c, PlannerOptions *options) {
+  PlanSettings *s = &options->settings;
+  s->memory_bytes = 1;
+  const uint64_t least = plan_case(c, options).infeasible.smallest_peak_bytes;
+  uint64_t best = UINT64_MAX;
+  for (uint64_t i = 0; i < 4; i++) {
+    s->memory_bytes = least + least * i / 150;
+    const PlannerResult result = plan_case(c, options);
+    if (!result.fits) {
+      assert_true(best == UINT64_MAX);
+      continue;
+    }
+    assert_true(result.plan->summary.step_ns <= best);
+    best = result.plan->summary.step_ns;
+  }
+  assert_true(best != UINT64_MAX);
+}
+
+static void a_thorough_plan_is_never_slower_from_the_smallest_budget_on(void **state) {
+  const uint64_t models = *(const uint64_t *)*state;
+  for (uint64_t seed = 0; seed < models / 12; seed++) {
+    Case c;
+    PlannerOptions options = open_random(&c, seed, 5000);
+    options.thorough = true;
+    pin_outer(&options.settings);
+    assert_thorough_is_strict(&c, &options);
+    arena_free(c.arena);
+  }
 }
 
 /* Buffers hang from where the budget ends while plans are searched; in the end they lie close. */
@@ -474,6 +510,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_prestate(units_that_must_be_released_are, &models),
       cmocka_unit_test_prestate(a_larger_budget_is_hardly_ever_slower, &models),
       cmocka_unit_test_prestate(a_thorough_plan_is_never_slower_with_more_memory, &models),
+      cmocka_unit_test_prestate(a_thorough_plan_is_never_slower_from_the_smallest_budget_on, &models),
       cmocka_unit_test_prestate(what_a_budget_leaves_is_not_taken, &models),
       cmocka_unit_test_prestate(with_ample_memory_nothing_pinned_is_faster, &models),
       cmocka_unit_test_prestate(no_choice_is_given_up_that_alone_is_faster, &models),
