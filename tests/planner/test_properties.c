@@ -199,22 +199,24 @@ static void a_larger_budget_is_hardly_ever_slower(void **state) {
   assert_true(slower <= 1);
 }
 
-/* So few outer choices that many budgets take no time. */
-static void pin_outer(PlanSettings *s) {
+/* One outer choice and grouping, so that a thorough search takes no time. */
+static PlannerOptions open_without_choice(Case *c, uint64_t seed) {
+  PlannerOptions options = open_random(c, seed, 2000);
+  PlanSettings *s = &options.settings;
   s->strategy = STRATEGY_FULL_SHARD;
   s->wrap = WRAP_BLOCK;
   s->units.count = 0;
   s->gather = s->reduce = CADENCE_MICRO_BATCH;
   s->offload = 0;
+  return options;
 }
 
 /* Where the quick search is slower with the larger budget of two, by 7 %: gathers at their uses, which start early where addresses allow. */
 static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
   (void)state;
   Case c;
-  PlannerOptions options = open_random(&c, 29, 2000);
+  PlannerOptions options = open_without_choice(&c, 29);
   PlanSettings *s = &options.settings;
-  pin_outer(s);
   uint64_t all = plan_case(&c, &options).plan->arena_bytes;
   options.thorough = true;
   s->memory_bytes = all * 88 / 100;
@@ -230,33 +232,42 @@ static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
   arena_free(c.arena);
 }
 
-/* From what is needed at least on, in steps far finer than the grid of anchors: the smallest plans, of which no anchor knows, are among them. */
-static void assert_thorough_is_strict(Case *c, PlannerOptions *options) {
-  PlanSettings *s = &options->settings;
-  s->memory_bytes = 1;
-  const uint64_t least = plan_case(c, options).infeasible.smallest_peak_bytes;
-  uint64_t best = UINT64_MAX;
-  for (uint64_t i = 0; i < 4; i++) {
-    s->memory_bytes = least + least * i / 150;
-    const PlannerResult result = plan_case(c, options);
-    if (!result.fits) {
-      assert_true(best == UINT64_MAX);
-      continue;
-    }
-    assert_true(result.plan->summary.step_ns <= best);
-    best = result.plan->summary.step_ns;
-  }
-  assert_true(best != UINT64_MAX);
+/* What is proposed where nothing fits. */
+static uint64_t least_memory(Case *c, PlannerOptions options) {
+  options.settings.memory_bytes = 1;
+  PlannerResult none = plan_case(c, &options);
+  assert_false(none.fits);
+  return none.infeasible.smallest_peak_bytes;
 }
 
-static void a_thorough_plan_is_never_slower_from_the_smallest_budget_on(void **state) {
-  const uint64_t models = *(const uint64_t *)*state;
-  for (uint64_t seed = 0; seed < models / 12; seed++) {
+/* The step of a thorough plan; UINT64_MAX: none fits, nor does one of the quick search. */
+static uint64_t thorough_step(Case *c, PlannerOptions options, uint64_t budget) {
+  options.settings.memory_bytes = budget;
+  const bool quickly = plan_case(c, &options).fits;
+  options.thorough = true;
+  const PlannerResult result = plan_case(c, &options);
+  assert_true(result.fits || !quickly);
+  if (!result.fits) return UINT64_MAX;
+  assert_true(result.plan->arena_bytes <= budget);
+  assert_true(result.plan->summary.lower_bound_ns <= result.plan->summary.step_ns);
+  return result.plan->summary.step_ns;
+}
+
+/* In steps as fine as those of anchors and coarser ones, from below what is needed on: there plans of anchors begin, or end. */
+static void from_the_least_memory_on_more_is_never_slower_thoroughly(void **state) {
+  (void)state;
+  static const uint64_t seeds[] = {3, 4, 5, 6};
+  static const int64_t thousandths[] = {-12, -3, 0, 1, 2, 3, 5, 10, 40};
+  for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
     Case c;
-    PlannerOptions options = open_random(&c, seed, 5000);
-    options.thorough = true;
-    pin_outer(&options.settings);
-    assert_thorough_is_strict(&c, &options);
+    const PlannerOptions options = open_without_choice(&c, seeds[i]);
+    const uint64_t least = least_memory(&c, options);
+    uint64_t before = UINT64_MAX;
+    for (size_t k = 0; k < sizeof thousandths / sizeof *thousandths; k++) {
+      const uint64_t step = thorough_step(&c, options, least + (uint64_t)((int64_t)least * thousandths[k] / 1000));
+      assert_true(step <= before && (step != UINT64_MAX || thousandths[k] < 0));
+      before = step;
+    }
     arena_free(c.arena);
   }
 }
@@ -510,7 +521,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_prestate(units_that_must_be_released_are, &models),
       cmocka_unit_test_prestate(a_larger_budget_is_hardly_ever_slower, &models),
       cmocka_unit_test_prestate(a_thorough_plan_is_never_slower_with_more_memory, &models),
-      cmocka_unit_test_prestate(a_thorough_plan_is_never_slower_from_the_smallest_budget_on, &models),
+      cmocka_unit_test_prestate(from_the_least_memory_on_more_is_never_slower_thoroughly, &models),
       cmocka_unit_test_prestate(what_a_budget_leaves_is_not_taken, &models),
       cmocka_unit_test_prestate(with_ample_memory_nothing_pinned_is_faster, &models),
       cmocka_unit_test_prestate(no_choice_is_given_up_that_alone_is_faster, &models),
