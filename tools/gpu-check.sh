@@ -511,7 +511,7 @@ part_bench() {
 part_bench-large() {
   prepare_bench
   compare 'GPT-2 1.5B' "$scratch/models/gpt2-xl.fsdp" 7 16 8
-  # An H200 took 4 % longer with the 34 GiB offloaded that the planner would, and 20 s to pin them.
+  # An H200 took 4 % longer with 34 GiB offloaded, and 20 s to pin them.
   compare 'llama 1B, 8192 tokens' "$scratch/models/llama3.2-1b.fsdp" 7 2 8 --offload none
 }
 
