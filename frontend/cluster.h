@@ -61,7 +61,7 @@ typedef struct Device {
   double tile_units;         /* SMs or cores that a product's tiles are spread over */
   double launch_ns;          /* fixed cost of one kernel */
   double host_link;          /* bytes/s between device and host, each way */
-  double host_contention;    /* seconds of compute lost for a second of copying over that link */
+  double host_contention;    /* seconds of compute lost for a second of copying results over that link */
   uint64_t host_memory;      /* bytes of the host's memory that one rank may take for what is offloaded; 0: not stated */
   bool shared_queue;         /* gathers and reduces share one communicator and serialise */
   PassRate products[PRODUCT_PASSES]; /* where stated, instead of the shares above */

@@ -44,6 +44,10 @@
  * row, one that gives back its share of H. Where copies take compute's time, they are in A: those
  * to the host only where compute does not rest in forward, which they could fill; F has its rests.
  *
+ * Copies that run beside compute cost it a share h' of their time, with the operator that a store follows and with the one that waits for the fetch:
+ * work like what is run again, the latter after j. The former is in forward, where it could fill rests: only pairs whose forward has no rest but the
+ * first count it, of which one begins both sides with forward as a whole. C stands for it with all else before j.
+ *
  * For any weight w in [0, 1] T >= w A + (1 - w) B, and the least of that under one row is a fractional knapsack: a
  * Lagrangian bound, valid for every w and row, maximised over w by tangents (it is concave in w) and over the rows of the
  * loss, of the largest M_j short-fall and of the least M_j. Head: the k units that are used first are gathered one after the other
