@@ -60,25 +60,27 @@ static void add_row(RowOps *rows, int32_t op) {
   rows->at[rows->count++] = op;
 }
 
-static int32_t largest_from(const double *bytes, int32_t first, int32_t end) {
-  int32_t most = first;
-  for (int32_t j = first; j < end; j++)
-    if (bytes[j] > bytes[most]) most = j;
-  return most;
+/* Of a + b, at the first of the ops where that is most. Looks for the value first: that needs no branches. */
+static int32_t largest_sum(const double *a, const double *b, int32_t first, int32_t end) {
+  double most = a[first] + b[first];
+  int32_t at = first;
+  for (int32_t j = first; j < end; j++) most = most < a[j] + b[j] ? a[j] + b[j] : most;
+  while (a[at] + b[at] < most) at++;
+  return at;
 }
 
 /* Where clearly more is taken than at any op before, where more is wanted of what may be kept: the other rows are weaker, or hardly stronger.
- * And where what is taken and wanted is most. */
-static void add_records(const double *taken, const double *wanted, int32_t turn, int32_t ops, RowOps *rows) {
-  int32_t most = largest_from(taken, turn, ops), largest = turn;
-  double step = (taken[most] - taken[turn]) / RECORDS, next = taken[turn];
-  for (int32_t j = turn; j < ops; j++) {
-    if (taken[j] + wanted[j] > taken[largest] + wanted[largest]) largest = j;
-    if (j > most || (taken[j] < next && j < most)) continue;
+ * And where what is taken and wanted is most. none: zeros. */
+static void add_records(const double *taken, const double *wanted, const double *none, int32_t turn, int32_t ops, RowOps *rows) {
+  const int32_t most = largest_sum(taken, none, turn, ops);
+  const double step = (taken[most] - taken[turn]) / RECORDS;
+  double next = taken[turn];
+  for (int32_t j = turn; j <= most; j++) {
+    if (taken[j] < next && j < most) continue;
     add_row(rows, j);
     next = taken[j] + step;
   }
-  add_row(rows, largest);
+  add_row(rows, largest_sum(taken, wanted, turn, ops));
 }
 
 /* From the loss on; also as if gradients that are on their way stayed. */
@@ -89,6 +91,7 @@ static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Runs *item
   RowOps rows = {.count = 0};
   if (turn >= ops) return rows;
   double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), *unreduced = ARENA_ARRAY(scratch, double, (size_t)ops + 1);
+  const double *none = ARENA_ARRAY(scratch, double, (size_t)ops);
   add_demand(&items->slices, turn, wanted);
   add_demand(&units->slices, turn, wanted);
   terms_add_unreduced(in, reducing, unreduced);
@@ -96,9 +99,9 @@ static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Runs *item
     wanted[j] += wanted[j - 1];
     unreduced[j] += unreduced[j - 1];
   }
-  add_records(live, wanted, turn, ops, &rows);
+  add_records(live, wanted, none, turn, ops, &rows);
   for (int32_t j = turn; j < ops; j++) unreduced[j] += live[j];
-  add_records(unreduced, wanted, turn, ops, &rows);
+  add_records(unreduced, wanted, none, turn, ops, &rows);
   return rows;
 }
 
@@ -290,11 +293,6 @@ static double highest_price(const Row *row) {
   return most;
 }
 
-/* Of one micro-batch: bounds at least this high are not raised. Time is left out later for what schedules round down. */
-static double enough_of_micro(const BoundInput *in, const MicroPass *pass) {
-  return in->enough == UINT64_MAX ? NEVER : (double)in->enough / (double)pass->count + rounded_down(in) + 1;
-}
-
 /* A row that is far behind where another one is best seldom is better elsewhere. */
 static bool is_behind(const Terms *t, const Row *row, const Most *most) {
   return most->ns > 0 && weigh(t, row, most->at).ns < BEHIND * most->ns;
@@ -361,59 +359,113 @@ typedef struct MicroBound {
   const char *by;
 } MicroBound;
 
-static MicroBound bound_pass(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
+/* A micro-batch by one of the queues that gathers may be bound by. */
+typedef struct Side {
+  BoundInput in;
+  const MicroPass *pass;
+  Pairs pairs;
+} Side;
+
+static Side side_of(const BoundInput *in, const MicroPass *pass, bool fetch_bound) {
+  Side side = {.in = *in, .pass = pass};
+  side.in.fetch_bound = fetch_bound;
+  side.pairs = terms_pairs(&side.in, pass, slices_latest(in->operators, 0));
+  return side;
+}
+
+/* With nothing given up for memory. */
+static double side_least(const Side *side) {
+  double most = 0;
+  for (uint32_t p = 0; p < side->pairs.count; p++) most = fmax(most, fmax(side->pairs.data[p].a, side->pairs.data[p].b));
+  return fmax(0, most - rounded_down(&side->in));
+}
+
+/* enough: it is raised no further than to that. */
+static MicroBound bound_side(Arena *scratch, const Side *side, const double *live, double enough) {
+  const BoundInput *in = &side->in;
+  const MicroPass *pass = side->pass;
+  const Pairs *pairs = &side->pairs;
   const Runs *items = in->operators, units = slice_units(scratch, in);
-  const Pairs pairs = terms_pairs(in, pass, slices_latest(items, 0));
-  int32_t split = pairs.data[pairs.count - 1].until;
+  int32_t split = pairs->data[pairs->count - 1].until;
   const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
-  const double enough = enough_of_micro(in, pass);
   Row row[MOST_ROWS];
+  enough += rounded_down(in); /* time is left out later for what schedules round down */
   for (uint32_t i = 0; i < rows.count; i++) {
     row[i] = row_at(scratch, in, items, &units, &queue, rows.at[i], split, (double)in->room - live[rows.at[i]]);
     if (row[i].room < 0) return (MicroBound){-1, "memory"};
   }
-  if (shares_reach(&pairs, row, rows.count, enough)) return (MicroBound){enough - rounded_down(in), ""};
+  if (shares_reach(pairs, row, rows.count, enough)) return (MicroBound){fmax(enough - rounded_down(in), side_least(side)), ""};
   Most most = {.ns = -1};
   for (uint32_t i = 0; i < rows.count; i++)
-    for (uint32_t p = 0; p < pairs.count; p++) maximise(&pairs.data[p], &row[i], enough, &most);
-  for (uint32_t p = 0; p < pairs.count && !rows.count; p++) maximise(&pairs.data[p], &(Row){.room = 0}, enough, &most);
+    for (uint32_t p = 0; p < pairs->count; p++) maximise(&pairs->data[p], &row[i], enough, &most);
+  for (uint32_t p = 0; p < pairs->count && !rows.count; p++) maximise(&pairs->data[p], &(Row){.room = 0}, enough, &most);
   const char *by = binding(&most);
-  double reducing = pass->reduces && in->start->ranks > 1 ? pairs.forward + terms_reducing_ns(scratch, in, live) : 0;
+  double reducing = pass->reduces && in->start->ranks > 1 ? pairs->forward + terms_reducing_ns(scratch, in, live) : 0;
   if (reducing > most.ns) {
     most.ns = reducing;
     by = "memory through reduce";
   }
-  double stored = pairs.forward + terms_stored_ns(in, pass); /* they leave after the loss */
+  double stored = pairs->forward + terms_stored_ns(in, pass); /* they leave after the loss */
   if (stored > most.ns) {
     most.ns = stored;
     by = "host link";
   }
-  most.ns -= rounded_down(in);
-  return (MicroBound){most.ns > 0 ? most.ns : 0, by};
+  return (MicroBound){fmax(most.ns - rounded_down(in), side_least(side)), by};
 }
 
 /* Parameters that the host holds are fetched before they are gathered: either queue bounds. */
-static MicroBound bound_queues(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
-  BoundInput fetch = *in;
-  MicroBound gathered = bound_pass(scratch, in, pass, live);
-  fetch.fetch_bound = true;
-  if (gathered.ns < 0 || !(in->start->offload & OFFLOAD_PARAMETERS)) return gathered;
-  MicroBound fetched = bound_pass(scratch, &fetch, pass, live);
-  return fetched.ns > gathered.ns ? fetched : gathered;
+typedef struct Sides {
+  Side data[2];
+  uint32_t count;
+} Sides;
+
+static Sides sides_of(const BoundInput *in, const MicroPass *pass) {
+  Sides sides = {.data = {side_of(in, pass, false)}, .count = 1};
+  if (in->start->offload & OFFLOAD_PARAMETERS) sides.data[sides.count++] = side_of(in, pass, true);
+  return sides;
+}
+
+static double sides_least(const Sides *sides) {
+  double most = 0;
+  for (uint32_t i = 0; i < sides->count; i++) most = fmax(most, side_least(&sides->data[i]));
+  return most;
+}
+
+static MicroBound bound_sides(Arena *scratch, const Sides *sides, const double *live, double enough) {
+  MicroBound most = bound_side(scratch, &sides->data[0], live, enough);
+  for (uint32_t i = 1; i < sides->count && most.ns >= 0; i++) {
+    const MicroBound next = bound_side(scratch, &sides->data[i], live, enough);
+    if (next.ns > most.ns) most = next;
+  }
+  return most;
+}
+
+/* What of `enough` is left for one of so many micro-batches, where all else takes at least `others`. Each pass is rounded down. */
+static double enough_of_micro(const BoundInput *in, double others, uint64_t count) {
+  return in->enough == UINT64_MAX ? NEVER : ((double)in->enough + MICRO_PASSES - others) / (double)count + 1;
 }
 
 Bound bound_of(const BoundInput *in) {
   if (in->skeleton->update_bytes > in->room) return (Bound){UINT64_MAX, "memory"};
+  MicroPass passes[MICRO_PASSES];
+  Sides sides[MICRO_PASSES];
+  uint32_t count = schedule_passes(in->start, passes), longest = 0;
+  Bound bound = {in->skeleton->ends_ns, ""};
+  double least = (double)bound.ns; /* of what has been bounded, and what the rest takes with nothing given up */
+  for (uint32_t p = 0; p < count; p++) {
+    sides[p] = sides_of(in, &passes[p]);
+    least += sides_least(&sides[p]) * (double)passes[p].count;
+  }
+  if (in->enough != UINT64_MAX && least >= (double)in->enough + 1) return (Bound){(uint64_t)least, ""};
   Arena *scratch = arena_new();
   const double *live = terms_live(scratch, in);
-  MicroPass passes[MICRO_PASSES];
-  uint32_t count = schedule_passes(in->start, passes), most = 0;
-  Bound bound = {in->skeleton->ends_ns, ""};
   for (uint32_t p = 0; p < count && bound.ns != UINT64_MAX; p++) {
-    MicroBound micro = bound_queues(scratch, in, &passes[p], live);
-    if (passes[p].count >= passes[most].count) most = p, bound.by = micro.by;
-    bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * (double)passes[p].count);
+    const double n = (double)passes[p].count, others = least - n * sides_least(&sides[p]);
+    MicroBound micro = bound_sides(scratch, &sides[p], live, enough_of_micro(in, others, passes[p].count));
+    if (passes[p].count >= passes[longest].count) longest = p, bound.by = micro.by;
+    bound.ns = micro.ns < 0 ? UINT64_MAX : bound.ns + (uint64_t)(micro.ns * n);
+    least = others + n * micro.ns;
   }
   arena_free(scratch);
   return bound;
