@@ -134,7 +134,7 @@ static bool is_worth_less(const Search *s, const Found *found, const Bound *boun
 }
 
 static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
-  for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->data[0].bound); i++)
+  for (uint32_t i = 0; i < LESSER_BUDGETS && is_worth_less(s, found, &candidates->least); i++)
     if (!try_less(s, lesser_budget(s->budget, i, STEPS_AN_OCTAVE), candidates, found)) return false;
   return true;
 }
@@ -188,9 +188,9 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   const uint64_t before_ns = found->sim.step_ns;
   bool good = try_lesser_budgets(s, candidates, found);
   s->brief = true;
-  good = good && try_on(s, before_ns, &candidates->data[0].bound, found);
-  s->reversed = good && is_worth_other_moves(found, &candidates->data[0].bound);
-  if (s->reversed) good = is_long(found) && !is_very_far(found, &candidates->data[0].bound) ? try_as_found(s, found) : candidates_try(s, candidates, found);
+  good = good && try_on(s, before_ns, &candidates->least, found);
+  s->reversed = good && is_worth_other_moves(found, &candidates->least);
+  if (s->reversed) good = is_long(found) && !is_very_far(found, &candidates->least) ? try_as_found(s, found) : candidates_try(s, candidates, found);
   s->reversed = false;
   s->brief = false;
   return good;
@@ -243,7 +243,7 @@ bool search_finish(Search *s, Found *found) {
 }
 
 bool search_within(Search *s, Candidates *candidates, Found *found) {
-  Bound *least = &candidates->data[0].bound;
+  Bound *least = &candidates->least;
   *found = (Found){0};
   s->searched.count = 0; /* budgets are lessened to the same steps of a grid: what others came to there must not count */
   if (!candidates_try(s, candidates, found)) return false;
@@ -305,12 +305,12 @@ static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
 static bool bound_best(Search *s, Candidates *candidates, Bound *bound) {
   const uint64_t budget = s->budget;
   bool good = true;
-  if (candidates->data[0].bound.ns == UINT64_MAX) {
+  if (candidates->least.ns == UINT64_MAX) {
     s->budget = UNLIMITED_BYTES;
     good = candidates_bound_each(s, candidates);
     s->budget = budget;
   }
-  *bound = candidates->data[0].bound;
+  *bound = candidates->least;
   return good;
 }
 

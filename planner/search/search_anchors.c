@@ -22,24 +22,30 @@ typedef struct Walk {
   uint64_t budget;    /* that was asked for */
   uint64_t from;      /* no anchor above this is looked at */
   uint64_t hopeless;  /* no plan within this is faster than the best; 0: that is not known of any budget */
-  uint64_t cell;      /* a cell begins with the anchor that is looked at last */
-  Candidate *bounded; /* the candidates as they were bounded there */
+  Candidates above;   /* the candidates as they were bounded where the cell ends, or above */
+  Candidates begin;   /* where it begins, which is the anchor that is looked at last */
 } Walk;
+
+static void copy_bounds(Candidates *to, const Candidates *from) {
+  Candidate *data = to->data;
+  memcpy(data, from->data, from->count * sizeof *data);
+  *to = *from;
+  to->data = data;
+}
+
+static Candidates copy_candidates(Arena *arena, const Candidates *from) {
+  Candidates out = {.data = ARENA_ARRAY(arena, Candidate, from->count)};
+  copy_bounds(&out, from);
+  return out;
+}
 
 static bool bound_at(Walk *walk, uint64_t budget, Bound *bound) {
   Candidates *all = walk->candidates;
   walk->search->budget = budget;
-  if (budget == walk->cell)
-    memcpy(all->data, walk->bounded, all->count * sizeof *all->data);
-  else if (!candidates_bound(walk->search, all))
-    return false;
-  *bound = all->data[0].bound;
+  if (budget == walk->begin.budget) copy_bounds(all, &walk->begin);
+  else if (!candidates_bound(walk->search, all)) return false;
+  *bound = all->least;
   return true;
-}
-
-static void keep_bounds(Walk *walk, uint64_t cell) {
-  walk->cell = cell;
-  memcpy(walk->bounded, walk->candidates->data, walk->candidates->count * sizeof *walk->bounded);
 }
 
 /* found has a plan. */
@@ -106,8 +112,10 @@ static uint32_t anchors_in_cell(const Bound *low, const Bound *high) {
 /* From its last anchor to its first. high: the bound where it ends; becomes that where it begins. */
 static bool try_cell(Walk *walk, uint64_t begin, uint64_t bytes, Bound *high) {
   Bound low;
+  copy_bounds(&walk->above, walk->candidates);
   if (!bound_at(walk, begin, &low)) return false;
-  keep_bounds(walk, begin);
+  copy_bounds(&walk->begin, walk->candidates);
+  copy_bounds(walk->candidates, &walk->above);
   uint64_t count = anchors_in_cell(&low, high);
   for (uint64_t i = count; i-- > 0 && !walk->hopeless;)
     if (!try_anchor(walk, begin + bytes * i / count)) return false;
@@ -144,7 +152,7 @@ static bool try_smaller(Walk *walk, Halves halves, uint64_t *least) {
     if (!search_half(walk->search, walk->candidates, &halves, &found)) return false;
     if (!found.plan) continue;
     *least = found.plan->arena_bytes;
-    if (!try_small(walk, found) || !rule_out(walk, halves.some, &walk->candidates->data[0].bound)) return false;
+    if (!try_small(walk, found) || !rule_out(walk, halves.some, &walk->candidates->least)) return false;
   }
   return true;
 }
@@ -166,7 +174,7 @@ static bool try_smallest(Walk *walk) {
 
 /* Of all candidates, and of the plan's own units, which may be of another size. */
 static bool bound_found(Walk *walk) {
-  Bound *least = &walk->candidates->data[0].bound, own;
+  Bound *least = &walk->candidates->least, own;
   const Found *best = walk->best;
   Inner in;
   if (!bound_at(walk, walk->budget, &own)) return false;
@@ -178,7 +186,8 @@ static bool bound_found(Walk *walk) {
 
 bool search_anchors(Search *s, Candidates *candidates, Found *found) {
   Walk walk = {.search = s, .candidates = candidates, .best = found, .budget = s->budget, .from = s->budget};
-  walk.bounded = ARENA_ARRAY(s->arena, Candidate, candidates->count);
+  walk.above = copy_candidates(s->arena, candidates);
+  walk.begin = copy_candidates(s->arena, candidates);
   *found = (Found){0};
   return try_unlimited(&walk) && walk_down(&walk) && try_smallest(&walk) && bound_found(&walk);
 }

@@ -25,6 +25,11 @@ typedef struct Behind {
 } Behind;
 static const Behind seeded_behind = {0.05, 15}, tried_behind = {0.01, 1};
 
+/* So far beyond the least bound others are looked at closely at once. */
+static const double LOOK_BEYOND = 1.03;
+/* What a bound under a larger budget counts under a lesser one: there other rows and weights are looked at. Of 37,000 none fell. */
+static const double STAYS_BOUND = 0.999;
+
 /* --- which there are -------------------------------------------------------------------------------------------------------------- */
 
 enum { MAX_WIDTHS = 36, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
@@ -87,14 +92,15 @@ static void add_cadences(const Search *s, Outer outer, Candidates *out) {
     outer.gather_once = k & 1;
     outer.reduce_once = k & 2;
     if (!(gathers & (outer.gather_once ? 2 : 1)) || !(reduces & (outer.reduce_once ? 2 : 1))) continue;
-    out->data[out->count] = (Candidate){.outer = outer, .order = out->count};
+    const bool leads = !out->count || out->data[out->count - 1].outer.micro_batch != outer.micro_batch;
+    out->data[out->count] = (Candidate){.outer = outer, .leads = leads, .order = out->count};
     out->count++;
   }
 }
 
 Candidates candidates_list(Search *s, const int64_t *micro, uint32_t count) {
   uint32_t widths[MAX_WIDTHS], width_count = list_widths(s, widths), offloads[MAX_OFFLOADS], offload_count = list_offloads(s, offloads);
-  Candidates out = {ARENA_ARRAY(s->arena, Candidate, (size_t)MAX_WIDTHS * MAX_OFFLOADS * MAX_CADENCES * count), 0};
+  Candidates out = {.data = ARENA_ARRAY(s->arena, Candidate, (size_t)MAX_WIDTHS * MAX_OFFLOADS * MAX_CADENCES * count)};
   for (uint32_t m = 0; m < count; m++)
     for (uint32_t w = 0; w < width_count; w++)
       for (uint32_t o = 0; o < offload_count; o++)
@@ -110,36 +116,87 @@ static int compare_candidates(const void *a, const void *b) {
   return (x->order > y->order) - (x->order < y->order);
 }
 
-static bool bound_outer(Search *s, const Outer *outer, Bound *least) {
+/* No further than to `enough`. */
+static bool bound_outer(Search *s, Arena *scratch, Candidate *candidate, uint64_t enough) {
   Groupings groupings;
-  Arena *scratch = arena_new();
-  bool good = search_groupings(s, outer, &groupings);
-  *least = (Bound){UINT64_MAX, "memory"};
+  bool good = search_groupings(s, &candidate->outer, &groupings);
+  candidate->bound = (Bound){UINT64_MAX, "memory"};
   for (uint32_t g = 0; good && g < groupings.count; g++) {
     Bound bound;
-    good = inner_bound(s, scratch, outer, groupings.data[g], least->ns, &bound);
-    if (good && bound.ns < least->ns) *least = bound;
+    const uint64_t below = candidate->bound.ns < enough ? candidate->bound.ns : enough;
+    good = inner_bound(s, scratch, &candidate->outer, groupings.data[g], below, &bound);
+    if (good && bound.ns < candidate->bound.ns) candidate->bound = bound;
+    arena_reset(scratch);
   }
+  candidate->exact = candidate->bound.ns < enough || candidate->bound.ns == UINT64_MAX;
+  return good;
+}
+
+static void sort_candidates(Candidates *candidates) {
+  qsort(candidates->data, candidates->count, sizeof *candidates->data, compare_candidates);
+}
+
+/* What bounds under a larger budget holds under this one. */
+static void start_bounds(const Search *s, Candidates *candidates) {
+  for (uint32_t i = 0; i < candidates->count; i++) {
+    Candidate *candidate = &candidates->data[i];
+    if (s->budget > candidates->budget) candidate->bound = (Bound){0};
+    else if (candidate->bound.ns != UINT64_MAX) candidate->bound.ns = (uint64_t)(STAYS_BOUND * (double)candidate->bound.ns);
+    candidate->exact = candidate->bound.ns == UINT64_MAX;
+    candidate->grouping = (Grouping){0};
+    candidate->estimate_ns = 0;
+  }
+  candidates->budget = s->budget;
+  candidates->least = (Bound){UINT64_MAX, "memory"};
+}
+
+static uint64_t scaled(uint64_t ns, double by) { return (double)ns * by < (double)UINT64_MAX ? (uint64_t)((double)ns * by) : UINT64_MAX; }
+
+/* As far as it comes near the least so far. */
+static bool bound_next(Search *s, Arena *scratch, Candidates *candidates, Candidate *candidate) {
+  const uint64_t enough = scaled(candidates->least.ns, LOOK_BEYOND);
+  search_tell(s);
+  if (candidate->exact || candidate->bound.ns >= enough) return true;
+  if (!bound_outer(s, scratch, candidate, enough)) return false;
+  if (candidate->bound.ns < candidates->least.ns) candidates->least = candidate->bound;
+  return true;
+}
+
+/* The first choices of each micro-batch, then all: others are much like them, or slower. */
+bool candidates_bound_each(Search *s, Candidates *candidates) {
+  Arena *scratch = arena_new();
+  bool good = true;
+  start_bounds(s, candidates);
+  for (int first = 1; first >= 0; first--)
+    for (uint32_t i = 0; i < candidates->count && good; i++)
+      if (candidates->data[i].leads >= first) good = bound_next(s, scratch, candidates, &candidates->data[i]);
+  arena_free(scratch);
+  sort_candidates(candidates);
+  return good;
+}
+
+/* Makes bounds below so many ns exact, under the same budget; the order stays. */
+static bool bound_below(Search *s, Candidates *candidates, uint64_t ns) {
+  const uint64_t budget = s->budget;
+  Arena *scratch = arena_new();
+  bool good = true;
+  s->budget = candidates->budget;
+  for (uint32_t i = 0; i < candidates->count && good; i++) {
+    Candidate *candidate = &candidates->data[i];
+    if (!candidate->exact && candidate->bound.ns < ns) good = bound_outer(s, scratch, candidate, scaled(ns, LOOK_BEYOND));
+  }
+  s->budget = budget;
   arena_free(scratch);
   return good;
 }
 
-static bool bound_anew(Search *s, Candidates *candidates, bool each) {
-  for (uint32_t i = 0; i < candidates->count; i++) {
-    Candidate *candidate = &candidates->data[i];
-    candidate->bound = (Bound){0};
-    candidate->grouping = (Grouping){0};
-    candidate->estimate_ns = 0;
-    search_tell(s);
-    if (each && !bound_outer(s, &candidate->outer, &candidate->bound)) return false;
-  }
-  qsort(candidates->data, candidates->count, sizeof *candidates->data, compare_candidates);
+bool candidates_bound(Search *s, Candidates *candidates) {
+  if (candidates->count > 1 || s->thorough) return candidates_bound_each(s, candidates);
+  start_bounds(s, candidates);
+  candidates->least = candidates->data[0].bound = (Bound){0};
+  candidates->data[0].exact = true;
   return true;
 }
-
-bool candidates_bound(Search *s, Candidates *candidates) { return bound_anew(s, candidates, candidates->count > 1 || s->thorough); }
-
-bool candidates_bound_each(Search *s, Candidates *candidates) { return bound_anew(s, candidates, true); }
 
 /* --- plans ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -170,7 +227,7 @@ static bool is_behind(const Behind *behind, uint64_t estimate_ns, const Branch *
 static bool is_as_found(const Branch *branch, const Found *found) { return search_same_outer(&branch->candidate->outer, &found->outer); }
 
 static bool is_hopeful(const Search *s, const Branch *branch, const Found *found) {
-  if (branch->state == BRANCH_PLACED || branch->candidate->bound.ns == UINT64_MAX) return false;
+  if (branch->state == BRANCH_PLACED || !branch->candidate->exact || branch->candidate->bound.ns == UINT64_MAX) return false;
   if (!found->plan) return true;
   if (branch->state == BRANCH_IMPROVED) return search_may_beat(&branch->tried, found);
   if (!bound_leaves_hope(s, branch, found)) return false;
@@ -183,7 +240,12 @@ static uint64_t promise(const Branch *branch) {
   return branch->state == BRANCH_BOUNDED ? branch->candidate->bound.ns : branch->tried.estimate_ns;
 }
 
+static bool is_before(const Branch *a, const Branch *b) {
+  return promise(a) != promise(b) ? promise(a) < promise(b) : compare_candidates(a->candidate, b->candidate) < 0;
+}
+
 typedef struct Branches {
+  Candidates *candidates;
   Branch *data;
   uint32_t count;
 } Branches;
@@ -213,28 +275,33 @@ static Branch *most_promising(const Search *s, const Branches *all, const Found 
   for (uint32_t i = 0; i < all->count; i++) {
     Branch *branch = &all->data[i];
     if (!is_hopeful(s, branch, found) || waits(s, all, branch, found)) continue;
-    if (!best || promise(branch) < promise(best)) best = branch;
+    if (!best || is_before(branch, best)) best = branch;
   }
   return best;
 }
 
-static bool seed_branch(Search *s, Branch *branch, const Found *found) {
+static bool seed_branch(Search *s, const Branches *all, Branch *branch, const Found *found) {
   Candidate *candidate = branch->candidate;
   if (!search_seed(s, &candidate->outer, found, &branch->tried)) return false;
-  if (!candidate->bound.ns) candidate->bound = branch->tried.least;
+  if (!candidate->bound.ns) all->candidates->least = candidate->bound = branch->tried.least;
   return true;
 }
 
-static uint32_t count_hopeful(const Search *s, const Branches *all, const Found *found) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < all->count; i++) count += is_hopeful(s, &all->data[i], found);
+/* So near that another may be placed in vain for want of it. */
+static uint64_t rivals_below(const Branch *branch) { return scaled(promise(branch), OUTDONE); }
+
+static uint32_t count_rivals(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
+  const uint64_t below = rivals_below(branch);
+  uint32_t count = 1;
+  for (uint32_t i = 0; i < all->count; i++)
+    count += &all->data[i] != branch && is_hopeful(s, &all->data[i], found) && promise(&all->data[i]) < below;
   return count;
 }
 
 /* What is left of the effort of placing is for all branches that may need it: the first one may be hard to place. */
 static void settle_branch(Search *s, const Branches *all, Branch *branch, Found *found) {
-  const uint32_t hopeful = count_hopeful(s, all, found); /* itself among them */
-  const uint64_t share = s->placing / (hopeful < MOST_SHARES ? hopeful : MOST_SHARES), others = s->placing - share;
+  const uint32_t rivals = count_rivals(s, all, branch, found);
+  const uint64_t share = s->placing / (rivals < MOST_SHARES ? rivals : MOST_SHARES), others = s->placing - share;
   s->placing = share;
   search_settle(s, &branch->tried, found);
   s->placing += others;
@@ -243,7 +310,7 @@ static void settle_branch(Search *s, const Branches *all, Branch *branch, Found 
 static bool step_branch(Search *s, const Branches *all, Branch *branch, Found *found) {
   bool good = true;
   switch (branch->state) {
-  case BRANCH_BOUNDED: good = seed_branch(s, branch, found); break;
+  case BRANCH_BOUNDED: good = seed_branch(s, all, branch, found); break;
   case BRANCH_SEEDED: search_improve(&branch->tried, found); break;
   default: settle_branch(s, all, branch, found); break;
   }
@@ -251,14 +318,32 @@ static bool step_branch(Search *s, const Branches *all, Branch *branch, Found *f
   return good;
 }
 
+static bool has_bounds(const Branches *all, uint64_t below) {
+  for (uint32_t i = 0; i < all->count; i++)
+    if (!all->data[i].candidate->exact && all->data[i].candidate->bound.ns < below) return false;
+  return true;
+}
+
+/* The branch to be taken further, NULL: there is none. Bounds that are not exact count for nothing, so all are made exact that could lie below
+ * it, or beside it. False after diagnostics. */
+static bool next_branch(Search *s, const Branches *all, const Found *found, Branch **next) {
+  for (;;) {
+    *next = most_promising(s, all, found);
+    const uint64_t below = found->plan ? found->sim.step_ns : *next ? rivals_below(*next) : UINT64_MAX;
+    if (has_bounds(all, below)) return true;
+    if (!bound_below(s, all->candidates, below)) return false;
+  }
+}
+
 /* Best first: a branch counts by its bound, then by the estimate of its seeds, then of what moves made of them, and then it is placed.
  * Moves and placing take nearly all of the time, and most branches need neither. */
 static bool follow_branches(Search *s, const Branches *all, Found *found) {
-  for (Branch *branch; (branch = most_promising(s, all, found));) {
+  for (Branch *branch;;) {
+    if (!next_branch(s, all, found, &branch)) return false;
+    if (!branch) return true;
     search_tell(s);
     if (!step_branch(s, all, branch, found)) return false;
   }
-  return true;
 }
 
 /* What it came to with all the memory, and by moves in the first order, stays known. */
@@ -273,13 +358,14 @@ static void leave_branch(const Search *s, Branch *branch) {
 
 bool candidates_try(Search *s, Candidates *candidates, Found *found) {
   Arena *scratch = arena_new();
-  Branches all = {ARENA_ARRAY(scratch, Branch, candidates->count), candidates->count};
+  Branches all = {candidates, ARENA_ARRAY(scratch, Branch, candidates->count), candidates->count};
   for (uint32_t i = 0; i < all.count; i++)
     all.data[i] = (Branch){.candidate = &candidates->data[i],
                            .unasked = offloads_unasked(s, &candidates->data[i].outer),
                            .unusual = is_unusual(s, candidates->data[i].outer.shard)};
   bool good = follow_branches(s, &all, found);
   for (uint32_t i = 0; i < all.count; i++) leave_branch(s, &all.data[i]);
+  sort_candidates(candidates);
   arena_free(scratch);
   return good;
 }

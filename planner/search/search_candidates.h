@@ -7,20 +7,25 @@
 
 typedef struct Candidate {
   Outer outer;
-  Bound bound;       /* the least of its groupings under Search.budget; 0: found with the plan */
+  Bound bound;       /* the least of its groupings under Candidates.budget, or no more than that; 0: found with the plan */
+  bool exact;        /* it is the least of them */
+  bool leads;        /* the first of its micro-batch */
   Grouping grouping; /* Tried's, when it was tried in full */
   uint64_t estimate_ns; /* likewise; 0: it was not tried, or its estimates say little */
   uint32_t order;
 } Candidate;
 
 typedef struct Candidates {
-  Candidate *data;
+  Candidate *data; /* by bound */
   uint32_t count;
+  uint64_t budget; /* under which they are bounded, 0: none yet */
+  Bound least;     /* of all of them, and of units of other sizes that were tried */
 } Candidates;
 
 /* All that the settings leave open, for micro[0..count). In search->arena. */
 Candidates candidates_list(Search *search, const int64_t *micro, uint32_t count);
-/* Bounds anew, best first. Where there is no choice, the bound is found with the plan. False after diagnostics. */
+/* Bounds anew, under search->budget, best first: exactly what comes near the least bound, others no further than that takes. Where there is no
+ * choice, the bound is found with the plan. False after diagnostics. */
 bool candidates_bound(Search *search, Candidates *candidates);
 /* Likewise, also where there is no choice: for a plan that was not found by trying it. False after diagnostics. */
 bool candidates_bound_each(Search *search, Candidates *candidates);

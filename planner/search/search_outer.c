@@ -77,7 +77,7 @@ bool search_bound_sizes(Search *s, const Outer *outer, uint64_t enough, Bound *l
     const UnitSet *units = search_units(s, program, grouping);
     Bound bound = {UINT64_MAX, "memory"};
     if (!units) good = false;
-    else if (!before || !units_equal(before, units, s->graph)) good = inner_bound(s, scratch, outer, grouping, least->ns, &bound);
+    else if (!before || !units_equal(before, units, s->graph)) good = inner_bound(s, scratch, outer, grouping, enough, &bound);
     if (bound.ns < least->ns) *least = bound;
     before = units;
     arena_reset(scratch);

@@ -83,7 +83,7 @@ Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found)
 /* Alone, with all the effort there is for placing: among others it got a share of that. */
 static bool search_alone(Search *s, const Small *entry, Found *found) {
   Candidate candidate = {.outer = entry->outer};
-  Candidates alone = {&candidate, 1};
+  Candidates alone = {.data = &candidate, .count = 1};
   s->placing = PLACING_EFFORT;
   return candidates_bound(s, &alone) && candidates_try(s, &alone, found);
 }

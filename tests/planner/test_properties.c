@@ -349,6 +349,39 @@ static void no_choice_is_given_up_that_alone_is_faster(void **state) {
 }
 
 /* On one rank with room for all, keeping everything and running everything again are as far from their bounds. */
+/* The bound of a plan with these settings, UINT64_MAX: there is none. */
+static uint64_t bound_with(Case *c, PlannerOptions options, int64_t micro_batch, Cadence reduce) {
+  DiagSink refusals = {.arena = c->arena, .sources = &c->sources};
+  PlannerResult result;
+  options.settings.micro_batch = micro_batch;
+  options.settings.reduce = reduce;
+  planner_plan(c->arena, &refusals, c->graph, &options, 0, NULL, &result);
+  return result.plan && result.fits ? result.plan->summary.lower_bound_ns : UINT64_MAX;
+}
+
+/* Most outer choices are bounded no further than the search needs: the least bound is exact none the less. One that has no plan may have it. */
+static void the_bound_is_the_least_of_the_choices(void **state) {
+  const uint64_t models = *(const uint64_t *)*state;
+  static const Cadence cadences[] = {CADENCE_MICRO_BATCH, CADENCE_STEP};
+  uint32_t equal = 0;
+  for (uint64_t seed = 0; seed < models; seed++) {
+    Case c;
+    PlannerOptions open = open_without_choice(&c, seed);
+    open.settings.memory_bytes = plan_case(&c, &open).plan->arena_bytes * 3 / 4;
+    uint64_t least = UINT64_MAX;
+    for (int64_t micro_batch = 1; micro_batch <= 16; micro_batch++)
+      for (size_t i = 0; i < sizeof cadences / sizeof *cadences; i++) {
+        const uint64_t bound = bound_with(&c, open, micro_batch, cadences[i]);
+        if (bound < least) least = bound;
+      }
+    const uint64_t of_all = bound_with(&c, open, SETTING_AUTO, CADENCE_AUTO);
+    assert_true(of_all == UINT64_MAX || of_all <= least);
+    equal += of_all == least;
+    arena_free(c.arena);
+  }
+  assert_true(equal > models / 2);
+}
+
 static void the_bound_counts_what_is_pinned_to_run_again(void **state) {
   const uint64_t models = *(const uint64_t *)*state;
   for (uint64_t seed = 0; seed < models / 3; seed++) {
@@ -525,6 +558,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_prestate(what_a_budget_leaves_is_not_taken, &models),
       cmocka_unit_test_prestate(with_ample_memory_nothing_pinned_is_faster, &models),
       cmocka_unit_test_prestate(no_choice_is_given_up_that_alone_is_faster, &models),
+      cmocka_unit_test_prestate(the_bound_is_the_least_of_the_choices, &models),
       cmocka_unit_test_prestate(the_bound_counts_what_is_pinned_to_run_again, &models),
       cmocka_unit_test_prestate(equal_inputs_give_equal_bytes, &models),
       cmocka_unit_test_prestate(every_wait_is_needed, &models),
