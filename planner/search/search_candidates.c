@@ -26,7 +26,7 @@ typedef struct Behind {
 static const Behind seeded_behind = {0.05, 15}, tried_behind = {0.01, 1};
 
 /* So far beyond the least bound others are looked at closely at once. */
-static const double LOOK_BEYOND = 1.03;
+static const double LOOK_BEYOND = 1.01;
 /* What a bound under a larger budget counts under a lesser one: there other rows and weights are looked at. Of 37,000 none fell. */
 static const double STAYS_BOUND = 0.999;
 
@@ -288,7 +288,7 @@ static bool seed_branch(Search *s, const Branches *all, Branch *branch, const Fo
 }
 
 /* So near that another may be placed in vain for want of it. */
-static uint64_t rivals_below(const Branch *branch) { return scaled(promise(branch), OUTDONE); }
+static uint64_t rivals_below(const Branch *branch) { return scaled(promise(branch), PROMISED_BY_BOUNDS); }
 
 static uint32_t count_rivals(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
   const uint64_t below = rivals_below(branch);
