@@ -248,7 +248,7 @@ bool search_within(Search *s, Candidates *candidates, Found *found) {
   s->searched.count = 0; /* budgets are lessened to the same steps of a grid: what others came to there must not count */
   if (!candidates_try(s, candidates, found)) return false;
   if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
-                     try_lesser_as_found(s, found, least)))
+                     try_lesser_as_found(s, found, least) && candidates_by_hand(s, candidates, found)))
     return false;
   return !found->plan || search_finish(s, found);
 }

@@ -132,6 +132,8 @@ bool search_as(Search *search, const Outer *outer, Grouping grouping, Found *bes
 /* Likewise, by moves from where `best` is: with other units from what it runs again and moves, while which of them stay gathered starts
  * anew. finely: of shorter runs of items, more of them. */
 bool search_on(Search *search, Grouping grouping, bool finely, Found *best);
+/* Likewise, as people set it by hand, with blocks as units: the search judges by estimates, which do not know what runs earlier once it is placed. */
+bool search_by_hand(Search *search, const Outer *outer, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
 /* The bound of all sizes of units that search_nearby may try for an outer choice, or of some where that is below `enough`: where it is less
@@ -154,6 +156,8 @@ void search_compact(Search *search, Arena *arena, Found *found);
 /* Replaces `best` by a better placed plan among the trials of an inner search, which is searched again with less room where
  * addresses take more than estimated. */
 void search_place(Search *search, Inner *inner, Found *best);
+/* Replaces `best` by a better plan that runs all or nothing again and keeps all or no units gathered, with gathers one use ahead. */
+void search_policies(Search *search, const Inner *inner, Found *best);
 /* The room that an inner search starts with: long plans leave a little for placing. */
 uint64_t search_first_budget(const Inner *inner);
 /* The smallest placed plan of an outer choice: everything recomputed that may be, nothing prefetched. NULL after diagnostics. */

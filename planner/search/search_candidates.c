@@ -369,3 +369,17 @@ bool candidates_try(Search *s, Candidates *candidates, Found *found) {
   arena_free(scratch);
   return good;
 }
+
+/* People gather and reduce every micro-batch, and leave state where it is. */
+static bool is_by_hand(const Search *s, const Candidate *candidate, const Found *found) {
+  const Outer *outer = &candidate->outer;
+  return candidate->exact && candidate->bound.ns < found->sim.step_ns && !outer->gather_once && !outer->reduce_once && outer->shard > 1 &&
+         !offloads_unasked(s, outer) && !is_unusual(s, outer->shard);
+}
+
+bool candidates_by_hand(Search *s, const Candidates *candidates, Found *found) {
+  const bool blocks = s->settings->wrap == WRAP_AUTO || s->settings->wrap == WRAP_BLOCK;
+  for (uint32_t i = 0; i < candidates->count && blocks && found->fits; i++)
+    if (is_by_hand(s, &candidates->data[i], found) && !search_by_hand(s, &candidates->data[i].outer, found)) return false;
+  return true;
+}

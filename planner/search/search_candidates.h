@@ -31,6 +31,8 @@ bool candidates_bound(Search *search, Candidates *candidates);
 bool candidates_bound_each(Search *search, Candidates *candidates);
 /* Replaces `found` by a better plan of those that leave hope for one. False after diagnostics. */
 bool candidates_try(Search *search, Candidates *candidates, Found *found);
+/* Likewise, of policies that people set by hand, which it is never slower than. False after diagnostics. */
+bool candidates_by_hand(Search *search, const Candidates *candidates, Found *found);
 /* The fastest plan that a search of them, bounded, finds under search->budget; found->plan is NULL if it finds none. False after diagnostics. */
 bool search_within(Search *search, Candidates *candidates, Found *found);
 /* What is left to do for a plan that fits search->budget. False after diagnostics. */

@@ -266,6 +266,15 @@ bool search_on(Search *s, Grouping grouping, bool finely, Found *best) {
   return good;
 }
 
+bool search_by_hand(Search *s, const Outer *outer, Found *best) {
+  Arena *arena = arena_new();
+  Inner in;
+  const bool good = inner_open_below(s, arena, outer, (Grouping){WRAP_BLOCK, 0}, best->sim.step_ns, &in);
+  if (good && in.bound.ns < best->sim.step_ns) search_policies(s, &in, best);
+  arena_free(arena);
+  return good;
+}
+
 bool search_nearby(Search *s, const Outer *outer, Grouping grouping, Found *best, Bound *least) {
   const Groupings groupings = groupings_near(s, outer, grouping);
   Bound own;

@@ -110,6 +110,14 @@ static bool is_worth_aiming(const Found *next, const Found *best) {
   return !best->plan || (double)next->sim.step_ns < WORTH_AIMING * (double)best->sim.step_ns;
 }
 
+/* Whether `next` took the place of `best`; the other one's plan is freed. */
+static bool take_better(const Found *next, Found *best) {
+  const bool better = next->fits && (!best->plan || next->sim.step_ns < best->sim.step_ns);
+  arena_free(better ? best->arena : next->arena);
+  if (better) *best = *next;
+  return better;
+}
+
 /* Emits, places and simulates, and keeps the plan if it is better than `best`. What came of it: */
 typedef struct Placed {
   uint64_t excess;  /* bytes over the budget; 0: it fits */
@@ -129,9 +137,7 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
   Placed placed = {.excess = next.fits ? 0 : next.plan->arena_bytes - s->budget};
   placed.step_ns = next.sim.step_ns;
   placed.instrs = next.plan->instrs.count;
-  placed.better = next.fits && (!best->plan || next.sim.step_ns < best->sim.step_ns);
-  arena_free(placed.better ? best->arena : arena);
-  if (placed.better) *best = next;
+  placed.better = take_better(&next, best);
   return placed;
 }
 
@@ -405,6 +411,35 @@ static void try_slots(Search *s, const Inner *in, Found *best) {
     decisions.slots = trial.slots;
     (void)place_decisions(s, in, &decisions, trial.ns, &s->placing, best);
   }
+}
+
+/* What people set by hand: everything or nothing run again, units let go of or all kept gathered, gathers one use ahead. */
+static void try_policy(Search *s, const Inner *in, bool again, bool kept, Found *best) {
+  Inner ahead = *in;
+  Trial trial = inner_new_trial(in);
+  ahead.base.prefetch = 1;
+  for (uint32_t i = 0; i < in->items.count; i++) {
+    const Item *item = item_at(&in->items, i);
+    if (item->op >= 0) item_set_again(item, again && !item->held, trial.recompute);
+    else trial.keep[item->unit] = kept;
+  }
+  if (!inner_judge(&ahead, &trial) || !within_reach(best, trial.ns, COMPARABLE)) return;
+  const Decisions decisions = inner_decisions(&ahead, &trial);
+  Found next;
+  Arena *arena = arena_new();
+  search_emit(s, arena, in, &decisions, &s->placing, &next);
+  next.estimate_ns = trial.ns;
+  next.arena = arena;
+  if (next.fits && next.paced) search_unpace(s, arena, &next);
+  (void)take_better(&next, best);
+}
+
+void search_policies(Search *s, const Inner *in, Found *best) {
+  if (in->base.prefetch != PREFETCH_EARLY || !may_keep_all(in)) return;
+  if (best->paced) search_unpace(s, s->arena, best);
+  for (int policy = 0; policy < 4; policy++) try_policy(s, in, policy & 1, policy & 2, best);
+  if (best->arena) arena_adopt(s->arena, best->arena);
+  best->arena = NULL;
 }
 
 void search_place(Search *s, Inner *in, Found *best) {

@@ -26,6 +26,11 @@ near "$(step gpt2-large dgx-h200 4833598710B)" "$(step gpt2-large dgx-h200 48335
 tight=(qwen3-8b gcp-a3-mega 21890027149B --ranks 16 --offload none)
 near "$(step "${tight[@]}")" "$(step "${tight[@]}" --wrap block)" 'block units'
 
+# What the memory of a plan by hand leaves free lets its gathers start early, which estimates do not know.
+roomy=(llama3-405b dgx-h100 586984914176B --ranks 1024)
+by_hand=(--strategy full_shard --gather micro_batch --reduce micro_batch --offload none --wrap block --checkpoint none --prefetch 1 --reshard yes)
+[ "$(step "${roomy[@]}")" -le "$(step "${roomy[@]}" "${by_hand[@]}")" ] || { echo "auto is slower than blocks gathered one ahead" >&2 && exit 1; }
+
 # FILE RANKS MOST WHAT OPTION...: as planned, the step is at most so much above its bound, and not below
 gap() {
   local gap
