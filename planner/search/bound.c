@@ -60,19 +60,19 @@ static void add_row(RowOps *rows, int32_t op) {
   rows->at[rows->count++] = op;
 }
 
-/* Of a + b, at the first of the ops where that is most. Looks for the value first: that needs no branches. */
-static int32_t largest_sum(const double *a, const double *b, int32_t first, int32_t end) {
-  double most = a[first] + b[first];
+/* The first op where that is most. The value is looked for first, which needs no branches: they took a sixth of all bounds. */
+static int32_t largest_from(const double *bytes, int32_t first, int32_t end) {
+  double most = bytes[first];
   int32_t at = first;
-  for (int32_t j = first; j < end; j++) most = most < a[j] + b[j] ? a[j] + b[j] : most;
-  while (a[at] + b[at] < most) at++;
+  for (int32_t j = first; j < end; j++) most = most < bytes[j] ? bytes[j] : most;
+  while (bytes[at] < most) at++;
   return at;
 }
 
 /* Where clearly more is taken than at any op before, where more is wanted of what may be kept: the other rows are weaker, or hardly stronger.
- * And where what is taken and wanted is most. none: zeros. */
-static void add_records(const double *taken, const double *wanted, const double *none, int32_t turn, int32_t ops, RowOps *rows) {
-  const int32_t most = largest_sum(taken, none, turn, ops);
+ * And where what is taken and wanted is most together. */
+static void add_records(const double *taken, const double *together, int32_t turn, int32_t ops, RowOps *rows) {
+  const int32_t most = largest_from(taken, turn, ops);
   const double step = (taken[most] - taken[turn]) / RECORDS;
   double next = taken[turn];
   for (int32_t j = turn; j <= most; j++) {
@@ -80,7 +80,7 @@ static void add_records(const double *taken, const double *wanted, const double 
     add_row(rows, j);
     next = taken[j] + step;
   }
-  add_row(rows, largest_sum(taken, wanted, turn, ops));
+  add_row(rows, largest_from(together, turn, ops));
 }
 
 /* From the loss on; also as if gradients that are on their way stayed. */
@@ -91,7 +91,7 @@ static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Runs *item
   RowOps rows = {.count = 0};
   if (turn >= ops) return rows;
   double *wanted = ARENA_ARRAY(scratch, double, (size_t)ops + 1), *unreduced = ARENA_ARRAY(scratch, double, (size_t)ops + 1);
-  const double *none = ARENA_ARRAY(scratch, double, (size_t)ops);
+  double *together = ARENA_ARRAY(scratch, double, (size_t)ops);
   add_demand(&items->slices, turn, wanted);
   add_demand(&units->slices, turn, wanted);
   terms_add_unreduced(in, reducing, unreduced);
@@ -99,9 +99,13 @@ static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Runs *item
     wanted[j] += wanted[j - 1];
     unreduced[j] += unreduced[j - 1];
   }
-  add_records(live, wanted, none, turn, ops, &rows);
-  for (int32_t j = turn; j < ops; j++) unreduced[j] += live[j];
-  add_records(unreduced, wanted, none, turn, ops, &rows);
+  for (int32_t j = turn; j < ops; j++) together[j] = live[j] + wanted[j];
+  add_records(live, together, turn, ops, &rows);
+  for (int32_t j = turn; j < ops; j++) {
+    unreduced[j] += live[j];
+    together[j] = unreduced[j] + wanted[j];
+  }
+  add_records(unreduced, together, turn, ops, &rows);
   return rows;
 }
 

@@ -136,8 +136,8 @@ bool search_on(Search *search, Grouping grouping, bool finely, Found *best);
 bool search_by_hand(Search *search, const Outer *outer, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
-/* The bound of all sizes of units that search_nearby may try for an outer choice, or of some where that is below `enough`: where it is less
- * than `least`, that falls to it. False after diagnostics. */
+/* The bound of all sizes of units that search_nearby may try for an outer choice, no further than to `enough`, or of some where that is below
+ * it: where it is less than `least`, that falls to it. False after diagnostics. */
 bool search_bound_sizes(Search *search, const Outer *outer, uint64_t enough, Bound *least);
 bool search_same_outer(const Outer *a, const Outer *b);
 /* The bytes between budgets of a fixed grid, so many to the octave of `budget`; at least 1. */

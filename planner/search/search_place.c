@@ -388,12 +388,22 @@ static bool is_worth_others(const Inner *in, const Found *best) {
   return (double)best->sim.step_ns > WORTH_OTHERS * (double)in->bound.ns;
 }
 
-/* Nothing run again, each unit gathered one use ahead: the policy most often set by hand, which `auto` is never slower than. */
-static void try_keeping_all(Search *s, Inner *in, Found *best) {
+/* Everything or nothing run again, units let go of or all kept gathered: what people set by hand. */
+static Trial policy_trial(const Inner *in, bool again, bool kept) {
   Trial trial = inner_new_trial(in);
+  for (uint32_t i = 0; i < in->items.count; i++) {
+    const Item *item = item_at(&in->items, i);
+    if (item->op >= 0) item_set_again(item, again && !item->held, trial.recompute);
+    else trial.keep[item->unit] = kept;
+  }
+  return trial;
+}
+
+/* Nothing run again, each unit gathered one use ahead, if that is easy to place: of whatever units the search is at, where search_policies is of
+ * blocks alone. */
+static void try_keeping_all(Search *s, Inner *in, Found *best) {
   if (best->plan && best->sim.step_ns <= bound_reached(&in->bound)) return;
-  for (uint32_t i = 0; i < in->items.count; i++)
-    if (item_at(&in->items, i)->op >= 0) item_set_again(item_at(&in->items, i), false, trial.recompute);
+  Trial trial = policy_trial(in, false, false);
   if (inner_judge(in, &trial)) place_at_depth(s, in, inner_decisions(in, &trial), 1, trial.ns, best);
 }
 
@@ -413,16 +423,11 @@ static void try_slots(Search *s, const Inner *in, Found *best) {
   }
 }
 
-/* What people set by hand: everything or nothing run again, units let go of or all kept gathered, gathers one use ahead. */
+/* Gathers one use ahead. Judged as it will be issued, and compared with gathers as early as addresses let them, however long the plan. */
 static void try_policy(Search *s, const Inner *in, bool again, bool kept, Found *best) {
   Inner ahead = *in;
-  Trial trial = inner_new_trial(in);
+  Trial trial = policy_trial(in, again, kept);
   ahead.base.prefetch = 1;
-  for (uint32_t i = 0; i < in->items.count; i++) {
-    const Item *item = item_at(&in->items, i);
-    if (item->op >= 0) item_set_again(item, again && !item->held, trial.recompute);
-    else trial.keep[item->unit] = kept;
-  }
   if (!inner_judge(&ahead, &trial) || !within_reach(best, trial.ns, COMPARABLE)) return;
   const Decisions decisions = inner_decisions(&ahead, &trial);
   Found next;
