@@ -179,7 +179,8 @@ static bool prepare(Arena *arena, DiagSink *sink, const Graph *graph, const Plan
                      .asked_per_node = options->ranks_per_node,
                      .progress = options->progress,
                      .watcher = options->watcher,
-                     .placing = options->brief ? 0 : PLACING_EFFORT};
+                     .placing = options->brief ? 0 : PLACING_EFFORT,
+                     .pairing = PAIRING_EFFORT};
   search->budget = options->settings.memory_bytes ? options->settings.memory_bytes : graph->cluster.device.memory_bytes;
   if (!search->budget) {
     Diag *diag = diag_error(sink, SPAN_NONE, "no memory budget: neither the plan block nor the cluster states one");

@@ -223,8 +223,8 @@ static ItemState other_state(const Trial *trial, const Item *item, uint32_t step
   return state;
 }
 
-/* Changes two items at a time (or one, i = j), until no pair improves. */
-static bool move_pairs(Mover *m) {
+/* Changes two items at a time (or one, i = j); whether that improved anything. */
+static bool try_pairs(Mover *m) {
   const AllItems *items = &m->in->items;
   bool improved = false;
   uint32_t others = m->in->movable ? ITEM_STATES - 1 : 1;
@@ -238,6 +238,15 @@ static bool move_pairs(Mover *m) {
         improved |= try_move(m);
       }
   return improved;
+}
+
+/* Until no pair improves. Where addresses are hard to find an outer choice is improved many times over, so that a search has an effort for that. */
+static void move_pairs(Mover *m) {
+  const int64_t items = m->in->items.count, operators = (int64_t)m->in->program->ops.count + 1;
+  const int64_t most = 3 * items * items, left = m->in->search->pairing / operators, afford = most < left ? most : left;
+  m->left = afford;
+  while (try_pairs(m)) continue;
+  m->in->search->pairing -= operators * (afford - m->left);
 }
 
 static void try_all_rules(Mover *m) {
@@ -298,8 +307,7 @@ static void try_moves(Mover *m) {
   swap_and_move(m, &classes);
   m->left = is_worth_exchanging(in) ? affordable(in) / 4 : 0;
   while (exchange_classes(m, &classes)) continue;
-  m->left = is_worth_pairs(in) ? 3 * (int64_t)in->items.count * in->items.count : 0;
-  while (move_pairs(m)) continue;
+  if (is_worth_pairs(in)) move_pairs(m);
   try_all_rules(m);
 }
 

@@ -45,6 +45,11 @@ static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
   return search_is_stuck(found, bound) && (is_short(found) || (is_long(found) ? is_very_far : search_is_far)(found, bound));
 }
 
+void search_renew(Search *s) {
+  s->placing = PLACING_EFFORT;
+  s->pairing = PAIRING_EFFORT;
+}
+
 /* What was spent on placing, was spent on other units. */
 static uint64_t least_effort(const Found *found) { return is_short(found) ? RENEWED_SHORT : RENEWED_LONG; }
 
@@ -294,7 +299,7 @@ static bool find_smaller(Search *s, Candidates *candidates, Found *smallest) {
 }
 
 static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
-  if (!s->brief) s->placing = PLACING_EFFORT; /* whatever the search has left: what is smallest does not depend on the budget */
+  if (!s->brief) search_renew(s); /* whatever the search has left: what is smallest does not depend on the budget */
   if (!search_find_smallest(s, candidates, found)) return false;
   if (search_lacks_host(s, found->plan)) return true; /* whatever the budget */
   if (!found->fits && !s->brief && !find_smaller(s, candidates, found)) return false;

@@ -75,6 +75,7 @@ typedef struct Search {
   bool apart;              /* one grouping as if no other were known */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
+  int64_t pairing;         /* likewise for moves of two items at a time, in operators of the trials */
 } Search;
 
 /* A complete set of decisions. */
@@ -96,7 +97,7 @@ typedef struct Found {
 /* A budget of more than any device has, so that nothing is given up for memory. */
 #define UNLIMITED_BYTES ((uint64_t)1 << 50)
 
-enum { MAX_GROUPINGS = 8, PLACING_EFFORT = 450000000 };
+enum { MAX_GROUPINGS = 8, PLACING_EFFORT = 450000000, PAIRING_EFFORT = 32000000 };
 
 typedef struct Groupings {
   Grouping data[MAX_GROUPINGS];
@@ -142,6 +143,8 @@ bool search_bound_sizes(Search *search, const Outer *outer, uint64_t enough, Bou
 bool search_same_outer(const Outer *a, const Outer *b);
 /* The bytes between budgets of a fixed grid, so many to the octave of `budget`; at least 1. */
 uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave);
+/* As much effort as a search begins with. */
+void search_renew(Search *search);
 /* It fits, so far from the bound that it is worth looking elsewhere; however long that takes. */
 bool search_is_stuck(const Found *found, const Bound *bound);
 bool search_is_far(const Found *found, const Bound *bound);

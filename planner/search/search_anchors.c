@@ -58,7 +58,7 @@ static void consider(Walk *walk, const Found *found) {
 static bool search_at(Walk *walk, Found *found) {
   Search *s = walk->search;
   const Found *best = walk->best;
-  s->placing = PLACING_EFFORT;
+  search_renew(s);
   if (!search_within(s, walk->candidates, found)) return false;
   if (found->plan) consider(walk, found);
   s->stage.budgets++;
@@ -162,7 +162,7 @@ static bool try_smallest(Walk *walk) {
   Search *s = walk->search;
   Found smallest;
   Bound bound;
-  s->placing = PLACING_EFFORT;
+  search_renew(s);
   if (!search_place_smallest(s, walk->candidates, &smallest)) return false;
   uint64_t least = smallest.plan->arena_bytes;
   if (search_lacks_host(s, smallest.plan) || least <= walk->hopeless) return true;

@@ -126,12 +126,14 @@ typedef struct Placed {
   bool better;
 } Placed;
 
-static Placed place_decisions(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, uint64_t *effort, Found *best) {
+/* unpaced: however long the plan, its gathers may start as early as they can. */
+static Placed place_as(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, bool unpaced, uint64_t *effort, Found *best) {
   Found next;
   Arena *arena = arena_new();
   search_emit(s, arena, in, decisions, effort, &next);
   next.estimate_ns = estimate_ns;
   next.arena = arena;
+  if (unpaced && next.fits && next.paced) search_unpace(s, arena, &next);
   if (is_worth_aiming(&next, best)) aim_lower(s, arena, in, &next);
   next.settled = in->ample && next.fits && (double)next.sim.step_ns <= AS_ESTIMATED * (double)estimate_ns;
   Placed placed = {.excess = next.fits ? 0 : next.plan->arena_bytes - s->budget};
@@ -139,6 +141,10 @@ static Placed place_decisions(Search *s, const Inner *in, const Decisions *decis
   placed.instrs = next.plan->instrs.count;
   placed.better = take_better(&next, best);
   return placed;
+}
+
+static Placed place_decisions(Search *s, const Inner *in, const Decisions *decisions, uint64_t estimate_ns, uint64_t *effort, Found *best) {
+  return place_as(s, in, decisions, estimate_ns, false, effort, best);
 }
 
 /* Estimates are off alike in plans that are alike: one is compared with what the best plan was estimated to take. */
@@ -399,12 +405,21 @@ static Trial policy_trial(const Inner *in, bool again, bool kept) {
   return trial;
 }
 
-/* Nothing run again, each unit gathered one use ahead, if that is easy to place: of whatever units the search is at, where search_policies is of
- * blocks alone. */
-static void try_keeping_all(Search *s, Inner *in, Found *best) {
-  if (best->plan && best->sim.step_ns <= bound_reached(&in->bound)) return;
-  Trial trial = policy_trial(in, false, false);
-  if (inner_judge(in, &trial)) place_at_depth(s, in, inner_decisions(in, &trial), 1, trial.ns, best);
+/* Gathers one use ahead. Judged as it will be issued, and compared with gathers as early as addresses let them, however long the plan. */
+static void try_policy(Search *s, const Inner *in, bool again, bool kept, uint64_t *effort, Found *best) {
+  Inner ahead = *in;
+  Trial trial = policy_trial(in, again, kept);
+  ahead.base.prefetch = 1;
+  if (in->base.prefetch != PREFETCH_EARLY || !may_keep_all(in)) return;
+  if (!inner_judge(&ahead, &trial) || !within_reach(best, trial.ns, COMPARABLE)) return;
+  const Decisions decisions = inner_decisions(&ahead, &trial);
+  (void)place_as(s, in, &decisions, trial.ns, true, effort, best);
+}
+
+/* Nothing run again, of whatever units the search is at, if that is easy to place. */
+static void try_keeping_all(Search *s, const Inner *in, Found *best) {
+  uint64_t none = 0;
+  if (!best->plan || best->sim.step_ns > bound_reached(&in->bound)) try_policy(s, in, false, false, &none, best);
 }
 
 /* The best plan's gathers one by one, from where each rule issues them: estimates do not know which of them addresses let start in time. */
@@ -423,26 +438,9 @@ static void try_slots(Search *s, const Inner *in, Found *best) {
   }
 }
 
-/* Gathers one use ahead. Judged as it will be issued, and compared with gathers as early as addresses let them, however long the plan. */
-static void try_policy(Search *s, const Inner *in, bool again, bool kept, Found *best) {
-  Inner ahead = *in;
-  Trial trial = policy_trial(in, again, kept);
-  ahead.base.prefetch = 1;
-  if (!inner_judge(&ahead, &trial) || !within_reach(best, trial.ns, COMPARABLE)) return;
-  const Decisions decisions = inner_decisions(&ahead, &trial);
-  Found next;
-  Arena *arena = arena_new();
-  search_emit(s, arena, in, &decisions, &s->placing, &next);
-  next.estimate_ns = trial.ns;
-  next.arena = arena;
-  if (next.fits && next.paced) search_unpace(s, arena, &next);
-  (void)take_better(&next, best);
-}
-
 void search_policies(Search *s, const Inner *in, Found *best) {
-  if (in->base.prefetch != PREFETCH_EARLY || !may_keep_all(in)) return;
   if (best->paced) search_unpace(s, s->arena, best);
-  for (int policy = 0; policy < 4; policy++) try_policy(s, in, policy & 1, policy & 2, best);
+  for (int policy = 0; policy < 4; policy++) try_policy(s, in, policy & 1, policy & 2, &s->placing, best);
   if (best->arena) arena_adopt(s->arena, best->arena);
   best->arena = NULL;
 }

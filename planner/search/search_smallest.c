@@ -84,7 +84,7 @@ Plan *search_smallest(Search *s, Arena *arena, const Outer *outer, Found *found)
 static bool search_alone(Search *s, const Small *entry, Found *found) {
   Candidate candidate = {.outer = entry->outer};
   Candidates alone = {.data = &candidate, .count = 1};
-  s->placing = PLACING_EFFORT;
+  search_renew(s);
   return candidates_bound(s, &alone) && candidates_try(s, &alone, found);
 }
 

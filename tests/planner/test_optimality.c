@@ -52,7 +52,8 @@ static void open_fixture(Fixture *f, uint64_t seed, const char *layers) {
   f->graph = frontend_compile(f->arena, &f->sources, &f->sink, path, &options);
   unlink(path);
   assert_non_null(f->graph);
-  f->search = (Search){.arena = f->arena, .scratch = arena_new(), .sink = &f->sink, .graph = f->graph, .placing = PLACING_EFFORT};
+  f->search = (Search){.arena = f->arena, .scratch = arena_new(), .sink = &f->sink, .graph = f->graph};
+  search_renew(&f->search);
   f->search.cluster = &f->graph->cluster;
   f->search.settings = &f->graph->plan;
   f->search.specs = instr_specs(f->arena);
