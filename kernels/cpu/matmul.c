@@ -16,7 +16,8 @@
 
 enum { TILE_M = 256, TILE_N = 768, ROW_GRAIN = 8, COL_GRAIN = 64, EVEN_TASKS = 8, MANY_TASKS = 64, MIN_FLOPS_LOG2 = 22 };
 /* A panel takes 192 to 288 KiB in float, and pays from so many rows or columns of a tile on. What is transposed serves
- * all rows of a tile: so its columns are the panel's, and tall; what is gathered, all its columns. */
+ * all rows of a tile: so its columns are the panel's, and tall; what is gathered, all its columns. A product that is one tile
+ * whatever its size may have more rows than a gathered panel has columns. */
 enum { PANEL = 192, PANEL_DEPTH = 384, PANEL_PAYS = 128, PANEL_TILE_M = 512, GATHERED_DEPTH = 192 };
 enum { STAGE = 256 }; /* rows and columns of a panel that is widened: three of them are 768 KiB of stack */
 
@@ -121,7 +122,7 @@ static void multiply_gathered_a(const Matmul *mm, const Piece *p, const real *a,
 
 /* Short rows are read in place: none of A's or B's evicts another. */
 static bool gathering_pays(const Matmul *mm, const Piece *p) {
-  return p->cols >= PANEL_PAYS && (mm->lda >= 512 || mm->ldb >= 1024);
+  return p->rows <= TILE_M && p->cols >= PANEL_PAYS && (mm->lda >= 512 || mm->ldb >= 1024);
 }
 
 static void multiply_real(const Matmul *mm, const Piece *p) {
