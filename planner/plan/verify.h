@@ -24,7 +24,7 @@
   X(WAIT_CYCLE, "wait-cycle", "an event is recorded before it is awaited, in list order, and only once")     \
   X(COLLECTIVE_ORDER, "collective-order", "collectives of one stream's communicator are on one queue, so that every rank launches them in one order") \
   X(GRADIENT, "gradient", "every unit's gradient is reduced exactly once a micro-batch, after its last contribution, and updated exactly once a step") \
-  X(SUMS, "sums", "sums of squares are begun anew every step, taken over the shard group exactly once, and read after that") \
+  X(SUMS, "sums", "what ranks sum together, of squares, losses and targets, is begun anew every step, summed over them exactly once, and read after that") \
   X(OFFLOAD, "offload", "only fetch and store touch host buffers, and copy them whole; what is fetched of a unit and changed is stored back") \
   X(SUMMARY, "summary", "persistent, max-live and arena bytes are what the buffers say")
 

@@ -98,6 +98,12 @@ sed "/cross_entropy /s/ $scaled / $plain /" over.plan >unscaled.plan
 expect 1 verify unscaled.plan
 said out 'this loss is not scaled'
 
+# Nor does one pass whose norm is of one rank's shard; here the loss is summed twice instead.
+sum=$(sed -n 's/.* allreduce_sum \(-> b[0-9]* {n=1}\).*"loss"/\1/p' over.plan)
+sed "s/ allreduce_exact -> b[0-9]*/ allreduce_sum $sum/" over.plan >unsummed.plan
+expect 1 verify unsummed.plan
+said out 'reads a sum before it was taken over the shard group'
+
 # What was skipped left the weights alone: a run of overflows only ends with the weights that it began with.
 with_precision gpt-tiny 'f16 loss_scale { init 1e15 backoff 0.9 }' >never.fsdp
 train never never.fsdp --ranks 2 --steps 3

@@ -199,10 +199,22 @@ BREAK(second_contribution) {
   restate_memory(plan);
 }
 BREAK(update_twice) { plan->segments.data[2].count = 2; }
+static void become(PlanInstr *instr, const PlanInstr *other) {
+  instr->op = other->op, instr->stream = other->stream, instr->operands = other->operands, instr->ints = other->ints;
+}
 /* The loss is summed again in place of the norm. */
-BREAK(norm_of_one_shard) {
-  PlanInstr *norm = &plan->instrs.data[AT_NORM_SUM], *loss = &plan->instrs.data[AT_LOSS_SUM];
-  norm->op = loss->op, norm->operands = loss->operands, norm->ints = loss->ints;
+BREAK(norm_of_one_shard) { become(&plan->instrs.data[AT_NORM_SUM], &plan->instrs.data[AT_LOSS_SUM]); }
+/* The loss is cleared twice, or the norm is, in place of a sum over ranks. */
+BREAK(targets_of_one_rank) { become(&plan->instrs.data[AT_COUNT_SUM], &plan->instrs.data[AT_ZERO_LOSS]); }
+BREAK(loss_of_one_rank) {
+  become(&plan->instrs.data[AT_LOSS_SUM], &plan->instrs.data[AT_ZERO_ACC]);
+  buf(plan, "acc")->first--;
+  restate_memory(plan);
+}
+/* At the end of every micro-batch. */
+BREAK(loss_summed_twice) {
+  plan->segments.data[1].end++;
+  plan->segments.data[2].first++;
 }
 BREAK(persistent_sum) { plan->persistent_bytes++; }
 BREAK(max_live) { plan->max_live_bytes--; }
@@ -325,6 +337,9 @@ static const Breakage breakages[] = {
     CASE(GRADIENT, update_twice),
     CASE(GRADIENT, reduce_twice),
     CASE(SUMS, norm_of_one_shard),
+    CASE(SUMS, targets_of_one_rank),
+    CASE(SUMS, loss_of_one_rank),
+    CASE(SUMS, loss_summed_twice),
     CASE(OFFLOAD, computes_on_the_host),
     CASE(OFFLOAD, fetches_from_the_device),
     CASE(SUMMARY, persistent_sum),
