@@ -27,8 +27,6 @@ typedef struct Cli {
 bool cli_color(const Cli *cli, FILE *stream);
 /* Columns of the terminal behind this stream; COLUMNS, else 100, where there is none. */
 int cli_width(FILE *stream);
-/* Cores that this process may use. */
-int cli_cores(void);
 /* --threads, left alone where it is not given: at most a few for each of these cores, or a note. False after a message. */
 bool cli_threads(const Options *options, int64_t *out);
 /* Prints what was collected on stderr; true when there was no error. */

@@ -1,6 +1,7 @@
 /* Owns: `fsdpc doctor`: what this machine has, what is missing and how to get it. */
 #include "cli/cli.h"
 
+#include "base/cores.h"
 #include "kernels/gemm.h"
 #include "runtime/environment.h"
 #include "runtime/comm/mpi_lib.h"
@@ -56,7 +57,7 @@ static void find_machine(Arena *arena, Findings *list) {
   char buffer[32];
   uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
   add(arena, list, "machine", "cores",
-      arena_printf(arena, "%d usable of %ld", cli_cores(), sysconf(_SC_NPROCESSORS_ONLN)), NULL);
+      arena_printf(arena, "%u usable of %ld", cores_available(), sysconf(_SC_NPROCESSORS_ONLN)), NULL);
   add(arena, list, "machine", "memory", arena_strdup(arena, text_bytes(buffer, memory)), NULL);
   add(arena, list, "machine", "cpu", cpu_features(arena), NULL);
 }

@@ -2,6 +2,7 @@
  * is a quiet one of several runs of what training itself runs. */
 #include "cli/cli.h"
 
+#include "base/cores.h"
 #include "cli/profile.h"
 #include "runtime/failure.h"
 
@@ -103,7 +104,7 @@ static const char *format(Cli *cli, const Text *text) {
 }
 
 int cmd_profile(Cli *cli) {
-  int64_t ranks = cli_cores() > 1 ? 2 : 1, threads = 0;
+  int64_t ranks = cores_available() > 1 ? 2 : 1, threads = 0;
   ProfileResult result;
   Failure failure = {0};
   if (!option_integer(&cli->options, OPTION_RANKS, 1, MOST_RANKS, &ranks) ||

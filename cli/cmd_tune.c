@@ -2,6 +2,7 @@
  * machine. */
 #include "cli/tune.h"
 
+#include "base/cores.h"
 #include "planner/world.h"
 
 enum { DIM_CLUSTER, DIM_RANKS, DIM_MEMORY, DIM_STRATEGY, DIM_WRAP, DIM_CHECKPOINT, DIM_PREFETCH, DIM_RESHARD, DIM_MICRO_BATCH };
@@ -177,7 +178,7 @@ static int tell_interrupted(const Tune *t) {
 
 int cmd_tune(Cli *cli) {
   Tune tune = {.cli = cli};
-  int64_t jobs = cli_cores();
+  int64_t jobs = cores_available();
   if (!option_integer(&cli->options, OPTION_JOBS, 1, 1024, &jobs)) return EXIT_USAGE;
   int code = make_grid(&tune);
   if (code != EXIT_OK) return code;

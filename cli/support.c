@@ -1,10 +1,10 @@
 /* Owns: messages, colour and JSON read, as every command needs them. */
 #include "cli/cli.h"
 
+#include "base/cores.h"
 #include "base/file.h"
 
 #include <jansson.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -25,19 +25,14 @@ int cli_width(FILE *stream) {
   return width >= 40 ? width : 100;
 }
 
-int cli_cores(void) {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 /* Each kernel wakes all threads: beyond a few for each core a step takes longer the more there are, and results are the same. */
 bool cli_threads(const Options *options, int64_t *out) {
   enum { MOST_THREADS = 1 << 20, THREADS_A_CORE = 8 };
-  int64_t most = (int64_t)cli_cores() * THREADS_A_CORE;
+  int64_t most = (int64_t)cores_available() * THREADS_A_CORE;
   if (!option_integer(options, OPTION_THREADS, 1, MOST_THREADS, out)) return false;
   if (*out <= most) return true;
-  fprintf(stderr, "note: --threads %lld: %lld are started, %d for each of %d core%s; more would only wait for each other\n", (long long)*out,
-          (long long)most, THREADS_A_CORE, cli_cores(), text_plural((uint64_t)cli_cores()));
+  fprintf(stderr, "note: --threads %lld: %lld are started, %d for each of %u core%s; more would only wait for each other\n", (long long)*out,
+          (long long)most, THREADS_A_CORE, cores_available(), text_plural((uint64_t)cores_available()));
   *out = most;
   return true;
 }

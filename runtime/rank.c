@@ -1,6 +1,7 @@
 /* Owns: opening and closing a rank's parts in order. */
 #include "runtime/rank.h"
 
+#include "base/cores.h"
 #include "base/text.h"
 #include "runtime/cpu/backend_cpu.h"
 #include "runtime/backends.h"
@@ -8,15 +9,8 @@
 #include "runtime/runtime.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
-
-static uint32_t core_count(void) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return (uint32_t)CPU_COUNT(&set);
-}
 
 static bool open_kernels(RankMachine *machine, const char *gemm, Failure *failure) {
   const char *why = "";
@@ -30,7 +24,7 @@ static bool open_kernels(RankMachine *machine, const char *gemm, Failure *failur
 }
 
 RankThreads rank_threads(const RankEnv *env, uint32_t wanted) {
-  uint32_t cores = core_count() / env->local_ranks, threads = wanted != 0 ? wanted : cores > 1 ? cores : 1;
+  uint32_t cores = cores_available() / env->local_ranks, threads = wanted != 0 ? wanted : cores > 1 ? cores : 1;
   /* The communication thread of a lone rank has nobody to wait for. */
   return (RankThreads){threads, threads + (env->ranks > 1) <= cores ? SPIN_LONG : SPIN_SHORT};
 }
