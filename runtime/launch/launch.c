@@ -7,6 +7,7 @@
 #include "base/remedy.h"
 #include "base/text.h"
 #include "runtime/runtime.h"
+#include "runtime/launch/pass_on.h"
 #include "runtime/launch/watch.h"
 
 #include <errno.h>
@@ -24,17 +25,11 @@ enum {
   GRACE_MS = 300, /* for ranks to end by themselves after stop was set; then they are killed */
   LOOK_MS = 200,  /* between two looks at how the ranks get on */
   SETTLE_MS = 100, /* a rank killed by Ctrl-C may be seen before our own signal is */
+  AGAIN_MS = 1000, /* a signal may come twice: `timeout` sends one to its command and one to the whole group */
   CAUSE_MS = 500   /* and a launcher's signal, which ends what is left of a broken job, before who broke it */
 };
 
 /* --- in the child ------------------------------------------------------------------------------------------------- */
-
-/* To who answers it. */
-static void pass_on(int number) {
-  int before = errno;
-  kill(getppid(), number);
-  errno = before;
-}
 
 static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   char name[24]; /* the kernel keeps 15 characters */
@@ -48,10 +43,10 @@ static _Noreturn void be_rank(const Watch *watch, uint32_t rank, pid_t parent) {
   if (watch->job->saves) { /* sent to the whole group, they are the parent's to answer */
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
-    signal(SIGUSR1, pass_on); /* sent to the whole group, it comes several times, which may save twice */
   }
   sigaction(SIGCHLD, &watch->old_child, NULL);
   sigprocmask(SIG_SETMASK, &watch->old_mask, NULL);
+  if (watch->job->saves) signal_pass_on(SIGUSR1); /* sent to the whole group, it comes several times, which may save twice */
   const SharedMemory *memory = &watch->memory;
   RankEnv env = {.rank = rank,
                  .ranks = watch->job->ranks,
@@ -112,13 +107,21 @@ static void reap(Watch *watch, bool wait) {
 }
 
 /* A terminal that closes hangs up more than once: through its shell, and through the system when that ends. It may come beside a
- * SIGTERM, too, as at the end of a session. So only a second SIGTERM is in a hurry. */
+ * SIGTERM, too, as at the end of a session. So only a second SIGTERM is in a hurry, some time after the first. */
+static bool asks_to_save(const Watch *watch, int number) {
+  if (number == SIGHUP || (number == SIGTERM && watch->asked != SIGTERM)) return watch->job->saves;
+  return number == SIGTERM && clock_ms() - watch->asked_ms < AGAIN_MS;
+}
+
 static void take_signal(Watch *watch, int number) {
   Control *control = watch->memory.control;
   if (number == SIGUSR1) {
     if (watch->job->saves) atomic_fetch_or(&control->request, REQUEST_SAVE);
-  } else if (watch->job->saves && (number == SIGHUP || (number == SIGTERM && watch->asked != SIGTERM))) {
-    if (watch->asked != SIGTERM) watch->asked = number;
+  } else if (asks_to_save(watch, number)) {
+    if (watch->asked != SIGTERM) {
+      watch->asked = number;
+      watch->asked_ms = clock_ms();
+    }
     atomic_fetch_or(&control->request, REQUEST_SAVE | REQUEST_STOP);
   } else if (number != SIGCHLD && watch->signal == 0) {
     watch->signal = number;
@@ -256,10 +259,10 @@ static int report_asked(const Watch *watch) {
 static int report_stopped(const Watch *watch) {
   char text[160], saved[40] = "nothing is saved";
   unsigned long long step = atomic_load(&watch->memory.control->saved_step);
-  bool loses = watch->job->saves && watch->asked == 0;
+  bool loses = watch->job->saves;
   if (step > 0) snprintf(saved, sizeof saved, "step %llu is saved", step);
   snprintf(text, sizeof text, "stopped by signal %d (%s)%s%s%s", watch->signal, strsignal(watch->signal), loses ? "; " : "", loses ? saved : "",
-           loses ? ", SIGTERM saves before it stops" : "");
+           loses && watch->asked == 0 ? ", SIGTERM saves before it stops" : "");
   control_end_line(watch->memory.control);
   failure_say(text);
   return LAUNCH_INTERRUPTED + watch->signal;

@@ -19,6 +19,7 @@ typedef struct Watch {
   struct sigaction old_child;
   int signal;     /* that asked us to stop at once, or 0 */
   int asked;      /* that asked the ranks to save and stop, or 0 */
+  uint64_t asked_ms; /* when */
   bool orphaned;  /* what started this process is gone */
   bool peer_failed; /* the job stopped before a signal asked for it: launchers end the rest of a broken job by one */
   bool died;      /* a rank ended other than well */
