@@ -32,7 +32,7 @@ static const double STAYS_BOUND = 0.999;
 
 /* --- which there are -------------------------------------------------------------------------------------------------------------- */
 
-enum { MAX_WIDTHS = 36, MAX_OFFLOADS = 3, MAX_CADENCES = 4 };
+enum { MAX_WIDTHS = 36, MAX_OFFLOADS = 5, MAX_CADENCES = 4 };
 
 /* All ranks, some nodes' by twos, one node's, half of one's, and one. */
 static uint32_t list_all_widths(const Search *s, uint32_t out[MAX_WIDTHS]) {
@@ -70,9 +70,10 @@ static int cadences(const Search *s, Cadence pinned, bool matters, uint64_t accu
   return pinned == CADENCE_STEP ? 2 : 3;
 }
 
-/* What of the state may lie in host memory: what is pinned; unasked nothing, or more and more of it. */
+/* What of the state may lie in host memory: what is pinned; unasked nothing, the optimizer's, or beside that what host memory has room for. */
 static uint32_t list_offloads(const Search *s, uint32_t out[MAX_OFFLOADS]) {
-  static const uint32_t levels[MAX_OFFLOADS] = {0, OFFLOAD_OPTIMIZER, OFFLOAD_STATES};
+  static const uint32_t levels[MAX_OFFLOADS] = {0, OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_GRADIENTS, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS,
+                                                OFFLOAD_STATES};
   const bool open = search_may_offload(s, s->settings);
   out[0] = s->settings->offload == SETTING_AUTO ? 0 : (uint32_t)s->settings->offload;
   for (uint32_t i = 0; open && i < MAX_OFFLOADS; i++) out[i] = levels[i];

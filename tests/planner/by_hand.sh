@@ -31,6 +31,10 @@ roomy=(llama3-405b dgx-h100 586984914176B --ranks 1024)
 by_hand=(--strategy full_shard --gather micro_batch --reduce micro_batch --offload none --wrap block --checkpoint none --prefetch 1 --reshard yes)
 [ "$(step "${roomy[@]}")" -le "$(step "${roomy[@]}" "${by_hand[@]}")" ] || { echo "auto is slower than blocks gathered one ahead" >&2 && exit 1; }
 
+# Host memory holds a part of the state, where it does not hold all.
+deep=(llama3-8b dgx-h100 60GiB --set layers=444)
+near "$(step "${deep[@]}")" "$(step "${deep[@]}" --offload gradients,optimizer,activations)" 'the optimizer and gradients in host memory'
+
 # FILE RANKS MOST WHAT OPTION...: as planned, the step is at most so much above its bound, and not below
 gap() {
   local gap
