@@ -6,9 +6,27 @@ static void write_reshard(Text *out, int32_t reshard) {
   text_printf(out, reshard > 1 ? "reshard %d" : reshard ? "reshard yes" : "reshard no", reshard);
 }
 
+static bool is_key(const char *word) {
+  const KeyTable *plan = settings_table("plan");
+  for (size_t k = 0; k < plan->count; k++)
+    if (!strcmp(plan->keys[k].name, word)) return true;
+  return false;
+}
+
+/* A word of the lexer's (lexer.l), which is not read as the next setting. */
+static bool is_plain(const char *name) {
+  static const char chars[] = "_*ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:-";
+  const size_t length = strlen(name);
+  return length && strspn(name, chars) == length && !strchr("0123456789.:-", *name) && !strchr(".:-", name[length - 1]) && !is_key(name);
+}
+
+static void write_name(Text *out, const char *name) { text_printf(out, is_plain(name) ? " %s" : " \"%s\"", name); }
+
 static void write_unit(Text *out, const UnitRule *rule) {
-  text_printf(out, "  unit %s {", rule->name);
-  for (uint32_t i = 0; i < rule->patterns.count; i++) text_printf(out, " %s", rule->patterns.data[i]);
+  text_printf(out, "  unit");
+  write_name(out, rule->name);
+  text_printf(out, " {");
+  for (uint32_t i = 0; i < rule->patterns.count; i++) write_name(out, rule->patterns.data[i]);
   if (rule->reshard != SETTING_AUTO) text_printf(out, " ");
   write_reshard(out, rule->reshard);
   text_printf(out, " }\n");
@@ -48,7 +66,7 @@ static void write_checkpoints(Text *out, const PlanSettings *s) {
     const CheckpointRule *rule = &s->checkpoints.data[i];
     bool joins = i > 0 && rule[-1].recompute == rule->recompute && rule[-1].host == rule->host;
     if (!joins) text_printf(out, "%s  %s", i ? "\n" : "", rule->host ? "host" : rule->recompute ? "recompute" : "save");
-    text_printf(out, " %s", rule->pattern);
+    write_name(out, rule->pattern);
   }
   if (s->checkpoints.count) text_printf(out, "\n");
 }

@@ -4,7 +4,7 @@
 
 #include "planner/executor/executor_search.h"
 
-enum { AXIS_VALUES_MAX = 32 };
+enum { AXIS_VALUES_MAX = 64 };
 
 typedef struct AxisValue {
   const char *text;

@@ -60,6 +60,8 @@ bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failu
 /* The N of a path that ends in step-N; false for another. */
 bool folder_step_of(const char *path, uint64_t *step);
 void folder_temp_path(char out[CHECKPOINT_PATH_BYTES], const char *dir, uint64_t step);
+/* What was renamed or removed in it reaches the disk, where its file system does that. */
+bool folder_sync(const char *path, Failure *failure);
 /* Writes a file whole and to disk. */
 bool folder_write(const char *path, const char *text, uint64_t bytes, Failure *failure);
 /* fail() with errno, and what to do about it. */

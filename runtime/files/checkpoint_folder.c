@@ -68,7 +68,7 @@ static void remove_folder(const char *path) {
   rmdir(path);
 }
 
-static bool sync_folder(const char *path, Failure *failure) {
+bool folder_sync(const char *path, Failure *failure) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   bool ok = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems sync no folders */
   if (!ok) folder_failed(path, "cannot be written to disk", failure);
@@ -190,11 +190,27 @@ static void prune(const char *dir, uint64_t step, uint32_t keep) {
   }
 }
 
+/* Where a file system exchanges nothing (NFS), the old one leaves first. */
+static bool put_after(const char *temp, const char *path) {
+  char gone[CHECKPOINT_PATH_BYTES + sizeof ".old.tmp"];
+  const char *slash = strrchr(path, '/');
+  snprintf(gone, sizeof gone, "%.*s.%s.old.tmp", (int)(slash + 1 - path), path, slash + 1);
+  if (rename(path, gone) != 0) return false;
+  if (rename(temp, path) != 0) {
+    const int error = errno;
+    rename(gone, path);
+    errno = error;
+    return false;
+  }
+  remove_folder(gone);
+  return true;
+}
+
 /* A run that went back to an older checkpoint comes by the same step again: the new one takes the old one's place. */
 static bool put_in_place(const char *temp, const char *path) {
   if (rename(temp, path) == 0) return true;
   if (errno != EEXIST && errno != ENOTEMPTY) return false;
-  if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_EXCHANGE) != 0) return false;
+  if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_EXCHANGE) != 0) return (errno == EINVAL || errno == ENOSYS) && put_after(temp, path);
   remove_folder(temp);
   return true;
 }
@@ -203,9 +219,9 @@ bool folder_commit(const char *dir, uint64_t step, uint32_t keep, Failure *failu
   char temp[CHECKPOINT_PATH_BYTES], path[CHECKPOINT_PATH_BYTES];
   folder_temp_path(temp, dir, step);
   folder_step_path(path, dir, step);
-  if (!sync_folder(temp, failure)) return false;
+  if (!folder_sync(temp, failure)) return false;
   if (!put_in_place(temp, path)) return folder_failed(path, "cannot be put in place", failure);
-  if (!sync_folder(dir, failure)) return false;
+  if (!folder_sync(dir, failure)) return false;
   if (keep > 0) prune(dir, step, keep);
   return true;
 }

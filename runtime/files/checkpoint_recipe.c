@@ -98,7 +98,7 @@ void recipe_compare(Arena *arena, Checkpoint *checkpoint, const Plan *plan, cons
   const char *key;
   json_object_foreach(now, key, value) {
     const char *old = json_string_value(json_object_get(stored, key));
-    if (old == NULL || strcmp(old, json_string_value(value)) == 0) continue;
+    if (old == NULL || !json_is_string(value) || strcmp(old, json_string_value(value)) == 0) continue;
     vec_push(arena, &checkpoint->changes,
              arena_printf(arena, "%s is %s, and was %s at the checkpoint", key, json_string_value(value), old));
   }

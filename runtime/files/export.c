@@ -3,6 +3,8 @@
  * under temporary names and renamed when all are on disk; the index comes after them, and then earlier weights go. */
 #include "base/remedy.h"
 #include "kernels/half.h"
+#include "base/text.h"
+#include "runtime/files/checkpoint.h"
 #include "runtime/files/layers.h"
 #include "runtime/files/lock.h"
 #include "runtime/runtime.h"
@@ -51,9 +53,13 @@ static bool failed(const char *path, const char *what, Failure *failure) {
 
 /* --- what is exported --------------------------------------------------------------------------------------------- */
 
+/* Perhaps within another module, as transformers' GPT2LMHeadModel has it. */
 static bool is_gpt2(const Plan *plan) {
-  for (uint32_t i = 0; i < plan->params.count; i++)
-    if (strcmp(plan_str(plan, plan->params.data[i].name), "h.0.attn.c_attn.weight") == 0) return true;
+  static const char first[] = "h.0.attn.c_attn.weight", within[] = ".h.0.attn.c_attn.weight";
+  for (uint32_t i = 0; i < plan->params.count; i++) {
+    const char *name = plan_str(plan, plan->params.data[i].name);
+    if (strcmp(name, first) == 0 || text_ends_with(name, within)) return true;
+  }
   return false;
 }
 
@@ -296,10 +302,18 @@ static bool write_index(Arena *arena, const Exporter *self, Failure *failure) {
   return ok;
 }
 
+/* Without its index a folder of old files and new ones is no model. */
+static bool remove_index(Arena *arena, const Exporter *self, Failure *failure) {
+  const char *path = arena_printf(arena, "%s/%s", self->options->dir, index_file);
+  if (unlink(path) != 0 && errno != ENOENT) return failed(path, "cannot be removed", failure);
+  return folder_sync(self->options->dir, failure);
+}
+
 /* Old weights stay whole until all of the new ones are on disk. */
 static bool write_files(Arena *arena, Exporter *self, Failure *failure) {
   bool ok = true;
   for (uint32_t i = 0; ok && i < self->file_count; i++) ok = write_file(arena, self, &self->files[i], failure);
+  ok = ok && (self->file_count == 1 || remove_index(arena, self, failure));
   for (uint32_t i = 0; ok && i < self->file_count; i++)
     if (rename(self->files[i].temp, self->files[i].path) != 0) ok = failed(self->files[i].path, "cannot be put in place", failure);
   for (uint32_t i = 0; !ok && i < self->file_count; i++) unlink(self->files[i].temp);
@@ -312,7 +326,7 @@ static bool export_all(Arena *arena, Exporter *self, Failure *failure) {
   if (self->values == NULL || self->chunk == NULL)
     return fail(failure, RUN_INVALID, "export: no memory for the largest tensor");
   return check_target(self, failure) && write_files(arena, self, failure) &&
-         (self->file_count == 1 || write_index(arena, self, failure)) && remove_stale(self, failure);
+         (self->file_count == 1 || write_index(arena, self, failure)) && folder_sync(self->options->dir, failure) && remove_stale(self, failure);
 }
 
 int runtime_export(const Plan *plan, const ExportOptions *options) {

@@ -98,21 +98,22 @@ typedef struct Loader {
 /* A tensor's name, taken apart: "m/h.0.ln_1.weight@64". */
 typedef struct PieceName {
   StateKind kind;
-  char param[512];
+  const char *param; /* `length` characters of the tensor's name */
+  size_t length;
   uint64_t first;
 } PieceName;
 
 static bool parse_name(const char *text, PieceName *name) {
   const char *slash = strchr(text, '/'), *at = strrchr(text, '@');
   char end;
-  if (slash == NULL || at == NULL || at < slash || (size_t)(at - slash) > sizeof name->param) return false;
+  if (slash == NULL || at == NULL || at < slash) return false;
   int kind = 0;
   while (kind < STATE_KINDS && (strlen(state_name((StateKind)kind)) != (size_t)(slash - text) ||
                                 strncmp(state_name((StateKind)kind), text, (size_t)(slash - text)) != 0))
     kind++;
   name->kind = (StateKind)kind;
-  memcpy(name->param, slash + 1, (size_t)(at - slash - 1));
-  name->param[at - slash - 1] = '\0';
+  name->param = slash + 1;
+  name->length = (size_t)(at - slash - 1);
   return kind < STATE_KINDS && sscanf(at + 1, "%" SCNu64 "%c", &name->first, &end) == 1;
 }
 
@@ -122,11 +123,17 @@ static int by_name(const void *a, const void *b, void *arg) {
                 plan_str(plan, plan->params.data[*(const uint32_t *)b].name));
 }
 
-static Target *find_target(const Loader *loader, const char *name) {
+/* As strcmp has it. */
+static int compare_name(const PieceName *name, const char *param) {
+  const int order = strncmp(name->param, param, name->length);
+  return order == 0 && param[name->length] != '\0' ? -1 : order;
+}
+
+static Target *find_target(const Loader *loader, const PieceName *name) {
   uint32_t low = 0, high = loader->plan->params.count;
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
-    int order = strcmp(name, plan_str(loader->plan, loader->plan->params.data[loader->order[middle]].name));
+    int order = compare_name(name, plan_str(loader->plan, loader->plan->params.data[loader->order[middle]].name));
     if (order == 0) return &loader->targets[loader->order[middle]];
     if (order < 0)
       high = middle;
@@ -174,7 +181,7 @@ static bool load_file(Loader *loader, const Safetensors *file, Failure *failure)
     const SafeTensor *tensor = &file->tensors.data[i];
     PieceName name;
     uint32_t sum;
-    Target *target = parse_name(tensor->name, &name) ? find_target(loader, name.param) : NULL;
+    Target *target = parse_name(tensor->name, &name) ? find_target(loader, &name) : NULL;
     if (target == NULL || strcmp(tensor->dtype, "F32") != 0)
       return fail(failure, RUN_INVALID, "checkpoint: %s: tensor \"%.200s\" is not known", file->path, tensor->name);
     const ParamRange *range = target->range[name.kind];

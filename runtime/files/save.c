@@ -2,6 +2,7 @@
 #include "runtime/files/weights.h"
 
 #include "base/arena.h"
+#include "runtime/files/checkpoint.h"
 #include "runtime/files/layers.h"
 #include "runtime/floats.h"
 #include "runtime/runtime.h"
@@ -132,12 +133,20 @@ static int open_temp(const Saver *saver, Control *control) {
   return open_named_temp(saver, control);
 }
 
+/* Where a file system takes none in advance, writing will tell. */
+static bool take_room(int fd, uint64_t bytes) {
+  int taken;
+  do taken = fallocate(fd, 0, 0, (off_t)bytes);
+  while (taken != 0 && errno == EINTR); /* a signal, in memory's file system */
+  return taken == 0 || errno == EOPNOTSUPP || errno == ENOSYS;
+}
+
 /* Rank 0: an empty file of the right size, with its header. */
 static bool begin_file(const Saver *saver, const SaveRank *self, int *fd, Failure *failure) {
   Control *control = self->control;
   *fd = self->one_host ? open_temp(saver, control) : open_named_temp(saver, control);
   if (*fd < 0) return failed(saver, failure, "cannot be created");
-  if (fallocate(*fd, 0, 0, (off_t)saver->file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+  if (!take_room(*fd, saver->file_bytes))
     return failed(saver, failure, "no room for it");
   if (!write_all(*fd, saver->header, saver->header_bytes, 0)) return failed(saver, failure, "cannot be written");
   atomic_store(&control->save_pid, (int32_t)getpid());
@@ -189,13 +198,6 @@ static bool publish(const Saver *saver, Control *control, int fd, Failure *failu
   return true;
 }
 
-static void sync_folder(const char *dir) {
-  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  fsync(fd);
-  close(fd);
-}
-
 static int open_peers_file(const Saver *saver, const SaveRank *self) {
   char path[64];
   bool named = !self->one_host || self->control->save_temp[0] != '\0'; /* the folder is all that hosts share */
@@ -221,8 +223,7 @@ static bool save(const Saver *saver, const SaveRank *self, int *fd, Failure *fai
   if (!meet(self, failure)) return false;
   if (self->rank != 0) return true;
   if (!publish(saver, self->control, *fd, failure)) return false;
-  sync_folder(saver->dir);
-  return true;
+  return folder_sync(saver->dir, failure);
 }
 
 bool saver_save(const Saver *saver, const SaveRank *self, Failure *failure) {

@@ -15,6 +15,11 @@ expect 0 plan policy.fsdp --ranks 8 --json
 [ "$(step)" = "$planned" ] || fail "planned $planned, the written policy takes $(step)"
 said out '"candidates": 1,'
 expect 0 export policy.fsdp --ranks 8 --to torch -o policy.py
+# Names and patterns of units that are no words, or words of the plan block, are written so that they are read as they were.
+sed 's/^  wrap auto/  wrap block\n  unit "the first" { "model.layers.0" }\n  unit "wrap" { model.layers.1 }/' "$model" >quoted.fsdp
+expect 0 plan quoted.fsdp --ranks 16 --executor pytorch-fsdp2 --strategy full_shard -o written.fsdp
+grep -qx '  unit "the first" { model.layers.0 }' written.fsdp && grep -qx '  unit "wrap" { model.layers.1 }' written.fsdp || fail 'a name in quotes is written otherwise'
+expect 0 check written.fsdp
 grep -q '"model.layers.0"' policy.py || fail 'the exported policy names no block'
 if command -v python3 >/dev/null; then python3 -c 'import ast; ast.parse(open("policy.py").read())' || fail 'policy.py is no Python'; fi
 block=(--strategy full_shard --wrap block --reshard yes --prefetch 1 --checkpoint full --precision bf16:bf16)

@@ -272,6 +272,16 @@ sed -E 's/linear\(x, [^)]*\) as (q|k)_proj/rmsnorm(&, heads = \1_heads) as \1_no
 round_trip qwen3-tiny.fsdp 1e-6 '{"model_type": "qwen3", "hidden_size": 32, "intermediate_size": 72, "num_attention_heads": 4, "head_dim": 8,
   "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "vocab_size": 67}'
 
+# Within another module, too, GPT-2's matrices are stored (in, out).
+{
+  printf 'use "%s/models/families/gpt2.fsdp"\nmodel within {\n  input tokens : int[batch, 16]\n  input targets : int[batch, 16]\n' "$root"
+  printf '  loss = gpt2(tokens, targets, vocab = 67, ctx = 16, d = 24, heads = 3, layers = 2) as transformer\n}\n'
+  sed -n '/^train/,$p' "$fixtures/gpt-tiny.fsdp"
+} >within.fsdp
+train within within.fsdp --ranks 1 --steps 1
+expect 0 export within.fsdp within.hf --to safetensors --weights within.weights
+grep -qaE '"transformer.h.1.attn.c_attn.weight": *\{[^}]*"shape": *\[24, ?72\]' within.hf/model.safetensors || fail 'c_attn of a module is not stored (in, out)'
+
 # The example of --help does what it says, with weights and tokens that are called so.
 cp -r gpt-tiny.hf gpt2
 cp "$fixtures/tokens.bin" text.bin

@@ -165,6 +165,13 @@ said err 'earlier.weights/step-00000008 is newer than where this run goes on, an
 [ "$(cd earlier.weights && echo superseded-*)" = 'superseded-step-00000006 superseded-step-00000008 superseded-step-00000008-2 superseded-step-00000012' ] ||
   fail "a branch was lost: $(ls earlier.weights)"
 
+# --- however long names are, what is saved is found again
+long=$(printf 'x%.0s' {1..190})
+sed "s/as h\$/as h$long/; s/as attn\$/as a$long/; s/as c_attn/as c$long/" "$fixtures/gpt-tiny.fsdp" >long.fsdp
+train long long.fsdp --ranks 2 --steps 4
+train long long.fsdp --ranks 2 --steps 6 --resume auto
+[ -e long.weights/step-00000006 ] || fail 'a model of long names does not go on'
+
 # --- a damaged checkpoint: --resume auto takes the one before, and loses nothing of it
 train whole "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard
 train damaged "$fixtures/gpt-tiny.fsdp" --ranks 2 --strategy full_shard --steps 12 --save-every 4
