@@ -187,10 +187,10 @@ static const char *share(Arena *arena, uint64_t part, uint64_t whole) {
   static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double scale = 1;
   int unit = 0;
-  uint64_t larger = part > whole ? part : whole;
+  uint64_t larger = part > whole ? part : whole, smaller = part > whole ? whole : part;
   while (unit < 4 && (double)larger / scale >= 1024) scale *= 1024, unit++;
   char one[32], other[32];
-  if ((double)part / scale < 1) return arena_printf(arena, "%s/%s", text_bytes(one, part), text_bytes(other, whole));
+  if ((double)smaller / scale < 1) return arena_printf(arena, "%s/%s", text_bytes(one, part), text_bytes(other, whole));
   return arena_printf(arena, "%.1f/%.1f %s", (double)part / scale, (double)whole / scale, names[unit]);
 }
 

@@ -44,6 +44,17 @@ static void check_partly(DiagSink *sink, const PlanSettings *settings) {
               "use reshard yes, no or auto; or --executor pytorch-fsdp2");
 }
 
+/* What backward needs is on the device, or is made again there. */
+static void check_hosted(DiagSink *sink, const PlanSettings *settings) {
+  for (uint32_t r = 0; r < settings->checkpoints.count; r++) {
+    const CheckpointRule *rule = &settings->checkpoints.data[r];
+    if (!rule->host) continue;
+    diag_help(diag_error(sink, rule->span, "host \"%s\" is planned for this runtime only: no prediction moves activations to host memory", rule->pattern),
+              "say save or recompute of it, or leave it out");
+    return;
+  }
+}
+
 /* FSDP1's forward_prefetch and backward_prefetch are on or off. */
 static void check_prefetch(DiagSink *sink, const PlanSettings *settings) {
   ExecutorId id = settings->executor.id;
@@ -64,6 +75,7 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
   check_partly(sink, settings);
   check_prefetch(sink, settings);
   check_offload(sink, graph, settings);
+  check_hosted(sink, settings);
   check_owners(sink, settings, world);
   check_width(sink, world);
   if (settings->gather == CADENCE_STEP)
@@ -74,18 +86,22 @@ bool executor_check(DiagSink *sink, const Graph *graph, const PlanSettings *sett
   return sink->errors == errors;
 }
 
-/* Groups that a unit is resharded to divide its shards, if there are any. */
-static bool check_groups(DiagSink *sink, const Sharding *s) {
-  const ExecutorWorld *world = s->world;
+int32_t sharding_unparted(const Sharding *s) {
+  const uint32_t shard = s->world->shard;
   for (uint32_t u = 0; u < s->unit_count && s->gathers; u++) {
     int32_t reshard = s->units[u].reshard;
-    if (reshard < 2 || (reshard < (int32_t)world->shard && world->shard % (uint32_t)reshard == 0)) continue;
-    Diag *diag = diag_error(sink, SPAN_NONE, "shards of %u rank%s cannot be resharded to groups of %d", world->shard,
-                            text_plural(world->shard), reshard);
-    diag_help(diag, world->shard > 1 ? "the group's size must divide %u and be less" : "use reshard yes or no", world->shard);
-    return false;
+    if (reshard >= 2 && (reshard >= (int32_t)shard || shard % (uint32_t)reshard != 0)) return reshard;
   }
-  return true;
+  return 0;
+}
+
+static bool check_groups(DiagSink *sink, const Sharding *s) {
+  const uint32_t shard = s->world->shard;
+  const int32_t group = sharding_unparted(s);
+  if (!group) return true;
+  Diag *diag = diag_error(sink, SPAN_NONE, "shards of %u rank%s cannot be resharded to groups of %d", shard, text_plural(shard), group);
+  diag_help(diag, shard > 1 ? "the group's size must divide %u and be less" : "use reshard yes or no", shard);
+  return false;
 }
 
 bool executor_predict(Arena *arena, DiagSink *sink, const Graph *graph, const PlanSettings *settings,

@@ -121,6 +121,8 @@ int32_t units_rule_outside(const Model *model, const Outside *outside);
 /* False with a diagnostic when units by hand are none that an executor can gather. Reads names and sizes only. */
 bool units_find(Arena *arena, DiagSink *sink, const Model *model, ExecutorUnits *out);
 void sharding_open(Arena *arena, const Model *model, const ExecutorWorld *world, const ExecutorUnits *units, Sharding *out);
+/* The size of a group of ranks that a unit is to be resharded to, and that does not part its shards; 0: there is none. */
+int32_t sharding_unparted(const Sharding *sharding);
 /* No step of this model takes less than its compute and, on a host, its optimizer. */
 double step_floor_ns(const Model *model, const Sharding *sharding);
 void predict_time(Arena *arena, const Model *model, const Sharding *sharding, ExecutorPrediction *out);

@@ -87,7 +87,7 @@ static void weigh(Hunt *h, const GridPoint *point, const Model *model, const Exe
   double samples = samples_of(world);
   h->candidates++;
   sharding_open(h->scratch[1], model, world, &h->units[point->at[AXIS_UNITS]][point->at[AXIS_RESHARD]], &sharding);
-  if (oversized(h, point, reserved_floor_bytes(model, &sharding))) return;
+  if (sharding_unparted(&sharding) || oversized(h, point, reserved_floor_bytes(model, &sharding))) return;
   predict_memory(model, &sharding, &prediction);
   if (!prediction.host_fits) {
     keep_smallest(&h->unhosted, point, prediction.host_bytes);
@@ -177,13 +177,20 @@ static void hunt_close(Hunt *h) {
   arena_free(h->scratch[1]);
 }
 
+/* A group of ranks to reshard to, of all units or of one. */
+static int32_t asked_group(const PlanSettings *asked) {
+  int32_t group = asked->reshard;
+  for (uint32_t u = 0; u < asked->units.count && group < 2; u++) group = asked->units.data[u].reshard;
+  return group;
+}
+
 /* Every other pin leaves something to try. */
 static bool has_any(DiagSink *sink, const Hunt *h) {
   const Grid *grid = h->grid;
   uint32_t widest = (uint32_t)grid->axes[AXIS_SHARD].values[0].value;
   if (h->best.any || h->unhosted.any) return true;
   Diag *diag = diag_error(sink, SPAN_NONE, "units that at most %u rank%s share%s cannot be resharded to groups of %d", widest, text_plural(widest),
-                          widest == 1 ? "s" : "", grid->asked->reshard);
+                          widest == 1 ? "s" : "", asked_group(grid->asked));
   diag_help(diag, "the group's size must divide the ranks that share a unit, and be less; --reshard auto leaves it open");
   return false;
 }

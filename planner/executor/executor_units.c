@@ -101,16 +101,41 @@ static const char *outside_text(Arena *arena, const Model *m) {
   return text.data ? text.data : "";
 }
 
+static bool is_block_named(const Model *m, const char *pattern) {
+  for (uint32_t p = 1; p <= m->block_count; p++)
+    if (path_matches(pattern, m->parts[p].name)) return true;
+  return false;
+}
+
+static bool names_only_blocks(const Model *m, const UnitRule *rule) {
+  for (uint32_t i = 0; i < rule->patterns.count; i++)
+    if (!is_block_named(m, rule->patterns.data[i])) return false;
+  return true;
+}
+
+static bool is_outside_named(const Model *m, const char *pattern) {
+  for (uint32_t i = 0; i < m->outside.count; i++)
+    if (path_matches(pattern, m->outside.data[i].module)) return true;
+  return false;
+}
+
+static bool names_only_outside(const Model *m, const UnitRule *rule) {
+  for (uint32_t i = 0; i < rule->patterns.count; i++)
+    if (!is_outside_named(m, rule->patterns.data[i])) return false;
+  return true;
+}
+
 /* Why a rule is no unit, or NULL. A unit by hand must hold neighbours, and nothing smaller than a block; outside of blocks one side of them
  * or everything. */
 static const char *fault_of(const Model *m, const Named *named, uint32_t r) {
   const Named *own = &named[r];
   if (own->runs > 1) return "blocks that are not neighbours";
   if (own->runs && own->sides) return "blocks and what lies outside of them";
-  if (own->runs) return NULL;
+  if (own->runs) return names_only_blocks(m, &m->settings->units.data[r]) ? NULL : "blocks and parts of blocks, or what lies outside of them";
   if (!model_gathers_blocks(m) && is_root(m, own) && !m->profile->flat_units) return NULL;
   if (!model_gathers_blocks(m)) return m->block_count ? "part of what wrap whole gathers at once" : "modules of a model without blocks";
   if (!own->sides) return "no whole block";
+  if (!names_only_outside(m, &m->settings->units.data[r])) return "single parameters beside modules";
   if (m->profile->flat_units) return "what lies outside of all blocks";
   if (is_root(m, own)) return NULL;
   if (own->sides != SIDE_BEFORE && own->sides != SIDE_AFTER) return "what is used on both sides of the blocks, or between them";
