@@ -40,7 +40,12 @@ static void normal_batch(const InitFill *init, uint64_t index, real *out) {
 /* Rounded down, so that a itself is never reached. */
 static real below(double value, double a) {
   real x = (real)value;
-  return (double)x >= a && a > 0 ? (real)nextafter((double)(real)value, -INFINITY) : x;
+  if (a <= 0 || (double)x < a) return x;
+#if KERNELS_DOUBLE
+  return nextafter(x, -INFINITY);
+#else
+  return nextafterf(x, -INFINITY);
+#endif
 }
 
 static void uniform_batch(const InitFill *init, uint64_t index, real *out) {
