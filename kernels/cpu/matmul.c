@@ -120,9 +120,9 @@ static void multiply_gathered_a(const Matmul *mm, const Piece *p, const real *a,
   }
 }
 
-/* Short rows are read in place: none of A's or B's evicts another. */
+/* Short rows are read in place: none of A's or B's evicts another. So is what has none: gradients are then zero. */
 static bool gathering_pays(const Matmul *mm, const Piece *p) {
-  return p->rows <= TILE_M && p->cols >= PANEL_PAYS && (mm->lda >= 512 || mm->ldb >= 1024);
+  return mm->inner > 0 && p->rows <= TILE_M && p->cols >= PANEL_PAYS && (mm->lda >= 512 || mm->ldb >= 1024);
 }
 
 static void multiply_real(const Matmul *mm, const Piece *p) {
