@@ -1,6 +1,5 @@
 /* Owns: what single kernels promise beyond their gradients: accuracy of the functions, the tree of sums,
  * updates against a scalar reference, and behaviour at the edges. */
-#include "kernels/gemm.h"
 #include "tests/kernels/support.h"
 #include <math.h>
 #include <string.h>
@@ -279,96 +278,8 @@ static void test_denormals_flushed(void **unused) {
 #endif
 }
 
-/* --- linear layers -------------------------------------------------------------------------------------------------------------- */
-
-/* Rows are padded, so that strides differ from widths. Small integers: sums are exact in float, in any order. */
-enum { PADDED = 3, LARGEST = 8 };
-
-typedef struct Layer {
-  int64_t rows, out, in;
-  float *x, *w, *b, *dy, *y, *dx, *dw, *db;
-} Layer;
-
-static float *whole_numbers(uint64_t *state, int64_t n) {
-  float *x = memory_get((size_t)n * sizeof *x);
-  fill_f32(state, n, x);
-  for (int64_t i = 0; i < n; i++) x[i] = rintf(x[i] * LARGEST);
-  return x;
-}
-
-static Layer open_layer(int64_t rows, int64_t out, int64_t in) {
-  uint64_t state = 7;
-  return (Layer){rows,
-                 out,
-                 in,
-                 whole_numbers(&state, rows * (in + PADDED)),
-                 whole_numbers(&state, out * in),
-                 whole_numbers(&state, out),
-                 whole_numbers(&state, rows * (out + PADDED)),
-                 memory_get((size_t)(rows * out) * sizeof(float)),
-                 memory_get((size_t)(rows * in) * sizeof(float)),
-                 whole_numbers(&state, out * in),
-                 whole_numbers(&state, out)};
-}
-
-static void assert_is(const Layer *l, const char *what, int64_t row, int64_t col, float got, double want) {
-  if ((double)got == want) return;
-  fail_msg("%s of %d rows, %d from %d, at %d, %d: %g, not %g", what, (int)l->rows, (int)l->out, (int)l->in, (int)row, (int)col, (double)got, want);
-}
-
-static void check_forward(const Layer *l, const KernelTable *t, const KernelContext *k) {
-  t->linear_fwd(k, l->rows, l->out, l->in, l->x, l->in + PADDED, l->w, l->b, l->y, l->out);
-  t->linear_bwd_x(k, l->rows, l->out, l->in, l->dy, l->out + PADDED, l->w, l->dx, l->in, 0);
-  double *sums = memory_get((size_t)(l->out + l->in) * sizeof *sums), *dx = sums + l->out;
-  for (int64_t r = 0; r < l->rows; r++) {
-    memset(dx, 0, (size_t)l->in * sizeof *dx);
-    for (int64_t o = 0; o < l->out; o++) {
-      const float *w = l->w + o * l->in, *x = l->x + r * (l->in + PADDED), dy = l->dy[r * (l->out + PADDED) + o];
-      double sum = l->b[o];
-      for (int64_t i = 0; i < l->in; i++) sum += x[i] * w[i], dx[i] += dy * w[i];
-      assert_is(l, "y", r, o, l->y[r * l->out + o], sum);
-    }
-    for (int64_t i = 0; i < l->in; i++) assert_is(l, "dx", r, i, l->dx[r * l->in + i], dx[i]);
-  }
-}
-
-/* Added to what was there. */
-static void check_weights(const Layer *l, const KernelTable *t, const KernelContext *k) {
-  double *dw = memory_get((size_t)(l->out * l->in + l->out) * sizeof *dw), *db = dw + l->out * l->in;
-  for (int64_t i = 0; i < l->out * l->in; i++) dw[i] = l->dw[i];
-  for (int64_t o = 0; o < l->out; o++) db[o] = l->db[o];
-  t->linear_bwd_w(k, l->rows, l->out, l->in, l->x, l->in + PADDED, l->dy, l->out + PADDED, l->dw, l->db, 1, 1);
-  for (int64_t r = 0; r < l->rows; r++)
-    for (int64_t o = 0; o < l->out; o++) {
-      const float *x = l->x + r * (l->in + PADDED), dy = l->dy[r * (l->out + PADDED) + o];
-      db[o] += dy;
-      for (int64_t i = 0; i < l->in; i++) dw[o * l->in + i] += dy * x[i];
-    }
-  for (int64_t o = 0; o < l->out; o++) {
-    assert_is(l, "db", 0, o, l->db[o], db[o]);
-    for (int64_t i = 0; i < l->in; i++) assert_is(l, "dw", o, i, l->dw[o * l->in + i], dw[o * l->in + i]);
-  }
-}
-
-/* On both sides of where products are cut, turned and gathered in other ways, by few rows and many. */
-static void test_linear_layers_are_plain_sums(void **unused) {
-  (void)unused;
-  static const int64_t rows[] = {1, 2, 8, 31, 32, 130, 260}, outs[] = {1, 130, 256, 257, 520, 1030}, ins[] = {1, 96, 127, 128, 200, 515, 1030};
-  enum { ROWS = sizeof rows / sizeof *rows, OUTS = sizeof outs / sizeof *outs, INS = sizeof ins / sizeof *ins, MOST_PRODUCTS = 8000000 };
-  const KernelContext k = {.gemm = gemm_builtin()};
-  for (int r = 0; r < ROWS; r++)
-    for (int o = 0; o < OUTS; o++)
-      for (int i = 0; i < INS && rows[r] * outs[o] * ins[i] <= MOST_PRODUCTS; i++) {
-        const Layer layer = open_layer(rows[r], outs[o], ins[i]);
-        check_forward(&layer, kernels_cpu(), &k);
-        check_weights(&layer, kernels_cpu(), &k);
-        memory_free();
-      }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear_layers_are_plain_sums),
       cmocka_unit_test(test_function_accuracy),
       cmocka_unit_test(test_silu_mul_is_both),
       cmocka_unit_test(test_scale_rounds_once),
