@@ -246,6 +246,14 @@ static const char torch_code[] =
     "    model.set_requires_gradient_sync(REDUCE_EACH_MICRO_BATCH or last)\n"
     "    model.set_is_last_backward(last)\n";
 
+/* A path, or a name, as a comment of YAML or Python can hold it. */
+static const char *comment_of(Arena *arena, const char *path) {
+  char *text = arena_strdup(arena, text_utf8(arena, path));
+  for (char *c = text; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 0x7f || *c == '"' || *c == '\\') *c = '?';
+  return text;
+}
+
 static void write_torch(Text *out, Policy *p) {
   const ExecutorPrediction *predicted = &p->plan->prediction;
   char time[32], active[32], reserved[32];
@@ -261,7 +269,7 @@ static void write_torch(Text *out, Policy *p) {
               "from torch.distributed.device_mesh import init_device_mesh\n"
               "from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard\n"
               "from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts\n\n",
-              p->graph->name, executor_name(p->plan->settings.executor.id), p->plan->world.ranks, text_plural(p->plan->world.ranks), p->graph->cluster.name,
+              p->graph->name, executor_name(p->plan->settings.executor.id), p->plan->world.ranks, text_plural(p->plan->world.ranks), comment_of(p->arena, p->graph->cluster.name),
               p->from ? ", by what it can be told of " : "", p->from ? p->from : "", text_time(time, predicted->step_ns), text_bytes(active, (uint64_t)predicted->active_bytes),
               text_bytes(reserved, (uint64_t)predicted->reserved_bytes));
   write_constants(out, p);
@@ -356,14 +364,6 @@ static int refuse_losses(const Policy *p, const char *target) {
   for (uint32_t i = 0; i < p->losses.count; i++) fprintf(stderr, "note: %s\n", p->losses.data[i]);
   fprintf(stderr, "help: plan with the options in parentheses, or pass --lossy; --to torch says the most\n");
   return EXIT_INVALID;
-}
-
-/* A path as a comment of YAML or Python can hold it. */
-static const char *comment_of(Arena *arena, const char *path) {
-  char *text = arena_strdup(arena, text_utf8(arena, path));
-  for (char *c = text; *c; c++)
-    if ((unsigned char)*c < ' ' || *c == 0x7f || *c == '"' || *c == '\\') *c = '?';
-  return text;
 }
 
 static int write_policy(Cli *cli, const Graph *graph, const ExecutorPlan *plan, const char *from, ExportTarget target) {

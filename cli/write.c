@@ -36,11 +36,13 @@ static bool write_all(FILE *file, const char *bytes, size_t length) {
   return fclose(file) == 0 && written;
 }
 
+/* What was asked for by name stands alone on standard output: whatever is said after it goes to standard error. */
 static bool write_opened(const char *path, const char *bytes, size_t length) {
   int stream = stream_behind(path);
   fflush(stdout); /* in order */
   FILE *file = stream >= 0 ? fdopen(dup(stream), "w") : fopen(path, "w");
-  return file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0;
+  if (!file || fwrite(bytes, 1, length, file) != length || fclose(file) != 0) return false;
+  return stream != STDOUT_FILENO || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
 }
 
 /* The other name is short: that of the file may be as long as names can be. */

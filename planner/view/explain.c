@@ -219,8 +219,8 @@ static void print_reasons(const Page *page) {
 static const char *policy(const Facts *f, int32_t u) {
   if (f->plan->world.shard == 1) return "whole on every rank";
   if (!f->units[u].gathers) return "never gathered";
-  return f->plan->units.data[u].reshard ? "released after forward, gathered again"
-                                        : arena_printf(f->arena, "stays gathered %s", gathered_until(f->plan));
+  if (f->units[u].gathers_again) return "released after forward, gathered again";
+  return f->plan->units.data[u].reshard ? "gathered for forward alone" : arena_printf(f->arena, "stays gathered %s", gathered_until(f->plan));
 }
 
 static void print_unit(const Page *page, int32_t first, int32_t last, uint32_t count) {

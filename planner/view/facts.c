@@ -142,6 +142,10 @@ static void add_collective(const Facts *f, UnitFact *unit, int32_t i, uint64_t c
     unit->gathers += count;
     unit->gather_bytes = collective_bytes(f, instr);
     unit->gather_ns += ns * count;
+    if (instr->phase == PHASE_BACKWARD) {
+      unit->gathers_again += count;
+      unit->again_ns += ns * count;
+    }
     unit->dtype = f->plan->bufs.data[plan_operand(f->plan, instr, 1)->buf].dtype;
   } else if (instr->op == INSTR_REDUCE_SCATTER) {
     unit->reduces += count;
@@ -254,7 +258,7 @@ int32_t *units_by_use(const Facts *f) {
   return order;
 }
 
-enum { PERIOD_MOST = 8 };
+enum { PERIOD_MOST = 24 }; /* units of one operator each: a block has some ten */
 
 Repeat find_repeat(uint32_t first, uint32_t end, bool (*alike)(const void *context, uint32_t a, uint32_t b), const void *context) {
   Repeat best = {1, 1};

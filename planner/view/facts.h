@@ -28,6 +28,7 @@ typedef struct PassFact {
 typedef struct UnitFact {
   int32_t first_use;                     /* list position of compute, INT32_MAX: never */
   uint64_t gathers, reduces, replicates; /* over all repetitions */
+  uint64_t gathers_again, again_ns;      /* of these, for backward */
   uint64_t gather_bytes, reduce_bytes;   /* of one */
   uint64_t gather_ns, reduce_ns, replicate_ns, exposed_ns, compute_ns, recompute_ns, update_ns;
   DType dtype; /* as gathered */

@@ -184,7 +184,7 @@ static double of_one(uint64_t ns, uint64_t count) {
 static const char *gather_text(const Drawing *d, const PlanUnit *unit, const UnitFact *fact) {
   char full[32], time[32];
   return arena_printf(d->arena, "gather %s in %s, %s", text_bytes(full, fact->gather_bytes), text_time(time, of_one(fact->gather_ns, fact->gathers)),
-                      unit->reshard ? "again for backward" : arena_printf(d->arena, "kept %s", gathered_until(d->plan)));
+                      fact->gathers_again ? "again for backward" : unit->reshard ? "for forward alone" : arena_printf(d->arena, "kept %s", gathered_until(d->plan)));
 }
 
 /* A node, since edges go around nodes but across the labels of clusters. It stands above the cluster's first layer. */

@@ -11,37 +11,49 @@ static const char *time(const Facts *f, uint64_t ns) {
   return arena_strdup(f->arena, text_time(buffer, (double)ns));
 }
 
-/* ": 2.29 ms a step, of which 1.74 ms are exposed" */
-static const char *cost_text(const Facts *f, uint64_t ns, uint64_t exposed_ns, bool costs) {
-  return costs ? arena_printf(f->arena, ": %s a step, of which %s are exposed", time(f, ns), time(f, exposed_ns)) : "";
+/* How units are gathered in a step. */
+typedef struct Gathering {
+  uint32_t kept, once, again;  /* units: until backward or longer, for forward alone, for both */
+  uint64_t ns, again_ns, released_bytes; /* of all gathers, and of those for backward; what is not there between them */
+} Gathering;
+
+static Gathering gathering_of(const Facts *f) {
+  Gathering g = {0};
+  for (uint32_t u = 0; u < f->plan->units.count; u++) {
+    const UnitFact *unit = &f->units[u];
+    ++*(unit->gathers_again ? &g.again : f->plan->units.data[u].reshard ? &g.once : &g.kept);
+    g.ns += unit->gather_ns;
+    g.again_ns += unit->again_ns;
+    if (unit->gathers_again) g.released_bytes += unit->gather_bytes;
+  }
+  return g;
 }
 
-static const char *all_units(const Facts *f) {
-  return f->plan->units.count == 2 ? "Both units" : arena_printf(f->arena, "All %u units", f->plan->units.count);
+/* "12 of 14 units stay", of the first that is said; else ", 2 are". */
+static void print_count(const Facts *f, Text *out, uint32_t count, const char *one, const char *many, const char *what) {
+  const uint32_t units = f->plan->units.count;
+  if (!count) return;
+  if (out->length) text_printf(out, ", %u ", count);
+  else if (count < units) text_printf(out, "%u of %u units ", count, units);
+  else if (units == 1) text_printf(out, "The one unit ");
+  else if (units == 2) text_printf(out, "Both units ");
+  else text_printf(out, "All %u units ", units);
+  text_printf(out, "%s %s", count == 1 ? one : many, what);
 }
 
 static const char *sharding(const Facts *f, bool costs) {
-  const Plan *plan = f->plan;
-  uint32_t kept = 0;
-  uint64_t released_bytes = 0, gather_ns = 0;
-  if (plan->world.shard == 1) return "Every rank holds all parameters, so that nothing is gathered.";
-  for (uint32_t u = 0; u < plan->units.count; u++) {
-    kept += !plan->units.data[u].reshard;
-    if (plan->units.data[u].reshard) released_bytes += f->units[u].gather_bytes;
-    gather_ns += f->units[u].gather_ns;
-  }
-  const char *cost = cost_text(f, gather_ns, f->share_ns[SHARE_GATHER], costs);
-  if (kept == plan->units.count && kept == 1)
-    return arena_printf(f->arena, "The one unit stays gathered %s, so that it is gathered once%s.", gathered_until(plan), cost);
-  if (kept == plan->units.count)
-    return arena_printf(f->arena, "%s stay gathered %s, so that each is gathered once%s.", all_units(f), gathered_until(plan), cost);
-  if (!kept)
-    return arena_printf(f->arena, "%s released after forward and gathered again%s. Keeping %s would take up to %s more.",
-                        plan->units.count == 1 ? "The one unit is" : arena_printf(f->arena, "%s are", all_units(f)), cost,
-                        plan->units.count == 1 ? "it" : "them", size(f, released_bytes));
-  return arena_printf(f->arena, "%u of %u unit%s stay%s gathered %s; the others are released after forward and gathered again%s. "
-                                "Keeping them too would take up to %s more.",
-                      kept, plan->units.count, text_plural(plan->units.count), kept == 1 ? "s" : "", gathered_until(plan), cost, size(f, released_bytes));
+  const Gathering g = gathering_of(f);
+  Text text = {.arena = f->arena};
+  if (f->plan->world.shard == 1) return "Every rank holds all parameters, so that nothing is gathered.";
+  print_count(f, &text, g.kept, "stays", "stay", arena_printf(f->arena, "gathered %s", gathered_until(f->plan)));
+  print_count(f, &text, g.once, "is", "are", "gathered for forward alone");
+  print_count(f, &text, g.again, "is", "are", "released after forward and gathered again");
+  text_printf(&text, ".");
+  if (g.again) text_printf(&text, " Keeping %s would take up to %s more.", g.again == 1 ? "it" : "them", size(f, g.released_bytes));
+  if (!costs) return text.data;
+  const char *again = g.again ? arena_printf(f->arena, ", %s of it for backward", time(f, g.again_ns)) : "";
+  text_printf(&text, " Gathers take %s a step%s; %s are exposed.", time(f, g.ns), again, time(f, f->share_ns[SHARE_GATHER]));
+  return text.data;
 }
 
 static bool is_recomputation(const PlanInstr *instr) {

@@ -175,8 +175,10 @@ static void why_unit(Text *out, const Facts *f, int32_t u, bool costs) {
   if (plan->world.shard == 1) {
     text_printf(out, "  whole on every rank: nothing to gather\n");
   } else {
-    text_printf(out, "  %s%s: %s while gathered\n", unit->reshard ? "released after forward and gathered again" : "kept gathered ",
-                unit->reshard ? "" : gathered_until(plan), size(f, fact->gather_bytes));
+    const char *policy = fact->gathers_again ? "released after forward and gathered again"
+                         : unit->reshard     ? "gathered for forward alone: backward needs none of it"
+                                             : arena_printf(f->arena, "kept gathered %s", gathered_until(plan));
+    text_printf(out, "  %s: %s while gathered\n", policy, size(f, fact->gather_bytes));
   }
   list_collectives(out, f, u, costs);
   if (!costs) return;

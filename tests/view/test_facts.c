@@ -129,7 +129,7 @@ static void test_repeats(void **state) {
   static const struct {
     const char *letters;
     Repeat want;
-  } cases[] = {{"a", {1, 1}}, {"ab", {1, 1}}, {"aaab", {1, 3}}, {"ababababc", {2, 4}}, {"aabaabaabx", {3, 3}}, {"aaaaaaaaaaaaaaaa", {1, 16}}};
+  } cases[] = {{"a", {1, 1}}, {"ab", {1, 1}}, {"aaab", {1, 3}}, {"ababababc", {2, 4}}, {"aabaabaabx", {3, 3}}, {"abccdefghijabccdefghij", {11, 2}}, {"aaaaaaaaaaaaaaaa", {1, 16}}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     Repeat found = find_repeat(0, (uint32_t)strlen(cases[c].letters), letters_alike, cases[c].letters);
     assert_int_equal(found.period, cases[c].want.period);
