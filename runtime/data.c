@@ -72,8 +72,9 @@ static bool read_bin(DataPiece *piece, uint32_t *width, const char **kind, Failu
               piece->path, (int)header[2], magic->width, piece->map_bytes - HEADER_BYTES);
 }
 
+/* By another name in the same folder: a link. */
 static bool known(const TokenData *data, const struct stat *info) {
-  for (uint32_t i = 0; i < data->pieces.count; i++)
+  for (uint32_t i = data->first_of_path; i < data->pieces.count; i++)
     if (data->pieces.data[i].device == info->st_dev && data->pieces.data[i].inode == info->st_ino) return true;
   return false;
 }
@@ -184,8 +185,10 @@ bool data_open(Arena *arena, TokenData *data, const char *const *paths, uint32_t
   *data = (TokenData){0};
   if (path_count == 0)
     return fail(failure, RUN_INVALID, "data: none given; name a text file, a folder or token files with --data PATH");
-  for (uint32_t i = 0; i < path_count; i++)
+  for (uint32_t i = 0; i < path_count; i++) {
+    data->first_of_path = data->pieces.count;
     if (!add_path(arena, data, paths[i], 0, failure)) goto failed;
+  }
   if (data->count < needed) {
     fail(failure, RUN_INVALID,
          "data: %s%s: one sample needs %" PRIu64 " tokens (context length + 1), but only %" PRIu64

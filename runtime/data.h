@@ -23,6 +23,7 @@ typedef struct TokenData {
   uint64_t count;
   const char *kind; /* "text", "gpt-2 tokens", ... */
   VEC(DataPiece) pieces;
+  uint32_t first_of_path; /* piece, of the path that is being opened */
 } TokenData;
 
 /* Opens all paths as one stream, in their order. Checks that there are at least `needed` tokens and, in the first

@@ -114,6 +114,9 @@ static bool check_targets(Trainer *trainer, uint64_t number, double count) {
 
 static bool check_step(Trainer *trainer, const StepResult *result) {
   unsigned long long step = result->step;
+  if (!isfinite(result->loss) && step == 1)
+    return fail(&trainer->failure, RUN_INVALID,
+                "the loss is %g before any update: the weights that the run begins with hold numbers that are none, or are too large for its precision", result->loss);
   if (!isfinite(result->loss))
     return fail(&trainer->failure, RUN_INVALID,
                 "the loss of step %llu is %g: training has diverged; lower the learning rate, warm up longer, or clip",

@@ -68,6 +68,10 @@ static void folders_are_sorted_and_joined(void **state) {
   assert_int_equal(out[0], 'C');
   assert_int_equal(out[1], 'D');
   data_close(&data);
+  const char *twice[] = {scratch_path(scratch, "d"), scratch_path(scratch, "d")}; /* asked for twice, read twice */
+  assert_true(data_open(scratch->arena, &data, twice, 2, 256, 2, &failure));
+  assert_int_equal(data.count, 10);
+  data_close(&data);
 }
 
 static void token_files_are_recognised(void **state) {
