@@ -130,8 +130,9 @@ bool train_load_checkpoint(Trainer *trainer, Arena *arena) {
       fprintf(stderr, "resuming from %s, after step %llu\n", trainer->checkpoint.path, (unsigned long long)step);
   }
   trainer->standing = trainer->checkpoint.standing;
-  trainer->saved_step = trainer->standing.step;
-  if (leader) atomic_store(&trainer->env->control->saved_step, trainer->saved_step);
+  const char *dir = job->options->save_dir;
+  if (dir != NULL && is_checkpoint_in(arena, trainer->checkpoint.path, dir)) trainer->saved_step = trainer->standing.step;
+  if (leader) atomic_store(&trainer->env->control->saved_step, trainer->standing.step);
   return true;
 }
 
@@ -176,7 +177,7 @@ bool train_checkpoint_if_due(Trainer *trainer) {
   if (trainer->checkpointer == NULL) return true;
   if (!take_requests(trainer, &requests)) return false;
   trainer->stopped |= (requests & REQUEST_STOP) != 0;
-  bool due = number == job->steps || requests != 0 || (every != 0 && number % every == 0);
+  bool due = number >= job->steps || requests != 0 || (every != 0 && number % every == 0);
   if (!due || number == trainer->saved_step) return true;
   trainer->saved_step = number;
   return checkpointer_save(trainer->checkpointer, &trainer->standing, &trainer->failure);

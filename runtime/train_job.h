@@ -44,7 +44,7 @@ typedef struct Trainer {
   uint64_t *words;            /* one a rank, to share */
   Checkpointer *checkpointer; /* NULL: nothing is saved */
   Standing standing;          /* after the latest step */
-  uint64_t saved_step;        /* of the latest checkpoint, this run's or that it began from */
+  uint64_t saved_step;        /* of the latest checkpoint in this run's folder; 0: there is none */
   uint64_t timed_from;        /* step from which rank 0's instructions are timed; UINT64_MAX: none are */
   Profile *profile;           /* rank 0, when asked for */
   bool stopped;               /* by request, before the last step */

@@ -263,6 +263,11 @@ static bool agree_over_hosts(Trainer *trainer, Arena *arena) {
   return false;
 }
 
+/* Of a run that had come to its end before, evaluation is what is left to ask for, and another folder to save in. */
+static bool finish_again(Trainer *trainer) {
+  return (trainer->job->eval_data.count == 0 || evaluate(trainer)) && train_checkpoint_if_due(trainer);
+}
+
 static bool run(Trainer *trainer, Arena *arena) {
   const TrainJob *job = trainer->job;
   feed_open(&trainer->feed, job->plan, &job->data, job->ctx, trainer->env->rank);
@@ -277,8 +282,7 @@ static bool run(Trainer *trainer, Arena *arena) {
   if (!rank_open(arena, &trainer->machine, &setup, &trainer->failure) || !agree_over_hosts(trainer, arena)) return false;
   if (!prepare_weights(trainer, arena) || !train_open_checkpointer(trainer, arena) || !open_report(trainer, arena)) return false;
   if (!scaler_begin(&trainer->standing.scaler, job->plan, trainer->machine.backend, &trainer->failure) || !begin(trainer)) return false;
-  /* Of a run that had come to its end before, evaluation is what is left to ask for. */
-  if (trainer->standing.step >= job->steps && job->eval_data.count != 0 && !evaluate(trainer)) return false;
+  if (trainer->standing.step >= job->steps && !finish_again(trainer)) return false;
   while (trainer->standing.step < job->steps && !trainer->stopped)
     if (!step(trainer, trainer->standing.step + 1)) return false;
   return finish(trainer, arena);

@@ -165,6 +165,12 @@ said err 'earlier.weights/step-00000008 is newer than where this run goes on, an
 [ "$(cd earlier.weights && echo superseded-*)" = 'superseded-step-00000006 superseded-step-00000008 superseded-step-00000008-2 superseded-step-00000012' ] ||
   fail "a branch was lost: $(ls earlier.weights)"
 
+# --- a run that has nothing left to train leaves a folder that it goes on from
+train done "$fixtures/gpt-tiny.fsdp" --ranks 2 --steps 4
+expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --data "$fixtures/tokens.bin" --steps 4 --resume done.weights --save moved.weights --quiet
+[ -e moved.weights/step-00000004/checkpoint.json ] || fail 'a run without steps saves no checkpoint in its folder'
+expect 0 run "$fixtures/gpt-tiny.fsdp" --ranks 2 --data "$fixtures/tokens.bin" --steps 5 --resume auto --save moved.weights --quiet
+
 # --- however long names are, what is saved is found again
 long=$(printf 'x%.0s' {1..190})
 sed "s/as h\$/as h$long/; s/as attn\$/as a$long/; s/as c_attn/as c$long/" "$fixtures/gpt-tiny.fsdp" >long.fsdp
