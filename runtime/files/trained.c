@@ -59,13 +59,25 @@ static void say_difference(Arena *arena, const Trained *trained, const Plan *pla
   if (text != NULL) fprintf(stderr, "warning: weights: %s: %s" OTHER_MODEL "\n", path, text);
 }
 
-bool trained_open(Arena *arena, Trained *trained, const Plan *plan, const char *path, bool speaks, Failure *failure) {
+/* A run that saves in the folder may remove a checkpoint for a newer one while it is opened. *gone: so it was. */
+static bool open_newest(Arena *arena, Trained *trained, const Plan *plan, const char *path, bool speaks, bool *gone, Failure *failure) {
   const char *newest;
   *trained = (Trained){0};
-  path = folder_of_file(arena, path);
+  *gone = false;
   if (!find_checkpoint(arena, path, speaks, &newest, failure)) return false;
-  bool opened = newest != NULL ? checkpoint_open(arena, &trained->checkpoint, plan, newest, false, failure)
-                               : pretrained_open(arena, &trained->files, plan, path, failure);
+  if (newest == NULL) return pretrained_open(arena, &trained->files, plan, path, failure);
+  const bool opened = checkpoint_open(arena, &trained->checkpoint, plan, newest, false, failure);
+  *gone = !opened && access(newest, F_OK) != 0 && strcmp(newest, path) != 0;
+  return opened;
+}
+
+bool trained_open(Arena *arena, Trained *trained, const Plan *plan, const char *path, bool speaks, Failure *failure) {
+  bool opened, gone;
+  path = folder_of_file(arena, path);
+  do {
+    *failure = (Failure){0};
+    opened = open_newest(arena, trained, plan, path, speaks, &gone, failure);
+  } while (gone);
   if (opened && speaks) say_difference(arena, trained, plan);
   return opened;
 }
