@@ -1,6 +1,7 @@
 /* Owns: path resolution and the list of files read. */
 #include "frontend/files.h"
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "frontend/parse.h"
 #include <dirent.h>
@@ -162,7 +163,10 @@ int32_t files_open(Files *files, const char *path, Span at) {
   const char *where = resolve(files, path, at), *why = NULL;
   char *canonical = realpath(where, NULL);
   if (!canonical && !source_overlay(files->sources, where)) {
-    missing(files, path, where, at, strerror(errno));
+    why = strerror(errno);
+    FILE *unnamed = file_open(where, &why); /* a pipe behind /dev/stdin has no path, but is there */
+    if (unnamed) fclose(unnamed);
+    missing(files, path, where, at, why);
     return -1;
   }
   const char *real = arena_strdup(files->arena, canonical ? canonical : where);

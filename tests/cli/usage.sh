@@ -68,6 +68,8 @@ for command in check fmt plan; do
 done
 expect 64 plan x.fsdp -o -
 said err 'help: standard output is /dev/stdout'
+"$fsdpc" check <(cat "$fixtures/gpt-tiny.fsdp") >out 2>err && fail 'a pipe is read'
+said err 'it is not a regular file'
 expect 64 run x.fsdp --data -
 said err 'help: standard input is not read; a file of that name is ./-'
 for set in layers =3 layers=; do
