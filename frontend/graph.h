@@ -197,6 +197,7 @@ typedef struct PlanSettings {
   VEC(UnitRule) units;
   VEC(CheckpointRule) checkpoints;
   ExecutorSettings executor;
+  Span span; /* of the plan block, SPAN_NONE: the file has none */
 } PlanSettings;
 
 typedef struct Graph {
@@ -229,8 +230,8 @@ const char *frontend_models(void);
 /* Reads, parses and checks FILE. NULL when sink->errors > 0 afterwards. Sources are added to `sources`. */
 Graph *frontend_compile(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path,
                         const FrontendOptions *options);
-/* The same for `check`: a file without a model (a family of modules, a cluster) is fine. True when no error was reported. */
-bool frontend_check(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const FrontendOptions *options);
+/* The same for `check`: a file without a model (a family of modules, a cluster) is fine. */
+const Graph *frontend_check(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const FrontendOptions *options);
 /* Canonical layout of a file that parses; NULL and diagnostics otherwise. */
 const char *frontend_format(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path);
 /* The same of a text; messages call it by this name. */

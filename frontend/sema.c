@@ -204,7 +204,6 @@ Graph *frontend_compile(Arena *arena, SourceSet *sources, DiagSink *sink, const 
   return compile(sema_new(arena, sources, sink, options), path, options, true);
 }
 
-bool frontend_check(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path,
-                    const FrontendOptions *options) {
-  return compile(sema_new(arena, sources, sink, options), path, options, false) != NULL;
+const Graph *frontend_check(Arena *arena, SourceSet *sources, DiagSink *sink, const char *path, const FrontendOptions *options) {
+  return compile(sema_new(arena, sources, sink, options), path, options, false);
 }

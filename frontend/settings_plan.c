@@ -338,6 +338,7 @@ static const Key plan_keys[] = {
 const KeyTable settings_plan_tables[] = {KEY_TABLE("plan", plan_keys), KEY_TABLE("executor", executor_keys), {0}};
 
 void settings_plan(Sema *sema, const Stmt *block) {
+  sema->graph->plan.span = block->span;
   READ_BLOCK(sema, "plan", plan_keys, block->items, &sema->graph->plan);
 }
 

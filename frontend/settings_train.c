@@ -20,7 +20,7 @@ void settings_defaults(Graph *graph) {
                            .master = DTYPE_F32};
   graph->loss_scaling = (LossScaling){.init = 65536, .growth = 2, .backoff = 0.5, .interval = 2000};
   graph->plan =
-      (PlanSettings){.prefetch = SETTING_AUTO, .micro_batch = SETTING_AUTO, .reshard = SETTING_AUTO, .offload = SETTING_AUTO};
+      (PlanSettings){.prefetch = SETTING_AUTO, .micro_batch = SETTING_AUTO, .reshard = SETTING_AUTO, .offload = SETTING_AUTO, .span = SPAN_NONE};
   graph->cluster = (Cluster){
       .name = "", .node_devices = 1, .nodes = 1, .node = {.efficiency = 1}, .network = {.efficiency = 1}};
 }

@@ -17,26 +17,26 @@ static void check_reshard(DiagSink *sink, const PlanSettings *s) {
   const UnitRule *unit = released_unit(s);
   bool optim = s->strategy == STRATEGY_SHARD_OPTIM;
   if (s->reshard > 0 && (optim || s->strategy == STRATEGY_SHARD_GRAD_OP))
-    diag_help(diag_error(sink, SPAN_NONE, "strategy %s keeps parameters gathered until backward, but reshard asks to release them after forward",
+    diag_help(diag_error(sink, s->span, "strategy %s keeps parameters gathered until backward, but reshard asks to release them after forward",
                          optim ? "shard_optim" : "shard_grad_op"),
               "use strategy full_shard, or leave reshard to the strategy");
   else if (unit && optim)
     diag_help(diag_error(sink, unit->span, "unit \"%s\" is to be released after forward, but strategy shard_optim gathers once a step", unit->name),
               "use strategy auto or full_shard, or leave reshard to the strategy");
   else if (s->reshard > 0 && s->strategy == STRATEGY_NO_SHARD && !fetches(s))
-    diag_help(diag_warning(sink, SPAN_NONE, "reshard has no effect: with strategy no_shard every rank holds all parameters"),
+    diag_help(diag_warning(sink, s->span, "reshard has no effect: with strategy no_shard every rank holds all parameters"),
               "use strategy full_shard or auto, or leave reshard out");
 }
 
 static void check_cadences(DiagSink *sink, const PlanSettings *s) {
   bool gathers_once = s->gather == CADENCE_STEP, releases = s->reshard > 0 || released_unit(s);
   if (s->strategy == STRATEGY_SHARD_OPTIM && (s->gather == CADENCE_MICRO_BATCH || s->reduce == CADENCE_MICRO_BATCH))
-    diag_help(diag_error(sink, SPAN_NONE, "strategy shard_optim gathers and reduces once a step, not every micro-batch"),
+    diag_help(diag_error(sink, s->span, "strategy shard_optim gathers and reduces once a step, not every micro-batch"),
               "use strategy shard_grad_op or auto, or leave gather and reduce to the strategy");
   if (s->strategy == STRATEGY_SHARD_GRAD_OP && gathers_once && s->reduce == CADENCE_STEP)
-    diag_help(diag_error(sink, SPAN_NONE, "strategy shard_grad_op cannot both gather and reduce once a step"), "that is strategy shard_optim");
+    diag_help(diag_error(sink, s->span, "strategy shard_grad_op cannot both gather and reduce once a step"), "that is strategy shard_optim");
   if (gathers_once && (s->strategy == STRATEGY_FULL_SHARD || releases))
-    diag_help(diag_error(sink, SPAN_NONE, "%s releases parameters after use, but gather step keeps them over all of a step's micro-batches",
+    diag_help(diag_error(sink, s->span, "%s releases parameters after use, but gather step keeps them over all of a step's micro-batches",
                          releases ? "reshard" : "strategy full_shard"),
               "use gather micro_batch or auto, or strategy shard_grad_op without reshard");
 }

@@ -68,6 +68,9 @@ for command in check fmt plan; do
 done
 expect 64 plan x.fsdp -o -
 said err 'help: standard output is /dev/stdout'
+with_plan gpt-tiny 'strategy full_shard gather step' >contradiction.fsdp
+expect 1 check contradiction.fsdp
+said err ':35:1: error: strategy full_shard releases parameters after use, but gather step keeps them'
 "$fsdpc" check <(cat "$fixtures/gpt-tiny.fsdp") >out 2>err && fail 'a pipe is read'
 said err 'it is not a regular file'
 expect 64 run x.fsdp --data -
