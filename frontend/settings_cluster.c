@@ -203,6 +203,7 @@ static bool read_table(Reader *reader, const Key *key) {
   Collective kind = *key->name == 'g' ? COLLECTIVE_GATHER : *key->name == 'r' ? COLLECTIVE_REDUCE : COLLECTIVE_ALLREDUCE;
   Quantity ranks;
   if (!read_number(reader, key, QUANTITY_NUMBER, 2, CLUSTER_MAX_DEVICES, &ranks)) return false;
+  if (!ranks.is_integer) return key_error(reader, key, reader->items->data[reader->at - 1].span, "a number of ranks must be a whole number");
   state_once(reader, arena_printf(reader->sema->arena, "%s %u", key->name, (uint32_t)ranks.value), reader->key_span);
   const Item *block = read_block_item(reader, key);
   if (!block) return false;

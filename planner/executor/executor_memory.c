@@ -315,6 +315,6 @@ void predict_memory(const Model *m, const Sharding *s, ExecutorPrediction *out) 
    * a budget, which nothing but the plan heeds. */
   double least = m->settings->memory_bytes ? out->reserved_bytes : fmin(out->reserved_bytes, 1.02 * out->active_bytes);
   out->fits = out->host_fits && least <= out->limit_bytes;
-  out->crowded = out->reserved_bytes > executor_unretried_bytes(device);
+  out->crowded = m->profile->reserved_factor > 0 && out->reserved_bytes > executor_unretried_bytes(device); /* where there is an allocator */
   if (out->fits && !m->settings->memory_bytes) out->reserved_bytes = fmin(out->reserved_bytes, out->capacity_bytes);
 }
