@@ -181,7 +181,7 @@ static void read_precision(Reader *reader) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strcmp(words[i][0], dtype) == 0) reader->model->precision = words[i][1];
   if (reader->model->precision == NULL)
-    import_wrong(reader, json_object_get(reader->root, "dtype") != NULL ? "dtype" : "torch_dtype",
+    import_wrong(reader, import_absent(json_object_get(reader->root, "dtype")) ? "torch_dtype" : "dtype",
                  "only float32, bfloat16 and float16 are supported", "set it to one of them");
 }
 

@@ -143,7 +143,7 @@ static bool takes_options(const Cli *cli, const char *name) {
       return usage_error(arena_printf(cli->arena, "leave it out, and plan with --set %s=VALUE afterwards", name),
                          "--max finds a value and makes no plan that --%s could use", option_info(refused[i])->name),
              false;
-  if (!strchr(name, '=')) return true;
+  if (*name && !strchr(name, '=')) return true;
   usage_error("--set NAME=VALUE beside it says of what multiples are tried", "option --max expects the name of a `let`, but got \"%s\"", name);
   return false;
 }

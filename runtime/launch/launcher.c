@@ -3,6 +3,7 @@
 
 #include "runtime/runtime.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static bool number(const char *name, const char *why, long least, long most, uin
     return fail(failure, RUN_INVALID, "launch: %s, but %s is not set; start again or unset the others", why, name);
   errno = 0;
   long value = strtol(text, &end, 10);
-  if (errno != 0 || *end != '\0' || value < least || value > most)
+  if (errno != 0 || !isdigit((unsigned char)*text) || *end != '\0' || value < least || value > most)
     return fail(failure, RUN_INVALID, "launch: %s is \"%.40s\", but must be a number from %ld to %ld", name, text,
                 least, most);
   *out = (uint32_t)value;

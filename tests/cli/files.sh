@@ -171,6 +171,7 @@ expect 0 plan "$model" --ranks 2 --memory 2MiB --strategy full_shard --wrap bloc
 [ "$(($(sed -n 's/.*"fits": \([0-9]*\).*/\1/p' out) % 24))" = 0 ] || fail 'no multiple of 24'
 expect 0 plan "$model" --ranks 2 --memory 8MiB --strategy full_shard --wrap block --checkpoint none --set vocab=1K --max vocab
 [ "$(($(sed -n 's/^vocab \([0-9]*\) fits.*/\1/p' out) % 1000))" = 0 ] || { cat out >&2 && fail 'no multiple of 1K'; }
+expect 64 plan "$model" --ranks 2 --max ''
 expect 1 plan "$model" --ranks 2 --max d # of 3 heads
 said err 'help: values are tried from d=1 on; with --set d=VALUE beside --max they are that value'"'"'s multiples'
 expect 64 plan "$model" --ranks 2 --max d --set d=0

@@ -189,6 +189,7 @@ refuse 'WORLD_SIZE is not set' RANK=0
 refuse 'RANK is not set' WORLD_SIZE=2
 refuse 'contradict' RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
 refuse 'must be a number' RANK=x WORLD_SIZE=2
+refuse 'must be a number' RANK=' 0' WORLD_SIZE=2
 refuse 'MASTER_PORT is not set' RANK=0 WORLD_SIZE=2
 refuse 'start it with mpirun -n 4' RANK=0 LOCAL_RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
 refuse "by torchrun's variables this is rank 0 of 2, by Open MPI's rank 1 of 2" RANK=0 WORLD_SIZE=2 MASTER_ADDR=a \
