@@ -84,6 +84,11 @@ static bool offloads_unasked(const Search *s, const Outer *outer) {
   return s->settings->offload == SETTING_AUTO && outer->offload != 0;
 }
 
+/* Neither the optimizer's alone nor all of it. */
+static bool parts_state(const Search *s, const Outer *outer) {
+  return offloads_unasked(s, outer) && outer->offload != OFFLOAD_OPTIMIZER && outer->offload != OFFLOAD_STATES;
+}
+
 /* With every cadence of gathers and reductions that is open. */
 static void add_cadences(const Search *s, Outer outer, Candidates *out) {
   uint64_t accumulation = search_world(s, &outer).accumulation;
@@ -205,7 +210,7 @@ bool candidates_bound(Search *s, Candidates *candidates) {
 typedef struct Branch {
   Candidate *candidate;
   bool unasked; /* it offloads state, which nobody asked for */
-  bool unusual; /* its shards are spread over neither all ranks, one node's nor one */
+  bool unusual; /* its shards are spread over neither all ranks, one node's nor one, or a part of the state is away */
   enum { BRANCH_BOUNDED, BRANCH_SEEDED, BRANCH_IMPROVED, BRANCH_PLACED } state;
   Tried tried;
 } Branch;
@@ -363,7 +368,7 @@ bool candidates_try(Search *s, Candidates *candidates, Found *found) {
   for (uint32_t i = 0; i < all.count; i++)
     all.data[i] = (Branch){.candidate = &candidates->data[i],
                            .unasked = offloads_unasked(s, &candidates->data[i].outer),
-                           .unusual = is_unusual(s, candidates->data[i].outer.shard)};
+                           .unusual = is_unusual(s, candidates->data[i].outer.shard) || parts_state(s, &candidates->data[i].outer)};
   bool good = follow_branches(s, &all, found);
   for (uint32_t i = 0; i < all.count; i++) leave_branch(s, &all.data[i]);
   sort_candidates(candidates);
