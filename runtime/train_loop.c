@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { AFTER_RANK_0_MS = 300 };
+
 bool train_share(Trainer *trainer, uint64_t word) {
   Comm *comm = trainer->machine.comm;
   return comm->share(comm, word, trainer->words) == COMM_OK ||
@@ -254,12 +256,16 @@ static bool finish(Trainer *trainer, Arena *arena) {
          fail(&trainer->failure, RUN_INVALID, "cannot write to standard output: %s%s", strerror(errno), remedy_of(errno));
 }
 
-/* Processes on one host have agreed before they had ranks. Rank 0's host says what is wrong. */
+/* Processes on one host have agreed before they had ranks. Rank 0's host says what is wrong: the others leave after it, since a launcher ends
+ * all that is left of a job when the first does. */
 static bool agree_over_hosts(Trainer *trainer, Arena *arena) {
   const RankEnv *env = trainer->env;
   if (env->local_ranks == env->ranks) return true;
   if (join_agree_all(arena, trainer->machine.comm, &trainer->job->terms, &trainer->failure)) return true;
-  if (env->arenas[0] == NULL) trainer->failure.text[0] = '\0';
+  if (env->arenas[0] != NULL) return false;
+  const struct timespec pause = {.tv_nsec = AFTER_RANK_0_MS * 1000000L};
+  trainer->failure.text[0] = '\0';
+  nanosleep(&pause, NULL);
   return false;
 }
 
