@@ -107,21 +107,16 @@ static bool is_block_named(const Model *m, const char *pattern) {
   return false;
 }
 
-static bool names_only_blocks(const Model *m, const UnitRule *rule) {
-  for (uint32_t i = 0; i < rule->patterns.count; i++)
-    if (!is_block_named(m, rule->patterns.data[i])) return false;
-  return true;
-}
-
 static bool is_outside_named(const Model *m, const char *pattern) {
   for (uint32_t i = 0; i < m->outside.count; i++)
     if (path_matches(pattern, m->outside.data[i].module)) return true;
   return false;
 }
 
-static bool names_only_outside(const Model *m, const UnitRule *rule) {
+/* What else a rule names would be left out. */
+static bool names_only(const Model *m, const UnitRule *rule, bool (*is_named)(const Model *, const char *pattern)) {
   for (uint32_t i = 0; i < rule->patterns.count; i++)
-    if (!is_outside_named(m, rule->patterns.data[i])) return false;
+    if (!is_named(m, rule->patterns.data[i])) return false;
   return true;
 }
 
@@ -129,13 +124,14 @@ static bool names_only_outside(const Model *m, const UnitRule *rule) {
  * or everything. */
 static const char *fault_of(const Model *m, const Named *named, uint32_t r) {
   const Named *own = &named[r];
+  const UnitRule *rule = &m->settings->units.data[r];
   if (own->runs > 1) return "blocks that are not neighbours";
   if (own->runs && own->sides) return "blocks and what lies outside of them";
-  if (own->runs) return names_only_blocks(m, &m->settings->units.data[r]) ? NULL : "blocks and parts of blocks, or what lies outside of them";
+  if (own->runs) return names_only(m, rule, is_block_named) ? NULL : "blocks and parts of blocks, or what lies outside of them";
   if (!model_gathers_blocks(m) && is_root(m, own) && !m->profile->flat_units) return NULL;
   if (!model_gathers_blocks(m)) return m->block_count ? "part of what wrap whole gathers at once" : "modules of a model without blocks";
   if (!own->sides) return "no whole block";
-  if (!names_only_outside(m, &m->settings->units.data[r])) return "single parameters beside modules";
+  if (!names_only(m, rule, is_outside_named)) return "single parameters beside modules";
   if (m->profile->flat_units) return "what lies outside of all blocks";
   if (is_root(m, own)) return NULL;
   if (own->sides != SIDE_BEFORE && own->sides != SIDE_AFTER) return "what is used on both sides of the blocks, or between them";
