@@ -10,13 +10,13 @@
 #                                              that a machine with one needs into DIR, so that its time is spent on checks
 #
 # --alone: benchmarks without PyTorch. --table FILE: somewhere else than out/gpu-check.md.
-# --context N: tokens of a sample in the checks of attention, 2048 otherwise.
+# --context N: tokens of a sample in the checks of attention, 2048 otherwise. --head-dim N: dimensions of its heads, 64 otherwise.
 # --limit N: seconds for the whole, 470 otherwise. --patience N: for a check, 120 otherwise; long ones may take twice that.
 # Parts: kernels train attention optimizers ranks sanitizer bench bench-large; all but the last when none is named.
 set -uo pipefail
 export LC_ALL=C # numbers with points, also where people write them with commas
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build='' pack='' table=$root/out/gpu-check.md context=2048 limit=470 patience=120 alone='' parts=()
+build='' pack='' table=$root/out/gpu-check.md context=2048 head_dim=64 limit=470 patience=120 alone='' parts=()
 known=(kernels train attention optimizers ranks sanitizer bench bench-large)
 usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 64; }
 while [ $# -gt 0 ]; do
@@ -25,6 +25,7 @@ while [ $# -gt 0 ]; do
   --build) build=$(realpath "${2:?--build DIR}") && shift 2 ;;
   --table) table=${2:?--table FILE} && shift 2 ;;
   --context) context=${2:?--context N} && shift 2 ;;
+  --head-dim) head_dim=${2:?--head-dim N} && shift 2 ;;
   --limit) limit=${2:?--limit N} && shift 2 ;;
   --patience) patience=${2:?--patience N} && shift 2 ;;
   --pack) pack=${2:?--pack DIR} && shift 2 ;;
@@ -237,14 +238,14 @@ part_train() {
   done
 }
 
-# Attention by cuDNN (heads of 64 dimensions, which it takes), beside the own kernels and itself. Samples are long, since sums of
+# Attention by cuDNN, beside the own kernels and itself. Samples are long, since sums of
 # one tile of keys repeat in whichever order tiles are added; and they differ, or it would not show which of them was read.
 part_attention() {
   local -x data=$scratch/text
   local longer=(-e 's/vocab = 67/vocab = 256/' -e "s/ctx = 16/ctx = $context/" -e "s/tokens_per_step 128/tokens_per_step $((8 * context))/"
     -e 's/plan { memory 64MiB }/plan { memory 900MiB }/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/')
-  sed "${longer[@]}" -e 's/d = 24, heads = 3/d = 128, heads = 2/' "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
-  sed "${longer[@]}" -e 's/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = 256, heads = 4, kv_heads = 2, head_dim = 64/' \
+  sed "${longer[@]}" -e "s/d = 24, heads = 3/d = $((2 * head_dim)), heads = 2/" "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
+  sed "${longer[@]}" -e "s/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = $((4 * head_dim)), heads = 4, kv_heads = 2, head_dim = $head_dim/" \
     "$fixtures/llama-tiny.fsdp" >"$scratch/wide-llama.fsdp"
   write_text
   for model in wide-gpt wide-llama; do
