@@ -97,28 +97,18 @@ static bool flash_may_take(const AttentionShape *s) {
 /* --- the backward pass on Hopper -------------------------------------------------------------------------------------- */
 
 int64_t hopper_groups(const AttentionShape *shape) { return cuda_attention_hopper_groups(shape, BESIDE_ATTENTION_MOST); }
+bool hopper_leads(const AttentionShape *shape) { return shape->head_dim == 64; }
 
-static uint64_t hopper_shape_bytes(const AttentionShape *shape) {
+uint64_t hopper_bytes(const AttentionShape *shape) {
   int64_t groups = hopper_groups(shape);
   return groups > 0 ? cuda_attention_hopper_scratch(shape, groups) : 0;
-}
-
-uint64_t hopper_bytes(const Plan *plan) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < plan->instrs.count && computes_in_half(plan); i++) {
-    const PlanInstr *instr = &plan->instrs.data[i];
-    if (instr->op != INSTR_ATTENTION_BWD) continue;
-    AttentionShape shape = attention_shape(plan, instr);
-    bytes = larger(bytes, hopper_shape_bytes(&shape));
-  }
-  return bytes;
 }
 
 /* Whichever of them a GPU has. */
 static uint64_t attention_bytes(const Plan *plan, const PlanInstr *instr) {
   if (instr->op != INSTR_ATTENTION_BWD || !computes_in_half(plan)) return 0;
   AttentionShape shape = attention_shape(plan, instr);
-  return larger(flash_may_take(&shape) ? flash_most_bytes(&shape, plan->summary.device_bytes) : 0, hopper_shape_bytes(&shape));
+  return larger(flash_may_take(&shape) ? flash_most_bytes(&shape, plan->summary.device_bytes) : 0, hopper_bytes(&shape));
 }
 
 /* --- the whole --------------------------------------------------------------------------------------------------------- */

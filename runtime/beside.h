@@ -6,6 +6,8 @@
 
 #include "runtime/shapes.h"
 
+#include <stdbool.h>
+
 #ifndef FSDPC_ATTENTION_MOST /* tests cut tiny attentions */
 #define FSDPC_ATTENTION_MOST (576 << 20)
 #endif
@@ -25,9 +27,11 @@ typedef struct BesideArena {
 
 BesideArena beside_arena(const Plan *plan);
 uint64_t beside_total(const BesideArena *beside); /* without the libraries' own */
-/* Of the kernel for Hopper: heads of keys in a launch, and the memory of the plan's largest; 0: none is for it. */
+/* Of the kernel for Hopper: heads of keys in a launch, 0: the shape is not for it. Heads of 64 are computed by it first, where cuDNN in results
+ * that repeat takes twice as long; others, of which no rate is known yet, where cuDNN does not take them. */
 int64_t hopper_groups(const AttentionShape *shape);
-uint64_t hopper_bytes(const Plan *plan);
+uint64_t hopper_bytes(const AttentionShape *shape); /* its scratch */
+bool hopper_leads(const AttentionShape *shape);
 /* "products 32.0 MiB, attention 96.2 MiB at most, ..." Into out. */
 char *beside_text(const BesideArena *beside, char *out, size_t bytes);
 

@@ -242,7 +242,7 @@ part_train() {
 # one tile of keys repeat in whichever order tiles are added; and they differ, or it would not show which of them was read.
 part_attention() {
   local -x data=$scratch/text
-  local longer=(-e 's/vocab = 67/vocab = 256/' -e "s/ctx = 16/ctx = $context/" -e "s/tokens_per_step 128/tokens_per_step $((8 * context))/"
+  local longer=(-e 's/vocab = 67/vocab = 256/' -e 's/lr 3e-3/lr 1e-3/' -e "s/ctx = 16/ctx = $context/" -e "s/tokens_per_step 128/tokens_per_step $((8 * context))/"
     -e 's/plan { memory 64MiB }/plan { memory 900MiB }/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/')
   sed "${longer[@]}" -e "s/d = 24, heads = 3/d = $((2 * head_dim)), heads = 2/" "$fixtures/gpt-tiny.fsdp" >"$scratch/wide-gpt.fsdp"
   sed "${longer[@]}" -e "s/d = 32, heads = 4, kv_heads = 2, head_dim = 8/d = $((4 * head_dim)), heads = 4, kv_heads = 2, head_dim = $head_dim/" \

@@ -130,7 +130,7 @@ int cuda_attention_bwd(CudaStream stream, const AttentionShape *shape, CudaTenso
                        CudaTensor o, const float *lse, CudaTensor d_o, CudaTensor dq, CudaTensor dk, CudaTensor dv,
                        void *scratch);
 
-/* The same on compute 9.0, faster: of 16 bits, causal, heads of 64, on 16 bytes, nothing added to.
+/* The same on compute 9.0, faster: of 16 bits, causal, heads of 64 or 128, on 16 bytes, nothing added to.
  * groups: heads of keys, of all samples, in a launch. shares: not 0 where kernels of other streams are to run beside it. Neither changes a bit.
  * scratch: cuda_attention_hopper_scratch(shape, groups) bytes */
 int cuda_attention_hopper_takes(const AttentionShape *shape, CudaTensor q, CudaTensor k, CudaTensor v, CudaTensor o, CudaTensor d_o, CudaTensor dq,

@@ -81,11 +81,20 @@ template <int N> DEVICE void products_hold(float (&x)[N][4]) {
   "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
 #define PRODUCT(shape, type) "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " "
 
-/* d[64][128] (+)= a[64][16] b[16][128], both K-major. Of d as of mma's results: d[j] has columns 8 j + 2t, + 1 of rows g and g + 8. */
-template <class T> DEVICE void product_128(float (&d)[16][4], Operand a, Operand b, bool add) {
+/* d[64][128] or d[64][64] (+)= a[64][16] b, both K-major. Of d as of mma's results: d[j] has columns 8 j + 2t, + 1 of rows g and g + 8. */
+template <class T> DEVICE void product_rows(float (&d)[16][4], Operand a, Operand b, bool add) {
 #define BODY(type)                                                                                                                     \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n" PRODUCT("m64n128k16", type) NAMES_64 ", %64, %65, p, 1, 1, 0, 0;\n}"         \
                : SIXTEEN(d, 0), SIXTEEN(d, 4), SIXTEEN(d, 8), SIXTEEN(d, 12)                                                           \
+               : "l"(descriptor_of(a)), "l"(descriptor_of(b)), "r"((int)add))
+  if constexpr (Wide<T>::BF16) BODY("bf16");
+  else BODY("f16");
+#undef BODY
+}
+template <class T> DEVICE void product_rows(float (&d)[8][4], Operand a, Operand b, bool add) {
+#define BODY(type)                                                                                                                     \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" PRODUCT("m64n64k16", type) NAMES_32 ", %32, %33, p, 1, 1, 0, 0;\n}"          \
+               : SIXTEEN(d, 0), SIXTEEN(d, 4)                                                                                          \
                : "l"(descriptor_of(a)), "l"(descriptor_of(b)), "r"((int)add))
   if constexpr (Wide<T>::BF16) BODY("bf16");
   else BODY("f16");

@@ -52,17 +52,18 @@ static inline uint64_t cuda_attention_bwd_scratch(const AttentionShape *shape) {
 
 /* The backward pass on Hopper: sums of dq in f32, two numbers of each row, one of each tile. A launch has as many heads of keys, of all samples
  * and with the heads that share them, as fit into `most` bytes, and launches are alike. */
-enum { HOPPER_TILE = 128, HOPPER_HEAD_DIM = 64 };
+enum { HOPPER_KEYS = 128 /* of a tile */, HOPPER_SUMS = 8192 /* of a tile of queries: as many of them as that has heads' dimensions */ };
 
 static inline uint64_t cuda_attention_hopper_scratch(const AttentionShape *shape, int64_t groups) {
-  uint64_t tiles = (uint64_t)((shape->tq + HOPPER_TILE - 1) / HOPPER_TILE) * (uint64_t)(groups * (shape->heads / shape->kv_heads));
-  return (tiles * (HOPPER_TILE * (HOPPER_HEAD_DIM + 2) + 1) + 1) * sizeof(float);
+  int64_t queries = HOPPER_SUMS / shape->head_dim;
+  uint64_t tiles = (uint64_t)((shape->tq + queries - 1) / queries) * (uint64_t)(groups * (shape->heads / shape->kv_heads));
+  return (tiles * (uint64_t)(HOPPER_SUMS + 2 * queries + 1) + 1) * sizeof(float);
 }
 
 /* 0: this shape is not for it. */
 static inline int64_t cuda_attention_hopper_groups(const AttentionShape *shape, uint64_t most) {
   int64_t all = shape->batch * shape->kv_heads, groups;
-  if (!shape->causal || shape->tq != shape->tk || shape->head_dim != HOPPER_HEAD_DIM || all < 1 || shape->tq < 1) return 0;
+  if (!shape->causal || shape->tq != shape->tk || (shape->head_dim != 64 && shape->head_dim != 128) || all < 1 || shape->tq < 1) return 0;
   groups = (int64_t)(most / cuda_attention_hopper_scratch(shape, 1)); /* each has one number too many */
   if (groups < 1) return 0;
   int64_t launches = (all + groups - 1) / groups;

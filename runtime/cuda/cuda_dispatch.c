@@ -99,6 +99,14 @@ static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *res
   return false;
 }
 
+static bool hopper_takes(const CudaCall *c, const AttentionShape *shape) {
+  return c->machine->hopper && hopper_groups(shape) > 0 && cuda_attention_hopper_takes(shape, T(0), T(1), T(2), T(3), T(5), T(6), T(7), T(8));
+}
+static int hopper_backward(const CudaCall *c, const AttentionShape *shape) {
+  return cuda_attention_hopper_bwd(S, shape, hopper_groups(shape), c->machine->comm != NULL, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8),
+                                   c->machine->attention);
+}
+
 OP(attention_fwd) {
   AttentionShape shape = attention_shape(c->machine->plan, c->instr);
   CudaFlashCall call = {.shape = shape, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4)};
@@ -111,13 +119,10 @@ OP(attention_bwd) {
   CudaFlashCall call = {.shape = shape, .backward = true, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4),
                         .d_o = T(5), .dq = T(6), .dk = T(7), .dv = T(8)};
   int result;
-  int64_t groups = c->machine->hopper ? hopper_groups(&shape) : 0;
-  if (groups > 0 && cuda_attention_hopper_takes(&shape, T(0), T(1), T(2), T(3), T(5), T(6), T(7), T(8))) {
-    if (c->prepare) return 0;
-    return cuda_attention_hopper_bwd(S, &shape, groups, c->machine->comm != NULL, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8),
-                                     c->machine->attention);
-  }
+  bool hopper = hopper_takes(c, &shape);
+  if (hopper && hopper_leads(&shape)) return c->prepare ? 0 : hopper_backward(c, &shape);
   if (!own_attention(c, &call, &result)) return result;
+  if (hopper) return hopper_backward(c, &shape);
   return cuda_attention_bwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->scratch);
 }
 

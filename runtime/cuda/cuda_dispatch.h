@@ -16,7 +16,7 @@ typedef struct CudaMachine {
   CudaProducts *products;
   CudaFlash *flash; /* NULL: attention is left to own kernels */
   bool hopper;      /* backward passes of attention are the kernel's for Hopper, where it takes them */
-  void *attention;  /* its memory: hopper_bytes(plan) */
+  void *attention;  /* its memory, or NULL where it computes none */
   CudaComm *comm; /* NULL: one rank */
   uint32_t rank;
   const StepState *state; /* of the run: only what a graph may hold for good, or what only runs without graphs change */

@@ -218,13 +218,27 @@ static void say_attention(CudaBackend *cuda, bool flash, uint64_t bytes) {
   say(cuda, what);
 }
 
+/* What backward passes by Hopper's kernel need at most, one at a time; 0: none is its. */
+static uint64_t hopper_memory(const CudaBackend *cuda) {
+  const Plan *plan = cuda->config.plan;
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < plan->instrs.count && cuda->machine.hopper; i++) {
+    if (plan->instrs.data[i].op != INSTR_ATTENTION_BWD) continue;
+    AttentionShape shape = attention_shape(plan, &plan->instrs.data[i]);
+    bool taken = cuda->machine.flash != NULL && cuda_flash_takes(cuda->machine.flash, (int32_t)i);
+    uint64_t bytes = taken && !hopper_leads(&shape) ? 0 : hopper_bytes(&shape);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
 /* After all attentions are prepared. refused: why one was left to own kernels, or NULL. */
 static bool bind_attention(CudaBackend *cuda, const char *refused, Failure *failure) {
   CudaFlash *flash = cuda->machine.flash;
   if (refused != NULL && !without_flash(refused, failure)) return false;
   if (flash != NULL && cuda->config.host->rank == 0 && environment_setting(SETTING_FSDPC_CUDA_PRODUCTS) == 1) cuda_flash_list(flash, stderr);
   bool takes = flash != NULL && cuda_flash_takes_any(flash);
-  uint64_t hopper = cuda->machine.hopper ? hopper_bytes(cuda->config.plan) : 0, bytes = takes ? cuda_flash_workspace_bytes(flash) : 0;
+  uint64_t hopper = hopper_memory(cuda), bytes = takes ? cuda_flash_workspace_bytes(flash) : 0;
   if (bytes < hopper) bytes = hopper;
   if (!takes && hopper == 0) return true;
   if (!allocate_beside(cuda, &cuda->attention_memory, bytes, "the workspace of attention", failure)) return false;

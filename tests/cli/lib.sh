@@ -54,6 +54,9 @@ has_steps() { [ -e metrics.jsonl ] && [ "$(grep -c '"step"' metrics.jsonl)" -ge 
 # with_plan FIXTURE BLOCK >FILE: the fixture with another plan block. It must be its last line.
 with_plan() { sed '$d' "$fixtures/$1.fsdp" && printf 'plan { memory 256MiB %s }\n' "$2"; }
 
+# Two files, which cmp alone says of missing ones and of folders, too.
+differ() { [ -f "$1" ] && [ -f "$2" ] && ! cmp -s "$1" "$2"; }
+
 # Choices that train puts before its arguments, which have the last word, unless they begin with a finished plan. A script that asks
 # what a run gives, and not which plan is best, sets it to one_plan, so that the planner need not search; random_plans/ runs all kinds.
 pinned=()

@@ -158,7 +158,7 @@ static double worst_of_hopper(const Backward *b, const uint16_t *got) {
       else assert_int_equal(got[j], 0xffff);
     }
     for (int64_t row = 0, rows; row < b->rows; row += rows) {
-      rows = b->shape.tq - row % b->shape.tq < HOPPER_TILE ? b->shape.tq - row % b->shape.tq : HOPPER_TILE;
+      rows = b->shape.tq - row % b->shape.tq < HOPPER_KEYS ? b->shape.tq - row % b->shape.tq : HOPPER_KEYS;
       Scene want = {.out = b->x[i] + row * cols, .count = rows * cols}, have = {.out = out + row * cols, .count = rows * cols};
       most = fmax(most, worst(names[i - HOPPER_DQ], b->t[i].type, 2, &have, &want));
     }
@@ -173,9 +173,11 @@ void test_hopper_attention(void **unused) {
   (void)unused;
   static const AttentionShape shapes[] = {{1, 128, 128, 2, 2, 64, 1, 0}, {2, 200, 200, 2, 1, 64, 1, 0}, {1, 300, 300, 6, 2, 64, 1, 0},
                                           {1, 70, 70, 1, 1, 64, 1, 0},   {2, 257, 257, 3, 3, 64, 1, 0}, {1, 513, 513, 4, 2, 64, 1, 0},
+                                          {1, 64, 64, 1, 1, 128, 1, 0},  {2, 129, 129, 2, 1, 128, 1, 0}, {1, 320, 320, 6, 2, 128, 1, 0},
+                                          {2, 200, 200, 3, 3, 128, 1, 0},
                                           /* on a GPU only */
-                                          {2, 2048, 2048, 8, 2, 64, 1, 0}, {4, 1024, 1024, 12, 12, 64, 1, 0}};
-  int all = sizeof shapes / sizeof *shapes, count = device_is_gpu() ? all : all - 2, runs = device_is_gpu() ? MOST_RUNS : 3;
+                                          {2, 2048, 2048, 8, 2, 64, 1, 0}, {4, 1024, 1024, 12, 12, 64, 1, 0}, {2, 2048, 2048, 8, 2, 128, 1, 0}};
+  int all = sizeof shapes / sizeof *shapes, count = device_is_gpu() ? all : all - 3, runs = device_is_gpu() ? MOST_RUNS : 3;
   if (device_compute() != 90) {
     printf("attention on Hopper: skipped, for this GPU is of compute %d.%d\n", device_compute() / 10, device_compute() % 10);
     skip();

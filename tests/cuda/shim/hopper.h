@@ -46,8 +46,8 @@ void shim_product(ShimProduct &&p);
 static inline bool shim_is_bf16(__nv_bfloat16) { return true; }
 static inline bool shim_is_bf16(__half) { return false; }
 
-template <class T> static void product_128(float (&d)[16][4], Operand a, Operand b, bool add) {
-  shim_product(ShimProduct{d, 16, shim_is_bf16(T{}), false, add, false, a, b, {}, 0});
+template <class T, int N> static void product_rows(float (&d)[N][4], Operand a, Operand b, bool add) {
+  shim_product(ShimProduct{d, N, shim_is_bf16(T{}), false, add, false, a, b, {}, 0});
 }
 template <class T> static void product_64_transposed(float (&d)[8][4], Operand a, Operand b, bool add) {
   shim_product(ShimProduct{d, 8, shim_is_bf16(T{}), true, add, false, a, b, {}, 0});
