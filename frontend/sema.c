@@ -41,8 +41,8 @@ static void check_sets(Sema *sema) {
     bool known = false;
     for (uint32_t k = 0; k < sema->lets.count; k++) known |= !strcmp(sema->lets.data[k], set->name);
     if (known) continue;
-    Diag *diag = diag_error(sema->sink, SPAN_NONE, "model \"%s\" has no let named \"%s\"",
-                            sema->graph->name, set->name);
+    const char *whose = sema->graph->name ? arena_printf(sema->arena, "model \"%s\"", sema->graph->name) : "this file, which states no model,";
+    Diag *diag = diag_error(sema->sink, SPAN_NONE, "%s has no let named \"%s\"", whose, set->name);
     const char *near = text_nearest(set->name, sema->lets.data, sema->lets.count);
     const Var *used = env_find_here(sema->file_env, set->name);
     Text all = {.arena = sema->arena};
@@ -186,7 +186,9 @@ static Graph *compile(Sema *sema, const char *path, const FrontendOptions *optio
   if (!declared) return NULL;
   if (blocks.model) {
     run_model(sema, blocks.model);
-  } else if (need_model) {
+  } else if (!need_model) {
+    check_sets(sema);
+  } else {
     Diag *diag = diag_error(sema->sink, (Span){ast->file, 0, 0}, "this file states no model");
     diag_help(diag, "a model is stated as `model NAME { ... }`; `fsdpc check` also takes families of modules and clusters");
   }
