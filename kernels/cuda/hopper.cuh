@@ -16,6 +16,8 @@ constexpr int TILE_WIDTH = 64, TILE_ROW_BYTES = 128;
 DEVICE int tile_at(int r, int p) { return r * TILE_ROW_BYTES + ((p ^ (r & 7)) << 4); }
 
 #ifndef FSDPC_SHIM
+#include <cuda.h>
+
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define NOT_HOPPER 1 /* this compilation is for other GPUs: the kernel has no body */
 #endif
@@ -43,6 +45,9 @@ DEVICE void mbarrier_wait(uint64_t *b, int parity) {
 }
 /* All of so many threads; ids 1 to 15. */
 DEVICE void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+/* Counts as so many threads of those that named_barrier waits for, and goes on. */
+DEVICE void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 /* What this thread wrote to shared memory is seen by products and bulk copies that are ordered after it. */
 DEVICE void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -119,6 +124,44 @@ template <class T> DEVICE void product_64_held(float (&d)[8][4], const uint32_t 
   if constexpr (Wide<T>::BF16) BODY("bf16");
   else BODY("f16");
 #undef BODY
+}
+
+/* --- tiles from device to shared memory, by one thread, asynchronous ------------------------------------------------------------------ */
+
+/* Of a tensor [samples][rows][cols] of 16-bit elements, rows ld elements apart: what a tile of 64 columns and `high` rows is copied by. */
+typedef CUtensorMap TileMap;
+/* 0 or an error. The driver's function is looked up by the runtime, for no driver is linked. */
+static inline int tile_map_of(TileMap *map, const void *x, bool is_bf16, int64_t ld, int64_t cols, int64_t rows, int64_t samples, int high) {
+  typedef CUresult Encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                          const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  static void *encode; /* the same, whoever finds it first */
+  const cuuint64_t sizes[3] = {(cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)samples};
+  const cuuint64_t strides[2] = {2 * (cuuint64_t)ld, 2 * (cuuint64_t)(ld * rows)};
+  const cuuint32_t tile[3] = {TILE_WIDTH, (cuuint32_t)high, 1}, steps[3] = {1, 1, 1};
+  if (encode == NULL) {
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    int failed = (int)cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found);
+#else
+    int failed = (int)cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
+#endif
+    if (failed || encode == NULL) return failed ? failed : (int)cudaErrorSymbolNotFound;
+  }
+  return (int)((Encode *)encode)(map, is_bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, (void *)x, sizes, strides, tile,
+                                 steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+/* An arrival, as soon as so many bytes of tiles have come, which are asked for after it. */
+DEVICE void mbarrier_expect(uint64_t *b, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+/* Its first element is [sample][row][col]; what lies beyond a sample's rows is zeros. The map: of a kernel's arguments. */
+DEVICE void tile_load(void *to, const TileMap &map, int col, int row, int sample, uint64_t *full) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+                   shared_address(to)),
+               "l"(&map), "r"(col), "r"(row), "r"(sample), "r"(shared_address(full))
+               : "memory");
 }
 
 /* --- bulk copies from shared to device memory, by one thread: multiples of 16 bytes, asynchronous ---------------------------------- */

@@ -99,7 +99,7 @@ static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *res
   return false;
 }
 
-static bool hopper_takes(const CudaCall *c, const AttentionShape *shape) {
+static bool hopper_takes_backward(const CudaCall *c, const AttentionShape *shape) {
   return c->machine->hopper && hopper_groups(shape) > 0 && cuda_attention_hopper_takes(shape, T(0), T(1), T(2), T(3), T(5), T(6), T(7), T(8));
 }
 static int hopper_backward(const CudaCall *c, const AttentionShape *shape) {
@@ -112,6 +112,8 @@ OP(attention_fwd) {
   CudaFlashCall call = {.shape = shape, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4)};
   int result;
   if (!own_attention(c, &call, &result)) return result;
+  if (c->machine->hopper && cuda_attention_hopper_fwd_takes(&shape, T(0), T(1), T(2), T(3)))
+    return cuda_attention_hopper_fwd(S, &shape, c->machine->comm != NULL, T(0), T(1), T(2), T(3), F32(4));
   return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), c->machine->scratch);
 }
 OP(attention_bwd) {
@@ -119,7 +121,7 @@ OP(attention_bwd) {
   CudaFlashCall call = {.shape = shape, .backward = true, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4),
                         .d_o = T(5), .dq = T(6), .dk = T(7), .dv = T(8)};
   int result;
-  bool hopper = hopper_takes(c, &shape);
+  bool hopper = hopper_takes_backward(c, &shape);
   if (hopper && hopper_leads(&shape)) return c->prepare ? 0 : hopper_backward(c, &shape);
   if (!own_attention(c, &call, &result)) return result;
   if (hopper) return hopper_backward(c, &shape);

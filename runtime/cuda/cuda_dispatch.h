@@ -15,8 +15,8 @@ typedef struct CudaMachine {
   const Plan *plan;
   CudaProducts *products;
   CudaFlash *flash; /* NULL: attention is left to own kernels */
-  bool hopper;      /* backward passes of attention are the kernel's for Hopper, where it takes them */
-  void *attention;  /* its memory, or NULL where it computes none */
+  bool hopper;      /* attention is the kernels' for Hopper, where they take it */
+  void *attention;  /* memory of their backward passes, or NULL where they compute none */
   CudaComm *comm; /* NULL: one rank */
   uint32_t rank;
   const StepState *state; /* of the run: only what a graph may hold for good, or what only runs without graphs change */

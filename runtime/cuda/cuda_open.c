@@ -190,7 +190,7 @@ static bool prepare(CudaBackend *cuda, int32_t position, const char **refused, F
   return cuda_instr_failed(cuda, position, why.text, why.code, failure);
 }
 
-/* --- attention: by cuDNN, its backward pass on Hopper by an own kernel, the rest by own kernels --------------------------------------------------------------------------------------------- */
+/* --- attention: by cuDNN, its backward pass on Hopper by an own kernel, the rest by own kernels ---------------------------------------- */
 
 static bool wants(uint32_t attention) { return environment_setting(SETTING_FSDPC_CUDA_ATTENTION) == attention; }
 
@@ -210,26 +210,39 @@ static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
 
-static void say_attention(CudaBackend *cuda, bool flash, uint64_t bytes) {
-  char size[32], what[96];
-  const char *by = !flash ? "" : wants(CUDA_ATTENTION_FAST) ? "fast attention by cuDNN" : "attention by cuDNN";
-  const char *backward = cuda->machine.attention == NULL ? "" : flash ? ", backward by Hopper's kernel" : "backward attention by Hopper's kernel";
-  snprintf(what, sizeof what, "%s%s with %s", by, backward, text_bytes(size, bytes));
-  say(cuda, what);
-}
+/* What is left to Hopper's kernels. memory: of their backward passes, one at a time; 0: none is theirs. */
+typedef struct HopperPart {
+  bool forward;
+  uint64_t memory;
+} HopperPart;
 
-/* What backward passes by Hopper's kernel need at most, one at a time; 0: none is its. */
-static uint64_t hopper_memory(const CudaBackend *cuda) {
+static HopperPart hopper_part(const CudaBackend *cuda) {
   const Plan *plan = cuda->config.plan;
-  uint64_t most = 0;
+  HopperPart part = {0};
   for (uint32_t i = 0; i < plan->instrs.count && cuda->machine.hopper; i++) {
-    if (plan->instrs.data[i].op != INSTR_ATTENTION_BWD) continue;
+    bool backward = plan->instrs.data[i].op == INSTR_ATTENTION_BWD;
+    if (!backward && plan->instrs.data[i].op != INSTR_ATTENTION_FWD) continue;
     AttentionShape shape = attention_shape(plan, &plan->instrs.data[i]);
     bool taken = cuda->machine.flash != NULL && cuda_flash_takes(cuda->machine.flash, (int32_t)i);
-    uint64_t bytes = taken && !hopper_leads(&shape) ? 0 : hopper_bytes(&shape);
-    if (bytes > most) most = bytes;
+    if (taken && !(backward && hopper_leads(&shape))) continue;
+    uint64_t bytes = hopper_bytes(&shape);
+    if (!backward) part.forward |= bytes > 0;
+    else if (bytes > part.memory) part.memory = bytes;
   }
-  return most;
+  return part;
+}
+
+/* bytes: of workspace, which Hopper's forward kernel needs none of. Where cuDNN and Hopper's kernels share a pass, heads decide who has it. */
+static void say_attention(CudaBackend *cuda, bool flash, HopperPart part, uint64_t bytes) {
+  char size[32], with[40] = "", what[128];
+  bool backward = part.memory > 0, both = part.forward && backward;
+  const char *by = !flash ? "" : wants(CUDA_ATTENTION_FAST) ? "fast attention by cuDNN" : "attention by cuDNN";
+  const char *pass = both ? "" : backward ? "backward " : "forward ", *hopper = both ? "Hopper's kernels" : "Hopper's kernel";
+  if (flash || backward) snprintf(with, sizeof with, " with %s", text_bytes(size, bytes));
+  if (!part.forward && !backward) snprintf(what, sizeof what, "%s%s", by, with);
+  else if (flash) snprintf(what, sizeof what, "%s%s %sby %s%s", by, both ? " and" : ",", pass, hopper, with);
+  else snprintf(what, sizeof what, "%sattention by %s%s", pass, hopper, with);
+  say(cuda, what);
 }
 
 /* After all attentions are prepared. refused: why one was left to own kernels, or NULL. */
@@ -238,13 +251,14 @@ static bool bind_attention(CudaBackend *cuda, const char *refused, Failure *fail
   if (refused != NULL && !without_flash(refused, failure)) return false;
   if (flash != NULL && cuda->config.host->rank == 0 && environment_setting(SETTING_FSDPC_CUDA_PRODUCTS) == 1) cuda_flash_list(flash, stderr);
   bool takes = flash != NULL && cuda_flash_takes_any(flash);
-  uint64_t hopper = hopper_memory(cuda), bytes = takes ? cuda_flash_workspace_bytes(flash) : 0;
-  if (bytes < hopper) bytes = hopper;
-  if (!takes && hopper == 0) return true;
-  if (!allocate_beside(cuda, &cuda->attention_memory, bytes, "the workspace of attention", failure)) return false;
-  if (hopper > 0) cuda->machine.attention = cuda->attention_memory;
+  HopperPart hopper = hopper_part(cuda);
+  uint64_t bytes = takes ? cuda_flash_workspace_bytes(flash) : 0;
+  if (bytes < hopper.memory) bytes = hopper.memory;
+  if (!takes && !hopper.forward && hopper.memory == 0) return true;
+  if ((takes || hopper.memory > 0) && !allocate_beside(cuda, &cuda->attention_memory, bytes, "the workspace of attention", failure)) return false;
+  if (hopper.memory > 0) cuda->machine.attention = cuda->attention_memory;
   if (takes && !cuda_flash_bind(flash, cuda->attention_memory, &refused)) return fail(failure, RUN_INVALID, "cuda: cuDNN: %s", refused);
-  say_attention(cuda, takes, bytes);
+  say_attention(cuda, takes, hopper, bytes);
   return true;
 }
 

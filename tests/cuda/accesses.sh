@@ -29,7 +29,7 @@ EOF
 
 compile() {
   local arch=compute_90
-  [[ $1 != *_hopper.cu ]] || arch=compute_90a
+  [[ $1 != *_hopper*.cu ]] || arch=compute_90a
   "$nvcc" -std=c++17 -O3 -I"$root" -arch=$arch -ptx "$1" -o "$scratch/$(basename "$1" .cu).ptx" 2>"$scratch/$(basename "$1").log" ||
     { cat "$scratch/$(basename "$1").log" >&2 && exit 1; }
 }

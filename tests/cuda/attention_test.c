@@ -86,7 +86,7 @@ static Backward backward_in_double(AttentionShape a) {
     for (int64_t j = 0; j < b.rows * b.cols[i]; j++) b.x[i][j] = coarse_value_next(&state);
   }
   b.lse = memory_get((size_t)(a.heads * b.rows) * sizeof *b.lse);
-  b.shape.scale = 1 / sqrt((double)a.head_dim);
+  b.shape.scale = (a.scale > 0 ? a.scale : 1) / sqrt((double)a.head_dim); /* a.scale: how much larger than usual */
   int64_t q = b.cols[HOPPER_Q], kv = b.cols[HOPPER_K];
   double **x = b.x;
   t->attention_fwd(&k, &b.shape, x[HOPPER_Q], q, x[HOPPER_K], kv, x[HOPPER_V], kv, x[HOPPER_O], q, b.lse);
@@ -147,10 +147,10 @@ static uint16_t *run_hopper(const Backward *b, int64_t groups, int shares) {
 }
 
 /* Each output by itself, and 128 rows of a sample at a time: the first see few keys, and are larger. What lies between rows is nobody's to write. */
-static double worst_of_hopper(const Backward *b, const uint16_t *got) {
-  static const char *const names[] = {"dq on Hopper", "dk on Hopper", "dv on Hopper"};
+static double worst_of_hopper(const Backward *b, int first, int end, const uint16_t *got) {
+  static const char *const names[] = {[HOPPER_O] = "o on Hopper", [HOPPER_DQ] = "dq on Hopper", [HOPPER_DK] = "dk on Hopper", [HOPPER_DV] = "dv on Hopper"};
   double most = 0;
-  for (int i = HOPPER_DQ; i < HOPPER_TENSORS; got += tensor_bytes(b, i++) / sizeof *got) {
+  for (int i = first; i < end; got += tensor_bytes(b, i++) / sizeof *got) {
     int64_t cols = b->cols[i], ld = cols + GAP;
     double *out = memory_get((size_t)(b->rows * cols) * sizeof *out);
     for (int64_t j = 0; j < b->rows * ld; j++) {
@@ -160,7 +160,7 @@ static double worst_of_hopper(const Backward *b, const uint16_t *got) {
     for (int64_t row = 0, rows; row < b->rows; row += rows) {
       rows = b->shape.tq - row % b->shape.tq < HOPPER_KEYS ? b->shape.tq - row % b->shape.tq : HOPPER_KEYS;
       Scene want = {.out = b->x[i] + row * cols, .count = rows * cols}, have = {.out = out + row * cols, .count = rows * cols};
-      most = fmax(most, worst(names[i - HOPPER_DQ], b->t[i].type, 2, &have, &want));
+      most = fmax(most, worst(names[i], b->t[i].type, 2, &have, &want));
     }
   }
   return most;
@@ -195,7 +195,7 @@ void test_hopper_attention(void **unused) {
         out[n] = run_hopper(&b, n == 1 ? 1 : b.shape.batch * b.shape.kv_heads, n == 2);
         if (memcmp(out[0], out[n], bytes) != 0) fail_msg("attention on Hopper %d, %s: another order gave other bits", i, TYPE[type]);
       }
-      printf("Hopper %d               %-5s %5.2f of %.1e\n", i, TYPE[type], worst_of_hopper(&b, out[0]), TOLERANCE[type]);
+      printf("Hopper %d               %-5s %5.2f of %.1e\n", i, TYPE[type], worst_of_hopper(&b, HOPPER_DQ, HOPPER_TENSORS, out[0]), TOLERANCE[type]);
       backward_free(&b);
     }
     memory_free();
@@ -220,6 +220,89 @@ void test_not_hopper_attention(void **unused) {
     if (i >= HOPPER_DQ) REFUSED(t[i].add = 1);
   }
 #undef REFUSED
+}
+
+/* --- Hopper, forward ---------------------------------------------------------------------------------------------------- */
+
+/* o, as it lies in memory. */
+static uint16_t *run_hopper_forward(const Backward *b, int shares, float *lse) {
+  const CudaTensor *t = b->t;
+  size_t bytes = tensor_bytes(b, HOPPER_O), lse_bytes = (size_t)(b->shape.heads * b->rows) * sizeof *lse;
+  device_poison(t[HOPPER_O].x, bytes), device_poison(b->device_lse, lse_bytes);
+  int failed = cuda_attention_hopper_fwd(device_stream(), &b->shape, shares, t[HOPPER_Q], t[HOPPER_K], t[HOPPER_V], t[HOPPER_O], b->device_lse);
+  if (failed) fail_msg("forward attention on Hopper: error %d from the launch", failed);
+  uint16_t *out = memory_get(bytes);
+  device_fetch(out, t[HOPPER_O].x, bytes), device_fetch(lse, b->device_lse, lse_bytes);
+  return out;
+}
+
+static double worst_lse(const Backward *b, int type, const float *got) {
+  int64_t count = b->shape.heads * b->rows;
+  double *out = memory_get((size_t)count * sizeof *out);
+  for (int64_t i = 0; i < count; i++) out[i] = (double)got[i];
+  Scene want = {.out = b->lse, .count = count}, have = {.out = out, .count = count};
+  return worst("lse on Hopper", type, 2, &have, &want);
+}
+
+/* Tiles of queries and of keys that are full and not, of one head and of several; scores so large that maxima grow from tile to tile. Neither the
+ * order of threads nor how many blocks there are may change a bit. Tolerance as above. */
+void test_hopper_forward(void **unused) {
+  (void)unused;
+  static const AttentionShape shapes[] = {{1, 1, 1, 1, 1, 64, 1, 0},       {2, 64, 64, 2, 1, 64, 1, 0},    {1, 127, 127, 2, 2, 128, 1, 0},
+                                          {1, 128, 128, 4, 2, 64, 1, 0},   {2, 129, 129, 2, 1, 128, 1, 0}, {2, 300, 300, 6, 2, 64, 1, 4},
+                                          {1, 300, 300, 2, 2, 128, 1, 40}, {1, 513, 513, 2, 1, 64, 1, 40}, {1, 513, 513, 2, 1, 128, 1, 0},
+                                          {1, 1, 1, 3, 1, 128, 1, 0},      {1, 250, 250, 2, 1, 64, 1, 0},
+                                          /* on a GPU only */
+                                          {2, 2048, 2048, 8, 2, 64, 1, 40}, {8, 1024, 1024, 25, 25, 64, 1, 0}, {2, 2048, 2048, 8, 2, 128, 1, 4}};
+  int all = sizeof shapes / sizeof *shapes, count = device_is_gpu() ? all : all - 3, runs = device_is_gpu() ? MOST_RUNS : 3;
+  if (device_compute() != 90) {
+    printf("forward attention on Hopper: skipped, for this GPU is of compute %d.%d\n", device_compute() / 10, device_compute() % 10);
+    skip();
+  }
+  for (int i = 0; i < count; i++) {
+    Backward b = backward_in_double(shapes[i]);
+    for (int type = CUDA_BF16; type <= CUDA_F16; type++) {
+      uint16_t *out[MOST_RUNS];
+      size_t statistics = (size_t)(b.shape.heads * b.rows) * sizeof(float);
+      float *lse[MOST_RUNS];
+      backward_put(&b, type);
+      assert_true(cuda_attention_hopper_fwd_takes(&b.shape, b.t[HOPPER_Q], b.t[HOPPER_K], b.t[HOPPER_V], b.t[HOPPER_O]));
+      for (int n = 0; n < runs; n++) {
+        shim_seed((uint64_t)(31 + n));
+        lse[n] = memory_get(statistics);
+        out[n] = run_hopper_forward(&b, n == 1, lse[n]);
+        if (memcmp(out[0], out[n], tensor_bytes(&b, HOPPER_O)) != 0 || memcmp(lse[0], lse[n], statistics) != 0)
+          fail_msg("forward attention on Hopper %d, %s: another order gave other bits", i, TYPE[type]);
+      }
+      printf("Hopper forward %d       %-5s %5.2f, lse %5.2f, of %.1e\n", i, TYPE[type], worst_of_hopper(&b, HOPPER_O, HOPPER_O + 1, out[0]),
+             worst_lse(&b, type, lse[0]), TOLERANCE[type]);
+      backward_free(&b);
+    }
+    memory_free();
+  }
+}
+
+/* What another kernel has to do. */
+void test_not_hopper_forward(void **unused) {
+  (void)unused;
+  Backward b = {.shape = {1, 128, 128, 2, 2, 64, 1, 1}}, other;
+  for (int i = 0; i < HOPPER_TENSORS; i++) b.t[i] = (CudaTensor){(void *)(uintptr_t)256, 256, CUDA_BF16, 0};
+#define TAKES(change)                                                                                                                  \
+  (other = b, other.change, cuda_attention_hopper_fwd_takes(&other.shape, other.t[HOPPER_Q], other.t[HOPPER_K], other.t[HOPPER_V], other.t[HOPPER_O]))
+  assert_true(TAKES(shape.batch = 2));
+  assert_true(TAKES(shape.head_dim = 128));
+  assert_false(TAKES(shape.head_dim = 96));
+  assert_false(TAKES(shape.causal = 0));
+  assert_false(TAKES(shape.tk = 129));
+  assert_false(TAKES(shape.scale = -1));
+  for (int i = HOPPER_Q; i <= HOPPER_O; i++) {
+    assert_false(TAKES(t[i].type = CUDA_F32));
+    assert_false(TAKES(t[i].type = CUDA_F16));
+    assert_false(TAKES(t[i].ld = 260));
+    assert_false(TAKES(t[i].x = (void *)(uintptr_t)264));
+    assert_false(TAKES(t[i].add = 1));
+  }
+#undef TAKES
 }
 
 /* --- single rows of queries ------------------------------------------------------------------------------------------ */

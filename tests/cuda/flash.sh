@@ -3,7 +3,7 @@
 # COMPARE.
 source "$(dirname "$0")/lib.sh"
 
-# Attention that cuDNN takes is cuDNN's, forward and, other than on Hopper, backward; the own kernels can be asked for, and cuDNN insisted on.
+# Attention that cuDNN takes is cuDNN's, forward and, other than of heads of 64 on Hopper, backward; the own kernels can be asked for, and cuDNN insisted on.
 sed -e 's/d = 24, heads = 3/d = 128, heads = 2/' -e 's/precision f32 reduce f32/precision bf16 reduce f32/' \
   "$fixtures/gpt-tiny.fsdp" >wide-gpt.fsdp
 sed -e 's/precision f32 reduce f32/precision f16 reduce f32/' "$fixtures/llama-tiny.fsdp" \
@@ -31,13 +31,13 @@ said err "attention by cuDNN, backward by Hopper's kernel with"
 said err 'attention forward 4'
 ! grep -q 'attention backward' err || fail 'that is not left to cuDNN'
 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
-said err "backward attention by Hopper's kernel with"
+said err "attention by Hopper's kernels with"
 # Heads of 128 are Hopper's kernel's only where they are not cuDNN's.
 sed 's/d = 128, heads = 2/d = 128, heads = 1/' wide-gpt.fsdp >wider-gpt.fsdp
 FAKE_COMPUTE=80 FSDPC_CUDA_ATTENTION=own train wider wider-gpt.fsdp --ranks 1 --steps 2 --backend cuda
 train hopper wider-gpt.fsdp --ranks 1 --steps 2 --backend cuda
 expect 0 run wider-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
-said err "backward attention by Hopper's kernel with"
+said err "attention by Hopper's kernels with"
 "$compare" metrics hopper.jsonl wider.jsonl 1e-2
 differ hopper.weights/model.safetensors wider.weights/model.safetensors || fail 'another kernel gives other bits, if it runs'
 FAKE_CUDNN=1 expect 0 run wider-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"

@@ -10,6 +10,8 @@ void shim_seed(uint64_t seed); /* where there is no shim, nothing to seed */
 void test_tensor_core_attention(void **unused);
 void test_hopper_attention(void **unused);
 void test_not_hopper_attention(void **unused);
+void test_hopper_forward(void **unused);
+void test_not_hopper_forward(void **unused);
 void test_attention_of_single_rows(void **unused);
 void test_scratch_of_single_rows(void **unused);
 

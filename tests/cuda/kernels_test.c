@@ -116,6 +116,8 @@ int main(void) {
       cmocka_unit_test(test_tensor_core_attention),
       cmocka_unit_test(test_hopper_attention),
       cmocka_unit_test(test_not_hopper_attention),
+      cmocka_unit_test(test_hopper_forward),
+      cmocka_unit_test(test_not_hopper_forward),
       cmocka_unit_test(test_attention_of_single_rows),
       cmocka_unit_test(test_scratch_of_single_rows),
       cmocka_unit_test(test_weights_without_masters),

@@ -1,6 +1,7 @@
 /* Owns: what Hopper's instructions do (hopper.h), a thread at a time. */
 #include "tests/cuda/shim/shim.h"
 
+#include <map>
 #include <vector>
 
 namespace {
@@ -38,7 +39,47 @@ void need_barrier(const uint64_t *b) {
   need_shared(b, sizeof *b, sizeof *b);
   if ((*b & MARK_BITS) != MARK) shim_fail("a barrier that nobody initialized");
 }
-bool phase_ended(const void *b, uint32_t parity) { return *(const uint64_t *)b >> 63 != parity; }
+void arrive(uint64_t *b) {
+  *b += 1 << 16;
+  if ((*b >> 16 & 0xffff) == (*b & 0xffff)) *b = ((*b & ~(0xffffull << 16)) ^ PARITY);
+}
+
+/* --- tiles: each comes when it is asked for or when somebody waits for its barrier, as it happens -------------------------------------- */
+
+struct TileLoad {
+  unsigned char *to;
+  TileMap map;
+  int col, row, sample;
+};
+struct Expected {
+  int bytes; /* that have not come; 0: nobody expects any */
+  std::vector<TileLoad> late;
+};
+std::map<const void *, Expected> expected; /* by barrier */
+
+void come(uint64_t *b, Expected &e, const TileLoad &t) {
+  for (int r = 0; r < t.map.high; r++)
+    for (int piece = 0; piece < 8; piece++)
+      for (int i = 0; i < 8; i++) {
+        int64_t row = t.row + r, col = t.col + piece * 8 + i;
+        unsigned char *to = t.to + r * 128 + (piece ^ r % 8) * 16 + 2 * i;
+        if (row < t.map.rows && col < t.map.cols) memcpy(to, t.map.x + 2 * ((t.sample * t.map.rows + row) * t.map.ld + col), 2);
+        else memset(to, 0, 2);
+      }
+  e.bytes -= t.map.high * 128;
+  if (e.bytes < 0) shim_fail("more bytes come than a barrier expects");
+  if (e.bytes == 0) arrive(b);
+}
+
+bool phase_ended(const void *b, uint32_t parity) {
+  auto found = expected.find(b);
+  if (found != expected.end() && !found->second.late.empty() && shim_chance()) {
+    std::vector<TileLoad> late;
+    late.swap(found->second.late);
+    for (const TileLoad &t : late) come((uint64_t *)b, found->second, t);
+  }
+  return *(const uint64_t *)b >> 63 != parity;
+}
 
 /* --- products ------------------------------------------------------------------------------------------------------ */
 
@@ -137,8 +178,29 @@ void mbarrier_init(uint64_t *b, int arrivals) {
 
 void mbarrier_arrive(uint64_t *b) {
   need_barrier(b);
-  *b += 1 << 16;
-  if ((*b >> 16 & 0xffff) == (*b & 0xffff)) *b = ((*b & ~(0xffffull << 16)) ^ PARITY);
+  arrive(b);
+}
+
+void mbarrier_expect(uint64_t *b, int bytes) {
+  need_barrier(b);
+  if (expected[b].bytes != 0) shim_fail("a barrier expects tiles twice in a phase");
+  expected[b].bytes = bytes;
+}
+
+int tile_map_of(TileMap *map, const void *x, bool, int64_t ld, int64_t cols, int64_t rows, int64_t samples, int high) {
+  if ((uintptr_t)x % 16 != 0 || ld % 8 != 0 || ld < cols || rows < 1 || samples < 1 || high < 1 || high > 256) return 1;
+  *map = TileMap{(const unsigned char *)x, ld, cols, rows, samples, high};
+  return 0;
+}
+
+void tile_load(void *to, const TileMap &map, int col, int row, int sample, uint64_t *full) {
+  need_barrier(full);
+  need_shared(to, (size_t)map.high * 128, 1024);
+  if (col < 0 || row < 0 || sample < 0 || sample >= map.samples) shim_fail("a tile that there is not");
+  TileLoad t = {(unsigned char *)to, map, col, row, sample};
+  Expected &e = expected[full];
+  if (shim_chance()) come(full, e, t);
+  else e.late.push_back(t);
 }
 
 void mbarrier_wait(uint64_t *b, int parity) {

@@ -16,6 +16,7 @@ static inline void mbarriers_ready() {}
 void mbarrier_arrive(uint64_t *b);
 void mbarrier_wait(uint64_t *b, int parity);
 void named_barrier(int id, int threads);
+void named_arrive(int id, int threads);
 static inline void fence_async_shared() {}
 
 template <int N> static void registers_take() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, "as setmaxnreg takes it"); }
@@ -63,6 +64,17 @@ template <class T> static void product_64_held(float (&d)[8][4], const uint32_t 
   }
   shim_product((ShimProduct &&)p);
 }
+
+/* --- tiles ----------------------------------------------------------------------------------------------------------- */
+
+struct TileMap {
+  const unsigned char *x;
+  int64_t ld, cols, rows, samples; /* elements */
+  int high;
+};
+int tile_map_of(TileMap *map, const void *x, bool is_bf16, int64_t ld, int64_t cols, int64_t rows, int64_t samples, int high);
+void mbarrier_expect(uint64_t *b, int bytes);
+void tile_load(void *to, const TileMap &map, int col, int row, int sample, uint64_t *full);
 
 /* --- bulk copies --------------------------------------------------------------------------------------------------- */
 

@@ -312,12 +312,18 @@ void shim_linger(void) {
   shim_wait_until([](const void *at, uint32_t value) { return *(const uint32_t *)at != value; }, &machine.standstills, machine.standstills);
 }
 
-void named_barrier(int id, int threads) {
+static Barrier *named_of(int id, int threads) {
   if (id < 1 || id > 15 || threads < 32 || threads % 32 != 0) shim_fail("a named barrier that there is not, or of no whole warps");
   Barrier *b = &machine.named[id];
   if (b->arrived > 0 && b->live != threads) shim_fail("threads expect different numbers at a named barrier");
   b->live = threads;
-  wait(b);
+  return b;
+}
+void named_barrier(int id, int threads) { wait(named_of(id, threads)); }
+void named_arrive(int id, int threads) {
+  Barrier *b = named_of(id, threads);
+  b->arrived++;
+  open_if_complete(b);
 }
 
 void __syncthreads(void) { wait(&machine.block); }
