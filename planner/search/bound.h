@@ -24,8 +24,13 @@
  * and A' goes with B as well. Where gradients are summed over the shard group and then over replicas, by two communicators, R is the
  * longest chain of the former sums of some gradients and the latter of the last of these and those after it: it is busy throughout, as one
  * communicator would be. Gradients that do not fit beside each other wait: backward's compute and reductions alone, run one
- * after the other as memory forces them to, take at least what bound_terms.c counts. Compute is slowed by reductions there,
- * which cannot be put off, not by gathers, which can.
+ * after the other as memory forces them to, take at least what bound_terms.c counts. They slow each other there. With one communicator a
+ * pass takes compute + B - (1 / (1 + s) - c) overlap, and neither can overlap for longer than where both run on until memory or its lack of
+ * gradients stops one: whatever is put off, run again or gathered beside it, and if c (1 + s) is above 1, as if s were less. With two,
+ * reductions that begin as soon as they may end as early as in no other pass, by the clock that they get on by; a pass that rests more, so that
+ * they slow compute less, rests for at least as long as it gains, again where c (1 + s) is at most 1. Those that may be put off, because they
+ * wait for what they are added to, could overlap with each other instead: of these only the sums over the shard group count, one after the other,
+ * and the last one over replicas.
  *
  * A row counts such gradients too, so that they compete with what is kept. The k-th, whole with op o_k, is live at j until it has been
  * read, and what it is reduced to until that has been summed; where it is not, compute has rested before j for what the reductions from some m-th on to the k-th take beyond the operators

@@ -259,15 +259,28 @@ Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *red
   return (Slices){out.data, out.count};
 }
 
+/* Where a reduction waits for what it is added to, it can be put off, and so can its sum over replicas, until that slows compute no more than
+ * the next gradient's sum over the shard group does anyway. */
+static bool may_be_put_off(const BoundInput *in) {
+  return in->start->shard > 1 && !in->skeleton->shared_queue && (in->start->offload & OFFLOAD_GRADIENTS) && decisions_adds_up(in->start);
+}
+
+/* Of comm_slowdown what counts: so much that running beside each other is no worse than one after the other. */
+static double counted_slowdown(const PlanOverlap *overlap) {
+  return overlap->contention > 0 ? fmin(overlap->comm_slowdown, fmax(0, 1 / overlap->contention - 1)) : overlap->comm_slowdown;
+}
+
 /* The header's backward pass with nothing but reductions: what the next gradients need must fit beside those that have not been
- * reduced. */
+ * reduced. `now` is the time that communicators get on by: all but a share of that in which compute is `active`. */
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live) {
   const Skeleton *skeleton = in->skeleton;
   uint32_t count = skeleton->reduced_count, next = 0, taken = 0, gone = 0;
   const uint32_t *order = skeleton->reduced;
+  const double kept = 1 - fmin(1, in->start->overlap.contention), slowdown = counted_slowdown(&in->start->overlap);
+  const bool scattered_only = may_be_put_off(in);
   Reducing out = {NULL, ARENA_ARRAY(scratch, double, count), ARENA_ARRAY(scratch, double, count)};
   ReduceQueues queues = {0};
-  double now = 0, held = 0, kept = 1 - fmin(1, in->start->overlap.contention);
+  double now = 0, held = 0, active = 0;
   for (int32_t j = skeleton->program->turn; j < (int32_t)skeleton->program->ops.count; j++) {
     while (gone < next) {
       bool is_gradient = taken < next && out.taken[taken] <= out.end[gone];
@@ -276,15 +289,18 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
       now = fmax(now, end);
       held -= is_gradient ? gradient_bytes(in, order[taken++]) : reduced_bytes(in, order[gone++]);
     }
-    double work = (double)skeleton->op_ns[j], busy = fmax(0, queues.summed - now);
-    now += work <= busy * kept ? work / kept : busy + (work - busy * kept);
+    const double work = (double)skeleton->op_ns[j], busy = (1 + slowdown) * fmax(0, queues.summed - now);
+    const double ns = work <= busy * kept ? work / kept : busy + (work - busy * kept);
+    now += ns / (1 + slowdown);
+    active += ns;
     for (; next < count && skeleton->ops[order[next]].last_gradient == j; next++) {
       out.taken[next] = reduce_next(in, &queues, now, order[next]);
+      if (scattered_only) queues.summed = out.taken[next] + (next + 1 < count ? 0 : replicate_ns(in, order[next]));
       out.end[next] = queues.summed;
       held += gradient_bytes(in, order[next]) + reduced_bytes(in, order[next]);
     }
   }
-  return fmax(now, queues.summed);
+  return fmax(now, queues.summed) + slowdown / (1 + slowdown) * active;
 }
 
 /* Instead of rests in forward, what is stored. */

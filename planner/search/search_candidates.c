@@ -215,10 +215,18 @@ typedef struct Branch {
   Tried tried;
 } Branch;
 
+/* Of an unusual choice, beside the best plan's bound; where its state lies as there, or on the device, beside that plan's own time, which may
+ * be as far above its bound as others' would be near theirs. */
+static bool promises_gain(const Branch *branch, const Found *found) {
+  const uint32_t offload = branch->candidate->outer.offload;
+  const uint64_t other = !offload || offload == found->outer.offload ? found->sim.step_ns : found->bound.ns;
+  return (double)branch->candidate->bound.ns < (double)other / PROMISED_BY_BOUNDS || search_is_far(found, &branch->candidate->bound);
+}
+
 /* State goes to host memory unasked only for a gain; where plans are long, for one that bounds promise. */
 static bool bound_leaves_hope(const Search *s, const Branch *branch, const Found *found) {
   double ns = (double)found->sim.step_ns, bound = (double)branch->candidate->bound.ns;
-  if (branch->unusual && bound >= (double)found->bound.ns / PROMISED_BY_BOUNDS && !search_is_far(found, &branch->candidate->bound)) return false;
+  if (branch->unusual && !promises_gain(branch, found)) return false;
   if (!branch->unasked || offloads_unasked(s, &found->outer)) return bound < ns;
   if (found->plan->instrs.count < OFFLOADED_PLAN || search_is_far(found, &branch->candidate->bound)) return bound < ns / WORTH_OFFLOADING;
   return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
