@@ -27,8 +27,8 @@ typedef struct BesideArena {
 
 BesideArena beside_arena(const Plan *plan);
 uint64_t beside_total(const BesideArena *beside); /* without the libraries' own */
-/* Of the kernel for Hopper: heads of keys in a launch, 0: the shape is not for it. Heads of 64 are computed by it first, where cuDNN in results
- * that repeat takes twice as long; others, of which no rate is known yet, where cuDNN does not take them. */
+/* Of the kernel for Hopper: heads of keys in a launch, 0: the shape is not for it. Heads of 64 are its before cuDNN's, which takes twice as long in
+ * results that repeat; heads of 128, with which it has not run on a GPU yet, only where own kernels are asked for. */
 int64_t hopper_groups(const AttentionShape *shape);
 uint64_t hopper_bytes(const AttentionShape *shape); /* its scratch */
 bool hopper_leads(const AttentionShape *shape);

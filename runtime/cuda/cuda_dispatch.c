@@ -100,7 +100,8 @@ static bool own_attention(const CudaCall *c, const CudaFlashCall *call, int *res
 }
 
 static bool hopper_takes_backward(const CudaCall *c, const AttentionShape *shape) {
-  return c->machine->hopper && hopper_groups(shape) > 0 && cuda_attention_hopper_takes(shape, T(0), T(1), T(2), T(3), T(5), T(6), T(7), T(8));
+  if (!c->machine->hopper || !(hopper_leads(shape) || c->machine->hopper_all)) return false;
+  return hopper_groups(shape) > 0 && cuda_attention_hopper_takes(shape, T(0), T(1), T(2), T(3), T(5), T(6), T(7), T(8));
 }
 static int hopper_backward(const CudaCall *c, const AttentionShape *shape) {
   return cuda_attention_hopper_bwd(S, shape, hopper_groups(shape), c->machine->comm != NULL, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8),
@@ -112,7 +113,7 @@ OP(attention_fwd) {
   CudaFlashCall call = {.shape = shape, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4)};
   int result;
   if (!own_attention(c, &call, &result)) return result;
-  if (c->machine->hopper && cuda_attention_hopper_fwd_takes(&shape, T(0), T(1), T(2), T(3)))
+  if (c->machine->hopper_all && cuda_attention_hopper_fwd_takes(&shape, T(0), T(1), T(2), T(3)))
     return cuda_attention_hopper_fwd(S, &shape, c->machine->comm != NULL, T(0), T(1), T(2), T(3), F32(4));
   return cuda_attention_fwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), c->machine->scratch);
 }
@@ -121,10 +122,8 @@ OP(attention_bwd) {
   CudaFlashCall call = {.shape = shape, .backward = true, .q = T(0), .k = T(1), .v = T(2), .o = T(3), .lse = F32(4),
                         .d_o = T(5), .dq = T(6), .dk = T(7), .dv = T(8)};
   int result;
-  bool hopper = hopper_takes_backward(c, &shape);
-  if (hopper && hopper_leads(&shape)) return c->prepare ? 0 : hopper_backward(c, &shape);
+  if (hopper_takes_backward(c, &shape)) return c->prepare ? 0 : hopper_backward(c, &shape);
   if (!own_attention(c, &call, &result)) return result;
-  if (hopper) return hopper_backward(c, &shape);
   return cuda_attention_bwd(S, &shape, T(0), T(1), T(2), T(3), F32(4), T(5), T(6), T(7), T(8), c->machine->scratch);
 }
 

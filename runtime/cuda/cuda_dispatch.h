@@ -15,7 +15,8 @@ typedef struct CudaMachine {
   const Plan *plan;
   CudaProducts *products;
   CudaFlash *flash; /* NULL: attention is left to own kernels */
-  bool hopper;      /* attention is the kernels' for Hopper, where they take it */
+  bool hopper;      /* backward passes of attention that hopper_leads names are the kernel's for Hopper */
+  bool hopper_all;  /* and so is all that Hopper's kernels take: what has not run on a GPU yet, too */
   void *attention;  /* memory of their backward passes, or NULL where they compute none */
   CudaComm *comm; /* NULL: one rank */
   uint32_t rank;

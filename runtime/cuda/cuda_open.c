@@ -204,13 +204,14 @@ static bool without_flash(const char *why, Failure *failure) {
 static bool open_flash(CudaBackend *cuda, Arena *arena, Failure *failure) {
   const char *why = "";
   bool half = cuda->config.plan->recipe.compute != DTYPE_F32;
-  cuda->machine.hopper = cuda->compute == 90 && half && (wants(CUDA_ATTENTION_AUTO) || wants(CUDA_ATTENTION_OWN));
+  cuda->machine.hopper_all = cuda->compute == 90 && half && wants(CUDA_ATTENTION_OWN);
+  cuda->machine.hopper = cuda->machine.hopper_all || (cuda->compute == 90 && half && wants(CUDA_ATTENTION_AUTO));
   if (wants(CUDA_ATTENTION_OWN) || (!half && !wants(CUDA_ATTENTION_CUDNN))) return true;
   cuda->machine.flash = cuda_flash_open(arena, cuda->config.plan, cuda->device, cuda->compute, wants(CUDA_ATTENTION_FAST), &why);
   return cuda->machine.flash != NULL || without_flash(why, failure);
 }
 
-/* What is left to Hopper's kernels. memory: of their backward passes, one at a time; 0: none is theirs. */
+/* What is Hopper's kernels'. memory: of their backward passes, one at a time; 0: none is theirs. */
 typedef struct HopperPart {
   bool forward;
   uint64_t memory;
@@ -223,8 +224,7 @@ static HopperPart hopper_part(const CudaBackend *cuda) {
     bool backward = plan->instrs.data[i].op == INSTR_ATTENTION_BWD;
     if (!backward && plan->instrs.data[i].op != INSTR_ATTENTION_FWD) continue;
     AttentionShape shape = attention_shape(plan, &plan->instrs.data[i]);
-    bool taken = cuda->machine.flash != NULL && cuda_flash_takes(cuda->machine.flash, (int32_t)i);
-    if (taken && !(backward && hopper_leads(&shape))) continue;
+    if (!cuda->machine.hopper_all && !(backward && hopper_leads(&shape))) continue;
     uint64_t bytes = hopper_bytes(&shape);
     if (!backward) part.forward |= bytes > 0;
     else if (bytes > part.memory) part.memory = bytes;
@@ -232,16 +232,14 @@ static HopperPart hopper_part(const CudaBackend *cuda) {
   return part;
 }
 
-/* bytes: of workspace, which Hopper's forward kernel needs none of. Where cuDNN and Hopper's kernels share a pass, heads decide who has it. */
+/* bytes: of workspace, which Hopper's forward kernel needs none of. */
 static void say_attention(CudaBackend *cuda, bool flash, HopperPart part, uint64_t bytes) {
   char size[32], with[40] = "", what[128];
-  bool backward = part.memory > 0, both = part.forward && backward;
   const char *by = !flash ? "" : wants(CUDA_ATTENTION_FAST) ? "fast attention by cuDNN" : "attention by cuDNN";
-  const char *pass = both ? "" : backward ? "backward " : "forward ", *hopper = both ? "Hopper's kernels" : "Hopper's kernel";
-  if (flash || backward) snprintf(with, sizeof with, " with %s", text_bytes(size, bytes));
-  if (!part.forward && !backward) snprintf(what, sizeof what, "%s%s", by, with);
-  else if (flash) snprintf(what, sizeof what, "%s%s %sby %s%s", by, both ? " and" : ",", pass, hopper, with);
-  else snprintf(what, sizeof what, "%sattention by %s%s", pass, hopper, with);
+  if (flash || part.memory > 0) snprintf(with, sizeof with, " with %s", text_bytes(size, bytes));
+  if (part.forward) snprintf(what, sizeof what, "attention by Hopper's kernels%s", with); /* cuDNN has none */
+  else if (part.memory == 0) snprintf(what, sizeof what, "%s%s", by, with);
+  else snprintf(what, sizeof what, "%s%s by Hopper's kernel%s", by, flash ? ", backward" : "backward attention", with);
   say(cuda, what);
 }
 

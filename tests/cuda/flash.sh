@@ -31,17 +31,19 @@ said err "attention by cuDNN, backward by Hopper's kernel with"
 said err 'attention forward 4'
 ! grep -q 'attention backward' err || fail 'that is not left to cuDNN'
 expect 0 run wide-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
-said err "attention by Hopper's kernels with"
-# Heads of 128 are Hopper's kernel's only where they are not cuDNN's.
+said err "backward attention by Hopper's kernel with"
+# Heads of 128, and forward passes, are Hopper's kernels' only where own ones are asked for.
 sed 's/d = 128, heads = 2/d = 128, heads = 1/' wide-gpt.fsdp >wider-gpt.fsdp
 FAKE_COMPUTE=80 FSDPC_CUDA_ATTENTION=own train wider wider-gpt.fsdp --ranks 1 --steps 2 --backend cuda
-train hopper wider-gpt.fsdp --ranks 1 --steps 2 --backend cuda
-expect 0 run wider-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
-said err "attention by Hopper's kernels with"
+FSDPC_CUDA_ATTENTION=own train hopper wider-gpt.fsdp --ranks 1 --steps 2 --backend cuda
 "$compare" metrics hopper.jsonl wider.jsonl 1e-2
 differ hopper.weights/model.safetensors wider.weights/model.safetensors || fail 'another kernel gives other bits, if it runs'
+FSDPC_CUDA_ATTENTION=own expect 0 run wider-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+said err "attention by Hopper's kernels with"
 FAKE_CUDNN=1 expect 0 run wider-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
 said err 'attention by cuDNN with'
+expect 0 run wider-gpt.fsdp --ranks 1 --steps 1 --backend cuda --data "$fixtures/tokens.bin"
+! grep -q "Hopper" err || fail 'that has not run on a GPU'
 # An older one leaves backward passes of 16 rows to own kernels; forward passes need no workspace then, and run.
 FAKE_CUDNN=1 FAKE_COMPUTE=80 FAKE_CUDNN_VERSION=91500 FAKE_CUDNN_WORKSPACE=0 train flash odd-gpt.fsdp --ranks 1 --steps 1 --backend cuda
 "$compare" metrics flash.jsonl own.jsonl 1e-2
