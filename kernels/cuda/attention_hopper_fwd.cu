@@ -16,7 +16,7 @@
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/hopper.cuh"
 
-/* What tools/attention/bench.cu tries other values of. */
+/* What tools/attention/forward.cu tries other values of. */
 #ifndef FORWARD_GROUPS
 #define FORWARD_GROUPS 0 /* of 64 queries a block, for heads of 64; 0: 2 or 3, by the shape */
 #endif
@@ -224,13 +224,13 @@ template <bool BEGINS> DEVICE bool find_tops(const float (&s)[16][4], Rows &rows
 DEVICE float sums_exp2(float x) {
   constexpr float ROUNDS = 12582912; /* 1.5 * 2^23: what is added to it is rounded to integers */
   uint32_t n, bits;
-  x = x < -127 ? -127 : x; /* its power is zero */
+  x = x < -127 ? -127 : x > 127 ? 127 : x; /* its power is zero, or found to be too large */
   float rounded = x + ROUNDS, f = x - (rounded - ROUNDS);
   float power = fmaf(fmaf(fmaf(fmaf(0.00958285094f, f, 0.0559064524f), f, 0.240240988f), f, 0.69312419f), f, 1.0f);
   memcpy(&n, &rounded, sizeof n), memcpy(&bits, &power, sizeof bits);
   bits += n << 23;
   memcpy(&power, &bits, sizeof power);
-  return power;
+  return x == x ? power : x;
 }
 /* Spread evenly among the 64. */
 DEVICE constexpr bool taken_by_sums(int nth) { return (nth + 1) * FORWARD_SUMS / 64 != nth * FORWARD_SUMS / 64; }
@@ -524,7 +524,7 @@ int groups_for(int64_t queries) {
 
 int cuda_attention_hopper_fwd_takes(const AttentionShape *s, CudaTensor q, CudaTensor k, CudaTensor v, CudaTensor o) {
   const CudaTensor all[] = {q, k, v, o};
-  if (!s->causal || s->tq != s->tk || s->tq < 1 || s->batch < 1 || (s->head_dim != 64 && s->head_dim != 128) || !(s->scale > 0)) return 0;
+  if (!s->causal || s->tq != s->tk || s->tq < 1 || s->tq > INT32_MAX / 2 || s->batch < 1 || (s->head_dim != 64 && s->head_dim != 128) || !(s->scale > 0)) return 0;
   if (s->batch * s->heads > INT32_MAX / 2 / ceil_of(s->tq, GROUP_ROWS)) return 0; /* work is counted in ints */
   for (int i = 0; i < 4; i++)
     if (all[i].type != q.type || all[i].type == CUDA_F32 || all[i].add || (uintptr_t)all[i].x % 16 != 0 || all[i].ld % 8 != 0) return 0;

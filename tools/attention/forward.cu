@@ -1,7 +1,7 @@
 /* Owns: how fast attention's forward kernel for Hopper is, and its variants, in bursts and after some time without a pause (GPUs slow down at
  * their power limit); and that results are right and repeat. No part of the program:
- *   nvcc -std=c++17 -O3 -I. -gencode arch=compute_90a,code=sm_90a tools/attention/bench.cu -o bench_attention
- *   ./bench_attention [PART OF A VARIANT'S NAME [SECONDS A RATE]] */
+ *   nvcc -std=c++17 -O3 -I. -gencode arch=compute_90a,code=sm_90a tools/attention/forward.cu -o bench_forward
+ *   ./bench_forward [PART OF A VARIANT'S NAME [SECONDS A RATE]] */
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/hopper.cuh"
 
@@ -179,6 +179,7 @@ static void launch(const Bench &b, const Variant &v) { need(v.launch(NULL, &b.s,
 /* Errors of some rows; elements that differ between two runs. */
 static void check(const Bench &b, const Variant &v, float errors[2], unsigned long long *differ) {
   need(cudaMemset(b.errors, 0, 16), "cudaMemset"), need(cudaMemset(b.o.x, 0xff, (size_t)b.elements * 2), "cudaMemset");
+  need(cudaMemset(b.lse, 0xff, (size_t)(b.s.batch * b.s.tq * b.s.heads) * 4), "cudaMemset"); /* or a variant might pass by another's */
   launch(b, v);
   need(cudaMemcpy(b.first, b.o.x, (size_t)b.elements * 2, cudaMemcpyDeviceToDevice), v.name);
   check_kernel<<<96, 128, (size_t)b.s.tq * 4>>>(b.s, (bf16 *)b.q.x, (bf16 *)b.k.x, (bf16 *)b.v.x, (bf16 *)b.o.x, b.lse, b.errors);
