@@ -81,12 +81,6 @@ template <int D, class T> DEVICE Keys keys_of(const HopperBackward<T> &p, int it
 }
 template <class T> DEVICE int items_of(const HopperBackward<T> &p) { return p.groups * p.key_tiles; }
 
-/* Which of two takes its turn, and the parity of its barriers' phase. */
-struct Turn {
-  int at = 0, parity = 0;
-  DEVICE void next() { parity ^= at, at ^= 1; }
-};
-
 /* --- warps 0 and 1: tiles to shared memory -------------------------------------------------------------------------------------- */
 
 /* So many rows of x, of which `there` are there, the others zeros: eight threads a row. */
@@ -129,7 +123,7 @@ template <int D, class T> DEVICE int take_item(const HopperBackward<T> &p, Share
 }
 
 template <int D, class T> DEVICE void load(const HopperBackward<T> &p, Shared<D> &s) {
-  Turn stage;
+  Ring<2> stage;
   for (int round = 0, steps = 0;; round++) {
     int item = steps < p.stint ? take_item(p, s, round % 2) : items_of(p);
     if (item >= items_of(p)) { /* the others hear of it */
@@ -165,7 +159,7 @@ template <int D, class T> DEVICE void load(const HopperBackward<T> &p, Shared<D>
 
 template <int D, class T> DEVICE void add_sums(const HopperBackward<T> &p, Shared<D> &s, int own) {
   int shared_by = p.a.heads / p.a.kv_heads;
-  Turn sums;
+  Ring<2> sums;
   for (int round = 0;; round++) {
     mbarrier_wait(&s.keys_full, round % 2);
     int item = s.item;
@@ -240,12 +234,6 @@ template <int N> DEVICE void share_gradients(unsigned char (*to)[KEYS * TILE_ROW
       *(uint32_t *)(to[k / 4] + tile_at(row + i % 2 * 8, (2 * k + i / 2) % 8) + 4 * t) = held[k][i];
 }
 
-/* Of the whole warp. */
-DEVICE void warp_arrives(uint64_t *b) {
-  __syncwarp();
-  if (threadIdx.x % WARP == 0) mbarrier_arrive(b);
-}
-
 /* x = own 64 keys of a . queries of b, both of D dimensions */
 template <int D, class T, int N> DEVICE void start_scores(float (&x)[N][4], Operand a, Operand b) {
   products_hold(x);
@@ -302,7 +290,7 @@ template <int D, class T> DEVICE void compute(const HopperBackward<T> &p, Shared
   float scale = p.a.scale * LOG2_E;
   Operand k_own = operand_of(s.keys[0][0] + group * OWN_KEYS * TILE_ROW_BYTES), v_own = operand_of(s.keys[1][0] + group * OWN_KEYS * TILE_ROW_BYTES);
   Operand k_side = operand_of(s.keys[0][S::COLUMNS == 1 ? group : 0]); /* of dq a group has half the queries, or the dimensions */
-  Turn stage;
+  Ring<2> stage;
   for (int round = 0;; round++) {
     mbarrier_wait(&s.keys_full, round % 2);
     int item = s.item;
@@ -432,17 +420,6 @@ int cuda_attention_hopper_takes(const AttentionShape *s, CudaTensor q, CudaTenso
   return 1;
 }
 
-static int blocks_of(int *blocks) {
-#ifdef FSDPC_SHIM
-  *blocks = 3;
-  return 0;
-#else
-  int device;
-  int failed = (int)cudaGetDevice(&device);
-  return failed ? failed : (int)cudaDeviceGetAttribute(blocks, cudaDevAttrMultiProcessorCount, device);
-#endif
-}
-
 /* Enough that some are left for as long as there is work: each that has ended has done its stint. */
 static int64_t blocks_for(int64_t steps, int64_t items, int64_t at_a_time, int64_t stint) {
   int64_t blocks = at_a_time + steps / stint;
@@ -454,7 +431,7 @@ template <int D, class T> static int backward_part(CudaStream stream, HopperBack
   constexpr int QUERIES = Sizes<D>::QUERIES;
   int64_t heads = (int64_t)groups * (p.a.heads / p.a.kv_heads), tiles = heads * p.query_tiles, rows = tiles * QUERIES;
   int at_a_time, failed = ALLOW_SHARED_HOPPER((hopper_kernel<D, T>), sizeof(Shared<D>));
-  if (!failed) failed = blocks_of(&at_a_time);
+  if (!failed) failed = hopper_multiprocessors(&at_a_time);
   if (failed) return failed;
   p.first = first, p.groups = groups;
   p.sums = (float *)scratch, p.lse = p.sums + tiles * SUMS, p.delta = p.lse + rows;

@@ -98,14 +98,6 @@ template <class F> DEVICE int tiles_of(const F &p, const Queries &w) {
   return last / KEYS + 1;
 }
 
-/* Which of so many takes its turn, and the parity of its barriers' phase. */
-template <int N> struct RingAt {
-  int at = 0, parity = 0;
-  DEVICE void next() {
-    if (++at == N) at = 0, parity ^= 1;
-  }
-};
-
 /* --- copies: each warp tiles of its own ------------------------------------------------------------------------------------------ */
 
 /* Rows [0, ROWS) of x to a tile's from a multiple of 8 on; those from `there` on are zeros. Eight lanes a row. */
@@ -140,8 +132,8 @@ template <class F> DEVICE void forward_load(const F &p, ForwardShared<F> &s) {
   const auto &a = p.a;
   int warp = __shfl_sync(WHOLE_WARP, (int)threadIdx.x / WARP, 0), side = warp % 2, own = warp / 2, turn = 0;
   int64_t ld = side == 0 ? a.ldk : a.ldv;
-  RingAt<2> queries;
-  RingAt<F::STAGES> stage;
+  Ring<2> queries;
+  Ring<F::STAGES> stage;
 #pragma unroll 1
   for (int n = 0, item; (item = nth_item(n)) < items_of(p); n++, queries.next()) {
     Queries w = queries_of(p, item);
@@ -163,8 +155,8 @@ template <class F> DEVICE void forward_load(const F &p, ForwardShared<F> &s) {
 
 /* The same by one thread. */
 template <class F> DEVICE void forward_tiles(const F &p, ForwardShared<F> &s) {
-  RingAt<2> queries;
-  RingAt<F::STAGES> stage;
+  Ring<2> queries;
+  Ring<F::STAGES> stage;
 #pragma unroll 1
   for (int n = 0, item; (item = nth_item(n)) < items_of(p); n++, queries.next()) {
     Queries w = queries_of(p, item);
@@ -325,12 +317,6 @@ template <class F> DEVICE void start_values(float (&acc)[F::PARTS][8][4], const 
   products_commit();
 }
 
-/* Of the whole warp. */
-DEVICE void warp_releases(uint64_t *b) {
-  __syncwarp();
-  if (threadIdx.x % WARP == 0) mbarrier_arrive(b);
-}
-
 template <class F> DEVICE void turn_wait(int group) {
   if (FORWARD_TURNS) named_barrier(BARRIER_TURN + group, 2 * GROUP_THREADS);
 }
@@ -358,12 +344,12 @@ template <class F> DEVICE void store_queries(const F &p, const Queries &w, int g
 
 /* Tiles that others of the block see, but no query of this warpgroup; of each, its turn to start products, as long as there are turns: the
  * others may need it to get on to the next tile. */
-template <class F> DEVICE void pass_over(ForwardShared<F> &s, RingAt<F::STAGES> &stage, int count, int turns, int group) {
+template <class F> DEVICE void pass_over(ForwardShared<F> &s, Ring<F::STAGES> &stage, int count, int turns, int group) {
 #pragma unroll 1
   for (int i = 0; i < count; i++, stage.next()) {
     for (int side = 0; side < 2; side++) {
       mbarrier_wait(&s.full[side][stage.at], stage.parity);
-      warp_releases(&s.empty[side][stage.at]);
+      warp_arrives(&s.empty[side][stage.at]);
     }
     if (i < turns) turn_wait<F>(group), turn_pass<F>(group);
   }
@@ -373,15 +359,15 @@ template <class F> DEVICE void forward_compute(const F &p, ForwardShared<F> &s, 
   typedef typename F::T T;
   Lane l = lane_of();
   float scale = p.a.scale * LOG2_E;
-  RingAt<2> queries;
-  RingAt<F::STAGES> keys;
+  Ring<2> queries;
+  Ring<F::STAGES> keys;
   if (group == F::GROUPS - 1) turn_pass<F>(group);
   for (int n = 0, item; (item = nth_item(n)) < items_of(p); n++, queries.next()) {
     Queries w = queries_of(p, item);
     int all = tiles_of(p, w), count = tiles_of_group(p, w, group);
     if (count == 0) {
       mbarrier_wait(&s.queries_full[queries.at], queries.parity);
-      warp_releases(&s.queries_empty[queries.at]);
+      warp_arrives(&s.queries_empty[queries.at]);
       pass_over(s, keys, all, all - 1, group);
       continue;
     }
@@ -389,13 +375,13 @@ template <class F> DEVICE void forward_compute(const F &p, ForwardShared<F> &s, 
     float x[16][4], acc[F::PARTS][8][4] = {}, w32[8][8], shrink[2];
     uint32_t weights[8][4];
     Rows rows = {};
-    RingAt<F::STAGES> values = keys;
+    Ring<F::STAGES> values = keys;
     mbarrier_wait(&s.queries_full[queries.at], queries.parity);
     mbarrier_wait(&s.full[0][keys.at], keys.parity);
     start_keys(x, s, queries.at, group, keys.at);
     products_wait<0>();
     products_hold(x);
-    warp_releases(&s.empty[0][keys.at]);
+    warp_arrives(&s.empty[0][keys.at]);
     hide(x, w.first + group * GROUP_ROWS + l.warp % 4 * 16 + l.g - (count - 1) * KEYS, l.t);
     find_tops<true>(x, rows, scale, shrink);
     weigh<0, 8>(x, rows, scale, rows.sum, w32);
@@ -412,7 +398,7 @@ template <class F> DEVICE void forward_compute(const F &p, ForwardShared<F> &s, 
       turn_pass<F>(group);
       products_wait<1>();
       products_hold(x);
-      warp_releases(&s.empty[0][keys.at]);
+      warp_arrives(&s.empty[0][keys.at]);
       bool shrinks = FORWARD_MAXIMA && find_tops<false>(x, rows, scale, shrink);
       if (FORWARD_MAXIMA) rows.sum[0] *= shrink[0], rows.sum[1] *= shrink[1];
       float sum[2] = {};
@@ -420,7 +406,7 @@ template <class F> DEVICE void forward_compute(const F &p, ForwardShared<F> &s, 
       computed<FORWARD_EARLY>(w32);
       products_wait<0>();
       hold_sums(acc);
-      warp_releases(&s.empty[1][values.at]);
+      warp_arrives(&s.empty[1][values.at]);
       values.next();
       hold_weights<T, 0, FORWARD_EARLY>(w32, weights);
       weigh<FORWARD_EARLY, 8>(x, rows, scale, sum, w32);
@@ -436,12 +422,12 @@ template <class F> DEVICE void forward_compute(const F &p, ForwardShared<F> &s, 
       if (shrinks) shrink_sums(acc, shrink);
     }
     keys.next();
-    warp_releases(&s.queries_empty[queries.at]);
+    warp_arrives(&s.queries_empty[queries.at]);
     mbarrier_wait(&s.full[1][values.at], values.parity);
     start_values(acc, weights, s, values.at);
     products_wait<0>();
     hold_sums(acc);
-    warp_releases(&s.empty[1][values.at]);
+    warp_arrives(&s.empty[1][values.at]);
     store_queries(p, w, group, rows, acc);
   }
 }
@@ -472,17 +458,6 @@ template <class F> __global__ void __launch_bounds__(F::THREADS, 1) hopper_forwa
 
 /* --- launches ------------------------------------------------------------------------------------------------------------------------- */
 
-int multiprocessors(int *count) {
-#ifdef FSDPC_SHIM
-  *count = 3;
-  return 0;
-#else
-  int device;
-  int failed = (int)cudaGetDevice(&device);
-  return failed ? failed : (int)cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
-#endif
-}
-
 /* As many as run at a time; where multiprocessors are shared, so many more that each has little to do. */
 int64_t blocks_for(int64_t items, int64_t tiles_of_keys, int64_t at_a_time, int shares) {
   int64_t work = items * (tiles_of_keys + 1) / 2, blocks = shares ? ceil_of(work, STINT) : 0;
@@ -493,7 +468,7 @@ int64_t blocks_for(int64_t items, int64_t tiles_of_keys, int64_t at_a_time, int 
 template <class T, int D, int GROUPS> int forward(CudaStream stream, const Attention<T> &a, int shares) {
   typedef Forward<T, D, GROUPS> F;
   int at_a_time, failed = ALLOW_SHARED_HOPPER(hopper_forward_kernel<F>, sizeof(ForwardShared<F>));
-  if (!failed) failed = multiprocessors(&at_a_time);
+  if (!failed) failed = hopper_multiprocessors(&at_a_time);
   if (failed) return failed;
   static_assert(sizeof(ForwardShared<F>) <= 227 * 1024, "what a block may have");
   int64_t heads_of_keys = WOVEN_BYTES / ((int64_t)a.tk * D * 2 * (int64_t)sizeof(T));

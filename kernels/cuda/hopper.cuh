@@ -196,4 +196,32 @@ DEVICE void release_value(uint32_t *at, uint32_t value) {
 DEVICE uint32_t take_number(uint32_t *next) { return atomicAdd(next, 1u); }
 #endif
 
+/* --- on either side of the emulation ------------------------------------------------------------------------------------------------ */
+
+/* Which of N takes its turn, and the parity of its barriers' phase. */
+template <int N> struct Ring {
+  int at = 0, parity = 0;
+  DEVICE void next() {
+    if (++at == N) at = 0, parity ^= 1;
+  }
+};
+
+/* Of the whole warp. */
+DEVICE void warp_arrives(uint64_t *b) {
+  __syncwarp();
+  if (threadIdx.x % WARP == 0) mbarrier_arrive(b);
+}
+
+/* Blocks that run at a time, as these take all that one has. */
+static inline int hopper_multiprocessors(int *count) {
+#ifdef FSDPC_SHIM
+  *count = 3;
+  return 0;
+#else
+  int device;
+  int failed = (int)cudaGetDevice(&device);
+  return failed ? failed : (int)cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
+#endif
+}
+
 #endif
