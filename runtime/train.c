@@ -65,6 +65,10 @@ static bool open_eval(Arena *arena, TrainJob *job, Failure *failure) {
                 options->eval_data[0], options->eval_count > 1 ? " ..." : "", (unsigned long long)samples, text_plural(samples),
                 (unsigned long long)job->ctx, (unsigned long long)samples_per_step);
   job->eval_batches = options->eval_batches != 0 && options->eval_batches < all ? options->eval_batches : all;
+  uint64_t left = job->eval_batches == all ? samples % samples_per_step : 0;
+  if (left != 0 && train_leads(options))
+    fprintf(stderr, "note: eval: the last %llu of %llu samples are left out, for an evaluation is of whole steps of %llu\n", (unsigned long long)left,
+            (unsigned long long)samples, (unsigned long long)samples_per_step);
   return true;
 }
 

@@ -298,8 +298,11 @@ static void check_segments(Check *check) {
   if (at != (int64_t)plan->instrs.count)
     BROKEN("segments end at i%lld, the list at i%u", (long long)at, plan->instrs.count);
   if (check->result->total) return;
-  for (uint32_t s = 0; s < plan->segments.count; s++)
-    if (plan_segment_feeds(plan, s)) micro += plan->segments.data[s].count;
+  for (uint32_t s = plan->segments.count; s-- > 0;) {
+    const uint64_t count = plan->segments.data[s].count;
+    if (plan_segment_feeds(plan, s)) micro += count;
+    else if (micro && count != 1) BROKEN("segment %u runs %llu times, but what comes before the first input runs once", s, (unsigned long long)count);
+  }
   if (plan->training && micro && micro != plan->world.accumulation)
     BROKEN("segments with an input run %llu times, but accumulation is %llu", (unsigned long long)micro,
            (unsigned long long)plan->world.accumulation);

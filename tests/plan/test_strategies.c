@@ -33,6 +33,7 @@ static Toy toy_new(Arena *arena, uint32_t shard, uint32_t replicas) {
   Plan *plan = b->plan;
   plan->world = (PlanWorld){shard * replicas, shard, replicas, 1, 1, 2};
   plan->recipe.steps = 1;
+  plan->recipe.optimizer = OPTIMIZER_SGD;
   plan->recipe.compute = DTYPE_BF16; /* of the copy that every unit of build.h has */
   plan->recipe.reduce = DTYPE_F32;
   build_param(b, build_unit(b, "fc", NUMEL / shard), "fc.weight", 0, D, D);
@@ -43,7 +44,7 @@ static Toy toy_new(Arena *arena, uint32_t shard, uint32_t replicas) {
   plan->norm_buf = t.norm;
   t.x = build_buf(b, "x", BUF_ACTIVATION, DTYPE_F32, ROWS * D, PLAN_NONE, false);
   t.y = build_buf(b, "y", BUF_ACTIVATION, DTYPE_F32, ROWS * D, PLAN_NONE, false);
-  t.full = build_buf(b, "fc.full", BUF_GATHERED, DTYPE_F32, NUMEL, 0, false);
+  t.full = build_buf(b, "fc.full", BUF_GATHERED, DTYPE_BF16, NUMEL, 0, false);
   t.gradient = build_buf(b, "fc.gradfull", BUF_GRADFULL, DTYPE_F32, NUMEL, 0, false);
   t.acc = build_buf(b, "acc", BUF_WORKSPACE, DTYPE_I64, EXACT_DIGITS, PLAN_NONE, false);
   t.scale = build_buf(b, "scale", BUF_WORKSPACE, DTYPE_F32, 1, PLAN_NONE, false);
@@ -95,7 +96,7 @@ static Plan *train(Arena *arena, Route route, uint32_t shard, uint32_t replicas)
   build_segment(&t.b, "micro", 2);
   add(&t, INSTR_ZERO, OPERANDS(B(t.x)), INTS(ROWS * D), NULL);
   if (shard > 1)
-    add(&t, INSTR_ALLGATHER, OPERANDS(B(t.unit->param_buf), B(t.full)), INTS(0, (int64_t)t.unit->shard),
+    add(&t, INSTR_ALLGATHER, OPERANDS(B(t.unit->cast_buf), B(t.full)), INTS(0, (int64_t)t.unit->shard),
         NULL);
   int32_t weight = shard > 1 ? t.full : t.unit->param_buf;
   add(&t, INSTR_LINEAR_FWD, OPERANDS(B(t.x), B(weight), B_NONE, B(t.y)), INTS(ROWS, D, D), NULL);

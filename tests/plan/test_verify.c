@@ -128,6 +128,17 @@ BREAK(attribute_unit) { *int_of(plan, AT_GATHER0, 0) = 9; }
 BREAK(attribute_other_unit) { *int_of(plan, AT_GATHER0, 0) = 2; }
 BREAK(attribute_shard) { *int_of(plan, AT_GATHER0, 1) = 512; }
 BREAK(attribute_input) { *int_of(plan, AT_TOKENS, 1) = 2; }
+BREAK(segment_begins_twice) { plan->segments.data[0].count = 2; }
+BREAK(other_optimizer) { plan->recipe.optimizer = OPTIMIZER_LION; }
+BREAK(other_clip) { plan->recipe.clip += 0.5; }
+BREAK(other_reduce) { plan->recipe.reduce = DTYPE_F16; }
+BREAK(other_samples) { plan->recipe.samples_per_step = 1000003; }
+BREAK(other_ignore) { *int_of(plan, AT_COUNT, 1) += 1; }
+BREAK(other_targets) { *int_of(plan, AT_COUNT, 0) = 0; }
+BREAK(results_swapped) {
+  const int32_t loss = plan->loss_buf;
+  plan->loss_buf = plan->count_buf, plan->count_buf = loss;
+}
 BREAK(attribute_nan) { plan->reals.data[plan->instrs.data[AT_CLIP].reals] = NAN; }
 BREAK(attribute_state) {
   operand_of(plan, AT_ADAMW, 3)->buf = find_buf(plan, "wte.v");
@@ -295,6 +306,14 @@ static const Breakage breakages[] = {
     CASE(OPERAND, operand_add),
     CASE(OPERAND, operand_alias),
     CASE(OPERAND, gather_dtype),
+    CASE(STRUCTURE, segment_begins_twice),
+    CASE(ATTRIBUTE, other_optimizer),
+    CASE(ATTRIBUTE, other_clip),
+    CASE(ATTRIBUTE, other_reduce),
+    CASE(ATTRIBUTE, other_samples),
+    CASE(ATTRIBUTE, other_ignore),
+    CASE(ATTRIBUTE, other_targets),
+    CASE(ATTRIBUTE, results_swapped),
     CASE(ATTRIBUTE, attribute_zero),
     CASE(ATTRIBUTE, attribute_huge),
     CASE(ATTRIBUTE, attribute_unit),
