@@ -69,5 +69,7 @@ static inline Region operand_region(const Check *check, const PlanInstr *instr, 
 }
 /* The index of an int attribute, or -1. */
 int check_find_int(const InstrSpec *spec, const char *name);
+/* That attribute of the instruction; 0: it has none. */
+int64_t check_int(const Check *check, const PlanInstr *instr, const char *name);
 
 #endif

@@ -38,6 +38,11 @@ int check_find_int(const InstrSpec *spec, const char *name) {
   return -1;
 }
 
+int64_t check_int(const Check *check, const PlanInstr *instr, const char *name) {
+  const int k = check_find_int(&check->specs[instr->op], name);
+  return k < 0 ? 0 : plan_int(check->plan, instr, k);
+}
+
 static Lives list_lives(Arena *scratch, const Plan *plan) {
   Lives lives = {ARENA_ARRAY(scratch, int32_t, plan->instrs.count), ARENA_ARRAY(scratch, int32_t, plan->bufs.count),
                  ARENA_ARRAY(scratch, int32_t, plan->instrs.count), ARENA_ARRAY(scratch, int32_t, plan->bufs.count)};

@@ -122,15 +122,10 @@ static void check_ranges(Check *check, int32_t i, Range ranges[INSTR_COUNT][INST
     if (!isfinite(plan_real(check->plan, instr, k))) WRONG("%s is not a finite number", spec->reals[k]);
 }
 
-static int64_t int_named(const Check *check, const PlanInstr *instr, const char *name) {
-  int k = check_find_int(&check->specs[instr->op], name);
-  return k < 0 ? 0 : plan_int(check->plan, instr, k);
-}
-
 static void check_input(Check *check, int32_t i) {
   const Plan *plan = check->plan;
   const PlanInstr *instr = &plan->instrs.data[i];
-  int64_t input = int_named(check, instr, "input"), rows = int_named(check, instr, "rows");
+  int64_t input = check_int(check, instr, "input"), rows = check_int(check, instr, "rows");
   if (input < 0 || input >= (int64_t)plan->inputs.count)
     WRONG("input %lld is not there", (long long)input);
   else if (instr->op == INSTR_INPUT && !plan->training && rows > plan->inputs.data[input].sample_numel)
@@ -158,7 +153,7 @@ static void check_position(Check *check, int32_t i) {
   const Plan *plan = check->plan;
   const PlanInstr *instr = &plan->instrs.data[i];
   const PlanSegment *segment = segment_of(plan, i);
-  int64_t rows = int_named(check, instr, "rows"), ctx = int_named(check, instr, "ctx");
+  int64_t rows = check_int(check, instr, "rows"), ctx = check_int(check, instr, "ctx");
   bool fed = false;
   if (plan->training || plan->world.micro_batch != 1)
     WRONG("%s is for forward plans of one sample: others have no position", check->specs[instr->op].name);
@@ -170,21 +165,21 @@ static void check_position(Check *check, int32_t i) {
     const PlanInstr *input = &plan->instrs.data[j];
     if (input->op != INSTR_INPUT) continue;
     fed = true;
-    if (int_named(check, input, "rows") != rows)
-      WRONG("rows=%lld, but i%d feeds %lld", (long long)rows, j, (long long)int_named(check, input, "rows"));
+    if (check_int(check, input, "rows") != rows)
+      WRONG("rows=%lld, but i%d feeds %lld", (long long)rows, j, (long long)check_int(check, input, "rows"));
   }
   if (!fed) WRONG("%s in a segment without input", check->specs[instr->op].name);
 }
 
 static void check_heads(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
-  if (int_named(check, instr, "heads") % int_named(check, instr, "kv_heads"))
+  if (check_int(check, instr, "heads") % check_int(check, instr, "kv_heads"))
     WRONG("heads are not a multiple of kv_heads");
 }
 
 static void check_rope(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
-  int64_t dims = int_named(check, instr, "dims"), head_dim = int_named(check, instr, "head_dim");
+  int64_t dims = check_int(check, instr, "dims"), head_dim = check_int(check, instr, "head_dim");
   if (head_dim % 2) WRONG("head_dim is odd");
   if (dims % 2) WRONG("dims is odd");
   if (dims > head_dim) WRONG("dims=%lld are more than head_dim=%lld", (long long)dims, (long long)head_dim);
@@ -211,7 +206,7 @@ static void check_model_shapes(Check *check, int32_t i) {
     break;
   case INSTR_LINEAR_CROSS_ENTROPY:
   case INSTR_LINEAR_CROSS_ENTROPY_X:
-    if (int_named(check, instr, "chunk") > int_named(check, instr, "rows"))
+    if (check_int(check, instr, "chunk") > check_int(check, instr, "rows"))
       WRONG("chunk is larger than rows");
     break;
   case INSTR_DROPOUT_FWD:
@@ -285,9 +280,9 @@ static void check_factored(Check *check, int32_t i, const PlanUnit *unit) {
                {"params", (uint64_t)unit->param_count}};
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
     if (check_find_int(&check->specs[instr->op], sizes[s].name) < 0) continue;
-    if ((uint64_t)int_named(check, instr, sizes[s].name) != sizes[s].value)
+    if ((uint64_t)check_int(check, instr, sizes[s].name) != sizes[s].value)
       WRONG("%s=%lld, but the parameters of u%d make %llu", sizes[s].name,
-            (long long)int_named(check, instr, sizes[s].name), (int)(unit - check->plan->units.data),
+            (long long)check_int(check, instr, sizes[s].name), (int)(unit - check->plan->units.data),
             (unsigned long long)sizes[s].value);
   }
 }
@@ -296,13 +291,13 @@ static void check_unit_attributes(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
   const InstrSpec *spec = &check->specs[instr->op];
   if (check_find_int(spec, "unit") < 0) return;
-  int64_t u = int_named(check, instr, "unit");
+  int64_t u = check_int(check, instr, "unit");
   if (u < 0 || u >= (int64_t)check->plan->units.count) {
     WRONG("unit %lld is not there", (long long)u);
     return;
   }
   const char *size = check_find_int(spec, "shard") >= 0 ? "shard" : "n";
-  int64_t value = int_named(check, instr, size);
+  int64_t value = check_int(check, instr, size);
   if ((uint64_t)value != check->plan->units.data[u].shard)
     WRONG("%s=%lld, but the shard of u%lld has %llu elements", size, (long long)value, (long long)u,
           (unsigned long long)check->plan->units.data[u].shard);

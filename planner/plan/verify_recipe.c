@@ -30,10 +30,6 @@ static double real_named(const Check *check, const PlanInstr *instr, const char 
     if (!strcmp(spec->reals[k], name)) return plan_real(check->plan, instr, k);
   return 0;
 }
-static int64_t int_named(const Check *check, const PlanInstr *instr, const char *name) {
-  const int k = check_find_int(&check->specs[instr->op], name);
-  return k < 0 ? 0 : plan_int(check->plan, instr, k);
-}
 
 /* By instruction, the operand called so; -1: it has none. */
 typedef struct Named {
@@ -70,20 +66,20 @@ static void check_clip(Check *check, int32_t i) {
 static void check_fed(Check *check, int32_t i, int32_t targets, int64_t input) {
   const Named data = operands_named(check, "data", true);
   for (int32_t j = 0; j < i; j++)
-    if (buf_of(check, &data, j) == targets && int_named(check, &check->plan->instrs.data[j], "input") != input)
+    if (buf_of(check, &data, j) == targets && check_int(check, &check->plan->instrs.data[j], "input") != input)
       WRONG("its targets are those of i%d, input %lld, but those of input %lld are counted", j,
-            (long long)int_named(check, &check->plan->instrs.data[j], "input"), (long long)input);
+            (long long)check_int(check, &check->plan->instrs.data[j], "input"), (long long)input);
 }
 
 /* The targets that losses take are those that are counted: of one input, but for the same ignored ones. */
 static void check_count(Check *check, int32_t count) {
   const Plan *plan = check->plan;
   const Named targets = operands_named(check, "targets", false);
-  const int64_t ignore = int_named(check, &plan->instrs.data[count], "ignore"), input = int_named(check, &plan->instrs.data[count], "input");
+  const int64_t ignore = check_int(check, &plan->instrs.data[count], "ignore"), input = check_int(check, &plan->instrs.data[count], "input");
   for (int32_t i = 0; i < (int32_t)plan->instrs.count; i++) {
     const int32_t buf = buf_of(check, &targets, i);
     if (buf == PLAN_NONE) continue;
-    const int64_t ignored = int_named(check, &plan->instrs.data[i], "ignore");
+    const int64_t ignored = check_int(check, &plan->instrs.data[i], "ignore");
     if (ignored != ignore) WRONG("ignore=%lld, but i%d counts all but %lld", (long long)ignored, count, (long long)ignore);
     check_fed(check, i, buf, input);
   }
