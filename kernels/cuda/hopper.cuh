@@ -96,25 +96,19 @@ template <class T> DEVICE void product_rows(float (&d)[16][4], Operand a, Operan
   else BODY("f16");
 #undef BODY
 }
-template <class T> DEVICE void product_rows(float (&d)[8][4], Operand a, Operand b, bool add) {
+/* d[64][64] (+)= a[64][16] b[16][64]. */
+template <class T, int TRANSPOSED> DEVICE void product_64(float (&d)[8][4], Operand a, Operand b, bool add) {
 #define BODY(type)                                                                                                                     \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" PRODUCT("m64n64k16", type) NAMES_32 ", %32, %33, p, 1, 1, 0, 0;\n}"          \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" PRODUCT("m64n64k16", type) NAMES_32 ", %32, %33, p, 1, 1, %35, %35;\n}"      \
                : SIXTEEN(d, 0), SIXTEEN(d, 4)                                                                                          \
-               : "l"(descriptor_of(a)), "l"(descriptor_of(b)), "r"((int)add))
+               : "l"(descriptor_of(a)), "l"(descriptor_of(b)), "r"((int)add), "n"(TRANSPOSED))
   if constexpr (Wide<T>::BF16) BODY("bf16");
   else BODY("f16");
 #undef BODY
 }
-/* d[64][64] (+)= a[64][16] b[16][64], both transposed. */
-template <class T> DEVICE void product_64_transposed(float (&d)[8][4], Operand a, Operand b, bool add) {
-#define BODY(type)                                                                                                                     \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" PRODUCT("m64n64k16", type) NAMES_32 ", %32, %33, p, 1, 1, 1, 1;\n}"          \
-               : SIXTEEN(d, 0), SIXTEEN(d, 4)                                                                                          \
-               : "l"(descriptor_of(a)), "l"(descriptor_of(b)), "r"((int)add))
-  if constexpr (Wide<T>::BF16) BODY("bf16");
-  else BODY("f16");
-#undef BODY
-}
+template <class T> DEVICE void product_rows(float (&d)[8][4], Operand a, Operand b, bool add) { product_64<T, 0>(d, a, b, add); }
+/* Both transposed. */
+template <class T> DEVICE void product_64_transposed(float (&d)[8][4], Operand a, Operand b, bool add) { product_64<T, 1>(d, a, b, add); }
 /* d[64][64] += a[64][16] b[16][64], a in registers as mma takes it, b transposed. */
 template <class T> DEVICE void product_64_held(float (&d)[8][4], const uint32_t (&a)[4], Operand b) {
 #define BODY(type)                                                                                                                     \

@@ -19,6 +19,13 @@ const char *verify_rule_meaning(VerifyRule rule) {
   return meanings[rule];
 }
 
+/* "i44 linear_fwd: ", where a violation is of one instruction. */
+static const char *place_of(const Check *check, int32_t instr) {
+  if (instr == PLAN_NONE) return "";
+  const InstrOp op = check->plan->instrs.data[instr].op;
+  return op < INSTR_COUNT ? arena_printf(check->arena, "i%d %s: ", instr, check->specs[op].name) : arena_printf(check->arena, "i%d: ", instr);
+}
+
 /* The last places of the list are kept for rules not seen yet, so that a flood of one does not hide another.
  */
 void violate(Check *check, VerifyRule rule, int32_t instr, int32_t buf, const char *format, ...) {
@@ -27,7 +34,8 @@ void violate(Check *check, VerifyRule rule, int32_t instr, int32_t buf, const ch
   if (check->by_rule[rule]++ && result->violations.count >= VERIFY_LIMIT - VERIFY_RULE_COUNT) return;
   va_list args;
   va_start(args, format);
-  Violation violation = {rule, instr, buf, arena_vprintf(check->arena, format, args)};
+  const char *what = arena_vprintf(check->arena, format, args);
+  Violation violation = {rule, instr, buf, arena_printf(check->arena, "%s%s", place_of(check, instr), what)};
   va_end(args);
   vec_push(check->arena, &result->violations, violation);
 }

@@ -2,8 +2,6 @@
  * dtypes, which targets count. What a run reports, and what checkpoints are compared by, is the recipe. */
 #include "planner/plan/check.h"
 
-#include <math.h>
-
 #define WRONG(...) violate(check, VERIFY_ATTRIBUTE, i, PLAN_NONE, __VA_ARGS__)
 
 static const struct {
@@ -21,7 +19,7 @@ static void check_optimizer(Check *check, int32_t i) {
   const OptimizerKind kind = check->plan->recipe.optimizer;
   for (size_t u = 0; u < sizeof updates / sizeof *updates; u++)
     if (updates[u].op == check->plan->instrs.data[i].op && updates[u].optimizer != kind)
-      WRONG("%s, but the recipe's optimizer is %s", check->specs[updates[u].op].name, kind < OPTIMIZER_COUNT ? names[kind] : "not known");
+      WRONG("the recipe's optimizer is %s", kind < OPTIMIZER_COUNT ? names[kind] : "not known");
 }
 
 static double real_named(const Check *check, const PlanInstr *instr, const char *name) { /* 0: it has none */
