@@ -281,9 +281,10 @@ bool search_half(Search *s, Candidates *candidates, Halves *halves, Found *found
 }
 
 /* What runs everything again need not be the smallest: plans are looked for in less, and a little below the budget too, under which none was found.
- * By halves that do not depend on the budget, with as much effort each, so that the same are found under a budget that was proposed. */
+ * By halves that do not depend on the budget, with as much effort each, so that the same are found under a budget that was proposed: all of them
+ * in a thorough search, whose plans no budget may change. */
 static bool find_smaller(Search *s, Candidates *candidates, Found *smallest) {
-  const uint64_t asked = s->budget, hopeless = asked - asked / BELOW_ASKED;
+  const uint64_t asked = s->budget, hopeless = s->thorough ? 0 : asked - asked / BELOW_ASKED;
   Halves halves = search_halves(smallest);
   while (smallest->plan->arena_bytes > asked && search_halves_left(&halves)) {
     Found found;
@@ -300,7 +301,7 @@ static bool find_smaller(Search *s, Candidates *candidates, Found *smallest) {
 
 static bool find_smallest(Search *s, Candidates *candidates, Found *found) {
   if (!s->brief) search_renew(s); /* whatever the search has left: what is smallest does not depend on the budget */
-  if (!search_find_smallest(s, candidates, found)) return false;
+  if (!(s->thorough ? search_place_smallest : search_find_smallest)(s, candidates, found)) return false;
   if (search_lacks_host(s, found->plan)) return true; /* whatever the budget */
   if (!found->fits && !s->brief && !find_smaller(s, candidates, found)) return false;
   return !found->fits || (search_finish(s, found) && candidates_bound_each(s, candidates));
@@ -319,17 +320,9 @@ static bool bound_best(Search *s, Candidates *candidates, Bound *bound) {
   return good;
 }
 
-/* Under which no other search has a plan, that budget's own may. */
-static bool search_thoroughly(Search *s, Candidates *candidates, Found *found) {
-  const uint64_t placing = s->placing;
-  if (!search_anchors(s, candidates, found)) return false;
-  s->placing = placing;
-  return found->plan || search_once(s, candidates, found);
-}
-
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidates candidates = candidates_list(s, micro, count);
-  if (!(s->thorough ? search_thoroughly : search_once)(s, &candidates, found)) return false;
+  if (!(s->thorough ? search_anchors : search_once)(s, &candidates, found)) return false;
   if (!found->plan && !find_smallest(s, &candidates, found)) return false;
   if (found->fits) return bound_best(s, &candidates, &found->bound);
   found->bound = (Bound){0, "memory"};

@@ -3,8 +3,8 @@
  * What an anchor's plan may be made of is bounded under every larger budget too. So where the bound of an anchor, units of all sizes that may be
  * tried included (search_bound_sizes), is not below the best step, neither are plans of anchors below it, and few of them are searched.
  * The smallest plan, and those that are found below it by halves, are the same whatever is asked for: they count under every budget that they
- * fit, and what the smallest of them takes is an anchor too. So strictness begins with the memory that is proposed where nothing fits. Below all of
- * these no plan is found here, and the search under that very budget, which may still have one, is not strict. */
+ * fit, and what the smallest of them takes is an anchor too. Below all of these nothing fits, whatever the search under that very budget would
+ * find: a larger one might not find it again. */
 #ifndef FSDPC_PLANNER_SEARCH_ANCHORS_H
 #define FSDPC_PLANNER_SEARCH_ANCHORS_H
 
