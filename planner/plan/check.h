@@ -32,6 +32,7 @@ void violate(Check *check, VerifyRule rule, int32_t instr, int32_t buf, const ch
 void check_structure(Check *check); /* structure */
 void check_offload(Check *check);   /* offload; fills the images */
 void check_operands(Check *check);  /* operand, attribute */
+void check_parameters(Check *check);  /* operand, of what belongs to units */
 void check_recipe_followed(Check *check); /* attribute */
 void check_placement(Check *check); /* misaligned, out-of-arena, over-budget, summary */
 void check_order(Check *check);     /* never-recorded, wait-cycle, collective-order; fills the clocks */

@@ -71,6 +71,7 @@ bool plan_verify(Arena *arena, const Plan *plan, VerifyResult *result) {
   check_structure(&check);
   if (!result->total) check_offload(&check);
   if (!result->total) check_operands(&check); /* the rest indexes without looking */
+  if (!result->total) check_parameters(&check);
   if (!result->total) check_recipe_followed(&check);
   if (!result->total) {
     check.lives = list_lives(scratch, plan);

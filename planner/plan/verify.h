@@ -9,7 +9,7 @@
 #define VERIFY_RULES(X)                                                                                      \
   X(STRUCTURE, "structure", "ids, ranges and sizes are consistent: segments cover the list, a unit's shard holds its " \
                             "parameters, bytes = numel x dtype, ranks = shard x replicas")                   \
-  X(OPERAND, "operand", "operands exist, have the dtype the instruction takes and lie inside their buffer") \
+  X(OPERAND, "operand", "operands exist, have the dtype the instruction takes and lie inside their buffer; the model's own take whole parameters of a unit, or their gradients") \
   X(ATTRIBUTE, "attribute", "attributes are in range: unit, shard and input exist and agree with the tables, and what the recipe says with the recipe") \
   X(MISALIGNED, "misaligned", "buffer offsets are multiples of 256")                                         \
   X(OUT_OF_ARENA, "out-of-arena", "buffers lie inside the arena")                                            \

@@ -239,6 +239,21 @@ static void check_kept(Check *check, uint32_t u) {
     BROKEN_BUF(unit->cast_buf, "u%u has a cast buffer, though its parameters are kept in the compute dtype", u);
 }
 
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+/* Checkpoints and exported weights find tensors by their names; safetensors headers keep one for themselves. */
+static void check_param_names(Check *check, Arena *scratch) {
+  const Plan *plan = check->plan;
+  const char **names = ARENA_ARRAY(scratch, const char *, plan->params.count);
+  for (uint32_t p = 0; p < plan->params.count; p++) {
+    names[p] = plan_str(plan, plan->params.data[p].name);
+    if (!strcmp(names[p], "__metadata__")) BROKEN("p%u has a name that safetensors files have another use for, \"%s\"", p, names[p]);
+  }
+  qsort(names, plan->params.count, sizeof *names, by_text);
+  for (uint32_t p = 1; p < plan->params.count; p++)
+    if (!strcmp(names[p - 1], names[p])) BROKEN("two parameters are called \"%s\"", names[p]);
+}
+
 static void check_units(Check *check) {
   const Plan *plan = check->plan;
   Arena *scratch = arena_new();
@@ -272,6 +287,8 @@ static void check_units(Check *check) {
   else if (numel != plan->param_numel)
     BROKEN("the model has %llu parameters, its units %llu", (unsigned long long)plan->param_numel,
            (unsigned long long)numel);
+  else if (!check->result->total)
+    check_param_names(check, scratch);
   arena_free(scratch);
 }
 

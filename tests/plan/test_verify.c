@@ -180,7 +180,28 @@ BREAK(gather_missing) {
   buf(plan, "fc.full")->last = AT_GATHER1;
   restate_memory(plan);
 }
-BREAK(shard_as_whole) { *operand_of(plan, AT_LINEAR, 2) = B(find_buf(plan, "fc.cast")); }
+/* The bias comes first then, in whole in the first rank's shard. */
+BREAK(shard_as_whole) {
+  PlanParam *param = &plan->params.data[plan->units.data[1].first_param];
+  param[0].offset = 64, param[1].offset = 0;
+  operand_of(plan, AT_LINEAR, 1)->offset = operand_of(plan, AT_LINEAR_DW, 2)->offset = operand_of(plan, AT_LINEAR_DX, 1)->offset = 64;
+  operand_of(plan, AT_LINEAR_DW, 3)->offset = 0;
+  *operand_of(plan, AT_LINEAR, 2) = B(find_buf(plan, "fc.cast"));
+}
+/* Half of the weight and half of the one that follows. */
+BREAK(operand_between) { operand_of(plan, AT_LINEAR, 1)->offset = 64; }
+/* The bias is as long as a row of the weight. */
+BREAK(operand_of_another) { operand_of(plan, AT_LINEAR, 2)->offset = 0; }
+BREAK(moment_as_weight) { *operand_of(plan, AT_LINEAR, 2) = B(find_buf(plan, "fc.m")); }
+BREAK(names_twice) {
+  PlanParam *param = &plan->params.data[plan->units.data[1].first_param];
+  param[0].name = param[1].name;
+}
+BREAK(name_reserved) {
+  const StrId name = buf(plan, "wte.gradfull")->name;
+  memcpy(plan->strings.data + name, "__metadata__", sizeof "__metadata__"); /* as long */
+  plan->params.data[0].name = name;
+}
 BREAK(unwritten) {
   operand_of(plan, AT_LINEAR, 0)->buf = find_buf(plan, "dx1");
   buf(plan, "dx1")->first = AT_LINEAR;
@@ -204,14 +225,20 @@ BREAK(no_reduce) { drop_instr(plan, AT_REDUCE0); }
 BREAK(no_update) { drop_instr(plan, AT_ADAMW + 1); }
 BREAK(no_norm) { drop_instr(plan, AT_SQUARES); }
 BREAK(reduce_overwrites) { operand_of(plan, AT_REDUCE1, 1)->add = false; }
-BREAK(second_contribution) {
-  *operand_of(plan, AT_LOSS, 4) = B(find_buf(plan, "head.gradfull"));
-  buf(plan, "head.gradfull")->first = AT_LOSS;
-  restate_memory(plan);
-}
 BREAK(update_twice) { plan->segments.data[2].count = 2; }
 static void become(PlanInstr *instr, const PlanInstr *other) {
   instr->op = other->op, instr->stream = other->stream, instr->operands = other->operands, instr->ints = other->ints;
+}
+/* The table's gradient comes of dx1, and once more without adding. */
+BREAK(second_contribution) {
+  become(&plan->instrs.data[AT_LINEAR_DX], &plan->instrs.data[AT_EMBED_DW]);
+  *operand_of(plan, AT_EMBED_DW, 1) = B(find_buf(plan, "dx1"));
+  buf(plan, "dx1")->last = AT_EMBED_DW;
+  buf(plan, "wte.gradfull")->first = AT_LINEAR_DX;
+  buf(plan, "wte.gradfull")->offset = plan->arena_bytes; /* nothing else is there */
+  plan->arena_bytes += buf(plan, "wte.gradfull")->bytes;
+  plan->summary.budget_bytes = plan->arena_bytes;
+  restate_memory(plan);
 }
 /* The loss is summed again in place of the norm. */
 BREAK(norm_of_one_shard) { become(&plan->instrs.data[AT_NORM_SUM], &plan->instrs.data[AT_LOSS_SUM]); }
@@ -280,6 +307,8 @@ static const Breakage breakages[] = {
     CASE(STRUCTURE, param_overlap),
     CASE(STRUCTURE, param_unaligned),
     CASE(STRUCTURE, param_dim),
+    CASE(STRUCTURE, names_twice),
+    CASE(STRUCTURE, name_reserved),
     CASE(STRUCTURE, unit_numel),
     CASE(STRUCTURE, unit_params),
     CASE(STRUCTURE, unit_buf),
@@ -305,6 +334,9 @@ static const Breakage breakages[] = {
     CASE(OPERAND, operand_ld_behind),
     CASE(OPERAND, operand_add),
     CASE(OPERAND, operand_alias),
+    CASE(OPERAND, operand_between),
+    CASE(OPERAND, operand_of_another),
+    CASE(OPERAND, moment_as_weight),
     CASE(OPERAND, gather_dtype),
     CASE(STRUCTURE, segment_begins_twice),
     CASE(ATTRIBUTE, other_optimizer),
