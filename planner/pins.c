@@ -8,6 +8,8 @@ static const UnitRule *released_unit(const PlanSettings *s) {
   return NULL;
 }
 
+bool pins_release(const PlanSettings *settings) { return settings->reshard > 0 || released_unit(settings); }
+
 /* PyTorch gathers what lies in host memory anew, on a single rank too. */
 static bool fetches(const PlanSettings *s) {
   return s->offload > 0 && s->executor.id != EXECUTOR_NATIVE;
@@ -29,7 +31,7 @@ static void check_reshard(DiagSink *sink, const PlanSettings *s) {
 }
 
 static void check_cadences(DiagSink *sink, const PlanSettings *s) {
-  bool gathers_once = s->gather == CADENCE_STEP, releases = s->reshard > 0 || released_unit(s);
+  bool gathers_once = s->gather == CADENCE_STEP, releases = pins_release(s);
   if (s->strategy == STRATEGY_SHARD_OPTIM && (s->gather == CADENCE_MICRO_BATCH || s->reduce == CADENCE_MICRO_BATCH))
     diag_help(diag_error(sink, s->span, "strategy shard_optim gathers and reduces once a step, not every micro-batch"),
               "use strategy shard_grad_op or auto, or leave gather and reduce to the strategy");
@@ -49,7 +51,7 @@ bool pins_agree(DiagSink *sink, const PlanSettings *settings) {
 }
 
 PlanSettings pins_completed(PlanSettings s) {
-  bool releases = s.strategy == STRATEGY_FULL_SHARD || s.reshard > 0 || released_unit(&s);
+  bool releases = s.strategy == STRATEGY_FULL_SHARD || pins_release(&s);
   if (s.gather == CADENCE_AUTO && releases) s.gather = CADENCE_MICRO_BATCH;
   if (s.strategy != STRATEGY_SHARD_GRAD_OP) return s;
   if (s.gather == CADENCE_AUTO && s.reduce == CADENCE_STEP) s.gather = CADENCE_MICRO_BATCH;

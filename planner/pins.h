@@ -8,6 +8,8 @@
 
 /* False with diagnostics where two of them cannot both be had. */
 bool pins_agree(DiagSink *sink, const PlanSettings *settings);
+/* Whether parameters, all or those of a unit, are to be released between forward and backward. */
+bool pins_release(const PlanSettings *settings);
 /* With what follows from others; requires pins_agree. */
 PlanSettings pins_completed(PlanSettings settings);
 

@@ -1,6 +1,7 @@
 /* Owns: search_candidates.h. */
 #include "planner/search/search_candidates.h"
 
+#include "planner/pins.h"
 #include "planner/search/inner.h"
 
 #include <math.h>
@@ -84,6 +85,11 @@ static bool offloads_unasked(const Search *s, const Outer *outer) {
   return s->settings->offload == SETTING_AUTO && outer->offload != 0;
 }
 
+/* What is to be released after forward must be gathered before: a rank does not hold all of it, where there are others. */
+static bool contradicts_pins(const Search *s, const Outer *outer) {
+  return s->settings->strategy == STRATEGY_AUTO && s->ranks > 1 && outer->shard == 1 && !(outer->offload & OFFLOAD_PARAMETERS) && pins_release(s->settings);
+}
+
 /* Neither the optimizer's alone nor all of it. */
 static bool parts_state(const Search *s, const Outer *outer) {
   return offloads_unasked(s, outer) && outer->offload != OFFLOAD_OPTIMIZER && outer->offload != OFFLOAD_STATES;
@@ -91,6 +97,7 @@ static bool parts_state(const Search *s, const Outer *outer) {
 
 /* With every cadence of gathers and reductions that is open. */
 static void add_cadences(const Search *s, Outer outer, Candidates *out) {
+  if (contradicts_pins(s, &outer)) return;
   uint64_t accumulation = search_world(s, &outer).accumulation;
   int gathers = cadences(s, s->settings->gather, outer.shard > 1, accumulation);
   int reduces = cadences(s, s->settings->reduce, s->ranks > 1, accumulation);

@@ -87,6 +87,12 @@ contradicts 'strategy full_shard releases parameters after use' --strategy full_
 contradicts 'reshard releases parameters after use' --reshard yes --gather step
 expect 0 plan "$root/models/gpt2.fsdp" --ranks 2 --strategy no_shard --reshard yes
 said err 'warning: reshard has no effect: with strategy no_shard every rank holds all parameters'
+# What is to be released is gathered, although every rank could hold all of it; what must stay, because it is gathered again before that, is said.
+expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --wrap block --reshard yes
+grep -qE '^  h.0 .. 11 .* yes ' out || fail "units that must be released are kept: $(cat out)"
+! grep -q warning err || fail "all are released, yet $(cat err)"
+expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --wrap block --reshard yes --prefetch 6
+said err 'warning: 7 units stay gathered, though reshard asks to release them: the gathers for backward, 6 uses ahead, would be issued before that'
 # Units that are gathered once a step are so as far ahead as asked.
 expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --strategy shard_optim --wrap block --prefetch 1
 grep -q '^Chosen: .* prefetch 1\b' out || fail "a prefetch that was asked for: $(grep Chosen out)"
