@@ -37,6 +37,7 @@ void check_recipe_followed(Check *check); /* attribute */
 void check_placement(Check *check); /* misaligned, out-of-arena, over-budget, summary */
 void check_order(Check *check);     /* never-recorded, wait-cycle, collective-order; fills the clocks */
 void check_accesses(Check *check);  /* overlap, liveness, gather-before-use, read-before-write, no-event-path, reuse */
+void check_recompute(Check *check); /* recompute */
 void check_gradients(Check *check); /* gradient */
 void check_sums(Check *check);      /* sums */
 

@@ -78,6 +78,7 @@ bool plan_verify(Arena *arena, const Plan *plan, VerifyResult *result) {
     check_placement(&check);
     check_order(&check);
     check_accesses(&check);
+    check_recompute(&check);
     check_gradients(&check);
     check_sums(&check);
   }

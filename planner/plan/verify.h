@@ -23,6 +23,7 @@
   X(NEVER_RECORDED, "never-recorded", "every awaited event is recorded")                                     \
   X(WAIT_CYCLE, "wait-cycle", "an event is recorded before it is awaited, in list order, and only once")     \
   X(COLLECTIVE_ORDER, "collective-order", "collectives of one stream's communicator are on one queue, so that every rank launches them in one order") \
+  X(RECOMPUTE, "recompute", "what is run again in backward makes what forward made: the same operations on the same values, parameters and inputs") \
   X(GRADIENT, "gradient", "every unit's gradient is reduced exactly once a micro-batch, after its last contribution, and updated exactly once a step") \
   X(SUMS, "sums", "what ranks sum together, of squares, losses and targets, is begun anew every step, summed over them exactly once, and read after that") \
   X(OFFLOAD, "offload", "only fetch and store touch host buffers, and copy them whole; what is fetched of a unit and changed is stored back") \

@@ -254,6 +254,16 @@ expect 1 verify missing.plan
 head -c 100000 /dev/urandom >junk.plan
 expect 1 verify junk.plan
 
+# What is run again must be what forward ran: with its attributes, on its parameters and values.
+expect 0 plan "$root/models/quickstart.fsdp" --ranks 2 --checkpoint full -o again.plan
+for edit in 's/(recompute layernorm_fwd .* eps=)1e-05/\11e-04/' 's/(recompute gelu_fwd .*erf=)0/\11/' 's/(recompute add_fwd) (b[0-9]+) (b[0-9]+)/\1 \3 \2/' \
+  's/(recompute layernorm_fwd b[0-9]+ )b[0-9]+\+[0-9]+ (b[0-9]+\+[0-9]+)/\1\2 \2/'; do
+  sed -E "$edit" again.plan >other.plan
+  cmp -s again.plan other.plan && fail "$edit changes nothing"
+  expect 1 verify other.plan
+  said out 'runs nothing of forward again'
+done
+
 # --- a finished plan takes no planning options
 expect 64 run a.plan --memory 1GiB --data "$fixtures/tokens.bin"
 said err 'no effect on a finished plan'

@@ -225,6 +225,8 @@ BREAK(no_reduce) { drop_instr(plan, AT_REDUCE0); }
 BREAK(no_update) { drop_instr(plan, AT_ADAMW + 1); }
 BREAK(no_norm) { drop_instr(plan, AT_SQUARES); }
 BREAK(reduce_overwrites) { operand_of(plan, AT_REDUCE1, 1)->add = false; }
+/* Forward has no such operation. */
+BREAK(again_of_nothing) { plan->instrs.data[AT_LINEAR_DX].phase = PHASE_RECOMPUTE; }
 BREAK(update_twice) { plan->segments.data[2].count = 2; }
 static void become(PlanInstr *instr, const PlanInstr *other) {
   instr->op = other->op, instr->stream = other->stream, instr->operands = other->operands, instr->ints = other->ints;
@@ -381,6 +383,7 @@ static const Breakage breakages[] = {
     CASE(COLLECTIVE_ORDER, collective_stream),
     CASE(COLLECTIVE_ORDER, collective_compute),
     CASE(GRADIENT, no_reduce),
+    CASE(RECOMPUTE, again_of_nothing),
     CASE(GRADIENT, no_update),
     CASE(GRADIENT, no_norm),
     CASE(GRADIENT, reduce_overwrites),
