@@ -7,7 +7,11 @@ typedef struct Piece {
   Region region;
   uint64_t value;
   int32_t before; /* of the same buffer, or of the one it was copied from: index + 1, 0: none */
+  uint32_t behind; /* how many there are before it */
 } Piece;
+
+/* A buffer written in more pieces than any of ours is looked at as one, so that a file cannot make this take long. */
+enum { MOST_PIECES = 64 };
 
 /* Open addressing; 0 is no number. */
 typedef struct Seen {
@@ -70,7 +74,13 @@ static uint64_t value_at(const Values *values, int32_t b, Region region) {
 }
 
 static void write_piece(Values *values, int32_t b, Region region, uint64_t value) {
-  vec_push(values->arena, &values->pieces, ((Piece){region, value, values->latest[b]}));
+  const Piece *before = values->latest[b] ? &values->pieces.data[values->latest[b] - 1] : NULL;
+  Piece piece = {region, value, values->latest[b], before ? before->behind + 1 : 0};
+  if (piece.behind >= MOST_PIECES) {
+    const uint64_t numel = check_buf(values->check, b)->numel;
+    piece = (Piece){region_make(0, 1, numel, numel), mix(mix_region(value, &region, 0), before->value), 0, 0};
+  }
+  vec_push(values->arena, &values->pieces, piece);
   values->latest[b] = (int32_t)values->pieces.count;
 }
 
