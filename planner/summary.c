@@ -10,8 +10,10 @@ static const char *strategy_text(const Plan *plan, const Decisions *decisions) {
   return "shard_grad_op";
 }
 
+/* A size that takes everything is the whole, under the name that people have for it. */
 static const char *wrap_text(Arena *arena, const Found *found, const PlanSettings *settings) {
   const char *by_hand = settings->units.count ? "units by hand, then " : "";
+  if (settings->wrap == WRAP_AUTO && found->grouping.wrap == WRAP_SIZE && found->units->units.count == 1) return "whole";
   uint64_t numel = found->grouping.numel ? found->grouping.numel : 1; /* gives the same units, and is what --wrap takes */
   if (found->grouping.wrap == WRAP_SIZE) return arena_printf(arena, "%ssize:%llu", by_hand, (unsigned long long)numel);
   return arena_printf(arena, "%s%s", by_hand, found->grouping.wrap == WRAP_WHOLE ? "whole" : "block");

@@ -93,6 +93,9 @@ grep -qE '^  h.0 .. 11 .* yes ' out || fail "units that must be released are kep
 ! grep -q warning err || fail "all are released, yet $(cat err)"
 expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --wrap block --reshard yes --prefetch 6
 said err 'warning: 7 units stay gathered, though reshard asks to release them: the gathers for backward, 6 uses ahead, would be issued before that'
+# A size that takes everything is called by the name that there is for that.
+expect 0 plan "$root/models/quickstart.fsdp" --set layers=2 --ranks 2
+said out 'wrap whole,'
 # Units that are gathered once a step are so as far ahead as asked.
 expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --strategy shard_optim --wrap block --prefetch 1
 grep -q '^Chosen: .* prefetch 1\b' out || fail "a prefetch that was asked for: $(grep Chosen out)"
