@@ -147,7 +147,7 @@ static void verify_own(Arena *arena, const Plan *plan) {
 static void report_kept(DiagSink *sink, const PlanSettings *settings, const Found *found) {
   const UnitSet *units = found->units;
   uint32_t kept = 0;
-  for (uint32_t u = 0; u < units->units.count && settings->prefetch > 1; u++) {
+  for (uint32_t u = 0; u < units->units.count && settings->prefetch > 1 && decisions_gather(&found->decisions); u++) {
     const int32_t own = units->units.data[u].reshard;
     kept += (own == SETTING_AUTO ? settings->reshard : own) > 0 && found->decisions.keep[u];
   }
