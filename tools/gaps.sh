@@ -3,9 +3,9 @@
 # what block units without checkpointing need beside the sharded states, one sample a micro-batch. Also what addresses cost:
 # how much longer the plan's step is than the best that was estimated without them.
 #
-#   [OFFLOAD=none] [MODELS='NAME:RANKS ...'] tools/gaps.sh [SHARE ...]
+#   [OFFLOAD=none] [MODELS='NAME:RANKS ...'] [CLUSTERS='NAME ...'] tools/gaps.sh [SHARE ...]
 #
-# prints a Markdown table, then medians and worst (default: auto, all models, and 80 60 40)
+# prints a Markdown table, then medians and worst (default: auto, all models, nine of the clusters, and 80 60 40)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
@@ -17,7 +17,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 models=${MODELS:-gpt2:8 gpt2-medium:8 gpt2-large:8 gpt2-xl:8 qwen3-0.6b:8 llama3.2-1b:8 llama3-8b:16 qwen3-8b:16 llama3-70b:64 gpt3-175b:512 llama3-405b:1024}
-clusters='dgx-a100-40 dgx-a100-80 dgx-h100 dgx-h200 hgx-b200 aws-p4d aws-p5 gcp-a3-mega ethernet-a100'
+clusters=${CLUSTERS:-dgx-a100-40 dgx-a100-80 dgx-h100 dgx-h200 hgx-b200 aws-p4d aws-p5 gcp-a3-mega ethernet-a100}
 
 plan() { build/fsdpc plan "models/$1.fsdp" --cluster "models/clusters/$2.fsdp" --ranks "$3" --micro-batch 1 --json "${@:4}" 2>/dev/null; }
 
