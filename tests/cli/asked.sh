@@ -93,6 +93,8 @@ grep -qE '^  h.0 .. 11 .* yes ' out || fail "units that must be released are kep
 ! grep -q warning err || fail "all are released, yet $(cat err)"
 expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --wrap block --reshard yes --prefetch 6
 said err 'warning: 7 units stay gathered, though reshard asks to release them: the gathers for backward, 6 uses ahead, would be issued before that'
+expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --strategy full_shard --wrap block --reshard yes --prefetch 1
+said err 'the gathers for backward, 1 use ahead, would be'
 for nothing in '--ranks 1' '--ranks 8 --strategy no_shard'; do
   expect 0 plan "$root/models/gpt2.fsdp" --cluster dgx-h100 $nothing --reshard yes --prefetch 3
   ! grep -q 'gathered, though' err || fail "$nothing gathers nothing, yet $(cat err)"
