@@ -116,13 +116,14 @@ static bool next_point(const Grid *grid, GridPoint *point) {
   return false;
 }
 
+/* As of points that gather: with offload, where there is one, one rank does too. To the others it is all the same. */
 static bool find_units(Hunt *h, DiagSink *sink, Model *model) {
   const Grid *grid = h->grid;
   const PlanSettings *own = model->settings;
   bool good = true;
   for (uint32_t u = 0; u < grid->axes[AXIS_UNITS].count && good; u++)
     for (uint32_t r = 0; r < grid->axes[AXIS_RESHARD].count && good; r++) {
-      GridPoint point = {.at = {[AXIS_UNITS] = u, [AXIS_RESHARD] = r}};
+      GridPoint point = {.at = {[AXIS_UNITS] = u, [AXIS_RESHARD] = r, [AXIS_OFFLOAD] = grid->axes[AXIS_OFFLOAD].count - 1}};
       PlanSettings settings;
       ExecutorWorld world;
       grid_point(grid, &point, &settings, &world);
