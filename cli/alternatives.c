@@ -120,16 +120,10 @@ static void ask_about_unit(const Asked *asked, int32_t u) {
   if (plan->world.shard > 1) turn_reshard(asked, u);
   halve(asked, u);
   join(asked, u);
-  static const struct {
-    int change;
-    const char *text;
-  } depths[] = {{-1, "prefetch %u"}, {1, "prefetch %u"}};
-  for (int k = 0; k < 2 && plan->world.shard > 1; k++) {
-    int64_t depth = (int64_t)plan->summary.prefetch + depths[k].change;
-    if (depth < 0) continue;
+  if (plan->world.shard > 1 && plan->summary.prefetch) { /* a depth is the most: more would allow what there is */
     PlannerOptions options = asked->held;
-    options.settings.prefetch = depth;
-    try_out(asked, arena_printf(asked->cli->arena, depths[k].text, (unsigned)depth), &options);
+    options.settings.prefetch = (int64_t)plan->summary.prefetch - 1;
+    try_out(asked, arena_printf(asked->cli->arena, "prefetch %u", plan->summary.prefetch - 1), &options);
   }
 }
 

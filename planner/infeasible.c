@@ -144,12 +144,6 @@ static bool let_go_cadence(Cadence *cadence, Strategy strategy) {
 static bool let_go_gather(PlanSettings *s) { return let_go_cadence(&s->gather, s->strategy); }
 static bool let_go_reduce(PlanSettings *s) { return let_go_cadence(&s->reduce, s->strategy); }
 
-static bool let_go_prefetch(PlanSettings *s) {
-  const bool pinned = s->prefetch != SETTING_AUTO;
-  s->prefetch = SETTING_AUTO;
-  return pinned;
-}
-
 static bool let_go_offload(PlanSettings *s) {
   const bool pinned = s->offload != SETTING_AUTO;
   s->offload = SETTING_AUTO;
@@ -157,8 +151,11 @@ static bool let_go_offload(PlanSettings *s) {
 }
 
 static void relax_pins(const Relaxing *r) {
-  static const Pinned pins[] = {{let_go_wrap, "wrap auto"},     {let_go_reshard, "reshard auto"},   {let_go_gather, "gather auto"},
-                                {let_go_reduce, "reduce auto"}, {let_go_prefetch, "prefetch auto"}, {let_go_offload, "offload auto"}};
+  static const Pinned pins[] = {{let_go_wrap, "wrap auto"},
+                                {let_go_reshard, "reshard auto"},
+                                {let_go_gather, "gather auto"},
+                                {let_go_reduce, "reduce auto"},
+                                {let_go_offload, "offload auto"}};
   for (size_t i = 0; i < sizeof pins / sizeof *pins; i++) {
     PlanSettings relaxed = *r->search->settings;
     if (pins[i].let_go(&relaxed)) try_relaxation(r, &r->found->outer, &relaxed, pins[i].what);

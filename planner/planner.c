@@ -142,21 +142,6 @@ static void verify_own(Arena *arena, const Plan *plan) {
   exit(70);
 }
 
-/* At a fixed depth a unit whose gather for backward would be issued before it is released after forward stays. */
-static void report_kept(DiagSink *sink, const PlanSettings *settings, const Found *found) {
-  const UnitSet *units = found->units;
-  uint32_t kept = 0;
-  for (uint32_t u = 0; u < units->units.count && settings->prefetch > 0 && decisions_gather(&found->decisions); u++) {
-    const int32_t own = units->units.data[u].reshard;
-    kept += (own == SETTING_AUTO ? settings->reshard : own) > 0 && found->decisions.keep[u];
-  }
-  if (!kept) return;
-  Diag *diag = diag_warning(sink, settings->span, "%u unit%s, though reshard asks to release %s: the gather%s for backward, %lld use%s ahead, would be issued before that",
-                            kept, kept == 1 ? " stays gathered" : "s stay gathered", kept == 1 ? "it" : "them", text_plural(kept),
-                            (long long)settings->prefetch, text_plural((uint64_t)settings->prefetch));
-  diag_help(diag, "use prefetch auto, or a smaller one, or leave reshard out");
-}
-
 static void write_dumps(Search *search, const Found *found, unsigned dump, Text *out) {
   const Program *program = search_program(search, found->outer.micro_batch);
   if (dump & DUMP_GRAPH) graph_print(out, search->graph);
@@ -223,7 +208,6 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
   }
   if (!check_time(sink, graph, found.plan)) return;
   summary_fill(arena, search, &found);
-  if (!options->brief && !options->inference) report_kept(sink, search->settings, &found);
   if (found.fits)
     verify_own(arena, found.plan);
   else

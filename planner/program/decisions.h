@@ -33,8 +33,10 @@ typedef struct IssueRule {
   uint32_t behind;
 } IssueRule;
 
-/* Gathers by the issue rule and the room there is, not at a fixed depth. */
-#define PREFETCH_EARLY UINT32_MAX
+/* Uses that a gather may be ahead of its own, where nothing is pinned; as far as it may be, of a rule. */
+#define PREFETCH_FREE UINT32_MAX
+#define AS_FAR_AS_MAY_BE UINT32_MAX
+enum { MOST_AHEAD = 6 }; /* further would only fill memory */
 
 typedef struct Decisions {
   uint32_t ranks, shard, replicas, ranks_per_node;
@@ -43,16 +45,21 @@ typedef struct Decisions {
   uint32_t offload;              /* OFFLOAD_* bits of what lies in host memory between its uses: parameters are the shards that
                                     gathers read; gradients reduced ones; optimizer moments, and masters that gathers do not read */
   const UnitSet *units;
-  bool *keep;      /* by unit: gathered from forward to backward */
+  const bool *keep; /* by unit: gathered from forward to backward */
   bool *recompute; /* by forward op of the program */
   bool *away;      /* by forward op: its result (Flow.moved) is in host memory from forward to backward; not recomputed then */
-  uint32_t prefetch; /* depth in uses, or PREFETCH_EARLY */
-  IssueRule issue;   /* ahead and late: PREFETCH_EARLY */
-  const int32_t *slots; /* PREFETCH_EARLY: by gather in the order of their queue, the step it is issued before; NULL: by the rule */
-  uint64_t room;     /* PREFETCH_EARLY: bytes that live buffers may take */
+  uint32_t prefetch; /* most uses ahead, or PREFETCH_FREE */
+  IssueRule issue;   /* ahead and late: where parameters are gathered each micro-batch */
+  const int32_t *slots; /* by gather in the order of their queue, the step it is issued before; NULL: by the rule */
+  uint64_t room;     /* bytes that live buffers may take, gathers by the rule among them */
   PlanOverlap overlap; /* figures of units count comm_slowdown */
 } Decisions;
 
+/* How many uses ahead gathers are issued under this rule at most. */
+static inline uint32_t decisions_ahead(const Decisions *d, const IssueRule *rule) {
+  const uint32_t most = d->prefetch == PREFETCH_FREE ? MOST_AHEAD : d->prefetch;
+  return rule->ahead < most ? rule->ahead : most;
+}
 /* Whether a unit's parameters come from elsewhere before each use: from other ranks or the host. */
 static inline bool decisions_gather(const Decisions *d) { return d->shard > 1 || (d->offload & OFFLOAD_PARAMETERS) != 0; }
 /* Whether its gradient goes elsewhere after backward. */

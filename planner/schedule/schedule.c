@@ -242,30 +242,13 @@ static void list_uses(Builder *b) {
   }
 }
 
-static void issue_by_depth(Schedule *schedule, uint32_t depth) {
-  for (uint32_t i = 0; i < schedule->use_count; i++)
-    schedule->uses[i].issue = i < depth ? 0 : schedule->uses[i - depth].first;
-}
-
-/* A unit whose second gather would be issued before its first release is simply kept. */
-static bool keep_overlapping(Schedule *schedule, const Decisions *decisions, int32_t *last) {
-  bool changed = false;
-  for (uint32_t u = 0; u < decisions->units->units.count; u++) last[u] = PLAN_NONE;
-  for (uint32_t i = 0; i < schedule->use_count; i++) {
-    const Use *use = &schedule->uses[i];
-    if (last[use->unit] >= 0 && use->issue <= last[use->unit]) decisions->keep[use->unit] = changed = true;
-    last[use->unit] = use->last;
-  }
-  return changed;
-}
-
 /* Issues each gather as early as memory allows, in the order of use, not before the unit's own release, nor more than the issue rule's
  * number of uses ahead: further would only fill memory. */
 static void issue_early(Builder *b) {
   const Decisions *d = b->decisions;
   Schedule *schedule = b->schedule;
   int64_t *live = schedule->live, room = (int64_t)d->room;
-  uint32_t ahead = d->prefetch == PREFETCH_EARLY ? b->issue.ahead : d->prefetch;
+  uint32_t ahead = decisions_ahead(d, &b->issue);
   for (uint32_t u = 0; u < b->skeleton->units->units.count; u++) b->last[u] = PLAN_NONE;
   for (uint32_t i = 0; i < schedule->use_count; i++) {
     Use *use = &schedule->uses[i];
@@ -345,14 +328,6 @@ static void issue_late(Schedule *schedule, const UnitFigures *figures, const uin
 
 /* --- the whole --------------------------------------------------------------------------------------------------------------------------- */
 
-static void issue_fixed(Builder *b) {
-  issue_by_depth(b->schedule, b->decisions->prefetch);
-  while (keep_overlapping(b->schedule, b->decisions, b->last)) {
-    list_uses(b);
-    issue_by_depth(b->schedule, b->decisions->prefetch);
-  }
-}
-
 /* Gradients are first held for as long as the issue rule allows; by simulated time their own reduction may have ended earlier.
  * From now on they are held no longer than needed at least, and than wanted at most. */
 static void bound_holds(Builder *b) {
@@ -406,19 +381,18 @@ static bool staggers(const Decisions *d) {
   return !gathers_mostly(d) && (d->offload & OFFLOAD_PARAMETERS) && !d->slots;
 }
 
-static bool issues_early(const Decisions *d) { return d->prefetch == PREFETCH_EARLY && decisions_gather(d) && !d->gather_once && !d->slots; }
+static bool issues_early(const Decisions *d) { return decisions_gather(d) && !d->gather_once && !d->slots; }
 
 /* Gathers as late as they may be, and what lives then. */
 static void issue_last(Builder *b) {
   const Decisions *d = b->decisions;
+  Use *uses = b->schedule->uses;
   list_uses(b);
   for (uint32_t i = 0; i < b->schedule->use_count && d->gather_once; i++) {
-    Use *use = &b->schedule->uses[i];
-    if (staggers(d)) use->held = use->first; /* main passes do not know when it is gathered */
-    else if (d->prefetch == PREFETCH_EARLY) use->issue = 0;
+    if (staggers(d)) uses[i].held = uses[i].first; /* main passes do not know when it is gathered */
+    else uses[i].issue = i < d->prefetch ? 0 : uses[i - d->prefetch].first;
   }
-  if (d->prefetch != PREFETCH_EARLY && !staggers(d)) issue_fixed(b);
-  for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) b->schedule->uses[i].issue = d->slots[i];
+  for (uint32_t i = 0; i < b->schedule->use_count && d->slots; i++) uses[i].issue = d->slots[i];
   find_live(b);
 }
 

@@ -117,8 +117,8 @@ uint64_t schedule_reduced_bytes(const Decisions *decisions, const UnitFigures *f
 /* outer: ranks, shard, replicas, accumulation, offload, gather_once, reduce_once and overlap are set. */
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  StepFigures step, const Decisions *outer, const Device *device);
-/* requires: decisions complete. keep[] is set for units whose gathers by depth would overlap. With PREFETCH_EARLY gathers are
- * issued as early as decisions->room bytes of live buffers allow. Deterministic: emission repeats it. */
+/* requires: decisions complete. Gathers are issued by the rule, as early as decisions->room bytes of live buffers allow. Deterministic:
+ * emission repeats it. */
 void schedule_build(Schedule *schedule, Arena *arena, const Skeleton *skeleton, const Decisions *decisions);
 /* For schedules of decisions that differ by nothing but their issue rules: what these share is done once. Under any rule at least
  * schedule->step_ns and max_live are needed; NULL where that is more than there is room for. The builder lives in the arena, and reads

@@ -16,13 +16,14 @@ static bool in_gathers(const Inner *in) { return in->world.shard > 1 || (in->out
 static void pin_units(Inner *in) {
   const PlanSettings *settings = in->search->settings;
   uint32_t units = in->units->units.count;
-  bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0;
+  bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0, *keep = ARENA_ARRAY(in->arena, bool, units);
   in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in_gathers(in) &&
                   !in->outer.gather_once;
   for (uint32_t u = 0; u < units; u++) {
     int32_t pinned = in->units->units.data[u].reshard;
-    in->base.keep[u] = pinned == SETTING_AUTO ? all : !pinned;
+    keep[u] = pinned == SETTING_AUTO ? all : !pinned;
   }
+  in->base.keep = keep;
 }
 
 static bool unit_is_free(const Inner *in, uint32_t unit) {
@@ -39,8 +40,6 @@ static int64_t *find_live(const Inner *in, const bool *away, uint32_t behind) {
   d.prefetch = 0;
   d.issue.behind = behind;
   d.away = (bool *)away;
-  d.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
-  memcpy(d.keep, in->base.keep, in->units->units.count * sizeof(bool));
   schedule_build(&schedule, scratch, in->skeleton, &d);
   int64_t *live = ARENA_ARRAY(in->arena, int64_t, in->program->ops.count), most = 0;
   for (int32_t s = 0; s < schedule.step_count; s++) {
@@ -89,7 +88,6 @@ static void list_items(Inner *in, const Items *operators) {
 
 static void open_base(Inner *in, const Prepared *prepared) {
   const Search *s = in->search;
-  bool early = s->settings->prefetch == SETTING_AUTO;
   uint32_t rules;
   in->base = (Decisions){.ranks = s->ranks,
                          .shard = in->world.shard,
@@ -100,24 +98,21 @@ static void open_base(Inner *in, const Prepared *prepared) {
                          .gather_once = in->outer.gather_once,
                          .reduce_once = in->outer.reduce_once,
                          .units = in->units,
-                         .keep = ARENA_ARRAY(in->arena, bool, in->units->units.count),
                          .recompute = prepared->recompute,
                          .away = prepared->away,
-                         .prefetch = early ? PREFETCH_EARLY : (uint32_t)s->settings->prefetch,
+                         .prefetch = s->settings->prefetch == SETTING_AUTO ? PREFETCH_FREE : (uint32_t)s->settings->prefetch,
                          .issue = inner_rules(&rules)[0],
                          .overlap = cost_overlap(s->cluster, &in->world)};
 }
 
 static Bound find_bound(const Inner *in, uint64_t enough) {
-  const PlanSettings *settings = in->search->settings;
-  bool depth = settings->prefetch != SETTING_AUTO; /* keeps units whose gathers would overlap */
   BoundInput input = {.skeleton = in->skeleton,
                       .items = &in->items,
                       .operators = &in->slices,
                       .start = &in->base,
                       .room = in->room,
                       .host_room = in->host_room,
-                      .may_keep = in->keep_free || depth,
+                      .may_keep = in->keep_free,
                       .enough = enough};
   return bound_of(&input);
 }
@@ -304,10 +299,11 @@ Decisions inner_decisions(const Inner *in, const Trial *trial) {
   d.slots = trial->slots;
   d.recompute = ARENA_ARRAY(arena, bool, in->program->ops.count);
   d.away = ARENA_ARRAY(arena, bool, in->program->ops.count);
-  d.keep = ARENA_ARRAY(arena, bool, in->units->units.count);
+  bool *keep = ARENA_ARRAY(arena, bool, in->units->units.count);
   memcpy(d.away, trial->away, in->program->ops.count * sizeof(bool));
   memcpy(d.recompute, trial->recompute, in->program->ops.count * sizeof(bool));
-  memcpy(d.keep, trial->keep, in->units->units.count * sizeof(bool));
+  memcpy(keep, trial->keep, in->units->units.count * sizeof(bool));
+  d.keep = keep;
   return d;
 }
 
@@ -316,7 +312,7 @@ Decisions inner_smallest(const Inner *in) {
   if (in->movable) memcpy(trial.away, held_away(in), in->program->ops.count * sizeof(bool));
   Decisions d = inner_decisions(in, &trial);
   d.issue.behind = 0;
-  if (in->search->settings->prefetch == SETTING_AUTO) d.prefetch = 0;
+  d.prefetch = 0;
   return d;
 }
 

@@ -104,5 +104,6 @@ void judge_open(Judge *judge, const Inner *inner, const Trial *trial);
 bool judge_rule(Judge *judge, Trial *trial);
 void judge_close(Judge *judge);
 Trial inner_new_trial(const Inner *inner); /* a copy of the start */
+Trial inner_trial_of(const Inner *inner, const Decisions *decisions); /* its gathers by the rule */
 
 #endif

@@ -324,9 +324,7 @@ static void try_fine_moves(Mover *m) {
 /* What was found in more room may not fit. */
 static void improve_from(Mover *m, const Decisions *from) {
   Inner *in = m->in;
-  memcpy(m->trial.recompute, from->recompute, in->program->ops.count * sizeof(bool));
-  memcpy(m->trial.away, from->away, in->program->ops.count * sizeof(bool));
-  memcpy(m->trial.keep, from->keep, in->units->units.count * sizeof(bool));
+  m->trial = inner_trial_of(in, from);
   inner_try_rules(in, &m->trial, 0, ISSUE_RULES);
   if (in->pool[0].ns == UINT64_MAX) inner_seed(in, true);
   if (in->pool[0].ns == UINT64_MAX) return;

@@ -8,7 +8,7 @@ enum { FARTHEST = 16, ROUNDS = 8 };
 typedef struct Slots {
   Trial *trial; /* its slots are `next` */
   Judge judge;
-  int32_t *floor, *first; /* by gather: a slot is no earlier than its unit's last release, and no later than its use */
+  int32_t *floor, *first; /* by gather: a slot is no earlier than its unit's last release and a pinned depth allow, and no later than its use */
   int32_t *best, *next;
   uint32_t count;
 } Slots;
@@ -32,8 +32,9 @@ static void slots_start(Slots *s, const Inner *in) {
   for (uint32_t i = 0; i < s->count; i++) {
     s->first[i] = schedule.uses[i].first;
     s->best[i] = s->next[i] = schedule.uses[i].issue;
+    if (i >= in->base.prefetch) s->floor[i] = schedule.uses[i - in->base.prefetch].first;
     for (uint32_t j = 0; j < i; j++)
-      if (schedule.uses[j].unit == schedule.uses[i].unit) s->floor[i] = schedule.uses[j].last + 1;
+      if (schedule.uses[j].unit == schedule.uses[i].unit) s->floor[i] = schedule.uses[j].last >= s->floor[i] ? schedule.uses[j].last + 1 : s->floor[i];
   }
   arena_free(scratch);
 }

@@ -3,8 +3,8 @@
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
-static const IssueRule issue_rules[] = {{6, true, 1},  {1, false, 1}, {2, false, 1}, {6, false, 1}, {3, false, 1},
-                                        {0, false, 1}, {6, true, 3},  {2, false, 3}, {6, true, 0},  {0, false, 0}};
+static const IssueRule issue_rules[] = {{AS_FAR_AS_MAY_BE, true, 1}, {2, false, 1}, {1, false, 1}, {AS_FAR_AS_MAY_BE, false, 1}, {3, false, 1}, {0, false, 1},
+                                        {AS_FAR_AS_MAY_BE, true, 3}, {2, false, 3}, {AS_FAR_AS_MAY_BE, true, 0}, {0, false, 0}};
 _Static_assert(sizeof issue_rules / sizeof *issue_rules == ISSUE_RULES, "rules");
 
 const IssueRule *inner_rules(uint32_t *count) {
@@ -20,8 +20,7 @@ void judge_open(Judge *judge, const Inner *in, const Trial *trial) {
   judge->decisions.recompute = trial->recompute;
   judge->decisions.away = trial->away;
   judge->decisions.slots = trial->slots;
-  judge->decisions.keep = ARENA_ARRAY(scratch, bool, in->units->units.count);
-  memcpy(judge->decisions.keep, trial->keep, in->units->units.count * sizeof(bool));
+  judge->decisions.keep = trial->keep;
   judge->builder = schedule_open(&judge->schedule, scratch, in->skeleton, &judge->decisions, in->room, in->host_room);
   judge->least_ns = judge->builder ? judge->schedule.step_ns : UINT64_MAX;
   judge->least_live = judge->schedule.max_live;
@@ -73,6 +72,15 @@ Trial inner_new_trial(const Inner *in) {
   Trial trial = {ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, ops), ARENA_ARRAY(in->arena, bool, in->units->units.count),
                  in->base.issue, NULL, UINT64_MAX, 0};
   inner_start_trial(in, &trial);
+  return trial;
+}
+
+Trial inner_trial_of(const Inner *in, const Decisions *decisions) {
+  Trial trial = inner_new_trial(in);
+  memcpy(trial.recompute, decisions->recompute, in->program->ops.count * sizeof(bool));
+  memcpy(trial.away, decisions->away, in->program->ops.count * sizeof(bool));
+  memcpy(trial.keep, decisions->keep, in->units->units.count * sizeof(bool));
+  trial.issue = decisions->issue;
   return trial;
 }
 
@@ -164,12 +172,13 @@ bool inner_try(Inner *in, Trial *trial) {
 }
 
 bool inner_has_rules(const Inner *in) {
-  return in->base.prefetch == PREFETCH_EARLY && decisions_gather(&in->base) && !in->base.gather_once;
+  return decisions_gather(&in->base) && !in->base.gather_once;
 }
 
 bool inner_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
   bool gathers = inner_has_rules(in), reduces = decisions_reduce(&in->base);
-  return (!gathers || (a->ahead == b->ahead && a->late == b->late)) && (!reduces || a->behind == b->behind);
+  bool alike = decisions_ahead(&in->base, a) == decisions_ahead(&in->base, b) && a->late == b->late;
+  return (!gathers || alike) && (!reduces || a->behind == b->behind);
 }
 
 bool inner_new_rule(const Inner *in, uint32_t from, uint32_t r) {

@@ -162,10 +162,9 @@ static bool try_few(Search *s, const Bound *bound, Found *found) {
   return true;
 }
 
-/* From what less memory came to, if anything, with all of it; a plan at a fixed depth did not come of moves. Then by few items. */
+/* From what less memory came to, if anything, with all of it. Then by few items. */
 static bool try_on(Search *s, uint64_t before_ns, const Bound *bound, Found *found) {
-  bool early = found->decisions.prefetch == PREFETCH_EARLY;
-  if (early && found->sim.step_ns != before_ns && !search_on(s, found->grouping, false, found)) return false;
+  if (found->sim.step_ns != before_ns && !search_on(s, found->grouping, false, found)) return false;
   return try_few(s, bound, found);
 }
 

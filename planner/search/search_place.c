@@ -334,26 +334,33 @@ static void place_easily(Search *s, const Inner *in, const Decisions *decisions,
   (void)place_decisions(s, in, decisions, estimate_ns, &none, best);
 }
 
-static bool may_keep_all(const Inner *in) {
-  for (uint32_t u = 0; u < in->units->units.count; u++)
-    if (in->units->units.data[u].reshard == 1) return false;
-  return in->keep_free;
+/* The last so many units that may, whose gathers for backward would follow their release. Whether that is more than was. */
+static bool keep_last(const Inner *in, uint32_t count, bool *keep) {
+  const uint32_t units = in->items.units.count;
+  bool more = false;
+  for (uint32_t i = units > count ? units - count : 0; i < units; i++) {
+    const int32_t unit = in->items.units.data[i].unit;
+    more |= !keep[unit];
+    keep[unit] = true;
+  }
+  return more;
 }
 
-/* With each gather a fixed number of uses ahead, as people set it. */
+/* With gathers so many uses ahead, and as many units kept. */
 static void place_at_depth(Search *s, const Inner *in, Decisions decisions, uint32_t depth, uint64_t estimate_ns, Found *best) {
-  uint32_t units = in->units->units.count;
-  bool *keep = ARENA_ARRAY(s->arena, bool, units); /* of its own: what would overlap is kept */
-  if (decisions.prefetch != PREFETCH_EARLY || !may_keep_all(in)) return;
+  const uint32_t units = in->units->units.count;
+  bool *keep = ARENA_ARRAY(s->arena, bool, units);
+  if (!inner_has_rules(in)) return;
   memcpy(keep, decisions.keep, units * sizeof(bool));
+  if (!keep_last(in, depth, keep)) return;
   decisions.keep = keep;
-  decisions.prefetch = depth;
+  decisions.issue = (IssueRule){depth, false, decisions.issue.behind};
   place_easily(s, in, &decisions, estimate_ns, best);
 }
 
 /* Whether it is estimated to be faster than the best plan is. */
 static bool promises_more(const Inner *in, const Decisions *decisions, const Found *best) {
-  Trial trial = {decisions->recompute, decisions->away, decisions->keep, decisions->issue, NULL, 0, 0};
+  Trial trial = inner_trial_of(in, decisions);
   return inner_judge(in, &trial) && trial.ns < best->sim.step_ns;
 }
 
@@ -377,15 +384,11 @@ static void try_other_rules(Search *s, const Inner *in, Found *best) {
 /* Trials that are estimated to be slower, with the best plan's issue rule: estimates tell less than a hundredth apart. */
 static void try_others(Search *s, const Inner *in, Found *best) {
   const IssueRule issue = best->decisions.issue;
-  const uint32_t prefetch = best->decisions.prefetch;
   for (int i = 0; i < PLACED_OTHERS && in->pool[i].ns != UINT64_MAX; i++) {
     if ((double)in->pool[i].ns > COMPARABLE * (double)best->estimate_ns) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
     decisions.issue = issue;
-    if (prefetch == PREFETCH_EARLY)
-      place_easily(s, in, &decisions, in->pool[i].ns, best);
-    else
-      place_at_depth(s, in, decisions, prefetch, in->pool[i].ns, best);
+    place_easily(s, in, &decisions, in->pool[i].ns, best);
   }
 }
 
@@ -394,25 +397,23 @@ static bool is_worth_others(const Inner *in, const Found *best) {
   return (double)best->sim.step_ns > WORTH_OTHERS * (double)in->bound.ns;
 }
 
-/* Everything or nothing run again, units let go of or all kept gathered: what people set by hand. */
+/* Everything or nothing run again, all units kept gathered or, of those that may be released, the last: what people set by hand. */
 static Trial policy_trial(const Inner *in, bool again, bool kept) {
   Trial trial = inner_new_trial(in);
   for (uint32_t i = 0; i < in->items.count; i++) {
     const Item *item = item_at(&in->items, i);
     if (item->op >= 0) item_set_again(item, again && !item->held, trial.recompute);
-    else trial.keep[item->unit] = kept;
   }
+  (void)keep_last(in, kept ? in->items.units.count : 1, trial.keep);
+  trial.issue = (IssueRule){1, false, trial.issue.behind};
   return trial;
 }
 
-/* Gathers one use ahead. Judged as it will be issued, and compared with gathers as early as addresses let them, however long the plan. */
+/* Gathers one use ahead, and compared with gathers as early as addresses let them, however long the plan. */
 static void try_policy(Search *s, const Inner *in, bool again, bool kept, uint64_t *effort, Found *best) {
-  Inner ahead = *in;
   Trial trial = policy_trial(in, again, kept);
-  ahead.base.prefetch = 1;
-  if (in->base.prefetch != PREFETCH_EARLY || !may_keep_all(in)) return;
-  if (!inner_judge(&ahead, &trial) || !within_reach(best, trial.ns, COMPARABLE)) return;
-  const Decisions decisions = inner_decisions(&ahead, &trial);
+  if (!in->keep_free || !inner_judge(in, &trial) || !within_reach(best, trial.ns, COMPARABLE)) return;
+  const Decisions decisions = inner_decisions(in, &trial);
   (void)place_as(s, in, &decisions, trial.ns, true, effort, best);
 }
 
@@ -427,9 +428,10 @@ static void try_slots(Search *s, const Inner *in, Found *best) {
   uint32_t count;
   const IssueRule *rules = inner_rules(&count);
   const Decisions of = best->decisions;
-  if (best->plan->instrs.count > SHORT_INSTRS || of.prefetch != PREFETCH_EARLY) return;
+  if (best->plan->instrs.count > SHORT_INSTRS) return;
   for (uint32_t r = 0; r < count && search_is_stuck(best, &in->bound); r++) {
-    Trial trial = {of.recompute, of.away, of.keep, rules[r], NULL, 0, 0};
+    Trial trial = inner_trial_of(in, &of);
+    trial.issue = rules[r];
     if (!inner_new_rule(in, 0, r) || !inner_move_slots(in, &trial) || !within_reach(best, trial.ns, WITHIN_REACH)) continue;
     Decisions decisions = of;
     decisions.issue = rules[r];

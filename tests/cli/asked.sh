@@ -87,18 +87,19 @@ contradicts 'strategy full_shard releases parameters after use' --strategy full_
 contradicts 'reshard releases parameters after use' --reshard yes --gather step
 expect 0 plan "$root/models/gpt2.fsdp" --ranks 2 --strategy no_shard --reshard yes
 said err 'warning: reshard has no effect: with strategy no_shard every rank holds all parameters'
-# What is to be released is gathered, although every rank could hold all of it; what must stay, because it is gathered again before that, is said.
-expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --wrap block --reshard yes
-grep -qE '^  h.0 .. 11 .* yes ' out || fail "units that must be released are kept: $(cat out)"
-! grep -q warning err || fail "all are released, yet $(cat err)"
-expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --wrap block --reshard yes --prefetch 6
-said err 'warning: 7 units stay gathered, though reshard asks to release them: the gathers for backward, 6 uses ahead, would be issued before that'
-expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --strategy full_shard --wrap block --reshard yes --prefetch 1
-said err 'the gathers for backward, 1 use ahead, would be'
-for nothing in '--ranks 1' '--ranks 8 --strategy no_shard'; do
-  expect 0 plan "$root/models/gpt2.fsdp" --cluster dgx-h100 $nothing --reshard yes --prefetch 3
-  ! grep -q 'gathered, though' err || fail "$nothing gathers nothing, yet $(cat err)"
+# What is to be released is gathered, although every rank could hold all of it, and released, however early the next gathers may be.
+for depth in auto 0 1 6; do
+  expect 0 plan "$root/models/gpt2.fsdp" --ranks 8 --cluster dgx-h100 --wrap block --reshard yes --prefetch $depth
+  grep -qE '^  h.0 .. 11 .* yes ' out || fail "units that must be released are kept at depth $depth: $(cat out)"
 done
+# A depth is the most: what auto prints, asked for, finds what auto found, be memory as tight as it may.
+tight=("$root/models/gpt3-175b.fsdp" --ranks 256 --cluster dgx-h100 --memory 6GiB --json)
+expect 0 plan "${tight[@]}"
+number() { sed -n 's/^ *"'"$1"'": \([0-9]*\),*$/\1/p' out; }
+step_ns=$(number step_ns) depth=$(number prefetch)
+[ "$depth" -gt 1 ] || fail 'nothing is gathered further ahead'
+expect 0 plan "${tight[@]}" --prefetch "$depth"
+[ "$(number step_ns)" -eq "$step_ns" ] || fail "the depth that auto chose takes $(number step_ns) ns, not $step_ns"
 # A size that takes everything is called by the name that there is for that.
 expect 0 plan "$root/models/quickstart.fsdp" --set layers=2 --ranks 2
 said out 'wrap whole,'
