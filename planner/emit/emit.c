@@ -70,12 +70,12 @@ static void add_plan_inputs(Emitter *e) {
   }
 }
 
-static void set_queues(Plan *plan, const Device *device) {
+static void set_queues(Plan *plan, const Device *device, const Skeleton *skeleton) {
   bool cpu = device->kind == DEVICE_CPU;
   plan->queue[STREAM_COMPUTE] = 0;
   plan->queue[STREAM_GATHER] = 1;
-  plan->queue[STREAM_REDUCE] = cpu || device->shared_queue ? 1 : 2;
-  plan->queue[STREAM_REPLICATE] = cpu || device->shared_queue ? 1 : 3;
+  plan->queue[STREAM_REDUCE] = skeleton->shared_queue ? 1 : 2;
+  plan->queue[STREAM_REPLICATE] = skeleton->shared_sums ? plan->queue[STREAM_REDUCE] : 3;
   plan->queue[STREAM_COPY_IN] = cpu ? 0 : 4;
   plan->queue[STREAM_COPY_OUT] = cpu ? 0 : 5;
 }
@@ -100,7 +100,7 @@ static Plan *new_plan(Emitter *e) {
   plan->overlap = cost_overlap(e->in->cluster, &plan->world);
   plan->recipe.samples_per_step = plan->world.micro_batch * plan->world.accumulation * plan->world.ranks;
   plan->layers = checkpoint_block_count(e->program);
-  set_queues(plan, &e->in->cluster->device);
+  set_queues(plan, &e->in->cluster->device, e->in->skeleton);
   return plan;
 }
 

@@ -53,6 +53,11 @@ static const uint64_t *slow_down(Arena *arena, const uint64_t *op_ns, uint32_t c
   return slowed;
 }
 
+/* Sums within nodes and sums across them use different links; else both use the same, and share it. */
+static bool share_link(const Decisions *d) {
+  return d->shard > 1 && d->replicas > 1 && (d->shard > d->ranks_per_node || d->ranks <= d->ranks_per_node);
+}
+
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  StepFigures step, const Decisions *outer, const Device *device) {
   const Flow *flow = &program->flow;
@@ -63,6 +68,7 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
                          .step = step,
                          .op_ns = decisions_zeroes(outer) ? flow->adding_ns : flow->op_ns,
                          .shared_queue = device->kind == DEVICE_CPU || device->shared_queue,
+                         .shared_sums = device->kind == DEVICE_CPU || device->shared_queue || share_link(outer),
                          .copies_beside = device->kind != DEVICE_CPU,
                          .host_contention = device->kind != DEVICE_CPU ? device->host_contention : 0,
                          .update_bytes = find_update_bytes(units, figures),

@@ -102,6 +102,7 @@ typedef struct Skeleton {
   const uint64_t *op_ns; /* by op, as gradients are written under these outer choices */
   const uint64_t *slowed_ns; /* likewise, all of it beside communication */
   bool shared_queue; /* gathers and reductions serialise */
+  bool shared_sums;  /* sums over shards and sums over replicas do */
   bool copies_beside; /* fetches and stores run beside compute; else they take its time */
   double host_contention; /* seconds of compute that a second of them costs beside it */
   uint64_t update_bytes; /* images that the update has on the device at once */

@@ -101,7 +101,7 @@ static void reduce_unit(const Builder *b, Clocks *c, uint32_t r, int32_t s) {
   if (adds && !beside) c->compute = c->in;
   uint64_t end = later(c->compute, adds ? c->in : 0);
   if (b->decisions->shard > 1) end = b->ends.taken[r] = occupy(c, &c->reduce, end, of->reduce_ns);
-  if (b->decisions->replicas > 1) end = occupy(c, b->skeleton->shared_queue ? &c->reduce : &c->replicate, end, of->replicate_ns);
+  if (b->decisions->replicas > 1) end = occupy(c, b->skeleton->shared_sums ? &c->reduce : &c->replicate, end, of->replicate_ns);
   if (of->image_ns) end = c->out = later(c->out, end) + of->image_ns;
   if (of->image_ns && !beside) wait_for(c, end);
   b->ends.reduced[r] = end;

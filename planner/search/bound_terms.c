@@ -72,7 +72,7 @@ static double replicate_ns(const BoundInput *in, uint32_t u) {
 static double reduce_next(const BoundInput *in, ReduceQueues *queues, double ready, uint32_t u) {
   const double taken = queues->scattered = fmax(queues->scattered, ready) + scatter_ns(in, u);
   queues->summed = fmax(queues->summed, taken) + replicate_ns(in, u);
-  if (in->skeleton->shared_queue) queues->scattered = queues->summed;
+  if (in->skeleton->shared_sums) queues->scattered = queues->summed;
   return in->start->shard > 1 ? taken : queues->summed;
 }
 
@@ -148,7 +148,7 @@ static Tail tail_from(const BoundInput *in, const MicroPass *pass, int32_t settl
     int32_t at = skeleton->ops[u].last_gradient;
     if (!very_last && at < settled) break;
     replicated += replicate_ns(in, u);
-    reduced = scatter_ns(in, u) + (skeleton->shared_queue ? replicate_ns(in, u) + reduced : fmax(replicated, reduced));
+    reduced = scatter_ns(in, u) + (skeleton->shared_sums ? replicate_ns(in, u) + reduced : fmax(replicated, reduced));
     if (very_last && skeleton->copies_beside) copied = (double)skeleton->figures[u].image_ns;
     meanwhile += terms_ops_ns(in, at + 1, end);
     end = at + 1;
@@ -262,7 +262,7 @@ Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *red
 /* Where a reduction waits for what it is added to, it can be put off, and so can its sum over replicas, until that slows compute no more than
  * the next gradient's sum over the shard group does anyway. */
 static bool may_be_put_off(const BoundInput *in) {
-  return in->start->shard > 1 && !in->skeleton->shared_queue && (in->start->offload & OFFLOAD_GRADIENTS) && decisions_adds_up(in->start);
+  return in->start->shard > 1 && !in->skeleton->shared_sums && (in->start->offload & OFFLOAD_GRADIENTS) && decisions_adds_up(in->start);
 }
 
 /* Of comm_slowdown what counts: so much that running beside each other is no worse than one after the other. */
