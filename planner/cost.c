@@ -225,6 +225,15 @@ double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint
   return fmin(flat, hierarchy_ns(cluster, kind, bytes, &at));
 }
 
+double cost_contention(const Cluster *cluster, double far, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
+                       uint32_t ranks_per_node, double ns) {
+  double near = cluster->contention;
+  if ((uint64_t)ranks * stride <= ranks_per_node || ns <= 0) return near;
+  uint32_t most = cluster->node_devices > 2 ? (uint32_t)cluster->node_devices : 2;
+  double inside = node_ns(cluster, kind, bytes, ranks < most ? ranks : most);
+  return fmax(near * fmin(1, inside / ns), fmin(near, far));
+}
+
 /* Rates that are off by powers of ten give times that no integer holds: they stay too long for the planner to take. */
 static uint64_t whole_ns(double ns) {
   return ns < 0x1p62 ? (uint64_t)ns : UINT64_C(1) << 62;
@@ -239,9 +248,30 @@ uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp
   return whole_ns(cost_group_ns(cluster, kind, (double)bytes, ranks, replicated ? world->shard : 1, world->ranks_per_node));
 }
 
+/* Of sums over replicas beside gathers, in forward and backward, and reductions of shards within a node: by the time that each takes. */
+static double hybrid_contention(const Cluster *cluster, const PlanWorld *world, double bytes) {
+  uint32_t per_node = world->ranks_per_node;
+  double part = bytes / world->shard;
+  double within = 2 * node_ns(cluster, COLLECTIVE_GATHER, bytes, world->shard) + node_ns(cluster, COLLECTIVE_REDUCE, bytes, world->shard);
+  double across = cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, part, world->replicas, world->shard, per_node);
+  double lost = cost_contention(cluster, cluster->network_contention, COLLECTIVE_ALLREDUCE, part, world->replicas, world->shard, per_node, across);
+  return (within * cluster->contention + across * lost) / (within + across);
+}
+
+/* Of messages so large that bandwidth counts. */
+static double world_contention(const Cluster *cluster, const PlanWorld *world) {
+  static const double bytes = 256 << 20;
+  const bool gathers = world->shard > 1;
+  if (world->ranks <= world->ranks_per_node) return cluster->contention;
+  if (gathers && world->shard <= world->ranks_per_node) return hybrid_contention(cluster, world, bytes);
+  const Collective kind = gathers ? COLLECTIVE_GATHER : COLLECTIVE_ALLREDUCE;
+  const uint32_t ranks = gathers ? world->shard : world->ranks;
+  double ns = cost_group_ns(cluster, kind, bytes, ranks, 1, world->ranks_per_node);
+  return cost_contention(cluster, cluster->network_contention, kind, bytes, ranks, 1, world->ranks_per_node, ns);
+}
+
 PlanOverlap cost_overlap(const Cluster *cluster, const PlanWorld *world) {
-  bool far = world->ranks > world->ranks_per_node;
-  return (PlanOverlap){.contention = far ? cluster->network_contention : cluster->contention,
+  return (PlanOverlap){.contention = world_contention(cluster, world),
                        .comm_slowdown = cluster->comm_slowdown,
                        .compute_spread = cluster->compute_spread,
                        .comm_spread = cluster->comm_spread};

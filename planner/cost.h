@@ -42,6 +42,11 @@ double cost_group_ns(const Cluster *cluster, Collective kind, double bytes, uint
 double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
                     uint32_t ranks_per_node);
 
+/* Seconds of compute lost for a second of a collective beside it that takes `ns` among these ranks: in a node the cluster's `contention`;
+ * across nodes as much as its bytes would cost within one, but not less than `far`. */
+double cost_contention(const Cluster *cluster, double far, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
+                       uint32_t ranks_per_node, double ns);
+
 /* --- work of an instruction, as measured rates see it ---------------------------------------------------- */
 
 typedef struct Product {

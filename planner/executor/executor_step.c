@@ -295,11 +295,9 @@ static void run_backward(const Model *m, const Sharding *s, Clocks *c, double *r
   if (reduces) reduce(m, s, c, 0, adds);
 }
 
-/* Compute lost for a second of a collective that takes `ns` across the network and would take `inside_ns` within a node: as much as its
- * bytes cost there, but not less than the network's own share. */
-static double far_contention(const Model *m, double inside_ns, double ns) {
-  double near = m->cluster->contention, own = m->profile->network_contention;
-  return fmax(near * fmin(1, inside_ns / ns), fmin(near, own > 0 ? own : m->cluster->network_contention));
+/* Compute lost at least for a second of communication across nodes. */
+static double least_contention(const Model *m) {
+  return m->profile->network_contention > 0 ? m->profile->network_contention : m->cluster->network_contention;
 }
 
 /* Shards in a node, gradients that cross the network between their replicas: by the time that a block's collectives of each kind take. */
@@ -310,8 +308,8 @@ static double hybrid_contention(const Model *m, const Sharding *s, double numel)
   double within = 2 * cost_flat_ns(cluster, COLLECTIVE_GATHER, m->gathered * numel, s->shard, 1, per_node) +
                   cost_flat_ns(cluster, COLLECTIVE_REDUCE, bytes, s->shard, 1, per_node);
   double across = cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, shard, s->replicas, s->shard, per_node);
-  double inside = cost_flat_ns(cluster, COLLECTIVE_ALLREDUCE, shard, per_node, 1, per_node);
-  return (within * cluster->contention + across * far_contention(m, inside, across)) / (within + across);
+  double lost = cost_contention(cluster, least_contention(m), COLLECTIVE_ALLREDUCE, shard, s->replicas, s->shard, per_node, across);
+  return (within * cluster->contention + across * lost) / (within + across);
 }
 
 /* Of the first block; the root where all is one unit. */
@@ -327,10 +325,10 @@ static double contention_of(const Model *m, const Sharding *s) {
   if (w->ranks <= w->ranks_per_node || numel <= 0) return m->cluster->contention;
   if (s->gathers && s->shard <= w->ranks_per_node) return hybrid_contention(m, s, numel);
   Collective kind = s->gathers ? COLLECTIVE_GATHER : COLLECTIVE_ALLREDUCE;
-  double bytes = numel * (s->gathers ? m->gathered : m->wire), ranks = s->gathers ? s->shard : w->ranks;
-  double inside = cost_flat_ns(m->cluster, kind, bytes, w->ranks_per_node, 1, w->ranks_per_node),
-         across = cost_flat_ns(m->cluster, kind, bytes, (uint32_t)ranks, 1, w->ranks_per_node);
-  return far_contention(m, inside, across);
+  double bytes = numel * (s->gathers ? m->gathered : m->wire);
+  uint32_t ranks = s->gathers ? s->shard : w->ranks;
+  double across = cost_flat_ns(m->cluster, kind, bytes, ranks, 1, w->ranks_per_node);
+  return cost_contention(m->cluster, least_contention(m), kind, bytes, ranks, 1, w->ranks_per_node, across);
 }
 
 /* A micro-batch alone. */

@@ -198,6 +198,26 @@ static void test_nodes(void **state) {
   assert_true(cost_group_ns(&cluster, COLLECTIVE_ALLREDUCE, 8, 16384, 1, 8) < 400000);
 }
 
+/* Across nodes a collective costs compute no less than its bytes would within one: the same ranks on more nodes make no step faster. */
+static void test_contention(void **state) {
+  (void)state;
+  Cluster cluster = round_cluster();
+  cluster.contention = 0.4;
+  cluster.node_devices = 8;
+  for (int kind = 0; kind < COLLECTIVE_COUNT; kind++)
+    for (uint32_t ranks = 2; ranks <= 64; ranks *= 2)
+      for (uint32_t per_node = 1; per_node <= 8; per_node *= 2) {
+        double ns = cost_group_ns(&cluster, (Collective)kind, 1e9, ranks, 1, per_node);
+        double inside = cost_group_ns(&cluster, (Collective)kind, 1e9, ranks < 8 ? ranks : 8, 1, 8);
+        double share = cost_contention(&cluster, 0.1, (Collective)kind, 1e9, ranks, 1, per_node, ns);
+        if (ranks <= per_node) near(share, 0.4);
+        assert_true(share >= 0.1 && share <= 0.4);
+        assert_true(ns < inside || share * ns >= 0.4 * inside * (1 - 1e-12));
+      }
+  near(cost_contention(&cluster, 0.1, COLLECTIVE_GATHER, 1e9, 16, 1, 8, 1e12), 0.1); /* however slow the link */
+  near(cost_contention(&cluster, 0.9, COLLECTIVE_GATHER, 1e9, 16, 1, 8, 1e12), 0.4);
+}
+
 /* More bytes are never faster, nor cheaper in two messages than in one; every kind, group and size. */
 static void test_monotone(void **state) {
   (void)state;
@@ -224,6 +244,7 @@ int main(void) {
                                      cmocka_unit_test(test_measured_kernels),
                                      cmocka_unit_test(test_table),
                                      cmocka_unit_test(test_nodes),
+                                     cmocka_unit_test(test_contention),
                                      cmocka_unit_test(test_monotone)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,9 +101,21 @@ gap tests/planner/hard/gradients-away.fsdp 4 0.2 'gradients that add up on the d
 # A gradient's buffer is free once it has been read, though its sum over replicas is still on its way; what is reduced needs room beside results.
 gap models/gpt3-175b.fsdp 512 0.03 'gradients wait for their sums over replicas' --cluster models/clusters/ethernet-a100.fsdp --micro-batch 1 --memory 356697033932B
 
-# Shards over two nodes are best here.
-slow=(gpt3-175b aws-p4d 356697033932B --ranks 512)
-near "$(step "${slow[@]}")" "$(step "${slow[@]}" --strategy hybrid_shard:16)" 'shards over two nodes'
+# Shards over sixteen of 64 nodes are best here.
+wide=(gpt3-175b aws-p5 356697033932B --ranks 512)
+near "$(step "${wide[@]}")" "$(step "${wide[@]}" --strategy hybrid_shard:128)" 'shards over sixteen nodes'
+near "$(step "${wide[@]}" --strategy hybrid_shard:128)" "$(step "${wide[@]}" --strategy full_shard)" 'shards over all nodes'
+
+# WIDTH QUEUES RANKS: of the sums over shards and over replicas, on nodes of eight
+queues() {
+  "$fsdpc" plan models/gpt2-xl.fsdp --ranks "$3" --strategy hybrid_shard:"$1" -o "$scratch/sums.plan" >/dev/null 2>&1
+  grep -q "^queues .* $2 " "$scratch/sums.plan" || { echo "sums of shards of $1 beside those over replicas: $(grep '^queues' "$scratch/sums.plan")" >&2; exit 1; }
+}
+
+# Two sums that use the same links share them, whichever these are: one waits for the other.
+queues 8 'reduce 2 replicate 3' 16
+queues 16 'reduce 2 replicate 2' 32
+queues 4 'reduce 2 replicate 2' 8
 
 # FILE OPTION...: bytes of the smallest plan, where none fits
 smallest() { { "$fsdpc" plan "$@" --memory 1KiB --json 2>/dev/null || true; } | sed -n 's/.*"smallest_peak_bytes": *\([0-9]*\).*/\1/p'; }
