@@ -220,7 +220,8 @@ const char *text_nearest(const char *word, const char *const *names, uint32_t co
 /* The only unit that is spelled so but for its case, or what others call one. A guess between bits and bytes would be worse than none. */
 static const char *unit_meant(const char *word) {
   static const char *const elsewhere[][2] = {{"Gbit/s", "Gb/s"}, {"Gbps", "Gb/s"},      {"Mbit/s", "Mb/s"},  {"Mbps", "Mb/s"},  {"GBps", "GB/s"},
-                                             {"TFLOP", "TFLOPS"}, {"TFLOP/s", "TFLOPS"}, {"GFLOP/s", "GFLOPS"}, {"sec", "s"}};
+                                             {"TFLOP", "TFLOPS"}, {"TFLOP/s", "TFLOPS"}, {"GFLOP/s", "GFLOPS"}, {"sec", "s"},
+                                             {"Gb", NULL},        {"Mb", NULL}};
   const char *meant = NULL;
   for (size_t k = 0; k < sizeof elsewhere / sizeof *elsewhere; k++)
     if (!strcmp(word, elsewhere[k][0])) return elsewhere[k][1];

@@ -150,15 +150,16 @@ bool executor_print_host_lack(const ExecutorPrediction *p) {
 }
 
 void executor_print_infeasible(const ExecutorPlan *plan) {
-  char size[32];
+  char size[32], more[32];
   if (executor_print_host_lack(&plan->prediction)) {
     report_relaxations(&plan->relaxations, stderr);
     return;
   }
   fprintf(stderr, "fsdpc: error: no policy of %s fits the budget of %s\n", executor_name(plan->settings.executor.id),
           text_bytes(size, (uint64_t)plan->budget_bytes));
-  fprintf(stderr, "note: the smallest reserves %s, at its peak (%s)\n",
-          text_bytes(size, (uint64_t)plan->prediction.reserved_bytes), plan->prediction.peak_at);
+  fprintf(stderr, "note: the smallest reserves %s, %s too much, at its peak (%s)\n",
+          text_bytes(size, (uint64_t)plan->prediction.reserved_bytes),
+          text_bytes(more, (uint64_t)(plan->prediction.reserved_bytes - plan->budget_bytes)), plan->prediction.peak_at);
   report_relaxations(&plan->relaxations, stderr);
 }
 

@@ -127,6 +127,7 @@ Beside planned_beside(Arena *arena, const Planned *planned) {
 
 const char *planned_warning(Arena *arena, const Planned *planned) {
   const Plan *plan = planned->plan;
+  if (!planned->fits) return NULL; /* there is an error that says more */
   uint64_t all = plan->arena_bytes + planned_beside(arena, planned).bytes + BESIDE_LIBRARIES_BYTES, device = plan->summary.device_bytes;
   if (plan->summary.device != PLAN_DEVICE_GPU || !device || all <= device) return NULL;
   return arena_printf(arena, "arena and what is beside it are %s in all, and the device has %s: a run may be refused; plan with a smaller --memory",

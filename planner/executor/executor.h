@@ -109,7 +109,7 @@ typedef struct ExecutorPrediction {
   double step_ns;
   double tokens_per_s_per_rank;
   double mfu; /* share of the device's stated peak */
-  /* of the first block, one pass each (0 without blocks) */
+  /* of the first block of those that run most again, one pass each (0 without blocks) */
   double block_forward_ns, block_backward_ns, block_recompute_ns, gather_ns, reduce_ns;
   double head_ns, update_ns;           /* head: what follows the last block, both passes */
   double recompute_ns;                 /* of a step */

@@ -156,6 +156,20 @@ static void list_units(Grid *g) {
   if (asked->wrap == WRAP_AUTO && asked->reshard <= 1) add(axis, "whole", UNITS_WHOLE); /* groups are of units */
 }
 
+/* " but last_block": units by hand that say otherwise. */
+static const char *exceptions(const Grid *g) {
+  const PlanSettings *asked = g->asked;
+  const char *name = NULL;
+  uint32_t count = 0;
+  for (uint32_t u = 0; u < asked->units.count; u++) {
+    const UnitRule *rule = &asked->units.data[u];
+    if (rule->reshard == SETTING_AUTO || rule->reshard == asked->reshard) continue;
+    name = rule->name;
+    count++;
+  }
+  return !count ? "" : count == 1 ? arena_printf(g->arena, " but %s", name) : arena_printf(g->arena, " but %u units", count);
+}
+
 static void list_reshards(Grid *g) {
   Axis *axis = &g->axes[AXIS_RESHARD];
   const PlanSettings *asked = g->asked;
@@ -165,7 +179,8 @@ static void list_reshards(Grid *g) {
   }
   if (asked->reshard != SETTING_AUTO) {
     const char *groups = arena_printf(g->arena, "to %d ranks", asked->reshard);
-    add(axis, asked->reshard > 1 ? groups : asked->reshard ? "all" : "none", asked->reshard);
+    const char *rule = asked->reshard > 1 ? groups : asked->reshard ? "all" : "none";
+    add(axis, arena_printf(g->arena, "%s%s", rule, exceptions(g)), asked->reshard);
     return;
   }
   bool by_hand = g->axes[AXIS_UNITS].values[0].value == UNITS_PINNED;

@@ -423,6 +423,8 @@ void predict_time(Arena *arena, const Model *m, const Sharding *s, ExecutorPredi
   for (uint32_t p = 0; p < m->part_count; p++) out->recompute_ns += accumulation * m->parts[p].recompute;
   if (!m->block_count) return;
   const Part *block = &m->parts[1];
+  for (uint32_t p = 2; p <= m->block_count; p++)
+    if (m->parts[p].recompute > block->recompute) block = &m->parts[p];
   out->block_forward_ns = block->forward;
   out->block_backward_ns = block->backward;
   out->block_recompute_ns = block->recompute;
