@@ -361,7 +361,11 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
                   .by = "reduce"};
   Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
   both.b = gather.b, both.regather_b = 1, both.by = gather.by;
-  Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = shared ? 1 : 3};
+  if (shared) { /* what is gathered again, and not there at a row, is so after the loss, beside no reduction */
+    both.b = forward + reduced + k * after;
+    both.regather_a = c;
+  }
+  Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = 3};
   const bool copying = !in->skeleton->copies_beside || gather.copying > 0;
   if (!gather.stores && copying) pairs.data[pairs.count++] = without_rests(gather, (1 - c) * (head.ns - head.first_ns));
   if (!shared && gather.copying > 0) pairs.data[pairs.count++] = after_forward(reduce, before + c * gathered + (1 - c) * head.first_ns);

@@ -108,7 +108,7 @@ near "$(step "${wide[@]}" --strategy hybrid_shard:128)" "$(step "${wide[@]}" --s
 
 # WIDTH QUEUES RANKS: of the sums over shards and over replicas, on nodes of eight
 queues() {
-  "$fsdpc" plan models/gpt2-xl.fsdp --ranks "$3" --strategy hybrid_shard:"$1" -o "$scratch/sums.plan" >/dev/null 2>&1
+  "$fsdpc" plan models/gpt2-xl.fsdp --cluster models/clusters/dgx-h100.fsdp --ranks "$3" --strategy hybrid_shard:"$1" -o "$scratch/sums.plan" >/dev/null 2>&1
   grep -q "^queues .* $2 " "$scratch/sums.plan" || { echo "sums of shards of $1 beside those over replicas: $(grep '^queues' "$scratch/sums.plan")" >&2; exit 1; }
 }
 
