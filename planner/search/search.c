@@ -200,6 +200,15 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   return good;
 }
 
+/* What may leave the device can lead moves to where they get stuck: once more as if nothing might. */
+static bool try_grounded(Search *s, Found *found, const Bound *least) {
+  if (!found->fits || found->settled || !search_movable(s) || !search_is_stuck(found, least)) return true;
+  s->grounded = true;
+  const bool good = try_as_found(s, found);
+  s->grounded = false;
+  return good;
+}
+
 /* --- one budget -------------------------------------------------------------------------------------------------------------------- */
 
 /* What is away unasked, for no gain in time, stays on the device if all of it fits there. */
@@ -251,7 +260,7 @@ bool search_within(Search *s, Candidates *candidates, Found *found) {
   *found = (Found){0};
   s->searched.count = 0; /* budgets are lessened to the same steps of a grid: what others came to there must not count */
   if (!candidates_try(s, candidates, found)) return false;
-  if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
+  if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_grounded(s, found, least) && try_other_sizes(s, candidates, found, least) &&
                      try_lesser_as_found(s, found, least) && candidates_by_hand(s, candidates, found)))
     return false;
   return !found->plan || search_finish(s, found);

@@ -72,6 +72,7 @@ typedef struct Search {
   void *watcher;
   PlannerStage stage;
   bool reversed;           /* moves begin with the last class of items */
+  bool grounded;           /* results stay on the device, whether they may leave it or not */
   bool apart;              /* one grouping as if no other were known */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */

@@ -10,7 +10,7 @@
 /* State goes to the host unasked only where that promises so much: more than the best plan that leaves it where it is, and,
  * where looking takes long (plans of so many instructions) and that plan is near its own bound, by bounds alone. So must shards of widths
  * that few would set: there are many, and neighbours are much alike. */
-static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005;
+static const double WORTH_OFFLOADING = 1.003, PROMISED_BY_BOUNDS = 1.005, NEAR_OWN_BOUND = 1.015;
 enum { OFFLOADED_PLAN = 6000 };
 /* Estimates so far above another choice's bound do not keep that waiting. */
 static const double OUTDONE = 1.025;
@@ -235,7 +235,7 @@ static bool bound_leaves_hope(const Search *s, const Branch *branch, const Found
   double ns = (double)found->sim.step_ns, bound = (double)branch->candidate->bound.ns;
   if (branch->unusual && !promises_gain(branch, found)) return false;
   if (!branch->unasked || offloads_unasked(s, &found->outer)) return bound < ns;
-  if (found->plan->instrs.count < OFFLOADED_PLAN || search_is_far(found, &branch->candidate->bound)) return bound < ns / WORTH_OFFLOADING;
+  if (found->plan->instrs.count < OFFLOADED_PLAN || ns > NEAR_OWN_BOUND * bound) return bound < ns / WORTH_OFFLOADING;
   return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
 }
 

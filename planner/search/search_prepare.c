@@ -12,6 +12,7 @@ bool search_may_offload(const Search *s, const PlanSettings *settings) {
 }
 
 bool search_movable(const Search *s) {
+  if (s->grounded) return false;
   return s->settings->offload == SETTING_AUTO ? offers_host(s) : (s->settings->offload & OFFLOAD_ACTIVATIONS) != 0;
 }
 
