@@ -222,21 +222,37 @@ typedef struct Branch {
   Tried tried;
 } Branch;
 
+typedef struct Branches {
+  Candidates *candidates;
+  Branch *data;
+  uint32_t count;
+} Branches;
+
+/* Of the best plan's outer choice, in whatever units. */
+static uint64_t bound_as_found(const Branches *all, const Found *found) {
+  uint64_t least = found->bound.ns;
+  for (uint32_t i = 0; i < all->count; i++) {
+    const Candidate *candidate = all->data[i].candidate;
+    if (candidate->exact && candidate->bound.ns < least && search_same_outer(&candidate->outer, &found->outer)) least = candidate->bound.ns;
+  }
+  return least;
+}
+
 /* Of an unusual choice, beside the best plan's bound; where its state lies as there, or on the device, beside that plan's own time, which may
  * be as far above its bound as others' would be near theirs. */
-static bool promises_gain(const Branch *branch, const Found *found) {
+static bool promises_gain(const Branches *all, const Branch *branch, const Found *found) {
   const uint32_t offload = branch->candidate->outer.offload;
-  const uint64_t other = !offload || offload == found->outer.offload ? found->sim.step_ns : found->bound.ns;
+  const uint64_t other = !offload || offload == found->outer.offload ? found->sim.step_ns : bound_as_found(all, found);
   return (double)branch->candidate->bound.ns < (double)other / PROMISED_BY_BOUNDS || search_is_far(found, &branch->candidate->bound);
 }
 
 /* State goes to host memory unasked only for a gain; where plans are long, for one that bounds promise. */
-static bool bound_leaves_hope(const Search *s, const Branch *branch, const Found *found) {
+static bool bound_leaves_hope(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
   double ns = (double)found->sim.step_ns, bound = (double)branch->candidate->bound.ns;
-  if (branch->unusual && !promises_gain(branch, found)) return false;
+  if (branch->unusual && !promises_gain(all, branch, found)) return false;
   if (!branch->unasked || offloads_unasked(s, &found->outer)) return bound < ns;
   if (found->plan->instrs.count < OFFLOADED_PLAN || ns > NEAR_OWN_BOUND * bound) return bound < ns / WORTH_OFFLOADING;
-  return bound < fmin(ns / WORTH_OFFLOADING, (double)found->bound.ns / PROMISED_BY_BOUNDS);
+  return bound < fmin(ns / WORTH_OFFLOADING, (double)bound_as_found(all, found) / PROMISED_BY_BOUNDS);
 }
 
 static bool is_behind(const Behind *behind, uint64_t estimate_ns, const Branch *branch, const Found *found) {
@@ -247,11 +263,11 @@ static bool is_behind(const Behind *behind, uint64_t estimate_ns, const Branch *
 /* What led to the best plan: its seeds may have been far behind too. */
 static bool is_as_found(const Branch *branch, const Found *found) { return search_same_outer(&branch->candidate->outer, &found->outer); }
 
-static bool is_hopeful(const Search *s, const Branch *branch, const Found *found) {
+static bool is_hopeful(const Search *s, const Branches *all, const Branch *branch, const Found *found) {
   if (branch->state == BRANCH_PLACED || !branch->candidate->exact || branch->candidate->bound.ns == UINT64_MAX) return false;
   if (!found->plan) return true;
   if (branch->state == BRANCH_IMPROVED) return search_may_beat(&branch->tried, found);
-  if (!bound_leaves_hope(s, branch, found)) return false;
+  if (!bound_leaves_hope(s, all, branch, found)) return false;
   if (branch->state == BRANCH_BOUNDED) return !is_behind(&tried_behind, branch->candidate->estimate_ns, branch, found);
   return branch->tried.small || is_as_found(branch, found) || !is_behind(&seeded_behind, branch->tried.estimate_ns, branch, found);
 }
@@ -264,12 +280,6 @@ static uint64_t promise(const Branch *branch) {
 static bool is_before(const Branch *a, const Branch *b) {
   return promise(a) != promise(b) ? promise(a) < promise(b) : compare_candidates(a->candidate, b->candidate) < 0;
 }
-
-typedef struct Branches {
-  Candidates *candidates;
-  Branch *data;
-  uint32_t count;
-} Branches;
 
 static bool is_common(const Branch *branch) { return !branch->unasked && !branch->unusual; }
 
@@ -286,7 +296,7 @@ static bool waits(const Search *s, const Branches *all, const Branch *branch, co
   const double gain = PROMISED_BY_BOUNDS * (double)branch->candidate->bound.ns;
   for (uint32_t i = 0; i < all->count; i++) {
     const Branch *other = &all->data[i];
-    if (is_common(other) && is_hopeful(s, other, found) && (double)other->candidate->bound.ns <= gain && !is_outdone(other, branch)) return true;
+    if (is_common(other) && is_hopeful(s, all, other, found) && (double)other->candidate->bound.ns <= gain && !is_outdone(other, branch)) return true;
   }
   return false;
 }
@@ -295,7 +305,7 @@ static Branch *most_promising(const Search *s, const Branches *all, const Found 
   Branch *best = NULL;
   for (uint32_t i = 0; i < all->count; i++) {
     Branch *branch = &all->data[i];
-    if (!is_hopeful(s, branch, found) || waits(s, all, branch, found)) continue;
+    if (!is_hopeful(s, all, branch, found) || waits(s, all, branch, found)) continue;
     if (!best || is_before(branch, best)) best = branch;
   }
   return best;
@@ -315,7 +325,7 @@ static uint32_t count_rivals(const Search *s, const Branches *all, const Branch 
   const uint64_t below = rivals_below(branch);
   uint32_t count = 1;
   for (uint32_t i = 0; i < all->count; i++)
-    count += &all->data[i] != branch && is_hopeful(s, &all->data[i], found) && promise(&all->data[i]) < below;
+    count += &all->data[i] != branch && is_hopeful(s, all, &all->data[i], found) && promise(&all->data[i]) < below;
   return count;
 }
 
