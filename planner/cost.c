@@ -258,9 +258,9 @@ static double hybrid_contention(const Cluster *cluster, const PlanWorld *world, 
   return (within * cluster->contention + across * lost) / (within + across);
 }
 
-/* Of messages so large that bandwidth counts. */
+/* Of messages so large that latency, in which a link is idle, counts for nothing. */
 static double world_contention(const Cluster *cluster, const PlanWorld *world) {
-  static const double bytes = 256 << 20;
+  static const double bytes = 0x1p40;
   const bool gathers = world->shard > 1;
   if (world->ranks <= world->ranks_per_node) return cluster->contention;
   if (gathers && world->shard <= world->ranks_per_node) return hybrid_contention(cluster, world, bytes);

@@ -31,27 +31,51 @@ static const char *checkpoint_text(Arena *arena, const Plan *plan, const PlanSet
   return arena_printf(arena, "%u of %u operators run again", again, forward);
 }
 
-/* Gathers issued whose parameters are not in use yet: at most this many besides the next. */
-static uint32_t prefetch_depth(const Plan *plan, const InstrSpec *specs) {
-  Arena *scratch = arena_new();
-  bool *waiting = ARENA_ARRAY(scratch, bool, plan->bufs.count);
-  uint32_t ahead = 0, most = 1;
-  for (uint32_t i = 0; i < plan->instrs.count; i++) {
+/* A gather; they are listed in the order of their uses. */
+typedef struct Ahead {
+  int32_t next; /* compute that follows it */
+  int32_t use;  /* compute that reads it first */
+} Ahead;
+
+typedef VEC(Ahead) Gathers;
+
+static Gathers list_gathers(Arena *arena, const Plan *plan, const InstrSpec *specs, const PlanSegment *segment) {
+  Gathers out = {0};
+  int32_t *waiting = ARENA_ARRAY(arena, int32_t, plan->bufs.count); /* by buffer: the gather into it, and one more */
+  uint32_t opened = 0; /* those that compute follows */
+  for (int32_t i = segment->first; i < segment->end; i++) {
     const PlanInstr *instr = &plan->instrs.data[i];
     if (instr->op == INSTR_ALLGATHER) {
-      waiting[plan_operand(plan, instr, 1)->buf] = true;
-      if (++ahead > most) most = ahead;
-      continue;
+      vec_push(arena, &out, ((Ahead){i, PLAN_NONE}));
+      waiting[plan_operand(plan, instr, 1)->buf] = (int32_t)out.count;
     }
+    if (instr->stream != STREAM_COMPUTE) continue;
+    while (opened < out.count) out.data[opened++].next = i;
     for (int k = 0; k < specs[instr->op].operand_count; k++) {
       int32_t b = plan_operand(plan, instr, k)->buf;
       if (b < 0 || !waiting[b]) continue;
-      waiting[b] = false;
-      ahead--;
+      out.data[waiting[b] - 1].use = i;
+      waiting[b] = 0;
+    }
+  }
+  return out;
+}
+
+/* Uses that a gather is issued ahead of its own, at most: as Decisions.prefetch counts them, so that no gather begins before the one so many
+ * uses earlier computes. */
+static uint32_t prefetch_depth(const Plan *plan, const InstrSpec *specs) {
+  uint32_t most = 0;
+  Arena *scratch = arena_new();
+  for (uint32_t s = 0; s < plan->segments.count; s++) {
+    const Gathers gathers = list_gathers(scratch, plan, specs, &plan->segments.data[s]);
+    for (uint32_t i = 0; i < gathers.count; i++) {
+      uint32_t ahead = 0;
+      while (ahead <= i && gathers.data[i - ahead].use > gathers.data[i].next) ahead++;
+      if (ahead > most) most = ahead;
     }
   }
   arena_free(scratch);
-  return most - 1;
+  return most;
 }
 
 static int32_t turn_instr(const Plan *plan) {

@@ -53,10 +53,8 @@ static const uint64_t *slow_down(Arena *arena, const uint64_t *op_ns, uint32_t c
   return slowed;
 }
 
-/* Sums within nodes and sums across them use different links; else both use the same, and share it. */
-static bool share_link(const Decisions *d) {
-  return d->shard > 1 && d->replicas > 1 && (d->shard > d->ranks_per_node || d->ranks <= d->ranks_per_node);
-}
+/* Sums over the shards of one node and over replicas that have but one rank in each use different links; else both use the same, and share it. */
+static bool share_link(const Decisions *d) { return d->shard > 1 && d->replicas > 1 && d->shard != d->ranks_per_node; }
 
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  StepFigures step, const Decisions *outer, const Device *device) {

@@ -215,6 +215,10 @@ static void test_contention(void **state) {
         assert_true(ns < inside || share * ns >= 0.4 * inside * (1 - 1e-12));
       }
   near(cost_contention(&cluster, 0.1, COLLECTIVE_GATHER, 1e9, 16, 1, 8, 1e12), 0.1); /* however slow the link */
+  PlanWorld world = {.ranks = 64, .shard = 64, .replicas = 1, .ranks_per_node = 8};
+  const double near_by = cost_overlap(&cluster, &world).contention;
+  cluster.network.latency_ns *= 100; /* a link that waits takes nothing from compute */
+  assert_true(near_by > 0 && fabs(cost_overlap(&cluster, &world).contention - near_by) < 1e-3);
   near(cost_contention(&cluster, 0.9, COLLECTIVE_GATHER, 1e9, 16, 1, 8, 1e12), 0.4);
 }
 
