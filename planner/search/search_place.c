@@ -25,12 +25,18 @@ static const double WORTH_OTHERS = 1.01;  /* this far above the bound a plan is 
 static const double HELD_UP = 1.01;       /* a placed plan so much slower than its estimate waits for addresses */
 static const double AS_ESTIMATED = 1.001; /* a placed plan no slower than this against its estimate waits for no addresses */
 
+/* No gather is to start further ahead than asked, whatever is free. */
+static bool is_depth_pinned(const Search *s) { return s->settings->prefetch != SETTING_AUTO; }
+
 /* Large plans are placed once, and fast: their gathers start as early as they can. */
-static bool is_paced(const Inner *in, const Plan *plan) { return plan->overlap.contention > 0 && !inner_is_large(in); }
+static bool is_paced(const Inner *in, const Plan *plan) {
+  return is_depth_pinned(in->search) || (plan->overlap.contention > 0 && !inner_is_large(in));
+}
 
 /* Gathers that wait for their slots take the estimated time. As early as addresses let them is sometimes faster. */
 void search_unpace(Search *s, Arena *arena, Found *found) {
   SimResult paced = found->sim;
+  if (is_depth_pinned(s)) return;
   events_insert(arena, found->plan, s->specs, false);
   plan_simulate(arena, found->plan, &found->sim);
   found->paced = found->sim.step_ns >= paced.step_ns;

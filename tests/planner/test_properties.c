@@ -215,17 +215,18 @@ static PlannerOptions open_without_choice(Case *c, uint64_t seed) {
   return options;
 }
 
-/* Where the quick search is slower with the larger budget of two, by 7 %: gathers at their uses, which start early where addresses allow. */
+/* Where the quick search is slower with the larger budget of two, by 5 %. */
 static void a_thorough_plan_is_never_slower_with_more_memory(void **state) {
   (void)state;
   Case c;
-  PlannerOptions options = open_without_choice(&c, 29);
+  PlannerOptions options = open_without_choice(&c, 76);
   PlanSettings *s = &options.settings;
+  s->prefetch = SETTING_AUTO;
   uint64_t all = plan_case(&c, &options).plan->arena_bytes;
   options.thorough = true;
-  s->memory_bytes = all * 88 / 100;
+  s->memory_bytes = all * 80 / 100;
   PlannerResult small = plan_case(&c, &options);
-  s->memory_bytes = all * 92 / 100;
+  s->memory_bytes = all * 88 / 100;
   PlannerResult large = plan_case(&c, &options);
   assert_true(small.fits && large.fits);
   assert_true(large.plan->summary.step_ns <= small.plan->summary.step_ns);
@@ -444,17 +445,17 @@ static void swap_waits(Plan *plan, uint32_t a, uint32_t b) {
 }
 
 /* A gather that waits for compute so that it does not start too early. */
-static bool is_pace(const Plan *plan, const PlanInstr *instr, int32_t event) {
+static bool is_pace(const Plan *plan, const PlanInstr *instr, int32_t event, bool depth) {
   bool computed = false;
   for (uint32_t i = 0; i < plan->instrs.count; i++)
     if (plan->instrs.data[i].record == event) computed = plan->instrs.data[i].stream == STREAM_COMPUTE;
-  return instr->op == INSTR_ALLGATHER && computed && plan->overlap.contention > 0;
+  return instr->op == INSTR_ALLGATHER && computed && (depth || plan->overlap.contention > 0);
 }
 
-/* Deletes each wait of an instruction in turn; returns how many there were. */
-static uint32_t drop_each_wait(Arena *arena, Plan *plan, PlanInstr *instr, uint64_t seed) {
+/* Deletes each wait of an instruction in turn; returns how many there were. depth: of gathers is pinned. */
+static uint32_t drop_each_wait(Arena *arena, Plan *plan, PlanInstr *instr, bool depth, uint64_t seed) {
   for (uint32_t k = 0; k < instr->wait_count; k++) {
-    if (is_pace(plan, instr, plan->waits.data[instr->waits + k])) continue;
+    if (is_pace(plan, instr, plan->waits.data[instr->waits + k], depth)) continue;
     uint32_t last = instr->waits + instr->wait_count - 1;
     VerifyResult verdict = {0};
     swap_waits(plan, instr->waits + k, last);
@@ -475,7 +476,8 @@ static void every_wait_is_needed(void **state) {
     Case c;
     PlannerOptions options = open_random(&c, seed, 77);
     Plan *plan = plan_case(&c, &options).plan;
-    for (uint32_t i = 0; i < plan->instrs.count; i++) waits += drop_each_wait(c.arena, plan, &plan->instrs.data[i], seed);
+    for (uint32_t i = 0; i < plan->instrs.count; i++) 
+      waits += drop_each_wait(c.arena, plan, &plan->instrs.data[i], options.settings.prefetch != SETTING_AUTO, seed);
     VerifyResult whole = {0};
     assert_true(plan_verify(c.arena, plan, &whole));
     arena_free(c.arena);
