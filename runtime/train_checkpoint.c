@@ -65,10 +65,22 @@ static void say_resume(const TrainJob *job) {
   for (uint32_t i = 0; i < from->changes.count; i++) fprintf(stderr, "note: %s\n", from->changes.data[i]);
 }
 
+/* Nobody has seen that the data changed under a run that goes on by itself; who began it with --resume has been told of earlier changes. */
+static bool check_same_data(const TrainJob *job, Failure *failure) {
+  const Checkpoint *from = &job->checkpoint;
+  const bool differs = from->data_tokens != job->data.count || (from->data_hash != 0 && from->data_hash != job->data_hash);
+  if (!job->options->restarted || job->options->resume != NULL || !differs) return true;
+  return fail(failure, RUN_INVALID,
+              "restart: the data has changed since the run began: %llu tokens, and %llu at the checkpoint; put it back, or go on as it is with --resume auto",
+              (unsigned long long)job->data.count, (unsigned long long)from->data_tokens);
+}
+
 static bool open_newest(Arena *arena, TrainJob *job, const char *dir, bool passes, Failure *failure) {
   job->resume = (CheckpointChoice){.dir = dir, .passes = passes, .speaks = train_leads(job->options)};
   if (!checkpoint_choose(arena, &job->checkpoint, job->plan, &job->resume, UINT64_MAX, failure)) return false;
-  if (job->checkpoint.path != NULL) say_resume(job);
+  if (job->checkpoint.path == NULL) return true;
+  if (!check_same_data(job, failure)) return false;
+  say_resume(job);
   return true;
 }
 

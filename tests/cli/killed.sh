@@ -183,6 +183,24 @@ restarted --min-ranks 2
 said err 'restart 1 of 2, with 2 ranks'
 [ -d saved/step-00001000 ] || fail 'two ranks did not end what four began'
 grep '"reason":"start"' metrics.jsonl | tail -n 1 | grep -q '"ranks":2,' || fail 'the restart was not with 2 ranks'
+# Nobody is there to see that the data changed meanwhile.
+changed() {
+  rm -rf metrics.jsonl saved
+  cp "$fixtures/tokens.bin" mine.bin
+  setsid "$fsdpc" run "$model" --ranks 2 --steps 100000 --data mine.bin --metrics metrics.jsonl --save saved --save-every 20 --keep 2 --quiet --threads 1 \
+    --max-restarts 2 >out 2>err </dev/null &
+  run=$!
+  wait_for has_saved
+  head -c 4096 "$fixtures/tokens.bin" >other.bin
+  mv other.bin mine.bin # what is mapped stays as it was
+  kill -9 "$(children "$run" | awk '{ print $2 }')" 2>/dev/null || true
+  wait_code
+}
+has_saved() { ls -d saved/step-* >/dev/null 2>&1; }
+changed
+[ "$code" = 1 ] || { cat err >&2 && fail "exit code $code of a restart on other data"; }
+said err 'restart: the data has changed since the run began'
+nothing_left
 # Numbers of ranks for which there is no plan are passed over, without a word.
 # Steps stay as large, also where the file leaves it to the ranks how large that is.
 sed '/tokens_per_step/d' "$model" >twelve.fsdp
