@@ -1,4 +1,5 @@
-/* Owns: what the model's own operators take of units: whole parameters, never a place between them, nor what only the update may read. */
+/* Owns: what the model's own operators take of units: whole parameters, never a place between them, nor what only the update may read; and what
+ * they write, which is gradients. */
 #include "planner/plan/check.h"
 
 #include <stdlib.h>
@@ -42,6 +43,10 @@ static void check_place(Check *check, int32_t i, int k, const Place *places) {
   if (!buf || buf->unit == PLAN_NONE) return;
   if (buf->class == BUF_OPTIM) {
     WRONG("operand %s is in class %s, which is for the update", name, buf_class_name(buf->class));
+    return;
+  }
+  if (check->specs[instr->op].operands[k].mode != MODE_READ && buf->class != BUF_GRAD && buf->class != BUF_GRADFULL) {
+    WRONG("operand %s is written into class %s: the model's operators write gradients of units, not parameters", name, buf_class_name(buf->class));
     return;
   }
   uint64_t rows = 1, cols = 1;

@@ -190,6 +190,8 @@ BREAK(shard_as_whole) {
 }
 /* Half of the weight and half of the one that follows. */
 BREAK(operand_between) { operand_of(plan, AT_LINEAR, 1)->offset = 64; }
+/* Gathered parameters are as large as their gradient. */
+BREAK(operand_written) { operand_of(plan, AT_LINEAR_DW, 2)->buf = find_buf(plan, "fc.full.2"); }
 /* The bias is as long as a row of the weight. */
 BREAK(operand_of_another) { operand_of(plan, AT_LINEAR, 2)->offset = 0; }
 BREAK(moment_as_weight) { *operand_of(plan, AT_LINEAR, 2) = B(find_buf(plan, "fc.m")); }
@@ -336,7 +338,7 @@ static const Breakage breakages[] = {
     CASE(OPERAND, operand_ld_behind),
     CASE(OPERAND, operand_add),
     CASE(OPERAND, operand_alias),
-    CASE(OPERAND, operand_between),
+    CASE(OPERAND, operand_between), CASE(OPERAND, operand_written),
     CASE(OPERAND, operand_of_another),
     CASE(OPERAND, moment_as_weight),
     CASE(OPERAND, gather_dtype),
