@@ -200,9 +200,10 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   return good;
 }
 
-/* What may leave the device can lead moves to where they get stuck: once more as if nothing might. */
+/* What may leave the device, unasked, can lead moves to where they get stuck: once more as if nothing might. */
 static bool try_grounded(Search *s, Found *found, const Bound *least) {
-  if (!found->fits || found->settled || !search_movable(s) || !search_is_stuck(found, least)) return true;
+  const bool unasked = s->settings->offload == SETTING_AUTO && search_movable(s);
+  if (!found->fits || found->settled || !unasked || !search_is_stuck(found, least)) return true;
   s->grounded = true;
   const bool good = try_as_found(s, found);
   s->grounded = false;
