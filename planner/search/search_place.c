@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000, PLACED_OTHERS = 12, PLACED_OTHERS_LONG = 3 };
+enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000, PLACED_OTHERS = 12 };
 /* Goals below the budget that plans of so many instructions are placed for, on a grid of so many to the octave; nor does placing them take
  * long otherwise. */
 enum { AIMS = 12, AIMS_AN_OCTAVE = 32, SHORT_INSTRS = 1000 };
@@ -390,8 +390,7 @@ static void try_other_rules(Search *s, const Inner *in, Found *best) {
 /* Trials that are estimated to be slower, with the best plan's issue rule: estimates tell less than a hundredth apart. */
 static void try_others(Search *s, const Inner *in, Found *best) {
   const IssueRule issue = best->decisions.issue;
-  const int most = best->plan->instrs.count > PACED_INSTRS ? PLACED_OTHERS_LONG : PLACED_OTHERS;
-  for (int i = 0; i < most && in->pool[i].ns != UINT64_MAX; i++) {
+  for (int i = 0; i < PLACED_OTHERS && in->pool[i].ns != UINT64_MAX; i++) {
     if ((double)in->pool[i].ns > COMPARABLE * (double)best->estimate_ns) break;
     Decisions decisions = inner_decisions(in, &in->pool[i]);
     decisions.issue = issue;
@@ -399,7 +398,9 @@ static void try_others(Search *s, const Inner *in, Found *best) {
   }
 }
 
+/* Placing the longest takes long, and they are what they were estimated to be. */
 static bool is_worth_others(const Inner *in, const Found *best) {
+  if (best->plan->instrs.count > PACED_INSTRS) return false;
   if (best->plan->instrs.count <= SHORT_INSTRS) return search_is_stuck(best, &in->bound);
   return (double)best->sim.step_ns > WORTH_OTHERS * (double)in->bound.ns;
 }
