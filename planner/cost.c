@@ -248,13 +248,12 @@ uint64_t cost_collective(const Cluster *cluster, const PlanWorld *world, InstrOp
   return whole_ns(cost_group_ns(cluster, kind, (double)bytes, ranks, replicated ? world->shard : 1, world->ranks_per_node));
 }
 
-/* Of sums over replicas beside gathers, in forward and backward, and reductions of shards within a node: by the time that each takes. */
-static double hybrid_contention(const Cluster *cluster, const PlanWorld *world, double bytes) {
-  uint32_t per_node = world->ranks_per_node;
-  double part = bytes / world->shard;
-  double within = 2 * node_ns(cluster, COLLECTIVE_GATHER, bytes, world->shard) + node_ns(cluster, COLLECTIVE_REDUCE, bytes, world->shard);
-  double across = cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, part, world->replicas, world->shard, per_node);
-  double lost = cost_contention(cluster, cluster->network_contention, COLLECTIVE_ALLREDUCE, part, world->replicas, world->shard, per_node, across);
+double cost_hybrid_contention(const Cluster *cluster, double far, double gathered, double reduced, uint32_t shard, uint32_t replicas,
+                              uint32_t ranks_per_node) {
+  double part = reduced / shard;
+  double within = 2 * node_ns(cluster, COLLECTIVE_GATHER, gathered, shard) + node_ns(cluster, COLLECTIVE_REDUCE, reduced, shard);
+  double across = cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, part, replicas, shard, ranks_per_node);
+  double lost = cost_contention(cluster, far, COLLECTIVE_ALLREDUCE, part, replicas, shard, ranks_per_node, across);
   return (within * cluster->contention + across * lost) / (within + across);
 }
 
@@ -263,7 +262,8 @@ static double world_contention(const Cluster *cluster, const PlanWorld *world) {
   static const double bytes = 0x1p40;
   const bool gathers = world->shard > 1;
   if (world->ranks <= world->ranks_per_node) return cluster->contention;
-  if (gathers && world->shard <= world->ranks_per_node) return hybrid_contention(cluster, world, bytes);
+  if (gathers && world->shard <= world->ranks_per_node)
+    return cost_hybrid_contention(cluster, cluster->network_contention, bytes, bytes, world->shard, world->replicas, world->ranks_per_node);
   const Collective kind = gathers ? COLLECTIVE_GATHER : COLLECTIVE_ALLREDUCE;
   const uint32_t ranks = gathers ? world->shard : world->ranks;
   double ns = cost_group_ns(cluster, kind, bytes, ranks, 1, world->ranks_per_node);

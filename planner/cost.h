@@ -46,6 +46,10 @@ double cost_flat_ns(const Cluster *cluster, Collective kind, double bytes, uint3
  * across nodes as much as its bytes would cost within one, but not less than `far`. */
 double cost_contention(const Cluster *cluster, double far, Collective kind, double bytes, uint32_t ranks, uint32_t stride,
                        uint32_t ranks_per_node, double ns);
+/* The same of all communication where shards lie in a node and replicas across, by the time that each takes: of a tensor of so many bytes as it
+ * is gathered, in forward and backward, and as its gradient is reduced. */
+double cost_hybrid_contention(const Cluster *cluster, double far, double gathered, double reduced, uint32_t shard, uint32_t replicas,
+                              uint32_t ranks_per_node);
 
 /* --- work of an instruction, as measured rates see it ---------------------------------------------------- */
 

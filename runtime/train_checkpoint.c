@@ -46,13 +46,18 @@ bool train_check_save_folder(Arena *arena, const TrainJob *job, Failure *failure
               newest);
 }
 
+static bool has_other_data(const TrainJob *job) {
+  const Checkpoint *from = &job->checkpoint;
+  return from->data_tokens != job->data.count || (from->data_hash != 0 && from->data_hash != job->data_hash);
+}
+
 static void say_other_data(const TrainJob *job) {
   const Checkpoint *from = &job->checkpoint;
   unsigned long long sample = from->standing.samples;
   if (from->data_tokens != job->data.count)
     fprintf(stderr, "note: the data has %llu tokens, and had %llu at the checkpoint; samples go on from number %llu\n",
             (unsigned long long)job->data.count, (unsigned long long)from->data_tokens, sample);
-  else if (from->data_hash != 0 && from->data_hash != job->data_hash)
+  else if (has_other_data(job))
     fprintf(stderr, "note: the data has other tokens than at the checkpoint, if as many; samples go on from number %llu\n", sample);
 }
 
@@ -67,12 +72,10 @@ static void say_resume(const TrainJob *job) {
 
 /* Nobody has seen that the data changed under a run that goes on by itself; who began it with --resume has been told of earlier changes. */
 static bool check_same_data(const TrainJob *job, Failure *failure) {
-  const Checkpoint *from = &job->checkpoint;
-  const bool differs = from->data_tokens != job->data.count || (from->data_hash != 0 && from->data_hash != job->data_hash);
-  if (!job->options->restarted || job->options->resume != NULL || !differs) return true;
+  if (!job->options->restarted || job->options->resume != NULL || !has_other_data(job)) return true;
   return fail(failure, RUN_INVALID,
               "restart: the data has changed since the run began: %llu tokens, and %llu at the checkpoint; put it back, or go on as it is with --resume auto",
-              (unsigned long long)job->data.count, (unsigned long long)from->data_tokens);
+              (unsigned long long)job->data.count, (unsigned long long)job->checkpoint.data_tokens);
 }
 
 static bool open_newest(Arena *arena, TrainJob *job, const char *dir, bool passes, Failure *failure) {

@@ -300,18 +300,6 @@ static double least_contention(const Model *m) {
   return m->profile->network_contention > 0 ? m->profile->network_contention : m->cluster->network_contention;
 }
 
-/* Shards in a node, gradients that cross the network between their replicas: by the time that a block's collectives of each kind take. */
-static double hybrid_contention(const Model *m, const Sharding *s, double numel) {
-  const Cluster *cluster = m->cluster;
-  uint32_t per_node = s->world->ranks_per_node;
-  double bytes = m->wire * numel, shard = bytes / s->shard;
-  double within = 2 * cost_flat_ns(cluster, COLLECTIVE_GATHER, m->gathered * numel, s->shard, 1, per_node) +
-                  cost_flat_ns(cluster, COLLECTIVE_REDUCE, bytes, s->shard, 1, per_node);
-  double across = cost_group_ns(cluster, COLLECTIVE_ALLREDUCE, shard, s->replicas, s->shard, per_node);
-  double lost = cost_contention(cluster, least_contention(m), COLLECTIVE_ALLREDUCE, shard, s->replicas, s->shard, per_node, across);
-  return (within * cluster->contention + across * lost) / (within + across);
-}
-
 /* Of the first block; the root where all is one unit. */
 static uint32_t block_unit(const Sharding *s) {
   uint32_t first = s->entry_apart ? 2 : 1;
@@ -323,7 +311,8 @@ static double contention_of(const Model *m, const Sharding *s) {
   const ExecutorWorld *w = s->world;
   double numel = s->units[block_unit(s)].numel;
   if (w->ranks <= w->ranks_per_node || numel <= 0) return m->cluster->contention;
-  if (s->gathers && s->shard <= w->ranks_per_node) return hybrid_contention(m, s, numel);
+  if (s->gathers && s->shard <= w->ranks_per_node)
+    return cost_hybrid_contention(m->cluster, least_contention(m), m->gathered * numel, m->wire * numel, s->shard, s->replicas, w->ranks_per_node);
   Collective kind = s->gathers ? COLLECTIVE_GATHER : COLLECTIVE_ALLREDUCE;
   double bytes = numel * (s->gathers ? m->gathered : m->wire);
   uint32_t ranks = s->gathers ? s->shard : w->ranks;

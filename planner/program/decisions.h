@@ -33,10 +33,10 @@ typedef struct IssueRule {
   uint32_t behind;
 } IssueRule;
 
-/* Uses that a gather may be ahead of its own, where nothing is pinned; as far as it may be, of a rule. */
+/* Uses that a gather may be ahead of its own: of decisions where nobody pinned a depth, and of a rule that goes as far as these allow. */
 #define PREFETCH_FREE UINT32_MAX
 #define AS_FAR_AS_MAY_BE UINT32_MAX
-enum { MOST_AHEAD = 6 }; /* further would only fill memory */
+enum { MOST_AHEAD = 6 }; /* by a rule, where the depth is free: further would only fill memory */
 
 typedef struct Decisions {
   uint32_t ranks, shard, replicas, ranks_per_node;
