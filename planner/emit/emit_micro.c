@@ -3,8 +3,6 @@
 
 #include "planner/cost.h"
 
-#include <stdlib.h>
-
 /* Names of operators and values come again with every pass and recomputation. */
 static StrId append_once(Emitter *e, StrId *id, const char *name) {
   if (!*id) *id = plan_append(e->arena, e->plan, name);
@@ -89,7 +87,7 @@ static void emit_reduce(Emitter *e, int32_t u) {
   emit_store_image(e, e->plan->units.data[u].grad_buf, at, PHASE_BACKWARD);
 }
 
-/* One rank adds contributions to the gradient itself, so that it must be there before the first. */
+/* One rank adds contributions to the gradient itself, so that it must be there before the first: ahead of gathers, which are needed later. */
 static void emit_first_gradient(Emitter *e, int32_t u) {
   e->grad_full[u] = emit_gradfull(e, u, false);
   if (decisions_adds_up(e->decisions)) emit_fetch(e, e->plan->units.data[u].grad_buf, e->grad_full[u], PHASE_BACKWARD, plan_str(e->plan, e->plan->units.data[u].name));
@@ -217,19 +215,6 @@ static void reserve_pass(Emitter *e) {
   vec_reserve(e->arena, &plan->bufs, plan->bufs.count + e->program->values.count + instrs);
 }
 
-static int compare_first(const void *a, const void *b, void *reductions) {
-  const Reduction *all = reductions;
-  int32_t x = all[*(const uint32_t *)a].first, y = all[*(const uint32_t *)b].first;
-  return (x > y) - (x < y);
-}
-
-static const uint32_t *reductions_by_first(const Emitter *e) {
-  uint32_t *order = ARENA_ARRAY(e->arena, uint32_t, e->schedule.reduction_count);
-  for (uint32_t r = 0; r < e->schedule.reduction_count; r++) order[r] = r;
-  qsort_r(order, e->schedule.reduction_count, sizeof *order, compare_first, e->schedule.reductions);
-  return order;
-}
-
 static void emit_departure(Emitter *e, const Trip *trip) {
   const Value *value = &e->program->values.data[trip->value];
   const char *name = arena_printf(e->arena, "%s.host", value->name);
@@ -257,7 +242,7 @@ void emit_pass(Emitter *e, const MicroPass *pass) {
   const Reduction *reductions = e->schedule.reductions;
   bool gathers = pass->gathers && decisions_gather(e->decisions), reduces = pass->reduces && decisions_reduce(e->decisions);
   bool fetches = reduces && e->plan->world.ranks == 1; /* gradients that are offloaded */
-  const uint32_t *by_first = fetches ? reductions_by_first(e) : NULL;
+  const uint32_t *begins = e->schedule.begins;
   /* What is added to is fetched during the step whose reduction adds to it, in memory of its own: in what that step lets go of, it would
    * wait for the reduction before. */
   bool adds = reduces && !fetches && decisions_adds_up(e->decisions);
@@ -266,9 +251,9 @@ void emit_pass(Emitter *e, const MicroPass *pass) {
   emit_begin_segment(e, pass->name, pass->count);
   emit_inputs(e);
   for (int32_t s = 0; s < e->schedule.step_count; s++) {
+    for (; fetches && begun < e->schedule.reduction_count && reductions[begins[begun]].issue <= s; begun++)
+      emit_first_gradient(e, reductions[begins[begun]].unit);
     while (gathers && next < e->schedule.use_count && e->schedule.uses[next].issue <= s) emit_gather(e, &e->schedule.uses[next++]);
-    for (; fetches && begun < e->schedule.reduction_count && reductions[by_first[begun]].first == s; begun++)
-      emit_first_gradient(e, reductions[by_first[begun]].unit);
     for (; returned < e->schedule.trip_count && trips[e->schedule.returns[returned]].issue <= s; returned++)
       emit_return(e, &trips[e->schedule.returns[returned]]);
     for (uint32_t r = reduce; adds && r < e->schedule.reduction_count && reductions[r].after == s; r++) gradient_target(e, reductions[r].unit);

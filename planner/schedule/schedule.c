@@ -33,15 +33,24 @@ static uint64_t find_update_bytes(const UnitSet *units, const UnitFigures *figur
   return before + now > most ? before + now : most;
 }
 
+static uint32_t *sorted_ids(Arena *arena, Keyed *order, Keyed *spare, uint32_t count) {
+  uint32_t *ids = ARENA_ARRAY(arena, uint32_t, count);
+  sort_by_key(order, spare, count);
+  for (uint32_t i = 0; i < count; i++) ids[i] = (uint32_t)order[i].id;
+  return ids;
+}
+
 static void order_reductions(Arena *arena, Skeleton *skeleton) {
   Arena *scratch = arena_new();
-  uint32_t units = skeleton->units->units.count;
+  const UnitOps *ops = skeleton->ops;
+  uint32_t units = skeleton->units->units.count, count = 0;
   Keyed *order = ARENA_ARRAY(scratch, Keyed, units), *spare = ARENA_ARRAY(scratch, Keyed, units);
   for (uint32_t u = 0; u < units; u++)
-    if (skeleton->ops[u].last_gradient >= 0) order[skeleton->reduced_count++] = (Keyed){(uint64_t)skeleton->ops[u].last_gradient, (int32_t)u};
-  sort_by_key(order, spare, skeleton->reduced_count);
-  skeleton->reduced = ARENA_ARRAY(arena, uint32_t, skeleton->reduced_count);
-  for (uint32_t i = 0; i < skeleton->reduced_count; i++) skeleton->reduced[i] = (uint32_t)order[i].id;
+    if (ops[u].last_gradient >= 0) order[count++] = (Keyed){(uint64_t)ops[u].last_gradient, (int32_t)u};
+  skeleton->reduced = sorted_ids(arena, order, spare, count);
+  for (uint32_t r = 0; r < count; r++) order[r] = (Keyed){(uint64_t)ops[skeleton->reduced[r]].first_gradient, (int32_t)r};
+  skeleton->begins = sorted_ids(arena, order, spare, count);
+  skeleton->reduced_count = count;
   arena_free(scratch);
 }
 
@@ -184,7 +193,35 @@ static void list_reductions(Builder *b) {
     const UnitOps *ops = &b->skeleton->ops[u];
     int32_t after = b->step_of[ops->last_gradient];
     b->lands |= decisions_reduce(b->decisions) && schedule_reduced_bytes(b->decisions, &b->skeleton->figures[u]) > 0;
-    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, b->step_of[ops->first_gradient], after, after, after};
+    const int32_t first = b->step_of[ops->first_gradient];
+    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, first, first, after, after, after};
+  }
+}
+
+bool schedule_fetches_gradients(const Decisions *d) { return d->ranks == 1 && (d->offload & OFFLOAD_GRADIENTS) && decisions_adds_up(d); }
+
+static Reduction *begun(const Builder *b, uint32_t k) { return &b->schedule->reductions[b->schedule->begins[k]]; }
+
+/* The first step that what the k-th gradient is added to may be fetched before: while the one before is written. */
+static int32_t bring_floor(const Builder *b, uint32_t k) { return k ? begun(b, k - 1)->first : sooner_step(begun(b, 0)->first, b->program->turn); }
+
+/* Before times are known as early as may be, as with trips_hold_first. */
+static void bring_first(Builder *b) {
+  for (uint32_t k = 0; b->due && k < b->schedule->reduction_count; k++) begun(b, k)->issue = bring_floor(b, k);
+}
+
+/* By the times of the last simulation: when it is to be there. Until bring_early it is fetched at the last moment. */
+static void bring_late(Builder *b) {
+  const double safe = safe_share(&b->decisions->overlap);
+  uint64_t latest = UINT64_MAX;
+  for (uint32_t k = b->due ? b->schedule->reduction_count : 0; k-- > 0;) {
+    Reduction *reduction = begun(b, k);
+    int32_t at = reduction->first, floor = bring_floor(b, k);
+    if (b->start[at] < latest) latest = b->start[at];
+    latest = before(latest, (uint64_t)(safe * (double)b->skeleton->figures[reduction->unit].image_ns));
+    while (at > floor && b->start[at] > latest) at--;
+    b->due[b->schedule->begins[k]] = at;
+    reduction->issue = reduction->first;
   }
 }
 
@@ -293,7 +330,7 @@ static void find_live(Builder *b) {
   for (uint32_t t = 0; t < schedule->trip_count; t++) add_value(b, delta, (uint32_t)schedule->trips[t].value, &schedule->trips[t]);
   for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
-    add_range(delta, reduction->first, reduction->release, (uint64_t)gradient_bytes(b, reduction));
+    add_range(delta, reduction->issue, reduction->release, (uint64_t)gradient_bytes(b, reduction));
     /* before times are known what it is reduced to seems to need no longer */
     add_range(delta, reduction->after, b->timed ? reduction->landed : reduction->release, (uint64_t)reduced_bytes(b, reduction));
   }
@@ -379,6 +416,18 @@ static void hold_gradients(Builder *b) {
   }
 }
 
+/* As soon as it is due where there is room: elsewhere compute waits for what its gradient is added to. */
+static void bring_early(Builder *b) {
+  int32_t floor = 0;
+  for (uint32_t k = 0; b->due && k < b->schedule->reduction_count; k++) {
+    Reduction *reduction = begun(b, k);
+    const int64_t bytes = gradient_bytes(b, reduction);
+    const int32_t least = later_step(b->due[b->schedule->begins[k]], floor);
+    while (reduction->issue > least && b->schedule->live[reduction->issue - 1] + bytes <= (int64_t)b->decisions->room) b->schedule->live[--reduction->issue] += bytes;
+    floor = reduction->issue;
+  }
+}
+
 /* Where parameters are gathered once a step, and fetched for it, each shard needs memory from then until it is gathered: the first
  * micro-batch fetches them as it goes. */
 static bool staggers(const Decisions *d) {
@@ -403,6 +452,7 @@ static void issue_last(Builder *b) {
 static uint64_t issue_and_simulate(Builder *b) {
   issue_last(b);
   if (b->timed) {
+    bring_early(b);
     trips_hold(b);
     hold_gradients(b);
   }
@@ -427,7 +477,8 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .ends = {.ready = ARENA_ARRAY(arena, uint64_t, units),
                           .gathered = ARENA_ARRAY(arena, uint64_t, 2 * (size_t)units),
                           .taken = ARENA_ARRAY(arena, uint64_t, units),
-                          .reduced = ARENA_ARRAY(arena, uint64_t, units)},
+                          .reduced = ARENA_ARRAY(arena, uint64_t, units),
+                          .brought = ARENA_ARRAY(arena, uint64_t, units)},
                  .steady = ARENA_ARRAY(arena, int64_t, (size_t)steps + 1),
                  .available = ARENA_ARRAY(arena, bool, program->values.count),
                  .copies = ARENA_ARRAY(arena, Copy, program->values.count),
@@ -438,6 +489,8 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .taken = ARENA_ARRAY(arena, int32_t, units),
                  .done = ARENA_ARRAY(arena, int32_t, units),
                  .start = ARENA_ARRAY(arena, uint64_t, steps)};
+  schedule->begins = skeleton->begins;
+  if (schedule_fetches_gradients(decisions) && skeleton->copies_beside) b->due = ARENA_ARRAY(arena, int32_t, units);
 }
 
 /* main_ns: of the main pass. */
@@ -483,8 +536,10 @@ static void time_work(Builder *b) {
   memset(b->arrived, 0, 2 * (size_t)b->skeleton->units->units.count * sizeof *b->arrived);
   hold_behind(b);
   trips_hold_first(b);
+  bring_first(b);
   uint64_t ns = issue_and_simulate(b);
   trips_time(b);
+  bring_late(b);
   b->timed = true;
   bound_holds(b);
   if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(b);

@@ -92,11 +92,18 @@ static uint64_t gather_unit(const Builder *b, Clocks *c, const UnitFigures *of) 
   return begin;
 }
 
-/* The gradient of reduction r, which is whole after step s; what it is added to is fetched during that step. Copies that do not run beside
+/* What the gradient of reduction r is added to where it is written. */
+static void bring(const Builder *b, Clocks *c, uint32_t r) {
+  const uint64_t ns = b->skeleton->figures[b->schedule->reductions[r].unit].image_ns;
+  b->ends.brought[r] = c->in = later(c->in, c->compute) + ns;
+  if (!b->skeleton->copies_beside) c->compute = c->in;
+}
+
+/* The gradient of reduction r, which is whole after step s; what it is added to then is fetched during that step. Copies that do not run beside
  * compute hold it up until they can begin. */
 static void reduce_unit(const Builder *b, Clocks *c, uint32_t r, int32_t s) {
   const UnitFigures *of = &b->skeleton->figures[b->schedule->reductions[r].unit];
-  bool beside = b->skeleton->copies_beside, adds = of->image_ns && decisions_adds_up(b->decisions);
+  bool beside = b->skeleton->copies_beside, adds = of->image_ns && decisions_adds_up(b->decisions) && !schedule_fetches_gradients(b->decisions);
   if (adds) c->in = later(c->in, beside ? b->start[s] : c->compute) + of->image_ns;
   if (adds && !beside) c->compute = c->in;
   uint64_t end = later(c->compute, adds ? c->in : 0);
@@ -122,8 +129,8 @@ typedef struct Run {
   Builder *b;
   Clocks clocks;
   Travel travel;
-  uint32_t use_count, reduction_count;
-  uint32_t next_use, next_freed, next_arrived, next_reduction, next_release, next_landing, next_taken, next_done;
+  uint32_t use_count, reduction_count, begin_count;
+  uint32_t next_begin, next_brought, next_use, next_freed, next_arrived, next_reduction, next_release, next_landing, next_taken, next_done;
   int32_t due;   /* the next step with something before or after it */
   uint64_t ends; /* when the next of what is under way does */
 } Run;
@@ -135,6 +142,8 @@ static void look_for_work(Run *run) {
   int32_t due = schedule->trip_count ? trips_due(run->b, &run->travel) : INT32_MAX;
   if (run->next_use < run->use_count) due = sooner_step(due, schedule->uses[run->next_use].issue);
   if (run->next_freed < run->next_use) due = sooner_step(due, freed_after(&schedule->uses[run->next_freed]) + 1);
+  if (run->next_begin < run->begin_count) due = sooner_step(due, schedule->reductions[schedule->begins[run->next_begin]].issue);
+  if (run->next_brought < run->begin_count) due = sooner_step(due, schedule->reductions[schedule->begins[run->next_brought]].first);
   if (run->next_reduction < run->reduction_count) due = sooner_step(due, schedule->reductions[run->next_reduction].after);
   if (run->next_release < run->next_reduction) due = sooner_step(due, schedule->reductions[run->next_release].release + 1);
   if (run->next_landing < run->next_reduction) due = sooner_step(due, schedule->reductions[run->next_landing].landed + 1);
@@ -183,9 +192,12 @@ static void before_step(Run *run, int32_t s) {
   const UnitFigures *figures = b->skeleton->figures;
   const Use *uses = b->schedule->uses;
   const Reduction *reductions = b->schedule->reductions;
+  const uint32_t *begins = b->schedule->begins;
+  for (; run->next_begin < run->begin_count && reductions[begins[run->next_begin]].issue <= s; run->next_begin++) bring(b, c, begins[run->next_begin]);
   for (; run->next_use < run->use_count && uses[run->next_use].issue <= s; run->next_use++)
     b->ends.ready[uses[run->next_use].unit] = b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
   if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
+  while (run->next_brought < run->begin_count && reductions[begins[run->next_brought]].first <= s) wait_for(c, b->ends.brought[begins[run->next_brought++]]);
   free_shards(run, s);
   while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.taken[run->next_release++]);
   while (run->next_landing < run->next_reduction && reductions[run->next_landing].landed < s) wait_for(c, b->ends.reduced[run->next_landing++]);
@@ -219,6 +231,7 @@ static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
   if (!b->lands) run->next_landing = run->next_done = UINT32_MAX;
   run->use_count = decisions_gather(b->decisions) && gathers ? b->schedule->use_count : 0;
   run->reduction_count = decisions_reduce(b->decisions) && reduces ? b->schedule->reduction_count : 0;
+  run->begin_count = schedule_fetches_gradients(b->decisions) ? run->reduction_count : 0;
   memset(b->ends.ready, 0, b->skeleton->units->units.count * sizeof(uint64_t));
   look_for_work(run);
 }

@@ -70,6 +70,9 @@ gap models/gpt2-xl.fsdp 32 0.03 'shards over some nodes' --cluster models/cluste
 # Near the smallest budget the update's images bind: what it only writes is not there while the next unit's are fetched.
 gap models/gpt2.fsdp 4 0.05 'the least that an update needs' --cluster models/clusters/v100-box.fsdp --strategy no_shard --memory 788101632B
 
+# One rank adds to its gradient where that lies: what is fetched for it comes while the one before is written, not when it is waited for.
+gap models/llama3-8b.fsdp 1 0.04 'gradients are fetched too late' --cluster models/clusters/dgx-a100-80.fsdp --memory 26GiB
+
 # Compute that collectives all but stop is beside them for long: bounds that take this for rest lie above plans.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
