@@ -202,8 +202,9 @@ bool schedule_fetches_gradients(const Decisions *d) { return d->ranks == 1 && (d
 
 static Reduction *begun(const Builder *b, uint32_t k) { return &b->schedule->reductions[b->schedule->begins[k]]; }
 
-/* The first step that what the k-th gradient is added to may be fetched before: while the one before is written. */
-static int32_t bring_floor(const Builder *b, uint32_t k) { return k ? begun(b, k - 1)->first : sooner_step(begun(b, 0)->first, b->program->turn); }
+/* The first step that what the k-th gradient is added to may be fetched before: further ahead gained nothing. */
+enum { BRINGS_AHEAD = 2 };
+static int32_t bring_floor(const Builder *b, uint32_t k) { return k >= BRINGS_AHEAD ? begun(b, k - BRINGS_AHEAD)->first : 0; }
 
 /* Before times are known as early as may be, as with trips_hold_first. */
 static void bring_first(Builder *b) {
