@@ -87,10 +87,15 @@ static void emit_reduce(Emitter *e, int32_t u) {
   emit_store_image(e, e->plan->units.data[u].grad_buf, at, PHASE_BACKWARD);
 }
 
-/* One rank adds contributions to the gradient itself, so that it must be there before the first: ahead of gathers, which are needed later. */
+/* One rank adds contributions to the gradient itself, so that it must be there before the first. */
 static void emit_first_gradient(Emitter *e, int32_t u) {
   e->grad_full[u] = emit_gradfull(e, u, false);
   if (decisions_adds_up(e->decisions)) emit_fetch(e, e->plan->units.data[u].grad_buf, e->grad_full[u], PHASE_BACKWARD, plan_str(e->plan, e->plan->units.data[u].name));
+}
+
+static void emit_addend(Emitter *e, int32_t u, bool alone) {
+  if (alone) emit_first_gradient(e, u);
+  else (void)gradient_target(e, u);
 }
 
 static BufClass class_of(ValueKind kind) {
@@ -237,26 +242,23 @@ static void hold_departures(Emitter *e) {
 }
 
 void emit_pass(Emitter *e, const MicroPass *pass) {
-  uint32_t next = 0, reduce = 0, begun = 0, departed = 0, returned = 0;
+  uint32_t next = 0, reduce = 0, brought = 0, departed = 0, returned = 0;
   const Trip *trips = e->schedule.trips;
   const Reduction *reductions = e->schedule.reductions;
   bool gathers = pass->gathers && decisions_gather(e->decisions), reduces = pass->reduces && decisions_reduce(e->decisions);
-  bool fetches = reduces && e->plan->world.ranks == 1; /* gradients that are offloaded */
-  const uint32_t *begins = e->schedule.begins;
-  /* What is added to is fetched during the step whose reduction adds to it, in memory of its own: in what that step lets go of, it would
-   * wait for the reduction before. */
-  bool adds = reduces && !fetches && decisions_adds_up(e->decisions);
+  /* What is added to is fetched ahead of gathers, which are needed later; by more than one rank in memory of its own: in what the step before
+   * the reduction lets go of, it would wait for the reduction before. */
+  bool alone = e->plan->world.ranks == 1, brings = reduces && (alone || decisions_adds_up(e->decisions));
   forget_buffers(e);
   reserve_pass(e);
   emit_begin_segment(e, pass->name, pass->count);
   emit_inputs(e);
   for (int32_t s = 0; s < e->schedule.step_count; s++) {
-    for (; fetches && begun < e->schedule.reduction_count && reductions[begins[begun]].issue <= s; begun++)
-      emit_first_gradient(e, reductions[begins[begun]].unit);
+    for (; brings && brought < e->schedule.reduction_count && reductions[e->schedule.brought[brought]].issue <= s; brought++)
+      emit_addend(e, reductions[e->schedule.brought[brought]].unit, alone);
     while (gathers && next < e->schedule.use_count && e->schedule.uses[next].issue <= s) emit_gather(e, &e->schedule.uses[next++]);
     for (; returned < e->schedule.trip_count && trips[e->schedule.returns[returned]].issue <= s; returned++)
       emit_return(e, &trips[e->schedule.returns[returned]]);
-    for (uint32_t r = reduce; adds && r < e->schedule.reduction_count && reductions[r].after == s; r++) gradient_target(e, reductions[r].unit);
     e->step_instr[s] = emit_step(e, &e->schedule.steps[s]);
     for (; departed < e->schedule.trip_count && trips[departed].after == s; departed++) emit_departure(e, &trips[departed]);
     for (; reduce < e->schedule.reduction_count && reductions[reduce].after == s; reduce++)

@@ -40,7 +40,7 @@ static uint32_t *sorted_ids(Arena *arena, Keyed *order, Keyed *spare, uint32_t c
   return ids;
 }
 
-static void order_reductions(Arena *arena, Skeleton *skeleton) {
+static void order_reductions(Arena *arena, Skeleton *skeleton, bool alone) {
   Arena *scratch = arena_new();
   const UnitOps *ops = skeleton->ops;
   uint32_t units = skeleton->units->units.count, count = 0;
@@ -48,8 +48,8 @@ static void order_reductions(Arena *arena, Skeleton *skeleton) {
   for (uint32_t u = 0; u < units; u++)
     if (ops[u].last_gradient >= 0) order[count++] = (Keyed){(uint64_t)ops[u].last_gradient, (int32_t)u};
   skeleton->reduced = sorted_ids(arena, order, spare, count);
-  for (uint32_t r = 0; r < count; r++) order[r] = (Keyed){(uint64_t)ops[skeleton->reduced[r]].first_gradient, (int32_t)r};
-  skeleton->begins = sorted_ids(arena, order, spare, count);
+  for (uint32_t r = 0; r < count; r++) order[r] = (Keyed){alone ? (uint64_t)ops[skeleton->reduced[r]].first_gradient : r, (int32_t)r};
+  skeleton->brought = sorted_ids(arena, order, spare, count);
   skeleton->reduced_count = count;
   arena_free(scratch);
 }
@@ -97,7 +97,7 @@ const Skeleton *schedule_prepare(Arena *arena, const Program *program, const Uni
   }
   skeleton->first[program->ops.count] = count;
   skeleton->slowed_ns = slow_down(arena, skeleton->op_ns, program->ops.count, outer->overlap.contention);
-  order_reductions(arena, skeleton);
+  order_reductions(arena, skeleton, outer->ranks == 1);
   skeleton->ends_ns = schedule_ends(arena, skeleton);
   return skeleton;
 }
@@ -194,37 +194,66 @@ static void list_reductions(Builder *b) {
     int32_t after = b->step_of[ops->last_gradient];
     b->lands |= decisions_reduce(b->decisions) && schedule_reduced_bytes(b->decisions, &b->skeleton->figures[u]) > 0;
     const int32_t first = b->step_of[ops->first_gradient];
-    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, first, first, after, after, after};
+    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, b->decisions->ranks == 1 ? first : after, first, after, after, after};
   }
 }
 
-bool schedule_fetches_gradients(const Decisions *d) { return d->ranks == 1 && (d->offload & OFFLOAD_GRADIENTS) && decisions_adds_up(d); }
+/* --- gradients that are added to what lies in host memory ---------------------------------------------------------------------- */
 
-static Reduction *begun(const Builder *b, uint32_t k) { return &b->schedule->reductions[b->schedule->begins[k]]; }
+bool schedule_adds_from_host(const Decisions *d) { return (d->offload & OFFLOAD_GRADIENTS) && decisions_adds_up(d); }
 
-/* The first step that what the k-th gradient is added to may be fetched before: further ahead gained nothing. */
+/* What is fetched ahead of more than two others would only fill memory. */
 enum { BRINGS_AHEAD = 2 };
-static int32_t bring_floor(const Builder *b, uint32_t k) { return k >= BRINGS_AHEAD ? begun(b, k - BRINGS_AHEAD)->first : 0; }
+
+static Reduction *brought(const Builder *b, uint32_t k) { return &b->schedule->reductions[b->schedule->brought[k]]; }
+
+/* The step that cannot start, or whose gradient cannot be reduced, without what is added to. */
+static int32_t needed_by(const Builder *b, const Reduction *reduction) { return b->decisions->ranks == 1 ? reduction->first : reduction->after; }
+
+static uint64_t needed_at(const Builder *b, const Reduction *reduction) {
+  if (b->decisions->ranks == 1) return b->start[reduction->first];
+  return b->start[sooner_step(reduction->after + 1, b->schedule->step_count - 1)];
+}
+
+static int64_t brought_bytes(const Builder *b, const Reduction *reduction) {
+  const UnitFigures *of = &b->skeleton->figures[reduction->unit];
+  return (int64_t)(b->decisions->ranks == 1 ? of->gradient_bytes : of->image_bytes);
+}
+
+static int32_t bring_floor(const Builder *b, uint32_t k) { return k >= BRINGS_AHEAD ? needed_by(b, brought(b, k - BRINGS_AHEAD)) : 0; }
 
 /* Before times are known as early as may be, as with trips_hold_first. */
 static void bring_first(Builder *b) {
-  for (uint32_t k = 0; b->due && k < b->schedule->reduction_count; k++) begun(b, k)->issue = bring_floor(b, k);
+  for (uint32_t k = 0; b->due && k < b->schedule->reduction_count; k++) brought(b, k)->issue = bring_floor(b, k);
 }
 
-/* By the times of the last simulation: when it is to be there. Until bring_early it is fetched at the last moment. */
+/* By the times of the last simulation: when it is due. Until bring_early it is fetched at the last moment. */
 static void bring_late(Builder *b) {
   const double safe = safe_share(&b->decisions->overlap);
   uint64_t latest = UINT64_MAX;
   for (uint32_t k = b->due ? b->schedule->reduction_count : 0; k-- > 0;) {
-    Reduction *reduction = begun(b, k);
-    int32_t at = reduction->first, floor = bring_floor(b, k);
-    if (b->start[at] < latest) latest = b->start[at];
-    latest = before(latest, (uint64_t)(safe * (double)b->skeleton->figures[reduction->unit].image_ns));
+    Reduction *reduction = brought(b, k);
+    const int32_t floor = bring_floor(b, k);
+    int32_t at = reduction->issue = needed_by(b, reduction);
+    latest = before(sooner(needed_at(b, reduction), latest), (uint64_t)(safe * (double)b->skeleton->figures[reduction->unit].image_ns));
     while (at > floor && b->start[at] > latest) at--;
-    b->due[b->schedule->begins[k]] = at;
-    reduction->issue = reduction->first;
+    b->due[b->schedule->brought[k]] = at;
   }
 }
+
+/* As soon as it is due where there is room: elsewhere it is waited for. */
+static void bring_early(Builder *b) {
+  int32_t floor = 0;
+  for (uint32_t k = 0; b->due && k < b->schedule->reduction_count; k++) {
+    Reduction *reduction = brought(b, k);
+    const int64_t bytes = brought_bytes(b, reduction);
+    const int32_t least = later_step(b->due[b->schedule->brought[k]], floor);
+    while (reduction->issue > least && b->schedule->live[reduction->issue - 1] + bytes <= (int64_t)b->decisions->room) b->schedule->live[--reduction->issue] += bytes;
+    floor = reduction->issue;
+  }
+}
+
+/* --- reductions ----------------------------------------------------------------------------------------------------------------- */
 
 /* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. What they deliver
  * is smaller, and may queue up. */
@@ -331,7 +360,9 @@ static void find_live(Builder *b) {
   for (uint32_t t = 0; t < schedule->trip_count; t++) add_value(b, delta, (uint32_t)schedule->trips[t].value, &schedule->trips[t]);
   for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
-    add_range(delta, reduction->issue, reduction->release, (uint64_t)gradient_bytes(b, reduction));
+    const int32_t needed = needed_by(b, reduction);
+    if (reduction->issue < needed) add_range(delta, reduction->issue, needed - 1, (uint64_t)brought_bytes(b, reduction));
+    add_range(delta, reduction->first, reduction->release, (uint64_t)gradient_bytes(b, reduction));
     /* before times are known what it is reduced to seems to need no longer */
     add_range(delta, reduction->after, b->timed ? reduction->landed : reduction->release, (uint64_t)reduced_bytes(b, reduction));
   }
@@ -417,18 +448,6 @@ static void hold_gradients(Builder *b) {
   }
 }
 
-/* As soon as it is due where there is room: elsewhere compute waits for what its gradient is added to. */
-static void bring_early(Builder *b) {
-  int32_t floor = 0;
-  for (uint32_t k = 0; b->due && k < b->schedule->reduction_count; k++) {
-    Reduction *reduction = begun(b, k);
-    const int64_t bytes = gradient_bytes(b, reduction);
-    const int32_t least = later_step(b->due[b->schedule->begins[k]], floor);
-    while (reduction->issue > least && b->schedule->live[reduction->issue - 1] + bytes <= (int64_t)b->decisions->room) b->schedule->live[--reduction->issue] += bytes;
-    floor = reduction->issue;
-  }
-}
-
 /* Where parameters are gathered once a step, and fetched for it, each shard needs memory from then until it is gathered: the first
  * micro-batch fetches them as it goes. */
 static bool staggers(const Decisions *d) {
@@ -490,8 +509,8 @@ static void open_builder(Builder *b, Schedule *schedule, Arena *arena, const Ske
                  .taken = ARENA_ARRAY(arena, int32_t, units),
                  .done = ARENA_ARRAY(arena, int32_t, units),
                  .start = ARENA_ARRAY(arena, uint64_t, steps)};
-  schedule->begins = skeleton->begins;
-  if (schedule_fetches_gradients(decisions) && skeleton->copies_beside) b->due = ARENA_ARRAY(arena, int32_t, units);
+  schedule->brought = skeleton->brought;
+  if (schedule_adds_from_host(decisions) && skeleton->copies_beside) b->due = ARENA_ARRAY(arena, int32_t, units);
 }
 
 /* main_ns: of the main pass. */

@@ -23,9 +23,9 @@ typedef struct Use {
   int32_t unit, first, last, issue, held;
 } Use;
 
-/* A unit's gradient is first written by step `first` and whole after step `after`; its buffer is held from step `issue` on, where it is fetched
- * (schedule_fetches_gradients) just before that, else `first`, through step `release`, what it is reduced to beside that
- * (schedule_reduced_bytes) through step `landed`, no earlier. */
+/* A unit's gradient is first written by step `first` and whole after step `after`; its buffer is held through step `release`, what it is
+ * reduced to beside that (schedule_reduced_bytes) from `after` through step `landed`, no earlier. Where earlier micro-batches have left
+ * something in host memory to add to (schedule_adds_from_host), that is fetched just before step `issue`. */
 typedef struct Reduction {
   int32_t unit, issue, first, after, release, landed;
 } Reduction;
@@ -43,7 +43,7 @@ typedef struct Schedule {
   Use *uses; /* by issue: order of the gather queue */
   uint32_t use_count;
   Reduction *reductions; /* in order of the reduce queue */
-  const uint32_t *begins; /* numbers of reductions in order of their first steps, and of what is fetched for them */
+  const uint32_t *brought; /* numbers of reductions in the order in which what they add to is fetched */
   uint32_t reduction_count;
   Trip *trips; /* in order of the stores */
   uint32_t *returns; /* numbers of trips in order of the fetches */
@@ -111,15 +111,15 @@ typedef struct Skeleton {
   uint64_t ends_ns;      /* of the segments "begin" and "update" without StepFigures.rest_ns; no plan's take less */
   UnitOps *ops;      /* by unit */
   uint32_t *reduced, reduced_count; /* units that have a gradient, by its last operator: the order of the reduce queue */
-  uint32_t *begins; /* places in `reduced`, by the gradient's first operator */
+  uint32_t *brought; /* places in `reduced`, by the operator that needs what is added to: one rank's the first one, which adds to it */
   uint32_t *first;   /* by op, and one past the last: range of touched */
   int32_t *touched;  /* units whose parameters an op reads, each once */
 } Skeleton;
 
 /* Of what a unit's gradient is reduced to on its way to where it stays. */
 uint64_t schedule_reduced_bytes(const Decisions *decisions, const UnitFigures *figures);
-/* Whether what earlier micro-batches left of a gradient is fetched before this one writes it: one rank adds contributions to the gradient itself. */
-bool schedule_fetches_gradients(const Decisions *decisions);
+/* Whether what earlier micro-batches left of a gradient is fetched for this one: one rank's operators add to it, else the last collective does. */
+bool schedule_adds_from_host(const Decisions *decisions);
 /* outer: ranks, shard, replicas, accumulation, offload, gather_once, reduce_once and overlap are set. */
 const Skeleton *schedule_prepare(Arena *arena, const Program *program, const UnitSet *units, const UnitFigures *figures,
                                  StepFigures step, const Decisions *outer, const Device *device);

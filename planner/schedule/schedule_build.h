@@ -32,7 +32,7 @@ typedef struct EndTimes {
   uint64_t *gathered;           /* by use: when it has been */
   uint64_t *taken, *reduced;    /* by reduction: when the gradient has been read; when its sum is where it stays */
   uint64_t *stored, *fetched;   /* by trip: when it has been */
-  uint64_t *brought;            /* by reduction: when what the gradient is added to has been fetched */
+  uint64_t *brought;            /* by reduction: when what it adds to has been fetched */
 } EndTimes;
 
 struct Builder {
@@ -58,7 +58,7 @@ struct Builder {
   int32_t *trip_of;  /* by value: trip + 1; NULL: no trips */
   int32_t *gone;     /* by trip: the step before which it has been stored */
   int32_t *wanted;   /* by trip: the last issue that lets everything start on time */
-  int32_t *due;      /* likewise by reduction, of what its gradient is added to; NULL: nothing is fetched for them */
+  int32_t *due;      /* likewise by reduction, of what it adds to; NULL: that is fetched at the last moment, if at all */
   bool timed;        /* how long buffers of copies and gathers are held is of a simulation: compute waits for what takes longer */
   uint64_t *start;   /* by step: when it starts to compute */
 };
@@ -70,6 +70,7 @@ struct Builder {
 #define EACH_UNIT(skeleton, op, at) (uint32_t at = (skeleton)->first[op]; at < (skeleton)->first[(op) + 1]; at++)
 
 static inline uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static inline uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline int32_t later_step(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline int32_t sooner_step(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline uint64_t before(uint64_t ns, uint64_t lasting) { return ns > lasting ? ns - lasting : 0; }

@@ -29,8 +29,6 @@ static uint64_t occupy(Clocks *c, Busy *busy, uint64_t begin, uint64_t ns) {
 
 static bool is_busy(const Busy *busy, uint64_t now) { return now < busy->before || (now >= busy->from && now < busy->until); }
 
-static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
 /* When it next begins or ends to be busy. */
 static uint64_t next_change(const Busy *busy, uint64_t now) {
   if (now < busy->before) return busy->before;
@@ -92,25 +90,21 @@ static uint64_t gather_unit(const Builder *b, Clocks *c, const UnitFigures *of) 
   return begin;
 }
 
-/* What the gradient of reduction r is added to where it is written. */
+/* What reduction r adds to. */
 static void bring(const Builder *b, Clocks *c, uint32_t r) {
   const uint64_t ns = b->skeleton->figures[b->schedule->reductions[r].unit].image_ns;
   b->ends.brought[r] = c->in = later(c->in, c->compute) + ns;
   if (!b->skeleton->copies_beside) c->compute = c->in;
 }
 
-/* The gradient of reduction r, which is whole after step s; what it is added to then is fetched during that step. Copies that do not run beside
- * compute hold it up until they can begin. */
-static void reduce_unit(const Builder *b, Clocks *c, uint32_t r, int32_t s) {
+/* The gradient of reduction r, which is whole. */
+static void reduce_unit(const Builder *b, Clocks *c, uint32_t r) {
   const UnitFigures *of = &b->skeleton->figures[b->schedule->reductions[r].unit];
-  bool beside = b->skeleton->copies_beside, adds = of->image_ns && decisions_adds_up(b->decisions) && !schedule_fetches_gradients(b->decisions);
-  if (adds) c->in = later(c->in, beside ? b->start[s] : c->compute) + of->image_ns;
-  if (adds && !beside) c->compute = c->in;
-  uint64_t end = later(c->compute, adds ? c->in : 0);
+  uint64_t end = later(c->compute, schedule_adds_from_host(b->decisions) ? b->ends.brought[r] : 0);
   if (b->decisions->shard > 1) end = b->ends.taken[r] = occupy(c, &c->reduce, end, of->reduce_ns);
   if (b->decisions->replicas > 1) end = occupy(c, b->skeleton->shared_sums ? &c->reduce : &c->replicate, end, of->replicate_ns);
   if (of->image_ns) end = c->out = later(c->out, end) + of->image_ns;
-  if (of->image_ns && !beside) wait_for(c, end);
+  if (of->image_ns && !b->skeleton->copies_beside) wait_for(c, end);
   b->ends.reduced[r] = end;
   if (b->decisions->shard == 1) b->ends.taken[r] = end; /* it is its own image, or there is but one sum */
 }
@@ -129,8 +123,8 @@ typedef struct Run {
   Builder *b;
   Clocks clocks;
   Travel travel;
-  uint32_t use_count, reduction_count, begin_count;
-  uint32_t next_begin, next_brought, next_use, next_freed, next_arrived, next_reduction, next_release, next_landing, next_taken, next_done;
+  uint32_t use_count, reduction_count, bring_count, need_count;
+  uint32_t next_bring, next_need, next_use, next_freed, next_arrived, next_reduction, next_release, next_landing, next_taken, next_done;
   int32_t due;   /* the next step with something before or after it */
   uint64_t ends; /* when the next of what is under way does */
 } Run;
@@ -142,8 +136,8 @@ static void look_for_work(Run *run) {
   int32_t due = schedule->trip_count ? trips_due(run->b, &run->travel) : INT32_MAX;
   if (run->next_use < run->use_count) due = sooner_step(due, schedule->uses[run->next_use].issue);
   if (run->next_freed < run->next_use) due = sooner_step(due, freed_after(&schedule->uses[run->next_freed]) + 1);
-  if (run->next_begin < run->begin_count) due = sooner_step(due, schedule->reductions[schedule->begins[run->next_begin]].issue);
-  if (run->next_brought < run->begin_count) due = sooner_step(due, schedule->reductions[schedule->begins[run->next_brought]].first);
+  if (run->next_bring < run->bring_count) due = sooner_step(due, schedule->reductions[schedule->brought[run->next_bring]].issue);
+  if (run->next_need < run->need_count) due = sooner_step(due, schedule->reductions[schedule->brought[run->next_need]].first);
   if (run->next_reduction < run->reduction_count) due = sooner_step(due, schedule->reductions[run->next_reduction].after);
   if (run->next_release < run->next_reduction) due = sooner_step(due, schedule->reductions[run->next_release].release + 1);
   if (run->next_landing < run->next_reduction) due = sooner_step(due, schedule->reductions[run->next_landing].landed + 1);
@@ -192,12 +186,12 @@ static void before_step(Run *run, int32_t s) {
   const UnitFigures *figures = b->skeleton->figures;
   const Use *uses = b->schedule->uses;
   const Reduction *reductions = b->schedule->reductions;
-  const uint32_t *begins = b->schedule->begins;
-  for (; run->next_begin < run->begin_count && reductions[begins[run->next_begin]].issue <= s; run->next_begin++) bring(b, c, begins[run->next_begin]);
+  const uint32_t *brought = b->schedule->brought;
+  for (; run->next_bring < run->bring_count && reductions[brought[run->next_bring]].issue <= s; run->next_bring++) bring(b, c, brought[run->next_bring]);
   for (; run->next_use < run->use_count && uses[run->next_use].issue <= s; run->next_use++)
     b->ends.ready[uses[run->next_use].unit] = b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
   if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
-  while (run->next_brought < run->begin_count && reductions[begins[run->next_brought]].first <= s) wait_for(c, b->ends.brought[begins[run->next_brought++]]);
+  while (run->next_need < run->need_count && reductions[brought[run->next_need]].first <= s) wait_for(c, b->ends.brought[brought[run->next_need++]]);
   free_shards(run, s);
   while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.taken[run->next_release++]);
   while (run->next_landing < run->next_reduction && reductions[run->next_landing].landed < s) wait_for(c, b->ends.reduced[run->next_landing++]);
@@ -220,7 +214,7 @@ static void after_step(Run *run, int32_t s) {
   Clocks *c = &run->clocks;
   const Reduction *reductions = b->schedule->reductions;
   for (; run->next_reduction < run->reduction_count && reductions[run->next_reduction].after == s; run->next_reduction++)
-    reduce_unit(b, c, run->next_reduction, s);
+    reduce_unit(b, c, run->next_reduction);
   if (b->schedule->trip_count) c->compute = trips_leave(b, &run->travel, s, c->compute, &c->out);
   look_for_work(run);
   look_for_ends(run);
@@ -231,7 +225,8 @@ static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
   if (!b->lands) run->next_landing = run->next_done = UINT32_MAX;
   run->use_count = decisions_gather(b->decisions) && gathers ? b->schedule->use_count : 0;
   run->reduction_count = decisions_reduce(b->decisions) && reduces ? b->schedule->reduction_count : 0;
-  run->begin_count = schedule_fetches_gradients(b->decisions) ? run->reduction_count : 0;
+  run->bring_count = schedule_adds_from_host(b->decisions) ? run->reduction_count : 0;
+  run->need_count = b->decisions->ranks == 1 ? run->bring_count : 0; /* others' operators do not wait: the collective does */
   memset(b->ends.ready, 0, b->skeleton->units->units.count * sizeof(uint64_t));
   look_for_work(run);
 }

@@ -102,7 +102,7 @@ again() { # LEAST MODEL OPTION...: the depth that is printed is no less, and pin
   expect 0 plan "$model" "${@:3}" --json --prefetch "$depth"
   [ $(($(number step_ns) * 1000)) -le $((step_ns * 1001)) ] || fail "the depth $depth that auto chose takes $(number step_ns) ns, not $step_ns: ${*:2}"
 }
-again 2 gpt3-175b --ranks 256 --cluster dgx-h100 --memory 6GiB
+again 2 gpt3-175b --ranks 256 --cluster dgx-h100 --memory 9GiB
 again 1 gpt2-xl --ranks 32 --cluster dgx-h200 --memory 32902594636B
 again 1 gpt2 --ranks 2 --cluster aws-p4d --strategy full_shard --micro-batch 1 --offload none --reshard yes --checkpoint full
 # A size that takes everything is called by the name that there is for that.
