@@ -18,6 +18,9 @@ enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 /* And this far, or FAR_FROM_BOUND where looking takes long, with moves in another order. */
 static const double WORTH_OTHER_MOVES = 1.005;
 
+/* By so much less an estimate promised more. */
+static const double HELD_UP = 1.006;
+
 /* Where none fits a smaller plan is looked for until what may be between is so small a share; from so small a share below the budget on. */
 enum { NEARLY_SMALLEST = 200, BELOW_ASKED = 32 };
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
@@ -200,12 +203,16 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   return good;
 }
 
-/* What may leave the device, unasked, can lead moves to where they get stuck: once more as if nothing might. */
-static bool try_grounded(Search *s, Found *found, const Bound *least) {
+/* Estimates promised clearly more than could be placed, of whatever outer choice. */
+static bool is_held_up(const Search *s, const Found *found) { return s->unplaced_ns && (double)found->sim.step_ns > HELD_UP * (double)s->unplaced_ns; }
+
+/* What may leave the device, unasked, can lead moves to where they get stuck, and units to where addresses are hard to find: once more as if
+ * nothing might leave. */
+static bool try_grounded(Search *s, Candidates *candidates, Found *found) {
   const bool unasked = s->settings->offload == SETTING_AUTO && search_movable(s);
-  if (!found->fits || found->settled || !unasked || !search_is_stuck(found, least)) return true;
+  if (!found->fits || found->settled || !unasked || !search_is_stuck(found, &candidates->least)) return true;
   s->grounded = true;
-  const bool good = try_as_found(s, found);
+  const bool good = is_held_up(s, found) ? candidates_try(s, candidates, found) && try_few(s, &candidates->least, found) : try_as_found(s, found);
   s->grounded = false;
   return good;
 }
@@ -261,7 +268,7 @@ bool search_within(Search *s, Candidates *candidates, Found *found) {
   *found = (Found){0};
   s->searched.count = 0; /* budgets are lessened to the same steps of a grid: what others came to there must not count */
   if (!candidates_try(s, candidates, found)) return false;
-  if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_grounded(s, found, least) && try_other_sizes(s, candidates, found, least) &&
+  if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_grounded(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
                      try_lesser_as_found(s, found, least) && candidates_by_hand(s, candidates, found)))
     return false;
   return !found->plan || search_finish(s, found);
