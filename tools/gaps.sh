@@ -26,7 +26,7 @@ echo '|---|---|---|---|---|---|---|---|'
 for cluster in $clusters; do
   for entry in $models; do
     model=${entry%:*} ranks=${entry#*:}
-    plan "$model" "$cluster" "$ranks" --offload none --strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --memory 64TiB >"$scratch/none" || continue
+    plan "$model" "$cluster" "$ranks" --offload none --strategy full_shard --gather micro_batch --reduce micro_batch --wrap block --checkpoint none --prefetch 1 --reshard yes --memory 64TiB >"$scratch/none" || continue
     for share in "$@"; do
       bytes=$(jq -r --argjson share "$share" '.persistent_bytes + (.peak_bytes - .persistent_bytes) * $share / 100 | floor' "$scratch/none")
       plan "$model" "$cluster" "$ranks" --offload "${OFFLOAD:-auto}" --memory "${bytes}B" >"$scratch/auto" || true
