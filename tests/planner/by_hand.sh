@@ -73,6 +73,9 @@ gap models/gpt2.fsdp 4 0.05 'the least that an update needs' --cluster models/cl
 # One rank adds to its gradient where that lies: what is fetched for it comes while the one before is written, not when it is waited for.
 gap models/llama3-8b.fsdp 1 0.04 'gradients are fetched too late' --cluster models/clusters/dgx-a100-80.fsdp --memory 26GiB
 
+# Nor do sums over ranks wait for what they add to.
+gap models/gpt2-xl.fsdp 8 0.02 'what gradients are added to is fetched too late' --cluster models/clusters/dgx-h200.fsdp --micro-batch 1 --memory 5416544241B
+
 # Compute that collectives all but stop is beside them for long: bounds that take this for rest lie above plans.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
