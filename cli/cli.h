@@ -65,6 +65,8 @@ typedef struct Planned {
   bool fits;
   const Infeasible *infeasible; /* when !fits */
   uint64_t unplaced_ns;         /* PlannerResult; 0 for a plan that was read */
+  const char *bound_of;         /* likewise; NULL */
+  uint64_t own_bound_ns;        /* likewise */
   double seconds;               /* spent planning; 0 for a plan that was read */
 } Planned;
 

@@ -163,6 +163,13 @@ static bool override_offload(const Cli *cli, int32_t *out) {
   return true;
 }
 
+/* What contradicts an option has no place in the file. */
+static void forget_place(const Cli *cli, PlanSettings *settings) {
+  static const OptionId asked[] = {OPTION_STRATEGY, OPTION_RESHARD, OPTION_GATHER, OPTION_REDUCE};
+  for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+    if (option_given(&cli->options, asked[i])) settings->span = SPAN_NONE;
+}
+
 static bool override_settings(const Cli *cli, PlanSettings *settings) {
   static const char *const checkpoints[] = {"auto", "none", "full"};
   static const CheckpointKind kinds[] = {CHECKPOINT_AUTO, CHECKPOINT_NONE, CHECKPOINT_FULL};
@@ -180,6 +187,7 @@ static bool override_settings(const Cli *cli, PlanSettings *settings) {
   settings->gather = (Cadence)gather;
   settings->reduce = (Cadence)reduce;
   if (checkpoint >= 0) settings->checkpoint = kinds[checkpoint];
+  forget_place(cli, settings);
   return true;
 }
 
@@ -267,6 +275,8 @@ int plan_graph(Cli *cli, const Graph *graph, const PlannerOptions *options, unsi
                        .fits = result->fits,
                        .infeasible = &result->infeasible,
                        .unplaced_ns = result->unplaced_ns,
+                       .bound_of = result->bound_of,
+                       .own_bound_ns = result->own_bound_ns,
                        .seconds = result->seconds};
   return EXIT_OK;
 }

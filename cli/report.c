@@ -164,6 +164,9 @@ static void print_memory(Arena *arena, const Planned *planned, const PlanFigures
   if (plan->host_bytes) print_noted(arena, "host memory", bytes(arena, plan->host_bytes), plan_host_text(arena, plan), out);
 }
 
+/* A gap of this much may be one between choices. */
+static const double WORTH_EXPLAINING = 0.01;
+
 static void print_time(Arena *arena, const Planned *planned, const PlanFigures *figures, FILE *out) {
   const PlanSummary *summary = &planned->plan->summary;
   fprintf(out, "\nTime of one step:\n  %-16s %12s   %s, MFU %.1f %%\n", "predicted",
@@ -176,6 +179,9 @@ static void print_time(Arena *arena, const Planned *planned, const PlanFigures *
     fprintf(out, "  %-16s %12s   gap %.1f %%, bound by %s\n", "lower bound",
             duration(arena, summary->lower_bound_ns), 100 * (figures->gap > 0 ? figures->gap : 0),
             plan_str(planned->plan, summary->bound_by));
+  if (planned->bound_of && figures->gap >= WORTH_EXPLAINING)
+    print_noted(arena, "as chosen", duration(arena, planned->own_bound_ns),
+                arena_printf(arena, "gap %.1f %%; the lower bound is that of another choice, which may not reach it: %s", 100 * ((double)planned->sim.step_ns / (double)planned->own_bound_ns - 1), planned->bound_of), out);
   fprintf(out, "  %-16s %12s   communication that compute waits for\n", "exposed",
           duration(arena, planned->sim.exposed_comm_ns));
   if (figures->recompute_ns)

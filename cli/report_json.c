@@ -121,6 +121,8 @@ static void add_time(json_t *object, const Planned *planned, const PlanFigures *
   json_object_set_new(object, "gap", bounded ? json_real(figures->gap) : json_null());
   json_object_set_new(object, "unplaced_step_ns", planned->unplaced_ns ? integer(planned->unplaced_ns) : json_null());
   json_object_set_new(object, "bound_by", text(plan, plan->summary.bound_by));
+  json_object_set_new(object, "bound_of", planned->bound_of ? json_string(planned->bound_of) : json_null());
+  json_object_set_new(object, "own_bound_ns", planned->own_bound_ns ? integer(planned->own_bound_ns) : json_null());
   json_object_set_new(object, "plan_seconds", json_real(planned->seconds));
 }
 

@@ -218,6 +218,8 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
   result->sim = found.sim;
   result->fits = found.fits;
   result->unplaced_ns = found.fits ? search->unplaced_ns : 0;
+  result->bound_of = summary_bound_of(arena, search, &found);
+  result->own_bound_ns = found.own_bound_ns;
 }
 
 void planner_plan(Arena *arena, DiagSink *sink, const Graph *graph, const PlannerOptions *options, unsigned dump,

@@ -46,6 +46,8 @@ typedef struct PlannerResult {
   Plan *plan;      /* NULL after diagnostics; when !fits, the smallest plan found */
   SimResult sim;
   bool fits;
+  const char *bound_of;  /* what the lower bound is of, where the plan decided otherwise (summary.h); else NULL */
+  uint64_t own_bound_ns; /* of what the plan decided; 0: nothing fits */
   uint64_t unplaced_ns; /* the best step that was estimated before addresses were known: what placing cost; 0: nothing was searched */
   Infeasible infeasible; /* when !fits */
   double seconds;

@@ -102,6 +102,29 @@ static double model_flops(const Plan *plan) {
   return flops / (double)plan->world.micro_batch;
 }
 
+static void add_words(Text *text, const char *words) { text_printf(text, "%s%s", text->length ? ", " : "", words); }
+
+static const char *cadence_words(bool once) { return once ? "once a step" : "each micro-batch"; }
+
+static void add_offload(Text *text, Arena *arena, uint32_t offload) {
+  Text away = {.arena = arena};
+  for (int i = 0; i < OFFLOAD_KINDS; i++)
+    if (offload & 1u << i) add_words(&away, offload_names()[i]);
+  add_words(text, offload ? arena_printf(arena, "%s in host memory", away.data) : "all state on the device");
+}
+
+const char *summary_bound_of(Arena *arena, const Search *search, const Found *found) {
+  const Outer *own = &found->outer, *other = found->bound_of;
+  Text text = {.arena = arena};
+  if (!other) return NULL;
+  if (other->micro_batch != own->micro_batch) add_words(&text, arena_printf(arena, "micro-batch %lld", (long long)other->micro_batch));
+  if (other->shard != own->shard) add_words(&text, arena_printf(arena, "sharded over %u of %u", other->shard, search->ranks));
+  if (other->gather_once != own->gather_once) add_words(&text, arena_printf(arena, "gathered %s", cadence_words(other->gather_once)));
+  if (other->reduce_once != own->reduce_once) add_words(&text, arena_printf(arena, "reduced %s", cadence_words(other->reduce_once)));
+  if (other->offload != own->offload) add_offload(&text, arena, other->offload);
+  return text.data;
+}
+
 void summary_fill(Arena *arena, const Search *search, const Found *found) {
   Plan *plan = found->plan;
   PlanSummary *summary = &plan->summary;

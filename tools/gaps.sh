@@ -21,8 +21,8 @@ clusters=${CLUSTERS:-dgx-a100-40 dgx-a100-80 dgx-h100 dgx-h200 hgx-b200 aws-p4d 
 
 plan() { build/fsdpc plan "models/$1.fsdp" --cluster "models/clusters/$2.fsdp" --ranks "$3" --micro-batch 1 --json "${@:4}" 2>/dev/null; }
 
-echo '| model | ranks | cluster | share | budget | placing | gap | bound by |'
-echo '|---|---|---|---|---|---|---|---|'
+echo '| model | ranks | cluster | share | budget | placing | gap | as chosen | bound by |'
+echo '|---|---|---|---|---|---|---|---|---|'
 for cluster in $clusters; do
   for entry in $models; do
     model=${entry%:*} ranks=${entry#*:}
@@ -31,8 +31,8 @@ for cluster in $clusters; do
       bytes=$(jq -r --argjson share "$share" '.persistent_bytes + (.peak_bytes - .persistent_bytes) * $share / 100 | floor' "$scratch/none")
       plan "$model" "$cluster" "$ranks" --offload "${OFFLOAD:-auto}" --memory "${bytes}B" >"$scratch/auto" || true
       jq -r --arg m "$model" --arg r "$ranks" --arg c "$cluster" --arg s "$share" --argjson b "$bytes" \
-        'if .fits then "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | \([.step_ns / (.unplaced_step_ns // .step_ns) - 1, 0] | max * 10000 | round / 100) % | \(.gap * 10000 | round / 100) % | \(.bound_by) |"
-         else "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | | does not fit | |" end' "$scratch/auto"
+        'if .fits then "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | \([.step_ns / (.unplaced_step_ns // .step_ns) - 1, 0] | max * 10000 | round / 100) % | \(.gap * 10000 | round / 100) % | \((.step_ns / .own_bound_ns - 1) * 10000 | round / 100) % | \(.bound_by) |"
+         else "| \($m) | \($r) | \($c) | \($s) % | \($b / 1073741824 * 10 | round / 10) GiB | | does not fit | | |" end' "$scratch/auto"
     done
   done
 done | tee "$scratch/table"
@@ -42,4 +42,5 @@ summary() { # COLUMN of the table, what it says
 }
 echo
 summary 8 gap
+summary 9 'gap as chosen'
 summary 7 placing

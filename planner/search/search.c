@@ -336,11 +336,31 @@ static bool bound_best(Search *s, Candidates *candidates, Bound *bound) {
   return good;
 }
 
+/* Of its listed units, and of those found, which may be of another size. */
+static bool bound_own(Search *s, const Candidates *candidates, Found *found) {
+  Inner in;
+  if (!inner_open(s, s->arena, &found->outer, found->grouping, &in)) return false;
+  found->own_bound_ns = in.bound.ns;
+  for (uint32_t i = 0; i < candidates->count; i++) {
+    const Candidate *candidate = &candidates->data[i];
+    if (candidate->bound.ns < found->own_bound_ns && search_same_outer(&candidate->outer, &found->outer)) found->own_bound_ns = candidate->bound.ns;
+  }
+  return true;
+}
+
+/* Where another outer choice has the least bound, a gap may say nothing of how near the plan is to the best of its own. */
+static bool find_bound(Search *s, Candidates *candidates, Found *found) {
+  if (!bound_best(s, candidates, &found->bound) || !bound_own(s, candidates, found)) return false;
+  for (uint32_t i = 0; i < candidates->count && !found->bound_of && found->bound.ns < found->own_bound_ns; i++)
+    if (candidates->data[i].bound.ns == found->bound.ns) found->bound_of = &candidates->data[i].outer;
+  return true;
+}
+
 bool search_best(Search *s, const int64_t *micro, uint32_t count, Found *found) {
   Candidates candidates = candidates_list(s, micro, count);
   if (!(s->thorough ? search_anchors : search_once)(s, &candidates, found)) return false;
   if (!found->plan && !find_smallest(s, &candidates, found)) return false;
-  if (found->fits) return bound_best(s, &candidates, &found->bound);
+  if (found->fits) return find_bound(s, &candidates, found);
   found->bound = (Bound){0, "memory"};
   return true;
 }

@@ -90,6 +90,8 @@ typedef struct Found {
   Arena *arena; /* of the plan, while the search may still find a better one; then search->arena has it */
   SimResult sim;
   Bound bound;
+  const Outer *bound_of; /* the outer choice that the bound is of; NULL: the plan's own */
+  uint64_t own_bound_ns; /* of the plan's outer choice */
   bool fits;
   bool settled; /* memory is ample (Inner), nor do addresses make it wait */
   bool paced;   /* gathers wait for the compute that they are issued after (events.c) */
