@@ -336,15 +336,19 @@ static bool bound_best(Search *s, Candidates *candidates, Bound *bound) {
   return good;
 }
 
+static uint64_t listed_bound(const Candidates *candidates, const Outer *outer) {
+  for (uint32_t i = 0; i < candidates->count; i++)
+    if (search_same_outer(&candidates->data[i].outer, outer)) return candidates->data[i].bound.ns;
+  return UINT64_MAX;
+}
+
 /* Of its listed units, and of those found, which may be of another size. */
 static bool bound_own(Search *s, const Candidates *candidates, Found *found) {
   Inner in;
-  if (!inner_open(s, s->arena, &found->outer, found->grouping, &in)) return false;
-  found->own_bound_ns = in.bound.ns;
-  for (uint32_t i = 0; i < candidates->count; i++) {
-    const Candidate *candidate = &candidates->data[i];
-    if (candidate->bound.ns < found->own_bound_ns && search_same_outer(&candidate->outer, &found->outer)) found->own_bound_ns = candidate->bound.ns;
-  }
+  found->own_bound_ns = listed_bound(candidates, &found->outer);
+  if (found->own_bound_ns <= found->bound.ns) return true;
+  if (!inner_open_below(s, s->arena, &found->outer, found->grouping, found->own_bound_ns, &in)) return false;
+  if (in.bound.ns < found->own_bound_ns) found->own_bound_ns = in.bound.ns;
   return true;
 }
 
