@@ -102,14 +102,14 @@ static double model_flops(const Plan *plan) {
   return flops / (double)plan->world.micro_batch;
 }
 
-static void add_words(Text *text, const char *words) { text_printf(text, "%s%s", text->length ? ", " : "", words); }
+static void add_words(Text *text, const char *words) { text_printf(text, "%s%s", text->length ? "; " : "", words); }
 
 static const char *cadence_words(bool once) { return once ? "once a step" : "each micro-batch"; }
 
 static void add_offload(Text *text, Arena *arena, uint32_t offload) {
   Text away = {.arena = arena};
   for (int i = 0; i < OFFLOAD_KINDS; i++)
-    if (offload & 1u << i) add_words(&away, offload_names()[i]);
+    if (offload & 1u << i) text_printf(&away, "%s%s", away.length ? ", " : "", offload_names()[i]);
   add_words(text, offload ? arena_printf(arena, "%s in host memory", away.data) : "all state on the device");
 }
 

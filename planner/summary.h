@@ -4,7 +4,7 @@
 
 #include "planner/search/search.h"
 
-/* The outer choice that the bound is of, in words for what the plan decided otherwise; NULL: it is the plan's own. */
+/* The outer choice that the bound is of, in words, parted by "; ", for what the plan decided otherwise; NULL: it is the plan's own. */
 const char *summary_bound_of(Arena *arena, const Search *search, const Found *found);
 
 /* requires: a placed plan with events; where it does not fit, times are 0. provides: found->plan->summary, its texts in the arena. */

@@ -194,66 +194,11 @@ static void list_reductions(Builder *b) {
     int32_t after = b->step_of[ops->last_gradient];
     b->lands |= decisions_reduce(b->decisions) && schedule_reduced_bytes(b->decisions, &b->skeleton->figures[u]) > 0;
     const int32_t first = b->step_of[ops->first_gradient];
-    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, b->decisions->ranks == 1 ? first : after, first, after, after, after};
+    b->schedule->reductions[b->schedule->reduction_count++] = (Reduction){u, first, first, after, after, after};
+    Reduction *reduction = &b->schedule->reductions[r];
+    reduction->issue = brings_needed_by(b, reduction);
   }
 }
-
-/* --- gradients that are added to what lies in host memory ---------------------------------------------------------------------- */
-
-bool schedule_adds_from_host(const Decisions *d) { return (d->offload & OFFLOAD_GRADIENTS) && decisions_adds_up(d); }
-
-/* What is fetched ahead of more than two others would only fill memory. */
-enum { BRINGS_AHEAD = 2 };
-
-static Reduction *brought(const Builder *b, uint32_t k) { return &b->schedule->reductions[b->schedule->brought[k]]; }
-
-/* The step that cannot start, or whose gradient cannot be reduced, without what is added to. */
-static int32_t needed_by(const Builder *b, const Reduction *reduction) { return b->decisions->ranks == 1 ? reduction->first : reduction->after; }
-
-static uint64_t needed_at(const Builder *b, const Reduction *reduction) {
-  if (b->decisions->ranks == 1) return b->start[reduction->first];
-  return b->start[sooner_step(reduction->after + 1, b->schedule->step_count - 1)];
-}
-
-static int64_t brought_bytes(const Builder *b, const Reduction *reduction) {
-  const UnitFigures *of = &b->skeleton->figures[reduction->unit];
-  return (int64_t)(b->decisions->ranks == 1 ? of->gradient_bytes : of->image_bytes);
-}
-
-static int32_t bring_floor(const Builder *b, uint32_t k) { return k >= BRINGS_AHEAD ? needed_by(b, brought(b, k - BRINGS_AHEAD)) : 0; }
-
-/* Before times are known as early as may be, as with trips_hold_first. */
-static void bring_first(Builder *b) {
-  for (uint32_t k = 0; b->due && k < b->schedule->reduction_count; k++) brought(b, k)->issue = bring_floor(b, k);
-}
-
-/* By the times of the last simulation: when it is due. Until bring_early it is fetched at the last moment. */
-static void bring_late(Builder *b) {
-  const double safe = safe_share(&b->decisions->overlap);
-  uint64_t latest = UINT64_MAX;
-  for (uint32_t k = b->due ? b->schedule->reduction_count : 0; k-- > 0;) {
-    Reduction *reduction = brought(b, k);
-    const int32_t floor = bring_floor(b, k);
-    int32_t at = reduction->issue = needed_by(b, reduction);
-    latest = before(sooner(needed_at(b, reduction), latest), (uint64_t)(safe * (double)b->skeleton->figures[reduction->unit].image_ns));
-    while (at > floor && b->start[at] > latest) at--;
-    b->due[b->schedule->brought[k]] = at;
-  }
-}
-
-/* As soon as it is due where there is room: elsewhere it is waited for. */
-static void bring_early(Builder *b) {
-  int32_t floor = 0;
-  for (uint32_t k = 0; b->due && k < b->schedule->reduction_count; k++) {
-    Reduction *reduction = brought(b, k);
-    const int64_t bytes = brought_bytes(b, reduction);
-    const int32_t least = later_step(b->due[b->schedule->brought[k]], floor);
-    while (reduction->issue > least && b->schedule->live[reduction->issue - 1] + bytes <= (int64_t)b->decisions->room) b->schedule->live[--reduction->issue] += bytes;
-    floor = reduction->issue;
-  }
-}
-
-/* --- reductions ----------------------------------------------------------------------------------------------------------------- */
 
 /* Compute runs on while a gradient is reduced: its buffer is free for reuse only when so many more reductions are issued. What they deliver
  * is smaller, and may queue up. */
@@ -360,8 +305,8 @@ static void find_live(Builder *b) {
   for (uint32_t t = 0; t < schedule->trip_count; t++) add_value(b, delta, (uint32_t)schedule->trips[t].value, &schedule->trips[t]);
   for (uint32_t r = 0; r < schedule->reduction_count && decisions_reduce(b->decisions); r++) {
     const Reduction *reduction = &schedule->reductions[r];
-    const int32_t needed = needed_by(b, reduction);
-    if (reduction->issue < needed) add_range(delta, reduction->issue, needed - 1, (uint64_t)brought_bytes(b, reduction));
+    const int32_t needed = brings_needed_by(b, reduction);
+    if (reduction->issue < needed) add_range(delta, reduction->issue, needed - 1, (uint64_t)brings_bytes(b, reduction));
     add_range(delta, reduction->first, reduction->release, (uint64_t)gradient_bytes(b, reduction));
     /* before times are known what it is reduced to seems to need no longer */
     add_range(delta, reduction->after, b->timed ? reduction->landed : reduction->release, (uint64_t)reduced_bytes(b, reduction));
@@ -472,7 +417,7 @@ static void issue_last(Builder *b) {
 static uint64_t issue_and_simulate(Builder *b) {
   issue_last(b);
   if (b->timed) {
-    bring_early(b);
+    brings_early(b);
     trips_hold(b);
     hold_gradients(b);
   }
@@ -556,10 +501,10 @@ static void time_work(Builder *b) {
   memset(b->arrived, 0, 2 * (size_t)b->skeleton->units->units.count * sizeof *b->arrived);
   hold_behind(b);
   trips_hold_first(b);
-  bring_first(b);
+  brings_first(b);
   uint64_t ns = issue_and_simulate(b);
   trips_time(b);
-  bring_late(b);
+  brings_late(b);
   b->timed = true;
   bound_holds(b);
   if (schedule->reduction_count || schedule->trip_count) ns = issue_and_simulate(b);

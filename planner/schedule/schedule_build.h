@@ -1,5 +1,5 @@
 /* Owns: nothing; what the files of the schedule share. schedule.c lists steps, gathers and reductions and holds buffers,
- * schedule_trips.c what goes to the host and back, schedule_time.c has the clocks of a
+ * schedule_trips.c what goes to the host and back, schedule_brings.c what gradients there are added to, schedule_time.c has the clocks of a
  * micro-batch, schedule_ends.c those of what comes before and after all of them. */
 #ifndef FSDPC_PLANNER_SCHEDULE_BUILD_H
 #define FSDPC_PLANNER_SCHEDULE_BUILD_H
@@ -110,5 +110,17 @@ int32_t trips_due(const Builder *b, const Travel *travel);
 uint64_t trips_meet(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *in);
 /* Stores after step s, which ends at `compute`; returns when compute goes on. */
 uint64_t trips_leave(const Builder *b, Travel *travel, int32_t s, uint64_t compute, uint64_t *out);
+
+/* --- schedule_brings.c -------------------------------------------------------------------------------------------- */
+
+/* The step that cannot start, or whose gradient cannot be reduced, without what is added to; and what that takes until then. */
+int32_t brings_needed_by(const Builder *b, const Reduction *reduction);
+int64_t brings_bytes(const Builder *b, const Reduction *reduction);
+/* Before times are known: as early as may be, as with trips_hold_first. */
+void brings_first(Builder *b);
+/* By the times of the last simulation: when each is due; until brings_early it is fetched at the last moment. */
+void brings_late(Builder *b);
+/* As soon as it is due where there is room: elsewhere it is waited for. */
+void brings_early(Builder *b);
 
 #endif
