@@ -1,5 +1,5 @@
 /* Owns: bound.h. */
-#include "planner/search/bound_terms.h"
+#include "planner/search/bound_waits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@ typedef struct Row {
   int32_t at;     /* its op */
   bool moves;     /* some item may be away */
   bool reorders;  /* what items are worth depends on the weights */
+  const Waits *waits;
   Offer *offers;  /* one an item, in the order of the weights tried last */
 } Row;
 
@@ -206,8 +207,9 @@ static void offer_items(const Terms *t, const Row *row, Weights w, Weights slope
 static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
   Weights w = weights_at(t, at), slope = weights_slope(t, at);
   double stood_for = at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns); /* by the link */
-  Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0) - at.share * stood_for,
-                 .slope = slope.a * t->a - t->b - stood_for};
+  const double waits = row->waits ? t->rest_a * waits_between(row->waits, row->at, t->idle_from) : 0;
+  Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0) - at.share * (stood_for - waits),
+                 .slope = slope.a * t->a - t->b - stood_for + waits};
   if (row->fits) return out;
   double room = row->room;
   uint32_t i = 0, u = 0;
@@ -328,9 +330,19 @@ static double most_ns_a_byte(const Row *row) {
   return most;
 }
 
+/* One after the other gradients go: until those that are left fit, all must. */
+static void give_up_unreduced(Slices *unreduced, double room) {
+  double bytes = slices_bytes(unreduced);
+  for (uint32_t i = 0; i < unreduced->count && bytes > room; i++) {
+    bytes -= unreduced->data[i].bytes;
+    unreduced->data[i].bytes = NEVER;
+  }
+}
+
 static Row row_at(Arena *scratch, const BoundInput *in, const Runs *items, const Runs *units, const Reducing *reducing, int32_t at,
                   int32_t split, double room) {
-  const Slices unreduced = terms_unreduced(scratch, in, reducing, at);
+  Slices unreduced = terms_unreduced(scratch, in, reducing, at);
+  give_up_unreduced(&unreduced, room);
   Row row = {.items = slices_at(scratch, items, at, split, unreduced),
              .units = slices_at(scratch, units, at, INT32_MAX, (Slices){0}),
              .room = room,
@@ -393,11 +405,13 @@ static MicroBound bound_side(Arena *scratch, const Side *side, const double *liv
   int32_t split = pairs->data[pairs->count - 1].until;
   const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
+  const Waits waits = waits_find(scratch, in, pass, live);
   Row row[MOST_ROWS];
   enough += rounded_down(in); /* time is left out later for what schedules round down */
   for (uint32_t i = 0; i < rows.count; i++) {
     row[i] = row_at(scratch, in, items, &units, &queue, rows.at[i], split, (double)in->room - live[rows.at[i]]);
     if (row[i].room < 0) return (MicroBound){-1, "memory"};
+    row[i].waits = &waits;
   }
   if (shares_reach(pairs, row, rows.count, enough)) return (MicroBound){fmax(enough - rounded_down(in), side_least(side)), ""};
   Most most = {.ns = -1};

@@ -13,7 +13,9 @@
  * Where collectives slow compute by a share c of their time, T is compute + c overlap + idle. Compute slows collectives by a
  * factor 1 + s; B is what the busiest communicator takes alone, at most overlap / (1 + s) + idle. So T >= compute + c (1 + s) B +
  * (1 - c (1 + s)) idle: A gains c (1 + s) B, and head and tail count 1 - c (1 + s). And since that communicator overlaps with all
- * compute but what runs while it rests, T >= B + k compute, k = s / (1 + s) / (1 - c), at most 1.
+ * compute but what runs while it rests, T >= B + k compute, k = s / (1 + s) / (1 - c), at most 1. While the first shard is fetched from host
+ * memory, or the last gradient leaves for it, nothing is gathered or reduced either: of head and tail A counts that in full, and B gains it.
+ * B of gathers gains all of a tail that begins with the last operator.
  *
  * The loss divides a micro-batch: every parameter is first gathered before it and every gradient reduced after it. So with two
  * communicators, W forward's compute, G its gathers, V and R those of backward, V' what of V precedes the first whole gradient:
@@ -38,7 +40,8 @@
  * from o_m to j: an item that A gains 1 - c (1 + s) of, at least as much more as for the gradient before it. Running operators again
  * meanwhile rests less and takes as much longer: what of it is needed by j is free in the row, and what is needed later is live at j,
  * as if it had been kept. What is pinned to be run again is paid for in any case, so that only gradients count that are whole after all of it.
- * What rests at the end rests after j.
+ * What rests at the end rests after j. Gradients go one after the other: where those that are left do not fit, whatever else is given up, the first
+ * of them has gone. Units that take turns whatever is kept make compute wait again and again after j: bound_waits.h.
  *
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
  * after it, on one link of rate h, and host memory holds H of it:

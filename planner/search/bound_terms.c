@@ -60,18 +60,18 @@ typedef struct ReduceQueues {
   double scattered, summed; /* when what has been issued so far is */
 } ReduceQueues;
 
-static double scatter_ns(const BoundInput *in, uint32_t u) {
+double terms_scatter_ns(const BoundInput *in, uint32_t u) {
   return (double)in->skeleton->figures[u].reduce_ns / (1 + in->start->overlap.comm_slowdown);
 }
 
-static double replicate_ns(const BoundInput *in, uint32_t u) {
+double terms_replicate_ns(const BoundInput *in, uint32_t u) {
   return (double)in->skeleton->figures[u].replicate_ns / (1 + in->start->overlap.comm_slowdown);
 }
 
 /* The next one, which is whole at `ready`. Returns when its own buffer has been read. */
 static double reduce_next(const BoundInput *in, ReduceQueues *queues, double ready, uint32_t u) {
-  const double taken = queues->scattered = fmax(queues->scattered, ready) + scatter_ns(in, u);
-  queues->summed = fmax(queues->summed, taken) + replicate_ns(in, u);
+  const double taken = queues->scattered = fmax(queues->scattered, ready) + terms_scatter_ns(in, u);
+  queues->summed = fmax(queues->summed, taken) + terms_replicate_ns(in, u);
   if (in->skeleton->shared_sums) queues->scattered = queues->summed;
   return in->start->shard > 1 ? taken : queues->summed;
 }
@@ -103,14 +103,33 @@ static double rests_ns(const BoundInput *in, double ns, double copying, double m
   return fmax(0, copying + ns - (copying > 0 ? active : active / (1 + in->start->overlap.comm_slowdown)));
 }
 
-/* What compute rests for at the beginning. */
+double terms_rests_ns(const BoundInput *in, double ns, double meanwhile) { return rests_ns(in, ns, 0, meanwhile); }
+
+/* For how long compute rests, and how long of that no communicator works either. */
+typedef struct Rest {
+  double ns, silent;
+} Rest;
+
+/* Where nothing communicates for longer than `ns`, in which collectives take that alone. */
+static Rest rest_of(double rests, double ns) { return (Rest){rests, fmax(0, rests - ns)}; }
+
+/* What A gains by it: compute is not slowed by what communicates meanwhile. */
+static double rest_ns(Rest rest, double slowed) { return (1 - slowed) * rest.ns + slowed * rest.silent; }
+
+/* The header's c (1 + s). */
+static double slowed_share(const BoundInput *in) {
+  return in->fetch_bound ? 0 : fmin(1, in->start->overlap.contention * (1 + in->start->overlap.comm_slowdown));
+}
+
+/* What compute rests for at the beginning, and of that before the first operator. */
 typedef struct Head {
-  double ns, first_ns; /* of it before the first operator */
+  Rest whole, first;
 } Head;
 
 /* For units that are used first: each is fetched and gathered after those before it. */
 static Head find_head(const BoundInput *in, const MicroPass *pass) {
   const Skeleton *skeleton = in->skeleton;
+  const double slowed = slowed_share(in);
   double gathered = 0, fetched = 0, first_fetch = 0, meanwhile = 0;
   Head most = {0};
   if (!decisions_gather(in->start) || !pass->gathers) return most;
@@ -123,37 +142,45 @@ static Head find_head(const BoundInput *in, const MicroPass *pass) {
       gathered += gather;
       fetched += (double)of->fetch_ns;
       double ns = fmax(rests_ns(in, gathered, first_fetch, meanwhile), rests_ns(in, gather, fetched, meanwhile));
-      if (ns > most.ns) most.ns = ns;
-      if (!op) most.first_ns = most.ns;
+      Rest rest = rest_of(ns, gathered);
+      if (rest_ns(rest, slowed) > rest_ns(most.whole, slowed)) most.whole = rest;
+      if (!op) most.first = most.whole;
     }
   return most;
 }
 
 /* What compute rests for at the end: the reductions of the gradients from one on. */
 typedef struct Tail {
-  double ns;
+  Rest rest;
   int32_t from; /* the op with which the first of those gradients is whole */
 } Tail;
+
+/* The way to the host of the gradient that is whole last, after all reductions. */
+static double last_image_ns(const BoundInput *in) {
+  const Skeleton *skeleton = in->skeleton;
+  if (!skeleton->reduced_count || !skeleton->copies_beside) return 0;
+  return (double)skeleton->figures[skeleton->reduced[skeleton->reduced_count - 1]].image_ns;
+}
 
 /* The longest of the last gradients' reductions, of those that are whole with op `settled` or later; the very last with the way of
  * its image to the host. */
 static Tail tail_from(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   const Skeleton *skeleton = in->skeleton;
+  const double slowed = slowed_share(in), copied = last_image_ns(in);
   int32_t end = (int32_t)skeleton->program->ops.count;
-  double reduced = 0, replicated = 0, copied = 0, meanwhile = 0; /* replicated: of them the sums over replicas alone */
-  Tail most = {0, end};
+  double reduced = 0, replicated = 0, meanwhile = 0; /* replicated: of them the sums over replicas alone */
+  Tail most = {.from = end};
   for (uint32_t i = skeleton->reduced_count; pass->reduces && i-- > 0;) {
     uint32_t u = skeleton->reduced[i];
     bool very_last = i + 1 == skeleton->reduced_count;
     int32_t at = skeleton->ops[u].last_gradient;
     if (!very_last && at < settled) break;
-    replicated += replicate_ns(in, u);
-    reduced = scatter_ns(in, u) + (skeleton->shared_sums ? replicate_ns(in, u) + reduced : fmax(replicated, reduced));
-    if (very_last && skeleton->copies_beside) copied = (double)skeleton->figures[u].image_ns;
+    replicated += terms_replicate_ns(in, u);
+    reduced = terms_scatter_ns(in, u) + (skeleton->shared_sums ? terms_replicate_ns(in, u) + reduced : fmax(replicated, reduced));
     meanwhile += terms_ops_ns(in, at + 1, end);
     end = at + 1;
-    double ns = rests_ns(in, reduced, copied, meanwhile);
-    if (ns > most.ns) most = (Tail){ns, at};
+    Rest rest = rest_of(rests_ns(in, reduced, copied, meanwhile), reduced);
+    if (rest_ns(rest, slowed) > rest_ns(most.rest, slowed)) most = (Tail){rest, at};
   }
   return most;
 }
@@ -190,7 +217,7 @@ static double first_gradient(const BoundInput *in) {
 }
 
 /* Of a unit's gradient, until it has been read. */
-static double gradient_bytes(const BoundInput *in, uint32_t u) {
+double terms_gradient_bytes(const BoundInput *in, uint32_t u) {
   return in->start->reduce_once ? 0 : (double)in->skeleton->figures[u].gradient_bytes;
 }
 
@@ -226,7 +253,7 @@ void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double 
   for (uint32_t i = 0; i < skeleton->reduced_count; i++) {
     uint32_t u = skeleton->reduced[i];
     int32_t first = skeleton->ops[u].last_gradient + 1;
-    terms_add_range(delta, first, gone_by(in, reducing, reducing->taken[i], &taken) - 1, gradient_bytes(in, u));
+    terms_add_range(delta, first, gone_by(in, reducing, reducing->taken[i], &taken) - 1, terms_gradient_bytes(in, u));
     terms_add_range(delta, first, gone_by(in, reducing, reducing->end[i], &gone) - 1, reduced_bytes(in, u));
   }
 }
@@ -250,7 +277,7 @@ Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *red
   while (count < skeleton->reduced_count && skeleton->ops[order[count]].last_gradient < at) count++;
   while (gone < count)
     if (taken < count && reducing->taken[taken] <= reducing->end[gone]) {
-      add_resting(scratch, &out, gradient_bytes(in, order[taken]), reducing->taken[taken], &rested, at);
+      add_resting(scratch, &out, terms_gradient_bytes(in, order[taken]), reducing->taken[taken], &rested, at);
       taken++;
     } else {
       add_resting(scratch, &out, reduced_bytes(in, order[gone]), reducing->end[gone], &rested, at);
@@ -287,7 +314,7 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
       double end = is_gradient ? out.taken[taken] : out.end[gone];
       if (end > now && live[j] + held <= (double)in->room) break;
       now = fmax(now, end);
-      held -= is_gradient ? gradient_bytes(in, order[taken++]) : reduced_bytes(in, order[gone++]);
+      held -= is_gradient ? terms_gradient_bytes(in, order[taken++]) : reduced_bytes(in, order[gone++]);
     }
     const double work = (double)skeleton->op_ns[j], busy = (1 + slowdown) * fmax(0, queues.summed - now);
     const double ns = work <= busy * kept ? work / kept : busy + (work - busy * kept);
@@ -295,18 +322,20 @@ double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *liv
     active += ns;
     for (; next < count && skeleton->ops[order[next]].last_gradient == j; next++) {
       out.taken[next] = reduce_next(in, &queues, now, order[next]);
-      if (scattered_only) queues.summed = out.taken[next] + (next + 1 < count ? 0 : replicate_ns(in, order[next]));
+      if (scattered_only) queues.summed = out.taken[next] + (next + 1 < count ? 0 : terms_replicate_ns(in, order[next]));
       out.end[next] = queues.summed;
-      held += gradient_bytes(in, order[next]) + reduced_bytes(in, order[next]);
+      held += terms_gradient_bytes(in, order[next]) + reduced_bytes(in, order[next]);
     }
   }
   return fmax(now, queues.summed) + slowdown / (1 + slowdown) * active;
 }
 
-/* Instead of rests in forward, what is stored. */
-static Terms without_rests(Terms terms, double ns) {
-  terms.a -= ns;
-  terms.idle -= ns;
+/* Instead of rests in forward, which A and B count, what is stored. */
+static Terms without_rests(Terms terms, double a, double b) {
+  terms.a -= a;
+  terms.before -= a;
+  terms.idle -= a;
+  terms.b -= b;
   terms.stores = true;
   return terms;
 }
@@ -322,25 +351,37 @@ static Terms after_forward(Terms terms, double ns) {
   return terms;
 }
 
+/* After the last operator nothing is gathered. */
+static double after_gathers(const BoundInput *in, const MicroPass *pass) {
+  const Skeleton *skeleton = in->skeleton;
+  if (!pass->reduces || !skeleton->reduced_count) return 0;
+  const uint32_t u = skeleton->reduced[skeleton->reduced_count - 1];
+  if (skeleton->ops[u].last_gradient + 1 < (int32_t)skeleton->program->ops.count) return 0;
+  return terms_scatter_ns(in, u) + terms_replicate_ns(in, u) + last_image_ns(in);
+}
+
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
-  bool slows = !in->fetch_bound, shared = shared_queue(in);
-  double c = slows ? fmin(1, in->start->overlap.contention * (1 + in->start->overlap.comm_slowdown)) : 0, k = slows ? slowing(in) : 0;
+  const bool slows = !in->fetch_bound, shared = shared_queue(in);
+  const double c = slowed_share(in), k = slows ? slowing(in) : 0;
   double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = pass->reduces ? terms_reduced_ns(in, ops) : 0;
-  double gathered = first_gathers(in, pass, true), comm = first_gathers(in, pass, false) + (shared ? reduced : 0);
+  const double gathered = first_gathers(in, pass, true), gathers = first_gathers(in, pass, false), comm = gathers + (shared ? reduced : 0);
   const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);
   const Head head = find_head(in, pass);
-  double idle_before = (1 - c) * head.ns, idle_after = (1 - c) * last.ns;
-  double forward = fmax(before + c * gathered + idle_before, gathered + k * before), whole = fmin(after, first_gradient(in));
+  const double idle_before = rest_ns(head.whole, c), idle_first = rest_ns(head.first, c), idle_after = rest_ns(last.rest, c);
+  const double silent_before = slows ? head.whole.silent : 0, silent_first = slows ? head.first.silent : 0; /* it is fetches that are silent */
+  const double forward = fmax(before + c * gathered + idle_before, gathered + k * before + silent_before);
+  const double whole = fmin(after, first_gradient(in));
   Terms gather = {.a = before + after + idle_before + idle_after + c * comm,
-                  .b = comm + k * (before + after),
-                  .before = before + c * comm,
+                  .b = comm + k * (before + after) + silent_before + (shared ? last.rest.silent : after_gathers(in, pass)),
+                  .before = before + c * gathers + idle_before - idle_first,
                   .idle = idle_before + idle_after,
                   .idle_by = shared ? "communication" : idle_before > idle_after ? "gather" : "reduce",
+                  .reduced_a = shared ? c : 0,
                   .until = INT32_MAX,
                   .again_b = k,
                   .copying = in->skeleton->host_contention,
-                  .stores = head.ns == head.first_ns,
+                  .stores = idle_before == idle_first,
                   .stores_b = k,
                   .regather_a = c,
                   .regather_b = 1,
@@ -348,7 +389,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
                   .idle_from = last.from,
                   .by = shared ? "communication" : "gather"};
   Terms reduce = {.a = forward + after + c * reduced + idle_after,
-                  .b = forward + whole + reduced + k * (after - whole),
+                  .b = forward + whole + reduced + k * (after - whole) + last.rest.silent,
                   .before = forward,
                   .idle = gather.idle,
                   .idle_by = gather.idle_by,
@@ -362,17 +403,17 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   Terms both = reduce; /* compute is slowed by both, whatever is gathered again beside the reductions */
   both.b = gather.b, both.regather_b = 1, both.by = gather.by;
   if (shared) { /* what is gathered again, and not there at a row, is so after the loss, beside no reduction */
-    both.b = forward + reduced + k * after;
+    both.b = forward + reduced + k * after + last.rest.silent;
     both.regather_a = c;
   }
   Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = 3};
   const bool copying = !in->skeleton->copies_beside || gather.copying > 0;
-  if (!gather.stores && copying) pairs.data[pairs.count++] = without_rests(gather, (1 - c) * (head.ns - head.first_ns));
-  if (!shared && gather.copying > 0) pairs.data[pairs.count++] = after_forward(reduce, before + c * gathered + (1 - c) * head.first_ns);
+  if (!gather.stores && copying) pairs.data[pairs.count++] = without_rests(gather, idle_before - idle_first, silent_before - silent_first);
+  if (!shared && gather.copying > 0) pairs.data[pairs.count++] = after_forward(reduce, before + c * gathered + idle_first);
   if (longest.from == last.from) return pairs;
   Terms rested = shared ? gather : reduce; /* but what is run again meanwhile does not count */
-  rested.a += (1 - c) * (longest.ns - last.ns);
-  rested.idle += (1 - c) * (longest.ns - last.ns);
+  rested.a += rest_ns(longest.rest, c) - idle_after;
+  rested.idle += rest_ns(longest.rest, c) - idle_after;
   rested.until = rested.idle_from = longest.from;
   pairs.data[pairs.count++] = rested;
   return pairs;

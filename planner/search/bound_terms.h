@@ -58,6 +58,13 @@ double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end);
 double terms_reduced_ns(const BoundInput *in, int32_t op);
 /* Of one gather, alone. */
 double terms_gather_ns(const BoundInput *in, uint32_t unit);
+/* Of one gradient's sum over the shard group, and over the replicas, alone. */
+double terms_scatter_ns(const BoundInput *in, uint32_t unit);
+double terms_replicate_ns(const BoundInput *in, uint32_t unit);
+/* How long compute rests at least while communicators work for `ns`, with operators of `meanwhile` to do. */
+double terms_rests_ns(const BoundInput *in, double ns, double meanwhile);
+/* Of a unit's gradient, until it has been read. */
+double terms_gradient_bytes(const BoundInput *in, uint32_t unit);
 
 static inline bool terms_used_twice(const UnitOps *ops) { return ops->first_forward >= 0 && ops->first_backward >= 0; }
 
