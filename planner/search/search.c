@@ -18,6 +18,9 @@ enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 /* And this far, or FAR_FROM_BOUND where looking takes long, with moves in another order. */
 static const double WORTH_OTHER_MOVES = 1.005;
 
+/* And this far with units of other sizes, a short one with those of all sizes: the best need not be near. */
+static const double WORTH_OTHER_SIZES = 1.01;
+
 /* By so much less an estimate promised more. */
 static const double HELD_UP = 1.006;
 
@@ -44,8 +47,11 @@ static bool is_very_far(const Found *found, const Bound *bound) { return exceeds
 
 /* --- units of other sizes ---------------------------------------------------------------------------------------------------------- */
 
+/* Bounds are of the sizes that are listed: a short plan that reaches them can be slower than one with units of a size near its own. */
 static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
-  return search_is_stuck(found, bound) && (is_short(found) || (is_long(found) ? is_very_far : search_is_far)(found, bound));
+  if (!found->fits) return false;
+  if (is_short(found)) return true;
+  return is_long(found) ? is_very_far(found, bound) : exceeds(found, WORTH_OTHER_SIZES, bound);
 }
 
 void search_renew(Search *s) {
@@ -83,11 +89,18 @@ static bool try_nearby_others(Search *s, const Candidates *candidates, Found *fo
   return true;
 }
 
+static bool try_all_sizes(Search *s, Found *found, Bound *least) {
+  const Outer outer = found->outer;
+  if (!found->fits || !is_short(found) || !exceeds(found, WORTH_OTHER_SIZES, least)) return true;
+  renew_effort(s, found);
+  return search_all_sizes(s, &outer, found, least);
+}
+
 static bool try_other_sizes(Search *s, const Candidates *candidates, Found *found, Bound *least) {
   if (s->settings->wrap != WRAP_AUTO) return true;
   if (!try_nearby_sizes(s, found, least)) return false;
   const Plan *before = found->plan;
-  if (!try_nearby_others(s, candidates, found, least)) return false;
+  if (!try_nearby_others(s, candidates, found, least) || !try_all_sizes(s, found, least)) return false;
   return found->plan == before || try_nearby_sizes(s, found, least);
 }
 

@@ -140,7 +140,9 @@ bool search_on(Search *search, Grouping grouping, bool finely, Found *best);
 bool search_by_hand(Search *search, const Outer *outer, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
-/* The bound of all sizes of units that search_nearby may try for an outer choice, no further than to `enough`, or of some where that is below
+/* Likewise, with units of a third of a block to nine blocks. */
+bool search_all_sizes(Search *search, const Outer *outer, Found *best, Bound *least);
+/* The bound of all sizes of units that these two may try for an outer choice, no further than to `enough`, or of some where that is below
  * it: where it is less than `least`, that falls to it. False after diagnostics. */
 bool search_bound_sizes(Search *search, const Outer *outer, uint64_t enough, Bound *least);
 bool search_same_outer(const Outer *a, const Outer *b);

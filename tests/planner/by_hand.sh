@@ -76,6 +76,11 @@ gap models/llama3-8b.fsdp 1 0.04 'gradients are fetched too late' --cluster mode
 # Nor do sums over ranks wait for what they add to.
 gap models/gpt2-xl.fsdp 8 0.02 'what gradients are added to is fetched too late' --cluster models/clusters/dgx-h200.fsdp --micro-batch 1 --memory 5416544241B
 
+# The last gradient's way to host memory, in which nothing communicates; units that take turns; sizes far from the one that was found first.
+gap models/gpt2.fsdp 8 0.021 'what is silent as gradients leave' --cluster models/clusters/dgx-a100-80.fsdp --micro-batch 1 --memory 538733546B
+gap models/gpt2.fsdp 8 0.022 'turns that units take' --cluster models/clusters/hgx-h800.fsdp --micro-batch 1 --memory 538733546B
+gap models/gpt2.fsdp 8 0.036 'the best size of units is not near' --cluster models/clusters/hgx-b200.fsdp --micro-batch 1 --memory 538733546B
+
 # Compute that collectives all but stop is beside them for long: bounds that take this for rest lie above plans.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
