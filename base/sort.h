@@ -3,11 +3,19 @@
 #define FSDPC_BASE_SORT_H
 
 #include <stdint.h>
+#include <string.h>
 
 typedef struct Keyed {
   uint64_t key;
   int32_t id;
 } Keyed;
+
+/* A key by which the largest of numbers comes first, all of them 0 or more: they are in the order of their bits. */
+static inline uint64_t sort_largest_first(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return ~bits;
+}
 
 /* Ascending by key; equal keys stay in order, so that sorting by a second key first breaks ties. Linear in count.
  * spare: room for as many. */

@@ -2,62 +2,24 @@
 #include "planner/place/memory_order.h"
 
 #include "base/checked.h"
-
-#include <stdlib.h>
+#include "planner/place/memory_keys.h"
 
 /* --- orders -------------------------------------------------------------------------------------------- */
-
-static const PlanBuf *buf_of(const void *piece) {
-  return ((const Piece *)piece)->buf;
-}
-
-static int by_size(const void *a, const void *b) {
-  const PlanBuf *x = buf_of(a), *y = buf_of(b);
-  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return (x > y) - (x < y);
-}
-
-static int by_lifetime(const void *a, const void *b) {
-  const PlanBuf *x = buf_of(a), *y = buf_of(b);
-  int32_t p = x->last - x->first, q = y->last - y->first;
-  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
-}
-
-static int by_area(const void *a, const void *b) {
-  const PlanBuf *x = buf_of(a), *y = buf_of(b);
-  double p = (double)x->bytes * (x->last - x->first + 1), q = (double)y->bytes * (y->last - y->first + 1);
-  return p != q ? (p > q ? -1 : 1) : by_size(a, b);
-}
 
 static bool is_unit_sized(const PlanBuf *buf) {
   return buf->class == BUF_GATHERED || buf->class == BUF_GRADFULL;
 }
 
 /* The few large buffers that come and go lie together; saved tensors stack above them. */
-static int by_class_then_lifetime(const void *a, const void *b) {
-  bool x = is_unit_sized(buf_of(a)), y = is_unit_sized(buf_of(b));
-  if (x != y) return x ? -1 : 1;
-  return x ? by_size(a, b) : by_lifetime(a, b);
-}
+static uint64_t class_then_lifetime(const PlanBuf *buf) { return is_unit_sized(buf) ? 0 : longest(buf); }
 
-static int by_lifetime_then_class(const void *a, const void *b) {
-  bool x = is_unit_sized(buf_of(a)), y = is_unit_sized(buf_of(b));
-  if (x != y) return x ? 1 : -1;
-  return x ? by_size(a, b) : by_lifetime(a, b);
-}
+static uint64_t lifetime_then_class(const PlanBuf *buf) { return is_unit_sized(buf) ? UINT64_MAX : longest(buf) - 1; }
 
 /* The large ones as they come, which lets them take turns in the same places. */
-static int by_turns_then_area(const void *a, const void *b) {
-  const PlanBuf *x = buf_of(a), *y = buf_of(b);
-  if (is_unit_sized(x) != is_unit_sized(y)) return is_unit_sized(x) ? -1 : 1;
-  if (!is_unit_sized(x)) return by_area(a, b);
-  return x->first != y->first ? (x->first < y->first ? -1 : 1) : by_size(a, b);
-}
+static uint64_t turns_then_area(const PlanBuf *buf) { return is_unit_sized(buf) ? (uint64_t)buf->first : largest_area(buf); }
 
-typedef int (*Order)(const void *, const void *);
-
-static const Order orders[] = {by_size, by_class_then_lifetime, by_lifetime, by_area, by_lifetime_then_class};
+/* Of those that are alike the largest first, then the first. */
+static const BufKey orders[] = {largest, class_then_lifetime, longest, largest_area, lifetime_then_class};
 
 /* With many buffers the last two never won. */
 enum { MANY_BUFFERS = 3000, ORDERS_OF_MANY = 3 };
@@ -68,14 +30,14 @@ typedef enum { NONE_HANGS, SECONDS_HANG, ALL_HANG } Hanging;
 
 /* Where blame begins. */
 typedef struct Blame {
-  Order order;
+  BufKey order;
   Hanging hanging;
 } Blame;
 
-static const Blame blames[] = {{by_turns_then_area, ALL_HANG}, {by_size, SECONDS_HANG},
-                               {by_lifetime, SECONDS_HANG},    {by_area, ALL_HANG},
-                               {by_size, NONE_HANGS},          {by_turns_then_area, NONE_HANGS},
-                               {by_lifetime, ALL_HANG}};
+static const Blame blames[] = {{turns_then_area, ALL_HANG}, {largest, SECONDS_HANG},
+                               {longest, SECONDS_HANG},     {largest_area, ALL_HANG},
+                               {largest, NONE_HANGS},       {turns_then_area, NONE_HANGS},
+                               {longest, ALL_HANG}};
 enum { BLAMES = sizeof blames / sizeof *blames };
 /* Rounds in all, and without coming nearer: nine in ten of the ways that reach the goal never go so many. */
 enum { MOST_ROUNDS = 150, PATIENCE = 30 };
@@ -96,6 +58,8 @@ void placing_open(Arena *arena, Placing *p, uint32_t most, uint64_t base, uint64
 void placing_prepare(Arena *arena, Placing *p, uint32_t most, Gaps *gaps) {
   p->pieces = ARENA_ARRAY(arena, Piece, most);
   p->spare = ARENA_ARRAY(arena, Piece, most);
+  p->sorted = ARENA_ARRAY(arena, Keyed, most);
+  p->sorted_spare = ARENA_ARRAY(arena, Keyed, most);
   p->fixed = ARENA_ARRAY(arena, Taken, most);
   p->gaps = gaps;
 }
@@ -158,13 +122,21 @@ static uint64_t place_listed(Placing *p, uint64_t limit, Fit fit) {
   return most;
 }
 
-static void sort_pieces(Placing *p, Order order) {
-  for (uint32_t i = 0; i < p->count; i++) p->pieces[i] = (Piece){p->all[i], false};
-  if (p->count) qsort(p->pieces, p->count, sizeof *p->pieces, order);
+static void sort_by(Placing *p, BufKey key) {
+  for (uint32_t i = 0; i < p->count; i++) p->sorted[i].key = key(p->all[p->sorted[i].id]);
+  sort_by_key(p->sorted, p->sorted_spare, p->count);
+}
+
+static void sort_pieces(Placing *p, BufKey order) {
+  for (uint32_t i = 0; i < p->count; i++) p->sorted[i].id = (int32_t)i;
+  sort_by(p, first_born);
+  sort_by(p, largest);
+  sort_by(p, order);
+  for (uint32_t i = 0; i < p->count; i++) p->pieces[i] = (Piece){p->all[p->sorted[i].id], false};
 }
 
 void place_once(Placing *p) {
-  sort_pieces(p, by_lifetime);
+  sort_pieces(p, longest);
   placing_keep(p, place_listed(p, UINT64_MAX, FIRST_FIT));
 }
 

@@ -4,6 +4,7 @@
 #ifndef FSDPC_PLANNER_MEMORY_ORDER_H
 #define FSDPC_PLANNER_MEMORY_ORDER_H
 
+#include "base/sort.h"
 #include "planner/place/memory_gaps.h"
 #include "planner/plan/plan.h"
 
@@ -16,6 +17,7 @@ typedef struct Placing {
   PlanBuf **all; /* as they are listed */
   Piece *pieces; /* of all, in the order tried last; `spare` is room for the next one */
   Piece *spare;
+  Keyed *sorted, *sorted_spare; /* while they are sorted */
   uint32_t count;
   Taken *fixed; /* what stays where it is */
   uint32_t fixed_count;

@@ -7,7 +7,7 @@
 #include "planner/place/memory_stack.h"
 
 #include "base/checked.h"
-#include "base/sort.h"
+#include "planner/place/memory_keys.h"
 
 #include <stdlib.h>
 
@@ -45,26 +45,12 @@ static bool crosses(const Stack *s, const PlanBuf *buf) { return first_of(s, buf
 
 /* --- orders --------------------------------------------------------------------------------------------------------- */
 
-/* Keys that put the smallest first; what orders a list finally is sorted by last. */
-static uint64_t first_born(const PlanBuf *buf) { return (uint64_t)buf->first; }
-static uint64_t last_to_die(const PlanBuf *buf) { return UINT64_MAX - (uint64_t)buf->last; }
-static uint64_t largest(const PlanBuf *buf) { return UINT64_MAX - buf->bytes; }
-
-/* Numbers above 0 are in the order of their bits. */
-static uint64_t largest_area(const PlanBuf *buf) {
-  double area = (double)buf->bytes * (buf->last - buf->first + 1);
-  uint64_t bits;
-  memcpy(&bits, &area, sizeof bits);
-  return UINT64_MAX - bits;
-}
-
-typedef uint64_t (*Key)(const PlanBuf *);
 enum { MOST_KEYS = 3 };
-static const Key of_stacked[MOST_KEYS] = {last_to_die, first_born};
-static const Key of_brief[STACK_ORDERS][MOST_KEYS] = {[STACK_BY_SIZE] = {first_born, largest},
-                                                      [STACK_BY_AREA] = {first_born, largest, largest_area}};
+static const BufKey of_stacked[MOST_KEYS] = {last_to_die, first_born};
+static const BufKey of_brief[STACK_ORDERS][MOST_KEYS] = {[STACK_BY_SIZE] = {first_born, largest},
+                                                         [STACK_BY_AREA] = {first_born, largest, largest_area}};
 
-static void sort_bufs(const Plan *plan, Keyed *bufs, Keyed *spare, uint32_t count, const Key keys[MOST_KEYS]) {
+static void sort_bufs(const Plan *plan, Keyed *bufs, Keyed *spare, uint32_t count, const BufKey keys[MOST_KEYS]) {
   for (int k = 0; k < MOST_KEYS && keys[k]; k++) {
     for (uint32_t i = 0; i < count; i++) bufs[i].key = keys[k](&plan->bufs.data[bufs[i].id]);
     sort_by_key(bufs, spare, count);

@@ -8,16 +8,9 @@
 
 static const double ALIKE = 1e-9; /* relative: by rounding */
 
-/* Numbers of 0 or more are in the order of their bits. */
-static uint64_t largest_first(double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return ~bits;
-}
-
 static uint64_t first_needed(const Slice *slice) { return (uint64_t)slice->until; }
-static uint64_t longest_away(const Slice *slice) { return largest_first(slice->away / slice->bytes); }
-static uint64_t worth_most(const Slice *slice) { return largest_first(slice->ns / slice->bytes); }
+static uint64_t longest_away(const Slice *slice) { return sort_largest_first(slice->away / slice->bytes); }
+static uint64_t worth_most(const Slice *slice) { return sort_largest_first(slice->ns / slice->bytes); }
 
 static void sort_slices(Slices slices) {
   static uint64_t (*const keys[])(const Slice *) = {first_needed, longest_away, worth_most}; /* what decides first is sorted by last */

@@ -1,8 +1,9 @@
 /* Owns: items.h. Room is kept in a tree over slots: range add and range maximum in O(log n). */
 #include "planner/search/items.h"
 
+#include "base/sort.h"
+
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* --- listing --------------------------------------------------------------------------------------------------------- */
@@ -209,22 +210,45 @@ static void room_add(Room *room, int32_t node, int32_t low, int32_t high, int32_
 
 /* --- choosing ---------------------------------------------------------------------------------------------------------- */
 
-static int compare_ranked(const void *a, const void *b) {
-  const Ranked *x = a, *y = b;
-  if (x->worth != y->worth) return x->worth > y->worth ? -1 : 1;
-  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
-  return (x->item > y->item) - (x->item < y->item);
+/* Keys that put the first one first: of a ranking, and of moves, whose rank is when they are wanted back. */
+static uint64_t most_worth(const Ranked *ranked) { return sort_largest_first(ranked->worth); }
+static uint64_t least_worth(const Ranked *ranked) { return ~sort_largest_first(ranked->worth); }
+static uint64_t least_rank(const Ranked *ranked) { return (uint64_t)ranked->rank; }
+static uint64_t by_item(const Ranked *ranked) { return ranked->item; }
+static uint64_t latest(const Ranked *ranked) { return UINT64_MAX - (uint64_t)ranked->rank; }
+
+typedef uint64_t (*RankKey)(const Ranked *ranked);
+
+/* Equal ones stay in order. What is sorted by last decides first. */
+static void sort_ranked(Ranked *ranked, uint32_t count, const RankKey *keys, uint32_t key_count) {
+  Arena *scratch = arena_new();
+  Keyed *order = ARENA_ARRAY(scratch, Keyed, count), *spare = ARENA_ARRAY(scratch, Keyed, count);
+  Ranked *before = ARENA_ARRAY(scratch, Ranked, count);
+  for (uint32_t i = 0; i < count; i++) order[i].id = (int32_t)i;
+  for (uint32_t k = 0; k < key_count; k++) {
+    for (uint32_t i = 0; i < count; i++) order[i].key = keys[k](&ranked[order[i].id]);
+    sort_by_key(order, spare, count);
+  }
+  if (count) memcpy(before, ranked, count * sizeof *ranked);
+  for (uint32_t i = 0; i < count; i++) ranked[i] = before[order[i].id];
+  arena_free(scratch);
+}
+
+static bool comes_first(const Ranked *x, const Ranked *y) {
+  if (x->worth != y->worth) return x->worth > y->worth;
+  return x->rank != y->rank ? x->rank < y->rank : x->item < y->item;
 }
 
 /* A ns of each worth `price`; their numbers begin with `first`. */
 static Ranks rank_from(Arena *arena, const Items *items, uint32_t first, double price) {
+  static const RankKey keys[] = {least_rank, most_worth};
   Ranks out = {ARENA_ARRAY(arena, Ranked, items->count), 0};
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
     double worth = price * (double)item->ns / (double)(item->bytes ? item->bytes : 1);
     if (worth > 0 && !item->held) out.data[out.count++] = (Ranked){worth, item->rank, first + i};
   }
-  qsort(out.data, out.count, sizeof *out.data, compare_ranked);
+  sort_ranked(out.data, out.count, keys, 2);
   return out;
 }
 
@@ -235,32 +259,16 @@ Ranking items_rank(Arena *arena, const AllItems *items, const Ranks *operators, 
   Ranks units = rank_from(scratch, &items->units, items->operators.count, gather_price);
   Ranking out = {ARENA_ARRAY(arena, uint32_t, operators->count + units.count), 0};
   for (uint32_t i = 0, u = 0; i < operators->count || u < units.count;) {
-    bool unit = i == operators->count || (u < units.count && compare_ranked(&units.data[u], &operators->data[i]) < 0);
+    bool unit = i == operators->count || (u < units.count && comes_first(&units.data[u], &operators->data[i]));
     out.items[out.count++] = unit ? units.data[u++].item : operators->data[i++].item;
   }
   arena_free(scratch);
   return out;
 }
 
-static int compare_latest(const void *a, const void *b) {
-  const Ranked *x = a, *y = b;
-  if (x->rank != y->rank) return x->rank > y->rank ? -1 : 1;
-  if (x->worth != y->worth) return x->worth > y->worth ? -1 : 1;
-  return (x->item > y->item) - (x->item < y->item);
-}
-
-static int compare_worth(const void *a, const void *b) {
-  const Ranked *x = a, *y = b;
-  return x->worth != y->worth ? (x->worth > y->worth ? -1 : 1) : compare_latest(a, b);
-}
-
-static int compare_spread(const void *a, const void *b) {
-  const Ranked *x = a, *y = b;
-  return x->worth != y->worth ? (x->worth < y->worth ? -1 : 1) : compare_ranked(a, b);
-}
-
 /* The most worthwhile that may be moved, ranked by when they are wanted back, for as long as the link or `kept` bytes hold them. */
 static uint32_t list_moves(const AllItems *items, const Moves *moves, Ranked *out) {
+  static const RankKey keys[] = {latest, most_worth};
   uint64_t link_ns = moves->link_ns, kept = moves->kept;
   uint32_t count = 0, taken = 0;
   for (uint32_t i = 0; i < items->count; i++) {
@@ -269,7 +277,7 @@ static uint32_t list_moves(const AllItems *items, const Moves *moves, Ranked *ou
     double worth = item->held ? (moves->held_first ? INFINITY : 0) : (double)item->ns / (double)item->bytes;
     out[count++] = (Ranked){worth, item->last, i};
   }
-  qsort(out, count, sizeof *out, compare_worth);
+  sort_ranked(out, count, keys, 2);
   for (uint32_t i = 0; i < count; i++) {
     const Item *item = item_at(items, out[i].item);
     if (item->away_ns <= link_ns) link_ns -= item->away_ns;
@@ -281,14 +289,15 @@ static uint32_t list_moves(const AllItems *items, const Moves *moves, Ranked *ou
 }
 
 static void order_moves(const AllItems *items, const Moves *moves, Ranked *ranked, uint32_t count) {
-  if (moves->order == MOVE_LATEST) qsort(ranked, count, sizeof *ranked, compare_latest);
+  static const RankKey by_latest[] = {latest}, spread[] = {by_item, least_rank, least_worth};
+  if (moves->order == MOVE_LATEST) sort_ranked(ranked, count, by_latest, 1);
   if (moves->order != MOVE_SPREAD) return;
   for (uint32_t i = 0; i < count; i++) {
     const Item *item = item_at(items, ranked[i].item);
     ranked[i].rank = item->rank;
     if (item->held) ranked[i].worth = moves->held_first ? 0 : INFINITY;
   }
-  qsort(ranked, count, sizeof *ranked, compare_spread);
+  sort_ranked(ranked, count, spread, 3);
 }
 
 void items_move(Arena *arena, const AllItems *items, Moves moves, bool *recompute, bool *away) {
