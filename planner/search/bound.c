@@ -36,11 +36,12 @@ static const double TOUCHING = 1e-10; /* where tangents meet, relative: no room 
 static Runs slice_units(Arena *scratch, const BoundInput *in) {
   const Skeleton *skeleton = in->skeleton;
   Slices out = {ARENA_ARRAY(scratch, Slice, skeleton->units->units.count), 0};
-  for (uint32_t u = 0; u < skeleton->units->units.count && decisions_gather(in->start); u++) {
-    if (!terms_used_twice(&skeleton->ops[u]) || in->start->keep[u] || in->start->gather_once) continue;
-    double bytes = in->may_keep ? (double)skeleton->figures[u].full_bytes : NEVER;
-    out.data[out.count++] = (Slice){.bytes = bytes, .ns = terms_gather_ns(in, u), .link = true, .until = skeleton->ops[u].first_backward};
-  }
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++)
+    if (terms_gathers_again(in, u) && terms_may_keep(in, u))
+      out.data[out.count++] = (Slice){.bytes = (double)skeleton->figures[u].full_bytes,
+                                      .ns = terms_gather_ns(in, u),
+                                      .link = true,
+                                      .until = skeleton->ops[u].first_backward};
   return slices_group(scratch, out);
 }
 

@@ -201,6 +201,20 @@ static double first_gathers(const BoundInput *in, const MicroPass *pass, bool fo
   return ns;
 }
 
+bool terms_gathers_again(const BoundInput *in, uint32_t u) {
+  return decisions_gather(in->start) && !in->start->gather_once && !in->start->keep[u] && terms_used_twice(&in->skeleton->ops[u]);
+}
+
+bool terms_may_keep(const BoundInput *in, uint32_t u) { return in->may_keep && in->skeleton->units->units.data[u].reshard == SETTING_AUTO; }
+
+/* Of units that must not stay. They may be gathered again before the loss. */
+static double pinned_gathers(const BoundInput *in) {
+  double ns = 0;
+  for (uint32_t u = 0; u < in->skeleton->units->units.count; u++)
+    if (terms_gathers_again(in, u) && !terms_may_keep(in, u)) ns += terms_gather_ns(in, u);
+  return ns;
+}
+
 /* The header's k. */
 static double slowing(const BoundInput *in) {
   double lost = 1 - 1 / (1 + in->start->overlap.comm_slowdown), kept = 1 - in->start->overlap.contention;
@@ -365,7 +379,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   const bool slows = !in->fetch_bound, shared = shared_queue(in);
   const double c = slowed_share(in), k = slows ? slowing(in) : 0;
   double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = pass->reduces ? terms_reduced_ns(in, ops) : 0;
-  const double gathered = first_gathers(in, pass, true), gathers = first_gathers(in, pass, false), comm = gathers + (shared ? reduced : 0);
+  const double gathered = first_gathers(in, pass, true), gathers = first_gathers(in, pass, false) + pinned_gathers(in), comm = gathers + (shared ? reduced : 0);
   const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);
   const Head head = find_head(in, pass);
   const double idle_before = rest_ns(head.whole, c), idle_first = rest_ns(head.first, c), idle_after = rest_ns(last.rest, c);

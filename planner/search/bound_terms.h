@@ -56,6 +56,9 @@ double terms_stored_ns(const BoundInput *in, const MicroPass *pass);
 double terms_ops_ns(const BoundInput *in, int32_t first, int32_t end);
 /* Of reductions that may begin before an operator, one after the other. */
 double terms_reduced_ns(const BoundInput *in, int32_t op);
+/* Whether it is gathered again for backward unless it stays, and whether it may stay. */
+bool terms_gathers_again(const BoundInput *in, uint32_t unit);
+bool terms_may_keep(const BoundInput *in, uint32_t unit);
 /* Of one gather, alone. */
 double terms_gather_ns(const BoundInput *in, uint32_t unit);
 /* Of one gradient's sum over the shard group, and over the replicas, alone. */

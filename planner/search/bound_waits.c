@@ -119,11 +119,6 @@ static void add_gather_after(Finder *f, uint32_t u, uint32_t other) {
   if (excludes(f, other, u, from, to)) add_wait(f, from, to, read_ns(f, other) + gather_ns(f, u));
 }
 
-static bool gathers_again(const Finder *f, uint32_t u) {
-  const Decisions *start = f->in->start;
-  return decisions_gather(start) && !start->gather_once && !start->keep[u] && terms_used_twice(&f->in->skeleton->ops[u]);
-}
-
 /* --- the whole -------------------------------------------------------------------------------------------------------------------- */
 
 static void find_waits(Finder *f) {
@@ -131,7 +126,7 @@ static void find_waits(Finder *f) {
   const bool reduces = f->in->start->ranks > 1 && f->pass->reduces;
   for (uint32_t i = 0; i < skeleton->reduced_count && reduces; i++) add_reduction(f, skeleton->reduced[i]);
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
-    if (!gathers_again(f, u)) continue;
+    if (!terms_gathers_again(f->in, u)) continue;
     add_gather(f, u);
     uint32_t before = 0;
     while (before < skeleton->reduced_count && skeleton->ops[skeleton->reduced[before]].last_gradient < skeleton->ops[u].first_backward) before++;

@@ -2,14 +2,15 @@
 #include "planner/place/place.h"
 #include "planner/search/inner.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 1000, PLACED_OTHERS = 12 };
+enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS = 2000, FIXED_DEPTHS = 2, PLACED_SETTINGS = 3000, PLACED_OTHERS = 12 };
 /* Goals below the budget that plans of so many instructions are placed for, on a grid of so many to the octave; nor does placing them take
  * long otherwise. */
 enum { AIMS = 12, AIMS_AN_OCTAVE = 32, SHORT_INSTRS = 1000 };
 /* Instructions in settings placed one after the other without any gain, after which the rest is left. */
-enum { PLACED_IN_VAIN = 40000 };
+enum { PLACED_IN_VAIN = 120000 };
 /* Placing plans of more instructions than these takes long; of the longest only the one that is chosen is tried with gathers that start as
  * early as they can. */
 enum { LONG_INSTRS = 2000, PACED_INSTRS = 4000 };
@@ -253,19 +254,24 @@ static bool is_held_up(const Placed *placed, uint64_t estimate_ns, const Found *
   return !placed->excess && estimate_ns < best->sim.step_ns && (double)placed->step_ns > HELD_UP * (double)estimate_ns;
 }
 
+/* Of estimates, what comes near the best plan, which may have been estimated to take longer than it does, as others may. */
+static double comparable_ns(const Found *best) {
+  if (!best->plan) return INFINITY;
+  return COMPARABLE * (double)(best->estimate_ns > best->sim.step_ns ? best->estimate_ns : best->sim.step_ns);
+}
+
 /* Estimates and simulator may disagree on which of all settings is best: places those that are estimated to come near. */
 static void place_settings(Search *s, Inner *in, Found *best) {
-  uint64_t step = best->plan ? best->sim.step_ns : UINT64_MAX;
-  if (!inner_settings(in) || step <= bound_reached(&in->bound)) return;
+  if (!inner_settings(in) || (best->plan && best->sim.step_ns <= bound_reached(&in->bound))) return;
   Arena *scratch = arena_new();
-  Settings settings = list_settings(scratch, in, COMPARABLE * (double)step);
+  Settings settings = list_settings(scratch, in, comparable_ns(best));
   uint32_t count;
   const IssueRule *rules = inner_rules(&count);
   if (settings.count) qsort(settings.data, settings.count, sizeof(Setting), compare_settings);
   Trial trial = inner_new_trial(in);
   for (uint32_t i = 0, vain = 0; i < settings.count && i < PLACED_SETTINGS && vain < PLACED_IN_VAIN; i++) {
     const Setting *setting = &settings.data[i];
-    if (best->plan && (double)setting->ns >= COMPARABLE * (double)best->sim.step_ns) break;
+    if ((double)setting->ns >= comparable_ns(best)) break;
     inner_set(in, setting->number, &trial);
     trial.issue = rules[setting->rule];
     Decisions decisions = inner_decisions(in, &trial);
@@ -462,7 +468,7 @@ void search_place(Search *s, Inner *in, Found *best) {
   if (found && few && best->sim.step_ns > bound_reached(&in->bound)) try_other_rules(s, in, best);
   if (found && few && !s->brief && !best->settled && is_worth_others(in, best)) try_others(s, in, best);
   if (s->brief) return;
-  const bool settled = in->ample && best->settled;
+  const bool settled = in->ample && best->settled && !search_is_far(best, &in->bound);
   inner_set_budget(in, s->budget);
   if (!settled) place_settings(s, in, best);
   try_keeping_all(s, in, best);

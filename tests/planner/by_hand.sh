@@ -81,6 +81,10 @@ gap models/gpt2.fsdp 8 0.021 'what is silent as gradients leave' --cluster model
 gap models/gpt2.fsdp 8 0.022 'turns that units take' --cluster models/clusters/hgx-h800.fsdp --micro-batch 1 --memory 538733546B
 gap models/gpt2.fsdp 8 0.036 'the best size of units is not near' --cluster models/clusters/hgx-b200.fsdp --micro-batch 1 --memory 538733546B
 
+# What is gathered again because the file says so may be before the loss: the bound must not say otherwise, nor that it need not be at all.
+gap models/fsdp-figure2.fsdp 2 0.005 'units that are released as asked' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --memory 136819511B
+gap models/fsdp-figure2.fsdp 2 0.005 'parameters that are released as asked' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --reshard yes --memory 136819511B
+
 # Compute that collectives all but stop is beside them for long: bounds that take this for rest lie above plans.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

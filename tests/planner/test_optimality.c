@@ -38,6 +38,12 @@ static void pin_reruns(Fixture *f, uint64_t seed) {
   vec_push(f->arena, &settings->checkpoints, rule);
 }
 
+/* Parameters after forward, because the file says so. Where gathers and reductions share a queue, what is gathered again may be so before all of these. */
+static void release(Fixture *f, uint64_t seed) {
+  f->graph->plan.reshard = 1;
+  f->graph->cluster.device.shared_queue = seed % 2;
+}
+
 static void open_fixture(Fixture *f, uint64_t seed, const char *layers) {
   char path[] = "/tmp/fsdpc-test-XXXXXX";
   FrontendOptions options = {.sets = &layers, .set_count = 1};
@@ -406,7 +412,8 @@ static void compare_model(Fixture *f, Arena *arena, const Outer *outer, uint64_t
 typedef struct Models {
   uint64_t first, end, least;
   const char *layers;
-  bool pinned, many;
+  bool pinned, released, many;
+  uint32_t most_apart; /* models of which something better is known than the search finds */
 } Models;
 
 static void compare_models(const Models *models) {
@@ -417,6 +424,7 @@ static void compare_models(const Models *models) {
     open_fixture(&f, seed, models->layers);
     f.may_judge = models->many ? MOST_JUDGED : FEW_JUDGED;
     if (models->pinned) pin_reruns(&f, seed);
+    if (models->released) release(&f, seed);
     Outer outer = random_outer(&f, &r, seed);
     Arena *arena = arena_new();
     compare_model(&f, arena, &outer, seed, &all);
@@ -427,7 +435,7 @@ static void compare_models(const Models *models) {
   print_tally(&all.rules);
   print_message("%u schedules with explicit slots, all that could be 0.5 %% faster of %u models; %u models missed\n", all.judged, all.complete, all.missed);
   assert_true(all.search.compared >= models->least);
-  assert_int_equal(all.search.apart, 0);
+  assert_true(all.search.apart <= models->most_apart);
 }
 
 static void search_is_close_to_the_best_also_by_explicit_issue_slots_and_the_bound_below_it(void **state) {
@@ -448,11 +456,19 @@ static void so_it_is_where_layers_are_run_again_as_asked(void **state) {
   compare_models(&(Models){first, first + models / 6, .least = models / 20, .layers = "layers=2", .pinned = true, .many = models > MODELS});
 }
 
+static void so_it_is_where_parameters_are_released_as_asked(void **state) {
+  const uint64_t models = *(const uint64_t *)*state;
+  const uint64_t first = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 28;
+  const bool many = models > MODELS; /* 113 cannot be placed but with slots of its own: 1.6 % */
+  compare_models(&(Models){first, first + models / 4, .least = models / 10, .layers = "layers=1", .released = true, .many = many, .most_apart = many});
+}
+
 int main(int argc, char **argv) {
   uint64_t models = argc > 1 ? strtoull(argv[1], NULL, 10) : MODELS;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_prestate(search_is_close_to_the_best_also_by_explicit_issue_slots_and_the_bound_below_it, &models),
       cmocka_unit_test_prestate(so_it_is_with_norms_of_each_head, &models),
-      cmocka_unit_test_prestate(so_it_is_where_layers_are_run_again_as_asked, &models)};
+      cmocka_unit_test_prestate(so_it_is_where_layers_are_run_again_as_asked, &models),
+      cmocka_unit_test_prestate(so_it_is_where_parameters_are_released_as_asked, &models)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
