@@ -3,6 +3,9 @@
 
 #include <math.h>
 
+/* Operators of a window at most: over links so slow that it could be longer, much else waits too, and all windows would take quadratic time. */
+enum { LONGEST_WINDOW = 256 };
+
 /* Operators (from, to): compute rests before `to`. */
 typedef struct Wait {
   int32_t from, to;
@@ -79,8 +82,9 @@ static double read_ns(const Finder *f, uint32_t u) {
 static void add_reduction(Finder *f, uint32_t u) {
   const int32_t from = f->in->skeleton->ops[u].last_gradient;
   const double bytes = terms_gradient_bytes(f->in, u), ns = read_ns(f, u);
+  const int32_t end = op_count(f) - from > LONGEST_WINDOW ? from + LONGEST_WINDOW : op_count(f);
   double meanwhile = 0;
-  for (int32_t to = from + 1; to < op_count(f) && terms_rests_ns(f->in, ns, meanwhile) > 0; meanwhile += (double)f->in->skeleton->op_ns[to++])
+  for (int32_t to = from + 1; to < end && terms_rests_ns(f->in, ns, meanwhile) > 0; meanwhile += (double)f->in->skeleton->op_ns[to++])
     if (f->live[to] + bytes > (double)f->in->room) {
       add_wait(f, from, to, ns);
       return;
@@ -105,17 +109,36 @@ static void add_gather(Finder *f, uint32_t u) {
   const Skeleton *skeleton = f->in->skeleton;
   const int32_t to = skeleton->ops[u].first_backward;
   const double ns = gather_ns(f, u), full = (double)skeleton->figures[u].full_bytes;
+  const int32_t turn = skeleton->program->turn, first = to - turn > LONGEST_WINDOW ? to - LONGEST_WINDOW : turn;
   double meanwhile = 0;
-  for (int32_t from = to - 1; from >= skeleton->program->turn && terms_rests_ns(f->in, ns, meanwhile) > 0; meanwhile += (double)skeleton->op_ns[from--])
+  for (int32_t from = to - 1; from >= first && terms_rests_ns(f->in, ns, meanwhile) > 0; meanwhile += (double)skeleton->op_ns[from--])
     if (f->live[from] + full > (double)f->in->room) {
       add_wait(f, from, to, ns);
       return;
     }
 }
 
+/* How many gradients are whole before op `op`. */
+static uint32_t whole_before(const Skeleton *skeleton, int32_t op) {
+  uint32_t low = 0, high = skeleton->reduced_count;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (skeleton->ops[skeleton->reduced[middle]].last_gradient < op)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 /* The last gradient that is whole before the first use of unit `u`. */
-static void add_gather_after(Finder *f, uint32_t u, uint32_t other) {
-  const int32_t from = f->in->skeleton->ops[other].last_gradient, to = f->in->skeleton->ops[u].first_backward;
+static void add_gather_after(Finder *f, uint32_t u) {
+  const Skeleton *skeleton = f->in->skeleton;
+  const int32_t to = skeleton->ops[u].first_backward;
+  const uint32_t whole = whole_before(skeleton, to);
+  if (!whole) return;
+  const uint32_t other = skeleton->reduced[whole - 1];
+  const int32_t from = skeleton->ops[other].last_gradient;
   if (excludes(f, other, u, from, to)) add_wait(f, from, to, read_ns(f, other) + gather_ns(f, u));
 }
 
@@ -128,9 +151,7 @@ static void find_waits(Finder *f) {
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
     if (!terms_gathers_again(f->in, u)) continue;
     add_gather(f, u);
-    uint32_t before = 0;
-    while (before < skeleton->reduced_count && skeleton->ops[skeleton->reduced[before]].last_gradient < skeleton->ops[u].first_backward) before++;
-    if (before && reduces) add_gather_after(f, u, skeleton->reduced[before - 1]);
+    if (reduces) add_gather_after(f, u);
   }
 }
 
