@@ -1,6 +1,8 @@
 /* Owns: sort.h: by one digit after the other, the last first; digits that are alike in all keys are skipped. */
 #include "base/sort.h"
 
+#include "base/arena.h"
+
 #include <string.h>
 
 enum { DIGIT_BITS = 8, DIGITS = 64 / DIGIT_BITS, VALUES = 1 << DIGIT_BITS };
@@ -42,4 +44,19 @@ void sort_by_key(Keyed *items, Keyed *spare, uint32_t count) {
     to = swap;
   }
   if (from != items) memcpy(items, from, count * sizeof *items);
+}
+
+void sort_elements(void *elements, size_t bytes, uint32_t count, const SortKey *keys, uint32_t key_count) {
+  if (count < 2) return;
+  Arena *scratch = arena_new();
+  char *data = elements, *before = ARENA_ARRAY(scratch, char, count * bytes);
+  Keyed *order = ARENA_ARRAY(scratch, Keyed, count), *spare = ARENA_ARRAY(scratch, Keyed, count);
+  for (uint32_t i = 0; i < count; i++) order[i].id = (int32_t)i;
+  for (uint32_t k = 0; k < key_count; k++) {
+    for (uint32_t i = 0; i < count; i++) order[i].key = keys[k](data + (size_t)order[i].id * bytes);
+    sort_by_key(order, spare, count);
+  }
+  memcpy(before, data, count * bytes);
+  for (uint32_t i = 0; i < count; i++) memcpy(data + i * bytes, before + (size_t)order[i].id * bytes, bytes);
+  arena_free(scratch);
 }

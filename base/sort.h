@@ -2,6 +2,7 @@
 #ifndef FSDPC_BASE_SORT_H
 #define FSDPC_BASE_SORT_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -20,5 +21,10 @@ static inline uint64_t sort_largest_first(double x) {
 /* Ascending by key; equal keys stay in order, so that sorting by a second key first breaks ties. Linear in count.
  * spare: room for as many. */
 void sort_by_key(Keyed *items, Keyed *spare, uint32_t count);
+
+typedef uint64_t (*SortKey)(const void *element);
+
+/* An array of elements of so many bytes, by each key in turn: what decides first comes last. */
+void sort_elements(void *elements, size_t bytes, uint32_t count, const SortKey *keys, uint32_t key_count);
 
 #endif

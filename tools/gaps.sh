@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Owns: how far plans are from the planner's lower bound: every shipped model on every cluster that can hold it, at shares of
+# Owns: how far plans are from the planner's lower bound: shipped models but for examples on every cluster that can hold them, at shares of
 # what block units without checkpointing need beside the sharded states, one sample a micro-batch. Also what addresses cost:
 # how much longer the plan's step is than the best that was estimated without them.
 #

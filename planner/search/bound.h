@@ -24,7 +24,8 @@
  *                             B' = V' + R + k (V - V')
  *
  * and A' goes with B as well. With one communicator what is gathered again and not there at j is so after the loss too, beside no reduction:
- * B' = sum (1 - y_u) g_u + R + k V holds beside V' + R; of units that may stay, since one that may not can be there at j nevertheless. Where gradients are summed over the shard group and then over replicas, by two communicators, R is the
+ * B' = sum (1 - y_u) g_u + R + k V holds beside V' + R; of units that may stay, since one that may not can be there at j nevertheless.
+ * Where gradients are summed over the shard group and then over replicas, by two communicators, R is the
  * longest chain of the former sums of some gradients and the latter of the last of these and those after it: it is busy throughout, as one
  * communicator would be. Gradients that do not fit beside each other wait: backward's compute and reductions alone, run one
  * after the other as memory forces them to, take at least what bound_terms.c counts. They slow each other there. With one communicator a

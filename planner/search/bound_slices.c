@@ -8,24 +8,13 @@
 
 static const double ALIKE = 1e-9; /* relative: by rounding */
 
-static uint64_t first_needed(const Slice *slice) { return (uint64_t)slice->until; }
-static uint64_t longest_away(const Slice *slice) { return sort_largest_first(slice->away / slice->bytes); }
-static uint64_t worth_most(const Slice *slice) { return sort_largest_first(slice->ns / slice->bytes); }
+static uint64_t first_needed(const void *slice) { return (uint64_t)((const Slice *)slice)->until; }
+static uint64_t longest_away(const void *slice) { return sort_largest_first(((const Slice *)slice)->away / ((const Slice *)slice)->bytes); }
+static uint64_t worth_most(const void *slice) { return sort_largest_first(((const Slice *)slice)->ns / ((const Slice *)slice)->bytes); }
 
 static void sort_slices(Slices slices) {
-  static uint64_t (*const keys[])(const Slice *) = {first_needed, longest_away, worth_most}; /* what decides first is sorted by last */
-  if (slices.count < 2) return;
-  Arena *scratch = arena_new();
-  Slice *sorted = ARENA_ARRAY(scratch, Slice, slices.count);
-  Keyed *order = ARENA_ARRAY(scratch, Keyed, slices.count), *spare = ARENA_ARRAY(scratch, Keyed, slices.count);
-  for (uint32_t i = 0; i < slices.count; i++) order[i].id = (int32_t)i;
-  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
-    for (uint32_t i = 0; i < slices.count; i++) order[i].key = keys[k](&slices.data[order[i].id]);
-    sort_by_key(order, spare, slices.count);
-  }
-  for (uint32_t i = 0; i < slices.count; i++) sorted[i] = slices.data[order[i].id];
-  memcpy(slices.data, sorted, slices.count * sizeof *sorted);
-  arena_free(scratch);
+  static const SortKey keys[] = {first_needed, longest_away, worth_most};
+  sort_elements(slices.data, sizeof *slices.data, slices.count, keys, sizeof keys / sizeof *keys);
 }
 
 static bool as_much(double x, double y) { return fabs(x - y) <= ALIKE * x; }

@@ -51,8 +51,12 @@ double *terms_live(Arena *scratch, const BoundInput *in) {
 /* Reductions wait for gathers and gathers for reductions; not where fetching the shards takes longer than gathering them. */
 static bool shared_queue(const BoundInput *in) { return in->skeleton->shared_queue && !in->fetch_bound; }
 
+double terms_allgather_ns(const BoundInput *in, uint32_t u) {
+  return (double)in->skeleton->figures[u].gather_ns / (1 + in->start->overlap.comm_slowdown);
+}
+
 double terms_gather_ns(const BoundInput *in, uint32_t u) {
-  return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : (double)in->skeleton->figures[u].gather_ns / (1 + in->start->overlap.comm_slowdown);
+  return in->fetch_bound ? (double)in->skeleton->figures[u].fetch_ns : terms_allgather_ns(in, u);
 }
 
 /* A gradient is summed over the shard group and then over the replicas: by two communicators, or both by one. */
@@ -135,12 +139,12 @@ static Head find_head(const BoundInput *in, const MicroPass *pass) {
   if (!decisions_gather(in->start) || !pass->gathers) return most;
   for (int32_t op = 0; op < skeleton->program->turn; meanwhile += (double)skeleton->op_ns[op++])
     for (uint32_t at = skeleton->first[op]; at < skeleton->first[op + 1]; at++) {
-      const UnitFigures *of = &skeleton->figures[skeleton->touched[at]];
-      if (skeleton->ops[skeleton->touched[at]].first_forward != op) continue;
-      double gather = in->start->shard > 1 ? (double)of->gather_ns / (1 + in->start->overlap.comm_slowdown) : 0;
-      if (!fetched) first_fetch = (double)of->fetch_ns;
+      const uint32_t u = (uint32_t)skeleton->touched[at];
+      if (skeleton->ops[u].first_forward != op) continue;
+      const double gather = terms_allgather_ns(in, u), fetch = (double)skeleton->figures[u].fetch_ns;
+      if (!fetched) first_fetch = fetch;
       gathered += gather;
-      fetched += (double)of->fetch_ns;
+      fetched += fetch;
       double ns = fmax(rests_ns(in, gathered, first_fetch, meanwhile), rests_ns(in, gather, fetched, meanwhile));
       Rest rest = rest_of(ns, gathered);
       if (rest_ns(rest, slowed) > rest_ns(most.whole, slowed)) most.whole = rest;
@@ -365,13 +369,11 @@ static Terms after_forward(Terms terms, double ns) {
   return terms;
 }
 
-/* After the last operator nothing is gathered. */
+/* After the last operator nothing is gathered: how long that lasts. */
 static double after_gathers(const BoundInput *in, const MicroPass *pass) {
-  const Skeleton *skeleton = in->skeleton;
-  if (!pass->reduces || !skeleton->reduced_count) return 0;
-  const uint32_t u = skeleton->reduced[skeleton->reduced_count - 1];
-  if (skeleton->ops[u].last_gradient + 1 < (int32_t)skeleton->program->ops.count) return 0;
-  return terms_scatter_ns(in, u) + terms_replicate_ns(in, u) + last_image_ns(in);
+  const int32_t ops = (int32_t)in->skeleton->program->ops.count;
+  const Tail very_last = tail_from(in, pass, ops);
+  return very_last.from + 1 == ops ? very_last.rest.ns : 0;
 }
 
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
@@ -379,7 +381,8 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   const bool slows = !in->fetch_bound, shared = shared_queue(in);
   const double c = slowed_share(in), k = slows ? slowing(in) : 0;
   double before = terms_ops_ns(in, 0, turn), after = terms_ops_ns(in, turn, ops), reduced = pass->reduces ? terms_reduced_ns(in, ops) : 0;
-  const double gathered = first_gathers(in, pass, true), gathers = first_gathers(in, pass, false) + pinned_gathers(in), comm = gathers + (shared ? reduced : 0);
+  const double gathered = first_gathers(in, pass, true), gathers = first_gathers(in, pass, false) + pinned_gathers(in);
+  const double comm = gathers + (shared ? reduced : 0);
   const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);
   const Head head = find_head(in, pass);
   const double idle_before = rest_ns(head.whole, c), idle_first = rest_ns(head.first, c), idle_after = rest_ns(last.rest, c);

@@ -59,7 +59,8 @@ double terms_reduced_ns(const BoundInput *in, int32_t op);
 /* Whether it is gathered again for backward unless it stays, and whether it may stay. */
 bool terms_gathers_again(const BoundInput *in, uint32_t unit);
 bool terms_may_keep(const BoundInput *in, uint32_t unit);
-/* Of one gather, alone. */
+/* Of one gather alone, and, where those are what bounds, of fetching its shard instead. */
+double terms_allgather_ns(const BoundInput *in, uint32_t unit);
 double terms_gather_ns(const BoundInput *in, uint32_t unit);
 /* Of one gradient's sum over the shard group, and over the replicas, alone. */
 double terms_scatter_ns(const BoundInput *in, uint32_t unit);

@@ -99,16 +99,11 @@ static bool excludes(const Finder *f, uint32_t other, uint32_t u, int32_t from, 
   return gradient > 0;
 }
 
-static double gather_ns(const Finder *f, uint32_t u) {
-  if (f->in->start->shard == 1) return 0;
-  return (double)f->in->skeleton->figures[u].gather_ns / (1 + f->in->start->overlap.comm_slowdown);
-}
-
 /* The last op before its first use that it does not fit beside; if that is near enough for compute to rest. */
 static void add_gather(Finder *f, uint32_t u) {
   const Skeleton *skeleton = f->in->skeleton;
   const int32_t to = skeleton->ops[u].first_backward;
-  const double ns = gather_ns(f, u), full = (double)skeleton->figures[u].full_bytes;
+  const double ns = terms_allgather_ns(f->in, u), full = (double)skeleton->figures[u].full_bytes;
   const int32_t turn = skeleton->program->turn, first = to - turn > LONGEST_WINDOW ? to - LONGEST_WINDOW : turn;
   double meanwhile = 0;
   for (int32_t from = to - 1; from >= first && terms_rests_ns(f->in, ns, meanwhile) > 0; meanwhile += (double)skeleton->op_ns[from--])
@@ -139,7 +134,7 @@ static void add_gather_after(Finder *f, uint32_t u) {
   if (!whole) return;
   const uint32_t other = skeleton->reduced[whole - 1];
   const int32_t from = skeleton->ops[other].last_gradient;
-  if (excludes(f, other, u, from, to)) add_wait(f, from, to, read_ns(f, other) + gather_ns(f, u));
+  if (excludes(f, other, u, from, to)) add_wait(f, from, to, read_ns(f, other) + terms_allgather_ns(f->in, u));
 }
 
 /* --- the whole -------------------------------------------------------------------------------------------------------------------- */

@@ -211,27 +211,14 @@ static void room_add(Room *room, int32_t node, int32_t low, int32_t high, int32_
 /* --- choosing ---------------------------------------------------------------------------------------------------------- */
 
 /* Keys that put the first one first: of a ranking, and of moves, whose rank is when they are wanted back. */
-static uint64_t most_worth(const Ranked *ranked) { return sort_largest_first(ranked->worth); }
-static uint64_t least_worth(const Ranked *ranked) { return ~sort_largest_first(ranked->worth); }
-static uint64_t least_rank(const Ranked *ranked) { return (uint64_t)ranked->rank; }
-static uint64_t by_item(const Ranked *ranked) { return ranked->item; }
-static uint64_t latest(const Ranked *ranked) { return UINT64_MAX - (uint64_t)ranked->rank; }
+static uint64_t most_worth(const void *ranked) { return sort_largest_first(((const Ranked *)ranked)->worth); }
+static uint64_t least_worth(const void *ranked) { return ~most_worth(ranked); }
+static uint64_t least_rank(const void *ranked) { return (uint64_t)((const Ranked *)ranked)->rank; }
+static uint64_t latest(const void *ranked) { return ~least_rank(ranked); }
+static uint64_t by_item(const void *ranked) { return ((const Ranked *)ranked)->item; }
 
-typedef uint64_t (*RankKey)(const Ranked *ranked);
-
-/* Equal ones stay in order. What is sorted by last decides first. */
-static void sort_ranked(Ranked *ranked, uint32_t count, const RankKey *keys, uint32_t key_count) {
-  Arena *scratch = arena_new();
-  Keyed *order = ARENA_ARRAY(scratch, Keyed, count), *spare = ARENA_ARRAY(scratch, Keyed, count);
-  Ranked *before = ARENA_ARRAY(scratch, Ranked, count);
-  for (uint32_t i = 0; i < count; i++) order[i].id = (int32_t)i;
-  for (uint32_t k = 0; k < key_count; k++) {
-    for (uint32_t i = 0; i < count; i++) order[i].key = keys[k](&ranked[order[i].id]);
-    sort_by_key(order, spare, count);
-  }
-  if (count) memcpy(before, ranked, count * sizeof *ranked);
-  for (uint32_t i = 0; i < count; i++) ranked[i] = before[order[i].id];
-  arena_free(scratch);
+static void sort_ranked(Ranked *ranked, uint32_t count, const SortKey *keys, uint32_t key_count) {
+  sort_elements(ranked, sizeof *ranked, count, keys, key_count);
 }
 
 static bool comes_first(const Ranked *x, const Ranked *y) {
@@ -241,7 +228,7 @@ static bool comes_first(const Ranked *x, const Ranked *y) {
 
 /* A ns of each worth `price`; their numbers begin with `first`. */
 static Ranks rank_from(Arena *arena, const Items *items, uint32_t first, double price) {
-  static const RankKey keys[] = {least_rank, most_worth};
+  static const SortKey keys[] = {least_rank, most_worth};
   Ranks out = {ARENA_ARRAY(arena, Ranked, items->count), 0};
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
@@ -268,7 +255,7 @@ Ranking items_rank(Arena *arena, const AllItems *items, const Ranks *operators, 
 
 /* The most worthwhile that may be moved, ranked by when they are wanted back, for as long as the link or `kept` bytes hold them. */
 static uint32_t list_moves(const AllItems *items, const Moves *moves, Ranked *out) {
-  static const RankKey keys[] = {latest, most_worth};
+  static const SortKey keys[] = {latest, most_worth};
   uint64_t link_ns = moves->link_ns, kept = moves->kept;
   uint32_t count = 0, taken = 0;
   for (uint32_t i = 0; i < items->count; i++) {
@@ -289,7 +276,7 @@ static uint32_t list_moves(const AllItems *items, const Moves *moves, Ranked *ou
 }
 
 static void order_moves(const AllItems *items, const Moves *moves, Ranked *ranked, uint32_t count) {
-  static const RankKey by_latest[] = {latest}, spread[] = {by_item, least_rank, least_worth};
+  static const SortKey by_latest[] = {latest}, spread[] = {by_item, least_rank, least_worth};
   if (moves->order == MOVE_LATEST) sort_ranked(ranked, count, by_latest, 1);
   if (moves->order != MOVE_SPREAD) return;
   for (uint32_t i = 0; i < count; i++) {

@@ -12,9 +12,9 @@ enum { LOWEST_RUNG = -64, HIGHEST_RUNG = 96 };
 /* So many rungs from another size they are near. */
 static const int32_t nearby_rungs[] = {-9, -4, -2, 2, 4, 8};
 enum { NEARBY_SIZES = sizeof nearby_rungs / sizeof *nearby_rungs };
-/* Where the best need not be near, all of these are tried. */
-enum { FINEST_TRIED = -20, COARSEST_TRIED = 38, TRIED_EVERY = 2 };
 _Static_assert((int)NEARBY_SIZES <= (int)MAX_GROUPINGS, "one Groupings holds them");
+/* Where the best need not be near, all of these are tried, as many at a time. */
+enum { FINEST_TRIED = -20, COARSEST_TRIED = 38, TRIED_EVERY = 2 };
 
 /* --- groupings --------------------------------------------------------------------------------------------------------------- */
 
@@ -277,23 +277,26 @@ bool search_by_hand(Search *s, const Outer *outer, Found *best) {
   return good;
 }
 
-bool search_nearby(Search *s, const Outer *outer, Grouping grouping, Found *best, Bound *least) {
-  const Groupings groupings = groupings_near(s, outer, grouping);
+/* least: falls to their bound. */
+static bool try_sizes(Search *s, const Outer *outer, const Groupings *sizes, Found *best, Bound *least) {
   Bound own;
-  if (!search_with(s, outer, &groupings, best, &own)) return false;
+  if (!search_with(s, outer, sizes, best, &own)) return false;
   if (own.ns < least->ns) *least = own;
   return true;
+}
+
+bool search_nearby(Search *s, const Outer *outer, Grouping grouping, Found *best, Bound *least) {
+  const Groupings sizes = groupings_near(s, outer, grouping);
+  return try_sizes(s, outer, &sizes, best, least);
 }
 
 bool search_all_sizes(Search *s, const Outer *outer, Found *best, Bound *least) {
   const Program *program = search_program(s, outer->micro_batch);
   bool good = program != NULL;
   for (int32_t rung = FINEST_TRIED; good && rung <= COARSEST_TRIED; rung += NEARBY_SIZES * TRIED_EVERY) {
-    Groupings groupings = {.count = NEARBY_SIZES};
-    for (uint32_t i = 0; i < NEARBY_SIZES; i++) groupings.data[i] = size_at(program, rung + (int32_t)i * TRIED_EVERY);
-    Bound own;
-    good = search_with(s, outer, &groupings, best, &own);
-    if (good && own.ns < least->ns) *least = own;
+    Groupings sizes = {.count = NEARBY_SIZES};
+    for (uint32_t i = 0; i < NEARBY_SIZES; i++) sizes.data[i] = size_at(program, rung + (int32_t)i * TRIED_EVERY);
+    good = try_sizes(s, outer, &sizes, best, least);
   }
   return good;
 }
