@@ -155,10 +155,11 @@ static double needed_by(const Terms *t, const Slice *slice, Weights w) { return 
 
 static double again_cost(const Terms *t, const Slice *slice, Weights w) { return needed_by(t, slice, w) * slice->ns; }
 
-/* Of a second of copies each way: by the link, and what they cost compute beside them, or in compute's own time. */
+/* Of a second of copies each way: by the link, and what they cost compute beside them, or in compute's own time, in which collectives slow nothing. */
 static double away_cost(const Terms *t, const Slice *slice, Weights w) {
-  const double forward = t->stores * w.forward, backward = needed_by(t, slice, w);
-  return (slice->link ? w.away + t->copying * (forward + backward) : forward + backward) * slice->away;
+  const bool counted = slice->until <= t->until;
+  if (!slice->link) return w.rests * (t->stores + counted) * slice->away;
+  return (w.away + t->copying * (t->stores * w.forward + needed_by(t, slice, w))) * slice->away;
 }
 
 static double rests_cost(const Terms *t, const Row *row, const Slice *slice, Weights w) {
@@ -207,7 +208,7 @@ static void offer_items(const Terms *t, const Row *row, Weights w, Weights slope
 /* Least of the weighed terms under the row: everything's cost, less that of what room is given to, best first. */
 static Weighed weigh(const Terms *t, const Row *row, Weighting at) {
   Weights w = weights_at(t, at), slope = weights_slope(t, at);
-  double stood_for = at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns); /* by the link */
+  double stood_for = at.link * (t->before + row->ran_ns + t->reduced_a * row->reduced_ns + t->apart_a); /* by the link */
   const double waits = row->waits ? t->rest_a * waits_between(row->waits, row->at, t->idle_from) : 0;
   Weighed out = {.ns = w.a * t->a + (1 - at.share) * t->b - (at.price > 0 ? at.price * row->host_ns : 0) - at.share * (stood_for - waits),
                  .slope = slope.a * t->a - t->b - stood_for + waits};
@@ -386,7 +387,7 @@ typedef struct Side {
 static Side side_of(const BoundInput *in, const MicroPass *pass, bool fetch_bound) {
   Side side = {.in = *in, .pass = pass};
   side.in.fetch_bound = fetch_bound;
-  side.pairs = terms_pairs(&side.in, pass, slices_latest(in->operators, 0));
+  side.pairs = terms_pairs(&side.in, pass, slices_latest(in->operators, 0), NULL);
   return side;
 }
 
@@ -401,12 +402,12 @@ static double side_least(const Side *side) {
 static MicroBound bound_side(Arena *scratch, const Side *side, const double *live, double enough) {
   const BoundInput *in = &side->in;
   const MicroPass *pass = side->pass;
-  const Pairs *pairs = &side->pairs;
   const Runs *items = in->operators, units = slice_units(scratch, in);
+  const Waits waits = waits_find(scratch, in, pass, live);
+  const Pairs pairs_with = terms_pairs(in, pass, slices_latest(items, 0), &waits), *pairs = &pairs_with;
   int32_t split = pairs->data[pairs->count - 1].until;
   const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);
-  const Waits waits = waits_find(scratch, in, pass, live);
   Row row[MOST_ROWS];
   enough += rounded_down(in); /* time is left out later for what schedules round down */
   for (uint32_t i = 0; i < rows.count; i++) {

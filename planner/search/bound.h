@@ -42,7 +42,10 @@
  * meanwhile rests less and takes as much longer: what of it is needed by j is free in the row, and what is needed later is live at j,
  * as if it had been kept. What is pinned to be run again is paid for in any case, so that only gradients count that are whole after all of it.
  * What rests at the end rests after j. Gradients go one after the other: where those that are left do not fit, whatever else is given up, the first
- * of them has gone. Units that take turns whatever is kept make compute wait again and again after j: bound_waits.h.
+ * of them has gone. Units that take turns whatever is kept make compute wait again and again in forward, and after j: bound_waits.h. It also
+ * says what a communicator cannot begin before operator o of backward has ended, N_o, and which gathers of backward, G', take place beside no reduction:
+ *
+ *   T >= F + V_o + N_o + k (V - V_o), V_o the compute from the loss to o          A' gains c (1 + s) G'
  *
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
  * after it, on one link of rate h, and host memory holds H of it:
@@ -51,8 +54,8 @@
  *
  * so that C stands for all that A counts before j: forward, the operators from the loss to j, reductions that may begin before j;
  * what is run again for operators after j comes after it. So C has a weight against that part of A and, by the price of the last
- * row, one that gives back its share of H. Where copies take compute's time, they are in A: those
- * to the host only where compute does not rest in forward, which they could fill; F has its rests.
+ * row, one that gives back its share of H. Where copies take compute's time, in which collectives slow nothing, 1 - c (1 + s) of that is in A, or
+ * all of it where A counts no collectives: those to the host only where compute does not rest in forward, which they could fill; F has its rests.
  *
  * Copies that run beside compute cost it a share h' of their time, with the operator that a store follows and with the one that waits for the fetch:
  * work like what is run again, the latter after j. The former is in forward, where it could fill rests: only pairs whose forward has no rest but the

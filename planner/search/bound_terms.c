@@ -13,7 +13,17 @@ static const bool *find_held(Arena *scratch, const BoundInput *in) {
   return held;
 }
 
-static void add_values(Arena *scratch, const BoundInput *in, double *delta) {
+/* Differences by op of what is live at it, or of what is so before it begins. */
+typedef struct Spans {
+  double *delta;
+  int32_t later; /* 1: before it begins */
+} Spans;
+
+static void add_span(Spans spans, int32_t first, int32_t last, double bytes) {
+  if (first >= 0) terms_add_range(spans.delta, first + spans.later, last, bytes);
+}
+
+static void add_values(Arena *scratch, const BoundInput *in, Spans spans) {
   const Program *program = in->skeleton->program;
   const Flow *flow = &program->flow;
   const bool *held = find_held(scratch, in);
@@ -21,30 +31,37 @@ static void add_values(Arena *scratch, const BoundInput *in, double *delta) {
     if (!flow->transient[v] || flow->first_op[v] < 0) continue;
     int32_t op = flow->producer[v];
     bool again = held[v] || (op >= 0 && (in->start->recompute[op] || (in->start->away[op] && flow->moved[op] == (int32_t)v)));
-    terms_add_range(delta, again ? flow->first_backward[v] : flow->first_op[v], flow->last_op[v], (double)flow->value_bytes[v]);
+    if (again) add_span(spans, flow->first_op[v], flow->last_forward[v], (double)flow->value_bytes[v]);
+    add_span(spans, again ? flow->first_backward[v] : flow->first_op[v], flow->last_op[v], (double)flow->value_bytes[v]);
   }
 }
 
-static void add_units(const BoundInput *in, double *delta) {
+static void add_units(const BoundInput *in, Spans spans) {
   const Skeleton *skeleton = in->skeleton;
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
     const UnitOps *ops = &skeleton->ops[u];
     bool kept = in->start->keep[u] && terms_used_twice(ops);
-    if (decisions_gather(in->start) && !in->start->gather_once)
-      terms_add_range(delta, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
+    if (decisions_gather(in->start) && !in->start->gather_once) {
+      if (!kept) add_span(spans, ops->first_forward, ops->last_forward, (double)skeleton->figures[u].full_bytes);
+      add_span(spans, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
+    }
     if (decisions_reduce(in->start) && !in->start->reduce_once) /* what it is reduced to may take the place of what the last operator read */
-      terms_add_range(delta, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
+      add_span(spans, ops->first_gradient, ops->last_gradient, (double)skeleton->figures[u].gradient_bytes);
   }
 }
 
-double *terms_live(Arena *scratch, const BoundInput *in) {
+static double *find_live(Arena *scratch, const BoundInput *in, int32_t later) {
   uint32_t ops = in->skeleton->program->ops.count;
   double *live = ARENA_ARRAY(scratch, double, ops + 1), sum = 0;
-  add_values(scratch, in, live);
-  add_units(in, live);
+  add_values(scratch, in, (Spans){live, later});
+  add_units(in, (Spans){live, later});
   for (uint32_t i = 0; i < ops; i++) live[i] = sum += live[i];
   return live;
 }
+
+double *terms_live(Arena *scratch, const BoundInput *in) { return find_live(scratch, in, 0); }
+
+double *terms_live_before(Arena *scratch, const BoundInput *in) { return find_live(scratch, in, 1); }
 
 /* --- what collectives take ------------------------------------------------------------------------------------------------------- */
 
@@ -94,8 +111,7 @@ double terms_reduced_ns(const BoundInput *in, int32_t op) {
   return queues.summed;
 }
 
-/* The longest that operators of `meanwhile` take, beside communication. */
-static double active_ns(const BoundInput *in, double meanwhile) {
+double terms_active_ns(const BoundInput *in, double meanwhile) {
   const double kept = 1 - in->start->overlap.contention;
   return meanwhile <= 0 ? 0 : kept > 0 ? meanwhile / kept : INFINITY;
 }
@@ -103,11 +119,9 @@ static double active_ns(const BoundInput *in, double meanwhile) {
 /* How long compute rests at least until a communicator has worked for `ns` and the host link, before or after, for `copying`, where
  * it has only operators of `meanwhile` to do. They slow each other. */
 static double rests_ns(const BoundInput *in, double ns, double copying, double meanwhile) {
-  double active = active_ns(in, meanwhile);
+  double active = terms_active_ns(in, meanwhile);
   return fmax(0, copying + ns - (copying > 0 ? active : active / (1 + in->start->overlap.comm_slowdown)));
 }
-
-double terms_rests_ns(const BoundInput *in, double ns, double meanwhile) { return rests_ns(in, ns, 0, meanwhile); }
 
 /* For how long compute rests, and how long of that no communicator works either. */
 typedef struct Rest {
@@ -130,12 +144,12 @@ typedef struct Head {
   Rest whole, first;
 } Head;
 
-/* For units that are used first: each is fetched and gathered after those before it. */
-static Head find_head(const BoundInput *in, const MicroPass *pass) {
+/* For units that are used first: each is fetched and gathered after those before it. Then with what compute waits for later in forward. */
+static Head find_head(const BoundInput *in, const MicroPass *pass, const Waits *waits) {
   const Skeleton *skeleton = in->skeleton;
   const double slowed = slowed_share(in);
   double gathered = 0, fetched = 0, first_fetch = 0, meanwhile = 0;
-  Head most = {0};
+  Head most = {.whole.ns = waits ? waits_between(waits, 0, skeleton->program->turn) : 0};
   if (!decisions_gather(in->start) || !pass->gathers) return most;
   for (int32_t op = 0; op < skeleton->program->turn; meanwhile += (double)skeleton->op_ns[op++])
     for (uint32_t at = skeleton->first[op]; at < skeleton->first[op + 1]; at++) {
@@ -147,8 +161,9 @@ static Head find_head(const BoundInput *in, const MicroPass *pass) {
       fetched += fetch;
       double ns = fmax(rests_ns(in, gathered, first_fetch, meanwhile), rests_ns(in, gather, fetched, meanwhile));
       Rest rest = rest_of(ns, gathered);
+      if (!op && rest_ns(rest, slowed) > rest_ns(most.first, slowed)) most.first = rest;
+      if (waits) rest.ns += waits_between(waits, op, skeleton->program->turn);
       if (rest_ns(rest, slowed) > rest_ns(most.whole, slowed)) most.whole = rest;
-      if (!op) most.first = most.whole;
     }
   return most;
 }
@@ -249,7 +264,7 @@ Reducing terms_reducing(Arena *scratch, const BoundInput *in, const MicroPass *p
                   ARENA_ARRAY(scratch, double, skeleton->reduced_count)};
   ReduceQueues queues = {0};
   for (int32_t j = skeleton->program->turn; j < ops; j++)
-    out.start[j + 1] = out.start[j] + active_ns(in, (double)skeleton->op_ns[j]) / (1 + in->start->overlap.comm_slowdown);
+    out.start[j + 1] = out.start[j] + terms_active_ns(in, (double)skeleton->op_ns[j]) / (1 + in->start->overlap.comm_slowdown);
   for (uint32_t i = 0; i < skeleton->reduced_count && in->start->ranks > 1 && pass->reduces; i++) {
     uint32_t u = skeleton->reduced[i];
     if (skeleton->ops[u].last_gradient < settled) continue;
@@ -376,7 +391,19 @@ static double after_gathers(const BoundInput *in, const MicroPass *pass) {
   return very_last.from + 1 == ops ? very_last.rest.ns : 0;
 }
 
-Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) {
+/* The least time from the loss on by what a communicator cannot begin before some op has ended. */
+static double late_ns(const BoundInput *in, const Waits *waits, double k) {
+  const int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
+  const double after = terms_ops_ns(in, turn, ops);
+  double most = 0, whole = 0;
+  for (int32_t op = turn; op < ops && waits; op++) {
+    whole += (double)in->skeleton->op_ns[op];
+    most = fmax(most, whole + waits->late[op] + k * (after - whole));
+  }
+  return most;
+}
+
+Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled, const Waits *waits) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   const bool slows = !in->fetch_bound, shared = shared_queue(in);
   const double c = slowed_share(in), k = slows ? slowing(in) : 0;
@@ -384,7 +411,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
   const double gathered = first_gathers(in, pass, true), gathers = first_gathers(in, pass, false) + pinned_gathers(in);
   const double comm = gathers + (shared ? reduced : 0);
   const Tail last = tail_from(in, pass, settled), longest = tail_from(in, pass, 0);
-  const Head head = find_head(in, pass);
+  const Head head = find_head(in, pass, waits);
   const double idle_before = rest_ns(head.whole, c), idle_first = rest_ns(head.first, c), idle_after = rest_ns(last.rest, c);
   const double silent_before = slows ? head.whole.silent : 0, silent_first = slows ? head.first.silent : 0; /* it is fetches that are silent */
   const double forward = fmax(before + c * gathered + idle_before, gathered + k * before + silent_before);
@@ -406,7 +433,7 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
                   .idle_from = last.from,
                   .by = shared ? "communication" : "gather"};
   Terms reduce = {.a = forward + after + c * reduced + idle_after,
-                  .b = forward + whole + reduced + k * (after - whole) + last.rest.silent,
+                  .b = forward + fmax(whole + reduced + k * (after - whole), late_ns(in, waits, k)) + last.rest.silent,
                   .before = forward,
                   .idle = gather.idle,
                   .idle_by = gather.idle_by,
@@ -423,10 +450,23 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled) 
     both.b = forward + reduced + k * after + last.rest.silent;
     both.regather_a = c;
   }
+  if (waits) {
+    reduce.a += reduce.apart_a = c * waits->apart;
+    both.a += both.apart_a = c * (shared ? waits->pinned : waits->apart);
+  }
   Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = 3};
   const bool copying = !in->skeleton->copies_beside || gather.copying > 0;
   if (!gather.stores && copying) pairs.data[pairs.count++] = without_rests(gather, idle_before - idle_first, silent_before - silent_first);
   if (!shared && gather.copying > 0) pairs.data[pairs.count++] = after_forward(reduce, before + c * gathered + idle_first);
+  if (!in->skeleton->copies_beside && c > 0) { /* collectives beside copies slow nothing: they might all be there */
+    Terms beside = gather;
+    beside.a = before + after + head.whole.ns + last.rest.ns;
+    beside.before = before + head.whole.ns - head.first.ns;
+    beside.regather_a = beside.reduced_a = 0;
+    beside.rest_a = 1;
+    pairs.data[pairs.count++] = beside;
+    if (!beside.stores) pairs.data[pairs.count++] = without_rests(beside, head.whole.ns - head.first.ns, silent_before - silent_first);
+  }
   if (longest.from == last.from) return pairs;
   Terms rested = shared ? gather : reduce; /* but what is run again meanwhile does not count */
   rested.a += rest_ns(longest.rest, c) - idle_after;

@@ -12,6 +12,7 @@ typedef struct Terms {
   double idle;                   /* of a, how long compute rests for collectives at the ends */
   const char *idle_by;           /* of which of them most */
   double reduced_a;              /* what A counts for a second of reductions, where not in before */
+  double apart_a;                /* of a, what gathers of backward slow that take place beside no reduction */
   int32_t until;                 /* A gains from what is run again for this op or earlier ones only */
   double again_b;                /* what B gains for a second of running again; A gains all of it */
   bool stores;                   /* A gains what copies to the host take of compute: it never rests in forward once it has begun */
@@ -23,7 +24,7 @@ typedef struct Terms {
   const char *by;                /* what binds where B does */
 } Terms;
 
-enum { MOST_PAIRS = 6 };
+enum { MOST_PAIRS = 8 };
 
 /* The header's pairs of A and B, and the least time until the loss. */
 typedef struct Pairs {
@@ -32,10 +33,26 @@ typedef struct Pairs {
   double forward;
 } Pairs;
 
-/* settled: the first op from which on nothing is run again. */
-Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled);
-/* Bytes that every plan has live at each op; meaningful from the turn on. */
+/* What bound_waits.h finds. */
+typedef struct Waits {
+  double *begun, *ended; /* by op, and one past the last: the rests of windows that begin before it, and of those that end by it */
+  double *late;          /* by op of backward: what one communicator has to do that it cannot begin before the op has ended */
+  double apart;          /* of gathers of backward, what takes place beside no reduction */
+  double pinned;         /* of that, what is of units that must not stay */
+} Waits;
+
+/* Of windows from op `first` on that end by op `last`. */
+static inline double waits_between(const Waits *waits, int32_t first, int32_t last) {
+  const double ns = waits->ended[last] - waits->begun[first];
+  return ns > 0 ? ns : 0;
+}
+
+/* settled: the first op from which on nothing is run again. waits: NULL where they have not been looked for. */
+Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled, const Waits *waits);
+/* Bytes that every plan has live at each op. */
 double *terms_live(Arena *scratch, const BoundInput *in);
+/* Likewise, before an op begins. */
+double *terms_live_before(Arena *scratch, const BoundInput *in);
 /* The reduce queues where compute neither rests nor runs anything again; times are those that reductions get on by meanwhile. */
 typedef struct Reducing {
   double *start;       /* by op from the turn on */
@@ -65,8 +82,8 @@ double terms_gather_ns(const BoundInput *in, uint32_t unit);
 /* Of one gradient's sum over the shard group, and over the replicas, alone. */
 double terms_scatter_ns(const BoundInput *in, uint32_t unit);
 double terms_replicate_ns(const BoundInput *in, uint32_t unit);
-/* How long compute rests at least while communicators work for `ns`, with operators of `meanwhile` to do. */
-double terms_rests_ns(const BoundInput *in, double ns, double meanwhile);
+/* The longest that operators of `meanwhile` take, beside communication. */
+double terms_active_ns(const BoundInput *in, double meanwhile);
 /* Of a unit's gradient, until it has been read. */
 double terms_gradient_bytes(const BoundInput *in, uint32_t unit);
 

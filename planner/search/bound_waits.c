@@ -2,6 +2,7 @@
 #include "planner/search/bound_waits.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Operators of a window at most: over links so slow that it could be longer, much else waits too, and all windows would take quadratic time. */
 enum { LONGEST_WINDOW = 256 };
@@ -17,7 +18,8 @@ typedef VEC(Wait) WaitList;
 typedef struct Finder {
   const BoundInput *in;
   const MicroPass *pass;
-  const double *live;
+  const double *live, *ops_ns; /* ops_ns: by op, of those before it */
+  double pace; /* how long a communicator works at most, of its time alone, while operators of one second run */
   Arena *scratch;
   bool *seen;              /* by forward op: counted in the window that is looked at */
   int32_t *marked, *stack; /* those that are seen; those of them whose own inputs have not been looked at */
@@ -42,10 +44,14 @@ static void mark_producers(Finder *f, int32_t op, uint32_t *depth) {
   }
 }
 
-/* At most what is run again, and lost to copies, for ops (from, to]. */
+/* At most what is run again, and lost to copies, for ops (from, to]. In forward copies leave, and nothing is run again. */
 static double filled_ns(Finder *f, int32_t from, int32_t to) {
   const Skeleton *skeleton = f->in->skeleton;
   double ns = 0;
+  if (to < skeleton->program->turn) {
+    for (int32_t op = from + 1; op <= to; op++) ns += skeleton->host_contention * (double)skeleton->program->flow.moved_ns[op];
+    return ns;
+  }
   for (int32_t op = from + 1; op <= to; op++) {
     uint32_t depth = 0;
     mark_producers(f, op, &depth);
@@ -63,62 +69,48 @@ static double filled_ns(Finder *f, int32_t from, int32_t to) {
 
 /* --- windows ---------------------------------------------------------------------------------------------------------------------- */
 
-/* What takes so long begins after op `from`, and op `to` waits for it. */
+/* How long compute rests at least before op `to`, for communication of so long that begins after op `from`, where it has `more` to do than the
+ * operators between. It does not where that is below 0. */
+static double rests_ns(const Finder *f, double ns, int32_t from, int32_t to, double more) {
+  const double meanwhile = f->ops_ns[to] - f->ops_ns[from + 1] + more;
+  return meanwhile > 0 ? ns - f->pace * meanwhile : ns;
+}
+
 static void add_wait(Finder *f, int32_t from, int32_t to, double ns) {
-  const double meanwhile = terms_ops_ns(f->in, from + 1, to);
-  if (terms_rests_ns(f->in, ns, meanwhile) <= 0) return;
-  const double rests = terms_rests_ns(f->in, ns, meanwhile + filled_ns(f, from, to));
+  if (rests_ns(f, ns, from, to, 0) <= 0) return;
+  const double rests = rests_ns(f, ns, from, to, filled_ns(f, from, to));
   if (rests > 0) vec_push(f->scratch, &f->waits, ((Wait){from, to, rests}));
 }
 
+static const double *sum_ops(Arena *scratch, const Skeleton *skeleton) {
+  const uint32_t ops = skeleton->program->ops.count;
+  double *sums = ARENA_ARRAY(scratch, double, (size_t)ops + 1);
+  for (uint32_t op = 0; op < ops; op++) sums[op + 1] = sums[op] + (double)skeleton->op_ns[op];
+  return sums;
+}
+
 static int32_t op_count(const Finder *f) { return (int32_t)f->in->skeleton->program->ops.count; }
+
+static double room_at(const Finder *f, int32_t op) { return (double)f->in->room - f->live[op]; }
+
+static double full_bytes(const Finder *f, uint32_t u) { return (double)f->in->skeleton->figures[u].full_bytes; }
 
 /* Until its buffer is free. */
 static double read_ns(const Finder *f, uint32_t u) {
   return f->in->start->shard > 1 ? terms_scatter_ns(f->in, u) : terms_replicate_ns(f->in, u);
 }
 
-/* Op `to` does not fit beside the gradient that is whole with op `from`. */
-static void add_reduction(Finder *f, uint32_t u) {
-  const int32_t from = f->in->skeleton->ops[u].last_gradient;
-  const double bytes = terms_gradient_bytes(f->in, u), ns = read_ns(f, u);
-  const int32_t end = op_count(f) - from > LONGEST_WINDOW ? from + LONGEST_WINDOW : op_count(f);
-  double meanwhile = 0;
-  for (int32_t to = from + 1; to < end && terms_rests_ns(f->in, ns, meanwhile) > 0; meanwhile += (double)f->in->skeleton->op_ns[to++])
-    if (f->live[to] + bytes > (double)f->in->room) {
-      add_wait(f, from, to, ns);
-      return;
-    }
-}
-
-/* Whether unit `u`, in use from op `to` on, fits nowhere from op `from` on beside the gradient of unit `other`, whole with that. */
-static bool excludes(const Finder *f, uint32_t other, uint32_t u, int32_t from, int32_t to) {
-  const double gradient = terms_gradient_bytes(f->in, other), full = (double)f->in->skeleton->figures[u].full_bytes;
-  for (int32_t op = from; op <= to && gradient > 0; op++)
-    if (f->live[op] + (op > from ? gradient : 0) + (op < to ? full : 0) <= (double)f->in->room) return false;
-  return gradient > 0;
-}
-
-/* The last op before its first use that it does not fit beside; if that is near enough for compute to rest. */
-static void add_gather(Finder *f, uint32_t u) {
+static int32_t whole_with(const Finder *f, uint32_t reduction) {
   const Skeleton *skeleton = f->in->skeleton;
-  const int32_t to = skeleton->ops[u].first_backward;
-  const double ns = terms_allgather_ns(f->in, u), full = (double)skeleton->figures[u].full_bytes;
-  const int32_t turn = skeleton->program->turn, first = to - turn > LONGEST_WINDOW ? to - LONGEST_WINDOW : turn;
-  double meanwhile = 0;
-  for (int32_t from = to - 1; from >= first && terms_rests_ns(f->in, ns, meanwhile) > 0; meanwhile += (double)skeleton->op_ns[from--])
-    if (f->live[from] + full > (double)f->in->room) {
-      add_wait(f, from, to, ns);
-      return;
-    }
+  return skeleton->ops[skeleton->reduced[reduction]].last_gradient;
 }
 
 /* How many gradients are whole before op `op`. */
-static uint32_t whole_before(const Skeleton *skeleton, int32_t op) {
-  uint32_t low = 0, high = skeleton->reduced_count;
+static uint32_t whole_before(const Finder *f, int32_t op) {
+  uint32_t low = 0, high = f->in->skeleton->reduced_count;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    if (skeleton->ops[skeleton->reduced[middle]].last_gradient < op)
+    if (whole_with(f, middle) < op)
       low = middle + 1;
     else
       high = middle;
@@ -126,44 +118,253 @@ static uint32_t whole_before(const Skeleton *skeleton, int32_t op) {
   return low;
 }
 
-/* The last gradient that is whole before the first use of unit `u`. */
-static void add_gather_after(Finder *f, uint32_t u) {
+/* Op `to` does not fit beside the gradient that is whole with op `from`: it waits for that one's reduction, and for those before it in the queue. */
+static void add_reductions(Finder *f, uint32_t last) {
+  const int32_t from = whole_with(f, last);
+  const uint32_t u = f->in->skeleton->reduced[last];
+  const double bytes = terms_gradient_bytes(f->in, u);
+  const int32_t end = op_count(f) - from > LONGEST_WINDOW ? from + LONGEST_WINDOW : op_count(f);
+  int32_t to = from + 1;
+  double ns = read_ns(f, u);
+  while (to < end && bytes <= room_at(f, to) && rests_ns(f, ns, from, to, 0) > 0) to++;
+  if (to == end || bytes <= room_at(f, to)) return;
+  add_wait(f, from, to, ns);
+  for (uint32_t i = last; i-- > 0 && to - whole_with(f, i) <= LONGEST_WINDOW;) {
+    ns += terms_scatter_ns(f->in, f->in->skeleton->reduced[i]);
+    add_wait(f, whole_with(f, i), to, ns);
+  }
+}
+
+/* --- gathers ---------------------------------------------------------------------------------------------------------------------- */
+
+/* A gather of forward or of backward, in the order of use, which is that of the queue. */
+typedef struct Gather {
+  uint32_t unit;
+  int32_t to;       /* the op that uses it first, unless what is run again does before */
+  int32_t earliest; /* the first op that something is run again for which may use it */
+  int32_t blocked; /* it begins after that op has ended; PLAN_NONE: unknown */
+  bool certain;    /* it is gathered in every plan */
+  int32_t after;   /* the place in the order of reductions of one that must have been read before; PLAN_NONE: none */
+} Gather;
+
+typedef VEC(Gather) Gathers;
+
+/* By unit: the first op of backward that needs it, or needs what is run again with it. */
+static const int32_t *find_earliest(Finder *f) {
   const Skeleton *skeleton = f->in->skeleton;
-  const int32_t to = skeleton->ops[u].first_backward;
-  const uint32_t whole = whole_before(skeleton, to);
-  if (!whole) return;
-  const uint32_t other = skeleton->reduced[whole - 1];
-  const int32_t from = skeleton->ops[other].last_gradient;
-  if (excludes(f, other, u, from, to)) add_wait(f, from, to, read_ns(f, other) + terms_allgather_ns(f->in, u));
+  int32_t *earliest = ARENA_ARRAY(f->scratch, int32_t, skeleton->units->units.count);
+  for (uint32_t u = 0; u < skeleton->units->units.count; u++) earliest[u] = skeleton->ops[u].first_backward;
+  for (int32_t op = skeleton->program->turn; op < op_count(f); op++) {
+    uint32_t depth = 0;
+    mark_producers(f, op, &depth);
+    while (depth) {
+      const int32_t producer = f->stack[--depth];
+      if (!may_run_again(f, producer)) continue;
+      mark_producers(f, producer, &depth);
+      for (uint32_t at = skeleton->first[producer]; at < skeleton->first[producer + 1]; at++)
+        if (op < earliest[skeleton->touched[at]]) earliest[skeleton->touched[at]] = op;
+    }
+  }
+  while (f->seen_count) f->seen[f->marked[--f->seen_count]] = false;
+  return earliest;
+}
+
+/* Whether `second` is behind `first` in the queue whatever is run again. */
+static bool is_behind(const Gather *second, const Gather *first) { return second->earliest > first->to; }
+
+/* Units that are used first in forward, or in backward, in the order of the ops that do. */
+static Gathers list_gathers(Finder *f, bool backward) {
+  const Skeleton *skeleton = f->in->skeleton;
+  const int32_t turn = skeleton->program->turn, end = backward ? op_count(f) : turn;
+  const int32_t *earliest = backward ? find_earliest(f) : NULL;
+  Gathers out = {0};
+  for (int32_t op = backward ? turn : 0; op < end; op++)
+    for (uint32_t at = skeleton->first[op]; at < skeleton->first[op + 1]; at++) {
+      const uint32_t u = (uint32_t)skeleton->touched[at];
+      const UnitOps *ops = &skeleton->ops[u];
+      if ((backward ? ops->first_backward : ops->first_forward) != op || (backward && !terms_gathers_again(f->in, u))) continue;
+      vec_push(f->scratch, &out,
+               ((Gather){.unit = u,
+                         .to = op,
+                         .earliest = backward ? earliest[u] : op,
+                         .blocked = PLAN_NONE,
+                         .certain = !backward || !terms_may_keep(f->in, u),
+                         .after = PLAN_NONE}));
+    }
+  return out;
+}
+
+/* The last op before its use beside which it is not there, nor under way: with those before it in the queue it does not fit. Not looked for
+ * where neither compute would rest nor it be apart from reductions. */
+static void find_blocked(const Finder *f, Gathers *gathers, uint32_t i, bool backward, bool reduces) {
+  Gather *gather = &gathers->data[i];
+  const double own = full_bytes(f, gather->unit);
+  double queued = gather->certain ? own : 0, ns = terms_allgather_ns(f->in, gather->unit);
+  uint32_t before = i, reduction = reduces ? whole_before(f, gather->to) : 0;
+  double apart = backward ? ns : 0;
+  int32_t first = backward ? f->in->skeleton->program->turn : 0;
+  if (gather->to - first > LONGEST_WINDOW) first = gather->to - LONGEST_WINDOW;
+  for (int32_t op = gather->to - 1; op >= first && (apart > 0 || rests_ns(f, ns, op, gather->to, 0) > 0); op--) {
+    for (; reduction > 0 && whole_with(f, reduction - 1) > op; reduction--) apart -= terms_scatter_ns(f->in, f->in->skeleton->reduced[reduction - 1]);
+    for (; before > 0 && gathers->data[before - 1].to > op; before--) {
+      ns += terms_allgather_ns(f->in, gathers->data[before - 1].unit);
+      if (gathers->data[before - 1].certain && is_behind(gather, &gathers->data[before - 1])) queued += full_bytes(f, gathers->data[before - 1].unit);
+    }
+    if (room_at(f, op) >= (gather->certain ? queued : own)) continue;
+    gather->blocked = op;
+    break;
+  }
+  if (gather->blocked < 0 && !gather->certain) return; /* it may stay */
+  gather->certain = true;
+  for (uint32_t j = i; j-- > 0;)
+    if (gathers->data[j].certain && is_behind(gather, &gathers->data[j])) {
+      if (gathers->data[j].blocked > gather->blocked) gather->blocked = gathers->data[j].blocked;
+      break;
+    }
+}
+
+/* Whether unit `u`, in use from op `to` on, fits nowhere from op `from` on beside the gradient of unit `other`, whole with that. */
+static bool excludes(const Finder *f, uint32_t other, uint32_t u, int32_t from, int32_t to) {
+  const double gradient = terms_gradient_bytes(f->in, other);
+  for (int32_t op = from; op <= to && gradient > 0; op++)
+    if (room_at(f, op) >= (op > from ? gradient : 0) + (op < to ? full_bytes(f, u) : 0)) return false;
+  return gradient > 0;
+}
+
+/* The last gradient that is whole before its first use. */
+static void find_excluded(const Finder *f, Gather *gather) {
+  const uint32_t whole = whole_before(f, gather->to);
+  if (whole && excludes(f, f->in->skeleton->reduced[whole - 1], gather->unit, whole_with(f, whole - 1), gather->to)) gather->after = (int32_t)whole - 1;
+}
+
+/* All of them, of forward or of backward. */
+static Gathers find_gathers(Finder *f, bool backward, bool reduces) {
+  Gathers gathers = list_gathers(f, backward);
+  for (uint32_t i = 0; i < gathers.count; i++) {
+    find_blocked(f, &gathers, i, backward, reduces);
+    if (reduces) find_excluded(f, &gathers.data[i]);
+  }
+  return gathers;
+}
+
+static void add_reduction(Finder *f, uint32_t reduction, int32_t to, double *ns) {
+  *ns += terms_scatter_ns(f->in, f->in->skeleton->reduced[reduction]);
+  add_wait(f, whole_with(f, reduction), to, *ns);
+}
+
+/* Gather `last`, and those before it that begin after an op: one after the other, and behind reductions that share the queue and whose gradients
+ * are whole before the last may begin. */
+static void add_gathers(Finder *f, const Gathers *gathers, uint32_t last, bool behind) {
+  const int32_t to = gathers->data[last].to, first = to > LONGEST_WINDOW ? to - LONGEST_WINDOW : 0;
+  int32_t from = gathers->data[last].blocked, earliest = to; /* of all that are counted */
+  uint32_t next = behind ? whole_before(f, from) : 0;
+  double ns = 0;
+  for (uint32_t i = last + 1; i-- > 0 && from >= first;) {
+    const Gather *gather = &gathers->data[i];
+    if (!gather->certain) continue;
+    if (gather->blocked < from) from = gather->blocked;
+    for (; next > 0 && whole_with(f, next - 1) > from && whole_with(f, next - 1) >= first; next--) add_reduction(f, next - 1, to, &ns);
+    if (from < first) break;
+    ns += terms_allgather_ns(f->in, gather->unit);
+    add_wait(f, from, to, ns);
+    const int32_t whole = gather->after >= 0 ? whole_with(f, (uint32_t)gather->after) : to;
+    if (whole <= from && (i == last || earliest > gather->to))
+      add_wait(f, whole, to, ns + read_ns(f, f->in->skeleton->reduced[gather->after]));
+    if (gather->earliest < earliest) earliest = gather->earliest;
+  }
+  for (; next > 0 && whole_with(f, next - 1) >= first; next--) add_reduction(f, next - 1, to, &ns);
 }
 
 /* --- the whole -------------------------------------------------------------------------------------------------------------------- */
 
-static void find_waits(Finder *f) {
+/* What gathers of backward and reductions take from an op on: by one communicator, or the more of two. */
+static void sum_late(const Finder *f, const Gathers *gathers, bool reduces, double *late) {
+  const Skeleton *skeleton = f->in->skeleton;
+  uint32_t reduction = reduces ? skeleton->reduced_count : 0;
+  double gathered = 0, reduced = 0;
+  for (uint32_t i = 0; i < gathers->count; i++)
+    if (gathers->data[i].certain && gathers->data[i].blocked >= skeleton->program->turn)
+      late[gathers->data[i].blocked] += terms_allgather_ns(f->in, gathers->data[i].unit);
+  for (int32_t op = op_count(f) - 1; op >= skeleton->program->turn; op--) {
+    gathered += late[op];
+    for (; reduction > 0 && whole_with(f, reduction - 1) >= op; reduction--) reduced += terms_scatter_ns(f->in, skeleton->reduced[reduction - 1]);
+    late[op] = skeleton->shared_queue ? gathered + reduced : fmax(gathered, reduced);
+  }
+}
+
+/* For how long a reduction may be under way at most, as soon as it is issued, while unit `u` is gathered that is not before op `from` has ended. */
+static double beside_ns(const Finder *f, const Reducing *reducing, const double *live, uint32_t r, const Gather *gather) {
+  const uint32_t other = f->in->skeleton->reduced[r];
+  const double bytes = terms_gradient_bytes(f->in, other) + full_bytes(f, gather->unit);
+  int32_t op = (whole_with(f, r) > gather->blocked ? whole_with(f, r) : gather->blocked) + 1;
+  while (op < gather->to && live[op] + bytes > (double)f->in->room) op++;
+  return fmax(0, fmin(reducing->end[r] - reducing->start[op], terms_scatter_ns(f->in, other) + terms_replicate_ns(f->in, other)));
+}
+
+/* Whether a reduction may wait for the buffer of what it delivers, or for what that is added to. */
+static bool may_be_late(const BoundInput *in) {
+  for (uint32_t i = 0; i < in->skeleton->reduced_count; i++)
+    if (schedule_reduced_bytes(in->start, &in->skeleton->figures[in->skeleton->reduced[i]]) > 0) return true;
+  return false;
+}
+
+/* What gathers take beside no reduction; one that may be late could always be beside one. */
+static void sum_apart(const Finder *f, const Gathers *gathers, bool reduces, Waits *out) {
+  const Skeleton *skeleton = f->in->skeleton;
+  const bool beside = reduces && !skeleton->shared_queue;
+  if (beside && may_be_late(f->in)) return;
+  const Reducing reducing = terms_reducing(f->scratch, f->in, f->pass, 0);
+  const double *live = terms_live_before(f->scratch, f->in);
+  for (uint32_t i = 0; i < gathers->count; i++) {
+    const Gather *gather = &gathers->data[i];
+    if (!gather->certain || gather->blocked < skeleton->program->turn) continue;
+    double ns = terms_allgather_ns(f->in, gather->unit);
+    for (uint32_t r = beside ? whole_before(f, gather->to) : 0; r-- > 0 && ns > 0 && reducing.end[r] > reducing.start[gather->blocked + 1];)
+      ns -= beside_ns(f, &reducing, live, r, gather);
+    out->apart += fmax(0, ns);
+    if (!terms_may_keep(f->in, gather->unit)) out->pinned += fmax(0, ns);
+  }
+}
+
+static void find_waits(Finder *f, Waits *out) {
   const Skeleton *skeleton = f->in->skeleton;
   const bool reduces = f->in->start->ranks > 1 && f->pass->reduces;
-  for (uint32_t i = 0; i < skeleton->reduced_count && reduces; i++) add_reduction(f, skeleton->reduced[i]);
-  for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
-    if (!terms_gathers_again(f->in, u)) continue;
-    add_gather(f, u);
-    if (reduces) add_gather_after(f, u);
+  for (uint32_t i = 0; i < skeleton->reduced_count && reduces; i++) add_reductions(f, i);
+  for (int backward = !(f->pass->gathers && decisions_gather(f->in->start) && !f->in->start->gather_once); backward < 2; backward++) {
+    const Gathers gathers = find_gathers(f, backward, backward && reduces);
+    if (backward) {
+      sum_late(f, &gathers, reduces, out->late);
+      sum_apart(f, &gathers, reduces, out);
+    }
+    for (uint32_t i = 0; i < gathers.count; i++)
+      if (gathers.data[i].certain) add_gathers(f, &gathers, i, backward && reduces && skeleton->shared_queue);
   }
+}
+
+static int by_end(const void *x, const void *y) {
+  const Wait *p = x, *q = y;
+  return p->to != q->to ? (p->to > q->to) - (p->to < q->to) : (p->from > q->from) - (p->from < q->from);
 }
 
 /* Of windows that do not overlap those whose rests are longest together. */
 static void sum_up(const Finder *f, Waits *out) {
   const int32_t ops = op_count(f);
-  Wait *longest = ARENA_ARRAY(f->scratch, Wait, (size_t)ops + 1); /* by where it ends */
-  for (uint32_t i = 0; i < f->waits.count; i++) {
-    const Wait *wait = &f->waits.data[i];
-    if (wait->ns > longest[wait->to].ns) longest[wait->to] = *wait;
+  const Wait **last = ARENA_ARRAY(f->scratch, const Wait *, (size_t)ops + 1); /* by where it ends; NULL: none of the best does */
+  qsort(f->waits.data, f->waits.count, sizeof *f->waits.data, by_end);
+  uint32_t next = 0;
+  for (int32_t op = 1; op <= ops; op++) {
+    out->ended[op] = out->ended[op - 1];
+    for (; next < f->waits.count && f->waits.data[next].to == op; next++) {
+      const Wait *wait = &f->waits.data[next];
+      if (out->ended[wait->from] + wait->ns <= out->ended[op]) continue;
+      out->ended[op] = out->ended[wait->from] + wait->ns;
+      last[op] = wait;
+    }
   }
-  for (int32_t op = 1; op <= ops; op++)
-    out->ended[op] = fmax(out->ended[op - 1], longest[op].ns > 0 ? out->ended[longest[op].from] + longest[op].ns : 0);
   for (int32_t op = ops; op > 0;) {
-    if (out->ended[op] > out->ended[op - 1]) {
-      out->begun[longest[op].from + 1] = longest[op].ns;
-      op = longest[op].from;
+    if (last[op]) {
+      out->begun[last[op]->from + 1] = last[op]->ns;
+      op = last[op]->from;
     } else {
       op--;
     }
@@ -173,13 +374,15 @@ static void sum_up(const Finder *f, Waits *out) {
 
 Waits waits_find(Arena *scratch, const BoundInput *in, const MicroPass *pass, const double *live) {
   const size_t ops = in->skeleton->program->ops.count;
-  Waits out = {ARENA_ARRAY(scratch, double, ops + 1), ARENA_ARRAY(scratch, double, ops + 1)};
+  Waits out = {.begun = ARENA_ARRAY(scratch, double, ops + 1), .ended = ARENA_ARRAY(scratch, double, ops + 1), .late = ARENA_ARRAY(scratch, double, ops + 1)};
   Finder f = {.in = in, .pass = pass, .live = live, .scratch = scratch};
   f.seen = ARENA_ARRAY(scratch, bool, ops);
   f.stack = ARENA_ARRAY(scratch, int32_t, ops);
   f.marked = ARENA_ARRAY(scratch, int32_t, ops);
   if (!in->skeleton->copies_beside || in->skeleton->program->turn >= (int32_t)ops) return out; /* copies in compute's own time fill any rest */
-  find_waits(&f);
+  f.ops_ns = sum_ops(scratch, in->skeleton);
+  f.pace = terms_active_ns(in, 1) / (1 + in->start->overlap.comm_slowdown);
+  find_waits(&f, &out);
   if (f.waits.count) sum_up(&f, &out);
   return out;
 }

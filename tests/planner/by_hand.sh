@@ -85,6 +85,18 @@ gap models/gpt2.fsdp 8 0.036 'the best size of units is not near' --cluster mode
 gap models/fsdp-figure2.fsdp 2 0.005 'units that are released as asked' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --memory 136819511B
 gap models/fsdp-figure2.fsdp 2 0.005 'parameters that are released as asked' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --reshard yes --memory 136819511B
 
+# Units that take turns in forward, behind each other in the queue, and behind reductions that share it; what cannot be gathered before; gathers beside no
+# reduction.
+gap models/fsdp-figure2.fsdp 8 0.01 'turns in one queue' --cluster models/clusters/aws-p3.fsdp --micro-batch 1 --offload auto --memory 97363218B
+gap models/fsdp-figure2.fsdp 8 0.03 'gathers after a turn' --cluster models/clusters/aws-p3.fsdp --micro-batch 1 --offload auto --memory 61272887B
+gap models/fsdp-figure2.fsdp 8 0.04 'gathers beside no reduction' --cluster models/clusters/hgx-h800.fsdp --micro-batch 1 --offload auto --memory 73026596B
+
+# What is run again may use a unit before the one that backward uses first; shards are fetched ahead of their gathers; collectives beside copies
+# that compute makes slow nothing.
+gap models/fsdp-figure2.fsdp 4 0.03 'units that are run again' --cluster models/clusters/workstation-pcie.fsdp --strategy full_shard --checkpoint auto --offload parameters --micro-batch 1 --memory 109382533B
+gap models/fsdp-figure2.fsdp 8 0.02 'shards fetched ahead' --cluster models/clusters/ethernet-a100.fsdp --strategy auto --checkpoint auto --reshard yes --reduce step --offload parameters --micro-batch 1 --prefetch 2 --memory 113939288B
+gap models/fsdp-figure2.fsdp 4 0.01 'copies that compute makes' --cluster models/clusters/cpu.fsdp --strategy auto --micro-batch auto --reshard no --gather micro_batch --offload activations --checkpoint none --prefetch 2 --memory 171200991B
+
 # Compute that collectives all but stop is beside them for long: bounds that take this for rest lie above plans.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
