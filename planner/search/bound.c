@@ -404,7 +404,7 @@ static MicroBound bound_side(Arena *scratch, const Side *side, const double *liv
   const MicroPass *pass = side->pass;
   const Runs *items = in->operators, units = slice_units(scratch, in);
   const Waits waits = waits_find(scratch, in, pass, live);
-  const Pairs pairs_with = terms_pairs(in, pass, slices_latest(items, 0), &waits), *pairs = &pairs_with;
+  const Pairs found = waits.found ? terms_pairs(in, pass, slices_latest(items, 0), &waits) : side->pairs, *pairs = &found;
   int32_t split = pairs->data[pairs->count - 1].until;
   const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
   const RowOps rows = choose_rows(scratch, in, items, &units, live, &queue);

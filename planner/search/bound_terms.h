@@ -35,6 +35,7 @@ typedef struct Pairs {
 
 /* What bound_waits.h finds. */
 typedef struct Waits {
+  bool found;            /* any */
   double *begun, *ended; /* by op, and one past the last: the rests of windows that begin before it, and of those that end by it */
   double *late;          /* by op of backward: what one communicator has to do that it cannot begin before the op has ended */
   double apart;          /* of gathers of backward, what takes place beside no reduction */

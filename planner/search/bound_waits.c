@@ -4,8 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Operators of a window at most: over links so slow that it could be longer, much else waits too, and all windows would take quadratic time. */
-enum { LONGEST_WINDOW = 256 };
+/* Of longer programs only gathers of backward are looked at, each by itself: all took a seventh of planning llama3-405b, and raised no bound. */
+enum { LONG_PROGRAM = 3000 };
+
+/* Operators of a window, and its gathers, at most: over links so slow that it could be longer, much else waits too, and all windows would take quadratic time. */
+enum { LONGEST_WINDOW = 256, LONGEST_CHAIN = 4 };
 
 /* Operators (from, to): compute rests before `to`. */
 typedef struct Wait {
@@ -15,15 +18,24 @@ typedef struct Wait {
 
 typedef VEC(Wait) WaitList;
 
+/* What may fill the window (from, to). */
+typedef struct Filled {
+  int32_t from, to;
+  double ns;
+} Filled;
+
 typedef struct Finder {
   const BoundInput *in;
   const MicroPass *pass;
   const double *live, *ops_ns; /* ops_ns: by op, of those before it */
   double pace; /* how long a communicator works at most, of its time alone, while operators of one second run */
+  bool is_long; /* as a program */
+  const int32_t *whole; /* by reduction: the op with which its gradient is */
   Arena *scratch;
   bool *seen;              /* by forward op: counted in the window that is looked at */
   int32_t *marked, *stack; /* those that are seen; those of them whose own inputs have not been looked at */
   uint32_t seen_count;
+  Filled filled; /* of the ops that are seen */
   WaitList waits;
 } Finder;
 
@@ -44,27 +56,38 @@ static void mark_producers(Finder *f, int32_t op, uint32_t *depth) {
   }
 }
 
-/* At most what is run again, and lost to copies, for ops (from, to]. In forward copies leave, and nothing is run again. */
+/* What is run again, and lost to copies, for op `op` and has not been counted for others. */
+static double add_filled(Finder *f, int32_t op) {
+  const Skeleton *skeleton = f->in->skeleton;
+  uint32_t depth = 0;
+  double ns = 0;
+  mark_producers(f, op, &depth);
+  while (depth) {
+    const int32_t producer = f->stack[--depth];
+    ns += skeleton->host_contention * (double)skeleton->program->flow.moved_ns[producer];
+    if (!may_run_again(f, producer)) continue;
+    ns += (double)skeleton->op_ns[producer];
+    mark_producers(f, producer, &depth);
+  }
+  return ns;
+}
+
+static void forget_producers(Finder *f) {
+  while (f->seen_count) f->seen[f->marked[--f->seen_count]] = false;
+}
+
+/* At most what is run again, and lost to copies, for ops (from, to]. In forward copies leave, and nothing is run again. Windows that end with the
+ * same op, the next one always longer, take no longer than the longest. */
 static double filled_ns(Finder *f, int32_t from, int32_t to) {
   const Skeleton *skeleton = f->in->skeleton;
-  double ns = 0;
-  if (to < skeleton->program->turn) {
-    for (int32_t op = from + 1; op <= to; op++) ns += skeleton->host_contention * (double)skeleton->program->flow.moved_ns[op];
-    return ns;
+  if (to != f->filled.to || from > f->filled.from) {
+    forget_producers(f);
+    f->filled = (Filled){.from = to, .to = to};
   }
-  for (int32_t op = from + 1; op <= to; op++) {
-    uint32_t depth = 0;
-    mark_producers(f, op, &depth);
-    while (depth) {
-      const int32_t producer = f->stack[--depth];
-      ns += skeleton->host_contention * (double)skeleton->program->flow.moved_ns[producer];
-      if (!may_run_again(f, producer)) continue;
-      ns += (double)skeleton->op_ns[producer];
-      mark_producers(f, producer, &depth);
-    }
-  }
-  while (f->seen_count) f->seen[f->marked[--f->seen_count]] = false;
-  return ns;
+  for (; f->filled.from > from; f->filled.from--)
+    f->filled.ns += to < skeleton->program->turn ? skeleton->host_contention * (double)skeleton->program->flow.moved_ns[f->filled.from]
+                                                 : add_filled(f, f->filled.from);
+  return f->filled.ns;
 }
 
 /* --- windows ---------------------------------------------------------------------------------------------------------------------- */
@@ -100,9 +123,12 @@ static double read_ns(const Finder *f, uint32_t u) {
   return f->in->start->shard > 1 ? terms_scatter_ns(f->in, u) : terms_replicate_ns(f->in, u);
 }
 
-static int32_t whole_with(const Finder *f, uint32_t reduction) {
-  const Skeleton *skeleton = f->in->skeleton;
-  return skeleton->ops[skeleton->reduced[reduction]].last_gradient;
+static int32_t whole_with(const Finder *f, uint32_t reduction) { return f->whole[reduction]; }
+
+static const int32_t *list_whole(Arena *scratch, const Skeleton *skeleton) {
+  int32_t *whole = ARENA_ARRAY(scratch, int32_t, skeleton->reduced_count);
+  for (uint32_t i = 0; i < skeleton->reduced_count; i++) whole[i] = skeleton->ops[skeleton->reduced[i]].last_gradient;
+  return whole;
 }
 
 /* How many gradients are whole before op `op`. */
@@ -137,6 +163,9 @@ static void add_reductions(Finder *f, uint32_t last) {
 
 /* --- gathers ---------------------------------------------------------------------------------------------------------------------- */
 
+/* How many are looked at before one. */
+static uint32_t most_before(const Finder *f) { return f->is_long ? 0 : LONGEST_CHAIN - 1; }
+
 /* A gather of forward or of backward, in the order of use, which is that of the queue. */
 typedef struct Gather {
   uint32_t unit;
@@ -153,6 +182,8 @@ typedef VEC(Gather) Gathers;
 static const int32_t *find_earliest(Finder *f) {
   const Skeleton *skeleton = f->in->skeleton;
   int32_t *earliest = ARENA_ARRAY(f->scratch, int32_t, skeleton->units->units.count);
+  forget_producers(f);
+  f->filled = (Filled){0};
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) earliest[u] = skeleton->ops[u].first_backward;
   for (int32_t op = skeleton->program->turn; op < op_count(f); op++) {
     uint32_t depth = 0;
@@ -165,7 +196,7 @@ static const int32_t *find_earliest(Finder *f) {
         if (op < earliest[skeleton->touched[at]]) earliest[skeleton->touched[at]] = op;
     }
   }
-  while (f->seen_count) f->seen[f->marked[--f->seen_count]] = false;
+  forget_producers(f);
   return earliest;
 }
 
@@ -173,10 +204,9 @@ static const int32_t *find_earliest(Finder *f) {
 static bool is_behind(const Gather *second, const Gather *first) { return second->earliest > first->to; }
 
 /* Units that are used first in forward, or in backward, in the order of the ops that do. */
-static Gathers list_gathers(Finder *f, bool backward) {
+static Gathers list_gathers(const Finder *f, bool backward) {
   const Skeleton *skeleton = f->in->skeleton;
   const int32_t turn = skeleton->program->turn, end = backward ? op_count(f) : turn;
-  const int32_t *earliest = backward ? find_earliest(f) : NULL;
   Gathers out = {0};
   for (int32_t op = backward ? turn : 0; op < end; op++)
     for (uint32_t at = skeleton->first[op]; at < skeleton->first[op + 1]; at++) {
@@ -186,7 +216,7 @@ static Gathers list_gathers(Finder *f, bool backward) {
       vec_push(f->scratch, &out,
                ((Gather){.unit = u,
                          .to = op,
-                         .earliest = backward ? earliest[u] : op,
+                         .earliest = op,
                          .blocked = PLAN_NONE,
                          .certain = !backward || !terms_may_keep(f->in, u),
                          .after = PLAN_NONE}));
@@ -201,11 +231,12 @@ static void find_blocked(const Finder *f, Gathers *gathers, uint32_t i, bool bac
   const double own = full_bytes(f, gather->unit);
   double queued = gather->certain ? own : 0, ns = terms_allgather_ns(f->in, gather->unit);
   uint32_t before = i, reduction = reduces ? whole_before(f, gather->to) : 0;
-  double apart = backward ? ns : 0;
+  double apart = backward && !f->is_long ? ns : 0;
   int32_t first = backward ? f->in->skeleton->program->turn : 0;
   if (gather->to - first > LONGEST_WINDOW) first = gather->to - LONGEST_WINDOW;
   for (int32_t op = gather->to - 1; op >= first && (apart > 0 || rests_ns(f, ns, op, gather->to, 0) > 0); op--) {
     for (; reduction > 0 && whole_with(f, reduction - 1) > op; reduction--) apart -= terms_scatter_ns(f->in, f->in->skeleton->reduced[reduction - 1]);
+    if (i - before > most_before(f)) break;
     for (; before > 0 && gathers->data[before - 1].to > op; before--) {
       ns += terms_allgather_ns(f->in, gathers->data[before - 1].unit);
       if (gathers->data[before - 1].certain && is_behind(gather, &gathers->data[before - 1])) queued += full_bytes(f, gathers->data[before - 1].unit);
@@ -237,13 +268,38 @@ static void find_excluded(const Finder *f, Gather *gather) {
   if (whole && excludes(f, f->in->skeleton->reduced[whole - 1], gather->unit, whole_with(f, whole - 1), gather->to)) gather->after = (int32_t)whole - 1;
 }
 
-/* All of them, of forward or of backward. */
-static Gathers find_gathers(Finder *f, bool backward, bool reduces) {
-  Gathers gathers = list_gathers(f, backward);
-  for (uint32_t i = 0; i < gathers.count; i++) {
-    find_blocked(f, &gathers, i, backward, reduces);
-    if (reduces) find_excluded(f, &gathers.data[i]);
+static bool any_blocked(const Gathers *gathers) {
+  for (uint32_t i = 0; i < gathers->count; i++)
+    if (gathers->data[i].certain && gathers->data[i].blocked >= 0) return true;
+  return false;
+}
+
+static Gathers look_for_blocked(const Finder *f, Gathers gathers, bool backward, bool reduces) {
+  for (uint32_t i = 0; i < gathers.count; i++) find_blocked(f, &gathers, i, backward, reduces);
+  return gathers;
+}
+
+/* Whether some might be used in another order. */
+static bool set_earliest(Finder *f, Gathers *gathers) {
+  const int32_t *earliest = find_earliest(f);
+  bool changes = false;
+  for (uint32_t i = 0; i < gathers->count; i++) {
+    gathers->data[i].earliest = earliest[gathers->data[i].unit];
+    changes |= i > 0 && !is_behind(&gathers->data[i], &gathers->data[i - 1]);
   }
+  return changes;
+}
+
+/* All of them, of forward or of backward; what is run again is looked at only where it matters: if none waits in the order of the ops none does. */
+static Gathers find_gathers(Finder *f, bool backward, bool reduces) {
+  Gathers gathers = look_for_blocked(f, list_gathers(f, backward), backward, reduces);
+  if (!backward || !any_blocked(&gathers)) return gathers;
+  if (set_earliest(f, &gathers)) {
+    gathers = list_gathers(f, backward);
+    (void)set_earliest(f, &gathers);
+    gathers = look_for_blocked(f, gathers, backward, reduces);
+  }
+  for (uint32_t i = 0; i < gathers.count && reduces; i++) find_excluded(f, &gathers.data[i]);
   return gathers;
 }
 
@@ -259,7 +315,8 @@ static void add_gathers(Finder *f, const Gathers *gathers, uint32_t last, bool b
   int32_t from = gathers->data[last].blocked, earliest = to; /* of all that are counted */
   uint32_t next = behind ? whole_before(f, from) : 0;
   double ns = 0;
-  for (uint32_t i = last + 1; i-- > 0 && from >= first;) {
+  const uint32_t end = last > most_before(f) ? last - most_before(f) : 0;
+  for (uint32_t i = last + 1; i-- > end && from >= first;) {
     const Gather *gather = &gathers->data[i];
     if (!gather->certain) continue;
     if (gather->blocked < from) from = gather->blocked;
@@ -313,8 +370,8 @@ static void sum_apart(const Finder *f, const Gathers *gathers, bool reduces, Wai
   const Skeleton *skeleton = f->in->skeleton;
   const bool beside = reduces && !skeleton->shared_queue;
   if (beside && may_be_late(f->in)) return;
-  const Reducing reducing = terms_reducing(f->scratch, f->in, f->pass, 0);
-  const double *live = terms_live_before(f->scratch, f->in);
+  const Reducing reducing = beside ? terms_reducing(f->scratch, f->in, f->pass, 0) : (Reducing){0};
+  const double *live = beside ? terms_live_before(f->scratch, f->in) : NULL;
   for (uint32_t i = 0; i < gathers->count; i++) {
     const Gather *gather = &gathers->data[i];
     if (!gather->certain || gather->blocked < skeleton->program->turn) continue;
@@ -330,9 +387,10 @@ static void find_waits(Finder *f, Waits *out) {
   const Skeleton *skeleton = f->in->skeleton;
   const bool reduces = f->in->start->ranks > 1 && f->pass->reduces;
   for (uint32_t i = 0; i < skeleton->reduced_count && reduces; i++) add_reductions(f, i);
-  for (int backward = !(f->pass->gathers && decisions_gather(f->in->start) && !f->in->start->gather_once); backward < 2; backward++) {
+  const bool forward = f->pass->gathers && decisions_gather(f->in->start) && !f->in->start->gather_once && !f->is_long;
+  for (int backward = !forward; backward < 2; backward++) {
     const Gathers gathers = find_gathers(f, backward, backward && reduces);
-    if (backward) {
+    if (backward && !f->is_long && any_blocked(&gathers)) {
       sum_late(f, &gathers, reduces, out->late);
       sum_apart(f, &gathers, reduces, out);
     }
@@ -381,8 +439,11 @@ Waits waits_find(Arena *scratch, const BoundInput *in, const MicroPass *pass, co
   f.marked = ARENA_ARRAY(scratch, int32_t, ops);
   if (!in->skeleton->copies_beside || in->skeleton->program->turn >= (int32_t)ops) return out; /* copies in compute's own time fill any rest */
   f.ops_ns = sum_ops(scratch, in->skeleton);
+  f.whole = list_whole(scratch, in->skeleton);
+  f.is_long = ops > LONG_PROGRAM;
   f.pace = terms_active_ns(in, 1) / (1 + in->start->overlap.comm_slowdown);
   find_waits(&f, &out);
   if (f.waits.count) sum_up(&f, &out);
+  out.found = f.waits.count || out.apart > 0;
   return out;
 }
