@@ -11,6 +11,8 @@ enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS =
 enum { AIMS = 12, AIMS_AN_OCTAVE = 32, SHORT_INSTRS = 1000 };
 /* Instructions in settings placed one after the other without any gain, after which the rest is left. */
 enum { PLACED_IN_VAIN = 120000 };
+/* Whose gathers are moved one by one where none came near the bound. */
+enum { MOVED_SETTINGS = 100 };
 /* Placing plans of more instructions than these takes long; of the longest only the one that is chosen is tried with gathers that start as
  * early as they can. */
 enum { LONG_INSTRS = 2000, PACED_INSTRS = 4000 };
@@ -260,6 +262,20 @@ static double comparable_ns(const Found *best) {
   return COMPARABLE * (double)(best->estimate_ns > best->sim.step_ns ? best->estimate_ns : best->sim.step_ns);
 }
 
+/* Other slots than rules give may be best with other settings than are best under rules. */
+static void move_settings(Search *s, const Inner *in, const Settings *settings, Found *best) {
+  uint32_t count;
+  const IssueRule *rules = inner_rules(&count);
+  Trial trial = inner_new_trial(in);
+  for (uint32_t i = 0; i < settings->count && i < MOVED_SETTINGS && best->plan && search_is_far(best, &in->bound); i++) {
+    const Setting *setting = &settings->data[i];
+    if ((double)setting->ns >= comparable_ns(best)) break;
+    inner_set(in, setting->number, &trial);
+    trial.issue = rules[setting->rule];
+    place_moved(s, in, &trial, best);
+  }
+}
+
 /* Estimates and simulator may disagree on which of all settings is best: places those that are estimated to come near. */
 static void place_settings(Search *s, Inner *in, Found *best) {
   if (!inner_settings(in) || (best->plan && best->sim.step_ns <= bound_reached(&in->bound))) return;
@@ -279,6 +295,7 @@ static void place_settings(Search *s, Inner *in, Found *best) {
     if (is_held_up(&placed, setting->ns, best)) place_moved(s, in, &trial, best);
     vain = placed.better ? 0 : vain + placed.instrs;
   }
+  move_settings(s, in, &settings, best);
   arena_free(scratch);
 }
 
