@@ -28,14 +28,14 @@ typedef struct Finder {
   const BoundInput *in;
   const MicroPass *pass;
   const double *live, *ops_ns; /* ops_ns: by op, of those before it */
-  double pace; /* how long a communicator works at most, of its time alone, while operators of one second run */
-  bool is_long; /* as a program */
-  const int32_t *whole; /* by reduction: the op with which its gradient is */
+  double pace;             /* how long a communicator works at most, of its time alone, while operators of one second run */
+  bool is_long;            /* as a program */
+  const int32_t *whole;    /* by reduction: the op with which its gradient is */
   Arena *scratch;
   bool *seen;              /* by forward op: counted in the window that is looked at */
   int32_t *marked, *stack; /* those that are seen; those of them whose own inputs have not been looked at */
   uint32_t seen_count;
-  Filled filled; /* of the ops that are seen */
+  Filled filled;           /* of the ops that are seen */
   WaitList waits;
 } Finder;
 
@@ -171,9 +171,9 @@ typedef struct Gather {
   uint32_t unit;
   int32_t to;       /* the op that uses it first, unless what is run again does before */
   int32_t earliest; /* the first op that something is run again for which may use it */
-  int32_t blocked; /* it begins after that op has ended; PLAN_NONE: unknown */
-  bool certain;    /* it is gathered in every plan */
-  int32_t after;   /* the place in the order of reductions of one that must have been read before; PLAN_NONE: none */
+  int32_t blocked;  /* it begins after that op has ended; PLAN_NONE: unknown */
+  bool certain;     /* it is gathered in every plan */
+  int32_t after;    /* the place in the order of reductions of one that must have been read before; PLAN_NONE: none */
 } Gather;
 
 typedef VEC(Gather) Gathers;

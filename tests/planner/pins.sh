@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Owns: whatever is pinned, the bound that is printed, and that of the choice that was made, are no more than the plan takes. Random pins, clusters and
+# budgets on the two examples that are planned fast.
+#   tests/planner/pins.sh FSDPC [CASES] [SEED]
+set -euo pipefail
+fsdpc=$1 cases=${2:-100}
+RANDOM=${3:-1}
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+# CHOICE...: one of them, into `picked`; no subshell, in which RANDOM would not go on
+pick() { picked=${*:RANDOM % $# + 1:1}; }
+
+# KEY JSON: the number of that name; nothing where there is none
+number() { sed -n 's/.*"'"$1"'": *\([0-9][0-9]*\).*/\1/p' <<<"$2" | head -n 1; }
+
+random_pins() {
+  pins=()
+  add() { pick "${@:2}" && pins+=("$1" "$picked"); }
+  pick models/fsdp-figure2.fsdp models/quickstart.fsdp && pins+=("$picked")
+  add --cluster models/clusters/*.fsdp
+  add --ranks 2 4 8
+  add --reshard auto auto yes no
+  add --gather auto auto micro_batch step
+  add --reduce auto auto micro_batch step
+  add --offload auto none parameters gradients optimizer activations parameters,gradients,optimizer parameters,gradients,optimizer,activations
+  add --micro-batch 1 1 2 auto
+  add --checkpoint auto auto auto none full
+  add --wrap auto auto block whole size:1M
+  add --prefetch auto auto 1 2
+  add --strategy auto auto full_shard
+}
+
+plan() { "$fsdpc" plan "${pins[@]}" --memory "$1" --json 2>/dev/null || true; }
+
+compared=0
+for ((i = 0; i < cases; i++)); do
+  random_pins
+  roomy=$(plan 64TiB)
+  persistent=$(number persistent_bytes "$roomy") peak=$(number peak_bytes "$roomy")
+  [ "$peak" ] || continue
+  pick 25 30 40 50 60 70 80 90 100
+  budget=$((persistent + (peak - persistent) * picked / 100))B
+  tight=$(plan "$budget")
+  grep -q '"fits": *true' <<<"$tight" || continue
+  step=$(number step_ns "$tight")
+  for bound in lower_bound_ns own_bound_ns; do
+    [ "$(number "$bound" "$tight")" -le "$step" ] || { echo "$bound is $(number "$bound" "$tight"), the step $step: ${pins[*]} --memory $budget" >&2; exit 1; }
+  done
+  compared=$((compared + 1))
+done
+echo "$compared plans of $cases cases are no faster than their bounds"
+[ $((compared * 3)) -ge "$cases" ] || { echo 'too few of them fit' >&2; exit 1; }
