@@ -31,6 +31,7 @@ typedef struct IssueRule {
   uint32_t ahead;
   bool late;
   uint32_t behind;
+  bool first; /* gathers take the room before copies do: what is on its way to host memory, or comes from there */
 } IssueRule;
 
 /* Uses that a gather may be ahead of its own: of decisions where nobody pinned a depth, and of a rule that goes as far as these allow. */

@@ -415,13 +415,16 @@ static void issue_last(Builder *b) {
 }
 
 static uint64_t issue_and_simulate(Builder *b) {
+  const bool early = issues_early(b->decisions) || staggers(b->decisions), first = early && b->issue.first;
   issue_last(b);
+  if (first && b->timed) hold_gradients(b);
+  if (first) issue_early(b);
   if (b->timed) {
     brings_early(b);
     trips_hold(b);
-    hold_gradients(b);
   }
-  if (issues_early(b->decisions) || staggers(b->decisions)) issue_early(b);
+  if (!first && b->timed) hold_gradients(b);
+  if (early && !first) issue_early(b);
   return simulate_main(b);
 }
 

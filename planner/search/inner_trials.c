@@ -3,8 +3,10 @@
 
 /* As late as is harmless takes the least memory; one or two uses ahead lines gathers up with reductions, so that both slow
  * compute at once instead of one after the other. */
-static const IssueRule issue_rules[] = {{AS_FAR_AS_MAY_BE, true, 1}, {2, false, 1}, {1, false, 1}, {AS_FAR_AS_MAY_BE, false, 1}, {3, false, 1}, {0, false, 1},
-                                        {AS_FAR_AS_MAY_BE, true, 3}, {2, false, 3}, {AS_FAR_AS_MAY_BE, true, 0}, {0, false, 0}};
+static const IssueRule issue_rules[] = {{AS_FAR_AS_MAY_BE, true, 1, false},  {2, false, 1, false}, {1, false, 1, false},
+                                        {AS_FAR_AS_MAY_BE, false, 1, false}, {3, false, 1, false}, {0, false, 1, false},
+                                        {AS_FAR_AS_MAY_BE, true, 3, false},  {2, false, 3, false}, {AS_FAR_AS_MAY_BE, true, 1, true},
+                                        {AS_FAR_AS_MAY_BE, true, 0, false},  {0, false, 0, false}};
 _Static_assert(sizeof issue_rules / sizeof *issue_rules == ISSUE_RULES, "rules");
 
 const IssueRule *inner_rules(uint32_t *count) {
@@ -142,7 +144,7 @@ static uint64_t mix_flags(uint64_t hash, const bool *flags, size_t count) {
 
 static uint64_t fingerprint(const Inner *in, const Trial *trial) {
   size_t ops = (size_t)in->program->turn;
-  uint64_t hash = mix(mix(0, (uint64_t)trial->issue.ahead << 32 | trial->issue.behind), trial->issue.late);
+  uint64_t hash = mix(mix(0, (uint64_t)trial->issue.ahead << 32 | trial->issue.behind), 2 * trial->issue.first + trial->issue.late);
   hash = mix_flags(mix_flags(hash, trial->recompute, ops), trial->away, ops);
   return mix_flags(hash, trial->keep, in->units->units.count);
 }
@@ -175,9 +177,12 @@ bool inner_has_rules(const Inner *in) {
   return decisions_gather(&in->base) && !in->base.gather_once;
 }
 
+/* Whether anything is, or may be, in host memory. */
+static bool may_copy(const Inner *in) { return in->movable || in->base.offload; }
+
 bool inner_same_rule(const Inner *in, const IssueRule *a, const IssueRule *b) {
   bool gathers = inner_has_rules(in), reduces = decisions_reduce(&in->base);
-  bool alike = decisions_ahead(&in->base, a) == decisions_ahead(&in->base, b) && a->late == b->late;
+  bool alike = decisions_ahead(&in->base, a) == decisions_ahead(&in->base, b) && a->late == b->late && (a->first == b->first || !may_copy(in));
   return (!gathers || alike) && (!reduces || a->behind == b->behind);
 }
 

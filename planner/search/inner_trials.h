@@ -6,7 +6,7 @@
 #include "planner/search/inner.h"
 
 /* Of inner_rules: tried everywhere; those before which compute may run ahead of reductions. */
-enum { ISSUE_RULES = 10, FIRST_RULES = 2, WAITING_RULES = 8 };
+enum { ISSUE_RULES = 11, FIRST_RULES = 2, WAITING_RULES = 9 };
 
 void inner_copy_trial(const Inner *in, Trial *to, const Trial *from);
 /* What starts away, and trials that start with that or with something else. */

@@ -383,7 +383,7 @@ static void place_at_depth(Search *s, const Inner *in, Decisions decisions, uint
   memcpy(keep, decisions.keep, units * sizeof(bool));
   if (!keep_last(in, depth, keep)) return;
   decisions.keep = keep;
-  decisions.issue = (IssueRule){depth, false, decisions.issue.behind};
+  decisions.issue = (IssueRule){.ahead = depth, .behind = decisions.issue.behind};
   place_easily(s, in, &decisions, estimate_ns, best);
 }
 
@@ -436,7 +436,7 @@ static Trial policy_trial(const Inner *in, bool again, bool kept) {
     if (item->op >= 0) item_set_again(item, again && !item->held, trial.recompute);
   }
   (void)keep_last(in, kept ? in->items.units.count : 1, trial.keep);
-  trial.issue = (IssueRule){1, false, trial.issue.behind};
+  trial.issue = (IssueRule){.ahead = 1, .behind = trial.issue.behind};
   return trial;
 }
 

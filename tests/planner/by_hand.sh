@@ -85,6 +85,9 @@ gap models/gpt2.fsdp 8 0.036 'the best size of units is not near' --cluster mode
 gap models/fsdp-figure2.fsdp 2 0.005 'units that are released as asked' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --memory 136819511B
 gap models/fsdp-figure2.fsdp 2 0.005 'parameters that are released as asked' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --reshard yes --memory 136819511B
 
+# Gathers may take the room before copies do: results that are fetched early keep a unit from being gathered in time.
+gap models/fsdp-figure2.fsdp 2 0.06 'copies take the room of gathers' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --memory 154864676B
+
 # Units that take turns in forward, behind each other in the queue, and behind reductions that share it; what cannot be gathered before; gathers beside no
 # reduction.
 gap models/fsdp-figure2.fsdp 8 0.01 'turns in one queue' --cluster models/clusters/aws-p3.fsdp --micro-batch 1 --offload auto --memory 97363218B
