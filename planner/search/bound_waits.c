@@ -56,18 +56,26 @@ static void mark_producers(Finder *f, int32_t op, uint32_t *depth) {
   }
 }
 
-/* What is run again, and lost to copies, for op `op` and has not been counted for others. */
-static double add_filled(Finder *f, int32_t op) {
-  const Skeleton *skeleton = f->in->skeleton;
+/* Likewise what is needed to run those again. Returns how many of f->marked were there before. */
+static uint32_t reach_producers(Finder *f, int32_t op) {
+  const uint32_t before = f->seen_count;
   uint32_t depth = 0;
-  double ns = 0;
   mark_producers(f, op, &depth);
   while (depth) {
     const int32_t producer = f->stack[--depth];
+    if (may_run_again(f, producer)) mark_producers(f, producer, &depth);
+  }
+  return before;
+}
+
+/* What is run again, and lost to copies, for op `op` and has not been counted for others. */
+static double add_filled(Finder *f, int32_t op) {
+  const Skeleton *skeleton = f->in->skeleton;
+  double ns = 0;
+  for (uint32_t i = reach_producers(f, op); i < f->seen_count; i++) {
+    const int32_t producer = f->marked[i];
     ns += skeleton->host_contention * (double)skeleton->program->flow.moved_ns[producer];
-    if (!may_run_again(f, producer)) continue;
-    ns += (double)skeleton->op_ns[producer];
-    mark_producers(f, producer, &depth);
+    if (may_run_again(f, producer)) ns += (double)skeleton->op_ns[producer];
   }
   return ns;
 }
@@ -185,17 +193,12 @@ static const int32_t *find_earliest(Finder *f) {
   forget_producers(f);
   f->filled = (Filled){0};
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) earliest[u] = skeleton->ops[u].first_backward;
-  for (int32_t op = skeleton->program->turn; op < op_count(f); op++) {
-    uint32_t depth = 0;
-    mark_producers(f, op, &depth);
-    while (depth) {
-      const int32_t producer = f->stack[--depth];
-      if (!may_run_again(f, producer)) continue;
-      mark_producers(f, producer, &depth);
-      for (uint32_t at = skeleton->first[producer]; at < skeleton->first[producer + 1]; at++)
+  for (int32_t op = skeleton->program->turn; op < op_count(f); op++)
+    for (uint32_t i = reach_producers(f, op); i < f->seen_count; i++) {
+      const int32_t producer = f->marked[i];
+      for (uint32_t at = skeleton->first[producer]; at < skeleton->first[producer + 1] && may_run_again(f, producer); at++)
         if (op < earliest[skeleton->touched[at]]) earliest[skeleton->touched[at]] = op;
     }
-  }
   forget_producers(f);
   return earliest;
 }
@@ -349,7 +352,7 @@ static void sum_late(const Finder *f, const Gathers *gathers, bool reduces, doub
   }
 }
 
-/* For how long a reduction may be under way at most, as soon as it is issued, while unit `u` is gathered that is not before op `from` has ended. */
+/* For how long at most reduction `r`, which is issued as soon as it may be, is under way while the unit is gathered. live: before each op. */
 static double beside_ns(const Finder *f, const Reducing *reducing, const double *live, uint32_t r, const Gather *gather) {
   const uint32_t other = f->in->skeleton->reduced[r];
   const double bytes = terms_gradient_bytes(f->in, other) + full_bytes(f, gather->unit);
@@ -383,20 +386,23 @@ static void sum_apart(const Finder *f, const Gathers *gathers, bool reduces, Wai
   }
 }
 
-static void find_waits(Finder *f, Waits *out) {
-  const Skeleton *skeleton = f->in->skeleton;
-  const bool reduces = f->in->start->ranks > 1 && f->pass->reduces;
-  for (uint32_t i = 0; i < skeleton->reduced_count && reduces; i++) add_reductions(f, i);
-  const bool forward = f->pass->gathers && decisions_gather(f->in->start) && !f->in->start->gather_once && !f->is_long;
-  for (int backward = !forward; backward < 2; backward++) {
-    const Gathers gathers = find_gathers(f, backward, backward && reduces);
-    if (backward && !f->is_long && any_blocked(&gathers)) {
-      sum_late(f, &gathers, reduces, out->late);
-      sum_apart(f, &gathers, reduces, out);
-    }
-    for (uint32_t i = 0; i < gathers.count; i++)
-      if (gathers.data[i].certain) add_gathers(f, &gathers, i, backward && reduces && skeleton->shared_queue);
+/* Those of forward, or of backward. */
+static void wait_for_gathers(Finder *f, bool backward, bool reduces, Waits *out) {
+  const Gathers gathers = find_gathers(f, backward, reduces);
+  if (backward && !f->is_long && any_blocked(&gathers)) {
+    sum_late(f, &gathers, reduces, out->late);
+    sum_apart(f, &gathers, reduces, out);
   }
+  for (uint32_t i = 0; i < gathers.count; i++)
+    if (gathers.data[i].certain) add_gathers(f, &gathers, i, reduces && f->in->skeleton->shared_queue);
+}
+
+static void find_waits(Finder *f, Waits *out) {
+  const bool reduces = f->in->start->ranks > 1 && f->pass->reduces;
+  const bool gathers = f->pass->gathers && decisions_gather(f->in->start) && !f->in->start->gather_once; /* gathered once they stay, outside the room */
+  for (uint32_t i = 0; i < f->in->skeleton->reduced_count && reduces; i++) add_reductions(f, i);
+  if (gathers && !f->is_long) wait_for_gathers(f, false, false, out);
+  wait_for_gathers(f, true, reduces, out);
 }
 
 static int by_end(const void *x, const void *y) {
