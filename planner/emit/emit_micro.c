@@ -252,6 +252,8 @@ void emit_pass(Emitter *e, const MicroPass *pass) {
   forget_buffers(e);
   reserve_pass(e);
   emit_begin_segment(e, pass->name, pass->count);
+  /* Both copies take the same queue: inputs arrive while the first unit is gathered. */
+  if (gathers && (e->decisions->offload & OFFLOAD_PARAMETERS) && e->schedule.uses[0].issue <= 0) emit_gather(e, &e->schedule.uses[next++]);
   emit_inputs(e);
   for (int32_t s = 0; s < e->schedule.step_count; s++) {
     for (; brings && brought < e->schedule.reduction_count && reductions[e->schedule.brought[brought]].issue <= s; brought++)
