@@ -47,6 +47,10 @@
  *
  *   T >= F + V_o + N_o + k (V - V_o), V_o the compute from the loss to o          A' gains c (1 + s) G'
  *
+ * and which units every plan gathers again, in N. Once the last of them is there, the operator p that uses it first is left, and all after it:
+ *
+ *   T >= G + N + k (W + V_p) + V - V_p + tail
+ *
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
  * after it, on one link of rate h, and host memory holds H of it:
  *

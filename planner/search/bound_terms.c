@@ -204,6 +204,8 @@ static Tail tail_from(const BoundInput *in, const MicroPass *pass, int32_t settl
   return most;
 }
 
+int32_t terms_longest_tail(const BoundInput *in, const MicroPass *pass) { return tail_from(in, pass, 0).from; }
+
 /* They leave for the host after the loss. */
 double terms_stored_ns(const BoundInput *in, const MicroPass *pass) {
   double ns = 0;
@@ -403,6 +405,12 @@ static double late_ns(const BoundInput *in, const Waits *waits, double k) {
   return most;
 }
 
+/* Beside all gathers that every plan has: once the last unit is there again, the op that uses it first is left to do, and what is after it. */
+static double after_again(const BoundInput *in, const Waits *waits, double k, const Tail *tail) {
+  const int32_t ops = (int32_t)in->skeleton->program->ops.count, last = waits->last_used;
+  return k * terms_ops_ns(in, 0, last) + terms_ops_ns(in, last, ops) + (tail->from >= last ? tail->rest.ns + waits_between(waits, last, tail->from) : 0);
+}
+
 Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled, const Waits *waits) {
   int32_t turn = in->skeleton->program->turn, ops = (int32_t)in->skeleton->program->ops.count;
   const bool slows = !in->fetch_bound, shared = shared_queue(in);
@@ -455,6 +463,12 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled, 
     both.a += both.apart_a = c * (shared ? waits->pinned : waits->apart);
   }
   Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = 3};
+  if (waits && waits->again > 0) {
+    Terms again = gather;
+    again.b = gathered + waits->again + after_again(in, waits, k, &last);
+    again.again_b = again.regather_b = again.stores_b = 0;
+    pairs.data[pairs.count++] = again;
+  }
   const bool copying = !in->skeleton->copies_beside || gather.copying > 0;
   if (!gather.stores && copying) pairs.data[pairs.count++] = without_rests(gather, idle_before - idle_first, silent_before - silent_first);
   if (!shared && gather.copying > 0) pairs.data[pairs.count++] = after_forward(reduce, before + c * gathered + idle_first);

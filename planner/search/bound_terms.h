@@ -40,6 +40,8 @@ typedef struct Waits {
   double *late;          /* by op of backward: what one communicator has to do that it cannot begin before the op has ended */
   double apart;          /* of gathers of backward, what takes place beside no reduction */
   double pinned;         /* of that, what is of units that must not stay */
+  double again;          /* what gathers of backward that every plan has take; 0: they have not been looked for */
+  int32_t last_used;     /* no op before uses the last of these first */
 } Waits;
 
 /* Of windows from op `first` on that end by op `last`. */
@@ -68,6 +70,8 @@ void terms_add_unreduced(const BoundInput *in, const Reducing *reducing, double 
 Slices terms_unreduced(Arena *scratch, const BoundInput *in, const Reducing *reducing, int32_t at);
 /* From the loss on, with nothing but operators and reductions. live: of terms_live. */
 double terms_reducing_ns(Arena *scratch, const BoundInput *in, const double *live);
+/* The op with which the first gradient is whole of those whose reductions compute may rest for at the end. */
+int32_t terms_longest_tail(const BoundInput *in, const MicroPass *pass);
 /* Of gradients on their way to the host, all after the loss. */
 double terms_stored_ns(const BoundInput *in, const MicroPass *pass);
 /* Of operators [first, end). */

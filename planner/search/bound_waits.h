@@ -8,6 +8,14 @@
  * behind it wait as long, and where reductions share the queue it is behind those whose gradients are whole by i. What is run again may use a unit
  * earlier than its own first operator does: the order is known where that is after the first use of the unit before.
  *
+ * A result that is never run again, and that operator j needs first, is there at i or fetched after it; one that was made by i and that nothing
+ * of forward reads from j on has been stored by j, or is there. So of those that the room at i, or at j, does not hold all copies are made between.
+ *
+ * A gather is beside a reduction only where its unit, the gradient and the units before in the queue fit. A reduction that is put off, because it
+ * waits for a buffer or for what it adds to, could be beside any gather otherwise: so those count only that have read their gradient by then, for
+ * one that follows does not fit. Compute may rest while both work: where each slows it by half at most it does so for at least as long as they would
+ * have slowed it, but for windows that count already, which are left out.
+ *
  * What is run again in backward between them for operators up to j may fill the rest, nothing else: operators are run again just before what needs
  * them. So what can be run again at most, and what copies take of compute there, is left out of the rest. Rests of windows of operators
  * that do not overlap add up. */
