@@ -217,7 +217,7 @@ static void plan(Arena *arena, DiagSink *sink, const Graph *graph, const Planner
   result->plan = found.plan;
   result->sim = found.sim;
   result->fits = found.fits;
-  result->unplaced_ns = found.fits ? search->unplaced_ns : 0;
+  result->unplaced_ns = found.fits ? found.unplaced_ns : 0;
   result->bound_of = summary_bound_of(arena, search, &found);
   result->own_bound_ns = found.own_bound_ns;
 }

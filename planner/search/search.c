@@ -280,11 +280,14 @@ bool search_within(Search *s, Candidates *candidates, Found *found) {
   Bound *least = &candidates->least;
   *found = (Found){0};
   s->searched.count = 0; /* budgets are lessened to the same steps of a grid: what others came to there must not count */
+  s->unplaced_ns = 0;
   if (!candidates_try(s, candidates, found)) return false;
   if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_grounded(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
                      try_lesser_as_found(s, found, least) && candidates_by_hand(s, candidates, found)))
     return false;
-  return !found->plan || search_finish(s, found);
+  if (found->plan && !search_finish(s, found)) return false;
+  found->unplaced_ns = s->unplaced_ns;
+  return true;
 }
 
 /* For this budget alone. */

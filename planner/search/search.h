@@ -92,6 +92,7 @@ typedef struct Found {
   Bound bound;
   const Outer *bound_of; /* the outer choice that the bound is of; NULL: the plan's own */
   uint64_t own_bound_ns; /* of the plan's outer choice */
+  uint64_t unplaced_ns;  /* Search's, where it was found */
   bool fits;
   bool settled; /* memory is ample (Inner), nor do addresses make it wait */
   bool paced;   /* gathers wait for the compute that they are issued after (events.c) */

@@ -93,6 +93,11 @@ gap models/fsdp-figure2.fsdp 2 0.06 'copies take the room of gathers' --cluster 
 gap models/fsdp-figure2.fsdp 8 0.01 'turns in one queue' --cluster models/clusters/aws-p3.fsdp --micro-batch 1 --offload auto --memory 97363218B
 gap models/fsdp-figure2.fsdp 8 0.03 'gathers after a turn' --cluster models/clusters/aws-p3.fsdp --micro-batch 1 --offload auto --memory 61272887B
 gap models/fsdp-figure2.fsdp 8 0.04 'gathers beside no reduction' --cluster models/clusters/hgx-h800.fsdp --micro-batch 1 --offload auto --memory 73026596B
+gap models/fsdp-figure2.fsdp 8 0.03 'gathers beside a reduction that may be late' --cluster models/clusters/dgx-h100.fsdp --micro-batch 1 --offload auto --memory 57078583B
+
+# Results that do not fit at the tightest operator come back after it; after the last gather of backward, what uses its unit is left.
+gap models/fsdp-figure2.fsdp 4 0.035 'results that come back' --cluster models/clusters/v100-box.fsdp --micro-batch 1 --offload auto --memory 104500260B
+gap models/fsdp-figure2.fsdp 2 0.005 'what follows the last gather' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --memory 172909842B
 
 # What is run again may use a unit before the one that backward uses first; shards are fetched ahead of their gathers; collectives beside copies
 # that compute makes slow nothing.
@@ -159,3 +164,8 @@ proposed=$({ "$fsdpc" plan "${tight[@]}" 14716B 2>&1 || true; } | sed -n 's/^hel
 # Of the many micro-batches that divide this batch the smallest is tried too.
 sed 's/batch 64 /batch 20160 /; s/contention 0.999//' "$scratch/stopped.fsdp" >"$scratch/divisible.fsdp"
 [ "$(smallest "$scratch/divisible.fsdp")" -le "$(smallest "$scratch/divisible.fsdp" --micro-batch 1)" ] || { echo 'small micro-batches are not tried' >&2; exit 1; }
+
+# A thorough search says what the plan was estimated to take under the budget it was found for, not the fastest estimate of all budgets.
+"$fsdpc" plan models/gpt2.fsdp --ranks 8 --cluster models/clusters/dgx-a100-80.fsdp --micro-batch 1 --offload none --memory 1GiB --thorough --json >"$scratch/thorough" 2>/dev/null
+number() { sed -n 's/^ *"'"$1"'": \([0-9]*\),*$/\1/p' "$scratch/thorough"; }
+[ $((100 * $(number unplaced_step_ns))) -ge $((98 * $(number step_ns))) ] || { echo "a step of $(number step_ns) ns, estimated to take $(number unplaced_step_ns)" >&2; exit 1; }
