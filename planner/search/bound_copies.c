@@ -10,7 +10,10 @@ typedef struct Result {
   int32_t made, last, needed; /* ops: that makes it, that reads it last in forward, first in backward */
 } Result;
 
-typedef VEC(Result) Results;
+typedef struct Results {
+  VEC(Result) list;
+  double away; /* copies of all of them, one way */
+} Results;
 
 /* In the order in which they are made. */
 static Results list_results(const Finder *f) {
@@ -21,7 +24,8 @@ static Results list_results(const Finder *f) {
     const Item *item = &f->in->items->operators.data[i];
     const int32_t v = item->held ? flow->moved[item->op] : PLAN_NONE;
     if (v < 0 || !item->away_ns || flow->first_backward[v] < 0) continue;
-    vec_push(f->scratch, &out, ((Result){(double)item->bytes, (double)item->away_ns, item->op, flow->last_forward[v], flow->first_backward[v]}));
+    vec_push(f->scratch, &out.list, ((Result){(double)item->bytes, (double)item->away_ns, item->op, flow->last_forward[v], flow->first_backward[v]}));
+    out.away += (double)item->away_ns;
   }
   return out;
 }
@@ -52,41 +56,45 @@ static int by_need(const void *x, const void *y) {
   return (p->needed > q->needed) - (p->needed < q->needed);
 }
 
+/* What copies must take for longer than, for compute to rest in the window. */
+static double hidden_ns(const Finder *f, int32_t from, int32_t to) { return f->copy_pace * (f->ops_ns[to] - f->ops_ns[from + 1]); }
+
 /* Those needed by op `to` of backward, the last of them `last`, that are not there at an op before are fetched after it. */
 static void add_fetches(Finder *f, const Results *results, uint32_t last, int32_t to) {
-  const int32_t turn = f->in->skeleton->program->turn, first = to - LONGEST_WINDOW > turn ? to - LONGEST_WINDOW : turn;
+  const int32_t turn = f->in->skeleton->program->turn;
+  const Result *list = results->list.data;
   uint32_t next = last + 1;
   Held held = {0};
   double most = 0;
-  for (int32_t from = to - 1; from >= first; from--) {
-    while (next > 0 && results->data[next - 1].needed > from) hold(&held, &results->data[--next]);
-    const double ns = copied_ns(&held, room_at(f, from));
-    if (ns > most) most = fmax(most, windows_add_copies(f, from, to, ns));
+  for (int32_t from = to - 1; from >= turn && to - from <= LONGEST_WINDOW && hidden_ns(f, from, to) < results->away; from--) {
+    while (next > 0 && list[next - 1].needed > from) hold(&held, &list[--next]);
+    if (held.away > most + hidden_ns(f, from, to)) most = fmax(most, windows_add_copies(f, from, to, copied_ns(&held, room_at(f, from))));
   }
 }
 
 /* Those made before op `to` of forward, `count`, and not read by it or later, that do not fit beside it have left. */
 static void add_stores(Finder *f, const Results *results, uint32_t count, int32_t to) {
-  const int32_t first = to > LONGEST_WINDOW ? to - LONGEST_WINDOW : 0;
+  const Result *list = results->list.data;
   Held held = {0};
   double most = 0;
-  for (uint32_t i = count; i-- > 0 && results->data[i].made >= first;) {
-    if (results->data[i].last >= to) continue;
-    hold(&held, &results->data[i]);
-    const double ns = copied_ns(&held, room_at(f, to));
-    if (ns > most) most = fmax(most, windows_add_copies(f, results->data[i].made, to, ns));
+  for (uint32_t i = count; i-- > 0 && to - list[i].made <= LONGEST_WINDOW && hidden_ns(f, list[i].made, to) < results->away;) {
+    if (list[i].last >= to) continue;
+    hold(&held, &list[i]);
+    if (held.away > most + hidden_ns(f, list[i].made, to))
+      most = fmax(most, windows_add_copies(f, list[i].made, to, copied_ns(&held, room_at(f, to))));
   }
 }
 
 void copies_wait(Finder *f) {
   Results results = list_results(f);
-  const int32_t turn = f->in->skeleton->program->turn;
+  Result *list = results.list.data;
+  const uint32_t count = results.list.count;
   uint32_t made = 0;
-  for (int32_t to = 1; to < turn && results.count; to++) {
-    while (made < results.count && results.data[made].made < to) made++;
+  for (int32_t to = 1; to < f->in->skeleton->program->turn && count; to++) {
+    while (made < count && list[made].made < to) made++;
     add_stores(f, &results, made, to);
   }
-  if (results.count) qsort(results.data, results.count, sizeof *results.data, by_need);
-  for (uint32_t i = 0; i < results.count; i++)
-    if (i + 1 == results.count || results.data[i + 1].needed > results.data[i].needed) add_fetches(f, &results, i, results.data[i].needed);
+  if (count) qsort(list, count, sizeof *list, by_need);
+  for (uint32_t i = 0; i < count; i++)
+    if (i + 1 == count || list[i + 1].needed > list[i].needed) add_fetches(f, &results, i, list[i].needed);
 }

@@ -464,10 +464,10 @@ Pairs terms_pairs(const BoundInput *in, const MicroPass *pass, int32_t settled, 
   }
   Pairs pairs = {.forward = forward, .data = {gather, reduce, both}, .count = 3};
   if (waits && waits->again > 0) {
-    Terms again = gather;
+    Terms again = gather; /* B with nothing but what every plan gathers: less than A it raises nothing, whatever is given up */
     again.b = gathered + waits->again + after_again(in, waits, k, &last);
     again.again_b = again.regather_b = again.stores_b = 0;
-    pairs.data[pairs.count++] = again;
+    if (again.b > fmax(gather.a, gather.b)) pairs.data[pairs.count++] = again;
   }
   const bool copying = !in->skeleton->copies_beside || gather.copying > 0;
   if (!gather.stores && copying) pairs.data[pairs.count++] = without_rests(gather, idle_before - idle_first, silent_before - silent_first);

@@ -100,7 +100,7 @@ static double add_at_pace(Finder *f, int32_t from, int32_t to, double ns, double
 
 void windows_add(Finder *f, int32_t from, int32_t to, double ns) { (void)add_at_pace(f, from, to, ns, f->pace); }
 
-double windows_add_copies(Finder *f, int32_t from, int32_t to, double ns) { return add_at_pace(f, from, to, ns, terms_active_ns(f->in, 1)); }
+double windows_add_copies(Finder *f, int32_t from, int32_t to, double ns) { return add_at_pace(f, from, to, ns, f->copy_pace); }
 
 static const double *sum_ops(Arena *scratch, const Skeleton *skeleton) {
   const uint32_t ops = skeleton->program->ops.count;
@@ -140,7 +140,8 @@ Finder windows_open(Arena *scratch, const BoundInput *in, const MicroPass *pass,
   f.ops_ns = sum_ops(scratch, in->skeleton);
   f.whole = list_whole(scratch, in->skeleton);
   f.is_long = ops > LONG_PROGRAM;
-  f.pace = terms_active_ns(in, 1) / (1 + in->start->overlap.comm_slowdown);
+  f.copy_pace = terms_active_ns(in, 1);
+  f.pace = f.copy_pace / (1 + in->start->overlap.comm_slowdown);
   return f;
 }
 

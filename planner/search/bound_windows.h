@@ -25,7 +25,7 @@ typedef struct Finder {
   const BoundInput *in;
   const MicroPass *pass;
   const double *live, *ops_ns; /* ops_ns: by op, of those before it */
-  double pace;             /* how long a communicator works at most, of its time alone, while operators of one second run */
+  double pace, copy_pace;  /* how long a communicator works at most, of its time alone, and copies, while operators of one second run */
   bool is_long;            /* as a program */
   const int32_t *whole;    /* by reduction: the op with which its gradient is */
   Arena *scratch;
