@@ -1,12 +1,13 @@
 /* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
  * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
- * left by those that are live at the same time, in several orders (memory_order.c), and from where memory is tightest
- * (memory_core.c). The best is kept.
+ * left by those that are live at the same time, in several orders (memory_order.c), from where memory is tightest
+ * (memory_core.c), and level by level (memory_levels.c). The best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
  * fragmentation costs. */
 #include "base/checked.h"
 #include "planner/place/memory_core.h"
+#include "planner/place/memory_levels.h"
 #include "planner/place/memory_stack.h"
 #include "planner/place/place.h"
 
@@ -83,6 +84,7 @@ static void place_few(Plan *plan, const StackInput *input, uint64_t least, uint6
   open_gaps(p, scratch);
   place_by_orders(p);
   if (p->goal >= least && !placing_done(p)) memory_core(p, effort);
+  if (p->goal >= least && !placing_done(p)) memory_levels(p, effort);
 }
 
 /* Buffers live within one segment, so each segment has the arena above `base` to itself. least: what is live there at most, with

@@ -7,6 +7,7 @@
  * Within a window lifetimes are cut to it, which loses nothing: of intervals on a line, two that meet and
  * both meet a third meet inside it. */
 #include "planner/place/memory_core.h"
+#include "planner/place/memory_levels.h"
 
 #include "base/checked.h"
 
@@ -78,6 +79,14 @@ static uint64_t stack_through(Core *c) {
   return top;
 }
 
+/* Level by level, upon what is live throughout. */
+static void place_upon(Placing *part, uint64_t top, uint64_t effort) {
+  const uint64_t base = part->base;
+  part->base = top;
+  memory_levels(part, &effort);
+  part->base = base;
+}
+
 /* What meets [first, last]. Returns where it ends. */
 static uint64_t place_core(Core *c, int32_t first, int32_t last, uint64_t effort) {
   const Placing *p = c->whole;
@@ -94,6 +103,7 @@ static uint64_t place_core(Core *c, int32_t first, int32_t last, uint64_t effort
   if (c->through_count) c->part.fixed[c->part.fixed_count++] = (Taken){p->base, top, first, last};
   if (c->part.count == 0) return top;
   place_by_blame(&c->part, effort);
+  if (!placing_done(&c->part)) place_upon(&c->part, top, effort);
   placing_restore(&c->part);
   return c->part.bytes > top ? c->part.bytes : top;
 }

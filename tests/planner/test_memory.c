@@ -1,6 +1,7 @@
 /* Owns: addresses on made-up segments: nothing that is live together overlaps, whatever the goal and the effort; effort reaches goals that
  * the quick ways miss. */
 #include "base/checked.h"
+#include "planner/place/memory_levels.h"
 #include "planner/place/place.h"
 
 #include <setjmp.h>
@@ -111,8 +112,60 @@ static void effort_reaches_goals_that_the_quick_ways_miss(void **state) {
   assert_true(reached[1] > reached[0] + SEGMENTS / 2); /* a single round a window reaches 5 */
 }
 
+/* Cuts bytes [low, high) over instructions [first, last] into buffers that fill them. */
+static void cut(Made *m, uint32_t low, uint32_t high, int32_t first, int32_t last) {
+  const bool wide = high - low > 20 + pick(m, 30), is_long = last - first > 6 + (int32_t)pick(m, 10);
+  if (!wide && !is_long) {
+    PlanBuf buf = {.class = BUF_ACTIVATION, .bytes = (uint64_t)(high - low) * PLAN_ALIGN_BYTES, .first = first, .last = last, .unit = PLAN_NONE};
+    vec_push(m->arena, &m->plan.bufs, buf);
+  } else if (wide && (!is_long || pick(m, 2))) {
+    const uint32_t at = low + 1 + pick(m, high - low - 1);
+    cut(m, low, at, first, last);
+    cut(m, at, high, first, last);
+  } else {
+    const int32_t at = first + (int32_t)pick(m, (uint32_t)(last - first));
+    cut(m, low, high, first, at);
+    cut(m, low, high, at + 1, last);
+  }
+}
+
+static bool fills_up(Made *m, uint64_t seed) {
+  enum { BYTES = 100, INSTRS = 40 };
+  uint64_t effort = 450000000;
+  Gaps gaps;
+  Placing p;
+  *m = (Made){.arena = arena_new(), .state = seed};
+  cut(m, 0, BYTES, 0, INSTRS - 1);
+  gaps_open(&gaps, m->arena, m->plan.bufs.count);
+  placing_open(m->arena, &p, m->plan.bufs.count, 0, BYTES * PLAN_ALIGN_BYTES);
+  placing_prepare(m->arena, &p, m->plan.bufs.count, &gaps);
+  placing_aim(&p, 0, INSTRS - 1);
+  for (uint32_t b = 0; b < m->plan.bufs.count; b++) placing_add(&p, &m->plan.bufs.data[b]);
+  memory_levels(&p, &effort);
+  assert_true(effort < 450000000);
+  if (!placing_done(&p)) return false;
+  placing_restore(&p);
+  m->plan.arena_bytes = p.bytes;
+  assert_placed(&m->plan);
+  return true;
+}
+
+/* No byte is free at any instruction: none but these ways of placing them will do. */
+static void levels_fill_memory_that_is_full(void **state) {
+  (void)state;
+  uint32_t filled = 0, buffers = 0;
+  for (uint64_t seed = 1; seed <= SEGMENTS; seed++) {
+    Made m;
+    filled += fills_up(&m, seed);
+    buffers += m.plan.bufs.count;
+    arena_free(m.arena);
+  }
+  print_message("without a byte to spare: %u of %d segments of %u buffers\n", filled, SEGMENTS, buffers / SEGMENTS);
+  assert_true(filled > SEGMENTS / 2);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_overlaps_whatever_the_effort),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(levels_fill_memory_that_is_full), cmocka_unit_test(nothing_overlaps_whatever_the_effort),
                                      cmocka_unit_test(effort_reaches_goals_that_the_quick_ways_miss)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
