@@ -28,7 +28,6 @@ typedef struct Passes {
 
 /* When what is under way ends, in one simulation. */
 typedef struct EndTimes {
-  uint64_t *ready;              /* by unit: when it has been gathered; 0: it is there */
   uint64_t *gathered;           /* by use: when it has been */
   uint64_t *taken, *reduced;    /* by reduction: when the gradient has been read; when its sum is where it stays */
   uint64_t *stored, *fetched;   /* by trip: when it has been */

@@ -54,7 +54,7 @@ static uint64_t beside(Clocks *c, uint64_t work, double contention) {
   }
 }
 
-/* Likewise; most operators end well before anything changes, and what they take then is known. */
+/* Likewise for step s; most operators end well before anything changes, and what they take then is known. */
 static uint64_t compute_beside(Clocks *c, const Builder *b, int32_t s) {
   const Skeleton *skeleton = b->skeleton;
   const int32_t op = b->schedule->steps[s].op;
@@ -117,14 +117,14 @@ static void meet_trips(const Builder *b, Clocks *c, Travel *travel, int32_t s) {
     c->compute = met;
 }
 
-/* One pass under way. Most steps neither issue nor release anything, nor does anything end before them: `due` and `ends` say when
- * to look. */
+/* One pass under way. Most steps neither issue nor release anything, nor wait for a gather, nor does anything end before them: `due` and
+ * `ends` say when to look. */
 typedef struct Run {
   Builder *b;
   Clocks clocks;
   Travel travel;
   uint32_t use_count, reduction_count, bring_count, need_count;
-  uint32_t next_bring, next_need, next_use, next_freed, next_arrived, next_reduction, next_release, next_landing, next_taken, next_done;
+  uint32_t next_bring, next_need, next_use, next_read, next_freed, next_arrived, next_reduction, next_release, next_landing, next_taken, next_done;
   int32_t due;   /* the next step with something before or after it */
   uint64_t ends; /* when the next of what is under way does */
 } Run;
@@ -135,6 +135,7 @@ static void look_for_work(Run *run) {
   const Schedule *schedule = run->b->schedule;
   int32_t due = schedule->trip_count ? trips_due(run->b, &run->travel) : INT32_MAX;
   if (run->next_use < run->use_count) due = sooner_step(due, schedule->uses[run->next_use].issue);
+  if (run->next_read < run->use_count) due = sooner_step(due, schedule->uses[run->next_read].first);
   if (run->next_freed < run->next_use) due = sooner_step(due, freed_after(&schedule->uses[run->next_freed]) + 1);
   if (run->next_bring < run->bring_count) due = sooner_step(due, schedule->reductions[schedule->brought[run->next_bring]].issue);
   if (run->next_need < run->need_count) due = sooner_step(due, schedule->reductions[schedule->brought[run->next_need]].first);
@@ -179,7 +180,7 @@ static void free_shards(Run *run, int32_t s) {
   }
 }
 
-/* What is issued before step s, and what it waits for because memory is released before it. */
+/* What is issued before step s, and what it waits for because it reads it, or because memory is released before it. */
 static void before_step(Run *run, int32_t s) {
   Builder *b = run->b;
   Clocks *c = &run->clocks;
@@ -189,12 +190,13 @@ static void before_step(Run *run, int32_t s) {
   const uint32_t *brought = b->schedule->brought;
   for (; run->next_bring < run->bring_count && reductions[brought[run->next_bring]].issue <= s; run->next_bring++) bring(b, c, brought[run->next_bring]);
   for (; run->next_use < run->use_count && uses[run->next_use].issue <= s; run->next_use++)
-    b->ends.ready[uses[run->next_use].unit] = b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
+    b->ends.gathered[run->next_use] = gather_unit(b, c, &figures[uses[run->next_use].unit]);
   if (b->schedule->trip_count) meet_trips(b, c, &run->travel, s);
   while (run->next_need < run->need_count && reductions[brought[run->next_need]].first <= s) wait_for(c, b->ends.brought[brought[run->next_need++]]);
   free_shards(run, s);
   while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.taken[run->next_release++]);
   while (run->next_landing < run->next_reduction && reductions[run->next_landing].landed < s) wait_for(c, b->ends.reduced[run->next_landing++]);
+  while (run->next_read < run->use_count && uses[run->next_read].first <= s) wait_for(c, b->ends.gathered[run->next_read++]);
   look_for_ends(run);
 }
 
@@ -227,7 +229,6 @@ static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
   run->reduction_count = decisions_reduce(b->decisions) && reduces ? b->schedule->reduction_count : 0;
   run->bring_count = schedule_adds_from_host(b->decisions) ? run->reduction_count : 0;
   run->need_count = b->decisions->ranks == 1 ? run->bring_count : 0; /* others' operators do not wait: the collective does */
-  memset(b->ends.ready, 0, b->skeleton->units->units.count * sizeof(uint64_t));
   look_for_work(run);
 }
 
@@ -238,21 +239,38 @@ static void note_rest(Run *run) {
   while (run->travel.gone < b->schedule->trip_count) b->gone[run->travel.gone++] = b->schedule->step_count;
 }
 
+static void time_step(Run *run, int32_t s) {
+  Clocks *c = &run->clocks;
+  const bool due = run->due <= s;
+  if (due) before_step(run, s);
+  run->b->start[s] = c->compute;
+  if (run->ends <= c->compute) note_ends(run, s);
+  c->compute += compute_beside(c, run->b, s);
+  if (due) after_step(run, s);
+}
+
+/* From step s on, those that nothing is due at and nothing changes in: nearly all. Returns the next one. */
+static int32_t time_freely(Run *run, int32_t s) {
+  const Schedule *schedule = run->b->schedule;
+  const Skeleton *skeleton = run->b->skeleton;
+  const uint64_t *ns = run->clocks.slowed ? skeleton->slowed_ns : skeleton->op_ns, *copying = schedule->copying_ns;
+  const uint64_t change = run->b->decisions->overlap.contention > 0 ? run->clocks.change : UINT64_MAX, ends = run->ends;
+  const int32_t end = sooner_step(run->due, schedule->step_count);
+  uint64_t *start = run->b->start, now = run->clocks.compute;
+  for (; s < end && now < ends && !(copying && copying[s]); s++) {
+    const uint64_t after = now + ns[schedule->steps[s].op];
+    if (after + 1 >= change) break;
+    start[s] = now;
+    now = after;
+  }
+  run->clocks.compute = now;
+  return s;
+}
+
 uint64_t schedule_time(Builder *b, bool gathers, bool reduces) {
-  const Step *steps = b->schedule->steps;
   Run run;
   open_run(&run, b, gathers, reduces);
-  Clocks *c = &run.clocks;
-  for (int32_t s = 0, count = b->schedule->step_count; s < count; s++) {
-    int32_t op = steps[s].op;
-    bool due = run.due <= s;
-    if (due) before_step(&run, s);
-    for EACH_UNIT(b->skeleton, op, at) wait_for(c, b->ends.ready[b->skeleton->touched[at]]);
-    b->start[s] = c->compute;
-    if (run.ends <= c->compute) note_ends(&run, s);
-    c->compute += compute_beside(c, b, s);
-    if (due) after_step(&run, s);
-  }
+  for (int32_t s = 0; s < b->schedule->step_count; s = time_freely(&run, s + 1)) time_step(&run, s);
   note_rest(&run);
-  return end_of(b, c);
+  return end_of(b, &run.clocks);
 }
