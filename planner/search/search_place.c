@@ -11,6 +11,8 @@ enum { PLACEMENT_TRIES = 6, PLACED_TRIALS = 2, PLACED_WITH_LESS = 2, FEW_ITEMS =
 enum { AIMS = 12, AIMS_AN_OCTAVE = 32, SHORT_INSTRS = 1000 };
 /* Instructions in settings placed one after the other without any gain, after which the rest is left. */
 enum { PLACED_IN_VAIN = 120000 };
+/* Where the best trial exceeds the budget by so small a share of it, the next one may fit. */
+enum { HARDLY_SMALLER = 200 };
 /* Whose gathers are moved one by one where none came near the bound. */
 enum { MOVED_SETTINGS = 100 };
 /* Placing plans of more instructions than these takes long; of the longest only the one that is chosen is tried with gathers that start as
@@ -180,7 +182,7 @@ static uint64_t place_pool(Search *s, Inner *in, Found *best) {
     if (!excess && !small) return 0;
     if (!excess && i > 0) continue;
     if (excess < least) least = excess;
-    if (!small && excess > s->budget / 200) break; /* the next one is hardly smaller */
+    if (!small && excess > s->budget / HARDLY_SMALLER) break;
   }
   return least == UINT64_MAX ? 0 : least;
 }
@@ -328,30 +330,43 @@ static bool waits_anyway(const Found *best, uint64_t before_ns) {
   return best->plan && best->plan->instrs.count > PACED_INSTRS && best->sim.step_ns == before_ns;
 }
 
+/* What was placed last without fitting; budget 0: nothing was. excess: of the whole budget. */
+typedef struct Unplaced {
+  uint64_t budget, ns, excess;
+  int64_t live;
+} Unplaced;
+
+/* Less room often leaves the best trial as it is: far too large still. */
+static uint64_t place_unlike(Search *s, Inner *in, const Unplaced *last, Found *best) {
+  const Trial *trial = &in->pool[0];
+  const bool alike = last->ns == trial->ns && last->live == trial->live && last->excess > s->budget / HARDLY_SMALLER;
+  return alike && last->budget && !inner_is_small(in) ? last->excess : place_pool(s, in, best);
+}
+
 /* Searches again with less room until a placed plan fits the budget, or it cannot be better than `best` any more; once it does,
  * with more room again where giving that up costs much. */
 static void place_within(Search *s, Inner *in, Found *best) {
   const uint64_t least = s->budget / 1000;
-  uint64_t budget = search_first_budget(in), failed = 0, failed_ns = UINT64_MAX, fitted = 0;
+  Unplaced failed = {0};
+  uint64_t budget = search_first_budget(in), fitted = 0;
   note_unplaced(s, in);
   for (int i = 0; i < PLACEMENT_TRIES; i++) {
     const uint64_t before_ns = best->plan ? best->sim.step_ns : UINT64_MAX;
-    uint64_t excess = place_pool(s, in, best), next;
+    uint64_t excess = place_unlike(s, in, &failed, best), next;
     if (i && !excess && !fitted && !as_estimated(in, best) && waits_anyway(best, before_ns)) return;
     if (excess ? place_with_less(s, in, excess, best) : as_estimated(in, best)) {
-      if (!failed || (double)in->pool[0].ns <= WITHIN_REACH * (double)failed_ns) return;
+      if (!failed.budget || (double)in->pool[0].ns <= WITHIN_REACH * (double)failed.ns) return;
       fitted = budget;
-      next = budget + (failed - budget) / 2;
+      next = budget + (failed.budget - budget) / 2;
     } else {
-      failed = budget;
-      failed_ns = in->pool[0].ns;
+      failed = (Unplaced){budget, in->pool[0].ns, excess, in->pool[0].live};
       excess += least << i;
       next = budget > excess ? budget - excess : 0;
-      if (fitted && next < fitted + least) next = fitted + (failed - fitted) / 2;
+      if (fitted && next < fitted + least) next = fitted + (failed.budget - fitted) / 2;
     }
     if (next < fitted + least) return;
     in->rival_ns = best->plan ? best->sim.step_ns : 0; /* estimates that could not be placed are none */
-    while (!search_again(in, next) && failed - next > least) next = failed - (failed - next) / 2; /* less where that leaves nothing */
+    while (!search_again(in, next) && failed.budget - next > least) next = failed.budget - (failed.budget - next) / 2; /* less where that leaves nothing */
     budget = next;
   }
 }
