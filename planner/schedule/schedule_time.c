@@ -197,7 +197,6 @@ static void before_step(Run *run, int32_t s) {
   while (run->next_release < run->next_reduction && reductions[run->next_release].release < s) wait_for(c, b->ends.taken[run->next_release++]);
   while (run->next_landing < run->next_reduction && reductions[run->next_landing].landed < s) wait_for(c, b->ends.reduced[run->next_landing++]);
   while (run->next_read < run->use_count && uses[run->next_read].first <= s) wait_for(c, b->ends.gathered[run->next_read++]);
-  look_for_ends(run);
 }
 
 /* What has ended when step s starts. */
@@ -208,7 +207,6 @@ static void note_ends(Run *run, int32_t s) {
   while (run->next_taken < run->next_reduction && b->ends.taken[run->next_taken] <= now) b->taken[run->next_taken++] = s;
   while (run->next_done < run->next_reduction && b->ends.reduced[run->next_done] <= now) b->done[run->next_done++] = s;
   while (run->travel.gone < run->travel.next_store && b->ends.stored[run->travel.gone] <= now) b->gone[run->travel.gone++] = s;
-  look_for_ends(run);
 }
 
 static void after_step(Run *run, int32_t s) {
@@ -219,7 +217,6 @@ static void after_step(Run *run, int32_t s) {
     reduce_unit(b, c, run->next_reduction);
   if (b->schedule->trip_count) c->compute = trips_leave(b, &run->travel, s, c->compute, &c->out);
   look_for_work(run);
-  look_for_ends(run);
 }
 
 static void open_run(Run *run, Builder *b, bool gathers, bool reduces) {
@@ -243,10 +240,12 @@ static void time_step(Run *run, int32_t s) {
   Clocks *c = &run->clocks;
   const bool due = run->due <= s;
   if (due) before_step(run, s);
+  const bool changes = due || run->ends <= c->compute;
   run->b->start[s] = c->compute;
-  if (run->ends <= c->compute) note_ends(run, s);
+  if (changes) note_ends(run, s);
   c->compute += compute_beside(c, run->b, s);
   if (due) after_step(run, s);
+  if (changes) look_for_ends(run);
 }
 
 /* From step s on, those that nothing is due at and nothing changes in: nearly all. Returns the next one. */
