@@ -28,7 +28,7 @@ static const Behind seeded_behind = {0.05, 15}, tried_behind = {0.01, 1};
 
 /* Of long plans so many choices one after the other are placed without any gain before the rest is left: of 45 in 136 plans of llama3 and gpt3
  * (14 clusters, 64 to 16,384 ranks, 24 GiB to no limit) that were placed after three in vain none gained anything. */
-enum { PLACED_IN_VAIN = 3, LONG_PLAN = 4000 };
+enum { MOST_IN_VAIN = 3, LONG_PLAN = 4000 };
 
 /* So far beyond the least bound others are looked at closely at once. */
 static const double LOOK_BEYOND = 1.01;
@@ -380,7 +380,7 @@ static uint32_t count_vain(uint32_t vain, const Branch *branch, uint64_t before_
  * Moves and placing take nearly all of the time, and most branches need neither. */
 static bool follow_branches(Search *s, const Branches *all, Found *found) {
   uint32_t vain = 0;
-  for (Branch *branch; vain < PLACED_IN_VAIN;) {
+  for (Branch *branch; vain < MOST_IN_VAIN;) {
     const uint64_t before_ns = found->sim.step_ns;
     if (!next_branch(s, all, found, &branch)) return false;
     if (!branch) return true;
