@@ -11,8 +11,6 @@
 
 #include "base/checked.h"
 
-#include <stdlib.h>
-
 /* Nodes of one run for each buffer, and runs: of 83 segments that best fit did not place, of 35 to 1,322 buffers of six models, these placed 57, and ten
  * times as many nodes 62. With more buffers each node takes long. */
 enum { NODES_A_BUFFER = 2, RUNS = 12, MOST_BLOCKS = 2000 };
