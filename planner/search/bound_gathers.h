@@ -18,7 +18,7 @@ typedef struct Gather {
 typedef VEC(Gather) Gathers;
 
 /* Whether `second` is behind `first` in the queue whatever is run again. */
-static inline bool is_behind(const Gather *second, const Gather *first) { return second->earliest > first->to; }
+static inline bool gather_is_behind(const Gather *second, const Gather *first) { return second->earliest > first->to; }
 
 static inline bool gathers_any_blocked(const Gathers *gathers) {
   for (uint32_t i = 0; i < gathers->count; i++)

@@ -35,7 +35,8 @@ enum { RENEWED_SHORT = PLACING_EFFORT / 2, RENEWED_LONG = PLACING_EFFORT / 8 };
 static bool exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
 
 static bool is_short(const Found *found) { return found->plan->instrs.count < SHORT_PLAN; }
-static bool is_long(const Found *found) { return found->plan->instrs.count >= LONG_PLAN; }
+
+bool search_is_long(const Found *found) { return found->plan->instrs.count >= LONG_PLAN; }
 
 bool search_is_stuck(const Found *found, const Bound *bound) {
   return found->fits && exceeds(found, is_short(found) ? STUCK_SHORT : STUCK, bound);
@@ -51,7 +52,7 @@ static bool is_very_far(const Found *found, const Bound *bound) { return exceeds
 static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
   if (!found->fits) return false;
   if (is_short(found)) return true;
-  return is_long(found) ? is_very_far(found, bound) : exceeds(found, WORTH_OTHER_SIZES, bound);
+  return search_is_long(found) ? is_very_far(found, bound) : exceeds(found, WORTH_OTHER_SIZES, bound);
 }
 
 void search_renew(Search *s) {
@@ -193,7 +194,7 @@ static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
 }
 
 static bool is_worth_other_moves(const Found *found, const Bound *bound) {
-  return found->fits && !found->settled && exceeds(found, found->plan->instrs.count < LONG_PLAN ? WORTH_OTHER_MOVES : FAR_FROM_BOUND, bound);
+  return found->fits && !found->settled && exceeds(found, search_is_long(found) ? FAR_FROM_BOUND : WORTH_OTHER_MOVES, bound);
 }
 
 /* Its outer choice and units once more. */
@@ -210,7 +211,7 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   s->brief = true;
   good = good && try_on(s, before_ns, &candidates->least, found);
   s->reversed = good && is_worth_other_moves(found, &candidates->least);
-  if (s->reversed) good = is_long(found) && !is_very_far(found, &candidates->least) ? try_as_found(s, found) : candidates_try(s, candidates, found);
+  if (s->reversed) good = search_is_long(found) && !is_very_far(found, &candidates->least) ? try_as_found(s, found) : candidates_try(s, candidates, found);
   s->reversed = false;
   s->brief = false;
   return good;

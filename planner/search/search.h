@@ -154,6 +154,8 @@ void search_renew(Search *search);
 /* It fits, so far from the bound that it is worth looking elsewhere; however long that takes. */
 bool search_is_stuck(const Found *found, const Bound *bound);
 bool search_is_far(const Found *found, const Bound *bound);
+/* Its plan has so many instructions that looking once more takes long. */
+bool search_is_long(const Found *found);
 /* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
 /* Whether what lies in host memory is more than there is. */

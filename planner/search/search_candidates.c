@@ -28,7 +28,7 @@ static const Behind seeded_behind = {0.05, 15}, tried_behind = {0.01, 1};
 
 /* Of long plans so many choices one after the other are placed without any gain before the rest is left: of 45 in 136 plans of llama3 and gpt3
  * (14 clusters, 64 to 16,384 ranks, 24 GiB to no limit) that were placed after three in vain none gained anything. */
-enum { MOST_IN_VAIN = 3, LONG_PLAN = 4000 };
+enum { MOST_IN_VAIN = 3 };
 /* Of long programs so many choices are seeded before one of them is placed: the others then have a plan to promise something beside. Those 136 plans took 5 %
  * less time, three were faster, by up to 0.3 %, and neither of them nor of 494 others was any slower; with five two were, by 0.18 %. */
 enum { SEEDED_FIRST = 8 };
@@ -386,7 +386,7 @@ static bool next_branch(Search *s, const Branches *all, const Found *found, Bran
 
 /* How many branches have been placed one after the other without any gain, where that takes long. */
 static uint32_t count_vain(uint32_t vain, const Branch *branch, uint64_t before_ns, const Found *found) {
-  if (branch->state != BRANCH_PLACED || !found->plan || found->plan->instrs.count < LONG_PLAN) return vain;
+  if (branch->state != BRANCH_PLACED || !found->plan || !search_is_long(found)) return vain;
   return found->sim.step_ns == before_ns ? vain + 1 : 0;
 }
 
