@@ -100,7 +100,7 @@ static void sum_apart(Finder *f, const Gathers *gathers, bool reduces, Waits *ou
   if (late && f->in->start->overlap.contention * (1 + f->in->start->overlap.comm_slowdown) > MOST_SLOWED) return;
   const int32_t last = late ? terms_longest_tail(f->in, f->pass) : op_count(f);
   const Reducing reducing = beside && !late ? terms_reducing(f->scratch, f->in, f->pass, 0) : (Reducing){0};
-  const double *live = beside ? terms_live_before(f->scratch, f->in) : NULL;
+  const double *live = beside ? windows_between(f) : NULL;
   for (uint32_t i = 0; i < gathers->count; i++) {
     const Gather *gather = &gathers->data[i];
     if (!gather->certain || gather->blocked < skeleton->program->turn || gather->to > last) continue;

@@ -55,16 +55,19 @@ static void find_blocked(const Finder *f, Gathers *gathers, uint32_t i, bool bac
     }
 }
 
-/* Whether unit `u`, in use from op `to` on, fits nowhere from op `from` on beside the gradient of unit `other`, whole with that. */
-static bool excludes(const Finder *f, uint32_t other, uint32_t u, int32_t from, int32_t to) {
-  const double gradient = terms_gradient_bytes(f->in, other);
-  for (int32_t op = from; op <= to && gradient > 0; op++)
-    if (room_at(f, op) >= (op > from ? gradient : 0) + (op < to ? full_bytes(f, u) : 0)) return false;
+/* Whether unit `u`, in use from op `to` on, fits nowhere from op `from` on beside the gradient of unit `other`, whole with that: neither beside an
+ * operator nor between two, where compute may rest for both at once. */
+static bool excludes(Finder *f, uint32_t other, uint32_t u, int32_t from, int32_t to) {
+  const double gradient = terms_gradient_bytes(f->in, other), full = full_bytes(f, u), *between = windows_between(f);
+  for (int32_t op = from; op <= to && gradient > 0; op++) {
+    if (room_at(f, op) >= (op > from ? gradient : 0) + (op < to ? full : 0)) return false;
+    if (op > from && (double)f->in->room - between[op] >= gradient + full) return false;
+  }
   return gradient > 0;
 }
 
 /* The last gradient that is whole before its first use. */
-static void find_excluded(const Finder *f, Gather *gather) {
+static void find_excluded(Finder *f, Gather *gather) {
   const uint32_t whole = windows_whole_before(f, gather->to);
   if (whole && excludes(f, f->in->skeleton->reduced[whole - 1], gather->unit, whole_with(f, whole - 1), gather->to)) gather->after = (int32_t)whole - 1;
 }

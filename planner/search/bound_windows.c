@@ -113,6 +113,11 @@ double windows_read_ns(const Finder *f, uint32_t u) {
   return f->in->start->shard > 1 ? terms_scatter_ns(f->in, u) : terms_replicate_ns(f->in, u);
 }
 
+const double *windows_between(Finder *f) {
+  if (!f->between) f->between = terms_live_before(f->scratch, f->in);
+  return f->between;
+}
+
 static const int32_t *list_whole(Arena *scratch, const Skeleton *skeleton) {
   int32_t *whole = ARENA_ARRAY(scratch, int32_t, skeleton->reduced_count);
   for (uint32_t i = 0; i < skeleton->reduced_count; i++) whole[i] = skeleton->ops[skeleton->reduced[i]].last_gradient;

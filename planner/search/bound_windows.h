@@ -25,6 +25,7 @@ typedef struct Finder {
   const BoundInput *in;
   const MicroPass *pass;
   const double *live, *ops_ns; /* ops_ns: by op, of those before it */
+  const double *between;   /* of terms_live_before; NULL: not asked for yet */
   double pace, copy_pace;  /* how long a communicator works at most, of its time alone, and copies, while operators of one second run */
   bool is_long;            /* as a program */
   const int32_t *whole;    /* by reduction: the op with which its gradient is */
@@ -51,6 +52,8 @@ double windows_filled(Finder *f, int32_t from, int32_t to);
 const int32_t *windows_earliest(Finder *f);
 /* Of a unit's gradient, until its buffer is free. */
 double windows_read_ns(const Finder *f, uint32_t unit);
+/* By op: bytes that every plan has live before it begins. */
+const double *windows_between(Finder *f);
 /* How many gradients are whole before op `op`. */
 uint32_t windows_whole_before(const Finder *f, int32_t op);
 /* Of windows that do not overlap those whose rests are longest together. */

@@ -130,6 +130,9 @@ gap "$scratch/stopped.fsdp" 4 0.001 'the bound of stopped compute'
 gap tests/planner/hard/odd-sizes.fsdp 2 0.06 'copies of odd sizes' --memory 88576B
 gap tests/planner/hard/rests-in-forward.fsdp 2 0.03 'copies while compute rests' --memory 79872B
 
+# A unit that no operator fits with, beside a gradient, is gathered beside that all the same while compute rests for both.
+gap tests/planner/hard/rests-between.fsdp 8 0.02 'gathers between operators' --memory 64932B
+
 # Gradients that add up on the device, and lie in host memory afterwards, take room on both.
 gap tests/planner/hard/gradients-away.fsdp 4 0.2 'gradients that add up on the device'
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Owns: whatever is pinned, the bound that is printed, and that of the choice that was made, are no more than the plan takes. Random pins, clusters and
-# budgets on the two examples that are planned fast.
-#   tests/planner/pins.sh FSDPC [CASES] [SEED]
+# budgets on the two examples that are planned fast, and on random models with clusters of their own.
+#   tests/planner/pins.sh FSDPC PRINT_MODEL [CASES] [SEED]
 set -euo pipefail
-fsdpc=$1 cases=${2:-100}
-RANDOM=${3:-1}
+fsdpc=$1 print_model=$2 cases=${3:-200}
+RANDOM=${4:-1}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT
 
 # CHOICE...: one of them, into `picked`; no subshell, in which RANDOM would not go on
 pick() { picked=${*:RANDOM % $# + 1:1}; }
@@ -16,8 +17,16 @@ number() { sed -n 's/.*"'"$1"'": *\([0-9][0-9]*\).*/\1/p' <<<"$2" | head -n 1; }
 random_pins() {
   pins=()
   add() { pick "${@:2}" && pins+=("$1" "$picked"); }
-  pick models/fsdp-figure2.fsdp models/quickstart.fsdp && pins+=("$picked")
-  add --cluster models/clusters/*.fsdp
+  pick models/fsdp-figure2.fsdp models/quickstart.fsdp random random && pins+=("$picked")
+  if [ "$picked" = random ]; then
+    model=$((RANDOM * 32768 + RANDOM))
+    "$print_model" "$model" >"$scratch/random.fsdp"
+    pins=("$scratch/random.fsdp")
+    add --set layers=1 layers=2 layers=3
+  else
+    model=
+    add --cluster models/clusters/*.fsdp
+  fi
   add --ranks 2 4 8
   add --reshard auto auto yes no
   add --gather auto auto micro_batch step
@@ -44,7 +53,7 @@ for ((i = 0; i < cases; i++)); do
   grep -q '"fits": *true' <<<"$tight" || continue
   step=$(number step_ns "$tight")
   for bound in lower_bound_ns own_bound_ns; do
-    [ "$(number "$bound" "$tight")" -le "$step" ] || { echo "$bound is $(number "$bound" "$tight"), the step $step: ${pins[*]} --memory $budget" >&2; exit 1; }
+    [ "$(number "$bound" "$tight")" -le "$step" ] || { echo "$bound is $(number "$bound" "$tight"), the step $step: ${pins[*]} --memory $budget${model:+, model $model}" >&2; exit 1; }
   done
   compared=$((compared + 1))
 done
