@@ -21,6 +21,9 @@ static const double WORTH_OTHER_MOVES = 1.005;
 /* And this far with units of other sizes, a short one with those of all sizes: the best need not be near. */
 static const double WORTH_OTHER_SIZES = 1.01;
 
+/* Other choices' bounds of the sizes that are listed are near so far above what was found. */
+static const double NEAR_FOUND = 1.05;
+
 /* By so much less an estimate promised more. */
 static const double HELD_UP = 1.006;
 
@@ -97,11 +100,25 @@ static bool try_all_sizes(Search *s, Found *found, Bound *least) {
   return search_all_sizes(s, &outer, found, least);
 }
 
+/* Nor need it be of this outer choice, which the sizes that are listed made the best: all sizes of those whose bounds with these are near. */
+static bool try_all_sizes_of_others(Search *s, const Candidates *candidates, Found *found, Bound *least) {
+  if (!found->fits || !is_short(found)) return true;
+  for (uint32_t i = 0; i < candidates->count; i++) {
+    const Candidate *other = &candidates->data[i];
+    if ((double)other->bound.ns > NEAR_FOUND * (double)found->sim.step_ns) break;
+    if (search_same_outer(&other->outer, &found->outer)) continue;
+    renew_effort(s, found);
+    if (!search_all_sizes(s, &other->outer, found, least)) return false;
+  }
+  return true;
+}
+
 static bool try_other_sizes(Search *s, const Candidates *candidates, Found *found, Bound *least) {
   if (s->settings->wrap != WRAP_AUTO) return true;
   if (!try_nearby_sizes(s, found, least)) return false;
   const Plan *before = found->plan;
   if (!try_nearby_others(s, candidates, found, least) || !try_all_sizes(s, found, least)) return false;
+  if (!try_all_sizes_of_others(s, candidates, found, least)) return false;
   return found->plan == before || try_nearby_sizes(s, found, least);
 }
 

@@ -130,6 +130,9 @@ gap "$scratch/stopped.fsdp" 4 0.001 'the bound of stopped compute'
 gap tests/planner/hard/odd-sizes.fsdp 2 0.06 'copies of odd sizes' --memory 88576B
 gap tests/planner/hard/rests-in-forward.fsdp 2 0.03 'copies while compute rests' --memory 79872B
 
+# Units of some other size are best here, and with these another outer choice is.
+gap models/quickstart.fsdp 8 0.01 'sizes of units of another outer choice' --cluster models/clusters/aws-p4d.fsdp --micro-batch 1 --offload auto --memory 4221341B
+
 # A unit that no operator fits with, beside a gradient, is gathered beside that all the same while compute rests for both.
 gap tests/planner/hard/rests-between.fsdp 8 0.02 'gathers between operators' --memory 64932B
 

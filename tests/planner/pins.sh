@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Owns: whatever is pinned, the bound that is printed, and that of the choice that was made, are no more than the plan takes. Random pins, clusters and
-# budgets on the two examples that are planned fast, and on random models with clusters of their own.
+# budgets on the two examples that are planned fast, and on random models with clusters of their own, of several nodes and queues.
 #   tests/planner/pins.sh FSDPC PRINT_MODEL [CASES] [SEED]
 set -euo pipefail
 fsdpc=$1 print_model=$2 cases=${3:-200}
@@ -20,14 +20,17 @@ random_pins() {
   pick models/fsdp-figure2.fsdp models/quickstart.fsdp random random && pins+=("$picked")
   if [ "$picked" = random ]; then
     model=$((RANDOM * 32768 + RANDOM))
-    "$print_model" "$model" >"$scratch/random.fsdp"
+    pick 500 2000 8000 && network="network { bandwidth ${picked}MB/s latency 20us }"
+    pick no no yes && queue="shared_queue $picked"
+    "$print_model" "$model" | sed "s|^  contention|  $network\n&|; s|device gpu {|& $queue |" >"$scratch/random.fsdp"
     pins=("$scratch/random.fsdp")
     add --set layers=1 layers=2 layers=3
+    add --ranks-per-node 2 4 8
   else
     model=
     add --cluster models/clusters/*.fsdp
   fi
-  add --ranks 2 4 8
+  add --ranks 2 4 8 8
   add --reshard auto auto yes no
   add --gather auto auto micro_batch step
   add --reduce auto auto micro_batch step
@@ -36,7 +39,7 @@ random_pins() {
   add --checkpoint auto auto auto none full
   add --wrap auto auto block whole size:1M
   add --prefetch auto auto 1 2
-  add --strategy auto auto full_shard
+  add --strategy auto auto full_shard hybrid_shard:2
 }
 
 plan() { "$fsdpc" plan "${pins[@]}" --memory "$1" --json 2>/dev/null || true; }
