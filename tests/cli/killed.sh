@@ -183,6 +183,26 @@ restarted --min-ranks 2
 said err 'restart 1 of 2, with 2 ranks'
 [ -d saved/step-00001000 ] || fail 'two ranks did not end what four began'
 grep '"reason":"start"' metrics.jsonl | tail -n 1 | grep -q '"ranks":2,' || fail 'the restart was not with 2 ranks'
+# Who reads what is said may be gone by then.
+unheard() {
+  local reader
+  rm -rf metrics.jsonl saved spoken
+  mkfifo spoken
+  cat spoken >/dev/null &
+  reader=$!
+  setsid env --default-signal=PIPE "$fsdpc" run "$model" --ranks 2 --steps 1000 --data "$fixtures/tokens.bin" --metrics metrics.jsonl --save saved --save-every 20 --keep 2 \
+    --quiet --threads 1 --max-restarts 2 >out 2>spoken </dev/null &
+  run=$!
+  wait_for has_steps
+  kill -9 "$reader"
+  wait "$reader" || true
+  kill -9 "$(children "$run" | awk '{ print $2 }')" 2>/dev/null || true
+  wait_code
+}
+unheard
+[ "$code" = 0 ] || fail "exit code $code of a run whose rank died unheard"
+[ -d saved/step-00001000 ] || fail 'a run whose rank died unheard did not go on'
+nothing_left
 # Nobody is there to see that the data changed meanwhile.
 changed() {
   rm -rf metrics.jsonl saved
