@@ -151,9 +151,7 @@ static int train_with_restarts(Cli *cli, const Origin *origin, const Plan *plan,
   if (least > (int64_t)plan->world.ranks)
     return usage_error(NULL, "--min-ranks is %lld, but the job has %u rank%s", (long long)least, plan->world.ranks,
                        text_plural(plan->world.ranks));
-  /* Whoever reads what is said may go (`2>&1 | tee log` in a session that ends), and the file it goes to may be full: training does not end with that. */
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN); /* whoever reads what is said may go, as in `2>&1 | tee log` of a session that ends: training does not end with that */
   for (int64_t restart = 0;; restart++) {
     if (!option_given(&cli->options, OPTION_TIMEOUT)) train->timeout_s = runtime_patience_s(plan, TIMEOUT_S);
     int code = runtime_train(plan, train);

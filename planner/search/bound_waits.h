@@ -4,9 +4,9 @@
  * Where values that every plan has live at operator j, and the gradient of a unit that is whole with operator o < j, take more than
  * there is, compute rests from o to j for what its reduction takes beyond the operators between. Likewise a unit that is first used by j is not
  * there at operator i < j, nor is its gather under way, where it does not fit beside what is live at i; where it fits neither beside the gradient
- * that is whole with o, at no operator and not between two either, it is gathered after that has been read. Gathers are queued in the order of use. So those before it must fit with it, those
- * behind it wait as long, and where reductions share the queue it is behind those whose gradients are whole by i. What is run again may use a unit
- * earlier than its own first operator does: the order is known where that is after the first use of the unit before.
+ * that is whole with o, at no operator and not between two either, it is gathered after that has been read. Gathers are queued in the order of use.
+ * So those before it must fit with it, those behind it wait as long, and where reductions share the queue it is behind those whose gradients are whole
+ * by i. What is run again may use a unit earlier than its own first operator does: the order is known where that is after the first use of the unit before.
  *
  * A result that is never run again, and that operator j needs first, is there at i or fetched after it; one that was made by i and that nothing
  * of forward reads from j on has been stored by j, or is there. So of those that the room at i, or at j, does not hold all copies are made between.

@@ -133,7 +133,6 @@ static void heed_starter(Watch *watch) {
   const Join *join = watch->job->join;
   if (join == NULL || join->starter == 0 || watch->orphaned || getppid() == join->starter) return;
   watch->orphaned = true;
-  signal(SIGPIPE, SIG_IGN); /* it may have been who read what is said */
   if (atomic_exchange(&watch->memory.control->orphaned, 1) == 0) { /* whoever notices it first: the others may have ended before they do */
     control_end_line(watch->memory.control);
     fprintf(stderr, "note: what started this run is gone (was mpirun killed?); the run ends, as after a hangup\n");
