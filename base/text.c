@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,7 +130,7 @@ static const struct {
 
 enum { UNIT_COUNT = sizeof units / sizeof *units, NUMBER_MAX = 64 };
 
-/* Copies the digits of a number without its underscores; returns the length consumed, 0 when there is none. */
+/* Copies the digits of a number without the underscores between them; returns the length consumed, 0 when there is none. */
 static size_t scan_number(const char *text, char digits[NUMBER_MAX]) {
   size_t in = 0, out = 0;
   bool seen_digit = false;
@@ -139,13 +140,25 @@ static size_t scan_number(const char *text, char digits[NUMBER_MAX]) {
     bool exponent = (c == 'e' || c == 'E') && seen_digit &&
                     (strchr("0123456789", text[in + 1]) || strchr("+-", text[in + 1])) && text[in + 1];
     bool sign = (c == '-' || c == '+') && (in == 0 || text[in - 1] == 'e' || text[in - 1] == 'E');
-    if (c == '_' && seen_digit) continue;
+    if (c == '_' && in > 0 && isdigit((unsigned char)text[in - 1]) && isdigit((unsigned char)text[in + 1])) continue;
     if (!c || !(digit || c == '.' || exponent || sign)) break;
     seen_digit |= digit;
     digits[out++] = c;
   }
   digits[out] = 0;
   return seen_digit ? in : 0;
+}
+
+/* Up to INT64_MAX, digit by digit where they are all given; -INT64_MAX at least, so that it can be negated. False: too large. */
+static bool take_whole(const char *digits, double scale, Quantity *out) {
+  char *end;
+  errno = 0;
+  long long exact = strtoll(digits, &end, 10);
+  bool given = !*end && scale == 1;
+  if (given ? errno != 0 || exact == LLONG_MIN : fabs(out->value) >= 0x1p63) return false;
+  out->is_integer = out->value == floor(out->value);
+  if (out->is_integer) out->integer = given ? exact : (int64_t)out->value;
+  return true;
 }
 
 bool quantity_parse(const char *text, Quantity *out, const char **why) {
@@ -167,14 +180,7 @@ bool quantity_parse(const char *text, Quantity *out, const char **why) {
     out->integer = 0;
     bool whole = out->kind == QUANTITY_NUMBER || out->kind == QUANTITY_BYTES;
     *why = "it is too large";
-    if (whole && fabs(out->value) >= 9.2e18) return false;
-    if (whole && out->value == floor(out->value)) {
-      errno = 0;
-      long long exact = strtoll(digits, &end, 10);
-      out->is_integer = true;
-      out->integer = (!*end && !errno && units[i].scale == 1) ? exact : (int64_t)out->value;
-    }
-    return true;
+    return !whole || take_whole(digits, units[i].scale, out);
   }
   return false;
 }

@@ -20,8 +20,9 @@ typedef struct Sums {
 
 /* A time of an event. */
 static double time_of(Sums *sums, const json_t *event, const char *key) {
-  double us = json_number_value(json_object_get(event, key));
-  if (us >= 0 && us <= MOST_US) return us;
+  const json_t *time = json_object_get(event, key);
+  double us = json_number_value(time);
+  if (json_is_number(time) && us >= 0 && us <= MOST_US) return us;
   sums->wild = true;
   return 0;
 }

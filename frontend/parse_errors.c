@@ -234,6 +234,5 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
 
 void fsdp_error(const Span *span, Parser *parser, const char *text) {
   (void)text; /* only when the parser's stack is full, which brackets cannot do */
-  if (!parser->fatal) diag_error(parser->sink, *span, "this expression nests too deeply");
-  parser->fatal = true;
+  if (!parser->fatal) parse_give_up(parser, diag_error(parser->sink, *span, "this expression nests too deeply"), "give names to parts of the expression");
 }

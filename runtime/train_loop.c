@@ -131,6 +131,13 @@ static bool check_step(Trainer *trainer, const StepResult *result) {
       step, result->grad_norm, result->loss);
 }
 
+/* All ranks saw the same numbers: none says so before rank 0 has reported the step, since the first failure ends the run. */
+static bool diverged(Trainer *trainer) {
+  Comm *comm = trainer->machine.comm;
+  comm->barrier(comm); /* whatever it returns, the run ends */
+  return false;
+}
+
 /* --- evaluation: begin and forward of the plan on other data, then on with the training data ---------------------- */
 
 /* The segment's last instruction that adds to the loss, PLAN_NONE when it has none. */
@@ -228,7 +235,7 @@ static bool step(Trainer *trainer, uint64_t number) {
     return false;
   if (trainer->profile != NULL) profile_end_step(trainer->profile, result.step_ns);
   if (trainer->report != NULL && !report_step(trainer->report, &result, &trainer->failure) && !saves_first(trainer)) return false;
-  if (!check_step(trainer, &result)) return false;
+  if (!check_step(trainer, &result)) return diverged(trainer);
   trainer->standing.step = number;
   trainer->standing.samples += feed_samples_per_step(plan);
   trainer->standing.tokens += feed_samples_per_step(plan) * job->ctx;

@@ -117,6 +117,28 @@ static void test_text(void **state) {
   arena_free(arena);
 }
 
+static Quantity parsed(const char *text) {
+  Quantity quantity;
+  const char *why;
+  if (!quantity_parse(text, &quantity, &why)) fail_msg("%s: %s", text, why);
+  return quantity;
+}
+
+static void test_quantities(void **state) {
+  (void)state;
+  Quantity quantity;
+  const char *why;
+  assert_true(parsed("9223372036854775807").integer == INT64_MAX);
+  assert_true(parsed("-9223372036854775807").integer == -INT64_MAX);
+  assert_true(parsed("9007199254740993").integer == INT64_C(9007199254740993)); /* no double is it */
+  assert_int_equal(parsed("1_000").integer, 1000);
+  assert_int_equal(parsed("1.5K").integer, 1500);
+  assert_false(parsed("1.5").is_integer);
+  const char *const refused[] = {"9223372036854775808", "-9223372036854775808", "9.3e18", "9223372036854775807K", "1__0", "1_", "_1", "1_.5", "1._5", ""};
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    if (quantity_parse(refused[i], &quantity, &why)) fail_msg("\"%s\" passes as a number", refused[i]);
+}
+
 static void test_wrap(void **state) {
   (void)state;
   Arena *arena = arena_new();
@@ -152,6 +174,7 @@ int main(void) {
       cmocka_unit_test(test_options),
       cmocka_unit_test(test_speed_overrides_tables),
       cmocka_unit_test(test_text),
+      cmocka_unit_test(test_quantities),
       cmocka_unit_test(test_wrap),
       cmocka_unit_test(test_missing_file),
   };
