@@ -16,7 +16,7 @@ static void sum_late(const Finder *f, const Gathers *gathers, bool reduces, doub
       late[gathers->data[i].blocked] += terms_allgather_ns(f->in, gathers->data[i].unit);
   for (int32_t op = op_count(f) - 1; op >= skeleton->program->turn; op--) {
     gathered += late[op];
-    for (; reduction > 0 && whole_with(f, reduction - 1) >= op; reduction--) reduced += terms_scatter_ns(f->in, skeleton->reduced[reduction - 1]);
+    for (; reduction > 0 && whole_with(f, reduction - 1) >= op; reduction--) reduced += windows_queued_ns(f, reduction - 1);
     late[op] = skeleton->shared_queue ? gathered + reduced : fmax(gathered, reduced);
   }
 }

@@ -102,7 +102,7 @@ Gathers gathers_find(Finder *f, bool backward, bool reduces) {
 }
 
 static void add_reduction(Finder *f, uint32_t reduction, int32_t to, double *ns) {
-  *ns += terms_scatter_ns(f->in, f->in->skeleton->reduced[reduction]);
+  *ns += windows_queued_ns(f, reduction);
   windows_add(f, whole_with(f, reduction), to, *ns);
 }
 

@@ -15,7 +15,7 @@ static void add_reductions(Finder *f, uint32_t last) {
   if (to == end || bytes <= room_at(f, to)) return;
   windows_add(f, from, to, ns);
   for (uint32_t i = last; i-- > 0 && to - whole_with(f, i) <= LONGEST_WINDOW;) {
-    ns += terms_scatter_ns(f->in, f->in->skeleton->reduced[i]);
+    ns += windows_queued_ns(f, i);
     windows_add(f, whole_with(f, i), to, ns);
   }
 }

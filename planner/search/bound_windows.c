@@ -113,6 +113,11 @@ double windows_read_ns(const Finder *f, uint32_t u) {
   return f->in->start->shard > 1 ? terms_scatter_ns(f->in, u) : terms_replicate_ns(f->in, u);
 }
 
+double windows_queued_ns(const Finder *f, uint32_t reduction) {
+  const uint32_t u = f->in->skeleton->reduced[reduction];
+  return terms_scatter_ns(f->in, u) + (f->in->skeleton->shared_sums ? terms_replicate_ns(f->in, u) : 0);
+}
+
 const double *windows_between(Finder *f) {
   if (!f->between) f->between = terms_live_before(f->scratch, f->in);
   return f->between;

@@ -52,6 +52,8 @@ double windows_filled(Finder *f, int32_t from, int32_t to);
 const int32_t *windows_earliest(Finder *f);
 /* Of a unit's gradient, until its buffer is free. */
 double windows_read_ns(const Finder *f, uint32_t unit);
+/* What a reduction takes of the queue that sums over shards go through. */
+double windows_queued_ns(const Finder *f, uint32_t reduction);
 /* By op: bytes that every plan has live before it begins. */
 const double *windows_between(Finder *f);
 /* How many gradients are whole before op `op`. */
