@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 enum { RECORDS = 8, MOST_ROWS = 2 * (RECORDS + 3) };
+enum { MOST_LEAVES = 64, MOST_OPS_APART = 600 }; /* MOST_OPS_APART: of longer programs no cases are told apart */
 
 /* --- rows ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -168,12 +169,13 @@ static double side_least(const Side *side) {
   return fmax(0, most - rounded_down(&side->in));
 }
 
-/* enough: it is raised no further than to that. */
-static MicroBound bound_side(Arena *scratch, const Side *side, const double *live, double enough) {
+/* In one case. enough: it is raised no further than to that. next: what may be told apart. */
+static MicroBound bound_case(Arena *scratch, const Side *side, const double *live, double enough, Question *next) {
   const BoundInput *in = &side->in;
   const MicroPass *pass = side->pass;
   const Runs *items = in->operators, units = slice_units(scratch, in);
   const Waits waits = waits_find(scratch, in, pass, live);
+  *next = waits.next;
   const Pairs found = waits.found ? terms_pairs(in, pass, slices_latest(items, 0), &waits) : side->pairs, *pairs = &found;
   int32_t split = pairs->data[pairs->count - 1].until;
   const Reducing queue = terms_reducing(scratch, in, pass, slices_latest(items, NEVER));
@@ -202,6 +204,49 @@ static MicroBound bound_side(Arena *scratch, const Side *side, const double *liv
     by = "host link";
   }
   return (MicroBound){fmax(most.ns - rounded_down(in), side_least(side)), by};
+}
+
+/* A case, and what may be told apart in it. */
+typedef struct Leaf {
+  Cases assumed;
+  MicroBound bound;
+  Question next;
+} Leaf;
+
+/* The case of `leaf` in which this is so, too. */
+static Leaf bound_answer(const Side *side, const Leaf *leaf, const Case *answer, double enough) {
+  Arena *scratch = arena_new();
+  Leaf out = {.assumed = leaf->assumed};
+  Side one = *side;
+  out.assumed.data[out.assumed.count++] = *answer;
+  one.in.assumed = out.assumed;
+  out.bound = bound_case(scratch, &one, terms_live(scratch, &one.in), enough, &out.next);
+  if (out.bound.ns < 0) out.bound.ns = NEVER; /* no plan is one of these */
+  if (out.bound.ns < leaf->bound.ns) out.bound = leaf->bound;
+  arena_free(scratch);
+  return out;
+}
+
+static uint32_t least_leaf(const Leaf *leaves, uint32_t count) {
+  uint32_t least = 0;
+  for (uint32_t i = 1; i < count; i++)
+    if (leaves[i].bound.ns < leaves[least].bound.ns) least = i;
+  return least;
+}
+
+/* The case with the least bound is told apart, again and again: the least that is left is a bound. */
+static MicroBound bound_side(Arena *scratch, const Side *side, const double *live, double enough) {
+  Leaf leaves[MOST_LEAVES];
+  uint32_t count = 1, least = 0;
+  leaves[0].assumed.count = 0;
+  leaves[0].bound = bound_case(scratch, side, live, enough, &leaves[0].next);
+  if (leaves[0].bound.ns < 0 || side->in.skeleton->program->ops.count > MOST_OPS_APART) return leaves[0].bound;
+  for (;;) {
+    const Leaf leaf = leaves[least];
+    if (leaf.bound.ns >= enough || !leaf.next.count || leaf.assumed.count == MOST_ASSUMED || count + leaf.next.count > MOST_LEAVES) return leaf.bound;
+    for (uint32_t i = 0; i < leaf.next.count; i++) leaves[i ? count++ : least] = bound_answer(side, &leaf, &leaf.next.answers[i], enough);
+    least = least_leaf(leaves, count);
+  }
 }
 
 /* Parameters that the host holds are fetched before they are gathered: either queue bounds. */

@@ -74,6 +74,7 @@
 #ifndef FSDPC_PLANNER_BOUND_H
 #define FSDPC_PLANNER_BOUND_H
 
+#include "planner/search/bound_cases.h"
 #include "planner/search/bound_slices.h"
 #include "planner/schedule/schedule.h"
 
@@ -86,6 +87,7 @@ typedef struct BoundInput {
   uint64_t host_room;     /* bytes of host memory for them; UINT64_MAX: no limit */
   bool fetch_bound;       /* bound_of's own: of gathers count the fetches of their shards */
   bool may_keep;          /* whether units that start as gathered again may stay, unless the file says that one does not */
+  Cases assumed;          /* bound_of's own: what holds in the case that is looked at */
   uint64_t enough;        /* once the bound has reached that it is raised no further; UINT64_MAX: always */
 } BoundInput;
 

@@ -8,9 +8,12 @@
 /* A gather of forward or of backward, in the order of use, which is that of the queue. */
 typedef struct Gather {
   uint32_t unit;
+  bool again;       /* for backward: it was there in forward */
   int32_t to;       /* the op that uses it first, unless what is run again does before */
+  int32_t by;       /* it is there before that op begins: that one, unless another is assumed */
   int32_t earliest; /* the first op that something is run again for which may use it */
   int32_t blocked;  /* it begins after that op has ended; PLAN_NONE: unknown */
+  int32_t passes;   /* after that, the last op before `by` beside which it may be there, but not under way; PLAN_NONE: none */
   bool certain;     /* it is gathered in every plan */
   int32_t after;    /* the place in the order of reductions of one that must have been read before; PLAN_NONE: none */
 } Gather;
@@ -28,8 +31,10 @@ static inline bool gathers_any_blocked(const Gathers *gathers) {
 
 /* All of forward, or of backward. */
 Gathers gathers_find(Finder *f, bool backward, bool reduces);
-/* Lists what waits for them. behind: reductions share their queue. */
-void gathers_wait(Finder *f, const Gathers *gathers, bool behind);
+/* Lists what waits for them, and asks what else may be assumed. behind: reductions share their queue. */
+void gathers_wait(Finder *f, const Gathers *gathers, bool behind, bool reduces);
+/* What of gather `i` may be told apart, if it promises more than what has been asked before. */
+void gathers_ask(Finder *f, const Gathers *gathers, uint32_t i, bool reduces);
 /* Of those of backward, once all windows have been listed: what begins late, what is beside no reduction, how long they take. */
 void gathers_sum(Finder *f, const Gathers *gathers, bool reduces, Waits *out);
 

@@ -36,11 +36,23 @@ static void add_values(Arena *scratch, const BoundInput *in, Spans spans) {
   }
 }
 
+static bool is_kept(const BoundInput *in, uint32_t u) { return in->start->keep[u] || cases_assume(&in->assumed, CASE_KEPT, u); }
+
+/* Units that are there before they are used. */
+static void add_assumed(const BoundInput *in, Spans spans) {
+  for (uint32_t i = 0; i < in->assumed.count; i++) {
+    const Case *one = &in->assumed.data[i];
+    if (one == cases_of_gather(&in->assumed, CASE_BEFORE, one->unit, one->backward))
+      add_span(spans, one->op, one->use - 1, (double)in->skeleton->figures[one->unit].full_bytes);
+  }
+}
+
 static void add_units(const BoundInput *in, Spans spans) {
   const Skeleton *skeleton = in->skeleton;
+  add_assumed(in, spans);
   for (uint32_t u = 0; u < skeleton->units->units.count; u++) {
     const UnitOps *ops = &skeleton->ops[u];
-    bool kept = in->start->keep[u] && terms_used_twice(ops);
+    bool kept = is_kept(in, u) && terms_used_twice(ops);
     if (decisions_gather(in->start) && !in->start->gather_once) {
       if (!kept) add_span(spans, ops->first_forward, ops->last_forward, (double)skeleton->figures[u].full_bytes);
       add_span(spans, kept ? ops->first_forward : ops->first_backward, ops->last_backward, (double)skeleton->figures[u].full_bytes);
@@ -223,10 +235,12 @@ static double first_gathers(const BoundInput *in, const MicroPass *pass, bool fo
 }
 
 bool terms_gathers_again(const BoundInput *in, uint32_t u) {
-  return decisions_gather(in->start) && !in->start->gather_once && !in->start->keep[u] && terms_used_twice(&in->skeleton->ops[u]);
+  return decisions_gather(in->start) && !in->start->gather_once && !is_kept(in, u) && terms_used_twice(&in->skeleton->ops[u]);
 }
 
-bool terms_may_keep(const BoundInput *in, uint32_t u) { return in->may_keep && in->skeleton->units->units.data[u].reshard == SETTING_AUTO; }
+bool terms_may_keep(const BoundInput *in, uint32_t u) {
+  return in->may_keep && in->skeleton->units->units.data[u].reshard == SETTING_AUTO && !cases_assume(&in->assumed, CASE_AGAIN, u);
+}
 
 /* Of units that must not stay. They may be gathered again before the loss. */
 static double pinned_gathers(const BoundInput *in) {

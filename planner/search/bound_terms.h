@@ -41,6 +41,7 @@ typedef struct Waits {
   double apart;          /* of gathers of backward, what takes place beside no reduction */
   double pinned;         /* of that, what is of units that must not stay */
   double again;          /* what gathers of backward that every plan has take; 0: they have not been looked for */
+  Question next;         /* what may be told apart */
   int32_t last_used;     /* no op before uses the last of these first */
 } Waits;
 

@@ -59,7 +59,7 @@ double windows_filled(Finder *f, int32_t from, int32_t to) {
     f->filled = (Filled){.from = to, .to = to};
   }
   for (; f->filled.from > from; f->filled.from--)
-    f->filled.ns += to < skeleton->program->turn ? skeleton->host_contention * (double)skeleton->program->flow.moved_ns[f->filled.from]
+    f->filled.ns += f->filled.from < skeleton->program->turn ? skeleton->host_contention * (double)skeleton->program->flow.moved_ns[f->filled.from]
                                                  : add_filled(f, f->filled.from);
   return f->filled.ns;
 }

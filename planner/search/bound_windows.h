@@ -35,6 +35,7 @@ typedef struct Finder {
   uint32_t seen_count;
   Filled filled;           /* of the ops that are seen */
   WaitList waits;
+  Question next;           /* the one that promises most */
 } Finder;
 
 /* live: of terms_live. */
@@ -64,6 +65,7 @@ void windows_sum_up(const Finder *f, Waits *out);
 static inline int32_t op_count(const Finder *f) { return (int32_t)f->in->skeleton->program->ops.count; }
 static inline double room_at(const Finder *f, int32_t op) { return (double)f->in->room - f->live[op]; }
 static inline double full_bytes(const Finder *f, uint32_t u) { return (double)f->in->skeleton->figures[u].full_bytes; }
+static inline double shard_bytes(const Finder *f, uint32_t u) { return (double)f->in->skeleton->figures[u].shard_bytes; }
 static inline int32_t whole_with(const Finder *f, uint32_t reduction) { return f->whole[reduction]; }
 
 #endif

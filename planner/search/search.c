@@ -31,6 +31,8 @@ static const double HELD_UP = 1.006;
 enum { NEARLY_SMALLEST = 200, BELOW_ASKED = 32 };
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
 enum { NEARBY_ROUNDS = 4 };
+/* In the end gathers are moved one by one, and items few by few, of a short one: until nothing changes, no more often than that. */
+enum { FINE_ROUNDS = 4 };
 /* What is left at least of the effort of placing where other units are tried: long plans get by with less, and only spend more on what
  * cannot be placed. */
 enum { RENEWED_SHORT = PLACING_EFFORT / 2, RENEWED_LONG = PLACING_EFFORT / 8 };
@@ -210,6 +212,17 @@ static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
   return true;
 }
 
+/* What was found last has had no gather moved by itself, nor a few items. */
+static bool try_finely(Search *s, Found *found, const Bound *bound) {
+  for (int i = 0; i < FINE_ROUNDS && found->fits && !found->settled && is_short(found) && search_is_stuck(found, bound); i++) {
+    const Plan *before = found->plan;
+    renew_effort(s, found);
+    if (!search_gathers(s, found) || !search_on(s, found->grouping, true, found)) return false;
+    if (found->plan == before) break;
+  }
+  return true;
+}
+
 static bool is_worth_other_moves(const Found *found, const Bound *bound) {
   return found->fits && !found->settled && exceeds(found, search_is_long(found) ? FAR_FROM_BOUND : WORTH_OTHER_MOVES, bound);
 }
@@ -301,7 +314,7 @@ bool search_within(Search *s, Candidates *candidates, Found *found) {
   s->unplaced_ns = 0;
   if (!candidates_try(s, candidates, found)) return false;
   if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_grounded(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
-                     try_lesser_as_found(s, found, least) && candidates_by_hand(s, candidates, found)))
+                     try_lesser_as_found(s, found, least) && candidates_by_hand(s, candidates, found) && try_finely(s, found, least)))
     return false;
   if (found->plan && !search_finish(s, found)) return false;
   found->unplaced_ns = s->unplaced_ns;

@@ -137,6 +137,8 @@ bool search_as(Search *search, const Outer *outer, Grouping grouping, Found *bes
 /* Likewise, by moves from where `best` is: with other units from what it runs again and moves, while which of them stay gathered starts
  * anew. finely: of shorter runs of items, more of them. */
 bool search_on(Search *search, Grouping grouping, bool finely, Found *best);
+/* Likewise, with gathers in other slots than `best` has. */
+bool search_gathers(Search *search, Found *best);
 /* Likewise, as people set it by hand, with blocks as units: the search judges by estimates, which do not know what runs earlier once it is placed. */
 bool search_by_hand(Search *search, const Outer *outer, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
@@ -169,6 +171,8 @@ void search_compact(Search *search, Arena *arena, Found *found);
 void search_place(Search *search, Inner *inner, Found *best);
 /* Replaces `best` by a better plan that runs all or nothing again and keeps all or no units gathered, with gathers one use ahead. */
 void search_policies(Search *search, const Inner *inner, Found *best);
+/* Likewise, with other slots for its gathers. */
+void search_move_gathers(Search *search, const Inner *inner, Found *best);
 /* The room that an inner search starts with: long plans leave a little for placing. */
 uint64_t search_first_budget(const Inner *inner);
 /* The smallest placed plan of an outer choice: everything recomputed that may be, nothing prefetched. NULL after diagnostics. */

@@ -268,6 +268,15 @@ bool search_on(Search *s, Grouping grouping, bool finely, Found *best) {
   return good;
 }
 
+bool search_gathers(Search *s, Found *best) {
+  Arena *arena = arena_new();
+  Inner in;
+  const bool good = inner_open(s, arena, &best->outer, best->grouping, &in);
+  if (good) search_move_gathers(s, &in, best);
+  arena_free(arena);
+  return good;
+}
+
 bool search_by_hand(Search *s, const Outer *outer, Found *best) {
   Arena *arena = arena_new();
   Inner in;

@@ -486,6 +486,12 @@ static void try_slots(Search *s, const Inner *in, Found *best) {
   }
 }
 
+void search_move_gathers(Search *s, const Inner *in, Found *best) {
+  try_slots(s, in, best);
+  if (best->arena) arena_adopt(s->arena, best->arena);
+  best->arena = NULL;
+}
+
 void search_policies(Search *s, const Inner *in, Found *best) {
   if (best->paced) search_unpace(s, s->arena, best);
   for (int policy = 0; policy < 4; policy++) try_policy(s, in, policy & 1, policy & 2, &s->placing, best);

@@ -81,6 +81,11 @@ gap models/gpt2.fsdp 8 0.021 'what is silent as gradients leave' --cluster model
 gap models/gpt2.fsdp 8 0.022 'turns that units take' --cluster models/clusters/hgx-h800.fsdp --micro-batch 1 --memory 538733546B
 gap models/gpt2.fsdp 8 0.036 'the best size of units is not near' --cluster models/clusters/hgx-b200.fsdp --micro-batch 1 --memory 538733546B
 
+# A gather with the shard that was fetched for it does not fit beside an operator: after it that takes time, and before it too. And what is behind a
+# reduction in the one queue there is, is behind both of its sums.
+gap models/fsdp-figure2.fsdp 4 0.04 'of after and before neither is counted' --cluster models/clusters/workstation-pro6000.fsdp --micro-batch 1 --strategy full_shard --reduce step --offload parameters,gradients,optimizer,activations --memory 104500260B
+gap models/quickstart.fsdp 8 0.038 'sums over replicas are not in the queue' --cluster models/clusters/aws-p3.fsdp --micro-batch 1 --offload auto --memory 5963096B
+
 # What is gathered again because the file says so may be before the loss: the bound must not say otherwise, nor that it need not be at all.
 gap models/fsdp-figure2.fsdp 2 0.005 'units that are released as asked' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --memory 136819511B
 gap models/fsdp-figure2.fsdp 2 0.005 'parameters that are released as asked' --cluster models/clusters/workstation-pcie.fsdp --micro-batch 1 --offload auto --reshard yes --memory 136819511B
