@@ -20,6 +20,13 @@ static bool operand_end(const PlanOperand *operand, uint64_t rows, uint64_t cols
          checked_add(*end, operand->offset, end);
 }
 
+/* Of what a micro-batch makes nothing may be left out: of columns some, as of fused projections, but all rows. */
+static bool takes_rows(const Check *check, const PlanOperand *operand, const PlanBuf *buf, uint64_t rows, uint64_t cols) {
+  if (!check->plan->training || (buf->class != BUF_ACTIVATION && buf->class != BUF_INPUT)) return true;
+  const uint64_t stride = operand->ld ? operand->ld : cols;
+  return rows == buf->numel / stride && buf->numel % stride == 0;
+}
+
 #define WRONG(...) violate(check, VERIFY_OPERAND, i, operand->buf, __VA_ARGS__)
 
 static void check_extent(Check *check, int32_t i, int k, const PlanOperand *operand) {
@@ -36,6 +43,9 @@ static void check_extent(Check *check, int32_t i, int k, const PlanOperand *oper
   else if (!operand_end(operand, rows, cols, &end) || end > buf->numel)
     WRONG("operand %s ends behind b%d \"%s\" of %llu elements", name, operand->buf,
           check_buf_name(check, operand->buf), (unsigned long long)buf->numel);
+  else if (!takes_rows(check, operand, buf, rows, cols))
+    WRONG("operand %s takes %llu rows of b%d \"%s\", which does not hold as many", name, (unsigned long long)rows, operand->buf,
+          check_buf_name(check, operand->buf));
 }
 
 static void check_operand(Check *check, int32_t i, int k) {
@@ -171,6 +181,22 @@ static void check_position(Check *check, int32_t i) {
   if (!fed) WRONG("%s in a segment without input", check->specs[instr->op].name);
 }
 
+/* Data are checked against what the plan's inputs may hold: of a table that has no such row nothing may be read. */
+static void check_ids(Check *check, int32_t i, int k) {
+  const Plan *plan = check->plan;
+  const PlanInstr *instr = &plan->instrs.data[i];
+  const int64_t vocab = check_int(check, instr, "vocab");
+  const PlanSegment *segment = segment_of(plan, i);
+  for (int32_t j = segment->first; j < segment->end; j++) {
+    const PlanInstr *feed = &plan->instrs.data[j];
+    if (feed->op != INSTR_INPUT || plan_operand(plan, feed, 0)->buf != plan_operand(plan, instr, k)->buf) continue;
+    const int64_t input = check_int(check, feed, "input");
+    if (input >= 0 && input < (int64_t)plan->inputs.count && plan->inputs.data[input].vocab > vocab)
+      WRONG("vocab=%lld, but input \"%s\" may hold ids below %lld", (long long)vocab, plan_str(plan, plan->inputs.data[input].name),
+            (long long)plan->inputs.data[input].vocab);
+  }
+}
+
 static void check_heads(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
   if (check_int(check, instr, "heads") % check_int(check, instr, "kv_heads"))
@@ -204,8 +230,16 @@ static void check_model_shapes(Check *check, int32_t i) {
   case INSTR_ROPE_BWD:
     check_rope(check, i);
     break;
+  case INSTR_EMBEDDING_FWD:
+  case INSTR_EMBEDDING_BWD:
+    check_ids(check, i, 0);
+    break;
+  case INSTR_CROSS_ENTROPY:
+    check_ids(check, i, 1);
+    break;
   case INSTR_LINEAR_CROSS_ENTROPY:
   case INSTR_LINEAR_CROSS_ENTROPY_X:
+    check_ids(check, i, 3);
     if (check_int(check, instr, "chunk") > check_int(check, instr, "rows"))
       WRONG("chunk is larger than rows");
     break;

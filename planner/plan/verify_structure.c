@@ -46,7 +46,7 @@ static void check_rates(Check *check) {
     bool low; /* enough */
     const char *limit;
   } rates[] = {{"lr", r->lr, true, ""},
-               {"min_lr", r->min_lr, true, ""},
+               {"min_lr", r->min_lr, r->min_lr <= r->lr, " and at most lr"},
                {"beta1", r->beta1, r->beta1 < 1, " and below 1"},
                {"beta2", r->beta2, r->beta2 < 1, " and below 1"},
                {"eps", r->eps, true, ""},
@@ -182,6 +182,12 @@ static void check_extents(Check *check, uint32_t u, Extent *extents, size_t coun
   }
 }
 
+/* Numbers of f32; zeros and ones take none. */
+static bool draws(const Init *init) {
+  const bool spread = init->kind == INIT_NORMAL || init->kind == INIT_UNIFORM;
+  return init->kind <= INIT_UNIFORM && init->a >= 0 && (spread ? isfinite((float)init->a) : init->a == 0);
+}
+
 /* Parameters of the unit, each inside its flat tensor, and none over another. */
 static void check_params(Check *check, Arena *scratch, uint32_t u) {
   const Plan *plan = check->plan;
@@ -194,7 +200,7 @@ static void check_params(Check *check, Arena *scratch, uint32_t u) {
     uint64_t numel;
     check_string(check, param->name);
     if (param->unit != (int32_t)u) BROKEN("p%u is in the range of u%u, but says u%d", p, u, param->unit);
-    if (param->init.kind > INIT_UNIFORM || !isfinite(param->init.a) || param->init.a < 0) BROKEN("p%u has no initial value", p);
+    if (!draws(&param->init)) BROKEN("p%u has no initial value", p);
     if (!param_numel(param, &numel) || param->offset > bytes_max) {
       BROKEN("p%u has no size", p);
       return;

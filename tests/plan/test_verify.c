@@ -112,6 +112,7 @@ BREAK(operand_missing) { *operand_of(plan, AT_LINEAR, 0) = B_NONE; }
 BREAK(operand_dtype) { operand_of(plan, AT_EMBED, 0)->buf = find_buf(plan, "x1"); }
 BREAK(operand_outside) { operand_of(plan, AT_LINEAR, 1)->offset = 1000; }
 BREAK(operand_huge) { operand_of(plan, AT_LINEAR, 1)->offset = INT64_MAX; }
+BREAK(operand_rows) { *int_of(plan, AT_LINEAR_DW, 0) = 4; }
 BREAK(operand_ld) { operand_of(plan, AT_LINEAR, 0)->ld = 63; }
 BREAK(operand_ld_behind) { operand_of(plan, AT_LINEAR, 0)->ld = 65; }
 BREAK(operand_add) { operand_of(plan, AT_LINEAR, 3)->add = true; }
@@ -122,6 +123,7 @@ BREAK(operand_alias) {
 }
 BREAK(gather_dtype) { operand_of(plan, AT_GATHER0, 0)->buf = find_buf(plan, "wte.param"); }
 
+BREAK(attribute_ids) { plan->inputs.data[0].vocab++; }
 BREAK(attribute_zero) { *int_of(plan, AT_LINEAR, 1) = 0; }
 BREAK(attribute_huge) { *int_of(plan, AT_LINEAR, 1) = INT64_MAX; }
 BREAK(attribute_unit) { *int_of(plan, AT_GATHER0, 0) = 9; }
@@ -209,7 +211,11 @@ BREAK(unwritten) {
   buf(plan, "dx1")->first = AT_LINEAR;
   restate_memory(plan);
 }
-BREAK(half_written) { *int_of(plan, AT_EMBED, 0) = 4; }
+BREAK(half_written) {
+  *int_of(plan, AT_EMBED, 0) = 4;
+  plan->bufs.data[find_buf(plan, "tokens")].class = BUF_WORKSPACE; /* of which some may be used */
+  plan->bufs.data[find_buf(plan, "x0")].class = BUF_WORKSPACE;
+}
 BREAK(no_zero) { drop_instr(plan, AT_ZERO_GRAD); }
 BREAK(no_bias_gradient) { *operand_of(plan, AT_LINEAR_DW, 3) = B_NONE; }
 BREAK(no_path) { drop_wait(plan, AT_EMBED, 0); }
@@ -334,6 +340,7 @@ static const Breakage breakages[] = {
     CASE(OPERAND, operand_dtype),
     CASE(OPERAND, operand_outside),
     CASE(OPERAND, operand_huge),
+    CASE(OPERAND, operand_rows),
     CASE(OPERAND, operand_ld),
     CASE(OPERAND, operand_ld_behind),
     CASE(OPERAND, operand_add),
@@ -350,6 +357,7 @@ static const Breakage breakages[] = {
     CASE(ATTRIBUTE, other_ignore),
     CASE(ATTRIBUTE, other_targets),
     CASE(ATTRIBUTE, results_swapped),
+    CASE(ATTRIBUTE, attribute_ids),
     CASE(ATTRIBUTE, attribute_zero),
     CASE(ATTRIBUTE, attribute_huge),
     CASE(ATTRIBUTE, attribute_unit),
